@@ -1,0 +1,22 @@
+"""The Cython extensions, imported on first use: ``compiled.random``, ``compiled.elementwise``, ``compiled.batch``."""
+
+import importlib
+from typing import Any
+
+from psframe.errors import UserError
+
+_MODULES = ("random", "elementwise", "batch")
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _MODULES:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    try:
+        module = importlib.import_module(f"psframe._{name}")
+    except ImportError as error:
+        raise UserError(
+            f"psframe's compiled module _{name} must be built before use, and cannot be imported ({error}); "
+            "run `pip install -e .` in the checkout, or start from another folder if psframe is installed as a wheel"
+        ) from None
+    globals()[name] = module
+    return module

@@ -1,0 +1,150 @@
+"""Strategies by name: a literal table for each family, or a user's own ``my_module:attr``.
+
+Conventions
+-----------
+A strategy is any callable. Its positional parameters are what psframe hands it; its **keyword-only parameters are
+the keys a user may write in YAML**, and their annotations are the types those keys are checked against.
+"""
+
+import importlib
+import inspect
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Annotated, Any, get_type_hints
+
+import msgspec
+
+from psframe.errors import UserError, nearest
+
+PositiveInt = Annotated[int, msgspec.Meta(ge=1)]
+Count = Annotated[int, msgspec.Meta(ge=0)]
+Positive = Annotated[float, msgspec.Meta(gt=0)]
+NonNegative = Annotated[float, msgspec.Meta(ge=0)]
+Fraction = Annotated[float, msgspec.Meta(ge=0, lt=1)]  #: in [0, 1)
+
+Table = Mapping[str, str]  #: name -> "module:attr", so that only what is chosen is imported
+
+
+@dataclass(frozen=True)
+class Choice:
+    """A strategy that a config names, with its checked arguments.
+
+    Attributes
+    ----------
+    section : str
+        The key of the config it comes from, as ``optimizer``.
+    name : str
+        As written: a name of the table, or ``module:attr``.
+    arguments : dict
+        Every keyword-only parameter, defaults filled in.
+    unused : tuple of str
+        Keys that another member of the family takes and this one does not.
+    """
+
+    section: str
+    name: str
+    make: Callable[..., Any]
+    arguments: dict[str, Any]
+    unused: tuple[str, ...] = ()
+
+    def __call__(self, *given: Any) -> Any:
+        return self.make(*given, **self.arguments)
+
+
+def load(section: str, table: Table, name: object) -> Callable[..., Any]:
+    """Import the strategy ``name``; UserError where it is not in ``table`` and is no importable ``module:attr``."""
+    if not isinstance(name, str):
+        raise UserError(f"{section} must name a strategy, got {name!r}; {nearest(name, table)}, or my_module:attr")
+    if ":" not in name:
+        if name not in table:
+            raise UserError(f"{section}: there is no {name!r}; {nearest(name, table)}, or your own as my_module:attr")
+        name = table[name]
+    module_name, _, attr = name.partition(":")
+    try:
+        target = importlib.import_module(module_name)
+    except ImportError as error:
+        missing = error.name or ""
+        if module_name == missing or module_name.startswith(missing + "."):
+            raise UserError(
+                f"{section}: cannot import {module_name!r} (from {name!r}); give a module that lies in the folder "
+                "psframe is started from or on PYTHONPATH"
+            ) from None
+        raise UserError(f"{section}: {module_name!r} cannot be imported here: {error}; install what it needs") from None
+    for part in attr.split("."):
+        if not hasattr(target, part):
+            raise UserError(f"{section}: module {module_name!r} has no {attr!r}; {nearest(attr, _callables(target))}")
+        target = getattr(target, part)
+    if not callable(target):
+        raise UserError(f"{section}: {name!r} must be callable, got {type(target).__name__}; name a class or function")
+    return target
+
+
+def _callables(module: object) -> list[str]:
+    return [n for n, v in vars(module).items() if callable(v) and not n.startswith("_")]
+
+
+def convert(where: str, value: object, kind: Any) -> Any:
+    """Return ``value`` as ``kind`` (a type annotation), or raise a UserError that says what ``where`` must be."""
+    try:
+        return msgspec.convert(value, kind)
+    except msgspec.ValidationError as error:
+        # "Expected `int` >= 1, got `str` - at `$.epochs`": msgspec names the place below the value it was given
+        message, _, place = str(error).partition(" - at `$")
+        place = place.rstrip("`").removesuffix("[...]")
+        for key in filter(None, place.replace("[", ".[").split(".")):
+            where, value = f"{where}.{key}", _member(value, key)
+        rule = message.removeprefix("Expected ").split(", got ")[0].replace("`", "")
+        if message.startswith("Invalid enum value"):
+            rule = "one of " + ", ".join(map(str, getattr(kind, "__args__", ())))
+        raise UserError(f"{where} must be {rule}, got {value!r}; change it in the config or with {where}=VALUE") from None
+
+
+def _member(value: Any, key: str) -> Any:
+    if key.startswith("["):
+        return value[int(key[1:-1])]
+    return value.get(key) if isinstance(value, Mapping) else None
+
+
+def keywords(target: Callable[..., Any]) -> dict[str, inspect.Parameter]:
+    """Return the keyword-only parameters of ``target``: the YAML keys it takes."""
+    parameters = inspect.signature(target).parameters.values()
+    return {p.name: p for p in parameters if p.kind is inspect.Parameter.KEYWORD_ONLY}
+
+
+def bind(section: str, table: Table, spec: Mapping[str, Any], key: str = "name") -> Choice:
+    """Resolve one section of the config to a strategy and its checked arguments.
+
+    Parameters
+    ----------
+    section : str
+        Where ``spec`` stands in the config, for messages.
+    table : Table
+        The family's members.
+    spec : mapping
+        ``{key: name, argument: value, ...}``.
+
+    Raises
+    ------
+    UserError
+        Unknown name, unknown or missing key, or a value of the wrong type.
+    """
+    name = spec.get(key)
+    make = load(f"{section}.{key}", table, name)
+    takes = keywords(make)
+    hints = get_type_hints(make.__init__ if inspect.isclass(make) else make, include_extras=True)
+    given = {k: v for k, v in spec.items() if k != key}
+    unused = [k for k in given if k not in takes]
+    if unused:
+        known = set(takes).union(*(keywords(load(section, table, other)) for other in table))
+        for k in unused:
+            if k not in known:
+                raise UserError(f"{section}.{k}: {name} takes no such key (got {given[k]!r}); {nearest(k, takes)}")
+    arguments = {}
+    for k, parameter in takes.items():
+        if k in given:
+            arguments[k] = convert(f"{section}.{k}", given[k], hints.get(k, Any))
+        elif parameter.default is inspect.Parameter.empty:
+            raise UserError(f"{section}.{k} is required by {name}, and is missing; add it, or give {section}.{k}=VALUE")
+        else:
+            arguments[k] = parameter.default
+    return Choice(section, str(name), make, arguments, tuple(unused))

@@ -96,7 +96,9 @@ def convert(where: str, value: object, kind: Any) -> Any:
         rule = message.removeprefix("Expected ").split(", got ")[0].replace("`", "")
         if message.startswith("Invalid enum value"):
             rule = "one of " + ", ".join(map(str, getattr(kind, "__args__", ())))
-        raise UserError(f"{where} must be {rule}, got {value!r}; change it in the config or with {where}=VALUE") from None
+        raise UserError(
+            f"{where} must be {rule}, got {value!r}; change it in the config or with {where}=VALUE"
+        ) from None
 
 
 def _member(value: Any, key: str) -> Any:

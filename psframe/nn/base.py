@@ -11,7 +11,7 @@ Weights keep the meaning and the logical shape they have in PyTorch, (out, in, k
 """
 
 from dataclasses import dataclass, field
-from typing import Protocol
+from typing import ClassVar, Protocol
 
 import numpy as np
 
@@ -45,7 +45,7 @@ class Param:
 
 @dataclass(frozen=True)
 class Buffer:
-    """A scratch array of a layer for a batch of n: (n, *shape), of the network's own dtype unless ``dtype`` is given."""
+    """A scratch array of a layer for a batch of n: (n, *shape), of the network's dtype unless ``dtype`` is given."""
 
     shape: Shape
     dtype: str | None = None
@@ -80,7 +80,7 @@ class Layer(Protocol):
         """
 
     def bind(self, params: dict[str, np.ndarray], grads: dict[str, np.ndarray], buffers: dict[str, np.ndarray]) -> None:
-        """Take the views of the parameters and their gradients (logical order), and the buffers for the largest batch."""
+        """Take the views of the parameters and their gradients (logical order), and the buffers for a full batch."""
 
     def forward(self, x: np.ndarray, state: Pass) -> np.ndarray:
         """Return the output (n, ...) for ``x`` (n, ...), n at most what the buffers were made for; both are kept until
@@ -96,8 +96,8 @@ class Layer(Protocol):
 class Base:
     """The parts that layers without parameters or buffers share."""
 
-    params: dict[str, Param] = {}
-    buffers: dict[str, Buffer] = {}
+    params: ClassVar[dict[str, Param]] = {}
+    buffers: ClassVar[dict[str, Buffer]] = {}
 
     def bind(self, params: dict[str, np.ndarray], grads: dict[str, np.ndarray], buffers: dict[str, np.ndarray]) -> None:
         self.p, self.g, self.b = params, grads, buffers
@@ -107,5 +107,7 @@ def pair(name: str, value: int | tuple[int, int], low: int) -> tuple[int, int]:
     """Return ``value`` as (height, width); UserError where either is less than ``low`` or no whole number."""
     both = (value, value) if isinstance(value, int) else tuple(value)
     if len(both) != 2 or not all(isinstance(v, int) and v >= low for v in both):
-        raise UserError(f"{name} must be a whole number or a pair of them, each at least {low}, got {value!r}; mend the model")
+        raise UserError(
+            f"{name} must be a whole number or a pair of them, each at least {low}, got {value!r}; mend the model"
+        )
     return both[0], both[1]

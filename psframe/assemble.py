@@ -1,0 +1,133 @@
+"""From a plan to the parts of a run, on every rank."""
+
+import shutil
+from typing import Any
+
+import numpy as np
+
+from psframe import __version__
+from psframe.arena import Arena
+from psframe.cluster import AgreedError, Cluster
+from psframe.collectives.null import Null
+from psframe.data import hold
+from psframe.engine import Run
+from psframe.memory.allocator import Allocator
+from psframe.nn.base import Pass
+from psframe.nn.network import Network
+from psframe.optim import Updater
+from psframe.plan import Plan
+from psframe.record.run_dir import RunDir, open_run
+from psframe.record.view import View
+from psframe.sampling import Batches, Sampler
+from psframe.sync.allreduce import AllReduce
+
+
+def run(cluster: Cluster, plan: Plan, quiet: bool) -> Run:
+    """Open the run directory, read the data, and return a run that is ready to train. All ranks must call.
+
+    Raises
+    ------
+    AgreedError
+        On every rank, where one of these is impossible.
+    """
+    opened: list[RunDir] = []
+    cluster.agree(lambda: opened.append(open_run(plan.resolved, network(plan).layout.describe())))
+    run_dir = opened[0] if opened else None
+    try:
+        arrays = hold(cluster, plan.facts, plan.dataset)
+    except AgreedError:
+        if run_dir and run_dir.new:
+            shutil.rmtree(run_dir.path, ignore_errors=True)
+        raise
+    run = cluster.agree_everywhere(lambda: build(cluster, plan, arrays, Allocator()))
+    if run_dir:
+        run.run_dir, run.view = run_dir, View(plan.config.train.epochs, run.sampler.n_steps, quiet)
+        if not quiet:
+            print(_headline(run), flush=True)
+    _compile(run)
+    _begin(run)
+    return run
+
+
+def network(plan: Plan) -> Network:
+    """Return the plan's network, without memory; UserError where its layers do not fit the data."""
+    layers = plan.choices["model"](plan.facts.input_shape, plan.facts.n_classes)
+    return Network(layers, plan.facts.input_shape, plan.facts.n_classes)
+
+
+def build(cluster: Cluster, plan: Plan, arrays: dict[str, np.ndarray], allocator: Allocator) -> Run:
+    """Make every part of a run on this rank, memory untouched; no rank waits for another here."""
+    train, team, net = plan.config.train, plan.team, network(plan)
+    optimizer = plan.choices["optimizer"]()
+    arena = Arena(net.layout, optimizer.n_state if team.applies else 0, allocator)
+    net.bind(arena, train.batch_size, allocator)
+    alone = cluster.n_ranks == 1  # nobody to exchange with: every mode is then the same
+    collective = Null if alone else plan.choices["collective"]
+    return Run(
+        config=plan.config,
+        cluster=cluster,
+        team=team,
+        facts=plan.facts,
+        network=net,
+        sampler=Sampler(plan.facts.n_train, team.n_workers, train.batch_size, train.seed),
+        batches=Batches(plan.facts, arrays, train.batch_size, train.seed, allocator),
+        collective=collective(team, net.layout.size, allocator, train.reproducible),
+        updater=Updater(optimizer, arena.params, arena.state),
+        sync=AllReduce() if alone else plan.choices["sync"](),
+        labels=_labels(cluster, plan, alone),
+    )
+
+
+def _labels(cluster: Cluster, plan: Plan, alone: bool) -> dict[str, Any]:
+    return {
+        "model": plan.choices["model"].name,
+        "dataset": plan.choices["dataset"].name,
+        "sync_mode": "alone" if alone else plan.choices["sync"].name,
+        "server": plan.team.server,
+        "collective": None if alone else plan.choices["collective"].name,
+        "n_ranks": cluster.n_ranks,
+        "n_workers": plan.team.n_workers,
+        "n_nodes": cluster.n_nodes,
+        "batch_size": plan.config.train.batch_size,
+        "global_batch": plan.config.train.batch_size * plan.team.n_workers,
+    }
+
+
+def _headline(run: Run) -> str:
+    labels = run.labels
+    how = labels["sync_mode"] + (f" over {labels['collective']}" if labels["collective"] else "")
+    server = f"a {labels['server']} server and " if labels["server"] == "dedicated" else ""
+    places = f"{labels['n_ranks']} rank(s) on {labels['n_nodes']} node(s)"
+    continued = f", continued after epoch {run.run_dir.epoch}" if run.run_dir and run.run_dir.epoch else ""
+    return (
+        f"psframe {__version__}: {labels['model']} on {labels['dataset']} ({run.facts.n_train:,} training and "
+        f"{run.facts.n_test:,} test samples), {how}, {places}: {server}{labels['n_workers']} worker(s) "
+        f"x batch {labels['batch_size']}{continued}"
+    )
+
+
+def _compile(run: Run) -> None:
+    """Let Numba compile on each node's first rank, then the others find what it compiled in the cache on disk."""
+    link = run.cluster.link
+    if not link.leads:
+        link.tell()
+    sample = np.zeros(1, np.int64)
+    x, labels = run.batches.load("train", sample)
+    run.network.gradients(x, labels, Pass(True, 0, 0, sample))
+    run.network.evaluate(x, labels)
+    if link.leads:
+        link.tell()
+
+
+def _begin(run: Run) -> None:
+    """Give every rank the initial parameters, or those of the checkpoint that rank 0 has read."""
+    arena, comm = run.network.arena, run.cluster.comm
+    run.network.initialize(run.config.train.seed)
+    saved = run.run_dir.saved if run.run_dir else None
+    if saved:
+        arena.params[:] = saved.params
+        arena.state[:] = saved.state
+    run.epoch, run.step = comm.bcast((saved.epoch, saved.step) if saved else (0, 0))
+    if run.epoch and run.team.server is None:
+        comm.Bcast(arena.state)
+    run.sync.open(arena, run.collective, run.updater)

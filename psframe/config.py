@@ -1,0 +1,183 @@
+"""The config: YAML read strictly, with overrides from the command line, into checked values.
+
+Sections that name a strategy (model, dataset, optimizer, sync, collective) stay mappings here; ``psframe.registry``
+checks them against the strategy they name.
+"""
+
+import re
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Annotated, Any, Literal
+
+import msgspec
+import yaml
+
+from psframe.errors import UserError, nearest
+from psframe.registry import Count, Positive, PositiveInt, convert
+
+Section = dict[str, Any]
+Name = Annotated[str, msgspec.Meta(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]*$", max_length=100)]
+
+#: sections that may be written as the bare name of a strategy, and the key that holds the name
+STRATEGIES = {"model": "name", "dataset": "name", "optimizer": "name", "sync": "mode", "collective": "name"}
+
+
+class Train(msgspec.Struct, forbid_unknown_fields=True, kw_only=True, frozen=True):
+    """``batch_size`` is samples a worker takes a step; ``reproducible`` says which runs must agree to the bit."""
+
+    epochs: PositiveInt = 5
+    batch_size: PositiveInt = 64
+    seed: Annotated[int, msgspec.Meta(ge=0, lt=2**63)] = 0
+    reproducible: Literal["none", "fixed_workers"] = "fixed_workers"
+
+
+class Schedule(msgspec.Struct, forbid_unknown_fields=True, kw_only=True, frozen=True):
+    """The learning rate over the epochs; see ``psframe.schedule``."""
+
+    name: Literal["constant", "step", "cosine"] = "constant"
+    step_epochs: PositiveInt = 10
+    gamma: Positive = 0.1
+    warmup_epochs: Annotated[float, msgspec.Meta(ge=0)] = 0.0
+    base_batch: PositiveInt | None = None
+
+
+class Checkpoint(msgspec.Struct, forbid_unknown_fields=True, kw_only=True, frozen=True):
+    """``every_epochs: 0`` writes none; ``resume`` is none, auto, or the path of a run."""
+
+    every_epochs: Count = 1
+    keep: PositiveInt = 3
+    resume: str = "none"
+
+
+class Record(msgspec.Struct, forbid_unknown_fields=True, kw_only=True, frozen=True):
+    """Where runs are written; ``steps: true`` adds steps.jsonl, a line a step."""
+
+    dir: str = "runs"
+    steps: bool = False
+
+
+class Config(msgspec.Struct, forbid_unknown_fields=True, kw_only=True, frozen=True):
+    """A resolved config; ``versions`` is what a run's config.yaml says it was made with, and changes nothing."""
+
+    name: Name
+    model: Section
+    dataset: Section
+    train: Train = Train()
+    optimizer: Section = msgspec.field(default_factory=lambda: {"name": "sgd", "lr": 0.01, "momentum": 0.9})
+    schedule: Schedule = Schedule()
+    sync: Section = msgspec.field(default_factory=lambda: {"mode": "sync_ps"})
+    collective: Section = msgspec.field(default_factory=lambda: {"name": "buffer"})
+    checkpoint: Checkpoint = Checkpoint()
+    record: Record = Record()
+    versions: dict[str, str] = {}
+
+
+class _Loader(yaml.SafeLoader):
+    """SafeLoader that reads ``1e-3`` as a number, as YAML 1.2 does, and refuses a key given twice."""
+
+    def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Any, Any]:
+        seen = set()
+        for key_node, _ in node.value:
+            if key_node.value in seen:
+                line = key_node.start_mark.line + 1
+                raise UserError(f"a key may stand once, got {key_node.value!r} again in line {line}; remove one")
+            seen.add(key_node.value)
+        return super().construct_mapping(node, deep)
+
+
+_Loader.add_implicit_resolver(
+    "tag:yaml.org,2002:float",
+    re.compile(r"^[-+]?(\d+\.?\d*|\.\d+)[eE][-+]?\d+$"),
+    list("-+.0123456789"),
+)
+
+
+def read(path: str, overrides: Sequence[str] = ()) -> Config:
+    """Read a config file and apply ``key.path=value`` overrides.
+
+    Raises
+    ------
+    UserError
+        Missing or unreadable file, malformed YAML, unknown key (with the nearest valid one), wrong type or value.
+    """
+    try:
+        text = Path(path).read_text(encoding="utf-8")
+    except OSError as error:
+        raise UserError(f"a config must be a readable file, got {path!r} ({error.strerror}); check the path") from None
+    except UnicodeDecodeError:
+        raise UserError(f"the config must be UTF-8 text, got {path!r}, which is not; name a YAML file") from None
+    raw = _yaml(text, path)
+    if not isinstance(raw, dict):
+        raise UserError(f"{path} must hold keys and values, got {type(raw).__name__}; begin with `model: lenet`")
+    raw.setdefault("name", re.sub(r"[^A-Za-z0-9._-]", "_", Path(path).stem))
+    return resolve(raw, overrides)
+
+
+def resolve(raw: dict[str, Any], overrides: Sequence[str] = ()) -> Config:
+    """Check a mapping, after applying ``overrides`` to it."""
+    _expand(raw)
+    for override in overrides:
+        _apply(raw, override)
+    _expand(raw)
+    for section in ("model", "dataset"):
+        if section not in raw:
+            raise UserError(f"a config must name a {section}, got none; add `{section}: NAME` or give {section}=NAME")
+    _check_keys("", raw, Config)
+    for section, key in STRATEGIES.items():
+        if section in raw and key not in raw[section]:
+            raise UserError(f"{section}.{key} must name a strategy, got none; add {section}.{key}=NAME")
+    return convert("config", raw, Config)
+
+
+def _yaml(text: str, where: str) -> Any:
+    try:
+        return yaml.load(text, _Loader)
+    except yaml.YAMLError as error:
+        reason = " ".join(str(getattr(error, "problem", None) or error).split())
+        mark = getattr(error, "problem_mark", None)
+        line = f" in line {mark.line + 1}" if mark else ""
+        raise UserError(f"{where} must be YAML, got an error{line} ({reason}); mend that line") from None
+    except RecursionError:
+        raise UserError(f"{where} must be a config, got YAML nested too deep to read; remove levels") from None
+
+
+def _expand(raw: dict[str, Any]) -> None:
+    for section, key in STRATEGIES.items():
+        value = raw.get(section)
+        if isinstance(value, str):
+            raw[section] = {key: value}
+        elif section in raw and not isinstance(value, dict):
+            raise UserError(f"{section} must be a name or keys and values, got {value!r}; write `{section}: NAME`")
+
+
+def _apply(raw: dict[str, Any], override: str) -> None:
+    path, equals, text = override.partition("=")
+    keys = path.split(".")
+    if not equals or not all(keys):
+        raise UserError(f"an override must be key.path=value, got {override!r}; write, say, train.epochs=3")
+    at: Any = raw
+    for key in keys[:-1]:
+        at = at.setdefault(key, {})
+        if not isinstance(at, dict):
+            raise UserError(f"{override!r} must reach into keys and values, but {key!r} is {at!r}; check the path")
+    value = _yaml(text, f"the value of {override!r}")
+    current = at.get(keys[-1])
+    if len(keys) == 1 and isinstance(value, str) and isinstance(current, dict) and path in STRATEGIES:
+        current[STRATEGIES[path]] = value  # model=NAME swaps the strategy and keeps the section's other keys
+    else:
+        at[keys[-1]] = value
+
+
+def _check_keys(where: str, raw: Mapping[str, Any], struct: type[msgspec.Struct]) -> None:
+    fields = {f.name: f.type for f in msgspec.structs.fields(struct)}
+    for key, value in raw.items():
+        if key not in fields:
+            raise UserError(f"{where}{key} is no key of the config (got {value!r}); {nearest(key, fields)}")
+        kind = fields[key]
+        if isinstance(kind, type) and issubclass(kind, msgspec.Struct) and isinstance(value, Mapping):
+            _check_keys(f"{where}{key}.", value, kind)
+
+
+def to_yaml(resolved: Mapping[str, Any]) -> str:
+    """Return a mapping of plain values as YAML in the order given."""
+    return yaml.safe_dump(dict(resolved), sort_keys=False, default_flow_style=False)

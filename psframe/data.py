@@ -1,0 +1,170 @@
+"""The dataset in memory: read by slices, once a node, and shared by the node's ranks."""
+
+from collections.abc import Iterator
+from dataclasses import asdict, dataclass
+from math import prod
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from psframe.cluster import Cluster
+from psframe.errors import UserError
+from psframe.memory.allocator import ALIGNMENT_BYTES
+
+if TYPE_CHECKING:
+    from psframe.datasets.base import Dataset, Split
+
+SLICE_BYTES = 4 << 20  # read at a time
+
+
+@dataclass(frozen=True)
+class Facts:
+    """What every rank knows of a dataset before it is read; see :class:`psframe.datasets.base.Dataset`."""
+
+    shape: list[int]
+    dtype: str
+    n_classes: int
+    n_train: int
+    n_test: int
+    crop: list[int] | None
+    flip: bool
+    mean: list[float] | None
+    std: list[float] | None
+
+    @classmethod
+    def of(cls, dataset: "Dataset") -> "Facts":
+        for split, n in (("training", dataset.train.n), ("test", dataset.test.n)):
+            if n < 1:
+                raise UserError(f"a dataset must have at least one {split} sample, got {n}; give it more")
+        described = {k: v for k, v in vars(dataset).items() if k not in ("train", "test")}
+        plain = {k: list(v) if isinstance(v, tuple) else v for k, v in described.items()}
+        return cls(n_train=dataset.train.n, n_test=dataset.test.n, **plain)
+
+    @property
+    def input_shape(self) -> tuple[int, ...]:
+        """(C, H, W) or (C, T), as the network sees it."""
+        return (self.shape[0], *self.crop) if self.crop else tuple(self.shape)
+
+    @property
+    def n_bytes(self) -> int:
+        """Bytes that a node holds."""
+        return sum(size for _, size in self._places().values())
+
+    def _places(self) -> dict[str, tuple[int, int]]:
+        """Return offset and size in bytes of each array in the node's memory."""
+        sample = prod(self.shape) * np.dtype(self.dtype).itemsize
+        sizes = {
+            "train_images": self.n_train * sample,
+            "test_images": self.n_test * sample,
+            "train_labels": self.n_train * 8,
+            "test_labels": self.n_test * 8,
+            "moments": 2 * self.shape[0] * 8,
+        }
+        places, at = {}, 0
+        for name, size in sizes.items():
+            size = -(-size // ALIGNMENT_BYTES) * ALIGNMENT_BYTES
+            places[name] = (at, size)
+            at += size
+        return places
+
+    def arrays(self, memory: np.ndarray) -> dict[str, np.ndarray]:
+        """Return the arrays that lie in ``memory``, uint8 (n_bytes,)."""
+        height = [1] if len(self.shape) == 2 else []
+        sample = [self.shape[0], *height, *self.shape[1:]]
+        kinds = {
+            "train_images": ([self.n_train, *sample], self.dtype),
+            "test_images": ([self.n_test, *sample], self.dtype),
+            "train_labels": ([self.n_train], "int64"),
+            "test_labels": ([self.n_test], "int64"),
+            "moments": ([2, self.shape[0]], "float64"),
+        }
+        views = {}
+        for name, (at, _) in self._places().items():
+            shape, dtype = kinds[name]
+            views[name] = memory[at : at + prod(shape) * np.dtype(dtype).itemsize].view(dtype).reshape(shape)
+        return views
+
+    def to_plain(self) -> dict[str, Any]:
+        return asdict(self)
+
+
+def hold(cluster: Cluster, facts: Facts, dataset: "Dataset | None") -> dict[str, np.ndarray]:
+    """Read the dataset once a node and return its arrays, shared by the node's ranks. All ranks must call.
+
+    Parameters
+    ----------
+    dataset : Dataset or None
+        On each node's first rank, which reads it by slices and checks every label; None elsewhere.
+
+    Returns
+    -------
+    dict of ndarray
+        ``train_images`` and ``test_images`` (n, C, H, W) as stored (H = 1 for sequences), ``train_labels`` and
+        ``test_labels`` (n,) int64, ``moments`` (2, C) float64: mean and standard deviation per channel.
+
+    Raises
+    ------
+    UserError
+        On every rank: a file that cannot be read, a label out of range, or too little memory.
+    """
+    cluster.agree_by_node(lambda: _check_room(facts))
+    arrays = facts.arrays(cluster.agree_everywhere(lambda: _share(cluster, facts.n_bytes)))
+    cluster.agree_by_node(lambda: _fill(facts, dataset, arrays) if dataset else None)
+    return arrays
+
+
+def _share(cluster: Cluster, n_bytes: int) -> np.ndarray:
+    try:
+        return cluster.link.share(n_bytes)
+    except OSError as error:
+        raise UserError(
+            f"a node must have memory for the dataset, got no {n_bytes:,} bytes ({error.strerror}); set dataset.limit"
+        ) from None
+
+
+def _check_room(facts: Facts) -> None:
+    for line in Path("/proc/meminfo").read_text().splitlines():
+        if line.startswith("MemAvailable:") and int(line.split()[1]) * 1024 < facts.n_bytes:
+            raise UserError(
+                f"a node must have memory for the dataset, {facts.n_bytes:,} bytes, got {line.split()[1]} kB "
+                "available; set dataset.limit to fewer samples"
+            )
+
+
+def _fill(facts: Facts, dataset: "Dataset", arrays: dict[str, np.ndarray]) -> None:
+    for name, split in (("train", dataset.train), ("test", dataset.test)):
+        images, labels = arrays[f"{name}_images"], arrays[f"{name}_labels"]
+        for lo, hi, x, y in _slices(split, images[0].nbytes):
+            wrong = np.flatnonzero((y < 0) | (y >= facts.n_classes))
+            if len(wrong):
+                raise UserError(
+                    f"labels must be 0 to {facts.n_classes - 1}, got {y[wrong[0]]} at sample {lo + wrong[0]} of the "
+                    f"{name} split; mend the dataset's labels"
+                )
+            images[lo:hi] = x.reshape(images[lo:hi].shape)
+            labels[lo:hi] = y
+    if facts.mean is None or facts.std is None:
+        arrays["moments"][:] = moments(arrays["train_images"])
+    else:
+        arrays["moments"][:] = facts.mean, facts.std
+
+
+def _slices(split: "Split", sample_bytes: int) -> Iterator[tuple[int, int, np.ndarray, np.ndarray]]:
+    rows = max(1, SLICE_BYTES // sample_bytes)
+    for lo in range(0, split.n, rows):
+        hi = min(lo + rows, split.n)
+        yield lo, hi, *split.read(lo, hi)
+
+
+def moments(images: np.ndarray) -> np.ndarray:
+    """Return mean and standard deviation per channel, (2, C), of images (n, C, H, W); 1 for a deviation of 0."""
+    rows = max(1, SLICE_BYTES // images[0].nbytes)
+    total = np.zeros((2, images.shape[1]))
+    for lo in range(0, len(images), rows):
+        x = images[lo : lo + rows].astype(np.float64)
+        total[0] += x.sum(axis=(0, 2, 3))
+        total[1] += np.square(x, out=x).sum(axis=(0, 2, 3))
+    mean, square = total / (images.size // images.shape[1])
+    std = np.sqrt(np.maximum(square - mean**2, 0))
+    return np.stack([mean, np.where(std > 0, std, 1)])

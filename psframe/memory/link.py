@@ -1,0 +1,146 @@
+"""Ranks of one node talk here without MPI: they block in the kernel where MPI would spin, and pass file descriptors.
+
+The node's first rank holds one Unix socket to each other rank. A rank that can connect to it, and map the memory that
+comes through it, has proven that it shares memory with that rank; a host name proves nothing inside containers.
+"""
+
+import json
+import mmap
+import os
+import secrets
+import socket
+import struct
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+TIMEOUT_S = 60.0  # for what takes milliseconds unless a peer is dead; waiting for work has no limit
+
+
+class Link:
+    """A star of sockets inside a node.
+
+    Parameters
+    ----------
+    peers : sequence of sockets
+        On the node's first rank one socket a follower; on a follower the one to the first rank.
+    leads : bool
+        Whether this is the node's first rank.
+    """
+
+    def __init__(self, peers: Sequence[socket.socket], leads: bool):
+        self.peers = list(peers)
+        self.leads = leads
+
+    def tell(self, message: Any = None) -> Any:
+        """Return the first rank's ``message`` (plain values, as JSON) on every rank of the node, which must all call.
+
+        EOFError where the first rank has died.
+        """
+        if not self.leads:
+            return json.loads(_receive(self.peers[0]))
+        frame = json.dumps(message).encode()
+        for peer in self.peers:
+            peer.sendall(struct.pack("<Q", len(frame)) + frame)
+        return message
+
+    def share(self, n_bytes: int) -> np.ndarray:
+        """Return zeroed memory that all ranks of the node, which must all call, see: a uint8 array (n_bytes,).
+
+        It is a memfd: it has no name, so however a process ends, nothing stays behind. OSError where there is no room.
+        """
+        fd, error = -1, None
+        try:
+            if self.leads:
+                fd, error = reserve(n_bytes)
+            error = self.tell(error)
+            if error is not None:
+                raise OSError(*error)
+            if self.leads:
+                for peer in self.peers:
+                    socket.send_fds(peer, [b"F"], [fd])
+            else:
+                fd = receive_fd(self.peers[0])
+            return np.frombuffer(mmap.mmap(fd, max(n_bytes, 1)), np.uint8)[:n_bytes]
+        finally:
+            if fd >= 0:
+                os.close(fd)
+
+    def close(self) -> None:
+        for peer in self.peers:
+            peer.close()
+
+
+def reserve(n_bytes: int) -> tuple[int, tuple[int, str] | None]:
+    """Return a new memfd that has its pages, and the error that kept it from that, if any.
+
+    The pages are taken at once: one that is missing later would end the process with SIGBUS.
+    """
+    fd = -1
+    try:
+        fd = os.memfd_create("psframe", os.MFD_CLOEXEC)
+        os.posix_fallocate(fd, 0, max(n_bytes, 1))
+    except OSError as error:
+        return fd, (error.errno or 0, error.strerror or str(error))
+    return fd, None
+
+
+def _receive(peer: socket.socket) -> bytes:
+    (size,) = struct.unpack("<Q", _exactly(peer, 8))
+    return _exactly(peer, size)
+
+
+def _exactly(peer: socket.socket, size: int) -> bytes:
+    data = bytearray()
+    while len(data) < size:
+        part = peer.recv(min(size - len(data), 1 << 20))
+        if not part:
+            raise EOFError("the first rank of this node has ended")
+        data += part
+    return bytes(data)
+
+
+def receive_fd(peer: socket.socket) -> int:
+    """Return the file descriptor that the first rank sends."""
+    data, fds, _, _ = socket.recv_fds(peer, 1, 1)
+    if not data or not fds:
+        raise EOFError("the first rank of this node has ended, or descriptors cannot pass")
+    return fds[0]
+
+
+def listen(backlog: int) -> tuple[socket.socket, str]:
+    """Return a listening socket in the abstract namespace, which leaves no file, and its unguessable name."""
+    name = f"psframe-{secrets.token_hex(16)}"
+    server = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+    server.bind("\0" + name)
+    server.listen(backlog)
+    server.settimeout(TIMEOUT_S)
+    return server, name
+
+
+def accept(server: socket.socket, n: int) -> list[socket.socket]:
+    """Return the sockets of ``n`` ranks that have connected; a connection of another user is dropped."""
+    peers: list[socket.socket] = []
+    while len(peers) < n:
+        peer, _ = server.accept()
+        peer.settimeout(None)
+        _, uid, _ = struct.unpack("3i", peer.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, 12))
+        if uid == os.getuid():
+            peers.append(peer)
+        else:
+            peer.close()
+    return peers
+
+
+def connect(name: str) -> socket.socket | None:
+    """Return a socket to the rank that listens at ``name``, or None where it cannot be reached."""
+    peer = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+    try:
+        peer.settimeout(TIMEOUT_S)
+        peer.connect("\0" + name)
+        peer.settimeout(None)
+    except OSError:
+        peer.close()
+        return None
+    return peer

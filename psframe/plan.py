@@ -1,0 +1,116 @@
+"""From a config to a plan that has been judged: on as few ranks as can, before anything costs time."""
+
+import platform
+from collections.abc import Sequence
+from dataclasses import dataclass
+from importlib.metadata import version
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+from mpi4py import MPI
+
+from psframe import __version__, collectives, config, datasets, models, optim, registry, sync
+from psframe.cluster import Cluster, Team
+from psframe.config import Config
+from psframe.data import Facts
+from psframe.errors import UserError
+from psframe.registry import Choice, Table
+
+if TYPE_CHECKING:
+    from psframe.datasets.base import Dataset
+
+#: the families, by the section of the config that names their members
+TABLES: dict[str, Table] = {
+    "model": models.TABLE,
+    "dataset": datasets.TABLE,
+    "optimizer": optim.TABLE,
+    "sync": sync.TABLE,
+    "collective": collectives.TABLE,
+}
+
+
+@dataclass
+class Plan:
+    """The same on every rank, but for ``dataset``, which each node's first rank has.
+
+    Attributes
+    ----------
+    choices : dict of str to Choice
+        The chosen member of each family.
+    resolved : dict
+        The whole config with every default, as config.yaml records it.
+    unused : list of str
+        Keys that what was chosen does not use.
+    """
+
+    config: Config
+    choices: dict[str, Choice]
+    team: Team
+    facts: Facts
+    dataset: "Dataset | None"
+    resolved: dict[str, Any]
+    unused: list[str]
+
+
+def make(cluster: Cluster, path: str, overrides: Sequence[str]) -> Plan:
+    """Read and judge a config and the dataset it names; where it cannot be run, an AgreedError on every rank.
+
+    All ranks must call.
+    """
+    judged = cluster.agree(lambda: _judge_config(path, overrides))
+    resolved = judged["resolved"]
+    # a rank that cannot import a user's own module, or what one needs, says so here
+    choices = cluster.agree_everywhere(lambda: {s: _choice(resolved, s) for s in ("dataset", "sync")})
+    kept: list[Dataset] = []
+    facts = Facts(**cluster.agree_by_node(lambda: _judge_dataset(choices["dataset"], kept)))
+    cluster.agree_everywhere(lambda: _judge_nodes(cluster, facts))
+    team = Team(cluster.comm, choices["sync"]().server if cluster.n_ranks > 1 else None)
+    cluster.agree(lambda: _judge_size(team, facts))
+    choices |= cluster.agree_everywhere(lambda: {s: _choice(resolved, s) for s in ("model", "optimizer", "collective")})
+    return Plan(
+        config=msgspec.convert(resolved, Config),
+        choices=choices,
+        team=team,
+        facts=facts,
+        dataset=kept[0] if kept else None,
+        resolved=resolved,
+        unused=judged["unused"],
+    )
+
+
+def _choice(resolved: dict[str, Any], section: str) -> Choice:
+    return registry.bind(section, TABLES[section], resolved[section], config.STRATEGIES[section])
+
+
+def _judge_config(path: str, overrides: Sequence[str]) -> dict[str, Any]:
+    resolved = msgspec.to_builtins(config.read(path, overrides))
+    unused = []
+    for section, key in config.STRATEGIES.items():
+        choice = _choice(resolved, section)
+        resolved[section] = {key: choice.name, **choice.arguments}
+        unused += [f"{section}.{name}" for name in choice.unused]
+    mpi = MPI.Get_library_version().replace("\0", "").splitlines()[0].strip()
+    packages = {name: version(name) for name in ("numpy", "numba")}
+    resolved["versions"] = {"psframe": __version__, "python": platform.python_version(), "mpi": mpi, **packages}
+    return {"resolved": resolved, "unused": unused}
+
+
+def _judge_dataset(choice: Choice, kept: "list[Dataset]") -> dict[str, Any]:
+    kept.append(choice())
+    return Facts.of(kept[0]).to_plain()
+
+
+def _judge_nodes(cluster: Cluster, facts: Facts) -> None:
+    first = cluster.comm.bcast(facts)
+    if facts != first:
+        raise UserError(
+            f"all nodes must see one dataset, got {facts} on node {cluster.node}, {first} on node 0; copy it"
+        )
+
+
+def _judge_size(team: Team, facts: Facts) -> None:
+    if team.n_workers > facts.n_train:
+        raise UserError(
+            f"there must be at least as many training samples as workers, got {facts.n_train} samples for "
+            f"{team.n_workers} workers; start fewer ranks or raise dataset.limit"
+        )

@@ -1,0 +1,115 @@
+"""Checkpoints: HDF5 files that are written once, checksummed, and named by ``latest`` only when they are durable."""
+
+import hashlib
+import os
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import h5py
+import numpy as np
+
+from psframe.errors import UserError
+
+FORMAT = "psframe checkpoint 1"
+
+
+@dataclass(frozen=True)
+class Saved:
+    """What a checkpoint holds.
+
+    Attributes
+    ----------
+    params : ndarray of float32, shape (S,)
+    state : ndarray of float32, shape (n_state, S)
+    epoch, step : int
+        Epochs and steps done.
+    layout : str
+        Of the vectors: ``Layout.describe``.
+    """
+
+    params: np.ndarray
+    state: np.ndarray
+    epoch: int
+    step: int
+    layout: str
+
+
+def sha256(array: np.ndarray) -> str:
+    """Return the SHA-256 of an array's bytes, in hexadecimal."""
+    return hashlib.sha256(np.ascontiguousarray(array).view(np.uint8).reshape(-1).data).hexdigest()
+
+
+def write(folder: Path, saved: Saved) -> Path:
+    """Write a checkpoint durably and return its path; ``latest`` does not name it yet. OSError where it cannot."""
+    path = folder / f"epoch-{saved.epoch:05d}.h5"
+    temporary = path.with_suffix(".h5.part")
+    with h5py.File(temporary, "w") as file:
+        file.attrs.update(format=FORMAT, epoch=saved.epoch, step=saved.step, layout=saved.layout)
+        for name in ("params", "state"):
+            array = getattr(saved, name)
+            file.create_dataset(name, data=array).attrs["sha256"] = sha256(array)
+    _sync(temporary)
+    os.replace(temporary, path)
+    _sync(folder)
+    return path
+
+
+def advance(path: Path, keep: int) -> None:
+    """Let ``latest`` name the checkpoint ``path``, and remove all but the newest ``keep``."""
+    folder = path.parent
+    pointer = folder / "latest.part"
+    pointer.write_text(path.name + "\n", encoding="utf-8")
+    _sync(pointer)
+    os.replace(pointer, folder / "latest")
+    _sync(folder)
+    for old in sorted(p for p in folder.glob("epoch-*.h5") if p.name <= path.name)[:-keep]:
+        old.unlink()
+
+
+def latest(folder: Path, layout: str) -> Saved | None:
+    """Return the newest checkpoint, or None where a run has written none yet.
+
+    Raises
+    ------
+    UserError
+        A damaged file, or one whose layout is not ``layout``.
+    """
+    try:
+        path = folder / (folder / "latest").read_text(encoding="utf-8").strip()
+    except FileNotFoundError:
+        return None
+    saved = _read(path)
+    if saved.layout != layout:
+        raise UserError(
+            f"a checkpoint must be of the model that is trained, got {str(path)!r}, whose tensors are "
+            f"{saved.layout[:200]}; give the config it was made with, or start anew with checkpoint.resume=none"
+        )
+    return saved
+
+
+def _read(path: Path) -> Saved:
+    try:
+        with h5py.File(path, "r") as file:
+            attrs: dict[str, Any] = dict(file.attrs)
+            if attrs.get("format") != FORMAT:
+                raise KeyError(f"format {attrs.get('format')!r}")
+            arrays = {}
+            for name in ("params", "state"):
+                arrays[name] = file[name][()]
+                if sha256(arrays[name]) != file[name].attrs["sha256"]:
+                    raise ValueError(f"the checksum of {name} differs")
+            return Saved(**arrays, epoch=int(attrs["epoch"]), step=int(attrs["step"]), layout=str(attrs["layout"]))
+    except (OSError, KeyError, ValueError, RuntimeError) as error:
+        raise UserError(
+            f"a checkpoint must be whole, got {str(path)!r} ({error}); name an older file of that folder in its "
+            "`latest`, or start anew with checkpoint.resume=none"
+        ) from None
+
+
+def _sync(path: Path) -> None:
+    fd = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(fd)
+    finally:
+        os.close(fd)

@@ -1,0 +1,52 @@
+"""metrics.jsonl, a line an epoch, and steps.jsonl, a line a step: written by rank 0, flushed line by line."""
+
+import json
+import math
+import os
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+from typing import Any
+
+FILES = ("metrics.jsonl", "steps.jsonl")
+
+
+def append(run: Path, file: str, records: Iterable[Mapping[str, Any]]) -> None:
+    """Append lines to ``run / file``; numbers that JSON cannot hold (nan, inf) become null."""
+    with open(run / file, "a", encoding="utf-8") as out:
+        for record in records:
+            plain = {k: None if isinstance(v, float) and not math.isfinite(v) else v for k, v in record.items()}
+            out.write(json.dumps(plain, allow_nan=False) + "\n")
+        out.flush()
+        os.fsync(out.fileno())
+
+
+def read(run: Path, file: str = "metrics.jsonl") -> list[dict[str, Any]]:
+    """Return the records of a run, without a last line that was cut short; [] where there is no file."""
+    try:
+        lines = (run / file).read_text(encoding="utf-8", errors="replace").splitlines()
+    except FileNotFoundError:
+        return []
+    records = []
+    for line in lines:
+        try:
+            record = json.loads(line)
+        except json.JSONDecodeError:
+            break
+        if not isinstance(record, dict) or not isinstance(record.get("epoch"), int):
+            break
+        records.append(record)
+    return records
+
+
+def last_epoch(run: Path) -> int:
+    """Return the number of epochs that a run has recorded."""
+    return max((record["epoch"] for record in read(run)), default=0)
+
+
+def cut_back(run: Path, epoch: int) -> None:
+    """Drop every line of a later epoch, so that a continued run writes each epoch once."""
+    for file in FILES:
+        if (run / file).exists():
+            kept = [record for record in read(run, file) if record["epoch"] <= epoch]
+            (run / f"{file}.part").write_text("".join(json.dumps(record) + "\n" for record in kept), encoding="utf-8")
+            os.replace(run / f"{file}.part", run / file)

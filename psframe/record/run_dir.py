@@ -1,0 +1,179 @@
+"""A run's directory: made or found again, locked while the run lives."""
+
+import fcntl
+import os
+import time
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, TextIO
+
+import yaml
+
+from psframe.config import to_yaml
+from psframe.errors import UserError
+from psframe.record import checkpoint, metrics
+
+#: what the config of a continued run may change
+FREE_KEYS = (("train", "epochs"), ("record",), ("checkpoint", "resume"), ("versions",))
+
+
+@dataclass
+class RunDir:
+    """The directory of this run, on rank 0.
+
+    Attributes
+    ----------
+    path : Path
+    epoch : int
+        Epochs that are done: 0 for a new run.
+    step : int
+        Steps that are done.
+    saved : Saved or None
+        The checkpoint to go on from.
+    """
+
+    path: Path
+    lock: TextIO = field(repr=False)
+    epoch: int = 0
+    step: int = 0
+    saved: checkpoint.Saved | None = None
+    new: bool = False
+
+
+def open_run(resolved: dict[str, Any], layout: str) -> RunDir:
+    """Make a run directory, or continue one as ``checkpoint.resume`` says. Rank 0 only.
+
+    Parameters
+    ----------
+    resolved : dict
+        The whole config.
+    layout : str
+        Of the parameters (``Layout.describe``), which a checkpoint must have.
+
+    Raises
+    ------
+    UserError
+        Unwritable directory, a live run in it, a config that differs, a damaged checkpoint or one of another model.
+    """
+    base, name, resume = Path(resolved["record"]["dir"]), resolved["name"], resolved["checkpoint"]["resume"]
+    found = None
+    if resume == "auto":
+        found = _newest_unfinished(base, name, resolved["train"]["epochs"])
+    elif resume != "none":
+        found = Path(resume)
+        if not (found / "config.yaml").is_file():
+            raise UserError(
+                f"checkpoint.resume must be none, auto or the directory of a run, got {resume!r}, which holds no "
+                "config.yaml; check the path"
+            )
+    try:
+        return _continue(found, resolved, layout) if found else _create(base, name, resolved)
+    except OSError as error:
+        where = error.filename or found or base
+        raise UserError(
+            f"record.dir must be writable, got {str(where)!r} ({error.strerror}); free it or give record.dir=DIR"
+        ) from None
+
+
+def _create(base: Path, name: str, resolved: dict[str, Any]) -> RunDir:
+    base.mkdir(parents=True, exist_ok=True)
+    stamp = time.strftime("%Y%m%d-%H%M%S")
+    for again in range(1000):
+        path = base / (f"{name}-{stamp}-{again}" if again else f"{name}-{stamp}")
+        try:
+            path.mkdir()
+            break
+        except FileExistsError:
+            continue  # another run began in this second
+    lock = _lock(path)
+    (path / "checkpoints").mkdir()
+    (path / "config.yaml").write_text(to_yaml(resolved), encoding="utf-8")
+    return RunDir(path, lock, new=True)
+
+
+def _lock(path: Path) -> TextIO:
+    lock = open(path / "lock", "a+", encoding="utf-8")  # noqa: SIM115 - held as long as the run lives
+    try:
+        fcntl.lockf(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except (BlockingIOError, PermissionError):
+        lock.seek(0)
+        owner = lock.read().strip() or "unknown"
+        lock.close()
+        raise UserError(
+            f"a run directory must have one live run, got {str(path)!r}, in which process {owner} runs; wait for it, "
+            "or start a new run with checkpoint.resume=none"
+        ) from None
+    lock.truncate(0)
+    lock.write(f"{os.uname().nodename}:{os.getpid()}\n")
+    lock.flush()
+    return lock
+
+
+def _newest_unfinished(base: Path, name: str, epochs: int) -> Path | None:
+    if not base.is_dir():
+        return None
+    for path in sorted(base.iterdir(), key=lambda p: (_started(p), p.name), reverse=True):
+        old = _config(path)
+        if old is not None and old.get("name") == name and metrics.last_epoch(path) < epochs:
+            return path
+    return None
+
+
+def _started(path: Path) -> float:
+    try:
+        return (path / "config.yaml").stat().st_mtime
+    except OSError:
+        return 0.0
+
+
+def _config(path: Path) -> dict[str, Any] | None:
+    try:
+        old = yaml.safe_load((path / "config.yaml").read_text(encoding="utf-8"))
+    except (OSError, UnicodeDecodeError, yaml.YAMLError):
+        return None
+    return old if isinstance(old, dict) else None
+
+
+def _continue(path: Path, resolved: dict[str, Any], layout: str) -> RunDir:
+    lock = _lock(path)
+    old = _config(path)
+    if old is None:
+        raise UserError(f"a run to continue must have a config, got {str(path / 'config.yaml')!r}, damaged; start anew")
+    differing = sorted(_flat(_fixed(old)).items() ^ _flat(_fixed(resolved)).items())
+    if differing:
+        keys = ", ".join(dict.fromkeys(key for key, _ in differing))
+        raise UserError(
+            f"a continued run may differ in train.epochs, record and the number of ranks, got other values of {keys} "
+            f"than in {str(path)!r}; give the same ones, or start anew with checkpoint.resume=none"
+        )
+    saved = checkpoint.latest(path / "checkpoints", layout)
+    done = (saved.epoch, saved.step) if saved else (0, 0)
+    if done[0] >= resolved["train"]["epochs"]:
+        raise UserError(
+            f"a continued run must have epochs left, got {str(path)!r} with {done[0]} done of "
+            f"{resolved['train']['epochs']}; raise train.epochs"
+        )
+    metrics.cut_back(path, done[0])
+    (path / "config.yaml").write_text(to_yaml({**resolved, "versions": old.get("versions", {})}), encoding="utf-8")
+    return RunDir(path, lock, *done, saved=saved)
+
+
+def _fixed(config: dict[str, Any]) -> dict[str, Any]:
+    """Return what must be the same: ``config`` without the keys that may change."""
+    kept = {k: dict(v) if isinstance(v, dict) else v for k, v in config.items()}
+    for *section, key in FREE_KEYS:
+        at = kept
+        for name in section:
+            at = at.get(name, {})
+        at.pop(key, None)
+    return kept
+
+
+def _flat(config: dict[str, Any], prefix: str = "") -> dict[str, str]:
+    flat: dict[str, str] = {}
+    for key, value in config.items():
+        if isinstance(value, dict):
+            flat.update(_flat(value, f"{prefix}{key}."))
+        else:
+            flat[prefix + key] = repr(value)
+    return flat

@@ -1,0 +1,81 @@
+"""What a person sees: a bar or a line an epoch while training, a table after it."""
+
+import os
+import sys
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+COLUMNS = (  # heading, key, format
+    ("epoch", "epoch", "d"),
+    ("seconds", "epoch_s", ".2f"),
+    ("compute", "compute_s", ".2f"),
+    ("exchange", "exchange_s", ".2f"),
+    ("update", "update_s", ".2f"),
+    ("wait", "wait_s", ".2f"),
+    ("samples/s", "samples_per_s", ",.0f"),
+    ("loss", "loss", ".4f"),
+    ("accuracy", "accuracy", ".2%"),
+)
+
+
+class View:
+    """A run on rank 0's stderr: a tqdm bar in a terminal, and a plain line an epoch; nothing when ``quiet``."""
+
+    def __init__(self, epochs: int, n_steps: int, quiet: bool):
+        self.epochs, self.n_steps, self.quiet = epochs, n_steps, quiet
+        self.bar: Any = None
+
+    def begin(self, epoch: int) -> None:
+        if not self.quiet and in_terminal():
+            from tqdm import tqdm
+
+            name = f"epoch {epoch}/{self.epochs}"
+            # mpirun puts a pipe between a rank and the terminal, so the terminal's own width cannot be asked for
+            width = None if sys.stderr.isatty() else 80
+            self.bar = tqdm(total=self.n_steps, desc=name, unit="step", leave=False, ncols=width, file=sys.stderr)
+
+    def step(self) -> None:
+        if self.bar is not None:
+            self.bar.update()
+
+    def end(self, record: Mapping[str, Any]) -> None:
+        if self.bar is not None:
+            self.bar.close()
+            self.bar = None
+        if not self.quiet:
+            line = (
+                f"epoch {record['epoch']}/{self.epochs}: {record['epoch_s']:.2f} s, {record['samples_per_s']:,.0f} "
+                f"samples/s, loss {record['loss']:.4f}, accuracy {record['accuracy']:.2%}"
+            )
+            print(line, file=sys.stderr, flush=True)
+
+
+def in_terminal() -> bool:
+    """Whether what this process writes to stderr ends in a terminal, its own or that of the mpirun it runs under."""
+    if sys.stderr.isatty():
+        return True
+    pid = os.getppid()
+    for _ in range(8):
+        try:
+            name = Path(f"/proc/{pid}/comm").read_text().strip()
+            if name.startswith(("mpirun", "mpiexec", "prterun")):
+                return os.readlink(f"/proc/{pid}/fd/2").startswith(("/dev/pts/", "/dev/tty"))
+            pid = int(Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[1])
+        except (OSError, ValueError, IndexError):
+            return False
+    return False
+
+
+def table(records: Sequence[Mapping[str, Any]]) -> str:
+    """Return the epochs as a table; a number that is missing or not finite shows as ``-``."""
+    rows = [[heading for heading, _, _ in COLUMNS]]
+    for record in records:
+        rows.append([_cell(record.get(key), form) for _, key, form in COLUMNS])
+    widths = [max(len(row[i]) for row in rows) for i in range(len(COLUMNS))]
+    lines = ["  ".join(cell.rjust(width) for cell, width in zip(row, widths, strict=True)) for row in rows]
+    return "\n".join([lines[0], "-" * len(lines[0]), *lines[1:]])
+
+
+def _cell(value: Any, form: str) -> str:
+    return format(value, form) if isinstance(value, int | float) and value == value else "-"

@@ -1,0 +1,95 @@
+"""Which samples a worker takes, and how they become a network's input, without talk between ranks."""
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from psframe import compiled
+from psframe.data import Facts
+from psframe.memory.allocator import Allocator
+
+
+@dataclass(frozen=True)
+class Sampler:
+    """Which samples a worker takes: a permutation that depends on seed and epoch alone, cut by step and worker.
+
+    Every sample is seen once an epoch; the last step shares what is left evenly.
+
+    Attributes
+    ----------
+    n_samples, n_workers, batch_size, seed : int
+    """
+
+    n_samples: int
+    n_workers: int
+    batch_size: int
+    seed: int
+
+    @property
+    def n_steps(self) -> int:
+        """Steps an epoch."""
+        return -(-self.n_samples // (self.n_workers * self.batch_size))
+
+    def permutation(self, epoch: int) -> np.ndarray:
+        """Return the order of the samples in an epoch, int64 (n_samples,)."""
+        keys = np.empty(self.n_samples, np.uint64)
+        compiled.random.keys(self.seed, epoch, keys)
+        return np.argsort(keys, kind="stable")
+
+    def samples_in(self, step: int) -> int:
+        """Return how many samples all workers take together in a step."""
+        whole = self.n_workers * self.batch_size
+        return min(whole, self.n_samples - step * whole)
+
+    def share(self, step: int, worker: int) -> slice:
+        """Return the part of the permutation that is a worker's in a step; it may be empty in the last one."""
+        begin, n = step * self.n_workers * self.batch_size, self.samples_in(step)
+        return slice(begin + n * worker // self.n_workers, begin + n * (worker + 1) // self.n_workers)
+
+
+class Batches:
+    """Turns sample numbers into a network's input, in buffers that are made once.
+
+    Parameters
+    ----------
+    facts : Facts
+    arrays : dict of ndarray
+        What :func:`hold` returns.
+    max_batch, seed : int
+    """
+
+    def __init__(self, facts: Facts, arrays: dict[str, np.ndarray], max_batch: int, seed: int, allocator: Allocator):
+        channels, *rest = facts.input_shape
+        height, width = [1, *rest][-2:]
+        self.x = allocator.zeros((max_batch, height, width, channels), np.float32, "batch")
+        self.labels = allocator.zeros(max_batch, np.int64, "batch")
+        self.place = allocator.zeros((max_batch, 3), np.int64, "batch")
+        self.drawn = allocator.zeros((max_batch, 3), np.float32, "batch")
+        self.arrays, self.seed, self.flip = arrays, seed, facts.flip
+        stored = [1, *facts.shape[1:]][-2:]
+        self.spare = np.array([stored[0] - height, stored[1] - width])
+        mean, std = arrays["moments"]
+        self.scale, self.shift = (1 / std).astype(np.float32), (-mean / std).astype(np.float32)
+
+    def load(self, split: str, samples: np.ndarray, epoch: int = 0) -> tuple[np.ndarray, np.ndarray]:
+        """Return input (n, H, W, C) float32 and labels (n,) int64; valid until the next call.
+
+        Parameters
+        ----------
+        split : str
+            ``train``: cropped at a random place and mirrored at random, by (seed, epoch, sample); ``test``: centred.
+        samples : ndarray of int64, shape (n,)
+        """
+        n = len(samples)
+        x, labels, place = self.x[:n], self.labels[:n], self.place[:n]
+        if split == "train" and (self.flip or self.spare.any()):
+            drawn = self.drawn[:n]
+            compiled.random.uniform(self.seed, compiled.random.AUGMENT, epoch, samples, drawn)
+            place[:, :2] = drawn[:, :2] * (self.spare + 1)
+            place[:, 2] = (drawn[:, 2] < 0.5) & self.flip
+        else:
+            place[:, :2] = self.spare // 2
+            place[:, 2] = 0
+        compiled.batch.gather(self.arrays[f"{split}_images"], samples, place, self.scale, self.shift, x)
+        np.take(self.arrays[f"{split}_labels"], samples, out=labels, mode="clip")  # other modes make a copy
+        return x, labels

@@ -1,0 +1,98 @@
+"""``mpirun -n N python -m psframe.train CONFIG [key.path=value ...]``: assemble, run, abort every rank on an error."""
+
+import argparse
+import os
+import sys
+import traceback
+from collections.abc import Sequence
+from typing import Any
+
+# One rank, one thread: it must be said before NumPy is imported, and a user's own setting stands.
+for _name in ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS", "NUMBA_NUM_THREADS"):
+    os.environ.setdefault(_name, "1")
+
+from psframe.cluster import AgreedError, Cluster, join  # noqa: E402
+from psframe.errors import UserError  # noqa: E402
+
+
+class _Parser(argparse.ArgumentParser):
+    def error(self, message: str) -> Any:
+        raise UserError(f"the command must be `{self.usage}`, got an error ({message}); see --help")
+
+
+def _parser() -> _Parser:
+    usage = "mpirun -n N python -m psframe.train CONFIG [key.path=value ...]"
+    parser = _Parser("psframe.train", usage=usage, description="Train a network as a config says.", add_help=False)
+    parser.add_argument("config", help="a YAML file")
+    parser.add_argument("overrides", nargs="*", help="key.path=value, as train.epochs=3")
+    parser.add_argument("--dry-run", action="store_true", help="print the resolved config and its memory, and exit")
+    parser.add_argument("--quiet", action="store_true", help="print errors only")
+    parser.add_argument("-h", "--help", action="store_true", help="print this, and exit")
+    return parser
+
+
+def main(argv: Sequence[str]) -> int:
+    """Run the command on this rank and return its exit status. All ranks must call."""
+    cluster = join()
+    try:
+        return _command(cluster, argv)
+    except AgreedError as error:
+        if cluster.rank == 0:
+            print(f"psframe: {error}", file=sys.stderr, flush=True)
+        cluster.comm.Barrier()  # so that no launcher ends ranks that have yet to exit 2 themselves
+        return 2
+
+
+def _command(cluster: Cluster, argv: Sequence[str]) -> int:
+    parser = _parser()
+    if cluster.agree(lambda: "-h" in argv or "--help" in argv):
+        if cluster.rank == 0:
+            print(parser.format_help())
+        return 0
+    arguments = cluster.agree(lambda: vars(parser.parse_intermixed_args(list(argv))))
+
+    from psframe import plan
+
+    judged = plan.make(cluster, arguments["config"], arguments["overrides"])
+    if arguments["dry_run"]:
+        from psframe import dry_run
+
+        report = dry_run.report(cluster, judged)
+        if cluster.rank == 0:
+            print(report)
+        return 0
+    # Numba and h5py take time to import: a bad config has been told by now
+    from psframe import assemble, engine
+    from psframe.record.view import table
+
+    run = assemble.run(cluster, judged, arguments["quiet"])
+    records = engine.train(run)
+    if run.run_dir and not arguments["quiet"]:
+        print(f"\n{table(records)}\n\n{run.run_dir.path}", flush=True)
+    return 0
+
+
+def guarded(argv: Sequence[str]) -> int:
+    """Run :func:`main`; an exception on any rank names the rank and aborts the job, so that no other rank waits."""
+    from mpi4py import MPI
+
+    rank = MPI.COMM_WORLD.rank
+    try:
+        return main(argv)
+    except KeyboardInterrupt:
+        message = "psframe: interrupted\n" if rank == 0 else ""
+        status = 130
+    except UserError as error:
+        message, status = f"psframe: rank {rank}: {error}\n", 2
+    except BaseException:
+        lines = traceback.format_exc().rstrip().splitlines()
+        message, status = "".join(f"rank {rank}: {line}\n" for line in lines), 1
+    sys.stdout.flush()
+    sys.stderr.write(message)
+    sys.stderr.flush()
+    MPI.COMM_WORLD.Abort(status)
+    return status
+
+
+if __name__ == "__main__":
+    sys.exit(guarded(sys.argv[1:]))

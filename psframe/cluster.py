@@ -9,7 +9,7 @@ from typing import Any, TypeVar
 from mpi4py import MPI
 
 from psframe.errors import UserError
-from psframe.memory.link import Link, accept, connect, listen
+from psframe.memory.link import LeaderEnded, Link, accept, connect, listen
 
 T = TypeVar("T")
 
@@ -24,7 +24,7 @@ class Cluster:
 
     Attributes
     ----------
-    comm : MPI.Intracomm
+    comm : MPI.Comm
         All ranks, numbered node by node; rank 0 is the world's rank 0.
     link : Link
         To the ranks of this node.
@@ -32,16 +32,16 @@ class Cluster:
         Number of this rank's node, 0 to n_nodes - 1.
     node_rank : int
         Place of this rank in its node; 0 is the node's first rank.
-    leaders : MPI.Intracomm
+    leaders : MPI.Comm
         On a node's first rank: the first ranks of all nodes. Elsewhere MPI.COMM_NULL.
     """
 
-    comm: MPI.Intracomm
+    comm: MPI.Comm
     link: Link
     node: int
     node_rank: int
     n_nodes: int
-    leaders: MPI.Intracomm
+    leaders: MPI.Comm
 
     @property
     def rank(self) -> int:
@@ -101,7 +101,7 @@ def _open(verdict: dict[str, Any]) -> Any:
     return verdict["result"]
 
 
-def _offset_s(comm: MPI.Intracomm, rounds: int = 16) -> float:
+def _offset_s(comm: MPI.Comm, rounds: int = 16) -> float:
     """Estimate the offset to rank 0's clock from the fastest of some round trips (Cristian 1989)."""
     from time import perf_counter
 
@@ -120,7 +120,7 @@ def _offset_s(comm: MPI.Intracomm, rounds: int = 16) -> float:
     return offset_s
 
 
-def join(world: MPI.Intracomm | None = None) -> Cluster:
+def join(world: MPI.Comm | None = None) -> Cluster:
     """Find the nodes, by proof of shared memory, and number ranks node by node. All ranks must call."""
     world = MPI.COMM_WORLD if world is None else world
     near, link = _prove(world.Split_type(MPI.COMM_TYPE_SHARED, key=world.rank))
@@ -132,7 +132,7 @@ def join(world: MPI.Intracomm | None = None) -> Cluster:
     return Cluster(comm, link, node, near.rank, len(firsts), leaders)
 
 
-def _prove(candidates: MPI.Intracomm) -> tuple[MPI.Intracomm, Link]:
+def _prove(candidates: MPI.Comm) -> tuple[MPI.Comm, Link]:
     """Return this rank's node as a communicator and its link; ``candidates`` are those that MPI takes for one node."""
     while candidates.size > 1:
         leads = candidates.rank == 0
@@ -162,7 +162,7 @@ def _same_memory(link: Link) -> bool:
     """Whether this rank reads in a shared mapping what the node's first rank wrote there."""
     try:
         memory = link.share(16)
-    except (OSError, EOFError):
+    except (OSError, LeaderEnded):
         return link.leads
     if link.leads:
         memory[:] = list(secrets.token_bytes(16))
@@ -176,14 +176,14 @@ class Team:
 
     Attributes
     ----------
-    comm : MPI.Intracomm
+    comm : MPI.Comm
         All ranks; rank 0 owns version and checkpoints.
     server : str or None
         What rank 0 is: ``dedicated`` (applies updates, computes no gradient), ``colocated`` (does both), or None where
         every rank applies them.
     """
 
-    comm: MPI.Intracomm
+    comm: MPI.Comm
     server: str | None
 
     @property

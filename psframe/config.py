@@ -27,7 +27,7 @@ class Train(msgspec.Struct, forbid_unknown_fields=True, kw_only=True, frozen=Tru
 
     epochs: PositiveInt = 5
     batch_size: PositiveInt = 64
-    seed: Annotated[int, msgspec.Meta(ge=0, lt=2**63)] = 0
+    seed: Annotated[int, msgspec.Meta(ge=0, lt=2**62)] = 0
     reproducible: Literal["none", "fixed_workers"] = "fixed_workers"
 
 

@@ -3,7 +3,6 @@
 from collections.abc import Iterator
 from dataclasses import asdict, dataclass
 from math import prod
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -11,6 +10,7 @@ import numpy as np
 from psframe.cluster import Cluster
 from psframe.errors import UserError
 from psframe.memory.allocator import ALIGNMENT_BYTES
+from psframe.memory.room import available_bytes
 
 if TYPE_CHECKING:
     from psframe.datasets.base import Dataset, Split
@@ -38,7 +38,7 @@ class Facts:
             if n < 1:
                 raise UserError(f"a dataset must have at least one {split} sample, got {n}; give it more")
         described = {k: v for k, v in vars(dataset).items() if k not in ("train", "test")}
-        plain = {k: list(v) if isinstance(v, tuple) else v for k, v in described.items()}
+        plain: dict[str, Any] = {k: list(v) if isinstance(v, tuple) else v for k, v in described.items()}
         return cls(n_train=dataset.train.n, n_test=dataset.test.n, **plain)
 
     @property
@@ -108,7 +108,6 @@ def hold(cluster: Cluster, facts: Facts, dataset: "Dataset | None") -> dict[str,
     UserError
         On every rank: a file that cannot be read, a label out of range, or too little memory.
     """
-    cluster.agree_by_node(lambda: _check_room(facts))
     arrays = facts.arrays(cluster.agree_everywhere(lambda: _share(cluster, facts.n_bytes)))
     cluster.agree_by_node(lambda: _fill(facts, dataset, arrays) if dataset else None)
     return arrays
@@ -119,17 +118,9 @@ def _share(cluster: Cluster, n_bytes: int) -> np.ndarray:
         return cluster.link.share(n_bytes)
     except OSError as error:
         raise UserError(
-            f"a node must have memory for the dataset, got no {n_bytes:,} bytes ({error.strerror}); set dataset.limit"
+            f"a node must have memory for the data, {n_bytes:,} bytes, got {available_bytes():,} ({error.strerror}); "
+            "set dataset.limit to fewer samples"
         ) from None
-
-
-def _check_room(facts: Facts) -> None:
-    for line in Path("/proc/meminfo").read_text().splitlines():
-        if line.startswith("MemAvailable:") and int(line.split()[1]) * 1024 < facts.n_bytes:
-            raise UserError(
-                f"a node must have memory for the dataset, {facts.n_bytes:,} bytes, got {line.split()[1]} kB "
-                "available; set dataset.limit to fewer samples"
-            )
 
 
 def _fill(facts: Facts, dataset: "Dataset", arrays: dict[str, np.ndarray]) -> None:

@@ -40,11 +40,7 @@ def memory_table(roles: list[dict[str, int]], server: str | None) -> str:
     for end in range(1, len(roles) + 1):
         if end < len(roles) and roles[end] == roles[first]:
             continue
-        what = (
-            {"dedicated": "server", "colocated": "server, worker"}.get(server or "", "worker")
-            if first == 0
-            else "worker"
-        )
+        what = {"dedicated": "server", "colocated": "server, worker"}.get(server or "") if first == 0 else None
         sizes = [roles[first].get(column, 0) for column in columns]
         span = str(first) if end == first + 1 else f"{first}-{end - 1}"
         lines.append([span, what or "worker", *(f"{n_bytes:,}" for n_bytes in [*sizes, sum(sizes)])])

@@ -9,11 +9,13 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 from mpi4py import MPI
 
-from psframe import __version__, collectives, config, datasets, models, optim, registry, sync
+from psframe import __version__, collectives, config, optim, registry, sync
 from psframe.cluster import Cluster, Team
 from psframe.config import Config
 from psframe.data import Facts
+from psframe.datasets import TABLE as DATASETS
 from psframe.errors import UserError
+from psframe.models import TABLE as MODELS
 from psframe.registry import Choice, Table
 
 if TYPE_CHECKING:
@@ -21,8 +23,8 @@ if TYPE_CHECKING:
 
 #: the families, by the section of the config that names their members
 TABLES: dict[str, Table] = {
-    "model": models.TABLE,
-    "dataset": datasets.TABLE,
+    "model": MODELS,
+    "dataset": DATASETS,
     "optimizer": optim.TABLE,
     "sync": sync.TABLE,
     "collective": collectives.TABLE,

@@ -11,8 +11,11 @@ from typing import Any
 for _name in ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS", "NUMBA_NUM_THREADS"):
     os.environ.setdefault(_name, "1")
 
+from mpi4py import MPI  # noqa: E402
+
 from psframe.cluster import AgreedError, Cluster, join  # noqa: E402
 from psframe.errors import UserError  # noqa: E402
+from psframe.memory.link import LeaderEnded  # noqa: E402
 
 
 class _Parser(argparse.ArgumentParser):
@@ -31,9 +34,9 @@ def _parser() -> _Parser:
     return parser
 
 
-def main(argv: Sequence[str]) -> int:
-    """Run the command on this rank and return its exit status. All ranks must call."""
-    cluster = join()
+def main(argv: Sequence[str], world: MPI.Comm | None = None) -> int:
+    """Run the command on the ranks of ``world`` (all by default), which must all call; return the exit status."""
+    cluster = join(world)
     try:
         return _command(cluster, argv)
     except AgreedError as error:
@@ -74,14 +77,16 @@ def _command(cluster: Cluster, argv: Sequence[str]) -> int:
 
 def guarded(argv: Sequence[str]) -> int:
     """Run :func:`main`; an exception on any rank names the rank and aborts the job, so that no other rank waits."""
-    from mpi4py import MPI
-
     rank = MPI.COMM_WORLD.rank
     try:
         return main(argv)
     except KeyboardInterrupt:
         message = "psframe: interrupted\n" if rank == 0 else ""
         status = 130
+    except LeaderEnded:
+        # it has told why, or was killed; one rank says so, or N would
+        message = "psframe: the first rank of a node has ended, and with it the job\n" if rank == 1 else ""
+        status = 1
     except UserError as error:
         message, status = f"psframe: rank {rank}: {error}\n", 2
     except BaseException:

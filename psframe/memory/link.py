@@ -4,6 +4,7 @@ The node's first rank holds one Unix socket to each other rank. A rank that can 
 comes through it, has proven that it shares memory with that rank; a host name proves nothing inside containers.
 """
 
+import errno
 import json
 import mmap
 import os
@@ -15,7 +16,13 @@ from typing import Any
 
 import numpy as np
 
+from psframe.memory.room import available_bytes
+
 TIMEOUT_S = 60.0  # for what takes milliseconds unless a peer is dead; waiting for work has no limit
+
+
+class LeaderEnded(Exception):
+    """The first rank of this node has ended while others waited for it."""
 
 
 class Link:
@@ -36,7 +43,7 @@ class Link:
     def tell(self, message: Any = None) -> Any:
         """Return the first rank's ``message`` (plain values, as JSON) on every rank of the node, which must all call.
 
-        EOFError where the first rank has died.
+        LeaderEnded where the first rank has died.
         """
         if not self.leads:
             return json.loads(_receive(self.peers[0]))
@@ -79,6 +86,8 @@ def reserve(n_bytes: int) -> tuple[int, tuple[int, str] | None]:
     """
     fd = -1
     try:
+        if n_bytes > available_bytes():  # taking pages that are not there calls the kernel's out-of-memory killer
+            raise OSError(errno.ENOMEM, os.strerror(errno.ENOMEM))
         fd = os.memfd_create("psframe", os.MFD_CLOEXEC)
         os.posix_fallocate(fd, 0, max(n_bytes, 1))
     except OSError as error:
@@ -94,9 +103,12 @@ def _receive(peer: socket.socket) -> bytes:
 def _exactly(peer: socket.socket, size: int) -> bytes:
     data = bytearray()
     while len(data) < size:
-        part = peer.recv(min(size - len(data), 1 << 20))
+        try:
+            part = peer.recv(min(size - len(data), 1 << 20))
+        except ConnectionResetError:
+            part = b""
         if not part:
-            raise EOFError("the first rank of this node has ended")
+            raise LeaderEnded
         data += part
     return bytes(data)
 
@@ -105,7 +117,7 @@ def receive_fd(peer: socket.socket) -> int:
     """Return the file descriptor that the first rank sends."""
     data, fds, _, _ = socket.recv_fds(peer, 1, 1)
     if not data or not fds:
-        raise EOFError("the first rank of this node has ended, or descriptors cannot pass")
+        raise OSError(errno.EACCES, "no file descriptor arrived from the first rank of this node")
     return fds[0]
 
 

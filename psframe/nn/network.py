@@ -98,10 +98,11 @@ class Network:
             self.arena.grads[:] = 0
             return 0.0, 0
         logits = self.forward(x, state)
-        dy: np.ndarray | None = self.dlogits[: len(x)]
+        dy = self.dlogits[: len(x)]
         loss, n_correct = softmax_cross_entropy(logits, labels, dy)
-        for index in range(len(self.layers) - 1, -1, -1):
-            dy = self.layers[index].backward(dy, index > 0)
+        for layer in reversed(self.layers[1:]):
+            dy = layer.backward(dy, need_dx=True)
+        self.layers[0].backward(dy, need_dx=False)  # nobody asks for the gradient of the images
         return loss, n_correct
 
     def evaluate(self, x: np.ndarray, labels: np.ndarray) -> tuple[float, int]:

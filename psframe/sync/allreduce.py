@@ -8,7 +8,7 @@ from psframe.optim import Updater
 class AllReduce:
     """``w <- update(w, sum_k g_k / n)`` on every rank."""
 
-    server = None
+    server: str | None = None
 
     def open(self, arena: Arena, collective: Collective, update: Updater) -> None:
         self.arena, self.collective, self.update = arena, collective, update

@@ -1,0 +1,51 @@
+"""Pictures as lines of numbers: ``pixel,...,pixel,label``, in a .csv.gz."""
+
+import gzip
+import zlib
+from pathlib import Path
+
+import numpy as np
+
+from psframe.datasets import files
+from psframe.datasets.base import Dataset, held, stratified
+from psframe.errors import UserError
+
+
+def digit_csv(file: Path, side: int, limit: int | None) -> Dataset:
+    """Return the digits of a .csv.gz file, split by ``stratified``: every fifth of each class is a test sample.
+
+    Parameters
+    ----------
+    file : Path
+        A line a sample: ``side * side`` pixels, 0 to 255, and the label, 0 to 9.
+    limit : int or None
+        Most samples of either split.
+
+    Returns
+    -------
+    Dataset
+        uint8 (1, side, side), 10 classes.
+
+    Raises
+    ------
+    UserError
+        The file is damaged, or its lines are not as said.
+    """
+    kind = f"gzip'ed lines of {side * side} pixels (0 to 255) and a label"
+    with files.reading(file, kind, EOFError, zlib.error, ValueError), gzip.open(file) as f:
+        lines = f.read().decode("ascii").splitlines()
+        table = np.loadtxt(lines, np.int64, delimiter=",", comments=None, ndmin=2) if lines else np.empty((0, 0))
+    if table.shape[1] != side * side + 1 or table.min() < 0 or table.max() > 255:
+        raise UserError(
+            f"{file} must be {kind}, got {table.shape[0]} lines of {table.shape[1]} numbers; correct dataset.path"
+        )
+    images, labels = table[:, :-1].astype(np.uint8).reshape(-1, 1, side, side), table[:, -1]
+    files.check_labels({"whole": labels}, file, n_classes=10)
+    train, test = stratified(labels)
+    return Dataset(
+        shape=(1, side, side),
+        dtype="uint8",
+        n_classes=10,
+        train=held(images[train], labels[train], limit),
+        test=held(images[test], labels[test], limit),
+    )

@@ -1,0 +1,27 @@
+"""Small digits without a download."""
+
+from psframe.datasets import files
+from psframe.datasets.base import Dataset
+from psframe.datasets.digit_csv import digit_csv
+from psframe.registry import PositiveInt
+
+
+def digits(*, path: str | None = None, limit: PositiveInt | None = None) -> Dataset:
+    """Return the 1,797 digits of scikit-learn, every fifth of a class to test: uint8 (1, 8, 8), values 0 to 16.
+
+    They lie in the wheel of scikit-learn as sklearn/datasets/data/digits.csv.gz; its code is not imported.
+
+    Parameters
+    ----------
+    path : str, optional
+        That file, elsewhere.
+    limit : int, optional
+        Most samples of either split.
+
+    Raises
+    ------
+    UserError
+        The file is missing or damaged.
+    """
+    path = path or files.carried("sklearn", "scikit-learn", "datasets/data/digits.csv.gz")
+    return digit_csv(files.regular(path, "digits.csv.gz"), 8, limit)

@@ -1,0 +1,131 @@
+"""A folder of pictures a class, as ImageNet is kept."""
+
+import os
+import warnings
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from psframe.datasets import files
+from psframe.datasets.base import Dataset, Split, interleave, stratified
+from psframe.errors import UserError
+from psframe.registry import PositiveInt
+
+SUFFIXES = {".jpg", ".jpeg", ".png", ".bmp", ".gif", ".ppm", ".pgm", ".tif", ".tiff", ".webp"}
+MEAN, STD = (0.485, 0.456, 0.406), (0.229, 0.224, 0.225)  # of ImageNet, in units of full brightness
+
+
+def image_folder(
+    *, path: str, size: tuple[PositiveInt, PositiveInt] = (224, 224), limit: PositiveInt | None = None
+) -> Dataset:
+    """Return the pictures in a folder, classes in the order of their names, interleaved by class.
+
+    A picture is scaled so that it just covers ``size`` * 256 / 224, and stored as the centre of that size, as in
+    Krizhevsky et al. 2012 (section 4.1) and Simonyan and Zisserman 2015. Training then crops ``size`` at random and
+    mirrors, testing crops the centre.
+
+    Parameters
+    ----------
+    path : str
+        Folder with train/CLASS and test/CLASS (or val/CLASS); or with CLASS, of which every fifth picture, by name,
+        is a test sample. In CLASS: files with the suffix of a picture; others are passed over.
+    size : (int, int)
+        Height and width of the network's input, in pixels.
+    limit : int, optional
+        Most samples of either split.
+
+    Returns
+    -------
+    Dataset
+        uint8 (3, H * 256 / 224, W * 256 / 224), RGB; mean and std are ImageNet's.
+
+    Raises
+    ------
+    UserError
+        Pillow or a folder is missing, a class has no picture, or a link leads out of the folder; from ``read``: a
+        picture is damaged or too large.
+    """
+    _pillow()
+    root = files.folder(path, "one folder of pictures a class")
+    stored = (round(size[0] * 256 / 224), round(size[1] * 256 / 224))
+    if (root / "train").is_dir():
+        test = next((root / name for name in ("test", "val") if (root / name).is_dir()), root / "test")
+        (classes, *train), (test_classes, *test) = _listed(root, root / "train"), _listed(root, test)
+        if classes != test_classes:
+            raise UserError(
+                f"train and test must have the same classes, got {sorted(set(classes) ^ set(test_classes))[:5]} in one "
+                f"only in {root}; add their pictures or take the folders away"
+            )
+        orders = interleave(train[1]), interleave(test[1])
+    else:
+        classes, *train = _listed(root, root)
+        test, orders = train, stratified(train[1])
+    splits = [_split(*of, order[:limit], stored) for of, order in zip((train, test), orders, strict=True)]
+    mean, std = (tuple(255 * value for value in values) for values in (MEAN, STD))
+    return Dataset((3, *stored), "uint8", len(classes), *splits, crop=tuple(size), flip=True, mean=mean, std=std)
+
+
+def _listed(root: Path, folder: Path) -> tuple[list[str], list[str], np.ndarray]:
+    """Return the classes in ``folder``, the paths of all pictures (n), and their labels (n,)."""
+    with files.reading(folder, "a folder of one folder a class"):
+        classes = sorted(e.name for e in _entries(root, folder) if e.is_dir() and not e.name.startswith("."))
+        if not classes:
+            raise UserError(f"{folder} must hold one folder of pictures a class, got none; correct dataset.path")
+        paths: list[str] = []
+        labels = []
+        for label, name in enumerate(classes):
+            pictures = [e for e in _entries(root, folder / name) if Path(e.name).suffix.lower() in SUFFIXES]
+            found = sorted(e.path for e in pictures if e.is_file())
+            if not found:
+                raise UserError(
+                    f"every class must have at least one picture ({', '.join(sorted(SUFFIXES))}), got none in "
+                    f"{folder / name}; add some or take the folder away"
+                )
+            paths += found
+            labels += [label] * len(found)
+    return classes, paths, np.array(labels)
+
+
+def _entries(root: Path, folder: Path) -> list[os.DirEntry[str]]:
+    with os.scandir(folder) as entries:
+        listed = list(entries)
+    for entry in listed:
+        if entry.is_symlink() and not Path(os.path.realpath(entry.path)).is_relative_to(os.path.realpath(root)):
+            raise UserError(
+                f"links must stay in the dataset's folder, got {entry.path} to {os.path.realpath(entry.path)}; "
+                "copy the file there instead"
+            )
+    return listed
+
+
+def _split(paths: list[str], labels: np.ndarray, order: np.ndarray, stored: tuple[int, int]) -> Split:
+    def read(lo: int, hi: int) -> tuple[np.ndarray, np.ndarray]:
+        return np.stack([_picture(paths[i], stored) for i in order[lo:hi]]), labels[order[lo:hi]]
+
+    return Split(len(order), read)
+
+
+def _picture(path: str, stored: tuple[int, int]) -> np.ndarray:
+    """Return the picture's centre, uint8 (3, *stored)."""
+    image_of, ops = _pillow()
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("error", image_of.DecompressionBombWarning)
+            with image_of.open(path) as image:
+                upright = ops.exif_transpose(image).convert("RGB")
+        fitted = ops.fit(upright, stored[::-1], image_of.Resampling.BILINEAR)
+    except Exception as error:  # Pillow's decoders raise exceptions of every kind on damaged bytes
+        reason = " ".join(str(error).split())
+        raise UserError(
+            f"{path} must be a whole picture of moderate size, got: {reason}; replace or remove it"
+        ) from None
+    return np.asarray(fitted).transpose(2, 0, 1)
+
+
+def _pillow() -> tuple[Any, Any]:
+    try:
+        from PIL import Image, ImageOps
+    except ImportError:
+        raise UserError("image_folder must have Pillow, got none; pip install psframe[images]") from None
+    return Image, ImageOps

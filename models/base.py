@@ -1,0 +1,37 @@
+"""What a model is: a function from the data's shape to a list of layers.
+
+A model declares; it holds no state. Its positional parameters are given by psframe, its keyword-only parameters are
+keys of the config's ``model`` section.
+"""
+
+from typing import Protocol
+
+from psframe.errors import UserError
+from psframe.nn.base import Layer, Shape
+
+IMAGES = ("lenet", "cifar_quick")
+SEQUENCES = ("har_cnn",)
+
+
+class Model(Protocol):
+    """A model without, or with all its, keyword-only parameters given."""
+
+    def __call__(self, input_shape: Shape, n_classes: int) -> list[Layer]:
+        """Return the layers for samples of ``input_shape``, (C, H, W) or (C, T); the last one gives (n_classes,)."""
+
+
+def need_image(model: str, input_shape: Shape) -> None:
+    """UserError where ``input_shape`` is not (C, H, W)."""
+    _need(model, input_shape, 3, "images (C, H, W)")
+
+
+def need_sequence(model: str, input_shape: Shape) -> None:
+    """UserError where ``input_shape`` is not (C, T)."""
+    _need(model, input_shape, 2, "sequences (C, T)")
+
+
+def _need(model: str, input_shape: Shape, length: int, what: str) -> None:
+    if len(input_shape) != length:
+        fitting = {3: IMAGES, 2: SEQUENCES}.get(len(input_shape), ())
+        fix = f"choose {' or '.join(fitting)}" if fitting else "mend the dataset"
+        raise UserError(f"model {model} takes {what}, got samples of shape {tuple(input_shape)}; {fix}")

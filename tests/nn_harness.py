@@ -1,0 +1,53 @@
+"""Layers with arrays of their own, without a network or an arena."""
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from psframe.nn.base import Layer, Pass, Shape
+
+
+class Bench:
+    """Layers in a row for batches of up to ``max_batch``; their buffers hold junk at first.
+
+    ``params`` and ``grads`` are lists, in the layers' order, of (logical) views as a network hands them out.
+    """
+
+    def __init__(self, layers: Sequence[Layer], input_shape: Shape, max_batch: int, dtype: str = "float64"):
+        self.layers, self.input_shape, self.dtype = list(layers), input_shape, dtype
+        self.params: list[np.ndarray] = []
+        self.grads: list[np.ndarray] = []
+        shape, rng = input_shape, np.random.default_rng(0)
+        for index, layer in enumerate(self.layers):
+            shape = layer.setup(shape, index)
+            params = {name: self._tensor(p, rng.uniform(-0.5, 0.5, p.shape)) for name, p in layer.params.items()}
+            grads = {name: self._tensor(p, np.nan) for name, p in layer.params.items()}
+            buffers = {name: self._junk((max_batch, *b.shape), b.dtype or dtype) for name, b in layer.buffers.items()}
+            layer.bind(params, grads, buffers)
+            self.params += params.values()
+            self.grads += grads.values()
+        self.output_shape = shape
+
+    def _tensor(self, param, values) -> np.ndarray:
+        in_memory = np.empty([param.shape[axis] for axis in param.order], self.dtype)
+        logical = in_memory.transpose(np.argsort(param.order))
+        logical[...] = values
+        return logical
+
+    @staticmethod
+    def _junk(shape: Shape, dtype: str) -> np.ndarray:
+        junk = np.empty(shape, dtype)
+        junk.fill(np.nan if junk.dtype.kind == "f" else 113)
+        return junk
+
+    def forward(self, x: np.ndarray, state: Pass | None = None) -> np.ndarray:
+        for layer in self.layers:
+            x = layer.forward(x, state or Pass())
+        return x
+
+    def backward(self, dy: np.ndarray) -> np.ndarray:
+        """Return the input's gradient; ``dy`` is left as it is."""
+        dy = dy.copy()
+        for layer in reversed(self.layers):
+            dy = layer.backward(dy, True)
+        return dy

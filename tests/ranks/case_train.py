@@ -1,0 +1,144 @@
+"""Whole runs: the same bits, the same loss curve, and runs that are stopped and continued."""
+
+import numpy as np
+
+from tests.ranks.harness import ranks
+from tests.ranks.training import TINY, folder, hashes, train
+
+SERVERS = (("sync_ps", "dedicated"), ("sync_ps", "colocated"), ("allreduce", "dedicated"))
+DROPOUT = "model={name: 'tests.tiny:build', dropout: 0.3}"
+
+
+def _ranks_for(workers, mode, server):
+    return workers + (mode == "sync_ps" and server == "dedicated")
+
+
+@ranks(4)
+def same_workers_same_bits(world):
+    """Also where a step's last batches are uneven or empty, and layers draw random numbers."""
+    for workers in (2, 3):
+        with folder(world) as where:
+            found = {}
+            for mode, server in SERVERS:
+                for collective in ("buffer", "object"):
+                    keys = [f"sync.mode={mode}", f"sync.server={server}", f"collective={collective}", DROPOUT]
+                    n_ranks = _ranks_for(workers, mode, server)
+                    found[mode, server, collective] = hashes(world, n_ranks, where, *keys, "dataset.limit=101")
+            assert len({tuple(h) for h in found.values()}) == 1, found
+            assert len(set(next(iter(found.values())))) == 2, "training changed nothing"
+
+
+@ranks(4)
+def one_worker_and_no_exchange_same_bits(world):
+    with folder(world) as where:
+        alone = hashes(world, 1, where)
+        assert alone == hashes(world, 2, where, "sync.server=dedicated")
+        assert alone == hashes(world, 1, where, "sync.mode=allreduce", "collective=object")
+
+
+@ranks(4)
+def loss_curve_is_that_of_one_process(world):
+    """The same global batch at 1, 2 and 4 workers, in every mode: 20 steps within 1e-4."""
+    with folder(world) as where:
+        curves = {}
+        for workers in (1, 2, 4):
+            for mode, server in SERVERS:
+                n_ranks = _ranks_for(workers, mode, server)
+                if n_ranks <= world.size:
+                    keys = [f"train.batch_size={32 // workers}", f"sync.mode={mode}", f"sync.server={server}"]
+                    _, steps, _ = train(world, n_ranks, where, *keys, "train.epochs=3", DROPOUT)
+                    curves[workers, mode, server] = [step["loss"] for step in steps[:20]]
+        reference = curves.pop((1, "allreduce", "dedicated"))
+        assert len(reference) == 20
+        for curve in curves.values():
+            np.testing.assert_allclose(curve, reference, rtol=1e-4)
+
+
+@ranks(1, 3)
+def continued_runs_end_in_the_same_bits(world):
+    for mode, optimizer in (("sync_ps", "sgd"), ("allreduce", "adam"), ("sync_ps", "adam")):
+        keys = [f"sync.mode={mode}", f"optimizer={{name: {optimizer}, lr: 0.01}}", DROPOUT, "checkpoint.every_epochs=2"]
+        with folder(world) as where:
+            whole = hashes(world, world.size, where, *keys, "train.epochs=5")
+            first, _, run = train(world, world.size, where, *keys, "train.epochs=2", "name=cut")
+            rest, steps, same = train(
+                world, world.size, where, *keys, "train.epochs=5", "name=cut", "checkpoint.resume=auto"
+            )
+            assert same == run
+            assert [r["epoch"] for r in rest] == [1, 2, 3, 4, 5]
+            assert [r["params_sha256"] for r in rest] == whole
+            assert rest[:2] == first, "a continued run rewrote what was done"
+            assert [s["step"] for s in steps] == list(range(1, len(steps) + 1))
+
+
+@ranks(3)
+def lines_after_the_checkpoint_are_cut(world):
+    with folder(world) as where:
+        keys = ["train.epochs=3", "checkpoint.every_epochs=2", "name=cut"]
+        records, _, run = train(world, 3, where, *keys)
+        if world.rank == 0:  # as if the run had been killed in epoch 4, after the record of epoch 3
+            (run / "checkpoints" / "latest").write_text("epoch-00002.h5\n")
+            with open(run / "metrics.jsonl", "a") as out:
+                out.write('{"epoch": 4, "loss": 1.')
+        again, _, same = train(world, 3, where, *keys, f"checkpoint.resume={run}")
+        assert same == run
+        assert [r["params_sha256"] for r in again] == [r["params_sha256"] for r in records]
+
+
+@ranks(3)
+def a_continued_run_may_have_other_ranks(world):
+    with folder(world) as where:
+        _, _, run = train(world, 3, where, "train.epochs=1")
+        records, _, same = train(world, 2, where, "train.epochs=3", f"checkpoint.resume={run}")
+        assert same == run
+        assert [r["n_ranks"] for r in records] == [3, 2, 2]
+
+
+@ranks(1, 2, 3, 4, 7)
+def records_are_whole_and_consistent(world):
+    for mode, server in SERVERS:
+        with folder(world) as where:
+            records, steps, run = train(world, world.size, where, f"sync.mode={mode}", f"sync.server={server}")
+            record = records[-1]
+            n_workers = world.size - (mode == "sync_ps" and server == "dedicated" and world.size > 1)
+            assert record["n_ranks"] == world.size
+            assert record["n_workers"] == n_workers
+            assert record["global_batch"] == 8 * n_workers
+            assert record["sync_mode"] == (mode if world.size > 1 else "alone")
+            assert (record["bytes_moved"] > 0) == (world.size > 1)
+            assert sum(s["n_samples"] for s in steps if s["epoch"] == 2) == 203
+            phases = sum(record[f"{p}_s"] for p in ("data", "compute", "exchange", "update", "wait"))
+            assert 0.5 * record["epoch_s"] < phases < 1.05 * record["epoch_s"] + 0.01
+            assert np.isclose(record["samples_per_s"], 203 / record["epoch_s"])
+            weighed = sum(s["loss"] * s["n_samples"] for s in steps if s["epoch"] == 2) / 203
+            assert np.isclose(record["loss"], weighed)
+            assert sorted(p.name for p in (run / "checkpoints").iterdir()) == [
+                "epoch-00001.h5", "epoch-00002.h5", "latest",
+            ]  # fmt: skip
+
+
+@ranks(4)
+def more_workers_than_batches(world):
+    """Three workers, four samples: shares of one or two, and a global batch larger than the data."""
+    with folder(world) as where:
+        records, steps, _ = train(world, 4, where, "dataset.limit=4")
+        assert [s["n_samples"] for s in steps] == [4, 4]
+        assert records[-1]["loss"] < records[0]["loss"]
+
+
+@ranks(2)
+def dropout_and_shuffle_follow_the_seed(world):
+    with folder(world) as where:
+        first = hashes(world, 2, where, DROPOUT)
+        assert hashes(world, 2, where, DROPOUT) == first
+        assert hashes(world, 2, where, DROPOUT, "train.seed=4")[0] != first[0]
+
+
+@ranks(2)
+def the_config_of_a_run_runs_again(world):
+    with folder(world) as where:
+        records, _, run = train(world, 2, where)
+        again, _, _ = train(world, 2, where, config=(run / "config.yaml").read_text())
+        assert [r["params_sha256"] for r in again] == [r["params_sha256"] for r in records]
+        assert "psframe" in (run / "config.yaml").read_text()
+        assert TINY

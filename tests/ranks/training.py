@@ -1,0 +1,57 @@
+"""Trains inside an mpirun that runs already: on the first ranks of the world, as the command would."""
+
+import json
+import shutil
+import tempfile
+from contextlib import contextmanager
+from pathlib import Path
+
+from mpi4py import MPI
+
+from psframe import train as command
+
+TINY = """\
+name: tiny
+model: tests.tiny:build
+dataset: {name: synthetic, shape: [2, 8, 9], classes: 5, samples: 203}
+train: {epochs: 2, batch_size: 8, seed: 3}
+optimizer: {name: sgd, lr: 0.05, momentum: 0.9, weight_decay: 0.001}
+record: {steps: true}
+"""
+
+
+@contextmanager
+def folder(world):
+    """Yield one temporary folder to all ranks."""
+    path = world.bcast(tempfile.mkdtemp(prefix="psframe-test-") if world.rank == 0 else None)
+    try:
+        yield Path(path)
+    finally:
+        world.Barrier()
+        if world.rank == 0:
+            shutil.rmtree(path)
+
+
+def train(world, n_ranks, where, *overrides, config=TINY, expect=0):
+    """Train on the first ``n_ranks`` ranks; return (metrics, steps, run directory) of the newest run on every rank."""
+    path = where / "config.yaml"
+    if world.rank == 0:
+        path.write_text(config)
+    world.Barrier()
+    group = world.Split(0 if world.rank < n_ranks else MPI.UNDEFINED, key=world.rank)
+    if group != MPI.COMM_NULL:
+        status = command.main([str(path), "--quiet", f"record.dir={where / 'runs'}", *overrides], group)
+        assert status == expect, f"status {status}"
+        group.Free()
+    world.Barrier()
+    if expect:
+        return None
+    run = max((where / "runs").iterdir(), key=lambda p: (p / "metrics.jsonl").stat().st_mtime_ns)
+    read = [[json.loads(line) for line in (run / f).read_text().splitlines()] for f in ("metrics.jsonl", "steps.jsonl")]
+    world.Barrier()
+    return (*read, run)
+
+
+def hashes(world, n_ranks, where, *overrides, **kwargs):
+    """Return the parameters' hash after each epoch of a run."""
+    return [record["params_sha256"] for record in train(world, n_ranks, where, *overrides, **kwargs)[0]]

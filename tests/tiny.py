@@ -1,0 +1,17 @@
+"""A network that trains in milliseconds, as a user's own model would be written."""
+
+from psframe.nn.activations import Dropout, Flatten, ReLU
+from psframe.nn.conv import Conv2d
+from psframe.nn.dense import Dense
+from psframe.nn.pool import MaxPool2d
+
+
+def build(input_shape, n_classes, *, dropout: float = 0.0):
+    return [
+        Conv2d(4, 3, padding=1),
+        MaxPool2d(2),
+        ReLU(),
+        Flatten(),
+        *([Dropout(dropout)] if dropout else []),
+        Dense(n_classes),
+    ]

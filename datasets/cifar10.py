@@ -1,7 +1,9 @@
 """CIFAR-10 (Krizhevsky 2009), its binary version or its python version; the latter is read without unpickling it."""
 
 import pickletools
+from collections.abc import Iterable
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
@@ -107,8 +109,10 @@ def _walk(pickled: bytes) -> tuple[bytes, list[int]]:
 
     Python 2 wrote bytes as they are; Python 3, under protocol 2, writes them as text, with the word ``latin1`` behind.
     """
-    data, labels, key, c_order = b"", [], "", False
-    for opcode, arg, _ in pickletools.genops(pickled):
+    data, key, c_order = b"", "", False
+    labels: list[int] = []
+    opcodes: Iterable[tuple[pickletools.OpcodeInfo, Any, int | None]] = pickletools.genops(pickled)
+    for opcode, arg, _ in opcodes:
         if opcode.name in STRINGS:
             text = arg.decode("latin-1") if isinstance(arg, bytes) else arg
             if key == "data" and c_order and len(text) >= IMAGE_BYTES:

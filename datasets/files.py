@@ -59,9 +59,10 @@ def carried(package: str, project: str, relative: str) -> str:
 @contextmanager
 def reading(file: Path, kind: str, *errors: type[Exception]) -> Iterator[None]:
     """Turn OSError and ``errors`` into a UserError that says that ``file`` is no sound ``kind``."""
+    expected: tuple[type[Exception], ...] = (OSError, *errors)
     try:
         yield
-    except (OSError, *errors) as error:
+    except expected as error:
         reason = " ".join(str(error).split()) or type(error).__name__
         raise UserError(f"{file} must be {kind}, got: {reason}; give the right file, or fetch it again") from None
 

@@ -1,5 +1,6 @@
 """Sequences of motion sensors: the ``.ts`` format of the UEA archive (Bagnall et al. 2018), or .npy files."""
 
+import tokenize
 from pathlib import Path
 
 import numpy as np
@@ -68,7 +69,7 @@ def _npy(root: Path, split: str) -> _Part:
                 f"{root} must hold NAME_TRAIN.ts and NAME_TEST.ts, or X_train.npy, y_train.npy, X_test.npy and "
                 f"y_test.npy, got no {name}; add it, or correct dataset.path"
             )
-        with files.reading(file, "an .npy file without Python objects", ValueError, TypeError, SyntaxError, EOFError):
+        with files.reading(file, "an .npy file without Python objects", ValueError, SyntaxError, tokenize.TokenError):
             array = np.lib.format.open_memmap(file, mode="r")
         if array.ndim != ranks or array.dtype.kind not in kinds or 0 in array.shape:
             kind = "numbers (n, channels, time) of a float type" if ranks == 3 else "labels (n,) of an integer type"
@@ -84,7 +85,8 @@ def _npy(root: Path, split: str) -> _Part:
 
 
 def _ts_parts(root: Path) -> tuple[list[_Part], int]:
-    parts, classes = [], None
+    parts: list[_Part] = []
+    classes: list[str] = []
     for split in ("TRAIN", "TEST"):
         found = sorted(root.glob(f"*_{split}.ts"))
         if len(found) != 1:

@@ -122,8 +122,10 @@ def _part(f: "h5py.File", file: Path, images_at: str, labels_at: str, pick: _Pic
 
 
 def _array(f: "h5py.File", file: Path, name: str) -> "h5py.Dataset":
+    import h5py
+
     found = f.get(name)
-    if not hasattr(found, "dtype"):
+    if not isinstance(found, h5py.Dataset):
         raise UserError(f"{file} must hold {LAYOUT}; got no array {name}: add it")
     return found
 

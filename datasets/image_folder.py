@@ -2,6 +2,7 @@
 
 import os
 import warnings
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -48,26 +49,45 @@ def image_folder(
     """
     _pillow()
     root = files.folder(path, "one folder of pictures a class")
+    with files.reading(root, "a folder of one folder a class"):
+        _entries(root, root)
     stored = (round(size[0] * 256 / 224), round(size[1] * 256 / 224))
     if (root / "train").is_dir():
-        test = next((root / name for name in ("test", "val") if (root / name).is_dir()), root / "test")
-        (classes, *train), (test_classes, *test) = _listed(root, root / "train"), _listed(root, test)
-        if classes != test_classes:
+        train = _listed(root, root / "train")
+        test = _listed(root, next((d for d in (root / "test", root / "val") if d.is_dir()), root / "test"))
+        if train.classes != test.classes:
             raise UserError(
-                f"train and test must have the same classes, got {sorted(set(classes) ^ set(test_classes))[:5]} in one "
-                f"only in {root}; add their pictures or take the folders away"
+                "train and test must have the same classes, got "
+                f"{sorted(set(train.classes) ^ set(test.classes))[:5]} in one only in {root}; "
+                "add their pictures or take the folders away"
             )
-        orders = interleave(train[1]), interleave(test[1])
+        train_order, test_order = interleave(train.labels), interleave(test.labels)
     else:
-        classes, *train = _listed(root, root)
-        test, orders = train, stratified(train[1])
-    splits = [_split(*of, order[:limit], stored) for of, order in zip((train, test), orders, strict=True)]
-    mean, std = (tuple(255 * value for value in values) for values in (MEAN, STD))
-    return Dataset((3, *stored), "uint8", len(classes), *splits, crop=tuple(size), flip=True, mean=mean, std=std)
+        train = test = _listed(root, root)
+        train_order, test_order = stratified(train.labels)
+    return Dataset(
+        shape=(3, *stored),
+        dtype="uint8",
+        n_classes=len(train.classes),
+        train=_split(train, train_order[:limit], stored),
+        test=_split(test, test_order[:limit], stored),
+        crop=(size[0], size[1]),
+        flip=True,
+        mean=tuple(255 * value for value in MEAN),
+        std=tuple(255 * value for value in STD),
+    )
 
 
-def _listed(root: Path, folder: Path) -> tuple[list[str], list[str], np.ndarray]:
-    """Return the classes in ``folder``, the paths of all pictures (n), and their labels (n,)."""
+@dataclass(frozen=True)
+class _Listed:
+    """Classes of a folder, the paths of all their pictures (n), and their labels (n,)."""
+
+    classes: list[str]
+    paths: list[str]
+    labels: np.ndarray
+
+
+def _listed(root: Path, folder: Path) -> _Listed:
     with files.reading(folder, "a folder of one folder a class"):
         classes = sorted(e.name for e in _entries(root, folder) if e.is_dir() and not e.name.startswith("."))
         if not classes:
@@ -84,10 +104,11 @@ def _listed(root: Path, folder: Path) -> tuple[list[str], list[str], np.ndarray]
                 )
             paths += found
             labels += [label] * len(found)
-    return classes, paths, np.array(labels)
+    return _Listed(classes, paths, np.array(labels))
 
 
 def _entries(root: Path, folder: Path) -> list[os.DirEntry[str]]:
+    """Return what lies in ``folder``; UserError for a link that leads out of ``root``."""
     with os.scandir(folder) as entries:
         listed = list(entries)
     for entry in listed:
@@ -99,9 +120,9 @@ def _entries(root: Path, folder: Path) -> list[os.DirEntry[str]]:
     return listed
 
 
-def _split(paths: list[str], labels: np.ndarray, order: np.ndarray, stored: tuple[int, int]) -> Split:
+def _split(listed: _Listed, order: np.ndarray, stored: tuple[int, int]) -> Split:
     def read(lo: int, hi: int) -> tuple[np.ndarray, np.ndarray]:
-        return np.stack([_picture(paths[i], stored) for i in order[lo:hi]]), labels[order[lo:hi]]
+        return np.stack([_picture(listed.paths[i], stored) for i in order[lo:hi]]), listed.labels[order[lo:hi]]
 
     return Split(len(order), read)
 

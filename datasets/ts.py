@@ -57,7 +57,7 @@ def read_ts(file: Path) -> tuple[np.ndarray, list[str], list[str]]:
 
 def _parts(file: Path, lines: list[str]) -> tuple[dict[str, str], list[tuple[int, str]]]:
     """Return the header, keys in lower case, and the numbered lines behind ``@data``."""
-    header = {}
+    header: dict[str, str] = {}
     for number, line in enumerate(lines, 1):
         if line.lower() == "@data":
             rest = enumerate(lines[number:], number + 1)

@@ -50,7 +50,7 @@ class Link:
         frame = json.dumps(message).encode()
         for peer in self.peers:
             peer.sendall(struct.pack("<Q", len(frame)) + frame)
-        return message
+        return json.loads(frame)  # so that every rank gets the same, lists where tuples were
 
     def share(self, n_bytes: int) -> np.ndarray:
         """Return zeroed memory that all ranks of the node, which must all call, see: a uint8 array (n_bytes,).

@@ -6,7 +6,8 @@ import numpy as np
 
 from psframe import compiled
 from psframe.errors import UserError
-from psframe.nn.base import Base, Buffer, Pass, Shape, image
+from psframe.nn.base import Base, Buffer, Pass, Shape
+from psframe.nn.checks import image
 from psframe.nn.jit import jit
 
 
@@ -22,7 +23,7 @@ class ReLU(Base):
         return self.y
 
     def backward(self, dy: np.ndarray, need_dx: bool) -> np.ndarray | None:
-        mask(dy.reshape(-1), self.y.reshape(-1))
+        zero_where_off(dy.reshape(-1), self.y.reshape(-1))
         return dy
 
 
@@ -43,21 +44,21 @@ class Dropout(Base):
 
     def setup(self, input_shape: Shape, index: int) -> Shape:
         self.stream = compiled.random.LAYER + index
-        self.buffers = {"y": Buffer(input_shape), "drawn": Buffer((prod(input_shape),), "float32")}
+        self.buffers = {"y": Buffer(input_shape), "mask": Buffer((prod(input_shape),), "float32")}
         return input_shape
 
     def forward(self, x: np.ndarray, state: Pass) -> np.ndarray:
         self.drops = state.train and self.p_drop > 0
         if not self.drops:
             return x
-        y, drawn = self.b["y"][: len(x)], self.b["drawn"][: len(x)]
-        compiled.random.uniform(state.seed, self.stream, state.epoch, state.samples, drawn)
-        drop(x.reshape(-1), drawn.reshape(-1), self.p_drop, y.reshape(-1))
-        return y
+        mask = self.b["mask"][: len(x)]
+        compiled.random.uniform(state.seed, self.stream, state.epoch, state.samples, mask)
+        keep(mask.reshape(-1), np.float32(self.p_drop))
+        return np.multiply(x, mask.reshape(x.shape), out=self.b["y"][: len(x)])
 
     def backward(self, dy: np.ndarray, need_dx: bool) -> np.ndarray | None:
         if self.drops:
-            drop(dy.reshape(-1), self.b["drawn"][: len(dy)].reshape(-1), self.p_drop, dy.reshape(-1))
+            dy *= self.b["mask"][: len(dy)].reshape(dy.shape)
         return dy
 
 
@@ -88,16 +89,15 @@ class Flatten(Base):
 
 
 @jit
-def mask(dy, y):
+def zero_where_off(dy, y):
     """Zero ``dy`` (m,) where ``y`` (m,) is not above 0."""
     for i in range(len(dy)):
         dy[i] = 0 if y[i] <= 0 else dy[i]
 
 
 @jit
-def drop(x, drawn, p, out):
-    """Write to ``out`` (m,) 0 where ``drawn`` (m,) is below ``p``, and else ``x`` (m,) / (1 - p)."""
-    scale = x.dtype.type(1 / (1 - p))
-    zero = x.dtype.type(0)
-    for i in range(len(x)):
-        out[i] = zero if drawn[i] < p else x[i] * scale
+def keep(mask, p):
+    """Replace the numbers in [0, 1) of ``mask`` (m,) float32 by 0 where they are below ``p``, else by 1 / (1 - p)."""
+    scale = np.float32(1) / (np.float32(1) - p)
+    for i in range(len(mask)):
+        mask[i] = np.float32(0) if mask[i] < p else scale

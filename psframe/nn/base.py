@@ -12,13 +12,10 @@ Weights keep the meaning and the logical shape they have in PyTorch, (out, in, k
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from math import sqrt
 from types import MappingProxyType
 from typing import Any, Protocol
 
 import numpy as np
-
-from psframe.errors import UserError, nearest
 
 Shape = tuple[int, ...]
 
@@ -123,51 +120,3 @@ class Base:
         self.p = {name: param.memory(params[name]) for name, param in self.params.items()}
         self.g = {name: param.memory(grads[name]) for name, param in self.params.items()}
         self.b = buffers
-
-
-def whole(name: str, value: object, low: int) -> int:
-    """Return ``value``; UserError where it is no whole number or less than ``low``."""
-    if not isinstance(value, int) or isinstance(value, bool) or value < low:
-        raise UserError(f"{name} must be a whole number of at least {low}, got {value!r}; mend the model")
-    return value
-
-
-def pair(name: str, value: int | tuple[int, int], low: int, axes: int = 2) -> tuple[int, int]:
-    """Return ``value`` as (height, width); UserError where either is less than ``low`` or no whole number.
-
-    With one of the ``axes``, a sequence's, ``value`` is the width, and the height does nothing: a kernel or a stride of
-    1 and a padding of 0, which is ``low``.
-    """
-    if axes == 1:
-        return low, whole(name, value, low)
-    if isinstance(value, (tuple, list)) and len(value) == 2:
-        return whole(name, value[0], low), whole(name, value[1], low)
-    width = whole(f"{name} (or each of a pair)", value, low)
-    return width, width
-
-
-def image(layer: object, index: int, shape: Shape, axes: int = 2) -> tuple[int, int, int]:
-    """Return ``shape`` as (H, W, C); UserError where it is none, or where ``axes`` is 1 and it is no sequence."""
-    if len(shape) != 3:
-        raise UserError(
-            f"layer {index}, {type(layer).__name__}, must get images (H, W, C), got {shape}; place it before Flatten"
-        )
-    if axes == 1 and shape[0] != 1:
-        raise UserError(
-            f"layer {index}, {type(layer).__name__}, must get sequences (1, T, C), got {shape}; use its 2-D sibling"
-        )
-    return shape[0], shape[1], shape[2]
-
-
-_GAIN = {"xavier": 3.0, "he": 6.0}
-
-
-def bound(init: str, fan_in: int) -> float:
-    """Return the bound of uniform initial weights.
-
-    ``xavier``: variance 1 / fan_in, as Caffe does it (after Glorot and Bengio 2010); ``he``: variance 2 / fan_in
-    (He et al. 2015, eq. 10), for what a ReLU follows.
-    """
-    if init not in _GAIN:
-        raise UserError(f"init must name a distribution, got {init!r}; {nearest(init, _GAIN)}")
-    return sqrt(_GAIN[init] / fan_in)

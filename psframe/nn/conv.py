@@ -6,7 +6,8 @@ from typing import ClassVar
 import numpy as np
 
 from psframe.errors import UserError
-from psframe.nn.base import Base, Buffer, Param, Pass, Shape, bound, image, pair, whole
+from psframe.nn.base import Base, Buffer, Param, Pass, Shape
+from psframe.nn.checks import bound, image, pair, whole
 from psframe.nn.jit import jit
 
 
@@ -19,7 +20,7 @@ class Conv2d(Base):
     kernel, stride, padding : int or (int, int)
         One number, or (height, width).
     init : {'xavier', 'he'}
-        See :func:`psframe.nn.base.bound`; the bias starts at 0.
+        See :func:`psframe.nn.checks.bound`; the bias starts at 0.
     """
 
     axes: ClassVar[int] = 2
@@ -102,21 +103,24 @@ def im2col(x, cols, kernel, stride, padding):
     n, h, w, c = x.shape
     width = kernel[1] * c
     for s in range(n):
+        flat = x[s].reshape(-1)
         for i in range(cols.shape[1]):
-            for a in range(kernel[0]):
-                row = i * stride[0] + a - padding[0]
-                for j in range(cols.shape[2]):
+            for j in range(cols.shape[2]):
+                left = j * stride[1] - padding[1]
+                low, high = _clip(left, kernel[1], w)
+                for a in range(kernel[0]):
+                    row = i * stride[0] + a - padding[0]
                     to = cols[s, i, j, a * width : (a + 1) * width]
-                    left = j * stride[1] - padding[1]
-                    low, high = _clip(left, kernel[1], w if 0 <= row < h else left)
-                    low, high = low * c, high * c
-                    to[:low] = 0
-                    if low < high:
-                        source = x[s, row].reshape(-1)[left * c + low : left * c + high]
-                        inside = to[low:high]
-                        for t in range(high - low):
-                            inside[t] = source[t]
-                    to[high:] = 0
+                    if not 0 <= row < h:
+                        to[:] = 0
+                        continue
+                    source = flat[(row * w + left + low) * c : (row * w + left + high) * c]
+                    inside = to[low * c : high * c]
+                    for t in range(len(inside)):
+                        inside[t] = source[t]
+                    if len(inside) < width:
+                        to[: low * c] = 0
+                        to[high * c :] = 0
 
 
 @jit
@@ -126,15 +130,16 @@ def col2im(cols, dx, kernel, stride, padding):
     width = kernel[1] * c
     dx[:] = 0
     for s in range(n):
+        flat = dx[s].reshape(-1)
         for i in range(cols.shape[1]):
-            for a in range(kernel[0]):
-                row = i * stride[0] + a - padding[0]
-                if not 0 <= row < h:
-                    continue
-                for j in range(cols.shape[2]):
-                    left = j * stride[1] - padding[1]
-                    low, high = _clip(left, kernel[1], w)
+            for j in range(cols.shape[2]):
+                left = j * stride[1] - padding[1]
+                low, high = _clip(left, kernel[1], w)
+                for a in range(kernel[0]):
+                    row = i * stride[0] + a - padding[0]
+                    if not 0 <= row < h:
+                        continue
                     source = cols[s, i, j, a * width + low * c : a * width + high * c]
-                    to = dx[s, row].reshape(-1)[(left + low) * c : (left + high) * c]
-                    for t in range(len(source)):
+                    to = flat[(row * w + left + low) * c : (row * w + left + high) * c]
+                    for t in range(len(to)):
                         to[t] += source[t]

@@ -3,7 +3,8 @@
 import numpy as np
 
 from psframe.errors import UserError
-from psframe.nn.base import Base, Buffer, Param, Pass, Shape, bound, whole
+from psframe.nn.base import Base, Buffer, Param, Pass, Shape
+from psframe.nn.checks import bound, whole
 
 
 class Dense(Base):
@@ -13,7 +14,7 @@ class Dense(Base):
     ----------
     out_features : int
     init : {'xavier', 'he'}
-        See :func:`psframe.nn.base.bound`; the bias starts at 0.
+        See :func:`psframe.nn.checks.bound`; the bias starts at 0.
     """
 
     def __init__(self, out_features: int, *, init: str = "xavier"):

@@ -5,7 +5,8 @@ from typing import ClassVar
 import numpy as np
 
 from psframe.errors import UserError
-from psframe.nn.base import Base, Buffer, Pass, Shape, image, pair
+from psframe.nn.base import Base, Buffer, Pass, Shape
+from psframe.nn.checks import image, pair
 from psframe.nn.pool_loops import avg_backward, avg_forward, max_backward, max_forward
 
 

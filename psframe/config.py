@@ -20,6 +20,8 @@ Name = Annotated[str, msgspec.Meta(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]*$", max_
 
 #: sections that may be written as the bare name of a strategy, and the key that holds the name
 STRATEGIES = {"model": "name", "dataset": "name", "optimizer": "name", "sync": "mode", "collective": "name"}
+#: what a section means that leaves its name out
+DEFAULTS = {"optimizer": "sgd", "sync": "sync_ps", "collective": "buffer"}
 
 
 class Train(msgspec.Struct, forbid_unknown_fields=True, kw_only=True, frozen=True):
@@ -63,10 +65,10 @@ class Config(msgspec.Struct, forbid_unknown_fields=True, kw_only=True, frozen=Tr
     model: Section
     dataset: Section
     train: Train = Train()
-    optimizer: Section = msgspec.field(default_factory=lambda: {"name": "sgd", "lr": 0.01, "momentum": 0.9})
+    optimizer: Section
     schedule: Schedule = Schedule()
-    sync: Section = msgspec.field(default_factory=lambda: {"mode": "sync_ps"})
-    collective: Section = msgspec.field(default_factory=lambda: {"name": "buffer"})
+    sync: Section
+    collective: Section
     checkpoint: Checkpoint = Checkpoint()
     record: Record = Record()
     versions: dict[str, str] = {}
@@ -124,9 +126,11 @@ def resolve(raw: dict[str, Any], overrides: Sequence[str] = ()) -> Config:
             raise UserError(f"a config must name a {section}, got none; add `{section}: NAME` or give {section}=NAME")
     _check_keys("", raw, Config)
     for section, key in STRATEGIES.items():
-        if section in raw and key not in raw[section]:
+        named = raw.setdefault(section, {})
+        if key not in named and section not in DEFAULTS:
             raise UserError(f"{section}.{key} must name a strategy, got none; add {section}.{key}=NAME")
-    return convert("config", raw, Config)
+        raw[section] = {key: named.get(key, DEFAULTS.get(section)), **named}
+    return convert("", raw, Config)
 
 
 def _yaml(text: str, where: str) -> Any:

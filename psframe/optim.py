@@ -43,7 +43,7 @@ class SGD:
     """
 
     def __init__(
-        self, *, lr: Positive, momentum: Fraction = 0.0, nesterov: bool = False, weight_decay: NonNegative = 0.0
+        self, *, lr: Positive = 0.01, momentum: Fraction = 0.0, nesterov: bool = False, weight_decay: NonNegative = 0.0
     ):
         self.lr, self.momentum, self.nesterov, self.weight_decay = lr, momentum, nesterov, weight_decay
         self.n_state = 1 if momentum else 0

@@ -60,6 +60,8 @@ def load(section: str, table: Table, name: object) -> Callable[..., Any]:
             raise UserError(f"{section}: there is no {name!r}; {nearest(name, table)}, or your own as my_module:attr")
         name = table[name]
     module_name, _, attr = name.partition(":")
+    if not module_name.replace(".", "_").isidentifier() or module_name.startswith("."):
+        raise UserError(f"{section} must be a name or my_module:attr, got {name!r}; {nearest(name, table)}")
     try:
         target = importlib.import_module(module_name)
     except ImportError as error:
@@ -92,7 +94,7 @@ def convert(where: str, value: object, kind: Any) -> Any:
         message, _, place = str(error).partition(" - at `$")
         place = place.rstrip("`").removesuffix("[...]")
         for key in filter(None, place.replace("[", ".[").split(".")):
-            where, value = f"{where}.{key}", _member(value, key)
+            where, value, kind = f"{where}.{key}".lstrip("."), _member(value, key), _kind(kind, key)
         rule = message.removeprefix("Expected ").split(", got ")[0].replace("`", "")
         if message.startswith("Invalid enum value"):
             rule = "one of " + ", ".join(map(str, getattr(kind, "__args__", ())))
@@ -105,6 +107,11 @@ def _member(value: Any, key: str) -> Any:
     if key.startswith("["):
         return value[int(key[1:-1])]
     return value.get(key) if isinstance(value, Mapping) else None
+
+
+def _kind(kind: Any, key: str) -> Any:
+    fields = msgspec.structs.fields(kind) if isinstance(kind, type) and issubclass(kind, msgspec.Struct) else ()
+    return next((field.type for field in fields if field.name == key), kind)
 
 
 def keywords(target: Callable[..., Any]) -> dict[str, inspect.Parameter]:

@@ -2,6 +2,7 @@
 
 import argparse
 import os
+import signal
 import sys
 import traceback
 from collections.abc import Sequence
@@ -77,12 +78,11 @@ def _command(cluster: Cluster, argv: Sequence[str]) -> int:
 
 def guarded(argv: Sequence[str]) -> int:
     """Run :func:`main`; an exception on any rank names the rank and aborts the job, so that no other rank waits."""
+    # Ctrl-C ends a rank at once: Python's handler would wait for an MPI call to return, which no longer can
+    signal.signal(signal.SIGINT, signal.SIG_DFL)
     rank = MPI.COMM_WORLD.rank
     try:
         return main(argv)
-    except KeyboardInterrupt:
-        message = "psframe: interrupted\n" if rank == 0 else ""
-        status = 130
     except LeaderEnded:
         # it has told why, or was killed; one rank says so, or N would
         message = "psframe: the first rank of a node has ended, and with it the job\n" if rank == 1 else ""

@@ -40,15 +40,20 @@ def sha256(array: np.ndarray) -> str:
     return hashlib.sha256(np.ascontiguousarray(array).view(np.uint8).reshape(-1).data).hexdigest()
 
 
+def _checksum(saved: Saved) -> str:
+    """Return a hash of everything that a checkpoint holds."""
+    parts = (saved.epoch, saved.step, saved.layout, sha256(saved.params), sha256(saved.state))
+    return hashlib.sha256(repr(parts).encode()).hexdigest()
+
+
 def write(folder: Path, saved: Saved) -> Path:
     """Write a checkpoint durably and return its path; ``latest`` does not name it yet. OSError where it cannot."""
     path = folder / f"epoch-{saved.epoch:05d}.h5"
     temporary = path.with_suffix(".h5.part")
     with h5py.File(temporary, "w") as file:
         file.attrs.update(format=FORMAT, epoch=saved.epoch, step=saved.step, layout=saved.layout)
-        for name in ("params", "state"):
-            array = getattr(saved, name)
-            file.create_dataset(name, data=array).attrs["sha256"] = sha256(array)
+        file["params"], file["state"] = saved.params, saved.state
+        file.attrs["sha256"] = _checksum(saved)
     _sync(temporary)
     os.replace(temporary, path)
     _sync(folder)
@@ -94,13 +99,12 @@ def _read(path: Path) -> Saved:
             attrs: dict[str, Any] = dict(file.attrs)
             if attrs.get("format") != FORMAT:
                 raise KeyError(f"format {attrs.get('format')!r}")
-            arrays = {}
-            for name in ("params", "state"):
-                arrays[name] = file[name][()]
-                if sha256(arrays[name]) != file[name].attrs["sha256"]:
-                    raise ValueError(f"the checksum of {name} differs")
-            return Saved(**arrays, epoch=int(attrs["epoch"]), step=int(attrs["step"]), layout=str(attrs["layout"]))
-    except (OSError, KeyError, ValueError, RuntimeError) as error:
+            counts = {name: int(attrs[name]) for name in ("epoch", "step")}
+            saved = Saved(file["params"][()], file["state"][()], **counts, layout=str(attrs["layout"]))
+            if _checksum(saved) != attrs["sha256"]:
+                raise ValueError("its checksum differs")
+            return saved
+    except (OSError, KeyError, ValueError, TypeError, RuntimeError) as error:
         raise UserError(
             f"a checkpoint must be whole, got {str(path)!r} ({error}); name an older file of that folder in its "
             "`latest`, or start anew with checkpoint.resume=none"

@@ -14,8 +14,8 @@ SHUFFLE, AUGMENT, INITIAL, SYNTHETIC, LAYER = 0, 1, 2, 3, 16
 cdef inline void philox(uint32_t *c, uint64_t seed) noexcept nogil:
     cdef uint32_t k0 = <uint32_t>seed, k1 = <uint32_t>(seed >> 32), c0, c2
     cdef uint64_t p0, p1
-    cdef int i
-    for i in range(10):
+    cdef int _round
+    for _round in range(10):
         p0 = <uint64_t>0xD2511F53 * c[0]
         p1 = <uint64_t>0xCD9E8D57 * c[2]
         c0 = <uint32_t>(p1 >> 32) ^ c[1] ^ k0

@@ -11,7 +11,9 @@ from psframe.cluster import AgreedError, Cluster
 from psframe.collectives.null import Null
 from psframe.data import hold
 from psframe.engine import Run
+from psframe.errors import UserError
 from psframe.memory.allocator import Allocator
+from psframe.memory.room import available_bytes
 from psframe.nn.base import Pass
 from psframe.nn.network import Network
 from psframe.optim import Updater
@@ -33,13 +35,15 @@ def run(cluster: Cluster, plan: Plan, quiet: bool) -> Run:
     opened: list[RunDir] = []
     cluster.agree(lambda: opened.append(open_run(plan.resolved, network(plan).layout.describe())))
     run_dir = opened[0] if opened else None
+    allocator = Allocator()
     try:
         arrays = hold(cluster, plan.facts, plan.dataset)
+        run = cluster.agree_everywhere(lambda: build(cluster, plan, arrays, allocator))
+        cluster.agree_everywhere(lambda: _judge_room(cluster, allocator))
     except AgreedError:
         if run_dir and run_dir.new:
             shutil.rmtree(run_dir.path, ignore_errors=True)
         raise
-    run = cluster.agree_everywhere(lambda: build(cluster, plan, arrays, Allocator()))
     if run_dir:
         run.run_dir, run.view = run_dir, View(plan.config.train.epochs, run.sampler.n_steps, quiet)
         if not quiet:
@@ -60,7 +64,8 @@ def build(cluster: Cluster, plan: Plan, arrays: dict[str, np.ndarray], allocator
     train, team, net = plan.config.train, plan.team, network(plan)
     optimizer = plan.choices["optimizer"]()
     arena = Arena(net.layout, optimizer.n_state if team.applies else 0, allocator)
-    net.bind(arena, train.batch_size, allocator)
+    sampler = Sampler(plan.facts.n_train, team.n_workers, train.batch_size, train.seed)
+    net.bind(arena, sampler.max_batch, allocator)
     alone = cluster.n_ranks == 1  # nobody to exchange with: every mode is then the same
     collective = Null if alone else plan.choices["collective"]
     return Run(
@@ -69,13 +74,24 @@ def build(cluster: Cluster, plan: Plan, arrays: dict[str, np.ndarray], allocator
         team=team,
         facts=plan.facts,
         network=net,
-        sampler=Sampler(plan.facts.n_train, team.n_workers, train.batch_size, train.seed),
-        batches=Batches(plan.facts, arrays, train.batch_size, train.seed, allocator),
+        sampler=sampler,
+        batches=Batches(plan.facts, arrays, sampler.max_batch, train.seed, allocator),
         collective=collective(team, net.layout.size, allocator, train.reproducible),
         updater=Updater(optimizer, arena.params, arena.state),
         sync=AllReduce() if alone else plan.choices["sync"](),
         labels=_labels(cluster, plan, alone),
     )
+
+
+def _judge_room(cluster: Cluster, allocator: Allocator) -> None:
+    """UserError where the ranks of this node, which have touched nothing yet, want more memory than it has."""
+    wanted = cluster.comm.allgather((cluster.node, allocator.bytes_by_role.total()))
+    on_node = sum(n_bytes for node, n_bytes in wanted if node == cluster.node)
+    if on_node > available_bytes():
+        raise UserError(
+            f"the ranks of a node must fit into its memory, they want {on_node:,} bytes, got {available_bytes():,}; "
+            "lower train.batch_size or start fewer ranks (--dry-run shows what takes it)"
+        )
 
 
 def _labels(cluster: Cluster, plan: Plan, alone: bool) -> dict[str, Any]:

@@ -148,8 +148,8 @@ def _evaluate(run: Run) -> dict[str, Any]:
     comm, began = run.cluster.comm, perf_counter()
     mine = cut(run.facts.n_test, comm.size, comm.rank)
     found = np.zeros(2)
-    for lo in range(mine.start, mine.stop, run.config.train.batch_size):
-        samples = np.arange(lo, min(lo + run.config.train.batch_size, mine.stop))
+    for lo in range(mine.start, mine.stop, run.sampler.max_batch):
+        samples = np.arange(lo, min(lo + run.sampler.max_batch, mine.stop))
         found += run.network.evaluate(*run.batches.load("test", samples))
     comm.Allreduce(MPI.IN_PLACE, found)
     loss, correct = found / run.facts.n_test

@@ -30,6 +30,11 @@ class Sampler:
         """Steps an epoch."""
         return -(-self.n_samples // (self.n_workers * self.batch_size))
 
+    @property
+    def max_batch(self) -> int:
+        """Most samples that a worker takes in a step."""
+        return min(self.batch_size, -(-self.n_samples // self.n_workers))
+
     def permutation(self, epoch: int) -> np.ndarray:
         """Return the order of the samples in an epoch, int64 (n_samples,)."""
         keys = np.empty(self.n_samples, np.uint64)

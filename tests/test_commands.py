@@ -256,5 +256,3 @@ def test_the_progress_bar_is_shown_where_mpirun_has_a_terminal(mpich, config):
     assert b"epoch 1/2: " in seen
     assert b"step/s" in seen
     assert b"\r" in seen
-
-

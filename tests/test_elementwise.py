@@ -1,5 +1,7 @@
 """Sums and updates: one order of operations, to the bit; and what they compute."""
 
+from itertools import pairwise
+
 import numpy as np
 import pytest
 from hypothesis import given
@@ -64,7 +66,7 @@ def run(optimizer, n_steps, size, cuts=()):
     edges = [0, *cuts, size]
     for step in range(1, n_steps + 1):
         gradient = numbers((2, step), size)
-        for low, high in zip(edges, edges[1:], strict=False):
+        for low, high in pairwise(edges):
             update(slice(low, high), gradient[low:high], optimizer.lr, step)
     return params, state
 

@@ -135,7 +135,7 @@ def test_a_finished_run_is_not_continued_by_path(tmp_path):
 def test_a_checkpoint_of_another_model_is_told(tmp_path):
     run = close(open_run(resolved(tmp_path), LAYOUT))
     keep(run.path, 1, layout="another")
-    with pytest.raises(UserError, match="must be of the model that is trained.*another"):
+    with pytest.raises(UserError, match=r"must be of the model that is trained.*another"):
         open_run(resolved(tmp_path, checkpoint__resume=str(run.path)), LAYOUT)
 
 
@@ -151,9 +151,7 @@ def test_a_second_live_run_in_a_directory_is_refused(tmp_path):
     run = open_run(resolved(tmp_path), LAYOUT)
     context = multiprocessing.get_context("spawn")
     answers = context.Queue()
-    process = context.Process(
-        target=_second_run, args=(resolved(tmp_path, checkpoint__resume=str(run.path)), answers)
-    )
+    process = context.Process(target=_second_run, args=(resolved(tmp_path, checkpoint__resume=str(run.path)), answers))
     process.start()
     answer = answers.get(timeout=60)
     process.join(60)
@@ -221,6 +219,16 @@ def test_records_are_cut_back_and_half_lines_dropped(tmp_path):
 def test_the_table():
     record = {"epoch": 1, "epoch_s": 1.234, "loss": None, "accuracy": 0.5, "samples_per_s": 12345.6}
     heading, line, row = view.table([record]).splitlines()
-    assert heading.split() == "epoch seconds compute exchange update wait samples/s loss accuracy".split()
+    assert " ".join(heading.split()) == "epoch seconds compute exchange update wait samples/s loss accuracy"
+        "epoch",
+        "seconds",
+        "compute",
+        "exchange",
+        "update",
+        "wait",
+        "samples/s",
+        "loss",
+        "accuracy",
+    ]
     assert set(line) == {"-"}
     assert row.split() == ["1", "1.23", "-", "-", "-", "-", "12,346", "-", "50.00%"]

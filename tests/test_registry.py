@@ -84,7 +84,7 @@ def test_what_is_wrong_is_named(spec, words):
 
 
 def test_an_unknown_key_names_the_nearest():
-    with pytest.raises(UserError, match="sharee.*did you mean 'share'"):
+    with pytest.raises(UserError, match=r"sharee.*did you mean 'share'"):
         bind("own", {"own": TABLE["own"]}, {"name": "own", "size": 1, "sharee": 2})
 
 

@@ -18,7 +18,7 @@ def test_every_sample_is_seen_once_an_epoch(n_samples, n_workers, batch_size, se
     for step in range(sampler.n_steps):
         shares = [order[sampler.share(step, worker)] for worker in range(n_workers)]
         assert sum(map(len, shares)) == sampler.samples_in(step) >= 1
-        assert max(map(len, shares)) <= batch_size
+        assert max(map(len, shares)) <= sampler.max_batch <= batch_size
         assert max(map(len, shares)) - min(map(len, shares)) <= 1, "a step is shared evenly"
         seen += [s for share in shares for s in share]
     assert sorted(seen) == list(range(n_samples))

@@ -12,7 +12,15 @@ from typing import Any
 for _name in ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS", "NUMBA_NUM_THREADS"):
     os.environ.setdefault(_name, "1")
 
-from mpi4py import MPI  # noqa: E402
+try:
+    from mpi4py import MPI
+except (ImportError, RuntimeError) as _error:
+    if os.environ.get("PMI_RANK", os.environ.get("OMPI_COMM_WORLD_RANK", "0")) == "0":
+        _reason = str(_error).splitlines()[0]
+        print(
+            f"psframe: an MPI must be installed, got none ({_reason}); pip install mpich, or load one", file=sys.stderr
+        )
+    sys.exit(2)
 
 from psframe.cluster import AgreedError, Cluster, join  # noqa: E402
 from psframe.errors import UserError  # noqa: E402

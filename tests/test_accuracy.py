@@ -1,0 +1,58 @@
+"""Whole runs on real data, judged by what they learn: minutes long."""
+
+import json
+from pathlib import Path
+
+import pytest
+
+from tests import launcher
+
+FASHION = Path("/usr/share/datasets/fashion-mnist")
+MODES = {
+    "dedicated": ["configs/fashion_sync_ps.yaml"],
+    "colocated": ["configs/fashion_sync_ps.yaml", "sync.server=colocated"],
+    "allreduce": ["configs/fashion_allreduce.yaml"],
+}
+
+
+def train(n, tmp_path, *args, mpi="mpich", timeout_s=900):
+    chosen = launcher.installed(mpi) or pytest.skip(f"no {mpi}: bash launch/test.sh installs it")
+    command = ["-m", "psframe.train", *args, f"record.dir={tmp_path}"]
+    ended = launcher.run(chosen, n, command, timeout_s=timeout_s)
+    assert ended.status == 0, ended
+    (run,) = tmp_path.iterdir()
+    return [json.loads(line) for line in (run / "metrics.jsonl").read_text().splitlines()]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("mode", MODES)
+def test_lenet_learns_fashion_mnist_in_three_epochs(mode, tmp_path):
+    if not FASHION.is_dir():
+        pytest.skip("no Fashion-MNIST here: apt-get install dataset-fashion-mnist")
+    records = train(4, tmp_path, *MODES[mode])
+    assert [r["epoch"] for r in records] == [1, 2, 3]
+    assert records[-1]["accuracy"] >= 0.88, records
+
+
+@pytest.mark.slow
+def test_the_quickstart_keeps_its_promise(tmp_path):
+    assert train(4, tmp_path, "configs/quickstart.yaml")[-1]["accuracy"] >= 0.96
+
+
+@pytest.mark.slow
+def test_the_quickstart_ends_on_64_ranks(tmp_path):
+    records = train(64, tmp_path, "configs/quickstart.yaml")
+    assert records[-1]["n_workers"] == 63
+    assert records[-1]["loss"] < records[0]["loss"]
+
+
+@pytest.mark.full
+@pytest.mark.parametrize("n", [1, 2, 3, 7, 16, 33, 64])
+@pytest.mark.parametrize("mpi", ["mpich", "openmpi"])
+@pytest.mark.parametrize("mode", ["sync.server=dedicated", "sync.server=colocated", "sync.mode=allreduce"])
+@pytest.mark.parametrize("collective", ["buffer", "object"])
+def test_the_quickstart_at_every_number_of_ranks(n, mpi, mode, collective, tmp_path):
+    keys = [mode, f"collective={collective}", "train.epochs=2", "dataset.limit=2000"]
+    records = train(n, tmp_path, "configs/quickstart.yaml", *keys, mpi=mpi)
+    assert len(records) == 2
+    assert records[-1]["loss"] < records[0]["loss"]

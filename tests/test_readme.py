@@ -1,0 +1,62 @@
+"""The README's promises: its example runs, its keys and names are those of the code."""
+
+import re
+
+import msgspec
+import pytest
+import yaml
+
+from psframe import collectives, config, optim, sync
+from psframe.datasets import TABLE as DATASETS
+from psframe.models import TABLE as MODELS
+from tests import launcher
+from tests.launcher import ROOT
+
+README = (ROOT / "README.md").read_text()
+
+
+def block(language):
+    (found,) = re.findall(rf"```{language}\n(.*?)```", README, re.DOTALL)
+    return found
+
+
+@pytest.mark.parametrize("mode", ["sync.server=dedicated", "sync.server=colocated", "sync.mode=allreduce"])
+def test_the_users_own_collective(mode, tmp_path):
+    mpi = launcher.installed("mpich") or pytest.skip("no mpich: bash launch/test.sh installs it")
+    (tmp_path / "my_module.py").write_text(block("python"))
+    keys = ["collective={name: my_module:MyCollective, check: true}", "train.reproducible=none", mode]
+    keys += ["model=tests.tiny:build", "dataset={name: synthetic, shape: [1, 6, 6]}", f"record.dir={tmp_path / 'runs'}"]
+    command = ["-m", "psframe.train", "configs/quickstart.yaml", "train.epochs=2", *keys]
+    ended = launcher.run(mpi, 3, command, PYTHONPATH=str(tmp_path))
+    assert ended.status == 0, ended
+    assert "over my_module:MyCollective" in ended.out
+    first, last = re.findall(r"loss ([0-9.]+)", ended.err)
+    assert float(last) < float(first)
+
+
+def test_the_users_own_collective_refuses_what_it_cannot_do(tmp_path):
+    mpi = launcher.installed("mpich") or pytest.skip("no mpich: bash launch/test.sh installs it")
+    (tmp_path / "my_module.py").write_text(block("python"))
+    command = ["-m", "psframe.train", "configs/quickstart.yaml", "collective=my_module:MyCollective"]
+    ended = launcher.run(mpi, 3, command, PYTHONPATH=str(tmp_path))
+    assert ended.status == 2
+    assert ended.err.count("give train.reproducible=none") == 1
+
+
+def test_the_config_shows_every_key_with_its_default():
+    shown = yaml.safe_load(block("yaml"))
+    assert set(shown) == {f.name for f in msgspec.structs.fields(config.Config)} - {"versions"}
+    resolved = msgspec.to_builtins(config.resolve({"name": "fashion", "model": "lenet", "dataset": "fashion_mnist"}))
+    for section in ("train", "schedule", "checkpoint", "record"):
+        assert shown[section] == resolved[section], section
+
+
+@pytest.mark.parametrize("table", [MODELS, DATASETS, optim.TABLE, sync.TABLE, collectives.TABLE])
+def test_every_strategy_is_named(table):
+    for name in table:
+        assert f"`{name}`" in README or f"`{name}`," in README, name
+
+
+def test_configs_are_those_of_this_version():
+    for path in sorted((ROOT / "configs").glob("*.yaml")):
+        assert config.read(str(path)).name == path.stem

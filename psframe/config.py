@@ -80,6 +80,8 @@ class _Loader(yaml.SafeLoader):
     def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Any, Any]:
         seen = set()
         for key_node, _ in node.value:
+            if not isinstance(key_node, yaml.ScalarNode):
+                continue  # SafeLoader says what is wrong with it
             if key_node.value in seen:
                 line = key_node.start_mark.line + 1
                 raise UserError(f"a key may stand once, got {key_node.value!r} again in line {line}; remove one")
@@ -111,7 +113,7 @@ def read(path: str, overrides: Sequence[str] = ()) -> Config:
     raw = _yaml(text, path)
     if not isinstance(raw, dict):
         raise UserError(f"{path} must hold keys and values, got {type(raw).__name__}; begin with `model: lenet`")
-    raw.setdefault("name", re.sub(r"[^A-Za-z0-9._-]", "_", Path(path).stem))
+    raw.setdefault("name", re.sub(r"[^A-Za-z0-9._-]", "_", Path(path).stem).lstrip("._-")[:100] or "run")
     return resolve(raw, overrides)
 
 

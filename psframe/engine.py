@@ -66,9 +66,9 @@ def _epoch(run: Run) -> tuple[np.ndarray, np.ndarray]:
     timeline, losses = np.zeros((n_steps, 4)), np.zeros(n_steps)
     run.collective.bytes_moved, run.updater.update_s = 0, 0.0
     run.cluster.comm.Barrier()
+    begun = computing = perf_counter()
     order = run.sampler.permutation(run.epoch)
     for step in range(n_steps):
-        begun = computing = perf_counter()
         if worker is not None:
             samples = order[run.sampler.share(step, worker)]
             x, labels = run.batches.load("train", samples, run.epoch)
@@ -77,7 +77,9 @@ def _epoch(run: Run) -> tuple[np.ndarray, np.ndarray]:
         exchanging = perf_counter()
         run.step += 1
         run.sync.step(run.sampler.samples_in(step), _learning_rate(run, step), run.step)
-        timeline[step] = begun, computing, exchanging, perf_counter()
+        ended = perf_counter()
+        timeline[step] = begun, computing, exchanging, ended
+        begun = computing = ended
         if run.view:
             run.view.step()
     return timeline, losses

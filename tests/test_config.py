@@ -99,6 +99,12 @@ def test_the_name_is_that_of_the_file(tmp_path):
     assert config.read(write(tmp_path, "model: lenet\ndataset: digits")).name == "my_config"
 
 
+@pytest.mark.parametrize(("file", "name"), [("_x.yaml", "x"), ("é.yaml", "run"), ("a b.c.yaml", "a_b.c")])
+def test_any_file_name_gives_a_name(tmp_path, file, name):
+    (tmp_path / file).write_text("model: lenet\ndataset: digits")
+    assert config.read(str(tmp_path / file)).name == name
+
+
 def test_yaml_numbers_are_numbers(tmp_path):
     text = "model: lenet\ndataset: digits\noptimizer: {lr: 1e-3}\nschedule: {gamma: 5E-1}"
     read = config.read(write(tmp_path, text))
@@ -117,6 +123,7 @@ def test_yaml_numbers_are_numbers(tmp_path):
         ("model: !!python/object/apply:os.system ['true']\n", "YAML"),
         (b"\xff\xfe\x00", "UTF-8"),
         ("[" * 3000, "YAML"),
+        ("? [a, b]\n: c", "YAML"),
     ],
 )
 def test_a_file_that_is_no_config(tmp_path, text, word):

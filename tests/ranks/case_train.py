@@ -2,6 +2,7 @@
 
 import numpy as np
 
+from tests.ranks.case_cluster import own_network
 from tests.ranks.harness import ranks
 from tests.ranks.training import TINY, folder, hashes, train
 
@@ -124,6 +125,29 @@ def more_workers_than_batches(world):
         records, steps, _ = train(world, 4, where, "dataset.limit=4")
         assert [s["n_samples"] for s in steps] == [4, 4]
         assert records[-1]["loss"] < records[0]["loss"]
+
+
+@ranks(4)
+def two_nodes_train_like_one(world):
+    """Two network namespaces are two nodes to psframe: data are read on each, workers are numbered node by node."""
+    with folder(world) as where:
+        for mode, server in SERVERS:
+            keys = [f"sync.mode={mode}", f"sync.server={server}", DROPOUT]
+            one = hashes(world, 4, where, *keys)
+            with own_network(world, world.rank % 2):
+                records, _, _ = train(world, 4, where, *keys)
+            assert records[-1]["n_nodes"] == 2
+            assert [r["params_sha256"] for r in records] == one
+            assert all(r["wait_s"] >= 0 for r in records)
+
+
+@ranks(2, 3)
+def a_users_own_mode_and_optimizer(world):
+    with folder(world) as where:
+        keys = ["sync={mode: 'tests.own:Lazy', every: 2}", "optimizer={name: 'tests.own:SignSGD', lr: 0.01}"]
+        records, steps, _ = train(world, world.size, where, *keys, "train.epochs=4")
+        assert records[-1]["sync_mode"] == "tests.own:Lazy"
+        assert steps[-1]["loss"] < steps[0]["loss"]
 
 
 @ranks(2)

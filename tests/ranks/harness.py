@@ -32,7 +32,7 @@ def cases() -> dict[str, Case]:
     for path in sorted(Path(__file__).parent.glob("case_*.py")):
         module = importlib.import_module(f"tests.ranks.{path.stem}")
         for name, value in vars(module).items():
-            if hasattr(value, "ranks"):
+            if getattr(value, "__module__", None) == module.__name__ and hasattr(value, "ranks"):
                 found[f"{path.stem.removeprefix('case_')}.{name}"] = value
     return found
 

@@ -1,0 +1,39 @@
+"""Strategies as a user would write them."""
+
+import numpy as np
+
+from psframe.registry import Positive, PositiveInt
+
+
+class Lazy:
+    """Every rank keeps adding its gradients, and only every few steps they are exchanged and applied."""
+
+    server = None
+
+    def __init__(self, *, every: PositiveInt = 2):
+        self.every = every
+
+    def open(self, arena, collective, update):
+        self.arena, self.collective, self.update = arena, collective, update
+        self.kept, self.n_kept = np.zeros_like(arena.grads), 0
+        collective.broadcast(arena.params)
+
+    def step(self, n_samples, lr, step):
+        self.kept += self.arena.grads
+        self.n_kept += n_samples
+        if step % self.every == 0:
+            for segment, gradient in self.collective.allreduce_mean(self.kept, self.n_kept):
+                self.update(segment, gradient, lr, step)
+            self.kept[:], self.n_kept = 0, 0
+
+
+class SignSGD:
+    """w <- w - lr sign(g)."""
+
+    n_state = 0
+
+    def __init__(self, *, lr: Positive):
+        self.lr = lr
+
+    def update(self, params, grads, state, lr, step):
+        params -= np.float32(lr) * np.sign(grads)

@@ -8,7 +8,7 @@ import numpy as np
 from psframe.errors import UserError
 from psframe.nn.base import Base, Buffer, Param, Pass, Shape
 from psframe.nn.checks import bound, image, pair, whole
-from psframe.nn.jit import jit
+from psframe.nn.jit import column_sums, jit
 
 
 class Conv2d(Base):
@@ -70,7 +70,7 @@ class Conv2d(Base):
     def backward(self, dy: np.ndarray, need_dx: bool) -> np.ndarray | None:
         cols, dy_rows = self.b["cols"][: len(dy)], _rows(dy)
         np.matmul(_rows(cols).T, dy_rows, out=_rows(self.g["weight"]))
-        np.add.reduce(dy_rows, axis=0, out=self.g["bias"])
+        column_sums(dy_rows, self.g["bias"])
         if not need_dx:
             return None
         # the columns have served: their gradient takes their place

@@ -5,6 +5,7 @@ import numpy as np
 from psframe.errors import UserError
 from psframe.nn.base import Base, Buffer, Param, Pass, Shape
 from psframe.nn.checks import bound, whole
+from psframe.nn.jit import column_sums
 
 
 class Dense(Base):
@@ -40,5 +41,5 @@ class Dense(Base):
 
     def backward(self, dy: np.ndarray, need_dx: bool) -> np.ndarray | None:
         np.matmul(self.x.T, dy, out=self.g["weight"])
-        np.add.reduce(dy, axis=0, out=self.g["bias"])
+        column_sums(dy, self.g["bias"])
         return np.matmul(dy, self.p["weight"].T, out=self.b["dx"][: len(dy)]) if need_dx else None

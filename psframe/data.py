@@ -133,6 +133,8 @@ def _fill(facts: Facts, dataset: "Dataset", arrays: dict[str, np.ndarray]) -> No
                     f"labels must be 0 to {facts.n_classes - 1}, got {y[wrong[0]]} at sample {lo + wrong[0]} of the "
                     f"{name} split; mend the dataset's labels"
                 )
+            if not np.can_cast(x.dtype, images.dtype, "same_kind"):
+                raise UserError(f"a dataset of {facts.dtype} must give samples of it, got {x.dtype}; mend its reader")
             images[lo:hi] = x.reshape(images[lo:hi].shape)
             labels[lo:hi] = y
     if facts.mean is None or facts.std is None:

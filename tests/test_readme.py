@@ -30,7 +30,7 @@ def test_the_users_own_collective(mode, tmp_path):
     ended = launcher.run(mpi, 3, command, PYTHONPATH=str(tmp_path))
     assert ended.status == 0, ended
     assert "over my_module:MyCollective" in ended.out
-    first, last = re.findall(r"loss ([0-9.]+)", ended.err)
+    first, last = re.findall(r"loss ([0-9.]+)", ended.out)
     assert float(last) < float(first)
 
 

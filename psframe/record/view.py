@@ -20,7 +20,7 @@ COLUMNS = (  # heading, key, format
 
 
 class View:
-    """A run on rank 0's stderr: a tqdm bar in a terminal, and a plain line an epoch; nothing when ``quiet``."""
+    """A run on rank 0: a line an epoch on stdout, and a tqdm bar on stderr if that is a terminal; or ``quiet``."""
 
     def __init__(self, epochs: int, n_steps: int, quiet: bool):
         self.epochs, self.n_steps, self.quiet = epochs, n_steps, quiet
@@ -48,7 +48,7 @@ class View:
                 f"epoch {record['epoch']}/{self.epochs}: {record['epoch_s']:.2f} s, {record['samples_per_s']:,.0f} "
                 f"samples/s, loss {record['loss']:.4f}, accuracy {record['accuracy']:.2%}"
             )
-            print(line, file=sys.stderr, flush=True)
+            print(line, flush=True)
 
 
 def in_terminal() -> bool:

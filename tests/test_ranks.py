@@ -12,13 +12,13 @@ from tests.ranks.harness import cases
 CASES = cases()
 RANKS = sorted({n for case in CASES.values() for n in case.ranks})
 PARAMETERS = [
-    pytest.param(mpi, n, name, id=f"{mpi}-{n}-{name}")
+    pytest.param(mpi, n, name, id=f"{mpi}-{n}-{name}", marks=[pytest.mark.full] if n > 7 else [])
     for mpi in ("mpich", "openmpi")
     for n in RANKS
     for name, case in CASES.items()
     if n in case.ranks
 ]
-LONGEST_S = 300
+LONGEST_S, LONGEST_FULL_S = 300, 900
 
 
 @pytest.fixture(scope="session")
@@ -29,7 +29,8 @@ def outcomes(tmp_path_factory: pytest.TempPathFactory):
         if mpi is None:
             pytest.skip(f"no {name} here: bash launch/test.sh makes an environment with it")
         report = tmp_path_factory.mktemp("ranks") / f"{name}-{n}.jsonl"
-        ended = launcher.run(mpi, n, ["-m", "tests.ranks.harness", str(report)], timeout_s=LONGEST_S)
+        timeout_s = LONGEST_S if n <= 7 else LONGEST_FULL_S
+        ended = launcher.run(mpi, n, ["-m", "tests.ranks.harness", str(report)], timeout_s)
         lines = report.read_text().splitlines() if report.exists() else []
         state = "timed out" if ended.timed_out else f"ended with {ended.status}"
         return {r["case"]: r for r in map(json.loads, lines)}, f"mpirun {state}\n{ended.out}\n{ended.err}"

@@ -8,7 +8,8 @@ import numpy as np
 from psframe.errors import UserError
 from psframe.nn.base import Base, Buffer, Param, Pass, Shape
 from psframe.nn.checks import bound, image, pair, whole
-from psframe.nn.jit import column_sums, jit
+from psframe.nn.jit import jit
+from psframe.nn.sums import column_sums
 
 
 class Conv2d(Base):

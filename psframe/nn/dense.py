@@ -5,7 +5,7 @@ import numpy as np
 from psframe.errors import UserError
 from psframe.nn.base import Base, Buffer, Param, Pass, Shape
 from psframe.nn.checks import bound, whole
-from psframe.nn.jit import column_sums
+from psframe.nn.sums import column_sums
 
 
 class Dense(Base):

@@ -1,20 +1,5 @@
 """How psframe compiles with Numba: cached on disk, and with IEEE arithmetic, so that runs agree to the bit."""
 
 import numba
-import numpy as np
 
 jit = numba.njit(cache=True, nogil=True, error_model="numpy")
-
-
-@jit
-def column_sums(rows, out):
-    """Write to ``out`` (m,) the sums over ``rows`` (n, m), summed in float64.
-
-    The gradient of a bias adds up to tens of thousands of rows; in float32 its rounding errors would outweigh those of
-    all matrix products, and with them the difference between one worker and many.
-    """
-    total = np.zeros(rows.shape[1])
-    for i in range(rows.shape[0]):
-        for j in range(rows.shape[1]):
-            total[j] += rows[i, j]
-    out[:] = total

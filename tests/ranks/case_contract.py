@@ -64,7 +64,7 @@ def train(world, mode, arguments, name, reproducible, shapes):
     return arena, collective, team
 
 
-@ranks(2, 3, 4, 7)
+@ranks(2, 3, 4, 7, 16, 64)
 def canonical_bits_in_every_mode_over_every_collective(world):
     for shapes in LAYOUTS:
         for mode, arguments in MODES:
@@ -76,7 +76,7 @@ def canonical_bits_in_every_mode_over_every_collective(world):
                 assert collective.bytes_moved >= 0
 
 
-@ranks(2, 3, 4, 7)
+@ranks(2, 3, 4, 7, 16)
 def every_gradient_counts_once_where_mpi_chooses_the_order(world):
     for mode, arguments in MODES:
         for name in EXCHANGING:

@@ -196,7 +196,7 @@ def test_a_checkpoint_that_is_missing_or_foreign_is_told(tmp_path):
         checkpoint.latest(path.parent, LAYOUT)
     with h5py.File(path, "w") as file:
         file["something"] = 1
-    with pytest.raises(UserError, match="format None"):
+    with pytest.raises(UserError, match="none of psframe's"):
         checkpoint.latest(path.parent, LAYOUT)
 
 

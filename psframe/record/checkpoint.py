@@ -1,17 +1,21 @@
-"""Checkpoints: HDF5 files that are written once, checksummed, and named by ``latest`` only when they are durable."""
+"""Checkpoints: HDF5 files that are written once, checksummed, and named by ``latest`` only when they are durable.
+
+A file begins with a seal, in the block that HDF5 leaves to its user: a line with the SHA-256 of all that follows. It is
+compared before the HDF5 library sees the file, which on damaged ones may crash or never return.
+"""
 
 import hashlib
 import os
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 import h5py
 import numpy as np
 
 from psframe.errors import UserError
 
-FORMAT = "psframe checkpoint 1"
+SEAL_BYTES = 512  # the smallest block that HDF5 leaves
+SEAL = "psframe checkpoint 1, sha256 {}\n"
 
 
 @dataclass(frozen=True)
@@ -40,24 +44,30 @@ def sha256(array: np.ndarray) -> str:
     return hashlib.sha256(np.ascontiguousarray(array).view(np.uint8).reshape(-1).data).hexdigest()
 
 
-def _checksum(saved: Saved) -> str:
-    """Return a hash of everything that a checkpoint holds."""
-    parts = (saved.epoch, saved.step, saved.layout, sha256(saved.params), sha256(saved.state))
-    return hashlib.sha256(repr(parts).encode()).hexdigest()
-
-
 def write(folder: Path, saved: Saved) -> Path:
     """Write a checkpoint durably and return its path; ``latest`` does not name it yet. OSError where it cannot."""
     path = folder / f"epoch-{saved.epoch:05d}.h5"
     temporary = path.with_suffix(".h5.part")
-    with h5py.File(temporary, "w") as file:
-        file.attrs.update(format=FORMAT, epoch=saved.epoch, step=saved.step, layout=saved.layout)
+    with h5py.File(temporary, "w", userblock_size=SEAL_BYTES) as file:
+        file.attrs.update(epoch=saved.epoch, step=saved.step, layout=saved.layout)
         file["params"], file["state"] = saved.params, saved.state
-        file.attrs["sha256"] = _checksum(saved)
+    seal = _seal(temporary)
+    with open(temporary, "r+b") as sealed:
+        sealed.write(seal)
     _sync(temporary)
     os.replace(temporary, path)
     _sync(folder)
     return path
+
+
+def _seal(path: Path) -> bytes:
+    """Return the seal of what a file holds behind its first SEAL_BYTES bytes, padded to that length."""
+    digest = hashlib.sha256()
+    with open(path, "rb") as file:
+        file.seek(SEAL_BYTES)
+        while part := file.read(1 << 20):
+            digest.update(part)
+    return SEAL.format(digest.hexdigest()).encode().ljust(SEAL_BYTES, b"\0")
 
 
 def advance(path: Path, keep: int) -> None:
@@ -81,7 +91,7 @@ def latest(folder: Path, layout: str) -> Saved | None:
         A damaged file, or one whose layout is not ``layout``.
     """
     try:
-        path = folder / (folder / "latest").read_text(encoding="utf-8").strip()
+        path = folder / (folder / "latest").read_text(encoding="utf-8", errors="replace").strip()
     except FileNotFoundError:
         return None
     saved = _read(path)
@@ -95,16 +105,14 @@ def latest(folder: Path, layout: str) -> Saved | None:
 
 def _read(path: Path) -> Saved:
     try:
+        with open(path, "rb") as file:
+            found = file.read(SEAL_BYTES)
+        if found != _seal(path):
+            raise ValueError("its checksum differs" if found.startswith(SEAL[:20].encode()) else "none of psframe's")
         with h5py.File(path, "r") as file:
-            attrs: dict[str, Any] = dict(file.attrs)
-            if attrs.get("format") != FORMAT:
-                raise KeyError(f"format {attrs.get('format')!r}")
-            counts = {name: int(attrs[name]) for name in ("epoch", "step")}
-            saved = Saved(file["params"][()], file["state"][()], **counts, layout=str(attrs["layout"]))
-            if _checksum(saved) != attrs["sha256"]:
-                raise ValueError("its checksum differs")
-            return saved
-    except (OSError, KeyError, ValueError, TypeError, RuntimeError) as error:
+            counts = {name: int(file.attrs[name]) for name in ("epoch", "step")}
+            return Saved(file["params"][()], file["state"][()], **counts, layout=str(file.attrs["layout"]))
+    except (OSError, ValueError, KeyError) as error:
         raise UserError(
             f"a checkpoint must be whole, got {str(path)!r} ({error}); name an older file of that folder in its "
             "`latest`, or start anew with checkpoint.resume=none"

@@ -7,7 +7,7 @@ import numpy as np
 
 from psframe import __version__
 from psframe.arena import Arena
-from psframe.cluster import AgreedError, Cluster
+from psframe.cluster import Cluster
 from psframe.collectives.null import Null
 from psframe.data import hold
 from psframe.engine import Run
@@ -19,7 +19,7 @@ from psframe.nn.network import Network
 from psframe.optim import Updater
 from psframe.plan import Plan
 from psframe.record.run_dir import RunDir, open_run
-from psframe.record.view import View
+from psframe.record.view import View, say
 from psframe.sampling import Batches, Sampler
 from psframe.sync.allreduce import AllReduce
 
@@ -40,14 +40,14 @@ def run(cluster: Cluster, plan: Plan, quiet: bool) -> Run:
         arrays = hold(cluster, plan.facts, plan.dataset)
         run = cluster.agree_everywhere(lambda: build(cluster, plan, arrays, allocator))
         cluster.agree_everywhere(lambda: _judge_room(cluster, allocator))
-    except AgreedError:
+    except BaseException:
         if run_dir and run_dir.new:
             shutil.rmtree(run_dir.path, ignore_errors=True)
         raise
     if run_dir:
         run.run_dir, run.view = run_dir, View(plan.config.train.epochs, run.sampler.n_steps, quiet)
         if not quiet:
-            print(_headline(run), flush=True)
+            say(_headline(run))
     _compile(run)
     _begin(run)
     return run
@@ -63,6 +63,10 @@ def build(cluster: Cluster, plan: Plan, arrays: dict[str, np.ndarray], allocator
     """Make every part of a run on this rank, memory untouched; no rank waits for another here."""
     train, team, net = plan.config.train, plan.team, network(plan)
     optimizer = plan.choices["optimizer"]()
+    if not all(hasattr(optimizer, name) for name in ("lr", "n_state", "update")):
+        raise UserError(
+            f"an optimizer must have lr, n_state and update, got {optimizer!r}; see psframe.optim.Optimizer"
+        )
     arena = Arena(net.layout, optimizer.n_state if team.applies else 0, allocator)
     sampler = Sampler(plan.facts.n_train, team.n_workers, train.batch_size, train.seed)
     net.bind(arena, sampler.max_batch, allocator)
@@ -79,7 +83,7 @@ def build(cluster: Cluster, plan: Plan, arrays: dict[str, np.ndarray], allocator
         collective=collective(team, net.layout.size, allocator, train.reproducible),
         updater=Updater(optimizer, arena.params, arena.state),
         sync=AllReduce() if alone else plan.choices["sync"](),
-        labels=_labels(cluster, plan, alone),
+        labels=_labels(cluster, plan, alone, sampler),
     )
 
 
@@ -94,7 +98,7 @@ def _judge_room(cluster: Cluster, allocator: Allocator) -> None:
         )
 
 
-def _labels(cluster: Cluster, plan: Plan, alone: bool) -> dict[str, Any]:
+def _labels(cluster: Cluster, plan: Plan, alone: bool, sampler: Sampler) -> dict[str, Any]:
     return {
         "model": plan.choices["model"].name,
         "dataset": plan.choices["dataset"].name,
@@ -105,7 +109,7 @@ def _labels(cluster: Cluster, plan: Plan, alone: bool) -> dict[str, Any]:
         "n_workers": plan.team.n_workers,
         "n_nodes": cluster.n_nodes,
         "batch_size": plan.config.train.batch_size,
-        "global_batch": plan.config.train.batch_size * plan.team.n_workers,
+        "global_batch": sampler.global_batch,
     }
 
 
@@ -114,7 +118,11 @@ def _headline(run: Run) -> str:
     how = labels["sync_mode"] + (f" over {labels['collective']}" if labels["collective"] else "")
     server = f"a {labels['server']} server and " if labels["server"] == "dedicated" else ""
     places = f"{labels['n_ranks']} rank(s) on {labels['n_nodes']} node(s)"
-    continued = f", continued after epoch {run.run_dir.epoch}" if run.run_dir and run.run_dir.epoch else ""
+    continued = ""
+    if run.run_dir and run.run_dir.epoch:
+        continued = f", continued after epoch {run.run_dir.epoch}"
+    elif run.config.checkpoint.resume == "auto":
+        continued = ", a new run: there is no unfinished one to continue"
     return (
         f"psframe {__version__}: {labels['model']} on {labels['dataset']} ({run.facts.n_train:,} training and "
         f"{run.facts.n_test:,} test samples), {how}, {places}: {server}{labels['n_workers']} worker(s) "

@@ -20,6 +20,7 @@ Name = Annotated[str, msgspec.Meta(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]*$", max_
 
 #: sections that may be written as the bare name of a strategy, and the key that holds the name
 STRATEGIES = {"model": "name", "dataset": "name", "optimizer": "name", "sync": "mode", "collective": "name"}
+SHORT = {**STRATEGIES, "schedule": "name"}
 #: what a section means that leaves its name out
 DEFAULTS = {"optimizer": "sgd", "sync": "sync_ps", "collective": "buffer"}
 
@@ -122,11 +123,10 @@ def resolve(raw: dict[str, Any], overrides: Sequence[str] = ()) -> Config:
     _expand(raw)
     for override in overrides:
         _apply(raw, override)
-    _expand(raw)
+    _check_keys("", raw, Config)
     for section in ("model", "dataset"):
         if section not in raw:
             raise UserError(f"a config must name a {section}, got none; add `{section}: NAME` or give {section}=NAME")
-    _check_keys("", raw, Config)
     for section, key in STRATEGIES.items():
         named = raw.setdefault(section, {})
         if key not in named and section not in DEFAULTS:
@@ -148,12 +148,17 @@ def _yaml(text: str, where: str) -> Any:
 
 
 def _expand(raw: dict[str, Any]) -> None:
-    for section, key in STRATEGIES.items():
-        value = raw.get(section)
-        if isinstance(value, str):
-            raw[section] = {key: value}
-        elif section in raw and not isinstance(value, dict):
+    """Write every section that is a bare name in full; YAML reads ``null``, the name of a collective, as nothing."""
+    for section, key in SHORT.items():
+        if section not in raw:
+            continue
+        value = raw[section]
+        if value is None or isinstance(value, str):
+            raw[section] = {key: value or "null"}
+        elif not isinstance(value, dict):
             raise UserError(f"{section} must be a name or keys and values, got {value!r}; write `{section}: NAME`")
+        elif key in value and value[key] is None:
+            value[key] = "null"
 
 
 def _apply(raw: dict[str, Any], override: str) -> None:
@@ -166,12 +171,8 @@ def _apply(raw: dict[str, Any], override: str) -> None:
         at = at.setdefault(key, {})
         if not isinstance(at, dict):
             raise UserError(f"{override!r} must reach into keys and values, but {key!r} is {at!r}; check the path")
-    value = _yaml(text, f"the value of {override!r}")
-    current = at.get(keys[-1])
-    if len(keys) == 1 and isinstance(value, str) and isinstance(current, dict) and path in STRATEGIES:
-        current[STRATEGIES[path]] = value  # model=NAME swaps the strategy and keeps the section's other keys
-    else:
-        at[keys[-1]] = value
+    at[keys[-1]] = _yaml(text, f"the value of {override!r}")
+    _expand(raw)
 
 
 def _check_keys(where: str, raw: Mapping[str, Any], struct: type[msgspec.Struct]) -> None:

@@ -34,6 +34,12 @@ class Facts:
 
     @classmethod
     def of(cls, dataset: "Dataset") -> "Facts":
+        from psframe.datasets.base import Dataset
+
+        if not isinstance(dataset, Dataset):
+            raise UserError(f"a dataset must be a psframe.datasets.base.Dataset, got {dataset!r}; return one")
+        if dataset.dtype not in ("uint8", "float32"):
+            raise UserError(f"a dataset's dtype must be uint8 or float32, got {dataset.dtype!r}; convert its samples")
         for split, n in (("training", dataset.train.n), ("test", dataset.test.n)):
             if n < 1:
                 raise UserError(f"a dataset must have at least one {split} sample, got {n}; give it more")
@@ -133,8 +139,12 @@ def _fill(facts: Facts, dataset: "Dataset", arrays: dict[str, np.ndarray]) -> No
                     f"labels must be 0 to {facts.n_classes - 1}, got {y[wrong[0]]} at sample {lo + wrong[0]} of the "
                     f"{name} split; mend the dataset's labels"
                 )
-            if not np.can_cast(x.dtype, images.dtype, "same_kind"):
-                raise UserError(f"a dataset of {facts.dtype} must give samples of it, got {x.dtype}; mend its reader")
+            wanted = (hi - lo, *facts.shape)
+            if x.shape != wanted or y.shape != wanted[:1] or not np.can_cast(x.dtype, images.dtype, "same_kind"):
+                raise UserError(
+                    f"read({lo}, {hi}) of the {name} split must give {facts.dtype} {wanted} and {wanted[:1]} labels, "
+                    f"got {x.dtype} {x.shape} and {y.shape}; mend the dataset"
+                )
             images[lo:hi] = x.reshape(images[lo:hi].shape)
             labels[lo:hi] = y
     if facts.mean is None or facts.std is None:

@@ -2,6 +2,7 @@
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from math import isfinite
 from time import perf_counter
 from typing import Any
 
@@ -12,7 +13,7 @@ from psframe.cluster import Cluster, Team
 from psframe.collectives.base import Collective, cut
 from psframe.config import Config
 from psframe.data import Facts
-from psframe.errors import UserError
+from psframe.errors import UserError, reason
 from psframe.nn.base import Pass
 from psframe.nn.network import Network
 from psframe.optim import Updater
@@ -51,13 +52,24 @@ def train(run: Run) -> list[dict[str, Any]]:
     while run.epoch < run.config.train.epochs:
         if run.view:
             run.view.begin(run.epoch + 1)
-        timeline, losses = _epoch(run)
-        measured = _measure(run, timeline) | _losses(run, losses)
-        run.epoch += 1
-        measured |= _evaluate(run)
+        with np.errstate(over="ignore", invalid="ignore"):  # the loss is judged below, once and not by every rank
+            timeline, losses = _epoch(run)
+            measured = _measure(run, timeline) | _losses(run, losses)
+            run.epoch += 1
+            measured |= _evaluate(run)
         if run.run_dir:
             records.append(_record(run, run.run_dir, measured))
+        run.cluster.agree(lambda: _judge_loss(records[-1]))
     return records
+
+
+def _judge_loss(record: dict[str, Any]) -> None:
+    """UserError where training has diverged; what was right until then is in the checkpoints of earlier epochs."""
+    if not isfinite(record["loss"] + record["test_loss"]):
+        raise UserError(
+            f"the loss must stay finite, got {record['loss']} in epoch {record['epoch']} and {record['test_loss']} on "
+            "the test set after it; lower optimizer.lr, or warm up with schedule.warmup_epochs"
+        )
 
 
 def _epoch(run: Run) -> tuple[np.ndarray, np.ndarray]:
@@ -87,9 +99,8 @@ def _epoch(run: Run) -> tuple[np.ndarray, np.ndarray]:
 
 def _learning_rate(run: Run, step: int) -> float:
     begun, ended = run.epoch + step / run.sampler.n_steps, run.epoch + (step + 1) / run.sampler.n_steps
-    global_batch = run.config.train.batch_size * run.team.n_workers
     base_lr, epochs = run.updater.optimizer.lr, run.config.train.epochs
-    return learning_rate(run.config.schedule, base_lr, epochs, global_batch, begun, ended)
+    return learning_rate(run.config.schedule, base_lr, epochs, run.sampler.global_batch, begun, ended)
 
 
 def _measure(run: Run, timeline: np.ndarray) -> dict[str, Any]:
@@ -163,7 +174,8 @@ def _record(run: Run, run_dir: RunDir, measured: dict[str, Any]) -> dict[str, An
     """Write the epoch's checkpoint and record, in the order that keeps both whole if it is cut short."""
     arena, keys = run.network.arena, run.config.checkpoint
     began, written = perf_counter(), None
-    if keys.every_epochs and (run.epoch % keys.every_epochs == 0 or run.epoch == run.config.train.epochs):
+    finite = isfinite(measured["loss"] + measured["test_loss"])  # or it would push out those that are
+    if finite and keys.every_epochs and (run.epoch % keys.every_epochs == 0 or run.epoch == run.config.train.epochs):
         saved = checkpoint.Saved(arena.params, arena.state, run.epoch, run.step, arena.layout.describe())
         written = _durably(lambda path: checkpoint.write(path / "checkpoints", saved), run_dir)
     record = {
@@ -187,6 +199,6 @@ def _durably(write: Callable[[Any], Any], run_dir: RunDir) -> Any:
         return write(run_dir.path)
     except OSError as error:
         raise UserError(
-            f"the run directory must stay writable, got {str(run_dir.path)!r} ({error.strerror or error}); free space "
+            f"the run directory must stay writable, got {str(run_dir.path)!r} ({reason(error)}); free space "
             "there and continue with checkpoint.resume=auto"
         ) from None

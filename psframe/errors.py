@@ -1,7 +1,10 @@
 """The one exception for what a user can mend."""
 
 import difflib
+import re
 from collections.abc import Iterable
+
+MOST_NAMES = 20
 
 
 class UserError(Exception):
@@ -14,7 +17,15 @@ class UserError(Exception):
 
 def nearest(name: object, valid: Iterable[str]) -> str:
     """Return ``"; did you mean X?"`` where a valid name resembles ``name``, and the list of valid names."""
-    names = sorted(valid)
+    names = sorted(map(str, valid))
     close = difflib.get_close_matches(str(name), names, n=1, cutoff=0.5)
     hint = f"did you mean {close[0]!r}? " if close else ""
-    return f"{hint}valid: {', '.join(names)}" if names else "there are none"
+    shown = [*names[:MOST_NAMES], "..."] if len(names) > MOST_NAMES else names
+    return f"{hint}valid: {', '.join(shown)}" if names else "there are none"
+
+
+def reason(error: Exception) -> str:
+    """Return in a few words why a file could not be used; what HDF5 says takes lines and holds addresses."""
+    text = " ".join(str(error).split())
+    inner = re.search(r"error message = '([^']*)'", text)
+    return getattr(error, "strerror", None) or (inner[1] if inner else text)

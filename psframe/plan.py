@@ -114,5 +114,5 @@ def _judge_size(team: Team, facts: Facts) -> None:
     if team.n_workers > facts.n_train:
         raise UserError(
             f"there must be at least as many training samples as workers, got {facts.n_train} samples for "
-            f"{team.n_workers} workers; start fewer ranks or raise dataset.limit"
+            f"{team.n_workers} workers; start fewer ranks or give more samples"
         )

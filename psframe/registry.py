@@ -8,13 +8,14 @@ the keys a user may write in YAML**, and their annotations are the types those k
 
 import importlib
 import inspect
+import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Annotated, Any, get_type_hints
 
 import msgspec
 
-from psframe.errors import UserError, nearest
+from psframe.errors import UserError, nearest, reason
 
 PositiveInt = Annotated[int, msgspec.Meta(ge=1)]
 Count = Annotated[int, msgspec.Meta(ge=0)]
@@ -71,7 +72,14 @@ def load(section: str, table: Table, name: object) -> Callable[..., Any]:
                 f"{section}: cannot import {module_name!r} (from {name!r}); give a module that lies in the folder "
                 "psframe is started from or on PYTHONPATH"
             ) from None
-        raise UserError(f"{section}: {module_name!r} cannot be imported here: {error}; install what it needs") from None
+        raise UserError(
+            f"{section}: {module_name!r} cannot be imported here ({reason(error)}); install what it needs"
+        ) from None
+    except SyntaxError as error:
+        raise UserError(
+            f"{section}: {module_name!r} must be Python, got a syntax error in {error.filename}, line {error.lineno}; "
+            "mend it"
+        ) from None
     for part in attr.split("."):
         if not hasattr(target, part):
             raise UserError(f"{section}: module {module_name!r} has no {attr!r}; {nearest(attr, _callables(target))}")
@@ -82,7 +90,8 @@ def load(section: str, table: Table, name: object) -> Callable[..., Any]:
 
 
 def _callables(module: object) -> list[str]:
-    return [n for n, v in vars(module).items() if callable(v) and not n.startswith("_")]
+    own = getattr(module, "__name__", None)
+    return [n for n, v in vars(module).items() if callable(v) and getattr(v, "__module__", None) == own]
 
 
 def convert(where: str, value: object, kind: Any) -> Any:
@@ -92,26 +101,41 @@ def convert(where: str, value: object, kind: Any) -> Any:
     except msgspec.ValidationError as error:
         # "Expected `int` >= 1, got `str` - at `$.epochs`": msgspec names the place below the value it was given
         message, _, place = str(error).partition(" - at `$")
-        place = place.rstrip("`").removesuffix("[...]")
-        for key in filter(None, place.replace("[", ".[").split(".")):
-            where, value, kind = f"{where}.{key}".lstrip("."), _member(value, key), _kind(kind, key)
+        for key in re.findall(r"\.([^.\[`]+)|\[(\d+)\]", place):
+            at = key[0] or int(key[1])
+            where = f"{where}.{at}".lstrip(".") if key[0] else f"{where}[{at}]"
+            value, kind = _member(value, at), _kind(kind, at)
         rule = message.removeprefix("Expected ").split(", got ")[0].replace("`", "")
         if message.startswith("Invalid enum value"):
             rule = "one of " + ", ".join(map(str, getattr(kind, "__args__", ())))
-        raise UserError(
-            f"{where} must be {rule}, got {value!r}; change it in the config or with {where}=VALUE"
-        ) from None
+        for jargon, plain in PLAIN.items():
+            rule = re.sub(jargon, plain, rule)
+        fix = "mend the config" if "[" in where else f"mend the config or give {where}=VALUE"
+        raise UserError(f"{where} must be {rule}, got {value!r}; {fix}") from None
 
 
-def _member(value: Any, key: str) -> Any:
-    if key.startswith("["):
-        return value[int(key[1:-1])]
-    return value.get(key) if isinstance(value, Mapping) else None
+#: msgspec's words, and a user's
+PLAIN = {
+    r"^object\b": "keys and values",
+    r"^array\b": "a list",
+    r"\bint\b": "a whole number",
+    r"\bfloat\b": "a number",
+    r"\bstr matching regex .*A-Za-z0-9.*": "a text of letters, digits, dots, dashes and underscores",
+    r"\bstr\b": "a text",
+    r"\bbool\b": "true or false",
+}
 
 
-def _kind(kind: Any, key: str) -> Any:
+def _member(value: Any, at: str | int) -> Any:
+    try:
+        return value[at]
+    except (KeyError, IndexError, TypeError):
+        return None
+
+
+def _kind(kind: Any, at: str | int) -> Any:
     fields = msgspec.structs.fields(kind) if isinstance(kind, type) and issubclass(kind, msgspec.Struct) else ()
-    return next((field.type for field in fields if field.name == key), kind)
+    return next((field.type for field in fields if field.name == at), kind)
 
 
 def keywords(target: Callable[..., Any]) -> dict[str, inspect.Parameter]:

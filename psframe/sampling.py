@@ -31,6 +31,11 @@ class Sampler:
         return -(-self.n_samples // (self.n_workers * self.batch_size))
 
     @property
+    def global_batch(self) -> int:
+        """Samples that all workers take together in a whole step."""
+        return min(self.n_workers * self.batch_size, self.n_samples)
+
+    @property
     def max_batch(self) -> int:
         """Most samples that a worker takes in a step."""
         return min(self.batch_size, -(-self.n_samples // self.n_workers))

@@ -6,6 +6,7 @@ import signal
 import sys
 import traceback
 from collections.abc import Sequence
+from time import sleep
 from typing import Any
 
 # One rank, one thread: it must be said before NumPy is imported, and a user's own setting stands.
@@ -25,6 +26,7 @@ except (ImportError, RuntimeError) as _error:
 from psframe.cluster import AgreedError, Cluster, join  # noqa: E402
 from psframe.errors import UserError  # noqa: E402
 from psframe.memory.link import LeaderEnded  # noqa: E402
+from psframe.record.view import say, table  # noqa: E402
 
 
 class _Parser(argparse.ArgumentParser):
@@ -35,12 +37,19 @@ class _Parser(argparse.ArgumentParser):
 def _parser() -> _Parser:
     usage = "mpirun -n N python -m psframe.train CONFIG [key.path=value ...]"
     parser = _Parser("psframe.train", usage=usage, description="Train a network as a config says.", add_help=False)
-    parser.add_argument("config", help="a YAML file")
+    parser.add_argument("config", nargs="?", help="a YAML file")
     parser.add_argument("overrides", nargs="*", help="key.path=value, as train.epochs=3")
     parser.add_argument("--dry-run", action="store_true", help="print the resolved config and its memory, and exit")
     parser.add_argument("--quiet", action="store_true", help="print errors only")
     parser.add_argument("-h", "--help", action="store_true", help="print this, and exit")
     return parser
+
+
+def _arguments(parser: _Parser, argv: Sequence[str]) -> dict[str, Any]:
+    arguments = vars(parser.parse_intermixed_args(list(argv)))
+    if arguments["config"] is None:
+        parser.error("it names no config")
+    return arguments
 
 
 def main(argv: Sequence[str], world: MPI.Comm | None = None) -> int:
@@ -59,9 +68,9 @@ def _command(cluster: Cluster, argv: Sequence[str]) -> int:
     parser = _parser()
     if cluster.agree(lambda: "-h" in argv or "--help" in argv):
         if cluster.rank == 0:
-            print(parser.format_help())
+            say(parser.format_help())
         return 0
-    arguments = cluster.agree(lambda: vars(parser.parse_intermixed_args(list(argv))))
+    arguments = cluster.agree(lambda: _arguments(parser, argv))
 
     from psframe import plan
 
@@ -71,16 +80,15 @@ def _command(cluster: Cluster, argv: Sequence[str]) -> int:
 
         report = dry_run.report(cluster, judged)
         if cluster.rank == 0:
-            print(report)
+            say(report)
         return 0
     # Numba and h5py take time to import: a bad config has been told by now
     from psframe import assemble, engine
-    from psframe.record.view import table
 
     run = assemble.run(cluster, judged, arguments["quiet"])
     records = engine.train(run)
     if run.run_dir and not arguments["quiet"]:
-        print(f"\n{table(records)}\n\n{run.run_dir.path}", flush=True)
+        say(f"\n{table(records)}\n\n{run.run_dir.path}")
     return 0
 
 
@@ -92,7 +100,8 @@ def guarded(argv: Sequence[str]) -> int:
     try:
         return main(argv)
     except LeaderEnded:
-        # it has told why, or was killed; one rank says so, or N would
+        # it was killed, or tells why just now and aborts the job; if it does not, one rank says so, or N would
+        sleep(2)
         message = "psframe: the first rank of a node has ended, and with it the job\n" if rank == 1 else ""
         status = 1
     except UserError as error:
@@ -103,6 +112,7 @@ def guarded(argv: Sequence[str]) -> int:
     sys.stdout.flush()
     sys.stderr.write(message)
     sys.stderr.flush()
+    sleep(0.5)  # a launcher that is told to abort drops what it has not read by then
     MPI.COMM_WORLD.Abort(status)
     return status
 

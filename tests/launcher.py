@@ -75,3 +75,7 @@ def run(mpi: Mpi, n: int, args: Sequence[str], timeout_s: float = 120, cwd: Path
             out, err = process.communicate()
         return Ended(process.returncode, out, err, True)
     return Ended(process.returncode, out, err, False)
+
+
+def train(mpi, n, *args, timeout_s=60, **env):
+    return run(mpi, n, ["-m", "psframe.train", *args], timeout_s, **env)

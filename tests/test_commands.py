@@ -1,82 +1,15 @@
-"""The command as a user gives it: real mpirun processes, bad input, crashes, and what a person sees."""
+"""The command as a user gives it: real mpirun processes, crashes, what a person sees."""
 
-import gzip
 import json
 import os
 import pty
 import signal
 import subprocess
 import threading
-import time
 
 import pytest
 
-from tests import launcher
-from tests.launcher import ROOT
-
-TINY = """\
-model: tests.tiny:build
-dataset: {name: synthetic, shape: [1, 6, 6], classes: 3, samples: 60}
-train: {epochs: 2, batch_size: 8}
-optimizer: {lr: 0.05}
-"""
-
-#: a collective of a user's own, that fails in a way
-BROKEN = """\
-import os, time
-from psframe.collectives.buffer import Buffer
-
-class Broken(Buffer):
-    calls = 0
-    def broadcast(self, params):
-        self.calls += 1
-        if self.calls == 4:
-            self.fail()
-        super().broadcast(params)
-
-class Raises(Broken):
-    def fail(self):
-        if self.comm.rank == self.comm.size - 1:
-            raise RuntimeError("a defect")
-
-class Dies(Broken):
-    def fail(self):
-        if self.comm.rank == 1:
-            os.kill(os.getpid(), 9)
-
-class Slow(Buffer):
-    def broadcast(self, params):
-        print("slow", flush=True)
-        time.sleep(0.1)
-        super().broadcast(params)
-"""
-
-
-@pytest.fixture(params=["mpich", "openmpi"])
-def mpi(request):
-    return launcher.installed(request.param) or pytest.skip(f"no {request.param}: bash launch/test.sh installs it")
-
-
-@pytest.fixture
-def mpich():
-    return launcher.installed("mpich") or pytest.skip("no mpich: bash launch/test.sh installs it")
-
-
-@pytest.fixture
-def config(tmp_path):
-    path = tmp_path / "tiny.yaml"
-    path.write_text(TINY + f"record: {{dir: {tmp_path / 'runs'}}}\n")
-    (tmp_path / "broken.py").write_text(BROKEN)
-    return str(path)
-
-
-def train(mpi, n, *args, timeout_s=60, **env):
-    return launcher.run(mpi, n, ["-m", "psframe.train", *args], timeout_s, **env)
-
-
-def told(ended):
-    """Return psframe's own lines of stderr; a launcher adds lines of its own."""
-    return [line for line in ended.err.splitlines() if "psframe:" in line]
+from tests.launcher import ROOT, train
 
 
 def test_a_run_as_a_person_sees_it(mpi, config, tmp_path):
@@ -84,7 +17,7 @@ def test_a_run_as_a_person_sees_it(mpi, config, tmp_path):
     assert ended.status == 0, ended
     assert "sync_ps over buffer, 3 rank(s) on 1 node(s): a dedicated server and 2 worker(s) x batch 8" in ended.out
     assert ended.out.count("epoch 1/2:") == ended.out.count("epoch 2/2:") == 1
-    assert "samples/s      loss  accuracy" in ended.out or "loss  accuracy" in ended.out
+    assert "loss  accuracy" in ended.out
     (run,) = (tmp_path / "runs").iterdir()
     assert str(run) in ended.out
     records = [json.loads(line) for line in (run / "metrics.jsonl").read_text().splitlines()]
@@ -129,81 +62,6 @@ def test_a_dry_run_does_not_take_the_memory_it_tells_of(mpich, config):
     assert max(int(cell.replace(",", "")) for cell in ended.out.split() if cell.replace(",", "").isdigit()) > 10**10
 
 
-def _idx(folder, labels=(0, 1, 2), cut=0, name="train"):
-    for split in ("train", "t10k"):
-        header = bytes([0, 0, 8, 3]) + b"".join(n.to_bytes(4, "big") for n in (3, 6, 6))
-        images = header + bytes(3 * 36)
-        (folder / f"{split}-images-idx3-ubyte").write_bytes(images[: len(images) - (cut if split == name else 0)])
-        with gzip.open(folder / f"{split}-labels-idx1-ubyte.gz", "wb") as out:
-            out.write(bytes([0, 0, 8, 1, 0, 0, 0, 3]) + bytes(labels))
-
-
-BAD = {  # overrides: words of the sentence
-    "unknown key": (["trian.epochs=1"], ["trian", "train"]),
-    "wrong type": (["train.epochs=many"], ["train.epochs", "int", "'many'"]),
-    "impossible value": (["train.batch_size=0"], ["train.batch_size", ">= 1", "0"]),
-    "unknown model": (["model=lenett"], ["'lenett'", "'lenet'"]),
-    "unknown dataset": (["dataset=mnist5k"], ["'mnist5k'", "'mnist_5k'"]),
-    "unknown mode": (["sync.mode=allredcue"], ["'allredcue'", "'allreduce'"]),
-    "unknown collective": (["collective=bufer"], ["'bufer'", "'buffer'"]),
-    "missing dataset": (["dataset={name: idx, path: /no/such}"], ["/no/such", "does not exist"]),
-    "truncated dataset": (["dataset={name: idx, path: {tmp}/cut}"], ["train-images-idx3-ubyte", "bytes"]),
-    "label out of range": (["dataset=tests.test_commands:mislabelled"], ["labels must be 0 to 2", "got 9"]),
-    "unwritable runs": (["record.dir=/dev/null/runs"], ["record.dir", "/dev/null/runs"]),
-    "another model's checkpoint": (["checkpoint.resume={tmp}/other"], ["model.name", "{tmp}/other"]),
-    "more workers than samples": (["dataset.limit=1", "sync.server=colocated"], ["1 samples for", "workers"]),
-    "no config": (["checkpoint.resume=/no/such"], ["/no/such", "config.yaml"]),
-    "a model that does not fit": (["model=har_cnn"], ["har_cnn", "(1, 6, 6)"]),
-    "a layer that does not fit": (["model=cifar_quick", "dataset.shape=[1, 1, 1]"], ["(H, W)"]),
-    "own model missing": (["model=no_such_module:build"], ["no_such_module"]),
-    "usage": (["--frobnicate"], ["--frobnicate", "CONFIG"]),
-}
-
-
-def mislabelled():
-    """A user's own dataset, with a label that no class has."""
-    import numpy as np
-
-    from psframe.datasets.base import Dataset, held
-
-    split = held(np.zeros((60, 1, 6, 6), np.float32), np.array([0, 1, 9] * 20))
-    return Dataset((1, 6, 6), "float32", 3, split, split)
-
-
-def other_run(tmp_path):
-    """A run of another model, to resume from."""
-    (tmp_path / "other" / "checkpoints").mkdir(parents=True)
-    (tmp_path / "other" / "config.yaml").write_text("name: tiny\nmodel: {name: lenet}\n")
-
-
-@pytest.mark.parametrize("case", BAD)
-def test_bad_input_is_told_once_and_every_rank_exits_2(case, config, mpich, tmp_path):
-    for name in ("cut", "labels"):
-        (tmp_path / name).mkdir()
-    _idx(tmp_path / "cut", cut=10)
-    other_run(tmp_path)
-    overrides, words = BAD[case]
-    began = time.monotonic()
-    ended = train(mpich, 8, config, *(o.replace("{tmp}", str(tmp_path)) for o in overrides))
-    seconds = time.monotonic() - began
-    assert ended.status == 2, ended
-    (line,) = told(ended)
-    assert all(word.replace("{tmp}", str(tmp_path)) in line for word in words), line
-    assert "Traceback" not in ended.err
-    assert seconds < 30, "far beyond the 5 seconds it takes on a machine that is not busy"
-    assert not (tmp_path / "runs").exists() or not list((tmp_path / "runs").iterdir()), "an empty run stays behind"
-
-
-@pytest.mark.parametrize("case", ["unknown key", "truncated dataset"])
-def test_bad_input_with_open_mpi(case, config, tmp_path):
-    openmpi = launcher.installed("openmpi") or pytest.skip("no openmpi: bash launch/test.sh installs it")
-    (tmp_path / "cut").mkdir()
-    _idx(tmp_path / "cut", cut=10)
-    ended = train(openmpi, 3, config, *(o.replace("{tmp}", str(tmp_path)) for o in BAD[case][0]))
-    assert ended.status == 2, ended
-    assert len(told(ended)) == 1
-
-
 def test_an_uncaught_exception_names_the_rank_and_ends_the_job(mpi, config, tmp_path):
     ended = train(mpi, 4, config, "collective=broken:Raises", PYTHONPATH=str(tmp_path))
     assert not ended.timed_out
@@ -211,6 +69,33 @@ def test_an_uncaught_exception_names_the_rank_and_ends_the_job(mpi, config, tmp_
     assert "rank 3: RuntimeError: a defect" in ended.err
     assert "rank 3: Traceback" in ended.err
     assert "rank 0: Traceback" not in ended.err
+
+
+def test_the_traceback_of_the_first_rank_is_never_lost(mpich, config, tmp_path):
+    """While others, who wait for it, notice its end and abort too."""
+    (tmp_path / "breaks.py").write_text("def build(input_shape, n_classes):\n    raise ZeroDivisionError('a defect')\n")
+    for _ in range(5):
+        ended = train(mpich, 4, config, "model=breaks:build", PYTHONPATH=str(tmp_path))
+        assert ended.status not in (0, 2)
+        assert ended.err.count("ZeroDivisionError: a defect") == 1, ended
+        assert "has ended, and with it the job" not in ended.err
+
+
+def test_training_goes_on_where_nobody_listens(mpich, config, tmp_path):
+    command = " ".join(
+        [*map(str, mpich.command(1, ["-m", "psframe.train", config])[-4:]), "| true; echo ${PIPESTATUS[0]}"]
+    )
+    ended = subprocess.run(["bash", "-c", command], capture_output=True, text=True, timeout=60, cwd=ROOT)
+    assert ended.stdout.strip() == "0", ended
+    assert ended.stderr == ""
+    (run,) = (tmp_path / "runs").iterdir()
+    assert len((run / "metrics.jsonl").read_text().splitlines()) == 2
+
+
+def test_auto_says_when_there_is_nothing_to_continue(mpich, config):
+    assert "there is no unfinished one" in train(mpich, 2, config, "checkpoint.resume=auto").out
+    ended = train(mpich, 2, config, "checkpoint.resume=auto", "train.epochs=3")
+    assert "continued after epoch 2" in ended.out
 
 
 def test_a_killed_rank_ends_the_job(mpi, config, tmp_path):

@@ -41,8 +41,19 @@ def test_overrides_reach_into_sections_and_swap_strategies():
     assert resolved.dataset == {"name": "idx", "path": "/d"}
 
 
-def test_a_bare_name_keeps_the_sections_other_keys():
-    assert resolve("optimizer=adam", optimizer={"name": "sgd", "lr": 0.1}).optimizer == {"name": "adam", "lr": 0.1}
+def test_a_bare_name_replaces_the_section_and_a_name_key_keeps_the_others():
+    sgd = {"name": "sgd", "lr": 0.1}
+    assert resolve("optimizer=adam", optimizer=sgd).optimizer == {"name": "adam"}
+    assert resolve("optimizer.name=adam", optimizer=sgd).optimizer == {"name": "adam", "lr": 0.1}
+
+
+@pytest.mark.parametrize("override", ["collective=null", "collective.name=null", "collective={name: null}"])
+def test_null_is_a_collective_though_yaml_reads_it_as_nothing(override):
+    assert resolve(override).collective == {"name": "null"}
+
+
+def test_a_schedule_may_be_a_bare_name():
+    assert resolve("schedule=cosine", "schedule.warmup_epochs=1").schedule.name == "cosine"
 
 
 def test_a_section_may_leave_its_default_name_out():
@@ -54,15 +65,17 @@ def test_a_section_may_leave_its_default_name_out():
     [
         (["trian.epochs=3"], ["trian", "did you mean 'train'"]),
         (["train.epoch=3"], ["train.epoch", "did you mean 'epochs'"]),
-        (["train.epochs=0"], ["train.epochs must be int >= 1", "got 0", "train.epochs=VALUE"]),
-        (["train.epochs=many"], ["train.epochs must be int", "got 'many'"]),
+        (["train.epochs=0"], ["train.epochs must be a whole number >= 1", "got 0", "train.epochs=VALUE"]),
+        (["train.epochs=many"], ["train.epochs must be a whole number", "got 'many'"]),
         (["train.epochs=1.5"], ["train.epochs", "1.5"]),
         (["train.batch_size=-4"], ["train.batch_size", "-4"]),
         (["train.seed=-1"], ["train.seed", "-1"]),
         (["train.reproducible=always"], ["train.reproducible", "fixed_workers", "'always'"]),
         (["schedule.name=linear"], ["schedule.name", "cosine", "'linear'"]),
-        (["name=a/b"], ["name", "'a/b'"]),
-        (["train=3"], ["train", "3"]),
+        (["name=a/b"], ["name", "letters, digits, dots", "'a/b'"]),
+        (["1=2"], ["1 is no key"]),
+        (["optimizer={lr: 1", "x=2}"], ["YAML"]),
+        (["train=3"], ["train must be keys and values", "3"]),
         (["model=[1]"], ["model", "[1]"]),
         (["train.epochs"], ["key.path=value", "'train.epochs'"]),
         (["=3"], ["key.path=value"]),

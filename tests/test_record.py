@@ -125,6 +125,21 @@ def test_a_continued_run_names_the_keys_that_differ(tmp_path, changes, word):
         open_run(config, LAYOUT)
 
 
+def test_a_run_whose_checkpoints_are_gone_is_not_overwritten(tmp_path):
+    run = close(open_run(resolved(tmp_path), LAYOUT))
+    metrics.append(run.path, "metrics.jsonl", [{"epoch": 1}])
+    with pytest.raises(UserError, match="must have a checkpoint, got none"):
+        open_run(resolved(tmp_path, checkpoint__resume=str(run.path)), LAYOUT)
+    assert close(open_run(resolved(tmp_path, checkpoint__resume="auto"), LAYOUT)).path != run.path
+    assert metrics.last_epoch(run.path) == 1
+
+
+def test_a_run_that_was_stopped_in_its_first_epoch_begins_again_in_its_directory(tmp_path):
+    run = close(open_run(resolved(tmp_path), LAYOUT))
+    again = close(open_run(resolved(tmp_path, checkpoint__resume="auto"), LAYOUT))
+    assert (again.path, again.epoch) == (run.path, 0)
+
+
 def test_a_finished_run_is_not_continued_by_path(tmp_path):
     run = close(open_run(resolved(tmp_path), LAYOUT))
     keep(run.path, 3)
@@ -161,7 +176,7 @@ def test_a_second_live_run_in_a_directory_is_refused(tmp_path):
 @pytest.mark.parametrize("where", ["/dev/null/runs", "{file}", "/proc/psframe-runs"])
 def test_a_directory_that_cannot_be_written(tmp_path, where):
     (tmp_path / "file").touch()
-    with pytest.raises(UserError, match=r"record\.dir must be writable"):
+    with pytest.raises(UserError, match=r"record\.dir must be a directory that can be written"):
         open_run(resolved(where.format(file=tmp_path / "file")), LAYOUT)
 
 

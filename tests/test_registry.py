@@ -64,10 +64,13 @@ def test_keys_of_another_member_are_listed_as_unused():
         ({"name": 3}, ["must name a strategy", "3"]),
         ({"name": None}, ["must name a strategy"]),
         ({"name": "own"}, ["own.size is required"]),
-        ({"name": "own", "size": -1}, ["own.size must be int >= 0", "-1", "own.size=VALUE"]),
+        ({"name": "own", "size": -1}, ["own.size must be a whole number >= 0", "-1", "own.size=VALUE"]),
         ({"name": "own", "size": "big"}, ["own.size", "'big'"]),
         ({"name": "own", "size": 1, "share": 1.0}, ["own.share", "1.0"]),
-        ({"name": "own", "size": 1, "shape": [1, "b"]}, ["own.shape", "'b'"]),
+        (
+            {"name": "own", "size": 1, "shape": [1, "b"]},
+            ["own.shape[1] must be a whole number", "'b'; mend the config"],
+        ),
         ({"name": "tests.no_such:thing"}, ["cannot import 'tests.no_such'"]),
         ({"name": "no_such_module_x:thing"}, ["cannot import 'no_such_module_x'"]),
         ({"name": "tests.test_registry:onw", "size": 1}, ["no 'onw'", "did you mean 'own'"]),
@@ -86,6 +89,19 @@ def test_what_is_wrong_is_named(spec, words):
 def test_an_unknown_key_names_the_nearest():
     with pytest.raises(UserError, match=r"sharee.*did you mean 'share'"):
         bind("own", {"own": TABLE["own"]}, {"name": "own", "size": 1, "sharee": 2})
+
+
+def test_a_syntax_error_is_told_with_its_line(tmp_path, monkeypatch):
+    (tmp_path / "no_python.py").write_text("x = 1\ndef :\n")
+    monkeypatch.syspath_prepend(tmp_path)
+    with pytest.raises(UserError, match=r"no_python\.py, line 2"):
+        load("own", TABLE, "no_python:thing")
+
+
+def test_long_lists_of_names_are_cut():
+    with pytest.raises(UserError) as caught:
+        load("own", TABLE, "os:nope")
+    assert len(str(caught.value)) < 600
 
 
 def test_an_error_inside_a_users_module_is_not_hidden(tmp_path, monkeypatch):

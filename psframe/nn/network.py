@@ -29,7 +29,7 @@ class Network:
     """
 
     def __init__(self, layers: Sequence[Layer], input_shape: Shape, n_classes: int):
-        self.layers = list(layers)
+        self.layers = list(layers) if isinstance(layers, Sequence) else []
         if not self.layers or not all(hasattr(layer, "setup") for layer in self.layers):
             raise UserError(f"a model must be a list of layers, got {layers!r}; return one from its build function")
         channels, *rest = input_shape

@@ -12,7 +12,7 @@ from pathlib import Path
 import h5py
 import numpy as np
 
-from psframe.errors import UserError
+from psframe.errors import UserError, reason
 
 SEAL_BYTES = 512  # the smallest block that HDF5 leaves
 SEAL = "psframe checkpoint 1, sha256 {}\n"
@@ -114,7 +114,7 @@ def _read(path: Path) -> Saved:
             return Saved(file["params"][()], file["state"][()], **counts, layout=str(file.attrs["layout"]))
     except (OSError, ValueError, KeyError) as error:
         raise UserError(
-            f"a checkpoint must be whole, got {str(path)!r} ({error}); name an older file of that folder in its "
+            f"a checkpoint must be whole, got {str(path)!r} ({reason(error)}); name a whole file of that folder in its "
             "`latest`, or start anew with checkpoint.resume=none"
         ) from None
 

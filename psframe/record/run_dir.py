@@ -10,7 +10,7 @@ from typing import Any, TextIO
 import yaml
 
 from psframe.config import to_yaml
-from psframe.errors import UserError
+from psframe.errors import UserError, reason
 from psframe.record import checkpoint, metrics
 
 #: what the config of a continued run may change
@@ -71,7 +71,8 @@ def open_run(resolved: dict[str, Any], layout: str) -> RunDir:
     except OSError as error:
         where = error.filename or found or base
         raise UserError(
-            f"record.dir must be writable, got {str(where)!r} ({error.strerror}); free it or give record.dir=DIR"
+            f"record.dir must be a directory that can be written, got {str(where)!r} ({reason(error)}); "
+            "give record.dir=DIR"
         ) from None
 
 
@@ -114,7 +115,10 @@ def _newest_unfinished(base: Path, name: str, epochs: int) -> Path | None:
         return None
     for path in sorted(base.iterdir(), key=lambda p: (_started(p), p.name), reverse=True):
         old = _config(path)
-        if old is not None and old.get("name") == name and metrics.last_epoch(path) < epochs:
+        if old is None or old.get("name") != name:
+            continue
+        done = metrics.last_epoch(path)
+        if done < epochs and (done == 0 or (path / "checkpoints" / "latest").exists()):
             return path
     return None
 
@@ -147,6 +151,11 @@ def _continue(path: Path, resolved: dict[str, Any], layout: str) -> RunDir:
             f"than in {str(path)!r}; give the same ones, or start anew with checkpoint.resume=none"
         )
     saved = checkpoint.latest(path / "checkpoints", layout)
+    if saved is None and metrics.last_epoch(path):
+        raise UserError(
+            f"a run to continue must have a checkpoint, got none in {str(path / 'checkpoints')!r}; start anew with "
+            "checkpoint.resume=none"
+        )
     done = (saved.epoch, saved.step) if saved else (0, 0)
     if done[0] >= resolved["train"]["epochs"]:
         raise UserError(

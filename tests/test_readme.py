@@ -21,11 +21,11 @@ def block(language):
 
 
 @pytest.mark.parametrize("mode", ["sync.server=dedicated", "sync.server=colocated", "sync.mode=allreduce"])
-def test_the_users_own_collective(mode, tmp_path):
+def test_the_users_own_strategies(mode, tmp_path):
     mpi = launcher.installed("mpich") or pytest.skip("no mpich: bash launch/test.sh installs it")
     (tmp_path / "my_module.py").write_text(block("python"))
-    keys = ["collective={name: my_module:MyCollective, check: true}", "train.reproducible=none", mode]
-    keys += ["model=tests.tiny:build", "dataset={name: synthetic, shape: [1, 6, 6]}", f"record.dir={tmp_path / 'runs'}"]
+    keys = ["collective=my_module:MyCollective", "model=my_module:my_model", "dataset=my_module:my_data"]
+    keys += ["optimizer=my_module:MySGD", "train.reproducible=none", mode, f"record.dir={tmp_path / 'runs'}"]
     command = ["-m", "psframe.train", "configs/quickstart.yaml", "train.epochs=2", *keys]
     ended = launcher.run(mpi, 3, command, PYTHONPATH=str(tmp_path))
     assert ended.status == 0, ended

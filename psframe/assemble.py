@@ -38,19 +38,19 @@ def run(cluster: Cluster, plan: Plan, quiet: bool) -> Run:
     allocator = Allocator()
     try:
         arrays = hold(cluster, plan.facts, plan.dataset)
-        run = cluster.agree_everywhere(lambda: build(cluster, plan, arrays, allocator))
+        made = cluster.agree_everywhere(lambda: build(cluster, plan, arrays, allocator))
         cluster.agree_everywhere(lambda: _judge_room(cluster, allocator))
     except BaseException:
         if run_dir and run_dir.new:
             shutil.rmtree(run_dir.path, ignore_errors=True)
         raise
     if run_dir:
-        run.run_dir, run.view = run_dir, View(plan.config.train.epochs, run.sampler.n_steps, quiet)
+        made.run_dir, made.view = run_dir, View(plan.config.train.epochs, made.sampler.n_steps, quiet)
         if not quiet:
-            say(_headline(run))
-    _compile(run)
-    _begin(run)
-    return run
+            say(_headline(made))
+    _compile(made)
+    _begin(made)
+    return made
 
 
 def network(plan: Plan) -> Network:

@@ -4,7 +4,7 @@ import numpy as np
 
 from tests.ranks.case_cluster import own_network
 from tests.ranks.harness import ranks
-from tests.ranks.training import TINY, folder, hashes, train
+from tests.ranks.training import folder, hashes, train
 
 SERVERS = (("sync_ps", "dedicated"), ("sync_ps", "colocated"), ("allreduce", "dedicated"))
 DROPOUT = "model={name: 'tests.tiny:build', dropout: 0.3}"
@@ -165,4 +165,3 @@ def the_config_of_a_run_runs_again(world):
         again, _, _ = train(world, 2, where, config=(run / "config.yaml").read_text())
         assert [r["params_sha256"] for r in again] == [r["params_sha256"] for r in records]
         assert "psframe" in (run / "config.yaml").read_text()
-        assert TINY

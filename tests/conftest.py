@@ -1,8 +1,12 @@
 """What tests that start the command share."""
 
 import pytest
+from hypothesis import settings
 
 from tests import launcher
+
+settings.register_profile("psframe", deadline=None)  # nothing is asserted about seconds
+settings.load_profile("psframe")
 
 TINY = """\
 model: tests.tiny:build

@@ -147,11 +147,11 @@ def _begin(run: Run) -> None:
     """Give every rank the initial parameters, or those of the checkpoint that rank 0 has read."""
     arena, comm = run.network.arena, run.cluster.comm
     run.network.initialize(run.config.train.seed)
-    saved = run.run_dir.saved if run.run_dir else None
-    if saved:
-        arena.params[:] = saved.params
-        arena.state[:] = saved.state
-    run.epoch, run.step = comm.bcast((saved.epoch, saved.step) if saved else (0, 0))
+    begun = run.run_dir
+    if begun and begun.saved:
+        arena.params[:] = begun.saved.params
+        arena.state[:] = begun.saved.state
+    run.epoch, run.step = comm.bcast((begun.epoch, begun.step) if begun else None)
     if run.epoch and run.team.server is None:
         comm.Bcast(arena.state)
     run.sync.open(arena, run.collective, run.updater)

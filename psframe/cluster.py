@@ -4,6 +4,7 @@ import secrets
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cached_property
+from time import perf_counter
 from typing import Any, TypeVar
 
 from mpi4py import MPI
@@ -53,7 +54,10 @@ class Cluster:
 
     def agree(self, judge: Callable[[], T]) -> T:
         """Run ``judge`` on rank 0; its result (plain values), or its UserError, is every rank's. All must call."""
-        return self._spread(_verdict(judge) if self.rank == 0 else None)
+        verdict = _verdict(judge) if self.rank == 0 else None
+        if self.leaders != MPI.COMM_NULL:
+            verdict = self.leaders.bcast(verdict)
+        return _open(self.link.tell(verdict))
 
     def agree_by_node(self, judge: Callable[[], T]) -> T:
         """Run ``judge`` on each node's first rank; its result is that node's, the first UserError every rank's."""
@@ -74,11 +78,6 @@ class Cluster:
             if message is not None:
                 raise AgreedError(message)
         return result  # type: ignore[return-value]
-
-    def _spread(self, verdict: dict[str, Any] | None) -> Any:
-        if self.leaders != MPI.COMM_NULL:
-            verdict = self.leaders.bcast(verdict)
-        return _open(self.link.tell(verdict))
 
     @cached_property
     def clock_offset_s(self) -> float:
@@ -103,8 +102,6 @@ def _open(verdict: dict[str, Any]) -> Any:
 
 def _offset_s(comm: MPI.Comm, rounds: int = 16) -> float:
     """Estimate the offset to rank 0's clock from the fastest of some round trips (Cristian 1989)."""
-    from time import perf_counter
-
     best_s, offset_s = float("inf"), 0.0
     for peer in range(1, comm.size):
         for _ in range(rounds):

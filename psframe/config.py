@@ -13,13 +13,14 @@ import msgspec
 import yaml
 
 from psframe.errors import UserError, nearest
-from psframe.registry import Count, Positive, PositiveInt, convert
+from psframe.registry import Count, NonNegative, Positive, PositiveInt, convert
 
 Section = dict[str, Any]
 Name = Annotated[str, msgspec.Meta(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]*$", max_length=100)]
 
 #: sections that may be written as the bare name of a strategy, and the key that holds the name
 STRATEGIES = {"model": "name", "dataset": "name", "optimizer": "name", "sync": "mode", "collective": "name"}
+#: all that may be a bare name
 SHORT = {**STRATEGIES, "schedule": "name"}
 #: what a section means that leaves its name out
 DEFAULTS = {"optimizer": "sgd", "sync": "sync_ps", "collective": "buffer"}
@@ -40,7 +41,7 @@ class Schedule(msgspec.Struct, forbid_unknown_fields=True, kw_only=True, frozen=
     name: Literal["constant", "step", "cosine"] = "constant"
     step_epochs: PositiveInt = 10
     gamma: Positive = 0.1
-    warmup_epochs: Annotated[float, msgspec.Meta(ge=0)] = 0.0
+    warmup_epochs: NonNegative = 0.0
     base_batch: PositiveInt | None = None
 
 

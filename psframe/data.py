@@ -55,44 +55,35 @@ class Facts:
     @property
     def n_bytes(self) -> int:
         """Bytes that a node holds."""
-        return sum(size for _, size in self._places().values())
+        return sum(_padded(shape, dtype) for shape, dtype in self._kinds().values())
 
-    def _places(self) -> dict[str, tuple[int, int]]:
-        """Return offset and size in bytes of each array in the node's memory."""
-        sample = prod(self.shape) * np.dtype(self.dtype).itemsize
-        sizes = {
-            "train_images": self.n_train * sample,
-            "test_images": self.n_test * sample,
-            "train_labels": self.n_train * 8,
-            "test_labels": self.n_test * 8,
-            "moments": 2 * self.shape[0] * 8,
-        }
-        places, at = {}, 0
-        for name, size in sizes.items():
-            size = -(-size // ALIGNMENT_BYTES) * ALIGNMENT_BYTES
-            places[name] = (at, size)
-            at += size
-        return places
-
-    def arrays(self, memory: np.ndarray) -> dict[str, np.ndarray]:
-        """Return the arrays that lie in ``memory``, uint8 (n_bytes,)."""
+    def _kinds(self) -> dict[str, tuple[list[int], str]]:
+        """Return shape and dtype of each array in the node's memory, in the order in which they lie there."""
         height = [1] if len(self.shape) == 2 else []
         sample = [self.shape[0], *height, *self.shape[1:]]
-        kinds = {
+        return {
             "train_images": ([self.n_train, *sample], self.dtype),
             "test_images": ([self.n_test, *sample], self.dtype),
             "train_labels": ([self.n_train], "int64"),
             "test_labels": ([self.n_test], "int64"),
             "moments": ([2, self.shape[0]], "float64"),
         }
-        views = {}
-        for name, (at, _) in self._places().items():
-            shape, dtype = kinds[name]
+
+    def arrays(self, memory: np.ndarray) -> dict[str, np.ndarray]:
+        """Return the arrays that lie in ``memory``, uint8 (n_bytes,)."""
+        views, at = {}, 0
+        for name, (shape, dtype) in self._kinds().items():
             views[name] = memory[at : at + prod(shape) * np.dtype(dtype).itemsize].view(dtype).reshape(shape)
+            at += _padded(shape, dtype)
         return views
 
     def to_plain(self) -> dict[str, Any]:
         return asdict(self)
+
+
+def _padded(shape: list[int], dtype: str) -> int:
+    """Return the bytes of an array, up to whole cache lines."""
+    return -(-prod(shape) * np.dtype(dtype).itemsize // ALIGNMENT_BYTES) * ALIGNMENT_BYTES
 
 
 def hold(cluster: Cluster, facts: Facts, dataset: "Dataset | None") -> dict[str, np.ndarray]:

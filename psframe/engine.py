@@ -63,9 +63,13 @@ def train(run: Run) -> list[dict[str, Any]]:
     return records
 
 
+def _diverged(measured: dict[str, Any]) -> bool:
+    return not isfinite(measured["loss"] + measured["test_loss"])
+
+
 def _judge_loss(record: dict[str, Any]) -> None:
     """UserError where training has diverged; what was right until then is in the checkpoints of earlier epochs."""
-    if not isfinite(record["loss"] + record["test_loss"]):
+    if _diverged(record):
         raise UserError(
             f"the loss must stay finite, got {record['loss']} in epoch {record['epoch']} and {record['test_loss']} on "
             "the test set after it; lower optimizer.lr, or warm up with schedule.warmup_epochs"
@@ -174,8 +178,8 @@ def _record(run: Run, run_dir: RunDir, measured: dict[str, Any]) -> dict[str, An
     """Write the epoch's checkpoint and record, in the order that keeps both whole if it is cut short."""
     arena, keys = run.network.arena, run.config.checkpoint
     began, written = perf_counter(), None
-    finite = isfinite(measured["loss"] + measured["test_loss"])  # or it would push out those that are
-    if finite and keys.every_epochs and (run.epoch % keys.every_epochs == 0 or run.epoch == run.config.train.epochs):
+    sound = not _diverged(measured)  # or it would push out checkpoints that are
+    if sound and keys.every_epochs and (run.epoch % keys.every_epochs == 0 or run.epoch == run.config.train.epochs):
         saved = checkpoint.Saved(arena.params, arena.state, run.epoch, run.step, arena.layout.describe())
         written = _durably(lambda path: checkpoint.write(path / "checkpoints", saved), run_dir)
     record = {

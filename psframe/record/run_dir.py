@@ -24,20 +24,26 @@ class RunDir:
     Attributes
     ----------
     path : Path
-    epoch : int
-        Epochs that are done: 0 for a new run.
-    step : int
-        Steps that are done.
     saved : Saved or None
         The checkpoint to go on from.
+    new : bool
+        Whether the directory was made for this run.
     """
 
     path: Path
     lock: TextIO = field(repr=False)
-    epoch: int = 0
-    step: int = 0
     saved: checkpoint.Saved | None = None
     new: bool = False
+
+    @property
+    def epoch(self) -> int:
+        """Epochs that are done: 0 for a new run."""
+        return self.saved.epoch if self.saved else 0
+
+    @property
+    def step(self) -> int:
+        """Steps that are done."""
+        return self.saved.step if self.saved else 0
 
 
 def open_run(resolved: dict[str, Any], layout: str) -> RunDir:
@@ -156,15 +162,15 @@ def _continue(path: Path, resolved: dict[str, Any], layout: str) -> RunDir:
             f"a run to continue must have a checkpoint, got none in {str(path / 'checkpoints')!r}; start anew with "
             "checkpoint.resume=none"
         )
-    done = (saved.epoch, saved.step) if saved else (0, 0)
-    if done[0] >= resolved["train"]["epochs"]:
+    run = RunDir(path, lock, saved)
+    if run.epoch >= resolved["train"]["epochs"]:
         raise UserError(
-            f"a continued run must have epochs left, got {str(path)!r} with {done[0]} done of "
+            f"a continued run must have epochs left, got {str(path)!r} with {run.epoch} done of "
             f"{resolved['train']['epochs']}; raise train.epochs"
         )
-    metrics.cut_back(path, done[0])
+    metrics.cut_back(path, run.epoch)
     (path / "config.yaml").write_text(to_yaml({**resolved, "versions": old.get("versions", {})}), encoding="utf-8")
-    return RunDir(path, lock, *done, saved=saved)
+    return run
 
 
 def _fixed(config: dict[str, Any]) -> dict[str, Any]:

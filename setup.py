@@ -7,8 +7,14 @@ from setuptools import Extension, setup
 FLAGS = ["-O3", "-ffp-contract=off", "-fno-math-errno"]
 
 EXTENSIONS = [
-    Extension(f"psframe.{name}", [f"psframe/{name}.pyx"], extra_compile_args=FLAGS)
-    for name in ("_random", "_elementwise", "_batch")
+    Extension(name, [f"{name.replace('.', '/')}.pyx"], extra_compile_args=FLAGS, libraries=["dl"])
+    for name in (
+        "psframe._random",
+        "psframe._elementwise",
+        "psframe._batch",
+        "psframe.memory._numa",
+        "psframe.memory._memkind",
+    )
 ]
 
 setup(ext_modules=EXTENSIONS)

@@ -28,6 +28,6 @@ export PATH="$PWD/.venv/bin:$PATH" # cython-lint looks for pycodestyle there
 set -x
 .venv/bin/ruff check .
 .venv/bin/ruff format --check .
-.venv/bin/cython-lint psframe/*.pyx
+.venv/bin/cython-lint psframe/*.pyx psframe/*/*.pyx
 .venv/bin/mypy
 .venv/bin/python -m pytest "${select[@]}" "$@"

@@ -1,19 +1,22 @@
 """From a plan to the parts of a run, on every rank."""
 
+import json
 import shutil
+import sys
 from typing import Any
 
 import numpy as np
+from threadpoolctl import threadpool_limits
 
-from psframe import __version__
+from psframe import __version__, residency
 from psframe.arena import Arena
 from psframe.cluster import Cluster
 from psframe.collectives.null import Null
-from psframe.data import hold
-from psframe.engine import Run
+from psframe.data import Arrays, Facts, hold, no_memory_for_data
+from psframe.engine import Run, durably
 from psframe.errors import UserError
 from psframe.memory.allocator import Allocator
-from psframe.memory.room import available_bytes
+from psframe.memory.places import SHARED
 from psframe.nn.base import Pass
 from psframe.nn.network import Network
 from psframe.optim import Updater
@@ -32,25 +35,50 @@ def run(cluster: Cluster, plan: Plan, quiet: bool) -> Run:
     AgreedError
         On every rank, where one of these is impossible.
     """
+    if plan.config.train.reproducible != "none":
+        # BLAS rounds differently on one thread and on several, and how many there are depends on the machine
+        threadpool_limits(1, user_api="blas")
+    places, sizes = plan.places, planned(cluster, plan)
+    residency.fit(cluster, places, sizes, plan.config.placement)
     opened: list[RunDir] = []
     cluster.agree(lambda: opened.append(open_run(plan.resolved, network(plan).layout.describe())))
     run_dir = opened[0] if opened else None
-    allocator = Allocator()
     try:
-        arrays = hold(cluster, plan.facts, plan.dataset)
+        data, arrays = hold(cluster, plan.facts, plan.dataset, places)
+        own = {role: n_bytes for role, n_bytes in sizes.items() if role not in SHARED}
+        allocator = cluster.agree_everywhere(lambda: Allocator(places.allocate, own))
         made = cluster.agree_everywhere(lambda: build(cluster, plan, arrays, allocator))
-        cluster.agree_everywhere(lambda: _judge_room(cluster, allocator))
+        made.blocks = [*allocator.blocks, *([("data", data)] if cluster.link.leads else [])]
+        if run_dir:
+            made.run_dir, made.view = run_dir, View(plan.config.train.epochs, made.sampler.n_steps, quiet)
+            if not quiet:
+                say(_headline(made))
+        _compile(made)
+        _begin(made)
+        _prove(made, quiet)
     except BaseException:
         if run_dir and run_dir.new:
             shutil.rmtree(run_dir.path, ignore_errors=True)
         raise
-    if run_dir:
-        made.run_dir, made.view = run_dir, View(plan.config.train.epochs, made.sampler.n_steps, quiet)
-        if not quiet:
-            say(_headline(made))
-    _compile(made)
-    _begin(made)
     return made
+
+
+def planned(cluster: Cluster, plan: Plan) -> dict[str, int]:
+    """Return the bytes that this rank will take by role, from the code that will take them. All ranks must call."""
+    allocator = Allocator()
+    cluster.agree_everywhere(lambda: build(cluster, plan, _untouched(plan.facts), allocator))
+    if cluster.link.leads:
+        allocator.bytes_by_role["data"] = plan.facts.n_bytes
+    return dict(allocator.bytes_by_role)
+
+
+def _untouched(facts: Facts) -> Arrays:
+    try:
+        arrays = facts.arrays(np.zeros(facts.n_bytes, np.uint8))  # pages that are never touched are never resident
+    except (MemoryError, ValueError):
+        raise no_memory_for_data(facts.n_bytes, "no address space") from None
+    arrays["moments"][1] = 1
+    return arrays
 
 
 def network(plan: Plan) -> Network:
@@ -80,22 +108,12 @@ def build(cluster: Cluster, plan: Plan, arrays: dict[str, np.ndarray], allocator
         network=net,
         sampler=sampler,
         batches=Batches(plan.facts, arrays, sampler.max_batch, train.seed, allocator),
+        places=plan.places,
         collective=collective(team, net.layout.size, allocator, train.reproducible),
         updater=Updater(optimizer, arena.params, arena.state),
         sync=AllReduce() if alone else plan.choices["sync"](),
         labels=_labels(cluster, plan, alone, sampler),
     )
-
-
-def _judge_room(cluster: Cluster, allocator: Allocator) -> None:
-    """UserError where the ranks of this node, which have touched nothing yet, want more memory than it has."""
-    wanted = cluster.comm.allgather((cluster.node, allocator.bytes_by_role.total()))
-    on_node = sum(n_bytes for node, n_bytes in wanted if node == cluster.node)
-    if on_node > available_bytes():
-        raise UserError(
-            f"the ranks of a node must fit into its memory, they want {on_node:,} bytes, got {available_bytes():,}; "
-            "lower train.batch_size or start fewer ranks (--dry-run shows what takes it)"
-        )
 
 
 def _labels(cluster: Cluster, plan: Plan, alone: bool, sampler: Sampler) -> dict[str, Any]:
@@ -110,6 +128,7 @@ def _labels(cluster: Cluster, plan: Plan, alone: bool, sampler: Sampler) -> dict
         "n_nodes": cluster.n_nodes,
         "batch_size": plan.config.train.batch_size,
         "global_batch": sampler.global_batch,
+        "placement": plan.places.summary(),
     }
 
 
@@ -155,3 +174,21 @@ def _begin(run: Run) -> None:
     if run.epoch and run.team.server is None:
         comm.Bcast(arena.state)
     run.sync.open(arena, run.collective, run.updater)
+
+
+def _prove(run: Run, quiet: bool) -> None:
+    """Hold the pages of every role against what was asked for, and write down where everything lies."""
+    cluster, places, settings = run.cluster, run.places, run.config.placement
+    every = residency.count(cluster, places, run.blocks)
+    complaints = residency.verify(cluster, places, settings, every)
+    ranks = residency.describe(cluster, places)
+    if run.run_dir is None or every is None or ranks is None:
+        return
+    for of_rank, found in zip(ranks, every, strict=True):
+        for role, pages in found.items():
+            of_rank["roles"][role]["pages"] = pages.to_plain()
+    plain = json.dumps({"hbw_nodes": places.site.topology.hbw, "ranks": ranks}, indent=1)
+    durably(lambda path: (path / "placement.json").write_text(plain + "\n"), run.run_dir)
+    notes = dict.fromkeys(note for of_rank in ranks for note in of_rank["notes"])
+    for warning in () if quiet else (*notes, *complaints):
+        print(f"psframe: warning: {warning}", file=sys.stderr, flush=True)

@@ -1,21 +1,27 @@
-"""The Cython extensions, imported on first use: ``compiled.random``, ``compiled.elementwise``, ``compiled.batch``."""
+"""The Cython extensions, imported on first use: ``compiled.random``, ``compiled.elementwise``, and so on."""
 
 import importlib
 from typing import Any
 
 from psframe.errors import UserError
 
-_MODULES = ("random", "elementwise", "batch")
+_MODULES = {
+    "random": "psframe._random",
+    "elementwise": "psframe._elementwise",
+    "batch": "psframe._batch",
+    "numa": "psframe.memory._numa",
+    "memkind": "psframe.memory._memkind",
+}
 
 
 def __getattr__(name: str) -> Any:
     if name not in _MODULES:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     try:
-        module = importlib.import_module(f"psframe._{name}")
+        module = importlib.import_module(_MODULES[name])
     except ImportError as error:
         raise UserError(
-            f"psframe's compiled module _{name} must be built before use, and cannot be imported ({error}); "
+            f"psframe's compiled module {_MODULES[name]} must be built before use, and cannot be imported ({error}); "
             "run `pip install -e .` in the checkout, or start from another folder if psframe is installed as a wheel"
         ) from None
     globals()[name] = module

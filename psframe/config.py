@@ -13,6 +13,8 @@ import msgspec
 import yaml
 
 from psframe.errors import UserError, nearest
+from psframe.memory.allocator import ROLES
+from psframe.memory.placement import spelled_out
 from psframe.registry import Count, NonNegative, Positive, PositiveInt, convert
 
 Section = dict[str, Any]
@@ -45,6 +47,27 @@ class Schedule(msgspec.Struct, forbid_unknown_fields=True, kw_only=True, frozen=
     base_batch: PositiveInt | None = None
 
 
+class Placement(msgspec.Struct, forbid_unknown_fields=True, kw_only=True, frozen=True):
+    """Where the memory of each role lies (``psframe.memory.placement``), and what to do where it cannot.
+
+    ``fallback`` stands in for memory that does not exist, ``spill`` names the roles that go to ordinary memory, in this
+    order, where there is too little. ``minimum`` is the share of a role's pages that ``verify`` wants where they were
+    asked for. ``hbw_nodes`` declares NUMA nodes to be high-bandwidth memory.
+    """
+
+    parameters: Section = msgspec.field(default_factory=lambda: {"name": "default"})
+    gradients: Section = msgspec.field(default_factory=lambda: {"name": "default"})
+    optimizer: Section = msgspec.field(default_factory=lambda: {"name": "default"})
+    activations: Section = msgspec.field(default_factory=lambda: {"name": "default"})
+    data: Section = msgspec.field(default_factory=lambda: {"name": "default"})
+    exchange: Section = msgspec.field(default_factory=lambda: {"name": "default"})
+    fallback: Literal["none", "ddr", "default"] = "none"
+    spill: list[Literal["parameters", "gradients", "optimizer", "activations", "data", "exchange"]] = []
+    verify: Literal["error", "warn", "none"] = "warn"
+    minimum: Annotated[float, msgspec.Meta(ge=0, le=1)] = 0.99
+    hbw_nodes: list[Count] | None = None
+
+
 class Checkpoint(msgspec.Struct, forbid_unknown_fields=True, kw_only=True, frozen=True):
     """``every_epochs: 0`` writes none; ``resume`` is none, auto, or the path of a run."""
 
@@ -71,6 +94,8 @@ class Config(msgspec.Struct, forbid_unknown_fields=True, kw_only=True, frozen=Tr
     schedule: Schedule = Schedule()
     sync: Section
     collective: Section
+    placement: Placement = Placement()
+    affinity: Literal["numa", "compact", "scatter", "none"] = "numa"
     checkpoint: Checkpoint = Checkpoint()
     record: Record = Record()
     versions: dict[str, str] = {}
@@ -149,7 +174,7 @@ def _yaml(text: str, where: str) -> Any:
 
 
 def _expand(raw: dict[str, Any]) -> None:
-    """Write every section that is a bare name in full; YAML reads ``null``, the name of a collective, as nothing."""
+    """Write every strategy that is a bare name in full; YAML reads ``null``, the name of a collective, as nothing."""
     for section, key in SHORT.items():
         if section not in raw:
             continue
@@ -160,6 +185,12 @@ def _expand(raw: dict[str, Any]) -> None:
             raise UserError(f"{section} must be a name or keys and values, got {value!r}; write `{section}: NAME`")
         elif key in value and value[key] is None:
             value[key] = "null"
+    placement: Any = raw.get("placement")
+    for role in ROLES if isinstance(placement, dict) else ():
+        value = spelled_out(placement.get(role, "default"))
+        if not isinstance(value, dict):
+            raise UserError(f"placement.{role} must be a placement, got {value!r}; write `{role}: NAME`")
+        placement[role] = {"name": "default", **value}
 
 
 def _apply(raw: dict[str, Any], override: str) -> None:

@@ -9,11 +9,15 @@ import numpy as np
 
 from psframe.cluster import Cluster
 from psframe.errors import UserError
-from psframe.memory.allocator import ALIGNMENT_BYTES
+from psframe.memory.allocator import padded
+from psframe.memory.pages import RESERVED_BYTES, no_huge_pages
+from psframe.memory.places import Places
 from psframe.memory.room import available_bytes
 
 if TYPE_CHECKING:
     from psframe.datasets.base import Dataset, Split
+
+Arrays = dict[str, np.ndarray]
 
 SLICE_BYTES = 4 << 20  # read at a time
 
@@ -55,7 +59,7 @@ class Facts:
     @property
     def n_bytes(self) -> int:
         """Bytes that a node holds."""
-        return sum(_padded(shape, dtype) for shape, dtype in self._kinds().values())
+        return sum(padded(_n_bytes(shape, dtype)) for shape, dtype in self._kinds().values())
 
     def _kinds(self) -> dict[str, tuple[list[int], str]]:
         """Return shape and dtype of each array in the node's memory, in the order in which they lie there."""
@@ -73,20 +77,19 @@ class Facts:
         """Return the arrays that lie in ``memory``, uint8 (n_bytes,)."""
         views, at = {}, 0
         for name, (shape, dtype) in self._kinds().items():
-            views[name] = memory[at : at + prod(shape) * np.dtype(dtype).itemsize].view(dtype).reshape(shape)
-            at += _padded(shape, dtype)
+            views[name] = memory[at : at + _n_bytes(shape, dtype)].view(dtype).reshape(shape)
+            at += padded(_n_bytes(shape, dtype))
         return views
 
     def to_plain(self) -> dict[str, Any]:
         return asdict(self)
 
 
-def _padded(shape: list[int], dtype: str) -> int:
-    """Return the bytes of an array, up to whole cache lines."""
-    return -(-prod(shape) * np.dtype(dtype).itemsize // ALIGNMENT_BYTES) * ALIGNMENT_BYTES
+def _n_bytes(shape: list[int], dtype: str) -> int:
+    return prod(shape) * np.dtype(dtype).itemsize
 
 
-def hold(cluster: Cluster, facts: Facts, dataset: "Dataset | None") -> dict[str, np.ndarray]:
+def hold(cluster: Cluster, facts: Facts, dataset: "Dataset | None", places: Places) -> tuple[np.ndarray, Arrays]:
     """Read the dataset once a node and return its arrays, shared by the node's ranks. All ranks must call.
 
     Parameters
@@ -96,28 +99,39 @@ def hold(cluster: Cluster, facts: Facts, dataset: "Dataset | None") -> dict[str,
 
     Returns
     -------
-    dict of ndarray
-        ``train_images`` and ``test_images`` (n, C, H, W) as stored (H = 1 for sequences), ``train_labels`` and
-        ``test_labels`` (n,) int64, ``moments`` (2, C) float64: mean and standard deviation per channel.
+    memory : ndarray of uint8, shape (facts.n_bytes,)
+    arrays : dict of ndarray
+        Over that memory: ``train_images`` and ``test_images`` (n, C, H, W) as stored (H = 1 for sequences),
+        ``train_labels`` and ``test_labels`` (n,) int64, ``moments`` (2, C) float64: mean and standard deviation per
+        channel.
 
     Raises
     ------
     UserError
         On every rank: a file that cannot be read, a label out of range, or too little memory.
     """
-    arrays = facts.arrays(cluster.agree_everywhere(lambda: _share(cluster, facts.n_bytes)))
+    memory = cluster.agree_everywhere(lambda: _share(cluster, facts.n_bytes, places))
+    arrays = facts.arrays(memory)
     cluster.agree_by_node(lambda: _fill(facts, dataset, arrays) if dataset else None)
-    return arrays
+    return memory, arrays
 
 
-def _share(cluster: Cluster, n_bytes: int) -> np.ndarray:
+def _share(cluster: Cluster, n_bytes: int, places: Places) -> np.ndarray:
+    policy = places.policies["data"]
+    page_bytes = RESERVED_BYTES[policy.huge_pages]
     try:
-        return cluster.link.share(n_bytes)
+        return cluster.link.share(n_bytes, page_bytes, lambda memory: places.bind("data", memory))
     except OSError as error:
-        raise UserError(
-            f"a node must have memory for the data, {n_bytes:,} bytes, got {available_bytes():,} ({error.strerror}); "
-            "set dataset.limit to fewer samples"
-        ) from None
+        if page_bytes:
+            raise no_huge_pages(policy, n_bytes) from None
+        raise no_memory_for_data(n_bytes, error.strerror or "") from None
+
+
+def no_memory_for_data(n_bytes: int, why: str) -> UserError:
+    return UserError(
+        f"a node must have memory for the data, {n_bytes:,} bytes, got {available_bytes():,} ({why}); set "
+        "dataset.limit to fewer samples"
+    )
 
 
 def _fill(facts: Facts, dataset: "Dataset", arrays: dict[str, np.ndarray]) -> None:

@@ -1,35 +1,33 @@
 """``--dry-run``: the resolved config and the memory it will take, from the very code that would take it."""
 
-import numpy as np
+from typing import Any
 
-from psframe.assemble import build
+from psframe import residency
+from psframe.assemble import planned
 from psframe.cluster import Cluster
 from psframe.config import to_yaml
-from psframe.data import Facts
-from psframe.memory.allocator import Allocator
+from psframe.memory.sysfs import spell
 from psframe.plan import Plan
+from psframe.record.view import aligned
 
 
 def report(cluster: Cluster, plan: Plan) -> str:
     """Build every part without reading data or touching memory; return the report on rank 0, elsewhere "".
 
-    All ranks must call.
+    All ranks must call. AgreedError where the memory would not fit.
     """
-    allocator = Allocator()
-    cluster.agree_everywhere(lambda: build(cluster, plan, _untouched(plan.facts), allocator))
-    if cluster.node_rank == 0:
-        allocator.bytes_by_role["data"] = plan.facts.n_bytes
-    roles = cluster.comm.gather(dict(allocator.bytes_by_role))
-    if roles is None:
+    sizes = planned(cluster, plan)
+    by_node = residency.fit(cluster, plan.places, sizes, plan.config.placement)
+    roles = cluster.comm.gather(sizes)
+    ranks = residency.describe(cluster, plan.places)
+    if roles is None or ranks is None:
         return ""
     unused = "".join(f"# not used by this choice: {key}\n" for key in plan.unused)
-    return f"{to_yaml(plan.resolved)}{unused}\n{memory_table(roles, plan.team.server)}"
-
-
-def _untouched(facts: Facts) -> dict[str, np.ndarray]:
-    arrays = facts.arrays(np.zeros(facts.n_bytes, np.uint8))  # pages that are never touched are never resident
-    arrays["moments"][1] = 1
-    return arrays
+    notes = "".join(f"# {note}\n" for note in dict.fromkeys(note for of_rank in ranks for note in of_rank["notes"]))
+    tables = [memory_table(roles, plan.team.server), places_table(ranks)]
+    if by_node:
+        tables.append(f"bytes asked of each NUMA node by the ranks of rank 0's machine\n{by_node}")
+    return f"{to_yaml(plan.resolved)}{unused}{notes}\n" + "\n\n".join(tables)
 
 
 def memory_table(roles: list[dict[str, int]], server: str | None) -> str:
@@ -45,6 +43,14 @@ def memory_table(roles: list[dict[str, int]], server: str | None) -> str:
         span = str(first) if end == first + 1 else f"{first}-{end - 1}"
         lines.append([span, what or "worker", *(f"{n_bytes:,}" for n_bytes in [*sizes, sum(sizes)])])
         first = end
-    widths = [max(map(len, column)) for column in zip(*lines, strict=True)]
-    table = ["  ".join(cell.rjust(width) for cell, width in zip(line, widths, strict=True)) for line in lines]
-    return "\n".join(["bytes by rank and role (a node's data are counted on its first rank)", *table])
+    return f"bytes by rank and role (a node's data are counted on its first rank)\n{aligned(lines)}"
+
+
+def places_table(ranks: list[dict[str, Any]]) -> str:
+    """Return where each rank runs and where its roles will lie: placement, and NUMA nodes where any are asked for."""
+    roles = list(ranks[0]["roles"])
+    lines = [["rank", "node", "cpus", "NUMA node", *roles]]
+    for of_rank in ranks:
+        where = [str(of_rank[key]) for key in ("rank", "node", "cpus", "numa_node")]
+        lines.append([*where, *(f"{p['got']} {spell(p['nodes'])}".rstrip() for p in of_rank["roles"].values())])
+    return f"CPUs and placement by rank\n{aligned(lines)}"

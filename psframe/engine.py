@@ -1,7 +1,7 @@
 """The epoch loop."""
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from math import isfinite
 from time import perf_counter
 from typing import Any
@@ -9,11 +9,13 @@ from typing import Any
 import numpy as np
 from mpi4py import MPI
 
+from psframe import residency
 from psframe.cluster import Cluster, Team
 from psframe.collectives.base import Collective, cut
 from psframe.config import Config
 from psframe.data import Facts
 from psframe.errors import UserError, reason
+from psframe.memory.places import Places
 from psframe.nn.base import Pass
 from psframe.nn.network import Network
 from psframe.optim import Updater
@@ -36,12 +38,14 @@ class Run:
     network: Network
     sampler: Sampler
     batches: Batches
+    places: Places
     collective: Collective
     updater: Updater
     sync: SyncMode
     labels: dict[str, Any]  # what stands in every record: modes, counts
     epoch: int = 0
     step: int = 0
+    blocks: list[tuple[str, np.ndarray]] = field(default_factory=list)  # role and memory, to audit
     run_dir: RunDir | None = None
     view: View | None = None
 
@@ -57,6 +61,9 @@ def train(run: Run) -> list[dict[str, Any]]:
             measured = _measure(run, timeline) | _losses(run, losses)
             run.epoch += 1
             measured |= _evaluate(run)
+        pages = residency.count(run.cluster, run.places, run.blocks)
+        if pages is not None:
+            measured |= residency.record(pages)
         if run.run_dir:
             records.append(_record(run, run.run_dir, measured))
         run.cluster.agree(lambda: _judge_loss(records[-1]))
@@ -156,7 +163,7 @@ def _losses(run: Run, losses: np.ndarray) -> dict[str, Any]:
             }
             for i in range(len(total))
         ]
-        _durably(lambda path: metrics.append(path, "steps.jsonl", lines), run.run_dir)
+        durably(lambda path: metrics.append(path, "steps.jsonl", lines), run.run_dir)
     return {"loss": total.sum() / run.facts.n_train}
 
 
@@ -181,7 +188,7 @@ def _record(run: Run, run_dir: RunDir, measured: dict[str, Any]) -> dict[str, An
     sound = not _diverged(measured)  # or it would push out checkpoints that are
     if sound and keys.every_epochs and (run.epoch % keys.every_epochs == 0 or run.epoch == run.config.train.epochs):
         saved = checkpoint.Saved(arena.params, arena.state, run.epoch, run.step, arena.layout.describe())
-        written = _durably(lambda path: checkpoint.write(path / "checkpoints", saved), run_dir)
+        written = durably(lambda path: checkpoint.write(path / "checkpoints", saved), run_dir)
     record = {
         "epoch": run.epoch,
         **{key: float(value) if isinstance(value, np.floating) else value for key, value in measured.items()},
@@ -190,15 +197,16 @@ def _record(run: Run, run_dir: RunDir, measured: dict[str, Any]) -> dict[str, An
         **run.labels,
         "params_sha256": checkpoint.sha256(arena.params),
     }
-    _durably(lambda path: metrics.append(path, "metrics.jsonl", [record]), run_dir)
+    durably(lambda path: metrics.append(path, "metrics.jsonl", [record]), run_dir)
     if written:
-        _durably(lambda path: checkpoint.advance(written, keys.keep), run_dir)
+        durably(lambda path: checkpoint.advance(written, keys.keep), run_dir)
     if run.view:
         run.view.end(record)
     return record
 
 
-def _durably(write: Callable[[Any], Any], run_dir: RunDir) -> Any:
+def durably(write: Callable[[Any], Any], run_dir: RunDir) -> Any:
+    """Return ``write(run_dir.path)``; UserError where that cannot be written."""
     try:
         return write(run_dir.path)
     except OSError as error:

@@ -9,36 +9,46 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 from mpi4py import MPI
 
-from psframe import __version__, collectives, config, optim, registry, sync
+from psframe import __version__, affinity, collectives, config, optim, registry, sync
 from psframe.cluster import Cluster, Team
 from psframe.config import Config
 from psframe.data import Facts
 from psframe.datasets import TABLE as DATASETS
 from psframe.errors import UserError
+from psframe.memory import placement, topology
+from psframe.memory.allocator import ROLES
+from psframe.memory.places import Places
+from psframe.memory.site import Site
 from psframe.models import TABLE as MODELS
 from psframe.registry import Choice, Table
 
 if TYPE_CHECKING:
     from psframe.datasets.base import Dataset
 
-#: the families, by the section of the config that names their members
+#: the placement of each role, by its place in the config
+PLACES = {role: f"placement.{role}" for role in ROLES}
+
+#: the families, by the place in the config that names their members
 TABLES: dict[str, Table] = {
     "model": MODELS,
     "dataset": DATASETS,
     "optimizer": optim.TABLE,
     "sync": sync.TABLE,
     "collective": collectives.TABLE,
+    **dict.fromkeys(PLACES.values(), placement.TABLE),
 }
 
 
 @dataclass
 class Plan:
-    """The same on every rank, but for ``dataset``, which each node's first rank has.
+    """The same on every rank, but for ``dataset``, which each node's first rank has, and ``places``.
 
     Attributes
     ----------
     choices : dict of str to Choice
-        The chosen member of each family.
+        The chosen member of each family, by its place in the config.
+    places : Places
+        Where this rank's memory will lie.
     resolved : dict
         The whole config with every default, as config.yaml records it.
     unused : list of str
@@ -47,6 +57,7 @@ class Plan:
 
     config: Config
     choices: dict[str, Choice]
+    places: Places
     team: Team
     facts: Facts
     dataset: "Dataset | None"
@@ -68,10 +79,13 @@ def make(cluster: Cluster, path: str, overrides: Sequence[str]) -> Plan:
     cluster.agree_everywhere(lambda: _judge_nodes(cluster, facts))
     team = Team(cluster.comm, choices["sync"]().server if cluster.n_ranks > 1 else None)
     cluster.agree(lambda: _judge_size(team, facts))
-    choices |= cluster.agree_everywhere(lambda: {s: _choice(resolved, s) for s in ("model", "optimizer", "collective")})
+    later = ("model", "optimizer", "collective", *PLACES.values())
+    choices |= cluster.agree_everywhere(lambda: {s: _choice(resolved, s) for s in later})
+    judged_config = msgspec.convert(resolved, Config)
     return Plan(
-        config=msgspec.convert(resolved, Config),
+        config=judged_config,
         choices=choices,
+        places=_places(cluster, judged_config, choices),
         team=team,
         facts=facts,
         dataset=kept[0] if kept else None,
@@ -81,15 +95,28 @@ def make(cluster: Cluster, path: str, overrides: Sequence[str]) -> Plan:
 
 
 def _choice(resolved: dict[str, Any], section: str) -> Choice:
-    return registry.bind(section, TABLES[section], resolved[section], config.STRATEGIES[section])
+    spec = resolved
+    for key in section.split("."):
+        spec = spec[key]
+    return registry.bind(section, TABLES[section], spec, config.STRATEGIES.get(section, "name"))
+
+
+def _places(cluster: Cluster, settings: Config, choices: dict[str, Choice]) -> Places:
+    """Bind this rank to its cores and say where its memory will lie. All ranks must call."""
+    machine = cluster.agree_everywhere(lambda: topology.read("/", settings.placement.hbw_nodes))
+    site = Site(machine, affinity.pin(cluster, machine, settings.affinity))
+    asked = {role: choices[place] for role, place in PLACES.items()}
+    return cluster.agree_everywhere(lambda: Places(site, asked, settings.placement.fallback))
 
 
 def _judge_config(path: str, overrides: Sequence[str]) -> dict[str, Any]:
     resolved = msgspec.to_builtins(config.read(path, overrides))
     unused = []
-    for section, key in config.STRATEGIES.items():
+    for section in TABLES:
         choice = _choice(resolved, section)
-        resolved[section] = {key: choice.name, **choice.arguments}
+        *above, last = section.split(".")
+        at = resolved[above[0]] if above else resolved
+        at[last] = {config.STRATEGIES.get(section, "name"): choice.name, **choice.arguments}
         unused += [f"{section}.{name}" for name in choice.unused]
     mpi = MPI.Get_library_version().replace("\0", "").splitlines()[0].strip()
     packages = {name: version(name) for name in ("numpy", "numba")}

@@ -71,10 +71,10 @@ class Batches:
     def __init__(self, facts: Facts, arrays: dict[str, np.ndarray], max_batch: int, seed: int, allocator: Allocator):
         channels, *rest = facts.input_shape
         height, width = [1, *rest][-2:]
-        self.x = allocator.zeros((max_batch, height, width, channels), np.float32, "batch")
-        self.labels = allocator.zeros(max_batch, np.int64, "batch")
-        self.place = allocator.zeros((max_batch, 3), np.int64, "batch")
-        self.drawn = allocator.zeros((max_batch, 3), np.float32, "batch")
+        self.x = allocator.zeros((max_batch, height, width, channels), np.float32, "activations")
+        self.labels = allocator.zeros(max_batch, np.int64, "activations")
+        self.place = allocator.zeros((max_batch, 3), np.int64, "activations")
+        self.drawn = allocator.zeros((max_batch, 3), np.float32, "activations")
         self.arrays, self.seed, self.flip = arrays, seed, facts.flip
         stored = [1, *facts.shape[1:]][-2:]
         self.spare = np.array([stored[0] - height, stored[1] - width])

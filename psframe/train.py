@@ -9,10 +9,6 @@ from collections.abc import Sequence
 from time import sleep
 from typing import Any
 
-# One rank, one thread: it must be said before NumPy is imported, and a user's own setting stands.
-for _name in ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS", "NUMBA_NUM_THREADS"):
-    os.environ.setdefault(_name, "1")
-
 try:
     from mpi4py import MPI
 except (ImportError, RuntimeError) as _error:
@@ -23,10 +19,14 @@ except (ImportError, RuntimeError) as _error:
         )
     sys.exit(2)
 
+from psframe.affinity import limit_threads
+
+limit_threads(MPI.COMM_WORLD)  # before anything imports NumPy
+
 from psframe.cluster import AgreedError, Cluster, join  # noqa: E402
 from psframe.errors import UserError  # noqa: E402
 from psframe.memory.link import LeaderEnded  # noqa: E402
-from psframe.record.view import say, table  # noqa: E402
+from psframe.record.view import pages_table, say, table  # noqa: E402
 
 
 class _Parser(argparse.ArgumentParser):
@@ -88,7 +88,7 @@ def _command(cluster: Cluster, argv: Sequence[str]) -> int:
     run = assemble.run(cluster, judged, arguments["quiet"])
     records = engine.train(run)
     if run.run_dir and not arguments["quiet"]:
-        say(f"\n{table(records)}\n\n{run.run_dir.path}")
+        say(f"\n{table(records)}\n\n{pages_table(records[-1])}\n\n{run.run_dir.path}")
     return 0
 
 

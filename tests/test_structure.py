@@ -20,10 +20,10 @@ FLOORS = [
         "psframe._elementwise",
         "psframe._batch",
     },
-    {"psframe.arena", "psframe.cluster"},
+    {"psframe.arena", "psframe.cluster", "psframe.affinity"},
     {"psframe.nn", "psframe.collectives", "psframe.optim", "psframe.schedule", "psframe.datasets"},
     {"psframe.data", "psframe.sampling", "psframe.sync", "psframe.models"},
-    {"psframe.plan", "psframe.engine", "psframe.assemble", "psframe.dry_run"},
+    {"psframe.plan", "psframe.engine", "psframe.assemble", "psframe.dry_run", "psframe.residency"},
     {"psframe.train"},
 ]
 

@@ -11,12 +11,15 @@ import os
 import secrets
 import socket
 import struct
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
 
+from psframe.errors import UserError
 from psframe.memory.room import available_bytes
+
+Place = Callable[[np.ndarray], None]
 
 TIMEOUT_S = 60.0  # for what takes milliseconds unless a peer is dead; waiting for work has no limit
 
@@ -52,15 +55,24 @@ class Link:
             peer.sendall(struct.pack("<Q", len(frame)) + frame)
         return json.loads(frame)  # so that every rank gets the same, lists where tuples were
 
-    def share(self, n_bytes: int) -> np.ndarray:
+    def share(self, n_bytes: int, page_bytes: int = 0, place: Place | None = None) -> np.ndarray:
         """Return zeroed memory that all ranks of the node, which must all call, see: a uint8 array (n_bytes,).
 
         It is a memfd: it has no name, so however a process ends, nothing stays behind. OSError where there is no room.
+
+        Parameters
+        ----------
+        page_bytes : int
+            Size of the reserved huge pages to take it from; 0 for ordinary pages.
+        place : callable, optional
+            On the first rank, is given the mapping before it has its pages, to say where they will lie.
         """
         fd, error = -1, None
+        page = page_bytes or 1
+        size = -(-max(n_bytes, 1) // page) * page
         try:
             if self.leads:
-                fd, error = reserve(n_bytes)
+                fd, error = reserve(size, page_bytes, place)
             error = self.tell(error)
             if error is not None:
                 raise OSError(*error)
@@ -69,7 +81,7 @@ class Link:
                     socket.send_fds(peer, [b"F"], [fd])
             else:
                 fd = receive_fd(self.peers[0])
-            return np.frombuffer(mmap.mmap(fd, max(n_bytes, 1)), np.uint8)[:n_bytes]
+            return np.frombuffer(mmap.mmap(fd, size), np.uint8)[:n_bytes]
         finally:
             if fd >= 0:
                 os.close(fd)
@@ -79,19 +91,26 @@ class Link:
             peer.close()
 
 
-def reserve(n_bytes: int) -> tuple[int, tuple[int, str] | None]:
+def reserve(n_bytes: int, page_bytes: int, place: Place | None) -> tuple[int, tuple[int, str] | None]:
     """Return a new memfd that has its pages, and the error that kept it from that, if any.
 
     The pages are taken at once: one that is missing later would end the process with SIGBUS.
     """
     fd = -1
     try:
-        if n_bytes > available_bytes():  # taking pages that are not there calls the kernel's out-of-memory killer
+        # taking pages that are not there calls the kernel's out-of-memory killer; huge pages are counted apart
+        if not page_bytes and n_bytes > available_bytes():
             raise OSError(errno.ENOMEM, os.strerror(errno.ENOMEM))
-        fd = os.memfd_create("psframe", os.MFD_CLOEXEC)
-        os.posix_fallocate(fd, 0, max(n_bytes, 1))
+        huge = os.MFD_HUGETLB | (page_bytes.bit_length() - 1) << os.MFD_HUGE_SHIFT if page_bytes else 0
+        fd = os.memfd_create("psframe", os.MFD_CLOEXEC | huge)
+        os.ftruncate(fd, n_bytes)
+        if place:
+            place(np.frombuffer(mmap.mmap(fd, n_bytes), np.uint8))
+        os.posix_fallocate(fd, 0, n_bytes)
     except OSError as error:
         return fd, (error.errno or 0, error.strerror or str(error))
+    except UserError as error:  # of place: the other ranks wait to hear of it
+        return fd, (errno.EINVAL, str(error))
     return fd, None
 
 

@@ -2,7 +2,7 @@
 
 import os
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -82,9 +82,23 @@ def table(records: Sequence[Mapping[str, Any]]) -> str:
     rows = [[heading for heading, _, _ in COLUMNS]]
     for record in records:
         rows.append([_cell(record.get(key), form) for _, key, form in COLUMNS])
-    widths = [max(len(row[i]) for row in rows) for i in range(len(COLUMNS))]
-    lines = ["  ".join(cell.rjust(width) for cell, width in zip(row, widths, strict=True)) for row in rows]
-    return "\n".join([lines[0], "-" * len(lines[0]), *lines[1:]])
+    head, *lines = aligned(rows).splitlines()
+    return "\n".join([head, "-" * len(head), *lines])
+
+
+def pages_table(record: Mapping[str, Any]) -> str:
+    """Return where the pages of each role are; ``placed`` is the worst rank's share that is where it was asked for."""
+    rows = [["role", "placement", "pages by NUMA node", "placed"]]
+    for role, pages in record["pages"].items():
+        places = ", ".join(f"{node}: {n:,}" for node, n in pages.items())
+        rows.append([role, record["placement"][role], places, _cell(record["placed"].get(role), ".1%")])
+    return aligned(rows, str.ljust)
+
+
+def aligned(rows: Sequence[Sequence[str]], align: Callable[[str, int], str] = str.rjust) -> str:
+    """Return rows of cells as lines with columns of one width."""
+    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
+    return "\n".join("  ".join(align(c, w) for c, w in zip(row, widths, strict=True)).rstrip() for row in rows)
 
 
 def _cell(value: Any, form: str) -> str:

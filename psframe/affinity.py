@@ -1,0 +1,116 @@
+"""Which cores each rank runs on, within what the launcher allows, and so which memory is near to it.
+
+Nothing here imports NumPy: how many threads its BLAS may have is settled before that.
+"""
+
+import os
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Literal
+
+from mpi4py import MPI
+
+from psframe.memory.topology import Topology, read
+
+if TYPE_CHECKING:
+    from psframe.cluster import Cluster
+
+Affinity = Literal["numa", "compact", "scatter", "none"]
+Core = tuple[int, ...]  #: the CPUs (hardware threads) of a core
+
+THREAD_VARIABLES = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS", "NUMBA_NUM_THREADS")
+
+
+def assign(kind: str, topology: Topology, masks: Sequence[frozenset[int]]) -> list[frozenset[int]]:
+    """Return the CPUs of each rank of a machine.
+
+    Ranks that the launcher gave the same CPUs divide them; ranks that it bound to CPUs of their own keep those.
+
+    Parameters
+    ----------
+    kind : {'numa', 'compact', 'scatter', 'none'}
+        ``compact``: neighbouring ranks take neighbouring cores. ``scatter``: neighbouring ranks take cores of different
+        NUMA nodes. ``numa``: as ``compact``, widened to the whole NUMA node, within which the kernel may move the rank.
+        ``none``: all keep what they have. Where there are fewer cores than ranks, all are widened to their NUMA nodes.
+    masks : sequence of sets of int
+        What each rank may run on now, in the order of the ranks on the machine.
+    """
+    assigned = list(masks)
+    if kind == "none":
+        return assigned
+    for mask in set(masks):
+        sharers = [rank for rank, other in enumerate(masks) if other == mask]
+        cores = [c for core in topology.cores if (c := tuple(cpu for cpu in core if cpu in mask))]
+        if not cores:
+            continue  # nothing is known of these CPUs
+        cores.sort(key=lambda core: (_node(topology, core), core))
+        parts = _scatter(topology, cores, len(sharers)) if kind == "scatter" else _blocks(cores, len(sharers))
+        for rank, part in zip(sharers, parts, strict=True):
+            if kind == "numa" or len(cores) < len(sharers):
+                nodes = {_node(topology, core) for core in part}
+                part = [core for core in cores if _node(topology, core) in nodes]
+            assigned[rank] = frozenset(cpu for core in part for cpu in core)
+    return assigned
+
+
+def _node(topology: Topology, core: Core) -> int:
+    node = topology.node_of(core[0])
+    return -1 if node is None else node
+
+
+def _blocks(cores: Sequence[Core], n: int) -> list[Sequence[Core]]:
+    """Cut cores into ``n`` nearly equal parts in their order; one core each where there are fewer cores than parts."""
+    return [cores[(at := len(cores) * i // n) : max(at + 1, len(cores) * (i + 1) // n)] for i in range(n)]
+
+
+def _scatter(topology: Topology, cores: Sequence[Core], n: int) -> list[Sequence[Core]]:
+    nodes = sorted({_node(topology, core) for core in cores})
+    parts: list[Sequence[Core]] = [()] * n
+    for i, node in enumerate(nodes):
+        ranks = range(i, n, len(nodes))
+        here = [core for core in cores if _node(topology, core) == node]
+        for rank, part in zip(ranks, _blocks(here, len(ranks)) if ranks else [], strict=True):
+            parts[rank] = part
+    return parts
+
+
+def pin(cluster: "Cluster", topology: Topology, kind: str) -> tuple[int, ...]:
+    """Bind this rank and its threads; return the CPUs it runs on. All ranks must call, before they take memory."""
+    mine = frozenset(os.sched_getaffinity(0))
+    masks = [mask for node, mask in cluster.comm.allgather((cluster.node, mine)) if node == cluster.node]
+    cpus = assign(kind, topology, masks)[cluster.node_rank]
+    if cpus != mine:
+        for thread in os.listdir("/proc/self/task"):  # BLAS has started its own
+            try:
+                os.sched_setaffinity(int(thread), cpus)
+            except ProcessLookupError:
+                continue  # it has ended
+            except OSError:
+                break  # a sandbox denies it: the rank stays where it was
+    return tuple(sorted(os.sched_getaffinity(0)))
+
+
+def n_threads(topology: Topology, masks: Sequence[frozenset[int]], rank: int) -> int:
+    """Return the cores that a rank has, those that several ranks may use divided among them; at least 1."""
+    share = 0.0
+    for core in topology.cores:
+        if masks[rank].intersection(core):
+            share += 1 / sum(1 for mask in masks if mask.intersection(core))
+    return max(1, int(share + 1e-9))
+
+
+def limit_threads(world: MPI.Comm) -> int:
+    """Let BLAS, OpenMP and Numba start as many threads as this rank has cores; a user's own setting stands.
+
+    All ranks must call, before NumPy is imported.
+    """
+    near = world.Split_type(MPI.COMM_TYPE_SHARED, key=world.rank)
+    masks = near.gather(frozenset(os.sched_getaffinity(0)))
+    counts = None
+    if masks:
+        topology = read("/")
+        counts = [n_threads(topology, masks, rank) for rank in range(near.size)]
+    threads = near.scatter(counts)
+    near.Free()
+    for name in THREAD_VARIABLES:
+        os.environ.setdefault(name, str(threads))
+    return threads

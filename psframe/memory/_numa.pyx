@@ -1,0 +1,154 @@
+# cython: language_level=3, boundscheck=False, wraparound=False
+"""Pages and the NUMA nodes they lie on: mmap, mbind, move_pages, as the kernel has them.
+
+They are system calls, so no libnuma is needed. Errors are OSError with the kernel's errno; EPERM and ENOSYS mean that a
+sandbox denies the call.
+"""
+
+from cpython.buffer cimport PyBuffer_FillInfo
+from libc.errno cimport EFAULT, EINVAL, ENOENT, errno
+from libc.stdint cimport uintptr_t
+from libc.string cimport memset
+
+import os
+
+cdef extern from "<sys/mman.h>" nogil:
+    void* mmap(void* address, size_t length, int protection, int flags, int fd, long offset)
+    int munmap(void* address, size_t length)
+    int c_madvise "madvise"(void* address, size_t length, int advice)
+    int PROT_READ, PROT_WRITE, MAP_PRIVATE, MAP_ANONYMOUS, MAP_HUGETLB
+    void* MAP_FAILED
+
+cdef extern from "<sys/syscall.h>" nogil:
+    long SYS_mbind, SYS_move_pages
+
+cdef extern from "<unistd.h>" nogil:
+    long syscall(long number, ...)
+
+#: memory policies (linux/mempolicy.h)
+MODES = {"default": 0, "preferred": 1, "bind": 2, "interleave": 3}
+#: advice (asm-generic/mman-common.h)
+HUGEPAGE, POPULATE_WRITE = 14, 23
+
+PAGE_BYTES = os.sysconf("SC_PAGE_SIZE")
+
+cdef enum:
+    MASK_WORDS = 64  # 4096 nodes, more than any kernel has
+    CHUNK = 1024
+    MAP_HUGE_SHIFT = 26
+
+
+cdef class Block:
+    """Private memory, zeroed and untouched, that goes back to the kernel when the last array over it is gone.
+
+    Parameters
+    ----------
+    n_bytes : int
+        Rounded up to whole pages.
+    page_bytes : int
+        Size of huge pages to take it from (2 MiB, 1 GiB), which must have been reserved; 0 for ordinary pages.
+    align_bytes : int
+        A power of two that the address is a multiple of.
+    """
+
+    def __init__(self, size_t n_bytes, size_t page_bytes=0, size_t align_bytes=0):
+        cdef int flags = MAP_PRIVATE | MAP_ANONYMOUS
+        cdef size_t page = page_bytes or PAGE_BYTES
+        cdef size_t wanted = -(-max(n_bytes, 1) // page) * page
+        cdef size_t spare = align_bytes if align_bytes > page else 0
+        cdef size_t head
+        if self.address != NULL:
+            raise RuntimeError("a Block is made once")
+        if page_bytes:
+            flags |= MAP_HUGETLB | (page_bytes.bit_length() - 1) << MAP_HUGE_SHIFT
+        cdef void* address = mmap(NULL, wanted + spare, PROT_READ | PROT_WRITE, flags, -1, 0)
+        if address == MAP_FAILED:
+            raise OSError(errno, os.strerror(errno))
+        if spare:
+            head = -<uintptr_t>address % spare
+            if head:
+                munmap(address, head)
+            if spare - head:
+                munmap(<char*>address + head + wanted, spare - head)
+            address = <char*>address + head
+        self.address, self.n_bytes, self.mapped_bytes = address, n_bytes, wanted
+
+    def __dealloc__(self):
+        if self.mapped_bytes:
+            munmap(self.address, self.mapped_bytes)
+
+    def __getbuffer__(self, Py_buffer* view, int flags):
+        PyBuffer_FillInfo(view, self, self.address, self.n_bytes, 0, flags)
+
+    def clear(self):
+        """Write zeros, and so touch every page."""
+        with nogil:
+            memset(self.address, 0, self.n_bytes)
+
+
+def mbind(unsigned char[::1] memory, str mode, nodes):
+    """Say where the pages of a mapping that are not there yet will lie (mbind(2)).
+
+    Parameters
+    ----------
+    memory : uint8, shape (n,)
+        From the first byte of a page; of a shared mapping the rule is every process's.
+    mode : str
+        A key of ``MODES``.
+    nodes : iterable of int
+    """
+    cdef unsigned long[MASK_WORDS] mask
+    cdef unsigned long policy = MODES[mode]
+    cdef unsigned long length = memory.shape[0]
+    cdef long failed
+    memset(mask, 0, sizeof(mask))
+    for node in nodes:
+        if not 0 <= node < 64 * MASK_WORDS:
+            raise OSError(EINVAL, os.strerror(EINVAL))
+        mask[node // 64] |= 1UL << (node % 64)
+    with nogil:
+        failed = syscall(SYS_mbind, &memory[0], length, policy, mask, <unsigned long>(64 * MASK_WORDS), 0UL)
+    if failed:
+        raise OSError(errno, os.strerror(errno))
+
+
+def madvise(unsigned char[::1] memory, int advice):
+    """Tell the kernel how the pages of a mapping will be used (madvise(2))."""
+    if c_madvise(&memory[0], memory.shape[0], advice):
+        raise OSError(errno, os.strerror(errno))
+
+
+def where(const unsigned char[::1] memory):
+    """Count the pages that hold ``memory``, uint8 (n,), by NUMA node, as the kernel reports them (move_pages(2)).
+
+    Returns
+    -------
+    dict of int to int
+        Pages of ``PAGE_BYTES`` by node; under -1 those that this process has not touched yet.
+    """
+    cdef void* address[CHUNK]
+    cdef int status[CHUNK]
+    cdef uintptr_t page = PAGE_BYTES, at, end
+    cdef unsigned long n, i
+    cdef long failed
+    counts = {}
+    if memory.shape[0] == 0:
+        return counts
+    at = <uintptr_t>&memory[0] // page * page
+    end = <uintptr_t>&memory[0] + memory.shape[0]
+    while at < end:
+        n = 0
+        while n < CHUNK and at < end:
+            address[n] = <void*>at
+            n, at = n + 1, at + page
+        with nogil:
+            failed = syscall(SYS_move_pages, 0, n, address, NULL, status, 0)
+        if failed:
+            raise OSError(errno, os.strerror(errno))
+        for i in range(n):
+            # a page that was only read is the kernel's one page of zeros: EFAULT
+            node = status[i] if status[i] >= 0 else -1 if status[i] in (-ENOENT, -EFAULT) else None
+            if node is None:
+                raise OSError(-status[i], os.strerror(-status[i]))
+            counts[node] = counts.get(node, 0) + 1
+    return counts

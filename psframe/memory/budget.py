@@ -1,0 +1,84 @@
+"""What the ranks of a machine want of each NUMA node, against what is free there, before any of it is taken."""
+
+from collections import Counter, defaultdict
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+
+from psframe.memory.allocator import ROLES
+from psframe.memory.pages import RESERVED_BYTES, Policy
+from psframe.memory.topology import Topology
+
+#: a NUMA node, and the size in bytes of the reserved huge pages there, 0 for ordinary pages
+Pool = tuple[int, int]
+
+
+@dataclass(frozen=True)
+class Demand:
+    """One role of one rank."""
+
+    role: str
+    n_bytes: int
+    policy: Policy
+
+    @property
+    def strict(self) -> bool:
+        """Whether the memory must come from the nodes asked for."""
+        return self.policy.mode in ("bind", "interleave") and self.n_bytes > 0
+
+
+def demands(sizes: Mapping[str, int], policies: Mapping[str, Policy]) -> list[Demand]:
+    """Return what one rank wants, in whole pages."""
+    found = []
+    for role, n_bytes in sizes.items():
+        page_bytes = policies[role].page_bytes
+        found.append(Demand(role, -(-n_bytes // page_bytes) * page_bytes, policies[role]))
+    return found
+
+
+def free(topology: Topology) -> dict[Pool, int]:
+    """Return the bytes that can be taken now, by pool."""
+    pools = {(node.number, 0): node.free_bytes for node in topology.nodes}
+    for node in topology.nodes:
+        pools |= {(node.number, size): n_free * size for size, (_, n_free) in node.huge_pages.items()}
+    return pools
+
+
+def spread(wanted: Iterable[Demand], room: Mapping[Pool, int]) -> dict[Pool, Counter[str]]:
+    """Return the bytes by pool and role, as the kernel would take them.
+
+    Interleaved memory takes the same of each node. Bound memory takes the first of its nodes that has room; what finds
+    none is counted on the first, so that it shows. What may lie anywhere is not counted.
+    """
+    taken: dict[Pool, Counter[str]] = defaultdict(Counter)
+    for demand in sorted((d for d in wanted if d.strict), key=lambda d: (d.policy.mode == "bind", len(d.policy.nodes))):
+        nodes, size = demand.policy.nodes, RESERVED_BYTES[demand.policy.huge_pages]
+        if demand.policy.mode == "interleave":
+            for node in nodes:
+                taken[node, size][demand.role] += demand.n_bytes // len(nodes)
+            continue
+        rest = demand.n_bytes
+        for node in nodes:
+            part = min(rest, max(0, room.get((node, size), 0) - taken[node, size].total()))
+            taken[node, size][demand.role] += part
+            rest -= part
+        taken[nodes[0], size][demand.role] += rest
+    return {pool: taken[pool] for pool in sorted(taken) if taken[pool].total()}
+
+
+def too_small(taken: Mapping[Pool, Counter[str]], room: Mapping[Pool, int]) -> list[Pool]:
+    """Return the pools of which more is wanted than is free."""
+    return [pool for pool, by_role in taken.items() if by_role.total() > room.get(pool, 0)]
+
+
+def table(taken: Mapping[Pool, Counter[str]], room: Mapping[Pool, int], topology: Topology) -> str:
+    """Return wanted and free bytes by NUMA node and role."""
+    roles = [role for role in ROLES if any(by_role[role] for by_role in taken.values())]
+    rows = [["node", "tier", *roles, "wanted", "free", ""]]
+    for pool, by_role in taken.items():
+        node, size = pool
+        wanted, left = by_role.total(), room.get(pool, 0)
+        numbers = [f"{n:,}" for n in [*(by_role[role] for role in roles), wanted, left]]
+        pages = f" ({size >> 10} kB pages)" if size else ""
+        rows.append([f"{node}{pages}", str(topology.node(node).tier), *numbers, "too small" if wanted > left else ""])
+    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
+    return "\n".join("  ".join(cell.rjust(w) for cell, w in zip(row, widths, strict=True)).rstrip() for row in rows)

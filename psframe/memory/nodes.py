@@ -1,0 +1,232 @@
+"""What the kernel says of each NUMA node: CPUs, memory, distances, bandwidths, huge pages; not yet its tier."""
+
+import re
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, field, replace
+
+from psframe.memory.sysfs import Tree, parse_list, spell
+
+NODES = "sys/devices/system/node"
+MOST_PARENTS = 64
+
+
+@dataclass(frozen=True)
+class Node:
+    """A NUMA node that is online.
+
+    Attributes
+    ----------
+    number : int
+    cpus : tuple of int
+        Its online CPUs, ascending; none on a node of memory alone.
+    tier : str or None
+        ``"ddr"``: ordinary memory; ``"hbw"``: high-bandwidth memory; ``"other"``: memory without CPUs that is not shown
+        to be fast (CXL, a GPU's, persistent memory); None for a node without memory.
+    total_bytes, free_bytes : int
+        Its memory; what of it can be taken now.
+    distances : dict
+        SLIT distance (10 is local) to each online node; empty where unknown.
+    bandwidth_mbps, latency_ns : int or None
+        Of reads by its best initiators, in MB/s and ns as firmware tells the kernel (HMAT); None where unknown.
+    initiators : tuple of int
+        The nodes for which these hold.
+    side_cache_bytes : int
+        Memory that caches this node's memory; 0 for none.
+    huge_pages : dict
+        Page size in bytes -> (pages reserved, those of them that are free).
+    allowed : bool
+        Whether this process may take memory here (cpuset.mems).
+    """
+
+    number: int
+    cpus: tuple[int, ...] = ()
+    tier: str | None = None
+    total_bytes: int = 0
+    free_bytes: int = 0
+    distances: dict[int, int] = field(default_factory=dict)
+    bandwidth_mbps: int | None = None
+    latency_ns: int | None = None
+    initiators: tuple[int, ...] = ()
+    side_cache_bytes: int = 0
+    huge_pages: dict[int, tuple[int, int]] = field(default_factory=dict)
+    allowed: bool = True
+
+
+@dataclass(frozen=True)
+class Shown:
+    """The nodes online, still without tiers; which of them have CPUs, also offline ones; the nodes offline."""
+
+    nodes: tuple[Node, ...]
+    homes: frozenset[int]
+    offline: tuple[int, ...]
+
+
+def local_cpus(tree: Tree, number: int) -> tuple[int, ...] | None:
+    """Return the CPUs in a node's list, or else its mask; None where neither can be read."""
+    cpus = tree.numbers(f"{NODES}/node{number}/cpulist")
+    return tree.bits(f"{NODES}/node{number}/cpumap") if cpus is None else cpus
+
+
+def read_nodes(tree: Tree, online_cpus: tuple[int, ...]) -> Shown:
+    """Return the nodes; where the kernel shows none, one node 0 with every CPU and all memory."""
+    folders = tree.numbered(NODES, "node")
+    if not folders:
+        tree.note("The kernel shows no NUMA nodes; all CPUs and all memory are taken for one node 0.")
+        total, free = _memory(tree, "proc/meminfo")
+        pages = _huge_pages(tree, "sys/kernel/mm/hugepages")
+        node = Node(0, online_cpus, total_bytes=total, free_bytes=free, huge_pages=pages)
+        return Shown((node,), frozenset([0]), ())
+    listed = tree.numbers(f"{NODES}/online") or tuple(folders)
+    online = sorted(set(listed) & set(folders))
+    if len(online) < len(listed):
+        tree.note(f"Nodes {spell(set(listed) - set(folders))} are online but have no folder; they are left out.")
+    if not online:
+        listed, online = tuple(folders), folders
+    cpus = _share_cpus(tree, online, len(folders) == 1, online_cpus)
+    # a node keeps the links of its CPUs while they are offline, and its memory is then ordinary memory still
+    homes = frozenset(n for n in online if cpus[n] or tree.numbered(f"{NODES}/node{n}", "cpu"))
+    allowed = _allowed(tree)
+    if allowed is not None and not allowed & set(online):
+        tree.note(f"The nodes that this process may use ({spell(allowed)}) are none of those online; all are used.")
+        allowed = None
+    nodes = []
+    for number in online:
+        node = _read_node(tree, number, homes, alone=len(folders) == 1)
+        distances = _distances(tree, number, listed, online)
+        may = allowed is None or number in allowed
+        nodes.append(replace(node, cpus=cpus[number], distances=distances, allowed=may))
+    return Shown(tuple(nodes), homes, tuple(sorted(set(folders) - set(online))))
+
+
+def _read_node(tree: Tree, number: int, homes: frozenset[int], alone: bool) -> Node:
+    """Return what a node's folder says, but for CPUs and distances; what the machine has, an ``alone`` node has."""
+    place = f"{NODES}/node{number}"
+    total, free = _memory(tree, f"{place}/meminfo")
+    if not total and alone:
+        tree.note("The only node says nothing of its memory; the whole machine's is taken.")
+        total, free = _memory(tree, "proc/meminfo")
+    elif not total and number in (tree.numbers(f"{NODES}/has_memory") or ()):
+        tree.note(f"Node {number} has memory but does not say how much; it is taken for none.")
+    pages = _huge_pages(tree, f"{place}/hugepages")
+    if alone and not pages:
+        pages = _huge_pages(tree, "sys/kernel/mm/hugepages")
+    bandwidth, latency, initiators = _performance(tree, place, homes)
+    caches = tree.numbered(f"{place}/memory_side_cache", "index")
+    sizes = (tree.integer(f"{place}/memory_side_cache/index{i}/size") for i in caches)
+    return Node(
+        number,
+        total_bytes=total,
+        free_bytes=free,
+        bandwidth_mbps=bandwidth,
+        latency_ns=latency,
+        initiators=initiators,
+        side_cache_bytes=sum(max(0, size or 0) for size in sizes),
+        huge_pages=pages,
+    )
+
+
+def _share_cpus(tree: Tree, online: list[int], alone: bool, online_cpus: tuple[int, ...]) -> dict[int, tuple[int, ...]]:
+    """Return the online CPUs of each online node, none of them twice."""
+    left, shared, twice = set(online_cpus), {}, []
+    for number in online:
+        cpus = local_cpus(tree, number)
+        if cpus is None and alone:
+            tree.note("The only node does not list its CPUs; all are taken for its.")
+            cpus = online_cpus
+        elif cpus is None:
+            cpus = tuple(tree.numbered(f"{NODES}/node{number}", "cpu"))
+            tree.note(
+                f"Node {number} does not list its CPUs; those linked below it are taken: {spell(cpus) or 'none'}."
+            )
+        if set(cpus) & set(online_cpus) - left:
+            twice.append(number)
+        shared[number] = tuple(cpu for cpu in cpus if cpu in left)
+        left -= set(cpus)
+    if twice:
+        tree.note(f"Node(s) {spell(twice)} list CPUs of nodes before them; each CPU is left with the first.")
+    return shared
+
+
+def _memory(tree: Tree, place: str) -> tuple[int, int]:
+    """Return a meminfo's total, and what can be taken now, in bytes; 0 for what it does not say."""
+    rows = re.findall(r"^(?:Node\s+\d+\s+)?([\w()]+):\s+([0-9]{1,15})\s*kB\s*$", tree.text(place) or "", re.M | re.A)
+    info = {name: int(kib) * 1024 for name, kib in rows}
+    total = info.get("MemTotal", 0)
+    # As the kernel reckons MemAvailable for a machine: free pages, and that half of file pages and reclaimable slabs
+    # that can go without being read back at once. Its watermarks keep about 2 %: below them it would rather reclaim
+    # or take another node's pages, and a binding would fail.
+    spare = info.get("Active(file)", 0) + info.get("Inactive(file)", 0) + info.get("SReclaimable", 0)
+    return total, max(0, min(total, info.get("MemFree", 0) + spare // 2 - total // 50))
+
+
+def _distances(tree: Tree, number: int, listed: tuple[int, ...], online: list[int]) -> dict[int, int]:
+    """Return the distances from a node to those online; the kernel lists them in the order of the nodes."""
+    place = f"{NODES}/node{number}/distance"
+    text = tree.text(place)
+    if text is None:
+        return {}
+    row = [int(d) for d in text.split() if re.fullmatch("[0-9]{1,3}", d) and 0 < int(d) <= 255]
+    if len(row) == len(text.split()):
+        for order in (listed, tree.numbers(f"{NODES}/possible") or ()):
+            if len(order) == len(row):
+                return {n: d for n, d in zip(order, row, strict=True) if n in online}
+    tree.note(f"Node {number} gives no distance for each node online; its distances are taken for unknown.")
+    return {}
+
+
+def _performance(tree: Tree, place: str, homes: Iterable[int]) -> tuple[int | None, int | None, tuple[int, ...]]:
+    """Return the read bandwidth (MB/s), the read latency (ns) and the initiators that have these.
+
+    ``access0`` names the best initiators of any kind, a GPU among them, ``access1`` the best of those with CPUs.
+    What a GPU reads at says nothing of CPUs, so the second is taken where the first names no node with CPUs.
+    """
+    found = []
+    for access in ("access0", "access1"):
+        folder = f"{place}/{access}/initiators"
+        initiators = tuple(tree.numbered(folder, "node"))
+        figures = (tree.integer(f"{folder}/{name}") for name in ("read_bandwidth", "read_latency"))
+        bandwidth, latency = (figure if figure and figure > 0 else None for figure in figures)
+        found.append((bandwidth, latency, initiators))
+    return max(found, key=lambda f: (bool(set(f[2]) & set(homes)), f[0] is not None, bool(f[2])))
+
+
+def _huge_pages(tree: Tree, place: str) -> dict[int, tuple[int, int]]:
+    found = {}
+    for name in tree.names(place):
+        match = re.fullmatch("hugepages-([0-9]{1,12})kB", name)
+        if match:
+            counts = [max(0, tree.integer(f"{place}/{name}/{n}_hugepages") or 0) for n in ("nr", "free")]
+            found[int(match[1]) * 1024] = (counts[0], min(counts))
+    return dict(sorted(found.items()))
+
+
+def _allowed(tree: Tree) -> set[int] | None:
+    """Return the nodes where this process may take memory; None where nothing says so."""
+    row = re.search("^Mems_allowed_list:[ \t]*([^\n]*)$", tree.text("proc/self/status") or "", re.M)
+    if row:
+        found = parse_list(row[1])
+        if found:
+            return set(found)
+        tree.note("proc/self/status gives no valid Mems_allowed_list; the cpuset is looked up instead.")
+    for place in _cpusets(tree):
+        found = tree.numbers(place)
+        if found:
+            return set(found)
+    return None
+
+
+def _cpusets(tree: Tree) -> Iterator[str]:
+    """Yield the files that may hold cpuset.mems: of this process's cgroup, its parents, and the root, v2 before v1."""
+    rows = [line.split(":", 2) for line in (tree.text("proc/self/cgroup") or "").splitlines()]
+    paths = [row[2] for row in rows if len(row) == 3 and (not row[1] or "cpuset" in row[1].split(","))]
+    for path in [*paths, (tree.text("proc/self/cpuset") or "").strip()]:
+        parts = [part for part in path.split("/") if part]
+        if ".." in parts or len(parts) > MOST_PARENTS:  # a cgroup outside what a container sees
+            continue
+        for depth in range(len(parts), -1, -1):
+            below = "/".join(["", *parts[:depth]])
+            yield f"sys/fs/cgroup{below}/cpuset.mems.effective"
+            for name in ("cpuset.effective_mems", "cpuset.mems"):
+                yield f"sys/fs/cgroup/cpuset{below}/{name}"
+            for name in ("cpuset.mems", "mems"):  # where cpusets were mounted before there were cgroups
+                yield f"dev/cpuset{below}/{name}"

@@ -1,0 +1,142 @@
+"""Where the pages of a buffer lie: the contract of a placement, and the table of placements.
+
+==============  ====================================================================================================
+name            pages lie
+==============  ====================================================================================================
+``default``     where they are first touched
+``ddr``         on ordinary memory, the nearest first
+``hbw``         on high-bandwidth memory (MCDRAM, HBM2e): ``policy: bind`` the nearest to the rank's cores, or nowhere;
+                ``preferred`` there as long as it lasts; ``interleave`` over all of it
+``numa``        on the NUMA ``nodes`` given, the nearest first
+``interleave``  page by page over the NUMA ``nodes`` given, all by default
+==============  ====================================================================================================
+
+Each takes ``huge_pages: none | transparent | 2M | 1G``.
+"""
+
+from collections.abc import Mapping, Sequence
+from typing import Any, Protocol
+
+import numpy as np
+
+from psframe.errors import UserError
+from psframe.memory import pages
+from psframe.memory.pages import HugePages, Policy
+from psframe.memory.site import Site
+from psframe.registry import Count, Table
+
+TABLE: Table = {
+    "default": "psframe.memory.placement:Default",
+    "ddr": "psframe.memory.placement:DDR",
+    "hbw": "psframe.memory.hbw:HBW",
+    "numa": "psframe.memory.placement:Numa",
+    "interleave": "psframe.memory.placement:Interleave",
+}
+
+
+class MissingMemoryError(UserError):
+    """The memory asked for does not exist here; ``placement.fallback`` may stand in for it."""
+
+
+class Placement(Protocol):
+    """A user's own may derive from :class:`Base` and define ``policy`` alone. Made as ``make(**yaml_keys)``."""
+
+    def policy(self, site: Site, shared: bool) -> Policy:
+        """Return what is asked of the kernel for this process.
+
+        ``shared``: for memory that all ranks of a node map. MissingMemoryError where there is no such memory.
+        """
+
+    def allocate(self, n_bytes: int, site: Site) -> Any:
+        """Return private memory (an object with a writable buffer of ``n_bytes``, from the first byte of a page).
+
+        It is freed with the last array over it. OSError where there is none left.
+        """
+
+    def bind(self, memory: np.ndarray, site: Site) -> None:
+        """Place a shared mapping, uint8 (n,), whose pages nobody has touched. One rank of the node calls."""
+
+
+class Base:
+    """A placement that is its policy."""
+
+    def __init__(self, *, huge_pages: HugePages = "none"):
+        self.huge_pages = huge_pages
+
+    def policy(self, site: Site, shared: bool) -> Policy:
+        raise NotImplementedError
+
+    def allocate(self, n_bytes: int, site: Site) -> Any:
+        return pages.private(n_bytes, self.policy(site, False), site.note)
+
+    def bind(self, memory: np.ndarray, site: Site) -> None:
+        pages.bind(memory, self.policy(site, True), site.note)
+
+
+class Default(Base):
+    """First touch."""
+
+    def policy(self, site: Site, shared: bool) -> Policy:
+        return Policy(huge_pages=self.huge_pages)
+
+
+class DDR(Base):
+    """Ordinary memory, the nearest first."""
+
+    def policy(self, site: Site, shared: bool) -> Policy:
+        nodes = site.by_distance(site.topology.ddr)
+        if not nodes:
+            raise MissingMemoryError(
+                "ddr must find ordinary memory, got a machine whose nodes are all high-bandwidth memory; give "
+                "`default`, or placement.fallback=default"
+            )
+        # where there is nothing else, nothing need be asked of a kernel that may deny it
+        mode = "default" if set(nodes) >= set(site.topology.memory) else "bind"
+        return Policy(mode, nodes, self.huge_pages)
+
+
+class Numa(Base):
+    """Nodes by number, the nearest first."""
+
+    def __init__(self, *, nodes: Sequence[Count], huge_pages: HugePages = "none"):
+        super().__init__(huge_pages=huge_pages)
+        self.nodes = tuple(nodes)
+
+    def policy(self, site: Site, shared: bool) -> Policy:
+        return Policy("bind", site.by_distance(existing(self.nodes, site)), self.huge_pages)
+
+
+class Interleave(Base):
+    """Page by page over nodes by number, or over all that have memory."""
+
+    def __init__(self, *, nodes: Sequence[Count] | None = None, huge_pages: HugePages = "none"):
+        super().__init__(huge_pages=huge_pages)
+        self.nodes = None if nodes is None else tuple(nodes)
+
+    def policy(self, site: Site, shared: bool) -> Policy:
+        nodes = site.topology.memory if self.nodes is None else existing(self.nodes, site)
+        return Policy("interleave", tuple(sorted(nodes)), self.huge_pages)
+
+
+def existing(nodes: Sequence[int], site: Site) -> tuple[int, ...]:
+    """Return ``nodes`` if all of them have memory that this process may use, else MissingMemoryError."""
+    usable = site.topology.memory
+    missing = sorted(set(nodes) - set(usable))
+    if missing or not nodes:
+        raise MissingMemoryError(
+            f"nodes must be NUMA nodes with memory that this process may use, got {list(nodes)}; valid: "
+            f"{', '.join(map(str, usable))}"
+        )
+    return tuple(dict.fromkeys(nodes))
+
+
+def spelled_out(spec: Any) -> Any:
+    """Return a placement as a mapping with its ``name``: ``hbw`` and ``{numa: [1]}`` are short for one."""
+    if isinstance(spec, str):
+        return {"name": spec}
+    if isinstance(spec, Mapping) and "name" not in spec:
+        short = [name for name in ("numa", "interleave") if name in spec]
+        if len(short) == 1:
+            others = {key: value for key, value in spec.items() if key != short[0]}
+            return {"name": short[0], "nodes": spec[short[0]], **others}
+    return dict(spec) if isinstance(spec, Mapping) else spec

@@ -1,0 +1,104 @@
+"""The placement of every role on one rank, as it was asked for and as it can be had here."""
+
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+
+from psframe import compiled
+from psframe.errors import UserError
+from psframe.memory.allocator import ROLES
+from psframe.memory.pages import RESERVED_BYTES, Policy, no_huge_pages
+from psframe.memory.placement import DDR, Default, MissingMemoryError, Placement
+from psframe.memory.site import Site
+from psframe.registry import Choice
+
+#: the data are one segment a node, the other roles each rank's own
+SHARED = ("data",)
+
+
+class Places:
+    """Placements by role.
+
+    Parameters
+    ----------
+    choices : mapping of str to Choice
+        Asked for, by role.
+    fallback : {'none', 'ddr', 'default'}
+        What stands in for memory that does not exist here.
+
+    Attributes
+    ----------
+    asked, got : dict of str to str
+        Names of the placements, by role; they differ where the fallback stood in or a role was spilled.
+    policies : dict of str to Policy
+
+    Raises
+    ------
+    UserError
+        Where memory that was asked for does not exist here, and there is no fallback.
+    """
+
+    def __init__(self, site: Site, choices: Mapping[str, Choice], fallback: str = "none"):
+        self.site, self.fallback = site, fallback
+        self.asked = {role: choices[role].name for role in ROLES}
+        self.got = dict(self.asked)
+        self.placements: dict[str, Placement] = {role: choices[role]() for role in ROLES}
+        self.policies: dict[str, Policy] = {}
+        for role in ROLES:
+            try:
+                self.policies[role] = self._policy(role)
+            except MissingMemoryError as error:
+                if fallback == "none":
+                    raise UserError(f"placement.{role}: {error}") from None
+                self._replace(role, fallback)
+                site.note(f"placement.{role}={self.asked[role]} fell back to {self.got[role]}: {error}")
+            except UserError as error:
+                raise UserError(f"placement.{role}: {error}") from None
+
+    def _policy(self, role: str) -> Policy:
+        policy = self.placements[role].policy(self.site, role in SHARED)
+        if not isinstance(policy, Policy):
+            raise UserError(
+                f"a placement's policy must be a psframe.memory.pages.Policy, got {policy!r} from {self.asked[role]}"
+            )
+        return policy
+
+    def _replace(self, role: str, name: str) -> None:
+        ordinary = name == "ddr" and self.site.topology.ddr
+        self.got[role] = "ddr" if ordinary else "default"
+        self.placements[role] = DDR() if ordinary else Default()
+        self.policies[role] = self._policy(role)
+
+    def spill(self, role: str) -> None:
+        """Move a role that does not fit to ordinary memory."""
+        self._replace(role, "ddr")
+        self.site.note(f"placement.{role}={self.asked[role]} does not fit and was spilled to {self.got[role]}")
+
+    def allocate(self, role: str, n_bytes: int) -> Any:
+        """Return private memory for a role, zeroed; what was asked to lie somewhere is touched at once, by this rank.
+
+        OSError where there is none.
+        """
+        policy = self.policies[role]
+        try:
+            block = self.placements[role].allocate(n_bytes, self.site)
+        except OSError as error:
+            if RESERVED_BYTES[policy.huge_pages]:
+                raise no_huge_pages(policy, n_bytes) from error
+            raise
+        if n_bytes and (policy.nodes or not isinstance(block, compiled.numa.Block)):
+            np.frombuffer(block, np.uint8)[:] = 0
+        return block
+
+    def bind(self, role: str, memory: np.ndarray) -> None:
+        """Place a fresh shared mapping, uint8 (n,). One rank of the node calls."""
+        self.placements[role].bind(memory, self.site)
+        if self.policies[role].huge_pages == "transparent":
+            # huge pages come to shared memory when they are touched through a mapping that asks for them
+            compiled.numa.madvise(memory, compiled.numa.POPULATE_WRITE)
+
+    def summary(self) -> dict[str, str]:
+        """Return what each role was asked to be, and has become where that is something else."""
+        named = ((role, name, self.got[role]) for role, name in self.asked.items())
+        return {role: name if name == got else f"{name} -> {got}" for role, name, got in named}

@@ -1,0 +1,125 @@
+"""Decide which nodes are high-bandwidth memory: what the user declares, else bandwidths, else what the CPU is."""
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
+
+from psframe.errors import UserError
+from psframe.memory.machine import HBM_BYTES, TOLERANCE, is_all_hbm
+from psframe.memory.nodes import Node, Shown
+from psframe.memory.sysfs import Tree, parse_list, spell
+
+VARIABLE = "MEMKIND_HBW_NODES"
+#: how much faster than ordinary memory: DDR differs by less from socket to socket, HBM by more
+FAST = 1.5
+TIERS = "sys/devices/virtual/memory_tiering"
+
+
+def declared(hbw_nodes: Sequence[int] | None, environ: Mapping[str, str], nodes: Iterable[Node]) -> set[int] | None:
+    """Return the nodes declared to be high-bandwidth memory: ``hbw_nodes``, or else the variable; None without either.
+
+    The variable is libnuma's list, ``1,3-5`` or ``all``; an empty one counts as unset. UserError where it is no such
+    list, or a number is no online node with memory.
+    """
+    able = {node.number for node in nodes if node.total_bytes}
+    if hbw_nodes is not None:
+        name, got, found = "placement.hbw_nodes", str(list(hbw_nodes)), set(hbw_nodes)
+    else:
+        name, got = VARIABLE, environ.get(VARIABLE, "").strip()
+        if not got:
+            return None
+        found = able if got == "all" else set(parse_list(got) or [-1])
+    if not found <= able:
+        raise UserError(
+            f"{name} must list online NUMA nodes with memory, got {got}; remove it, or give nodes of "
+            f"{spell(able) or 'a machine that has some'}" + ("" if hbw_nodes is not None else ", such as 1,3-5, or all")
+        )
+    return found
+
+
+def assign(
+    tree: Tree, shown: Shown, platform: str | None, packages: int | None, fast: set[int] | None
+) -> tuple[Node, ...]:
+    """Return the nodes with their tiers; ``fast`` are those declared to be high-bandwidth memory.
+
+    Evidence, the strongest first: the declaration; a machine without other memory; bandwidths from CPUs, at least 1.5
+    times those of the ordinary memory that a node hangs on; the kernel's memory tiers; a CPU known to carry HBM.
+    Nodes with CPUs are judged by the first two alone: nothing is more ordinary than the only memory of some CPUs.
+    """
+    nodes = tuple(node for node in shown.nodes if node.total_bytes)
+    ordinary = _ordinary(tree, shown, nodes)
+    apart = [node for node in nodes if node not in ordinary]
+    if fast is None:
+        all_hbm = is_all_hbm(platform, shown.nodes, shown.homes, packages)
+        fast = {node.number for node in ordinary} if all_hbm else set()
+        ratios = {node.number: _ratio(node, ordinary, shown.homes) for node in apart}
+        fast |= {number for number, ratio in ratios.items() if ratio is not None and ratio >= FAST}
+        unknown = [node for node in apart if ratios[node.number] is None]
+        fast |= _by_kernel_tiers(tree, unknown, ordinary)
+        unknown = [node for node in unknown if node.number not in fast]
+        if platform in HBM_BYTES:
+            most = HBM_BYTES[platform] * (1 + TOLERANCE) * (packages or 1)
+            homes = [node for node in shown.nodes if node.number in shown.homes]
+            fast |= _nearest_to_some(homes, [node for node in unknown if node.total_bytes <= most])
+        unshown = [node.number for node in unknown if node.number not in fast]
+        if unshown:
+            tree.note(
+                f"Nothing shows that the memory without CPUs of node(s) {spell(unshown)} is fast; "
+                f"{VARIABLE} or placement.hbw_nodes declares it high-bandwidth memory."
+            )
+    tiers = {node.number: "ddr" if node in ordinary else "other" for node in nodes} | dict.fromkeys(fast, "hbw")
+    return tuple(replace(node, tier=tiers.get(node.number)) for node in shown.nodes)
+
+
+def _ordinary(tree: Tree, shown: Shown, nodes: tuple[Node, ...]) -> list[Node]:
+    """Return the nodes whose memory is the CPUs' own: theirs, or where no CPUs have memory the nearest."""
+    own = [node for node in nodes if node.number in shown.homes]
+    if own or not nodes:
+        return own
+    if not shown.homes:
+        tree.note("No node lists CPUs; all memory is taken for ordinary memory.")
+        return list(nodes)
+    tree.note("No node has both CPUs and memory; the memory nearest to CPUs is taken for ordinary memory.")
+    near = _nearest_to_some([node for node in shown.nodes if node.number in shown.homes], nodes)
+    return [node for node in nodes if node.number in near]
+
+
+def _nearest_to_some(homes: Iterable[Node], among: Sequence[Node]) -> set[int]:
+    """Return the numbers of those nodes that are the nearest to one of ``homes``; all where it knows no distance.
+
+    On a package with HBM and CXL memory, which has no CPUs either, the HBM is nearer.
+    """
+    found = set()
+    for home in homes:
+        known = {node.number: home.distances.get(node.number, 0) for node in among}
+        least = min(known.values(), default=0)
+        found |= {number for number, distance in known.items() if distance == least or not least}
+    return found
+
+
+def _ratio(node: Node, ordinary: list[Node], homes: frozenset[int]) -> float | None:
+    """Return how many times the bandwidth of ordinary memory a node's is, as CPUs see it; None where unknown."""
+    mine = _seen_by_cpus(node, homes)
+    hung = [o for o in ordinary if o.number in node.initiators]
+    if not hung:
+        near = _nearest_to_some([node], ordinary)
+        hung = [o for o in ordinary if o.number in near]
+    # firmware may leave nodes out: those with CPUs are of one kind, so that any stands for those it hangs on
+    for others in (hung, ordinary):
+        known = [bandwidth for o in others if (bandwidth := _seen_by_cpus(o, homes)) is not None]
+        if known:
+            return None if mine is None else mine / max(known)
+    return None
+
+
+def _seen_by_cpus(node: Node, homes: frozenset[int]) -> int | None:
+    return node.bandwidth_mbps if not node.initiators or homes & set(node.initiators) else None
+
+
+def _by_kernel_tiers(tree: Tree, nodes: list[Node], ordinary: list[Node]) -> set[int]:
+    """Return the numbers of the nodes that the kernel ranks above all ordinary memory (lower tiers are faster)."""
+    ranks: dict[int, int] = {}
+    for tier in tree.numbered(TIERS, "memory_tier"):
+        for number in tree.numbers(f"{TIERS}/memory_tier{tier}/nodelist") or ():
+            ranks.setdefault(number, tier)
+    known = [ranks[node.number] for node in ordinary if node.number in ranks]
+    return {node.number for node in nodes if known and node.number in ranks and ranks[node.number] < min(known)}

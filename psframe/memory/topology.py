@@ -1,0 +1,206 @@
+"""The CPUs and NUMA nodes of a machine: which memory is near, which is fast. Linux's files are read, nothing else."""
+
+import os
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from psframe.memory import machine, tiers
+from psframe.memory.nodes import NODES, Node, local_cpus, read_nodes
+from psframe.memory.sysfs import LIMIT, Tree, spell
+
+__all__ = ["Node", "Topology", "read"]
+
+CPUS = "sys/devices/system/cpu"
+LOCAL, UNKNOWN = 10, 256  # SLIT distances: of a node to itself; more than any
+
+
+@dataclass(frozen=True)
+class Topology:
+    """A machine's cores and nodes; there is at least one node.
+
+    Attributes
+    ----------
+    nodes : tuple of Node
+        Those online, ascending.
+    cores : tuple of tuple of int
+        The online hardware threads of each core, ascending; every online CPU is in one core.
+    offline_cpus, offline_nodes : tuple of int
+        Those that are there but not online.
+    packages : int or None
+    cpu : str
+        Its model name; ``""`` if unknown.
+    platform : str or None
+        ``"knl"`` (Knights Landing or Mill), ``"xeon-max"``, ``"a64fx"``, ``"mi300a"``.
+    cluster_mode : str or None
+        ``"quadrant"``, ``"SNC-2"`` or ``"SNC-4"``; None where it has no meaning.
+    memory_mode : str or None
+        ``"flat"``, ``"cache"``, ``"hybrid"``, ``"HBM-only"``; None where no high-bandwidth memory is known.
+    notes : tuple of str
+        What was missing or malformed, and what was assumed instead.
+    """
+
+    nodes: tuple[Node, ...]
+    cores: tuple[tuple[int, ...], ...]
+    offline_cpus: tuple[int, ...]
+    offline_nodes: tuple[int, ...]
+    packages: int | None
+    cpu: str
+    platform: str | None
+    cluster_mode: str | None
+    memory_mode: str | None
+    notes: tuple[str, ...]
+
+    @property
+    def cpus(self) -> tuple[int, ...]:
+        """All online CPUs, ascending."""
+        return tuple(sorted(cpu for core in self.cores for cpu in core))
+
+    @property
+    def hbw(self) -> tuple[int, ...]:
+        """The nodes of high-bandwidth memory that this process may use."""
+        return tuple(node.number for node in self.nodes if node.tier == "hbw" and node.allowed)
+
+    @property
+    def ddr(self) -> tuple[int, ...]:
+        """The nodes of ordinary memory that this process may use."""
+        return tuple(node.number for node in self.nodes if node.tier == "ddr" and node.allowed)
+
+    @property
+    def memory(self) -> tuple[int, ...]:
+        """The nodes with memory that this process may use."""
+        return tuple(node.number for node in self.nodes if node.tier and node.allowed)
+
+    def node(self, number: int) -> Node:
+        """Return an online node; KeyError for another number."""
+        for node in self.nodes:
+            if node.number == number:
+                return node
+        raise KeyError(number)
+
+    def node_of(self, cpu: int) -> int | None:
+        """Return the node that lists a CPU, None where none does."""
+        return next((node.number for node in self.nodes if cpu in node.cpus), None)
+
+    def nearest(self, home: int, among: Iterable[int]) -> int:
+        """Return the node of ``among`` (online ones, at least one) at the smallest distance from ``home``.
+
+        Of those equally near the one of higher bandwidth, then one that has ``home`` for its best initiator, then the
+        lowest number.
+        """
+
+        def rank(number: int) -> tuple[int, int, bool, int]:
+            there = self.node(number)
+            away = LOCAL if number == home else there.distances.get(home, UNKNOWN)
+            away = self.node(home).distances.get(number, away)
+            return away, -(there.bandwidth_mbps or 0), home not in there.initiators, number
+
+        return min(among, key=rank)
+
+    def home(self, cpus: Iterable[int]) -> int:
+        """Return the node with most of these CPUs, of several the lowest; if none has any, the lowest with memory."""
+        wanted = set(cpus)
+        held = {node.number: len(wanted.intersection(node.cpus)) for node in self.nodes}
+        if any(held.values()):
+            return max(held, key=lambda number: (held[number], -number))
+        with_memory = self.memory or tuple(node.number for node in self.nodes if node.tier)
+        return with_memory[0] if with_memory else self.nodes[0].number
+
+
+def read(
+    root: str | Path = "/", hbw_nodes: Sequence[int] | None = None, environ: Mapping[str, str] | None = None
+) -> Topology:
+    """Return the topology of this machine, or of one whose ``sys`` and ``proc`` were captured below ``root``.
+
+    Parameters
+    ----------
+    root : path
+    hbw_nodes : sequence of int, optional
+        The nodes that are high-bandwidth memory; they, and no others. It wins over MEMKIND_HBW_NODES.
+    environ : mapping, optional
+        Where MEMKIND_HBW_NODES is looked up; default: this process's environment for ``/``, which says nothing of a
+        captured machine, and none for that.
+
+    Raises
+    ------
+    UserError
+        If nodes are declared that are not online or have no memory. Files never make it raise: what is missing or
+        malformed is replaced as a note says.
+    """
+    if environ is None:
+        environ = os.environ if Path(root) == Path("/") else {}
+    tree = Tree(root)
+    cpus = _online_cpus(tree)
+    cores = _cores(tree, cpus)
+    ids = {tree.integer(f"{CPUS}/cpu{core[0]}/topology/physical_package_id") for core in cores}
+    packages = len({number for number in ids if number is not None and number >= 0}) or None
+    shown = read_nodes(tree, cpus)
+    cpu, platform = machine.recognise(tree)
+    fast = tiers.declared(hbw_nodes, environ, shown.nodes)
+    nodes = tiers.assign(tree, shown, platform, packages, fast)
+    return Topology(
+        nodes=nodes,
+        cores=cores,
+        offline_cpus=_offline_cpus(tree, cpus),
+        offline_nodes=shown.offline,
+        packages=packages,
+        cpu=cpu,
+        platform=platform,
+        cluster_mode=machine.cluster_mode(tree, platform, shown.homes, packages),
+        memory_mode=machine.memory_mode(tree, platform, nodes, shown.homes, packages),
+        notes=tree.notes,
+    )
+
+
+def _online_cpus(tree: Tree) -> tuple[int, ...]:
+    """Return the CPUs that are online, from the first file that names any."""
+    listed = tree.numbers(f"{CPUS}/online")
+    if listed:
+        return listed
+    # CPU 0 often has no file, as it cannot go offline
+    folders = tuple(n for n in tree.numbered(CPUS, "cpu") if tree.integer(f"{CPUS}/cpu{n}/online") != 0)
+    if folders:
+        tree.note("No list names the CPUs online; those whose folders do not say offline are taken.")
+        return folders
+    local = {cpu for number in tree.numbered(NODES, "node") for cpu in local_cpus(tree, number) or ()}
+    if local:
+        tree.note("No file names the CPUs online; those that the nodes list are taken.")
+        return tuple(sorted(local))
+    info = re.findall(r"^processor\s*:?\s*([0-9]{1,5})\b", tree.text("proc/cpuinfo", 1 << 25) or "", re.M | re.A)
+    found = tuple(sorted({int(cpu) for cpu in info if int(cpu) < LIMIT}))
+    tree.note("No file names the CPUs online; " + ("those of proc/cpuinfo are taken." if found else "none are known."))
+    return found
+
+
+def _offline_cpus(tree: Tree, online: tuple[int, ...]) -> tuple[int, ...]:
+    """Return the CPUs that are there but not online; the kernel's ``offline`` counts ones that could be plugged in."""
+    there = tree.numbers(f"{CPUS}/present") or tuple(tree.numbered(CPUS, "cpu"))
+    return tuple(sorted(set(there or tree.numbers(f"{CPUS}/offline") or ()) - set(online)))
+
+
+def _cores(tree: Tree, online: tuple[int, ...]) -> tuple[tuple[int, ...], ...]:
+    left, cores, alone = set(online), [], []
+    for cpu in online:
+        if cpu in left:
+            core = tuple(thread for thread in _siblings(tree, cpu) if thread in left)
+            if cpu not in core:
+                core = (cpu,)
+                alone.append(cpu)
+            left.difference_update(core)
+            cores.append(core)
+    if alone:
+        tree.note(f"No file shows the core of CPU(s) {spell(alone)}; each is taken for a core.")
+    return tuple(cores)
+
+
+def _siblings(tree: Tree, cpu: int) -> tuple[int, ...]:
+    """Return the hardware threads of a CPU's core; the older names of the files last."""
+    place = f"{CPUS}/cpu{cpu}/topology"
+    return (
+        tree.numbers(f"{place}/core_cpus_list")
+        or tree.numbers(f"{place}/thread_siblings_list")
+        or tree.bits(f"{place}/core_cpus")
+        or tree.bits(f"{place}/thread_siblings")
+        or ()
+    )

@@ -1,0 +1,134 @@
+"""Where the memory of a run lies: agreed before any of it is taken, shown by the kernel afterwards."""
+
+from collections.abc import Mapping
+from typing import Any
+
+from psframe import config
+from psframe.cluster import AgreedError, Cluster
+from psframe.errors import UserError
+from psframe.memory import audit, budget
+from psframe.memory.audit import Pages
+from psframe.memory.places import Places
+from psframe.memory.room import available_bytes
+from psframe.memory.sysfs import spell
+
+ByRank = list[dict[str, Pages]]  #: each rank's pages by role
+
+
+def fit(cluster: Cluster, places: Places, sizes: Mapping[str, int], settings: config.Placement) -> str:
+    """Spill roles in the order of ``settings.spill`` until everything fits; return the table of what is wanted.
+
+    The table is that of this rank's node, "" where nothing was asked of any NUMA node. All ranks must call.
+
+    Parameters
+    ----------
+    sizes : mapping of str to int
+        Bytes that this rank will take, by role.
+
+    Raises
+    ------
+    AgreedError
+        Where it does not fit: with the table of the first node that is too small.
+    """
+    _fit_in_all(cluster, sizes)
+    room = budget.free(places.site.topology)
+    for role in (None, *settings.spill):
+        if role:
+            places.spill(role)
+        own = budget.demands(sizes, places.policies)
+        every = cluster.comm.allgather((cluster.node, own))
+        on_node = [demand for node, of_rank in every if node == cluster.node for demand in of_rank]
+        taken = budget.spread(on_node, room)
+        table = budget.table(taken, room, places.site.topology) if taken else ""
+        full = budget.too_small(taken, room)
+        failed = [t for t in cluster.comm.allgather(table if full else None) if t is not None]
+        if not failed:
+            return table
+    spilled = f" with {', '.join(settings.spill)} spilled" if settings.spill else ""
+    raise AgreedError(
+        f"memory must fit on the NUMA nodes it was asked for on, got too little{spilled}; place fewer roles there, "
+        "start fewer ranks, or let roles go to ordinary memory with, say, placement.spill=[optimizer, gradients] "
+        f"(bytes that the ranks of a machine want, by NUMA node):\n{failed[0]}"
+    )
+
+
+def _fit_in_all(cluster: Cluster, sizes: Mapping[str, int]) -> None:
+    """AgreedError where the ranks of a node want more memory than it has, wherever it lies."""
+    wanted = cluster.comm.allgather((cluster.node, sum(sizes.values())))
+    on_node = sum(n_bytes for node, n_bytes in wanted if node == cluster.node)
+
+    def judge() -> None:
+        if on_node > available_bytes():
+            raise UserError(
+                f"the ranks of a node must fit into its memory, they want {on_node:,} bytes, got "
+                f"{available_bytes():,}; lower train.batch_size or start fewer ranks (--dry-run shows what takes it)"
+            )
+
+    cluster.agree_everywhere(judge)
+
+
+def count(cluster: Cluster, places: Places, blocks: audit.Blocks) -> ByRank | None:
+    """Return every rank's pages by role on rank 0, elsewhere None. All ranks must call."""
+    return cluster.comm.gather(audit.count(blocks, places.policies))
+
+
+def record(every: ByRank) -> dict[str, Any]:
+    """Return ``pages``, by role and node over all ranks, and ``placed``, the worst rank's share as asked for."""
+    pages: dict[str, Pages] = {}
+    shares: dict[str, list[float]] = {}
+    for of_rank in every:
+        for role, found in of_rank.items():
+            pages[role] = pages.get(role, Pages()) + found
+            if found.share is not None:
+                shares.setdefault(role, []).append(found.share)
+    return {
+        "pages": {role: found.to_plain() for role, found in pages.items()},
+        "placed": {role: min(of_role) for role, of_role in shares.items()},
+    }
+
+
+def verify(cluster: Cluster, places: Places, settings: config.Placement, every: ByRank | None) -> list[str]:
+    """Return what is elsewhere than it was asked for, on rank 0; under ``verify: error`` an AgreedError instead.
+
+    All ranks must call. ``every`` is what :func:`count` returned.
+    """
+    complaints: list[str] = []
+    if settings.verify == "none":
+        return complaints
+    for rank, of_rank in enumerate(every or ()):
+        for role, found in of_rank.items():
+            wrong = audit.complaint(role, places.got[role], found, settings.minimum)
+            if wrong and not any(said.startswith(f"placement.{role}=") for said in complaints):
+                complaints.append(f"{wrong} (on rank {rank})")
+
+    def judge() -> None:
+        if complaints and settings.verify == "error":
+            raise UserError("; ".join(complaints))
+
+    cluster.agree(judge)
+    return complaints
+
+
+def describe(cluster: Cluster, places: Places) -> list[dict[str, Any]] | None:
+    """Return where every rank runs and what each of its roles was asked to be, on rank 0. All ranks must call."""
+    roles = {
+        role: {
+            "asked": places.asked[role],
+            "got": places.got[role],
+            "mode": policy.mode,
+            "nodes": list(policy.nodes),
+            "huge_pages": policy.huge_pages,
+        }
+        for role, policy in places.policies.items()
+    }
+    site = places.site
+    return cluster.comm.gather(
+        {
+            "rank": cluster.rank,
+            "node": cluster.node,
+            "cpus": spell(site.cpus),
+            "numa_node": site.home,
+            "roles": roles,
+            "notes": site.notes,
+        }
+    )

@@ -73,12 +73,16 @@ def _scatter(topology: Topology, cores: Sequence[Core], n: int) -> list[Sequence
     return parts
 
 
+def own(cluster: "Cluster", topology: Topology, kind: str) -> frozenset[int]:
+    """Return the CPUs that would be this rank's. All ranks must call."""
+    every = cluster.comm.allgather((cluster.node, frozenset(os.sched_getaffinity(0))))
+    return assign(kind, topology, [mask for node, mask in every if node == cluster.node])[cluster.node_rank]
+
+
 def pin(cluster: "Cluster", topology: Topology, kind: str) -> tuple[int, ...]:
     """Bind this rank and its threads; return the CPUs it runs on. All ranks must call, before they take memory."""
-    mine = frozenset(os.sched_getaffinity(0))
-    masks = [mask for node, mask in cluster.comm.allgather((cluster.node, mine)) if node == cluster.node]
-    cpus = assign(kind, topology, masks)[cluster.node_rank]
-    if cpus != mine:
+    cpus = own(cluster, topology, kind)
+    if cpus != os.sched_getaffinity(0):
         for thread in os.listdir("/proc/self/task"):  # BLAS has started its own
             try:
                 os.sched_setaffinity(int(thread), cpus)

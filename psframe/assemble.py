@@ -38,12 +38,12 @@ def run(cluster: Cluster, plan: Plan, quiet: bool) -> Run:
     if plan.config.train.reproducible != "none":
         # BLAS rounds differently on one thread and on several, and how many there are depends on the machine
         threadpool_limits(1, user_api="blas")
-    places, sizes = plan.places, planned(cluster, plan)
-    residency.fit(cluster, places, sizes, plan.config.placement)
     opened: list[RunDir] = []
     cluster.agree(lambda: opened.append(open_run(plan.resolved, network(plan).layout.describe())))
     run_dir = opened[0] if opened else None
     try:
+        places, sizes = plan.places, planned(cluster, plan)
+        residency.fit(cluster, places, sizes, plan.config.placement)
         data, arrays = hold(cluster, plan.facts, plan.dataset, places)
         own = {role: n_bytes for role, n_bytes in sizes.items() if role not in SHARED}
         allocator = cluster.agree_everywhere(lambda: Allocator(places.allocate, own))

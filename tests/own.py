@@ -2,6 +2,8 @@
 
 import numpy as np
 
+from psframe.memory.pages import Policy
+from psframe.memory.placement import Base
 from psframe.registry import Positive, PositiveInt
 
 
@@ -37,3 +39,10 @@ class SignSGD:
 
     def update(self, params, grads, state, lr, step):
         params -= np.float32(lr) * np.sign(grads)
+
+
+class Upwards(Base):
+    """A placement: on the NUMA node with the highest number."""
+
+    def policy(self, site, shared):
+        return Policy("bind", (max(site.topology.memory),), self.huge_pages)

@@ -50,8 +50,9 @@ def test_a_dry_run_prints_the_plan_and_leaves_nothing(mpich, config, tmp_path, n
     assert "mode: allreduce" in ended.out
     assert "# not used by this choice: sync.server" in ended.out
     assert ended.out.count("bytes by rank and role") == 1
-    row = ended.out.splitlines()[-1].split()
-    assert row[0] == ("0" if n == 1 else "1-2")
+    sizes, places = ended.out.split("bytes by rank and role")[1].split("\n\nCPUs and placement by rank\n")
+    assert sizes.splitlines()[-1].split()[0] == ("0" if n == 1 else "1-2")
+    assert [line.split()[0] for line in places.splitlines()] == ["rank", *map(str, range(n))]
     assert not (tmp_path / "runs").exists()
 
 

@@ -120,9 +120,9 @@ def test_a_model_that_is_none_is_told(layers, word):
 def test_allocations_are_aligned_and_zero():
     allocator = Allocator()
     for shape in (0, 1, 3, (5, 7), (2, 0)):
-        array = allocator.zeros(shape, "float32", "batch")
+        array = allocator.zeros(shape, "float32", "exchange")
         assert array.ctypes.data % 64 == 0 or not array.size
         assert not array.any()
         assert array.flags.c_contiguous
         assert array.flags.writeable
-    assert allocator.bytes_by_role == {"batch": 4 * (0 + 1 + 3 + 35 + 0)}
+    assert allocator.bytes_by_role == {"exchange": 0 + 64 + 64 + 192 + 0}  # whole cache lines

@@ -175,3 +175,20 @@ def test_plain(tmp_path):
     found = read(knl(tmp_path, 4))
     assert json.loads(json.dumps(asdict(found)))["cluster_mode"] == "SNC-4"
     assert found == read(str(tmp_path))
+
+
+def test_cpus_that_two_nodes_list(tmp_path):
+    """Seen where firmware was wrong: every node lists every CPU."""
+    found = read(machine(tmp_path, {0: Memory("0-3"), 1: Memory("0-3"), 2: Memory("2-5")}))
+    assert [node.cpus for node in found.nodes] == [(0, 1, 2, 3), (), (4, 5)]
+    assert [node.tier for node in found.nodes] == ["ddr"] * 3
+    assert len(found.notes) == 1
+
+
+def test_distances_that_name_offline_nodes(tmp_path):
+    machine(tmp_path, {1: Memory("0-1"), 2: Memory("2-3")}, [[20, 10, 21], [20, 21, 10]])
+    assert read(tmp_path).node(1).distances == {}
+    put(tmp_path, f"{NODES}/possible", "0-2")
+    assert read(tmp_path).node(1).distances == {1: 10, 2: 21}
+    put(tmp_path, f"{NODES}/possible", "3-5")
+    assert read(tmp_path).node(1).distances == {}

@@ -1,8 +1,8 @@
 # cython: language_level=3, boundscheck=False, wraparound=False
 """High-bandwidth memory from memkind's ``hbw_posix_memalign``, as arrays (the way of Woo et al. 2020, Fig. 4).
 
-The library is opened at run time, so psframe is built and runs without it. Its rules: ``hbw_set_policy`` counts once
-in a process, before the first allocation, so the first policy asked for goes through ``hbw_*`` and any other through the
+The library is opened at run time: psframe is built and runs without it. Its rules: ``hbw_set_policy`` counts once in
+a process, before the first allocation, so the first policy asked for goes through ``hbw_*`` and any other through the
 kind of that policy; interleaved memory has no huge pages.
 """
 
@@ -21,6 +21,7 @@ ctypedef int (*set_policy_t)(int) noexcept nogil
 ctypedef int (*memalign_t)(void**, size_t, size_t) noexcept nogil
 ctypedef int (*memalign_psize_t)(void**, size_t, size_t, int) noexcept nogil
 ctypedef void (*free_t)(void*) noexcept nogil
+ctypedef int (*kind_check_t)(void*) noexcept nogil
 ctypedef int (*kind_memalign_t)(void*, void**, size_t, size_t) noexcept nogil
 ctypedef void (*kind_free_t)(void*, void*) noexcept nogil
 ctypedef int (*stat_t)(void*, int, size_t*) noexcept nogil
@@ -33,6 +34,7 @@ cdef struct Library:
     memalign_t memalign
     memalign_psize_t memalign_psize
     free_t free
+    kind_check_t kind_check
     kind_memalign_t kind_memalign
     kind_free_t kind_free
     stat_t stat
@@ -62,7 +64,7 @@ cdef void* symbol(bytes name) except NULL:
 
 
 def load():
-    """Open memkind; OSError with the loader's reason where it is not there. It reads its environment on first use."""
+    """Open memkind; OSError with the loader's reason where it is not there."""
     global handle
     if handle != NULL:
         return
@@ -79,6 +81,7 @@ def load():
         memkind.memalign = <memalign_t>symbol(b"hbw_posix_memalign")
         memkind.memalign_psize = <memalign_psize_t>symbol(b"hbw_posix_memalign_psize")
         memkind.free = <free_t>symbol(b"hbw_free")
+        memkind.kind_check = <kind_check_t>symbol(b"memkind_check_available")
         memkind.kind_memalign = <kind_memalign_t>symbol(b"memkind_posix_memalign")
         memkind.kind_free = <kind_free_t>symbol(b"memkind_free")
         memkind.stat = <stat_t>symbol(b"memkind_get_stat")
@@ -94,7 +97,12 @@ def version():
 
 
 def available():
-    """Return whether memkind itself finds high-bandwidth memory here; it must have been loaded."""
+    """Return whether memkind itself finds high-bandwidth memory here; it must have been loaded.
+
+    Memkind reads ``MEMKIND_HBW_NODES`` now and never again.
+    """
+    for _, name in POLICIES.values():  # each kind finds its nodes on first use
+        memkind.kind_check((<void**>symbol(name))[0])
     return memkind.check_available() == 0
 
 

@@ -56,11 +56,15 @@ def _memkind(nodes: tuple[int, ...]) -> str:
         compiled.memkind.load()
     except OSError as error:
         return f"memkind is not installed ({error})"
-    if not _told:  # it reads its environment once, on first use
-        # so that it takes for high-bandwidth memory what psframe does, and a rank does not pay for hundreds of arenas
+    if not _told:  # it finds its nodes once: they shall be those that psframe takes for high-bandwidth memory
+        before = os.environ.get("MEMKIND_HBW_NODES")
         os.environ["MEMKIND_HBW_NODES"] = wanted
-        os.environ.setdefault("MEMKIND_ARENA_NUM_PER_KIND", "1")
-        _told.append(wanted)
+        os.environ.setdefault("MEMKIND_ARENA_NUM_PER_KIND", "1")  # a rank does not pay for an arena a core
+        _told.append(wanted if compiled.memkind.available() else "none")
+        if before is None:
+            del os.environ["MEMKIND_HBW_NODES"]  # or a later reader would take it for the user's
+        else:
+            os.environ["MEMKIND_HBW_NODES"] = before
     return "" if _told == [wanted] else f"memkind serves node(s) {_told[0]} in this process"
 
 
@@ -73,7 +77,7 @@ def _missing(site: Site) -> MissingMemoryError:
     if barred:
         got = f"got only node(s) {', '.join(map(str, barred))}, which cpuset.mems keeps from this process"
         fix = "widen it"
-    elif topology.memory_mode == "cache":
+    elif topology.memory_mode == "cache" and topology.platform:
         kind = "MCDRAM" if topology.platform == "knl" else "high-bandwidth memory"
         got = f"got a machine whose {kind} is a cache (memory mode cache)"
         fix = "boot it in flat mode"

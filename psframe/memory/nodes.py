@@ -82,9 +82,9 @@ def read_nodes(tree: Tree, online_cpus: tuple[int, ...]) -> Shown:
         tree.note(f"Nodes {spell(set(listed) - set(folders))} are online but have no folder; they are left out.")
     if not online:
         listed, online = tuple(folders), folders
-    cpus = _share_cpus(tree, online, len(folders) == 1, online_cpus)
+    cpus, twice = _share_cpus(tree, online, len(folders) == 1, online_cpus)
     # a node keeps the links of its CPUs while they are offline, and its memory is then ordinary memory still
-    homes = frozenset(n for n in online if cpus[n] or tree.numbered(f"{NODES}/node{n}", "cpu"))
+    homes = frozenset(n for n in online if cpus[n] or n in twice or tree.numbered(f"{NODES}/node{n}", "cpu"))
     allowed = _allowed(tree)
     if allowed is not None and not allowed & set(online):
         tree.note(f"The nodes that this process may use ({spell(allowed)}) are none of those online; all are used.")
@@ -125,8 +125,10 @@ def _read_node(tree: Tree, number: int, homes: frozenset[int], alone: bool) -> N
     )
 
 
-def _share_cpus(tree: Tree, online: list[int], alone: bool, online_cpus: tuple[int, ...]) -> dict[int, tuple[int, ...]]:
-    """Return the online CPUs of each online node, none of them twice."""
+def _share_cpus(
+    tree: Tree, online: list[int], alone: bool, online_cpus: tuple[int, ...]
+) -> tuple[dict[int, tuple[int, ...]], list[int]]:
+    """Return the online CPUs of each online node, none of them twice; and the nodes that list CPUs of one before."""
     left, shared, twice = set(online_cpus), {}, []
     for number in online:
         cpus = local_cpus(tree, number)
@@ -144,7 +146,7 @@ def _share_cpus(tree: Tree, online: list[int], alone: bool, online_cpus: tuple[i
         left -= set(cpus)
     if twice:
         tree.note(f"Node(s) {spell(twice)} list CPUs of nodes before them; each CPU is left with the first.")
-    return shared
+    return shared, twice
 
 
 def _memory(tree: Tree, place: str) -> tuple[int, int]:
@@ -168,7 +170,7 @@ def _distances(tree: Tree, number: int, listed: tuple[int, ...], online: list[in
     row = [int(d) for d in text.split() if re.fullmatch("[0-9]{1,3}", d) and 0 < int(d) <= 255]
     if len(row) == len(text.split()):
         for order in (listed, tree.numbers(f"{NODES}/possible") or ()):
-            if len(order) == len(row):
+            if len(order) == len(row) and set(online) <= set(order):
                 return {n: d for n, d in zip(order, row, strict=True) if n in online}
     tree.note(f"Node {number} gives no distance for each node online; its distances are taken for unknown.")
     return {}

@@ -1,0 +1,161 @@
+"""``python -m psframe.doctor [CONFIG [key.path=value ...]]``: what a machine has, and what a config would do on it.
+
+``mpirun -n N python -m psframe.doctor CONFIG`` judges the config for N ranks. Exit status 1 where it cannot run as
+asked, 2 for a mistake in the command.
+"""
+
+import json
+import os
+import sys
+from argparse import ArgumentParser, Namespace
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from psframe import checkup
+from psframe.errors import UserError
+from psframe.memory.site import Site
+from psframe.memory.sysfs import spell
+from psframe.memory.topology import Topology, read
+
+if TYPE_CHECKING:
+    from psframe.cluster import Cluster
+
+
+def main(argv: Sequence[str]) -> int:
+    """Run the command; return the exit status. With MPI, all ranks must call."""
+    try:
+        from psframe import command
+    except (ImportError, RuntimeError) as error:
+        why = str(error).splitlines()[0]
+        return _without_mpi(argv, f"an MPI must be installed, got none ({why}); pip install mpich, or load one")
+
+    def body(cluster: "Cluster") -> int:
+        arguments = Namespace(**cluster.agree(lambda: vars(_arguments(command.Parser(USAGE, DESCRIPTION), argv))))
+        if arguments.text:
+            report: dict[str, Any] = {}
+        elif arguments.root:
+            report = cluster.agree(lambda: captured(Path(arguments.root)))
+        else:
+            topology = cluster.agree_everywhere(lambda: read("/"))
+            report = live(topology, cluster, "", arguments.config, arguments.overrides)
+        if cluster.rank == 0:
+            _print(report, arguments)
+        return _status(report)
+
+    return command.guarded(lambda _: command.run(body), argv)
+
+
+USAGE = "[mpirun -n N] python -m psframe.doctor [CONFIG [key.path=value ...]] [--json] [--root DIR]"
+DESCRIPTION = "What a machine has, and what a config would do on it."
+
+
+def _arguments(parser: ArgumentParser, argv: Sequence[str]) -> Namespace:
+    parser.add_argument("config", nargs="?", help="a YAML file to judge, for the ranks that the command runs on")
+    parser.add_argument("overrides", nargs="*", help="key.path=value")
+    parser.add_argument("--json", action="store_true", help="print JSON")
+    parser.add_argument("--root", help="read /sys and /proc below this folder: a machine that was captured")
+    arguments = parser.parse_intermixed_args(list(argv))
+    if arguments.root and arguments.config:
+        parser.error("a config is judged on the machine it will run on: leave out --root or the config")
+    if arguments.root and not Path(arguments.root).is_dir():
+        parser.error(f"--root must be a folder that holds sys and proc, got {arguments.root!r}")
+    arguments.text = parser.format_help() if getattr(arguments, "help", False) else ""
+    return arguments
+
+
+def _without_mpi(argv: Sequence[str], why: str) -> int:
+    try:
+        arguments = _arguments(ArgumentParser(usage=USAGE, description=DESCRIPTION), argv)
+        if arguments.root:
+            report = captured(Path(arguments.root))
+        else:
+            report = live(read("/"), None, why, arguments.config, arguments.overrides)
+    except UserError as error:
+        print(f"psframe: {error}", file=sys.stderr)
+        return 2
+    _print(report, arguments)
+    return _status(report)
+
+
+def _print(report: dict[str, Any], arguments: Namespace) -> None:
+    from psframe.record.view import say
+
+    say(arguments.text or (json.dumps(report, indent=1) if arguments.json else checkup.text(report)))
+
+
+def _status(report: dict[str, Any]) -> int:
+    return 1 if report.get("config", {}).get("error") else 0
+
+
+def captured(root: Path) -> dict[str, Any]:
+    """Return the report on a machine from its files alone."""
+    topology = read(root)
+    return {
+        **checkup.machine(topology),
+        "transparent_huge_pages": checkup.transparent_huge_pages(root),
+        "placements": checkup.placements(Site(topology, topology.cpus), live=False),
+    }
+
+
+def live(
+    topology: Topology, cluster: "Cluster | None", no_mpi: str, path: str | None, overrides: Sequence[str]
+) -> dict[str, Any]:
+    """Return the report on this machine; ``no_mpi`` says why there is no cluster. With MPI, all ranks must call."""
+    site = Site(topology, tuple(sorted(os.sched_getaffinity(0))))
+    report = {
+        **checkup.machine(topology),
+        "transparent_huge_pages": checkup.transparent_huge_pages(Path("/")),
+        "mpi": {"library": _library() if cluster else None, "error": no_mpi or None},
+        "affinity": spell(site.cpus),
+        "ranks": [],
+        "oversubscribed": False,
+        "memkind": checkup.memkind(),
+        "limits": checkup.limits(),
+        "permissions": checkup.permissions(topology),
+        "placements": checkup.placements(site, live=True),
+    }
+    if cluster is not None:
+        report["ranks"], report["oversubscribed"] = _ranks(cluster, site)
+    if path is not None:
+        error = _judge(cluster, path, overrides) if cluster else no_mpi
+        report["config"] = {"path": path, "overrides": list(overrides), "error": error}
+    return report
+
+
+def _library() -> str:
+    from mpi4py import MPI
+
+    return MPI.Get_library_version().replace("\0", "").splitlines()[0].strip()
+
+
+def _ranks(cluster: "Cluster", site: Site) -> tuple[list[dict[str, Any]], bool]:
+    """Return where each rank may run and where psframe would bind it; whether some node has more ranks than cores."""
+    from psframe import affinity
+
+    cpus = affinity.own(cluster, site.topology, "numa")
+    ranks = cluster.comm.allgather(
+        {"rank": cluster.rank, "node": cluster.node, "allowed_cpus": spell(site.cpus), "cpus": spell(cpus)}
+    )
+    every = cluster.comm.allgather((cluster.node, frozenset(site.cpus)))
+    usable = frozenset().union(*(mask for node, mask in every if node == cluster.node))
+    n_cores = sum(1 for core in site.topology.cores if usable.intersection(core))
+    on_node = sum(1 for node, _ in every if node == cluster.node)
+    return ranks, any(cluster.comm.allgather(on_node > n_cores))
+
+
+def _judge(cluster: "Cluster", path: str, overrides: Sequence[str]) -> str | None:
+    """Return why a config cannot run here as asked, or None; a fallback or a spill is not as asked."""
+    from psframe import assemble, plan, residency
+
+    try:
+        judged = plan.make(cluster, path, overrides)
+        residency.fit(cluster, judged.places, assemble.planned(cluster, judged), judged.config.placement)
+    except UserError as error:
+        return str(error)
+    notes = cluster.comm.allgather(judged.places.site.notes)
+    return "; ".join(dict.fromkeys(note for of_rank in notes for note in of_rank)) or None
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

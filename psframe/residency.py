@@ -47,8 +47,9 @@ def fit(cluster: Cluster, places: Places, sizes: Mapping[str, int], settings: co
     spilled = f" with {', '.join(settings.spill)} spilled" if settings.spill else ""
     raise AgreedError(
         f"memory must fit on the NUMA nodes it was asked for on, got too little{spilled}; place fewer roles there, "
-        "start fewer ranks, or let roles go to ordinary memory with, say, placement.spill=[optimizer, gradients] "
-        f"(bytes that the ranks of a machine want, by NUMA node):\n{failed[0]}"
+        "start fewer ranks, reserve huge pages if it wants those, or let roles go to ordinary memory with, say, "
+        "placement.spill=[optimizer, gradients] (bytes that the ranks of a machine want, by NUMA node):\n"
+        f"{failed[0]}"
     )
 
 

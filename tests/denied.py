@@ -1,4 +1,4 @@
-"""``python -m tests.denied CALL[,CALL] COMMAND...``: run a command in a sandbox, seccomp's, that denies system calls."""
+"""``python -m tests.denied CALL[,CALL] COMMAND...``: run a command where seccomp denies it some system calls."""
 
 import ctypes
 import os

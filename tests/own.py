@@ -46,3 +46,17 @@ class Upwards(Base):
 
     def policy(self, site, shared):
         return Policy("bind", (max(site.topology.memory),), self.huge_pages)
+
+
+class Nowhere(Base):
+    """A placement that asks for a NUMA node and does nothing to get there."""
+
+    def policy(self, site, shared):
+        return Policy("default", (4000,), self.huge_pages)
+
+
+class Words(Base):
+    """A placement that answers with words."""
+
+    def policy(self, site, shared):
+        return "near"

@@ -42,6 +42,15 @@ def test_masks(text, bits):
     assert parse_mask(text) == bits
 
 
+def test_the_only_node_has_what_the_machine_has(tmp_path):
+    """A virtual machine's node 0 may leave out memory that was added while it ran."""
+    machine(tmp_path, {0: Memory("0-1", 7 * GIB)}, [[10]], online="0-1")
+    put(tmp_path, "proc/meminfo", f"MemTotal: {24 << 20} kB\nMemFree: {20 << 20} kB\n")
+    (node,) = read(tmp_path).nodes
+    assert node.total_bytes == 24 * GIB
+    assert 19 * GIB < node.free_bytes < 20 * GIB
+
+
 def test_spell():
     assert spell([8, 0, 1, 2]) == "0-2,8"
     assert parse_list(spell(range(0, 99, 7))) == tuple(range(0, 99, 7))

@@ -102,9 +102,11 @@ def _read_node(tree: Tree, number: int, homes: frozenset[int], alone: bool) -> N
     """Return what a node's folder says, but for CPUs and distances; what the machine has, an ``alone`` node has."""
     place = f"{NODES}/node{number}"
     total, free = _memory(tree, f"{place}/meminfo")
-    if not total and alone:
-        tree.note("The only node says nothing of its memory; the whole machine's is taken.")
-        total, free = _memory(tree, "proc/meminfo")
+    machine = _memory(tree, "proc/meminfo") if alone else (0, 0)
+    if machine[0] > total:  # memory that a virtual machine was given later may be missing from its node's count
+        if not total:
+            tree.note("The only node says nothing of its memory; the whole machine's is taken.")
+        total, free = machine
     elif not total and number in (tree.numbers(f"{NODES}/has_memory") or ()):
         tree.note(f"Node {number} has memory but does not say how much; it is taken for none.")
     pages = _huge_pages(tree, f"{place}/hugepages")

@@ -1,0 +1,109 @@
+"""Training with memory placed by role: the same bits, and a record of where every page is."""
+
+import json
+import os
+import unittest
+
+from psframe.memory.allocator import ROLES
+from psframe.memory.topology import read
+from tests.ranks.harness import ranks
+from tests.ranks.training import folder, hashes, train
+
+NODE = read("/").memory[0]
+FAST = f"placement.hbw_nodes=[{NODE}]"  # this machine's own memory, declared to be high-bandwidth memory
+SPECS = (
+    "ddr",
+    "hbw",
+    "{name: hbw, policy: preferred}",
+    "{name: hbw, policy: interleave}",
+    "{name: hbw, huge_pages: transparent}",
+    f"{{numa: [{NODE}]}}",
+    "interleave",
+    "tests.own:Upwards",
+)
+
+
+def everywhere(spec):
+    return [f"placement.{role}={spec}" for role in ROLES]
+
+
+@ranks(1, 2, 3, 4, 7)
+def every_role_lies_where_it_was_asked_for_and_the_bits_stay(world):
+    with folder(world) as where:
+        plain = hashes(world, world.size, where, "train.epochs=1")
+        for spec in SPECS:
+            declared = [FAST] if "hbw" in spec else []
+            (record,), _, run = train(world, world.size, where, "train.epochs=1", *everywhere(spec), *declared)
+            assert record["params_sha256"] == plain[0], spec
+            kept = {"parameters", "gradients", "optimizer", "activations", "data"}
+            assert kept <= set(record["pages"]) <= set(ROLES), record["pages"]
+            for role, pages in record["pages"].items():
+                assert record["placed"][role] == 1.0, (spec, role, record)
+                assert list(pages) == [str(NODE)], (spec, role, pages)
+            everyone = json.loads((run / "placement.json").read_text())["ranks"]
+            assert [of_rank["rank"] for of_rank in everyone] == list(range(world.size))
+            shared = [of_rank["rank"] for of_rank in everyone if "pages" in of_rank["roles"]["data"]]
+            assert shared == [0]  # one segment a node
+            world.Barrier()
+
+
+@ranks(1, 3)
+def by_default_pages_are_counted_and_nothing_is_asked(world):
+    with folder(world) as where:
+        record = train(world, world.size, where, "train.epochs=1")[0][0]
+        assert record["placed"] == {}
+        assert set(record["placement"].values()) == {"default"}
+        assert record["pages"]["parameters"][str(NODE)] >= world.size
+
+
+@ranks(3)
+def memory_that_does_not_exist_is_an_error_or_falls_back(world):
+    if read("/").hbw:
+        raise unittest.SkipTest("this machine has high-bandwidth memory")
+    with folder(world) as where:
+        train(world, 3, where, "placement.gradients=hbw", expect=2)
+        assert not (where / "runs").exists()
+        train(world, 3, where, "placement.gradients={numa: [4000]}", expect=2)
+        for fallback in ("ddr", "default"):
+            record = train(world, 3, where, "placement.gradients=hbw", f"placement.fallback={fallback}")[0][0]
+            assert record["placement"]["gradients"] == f"hbw -> {fallback}"
+
+
+@ranks(3)
+def what_does_not_fit_is_an_error_or_is_spilled(world):
+    if any(free for node in read("/").nodes for _, free in node.huge_pages.values()):
+        raise unittest.SkipTest("huge pages have been reserved here, so that something fits into them")
+    with folder(world) as where:
+        asked = ["placement.optimizer={name: hbw, huge_pages: 2M}", FAST]
+        train(world, 3, where, *asked, expect=2)
+        train(world, 3, where, *asked, "placement.spill=[gradients]", expect=2)
+        assert not list((where / "runs").glob("*"))
+        spilled = train(world, 3, where, *asked, "placement.spill=[gradients, optimizer]")[0][0]
+        assert spilled["placement"]["optimizer"] == "hbw -> default"
+
+
+@ranks(1, 3)
+def pages_elsewhere_end_the_run_or_are_recorded(world):
+    with folder(world) as where:
+        lie = ["placement.parameters=tests.own:Nowhere"]
+        train(world, world.size, where, *lie, "placement.verify=error", expect=2)
+        record = train(world, world.size, where, *lie)[0][0]
+        assert record["placed"] == {"parameters": 0.0}
+        assert train(world, world.size, where, *lie, "placement.verify=error", "placement.minimum=0")[0]
+
+
+@ranks(1, 2, 4)
+def ranks_are_bound_within_what_they_were_given(world):
+    before = os.sched_getaffinity(0)
+    with folder(world) as where:
+        for kind in ("compact", "scatter", "numa", "none"):
+            run = train(world, world.size, where, f"affinity={kind}", "train.epochs=1")[2]
+            now = os.sched_getaffinity(0)
+            assert now <= before
+            if kind == "compact" and world.size == len(before) == len(read("/").cores):
+                assert len(now) == 1
+            here = json.loads((run / "placement.json").read_text())["ranks"][world.rank]
+            assert here["numa_node"] == read("/").home(now)
+            for thread in os.listdir("/proc/self/task"):
+                os.sched_setaffinity(int(thread), before)
+            world.Barrier()

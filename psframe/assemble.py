@@ -187,8 +187,9 @@ def _prove(run: Run, quiet: bool) -> None:
     for of_rank, found in zip(ranks, every, strict=True):
         for role, pages in found.items():
             of_rank["roles"][role]["pages"] = pages.to_plain()
-    plain = json.dumps({"hbw_nodes": places.site.topology.hbw, "ranks": ranks}, indent=1)
-    durably(lambda path: (path / "placement.json").write_text(plain + "\n"), run.run_dir)
+    lines = ",\n".join(json.dumps(of_rank) for of_rank in ranks)
+    plain = f'{{"hbw_nodes": {list(places.site.topology.hbw)}, "ranks": [\n{lines}\n]}}\n'
+    durably(lambda path: (path / "placement.json").write_text(plain), run.run_dir)
     notes = dict.fromkeys(note for of_rank in ranks for note in of_rank["notes"])
     for warning in () if quiet else (*notes, *complaints):
         print(f"psframe: warning: {warning}", file=sys.stderr, flush=True)

@@ -6,9 +6,9 @@ from psframe.nn.dense import Dense
 from psframe.nn.pool import MaxPool2d
 
 
-def build(input_shape, n_classes, *, dropout: float = 0.0):
+def build(input_shape, n_classes, *, dropout: float = 0.0, width: int = 4):
     return [
-        Conv2d(4, 3, padding=1),
+        Conv2d(width, 3, padding=1),
         MaxPool2d(2),
         ReLU(),
         Flatten(),

@@ -1,0 +1,71 @@
+"""Run in the guest, ``python -m tests.knl.probe FILE``: take memory in every way from every NUMA node; count its pages.
+
+Writes JSON: ``[{"home", "spec", "shared", "memkind", "asked", "pages", "notes"}, ...]``.
+"""
+
+import json
+import mmap
+import os
+import sys
+from collections import Counter
+
+import numpy as np
+
+from psframe import compiled
+from psframe.memory import _memkind
+from psframe.memory.placement import TABLE
+from psframe.memory.site import Site
+from psframe.memory.topology import read
+from psframe.registry import bind
+
+N_BYTES = 4 << 20
+SPECS = [
+    {"name": "default"},
+    {"name": "ddr"},
+    {"name": "hbw"},
+    {"name": "hbw", "policy": "preferred"},
+    {"name": "hbw", "policy": "interleave"},
+    {"name": "hbw", "huge_pages": "transparent"},
+    {"name": "interleave"},
+]
+
+
+def private(placement, site):
+    return placement.allocate(N_BYTES, site)
+
+
+def shared(placement, site):
+    fd = os.memfd_create("probe")
+    os.ftruncate(fd, N_BYTES)
+    mapping = mmap.mmap(fd, N_BYTES)
+    placement.bind(np.frombuffer(mapping, np.uint8), site)
+    return mapping
+
+
+def probe(topology):
+    for node in topology.nodes:
+        if not node.cpus:
+            continue
+        os.sched_setaffinity(0, node.cpus)
+        site = Site(topology, node.cpus)
+        for spec in [*SPECS, {"name": "numa", "nodes": [topology.memory[-1]]}]:
+            for take in (private, shared):
+                site.notes.clear()
+                placement = bind("placement", TABLE, spec)()
+                block = take(placement, site)
+                memory = np.frombuffer(block, np.uint8)
+                memory[:] = 1
+                yield {
+                    "home": node.number,
+                    "spec": spec,
+                    "shared": take is shared,
+                    "memkind": isinstance(block, _memkind.HbwBlock),
+                    "asked": placement.policy(site, take is shared).nodes,
+                    "pages": Counter(compiled.numa.where(memory)),
+                    "notes": list(site.notes),
+                }
+
+
+if __name__ == "__main__":
+    with open(sys.argv[1], "w") as out:
+        json.dump(list(probe(read("/"))), out)

@@ -1,0 +1,72 @@
+"""Too little MCDRAM, no memkind, a sandbox that denies: on an emulated machine whose memory could lie elsewhere."""
+
+import pytest
+
+from tests.knl.boot import Memory
+
+SMALL = Memory(mcdram=64)
+
+SCRIPT = """
+big='train.batch_size=60 placement.parameters=hbw placement.activations=hbw model.width=2000'
+try() { name=$1; shift; "$@" > $OUT/$name.txt 2>&1; echo $? > $OUT/$name.status; }
+narrow="placement.parameters=hbw train.epochs=1"
+try full train 2 name=full $big
+try spilled train 2 name=spilled train.epochs=1 $big 'placement.spill=[activations]' placement.verify=error
+try preferred train 2 name=preferred train.epochs=1 placement.activations='{name: hbw, policy: preferred}' \
+    train.batch_size=60 model.width=2000 placement.minimum=0
+try denied mpirun -n 2 python -m tests.denied mbind python -m psframe.train $OUT/config.yaml record.dir=$OUT/runs \
+    name=denied $narrow placement.verify=error
+mv /usr/lib/*/libmemkind.so* /tmp
+try bare train 2 name=bare $narrow placement.data=hbw placement.verify=error
+python -m psframe.doctor --json > $OUT/doctor.json
+"""
+
+
+@pytest.fixture
+def faults(knl):
+    return knl("quadrant", SCRIPT, SMALL)
+
+
+def test_too_little_is_an_error_with_the_table(faults):
+    assert faults.text("full.status") == "2\n"
+    said = faults.text("full.txt")
+    assert said.count("psframe:") == 1
+    assert "memory must fit on the NUMA nodes it was asked for on" in said
+    rows = [line.split() for line in said.splitlines() if line.split()[:2] == ["1", "hbw"]]
+    (row,) = rows
+    assert row[-2:] == ["too", "small"]
+    wanted, free = (int(cell.replace(",", "")) for cell in row[-4:-2])
+    assert wanted > free > 10 << 20
+    assert not list((faults.folder / "runs").glob("full-*"))
+
+
+def test_what_does_not_fit_is_spilled_and_the_rest_stays(faults):
+    metrics, placed = faults.run("spilled")
+    (record,) = metrics
+    assert record["placement"]["activations"] == "hbw -> ddr"
+    assert list(record["pages"]["parameters"]) == ["1"]
+    assert "1" not in record["pages"]["activations"]
+    assert record["placed"] == {"parameters": 1.0, "activations": 1.0}
+    assert "was spilled to ddr" in placed["ranks"][0]["notes"][0]
+    assert "spilled to ddr" in faults.text("spilled.txt")
+
+
+def test_preferred_memory_overflows_and_says_by_how_much(faults):
+    (record,) = faults.run("preferred")[0]
+    assert set(record["pages"]["activations"]) >= {"0", "1"}
+    assert 0 < record["placed"]["activations"] < 1
+
+
+def test_where_mbind_is_denied_the_pages_are_found_elsewhere(faults):
+    assert faults.text("denied.status") == "2\n"
+    said = faults.text("denied.txt")
+    assert said.count("must have 99% of its pages on NUMA node(s) 1, got 0.0%") == 1
+    assert "on node 0" in said
+
+
+def test_without_memkind_memory_is_mapped_and_bound(faults):
+    metrics, placed = faults.run("bare")
+    assert metrics[-1]["placed"] == {"parameters": 1.0, "data": 1.0}
+    assert list(metrics[-1]["pages"]["data"]) == ["1"]
+    assert all("memkind is not installed" in rank["notes"][0] for rank in placed["ranks"])
+    assert faults.json("doctor.json")["memkind"]["version"] is None

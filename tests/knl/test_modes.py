@@ -1,0 +1,153 @@
+"""SNC-4, quadrant and cache mode of the emulated machine: what the doctor says, where pages lie, what a run records."""
+
+import pytest
+
+from tests.knl.boot import Memory
+
+SCRIPT = """
+python -m psframe.doctor --json > $OUT/doctor.json
+python -m tests.knl.probe $OUT/probe.json
+train 4 name=main placement.parameters=hbw placement.verify=error > $OUT/main.txt 2>&1
+train 4 name=roles train.epochs=1 placement.gradients='{name: hbw, policy: interleave}' placement.optimizer='{name: hbw, policy: preferred}' \
+    placement.data=hbw placement.exchange=ddr placement.activations='{numa: [1]}' placement.verify=error \
+    affinity=compact > $OUT/roles.txt 2>&1
+train 4 --dry-run placement.parameters=hbw > $OUT/plan.txt
+"""  # noqa: E501
+
+CACHE = """
+python -m psframe.doctor --json > $OUT/doctor.json
+train 4 name=main placement.parameters=hbw > $OUT/main.txt 2>&1; echo $? > $OUT/main.status
+train 4 name=fallback placement.parameters=hbw placement.fallback=ddr > $OUT/fallback.txt 2>&1
+"""
+
+DOCTOR = "python -m psframe.doctor --json > $OUT/doctor.json\n"
+
+#: of each flat mode: nodes with CPUs and DDR, nodes of MCDRAM
+FLAT = {"SNC-4": ([0, 1, 2, 3], [4, 5, 6, 7]), "quadrant": ([0], [1])}
+
+
+@pytest.fixture(params=FLAT)
+def mode(request):
+    return request.param
+
+
+@pytest.fixture
+def flat(mode, knl):
+    return knl(mode, SCRIPT)
+
+
+def test_the_doctor_names_tiers_and_modes(mode, flat):
+    report = flat.json("doctor.json")
+    ddr, hbw = FLAT[mode]
+    assert (report["platform"], report["cluster_mode"], report["memory_mode"]) == ("knl", mode, "flat")
+    assert {node["node"]: node["tier"] for node in report["nodes"]} == dict.fromkeys(ddr, "ddr") | dict.fromkeys(
+        hbw, "hbw"
+    )
+    assert all(node["bandwidth_mbps"] > 300_000 for node in report["nodes"] if node["tier"] == "hbw")
+    assert report["n_cpus"] == report["n_cores"] == 8
+    assert report["memkind"]["finds_hbw"]
+    assert report["permissions"]["mbind"] == "allowed"
+    assert set(report["placements"]["hbw"]["tried"]) <= set(map(str, hbw))
+
+
+def test_modes_and_tiers_are_told_without_bandwidths(mode, knl):
+    report = knl(mode, DOCTOR, Memory(hmat=False)).json("doctor.json")
+    assert (report["cluster_mode"], report["memory_mode"]) == (mode, "flat")
+    assert [node["node"] for node in report["nodes"] if node["tier"] == "hbw"] == FLAT[mode][1]
+
+
+def test_memory_lies_where_it_was_asked_for(mode, flat):
+    ddr, hbw = FLAT[mode]
+    found = flat.json("probe.json")
+    assert {one["home"] for one in found} == set(ddr)
+    for one in found:
+        nodes = {int(node) for node in one["pages"]}
+        own = one["home"] + len(ddr)  # the MCDRAM next to these cores
+        name, policy = one["spec"]["name"], one["spec"].get("policy", "bind")
+        if name == "hbw" and policy == "interleave":
+            assert nodes == set(hbw), one
+        elif name == "hbw":
+            assert nodes == {own}, one
+        elif name in ("default", "ddr"):
+            assert nodes == {one["home"]}, one
+        elif name == "interleave":
+            assert nodes == {*ddr, *hbw}, one
+        else:
+            assert nodes == {max(hbw)}, one
+        assert nodes <= set(one["asked"] or nodes)
+        assert one["notes"] == []
+        assert sum(one["pages"].values()) >= (4 << 20) // 4096
+
+
+def test_private_hbw_memory_comes_from_memkind_in_every_policy(flat):
+    private = [one for one in flat.json("probe.json") if one["spec"]["name"] == "hbw" and not one["shared"]]
+    assert private
+    for one in private:
+        assert one["memkind"] == (one["spec"].get("huge_pages", "none") == "none"), one
+
+
+def test_every_parameter_page_is_on_mcdram_next_to_its_rank(mode, flat):
+    ddr, hbw = FLAT[mode]
+    metrics, placed = flat.run("main")
+    assert len(metrics) == 2
+    for record in metrics:
+        assert record["placed"] == {"parameters": 1.0}
+        assert set(record["pages"]["parameters"]) == set(map(str, hbw))
+        assert set(record["pages"]["gradients"]) - {"untouched"} == set(map(str, ddr))
+    assert placed["hbw_nodes"] == hbw
+    for rank in placed["ranks"]:
+        home = rank["rank"] if mode == "SNC-4" else 0
+        assert rank["numa_node"] == home
+        assert list(rank["roles"]["parameters"]["pages"]) == [str(home + len(ddr))]
+        assert rank["notes"] == []
+    assert "parameters   hbw" in flat.text("main.txt")
+
+
+def test_each_role_has_its_own_placement(mode, flat):
+    ddr, hbw = FLAT[mode]
+    metrics, placed = flat.run("roles")
+    record = metrics[-1]
+    assert set(record["placed"].values()) == {1.0}
+    assert {int(node) for node in record["pages"]["gradients"]} <= set(hbw)
+    assert {int(node) for node in record["pages"]["data"]} <= set(hbw)
+    assert {int(node) for node in record["pages"]["exchange"]} <= set(ddr)
+    assert list(record["pages"]["activations"]) == ["1"]
+    for rank in placed["ranks"]:
+        assert len(rank["cpus"].split("-")) == 2  # two of the eight cores
+        where = rank["roles"]["optimizer"].get("pages")
+        assert where is None or list(where) == [str(rank["numa_node"] + len(ddr))]
+
+
+def test_the_bits_do_not_depend_on_where_memory_lies(flat):
+    assert flat.run("main")[0][0]["params_sha256"] == flat.run("roles")[0][0]["params_sha256"]
+
+
+def test_the_plan_says_where_parameters_will_lie(mode, flat):
+    rows = flat.text("plan.txt").split("CPUs and placement by rank\n")[1].splitlines()[1:5]
+    own = [4, 5, 6, 7] if mode == "SNC-4" else [1] * 4
+    assert [f" hbw {node} " in row for node, row in zip(own, rows, strict=True)] == [True] * 4
+
+
+@pytest.fixture
+def cached(knl):
+    return knl("cache", CACHE)
+
+
+def test_in_cache_mode_the_doctor_says_so(cached, knl):
+    for report in (cached.json("doctor.json"), knl("cache", DOCTOR, Memory(hmat=False)).json("doctor.json")):
+        assert (report["platform"], report["cluster_mode"], report["memory_mode"]) == ("knl", "quadrant", "cache")
+        assert [node["tier"] for node in report["nodes"]] == ["ddr"]
+        assert "whose MCDRAM is a cache" in report["placements"]["hbw"]["error"]
+
+
+def test_in_cache_mode_hbw_is_an_error_that_says_why(cached):
+    assert cached.text("main.status") == "2\n"
+    said = [line for line in cached.text("main.txt").splitlines() if line.startswith("psframe")]
+    assert len(said) == 1
+    assert "got a machine whose MCDRAM is a cache (memory mode cache)" in said[0]
+
+
+def test_in_cache_mode_hbw_goes_on_with_a_fallback(cached):
+    metrics, _ = cached.run("fallback")
+    assert metrics[-1]["placement"]["parameters"] == "hbw -> ddr"
+    assert list(metrics[-1]["pages"]["parameters"]) == ["0"]

@@ -3,6 +3,7 @@
 import mmap
 import os
 import pickle
+import shutil
 import subprocess
 import sys
 
@@ -238,3 +239,34 @@ def test_ten_thousand_allocations_leave_nothing_behind():
     ended = leak()
     assert ended.returncode == 0, ended.stderr
     assert ended.stdout == "no leak\n"
+
+
+def test_valgrind_finds_no_leak_and_no_double_free(tmp_path):
+    memkind_or_skip()
+    if not shutil.which("valgrind"):
+        pytest.skip("valgrind is not installed")
+    log = tmp_path / "valgrind.log"
+    command = ["valgrind", "--leak-check=full", "--show-leak-kinds=definite,indirect", f"--log-file={log}"]
+    ended = leak(*command, "--num-callers=40", PYTHONMALLOC="malloc")
+    assert ended.stdout == "no leak\n", ended.stderr
+    assert "LEAK SUMMARY" in log.read_text()
+    assert not [line for line in log.read_text().splitlines() if "_numa" in line or "_memkind" in line]
+
+
+LOST = """
+import ctypes
+from psframe.memory import empty
+array = empty(100)
+ctypes.pythonapi.Py_IncRef(ctypes.py_object(array.base))
+"""
+
+
+def test_valgrind_would_find_one(tmp_path):
+    if not shutil.which("valgrind"):
+        pytest.skip("valgrind is not installed")
+    log = tmp_path / "valgrind.log"
+    options = ["--leak-check=full", "--show-leak-kinds=definite,indirect", "--num-callers=40", f"--log-file={log}"]
+    command = ["valgrind", *options, sys.executable, "-c", LOST]
+    env = {**os.environ, "PYTHONMALLOC": "malloc"}
+    subprocess.run(command, cwd=ROOT, env=env, capture_output=True, timeout=300, check=True)
+    assert [line for line in log.read_text().splitlines() if "_numa" in line]

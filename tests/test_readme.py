@@ -8,6 +8,9 @@ import yaml
 
 from psframe import collectives, config, optim, sync
 from psframe.datasets import TABLE as DATASETS
+from psframe.memory.allocator import ROLES
+from psframe.memory.placement import TABLE as PLACEMENTS
+from psframe.memory.placement import spelled_out
 from psframe.models import TABLE as MODELS
 from tests import launcher
 from tests.launcher import ROOT
@@ -25,7 +28,13 @@ def test_the_users_own_strategies(mode, tmp_path):
     mpi = launcher.installed("mpich") or pytest.skip("no mpich: bash launch/test.sh installs it")
     (tmp_path / "my_module.py").write_text(block("python"))
     keys = ["collective=my_module:MyCollective", "model=my_module:my_model", "dataset=my_module:my_data"]
-    keys += ["optimizer=my_module:MySGD", "train.reproducible=none", mode, f"record.dir={tmp_path / 'runs'}"]
+    keys += [
+        "optimizer=my_module:MySGD",
+        "placement.parameters=my_module:MyPlacement",
+        "train.reproducible=none",
+        mode,
+        f"record.dir={tmp_path / 'runs'}",
+    ]
     command = ["-m", "psframe.train", "configs/quickstart.yaml", "train.epochs=2", *keys]
     ended = launcher.run(mpi, 3, command, PYTHONPATH=str(tmp_path))
     assert ended.status == 0, ended
@@ -47,11 +56,13 @@ def test_the_config_shows_every_key_with_its_default():
     shown = yaml.safe_load(block("yaml"))
     assert set(shown) == {f.name for f in msgspec.structs.fields(config.Config)} - {"versions"}
     resolved = msgspec.to_builtins(config.resolve({"name": "fashion", "model": "lenet", "dataset": "fashion_mnist"}))
-    for section in ("train", "schedule", "checkpoint", "record"):
+    for role in ROLES:
+        shown["placement"][role] = spelled_out(shown["placement"][role])
+    for section in ("train", "schedule", "placement", "affinity", "checkpoint", "record"):
         assert shown[section] == resolved[section], section
 
 
-@pytest.mark.parametrize("table", [MODELS, DATASETS, optim.TABLE, sync.TABLE, collectives.TABLE])
+@pytest.mark.parametrize("table", [MODELS, DATASETS, optim.TABLE, sync.TABLE, collectives.TABLE, PLACEMENTS])
 def test_every_strategy_is_named(table):
     for name in table:
         assert f"`{name}`" in README or f"`{name}`," in README, name

@@ -1,5 +1,6 @@
 """The placement of every role on one rank, as it was asked for and as it can be had here."""
 
+import errno
 from collections.abc import Mapping
 from typing import Any
 
@@ -94,9 +95,15 @@ class Places:
     def bind(self, role: str, memory: np.ndarray) -> None:
         """Place a fresh shared mapping, uint8 (n,). One rank of the node calls."""
         self.placements[role].bind(memory, self.site)
-        if self.policies[role].huge_pages == "transparent":
-            # huge pages come to shared memory when they are touched through a mapping that asks for them
-            compiled.numa.madvise(memory, compiled.numa.POPULATE_WRITE)
+        if self.policies[role].huge_pages != "none":
+            # transparent ones come when they are touched through a mapping that asks for them, and to reserved ones
+            # mbind applies only through the mapping it was called for, not to the file
+            try:
+                compiled.numa.madvise(memory, compiled.numa.POPULATE_WRITE)
+            except OSError as error:
+                if error.errno != errno.EINVAL:
+                    raise
+                memory[:] = 0  # a kernel before 5.14
 
     def summary(self) -> dict[str, str]:
         """Return what each role was asked to be, and has become where that is something else."""

@@ -5,6 +5,7 @@ Writes JSON: ``[{"home", "spec", "shared", "memkind", "asked", "pages", "notes"}
 
 import json
 import mmap
+import multiprocessing
 import os
 import sys
 from collections import Counter
@@ -26,6 +27,8 @@ SPECS = [
     {"name": "hbw", "policy": "preferred"},
     {"name": "hbw", "policy": "interleave"},
     {"name": "hbw", "huge_pages": "transparent"},
+    {"name": "hbw", "huge_pages": "2M"},
+    {"name": "ddr", "huge_pages": "2M"},
     {"name": "interleave"},
 ]
 
@@ -35,28 +38,29 @@ def private(placement, site):
 
 
 def shared(placement, site):
-    fd = os.memfd_create("probe")
+    fd = os.memfd_create("probe", os.MFD_HUGETLB if placement.huge_pages == "2M" else 0)
     os.ftruncate(fd, N_BYTES)
     mapping = mmap.mmap(fd, N_BYTES)
     placement.bind(np.frombuffer(mapping, np.uint8), site)
     return mapping
 
 
-def probe(topology):
-    for node in topology.nodes:
-        if not node.cpus:
-            continue
-        os.sched_setaffinity(0, node.cpus)
-        site = Site(topology, node.cpus)
-        for spec in [*SPECS, {"name": "numa", "nodes": [topology.memory[-1]]}]:
-            for take in (private, shared):
-                site.notes.clear()
-                placement = bind("placement", TABLE, spec)()
-                block = take(placement, site)
-                memory = np.frombuffer(block, np.uint8)
-                memory[:] = 1
-                yield {
-                    "home": node.number,
+def probe(number):
+    """Return what becomes of every request by a process that runs on the CPUs of a NUMA node."""
+    topology = read("/")
+    cpus = topology.node(number).cpus
+    os.sched_setaffinity(0, cpus)
+    site, found = Site(topology, cpus), []
+    for spec in [*SPECS, {"name": "numa", "nodes": [topology.memory[-1]]}]:
+        for take in (private, shared):
+            site.notes.clear()
+            placement = bind("placement", TABLE, spec)()
+            block = take(placement, site)
+            memory = np.frombuffer(block, np.uint8)
+            memory[:] = 1
+            found.append(
+                {
+                    "home": number,
                     "spec": spec,
                     "shared": take is shared,
                     "memkind": isinstance(block, _memkind.HbwBlock),
@@ -64,8 +68,14 @@ def probe(topology):
                     "pages": Counter(compiled.numa.where(memory)),
                     "notes": list(site.notes),
                 }
+            )
+    return found
 
 
 if __name__ == "__main__":
+    homes = [node.number for node in read("/").nodes if node.cpus]
+    # memkind hands out again what was freed, wherever that was: a process must be bound before its first request
+    with multiprocessing.get_context("fork").Pool(1, maxtasksperchild=1) as pool:
+        every = pool.map(probe, homes, chunksize=1)
     with open(sys.argv[1], "w") as out:
-        json.dump(list(probe(read("/"))), out)
+        json.dump([one for of_home in every for one in of_home], out)

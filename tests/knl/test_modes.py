@@ -5,11 +5,12 @@ import pytest
 from tests.knl.boot import Memory
 
 SCRIPT = """
+for node in /sys/devices/system/node/node[0-9]*; do echo 8 > $node/hugepages/hugepages-2048kB/nr_hugepages; done
 python -m psframe.doctor --json > $OUT/doctor.json
 python -m tests.knl.probe $OUT/probe.json
 train 4 name=main placement.parameters=hbw placement.verify=error > $OUT/main.txt 2>&1
 train 4 name=roles train.epochs=1 placement.gradients='{name: hbw, policy: interleave}' placement.optimizer='{name: hbw, policy: preferred}' \
-    placement.data=hbw placement.exchange=ddr placement.activations='{numa: [1]}' placement.verify=error \
+    placement.data='{name: hbw, huge_pages: 2M}' placement.exchange=ddr placement.activations='{numa: [1]}' placement.verify=error \
     affinity=compact > $OUT/roles.txt 2>&1
 train 4 --dry-run placement.parameters=hbw > $OUT/plan.txt
 """  # noqa: E501
@@ -47,6 +48,7 @@ def test_the_doctor_names_tiers_and_modes(mode, flat):
     assert report["n_cpus"] == report["n_cores"] == 8
     assert report["memkind"]["finds_hbw"]
     assert report["permissions"]["mbind"] == "allowed"
+    assert all(1 <= node["huge_pages"][str(2 << 20)]["free"] <= 8 for node in report["nodes"])
     assert set(report["placements"]["hbw"]["tried"]) <= set(map(str, hbw))
 
 
@@ -83,7 +85,7 @@ def test_private_hbw_memory_comes_from_memkind_in_every_policy(flat):
     private = [one for one in flat.json("probe.json") if one["spec"]["name"] == "hbw" and not one["shared"]]
     assert private
     for one in private:
-        assert one["memkind"] == (one["spec"].get("huge_pages", "none") == "none"), one
+        assert one["memkind"] == (one["spec"].get("huge_pages", "none") != "transparent"), one
 
 
 def test_every_parameter_page_is_on_mcdram_next_to_its_rank(mode, flat):

@@ -111,7 +111,7 @@ def limit_threads(world: MPI.Comm) -> int:
     masks = near.gather(frozenset(os.sched_getaffinity(0)))
     counts = None
     if masks:
-        topology = read("/")
+        topology = read("/", environ={})  # a mistake in a variable is told later, where all ranks can hear of it
         counts = [n_threads(topology, masks, rank) for rank in range(near.size)]
     threads = near.scatter(counts)
     near.Free()

@@ -25,6 +25,11 @@ if TYPE_CHECKING:
 def main(argv: Sequence[str]) -> int:
     """Run the command; return the exit status. With MPI, all ranks must call."""
     try:
+        from mpi4py import MPI
+
+        from psframe.affinity import limit_threads
+
+        limit_threads(MPI.COMM_WORLD)  # before anything imports NumPy
         from psframe import command
     except (ImportError, RuntimeError) as error:
         why = str(error).splitlines()[0]

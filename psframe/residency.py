@@ -8,6 +8,7 @@ from psframe.cluster import AgreedError, Cluster
 from psframe.errors import UserError
 from psframe.memory import audit, budget
 from psframe.memory.audit import Pages
+from psframe.memory.pages import RESERVED_BYTES
 from psframe.memory.places import Places
 from psframe.memory.room import available_bytes
 from psframe.memory.sysfs import spell
@@ -30,7 +31,7 @@ def fit(cluster: Cluster, places: Places, sizes: Mapping[str, int], settings: co
     AgreedError
         Where it does not fit: with the table of the first node that is too small.
     """
-    _fit_in_all(cluster, sizes)
+    _fit_in_all(cluster, places, sizes)
     room = budget.free(places.site.topology)
     for role in (None, *settings.spill):
         if role:
@@ -53,9 +54,11 @@ def fit(cluster: Cluster, places: Places, sizes: Mapping[str, int], settings: co
     )
 
 
-def _fit_in_all(cluster: Cluster, sizes: Mapping[str, int]) -> None:
+def _fit_in_all(cluster: Cluster, places: Places, sizes: Mapping[str, int]) -> None:
     """AgreedError where the ranks of a node want more memory than it has, wherever it lies."""
-    wanted = cluster.comm.allgather((cluster.node, sum(sizes.values())))
+    # huge pages that have been reserved are no part of what is available
+    ordinary = [role for role in sizes if not RESERVED_BYTES[places.policies[role].huge_pages]]
+    wanted = cluster.comm.allgather((cluster.node, sum(sizes[role] for role in ordinary)))
     on_node = sum(n_bytes for node, n_bytes in wanted if node == cluster.node)
 
     def judge() -> None:

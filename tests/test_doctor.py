@@ -128,13 +128,6 @@ def test_mistakes_in_the_command(arguments, words):
     assert "Traceback" not in ended.stderr
 
 
-def test_a_mistaken_variable_is_one_sentence(mpi):
-    ended = launcher.run(mpi, 3, ["-m", "psframe.doctor"], MEMKIND_HBW_NODES="fast")
-    assert ended.status == 2
-    assert ended.err.count("MEMKIND_HBW_NODES must list") == 1
-    assert "Traceback" not in ended.err
-
-
 @pytest.mark.parametrize(
     ("overrides", "status", "words"),
     [

@@ -152,5 +152,13 @@ def test_mistakes(mpich, config, override, words):
     assert "Traceback" not in ended.err
 
 
+@pytest.mark.parametrize("module", ["train", "doctor"])
+def test_a_mistaken_variable_is_told_once_and_nobody_waits(mpi, config, module):
+    ended = launcher.run(mpi, 3, ["-m", f"psframe.{module}", config], MEMKIND_HBW_NODES="fast")
+    assert ended.status == 2, ended
+    assert ended.err.count("MEMKIND_HBW_NODES must list online NUMA nodes") == 1
+    assert "Traceback" not in ended.err
+
+
 def test_empty_is_what_the_readme_says():
     assert sys.modules["psframe.memory"].empty(3, placement="default").shape == (3,)

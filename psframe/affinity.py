@@ -4,7 +4,8 @@ Nothing here imports NumPy: how many threads its BLAS may have is settled before
 """
 
 import os
-from collections.abc import Sequence
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Literal
 
 from mpi4py import MPI
@@ -46,7 +47,7 @@ def assign(kind: str, topology: Topology, masks: Sequence[frozenset[int]]) -> li
         parts = _scatter(topology, cores, len(sharers)) if kind == "scatter" else _blocks(cores, len(sharers))
         for rank, part in zip(sharers, parts, strict=True):
             if kind == "numa" or len(cores) < len(sharers):
-                nodes = {_node(topology, core) for core in part}
+                nodes = _most(topology, part, one=len({_node(topology, core) for core in cores}) <= len(sharers))
                 part = [core for core in cores if _node(topology, core) in nodes]
             assigned[rank] = frozenset(cpu for core in part for cpu in core)
     return assigned
@@ -57,20 +58,37 @@ def _node(topology: Topology, core: Core) -> int:
     return -1 if node is None else node
 
 
+def _most(topology: Topology, part: Sequence[Core], one: bool) -> set[int]:
+    """Return the NUMA nodes of some cores, or the ``one`` that has most of them, the first of equals."""
+    counts = Counter(_node(topology, core) for core in part)
+    return {counts.most_common(1)[0][0]} if one else set(counts)
+
+
 def _blocks(cores: Sequence[Core], n: int) -> list[Sequence[Core]]:
     """Cut cores into ``n`` nearly equal parts in their order; one core each where there are fewer cores than parts."""
     return [cores[(at := len(cores) * i // n) : max(at + 1, len(cores) * (i + 1) // n)] for i in range(n)]
 
 
 def _scatter(topology: Topology, cores: Sequence[Core], n: int) -> list[Sequence[Core]]:
-    nodes = sorted({_node(topology, core) for core in cores})
+    """Deal ``n`` parts to NUMA nodes in turn, to none more parts than it has cores while another has some left."""
+    of_node: dict[int, list[Core]] = {}
+    for core in cores:
+        of_node.setdefault(_node(topology, core), []).append(core)
+    dealt: dict[int, list[int]] = {node: [] for node in of_node}
+    for number, node in zip(range(n), _turns(of_node), strict=False):
+        dealt[node].append(number)
     parts: list[Sequence[Core]] = [()] * n
-    for i, node in enumerate(nodes):
-        ranks = range(i, n, len(nodes))
-        here = [core for core in cores if _node(topology, core) == node]
-        for rank, part in zip(ranks, _blocks(here, len(ranks)) if ranks else [], strict=True):
-            parts[rank] = part
+    for node, numbers in dealt.items():
+        for number, part in zip(numbers, _blocks(of_node[node], len(numbers)), strict=True):
+            parts[number] = part
     return parts
+
+
+def _turns(of_node: Mapping[int, Sequence[Core]]) -> Iterator[int]:
+    """Yield nodes in turn, each as often as it has cores, and then all over again."""
+    while True:
+        for turn in range(max(map(len, of_node.values()))):
+            yield from (node for node, cores in of_node.items() if turn < len(cores))
 
 
 def own(cluster: "Cluster", topology: Topology, kind: str) -> frozenset[int]:
@@ -79,18 +97,27 @@ def own(cluster: "Cluster", topology: Topology, kind: str) -> frozenset[int]:
     return assign(kind, topology, [mask for node, mask in every if node == cluster.node])[cluster.node_rank]
 
 
-def pin(cluster: "Cluster", topology: Topology, kind: str) -> tuple[int, ...]:
-    """Bind this rank and its threads; return the CPUs it runs on. All ranks must call, before they take memory."""
-    cpus = own(cluster, topology, kind)
+def pin(cluster: "Cluster", topology: Topology, kind: str) -> tuple[tuple[int, ...], str]:
+    """Bind this rank and its threads; all ranks must call, before they take memory.
+
+    Returns
+    -------
+    cpus : tuple of int
+        What this rank runs on now.
+    denied : str
+        Why that is not what it was to be, or "".
+    """
+    cpus, denied = own(cluster, topology, kind), ""
     if cpus != os.sched_getaffinity(0):
         for thread in os.listdir("/proc/self/task"):  # BLAS has started its own
             try:
                 os.sched_setaffinity(int(thread), cpus)
             except ProcessLookupError:
                 continue  # it has ended
-            except OSError:
-                break  # a sandbox denies it: the rank stays where it was
-    return tuple(sorted(os.sched_getaffinity(0)))
+            except OSError as error:
+                denied = f"sched_setaffinity is denied here ({error.strerror}), so ranks run where they were started"
+                break
+    return tuple(sorted(os.sched_getaffinity(0))), denied
 
 
 def n_threads(topology: Topology, masks: Sequence[frozenset[int]], rank: int) -> int:

@@ -44,11 +44,11 @@ def run(cluster: Cluster, plan: Plan, quiet: bool) -> Run:
     try:
         places, sizes = plan.places, planned(cluster, plan)
         residency.fit(cluster, places, sizes, plan.config.placement)
-        data, arrays = hold(cluster, plan.facts, plan.dataset, places)
-        own = {role: n_bytes for role, n_bytes in sizes.items() if role not in SHARED}
-        allocator = cluster.agree_everywhere(lambda: Allocator(places.allocate, own))
+        allocator = Allocator(places.allocate)
+        data, arrays = _take(cluster, plan, sizes, allocator)
         made = cluster.agree_everywhere(lambda: build(cluster, plan, arrays, allocator))
         made.blocks = [*allocator.blocks, *([("data", data)] if cluster.link.leads else [])]
+        made.labels["placement"] = residency.summary(cluster, places)
         if run_dir:
             made.run_dir, made.view = run_dir, View(plan.config.train.epochs, made.sampler.n_steps, quiet)
             if not quiet:
@@ -61,6 +61,26 @@ def run(cluster: Cluster, plan: Plan, quiet: bool) -> Run:
             shutil.rmtree(run_dir.path, ignore_errors=True)
         raise
     return made
+
+
+def _take(cluster: Cluster, plan: Plan, sizes: dict[str, int], allocator: Allocator) -> tuple[np.ndarray, Arrays]:
+    """Take the memory of every role, and read the data into theirs; return what :func:`psframe.data.hold` does.
+
+    What must lie on certain nodes comes first, on all ranks: what may lie elsewhere would fill them.
+    """
+    places, data = plan.places, None
+    for strict in (True, False):
+        roles = [role for role in sizes if places.is_strict(role) is strict and role not in SHARED]
+
+        def take(roles: list[str] = roles) -> None:
+            for role in roles:
+                allocator.reserve(role, sizes[role])
+
+        cluster.agree_everywhere(take)
+        if places.is_strict("data") is strict:
+            data = hold(cluster, plan.facts, plan.dataset, places)
+    assert data is not None
+    return data
 
 
 def planned(cluster: Cluster, plan: Plan) -> dict[str, int]:
@@ -128,7 +148,6 @@ def _labels(cluster: Cluster, plan: Plan, alone: bool, sampler: Sampler) -> dict
         "n_nodes": cluster.n_nodes,
         "batch_size": plan.config.train.batch_size,
         "global_batch": sampler.global_batch,
-        "placement": plan.places.summary(),
     }
 
 

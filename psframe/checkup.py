@@ -121,15 +121,17 @@ def permissions(topology: Topology) -> dict[str, str]:
     return found
 
 
-def memkind() -> dict[str, Any]:
-    """Return memkind's version and whether it finds high-bandwidth memory by itself, or why it cannot be opened."""
+def memkind(topology: Topology) -> dict[str, Any]:
+    """Return memkind's version and whether it serves high-bandwidth memory here, or why it cannot be opened."""
     from psframe import compiled
+    from psframe.memory.hbw import open_memkind
 
     try:
         compiled.memkind.load()
     except OSError as error:
         return {"version": None, "finds_hbw": None, "error": str(error)}
-    return {"version": compiled.memkind.version(), "finds_hbw": compiled.memkind.available(), "error": None}
+    finds = not open_memkind(topology.hbw) if topology.hbw else compiled.memkind.available()
+    return {"version": compiled.memkind.version(), "finds_hbw": finds, "error": None}
 
 
 def limits() -> dict[str, int | None]:

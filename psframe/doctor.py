@@ -115,16 +115,19 @@ def live(
         "affinity": spell(site.cpus),
         "ranks": [],
         "oversubscribed": False,
-        "memkind": checkup.memkind(),
+        "memkind": checkup.memkind(topology),
         "limits": checkup.limits(),
         "permissions": checkup.permissions(topology),
         "placements": checkup.placements(site, live=True),
     }
+    cpus, error = site.cpus, no_mpi
     if cluster is not None:
-        report["ranks"], report["oversubscribed"] = _ranks(cluster, site)
+        cpus = tuple(affinity_of(cluster, topology))
+        if path is not None:
+            cpus, error = _judge(cluster, path, overrides, report["permissions"], cpus)
+        report["ranks"], report["oversubscribed"] = _ranks(cluster, site, cpus)
     if path is not None:
-        error = _judge(cluster, path, overrides) if cluster else no_mpi
-        report["config"] = {"path": path, "overrides": list(overrides), "error": error}
+        report["config"] = {"path": path, "overrides": list(overrides), "error": error or None}
     return report
 
 
@@ -134,11 +137,15 @@ def _library() -> str:
     return MPI.Get_library_version().replace("\0", "").splitlines()[0].strip()
 
 
-def _ranks(cluster: "Cluster", site: Site) -> tuple[list[dict[str, Any]], bool]:
-    """Return where each rank may run and where psframe would bind it; whether some node has more ranks than cores."""
+def affinity_of(cluster: "Cluster", topology: Topology) -> list[int]:
+    """Return the CPUs that would be this rank's by default. All ranks must call."""
     from psframe import affinity
 
-    cpus = affinity.own(cluster, site.topology, "numa")
+    return sorted(affinity.own(cluster, topology, "numa"))
+
+
+def _ranks(cluster: "Cluster", site: Site, cpus: Sequence[int]) -> tuple[list[dict[str, Any]], bool]:
+    """Return where each rank may run and where it would be bound; whether some node has more ranks than cores."""
     ranks = cluster.comm.allgather(
         {"rank": cluster.rank, "node": cluster.node, "allowed_cpus": spell(site.cpus), "cpus": spell(cpus)}
     )
@@ -149,17 +156,28 @@ def _ranks(cluster: "Cluster", site: Site) -> tuple[list[dict[str, Any]], bool]:
     return ranks, any(cluster.comm.allgather(on_node > n_cores))
 
 
-def _judge(cluster: "Cluster", path: str, overrides: Sequence[str]) -> str | None:
-    """Return why a config cannot run here as asked, or None; a fallback or a spill is not as asked."""
+def _judge(
+    cluster: "Cluster", path: str, overrides: Sequence[str], permissions: dict[str, str], cpus: tuple[int, ...]
+) -> tuple[tuple[int, ...], str]:
+    """Return the CPUs that a config binds this rank to, and why it cannot run here as asked, or "".
+
+    A fallback or a spill is not as asked, nor is memory that cannot be bound, or not be shown to be.
+    """
     from psframe import assemble, plan, residency
 
     try:
         judged = plan.make(cluster, path, overrides)
         residency.fit(cluster, judged.places, assemble.planned(cluster, judged), judged.config.placement)
     except UserError as error:
-        return str(error)
-    notes = cluster.comm.allgather(judged.places.site.notes)
-    return "; ".join(dict.fromkeys(note for of_rank in notes for note in of_rank)) or None
+        return cpus, str(error)
+    notes, policies = list(judged.places.site.notes), judged.places.policies.values()
+    if any(policy.mode != "default" for policy in policies) and permissions["mbind"] != "allowed":
+        notes.append(f"mbind is {permissions['mbind']}")
+    wanted = judged.config.placement.verify == "error" and any(policy.nodes for policy in policies)
+    if wanted and permissions["move_pages"] != "allowed":
+        notes.append(f"move_pages, by which placement.verify=error counts pages, is {permissions['move_pages']}")
+    every = cluster.comm.allgather(notes)
+    return judged.places.site.cpus, "; ".join(dict.fromkeys(note for of_rank in every for note in of_rank))
 
 
 if __name__ == "__main__":

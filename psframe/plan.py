@@ -104,7 +104,8 @@ def _choice(resolved: dict[str, Any], section: str) -> Choice:
 def _places(cluster: Cluster, settings: Config, choices: dict[str, Choice]) -> Places:
     """Bind this rank to its cores and say where its memory will lie. All ranks must call."""
     machine = cluster.agree_everywhere(lambda: topology.read("/", settings.placement.hbw_nodes))
-    site = Site(machine, affinity.pin(cluster, machine, settings.affinity))
+    cpus, denied = affinity.pin(cluster, machine, settings.affinity)
+    site = Site(machine, cpus, [denied] if denied else [])
     asked = {role: choices[place] for role, place in PLACES.items()}
     return cluster.agree_everywhere(lambda: Places(site, asked, settings.placement.fallback))
 

@@ -12,6 +12,7 @@ from psframe.memory.pages import RESERVED_BYTES
 from psframe.memory.places import Places
 from psframe.memory.room import available_bytes
 from psframe.memory.sysfs import spell
+from psframe.memory.topology import read
 
 ByRank = list[dict[str, Pages]]  #: each rank's pages by role
 
@@ -32,25 +33,31 @@ def fit(cluster: Cluster, places: Places, sizes: Mapping[str, int], settings: co
         Where it does not fit: with the table of the first node that is too small.
     """
     _fit_in_all(cluster, places, sizes)
-    room = budget.free(places.site.topology)
+    topology = places.site.topology
+    # what is free now: since the topology was read, imports have taken some
+    now = cluster.agree_by_node(lambda: [[*pool, left] for pool, left in budget.free(read("/", environ={})).items()])
+    room = {(node, size): left for node, size, left in now}
+    full: list[tuple[list[str], str]] = [(list(sizes), "")]
     for role in (None, *settings.spill):
+        if role and not any(role in roles for roles, _ in full):
+            continue  # it would make no room where room is wanted
         if role:
             places.spill(role)
         own = budget.demands(sizes, places.policies)
         every = cluster.comm.allgather((cluster.node, own))
         on_node = [demand for node, of_rank in every if node == cluster.node for demand in of_rank]
         taken = budget.spread(on_node, room)
-        table = budget.table(taken, room, places.site.topology) if taken else ""
-        full = budget.too_small(taken, room)
-        failed = [t for t in cluster.comm.allgather(table if full else None) if t is not None]
-        if not failed:
+        table = budget.table(taken, room, topology) if taken else ""
+        roles = [role for pool in budget.too_small(taken, room) for role in +taken[pool]]
+        full = [found for found in cluster.comm.allgather((roles, table)) if found[0]]
+        if not full:
             return table
     spilled = f" with {', '.join(settings.spill)} spilled" if settings.spill else ""
     raise AgreedError(
         f"memory must fit on the NUMA nodes it was asked for on, got too little{spilled}; place fewer roles there, "
         "start fewer ranks, reserve huge pages if it wants those, or let roles go to ordinary memory with, say, "
         "placement.spill=[optimizer, gradients] (bytes that the ranks of a machine want, by NUMA node):\n"
-        f"{failed[0]}"
+        f"{full[0][1]}"
     )
 
 
@@ -111,6 +118,12 @@ def verify(cluster: Cluster, places: Places, settings: config.Placement, every: 
 
     cluster.agree(judge)
     return complaints
+
+
+def summary(cluster: Cluster, places: Places) -> dict[str, str]:
+    """Return what each role was asked to be, and has become on any rank. All ranks must call."""
+    every = cluster.comm.allgather(places.summary())
+    return {role: next((of[role] for of in every if of[role] != name), name) for role, name in places.asked.items()}
 
 
 def describe(cluster: Cluster, places: Places) -> list[dict[str, Any]] | None:

@@ -2,6 +2,7 @@
 
 import numpy as np
 
+from psframe.collectives.buffer import Buffer
 from psframe.memory.pages import Policy
 from psframe.memory.placement import Base
 from psframe.registry import Positive, PositiveInt
@@ -53,6 +54,21 @@ class Nowhere(Base):
 
     def policy(self, site, shared):
         return Policy("default", (4000,), self.huge_pages)
+
+
+class Offline(Base):
+    """A placement on a NUMA node that is not there."""
+
+    def policy(self, site, shared):
+        return Policy("bind", (4000,))
+
+
+class Scratch(Buffer):
+    """A collective that takes memory for something that is no role."""
+
+    def __init__(self, team, size, allocator, reproducible):
+        super().__init__(team, size, allocator, reproducible)
+        allocator.zeros(size, "float32", "scratch")
 
 
 class Words(Base):

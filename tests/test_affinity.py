@@ -50,6 +50,25 @@ def test_numa_gives_each_rank_a_whole_node(ranks):
         assert cpus == frozenset(SNC4.node(rank * 4 // ranks).cpus)
 
 
+@given(st.integers(1, 4), st.integers(1, 9), st.integers(1, 2), st.integers(1, 40))
+def test_numa_keeps_a_rank_on_one_node_where_there_are_enough_ranks(nodes, cores, threads, ranks):
+    topology = machine(nodes, cores, threads)
+    assigned = assign("numa", topology, [frozenset(topology.cpus)] * ranks)
+    homes = [{topology.node_of(cpu) for cpu in cpus} for cpus in assigned]
+    if ranks >= nodes:
+        assert all(len(home) == 1 for home in homes)
+        assert set().union(*homes) == set(range(nodes))  # and no node is left out
+    else:
+        assert sum(map(len, homes)) >= nodes
+
+
+def test_scatter_gives_no_rank_another_ones_core_while_there_are_spare_ones():
+    two = machine(2, 16, 1)
+    assigned = assign("scatter", two, [frozenset(range(17))] * 4)  # a launcher that gave 16 cores here, one there
+    assert assigned[1] == {16}
+    assert sum(map(len, assigned)) == len(frozenset().union(*assigned)) == 17
+
+
 def test_more_ranks_than_cores_share_nodes_not_cores():
     small = machine(2, 2, 1)
     for kind in ("compact", "scatter", "numa"):

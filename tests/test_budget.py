@@ -55,6 +55,14 @@ def test_huge_pages_are_a_room_of_their_own():
     assert too_small(taken, {NEAR: 100 * MB}) == [(4, 2 * MB)]
 
 
+def test_huge_pages_that_may_lie_anywhere_must_be_somewhere():
+    room = {(0, 2 * MB): 6 * MB, (1, 2 * MB): 4 * MB, (0, 0): 100 * MB}
+    wanted = [demand("data", 4, "default", huge_pages="2M"), demand("gradients", 4, "preferred", 1, huge_pages="2M")]
+    assert too_small(spread(wanted, room), room) == []
+    assert too_small(spread([*wanted, demand("exchange", 4, "default", huge_pages="2M")], room), room)
+    assert too_small(spread([demand("data", 2, "default", huge_pages="1G")], room), room)
+
+
 def test_what_may_lie_elsewhere_is_not_counted():
     assert spread([demand("data", 1000, "preferred", 4), demand("data", 1000, "default")], {}) == {}
 

@@ -162,6 +162,32 @@ def test_what_a_sandbox_denies_is_said():
     assert report["placements"]["interleave"]["tried"] == {"denied": (1 << 16) // os.sysconf("SC_PAGE_SIZE")}
 
 
+def test_a_config_that_a_sandbox_keeps_from_running_as_asked(mpich, config):
+    asked = [config, f"placement.parameters={{numa: [{NODE}]}}"]
+    for calls, more, words in (
+        ("mbind", [], "mbind is denied"),
+        (
+            "move_pages",
+            ["placement.verify=error"],
+            "move_pages, by which placement.verify=error counts pages, is denied",
+        ),
+        ("move_pages", [], None),
+    ):
+        command = ["-m", "tests.denied", calls, str(mpich.python), "-m", "psframe.doctor", *asked, *more]
+        ended = launcher.run(mpich, 2, command)
+        assert ended.status == (1 if words else 0), ended
+        assert (words or "can run as asked") in ended.out
+
+
+def test_ranks_are_shown_as_the_config_binds_them(mpich, config):
+    for kind in ("compact", "none"):
+        ended = launcher.run(
+            mpich, len(read("/").cores), ["-m", "psframe.doctor", config, f"affinity={kind}", "--json"]
+        )
+        ranks = json.loads(ended.out[ended.out.index("{") :])["ranks"]
+        assert (ranks[0]["cpus"] == ranks[0]["allowed_cpus"]) == (kind == "none" or len(ranks) == 1)
+
+
 NO_MPI = "import sys; sys.modules['mpi4py'] = None; from psframe import doctor; sys.exit(doctor.main(sys.argv[1:]))"
 
 

@@ -110,8 +110,12 @@ def test_where_nothing_can_be_proven_it_is_said(mpich, config, tmp_path):
 
 
 def test_ranks_that_may_not_be_bound_run_where_they_are(mpich, config):
-    ended = sandboxed(mpich, "sched_setaffinity", config, "affinity=compact")
+    ended = sandboxed(mpich, "sched_setaffinity", config, "affinity=compact", "name=three")
     assert ended.status == 0, ended
+    if len(TOPOLOGY.cores) > 1:
+        command = ["-m", "tests.denied", "sched_setaffinity", str(mpich.python), "-m", "psframe.train", config]
+        ended = launcher.run(mpich, 2, [*command, "affinity=compact"])
+        assert ended.err.count("sched_setaffinity is denied here (Operation not permitted)") == 1
 
 
 def test_a_plan_shows_nodes_and_what_is_asked_of_them(mpich, config, tmp_path):
@@ -142,6 +146,8 @@ def test_a_plan_shows_nodes_and_what_is_asked_of_them(mpich, config, tmp_path):
         ("affinity=cores", "affinity must be one of numa, compact, scatter, none"),
         ("placement.parameters=tests.own:SignSGD", "placement.parameters.lr is required"),
         ("placement.parameters=tests.own:Words", "policy must be a psframe.memory.pages.Policy"),
+        ("placement.parameters=tests.own:Offline", "nodes must be NUMA nodes with memory"),
+        ("collective=tests.own:Scratch", "memory must be for a role, got 'scratch'"),
     ],
 )
 def test_mistakes(mpich, config, override, words):

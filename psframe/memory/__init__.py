@@ -34,7 +34,13 @@ def empty(
     Raises
     ------
     UserError
-        No such placement, no such memory here, or too little of it.
+        No such placement, no such memory here, no address space, or too few reserved huge pages. That ordinary pages
+        are too few shows when they are written to.
+
+    Warns
+    -----
+    RuntimeWarning
+        Where memory is come by otherwise than asked: without memkind, or because mbind is denied.
     """
     from psframe.memory import arrays
 

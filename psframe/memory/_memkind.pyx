@@ -6,9 +6,14 @@ a process, before the first allocation, so the first policy asked for goes throu
 kind of that policy; interleaved memory has no huge pages.
 """
 
+from libc.errno cimport ENOMEM
+
 from psframe.memory._numa cimport Block
 
 import os
+
+cdef extern from "Python.h":
+    size_t PY_SSIZE_T_MAX
 
 cdef extern from "<dlfcn.h>" nogil:
     void* dlopen(const char* name, int flags)
@@ -107,7 +112,7 @@ def available():
 
 
 def allocated(str policy):
-    """Return the bytes in use, by memkind's own statistics, that were allocated under a policy."""
+    """Return the bytes in use, by memkind's own statistics, that were allocated under a policy: leaks show there."""
     cdef size_t value = 0
     cdef void* kind = (<void**>symbol(POLICIES[policy][1]))[0]
     memkind.update_stats()
@@ -143,10 +148,12 @@ cdef class HbwBlock(Block):
         cdef size_t size = n_bytes or 1, alignment = os.sysconf("SC_PAGE_SIZE")
         if self.address != NULL:
             raise RuntimeError("a block is made once")
+        if n_bytes > <size_t>(PY_SSIZE_T_MAX // 2):
+            raise OSError(ENOMEM, os.strerror(ENOMEM))
         number, name = POLICIES[policy]
         if first_policy is None:
-            memkind.set_policy(number)
-            first_policy = policy
+            # where something else in this process was first, every policy goes through its kind
+            first_policy = "" if memkind.set_policy(number) else policy
         if policy != first_policy:
             kind = (<void**>symbol(name + b"_HUGETLB" if huge else name))[0]
         with nogil:

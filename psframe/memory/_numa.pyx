@@ -6,11 +6,14 @@ sandbox denies the call.
 """
 
 from cpython.buffer cimport PyBuffer_FillInfo
-from libc.errno cimport EFAULT, EINVAL, ENOENT, errno
+from libc.errno cimport EFAULT, EINVAL, ENOENT, ENOMEM, errno
 from libc.stdint cimport uintptr_t
 from libc.string cimport memset
 
 import os
+
+cdef extern from "Python.h":
+    size_t PY_SSIZE_T_MAX
 
 cdef extern from "<sys/mman.h>" nogil:
     void* mmap(void* address, size_t length, int protection, int flags, int fd, long offset)
@@ -59,6 +62,8 @@ cdef class Block:
         cdef size_t head
         if self.address != NULL:
             raise RuntimeError("a Block is made once")
+        if n_bytes > <size_t>(PY_SSIZE_T_MAX // 2):  # what follows must not overflow
+            raise OSError(ENOMEM, os.strerror(ENOMEM))
         if page_bytes:
             flags |= MAP_HUGETLB | (page_bytes.bit_length() - 1) << MAP_HUGE_SHIFT
         cdef void* address = mmap(NULL, wanted + spare, PROT_READ | PROT_WRITE, flags, -1, 0)
@@ -79,11 +84,6 @@ cdef class Block:
 
     def __getbuffer__(self, Py_buffer* view, int flags):
         PyBuffer_FillInfo(view, self, self.address, self.n_bytes, 0, flags)
-
-    def clear(self):
-        """Write zeros, and so touch every page."""
-        with nogil:
-            memset(self.address, 0, self.n_bytes)
 
 
 def mbind(unsigned char[::1] memory, str mode, nodes):

@@ -1,7 +1,7 @@
 """Every array that a rank keeps comes from here, and is counted by its role."""
 
 from collections import Counter
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from math import prod
 from typing import Any
 
@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import DTypeLike
 
 from psframe import compiled
-from psframe.errors import UserError
+from psframe.errors import UserError, nearest
 
 ALIGNMENT_BYTES = 64  # a cache line, and the widest vector register
 
@@ -28,15 +28,12 @@ def padded(n_bytes: int) -> int:
 
 
 class Allocator:
-    """Hands out zeroed arrays, those of a role from one block, and keeps the sum of their bytes.
+    """Hands out zeroed arrays, those of a role from the block reserved for it, and keeps the sum of their bytes.
 
     Parameters
     ----------
     allocate : callable
         ``allocate(role, n_bytes)`` gives zeroed memory, from the first byte of a page; OSError where there is none.
-    sizes : mapping of str to int
-        Bytes of each role's block, as :attr:`bytes_by_role` of an earlier allocator counted them; without them every
-        array is a block of its own.
 
     Attributes
     ----------
@@ -46,14 +43,24 @@ class Allocator:
         Role and memory, uint8 (n,), of every block.
     """
 
-    def __init__(self, allocate: Callable[[str, int], Any] = untouched, sizes: Mapping[str, int] | None = None):
+    def __init__(self, allocate: Callable[[str, int], Any] = untouched):
         self.allocate = allocate
         self.bytes_by_role: Counter[str] = Counter()
         self.blocks: list[tuple[str, np.ndarray]] = []
-        self._left = {role: self._block(role, n_bytes) for role, n_bytes in (sizes or {}).items() if n_bytes}
+        self._left: dict[str, np.ndarray] = {}
+
+    def reserve(self, role: str, n_bytes: int) -> None:
+        """Take one block for the arrays of a role; what does not fit into it will be a block of its own.
+
+        UserError where the system refuses.
+        """
+        if n_bytes:
+            self._left[role] = self._block(role, n_bytes)
 
     def zeros(self, shape: int | tuple[int, ...], dtype: DTypeLike, role: str) -> np.ndarray:
         """Return a C-contiguous zeroed array, 64-byte aligned; UserError where the system refuses."""
+        if role not in ROLES:
+            raise UserError(f"memory must be for a role, got {role!r}; {nearest(role, ROLES)}")
         shape = (shape,) if isinstance(shape, int) else shape
         n_bytes = prod(shape) * np.dtype(dtype).itemsize
         n_padded = padded(n_bytes)

@@ -1,6 +1,8 @@
 """Arrays by placement, for anyone: behind :func:`psframe.memory.empty`."""
 
+import operator
 import os
+import warnings
 from collections.abc import Mapping
 from functools import cache
 from math import prod
@@ -10,6 +12,7 @@ import numpy as np
 from numpy.typing import DTypeLike
 
 from psframe.errors import UserError
+from psframe.memory.pages import RESERVED_BYTES, no_huge_pages
 from psframe.memory.placement import TABLE, Placement, spelled_out
 from psframe.memory.site import Site
 from psframe.memory.topology import Topology, read
@@ -23,17 +26,43 @@ def _topology() -> Topology:
 
 def empty(shape: int | tuple[int, ...], dtype: DTypeLike, placement: str | Mapping[str, Any] | Placement) -> np.ndarray:
     """See :func:`psframe.memory.empty`."""
-    dtype = np.dtype(dtype)
-    shape = (int(shape),) if np.ndim(shape) == 0 else tuple(map(int, shape))  # type: ignore[arg-type]
-    if dtype.hasobject:
-        raise UserError(f"a placed array must hold plain numbers, got dtype {dtype}; give, say, float32")
-    if any(n < 0 for n in shape):
-        raise UserError(f"a shape must hold numbers >= 0, got {shape}; mend it")
-    named = isinstance(placement, str | Mapping)
-    chosen: Placement = bind("placement", TABLE, spelled_out(placement))() if named else placement  # type: ignore
+    shape, dtype = _described(shape, dtype)
+    if isinstance(placement, str | Mapping):
+        choice = bind("placement", TABLE, spelled_out(placement))
+        if choice.unused:
+            raise UserError(f"{choice.name} takes no {', '.join(choice.unused)}, got {placement!r}; remove it")
+        chosen: Placement = choice()
+    elif all(hasattr(placement, name) for name in ("policy", "allocate", "bind")):
+        chosen = placement
+    else:
+        raise UserError(f"a placement must be a name, a mapping or a Placement, got {placement!r}; give, say, 'hbw'")
+    site = Site(_topology(), tuple(sorted(os.sched_getaffinity(0))))
     n_bytes = prod(shape) * dtype.itemsize
     try:
-        memory = chosen.allocate(n_bytes, Site(_topology(), tuple(sorted(os.sched_getaffinity(0)))))
+        memory = chosen.allocate(n_bytes, site)
     except (OSError, MemoryError, OverflowError) as error:
-        raise UserError(f"memory must be there to be placed, got none for {n_bytes:,} bytes ({error})") from None
+        policy = chosen.policy(site, False)
+        if RESERVED_BYTES[policy.huge_pages]:
+            raise no_huge_pages(policy, n_bytes) from None
+        why = getattr(error, "strerror", None) or str(error)
+        raise UserError(
+            f"memory must be there to be placed, got none for {n_bytes:,} bytes ({why}); ask for less"
+        ) from None
+    for note in site.notes:
+        warnings.warn(note, RuntimeWarning, stacklevel=3)  # of who called psframe.memory.empty
     return np.ndarray(shape, dtype, memory)
+
+
+def _described(shape: Any, dtype: DTypeLike) -> tuple[tuple[int, ...], np.dtype]:
+    try:
+        kind = np.dtype(dtype)
+        sizes = (operator.index(shape),) if np.ndim(shape) == 0 else tuple(operator.index(n) for n in shape)
+    except (TypeError, ValueError) as error:
+        raise UserError(
+            f"an array must have a dtype and whole numbers for a shape, got {dtype!r} and {shape!r} ({error}); mend it"
+        ) from None
+    if kind.hasobject:
+        raise UserError(f"a placed array must hold plain numbers, got dtype {kind}; give, say, float32")
+    if any(n < 0 for n in sizes):
+        raise UserError(f"a shape must hold numbers >= 0, got {sizes}; mend it")
+    return sizes, kind

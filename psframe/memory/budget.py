@@ -22,8 +22,9 @@ class Demand:
 
     @property
     def strict(self) -> bool:
-        """Whether the memory must come from the nodes asked for."""
-        return self.policy.mode in ("bind", "interleave") and self.n_bytes > 0
+        """Whether the memory must come from where it is asked for: from certain nodes, or from reserved huge pages."""
+        reserved = RESERVED_BYTES[self.policy.huge_pages]
+        return self.n_bytes > 0 and (self.policy.mode in ("bind", "interleave") or reserved > 0)
 
 
 def demands(sizes: Mapping[str, int], policies: Mapping[str, Policy]) -> list[Demand]:
@@ -37,8 +38,9 @@ def demands(sizes: Mapping[str, int], policies: Mapping[str, Policy]) -> list[De
 
 def free(topology: Topology) -> dict[Pool, int]:
     """Return the bytes that can be taken now, by pool."""
-    pools = {(node.number, 0): node.free_bytes for node in topology.nodes}
-    for node in topology.nodes:
+    usable = [node for node in topology.nodes if node.allowed]
+    pools = {(node.number, 0): node.free_bytes for node in usable}
+    for node in usable:
         pools |= {(node.number, size): n_free * size for size, (_, n_free) in node.huge_pages.items()}
     return pools
 
@@ -46,16 +48,20 @@ def free(topology: Topology) -> dict[Pool, int]:
 def spread(wanted: Iterable[Demand], room: Mapping[Pool, int]) -> dict[Pool, Counter[str]]:
     """Return the bytes by pool and role, as the kernel would take them.
 
-    Interleaved memory takes the same of each node. Bound memory takes the first of its nodes that has room; what finds
-    none is counted on the first, so that it shows. What may lie anywhere is not counted.
+    Interleaved memory takes the same of each node. Bound memory takes the first of its nodes that has room, and so do
+    reserved huge pages that are not bound, of any node; what finds none is counted on the first, so that it shows. What
+    may lie anywhere is not counted.
     """
     taken: dict[Pool, Counter[str]] = defaultdict(Counter)
+    everywhere = sorted({node for node, _ in room})
     for demand in sorted((d for d in wanted if d.strict), key=lambda d: (d.policy.mode == "bind", len(d.policy.nodes))):
         nodes, size = demand.policy.nodes, RESERVED_BYTES[demand.policy.huge_pages]
         if demand.policy.mode == "interleave":
             for node in nodes:
                 taken[node, size][demand.role] += demand.n_bytes // len(nodes)
             continue
+        if demand.policy.mode != "bind":
+            nodes = (*nodes, *(node for node in everywhere if node not in nodes))
         rest = demand.n_bytes
         for node in nodes:
             part = min(rest, max(0, room.get((node, size), 0) - taken[node, size].total()))

@@ -39,7 +39,7 @@ class HBW(Base):
         policy = self.policy(site, False)
         # memkind's interleave excludes huge pages, its 1 GB pages are deprecated, and it advises the kernel of nothing
         if policy.huge_pages == "none" or (policy.huge_pages == "2M" and policy.mode != "interleave"):
-            why = _memkind(site.topology.hbw)
+            why = open_memkind(site.topology.hbw)
             if not why:
                 try:
                     return compiled.memkind.HbwBlock(n_bytes, policy.mode, policy.huge_pages == "2M")
@@ -49,8 +49,8 @@ class HBW(Base):
         return pages.private(n_bytes, policy, site.note)
 
 
-def _memkind(nodes: tuple[int, ...]) -> str:
-    """Open memkind for the high-bandwidth ``nodes``; return why it cannot serve them, or ""."""
+def open_memkind(nodes: tuple[int, ...]) -> str:
+    """Open memkind for the high-bandwidth ``nodes`` of this machine; return why it cannot serve them, or ""."""
     wanted = ",".join(map(str, nodes))
     try:
         compiled.memkind.load()

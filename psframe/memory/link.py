@@ -58,7 +58,8 @@ class Link:
     def share(self, n_bytes: int, page_bytes: int = 0, place: Place | None = None) -> np.ndarray:
         """Return zeroed memory that all ranks of the node, which must all call, see: a uint8 array (n_bytes,).
 
-        It is a memfd: it has no name, so however a process ends, nothing stays behind. OSError where there is no room.
+        It is a memfd: it has no name, so however a process ends, nothing stays behind. OSError where there is no room;
+        a UserError of ``place`` is every rank's.
 
         Parameters
         ----------
@@ -75,7 +76,8 @@ class Link:
                 fd, error = reserve(size, page_bytes, place)
             error = self.tell(error)
             if error is not None:
-                raise OSError(*error)
+                number, why = error
+                raise OSError(number, why) if number else UserError(why)
             if self.leads:
                 for peer in self.peers:
                     socket.send_fds(peer, [b"F"], [fd])
@@ -108,9 +110,9 @@ def reserve(n_bytes: int, page_bytes: int, place: Place | None) -> tuple[int, tu
             place(np.frombuffer(mmap.mmap(fd, n_bytes), np.uint8))
         os.posix_fallocate(fd, 0, n_bytes)
     except OSError as error:
-        return fd, (error.errno or 0, error.strerror or str(error))
+        return fd, (error.errno or errno.EIO, error.strerror or str(error))
     except UserError as error:  # of place: the other ranks wait to hear of it
-        return fd, (errno.EINVAL, str(error))
+        return fd, (0, str(error))
     return fd, None
 
 

@@ -43,19 +43,33 @@ class Policy:
 
 
 def private(n_bytes: int, policy: Policy, note: Callable[[str], None]) -> Any:
-    """Return zeroed memory of this process, to build arrays on, that is freed with the last of them.
+    """Return zeroed memory of this process, whole pages, to build arrays on, that is freed with the last of them.
 
     Raises
     ------
     OSError
-        ENOMEM where there is no address space, or too few huge pages have been reserved.
+        Where there is no address space, or too few huge pages have been reserved where they are asked for.
     UserError
         Where the kernel refuses a node.
     """
     align_bytes = TRANSPARENT_BYTES if policy.huge_pages == "transparent" and n_bytes >= TRANSPARENT_BYTES else 0
-    block = compiled.numa.Block(n_bytes, RESERVED_BYTES[policy.huge_pages], align_bytes)
-    bind(np.frombuffer(block, np.uint8) if n_bytes else np.empty(0, np.uint8), policy, note)
+    size = -(-max(n_bytes, 1) // policy.page_bytes) * policy.page_bytes
+    block = compiled.numa.Block(size, RESERVED_BYTES[policy.huge_pages], align_bytes)
+    memory = np.frombuffer(block, np.uint8)
+    bind(memory, policy, note)
+    if RESERVED_BYTES[policy.huge_pages]:
+        populate(memory)  # a page that is missing later would end the process with SIGBUS
     return block
+
+
+def populate(memory: np.ndarray) -> None:
+    """Take the pages of a mapping, uint8 (n,), now; OSError where there are too few."""
+    try:
+        compiled.numa.madvise(memory, compiled.numa.POPULATE_WRITE)
+    except OSError as error:
+        if error.errno != errno.EINVAL:
+            raise
+        memory[:] = 0  # a kernel before 5.14
 
 
 def bind(memory: np.ndarray, policy: Policy, note: Callable[[str], None]) -> None:

@@ -48,7 +48,7 @@ class Placement(Protocol):
         """
 
     def allocate(self, n_bytes: int, site: Site) -> Any:
-        """Return private memory (an object with a writable buffer of ``n_bytes``, from the first byte of a page).
+        """Return private memory: an object with a writable buffer of at least ``n_bytes``, from the start of a page.
 
         It is freed with the last array over it. OSError where there is none left.
         """

@@ -1,6 +1,5 @@
 """The placement of every role on one rank, as it was asked for and as it can be had here."""
 
-import errno
 from collections.abc import Mapping
 from typing import Any
 
@@ -9,8 +8,9 @@ import numpy as np
 from psframe import compiled
 from psframe.errors import UserError
 from psframe.memory.allocator import ROLES
-from psframe.memory.pages import RESERVED_BYTES, Policy, no_huge_pages
-from psframe.memory.placement import DDR, Default, MissingMemoryError, Placement
+from psframe.memory.budget import Demand
+from psframe.memory.pages import RESERVED_BYTES, HugePages, Policy, no_huge_pages, populate
+from psframe.memory.placement import DDR, Default, MissingMemoryError, Placement, existing
 from psframe.memory.site import Site
 from psframe.registry import Choice
 
@@ -60,16 +60,25 @@ class Places:
     def _policy(self, role: str) -> Policy:
         policy = self.placements[role].policy(self.site, role in SHARED)
         if not isinstance(policy, Policy):
-            raise UserError(
-                f"a placement's policy must be a psframe.memory.pages.Policy, got {policy!r} from {self.asked[role]}"
-            )
+            raise UserError(f"a placement's policy must be a psframe.memory.pages.Policy, got {policy!r}; return one")
+        if policy.mode not in compiled.numa.MODES or policy.huge_pages not in RESERVED_BYTES:
+            raise UserError(f"a Policy must have the kernel's modes and page sizes, got {policy}; see its docstring")
+        if policy.mode != "default":
+            existing(policy.nodes, self.site)
         return policy
 
     def _replace(self, role: str, name: str) -> None:
         ordinary = name == "ddr" and self.site.topology.ddr
+        # transparent huge pages are to be had anywhere, reserved ones perhaps not
+        asked = getattr(self.placements[role], "huge_pages", "none")
+        huge_pages: HugePages = "transparent" if asked == "transparent" else "none"
         self.got[role] = "ddr" if ordinary else "default"
-        self.placements[role] = DDR() if ordinary else Default()
+        self.placements[role] = (DDR if ordinary else Default)(huge_pages=huge_pages)
         self.policies[role] = self._policy(role)
+
+    def is_strict(self, role: str) -> bool:
+        """Whether a role must lie on certain nodes, or in reserved huge pages."""
+        return Demand(role, 1, self.policies[role]).strict
 
     def spill(self, role: str) -> None:
         """Move a role that does not fit to ordinary memory."""
@@ -88,7 +97,7 @@ class Places:
             if RESERVED_BYTES[policy.huge_pages]:
                 raise no_huge_pages(policy, n_bytes) from error
             raise
-        if n_bytes and (policy.nodes or not isinstance(block, compiled.numa.Block)):
+        if n_bytes and (policy.nodes or type(block) is not compiled.numa.Block):  # which is zeroed
             np.frombuffer(block, np.uint8)[:] = 0
         return block
 
@@ -98,12 +107,7 @@ class Places:
         if self.policies[role].huge_pages != "none":
             # transparent ones come when they are touched through a mapping that asks for them, and to reserved ones
             # mbind applies only through the mapping it was called for, not to the file
-            try:
-                compiled.numa.madvise(memory, compiled.numa.POPULATE_WRITE)
-            except OSError as error:
-                if error.errno != errno.EINVAL:
-                    raise
-                memory[:] = 0  # a kernel before 5.14
+            populate(memory)
 
     def summary(self) -> dict[str, str]:
         """Return what each role was asked to be, and has become where that is something else."""

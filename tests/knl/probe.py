@@ -19,7 +19,7 @@ from psframe.memory.site import Site
 from psframe.memory.topology import read
 from psframe.registry import bind
 
-N_BYTES = 4 << 20
+N_BYTES = (4 << 20) + 4097  # no whole huge pages
 SPECS = [
     {"name": "default"},
     {"name": "ddr"},
@@ -29,6 +29,8 @@ SPECS = [
     {"name": "hbw", "huge_pages": "transparent"},
     {"name": "hbw", "huge_pages": "2M"},
     {"name": "ddr", "huge_pages": "2M"},
+    {"name": "interleave", "huge_pages": "2M"},
+    {"name": "hbw", "policy": "interleave", "huge_pages": "2M"},
     {"name": "interleave"},
 ]
 
@@ -38,9 +40,11 @@ def private(placement, site):
 
 
 def shared(placement, site):
-    fd = os.memfd_create("probe", os.MFD_HUGETLB if placement.huge_pages == "2M" else 0)
-    os.ftruncate(fd, N_BYTES)
-    mapping = mmap.mmap(fd, N_BYTES)
+    huge = placement.huge_pages == "2M"
+    size = N_BYTES + (2 << 20) - N_BYTES % (2 << 20) if huge else N_BYTES
+    fd = os.memfd_create("probe", os.MFD_HUGETLB if huge else 0)
+    os.ftruncate(fd, size)
+    mapping = mmap.mmap(fd, size)
     placement.bind(np.frombuffer(mapping, np.uint8), site)
     return mapping
 

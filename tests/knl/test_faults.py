@@ -14,6 +14,8 @@ try full train 2 name=full $big
 try spilled train 2 name=spilled train.epochs=1 $big 'placement.spill=[activations]' placement.verify=error
 try preferred train 2 name=preferred train.epochs=1 placement.activations='{name: hbw, policy: preferred}' \
     train.batch_size=60 model.width=2000 placement.minimum=0
+try mixed train 2 name=mixed placement.activations='{name: hbw, policy: preferred}' placement.parameters=hbw \
+    placement.gradients=hbw train.batch_size=60 model.width=2000 train.epochs=1 placement.verify=none
 try denied mpirun -n 2 python -m tests.denied mbind python -m psframe.train $OUT/config.yaml record.dir=$OUT/runs \
     name=denied $narrow placement.verify=error
 mv /usr/lib/*/libmemkind.so* /tmp
@@ -55,6 +57,12 @@ def test_preferred_memory_overflows_and_says_by_how_much(faults):
     (record,) = faults.run("preferred")[0]
     assert set(record["pages"]["activations"]) >= {"0", "1"}
     assert 0 < record["placed"]["activations"] < 1
+
+
+def test_what_must_lie_on_mcdram_comes_before_what_should(faults):
+    (record,) = faults.run("mixed")[0]
+    assert record["placed"]["parameters"] == record["placed"]["gradients"] == 1.0
+    assert record["placed"]["activations"] < 1
 
 
 def test_where_mbind_is_denied_the_pages_are_found_elsewhere(faults):

@@ -80,6 +80,10 @@ def what_does_not_fit_is_an_error_or_is_spilled(world):
         assert not list((where / "runs").glob("*"))
         spilled = train(world, 3, where, *asked, "placement.spill=[gradients, optimizer]")[0][0]
         assert spilled["placement"]["optimizer"] == "hbw -> default"
+        assert spilled["placement"]["gradients"] == "default"  # moving them would have made no room
+        anywhere = ["placement.activations={name: default, huge_pages: 2M}"]
+        train(world, 3, where, *anywhere, expect=2)
+        assert train(world, 3, where, *anywhere, "placement.spill=[activations]")[0]
 
 
 @ranks(1, 3)

@@ -6,6 +6,7 @@ import unittest
 
 from psframe.memory.allocator import ROLES
 from psframe.memory.topology import read
+from tests.ranks.case_cluster import own_network
 from tests.ranks.harness import ranks
 from tests.ranks.training import folder, hashes, train
 
@@ -111,3 +112,15 @@ def ranks_are_bound_within_what_they_were_given(world):
             for thread in os.listdir("/proc/self/task"):
                 os.sched_setaffinity(int(thread), before)
             world.Barrier()
+
+
+@ranks(4)
+def every_node_places_its_own(world):
+    with own_network(world, world.rank % 2), folder(world) as where:
+        (record,), _, run = train(world, 4, where, "train.epochs=1", *everywhere("hbw"), FAST, "placement.verify=error")
+        assert set(record["placed"].values()) == {1.0}
+        everyone = json.loads((run / "placement.json").read_text())["ranks"]
+        assert [of_rank["node"] for of_rank in everyone] == [0, 0, 1, 1]
+        shared = [of_rank["rank"] for of_rank in everyone if "pages" in of_rank["roles"]["data"]]
+        assert shared == [0, 2]  # each node's first
+        train(world, 4, where, "placement.gradients={numa: [4000]}", expect=2)

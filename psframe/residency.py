@@ -13,6 +13,7 @@ from psframe.memory.places import Places
 from psframe.memory.room import available_bytes
 from psframe.memory.sysfs import spell
 from psframe.memory.topology import read
+from psframe.record.view import aligned
 
 ByRank = list[dict[str, Pages]]  #: each rank's pages by role
 
@@ -47,7 +48,7 @@ def fit(cluster: Cluster, places: Places, sizes: Mapping[str, int], settings: co
         every = cluster.comm.allgather((cluster.node, own))
         on_node = [demand for node, of_rank in every if node == cluster.node for demand in of_rank]
         taken = budget.spread(on_node, room)
-        table = budget.table(taken, room, topology) if taken else ""
+        table = aligned(budget.table(taken, room, topology)) if taken else ""
         roles = [role for pool in budget.too_small(taken, room) for role in +taken[pool]]
         full = [found for found in cluster.comm.allgather((roles, table)) if found[0]]
         if not full:

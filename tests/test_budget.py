@@ -61,6 +61,8 @@ def test_huge_pages_that_may_lie_anywhere_must_be_somewhere():
     assert too_small(spread(wanted, room), room) == []
     assert too_small(spread([*wanted, demand("exchange", 4, "default", huge_pages="2M")], room), room)
     assert too_small(spread([demand("data", 2, "default", huge_pages="1G")], room), room)
+    bound = [demand("data", 6, "bind", 0, huge_pages="2M"), demand("gradients", 4, "default", huge_pages="2M")]
+    assert too_small(spread(bound, room), room) == []  # what may lie anywhere leaves room for what may not
 
 
 def test_what_may_lie_elsewhere_is_not_counted():

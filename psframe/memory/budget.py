@@ -54,7 +54,9 @@ def spread(wanted: Iterable[Demand], room: Mapping[Pool, int]) -> dict[Pool, Cou
     """
     taken: dict[Pool, Counter[str]] = defaultdict(Counter)
     everywhere = sorted({node for node, _ in room})
-    for demand in sorted((d for d in wanted if d.strict), key=lambda d: (d.policy.mode == "bind", len(d.policy.nodes))):
+    order = {"interleave": 0, "bind": 1}  # those with least choice first
+    choosy = sorted((d for d in wanted if d.strict), key=lambda d: (order.get(d.policy.mode, 2), len(d.policy.nodes)))
+    for demand in choosy:
         nodes, size = demand.policy.nodes, RESERVED_BYTES[demand.policy.huge_pages]
         if demand.policy.mode == "interleave":
             for node in nodes:
@@ -76,8 +78,8 @@ def too_small(taken: Mapping[Pool, Counter[str]], room: Mapping[Pool, int]) -> l
     return [pool for pool, by_role in taken.items() if by_role.total() > room.get(pool, 0)]
 
 
-def table(taken: Mapping[Pool, Counter[str]], room: Mapping[Pool, int], topology: Topology) -> str:
-    """Return wanted and free bytes by NUMA node and role."""
+def table(taken: Mapping[Pool, Counter[str]], room: Mapping[Pool, int], topology: Topology) -> list[list[str]]:
+    """Return the cells of a table of wanted and free bytes by NUMA node and role, its heading first."""
     roles = [role for role in ROLES if any(by_role[role] for by_role in taken.values())]
     rows = [["node", "tier", *roles, "wanted", "free", ""]]
     for pool, by_role in taken.items():
@@ -86,5 +88,4 @@ def table(taken: Mapping[Pool, Counter[str]], room: Mapping[Pool, int], topology
         numbers = [f"{n:,}" for n in [*(by_role[role] for role in roles), wanted, left]]
         pages = f" ({size >> 10} kB pages)" if size else ""
         rows.append([f"{node}{pages}", str(topology.node(node).tier), *numbers, "too small" if wanted > left else ""])
-    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
-    return "\n".join("  ".join(cell.rjust(w) for cell, w in zip(row, widths, strict=True)).rstrip() for row in rows)
+    return rows

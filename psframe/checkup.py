@@ -157,7 +157,7 @@ def text(report: Mapping[str, Any]) -> str:
     lines += ["", f"huge pages   transparent: private {thp['private'] or '-'}, shared {thp['shared'] or '-'}"]
     if "memkind" in report:
         lines += _live(report)
-    lines += ["", "placements   on this machine"]
+    lines += ["", "placements   what each would do here"]
     for name, found in report["placements"].items():
         lines.append(f"  {name:<11}{found['error'] or _would(found)}")
     if "config" in report:
@@ -219,7 +219,8 @@ def _live(report: Mapping[str, Any]) -> list[str]:
 
 
 def _would(found: Mapping[str, Any]) -> str:
-    where = f"{found['mode']} on node(s) {spell(found['nodes'])}" if found["nodes"] else "where it is first touched"
+    how = "" if found["mode"] == "default" else f"{found['mode']} "
+    where = f"{how}on node(s) {spell(found['nodes'])}" if found["nodes"] else "where it is first touched"
     if "tried" not in found:
         return where
     return f"{where}; tried, pages by node: " + ", ".join(f"{node}: {n}" for node, n in found["tried"].items())

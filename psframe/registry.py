@@ -123,6 +123,7 @@ PLAIN = {
     r"\bstr matching regex .*A-Za-z0-9.*": "a text of letters, digits, dots, dashes and underscores",
     r"\bstr\b": "a text",
     r"\bbool\b": "true or false",
+    r" \| ": " or ",
 }
 
 

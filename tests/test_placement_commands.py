@@ -146,6 +146,8 @@ def test_a_plan_shows_nodes_and_what_is_asked_of_them(mpich, config, tmp_path):
         ("affinity=cores", "affinity must be one of numa, compact, scatter, none"),
         ("placement.parameters=tests.own:SignSGD", "placement.parameters.lr is required"),
         ("placement.parameters=tests.own:Words", "policy must be a psframe.memory.pages.Policy"),
+        ("placement.parameters=json:loads", "placement.parameters must name a placement, got 'json:loads'"),
+        ("placement.parameters={name: tests.own:SignSGD, lr: 1}", "placement.parameters must name a placement"),
         ("placement.parameters=tests.own:Offline", "nodes must be NUMA nodes with memory"),
         ("collective=tests.own:Scratch", "memory must be for a role, got 'scratch'"),
     ],

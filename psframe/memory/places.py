@@ -18,6 +18,19 @@ from psframe.registry import Choice
 SHARED = ("data",)
 
 
+def _made(choice: Choice) -> Placement:
+    try:
+        placement = choice()
+    except TypeError:  # it wants what no placement is given
+        placement = None
+    if not all(hasattr(placement, name) for name in ("policy", "allocate", "bind")):
+        raise UserError(
+            f"{choice.section} must name a placement, got {choice.name!r}, which is none; "
+            "see psframe.memory.placement.Placement"
+        )
+    return placement
+
+
 class Places:
     """Placements by role.
 
@@ -44,7 +57,7 @@ class Places:
         self.site, self.fallback = site, fallback
         self.asked = {role: choices[role].name for role in ROLES}
         self.got = dict(self.asked)
-        self.placements: dict[str, Placement] = {role: choices[role]() for role in ROLES}
+        self.placements: dict[str, Placement] = {role: _made(choices[role]) for role in ROLES}
         self.policies: dict[str, Policy] = {}
         for role in ROLES:
             try:
@@ -72,6 +85,8 @@ class Places:
         # transparent huge pages are to be had anywhere, reserved ones perhaps not
         asked = getattr(self.placements[role], "huge_pages", "none")
         huge_pages: HugePages = "transparent" if asked == "transparent" else "none"
+        if asked in ("2M", "1G"):
+            self.site.note(f"placement.{role} goes without its huge_pages: {asked} where it goes instead")
         self.got[role] = "ddr" if ordinary else "default"
         self.placements[role] = (DDR if ordinary else Default)(huge_pages=huge_pages)
         self.policies[role] = self._policy(role)

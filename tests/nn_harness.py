@@ -4,26 +4,35 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from psframe.nn.base import Layer, Pass, Shape
+from psframe.nn.base import Layer, Pass, Shape, Workspace
+from psframe.nn.threads import Threads
 
 
 class Bench:
-    """Layers in a row for batches of up to ``max_batch``; their buffers hold junk at first.
+    """Layers in a row for batches of up to ``max_batch``; their arrays hold junk at first.
 
     ``params`` and ``grads`` are lists, in the layers' order, of (logical) views as a network hands them out.
     """
 
-    def __init__(self, layers: Sequence[Layer], input_shape: Shape, max_batch: int, dtype: str = "float64"):
+    def __init__(
+        self,
+        layers: Sequence[Layer],
+        input_shape: Shape,
+        max_batch: int,
+        dtype: str = "float64",
+        kernels: str = "direct",
+        n_threads: int = 1,
+    ):
         self.layers, self.input_shape, self.dtype = list(layers), input_shape, dtype
         self.params: list[np.ndarray] = []
         self.grads: list[np.ndarray] = []
         shape, rng = input_shape, np.random.default_rng(0)
+        workspace = Workspace(max_batch, dtype, self._junk, kernels, Threads(n_threads))
         for index, layer in enumerate(self.layers):
             shape = layer.setup(shape, index)
             params = {name: self._tensor(p, rng.uniform(-0.5, 0.5, p.shape)) for name, p in layer.params.items()}
             grads = {name: self._tensor(p, np.nan) for name, p in layer.params.items()}
-            buffers = {name: self._junk((max_batch, *b.shape), b.dtype or dtype) for name, b in layer.buffers.items()}
-            layer.bind(params, grads, buffers)
+            layer.bind(params, grads, workspace)
             self.params += params.values()
             self.grads += grads.values()
         self.output_shape = shape
@@ -41,13 +50,15 @@ class Bench:
         return junk
 
     def forward(self, x: np.ndarray, state: Pass | None = None) -> np.ndarray:
+        self.inputs, self.state = [], state or Pass()
         for layer in self.layers:
-            x = layer.forward(x, state or Pass())
+            self.inputs.append(x)
+            x = layer.forward(x, self.state)
         return x
 
     def backward(self, dy: np.ndarray) -> np.ndarray:
         """Return the input's gradient; ``dy`` is left as it is."""
         dy = dy.copy()
-        for layer in reversed(self.layers):
-            dy = layer.backward(dy, True)
+        for layer, x in zip(reversed(self.layers), reversed(self.inputs), strict=True):
+            dy = layer.backward(x, dy, self.state, True)
         return dy

@@ -6,25 +6,46 @@ import numpy as np
 
 from psframe import compiled
 from psframe.errors import UserError
-from psframe.nn.base import Base, Buffer, Pass, Shape
+from psframe.nn.base import Arrays, Base, Layer, Pass, Shape, Workspace
 from psframe.nn.checks import image
 from psframe.nn.jit import jit
+from psframe.nn.parts import share, zero_where_off
 
 
 class ReLU(Base):
-    """y = max(x, 0), of any shape; NaN stays NaN."""
+    """y = max(x, 0), of any shape; NaN stays NaN. Behind a :class:`BeforeReLU`, that layer does its work."""
 
     def setup(self, input_shape: Shape, index: int) -> Shape:
-        self.buffers = {"y": Buffer(input_shape)}
+        self.shape = input_shape
         return input_shape
 
-    def forward(self, x: np.ndarray, state: Pass) -> np.ndarray:
-        self.y = np.maximum(x, 0, out=self.b["y"][: len(x)])
-        return self.y
+    def bind(self, params: Arrays, grads: Arrays, workspace: Workspace) -> None:
+        super().bind(params, grads, workspace)
+        self.y = workspace.batch(self.shape)
 
-    def backward(self, dy: np.ndarray, need_dx: bool) -> np.ndarray | None:
-        zero_where_off(dy.reshape(-1), self.y.reshape(-1))
+    def forward(self, x: np.ndarray, state: Pass) -> np.ndarray:
+        return np.maximum(x, 0, out=self.y[state.first : state.first + len(x)])
+
+    def backward(self, x: np.ndarray, dy: np.ndarray, state: Pass, need_dx: bool) -> np.ndarray | None:
+        relu_backward(dy.reshape(-1), self.y[state.first : state.first + len(x)].reshape(-1))
         return dy
+
+
+class BeforeReLU(Base):
+    """A layer that applies the ReLU that follows it to what it has in its registers.
+
+    Attributes
+    ----------
+    relu : bool
+        Whether it does.
+    """
+
+    relu = False
+
+    def absorb(self, following: Layer) -> bool:
+        absorbs = isinstance(following, ReLU) and not self.relu
+        self.relu = self.relu or absorbs
+        return absorbs
 
 
 class Dropout(Base):
@@ -44,22 +65,29 @@ class Dropout(Base):
 
     def setup(self, input_shape: Shape, index: int) -> Shape:
         self.stream = compiled.random.LAYER + index
-        self.buffers = {"y": Buffer(input_shape), "mask": Buffer((prod(input_shape),), "float32")}
+        self.shape = input_shape
         return input_shape
 
+    def bind(self, params: Arrays, grads: Arrays, workspace: Workspace) -> None:
+        super().bind(params, grads, workspace)
+        self.y, self.mask = workspace.batch(self.shape), workspace.batch((prod(self.shape),), "float32")
+
     def forward(self, x: np.ndarray, state: Pass) -> np.ndarray:
-        self.drops = state.train and self.p_drop > 0
-        if not self.drops:
+        if not self._drops(state):
             return x
-        mask = self.b["mask"][: len(x)]
+        rows = slice(state.first, state.first + len(x))
+        mask = self.mask[rows]
         compiled.random.uniform(state.seed, self.stream, state.epoch, state.samples, mask)
         keep(mask.reshape(-1), np.float32(self.p_drop))
-        return np.multiply(x, mask.reshape(x.shape), out=self.b["y"][: len(x)])
+        return np.multiply(x, mask.reshape(x.shape), out=self.y[rows])
 
-    def backward(self, dy: np.ndarray, need_dx: bool) -> np.ndarray | None:
-        if self.drops:
-            dy *= self.b["mask"][: len(dy)].reshape(dy.shape)
+    def backward(self, x: np.ndarray, dy: np.ndarray, state: Pass, need_dx: bool) -> np.ndarray | None:
+        if self._drops(state):
+            dy *= self.mask[state.first : state.first + len(x)].reshape(dy.shape)
         return dy
+
+    def _drops(self, state: Pass) -> bool:
+        return state.train and self.p_drop > 0
 
 
 class Flatten(Base):
@@ -67,32 +95,43 @@ class Flatten(Base):
 
     def setup(self, input_shape: Shape, index: int) -> Shape:
         h, w, c = image(self, index, input_shape)
-        self.input_shape, self.channels_first = input_shape, (c, h, w)
+        self.input_shape = input_shape
         self.is_view = c == 1 or h * w == 1
-        if not self.is_view:
-            self.buffers = {"y": Buffer((c * h * w,)), "dx": Buffer(input_shape)}
         return (c * h * w,)
+
+    def bind(self, params: Arrays, grads: Arrays, workspace: Workspace) -> None:
+        super().bind(params, grads, workspace)
+        if not self.is_view:
+            self.y, self.dx = workspace.batch((prod(self.input_shape),)), workspace.input_gradient(self.input_shape)
 
     def forward(self, x: np.ndarray, state: Pass) -> np.ndarray:
         if self.is_view:
             return x.reshape(len(x), prod(self.input_shape))
-        y = self.b["y"][: len(x)]
-        y.reshape(len(x), *self.channels_first)[:] = x.transpose(0, 3, 1, 2)
+        y, channels = self.y[state.first : state.first + len(x)], self.input_shape[2]
+        self.threads.run(turn, x.reshape(len(x), -1, channels), y.reshape(len(x), channels, -1))
         return y
 
-    def backward(self, dy: np.ndarray, need_dx: bool) -> np.ndarray | None:
+    def backward(self, x: np.ndarray, dy: np.ndarray, state: Pass, need_dx: bool) -> np.ndarray | None:
         if self.is_view:
             return dy.reshape(len(dy), *self.input_shape)
-        dx = self.b["dx"][: len(dy)]
-        dx[:] = dy.reshape(len(dy), *self.channels_first).transpose(0, 2, 3, 1)
+        dx, channels = self.dx[: len(dy)], self.input_shape[2]
+        self.threads.run(turn, dy.reshape(len(dy), channels, -1), dx.reshape(len(dy), -1, channels))
         return dx
 
 
 @jit
-def zero_where_off(dy, y):
+def relu_backward(dy, y):
     """Zero ``dy`` (m,) where ``y`` (m,) is not above 0."""
-    for i in range(len(dy)):
-        dy[i] = 0 if y[i] <= 0 else dy[i]
+    zero_where_off(dy, y)
+
+
+@jit
+def turn(part, n_parts, x, y):
+    """Write to ``y`` (n, b, a) what ``x`` (n, a, b) holds."""
+    for s in share(len(x), part, n_parts):
+        for i in range(y.shape[1]):
+            for j in range(y.shape[2]):
+                y[s, i, j] = x[s, j, i]
 
 
 @jit

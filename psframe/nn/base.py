@@ -10,14 +10,18 @@ Weights keep the meaning and the logical shape they have in PyTorch, (out, in, k
 (out, in); ``Param.order`` says in which order their axes lie in memory.
 """
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from math import prod
 from types import MappingProxyType
 from typing import Any, Protocol
 
 import numpy as np
 
+from psframe.nn.threads import Threads
+
 Shape = tuple[int, ...]
+Arrays = dict[str, np.ndarray]
 
 
 @dataclass(frozen=True)
@@ -43,14 +47,6 @@ class Param:
         return logical.transpose(self.order)
 
 
-@dataclass(frozen=True)
-class Buffer:
-    """A scratch array of a layer for a batch of n: (n, *shape), of the network's dtype unless ``dtype`` is given."""
-
-    shape: Shape
-    dtype: str | None = None
-
-
 @dataclass
 class Pass:
     """What a forward pass is told beside its input.
@@ -62,12 +58,69 @@ class Pass:
     seed, epoch : int
     samples : ndarray of int64, shape (n,)
         Sample numbers, for random numbers that do not depend on the rank.
+    first : int
+        The place in the batch of the pass's first sample: a batch may be done in parts, one after the other.
     """
 
     train: bool = False
     seed: int = 0
     epoch: int = 0
     samples: np.ndarray = field(default_factory=lambda: np.empty(0, np.int64))
+    first: int = 0
+
+    def part(self, begin: int, end: int) -> "Pass":
+        """Return what is told of the samples ``begin`` to ``end`` of the batch."""
+        return Pass(self.train, self.seed, self.epoch, self.samples[begin:end], begin)
+
+
+class Workspace:
+    """The memory and the means that layers compute with.
+
+    Parameters
+    ----------
+    max_batch : int
+        Most samples of a batch.
+    dtype : str
+        float32 in training; gradient checks use float64.
+    allocate : callable
+        ``allocate(shape, dtype)`` gives an array that holds anything.
+    kernels : {'direct', 'blas'}
+        Which code computes convolutions and dense layers.
+    threads : Threads
+    """
+
+    def __init__(
+        self,
+        max_batch: int,
+        dtype: str,
+        allocate: Callable[[Shape, str], np.ndarray],
+        kernels: str = "direct",
+        threads: Threads | None = None,
+    ):
+        self.max_batch, self.dtype, self.kernels, self.threads = max_batch, dtype, kernels, threads or Threads()
+        self._allocate = allocate
+        self._turns: list[np.ndarray] = []
+
+    def array(self, shape: int | Shape, dtype: str | None = None) -> np.ndarray:
+        """Return an array for a layer alone, of the network's dtype unless ``dtype`` is given."""
+        return self._allocate((shape,) if isinstance(shape, int) else shape, dtype or self.dtype)
+
+    def batch(self, shape: Shape, dtype: str | None = None) -> np.ndarray:
+        """Return an array for a layer alone, (max_batch, *shape)."""
+        return self.array((self.max_batch, *shape), dtype)
+
+    def take_turns(self, n_numbers: int) -> None:
+        """Let the layers that follow write the gradients of their inputs to two arrays of ``n_numbers`` in turn: what a
+        layer has been given is of no use once it has given its own."""
+        self._turns = [self.array(n_numbers) for _ in range(2)]
+
+    def input_gradient(self, shape: Shape) -> np.ndarray:
+        """Return the array (..., *shape) for what a layer's backward returns; to be called once by each, in their order."""
+        if not self._turns:
+            return self.batch(shape)
+        self._turns.reverse()
+        n = self._turns[0].size // prod(shape)
+        return self._turns[0][: n * prod(shape)].reshape(n, *shape)
 
 
 class Layer(Protocol):
@@ -76,29 +129,33 @@ class Layer(Protocol):
     @property
     def params(self) -> Mapping[str, Param]: ...
 
-    @property
-    def buffers(self) -> Mapping[str, Buffer]: ...
-
     def setup(self, input_shape: Shape, index: int) -> Shape:
         """Return the output's shape for one sample; ``index`` is the layer's place in the network.
 
-        Fills ``self.params`` and ``self.buffers``. UserError for impossible shapes.
+        Fills ``self.params``. UserError for impossible shapes.
         """
 
-    def bind(self, params: dict[str, np.ndarray], grads: dict[str, np.ndarray], buffers: dict[str, np.ndarray]) -> None:
-        """Take the views of the parameters and their gradients (logical order), and the buffers for the largest batch.
+    def absorb(self, following: "Layer") -> bool:
+        """Return whether this layer does the work of the one that follows, too, from now on; called before ``bind``."""
 
-        Buffers hold anything at first, and belong to this layer alone.
-        """
+    def bind(self, params: Arrays, grads: Arrays, workspace: Workspace) -> None:
+        """Take the views of the parameters and their gradients (logical order), and memory from the workspace."""
+
+    @property
+    def whole(self) -> bool:
+        """Whether a batch must not be done in parts, for speed: the layer's weights are many and its samples small."""
 
     def forward(self, x: np.ndarray, state: Pass) -> np.ndarray:
-        """Return the output (n, ...) for ``x`` (n, ...), n at most what the buffers were made for; both are kept until
-        the backward pass: no layer writes to ``x``, and an output may be ``x`` or a view of it."""
+        """Return the output (n, ...) for ``x`` (n, ...), which is kept until the backward pass.
 
-    def backward(self, dy: np.ndarray, need_dx: bool) -> Any:
+        Both are C-contiguous. No layer writes to ``x``, and an output may be ``x`` or a view of it.
+        """
+
+    def backward(self, x: np.ndarray, dy: np.ndarray, state: Pass, need_dx: bool) -> Any:
         """Write the gradients of the parameters and return the input's (n, ...), or None without ``need_dx``.
 
-        ``dy`` has the shape of the last forward pass's output, and may be overwritten.
+        ``x`` and ``state`` are those of the forward pass. Where ``state.first`` is not 0, the gradients of the parameters
+        are **added** to those of the parts before. ``dy`` has the shape of the output, and may be overwritten.
         """
 
 
@@ -109,14 +166,16 @@ class Base:
     ----------
     p, g : dict of str to ndarray
         Parameters and gradients, C-contiguous and in **memory** order.
-    b : dict of str to ndarray
-        Buffers for the largest batch; a pass uses their first n rows.
+    threads : Threads
     """
 
     params: Mapping[str, Param] = MappingProxyType({})
-    buffers: Mapping[str, Buffer] = MappingProxyType({})
+    whole = False
 
-    def bind(self, params: dict[str, np.ndarray], grads: dict[str, np.ndarray], buffers: dict[str, np.ndarray]) -> None:
+    def absorb(self, following: Layer) -> bool:
+        return False
+
+    def bind(self, params: Arrays, grads: Arrays, workspace: Workspace) -> None:
         self.p = {name: param.memory(params[name]) for name, param in self.params.items()}
         self.g = {name: param.memory(grads[name]) for name, param in self.params.items()}
-        self.b = buffers
+        self.threads = workspace.threads

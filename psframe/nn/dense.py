@@ -3,12 +3,13 @@
 import numpy as np
 
 from psframe.errors import UserError
-from psframe.nn.base import Base, Buffer, Param, Pass, Shape
+from psframe.nn.activations import BeforeReLU
+from psframe.nn.base import Arrays, Param, Pass, Shape, Workspace
 from psframe.nn.checks import bound, whole
-from psframe.nn.sums import column_sums
+from psframe.nn.dense_kernels import Direct, Matmul
 
 
-class Dense(Base):
+class Dense(BeforeReLU):
     """y = x W^T + b; input (n, F), output (n, out_features).
 
     Parameters
@@ -18,6 +19,8 @@ class Dense(Base):
         See :func:`psframe.nn.checks.bound`; the bias starts at 0.
     """
 
+    whole = True
+
     def __init__(self, out_features: int, *, init: str = "xavier"):
         self.out_features = whole("out_features", out_features, 1)
         self.init = init
@@ -25,21 +28,25 @@ class Dense(Base):
     def setup(self, input_shape: Shape, index: int) -> Shape:
         if len(input_shape) != 1:
             raise UserError(f"layer {index}, Dense, must get rows (F,), got {input_shape}; put a Flatten before it")
-        features, out = input_shape[0], self.out_features
+        self.features, out = input_shape[0], self.out_features
         self.params = {
-            "weight": Param((out, features), (1, 0), bound(self.init, features)),
+            "weight": Param((out, self.features), (1, 0), bound(self.init, self.features)),
             "bias": Param((out,), (0,)),
         }
-        self.buffers = {"y": Buffer((out,)), "dx": Buffer((features,))}
         return (out,)
 
+    def bind(self, params: Arrays, grads: Arrays, workspace: Workspace) -> None:
+        super().bind(params, grads, workspace)
+        self.y, self.dx = workspace.batch((self.out_features,)), workspace.input_gradient((self.features,))
+        kernels = {"direct": Direct, "blas": Matmul}[workspace.kernels]
+        self.kernels = kernels(self.p, self.g, self.relu, workspace)
+
     def forward(self, x: np.ndarray, state: Pass) -> np.ndarray:
-        self.x = x
-        y = np.matmul(x, self.p["weight"], out=self.b["y"][: len(x)])
-        y += self.p["bias"]
+        y = self.y[: len(x)]
+        self.kernels.forward(x, y)
         return y
 
-    def backward(self, dy: np.ndarray, need_dx: bool) -> np.ndarray | None:
-        np.matmul(self.x.T, dy, out=self.g["weight"])
-        column_sums(dy, self.g["bias"])
-        return np.matmul(dy, self.p["weight"].T, out=self.b["dx"][: len(dy)]) if need_dx else None
+    def backward(self, x: np.ndarray, dy: np.ndarray, state: Pass, need_dx: bool) -> np.ndarray | None:
+        dx = self.dx[: len(x)]
+        self.kernels.backward(x, self.y[: len(x)], dy, dx, need_dx)
+        return dx if need_dx else None

@@ -21,22 +21,22 @@ def softmax_cross_entropy(logits: np.ndarray, labels: np.ndarray, dlogits: np.nd
     UserError
         Where a label is no class.
     """
-    n, n_classes = logits.shape
-    if n == 0:
-        return 0.0, 0
-    low, high = int(labels.min()), int(labels.max())
-    if low < 0 or high >= n_classes:
+    loss, n_correct, wrong = _softmax_cross_entropy(logits, labels, dlogits)
+    if wrong >= 0:
         raise UserError(
-            f"labels must lie in [0, {n_classes}), got {low if low < 0 else high}; mend the dataset or its n_classes"
+            f"labels must lie in [0, {logits.shape[1]}), got {labels[wrong]}; mend the dataset or its n_classes"
         )
-    return _softmax_cross_entropy(logits, labels, dlogits)
+    return loss, n_correct
 
 
 @jit
 def _softmax_cross_entropy(logits, labels, dlogits):
+    """Return loss, right answers, and the first sample whose label is no class, or -1."""
     n, n_classes = logits.shape
     loss, n_correct = 0.0, 0
     for i in range(n):
+        if not 0 <= labels[i] < n_classes:
+            return loss, n_correct, i
         z, best = logits[i], 0
         for k in range(1, n_classes):
             if z[k] > z[best]:
@@ -44,10 +44,14 @@ def _softmax_cross_entropy(logits, labels, dlogits):
         # float64 throughout, and exponents never above 0: neither the sum nor an exponential can overflow
         top, total = np.float64(z[best]), 0.0
         for k in range(n_classes):
-            total += np.exp(z[k] - top)
+            power = np.exp(z[k] - top)
+            total += power
+            if len(dlogits):
+                dlogits[i, k] = power
         loss += np.log(total) - (z[labels[i]] - top)
         n_correct += best == labels[i]
         if len(dlogits):
             for k in range(n_classes):
-                dlogits[i, k] = np.exp(z[k] - top) / total - (k == labels[i])
-    return loss, n_correct
+                dlogits[i, k] /= total
+            dlogits[i, labels[i]] -= 1
+    return loss, n_correct, -1

@@ -1,6 +1,8 @@
 """A network: layers in a row, their tensors in an arena, their buffers for the largest batch."""
 
 from collections.abc import Sequence
+from itertools import takewhile
+from math import prod
 
 import numpy as np
 
@@ -8,8 +10,11 @@ from psframe import compiled
 from psframe.arena import Arena, Layout
 from psframe.errors import UserError
 from psframe.memory.allocator import Allocator
-from psframe.nn.base import Layer, Param, Pass, Shape
+from psframe.nn.base import Layer, Param, Pass, Shape, Workspace
 from psframe.nn.losses import softmax_cross_entropy
+from psframe.nn.threads import Threads
+
+PART_BYTES = 1 << 20  # of outputs that the front layers keep for a part of a batch
 
 
 class Network:
@@ -18,6 +23,7 @@ class Network:
     Parameters
     ----------
     layers : sequence of Layer
+        Some of which may absorb the one that follows.
     input_shape : tuple of int
         (C, H, W), or (C, T) for sequences.
     n_classes : int
@@ -35,8 +41,10 @@ class Network:
         channels, *rest = input_shape
         self.input_shape: Shape = (*([1] * (2 - len(rest))), *rest, channels)
         shape = self.input_shape
+        self.shapes = [shape]  # of each layer's input, and of the output
         for index, layer in enumerate(self.layers):
             shape = layer.setup(shape, index)
+            self.shapes.append(shape)
         if shape != (n_classes,):
             raise UserError(f"a model must end in one number a class, ({n_classes},), got {shape}; mend its last layer")
         self.params: dict[str, Param] = {
@@ -46,24 +54,50 @@ class Network:
         }
         self.layout = Layout(self.params)
         self.n_classes = n_classes
-
-    def bind(self, arena: Arena, max_batch: int, allocator: Allocator) -> None:
-        """Give the layers their views of ``arena`` and buffers for batches of up to ``max_batch`` samples."""
-        self.arena = arena
-        dtype = arena.params.dtype
-        params, grads = arena.views(arena.params), arena.views(arena.grads)
+        #: the layers that run, without those that another one has absorbed, by their numbers
+        self.active: list[tuple[int, Layer]] = []
         for index, layer in enumerate(self.layers):
+            if not (self.active and self.active[-1][1].absorb(layer)):
+                self.active.append((index, layer))
+
+    def bind(
+        self, arena: Arena, max_batch: int, allocator: Allocator, kernels: str = "direct", threads: Threads | None = None
+    ) -> None:
+        """Give the layers their views of ``arena`` and memory for batches of up to ``max_batch`` samples."""
+        self.arena = arena
+        workspace = Workspace(
+            max_batch,
+            arena.params.dtype.name,
+            lambda shape, dtype: allocator.zeros(shape, dtype, "activations"),
+            kernels,
+            threads,
+        )
+        self.front = [layer for _, layer in takewhile(lambda active: not active[1].whole, self.active)]
+        self.rest = [layer for _, layer in self.active[len(self.front) :]]
+        self.part = self._part(workspace)
+        inputs = [prod(self.shapes[index]) for index, _ in self.active]
+        params, grads = arena.views(arena.params), arena.views(arena.grads)
+        for number, (index, layer) in enumerate(self.active):
+            if number == 0 and self.front:
+                workspace.take_turns(self.part * max(inputs[: len(self.front)]))
+            if number == len(self.front):
+                workspace.take_turns(max_batch * max(inputs[number:]))
             names = {name: f"{index}.{type(layer).__name__}.{name}" for name in layer.params}
-            buffers = {
-                name: allocator.zeros((max_batch, *b.shape), b.dtype or dtype, "activations")
-                for name, b in layer.buffers.items()
-            }
             layer.bind(
                 {short: params[name] for short, name in names.items()},
                 {short: grads[name] for short, name in names.items()},
-                buffers,
+                workspace,
             )
-        self.dlogits = allocator.zeros((max_batch, self.n_classes), dtype, "activations")
+        # where the parts of a batch come together
+        self.joined = workspace.batch(self.shapes[self.active[len(self.front)][0]] if self.rest else (self.n_classes,))
+        self.dlogits = workspace.batch((self.n_classes,))
+
+    def _part(self, workspace: Workspace) -> int:
+        """Return how many samples go through the front layers together: what they leave there should stay in a cache."""
+        if workspace.kernels == "blas" or not self.front:
+            return workspace.max_batch
+        n_bytes = sum(prod(self.shapes[index + 1]) for index, _ in self.active[: len(self.front)]) * 4
+        return min(workspace.max_batch, workspace.threads.n * max(1, PART_BYTES // n_bytes))
 
     def initialize(self, seed: int) -> None:
         """Draw the initial parameters: uniform, in each tensor's own bounds, the same on every rank."""
@@ -76,7 +110,19 @@ class Network:
 
     def forward(self, x: np.ndarray, state: Pass) -> np.ndarray:
         """Return the logits (n, n_classes) of ``x`` (n, H, W, C), channels last."""
-        for layer in self.layers:
+        n = len(x)
+        self._inputs: list[list[np.ndarray]] = []
+        for begin in range(0, n, self.part):
+            end = min(begin + self.part, n)
+            y = self._through(self.front, x[begin:end], state.part(begin, end))
+            if end - begin < n:
+                self.joined[begin:end] = y
+        return self._through(self.rest, y if self.part >= n else self.joined[:n], state)
+
+    def _through(self, layers: list[Layer], x: np.ndarray, state: Pass) -> np.ndarray:
+        self._inputs.append([])
+        for layer in layers:
+            self._inputs[-1].append(x)
             x = layer.forward(x, state)
         return x
 
@@ -100,10 +146,19 @@ class Network:
         logits = self.forward(x, state)
         dy = self.dlogits[: len(x)]
         loss, n_correct = softmax_cross_entropy(logits, labels, dy)
-        for layer in reversed(self.layers[1:]):
-            dy = layer.backward(dy, need_dx=True)
-        self.layers[0].backward(dy, need_dx=False)  # nobody asks for the gradient of the images
+        dy = self._back(self.rest, self._inputs.pop(), dy, state, bool(self.front))
+        for number, inputs in enumerate(self._inputs):
+            begin, end = number * self.part, min((number + 1) * self.part, len(x))
+            # nobody asks for the gradient of the images
+            self._back(self.front, inputs, dy[begin:end], state.part(begin, end), False)
         return loss, n_correct
+
+    def _back(
+        self, layers: list[Layer], inputs: list[np.ndarray], dy: np.ndarray, state: Pass, need_dx: bool
+    ) -> np.ndarray:
+        for number in reversed(range(len(layers))):
+            dy = layers[number].backward(inputs[number], dy, state, need_dx or number > 0)
+        return dy
 
     def evaluate(self, x: np.ndarray, labels: np.ndarray) -> tuple[float, int]:
         """Return the summed loss and the number of samples classified right; changes no gradient."""

@@ -5,7 +5,9 @@ from typing import ClassVar
 import numpy as np
 
 from psframe.errors import UserError
-from psframe.nn.base import Base, Buffer, Pass, Shape
+from psframe.nn.activations import BeforeReLU
+from psframe.nn.base import Arrays, Base, Pass, Shape, Workspace
+from psframe.nn.blocking import blocking
 from psframe.nn.checks import image, pair
 from psframe.nn.pool_loops import avg_backward, avg_forward, max_backward, max_forward
 
@@ -44,8 +46,14 @@ class _Pool(Base):
                 f"layer {index}, {type(self).__name__}, must get at least its window {self.kernel}, got "
                 f"(H, W) = {(h, w)}; use larger samples or a smaller kernel"
             )
-        self.buffers = {"y": Buffer((out_h, out_w, c)), "dx": Buffer(input_shape)}
-        return (out_h, out_w, c)
+        self.input_shape, self.output_shape = input_shape, (out_h, out_w, c)
+        return self.output_shape
+
+    def bind(self, params: Arrays, grads: Arrays, workspace: Workspace) -> None:
+        super().bind(params, grads, workspace)
+        self.y, self.dx = workspace.batch(self.output_shape), workspace.input_gradient(self.input_shape)
+        blocks = blocking(1, self.output_shape[2], self.y.itemsize).types
+        self.lanes, self.tail = blocks[0], blocks[-1]
 
     def _n_windows(self, size: int, kernel: int, stride: int) -> int:
         n = (size - kernel + (stride - 1 if self.ceil_mode else 0)) // stride + 1
@@ -53,23 +61,24 @@ class _Pool(Base):
         return n - 1 if (n - 1) * stride >= size else n
 
 
-class MaxPool2d(_Pool):
+class MaxPool2d(_Pool, BeforeReLU):
     __doc__ = f"The largest number of each window, the first of equals; NaN wins. {_Pool.__doc__}"
 
-    def setup(self, input_shape: Shape, index: int) -> Shape:
-        shape = super().setup(input_shape, index)
+    def bind(self, params: Arrays, grads: Arrays, workspace: Workspace) -> None:
+        super().bind(params, grads, workspace)
         n_cells = self.kernel[0] * self.kernel[1]
-        self.buffers = {**self.buffers, "argmax": Buffer(shape, "uint8" if n_cells < 256 else "int32")}
-        return shape
+        self.argmax = workspace.batch(self.output_shape, "uint8" if n_cells < 256 else "int32")
 
     def forward(self, x: np.ndarray, state: Pass) -> np.ndarray:
-        y = self.b["y"][: len(x)]
-        max_forward(x, y, self.b["argmax"], self.kernel, self.stride)
+        rows, windows = slice(state.first, state.first + len(x)), (self.kernel, self.stride)
+        y = self.y[rows]
+        self.threads.run(max_forward, self.lanes, self.tail, x, y, self.argmax[rows], *windows, self.relu)
         return y
 
-    def backward(self, dy: np.ndarray, need_dx: bool) -> np.ndarray | None:
-        dx = self.b["dx"][: len(dy)]
-        max_backward(dy, dx, self.b["argmax"], self.kernel, self.stride)
+    def backward(self, x: np.ndarray, dy: np.ndarray, state: Pass, need_dx: bool) -> np.ndarray | None:
+        rows, windows = slice(state.first, state.first + len(x)), (self.kernel, self.stride)
+        dx = self.dx[: len(x)]
+        self.threads.run(max_backward, self.lanes, self.tail, dy, dx, self.argmax[rows], *windows)
         return dx
 
 
@@ -77,13 +86,13 @@ class AvgPool2d(_Pool):
     __doc__ = f"The mean of each window, over what of it lies inside. {_Pool.__doc__}"
 
     def forward(self, x: np.ndarray, state: Pass) -> np.ndarray:
-        y = self.b["y"][: len(x)]
-        avg_forward(x, y, self.kernel, self.stride)
+        y = self.y[state.first : state.first + len(x)]
+        self.threads.run(avg_forward, self.lanes, self.tail, x, y, self.kernel, self.stride)
         return y
 
-    def backward(self, dy: np.ndarray, need_dx: bool) -> np.ndarray | None:
-        dx = self.b["dx"][: len(dy)]
-        avg_backward(dy, dx, self.kernel, self.stride)
+    def backward(self, x: np.ndarray, dy: np.ndarray, state: Pass, need_dx: bool) -> np.ndarray | None:
+        dx = self.dx[: len(dy)]
+        self.threads.run(avg_backward, self.lanes, self.tail, dy, dx, self.kernel, self.stride)
         return dx
 
 

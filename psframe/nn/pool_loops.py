@@ -1,97 +1,124 @@
-"""The loops of the pooling layers: windows outside, channels innermost, so that they run in vector registers.
+"""The loops of the pooling layers: windows outside, channels innermost, in vector registers.
 
 Conventions
 -----------
-``x`` and ``dx`` are (n, H, W, C); ``y``, ``dy`` and ``argmax`` are (n, H', W', C); ``kernel`` and ``stride`` are
-(height, width). Windows are clipped at the input's end. Rows of ``argmax`` beyond n are not used.
+``x`` and ``dx`` are (n, H, W, C); ``y``, ``dy`` and ``argmax`` are (n, H', W', C); ``kernel`` and ``stride`` are (height,
+width). Windows are clipped at the input's end. ``part`` of ``n_parts`` samples is done. ``lanes`` is a tuple as long as a
+vector is wide, ``tail`` one as long as what C leaves over.
+
+A gradient is gathered, not scattered: a pixel sums over the windows that reach it, and is written once.
 """
 
-from psframe.nn.jit import jit
+from psframe.nn.jit import inline, jit
+from psframe.nn.lanes import pointer
+from psframe.nn.parts import share
+from psframe.nn.pool_kernels import largest, sum_cells, sum_where
+
+
+@inline
+def windows_over(place, reach, n_windows):
+    """Return the first of the windows ``place - reach`` to ``place`` that there are, and how many there are."""
+    first = max(0, place - reach)
+    return first, max(0, min(n_windows - 1, place) - first + 1)
 
 
 @jit
-def max_forward(x, y, argmax, kernel, stride):
-    """Write the maxima to ``y`` and to ``argmax`` which cell of the window, counted row by row, holds them."""
-    n, h, w, _ = x.shape
-    for s in range(n):
-        for i in range(y.shape[1]):
-            for j in range(y.shape[2]):
+def max_forward(part, n_parts, lanes, tail, x, y, argmax, kernel, stride, relu):
+    """Write the maxima to ``y`` and to ``argmax`` which cell of the window, counted row by row, holds them.
+
+    With ``relu``, what is not above 0 becomes 0, and holds no cell.
+    """
+    (_, h, w, c), (_, n_i, n_j, _) = x.shape, y.shape
+    whole = c - len(tail)
+    for s in share(len(x), part, n_parts):
+        for i in range(n_i):
+            for j in range(n_j):
                 top, left = i * stride[0], j * stride[1]
-                best, where = y[s, i, j], argmax[s, i, j]
-                best[:] = x[s, top, left]
-                where[:] = 0
-                for a in range(min(kernel[0], h - top)):
-                    for b in range(min(kernel[1], w - left)):
-                        _keep_larger(x[s, top + a, left + b], a * kernel[1] + b, best, where)
+                counts = (min(kernel[0], h - top), min(kernel[1], w - left))
+                x_at, y_at = ((s * h + top) * w + left) * c, ((s * n_i + i) * n_j + j) * c
+                for channel in range(0, whole, len(lanes)):
+                    largest(
+                        (lanes, (None,), ()), counts, (pointer(x), x_at + channel, w * c, c), kernel[1],
+                        (pointer(y), y_at + channel), (pointer(argmax), y_at + channel), relu,
+                    )  # fmt: skip
+                if len(tail):
+                    largest(
+                        (lanes, (), tail), counts, (pointer(x), x_at + whole, w * c, c), kernel[1],
+                        (pointer(y), y_at + whole), (pointer(argmax), y_at + whole), relu,
+                    )  # fmt: skip
 
 
 @jit
-def _keep_larger(values, cell, best, where):
-    for c in range(len(values)):
-        value = values[c]
-        # as PyTorch: the first of equals, and NaN is larger than anything
-        larger = value > best[c] or value != value
-        best[c] = value if larger else best[c]
-        where[c] = cell if larger else where[c]
+def max_backward(part, n_parts, lanes, tail, dy, dx, argmax, kernel, stride):
+    """Write to ``dx`` the sums of ``dy`` over the windows whose maximum each pixel is."""
+    (_, h, w, c), (_, n_i, n_j, _) = dx.shape, dy.shape
+    whole, step = c - len(tail), (stride[0] * kernel[1], stride[1])
+    for s in share(len(dy), part, n_parts):
+        for row in range(h):
+            i, counts_i = windows_over(row // stride[0], (kernel[0] - 1 - row % stride[0]) // stride[0], n_i)
+            for phase in range(stride[1]):
+                reach = (kernel[1] - 1 - phase) // stride[1]
+                for place in range((w - phase + stride[1] - 1) // stride[1]):
+                    column = place * stride[1] + phase
+                    j, counts_j = windows_over(place, reach, n_j)
+                    cell = ((row - i * stride[0]) * kernel[1] + column - j * stride[1], step[0], step[1])
+                    at, y_at = ((s * h + row) * w + column) * c, ((s * n_i + i) * n_j + j) * c
+                    for channel in range(0, whole, len(lanes)):
+                        sum_where(
+                            (lanes, (None,), ()), (counts_i, counts_j), (pointer(dy), y_at + channel, n_j * c, c),
+                            (pointer(argmax), y_at + channel, n_j * c, c), cell, (pointer(dx), at + channel),
+                        )  # fmt: skip
+                    if len(tail):
+                        sum_where(
+                            (lanes, (), tail), (counts_i, counts_j), (pointer(dy), y_at + whole, n_j * c, c),
+                            (pointer(argmax), y_at + whole, n_j * c, c), cell, (pointer(dx), at + whole),
+                        )  # fmt: skip
 
 
 @jit
-def max_backward(dy, dx, argmax, kernel, stride):
-    """Write to ``dx`` the sums of ``dy`` over the windows whose maximum each cell is."""
-    n, h, w, _ = dx.shape
-    dx[:] = 0
-    for s in range(n):
-        for i in range(dy.shape[1]):
-            for j in range(dy.shape[2]):
-                top, left = i * stride[0], j * stride[1]
-                given, where = dy[s, i, j], argmax[s, i, j]
-                for a in range(min(kernel[0], h - top)):
-                    for b in range(min(kernel[1], w - left)):
-                        _add_where(given, where, a * kernel[1] + b, dx[s, top + a, left + b])
-
-
-@jit
-def _add_where(given, where, cell, to):
-    zero = to.dtype.type(0)
-    for c in range(len(to)):
-        to[c] += given[c] if where[c] == cell else zero
-
-
-@jit
-def avg_forward(x, y, kernel, stride):
+def avg_forward(part, n_parts, lanes, tail, x, y, kernel, stride):
     """Write the means of the windows to ``y``."""
-    n, h, w, _ = x.shape
-    for s in range(n):
-        for i in range(y.shape[1]):
-            for j in range(y.shape[2]):
+    (_, h, w, c), (_, n_i, n_j, _) = x.shape, y.shape
+    whole = c - len(tail)
+    for s in share(len(x), part, n_parts):
+        for i in range(n_i):
+            for j in range(n_j):
                 top, left = i * stride[0], j * stride[1]
-                bottom, right = min(h, top + kernel[0]), min(w, left + kernel[1])
-                mean = y[s, i, j]
-                mean[:] = 0
-                for a in range(top, bottom):
-                    for b in range(left, right):
-                        _add(x[s, a, b], 1, mean)
-                mean /= (bottom - top) * (right - left)
+                counts = (min(kernel[0], h - top), min(kernel[1], w - left))
+                x_at, y_at = ((s * h + top) * w + left) * c, ((s * n_i + i) * n_j + j) * c
+                size = counts[0] * counts[1]
+                for channel in range(0, whole, len(lanes)):
+                    read, write = (pointer(x), x_at + channel, w * c, c), (pointer(y), y_at + channel)
+                    sum_cells((lanes, (None,), ()), counts, read, size, write)
+                if len(tail):
+                    read, write = (pointer(x), x_at + whole, w * c, c), (pointer(y), y_at + whole)
+                    sum_cells((lanes, (), tail), counts, read, size, write)
 
 
 @jit
-def avg_backward(dy, dx, kernel, stride):
-    """Write to ``dx`` the sums of ``dy`` over the windows that each cell is in, divided by the windows' sizes."""
-    n, h, w, _ = dx.shape
-    dx[:] = 0
-    for s in range(n):
-        for i in range(dy.shape[1]):
-            for j in range(dy.shape[2]):
-                top, left = i * stride[0], j * stride[1]
-                bottom, right = min(h, top + kernel[0]), min(w, left + kernel[1])
-                size = (bottom - top) * (right - left)
-                for a in range(top, bottom):
-                    for b in range(left, right):
-                        _add(dy[s, i, j], size, dx[s, a, b])
+def avg_backward(part, n_parts, lanes, tail, dy, dx, kernel, stride):
+    """Write to ``dx`` the sums of ``dy`` over the windows that reach each pixel, divided by the windows' sizes.
 
-
-@jit
-def _add(values, size, to):
-    divisor = to.dtype.type(size)
-    for c in range(len(to)):
-        to[c] += values[c] / divisor
+    ``dy`` is overwritten.
+    """
+    (_, h, w, c), (_, n_i, n_j, _) = dx.shape, dy.shape
+    whole = c - len(tail)
+    for s in share(len(dy), part, n_parts):
+        for i in range(n_i):
+            for j in range(n_j):
+                size = min(kernel[0], h - i * stride[0]) * min(kernel[1], w - j * stride[1])
+                dy[s, i, j] /= size
+        for row in range(h):
+            i, counts_i = windows_over(row // stride[0], (kernel[0] - 1 - row % stride[0]) // stride[0], n_i)
+            for phase in range(stride[1]):
+                reach = (kernel[1] - 1 - phase) // stride[1]
+                for place in range((w - phase + stride[1] - 1) // stride[1]):
+                    j, counts_j = windows_over(place, reach, n_j)
+                    at = ((s * h + row) * w + place * stride[1] + phase) * c
+                    y_at = ((s * n_i + i) * n_j + j) * c
+                    for channel in range(0, whole, len(lanes)):
+                        read, write = (pointer(dy), y_at + channel, n_j * c, c), (pointer(dx), at + channel)
+                        sum_cells((lanes, (None,), ()), (counts_i, counts_j), read, 1, write)
+                    if len(tail):
+                        read, write = (pointer(dy), y_at + whole, n_j * c, c), (pointer(dx), at + whole)
+                        sum_cells((lanes, (), tail), (counts_i, counts_j), read, 1, write)

@@ -1,0 +1,93 @@
+"""How a product is cut into blocks that fit into registers."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cache
+
+from psframe.nn.vectors import host
+
+Lengths = tuple[None, ...]  #: a number that belongs to the type; see ``multiply_add``
+
+
+@dataclass(frozen=True)
+class Blocking:
+    """Rows and columns of a product in blocks: whole ones, and a smaller last one of each.
+
+    Attributes
+    ----------
+    lanes : int
+        Numbers in a vector.
+    rows, last_rows : int
+        Rows of a block, and those that are left for the last one; 0 where none are, or where it overlaps another.
+    vectors : int
+        Vectors of a row of a block.
+    last_vectors, tail : int
+        What is left for the last block of a row: whole vectors, and numbers in a partial one.
+    """
+
+    lanes: int
+    rows: int
+    last_rows: int
+    vectors: int
+    last_vectors: int
+    tail: int
+
+    @property
+    def types(self) -> tuple[Lengths, ...]:
+        """What jitted code takes: tuples whose lengths are the attributes, in their order."""
+        return _lengths((self.lanes, self.rows, self.last_rows, self.vectors, self.last_vectors, self.tail))
+
+    @property
+    def width(self) -> int:
+        """Columns of a whole block."""
+        return self.lanes * self.vectors
+
+
+@cache
+def _lengths(numbers: tuple[int, ...]) -> tuple[Lengths, ...]:
+    return tuple((None,) * number for number in numbers)
+
+
+def blocking(
+    n_rows: int, n_columns: int, itemsize: int = 4, *, overlap: bool = False, max_rows: int | None = None
+) -> Blocking:
+    """Return the fastest way to cut a product of ``n_rows`` x ``n_columns`` (both at least 1) on this CPU.
+
+    Parameters
+    ----------
+    itemsize : int
+        Bytes of a number.
+    overlap : bool
+        Whether the last block of rows may repeat rows of the one before: it is then as large as the others, and needs
+        no code of its own.
+    max_rows : int, optional
+        Most rows of a block, where they lie so far apart that more would push each other out of the first cache.
+    """
+    vectors = host()
+    return _best(n_rows, n_columns, vectors.n_bytes // itemsize, vectors.n_registers, overlap, max_rows or n_rows)
+
+
+@cache
+def _best(n_rows: int, n_columns: int, lanes: int, n_registers: int, overlap: bool, max_rows: int) -> Blocking:
+    whole, tail = divmod(n_columns, lanes)
+    # a quarter of the registers is left for a row of B, numbers of A and what a compiler wants besides
+    most = max(1, n_registers * 3 // 4)
+    best, least = Blocking(lanes, 1, 0, 0, whole, tail), float("inf")
+    for vectors in range(1, whole + (tail > 0) + 1):
+        n_blocks, last = divmod(whole, vectors)
+        columns = [vectors] * n_blocks + [last + (tail > 0)] * (last + tail > 0)
+        for rows in range(1, min(n_rows, max_rows, most // max(columns)) + 1):
+            n_whole, last_rows = divmod(n_rows, rows)
+            if overlap and last_rows:
+                n_whole, last_rows = n_whole + 1, 0
+            cost = _cost([rows] * n_whole + [last_rows] * (last_rows > 0), columns)
+            if cost < least:
+                least = cost
+                best = Blocking(lanes, rows, last_rows, vectors if n_blocks else 0, last, tail)
+    return best
+
+
+def _cost(rows: Sequence[int], columns: Sequence[int]) -> float:
+    """Return the cycles of one step of the sum: a core multiplies two vectors a cycle and loads two, and waits four cycles
+    for a result before it can add to it again; the loop itself costs a little, and so does B, which may come from L2."""
+    return sum(max(r * c / 2, (r + c) / 2, 4) + 0.5 + 0.15 * c for r in rows for c in columns)

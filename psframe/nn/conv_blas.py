@@ -1,0 +1,59 @@
+"""A convolution as one matrix product of NumPy's BLAS (im2col; Chellapilla, Puri, Simard 2006, "High performance
+convolutional neural networks for document processing"): the plain way, which the other is held against."""
+
+import numpy as np
+
+from psframe.nn.base import Arrays, Workspace
+from psframe.nn.geometry import Geometry
+
+
+class Im2col:
+    """Computes a convolution and its gradients from copies of all windows; see :class:`psframe.nn.conv_direct.Direct`."""
+
+    def __init__(self, geometry: Geometry, p: Arrays, g: Arrays, relu: bool, workspace: Workspace):
+        (h, w, c), (out_h, out_w, out), (kh, kw), _, (ph, pw) = self.geometry = geometry
+        self.relu, self.p, self.g = relu, p, g
+        self.weight, self.weight_gradient = p["weight"].reshape(-1, out), g["weight"].reshape(-1, out)
+        self.image = workspace.batch((h + 2 * ph, w + 2 * pw, c))
+        self.columns = workspace.batch((out_h, out_w, kh, kw, c))
+
+    def forward(self, x: np.ndarray, y: np.ndarray, pack: bool) -> None:
+        image, columns = self.image[: len(x)], self.columns[: len(x)]
+        image[:] = 0
+        self._inside(image)[:] = x
+        for a, b in np.ndindex(self.geometry.kernel):
+            columns[:, :, :, a, b] = self._under(image, a, b)
+        np.matmul(self._rows(columns), self.weight, out=y.reshape(-1, y.shape[3]))
+        y += self.p["bias"]
+        if self.relu:
+            np.maximum(y, 0, out=y)
+
+    def backward(
+        self, x: np.ndarray, y: np.ndarray, dy: np.ndarray, dx: np.ndarray, need_dx: bool, add: bool
+    ) -> None:
+        if self.relu:
+            dy[y <= 0] = 0
+        image, columns, rows = self.image[: len(dy)], self.columns[: len(dy)], dy.reshape(-1, dy.shape[3])
+        np.matmul(self._rows(columns).T, rows, out=self.weight_gradient)
+        # tens of thousands of rows: in float32 their rounding errors would outweigh those of all matrix products
+        rows.sum(axis=0, dtype=np.float64, out=self.g["bias"], casting="same_kind")
+        if need_dx:
+            # the columns have served: their gradient takes their place
+            np.matmul(rows, self.weight.T, out=self._rows(columns))
+            image[:] = 0
+            for a, b in np.ndindex(self.geometry.kernel):
+                self._under(image, a, b)[...] += columns[:, :, :, a, b]
+            dx[:] = self._inside(image)
+
+    def _rows(self, columns: np.ndarray) -> np.ndarray:
+        return columns.reshape(-1, len(self.weight))
+
+    def _inside(self, image: np.ndarray) -> np.ndarray:
+        """Return the part of a padded image that is the image."""
+        (h, w, _), (ph, pw) = self.geometry.input, self.geometry.padding
+        return image[:, ph : ph + h, pw : pw + w]
+
+    def _under(self, image: np.ndarray, a: int, b: int) -> np.ndarray:
+        """Return what lies under place (a, b) of every window, (n, H', W', C)."""
+        (out_h, out_w, _), (sh, sw) = self.geometry.output, self.geometry.stride
+        return image[:, a : a + (out_h - 1) * sh + 1 : sh, b : b + (out_w - 1) * sw + 1 : sw]

@@ -1,0 +1,59 @@
+"""A convolution by the microkernel: what is decided once, before the first batch."""
+
+import numpy as np
+
+from psframe.nn import conv_loops
+from psframe.nn.base import Arrays, Workspace
+from psframe.nn.blocking import blocking
+from psframe.nn.geometry import Geometry
+
+CACHE_BYTES = 512 << 10  # of the second cache: half of it on most CPUs, and a core's share on Knights Landing
+
+
+class Direct:
+    """Computes a convolution and its gradients where the images lie (see :mod:`psframe.nn.conv_loops`).
+
+    Parameters
+    ----------
+    geometry : Geometry
+    p, g : dict of str to ndarray
+        ``weight`` (kernel height, kernel width, C, out) and ``bias`` (out,), and their gradients.
+    relu : bool
+        Whether a ReLU follows.
+    """
+
+    def __init__(self, geometry: Geometry, p: Arrays, g: Arrays, relu: bool, workspace: Workspace):
+        (h, w, c), (out_h, out_w, out), (kh, kw), (sh, sw), (ph, pw) = geometry
+        self.threads, self.relu = workspace.threads, relu
+        self.weight, self.bias = p["weight"].reshape(-1), p["bias"]
+        self.weight_gradient, self.bias_gradient = g["weight"].reshape(-1), g["bias"]
+        itemsize = p["weight"].itemsize
+        self.types = blocking(out_w, out, itemsize, overlap=True).types
+        self.gradient_types = (blocking(out_w, kw * c, itemsize).types, blocking(kw * c, out, itemsize).types)
+        # a row of the image as it is staged, and a row of the output
+        pitch = max((out_w - 1) * sw + kw, w + pw) * c
+        in_bytes, out_bytes = pitch * itemsize, out_w * out * itemsize
+        band = min(out_h, max(1, (CACHE_BYTES - kh * in_bytes) // (sh * in_bytes + out_bytes)))
+        data_band = min(h, max(1, CACHE_BYTES // (in_bytes + out_bytes)))
+        self.window = conv_loops.Window(kh, kw, sh, sw, ph, pw, band)
+        self.windows = (self.window._replace(band=data_band), self.window)
+        self.images = workspace.array((workspace.threads.n, max((band - 1) * sh + kh, data_band) * pitch))
+        self.packed, self.packed_gradient = (workspace.array(self.weight.size) for _ in range(2))
+        self.one = workspace.array(1)
+        self.one[0] = 1
+
+    def forward(self, x: np.ndarray, y: np.ndarray, pack: bool) -> None:
+        """Write the output to ``y``. The weights must be packed first, once for all parts of a batch."""
+        self.threads.run_phases(
+            2, conv_loops.forward, self.types, x, self.weight, self.packed, self.bias, y, pack, self.relu, self.window,
+            self.images,
+        )  # fmt: skip
+
+    def backward(
+        self, x: np.ndarray, y: np.ndarray, dy: np.ndarray, dx: np.ndarray, need_dx: bool, add: bool
+    ) -> None:
+        """Write the gradients; ``add`` to those of the parts of a batch that came before."""
+        self.threads.run_phases(
+            2, conv_loops.backward, self.gradient_types, x, y, dy, self.weight, self.packed_gradient,
+            self.weight_gradient, self.bias_gradient, self.one, dx, self.relu, need_dx, add, self.windows, self.images,
+        )  # fmt: skip

@@ -1,0 +1,58 @@
+"""A dense layer's products: by the microkernel, and by NumPy's BLAS.
+
+Both take ``weight`` (F, out) and ``bias`` (out,) and their gradients, and whether a ReLU follows.
+"""
+
+import numpy as np
+
+from psframe.nn import dense_loops
+from psframe.nn.base import Arrays, Workspace
+from psframe.nn.blocking import blocking
+
+
+class Direct:
+    """By the microkernel; see :mod:`psframe.nn.dense_loops`."""
+
+    def __init__(self, p: Arrays, g: Arrays, relu: bool, workspace: Workspace):
+        (depth, out), n, itemsize = p["weight"].shape, workspace.max_batch, p["weight"].itemsize
+        self.threads, self.relu = workspace.threads, relu
+        self.weight, self.bias = p["weight"].reshape(-1), p["bias"]
+        self.weight_gradient, self.bias_gradient = g["weight"].reshape(-1), g["bias"]
+        self.types = blocking(n, out, itemsize).types
+        # rows of W lie a power of two apart more often than not; a first cache has 8 places for such, or 12
+        data = blocking(depth, n, itemsize, max_rows=8)
+        self.gradient_types = (data.types, blocking(depth, out, itemsize).types)
+        self.turned = workspace.array(out * n)
+        self.room = workspace.array((workspace.threads.n, data.rows * n))
+        self.one = workspace.array(1)
+        self.one[0] = 1
+
+    def forward(self, x: np.ndarray, y: np.ndarray) -> None:
+        self.threads.run(dense_loops.forward, self.types, x, self.weight, self.bias, y, self.relu)
+
+    def backward(self, x: np.ndarray, y: np.ndarray, dy: np.ndarray, dx: np.ndarray, need_dx: bool) -> None:
+        self.threads.run_phases(
+            2, dense_loops.backward, self.gradient_types, x, y, dy, self.weight, self.weight_gradient,
+            self.bias_gradient, self.one, dx, self.turned, self.room, self.relu, need_dx,
+        )  # fmt: skip
+
+
+class Matmul:
+    """By BLAS: the plain way, which the other is held against."""
+
+    def __init__(self, p: Arrays, g: Arrays, relu: bool, workspace: Workspace):
+        self.p, self.g, self.relu = p, g, relu
+
+    def forward(self, x: np.ndarray, y: np.ndarray) -> None:
+        np.matmul(x, self.p["weight"], out=y)
+        y += self.p["bias"]
+        if self.relu:
+            np.maximum(y, 0, out=y)
+
+    def backward(self, x: np.ndarray, y: np.ndarray, dy: np.ndarray, dx: np.ndarray, need_dx: bool) -> None:
+        if self.relu:
+            dy[y <= 0] = 0
+        np.matmul(x.T, dy, out=self.g["weight"])
+        dy.sum(axis=0, dtype=np.float64, out=self.g["bias"], casting="same_kind")
+        if need_dx:
+            np.matmul(dy, self.p["weight"].T, out=dx)

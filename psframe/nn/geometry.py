@@ -1,0 +1,13 @@
+"""The shapes of a convolution."""
+
+from typing import NamedTuple
+
+
+class Geometry(NamedTuple):
+    """Shapes of one sample, (H, W, C), and (height, width) of the window, of its steps, and of the zeros at each side."""
+
+    input: tuple[int, int, int]
+    output: tuple[int, int, int]
+    kernel: tuple[int, int]
+    stride: tuple[int, int]
+    padding: tuple[int, int]

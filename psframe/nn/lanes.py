@@ -1,0 +1,103 @@
+"""Rows of numbers in vector registers, and LLVM's instructions for them."""
+
+from collections.abc import Iterator
+from typing import Any
+
+from llvmlite import ir
+from numba import types
+from numba.core import cgutils
+from numba.extending import intrinsic
+
+_INT, _LANE, _BIT = ir.IntType(64), ir.IntType(32), ir.IntType(1)
+
+
+@intrinsic
+def pointer(typing, array):  # type: ignore[no-untyped-def]
+    """Return where an array's numbers begin, or None for None; the caller keeps the array.
+
+    With the array itself, Numba would count it as in use, atomically, at every call.
+    """
+
+    def generate(context: Any, builder: ir.IRBuilder, signature: Any, values: Any) -> Any:
+        if array == types.none:
+            return context.get_dummy_value()
+        return cgutils.create_struct_proxy(array)(context, builder, value=values[0]).data
+
+    return (array if array == types.none else types.CPointer(array.dtype))(array), generate
+
+
+class Row:
+    """A row of numbers as vectors, the last of which may be partial.
+
+    Parameters
+    ----------
+    builder : IRBuilder
+    number : IntType, FloatType or DoubleType
+    lanes, n_vectors, n_tail : int
+        Lanes of a whole vector, how many of them there are, and the numbers in a partial one.
+    """
+
+    def __init__(self, builder: ir.IRBuilder, number: ir.Type, lanes: int, n_vectors: int, n_tail: int):
+        self.builder, self.number = builder, number
+        bits = number.width if isinstance(number, ir.IntType) else 32 if isinstance(number, ir.FloatType) else 64
+        self.align, self.suffix = bits // 8, f"{'i' if isinstance(number, ir.IntType) else 'f'}{bits}"
+        # half a register may cost half, so the one of a tail is as narrow as can be
+        self.columns = [(lanes, lanes)] * n_vectors + [(1 << (n_tail - 1).bit_length(), n_tail)] * (n_tail > 0)
+
+    def load(self, pointer: ir.Value) -> list[ir.Value]:
+        """Return the row as vectors; lanes that are not used are 0."""
+        vectors = []
+        for place, kind, mask in self._places(pointer):
+            if mask is None:
+                vectors.append(self.builder.load(place))
+                vectors[-1].align = self.align
+            else:
+                load = self.intrinsic("masked.load", kind, [place.type, _LANE, mask.type, kind], [kind, place.type])
+                vectors.append(self.builder.call(load, [place, _LANE(self.align), mask, ir.Constant(kind, None)]))
+        return vectors
+
+    def store(self, pointer: ir.Value, vectors: list[ir.Value]) -> None:
+        for vector, (place, kind, mask) in zip(vectors, self._places(pointer), strict=True):
+            if mask is None:
+                self.builder.store(vector, place).align = self.align
+            else:
+                takes = [kind, place.type, _LANE, mask.type]
+                store = self.intrinsic("masked.store", ir.VoidType(), takes, [kind, place.type])
+                self.builder.call(store, [vector, place, _LANE(self.align), mask])
+
+    def spread(self, number: ir.Value) -> list[ir.Value]:
+        """Return the row all of whose numbers are ``number``."""
+        vectors = []
+        for width, _ in self.columns:
+            undefined = ir.Constant(ir.VectorType(number.type, width), ir.Undefined)
+            one = self.builder.insert_element(undefined, number, _LANE(0))
+            every = ir.Constant(ir.VectorType(_LANE, width), None)
+            vectors.append(self.builder.shuffle_vector(one, undefined, every))
+        return vectors
+
+    def move(self, pointer: ir.Value, stride: ir.Value, times: int | ir.Value = 1) -> ir.Value:
+        """Return the pointer to what lies ``times`` a stride, in numbers, further on."""
+        times = _INT(times) if isinstance(times, int) else times
+        return self.builder.gep(pointer, [self.builder.mul(stride, times)])
+
+    def operand(self, value: ir.Value) -> tuple[ir.Value, ...]:
+        """Return a tuple (pointer, at, strides...) as (pointer to what lies there, strides...)."""
+        pointer, at, *strides = cgutils.unpack_tuple(self.builder, value)
+        return (self.move(pointer, at), *strides)
+
+    def intrinsic(self, name: str, returns: ir.Type, takes: list[ir.Type], named: list[ir.Type]) -> ir.Value:
+        """Declare LLVM's function ``name`` for the types ``named``."""
+        # LLVM itself corrects the spelling of a pointer's type, which differs between its versions
+        parts = [f"v{k.count}{self.suffix}" if isinstance(k, ir.VectorType) else "p0" for k in named]
+        kind = ir.FunctionType(returns, takes)
+        return cgutils.get_or_insert_function(self.builder.module, kind, ".".join(["llvm", name, *parts]))
+
+    def _places(self, pointer: ir.Value) -> Iterator[tuple[ir.Value, ir.Type, ir.Value | None]]:
+        """Yield where each vector lies, its type, and which lanes are used (None: all)."""
+        at = 0
+        for width, used in self.columns:
+            kind = ir.VectorType(self.number, width)
+            place = self.builder.bitcast(self.move(pointer, _INT(at)), kind.as_pointer())
+            mask = ir.Constant(ir.VectorType(_BIT, width), [int(lane < used) for lane in range(width)])
+            yield place, kind, None if used == width else mask
+            at += width

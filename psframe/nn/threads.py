@@ -1,0 +1,73 @@
+"""The threads of one rank, which share the work of its kernels."""
+
+import os
+import threading
+from collections.abc import Callable
+from typing import Any
+
+
+class Threads:
+    """Runs the parts of a kernel at the same time.
+
+    Threads start at the first use, and again in a process that was forked; they wait in the kernel, not in a loop.
+
+    Parameters
+    ----------
+    n : int
+        How many, the caller's own included.
+    """
+
+    def __init__(self, n: int = 1):
+        self.n = n
+        self._pid = 0
+        self._failed: BaseException | None = None
+        self._task: tuple[Callable[..., Any], tuple[Any, ...]]
+
+    def run(self, kernel: Callable[..., Any], *args: Any) -> None:
+        """Call ``kernel(part, n, *args)`` for every part in range(n); return when all are done."""
+        if self.n == 1:
+            kernel(0, 1, *args)
+            return
+        if self._pid != os.getpid():
+            self._start()
+        self._task = kernel, args
+        for lock in self._begin:
+            lock.release()
+        self._do(0)
+        for lock in self._end:
+            lock.acquire()
+        if self._failed:
+            failed, self._failed = self._failed, None
+            raise failed
+
+    def run_phases(self, n_phases: int, kernel: Callable[..., Any], *args: Any) -> None:
+        """Call ``kernel(part, n, phase, *args)`` for every part of each phase in turn; with one thread only once, with
+        phase -1, which stands for all of them."""
+        if self.n == 1:
+            kernel(0, 1, -1, *args)
+            return
+        for phase in range(n_phases):
+            self.run(kernel, phase, *args)
+
+    def _start(self) -> None:
+        self._pid = os.getpid()
+        self._begin = [threading.Lock() for _ in range(1, self.n)]
+        self._end = [threading.Lock() for _ in range(1, self.n)]
+        for lock in (*self._begin, *self._end):
+            lock.acquire()
+        for part in range(1, self.n):
+            threading.Thread(target=self._serve, args=(part,), name=f"psframe-{part}", daemon=True).start()
+
+    def _serve(self, part: int) -> None:
+        begin, end = self._begin[part - 1], self._end[part - 1]
+        while True:
+            begin.acquire()
+            self._do(part)
+            end.release()
+
+    def _do(self, part: int) -> None:
+        kernel, args = self._task
+        try:
+            kernel(part, self.n, *args)
+        except BaseException as error:  # raised again by the caller of run
+            self._failed = error

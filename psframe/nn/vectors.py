@@ -1,0 +1,73 @@
+"""What vector registers the CPU has, as far as a register block depends on it."""
+
+import platform
+from dataclasses import dataclass
+from functools import cache
+
+from numba.core.registry import cpu_target
+
+
+@dataclass(frozen=True)
+class Vectors:
+    """The vector registers of a CPU.
+
+    Attributes
+    ----------
+    n_bytes : int
+        Width of a register.
+    n_registers : int
+        How many there are.
+    fma : bool
+        Whether one instruction multiplies and adds (with one rounding).
+    """
+
+    n_bytes: int
+    n_registers: int
+    fma: bool = True
+
+
+#: by the feature that tells, the best first. Registers are the scarce thing: a block of accumulators, a row of ``B`` and one
+#: number of ``A`` must lie in them together. Wide registers win even where a core executes them as two halves (Zen 4),
+#: since they hold twice the accumulators.
+TABLE: dict[str, dict[str, Vectors]] = {
+    "x86": {
+        "avx512f": Vectors(64, 32),  # Knights Landing, Xeon, Zen 4 and 5
+        "fma": Vectors(32, 16),  # AVX2: Haswell, Zen 1 to 3
+        "avx": Vectors(32, 16, fma=False),
+        "sse2": Vectors(16, 16, fma=False),
+    },
+    "arm": {
+        "sve": Vectors(16, 32),  # overlaid by NEON; 64 bytes on an A64FX, see below
+        "neon": Vectors(16, 32),
+    },
+}
+#: CPUs whose SVE registers are wider than the 16 bytes that all of them have
+SVE_BYTES = {"a64fx": 64, "neoverse-v1": 32}
+
+
+def choose(machine: str, cpu: str, features: str) -> Vectors:
+    """Return the vectors of a CPU; those of every CPU of its family where nothing is known of it.
+
+    Parameters
+    ----------
+    machine : str
+        As ``platform.machine()``: ``x86_64``, ``aarch64``.
+    cpu : str
+        LLVM's name of it.
+    features : str
+        LLVM's: ``+avx,+avx2,-avx512f``.
+    """
+    family = "arm" if machine.lower().startswith(("aarch64", "arm")) else "x86"
+    has = {feature[1:] for feature in features.split(",") if feature.startswith("+")}
+    for feature, vectors in TABLE[family].items():
+        if feature in has:
+            wide = SVE_BYTES.get(cpu, vectors.n_bytes) if feature == "sve" else vectors.n_bytes
+            return Vectors(wide, vectors.n_registers, vectors.fma)
+    return Vectors(16, 32 if family == "arm" else 16, family == "arm")
+
+
+@cache
+def host() -> Vectors:
+    """Return the vectors of the CPU that Numba compiles for (``NUMBA_CPU_NAME`` and ``NUMBA_CPU_FEATURES`` count)."""
+    _, cpu, features = cpu_target.target_context.codegen().magic_tuple()
+    return choose(platform.machine(), cpu, features)

@@ -6,5 +6,9 @@ A new one: copy ``lenet.py``, and add a line here (and its name to ``IMAGES`` or
 TABLE = {
     "lenet": "psframe.models.lenet:lenet",
     "cifar_quick": "psframe.models.cifar_quick:cifar_quick",
+    "alexnet": "psframe.models.alexnet:alexnet",
+    "alexnet_small": "psframe.models.alexnet:alexnet_small",
+    "vgg16": "psframe.models.vgg16:vgg16",
+    "vgg16_small": "psframe.models.vgg16:vgg16_small",
     "har_cnn": "psframe.models.har_cnn:har_cnn",
 }

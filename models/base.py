@@ -9,7 +9,7 @@ from typing import Protocol
 from psframe.errors import UserError
 from psframe.nn.base import Layer, Shape
 
-IMAGES = ("lenet", "cifar_quick")
+IMAGES = ("lenet", "cifar_quick", "alexnet", "alexnet_small", "vgg16", "vgg16_small")
 SEQUENCES = ("har_cnn",)
 
 
@@ -33,5 +33,5 @@ def need_sequence(model: str, input_shape: Shape) -> None:
 def _need(model: str, input_shape: Shape, length: int, what: str) -> None:
     if len(input_shape) != length:
         fitting = {3: IMAGES, 2: SEQUENCES}.get(len(input_shape), ())
-        fix = f"choose {' or '.join(fitting)}" if fitting else "mend the dataset"
+        fix = f"choose one of {', '.join(fitting)}" if fitting else "mend the dataset"
         raise UserError(f"model {model} takes {what}, got samples of shape {tuple(input_shape)}; {fix}")

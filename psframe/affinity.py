@@ -6,7 +6,7 @@ Nothing here imports NumPy: how many threads its BLAS may have is settled before
 import os
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING
 
 from mpi4py import MPI
 
@@ -15,7 +15,6 @@ from psframe.memory.topology import Topology, read
 if TYPE_CHECKING:
     from psframe.cluster import Cluster
 
-Affinity = Literal["numa", "compact", "scatter", "none"]
 Core = tuple[int, ...]  #: the CPUs (hardware threads) of a core
 
 THREAD_VARIABLES = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS", "NUMBA_NUM_THREADS")
@@ -129,7 +128,15 @@ def n_threads(topology: Topology, masks: Sequence[frozenset[int]], rank: int) ->
     return max(1, int(share + 1e-9))
 
 
-def limit_threads(world: MPI.Comm) -> int:
+def allowed_threads() -> int:
+    """Return how many threads this rank may start: the cores that :func:`limit_threads` found, or what the user set."""
+    try:
+        return max(1, int(os.environ.get(THREAD_VARIABLES[0], "1")))
+    except ValueError:
+        return 1  # OpenMP takes lists of numbers, too
+
+
+def limit_threads(world: MPI.Comm) -> None:
     """Let BLAS, OpenMP and Numba start as many threads as this rank has cores; a user's own setting stands.
 
     All ranks must call, before NumPy is imported.
@@ -144,4 +151,3 @@ def limit_threads(world: MPI.Comm) -> int:
     near.Free()
     for name in THREAD_VARIABLES:
         os.environ.setdefault(name, str(threads))
-    return threads

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 from threadpoolctl import threadpool_limits
 
-from psframe import __version__, residency
+from psframe import __version__, affinity, residency
 from psframe.arena import Arena
 from psframe.cluster import Cluster
 from psframe.collectives.null import Null
@@ -19,6 +19,7 @@ from psframe.memory.allocator import Allocator
 from psframe.memory.places import SHARED
 from psframe.nn.base import Pass
 from psframe.nn.network import Network
+from psframe.nn.threads import Threads
 from psframe.optim import Updater
 from psframe.plan import Plan
 from psframe.record.run_dir import RunDir, open_run
@@ -117,7 +118,8 @@ def build(cluster: Cluster, plan: Plan, arrays: dict[str, np.ndarray], allocator
         )
     arena = Arena(net.layout, optimizer.n_state if team.applies else 0, allocator)
     sampler = Sampler(plan.facts.n_train, team.n_workers, train.batch_size, train.seed)
-    net.bind(arena, sampler.max_batch, allocator)
+    n_threads = affinity.allowed_threads() if train.threads == "auto" else train.threads
+    net.bind(arena, sampler.max_batch, allocator, plan.config.nn.kernels, Threads(n_threads))
     alone = cluster.n_ranks == 1  # nobody to exchange with: every mode is then the same
     collective = Null if alone else plan.choices["collective"]
     return Run(
@@ -132,7 +134,7 @@ def build(cluster: Cluster, plan: Plan, arrays: dict[str, np.ndarray], allocator
         collective=collective(team, net.layout.size, allocator, train.reproducible),
         updater=Updater(optimizer, arena.params, arena.state),
         sync=AllReduce() if alone else plan.choices["sync"](),
-        labels=_labels(cluster, plan, alone, sampler),
+        labels=_labels(cluster, plan, alone, sampler) | {"threads": n_threads},
     )
 
 

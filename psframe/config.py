@@ -29,12 +29,20 @@ DEFAULTS = {"optimizer": "sgd", "sync": "sync_ps", "collective": "buffer"}
 
 
 class Train(msgspec.Struct, forbid_unknown_fields=True, kw_only=True, frozen=True):
-    """``batch_size`` is samples a worker takes a step; ``reproducible`` says which runs must agree to the bit."""
+    """``batch_size`` is samples a worker takes a step; ``reproducible`` says which runs must agree to the bit;
+    ``threads`` are those of a rank's kernels, ``auto`` the cores that it has."""
 
     epochs: PositiveInt = 5
     batch_size: PositiveInt = 64
     seed: Annotated[int, msgspec.Meta(ge=0, lt=2**62)] = 0
     reproducible: Literal["none", "fixed_workers"] = "fixed_workers"
+    threads: PositiveInt | Literal["auto"] = "auto"
+
+
+class NN(msgspec.Struct, forbid_unknown_fields=True, kw_only=True, frozen=True):
+    """``kernels``: what computes convolutions and dense layers; ``blas`` is the plain way, over NumPy's."""
+
+    kernels: Literal["direct", "blas"] = "direct"
 
 
 class Schedule(msgspec.Struct, forbid_unknown_fields=True, kw_only=True, frozen=True):
@@ -90,6 +98,7 @@ class Config(msgspec.Struct, forbid_unknown_fields=True, kw_only=True, frozen=Tr
     model: Section
     dataset: Section
     train: Train = Train()
+    nn: NN = NN()
     optimizer: Section
     schedule: Schedule = Schedule()
     sync: Section

@@ -1,11 +1,42 @@
 """How psframe compiles with Numba: with IEEE arithmetic, so that runs agree to the bit.
 
-``jit`` is for what Python calls: it is kept on disk. ``inner`` is for what only jitted code calls, and ``inline`` for what
-is to be merged into it.
+``jit`` is for what Python calls; it is kept on disk, for each kind of CPU. ``inner`` is for what only jitted code calls, and
+``inline`` for what is to be merged into that.
 """
+
+import hashlib
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
 
 import numba
 
-jit = numba.njit(cache=True, nogil=True, error_model="numpy")
-inner = numba.njit(nogil=True, error_model="numpy")
-inline = numba.njit(nogil=True, error_model="numpy", forceinline=True)
+inner = numba.njit(nogil=True, error_model="numpy", no_cpython_wrapper=True)
+inline = numba.njit(nogil=True, error_model="numpy", no_cpython_wrapper=True, forceinline=True)
+
+
+def _folder() -> str:
+    """Return where to keep what is compiled from these sources.
+
+    Numba looks at the file of a function alone, and would not see that one changed which the function calls.
+    """
+    here = Path(__file__).parent
+    digest = hashlib.sha256()
+    for path in sorted(here.glob("*.py")):
+        digest.update(path.read_bytes())
+    return str(here / "__pycache__" / digest.hexdigest()[:16])
+
+
+_FOLDER = numba.config.CACHE_DIR or _folder()
+
+
+def jit(function: Callable[..., Any]) -> Any:
+    """Compile ``function`` at its first call, or take what was compiled before.
+
+    Where the folder of psframe is not writable, Numba chooses one in the user's home.
+    """
+    before, numba.config.CACHE_DIR = numba.config.CACHE_DIR, _FOLDER
+    try:
+        return numba.njit(cache=True, nogil=True, error_model="numpy")(function)
+    finally:
+        numba.config.CACHE_DIR = before

@@ -99,7 +99,7 @@ class _Block(Row):
         for row, of_row in enumerate(sums):
             number = self.builder.load(self.move(pointers[row // _GROUP], a_row, row % _GROUP))
             for spread, vector, total in zip(self.spread(number), row_of_b, of_row, strict=True):
-                self.builder.store(self._fused(spread, vector, self.builder.load(total)), total)
+                self.builder.store(fused(self, spread, vector, self.builder.load(total)), total)
 
     def _advance(self, slots: list[ir.Value], a_stride: ir.Value, b_stride: ir.Value) -> None:
         for slot in slots:
@@ -119,12 +119,6 @@ class _Block(Row):
                 row_of_c.append(builder.select(builder.fcmp_ordered("<", vector, low), low, vector))
             self.store(place, row_of_c)
 
-    def _fused(self, x: ir.Value, y: ir.Value, z: ir.Value) -> ir.Value:
-        """Return x * y + z, rounded once where the CPU can."""
-        if not host().fma:
-            return self.builder.fadd(self.builder.fmul(x, y), z)
-        return self.builder.call(self.intrinsic("fma", x.type, [x.type] * 3, [x.type]), [x, y, z])
-
     def _opaque(self, pointer: ir.Value) -> ir.Value:
         """Return ``pointer`` from an empty piece of assembly, at no cost, so that LLVM leaves the loops as written.
 
@@ -132,3 +126,10 @@ class _Block(Row):
         """
         same = ir.InlineAsm(ir.FunctionType(pointer.type, [pointer.type]), "", "=r,0")
         return self.builder.call(same, [pointer], attrs=("convergent",))
+
+
+def fused(row: Row, x: ir.Value, y: ir.Value, z: ir.Value) -> ir.Value:
+    """Return x * y + z of vectors, rounded once where the CPU can."""
+    if not host().fma:
+        return row.builder.fadd(row.builder.fmul(x, y), z)
+    return row.builder.call(row.intrinsic("fma", x.type, [x.type] * 3, [x.type]), [x, y, z])

@@ -1,0 +1,1 @@
+"""Measurements as commands: ``python -m psframe.bench NAME``. Each prints tables and writes JSON."""

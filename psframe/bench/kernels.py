@@ -1,0 +1,219 @@
+"""``python -m psframe.bench kernels``: milliseconds, GFLOP/s and share of the core's peak, layer by layer."""
+
+import json
+from argparse import Namespace
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from statistics import median
+from time import perf_counter
+from typing import Any
+
+import numpy as np
+from threadpoolctl import threadpool_limits
+
+from psframe.arena import Arena
+from psframe.bench import peak, peers
+from psframe.bench.layers import DIRECTIONS, Timed, time_layers, work
+from psframe.command import Parser
+from psframe.errors import UserError, reason
+from psframe.memory.allocator import Allocator
+from psframe.models import TABLE
+from psframe.nn.base import Pass, Shape
+from psframe.nn.network import Network
+from psframe.nn.threads import Threads
+from psframe.optim import SGD, Updater
+from psframe.record.view import aligned
+from psframe.registry import load
+
+#: what each model is measured with: the shape of a sample, and classes
+INPUTS: dict[str, tuple[Shape, int]] = {
+    "lenet": ((1, 28, 28), 10),
+    "cifar_quick": ((3, 32, 32), 10),
+    "har_cnn": ((9, 128), 6),
+    "alexnet": ((3, 224, 224), 3),
+    "alexnet_small": ((3, 32, 32), 10),
+    "vgg16": ((3, 224, 224), 3),
+    "vgg16_small": ((3, 32, 32), 10),
+}
+USAGE = "python -m psframe.bench kernels [--model M,...] [--batch B,...] [--against torch] [--warm] [--json FILE]"
+
+
+def _arguments(argv: Sequence[str]) -> tuple[Namespace, str]:
+    parser = Parser(USAGE, "How fast the layers of a network are, on one rank.")
+    parser.add_argument("--model", default="lenet", help="names of the zoo, or all (default: lenet)")
+    parser.add_argument("--batch", default="64", help="samples a step (default: 64)")
+    parser.add_argument("--input", help="C,H,W or C,T of a sample (default: what the model was made for)")
+    parser.add_argument("--threads", type=int, default=1)
+    parser.add_argument("--kernels", choices=("direct", "blas"), default="direct")
+    parser.add_argument("--seconds", type=float, default=2.0, help="to spend on each measurement (default: 2)")
+    parser.add_argument("--against", choices=("torch",), help="measure PyTorch in turn with psframe")
+    parser.add_argument("--warm", action="store_true", help="only compile, and keep what was compiled")
+    parser.add_argument("--json", help="write the figures to this file")
+    return parser.parse_args(list(argv)), parser.format_help()
+
+
+def main(argv: Sequence[str]) -> int:
+    """Run the command; return the exit status. UserError for a mistake in it."""
+    arguments, text = _arguments(argv)
+    if arguments.help:
+        print(text)
+        return 0
+    if arguments.threads < 1:
+        raise UserError(f"--threads must be at least 1, got {arguments.threads}; give a number of cores")
+    threadpool_limits(arguments.threads, user_api="blas")
+    models = list(TABLE) if arguments.model == "all" else arguments.model.split(",")
+    batches = [_whole("--batch", text) for text in arguments.batch.split(",")]
+    found = []
+    for model in models:
+        for batch in batches:
+            bench = Bench(model, batch, arguments)
+            if arguments.warm:
+                print(f"{model}, batch {batch}: compiled in {bench.compiled_s:.1f} s", flush=True)
+            else:
+                found.append(bench.report())
+                print(describe(found[-1]), flush=True)
+    if arguments.json:
+        try:
+            Path(arguments.json).write_text(json.dumps(found, indent=1) + "\n")
+        except OSError as error:
+            raise UserError(f"--json must name a file to write, got {arguments.json!r} ({reason(error)})") from None
+    return 0
+
+
+def _whole(option: str, text: str) -> int:
+    if not text.isdigit() or int(text) < 1:
+        raise UserError(f"{option} must be whole numbers of at least 1, got {text!r}; write, say, {option} 16,64")
+    return int(text)
+
+
+class Bench:
+    """One model at one batch size: a step of it, compiled, in random data."""
+
+    def __init__(self, model: str, batch: int, arguments: Namespace):
+        self.model, self.batch, self.arguments = model, batch, arguments
+        self.build = load("--model", TABLE, model)
+        self.input_shape, n_classes = INPUTS.get(model, ((3, 32, 32), 10))
+        if arguments.input:
+            self.input_shape = tuple(_whole("--input", text) for text in arguments.input.split(","))
+        self.network = Network(self.build(self.input_shape, n_classes), self.input_shape, n_classes)
+        allocator = Allocator()
+        arena = Arena(self.network.layout, 1, allocator)
+        self.network.bind(arena, batch, allocator, arguments.kernels, Threads(arguments.threads))
+        self.network.initialize(0)
+        self.update = Updater(SGD(lr=0.001, momentum=0.9), arena.params, arena.state)
+        rng = np.random.default_rng(0)
+        self.x = rng.standard_normal((batch, *self.network.input_shape), np.float32)
+        self.labels = np.arange(batch) % n_classes
+        self.pass_ = Pass(True, 0, 0, np.arange(batch))
+        began = perf_counter()
+        self.step()
+        self.network.evaluate(self.x, self.labels)
+        self.compiled_s = perf_counter() - began
+
+    def step(self) -> None:
+        """Forward, backward, and an update with momentum."""
+        self.network.gradients(self.x, self.labels, self.pass_)
+        self.update(slice(0, None), self.network.arena.grads, 0.001, 1)
+
+    def report(self) -> dict[str, Any]:
+        """Return what was measured, as JSON has it."""
+        steps: dict[str, Callable[[], None]] = {"psframe": self.step}
+        if self.arguments.against:
+            for form in peers.FORMATS:
+                steps[f"torch {form}"] = peers.torch_step(
+                    self.network.layers, self.input_shape, self.x, self.labels, form, self.arguments.threads
+                )
+        taken = in_turn(steps, self.arguments.seconds)
+        report: dict[str, Any] = {
+            "model": self.model,
+            "batch": self.batch,
+            "input": list(self.input_shape),
+            "threads": self.arguments.threads,
+            "kernels": self.arguments.kernels,
+            "images_per_s": {name: spread([self.batch / s for s in seconds]) for name, seconds in taken.items()},
+        }
+        rivals = [name for name in taken if name != "psframe"]
+        if rivals:
+            # against the better format, pair by pair
+            best = min(rivals, key=lambda name: median(taken[name]))
+            pairs = zip(taken[best], taken["psframe"], strict=True)
+            report["against"] = {"best": best, "ratio": spread([theirs / ours for theirs, ours in pairs])}
+        return report | self._layers()
+
+    def _layers(self) -> dict[str, Any]:
+        """Measure layer by layer, within steps; and the peak, between them."""
+        timed, peaks, rounds = time_layers(self.network), [], []
+        until = perf_counter() + self.arguments.seconds
+        while perf_counter() < until or len(rounds) < 5:
+            peaks.append(peak.gflops())
+            self.step()
+            rounds.append([layer.take() for layer in timed])
+        top = median(peaks) * self.arguments.threads
+        rows = [self._layer(number, timed[number], [r[number] for r in rounds], top) for number in range(len(timed))]
+        return {"peak_gflops": spread(peaks), "layers": rows}
+
+    def _layer(self, number: int, layer: Timed, rounds: list[dict[str, float]], top: float) -> dict[str, Any]:
+        row: dict[str, Any] = {"number": self.network.active[number][0], "layer": type(layer.layer).__name__}
+        done = work(self.network, number, self.batch)
+        for direction in DIRECTIONS:
+            seconds = spread([r[direction] for r in rounds])
+            gflops = done[direction]["flops"] / seconds["median"] / 1e9
+            row[direction] = {
+                "ms": {key: 1e3 * value for key, value in seconds.items()},
+                "gflops": gflops,
+                "share_of_peak": gflops / top,
+                "bytes": done[direction]["bytes"],
+            }
+        return row
+
+
+def in_turn(steps: dict[str, Callable[[], None]], seconds: float) -> dict[str, list[float]]:
+    """Run steps in turn, over and over, for about ``seconds`` each; return how long each took.
+
+    A turn repeats a step for some 20 ms, and counts the mean: a machine's noise then falls on all alike.
+    """
+    repeats = {}
+    for name, step in steps.items():
+        step()
+        began = perf_counter()
+        step()
+        repeats[name] = max(1, round(0.02 / (perf_counter() - began)))
+    taken: dict[str, list[float]] = {name: [] for name in steps}
+    until = perf_counter() + seconds * len(steps)
+    while perf_counter() < until or len(taken["psframe"]) < 5:
+        for name, step in steps.items():
+            began = perf_counter()
+            for _ in range(repeats[name]):
+                step()
+            taken[name].append((perf_counter() - began) / repeats[name])
+    return taken
+
+
+def spread(numbers: list[float]) -> dict[str, float]:
+    """Return median and quartiles."""
+    low, middle, high = np.percentile(numbers, (25, 50, 75))
+    return {"median": float(middle), "low": float(low), "high": float(high)}
+
+
+def describe(report: dict[str, Any]) -> str:
+    """Return a report as text."""
+    shape = "x".join(map(str, report["input"]))
+    lines = [f"{report['model']} ({shape}), batch {report['batch']}, {report['threads']} thread(s), {report['kernels']}"]
+    lines += [
+        f"  {name:20} {rate['median']:9,.1f} images/s ({rate['low']:,.1f} to {rate['high']:,.1f})"
+        for name, rate in report["images_per_s"].items()
+    ]
+    if "against" in report:
+        ratio = report["against"]["ratio"]
+        lines.append(
+            f"  psframe / {report['against']['best']}: {ratio['median']:.2f} ({ratio['low']:.2f} to {ratio['high']:.2f})"
+        )
+    lines.append(f"  this core multiplies and adds {report['peak_gflops']['median']:.1f} GFLOP/s in registers")
+    table = [["layer", "", "ms", "GFLOP/s", "of peak", "MB", ""]]
+    for row in report["layers"]:
+        for direction in DIRECTIONS:
+            did = row[direction]
+            rate = [f"{did['gflops']:.1f}", f"{did['share_of_peak']:.0%}"] if did["gflops"] else ["", ""]
+            table.append([f"{row['number']} {row['layer']}", direction, f"{did['ms']['median']:.3f}", *rate,
+                          f"{did['bytes'] / 1e6:.2f}", ""])  # fmt: skip
+    return "\n".join([*lines, aligned(table)]) + "\n"

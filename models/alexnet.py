@@ -33,8 +33,8 @@ def alexnet(input_shape: Shape, n_classes: int, *, dropout: Fraction = 0.5) -> l
 
 
 def alexnet_small(input_shape: Shape, n_classes: int, *, dropout: Fraction = 0.5) -> list[Layer]:
-    """Return :func:`alexnet` for images from 24x24, as CIFAR-10's: the first convolution is 3x3 with steps of 1, and the dense
-    layers have 512 units; 3 307 850 parameters for (3, 32, 32) and 10 classes.
+    """Return :func:`alexnet` for images from 24x24, as CIFAR-10's: the first convolution is 3x3 with steps of 1, and
+    the dense layers have 512 units; 3 307 850 parameters for (3, 32, 32) and 10 classes.
 
     Parameters
     ----------

@@ -24,6 +24,7 @@ from psframe.record.run_dir import RunDir
 from psframe.record.view import View
 from psframe.sampling import Batches, Sampler
 from psframe.schedule import learning_rate
+from psframe.startup import since_launch_s
 from psframe.sync.base import SyncMode
 
 
@@ -53,6 +54,8 @@ class Run:
 def train(run: Run) -> list[dict[str, Any]]:
     """Train from ``run.epoch`` to the last epoch; return the records (rank 0; elsewhere empty). All ranks must call."""
     records = []
+    run.cluster.comm.Barrier()
+    run.labels["startup_s"] = since_launch_s()
     while run.epoch < run.config.train.epochs:
         if run.view:
             run.view.begin(run.epoch + 1)

@@ -13,7 +13,15 @@ from psframe.nn.dense import Dense
 from psframe.nn.network import Network
 from psframe.registry import load
 
-INPUTS = {"lenet": (1, 28, 28), "cifar_quick": (3, 32, 32), "har_cnn": (9, 128)}
+INPUTS = {
+    "lenet": (1, 28, 28),
+    "cifar_quick": (3, 32, 32),
+    "har_cnn": (9, 128),
+    "alexnet": (3, 64, 64),
+    "alexnet_small": (3, 32, 32),
+    "vgg16": (3, 32, 32),
+    "vgg16_small": (3, 32, 32),
+}
 
 
 def network(name, max_batch=8, dtype="float32"):

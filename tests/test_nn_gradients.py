@@ -91,19 +91,33 @@ def test_gradients(case, n, spare):
 
 
 small = st.integers(1, 4)
-odd_sizes = settings(max_examples=60, deadline=None, derandomize=True)
 
 
-@odd_sizes
-@given(
-    st.tuples(small, small), st.tuples(small, small), st.tuples(small, small), st.integers(0, 2), small, small, small
-)
-def test_conv_of_odd_sizes(kernel, extra, stride, padding, c_in, c_out, n):
-    h, w = (max(1, k + e - 2 * padding) for k, e in zip(kernel, extra, strict=True))
-    check(Conv2d(c_out, kernel, stride=stride, padding=padding), (h, w, c_in), n)
+def convolutions(max_examples):
+    """Return the sweep as a test of so many shapes; each is compiled, which takes seconds."""
+
+    @settings(max_examples=max_examples, deadline=None, derandomize=True)
+    @given(
+        st.tuples(small, small),
+        st.tuples(small, small),
+        st.tuples(small, small),
+        st.integers(0, 2),
+        small,
+        small,
+        small,
+    )
+    def test(kernel, extra, stride, padding, c_in, c_out, n):
+        h, w = (max(1, k + e - 2 * padding) for k, e in zip(kernel, extra, strict=True))
+        check(Conv2d(c_out, kernel, stride=stride, padding=padding), (h, w, c_in), n)
+
+    return test
 
 
-@odd_sizes
+test_conv_of_odd_sizes = convolutions(15)
+test_conv_of_many_odd_sizes = pytest.mark.full(convolutions(200))
+
+
+@settings(max_examples=60, deadline=None, derandomize=True)
 @given(st.sampled_from([MaxPool2d, AvgPool2d]), st.booleans(), st.tuples(small, small), st.tuples(small, small), small)
 def test_pools_of_odd_sizes(pool, ceil_mode, kernel, stride, n):
     h, w = kernel[0] + n - 1, kernel[1] + stride[0]

@@ -3,9 +3,11 @@
 import numpy as np
 import pytest
 
+from psframe.models.alexnet import alexnet, alexnet_small
 from psframe.models.cifar_quick import cifar_quick
 from psframe.models.har_cnn import har_cnn
 from psframe.models.lenet import lenet
+from psframe.models.vgg16 import vgg16_small
 from psframe.nn.activations import Flatten, ReLU
 from psframe.nn.conv import Conv1d, Conv2d
 from psframe.nn.dense import Dense
@@ -133,6 +135,13 @@ def test_loss():
     close(dlogits, logits_torch.grad)
 
 
+def vgg_block(c_in, c_out, n):
+    layers = []
+    for c in [c_in, *[c_out] * (n - 1)]:
+        layers += [tnn.Conv2d(c, c_out, 3, padding=1), tnn.ReLU()]
+    return [*layers, tnn.MaxPool2d(2)]
+
+
 MODELS = {
     "lenet": (
         lambda: lenet((1, 28, 28), 10),
@@ -149,6 +158,40 @@ MODELS = {
             *(tnn.Conv2d(32, 32, 5, padding=2), tnn.ReLU(), tnn.AvgPool2d(3, 2, ceil_mode=True)),
             *(tnn.Conv2d(32, 64, 5, padding=2), tnn.ReLU(), tnn.AvgPool2d(3, 2, ceil_mode=True)),
             *(tnn.Flatten(), tnn.Linear(1024, 64), tnn.Linear(64, 10)),
+        ),
+        (32, 32, 3),
+    ),
+    "alexnet_small": (
+        lambda: alexnet_small((3, 32, 32), 10, dropout=0),
+        lambda: tnn.Sequential(
+            *(tnn.Conv2d(3, 64, 3, padding=1), tnn.ReLU(), tnn.MaxPool2d(3, 2)),
+            *(tnn.Conv2d(64, 192, 5, padding=2), tnn.ReLU(), tnn.MaxPool2d(3, 2)),
+            *(tnn.Conv2d(192, 384, 3, padding=1), tnn.ReLU(), tnn.Conv2d(384, 256, 3, padding=1), tnn.ReLU()),
+            *(tnn.Conv2d(256, 256, 3, padding=1), tnn.ReLU(), tnn.MaxPool2d(3, 2), tnn.Flatten()),
+            *(tnn.Linear(2304, 512), tnn.ReLU(), tnn.Linear(512, 512), tnn.ReLU(), tnn.Linear(512, 10)),
+        ),
+        (32, 32, 3),
+    ),
+    "alexnet": (
+        lambda: alexnet((3, 64, 64), 3, dropout=0),
+        lambda: tnn.Sequential(
+            *(tnn.Conv2d(3, 64, 11, stride=4, padding=2), tnn.ReLU(), tnn.MaxPool2d(3, 2)),
+            *(tnn.Conv2d(64, 192, 5, padding=2), tnn.ReLU(), tnn.MaxPool2d(3, 2)),
+            *(tnn.Conv2d(192, 384, 3, padding=1), tnn.ReLU(), tnn.Conv2d(384, 256, 3, padding=1), tnn.ReLU()),
+            *(tnn.Conv2d(256, 256, 3, padding=1), tnn.ReLU(), tnn.MaxPool2d(3, 2), tnn.Flatten()),
+            *(tnn.Linear(256, 4096), tnn.ReLU(), tnn.Linear(4096, 4096), tnn.ReLU(), tnn.Linear(4096, 3)),
+        ),
+        (64, 64, 3),
+    ),
+    "vgg16_small": (
+        lambda: vgg16_small((3, 32, 32), 10, dropout=0),
+        lambda: tnn.Sequential(
+            *vgg_block(3, 64, 2),
+            *vgg_block(64, 128, 2),
+            *vgg_block(128, 256, 3),
+            *vgg_block(256, 512, 3),
+            *vgg_block(512, 512, 3),
+            *(tnn.Flatten(), tnn.Linear(512, 512), tnn.ReLU(), tnn.Linear(512, 512), tnn.ReLU(), tnn.Linear(512, 10)),
         ),
         (32, 32, 3),
     ),

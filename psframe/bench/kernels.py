@@ -113,7 +113,7 @@ class Bench:
     def step(self) -> None:
         """Forward, backward, and an update with momentum."""
         self.network.gradients(self.x, self.labels, self.pass_)
-        self.update(slice(0, None), self.network.arena.grads, 0.001, 1)
+        self.update(slice(0, None), self.network.arena.grads, 0.001 / self.batch, 1)
 
     def report(self) -> dict[str, Any]:
         """Return what was measured, as JSON has it."""
@@ -142,7 +142,8 @@ class Bench:
 
     def _layers(self) -> dict[str, Any]:
         """Measure layer by layer, within steps; and the peak, between them."""
-        timed, peaks, rounds = time_layers(self.network), [], []
+        timed, peaks = time_layers(self.network), []
+        rounds: list[list[dict[str, float]]] = []
         until = perf_counter() + self.arguments.seconds
         while perf_counter() < until or len(rounds) < 5:
             peaks.append(peak.gflops())
@@ -198,16 +199,17 @@ def spread(numbers: list[float]) -> dict[str, float]:
 def describe(report: dict[str, Any]) -> str:
     """Return a report as text."""
     shape = "x".join(map(str, report["input"]))
-    lines = [f"{report['model']} ({shape}), batch {report['batch']}, {report['threads']} thread(s), {report['kernels']}"]
+    lines = [
+        f"{report['model']} ({shape}), batch {report['batch']}, {report['threads']} thread(s), {report['kernels']}"
+    ]
     lines += [
         f"  {name:20} {rate['median']:9,.1f} images/s ({rate['low']:,.1f} to {rate['high']:,.1f})"
         for name, rate in report["images_per_s"].items()
     ]
     if "against" in report:
         ratio = report["against"]["ratio"]
-        lines.append(
-            f"  psframe / {report['against']['best']}: {ratio['median']:.2f} ({ratio['low']:.2f} to {ratio['high']:.2f})"
-        )
+        ratio = f"{ratio['median']:.2f} ({ratio['low']:.2f} to {ratio['high']:.2f})"
+        lines.append(f"  psframe / {report['against']['best']}: {ratio}")
     lines.append(f"  this core multiplies and adds {report['peak_gflops']['median']:.1f} GFLOP/s in registers")
     table = [["layer", "", "ms", "GFLOP/s", "of peak", "MB", ""]]
     for row in report["layers"]:

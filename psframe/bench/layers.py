@@ -42,16 +42,16 @@ class Timed:
 
 def time_layers(network: Network) -> list[Timed]:
     """Put a :class:`Timed` in the place of every layer that runs; return them in their order."""
-    network.front[:] = [Timed(layer) for layer in network.front]
-    network.rest[:] = [Timed(layer) for layer in network.rest]
-    return [*network.front, *network.rest]
+    front, rest = ([Timed(layer) for layer in layers] for layers in (network.front, network.rest))
+    network.front[:], network.rest[:] = front, rest
+    return [*front, *rest]
 
 
 def work(network: Network, number: int, batch: int) -> dict[str, dict[str, float]]:
-    """Return, by direction, the multiplications and additions of an active layer, and the bytes that it must move at least.
+    """Return, by direction, an active layer's multiplications and additions, and the bytes that it must at least move.
 
-    Forward it reads input and weights and writes its output; backward it reads those and the output's gradient, and writes
-    the gradients of weights and input. The first layer's input needs none.
+    Forward it reads input and weights and writes its output; backward it reads those and the output's gradient, and
+    writes the gradients of weights and input. The first layer's input needs none.
     """
     index, layer = network.active[number]
     following = network.active[number + 1][0] if number + 1 < len(network.active) else len(network.layers)

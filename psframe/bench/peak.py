@@ -17,7 +17,7 @@ CHAINS = 12  # sums that do not wait for each other: enough for two multipliers 
 
 
 @intrinsic
-def multiply_in_registers(typing, lanes, n):  # type: ignore[no-untyped-def]
+def multiply_in_registers(typing, lanes, n):
     """Multiply and add ``n`` times in each of the chains, without memory; return something of it."""
 
     def generate(context: Any, builder: ir.IRBuilder, signature: Any, values: Any) -> Any:

@@ -95,7 +95,7 @@ class Flatten(Base):
 
     def setup(self, input_shape: Shape, index: int) -> Shape:
         h, w, c = image(self, index, input_shape)
-        self.input_shape = input_shape
+        self.input_shape, self.places = input_shape, h * w
         self.is_view = c == 1 or h * w == 1
         return (c * h * w,)
 
@@ -108,14 +108,14 @@ class Flatten(Base):
         if self.is_view:
             return x.reshape(len(x), prod(self.input_shape))
         y, channels = self.y[state.first : state.first + len(x)], self.input_shape[2]
-        self.threads.run(turn, x.reshape(len(x), -1, channels), y.reshape(len(x), channels, -1))
+        self.threads.run(turn, x.reshape(len(x), self.places, channels), y.reshape(len(x), channels, self.places))
         return y
 
     def backward(self, x: np.ndarray, dy: np.ndarray, state: Pass, need_dx: bool) -> np.ndarray | None:
         if self.is_view:
             return dy.reshape(len(dy), *self.input_shape)
         dx, channels = self.dx[: len(dy)], self.input_shape[2]
-        self.threads.run(turn, dy.reshape(len(dy), channels, -1), dx.reshape(len(dy), -1, channels))
+        self.threads.run(turn, dy.reshape(len(dy), channels, self.places), dx.reshape(len(dy), self.places, channels))
         return dx
 
 

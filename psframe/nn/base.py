@@ -110,12 +110,14 @@ class Workspace:
         return self.array((self.max_batch, *shape), dtype)
 
     def take_turns(self, n_numbers: int) -> None:
-        """Let the layers that follow write the gradients of their inputs to two arrays of ``n_numbers`` in turn: what a
-        layer has been given is of no use once it has given its own."""
+        """Let the layers that follow write the gradients of their inputs to two arrays of ``n_numbers`` in turn.
+
+        What a layer has been given is of no use once it has given its own.
+        """
         self._turns = [self.array(n_numbers) for _ in range(2)]
 
     def input_gradient(self, shape: Shape) -> np.ndarray:
-        """Return the array (..., *shape) for what a layer's backward returns; to be called once by each, in their order."""
+        """Return the array (..., *shape) for what a layer's backward returns; each calls once, in their order."""
         if not self._turns:
             return self.batch(shape)
         self._turns.reverse()
@@ -154,8 +156,8 @@ class Layer(Protocol):
     def backward(self, x: np.ndarray, dy: np.ndarray, state: Pass, need_dx: bool) -> Any:
         """Write the gradients of the parameters and return the input's (n, ...), or None without ``need_dx``.
 
-        ``x`` and ``state`` are those of the forward pass. Where ``state.first`` is not 0, the gradients of the parameters
-        are **added** to those of the parts before. ``dy`` has the shape of the output, and may be overwritten.
+        ``x`` and ``state`` are those of the forward pass. Where ``state.first`` is not 0, the parameters' gradients are
+        **added** to those of the parts before. ``dy`` has the output's shape, and may be overwritten.
         """
 
 

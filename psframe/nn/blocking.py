@@ -1,6 +1,5 @@
 """How a product is cut into blocks that fit into registers."""
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cache
 
@@ -18,11 +17,11 @@ class Blocking:
     lanes : int
         Numbers in a vector.
     rows, last_rows : int
-        Rows of a block, and those that are left for the last one; 0 where none are, or where it overlaps another.
+        Rows of a block, and of the last one.
     vectors : int
-        Vectors of a row of a block.
+        Vectors of a row of a block; 0 where a row has only one block.
     last_vectors, tail : int
-        What is left for the last block of a row: whole vectors, and numbers in a partial one.
+        What the last block of a row has: whole vectors, and numbers in a partial one.
     """
 
     lanes: int
@@ -72,22 +71,27 @@ def _best(n_rows: int, n_columns: int, lanes: int, n_registers: int, overlap: bo
     whole, tail = divmod(n_columns, lanes)
     # a quarter of the registers is left for a row of B, numbers of A and what a compiler wants besides
     most = max(1, n_registers * 3 // 4)
-    best, least = Blocking(lanes, 1, 0, 0, whole, tail), float("inf")
+    best, least = Blocking(lanes, 1, 1, 0, whole, tail), float("inf")
     for vectors in range(1, whole + (tail > 0) + 1):
         n_blocks, last = divmod(whole, vectors)
-        columns = [vectors] * n_blocks + [last + (tail > 0)] * (last + tail > 0)
-        for rows in range(1, min(n_rows, max_rows, most // max(columns)) + 1):
-            n_whole, last_rows = divmod(n_rows, rows)
-            if overlap and last_rows:
-                n_whole, last_rows = n_whole + 1, 0
-            cost = _cost([rows] * n_whole + [last_rows] * (last_rows > 0), columns)
+        if last + tail == 0:
+            n_blocks, last = n_blocks - 1, vectors
+        columns = [(vectors, n_blocks), (last + (tail > 0), 1)]
+        for rows in range(1, min(n_rows, max_rows, most // max(vectors * (n_blocks > 0), columns[1][0])) + 1):
+            n_whole = (n_rows - 1) // rows
+            last_rows = rows if overlap else n_rows - n_whole * rows
+            blocks = ((r, c, n * m) for r, n in ((rows, n_whole), (last_rows, 1)) for c, m in columns)
+            cost = sum(number * _cost(r, c) for r, c, number in blocks)
             if cost < least:
                 least = cost
                 best = Blocking(lanes, rows, last_rows, vectors if n_blocks else 0, last, tail)
     return best
 
 
-def _cost(rows: Sequence[int], columns: Sequence[int]) -> float:
-    """Return the cycles of one step of the sum: a core multiplies two vectors a cycle and loads two, and waits four cycles
-    for a result before it can add to it again; the loop itself costs a little, and so does B, which may come from L2."""
-    return sum(max(r * c / 2, (r + c) / 2, 4) + 0.5 + 0.15 * c for r in rows for c in columns)
+def _cost(rows: int, vectors: int) -> float:
+    """Return the cycles of one step of the sum for a block.
+
+    A core multiplies two vectors a cycle, loads not quite two, and waits four cycles for a result before it can add to
+    it again; the loop itself costs a little, and so does B, which may come from the second cache.
+    """
+    return max(rows * vectors / 2, (rows + vectors) * 0.6, 4) + 0.5 + 0.15 * vectors

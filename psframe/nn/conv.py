@@ -12,6 +12,8 @@ from psframe.nn.conv_blas import Im2col
 from psframe.nn.conv_direct import Direct
 from psframe.nn.geometry import Geometry
 
+KERNELS: dict[str, type[Direct] | type[Im2col]] = {"direct": Direct, "blas": Im2col}
+
 
 class Conv2d(BeforeReLU):
     """Cross-correlation with zero padding, as in PyTorch; input (n, H, W, C), output (n, H', W', out_channels).
@@ -61,8 +63,7 @@ class Conv2d(BeforeReLU):
         super().bind(params, grads, workspace)
         self.y, self.dx = workspace.batch(self.output_shape), workspace.input_gradient(self.input_shape)
         geometry = Geometry(self.input_shape, self.output_shape, self.kernel, self.stride, self.padding)
-        kernels = {"direct": Direct, "blas": Im2col}[workspace.kernels]
-        self.kernels = kernels(geometry, self.p, self.g, self.relu, workspace)
+        self.kernels = KERNELS[workspace.kernels](geometry, self.p, self.g, self.relu, workspace)
 
     def forward(self, x: np.ndarray, state: Pass) -> np.ndarray:
         y = self.y[state.first : state.first + len(x)]

@@ -8,7 +8,7 @@ from psframe.nn.geometry import Geometry
 
 
 class Im2col:
-    """Computes a convolution and its gradients from copies of all windows; see :class:`psframe.nn.conv_direct.Direct`."""
+    """Computes a convolution and its gradients from copies of all windows; takes what the other does."""
 
     def __init__(self, geometry: Geometry, p: Arrays, g: Arrays, relu: bool, workspace: Workspace):
         (h, w, c), (out_h, out_w, out), (kh, kw), _, (ph, pw) = self.geometry = geometry
@@ -28,15 +28,13 @@ class Im2col:
         if self.relu:
             np.maximum(y, 0, out=y)
 
-    def backward(
-        self, x: np.ndarray, y: np.ndarray, dy: np.ndarray, dx: np.ndarray, need_dx: bool, add: bool
-    ) -> None:
+    def backward(self, x: np.ndarray, y: np.ndarray, dy: np.ndarray, dx: np.ndarray, need_dx: bool, add: bool) -> None:
         if self.relu:
             dy[y <= 0] = 0
         image, columns, rows = self.image[: len(dy)], self.columns[: len(dy)], dy.reshape(-1, dy.shape[3])
         np.matmul(self._rows(columns).T, rows, out=self.weight_gradient)
         # tens of thousands of rows: in float32 their rounding errors would outweigh those of all matrix products
-        rows.sum(axis=0, dtype=np.float64, out=self.g["bias"], casting="same_kind")
+        self.g["bias"][:] = rows.sum(axis=0, dtype=np.float64)
         if need_dx:
             # the columns have served: their gradient takes their place
             np.matmul(rows, self.weight.T, out=self._rows(columns))

@@ -49,9 +49,7 @@ class Direct:
             self.images,
         )  # fmt: skip
 
-    def backward(
-        self, x: np.ndarray, y: np.ndarray, dy: np.ndarray, dx: np.ndarray, need_dx: bool, add: bool
-    ) -> None:
+    def backward(self, x: np.ndarray, y: np.ndarray, dy: np.ndarray, dx: np.ndarray, need_dx: bool, add: bool) -> None:
         """Write the gradients; ``add`` to those of the parts of a batch that came before."""
         self.threads.run_phases(
             2, conv_loops.backward, self.gradient_types, x, y, dy, self.weight, self.packed_gradient,

@@ -2,9 +2,9 @@
 
 Conventions
 -----------
-Images are C-contiguous, (n, H, W, C); weights are flat, in memory (kernel rows, kernel columns, C, out). Work is cut into
-``n_parts`` that may run at the same time, of which ``part`` is to be done; no sum depends on their number. ``types`` is
-``Blocking.types``.
+Images are C-contiguous, (n, H, W, C); weights are flat, in memory (kernel rows, kernel columns, C, out). Work is cut
+into ``n_parts`` that may run at the same time, of which ``part`` is to be done; no sum depends on their number.
+``types`` is ``Blocking.types``.
 
 - A convolution's row of pixels is a product: a window's rows are the sum's ``i``, its columns and channels the ``k``.
 - Weights are packed first, the columns of one block together, or each row of a block would be a page from the next.
@@ -19,7 +19,7 @@ import numpy as np
 from psframe.nn.jit import inline, inner, jit
 from psframe.nn.lanes import pointer
 from psframe.nn.microkernel import multiply_add
-from psframe.nn.parts import columns_of, share, zero_where_off
+from psframe.nn.parts import columns_of, copy, share, zero_where_off
 
 
 class Window(NamedTuple):
@@ -94,7 +94,7 @@ def _pack(part, n_parts, types, weights, counts, strides, packed):
     """Copy ``weights`` (n_i, n_k, n_columns), which has these ``strides``, to blocks of columns (n_i, n_k, width)."""
     (n_i, n_k, n_columns), (i_stride, k_stride, stride) = counts, strides
     block, last, n_blocks = columns_of(types, n_columns)
-    for number in share(n_blocks + (last > 0), part, n_parts):
+    for number in share(n_blocks + 1, part, n_parts):
         width = block if number < n_blocks else last
         for i in range(n_i):
             panel = packed[(number * block * n_i + i * width) * n_k :]
@@ -119,12 +119,12 @@ def _rows_inside(first, n, size):
 @inner
 def _stage(x, s, first, n_rows, padding, width, image):
     """Copy rows of sample ``s`` to ``image`` (n_rows, width, C), with zeros left and right."""
-    _, _, inside, c = x.shape
+    _, height, inside, c = x.shape
     begin, end = padding * c, min(width, padding + inside) * c
     for i in range(n_rows):
         to = image[i * width * c : (i + 1) * width * c]
         to[:begin] = 0
-        to[begin:end] = x[s, first + i].reshape(-1)[: end - begin]
+        copy(end - begin, x.reshape(-1), (s * height + first + i) * inside * c, to, begin)
         to[end:] = 0
 
 
@@ -145,13 +145,13 @@ def _source(x, s, row, n_band, n_columns, window, image):
 def _forward(part, n_parts, types, x, packed, bias, y, floor, window, images):
     lanes, rows, _, vectors, last_vectors, tail = types
     n_rows, n_columns, out = y.shape[1:]
-    block, last, n_blocks = columns_of(types, out)
+    block, _, n_blocks = columns_of(types, out)
     depth, c = window.rows * window.columns * x.shape[3], x.shape[3]
     for s in share(len(x), part, n_parts):
         for row in range(0, n_rows, window.band):
             n_band = min(window.band, n_rows - row)
             read = _source(x, s, row, n_band, n_columns, window, images[part])
-            for number in range(n_blocks + (last > 0)):
+            for number in range(n_blocks + 1):
                 at = (s * n_rows * n_columns * out + number * block, row, n_band, n_columns, out)
                 panel, start = (pointer(packed), number * block * depth), (pointer(bias), number * block)
                 if number < n_blocks:
@@ -190,12 +190,12 @@ def _data_gradient(part, n_parts, types, dy, packed, dx, window, images):
     height, width, c = dx.shape[1:]
     image, margin = images[part], window.column_padding * c
     pitch = max((dy.shape[2] - 1) * window.column_step + window.columns, width + window.column_padding) * c
-    block, last, n_blocks = columns_of(types, window.columns * c)
+    block, _, n_blocks = columns_of(types, window.columns * c)
     for s in share(len(dy), part, n_parts):
         for row in range(0, height, window.band):
             n_band = min(window.band, height - row)
             image[: n_band * pitch] = 0
-            for number in range(n_blocks + (last > 0)):
+            for number in range(n_blocks + 1):
                 at = (s, row, n_band, pitch, number * block)
                 if number < n_blocks:
                     shape = (lanes, rows, last_rows, vectors, ())
@@ -204,7 +204,7 @@ def _data_gradient(part, n_parts, types, dy, packed, dx, window, images):
                     shape = (lanes, rows, last_rows, last_vectors, tail)
                     _rows_data(shape, pointer(dy), dy.shape, c, pointer(packed), pointer(image), at, window)
             for i in range(n_band):
-                dx[s, row + i].reshape(-1)[:] = image[i * pitch + margin : i * pitch + margin + width * c]
+                copy(width * c, image, i * pitch + margin, dx[s, row + i].reshape(-1), 0)
 
 
 @inline
@@ -234,6 +234,9 @@ def _weight_gradient(part, n_parts, types, x, dy, dw, db, one, more, window, ima
     _, rows, last_rows, _, _, _ = types
     (n_rows, n_columns, out), (height, _, c) = dy.shape[1:], x.shape[1:]
     run = window.columns * c
+    if len(x) == 0 and part == 0 and not more:
+        dw[:] = 0
+        db[:] = 0
     for s in range(len(x)):
         for row in range(0, n_rows, window.band):
             n_band, add = min(window.band, n_rows - row), more or s + row > 0
@@ -265,8 +268,8 @@ def _weight_gradient(part, n_parts, types, x, dy, dw, db, one, more, window, ima
 def _rows_weight(types, rows, read, dy, given, to, counts, add):
     lanes, _, _, vectors, last_vectors, tail = types
     (weights, place), (n_i, n_columns, out) = to, counts
-    block, last, n_blocks = columns_of(types, out)
-    for number in range(n_blocks + (last > 0)):
+    block, _, n_blocks = columns_of(types, out)
+    for number in range(n_blocks + 1):
         column = number * block
         b, c = (dy, given + column, out, n_columns * out), (weights, place + column, out)
         if number < n_blocks:

@@ -8,6 +8,8 @@ from psframe.nn.base import Arrays, Param, Pass, Shape, Workspace
 from psframe.nn.checks import bound, whole
 from psframe.nn.dense_kernels import Direct, Matmul
 
+KERNELS: dict[str, type[Direct] | type[Matmul]] = {"direct": Direct, "blas": Matmul}
+
 
 class Dense(BeforeReLU):
     """y = x W^T + b; input (n, F), output (n, out_features).
@@ -38,8 +40,7 @@ class Dense(BeforeReLU):
     def bind(self, params: Arrays, grads: Arrays, workspace: Workspace) -> None:
         super().bind(params, grads, workspace)
         self.y, self.dx = workspace.batch((self.out_features,)), workspace.input_gradient((self.features,))
-        kernels = {"direct": Direct, "blas": Matmul}[workspace.kernels]
-        self.kernels = kernels(self.p, self.g, self.relu, workspace)
+        self.kernels = KERNELS[workspace.kernels](self.p, self.g, self.relu, workspace)
 
     def forward(self, x: np.ndarray, state: Pass) -> np.ndarray:
         y = self.y[: len(x)]

@@ -53,6 +53,6 @@ class Matmul:
         if self.relu:
             dy[y <= 0] = 0
         np.matmul(x.T, dy, out=self.g["weight"])
-        dy.sum(axis=0, dtype=np.float64, out=self.g["bias"], casting="same_kind")
+        self.g["bias"][:] = dy.sum(axis=0, dtype=np.float64)
         if need_dx:
             np.matmul(dy, self.p["weight"].T, out=dx)

@@ -2,9 +2,9 @@
 
 Conventions
 -----------
-``x`` is (n, F), ``y`` and ``dy`` are (n, out); weights lie in memory as (F, out), flat: y = x W + b. W is not packed, which
-would cost as much as the product with the few samples of a batch; it is read once, as it lies. ``part`` of ``n_parts`` is
-done; ``types`` is ``Blocking.types``.
+``x`` is (n, F), ``y`` and ``dy`` are (n, out); weights lie in memory as (F, out), flat: y = x W + b. W is not packed,
+which would cost as much as the product with the few samples of a batch; it is read once, as it lies. ``part`` of
+``n_parts`` is done; ``types`` is ``Blocking.types``.
 """
 
 import numpy as np
@@ -12,7 +12,7 @@ import numpy as np
 from psframe.nn.jit import inline, jit
 from psframe.nn.lanes import pointer
 from psframe.nn.microkernel import multiply_add
-from psframe.nn.parts import columns_of, share, zero_where_off
+from psframe.nn.parts import columns_of, copy, share, zero_where_off
 
 CHUNK = 256  # rows of W at a time, so that they stay in the caches from one block of samples to the next
 
@@ -22,11 +22,11 @@ def forward(part, n_parts, types, x, weights, bias, y, relu):
     """Write x W + b to ``y``, with ``relu`` 0 for what is negative. The rows of a block are samples."""
     (n, depth), out = x.shape, y.shape[1]
     lanes, rows, last_rows, vectors, last_vectors, tail = types
-    block, last, n_blocks = columns_of(types, out)
-    numbers = share(n_blocks + (last > 0), part, n_parts)
+    block, _, n_blocks = columns_of(types, out)
+    numbers = share(n_blocks + 1, part, n_parts)
     begin, end = numbers.start * block, min(out, numbers.stop * block) if numbers.stop <= n_blocks else out
     for s in range(n):
-        y[s, begin:end] = bias[begin:end]
+        copy(end - begin, bias, begin, y[s], begin)
     for k in range(0, depth, CHUNK):
         size = min(CHUNK, depth - k)
         floor = 0.0 if relu and k + size == depth else -np.inf
@@ -50,7 +50,7 @@ def _samples(types, a, b, c, n, size, floor):
         if s + len(rows) <= n:
             multiply_add((lanes, rows, vectors, tail), read, (*b, 0), write, (1, size), (None, 0), floor, True)
             s += len(rows)
-        elif len(last_rows) and s + len(last_rows) <= n:
+        elif s + len(last_rows) <= n:
             multiply_add((lanes, last_rows, vectors, tail), read, (*b, 0), write, (1, size), (None, 0), floor, True)
             s += len(last_rows)
         else:  # of a batch that is smaller than most
@@ -99,7 +99,7 @@ def _turn(types, s, numbers, turned, max_batch):
 @inline
 def _weight_gradient(part, n_parts, types, x, dy, dw, db, one):
     """The rows of a block are features, the sum runs over samples; rows of dW are written side by side, as they lie."""
-    lanes, rows, last_rows, vectors, last_vectors, tail = types
+    _, rows, last_rows, _, _, _ = types
     (n, depth), out = x.shape, dy.shape[1]
     for number in share(-(-depth // len(rows)), part, n_parts):
         feature = number * len(rows)
@@ -115,9 +115,9 @@ def _weight_gradient(part, n_parts, types, x, dy, dw, db, one):
 @inline
 def _features(types, rows, read, dy, to, n, out):
     lanes, _, _, vectors, last_vectors, tail = types
-    block, last, n_blocks = columns_of(types, out)
+    block, _, n_blocks = columns_of(types, out)
     weights, at = to
-    for number in range(n_blocks + (last > 0)):
+    for number in range(n_blocks + 1):
         column = number * block
         b, c = (dy, column, out, 0), (weights, at + column, out)
         if number < n_blocks:
@@ -149,7 +149,7 @@ def _of_features(types, rows, weights, feature, turned, room, n, max_batch, out)
     lanes, _, _, vectors, last_vectors, tail = types
     block, last, n_blocks = columns_of(types, max_batch)
     a = (weights, feature * out, out, 1, 0)
-    for number in range(n_blocks + (last > 0)):
+    for number in range(n_blocks + 1):
         column = number * block
         c = (room, column, max_batch)
         if column >= n:

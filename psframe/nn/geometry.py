@@ -4,7 +4,7 @@ from typing import NamedTuple
 
 
 class Geometry(NamedTuple):
-    """Shapes of one sample, (H, W, C), and (height, width) of the window, of its steps, and of the zeros at each side."""
+    """Shapes of one sample, (H, W, C); (height, width) of the window, of its steps, and of the zeros at each side."""
 
     input: tuple[int, int, int]
     output: tuple[int, int, int]

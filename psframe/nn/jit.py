@@ -1,7 +1,7 @@
 """How psframe compiles with Numba: with IEEE arithmetic, so that runs agree to the bit.
 
-``jit`` is for what Python calls; it is kept on disk, for each kind of CPU. ``inner`` is for what only jitted code calls, and
-``inline`` for what is to be merged into that.
+``jit`` is for what Python calls; it is kept on disk, for each kind of CPU. ``inner`` is for what only jitted code
+calls, and ``inline`` for what is to be merged into that.
 """
 
 import hashlib

@@ -12,7 +12,7 @@ _INT, _LANE, _BIT = ir.IntType(64), ir.IntType(32), ir.IntType(1)
 
 
 @intrinsic
-def pointer(typing, array):  # type: ignore[no-untyped-def]
+def pointer(typing, array):
     """Return where an array's numbers begin, or None for None; the caller keeps the array.
 
     With the array itself, Numba would count it as in use, atomically, at every call.

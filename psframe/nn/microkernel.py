@@ -10,9 +10,9 @@ It computes a small block of a product, all of it in registers::
                                     r = 1  x |  acc[1][0]   |  acc[1][1]   | [1][2] |
                                     r = 2  x |  acc[2][0]   |  acc[2][1]   | [2][2] |
 
-A step (one i, one k) loads a row of ``B`` as vectors and, for every row of the block, spreads one number of ``A`` over a
-vector, multiplies, and adds to the row's accumulators. So rows x vectors operations need only rows + vectors loads and
-do not wait for each other: some ten of them keep the core's multipliers busy all the time.
+A step (one i, one k) loads a row of ``B`` as vectors and, for every row of the block, spreads one number of ``A`` over
+a vector, multiplies, and adds to the row's accumulators. So rows x vectors operations need only rows + vectors loads
+and do not wait for each other: some ten of them keep the core's multipliers busy all the time.
 
 The strides make it a convolution (k over the columns and channels of the window, i over its rows, r over pixels), the
 gradient of its weights (k and i over pixels, r over the window), or a dense layer (k over features, r over samples);
@@ -37,7 +37,7 @@ _GROUP = 3  # rows reached from one pointer, as p, p + stride, p + 2 * stride: t
 
 
 @intrinsic
-def multiply_add(typing, block, a, b, c, counts, start, floor, add):  # type: ignore[no-untyped-def]
+def multiply_add(typing, block, a, b, c, counts, start, floor, add):
     """Compute a block of a product and store it. For jitted code; checks nothing.
 
     Parameters

@@ -1,6 +1,6 @@
 """A network: layers in a row, their tensors in an arena, their buffers for the largest batch."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from itertools import takewhile
 from math import prod
 
@@ -53,6 +53,11 @@ class Network:
             for name, param in layer.params.items()
         }
         self.layout = Layout(self.params)
+        #: where the parameters of each layer, and of those behind it, begin in the arena's vectors
+        self.begins: list[int] = []
+        for index in range(len(self.layers)):
+            starts = [s.start for name, s in self.layout.slots.items() if int(name.partition(".")[0]) >= index]
+            self.begins.append(min(starts, default=self.layout.size))
         self.n_classes = n_classes
         #: the layers that run, without those that another one has absorbed, by their numbers
         self.active: list[tuple[int, Layer]] = []
@@ -61,7 +66,12 @@ class Network:
                 self.active.append((index, layer))
 
     def bind(
-        self, arena: Arena, max_batch: int, allocator: Allocator, kernels: str = "direct", threads: Threads | None = None
+        self,
+        arena: Arena,
+        max_batch: int,
+        allocator: Allocator,
+        kernels: str = "direct",
+        threads: Threads | None = None,
     ) -> None:
         """Give the layers their views of ``arena`` and memory for batches of up to ``max_batch`` samples."""
         self.arena = arena
@@ -93,7 +103,7 @@ class Network:
         self.dlogits = workspace.batch((self.n_classes,))
 
     def _part(self, workspace: Workspace) -> int:
-        """Return how many samples go through the front layers together: what they leave there should stay in a cache."""
+        """Return how many samples go through the front layers together: what they leave should stay in a cache."""
         if workspace.kernels == "blas" or not self.front:
             return workspace.max_batch
         n_bytes = sum(prod(self.shapes[index + 1]) for index, _ in self.active[: len(self.front)]) * 4
@@ -126,13 +136,25 @@ class Network:
             x = layer.forward(x, state)
         return x
 
-    def gradients(self, x: np.ndarray, labels: np.ndarray, state: Pass) -> tuple[float, int]:
+    def gradients(
+        self,
+        x: np.ndarray,
+        labels: np.ndarray,
+        state: Pass,
+        boundaries: Collection[int] = (),
+        leave: Callable[[slice], None] | None = None,
+    ) -> tuple[float, int]:
         """Forward and backward: write the gradients of the summed loss into the arena.
 
         Parameters
         ----------
         x : ndarray, shape (n, H, W, C)
         labels : ndarray of int64, shape (n,)
+        boundaries : collection of int
+            Numbers of layers, as the model lists them. When the gradients of such a layer and of all behind it are
+            done, backward pauses and lets those that have not left yet leave.
+        leave : callable, optional
+            ``leave(segment)`` is told which part of ``arena.grads`` is done; the last call takes it to the beginning.
 
         Returns
         -------
@@ -140,27 +162,41 @@ class Network:
             Summed over the n samples.
         n_correct : int
         """
+        end = self.layout.size
         if len(x) == 0:
             self.arena.grads[:] = 0
-            return 0.0, 0
-        logits = self.forward(x, state)
-        dy = self.dlogits[: len(x)]
-        loss, n_correct = softmax_cross_entropy(logits, labels, dy)
-        dy = self._back(self.rest, self._inputs.pop(), dy, state, bool(self.front))
-        for number, inputs in enumerate(self._inputs):
-            begin, end = number * self.part, min((number + 1) * self.part, len(x))
-            # nobody asks for the gradient of the images
-            self._back(self.front, inputs, dy[begin:end], state.part(begin, end), False)
+            loss, n_correct = 0.0, 0
+        else:
+            logits = self.forward(x, state)
+            dy = self.dlogits[: len(x)]
+            loss, n_correct = softmax_cross_entropy(logits, labels, dy)
+            for number in self._back(dy, state):
+                index = self.active[number][0]
+                if leave and index in boundaries and self.begins[index] < end:
+                    leave(slice(self.begins[index], end))
+                    end = self.begins[index]
+        if leave and end:
+            leave(slice(0, end))
         return loss, n_correct
 
-    def _back(
-        self, layers: list[Layer], inputs: list[np.ndarray], dy: np.ndarray, state: Pass, need_dx: bool
-    ) -> np.ndarray:
-        for number in reversed(range(len(layers))):
-            dy = layers[number].backward(inputs[number], dy, state, need_dx or number > 0)
-        return dy
+    def _back(self, dy: np.ndarray, state: Pass) -> Iterator[int]:
+        """Go back through the layers; yield the number, among the active ones, of each that has all its gradients."""
+        inputs, n_front = self._inputs.pop(), len(self.front)
+        for number in reversed(range(len(self.rest))):
+            # nobody asks for the gradient of the images
+            dy = self.rest[number].backward(inputs[number], dy, state, n_front + number > 0)
+            yield n_front + number
+        for part, inputs in enumerate(self._inputs):
+            begin, end = part * self.part, min((part + 1) * self.part, len(dy))
+            of_part, of_state = dy[begin:end], state.part(begin, end)
+            for number in reversed(range(n_front)):
+                of_part = self.front[number].backward(inputs[number], of_part, of_state, number > 0)
+                if part == len(self._inputs) - 1:
+                    yield number
 
     def evaluate(self, x: np.ndarray, labels: np.ndarray) -> tuple[float, int]:
         """Return the summed loss and the number of samples classified right; changes no gradient."""
+        if len(x) == 0:
+            return 0.0, 0
         logits = self.forward(x, Pass())
         return softmax_cross_entropy(logits, labels, self.dlogits[: len(x)])

@@ -25,3 +25,10 @@ def zero_where_off(dy, y):
     """Zero ``dy`` (m,) where ``y`` (m,) is not above 0: the gradient of a ReLU."""
     for i in range(len(dy)):
         dy[i] = 0 if y[i] <= 0 else dy[i]
+
+
+@inline
+def copy(n, source, source_at, to, to_at):
+    """Copy ``n`` numbers between arrays (m,) that do not overlap: assigning slices might copy them twice."""
+    for i in range(n):
+        to[to_at + i] = source[source_at + i]

@@ -3,8 +3,8 @@
 Parameters that all three share
 -------------------------------
 block : tuple of three tuples
-    Of which only the lengths count, as for :func:`psframe.nn.microkernel.multiply_add`: lanes of a vector, whole vectors,
-    and numbers in a partial one. These are the channels.
+    Of which only the lengths count, as for :func:`psframe.nn.microkernel.multiply_add`: lanes of a vector, whole
+    vectors, and numbers in a partial one. These are the channels.
 counts : (n_a, n_b)
     Rows and columns to go through.
 operands : (pointer, at, a_stride, b_stride), or (pointer, at) for what is written
@@ -25,11 +25,11 @@ _CELL = ir.IntType(32)
 
 
 @intrinsic
-def largest(typing, block, counts, x, columns, y, where, relu):  # type: ignore[no-untyped-def]
+def largest(typing, block, counts, x, columns, y, where, relu):
     """Write the largest cell to ``y`` and its number, a * ``columns`` + b, to ``where`` (of an integer type).
 
-    The first of equals counts, and NaN is larger than anything, as in PyTorch. With ``relu`` (a bool) what is not above 0
-    is written as 0, and no cell, -1, as the largest.
+    The first of equals counts, and NaN is larger than anything, as in PyTorch. With ``relu`` (a bool) what is not above
+    0 is written as 0, and no cell, -1, as the largest.
     """
 
     def generate(context: Any, builder: ir.IRBuilder, signature: Any, values: Any) -> Any:
@@ -61,7 +61,7 @@ def largest(typing, block, counts, x, columns, y, where, relu):  # type: ignore[
 
 
 @intrinsic
-def sum_where(typing, block, counts, dy, where, cell, dx):  # type: ignore[no-untyped-def]
+def sum_where(typing, block, counts, dy, where, cell, dx):
     """Write to ``dx`` the sum of ``dy`` over the windows whose largest cell is a pixel.
 
     ``cell`` is (first, a_step, b_step): the pixel is cell first - a * a_step - b * b_step of window (a, b).
@@ -90,7 +90,7 @@ def sum_where(typing, block, counts, dy, where, cell, dx):  # type: ignore[no-un
 
 
 @intrinsic
-def sum_cells(typing, block, counts, x, divisor, y):  # type: ignore[no-untyped-def]
+def sum_cells(typing, block, counts, x, divisor, y):
     """Write to ``y`` the sum of the cells, divided by ``divisor`` (an int)."""
 
     def generate(context: Any, builder: ir.IRBuilder, signature: Any, values: Any) -> Any:
@@ -98,7 +98,9 @@ def sum_cells(typing, block, counts, x, divisor, y):  # type: ignore[no-untyped-
         pointer, a_stride, b_stride = row.operand(values[2])
         totals = [cgutils.alloca_once_value(builder, vector) for vector in row.spread(row.number(0))]
         with _cells(builder, values[1]) as (a, b):
-            for vector, total in zip(row.load(row.move(row.move(pointer, a_stride, a), b_stride, b)), totals, strict=True):
+            for vector, total in zip(
+                row.load(row.move(row.move(pointer, a_stride, a), b_stride, b)), totals, strict=True
+            ):
                 builder.store(builder.fadd(builder.load(total), vector), total)
         by = row.spread(builder.sitofp(values[3], row.number))
         means = [builder.fdiv(builder.load(total), size) for total, size in zip(totals, by, strict=True)]

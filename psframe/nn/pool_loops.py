@@ -2,9 +2,9 @@
 
 Conventions
 -----------
-``x`` and ``dx`` are (n, H, W, C); ``y``, ``dy`` and ``argmax`` are (n, H', W', C); ``kernel`` and ``stride`` are (height,
-width). Windows are clipped at the input's end. ``part`` of ``n_parts`` samples is done. ``lanes`` is a tuple as long as a
-vector is wide, ``tail`` one as long as what C leaves over.
+``x`` and ``dx`` are (n, H, W, C); ``y``, ``dy`` and ``argmax`` are (n, H', W', C); ``kernel`` and ``stride`` are
+(height, width). Windows are clipped at the input's end. ``part`` of ``n_parts`` samples is done. ``lanes`` is a tuple
+as long as a vector is wide, ``tail`` one as long as what C leaves over.
 
 A gradient is gathered, not scattered: a pixel sums over the windows that reach it, and is written once.
 """

@@ -26,9 +26,9 @@ class Vectors:
     fma: bool = True
 
 
-#: by the feature that tells, the best first. Registers are the scarce thing: a block of accumulators, a row of ``B`` and one
+#: by the feature that tells, the best first. Registers are the scarce thing: a block of sums, a row of ``B`` and one
 #: number of ``A`` must lie in them together. Wide registers win even where a core executes them as two halves (Zen 4),
-#: since they hold twice the accumulators.
+#: since they hold twice the sums; narrower ones are used where a row of ``B`` ends.
 TABLE: dict[str, dict[str, Vectors]] = {
     "x86": {
         "avx512f": Vectors(64, 32),  # Knights Landing, Xeon, Zen 4 and 5
@@ -37,7 +37,7 @@ TABLE: dict[str, dict[str, Vectors]] = {
         "sse2": Vectors(16, 16, fma=False),
     },
     "arm": {
-        "sve": Vectors(16, 32),  # overlaid by NEON; 64 bytes on an A64FX, see below
+        "sve": Vectors(16, 32),  # what all have; see below
         "neon": Vectors(16, 32),
     },
 }

@@ -9,7 +9,6 @@ import os
 from dataclasses import dataclass
 from pathlib import Path
 
-import h5py
 import numpy as np
 
 from psframe.errors import UserError, reason
@@ -46,6 +45,8 @@ def sha256(array: np.ndarray) -> str:
 
 def write(folder: Path, saved: Saved) -> Path:
     """Write a checkpoint durably and return its path; ``latest`` does not name it yet. OSError where it cannot."""
+    import h5py  # rank 0 alone needs it
+
     path = folder / f"epoch-{saved.epoch:05d}.h5"
     temporary = path.with_suffix(".h5.part")
     with h5py.File(temporary, "w", userblock_size=SEAL_BYTES) as file:
@@ -104,6 +105,8 @@ def latest(folder: Path, layout: str) -> Saved | None:
 
 
 def _read(path: Path) -> Saved:
+    import h5py
+
     try:
         with open(path, "rb") as file:
             found = file.read(SEAL_BYTES)

@@ -1,0 +1,32 @@
+"""How long ago a job was launched, as the kernel tells."""
+
+import os
+from pathlib import Path
+
+#: the processes that a launcher puts above its ranks
+LAUNCHERS = ("mpirun", "mpiexec", "hydra", "prterun", "prted", "orterun", "orted", "srun", "slurmstepd")
+
+
+def since_launch_s(proc: Path = Path("/proc")) -> float | None:
+    """Return the seconds since this process started, or the launcher above it; None where /proc does not tell.
+
+    A launcher on another machine is not seen: there it is what this machine saw first.
+    """
+    try:
+        _, parent, started = _process(proc, os.getpid())
+        while parent > 1:
+            name, above, earlier = _process(proc, parent)
+            if not name.startswith(LAUNCHERS):
+                break
+            parent, started = above, earlier
+        uptime = float((proc / "uptime").read_text().split()[0])
+    except (OSError, ValueError, IndexError):
+        return None
+    return uptime - started / os.sysconf("SC_CLK_TCK")
+
+
+def _process(proc: Path, pid: int) -> tuple[str, int, int]:
+    """Return a process's name, its parent, and when it started, in clock ticks since the machine did."""
+    name, _, rest = (proc / str(pid) / "stat").read_text().partition("(")[2].rpartition(")")
+    fields = rest.split()
+    return name, int(fields[1]), int(fields[19])

@@ -16,10 +16,10 @@ from tests.nn_harness import Bench
 def main():
     results = []
     for kernels in ("direct", "blas"):
-        layers = [Conv2d(10, 3, padding=1), MaxPool2d(2), Conv2d(21, 2, stride=2), AvgPool2d(2), Flatten()]
-        bench = Bench([*layers, Dense(37), ReLU(), Dense(3)], (17, 18, 3), 5, "float32", kernels)
+        layers = [Conv2d(21, 3, stride=2, padding=1), MaxPool2d(2), AvgPool2d(2), Flatten(), Dense(37), ReLU()]
+        bench = Bench(layers, (17, 18, 3), 5, "float32", kernels)
         rng = np.random.default_rng(0)
-        x, dy = rng.standard_normal((5, 17, 18, 3), dtype=np.float32), rng.standard_normal((5, 3), dtype=np.float32)
+        x, dy = rng.standard_normal((5, 17, 18, 3), dtype=np.float32), rng.standard_normal((5, 37), dtype=np.float32)
         y = bench.forward(x).copy()
         results.append([y, bench.backward(dy).copy(), *bench.grads])
     for direct, blas in zip(*results, strict=True):

@@ -95,16 +95,14 @@ def test_a_number_has_the_same_bits_in_every_block():
     assert not found[3].any()
 
 
-@given(
-    st.integers(1, 300), st.integers(1, 600), st.sampled_from([2, 4, 8, 16]), st.sampled_from([16, 32]), st.booleans()
-)
-def test_blocks_cover_the_product_and_fit(n_rows, n_columns, lanes, n_registers, overlap):
-    b = _best(n_rows, n_columns, lanes, n_registers, overlap, n_rows)
+@given(st.integers(1, 300), st.integers(1, 600), st.sampled_from([2, 4, 8, 16]), st.sampled_from([16, 32]))
+def test_blocks_cover_the_product_and_fit(n_rows, n_columns, lanes, n_registers):
+    b = _best(n_rows, n_columns, lanes, n_registers, n_rows)
     last = b.last_vectors * lanes + b.tail
     assert 1 <= b.rows <= n_rows
     assert 0 <= b.tail < lanes
     assert last + (n_columns - last) // max(1, b.width) * b.width == n_columns
-    assert (n_rows - b.last_rows) % b.rows == 0 or overlap
+    assert (n_rows - b.last_rows) % b.rows == 0
     assert 1 <= b.last_rows <= b.rows
     for vectors in (b.vectors, b.last_vectors + (b.tail > 0)):
         assert b.rows * vectors <= max(n_registers * 3 // 4, vectors)
@@ -112,8 +110,6 @@ def test_blocks_cover_the_product_and_fit(n_rows, n_columns, lanes, n_registers,
 
 def test_what_is_asked_of_blocking():
     assert blocking(100, 64, max_rows=8).rows <= 8
-    overlapping = blocking(13, 64, overlap=True)
-    assert overlapping.last_rows == overlapping.rows
     assert blocking(64, 64, 8).lanes * 8 == blocking(64, 64, 4).lanes * 4 == host().n_bytes
 
 
@@ -150,11 +146,9 @@ def other_cpu(name, features):
 @pytest.mark.skipif(host() not in TABLE["x86"].values() or not host().fma, reason="this CPU has no AVX2")
 def test_other_cpus():
     """Their outputs are those of BLAS, and have the same bits at any width; without fused multiplication other ones."""
-    (haswell, with_fma), (nehalem, without), (_, mine) = (
-        other_cpu("haswell", "+sse2,+avx,+avx2,+fma"),
-        other_cpu("nehalem", "+sse2,+sse4.2,+popcnt"),
-        other_cpu("", ""),
-    )
+    haswell, with_fma = other_cpu("haswell", "+sse2,+avx,+avx2,+fma")
+    nehalem, without = other_cpu("nehalem", "+sse2,+sse4.2,+popcnt")
+    _, mine = other_cpu("", "")
     assert (haswell, nehalem) == (32, 16)
     assert with_fma == mine
     assert without != mine

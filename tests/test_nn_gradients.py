@@ -113,7 +113,7 @@ def convolutions(max_examples):
     return test
 
 
-test_conv_of_odd_sizes = convolutions(15)
+test_conv_of_odd_sizes = convolutions(6)
 test_conv_of_many_odd_sizes = pytest.mark.full(convolutions(200))
 
 

@@ -47,27 +47,22 @@ def _lengths(numbers: tuple[int, ...]) -> tuple[Lengths, ...]:
     return tuple((None,) * number for number in numbers)
 
 
-def blocking(
-    n_rows: int, n_columns: int, itemsize: int = 4, *, overlap: bool = False, max_rows: int | None = None
-) -> Blocking:
+def blocking(n_rows: int, n_columns: int, itemsize: int = 4, *, max_rows: int | None = None) -> Blocking:
     """Return the fastest way to cut a product of ``n_rows`` x ``n_columns`` (both at least 1) on this CPU.
 
     Parameters
     ----------
     itemsize : int
         Bytes of a number.
-    overlap : bool
-        Whether the last block of rows may repeat rows of the one before: it is then as large as the others, and needs
-        no code of its own.
     max_rows : int, optional
         Most rows of a block, where they lie so far apart that more would push each other out of the first cache.
     """
     vectors = host()
-    return _best(n_rows, n_columns, vectors.n_bytes // itemsize, vectors.n_registers, overlap, max_rows or n_rows)
+    return _best(n_rows, n_columns, vectors.n_bytes // itemsize, vectors.n_registers, max_rows or n_rows)
 
 
 @cache
-def _best(n_rows: int, n_columns: int, lanes: int, n_registers: int, overlap: bool, max_rows: int) -> Blocking:
+def _best(n_rows: int, n_columns: int, lanes: int, n_registers: int, max_rows: int) -> Blocking:
     whole, tail = divmod(n_columns, lanes)
     # a quarter of the registers is left for a row of B, numbers of A and what a compiler wants besides
     most = max(1, n_registers * 3 // 4)
@@ -79,7 +74,7 @@ def _best(n_rows: int, n_columns: int, lanes: int, n_registers: int, overlap: bo
         columns = [(vectors, n_blocks), (last + (tail > 0), 1)]
         for rows in range(1, min(n_rows, max_rows, most // max(vectors * (n_blocks > 0), columns[1][0])) + 1):
             n_whole = (n_rows - 1) // rows
-            last_rows = rows if overlap else n_rows - n_whole * rows
+            last_rows = n_rows - n_whole * rows
             blocks = ((r, c, n * m) for r, n in ((rows, n_whole), (last_rows, 1)) for c, m in columns)
             cost = sum(number * _cost(r, c) for r, c, number in blocks)
             if cost < least:

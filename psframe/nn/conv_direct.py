@@ -5,6 +5,7 @@ import numpy as np
 from psframe.nn import conv_loops
 from psframe.nn.base import Arrays, Workspace
 from psframe.nn.blocking import blocking
+from psframe.nn.conv_window import Window
 from psframe.nn.geometry import Geometry
 
 CACHE_BYTES = 512 << 10  # of the second cache: half of it on most CPUs, and a core's share on Knights Landing
@@ -28,16 +29,20 @@ class Direct:
         self.weight, self.bias = p["weight"].reshape(-1), p["bias"]
         self.weight_gradient, self.bias_gradient = g["weight"].reshape(-1), g["bias"]
         itemsize = p["weight"].itemsize
-        self.types = blocking(out_w, out, itemsize, overlap=True).types
-        self.gradient_types = (blocking(out_w, kw * c, itemsize).types, blocking(kw * c, out, itemsize).types)
+        self.types = blocking(out_w, out, itemsize).types
+        products = ((out_w, kw * c), (kw * c, out), (1, out))
+        self.gradient_types = tuple(blocking(*product, itemsize).types for product in products)
         # a row of the image as it is staged, and a row of the output
         pitch = max((out_w - 1) * sw + kw, w + pw) * c
         in_bytes, out_bytes = pitch * itemsize, out_w * out * itemsize
-        band = min(out_h, max(1, (CACHE_BYTES - kh * in_bytes) // (sh * in_bytes + out_bytes)))
-        data_band = min(h, max(1, CACHE_BYTES // (in_bytes + out_bytes)))
-        self.window = conv_loops.Window(kh, kw, sh, sw, ph, pw, band)
-        self.windows = (self.window._replace(band=data_band), self.window)
+        band = min(out_h, max(1, (CACHE_BYTES // in_bytes - kh) // sh + 1))
+        data_band = min(h, max(1, CACHE_BYTES // in_bytes))
+        weight_band = min(band, max(1, (CACHE_BYTES - kh * in_bytes) // (sh * in_bytes + out_bytes)))
+        self.window = Window(kh, kw, sh, sw, ph, pw, band)
+        self.windows = (self.window._replace(band=data_band), self.window._replace(band=weight_band))
         self.images = workspace.array((workspace.threads.n, max((band - 1) * sh + kh, data_band) * pitch))
+        self.zeros = workspace.array(out)
+        self.zeros[:] = 0
         self.packed, self.packed_gradient = (workspace.array(self.weight.size) for _ in range(2))
         self.one = workspace.array(1)
         self.one[0] = 1
@@ -45,8 +50,8 @@ class Direct:
     def forward(self, x: np.ndarray, y: np.ndarray, pack: bool) -> None:
         """Write the output to ``y``. The weights must be packed first, once for all parts of a batch."""
         self.threads.run_phases(
-            2, conv_loops.forward, self.types, x, self.weight, self.packed, self.bias, y, pack, self.relu, self.window,
-            self.images,
+            2, conv_loops.forward, self.types, x, self.weight, self.packed, self.bias, self.zeros, y, pack,
+            self.relu, self.window, self.images,
         )  # fmt: skip
 
     def backward(self, x: np.ndarray, y: np.ndarray, dy: np.ndarray, dx: np.ndarray, need_dx: bool, add: bool) -> None:

@@ -14,7 +14,7 @@ from psframe.errors import UserError, reason
 from psframe.record import checkpoint, metrics
 
 #: what the config of a continued run may change
-FREE_KEYS = (("train", "epochs"), ("record",), ("checkpoint", "resume"), ("versions",))
+FREE_KEYS = (("train", "epochs"), ("train", "threads"), ("record",), ("checkpoint", "resume"), ("versions",))
 
 
 @dataclass
@@ -153,8 +153,8 @@ def _continue(path: Path, resolved: dict[str, Any], layout: str) -> RunDir:
     if differing:
         keys = ", ".join(dict.fromkeys(key for key, _ in differing))
         raise UserError(
-            f"a continued run may differ in train.epochs, record and the number of ranks, got other values of {keys} "
-            f"than in {str(path)!r}; give the same ones, or start anew with checkpoint.resume=none"
+            f"a continued run may differ in train.epochs, train.threads, record and the number of ranks, got other "
+            f"values of {keys} than in {str(path)!r}; give the same ones, or start anew with checkpoint.resume=none"
         )
     saved = checkpoint.latest(path / "checkpoints", layout)
     if saved is None and metrics.last_epoch(path):

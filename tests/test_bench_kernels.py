@@ -1,0 +1,115 @@
+"""``python -m psframe.bench kernels``: what it measures, and what it says of mistakes."""
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from psframe.bench import kernels, layers, peak, peers
+from psframe.models import TABLE
+from psframe.nn.base import Pass
+
+ROOT = Path(__file__).resolve().parent.parent
+
+
+def bench(*arguments):
+    command = [sys.executable, "-m", "psframe.bench", *arguments]
+    return subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=300)
+
+
+def test_every_model_has_an_input():
+    assert set(kernels.INPUTS) == set(TABLE)
+
+
+def test_a_table_and_json(tmp_path):
+    path = tmp_path / "found.json"
+    done = bench("kernels", "--model", "lenet", "--batch", "8", "--seconds", "0.2", "--json", str(path))
+    assert done.returncode == 0, done.stderr
+    assert "lenet (1x28x28), batch 8, 1 thread(s), direct" in done.stdout
+    assert "2 Conv2d   forward" in done.stdout
+    (found,) = json.loads(path.read_text())
+    assert found["images_per_s"]["psframe"]["low"] <= found["images_per_s"]["psframe"]["median"]
+    first = found["layers"][0]
+    # LeNet's first convolution: 24 x 24 places, 20 of 25 weights; no gradient of the images
+    assert first["forward"]["bytes"] == 4 * (8 * 28 * 28 + 8 * 24 * 24 * 20 + 520)
+    for direction in ("forward", "backward"):
+        flops = first[direction]["gflops"] * first[direction]["ms"]["median"] * 1e6
+        assert flops == pytest.approx(2 * 8 * 24 * 24 * 20 * 25)
+    for row in found["layers"]:
+        for direction in ("forward", "backward"):
+            assert 0 <= row[direction]["share_of_peak"] < 1.5
+            assert row[direction]["ms"]["median"] > 0
+    assert [row["layer"] for row in found["layers"]] == ["Conv2d", "MaxPool2d"] * 2 + ["Flatten", "Dense", "Dense"]
+
+
+def test_warm_compiles_and_measures_nothing():
+    done = bench("kernels", "--model", "lenet", "--batch", "8", "--warm")
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.startswith("lenet, batch 8: compiled in ")
+    assert len(done.stdout.splitlines()) == 1
+
+
+@pytest.mark.parametrize(
+    ("arguments", "says"),
+    [
+        ((), "must be told what to measure, got nothing; choose kernels"),
+        (("kernel",), "got 'kernel'; choose kernels"),
+        (("kernels", "--model", "lenett"), "there is no 'lenett'; did you mean 'lenet'"),
+        (("kernels", "--batch", "0"), "--batch must be whole numbers of at least 1, got '0'"),
+        (("kernels", "--batch", "8,x"), "got 'x'"),
+        (("kernels", "--threads", "0"), "--threads must be at least 1, got 0"),
+        (("kernels", "--input", "3,x"), "--input must be whole numbers"),
+        (("kernels", "--input", "9,128"), "model lenet takes images"),
+        (("kernels", "--speed", "9"), "unrecognized arguments: --speed 9"),
+        (
+            ("kernels", "--model", "lenet", "--batch", "8", "--seconds", "0.1", "--json", "/no/such/file"),
+            "--json must name",
+        ),
+    ],
+)
+def test_mistakes(arguments, says):
+    done = bench(*arguments)
+    assert done.returncode == 2
+    assert done.stderr.startswith("psframe: ")
+    assert says in done.stderr
+    assert "Traceback" not in done.stderr
+    assert len(done.stderr.splitlines()) == 1
+
+
+def test_help():
+    assert "--against" in bench("kernels", "--help").stdout
+
+
+def arguments(**changed):
+    given = {"input": None, "threads": 1, "kernels": "direct", "seconds": 0.1, "against": None}
+    return kernels.Namespace(**{**given, **changed})
+
+
+def test_timed_layers_add_up_to_the_passes():
+    made = kernels.Bench("lenet", 8, arguments())
+    timed = layers.time_layers(made.network)
+    made.network.gradients(made.x, made.labels, Pass(True, 0, 0, made.pass_.samples))
+    taken = [layer.take() for layer in timed]
+    assert all(seconds > 0 for of_layer in taken for seconds in of_layer.values())
+    assert all(seconds == 0 for layer in timed for seconds in layer.take().values())
+
+
+def test_the_peak_grows_with_nothing_but_the_core():
+    few, many = peak.gflops(0.005), peak.gflops(0.05)
+    assert 0.3 < few / many < 3
+
+
+def test_pytorch_learns_from_the_same_network():
+    pytest.importorskip("torch", reason="PyTorch, which is measured against, is not installed")
+    for model in ("lenet", "har_cnn"):
+        made = kernels.Bench(model, 8, arguments(against="torch"))
+        for form in peers.FORMATS:
+            step = peers.torch_step(made.network.layers, made.input_shape, made.x, made.labels, form, 1)
+            for _ in range(2):
+                step()
+        report = made.report()
+        assert set(report["images_per_s"]) == {"psframe", "torch contiguous", "torch channels_last"}
+        assert report["against"]["ratio"]["median"] > 0
+        assert "psframe / torch" in kernels.describe(report)

@@ -6,6 +6,7 @@ import sys
 from typing import Any
 
 import numpy as np
+from numba.core.errors import NumbaError
 from threadpoolctl import threadpool_limits
 
 from psframe import __version__, affinity, residency
@@ -14,7 +15,7 @@ from psframe.cluster import Cluster
 from psframe.collectives.null import Null
 from psframe.data import Arrays, Facts, hold, no_memory_for_data
 from psframe.engine import Run, durably
-from psframe.errors import UserError
+from psframe.errors import UserError, reason
 from psframe.memory.allocator import Allocator
 from psframe.memory.places import SHARED
 from psframe.nn.base import Pass
@@ -177,8 +178,14 @@ def _compile(run: Run) -> None:
         link.tell()
     sample = np.zeros(1, np.int64)
     x, labels = run.batches.load("train", sample)
-    run.network.gradients(x, labels, Pass(True, 0, 0, sample))
-    run.network.evaluate(x, labels)
+    try:
+        run.network.gradients(x, labels, Pass(True, 0, 0, sample))
+        run.network.evaluate(x, labels)
+    except NumbaError as error:
+        raise UserError(
+            f"nn.kernels: {run.config.nn.kernels} must be compiled for this CPU, and Numba cannot ({reason(error)}); "
+            "give nn.kernels=blas"
+        ) from None
     if link.leads:
         link.tell()
 

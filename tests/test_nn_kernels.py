@@ -1,8 +1,12 @@
 """The fast kernels against the plain ones over shapes of every kind; that neither threads, nor the parts of a batch,
 nor a ReLU that is absorbed change a bit; that a step allocates nothing."""
 
+import os
+import subprocess
+import sys
 import tracemalloc
 from itertools import pairwise
+from pathlib import Path
 
 import numba
 import numpy as np
@@ -23,6 +27,8 @@ from psframe.nn.pool import AvgPool2d, MaxPool2d
 from psframe.nn.threads import Threads
 from psframe.registry import load
 from tests.nn_harness import Bench
+
+ROOT = Path(__file__).resolve().parent.parent
 
 
 def results(layer, input_shape, n, kernels, n_threads=1, spare=1):
@@ -98,6 +104,31 @@ def test_threads_change_no_bit(case):
     for n_threads in (2, 3, 7):
         for one, many in zip(alone, results(make(), shape, 5, "direct", n_threads), strict=True):
             np.testing.assert_array_equal(one, many)
+
+
+POOLS = [(kind, *shape) for kind in (MaxPool2d, AvgPool2d) for shape in (
+    (2, 2, False), (3, 2, True), (3, 1, False), (2, 3, True), ((1, 3), (3, 2), True), (16, 1, False)
+)]  # fmt: skip
+
+
+@pytest.mark.parametrize(("kind", "kernel", "stride", "ceil_mode"), POOLS)
+@pytest.mark.parametrize("channels", [1, 5, 16, 35])
+def test_pools(kind, kernel, stride, ceil_mode, channels):
+    found = [results(kind(kernel, stride, ceil_mode=ceil_mode), (17, 18, channels), 3, k) for k in ("direct", "blas")]
+    for got, want in zip(*found, strict=True):
+        np.testing.assert_allclose(got, want, rtol=1e-5, atol=1e-6)
+
+
+def test_without_numba():
+    """The plain kernels train where Numba compiles nothing."""
+    program = (
+        "from tests.test_nn_kernels import bound, mixed, step; found = step(bound(mixed(), kernels='blas'), 4); "
+        "assert abs(found[1]).max() > 0; print(found[0][0])"
+    )
+    environ = os.environ | {"NUMBA_DISABLE_JIT": "1"}
+    done = subprocess.run([sys.executable, "-c", program], cwd=ROOT, env=environ, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    assert float(done.stdout) == pytest.approx(step(bound(mixed()), 4)[0][0], rel=1e-5)
 
 
 @pytest.mark.parametrize("make", [lambda: Conv2d(5, 3), lambda: Dense(9), lambda: MaxPool2d(3, 2)])

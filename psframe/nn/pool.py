@@ -5,6 +5,7 @@ from typing import ClassVar
 import numpy as np
 
 from psframe.errors import UserError
+from psframe.nn import pool_plain
 from psframe.nn.activations import BeforeReLU
 from psframe.nn.base import Arrays, Base, Pass, Shape, Workspace
 from psframe.nn.blocking import blocking
@@ -52,8 +53,10 @@ class _Pool(Base):
     def bind(self, params: Arrays, grads: Arrays, workspace: Workspace) -> None:
         super().bind(params, grads, workspace)
         self.y, self.dx = workspace.batch(self.output_shape), workspace.input_gradient(self.input_shape)
-        blocks = blocking(1, self.output_shape[2], self.y.itemsize).types
-        self.lanes, self.tail = blocks[0], blocks[-1]
+        self.plain = workspace.kernels == "blas"
+        if not self.plain:
+            blocks = blocking(1, self.output_shape[2], self.y.itemsize).types
+            self.lanes, self.tail = blocks[0], blocks[-1]
 
     def _n_windows(self, size: int, kernel: int, stride: int) -> int:
         n = (size - kernel + (stride - 1 if self.ceil_mode else 0)) // stride + 1
@@ -72,13 +75,19 @@ class MaxPool2d(_Pool, BeforeReLU):
     def forward(self, x: np.ndarray, state: Pass) -> np.ndarray:
         rows, windows = slice(state.first, state.first + len(x)), (self.kernel, self.stride)
         y = self.y[rows]
-        self.threads.run(max_forward, self.lanes, self.tail, x, y, self.argmax[rows], *windows, self.relu)
+        if self.plain:
+            pool_plain.max_forward(x, y, self.argmax[rows], *windows, self.relu)
+        else:
+            self.threads.run(max_forward, self.lanes, self.tail, x, y, self.argmax[rows], *windows, self.relu)
         return y
 
     def backward(self, x: np.ndarray, dy: np.ndarray, state: Pass, need_dx: bool) -> np.ndarray | None:
         rows, windows = slice(state.first, state.first + len(x)), (self.kernel, self.stride)
         dx = self.dx[: len(x)]
-        self.threads.run(max_backward, self.lanes, self.tail, dy, dx, self.argmax[rows], *windows)
+        if self.plain:
+            pool_plain.max_backward(dy, dx, self.argmax[rows], *windows)
+        else:
+            self.threads.run(max_backward, self.lanes, self.tail, dy, dx, self.argmax[rows], *windows)
         return dx
 
 
@@ -87,12 +96,18 @@ class AvgPool2d(_Pool):
 
     def forward(self, x: np.ndarray, state: Pass) -> np.ndarray:
         y = self.y[state.first : state.first + len(x)]
-        self.threads.run(avg_forward, self.lanes, self.tail, x, y, self.kernel, self.stride)
+        if self.plain:
+            pool_plain.avg_forward(x, y, self.kernel, self.stride)
+        else:
+            self.threads.run(avg_forward, self.lanes, self.tail, x, y, self.kernel, self.stride)
         return y
 
     def backward(self, x: np.ndarray, dy: np.ndarray, state: Pass, need_dx: bool) -> np.ndarray | None:
         dx = self.dx[: len(dy)]
-        self.threads.run(avg_backward, self.lanes, self.tail, dy, dx, self.kernel, self.stride)
+        if self.plain:
+            pool_plain.avg_backward(dy, dx, self.kernel, self.stride)
+        else:
+            self.threads.run(avg_backward, self.lanes, self.tail, dy, dx, self.kernel, self.stride)
         return dx
 
 

@@ -114,7 +114,7 @@ def convolutions(max_examples):
 
 
 test_conv_of_odd_sizes = convolutions(6)
-test_conv_of_many_odd_sizes = pytest.mark.full(convolutions(200))
+test_conv_of_many_odd_sizes = pytest.mark.full(convolutions(40))
 
 
 @settings(max_examples=60, deadline=None, derandomize=True)

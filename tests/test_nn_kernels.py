@@ -68,7 +68,7 @@ def sweep(max_examples):
 
 
 test_convolutions = sweep(8)
-test_many_convolutions = pytest.mark.full(sweep(300))
+test_many_convolutions = pytest.mark.full(sweep(60))
 
 
 @settings(max_examples=5, deadline=None, derandomize=True)

@@ -3,6 +3,7 @@
 import importlib
 import tracemalloc
 
+import numba
 import numpy as np
 import pytest
 
@@ -12,6 +13,7 @@ from psframe.nn.activations import Dropout, Flatten, ReLU
 from psframe.nn.base import Pass
 from psframe.nn.conv import Conv1d, Conv2d
 from psframe.nn.dense import Dense
+from psframe.nn.jit import jit
 from psframe.nn.losses import softmax_cross_entropy
 from psframe.nn.pool import AvgPool2d, MaxPool1d, MaxPool2d
 from tests.nn_harness import Bench
@@ -205,3 +207,19 @@ def test_initial_bounds():
         layer.setup((5, 5, 2), 0)
         assert layer.params["weight"].bound ** 2 / 3 == pytest.approx(variance / 18)
         assert layer.params["bias"].bound == 0
+
+
+def one_more(x):
+    return x + 1
+
+
+def test_without_a_place_to_keep_what_is_compiled(monkeypatch):
+    plain = numba.njit
+
+    def njit(*given, **options):
+        if options.get("cache"):
+            raise RuntimeError("cannot cache function 'f': no locator available for file 'f.py'")
+        return plain(*given, **options)
+
+    monkeypatch.setattr(numba, "njit", njit)
+    assert jit(one_more)(1) == 2

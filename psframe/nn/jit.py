@@ -33,10 +33,13 @@ _FOLDER = numba.config.CACHE_DIR or _folder()
 def jit(function: Callable[..., Any]) -> Any:
     """Compile ``function`` at its first call, or take what was compiled before.
 
-    Where the folder of psframe is not writable, Numba chooses one in the user's home.
+    Where the folder of psframe is not writable, Numba chooses one in the user's home; without that, every process
+    compiles for itself.
     """
     before, numba.config.CACHE_DIR = numba.config.CACHE_DIR, _FOLDER
     try:
         return numba.njit(cache=True, nogil=True, error_model="numpy")(function)
+    except RuntimeError:  # "cannot cache function: no locator available"
+        return numba.njit(nogil=True, error_model="numpy")(function)
     finally:
         numba.config.CACHE_DIR = before

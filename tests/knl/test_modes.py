@@ -8,7 +8,7 @@ SCRIPT = """
 for node in /sys/devices/system/node/node[0-9]*; do echo 24 > $node/hugepages/hugepages-2048kB/nr_hugepages; done
 python -m psframe.doctor --json > $OUT/doctor.json
 python -m tests.knl.probe $OUT/probe.json
-train 4 name=main placement.parameters=hbw placement.verify=error > $OUT/main.txt 2>&1
+train 4 name=main nn.kernels=direct placement.parameters=hbw placement.verify=error > $OUT/main.txt 2>&1
 train 4 name=roles train.epochs=1 placement.gradients='{name: hbw, policy: interleave}' placement.optimizer='{name: hbw, policy: preferred}' \
     placement.data='{name: hbw, huge_pages: 2M}' placement.exchange=ddr placement.activations='{numa: [1]}' placement.verify=error \
     affinity=compact > $OUT/roles.txt 2>&1

@@ -3,6 +3,7 @@
 import json
 import shutil
 import sys
+from threading import Timer
 from typing import Any
 
 import numpy as np
@@ -27,6 +28,8 @@ from psframe.record.run_dir import RunDir, open_run
 from psframe.record.view import View, say
 from psframe.sampling import Batches, Sampler
 from psframe.sync.allreduce import AllReduce
+
+NOTICE_S = 3.0  # of compiling until a user is told what takes so long
 
 
 def run(cluster: Cluster, plan: Plan, quiet: bool) -> Run:
@@ -55,7 +58,7 @@ def run(cluster: Cluster, plan: Plan, quiet: bool) -> Run:
             made.run_dir, made.view = run_dir, View(plan.config.train.epochs, made.sampler.n_steps, quiet)
             if not quiet:
                 say(_headline(made))
-        _compile(made)
+        _compile(made, quiet)
         _begin(made)
         _prove(made, quiet)
     except BaseException:
@@ -171,11 +174,14 @@ def _headline(run: Run) -> str:
     )
 
 
-def _compile(run: Run) -> None:
+def _compile(run: Run, quiet: bool) -> None:
     """Let Numba compile on each node's first rank, then the others find what it compiled in the cache on disk."""
     link = run.cluster.link
     if not link.leads:
         link.tell()
+    notice = Timer(NOTICE_S, say, ["compiling the layers for this CPU, once a machine: up to a minute or two"])
+    if run.run_dir and not quiet:
+        notice.start()
     sample = np.zeros(1, np.int64)
     x, labels = run.batches.load("train", sample)
     try:
@@ -183,9 +189,11 @@ def _compile(run: Run) -> None:
         run.network.evaluate(x, labels)
     except NumbaError as error:
         raise UserError(
-            f"nn.kernels: {run.config.nn.kernels} must be compiled for this CPU, and Numba cannot ({reason(error)}); "
+            f"nn.kernels: {run.config.nn.kernels} must be compiled for this CPU, and Numba cannot ({reason(error)[:200]}); "
             "give nn.kernels=blas"
         ) from None
+    finally:
+        notice.cancel()
     if link.leads:
         link.tell()
 

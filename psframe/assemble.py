@@ -189,8 +189,8 @@ def _compile(run: Run, quiet: bool) -> None:
         run.network.evaluate(x, labels)
     except NumbaError as error:
         raise UserError(
-            f"nn.kernels: {run.config.nn.kernels} must be compiled for this CPU, and Numba cannot ({reason(error)[:200]}); "
-            "give nn.kernels=blas"
+            f"nn.kernels: {run.config.nn.kernels} must be compiled for this CPU, and Numba cannot "
+            f"({reason(error)[:200]}); give nn.kernels=blas"
         ) from None
     finally:
         notice.cancel()

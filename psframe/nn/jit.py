@@ -11,8 +11,10 @@ from typing import Any
 
 import numba
 
-inner = numba.njit(nogil=True, error_model="numpy", no_cpython_wrapper=True)
-inline = numba.njit(nogil=True, error_model="numpy", no_cpython_wrapper=True, forceinline=True)
+_OPTIONS = {"nogil": True, "error_model": "numpy", "no_cfunc_wrapper": True}
+
+inner = numba.njit(no_cpython_wrapper=True, **_OPTIONS)
+inline = numba.njit(no_cpython_wrapper=True, forceinline=True, **_OPTIONS)
 
 
 def _folder() -> str:
@@ -38,8 +40,8 @@ def jit(function: Callable[..., Any]) -> Any:
     """
     before, numba.config.CACHE_DIR = numba.config.CACHE_DIR, _FOLDER
     try:
-        return numba.njit(cache=True, nogil=True, error_model="numpy")(function)
+        return numba.njit(cache=True, **_OPTIONS)(function)
     except RuntimeError:  # "cannot cache function: no locator available"
-        return numba.njit(nogil=True, error_model="numpy")(function)
+        return numba.njit(**_OPTIONS)(function)
     finally:
         numba.config.CACHE_DIR = before

@@ -1,11 +1,14 @@
 """The threads of a rank: when they start, what they raise, and that a fork does not take them along."""
 
+import json
 import os
 import threading
 
 import pytest
 
+from psframe.affinity import allowed_threads
 from psframe.nn.threads import Threads
+from tests import launcher
 
 
 def test_every_part_runs_once_and_no_thread_starts_before():
@@ -51,3 +54,32 @@ def test_a_forked_process_starts_its_own():
         threads.run(lambda part, n: done.append(part))
         os._exit(0 if sorted(done) == [0, 1, 2] else 1)
     assert os.waitpid(child, 0)[1] == 0
+
+
+@pytest.mark.parametrize(("given", "n"), [("3", 3), ("0", 1), ("4,2", 1), (None, 1)])
+def test_what_the_user_allows(given, n, monkeypatch):
+    monkeypatch.delenv("OMP_NUM_THREADS", raising=False)
+    if given:
+        monkeypatch.setenv("OMP_NUM_THREADS", given)
+    assert allowed_threads() == n
+
+
+def test_a_run_ends_in_the_same_bits(tmp_path):
+    where = launcher.installed("mpich")
+    if where is None:
+        pytest.skip("no mpich: bash launch/test.sh installs it")
+    config = tmp_path / "config.yaml"
+    config.write_text(
+        "model: tests.tiny:build\ndataset: {name: synthetic, shape: [1, 6, 6], classes: 3, samples: 60}\n"
+        "train: {epochs: 1, batch_size: 8}\n"
+    )
+    found = {}
+    for threads in ("1", "2", "auto"):
+        command = ["-m", "psframe.train", str(config), f"record.dir={tmp_path / threads}", f"train.threads={threads}"]
+        ended = launcher.run(where, 1, [*command, "--quiet"], OMP_NUM_THREADS="3")
+        assert ended.status == 0, ended
+        (metrics,) = (tmp_path / threads).glob("*/metrics.jsonl")
+        found[threads] = json.loads(metrics.read_text())
+    assert [record["threads"] for record in found.values()] == [1, 2, 3]
+    assert len({record["params_sha256"] for record in found.values()}) == 1
+    assert all(0 < record["startup_s"] < 600 for record in found.values())

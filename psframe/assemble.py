@@ -29,6 +29,7 @@ from psframe.record.view import View, say
 from psframe.sampling import Batches, Sampler
 from psframe.sync.allreduce import AllReduce
 
+THREAD_FLOPS = 4e8  # of a step, for each thread: with less, waking the threads takes longer than they save
 NOTICE_S = 3.0  # of compiling until a user is told what takes so long
 
 
@@ -122,7 +123,9 @@ def build(cluster: Cluster, plan: Plan, arrays: dict[str, np.ndarray], allocator
         )
     arena = Arena(net.layout, optimizer.n_state if team.applies else 0, allocator)
     sampler = Sampler(plan.facts.n_train, team.n_workers, train.batch_size, train.seed)
-    n_threads = affinity.allowed_threads() if train.threads == "auto" else train.threads
+    n_threads = train.threads
+    if n_threads == "auto":
+        n_threads = min(affinity.allowed_threads(), max(1, int(net.flops * sampler.max_batch / THREAD_FLOPS)))
     net.bind(arena, sampler.max_batch, allocator, plan.config.nn.kernels, Threads(n_threads))
     alone = cluster.n_ranks == 1  # nobody to exchange with: every mode is then the same
     collective = Null if alone else plan.choices["collective"]

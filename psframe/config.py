@@ -30,7 +30,7 @@ DEFAULTS = {"optimizer": "sgd", "sync": "sync_ps", "collective": "buffer"}
 
 class Train(msgspec.Struct, forbid_unknown_fields=True, kw_only=True, frozen=True):
     """``batch_size`` is samples a worker takes a step; ``reproducible`` says which runs must agree to the bit;
-    ``threads`` are those of a rank's kernels, ``auto`` the cores that it has."""
+    ``threads`` are those of a rank's kernels, ``auto`` the cores that it has where a step is work enough for them."""
 
     epochs: PositiveInt = 5
     batch_size: PositiveInt = 64

@@ -104,10 +104,11 @@ class Network:
 
     def _part(self, workspace: Workspace) -> int:
         """Return how many samples go through the front layers together: what they leave should stay in a cache."""
-        if workspace.kernels == "blas" or not self.front:
+        # to wake threads for every layer of every part would take longer than a cache can save
+        if workspace.kernels == "blas" or workspace.threads.n > 1 or not self.front:
             return workspace.max_batch
         n_bytes = sum(prod(self.shapes[index + 1]) for index, _ in self.active[: len(self.front)]) * 4
-        return min(workspace.max_batch, workspace.threads.n * max(1, PART_BYTES // n_bytes))
+        return min(workspace.max_batch, max(1, PART_BYTES // n_bytes))
 
     def initialize(self, seed: int) -> None:
         """Draw the initial parameters: uniform, in each tensor's own bounds, the same on every rank."""

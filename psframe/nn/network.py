@@ -65,6 +65,13 @@ class Network:
             if not (self.active and self.active[-1][1].absorb(layer)):
                 self.active.append((index, layer))
 
+    @property
+    def flops(self) -> float:
+        """Multiplications and additions of a training step for one sample: three products for each weight and place."""
+        with_weights = [(layer, shape) for layer, shape in zip(self.layers, self.shapes[1:], strict=True)
+                        if "weight" in layer.params]  # fmt: skip
+        return 6.0 * sum(prod(layer.params["weight"].shape) * prod(shape[:-1]) for layer, shape in with_weights)
+
     def bind(
         self,
         arena: Arena,

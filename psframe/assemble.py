@@ -123,8 +123,9 @@ def build(cluster: Cluster, plan: Plan, arrays: dict[str, np.ndarray], allocator
         )
     arena = Arena(net.layout, optimizer.n_state if team.applies else 0, allocator)
     sampler = Sampler(plan.facts.n_train, team.n_workers, train.batch_size, train.seed)
-    n_threads = train.threads
-    if n_threads == "auto":
+    if isinstance(train.threads, int):
+        n_threads = train.threads
+    else:
         n_threads = min(affinity.allowed_threads(), max(1, int(net.flops * sampler.max_batch / THREAD_FLOPS)))
     net.bind(arena, sampler.max_batch, allocator, plan.config.nn.kernels, Threads(n_threads))
     alone = cluster.n_ranks == 1  # nobody to exchange with: every mode is then the same

@@ -26,7 +26,7 @@ CONFIG = """\
 model: tests.tiny:build
 dataset: {name: synthetic, shape: [1, 6, 6], classes: 3, samples: 60}
 train: {epochs: 2, batch_size: 8, threads: 1}
-nn: {kernels: blas}  # which load faster there; the main run uses the others
+nn: {kernels: blas}  # which load faster there; the runs in flat mode use the others
 optimizer: {lr: 0.05, momentum: 0.9}
 """
 

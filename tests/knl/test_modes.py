@@ -9,7 +9,7 @@ for node in /sys/devices/system/node/node[0-9]*; do echo 24 > $node/hugepages/hu
 python -m psframe.doctor --json > $OUT/doctor.json
 python -m tests.knl.probe $OUT/probe.json
 train 4 name=main nn.kernels=direct placement.parameters=hbw placement.verify=error > $OUT/main.txt 2>&1
-train 4 name=roles train.epochs=1 placement.gradients='{name: hbw, policy: interleave}' placement.optimizer='{name: hbw, policy: preferred}' \
+train 4 name=roles nn.kernels=direct train.epochs=1 placement.gradients='{name: hbw, policy: interleave}' placement.optimizer='{name: hbw, policy: preferred}' \
     placement.data='{name: hbw, huge_pages: 2M}' placement.exchange=ddr placement.activations='{numa: [1]}' placement.verify=error \
     affinity=compact > $OUT/roles.txt 2>&1
 train 4 --dry-run placement.parameters=hbw > $OUT/plan.txt

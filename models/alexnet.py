@@ -19,17 +19,7 @@ def alexnet(input_shape: Shape, n_classes: int, *, dropout: Fraction = 0.5) -> l
         Probability, in [0, 1), that an input of the first two dense layers is dropped.
     """
     need_image("alexnet", input_shape)
-    return [
-        *_block(Conv2d(64, 11, stride=4, padding=2, init="he")),
-        MaxPool2d(3, 2),
-        *_block(Conv2d(192, 5, padding=2, init="he")),
-        MaxPool2d(3, 2),
-        *_block(Conv2d(384, 3, padding=1, init="he")),
-        *_block(Conv2d(256, 3, padding=1, init="he")),
-        *_block(Conv2d(256, 3, padding=1, init="he")),
-        MaxPool2d(3, 2),
-        *_classifier(4096, n_classes, dropout),
-    ]
+    return _layers(Conv2d(64, 11, stride=4, padding=2, init="he"), 4096, n_classes, dropout)
 
 
 def alexnet_small(input_shape: Shape, n_classes: int, *, dropout: Fraction = 0.5) -> list[Layer]:
@@ -42,31 +32,18 @@ def alexnet_small(input_shape: Shape, n_classes: int, *, dropout: Fraction = 0.5
         As in :func:`alexnet`.
     """
     need_image("alexnet_small", input_shape)
+    return _layers(Conv2d(64, 3, padding=1, init="he"), 512, n_classes, dropout)
+
+
+def _layers(first: Layer, width: int, n_classes: int, dropout: float) -> list[Layer]:
+    """Return the network behind its first convolution, with dense layers of ``width`` units."""
     return [
-        *_block(Conv2d(64, 3, padding=1, init="he")),
-        MaxPool2d(3, 2),
-        *_block(Conv2d(192, 5, padding=2, init="he")),
-        MaxPool2d(3, 2),
-        *_block(Conv2d(384, 3, padding=1, init="he")),
-        *_block(Conv2d(256, 3, padding=1, init="he")),
-        *_block(Conv2d(256, 3, padding=1, init="he")),
-        MaxPool2d(3, 2),
-        *_classifier(512, n_classes, dropout),
-    ]
-
-
-def _block(convolution: Layer) -> list[Layer]:
-    return [convolution, ReLU()]
-
-
-def _classifier(width: int, n_classes: int, dropout: float) -> list[Layer]:
-    return [
-        Flatten(),
-        Dropout(dropout),
-        Dense(width, init="he"),
-        ReLU(),
-        Dropout(dropout),
-        Dense(width, init="he"),
-        ReLU(),
+        *(first, ReLU(), MaxPool2d(3, 2)),
+        *(Conv2d(192, 5, padding=2, init="he"), ReLU(), MaxPool2d(3, 2)),
+        *(Conv2d(384, 3, padding=1, init="he"), ReLU()),
+        *(Conv2d(256, 3, padding=1, init="he"), ReLU()),
+        *(Conv2d(256, 3, padding=1, init="he"), ReLU(), MaxPool2d(3, 2)),
+        *(Flatten(), Dropout(dropout), Dense(width, init="he"), ReLU()),
+        *(Dropout(dropout), Dense(width, init="he"), ReLU()),
         Dense(n_classes),
     ]

@@ -86,6 +86,12 @@ def test_an_image_that_does_not_fit_into_a_cache():
         compare(lambda layer=layer: layer, shape, 1)
 
 
+def test_weights_that_do_not_fit_into_a_cache():
+    """Some rows of the window at a time: of a block of columns, forward and in the input's gradient."""
+    compare(lambda: Conv2d(700, 3, stride=(2, 1), padding=1), (7, 6, 20), 2)
+    compare(lambda: Conv2d(48, 3, padding=1), (5, 6, 700), 2)
+
+
 LAYERS = {
     "conv": (lambda: Conv2d(20, 5, padding=2), (9, 8, 3)),
     "conv-strided": (lambda: Conv2d(7, 3, stride=2), (9, 8, 5)),

@@ -142,6 +142,16 @@ def vgg_block(c_in, c_out, n):
     return [*layers, tnn.MaxPool2d(2)]
 
 
+def alexnet_like(first, features, width, n_classes):
+    return [
+        *(first, tnn.ReLU(), tnn.MaxPool2d(3, 2)),
+        *(tnn.Conv2d(64, 192, 5, padding=2), tnn.ReLU(), tnn.MaxPool2d(3, 2)),
+        *(tnn.Conv2d(192, 384, 3, padding=1), tnn.ReLU(), tnn.Conv2d(384, 256, 3, padding=1), tnn.ReLU()),
+        *(tnn.Conv2d(256, 256, 3, padding=1), tnn.ReLU(), tnn.MaxPool2d(3, 2), tnn.Flatten()),
+        *(tnn.Linear(features, width), tnn.ReLU(), tnn.Linear(width, width), tnn.ReLU(), tnn.Linear(width, n_classes)),
+    ]
+
+
 MODELS = {
     "lenet": (
         lambda: lenet((1, 28, 28), 10),
@@ -163,24 +173,12 @@ MODELS = {
     ),
     "alexnet_small": (
         lambda: alexnet_small((3, 32, 32), 10, dropout=0),
-        lambda: tnn.Sequential(
-            *(tnn.Conv2d(3, 64, 3, padding=1), tnn.ReLU(), tnn.MaxPool2d(3, 2)),
-            *(tnn.Conv2d(64, 192, 5, padding=2), tnn.ReLU(), tnn.MaxPool2d(3, 2)),
-            *(tnn.Conv2d(192, 384, 3, padding=1), tnn.ReLU(), tnn.Conv2d(384, 256, 3, padding=1), tnn.ReLU()),
-            *(tnn.Conv2d(256, 256, 3, padding=1), tnn.ReLU(), tnn.MaxPool2d(3, 2), tnn.Flatten()),
-            *(tnn.Linear(2304, 512), tnn.ReLU(), tnn.Linear(512, 512), tnn.ReLU(), tnn.Linear(512, 10)),
-        ),
+        lambda: tnn.Sequential(*alexnet_like(tnn.Conv2d(3, 64, 3, padding=1), 2304, 512, 10)),
         (32, 32, 3),
     ),
     "alexnet": (
         lambda: alexnet((3, 64, 64), 3, dropout=0),
-        lambda: tnn.Sequential(
-            *(tnn.Conv2d(3, 64, 11, stride=4, padding=2), tnn.ReLU(), tnn.MaxPool2d(3, 2)),
-            *(tnn.Conv2d(64, 192, 5, padding=2), tnn.ReLU(), tnn.MaxPool2d(3, 2)),
-            *(tnn.Conv2d(192, 384, 3, padding=1), tnn.ReLU(), tnn.Conv2d(384, 256, 3, padding=1), tnn.ReLU()),
-            *(tnn.Conv2d(256, 256, 3, padding=1), tnn.ReLU(), tnn.MaxPool2d(3, 2), tnn.Flatten()),
-            *(tnn.Linear(256, 4096), tnn.ReLU(), tnn.Linear(4096, 4096), tnn.ReLU(), tnn.Linear(4096, 3)),
-        ),
+        lambda: tnn.Sequential(*alexnet_like(tnn.Conv2d(3, 64, 11, stride=4, padding=2), 256, 4096, 3)),
         (64, 64, 3),
     ),
     "vgg16_small": (

@@ -56,10 +56,8 @@ def work(network: Network, number: int, batch: int) -> dict[str, dict[str, float
     index, layer = network.active[number]
     following = network.active[number + 1][0] if number + 1 < len(network.active) else len(network.layers)
     inputs, outputs = (batch * prod(network.shapes[i]) for i in (index, following))
-    weights = prod(layer.params["weight"].shape) if "weight" in layer.params else 0
     numbers = sum(prod(param.shape) for param in layer.params.values())
-    places = prod(network.shapes[following][:-1]) if weights else 0
-    flops = 2.0 * batch * places * weights
+    flops = batch * network.flops_forward(index)
     first = index == 0
     return {
         "forward": {"flops": flops, "bytes": 4.0 * (inputs + outputs + numbers)},

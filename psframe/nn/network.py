@@ -68,9 +68,12 @@ class Network:
     @property
     def flops(self) -> float:
         """Multiplications and additions of a training step for one sample: three products for each weight and place."""
-        with_weights = [(layer, shape) for layer, shape in zip(self.layers, self.shapes[1:], strict=True)
-                        if "weight" in layer.params]  # fmt: skip
-        return 6.0 * sum(prod(layer.params["weight"].shape) * prod(shape[:-1]) for layer, shape in with_weights)
+        return 3 * sum(map(self.flops_forward, range(len(self.layers))))
+
+    def flops_forward(self, index: int) -> float:
+        """Return the multiplications and additions of a layer's forward pass for one sample; 0 without weights."""
+        weight = self.layers[index].params.get("weight")
+        return 2.0 * prod(weight.shape) * prod(self.shapes[index + 1][:-1]) if weight else 0.0
 
     def bind(
         self,

@@ -1,5 +1,7 @@
 """The compiled modules; everything else stands in pyproject.toml."""
 
+from glob import glob
+
 from setuptools import Extension, setup
 
 # -ffp-contract=off: a fused multiply-add rounds once where two instructions round twice, so the bits of a sum or an
@@ -7,13 +9,20 @@ from setuptools import Extension, setup
 FLAGS = ["-O3", "-ffp-contract=off", "-fno-math-errno"]
 
 EXTENSIONS = [
-    Extension(name, [f"{name.replace('.', '/')}.pyx"], extra_compile_args=FLAGS, libraries=["dl"])
+    Extension(
+        name,
+        [f"{name.replace('.', '/')}.pyx"],
+        depends=glob("psframe/**/*.h", recursive=True),
+        extra_compile_args=FLAGS,
+        libraries=["dl"],
+    )
     for name in (
         "psframe._random",
         "psframe._elementwise",
         "psframe._batch",
         "psframe.memory._numa",
         "psframe.memory._memkind",
+        "psframe.memory._sync",
     )
 ]
 

@@ -11,6 +11,7 @@ _MODULES = {
     "batch": "psframe._batch",
     "numa": "psframe.memory._numa",
     "memkind": "psframe.memory._memkind",
+    "sync": "psframe.memory._sync",
 }
 
 

@@ -1,7 +1,8 @@
 """Every array that a rank keeps comes from here, and is counted by its role."""
 
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
 from math import prod
 from typing import Any
 
@@ -27,6 +28,14 @@ def padded(n_bytes: int) -> int:
     return -(-n_bytes // ALIGNMENT_BYTES) * ALIGNMENT_BYTES
 
 
+@dataclass(frozen=True)
+class Home:
+    """Where a role lies, as all ranks of a node see it: the name of its placement, and the size of its pages."""
+
+    placement: str = "default"
+    page_bytes: int = 4096
+
+
 class Allocator:
     """Hands out zeroed arrays, those of a role from the block reserved for it, and keeps the sum of their bytes.
 
@@ -34,20 +43,32 @@ class Allocator:
     ----------
     allocate : callable
         ``allocate(role, n_bytes)`` gives zeroed memory, from the first byte of a page; OSError where there is none.
+    homes : mapping of str to Home, optional
 
     Attributes
     ----------
     bytes_by_role : Counter
-        Bytes handed out, in whole cache lines, by role of ``ROLES``.
+        Bytes handed out, in whole cache lines, by role of ``ROLES``; of what a node shares, those that are this rank's.
+    shared_by_role : Counter
+        Bytes that the ranks of a node share, by role; the same on all of them.
     blocks : list of (str, ndarray)
-        Role and memory, uint8 (n,), of every block.
+        Role and memory, uint8 (n,), of every block, and of every piece of shared memory that is this rank's.
+    pieces : list of (str, ndarray)
+        Those pieces alone: they are this rank's to place and to touch.
     """
 
-    def __init__(self, allocate: Callable[[str, int], Any] = untouched):
-        self.allocate = allocate
+    def __init__(self, allocate: Callable[[str, int], Any] = untouched, homes: Mapping[str, Home] | None = None):
+        self.allocate, self.homes = allocate, homes or {}
         self.bytes_by_role: Counter[str] = Counter()
+        self.shared_by_role: Counter[str] = Counter()
         self.blocks: list[tuple[str, np.ndarray]] = []
+        self.pieces: list[tuple[str, np.ndarray]] = []
         self._left: dict[str, np.ndarray] = {}
+        self._lent: dict[str, np.ndarray] = {}
+
+    def home(self, role: str) -> Home:
+        """Return where a role lies."""
+        return self.homes.get(role, Home())
 
     def reserve(self, role: str, n_bytes: int) -> None:
         """Take one block for the arrays of a role; what does not fit into it will be a block of its own.
@@ -56,6 +77,36 @@ class Allocator:
         """
         if n_bytes:
             self._left[role] = self._block(role, n_bytes)
+
+    def lend(self, role: str, memory: np.ndarray) -> None:
+        """Give the memory, uint8 (n,), that the node's ranks share for a role."""
+        self._lent[role] = memory
+
+    def shared(self, n_bytes: int, role: str, mine: Iterable[slice]) -> np.ndarray:
+        """Return zeroed memory that all ranks of the node see, uint8 (n_bytes,), from the first byte of a page.
+
+        All ranks of the node ask for the same, in one order. Where none was lent it is this rank's own, to reckon with.
+
+        Parameters
+        ----------
+        n_bytes : int
+            In whole pages of the role's home.
+        mine : iterable of slice
+            Those parts, in whole pages, that this rank is to place and to touch.
+        """
+        begin = self.shared_by_role[role]
+        self.shared_by_role[role] += n_bytes
+        if role in self._lent:
+            memory = self._lent[role][begin : begin + n_bytes]
+            if len(memory) < n_bytes:
+                raise AssertionError(f"{role}: more shared memory was asked for than was reckoned with")
+        else:
+            memory = np.ndarray(n_bytes, np.uint8, self._allocated(untouched, role, n_bytes))
+        for part in mine:
+            if part.stop > part.start:
+                self.bytes_by_role[role] += part.stop - part.start
+                self.pieces.append((role, memory[part]))
+        return memory
 
     def zeros(self, shape: int | tuple[int, ...], dtype: DTypeLike, role: str) -> np.ndarray:
         """Return a C-contiguous zeroed array, 64-byte aligned; UserError where the system refuses."""
@@ -73,12 +124,34 @@ class Allocator:
         return memory[:n_bytes].view(dtype).reshape(shape)
 
     def _block(self, role: str, n_bytes: int) -> np.ndarray:
+        memory = np.ndarray(n_bytes, np.uint8, self._allocated(self.allocate, role, n_bytes))
+        self.blocks.append((role, memory))
+        return memory
+
+    def _allocated(self, allocate: Callable[[str, int], Any], role: str, n_bytes: int) -> Any:
         try:
-            memory = np.ndarray(n_bytes, np.uint8, self.allocate(role, n_bytes))
+            return allocate(role, n_bytes)
         except (MemoryError, ValueError, OverflowError, OSError):
             raise UserError(
                 f"a rank must have memory for its {role}, got none for {n_bytes:,} bytes; lower train.batch_size or "
                 "choose a smaller model"
             ) from None
-        self.blocks.append((role, memory))
-        return memory
+
+
+class Apart:
+    """An allocator as one of several groups of a node's ranks sees it: what they share is theirs, not the node's.
+
+    All groups ask for the same, in one order.
+    """
+
+    def __init__(self, allocator: Allocator, place: int, n_places: int):
+        self.allocator, self.place, self.n_places = allocator, place, n_places
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self.allocator, name)
+
+    def shared(self, n_bytes: int, role: str, mine: Iterable[slice]) -> np.ndarray:
+        """Return what :meth:`Allocator.shared` does, for each group another."""
+        begin = self.place * n_bytes
+        shifted = [slice(begin + part.start, begin + part.stop) for part in mine]
+        return self.allocator.shared(self.n_places * n_bytes, role, shifted)[begin : begin + n_bytes]

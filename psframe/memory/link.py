@@ -21,6 +21,9 @@ from psframe.memory.room import available_bytes
 
 Place = Callable[[np.ndarray], None]
 
+#: where containers with networks of their own may still meet
+FOLDER = "/dev/shm"
+
 TIMEOUT_S = 60.0  # for what takes milliseconds unless a peer is dead; waiting for work has no limit
 
 
@@ -55,7 +58,7 @@ class Link:
             peer.sendall(struct.pack("<Q", len(frame)) + frame)
         return json.loads(frame)  # so that every rank gets the same, lists where tuples were
 
-    def share(self, n_bytes: int, page_bytes: int = 0, place: Place | None = None) -> np.ndarray:
+    def share(self, n_bytes: int, page_bytes: int = 0, place: Place | None = None, take: bool = True) -> np.ndarray:
         """Return zeroed memory that all ranks of the node, which must all call, see: a uint8 array (n_bytes,).
 
         It is a memfd: it has no name, so however a process ends, nothing stays behind. OSError where there is no room;
@@ -67,13 +70,23 @@ class Link:
             Size of the reserved huge pages to take it from; 0 for ordinary pages.
         place : callable, optional
             On the first rank, is given the mapping before it has its pages, to say where they will lie.
+        take : bool
+            Whether the first rank takes all pages now; else those who own them must, before they use them.
         """
+        memory, fd = self.share_open(n_bytes, page_bytes, place, take)
+        os.close(fd)
+        return memory
+
+    def share_open(
+        self, n_bytes: int, page_bytes: int = 0, place: Place | None = None, take: bool = True
+    ) -> tuple[np.ndarray, int]:
+        """Return what :meth:`share` does, and its file descriptor, which the caller closes."""
         fd, error = -1, None
         page = page_bytes or 1
         size = -(-max(n_bytes, 1) // page) * page
         try:
             if self.leads:
-                fd, error = reserve(size, page_bytes, place)
+                fd, error = reserve(size, page_bytes, place, take)
             error = self.tell(error)
             if error is not None:
                 number, why = error
@@ -83,18 +96,19 @@ class Link:
                     socket.send_fds(peer, [b"F"], [fd])
             else:
                 fd = receive_fd(self.peers[0])
-            return np.frombuffer(mmap.mmap(fd, size), np.uint8)[:n_bytes]
-        finally:
+            return np.frombuffer(mmap.mmap(fd, size), np.uint8)[:n_bytes], fd
+        except BaseException:
             if fd >= 0:
                 os.close(fd)
+            raise
 
     def close(self) -> None:
         for peer in self.peers:
             peer.close()
 
 
-def reserve(n_bytes: int, page_bytes: int, place: Place | None) -> tuple[int, tuple[int, str] | None]:
-    """Return a new memfd that has its pages, and the error that kept it from that, if any.
+def reserve(n_bytes: int, page_bytes: int, place: Place | None, take: bool) -> tuple[int, tuple[int, str] | None]:
+    """Return a new memfd, and the error that kept it from being one with its pages, if any.
 
     The pages are taken at once: one that is missing later would end the process with SIGBUS.
     """
@@ -103,17 +117,28 @@ def reserve(n_bytes: int, page_bytes: int, place: Place | None) -> tuple[int, tu
         # taking pages that are not there calls the kernel's out-of-memory killer; huge pages are counted apart
         if not page_bytes and n_bytes > available_bytes():
             raise OSError(errno.ENOMEM, os.strerror(errno.ENOMEM))
-        huge = os.MFD_HUGETLB | (page_bytes.bit_length() - 1) << os.MFD_HUGE_SHIFT if page_bytes else 0
-        fd = os.memfd_create("psframe", os.MFD_CLOEXEC | huge)
+        fd = _nameless(page_bytes)
         os.ftruncate(fd, n_bytes)
         if place:
             place(np.frombuffer(mmap.mmap(fd, n_bytes), np.uint8))
-        os.posix_fallocate(fd, 0, n_bytes)
+        if take:
+            os.posix_fallocate(fd, 0, n_bytes)
     except OSError as error:
         return fd, (error.errno or errno.EIO, error.strerror or str(error))
     except UserError as error:  # of place: the other ranks wait to hear of it
         return fd, (0, str(error))
     return fd, None
+
+
+def _nameless(page_bytes: int) -> int:
+    """Return a new memfd; or, where that is denied and ordinary pages will do, a file without a name in memory."""
+    huge = os.MFD_HUGETLB | (page_bytes.bit_length() - 1) << os.MFD_HUGE_SHIFT if page_bytes else 0
+    try:
+        return os.memfd_create("psframe", os.MFD_CLOEXEC | huge)
+    except OSError as error:
+        if page_bytes or error.errno not in (errno.EPERM, errno.ENOSYS):
+            raise
+        return os.open(FOLDER, os.O_TMPFILE | os.O_RDWR | os.O_CLOEXEC, 0o600)
 
 
 def _receive(peer: socket.socket) -> bytes:
@@ -142,14 +167,23 @@ def receive_fd(peer: socket.socket) -> int:
     return fds[0]
 
 
-def listen(backlog: int) -> tuple[socket.socket, str]:
-    """Return a listening socket in the abstract namespace, which leaves no file, and its unguessable name."""
+def listen(backlog: int, folder: str = "") -> tuple[socket.socket, str]:
+    """Return a listening socket and its unguessable address; OSError where there can be none.
+
+    It is in the abstract namespace, which leaves no file but ends at a network namespace; or, if a ``folder`` is given,
+    a file there, which the caller removes when all have connected.
+    """
     name = f"psframe-{secrets.token_hex(16)}"
+    address = f"{folder}/{name}" if folder else f"\0{name}"
     server = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
-    server.bind("\0" + name)
+    try:
+        server.bind(address)
+    except OSError:
+        server.close()
+        raise
     server.listen(backlog)
     server.settimeout(TIMEOUT_S)
-    return server, name
+    return server, address
 
 
 def accept(server: socket.socket, n: int) -> list[socket.socket]:
@@ -166,12 +200,12 @@ def accept(server: socket.socket, n: int) -> list[socket.socket]:
     return peers
 
 
-def connect(name: str) -> socket.socket | None:
-    """Return a socket to the rank that listens at ``name``, or None where it cannot be reached."""
+def connect(address: str) -> socket.socket | None:
+    """Return a socket to the rank that listens at ``address``, or None where it cannot be reached."""
     peer = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
     try:
         peer.settimeout(TIMEOUT_S)
-        peer.connect("\0" + name)
+        peer.connect(address)
         peer.settimeout(None)
     except OSError:
         peer.close()

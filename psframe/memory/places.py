@@ -7,7 +7,8 @@ import numpy as np
 
 from psframe import compiled
 from psframe.errors import UserError
-from psframe.memory.allocator import ROLES
+from psframe.memory import pages
+from psframe.memory.allocator import ROLES, Home
 from psframe.memory.budget import Demand
 from psframe.memory.pages import RESERVED_BYTES, HugePages, Policy, no_huge_pages, populate
 from psframe.memory.placement import DDR, Default, MissingMemoryError, Placement, existing
@@ -123,6 +124,27 @@ class Places:
             # transparent ones come when they are touched through a mapping that asks for them, and to reserved ones
             # mbind applies only through the mapping it was called for, not to the file
             populate(memory)
+
+    def adopt(self, role: str, memory: np.ndarray) -> None:
+        """Place and take those pages of a fresh shared mapping, uint8 (n,), that are this rank's own.
+
+        They lie where its private memory would. UserError where there are too few.
+        """
+        policy = self.policies[role]
+        pages.bind(memory, policy, self.site.note)
+        try:
+            populate(memory)
+        except OSError as error:
+            if RESERVED_BYTES[policy.huge_pages]:
+                raise no_huge_pages(policy, len(memory)) from None
+            raise UserError(
+                f"a rank must have memory for its {role}, got none for {len(memory):,} bytes of what its node shares "
+                f"({error.strerror}); start fewer ranks or choose a smaller model"
+            ) from None
+
+    def homes(self) -> dict[str, Home]:
+        """Return the home of every role, as this rank sees it."""
+        return {role: Home(self.got[role], policy.page_bytes) for role, policy in self.policies.items()}
 
     def summary(self) -> dict[str, str]:
         """Return what each role was asked to be, and has become where that is something else."""

@@ -1,31 +1,54 @@
 # cython: language_level=3, boundscheck=False, wraparound=False, cdivision=True, initializedcheck=False
-"""Sums and updates of flat float32 vectors: the only code that adds gradients or changes parameters.
+"""Sums and updates of flat float32 vectors: the only code that adds gradients or changes parameters (``_update.h``).
 
-Every collective and every optimizer goes through it, element by element in one fixed order of operations, compiled
-without fused multiply-add and without fast-math: that is what makes the bits the same whichever way the bytes moved.
+Every collective and every optimizer goes through it, element by element in one fixed order of operations: that is what
+makes the bits the same whichever way the bytes moved.
 """
-from libc.math cimport sqrtf
 from libc.stdlib cimport free, malloc
 
-cdef Py_ssize_t BLOCK = 4096  # floats: 16 kB of the sum stay in L1 while every row passes by
+cdef extern from "_update.h" nogil:
+    enum: PSF_SGD, PSF_MOMENTUM, PSF_NESTEROV, PSF_ADAM, PSF_ADAGRAD, PSF_BLOCK, PSF_STATE
+    ctypedef struct psf_rule:
+        int kind
+        float lr, decay, momentum, beta1, beta2, eps, correct1, correct2
+    bint psf_mean(const float** row, long n_rows, long at, long size, float n, float* out)
+    bint psf_step(const float** row, long n_rows, long size, float n, psf_rule rule, int n_state,
+                  const float* w, float* new_w, const float** state, float** new_state)
+
+
+cdef class Rule:
+    """An elementwise update with its hyper-parameters; its kinds are those of ``KINDS``."""
+    cdef psf_rule rule
+    cdef readonly int n_state
+
+    KINDS = {"sgd": (PSF_SGD, 0), "momentum": (PSF_MOMENTUM, 1), "nesterov": (PSF_NESTEROV, 1),
+             "adam": (PSF_ADAM, 2), "adagrad": (PSF_ADAGRAD, 1)}
+
+    def __init__(self, str kind, *, float decay=0, float momentum=0, float beta1=0, float beta2=0, float eps=0):
+        self.rule.kind, self.n_state = self.KINDS[kind]
+        self.rule.decay, self.rule.momentum = decay, momentum
+        self.rule.beta1, self.rule.beta2, self.rule.eps = beta1, beta2, eps
+
+    def at(self, float lr, double correct1=1, double correct2=1):
+        """Set the learning rate, and Adam's ``1 - beta**t``; return this rule."""
+        self.rule.lr, self.rule.correct1, self.rule.correct2 = lr, <float>correct1, <float>correct2
+        return self
 
 
 cdef class Mean:
-    """The canonical sum: ``out = (((rows[0] + rows[1]) + rows[2]) + ...) / n_samples``, a left fold.
+    """The canonical mean, yet to be taken: ``(((rows[0] + rows[1]) + rows[2]) + ...) / n_samples``, a left fold.
 
     Parameters
     ----------
     rows : sequence of float32 arrays, shape (S,)
         In the order of the workers' numbers.
-    out : float32 array, shape (S,)
-        May be one of ``rows`` only where it is the first.
     """
     cdef const float **row
-    cdef float[::1] out
-    cdef Py_ssize_t n_rows
+    cdef readonly Py_ssize_t size, n_rows
+    cdef float n_samples
     cdef list keep
 
-    def __cinit__(self, rows, float[::1] out):
+    def __cinit__(self, rows):
         cdef const float[::1] view
         cdef Py_ssize_t i
         self.n_rows = len(rows)
@@ -34,78 +57,64 @@ cdef class Mean:
         self.row = <const float **>malloc(self.n_rows * sizeof(float *))
         if self.row == NULL:
             raise MemoryError()
-        self.keep = []
-        self.out = out
+        self.keep, self.size, self.n_samples = [], len(rows[0]), 1
         for i in range(self.n_rows):
             view = rows[i]
-            if view.shape[0] != out.shape[0]:
-                raise ValueError(f"every row must have {out.shape[0]} numbers, row {i} has {view.shape[0]}")
+            if view.shape[0] != self.size:
+                raise ValueError(f"every row must have {self.size} numbers, row {i} has {view.shape[0]}")
             self.keep.append(view)
-            self.row[i] = &view[0] if view.shape[0] else NULL
+            self.row[i] = &view[0] if self.size else NULL
 
     def __dealloc__(self):
         free(self.row)
 
-    def __call__(self, n_samples):
-        cdef Py_ssize_t size = self.out.shape[0], lo, hi, i, r
-        cdef float n = n_samples
-        cdef float *out
-        cdef const float *row
-        if size == 0:
-            return
-        out = &self.out[0]
+    def over(self, n_samples):
+        """Set the number of samples; return this mean."""
+        self.n_samples = n_samples
+        return self
+
+    def into(self, float[::1] out, Py_ssize_t begin=0):
+        """Write the numbers from ``begin`` on to ``out``, which may be the first row; return whether all are finite."""
+        cdef Py_ssize_t at, end = begin + out.shape[0]
+        cdef bint finite = True
+        if not 0 <= begin <= end <= self.size:
+            raise ValueError(f"a mean has {self.size} numbers, not {begin} to {end}")
+        if begin < end:
+            with nogil:
+                at = begin
+                while at < end:
+                    finite &= psf_mean(self.row, self.n_rows, at, min(end - at, <Py_ssize_t>PSF_BLOCK), self.n_samples,
+                                       &out[at - begin])
+                    at += PSF_BLOCK
+        return bool(finite)
+
+    def update(self, Rule rule, const float[::1] params, float[::1] new_params, state, new_state):
+        """Take the mean and apply the rule to it in one pass; return whether the mean is finite.
+
+        Parameters
+        ----------
+        params, new_params : float32, shape (S,)
+            Before and after; may be the same.
+        state, new_state : float32, shape (n_state, S)
+        """
+        cdef const float* old[PSF_STATE]
+        cdef float* new[PSF_STATE]
+        cdef const float[::1] old_row
+        cdef float[::1] new_row
+        cdef Py_ssize_t i
+        cdef bint finite
+        if params.shape[0] != self.size or new_params.shape[0] != self.size:
+            raise ValueError(f"a mean of {self.size} numbers updates as many parameters")
+        if len(state) < rule.n_state or len(new_state) < rule.n_state:
+            raise ValueError(f"the rule keeps {rule.n_state} numbers for each parameter")
+        if self.size == 0:
+            return True
+        for i in range(rule.n_state):
+            old_row, new_row = state[i], new_state[i]
+            if old_row.shape[0] != self.size or new_row.shape[0] != self.size:
+                raise ValueError(f"a mean of {self.size} numbers updates as much state")
+            old[i], new[i] = &old_row[0], &new_row[0]
         with nogil:
-            lo = 0
-            while lo < size:
-                hi = min(lo + BLOCK, size)
-                row = self.row[0]
-                for i in range(lo, hi):
-                    out[i] = row[i]
-                for r in range(1, self.n_rows):
-                    row = self.row[r]
-                    for i in range(lo, hi):
-                        out[i] = out[i] + row[i]
-                for i in range(lo, hi):
-                    out[i] = out[i] / n
-                lo = hi
-
-
-def sgd(float[::1] params, const float[::1] grads, float lr, float decay):
-    """``w -= lr * (g + decay * w)``."""
-    cdef Py_ssize_t i
-    with nogil:
-        for i in range(params.shape[0]):
-            params[i] = params[i] - lr * (grads[i] + decay * params[i])
-
-
-def momentum(float[::1] params, const float[::1] grads, float[::1] velocity, float lr, float mu, float decay):
-    """``v = mu v + (g + decay w); w -= lr v`` (Polyak 1964)."""
-    cdef Py_ssize_t i
-    with nogil:
-        for i in range(params.shape[0]):
-            velocity[i] = mu * velocity[i] + (grads[i] + decay * params[i])
-            params[i] = params[i] - lr * velocity[i]
-
-
-def nesterov(float[::1] params, const float[::1] grads, float[::1] velocity, float lr, float mu, float decay):
-    """``d = g + decay w; v = mu v + d; w -= lr (d + mu v)`` (Nesterov 1983, in the form of Sutskever et al. 2013)."""
-    cdef Py_ssize_t i
-    cdef float d
-    with nogil:
-        for i in range(params.shape[0]):
-            d = grads[i] + decay * params[i]
-            velocity[i] = mu * velocity[i] + d
-            params[i] = params[i] - lr * (d + mu * velocity[i])
-
-
-def adam(float[::1] params, const float[::1] grads, float[::1] first, float[::1] second, float lr, float beta1,
-         float beta2, float eps, float decay, double correct1, double correct2):
-    """Kingma and Ba 2015, algorithm 1; ``correct`` are its 1 - beta**t."""
-    cdef Py_ssize_t i
-    cdef float d, c1 = <float>correct1, c2 = <float>correct2
-    with nogil:
-        for i in range(params.shape[0]):
-            d = grads[i] + decay * params[i]
-            first[i] = beta1 * first[i] + (1 - beta1) * d
-            second[i] = beta2 * second[i] + (1 - beta2) * d * d
-            params[i] = params[i] - lr * (first[i] / c1) / (sqrtf(second[i] / c2) + eps)
+            finite = psf_step(self.row, self.n_rows, self.size, self.n_samples, rule.rule, rule.n_state,
+                              &params[0], &new_params[0], old, new)
+        return bool(finite)

@@ -1,6 +1,6 @@
 """Parameters, gradients and optimizer state as three flat vectors; the only place that knows offsets."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from math import prod
 from typing import Protocol
@@ -66,8 +66,24 @@ class Layout:
         return "; ".join(f"{name} {list(s.shape)} {list(s.order)} at {s.start}" for name, s in self.slots.items())
 
 
+@dataclass(frozen=True)
+class Vectors:
+    """The memory of an arena: parameters and optimizer state once, or twice where a step writes beside what is read."""
+
+    params: Sequence[np.ndarray]
+    grads: np.ndarray
+    state: Sequence[np.ndarray]
+
+
 class Arena:
     """The vectors of one rank.
+
+    Parameters
+    ----------
+    vectors : Vectors, optional
+        Memory that stands already, as that which the ranks of a node share; by default it is taken from ``allocator``.
+    shared : bool, optional
+        By default whether ``vectors`` are given.
 
     Attributes
     ----------
@@ -75,13 +91,43 @@ class Arena:
         float32 in training; gradient checks use float64.
     state : ndarray, shape (n_state, layout.size)
         What the optimizer keeps for each parameter; empty on ranks that apply no update.
+    new_params, new_state : ndarray
+        Where an update is written: the same arrays, or others that :meth:`commit` makes the current ones.
+    version : int
+        Steps that were committed.
+    shared : bool
+        Whether other ranks have the same parameters and state in the same memory.
     """
 
-    def __init__(self, layout: Layout, n_state: int, allocator: Allocator, dtype: str = "float32"):
-        self.layout = layout
-        self.params = allocator.zeros(layout.size, dtype, "parameters")
-        self.grads = allocator.zeros(layout.size, dtype, "gradients")
-        self.state = allocator.zeros((n_state, layout.size), dtype, "optimizer")
+    def __init__(
+        self,
+        layout: Layout,
+        n_state: int,
+        allocator: Allocator,
+        dtype: str = "float32",
+        vectors: Vectors | None = None,
+        shared: bool | None = None,
+    ):
+        self.layout, self.version = layout, 0
+        self.shared = vectors is not None if shared is None else shared
+        if vectors is None:
+            vectors = Vectors(
+                [allocator.zeros(layout.size, dtype, "parameters")],
+                allocator.zeros(layout.size, dtype, "gradients"),
+                [allocator.zeros((n_state, layout.size), dtype, "optimizer")],
+            )
+        self.vectors, self.grads = vectors, vectors.grads
+        self._point()
+
+    def _point(self) -> None:
+        params, state = self.vectors.params, self.vectors.state
+        self.params, self.new_params = params[self.version % len(params)], params[(self.version + 1) % len(params)]
+        self.state, self.new_state = state[self.version % len(state)], state[(self.version + 1) % len(state)]
+
+    def commit(self) -> None:
+        """Make what was updated current."""
+        self.version += 1
+        self._point()
 
     def views(self, vector: np.ndarray) -> dict[str, np.ndarray]:
         """Return every tensor of ``vector`` by name, as views in logical shape."""

@@ -1,18 +1,27 @@
 """Who takes part: ranks, nodes, workers, and how they agree before training starts."""
 
+import os
 import secrets
+import socket
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import dataclass
 from functools import cached_property
 from time import perf_counter
 from typing import Any, TypeVar
 
+import numpy as np
 from mpi4py import MPI
 
+from psframe import compiled
 from psframe.errors import UserError
-from psframe.memory.link import LeaderEnded, Link, accept, connect, listen
+from psframe.memory import gates
+from psframe.memory.gates import Rendezvous
+from psframe.memory.link import FOLDER, LeaderEnded, Link, accept, connect, listen
 
 T = TypeVar("T")
+
+TOKEN_BYTES = 16  # what nobody guesses
 
 
 class AgreedError(UserError):
@@ -35,6 +44,10 @@ class Cluster:
         Place of this rank in its node; 0 is the node's first rank.
     leaders : MPI.Comm
         On a node's first rank: the first ranks of all nodes. Elsewhere MPI.COMM_NULL.
+    rendezvous : Rendezvous
+        Where the ranks of this node wait for each other.
+    sizes : tuple of int
+        Ranks of each node.
     """
 
     comm: MPI.Comm
@@ -43,6 +56,8 @@ class Cluster:
     node_rank: int
     n_nodes: int
     leaders: MPI.Comm
+    rendezvous: Rendezvous
+    sizes: tuple[int, ...]
 
     @property
     def rank(self) -> int:
@@ -78,6 +93,14 @@ class Cluster:
             if message is not None:
                 raise AgreedError(message)
         return result  # type: ignore[return-value]
+
+    def barrier(self) -> None:
+        """Wait until every rank is here; inside a node without MPI, which would spin. All ranks must call."""
+        self.rendezvous.together()
+        if self.n_nodes > 1:
+            if self.leaders != MPI.COMM_NULL:
+                self.leaders.Barrier()
+            self.rendezvous.together()
 
     @cached_property
     def clock_offset_s(self) -> float:
@@ -120,51 +143,81 @@ def _offset_s(comm: MPI.Comm, rounds: int = 16) -> float:
 def join(world: MPI.Comm | None = None) -> Cluster:
     """Find the nodes, by proof of shared memory, and number ranks node by node. All ranks must call."""
     world = MPI.COMM_WORLD if world is None else world
-    near, link = _prove(world.Split_type(MPI.COMM_TYPE_SHARED, key=world.rank))
+    near, link, control, fd = _prove(world.Split_type(MPI.COMM_TYPE_SHARED, key=world.rank))
     first = near.bcast(world.rank)
-    firsts = sorted(set(world.allgather(first)))
+    every = world.allgather(first)
+    firsts = sorted(set(every))
     node = firsts.index(first)
     comm = world.Split(0, key=node * world.size + near.rank)
     leaders = comm.Split(0 if near.rank == 0 else MPI.UNDEFINED, key=node)
-    return Cluster(comm, link, node, near.rank, len(firsts), leaders)
+    rendezvous = Rendezvous(control, fd, near.rank, near.allgather(comm.rank))
+    near.Barrier()  # who looks for a lock now finds it
+    return Cluster(comm, link, node, near.rank, len(firsts), leaders, rendezvous, tuple(map(every.count, firsts)))
 
 
-def _prove(candidates: MPI.Comm) -> tuple[MPI.Comm, Link]:
-    """Return this rank's node as a communicator and its link; ``candidates`` are those that MPI takes for one node."""
+def _prove(candidates: MPI.Comm) -> tuple[MPI.Comm, Link, np.ndarray, int]:
+    """Return this rank's node as a communicator, its link, and shared memory for its gates with the file descriptor.
+
+    ``candidates`` are those that MPI takes for one node.
+    """
     while candidates.size > 1:
         leads = candidates.rank == 0
-        server, name = listen(candidates.size) if leads else (None, "")
-        name = candidates.bcast(name)
-        peer = None if leads else connect(name)
-        connected = candidates.gather(peer is not None)
-        if server is not None and connected is not None:
-            peers = accept(server, sum(connected))
-            server.close()
-        else:
-            peers = [peer] if peer else []
-        proven = leads or bool(peers)
+        peers = _connect(candidates)
+        shared = None
         link = Link(peers, leads)
-        if proven:
-            proven = _same_memory(link)
+        if leads or peers:
+            shared = _same_memory(link, gates.size(candidates.size))
+        proven = leads or shared is not None
         everyone = candidates.allgather(proven)
-        if all(everyone):
-            return candidates, link
+        if all(everyone) and shared:
+            return candidates, link, *shared
         link.close()
         # the ranks that share memory with the first try again among themselves, and so do the others
         candidates = candidates.Split(0 if proven else 1, key=candidates.rank)
-    return candidates, Link([], True)
+    # nobody else will look at it
+    return candidates, Link([], True), np.frombuffer(compiled.numa.Block(gates.size(1)), np.uint8), -1
 
 
-def _same_memory(link: Link) -> bool:
-    """Whether this rank reads in a shared mapping what the node's first rank wrote there."""
+def _connect(candidates: MPI.Comm) -> list[socket.socket]:
+    """Return the first rank's sockets to those that can reach it, and theirs to it.
+
+    Who cannot by an abstract name, which ends at a network namespace, may by a file, where containers share a folder.
+    """
+    peers: list[socket.socket] = []
+    for folder in ("", FOLDER):
+        missing = candidates.allgather(candidates.rank > 0 and not peers)
+        if folder and not any(missing):
+            break
+        server, address = None, ""
+        if candidates.rank == 0:
+            with suppress(OSError):  # no such folder, or it is full
+                server, address = listen(candidates.size, folder)
+        address = candidates.bcast(address)
+        if address and missing[candidates.rank] and (peer := connect(address)):
+            peers.append(peer)
+        arrived = candidates.gather(missing[candidates.rank] and bool(peers))
+        if server is not None and arrived is not None:
+            peers += accept(server, sum(arrived))
+            server.close()
+            if folder:
+                os.unlink(address)
+    return peers
+
+
+def _same_memory(link: Link, n_bytes: int) -> tuple[np.ndarray, int] | None:
+    """Return memory of the node, where this rank reads what the node's first rank wrote there, and its descriptor."""
     try:
-        memory = link.share(16)
+        memory, fd = link.share_open(n_bytes + TOKEN_BYTES)
     except (OSError, LeaderEnded):
-        return link.leads
+        return None
+    token, place = list(secrets.token_bytes(TOKEN_BYTES)), memory[n_bytes:]
     if link.leads:
-        memory[:] = list(secrets.token_bytes(16))
-    token = link.tell(memory.tolist() if link.leads else None)
-    return bool(memory.tolist() == token)
+        place[:] = token
+    token = link.tell(token if link.leads else None)
+    if place.tolist() != token:
+        os.close(fd)
+        return None
+    return memory[:n_bytes], fd
 
 
 @dataclass(frozen=True)
@@ -178,10 +231,16 @@ class Team:
     server : str or None
         What rank 0 is: ``dedicated`` (applies updates, computes no gradient), ``colocated`` (does both), or None where
         every rank applies them.
+    cluster : Cluster or None
+        The nodes that these ranks are on; None where nobody asks for them.
+    largest : int or None
+        Workers of the largest of several teams on a node, which all take memory as if they had so many.
     """
 
     comm: MPI.Comm
     server: str | None
+    cluster: Cluster | None = None
+    largest: int | None = None
 
     @property
     def n_workers(self) -> int:

@@ -5,18 +5,24 @@ its state is rows of the arena, so that a slice may be updated by whichever rank
 """
 
 from time import perf_counter
-from typing import Protocol
+from typing import Any, Protocol
 
 import numpy as np
 
 from psframe import compiled
+from psframe.arena import Arena
 from psframe.registry import Fraction, NonNegative, Positive, Table
+from psframe.traffic import Traffic
 
-TABLE: Table = {"sgd": "psframe.optim:SGD", "adam": "psframe.optim:Adam"}
+BLOCK = 1 << 16  # numbers that a user's own optimizer is given at a time
+
+TABLE: Table = {"sgd": "psframe.optim:SGD", "adam": "psframe.optim:Adam", "adagrad": "psframe.optim:AdaGrad"}
 
 
 class Optimizer(Protocol):
     """A user's own needs these two attributes and this one method.
+
+    One that derives from :class:`Compiled` is done in one pass with the sum of the gradients.
 
     Attributes
     ----------
@@ -36,7 +42,17 @@ class Optimizer(Protocol):
         """
 
 
-class SGD:
+class Compiled:
+    """An optimizer that is its compiled rule."""
+
+    def rule(self, lr: float, step: int) -> Any:
+        raise NotImplementedError
+
+    def update(self, params: np.ndarray, grads: np.ndarray, state: np.ndarray, lr: float, step: int) -> None:
+        compiled.elementwise.Mean([grads]).update(self.rule(lr, step), params, params, state, state)
+
+
+class SGD(Compiled):
     """Stochastic gradient descent, with momentum (Polyak 1964) or Nesterov's (Sutskever et al. 2013), and L2 decay.
 
     The velocity is not scaled by the learning rate, as in PyTorch.
@@ -46,18 +62,15 @@ class SGD:
         self, *, lr: Positive = 0.01, momentum: Fraction = 0.0, nesterov: bool = False, weight_decay: NonNegative = 0.0
     ):
         self.lr, self.momentum, self.nesterov, self.weight_decay = lr, momentum, nesterov, weight_decay
-        self.n_state = 1 if momentum else 0
+        kind = "sgd" if not momentum else "nesterov" if nesterov else "momentum"
+        self._rule = compiled.elementwise.Rule(kind, decay=weight_decay, momentum=momentum)
+        self.n_state = self._rule.n_state
 
-    def update(self, params: np.ndarray, grads: np.ndarray, state: np.ndarray, lr: float, step: int) -> None:
-        rules = compiled.elementwise
-        if not self.momentum:
-            rules.sgd(params, grads, lr, self.weight_decay)
-        else:
-            rule = rules.nesterov if self.nesterov else rules.momentum
-            rule(params, grads, state[0], lr, self.momentum, self.weight_decay)
+    def rule(self, lr: float, step: int) -> Any:
+        return self._rule.at(lr)
 
 
-class Adam:
+class Adam(Compiled):
     """Kingma and Ba 2015, algorithm 1, with L2 decay."""
 
     n_state = 2
@@ -72,28 +85,81 @@ class Adam:
         weight_decay: NonNegative = 0.0,
     ):
         self.lr, self.beta1, self.beta2, self.eps, self.weight_decay = lr, beta1, beta2, eps, weight_decay
+        self._rule = compiled.elementwise.Rule("adam", decay=weight_decay, beta1=beta1, beta2=beta2, eps=eps)
 
-    def update(self, params: np.ndarray, grads: np.ndarray, state: np.ndarray, lr: float, step: int) -> None:
-        compiled.elementwise.adam(
-            params, grads, state[0], state[1], lr, self.beta1, self.beta2, self.eps, self.weight_decay,
-            1 - self.beta1**step, 1 - self.beta2**step,
-        )  # fmt: skip
+    def rule(self, lr: float, step: int) -> Any:
+        return self._rule.at(lr, 1 - self.beta1**step, 1 - self.beta2**step)
+
+
+class AdaGrad(Compiled):
+    """Duchi, Hazan and Singer 2011, with L2 decay; what Dean et al. 2012 found to go well with asynchronous updates."""
+
+    def __init__(self, *, lr: Positive = 0.01, eps: Positive = 1e-10, weight_decay: NonNegative = 0.0):
+        self.lr, self.eps, self.weight_decay = lr, eps, weight_decay
+        self._rule = compiled.elementwise.Rule("adagrad", decay=weight_decay, eps=eps)
+        self.n_state = self._rule.n_state
+
+    def rule(self, lr: float, step: int) -> Any:
+        return self._rule.at(lr)
 
 
 class Updater:
-    """Applies an optimizer to the slices of an arena, and measures how long that takes.
+    """Applies an optimizer to segments of an arena, and measures how long that takes.
 
     Attributes
     ----------
     update_s : float
-        Seconds spent in updates since the owner last set it to 0.
+        Seconds spent in updates, and in the sums that they take in, since the owner last called :meth:`clear`.
+    traffic : Traffic
+        What these moved.
+    wild_step : int
+        The first step whose mean gradient was not finite here, or 0.
     """
 
-    def __init__(self, optimizer: Optimizer, params: np.ndarray, state: np.ndarray):
-        self.optimizer, self.params, self.state = optimizer, params, state
-        self.update_s = 0.0
+    def __init__(self, optimizer: Optimizer, arena: Arena):
+        self.optimizer, self.arena = optimizer, arena
+        self.fused = isinstance(optimizer, Compiled)
+        self.scratch = np.empty(0 if self.fused else BLOCK, np.float32)
+        self.update_s, self.traffic, self.wild_step = 0.0, Traffic(), 0
 
-    def __call__(self, segment: slice, gradient: np.ndarray, lr: float, step: int) -> None:
+    def clear(self) -> None:
+        """Begin to count anew."""
+        self.update_s, self.wild_step = 0.0, 0
+        self.traffic.clear()
+
+    def __call__(self, segment: slice, gradient: Any, lr: float, step: int) -> None:
+        """Update ``segment`` by its mean gradient: an array, or a ``psframe._elementwise.Mean``, yet to be taken."""
         began = perf_counter()
-        self.optimizer.update(self.params[segment], gradient, self.state[:, segment], lr, step)
+        mean = compiled.elementwise.Mean([gradient]) if isinstance(gradient, np.ndarray) else gradient
+        take = self._in_one_pass if self.fused else self._in_blocks
+        if not take(segment, mean, lr, step) and not self.wild_step:
+            self.wild_step = step
+        kept = (1 + self.arena.state.shape[0]) * 4 * mean.size  # parameters and state: read, and written
+        self.traffic.read += mean.n_rows * 4 * mean.size + kept
+        self.traffic.written += kept
         self.update_s += perf_counter() - began
+
+    def _in_one_pass(self, segment: slice, mean: Any, lr: float, step: int) -> bool:
+        arena = self.arena
+        rule = self.optimizer.rule(lr, step)  # type: ignore[attr-defined]
+        return mean.update(
+            rule,
+            arena.params[segment],
+            arena.new_params[segment],
+            arena.state[:, segment],
+            arena.new_state[:, segment],
+        )
+
+    def _in_blocks(self, segment: slice, mean: Any, lr: float, step: int) -> bool:
+        """Let a user's own optimizer, which works in place, do the same."""
+        arena, finite = self.arena, True
+        start, stop, _ = segment.indices(arena.layout.size)
+        for begin in range(start, stop, BLOCK):
+            block = slice(begin, min(begin + BLOCK, stop))
+            gradient = self.scratch[: block.stop - begin]
+            finite &= mean.into(gradient, begin - start)
+            params, state = arena.new_params[block], arena.new_state[:, block]
+            if arena.new_params is not arena.params:
+                params[:], state[:] = arena.params[block], arena.state[:, block]
+            self.optimizer.update(params, gradient, state, lr, step)
+        return finite

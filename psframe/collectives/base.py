@@ -7,15 +7,18 @@ batch weighs what it holds. Vectors are float32, of the arena's size S. Workers 
 canonical sum is a left fold over that number (``psframe._elementwise.Mean``).
 """
 
-from collections.abc import Iterable
-from typing import Protocol
+from collections.abc import Collection, Iterable, Sequence
+from typing import Any, Protocol
 
 import numpy as np
 
+from psframe.arena import Arena, Layout
 from psframe.cluster import Team
 from psframe.memory.allocator import Allocator
+from psframe.traffic import Traffic
 
-Segments = Iterable[tuple[slice, np.ndarray]]  #: (where in the vector, the mean gradient there)
+#: where in the vector, and the mean gradient there: an array, or a ``psframe._elementwise.Mean``, yet to be taken
+Segments = Iterable[tuple[slice, Any]]
 
 
 class Collective(Protocol):
@@ -27,14 +30,15 @@ class Collective(Protocol):
     Postcondition (but for ``null``): when a step has been taken all workers hold the same parameters, and every
     worker's gradient was applied once. With ``reproducible`` other than ``none`` the mean is the canonical one.
 
+    One that has more to say (where its vectors lie, that gradients may leave early) derives from :class:`Base`.
+
     Attributes
     ----------
-    bytes_moved : int
-        Bytes that this rank has received since the owner last set it to 0; what MPI does inside Allreduce is counted as
-        the least it can be, 2 (n - 1) / n of the vector a rank (Patarasuk and Yuan 2009).
+    traffic : Traffic
+        What it has moved; a collective without one is taken to count nothing.
     """
 
-    bytes_moved: int
+    traffic: Traffic
 
     def __init__(self, team: Team, size: int, allocator: Allocator, reproducible: str): ...
 
@@ -45,11 +49,85 @@ class Collective(Protocol):
         """Yield each segment this rank must update, with its mean gradient; on other ranks nothing. All must call.
 
         ``grads`` (S,) is this rank's sum (not read on a dedicated server, and free to be overwritten everywhere);
-        ``n_samples`` counts the samples of this step over all workers.
+        ``n_samples`` counts the samples of this step over all workers. What follows the last segment happens when the
+        caller asks for another one: it takes all.
         """
 
     def allreduce_mean(self, grads: np.ndarray, n_samples: int) -> Segments:
-        """Yield every segment with its mean gradient, on every worker. All workers must call."""
+        """Yield the segments that this worker must update, with their mean gradients; otherwise as above.
+
+        Unless the ranks share their parameters, those are all segments on every worker. All workers must call.
+        """
+
+
+class Base:
+    """What a collective does that does not say otherwise.
+
+    Attributes
+    ----------
+    holds_together : bool
+        Whether no rank is a step ahead of another.
+    exact : bool
+        Whether means are those of the numbers given, not of what a codec leaves of them.
+    """
+
+    holds_together = True
+    exact = True
+
+    def __init__(self, team: Team, size: int, allocator: Allocator, reproducible: str):
+        self.team, self.comm, self.size, self.allocator = team, team.comm, size, allocator
+        self.canonical = reproducible != "none"
+        self.traffic = Traffic()
+
+    def arena(self, layout: Layout, n_state: int) -> Arena:
+        """Return the vectors of this rank: here, private ones, with state for whoever applies updates."""
+        return Arena(layout, n_state if self.team.applies else 0, self.allocator)
+
+    def clear(self) -> None:
+        """Begin to count anew."""
+        self.traffic.clear()
+
+    @property
+    def flight(self) -> tuple[float, float]:
+        """Seconds that exchanges were under way, and those of them that backward hid, since the last :meth:`clear`."""
+        return 0.0, 0.0
+
+    def boundaries(self, begins: Sequence[int]) -> Collection[int]:
+        """Return the layers at which backward is to call :meth:`leave`; ``begins`` as :class:`Network` has them."""
+        return ()
+
+    def broadcast(self, params: np.ndarray) -> None:
+        raise NotImplementedError
+
+    def gather_mean(self, grads: np.ndarray, n_samples: int) -> Segments:
+        raise NotImplementedError
+
+    def allreduce_mean(self, grads: np.ndarray, n_samples: int) -> Segments:
+        raise NotImplementedError
+
+    def leave(self, segment: slice) -> None:
+        """Take note that the gradients in ``segment``, and all behind it, are done."""
+
+    def warm(self) -> None:
+        """Compile what Numba has to compile."""
+
+
+class Adapted(Base):
+    """A user's own collective, which has the three methods alone."""
+
+    def __init__(self, inner: Any, team: Team, size: int, allocator: Allocator, reproducible: str):
+        super().__init__(team, size, allocator, reproducible)
+        self.traffic = getattr(inner, "traffic", self.traffic)
+        self.inner = inner
+
+    def broadcast(self, params: np.ndarray) -> None:
+        self.inner.broadcast(params)
+
+    def gather_mean(self, grads: np.ndarray, n_samples: int) -> Segments:
+        return self.inner.gather_mean(grads, n_samples)
+
+    def allreduce_mean(self, grads: np.ndarray, n_samples: int) -> Segments:
+        return self.inner.allreduce_mean(grads, n_samples)
 
 
 def cut(size: int, parts: int, part: int) -> slice:

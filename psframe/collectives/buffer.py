@@ -1,70 +1,185 @@
 """``buffer``: MPI's upper-case calls, straight from and into NumPy arrays (Woo et al. 2020's "Python buffer")."""
 
-from functools import cached_property
+from collections.abc import Collection, Sequence
+from time import perf_counter
+from typing import Any, Literal
 
 import numpy as np
 from mpi4py import MPI
 
 from psframe import compiled
+from psframe.arena import Arena, Layout
 from psframe.cluster import Team
-from psframe.collectives.base import Segments, cut
+from psframe.collectives.base import Base, Segments, cut
+from psframe.collectives.buckets import Departures, cut_at_layers
+from psframe.collectives.carriers import Buffers
+from psframe.errors import UserError
 from psframe.memory.allocator import Allocator
+from psframe.registry import Count
+
+BUCKET_BYTES = 1 << 20
+MOST_BUCKETS = 64
 
 
-class Buffer:
-    """Bcast and Gatherv around rank 0, or Allreduce."""
+class Buffer(Base):
+    """Bcast and Igatherv or Ireduce around rank 0; or Iallreduce, or Ialltoallv and Allgatherv.
 
-    def __init__(self, team: Team, size: int, allocator: Allocator, reproducible: str):
-        self.team, self.comm, self.size, self.allocator = team, team.comm, size, allocator
-        self.canonical = reproducible != "none"
-        self.bytes_moved = 0
-        if team.server:
-            self.received = self._receive(team.comm.size - 1 if team.comm.rank == 0 else 0)
+    Parameters
+    ----------
+    gather : str
+        How gradients come to the server: ``gather`` all of them, summed there; ``reduce``, summed by MPI on the way,
+        which needs ``reproducible: none``; ``auto`` reduces where it may.
+    bucket_bytes : int
+        Gradients leave in buckets of at least so many bytes, while backward goes on; 0: all at once, after it.
+    compression : str or mapping
+        See :mod:`psframe.collectives.compression`.
+    """
+
+    def __init__(
+        self,
+        team: Team,
+        size: int,
+        allocator: Allocator,
+        reproducible: str,
+        *,
+        gather: Literal["auto", "gather", "reduce"] = "auto",
+        bucket_bytes: Count = BUCKET_BYTES,
+        compression: str | dict[str, Any] = "none",
+    ):
+        super().__init__(team, size, allocator, reproducible)
+        if gather == "reduce" and self.canonical:
+            raise UserError(
+                f"collective.gather: reduce lets MPI choose the order of a sum, got train.reproducible={reproducible}; "
+                "give train.reproducible=none or collective.gather=gather"
+            )
+        self.reduces = gather != "gather" and not self.canonical
+        self.bucket_bytes, self.compression, self.carrier = bucket_bytes, compression, Buffers(self.comm)
+        self.departures = Departures([], self._gather)
+        if compression == "none":
+            self._receive()
+
+    def _receive(self) -> None:
+        """Take the memory that gradients arrive in."""
+        n, rank = self.comm.size, self.comm.rank
+        if self.team.server:
+            rows = n - 1 if rank == 0 and not self.reduces else 0
+            self.received = self.allocator.zeros((rows, self.size), np.float32, "exchange")
         elif self.canonical:
-            _ = self.pieces
+            most = max(cut(self.size, n, worker).stop - cut(self.size, n, worker).start for worker in range(n))
+            # every bucket's part may be a number longer than the vector's share of it
+            self.pieces = self.allocator.zeros((n, most + MOST_BUCKETS), np.float32, "exchange")
 
-    def _receive(self, rows: int) -> np.ndarray:
-        return self.allocator.zeros((rows, self.size), np.float32, "exchange")
+    def arena(self, layout: Layout, n_state: int) -> Arena:
+        self.vectors = super().arena(layout, n_state)
+        if self.compression == "none":
+            self._depart_in([slice(0, self.size)])
+        return self.vectors
+
+    def boundaries(self, begins: Sequence[int]) -> Collection[int]:
+        if not self.bucket_bytes or self.compression != "none":
+            return ()
+        least = max(self.bucket_bytes // 4, -(-self.size // MOST_BUCKETS))
+        buckets = cut_at_layers(begins, self.size, least)
+        self._depart_in(buckets)
+        return range(len(begins)) if len(buckets) > 1 else ()
+
+    def _depart_in(self, buckets: list[slice]) -> None:
+        """Prepare the exchange of every bucket: what is sent from where to where, and the means of what arrives."""
+        begin = self._gather if self.team.server else self._scatter if self.canonical else self._allreduce
+        self.departures = Departures(buckets, begin)
+        self.source = self.vectors.grads
+        self.parts: list[tuple[list[int], list[int], np.ndarray]] = []
+        scatters = not self.team.server and self.canonical
+        self.means = [self._scattered(bucket) if scatters else self._mean(bucket) for bucket in buckets]
+
+    def _mean(self, bucket: slice) -> Any:
+        """Return the mean over what has arrived, and over this rank's own gradients; None where nothing is applied."""
+        if not self.team.applies:
+            return None
+        own = [] if self.team.server == "dedicated" and not self.reduces else [self.source[bucket]]
+        return compiled.elementwise.Mean([*own, *(self.received[:, bucket] if self.team.server else ())])
+
+    def _scattered(self, bucket: slice) -> Any:
+        """Return the mean over all workers' parts of this worker's segment of a bucket."""
+        n, taken = self.comm.size, sum(rows.size for _, _, rows in self.parts)
+        own = [cut(bucket.stop - bucket.start, n, worker) for worker in range(n)]
+        counts = [part.stop - part.start for part in own]
+        rows = self.pieces.reshape(-1)[taken:][: n * counts[self.comm.rank]].reshape(n, -1)
+        self.parts.append((counts, [part.start for part in own], rows))
+        return compiled.elementwise.Mean(list(rows))
+
+    def clear(self) -> None:
+        super().clear()
+        self.departures.clear()
+
+    @property
+    def flight(self) -> tuple[float, float]:
+        return self.departures.flight_s, self.departures.hidden_s
+
+    def leave(self, segment: slice) -> None:
+        self.departures.leave(segment.start)
 
     def broadcast(self, params: np.ndarray) -> None:
         self.comm.Bcast(params)
-        if self.comm.rank:
-            self.bytes_moved += params.nbytes
+        self.traffic.broadcast(params.nbytes, self.comm.size, self.comm.rank == 0)
 
     def gather_mean(self, grads: np.ndarray, n_samples: int) -> Segments:
-        n = self.comm.size
+        computed_at = perf_counter()
+        if grads is not self.source:  # a sync mode that exchanges something else than the last gradients
+            self.source[:] = grads
+        if self.reduces and self.team.worker is None:
+            self.source[:] = 0
+        self.departures.leave(0)
+        for number in range(len(self.departures.buckets)):
+            bucket = self.departures.arrive(number)
+            if not self.team.server and self.canonical:
+                self._sum(number, bucket, n_samples)
+                yield bucket, self.source[bucket]
+            elif self.team.applies:
+                yield bucket, self.means[number].over(n_samples)
+        self.departures.end(computed_at)
+
+    allreduce_mean = gather_mean
+
+    def _gather(self, number: int) -> MPI.Request:
+        bucket, n = self.departures.buckets[number], self.comm.size
+        part = self.source[bucket]
         if self.comm.rank:
-            self.comm.Gatherv(grads, None)
-            return
-        # rank 0 sends nothing to itself: a colocated server's own sum is read where it lies
-        counts = [0] + [self.size] * (n - 1)
-        self.comm.Gatherv([grads, 0, MPI.FLOAT], [self.received, counts, MPI.FLOAT])
-        self.bytes_moved += self.received.nbytes
-        own = [grads] if self.team.server == "colocated" else []
-        compiled.elementwise.Mean([*own, *self.received], grads)(n_samples)
-        yield slice(0, self.size), grads
-
-    @cached_property
-    def pieces(self) -> np.ndarray:
-        """Where every worker's part of this worker's segment arrives, (n_workers, its length)."""
-        mine = cut(self.size, self.comm.size, self.comm.rank)
-        return self.allocator.zeros((self.comm.size, mine.stop - mine.start), np.float32, "exchange")
-
-    def allreduce_mean(self, grads: np.ndarray, n_samples: int) -> Segments:
-        if self.canonical:
-            self._reduce_scatter(grads, n_samples)
+            self.traffic.send(part.nbytes)
         else:
-            self.comm.Allreduce(MPI.IN_PLACE, grads)
-            compiled.elementwise.Mean([grads], grads)(n_samples)
-        self.bytes_moved += 2 * grads.nbytes * (self.comm.size - 1) // self.comm.size
-        yield slice(0, self.size), grads
+            self.traffic.receive((n - 1) * part.nbytes)
+        if self.reduces:
+            if self.comm.rank:
+                return self.comm.Ireduce(part, None)
+            return self.comm.Ireduce(MPI.IN_PLACE, part)
+        if self.comm.rank:
+            return self.comm.Igatherv(part, None)
+        # rank 0 sends nothing to itself: a colocated server's own sum is read where it lies
+        counts = [0] + [len(part)] * (n - 1)
+        starts = [0] + [row * self.size + bucket.start for row in range(n - 1)]
+        return self.comm.Igatherv([part, 0, MPI.FLOAT], [self.received, counts, starts, MPI.FLOAT])
 
-    def _reduce_scatter(self, grads: np.ndarray, n_samples: int) -> None:
-        """Every worker sums one segment in the canonical order: W parts of S / W arrive, never W whole vectors."""
-        n, rank = self.comm.size, self.comm.rank
-        parts = [cut(self.size, n, worker) for worker in range(n)]
-        counts = [part.stop - part.start for part in parts]
-        starts = [part.start for part in parts]
-        self.comm.Alltoallv([grads, counts, starts, MPI.FLOAT], [self.pieces, [counts[rank]] * n, None, MPI.FLOAT])
-        compiled.elementwise.Mean(list(self.pieces), grads[parts[rank]])(n_samples)
-        self.comm.Allgatherv(MPI.IN_PLACE, [grads, counts, starts, MPI.FLOAT])
+    def _allreduce(self, number: int) -> MPI.Request:
+        part = self.source[self.departures.buckets[number]]
+        self.traffic.allreduce(part.nbytes, self.comm.size)
+        return self.comm.Iallreduce(MPI.IN_PLACE, part)
+
+    def _scatter(self, number: int) -> MPI.Request:
+        """Let every worker have its segment of a bucket from all: W parts of S / W arrive, never W whole vectors."""
+        counts, starts, rows = self.parts[number]
+        mine, n = counts[self.comm.rank], self.comm.size
+        self.traffic.send(4 * (sum(counts) - mine))
+        self.traffic.receive(4 * (n - 1) * mine)
+        part = self.source[self.departures.buckets[number]]
+        return self.comm.Ialltoallv([part, counts, starts, MPI.FLOAT], [rows, [mine] * n, None, MPI.FLOAT])
+
+    def _sum(self, number: int, bucket: slice, n_samples: int) -> None:
+        """Sum this worker's segment of a bucket in the canonical order, and have all others' sums."""
+        counts, starts, _ = self.parts[number]
+        part, rank, n = self.source[bucket], self.comm.rank, self.comm.size
+        own = part[starts[rank] : starts[rank] + counts[rank]]
+        self.means[number].over(n_samples).into(own)
+        self.traffic.sum(own.nbytes, n)
+        self.comm.Allgatherv(MPI.IN_PLACE, [part, counts, starts, MPI.FLOAT])
+        self.traffic.send((n - 1) * own.nbytes)
+        self.traffic.receive(part.nbytes - own.nbytes)

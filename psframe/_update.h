@@ -1,0 +1,154 @@
+/* Sums and updates of flat float32 vectors, element by element in one fixed order of operations.
+
+Compiled without fused multiply-add and without fast-math (setup.py), so that a wider vector register changes no bit: the
+same function is compiled for several, and the loader takes the widest that the CPU has. */
+#ifndef PSFRAME_UPDATE_H
+#define PSFRAME_UPDATE_H
+
+#include <math.h>
+#include <stdint.h>
+#include <string.h>
+
+#if defined(__x86_64__) && defined(__gnu_linux__) && defined(__GLIBC__) && defined(__GNUC__) && !defined(__clang__)
+#define PSF_WIDEST __attribute__((target_clones("default", "avx2", "avx512f"), noinline))
+#else
+#define PSF_WIDEST __attribute__((noinline))
+#endif
+
+enum { PSF_SGD, PSF_MOMENTUM, PSF_NESTEROV, PSF_ADAM, PSF_ADAGRAD };
+
+typedef struct {
+    int kind;
+    float lr, decay, momentum, beta1, beta2, eps, correct1, correct2;
+} psf_rule;
+
+/* the sum of a block stays in the first cache while every row passes by */
+#define PSF_BLOCK 2048
+/* most numbers that a rule keeps for each parameter */
+#define PSF_STATE 2
+
+/* out = (((row[0] + row[1]) + row[2]) + ...) / n, from `at` on, `size` numbers; returns whether all are finite. */
+PSF_WIDEST static int psf_mean(const float *const *row, long n_rows, long at, long size, float n, float *restrict out) {
+    const float *restrict a = row[0] + at;
+    if (out != a)
+        memcpy(out, a, (size_t)size * sizeof(float));
+    long r = 1;
+    for (; r + 3 < n_rows; r += 4) { /* four rows at a time, in their order, for one pass over the sum */
+        a = row[r] + at;
+        const float *restrict b = row[r + 1] + at, *restrict c = row[r + 2] + at, *restrict d = row[r + 3] + at;
+        for (long i = 0; i < size; i++)
+            out[i] = (((out[i] + a[i]) + b[i]) + c[i]) + d[i];
+    }
+    for (; r < n_rows; r++) {
+        a = row[r] + at;
+        for (long i = 0; i < size; i++)
+            out[i] = out[i] + a[i];
+    }
+    uint32_t wild = 0;
+    for (long i = 0; i < size; i++) {
+        uint32_t bits;
+        out[i] = out[i] / n;
+        memcpy(&bits, &out[i], sizeof bits);
+        wild |= (bits & 0x7f800000u) == 0x7f800000u;
+    }
+    return !wild;
+}
+
+/* w <- w - lr (g + decay w) */
+PSF_WIDEST static void psf_sgd(psf_rule rule, long size, const float *g, const float *w, float *new_w) {
+    float lr = rule.lr, decay = rule.decay;
+    for (long i = 0; i < size; i++)
+        new_w[i] = w[i] - lr * (g[i] + decay * w[i]);
+}
+
+/* v <- mu v + (g + decay w); w <- w - lr v (Polyak 1964) */
+PSF_WIDEST static void psf_momentum(psf_rule rule, long size, const float *g, const float *w, float *new_w,
+                                    const float *v, float *new_v) {
+    float lr = rule.lr, decay = rule.decay, mu = rule.momentum;
+    for (long i = 0; i < size; i++) {
+        float moved = mu * v[i] + (g[i] + decay * w[i]);
+        new_v[i] = moved;
+        new_w[i] = w[i] - lr * moved;
+    }
+}
+
+/* d = g + decay w; v <- mu v + d; w <- w - lr (d + mu v) (Nesterov 1983, in the form of Sutskever et al. 2013) */
+PSF_WIDEST static void psf_nesterov(psf_rule rule, long size, const float *g, const float *w, float *new_w,
+                                    const float *v, float *new_v) {
+    float lr = rule.lr, decay = rule.decay, mu = rule.momentum;
+    for (long i = 0; i < size; i++) {
+        float d = g[i] + decay * w[i];
+        float moved = mu * v[i] + d;
+        new_v[i] = moved;
+        new_w[i] = w[i] - lr * (d + mu * moved);
+    }
+}
+
+/* Kingma and Ba 2015, algorithm 1; `correct` are its 1 - beta**t */
+PSF_WIDEST static void psf_adam(psf_rule rule, long size, const float *g, const float *w, float *new_w,
+                                const float *m, float *new_m, const float *v, float *new_v) {
+    float lr = rule.lr, decay = rule.decay, beta1 = rule.beta1, beta2 = rule.beta2, eps = rule.eps;
+    float rest1 = 1 - beta1, rest2 = 1 - beta2, correct1 = rule.correct1, correct2 = rule.correct2;
+    for (long i = 0; i < size; i++) {
+        float d = g[i] + decay * w[i];
+        float first = beta1 * m[i] + rest1 * d;
+        float second = beta2 * v[i] + rest2 * d * d;
+        new_m[i] = first;
+        new_v[i] = second;
+        new_w[i] = w[i] - lr * (first / correct1) / (sqrtf(second / correct2) + eps);
+    }
+}
+
+/* d = g + decay w; s <- s + d d; w <- w - lr d / (sqrt(s) + eps) (Duchi, Hazan and Singer 2011) */
+PSF_WIDEST static void psf_adagrad(psf_rule rule, long size, const float *g, const float *w, float *new_w,
+                                   const float *s, float *new_s) {
+    float lr = rule.lr, decay = rule.decay, eps = rule.eps;
+    for (long i = 0; i < size; i++) {
+        float d = g[i] + decay * w[i];
+        float sum = s[i] + d * d;
+        new_s[i] = sum;
+        new_w[i] = w[i] - lr * d / (sqrtf(sum) + eps);
+    }
+}
+
+static void psf_apply(psf_rule rule, long size, const float *g, const float *w, float *new_w, const float *m,
+                      float *new_m, const float *v, float *new_v) {
+    switch (rule.kind) {
+    case PSF_SGD:
+        psf_sgd(rule, size, g, w, new_w);
+        break;
+    case PSF_MOMENTUM:
+        psf_momentum(rule, size, g, w, new_w, m, new_m);
+        break;
+    case PSF_NESTEROV:
+        psf_nesterov(rule, size, g, w, new_w, m, new_m);
+        break;
+    case PSF_ADAGRAD:
+        psf_adagrad(rule, size, g, w, new_w, m, new_m);
+        break;
+    default:
+        psf_adam(rule, size, g, w, new_w, m, new_m, v, new_v);
+    }
+}
+
+/* Mean and update in one pass: the mean of a block goes from the cache into the rule. Old and new vectors may be the
+same. Returns whether the mean is finite. */
+static int psf_step(const float *const *row, long n_rows, long size, float n, psf_rule rule, int n_state, const float *w,
+                    float *new_w, const float *const *state, float *const *new_state) {
+    float mean[PSF_BLOCK];
+    int finite = 1;
+    for (long at = 0; at < size; at += PSF_BLOCK) {
+        long part = size - at < PSF_BLOCK ? size - at : PSF_BLOCK;
+        const float *old[PSF_STATE] = {NULL, NULL};
+        float *new[PSF_STATE] = {NULL, NULL};
+        for (int k = 0; k < n_state; k++) {
+            old[k] = state[k] + at;
+            new[k] = new_state[k] + at;
+        }
+        finite &= psf_mean(row, n_rows, at, part, n, mean);
+        psf_apply(rule, part, mean, w + at, new_w + at, old[0], new[0], old[1], new[1]);
+    }
+    return finite;
+}
+
+#endif

@@ -1,0 +1,144 @@
+"""Gradients that are encoded before they leave: a wrapper around any collective that moves bytes with MPI.
+
+What arrives is decoded and summed in the order of the workers' numbers, so that all modes and carriers end in the
+same bits with the same codec. Under a server the gradients are encoded on their way to it; parameters come back as
+they are. An allreduce encodes twice, as in Seide et al. 2014: every worker sums one segment of the vector, which has
+come encoded from all, encodes that sum, and has the others' sums encoded. A codec with error feedback keeps what it
+has left out, separately for each of the two, and adds it to what it encodes next.
+"""
+
+from collections.abc import Callable, Collection, Mapping, Sequence
+from itertools import pairwise
+from typing import Any
+
+import numpy as np
+
+from psframe import compiled, registry
+from psframe.arena import Arena, Layout
+from psframe.collectives.base import Base, Segments, cut
+from psframe.collectives.carriers import Carrier
+from psframe.collectives.codecs import TABLE, Codec
+from psframe.errors import UserError, nearest
+from psframe.memory.allocator import Allocator
+from psframe.traffic import Traffic
+
+MakeCodec = Callable[[int], Codec]
+
+
+def codec_maker(spec: str | Mapping[str, Any], allocator: Allocator) -> MakeCodec:
+    """Return what makes the codec of a vector of so many numbers; UserError where the config names none."""
+    plain = {"name": spec} if isinstance(spec, str) else spec
+    if "name" not in plain:
+        raise UserError(f"collective.compression must name a codec, got {spec!r}; {nearest('', TABLE)}")
+    choice = registry.bind("collective.compression", TABLE, plain)
+
+    def allocate(n: int, dtype: str) -> np.ndarray:
+        return allocator.zeros(n, dtype, "exchange")
+
+    return lambda size: choice(size, allocate)
+
+
+def warm(spec: str | Mapping[str, Any]) -> None:
+    """Compile a codec, or load what was compiled."""
+    codec, zeros = codec_maker(spec, Allocator())(64), np.zeros(64, np.float32)
+    payload = np.zeros(codec.n_bytes, np.uint8)
+    codec.encode(zeros, payload)
+    codec.add(payload, zeros)
+
+
+class CompressedSum:
+    """The sum over all ranks of a communicator of their vectors (S,), in place, encoded on its way."""
+
+    def __init__(self, carrier: Carrier, size: int, make: MakeCodec, allocator: Allocator, traffic: Traffic):
+        n, rank = carrier.comm.size, carrier.comm.rank
+        self.carrier, self.traffic = carrier, traffic
+        self.parts = [cut(size, n, part) for part in range(n)]
+        self.mine = self.parts[rank]
+        self.codecs = [make(part.stop - part.start) for part in self.parts]
+        self.of_sum = make(self.mine.stop - self.mine.start)
+        self.counts = [codec.n_bytes for codec in self.codecs]
+        ends = np.cumsum([0, *self.counts])
+        self.out = allocator.zeros(int(ends[-1]), np.uint8, "exchange")
+        self.every = allocator.zeros(int(ends[-1]), np.uint8, "exchange")
+        self.slots = [slice(int(begin), int(end)) for begin, end in pairwise(ends)]
+        self.rows = allocator.zeros((n, self.counts[rank]), np.uint8, "exchange")
+
+    def __call__(self, vector: np.ndarray) -> None:
+        n, rank = self.carrier.comm.size, self.carrier.comm.rank
+        for part, codec, slot in zip(self.parts, self.codecs, self.slots, strict=True):
+            codec.encode(vector[part], self.out[slot])
+        self.carrier.all_to_all(self.out, self.counts, self.rows)
+        self._count(sum(self.counts) - self.counts[rank], (n - 1) * self.counts[rank])
+        total = vector[self.mine]
+        total[:] = 0
+        for row in self.rows:
+            self.codecs[rank].add(row, total)
+        self.of_sum.encode(total, self.every[self.slots[rank]])
+        self.carrier.all_gather(self.every, self.counts)
+        self._count((n - 1) * self.counts[rank], sum(self.counts) - self.counts[rank])
+        vector[:] = 0
+        for part, codec, slot in zip(self.parts, self.codecs, self.slots, strict=True):
+            codec.add(self.every[slot], vector[part])
+
+    def _count(self, sent: int, received: int) -> None:
+        self.traffic.send(sent)
+        self.traffic.receive(received)
+
+
+class Compressed(Base):
+    """A collective whose gradients are encoded.
+
+    Parameters
+    ----------
+    inner : Base
+        Has ``carrier``, and broadcasts the parameters.
+    spec : str or mapping
+        The codec's name, or its name and keys.
+    """
+
+    exact = False
+
+    def __init__(self, inner: Any, spec: str | Mapping[str, Any]):
+        super().__init__(inner.team, inner.size, inner.allocator, "fixed_workers" if inner.canonical else "none")
+        self.inner, self.carrier, self.traffic, self._spec = inner, inner.carrier, inner.traffic, spec
+        make, rank = codec_maker(spec, inner.allocator), self.comm.rank
+        if not self.team.server:
+            self.sum = CompressedSum(self.carrier, self.size, make, inner.allocator, self.traffic)
+            return
+        self.codec = make(self.size)
+        self.payload = inner.allocator.zeros(self.codec.n_bytes, np.uint8, "exchange")
+        if rank == 0:
+            self.rows = inner.allocator.zeros((self.comm.size - 1, self.codec.n_bytes), np.uint8, "exchange")
+            self.total = inner.allocator.zeros(self.size, np.float32, "exchange")
+            self.mean = compiled.elementwise.Mean([self.total])
+        else:
+            self.rows = self.payload  # nothing arrives there
+
+    def arena(self, layout: Layout, n_state: int) -> Arena:
+        return self.inner.arena(layout, n_state)
+
+    def boundaries(self, begins: Sequence[int]) -> Collection[int]:
+        return ()  # a codec sees the whole vector
+
+    def warm(self) -> None:
+        warm(self._spec)
+
+    def broadcast(self, params: np.ndarray) -> None:
+        self.inner.broadcast(params)
+
+    def gather_mean(self, grads: np.ndarray, n_samples: int) -> Segments:
+        if self.team.worker is not None:
+            self.codec.encode(grads, self.payload)
+        self.carrier.gather(self.payload, self.rows)
+        if self.comm.rank:
+            self.traffic.send(len(self.payload))
+            return
+        self.traffic.receive(self.rows.nbytes)
+        self.total[:] = 0
+        for row in ([self.payload] if self.team.worker is not None else []) + list(self.rows):
+            self.codec.add(row, self.total)
+        yield slice(0, self.size), self.mean.over(n_samples)
+
+    def allreduce_mean(self, grads: np.ndarray, n_samples: int) -> Segments:
+        self.sum(grads)
+        yield slice(0, self.size), compiled.elementwise.Mean([grads]).over(n_samples)

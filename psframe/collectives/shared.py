@@ -1,0 +1,166 @@
+"""``shared``: nothing moves. A node's ranks have their parameters and gradients in one segment of memory.
+
+The parameters exist once, and a broadcast is the number of their version. Every worker writes its gradients to a slot
+of its own; reducers sum a segment each, over all slots, in the canonical order, and in the same pass update it. What
+they update is written beside what is current, and becomes current by one store, when all are done: nobody sees a step
+half done, and a step during which a rank dies never was.
+"""
+
+from typing import Any, Literal
+
+import numpy as np
+
+from psframe import compiled
+from psframe.arena import Arena, Layout, Vectors
+from psframe.cluster import Team
+from psframe.collectives.base import Base, Segments
+from psframe.collectives.segments import ITEM_BYTES, chosen, divide, vectors
+from psframe.errors import UserError
+from psframe.memory.allocator import Allocator
+from psframe.memory.gates import COMMITTED, READY, SUMMED
+from psframe.registry import Count
+
+CHUNK_BYTES = 1 << 20  # of a slot through which gradients pass that lie elsewhere
+
+
+class Shared(Base):
+    """One segment a node; all ranks must be on one.
+
+    Parameters
+    ----------
+    reducers : str
+        Who sums and updates: ``server``, rank 0 alone (the parameter server of Woo et al. 2020); ``all`` ranks, a
+        segment each; ``cores``, as many of them as there are cores. There are never more than the vector has pages.
+    chunk_bytes : int or 'auto'
+        0: gradients are computed in the slots. Else they are copied to slots of twice as many bytes, chunk by chunk:
+        what to do where all gradients do not fit into the memory that they are exchanged in. ``auto``: 1 MiB where
+        ``placement.exchange`` is asked for and is not ``placement.gradients``, else 0.
+    fallback : {'none', 'buffer'}
+        What to use where there is no memory to share; ``psframe.assemble`` looks at it.
+    """
+
+    def __init__(
+        self,
+        team: Team,
+        size: int,
+        allocator: Allocator,
+        reproducible: str,
+        *,
+        reducers: Literal["server", "cores", "all"] = "cores",
+        chunk_bytes: Count | Literal["auto"] = "auto",
+        fallback: Literal["none", "buffer"] = "none",
+    ):
+        super().__init__(team, size, allocator, reproducible)
+        if team.cluster is None:
+            raise AssertionError("a team over shared memory needs its cluster")
+        self.cluster = team.cluster
+        self.judge(self.cluster.n_nodes)
+        self.meeting, me = self.cluster.rendezvous, self.cluster.node_rank
+        n_ranks = len(self.meeting.members)
+        if chunk_bytes == "auto":
+            asked = allocator.home("exchange").placement
+            chunk_bytes = CHUNK_BYTES if asked not in ("default", allocator.home("gradients").placement) else 0
+        self.chunked = bool(chunk_bytes)
+        homes = ("parameters", "optimizer", "exchange" if self.chunked else "gradients")
+        page_bytes = max(allocator.home(role).page_bytes for role in homes)
+        wanted = {"server": 1, "all": n_ranks, "cores": min(n_ranks, self.meeting.n_cores)}[reducers]
+        self.division = divide(size, page_bytes, chunk_bytes, wanted)
+        self.reducers = chosen(n_ranks, self.division.n_reducers)
+        self.reducing = self.meeting.among(self.reducers)
+        self.reducer = self.reducers.index(me) if me in self.reducers else None
+        first = 1 if team.server == "dedicated" and self.meeting.members[0] == 0 else 0
+        self.worker, self.n_slots = me - first, n_ranks - first  # on this node; -1 on a dedicated server
+        self.n_taken = team.largest or self.n_slots  # slots that take memory
+        self.current = False  # whether every rank of the node knows of what is in the parameters
+
+    def judge(self, n_nodes: int) -> None:
+        """UserError where this collective cannot serve so many nodes."""
+        if n_nodes > 1:
+            raise UserError(
+                f"collective: shared must have all ranks on one node, got {n_nodes} nodes (ranks that can map the same "
+                "memory are one); give collective=hierarchical"
+            )
+
+    def arena(self, layout: Layout, n_state: int) -> Arena:
+        params = [self._vectors(1, "parameters") for _ in range(2)]
+        state = [self._vectors(n_state, "optimizer") for _ in range(2)]
+        slots = self._slots()
+        if self.chunked or self.worker < 0:
+            # a dedicated server has no slot; what its network has for gradients is only used to compile
+            grads = self.allocator.zeros(self.size, np.float32, "gradients")
+        else:
+            grads = slots[0][self.worker]
+        self.rows = list(slots[0])  # this node's gradients in the order of its workers, where they are not chunked
+        self.slots = [half[self.worker] for half in slots] if self.chunked and self.worker >= 0 else []
+        #: this rank's segment of every chunk, and its mean over the slots
+        self.means: list[tuple[slice, Any]] = []
+        for number, segment in enumerate(self.division.segments(self.reducer) if self.reducer is not None else ()):
+            begin = number * self.division.chunk
+            half = slots[number % len(slots)]
+            self.means.append((segment, self.mean([row[segment.start - begin : segment.stop - begin] for row in half])))
+        # parameters and state in their length without padding
+        self.vectors = Arena(layout, n_state, self.allocator, vectors=Vectors([v[0] for v in params], grads, state))
+        return self.vectors
+
+    def mean(self, rows: list[np.ndarray]) -> Any:
+        """Return the mean over this node's slots; where it has none, there is none to take."""
+        return compiled.elementwise.Mean(rows) if rows else None
+
+    def _vectors(self, n: int, role: str) -> np.ndarray:
+        """Return ``n`` vectors that the node shares, (n, S), each beginning with a page."""
+        return vectors(self.allocator, self.division, self.reducer, n, role)
+
+    def _slots(self) -> list[np.ndarray]:
+        """Return the workers' slots, (workers of the node, S), or two halves of them, (workers, chunk)."""
+        if not self.chunked:
+            return [self._vectors(self.n_taken, "gradients")[: self.n_slots]]
+        n_rows, row_bytes = 2 * self.n_taken, self.division.chunk * ITEM_BYTES
+        part = self.division.within(self.reducer) if self.reducer is not None else slice(0, 0)
+        mine = [
+            slice(row * row_bytes + part.start * ITEM_BYTES, row * row_bytes + part.stop * ITEM_BYTES)
+            for row in range(n_rows)
+        ]
+        memory = self.allocator.shared(n_rows * row_bytes, "exchange", mine)
+        return list(memory.view(np.float32).reshape(2, self.n_taken, self.division.chunk)[:, : self.n_slots])
+
+    def broadcast(self, params: np.ndarray) -> None:
+        if not self.current:
+            self.meeting.together()
+        self.current = False  # a step makes it so again; what is written without one must be waited for
+
+    def gather_mean(self, grads: np.ndarray, n_samples: int) -> Segments:
+        last = self.division.n_chunks - 1
+        self._put(grads, 0)
+        for chunk in range(last + 1):
+            if chunk < last:
+                self._put(grads, chunk + 1)  # while others may still be summing
+            if self.reducer is not None:
+                self.meeting.wait(READY[chunk % 2])
+                segment, mean = self.means[chunk]
+                if segment.start < segment.stop:
+                    yield segment, mean.over(n_samples)
+            if chunk < last:
+                self.meeting.meet(SUMMED[chunk % 2], self.reducing, waits=False)
+        self._commit()
+
+    allreduce_mean = gather_mean
+
+    def _put(self, grads: np.ndarray, chunk: int) -> None:
+        """Say that the gradients of a chunk are there; where they lie elsewhere, copy them to this worker's slot."""
+        half = chunk % 2
+        if chunk > 1:
+            self.meeting.wait(SUMMED[half])  # what was there before
+        if self.worker >= 0 and not self.chunked and grads is not self.vectors.grads:
+            self.vectors.grads[:] = grads
+            self.traffic.sum(grads.nbytes, 1)
+        if self.slots:
+            begin = chunk * self.division.chunk
+            part = grads[begin : begin + self.division.chunk]
+            self.slots[half][: len(part)] = part
+            self.traffic.sum(part.nbytes, 1)
+        self.meeting.meet(READY[half], self.meeting.everyone, waits=False)
+
+    def _commit(self) -> None:
+        self.meeting.meet(COMMITTED, self.reducing)
+        self.vectors.commit()
+        self.current = True

@@ -1,0 +1,45 @@
+"""The bytes that a step moves, counted."""
+
+from dataclasses import dataclass
+
+
+@dataclass
+class Traffic:
+    """Bytes that a rank has moved since the owner last called :meth:`clear`.
+
+    What is sent is read once by who sends it and written once by who receives it; copies that MPI makes in between are
+    not known. MPI's own reductions count as the least that they can be, 2 (n - 1) / n of the vector a rank for an
+    allreduce (Patarasuk and Yuan 2009).
+    """
+
+    read: int = 0
+    written: int = 0
+    sent: int = 0
+
+    def clear(self) -> None:
+        self.read = self.written = self.sent = 0
+
+    def send(self, n_bytes: int) -> None:
+        self.sent += n_bytes
+        self.read += n_bytes
+
+    def receive(self, n_bytes: int) -> None:
+        self.written += n_bytes
+
+    def sum(self, n_bytes: int, n_rows: int) -> None:
+        """Count a sum of ``n_rows`` rows of ``n_bytes`` into another place."""
+        self.read += n_rows * n_bytes
+        self.written += n_bytes
+
+    def allreduce(self, n_bytes: int, n_ranks: int) -> None:
+        """Count MPI's own allreduce of ``n_bytes`` among so many ranks."""
+        least = 2 * n_bytes * (n_ranks - 1) // n_ranks
+        self.send(least)
+        self.receive(least)
+
+    def broadcast(self, n_bytes: int, n_ranks: int, is_root: bool) -> None:
+        """Count a broadcast of ``n_bytes`` among so many ranks."""
+        if is_root:
+            self.send((n_ranks - 1) * n_bytes)
+        else:
+            self.receive(n_bytes)

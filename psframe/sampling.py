@@ -56,6 +56,11 @@ class Sampler:
         begin, n = step * self.n_workers * self.batch_size, self.samples_in(step)
         return slice(begin + n * worker // self.n_workers, begin + n * (worker + 1) // self.n_workers)
 
+    def size_of(self, step: int, worker: int) -> int:
+        """Return how many samples a worker takes in a step."""
+        share = self.share(step, worker)
+        return share.stop - share.start
+
 
 class Batches:
     """Turns sample numbers into a network's input, in buffers that are made once.

@@ -1,18 +1,23 @@
 """``allreduce``: no server. Every rank is a worker, and all apply the same mean to the same parameters."""
 
-from psframe.arena import Arena
-from psframe.collectives.base import Collective
-from psframe.optim import Updater
+from psframe.memory.gates import DEADLINE_S, Wait
+from psframe.registry import Positive
+from psframe.sync.base import Mode
 
 
-class AllReduce:
-    """``w <- update(w, sum_k g_k / n)`` on every rank."""
+class AllReduce(Mode):
+    """``w <- update(w, sum_k g_k / n)`` on every rank.
 
-    server: str | None = None
+    Parameters
+    ----------
+    wait, deadline_s
+        As in :class:`psframe.sync.base.SyncMode`.
+    """
 
-    def open(self, arena: Arena, collective: Collective, update: Updater) -> None:
-        self.arena, self.collective, self.update = arena, collective, update
-        collective.broadcast(arena.params)
+    overlaps = True
+
+    def __init__(self, *, wait: Wait = "auto", deadline_s: Positive = DEADLINE_S):
+        super().__init__(wait, deadline_s)
 
     def step(self, n_samples: int, lr: float, step: int) -> None:
         for segment, gradient in self.collective.allreduce_mean(self.arena.grads, n_samples):

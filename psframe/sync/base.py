@@ -1,22 +1,44 @@
 """The contract of a sync mode."""
 
-from typing import Protocol
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from time import perf_counter
+from typing import Any, Protocol
 
-from psframe.arena import Arena
-from psframe.collectives.base import Collective
-from psframe.optim import Updater
+import numpy as np
+
+from psframe.arena import Arena, Layout
+from psframe.cluster import Team
+from psframe.collectives.base import Base, Collective
+from psframe.errors import UserError
+from psframe.group import Group
+from psframe.memory.allocator import Allocator
+from psframe.memory.gates import DEADLINE_S, Wait
+from psframe.optim import Optimizer, Updater
+from psframe.sampling import Sampler
+from psframe.stores.base import Store
+from psframe.sync.tally import Tally
+from psframe.traffic import Traffic
 
 
 class SyncMode(Protocol):
-    """Takes the steps of a run.
+    """What a user's own mode must have: it exchanges the gradients of every step through a collective.
 
     Made as ``make(**yaml_keys)`` to say what rank 0 is, then given its parts by :meth:`open`. Postcondition of a step:
-    all workers hold the same parameters, and the mean over all samples of the step was applied once.
+    all workers hold the same parameters, and the mean over all samples of the step was applied once. One that does
+    otherwise derives from :class:`Mode`.
 
     Attributes
     ----------
     server : str or None
         ``dedicated``, ``colocated``, or None; see :class:`psframe.cluster.Team`.
+    wait : {'auto', 'spin', 'block'}, optional
+        How ranks of a node wait for each other over shared memory: in the kernel, or first spinning for as long as
+        waking up would take (``auto``: if every rank has a core), or spinning to the end.
+    overlaps : bool, optional
+        Whether a step exchanges just the gradients in the arena, so that they may leave while backward goes on.
+    deadline_s : float, optional
+        Seconds after which a rank that others wait for there is taken to be stuck.
     """
 
     server: str | None
@@ -29,3 +51,157 @@ class SyncMode(Protocol):
 
         ``n_samples`` counts the samples of this step over all workers, ``step`` counts from 1 over the whole run.
         """
+
+
+@dataclass(frozen=True)
+class Parts:
+    """What a mode makes its memory of.
+
+    Attributes
+    ----------
+    team : Team
+        All ranks.
+    group : Group
+        The ranks that are together in what the mode does apart; all of a node where it asks for no groups.
+    collective : Base
+        Among the ranks of the group if the mode has groups, else among all.
+    barrier : callable
+        Waits until all ranks are here.
+    """
+
+    team: Team
+    group: Group
+    layout: Layout
+    optimizer: Optimizer
+    collective: Base
+    allocator: Allocator
+    sampler: Sampler
+    barrier: Callable[[], None]
+
+
+class Mode:
+    """A sync mode; here what a synchronous one does that does not say otherwise.
+
+    Attributes
+    ----------
+    server : str or None
+        As above.
+    exchanges : bool
+        Whether it uses a collective.
+    lockstep : bool
+        Whether all ranks take the same steps at the same time.
+    met : bool
+        Whether all have exchanged something in the last step, where they do.
+    updates_together : bool
+        Whether an update is of parameters that other ranks have too, and so part of what moves.
+    store : Store or None
+        The store that it uses, once :meth:`build` was called.
+    group_size : int, 'auto' or None
+        How many ranks are a group; None where the mode knows no groups.
+    tally : Tally
+        What it did.
+    """
+
+    server: str | None = None
+    exchanges, lockstep, overlaps = True, True, False
+    updates_together = met = True
+    group_size: Any = None
+    store: Store | None = None
+    parts: Parts
+
+    def __init__(self, wait: Wait = "auto", deadline_s: float = DEADLINE_S):
+        self.wait, self.deadline_s, self.tally = wait, deadline_s, Tally()
+
+    def judge(self, team: Team, group: Group) -> None:
+        """UserError where these ranks cannot run it. All ranks call."""
+
+    def build(self, parts: Parts) -> Arena:
+        """Take memory, and return the vectors that this rank computes in. No rank waits for another here."""
+        self.parts = parts
+        self.arena = parts.collective.arena(parts.layout, parts.optimizer.n_state)
+        return self.arena
+
+    def open(self, collective: Base, update: Updater) -> None:
+        """Take the other parts, and make every rank's parameters those of rank 0. All ranks must call."""
+        self.collective, self.update = collective, update
+        collective.broadcast(self.arena.params)
+
+    def turns(self, n_steps: int) -> Iterator[tuple[int, int | None]]:
+        """Yield, for an epoch, what this rank does next: a step of it, and the worker whose share it computes, or None.
+
+        What is yielded is computed, its gradients are in the arena, and :meth:`step` has been called, before the next
+        is asked for.
+        """
+        worker = self.parts.team.worker
+        for step in range(n_steps):
+            yield step, worker
+            if worker is not None:
+                self.tally.saw(0)
+                self.tally.pulls += 1
+                self.tally.pushes += 1
+
+    def step(self, n_samples: int, lr: float, step: int) -> None:
+        """Do what follows a turn; all ranks call. Arguments as in :class:`SyncMode`."""
+        raise NotImplementedError
+
+    def drain(self) -> None:
+        """End an epoch: finish what is under way, and make every rank's parameters the run's. All must call."""
+
+    def fill(self, store: Store) -> None:
+        """Open a store of one copy with rank 0's parameters in it. All ranks must call."""
+        if self.parts.team.comm.rank == 0:
+            store.params[0][:] = self.arena.params
+        store.open()
+
+    @property
+    def needs_progress(self) -> bool:
+        """Whether rank 0 computes while MPI serves others from its memory; once :meth:`build` was called."""
+        return self.store is not None and not self.store.nearby and self.server is None
+
+    def progress(self) -> None:
+        """Let MPI do so; called between layers where it is needed."""
+        if self.store:
+            self.store.progress()
+
+    def rest(self, store: Store) -> None:
+        """Wait until all who use a store are here, and count that as waiting."""
+        began = perf_counter()
+        store.rest()
+        self.tally.waited_since(began)
+
+    def close(self) -> None:
+        """End a run. All ranks must call."""
+        if self.store:
+            self.store.close()
+
+    def clear(self) -> None:
+        """Begin to count anew."""
+        self.tally.clear()
+        for traffic in self.traffics():
+            traffic.clear()
+
+    def state(self) -> list[np.ndarray]:
+        """Return what a checkpoint holds beside the parameters: rows (S,), as rank 0 has them."""
+        return list(self.arena.state)
+
+    def traffics(self) -> Sequence[Traffic]:
+        """Return the counts of what moved otherwise than by the collective and ``update``."""
+        return [self.store.traffic] if self.store else []
+
+
+class Own(Mode):
+    """A user's own mode, which has the two methods of :class:`SyncMode`."""
+
+    def __init__(self, inner: SyncMode):
+        if not all(hasattr(inner, name) for name in ("server", "open", "step")):
+            raise UserError(
+                f"a sync mode must have server, open and step, got {inner!r}; see psframe.sync.base.SyncMode"
+            )
+        super().__init__(getattr(inner, "wait", "auto"), getattr(inner, "deadline_s", DEADLINE_S))
+        self.inner, self.server, self.overlaps = inner, inner.server, getattr(inner, "overlaps", False)
+
+    def open(self, collective: Base, update: Updater) -> None:
+        self.inner.open(self.arena, collective, update)
+
+    def step(self, n_samples: int, lr: float, step: int) -> None:
+        self.inner.step(n_samples, lr, step)

@@ -2,28 +2,57 @@
 
 from typing import Literal
 
-from psframe.arena import Arena
-from psframe.collectives.base import Collective
-from psframe.optim import Updater
+from psframe.errors import UserError
+from psframe.memory.gates import DEADLINE_S, Wait
+from psframe.registry import Count, Positive
+from psframe.sync.base import Mode
+from psframe.sync.closing import Closing
 
 
-class SyncPS:
-    """``w <- update(w, sum_k g_k / n)`` on rank 0, then every worker's ``w`` is rank 0's.
+class SyncPS(Mode):
+    """``w <- update(w, sum_k g_k / n)`` on rank 0, then every worker's ``w`` is rank 0's."""
 
-    Parameters
-    ----------
-    server : str
-        ``dedicated``: rank 0 computes no gradient (Woo et al. 2020). ``colocated``: it is a worker too.
-    """
+    overlaps = True
 
-    def __init__(self, *, server: Literal["dedicated", "colocated"] = "dedicated"):
+    def __init__(self, server: str, wait: Wait = "auto", deadline_s: float = DEADLINE_S):
+        super().__init__(wait, deadline_s)
         self.server = server
-
-    def open(self, arena: Arena, collective: Collective, update: Updater) -> None:
-        self.arena, self.collective, self.update = arena, collective, update
-        collective.broadcast(arena.params)
 
     def step(self, n_samples: int, lr: float, step: int) -> None:
         for segment, gradient in self.collective.gather_mean(self.arena.grads, n_samples):
             self.update(segment, gradient, lr, step)
         self.collective.broadcast(self.arena.params)
+
+
+def sync_ps(
+    *,
+    server: Literal["dedicated", "colocated"] = "dedicated",
+    backup_workers: Count = 0,
+    store: str = "auto",
+    wait: Wait = "auto",
+    deadline_s: Positive = DEADLINE_S,
+) -> Mode:
+    """Return the mode.
+
+    Parameters
+    ----------
+    server : str
+        ``dedicated``: rank 0 computes no gradient (Woo et al. 2020). ``colocated``: it is a worker too.
+    backup_workers : int
+        How many of a step's gradients are not waited for, and dropped when they come (Chen et al. 2016). Gradients then
+        go through ``store`` (``auto``, ``shared`` or ``window``), not through a collective.
+    wait, deadline_s
+        As in :class:`psframe.sync.base.SyncMode`.
+
+    Raises
+    ------
+    UserError
+        Backup workers without a dedicated server.
+    """
+    if not backup_workers:
+        return SyncPS(server, wait, deadline_s)
+    if server != "dedicated":
+        raise UserError(
+            f"sync.backup_workers must have a dedicated server, got sync.server={server}; give sync.server=dedicated"
+        )
+    return Closing(backup_workers, store, wait, deadline_s)

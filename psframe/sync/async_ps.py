@@ -1,0 +1,190 @@
+"""``async_ps``: rank 0 serves; a gradient is applied as it arrives, to parameters that others have changed meanwhile.
+
+Asynchronous SGD, Downpour SGD (Dean et al. 2012, algorithm 7.1), stale synchronous parallel (Ho et al. 2013), and delay
+compensation (Zheng et al. 2017).
+"""
+
+from collections.abc import Iterator
+from typing import Any, Literal
+
+import numpy as np
+
+from psframe import compiled
+from psframe.arena import Arena
+from psframe.errors import UserError
+from psframe.memory.gates import DEADLINE_S, Wait
+from psframe.registry import Count, NonNegative, Positive, PositiveInt
+from psframe.stores.base import PULLED, RATE, SAMPLES, STEP
+from psframe.sync.base import Mode, Parts
+from psframe.sync.closing import Closing
+from psframe.sync.drawing import drawn
+from psframe.sync.served import Served
+
+FREE = 1 << 30  # a staleness that bounds nothing
+
+
+class AsyncPS(Served):
+    """``w <- update(w, g_k(w'))``, where ``w'`` is what worker k pulled last; batches go to whoever asks for one.
+
+    - ``pull_every: p`` and ``push_every: q``: a worker pulls before every p-th of its steps, takes steps of plain SGD
+      by itself in between, and pushes the sum of q mean gradients.
+    - ``staleness: s``: worker k waits before its step c until every worker has made c - s. Batches are dealt out
+      beforehand, and each gradient counts as its share of its step: it is applied at the learning rate times
+      ``n_k / n``, the worker's part of the step's samples.
+    - ``compensate``: ``g + compensation * g * g * (w - w')`` in place of g, the diagonal of a Taylor expansion.
+
+    Staleness, in the record: the updates between the pull and the use of a gradient; with a bound, by how many steps
+    the slowest worker was behind when a step was begun.
+    """
+
+    def __init__(
+        self,
+        pull_every: int,
+        push_every: int,
+        staleness: int | None,
+        compensation: float,
+        store: str,
+        wait: Wait = "auto",
+        deadline_s: float = DEADLINE_S,
+    ):
+        super().__init__(store, wait, deadline_s)
+        self.pull_every, self.push_every, self.compensation = pull_every, push_every, compensation
+        self.bounded, self.bound = staleness is not None, FREE if staleness is None else staleness
+        self.rows = 2 if compensation else 1
+        self.waits = self.bounded
+
+    def build(self, parts: Parts) -> Arena:
+        arena = super().build(parts)
+        if parts.team.worker is None:
+            self.means = [compiled.elementwise.Mean([post[0]]) for post in self.store.mail]
+            self.clocks, self.waiting = [0] * self.n_workers, [False] * self.n_workers
+            self.posts_a_turn = max(1, round(self.n_workers / self.push_every))
+            self.correction = parts.allocator.zeros(self.size if self.compensation else 0, np.float32, "exchange")
+            return arena
+        alone = self.push_every > 1 or self.pull_every > 1
+        self.scaled, self.kept = parts.allocator.zeros((2, self.size if alone else 0), np.float32, "exchange")
+        self.n_kept = self.turn = self.pulled = self.oldest = 0
+        return arena
+
+    def work(self, n_steps: int) -> Iterator[tuple[int, int | None]]:
+        worker = self.parts.team.worker
+        assert worker is not None
+        sampler = self.parts.sampler
+        dealt = ((step, worker, sampler.size_of(step, worker)) for step in range(n_steps))
+        for step, share, n_own in dealt if self.bounded else drawn(self.store, sampler, n_steps):
+            self.n_own = n_own
+            if self.bounded:
+                # the word of rank 0 is how many steps the slowest worker has made in this epoch
+                self.tally.saw(step - self._settled() if step else 0)
+            if self.turn % self.pull_every == 0:
+                self.pulled = self._pull()
+            self.turn += 1
+            yield step, share
+
+    def report(self, n_samples: int, lr: float, step: int) -> None:
+        grads, params = self.arena.grads, self.arena.params
+        if self.pull_every == self.push_every == 1:
+            share = self.n_own / n_samples if self.bounded else 1
+            self._push(grads, self.n_own, lr * share, step, self.pulled)
+            return
+        np.multiply(grads, np.float32(1 / self.n_own), out=self.scaled)
+        if not self.n_kept:
+            self.oldest = self.pulled
+        self.kept += self.scaled
+        self.n_kept += 1
+        self.scaled *= np.float32(lr)
+        params -= self.scaled
+        if self.n_kept == self.push_every:
+            self._push(self.kept, 1, lr, step, self.oldest)
+        self.last = lr, step
+
+    def _push(self, gradient: np.ndarray, over: int, lr: float, step: int, pulled: int) -> None:
+        self.tally.pushes += 1
+        self.post((gradient, self.arena.params)[: self.rows], over, lr, step, pulled, 0)
+        if self.n_kept:
+            self.kept[:], self.n_kept = 0, 0
+
+    def take(self, worker: int) -> None:
+        note = self.store.notes[worker]
+        n_samples, step = int(note[SAMPLES]), int(note[STEP])
+        if not self.bounded:
+            self.tally.saw((self.store.clock - int(note[PULLED])) % (1 << 32))
+        if n_samples:  # under a bound a worker's share of the last step may be empty
+            mean = self.means[worker].over(n_samples)
+            if self.compensation:
+                self._compensate(mean, *self.store.mail[worker])
+            # the number of the update, for optimizers that ask: about that of the gradients before it
+            self.apply(mean, float(note[RATE]), (step - 1) * self.n_workers // self.push_every + 1, step)
+        self.clocks[worker] += 1
+        self.waiting[worker] = True
+        self._let_go()
+
+    def _compensate(self, mean: Any, gradient: np.ndarray, basis: np.ndarray) -> None:
+        """``g <- g + lambda g * g * (w - w')``, where the gradient was posted."""
+        mean.into(gradient)
+        mean.over(1)
+        np.subtract(self.arena.params, basis, out=self.correction)
+        self.correction *= gradient
+        self.correction *= gradient
+        self.correction *= np.float32(self.compensation)
+        gradient += self.correction
+
+    def _let_go(self) -> None:
+        """Grant every post whose worker is not too far ahead."""
+        slowest = min(self.clocks)
+        for worker, waits in enumerate(self.waiting):
+            if waits and self.clocks[worker] - slowest <= self.bound:
+                self.waiting[worker] = False
+                self.store.grant(worker, slowest)
+
+    def drain(self) -> None:
+        if self.parts.team.worker is None:
+            self.clocks = [0] * self.n_workers
+        elif self.n_kept:
+            self._push(self.kept, 1, *self.last, self.oldest)
+        self.turn = 0
+        super().drain()
+
+
+def async_ps(
+    *,
+    pull_every: PositiveInt = 1,
+    push_every: PositiveInt = 1,
+    staleness: Count | Literal["none"] | None = None,
+    compensate: bool = False,
+    compensation: NonNegative = 0.04,
+    store: str = "auto",
+    wait: Wait = "auto",
+    deadline_s: Positive = DEADLINE_S,
+) -> Mode:
+    """Return the mode.
+
+    Parameters
+    ----------
+    pull_every, push_every : int
+        Steps of a worker between its pulls, and between its pushes.
+    staleness : int, optional
+        Most steps that a worker may be ahead of the slowest. 0: ``sync_ps``, to the bit. Without, or ``none``: any.
+    compensate : bool
+        Whether gradients are corrected for what the parameters have changed meanwhile, by ``compensation``, the lambda
+        of Zheng et al. 2017.
+    store : str
+        ``auto``, ``shared``, ``window`` or ``my_module:attr``; see ``psframe.stores``.
+    wait, deadline_s
+        As in :class:`psframe.sync.base.SyncMode`.
+
+    Raises
+    ------
+    UserError
+        A staleness, or compensation, together with steps that are not pulled or pushed.
+    """
+    staleness = None if staleness == "none" else staleness
+    if (staleness is not None or compensate) and (pull_every, push_every) != (1, 1):
+        key = "staleness" if staleness is not None else "compensate"
+        raise UserError(
+            f"sync.{key} is for steps that are all pulled and pushed, got pull_every={pull_every} and "
+            f"push_every={push_every}; drop one or the other"
+        )
+    if staleness == 0:
+        return Closing(0, store, wait, deadline_s)
+    return AsyncPS(pull_every, push_every, staleness, compensation if compensate else 0.0, store, wait, deadline_s)

@@ -1,0 +1,148 @@
+"""What the modes share in which every worker trains parameters of its own, and all are drawn together every few steps.
+
+How they are drawn together is an optimizer's step on global parameters ``w`` with the mean of ``w - w_k`` as its
+gradient (Wang et al. 2020, SlowMo). So it goes through any collective, fused with the sum, and its bits do not depend
+on which.
+"""
+
+from collections.abc import Iterator
+
+import numpy as np
+from mpi4py import MPI
+
+from psframe import compiled
+from psframe.arena import Arena
+from psframe.collectives.base import Base
+from psframe.memory.gates import DEADLINE_S, Wait
+from psframe.optim import SGD, Updater
+from psframe.sync.base import Mode, Parts
+from psframe.traffic import Traffic
+
+
+class Averaging(Mode):
+    """Local steps; then ``w <- outer(w, mean_k(w_k_0 - w_k))`` and ``w_k <- w_k_0``, by default ``w``.
+
+    An epoch ends with that, with ``w_k <- w``, and with the mean of the workers' optimizer states: a checkpoint of
+    ``w`` and one state is all that there is. Staleness, in the record, is how many steps of its own a gradient's
+    parameters are away from the last time.
+
+    Attributes
+    ----------
+    every : int
+        Steps between two times.
+    outer : SGD
+        The optimizer of the global parameters; its learning rate is its own.
+    """
+
+    updates_together = False
+    every: int
+    outer: SGD
+    outer_lr: float
+    n_outer = 0  # numbers of state that it keeps for each parameter
+
+    def __init__(self, every: int, wait: Wait = "auto", deadline_s: float = DEADLINE_S):
+        super().__init__(wait, deadline_s)
+        self.every = every
+
+    def build(self, parts: Parts) -> Arena:
+        self.parts, self.n_workers = parts, parts.team.n_workers
+        self.together = parts.collective.arena(parts.layout, self.n_outer)
+        self.arena = Arena(parts.layout, parts.optimizer.n_state, parts.allocator)
+        self.kept = parts.allocator.zeros((self.n_outer, parts.layout.size), np.float32, "exchange")
+        self.since = 0
+        return self.arena
+
+    def open(self, collective: Base, update: Updater) -> None:
+        self.collective, self.update = collective, update
+        self.mean = compiled.elementwise.Mean([self.arena.grads])
+        self.whole = slice(0, self.parts.layout.size)
+        self.update_together = Updater(self.outer, self.together)
+        group, comm = self.parts.group, self.parts.team.comm
+        comm.Bcast(self.arena.params)
+        among = group.leaders if self.together.shared else comm
+        for row in self.together.state if among else ():  # of a continued run
+            among.Bcast(row)
+        self._set(self.arena.params, self.together.state)
+
+    def _set(self, params: np.ndarray, state: np.ndarray) -> None:
+        """Make these, of which every rank has the same, the global parameters and their state."""
+        together, barrier = self.together, self.parts.barrier
+        if together.shared:
+            barrier()  # until nobody reads what was there
+        if not together.shared or self.parts.group.leads:
+            together.params[:], together.state[:] = params, state
+        if together.shared:
+            barrier()
+
+    def restart(self) -> None:
+        """Let the worker's parameters be where its next steps begin."""
+        self.arena.params[:] = self.together.params
+
+    def anchor(self) -> np.ndarray:
+        """Return where they began."""
+        return self.together.params
+
+    def lean(self, difference: np.ndarray) -> None:
+        """Do what a worker does with its ``w_k_0 - w_k`` (S,) before it is given away."""
+
+    def turns(self, n_steps: int) -> Iterator[tuple[int, int | None]]:
+        self.restart()
+        for step in range(n_steps):
+            yield step, self.parts.team.worker
+
+    def step(self, n_samples: int, lr: float, step: int) -> None:
+        sampler = self.parts.sampler
+        if n_own := sampler.size_of((step - 1) % sampler.n_steps, self.parts.team.worker or 0):
+            self.update(self.whole, self.mean.over(n_own), lr, step)
+        self.since += 1
+        self.met = self.since >= self.period(step)
+        if self.met:
+            self._draw_together(step)
+            self.restart()
+
+    def period(self, step: int) -> int:
+        """Return after how many steps it is time."""
+        return self.every
+
+    def _draw_together(self, step: int) -> None:
+        """``w <- outer(w, mean_k(w_k_0 - w_k))``."""
+        for lag in range(self.since):
+            self.tally.saw(lag)
+        self.tally.pulls += 1
+        self.tally.pushes += 1
+        self.since = 0
+        np.subtract(self.anchor(), self.arena.params, out=self.together.grads)
+        self.lean(self.together.grads)
+        for segment, mean in self.collective.allreduce_mean(self.together.grads, self.n_workers):
+            self.update_together(segment, mean, self.outer_lr, step)
+
+    def drain(self) -> None:
+        if self.since:
+            self._draw_together(0)
+        self.arena.params[:] = self.together.params
+        if len(self.arena.state):
+            self.kept[:] = self.together.state
+            for row in self.arena.state:
+                self._average(row)
+            self._set(self.arena.params, self.kept)
+
+    def _average(self, vector: np.ndarray) -> None:
+        """``v_k <- mean_k v_k``, by way of the global parameters, which are set anew afterwards."""
+        if not self.collective.exact:  # a codec is for gradients, and would add to them what it left out of these
+            self.parts.team.comm.Allreduce(MPI.IN_PLACE, vector)
+            vector /= np.float32(self.n_workers)
+            return
+        self.together.grads[:] = vector
+        for segment, mean in self.collective.allreduce_mean(self.together.grads, self.n_workers):
+            target = self.together.new_params[segment]
+            if isinstance(mean, np.ndarray):
+                target[:] = mean
+            else:
+                mean.into(target)
+        vector[:] = self.together.params
+
+    def state(self) -> list[np.ndarray]:
+        return [*self.arena.state, *self.together.state]
+
+    def traffics(self) -> list[Traffic]:
+        return [self.update_together.traffic]

@@ -1,0 +1,64 @@
+"""``block_momentum``: blockwise model-update filtering (BMUF, Chen and Huo 2016): averages with momentum."""
+
+from typing import Annotated, Literal
+
+import msgspec
+import numpy as np
+
+from psframe.arena import Arena
+from psframe.memory.gates import DEADLINE_S, Wait
+from psframe.optim import SGD
+from psframe.registry import Positive, PositiveInt
+from psframe.sync.averaging import Averaging
+from psframe.sync.base import Parts
+
+
+class BlockMomentum(Averaging):
+    """After a block of local steps ``D <- eta D + zeta (mean_k w_k - w_0)`` and ``w <- w + D``.
+
+    Parameters
+    ----------
+    every : int
+        Steps of a block.
+    momentum : float or 'auto'
+        eta; ``auto``: 1 - 1 / W.
+    block_lr : float
+        zeta.
+    nesterov : bool
+        Whether the next block begins at ``w_0 = w + eta D``, in place of w.
+    wait, deadline_s
+        As in :class:`psframe.sync.base.SyncMode`.
+    """
+
+    n_outer = 1
+
+    def __init__(
+        self,
+        *,
+        every: PositiveInt = 16,
+        momentum: Annotated[float, msgspec.Meta(ge=0, lt=1)] | Literal["auto"] = "auto",
+        block_lr: Positive = 1.0,
+        nesterov: bool = False,
+        wait: Wait = "auto",
+        deadline_s: Positive = DEADLINE_S,
+    ):
+        super().__init__(every, wait, deadline_s)
+        self.momentum, self.outer_lr, self.nesterov = momentum, block_lr, nesterov
+
+    def build(self, parts: Parts) -> Arena:
+        arena = super().build(parts)
+        self.eta = 1 - 1 / self.n_workers if self.momentum == "auto" else self.momentum
+        self.outer = SGD(lr=self.outer_lr, momentum=self.eta)  # D is -zeta times its velocity
+        self.start = parts.allocator.zeros(parts.layout.size if self.nesterov else 0, np.float32, "exchange")
+        return arena
+
+    def restart(self) -> None:
+        if self.nesterov:
+            np.multiply(self.together.state[0], np.float32(-self.eta * self.outer_lr), out=self.start)
+            self.start += self.together.params
+            self.arena.params[:] = self.start
+        else:
+            super().restart()
+
+    def anchor(self) -> np.ndarray:
+        return self.start if self.nesterov else self.together.params

@@ -1,0 +1,103 @@
+"""``dogwild``: Hogwild in groups of ranks, and differences that go to a master and back (Noel and Osindero 2014)."""
+
+from typing import Any, Literal
+
+import numpy as np
+
+from psframe.arena import Arena
+from psframe.cluster import Team
+from psframe.collectives.base import Base
+from psframe.group import Group
+from psframe.memory.gates import DEADLINE_S, Wait
+from psframe.optim import Updater
+from psframe.registry import Positive, PositiveInt
+from psframe.stores.base import Store, make
+from psframe.sync.base import Parts
+from psframe.sync.hogwild import Hogwild
+from psframe.traffic import Traffic
+
+
+class Dogwild(Hogwild):
+    """Every ``period`` steps of a group's first rank: ``d = w - r; m <- m + d; w <- w + (m - (r + d)); r <- m``.
+
+    ``w`` are the group's parameters, which its ranks go on to update meanwhile, without locks; ``m`` the master's, in a
+    store; ``r`` what the group last had of them. At the end of an epoch all of ``d`` is in ``m``, and every ``w`` is
+    ``m``.
+
+    Parameters
+    ----------
+    group_size : int or 'auto'
+        Ranks of a group, all on one node; ``auto``: those of a node, or half of them if there is only one.
+    period : int
+    store, wait, deadline_s
+        As in :func:`psframe.sync.easgd.easgd`.
+    """
+
+    def __init__(
+        self,
+        *,
+        group_size: PositiveInt | Literal["auto"] = "auto",
+        period: PositiveInt = 4,
+        store: str = "auto",
+        wait: Wait = "auto",
+        deadline_s: Positive = DEADLINE_S,
+    ):
+        super().__init__(wait=wait, deadline_s=deadline_s)
+        self.group_size, self.period, self.store_name = group_size, period, store
+
+    def judge(self, team: Team, group: Group) -> None:
+        pass
+
+    def team(self, parts: Parts) -> Team:
+        return parts.group.team
+
+    def memory(self, parts: Parts) -> Any:
+        return parts.group.apart(parts.allocator)
+
+    def build(self, parts: Parts) -> Arena:
+        arena = super().build(parts)
+        size, allocator = parts.layout.size, parts.allocator
+        self.store: Store = make(self.store_name, parts.team, size, allocator, copies=1)
+        kept = allocator.zeros((3, size if parts.group.leads else 0), np.float32, "exchange")
+        self.reference, self.difference, self.master = kept[0], kept[1], kept[2]
+        return arena
+
+    def open(self, collective: Base, update: Updater) -> None:
+        self.fill(self.store)
+        super().open(collective, update)
+        self.dealer = self.store
+        self._adopt()
+
+    def step(self, n_samples: int, lr: float, step: int) -> None:
+        super().step(n_samples, lr, step)
+        self.made += 1
+        if self.parts.group.leads and self.made % self.period == 0:
+            self._exchange()
+
+    def _exchange(self) -> None:
+        w, r, d, m = self.arena.params, self.reference, self.difference, self.master
+        np.subtract(w, r, out=d)
+        self.store.push(d)
+        self.store.pull(m)
+        r += d
+        np.subtract(m, r, out=d)
+        w += d  # in place: what others add meanwhile stays
+        r[:] = m
+
+    def _adopt(self) -> None:
+        """Take the master's parameters, while no rank trains."""
+        if self.parts.group.leads:
+            self.store.pull(self.arena.params)
+            self.reference[:] = self.arena.params
+        self.store.rest()
+
+    def drain(self) -> None:
+        self.rest(self.store)  # until all have written their last
+        if self.parts.group.leads:
+            np.subtract(self.arena.params, self.reference, out=self.difference)
+            self.store.push(self.difference)
+        self.store.rest()
+        self._adopt()
+
+    def traffics(self) -> list[Traffic]:
+        return [*super().traffics(), self.store.traffic]

@@ -1,0 +1,117 @@
+"""``easgd``: elastic averaging (Zhang, Choromanska and LeCun 2015), asynchronous or synchronous."""
+
+from collections.abc import Iterator
+
+import numpy as np
+
+from psframe import compiled
+from psframe.arena import Arena
+from psframe.collectives.base import Base
+from psframe.memory.gates import DEADLINE_S, Wait
+from psframe.optim import SGD, Updater
+from psframe.registry import Positive, PositiveInt
+from psframe.stores.base import Store, make
+from psframe.sync.averaging import Averaging
+from psframe.sync.base import Mode, Parts
+from psframe.sync.drawing import drawn
+from psframe.sync.elastic import Elastic, Force
+
+
+class EASGD(Mode):
+    """``x_k <- update(x_k, g_k)``; every ``period`` steps of its own, worker k and the centre draw at each other.
+
+    With a Nesterov momentum in ``optimizer`` this is EAMSGD. Batches go to whoever asks for one. An epoch ends with an
+    exchange by all, and with ``x_k`` at the centre, which is what is evaluated and kept. Staleness, in the record, is
+    how many exchanges of others came between two of a worker's.
+    """
+
+    exchanges, lockstep, updates_together = False, False, False
+
+    def __init__(self, period: int, beta: float, store: str, wait: Wait = "auto", deadline_s: float = DEADLINE_S):
+        super().__init__(wait, deadline_s)
+        self.period, self.beta, self.store_name = period, beta, store
+
+    def build(self, parts: Parts) -> Arena:
+        self.parts, team, allocator = parts, parts.team, parts.allocator
+        self.store: Store = make(self.store_name, team, parts.layout.size, allocator, copies=1)
+        self.exchange = Elastic(self.store, allocator, self.beta / team.n_workers, self.tally)
+        self.arena = Arena(parts.layout, parts.optimizer.n_state, allocator)
+        return self.arena
+
+    def open(self, collective: Base, update: Updater) -> None:
+        self.update, self.whole = update, slice(0, self.parts.layout.size)
+        self.mean = compiled.elementwise.Mean([self.arena.grads])
+        self.fill(self.store)
+        self._adopt()
+
+    def _adopt(self) -> None:
+        """Take the centre's parameters, while no rank trains."""
+        self.exchange.seen = self.store.pull(self.arena.params)
+        self.store.rest()
+        self.made = 0
+
+    def turns(self, n_steps: int) -> Iterator[tuple[int, int | None]]:
+        for step, share, n_own in drawn(self.store, self.parts.sampler, n_steps):
+            self.n_own = n_own
+            yield step, share
+
+    def step(self, n_samples: int, lr: float, step: int) -> None:
+        self.update(self.whole, self.mean.over(self.n_own), lr, step)
+        self.made += 1
+        if self.made % self.period == 0:
+            self.exchange(self.arena.params)
+
+    def drain(self) -> None:
+        self.exchange(self.arena.params)
+        self.rest(self.store)
+        self._adopt()
+
+
+class SyncEASGD(Averaging):
+    """All draw at the centre at the same time: ``c <- c + beta (mean_k x_k - c)``, ``x_k <- x_k - beta / W (x_k - c)``.
+
+    The synchronous variant of You, Buluc and Demmel 2017, through the collective.
+    """
+
+    def __init__(self, period: int, beta: float, wait: Wait = "auto", deadline_s: float = DEADLINE_S):
+        super().__init__(period, wait, deadline_s)
+        self.outer, self.outer_lr = SGD(lr=beta), beta
+
+    def build(self, parts: Parts) -> Arena:
+        arena = super().build(parts)
+        self.force = parts.allocator.zeros(parts.layout.size, np.float32, "exchange")
+        return arena
+
+    def lean(self, difference: np.ndarray) -> None:
+        np.multiply(difference, np.float32(self.outer_lr / self.n_workers), out=self.force)
+        self.arena.params += self.force
+
+    def restart(self) -> None:
+        pass
+
+
+def easgd(
+    *,
+    period: PositiveInt = 16,
+    beta: Force = 0.9,
+    synchronous: bool = False,
+    store: str = "auto",
+    wait: Wait = "auto",
+    deadline_s: Positive = DEADLINE_S,
+) -> Mode:
+    """Return the mode.
+
+    Parameters
+    ----------
+    period : int
+        Steps of a worker between two exchanges with the centre (tau).
+    beta : float
+        Of the elastic force, which is beta / W for each of W workers; 0.9 in the paper.
+    synchronous : bool
+        Whether all exchange at the same time, through the collective.
+    store : str
+        ``auto``, ``shared``, ``window`` or ``my_module:attr``; see ``psframe.stores``.
+    wait, deadline_s
+        As in :class:`psframe.sync.base.SyncMode`.
+    """
+    return SyncEASGD(period, beta, wait, deadline_s) if synchronous else EASGD(period, beta, store, wait, deadline_s)

@@ -1,0 +1,40 @@
+"""The elastic force between parameters and a centre that a store holds (Zhang et al. 2015, equations 2 and 3)."""
+
+from typing import Annotated
+
+import msgspec
+import numpy as np
+
+from psframe.memory.allocator import Allocator
+from psframe.stores.base import Store
+from psframe.sync.tally import Tally
+
+Force = Annotated[float, msgspec.Meta(gt=0, le=1)]  #: beta: with 1, the centre goes all the way to a mean
+
+
+class Elastic:
+    """``d = alpha (x - c); x <- x - d; c <- c + d``, whoever else changes ``c`` meanwhile.
+
+    Parameters
+    ----------
+    alpha : float
+        beta / p in the paper, for p who do this.
+    """
+
+    def __init__(self, store: Store, allocator: Allocator, alpha: float, tally: Tally):
+        self.store, self.alpha, self.tally = store, np.float32(alpha), tally
+        self.difference = allocator.zeros(store.size, np.float32, "exchange")
+        self.seen = 0  # the clock of the centre after the last time
+
+    def __call__(self, x: np.ndarray) -> None:
+        """Exchange ``x`` (S,), float32, in place."""
+        d = self.difference
+        self.store.pull(d)
+        np.subtract(x, d, out=d)
+        d *= self.alpha
+        x -= d
+        before = self.store.push(d)
+        self.tally.saw((before - self.seen) % (1 << 32))
+        self.seen = before + 1
+        self.tally.pulls += 1
+        self.tally.pushes += 1

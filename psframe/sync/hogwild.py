@@ -1,0 +1,88 @@
+"""``hogwild``: all ranks of a node update one parameter vector without locks (Recht et al. 2011)."""
+
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+
+from psframe import compiled
+from psframe.arena import Arena, Vectors
+from psframe.cluster import Team
+from psframe.collectives.base import Base
+from psframe.errors import UserError
+from psframe.group import Group
+from psframe.memory.gates import DEADLINE_S, Wait
+from psframe.optim import Updater
+from psframe.registry import Positive
+from psframe.stores.base import Store
+from psframe.stores.shared import Shared
+from psframe.sync.base import Mode, Parts
+from psframe.sync.drawing import drawn
+from psframe.traffic import Traffic
+
+
+class Hogwild(Mode):
+    """``w <- update(w, g_k(w))`` by every rank k at any time, where they are, while others read and write them.
+
+    Of two updates of a number at the same moment one may be lost; what is read may be of no one moment. Momentum and
+    other state are each rank's own. Batches go to whoever asks for one. Staleness, in the record, is how many updates
+    of others came between the beginning of a gradient's computation and its use.
+    """
+
+    exchanges, lockstep = False, False
+    dealer: Store  # which deals out the batches
+
+    def __init__(self, *, wait: Wait = "auto", deadline_s: Positive = DEADLINE_S):
+        super().__init__(wait, deadline_s)
+
+    def judge(self, team: Team, group: Group) -> None:
+        if team.cluster and team.cluster.n_nodes > 1:
+            raise UserError(
+                f"sync.mode: hogwild must have all ranks on one node, got {team.cluster.n_nodes} nodes; give "
+                "sync.mode=dogwild"
+            )
+
+    def build(self, parts: Parts) -> Arena:
+        self.parts = parts
+        self.common = Shared(self.team(parts), parts.layout.size, self.memory(parts), copies=1, rows=0)
+        vectors = Vectors(
+            self.common.params,
+            parts.allocator.zeros(parts.layout.size, np.float32, "gradients"),
+            [parts.allocator.zeros((parts.optimizer.n_state, parts.layout.size), np.float32, "optimizer")],
+        )
+        self.arena = Arena(parts.layout, parts.optimizer.n_state, parts.allocator, vectors=vectors)
+        return self.arena
+
+    def team(self, parts: Parts) -> Team:
+        """Return who has one vector together."""
+        return parts.team
+
+    def memory(self, parts: Parts) -> Any:
+        """Return where that vector's memory comes from."""
+        return parts.allocator
+
+    def open(self, collective: Base, update: Updater) -> None:
+        self.update, self.whole = update, slice(0, self.parts.layout.size)
+        self.mean = compiled.elementwise.Mean([self.arena.grads])
+        for row in self.arena.state:  # of a continued run; it is each rank's own, as the parameters are not
+            self.parts.team.comm.Bcast(row)
+        self.common.open()
+        self.dealer, self.made = self.common, 0
+
+    def turns(self, n_steps: int) -> Iterator[tuple[int, int | None]]:
+        for step, share, n_own in drawn(self.dealer, self.parts.sampler, n_steps):
+            self.n_own = n_own
+            self.seen = self.common.clock
+            yield step, share
+
+    def step(self, n_samples: int, lr: float, step: int) -> None:
+        self.update(self.whole, self.mean.over(self.n_own), lr, step)
+        self.tally.saw((self.common.tick() - self.seen) % (1 << 32))
+        self.tally.pulls += 1
+        self.tally.pushes += 1
+
+    def drain(self) -> None:
+        self.rest(self.common)
+
+    def traffics(self) -> list[Traffic]:
+        return [self.common.traffic]

@@ -1,0 +1,94 @@
+"""``hybrid``: synchronous in a group of ranks, elastic and asynchronous between groups (ShmCaffe, Ahn et al. 2018)."""
+
+from collections.abc import Iterator
+from typing import Literal
+
+from psframe.arena import Arena
+from psframe.collectives.base import Base
+from psframe.memory.gates import DEADLINE_S, Wait
+from psframe.optim import Updater
+from psframe.registry import Positive, PositiveInt
+from psframe.stores.base import Store, make
+from psframe.sync.base import Mode, Parts
+from psframe.sync.elastic import Elastic, Force
+
+
+class Hybrid(Mode):
+    """``x <- update(x, sum_k g_k / n)`` over the ranks k of a group; every ``period`` steps ``x`` and the centre draw
+    at each other, as in ``easgd``.
+
+    Batches are dealt out beforehand, since the ranks of a group wait for each other anyway; groups do not. An epoch
+    ends with an exchange by all, and with every ``x`` at the centre.
+
+    Parameters
+    ----------
+    group_size : int or 'auto'
+        Ranks of a group, all on one node; ``auto``: those of a node, or half of them if there is only one.
+    period : int
+    beta : float
+        The elastic force is beta / G for each of G groups.
+    store, wait, deadline_s
+        As in :func:`psframe.sync.easgd.easgd`.
+    """
+
+    lockstep = False
+
+    def __init__(
+        self,
+        *,
+        group_size: PositiveInt | Literal["auto"] = "auto",
+        period: PositiveInt = 8,
+        beta: Force = 0.9,
+        store: str = "auto",
+        wait: Wait = "auto",
+        deadline_s: Positive = DEADLINE_S,
+    ):
+        super().__init__(wait, deadline_s)
+        self.group_size, self.period, self.beta, self.store_name = group_size, period, beta, store
+
+    def build(self, parts: Parts) -> Arena:
+        arena = super().build(parts)
+        self.store: Store = make(self.store_name, parts.team, parts.layout.size, parts.allocator, copies=1)
+        if parts.group.leads:
+            self.exchange = Elastic(self.store, parts.allocator, self.beta / parts.group.n_groups, self.tally)
+        return arena
+
+    def open(self, collective: Base, update: Updater) -> None:
+        self.collective, self.update = collective, update
+        self.fill(self.store)
+        self._adopt()
+
+    def _adopt(self) -> None:
+        """Take the centre's parameters, while no rank trains."""
+        if self.parts.group.leads:
+            self.exchange.seen = self.store.pull(self.arena.params)
+        self._tell()
+        self.store.rest()
+
+    def _tell(self) -> None:
+        """Let the group's ranks have the parameters that its first rank has changed."""
+        self.parts.group.cluster.barrier()
+        if not self.arena.shared:
+            self.collective.broadcast(self.arena.params)
+
+    def turns(self, n_steps: int) -> Iterator[tuple[int, int | None]]:
+        return ((step, self.parts.team.worker) for step in range(n_steps))
+
+    def step(self, n_samples: int, lr: float, step: int) -> None:
+        for segment, gradient in self.collective.allreduce_mean(self.arena.grads, self._samples(step)):
+            self.update(segment, gradient, lr, step)
+        if step % self.period == 0:
+            if self.parts.group.leads:
+                self.exchange(self.arena.params)
+            self._tell()
+
+    def _samples(self, step: int) -> int:
+        """Return how many samples the group's ranks have in a step."""
+        sampler, members = self.parts.sampler, self.parts.group.members
+        return max(1, sum(sampler.size_of((step - 1) % sampler.n_steps, worker) for worker in members))
+
+    def drain(self) -> None:
+        if self.parts.group.leads:
+            self.exchange(self.arena.params)
+        self.rest(self.store)
+        self._adopt()

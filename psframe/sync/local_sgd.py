@@ -1,0 +1,36 @@
+"""``local_sgd``: every worker trains by itself, and all take the average every k steps (Stich 2019)."""
+
+from psframe.memory.gates import DEADLINE_S, Wait
+from psframe.optim import SGD
+from psframe.registry import Count, Positive, PositiveInt
+from psframe.sync.averaging import Averaging
+
+
+class LocalSGD(Averaging):
+    """``w_k <- update(w_k, g_k)``; every k steps ``w_k <- mean_j w_j``.
+
+    Parameters
+    ----------
+    every : int
+        k.
+    post_local : int
+        Epochs at the beginning in which the average is taken every step (post-local SGD, Lin et al. 2020).
+    wait, deadline_s
+        As in :class:`psframe.sync.base.SyncMode`.
+    """
+
+    outer_lr = 1.0
+
+    def __init__(
+        self,
+        *,
+        every: PositiveInt = 8,
+        post_local: Count = 0,
+        wait: Wait = "auto",
+        deadline_s: Positive = DEADLINE_S,
+    ):
+        super().__init__(every, wait, deadline_s)
+        self.post_local, self.outer = post_local, SGD(lr=1.0)
+
+    def period(self, step: int) -> int:
+        return 1 if step <= self.post_local * self.parts.sampler.n_steps else self.every

@@ -6,6 +6,7 @@ Nothing here imports NumPy: how many threads its BLAS may have is settled before
 import os
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from mpi4py import MPI
@@ -16,6 +17,8 @@ if TYPE_CHECKING:
     from psframe.cluster import Cluster
 
 Core = tuple[int, ...]  #: the CPUs (hardware threads) of a core
+
+UNLIMITED = 1 << 30  # CPUs
 
 THREAD_VARIABLES = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS", "NUMBA_NUM_THREADS")
 
@@ -126,6 +129,32 @@ def n_threads(topology: Topology, masks: Sequence[frozenset[int]], rank: int) ->
         if masks[rank].intersection(core):
             share += 1 / sum(1 for mask in masks if mask.intersection(core))
     return max(1, int(share + 1e-9))
+
+
+def n_cores(cluster: "Cluster", topology: Topology) -> int:
+    """Return how many cores the ranks of this node have together, by affinity and by the cgroup's quota.
+
+    All ranks must call.
+    """
+    every = cluster.comm.allgather((cluster.node, frozenset(os.sched_getaffinity(0))))
+    usable: frozenset[int] = frozenset().union(*(mask for node, mask in every if node == cluster.node))
+    found = sum(1 for core in topology.cores if usable.intersection(core)) or len(usable)
+    return max(1, min(found, quota(Path("/sys/fs/cgroup"))))
+
+
+def quota(cgroup: Path) -> int:
+    """Return how many CPUs' time a cgroup allows, in whole ones; a large number where it does not say."""
+    try:
+        allowed, period = (cgroup / "cpu.max").read_text().split()
+    except (OSError, ValueError):
+        try:
+            allowed, period = ((cgroup / "cpu" / f"cpu.cfs_{name}_us").read_text() for name in ("quota", "period"))
+        except OSError:
+            return UNLIMITED
+    try:
+        return int(allowed) // int(period) if int(allowed) > 0 else UNLIMITED
+    except (ValueError, ZeroDivisionError):
+        return UNLIMITED  # "max"
 
 
 def allowed_threads() -> int:

@@ -3,31 +3,36 @@
 import json
 import shutil
 import sys
+from collections.abc import Callable, Collection
 from threading import Timer
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 from numba.core.errors import NumbaError
 from threadpoolctl import threadpool_limits
 
-from psframe import __version__, affinity, residency
-from psframe.arena import Arena
-from psframe.cluster import Cluster
+from psframe import __version__, affinity, collectives, registry, residency, sync
+from psframe.cluster import AgreedError, Cluster
+from psframe.collectives.base import Base
 from psframe.collectives.null import Null
-from psframe.data import Arrays, Facts, hold, no_memory_for_data
+from psframe.data import Facts, no_memory_for_data
 from psframe.engine import Run, durably
 from psframe.errors import UserError, reason
+from psframe.fault import Slow
 from psframe.memory.allocator import Allocator
-from psframe.memory.places import SHARED
 from psframe.nn.base import Pass
 from psframe.nn.network import Network
 from psframe.nn.threads import Threads
 from psframe.optim import Updater
 from psframe.plan import Plan
+from psframe.provision import Sizes, adopt, homes, take
 from psframe.record.run_dir import RunDir, open_run
 from psframe.record.view import View, say
 from psframe.sampling import Batches, Sampler
 from psframe.sync.allreduce import AllReduce
+from psframe.sync.base import Mode, Parts
+
+T = TypeVar("T")
 
 THREAD_FLOPS = 4e8  # of a step, for each thread: with less, waking the threads takes longer than they save
 NOTICE_S = 3.0  # of compiling until a user is told what takes so long
@@ -48,19 +53,16 @@ def run(cluster: Cluster, plan: Plan, quiet: bool) -> Run:
     cluster.agree(lambda: opened.append(open_run(plan.resolved, network(plan).layout.describe())))
     run_dir = opened[0] if opened else None
     try:
-        places, sizes = plan.places, planned(cluster, plan)
-        residency.fit(cluster, places, sizes, plan.config.placement)
-        allocator = Allocator(places.allocate)
-        data, arrays = _take(cluster, plan, sizes, allocator)
-        made = cluster.agree_everywhere(lambda: build(cluster, plan, arrays, allocator))
-        made.blocks = [*allocator.blocks, *([("data", data)] if cluster.link.leads else [])]
-        made.labels["placement"] = residency.summary(cluster, places)
+        made = or_instead(cluster, plan, lambda: provided(cluster, plan))
+        made.labels["placement"] = residency.summary(cluster, plan.places)
+        asked = plan.resolved["collective"]["name"]
+        if made.labels["collective"] not in (None, asked):
+            made.labels["collective"] = f"{asked} -> {made.labels['collective']}"
         if run_dir:
             made.run_dir, made.view = run_dir, View(plan.config.train.epochs, made.sampler.n_steps, quiet)
             if not quiet:
                 say(_headline(made))
-        _compile(made, quiet)
-        _begin(made)
+        begin(made, quiet)
         _prove(made, quiet)
     except BaseException:
         if run_dir and run_dir.new:
@@ -69,36 +71,48 @@ def run(cluster: Cluster, plan: Plan, quiet: bool) -> Run:
     return made
 
 
-def _take(cluster: Cluster, plan: Plan, sizes: dict[str, int], allocator: Allocator) -> tuple[np.ndarray, Arrays]:
-    """Take the memory of every role, and read the data into theirs; return what :func:`psframe.data.hold` does.
+def provided(cluster: Cluster, plan: Plan) -> Run:
+    """Return every part of a run with its memory, which holds the data. All ranks must call."""
+    sizes = reckoned(cluster, plan)
+    residency.fit(cluster, plan.places, sizes.by_role, plan.config.placement)
+    allocator = Allocator(plan.places.allocate, homes(cluster, plan.places))  # what was spilled lies on other pages
+    data, arrays = take(cluster, plan, sizes, allocator)
+    made = cluster.agree_everywhere(lambda: build(cluster, plan, arrays, allocator))
+    adopt(cluster, plan.places, allocator)
+    made.blocks = [*allocator.blocks, *([("data", data)] if cluster.link.leads else [])]
+    return made
 
-    What must lie on certain nodes comes first, on all ranks: what may lie elsewhere would fill them.
+
+def reckoned(cluster: Cluster, plan: Plan) -> Sizes:
+    """Return the bytes that this rank will take, from the code that will take them. All ranks must call."""
+    allocator = Allocator(homes=homes(cluster, plan.places))
+    cluster.agree_everywhere(lambda: build(cluster, plan, _untouched(plan.facts), allocator))
+    return Sizes.of(allocator, plan.facts.n_bytes if cluster.link.leads else 0)
+
+
+def or_instead(cluster: Cluster, plan: Plan, body: Callable[[], T]) -> T:
+    """Return what ``body`` does; where it fails, once more with the collective that the config names for that.
+
+    All ranks must call.
     """
-    places, data = plan.places, None
-    for strict in (True, False):
-        roles = [role for role in sizes if places.is_strict(role) is strict and role not in SHARED]
-
-        def take(roles: list[str] = roles) -> None:
-            for role in roles:
-                allocator.reserve(role, sizes[role])
-
-        cluster.agree_everywhere(take)
-        if places.is_strict("data") is strict:
-            data = hold(cluster, plan.facts, plan.dataset, places)
-    assert data is not None
-    return data
+    try:
+        return body()
+    except AgreedError as error:
+        choice = plan.choices["collective"]
+        instead = choice.arguments.get("fallback", "none")
+        if instead == "none":
+            raise
+        plan.choices["collective"] = registry.bind("collective", collectives.TABLE, {"name": instead})
+        plan.places.site.note(f"collective={choice.name} fell back to {instead}: {error}")
+        return body()
 
 
 def planned(cluster: Cluster, plan: Plan) -> dict[str, int]:
-    """Return the bytes that this rank will take by role, from the code that will take them. All ranks must call."""
-    allocator = Allocator()
-    cluster.agree_everywhere(lambda: build(cluster, plan, _untouched(plan.facts), allocator))
-    if cluster.link.leads:
-        allocator.bytes_by_role["data"] = plan.facts.n_bytes
-    return dict(allocator.bytes_by_role)
+    """Return the bytes that this rank will take, by role. All ranks must call."""
+    return or_instead(cluster, plan, lambda: reckoned(cluster, plan)).by_role
 
 
-def _untouched(facts: Facts) -> Arrays:
+def _untouched(facts: Facts) -> dict[str, np.ndarray]:
     try:
         arrays = facts.arrays(np.zeros(facts.n_bytes, np.uint8))  # pages that are never touched are never resident
     except (MemoryError, ValueError):
@@ -121,15 +135,16 @@ def build(cluster: Cluster, plan: Plan, arrays: dict[str, np.ndarray], allocator
         raise UserError(
             f"an optimizer must have lr, n_state and update, got {optimizer!r}; see psframe.optim.Optimizer"
         )
-    arena = Arena(net.layout, optimizer.n_state if team.applies else 0, allocator)
-    sampler = Sampler(plan.facts.n_train, team.n_workers, train.batch_size, train.seed)
-    if isinstance(train.threads, int):
-        n_threads = train.threads
-    else:
-        n_threads = min(affinity.allowed_threads(), max(1, int(net.flops * sampler.max_batch / THREAD_FLOPS)))
-    net.bind(arena, sampler.max_batch, allocator, plan.config.nn.kernels, Threads(n_threads))
     alone = cluster.n_ranks == 1  # nobody to exchange with: every mode is then the same
-    collective = Null if alone else plan.choices["collective"]
+    mode = AllReduce() if alone else sync.make(plan.choices["sync"])
+    choice = Null if alone or not mode.exchanges else plan.choices["collective"]
+    group, memory = plan.group, plan.group.apart(allocator)
+    collective = collectives.make(choice, group.team, net.layout.size, memory, train.reproducible)
+    sampler = Sampler(plan.facts.n_train, team.n_workers, train.batch_size, train.seed)
+    arena = mode.build(Parts(team, group, net.layout, optimizer, collective, allocator, sampler, cluster.barrier))
+    boundaries, leave = _departures(mode, collective, net)
+    n_threads = _threads(train.threads, net.flops * sampler.max_batch)
+    net.bind(arena, sampler.max_batch, allocator, plan.config.nn.kernels, Threads(n_threads))
     return Run(
         config=plan.config,
         cluster=cluster,
@@ -139,20 +154,40 @@ def build(cluster: Cluster, plan: Plan, arrays: dict[str, np.ndarray], allocator
         sampler=sampler,
         batches=Batches(plan.facts, arrays, sampler.max_batch, train.seed, allocator),
         places=plan.places,
-        collective=collective(team, net.layout.size, allocator, train.reproducible),
-        updater=Updater(optimizer, arena.params, arena.state),
-        sync=AllReduce() if alone else plan.choices["sync"](),
-        labels=_labels(cluster, plan, alone, sampler) | {"threads": n_threads},
+        collective=collective,
+        updater=Updater(optimizer, arena),
+        boundaries=boundaries,
+        leave=leave,
+        sync=mode,
+        group=group,
+        slow=Slow(plan.config.fault, cluster.rank, train.seed),
+        labels=_labels(cluster, plan, mode if not alone else None, sampler) | {"threads": n_threads},
     )
 
 
-def _labels(cluster: Cluster, plan: Plan, alone: bool, sampler: Sampler) -> dict[str, Any]:
+def _threads(asked: int | str, flops: float) -> int:
+    """Return on how many threads a rank computes steps of so many operations."""
+    return asked if isinstance(asked, int) else min(affinity.allowed_threads(), max(1, int(flops / THREAD_FLOPS)))
+
+
+def _departures(mode: Mode, collective: Base, net: Network) -> tuple[Collection[int], Callable[[slice], None] | None]:
+    """Return the layers at which backward pauses, and what happens there."""
+    if mode.overlaps and (boundaries := collective.boundaries(net.begins)):
+        return boundaries, collective.leave
+    if mode.needs_progress:
+        return range(len(net.layers)), lambda segment: mode.progress()
+    return (), None
+
+
+def _labels(cluster: Cluster, plan: Plan, mode: Mode | None, sampler: Sampler) -> dict[str, Any]:
+    """Return what stands in every record; ``mode``: None for a rank that is alone."""
     return {
         "model": plan.choices["model"].name,
         "dataset": plan.choices["dataset"].name,
-        "sync_mode": "alone" if alone else plan.choices["sync"].name,
+        "sync_mode": plan.choices["sync"].name if mode else "alone",
         "server": plan.team.server,
-        "collective": None if alone else plan.choices["collective"].name,
+        "collective": plan.choices["collective"].name if mode and mode.exchanges else None,
+        "store": mode.store.name if mode and mode.store else None,
         "n_ranks": cluster.n_ranks,
         "n_workers": plan.team.n_workers,
         "n_nodes": cluster.n_nodes,
@@ -164,6 +199,8 @@ def _labels(cluster: Cluster, plan: Plan, alone: bool, sampler: Sampler) -> dict
 def _headline(run: Run) -> str:
     labels = run.labels
     how = labels["sync_mode"] + (f" over {labels['collective']}" if labels["collective"] else "")
+    how += f" and a {labels['store']} store" if labels["store"] and labels["collective"] else ""
+    how += f" over a {labels['store']} store" if labels["store"] and not labels["collective"] else ""
     server = f"a {labels['server']} server and " if labels["server"] == "dedicated" else ""
     places = f"{labels['n_ranks']} rank(s) on {labels['n_nodes']} node(s)"
     continued = ""
@@ -191,6 +228,7 @@ def _compile(run: Run, quiet: bool) -> None:
     try:
         run.network.gradients(x, labels, Pass(True, 0, 0, sample))
         run.network.evaluate(x, labels)
+        run.collective.warm()
     except NumbaError as error:
         raise UserError(
             f"nn.kernels: {run.config.nn.kernels} must be compiled for this CPU, and Numba cannot "
@@ -202,18 +240,25 @@ def _compile(run: Run, quiet: bool) -> None:
         link.tell()
 
 
-def _begin(run: Run) -> None:
-    """Give every rank the initial parameters, or those of the checkpoint that rank 0 has read."""
+def begin(run: Run, quiet: bool) -> None:
+    """Compile, and give every rank the initial parameters, or those of the checkpoint that rank 0 has read."""
+    _compile(run, quiet)
     arena, comm = run.network.arena, run.cluster.comm
-    run.network.initialize(run.config.train.seed)
+    leads = run.group.leads
+    if leads or not arena.shared:
+        run.network.initialize(run.config.train.seed)
     begun = run.run_dir
     if begun and begun.saved:
         arena.params[:] = begun.saved.params
-        arena.state[:] = begun.saved.state
-    run.epoch, run.step = comm.bcast((begun.epoch, begun.step) if begun else None)
-    if run.epoch and run.team.server is None:
-        comm.Bcast(arena.state)
-    run.sync.open(arena, run.collective, run.updater)
+        # a rank alone has the optimizer's rows only: what a mode keeps behind them is dropped, or begins anew
+        for row, saved in zip(run.sync.state(), begun.saved.state, strict=False):
+            row[:] = saved
+    run.epoch, run.step = comm.bcast((begun.epoch, begun.step) if begun else (0, 0))
+    if run.epoch and (arena.shared or run.team.server is None):
+        among = run.group.leaders if arena.shared else comm
+        for row in arena.state if leads or not arena.shared else ():
+            among.Bcast(row)
+    run.sync.open(run.collective, run.updater)
 
 
 def _prove(run: Run, quiet: bool) -> None:

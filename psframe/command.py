@@ -1,29 +1,27 @@
 """What commands over MPI ranks share: errors that are told once, and no rank left waiting."""
 
-import argparse
 import signal
 import sys
 import traceback
 from collections.abc import Callable, Sequence
 from time import sleep
-from typing import Any
 
 from mpi4py import MPI
 
 from psframe.cluster import AgreedError, Cluster, join
 from psframe.errors import UserError
+from psframe.memory.gates import PeerLost
 from psframe.memory.link import LeaderEnded
+from psframe.parser import Parser
+from psframe.record.view import say
 
 
-class Parser(argparse.ArgumentParser):
-    """Raises a UserError for a mistake in the command line, and leaves ``-h`` to the caller."""
-
-    def __init__(self, usage: str, description: str):
-        super().__init__(usage=usage, description=description, add_help=False)
-        self.add_argument("-h", "--help", action="store_true", help="print this, and exit")
-
-    def error(self, message: str) -> Any:
-        raise UserError(f"the command must be `{self.usage}`, got an error ({message}); see --help")
+def helped(cluster: Cluster, parser: Parser, argv: Sequence[str]) -> bool:
+    """Whether rank 0 was asked for help; it prints it. All ranks must call."""
+    asked = cluster.agree(lambda: "-h" in argv or "--help" in argv)
+    if asked and cluster.rank == 0:
+        say(parser.format_help())
+    return bool(asked)
 
 
 def run(body: Callable[[Cluster], int], world: MPI.Comm | None = None) -> int:
@@ -53,6 +51,10 @@ def guarded(main: Callable[[Sequence[str]], int], argv: Sequence[str]) -> int:
         sleep(2)
         message = "psframe: the first rank of a node has ended, and with it the job\n" if rank == 1 else ""
         status = 1
+    except PeerLost as lost:
+        if not lost.speaks:
+            sleep(2)  # another rank tells of it just now, and aborts the job
+        message, status = f"psframe: {lost}; continue with checkpoint.resume=auto\n" if lost.speaks else "", 1
     except UserError as error:
         message, status = f"psframe: rank {rank}: {error}\n", 2
     except BaseException:

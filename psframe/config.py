@@ -25,7 +25,7 @@ STRATEGIES = {"model": "name", "dataset": "name", "optimizer": "name", "sync": "
 #: all that may be a bare name
 SHORT = {**STRATEGIES, "schedule": "name"}
 #: what a section means that leaves its name out
-DEFAULTS = {"optimizer": "sgd", "sync": "sync_ps", "collective": "buffer"}
+DEFAULTS = {"optimizer": "sgd", "sync": "sync_ps", "collective": "shared"}
 
 
 class Train(msgspec.Struct, forbid_unknown_fields=True, kw_only=True, frozen=True):
@@ -91,6 +91,15 @@ class Record(msgspec.Struct, forbid_unknown_fields=True, kw_only=True, frozen=Tr
     steps: bool = False
 
 
+class Fault(msgspec.Struct, forbid_unknown_fields=True, kw_only=True, frozen=True):
+    """What goes wrong on purpose: ``slow_rank`` (or ``all``) sleeps after a step, in ``slow_share`` of them at random,
+    for ``slow_steps`` times as long as the step took."""
+
+    slow_rank: Count | Literal["none", "all"] = "none"
+    slow_steps: NonNegative = 4.0
+    slow_share: Annotated[float, msgspec.Meta(ge=0, le=1)] = 1.0
+
+
 class Config(msgspec.Struct, forbid_unknown_fields=True, kw_only=True, frozen=True):
     """A resolved config; ``versions`` is what a run's config.yaml says it was made with, and changes nothing."""
 
@@ -107,6 +116,7 @@ class Config(msgspec.Struct, forbid_unknown_fields=True, kw_only=True, frozen=Tr
     affinity: Literal["numa", "compact", "scatter", "none"] = "numa"
     checkpoint: Checkpoint = Checkpoint()
     record: Record = Record()
+    fault: Fault = Fault()
     versions: dict[str, str] = {}
 
 
@@ -132,8 +142,8 @@ _Loader.add_implicit_resolver(
 )
 
 
-def read(path: str, overrides: Sequence[str] = ()) -> Config:
-    """Read a config file and apply ``key.path=value`` overrides.
+def read(path: str, overrides: Sequence[str] = (), collective: str = DEFAULTS["collective"]) -> Config:
+    """Read a config file and apply ``key.path=value`` overrides; ``collective`` stands in where it names none.
 
     Raises
     ------
@@ -150,11 +160,12 @@ def read(path: str, overrides: Sequence[str] = ()) -> Config:
     if not isinstance(raw, dict):
         raise UserError(f"{path} must hold keys and values, got {type(raw).__name__}; begin with `model: lenet`")
     raw.setdefault("name", re.sub(r"[^A-Za-z0-9._-]", "_", Path(path).stem).lstrip("._-")[:100] or "run")
-    return resolve(raw, overrides)
+    return resolve(raw, overrides, collective)
 
 
-def resolve(raw: dict[str, Any], overrides: Sequence[str] = ()) -> Config:
+def resolve(raw: dict[str, Any], overrides: Sequence[str] = (), collective: str = DEFAULTS["collective"]) -> Config:
     """Check a mapping, after applying ``overrides`` to it."""
+    defaults = {**DEFAULTS, "collective": collective}
     _expand(raw)
     for override in overrides:
         _apply(raw, override)
@@ -164,10 +175,15 @@ def resolve(raw: dict[str, Any], overrides: Sequence[str] = ()) -> Config:
             raise UserError(f"a config must name a {section}, got none; add `{section}: NAME` or give {section}=NAME")
     for section, key in STRATEGIES.items():
         named = raw.setdefault(section, {})
-        if key not in named and section not in DEFAULTS:
+        if key not in named and section not in defaults:
             raise UserError(f"{section}.{key} must name a strategy, got none; add {section}.{key}=NAME")
-        raw[section] = {key: named.get(key, DEFAULTS.get(section)), **named}
+        raw[section] = {key: named.get(key, defaults.get(section)), **named}
     return convert("", raw, Config)
+
+
+def parse_value(text: str) -> Any:
+    """Return what a value on the command line says."""
+    return _yaml(text, f"the value {text!r}")
 
 
 def _yaml(text: str, where: str) -> Any:

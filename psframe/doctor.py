@@ -17,6 +17,7 @@ from psframe.errors import UserError
 from psframe.memory.site import Site
 from psframe.memory.sysfs import spell
 from psframe.memory.topology import Topology, read
+from psframe.parser import Parser
 
 if TYPE_CHECKING:
     from psframe.cluster import Cluster
@@ -36,7 +37,7 @@ def main(argv: Sequence[str]) -> int:
         return _without_mpi(argv, f"an MPI must be installed, got none ({why}); pip install mpich, or load one")
 
     def body(cluster: "Cluster") -> int:
-        arguments = Namespace(**cluster.agree(lambda: vars(_arguments(command.Parser(USAGE, DESCRIPTION), argv))))
+        arguments = Namespace(**cluster.agree(lambda: vars(_arguments(Parser(USAGE, DESCRIPTION), argv))))
         if arguments.text:
             report: dict[str, Any] = {}
         elif arguments.root:

@@ -15,12 +15,14 @@ from psframe.config import Config
 from psframe.data import Facts
 from psframe.datasets import TABLE as DATASETS
 from psframe.errors import UserError
+from psframe.group import Group, divide, undivided
 from psframe.memory import placement, topology
 from psframe.memory.allocator import ROLES
 from psframe.memory.places import Places
 from psframe.memory.site import Site
 from psframe.models import TABLE as MODELS
 from psframe.registry import Choice, Table
+from psframe.sync.base import Mode
 
 if TYPE_CHECKING:
     from psframe.datasets.base import Dataset
@@ -59,6 +61,7 @@ class Plan:
     choices: dict[str, Choice]
     places: Places
     team: Team
+    group: Group
     facts: Facts
     dataset: "Dataset | None"
     resolved: dict[str, Any]
@@ -70,28 +73,47 @@ def make(cluster: Cluster, path: str, overrides: Sequence[str]) -> Plan:
 
     All ranks must call.
     """
-    judged = cluster.agree(lambda: _judge_config(path, overrides))
+    collective = "shared" if cluster.n_nodes == 1 else "hierarchical"
+    judged = cluster.agree(lambda: _judge_config(path, overrides, collective))
     resolved = judged["resolved"]
     # a rank that cannot import a user's own module, or what one needs, says so here
     choices = cluster.agree_everywhere(lambda: {s: _choice(resolved, s) for s in ("dataset", "sync")})
     kept: list[Dataset] = []
     facts = Facts(**cluster.agree_by_node(lambda: _judge_dataset(choices["dataset"], kept)))
     cluster.agree_everywhere(lambda: _judge_nodes(cluster, facts))
-    team = Team(cluster.comm, choices["sync"]().server if cluster.n_ranks > 1 else None)
+    mode = cluster.agree_everywhere(lambda: sync.make(choices["sync"]))
+    team = Team(cluster.comm, mode.server if cluster.n_ranks > 1 else None, cluster)
     cluster.agree(lambda: _judge_size(team, facts))
+    cluster.agree(lambda: _judge_fault(resolved["fault"]["slow_rank"], team))
+    alone = cluster.n_ranks == 1
+    group = undivided(cluster, team) if alone or mode.group_size is None else divide(cluster, mode.group_size)
+    if not alone:
+        cluster.agree_everywhere(lambda: mode.judge(team, group))
     later = ("model", "optimizer", "collective", *PLACES.values())
     choices |= cluster.agree_everywhere(lambda: {s: _choice(resolved, s) for s in later})
     judged_config = msgspec.convert(resolved, Config)
+    places = _places(cluster, judged_config, choices)
+    _configure(cluster, group, mode, affinity.n_cores(cluster, places.site.topology))
     return Plan(
         config=judged_config,
         choices=choices,
-        places=_places(cluster, judged_config, choices),
+        places=places,
         team=team,
+        group=group,
         facts=facts,
         dataset=kept[0] if kept else None,
         resolved=resolved,
-        unused=judged["unused"],
+        unused=judged["unused"] + ([] if mode.exchanges else ["collective"]),
     )
+
+
+def _configure(cluster: Cluster, group: Group, mode: Mode, n_cores: int) -> None:
+    """Say how the ranks of a node wait for each other, and those of a group of it."""
+    cluster.rendezvous.configure(mode.wait, mode.deadline_s, n_cores)
+    if group.cluster is not cluster:
+        here = cluster.sizes[cluster.node]
+        wait = mode.wait if mode.wait != "auto" or n_cores >= here else "block"
+        group.cluster.rendezvous.configure(wait, mode.deadline_s, max(1, n_cores * group.cluster.n_ranks // here))
 
 
 def _choice(resolved: dict[str, Any], section: str) -> Choice:
@@ -110,8 +132,8 @@ def _places(cluster: Cluster, settings: Config, choices: dict[str, Choice]) -> P
     return cluster.agree_everywhere(lambda: Places(site, asked, settings.placement.fallback))
 
 
-def _judge_config(path: str, overrides: Sequence[str]) -> dict[str, Any]:
-    resolved = msgspec.to_builtins(config.read(path, overrides))
+def _judge_config(path: str, overrides: Sequence[str], collective: str) -> dict[str, Any]:
+    resolved = msgspec.to_builtins(config.read(path, overrides, collective))
     unused = []
     for section in TABLES:
         choice = _choice(resolved, section)
@@ -135,6 +157,15 @@ def _judge_nodes(cluster: Cluster, facts: Facts) -> None:
     if facts != first:
         raise UserError(
             f"all nodes must see one dataset, got {facts} on node {cluster.node}, {first} on node 0; copy it"
+        )
+
+
+def _judge_fault(slow_rank: Any, team: Team) -> None:
+    first = 1 if team.server == "dedicated" else 0
+    if isinstance(slow_rank, int) and not first <= slow_rank < team.comm.size:
+        raise UserError(
+            f"fault.slow_rank must be a worker's rank, {first} to {team.comm.size - 1}, got {slow_rank}; "
+            "give one of these, or none"
         )
 
 

@@ -107,7 +107,7 @@ def convert(where: str, value: object, kind: Any) -> Any:
             value, kind = _member(value, at), _kind(kind, at)
         rule = message.removeprefix("Expected ").split(", got ")[0].replace("`", "")
         if message.startswith("Invalid enum value"):
-            rule = "one of " + ", ".join(map(str, getattr(kind, "__args__", ())))
+            rule = " or ".join(filter(None, (_numbers(kind), "one of " + ", ".join(_names(kind)))))
         for jargon, plain in PLAIN.items():
             rule = re.sub(jargon, plain, rule)
         fix = "mend the config" if "[" in where else f"mend the config or give {where}=VALUE"
@@ -127,6 +127,21 @@ PLAIN = {
 }
 
 
+def _names(kind: Any) -> list[str]:
+    """Return the names that a Literal allows, also as one of several types."""
+    args = getattr(kind, "__args__", ())
+    return [
+        name for arg in args for name in (_names(arg) if hasattr(arg, "__args__") else [arg]) if isinstance(name, str)
+    ]
+
+
+def _numbers(kind: Any) -> str:
+    """Return "a number" for a type that allows one beside names."""
+    return (
+        "a number" if any(not isinstance(arg, str) and not _names(arg) for arg in getattr(kind, "__args__", ())) else ""
+    )
+
+
 def _member(value: Any, at: str | int) -> Any:
     try:
         return value[at]
@@ -141,7 +156,10 @@ def _kind(kind: Any, at: str | int) -> Any:
 
 def keywords(target: Callable[..., Any]) -> dict[str, inspect.Parameter]:
     """Return the keyword-only parameters of ``target``: the YAML keys it takes."""
-    parameters = inspect.signature(target).parameters.values()
+    try:
+        parameters = inspect.signature(target).parameters.values()
+    except ValueError:  # of some built-in types
+        raise UserError(f"a strategy must be a function or class with a signature, got {target!r}; name one") from None
     return {p.name: p for p in parameters if p.kind is inspect.Parameter.KEYWORD_ONLY}
 
 
@@ -172,7 +190,9 @@ def bind(section: str, table: Table, spec: Mapping[str, Any], key: str = "name")
         known = set(takes).union(*(keywords(load(section, table, other)) for other in table))
         for k in unused:
             if k not in known:
-                raise UserError(f"{section}.{k}: {name} takes no such key (got {given[k]!r}); {nearest(k, takes)}")
+                raise UserError(
+                    f"{section}.{k}: {name} takes no such key (got {given[k]!r}); {nearest(k, [*takes, key])}"
+                )
     arguments = {}
     for k, parameter in takes.items():
         if k in given:

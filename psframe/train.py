@@ -20,7 +20,8 @@ from psframe.affinity import limit_threads
 limit_threads(MPI.COMM_WORLD)  # before anything imports NumPy
 
 from psframe.cluster import Cluster  # noqa: E402
-from psframe.command import Parser, guarded, run  # noqa: E402
+from psframe.command import guarded, helped, run  # noqa: E402
+from psframe.parser import Parser  # noqa: E402
 from psframe.record.view import pages_table, say, table  # noqa: E402
 
 
@@ -48,9 +49,7 @@ def main(argv: Sequence[str], world: MPI.Comm | None = None) -> int:
 
 def _command(cluster: Cluster, argv: Sequence[str]) -> int:
     parser = _parser()
-    if cluster.agree(lambda: "-h" in argv or "--help" in argv):
-        if cluster.rank == 0:
-            say(parser.format_help())
+    if helped(cluster, parser, argv):
         return 0
     arguments = cluster.agree(lambda: _arguments(parser, argv))
 

@@ -1,9 +1,7 @@
 """``python -m psframe.bench kernels``: milliseconds, GFLOP/s and share of the core's peak, layer by layer."""
 
-import json
 from argparse import Namespace
 from collections.abc import Callable, Sequence
-from pathlib import Path
 from statistics import median
 from time import perf_counter
 from typing import Any
@@ -14,14 +12,15 @@ from threadpoolctl import threadpool_limits
 from psframe.arena import Arena
 from psframe.bench import peak, peers
 from psframe.bench.layers import DIRECTIONS, Timed, time_layers, work
-from psframe.command import Parser
-from psframe.errors import UserError, reason
+from psframe.bench.stats import spread, write
+from psframe.errors import UserError
 from psframe.memory.allocator import Allocator
 from psframe.models import TABLE
 from psframe.nn.base import Pass, Shape
 from psframe.nn.network import Network
 from psframe.nn.threads import Threads
 from psframe.optim import SGD, Updater
+from psframe.parser import Parser
 from psframe.record.view import aligned
 from psframe.registry import load
 
@@ -72,11 +71,7 @@ def main(argv: Sequence[str]) -> int:
             else:
                 found.append(bench.report())
                 print(describe(found[-1]), flush=True)
-    if arguments.json:
-        try:
-            Path(arguments.json).write_text(json.dumps(found, indent=1) + "\n")
-        except OSError as error:
-            raise UserError(f"--json must name a file to write, got {arguments.json!r} ({reason(error)})") from None
+    write(arguments.json, found)
     return 0
 
 
@@ -100,7 +95,7 @@ class Bench:
         arena = Arena(self.network.layout, 1, allocator)
         self.network.bind(arena, batch, allocator, arguments.kernels, Threads(arguments.threads))
         self.network.initialize(0)
-        self.update = Updater(SGD(lr=0.001, momentum=0.9), arena.params, arena.state)
+        self.update = Updater(SGD(lr=0.001, momentum=0.9), arena)
         rng = np.random.default_rng(0)
         self.x = rng.standard_normal((batch, *self.network.input_shape), np.float32)
         self.labels = np.arange(batch) % n_classes
@@ -188,12 +183,6 @@ def in_turn(steps: dict[str, Callable[[], None]], seconds: float) -> dict[str, l
                 step()
             taken[name].append((perf_counter() - began) / repeats[name])
     return taken
-
-
-def spread(numbers: list[float]) -> dict[str, float]:
-    """Return median and quartiles."""
-    low, middle, high = np.percentile(numbers, (25, 50, 75))
-    return {"median": float(middle), "low": float(low), "high": float(high)}
 
 
 def describe(report: dict[str, Any]) -> str:

@@ -12,6 +12,17 @@ from psframe.nn.base import Layer, Shape
 FORMATS = ("contiguous", "channels_last")
 
 
+def torch_module(layers: Sequence[Layer], input_shape: Shape, memory_format: str) -> Any:
+    """Return the same layers as a ``torch.nn.Sequential``; a sequence's, if contiguous, are one-dimensional."""
+    import torch
+
+    flat = len(input_shape) == 2 and memory_format == "contiguous"
+    channels = {"n": input_shape[0], "features": 0}
+    module = torch.nn.Sequential(*(_module(layer, flat, channels) for layer in layers))
+    form = torch.channels_last if memory_format == "channels_last" else torch.contiguous_format
+    return module if flat else module.to(memory_format=form)
+
+
 def torch_step(
     layers: Sequence[Layer], input_shape: Shape, x: np.ndarray, labels: np.ndarray, memory_format: str, n_threads: int
 ) -> Callable[[], None]:
@@ -34,11 +45,10 @@ def torch_step(
     torch.manual_seed(0)
     flat = len(input_shape) == 2 and memory_format == "contiguous"
     images = torch.tensor(x.transpose(0, 3, 1, 2)[:, :, 0] if flat else x.transpose(0, 3, 1, 2))
-    form = torch.channels_last if memory_format == "channels_last" else torch.contiguous_format
-    channels = {"n": input_shape[0], "features": 0}
-    module = torch.nn.Sequential(*(_module(layer, flat, channels) for layer in layers))
+    module = torch_module(layers, input_shape, memory_format)
     if not flat:
-        images, module = images.contiguous(memory_format=form), module.to(memory_format=form)
+        form = torch.channels_last if memory_format == "channels_last" else torch.contiguous_format
+        images = images.contiguous(memory_format=form)
     answers = torch.tensor(labels)
     optimizer = torch.optim.SGD(module.parameters(), lr=0.001, momentum=0.9)
 

@@ -143,6 +143,9 @@ class Layer(Protocol):
     def bind(self, params: Arrays, grads: Arrays, workspace: Workspace) -> None:
         """Take the views of the parameters and their gradients (logical order), and memory from the workspace."""
 
+    def use(self, params: Arrays) -> None:
+        """Compute with other views of the parameters from now on: a step may have been written to other memory."""
+
     @property
     def whole(self) -> bool:
         """Whether a batch must not be done in parts, for speed: the layer's weights are many and its samples small."""
@@ -181,3 +184,9 @@ class Base:
         self.p = {name: param.memory(params[name]) for name, param in self.params.items()}
         self.g = {name: param.memory(grads[name]) for name, param in self.params.items()}
         self.threads = workspace.threads
+        self.kernels: Any = None
+
+    def use(self, params: Arrays) -> None:
+        self.p = {name: param.memory(params[name]) for name, param in self.params.items()}
+        if self.kernels is not None:
+            self.kernels.use(self.p)

@@ -12,10 +12,14 @@ class Im2col:
 
     def __init__(self, geometry: Geometry, p: Arrays, g: Arrays, relu: bool, workspace: Workspace):
         (h, w, c), (out_h, out_w, out), (kh, kw), _, (ph, pw) = self.geometry = geometry
-        self.relu, self.p, self.g = relu, p, g
-        self.weight, self.weight_gradient = p["weight"].reshape(-1, out), g["weight"].reshape(-1, out)
+        self.relu, self.g = relu, g
+        self.use(p)
+        self.weight_gradient = g["weight"].reshape(-1, out)
         self.image = workspace.batch((h + 2 * ph, w + 2 * pw, c))
         self.columns = workspace.batch((out_h, out_w, kh, kw, c))
+
+    def use(self, p: Arrays) -> None:
+        self.weight, self.bias = p["weight"].reshape(-1, p["weight"].shape[-1]), p["bias"]
 
     def forward(self, x: np.ndarray, y: np.ndarray, pack: bool) -> None:
         image, columns = self.image[: len(x)], self.columns[: len(x)]
@@ -24,7 +28,7 @@ class Im2col:
         for a, b in np.ndindex(self.geometry.kernel):
             columns[:, :, :, a, b] = self._under(image, a, b)
         np.matmul(self._rows(columns), self.weight, out=y.reshape(-1, y.shape[3]))
-        y += self.p["bias"]
+        y += self.bias
         if self.relu:
             np.maximum(y, 0, out=y)
 

@@ -26,7 +26,7 @@ class Direct:
     def __init__(self, geometry: Geometry, p: Arrays, g: Arrays, relu: bool, workspace: Workspace):
         (h, w, c), (out_h, out_w, out), (kh, kw), (sh, sw), (ph, pw) = geometry
         self.threads, self.relu = workspace.threads, relu
-        self.weight, self.bias = p["weight"].reshape(-1), p["bias"]
+        self.use(p)
         self.weight_gradient, self.bias_gradient = g["weight"].reshape(-1), g["bias"]
         itemsize = p["weight"].itemsize
         self.types = blocking(out_w, out, itemsize).types
@@ -46,6 +46,9 @@ class Direct:
         self.packed, self.packed_gradient = (workspace.array(self.weight.size) for _ in range(2))
         self.one = workspace.array(1)
         self.one[0] = 1
+
+    def use(self, p: Arrays) -> None:
+        self.weight, self.bias = p["weight"].reshape(-1), p["bias"]
 
     def forward(self, x: np.ndarray, y: np.ndarray, pack: bool) -> None:
         """Write the output to ``y``. The weights must be packed first, once for all parts of a batch."""

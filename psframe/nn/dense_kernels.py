@@ -16,7 +16,7 @@ class Direct:
     def __init__(self, p: Arrays, g: Arrays, relu: bool, workspace: Workspace):
         (depth, out), n, itemsize = p["weight"].shape, workspace.max_batch, p["weight"].itemsize
         self.threads, self.relu = workspace.threads, relu
-        self.weight, self.bias = p["weight"].reshape(-1), p["bias"]
+        self.use(p)
         self.weight_gradient, self.bias_gradient = g["weight"].reshape(-1), g["bias"]
         self.types = blocking(n, out, itemsize).types
         # rows of W lie a power of two apart more often than not; a first cache has 8 places for such, or 12
@@ -26,6 +26,9 @@ class Direct:
         self.room = workspace.array((workspace.threads.n, data.rows * n))
         self.one = workspace.array(1)
         self.one[0] = 1
+
+    def use(self, p: Arrays) -> None:
+        self.weight, self.bias = p["weight"].reshape(-1), p["bias"]
 
     def forward(self, x: np.ndarray, y: np.ndarray) -> None:
         self.threads.run(dense_loops.forward, self.types, x, self.weight, self.bias, y, self.relu)
@@ -41,11 +44,15 @@ class Matmul:
     """By BLAS: the plain way, which the other is held against."""
 
     def __init__(self, p: Arrays, g: Arrays, relu: bool, workspace: Workspace):
-        self.p, self.g, self.relu = p, g, relu
+        self.g, self.relu = g, relu
+        self.use(p)
+
+    def use(self, p: Arrays) -> None:
+        self.weight, self.bias = p["weight"], p["bias"]
 
     def forward(self, x: np.ndarray, y: np.ndarray) -> None:
-        np.matmul(x, self.p["weight"], out=y)
-        y += self.p["bias"]
+        np.matmul(x, self.weight, out=y)
+        y += self.bias
         if self.relu:
             np.maximum(y, 0, out=y)
 
@@ -55,4 +62,4 @@ class Matmul:
         np.matmul(x.T, dy, out=self.g["weight"])
         self.g["bias"][:] = dy.sum(axis=0, dtype=np.float64)
         if need_dx:
-            np.matmul(dy, self.p["weight"].T, out=dx)
+            np.matmul(dy, self.weight.T, out=dx)

@@ -10,7 +10,7 @@ from psframe import compiled
 from psframe.arena import Arena, Layout
 from psframe.errors import UserError
 from psframe.memory.allocator import Allocator
-from psframe.nn.base import Layer, Param, Pass, Shape, Workspace
+from psframe.nn.base import Arrays, Layer, Param, Pass, Shape, Workspace
 from psframe.nn.losses import softmax_cross_entropy
 from psframe.nn.threads import Threads
 
@@ -96,21 +96,38 @@ class Network:
         self.rest = [layer for _, layer in self.active[len(self.front) :]]
         self.part = self._part(workspace)
         inputs = [prod(self.shapes[index]) for index, _ in self.active]
-        params, grads = arena.views(arena.params), arena.views(arena.grads)
-        for number, (index, layer) in enumerate(self.active):
+        grads = arena.views(arena.grads)
+        #: each layer's views of the parameters, by the version of the arena, modulo how many it keeps
+        self.params_of_layers = [self._by_layer(arena.views(vector)) for vector in arena.vectors.params]
+        self.version = arena.version
+        params = self._current()
+        for number, (_, layer) in enumerate(self.active):
             if number == 0 and self.front:
                 workspace.take_turns(self.part * max(inputs[: len(self.front)]))
             if number == len(self.front):
                 workspace.take_turns(max_batch * max(inputs[number:]))
-            names = {name: f"{index}.{type(layer).__name__}.{name}" for name in layer.params}
-            layer.bind(
-                {short: params[name] for short, name in names.items()},
-                {short: grads[name] for short, name in names.items()},
-                workspace,
-            )
+            layer.bind(params[number], self._by_layer(grads)[number], workspace)
         # where the parts of a batch come together
         self.joined = workspace.batch(self.shapes[self.active[len(self.front)][0]] if self.rest else (self.n_classes,))
         self.dlogits = workspace.batch((self.n_classes,))
+
+    def _by_layer(self, views: Arrays) -> list[Arrays]:
+        """Return named tensors by active layer, under the names that they have in it."""
+        return [
+            {name: views[f"{index}.{type(layer).__name__}.{name}"] for name in layer.params}
+            for index, layer in self.active
+        ]
+
+    def _current(self) -> list[Arrays]:
+        return self.params_of_layers[self.version % len(self.params_of_layers)]
+
+    def _follow(self) -> None:
+        """Let the layers see the parameters of the arena's version."""
+        if self.version != self.arena.version:
+            self.version = self.arena.version
+            if len(self.params_of_layers) > 1:
+                for (_, layer), params in zip(self.active, self._current(), strict=True):
+                    layer.use(params)
 
     def _part(self, workspace: Workspace) -> int:
         """Return how many samples go through the front layers together: what they leave should stay in a cache."""
@@ -131,6 +148,7 @@ class Network:
 
     def forward(self, x: np.ndarray, state: Pass) -> np.ndarray:
         """Return the logits (n, n_classes) of ``x`` (n, H, W, C), channels last."""
+        self._follow()
         n = len(x)
         self._inputs: list[list[np.ndarray]] = []
         for begin in range(0, n, self.part):

@@ -14,7 +14,17 @@ from psframe.errors import UserError, reason
 from psframe.record import checkpoint, metrics
 
 #: what the config of a continued run may change
-FREE_KEYS = (("train", "epochs"), ("train", "threads"), ("record",), ("checkpoint", "resume"), ("versions",))
+#: what a continued run may have other values of: none of these changes what is computed; see also :func:`_fixed`
+FREE_KEYS = (
+    ("train", "epochs"),
+    ("train", "threads"),
+    ("sync", "wait"),
+    ("sync", "deadline_s"),
+    ("record",),
+    ("checkpoint", "resume"),
+    ("fault",),
+    ("versions",),
+)
 
 
 @dataclass
@@ -153,8 +163,10 @@ def _continue(path: Path, resolved: dict[str, Any], layout: str) -> RunDir:
     if differing:
         keys = ", ".join(dict.fromkeys(key for key, _ in differing))
         raise UserError(
-            f"a continued run may differ in train.epochs, train.threads, record and the number of ranks, got other "
-            f"values of {keys} than in {str(path)!r}; give the same ones, or start anew with checkpoint.resume=none"
+            "a continued run may differ in train.epochs, train.threads, collective, sync.wait, sync.deadline_s, fault, "
+            "record and the number of ranks, "
+            f"got other values of {keys} than in {str(path)!r}; give the same ones, or start anew with "
+            "checkpoint.resume=none"
         )
     saved = checkpoint.latest(path / "checkpoints", layout)
     if saved is None and metrics.last_epoch(path):
@@ -181,6 +193,9 @@ def _fixed(config: dict[str, Any]) -> dict[str, Any]:
         for name in section:
             at = at.get(name, {})
         at.pop(key, None)
+    # however the bytes move, they say the same, unless they are encoded
+    collective = kept.pop("collective", None)
+    kept["compression"] = collective.get("compression", "none") if isinstance(collective, dict) else "none"
     return kept
 
 

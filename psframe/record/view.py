@@ -89,7 +89,7 @@ def table(records: Sequence[Mapping[str, Any]]) -> str:
 def pages_table(record: Mapping[str, Any]) -> str:
     """Return where the pages of each role are; ``placed`` is the worst rank's share that is where it was asked for."""
     rows = [["role", "placement", "pages by NUMA node", "placed"]]
-    for role, pages in record["pages"].items():
+    for role, pages in ((role, record["pages"][role]) for role in record["placement"] if role in record["pages"]):
         places = ", ".join(f"{node}: {n:,}" for node, n in pages.items())
         rows.append([role, record["placement"][role], places, _cell(record["placed"].get(role), ".1%")])
     return aligned(rows, str.ljust)

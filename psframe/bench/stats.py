@@ -1,0 +1,25 @@
+"""What is said of many measurements, and where it is written."""
+
+import json
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from psframe.errors import UserError, reason
+
+
+def spread(numbers: Sequence[float]) -> dict[str, float]:
+    """Return median and quartiles."""
+    low, middle, high = np.percentile(numbers, (25, 50, 75))
+    return {"median": float(middle), "low": float(low), "high": float(high)}
+
+
+def write(path: str | None, report: Any) -> None:
+    """Write a report as JSON, if a path is given; UserError where it cannot be."""
+    if path:
+        try:
+            Path(path).write_text(json.dumps(report, indent=1) + "\n")
+        except OSError as error:
+            raise UserError(f"--json must name a file to write, got {path!r} ({reason(error)})") from None

@@ -1,0 +1,170 @@
+"""``mpirun -n N python -m psframe.bench straggler CONFIG``: what a slow worker, or random pauses, leave of the speed.
+
+Every mode trains the same network on the same data: all workers healthy, one of them slow in every step, all of them
+now and then. Epochs of all modes and conditions go round in turn. A worker's step is that of the network or, with
+``--step-ms``, a sleep: on a machine with fewer cores than ranks, a worker that pauses leaves its core to the others,
+and so hides what it would cost on one that has enough.
+"""
+
+import time
+from argparse import Namespace
+from collections.abc import Sequence
+from copy import copy
+from typing import Any
+
+import numpy as np
+
+from psframe import assemble, engine, plan
+from psframe.bench.stats import spread, write
+from psframe.cluster import Cluster
+from psframe.command import helped
+from psframe.config import Fault
+from psframe.engine import Run
+from psframe.errors import UserError
+from psframe.fault import Slow
+from psframe.parser import Parser
+from psframe.record.view import aligned, say
+
+USAGE = "mpirun -n N python -m psframe.bench straggler CONFIG [key.path=value ...] [--step-ms T] [--json FILE]"
+HEALTHY, SLOW, PAUSES = "healthy", "slow", "pauses"
+#: names, and what stands in the section `sync`
+MODES: dict[str, str] = {
+    "sync_ps": "{mode: sync_ps}",
+    "backup_workers: 1": "{mode: sync_ps, backup_workers: 1}",
+    "staleness: 4": "{mode: async_ps, staleness: 4}",
+    "async_ps": "{mode: async_ps}",
+    "easgd": "{mode: easgd}",
+    "hogwild": "{mode: hogwild}",
+}
+
+
+def parser() -> Parser:
+    made = Parser(USAGE, "What a slow worker, or pauses, leave of the speed of each sync mode.")
+    made.add_argument("config", help="a YAML file; its sync section is not used, and nothing is written")
+    made.add_argument("overrides", nargs="*", help="key.path=value")
+    made.add_argument("--modes", default=",".join(MODES), help=f"some of {', '.join(MODES)} (default: all)")
+    made.add_argument("--step-ms", type=float, default=0, help="sleep so long in place of computing (default: 0, no)")
+    made.add_argument("--slow", type=float, default=4, help="step times that the slow worker sleeps (default: 4)")
+    made.add_argument("--pause", type=float, default=3, help="step times of a random pause (default: 3)")
+    made.add_argument("--share", type=float, default=0.02, help="of the steps that have one (default: 0.02)")
+    made.add_argument("--rounds", type=int, default=3, help="epochs of each (default: 3)")
+    made.add_argument("--json", help="write the figures to this file")
+    return made
+
+
+def main(cluster: Cluster, argv: Sequence[str]) -> int:
+    """Run the command on all ranks; return the exit status."""
+    made = parser()
+    if helped(cluster, made, argv):
+        return 0
+    arguments = Namespace(**cluster.agree(lambda: _arguments(made, argv, cluster)))
+    runs = {name: _begun(cluster, arguments, name) for name in arguments.modes}
+    last = cluster.n_ranks - 1
+    faults = {
+        HEALTHY: Fault(),
+        SLOW: Fault(slow_rank=last, slow_steps=arguments.slow),
+        PAUSES: Fault(slow_rank="all", slow_steps=arguments.pause, slow_share=arguments.share),
+    }
+    taken: dict[str, dict[str, list[float]]] = {name: {how: [] for how in faults} for name in runs}
+    for number in range(arguments.rounds + 1):
+        for name, run in runs.items():
+            for how, fault in faults.items():
+                run.slow = Slow(fault, cluster.rank, number)
+                speed = _speed(run)
+                if number:  # the first time is to warm up
+                    taken[name][how].append(speed)
+    for run in runs.values():
+        run.sync.close()
+    report = _report(arguments, runs, taken)
+    if cluster.rank == 0:
+        say(describe(report))
+    cluster.agree(lambda: write(arguments.json, report))
+    return 0
+
+
+def _arguments(made: Parser, argv: Sequence[str], cluster: Cluster) -> dict[str, Any]:
+    arguments = vars(made.parse_intermixed_args(list(argv)))
+    names = [name.strip() for name in arguments["modes"].split(",")]
+    for name in names:
+        if name not in MODES:
+            raise UserError(f"--modes must name some of {', '.join(MODES)}, got {name!r}")
+    if cluster.n_ranks < 3:
+        raise UserError(f"a straggler needs others to wait for it, got {cluster.n_ranks} rank(s); start 3 or more")
+    if arguments["rounds"] < 1 or arguments["slow"] < 0 or not 0 <= arguments["share"] <= 1 or arguments["step_ms"] < 0:
+        raise UserError("--rounds must be 1 or more, --slow and --step-ms 0 or more, --share 0 to 1; mend the command")
+    return {**arguments, "modes": names}
+
+
+def _begun(cluster: Cluster, arguments: Namespace, name: str) -> Run:
+    judged = plan.make(cluster, arguments.config, [*arguments.overrides, f"sync={MODES[name]}"])
+    run = assemble.provided(cluster, judged)
+    assemble.begin(run, quiet=True)
+    if arguments.step_ms:
+        run.network = copy(run.network)
+        run.network.gradients = _asleep(run, arguments.step_ms / 1e3)  # type: ignore[method-assign]
+    return run
+
+
+def _asleep(run: Run, seconds: float) -> Any:
+    """Return what takes as long as a step of so many seconds, and leaves gradients of zero."""
+
+    def gradients(x: np.ndarray, *_: Any) -> tuple[float, int]:
+        run.network.arena.grads[:] = 0
+        time.sleep(seconds)
+        return 0.0, 0
+
+    return gradients
+
+
+def _speed(run: Run) -> float:
+    """Return the samples per second of an epoch, by the ranks that did not wait for its end alone.
+
+    That is what has been computed and used by the time the first worker finds nothing left to do, over that time: at
+    the end of an epoch everybody waits for whoever began the last batch, however long it takes.
+    """
+    seen = engine.train_epoch(run)
+    comm = run.cluster.comm
+    mine = seen.times[:, 2] - seen.begun if run.team.worker is not None else np.zeros(0)
+    ends = comm.allgather(float(mine[-1]) if len(mine) else np.inf)
+    horizon = min(ends)
+    done = comm.allreduce(int((mine <= horizon).sum()))
+    dropped = comm.allreduce(run.sync.tally.dropped)
+    return max(0, done - dropped) * run.config.train.batch_size / horizon
+
+
+def _report(arguments: Namespace, runs: dict[str, Run], taken: dict[str, dict[str, list[float]]]) -> dict[str, Any]:
+    """Return what was found: samples per second, and shares of a healthy epoch of the same turn; ``limit`` is the share
+    that is left where a slow worker slows nobody but itself."""
+    modes: dict[str, Any] = {}
+    for name, by_how in taken.items():
+        healthy = np.array(by_how[HEALTHY])
+        modes[name] = {how: {"samples_per_s": spread(found)} for how, found in by_how.items()}
+        for how in (SLOW, PAUSES):
+            modes[name][how]["of_healthy"] = spread((np.array(by_how[how]) / healthy).tolist())
+        n_workers = runs[name].team.n_workers
+        modes[name]["limit"] = (n_workers - 1 + 1 / (1 + arguments.slow)) / n_workers
+    return {
+        **{key: next(iter(runs.values())).labels[key] for key in ("model", "dataset", "n_ranks", "batch_size")},
+        **{key: getattr(arguments, key) for key in ("slow", "pause", "share", "step_ms", "rounds")},
+        "modes": modes,
+    }
+
+
+def describe(report: dict[str, Any]) -> str:
+    """Return what was found as text."""
+    step = f"steps of {report['step_ms']:g} ms, asleep" if report["step_ms"] else "computed steps"
+    lines = [["mode", "samples/s, healthy", "one slow", "of healthy", "at best", "random pauses", "of healthy"]]
+    for name, found in report["modes"].items():
+        cells = [name, f"{found[HEALTHY]['samples_per_s']['median']:,.0f}"]
+        for how in (SLOW, PAUSES):
+            share = found[how]["of_healthy"]
+            cells.append(f"{found[how]['samples_per_s']['median']:,.0f}")
+            cells.append(f"{share['median']:.2f} ({share['low']:.2f} to {share['high']:.2f})")
+            if how == SLOW:
+                cells.append(f"{found['limit']:.2f}")
+        lines.append(cells)
+    return (
+        f"{report['model']} on {report['dataset']}, {report['n_ranks']} ranks x batch {report['batch_size']}, {step}\n"
+        f"slow: one worker sleeps {report['slow']:g} step times after every step; pauses: every worker sleeps "
+        f"{report['pause']:g} after {report['share']:.0%} of its steps\n{aligned(lines)}"
+    )

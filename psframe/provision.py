@@ -1,0 +1,116 @@
+"""The memory of a run, taken: every role's, what the ranks of a node share, and the data."""
+
+from collections.abc import Callable
+from dataclasses import astuple, dataclass
+from typing import TypeVar
+
+import numpy as np
+
+from psframe.cluster import Cluster
+from psframe.data import Arrays, hold
+from psframe.errors import UserError
+from psframe.memory.allocator import Allocator, Home
+from psframe.memory.pages import RESERVED_BYTES, no_huge_pages, populate
+from psframe.memory.places import Places
+from psframe.memory.room import available_bytes
+from psframe.plan import Plan
+
+T = TypeVar("T")
+
+
+@dataclass(frozen=True)
+class Sizes:
+    """Bytes by role: of this rank in all, of that its private ones, and what the ranks of its node share together."""
+
+    by_role: dict[str, int]
+    private: dict[str, int]
+    shared: dict[str, int]
+
+    @classmethod
+    def of(cls, allocator: Allocator, data_bytes: int) -> "Sizes":
+        """Return what was asked of ``allocator``, with ``data_bytes`` beside it."""
+        by_role = dict(allocator.bytes_by_role)
+        private = dict(by_role)
+        for role, memory in allocator.pieces:
+            private[role] -= len(memory)
+        data = {"data": data_bytes} if data_bytes else {}
+        return cls(by_role | data, private, {role: n for role, n in allocator.shared_by_role.items() if n})
+
+
+def homes(cluster: Cluster, places: Places) -> dict[str, Home]:
+    """Return the home of every role, as the node's first rank sees it. All ranks must call."""
+    plain = cluster.link.tell({role: astuple(home) for role, home in places.homes().items()})
+    return {role: Home(*home) for role, home in plain.items()}
+
+
+def take(cluster: Cluster, plan: Plan, sizes: Sizes, allocator: Allocator) -> tuple[np.ndarray, Arrays]:
+    """Take the memory of every role, and read the data into theirs; return what :func:`psframe.data.hold` does.
+
+    What must lie on certain nodes comes first, on all ranks: what may lie elsewhere would fill them. All must call.
+    """
+    places = plan.places
+    for role, n_bytes in sizes.shared.items():
+        allocator.lend(role, cluster.agree_everywhere(_share(cluster, places, role, n_bytes)))
+    held = None
+    for strict in (True, False):
+        roles = [role for role in sizes.private if places.is_strict(role) is strict]
+        cluster.agree_everywhere(_reserve(allocator, {role: sizes.private[role] for role in roles}))
+        if places.is_strict("data") is strict:
+            held = hold(cluster, plan.facts, plan.dataset, places)
+    assert held is not None
+    return held
+
+
+def furnish(cluster: Cluster, make: Callable[[Allocator], T]) -> T:
+    """Return what ``make`` makes of an allocator, in ordinary memory where it is first touched. All ranks must call.
+
+    It is called twice: what it asks for is reckoned, then given.
+    """
+    reckoning, allocator = Allocator(), Allocator()
+    make(reckoning)
+    for role, n_bytes in reckoning.shared_by_role.items():
+        allocator.lend(role, cluster.link.share(n_bytes, take=False))
+    made = make(allocator)
+    for _, memory in allocator.pieces:
+        populate(memory)
+    cluster.barrier()
+    return made
+
+
+def _reserve(allocator: Allocator, sizes: dict[str, int]) -> Callable[[], None]:
+    def reserve() -> None:
+        for role, n_bytes in sizes.items():
+            allocator.reserve(role, n_bytes)
+
+    return reserve
+
+
+def _share(cluster: Cluster, places: Places, role: str, n_bytes: int) -> Callable[[], np.ndarray]:
+    """Share memory whose pages nobody has taken yet."""
+    policy = places.policies[role]
+    reserved = RESERVED_BYTES[policy.huge_pages]
+
+    def share() -> np.ndarray:
+        try:
+            return cluster.link.share(n_bytes, reserved, take=False)
+        except OSError as error:
+            if reserved:
+                raise no_huge_pages(policy, n_bytes) from None
+            raise UserError(
+                f"the ranks of a node must have memory to share for their {role}, {n_bytes:,} bytes, got "
+                f"{available_bytes():,} ({error.strerror}); start fewer ranks, or give collective=buffer, or "
+                "sync.store=window to a mode that keeps a store"
+            ) from None
+
+    return share
+
+
+def adopt(cluster: Cluster, places: Places, allocator: Allocator) -> None:
+    """Let every rank place and take those pieces of shared memory that are its own. All ranks must call."""
+
+    def own() -> None:
+        for role, memory in allocator.pieces:
+            places.adopt(role, memory)
+
+    cluster.agree_everywhere(own)  # and nobody uses memory that has not been taken yet
+    allocator.blocks += allocator.pieces

@@ -7,8 +7,8 @@ import struct
 import sys
 
 NUMBERS = {
-    "x86_64": {"mbind": 237, "move_pages": 279, "sched_setaffinity": 203},
-    "aarch64": {"mbind": 235, "move_pages": 239, "sched_setaffinity": 122},
+    "x86_64": {"mbind": 237, "move_pages": 279, "sched_setaffinity": 203, "memfd_create": 319},
+    "aarch64": {"mbind": 235, "move_pages": 239, "sched_setaffinity": 122, "memfd_create": 279},
 }
 LOAD, EQUAL, RETURN = 0x20, 0x15, 0x06  # BPF instructions, as in linux/bpf_common.h
 ALLOW, EPERM = 0x7FFF0000, 0x00050001  # SECCOMP_RET_ALLOW, SECCOMP_RET_ERRNO | EPERM

@@ -70,3 +70,18 @@ def test_the_quickstart_at_every_number_of_ranks(n, mpi, mode, collective, tmp_p
     records = train(n, tmp_path, "configs/quickstart.yaml", *keys, mpi=mpi)
     assert len(records) == 2
     assert records[-1]["loss"] < records[0]["loss"]
+
+
+@pytest.mark.full
+def test_every_mode_learns_fashion_mnist_as_well_as_the_synchronous_server(tmp_path):
+    """Three epochs on 4 ranks, as the configs are: within 2 points, and a bound of 0 to the bit."""
+    if not FASHION.is_dir():
+        pytest.skip("no Fashion-MNIST here: apt-get install dataset-fashion-mnist")
+    plain = train(4, tmp_path / "plain", "configs/fashion_sync_ps.yaml")
+    bounded = train(4, tmp_path / "bounded", "configs/fashion_sync_ps.yaml", "sync={mode: async_ps, staleness: 0}")
+    assert bounded[-1]["params_sha256"] == plain[-1]["params_sha256"]
+    found = {}
+    for path in sorted((launcher.ROOT / "configs").glob("fashion_*.yaml")):
+        found[path.stem] = train(4, tmp_path / path.stem, str(path))[-1]["accuracy"]
+    assert len(found) >= 14
+    assert {name: a for name, a in found.items() if a < plain[-1]["accuracy"] - 0.02} == {}

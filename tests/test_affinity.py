@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from psframe.affinity import assign, n_threads
+from psframe.affinity import UNLIMITED, assign, n_threads, quota
 from psframe.memory.topology import Node, Topology
 
 
@@ -130,3 +130,22 @@ def test_the_command_limits_threads_to_its_cores():
     ):
         ended = subprocess.run([*command, sys.executable, "-c", code], env=env, capture_output=True, text=True)
         assert ended.stdout.strip() == wanted, ended.stderr
+
+
+@pytest.mark.parametrize(
+    ("files", "cpus"),
+    [
+        ({"cpu.max": "200000 100000\n"}, 2),
+        ({"cpu.max": "150000 100000\n"}, 1),
+        ({"cpu.max": "max 100000\n"}, UNLIMITED),
+        ({"cpu/cpu.cfs_quota_us": "400000\n", "cpu/cpu.cfs_period_us": "100000\n"}, 4),
+        ({"cpu/cpu.cfs_quota_us": "-1\n", "cpu/cpu.cfs_period_us": "100000\n"}, UNLIMITED),
+        ({"cpu.max": "1 0\n"}, UNLIMITED),
+        ({}, UNLIMITED),
+    ],
+)
+def test_a_cgroup_allows_so_many_cpus(tmp_path, files, cpus):
+    (tmp_path / "cpu").mkdir()
+    for name, text in files.items():
+        (tmp_path / name).write_text(text)
+    assert quota(tmp_path) == cpus

@@ -15,7 +15,7 @@ from tests.launcher import ROOT, train
 def test_a_run_as_a_person_sees_it(mpi, config, tmp_path):
     ended = train(mpi, 3, config)
     assert ended.status == 0, ended
-    assert "sync_ps over buffer, 3 rank(s) on 1 node(s): a dedicated server and 2 worker(s) x batch 8" in ended.out
+    assert "sync_ps over shared, 3 rank(s) on 1 node(s): a dedicated server and 2 worker(s) x batch 8" in ended.out
     assert ended.out.count("epoch 1/2:") == ended.out.count("epoch 2/2:") == 1
     assert "loss  accuracy" in ended.out
     (run,) = (tmp_path / "runs").iterdir()

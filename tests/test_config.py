@@ -19,7 +19,7 @@ def test_defaults():
     resolved = resolve()
     assert resolved.model == {"name": "lenet"}
     assert resolved.sync == {"mode": "sync_ps"}
-    assert resolved.collective == {"name": "buffer"}
+    assert resolved.collective == {"name": "shared"}
     assert resolved.optimizer == {"name": "sgd"}
     assert resolved.train.reproducible == "fixed_workers"
 

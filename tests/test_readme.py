@@ -43,6 +43,31 @@ def test_the_users_own_strategies(mode, tmp_path):
     assert float(last) < float(first)
 
 
+def test_the_users_own_sync_mode_has_the_bits_of_allreduce(tmp_path):
+    mpi = launcher.installed("mpich") or pytest.skip("no mpich: bash launch/test.sh installs it")
+    (found,) = re.findall(r"```python\n(.*?)```", (ROOT / "docs" / "sync.md").read_text(), re.DOTALL)
+    (tmp_path / "my_module.py").write_text(found)
+    ends = []
+    for mode in ("my_module:MyMode", "allreduce"):
+        keys = [f"sync.mode={mode}", "train.epochs=1", f"record.dir={tmp_path / mode.partition(':')[0]}"]
+        ended = launcher.run(
+            mpi, 2, ["-m", "psframe.train", "configs/quickstart.yaml", *keys], PYTHONPATH=str(tmp_path)
+        )
+        assert ended.status == 0, ended
+        (metrics,) = (tmp_path / mode.partition(":")[0]).glob("*/metrics.jsonl")
+        ends.append(re.findall('"params_sha256": "([0-9a-f]+)"', metrics.read_text()))
+    assert ends[0] == ends[1] != []
+
+
+@pytest.mark.parametrize("wrong", ["tests.own:SignSGD", "psframe.errors:UserError"])
+def test_what_is_no_sync_mode_is_refused_in_a_sentence(wrong):
+    mpi = launcher.installed("mpich") or pytest.skip("no mpich: bash launch/test.sh installs it")
+    keys = [f"sync={{mode: '{wrong}'" + (", lr: 0.1}" if "SGD" in wrong else "}")]
+    ended = launcher.run(mpi, 2, ["-m", "psframe.train", "configs/quickstart.yaml", *keys])
+    assert ended.status == 2, ended
+    assert "Traceback" not in ended.err
+
+
 def test_the_users_own_collective_refuses_what_it_cannot_do(tmp_path):
     mpi = launcher.installed("mpich") or pytest.skip("no mpich: bash launch/test.sh installs it")
     (tmp_path / "my_module.py").write_text(block("python"))
@@ -58,7 +83,7 @@ def test_the_config_shows_every_key_with_its_default():
     resolved = msgspec.to_builtins(config.resolve({"name": "fashion", "model": "lenet", "dataset": "fashion_mnist"}))
     for role in ROLES:
         shown["placement"][role] = spelled_out(shown["placement"][role])
-    for section in ("train", "schedule", "placement", "affinity", "checkpoint", "record"):
+    for section in ("train", "schedule", "placement", "affinity", "checkpoint", "record", "fault"):
         assert shown[section] == resolved[section], section
 
 

@@ -76,7 +76,7 @@ def knl(tmp_path_factory):
         subprocess.run(["cp", "-r", cached / "numba", folder / "numba"], check=True)
         with pytest.MonkeyPatch.context() as patch:
             patch.setenv("PATH", f"{Path(sys.prefix) / 'bin'}:{os.environ['PATH']}")
-            ended = boot.run(mode, SET_UP + script, memory=memory, out=folder, timeout_s=400)
+            ended = boot.run(mode, SET_UP + script, memory=memory, out=folder, timeout_s=600)
         return Left(ended, folder)
 
     return booted

@@ -1,5 +1,6 @@
 """The emulated Knights Landing is one, and what happens in it stays in it."""
 
+import os
 import sys
 from pathlib import Path
 
@@ -20,13 +21,16 @@ libc.syscall(279, 0, ctypes.c_ulong(1), ctypes.byref(address), None, ctypes.byre
 print(bound, node.value)
 """
 
+#: no name that anything else on this machine could have left
+FRESH = f"/tmp/psframe-knl-fresh-{os.getpid()}"
+
 SCRIPT = f"""\
 cat /sys/devices/system/node/online
 grep -m 1 ^model /proc/cpuinfo | tr -d '\\t '
 cat /sys/devices/system/node/node1/access0/initiators/read_bandwidth
 pwd
 echo written >README.md && cat README.md
-touch /tmp/fresh && ls -d /tmp/fresh
+touch {FRESH} && ls -d {FRESH}
 hostname && getent hosts knl | cut -d ' ' -f 1
 {sys.executable} -c '{PLACE}'
 seq 100000 >$OUT/numbers
@@ -36,7 +40,7 @@ set -e
 echo not reached
 """
 
-SAID = ["0-1", "model:87", "409600", str(ROOT), "written", "/tmp/fresh", "knl", "127.0.0.1", "0 1", "an error"]
+SAID = ["0-1", "model:87", "409600", str(ROOT), "written", FRESH, "knl", "127.0.0.1", "0 1", "an error"]
 
 
 @pytest.fixture(autouse=True, scope="module")
@@ -51,7 +55,7 @@ def test_it_runs_a_script_over_this_machines_files_and_leaves_them_alone(tmp_pat
     assert ended.out.splitlines() == SAID, ended
     assert (ended.status, ended.timed_out) == (7, False)
     assert (ROOT / "README.md").read_bytes() == readme
-    assert not Path("/tmp/fresh").exists()
+    assert not Path(FRESH).exists()
     assert (tmp_path / "numbers").read_text().splitlines()[-1] == "100000"
 
 

@@ -10,16 +10,18 @@ SCRIPT = """
 big='train.batch_size=60 placement.parameters=hbw placement.activations=hbw model.width=2000'
 try() { name=$1; shift; "$@" > $OUT/$name.txt 2>&1; echo $? > $OUT/$name.status; }
 narrow="placement.parameters=hbw train.epochs=1"
-try full train 2 name=full $big
-try spilled train 2 name=spilled train.epochs=1 $big 'placement.spill=[activations]' placement.verify=error
-try preferred train 2 name=preferred train.epochs=1 placement.activations='{name: hbw, policy: preferred}' \
-    train.batch_size=60 model.width=2000 placement.minimum=0
-try mixed train 2 name=mixed placement.activations='{name: hbw, policy: preferred}' placement.parameters=hbw \
+try full train 2 collective=buffer name=full $big
+try spilled train 2 collective=buffer name=spilled train.epochs=1 $big \
+    'placement.spill=[activations]' placement.verify=error
+try preferred train 2 collective=buffer name=preferred train.epochs=1 \
+    placement.activations='{name: hbw, policy: preferred}' train.batch_size=60 model.width=2000 placement.minimum=0
+try mixed train 2 collective=buffer name=mixed \
+    placement.activations='{name: hbw, policy: preferred}' placement.parameters=hbw \
     placement.gradients=hbw train.batch_size=60 model.width=2000 train.epochs=1 placement.verify=none
 try denied mpirun -n 2 python -m tests.denied mbind python -m psframe.train $OUT/config.yaml record.dir=$OUT/runs \
-    name=denied $narrow placement.verify=error
+    collective=buffer name=denied $narrow placement.verify=error
 mv /usr/lib/*/libmemkind.so* /tmp
-try bare train 2 name=bare $narrow placement.data=hbw placement.verify=error
+try bare train 2 collective=buffer name=bare $narrow placement.data=hbw placement.verify=error
 python -m psframe.doctor --json > $OUT/doctor.json
 """
 

@@ -5,14 +5,20 @@ import pytest
 from tests.knl.boot import Memory
 
 SCRIPT = """
+wide="train.epochs=1 model.width=400"
 for node in /sys/devices/system/node/node[0-9]*; do echo 24 > $node/hugepages/hugepages-2048kB/nr_hugepages; done
 python -m psframe.doctor --json > $OUT/doctor.json
 python -m tests.knl.probe $OUT/probe.json
-train 4 name=main nn.kernels=direct placement.parameters=hbw placement.verify=error > $OUT/main.txt 2>&1
-train 4 name=roles nn.kernels=direct train.epochs=1 placement.gradients='{name: hbw, policy: interleave}' placement.optimizer='{name: hbw, policy: preferred}' \
+train 4 name=main collective=buffer nn.kernels=direct placement.parameters=hbw placement.verify=error > $OUT/main.txt 2>&1
+train 4 name=roles collective=buffer nn.kernels=direct train.epochs=1 placement.gradients='{name: hbw, policy: interleave}' placement.optimizer='{name: hbw, policy: preferred}' \
     placement.data='{name: hbw, huge_pages: 2M}' placement.exchange=ddr placement.activations='{numa: [1]}' placement.verify=error \
     affinity=compact > $OUT/roles.txt 2>&1
-train 4 --dry-run placement.parameters=hbw > $OUT/plan.txt
+train 4 name=shared $wide placement.parameters=hbw placement.gradients=hbw placement.optimizer=ddr placement.verify=error \
+    > $OUT/shared.txt 2>&1
+train 4 name=huge $wide placement.parameters='{name: hbw, huge_pages: 2M}' placement.verify=error > $OUT/huge.txt 2>&1
+train 4 name=chunked $wide placement.gradients=ddr placement.exchange=hbw collective='{name: shared, chunk_bytes: 16384}' \
+    placement.verify=error > $OUT/chunked.txt 2>&1
+train 4 --dry-run placement.parameters=hbw collective=buffer > $OUT/plan.txt
 """  # noqa: E501
 
 CACHE = """
@@ -98,7 +104,8 @@ def test_every_parameter_page_is_on_mcdram_next_to_its_rank(mode, flat):
     for record in metrics:
         assert record["placed"] == {"parameters": 1.0}
         assert set(record["pages"]["parameters"]) == set(map(str, hbw))
-        assert set(record["pages"]["gradients"]) - {"untouched"} == set(map(str, ddr))
+        # a dedicated server never touches its own
+        assert set(record["pages"]["gradients"]) - {"untouched"} <= set(map(str, ddr))
     assert placed["hbw_nodes"] == hbw
     for rank in placed["ranks"]:
         home = rank["rank"] if mode == "SNC-4" else 0
@@ -125,6 +132,42 @@ def test_each_role_has_its_own_placement(mode, flat):
 
 def test_the_bits_do_not_depend_on_where_memory_lies(flat):
     assert flat.run("main")[0][0]["params_sha256"] == flat.run("roles")[0][0]["params_sha256"]
+
+
+def test_what_ranks_share_lies_next_to_the_rank_that_sums_it(mode, flat):
+    """Each of four reducers has a quarter of the parameters, of their state, and of every worker's gradients."""
+    ddr, hbw = FLAT[mode]
+    (record,), placed = flat.run("shared")
+    assert set(record["placed"].values()) == {1.0}
+    assert record["pages"]["parameters"].keys() == set(map(str, hbw))
+    assert record["pages"]["optimizer"].keys() == set(map(str, ddr))
+    for rank in placed["ranks"]:
+        home = rank["numa_node"]
+        assert list(rank["roles"]["parameters"]["pages"]) == [str(home + len(ddr))]
+        assert list(rank["roles"]["optimizer"]["pages"]) == [str(home)]
+        if rank["rank"]:  # a dedicated server has gradients that nobody uses
+            assert list(rank["roles"]["gradients"]["pages"]) == [str(home + len(ddr))]
+
+
+def test_what_ranks_share_may_lie_in_huge_pages_that_were_reserved(mode, flat):
+    ddr, _ = FLAT[mode]
+    (record,), placed = flat.run("huge")
+    assert record["placed"] == {"parameters": 1.0}
+    owners = [rank["roles"]["parameters"].get("pages") for rank in placed["ranks"]]
+    assert owners == [{str(len(ddr)): 2 * 512}, None, None, None]  # one page, old and new, is too little to divide
+
+
+def test_gradients_in_ddr_pass_through_slots_in_mcdram(mode, flat):
+    _, hbw = FLAT[mode]
+    (record,), _ = flat.run("chunked")
+    assert record["placed"]["exchange"] == 1.0
+    assert {int(node) for node in record["pages"]["exchange"]} <= set(hbw)
+    assert sum(record["pages"]["exchange"].values()) == 3 * 2 * 4  # two halves of 16 kB for each worker
+
+
+def test_shared_memory_changes_no_bit(flat):
+    hashes = {flat.run(name)[0][0]["params_sha256"] for name in ("shared", "huge", "chunked")}
+    assert len(hashes) == 1
 
 
 def test_the_plan_says_where_parameters_will_lie(mode, flat):

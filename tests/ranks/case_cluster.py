@@ -5,6 +5,7 @@ import os
 import unittest
 from contextlib import contextmanager
 
+from psframe import cluster
 from psframe.cluster import AgreedError, Team, join
 from psframe.errors import UserError
 from tests.ranks.harness import ranks
@@ -52,8 +53,12 @@ def memory_that_is_not_there_is_an_error_on_every_rank(world):
 
 
 @contextmanager
-def own_network(world, color):
-    """Put the ranks of a color into a network namespace of their own, where abstract sockets of others do not reach."""
+def own_network(world, color, folder="/no/such/folder"):
+    """Put the ranks of a color into a network namespace of their own, where abstract sockets of others do not reach.
+
+    ``folder``: where ranks look for sockets of those that they share files with.
+    """
+    before, cluster.FOLDER = cluster.FOLDER, folder
     libc = ctypes.CDLL(None, use_errno=True)
     home = os.open("/proc/self/ns/net", os.O_RDONLY)
     group = world.Split(color, key=world.rank)
@@ -68,6 +73,7 @@ def own_network(world, color):
         else:
             raise unittest.SkipTest("a network namespace needs CAP_SYS_ADMIN, which this user has not")
     finally:
+        cluster.FOLDER = before
         libc.setns(home, CLONE_NEWNET)
         os.close(home)
 
@@ -82,6 +88,19 @@ def ranks_that_cannot_reach_each_other_are_nodes_of_their_own(world):
     assert cluster.rank == cluster.node_rank + evens * cluster.node  # numbered node by node
     assert abs(cluster.clock_offset_s) < 0.05  # one machine has one clock
     assert cluster.agree_by_node(lambda: cluster.node) == cluster.node
+
+
+@ranks(2, 4, 7)
+def ranks_with_networks_of_their_own_find_each_other_through_a_folder_that_they_share(world):
+    before = set(os.listdir("/dev/shm"))
+    with own_network(world, world.rank % 2, "/dev/shm"):
+        found = join()
+    assert (found.n_nodes, found.node_rank) == (1, world.rank)
+    memory = found.link.share(100)
+    memory[world.rank] = 1
+    found.barrier()
+    assert memory.sum() == world.size
+    assert not [name for name in set(os.listdir("/dev/shm")) - before if name.startswith("psframe")]
 
 
 @ranks(1, 2, 3, 4, 7)

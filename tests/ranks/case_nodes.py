@@ -1,0 +1,104 @@
+"""Several nodes on one machine: ranks in network namespaces of their own, which share no memory with each other."""
+
+import json
+
+import numpy as np
+
+from psframe.cluster import join
+from psframe.errors import UserError
+from tests.ranks.case_cluster import own_network
+from tests.ranks.case_contract import CODECS, LAYOUTS, MODES, STEPS, expected, start, train
+from tests.ranks.harness import ranks
+from tests.ranks.training import folder, hashes
+from tests.ranks.training import train as train_config
+
+
+def apart(world, n_nodes):
+    """Join with the ranks dealt to so many nodes."""
+    with own_network(world, world.rank % n_nodes):
+        cluster = join(world)
+    assert cluster.n_nodes == n_nodes
+    return cluster
+
+
+@ranks(2, 3, 4, 7)
+def hierarchical_has_the_canonical_bits_on_two_nodes(world):
+    cluster = apart(world, 2)
+    for shapes in LAYOUTS:
+        for mode, arguments in MODES:
+            for keys in ({}, {"reducers": "all"}, {"reducers": "server"}):
+                form = ("hierarchical", keys)
+                arena, _, team, _ = train(cluster, mode, arguments, form, "fixed_workers", shapes)
+                wanted = expected(team.n_workers, arena.layout.size, STEPS)
+                np.testing.assert_array_equal(arena.params, wanted, err_msg=f"{mode} {arguments} {keys} {shapes}")
+
+
+@ranks(3, 4, 7)
+def hierarchical_has_the_canonical_bits_on_three_nodes_of_unequal_size(world):
+    cluster = apart(world, 3)
+    assert sum(cluster.sizes) == world.size
+    for mode, arguments in MODES:
+        arena, _, team, _ = train(cluster, mode, arguments, ("hierarchical", {}), "fixed_workers", [(300_000,)])
+        wanted = expected(team.n_workers, arena.layout.size, STEPS)  # three chunks pass from node to node
+        np.testing.assert_array_equal(arena.params, wanted)
+
+
+@ranks(2, 4, 7)
+def hierarchical_lets_mpi_choose_the_order(world):
+    cluster = apart(world, 2)
+    for mode, arguments in MODES:
+        arena, _, team, _ = train(cluster, mode, arguments, ("hierarchical", {}), "none", LAYOUTS[2])
+        wanted = expected(team.n_workers, arena.layout.size, STEPS)
+        np.testing.assert_allclose(arena.params, wanted, rtol=1e-4, atol=1e-5)
+        assert len(set(world.allgather(arena.params.tobytes()))) == 1
+
+
+@ranks(2, 4)
+def hierarchical_encodes_what_goes_between_nodes(world):
+    cluster = apart(world, 2)
+    for mode, arguments in MODES:
+        for codec in CODECS:
+            form = ("hierarchical", {"compression": codec})
+            arena, collective, team, _ = train(cluster, mode, arguments, form, "fixed_workers", LAYOUTS[2])
+            assert len(set(world.allgather(arena.params.tobytes()))) == 1, (mode, codec)
+            assert not np.array_equal(arena.params, start(arena.layout.size))
+            if codec in ("fp16", "bf16"):
+                wanted = expected(team.n_workers, arena.layout.size, STEPS)
+                np.testing.assert_allclose(arena.params, wanted, rtol=0.05, atol=0.05)
+            sent = world.allreduce(collective.traffic.sent)
+            assert 0 < sent <= STEPS * 2 * arena.params.nbytes
+
+
+@ranks(4)
+def shared_wants_one_node(world):
+    cluster = apart(world, 2)
+    try:
+        train(cluster, "allreduce", {}, ("shared", {}), "none", LAYOUTS[0])
+    except UserError as error:
+        assert "got 2 nodes" in str(error)
+        assert "collective=hierarchical" in str(error)
+    else:
+        raise AssertionError("shared took two nodes")
+
+
+@ranks(3, 4)
+def training_on_two_nodes_by_default_has_the_bits_of_one(world):
+    with folder(world) as where:
+        one = hashes(world, world.size, where)
+        world.Barrier()
+        with own_network(world, world.rank % 2):
+            two, _, run = train_config(world, world.size, where)
+        assert two[0]["collective"] == "hierarchical"
+        assert two[0]["n_nodes"] == 2
+        assert two[0]["bytes_sent"] > 0
+        # two nodes number their ranks in another order: the samples of a worker are those of its number
+        assert [record["params_sha256"] for record in two] == one
+        with own_network(world, world.rank % 2):
+            keys = "collective={name: shared, fallback: buffer}"
+            fallen, _, run = train_config(world, world.size, where, keys)
+        assert [record["params_sha256"] for record in fallen] == one
+        assert fallen[0]["collective"] == "shared -> buffer"
+        notes = json.loads((run / "placement.json").read_text())["ranks"][0]["notes"]
+        assert any("collective=shared fell back to buffer" in note for note in notes)
+        with own_network(world, world.rank % 2):
+            train_config(world, world.size, where, "collective=shared", expect=2)

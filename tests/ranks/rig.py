@@ -1,0 +1,79 @@
+"""A sync mode with all its parts and no network: gradients are whatever a test writes into the arena."""
+
+import numpy as np
+
+from psframe import collectives, registry, sync
+from psframe.arena import Layout
+from psframe.cluster import Team
+from psframe.collectives.null import Null
+from psframe.group import divide, undivided
+from psframe.nn.base import Param
+from psframe.optim import SGD, Updater
+from psframe.provision import furnish
+from psframe.sampling import Sampler
+from psframe.sync.base import Parts
+
+
+class Rig:
+    """The parts of a mode on this rank, as ``psframe.assemble`` puts them together.
+
+    Parameters
+    ----------
+    spec : dict
+        The section ``sync`` of a config.
+    form : (str, dict)
+        A collective and its keys.
+    shapes : sequence of tuple
+        Of the tensors.
+    n_steps, batch_size : int
+        Of an epoch.
+    start : ndarray
+        The parameters at the beginning, by default from -1 to 1.
+    """
+
+    def __init__(self, cluster, spec, form=("shared", {}), shapes=((40,),), **keys):
+        self.cluster, self.reproducible = cluster, keys.get("reproducible", "fixed_workers")
+        self.mode = sync.make(registry.bind("sync", sync.TABLE, spec, "mode"))
+        self.team = Team(cluster.comm, self.mode.server, cluster)
+        size = self.mode.group_size
+        self.group = undivided(cluster, self.team) if size is None else divide(cluster, size)
+        self.mode.judge(self.team, self.group)
+        self.layout = Layout({str(i): Param(shape, tuple(range(len(shape)))) for i, shape in enumerate(shapes)})
+        n_steps, batch_size = keys.get("n_steps", 4), keys.get("batch_size", 2)
+        self.sampler = Sampler(n_steps * batch_size * self.team.n_workers, self.team.n_workers, batch_size, 0)
+        self.optimizer = keys.get("optimizer") or SGD(lr=0.1, momentum=0.9, weight_decay=0.01)
+        choice = registry.bind("collective", collectives.TABLE, {"name": form[0], **form[1]})
+        self.choice = choice if self.mode.exchanges else Null
+        furnish(cluster, self._make)
+        begin = keys.get("start", np.linspace(-1, 1, self.layout.size, dtype=np.float32))
+        if (
+            cluster.rank == 0
+            or (not self.arena.shared and self.team.server is None)
+            or (self.arena.shared and self.group.leads)
+        ):
+            self.arena.params[:] = begin
+        elif not self.arena.shared:
+            self.arena.params[:] = np.nan  # open() must bring them
+        self.update = Updater(self.optimizer, self.arena)
+        self.mode.open(self.collective, self.update)
+        self.promised = dict(self.allocator.bytes_by_role)
+        self.collective.clear()
+
+    def _make(self, allocator):
+        self.allocator, size, memory = allocator, self.layout.size, self.group.apart(allocator)
+        self.collective = collectives.make(self.choice, self.group.team, size, memory, self.reproducible)
+        parts = (self.team, self.group, self.layout, self.optimizer, self.collective, allocator)
+        self.arena = self.mode.build(Parts(*parts, self.sampler, self.cluster.barrier))
+
+    def epoch(self, gradient, lr=0.1, first=0):
+        """Take an epoch; ``gradient(worker, step, params)`` gives a sum over samples, and this rank writes it."""
+        for step, worker in self.mode.turns(self.sampler.n_steps):
+            if worker is not None:
+                self.arena.grads[:] = gradient(worker, step, self.arena.params)
+            self.mode.step(self.sampler.samples_in(step), lr, first + step + 1)
+        self.mode.drain()
+        assert dict(self.allocator.bytes_by_role) == self.promised, "a step allocated memory"
+
+    def close(self):
+        self.cluster.barrier()
+        self.mode.close()

@@ -1,6 +1,8 @@
 """Who takes part: ranks, nodes, workers, and how they agree before training starts."""
 
+import json
 import os
+import pickle
 import secrets
 import socket
 from collections.abc import Callable
@@ -15,7 +17,8 @@ from mpi4py import MPI
 
 from psframe import compiled
 from psframe.errors import UserError
-from psframe.memory import gates
+from psframe.memory import board, gates
+from psframe.memory.board import Board
 from psframe.memory.gates import Rendezvous
 from psframe.memory.link import FOLDER, LeaderEnded, Link, accept, connect, listen
 
@@ -46,6 +49,8 @@ class Cluster:
         On a node's first rank: the first ranks of all nodes. Elsewhere MPI.COMM_NULL.
     rendezvous : Rendezvous
         Where the ranks of this node wait for each other.
+    board : Board
+        Where they tell each other what they have seen.
     sizes : tuple of int
         Ranks of each node.
     """
@@ -57,6 +62,7 @@ class Cluster:
     n_nodes: int
     leaders: MPI.Comm
     rendezvous: Rendezvous
+    board: Board
     sizes: tuple[int, ...]
 
     @property
@@ -93,6 +99,24 @@ class Cluster:
             if message is not None:
                 raise AgreedError(message)
         return result  # type: ignore[return-value]
+
+    def gather(self, mine: Any) -> list[Any] | None:
+        """Return what every rank has, by rank, on rank 0; elsewhere None. All must call.
+
+        Inside a node this and :meth:`settle` hold ``sync.deadline_s``: they are for ranks that train.
+        """
+        every = [pickle.loads(of_rank) for of_rank in self.board.gather(pickle.dumps(mine))]
+        if self.leaders == MPI.COMM_NULL:
+            return None
+        by_node = self.leaders.gather(every)
+        return [of_rank for of_node in by_node for of_rank in of_node] if by_node is not None else None
+
+    def settle(self, judge: Callable[[], T]) -> T:
+        """Do what :meth:`agree` does, while training."""
+        verdict = _verdict(judge) if self.rank == 0 else None
+        if self.leaders != MPI.COMM_NULL and self.n_nodes > 1:
+            verdict = self.leaders.bcast(verdict)
+        return _open(json.loads(self.board.tell(json.dumps(verdict).encode())))
 
     def barrier(self) -> None:
         """Wait until every rank is here; inside a node without MPI, which would spin. All ranks must call."""
@@ -151,8 +175,9 @@ def join(world: MPI.Comm | None = None) -> Cluster:
     comm = world.Split(0, key=node * world.size + near.rank)
     leaders = comm.Split(0 if near.rank == 0 else MPI.UNDEFINED, key=node)
     rendezvous = Rendezvous(control, fd, near.rank, near.allgather(comm.rank))
+    told = Board(control[gates.size(near.size) :], rendezvous)
     near.Barrier()  # who looks for a lock now finds it
-    return Cluster(comm, link, node, near.rank, len(firsts), leaders, rendezvous, tuple(map(every.count, firsts)))
+    return Cluster(comm, link, node, near.rank, len(firsts), leaders, rendezvous, told, tuple(map(every.count, firsts)))
 
 
 def _prove(candidates: MPI.Comm) -> tuple[MPI.Comm, Link, np.ndarray, int]:
@@ -166,7 +191,7 @@ def _prove(candidates: MPI.Comm) -> tuple[MPI.Comm, Link, np.ndarray, int]:
         shared = None
         link = Link(peers, leads)
         if leads or peers:
-            shared = _same_memory(link, gates.size(candidates.size))
+            shared = _same_memory(link, _control_bytes(candidates.size))
         proven = leads or shared is not None
         everyone = candidates.allgather(proven)
         if all(everyone) and shared:
@@ -175,7 +200,12 @@ def _prove(candidates: MPI.Comm) -> tuple[MPI.Comm, Link, np.ndarray, int]:
         # the ranks that share memory with the first try again among themselves, and so do the others
         candidates = candidates.Split(0 if proven else 1, key=candidates.rank)
     # nobody else will look at it
-    return candidates, Link([], True), np.frombuffer(compiled.numa.Block(gates.size(1)), np.uint8), -1
+    return candidates, Link([], True), np.frombuffer(compiled.numa.Block(_control_bytes(1)), np.uint8), -1
+
+
+def _control_bytes(n_ranks: int) -> int:
+    """Return the bytes of the gates of so many ranks, and of their board behind them."""
+    return gates.size(n_ranks) + board.size(n_ranks)
 
 
 def _connect(candidates: MPI.Comm) -> list[socket.socket]:

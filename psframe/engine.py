@@ -2,14 +2,13 @@
 
 from collections.abc import Callable, Collection
 from dataclasses import dataclass, field
+from functools import partial
 from math import isfinite
 from time import perf_counter
 from typing import Any
 
 import numpy as np
-from mpi4py import MPI
 
-from psframe import residency
 from psframe.cluster import AgreedError, Cluster, Team
 from psframe.collectives.base import Base, cut
 from psframe.config import Config
@@ -17,6 +16,8 @@ from psframe.data import Facts
 from psframe.errors import UserError, reason
 from psframe.fault import Slow
 from psframe.group import Group
+from psframe.measures import Report, Seen, steps, summed
+from psframe.memory import audit
 from psframe.memory.places import Places
 from psframe.nn.base import Pass
 from psframe.nn.network import Network
@@ -27,10 +28,7 @@ from psframe.record.view import View
 from psframe.sampling import Batches, Sampler
 from psframe.schedule import learning_rate
 from psframe.startup import since_launch_s
-from psframe.sync import tally
 from psframe.sync.base import Mode
-
-NEVER = 1 << 62  # no step
 
 
 @dataclass
@@ -62,7 +60,7 @@ class Run:
 
 def train(run: Run) -> list[dict[str, Any]]:
     """Train from ``run.epoch`` to the last epoch; return the records (rank 0; elsewhere empty). All ranks must call."""
-    records = []
+    records: list[dict[str, Any]] = []
     run.cluster.barrier()
     run.labels["startup_s"] = since_launch_s()
     while run.epoch < run.config.train.epochs:
@@ -70,22 +68,45 @@ def train(run: Run) -> list[dict[str, Any]]:
             run.view.begin(run.epoch + 1)
         with np.errstate(over="ignore", invalid="ignore"):  # the loss is judged below, once and not by every rank
             seen = train_epoch(run)
-            measured = _measure(run, seen) | _losses(run, seen)
-            run.epoch += 1
-            measured |= evaluate(run)
-        pages = residency.count(run.cluster, run.places, run.blocks)
-        if pages is not None:
-            measured |= residency.record(pages)
-        if run.run_dir:
-            records.append(_record(run, run.run_dir, measured))
-        run.cluster.barrier()  # while rank 0 writes
+            run.cluster.barrier()  # while others train, parameters may change
+            report = _report(run, seen)
+        run.epoch += 1
+        every = run.cluster.gather(report)
         try:
-            run.cluster.agree(lambda: _judge_loss(run, records[-1]))
+            run.cluster.settle(partial(_conclude, run, every or [], records))
         except AgreedError:
             run.sync.close()
             raise
     run.sync.close()
     return records
+
+
+def _conclude(run: Run, every: list[Report], records: list[dict[str, Any]]) -> None:
+    """Write down an epoch, on rank 0; UserError where training has diverged or that cannot be written."""
+    n_train, n_test = run.facts.n_train, run.facts.n_test
+    beside = run.team.worker is None and not run.sync.lockstep
+    measured = summed(every, n_train, n_test, together=_together(run), beside=beside)
+    if run.run_dir:
+        _write_steps(run, run.run_dir, every)
+        records.append(_record(run, run.run_dir, measured))
+    _judge_loss(run, measured)
+
+
+def _write_steps(run: Run, run_dir: RunDir, every: list[Report]) -> None:
+    """Write the loss of each step, if asked to."""
+    if run.config.record.steps:
+        first = run.step - run.sampler.n_steps
+        lines = [
+            {
+                "epoch": run.epoch,
+                "step": first + i + 1,
+                "loss": loss,
+                "n_samples": n_samples,
+                "lr": _learning_rate(run, run.epoch - 1, i),
+            }
+            for i, loss, n_samples in steps(every)
+        ]
+        durably(lambda path: metrics.append(path, "steps.jsonl", lines), run_dir)
 
 
 def _diverged(measured: dict[str, Any]) -> bool:
@@ -103,30 +124,6 @@ def _judge_loss(run: Run, record: dict[str, Any]) -> None:
             f"the loss must stay finite, got {record['loss']} in epoch {record['epoch']} and {record['test_loss']} on "
             f"the test set after it{first}; lower optimizer.lr, or {else_}"
         )
-
-
-@dataclass
-class Seen:
-    """What an epoch was on this rank.
-
-    Attributes
-    ----------
-    times : ndarray, shape (n_turns, 3)
-        Before data, compute and exchange.
-    met : ndarray of bool, shape (n_turns,)
-        Whether all ranks exchanged something then.
-    begun, ended : float
-        When the epoch began, and when the rank had brought what was under way to an end.
-    losses, samples : ndarray, shape (n_steps,)
-        Sums over the samples that it computed gradients for, and how many these were, by step of the epoch.
-    """
-
-    begun: float
-    times: np.ndarray
-    met: np.ndarray
-    ended: float
-    losses: np.ndarray
-    samples: np.ndarray
 
 
 def train_epoch(run: Run) -> Seen:
@@ -154,7 +151,7 @@ def train_epoch(run: Run) -> Seen:
             samples[step] += len(mine)
             run.slow.pause(perf_counter() - computing)
         times.append((loading, computing, perf_counter()))
-        run.sync.step(run.sampler.samples_in(step), _learning_rate(run, step), run.step + step + 1)
+        run.sync.step(run.sampler.samples_in(step), _learning_rate(run, run.epoch, step), run.step + step + 1)
         met.append(run.sync.met)
         if run.view:
             run.view.step()
@@ -163,102 +160,46 @@ def train_epoch(run: Run) -> Seen:
     return Seen(begun, np.array(times).reshape(-1, 3), np.array(met, bool), perf_counter(), losses, samples)
 
 
-def _learning_rate(run: Run, step: int) -> float:
-    begun, ended = run.epoch + step / run.sampler.n_steps, run.epoch + (step + 1) / run.sampler.n_steps
+def _learning_rate(run: Run, epoch: int, step: int) -> float:
+    begun, ended = epoch + step / run.sampler.n_steps, epoch + (step + 1) / run.sampler.n_steps
     base_lr, epochs = run.updater.optimizer.lr, run.config.train.epochs
     return learning_rate(run.config.schedule, base_lr, epochs, run.sampler.global_batch, begun, ended)
 
 
-def _measure(run: Run, seen: Seen) -> dict[str, Any]:
-    """Return where the epoch went: the slowest rank's seconds, and the mean worker's seconds by phase.
-
-    ``wait_s`` runs until the last rank has come to an exchange, or is what the mode has counted where ranks come when
-    they like; ``exchange_s`` is the rest, less rank 0's updates.
-    """
-    comm = run.cluster.comm
-    run.cluster.barrier()  # at the gates, which notice a rank that does not come; MPI would spin for ever
-    data, compute = np.diff(seen.times, axis=1).sum(axis=0)
-    wait = _waited(run, seen)
-    rest = seen.ended - seen.begun - data - compute - wait
-    phases = np.array([data, compute, wait, rest]) * (run.team.worker is not None)
-    comm.Allreduce(MPI.IN_PLACE, phases)
-    data, compute, wait, exchange = phases / run.team.n_workers
-    epoch_s = comm.allreduce(seen.ended - seen.begun, MPI.MAX)
-    traffics = [run.collective.traffic, *([run.updater.traffic] if run.sync.updates_together else ())]
-    moved = np.array([[t.read, t.written, t.sent] for t in (*traffics, *run.sync.traffics())]).sum(axis=0)
-    comm.Allreduce(MPI.IN_PLACE, moved)
-    flight_s, hidden_s = comm.allreduce(np.array(run.collective.flight))
-    wild_step = comm.allreduce(run.updater.wild_step or NEVER, MPI.MIN)
-    counts = run.sync.tally.counts()
-    comm.Allreduce(MPI.IN_PLACE, counts)
-    update_s = run.updater.update_s  # rank 0's, which writes the record
-    beside = run.team.worker is None and not run.sync.lockstep  # while the workers compute
-    did = tally.described(counts, run.facts.n_train)
-    return {
-        "epoch_s": epoch_s,
-        "data_s": data,
-        "compute_s": compute,
-        "exchange_s": exchange if beside else max(0.0, exchange - update_s),
-        "update_s": update_s,
-        "wait_s": wait,
-        "samples_per_s": did["samples_used"] / epoch_s,
-        **dict(zip(("bytes_read", "bytes_written", "bytes_sent"), moved.tolist(), strict=True)),
-        "bytes_moved": int(moved.sum()),
-        "overlap": hidden_s / flight_s if flight_s else None,
-        "wild_step": wild_step if wild_step < NEVER else None,
-        **did,
-    }
-
-
-def _waited(run: Run, seen: Seen) -> float:
-    """Return the seconds that this rank has waited for others. All ranks must call."""
-    if not (run.sync.lockstep and run.collective.holds_together):
-        return run.sync.tally.wait_s
-    own = seen.times[seen.met, 2] + run.cluster.clock_offset_s
-    last = own.copy()
-    run.cluster.comm.Allreduce(MPI.IN_PLACE, last, MPI.MAX)
-    return float((last - own).sum())
-
-
-def _losses(run: Run, seen: Seen) -> dict[str, Any]:
-    """Return the epoch's mean loss over samples; on rank 0 write steps.jsonl if asked to."""
-    comm = run.cluster.comm
-    mine = np.stack([seen.losses, seen.samples])
-    every = np.zeros((comm.size, *mine.shape)) if comm.rank == 0 else None
-    comm.Gather(mine, every)
-    if every is None:
-        return {}
-    total, samples = every.sum(axis=0)
-    if run.config.record.steps and run.run_dir:
-        first = run.step - len(total)
-        lines = [
-            {
-                "epoch": run.epoch + 1,
-                "step": first + i + 1,
-                "loss": total[i] / samples[i],
-                "n_samples": int(samples[i]),
-                "lr": _learning_rate(run, i),
-            }
-            for i in range(len(total))
-            if samples[i]
-        ]
-        durably(lambda path: metrics.append(path, "steps.jsonl", lines), run.run_dir)
-    return {"loss": total.sum() / samples.sum()}
-
-
-def evaluate(run: Run) -> dict[str, Any]:
-    """Return test loss and accuracy; every rank, the server too, takes its share of the test set."""
-    comm, began = run.cluster.comm, perf_counter()
-    mine = cut(run.facts.n_test, comm.size, comm.rank)
-    found = np.zeros(2)
+def evaluate(run: Run) -> tuple[np.ndarray, float]:
+    """Return the loss and the hits of this rank's share of the test set (the server has one, too), and the seconds."""
+    began, found = perf_counter(), np.zeros(2)
+    mine = cut(run.facts.n_test, run.cluster.n_ranks, run.cluster.rank)
     for lo in range(mine.start, mine.stop, run.sampler.max_batch):
         samples = np.arange(lo, min(lo + run.sampler.max_batch, mine.stop))
         found += run.network.evaluate(*run.batches.load("test", samples))
-    run.cluster.barrier()
-    comm.Allreduce(MPI.IN_PLACE, found)
-    loss, correct = found / run.facts.n_test
-    eval_s = comm.allreduce(perf_counter() - began, MPI.MAX)
-    return {"test_loss": loss, "accuracy": correct, "eval_s": eval_s}
+    return found, perf_counter() - began
+
+
+def _report(run: Run, seen: Seen) -> Report:
+    """Evaluate, and return what this rank has to tell of an epoch."""
+    seen.times += run.cluster.clock_offset_s if _together(run) else 0.0
+    traffics = [run.collective.traffic, *([run.updater.traffic] if run.sync.updates_together else ())]
+    moved = np.array([[t.read, t.written, t.sent] for t in (*traffics, *run.sync.traffics())]).sum(axis=0)
+    tested, eval_s = evaluate(run)
+    return Report(
+        seen,
+        run.team.worker,
+        run.sync.tally.wait_s,
+        moved,
+        run.collective.flight,
+        run.updater.update_s,
+        run.updater.wild_step,
+        run.sync.tally.counts(),
+        tested,
+        eval_s,
+        audit.count(run.blocks, run.places.policies),
+    )
+
+
+def _together(run: Run) -> bool:
+    """Whether every rank comes to each exchange."""
+    return run.sync.lockstep and run.collective.holds_together
 
 
 def _record(run: Run, run_dir: RunDir, measured: dict[str, Any]) -> dict[str, Any]:
@@ -275,7 +216,7 @@ def _record(run: Run, run_dir: RunDir, measured: dict[str, Any]) -> dict[str, An
         "epoch": run.epoch,
         **{key: float(value) if isinstance(value, np.floating) else value for key, value in measured.items()},
         "checkpoint_s": perf_counter() - began if written else 0.0,
-        "lr": _learning_rate(run, -1),
+        "lr": _learning_rate(run, run.epoch - 1, run.sampler.n_steps - 1),
         **run.labels,
         "params_sha256": checkpoint.sha256(arena.params),
     }

@@ -13,18 +13,21 @@ import numpy as np
 import pytest
 
 from psframe import compiled
+from psframe.memory import board
 from psframe.memory.gates import COMMITTED, READY, TOGETHER, PeerLost, Rendezvous, size
 from tests.launcher import ROOT
 
 RANK = """
 import json, mmap, sys
 import numpy as np
-from psframe.memory.gates import PeerLost, Rendezvous
+from psframe.memory.board import Board
+from psframe.memory.gates import PeerLost, Rendezvous, size
 fd, me, n = map(int, sys.argv[1:4])
 memory = np.frombuffer(mmap.mmap(fd, 0), np.uint8)
 values = memory[-8 * n :].view(np.int64)
 meeting = Rendezvous(memory, fd, me, range(10, 10 + n))
 meeting.configure(sys.argv[4], float(sys.argv[5]), n)
+board = Board(memory[size(n) :], meeting)
 print('"is here"', flush=True)
 for line in sys.stdin:
     try:
@@ -42,7 +45,7 @@ class Node:
 
     def __init__(self, n, wait="auto", deadline_s=1800):
         fd = os.memfd_create("gates")
-        os.ftruncate(fd, size(n) + 8 * n)
+        os.ftruncate(fd, size(n) + board.size(n) + 8 * n)
         self.ranks = []
         for me in range(n):
             command = [sys.executable, "-c", RANK, *map(str, (fd, me, n, wait, deadline_s))]

@@ -36,6 +36,7 @@ FLOORS = [
     {
         "psframe.plan",
         "psframe.engine",
+        "psframe.measures",
         "psframe.assemble",
         "psframe.provision",
         "psframe.dry_run",
@@ -85,6 +86,16 @@ def imports(path):
 def test_imports_point_down(module):
     for target in imports(MODULES[module]):
         assert floor(target) <= floor(module), f"{module} imports {target}, which stands above it"
+
+
+def test_no_rank_waits_in_mpi_between_the_steps_of_training():
+    """MPI waits for ever; ``cluster.gather``, ``settle`` and ``barrier`` notice a rank that does not come."""
+    for name in ("engine", "measures"):
+        source = (ROOT / "psframe" / f"{name}.py").read_text()
+        assert "mpi4py" not in source
+        assert not [
+            node for node in ast.walk(ast.parse(source)) if isinstance(node, ast.Attribute) and node.attr == "comm"
+        ]
 
 
 def test_no_circle():

@@ -58,7 +58,7 @@ def main(cluster: Cluster, argv: Sequence[str]) -> int:
             taken[name].append(cluster.comm.allreduce(perf_counter() - began, MPI.MAX))
         run.epoch += 1
     report = {**run.labels, "epoch_s": {name: spread(seconds) for name, seconds in taken.items()}, "taken": taken}
-    report["accuracy"] = {"psframe": engine.evaluate(run)["accuracy"]}
+    report["accuracy"] = {"psframe": cluster.comm.allreduce(engine.evaluate(run)[0])[1] / run.facts.n_test}
     if peer:
         report["accuracy"]["ddp"] = peer.evaluate()
         report["ratio"] = spread([a / b for a, b in zip(taken["ddp"], taken["psframe"], strict=True)])

@@ -1,0 +1,144 @@
+"""What an epoch was: counted on each rank, summed up on rank 0."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from psframe import residency
+from psframe.memory.audit import Pages
+from psframe.sync import tally
+
+
+@dataclass
+class Seen:
+    """How this rank trained for an epoch.
+
+    Attributes
+    ----------
+    times : ndarray, shape (n_turns, 3)
+        Before data, compute and exchange.
+    met : ndarray of bool, shape (n_turns,)
+        Whether all ranks exchanged something then.
+    begun, ended : float
+        When the epoch began, and when the rank had brought what was under way to an end.
+    losses, samples : ndarray, shape (n_steps,)
+        Sums over the samples that it computed gradients for, and how many these were, by step of the epoch.
+    """
+
+    begun: float
+    times: np.ndarray
+    met: np.ndarray
+    ended: float
+    losses: np.ndarray
+    samples: np.ndarray
+
+
+@dataclass
+class Report:
+    """What a rank tells of an epoch.
+
+    Attributes
+    ----------
+    seen : Seen
+        Its times on rank 0's clock where all ranks have to meet, on its own elsewhere.
+    worker : int or None
+        Its number among the workers.
+    wait_s : float
+        Seconds in which it waited, as the mode has counted them.
+    moved : ndarray of int64, shape (3,)
+        Bytes read, written and sent.
+    flight : tuple of float
+        Seconds that exchanges took, and how many of these passed while it computed.
+    update_s : float
+        Seconds that it spent in updates, of those in exchanges.
+    wild_step : int
+        The first step whose gradients were not finite; 0 where all were.
+    counts : ndarray of int64
+        Of ``Tally.counts``.
+    tested : ndarray, shape (2,)
+        Sum of the losses of its share of the test set, and how many samples it got right.
+    eval_s : float
+        Seconds that this took.
+    pages : dict of str to Pages
+        Its memory, by role.
+    """
+
+    seen: Seen
+    worker: int | None
+    wait_s: float
+    moved: np.ndarray
+    flight: tuple[float, float]
+    update_s: float
+    wild_step: int
+    counts: np.ndarray
+    tested: np.ndarray
+    eval_s: float
+    pages: dict[str, Pages]
+
+
+def summed(every: Sequence[Report], n_train: int, n_test: int, *, together: bool, beside: bool) -> dict[str, Any]:
+    """Return the record of an epoch: the slowest rank's seconds, and the mean worker's by phase.
+
+    ``wait_s`` runs until the last rank has come to an exchange, or is what the mode has counted where ranks come when
+    they like; ``exchange_s`` is the rest, less rank 0's updates.
+
+    Parameters
+    ----------
+    every : sequence of Report
+        By rank.
+    n_train, n_test : int
+        Samples of the training and the test set.
+    together : bool
+        Whether all ranks have to come to each exchange.
+    beside : bool
+        Whether rank 0 updates while the workers compute.
+    """
+    data, compute, wait, exchange = _phases(every, together)
+    update_s = every[0].update_s
+    epoch_s = max(rank.seen.ended - rank.seen.begun for rank in every)
+    moved = np.sum([rank.moved for rank in every], axis=0)
+    flight_s, hidden_s = np.sum([rank.flight for rank in every], axis=0)
+    loss, correct = np.sum([rank.tested for rank in every], axis=0) / n_test
+    did = tally.described(np.sum([rank.counts for rank in every], axis=0), n_train)
+    return {
+        "epoch_s": epoch_s,
+        "data_s": data,
+        "compute_s": compute,
+        "exchange_s": exchange if beside else max(0.0, exchange - update_s),
+        "update_s": update_s,
+        "wait_s": wait,
+        "samples_per_s": did["samples_used"] / epoch_s,
+        **dict(zip(("bytes_read", "bytes_written", "bytes_sent"), moved.tolist(), strict=True)),
+        "bytes_moved": int(moved.sum()),
+        "overlap": hidden_s / flight_s if flight_s else None,
+        "wild_step": min((rank.wild_step for rank in every if rank.wild_step), default=None),
+        **did,
+        "loss": sum(rank.seen.losses.sum() for rank in every) / sum(rank.seen.samples.sum() for rank in every),
+        "test_loss": loss,
+        "accuracy": correct,
+        "eval_s": max(rank.eval_s for rank in every),
+        **residency.record([rank.pages for rank in every]),
+    }
+
+
+def _phases(every: Sequence[Report], together: bool) -> np.ndarray:
+    """Return the mean worker's seconds for data, computing, waiting and the rest."""
+    waits = [rank.wait_s for rank in every]
+    if together:
+        came = np.array([rank.seen.times[rank.seen.met, 2] for rank in every])
+        waits = (came.max(axis=0) - came).sum(axis=1).tolist()
+    spent = []
+    for rank, wait in zip(every, waits, strict=True):
+        data, compute = np.diff(rank.seen.times, axis=1).sum(axis=0)
+        rest = rank.seen.ended - rank.seen.begun - data - compute - wait
+        if rank.worker is not None:
+            spent.append((data, compute, wait, rest))
+    return np.mean(spent, axis=0)
+
+
+def steps(every: Sequence[Report]) -> list[tuple[int, float, int]]:
+    """Return each step of an epoch that had samples: its number in it, its mean loss, its samples."""
+    losses, samples = (np.sum([getattr(rank.seen, name) for rank in every], axis=0) for name in ("losses", "samples"))
+    return [(int(i), losses[i] / samples[i], int(samples[i])) for i in np.flatnonzero(samples)]

@@ -53,7 +53,7 @@ def every_mode_trains_and_counts(world):
         if n_workers(world, mode) < needed + 1 and "backup" in mode:
             continue
         forms = [key(mode)] if not uses_store(mode) else [with_store(mode, store) for store in ("shared", "window")]
-        for form in forms if world.size <= 4 else forms[:1]:
+        for form in forms:
             with folder(world) as where:
                 keys = [f"dataset.samples={n_samples}", f"optimizer={{name: sgd, lr: {lr}, momentum: 0.5}}"]
                 records, steps, run = train(world, world.size, where, form, *keys, "train.epochs=3")

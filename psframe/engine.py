@@ -70,13 +70,13 @@ def train(run: Run) -> list[dict[str, Any]]:
             seen = train_epoch(run)
             run.cluster.barrier()  # while others train, parameters may change
             report = _report(run, seen)
-        run.epoch += 1
-        every = run.cluster.gather(report)
-        try:
-            run.cluster.settle(partial(_conclude, run, every or [], records))
-        except AgreedError:
-            run.sync.close()
-            raise
+            run.epoch += 1
+            every = run.cluster.gather(report)
+            try:
+                run.cluster.settle(partial(_conclude, run, every or [], records))
+            except AgreedError:
+                run.sync.close()
+                raise
     run.sync.close()
     return records
 
@@ -121,7 +121,7 @@ def _judge_loss(run: Run, record: dict[str, Any]) -> None:
             "warm up with schedule.warmup_epochs" if run.sync.lockstep else "optimizer.momentum, as delays add to it"
         )
         raise UserError(
-            f"the loss must stay finite, got {record['loss']} in epoch {record['epoch']} and {record['test_loss']} on "
+            f"the loss must stay finite, got {record['loss']} in epoch {run.epoch} and {record['test_loss']} on "
             f"the test set after it{first}; lower optimizer.lr, or {else_}"
         )
 

@@ -23,10 +23,12 @@ from psframe.memory.allocator import Allocator
 from psframe.nn.base import Pass
 from psframe.nn.network import Network
 from psframe.nn.threads import Threads
+from psframe.nn.traced import trace_layers
 from psframe.optim import Updater
 from psframe.plan import Plan
 from psframe.provision import Sizes, adopt, homes, take
 from psframe.record.run_dir import RunDir, open_run
+from psframe.record.trace import Trace
 from psframe.record.view import View, say
 from psframe.sampling import Batches, Sampler
 from psframe.sync.allreduce import AllReduce
@@ -63,6 +65,7 @@ def run(cluster: Cluster, plan: Plan, quiet: bool) -> Run:
             if not quiet:
                 say(_headline(made))
         begin(made, quiet)
+        _trace(made)
         _prove(made, quiet)
     except BaseException:
         if run_dir and run_dir.new:
@@ -259,6 +262,13 @@ def begin(run: Run, quiet: bool) -> None:
         for row in arena.state if leads or not arena.shared else ():
             among.Bcast(row)
     run.sync.open(run.collective, run.updater)
+
+
+def _trace(run: Run) -> None:
+    """Let every part write down what it does when, where the config asks for it."""
+    if turns := run.config.record.traced_turns:
+        run.trace = run.updater.trace = run.collective.trace = run.sync.tally.trace = Trace(turns)
+        trace_layers(run.network, run.trace)
 
 
 def _prove(run: Run, quiet: bool) -> None:

@@ -25,6 +25,8 @@ STRATEGIES = {"model": "name", "dataset": "name", "optimizer": "name", "sync": "
 #: all that may be a bare name
 SHORT = {**STRATEGIES, "schedule": "name"}
 #: what a section means that leaves its name out
+TRACED_TURNS = 50  # of an epoch, where a user does not say how many
+
 DEFAULTS = {"optimizer": "sgd", "sync": "sync_ps", "collective": "shared"}
 
 
@@ -85,10 +87,17 @@ class Checkpoint(msgspec.Struct, forbid_unknown_fields=True, kw_only=True, froze
 
 
 class Record(msgspec.Struct, forbid_unknown_fields=True, kw_only=True, frozen=True):
-    """Where runs are written; ``steps: true`` adds steps.jsonl, a line a step."""
+    """Where runs are written; ``steps: true`` adds steps.jsonl, a line a step; ``trace: true`` adds trace.json
+    with the first 50 turns of each epoch, or with so many."""
 
     dir: str = "runs"
     steps: bool = False
+    trace: bool | Count = False
+
+    @property
+    def traced_turns(self) -> int:
+        """Turns of an epoch that are traced."""
+        return TRACED_TURNS * self.trace if isinstance(self.trace, bool) else self.trace
 
 
 class Fault(msgspec.Struct, forbid_unknown_fields=True, kw_only=True, frozen=True):

@@ -16,14 +16,15 @@ from psframe.data import Facts
 from psframe.errors import UserError, reason
 from psframe.fault import Slow
 from psframe.group import Group
-from psframe.measures import Report, Seen, steps, summed
+from psframe.measures import Report, Seen, steps, summed, trace_waiting
 from psframe.memory import audit
 from psframe.memory.places import Places
 from psframe.nn.base import Pass
 from psframe.nn.network import Network
 from psframe.optim import Updater
-from psframe.record import checkpoint, metrics
+from psframe.record import checkpoint, metrics, trace
 from psframe.record.run_dir import RunDir
+from psframe.record.trace import Trace
 from psframe.record.view import View
 from psframe.sampling import Batches, Sampler
 from psframe.schedule import learning_rate
@@ -56,6 +57,7 @@ class Run:
     blocks: list[tuple[str, np.ndarray]] = field(default_factory=list)  # role and memory, to audit
     run_dir: RunDir | None = None
     view: View | None = None
+    trace: Trace | None = None
 
 
 def train(run: Run) -> list[dict[str, Any]]:
@@ -85,10 +87,16 @@ def _conclude(run: Run, every: list[Report], records: list[dict[str, Any]]) -> N
     """Write down an epoch, on rank 0; UserError where training has diverged or that cannot be written."""
     n_train, n_test = run.facts.n_train, run.facts.n_test
     beside = run.team.worker is None and not run.sync.lockstep
-    measured = summed(every, n_train, n_test, together=_together(run), beside=beside)
+    together = _together(run)
+    measured = summed(every, n_train, n_test, together=together, beside=beside)
     if run.run_dir:
         _write_steps(run, run.run_dir, every)
         records.append(_record(run, run.run_dir, measured))
+        if run.trace:
+            if together:
+                trace_waiting(every)
+            every[0].traced[0].extend(run.trace.take()[0])  # of the checkpoint
+            durably(lambda path: trace.append(path, [rank.traced for rank in every]), run.run_dir)
     _judge_loss(run, measured)
 
 
@@ -135,6 +143,8 @@ def train_epoch(run: Run) -> Seen:
     run.collective.clear()
     run.updater.clear()
     run.sync.clear()
+    if run.trace:
+        run.trace.begin()
     order = run.sampler.permutation(run.epoch)
     run.cluster.barrier()
     begun = perf_counter()
@@ -153,9 +163,15 @@ def train_epoch(run: Run) -> Seen:
         times.append((loading, computing, perf_counter()))
         run.sync.step(run.sampler.samples_in(step), _learning_rate(run, run.epoch, step), run.step + step + 1)
         met.append(run.sync.met)
+        if run.trace and run.trace.on:
+            run.trace.turn(*times[-1], {"bytes moved": int(_moved(run).sum()), "staleness": run.sync.tally.last})
         if run.view:
             run.view.step()
+    draining = perf_counter()
     run.sync.drain()
+    if run.trace:
+        run.trace.end()
+        run.trace.add("drain", draining)
     run.step += n_steps
     return Seen(begun, np.array(times).reshape(-1, 3), np.array(met, bool), perf_counter(), losses, samples)
 
@@ -179,14 +195,14 @@ def evaluate(run: Run) -> tuple[np.ndarray, float]:
 def _report(run: Run, seen: Seen) -> Report:
     """Evaluate, and return what this rank has to tell of an epoch."""
     seen.times += run.cluster.clock_offset_s if _together(run) else 0.0
-    traffics = [run.collective.traffic, *([run.updater.traffic] if run.sync.updates_together else ())]
-    moved = np.array([[t.read, t.written, t.sent] for t in (*traffics, *run.sync.traffics())]).sum(axis=0)
     tested, eval_s = evaluate(run)
+    if run.trace:
+        run.trace.add("evaluate", perf_counter() - eval_s)
     return Report(
         seen,
         run.team.worker,
         run.sync.tally.wait_s,
-        moved,
+        _moved(run),
         run.collective.flight,
         run.updater.update_s,
         run.updater.wild_step,
@@ -194,7 +210,14 @@ def _report(run: Run, seen: Seen) -> Report:
         tested,
         eval_s,
         audit.count(run.blocks, run.places.policies),
+        run.trace.take(run.cluster.clock_offset_s) if run.trace else ([], []),
     )
+
+
+def _moved(run: Run) -> np.ndarray:
+    """Return the bytes that this rank has read, written and sent in this epoch."""
+    traffics = [run.collective.traffic, *([run.updater.traffic] if run.sync.updates_together else ())]
+    return np.sum([(t.read, t.written, t.sent) for t in (*traffics, *run.sync.traffics())], axis=0)
 
 
 def _together(run: Run) -> bool:
@@ -212,6 +235,8 @@ def _record(run: Run, run_dir: RunDir, measured: dict[str, Any]) -> dict[str, An
         state = np.stack(rows) if rows else np.empty((0, arena.layout.size), np.float32)
         saved = checkpoint.Saved(arena.params, state, run.epoch, run.step, arena.layout.describe())
         written = durably(lambda path: checkpoint.write(path / "checkpoints", saved), run_dir)
+        if run.trace:
+            run.trace.add("checkpoint", began)
     record = {
         "epoch": run.epoch,
         **{key: float(value) if isinstance(value, np.floating) else value for key, value in measured.items()},

@@ -8,6 +8,7 @@ import numpy as np
 
 from psframe import residency
 from psframe.memory.audit import Pages
+from psframe.record.trace import Count, Span
 from psframe.sync import tally
 
 
@@ -63,6 +64,8 @@ class Report:
         Seconds that this took.
     pages : dict of str to Pages
         Its memory, by role.
+    traced : tuple of lists
+        Spans and counts of ``Trace.take``.
     """
 
     seen: Seen
@@ -76,6 +79,7 @@ class Report:
     tested: np.ndarray
     eval_s: float
     pages: dict[str, Pages]
+    traced: tuple[list[Span], list[Count]]
 
 
 def summed(every: Sequence[Report], n_train: int, n_test: int, *, together: bool, beside: bool) -> dict[str, Any]:
@@ -136,6 +140,15 @@ def _phases(every: Sequence[Report], together: bool) -> np.ndarray:
         if rank.worker is not None:
             spent.append((data, compute, wait, rest))
     return np.mean(spent, axis=0)
+
+
+def trace_waiting(every: Sequence[Report]) -> None:
+    """Add, to what ranks that have to meet have traced, how long each waited for the last one."""
+    came = np.array([rank.seen.times[rank.seen.met, 2] for rank in every])
+    for rank, own in zip(every, came, strict=True):
+        spans, counts = rank.traced
+        end = counts[-1][0] if counts else 0.0
+        spans += [("wait", 0, at, last) for at, last in zip(own, came.max(axis=0), strict=True) if at < last < end]
 
 
 def steps(every: Sequence[Report]) -> list[tuple[int, float, int]]:

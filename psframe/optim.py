@@ -11,6 +11,7 @@ import numpy as np
 
 from psframe import compiled
 from psframe.arena import Arena
+from psframe.record.trace import Trace
 from psframe.registry import Fraction, NonNegative, Positive, Table
 from psframe.traffic import Traffic
 
@@ -114,7 +115,11 @@ class Updater:
         What these moved.
     wild_step : int
         The first step whose mean gradient was not finite here, or 0.
+    trace : Trace or None
+        Where updates are to be traced.
     """
+
+    trace: Trace | None = None
 
     def __init__(self, optimizer: Optimizer, arena: Arena):
         self.optimizer, self.arena = optimizer, arena
@@ -138,6 +143,8 @@ class Updater:
         self.traffic.read += mean.n_rows * 4 * mean.size + kept
         self.traffic.written += kept
         self.update_s += perf_counter() - began
+        if self.trace and self.trace.on:
+            self.trace.add("update", began)
 
     def _in_one_pass(self, segment: slice, mean: Any, lr: float, step: int) -> bool:
         arena = self.arena

@@ -15,6 +15,7 @@ import numpy as np
 from psframe.arena import Arena, Layout
 from psframe.cluster import Team
 from psframe.memory.allocator import Allocator
+from psframe.record.trace import Trace
 from psframe.traffic import Traffic
 
 #: where in the vector, and the mean gradient there: an array, or a ``psframe._elementwise.Mean``, yet to be taken
@@ -69,10 +70,13 @@ class Base:
         Whether no rank is a step ahead of another.
     exact : bool
         Whether means are those of the numbers given, not of what a codec leaves of them.
+    trace : Trace or None
+        Where exchanges that are under way while others are, too, are to be traced.
     """
 
     holds_together = True
     exact = True
+    trace: Trace | None = None
 
     def __init__(self, team: Team, size: int, allocator: Allocator, reproducible: str):
         self.team, self.comm, self.size, self.allocator = team, team.comm, size, allocator

@@ -5,6 +5,8 @@ from time import perf_counter
 
 from mpi4py import MPI
 
+from psframe.record.trace import Trace
+
 
 def cut_at_layers(begins: Sequence[int], size: int, least: int) -> list[slice]:
     """Cut a vector of ``size`` numbers at the beginnings of layers, from its end, into buckets of at least ``least``.
@@ -62,8 +64,11 @@ class Departures:
         self.seen_at[number] = self.seen_at[number] or perf_counter()
         return self.buckets[number]
 
-    def end(self, computed_at: float) -> None:
+    def end(self, computed_at: float, trace: Trace | None = None) -> None:
         """Account for a step whose backward ended at ``computed_at``, and begin another."""
+        if trace and trace.on:
+            for number, (left, seen) in enumerate(zip(self.left_at, self.seen_at, strict=True)):
+                trace.add("exchange", left, seen, number + 1)
         for left, seen in zip(self.left_at, self.seen_at, strict=True):
             self.flight_s += seen - left
             self.hidden_s += max(0.0, min(seen, computed_at) - left)

@@ -137,7 +137,7 @@ class Buffer(Base):
                 yield bucket, self.source[bucket]
             elif self.team.applies:
                 yield bucket, self.means[number].over(n_samples)
-        self.departures.end(computed_at)
+        self.departures.end(computed_at, self.trace)
 
     allreduce_mean = gather_mean
 

@@ -5,6 +5,8 @@ from typing import Any
 
 import numpy as np
 
+from psframe.record.trace import Trace
+
 LONGEST = 4096  # staleness that is told apart; what is staler counts as this
 
 
@@ -21,7 +23,13 @@ class Tally:
         Seconds in which this worker waited for others.
     stale : ndarray of int64, shape (LONGEST + 1,)
         How many gradients were so many clocks old; what a clock is, the mode says.
+    last : int
+        How many the last one was.
+    trace : Trace or None
+        Where waiting is to be traced.
     """
+
+    trace: Trace | None = None
 
     def __init__(self) -> None:
         self.stale = np.zeros(LONGEST + 1, np.int64)
@@ -30,16 +38,20 @@ class Tally:
     def clear(self) -> None:
         """Begin to count anew."""
         self.pulls = self.pushes = self.dropped = self.used = 0
+        self.last = 0
         self.wait_s = 0.0
         self.stale[:] = 0
 
     def saw(self, staleness: int) -> None:
         """Count a gradient that was so many clocks old."""
-        self.stale[min(staleness, LONGEST)] += 1
+        self.last = min(staleness, LONGEST)
+        self.stale[self.last] += 1
 
     def waited_since(self, began: float) -> None:
         """Count the seconds since ``began``, of ``time.perf_counter``, as waiting."""
         self.wait_s += perf_counter() - began
+        if self.trace and self.trace.on:
+            self.trace.add("wait", began)
 
     def counts(self) -> np.ndarray:
         """Return all whole numbers in one array, to be summed over ranks."""

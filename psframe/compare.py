@@ -1,33 +1,35 @@
 """``python -m psframe.compare CONFIG ... [--grid KEY=VALUE,VALUE ...] [--ranks N,N]``: trains all of it, in one table.
 
-Every point of the grid is a run of its own under mpirun, as a user would start it. Repeated runs go round in turn, so
-that what changes on the machine meanwhile meets them all.
+Every point of the grid is a run under mpirun, as a user would start it, one at a time. Repeated runs go round
+in turn, so that what changes on the machine meanwhile meets them all. With the same grid and ``--out`` the command goes
+on where it was broken off.
 """
 
 import csv
+import fcntl
 import itertools
-import os
+import json
 import shutil
 import signal
-import subprocess
 import sys
 import time
 from argparse import Namespace
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, TextIO
 
 import yaml
 
+from psframe import mpirun
 from psframe.config import parse_value
 from psframe.errors import UserError, reason
 from psframe.parser import Parser
 from psframe.record import figure, metrics, summary
-from psframe.record.view import aligned, say
+from psframe.record.view import aligned, in_terminal, say
 
 USAGE = "python -m psframe.compare CONFIG [CONFIG ...] [--grid KEY=VALUE,VALUE ...] [--ranks N,N] [--out DIR]"
-LAUNCHED = ("PMI_RANK", "OMPI_COMM_WORLD_RANK", "SLURM_PROCID")  # set by launchers in every rank
+GRID = "grid.json"  # what a folder was begun with
 
 
 @dataclass(frozen=True)
@@ -42,6 +44,11 @@ class Point:
     def label(self) -> str:
         """What tells it from the others."""
         return " ".join([Path(self.config).stem, *self.overrides])
+
+    @property
+    def key(self) -> tuple[str, str, int]:
+        """The same for the same run."""
+        return str(Path(self.config).resolve()), " ".join(self.overrides), self.n_ranks
 
 
 def _short(value: Any) -> str:
@@ -58,8 +65,8 @@ def parser() -> Parser:
     made.add_argument("--repeat", type=int, default=1, help="runs of each, in turn (default: 1)")
     made.add_argument("--target", type=float, help="accuracy to reach (default: the first run's last one, less 0.02)")
     made.add_argument("--set", action="append", default=[], metavar="KEY=VALUE", help="for all runs, as train.epochs=3")
-    made.add_argument("--mpirun", help="the launcher and its flags, as 'mpirun --oversubscribe' (default: mpirun)")
-    made.add_argument("--out", help="a new folder for runs, tables and figure (default: compare-TIME)")
+    made.add_argument("--mpirun", help=mpirun.HELP)
+    made.add_argument("--out", help="a folder for runs, tables and figure, or one to go on in (default: compare-TIME)")
     return made
 
 
@@ -73,8 +80,9 @@ def main(argv: Sequence[str]) -> int:
             return 0
         arguments = made.parse_args(list(argv))
         points = list(grid(arguments))
-        out = _folder(arguments.out or time.strftime("compare-%Y%m%d-%H%M%S"))
-        return _compare(arguments, points, out)
+        out = Path(arguments.out or time.strftime("compare-%Y%m%d-%H%M%S"))
+        with _begun(out, arguments, points):
+            return _compare(arguments, points, out)
     except UserError as error:
         print(f"psframe: {error}", file=sys.stderr)
         return 2
@@ -84,9 +92,7 @@ def main(argv: Sequence[str]) -> int:
 
 def grid(arguments: Namespace) -> Iterator[Point]:
     """Yield every run of the grid. UserError where it is none."""
-    launched = [name for name in LAUNCHED if name in os.environ]
-    if launched:
-        raise UserError(f"psframe.compare starts mpirun itself, got started under one ({launched[0]}); start it alone")
+    mpirun.refuse_ranks("psframe.compare")
     if arguments.repeat < 1:
         raise UserError(f"--repeat must be 1 or more, got {arguments.repeat}; give 1")
     if arguments.target is not None and not 0 <= arguments.target <= 1:
@@ -115,73 +121,110 @@ def _axis(text: str) -> tuple[str, list[Any]]:
     return key, parse_value(f"[{values}]")
 
 
-def _folder(name: str) -> Path:
-    out = Path(name)
+def _begun(out: Path, arguments: Namespace, points: Sequence[Point]) -> TextIO:
+    """Make the folder, or find one of the same grid again; return its lock, which holds until it is closed."""
+    grid = {"runs": [[*point.key] for point in points], "repeat": arguments.repeat, "set": arguments.set}
     try:
-        if out.exists() and any(out.iterdir()):
-            raise UserError(f"--out must be a new or empty folder, got {name!r}, which holds something; give another")
+        held = sorted(path.name for path in out.iterdir()) if out.exists() else []
+        if held and GRID not in held:
+            raise UserError(
+                f"--out must be a new or empty folder, got {str(out)!r}, which holds {held[0]}; give another"
+            )
         out.mkdir(parents=True, exist_ok=True)
-    except OSError as error:
+        lock = open(out / "lock", "a", encoding="utf-8")  # noqa: SIM115 - the caller closes it
+        fcntl.lockf(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        if held and json.loads((out / GRID).read_text(encoding="utf-8")) != grid:
+            raise UserError(
+                f"--out must be new, or of the same grid, got {str(out)!r}, begun with another; give another"
+            )
+        (out / GRID).write_text(json.dumps(grid) + "\n", encoding="utf-8")
+    except BlockingIOError:
+        raise UserError(f"a folder takes one comparison at a time, got {str(out)!r}, in which one runs; wait") from None
+    except (OSError, ValueError) as error:
         raise UserError(
-            f"--out must be a folder that can be written, got {name!r} ({reason(error)}); give another"
+            f"--out must be a folder that can be written, got {str(out)!r} ({reason(error)}); give another"
         ) from None
-    return out
+    return lock
 
 
 def _compare(arguments: Namespace, points: Sequence[Point], out: Path) -> int:
-    launcher = (arguments.mpirun or _mpirun()).split()
+    start = mpirun.launcher(arguments.mpirun)
     curves: dict[Point, list[list[dict[str, Any]]]] = {point: [] for point in points}
     failed: dict[Point, str] = {}
-    number = 0
-    for _ in range(arguments.repeat):
-        for point in points:
-            number += 1
-            say(f"[{number}/{arguments.repeat * len(points)}] {point.label}, {point.n_ranks} ranks")
-            records, complaint = train(point, launcher, arguments.set, out / "runs" / f"{number:03d}")
-            if complaint:
-                failed[point] = complaint
-                say(f"  failed: {complaint}")
-            else:
-                curves[point].append(records)
-                say(f"  {records[-1]['epoch_s']:.2f} s an epoch, accuracy {records[-1]['accuracy']:.2%}")
-            # after every run, so that what is done is told of one that is broken off
-            last = number == arguments.repeat * len(points)
-            _report(arguments, curves, failed, out, last)
+    runs = [(number, point) for number, point in enumerate([*points] * arguments.repeat, start=1)]
+    left = Left(len(runs))
+    for number, point in runs:
+        where = out / "runs" / f"{number:03d}"
+        records, complaint = _finished(where), ""
+        again = " (done before)" if records else ""
+        say(f"[{number}/{len(runs)}] {point.label}, {point.n_ranks} ranks{again}{left.described()}")
+        if not records:
+            records, complaint = train(point, start, arguments.set, where)
+        left.passed(bool(again))
+        if complaint:
+            failed[point] = complaint
+            say(f"  failed: {complaint}")
+        else:
+            curves[point].append(records)
+            say(f"  {records[-1]['epoch_s']:.2f} s an epoch, accuracy {records[-1]['accuracy']:.2%}")
+        # after every run, so that what is done is told of one that is broken off
+        _report(arguments, curves, failed, out, number == len(runs))
+    left.close()
     return 1 if failed else 0
 
 
-def train(
-    point: Point, launcher: Sequence[str], common: Sequence[str], where: Path
-) -> tuple[list[dict[str, Any]], str]:
+class Left:
+    """How many of ``n`` runs are left and how long they may take: a bar in a terminal, words elsewhere."""
+
+    def __init__(self, n: int):
+        self.n, self.n_run, self.spent_s, self.began = n, 0, 0.0, time.monotonic()
+        self.bar: Any = None
+        if in_terminal():
+            from tqdm import tqdm
+
+            self.bar = tqdm(total=n, unit="run", leave=False, file=sys.stderr)
+
+    def passed(self, before: bool) -> None:
+        """Count a run that has ended now, or had ``before``."""
+        now = time.monotonic()
+        self.n -= 1
+        if not before:
+            self.n_run, self.spent_s = self.n_run + 1, self.spent_s + now - self.began
+        self.began = now
+        if self.bar is not None:
+            self.bar.update()
+
+    def described(self) -> str:
+        """Return the estimate, '' while there is none."""
+        if not self.n_run:
+            return ""
+        seconds = round(self.n * self.spent_s / self.n_run)
+        return f"; about {seconds // 60} min {seconds % 60} s left" if seconds >= 60 else f"; about {seconds} s left"
+
+    def close(self) -> None:
+        if self.bar is not None:
+            self.bar.close()
+
+
+def _finished(where: Path) -> list[dict[str, Any]]:
+    """Return the records of a run that was trained to its end; of one that was broken off nothing, nor is it kept."""
+    for config in where.glob("*/config.yaml"):
+        records = metrics.read(config.parent)
+        epochs = yaml.safe_load(config.read_text(encoding="utf-8"))["train"]["epochs"]
+        if records and records[-1]["epoch"] == epochs:
+            return records
+    shutil.rmtree(where, ignore_errors=True)
+    return []
+
+
+def train(point: Point, start: Sequence[str], common: Sequence[str], where: Path) -> tuple[list[dict[str, Any]], str]:
     """Run one point below ``where``; return its records, and what went wrong, if anything did."""
     overrides = [*common, *point.overrides, f"record.dir={where}"]
-    command = [*launcher, "-n", str(point.n_ranks), sys.executable, "-m", "psframe.train", point.config, "--quiet"]
-    try:
-        process = subprocess.Popen([*command, *overrides], stderr=subprocess.PIPE, text=True, start_new_session=True)
-    except OSError as error:
-        raise UserError(
-            f"--mpirun must be a launcher, got {' '.join(launcher)!r} ({reason(error)}); give another"
-        ) from None
-    try:
-        _, said = process.communicate()
-    except BaseException:  # Ctrl-C: mpirun ends its ranks
-        os.killpg(process.pid, signal.SIGTERM)
-        process.wait()
-        raise
-    if process.returncode:
-        lines = [line for line in said.splitlines() if line.strip()]
-        told = [line.removeprefix("psframe: ") for line in lines if line.startswith("psframe: ")]
-        return [], (told or lines or [f"exit status {process.returncode}"])[0]
+    ended = mpirun.python(start, point.n_ranks, ["-m", "psframe.train", point.config, "--quiet", *overrides])
+    if ended.complaint:
+        return [], ended.complaint
     (run,) = where.iterdir()
     return metrics.read(run), ""
-
-
-def _mpirun() -> str:
-    beside = Path(sys.executable).with_name("mpirun")
-    found = str(beside) if beside.exists() else shutil.which("mpirun")
-    if not found:
-        raise UserError("an mpirun must be on PATH, got none; pip install mpich, or give --mpirun")
-    return found
 
 
 def _report(

@@ -87,6 +87,32 @@ def test_under_mpirun_it_refuses(config):
     assert "starts mpirun itself" in ended.stderr
 
 
+def test_what_was_broken_off_goes_on(config, tmp_path):
+    out = tmp_path / "out"
+    grid = [config, "--ranks", "2", "--grid", "train.batch_size=4,8", "--set", "train.epochs=2", "--out", out]
+    assert compare(*grid).returncode == 0
+    first, second = sorted(out.glob("runs/*/*/metrics.jsonl"))
+    kept = first.read_text()
+    lines = second.read_text().splitlines(keepends=True)
+    second.write_text(lines[0])  # it was broken off in its second epoch
+    ended = compare(*grid)
+    assert ended.returncode == 0, ended
+    assert "[1/2] tiny train.batch_size=4, 2 ranks (done before)" in ended.stdout
+    assert "[2/2] tiny train.batch_size=8, 2 ranks\n" in ended.stdout
+    first, second = sorted(out.glob("runs/*/*/metrics.jsonl"))
+    assert first.read_text() == kept
+    assert len(second.read_text().splitlines()) == 2
+    assert len(list(csv.DictReader((out / "compare.csv").open()))) == 2
+    other = compare(*grid, "--repeat", 2)
+    assert (other.returncode, "begun with another" in other.stderr) == (2, True), other
+
+
+def test_the_time_left_is_told(config, tmp_path):
+    grid = ["--grid", "train.batch_size=4,8,16", "--ranks", 1, "--set", "train.epochs=1", "--out", tmp_path / "out"]
+    told = [line for line in compare(config, *grid).stdout.splitlines() if line.startswith("[")]
+    assert [" left" in line for line in told] == [False, True, True]
+
+
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
 def test_ctrl_c_ends_the_runs_too(config, tmp_path, number):
     mpi = installed("mpich") or pytest.skip("no mpich: bash launch/test.sh installs it")

@@ -27,6 +27,7 @@ FLOORS = [
         "psframe.group",
         "psframe.fault",
         "psframe.command",
+        "psframe.mpirun",
         "psframe.affinity",
         "psframe.startup",
         "psframe.traffic",

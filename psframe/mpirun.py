@@ -1,0 +1,85 @@
+"""Starts commands over ranks, one after the other, as a user would under mpirun."""
+
+import os
+import shlex
+import shutil
+import signal
+import subprocess
+import sys
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from psframe.errors import UserError, reason
+
+LAUNCHED = ("PMI_RANK", "PMIX_RANK", "OMPI_COMM_WORLD_RANK")  # set by launchers in every rank
+VARIABLE = "PSFRAME_MPIRUN"  # what stands in for --mpirun
+HELP = "the launcher and its flags, as 'mpirun --oversubscribe' (default: mpirun)"
+GRACE_S = 10.0  # for ranks to end when they are told to
+
+
+@dataclass(frozen=True)
+class Ended:
+    """What a command left: what rank 0 printed, and what went wrong, '' where nothing did."""
+
+    out: str
+    complaint: str
+
+
+def refuse_ranks(command: str) -> None:
+    """UserError where a command that starts mpirun itself was started by one."""
+    for name in LAUNCHED:
+        if name in os.environ:
+            raise UserError(f"{command} starts mpirun itself, got started under one ({name}); start it alone")
+
+
+def launcher(given: str | None) -> list[str]:
+    """Return the launcher and its flags: as given, beside this Python, or on PATH. UserError where there is none."""
+    given = given or os.environ.get(VARIABLE)
+    if given:
+        return shlex.split(given)
+    beside, here = Path(sys.executable).with_name("mpirun"), shutil.which("mpirun")
+    found = str(beside) if beside.exists() else here
+    if not found:
+        raise UserError("an mpirun must be on PATH, got none; pip install mpich, or give --mpirun")
+    return [found]
+
+
+def python(start: Sequence[str], n_ranks: int, arguments: Sequence[str]) -> Ended:
+    """Run this Python with ``arguments`` on so many ranks, and wait; see :func:`command`."""
+    return command([*start, "-n", str(n_ranks), sys.executable, *arguments])
+
+
+def command(words: Sequence[str]) -> Ended:
+    """Run a command that starts with a launcher, and wait; Ctrl-C ends its ranks, too.
+
+    UserError where the launcher cannot be started.
+    """
+    pipes: Any = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "stdin": subprocess.DEVNULL}
+    try:
+        process = subprocess.Popen(words, text=True, errors="replace", start_new_session=True, **pipes)
+    except OSError as error:
+        raise UserError(f"--mpirun must be a launcher, got {words[0]!r} ({reason(error)}); give another") from None
+    try:
+        out, said = process.communicate()
+    except BaseException:  # Ctrl-C: mpirun ends its ranks, which are in sessions of their own
+        _end(process)
+        raise
+    if not process.returncode:
+        return Ended(out, "")
+    lines = [line for line in said.splitlines() if line.strip()]
+    told = [line.removeprefix("psframe: ") for line in lines if line.startswith("psframe: ")]
+    return Ended(out, (told or lines or [f"exit status {process.returncode}"])[0])
+
+
+def _end(process: "subprocess.Popen[str]") -> None:
+    """End a launcher and what it started; what a second Ctrl-C leaves is killed."""
+    try:
+        os.killpg(process.pid, signal.SIGTERM)
+        process.communicate(timeout=GRACE_S)
+    except (subprocess.TimeoutExpired, KeyboardInterrupt):
+        os.killpg(process.pid, signal.SIGKILL)
+        process.communicate()
+    except ProcessLookupError:
+        process.communicate()

@@ -1,15 +1,23 @@
-"""``python -m psframe.bench kernels``, ``mpirun -n N python -m psframe.bench step|epoch|straggler``: what it costs."""
+"""``[mpirun -n N] python -m psframe.bench NAME``: what it costs.
+
+``kernels`` and ``threads`` are started alone, ``step`` and ``straggler`` under mpirun; the others either way: alone,
+they start mpirun for one number of ranks after the other.
+"""
 
 import os
+import signal
 import sys
 from collections.abc import Sequence
 from importlib import import_module
 
+from psframe import mpirun
+from psframe.bench import sweep
 from psframe.errors import UserError
 
-#: those that run over ranks
+ALONE = ("kernels", "threads")
 OVER_RANKS = ("step", "epoch", "straggler")
-BENCHES = ("kernels", *OVER_RANKS)
+EITHER = ("collectives", "forward")
+BENCHES = (*ALONE, *OVER_RANKS, *EITHER)
 
 
 def main(argv: Sequence[str]) -> int:
@@ -21,11 +29,19 @@ def main(argv: Sequence[str]) -> int:
         if not argv or argv[0] not in BENCHES:
             given = repr(argv[0]) if argv else "nothing"
             raise UserError(f"psframe.bench must be told what to measure, got {given}; choose {' or '.join(BENCHES)}")
-        if argv[0] in OVER_RANKS:
-            return _over_ranks(argv[0], argv[1:])
-        from psframe.bench import kernels
+        name, rest = argv[0], argv[1:]
+        ranked = any(variable in os.environ for variable in mpirun.LAUNCHED)
+        if name in OVER_RANKS or (name in EITHER and (ranked or "-h" in rest or "--help" in rest)):
+            return _over_ranks(name, rest)
+        signal.signal(signal.SIGTERM, signal.default_int_handler)  # what was started ends too, as with Ctrl-C
+        if name == "collectives":
+            from psframe.bench import collective_sweep
 
-        return kernels.main(argv[1:])
+            return collective_sweep.main(rest)
+        bench = import_module(f"psframe.bench.{name}")
+        return int(sweep.main(name, bench, rest) if name in EITHER else bench.main(rest))
+    except KeyboardInterrupt:
+        return 130
     except UserError as error:
         if os.environ.get("PMI_RANK", os.environ.get("OMPI_COMM_WORLD_RANK", "0")) == "0":
             print(f"psframe: {error}", file=sys.stderr)

@@ -17,8 +17,10 @@ def spread(numbers: Sequence[float]) -> dict[str, float]:
 
 
 def write(path: str | None, report: Any) -> None:
-    """Write a report as JSON, if a path is given; UserError where it cannot be."""
-    if path:
+    """Write a report as JSON, if a path is given, or to stdout for ``-``; UserError where it cannot be."""
+    if path == "-":
+        print(json.dumps(report), flush=True)
+    elif path:
         try:
             Path(path).write_text(json.dumps(report, indent=1) + "\n")
         except OSError as error:

@@ -1,0 +1,253 @@
+"""Broadcast, gather and allreduce of int32 by MPI's buffers, by pickled objects, and over shared memory.
+
+A method is made for one operation and one placement; its ``k``-th turn is ``prepare(k)``, ``meet()``, ``move()``,
+``check(k)``. All ranks must call each.
+"""
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+from psframe import compiled
+from psframe.cluster import Cluster
+from psframe.collectives.base import cut
+from psframe.errors import UserError
+from psframe.memory import empty, pages
+from psframe.memory.placement import Placement
+from psframe.memory.site import Site
+
+OPERATIONS = ("bcast", "gather", "allreduce")
+RAMP = 1009  # numbers after which a pattern begins anew: a prime, so that nothing that is shifted looks right
+CHUNK = 16 * RAMP  # numbers that stay in a core's first caches
+
+_RAMP = np.tile(np.arange(RAMP, dtype=np.int32), CHUNK // RAMP)
+
+
+def base(rank: int, k: int) -> int:
+    """Return the first number of what a rank has to tell in turn ``k``."""
+    return 31 * rank + 7 * k
+
+
+def fill(array: np.ndarray, first: int) -> None:
+    """Write a rank's numbers, int32 (n,)."""
+    for lo in range(0, len(array), CHUNK):
+        part = array[lo : lo + CHUNK]
+        np.add(_RAMP[: len(part)], first, out=part)
+
+
+def check(array: np.ndarray, first: int, times: int = 1) -> None:
+    """Hold an array, int32 (n,), against the sum of as many ranks' numbers as ``times`` says; UserError."""
+    right = _RAMP * times + first
+    for lo in range(0, len(array), CHUNK):
+        part = array[lo : lo + CHUNK]
+        if not np.array_equal(part, right[: len(part)]):
+            at = lo + int(np.flatnonzero(part != right[: len(part)])[0])
+            raise UserError(
+                f"a result must be right, got {array[at]} for {right[at - lo]} at place {at}; trust no figure"
+            )
+
+
+class Method:
+    """What methods share: the arrays of one rank, in memory of one placement.
+
+    Attributes
+    ----------
+    sent, received : ndarray of int32
+        ``sent`` (count,) holds what this rank has to tell, and after a broadcast what it was told; ``received`` what
+        a gather brings, (n_ranks, count), on rank 0 alone, or an allreduce, (count,).
+    blocks : list of ndarray
+        This rank's memory, uint8, whose pages can be counted.
+    """
+
+    def __init__(self, cluster: Cluster, operation: str, count: int, placement: Placement, site: Site):
+        self.cluster, self.comm, self.operation, self.count = cluster, cluster.comm, operation, count
+        self.placement, self.site = placement, site
+        self.blocks: list[np.ndarray] = []
+        self.sent: Any
+        self.received: Any
+        self.sent, self.received = self._arrays()
+        self.move: Callable[[], None] = getattr(self, operation)
+
+    def _arrays(self) -> tuple[Any, Any]:
+        rows = self.comm.size if self.comm.rank == 0 else 0
+        shape = {"bcast": 0, "gather": (rows, self.count), "allreduce": self.count}[self.operation]
+        return self._private(self.count), self._private(shape)
+
+    def _private(self, shape: Any) -> np.ndarray:
+        array = empty(shape, "int32", self.placement)
+        array[...] = -1
+        self.blocks.append(array.reshape(-1).view(np.uint8))
+        return array
+
+    def prepare(self, k: int) -> None:
+        """Write what this rank has to tell, and nonsense where it is to be told."""
+        if self.operation == "bcast" and self.comm.rank:
+            self.sent[:] = -1
+        else:
+            fill(self.sent, base(self.comm.rank, k))
+        self.received[...] = -1
+
+    def meet(self) -> None:
+        """Wait for all ranks, as who uses the method would."""
+        self.comm.Barrier()
+
+    def check(self, k: int) -> None:
+        """UserError where this rank was told something else than the others had to tell."""
+        n = self.comm.size
+        if self.operation == "bcast":
+            check(self.sent, base(0, k))
+        elif self.operation == "allreduce":
+            check(self.received, sum(base(rank, k) for rank in range(n)), n)
+        else:
+            for rank, row in enumerate(self.received):
+                check(row, base(rank, k))
+
+
+class Buffer(Method):
+    """MPI's upper-case calls of mpi4py."""
+
+    def bcast(self) -> None:
+        self.comm.Bcast(self.sent)
+
+    def gather(self) -> None:
+        self.comm.Gather(self.sent, self.received if self.comm.rank == 0 else None)
+
+    def allreduce(self) -> None:
+        self.comm.Allreduce(self.sent, self.received)
+
+
+class Object(Method):
+    """Its lower-case calls, which pickle; what they return lies where Python takes memory."""
+
+    def _arrays(self) -> tuple[Any, Any]:
+        return self._private(self.count), np.empty(0, np.int32)
+
+    def bcast(self) -> None:
+        self.sent = self.comm.bcast(self.sent)
+
+    def gather(self) -> None:
+        self.received = self.comm.gather(self.sent) or []
+
+    def allreduce(self) -> None:
+        self.received = self.comm.allreduce(self.sent)
+
+    def prepare(self, k: int) -> None:
+        if self.operation == "bcast" and self.comm.rank:
+            self.sent = self.received  # what it was told before is freed
+        else:
+            fill(self.sent, base(self.comm.rank, k))
+            self.received = np.empty(0, np.int32)
+
+
+class Shared(Method):
+    """As psframe's collective of that name: every rank works in memory that all see, so nothing is copied.
+
+    After a broadcast every rank reads rank 0's numbers where they are, after a gather rank 0 every rank's; an
+    allreduce is one pass, in which each rank sums a segment, and its result is there for all.
+    """
+
+    def _arrays(self) -> tuple[Any, Any]:
+        rank, n = self.comm.rank, self.comm.size
+        every = self._seen_by_all(1 if self.operation == "bcast" else n)
+        self.slots = every
+        sent = every[0 if self.operation == "bcast" else rank]
+        if self.operation == "gather":
+            return sent, every if rank == 0 else every[:0]
+        return sent, self._seen_by_all(1)[0] if self.operation == "allreduce" else every[:0, 0]
+
+    def _seen_by_all(self, rows: int) -> np.ndarray:
+        """Return memory of the node, int32 (rows, count): a rank's row near to it, one row all ranks' parts."""
+        page = compiled.numa.PAGE_BYTES
+        row_bytes = -(-self.count * 4 // page) * page
+        memory = self.cluster.link.share(rows * row_bytes, take=False)
+        rank, n = self.comm.rank, self.comm.size
+        mine = slice(rank * row_bytes, (rank + 1) * row_bytes)
+        if rows == 1:
+            part = cut(row_bytes // page, n, rank)
+            mine = slice(part.start * page, part.stop * page)
+            if self.operation == "bcast":
+                mine = slice(0, row_bytes if rank == 0 else 0)
+        if len(memory[mine]):
+            pages.bind(memory[mine], self.placement.policy(self.site, True), self.site.note)
+            pages.populate(memory[mine])
+            self.blocks.append(memory[mine])
+        self.cluster.barrier()  # nobody touches what is another's before that one did
+        return memory.view(np.int32).reshape(rows, -1)[:, : self.count]
+
+    def meet(self) -> None:
+        self.cluster.barrier()
+
+    def prepare(self, k: int) -> None:
+        if self.operation != "bcast" or self.comm.rank == 0:
+            fill(self.sent, base(self.comm.rank, k))
+        if self.operation == "allreduce":
+            self.received[cut(self.count, self.comm.size, self.comm.rank)] = -1
+
+    def bcast(self) -> None:
+        self.cluster.barrier()
+
+    def gather(self) -> None:
+        self.cluster.barrier()
+
+    def allreduce(self) -> None:
+        part = cut(self.count, self.comm.size, self.comm.rank)
+        for lo in range(part.start, part.stop, CHUNK):
+            at = slice(lo, min(lo + CHUNK, part.stop))
+            total = self.received[at]
+            total[:] = self.slots[0, at]
+            for row in self.slots[1:, at]:
+                np.add(total, row, out=total)
+        self.cluster.barrier()
+
+
+class SharedCopy(Shared):
+    """The same between arrays of each rank's own, as MPI's calls have it: into shared memory and out of it again."""
+
+    def _arrays(self) -> tuple[Any, Any]:
+        self.seen, self.total = super()._arrays()
+        return Method._arrays(self)
+
+    def prepare(self, k: int) -> None:
+        Method.prepare(self, k)
+
+    def bcast(self) -> None:
+        if self.comm.rank == 0:
+            self.seen[:] = self.sent
+        self.cluster.barrier()
+        if self.comm.rank:
+            self.sent[:] = self.seen
+
+    def gather(self) -> None:
+        self.seen[:] = self.sent
+        self.cluster.barrier()
+        if self.comm.rank == 0:
+            self.received[...] = self.total
+
+    def allreduce(self) -> None:
+        self.seen[:] = self.sent
+        self.cluster.barrier()
+        mine, self.received = self.received, self.total
+        super().allreduce()
+        self.received = mine
+        mine[:] = self.total
+
+
+#: by name; ``c`` is a program of its own
+METHODS: dict[str, type[Method]] = {"buffer": Buffer, "object": Object, "shared": Shared, "shared_copy": SharedCopy}
+
+
+def needed_bytes(operation: str, methods: list[str], n_ranks: int, n_bytes: int) -> int:
+    """Return what all ranks of a machine need at most, one method at a time, with what MPI and pickle copy.
+
+    The sum of an allreduce of objects is made from pickled and unpickled copies of both operands.
+    """
+    private = {"bcast": 1, "gather": 2, "allreduce": 3}[operation] * n_ranks * n_bytes
+    needs = {
+        "c": private,
+        "buffer": private,
+        "object": {"bcast": 3, "gather": 4, "allreduce": 5}[operation] * n_ranks * n_bytes,
+        "shared": (n_ranks + 1) * n_bytes,
+        "shared_copy": private + (n_ranks + 1) * n_bytes,
+    }
+    return max(needs[method] for method in methods)

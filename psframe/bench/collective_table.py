@@ -1,0 +1,114 @@
+"""What ``bench collectives`` leaves behind: a table as CSV, and every repetition, with the topology, as HDF5."""
+
+import csv
+import json
+import os
+import sys
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import h5py
+import numpy as np
+
+from psframe.bench.collective_methods import OPERATIONS
+from psframe.bench.collectives import ALL_METHODS, MEMORIES, slowest_s
+from psframe.bench.stats import spread
+from psframe.checkup import machine
+from psframe.errors import UserError, reason
+from psframe.memory.topology import Topology
+
+CSV, HDF5 = "collectives.csv", "collectives.h5"
+COLUMNS = (
+    "environment", "containers", "share_ipc", "operation", "method", "memory", "n_ranks", "n_nodes", "bytes",
+    "repetitions", "median_s", "low_s", "high_s", "placed", "mpi",
+)  # fmt: skip
+#: set by launch/containers.sh: over how many containers ranks are spread, and whether these share memory
+CONTAINERS, SHARE_IPC = "PSFRAME_CONTAINERS", "PSFRAME_SHARE_IPC"
+
+
+@dataclass
+class Measured:
+    """An operation by a method in one kind of memory, on some ranks.
+
+    Attributes
+    ----------
+    seconds : list of list of float
+        Of each rank, by repetition.
+    placed : float or None
+        The worst rank's share of pages where they were asked for.
+    """
+
+    operation: str
+    method: str
+    memory: str
+    n_ranks: int
+    n_nodes: int
+    bytes: int
+    placed: float | None
+    mpi: str
+    seconds: list[list[float]] = field(default_factory=list)
+
+    @classmethod
+    def of(cls, row: dict[str, Any], report: dict[str, Any]) -> "Measured":
+        """Return a row of a report, without its seconds."""
+        of_all = {key: report[key] for key in ("n_ranks", "n_nodes", "mpi")}
+        return cls(**{key: value for key, value in row.items() if key != "seconds"}, **of_all)
+
+    @property
+    def order(self) -> tuple[int, int, int]:
+        """What rows are sorted by."""
+        return OPERATIONS.index(self.operation), ALL_METHODS.index(self.method), MEMORIES.index(self.memory)
+
+    @property
+    def plain(self) -> dict[str, Any]:
+        """The columns, and the seconds."""
+        n_containers = int(os.environ.get(CONTAINERS, 0) or 0)
+        where = f"{n_containers} container{'s' * (n_containers > 1)}" if n_containers else "host"
+        seconds = {f"{key}_s": value for key, value in spread(slowest_s(self.seconds)).items()}
+        return {
+            "environment": where,
+            "containers": n_containers,
+            "share_ipc": int(bool(os.environ.get(SHARE_IPC))),
+            "repetitions": len(self.seconds),
+            **seconds,
+            **vars(self),
+        }
+
+
+def prepare(out: Path) -> None:
+    """Make the folder, or find that it can be added to; UserError where not."""
+    try:
+        out.mkdir(parents=True, exist_ok=True)
+        if (out / CSV).exists() and next(csv.reader((out / CSV).open(encoding="utf-8")), None) != list(COLUMNS):
+            raise UserError(
+                f"{out / CSV} must have this version's columns to be added to, got others; give another --out"
+            )
+        with open(out / CSV, "a", newline="", encoding="utf-8") as file:
+            if not file.tell():
+                csv.writer(file).writerow(COLUMNS)
+        with h5py.File(out / HDF5, "a"):
+            pass
+    except OSError as error:
+        raise UserError(
+            f"--out must be a folder that can be written, got {str(out)!r} ({reason(error)}); give another"
+        ) from None
+
+
+def append(out: Path, rows: Sequence[Measured], topology: Topology) -> None:
+    """Write rows behind those that are there."""
+    plain = [row.plain for row in rows]
+    with open(out / CSV, "a", newline="", encoding="utf-8") as file:
+        csv.writer(file).writerows([["" if row[key] is None else row[key] for key in COLUMNS] for row in plain])
+    with h5py.File(out / HDF5, "a") as file:
+        if "command" not in file.attrs:
+            file.attrs["command"] = " ".join(["python -m psframe.bench", *sys.argv[1:]])
+            file.attrs["mpi"] = rows[0].mpi if rows else ""
+            file.attrs["topology"] = json.dumps(machine(topology))
+            file.attrs["started"] = time.strftime("%Y-%m-%dT%H:%M:%S")
+        for row in plain:
+            group = file.create_group(f"{len(file):06d}")
+            group.create_dataset("seconds", data=np.array(row["seconds"]))
+            group.attrs.update({key: "" if row[key] is None else row[key] for key in COLUMNS})

@@ -1,0 +1,206 @@
+"""``python -m psframe.bench collectives --ranks N,N``: broadcast, gather and allreduce of int32 (Woo et al. 2020).
+
+Under mpirun it measures on the ranks that there are, all methods but ``c``. Alone it starts mpirun for one number of
+ranks after the other, the program of method ``c`` too, and writes a table as CSV and every figure as HDF5.
+"""
+
+import warnings
+from argparse import Namespace
+from collections.abc import Sequence
+from time import perf_counter
+from typing import Any
+
+import numpy as np
+from mpi4py import MPI
+
+from psframe import affinity
+from psframe.bench.collective_methods import METHODS, OPERATIONS, Method, needed_bytes
+from psframe.bench.stats import spread, write
+from psframe.cluster import AgreedError, Cluster
+from psframe.command import helped
+from psframe.errors import UserError, nearest
+from psframe.memory import audit
+from psframe.memory.placement import TABLE
+from psframe.memory.room import available_bytes
+from psframe.memory.site import Site
+from psframe.memory.topology import Topology, read
+from psframe.parser import Parser
+from psframe.record.view import aligned, say
+from psframe.registry import bind
+
+USAGE = (
+    "python -m psframe.bench collectives [--ranks N,N] [--operation O,...] [--method M,...] [--memory P,...] "
+    "[--size MB | O=MB,...] [--repetitions K] [--warm-up K] [--rounds K] [--out DIR] [--mpirun CMD]"
+)
+ALL_METHODS = ("c", *METHODS)
+MEMORIES = ("default", "ddr", "hbw")
+PAPER_MB = {"bcast": 256.0, "gather": 16.0, "allreduce": 256.0}
+ROOM = 0.8  # of the free memory that may be taken
+
+
+def parser() -> Parser:
+    made = Parser(USAGE, "How long a broadcast, a gather, an allreduce take.")
+    made.add_argument("--operation", default=",".join(OPERATIONS), help="which of them (default: all)")
+    made.add_argument("--method", help=f"of {', '.join(ALL_METHODS)} (default: all)")
+    made.add_argument("--memory", default="default", help=f"of {', '.join(MEMORIES)} (default: default)")
+    made.add_argument("--size", help="megabytes a rank (default: 256 for bcast and allreduce, 16 for gather)")
+    made.add_argument("--repetitions", type=int, default=10, help="that count (default: 10)")
+    made.add_argument("--warm-up", type=int, default=2, help="that do not (default: 2)")
+    made.add_argument("--json", help="write the figures to this file; - for stdout, instead of the table")
+    return made
+
+
+def checked(arguments: dict[str, Any]) -> dict[str, Any]:
+    """Return arguments with lists for what they name and bytes for sizes; UserError for a mistake."""
+    chosen = {"operation": OPERATIONS, "method": ALL_METHODS, "memory": MEMORIES}
+    for name, valid in chosen.items():
+        given = (arguments[name] or ",".join(valid)).split(",")
+        for word in given:
+            if word not in valid:
+                raise UserError(f"--{name} must name some of {', '.join(valid)}, got {word!r}; {nearest(word, valid)}")
+        arguments[name] = given
+    for name, least in (("repetitions", 1), ("warm_up", 0)):
+        if arguments[name] < least:
+            raise UserError(f"--{name.replace('_', '-')} must be {least} or more, got {arguments[name]}; give {least}")
+    sizes = dict(PAPER_MB)
+    for part in (arguments["size"] or "").split(",") if arguments["size"] else ():
+        operation, _, text = part.rpartition("=")
+        try:
+            if not (operation == "" or operation in OPERATIONS) or not 4e-6 <= float(text) < 1e4:
+                raise ValueError
+        except ValueError:
+            raise UserError(f"--size must be megabytes, got {part!r}; write, say, --size 16 or bcast=64") from None
+        sizes |= dict.fromkeys([operation] if operation else OPERATIONS, float(text))
+    arguments["bytes"] = {name: int(sizes[name] * 1e6) // 4 * 4 for name in arguments["operation"]}
+    return arguments
+
+
+def room(memories: Sequence[str], topology: Topology) -> int:
+    """Return the bytes that are free in all of the kinds of memory, of those that exist."""
+    free = {node.number: node.free_bytes for node in topology.nodes}
+    tiers = {"ddr": topology.ddr, "hbw": topology.hbw}
+    rooms = [sum(free[node] for node in tiers[name]) for name in memories if tiers.get(name)]
+    return min([available_bytes(), *rooms])
+
+
+def fitted(n_bytes: dict[str, int], methods: list[str], n_ranks: int, room: int) -> tuple[dict[str, int], list[str]]:
+    """Return sizes that fit into ``room`` bytes, halved as often as it takes, and a notice of each that was not."""
+    fit, notices = dict(n_bytes), []
+    for operation, asked in n_bytes.items():
+        while fit[operation] > 4 and needed_bytes(operation, methods, n_ranks, fit[operation]) > ROOM * room:
+            fit[operation] = fit[operation] // 8 * 4
+        if fit[operation] < asked:
+            notices.append(
+                f"{operation}: {asked / 1e6:g} MB a rank do not fit {n_ranks} ranks into {room / 1e9:.1f} GB of free "
+                f"memory; {fit[operation] / 1e6:g} MB instead"
+            )
+    return fit, notices
+
+
+def main(cluster: Cluster, argv: Sequence[str]) -> int:
+    """Run the command on all ranks; return the exit status."""
+    made = parser()
+    if helped(cluster, made, argv):
+        return 0
+    arguments = Namespace(**cluster.agree(lambda: checked(vars(made.parse_args(list(argv))))))
+    topology = cluster.agree_everywhere(lambda: read("/"))
+    cpus, _ = affinity.pin(cluster, topology, "numa")
+    cluster.rendezvous.configure("auto", 600.0, affinity.n_cores(cluster, topology))
+    report: dict[str, Any] = {"bench": "collectives", "n_ranks": cluster.n_ranks, "n_nodes": cluster.n_nodes}
+    report["mpi"] = MPI.Get_library_version().splitlines()[0].strip("\0 ")
+    report["cpus"] = _by_world_rank(cpus)
+    methods = [name for name in arguments.method if name in METHODS]
+    free = cluster.agree(lambda: room(arguments.memory, topology))
+    sizes, report["notices"] = fitted(arguments.bytes, methods or ["c"], max(cluster.sizes), free)
+    if cluster.n_nodes > 1 and any(name.startswith("shared") for name in methods):
+        methods = [name for name in methods if not name.startswith("shared")]
+        report["notices"].append(f"shared: {cluster.n_nodes} nodes share no memory; left out")
+    report["rows"] = []
+    for memory in arguments.memory:
+        measure(cluster, arguments, methods, sizes, Site(topology, cpus), memory, report)
+    if cluster.rank == 0 and arguments.json != "-":
+        say(table(report["rows"], report["notices"]))
+    cluster.agree(lambda: write(arguments.json, report))
+    return 0
+
+
+def _by_world_rank(cpus: Sequence[int]) -> list[str]:
+    """Return what every rank runs on, as text, numbered as MPI does."""
+    return MPI.COMM_WORLD.allgather(",".join(map(str, cpus)))
+
+
+def measure(
+    cluster: Cluster,
+    arguments: Namespace,
+    methods: list[str],
+    sizes: dict[str, int],
+    site: Site,
+    memory: str,
+    report: dict[str, Any],
+) -> None:
+    """Add a row for each operation and method in one kind of memory to the report, or a notice if there is none."""
+    placement = bind("placement", TABLE, {"name": memory})()
+    try:
+        policy = cluster.agree_everywhere(lambda: placement.policy(site, False))
+        shown = cluster.agree_everywhere(lambda: placement.policy(site, True))
+    except AgreedError as error:
+        report["notices"].append(f"{memory}: left out, since {error}")
+        return
+    for operation, n_bytes in sizes.items():
+        for name in methods:
+            with warnings.catch_warnings(record=True) as caught:
+                warnings.simplefilter("always")
+                method = cluster.agree_everywhere(
+                    lambda name=name, operation=operation, n=n_bytes // 4: METHODS[name](  # type: ignore[misc]
+                        cluster, operation, n, placement, site
+                    )
+                )
+            seconds = taken(cluster, method, arguments.repetitions, arguments.warm_up)
+            shared = name.startswith("shared")
+            placed = _placed(cluster, method, (shown if shared else policy))
+            row = {"operation": operation, "method": name, "memory": memory, "bytes": n_bytes, "placed": placed}
+            report["rows"].append(row | {"seconds": seconds})
+            notes = dict.fromkeys([*(str(warning.message) for warning in caught), *site.notes])
+            report["notices"] += [note for note in notes if note not in report["notices"]]
+
+
+def taken(cluster: Cluster, method: Method, repetitions: int, warm_up: int) -> list[list[float]]:
+    """Return the seconds of each rank, by repetition, each of which brought the right numbers; AgreedError if not."""
+    mine = np.zeros(repetitions)
+    for k in range(-warm_up, repetitions):
+        method.prepare(k + warm_up)
+        method.meet()
+        began = perf_counter()
+        method.move()
+        ended = perf_counter()
+        cluster.agree_everywhere(lambda k=k: method.check(k + warm_up))  # type: ignore[misc]
+        mine[max(k, 0)] = ended - began
+    every = np.zeros((cluster.n_ranks, repetitions))
+    cluster.comm.Allgather(mine, every)
+    return every.T.round(9).tolist()
+
+
+def _placed(cluster: Cluster, method: Method, policy: Any) -> float | None:
+    """Return the worst rank's share of the pages that are where they were asked for; None where it does not matter."""
+    found = audit.count([("all", block) for block in method.blocks if len(block)], {"all": policy})
+    shares = cluster.comm.allgather(found["all"].share if found else None)
+    return min((share for share in shares if share is not None), default=None)
+
+
+def table(rows: Sequence[dict[str, Any]], notices: Sequence[str]) -> str:
+    """Return rows as text."""
+    head = ["operation", "method", "memory", "ranks", "MB", "ms", "quartiles", "placed", ""]
+    lines = [head]
+    for row in rows:
+        slowest = {key: 1e3 * value for key, value in spread(slowest_s(row["seconds"])).items()}
+        placed = "" if row.get("placed") is None else f"{row['placed']:.1%}"
+        lines.append(
+            [row["operation"], row["method"], row["memory"], str(len(row["seconds"][0])), f"{row['bytes'] / 1e6:g}",
+             f"{slowest['median']:.3f}", f"{slowest['low']:.3f} to {slowest['high']:.3f}", placed, ""]
+        )  # fmt: skip
+    return "\n".join([aligned(lines), *notices])
+
+
+def slowest_s(seconds: Sequence[Sequence[float]]) -> list[float]:
+    """Return the slowest rank's seconds, by repetition."""
+    return [max(of_ranks) for of_ranks in seconds]

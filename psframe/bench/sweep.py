@@ -1,0 +1,87 @@
+"""``python -m psframe.bench NAME --ranks 1,2,4``: starts a benchmark over one number of ranks after the other."""
+
+import json
+import os
+import sys
+from argparse import Namespace
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from psframe import mpirun
+from psframe.bench.stats import write
+from psframe.errors import UserError
+from psframe.parser import Parser
+from psframe.record.view import say
+
+
+def add_options(made: Parser) -> None:
+    """Add what every command over several numbers of ranks takes."""
+    made.add_argument("--ranks", help="numbers of ranks, as 2,4,8 (default: powers of two, to the cores there are)")
+    made.add_argument("--mpirun", help=mpirun.HELP)
+
+
+def counts(text: str | None, option: str = "--ranks") -> list[int]:
+    """Return the numbers that an option lists; without it powers of two, to the cores there are.
+
+    UserError where they are none.
+    """
+    if text is None:
+        n_cores = len(os.sched_getaffinity(0))
+        return sorted({n_cores, *(2**power for power in range(n_cores.bit_length()))})
+    try:
+        found = [int(word) for word in text.split(",")]
+    except ValueError:
+        found = []
+    if not found or min(found) < 1:
+        raise UserError(f"{option} must be whole numbers of 1 or more, got {text!r}; write, say, {option} 2,4")
+    return list(dict.fromkeys(found))
+
+
+def on_ranks(start: Sequence[str], n_ranks: int, name: str, argv: Sequence[str]) -> dict[str, Any]:
+    """Return the report of a benchmark on so many ranks; UserError with what it complains of."""
+    ended = mpirun.python(start, n_ranks, ["-m", "psframe.bench", name, *argv, "--json", "-"])
+    if ended.complaint:
+        raise UserError(ended.complaint)
+    lines = [line for line in ended.out.splitlines() if line.startswith("{")]
+    if not lines:
+        raise UserError(
+            f"psframe.bench {name} must report, got nothing from {n_ranks} ranks; run it under mpirun alone"
+        )
+    return dict(json.loads(lines[-1]))
+
+
+def over(numbers: Sequence[int], measure: Callable[[int], Any]) -> tuple[list[Any], list[str]]:
+    """Return what ``measure(n_ranks)`` finds at each number, and where it failed.
+
+    What fails at the first number fails at all of them, like as not: that is an error, told once.
+    """
+    found, failed = [], []
+    for n_ranks in numbers:
+        try:
+            found.append(measure(n_ranks))
+        except UserError as error:
+            if not found:
+                raise
+            failed.append(f"{n_ranks} ranks: {error}")
+            print(f"psframe: failed at {failed[-1]}", file=sys.stderr)
+    return found, failed
+
+
+def main(name: str, bench: Any, argv: Sequence[str]) -> int:
+    """Run a benchmark that has ``USAGE``, ``joined(reports)`` and ``table(report)``; return the exit status.
+
+    What is no option of this command is one of the benchmark's.
+    """
+    mpirun.refuse_ranks(f"psframe.bench {name} --ranks")
+    made = Parser(bench.USAGE, "")
+    add_options(made)
+    made.add_argument("--json", help="write the figures to this file; - for stdout, instead of the table")
+    known, rest = made.parse_known_args(list(argv))
+    arguments = Namespace(**vars(known))
+    start = mpirun.launcher(arguments.mpirun)
+    found, failed = over(counts(arguments.ranks), lambda n_ranks: on_ranks(start, n_ranks, name, rest))
+    report = bench.joined(found) | ({"failed": failed} if failed else {})
+    if arguments.json != "-":
+        say(bench.table(report))
+    write(arguments.json, report)
+    return 1 if failed else 0

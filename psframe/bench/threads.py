@@ -1,0 +1,186 @@
+"""``python -m psframe.bench threads``: one process with threads against many processes, and either against one core.
+
+The single-machine part of Lerat, Mahmoudi and Mahmoudi 2022, "Distributed deep learning: from single-node to multi-node
+architecture": AlexNet and VGG16 on 3 classes of 224x224 pictures, SGD with momentum. The global batch is the same however
+many share it, so every run does the same work; each is a run of psframe.train that records its usage.
+"""
+
+import time
+from argparse import Namespace
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from psframe import mpirun
+from psframe.bench import sweep
+from psframe.bench.stats import spread, write
+from psframe.compare import Point, train
+from psframe.errors import UserError, reason
+from psframe.memory.topology import read
+from psframe.parser import Parser
+from psframe.record.view import aligned, say
+
+USAGE = (
+    "python -m psframe.bench threads [--model M,M] [--counts N,N] [--samples M=N,...] [--batch B] [--data FOLDER] "
+    "[--epochs E] [--repeat K] [--out DIR] [--mpirun CMD]"
+)
+SHAPE, CLASSES = (3, 224, 224), 3
+#: training pictures where they are made up: about a minute an epoch on one core
+SAMPLES = {"alexnet": 320, "vgg16": 48}
+FILE = "threads.json"
+
+
+def parser() -> Parser:
+    made = Parser(USAGE, "What threads in one process and what processes gain over one core.")
+    made.add_argument("--model", default=",".join(SAMPLES), help=f"of {', '.join(SAMPLES)} (default: both)")
+    made.add_argument("--counts", help="of threads and of processes (default: powers of two, to the cores there are)")
+    made.add_argument("--samples", help="made-up training pictures (default: 320 for alexnet, 48 for vgg16)")
+    made.add_argument("--batch", type=int, default=16, help="samples a step, of all together (default: 16)")
+    made.add_argument("--data", help="a folder with a folder of pictures a class (default: made-up pictures)")
+    made.add_argument("--epochs", type=int, default=3, help="of each run (default: 3)")
+    made.add_argument("--repeat", type=int, default=1, help="runs of each, in turn (default: 1)")
+    made.add_argument("--out", help="a new folder for the runs and the figures (default: threads-TIME)")
+    made.add_argument("--mpirun", help=mpirun.HELP)
+    return made
+
+
+def main(argv: Sequence[str]) -> int:
+    """Run the command; return the exit status: 1 where a run failed."""
+    made = parser()
+    arguments = made.parse_args(list(argv))
+    if arguments.help:
+        say(made.format_help())
+        return 0
+    mpirun.refuse_ranks("psframe.bench threads")
+    _check(arguments)
+    start, topology = mpirun.launcher(arguments.mpirun), read("/")
+    out = Path(arguments.out or time.strftime("threads-%Y%m%d-%H%M%S"))
+    configs = {model: _config(arguments, model, out) for model in arguments.models}
+    rows: dict[tuple[str, str, int], dict[str, Any]] = {}
+    for again in range(arguments.repeat):
+        for model, config in configs.items():
+            for kind, n in _runs(arguments.numbers):
+                row = rows.setdefault((model, kind, n), {"kind": kind, "n": n, "taken": []})
+                if "failed" not in row:
+                    _run(arguments, start, config, row, out / "runs" / f"{model}-{kind}-{n}-{again}", out)
+    report = {"bench": "threads", "machine": topology.cpu, "cores": len(topology.cores), "models": {}}
+    for model in arguments.models:
+        of_model = [row for (name, _, _), row in rows.items() if name == model]
+        report["models"][model] = {"global_batch": arguments.batch, **_compared(of_model)}
+    write(str(out / FILE), report)
+    say(f"\n{table(report)}\n\n{out / FILE}; python -m psframe.report {out} draws it")
+    return int(any("failed" in row for row in rows.values()))
+
+
+def _check(arguments: Namespace) -> None:
+    """Read what options say; UserError for a mistake."""
+    for name in ("batch", "epochs", "repeat"):
+        if getattr(arguments, name) < 1:
+            raise UserError(f"--{name} must be 1 or more, got {getattr(arguments, name)}; give 1")
+    arguments.models = arguments.model.split(",")
+    for model in arguments.models:
+        if model not in SAMPLES:
+            raise UserError(f"--model must name some of {', '.join(SAMPLES)}, got {model!r}; give one of these")
+    arguments.numbers = sweep.counts(arguments.counts, "--counts")
+    if 1 not in arguments.numbers:
+        arguments.numbers.insert(0, 1)  # what all are held against
+    for n in arguments.numbers:
+        if arguments.batch % n:
+            raise UserError(
+                f"--batch must be shared evenly by all --counts, got {arguments.batch} for {n}; give others"
+            )
+    arguments.of_model = dict(SAMPLES)
+    for part in (arguments.samples or "").split(",") if arguments.samples else ():
+        model, _, number = part.rpartition("=")
+        if model not in ("", *SAMPLES) or not number.isdigit() or int(number) < arguments.batch:
+            raise UserError(
+                f"--samples must be {arguments.batch} or more, got {part!r}; write, say, --samples vgg16=64"
+            )
+        arguments.of_model |= dict.fromkeys([model] if model else SAMPLES, int(number))
+    if arguments.data and not Path(arguments.data).is_dir():
+        raise UserError(f"--data must be a folder of pictures, got {arguments.data!r}; check the path")
+
+
+def _config(arguments: Namespace, model: str, out: Path) -> Path:
+    """Write the config that all runs of a model share; return its path."""
+    samples = arguments.of_model[model]
+    made_up = {"name": "synthetic", "shape": [*SHAPE], "classes": CLASSES, "samples": samples}
+    pictures = {"name": "image_folder", "path": str(Path(arguments.data or ".").resolve()), "size": [*SHAPE[1:]]}
+    config = {
+        "model": model,
+        "dataset": pictures if arguments.data else made_up,
+        "train": {"epochs": arguments.epochs},
+        "optimizer": {"name": "sgd", "lr": 0.001, "momentum": 0.9},
+        "sync": {"mode": "allreduce"},
+        "checkpoint": {"every_epochs": 0},
+        "record": {"usage": True},
+    }
+    path = out / f"{model}.yaml"
+    try:
+        out.mkdir(parents=True, exist_ok=True)
+        if (out / "runs").exists():
+            raise UserError(f"--out must be a new folder, got {str(out)!r}, which holds runs; give another")
+        path.write_text(yaml.safe_dump(config, sort_keys=False), encoding="utf-8")
+    except OSError as error:
+        raise UserError(
+            f"--out must be a folder that can be written, got {str(out)!r} ({reason(error)}); give another"
+        ) from None
+    return path
+
+
+def _runs(numbers: Sequence[int]) -> Iterator[tuple[str, int]]:
+    """Yield every run: one core once, then threads and processes in turn."""
+    yield "threads", 1
+    for n in numbers:
+        if n > 1:
+            yield "threads", n
+            yield "processes", n
+
+
+def _run(arguments: Namespace, start: Sequence[str], config: Path, row: dict[str, Any], where: Path, out: Path) -> None:
+    """Train once, and add what it took to the row."""
+    n_ranks, n_threads = (1, row["n"]) if row["kind"] == "threads" else (row["n"], 1)
+    keys = (f"train.threads={n_threads}", f"train.batch_size={arguments.batch // n_ranks}")
+    say(f"{config.stem}: {row['n']} {row['kind'] if row['n'] > 1 else 'core'}")
+    records, complaint = train(Point(str(config), keys, n_ranks), start, (), where)
+    if complaint:
+        row["failed"] = complaint
+        say(f"  failed: {complaint}")
+        return
+    row["taken"] += [record["epoch_s"] for record in records]
+    row["accuracy"] = records[-1]["accuracy"]
+    row["samples"] = records[-1]["samples_used"]
+    row["run"] = str(next(where.iterdir()).relative_to(out))
+    say(f"  {spread(row['taken'])['median']:.2f} s an epoch")
+
+
+def _compared(rows: Sequence[dict[str, Any]]) -> dict[str, Any]:
+    """Return a model's rows, with their speed-ups over one core."""
+    one = rows[0]
+    alone = spread(one["taken"])["median"] if one["taken"] else None
+    compared = []
+    for row in rows:
+        kept = {key: value for key, value in row.items() if key != "samples"}
+        if row["taken"]:
+            kept["epoch_s"] = spread(row["taken"])
+            kept["speedup"] = alone / kept["epoch_s"]["median"] if alone else None
+        compared.append(kept)
+    return {"n_train": one.get("samples"), "rows": compared}
+
+
+def table(report: dict[str, Any]) -> str:
+    """Return a report as text."""
+    lines = [["model", "", "count", "s an epoch", "quartiles", "speed-up", ""]]
+    for model, found in report["models"].items():
+        for row in found["rows"]:
+            kind = row["kind"] if row["n"] > 1 else "one core"
+            if "epoch_s" not in row:
+                lines.append([model, kind, str(row["n"]), "failed", "", "", ""])
+                continue
+            seconds = row["epoch_s"]
+            cells = [f"{seconds['median']:.2f}", f"{seconds['low']:.2f} to {seconds['high']:.2f}"]
+            speedup = f"{row['speedup']:.2f}" if row["speedup"] else ""
+            lines.append([model, kind, str(row["n"]), *cells, speedup, ""])
+    return aligned(lines)

@@ -1,8 +1,8 @@
 """``python -m psframe.bench threads``: one process with threads against many processes, and either against one core.
 
 The single-machine part of Lerat, Mahmoudi and Mahmoudi 2022, "Distributed deep learning: from single-node to multi-node
-architecture": AlexNet and VGG16 on 3 classes of 224x224 pictures, SGD with momentum. The global batch is the same however
-many share it, so every run does the same work; each is a run of psframe.train that records its usage.
+architecture": AlexNet and VGG16 on 3 classes of 224x224 pictures, SGD with momentum. The global batch is the same
+however many share it, so every run does the same work; each is a run of psframe.train that records its usage.
 """
 
 import time
@@ -65,10 +65,11 @@ def main(argv: Sequence[str]) -> int:
                 row = rows.setdefault((model, kind, n), {"kind": kind, "n": n, "taken": []})
                 if "failed" not in row:
                     _run(arguments, start, config, row, out / "runs" / f"{model}-{kind}-{n}-{again}", out)
-    report = {"bench": "threads", "machine": topology.cpu, "cores": len(topology.cores), "models": {}}
-    for model in arguments.models:
-        of_model = [row for (name, _, _), row in rows.items() if name == model]
-        report["models"][model] = {"global_batch": arguments.batch, **_compared(of_model)}
+    models: dict[str, list[dict[str, Any]]] = {model: [] for model in arguments.models}
+    for (model, _, _), row in rows.items():
+        models[model].append(row)
+    compared = {model: {"global_batch": arguments.batch, **_compared(of_model)} for model, of_model in models.items()}
+    report = {"bench": "threads", "machine": topology.cpu, "cores": len(topology.cores), "models": compared}
     write(str(out / FILE), report)
     say(f"\n{table(report)}\n\n{out / FILE}; python -m psframe.report {out} draws it")
     return int(any("failed" in row for row in rows.values()))

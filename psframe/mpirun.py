@@ -68,7 +68,7 @@ def command(words: Sequence[str]) -> Ended:
         raise
     if not process.returncode:
         return Ended(out, "")
-    lines = [line for line in said.splitlines() if line.strip()]
+    lines = [line for line in said.splitlines() if line.strip("- ")]
     told = [line.removeprefix("psframe: ") for line in lines if line.startswith("psframe: ")]
     return Ended(out, (told or lines or [f"exit status {process.returncode}"])[0])
 

@@ -44,7 +44,8 @@ def check(array: np.ndarray, first: int, times: int = 1) -> None:
         if not np.array_equal(part, right[: len(part)]):
             at = lo + int(np.flatnonzero(part != right[: len(part)])[0])
             raise UserError(
-                f"a result must be right, got {array[at]} for {right[at - lo]} at place {at}; trust no figure"
+                f"a collective must bring what was sent, got {array[at]} for {right[at - lo]} at place {at}; "
+                "trust no figure of this MPI"
             )
 
 

@@ -22,6 +22,7 @@ static int rank, n_ranks;
 static void fail(int status, const char *what) {
     fprintf(stderr, "psframe: method c: rank %d: %s\n", rank, what);
     fflush(stderr);
+    usleep(500000); /* a launcher that is told to abort drops what it has not read by then */
     MPI_Abort(MPI_COMM_WORLD, status);
     exit(status);
 }

@@ -4,19 +4,23 @@ import pytest
 
 from tests.knl.boot import Memory
 
-SCRIPT = """
-wide="train.epochs=1 model.width=400"
+BRIEF = """
 for node in /sys/devices/system/node/node[0-9]*; do echo 24 > $node/hugepages/hugepages-2048kB/nr_hugepages; done
 python -m psframe.doctor --json > $OUT/doctor.json
 python -m tests.knl.probe $OUT/probe.json
 train 4 name=main collective=buffer nn.kernels=direct placement.parameters=hbw placement.verify=error > $OUT/main.txt 2>&1
-train 4 name=roles collective=buffer nn.kernels=direct train.epochs=1 placement.gradients='{name: hbw, policy: interleave}' placement.optimizer='{name: hbw, policy: preferred}' \
-    placement.data='{name: hbw, huge_pages: 2M}' placement.exchange=ddr placement.activations='{numa: [1]}' placement.verify=error \
+"""  # noqa: E501
+
+SCRIPT = f"""
+{BRIEF}
+wide="train.epochs=1 model.width=400"
+train 4 name=roles collective=buffer nn.kernels=direct train.epochs=1 placement.gradients='{{name: hbw, policy: interleave}}' placement.optimizer='{{name: hbw, policy: preferred}}' \
+    placement.data='{{name: hbw, huge_pages: 2M}}' placement.exchange=ddr placement.activations='{{numa: [1]}}' placement.verify=error \
     affinity=compact > $OUT/roles.txt 2>&1
 train 4 name=shared $wide placement.parameters=hbw placement.gradients=hbw placement.optimizer=ddr placement.verify=error \
     > $OUT/shared.txt 2>&1
-train 4 name=huge $wide placement.parameters='{name: hbw, huge_pages: 2M}' placement.verify=error > $OUT/huge.txt 2>&1
-train 4 name=chunked $wide placement.gradients=ddr placement.exchange=hbw collective='{name: shared, chunk_bytes: 16384}' \
+train 4 name=huge $wide placement.parameters='{{name: hbw, huge_pages: 2M}}' placement.verify=error > $OUT/huge.txt 2>&1
+train 4 name=chunked $wide placement.gradients=ddr placement.exchange=hbw collective='{{name: shared, chunk_bytes: 16384}}' \
     placement.verify=error > $OUT/chunked.txt 2>&1
 train 4 --dry-run placement.parameters=hbw collective=buffer > $OUT/plan.txt
 """  # noqa: E501
@@ -39,12 +43,24 @@ def mode(request):
 
 
 @pytest.fixture
-def flat(mode, knl):
-    return knl(mode, SCRIPT)
+def brief(mode, knl):
+    """What every mode is seen to do."""
+    return knl(mode, SCRIPT if mode == "SNC-4" else BRIEF)
 
 
-def test_the_doctor_names_tiers_and_modes(mode, flat):
-    report = flat.json("doctor.json")
+@pytest.fixture(params=["SNC-4", pytest.param("quadrant", marks=pytest.mark.full)])
+def flat_mode(request):
+    return request.param
+
+
+@pytest.fixture
+def flat(flat_mode, knl):
+    """All of it, in one mode; the long suites have it in the other, too."""
+    return knl(flat_mode, SCRIPT)
+
+
+def test_the_doctor_names_tiers_and_modes(mode, brief):
+    report = brief.json("doctor.json")
     ddr, hbw = FLAT[mode]
     assert (report["platform"], report["cluster_mode"], report["memory_mode"]) == ("knl", mode, "flat")
     assert {node["node"]: node["tier"] for node in report["nodes"]} == dict.fromkeys(ddr, "ddr") | dict.fromkeys(
@@ -64,9 +80,9 @@ def test_modes_and_tiers_are_told_without_bandwidths(mode, knl):
     assert [node["node"] for node in report["nodes"] if node["tier"] == "hbw"] == FLAT[mode][1]
 
 
-def test_memory_lies_where_it_was_asked_for(mode, flat):
+def test_memory_lies_where_it_was_asked_for(mode, brief):
     ddr, hbw = FLAT[mode]
-    found = flat.json("probe.json")
+    found = brief.json("probe.json")
     assert {one["home"] for one in found} == set(ddr)
     for one in found:
         nodes = {int(node) for node in one["pages"]}
@@ -89,17 +105,17 @@ def test_memory_lies_where_it_was_asked_for(mode, flat):
         assert sum(one["pages"].values()) >= (4 << 20) // 4096
 
 
-def test_private_hbw_memory_comes_from_memkind_in_every_policy(flat):
-    private = [one for one in flat.json("probe.json") if one["spec"]["name"] == "hbw" and not one["shared"]]
+def test_private_hbw_memory_comes_from_memkind_in_every_policy(brief):
+    private = [one for one in brief.json("probe.json") if one["spec"]["name"] == "hbw" and not one["shared"]]
     assert private
     for one in private:
         huge_pages, policy = one["spec"].get("huge_pages", "none"), one["spec"].get("policy", "bind")
         assert one["memkind"] == (huge_pages == "none" or (huge_pages == "2M" and policy != "interleave")), one
 
 
-def test_every_parameter_page_is_on_mcdram_next_to_its_rank(mode, flat):
+def test_every_parameter_page_is_on_mcdram_next_to_its_rank(mode, brief):
     ddr, hbw = FLAT[mode]
-    metrics, placed = flat.run("main")
+    metrics, placed = brief.run("main")
     assert len(metrics) == 2
     for record in metrics:
         assert record["placed"] == {"parameters": 1.0}
@@ -112,11 +128,11 @@ def test_every_parameter_page_is_on_mcdram_next_to_its_rank(mode, flat):
         assert rank["numa_node"] == home
         assert list(rank["roles"]["parameters"]["pages"]) == [str(home + len(ddr))]
         assert rank["notes"] == []
-    assert "parameters   hbw" in flat.text("main.txt")
+    assert "parameters   hbw" in brief.text("main.txt")
 
 
-def test_each_role_has_its_own_placement(mode, flat):
-    ddr, hbw = FLAT[mode]
+def test_each_role_has_its_own_placement(flat_mode, flat):
+    ddr, hbw = FLAT[flat_mode]
     metrics, placed = flat.run("roles")
     record = metrics[-1]
     assert set(record["placed"].values()) == {1.0}
@@ -134,9 +150,9 @@ def test_the_bits_do_not_depend_on_where_memory_lies(flat):
     assert flat.run("main")[0][0]["params_sha256"] == flat.run("roles")[0][0]["params_sha256"]
 
 
-def test_what_ranks_share_lies_next_to_the_rank_that_sums_it(mode, flat):
+def test_what_ranks_share_lies_next_to_the_rank_that_sums_it(flat_mode, flat):
     """Each of four reducers has a quarter of the parameters, of their state, and of every worker's gradients."""
-    ddr, hbw = FLAT[mode]
+    ddr, hbw = FLAT[flat_mode]
     (record,), placed = flat.run("shared")
     assert set(record["placed"].values()) == {1.0}
     assert record["pages"]["parameters"].keys() == set(map(str, hbw))
@@ -149,16 +165,16 @@ def test_what_ranks_share_lies_next_to_the_rank_that_sums_it(mode, flat):
             assert list(rank["roles"]["gradients"]["pages"]) == [str(home + len(ddr))]
 
 
-def test_what_ranks_share_may_lie_in_huge_pages_that_were_reserved(mode, flat):
-    ddr, _ = FLAT[mode]
+def test_what_ranks_share_may_lie_in_huge_pages_that_were_reserved(flat_mode, flat):
+    ddr, _ = FLAT[flat_mode]
     (record,), placed = flat.run("huge")
     assert record["placed"] == {"parameters": 1.0}
     owners = [rank["roles"]["parameters"].get("pages") for rank in placed["ranks"]]
     assert owners == [{str(len(ddr)): 2 * 512}, None, None, None]  # one page, old and new, is too little to divide
 
 
-def test_gradients_in_ddr_pass_through_slots_in_mcdram(mode, flat):
-    _, hbw = FLAT[mode]
+def test_gradients_in_ddr_pass_through_slots_in_mcdram(flat_mode, flat):
+    _, hbw = FLAT[flat_mode]
     (record,), _ = flat.run("chunked")
     assert record["placed"]["exchange"] == 1.0
     assert {int(node) for node in record["pages"]["exchange"]} <= set(hbw)
@@ -170,9 +186,9 @@ def test_shared_memory_changes_no_bit(flat):
     assert len(hashes) == 1
 
 
-def test_the_plan_says_where_parameters_will_lie(mode, flat):
+def test_the_plan_says_where_parameters_will_lie(flat_mode, flat):
     rows = flat.text("plan.txt").split("CPUs and placement by rank\n")[1].splitlines()[1:5]
-    own = [4, 5, 6, 7] if mode == "SNC-4" else [1] * 4
+    own = [4, 5, 6, 7] if flat_mode == "SNC-4" else [1] * 4
     assert [f" hbw {node} " in row for node, row in zip(own, rows, strict=True)] == [True] * 4
 
 

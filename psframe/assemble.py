@@ -28,7 +28,9 @@ from psframe.optim import Updater
 from psframe.plan import Plan
 from psframe.provision import Sizes, adopt, homes, take
 from psframe.record.run_dir import RunDir, open_run
+from psframe.record.tensorboard import Board
 from psframe.record.trace import Trace
+from psframe.record.usage import Usage, sampled_s
 from psframe.record.view import View, say
 from psframe.sampling import Batches, Sampler
 from psframe.sync.allreduce import AllReduce
@@ -65,7 +67,7 @@ def run(cluster: Cluster, plan: Plan, quiet: bool) -> Run:
             if not quiet:
                 say(_headline(made))
         begin(made, quiet)
-        _trace(made)
+        _watch(made)
         _prove(made, quiet)
     except BaseException:
         if run_dir and run_dir.new:
@@ -264,11 +266,15 @@ def begin(run: Run, quiet: bool) -> None:
     run.sync.open(run.collective, run.updater)
 
 
-def _trace(run: Run) -> None:
-    """Let every part write down what it does when, where the config asks for it."""
+def _watch(run: Run) -> None:
+    """Let every part write down what it does when, and what it uses, where the config asks for it."""
     if turns := run.config.record.traced_turns:
         run.trace = run.updater.trace = run.collective.trace = run.sync.tally.trace = Trace(turns)
         trace_layers(run.network, run.trace)
+    if run.config.record.usage:
+        run.usage = Usage(sampled_s(run.run_dir.path) if run.run_dir else 0.0)
+    if run.config.record.tensorboard and run.run_dir:
+        run.board = Board(run.run_dir.path, run.epoch, run.step)
 
 
 def _prove(run: Run, quiet: bool) -> None:

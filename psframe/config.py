@@ -88,11 +88,14 @@ class Checkpoint(msgspec.Struct, forbid_unknown_fields=True, kw_only=True, froze
 
 class Record(msgspec.Struct, forbid_unknown_fields=True, kw_only=True, frozen=True):
     """Where runs are written; ``steps: true`` adds steps.jsonl, a line a step; ``trace: true`` adds trace.json
-    with the first 50 turns of each epoch, or with so many."""
+    with the first 50 turns of each epoch, or with so many; ``usage: true`` adds usage.jsonl, what each rank uses of its
+    machine once a second; ``tensorboard: true`` adds event files for TensorBoard."""
 
     dir: str = "runs"
     steps: bool = False
     trace: bool | Count = False
+    usage: bool = False
+    tensorboard: bool = False
 
     @property
     def traced_turns(self) -> int:

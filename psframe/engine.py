@@ -1,6 +1,7 @@
 """The epoch loop."""
 
 from collections.abc import Callable, Collection
+from contextlib import nullcontext
 from dataclasses import dataclass, field
 from functools import partial
 from math import isfinite
@@ -22,9 +23,11 @@ from psframe.memory.places import Places
 from psframe.nn.base import Pass
 from psframe.nn.network import Network
 from psframe.optim import Updater
-from psframe.record import checkpoint, metrics, trace
+from psframe.record import checkpoint, metrics, trace, usage
 from psframe.record.run_dir import RunDir
+from psframe.record.tensorboard import Board
 from psframe.record.trace import Trace
+from psframe.record.usage import Sample, Usage
 from psframe.record.view import View
 from psframe.sampling import Batches, Sampler
 from psframe.schedule import learning_rate
@@ -34,7 +37,7 @@ from psframe.sync.base import Mode
 
 @dataclass
 class Run:
-    """All parts of a run on one rank; ``run_dir`` and ``view`` on rank 0 only."""
+    """All parts of a run on one rank; ``run_dir``, ``view`` and ``board`` on rank 0 only."""
 
     config: Config
     cluster: Cluster
@@ -58,6 +61,8 @@ class Run:
     run_dir: RunDir | None = None
     view: View | None = None
     trace: Trace | None = None
+    usage: Usage | None = None
+    board: Board | None = None
 
 
 def train(run: Run) -> list[dict[str, Any]]:
@@ -65,6 +70,15 @@ def train(run: Run) -> list[dict[str, Any]]:
     records: list[dict[str, Any]] = []
     run.cluster.barrier()
     run.labels["startup_s"] = since_launch_s()
+    with run.usage or nullcontext():
+        _train_epochs(run, records)
+    if run.usage:  # what was sampled while the last epoch was evaluated and written down
+        used = run.cluster.gather(run.usage.take(run.cluster.clock_offset_s))
+        run.cluster.settle(partial(_write_usage, run, used or []))
+    return records
+
+
+def _train_epochs(run: Run, records: list[dict[str, Any]]) -> None:
     while run.epoch < run.config.train.epochs:
         if run.view:
             run.view.begin(run.epoch + 1)
@@ -80,7 +94,6 @@ def train(run: Run) -> list[dict[str, Any]]:
                 run.sync.close()
                 raise
     run.sync.close()
-    return records
 
 
 def _conclude(run: Run, every: list[Report], records: list[dict[str, Any]]) -> None:
@@ -97,6 +110,7 @@ def _conclude(run: Run, every: list[Report], records: list[dict[str, Any]]) -> N
                 trace_waiting(every)
             every[0].traced[0].extend(run.trace.take()[0])  # of the checkpoint
             durably(lambda path: trace.append(path, [rank.traced for rank in every]), run.run_dir)
+        _write_usage(run, [rank.used for rank in every])
     _judge_loss(run, measured)
 
 
@@ -115,6 +129,15 @@ def _write_steps(run: Run, run_dir: RunDir, every: list[Report]) -> None:
             for i, loss, n_samples in steps(every)
         ]
         durably(lambda path: metrics.append(path, "steps.jsonl", lines), run_dir)
+        if board := run.board:
+            durably(lambda path: board.steps(lines), run_dir)
+
+
+def _write_usage(run: Run, every: list[list[Sample]]) -> None:
+    """Write what was sampled on each rank, if asked to."""
+    if run.usage and run.run_dir:
+        zero = run.usage.zero
+        durably(lambda path: usage.append(path, run.epoch, every, zero), run.run_dir)
 
 
 def _diverged(measured: dict[str, Any]) -> bool:
@@ -211,6 +234,7 @@ def _report(run: Run, seen: Seen) -> Report:
         eval_s,
         audit.count(run.blocks, run.places.policies),
         run.trace.take(run.cluster.clock_offset_s) if run.trace else ([], []),
+        run.usage.take(run.cluster.clock_offset_s) if run.usage else [],
     )
 
 
@@ -246,6 +270,8 @@ def _record(run: Run, run_dir: RunDir, measured: dict[str, Any]) -> dict[str, An
         "params_sha256": checkpoint.sha256(arena.params),
     }
     durably(lambda path: metrics.append(path, "metrics.jsonl", [record]), run_dir)
+    if board := run.board:
+        durably(lambda path: board.epoch(record), run_dir)
     if written:
         durably(lambda path: checkpoint.advance(written, keys.keep), run_dir)
     if run.view:

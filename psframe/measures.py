@@ -9,6 +9,7 @@ import numpy as np
 from psframe import residency
 from psframe.memory.audit import Pages
 from psframe.record.trace import Count, Span
+from psframe.record.usage import Sample
 from psframe.sync import tally
 
 
@@ -66,6 +67,8 @@ class Report:
         Its memory, by role.
     traced : tuple of lists
         Spans and counts of ``Trace.take``.
+    used : list of Sample
+        Of ``Usage.take``.
     """
 
     seen: Seen
@@ -80,6 +83,7 @@ class Report:
     eval_s: float
     pages: dict[str, Pages]
     traced: tuple[list[Span], list[Count]]
+    used: list[Sample]
 
 
 def summed(every: Sequence[Report], n_train: int, n_test: int, *, together: bool, beside: bool) -> dict[str, Any]:

@@ -1,5 +1,6 @@
 """From a config to a plan that has been judged: on as few ranks as can, before anything costs time."""
 
+import importlib
 import platform
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -14,7 +15,7 @@ from psframe.cluster import Cluster, Team
 from psframe.config import Config
 from psframe.data import Facts
 from psframe.datasets import TABLE as DATASETS
-from psframe.errors import UserError
+from psframe.errors import UserError, reason
 from psframe.group import Group, divide, undivided
 from psframe.memory import placement, topology
 from psframe.memory.allocator import ROLES
@@ -76,6 +77,7 @@ def make(cluster: Cluster, path: str, overrides: Sequence[str]) -> Plan:
     collective = "shared" if cluster.n_nodes == 1 else "hierarchical"
     judged = cluster.agree(lambda: _judge_config(path, overrides, collective))
     resolved = judged["resolved"]
+    cluster.agree_everywhere(lambda: _judge_record(resolved["record"], cluster.rank))
     # a rank that cannot import a user's own module, or what one needs, says so here
     choices = cluster.agree_everywhere(lambda: {s: _choice(resolved, s) for s in ("dataset", "sync")})
     kept: list[Dataset] = []
@@ -145,6 +147,19 @@ def _judge_config(path: str, overrides: Sequence[str], collective: str) -> dict[
     packages = {name: version(name) for name in ("numpy", "numba")}
     resolved["versions"] = {"psframe": __version__, "python": platform.python_version(), "mpi": mpi, **packages}
     return {"resolved": resolved, "unused": unused}
+
+
+def _judge_record(asked: dict[str, Any], rank: int) -> None:
+    """UserError where a package is missing on this rank that the run's record needs."""
+    for key, package in (("usage", "psutil"), *([("tensorboard", "tensorboardX")] if rank == 0 else [])):
+        if asked[key]:
+            try:
+                importlib.import_module(package)
+            except Exception as error:  # one that does not fit another package raises what it likes
+                raise UserError(
+                    f"record.{key} must have the package {package}, got none that can be imported ({reason(error)}); "
+                    f"pip install {package}, or give record.{key}=false"
+                ) from None
 
 
 def _judge_dataset(choice: Choice, kept: "list[Dataset]") -> dict[str, Any]:

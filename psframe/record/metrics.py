@@ -1,4 +1,4 @@
-"""metrics.jsonl, a line an epoch, and steps.jsonl, a line a step: written by rank 0, flushed line by line."""
+"""metrics.jsonl, a line an epoch, steps.jsonl, a line a step, and others: written by rank 0, each line of an epoch."""
 
 import json
 import math
@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
-FILES = ("metrics.jsonl", "steps.jsonl")
+FILES = ("metrics.jsonl", "steps.jsonl", "usage.jsonl")
 
 
 def append(run: Path, file: str, records: Iterable[Mapping[str, Any]]) -> None:

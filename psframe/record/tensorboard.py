@@ -1,0 +1,75 @@
+"""TensorBoard's event files, by tensorboardX: the numbers of metrics.jsonl by epoch, and those of steps.jsonl by step.
+
+They are written where they are asked for and not on a thread of tensorboardX's, so that an error is told and what is
+flushed is there. Steps are a run of their own to TensorBoard, since what a continued run replaces is told by run.
+"""
+
+import os
+import time
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+from typing import Any
+
+FOLDER = "tensorboard"
+#: what is drawn of an epoch's record, by TensorBoard's group of it
+GROUPS = {
+    "quality": ("loss", "test_loss", "accuracy"),
+    "seconds": (
+        *("epoch_s", "data_s", "compute_s", "exchange_s", "update_s", "wait_s", "eval_s", "checkpoint_s"),
+        "samples_per_s",
+    ),
+    "bytes": ("bytes_read", "bytes_written", "bytes_sent", "bytes_moved"),
+    "schedule": ("lr",),
+    "staleness": ("staleness_p50", "staleness_p99", "dropped"),
+}
+
+
+class Board:
+    """The event files of a run, on rank 0; made when something is first written.
+
+    Parameters
+    ----------
+    run : Path
+        Its directory.
+    epoch, step : int
+        Epochs and steps that are done: what older files have of later ones is replaced.
+    """
+
+    def __init__(self, run: Path, epoch: int, step: int):
+        self.run, self.done = run, {FOLDER: epoch, f"{FOLDER}/steps": step}
+        self.writers: dict[str, Any] = {}
+
+    def epoch(self, record: Mapping[str, Any]) -> None:
+        """Write an epoch's record; numbers that it has not (None) are left out."""
+        found = {f"{group}/{key}": record.get(key) for group, keys in GROUPS.items() for key in keys}
+        self._write(FOLDER, [(record["epoch"], found)])
+
+    def steps(self, lines: Iterable[Mapping[str, Any]]) -> None:
+        """Write the lines of steps.jsonl of an epoch."""
+        found = [(line["step"], {f"step/{key}": line[key] for key in ("loss", "lr")}) for line in lines]
+        self._write(f"{FOLDER}/steps", found)
+
+    def _write(self, folder: str, points: Iterable[tuple[int, Mapping[str, Any]]]) -> None:
+        """Write numbers by tag at each step, and flush; OSError where that cannot be."""
+        from tensorboardX.proto.event_pb2 import Event
+        from tensorboardX.proto.summary_pb2 import Summary
+
+        writer, now = self._writer(folder), time.time()
+        for step, numbers in points:
+            values = [Summary.Value(tag=tag, simple_value=float(n)) for tag, n in numbers.items() if n is not None]
+            writer.write_event(Event(wall_time=now, step=step, summary=Summary(value=values)))
+        writer.flush()
+
+    def _writer(self, folder: str) -> Any:
+        """Return the writer of a folder, which begins by taking back later steps of older files."""
+        if folder not in self.writers:
+            from tensorboardX.event_file_writer import EventsWriter
+            from tensorboardX.proto.event_pb2 import Event, SessionLog
+
+            path = self.run / folder
+            path.mkdir(parents=True, exist_ok=True)
+            writer = EventsWriter(str(path / "events"), f".{os.getpid()}")
+            begun = SessionLog(status=SessionLog.START)
+            writer.write_event(Event(wall_time=time.time(), step=self.done[folder] + 1, session_log=begun))
+            self.writers[folder] = writer
+        return self.writers[folder]

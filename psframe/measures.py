@@ -1,6 +1,7 @@
 """What an epoch was: counted on each rank, summed up on rank 0."""
 
-from collections.abc import Sequence
+from bisect import bisect_left
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -147,12 +148,27 @@ def _phases(every: Sequence[Report], together: bool) -> np.ndarray:
 
 
 def trace_waiting(every: Sequence[Report]) -> None:
-    """Add, to what ranks that have to meet have traced, how long each waited for the last one."""
+    """Add, to what ranks that have to meet have traced, when each did nothing but wait for the last one."""
     came = np.array([rank.seen.times[rank.seen.met, 2] for rank in every])
     for rank, own in zip(every, came, strict=True):
-        spans, counts = rank.traced
-        end = counts[-1][0] if counts else 0.0
-        spans += [("wait", 0, at, last) for at, last in zip(own, came.max(axis=0), strict=True) if at < last < end]
+        spans, _ = rank.traced
+        ended = {span[2]: span[3] for span in spans if span[0] == "exchange" and not span[1]}
+        busy = sorted(span[2:] for span in spans if span[0] in ("update", "wait") and not span[1])
+        for at, last in zip(own.tolist(), came.max(axis=0).tolist(), strict=True):
+            if at in ended:  # the turn was traced; clocks of several nodes may differ by more than the exchange took
+                spans += [("wait", 0, *gap) for gap in _gaps(busy, at, min(last, ended[at]))]
+
+
+def _gaps(busy: Sequence[tuple[float, float]], began: float, ended: float) -> Iterator[tuple[float, float]]:
+    """Yield what the spans ``busy``, which are sorted, leave of another one."""
+    for begin, end in busy[bisect_left(busy, (began, began)) :]:
+        if begin >= ended:
+            break
+        if begin > began:
+            yield began, begin
+        began = max(began, end)
+    if began < ended:
+        yield began, ended
 
 
 def steps(every: Sequence[Report]) -> list[tuple[int, float, int]]:

@@ -1,11 +1,15 @@
 """A trace's file is whole however a run ends, and its events are what the ranks kept."""
 
+import itertools
 import json
 
+import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from psframe.measures import Report, Seen, trace_waiting
+from psframe.memory.audit import Pages
 from psframe.record.trace import FILE, Trace, append
 
 RANKS = [([("data", 0, 10.0, 10.5), ("exchange", 2, 10.1, 10.7)], [(10.9, {"staleness": 3})]), ([], [])]
@@ -64,3 +68,40 @@ def test_so_many_turns_are_kept_of_each_epoch():
         assert spans[0] == ("data", 0, 6.0, 7.0)
         assert [numbers for _, numbers in counts] == [{"bytes": 0}, {"bytes": 1}]
     assert trace.take() == ([], [])
+
+
+def test_a_span_ends_where_the_next_one_begins_to_the_nanosecond(tmp_path):
+    at = [1e5 + 1.0000000007 * 1e-7 * i for i in range(1000)]
+    append(tmp_path, [([("data", 0, *ends) for ends in itertools.pairwise(at)], [])])
+    spans = [(round(e["ts"] * 1000), round(e["dur"] * 1000)) for e in events(tmp_path) if e["ph"] == "X"]
+    assert len(spans) == 999
+    for (begins, lasts), (following, _) in itertools.pairwise(spans):
+        assert begins + lasts == following
+
+
+def test_times_are_never_negative_and_what_is_around_comes_first(tmp_path):
+    for run in range(30):
+        (tmp_path / str(run)).mkdir()
+        first = 123.456789123 + run / 7
+        spans = [("wait", 0, first, first + 1), ("data", 0, first, first), ("exchange", 0, first, first + 2)]
+        append(tmp_path / str(run), [(spans, [])])
+        found = [e for e in events(tmp_path / str(run)) if e["ph"] == "X"]
+        assert [e["name"] for e in found] == ["exchange", "wait"], "a span of no length was written, or out of order"
+        assert found[0]["ts"] >= 0
+
+
+def report(exchanging, spans):
+    """A rank that came to its exchanges at these times, a second each."""
+    times = np.array([(at - 2, at - 1, at) for at in exchanging])
+    seen = Seen(times[0, 0], times, np.ones(len(times), bool), times[-1, 2] + 1, np.zeros(1), np.zeros(1, int))
+    spans = [*spans, *(("exchange", 0, at, at + 1) for at in exchanging)]
+    no = np.zeros(3, int)
+    return Report(seen, 0, 0.0, no, (0.0, 0.0), 0.0, 0, no, no, 0.0, {"data": Pages()}, (spans, []), [])
+
+
+def test_who_waits_for_the_last_rank_waits_where_it_does_nothing_else():
+    first = report([3.0, 7.0], [("update", 0, 3.25, 3.5), ("update", 0, 3.625, 4.0), ("exchange", 1, 3.0, 3.75)])
+    trace_waiting([first, report([3.75, 9.0], [])])
+    waits = [span[2:] for span in first.traced[0] if span[0] == "wait"]
+    # 8.0: an exchange that ends before the last rank came to it, as the clocks of two nodes may have it
+    assert waits == [(3.0, 3.25), (3.5, 3.625), (7.0, 8.0)]

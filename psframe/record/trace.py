@@ -75,18 +75,20 @@ def append(run: Path, ranks: Sequence[tuple[Sequence[Span], Sequence[Count]]]) -
     Rank 0 calls. What a continued run traces stands behind what it traced before it was cut short.
     """
     path = run / FILE
-    # the clock of spans begins anew when a machine does, the file's with the run
-    now = time.time() - perf_counter()
+    # the clock of spans begins anew when a machine does, the file's with the run; who is interrupted between reading
+    # the one and the other finds too little
+    now = max(time.time() - perf_counter() for _ in range(5))
+    first = min((span[2] for spans, _ in ranks for span in spans), default=perf_counter())
     zero, end = _begun(path)
     if zero is None:
-        zero = now + min((span[2] for spans, _ in ranks for span in spans), default=perf_counter())
+        zero = now + first
         head = {"displayTimeUnit": "ms", "otherData": {"began_s": zero}}
         text = f'{json.dumps(head)[:-1]}, "traceEvents": [\n{_named("process_name", 0, 0, "rank 0")}'
         path.write_bytes(text.encode() + END)
         end = len(text)
     with open(path, "r+b") as file:
         file.seek(end)
-        file.write("".join(f"\n,{event}" for event in _events(ranks, zero - now)).encode() + END)
+        file.write("".join(f"\n,{event}" for event in _events(ranks, min(zero - now, first))).encode() + END)
         file.truncate()
 
 
@@ -111,13 +113,21 @@ def _events(ranks: Sequence[tuple[Sequence[Span], Sequence[Count]]], zero: float
         yield _named("process_name", rank, 0, f"rank {rank}")
         for thread in sorted({span[1] for span in spans}):
             yield _named("thread_name", rank, thread, f"bucket {thread - 1}" if thread else "rank")
-        for name, thread, began, ended in spans:
-            at, lasts = (began - zero) * 1e6, (ended - began) * 1e6
-            yield f'{{"ph":"X","name":"{name}","pid":{rank},"tid":{thread},"ts":{at:.3f},"dur":{lasts:.3f}}}'
+        # what begins with a span that it is part of stands behind it, as viewers want it
+        for name, thread, began, ended in sorted(spans, key=lambda span: (span[1], span[2], -span[3])):
+            # both ends are rounded, and not the length, or a span might end in the next one
+            begins, ends = round((began - zero) * 1e9), round((ended - zero) * 1e9)
+            if begins < ends:  # a dedicated server has no data and no gradients
+                where = f'"pid":{rank},"tid":{thread},"ts":{_microseconds(begins)},"dur":{_microseconds(ends - begins)}'
+                yield f'{{"ph":"X","name":"{name}",{where}}}'
         for at, numbers in counts:
             for name, number in numbers.items():
                 what = f'"name":"{name}","pid":{rank},"args":{{"{name}":{number}}}'
                 yield f'{{"ph":"C",{what},"ts":{(at - zero) * 1e6:.3f}}}'
+
+
+def _microseconds(nanoseconds: int) -> str:
+    return f"{nanoseconds // 1000}.{nanoseconds % 1000:03d}"
 
 
 def _named(what: str, rank: int, thread: int, name: str) -> str:

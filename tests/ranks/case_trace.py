@@ -5,6 +5,9 @@ import json
 from tests.ranks.harness import ranks
 from tests.ranks.training import folder, train
 
+#: the model's gradients make two buckets of this
+COLLECTIVES = ("shared", "buffer", "{name: buffer, bucket_bytes: 64}")
+
 MODES = (
     "sync.mode=allreduce",
     "sync.mode=sync_ps",
@@ -19,7 +22,7 @@ MODES = (
 @ranks(1, 3)
 def a_trace_shows_every_rank_and_layer(world):
     for mode in MODES:
-        for collective in ("shared", "buffer"):
+        for collective in COLLECTIVES:
             with folder(world) as where:
                 keys = [mode, f"collective={collective}", "record.trace=2", "train.epochs=2"]
                 records, _, run = train(world, world.size, where, *keys)
@@ -27,6 +30,7 @@ def a_trace_shows_every_rank_and_layer(world):
 
 
 def check(world, mode, collective, records, events):
+    drawable(events)
     spans = {rank: [e for e in events if e["ph"] == "X" and e["pid"] == rank] for rank in range(world.size)}
     assert {e["pid"] for e in events} == set(range(world.size))
     assert any(e["name"] == "checkpoint" for e in spans[0])
@@ -44,10 +48,33 @@ def check(world, mode, collective, records, events):
     assert any(e["name"] == "update" for own in spans.values() for e in own) or "local" in mode or "easgd" in mode, mode
     if world.size > 1 and "allreduce" in mode:
         together(spans)
-        assert (collective == "buffer") == any(e["tid"] for own in spans.values() for e in own)
+        assert ("buffer" in collective) == any(e["tid"] for own in spans.values() for e in own)
     assert {e["name"] for e in events if e["ph"] == "C"} == {"bytes moved", "staleness"}
     if not dedicated:
         assert [e["args"] for e in events if e["ph"] == "C" and "bytes moved" in e["args"]]
+
+
+def drawable(events):
+    """Every track has a name and begins at 0 or later, and none of its spans ends in the midst of another."""
+    named = {(e["name"], e["pid"], e["tid"]): e["args"]["name"] for e in events if e["ph"] == "M"}
+    tracks = {}
+    for e in events:
+        assert e["ph"] in "XCM", e
+        assert e.get("ts", 0) >= 0, e
+        if e["ph"] == "X":
+            begins, lasts = round(e["ts"] * 1000), round(e["dur"] * 1000)
+            tracks.setdefault((e["pid"], e["tid"]), []).append((begins, begins + lasts, e["name"]))
+        if e["ph"] == "C":
+            assert list(e["args"]) == [e["name"]], e
+    for (rank, thread), spans in tracks.items():
+        assert named["process_name", rank, 0] == f"rank {rank}"
+        assert named["thread_name", rank, thread] == (f"bucket {thread - 1}" if thread else "rank")
+        around = []
+        for begins, ends, name in sorted(spans, key=lambda span: (span[0], -span[1])):
+            while around and around[-1][1] <= begins:
+                around.pop()
+            assert not around or ends <= around[-1][1], f"{name} of rank {rank} ends behind {around[-1]}, {ends}"
+            around.append((begins, ends, name))
 
 
 def nested(spans):

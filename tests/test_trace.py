@@ -71,7 +71,7 @@ def test_so_many_turns_are_kept_of_each_epoch():
 
 
 def test_a_span_ends_where_the_next_one_begins_to_the_nanosecond(tmp_path):
-    at = [1e5 + 1.0000000007 * 1e-7 * i for i in range(1000)]
+    at = [10 + 100.3e-9 * i for i in range(1000)]
     append(tmp_path, [([("data", 0, *ends) for ends in itertools.pairwise(at)], [])])
     spans = [(round(e["ts"] * 1000), round(e["dur"] * 1000)) for e in events(tmp_path) if e["ph"] == "X"]
     assert len(spans) == 999

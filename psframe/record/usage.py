@@ -62,7 +62,7 @@ class Usage:
         tick = 1
         while not self.stopped.wait(max(0.0, self.began + tick * self.period_s - perf_counter())):
             self.sample()
-            tick = int((perf_counter() - self.began) / self.period_s) + 1  # one that was missed is not made up for
+            tick = max(tick, int((perf_counter() - self.began) / self.period_s)) + 1  # a missed one is not made up for
 
     def sample(self) -> None:
         """Keep a sample of now."""

@@ -33,6 +33,7 @@ from psframe.sampling import Batches, Sampler
 from psframe.schedule import learning_rate
 from psframe.startup import since_launch_s
 from psframe.sync.base import Mode
+from psframe.traffic import Traffic
 
 
 @dataclass
@@ -187,7 +188,9 @@ def train_epoch(run: Run) -> Seen:
         run.sync.step(run.sampler.samples_in(step), _learning_rate(run, run.epoch, step), run.step + step + 1)
         met.append(run.sync.met)
         if run.trace and run.trace.on:
-            run.trace.turn(*times[-1], {"bytes moved": int(_moved(run).sum()), "staleness": run.sync.tally.last})
+            # without NumPy, which would take a tenth of a millisecond here
+            moved = sum(t.read + t.written + t.sent for t in _traffics(run))
+            run.trace.turn(*times[-1], {"bytes moved": int(moved), "staleness": run.sync.tally.last})
         if run.view:
             run.view.step()
     draining = perf_counter()
@@ -240,8 +243,12 @@ def _report(run: Run, seen: Seen) -> Report:
 
 def _moved(run: Run) -> np.ndarray:
     """Return the bytes that this rank has read, written and sent in this epoch."""
-    traffics = [run.collective.traffic, *([run.updater.traffic] if run.sync.updates_together else ())]
-    return np.sum([(t.read, t.written, t.sent) for t in (*traffics, *run.sync.traffics())], axis=0)
+    return np.sum([(t.read, t.written, t.sent) for t in _traffics(run)], axis=0)
+
+
+def _traffics(run: Run) -> list[Traffic]:
+    own = [run.updater.traffic] if run.sync.updates_together else []
+    return [run.collective.traffic, *own, *run.sync.traffics()]
 
 
 def _together(run: Run) -> bool:

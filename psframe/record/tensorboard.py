@@ -14,10 +14,8 @@ FOLDER = "tensorboard"
 #: what is drawn of an epoch's record, by TensorBoard's group of it
 GROUPS = {
     "quality": ("loss", "test_loss", "accuracy"),
-    "seconds": (
-        *("epoch_s", "data_s", "compute_s", "exchange_s", "update_s", "wait_s", "eval_s", "checkpoint_s"),
-        "samples_per_s",
-    ),
+    "seconds": ("epoch_s", "data_s", "compute_s", "exchange_s", "update_s", "wait_s", "eval_s", "checkpoint_s"),
+    "speed": ("samples_per_s",),
     "bytes": ("bytes_read", "bytes_written", "bytes_sent", "bytes_moved"),
     "schedule": ("lr",),
     "staleness": ("staleness_p50", "staleness_p99", "dropped"),

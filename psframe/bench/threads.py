@@ -116,7 +116,7 @@ def _config(arguments: Namespace, model: str, out: Path) -> Path:
         "optimizer": {"name": "sgd", "lr": 0.001, "momentum": 0.9},
         "sync": {"mode": "allreduce"},
         "checkpoint": {"every_epochs": 0},
-        "record": {},
+        "record": {"usage": True},
     }
     path = out / f"{model}.yaml"
     try:

@@ -16,7 +16,7 @@ from psframe.cluster import AgreedError, Cluster
 from psframe.collectives.base import Base
 from psframe.collectives.null import Null
 from psframe.data import Facts, no_memory_for_data
-from psframe.engine import Run, durably
+from psframe.engine import Run
 from psframe.errors import UserError, reason
 from psframe.fault import Slow
 from psframe.memory.allocator import Allocator
@@ -27,7 +27,7 @@ from psframe.nn.traced import trace_layers
 from psframe.optim import Updater
 from psframe.plan import Plan
 from psframe.provision import Sizes, adopt, homes, take
-from psframe.record.run_dir import RunDir, open_run
+from psframe.record.run_dir import RunDir, durably, open_run
 from psframe.record.tensorboard import Board
 from psframe.record.trace import Trace
 from psframe.record.usage import Usage, sampled_s

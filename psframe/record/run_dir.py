@@ -3,6 +3,7 @@
 import fcntl
 import os
 import time
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, TextIO
@@ -207,3 +208,14 @@ def _flat(config: dict[str, Any], prefix: str = "") -> dict[str, str]:
         else:
             flat[prefix + key] = repr(value)
     return flat
+
+
+def durably(write: Callable[[Any], Any], run_dir: RunDir) -> Any:
+    """Return ``write(run_dir.path)``; UserError where that cannot be written."""
+    try:
+        return write(run_dir.path)
+    except OSError as error:
+        raise UserError(
+            f"the run directory must stay writable, got {str(run_dir.path)!r} ({reason(error)}); free space "
+            "there and continue with checkpoint.resume=auto"
+        ) from None

@@ -3,7 +3,8 @@
 import pytest
 from hypothesis import settings
 
-from tests import launcher
+from tests import launcher, report_files
+from tests.report_page import report
 
 settings.register_profile("psframe", deadline=None)  # nothing is asserted about seconds
 settings.load_profile("psframe")
@@ -62,3 +63,14 @@ def config(tmp_path):
     path.write_text(TINY + f"record: {{dir: {tmp_path / 'runs'}}}\n")
     (tmp_path / "broken.py").write_text(BROKEN)
     return str(path)
+
+
+@pytest.fixture(scope="module")
+def report_page(tmp_path_factory):
+    """The page of everything, and what the command said."""
+    root = report_files.everything(tmp_path_factory.mktemp("everything"))
+    ended = report(root, "--out", root / "report.html")
+    assert ended.returncode == 0, ended
+    assert ended.stdout.strip() == str(root / "report.html")
+    assert ended.stderr == ""
+    return root / "report.html"

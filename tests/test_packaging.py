@@ -36,7 +36,12 @@ def test_the_sdist_holds_the_sources_and_the_wheel_the_modules(built):
         sources = {name.partition("/")[2] for name in archive.getnames()}
     assert {"pyproject.toml", "LICENSE", "models/lenet.py", "datasets/idx.py", "psframe/_random.pyx"} <= sources
     modules = set(zipfile.ZipFile(wheel).namelist())
-    assert {"psframe/models/lenet.py", "psframe/datasets/idx.py", "psframe/train.py"} <= modules
+    assert {
+        "psframe/models/lenet.py",
+        "psframe/datasets/idx.py",
+        "psframe/train.py",
+        "psframe/report/style.css",
+    } <= modules
     suffix = sysconfig.get_config_var("EXT_SUFFIX")
     assert {f"psframe/{name}{suffix}" for name in ("_random", "_elementwise", "_batch")} <= modules
     assert not any(name.startswith(("models/", "datasets/", "tests/")) for name in modules)

@@ -1,0 +1,235 @@
+"""What is at the paths that the command was given; what cannot be read is told, and the rest is shown."""
+
+import json
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from psframe.errors import reason
+from psframe.report.values import list_of, number, table_of, text
+
+DEPTH = 4  # of folders that are looked into below a given one
+MOST_BYTES = 256 << 20  # of a file that is read
+MOST_PATH = 1000  # characters of a path in a file
+MOST_LEAVES = 500  # of a config
+BENCHES = ("threads", "forward", "peers")
+
+Json = dict[str, Any]
+
+
+@dataclass
+class Run:
+    """A run directory; what is damaged in it is left out.
+
+    Attributes
+    ----------
+    config : dict of str to str
+        Its leaves by path, as ``train.epochs``; empty where there is none.
+    records : list of dict
+        Of its epochs, each once, ascending.
+    usage : list of dict
+    traced : int
+        Bytes of its trace.json; 0 where there is none.
+    label, group : str
+        What tells it from the others, and what repeated runs of the same have in common.
+    """
+
+    path: Path
+    config: dict[str, str]
+    records: list[Json]
+    usage: list[Json]
+    traced: int
+    label: str = ""
+    group: str = ""
+
+    @property
+    def last(self) -> Json:
+        return self.records[-1] if self.records else {}
+
+    def get(self, key: str) -> str:
+        """Return a label of the records as text."""
+        return text(self.last.get(key))
+
+
+@dataclass
+class Found:
+    """All that was found."""
+
+    runs: list[Run] = field(default_factory=list)
+    tables: list[Path] = field(default_factory=list)  #: folders of ``bench collectives``
+    benches: dict[str, list[tuple[Path, Json]]] = field(default_factory=dict)
+    notices: list[str] = field(default_factory=list)
+    seen: set[Path] = field(default_factory=set)
+    of_bench: set[Path] = field(default_factory=set)  #: folders of runs that a bench shows
+
+
+def read(paths: Sequence[str]) -> Found:
+    """Return what is at the paths; never raises for what a file holds."""
+    found = Found()
+    for name in paths:
+        try:
+            _look(Path(name), found)
+        except (OSError, ValueError) as error:  # ValueError: a path with a NUL
+            found.notices.append(f"a path must be readable, got {text(name)!r} ({reason(error)}); check it")
+    return found
+
+
+def _look(path: Path, found: Found) -> None:
+    if path.is_file():
+        if path.name in ("collectives.csv", "collectives.h5"):
+            _keep(path.parent, found.tables, found)
+        elif path.name in ("config.yaml", "metrics.jsonl"):
+            _keep_run(path.parent, found)
+        else:
+            _bench(path, found, asked=True)
+        return
+    if not path.is_dir():
+        found.notices.append(f"a path must name what is there, got {text(str(path))!r}, which is not; check it")
+        return
+    before = len(found.seen)
+    _folder(path, found, DEPTH)
+    if len(found.seen) == before:
+        found.notices.append(
+            f"a folder must hold runs, bench collectives' tables or benches' JSON, got {text(str(path))!r} with none "
+            f"in {DEPTH} levels; check the path"
+        )
+
+
+def _folder(path: Path, found: Found, depth: int) -> None:
+    if (path / "config.yaml").exists() or (path / "metrics.jsonl").exists():
+        _keep_run(path, found)
+        return
+    if (path / "collectives.csv").exists() or (path / "collectives.h5").exists():
+        _keep(path, found.tables, found)
+    try:
+        inside = sorted(path.iterdir())
+    except OSError as error:
+        found.notices.append(f"a folder must be readable, got {text(str(path))!r} ({reason(error)}); it is left out")
+        return
+    for each in sorted(inside, key=lambda path: path.is_dir()):  # files first: a bench tells which runs are its own
+        if each.is_dir() and depth and each.resolve() not in found.of_bench:
+            _folder(each, found, depth - 1)
+        elif each.suffix == ".json" and each.is_file():
+            _bench(each, found, asked=False)
+
+
+def _keep(path: Path, kept: list[Path], found: Found) -> None:
+    if path.resolve() not in found.seen:
+        found.seen.add(path.resolve())
+        kept.append(path)
+
+
+def _keep_run(path: Path, found: Found) -> None:
+    if path.resolve() not in found.seen:
+        found.seen.add(path.resolve())
+        found.runs.append(run(path, found.notices))
+
+
+def run(path: Path, notices: list[str]) -> Run:
+    """Return what a run directory holds."""
+    records: dict[int, Json] = {}
+    for record in rows(path / "metrics.jsonl", notices):
+        epoch = record.get("epoch")
+        if isinstance(epoch, int) and number(epoch, 0) is not None:
+            records[int(epoch)] = record
+        else:
+            notices.append(f"{_named(path / 'metrics.jsonl')}: a line without the number of its epoch is left out")
+    if not records:
+        notices.append(f"{_named(path)} has no epoch that was finished")
+    usage = list(rows(path / "usage.jsonl", notices)) if (path / "usage.jsonl").exists() else []
+    trace = path / "trace.json"
+    traced = trace.stat().st_size if trace.is_file() else 0
+    return Run(path, _config(path, notices), [records[epoch] for epoch in sorted(records)], usage, traced)
+
+
+def rows(path: Path, notices: list[str]) -> Iterator[Json]:
+    """Yield the objects of a file of JSON lines; damaged lines are left out and counted."""
+    said = contents(path, notices)
+    damaged = 0
+    lines = said.split("\n")
+    for line in lines:
+        try:
+            row = json.loads(line) if line.strip() else None
+        except (ValueError, RecursionError):
+            row = ""
+        if isinstance(row, dict):
+            yield row
+        elif row is not None:
+            damaged += 1
+    if damaged:
+        cut = damaged == 1 and bool(lines[-1].strip())
+        what = "the last line was cut short and is" if cut else f"{damaged} damaged line(s) are"
+        notices.append(f"{_named(path)}: {what} left out")
+
+
+def contents(path: Path, notices: list[str]) -> str:
+    """Return a file's text; "" and a notice where it cannot be read."""
+    try:
+        if path.stat().st_size > MOST_BYTES:
+            notices.append(f"{_named(path)} must have at most {MOST_BYTES >> 20} MiB; it is left out")
+            return ""
+        return path.read_text(encoding="utf-8", errors="replace")
+    except (OSError, ValueError) as error:
+        notices.append(f"{_named(path)} cannot be read ({reason(error)})")
+        return ""
+
+
+def _config(path: Path, notices: list[str]) -> dict[str, str]:
+    said = contents(path / "config.yaml", notices)
+    try:
+        found = yaml.safe_load(said) if said else {}
+    except (
+        Exception
+    ):  # PyYAML lets through whatever its constructors run into: KeyError, IndexError, RecursionError, ...
+        found = None
+    if not isinstance(found, dict):
+        notices.append(f"{_named(path / 'config.yaml')} is damaged: what depends on it is left out")
+        return {}
+    leaves: dict[str, str] = {}
+    _flatten(found, "", leaves, 6)
+    return leaves
+
+
+def _flatten(of: dict[Any, Any], prefix: str, leaves: dict[str, str], depth: int) -> None:
+    for key, value in of.items():
+        if len(leaves) >= MOST_LEAVES:
+            return
+        if isinstance(value, dict) and value and depth:
+            _flatten(value, f"{prefix}{text(key, 60)}.", leaves, depth - 1)
+        else:
+            leaves[f"{prefix}{text(key, 60)}"] = "null" if value is None else text(value)
+
+
+def _bench(path: Path, found: Found, asked: bool) -> None:
+    said = contents(path, found.notices)
+    try:
+        bench = table_of(json.loads(said) if said else None)
+    except (ValueError, RecursionError):
+        bench = {}
+    kind = bench.get("bench")
+    if kind in BENCHES if isinstance(kind, str) else False:
+        if path.resolve() not in found.seen:
+            found.seen.add(path.resolve())
+            found.benches.setdefault(str(kind), []).append((path, dict(bench)))
+            found.of_bench |= {(path.parent / where).resolve() for where in runs_of(bench)}
+    elif asked:
+        found.notices.append(
+            f"a JSON file must be one of a bench, with the key bench ({', '.join(BENCHES)}), got {_named(path)}, "
+            "which is none; it is left out"
+        )
+
+
+def runs_of(bench: Any) -> Iterator[str]:
+    """Yield the run directories that ``bench threads`` names."""
+    for of in table_of(bench.get("models")).values():
+        for row in list_of(table_of(of).get("rows")):
+            where = row.get("run")
+            if isinstance(where, str) and where and "\0" not in where and len(where) < MOST_PATH:
+                yield where.encode("utf-8", "replace").decode()
+
+
+def _named(path: Path) -> str:
+    return text(str(path), 200)

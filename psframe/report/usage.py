@@ -1,0 +1,95 @@
+"""What ranks used of the machine while they trained: figures as Lerat et al. 2022, Figures 2-6."""
+
+from collections import defaultdict
+from collections.abc import Sequence
+from statistics import median
+
+from psframe.report.charts import Series, Style, lines
+from psframe.report.html import Section, figure, heading, legend, note
+from psframe.report.read import Json, Run
+from psframe.report.scale import Axis
+from psframe.report.values import number, numbers
+
+MOST_RUNS = 8
+MOST_POINTS = 300  # of a line
+FEW_RANKS = 6  # that are told apart by colour
+
+#: title, keys with the name of each, what a value is divided by
+PANELS = (
+    ("CPU (%, 100 is one core)", (("cpu_percent", ""),), 1.0),
+    ("resident memory (MB)", (("rss_bytes", ""),), 1e6),
+    ("threads", (("threads", ""),), 1.0),
+    ("network of the node (MB/s)", (("sent_bytes_per_s", "sent"), ("received_bytes_per_s", "received")), 1e6),
+)
+Points = list[tuple[float, float]]
+
+
+def sections(runs: Sequence[Run]) -> list[Section]:
+    having = [run for run in runs if run.usage]
+    shown, body = having[:MOST_RUNS], ""
+    for place, run in enumerate(shown):
+        body += heading(run.label) + drawn(run, f"figure-usage-{place}", small=len(shown) > 1)
+    if not body:
+        return []
+    more = f"The first {MOST_RUNS} of {len(having)} runs are drawn." if len(having) > MOST_RUNS else ""
+    return [Section("usage", "CPU, memory, threads and network", body + note(more))]
+
+
+def drawn(run: Run, name: str, small: bool = False) -> str:
+    """Return the four panels of a run; "" where its samples are damaged."""
+    drawings, every = [], []
+    for title, keys, unit in PANELS:
+        most = max((n for key, _ in keys for n in numbers(run.usage, key)), default=0)
+        if keys[0][0] == "sent_bytes_per_s" and 0 < most < 1e5:
+            title, unit = "network of the node (kB/s)", 1e3
+        series = [each for place, (key, word) in enumerate(keys) for each in _series(run.usage, key, word, unit, place)]
+        if series:
+            y = Axis(title, whole=title == "threads")
+            drawings.append(lines(title, series, Axis("seconds since the run began"), y, small))
+            every += series if len(keys) == 1 else []
+    if not drawings:
+        return ""
+    ranks = {n for sample in run.usage if (n := number(sample.get("rank"), 0)) is not None}
+    how = "a line a rank" if len(ranks) <= FEW_RANKS else "a thin line a rank, the median over the ranks bold"
+    caption = (
+        f"Samples of {len(ranks)} rank(s): {how}. Network is that of all interfaces of the rank's node: sent solid, "
+        "received dashed."
+    )
+    return figure(name, caption, drawings, legend(every), small)
+
+
+def _series(usage: Sequence[Json], key: str, word: str, unit: float, place: int) -> list[Series]:
+    by_rank: dict[int, Points] = defaultdict(list)
+    for sample in usage:
+        rank, at, value = (number(sample.get(name), 0) for name in ("rank", "t_s", key))
+        if rank is not None and at is not None and value is not None:
+            by_rank[int(rank)].append((at, value / unit))
+    if not by_rank:
+        return []
+    if word:  # of a node, so that the ranks' lines are the same
+        points = [point for of in by_rank.values() for point in of]
+        return [Series(word, middle(points), Style(place, place, None))]
+    if len(by_rank) <= FEW_RANKS:
+        numbered = enumerate(sorted(by_rank))
+        return [Series(f"rank {r}", thinned(by_rank[r]), Style(n, 0, None)) for n, r in numbered]
+    thin = [Series("a rank", thinned(by_rank[r]), Style(-1, 0, None), thin=True) for r in sorted(by_rank)]
+    every = [point for of in by_rank.values() for point in of]
+    return [*thin, Series("median over the ranks", middle(every), Style(0, 0, None))]
+
+
+def thinned(points: Points) -> Points:
+    """Return at most so many points: means of neighbours."""
+    ordered = sorted(points)
+    many = -(-len(ordered) // MOST_POINTS)
+    cut = [ordered[i : i + many] for i in range(0, len(ordered), many)]
+    return [(sum(x for x, _ in part) / len(part), sum(y for _, y in part) / len(part)) for part in cut]
+
+
+def middle(points: Points) -> Points:
+    """Return the median over ranks by time, in bins as wide as one second or more."""
+    end = max(at for at, _ in points)
+    wide = max(1.0, end / MOST_POINTS)
+    bins: dict[int, list[float]] = defaultdict(list)
+    for at, value in points:
+        bins[int(at / wide)].append(value)
+    return [((bin + 0.5) * wide, median(values)) for bin, values in sorted(bins.items())]

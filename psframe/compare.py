@@ -25,8 +25,9 @@ from psframe import mpirun
 from psframe.config import parse_value
 from psframe.errors import UserError, reason
 from psframe.parser import Parser
-from psframe.record import figure, metrics, summary
+from psframe.record import metrics, summary
 from psframe.record.view import aligned, in_terminal, say
+from psframe.report import make
 
 USAGE = "python -m psframe.compare CONFIG [CONFIG ...] [--grid KEY=VALUE,VALUE ...] [--ranks N,N] [--out DIR]"
 GRID = "grid.json"  # what a folder was begun with
@@ -66,7 +67,7 @@ def parser() -> Parser:
     made.add_argument("--target", type=float, help="accuracy to reach (default: the first run's last one, less 0.02)")
     made.add_argument("--set", action="append", default=[], metavar="KEY=VALUE", help="for all runs, as train.epochs=3")
     made.add_argument("--mpirun", help=mpirun.HELP)
-    made.add_argument("--out", help="a folder for runs, tables and figure, or one to go on in (default: compare-TIME)")
+    made.add_argument("--out", help="a folder for runs, tables and page, or one to go on in (default: compare-TIME)")
     return made
 
 
@@ -234,7 +235,7 @@ def _report(
     out: Path,
     last: bool,
 ) -> None:
-    """Write the tables and the figure of what there is; print the table when it is the last time."""
+    """Write the tables of what there is; the last time print them, and write the page."""
     done = {point: runs for point, runs in curves.items() if runs}
     if not done:
         return
@@ -252,12 +253,10 @@ def _report(
     note = f"target accuracy {target:.2%}; seconds and bytes are an epoch's, medians; accuracy after the last one"
     note += "".join(f"\nfailed: {point.label}, {point.n_ranks} ranks: {why}" for point, why in failed.items())
     (out / "compare.md").write_text("".join(f"| {line} |\n" for line in lines) + f"\n{note}\n", encoding="utf-8")
-    labels = {f"{p.label}, {p.n_ranks} ranks": runs for p, runs in done.items()}
-    drawn = figure.curves(out / "compare.svg", labels, target)
     if last:
-        say(f"\n{aligned(shown)}\n\n{note}\n{out / 'compare.md'}, compare.csv{', compare.svg' if drawn else ''}")
-        if not drawn:
-            say("no figure: it needs matplotlib; pip install matplotlib")
+        page, _ = make.report([str(out)])
+        make.write(str(out / "report.html"), page)
+        say(f"\n{aligned(shown)}\n\n{note}\n{out / 'compare.md'}, compare.csv, report.html")
 
 
 def _cells(rows: dict[Point, dict[str, Any]], failed: dict[Point, str]) -> list[list[str]]:

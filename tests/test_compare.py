@@ -38,11 +38,13 @@ def test_a_grid_is_trained_and_tabled(config, tmp_path):
     assert "s to target" in ended.stdout
 
 
-def test_the_figure_is_drawn(config, tmp_path):
-    pytest.importorskip("matplotlib", reason="matplotlib, which draws the figure, is not installed")
-    ended = compare(config, "--ranks", 2, "--out", tmp_path / "out", "--set", "train.epochs=1")
+def test_the_page_shows_every_run(config, tmp_path):
+    out = tmp_path / "out"
+    ended = compare(config, "--ranks", "1,2", "--out", out, "--set", "train.epochs=1")
     assert ended.returncode == 0, ended
-    assert "<svg" in (tmp_path / "out" / "compare.svg").read_text()
+    page = (out / "report.html").read_text()
+    assert "2 runs" in page
+    assert page.count("<svg") >= 4
 
 
 def test_a_run_that_fails_is_a_row_that_says_why(config, tmp_path):

@@ -125,7 +125,7 @@ def _write_steps(run: Run, run_dir: RunDir, every: list[Report]) -> None:
                 "step": first + i + 1,
                 "loss": loss,
                 "n_samples": n_samples,
-                "lr": _learning_rate(run, run.epoch - 1, i),
+                "lr": learning_rate_at(run, run.epoch - 1, i),
             }
             for i, loss, n_samples in steps(every)
         ]
@@ -185,7 +185,7 @@ def train_epoch(run: Run) -> Seen:
             samples[step] += len(mine)
             run.slow.pause(perf_counter() - computing)
         times.append((loading, computing, perf_counter()))
-        run.sync.step(run.sampler.samples_in(step), _learning_rate(run, run.epoch, step), run.step + step + 1)
+        run.sync.step(run.sampler.samples_in(step), learning_rate_at(run, run.epoch, step), run.step + step + 1)
         met.append(run.sync.met)
         if run.trace and run.trace.on:
             run.trace.turn(*times[-1], {"bytes moved": _moved_bytes(run), "staleness": run.sync.tally.last})
@@ -200,7 +200,8 @@ def train_epoch(run: Run) -> Seen:
     return Seen(begun, np.array(times).reshape(-1, 3), np.array(met, bool), perf_counter(), losses, samples)
 
 
-def _learning_rate(run: Run, epoch: int, step: int) -> float:
+def learning_rate_at(run: Run, epoch: int, step: int) -> float:
+    """Return what the schedule makes of the learning rate for a step of an epoch, both counted from 0."""
     begun, ended = epoch + step / run.sampler.n_steps, epoch + (step + 1) / run.sampler.n_steps
     base_lr, epochs = run.updater.optimizer.lr, run.config.train.epochs
     return learning_rate(run.config.schedule, base_lr, epochs, run.sampler.global_batch, begun, ended)
@@ -275,7 +276,7 @@ def _record(run: Run, run_dir: RunDir, measured: dict[str, Any]) -> dict[str, An
         "epoch": run.epoch,
         **{key: float(value) if isinstance(value, np.floating) else value for key, value in measured.items()},
         "checkpoint_s": perf_counter() - began if written else 0.0,
-        "lr": _learning_rate(run, run.epoch - 1, run.sampler.n_steps - 1),
+        "lr": learning_rate_at(run, run.epoch - 1, run.sampler.n_steps - 1),
         **run.labels,
         "params_sha256": checkpoint.sha256(arena.params),
     }

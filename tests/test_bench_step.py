@@ -1,4 +1,4 @@
-"""The commands that time a step and an epoch: they run, and tell what they were asked."""
+"""The commands that time a step and stragglers: they run, and tell what they were asked."""
 
 import json
 import os
@@ -73,31 +73,15 @@ def test_stragglers_are_measured(mpi, config, tmp_path):
         (["stop"], ["'stop'", "step"]),
         (["straggler", "configs/quickstart.yaml"], ["3 or more"]),
         (["straggler", "configs/quickstart.yaml", "--modes", "easgt"], ["--modes", "'easgt'"]),
-        (["epoch", "configs/fashion_shared.yaml", "sync={mode: sync_ps}"], ["sync.server=colocated"]),
     ],
-    ids=lambda value: " ".join(value) if value[0] in ("step", "stop", "epoch") else "",
+    ids=lambda value: " ".join(value) if value[0] in ("step", "stop") else "",
 )
 def test_a_mistake_is_told_once(mpich, arguments, words):
-    if arguments[0] == "epoch":
-        arguments = [*arguments, "dataset={name: synthetic, shape: [1, 16, 16], classes: 3, samples: 60}"]
     small = ["--seconds", "0.01"] if arguments[0] == "step" else []
     ended = bench(mpich, 2, *arguments, *small)
     assert ended.status == 2, ended
     (line,) = told(ended)
     assert all(word in line for word in words), line
-
-
-def test_an_epoch_is_timed_against_ddp(mpich, config, tmp_path):
-    pytest.importorskip("torch", reason="PyTorch, the rival, is not installed")
-    path = tmp_path / "out.json"
-    keys = ["sync.mode=allreduce", "train.epochs=2", "model={name: tests.tiny:build, width: 8}"]
-    ended = bench(mpich, 2, "epoch", config, *keys, "--json", str(path))
-    assert ended.status == 0, ended
-    assert "ddp / psframe" in ended.out
-    report = json.loads(path.read_text())
-    assert {name: len(seconds) for name, seconds in report["taken"].items()} == {"psframe": 2, "ddp": 2}
-    assert set(report["accuracy"]) == {"psframe", "ddp"}
-    assert not (tmp_path / "runs").exists()
 
 
 def test_a_wrong_parameter_is_noticed():

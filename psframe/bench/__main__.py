@@ -15,8 +15,8 @@ from psframe.bench import sweep
 from psframe.errors import UserError
 
 ALONE = ("kernels", "threads")
-OVER_RANKS = ("step", "epoch", "straggler")
-EITHER = ("collectives", "forward")
+OVER_RANKS = ("step", "straggler")
+EITHER = ("collectives", "forward", "peers")
 BENCHES = (*ALONE, *OVER_RANKS, *EITHER)
 
 

@@ -10,7 +10,7 @@ import numpy as np
 from threadpoolctl import threadpool_limits
 
 from psframe.arena import Arena
-from psframe.bench import peak, peers
+from psframe.bench import peak, torch_network
 from psframe.bench.layers import DIRECTIONS, Timed, time_layers, work
 from psframe.bench.stats import spread, write
 from psframe.errors import UserError
@@ -114,8 +114,8 @@ class Bench:
         """Return what was measured, as JSON has it."""
         steps: dict[str, Callable[[], None]] = {"psframe": self.step}
         if self.arguments.against:
-            for form in peers.FORMATS:
-                steps[f"torch {form}"] = peers.torch_step(
+            for form in torch_network.FORMATS:
+                steps[f"torch {form}"] = torch_network.torch_step(
                     self.network.layers, self.input_shape, self.x, self.labels, form, self.arguments.threads
                 )
         taken = in_turn(steps, self.arguments.seconds)

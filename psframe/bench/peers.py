@@ -1,85 +1,242 @@
-"""The same network in PyTorch."""
+"""``mpirun -n N python -m psframe.bench peers CONFIG``: seconds an epoch of psframe, DDP, Horovod and plain mpi4py.
 
-from collections.abc import Callable, Sequence
-from typing import Any
+All train the network of a config from the same initial parameters, on the same batches, prepared by the same code, at
+the same learning rates, in turn, epoch by epoch; who begins changes. Every rank is a worker in all of them, so the
+config must have no dedicated server.
+"""
+
+from argparse import Namespace
+from collections.abc import Sequence
+from dataclasses import replace
+from math import isfinite
+from time import perf_counter
+from typing import Any, Protocol
 
 import numpy as np
+from mpi4py import MPI
 
+from psframe import assemble, engine, plan
+from psframe.bench.rivals import RIVALS
+from psframe.bench.stats import spread, write
+from psframe.bench.torch_network import FORMATS
+from psframe.cluster import AgreedError, Cluster
+from psframe.command import helped
+from psframe.engine import Run
 from psframe.errors import UserError
-from psframe.nn import activations, conv, dense, pool
-from psframe.nn.base import Layer, Shape
+from psframe.optim import SGD
+from psframe.parser import Parser
+from psframe.record.view import aligned, say
+from psframe.sampling import Sampler
 
-FORMATS = ("contiguous", "channels_last")
-
-
-def torch_module(layers: Sequence[Layer], input_shape: Shape, memory_format: str) -> Any:
-    """Return the same layers as a ``torch.nn.Sequential``; a sequence's, if contiguous, are one-dimensional."""
-    import torch
-
-    flat = len(input_shape) == 2 and memory_format == "contiguous"
-    channels = {"n": input_shape[0], "features": 0}
-    module = torch.nn.Sequential(*(_module(layer, flat, channels) for layer in layers))
-    form = torch.channels_last if memory_format == "channels_last" else torch.contiguous_format
-    return module if flat else module.to(memory_format=form)
+USAGE = (
+    "mpirun -n N python -m psframe.bench peers CONFIG [key.path=value ...] [--peers ddp,horovod,mpi4py] [--json FILE]"
+)
+SAME = ("allreduce", "sync_ps")  # modes in which a step is the mean over all its samples, applied once
+WARM_STEPS = 3
 
 
-def torch_step(
-    layers: Sequence[Layer], input_shape: Shape, x: np.ndarray, labels: np.ndarray, memory_format: str, n_threads: int
-) -> Callable[[], None]:
-    """Return a function that does one training step of the same layers in PyTorch: SGD with momentum.
+class Contender(Protocol):
+    """What trains in turn; psframe and the rivals. All ranks call all of it together."""
 
-    Parameters
-    ----------
-    layers : sequence of Layer
-        After their ``setup``; before one has absorbed another, or after.
-    input_shape : (C, H, W) or (C, T)
-    x : ndarray, shape (n, H, W, C)
-    memory_format : {'contiguous', 'channels_last'}
-        Sequences know no channels_last: they are images of height 1, then.
-    """
-    try:
-        import torch
-    except ImportError:
-        raise UserError("--against torch needs PyTorch, got none; pip install torch==2.13.0") from None
-    torch.set_num_threads(n_threads)
-    torch.manual_seed(0)
-    flat = len(input_shape) == 2 and memory_format == "contiguous"
-    images = torch.tensor(x.transpose(0, 3, 1, 2)[:, :, 0] if flat else x.transpose(0, 3, 1, 2))
-    module = torch_module(layers, input_shape, memory_format)
-    if not flat:
-        form = torch.channels_last if memory_format == "channels_last" else torch.contiguous_format
-        images = images.contiguous(memory_format=form)
-    answers = torch.tensor(labels)
-    optimizer = torch.optim.SGD(module.parameters(), lr=0.001, momentum=0.9)
-
-    def step() -> None:
-        optimizer.zero_grad(set_to_none=True)
-        torch.nn.functional.cross_entropy(module(images), answers).backward()
-        optimizer.step()
-
-    return step
+    def train_epoch(self, run: Run) -> np.ndarray: ...
+    def evaluate(self, run: Run) -> float: ...
+    def restore(self) -> None: ...
+    def wake(self) -> None: ...
+    def rest(self) -> None: ...
+    def close(self) -> None: ...
 
 
-def _module(layer: Layer, flat: bool, channels: dict[str, int]) -> Any:
-    """Return PyTorch's counterpart of a layer; ``channels`` is what has come out of the layers before."""
-    from torch import nn
+def parser() -> Parser:
+    made = Parser(USAGE, "How long an epoch takes, here and elsewhere.")
+    made.add_argument("config", help="a YAML file; checkpoints and records are not written")
+    made.add_argument("overrides", nargs="*", help="key.path=value; train.epochs: of each, in turn")
+    made.add_argument("--peers", help=f"some of {', '.join(RIVALS)} (default: those that can run here)")
+    made.add_argument("--format", choices=FORMATS, default="channels_last", help="of PyTorch (default: channels_last)")
+    made.add_argument("--json", help="write the figures to this file")
+    return made
 
-    def size(pair: tuple[int, int]) -> Any:
-        return pair[1] if flat else pair
 
-    if isinstance(layer, conv.Conv2d):
-        kind = nn.Conv1d if flat else nn.Conv2d
-        before, channels["n"] = channels["n"], layer.out_channels
-        return kind(before, layer.out_channels, size(layer.kernel), size(layer.stride), size(layer.padding))
-    if isinstance(layer, pool.MaxPool2d | pool.AvgPool2d):
-        name = ("Max" if isinstance(layer, pool.MaxPool2d) else "Avg") + ("Pool1d" if flat else "Pool2d")
-        return getattr(nn, name)(size(layer.kernel), size(layer.stride), ceil_mode=layer.ceil_mode)
-    if isinstance(layer, dense.Dense):
-        return nn.Linear(layer.features, layer.out_features)
-    if isinstance(layer, activations.Dropout):
-        return nn.Dropout(layer.p_drop)
-    if isinstance(layer, activations.ReLU):
-        return nn.ReLU()
-    if isinstance(layer, activations.Flatten):
-        return nn.Flatten()
-    raise UserError(f"--against torch must know every layer, got {type(layer).__name__}; leave it out")
+def main(cluster: Cluster, argv: Sequence[str]) -> int:
+    """Run the command on all ranks; return the exit status."""
+    made = parser()
+    if helped(cluster, made, argv):
+        return 0
+    arguments = Namespace(**cluster.agree(lambda: _arguments(made, argv)))
+    judged = plan.make(cluster, arguments.config, arguments.overrides)
+    run = assemble.provided(cluster, judged)
+    cluster.agree(lambda: _judge(run))
+    assemble.begin(run, quiet=True)
+    cluster.barrier()  # now every rank has the initial parameters
+    contenders: dict[str, Contender] = {"psframe": Ours(run)}
+    rivals, absent = _invited(run, arguments)
+    contenders |= rivals
+    _warm(run, contenders)
+    report = _report(run, *_in_turn(run, contenders), contenders, absent)
+    for contender in contenders.values():
+        contender.close()
+    if cluster.rank == 0:
+        say(describe(report))
+    cluster.agree(lambda: write(arguments.json, report))
+    return 0
+
+
+def _arguments(made: Parser, argv: Sequence[str]) -> dict[str, Any]:
+    arguments = vars(made.parse_intermixed_args(list(argv)))
+    names = None if arguments["peers"] is None else [name.strip() for name in arguments["peers"].split(",")]
+    for name in names or ():
+        if name not in RIVALS:
+            raise UserError(f"--peers must name some of {', '.join(RIVALS)}, got {name!r}; mend it, or leave it out")
+    return {**arguments, "peers": names}
+
+
+def _judge(run: Run) -> None:
+    """UserError where others could not train the same."""
+    mode = run.labels["sync_mode"]
+    if mode not in (*SAME, "alone"):
+        raise UserError(
+            f"sync.mode must be {' or '.join(map(repr, SAME))}, in which all train alike, got {mode}; give one of them"
+        )
+    if run.team.server == "dedicated":
+        raise UserError(
+            "every rank must be a worker, as in DDP, got a dedicated server; give sync.server=colocated, or "
+            "sync.mode=allreduce"
+        )
+    if type(run.updater.optimizer) is not SGD:
+        name = type(run.updater.optimizer).__name__
+        raise UserError(f"optimizer must be sgd, which all have, got {name}; give optimizer.name=sgd")
+
+
+def _invited(run: Run, arguments: Namespace) -> tuple[dict[str, Contender], dict[str, str]]:
+    """Return the rivals, and why the others are not there; AgreedError for one that was asked for. All must call."""
+    rivals: dict[str, Contender] = {}
+    absent: dict[str, str] = {}
+    for name in arguments.peers or RIVALS:
+        kind = RIVALS[name]
+        # what one rank cannot import the others must not wait for
+        why = next(filter(None, run.cluster.comm.allgather(kind.missing())), "")
+        try:
+            if why:
+                raise AgreedError(
+                    f"--peers must name what is installed, got {name}: {why}; install it, or leave it out"
+                )
+            rivals[name] = run.cluster.agree_everywhere(lambda kind=kind: kind(run, arguments.format))  # type: ignore[misc]
+        except AgreedError as error:
+            if arguments.peers:
+                raise
+            absent[name] = why or str(error)
+    return rivals, absent
+
+
+class Ours:
+    """psframe."""
+
+    def __init__(self, run: Run):
+        self.run, self.initial = run, run.network.arena.params.copy()
+
+    def train_epoch(self, run: Run) -> np.ndarray:
+        return engine.train_epoch(run).losses
+
+    def evaluate(self, run: Run) -> float:
+        return run.cluster.comm.allreduce(engine.evaluate(run)[0])[1] / run.facts.n_test
+
+    def restore(self) -> None:
+        cluster, arena = self.run.cluster, self.run.network.arena
+        cluster.barrier()  # memory may be shared: nobody still trains, and nobody trains yet
+        arena.state[:] = 0
+        if self.run.group.leads or not arena.shared:
+            arena.params[:] = self.initial
+        cluster.barrier()
+
+    def wake(self) -> None:
+        """Nothing runs beside an epoch."""
+
+    def rest(self) -> None:
+        """Nothing does."""
+
+    def close(self) -> None:
+        self.run.sync.close()
+
+
+def _warm(run: Run, contenders: dict[str, Contender]) -> None:
+    """Let all compile, connect and touch their memory in a few steps, and begin anew."""
+    whole = run.sampler
+    n_samples = min(whole.n_samples, WARM_STEPS * whole.n_workers * whole.batch_size)
+    short = replace(run, sampler=Sampler(n_samples, whole.n_workers, whole.batch_size, whole.seed))
+    for contender in contenders.values():
+        contender.wake()
+        contender.train_epoch(short)
+        contender.restore()
+        contender.rest()
+
+
+def _in_turn(run: Run, contenders: dict[str, Contender]) -> tuple[dict[str, list[float]], dict[str, list[float]]]:
+    """Train all epochs; return the slowest rank's seconds of each, and the mean losses."""
+    cluster, names = run.cluster, list(contenders)
+    taken: dict[str, list[float]] = {name: [] for name in names}
+    losses: dict[str, list[float]] = {name: [] for name in names}
+    for number in range(run.config.train.epochs):
+        first = number % len(names)
+        for name in names[first:] + names[:first]:
+            contenders[name].wake()
+            cluster.barrier()
+            began = perf_counter()
+            with np.errstate(over="ignore", invalid="ignore"):  # the loss is judged below
+                summed = contenders[name].train_epoch(run).sum()
+            seconds = perf_counter() - began
+            cluster.barrier()  # to wait in MPI would take the core of a rank that still trains
+            contenders[name].rest()
+            taken[name].append(cluster.comm.allreduce(seconds, MPI.MAX))
+            losses[name].append(cluster.comm.allreduce(summed) / run.facts.n_train)
+            if not isfinite(losses[name][-1]):
+                raise AgreedError(
+                    f"the loss must stay finite, got {losses[name][-1]} through {name} in epoch {number + 1}; lower "
+                    "optimizer.lr, or warm up with schedule.warmup_epochs"
+                )
+        run.epoch += 1
+    return taken, losses
+
+
+def _report(
+    run: Run,
+    taken: dict[str, list[float]],
+    losses: dict[str, list[float]],
+    contenders: dict[str, Contender],
+    absent: dict[str, str],
+) -> dict[str, Any]:
+    """Return what was found, as JSON has it; ratios are to psframe, epoch by epoch. All ranks must call."""
+    ratios = {
+        name: spread([theirs / ours for theirs, ours in zip(seconds, taken["psframe"], strict=True)])
+        for name, seconds in taken.items()
+        if name != "psframe"
+    }
+    row = {
+        **{key: run.labels[key] for key in ("n_ranks", "n_nodes", "batch_size", "sync_mode", "collective", "threads")},
+        "epoch_s": {name: spread(seconds) for name, seconds in taken.items()},
+        "taken": taken,
+        "loss": losses,
+        "accuracy": {name: contender.evaluate(run) for name, contender in contenders.items()},
+        "ratio": ratios,
+    }
+    return {
+        "bench": "peers",
+        **{key: run.labels[key] for key in ("model", "dataset")},
+        "mpi": MPI.Get_library_version().splitlines()[0].strip("\0 "),
+        "rows": [row],
+        "absent": absent,
+    }
+
+
+def describe(report: dict[str, Any]) -> str:
+    """Return what was found as text."""
+    (row,) = report["rows"]
+    how = f"{row['sync_mode']} over {row['collective']}" if row["collective"] else row["sync_mode"]
+    table = [["", "s an epoch", "quartiles", "accuracy", "times psframe's", ""]]
+    for name, seconds in row["epoch_s"].items():
+        cells = [name, f"{seconds['median']:.3g}", f"{seconds['low']:.3g} to {seconds['high']:.3g}"]
+        cells.append(f"{row['accuracy'][name]:.2%}")
+        ratio = row["ratio"].get(name)
+        cells += [f"{ratio['median']:.2f}", f"({ratio['low']:.2f} to {ratio['high']:.2f})"] if ratio else ["", ""]
+        table.append(cells)
+    lines = [f"{report['model']} on {report['dataset']}, {row['n_ranks']} ranks x batch {row['batch_size']}, {how}"]
+    lines += [aligned(table), *(f"without {name}: {why}" for name, why in report["absent"].items())]
+    return "\n".join(lines)

@@ -1,0 +1,112 @@
+"""What the same run through others has in common: all but how gradients come together.
+
+Each trains the network of a run in PyTorch, from the run's initial parameters, on the batches that psframe's own code
+prepares, at the run's learning rates. Every rank is a worker, and takes every step, with no samples if there are none
+left for it: losses are summed and scaled so that the mean over ranks is the mean over the samples of the step.
+"""
+
+from importlib import import_module
+from typing import Any, ClassVar
+
+import numpy as np
+
+from psframe import engine
+from psframe.bench.torch_network import copy_parameters, torch_images, torch_module
+from psframe.collectives.base import cut
+from psframe.engine import Run
+from psframe.errors import reason
+
+
+class Rival:
+    """The network of a run in PyTorch; a subclass says how gradients come together.
+
+    Parameters
+    ----------
+    run : Run
+        Begun, and not trained yet. All ranks must make the same rival together.
+    memory_format : {'channels_last', 'contiguous'}
+    """
+
+    packages: ClassVar[tuple[str, ...]] = ("torch",)
+
+    @classmethod
+    def missing(cls) -> str:
+        """Return why this cannot run here, or ""."""
+        for name in cls.packages:
+            try:
+                import_module(name)
+            except (ImportError, OSError, RuntimeError) as error:
+                return f"{name} cannot be imported ({reason(error)[:200]})"
+        return ""
+
+    def __init__(self, run: Run, memory_format: str):
+        import torch
+
+        self.torch, self.comm, self.memory_format = torch, run.cluster.comm, memory_format
+        torch.set_num_threads(run.labels["threads"])
+        torch.manual_seed(run.config.train.seed + self.comm.rank)  # what dropout drops is the one thing that differs
+        self.network = torch_module(run.network.layers, run.facts.input_shape, memory_format)
+        arena = run.network.arena
+        copy_parameters(self.network, arena.views(arena.params).values())
+        self.initial = [param.detach().clone() for param in self.network.parameters()]
+        sgd: Any = run.updater.optimizer
+        self.optimizer: Any = torch.optim.SGD(
+            self.network.parameters(),
+            sgd.lr,
+            sgd.momentum,
+            weight_decay=sgd.weight_decay,
+            nesterov=bool(sgd.nesterov and sgd.momentum),  # as in psframe, it is nothing without momentum
+        )
+        self.module: Any = self.network  # what forward is called on
+
+    def train_epoch(self, run: Run) -> np.ndarray:
+        """Train ``run.epoch`` on this rank's batches; return the sum of its samples' losses by step."""
+        order, worker = run.sampler.permutation(run.epoch), run.team.worker
+        losses = np.zeros(run.sampler.n_steps)
+        assert worker is not None
+        self.module.train()
+        for step in range(run.sampler.n_steps):
+            x, labels = run.batches.load("train", order[run.sampler.share(step, worker)], run.epoch)
+            loss = self.loss(x, labels, run)
+            self.step(loss, run.sampler.samples_in(step), engine.learning_rate_at(run, run.epoch, step))
+            losses[step] = loss.item()
+        return losses
+
+    def loss(self, x: np.ndarray, labels: np.ndarray, run: Run) -> Any:
+        logits = self.module(torch_images(x, run.facts.input_shape, self.memory_format))
+        return self.torch.nn.functional.cross_entropy(logits, self.torch.from_numpy(labels), reduction="sum")
+
+    def step(self, loss: Any, n_samples: int, lr: float) -> None:
+        """Go back from this rank's summed loss and update by the mean over the ``n_samples`` of all ranks."""
+        self.optimizer.param_groups[0]["lr"] = lr
+        self.optimizer.zero_grad()
+        (loss * (self.comm.size / n_samples)).backward()  # the mean over ranks is taken of this
+        self.optimizer.step()
+
+    def evaluate(self, run: Run) -> float:
+        """Return the accuracy on the test set, of which every rank takes a share. All ranks must call."""
+        mine, hits = cut(run.facts.n_test, run.cluster.n_ranks, run.cluster.rank), 0
+        self.network.eval()
+        with self.torch.no_grad():
+            for lo in range(mine.start, mine.stop, run.sampler.max_batch):
+                samples = np.arange(lo, min(lo + run.sampler.max_batch, mine.stop))
+                x, labels = run.batches.load("test", samples)
+                logits = self.network(torch_images(x, run.facts.input_shape, self.memory_format))
+                hits += int((logits.argmax(1).numpy() == labels).sum())
+        return self.comm.allreduce(hits) / run.facts.n_test
+
+    def restore(self) -> None:
+        """Begin anew, with the initial parameters and no momentum."""
+        with self.torch.no_grad():
+            for param, initial in zip(self.network.parameters(), self.initial, strict=True):
+                param.copy_(initial)
+        self.optimizer.state.clear()
+
+    def wake(self) -> None:
+        """Start what runs beside an epoch, before its time is taken. All ranks must call."""
+
+    def rest(self) -> None:
+        """Stop it, so that nothing of this rival runs while another trains. All ranks must call."""
+
+    def close(self) -> None:
+        """End. All ranks must call."""

@@ -1,0 +1,104 @@
+"""The same network in PyTorch."""
+
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any
+
+import numpy as np
+
+from psframe.errors import UserError
+from psframe.nn import activations, conv, dense, pool
+from psframe.nn.base import Layer, Shape
+
+FORMATS = ("contiguous", "channels_last")
+
+
+def torch_module(layers: Sequence[Layer], input_shape: Shape, memory_format: str) -> Any:
+    """Return the same layers as a ``torch.nn.Sequential``; a sequence's, if contiguous, are one-dimensional."""
+    import torch
+
+    flat = _flat(input_shape, memory_format)
+    channels = {"n": input_shape[0], "features": 0}
+    module = torch.nn.Sequential(*(_module(layer, flat, channels) for layer in layers))
+    form = torch.channels_last if memory_format == "channels_last" else torch.contiguous_format
+    return module if flat else module.to(memory_format=form)
+
+
+def torch_images(x: np.ndarray, input_shape: Shape, memory_format: str) -> Any:
+    """Return a batch (n, H, W, C) as such a module takes it; channels_last is the same memory."""
+    import torch
+
+    images = torch.from_numpy(x).permute(0, 3, 1, 2)
+    images = images[:, :, 0] if _flat(input_shape, memory_format) else images
+    return images if memory_format == "channels_last" else images.contiguous()
+
+
+def copy_parameters(module: Any, views: Iterable[np.ndarray]) -> None:
+    """Give a module the parameters of its layers: views in logical shape, as ``psframe.arena.Arena.views`` has them."""
+    import torch
+
+    with torch.no_grad():
+        for theirs, ours in zip(module.parameters(), views, strict=True):
+            theirs.copy_(torch.from_numpy(np.ascontiguousarray(ours)).reshape(theirs.shape))
+
+
+def _flat(input_shape: Shape, memory_format: str) -> bool:
+    """Whether samples are sequences to PyTorch, which knows no channels_last for these."""
+    return len(input_shape) == 2 and memory_format == "contiguous"
+
+
+def torch_step(
+    layers: Sequence[Layer], input_shape: Shape, x: np.ndarray, labels: np.ndarray, memory_format: str, n_threads: int
+) -> Callable[[], None]:
+    """Return a function that does one training step of the same layers in PyTorch: SGD with momentum.
+
+    Parameters
+    ----------
+    layers : sequence of Layer
+        After their ``setup``; before one has absorbed another, or after.
+    input_shape : (C, H, W) or (C, T)
+    x : ndarray, shape (n, H, W, C)
+    memory_format : {'contiguous', 'channels_last'}
+        Sequences know no channels_last: they are images of height 1, then.
+    """
+    try:
+        import torch
+    except ImportError:
+        raise UserError("--against torch needs PyTorch, got none; pip install torch==2.13.0") from None
+    torch.set_num_threads(n_threads)
+    torch.manual_seed(0)
+    images = torch_images(x, input_shape, memory_format)
+    module = torch_module(layers, input_shape, memory_format)
+    answers = torch.tensor(labels)
+    optimizer = torch.optim.SGD(module.parameters(), lr=0.001, momentum=0.9)
+
+    def step() -> None:
+        optimizer.zero_grad(set_to_none=True)
+        torch.nn.functional.cross_entropy(module(images), answers).backward()
+        optimizer.step()
+
+    return step
+
+
+def _module(layer: Layer, flat: bool, channels: dict[str, int]) -> Any:
+    """Return PyTorch's counterpart of a layer; ``channels`` is what has come out of the layers before."""
+    from torch import nn
+
+    def size(pair: tuple[int, int]) -> Any:
+        return pair[1] if flat else pair
+
+    if isinstance(layer, conv.Conv2d):
+        kind = nn.Conv1d if flat else nn.Conv2d
+        before, channels["n"] = channels["n"], layer.out_channels
+        return kind(before, layer.out_channels, size(layer.kernel), size(layer.stride), size(layer.padding))
+    if isinstance(layer, pool.MaxPool2d | pool.AvgPool2d):
+        name = ("Max" if isinstance(layer, pool.MaxPool2d) else "Avg") + ("Pool1d" if flat else "Pool2d")
+        return getattr(nn, name)(size(layer.kernel), size(layer.stride), ceil_mode=layer.ceil_mode)
+    if isinstance(layer, dense.Dense):
+        return nn.Linear(layer.features, layer.out_features)
+    if isinstance(layer, activations.Dropout):
+        return nn.Dropout(layer.p_drop)
+    if isinstance(layer, activations.ReLU):
+        return nn.ReLU()
+    if isinstance(layer, activations.Flatten):
+        return nn.Flatten()
+    raise UserError(f"PyTorch must have every layer of the model, got {type(layer).__name__}; measure without PyTorch")

@@ -10,7 +10,11 @@ from tests.test_bad_input import told
 
 OTHERS = ["ddp", "mpi4py"]
 WHOLE = ["train.epochs=20", "train.batch_size=30"]  # an epoch is a step, of as many samples on each rank
-RAGGED = ["train.epochs=7", "dataset.samples=50"]  # of the last two samples one of three ranks gets none
+RAGGED = [
+    "train.epochs=7",
+    "dataset.samples=50",
+    "dataset.shape=[3, 6, 6]",
+]  # of the last two samples one of three ranks gets none
 NESTEROV = ["optimizer={name: sgd, lr: 0.05, momentum: 0.9, nesterov: true, weight_decay: 0.01}"]
 PLAIN = ["optimizer={name: sgd, lr: 0.05, weight_decay: 0.01}"]
 MOMENTUM = ["optimizer={name: sgd, lr: 0.05, momentum: 0.9}", "schedule={name: cosine, warmup_epochs: 1}"]

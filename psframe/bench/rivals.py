@@ -2,6 +2,7 @@
 
 import os
 import socket
+import warnings
 from datetime import timedelta
 from typing import Any
 
@@ -23,6 +24,8 @@ class DDP(Rival):
         super().__init__(run, memory_format)
         if self.comm.size > 1:
             self._connect()
+            # it says so of a first layer of one channel, whose few numbers lie alike in both orders
+            warnings.filterwarnings("ignore", "Grad strides do not match bucket view strides")
             self.module = self.torch.nn.parallel.DistributedDataParallel(self.network)
 
     def _connect(self) -> None:
@@ -80,6 +83,8 @@ class Horovod(Rival):
         super().__init__(run, memory_format)
         import horovod.torch as hvd
 
+        # it takes no gradients that are channels_last; what a layer puts out still is, as the images are
+        self.network.to(memory_format=self.torch.contiguous_format)
         self.hvd = hvd
         hvd.init()
         size = hvd.size()

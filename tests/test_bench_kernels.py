@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from psframe.bench import kernels, layers, peak, peers
+from psframe.bench import kernels, layers, peak, torch_network
 from psframe.models import TABLE
 from psframe.nn.base import Pass
 
@@ -105,8 +105,8 @@ def test_pytorch_learns_from_the_same_network():
     pytest.importorskip("torch", reason="PyTorch, which is measured against, is not installed")
     for model in ("lenet", "har_cnn"):
         made = kernels.Bench(model, 8, arguments(against="torch"))
-        for form in peers.FORMATS:
-            step = peers.torch_step(made.network.layers, made.input_shape, made.x, made.labels, form, 1)
+        for form in torch_network.FORMATS:
+            step = torch_network.torch_step(made.network.layers, made.input_shape, made.x, made.labels, form, 1)
             for _ in range(2):
                 step()
         report = made.report()

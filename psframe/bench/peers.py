@@ -1,4 +1,4 @@
-"""``mpirun -n N python -m psframe.bench peers CONFIG``: seconds an epoch of psframe, DDP, Horovod and plain mpi4py.
+"""``python -m psframe.bench peers CONFIG --ranks 2,4``: seconds an epoch of psframe, DDP, Horovod and plain mpi4py.
 
 All train the network of a config from the same initial parameters, on the same batches, prepared by the same code, at
 the same learning rates, in turn, epoch by epoch; who begins changes. Every rank is a worker in all of them, so the
@@ -30,7 +30,8 @@ from psframe.record.view import aligned, say
 from psframe.sampling import Sampler
 
 USAGE = (
-    "mpirun -n N python -m psframe.bench peers CONFIG [key.path=value ...] [--peers ddp,horovod,mpi4py] [--json FILE]"
+    "python -m psframe.bench peers CONFIG [key.path=value ...] [--ranks N,N] [--peers ddp,horovod,mpi4py] "
+    "[--global-batch B] [--json FILE] [--mpirun CMD]"
 )
 SAME = ("allreduce", "sync_ps")  # modes in which a step is the mean over all its samples, applied once
 WARM_STEPS = 3
@@ -53,7 +54,8 @@ def parser() -> Parser:
     made.add_argument("overrides", nargs="*", help="key.path=value; train.epochs: of each, in turn")
     made.add_argument("--peers", help=f"some of {', '.join(RIVALS)} (default: those that can run here)")
     made.add_argument("--format", choices=FORMATS, default="channels_last", help="of PyTorch (default: channels_last)")
-    made.add_argument("--json", help="write the figures to this file")
+    made.add_argument("--global-batch", type=int, help="samples a step of all ranks (default: train.batch_size each)")
+    made.add_argument("--json", help="write the figures to this file; - for stdout, instead of the table")
     return made
 
 
@@ -62,7 +64,7 @@ def main(cluster: Cluster, argv: Sequence[str]) -> int:
     made = parser()
     if helped(cluster, made, argv):
         return 0
-    arguments = Namespace(**cluster.agree(lambda: _arguments(made, argv)))
+    arguments = Namespace(**cluster.agree(lambda: _arguments(made, argv, cluster.n_ranks)))
     judged = plan.make(cluster, arguments.config, arguments.overrides)
     run = assemble.provided(cluster, judged)
     cluster.agree(lambda: _judge(run))
@@ -75,14 +77,18 @@ def main(cluster: Cluster, argv: Sequence[str]) -> int:
     report = _report(run, *_in_turn(run, contenders), contenders, absent)
     for contender in contenders.values():
         contender.close()
-    if cluster.rank == 0:
-        say(describe(report))
+    if cluster.rank == 0 and arguments.json != "-":
+        say(table(report))
     cluster.agree(lambda: write(arguments.json, report))
     return 0
 
 
-def _arguments(made: Parser, argv: Sequence[str]) -> dict[str, Any]:
+def _arguments(made: Parser, argv: Sequence[str], n_ranks: int) -> dict[str, Any]:
     arguments = vars(made.parse_intermixed_args(list(argv)))
+    if (whole := arguments["global_batch"]) is not None:
+        if whole < n_ranks or whole % n_ranks:
+            raise UserError(f"--global-batch must be a multiple of the ranks, got {whole} for {n_ranks}; give another")
+        arguments["overrides"].append(f"train.batch_size={whole // n_ranks}")
     names = None if arguments["peers"] is None else [name.strip() for name in arguments["peers"].split(",")]
     for name in names or ():
         if name not in RIVALS:
@@ -227,17 +233,23 @@ def _report(
     }
 
 
-def describe(report: dict[str, Any]) -> str:
+def joined(reports: Sequence[dict[str, Any]]) -> dict[str, Any]:
+    """Return reports of several numbers of ranks as one."""
+    absent = {name: why for report in reports for name, why in report["absent"].items()}
+    return {**reports[0], "rows": [row for report in reports for row in report["rows"]], "absent": absent}
+
+
+def table(report: dict[str, Any]) -> str:
     """Return what was found as text."""
-    (row,) = report["rows"]
-    how = f"{row['sync_mode']} over {row['collective']}" if row["collective"] else row["sync_mode"]
-    table = [["", "s an epoch", "quartiles", "accuracy", "times psframe's", ""]]
-    for name, seconds in row["epoch_s"].items():
-        cells = [name, f"{seconds['median']:.3g}", f"{seconds['low']:.3g} to {seconds['high']:.3g}"]
-        cells.append(f"{row['accuracy'][name]:.2%}")
-        ratio = row["ratio"].get(name)
-        cells += [f"{ratio['median']:.2f}", f"({ratio['low']:.2f} to {ratio['high']:.2f})"] if ratio else ["", ""]
-        table.append(cells)
-    lines = [f"{report['model']} on {report['dataset']}, {row['n_ranks']} ranks x batch {row['batch_size']}, {how}"]
-    lines += [aligned(table), *(f"without {name}: {why}" for name, why in report["absent"].items())]
-    return "\n".join(lines)
+    lines = [["ranks x batch", "", "s an epoch", "quartiles", "accuracy", "times psframe's", "", ""]]
+    for row in report["rows"]:
+        for name, seconds in row["epoch_s"].items():
+            cells = [f"{row['n_ranks']} x {row['batch_size']}", name, f"{seconds['median']:.3g}"]
+            cells += [f"{seconds['low']:.3g} to {seconds['high']:.3g}", f"{row['accuracy'][name]:.2%}"]
+            ratio = row["ratio"].get(name)
+            cells += [f"{ratio['median']:.2f}", f"({ratio['low']:.2f} to {ratio['high']:.2f})"] if ratio else ["", ""]
+            lines.append([*cells, ""])
+    first = report["rows"][0]
+    how = f"{first['sync_mode']} over {first['collective']}" if first["collective"] else first["sync_mode"]
+    absent = (f"without {name}: {why}" for name, why in report["absent"].items())
+    return "\n".join([f"{report['model']} on {report['dataset']}, {how}", aligned(lines), *absent])

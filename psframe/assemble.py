@@ -23,7 +23,7 @@ from psframe.memory.allocator import Allocator
 from psframe.nn.base import Pass
 from psframe.nn.network import Network
 from psframe.nn.threads import Threads
-from psframe.nn.traced import trace_layers
+from psframe.nn.timed import time_layers
 from psframe.optim import Updater
 from psframe.plan import Plan
 from psframe.provision import Sizes, adopt, homes, take
@@ -270,7 +270,7 @@ def _watch(run: Run) -> None:
     """Let every part write down what it does when, and what it uses, where the config asks for it."""
     if turns := run.config.record.traced_turns:
         run.trace = run.updater.trace = run.collective.trace = run.sync.tally.trace = Trace(turns)
-        trace_layers(run.network, run.trace)
+        time_layers(run.network, run.trace.passes)
     if run.config.record.usage:
         run.usage = Usage(sampled_s(run.run_dir.path) if run.run_dir else 0.0)
     if run.config.record.tensorboard and run.run_dir:

@@ -10,6 +10,7 @@ import pytest
 from psframe.bench import kernels, layers, peak, torch_network
 from psframe.models import TABLE
 from psframe.nn.base import Pass
+from psframe.nn.timed import time_layers
 
 ROOT = Path(__file__).resolve().parent.parent
 
@@ -89,7 +90,9 @@ def arguments(**changed):
 
 def test_timed_layers_add_up_to_the_passes():
     made = kernels.Bench("lenet", 8, arguments())
-    timed = layers.time_layers(made.network)
+    timed = [layers.Spent() for _ in made.network.active]
+    each = iter(timed)
+    time_layers(made.network, lambda index, layer: next(each))
     made.network.gradients(made.x, made.labels, Pass(True, 0, 0, made.pass_.samples))
     taken = [layer.take() for layer in timed]
     assert all(seconds > 0 for of_layer in taken for seconds in of_layer.values())

@@ -11,7 +11,7 @@ from threadpoolctl import threadpool_limits
 
 from psframe.arena import Arena
 from psframe.bench import peak, torch_network
-from psframe.bench.layers import DIRECTIONS, Timed, time_layers, work
+from psframe.bench.layers import DIRECTIONS, Spent, work
 from psframe.bench.stats import spread, write
 from psframe.errors import UserError
 from psframe.memory.allocator import Allocator
@@ -19,6 +19,7 @@ from psframe.models import TABLE
 from psframe.nn.base import Pass, Shape
 from psframe.nn.network import Network
 from psframe.nn.threads import Threads
+from psframe.nn.timed import time_layers
 from psframe.optim import SGD, Updater
 from psframe.parser import Parser
 from psframe.record.view import aligned
@@ -137,19 +138,22 @@ class Bench:
 
     def _layers(self) -> dict[str, Any]:
         """Measure layer by layer, within steps; and the peak, between them."""
-        timed, peaks = time_layers(self.network), []
+        timed = {index: Spent() for index, _ in self.network.active}
+        time_layers(self.network, lambda index, layer: timed[index])
+        peaks: list[float] = []
         rounds: list[list[dict[str, float]]] = []
         until = perf_counter() + self.arguments.seconds
         while perf_counter() < until or len(rounds) < 5:
             peaks.append(peak.gflops())
             self.step()
-            rounds.append([layer.take() for layer in timed])
+            rounds.append([spent.take() for spent in timed.values()])
         top = median(peaks) * self.arguments.threads
-        rows = [self._layer(number, timed[number], [r[number] for r in rounds], top) for number in range(len(timed))]
+        rows = [self._layer(number, [r[number] for r in rounds], top) for number in range(len(timed))]
         return {"peak_gflops": spread(peaks), "layers": rows}
 
-    def _layer(self, number: int, layer: Timed, rounds: list[dict[str, float]], top: float) -> dict[str, Any]:
-        row: dict[str, Any] = {"number": self.network.active[number][0], "layer": type(layer.layer).__name__}
+    def _layer(self, number: int, rounds: list[dict[str, float]], top: float) -> dict[str, Any]:
+        index, layer = self.network.active[number]
+        row: dict[str, Any] = {"number": index, "layer": type(layer).__name__}
         done = work(self.network, number, self.batch)
         for direction in DIRECTIONS:
             seconds = spread([r[direction] for r in rounds])

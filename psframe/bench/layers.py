@@ -2,49 +2,25 @@
 
 from math import prod
 from time import perf_counter
-from typing import Any
 
-import numpy as np
-
-from psframe.nn.base import Layer, Pass
 from psframe.nn.network import Network
 
 DIRECTIONS = ("forward", "backward")
 
 
-class Timed:
-    """A layer that adds up what its passes take; stands in for it in a network."""
+class Spent:
+    """Adds up what a layer's passes take."""
 
-    def __init__(self, layer: Layer):
-        self.layer = layer
+    def __init__(self) -> None:
         self.seconds = dict.fromkeys(DIRECTIONS, 0.0)
 
-    def __getattr__(self, name: str) -> Any:
-        return getattr(self.layer, name)
-
-    def forward(self, x: np.ndarray, state: Pass) -> np.ndarray:
-        began = perf_counter()
-        y = self.layer.forward(x, state)
-        self.seconds["forward"] += perf_counter() - began
-        return y
-
-    def backward(self, x: np.ndarray, dy: np.ndarray, state: Pass, need_dx: bool) -> Any:
-        began = perf_counter()
-        dx = self.layer.backward(x, dy, state, need_dx)
-        self.seconds["backward"] += perf_counter() - began
-        return dx
+    def __call__(self, direction: str, began: float) -> None:
+        self.seconds[direction] += perf_counter() - began
 
     def take(self) -> dict[str, float]:
         """Return the seconds since the last call, by direction."""
         taken, self.seconds = self.seconds, dict.fromkeys(DIRECTIONS, 0.0)
         return taken
-
-
-def time_layers(network: Network) -> list[Timed]:
-    """Put a :class:`Timed` in the place of every layer that runs; return them in their order."""
-    front, rest = ([Timed(layer) for layer in layers] for layers in (network.front, network.rest))
-    network.front[:], network.rest[:] = front, rest
-    return [*front, *rest]
 
 
 def work(network: Network, number: int, batch: int) -> dict[str, dict[str, float]]:

@@ -14,7 +14,6 @@ from psframe.config import to_yaml
 from psframe.errors import UserError, reason
 from psframe.record import checkpoint, metrics
 
-#: what the config of a continued run may change
 #: what a continued run may have other values of: none of these changes what is computed; see also :func:`_fixed`
 FREE_KEYS = (
     ("train", "epochs"),

@@ -6,7 +6,7 @@ what it does itself (0) or the exchange of a bucket (1 and on).
 
 import json
 import time
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from time import perf_counter
 from typing import Any
@@ -50,6 +50,16 @@ class Trace:
     def add(self, name: str, began: float, ended: float | None = None, thread: int = 0) -> None:
         """Keep a span of ``time.perf_counter``, which ends now if nothing else is said."""
         self.spans.append((name, thread, began, perf_counter() if ended is None else ended))
+
+    def passes(self, index: int, layer: Any) -> Callable[[str, float], None]:
+        """Return what keeps a span of each pass of the network's layer of that number."""
+        names = {direction: f"{index} {type(layer).__name__} {direction}" for direction in ("forward", "backward")}
+
+        def keep(direction: str, began: float) -> None:
+            if self.on:
+                self.add(names[direction], began)
+
+        return keep
 
     def turn(self, loading: float, computing: float, exchanging: float, counts: Mapping[str, int]) -> None:
         """End a turn: its data, gradients, and exchange began then, and so much was counted until now."""

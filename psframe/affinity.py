@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 
 from mpi4py import MPI
 
+from psframe import kernel
 from psframe.memory.topology import Topology, read
 
 if TYPE_CHECKING:
@@ -170,7 +171,7 @@ def limit_threads(world: MPI.Comm) -> None:
 
     All ranks must call, before NumPy is imported.
     """
-    near = world.Split_type(MPI.COMM_TYPE_SHARED, key=world.rank)
+    near = kernel.split(world)  # containers may run on the same cores
     masks = near.gather(frozenset(os.sched_getaffinity(0)))
     counts = None
     if masks:

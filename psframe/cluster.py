@@ -15,7 +15,7 @@ from typing import Any, TypeVar
 import numpy as np
 from mpi4py import MPI
 
-from psframe import compiled
+from psframe import compiled, kernel
 from psframe.errors import UserError
 from psframe.memory import board, gates
 from psframe.memory.board import Board
@@ -167,7 +167,7 @@ def _offset_s(comm: MPI.Comm, rounds: int = 16) -> float:
 def join(world: MPI.Comm | None = None) -> Cluster:
     """Find the nodes, by proof of shared memory, and number ranks node by node. All ranks must call."""
     world = MPI.COMM_WORLD if world is None else world
-    near, link, control, fd = _prove(world.Split_type(MPI.COMM_TYPE_SHARED, key=world.rank))
+    near, link, control, fd = _prove(kernel.split(world))
     first = near.bcast(world.rank)
     every = world.allgather(first)
     firsts = sorted(set(every))
@@ -183,7 +183,7 @@ def join(world: MPI.Comm | None = None) -> Cluster:
 def _prove(candidates: MPI.Comm) -> tuple[MPI.Comm, Link, np.ndarray, int]:
     """Return this rank's node as a communicator, its link, and shared memory for its gates with the file descriptor.
 
-    ``candidates`` are those that MPI takes for one node.
+    ``candidates`` are those under one kernel.
     """
     while candidates.size > 1:
         leads = candidates.rank == 0

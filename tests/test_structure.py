@@ -25,6 +25,7 @@ FLOORS = [
         "psframe.arena",
         "psframe.cluster",
         "psframe.group",
+        "psframe.kernel",
         "psframe.fault",
         "psframe.command",
         "psframe.mpirun",

@@ -1,0 +1,55 @@
+"""``python -m psframe.memory.quadrants N``: the CPUs and the NUMA nodes of each of N containers, one a line.
+
+They are lists as cpusets take them, ``0-15,64-79 0,4``. Nothing is printed where there is nothing to divide.
+"""
+
+import os
+import sys
+from collections.abc import Iterable
+
+from psframe.memory.sysfs import spell
+from psframe.memory.topology import UNKNOWN, Topology, read
+
+Part = tuple[tuple[int, ...], tuple[int, ...]]
+
+
+def divide(topology: Topology, n: int, cpus: Iterable[int]) -> list[Part]:
+    """Return the CPUs and the memory nodes of ``n`` containers; nothing where fewer than two nodes have CPUs.
+
+    Each gets the next node with CPUs, or several where there are more of these than containers, or one that it divides
+    with its neighbour where there are fewer; with each node its memory and the nearest memory without CPUs, all of it
+    that is equally near. On a Knights Landing in SNC-4 that is a quadrant with its DDR and its MCDRAM.
+
+    Parameters
+    ----------
+    cpus : iterable of int
+        Those that may be used.
+    """
+    usable = set(cpus)
+    homes = [node.number for node in topology.nodes if usable.intersection(node.cpus)]
+    if len(homes) < 2:
+        return []
+    parts = []
+    for k in range(n):
+        first = k * len(homes) // n
+        mine = homes[first : max(first + 1, (k + 1) * len(homes) // n)]
+        local = {cpu for home in mine for cpu in usable.intersection(topology.node(home).cpus)}
+        parts.append((tuple(sorted(local)), tuple(sorted({node for home in mine for node in _memory(topology, home)}))))
+    return parts
+
+
+def _memory(topology: Topology, home: int) -> set[int]:
+    """Return the node with memory that is nearest to a node with CPUs, and all of those without CPUs that are."""
+    away = {node: topology.node(home).distances.get(node, UNKNOWN) for node in topology.memory}
+    apart = [node for node in away if not topology.node(node).cpus]
+    found = {node for node in apart if away[node] == min(away[other] for other in apart)}
+    return found | ({topology.nearest(home, away)} if away else set())
+
+
+def main(n: int) -> None:
+    for cpus, nodes in divide(read("/", environ={}), n, os.sched_getaffinity(0)):
+        print(spell(cpus), spell(nodes))
+
+
+if __name__ == "__main__":
+    main(int(sys.argv[1]))

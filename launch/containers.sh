@@ -37,7 +37,7 @@ done
     refuse "--engine must be podman or docker, got '$engine'; give one of these"
 [ $# -gt 0 ] || refuse "a command must follow the options, got none; give one (-h shows how)"
 
-[ "$(id -u)" = 0 ] || refuse "containers with networks of their own must be made root, got user $(id -u); use sudo"
+[ "$(id -u)" = 0 ] || refuse "containers with networks of their own must be made by root, got user $(id -u); use sudo"
 for needed in ip nsenter flock; do
     command -v "$needed" >/dev/null ||
         refuse "$needed must be on PATH, got none; install it (Debian: iproute2 util-linux)"

@@ -1,0 +1,298 @@
+"""launch/containers.sh: ranks in containers with namespaces of their own train to the bits of ranks that have none."""
+
+import json
+import os
+import shutil
+import signal
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from tests import launcher
+from tests.conftest import TINY
+from tests.launcher import ROOT
+
+SCRIPT = ROOT / "launch" / "containers.sh"
+TRAIN = "mpirun -n 4 python -m psframe.train tiny.yaml --quiet"
+
+#: what every rank says of itself: its namespaces; then the last rank comes late, and then it seems to die
+PROBE = """
+import json, os, sys, time
+from mpi4py import MPI
+from psframe.cluster import join
+from psframe.memory.gates import PeerLost
+spaces = {name: os.readlink(f"/proc/self/ns/{name}") for name in ("net", "ipc", "pid", "mnt")}
+cluster = join()
+last = cluster.rank == cluster.n_ranks - 1
+found = {"nodes": cluster.n_nodes, "node": cluster.node, "pid": os.getpid(), "spaces": spaces, "lost": None}
+if last:
+    time.sleep(1)  # the others look whether it lives, by now
+cluster.barrier()
+if cluster.n_nodes == 1 and last:
+    os.close(cluster.rendezvous.fd)  # drops its lock, as its end would
+elif cluster.n_nodes == 1:
+    try:
+        cluster.rendezvous.together()
+    except PeerLost as lost:
+        found["lost"] = lost.ranks
+every = MPI.COMM_WORLD.gather(found)
+if every:
+    json.dump(every, open(sys.argv[1], "w"))
+"""
+
+SLEEPS = """
+import time
+from mpi4py import MPI
+MPI.COMM_WORLD.Barrier()
+if MPI.COMM_WORLD.rank == 0:
+    print("ready", flush=True)
+time.sleep(300)
+"""
+
+
+def environment(mpi, **more):
+    path = f"{mpi.prefix / 'bin'}:{os.environ['PATH']}"
+    return {**os.environ, "PATH": path, "PYTHONPATH": str(ROOT), **more}
+
+
+def start(arguments, **more):
+    return subprocess.Popen(
+        ["bash", SCRIPT, *arguments],
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        start_new_session=True,
+        **more,
+    )
+
+
+def end(process, timeout_s=120):
+    """Return (status, out, err); past the time-out it is told to end, and removes what it made."""
+    try:
+        out, err = process.communicate(timeout=timeout_s)
+    except subprocess.TimeoutExpired:
+        process.terminate()
+        out, err = process.communicate(timeout=30)
+        raise AssertionError(f"it did not end: {out}\n{err}") from None
+    return process.returncode, out, err
+
+
+def left_behind(process, temporary):
+    """Return what a run has left of containers, networks and files."""
+    tag = f"psframe-{process.pid}"
+    listed = subprocess.run(["ip", "netns", "list"], capture_output=True, text=True, timeout=30).stdout
+    query = ["podman", "ps", "--all", "--quiet", "--filter", f"label={tag}"]
+    containers = subprocess.run(query, capture_output=True, text=True, timeout=30).stdout
+    files = [str(path) for path in (Path("/dev/shm", tag), *temporary.iterdir()) if path.exists()]
+    return [line for line in listed.splitlines() if line.startswith(tag)] + containers.split() + files
+
+
+@pytest.fixture(scope="module")
+def mpi():
+    return launcher.installed("mpich") or pytest.skip("no mpich: bash launch/test.sh installs it")
+
+
+@pytest.fixture(scope="module")
+def able():
+    """Skip where no container or no network can be made."""
+    if os.getuid() != 0:
+        pytest.skip("containers on networks of their own are made by root")
+    for needed in ("podman", "ip", "nsenter", "flock"):
+        if not shutil.which(needed):
+            pytest.skip(f"no {needed} here (Debian: podman runc iproute2 util-linux)")
+    limits = ["--ulimit", "nofile=1024:1024", "--ulimit", "nproc=1000:1000"]
+    for runtime in ([], ["--runtime", "runc"]):
+        plain = ["podman", *runtime, "run", "--rm", "--network", "none", *limits, "--rootfs", "/:O", "true"]
+        tried = subprocess.run(plain, capture_output=True, text=True, timeout=60)
+        if tried.returncode == 0:
+            break
+    else:
+        pytest.skip(f"podman starts no container here: {tried.stderr.strip()}")
+    name = f"psframe-test-{os.getpid()}"
+    tried = subprocess.run(["ip", "netns", "add", name], capture_output=True, text=True, timeout=30)
+    if tried.returncode:
+        pytest.skip(f"no network namespace can be made here: {tried.stderr.strip()}")
+    subprocess.run(["ip", "netns", "del", name], timeout=30)
+
+
+@pytest.fixture(scope="module")
+def runs(able, mpi, tmp_path_factory):
+    """Train on the host, then on two containers with memory of their own and, at the same time, with memory shared."""
+    where = tmp_path_factory.mktemp("containers")
+    (where / "tiny.yaml").write_text(f"{TINY}record: {{dir: runs}}\n")
+    (where / "probe.py").write_text(PROBE)
+    host = subprocess.run(["sh", "-c", f"{TRAIN} name=host"], cwd=where, env=environment(mpi), timeout=120)
+    assert host.returncode == 0
+    found = {}
+    for name, option in (("apart", []), ("shared", ["--share-ipc"])):
+        (where / f"tmp-{name}").mkdir()
+        both = f"mpirun -n 4 python probe.py {name}.json && exec {TRAIN} name={name}"
+        env = environment(mpi, TMPDIR=str(where / f"tmp-{name}"))
+        found[name] = start(["-c", "2", *option, "sh", "-c", both], cwd=where, env=env)
+    for name, process in found.items():
+        status, out, err = end(process)
+        assert (status, left_behind(process, where / f"tmp-{name}")) == (0, []), f"{name}: {out}\n{err}"
+    return where
+
+
+def epochs(where, name):
+    (run,) = (where / "runs").glob(f"{name}-*")
+    return [json.loads(line) for line in (run / "metrics.jsonl").read_text().splitlines()]
+
+
+@pytest.mark.parametrize(("name", "nodes", "collective"), [("apart", 2, "hierarchical"), ("shared", 1, "shared")])
+def test_two_containers_train_to_the_bits_of_none(name, nodes, collective, runs):
+    plain, found = epochs(runs, "host"), epochs(runs, name)
+    assert [epoch["params_sha256"] for epoch in found] == [epoch["params_sha256"] for epoch in plain]
+    assert {(epoch["n_nodes"], epoch["collective"], epoch["n_ranks"]) for epoch in found} == {(nodes, collective, 4)}
+    assert {epoch["n_nodes"] for epoch in plain} == {1}
+
+
+@pytest.mark.parametrize(("name", "nodes"), [("apart", 2), ("shared", 1)])
+def test_each_container_has_its_own_namespaces(name, nodes, runs):
+    ranks = json.loads((runs / f"{name}.json").read_text())
+    assert {rank["nodes"] for rank in ranks} == {nodes}
+    assert [rank["node"] for rank in ranks] == ([0, 0, 1, 1] if nodes == 2 else [0] * 4)
+    for space in ("net", "ipc", "pid", "mnt"):
+        found = [rank["spaces"][space] for rank in ranks]
+        assert found[0] == found[1] != found[2] == found[3], space  # blocks of ranks
+        assert os.readlink(f"/proc/self/ns/{space}") not in found
+
+
+def test_process_numbers_that_are_the_same_in_two_containers_confuse_nobody(runs):
+    ranks = json.loads((runs / "shared.json").read_text())
+    assert len({rank["pid"] for rank in ranks}) < 4
+    lost = [rank["lost"] for rank in ranks]
+    assert lost.pop() is None
+    assert [3] in lost  # who notices later hears of it, and not of whom
+    assert all(one in ([3], []) for one in lost)
+
+
+@pytest.mark.parametrize(("sent", "status"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
+def test_nothing_is_left_when_it_is_broken_off(sent, status, able, mpi, tmp_path):
+    (tmp_path / "tmp").mkdir()
+    env = environment(mpi, TMPDIR=str(tmp_path / "tmp"))
+    process = start(["-c", "2", "--share-ipc", "mpirun", "-n", "2", "python", "-c", SLEEPS], cwd=tmp_path, env=env)
+    try:
+        assert process.stdout.readline() == "ready\n"
+        process.send_signal(sent)
+    finally:
+        ended = end(process, 60)
+    assert (ended[0], left_behind(process, tmp_path / "tmp")) == (status, []), ended
+
+
+BLOCKS = """
+import json, os
+from mpi4py import MPI
+hosts = MPI.COMM_WORLD.gather(os.uname().nodename)
+if hosts:
+    json.dump([hosts.index(host) for host in hosts], open("blocks.json", "w"))
+"""
+
+COMMANDS = """
+mpirun -n 5 python blocks.py
+mpirun --version | grep -q HYDRA || echo 'no version'
+mpirun python blocks.py || echo $?
+mpirun -n few python blocks.py || echo $?
+mpirun -n 2 sh -c 'exit 7'
+"""
+
+
+def test_ranks_are_spread_in_blocks_and_their_status_is_told(able, mpi, tmp_path):
+    (tmp_path / "blocks.py").write_text(BLOCKS)
+    status, out, err = end(start(["-c", "4", "sh", "-c", COMMANDS], cwd=tmp_path, env=environment(mpi)))
+    assert json.loads((tmp_path / "blocks.json").read_text()) == [0, 0, 2, 3, 4]
+    assert (status, out.split()[:2]) == (7, ["2", "2"])
+    assert [line for line in err.splitlines() if line.startswith("psframe: ")] == [
+        "psframe: mpirun over containers must start with -n N, got 'python'; give the number of ranks first",
+        "psframe: mpirun -n must be followed by a number of ranks, got 'few'; give one",
+    ]
+
+
+def refused(arguments, **more):
+    """Return the one sentence that a call ends with."""
+    status, out, err = end(start(arguments, **more), 60)
+    assert (status, out, err.count("\n")) == (2, "", 1), (status, out, err)
+    assert err.startswith("psframe: ")
+    return err
+
+
+@pytest.mark.parametrize(
+    ("arguments", "told"),
+    [
+        ([], "a command must follow the options, got none"),
+        (["-c", "2"], "a command must follow the options, got none"),
+        (["-c"], "-c must have a value, got none"),
+        (["-c", "0", "true"], "from 1 to 64, got '0'"),
+        (["-c", "65", "true"], "from 1 to 64, got '65'"),
+        (["-c", "two", "true"], "from 1 to 64, got 'two'"),
+        (["-c", "1 2", "true"], "from 1 to 64, got '1 2'"),
+        (["--engine", "lxc", "true"], "podman or docker, got 'lxc'"),
+        (["--share", "true"], "got '--share'"),
+    ],
+)
+def test_arguments(arguments, told):
+    assert told in refused(arguments)
+
+
+def test_help():
+    status, out, err = end(start(["-h"]), 30)
+    assert (status, err) == (0, "")
+    assert "bash launch/containers.sh [-c 4]" in out
+
+
+def test_only_root_makes_networks():
+    user = [] if os.getuid() else ["setpriv", "--reuid=65534", "--clear-groups"]
+    if user and not shutil.which("setpriv"):
+        pytest.skip("no setpriv here (Debian: util-linux)")
+    ended = subprocess.run([*user, "bash", SCRIPT, "true"], capture_output=True, text=True, timeout=30)
+    assert ended.returncode == 2
+    assert "must be made by root, got user" in ended.stderr
+
+
+@pytest.fixture
+def tools(tmp_path):
+    """Return a function that makes a PATH on which there are only some programs: real ones, or ones that a text is."""
+    if os.getuid() != 0:
+        pytest.skip("who is not root is told so first")
+
+    def make(**programs):
+        folder = tmp_path / "bin"
+        folder.mkdir()
+        for name in ("bash", "id", "dirname", "mktemp", "rm", "xargs", "head", "awk", "seq", "sh"):
+            (folder / name).symlink_to(shutil.which(name))
+        for name, text in {"ip": "exit 0", "nsenter": "exit 0", "flock": "exit 0", **programs}.items():
+            if text:
+                (folder / name).write_text(f"#!/bin/sh\n{text}\n")
+                (folder / name).chmod(0o755)
+        (tmp_path / "tmp").mkdir()
+        return {"PATH": str(folder), "TMPDIR": str(tmp_path / "tmp")}
+
+    return make
+
+
+HYDRA = {"python": "exit 0", "mpirun": "echo HYDRA"}
+NO = "echo 'Error: no' >&2; echo more >&2; exit 125"
+
+
+@pytest.mark.parametrize(
+    ("options", "programs", "told"),
+    [
+        ([], {"ip": ""}, "ip must be on PATH, got none"),
+        ([], {}, "podman or docker must be on PATH, got neither"),
+        (["--engine", "docker"], {"podman": "exit 0"}, "--engine docker must be on PATH, got none"),
+        ([], {"docker": "echo 'Cannot connect' >&2; exit 1"}, "docker's daemon must answer, got 'Cannot connect'"),
+        ([], {"docker": "exit 0"}, "docker must have an --image, got none"),
+        ([], {"podman": "exit 0"}, "psframe's python must be on PATH, got none"),
+        ([], {"podman": "exit 0", "python": "exit 0"}, "an mpirun must be on PATH, got none"),
+        ([], {"podman": "exit 0", **HYDRA, "mpirun": "echo Open MPI"}, "must be MPICH's, got 'Open MPI'"),
+        ([], {"podman": NO, **HYDRA}, "podman must start a container that has psframe's python, got 'Error: no'"),
+        ([], {"podman": NO, "runc": "exit 0", **HYDRA}, "podman must start a container"),
+        ([], {"podman": "exit 0", **HYDRA, "ip": "echo denied >&2; exit 1"}, "must be allowed, got 'denied'"),
+    ],
+)
+def test_what_is_missing(options, programs, told, tools, tmp_path):
+    assert told in refused([*options, "true"], env=tools(**programs))
+    assert not list((tmp_path / "tmp").iterdir())

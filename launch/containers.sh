@@ -83,6 +83,7 @@ cleanup() {
             ip netns pids "$tag" | xargs --no-run-if-empty kill -KILL
             remove
         fi
+        remove # whose network another one was on is kept until that has gone
         for number in $(seq "$count"); do ip netns del "$tag-$number"; done
         ip netns del "$tag" # and with it the bridge
         rm -rf "$folder" "/dev/shm/$tag"

@@ -5,15 +5,13 @@ import os
 import shutil
 import signal
 import subprocess
-from pathlib import Path
 
 import pytest
 
 from tests import launcher
 from tests.conftest import TINY
-from tests.launcher import ROOT
+from tests.containers import end, environment, left_behind, start
 
-SCRIPT = ROOT / "launch" / "containers.sh"
 TRAIN = "mpirun -n 4 python -m psframe.train tiny.yaml --quiet"
 
 #: what every rank says of itself: its namespaces; then the last rank comes late, and then it seems to die
@@ -49,44 +47,6 @@ if MPI.COMM_WORLD.rank == 0:
     print("ready", flush=True)
 time.sleep(300)
 """
-
-
-def environment(mpi, **more):
-    path = f"{mpi.prefix / 'bin'}:{os.environ['PATH']}"
-    return {**os.environ, "PATH": path, "PYTHONPATH": str(ROOT), **more}
-
-
-def start(arguments, **more):
-    return subprocess.Popen(
-        ["bash", SCRIPT, *arguments],
-        stdin=subprocess.DEVNULL,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        text=True,
-        start_new_session=True,
-        **more,
-    )
-
-
-def end(process, timeout_s=120):
-    """Return (status, out, err); past the time-out it is told to end, and removes what it made."""
-    try:
-        out, err = process.communicate(timeout=timeout_s)
-    except subprocess.TimeoutExpired:
-        process.terminate()
-        out, err = process.communicate(timeout=30)
-        raise AssertionError(f"it did not end: {out}\n{err}") from None
-    return process.returncode, out, err
-
-
-def left_behind(process, temporary):
-    """Return what a run has left of containers, networks and files."""
-    tag = f"psframe-{process.pid}"
-    listed = subprocess.run(["ip", "netns", "list"], capture_output=True, text=True, timeout=30).stdout
-    query = ["podman", "ps", "--all", "--quiet", "--filter", f"label={tag}"]
-    containers = subprocess.run(query, capture_output=True, text=True, timeout=30).stdout
-    files = [str(path) for path in (Path("/dev/shm", tag), *temporary.iterdir()) if path.exists()]
-    return [line for line in listed.splitlines() if line.startswith(tag)] + containers.split() + files
 
 
 @pytest.fixture(scope="module")
@@ -211,88 +171,20 @@ def test_ranks_are_spread_in_blocks_and_their_status_is_told(able, mpi, tmp_path
     ]
 
 
-def refused(arguments, **more):
-    """Return the one sentence that a call ends with."""
-    status, out, err = end(start(arguments, **more), 60)
-    assert (status, out, err.count("\n")) == (2, "", 1), (status, out, err)
-    assert err.startswith("psframe: ")
-    return err
-
-
-@pytest.mark.parametrize(
-    ("arguments", "told"),
-    [
-        ([], "a command must follow the options, got none"),
-        (["-c", "2"], "a command must follow the options, got none"),
-        (["-c"], "-c must have a value, got none"),
-        (["-c", "0", "true"], "from 1 to 64, got '0'"),
-        (["-c", "65", "true"], "from 1 to 64, got '65'"),
-        (["-c", "two", "true"], "from 1 to 64, got 'two'"),
-        (["-c", "1 2", "true"], "from 1 to 64, got '1 2'"),
-        (["--engine", "lxc", "true"], "podman or docker, got 'lxc'"),
-        (["--share", "true"], "got '--share'"),
-    ],
-)
-def test_arguments(arguments, told):
-    assert told in refused(arguments)
-
-
-def test_help():
-    status, out, err = end(start(["-h"]), 30)
-    assert (status, err) == (0, "")
-    assert "bash launch/containers.sh [-c 4]" in out
-
-
-def test_only_root_makes_networks():
-    user = [] if os.getuid() else ["setpriv", "--reuid=65534", "--clear-groups"]
-    if user and not shutil.which("setpriv"):
-        pytest.skip("no setpriv here (Debian: util-linux)")
-    ended = subprocess.run([*user, "bash", SCRIPT, "true"], capture_output=True, text=True, timeout=30)
-    assert ended.returncode == 2
-    assert "must be made by root, got user" in ended.stderr
-
-
-@pytest.fixture
-def tools(tmp_path):
-    """Return a function that makes a PATH on which there are only some programs: real ones, or ones that a text is."""
-    if os.getuid() != 0:
-        pytest.skip("who is not root is told so first")
-
-    def make(**programs):
-        folder = tmp_path / "bin"
-        folder.mkdir()
-        for name in ("bash", "id", "dirname", "mktemp", "rm", "xargs", "head", "awk", "seq", "sh"):
-            (folder / name).symlink_to(shutil.which(name))
-        for name, text in {"ip": "exit 0", "nsenter": "exit 0", "flock": "exit 0", **programs}.items():
-            if text:
-                (folder / name).write_text(f"#!/bin/sh\n{text}\n")
-                (folder / name).chmod(0o755)
-        (tmp_path / "tmp").mkdir()
-        return {"PATH": str(folder), "TMPDIR": str(tmp_path / "tmp")}
-
-    return make
-
-
-HYDRA = {"python": "exit 0", "mpirun": "echo HYDRA"}
-NO = "echo 'Error: no' >&2; echo more >&2; exit 125"
-
-
-@pytest.mark.parametrize(
-    ("options", "programs", "told"),
-    [
-        ([], {"ip": ""}, "ip must be on PATH, got none"),
-        ([], {}, "podman or docker must be on PATH, got neither"),
-        (["--engine", "docker"], {"podman": "exit 0"}, "--engine docker must be on PATH, got none"),
-        ([], {"docker": "echo 'Cannot connect' >&2; exit 1"}, "docker's daemon must answer, got 'Cannot connect'"),
-        ([], {"docker": "exit 0"}, "docker must have an --image, got none"),
-        ([], {"podman": "exit 0"}, "psframe's python must be on PATH, got none"),
-        ([], {"podman": "exit 0", "python": "exit 0"}, "an mpirun must be on PATH, got none"),
-        ([], {"podman": "exit 0", **HYDRA, "mpirun": "echo Open MPI"}, "must be MPICH's, got 'Open MPI'"),
-        ([], {"podman": NO, **HYDRA}, "podman must start a container that has psframe's python, got 'Error: no'"),
-        ([], {"podman": NO, "runc": "exit 0", **HYDRA}, "podman must start a container"),
-        ([], {"podman": "exit 0", **HYDRA, "ip": "echo denied >&2; exit 1"}, "must be allowed, got 'denied'"),
-    ],
-)
-def test_what_is_missing(options, programs, told, tools, tmp_path):
-    assert told in refused([*options, "true"], env=tools(**programs))
-    assert not list((tmp_path / "tmp").iterdir())
+@pytest.mark.parametrize(("nodes", "told"), [("0", ""), ("1023", "gives no cpusets")])
+def test_containers_are_bound(nodes, told, able, mpi, tmp_path):
+    """The answer is that of a machine with two nodes; the containers are bound on this one."""
+    cpus = sorted(os.sched_getaffinity(0))
+    if len(cpus) < 2:
+        pytest.skip("there is one CPU here, and nothing to divide")
+    answer = f'case "$*" in *quadrants*) echo {cpus[0]} {nodes}; echo {cpus[1]} {nodes}; exit ;; esac'
+    (tmp_path / "podman").write_text(f'#!/bin/sh\n{answer}\nexec {shutil.which("podman")} "$@"\n')
+    (tmp_path / "podman").chmod(0o755)
+    env = environment(mpi)
+    env["PATH"] = f"{tmp_path}:{env['PATH']}"
+    mine = "MPI.COMM_WORLD.gather(sorted(os.sched_getaffinity(0)))"
+    show = f"import os; from mpi4py import MPI; print({mine} or '', end='')"
+    status, out, err = end(start(["-c", "2", "mpirun", "-n", "3", "python", "-c", show], cwd=tmp_path, env=env))
+    assert (status, json.loads(out)) == (0, [[cpus[0]], [cpus[0]], [cpus[1]]]), err
+    assert told in err
+    assert bool(err) == bool(told)

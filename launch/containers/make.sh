@@ -21,7 +21,7 @@ limit() {
         memory_kb=$(awk '/^MemTotal:/ {print $2}' /proc/meminfo)
         options+=(--shm-size "$((memory_kb / 2))k")
     fi
-    system=("$image")
+    system=(--pull never "$image")
     [ -n "$image" ] || system=(--rootfs /:O) # what is written there is kept apart, and dropped
 }
 

@@ -8,6 +8,7 @@ BRIEF = """
 for node in /sys/devices/system/node/node[0-9]*; do echo 24 > $node/hugepages/hugepages-2048kB/nr_hugepages; done
 python -m psframe.doctor --json > $OUT/doctor.json
 python -m tests.knl.probe $OUT/probe.json
+python -m psframe.memory.quadrants 4 > $OUT/quadrants.txt
 train 4 name=main collective=buffer nn.kernels=direct placement.parameters=hbw placement.verify=error > $OUT/main.txt 2>&1
 """  # noqa: E501
 
@@ -78,6 +79,11 @@ def test_modes_and_tiers_are_told_without_bandwidths(mode, knl):
     report = knl(mode, DOCTOR, Memory(hmat=False)).json("doctor.json")
     assert (report["cluster_mode"], report["memory_mode"]) == (mode, "flat")
     assert [node["node"] for node in report["nodes"] if node["tier"] == "hbw"] == FLAT[mode][1]
+
+
+def test_containers_would_have_a_quadrant_each_with_its_mcdram(mode, brief):
+    quadrants = brief.text("quadrants.txt").splitlines()
+    assert quadrants == (["0-1 0,4", "2-3 1,5", "4-5 2,6", "6-7 3,7"] if mode == "SNC-4" else [])
 
 
 def test_memory_lies_where_it_was_asked_for(mode, brief):

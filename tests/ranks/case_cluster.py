@@ -5,10 +5,11 @@ import os
 import unittest
 from contextlib import contextmanager
 
-from psframe import cluster
+from psframe import cluster, kernel
 from psframe.cluster import AgreedError, Team, join
 from psframe.errors import UserError
 from tests.ranks.harness import ranks
+from tests.ranks.training import folder
 
 CLONE_NEWNET = 0x40000000
 
@@ -101,6 +102,22 @@ def ranks_with_networks_of_their_own_find_each_other_through_a_folder_that_they_
     found.barrier()
     assert memory.sum() == world.size
     assert not [name for name in set(os.listdir("/dev/shm")) - before if name.startswith("psframe")]
+
+
+@ranks(2, 4, 7)
+def only_ranks_under_one_kernel_may_be_a_node(world):
+    before = kernel.BOOT_ID
+    try:
+        with folder(world) as where:
+            kernel.BOOT_ID = where / f"boot_id.{world.rank}"
+            kernel.BOOT_ID.write_text(f"kernel {world.rank % 2}\n")
+            assert (join().n_nodes, join().node) == (2, world.rank % 2)
+            world.Barrier()
+            if world.rank == 1:
+                kernel.BOOT_ID.unlink()
+            assert join().n_nodes == 1  # MPI is believed
+    finally:
+        kernel.BOOT_ID = before
 
 
 @ranks(1, 2, 3, 4, 7)

@@ -6,7 +6,7 @@ set -euo pipefail
 usage="bash launch/containers.sh [-c 4] [--share-ipc] [--engine podman|docker] [--image NAME] COMMAND...
 
 Runs COMMAND here, with an mpirun (MPICH's) on PATH that spreads its ranks over containers.
-  -c N           how many containers, 1 to 64 (default: 4)
+  -c N[,N...]    how many containers, 1 to 64, or 0 for none (default: 4); of several numbers, one after the other
   --share-ipc    one /dev/shm for all of them, through which ranks share memory
   --engine E     podman or docker (default: podman where there is one)
   --image NAME   what the containers hold, as built from launch/Containerfile (default: this machine's files; podman)
@@ -15,6 +15,18 @@ Example: bash launch/containers.sh -c 2 mpirun -n 4 python -m psframe.train conf
 refuse() {
     echo "psframe: $*" >&2
     exit 2
+}
+
+# Runs the command over each number of containers, or without any; one that fails ends it.
+in_turn() {
+    local number child=""
+    trap '[ -z "$child" ] || kill -TERM "$child"; wait; exit 143' TERM HUP
+    for number in ${count//,/ }; do
+        if [ "$number" = 0 ]; then "$@" & else bash "$0" -c "$number" "${options[@]}" "$@" & fi </dev/null
+        child=$!
+        wait "$child" || exit
+    done
+    exit
 }
 
 count=4 share="" engine="" image=""
@@ -31,11 +43,16 @@ while [ $# -gt 0 ]; do
         *) break ;;
     esac
 done
-[[ $count =~ ^([1-9]|[1-5][0-9]|6[0-4])$ ]] ||
-    refuse "-c must be a number of containers from 1 to 64, got '$count'; give -c 2"
+[[ $count =~ ^(0|[1-9]|[1-5][0-9]|6[0-4])(,([0-9]|[1-5][0-9]|6[0-4]))*$ ]] ||
+    refuse "-c must be numbers of containers, 0 to 64, got '$count'; give -c 2, or -c 0,1,2,4"
 [[ $engine =~ ^(podman|docker)?$ ]] ||
     refuse "--engine must be podman or docker, got '$engine'; give one of these"
 [ $# -gt 0 ] || refuse "a command must follow the options, got none; give one (-h shows how)"
+
+if [[ $count = 0 || $count = *,* ]]; then
+    options=(${share:+--share-ipc} ${engine:+--engine "$engine"} ${image:+--image "$image"})
+    in_turn "$@"
+fi
 
 [ "$(id -u)" = 0 ] || refuse "containers with networks of their own must be made by root, got user $(id -u); use sudo"
 for needed in ip nsenter flock; do
@@ -100,6 +117,7 @@ probe
 network
 settings
 
+export PSFRAME_N_CONTAINERS=$count PSFRAME_SHARE_IPC=$share
 export PSFRAME_CONTAINERS=$folder PATH="$here/containers:$PATH" PSFRAME_MPIRUN="$here/containers/mpirun"
 set -m # a group of its own, which can be ended as one
 { flock --shared 9 && exec "$@"; } 9>"$folder/lock" </dev/null &

@@ -52,7 +52,7 @@ def test_rows_are_added_to_a_folder_of_before(mpich, tmp_path):
     for containers in ("", "2"):
         ended = bench(
             mpich, "collectives", "--ranks", 2, "--method", "buffer", "--operation", "bcast", *SMALL,
-            "--out", tmp_path / "out", PSFRAME_CONTAINERS=containers,
+            "--out", tmp_path / "out", PSFRAME_N_CONTAINERS=containers,
         )  # fmt: skip
         assert ended.returncode == 0, ended
     rows = list(csv.DictReader((tmp_path / "out" / "collectives.csv").open()))

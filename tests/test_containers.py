@@ -1,5 +1,6 @@
 """launch/containers.sh: ranks in containers with namespaces of their own train to the bits of ranks that have none."""
 
+import csv
 import json
 import os
 import shutil
@@ -130,11 +131,35 @@ def test_process_numbers_that_are_the_same_in_two_containers_confuse_nobody(runs
     assert all(one in ([3], []) for one in lost)
 
 
-@pytest.mark.parametrize(("sent", "status"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
-def test_nothing_is_left_when_it_is_broken_off(sent, status, able, mpi, tmp_path):
+def test_collectives_are_measured_on_the_host_and_over_containers(able, mpi, tmp_path):
+    """Table 5 of Woo et al. in one command."""
+    measure = (
+        "python -m psframe.bench collectives --ranks 2 --size 0.1 --repetitions 2 --method c,buffer,shared --out out"
+    )
+    env = environment(mpi)
+    status, out, err = end(start(["-c", "0,1,2", *measure.split()], cwd=tmp_path, env=env))
+    assert status == 0, (out, err)
+    status, out, err = end(start(["-c", "2", "--share-ipc", *measure.split()], cwd=tmp_path, env=env))
+    assert status == 0, (out, err)
+    rows = list(csv.DictReader((tmp_path / "out" / "collectives.csv").open()))
+    found = {}
+    for row in rows:
+        found.setdefault((row["environment"], row["share_ipc"], row["n_nodes"]), set()).add(row["method"])
+    assert found == {
+        ("host", "0", "1"): {"c", "buffer", "shared"},
+        ("1 container", "0", "1"): {"c", "buffer", "shared"},
+        ("2 containers", "0", "2"): {"c", "buffer"},
+        ("2 containers", "1", "1"): {"c", "buffer", "shared"},
+    }
+
+
+@pytest.mark.parametrize(
+    ("sent", "status", "count"), [(signal.SIGINT, 130, "2"), (signal.SIGTERM, 143, "2"), (signal.SIGTERM, 143, "2,1")]
+)
+def test_nothing_is_left_when_it_is_broken_off(sent, status, count, able, mpi, tmp_path):
     (tmp_path / "tmp").mkdir()
     env = environment(mpi, TMPDIR=str(tmp_path / "tmp"))
-    process = start(["-c", "2", "--share-ipc", "mpirun", "-n", "2", "python", "-c", SLEEPS], cwd=tmp_path, env=env)
+    process = start(["-c", count, "--share-ipc", "mpirun", "-n", "2", "python", "-c", SLEEPS], cwd=tmp_path, env=env)
     try:
         assert process.stdout.readline() == "ready\n"
         process.send_signal(sent)

@@ -26,7 +26,7 @@ COLUMNS = (
     "repetitions", "median_s", "low_s", "high_s", "placed", "mpi",
 )  # fmt: skip
 #: set by launch/containers.sh: over how many containers ranks are spread, and whether these share memory
-CONTAINERS, SHARE_IPC = "PSFRAME_CONTAINERS", "PSFRAME_SHARE_IPC"
+CONTAINERS, SHARE_IPC = "PSFRAME_N_CONTAINERS", "PSFRAME_SHARE_IPC"
 
 
 @dataclass

@@ -20,7 +20,11 @@ refuse() {
 # Runs the command over each number of containers, or without any; one that fails ends it.
 in_turn() {
     local number child=""
-    trap '[ -z "$child" ] || kill -TERM "$child"; wait; exit 143' TERM HUP
+    # with a status of its own for each, as when it runs once
+    for number in INT:130 TERM:143 HUP:143; do
+        # shellcheck disable=SC2064 # it is this number now
+        trap "[ -z \"\$child\" ] || kill -TERM \"\$child\"; wait; exit ${number#*:}" "${number%:*}"
+    done
     for number in ${count//,/ }; do
         if [ "$number" = 0 ]; then "$@" & else bash "$0" -c "$number" "${options[@]}" "$@" & fi </dev/null
         child=$!

@@ -181,9 +181,7 @@ def _config(path: Path, notices: list[str]) -> dict[str, str]:
     said = contents(path / "config.yaml", notices)
     try:
         found = yaml.safe_load(said) if said else {}
-    except (
-        Exception
-    ):  # PyYAML lets through whatever its constructors run into: KeyError, IndexError, RecursionError, ...
+    except Exception:  # PyYAML lets through whatever its constructors run into: KeyError, RecursionError, ...
         found = None
     if not isinstance(found, dict):
         notices.append(f"{_named(path / 'config.yaml')} is damaged: what depends on it is left out")

@@ -111,6 +111,7 @@ int main(int argc, char **argv) {
         else if (is_gather) MPI_Gather(sent, (int)count, MPI_INT, received, (int)count, MPI_INT, 0, MPI_COMM_WORLD);
         else MPI_Allreduce(sent, received, (int)count, MPI_INT, MPI_SUM, MPI_COMM_WORLD);
         double took = MPI_Wtime() - began;
+        MPI_Barrier(MPI_COMM_WORLD); /* or to check would keep those that are not yet done from their cores */
         base_sum = 0;
         for (int r = 0; r < n_ranks; r++) base_sum += base_of(r, k);
         if (is_bcast) check(sent, count, base_of(0, k), 1);

@@ -173,6 +173,7 @@ def taken(cluster: Cluster, method: Method, repetitions: int, warm_up: int) -> l
         began = perf_counter()
         method.move()
         ended = perf_counter()
+        method.meet()  # or to check what came would keep those that are not yet done from their cores
         cluster.agree_everywhere(lambda k=k: method.check(k + warm_up))  # type: ignore[misc]
         mine[max(k, 0)] = ended - began
     every = np.zeros((cluster.n_ranks, repetitions))

@@ -30,6 +30,15 @@ def _largest(rows: Sequence[Row]) -> list[Row]:
     return [row for row in rows if row.n_bytes == most]
 
 
+def _comparable(rows: Sequence[Row]) -> list[Row]:
+    """Return the rows of the arrays that were measured in most environments, of several the largest."""
+    met: dict[float, set[object]] = {}
+    for row in _pick(rows, method="buffer"):
+        met.setdefault(row.n_bytes, set()).add(row.environment)
+    best = max(met, key=lambda n_bytes: (len(met[n_bytes]), n_bytes), default=0)
+    return [row for row in rows if row.n_bytes == best]
+
+
 def _memories(
     name: str,
     which: str,
@@ -74,7 +83,7 @@ def _containers(rows: Sequence[Row]) -> str:
     """Return what containers cost."""
     lines, told = [], []
     for operation in OPERATIONS:
-        of = _largest(_pick(rows, operation=operation))
+        of = _comparable(_pick(rows, operation=operation))
         # one memory and one number of ranks for all environments, as near to the paper's as there is
         met = {m: {row.environment for row in _pick(of, method="buffer", memory=m)} for m in ("hbw", "default", "ddr")}
         memory = max(met, key=lambda m: (len(met[m]), HOST in met[m]))

@@ -65,6 +65,21 @@ def test_threads_and_processes_do_the_same_work(mpich, tmp_path):
     assert (again.returncode, "--out must be a new folder" in again.stderr) == (2, True)
 
 
+def test_threads_are_measured_on_pictures_of_ones_own(mpich, tmp_path):
+    image = pytest.importorskip("PIL.Image", reason="Pillow, which decodes pictures, is not installed")
+    for label in ("fire", "smoke", "none"):
+        (tmp_path / "pictures" / label).mkdir(parents=True)
+        for number in range(5):
+            picture = image.effect_noise((240, 230), 30 + number).convert("RGB")
+            picture.save(tmp_path / "pictures" / label / f"{number}.png")
+    keys = ["--model", "alexnet", "--counts", 1, "--batch", 4, "--epochs", 1, "--data", tmp_path / "pictures"]
+    ended = bench(mpich, "threads", *keys, "--out", tmp_path / "out")
+    assert ended.returncode == 0, ended
+    (row,) = json.loads((tmp_path / "out" / "threads.json").read_text())["models"]["alexnet"]["rows"]
+    record = json.loads((tmp_path / "out" / row["run"] / "metrics.jsonl").read_text())
+    assert (record["dataset"], record["samples_used"]) == ("image_folder", 12)  # every fifth of a class is for the test
+
+
 @pytest.mark.parametrize(
     ("arguments", "words"),
     [

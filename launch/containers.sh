@@ -52,6 +52,7 @@ done
 [[ $engine =~ ^(podman|docker)?$ ]] ||
     refuse "--engine must be podman or docker, got '$engine'; give one of these"
 [ $# -gt 0 ] || refuse "a command must follow the options, got none; give one (-h shows how)"
+command -v "$1" >/dev/null || refuse "the command must be on PATH, got '$1', which is not; check it"
 
 if [[ $count = 0 || $count = *,* ]]; then
     options=(${share:+--share-ipc} ${engine:+--engine "$engine"} ${image:+--image "$image"})

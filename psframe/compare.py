@@ -83,7 +83,11 @@ def main(argv: Sequence[str]) -> int:
         points = list(grid(arguments))
         out = Path(arguments.out or time.strftime("compare-%Y%m%d-%H%M%S"))
         with _begun(out, arguments, points):
-            return _compare(arguments, points, out)
+            try:
+                return _compare(arguments, points, out)
+            except KeyboardInterrupt:
+                print(f"psframe: broken off; the same command with --out {out} goes on", file=sys.stderr)
+                raise
     except UserError as error:
         print(f"psframe: {error}", file=sys.stderr)
         return 2
@@ -134,18 +138,26 @@ def _begun(out: Path, arguments: Namespace, points: Sequence[Point]) -> TextIO:
         out.mkdir(parents=True, exist_ok=True)
         lock = open(out / "lock", "a", encoding="utf-8")  # noqa: SIM115 - the caller closes it
         fcntl.lockf(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        if held and json.loads((out / GRID).read_text(encoding="utf-8")) != grid:
+        if held and _grid_of(out) != grid:
             raise UserError(
                 f"--out must be new, or of the same grid, got {str(out)!r}, begun with another; give another"
             )
         (out / GRID).write_text(json.dumps(grid) + "\n", encoding="utf-8")
     except BlockingIOError:
         raise UserError(f"a folder takes one comparison at a time, got {str(out)!r}, in which one runs; wait") from None
-    except (OSError, ValueError) as error:
+    except OSError as error:
         raise UserError(
             f"--out must be a folder that can be written, got {str(out)!r} ({reason(error)}); give another"
         ) from None
     return lock
+
+
+def _grid_of(out: Path) -> Any:
+    """Return what a folder was begun with; None where that is damaged, and so no grid's."""
+    try:
+        return json.loads((out / GRID).read_text(encoding="utf-8"))
+    except ValueError:
+        return None
 
 
 def _compare(arguments: Namespace, points: Sequence[Point], out: Path) -> int:

@@ -70,7 +70,8 @@ def command(words: Sequence[str]) -> Ended:
         return Ended(out, "")
     lines = [line for line in said.splitlines() if line.strip("- ")]
     told = [line.removeprefix("psframe: ") for line in lines if line.startswith("psframe: ")]
-    return Ended(out, (told or lines or [f"exit status {process.returncode}"])[0])
+    silent = f"{words[0]} must run what it is given, got exit status {process.returncode} and no word; try it by hand"
+    return Ended(out, (told or lines or [silent])[0])
 
 
 def _end(process: "subprocess.Popen[str]") -> None:

@@ -57,7 +57,7 @@ def run(path, name="fashion", epochs=3, usage_ranks=2, lr=0.1, **changes):
     records = [{**RECORD, "epoch": n + 1, "loss": 0.5 / (n + 1), **changes} for n in range(epochs)]
     write_lines(path / "metrics.jsonl", records)
     write_lines(path / "usage.jsonl", usage(usage_ranks))
-    (path / "trace.json").write_text('{"traceEvents": []}')
+    (path / "trace.json").write_text('{"traceEvents": [\n]}\n')
     return path
 
 

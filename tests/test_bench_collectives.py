@@ -97,7 +97,7 @@ def test_a_wrong_result_fails_the_benchmark(mpi, tmp_path, operation, method):
         (["--rounds", "0"], ["--rounds must be 1 or more"]),
         (["--out", "/proc/1/no"], ["--out must be a folder that can be written"]),
         (["--out", "README.md"], ["--out must be a folder that can be written"]),
-        (["--method", "c,buffer", "--memory", "hbw", "--ranks", "2"], []),
+        (["--method", "c,buffer", "--memory", "default,hbw", "--ranks", "2"], []),
     ],
 )
 def test_mistakes_are_told_in_one_sentence(mpich, tmp_path, arguments, words):
@@ -190,3 +190,52 @@ def test_sizes_are_halved_until_they_fit():
         < needed_bytes("bcast", ["object"], 64, 2 * fit["bcast"])
     )
     assert fitted(asked, ["shared"], 2, 24_000_000_000) == (asked, [])
+
+
+def test_a_row_that_was_cut_short_spoils_no_other(mpich, tmp_path):
+    out = tmp_path / "out"
+    keys = ["collectives", "--ranks", 2, "--operation", "bcast", *SMALL, "--out", out]
+    assert bench(mpich, *keys, "--method", "buffer,object").returncode == 0
+    whole = (out / "collectives.csv").read_text()
+    (out / "collectives.csv").write_text(whole[:-50])
+    assert bench(mpich, *keys, "--method", "shared").returncode == 0
+    shown = [str(mpich.python), "-m", "psframe.report", str(out), "--out", str(tmp_path / "page.html")]
+    ended = subprocess.run(shown, capture_output=True, text=True, timeout=60, cwd=ROOT)
+    assert ended.returncode == 0
+    assert "1 damaged line(s) are left out" in ended.stderr
+    page = (tmp_path / "page.html").read_text()
+    assert all(f"{method}, default" in page for method in ("buffer", "shared"))
+    assert "object, default" not in page
+
+
+@pytest.mark.parametrize(
+    ("arguments", "word"),
+    [
+        (["--memory", "hbw"], "--memory must name memory of this machine, got hbw"),
+        (["--json", "/no/such/file"], "--json must name a file to write"),
+        (["--mpirun", "false"], "false must run what it is given, got exit status 1"),
+    ],
+)
+def test_what_can_never_come_to_anything_is_an_error(mpich, tmp_path, arguments, word):
+    keys = ["--ranks", "2", *SMALL, "--out", str(tmp_path / "out"), *arguments]
+    command = [str(mpich.python), "-m", "psframe.bench", "collectives", *keys]
+    env = {**os.environ, "MEMKIND_HBW_NODES": ""}
+    ended = subprocess.run(command, capture_output=True, text=True, timeout=60, cwd=ROOT, env=env)
+    assert ended.returncode == 2, ended
+    assert ended.stderr.splitlines()[-1].startswith(f"psframe: {word}")
+
+
+def test_figures_that_are_damaged_are_not_added_to(mpich, tmp_path):
+    keys = ["collectives", "--ranks", 1, "--operation", "bcast", "--method", "buffer", *SMALL, "--out", tmp_path]
+    assert bench(mpich, *keys).returncode == 0
+    figures = tmp_path / "collectives.h5"
+    figures.write_bytes(figures.read_bytes()[:1000])
+    ended = bench(mpich, *keys)
+    assert (ended.returncode, "must be whole to be added to" in ended.stderr) == (2, True), ended
+
+
+def test_under_mpirun_options_that_start_it_are_refused(mpich):
+    ended = launcher.run(mpich, 2, ["-m", "psframe.bench", "collectives", "--ranks", "2"])
+    assert ended.status == 2
+    (line,) = told(ended)
+    assert "starts mpirun itself" in line

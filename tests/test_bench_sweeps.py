@@ -35,6 +35,13 @@ def test_outputs_that_differ_between_numbers_of_ranks_fail():
             forward.joined([report(1, 2.0), report(2, wrong)])
 
 
+def test_nothing_is_held_against_one_rank_that_was_not_measured(mpich, tmp_path):
+    ended = bench(mpich, "forward", "--ranks", "3,2", "--batch", 6, "--repetitions", 1, "--json", tmp_path / "out.json")
+    assert ended.returncode == 0, ended
+    rows = json.loads((tmp_path / "out.json").read_text())["rows"]
+    assert [(row["n_ranks"], "speedup" in row) for row in rows] == [(2, False), (3, False)]
+
+
 def test_a_number_of_ranks_that_fails_is_named_and_the_others_are_shown(mpich, tmp_path):
     path = tmp_path / "out.json"
     ended = bench(mpich, "forward", "--ranks", "1,2,7", "--batch", 5, "--repetitions", 1, "--json", path)

@@ -78,7 +78,7 @@ def test_what_can_be_shown_is_shown(make, words, tmp_path):
         ([], ["the command must be"]),
         (["no-such-folder"], ["nothing that can be shown", "no-such-folder"]),
         (["configs"], ["nothing that can be shown", "'configs'"]),
-        (["pyproject.toml"], ["must be one of a bench", "pyproject.toml"]),
+        (["pyproject.toml"], ["a JSON file must be whole", "pyproject.toml"]),
         (["{run}", "--out", "/proc/1/no.html"], ["--out must be a file that can be written", "/proc/1/no.html"]),
         (["{run}", "--out", "configs"], ["--out must be a file that can be written", "'configs'"]),
     ],

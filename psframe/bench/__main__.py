@@ -31,7 +31,9 @@ def main(argv: Sequence[str]) -> int:
             raise UserError(f"psframe.bench must be told what to measure, got {given}; choose {' or '.join(BENCHES)}")
         name, rest = argv[0], argv[1:]
         ranked = any(variable in os.environ for variable in mpirun.LAUNCHED)
-        if name in OVER_RANKS or (name in EITHER and (ranked or "-h" in rest or "--help" in rest)):
+        if name in EITHER and ranked and any(word.startswith(sweep.OPTIONS) for word in rest):
+            mpirun.refuse_ranks(f"psframe.bench {name} with {', '.join(sweep.OPTIONS)}")
+        if name in OVER_RANKS or (name in EITHER and ranked):
             return _over_ranks(name, rest)
         signal.signal(signal.SIGTERM, signal.default_int_handler)  # what was started ends too, as with Ctrl-C
         if name == "collectives":

@@ -15,7 +15,7 @@ from typing import Any
 from psframe import mpirun
 from psframe.bench import collective_table, collectives, sweep
 from psframe.bench.collective_table import Measured
-from psframe.bench.stats import write
+from psframe.bench.stats import claim, write
 from psframe.errors import UserError, reason
 from psframe.memory.topology import Topology, read
 from psframe.record.view import say
@@ -26,14 +26,17 @@ PASSED_ON = ("operation", "memory", "repetitions", "warm_up")
 
 def main(argv: Sequence[str]) -> int:
     """Run the command; return the exit status: 1 where a number of ranks failed."""
-    mpirun.refuse_ranks("psframe.bench collectives --ranks")
     made = collectives.parser()
     sweep.add_options(made)
     made.add_argument("--rounds", type=int, default=1, help="starts of each program, in turn (default: 1)")
     made.add_argument("--out", help="a folder for the figures, or one to add to (default: collectives-TIME)")
+    if "-h" in argv or "--help" in argv:
+        say(made.format_help())
+        return 0
     arguments = Namespace(**collectives.checked(vars(made.parse_args(list(argv)))))
     if arguments.rounds < 1:
         raise UserError(f"--rounds must be 1 or more, got {arguments.rounds}; give 1")
+    claim(arguments.json)
     numbers, start, topology = sweep.counts(arguments.ranks), mpirun.launcher(arguments.mpirun), read("/")
     out = Path(arguments.out or time.strftime("collectives-%Y%m%d-%H%M%S"))
     free = collectives.room(arguments.memory, topology)
@@ -94,7 +97,7 @@ class Sweep:
 
     def measure(self, n_ranks: int) -> list[Measured]:
         """Measure on so many ranks, write what was found, and return it. UserError where something fails."""
-        say(f"{n_ranks} ranks")
+        say(f"{n_ranks} ranks, {collective_table.environment()}")
         rows: dict[tuple[str, str, str], Measured] = {}
         for _ in range(self.arguments.rounds):
             report = sweep.on_ranks(self.start, n_ranks, "collectives", self._passed_on())
@@ -104,6 +107,10 @@ class Sweep:
                 key = (row["operation"], row["method"], row["memory"])
                 kept = rows.setdefault(key, Measured.of(row, report))
                 kept.seconds += row["seconds"]
+        if not rows:
+            raise UserError(
+                f"--memory must name memory of this machine, got {','.join(self.arguments.memory)}; see above"
+            )
         measured = sorted(rows.values(), key=lambda row: row.order)
         collective_table.append(self.out, measured, self.topology)
         say(collectives.table([row.plain for row in measured], []))
@@ -135,7 +142,7 @@ class Sweep:
                 if ended.complaint:
                     raise UserError(ended.complaint)
                 seconds = [[float(word) for word in line.split()] for line in ended.out.splitlines() if line.strip()]
-                placed = None if everywhere else 1.0  # else the program would have ended
+                placed = None if memory == "default" else 1.0  # else the program would have ended
                 row = {"operation": operation, "method": "c", "memory": memory, "bytes": n_bytes, "placed": placed}
                 rows.append(row | {"seconds": seconds})
         return rows

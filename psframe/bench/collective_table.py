@@ -65,12 +65,10 @@ class Measured:
     @property
     def plain(self) -> dict[str, Any]:
         """The columns, and the seconds."""
-        n_containers = int(os.environ.get(CONTAINERS, 0) or 0)
-        where = f"{n_containers} container{'s' * (n_containers > 1)}" if n_containers else "host"
         seconds = {f"{key}_s": value for key, value in spread(slowest_s(self.seconds)).items()}
         return {
-            "environment": where,
-            "containers": n_containers,
+            "environment": environment(),
+            "containers": _n_containers(),
             "share_ipc": int(bool(os.environ.get(SHARE_IPC))),
             "repetitions": len(self.seconds),
             **seconds,
@@ -78,23 +76,46 @@ class Measured:
         }
 
 
+def environment() -> str:
+    """Return where ranks run, in words."""
+    n = _n_containers()
+    return f"{n} container{'s' * (n > 1)}" if n else "host"
+
+
+def _n_containers() -> int:
+    return int(os.environ.get(CONTAINERS, 0) or 0)
+
+
 def prepare(out: Path) -> None:
     """Make the folder, or find that it can be added to; UserError where not."""
     try:
         out.mkdir(parents=True, exist_ok=True)
-        if (out / CSV).exists() and next(csv.reader((out / CSV).open(encoding="utf-8")), None) != list(COLUMNS):
-            raise UserError(
-                f"{out / CSV} must have this version's columns to be added to, got others; give another --out"
-            )
-        with open(out / CSV, "a", newline="", encoding="utf-8") as file:
-            if not file.tell():
+        with open(out / CSV, "a+", newline="", encoding="utf-8", errors="replace") as file:
+            file.seek(0)
+            lines = file.read().splitlines(keepends=True)
+            if lines and lines[0].rstrip("\r\n") != ",".join(COLUMNS):
+                raise UserError(f"{out / CSV} must have this version's columns, got others; give another --out")
+            if lines and not lines[-1].endswith("\n"):
+                file.write("\r\n")  # a row that was cut short: what follows is a line of its own
+            if not lines:
                 csv.writer(file).writerow(COLUMNS)
-        with h5py.File(out / HDF5, "a"):
-            pass
+        _open_figures(out / HDF5)
     except OSError as error:
         raise UserError(
             f"--out must be a folder that can be written, got {str(out)!r} ({reason(error)}); give another"
         ) from None
+
+
+def _open_figures(path: Path) -> None:
+    """Make the file, or find that it is whole."""
+    there = path.exists()
+    try:
+        with h5py.File(path, "a"):
+            pass
+    except OSError as error:
+        if there:
+            raise UserError(f"{path} must be whole to be added to, got ({reason(error)}); give another --out") from None
+        raise
 
 
 def append(out: Path, rows: Sequence[Measured], topology: Topology) -> None:

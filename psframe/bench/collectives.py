@@ -69,7 +69,9 @@ def checked(arguments: dict[str, Any]) -> dict[str, Any]:
             if not (operation == "" or operation in OPERATIONS) or not 4e-6 <= float(text) < 1e4:
                 raise ValueError
         except ValueError:
-            raise UserError(f"--size must be megabytes, got {part!r}; write, say, --size 16 or bcast=64") from None
+            raise UserError(
+                f"--size must be megabytes, less than 10000, got {part!r}; write, say, --size 16 or bcast=64"
+            ) from None
         sizes |= dict.fromkeys([operation] if operation else OPERATIONS, float(text))
     arguments["bytes"] = {name: int(sizes[name] * 1e6) // 4 * 4 for name in arguments["operation"]}
     return arguments
@@ -114,7 +116,7 @@ def main(cluster: Cluster, argv: Sequence[str]) -> int:
     sizes, report["notices"] = fitted(arguments.bytes, methods or ["c"], max(cluster.sizes), free)
     if cluster.n_nodes > 1 and any(name.startswith("shared") for name in methods):
         methods = [name for name in methods if not name.startswith("shared")]
-        report["notices"].append(f"shared: {cluster.n_nodes} nodes share no memory; left out")
+        report["notices"].append(f"shared, shared_copy: left out, since {cluster.n_nodes} nodes share no memory")
     report["rows"] = []
     for memory in arguments.memory:
         measure(cluster, arguments, methods, sizes, Site(topology, cpus), memory, report)
@@ -143,8 +145,11 @@ def measure(
     try:
         policy = cluster.agree_everywhere(lambda: placement.policy(site, False))
         shown = cluster.agree_everywhere(lambda: placement.policy(site, True))
-    except AgreedError as error:
-        report["notices"].append(f"{memory}: left out, since {error}")
+    except AgreedError:
+        report["notices"].append(
+            f"{memory}: left out, since this machine has no such memory (python -m psframe.doctor shows what it has; "
+            "MEMKIND_HBW_NODES=1 declares node 1 to be high-bandwidth memory)"
+        )
         return
     for operation, n_bytes in sizes.items():
         for name in methods:

@@ -115,8 +115,11 @@ def _measure(cluster: Cluster, network: Network, x: np.ndarray, repetitions: int
 
 
 def joined(reports: Sequence[dict[str, Any]]) -> dict[str, Any]:
-    """Return reports of several numbers of ranks as one, held against the first; UserError where outputs differ."""
-    rows = [row for report in reports for row in report["rows"]]
+    """Return reports of several numbers of ranks as one, held against one rank's if that is there.
+
+    UserError where outputs differ.
+    """
+    rows = sorted((row for report in reports for row in report["rows"]), key=lambda row: row["n_ranks"])
     first = rows[0]
     for row in rows:
         if not abs(row["mean_output"] - first["mean_output"]) <= TOLERANCE * first["mean_output"]:
@@ -126,8 +129,9 @@ def joined(reports: Sequence[dict[str, Any]]) -> dict[str, Any]:
             )
         median = row["seconds"]["median"]
         row["samples_per_s"] = reports[0]["batch"] / median
-        row["speedup"] = first["seconds"]["median"] * first["n_ranks"] / median
-        row["efficiency"] = row["speedup"] / row["n_ranks"]
+        if first["n_ranks"] == 1:
+            row["speedup"] = first["seconds"]["median"] / median
+            row["efficiency"] = row["speedup"] / row["n_ranks"]
     return {**reports[0], "cores": max(report["cores"] for report in reports), "rows": rows}
 
 
@@ -138,7 +142,11 @@ def table(report: dict[str, Any]) -> str:
         ms = {key: 1e3 * value for key, value in row["seconds"].items()}
         lines.append(
             [str(row["n_ranks"]), f"{ms['median']:.1f}", f"{ms['low']:.1f} to {ms['high']:.1f}",
-             f"{row['samples_per_s']:,.0f}", f"{row['speedup']:.2f}", f"{row['efficiency']:.0%}", ""]
+             f"{row['samples_per_s']:,.0f}", *_against_one(row), ""]
         )  # fmt: skip
     head = f"{report['model']}, forward, {report['batch']:,} samples, {report['machine']} ({report['cores']} cores)"
     return "\n".join([head, aligned(lines)])
+
+
+def _against_one(row: dict[str, Any]) -> list[str]:
+    return [f"{row['speedup']:.2f}", f"{row['efficiency']:.0%}"] if "speedup" in row else ["-", "-"]

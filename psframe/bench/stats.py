@@ -16,6 +16,16 @@ def spread(numbers: Sequence[float]) -> dict[str, float]:
     return {"median": float(middle), "low": float(low), "high": float(high)}
 
 
+def claim(path: str | None) -> None:
+    """UserError where :func:`write` could not write, before anything is measured."""
+    if path not in (None, "-"):
+        try:
+            with open(str(path), "a"):
+                pass
+        except OSError as error:
+            raise UserError(f"--json must name a file to write, got {path!r} ({reason(error)}); give another") from None
+
+
 def write(path: str | None, report: Any) -> None:
     """Write a report as JSON, if a path is given, or to stdout for ``-``; UserError where it cannot be."""
     if path == "-":

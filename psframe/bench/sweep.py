@@ -8,10 +8,13 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from psframe import mpirun
-from psframe.bench.stats import write
+from psframe.bench.stats import claim, write
 from psframe.errors import UserError
 from psframe.parser import Parser
 from psframe.record.view import say
+
+#: of commands that start mpirun
+OPTIONS = ("--ranks", "--rounds", "--out", "--mpirun")
 
 
 def add_options(made: Parser) -> None:
@@ -72,12 +75,17 @@ def main(name: str, bench: Any, argv: Sequence[str]) -> int:
 
     What is no option of this command is one of the benchmark's.
     """
-    mpirun.refuse_ranks(f"psframe.bench {name} --ranks")
+    if "-h" in argv or "--help" in argv:
+        shown = bench.parser()
+        add_options(shown)
+        say(shown.format_help())
+        return 0
     made = Parser(bench.USAGE, "")
     add_options(made)
     made.add_argument("--json", help="write the figures to this file; - for stdout, instead of the table")
     known, rest = made.parse_known_args(list(argv))
     arguments = Namespace(**vars(known))
+    claim(arguments.json)
     start = mpirun.launcher(arguments.mpirun)
     found, failed = over(counts(arguments.ranks), lambda n_ranks: on_ranks(start, n_ranks, name, rest))
     report = bench.joined(found) | ({"failed": failed} if failed else {})

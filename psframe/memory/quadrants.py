@@ -5,7 +5,7 @@ They are lists as cpusets take them, ``0-15,64-79 0,4``. Nothing is printed wher
 
 import os
 import sys
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 
 from psframe.memory.sysfs import spell
 from psframe.memory.topology import UNKNOWN, Topology, read
@@ -46,10 +46,17 @@ def _memory(topology: Topology, home: int) -> set[int]:
     return found | ({topology.nearest(home, away)} if away else set())
 
 
-def main(n: int) -> None:
-    for cpus, nodes in divide(read("/", environ={}), n, os.sched_getaffinity(0)):
+def main(argv: Sequence[str]) -> int:
+    """Run the command; return the exit status, 2 for a mistake in it."""
+    if len(argv) != 1 or not argv[0].isdigit() or not int(argv[0]):
+        print(
+            f"psframe: it takes a number of containers, got {' '.join(argv) or 'none'}; give, say, 4", file=sys.stderr
+        )
+        return 2
+    for cpus, nodes in divide(read("/", environ={}), int(argv[0]), os.sched_getaffinity(0)):
         print(spell(cpus), spell(nodes))
+    return 0
 
 
 if __name__ == "__main__":
-    main(int(sys.argv[1]))
+    sys.exit(main(sys.argv[1:]))

@@ -142,6 +142,8 @@ def run(path: Path, notices: list[str]) -> Run:
     usage = list(rows(path / "usage.jsonl", notices)) if (path / "usage.jsonl").exists() else []
     trace = path / "trace.json"
     traced = trace.stat().st_size if trace.is_file() else 0
+    if traced and not _ends(trace, b"]}\n"):
+        notices.append(f"{_named(trace)} was cut short: it opens when the run is continued, or not at all")
     return Run(path, _config(path, notices), [records[epoch] for epoch in sorted(records)], usage, traced)
 
 
@@ -206,6 +208,9 @@ def _bench(path: Path, found: Found, asked: bool) -> None:
     try:
         bench = table_of(json.loads(said) if said else None)
     except (ValueError, RecursionError):
+        if asked and said:
+            found.notices.append(f"a JSON file must be whole, got {_named(path)}, which is not; it is left out")
+            return
         bench = {}
     kind = bench.get("bench")
     if kind in BENCHES if isinstance(kind, str) else False:
@@ -227,6 +232,15 @@ def runs_of(bench: Any) -> Iterator[str]:
             where = row.get("run")
             if isinstance(where, str) and where and "\0" not in where and len(where) < MOST_PATH:
                 yield where.encode("utf-8", "replace").decode()
+
+
+def _ends(path: Path, end: bytes) -> bool:
+    try:
+        with open(path, "rb") as file:
+            file.seek(-min(len(end), path.stat().st_size), 2)
+            return file.read() == end
+    except OSError:
+        return False
 
 
 def _named(path: Path) -> str:

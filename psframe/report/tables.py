@@ -74,6 +74,8 @@ def _row(line: Mapping[str, Any], mode: str) -> Row | None:
     containers, share, ranks = (parsed(line.get(key)) for key in ("containers", "share_ipc", "n_ranks"))
     n_bytes, middle, low, high = (parsed(line.get(key)) for key in ("bytes", "median_s", "low_s", "high_s"))
     operation, method, memory = (text(line.get(key), 24) for key in ("operation", "method", "memory"))
+    if None in line or None in line.values():  # more or fewer cells than columns: it was cut short, or two are one
+        return None
     if operation not in OPERATIONS or not method or not memory:
         return None
     if containers is None or not 0 <= containers <= 1000:

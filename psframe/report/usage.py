@@ -68,13 +68,18 @@ def _series(usage: Sequence[Json], key: str, word: str, unit: float, place: int)
         return []
     if word:  # of a node, so that the ranks' lines are the same
         points = [point for of in by_rank.values() for point in of]
-        return [Series(word, middle(points), Style(place, place, None))]
+        return [Series(word, middle(points), Style(place, place, _mark(points)))]
     if len(by_rank) <= FEW_RANKS:
         numbered = enumerate(sorted(by_rank))
-        return [Series(f"rank {r}", thinned(by_rank[r]), Style(n, 0, None)) for n, r in numbered]
+        return [Series(f"rank {r}", thinned(by_rank[r]), Style(n, 0, _mark(by_rank[r]))) for n, r in numbered]
     thin = [Series("a rank", thinned(by_rank[r]), Style(-1, 0, None), thin=True) for r in sorted(by_rank)]
     every = [point for of in by_rank.values() for point in of]
     return [*thin, Series("median over the ranks", middle(every), Style(0, 0, None))]
+
+
+def _mark(points: Points) -> int | None:
+    """Return a mark for what is no line."""
+    return 0 if len(points) == 1 else None
 
 
 def thinned(points: Points) -> Points:

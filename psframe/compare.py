@@ -23,8 +23,8 @@ import yaml
 
 from psframe import mpirun
 from psframe.config import parse_value
-from psframe.errors import UserError, reason
-from psframe.parser import Parser
+from psframe.errors import UserError
+from psframe.parser import Parser, no_folder
 from psframe.record import metrics, summary
 from psframe.record.view import aligned, in_terminal, say
 from psframe.report import make
@@ -146,9 +146,7 @@ def _begun(out: Path, arguments: Namespace, points: Sequence[Point]) -> TextIO:
     except BlockingIOError:
         raise UserError(f"a folder takes one comparison at a time, got {str(out)!r}, in which one runs; wait") from None
     except OSError as error:
-        raise UserError(
-            f"--out must be a folder that can be written, got {str(out)!r} ({reason(error)}); give another"
-        ) from None
+        raise no_folder(out, error) from None
     return lock
 
 

@@ -3,7 +3,7 @@
 import argparse
 from typing import Any
 
-from psframe.errors import UserError
+from psframe.errors import UserError, reason
 
 
 class Parser(argparse.ArgumentParser):
@@ -15,3 +15,8 @@ class Parser(argparse.ArgumentParser):
 
     def error(self, message: str) -> Any:
         raise UserError(f"the command must be `{self.usage}`, got an error ({message}); see --help")
+
+
+def no_folder(out: object, error: OSError) -> UserError:
+    """Return the error of an ``--out`` that cannot be written."""
+    return UserError(f"--out must be a folder that can be written, got {str(out)!r} ({reason(error)}); give another")

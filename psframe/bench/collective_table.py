@@ -19,6 +19,7 @@ from psframe.bench.stats import spread
 from psframe.checkup import machine
 from psframe.errors import UserError, reason
 from psframe.memory.topology import Topology
+from psframe.parser import no_folder
 
 CSV, HDF5 = "collectives.csv", "collectives.h5"
 COLUMNS = (
@@ -101,9 +102,7 @@ def prepare(out: Path) -> None:
                 csv.writer(file).writerow(COLUMNS)
         _open_figures(out / HDF5)
     except OSError as error:
-        raise UserError(
-            f"--out must be a folder that can be written, got {str(out)!r} ({reason(error)}); give another"
-        ) from None
+        raise no_folder(out, error) from None
 
 
 def _open_figures(path: Path) -> None:

@@ -13,8 +13,8 @@ from typing import Any
 import numpy as np
 from mpi4py import MPI
 
-from psframe import affinity
 from psframe.bench.collective_methods import METHODS, OPERATIONS, Method, needed_bytes
+from psframe.bench.ranks import mpi_name, settle
 from psframe.bench.stats import spread, write
 from psframe.cluster import AgreedError, Cluster
 from psframe.command import helped
@@ -106,10 +106,9 @@ def main(cluster: Cluster, argv: Sequence[str]) -> int:
         return 0
     arguments = Namespace(**cluster.agree(lambda: checked(vars(made.parse_args(list(argv))))))
     topology = cluster.agree_everywhere(lambda: read("/"))
-    cpus, _ = affinity.pin(cluster, topology, "numa")
-    cluster.rendezvous.configure("auto", 600.0, affinity.n_cores(cluster, topology))
+    cpus = settle(cluster, topology)
     report: dict[str, Any] = {"bench": "collectives", "n_ranks": cluster.n_ranks, "n_nodes": cluster.n_nodes}
-    report["mpi"] = MPI.Get_library_version().splitlines()[0].strip("\0 ")
+    report["mpi"] = mpi_name()
     report["cpus"] = _by_world_rank(cpus)
     methods = [name for name in arguments.method if name in METHODS]
     free = cluster.agree(lambda: room(arguments.memory, topology))

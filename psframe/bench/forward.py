@@ -13,9 +13,10 @@ from typing import Any
 import numpy as np
 from mpi4py import MPI
 
-from psframe import affinity, compiled
+from psframe import compiled
 from psframe.arena import Arena
 from psframe.bench.kernels import INPUTS
+from psframe.bench.ranks import settle
 from psframe.bench.stats import spread, write
 from psframe.cluster import Cluster
 from psframe.collectives.base import cut
@@ -56,14 +57,12 @@ def main(cluster: Cluster, argv: Sequence[str]) -> int:
         return 0
     arguments = Namespace(**cluster.agree(lambda: _checked(vars(made.parse_args(list(argv))), cluster.n_ranks)))
     topology = cluster.agree_everywhere(lambda: read("/"))
-    affinity.pin(cluster, topology, "numa")
-    n_cores = affinity.n_cores(cluster, topology)
-    cluster.rendezvous.configure("auto", 600.0, n_cores)
+    settle(cluster, topology)
     network, x = cluster.agree_everywhere(lambda: _made(arguments, cut(arguments.batch, cluster.n_ranks, cluster.rank)))
     seconds, size = _measure(cluster, network, x, arguments.repetitions)
     row = {"n_ranks": cluster.n_ranks, "seconds": spread(seconds), "taken": seconds, "mean_output": size}
     report = {"bench": "forward", "model": arguments.model, "batch": arguments.batch, "machine": topology.cpu}
-    report = joined([report | {"cores": n_cores, "rows": [row]}])
+    report = joined([report | {"cores": cluster.rendezvous.n_cores, "rows": [row]}])
     if cluster.rank == 0 and arguments.json != "-":
         say(table(report))
     cluster.agree(lambda: write(arguments.json, report))

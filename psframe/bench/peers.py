@@ -17,6 +17,7 @@ import numpy as np
 from mpi4py import MPI
 
 from psframe import assemble, engine, plan
+from psframe.bench.ranks import mpi_name
 from psframe.bench.rivals import RIVALS
 from psframe.bench.stats import spread, write
 from psframe.bench.torch_network import FORMATS
@@ -227,7 +228,7 @@ def _report(
     return {
         "bench": "peers",
         **{key: run.labels[key] for key in ("model", "dataset")},
-        "mpi": MPI.Get_library_version().splitlines()[0].strip("\0 "),
+        "mpi": mpi_name(),
         "rows": [row],
         "absent": absent,
     }

@@ -9,9 +9,10 @@ from typing import Any
 import numpy as np
 from mpi4py import MPI
 
-from psframe import affinity, collectives, config, optim, registry, sync
+from psframe import collectives, config, optim, registry, sync
 from psframe.arena import Layout
 from psframe.bench.baselines import BASELINES, TUNED, Vectors
+from psframe.bench.ranks import mpi_name, settle
 from psframe.bench.stats import spread, write
 from psframe.cluster import Cluster, Team
 from psframe.command import helped
@@ -72,10 +73,9 @@ def main(cluster: Cluster, argv: Sequence[str]) -> int:
         return 0
     arguments = Namespace(**cluster.agree(lambda: _arguments(made, argv)))
     topology = read("/", environ={})
-    affinity.pin(cluster, topology, "numa")
-    cluster.rendezvous.configure(arguments.wait, 600.0, affinity.n_cores(cluster, topology))
+    settle(cluster, topology, arguments.wait)
     report: dict[str, Any] = {"n_ranks": cluster.n_ranks, "n_nodes": cluster.n_nodes, **vars(arguments)}
-    report["mpi"] = MPI.Get_library_version().splitlines()[0].strip("\0 ")
+    report["mpi"] = mpi_name()
     report["sizes"] = []
     for megabytes in arguments.sizes:
         found = measure(cluster, arguments, megabytes)

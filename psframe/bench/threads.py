@@ -17,9 +17,9 @@ from psframe import mpirun
 from psframe.bench import sweep
 from psframe.bench.stats import spread, write
 from psframe.compare import Point, train
-from psframe.errors import UserError, reason
+from psframe.errors import UserError
 from psframe.memory.topology import read
-from psframe.parser import Parser
+from psframe.parser import Parser, no_folder
 from psframe.record.view import aligned, say
 
 USAGE = (
@@ -125,9 +125,7 @@ def _config(arguments: Namespace, model: str, out: Path) -> Path:
             raise UserError(f"--out must be a new folder, got {str(out)!r}, which holds runs; give another")
         path.write_text(yaml.safe_dump(config, sort_keys=False), encoding="utf-8")
     except OSError as error:
-        raise UserError(
-            f"--out must be a folder that can be written, got {str(out)!r} ({reason(error)}); give another"
-        ) from None
+        raise no_folder(out, error) from None
     return path
 
 

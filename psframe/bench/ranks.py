@@ -1,0 +1,23 @@
+"""What every benchmark does with its ranks before it measures."""
+
+from typing import Literal
+
+from mpi4py import MPI
+
+from psframe import affinity
+from psframe.cluster import Cluster
+from psframe.memory.topology import Topology
+
+DEADLINE_S = 600.0  # for a rank that does not come
+
+
+def settle(cluster: Cluster, topology: Topology, wait: Literal["auto", "spin", "block"] = "auto") -> tuple[int, ...]:
+    """Bind the ranks as training does by default, and say how they wait; return this rank's CPUs. All must call."""
+    cpus, _ = affinity.pin(cluster, topology, "numa")
+    cluster.rendezvous.configure(wait, DEADLINE_S, affinity.n_cores(cluster, topology))
+    return cpus
+
+
+def mpi_name() -> str:
+    """Return the name and version of the MPI, in a line."""
+    return MPI.Get_library_version().splitlines()[0].strip("\0 ")

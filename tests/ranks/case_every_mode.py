@@ -47,8 +47,8 @@ def n_workers(world, mode):
 
 @ranks(2, 4, 7, 16, 64)
 def every_mode_trains_and_counts(world):
-    # some steps for each rank; and what takes every gradient by itself takes as many as there are ranks
-    n_samples, lr = max(203, 19 * world.size), min(0.02, 0.08 / world.size)
+    # some steps for each rank; and what takes every gradient by itself takes as many as there are ranks, or twice that
+    n_samples, lr = max(203, 19 * world.size), min(0.02, 0.04 / world.size)
     for mode, needed in MODES.items():
         if n_workers(world, mode) < needed + 1 and "backup" in mode:
             continue

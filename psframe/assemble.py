@@ -16,9 +16,10 @@ from psframe.cluster import AgreedError, Cluster
 from psframe.collectives.base import Base
 from psframe.collectives.null import Null
 from psframe.data import Facts, no_memory_for_data
-from psframe.engine import Run
 from psframe.errors import UserError, reason
 from psframe.fault import Slow
+from psframe.job import Run
+from psframe.keeper import Keeper
 from psframe.memory.allocator import Allocator
 from psframe.nn.base import Pass
 from psframe.nn.network import Network
@@ -64,6 +65,7 @@ def run(cluster: Cluster, plan: Plan, quiet: bool) -> Run:
             made.labels["collective"] = f"{asked} -> {made.labels['collective']}"
         if run_dir:
             made.run_dir, made.view = run_dir, View(plan.config.train.epochs, made.sampler.n_steps, quiet)
+            made.keeper = Keeper(run_dir, plan.config.checkpoint)
             if not quiet:
                 say(_headline(made))
         begin(made, quiet)
@@ -146,7 +148,7 @@ def build(cluster: Cluster, plan: Plan, arrays: dict[str, np.ndarray], allocator
     group, memory = plan.group, plan.group.apart(allocator)
     collective = collectives.make(choice, group.team, net.layout.size, memory, train.reproducible)
     sampler = Sampler(plan.facts.n_train, team.n_workers, train.batch_size, train.seed)
-    arena = mode.build(Parts(team, group, net.layout, optimizer, collective, allocator, sampler, cluster.barrier))
+    arena = mode.build(Parts(team, group, net.layout, optimizer, collective, allocator, sampler, cluster))
     boundaries, leave = _departures(mode, collective, net)
     n_threads = _threads(train.threads, net.flops * sampler.max_batch)
     net.bind(arena, sampler.max_batch, allocator, plan.config.nn.kernels, Threads(n_threads))
@@ -209,8 +211,9 @@ def _headline(run: Run) -> str:
     server = f"a {labels['server']} server and " if labels["server"] == "dedicated" else ""
     places = f"{labels['n_ranks']} rank(s) on {labels['n_nodes']} node(s)"
     continued = ""
-    if run.run_dir and run.run_dir.epoch:
-        continued = f", continued after epoch {run.run_dir.epoch}"
+    if run.run_dir and run.run_dir.saved:
+        inside = f" and {run.run_dir.cursor:,} samples" if run.run_dir.cursor else ""
+        continued = f", continued after epoch {run.run_dir.epoch}{inside}"
     elif run.config.checkpoint.resume == "auto":
         continued = ", a new run: there is no unfinished one to continue"
     return (
@@ -258,8 +261,9 @@ def begin(run: Run, quiet: bool) -> None:
         # a rank alone has the optimizer's rows only: what a mode keeps behind them is dropped, or begins anew
         for row, saved in zip(run.sync.state(), begun.saved.state, strict=False):
             row[:] = saved
-    run.epoch, run.step = comm.bcast((begun.epoch, begun.step) if begun else (0, 0))
-    if run.epoch and (arena.shared or run.team.server is None):
+    run.epoch, run.step, run.begun_at = comm.bcast((begun.epoch, begun.step, begun.cursor) if begun else (0, 0, 0))
+    run.sampler.cursor = run.begun_at
+    if run.step and (arena.shared or run.team.server is None):
         among = run.group.leaders if arena.shared else comm
         for row in arena.state if leads or not arena.shared else ():
             among.Bcast(row)

@@ -15,8 +15,9 @@ from typing import Any, TypeVar
 import numpy as np
 from mpi4py import MPI
 
-from psframe import compiled, kernel
+from psframe import compiled, halt, kernel
 from psframe.errors import UserError
+from psframe.halt import Halt
 from psframe.memory import board, gates
 from psframe.memory.board import Board
 from psframe.memory.gates import Rendezvous
@@ -51,6 +52,8 @@ class Cluster:
         Where the ranks of this node wait for each other.
     board : Board
         Where they tell each other what they have seen.
+    halt : Halt
+        Where they hear that an epoch is to end early.
     sizes : tuple of int
         Ranks of each node.
     """
@@ -63,6 +66,7 @@ class Cluster:
     leaders: MPI.Comm
     rendezvous: Rendezvous
     board: Board
+    halt: Halt
     sizes: tuple[int, ...]
 
     @property
@@ -175,9 +179,11 @@ def join(world: MPI.Comm | None = None) -> Cluster:
     comm = world.Split(0, key=node * world.size + near.rank)
     leaders = comm.Split(0 if near.rank == 0 else MPI.UNDEFINED, key=node)
     rendezvous = Rendezvous(control, fd, near.rank, near.allgather(comm.rank))
-    told = Board(control[gates.size(near.size) :], rendezvous)
+    told = Board(control[gates.size(near.size) + halt.N_BYTES :], rendezvous)
+    halts = Halt(control[gates.size(near.size) :][: halt.N_BYTES], leaders, len(firsts))
     near.Barrier()  # who looks for a lock now finds it
-    return Cluster(comm, link, node, near.rank, len(firsts), leaders, rendezvous, told, tuple(map(every.count, firsts)))
+    sizes = tuple(map(every.count, firsts))
+    return Cluster(comm, link, node, near.rank, len(firsts), leaders, rendezvous, told, halts, sizes)
 
 
 def _prove(candidates: MPI.Comm) -> tuple[MPI.Comm, Link, np.ndarray, int]:
@@ -204,8 +210,8 @@ def _prove(candidates: MPI.Comm) -> tuple[MPI.Comm, Link, np.ndarray, int]:
 
 
 def _control_bytes(n_ranks: int) -> int:
-    """Return the bytes of the gates of so many ranks, and of their board behind them."""
-    return gates.size(n_ranks) + board.size(n_ranks)
+    """Return the bytes of the gates of so many ranks, and of their halt and their board behind them."""
+    return gates.size(n_ranks) + halt.N_BYTES + board.size(n_ranks)
 
 
 def _connect(candidates: MPI.Comm) -> list[socket.socket]:

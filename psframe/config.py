@@ -79,9 +79,11 @@ class Placement(msgspec.Struct, forbid_unknown_fields=True, kw_only=True, frozen
 
 
 class Checkpoint(msgspec.Struct, forbid_unknown_fields=True, kw_only=True, frozen=True):
-    """``every_epochs: 0`` writes none; ``resume`` is none, auto, or the path of a run."""
+    """``every_epochs: 0`` writes none after epochs; ``every_seconds`` writes them inside an epoch, too; ``resume`` is
+    none, auto, or the path of a run."""
 
     every_epochs: Count = 1
+    every_seconds: NonNegative = 0.0
     keep: PositiveInt = 3
     resume: str = "none"
 

@@ -16,26 +16,51 @@ from psframe.sync import tally
 
 @dataclass
 class Seen:
-    """How this rank trained for an epoch.
+    """How this rank trained for an epoch, or for a part of one.
 
     Attributes
     ----------
-    times : ndarray, shape (n_turns, 3)
-        Before data, compute and exchange.
-    met : ndarray of bool, shape (n_turns,)
-        Whether all ranks exchanged something then.
     begun, ended : float
-        When the epoch began, and when the rank had brought what was under way to an end.
+        When it began, and when the rank had brought what was under way to an end.
+    times : list of tuple
+        Of each turn, before data, compute and exchange; an array (n_turns, 3) once it is joined.
+    met : list of bool
+        Whether all ranks exchanged something then.
     losses, samples : ndarray, shape (n_steps,)
-        Sums over the samples that it computed gradients for, and how many these were, by step of the epoch.
+        Sums over the samples that it computed gradients for, and how many these were, by step.
+    rates : ndarray, shape (n_steps,)
+        Learning rates, where it took part in the step.
     """
 
     begun: float
-    times: np.ndarray
-    met: np.ndarray
     ended: float
+    times: Any
+    met: Any
     losses: np.ndarray
     samples: np.ndarray
+    rates: np.ndarray
+
+    @classmethod
+    def of(cls, n_steps: int) -> "Seen":
+        """Return what has seen nothing yet."""
+        return cls(0.0, 0.0, [], [], np.zeros(n_steps), np.zeros(n_steps, np.int64), np.zeros(n_steps))
+
+    def took(self, times: tuple[float, float, float], met: bool) -> None:
+        """Take note of a turn."""
+        self.times.append(times)
+        self.met.append(met)
+
+    def cut(self, n_steps: int) -> None:
+        """Forget the steps behind the first so many, which were not taken."""
+        self.losses, self.samples, self.rates = self.losses[:n_steps], self.samples[:n_steps], self.rates[:n_steps]
+
+    @classmethod
+    def joined(cls, parts: "Sequence[Seen]") -> "Seen":
+        """Return the parts of an epoch as one."""
+        times = np.concatenate([np.array(part.times).reshape(-1, 3) for part in parts])
+        met = np.concatenate([np.array(part.met, bool) for part in parts])
+        by_step = (np.concatenate([getattr(p, name) for p in parts]) for name in ("losses", "samples", "rates"))
+        return cls(parts[0].begun, parts[-1].ended, times, met, *by_step)
 
 
 @dataclass
@@ -124,7 +149,8 @@ def summed(every: Sequence[Report], n_train: int, n_test: int, *, together: bool
         "overlap": hidden_s / flight_s if flight_s else None,
         "wild_step": min((rank.wild_step for rank in every if rank.wild_step), default=None),
         **did,
-        "loss": sum(rank.seen.losses.sum() for rank in every) / sum(rank.seen.samples.sum() for rank in every),
+        "loss": sum(rank.seen.losses.sum() for rank in every) / max(1, sum(rank.seen.samples.sum() for rank in every)),
+        "lr": max((float(rank.seen.rates[-1]) for rank in every if len(rank.seen.rates)), default=None),
         "test_loss": loss,
         "accuracy": correct,
         "eval_s": max(rank.eval_s for rank in every),
@@ -171,7 +197,8 @@ def _gaps(busy: Sequence[tuple[float, float]], began: float, ended: float) -> It
         yield began, ended
 
 
-def steps(every: Sequence[Report]) -> list[tuple[int, float, int]]:
-    """Return each step of an epoch that had samples: its number in it, its mean loss, its samples."""
+def steps(every: Sequence[Report]) -> list[tuple[int, float, int, float]]:
+    """Return each step of an epoch that had samples: its place in it, its mean loss, its samples, its learning rate."""
     losses, samples = (np.sum([getattr(rank.seen, name) for rank in every], axis=0) for name in ("losses", "samples"))
-    return [(int(i), losses[i] / samples[i], int(samples[i])) for i in np.flatnonzero(samples)]
+    rates = np.max([rank.seen.rates for rank in every], axis=0)
+    return [(int(i), losses[i] / samples[i], int(samples[i]), float(rates[i])) for i in np.flatnonzero(samples)]

@@ -9,25 +9,39 @@ from psframe.data import Facts
 from psframe.memory.allocator import Allocator
 
 
-@dataclass(frozen=True)
+@dataclass
 class Sampler:
     """Which samples a worker takes: a permutation that depends on seed and epoch alone, cut by step and worker.
 
-    Every sample is seen once an epoch; the last step shares what is left evenly.
+    Every sample is seen once an epoch; the last step shares what is left evenly. Where an epoch was cut short, the
+    rest of its permutation is cut into steps, for as many workers as there are then.
 
     Attributes
     ----------
     n_samples, n_workers, batch_size, seed : int
+    cursor : int
+        Samples of the epoch that are done: steps begin behind them.
     """
 
     n_samples: int
     n_workers: int
     batch_size: int
     seed: int
+    cursor: int = 0
+
+    @property
+    def n_left(self) -> int:
+        """Samples of the epoch that are not done."""
+        return self.n_samples - self.cursor
 
     @property
     def n_steps(self) -> int:
-        """Steps an epoch."""
+        """Steps to the end of the epoch."""
+        return -(-self.n_left // (self.n_workers * self.batch_size))
+
+    @property
+    def steps_an_epoch(self) -> int:
+        """Steps of a whole epoch."""
         return -(-self.n_samples // (self.n_workers * self.batch_size))
 
     @property
@@ -49,12 +63,16 @@ class Sampler:
     def samples_in(self, step: int) -> int:
         """Return how many samples all workers take together in a step."""
         whole = self.n_workers * self.batch_size
-        return min(whole, self.n_samples - step * whole)
+        return min(whole, self.n_left - step * whole)
 
     def share(self, step: int, worker: int) -> slice:
         """Return the part of the permutation that is a worker's in a step; it may be empty in the last one."""
-        begin, n = step * self.n_workers * self.batch_size, self.samples_in(step)
+        begin, n = self.cursor + step * self.n_workers * self.batch_size, self.samples_in(step)
         return slice(begin + n * worker // self.n_workers, begin + n * (worker + 1) // self.n_workers)
+
+    def done_after(self, n_steps: int) -> int:
+        """Return how many samples of the epoch are done after so many steps."""
+        return min(self.cursor + n_steps * self.n_workers * self.batch_size, self.n_samples)
 
     def size_of(self, step: int, worker: int) -> int:
         """Return how many samples a worker takes in a step."""

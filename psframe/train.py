@@ -65,9 +65,17 @@ def _command(cluster: Cluster, argv: Sequence[str]) -> int:
         return 0
     # Numba and h5py take time to import: a bad config has been told by now
     from psframe import assemble, engine
+    from psframe.epoch import Stopped
+    from psframe.signals import Signals
 
     made = assemble.run(cluster, judged, arguments["quiet"])
-    records = engine.train(made)
+    try:
+        with Signals(cluster.halt, speaks=cluster.rank == 0):
+            records = engine.train(made)
+    except Stopped as stopped:
+        if cluster.rank == 0:
+            print(f"psframe: {stopped}", file=sys.stderr, flush=True)
+        return 128 + stopped.number
     if made.run_dir and not arguments["quiet"]:
         say(f"\n{table(records)}\n\n{pages_table(records[-1])}\n\n{made.run_dir.path}")
     return 0

@@ -25,9 +25,11 @@ FLOORS = [
         "psframe.arena",
         "psframe.cluster",
         "psframe.group",
+        "psframe.halt",
         "psframe.kernel",
         "psframe.fault",
         "psframe.command",
+        "psframe.signals",
         "psframe.mpirun",
         "psframe.affinity",
         "psframe.startup",
@@ -38,6 +40,9 @@ FLOORS = [
     {
         "psframe.plan",
         "psframe.engine",
+        "psframe.epoch",
+        "psframe.job",
+        "psframe.keeper",
         "psframe.measures",
         "psframe.assemble",
         "psframe.provision",
@@ -92,7 +97,7 @@ def test_imports_point_down(module):
 
 def test_no_rank_waits_in_mpi_between_the_steps_of_training():
     """MPI waits for ever; ``cluster.gather``, ``settle`` and ``barrier`` notice a rank that does not come."""
-    for name in ("engine", "measures"):
+    for name in ("engine", "epoch", "measures"):
         source = (ROOT / "psframe" / f"{name}.py").read_text()
         assert "mpi4py" not in source
         assert not [

@@ -16,15 +16,15 @@ from typing import Any, Protocol
 import numpy as np
 from mpi4py import MPI
 
-from psframe import assemble, engine, plan
+from psframe import assemble, epoch, plan
 from psframe.bench.ranks import mpi_name
 from psframe.bench.rivals import RIVALS
 from psframe.bench.stats import spread, write
 from psframe.bench.torch_network import FORMATS
 from psframe.cluster import AgreedError, Cluster
 from psframe.command import helped
-from psframe.engine import Run
 from psframe.errors import UserError
+from psframe.job import Run
 from psframe.optim import SGD
 from psframe.parser import Parser
 from psframe.record.view import aligned, say
@@ -142,10 +142,10 @@ class Ours:
         self.run, self.initial = run, run.network.arena.params.copy()
 
     def train_epoch(self, run: Run) -> np.ndarray:
-        return engine.train_epoch(run).losses
+        return epoch.train_epoch(run).losses
 
     def evaluate(self, run: Run) -> float:
-        return run.cluster.comm.allreduce(engine.evaluate(run)[0])[1] / run.facts.n_test
+        return run.cluster.comm.allreduce(epoch.evaluate(run)[0])[1] / run.facts.n_test
 
     def restore(self) -> None:
         cluster, arena = self.run.cluster, self.run.network.arena

@@ -10,11 +10,11 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from psframe import engine
+from psframe import epoch
 from psframe.bench.torch_network import copy_parameters, torch_images, torch_module
 from psframe.collectives.base import cut
-from psframe.engine import Run
 from psframe.errors import reason
+from psframe.job import Run
 
 
 class Rival:
@@ -68,7 +68,7 @@ class Rival:
         for step in range(run.sampler.n_steps):
             x, labels = run.batches.load("train", order[run.sampler.share(step, worker)], run.epoch)
             loss = self.loss(x, labels, run)
-            self.step(loss, run.sampler.samples_in(step), engine.learning_rate_at(run, run.epoch, step))
+            self.step(loss, run.sampler.samples_in(step), epoch.learning_rate_at(run, run.epoch, step))
             losses[step] = loss.item()
         return losses
 

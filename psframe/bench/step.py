@@ -155,7 +155,7 @@ def ours(cluster: Cluster, arguments: Namespace, spec: dict[str, Any], size: int
     def make(allocator: Any) -> tuple[Any, Any]:
         collective = collectives.make(choice, team, layout.size, allocator, arguments.reproducible)
         parts = (team, undivided(cluster, team), layout, optimizer, collective, allocator)
-        return collective, mode.build(Parts(*parts, Sampler(team.n_workers, team.n_workers, 1, 0), cluster.barrier))
+        return collective, mode.build(Parts(*parts, Sampler(team.n_workers, team.n_workers, 1, 0), cluster))
 
     collective, arena = furnish(cluster, make)
     collective.warm()

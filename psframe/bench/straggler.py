@@ -14,14 +14,14 @@ from typing import Any
 
 import numpy as np
 
-from psframe import assemble, engine, plan
+from psframe import assemble, epoch, plan
 from psframe.bench.stats import spread, write
 from psframe.cluster import Cluster
 from psframe.command import helped
 from psframe.config import Fault
-from psframe.engine import Run
 from psframe.errors import UserError
 from psframe.fault import Slow
+from psframe.job import Run
 from psframe.parser import Parser
 from psframe.record.view import aligned, say
 
@@ -122,7 +122,7 @@ def _speed(run: Run) -> float:
     That is what has been computed and used by the time the first worker finds nothing left to do, over that time: at
     the end of an epoch everybody waits for whoever began the last batch, however long it takes.
     """
-    seen = engine.train_epoch(run)
+    seen = epoch.train_epoch(run)
     comm = run.cluster.comm
     mine = seen.times[:, 2] - seen.begun if run.team.worker is not None else np.zeros(0)
     ends = comm.allgather(float(mine[-1]) if len(mine) else np.inf)

@@ -146,6 +146,23 @@ static inline void psf_unlock(psf_gate *counter) {
         psf_futex(&counter->arrived, FUTEX_WAKE_BITSET, 1, NULL);
 }
 
+/* Steps that ranks have begun are counted in one word, by the furthest of them; its highest bit says that nobody may begin
+what nobody has begun yet. So all ranks end with the same step, without having waited for each other. Returns whether
+`step`, counted from 0, may begin. */
+#define PSF_CLOSED 0x80000000u
+static inline int psf_may(void *word, uint32_t step) {
+    _Atomic uint32_t *front = word;
+    uint32_t now = atomic_load_explicit(front, memory_order_seq_cst);
+    for (;;) {
+        if (step < (now & ~PSF_CLOSED))
+            return 1;
+        if (now & PSF_CLOSED)
+            return 0;
+        if (atomic_compare_exchange_weak(front, &now, step + 1))
+            return 1;
+    }
+}
+
 /* Whether another process holds the lock on byte `index`, which the kernel drops when that ends, however it ends; -1 and
 errno where the kernel does not say. */
 static inline int psf_is_locked(int fd, long index) {

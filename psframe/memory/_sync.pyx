@@ -20,6 +20,7 @@ cdef extern from "_sync.h" nogil:
     int psf_is_locked(int fd, long index)
     bint psf_lock(psf_gate* counter, double timeout_s)
     void psf_unlock(psf_gate* counter)
+    bint psf_may_begin "psf_may"(void* front, uint32_t step)
 
 cdef extern from *:
     """
@@ -40,6 +41,15 @@ cdef extern from *:
         atomic_thread_fence(memory_order_seq_cst);
         return before;
     }
+    static uint32_t psf_begun(const void *front) {
+        return atomic_load_explicit((_Atomic uint32_t *)front, memory_order_seq_cst) & ~PSF_CLOSED;
+    }
+    static void psf_close(void *front) {
+        atomic_fetch_or_explicit((_Atomic uint32_t *)front, PSF_CLOSED, memory_order_seq_cst);
+    }
+    static void psf_reopen(void *front) {
+        atomic_store_explicit((_Atomic uint32_t *)front, 0, memory_order_seq_cst);
+    }
     static uint32_t psf_last(psf_control *control, int rank, int number) {
         return atomic_load_explicit(&control->rank[rank].passage[number], memory_order_relaxed);
     }
@@ -47,6 +57,9 @@ cdef extern from *:
     bint psf_tell(psf_control* control) nogil
     bint psf_is_told(psf_control* control) nogil
     uint32_t psf_last(psf_control* control, int rank, int number) nogil
+    uint32_t psf_begun(const void* front) nogil
+    void psf_close(void* front) nogil
+    void psf_reopen(void* front) nogil
     uint32_t psf_load(psf_gate* counter) nogil
     uint32_t psf_count(psf_gate* counter, uint32_t n) nogil
 
@@ -190,3 +203,37 @@ cdef class Counters:
     def unlock(self, int number):
         """Give the lock back."""
         psf_unlock(self._at(number))
+
+
+cdef class Front:
+    """How many steps the furthest rank of a node has begun, in a shared mapping, and whether any more may be.
+
+    Parameters
+    ----------
+    memory : uint8, shape (n,)
+        At least 4 bytes, aligned to as many; zeroed when it was new.
+    """
+    cdef void* front
+    cdef unsigned char[::1] memory
+
+    def __init__(self, unsigned char[::1] memory):
+        if memory.shape[0] < 4 or <uintptr_t>&memory[0] % 4:
+            raise ValueError("a front needs 4 aligned bytes")
+        self.memory = memory
+        self.front = &memory[0]
+
+    def may(self, uint32_t step):
+        """Begin a step, counted from 0; return whether that is allowed: always, until :meth:`close`."""
+        return bool(psf_may_begin(self.front, step))
+
+    def begun(self):
+        """Return how many steps have been begun."""
+        return psf_begun(self.front)
+
+    def close(self):
+        """Let nobody begin a step that nobody has begun."""
+        psf_close(self.front)
+
+    def reopen(self):
+        """Count from 0 again, while no rank looks."""
+        psf_reopen(self.front)

@@ -29,6 +29,8 @@ class Saved:
         Epochs and steps done.
     layout : str
         Of the vectors: ``Layout.describe``.
+    cursor : int
+        Samples of epoch ``epoch + 1`` that are done.
     """
 
     params: np.ndarray
@@ -36,6 +38,7 @@ class Saved:
     epoch: int
     step: int
     layout: str
+    cursor: int = 0
 
 
 def sha256(array: np.ndarray) -> str:
@@ -47,10 +50,11 @@ def write(folder: Path, saved: Saved) -> Path:
     """Write a checkpoint durably and return its path; ``latest`` does not name it yet. OSError where it cannot."""
     import h5py  # rank 0 alone needs it
 
-    path = folder / f"epoch-{saved.epoch:05d}.h5"
+    inside = f"-step-{saved.step:010d}" if saved.cursor else ""
+    path = folder / f"epoch-{saved.epoch:05d}{inside}.h5"
     temporary = path.with_suffix(".h5.part")
     with h5py.File(temporary, "w", userblock_size=SEAL_BYTES) as file:
-        file.attrs.update(epoch=saved.epoch, step=saved.step, layout=saved.layout)
+        file.attrs.update(epoch=saved.epoch, step=saved.step, cursor=saved.cursor, layout=saved.layout)
         file["params"], file["state"] = saved.params, saved.state
     seal = _seal(temporary)
     with open(temporary, "r+b") as sealed:
@@ -113,7 +117,7 @@ def _read(path: Path) -> Saved:
         if found != _seal(path):
             raise ValueError("its checksum differs" if found.startswith(SEAL[:20].encode()) else "none of psframe's")
         with h5py.File(path, "r") as file:
-            counts = {name: int(file.attrs[name]) for name in ("epoch", "step")}
+            counts = {name: int(file.attrs[name]) for name in ("epoch", "step", "cursor")}
             return Saved(file["params"][()], file["state"][()], **counts, layout=str(file.attrs["layout"]))
     except (OSError, ValueError, KeyError) as error:
         raise UserError(

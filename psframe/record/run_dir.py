@@ -55,6 +55,11 @@ class RunDir:
         """Steps that are done."""
         return self.saved.step if self.saved else 0
 
+    @property
+    def cursor(self) -> int:
+        """Samples of the next epoch that are done."""
+        return self.saved.cursor if self.saved else 0
+
 
 def open_run(resolved: dict[str, Any], layout: str) -> RunDir:
     """Make a run directory, or continue one as ``checkpoint.resume`` says. Rank 0 only.

@@ -86,6 +86,10 @@ class Store:
         """Return 0, 1, 2, ...: each number to one rank only, since the last :meth:`rest`."""
         raise NotImplementedError
 
+    def close_draw(self) -> int:
+        """Let nobody draw a number that is of use, until the next :meth:`rest`; return how many were drawn."""
+        raise NotImplementedError
+
     def rest(self) -> None:
         """Wait until all ranks are here, and others' one-sided operations are done. All ranks must call."""
         raise NotImplementedError

@@ -16,6 +16,7 @@ from psframe.stores.base import NOTE, Store
 CLOCK, BEGUN, DRAWN, POSTS, WORKERS = range(5)
 STRIPES = 32  # most locks of a vector, so that pushes go on side by side
 STRIPE = 1 << 14  # least numbers of one
+NO_MORE = 1 << 30  # added to the numbers drawn, more than any epoch has
 WRAP = (1 << 32) - 1  # counters are of 32 bits
 TRIES = 8  # of a pull, until it asks the writer to wait
 
@@ -98,6 +99,9 @@ class Shared(Store):
 
     def draw(self) -> int:
         return int(self.counters.add(DRAWN))
+
+    def close_draw(self) -> int:
+        return int(self.counters.add(DRAWN, NO_MORE))
 
     def rest(self) -> None:
         self.barrier()

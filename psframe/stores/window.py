@@ -36,7 +36,7 @@ class Window(Store):
         self.notes = np.zeros((n_workers, NOTE))
         self.note, self.reply = np.zeros(NOTE), np.zeros(1)
         self.found, self.one, self.less = np.zeros(1, np.int64), np.ones(1, np.int64), -np.ones(1, np.int64)
-        self.none = np.zeros(1, np.int64)
+        self.none, self.no_more = np.zeros(1, np.int64), np.full(1, 1 << 40, np.int64)
         self.posted = self.granted = 0
         self.windows: list[MPI.Win] = []
 
@@ -107,6 +107,9 @@ class Window(Store):
 
     def draw(self) -> int:
         return self._word(DRAWN, self.one)
+
+    def close_draw(self) -> int:
+        return self._word(DRAWN, self.no_more)
 
     def rest(self) -> None:
         self.comm.Barrier()  # in MPI, where rank 0 works on what others ask of it

@@ -17,7 +17,7 @@ from psframe.registry import Count, NonNegative, Positive, PositiveInt
 from psframe.stores.base import PULLED, RATE, SAMPLES, STEP
 from psframe.sync.base import Mode, Parts
 from psframe.sync.closing import Closing
-from psframe.sync.drawing import drawn
+from psframe.sync.drawing import Draw
 from psframe.sync.served import Served
 
 FREE = 1 << 30  # a staleness that bounds nothing
@@ -55,6 +55,7 @@ class AsyncPS(Served):
 
     def build(self, parts: Parts) -> Arena:
         arena = super().build(parts)
+        self.draw = None if self.bounded else Draw(self.store, parts.sampler)
         if parts.team.worker is None:
             self.means = [compiled.elementwise.Mean([post[0]]) for post in self.store.mail]
             self.clocks, self.waiting = [0] * self.n_workers, [False] * self.n_workers
@@ -71,7 +72,7 @@ class AsyncPS(Served):
         assert worker is not None
         sampler = self.parts.sampler
         dealt = ((step, worker, sampler.size_of(step, worker)) for step in range(n_steps))
-        for step, share, n_own in dealt if self.bounded else drawn(self.store, sampler, n_steps):
+        for step, share, n_own in self.draw.turns(n_steps) if self.draw else dealt:
             self.n_own = n_own
             if self.bounded:
                 # the word of rank 0 is how many steps the slowest worker has made in this epoch

@@ -34,7 +34,7 @@ class Averaging(Mode):
         The optimizer of the global parameters; its learning rate is its own.
     """
 
-    updates_together = False
+    steps_together = updates_together = False
     every: int
     outer: SGD
     outer_lr: float
@@ -66,7 +66,7 @@ class Averaging(Mode):
 
     def _set(self, params: np.ndarray, state: np.ndarray) -> None:
         """Make these, of which every rank has the same, the global parameters and their state."""
-        together, barrier = self.together, self.parts.barrier
+        together, barrier = self.together, self.parts.cluster.barrier
         if together.shared:
             barrier()  # until nobody reads what was there
         if not together.shared or self.parts.group.leads:
@@ -88,11 +88,12 @@ class Averaging(Mode):
     def turns(self, n_steps: int) -> Iterator[tuple[int, int | None]]:
         self.restart()
         for step in range(n_steps):
+            self.at = step
             yield step, self.parts.team.worker
 
     def step(self, n_samples: int, lr: float, step: int) -> None:
         sampler = self.parts.sampler
-        if n_own := sampler.size_of((step - 1) % sampler.n_steps, self.parts.team.worker or 0):
+        if n_own := sampler.size_of(self.at, self.parts.team.worker or 0):
             self.update(self.whole, self.mean.over(n_own), lr, step)
         self.since += 1
         self.met = self.since >= self.period(step)

@@ -1,6 +1,6 @@
 """The contract of a sync mode."""
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from time import perf_counter
 from typing import Any, Protocol
@@ -8,7 +8,7 @@ from typing import Any, Protocol
 import numpy as np
 
 from psframe.arena import Arena, Layout
-from psframe.cluster import Team
+from psframe.cluster import Cluster, Team
 from psframe.collectives.base import Base, Collective
 from psframe.errors import UserError
 from psframe.group import Group
@@ -17,6 +17,7 @@ from psframe.memory.gates import DEADLINE_S, Wait
 from psframe.optim import Optimizer, Updater
 from psframe.sampling import Sampler
 from psframe.stores.base import Store
+from psframe.sync.drawing import Draw
 from psframe.sync.tally import Tally
 from psframe.traffic import Traffic
 
@@ -65,8 +66,8 @@ class Parts:
         The ranks that are together in what the mode does apart; all of a node where it asks for no groups.
     collective : Base
         Among the ranks of the group if the mode has groups, else among all.
-    barrier : callable
-        Waits until all ranks are here.
+    cluster : Cluster
+        All ranks and their nodes.
     """
 
     team: Team
@@ -76,7 +77,7 @@ class Parts:
     collective: Base
     allocator: Allocator
     sampler: Sampler
-    barrier: Callable[[], None]
+    cluster: Cluster
 
 
 class Mode:
@@ -90,12 +91,16 @@ class Mode:
         Whether it uses a collective.
     lockstep : bool
         Whether all ranks take the same steps at the same time.
+    steps_together : bool
+        Whether no rank begins a step before all have ended the one before, with the same parameters then.
     met : bool
         Whether all have exchanged something in the last step, where they do.
     updates_together : bool
         Whether an update is of parameters that other ranks have too, and so part of what moves.
     store : Store or None
         The store that it uses, once :meth:`build` was called.
+    draw : Draw or None
+        Where batches come from that are not dealt out beforehand, once :meth:`build` was called.
     group_size : int, 'auto' or None
         How many ranks are a group; None where the mode knows no groups.
     tally : Tally
@@ -104,9 +109,10 @@ class Mode:
 
     server: str | None = None
     exchanges, lockstep, overlaps = True, True, False
-    updates_together = met = True
+    steps_together = updates_together = met = True
     group_size: Any = None
     store: Store | None = None
+    draw: Draw | None = None
     parts: Parts
 
     def __init__(self, wait: Wait = "auto", deadline_s: float = DEADLINE_S):
@@ -143,6 +149,18 @@ class Mode:
     def step(self, n_samples: int, lr: float, step: int) -> None:
         """Do what follows a turn; all ranks call. Arguments as in :class:`SyncMode`."""
         raise NotImplementedError
+
+    def may(self, step: int) -> bool:
+        """Whether the turn of a step that :meth:`turns` has yielded may begin; if not, it was the last."""
+        return self.draw is not None or self.parts.cluster.halt.may(step, self.steps_together)
+
+    def stop(self) -> None:
+        """Ask all ranks to end the epoch with the steps that have begun. Rank 0."""
+        (self.draw or self.parts.cluster.halt).stop()
+
+    def done(self) -> int:
+        """Return how many samples of the epoch are done, when :meth:`drain` has returned. Rank 0."""
+        return self.draw.done() if self.draw else self.parts.sampler.done_after(self.parts.cluster.halt.begun)
 
     def drain(self) -> None:
         """End an epoch: finish what is under way, and make every rank's parameters the run's. All must call."""

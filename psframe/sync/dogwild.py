@@ -13,6 +13,7 @@ from psframe.optim import Updater
 from psframe.registry import Positive, PositiveInt
 from psframe.stores.base import Store, make
 from psframe.sync.base import Parts
+from psframe.sync.drawing import Draw
 from psframe.sync.hogwild import Hogwild
 from psframe.traffic import Traffic
 
@@ -58,6 +59,7 @@ class Dogwild(Hogwild):
         arena = super().build(parts)
         size, allocator = parts.layout.size, parts.allocator
         self.store: Store = make(self.store_name, parts.team, size, allocator, copies=1)
+        self.draw = Draw(self.store, parts.sampler)
         kept = allocator.zeros((3, size if parts.group.leads else 0), np.float32, "exchange")
         self.reference, self.difference, self.master = kept[0], kept[1], kept[2]
         return arena
@@ -65,7 +67,6 @@ class Dogwild(Hogwild):
     def open(self, collective: Base, update: Updater) -> None:
         self.fill(self.store)
         super().open(collective, update)
-        self.dealer = self.store
         self._adopt()
 
     def step(self, n_samples: int, lr: float, step: int) -> None:

@@ -6,9 +6,35 @@ from psframe.sampling import Sampler
 from psframe.stores.base import Store
 
 
-def drawn(store: Store, sampler: Sampler, n_steps: int) -> Iterator[tuple[int, int, int]]:
-    """Yield steps of an epoch, workers' shares of them, and how many samples these have, until all are given out."""
-    while (number := store.draw()) < n_steps * sampler.n_workers:
-        step, worker = divmod(number, sampler.n_workers)
-        if n_own := sampler.size_of(step, worker):  # the last step may have fewer samples than workers
-            yield step, worker, n_own
+class Draw:
+    """The shares of an epoch's steps, numbered, in the order in which they are given out.
+
+    Parameters
+    ----------
+    dealer : Store
+        Which gives out the numbers.
+    sampler : Sampler
+    """
+
+    def __init__(self, dealer: Store, sampler: Sampler):
+        self.dealer, self.sampler = dealer, sampler
+        self.n_drawn: int | None = None  # when :meth:`stop` was called
+
+    def turns(self, n_steps: int) -> Iterator[tuple[int, int, int]]:
+        """Yield steps of an epoch, workers' shares, and how many samples these have, until all are given out."""
+        while (number := self.dealer.draw()) < n_steps * self.sampler.n_workers:
+            step, worker = divmod(number, self.sampler.n_workers)
+            if n_own := self.sampler.size_of(step, worker):  # the last step may have fewer samples than workers
+                yield step, worker, n_own
+
+    def stop(self) -> None:
+        """Give out no more until the next epoch begins. Rank 0."""
+        if self.n_drawn is None:
+            self.n_drawn = self.dealer.close_draw()
+
+    def done(self) -> int:
+        """Return how many samples of the epoch were given out, at its end. Rank 0."""
+        n_drawn, self.n_drawn = self.n_drawn, None
+        if n_drawn is None or n_drawn >= self.sampler.n_steps * self.sampler.n_workers:
+            return self.sampler.n_samples
+        return self.sampler.share(*divmod(n_drawn, self.sampler.n_workers)).start

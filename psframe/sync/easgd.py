@@ -13,7 +13,7 @@ from psframe.registry import Positive, PositiveInt
 from psframe.stores.base import Store, make
 from psframe.sync.averaging import Averaging
 from psframe.sync.base import Mode, Parts
-from psframe.sync.drawing import drawn
+from psframe.sync.drawing import Draw
 from psframe.sync.elastic import Elastic, Force
 
 
@@ -25,7 +25,9 @@ class EASGD(Mode):
     how many exchanges of others came between two of a worker's.
     """
 
-    exchanges, lockstep, updates_together = False, False, False
+    exchanges = lockstep = steps_together = updates_together = False
+
+    draw: Draw
 
     def __init__(self, period: int, beta: float, store: str, wait: Wait = "auto", deadline_s: float = DEADLINE_S):
         super().__init__(wait, deadline_s)
@@ -34,6 +36,7 @@ class EASGD(Mode):
     def build(self, parts: Parts) -> Arena:
         self.parts, team, allocator = parts, parts.team, parts.allocator
         self.store: Store = make(self.store_name, team, parts.layout.size, allocator, copies=1)
+        self.draw = Draw(self.store, parts.sampler)
         self.exchange = Elastic(self.store, allocator, self.beta / team.n_workers, self.tally)
         self.arena = Arena(parts.layout, parts.optimizer.n_state, allocator)
         return self.arena
@@ -51,7 +54,7 @@ class EASGD(Mode):
         self.made = 0
 
     def turns(self, n_steps: int) -> Iterator[tuple[int, int | None]]:
-        for step, share, n_own in drawn(self.store, self.parts.sampler, n_steps):
+        for step, share, n_own in self.draw.turns(n_steps):
             self.n_own = n_own
             yield step, share
 

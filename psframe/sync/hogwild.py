@@ -14,10 +14,9 @@ from psframe.group import Group
 from psframe.memory.gates import DEADLINE_S, Wait
 from psframe.optim import Updater
 from psframe.registry import Positive
-from psframe.stores.base import Store
 from psframe.stores.shared import Shared
 from psframe.sync.base import Mode, Parts
-from psframe.sync.drawing import drawn
+from psframe.sync.drawing import Draw
 from psframe.traffic import Traffic
 
 
@@ -29,8 +28,8 @@ class Hogwild(Mode):
     of others came between the beginning of a gradient's computation and its use.
     """
 
-    exchanges, lockstep = False, False
-    dealer: Store  # which deals out the batches
+    exchanges = lockstep = steps_together = False
+    draw: Draw
 
     def __init__(self, *, wait: Wait = "auto", deadline_s: Positive = DEADLINE_S):
         super().__init__(wait, deadline_s)
@@ -45,6 +44,7 @@ class Hogwild(Mode):
     def build(self, parts: Parts) -> Arena:
         self.parts = parts
         self.common = Shared(self.team(parts), parts.layout.size, self.memory(parts), copies=1, rows=0)
+        self.draw = Draw(self.common, parts.sampler)
         vectors = Vectors(
             self.common.params,
             parts.allocator.zeros(parts.layout.size, np.float32, "gradients"),
@@ -67,10 +67,10 @@ class Hogwild(Mode):
         for row in self.arena.state:  # of a continued run; it is each rank's own, as the parameters are not
             self.parts.team.comm.Bcast(row)
         self.common.open()
-        self.dealer, self.made = self.common, 0
+        self.made = 0
 
     def turns(self, n_steps: int) -> Iterator[tuple[int, int | None]]:
-        for step, share, n_own in drawn(self.dealer, self.parts.sampler, n_steps):
+        for step, share, n_own in self.draw.turns(n_steps):
             self.n_own = n_own
             self.seen = self.common.clock
             yield step, share

@@ -31,7 +31,7 @@ class Hybrid(Mode):
         As in :func:`psframe.sync.easgd.easgd`.
     """
 
-    lockstep = False
+    lockstep = steps_together = False
 
     def __init__(
         self,
@@ -72,20 +72,22 @@ class Hybrid(Mode):
             self.collective.broadcast(self.arena.params)
 
     def turns(self, n_steps: int) -> Iterator[tuple[int, int | None]]:
-        return ((step, self.parts.team.worker) for step in range(n_steps))
+        for step in range(n_steps):
+            self.at = step
+            yield step, self.parts.team.worker
 
     def step(self, n_samples: int, lr: float, step: int) -> None:
-        for segment, gradient in self.collective.allreduce_mean(self.arena.grads, self._samples(step)):
+        for segment, gradient in self.collective.allreduce_mean(self.arena.grads, self._samples()):
             self.update(segment, gradient, lr, step)
         if step % self.period == 0:
             if self.parts.group.leads:
                 self.exchange(self.arena.params)
             self._tell()
 
-    def _samples(self, step: int) -> int:
-        """Return how many samples the group's ranks have in a step."""
+    def _samples(self) -> int:
+        """Return how many samples the group's ranks have in this step."""
         sampler, members = self.parts.sampler, self.parts.group.members
-        return max(1, sum(sampler.size_of((step - 1) % sampler.n_steps, worker) for worker in members))
+        return max(1, sum(sampler.size_of(self.at, worker) for worker in members))
 
     def drain(self) -> None:
         if self.parts.group.leads:

@@ -21,7 +21,7 @@ class Served(Mode):
     """
 
     server = "dedicated"
-    exchanges, lockstep = False, False
+    exchanges = lockstep = steps_together = False
     rows = 1  # vectors of a post
     waits = False  # whether a worker waits for rank 0 between two steps, so that it may compute where it posts
 
@@ -67,6 +67,9 @@ class Served(Mode):
             yield min(step, n_steps - 1), None
             if not self.at_work:
                 return
+
+    def may(self, step: int) -> bool:
+        return self.parts.team.worker is None or super().may(step)  # rank 0 serves until the last has come
 
     def work(self, n_steps: int) -> Iterator[tuple[int, int | None]]:
         """Yield a worker's turns."""

@@ -63,7 +63,7 @@ class Rig:
         self.allocator, size, memory = allocator, self.layout.size, self.group.apart(allocator)
         self.collective = collectives.make(self.choice, self.group.team, size, memory, self.reproducible)
         parts = (self.team, self.group, self.layout, self.optimizer, self.collective, allocator)
-        self.arena = self.mode.build(Parts(*parts, self.sampler, self.cluster.barrier))
+        self.arena = self.mode.build(Parts(*parts, self.sampler, self.cluster))
 
     def epoch(self, gradient, lr=0.1, first=0):
         """Take an epoch; ``gradient(worker, step, params)`` gives a sum over samples, and this rank writes it."""

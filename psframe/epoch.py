@@ -1,0 +1,177 @@
+"""One epoch on a rank: its turns, to the end, or until all ranks are asked to stop."""
+
+import signal
+from functools import partial
+from time import perf_counter
+
+import numpy as np
+
+from psframe.collectives.base import cut
+from psframe.job import Run
+from psframe.measures import Seen
+from psframe.nn.base import Pass
+from psframe.record.run_dir import durably
+from psframe.schedule import learning_rate
+from psframe.traffic import Traffic
+
+
+class Stopped(Exception):
+    """All ranks were asked, by a signal, to leave; rank 0 has written a checkpoint.
+
+    Attributes
+    ----------
+    number : int
+        Of the signal.
+    """
+
+    def __init__(self, number: int, message: str):
+        super().__init__(message)
+        self.number = number
+
+
+def train_epoch(run: Run) -> Seen:
+    """Train what is left of an epoch; all ranks must call, and Stopped is raised on all of them."""
+    run.collective.clear()
+    run.updater.clear()
+    run.sync.clear()
+    if run.trace:
+        run.trace.begin()
+    parts: list[Seen] = []
+    while not parts or run.sampler.n_left:
+        parts.append(_part(run))
+    run.sampler.cursor = 0
+    return Seen.joined(parts)
+
+
+def _part(run: Run) -> Seen:
+    """Train until the epoch ends or rank 0 asks for a pause, and bring what is under way to an end."""
+    n_steps, order = run.sampler.n_steps, run.sampler.permutation(run.epoch)
+    seen = Seen.of(n_steps)
+    if run.cluster.node_rank == 0:
+        run.cluster.halt.reopen()
+    run.cluster.barrier()
+    seen.begun = perf_counter()
+    for step, worker in run.sync.turns(n_steps):
+        if not run.sync.may(step):
+            break
+        _turn(run, seen, order, step, worker)
+        if run.keeper:
+            _look(run, step)
+    draining = perf_counter()
+    run.sync.drain()
+    if run.trace:
+        run.trace.end()
+        run.trace.add("drain", draining)
+    seen.ended = perf_counter()
+    _pause(run, seen)
+    return seen
+
+
+def _turn(run: Run, seen: Seen, order: np.ndarray, step: int, worker: int | None) -> None:
+    """Compute a worker's share of a step, if this rank is to, and exchange what is to be exchanged."""
+    loading = computing = perf_counter()
+    rate = learning_rate_at(run, run.epoch, step)
+    if worker is not None:
+        mine = order[run.sampler.share(step, worker)]
+        x, labels = run.batches.load("train", mine, run.epoch)
+        computing = perf_counter()
+        among = Pass(True, run.config.train.seed, run.epoch, mine)
+        loss, _ = run.network.gradients(x, labels, among, run.boundaries, run.leave)
+        seen.losses[step] += loss
+        seen.samples[step] += len(mine)
+        run.slow.pause(perf_counter() - computing)
+    seen.rates[step] = rate
+    times = loading, computing, perf_counter()
+    run.sync.step(run.sampler.samples_in(step), rate, run.step + step + 1)
+    seen.took(times, run.sync.met)
+    if run.trace and run.trace.on:
+        run.trace.turn(*times, {"bytes moved": _moved_bytes(run), "staleness": run.sync.tally.last})
+    if run.view:
+        run.view.step()
+
+
+def _look(run: Run, step: int) -> None:
+    """Write a checkpoint when one is due, between two steps; or ask for a pause, where ranks are not between any."""
+    assert run.keeper
+    if run.cluster.halt.signal:
+        _ask(run)
+    elif run.keeper.due():
+        if run.sync.steps_together:
+            _save(run, run.sampler.done_after(step + 1), run.step + step + 1)
+        else:
+            _ask(run)
+
+
+def _ask(run: Run) -> None:
+    assert run.keeper
+    if not run.keeper.asked:
+        run.keeper.asked = True
+        run.sync.stop()
+
+
+def _save(run: Run, cursor: int, step: int) -> None:
+    assert run.keeper
+    began = perf_counter()
+    run.keeper.save(run.network.arena, run.sync.state(), run.epoch, step, cursor)
+    if run.trace:
+        run.trace.add("checkpoint", began)
+
+
+def _pause(run: Run, seen: Seen) -> None:
+    """Agree on how far the epoch has come; write it down, and leave, if that was asked for."""
+    done, steps, number = run.cluster.settle(partial(_settled, run, len(seen.losses)))
+    seen.cut(steps)
+    run.sampler.cursor = done
+    run.step += steps
+    if number:
+        name = signal.Signals(number).name
+        raise Stopped(
+            number, f"left on {name} after {done:,} of {run.sampler.n_samples:,} samples of epoch {run.epoch + 1}"
+        )
+
+
+def _settled(run: Run, n_steps: int) -> tuple[int, int, int]:
+    """Return the samples of the epoch that are done, the steps of this part, and the signal to leave on, if any."""
+    sampler, keeper = run.sampler, run.keeper
+    if not keeper or not keeper.asked:
+        return sampler.n_samples, n_steps, 0
+    keeper.asked = False
+    done = run.sync.done()
+    steps = -(-(done - sampler.cursor) // (sampler.n_workers * sampler.batch_size))
+    _save(run, done, run.step + steps)
+    number = run.cluster.halt.signal
+    if number and run.run_dir:
+        durably(lambda _: keeper.close(), run.run_dir)
+    return done, steps, number
+
+
+def learning_rate_at(run: Run, epoch: int, step: int) -> float:
+    """Return what the schedule makes of the learning rate for a step of an epoch, both counted from 0."""
+    sampler, base_lr, epochs = run.sampler, run.updater.optimizer.lr, run.config.train.epochs
+    begun, ended = (epoch + sampler.done_after(steps) / sampler.n_samples for steps in (step, step + 1))
+    return learning_rate(run.config.schedule, base_lr, epochs, sampler.global_batch, begun, ended)
+
+
+def evaluate(run: Run) -> tuple[np.ndarray, float]:
+    """Return the loss and the hits of this rank's share of the test set (the server has one, too), and the seconds."""
+    began, found = perf_counter(), np.zeros(2)
+    mine = cut(run.facts.n_test, run.cluster.n_ranks, run.cluster.rank)
+    for lo in range(mine.start, mine.stop, run.sampler.max_batch):
+        samples = np.arange(lo, min(lo + run.sampler.max_batch, mine.stop))
+        found += run.network.evaluate(*run.batches.load("test", samples))
+    return found, perf_counter() - began
+
+
+def moved(run: Run) -> np.ndarray:
+    """Return the bytes that this rank has read, written and sent in this epoch."""
+    return np.sum([(t.read, t.written, t.sent) for t in _traffics(run)], axis=0)
+
+
+def _moved_bytes(run: Run) -> int:
+    """Return the sum of these, after every traced turn: NumPy would take a tenth of a millisecond there."""
+    return int(sum(t.read + t.written + t.sent for t in _traffics(run)))
+
+
+def _traffics(run: Run) -> list[Traffic]:
+    own = [run.updater.traffic] if run.sync.updates_together else []
+    return [run.collective.traffic, *own, *run.sync.traffics()]

@@ -1,0 +1,57 @@
+"""A run on one rank: everything that training it takes."""
+
+from collections.abc import Callable, Collection
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+
+from psframe.cluster import Cluster, Team
+from psframe.collectives.base import Base
+from psframe.config import Config
+from psframe.data import Facts
+from psframe.fault import Slow
+from psframe.group import Group
+from psframe.keeper import Keeper
+from psframe.memory.places import Places
+from psframe.nn.network import Network
+from psframe.optim import Updater
+from psframe.record.run_dir import RunDir
+from psframe.record.tensorboard import Board
+from psframe.record.trace import Trace
+from psframe.record.usage import Usage
+from psframe.record.view import View
+from psframe.sampling import Batches, Sampler
+from psframe.sync.base import Mode
+
+
+@dataclass
+class Run:
+    """All parts of a run on one rank; ``run_dir``, ``keeper``, ``view`` and ``board`` on rank 0 only."""
+
+    config: Config
+    cluster: Cluster
+    team: Team
+    facts: Facts
+    network: Network
+    sampler: Sampler
+    batches: Batches
+    places: Places
+    collective: Base
+    updater: Updater
+    sync: Mode
+    group: Group
+    slow: Slow
+    labels: dict[str, Any]  # what stands in every record: modes, counts
+    boundaries: Collection[int] = ()  # layers at which gradients leave while backward goes on
+    leave: Callable[[slice], None] | None = None
+    epoch: int = 0
+    step: int = 0
+    begun_at: int = 0  # samples of the first epoch that were done before
+    blocks: list[tuple[str, np.ndarray]] = field(default_factory=list)  # role and memory, to audit
+    run_dir: RunDir | None = None
+    keeper: Keeper | None = None
+    view: View | None = None
+    trace: Trace | None = None
+    usage: Usage | None = None
+    board: Board | None = None

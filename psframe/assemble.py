@@ -1,5 +1,6 @@
 """From a plan to the parts of a run, on every rank."""
 
+import gc
 import json
 import shutil
 import sys
@@ -27,7 +28,8 @@ from psframe.nn.threads import Threads
 from psframe.nn.timed import time_layers
 from psframe.optim import Updater
 from psframe.plan import Plan
-from psframe.provision import Sizes, adopt, homes, take
+from psframe.provision import Held, Sizes, adopt, homes, take
+from psframe.record.checkpoint import Saved
 from psframe.record.run_dir import RunDir, durably, open_run
 from psframe.record.tensorboard import Board
 from psframe.record.trace import Trace
@@ -78,23 +80,54 @@ def run(cluster: Cluster, plan: Plan, quiet: bool) -> Run:
     return made
 
 
-def provided(cluster: Cluster, plan: Plan) -> Run:
-    """Return every part of a run with its memory, which holds the data. All ranks must call."""
-    sizes = reckoned(cluster, plan)
-    residency.fit(cluster, plan.places, sizes.by_role, plan.config.placement)
-    allocator = Allocator(plan.places.allocate, homes(cluster, plan.places))  # what was spilled lies on other pages
-    data, arrays = take(cluster, plan, sizes, allocator)
-    made = cluster.agree_everywhere(lambda: build(cluster, plan, arrays, allocator))
-    adopt(cluster, plan.places, allocator)
-    made.blocks = [*allocator.blocks, *([("data", data)] if cluster.link.leads else [])]
+def release(run: Run) -> Held:
+    """Let go of the memory of a run that will not go on as it is, but for its data; return these."""
+    held = [block for role, block in run.blocks if role == "data"], run.batches.arrays
+    for part in ("network", "batches", "collective", "updater", "sync", "leave"):
+        setattr(run, part, None)
+    run.blocks = []
+    gc.collect()
+    return held
+
+
+def again(plan: Plan, cluster: Cluster, old: Run, held: Held, saved: Saved) -> Run:
+    """Return a run that goes on from ``saved``, which rank 0 has, on other ranks than ``old``. All of them must call.
+
+    Raises
+    ------
+    AgreedError
+        On every rank, where this is impossible.
+    """
+    made = or_instead(cluster, plan, lambda: provided(cluster, plan, held))
+    made.labels["placement"] = old.labels["placement"]
+    for part in ("run_dir", "view", "keeper", "trace", "usage", "board", "records", "parts", "lost", "begun_at"):
+        setattr(made, part, getattr(old, part))
+    if made.run_dir:
+        made.run_dir.saved = saved
+    begun_at = made.begun_at
+    begin(made, quiet=True)
+    made.begun_at = begun_at
+    _listen(made)
     return made
 
 
-def reckoned(cluster: Cluster, plan: Plan) -> Sizes:
+def provided(cluster: Cluster, plan: Plan, held: Held | None = None) -> Run:
+    """Return every part of a run with its memory, which holds the data, or has them already. All ranks must call."""
+    sizes = reckoned(cluster, plan, held is not None)
+    residency.fit(cluster, plan.places, sizes.by_role, plan.config.placement)
+    allocator = Allocator(plan.places.allocate, homes(cluster, plan.places))  # what was spilled lies on other pages
+    data, arrays = take(cluster, plan, sizes, allocator, held)
+    made = cluster.agree_everywhere(lambda: build(cluster, plan, arrays, allocator))
+    adopt(cluster, plan.places, allocator)
+    made.blocks = [*allocator.blocks, *([("data", block) for block in data] if cluster.link.leads else [])]
+    return made
+
+
+def reckoned(cluster: Cluster, plan: Plan, has_data: bool = False) -> Sizes:
     """Return the bytes that this rank will take, from the code that will take them. All ranks must call."""
     allocator = Allocator(homes=homes(cluster, plan.places))
     cluster.agree_everywhere(lambda: build(cluster, plan, _untouched(plan.facts), allocator))
-    return Sizes.of(allocator, plan.facts.n_bytes if cluster.link.leads else 0)
+    return Sizes.of(allocator, plan.facts.n_bytes if cluster.link.leads and not has_data else 0)
 
 
 def or_instead(cluster: Cluster, plan: Plan, body: Callable[[], T]) -> T:
@@ -273,12 +306,19 @@ def begin(run: Run, quiet: bool) -> None:
 def _watch(run: Run) -> None:
     """Let every part write down what it does when, and what it uses, where the config asks for it."""
     if turns := run.config.record.traced_turns:
-        run.trace = run.updater.trace = run.collective.trace = run.sync.tally.trace = Trace(turns)
-        time_layers(run.network, run.trace.passes)
+        run.trace = Trace(turns)
+    _listen(run)
     if run.config.record.usage:
         run.usage = Usage(sampled_s(run.run_dir.path) if run.run_dir else 0.0)
     if run.config.record.tensorboard and run.run_dir:
         run.board = Board(run.run_dir.path, run.epoch, run.step)
+
+
+def _listen(run: Run) -> None:
+    """Let the parts write to the run's trace."""
+    if run.trace:
+        run.updater.trace = run.collective.trace = run.sync.tally.trace = run.trace
+        time_layers(run.network, run.trace.passes)
 
 
 def _prove(run: Run, quiet: bool) -> None:

@@ -15,7 +15,7 @@ from typing import Any, TypeVar
 import numpy as np
 from mpi4py import MPI
 
-from psframe import compiled, halt, kernel
+from psframe import comms, compiled, halt, kernel
 from psframe.errors import UserError
 from psframe.halt import Halt
 from psframe.memory import board, gates
@@ -38,6 +38,8 @@ class Cluster:
 
     Attributes
     ----------
+    world : MPI.Comm
+        All ranks, as they were given.
     comm : MPI.Comm
         All ranks, numbered node by node; rank 0 is the world's rank 0.
     link : Link
@@ -58,6 +60,7 @@ class Cluster:
         Ranks of each node.
     """
 
+    world: MPI.Comm
     comm: MPI.Comm
     link: Link
     node: int
@@ -130,6 +133,11 @@ class Cluster:
                 self.leaders.Barrier()
             self.rendezvous.together()
 
+    def close(self) -> None:
+        """Let go of what the system lends this rank for it; nobody uses it afterwards."""
+        self.link.close()
+        self.rendezvous.close()
+
     @cached_property
     def clock_offset_s(self) -> float:
         """Seconds to add to this rank's ``time.perf_counter`` for rank 0's. All ranks must read it together."""
@@ -170,20 +178,20 @@ def _offset_s(comm: MPI.Comm, rounds: int = 16) -> float:
 
 def join(world: MPI.Comm | None = None) -> Cluster:
     """Find the nodes, by proof of shared memory, and number ranks node by node. All ranks must call."""
-    world = MPI.COMM_WORLD if world is None else world
+    world = comms.keep(MPI.COMM_WORLD if world is None else world)
     near, link, control, fd = _prove(kernel.split(world))
     first = near.bcast(world.rank)
     every = world.allgather(first)
     firsts = sorted(set(every))
     node = firsts.index(first)
-    comm = world.Split(0, key=node * world.size + near.rank)
-    leaders = comm.Split(0 if near.rank == 0 else MPI.UNDEFINED, key=node)
+    comm = comms.keep(world.Split(0, key=node * world.size + near.rank))
+    leaders = comms.keep(comm.Split(0 if near.rank == 0 else MPI.UNDEFINED, key=node))
     rendezvous = Rendezvous(control, fd, near.rank, near.allgather(comm.rank))
     told = Board(control[gates.size(near.size) + halt.N_BYTES :], rendezvous)
     halts = Halt(control[gates.size(near.size) :][: halt.N_BYTES], leaders, len(firsts))
     near.Barrier()  # who looks for a lock now finds it
     sizes = tuple(map(every.count, firsts))
-    return Cluster(comm, link, node, near.rank, len(firsts), leaders, rendezvous, told, halts, sizes)
+    return Cluster(world, comm, link, node, near.rank, len(firsts), leaders, rendezvous, told, halts, sizes)
 
 
 def _prove(candidates: MPI.Comm) -> tuple[MPI.Comm, Link, np.ndarray, int]:
@@ -204,7 +212,7 @@ def _prove(candidates: MPI.Comm) -> tuple[MPI.Comm, Link, np.ndarray, int]:
             return candidates, link, *shared
         link.close()
         # the ranks that share memory with the first try again among themselves, and so do the others
-        candidates = candidates.Split(0 if proven else 1, key=candidates.rank)
+        candidates = comms.keep(candidates.Split(0 if proven else 1, key=candidates.rank))
     # nobody else will look at it
     return candidates, Link([], True), np.frombuffer(compiled.numa.Block(_control_bytes(1)), np.uint8), -1
 

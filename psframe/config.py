@@ -106,9 +106,12 @@ class Record(msgspec.Struct, forbid_unknown_fields=True, kw_only=True, frozen=Tr
 
 
 class Fault(msgspec.Struct, forbid_unknown_fields=True, kw_only=True, frozen=True):
-    """What goes wrong on purpose: ``slow_rank`` (or ``all``) sleeps after a step, in ``slow_share`` of them at random,
+    """What is done at a fault: where a worker dies (``on_worker_loss``), the job ends, or the others go on.
+
+    And what goes wrong on purpose: ``slow_rank`` (or ``all``) sleeps after a step, in ``slow_share`` of them at random,
     for ``slow_steps`` times as long as the step took."""
 
+    on_worker_loss: Literal["stop", "continue"] = "stop"
     slow_rank: Count | Literal["none", "all"] = "none"
     slow_steps: NonNegative = 4.0
     slow_share: Annotated[float, msgspec.Meta(ge=0, le=1)] = 1.0

@@ -25,18 +25,17 @@ def train(run: Run) -> list[dict[str, Any]]:
 
     Stopped where a signal asks all ranks to leave.
     """
-    records: list[dict[str, Any]] = []
     run.cluster.barrier()
     run.labels["startup_s"] = since_launch_s()
     with run.usage or nullcontext():
-        _train_epochs(run, records)
+        _train_epochs(run)
     if run.usage:  # what was sampled while the last epoch was evaluated and written down
         used = run.cluster.gather(run.usage.take(run.cluster.clock_offset_s))
         run.cluster.settle(partial(_write_usage, run, used or []))
-    return records
+    return run.records
 
 
-def _train_epochs(run: Run, records: list[dict[str, Any]]) -> None:
+def _train_epochs(run: Run) -> None:
     try:
         while run.epoch < run.config.train.epochs:
             if run.view:
@@ -45,25 +44,29 @@ def _train_epochs(run: Run, records: list[dict[str, Any]]) -> None:
                 seen = epoch.train_epoch(run)
                 run.cluster.barrier()  # while others train, parameters may change
                 report = _report(run, seen)
-            run.epoch += 1
             every = run.cluster.gather(report)
-            run.cluster.settle(partial(_conclude, run, every or [], records))
+            run.cluster.settle(partial(_conclude, run, every or []))
+            run.epoch += not run.concluded  # rank 0 has done so
+            run.sampler.cursor, run.concluded = 0, False
+            run.parts.clear()
     except (AgreedError, epoch.Stopped):  # which are raised on all ranks
         run.sync.close()
         raise
     run.sync.close()
 
 
-def _conclude(run: Run, every: list[Report], records: list[dict[str, Any]]) -> None:
+def _conclude(run: Run, every: list[Report]) -> None:
     """Write down an epoch, on rank 0; UserError where training has diverged or that cannot be written."""
     n_train, n_test = run.facts.n_train, run.facts.n_test
+    run.epoch, run.concluded = run.epoch + 1, True
     beside = run.team.worker is None and not run.sync.lockstep
     together = _together(run)
     measured = summed(every, n_train - run.begun_at, n_test, together=together, beside=beside)
-    measured["begun_at"], run.begun_at = run.begun_at, 0
+    measured |= {"begun_at": run.begun_at, "lost": run.lost}
+    run.begun_at, run.lost = 0, []
     if run.run_dir:
         _write_steps(run, run.run_dir, every)
-        records.append(_record(run, run.run_dir, measured))
+        run.records.append(_record(run, run.run_dir, measured))
         if run.trace:
             if together:
                 trace_waiting(every)

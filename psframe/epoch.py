@@ -36,17 +36,17 @@ def train_epoch(run: Run) -> Seen:
     run.sync.clear()
     if run.trace:
         run.trace.begin()
-    parts: list[Seen] = []
-    while not parts or run.sampler.n_left:
-        parts.append(_part(run))
-    run.sampler.cursor = 0
-    return Seen.joined(parts)
+    while not run.parts or run.sampler.n_left:
+        _part(run)
+    return Seen.joined(run.parts)
 
 
-def _part(run: Run) -> Seen:
+def _part(run: Run) -> None:
     """Train until the epoch ends or rank 0 asks for a pause, and bring what is under way to an end."""
     n_steps, order = run.sampler.n_steps, run.sampler.permutation(run.epoch)
     seen = Seen.of(n_steps)
+    run.parts.append(seen)
+    run.sync.begin()
     if run.cluster.node_rank == 0:
         run.cluster.halt.reopen()
     run.cluster.barrier()
@@ -64,7 +64,6 @@ def _part(run: Run) -> Seen:
         run.trace.add("drain", draining)
     seen.ended = perf_counter()
     _pause(run, seen)
-    return seen
 
 
 def _turn(run: Run, seen: Seen, order: np.ndarray, step: int, worker: int | None) -> None:
@@ -121,6 +120,7 @@ def _pause(run: Run, seen: Seen) -> None:
     """Agree on how far the epoch has come; write it down, and leave, if that was asked for."""
     done, steps, number = run.cluster.settle(partial(_settled, run, len(seen.losses)))
     seen.cut(steps)
+    seen.whole = True
     run.sampler.cursor = done
     run.step += steps
     if number:

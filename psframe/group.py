@@ -5,6 +5,7 @@ from typing import Any
 
 from mpi4py import MPI
 
+from psframe import comms
 from psframe.cluster import Cluster, Team, join
 from psframe.memory.allocator import Apart
 
@@ -60,9 +61,9 @@ def divide(cluster: Cluster, size: int | str) -> Group:
     else:
         n_places = -(-n_here // min(int(size), n_here))
     place = cluster.node_rank * n_places // n_here
-    comm = cluster.comm.Split(cluster.node * cluster.n_ranks + place, key=cluster.rank)
+    comm = comms.keep(cluster.comm.Split(cluster.node * cluster.n_ranks + place, key=cluster.rank))
     inner = join(comm)
-    leaders = cluster.comm.Split(0 if inner.rank == 0 else MPI.UNDEFINED, key=cluster.rank)
+    leaders = comms.keep(cluster.comm.Split(0 if inner.rank == 0 else MPI.UNDEFINED, key=cluster.rank))
     n_groups = cluster.comm.allreduce(int(inner.rank == 0))
     team = Team(inner.comm, None, inner, -(-n_here // n_places))
     members = tuple(inner.comm.allgather(cluster.rank))

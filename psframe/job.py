@@ -13,6 +13,7 @@ from psframe.data import Facts
 from psframe.fault import Slow
 from psframe.group import Group
 from psframe.keeper import Keeper
+from psframe.measures import Seen
 from psframe.memory.places import Places
 from psframe.nn.network import Network
 from psframe.optim import Updater
@@ -43,6 +44,10 @@ class Run:
     group: Group
     slow: Slow
     labels: dict[str, Any]  # what stands in every record: modes, counts
+    records: list[dict[str, Any]] = field(default_factory=list)  # of epochs, on rank 0
+    parts: list[Seen] = field(default_factory=list)  # of the epoch that goes on
+    concluded: bool = False  # whether it is in the records
+    lost: list[dict[str, Any]] = field(default_factory=list)  # ranks, in this epoch
     boundaries: Collection[int] = ()  # layers at which gradients leave while backward goes on
     leave: Callable[[slice], None] | None = None
     epoch: int = 0

@@ -4,6 +4,8 @@ from pathlib import Path
 
 from mpi4py import MPI
 
+from psframe import comms
+
 BOOT_ID = Path("/proc/sys/kernel/random/boot_id")  # drawn when a kernel starts; the same in all its containers
 
 
@@ -19,5 +21,5 @@ def split(world: MPI.Comm) -> MPI.Comm:
         mine = ""
     every = world.allgather(mine)
     if not all(every):
-        return world.Split_type(MPI.COMM_TYPE_SHARED, key=world.rank)
-    return world.Split(every.index(mine), key=world.rank)
+        return comms.keep(world.Split_type(MPI.COMM_TYPE_SHARED, key=world.rank))
+    return comms.keep(world.Split(every.index(mine), key=world.rank))

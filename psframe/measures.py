@@ -30,6 +30,8 @@ class Seen:
         Sums over the samples that it computed gradients for, and how many these were, by step.
     rates : ndarray, shape (n_steps,)
         Learning rates, where it took part in the step.
+    whole : bool
+        Whether all ranks know how far it went.
     """
 
     begun: float
@@ -39,6 +41,7 @@ class Seen:
     losses: np.ndarray
     samples: np.ndarray
     rates: np.ndarray
+    whole: bool = False
 
     @classmethod
     def of(cls, n_steps: int) -> "Seen":
@@ -54,13 +57,22 @@ class Seen:
         """Forget the steps behind the first so many, which were not taken."""
         self.losses, self.samples, self.rates = self.losses[:n_steps], self.samples[:n_steps], self.rates[:n_steps]
 
+    def cut_turns(self, n_turns: int, now: float) -> None:
+        """Forget what came behind the first so many turns; make up for those that were taken but not noted."""
+        self.times, self.met = self.times[:n_turns], self.met[:n_turns]
+        missing = n_turns - len(self.met)
+        self.times += [(now, now, now)] * missing
+        self.met += [True] * missing
+
     @classmethod
     def joined(cls, parts: "Sequence[Seen]") -> "Seen":
         """Return the parts of an epoch as one."""
         times = np.concatenate([np.array(part.times).reshape(-1, 3) for part in parts])
         met = np.concatenate([np.array(part.met, bool) for part in parts])
-        by_step = (np.concatenate([getattr(p, name) for p in parts]) for name in ("losses", "samples", "rates"))
-        return cls(parts[0].begun, parts[-1].ended, times, met, *by_step)
+        losses, samples, rates = (
+            np.concatenate([getattr(part, name) for part in parts]) for name in ("losses", "samples", "rates")
+        )
+        return cls(parts[0].begun, parts[-1].ended, times, met, losses, samples, rates)
 
 
 @dataclass

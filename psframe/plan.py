@@ -3,14 +3,14 @@
 import importlib
 import platform
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from importlib.metadata import version
 from typing import TYPE_CHECKING, Any
 
 import msgspec
 from mpi4py import MPI
 
-from psframe import __version__, affinity, collectives, config, optim, registry, sync
+from psframe import __version__, affinity, collectives, comms, config, optim, registry, sync
 from psframe.cluster import Cluster, Team
 from psframe.config import Config
 from psframe.data import Facts
@@ -88,6 +88,8 @@ def make(cluster: Cluster, path: str, overrides: Sequence[str]) -> Plan:
     cluster.agree(lambda: _judge_size(team, facts))
     cluster.agree(lambda: _judge_fault(resolved["fault"]["slow_rank"], team))
     alone = cluster.n_ranks == 1
+    if not alone and resolved["fault"]["on_worker_loss"] == "continue":
+        cluster.agree(lambda: _judge_loss(choices["sync"], mode))
     group = undivided(cluster, team) if alone or mode.group_size is None else divide(cluster, mode.group_size)
     if not alone:
         cluster.agree_everywhere(lambda: mode.judge(team, group))
@@ -107,6 +109,17 @@ def make(cluster: Cluster, path: str, overrides: Sequence[str]) -> Plan:
         resolved=resolved,
         unused=judged["unused"] + ([] if mode.exchanges else ["collective"]),
     )
+
+
+def regrouped(plan: Plan, cluster: Cluster) -> Plan:
+    """Return the plan for the ranks that are left of those it was made for. All of them must call."""
+    mode = sync.make(plan.choices["sync"])
+    team = Team(cluster.comm, mode.server if cluster.n_ranks > 1 else None, cluster)
+    group = undivided(cluster, team)
+    _configure(cluster, group, mode, affinity.n_cores(cluster, plan.places.site.topology))
+    if cluster.n_ranks > 1:
+        cluster.agree_everywhere(lambda: mode.judge(team, group))
+    return replace(plan, team=team, group=group)
 
 
 def _configure(cluster: Cluster, group: Group, mode: Mode, n_cores: int) -> None:
@@ -143,10 +156,13 @@ def _judge_config(path: str, overrides: Sequence[str], collective: str) -> dict[
         at = resolved[above[0]] if above else resolved
         at[last] = {config.STRATEGIES.get(section, "name"): choice.name, **choice.arguments}
         unused += [f"{section}.{name}" for name in choice.unused]
-    mpi = MPI.Get_library_version().replace("\0", "").splitlines()[0].strip()
     packages = {name: version(name) for name in ("numpy", "numba")}
-    resolved["versions"] = {"psframe": __version__, "python": platform.python_version(), "mpi": mpi, **packages}
+    resolved["versions"] = {"psframe": __version__, "python": platform.python_version(), "mpi": _mpi(), **packages}
     return {"resolved": resolved, "unused": unused}
+
+
+def _mpi() -> str:
+    return str(MPI.Get_library_version().replace("\0", "").splitlines()[0].strip())
 
 
 def _judge_record(asked: dict[str, Any], rank: int) -> None:
@@ -181,6 +197,21 @@ def _judge_fault(slow_rank: Any, team: Team) -> None:
         raise UserError(
             f"fault.slow_rank must be a worker's rank, {first} to {team.comm.size - 1}, got {slow_rank}; "
             "give one of these, or none"
+        )
+
+
+def _judge_loss(choice: Choice, mode: Mode) -> None:
+    """UserError where no rank could go on without another one."""
+    otherwise = "give fault.on_worker_loss=stop, and let `python -m psframe.run --restarts K` start the job again"
+    if not comms.tolerant():
+        raise UserError(
+            "fault.on_worker_loss: continue must have an Open MPI whose mpirun was given --with-ft ulfm, got "
+            f"{_mpi()} without; start it so, or {otherwise}"
+        )
+    if not mode.survives:
+        raise UserError(
+            "fault.on_worker_loss: continue must have a sync.mode that can do without a rank (sync_ps, allreduce, "
+            f"async_ps, easgd, hogwild, local_sgd, block_momentum), got {choice.name}; {otherwise}"
         )
 
 

@@ -16,6 +16,7 @@ from psframe.memory.room import available_bytes
 from psframe.plan import Plan
 
 T = TypeVar("T")
+Held = tuple[list[np.ndarray], Arrays]  #: the memory of the data, and what :func:`psframe.data.hold` makes of it
 
 
 @dataclass(frozen=True)
@@ -43,20 +44,20 @@ def homes(cluster: Cluster, places: Places) -> dict[str, Home]:
     return {role: Home(*home) for role, home in plain.items()}
 
 
-def take(cluster: Cluster, plan: Plan, sizes: Sizes, allocator: Allocator) -> tuple[np.ndarray, Arrays]:
-    """Take the memory of every role, and read the data into theirs; return what :func:`psframe.data.hold` does.
+def take(cluster: Cluster, plan: Plan, sizes: Sizes, allocator: Allocator, held: Held | None) -> Held:
+    """Take the memory of every role, and read the data into theirs, unless they are held already; return these.
 
     What must lie on certain nodes comes first, on all ranks: what may lie elsewhere would fill them. All must call.
     """
     places = plan.places
     for role, n_bytes in sizes.shared.items():
         allocator.lend(role, cluster.agree_everywhere(_share(cluster, places, role, n_bytes)))
-    held = None
     for strict in (True, False):
         roles = [role for role in sizes.private if places.is_strict(role) is strict]
         cluster.agree_everywhere(_reserve(allocator, {role: sizes.private[role] for role in roles}))
-        if places.is_strict("data") is strict:
-            held = hold(cluster, plan.facts, plan.dataset, places)
+        if held is None and places.is_strict("data") is strict:
+            memory, arrays = hold(cluster, plan.facts, plan.dataset, places)
+            held = [memory], arrays
     assert held is not None
     return held
 

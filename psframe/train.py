@@ -3,7 +3,7 @@
 import os
 import sys
 from collections.abc import Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 try:
     from mpi4py import MPI
@@ -23,6 +23,9 @@ from psframe.cluster import Cluster  # noqa: E402
 from psframe.command import guarded, helped, run  # noqa: E402
 from psframe.parser import Parser  # noqa: E402
 from psframe.record.view import pages_table, say, table  # noqa: E402
+
+if TYPE_CHECKING:
+    from psframe.job import Run
 
 
 def _parser() -> Parser:
@@ -64,21 +67,27 @@ def _command(cluster: Cluster, argv: Sequence[str]) -> int:
             say(report)
         return 0
     # Numba and h5py take time to import: a bad config has been told by now
-    from psframe import assemble, engine
+    from psframe import assemble, recovery
     from psframe.epoch import Stopped
-    from psframe.signals import Signals
 
     made = assemble.run(cluster, judged, arguments["quiet"])
     try:
-        with Signals(cluster.halt, speaks=cluster.rank == 0):
-            records = engine.train(made)
+        made = recovery.trained(made, judged, _train)
     except Stopped as stopped:
         if cluster.rank == 0:
             print(f"psframe: {stopped}", file=sys.stderr, flush=True)
         return 128 + stopped.number
     if made.run_dir and not arguments["quiet"]:
-        say(f"\n{table(records)}\n\n{pages_table(records[-1])}\n\n{made.run_dir.path}")
+        say(f"\n{table(made.records)}\n\n{pages_table(made.records[-1])}\n\n{made.run_dir.path}")
     return 0
+
+
+def _train(run: "Run") -> None:
+    from psframe import engine
+    from psframe.signals import Signals
+
+    with Signals(run.cluster.halt, speaks=run.cluster.rank == 0):
+        engine.train(run)
 
 
 if __name__ == "__main__":

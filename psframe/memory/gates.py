@@ -30,11 +30,13 @@ class PeerLost(Exception):
         Which, by their numbers in the job.
     speaks : bool
         Whether this rank is to tell the user: the first of its node to notice.
+    dead : bool
+        Whether the rank has ended, as far as this one knows; else it may be stuck.
     """
 
-    def __init__(self, message: str, ranks: tuple[int, ...], speaks: bool):
+    def __init__(self, message: str, ranks: tuple[int, ...], speaks: bool, dead: bool = True):
         super().__init__(message)
-        self.ranks, self.speaks = ranks, speaks
+        self.ranks, self.speaks, self.dead = ranks, speaks, dead
 
 
 @dataclass(frozen=True)
@@ -86,6 +88,11 @@ class Rendezvous:
         if self.everyone.n > 1:
             fcntl.lockf(fd, fcntl.LOCK_EX | fcntl.LOCK_NB, 1, me)
 
+    def close(self) -> None:
+        """Drop this rank's lock. Nobody waits here afterwards."""
+        if self.fd >= 0:
+            os.close(self.fd)
+
     def configure(self, wait: Wait, deadline_s: float, n_cores: int) -> None:
         """Say how to wait, and how many cores the ranks of this node have: fewer than ranks, and nobody spins."""
         self.gates.spins = SPINS[wait] if n_cores >= self.everyone.n or wait != "auto" else 0
@@ -130,12 +137,12 @@ class Rendezvous:
             # they are looked at before the gate: who arrived and ended then has not left anyone waiting
             dead = self._dead()
             if dead and not wait(0):
-                self._lost(dead, "has died" if len(dead) == 1 else "have died")
+                self._lost(dead, "has died" if len(dead) == 1 else "have died", True)
             if wait(LOOK_S):
                 return
         late = who_is_late()
         if not wait(0):
-            self._lost(late, f"did not come to an exchange for {self.deadline_s:g} s (sync.deadline_s)")
+            self._lost(late, f"did not come to an exchange for {self.deadline_s:g} s (sync.deadline_s)", False)
 
     def _late(self) -> list[int]:
         """Return who keeps the first gate closed that is: others may be late because they wait there."""
@@ -149,11 +156,11 @@ class Rendezvous:
         others = (rank for rank in self.everyone.ranks if rank != self.me)
         return [rank for rank in others if not compiled.sync.is_locked(self.fd, rank)]
 
-    def _lost(self, missing: list[int], how: str) -> None:
+    def _lost(self, missing: list[int], how: str, dead: bool) -> None:
         ranks = tuple(self.members[rank] for rank in missing)
         named = f"rank {', '.join(map(str, ranks))}" if ranks else "some rank"
         # a rank that leaves now drops its lock, too: only the first to notice knows who was lost
-        raise PeerLost(f"{named} {how}, and the others cannot go on without it", ranks, self.told_at.tell())
+        raise PeerLost(f"{named} {how}, and the others cannot go on without it", ranks, self.told_at.tell(), dead)
 
 
 def size(n_ranks: int) -> int:

@@ -17,6 +17,7 @@ from typing import Any
 import numpy as np
 
 from psframe.errors import UserError
+from psframe.memory.gates import PeerLost
 from psframe.memory.room import available_bytes
 
 Place = Callable[[np.ndarray], None]
@@ -55,7 +56,10 @@ class Link:
             return json.loads(_receive(self.peers[0]))
         frame = json.dumps(message).encode()
         for peer in self.peers:
-            peer.sendall(struct.pack("<Q", len(frame)) + frame)
+            try:
+                peer.sendall(struct.pack("<Q", len(frame)) + frame)
+            except (BrokenPipeError, ConnectionResetError):
+                raise PeerLost("a rank of this node has died", (), True) from None
         return json.loads(frame)  # so that every rank gets the same, lists where tuples were
 
     def share(self, n_bytes: int, page_bytes: int = 0, place: Place | None = None, take: bool = True) -> np.ndarray:

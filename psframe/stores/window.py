@@ -10,6 +10,7 @@ from collections.abc import Sequence
 import numpy as np
 from mpi4py import MPI
 
+from psframe import comms
 from psframe.cluster import Team
 from psframe.memory.allocator import Allocator
 from psframe.stores.base import NOTE, Store
@@ -41,7 +42,8 @@ class Window(Store):
         self.windows: list[MPI.Win] = []
 
     def open(self) -> None:
-        self.comm = MPI.Intracomm(self.team.comm.Dup())  # no message of others is taken for one of the store's
+        # no message of others is taken for one of the store's
+        self.comm = MPI.Intracomm(comms.keep(self.team.comm.Dup()))
         for memory in (self.held, self.words, self.mail):
             window = MPI.Win.Create(memory if memory.size else None, memory.itemsize, comm=self.comm)
             window.Lock_all()

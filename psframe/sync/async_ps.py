@@ -138,6 +138,11 @@ class AsyncPS(Served):
                 self.waiting[worker] = False
                 self.store.grant(worker, slowest)
 
+    def salvaged(self) -> tuple[int, np.ndarray, list[np.ndarray]]:
+        if self.bounded:  # some may not have come so far
+            return self.done(), self.arena.params, self.state()
+        return super().salvaged()
+
     def drain(self) -> None:
         if self.parts.team.worker is None:
             self.clocks = [0] * self.n_workers

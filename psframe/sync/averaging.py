@@ -35,6 +35,7 @@ class Averaging(Mode):
     """
 
     steps_together = updates_together = False
+    survives = True
     every: int
     outer: SGD
     outer_lr: float
@@ -49,7 +50,7 @@ class Averaging(Mode):
         self.together = parts.collective.arena(parts.layout, self.n_outer)
         self.arena = Arena(parts.layout, parts.optimizer.n_state, parts.allocator)
         self.kept = parts.allocator.zeros((self.n_outer, parts.layout.size), np.float32, "exchange")
-        self.since = 0
+        self.since = self.drawn_at = self.at = 0
         return self.arena
 
     def open(self, collective: Base, update: Updater) -> None:
@@ -87,6 +88,7 @@ class Averaging(Mode):
 
     def turns(self, n_steps: int) -> Iterator[tuple[int, int | None]]:
         self.restart()
+        self.drawn_at = 0
         for step in range(n_steps):
             self.at = step
             yield step, self.parts.team.worker
@@ -116,6 +118,10 @@ class Averaging(Mode):
         self.lean(self.together.grads)
         for segment, mean in self.collective.allreduce_mean(self.together.grads, self.n_workers):
             self.update_together(segment, mean, self.outer_lr, step)
+        self.drawn_at = self.at + 1
+
+    def salvaged(self) -> tuple[int, np.ndarray, list[np.ndarray]]:
+        return self.parts.sampler.done_after(self.drawn_at), self.together.params, self.state()
 
     def drain(self) -> None:
         if self.since:

@@ -101,6 +101,8 @@ class Mode:
         The store that it uses, once :meth:`build` was called.
     draw : Draw or None
         Where batches come from that are not dealt out beforehand, once :meth:`build` was called.
+    survives : bool
+        Whether the other ranks can go on without a worker that died.
     group_size : int, 'auto' or None
         How many ranks are a group; None where the mode knows no groups.
     tally : Tally
@@ -108,11 +110,12 @@ class Mode:
     """
 
     server: str | None = None
-    exchanges, lockstep, overlaps = True, True, False
+    exchanges, lockstep, overlaps, survives = True, True, False, False
     steps_together = updates_together = met = True
     group_size: Any = None
     store: Store | None = None
     draw: Draw | None = None
+    version = 0  # of the arena, when the epoch began
     parts: Parts
 
     def __init__(self, wait: Wait = "auto", deadline_s: float = DEADLINE_S):
@@ -161,6 +164,20 @@ class Mode:
     def done(self) -> int:
         """Return how many samples of the epoch are done, when :meth:`drain` has returned. Rank 0."""
         return self.draw.done() if self.draw else self.parts.sampler.done_after(self.parts.cluster.halt.begun)
+
+    def begin(self) -> None:
+        """Begin an epoch, or what is left of one, on this rank."""
+        self.version = self.arena.version
+
+    def salvaged(self) -> tuple[int, np.ndarray, list[np.ndarray]]:
+        """Return what to go on from when a worker has died in an epoch: samples done, parameters and rows of state.
+
+        Rank 0 calls, when no rank trains any more.
+        """
+        if self.draw:
+            self.draw.stop()
+            return self.draw.done(), self.arena.params, self.state()
+        return self.parts.sampler.done_after(self.arena.version - self.version), self.arena.params, self.state()
 
     def drain(self) -> None:
         """End an epoch: finish what is under way, and make every rank's parameters the run's. All must call."""

@@ -34,6 +34,8 @@ class Dogwild(Hogwild):
         As in :func:`psframe.sync.easgd.easgd`.
     """
 
+    survives = False  # a group may have lost its first rank
+
     def __init__(
         self,
         *,

@@ -26,6 +26,7 @@ class EASGD(Mode):
     """
 
     exchanges = lockstep = steps_together = updates_together = False
+    survives = True
 
     draw: Draw
 

@@ -29,6 +29,7 @@ class Hogwild(Mode):
     """
 
     exchanges = lockstep = steps_together = False
+    survives = True
     draw: Draw
 
     def __init__(self, *, wait: Wait = "auto", deadline_s: Positive = DEADLINE_S):

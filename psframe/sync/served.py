@@ -22,6 +22,7 @@ class Served(Mode):
 
     server = "dedicated"
     exchanges = lockstep = steps_together = False
+    survives = True
     rows = 1  # vectors of a post
     waits = False  # whether a worker waits for rank 0 between two steps, so that it may compute where it posts
 

@@ -1,0 +1,37 @@
+"""The communicators of a job, so that all of them can be revoked when a rank is lost."""
+
+import os
+from contextlib import suppress
+
+from mpi4py import MPI
+
+#: what MPI says of a call that a dead rank, or one that has heard of it, has left (MPI Forum, User-Level Failure
+#: Mitigation; in MPI-5 a chapter of its own)
+LOST = (MPI.ERR_PROC_FAILED, MPI.ERR_PROC_FAILED_PENDING, MPI.ERR_REVOKED)
+
+_made: list[MPI.Comm] = []
+
+
+def keep(comm: MPI.Comm) -> MPI.Comm:
+    """Take note of a communicator, and return it."""
+    if comm != MPI.COMM_NULL:
+        _made.append(comm)
+    return comm
+
+
+def revoke() -> None:
+    """Let every call on a communicator that was kept return, on all ranks, with an error."""
+    for comm in _made:
+        with suppress(MPI.Exception):
+            comm.Revoke()
+    _made.clear()
+
+
+def tolerant() -> bool:
+    """Whether this MPI outlives a rank: Open MPI does, if its mpirun was given ``--with-ft ulfm``."""
+    return os.environ.get("OMPI_MCA_mpi_ft_enable") == "1"  # noqa: SIM112 - so Open MPI spells it
+
+
+def is_loss(error: BaseException) -> bool:
+    """Whether MPI says that a rank is lost."""
+    return isinstance(error, MPI.Exception) and error.Get_error_class() in LOST

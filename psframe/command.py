@@ -4,6 +4,7 @@ import signal
 import sys
 import traceback
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from time import sleep
 
 from mpi4py import MPI
@@ -35,7 +36,8 @@ def run(body: Callable[[Cluster], int], world: MPI.Comm | None = None) -> int:
     except AgreedError as error:
         if cluster.rank == 0:
             print(f"psframe: {error}", file=sys.stderr, flush=True)
-        cluster.comm.Barrier()  # so that no launcher ends ranks that have yet to exit 2 themselves
+        with suppress(MPI.Exception):  # of ranks that are not all there any more
+            cluster.comm.Barrier()  # so that no launcher ends ranks that have yet to exit 2 themselves
         return 2
 
 

@@ -5,7 +5,6 @@ make every part of the run anew, from what rank 0 has of the last step that was 
 dealt out among those that are left; the data stay where they are.
 """
 
-import gc
 import sys
 from collections.abc import Callable
 from time import perf_counter
@@ -16,6 +15,7 @@ from mpi4py import MPI
 from psframe import assemble, comms
 from psframe.cluster import Cluster, join
 from psframe.job import Run
+from psframe.measures import Seen
 from psframe.memory.gates import PeerLost
 from psframe.memory.link import LeaderEnded
 from psframe.plan import Plan, regrouped
@@ -36,29 +36,28 @@ def go_on(run: Run, plan: Plan, lost: BaseException) -> Run:
     if not _can(run, lost):
         raise lost
     began = perf_counter()
-    old, world = run.cluster, run.cluster.world
-    ranks, saved = old.n_ranks, None  # what there was before the first of several losses
+    world, left = run.cluster.world, Left(run)
     while True:
+        _leave(run.cluster)
         try:
-            comms.revoke()
-            world = world.Shrink()
-            ranks_left = _left(world, old)
-            if saved is None:
-                saved = _salvage(run, world)
-                held = assemble.release(run)
-            cluster = join(world)
-            made = assemble.again(regrouped(plan, cluster), cluster, run, held, saved)
+            world = comms.keep(world.Shrink())
+            saved = left.agree(world)
+            gone = left.gone(world)
+            run.cluster = join(world)
+            made = assemble.again(regrouped(plan, run.cluster), run.cluster, run, left.held, saved)
             break
         except LOSSES as again:
-            import traceback; traceback.print_exc()  # DEBUG
-            if not isinstance(again, PeerLost | LeaderEnded) and not comms.is_loss(again):
+            if not _is_loss(again) or (isinstance(again, PeerLost) and 0 in again.ranks):
                 raise
-            if isinstance(again, PeerLost) and 0 in again.ranks:
-                raise
-    gone = sorted(set(range(ranks)) - set(ranks_left))
     _tell(made, gone, perf_counter() - began)
-    old.close()
     return made
+
+
+def _leave(cluster: Cluster) -> None:
+    """Let nobody wait for this rank any more, nor in vain for another one: neither in MPI nor in shared memory."""
+    comms.revoke()
+    cluster.rendezvous.gates.tell()
+    cluster.close()
 
 
 def _can(run: Run, lost: BaseException) -> bool:
@@ -67,53 +66,81 @@ def _can(run: Run, lost: BaseException) -> bool:
         return False
     if run.sync.store and not run.sync.store.nearby:
         return False  # Open MPI's one-sided windows do not outlive a rank
+    return _is_loss(lost)
+
+
+def _is_loss(lost: BaseException) -> bool:
     return lost.dead if isinstance(lost, PeerLost) else isinstance(lost, LeaderEnded) or comms.is_loss(lost)
 
 
-def _left(world: MPI.Comm, old: Cluster) -> list[int]:
-    """Return the numbers that the ranks of ``world`` had; PeerLost where rank 0's is not among them."""
-    left = world.allgather(old.rank)
-    if 0 not in left:
-        raise PeerLost(
-            "rank 0 has died, which keeps the parameters and writes the checkpoints; the others cannot go on without "
-            "it",
-            (0,),
-            world.rank == 0,
-        )
-    return left
+class Left:
+    """What is left of a run: of its state what rank 0 has, of its memory the data, of its ranks those that live.
 
+    Parameters
+    ----------
+    run : Run
+        As it was when a rank was lost.
+    """
 
-def _salvage(run: Run, world: MPI.Comm) -> Saved:
-    """Return what to go on from, which rank 0 has; forget, on every rank, the steps that do not count."""
-    saved, taken = None, 0
-    if run.cluster.rank == 0:
-        inside = run.parts and not run.parts[-1].whole
+    def __init__(self, run: Run):
+        self.run, self.team = run, run.cluster.comm.Get_group()
+        self.saved: Saved | None = None
+        self.taken = 0  # steps of the last part of the epoch
+        if run.cluster.rank == 0:
+            self.saved = self._salvaged()
+        self.place = (len(run.parts), run.concluded)
+        self.lockstep = run.sync.lockstep
+        self.held = assemble.release(run)
+
+    def _salvaged(self) -> Saved:
+        run = self.run
+        inside = bool(run.parts) and not run.parts[-1].whole
         now = run.sampler.cursor if run.parts and not run.concluded else 0
         done, params, rows = run.sync.salvaged() if inside else (now, run.network.arena.params, run.sync.state())
-        taken = len(run.parts[-1].losses) if run.parts else 0
+        self.taken, step = len(run.parts[-1].losses) if run.parts else 0, run.step
         if inside:
-            taken = -(-(done - run.sampler.cursor) // (run.sampler.n_workers * run.sampler.batch_size))
+            self.taken = -(-(done - run.sampler.cursor) // (run.sampler.n_workers * run.sampler.batch_size))
+            step += self.taken
         state = np.array(rows, np.float32).reshape(-1, len(params))
-        step = run.step + (taken if inside else 0)
-        saved = Saved(params.copy(), state, run.epoch, step, run.network.arena.layout.describe(), done)
-    told = (saved.epoch, saved.step, saved.cursor, taken, len(run.parts), run.concluded) if saved else None
-    epoch, step, cursor, taken, n_parts, concluded = world.bcast(told)
-    del run.parts[0 if concluded else n_parts :]
-    if run.parts:
-        _cut(run, taken)
-    run.concluded = False
-    nothing = np.empty(0, np.float32)
-    return saved or Saved(nothing, nothing, epoch, step, "", cursor)
+        return Saved(params.copy(), state, run.epoch, step, run.network.arena.layout.describe(), done)
 
+    def agree(self, world: MPI.Comm) -> Saved:
+        """Return what to go on from, which rank 0 has; forget, on every rank, the steps that do not count.
 
-def _cut(run: Run, n_steps: int) -> None:
-    """Forget what this rank did in the last part of the epoch behind its first so many steps."""
-    seen, now = run.parts[-1], perf_counter()
-    seen.cut(n_steps)
-    if run.sync.lockstep:
-        seen.cut_turns(n_steps, now)
-    if not seen.whole:
-        seen.ended, seen.whole = now, True
+        All ranks that are left must call; PeerLost where rank 0 is not among them.
+        """
+        if not any(world.allgather(self.saved is not None)):
+            raise PeerLost(
+                "rank 0 has died, which keeps the parameters and writes the checkpoints; the others cannot go on "
+                "without it",
+                (0,),
+                world.rank == 0,
+            )
+        saved = self.saved
+        told = (saved.epoch, saved.step, saved.cursor, self.taken, *self.place) if saved else None
+        epoch, step, cursor, taken, n_parts, concluded = world.bcast(told)  # its rank 0 has been rank 0 before
+        self._forget(0 if concluded else n_parts, taken)
+        nothing = np.empty(0, np.float32)
+        return saved or Saved(nothing, nothing, epoch, step, "", cursor)
+
+    def _forget(self, n_parts: int, n_steps: int) -> None:
+        parts, now = self.run.parts, perf_counter()
+        del parts[n_parts:]
+        while len(parts) < n_parts:  # one that this rank has not come to
+            parts.append(Seen.of(n_steps))
+        self.run.concluded = False
+        if parts:
+            parts[-1].cut(n_steps)
+            if self.lockstep:
+                parts[-1].cut_turns(n_steps, now)
+            if not parts[-1].whole:
+                parts[-1].begun, parts[-1].ended, parts[-1].whole = parts[-1].begun or now, now, True
+
+    def gone(self, world: MPI.Comm) -> list[int]:
+        """Return the numbers of the ranks that are not left."""
+        left = world.Get_group()
+        found = MPI.Group.Translate_ranks(self.team, range(self.team.size), left)
+        return [rank for rank, place in enumerate(found) if place == MPI.UNDEFINED]
 
 
 def _tell(run: Run, gone: list[int], pause_s: float) -> None:
@@ -136,4 +163,3 @@ def trained(run: Run, plan: Plan, train: Callable[[Run], None]) -> Run:
             return run
         except LOSSES as lost:
             run = go_on(run, plan, lost)
-            gc.collect()  # the memory of the run before, which nobody has any more

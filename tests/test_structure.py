@@ -52,7 +52,7 @@ FLOORS = [
         "psframe.residency",
         "psframe.checkup",
     },
-    {"psframe.train", "psframe.doctor", "psframe.bench", "psframe.compare", "psframe.report"},
+    {"psframe.train", "psframe.run", "psframe.doctor", "psframe.bench", "psframe.compare", "psframe.report"},
 ]
 
 
@@ -128,6 +128,7 @@ def test_only_commands_know_every_floor():
     highest = {module for module in MODULES if floor(module) == len(FLOORS) - 1}
     assert {m for m in highest if not m.startswith(("psframe.bench.", "psframe.report."))} == {
         "psframe.train",
+        "psframe.run",
         "psframe.doctor",
         "psframe.bench",
         "psframe.compare",

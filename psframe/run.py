@@ -1,0 +1,163 @@
+"""``python -m psframe.run -n N[,N ...] [--restarts K] CONFIG [key.path=value ...]``: trains under mpirun, and again.
+
+Where the job ends by itself before it is done (a rank was killed where the others cannot go on, the server died, a node
+is gone), it is started again from its last durable checkpoint. Ctrl-C and SIGTERM reach the ranks as SIGUSR1, which
+every mpirun passes on: some answer the others by killing all ranks at once.
+"""
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from argparse import Namespace
+from collections.abc import Sequence
+from pathlib import Path
+from types import FrameType
+
+from psframe import config, mpirun
+from psframe.errors import UserError, reason
+from psframe.parser import Parser
+from psframe.record.view import say
+
+USAGE = "python -m psframe.run -n N[,N ...] [--restarts K] CONFIG [key.path=value ...]"
+LEAVE_S = 12.0  # from a signal until ranks that have not left are killed
+ASKED = (signal.SIGINT, signal.SIGTERM)
+USER_ERROR = 2  # which starting again would not mend
+
+
+def parser() -> Parser:
+    made = Parser(USAGE, "Train under mpirun, and start again from the last checkpoint when the job dies.")
+    made.add_argument("config", nargs="?", help="a YAML file")
+    made.add_argument("overrides", nargs="*", help="key.path=value, as train.epochs=3")
+    made.add_argument("-n", dest="ranks", default="1", help="ranks; several numbers are for one start after the other")
+    made.add_argument("--restarts", type=int, default=3, help="how often to start again (default: 3)")
+    made.add_argument("--quiet", action="store_true", help="print errors only")
+    made.add_argument("--mpirun", help=mpirun.HELP)
+    return made
+
+
+def _arguments(argv: Sequence[str]) -> Namespace:
+    made = parser()
+    arguments = made.parse_intermixed_args(list(argv))
+    if arguments.help:
+        say(made.format_help())
+        sys.exit(0)
+    if arguments.config is None:
+        made.error("it names no config")
+    ranks = arguments.ranks.split(",")
+    if not all(n.isdecimal() and int(n) for n in ranks):
+        made.error(f"-n must be numbers of ranks, got {arguments.ranks!r}")
+    if arguments.restarts < 0:
+        made.error(f"--restarts must be 0 or more, got {arguments.restarts}")
+    arguments.ranks = [int(n) for n in ranks]
+    return arguments
+
+
+class Job:
+    """One mpirun after the other, of which a signal ends the one that runs.
+
+    Attributes
+    ----------
+    asked : int
+        The signal that this process was sent, or 0.
+    """
+
+    def __init__(self) -> None:
+        self.asked = 0
+        self.process: subprocess.Popen[bytes] | None = None
+        for number in ASKED:
+            signal.signal(number, self._ask)
+
+    def run(self, words: Sequence[str]) -> int:
+        """Run a launcher and wait; return its exit status, or 128 and the number of the signal that ended it."""
+        if self.asked:
+            return 128 + self.asked
+        try:
+            # in a session of its own: a terminal sends Ctrl-C to all others
+            self.process = subprocess.Popen(words, start_new_session=True, stdin=subprocess.DEVNULL)
+        except OSError as error:
+            raise UserError(f"--mpirun must be a launcher, got {words[0]!r} ({reason(error)}); give another") from None
+        if self.asked:  # meanwhile
+            self._pass_on()
+        status = self.process.wait()
+        signal.alarm(0)
+        self._kill()  # what a launcher that was killed has left
+        return status if status >= 0 else 128 - status
+
+    def _ask(self, number: int, frame: FrameType | None) -> None:
+        again, self.asked = bool(self.asked), number
+        if again:
+            self._kill()
+        elif self.process:
+            self._pass_on()
+
+    def _pass_on(self) -> None:
+        assert self.process
+        signal.signal(signal.SIGALRM, lambda number, frame: self._kill())
+        signal.setitimer(signal.ITIMER_REAL, LEAVE_S)
+        self.process.send_signal(signal.SIGUSR1)
+
+    def _kill(self) -> None:
+        try:
+            if self.process:
+                os.killpg(self.process.pid, signal.SIGKILL)
+        except ProcessLookupError:
+            pass
+
+
+def _newest(settings: config.Config, since: float) -> Path | None:
+    """Return the directory of the run that was begun, or continued, after ``since``."""
+    base, found = Path(settings.record.dir), []
+    try:
+        for path in base.iterdir():
+            written = path / "config.yaml"
+            if path.name.startswith(f"{settings.name}-") and written.is_file() and written.stat().st_mtime >= since:
+                found.append((written.stat().st_mtime, path))
+    except OSError:
+        return None
+    return max(found)[1] if found else None
+
+
+def supervise(arguments: Namespace) -> int:
+    """Start the job, and again as long as it dies; return the exit status of the last start."""
+    settings = config.read(arguments.config, arguments.overrides)
+    start = mpirun.launcher(arguments.mpirun)
+    if settings.fault.on_worker_loss == "continue" and "--with-ft" not in start:
+        start += ["--with-ft", "ulfm"]
+    resume: list[str] = []
+    job, began = Job(), time.time() - 1  # file systems count in coarser seconds
+    for number in range(arguments.restarts + 1):
+        n_ranks = arguments.ranks[min(number, len(arguments.ranks) - 1)]
+        words = [*start, "-n", str(n_ranks), sys.executable, "-m", "psframe.train", arguments.config]
+        status = job.run([*words, *arguments.overrides, *resume, *(["--quiet"] if arguments.quiet else [])])
+        if job.asked:
+            return 128 + job.asked
+        if status in (0, USER_ERROR):
+            return status
+        if number == arguments.restarts:
+            break
+        if path := _newest(settings, began):
+            resume = [f"checkpoint.resume={path}"]
+        at = "from its last checkpoint" if path else "from the beginning"
+        after = arguments.ranks[min(number + 1, len(arguments.ranks) - 1)]
+        _say(f"the job ended with status {status}; start {number + 2} of {arguments.restarts + 1}, {at}, {after} ranks")
+    _say(f"the job ended with status {status}, and --restarts is {arguments.restarts}; see what it said above")
+    return status
+
+
+def _say(text: str) -> None:
+    print(f"psframe: {text}", file=sys.stderr, flush=True)
+
+
+def main(argv: Sequence[str]) -> int:
+    try:
+        mpirun.refuse_ranks("psframe.run")
+        return supervise(_arguments(argv))
+    except UserError as error:
+        _say(str(error))
+        return 2
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

@@ -3,15 +3,14 @@
 import json
 import os
 import signal
-import subprocess
-import time
 from pathlib import Path
 
 import pytest
 
 from psframe.memory.topology import read
 from tests import launcher
-from tests.launcher import ROOT, train
+from tests.launcher import train
+from tests.live import ends, left_in_shm, ranks_of, start
 from tests.test_bad_input import told
 
 NODE = read("/").memory[0]
@@ -22,10 +21,6 @@ def records_of(tmp_path):
     (run,) = (tmp_path / "runs").iterdir()
     records = [json.loads(line) for line in (run / "metrics.jsonl").read_text().splitlines()]
     return records, json.loads((run / "placement.json").read_text())
-
-
-def left_in_shm():
-    return {name for name in os.listdir("/dev/shm") if "psframe" in name}
 
 
 def test_parameters_are_there_once_and_every_role_lies_where_it_was_asked_for(mpi, config, tmp_path):
@@ -78,47 +73,6 @@ def long_run(tmp_path):
         "checkpoint: {every_epochs: 0}\nsync: {mode: allreduce, deadline_s: 2}\n"
     )
     return str(path)
-
-
-def start(mpi, n, path):
-    """Start a long run; return the launcher's process, and the ranks' when they train."""
-    command = mpi.command(n, ["-m", "psframe.train", path, "--quiet"])
-    process = subprocess.Popen(
-        command, cwd=ROOT, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True, start_new_session=True
-    )
-    runs = Path(path).parent / "runs"
-    until = time.monotonic() + 60
-    while not list(runs.glob("*/metrics.jsonl")):
-        assert time.monotonic() < until, "the run does not begin"
-        assert process.poll() is None, process.communicate()
-        time.sleep(0.05)
-    return process, sorted(pid for pid in ranks_of(path))
-
-
-def ranks_of(path):
-    """Return the processes that train by a config."""
-    found = []
-    for entry in Path("/proc").iterdir():
-        try:
-            words = (entry / "cmdline").read_bytes().split(b"\0")
-        except OSError:
-            continue
-        if path.encode() in words and b"python" in words[0].rpartition(b"/")[2]:
-            found.append(int(entry.name))
-    return found
-
-
-def ends(process, path, seconds=30):
-    try:
-        _, err = process.communicate(timeout=seconds)
-    except subprocess.TimeoutExpired:
-        process.kill()
-        raise AssertionError("the job hangs") from None
-    until = time.monotonic() + 5
-    while ranks_of(path):
-        assert time.monotonic() < until, "ranks stay behind"
-        time.sleep(0.05)
-    return err
 
 
 @pytest.mark.parametrize("victim", [0, 2])

@@ -1,0 +1,75 @@
+"""Runs that are watched, and disturbed, while they train."""
+
+import os
+import signal
+import subprocess
+import time
+from pathlib import Path
+
+from tests.launcher import ROOT
+
+
+def left_in_shm():
+    return {name for name in os.listdir("/dev/shm") if "psframe" in name}
+
+
+def start(mpi, n, path, *overrides):
+    """Start a long run; return the launcher's process, and the ranks' when they train."""
+    process = launch(mpi.command(n, ["-m", "psframe.train", path, "--quiet", *overrides]))
+    trains(process, path)
+    return process, ranks_of(path)
+
+
+def launch(command, **env):
+    """Start a command whose ranks heed Ctrl-C."""
+    return subprocess.Popen(
+        command,
+        cwd=ROOT,
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.PIPE,
+        text=True,
+        start_new_session=True,
+        env={**os.environ, **env},
+        # a shell may have started the tests in the background, where Ctrl-C is ignored by all that is started there
+        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),
+    )
+
+
+def trains(process, path):
+    """Wait until a run of the config at ``path`` has trained an epoch."""
+    runs = Path(path).parent / "runs"
+    until = time.monotonic() + 90
+    while not list(runs.glob("*/metrics.jsonl")):
+        assert time.monotonic() < until, "the run does not begin"
+        assert process.poll() is None, process.communicate()
+        time.sleep(0.05)
+
+
+def ranks_of(path):
+    """Return the processes that train by a config, by rank where the launcher tells it."""
+    found = {}
+    for entry in Path("/proc").iterdir():
+        try:
+            words = (entry / "cmdline").read_bytes().split(b"\0")
+            environ = dict(word.partition(b"=")[::2] for word in (entry / "environ").read_bytes().split(b"\0"))
+        except OSError:
+            continue
+        if path.encode() in words and b"python" in words[0].rpartition(b"/")[2]:
+            rank = environ.get(b"PMI_RANK", environ.get(b"OMPI_COMM_WORLD_RANK"))
+            if rank is not None:
+                found[int(rank)] = int(entry.name)
+    return [found[rank] for rank in sorted(found)]
+
+
+def ends(process, path, seconds=30):
+    """Wait until a launcher and its ranks have ended; return what they said on stderr."""
+    try:
+        _, err = process.communicate(timeout=seconds)
+    except subprocess.TimeoutExpired:
+        process.kill()
+        raise AssertionError("the job hangs") from None
+    until = time.monotonic() + 5
+    while ranks_of(path):
+        assert time.monotonic() < until, "ranks stay behind"
+        time.sleep(0.05)
+    return err

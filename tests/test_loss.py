@@ -1,0 +1,185 @@
+"""A worker dies, and the others go on: real ranks are killed, at random moments, under Open MPI with ULFM."""
+
+import json
+import os
+import random
+import signal
+import subprocess
+import time
+from pathlib import Path
+
+import pytest
+
+from tests import launcher
+from tests.live import ends, launch, left_in_shm, ranks_of, trains
+
+CONFIG = """\
+model: tests.tiny:build
+dataset: {{name: synthetic, shape: [2, 8, 9], classes: 5, samples: 2400}}
+train: {{epochs: {epochs}, batch_size: 8, seed: 3}}
+optimizer: {{name: sgd, lr: 0.01, momentum: 0.5}}
+fault: {{on_worker_loss: continue}}
+record: {{dir: {runs}, steps: true}}
+"""
+#: all that go on, in the forms that differ in code
+MODES = (
+    "{mode: sync_ps}",
+    "{mode: sync_ps, server: colocated}",
+    "{mode: allreduce}",
+    "{mode: async_ps}",
+    "{mode: async_ps, staleness: 2}",
+    "{mode: easgd, period: 4}",
+    "{mode: easgd, period: 4, synchronous: true}",
+    "{mode: hogwild}",
+    "{mode: local_sgd, every: 3}",
+    "{mode: sync_ps, backup_workers: 1}",
+)
+
+
+@pytest.fixture
+def ulfm():
+    mpi = launcher.installed("openmpi") or pytest.skip("no openmpi: bash launch/test.sh installs it")
+    return launcher.Mpi(mpi.name, mpi.prefix, (*mpi.flags, "--with-ft", "ulfm"))
+
+
+def begin(mpi, n, tmp_path, *overrides, epochs=12):
+    path = tmp_path / "loss.yaml"
+    path.write_text(CONFIG.format(epochs=epochs, runs=tmp_path / "runs"))
+    process = launch(mpi.command(n, ["-m", "psframe.train", str(path), "--quiet", *overrides]))
+    trains(process, str(path))
+    return process, str(path)
+
+
+def records_of(tmp_path, file="metrics.jsonl"):
+    (run,) = (tmp_path / "runs").iterdir()
+    return [json.loads(line) for line in (run / file).read_text().splitlines()]
+
+
+@pytest.mark.parametrize("mode", MODES)
+def test_the_others_go_on_and_every_sample_is_seen_once_an_epoch(ulfm, tmp_path, mode):
+    process, path = begin(ulfm, 5, tmp_path, f"sync={mode}")
+    time.sleep(random.random() / 4)
+    os.kill(ranks_of(path)[random.choice((1, 2, 3, 4))], signal.SIGKILL)
+    err = ends(process, path, 90)
+    assert process.returncode == 0, err
+    (line,) = (line for line in err.splitlines() if line.startswith("psframe:"))
+    assert "has died in epoch" in line
+    records = records_of(tmp_path)
+    assert [record["epoch"] for record in records] == list(range(1, 13))
+    lost = [loss for record in records for loss in record["lost"]]
+    assert [len(loss["ranks"]) for loss in lost] == [1]
+    assert lost[0]["pause_s"] > 0
+    assert [record["n_ranks"] for record in records][-1] == 4
+    seen = {}
+    for step in records_of(tmp_path, "steps.jsonl"):
+        seen[step["epoch"]] = seen.get(step["epoch"], 0) + step["n_samples"]
+    unharmed = [record["epoch"] for record in records if not record["lost"]]
+    assert len(unharmed) == 11
+    if "backup" not in mode:
+        assert all(seen[epoch] == 2400 for epoch in unharmed)
+    assert records[-1]["loss"] < records[0]["loss"]
+    assert not left_in_shm()
+
+
+def test_ranks_may_die_one_after_the_other_until_rank_0_is_alone(ulfm, tmp_path):
+    process, path = begin(ulfm, 5, tmp_path, "sync.mode=allreduce")
+    for pid in random.sample(ranks_of(path)[1:], 4):
+        os.kill(pid, signal.SIGKILL)
+        time.sleep(random.random() / 2)
+    err = ends(process, path, 90)
+    assert process.returncode == 0, err
+    records = records_of(tmp_path)
+    assert records[-1]["n_ranks"] == 1
+    assert sorted(len(loss["ranks"]) for record in records for loss in record["lost"])
+
+
+def test_after_the_server_nobody_goes_on_and_one_sentence_says_so(ulfm, tmp_path):
+    process, path = begin(ulfm, 4, tmp_path, "sync.mode=sync_ps")
+    os.kill(ranks_of(path)[0], signal.SIGKILL)
+    err = ends(process, path)
+    assert process.returncode != 0
+    (line,) = (line for line in err.splitlines() if line.startswith("psframe:"))
+    assert "rank 0 has died" in line
+    assert "checkpoint.resume=auto" in line
+    assert not left_in_shm()
+
+
+@pytest.mark.parametrize("mode", ["dogwild", "hybrid"])
+def test_modes_that_cannot_do_without_a_rank_are_refused_at_the_start(ulfm, tmp_path, config, mode):
+    ended = launcher.train(ulfm, 4, config, f"sync.mode={mode}", "fault.on_worker_loss=continue")
+    assert ended.status == 2
+    assert "must have a sync.mode that can do without a rank" in ended.err
+
+
+def test_an_mpi_that_cannot_is_refused_at_the_start(mpi, config):
+    ended = launcher.train(mpi, 3, config, "fault.on_worker_loss=continue")
+    assert ended.status == 2
+    assert ended.err.count("psframe:") == 1
+    assert "--with-ft ulfm" in ended.err
+
+
+def test_the_supervisor_starts_the_job_again_with_other_ranks(mpi, tmp_path):
+    path = tmp_path / "loss.yaml"
+    path.write_text(CONFIG.format(epochs=12, runs=tmp_path / "runs").replace("continue", "stop"))
+    command = [mpi.python, "-m", "psframe.run", "-n", "4,3", "--restarts", "2", "--quiet", str(path)]
+    mpirun = [str(mpi.prefix / "bin" / "mpirun"), *mpi.flags]
+    process = launch([*command, "checkpoint.every_seconds=0.1"], PSFRAME_MPIRUN=" ".join(mpirun))
+    trains(process, str(path))
+    os.kill(ranks_of(str(path))[0], signal.SIGKILL)
+    err = ends(process, str(path), 90)
+    assert process.returncode == 0, err
+    assert "start 2 of 3, from its last checkpoint, 3 ranks" in err
+    records = records_of(tmp_path)
+    assert [record["epoch"] for record in records] == list(range(1, 13))
+    assert {record["n_ranks"] for record in records} == {4, 3}
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_the_supervisor_lets_the_ranks_leave_on_a_signal(mpi, tmp_path, number):
+    path = tmp_path / "loss.yaml"
+    path.write_text(CONFIG.format(epochs=1000, runs=tmp_path / "runs").replace("continue", "stop"))
+    mpirun = [str(mpi.prefix / "bin" / "mpirun"), *mpi.flags]
+    command = [mpi.python, "-m", "psframe.run", "-n", "3", "--quiet", str(path)]
+    process = launch(command, PSFRAME_MPIRUN=" ".join(mpirun))
+    trains(process, str(path))
+    process.send_signal(number)
+    err = ends(process, str(path))
+    assert process.returncode == 128 + number
+    assert "left on SIGUSR1 after" in err
+    assert not left_in_shm()
+
+
+@pytest.mark.parametrize(
+    ("given", "said"),
+    [
+        (["-n", "0", "c.yaml"], "-n must be numbers of ranks"),
+        (["-n", "2", "missing.yaml"], "a config must be a readable file"),
+        (["-n", "2"], "it names no config"),
+        (["-n", "2", "--restarts", "-1", "c.yaml"], "--restarts must be 0 or more"),
+        (["-n", "2", "--mpirun", "/nowhere/mpirun", "c.yaml"], "--mpirun must be a launcher"),
+    ],
+)
+def test_the_supervisor_says_what_is_wrong_once(mpich, tmp_path, given, said):
+    (tmp_path / "c.yaml").write_text(CONFIG.format(epochs=1, runs="runs"))
+    command = [mpich.python, "-m", "psframe.run", *given]
+    ended = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=60)
+    assert ended.returncode == 2
+    assert ended.stderr.count("psframe:") == 1
+    assert said in ended.stderr
+
+
+def test_nothing_of_a_run_is_left_for_the_supervisor_to_take_for_its_own(tmp_path):
+    from psframe import config, run
+
+    settings = config.read(str(_config(tmp_path)))
+    old = tmp_path / "runs" / "c-20200101-000000"
+    old.mkdir(parents=True)
+    (old / "config.yaml").write_text("name: c\n")
+    assert run._newest(settings, time.time() + 1) is None
+    assert run._newest(settings, time.time() - 60) == old
+
+
+def _config(tmp_path):
+    path = Path(tmp_path) / "c.yaml"
+    path.write_text(CONFIG.format(epochs=1, runs=tmp_path / "runs"))
+    return path

@@ -5,14 +5,20 @@ import re
 from collections.abc import Iterable
 
 MOST_NAMES = 20
+MOST_SAID = 2000  # characters of a sentence; what it shows may come from a file of any length
 
 
 class UserError(Exception):
     """A mistake in the config, the data or the files: one sentence with the rule, the value got and the fix.
 
     It is printed once, without a traceback, and every rank exits with status 2. Anything else that is raised
-    is a defect and aborts the job with ``rank k`` and its traceback.
+    is a defect and aborts the job with ``rank k`` and its traceback. What a terminal would obey is shown as escapes.
     """
+
+    def __init__(self, sentence: str) -> None:
+        half = MOST_SAID // 2
+        cut = sentence if len(sentence) <= MOST_SAID else f"{sentence[:half]} ... {sentence[-half:]}"
+        super().__init__(cut if cut.isprintable() else "".join(c if c.isprintable() else ascii(c)[1:-1] for c in cut))
 
 
 def nearest(name: object, valid: Iterable[str]) -> str:

@@ -11,9 +11,11 @@ from pathlib import Path
 
 import numpy as np
 
+from psframe import h5files, outside
 from psframe.errors import UserError, reason
 
 SEAL_BYTES = 512  # the smallest block that HDF5 leaves
+MOST_NAME = 4096  # bytes of `latest`
 SEAL = "psframe checkpoint 1, sha256 {}\n"
 
 
@@ -96,10 +98,14 @@ def latest(folder: Path, layout: str) -> Saved | None:
         A damaged file, or one whose layout is not ``layout``.
     """
     try:
-        path = folder / (folder / "latest").read_text(encoding="utf-8", errors="replace").strip()
+        name = outside.text(folder / "latest", MOST_NAME, "replace").strip()
     except FileNotFoundError:
         return None
-    saved = _read(path)
+    if name in ("", ".", "..") or "/" in name or "\0" in name:
+        raise UserError(
+            f"{str(folder / 'latest')!r} must hold the name of a checkpoint beside it, got {name!r}; write one there"
+        )
+    saved = _read(path := folder / name)
     if saved.layout != layout:
         raise UserError(
             f"a checkpoint must be of the model that is trained, got {str(path)!r}, whose tensors are "
@@ -109,17 +115,22 @@ def latest(folder: Path, layout: str) -> Saved | None:
 
 
 def _read(path: Path) -> Saved:
-    import h5py
-
     try:
-        with open(path, "rb") as file:
+        with outside.opened(path) as file:
             found = file.read(SEAL_BYTES)
         if found != _seal(path):
             raise ValueError("its checksum differs" if found.startswith(SEAL[:20].encode()) else "none of psframe's")
-        with h5py.File(path, "r") as file:
-            counts = {name: int(file.attrs[name]) for name in ("epoch", "step", "cursor")}
-            return Saved(file["params"][()], file["state"][()], **counts, layout=str(file.attrs["layout"]))
-    except (OSError, ValueError, KeyError) as error:
+        # the seal keeps damage away, and not whoever made the file
+        with h5files.opened(path) as file:
+            counts = {name: int(h5files.attribute(file, name)) for name in ("epoch", "step", "cursor")}
+            params, state = (h5files.array(file, name) for name in ("params", "state"))
+            if params is None or state is None or params.ndim != 1 or state.shape[1:] != params.shape:
+                raise ValueError("its arrays are not those of a checkpoint")
+            if min(counts.values()) < 0:
+                raise ValueError(f"it counts {counts['epoch']} epochs and {counts['step']} steps")
+            layout = str(h5files.attribute(file, "layout"))
+            return Saved(params[()], state[()], **counts, layout=layout)
+    except (OSError, ValueError, KeyError, TypeError, RuntimeError, OverflowError, MemoryError) as error:
         raise UserError(
             f"a checkpoint must be whole, got {str(path)!r} ({reason(error)}); name a whole file of that folder in its "
             "`latest`, or start anew with checkpoint.resume=none"

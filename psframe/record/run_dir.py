@@ -8,8 +8,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, TextIO
 
-import yaml
-
+from psframe import outside, yamls
 from psframe.config import to_yaml
 from psframe.errors import UserError, reason
 from psframe.record import checkpoint, metrics
@@ -153,8 +152,8 @@ def _started(path: Path) -> float:
 
 def _config(path: Path) -> dict[str, Any] | None:
     try:
-        old = yaml.safe_load((path / "config.yaml").read_text(encoding="utf-8"))
-    except (OSError, UnicodeDecodeError, yaml.YAMLError):
+        old = yamls.load(outside.text(path / "config.yaml", outside.CONFIG_BYTES), "config.yaml")
+    except (OSError, UnicodeDecodeError, UserError):
         return None
     return old if isinstance(old, dict) else None
 
@@ -196,7 +195,7 @@ def _fixed(config: dict[str, Any]) -> dict[str, Any]:
     for *section, key in FREE_KEYS:
         at = kept
         for name in section:
-            at = at.get(name, {})
+            at = inner if isinstance(inner := at.get(name), dict) else {}
         at.pop(key, None)
     # however the bytes move, they say the same, unless they are encoded
     collective = kept.pop("collective", None)
@@ -210,7 +209,7 @@ def _flat(config: dict[str, Any], prefix: str = "") -> dict[str, str]:
         if isinstance(value, dict):
             flat.update(_flat(value, f"{prefix}{key}."))
         else:
-            flat[prefix + key] = repr(value)
+            flat[f"{prefix}{key}"] = repr(value)
     return flat
 
 

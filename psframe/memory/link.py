@@ -138,7 +138,9 @@ def _nameless(page_bytes: int) -> int:
     """Return a new memfd; or, where that is denied and ordinary pages will do, a file without a name in memory."""
     huge = os.MFD_HUGETLB | (page_bytes.bit_length() - 1) << os.MFD_HUGE_SHIFT if page_bytes else 0
     try:
-        return os.memfd_create("psframe", os.MFD_CLOEXEC | huge)
+        fd = os.memfd_create("psframe", os.MFD_CLOEXEC | huge)
+        os.fchmod(fd, 0o600)  # it has no name, but /proc shows it
+        return fd
     except OSError as error:
         if page_bytes or error.errno not in (errno.EPERM, errno.ENOSYS):
             raise

@@ -36,7 +36,7 @@ class Train(msgspec.Struct, forbid_unknown_fields=True, kw_only=True, frozen=Tru
     ``threads`` are those of a rank's kernels, ``auto`` the cores that it has where a step is work enough for them."""
 
     epochs: PositiveInt = 5
-    batch_size: PositiveInt = 64
+    batch_size: Annotated[int, msgspec.Meta(ge=1, le=2**31)] = 64
     seed: Annotated[int, msgspec.Meta(ge=0, lt=2**62)] = 0
     reproducible: Literal["none", "fixed_workers"] = "fixed_workers"
     threads: PositiveInt | Literal["auto"] = "auto"

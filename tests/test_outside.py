@@ -17,7 +17,7 @@ from PIL import Image
 from psframe import config, h5files, outside
 from psframe.errors import MOST_SAID, UserError
 from psframe.memory import link
-from psframe.record import checkpoint, metrics
+from psframe.record import metrics
 from psframe.report.make import report
 from tests import dataset_files as write
 from tests import report_files
@@ -132,33 +132,14 @@ def large_chunk(file, at):
 
 
 @pytest.mark.parametrize("what", HDF5)
-@pytest.mark.parametrize("place", ["train/images", "train/labels", "params"])
+@pytest.mark.parametrize("place", ["train/images", "train/labels"])
 def test_hdf5_leads_nowhere_and_claims_no_more_than_it_holds(what, place, tmp_path):
     put, word = HDF5[what]
     arguments = write.write_hdf5(tmp_path)
-    if place == "params":
-        state = np.zeros((1, 10), np.float32)
-        path = checkpoint.write(tmp_path, checkpoint.Saved(state[0], state, 1, 5, "layout"))
-        checkpoint.advance(path, 3)
-        assert checkpoint.latest(tmp_path, "layout").step == 5
-    else:
-        path = tmp_path / "data.h5"
-    with h5py.File(path, "r+") as file:
+    with h5py.File(tmp_path / "data.h5", "r+") as file:
         del file[place]
         put(file, place)
-    if place == "params":
-        seal = checkpoint._seal(path)  # whoever can make a file can seal it
-        with open(path, "r+b") as file:
-            file.write(seal)
-        refuse(lambda: checkpoint.latest(tmp_path, "layout"), path.name, word)
-    else:
-        refuse(lambda: write.read_all("hdf5", arguments), "data.h5", word)
-
-
-@pytest.mark.parametrize("name", ["../epoch-00001.h5", "/dev/zero", "..", "a\0b", ""])
-def test_latest_names_a_file_beside_it(name, tmp_path):
-    (tmp_path / "latest").write_text(name + "\n")
-    refuse(lambda: checkpoint.latest(tmp_path, "layout"), "latest", "beside it")
+    refuse(lambda: write.read_all("hdf5", arguments), "data.h5", word)
 
 
 def test_bombs_in_gzip_are_refused(tmp_path):

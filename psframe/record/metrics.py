@@ -53,6 +53,6 @@ def cut_back(run: Path, epoch: int) -> None:
     """Drop every line of a later epoch, so that a continued run writes each epoch once."""
     for file in FILES:
         if (run / file).exists():
-            with open(run / f"{file}.part", "w", encoding="utf-8") as part:
-                part.writelines(json.dumps(record) + "\n" for record in _whole(run / file) if record["epoch"] <= epoch)
+            kept = [record for record in read(run, file) if record["epoch"] <= epoch]
+            (run / f"{file}.part").write_text("".join(json.dumps(record) + "\n" for record in kept), encoding="utf-8")
             os.replace(run / f"{file}.part", run / file)

@@ -16,7 +16,7 @@ import numpy as np
 from mpi4py import MPI
 
 from psframe import comms, compiled, halt, kernel
-from psframe.errors import UserError, reason
+from psframe.errors import UserError, sentence
 from psframe.halt import Halt
 from psframe.memory import board, gates
 from psframe.memory.board import Board
@@ -100,10 +100,8 @@ class Cluster:
         result, error = None, None
         try:
             result = judge()
-        except UserError as raised:
-            error = str(raised)
-        except MemoryError as raised:
-            error = too_large(raised)
+        except (UserError, MemoryError) as raised:
+            error = sentence(raised)
         for message in self.comm.allgather(error):
             if message is not None:
                 raise AgreedError(message)
@@ -151,17 +149,8 @@ class Cluster:
 def _verdict(judge: Callable[[], Any]) -> dict[str, Any]:
     try:
         return {"result": judge()}
-    except UserError as error:
-        return {"error": str(error)}
-    except MemoryError as error:
-        return {"error": too_large(error)}
-
-
-def too_large(error: MemoryError) -> str:
-    """Return what to say where sizes that a config or a file asks for are more than any memory."""
-    return (
-        f"what a config asks for must fit into memory, got too little ({reason(error)}); make the data or model smaller"
-    )
+    except (UserError, MemoryError) as error:
+        return {"error": sentence(error)}
 
 
 def _open(verdict: dict[str, Any]) -> Any:

@@ -35,3 +35,10 @@ def reason(error: Exception) -> str:
     text = " ".join(str(error).split())
     inner = re.search(r"error message = '([^']*)'", text)
     return getattr(error, "strerror", None) or (inner[1] if inner else text)
+
+
+def sentence(error: UserError | MemoryError) -> str:
+    """Return what to say: of sizes that a config or a file asks for and that are more than any memory, too."""
+    if isinstance(error, UserError):
+        return str(error)
+    return f"what a config asks for must fit into memory, got too little ({reason(error)}); give smaller sizes"

@@ -7,6 +7,8 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
+from psframe.record import sealed
+
 FILES = ("metrics.jsonl", "steps.jsonl", "usage.jsonl")
 
 
@@ -48,5 +50,4 @@ def cut_back(run: Path, epoch: int) -> None:
     for file in FILES:
         if (run / file).exists():
             kept = [record for record in read(run, file) if record["epoch"] <= epoch]
-            (run / f"{file}.part").write_text("".join(json.dumps(record) + "\n" for record in kept), encoding="utf-8")
-            os.replace(run / f"{file}.part", run / file)
+            sealed.put(run / file, "".join(json.dumps(record) + "\n" for record in kept))

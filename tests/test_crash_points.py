@@ -117,3 +117,16 @@ def test_a_run_may_be_killed_again_and_again(mpich, config, tmp_path, undisturbe
         run = killed(mpich, 2, config, tmp_path, point, "checkpoint.resume=auto")
         assert readable(run) <= 2
     assert continued(mpich, 2, config, tmp_path, hashes)[0] == run
+
+
+@pytest.mark.parametrize("point", ["pruned", "latest-rename"])
+def test_one_that_is_killed_in_a_checkpoint_inside_an_epoch_goes_on_inside_it(
+    point, mpich, config, tmp_path, undisturbed
+):
+    hashes = undisturbed(mpich, 2)
+    inside = "checkpoint.every_seconds=0.001"
+    run = killed(mpich, 2, config, tmp_path, point, inside)
+    ended = train(mpich, 2, config, *KEYS, inside, "checkpoint.resume=auto")
+    assert ended.status == 0, ended
+    assert "continued after epoch 0 and 8 samples" in ended.out
+    assert [record["params_sha256"] for record in lines(run, "metrics.jsonl")] == hashes

@@ -110,12 +110,14 @@ class Fault(msgspec.Struct, forbid_unknown_fields=True, kw_only=True, frozen=Tru
     """What is done at a fault: where a worker dies (``on_worker_loss``), the job ends, or the others go on.
 
     And what goes wrong on purpose: ``slow_rank`` (or ``all``) sleeps after a step, in ``slow_share`` of them at random,
-    for ``slow_steps`` times as long as the step took."""
+    for ``slow_steps`` times as long as the step took; rank 0 is killed at ``crash_at``, a point of writing a checkpoint
+    (``psframe.record.checkpoint.CRASH_POINTS``), at ``POINT:k`` when it comes there for the k-th time."""
 
     on_worker_loss: Literal["stop", "continue"] = "stop"
     slow_rank: Count | Literal["none", "all"] = "none"
     slow_steps: NonNegative = 4.0
     slow_share: Annotated[float, msgspec.Meta(ge=0, le=1)] = 1.0
+    crash_at: str = "none"
 
 
 class Config(msgspec.Struct, forbid_unknown_fields=True, kw_only=True, frozen=True):

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from psframe import outside
+from psframe.record import sealed
 
 MOST_LINE = 16 << 20  # bytes; a longer one counts as damaged
 FILES = ("metrics.jsonl", "steps.jsonl", "usage.jsonl")
@@ -54,5 +55,4 @@ def cut_back(run: Path, epoch: int) -> None:
     for file in FILES:
         if (run / file).exists():
             kept = [record for record in read(run, file) if record["epoch"] <= epoch]
-            (run / f"{file}.part").write_text("".join(json.dumps(record) + "\n" for record in kept), encoding="utf-8")
-            os.replace(run / f"{file}.part", run / file)
+            sealed.put(run / file, "".join(json.dumps(record) + "\n" for record in kept))

@@ -9,9 +9,8 @@ from psframe.record import metrics, run_dir, trace
 from psframe.report.make import report
 from tests import report_files, trees
 from tests.fuzz.base import Make, Prepared, told
+from tests.fuzz.checkpoints import Layout
 from tests.report_page import sound
-
-LAYOUT = "0.w [10] [0] at 0"
 
 
 def in_report(place: str) -> Make:
@@ -54,7 +53,7 @@ def continued(place: str) -> Make:
             (run / "metrics.jsonl").unlink(missing_ok=True)
             file.write_bytes(data)
             with told():
-                run_dir.open_run({**resolved, "checkpoint": {"resume": str(run)}}, LAYOUT).lock.close()
+                run_dir.open_run({**resolved, "checkpoint": {"resume": str(run)}}, Layout()).lock.close()
             file.write_bytes(data)
             run_dir._newest_unfinished(run.parent, "fashion", 9)
             file.write_bytes(data)

@@ -40,7 +40,7 @@ def calls(module):
 
 #: who reads JSON that this job's own ranks wrote, or catches all that damaged JSON raises
 JSON = ("psframe.outside", "psframe.report.read", "psframe.report.tables", "psframe.memory.link", "psframe.cluster")
-JSON += ("psframe.bench.sweep",)
+JSON += ("psframe.bench.sweep", "psframe.record.checkpoint", "psframe.record.writer")
 NEVER = ("eval", "exec", "np.load", "np.fromfile", "np.genfromtxt", "torch.load", "yaml.safe_load")
 
 

@@ -15,10 +15,10 @@ class UserError(Exception):
     is a defect and aborts the job with ``rank k`` and its traceback. What a terminal would obey is shown as escapes.
     """
 
-    def __init__(self, sentence: str) -> None:
-        half = MOST_SAID // 2
-        cut = sentence if len(sentence) <= MOST_SAID else f"{sentence[:half]} ... {sentence[-half:]}"
-        super().__init__(cut if cut.isprintable() else "".join(c if c.isprintable() else ascii(c)[1:-1] for c in cut))
+    def __str__(self) -> str:
+        said, half = super().__str__(), MOST_SAID // 2
+        cut = said if len(said) <= MOST_SAID else f"{said[:half]} ... {said[-half:]}"
+        return cut if cut.isprintable() else "".join(c if c.isprintable() else ascii(c)[1:-1] for c in cut)
 
 
 def nearest(name: object, valid: Iterable[str]) -> str:

@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 
+from psframe import outside
 from psframe.datasets import files
 from psframe.datasets.base import Dataset, Split, held
 from psframe.errors import UserError
@@ -14,6 +15,7 @@ from psframe.registry import PositiveInt
 
 SHAPE = (3, 32, 32)
 IMAGE_BYTES = 3 * 32 * 32
+MOST_PICKLE = 256 << 20  # bytes of a batch; CIFAR-10's have 31 MB
 TRAIN = [f"data_batch_{i}" for i in range(1, 6)]
 STRINGS = (
     "STRING",
@@ -95,13 +97,14 @@ def _binary(file: Path) -> _Batch:
 def _python(file: Path) -> _Batch:
     """Take images and labels from the opcodes of a pickle, of which none is executed."""
     with files.reading(file, "a pickled CIFAR-10 batch", ValueError, OverflowError, IndexError):
-        data, labels = _walk(file.read_bytes())
-    if not labels or len(data) != len(labels) * IMAGE_BYTES:
+        data, found = _walk(outside.content(file, MOST_PICKLE))
+        labels = np.array(found, np.int64)
+    if not len(labels) or len(data) != len(labels) * IMAGE_BYTES:
         raise UserError(
             f"{file} must hold 'data', {IMAGE_BYTES} uint8 values in C order for each of its 'labels', got {len(data)} "
             f"values for {len(labels)} labels; fetch CIFAR-10's python version again"
         )
-    return np.frombuffer(data, np.uint8).reshape(-1, *SHAPE), np.array(labels)
+    return np.frombuffer(data, np.uint8).reshape(-1, *SHAPE), labels
 
 
 def _walk(pickled: bytes) -> tuple[bytes, list[int]]:

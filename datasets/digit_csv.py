@@ -10,6 +10,8 @@ from psframe.datasets import files
 from psframe.datasets.base import Dataset, held, stratified
 from psframe.errors import UserError
 
+MOST_BYTES = 64 << 20  # unpacked; the largest file that this is for has 9 MB
+
 
 def digit_csv(file: Path, side: int, limit: int | None) -> Dataset:
     """Return the digits of a .csv.gz file, split by ``stratified``: every fifth of each class is a test sample.
@@ -33,7 +35,10 @@ def digit_csv(file: Path, side: int, limit: int | None) -> Dataset:
     """
     kind = f"gzip'ed lines of {side * side} pixels (0 to 255) and a label"
     with files.reading(file, kind, EOFError, zlib.error, ValueError), gzip.open(file) as f:
-        lines = f.read().decode("ascii").splitlines()
+        unpacked = f.read(MOST_BYTES + 1)
+        if len(unpacked) > MOST_BYTES:
+            raise ValueError(f"more than {MOST_BYTES:,} bytes when unpacked")
+        lines = unpacked.decode("ascii").splitlines()
         table = np.loadtxt(lines, np.int64, delimiter=",", comments=None, ndmin=2) if lines else np.empty((0, 0))
     if table.shape[1] != side * side + 1 or table.min() < 0 or table.max() > 255:
         raise UserError(

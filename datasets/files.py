@@ -10,6 +10,8 @@ import numpy as np
 
 from psframe.errors import UserError
 
+MOST_CLASSES = 1_000_000  # a network has an output for each
+
 
 def folder(path: str, holding: str) -> Path:
     """Return ``path`` as a folder; UserError where it is none. ``holding`` says what it should hold."""
@@ -58,8 +60,8 @@ def carried(package: str, project: str, relative: str) -> str:
 
 @contextmanager
 def reading(file: Path, kind: str, *errors: type[Exception]) -> Iterator[None]:
-    """Turn OSError and ``errors`` into a UserError that says that ``file`` is no sound ``kind``."""
-    expected: tuple[type[Exception], ...] = (OSError, *errors)
+    """Turn OSError, MemoryError and ``errors`` into a UserError that says that ``file`` is no sound ``kind``."""
+    expected: tuple[type[Exception], ...] = (OSError, MemoryError, *errors)
     try:
         yield
     except expected as error:
@@ -80,13 +82,15 @@ def check_labels(labels: Mapping[str, np.ndarray], where: Path, n_classes: int |
     Raises
     ------
     UserError
-        A split without samples, a negative label, or one of ``n_classes`` or more.
+        A split without samples, a negative label, one of ``n_classes`` or more, or more classes than MOST_CLASSES.
     """
     for split, values in labels.items():
         if not len(values):
             raise UserError(f"the {split} split must hold at least one sample, got none in {where}; add some")
     if n_classes is None:
         n_classes = 1 + max(int(values.max()) for values in labels.values())
+    if n_classes > MOST_CLASSES:
+        raise UserError(f"there may be {MOST_CLASSES:,} classes, got {n_classes:,} in {where}; mend its labels")
     for split, values in labels.items():
         wrong = np.flatnonzero((values < 0) | (values >= n_classes))
         if len(wrong):

@@ -11,6 +11,8 @@ from psframe.datasets.ts import read_ts
 from psframe.errors import UserError
 from psframe.registry import PositiveInt
 
+#: what NumPy runs into where a header is damaged; it holds a literal of Python, which is parsed and not executed
+HEADER_ERRORS = (ValueError, SyntaxError, tokenize.TokenError, TypeError, ArithmeticError, RecursionError, LookupError)
 _Part = tuple[np.ndarray, np.ndarray]  # samples (n, C, T), labels (n,)
 
 
@@ -69,7 +71,7 @@ def _npy(root: Path, split: str) -> _Part:
                 f"{root} must hold NAME_TRAIN.ts and NAME_TEST.ts, or X_train.npy, y_train.npy, X_test.npy and "
                 f"y_test.npy, got no {name}; add it, or correct dataset.path"
             )
-        with files.reading(file, "an .npy file without Python objects", ValueError, SyntaxError, tokenize.TokenError):
+        with files.reading(file, "an .npy file without Python objects", *HEADER_ERRORS):
             array = np.lib.format.open_memmap(file, mode="r")
         if array.ndim != ranks or array.dtype.kind not in kinds or 0 in array.shape:
             kind = "numbers (n, channels, time) of a float type" if ranks == 3 else "labels (n,) of an integer type"

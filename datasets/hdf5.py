@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from psframe import h5files
 from psframe.datasets import files
 from psframe.datasets.base import Dataset, Split
 from psframe.errors import UserError
@@ -16,7 +17,6 @@ from psframe.registry import PositiveInt
 if TYPE_CHECKING:
     import h5py
 
-DEFLATE_MOST = 1032  # bytes that one compressed byte can stand for
 LAYOUT = (
     "train/images, train/labels, test/images, test/labels; or images, labels and, at will, test_images, test_labels"
 )
@@ -44,13 +44,13 @@ def hdf5(*, path: str, limit: PositiveInt | None = None) -> Dataset:
     Raises
     ------
     UserError
-        The file is damaged or truncated, or lacks an array, or one has another type, rank or length. Damage inside
-        the images is raised by ``read``.
+        The file is damaged or truncated, or lacks an array, or one has another type, rank or length, lies in another
+        file, or is larger than so large a file can hold. Damage inside the images is raised by ``read``.
     """
     file = files.regular(path, "an HDF5 file")
-    with _reading(file), _open(file) as f:
+    with _reading(file), h5files.opened(file) as f:
         train, test = (_part(f, file, *place) for place in _places(f))
-        n_classes = f.attrs.get("n_classes")
+        n_classes = h5files.attribute(f, "n_classes")
     if (train.shape, train.dtype) != (test.shape, test.dtype):
         raise UserError(
             f"training and test images must have one shape and type, got {train.shape} {train.dtype} and "
@@ -113,19 +113,13 @@ def _part(f: "h5py.File", file: Path, images_at: str, labels_at: str, pick: _Pic
             f"{labels_at} must be one integer an image, ({len(images)},), got {labels.dtype} {labels.shape} in {file}; "
             "mend the file"
         )
-    if labels.nbytes > DEFLATE_MOST * file.stat().st_size:  # before so much is allocated
-        raise UserError(
-            f"{file} must hold its {len(labels)} labels, got {file.stat().st_size} bytes in all; fetch it again"
-        )
     values = pick(labels[()].astype(np.int64), 0, len(labels))
     return _Part(images_at, values, images.shape[1:], "uint8" if kind == "u" else "float32", pick)
 
 
 def _array(f: "h5py.File", file: Path, name: str) -> "h5py.Dataset":
-    import h5py
-
-    found = f.get(name)
-    if not isinstance(found, h5py.Dataset):
+    found = h5files.array(f, name)
+    if found is None:
         raise UserError(f"{file} must hold {LAYOUT}; got no array {name}: add it")
     return found
 
@@ -133,19 +127,13 @@ def _array(f: "h5py.File", file: Path, name: str) -> "h5py.Dataset":
 def _split(file: Path, part: _Part, limit: int | None) -> Split:
     def read(lo: int, hi: int) -> tuple[np.ndarray, np.ndarray]:
         # opened anew: an open HDF5 file does not survive a fork, and a slice takes much longer than opening
-        with _reading(file), _open(file) as f, np.errstate(over="ignore"):
-            images = part.pick(f[part.images], lo, hi).astype(part.dtype, copy=False)
+        with _reading(file), h5files.opened(file) as f, np.errstate(over="ignore"):
+            images = part.pick(_array(f, file, part.images), lo, hi).astype(part.dtype, copy=False)
         if part.dtype == "float32":
             files.check_finite(images, np.arange(lo, hi), f"the split {part.images} of {file}")
         return images, part.labels[lo:hi]
 
     return Split(min(len(part.labels), limit or len(part.labels)), read)
-
-
-def _open(file: Path) -> "h5py.File":
-    import h5py
-
-    return h5py.File(file, "r")
 
 
 def _reading(file: Path) -> AbstractContextManager[None]:

@@ -11,6 +11,7 @@ from typing import IO
 
 import numpy as np
 
+from psframe import outside
 from psframe.datasets import files
 from psframe.datasets.base import Dataset, Split
 from psframe.errors import UserError
@@ -18,6 +19,7 @@ from psframe.registry import PositiveInt
 
 UNSIGNED_BYTE = 8
 DEFLATE_MOST = 1032  # bytes that one byte of a gzip file can stand for (zlib's technical notes)
+MOST_UNPACKED = 1 << 30  # bytes of a .gz, which is read as a whole
 RANKS = {"images": (3, 4), "labels": (1,)}
 
 
@@ -97,7 +99,7 @@ def _find(root: Path, split: str, kind: str) -> tuple[Path, tuple[int, ...]]:
 
 
 def _open(file: Path) -> IO[bytes]:
-    return gzip.open(file) if file.suffix == ".gz" else open(file, "rb")  # type: ignore[return-value]
+    return gzip.open(file) if file.suffix == ".gz" else outside.opened(file)  # type: ignore[return-value]
 
 
 def _reading(file: Path) -> AbstractContextManager[None]:
@@ -125,8 +127,11 @@ def _header(file: Path, ranks: tuple[int, ...]) -> _Idx:
     if len(header.sizes) < magic[3] or min(header.sizes) < 1:
         raise UserError(f"{file} must have {magic[3]} sizes of at least 1, got {header.sizes}; fetch it again")
     # before anything is allocated for what the header claims
-    if header.n_bytes > n_bytes * DEFLATE_MOST if file.suffix == ".gz" else header.n_bytes != n_bytes:
+    packed = file.suffix == ".gz"
+    if header.n_bytes > n_bytes * DEFLATE_MOST if packed else header.n_bytes != n_bytes:
         raise _wrong_length(header, n_bytes)
+    if packed and header.n_bytes > MOST_UNPACKED:
+        raise UserError(f"{file} may unpack to {MOST_UNPACKED:,} bytes, got {header.n_bytes:,}; gunzip it")
     return header
 
 

@@ -8,11 +8,15 @@ from typing import Any
 
 import numpy as np
 
+from psframe import outside
 from psframe.datasets import files
 from psframe.datasets.base import Dataset, Split, interleave, stratified
 from psframe.errors import UserError
 from psframe.registry import PositiveInt
 
+#: Pillow's decoders that are asked; by itself it would try all it has, and start Ghostscript on PostScript
+FORMATS = ("JPEG", "PNG", "BMP", "GIF", "PPM", "TIFF", "WEBP")
+MOST_PIXELS = 89_478_485  # a quarter of a gigabyte, as Pillow has it, whatever it was told elsewhere
 SUFFIXES = {".jpg", ".jpeg", ".png", ".bmp", ".gif", ".ppm", ".pgm", ".tif", ".tiff", ".webp"}
 MEAN, STD = (0.485, 0.456, 0.406), (0.229, 0.224, 0.225)  # of ImageNet, in units of full brightness
 
@@ -45,7 +49,7 @@ def image_folder(
     ------
     UserError
         Pillow or a folder is missing, a class has no picture, or a link leads out of the folder; from ``read``: a
-        picture is damaged or too large.
+        picture is damaged or too large. Of several frames the first is taken.
     """
     _pillow()
     root = files.folder(path, "one folder of pictures a class")
@@ -133,7 +137,9 @@ def _picture(path: str, stored: tuple[int, int]) -> np.ndarray:
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("error", image_of.DecompressionBombWarning)
-            with image_of.open(path) as image:
+            with outside.opened(path) as file, image_of.open(file, formats=FORMATS) as image:
+                if image.width * image.height > MOST_PIXELS:
+                    raise ValueError(f"{image.width} x {image.height} pixels, and at most {MOST_PIXELS:,} are decoded")
                 upright = ops.exif_transpose(image).convert("RGB")
         fitted = ops.fit(upright, stored[::-1], image_of.Resampling.BILINEAR)
     except Exception as error:  # Pillow's decoders raise exceptions of every kind on damaged bytes

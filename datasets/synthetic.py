@@ -6,10 +6,12 @@ import numpy as np
 
 from psframe import compiled
 from psframe.datasets.base import Dataset, Split
+from psframe.datasets.files import MOST_CLASSES
 from psframe.errors import UserError
 from psframe.registry import PositiveInt
 
 TEMPLATE, TRAIN, TEST = 0, 1, 2  # take the place of the epoch in the random numbers' counter
+MOST_NUMBERS = 1 << 28  # of a sample: a GiB
 
 
 def synthetic(
@@ -37,11 +39,16 @@ def synthetic(
     Raises
     ------
     UserError
-        ``shape`` has not two or three positive entries.
+        ``shape`` has not two or three positive entries, or it or ``classes`` is beyond all measure.
     """
     if len(shape) not in (2, 3) or min(shape) < 1:
         raise UserError(
             f"dataset.shape must have 2 or 3 positive entries, got {list(shape)}; write [C, H, W] or [C, T]"
+        )
+    if classes > MOST_CLASSES or prod(shape) > MOST_NUMBERS:
+        raise UserError(
+            f"dataset.classes and a sample of dataset.shape may have {MOST_CLASSES:,} and {MOST_NUMBERS:,} numbers, "
+            f"got {classes:,} and {prod(shape):,}; give less"
         )
     templates = _numbers(TEMPLATE, 0, classes, shape)
 

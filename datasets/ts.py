@@ -1,11 +1,17 @@
 """The ``.ts`` text format: a header of ``@key value`` lines, then ``v,v,...:v,v,...:label``, a channel a colon."""
 
+from collections.abc import Iterator
+from itertools import count
 from pathlib import Path
+from typing import BinaryIO
 
 import numpy as np
 
+from psframe import outside
 from psframe.datasets import files
 from psframe.errors import UserError
+
+MOST_LINE = 16 << 20  # bytes
 
 
 def read_ts(file: Path) -> tuple[np.ndarray, list[str], list[str]]:
@@ -25,9 +31,23 @@ def read_ts(file: Path) -> tuple[np.ndarray, list[str], list[str]]:
     UserError
         The file has no class labels, has time stamps or missing values, or its lines differ from its header.
     """
-    with files.reading(file, "a .ts text file", ValueError):
-        lines = [line.strip() for line in file.read_text("utf-8").splitlines()]
-    header, data = _parts(file, lines)
+    with files.reading(file, "a .ts text file", ValueError), outside.opened(file) as opened:
+        return _read(file, _lines(opened))
+
+
+def _lines(opened: BinaryIO) -> Iterator[tuple[int, str]]:
+    """Yield the lines of a file, from 1, one at a time: a list of all would take many times the file's size."""
+    for number in count(1):
+        line = opened.readline(MOST_LINE + 1)
+        if not line:
+            return
+        if len(line) > MOST_LINE:
+            raise ValueError(f"a line of more than {MOST_LINE:,} bytes")
+        yield number, line.decode("utf-8").strip()
+
+
+def _read(file: Path, lines: Iterator[tuple[int, str]]) -> tuple[np.ndarray, list[str], list[str]]:
+    header = _header(file, lines)
     declared = header.get("classlabel", "").split()
     if len(declared) < 2 or declared[0].lower() != "true" or header.get("timestamps", "false").lower() != "false":
         raise UserError(
@@ -37,8 +57,11 @@ def read_ts(file: Path) -> tuple[np.ndarray, list[str], list[str]]:
     with files.reading(file, "a .ts file whose @dimensions and @seriesLength are integers", ValueError):
         sizes = [int(header[key]) for key in ("dimensions", "serieslength") if key in header]
     want = tuple(sizes) if len(sizes) == 2 else None
-    samples, labels = [], []
-    for number, line in data:
+    samples, labels = bytearray(), []
+    names: dict[str, str] = {}  # so that equal labels are one string
+    for number, line in lines:
+        if not line or line.startswith("#"):
+            continue
         *channels, label = line.split(":")
         with files.reading(file, f"plain numbers and a label at line {number}", ValueError):
             sample = np.array([channel.split(",") for channel in channels], np.float32)
@@ -48,21 +71,21 @@ def read_ts(file: Path) -> tuple[np.ndarray, list[str], list[str]]:
                 f"{file} must have (channels, time) = {want} in every line, got {sample.shape} at line {number}; "
                 "fetch it again if it is truncated, or pad its sequences to equal length"
             )
-        samples.append(sample)
-        labels.append(label.strip())
-    if not samples:
+        samples += sample.tobytes()
+        labels.append(names.setdefault(label.strip(), label.strip()))
+    if want is None or not labels:
         raise UserError(f"{file} must have at least one line behind @data, got none; fetch it again")
-    return np.stack(samples), labels, declared[1:]
+    return np.frombuffer(samples, np.float32).reshape(-1, *want), labels, declared[1:]
 
 
-def _parts(file: Path, lines: list[str]) -> tuple[dict[str, str], list[tuple[int, str]]]:
-    """Return the header, keys in lower case, and the numbered lines behind ``@data``."""
+def _header(file: Path, lines: Iterator[tuple[int, str]]) -> dict[str, str]:
+    """Return the header, keys in lower case; what is left of the lines stands behind ``@data``."""
     header: dict[str, str] = {}
-    for number, line in enumerate(lines, 1):
+    number = 0
+    for number, line in lines:  # noqa: B007 - the last one is told
         if line.lower() == "@data":
-            rest = enumerate(lines[number:], number + 1)
-            return header, [(n, text) for n, text in rest if text and not text.startswith("#")]
+            return header
         if line.startswith("@"):
             key, _, value = line[1:].partition(" ")
             header[key.lower()] = value.strip()
-    raise UserError(f"{file} must have a line @data, got none in {len(lines)} lines; give a .ts file")
+    raise UserError(f"{file} must have a line @data, got none in {number} lines; give a .ts file")

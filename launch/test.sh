@@ -24,6 +24,11 @@ if ! [ -e .venv/psframe-torch ]; then
     touch .venv/psframe-torch
 fi
 
+# Atheris fuzzes an hour a reader in the long suites, which skip without it; not every Python has a build of it
+if [ ${#select[@]} = 0 ] && ! .venv/bin/pip install --quiet --disable-pip-version-check "atheris>=2.3"; then
+    echo "no build of Atheris was found: fuzzing by it will be skipped" >&2
+fi
+
 export PATH="$PWD/.venv/bin:$PATH" # cython-lint looks for pycodestyle there
 set -x
 .venv/bin/ruff check .

@@ -18,7 +18,7 @@ from psframe.collectives.base import Base
 from psframe.collectives.null import Null
 from psframe.data import Facts, no_memory_for_data
 from psframe.errors import UserError, reason
-from psframe.fault import Slow
+from psframe.fault import Crash, Slow
 from psframe.job import Run
 from psframe.keeper import Keeper
 from psframe.memory.allocator import Allocator
@@ -57,7 +57,7 @@ def run(cluster: Cluster, plan: Plan, quiet: bool) -> Run:
         # BLAS rounds differently on one thread and on several, and how many there are depends on the machine
         threadpool_limits(1, user_api="blas")
     opened: list[RunDir] = []
-    cluster.agree(lambda: opened.append(open_run(plan.resolved, network(plan).layout.describe())))
+    cluster.agree(lambda: opened.append(open_run(plan.resolved, network(plan).layout)))
     run_dir = opened[0] if opened else None
     try:
         made = or_instead(cluster, plan, lambda: provided(cluster, plan))
@@ -67,7 +67,7 @@ def run(cluster: Cluster, plan: Plan, quiet: bool) -> Run:
             made.labels["collective"] = f"{asked} -> {made.labels['collective']}"
         if run_dir:
             made.run_dir, made.view = run_dir, View(plan.config.train.epochs, made.sampler.n_steps, quiet)
-            made.keeper = Keeper(run_dir, plan.config.checkpoint)
+            made.keeper = Keeper(run_dir, plan.config.checkpoint, Crash(plan.config.fault.crash_at))
             if not quiet:
                 say(_headline(made))
         begin(made, quiet)
@@ -336,5 +336,5 @@ def _prove(run: Run, quiet: bool) -> None:
     plain = f'{{"hbw_nodes": {list(places.site.topology.hbw)}, "ranks": [\n{lines}\n]}}\n'
     durably(lambda path: (path / "placement.json").write_text(plain), run.run_dir)
     notes = dict.fromkeys(note for of_rank in ranks for note in of_rank["notes"])
-    for warning in () if quiet else (*notes, *complaints):
+    for warning in () if quiet else (*run.run_dir.notices, *notes, *complaints):
         print(f"psframe: warning: {warning}", file=sys.stderr, flush=True)

@@ -16,7 +16,7 @@ import numpy as np
 from mpi4py import MPI
 
 from psframe import comms, compiled, halt, kernel
-from psframe.errors import UserError
+from psframe.errors import UserError, sentence
 from psframe.halt import Halt
 from psframe.memory import board, gates
 from psframe.memory.board import Board
@@ -100,8 +100,8 @@ class Cluster:
         result, error = None, None
         try:
             result = judge()
-        except UserError as raised:
-            error = str(raised)
+        except (UserError, MemoryError) as raised:
+            error = sentence(raised)
         for message in self.comm.allgather(error):
             if message is not None:
                 raise AgreedError(message)
@@ -149,8 +149,8 @@ class Cluster:
 def _verdict(judge: Callable[[], Any]) -> dict[str, Any]:
     try:
         return {"result": judge()}
-    except UserError as error:
-        return {"error": str(error)}
+    except (UserError, MemoryError) as error:
+        return {"error": sentence(error)}
 
 
 def _open(verdict: dict[str, Any]) -> Any:

@@ -21,7 +21,7 @@ from typing import Any, TextIO
 
 import yaml
 
-from psframe import mpirun
+from psframe import mpirun, outside, yamls
 from psframe.config import parse_value
 from psframe.errors import UserError
 from psframe.parser import Parser, no_folder
@@ -31,6 +31,7 @@ from psframe.report import make
 
 USAGE = "python -m psframe.compare CONFIG [CONFIG ...] [--grid KEY=VALUE,VALUE ...] [--ranks N,N] [--out DIR]"
 GRID = "grid.json"  # what a folder was begun with
+MOST_GRID = 16 << 20  # bytes
 
 
 @dataclass(frozen=True)
@@ -153,7 +154,7 @@ def _begun(out: Path, arguments: Namespace, points: Sequence[Point]) -> TextIO:
 def _grid_of(out: Path) -> Any:
     """Return what a folder was begun with; None where that is damaged, and so no grid's."""
     try:
-        return json.loads((out / GRID).read_text(encoding="utf-8"))
+        return outside.of_json(outside.text(out / GRID, MOST_GRID))
     except ValueError:
         return None
 
@@ -220,10 +221,14 @@ class Left:
 def _finished(where: Path) -> list[dict[str, Any]]:
     """Return the records of a run that was trained to its end; of one that was broken off nothing, nor is it kept."""
     for config in where.glob("*/config.yaml"):
-        records = metrics.read(config.parent)
-        epochs = yaml.safe_load(config.read_text(encoding="utf-8"))["train"]["epochs"]
-        if records and records[-1]["epoch"] == epochs:
-            return records
+        try:
+            records = metrics.read(config.parent)
+            epochs = yamls.load(outside.text(config, outside.CONFIG_BYTES), "config.yaml")["train"]["epochs"]
+            if records and records[-1]["epoch"] == epochs:
+                summary.row(records, 1.0)  # all that the tables want is there
+                return records
+        except (OSError, ValueError, LookupError, TypeError, ArithmeticError, UserError):
+            pass  # damaged: it is run again
     shutil.rmtree(where, ignore_errors=True)
     return []
 

@@ -12,7 +12,8 @@ from typing import Annotated, Any, Literal
 import msgspec
 import yaml
 
-from psframe.errors import UserError, nearest
+from psframe import outside, yamls
+from psframe.errors import UserError, nearest, reason
 from psframe.memory.allocator import ROLES
 from psframe.memory.placement import spelled_out
 from psframe.registry import Count, NonNegative, Positive, PositiveInt, convert
@@ -35,7 +36,7 @@ class Train(msgspec.Struct, forbid_unknown_fields=True, kw_only=True, frozen=Tru
     ``threads`` are those of a rank's kernels, ``auto`` the cores that it has where a step is work enough for them."""
 
     epochs: PositiveInt = 5
-    batch_size: PositiveInt = 64
+    batch_size: Annotated[int, msgspec.Meta(ge=1, le=2**31)] = 64
     seed: Annotated[int, msgspec.Meta(ge=0, lt=2**62)] = 0
     reproducible: Literal["none", "fixed_workers"] = "fixed_workers"
     threads: PositiveInt | Literal["auto"] = "auto"
@@ -109,12 +110,14 @@ class Fault(msgspec.Struct, forbid_unknown_fields=True, kw_only=True, frozen=Tru
     """What is done at a fault: where a worker dies (``on_worker_loss``), the job ends, or the others go on.
 
     And what goes wrong on purpose: ``slow_rank`` (or ``all``) sleeps after a step, in ``slow_share`` of them at random,
-    for ``slow_steps`` times as long as the step took."""
+    for ``slow_steps`` times as long as the step took; rank 0 is killed at ``crash_at``, a point of writing a checkpoint
+    (``psframe.record.checkpoint.CRASH_POINTS``), at ``POINT:k`` when it comes there for the k-th time."""
 
     on_worker_loss: Literal["stop", "continue"] = "stop"
     slow_rank: Count | Literal["none", "all"] = "none"
     slow_steps: NonNegative = 4.0
     slow_share: Annotated[float, msgspec.Meta(ge=0, le=1)] = 1.0
+    crash_at: str = "none"
 
 
 class Config(msgspec.Struct, forbid_unknown_fields=True, kw_only=True, frozen=True):
@@ -137,28 +140,6 @@ class Config(msgspec.Struct, forbid_unknown_fields=True, kw_only=True, frozen=Tr
     versions: dict[str, str] = {}
 
 
-class _Loader(yaml.SafeLoader):
-    """SafeLoader that reads ``1e-3`` as a number, as YAML 1.2 does, and refuses a key given twice."""
-
-    def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Any, Any]:
-        seen = set()
-        for key_node, _ in node.value:
-            if not isinstance(key_node, yaml.ScalarNode):
-                continue  # SafeLoader says what is wrong with it
-            if key_node.value in seen:
-                line = key_node.start_mark.line + 1
-                raise UserError(f"a key may stand once, got {key_node.value!r} again in line {line}; remove one")
-            seen.add(key_node.value)
-        return super().construct_mapping(node, deep)
-
-
-_Loader.add_implicit_resolver(
-    "tag:yaml.org,2002:float",
-    re.compile(r"^[-+]?(\d+\.?\d*|\.\d+)[eE][-+]?\d+$"),
-    list("-+.0123456789"),
-)
-
-
 def read(path: str, overrides: Sequence[str] = (), collective: str = DEFAULTS["collective"]) -> Config:
     """Read a config file and apply ``key.path=value`` overrides; ``collective`` stands in where it names none.
 
@@ -168,12 +149,12 @@ def read(path: str, overrides: Sequence[str] = (), collective: str = DEFAULTS["c
         Missing or unreadable file, malformed YAML, unknown key (with the nearest valid one), wrong type or value.
     """
     try:
-        text = Path(path).read_text(encoding="utf-8")
-    except OSError as error:
-        raise UserError(f"a config must be a readable file, got {path!r} ({error.strerror}); check the path") from None
+        text = outside.text(path, outside.CONFIG_BYTES)
     except UnicodeDecodeError:
         raise UserError(f"the config must be UTF-8 text, got {path!r}, which is not; name a YAML file") from None
-    raw = _yaml(text, path)
+    except (OSError, ValueError) as error:  # ValueError: a path with a NUL
+        raise UserError(f"a config must be a readable file, got {path!r} ({reason(error)}); check the path") from None
+    raw = yamls.load(text, path)
     if not isinstance(raw, dict):
         raise UserError(f"{path} must hold keys and values, got {type(raw).__name__}; begin with `model: lenet`")
     raw.setdefault("name", re.sub(r"[^A-Za-z0-9._-]", "_", Path(path).stem).lstrip("._-")[:100] or "run")
@@ -200,19 +181,7 @@ def resolve(raw: dict[str, Any], overrides: Sequence[str] = (), collective: str 
 
 def parse_value(text: str) -> Any:
     """Return what a value on the command line says."""
-    return _yaml(text, f"the value {text!r}")
-
-
-def _yaml(text: str, where: str) -> Any:
-    try:
-        return yaml.load(text, _Loader)
-    except yaml.YAMLError as error:
-        reason = " ".join(str(getattr(error, "problem", None) or error).split())
-        mark = getattr(error, "problem_mark", None)
-        line = f" in line {mark.line + 1}" if mark else ""
-        raise UserError(f"{where} must be YAML, got an error{line} ({reason}); mend that line") from None
-    except RecursionError:
-        raise UserError(f"{where} must be a config, got YAML nested too deep to read; remove levels") from None
+    return yamls.load(text, f"the value {text!r}")
 
 
 def _expand(raw: dict[str, Any]) -> None:
@@ -240,12 +209,14 @@ def _apply(raw: dict[str, Any], override: str) -> None:
     keys = path.split(".")
     if not equals or not all(keys):
         raise UserError(f"an override must be key.path=value, got {override!r}; write, say, train.epochs=3")
+    if len(keys) > yamls.MOST_DEPTH:
+        raise UserError(f"an override must have at most {yamls.MOST_DEPTH} keys, got {override!r}; check the path")
     at: Any = raw
     for key in keys[:-1]:
         at = at.setdefault(key, {})
         if not isinstance(at, dict):
             raise UserError(f"{override!r} must reach into keys and values, but {key!r} is {at!r}; check the path")
-    at[keys[-1]] = _yaml(text, f"the value of {override!r}")
+    at[keys[-1]] = yamls.load(text, f"the value of {override!r}")
     _expand(raw)
 
 

@@ -45,7 +45,7 @@ def _train_epochs(run: Run) -> None:
                 run.cluster.barrier()  # while others train, parameters may change
                 report = _report(run, seen)
             every = run.cluster.gather(report)
-            run.cluster.settle(partial(_conclude, run, every or []))
+            run.cluster.settle(partial(_settle, run, every or []))
             run.epoch += not run.concluded  # rank 0 has done so
             run.sampler.cursor, run.concluded = 0, False
             run.parts.clear()
@@ -53,6 +53,12 @@ def _train_epochs(run: Run) -> None:
         run.sync.close()
         raise
     run.sync.close()
+
+
+def _settle(run: Run, every: list[Report]) -> None:
+    """Conclude an epoch, on rank 0; what was saved is durable when this was the last one, or raises UserError."""
+    with run.keeper.closing(run.epoch + 1 == run.config.train.epochs) if run.keeper else nullcontext():
+        _conclude(run, every)
 
 
 def _conclude(run: Run, every: list[Report]) -> None:
@@ -148,29 +154,26 @@ def _together(run: Run) -> bool:
 
 
 def _record(run: Run, run_dir: RunDir, measured: dict[str, Any]) -> dict[str, Any]:
-    """Write the epoch's checkpoint and record, in the order that keeps both whole if it is cut short."""
-    arena, keys = run.network.arena, run.config.checkpoint
-    began, written = perf_counter(), None
-    sound = not _diverged(measured)  # or it would push out checkpoints that are
-    if sound and keys.every_epochs and (run.epoch % keys.every_epochs == 0 or run.epoch == run.config.train.epochs):
-        rows = run.sync.state()
-        state = np.stack(rows) if rows else np.empty((0, arena.layout.size), np.float32)
-        saved = checkpoint.Saved(arena.params, state, run.epoch, run.step, arena.layout.describe())
-        written = durably(lambda path: checkpoint.write(path / "checkpoints", saved), run_dir)
+    """Write the epoch's record, and begin to write its checkpoint, which must not be durable before that."""
+    arena, every, began = run.network.arena, run.config.checkpoint.every_epochs, perf_counter()
+    due = every and (run.epoch % every == 0 or run.epoch == run.config.train.epochs)
+    keeper = run.keeper if due and not _diverged(measured) else None  # or it would push out what is sound
+    if keeper:
+        keeper.take(arena, run.sync.state(), run.epoch, run.step)
         if run.trace:
             run.trace.add("checkpoint", began)
     record = {
         "epoch": run.epoch,
         **{key: float(value) if isinstance(value, np.floating) else value for key, value in measured.items()},
-        "checkpoint_s": perf_counter() - began if written else 0.0,
+        "checkpoint_s": perf_counter() - began if keeper else 0.0,
         **run.labels,
         "params_sha256": checkpoint.sha256(arena.params),
     }
     durably(lambda path: metrics.append(path, "metrics.jsonl", [record]), run_dir)
     if board := run.board:
         durably(lambda path: board.epoch(record), run_dir)
-    if written:
-        durably(lambda path: checkpoint.advance(written, keys.keep), run_dir)
+    if keeper:
+        keeper.start()
     if run.view:
         run.view.end(record)
     return record

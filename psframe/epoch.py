@@ -10,7 +10,6 @@ from psframe.collectives.base import cut
 from psframe.job import Run
 from psframe.measures import Seen
 from psframe.nn.base import Pass
-from psframe.record.run_dir import durably
 from psframe.schedule import learning_rate
 from psframe.traffic import Traffic
 
@@ -92,7 +91,7 @@ def _turn(run: Run, seen: Seen, order: np.ndarray, step: int, worker: int | None
 def _look(run: Run, step: int) -> None:
     """Write a checkpoint when one is due, between two steps; or ask for a pause, where ranks are not between any."""
     assert run.keeper
-    if run.cluster.halt.signal:
+    if run.cluster.halt.signal or run.keeper.failed:
         _ask(run)
     elif run.keeper.due():
         if run.sync.steps_together:
@@ -140,8 +139,8 @@ def _settled(run: Run, n_steps: int) -> tuple[int, int, int]:
     steps = -(-(done - sampler.cursor) // (sampler.n_workers * sampler.batch_size))
     _save(run, done, run.step + steps)
     number = run.cluster.halt.signal
-    if number and run.run_dir:
-        durably(lambda _: keeper.close(), run.run_dir)
+    if number:
+        keeper.close()
     return done, steps, number
 
 

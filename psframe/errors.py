@@ -5,14 +5,20 @@ import re
 from collections.abc import Iterable
 
 MOST_NAMES = 20
+MOST_SAID = 2000  # characters of a sentence; what it shows may come from a file of any length
 
 
 class UserError(Exception):
     """A mistake in the config, the data or the files: one sentence with the rule, the value got and the fix.
 
     It is printed once, without a traceback, and every rank exits with status 2. Anything else that is raised
-    is a defect and aborts the job with ``rank k`` and its traceback.
+    is a defect and aborts the job with ``rank k`` and its traceback. What a terminal would obey is shown as escapes.
     """
+
+    def __str__(self) -> str:
+        said, half = super().__str__(), MOST_SAID // 2
+        cut = said if len(said) <= MOST_SAID else f"{said[:half]} ... {said[-half:]}"
+        return cut if cut.isprintable() else "".join(c if c.isprintable() else ascii(c)[1:-1] for c in cut)
 
 
 def nearest(name: object, valid: Iterable[str]) -> str:
@@ -29,3 +35,10 @@ def reason(error: Exception) -> str:
     text = " ".join(str(error).split())
     inner = re.search(r"error message = '([^']*)'", text)
     return getattr(error, "strerror", None) or (inner[1] if inner else text)
+
+
+def sentence(error: UserError | MemoryError) -> str:
+    """Return what to say: of sizes that a config or a file asks for and that are more than any memory, too."""
+    if isinstance(error, UserError):
+        return str(error)
+    return f"what a config asks for must fit into memory, got too little ({reason(error)}); give smaller sizes"

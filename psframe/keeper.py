@@ -1,18 +1,25 @@
-"""When rank 0 writes checkpoints while ranks train."""
+"""When rank 0 writes checkpoints: after epochs, and while ranks train."""
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from math import isfinite
 from time import monotonic
 
 import numpy as np
 
 from psframe.arena import Arena
 from psframe.config import Checkpoint
-from psframe.record import checkpoint
-from psframe.record.run_dir import RunDir, durably
+from psframe.errors import UserError
+from psframe.record.checkpoint import Saved
+from psframe.record.run_dir import RunDir
+from psframe.record.sealed import At, anywhere
+from psframe.record.writer import Writer
 
 
 class Keeper:
-    """Writes checkpoints inside an epoch, where the config asks for any.
+    """Saves checkpoints, where the config asks for any; they are written while training goes on.
+
+    What could not be written is a UserError of whatever is called next, but for :meth:`due` and :attr:`failed`.
 
     Attributes
     ----------
@@ -20,23 +27,55 @@ class Keeper:
         Whether the ranks were asked to pause.
     """
 
-    def __init__(self, run_dir: RunDir, keys: Checkpoint):
-        self.run_dir, self.keys = run_dir, keys
+    def __init__(self, run_dir: RunDir, keys: Checkpoint, at: At = anywhere):
+        self.keys, self.writer = keys, Writer(run_dir, keys.keep, at)
         self.asked, self.last_s = False, monotonic()
 
+    @property
+    def failed(self) -> bool:
+        """Whether one could not be written: the ranks then have to pause, so that all are told."""
+        return self.writer.failed
+
     def due(self) -> bool:
-        """Whether the last checkpoint is ``checkpoint.every_seconds`` old."""
-        return bool(self.keys.every_seconds) and monotonic() - self.last_s >= self.keys.every_seconds
+        """Whether the last checkpoint is ``checkpoint.every_seconds`` old, and no longer being written."""
+        seconds = self.keys.every_seconds
+        return bool(seconds) and monotonic() - self.last_s >= seconds and not self.writer.busy
 
     def save(self, arena: Arena, rows: Sequence[np.ndarray], epoch: int, step: int, cursor: int) -> None:
-        """Write parameters and the rows of state (S,); ``cursor`` samples of the epoch after ``epoch`` are done."""
+        """Write parameters and the rows of state (S,); ``cursor`` samples of the epoch after ``epoch`` are done.
+
+        Parameters that are not finite would push out those that are, and are not written.
+        """
+        if isfinite(arena.params.sum(dtype=np.float64)):
+            self.take(arena, rows, epoch, step, cursor)
+            self.start()
+        else:
+            self.writer.check()
+
+    def take(self, arena: Arena, rows: Sequence[np.ndarray], epoch: int, step: int, cursor: int = 0) -> None:
+        """Copy what :meth:`start` begins to write."""
         self.last_s = monotonic()
-        if not self.keys.every_epochs and not self.keys.every_seconds:
-            return
-        state = np.stack(rows) if len(rows) else np.empty((0, arena.layout.size), np.float32)
-        saved = checkpoint.Saved(arena.params, state, epoch, step, arena.layout.describe(), cursor)
-        written = durably(lambda path: checkpoint.write(path / "checkpoints", saved), self.run_dir)
-        durably(lambda path: checkpoint.advance(written, self.keys.keep), self.run_dir)
+        if self.keys.every_epochs or self.keys.every_seconds:
+            self.writer.take(Saved(arena.params, rows, epoch, step, arena.layout.describe(), cursor))
+
+    def start(self) -> None:
+        """Begin to write what was taken."""
+        self.writer.start()
 
     def close(self) -> None:
         """Wait until all that was saved is durable."""
+        self.writer.close()
+
+    @contextmanager
+    def closing(self, last: bool) -> Iterator[None]:
+        """Close behind what is done under this, if it is the ``last`` or raises UserError: then one tells of both."""
+        try:
+            yield
+        except UserError as error:
+            try:
+                self.close()
+            except UserError as late:
+                raise UserError(f"{error}; besides, {late}") from None
+            raise
+        if last:
+            self.close()

@@ -38,7 +38,10 @@ def launcher(given: str | None) -> list[str]:
     """Return the launcher and its flags: as given, beside this Python, or on PATH. UserError where there is none."""
     given = given or os.environ.get(VARIABLE)
     if given:
-        return shlex.split(given)
+        try:
+            return shlex.split(given)
+        except ValueError as error:
+            raise UserError(f"--mpirun must be a launcher and flags, got {given!r} ({error}); mend it") from None
     beside, here = Path(sys.executable).with_name("mpirun"), shutil.which("mpirun")
     found = str(beside) if beside.exists() else here
     if not found:

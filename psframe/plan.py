@@ -16,6 +16,7 @@ from psframe.config import Config
 from psframe.data import Facts
 from psframe.datasets import TABLE as DATASETS
 from psframe.errors import UserError, reason
+from psframe.fault import Crash
 from psframe.group import Group, divide, undivided
 from psframe.memory import placement, topology
 from psframe.memory.allocator import ROLES
@@ -86,7 +87,7 @@ def make(cluster: Cluster, path: str, overrides: Sequence[str]) -> Plan:
     mode = cluster.agree_everywhere(lambda: sync.make(choices["sync"]))
     team = Team(cluster.comm, mode.server if cluster.n_ranks > 1 else None, cluster)
     cluster.agree(lambda: _judge_size(team, facts))
-    cluster.agree(lambda: _judge_fault(resolved["fault"]["slow_rank"], team))
+    cluster.agree(lambda: _judge_fault(resolved["fault"], team))
     alone = cluster.n_ranks == 1
     if not alone and resolved["fault"]["on_worker_loss"] == "continue":
         cluster.agree(lambda: _judge_loss(choices["sync"], mode))
@@ -191,8 +192,9 @@ def _judge_nodes(cluster: Cluster, facts: Facts) -> None:
         )
 
 
-def _judge_fault(slow_rank: Any, team: Team) -> None:
-    first = 1 if team.server == "dedicated" else 0
+def _judge_fault(fault: dict[str, Any], team: Team) -> None:
+    Crash(fault["crash_at"])
+    slow_rank, first = fault["slow_rank"], int(team.server == "dedicated")
     if isinstance(slow_rank, int) and not first <= slow_rank < team.comm.size:
         raise UserError(
             f"fault.slow_rank must be a worker's rank, {first} to {team.comm.size - 1}, got {slow_rank}; "

@@ -4,6 +4,9 @@ Conventions
 -----------
 A strategy is any callable. Its positional parameters are what psframe hands it; its **keyword-only parameters are
 the keys a user may write in YAML**, and their annotations are the types those keys are checked against.
+
+``my_module:attr`` imports the module and calls what it names, so a config that has one runs code: a config from
+elsewhere is a program where it holds a colon in a name (SECURITY.md).
 """
 
 import importlib

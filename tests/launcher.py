@@ -79,3 +79,9 @@ def run(mpi: Mpi, n: int, args: Sequence[str], timeout_s: float = 120, cwd: Path
 
 def train(mpi, n, *args, timeout_s=60, **env):
     return run(mpi, n, ["-m", "psframe.train", *args], timeout_s, **env)
+
+
+def go_back(run_dir: Path, epoch: int) -> None:
+    """Let a run's directory be as a crash leaves it that comes before the checkpoint behind ``epoch``."""
+    (path,) = (run_dir / "checkpoints").glob(f"epoch-{epoch:05d}-*.h5")
+    (path.parent / "latest").write_text(f"{path.name}\n")

@@ -45,6 +45,8 @@ BAD = {  # overrides: words of the sentence
     "own dataset of another shape": (["dataset=tests.test_bad_input:misshapen"], ["(60, 1, 5, 6)", "mend the dataset"]),
     "own dataset that is none": (["dataset=builtins:list"], ["must be a psframe.datasets.base.Dataset"]),
     "own model that is none": (["model=tests.test_bad_input:no_model"], ["list of layers", "None"]),
+    "classes beyond measure": (["dataset.classes=1000000000"], ["dataset.classes", "1,000,000"]),
+    "a batch beyond measure": (["train.batch_size=9000000000000000000"], ["train.batch_size", "2147483648"]),
     "too little memory": (["dataset={name: synthetic, samples: 100000000000}"], ["memory for the data"]),
     "a loss that is not finite": (["optimizer.lr=1e30"], ["the loss must stay finite", "optimizer.lr"]),
 }

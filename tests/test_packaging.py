@@ -65,7 +65,7 @@ def test_the_wheel_trains_the_quickstart_away_from_the_checkout(built, tmp_path)
         *command, cwd=tmp_path, env={**os.environ, "MPI4PY_LIBMPI": str(next(mpi.prefix.glob("lib/libmpi.so.*")))}
     )
     assert "a dedicated server and 3 worker(s)" in out
-    assert len(list((tmp_path / "runs").glob("quickstart-*/checkpoints/epoch-00002.h5"))) == 1
+    assert len(list((tmp_path / "runs").glob("quickstart-*/checkpoints/epoch-00002-step-*.h5"))) == 1
 
 
 @pytest.mark.parametrize("name", ["psframe._random", "psframe._elementwise", "psframe._batch"])

@@ -1,21 +1,18 @@
-"""Run directories: made, locked, continued, and checkpoints that are whole or told."""
+"""Run directories: made, locked, continued; records."""
 
 import json
 import multiprocessing
 import os
 from pathlib import Path
 
-import h5py
-import numpy as np
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
 
+from psframe.arena import Layout
 from psframe.errors import UserError
-from psframe.record import checkpoint, metrics, view
+from psframe.nn.base import Param
+from psframe.record import metrics, view
 from psframe.record.run_dir import open_run
-
-LAYOUT = "0.Dense.weight [3, 4] [1, 0] at 0"
+from tests.test_checkpoint import LAYOUT, keep
 
 
 def resolved(base, **changes):
@@ -33,18 +30,6 @@ def resolved(base, **changes):
     return config
 
 
-def saved(epoch=1, layout=LAYOUT):
-    numbers = np.random.default_rng(epoch).standard_normal(16).astype(np.float32)
-    return checkpoint.Saved(numbers, numbers[None] * 2, epoch, 10 * epoch, layout)
-
-
-def keep(path, epoch, **kwargs):
-    written = checkpoint.write(path / "checkpoints", saved(epoch, **kwargs))
-    metrics.append(path, "metrics.jsonl", [{"epoch": epoch}])
-    checkpoint.advance(written, 2)
-    return written
-
-
 def close(run):
     run.lock.close()
     return run
@@ -54,30 +39,6 @@ def test_runs_of_one_second_have_directories_of_their_own(tmp_path):
     paths = {open_run(resolved(tmp_path), LAYOUT).path for _ in range(3)}
     assert len(paths) == 3
     assert all(path.name.startswith("a-run-2") for path in paths)
-
-
-def test_a_checkpoint_is_read_as_it_was_written(tmp_path):
-    run = close(open_run(resolved(tmp_path), LAYOUT))
-    keep(run.path, 2)
-    again = checkpoint.latest(run.path / "checkpoints", LAYOUT)
-    for name in ("params", "state"):
-        np.testing.assert_array_equal(getattr(again, name), getattr(saved(2), name))
-    assert (again.epoch, again.step) == (2, 20)
-
-
-def test_only_the_newest_are_kept(tmp_path):
-    run = close(open_run(resolved(tmp_path), LAYOUT))
-    for epoch in (1, 2, 3, 4):
-        keep(run.path, epoch)
-    found = sorted(os.listdir(run.path / "checkpoints"))
-    assert found == ["epoch-00003.h5", "epoch-00004.h5", "latest"]
-
-
-def test_a_file_that_latest_does_not_name_is_no_checkpoint_yet(tmp_path):
-    run = close(open_run(resolved(tmp_path), LAYOUT))
-    keep(run.path, 1)
-    checkpoint.write(run.path / "checkpoints", saved(2))
-    assert checkpoint.latest(run.path / "checkpoints", LAYOUT).epoch == 1
 
 
 def test_auto_continues_the_newest_unfinished_run_of_the_name(tmp_path):
@@ -140,6 +101,33 @@ def test_a_run_that_was_stopped_in_its_first_epoch_begins_again_in_its_directory
     assert (again.path, again.epoch) == (run.path, 0)
 
 
+def test_a_run_whose_records_are_ahead_of_its_checkpoint_is_unfinished(tmp_path):
+    run = close(open_run(resolved(tmp_path), LAYOUT))
+    keep(run.path, 2)
+    for file in metrics.FILES:
+        metrics.append(run.path, file, [{"epoch": 2}, {"epoch": 3}])
+    left = [run.path / "checkpoints" / "epoch-00003-step-0000000030.h5.part", run.path / "checkpoints" / "latest.part"]
+    for path in left:
+        path.write_text("half")
+    again = close(open_run(resolved(tmp_path, checkpoint__resume="auto"), LAYOUT))
+    assert (again.path, again.epoch) == (run.path, 2)
+    assert not [path for path in left if path.exists()]
+    for file in metrics.FILES:
+        assert {record["epoch"] for record in metrics.read(run.path, file)} == {2}
+
+
+def test_a_run_whose_newest_checkpoint_is_damaged_goes_on_from_the_one_before_and_says_so(tmp_path):
+    run = close(open_run(resolved(tmp_path), LAYOUT))
+    keep(run.path, 1)
+    bad = keep(run.path, 2)
+    bad.write_bytes(bad.read_bytes()[:-1])
+    again = close(open_run(resolved(tmp_path, checkpoint__resume="auto"), LAYOUT))
+    assert (again.path, again.epoch) == (run.path, 1)
+    (notice,) = again.notices
+    assert f"{str(bad)!r} (its checksum differs): the run goes on from epoch-00001-step-0000000010.h5" in notice
+    assert [record["epoch"] for record in metrics.read(run.path)] == [1]
+
+
 def test_a_finished_run_is_not_continued_by_path(tmp_path):
     run = close(open_run(resolved(tmp_path), LAYOUT))
     keep(run.path, 3)
@@ -149,7 +137,7 @@ def test_a_finished_run_is_not_continued_by_path(tmp_path):
 
 def test_a_checkpoint_of_another_model_is_told(tmp_path):
     run = close(open_run(resolved(tmp_path), LAYOUT))
-    keep(run.path, 1, layout="another")
+    keep(run.path, 1, layout=Layout({"another": Param((3, 4), (0, 1))}))
     with pytest.raises(UserError, match=r"must be of the model that is trained.*another"):
         open_run(resolved(tmp_path, checkpoint__resume=str(run.path)), LAYOUT)
 
@@ -178,41 +166,6 @@ def test_a_directory_that_cannot_be_written(tmp_path, where):
     (tmp_path / "file").touch()
     with pytest.raises(UserError, match=r"record\.dir must be a directory that can be written"):
         open_run(resolved(where.format(file=tmp_path / "file")), LAYOUT)
-
-
-@given(st.data())
-@settings(max_examples=200, deadline=None)
-def test_a_damaged_checkpoint_is_told(tmp_path_factory, data):
-    folder = tmp_path_factory.mktemp("damage")
-    (folder / "checkpoints").mkdir()
-    path = keep(folder, 1)
-    whole = bytearray(path.read_bytes())
-    if data.draw(st.booleans()):
-        del whole[data.draw(st.integers(0, len(whole) - 1)) :]
-    else:
-        at = data.draw(st.integers(0, len(whole) - 1))
-        whole[at] ^= data.draw(st.integers(1, 255))
-    path.write_bytes(whole)
-    try:
-        found = checkpoint.latest(folder / "checkpoints", LAYOUT)
-    except UserError as error:
-        assert str(path) in str(error)
-    else:
-        np.testing.assert_array_equal(found.params, saved(1).params)
-        np.testing.assert_array_equal(found.state, saved(1).state)
-        assert (found.epoch, found.step, found.layout) == (1, 10, LAYOUT)
-
-
-def test_a_checkpoint_that_is_missing_or_foreign_is_told(tmp_path):
-    (tmp_path / "checkpoints").mkdir()
-    path = keep(tmp_path, 1)
-    path.unlink()
-    with pytest.raises(UserError, match="must be whole"):
-        checkpoint.latest(path.parent, LAYOUT)
-    with h5py.File(path, "w") as file:
-        file["something"] = 1
-    with pytest.raises(UserError, match="none of psframe's"):
-        checkpoint.latest(path.parent, LAYOUT)
 
 
 def test_numbers_that_json_cannot_hold_become_null(tmp_path):

@@ -1,4 +1,4 @@
-"""Whatever runs' and benches' files hold: a page, or one sentence."""
+"""Whatever runs' and benches' files say: a page, or one sentence. Bytes of any kind: tests/test_fuzz.py."""
 
 import csv
 import json
@@ -86,18 +86,6 @@ def test_configs(tmp_path_factory, content):
 
 
 @FUZZ
-@given(
-    st.sampled_from(
-        ["!!int ''", "!!bool x", "!!timestamp x", "a: &x [*x]", "? [a]\n: b", "[" * 5000, "2020-99-99: 1", "- a"]
-    )
-)
-def test_configs_that_trouble_the_parser(tmp_path_factory, content):
-    run = report_files.run(tmp_path_factory.mktemp("fuzz") / "run")
-    (run / "config.yaml").write_text(f"name: x\n{content}")
-    survives(run)
-
-
-@FUZZ
 @given(data=st.data(), make=st.sampled_from([report_files.threads, report_files.forward, report_files.peers]))
 def test_benches(tmp_path_factory, data, make):
     root = tmp_path_factory.mktemp("fuzz")
@@ -115,11 +103,3 @@ def test_tables(tmp_path_factory, changes, n_rows):
         rows[number % len(rows)][column] = str(value)
     (folder / "collectives.csv").write_text("\n".join(map(",".join, rows)), errors="replace")
     survives(folder)
-
-
-@FUZZ
-@given(st.binary(max_size=200), st.sampled_from(["metrics.jsonl", "usage.jsonl", "config.yaml", "trace.json"]))
-def test_bytes(tmp_path_factory, content, name):
-    run = report_files.run(tmp_path_factory.mktemp("fuzz") / "run")
-    (run / name).write_bytes(content)
-    survives(run)

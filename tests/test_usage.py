@@ -10,7 +10,7 @@ import pytest
 
 from psframe.record import metrics, usage
 from psframe.record.usage import Usage, append, sampled_s
-from tests.launcher import train
+from tests.launcher import go_back, train
 
 LATE_S = 0.02
 
@@ -146,7 +146,7 @@ def test_every_rank_is_sampled_and_a_continued_run_goes_on(mpi, n, sleepy, tmp_p
     assert {line["epoch"] for line in found} == {1, 2}
     (run,) = runs.iterdir()
     # cut it back to its first epoch, as a crash in the second would have left it
-    (run / "checkpoints" / "latest").write_text("epoch-00001.h5\n")
+    go_back(run, 1)
     ended = train(mpi, n, *sleepy(n, 3, f"checkpoint.resume={run}"), PYTHONPATH=str(tmp_path))
     assert ended.status == 0, ended
     again = lines(runs)

@@ -84,7 +84,10 @@ def environment() -> str:
 
 
 def _n_containers() -> int:
-    return int(os.environ.get(CONTAINERS, 0) or 0)
+    said = os.environ.get(CONTAINERS, "") or "0"
+    if not said.isdecimal() or len(said) > 6:
+        raise UserError(f"{CONTAINERS} must be a number of containers, got {said!r}; unset it")
+    return int(said)
 
 
 def prepare(out: Path) -> None:

@@ -138,7 +138,9 @@ def _nameless(page_bytes: int) -> int:
     """Return a new memfd; or, where that is denied and ordinary pages will do, a file without a name in memory."""
     huge = os.MFD_HUGETLB | (page_bytes.bit_length() - 1) << os.MFD_HUGE_SHIFT if page_bytes else 0
     try:
-        return os.memfd_create("psframe", os.MFD_CLOEXEC | huge)
+        fd = os.memfd_create("psframe", os.MFD_CLOEXEC | huge)
+        os.fchmod(fd, 0o600)  # it has no name, but /proc shows it
+        return fd
     except OSError as error:
         if page_bytes or error.errno not in (errno.EPERM, errno.ENOSYS):
             raise
@@ -181,6 +183,7 @@ def listen(backlog: int, folder: str = "") -> tuple[socket.socket, str]:
     address = f"{folder}/{name}" if folder else f"\0{name}"
     server = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
     try:
+        os.fchmod(server.fileno(), 0o600)  # the file gets it, whatever the umask
         server.bind(address)
     except OSError:
         server.close()
@@ -196,22 +199,29 @@ def accept(server: socket.socket, n: int) -> list[socket.socket]:
     while len(peers) < n:
         peer, _ = server.accept()
         peer.settimeout(None)
-        _, uid, _ = struct.unpack("3i", peer.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, 12))
-        if uid == os.getuid():
+        if _is_mine(peer):
             peers.append(peer)
         else:
             peer.close()
     return peers
 
 
+def _is_mine(peer: socket.socket) -> bool:
+    """Return whether a process of this user is at the other end."""
+    _, uid, _ = struct.unpack("3i", peer.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, 12))
+    return bool(uid == os.getuid())
+
+
 def connect(address: str) -> socket.socket | None:
-    """Return a socket to the rank that listens at ``address``, or None where it cannot be reached."""
+    """Return a socket to the rank that listens at ``address``, or None where it cannot be reached, or is not ours."""
     peer = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
     try:
         peer.settimeout(TIMEOUT_S)
         peer.connect(address)
         peer.settimeout(None)
+        if _is_mine(peer):
+            return peer
     except OSError:
-        peer.close()
-        return None
-    return peer
+        pass
+    peer.close()
+    return None

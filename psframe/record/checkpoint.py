@@ -1,44 +1,79 @@
-"""Checkpoints: HDF5 files that are written once, checksummed, and named by ``latest`` only when they are durable.
+"""Checkpoints: sealed HDF5 files in a folder, named by ``latest`` only when they are durable.
 
-A file begins with a seal, in the block that HDF5 leaves to its user: a line with the SHA-256 of all that follows. It is
-compared before the HDF5 library sees the file, which on damaged ones may crash or never return.
+Each is written beside its place under another name, brought to the disk, read back, renamed, and only then named;
+whoever ends in between leaves what was there before. What is read is held against its seal, its sizes and the model;
+where what ``latest`` names is damaged, the newest file that is whole stands in for it.
 """
 
 import hashlib
+import json
 import os
-from dataclasses import dataclass
+import re
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any, BinaryIO, Protocol
 
 import numpy as np
 
 from psframe.errors import UserError, reason
+from psframe.record import sealed
+from psframe.record.sealed import At, anywhere
 
-SEAL_BYTES = 512  # the smallest block that HDF5 leaves
-SEAL = "psframe checkpoint 1, sha256 {}\n"
+NAME = re.compile(r"epoch-([0-9]{5,18})-step-([0-9]{10,18})\.h5")
+#: the points of a checkpoint at which a run may be made to end: each stands before what it names, the last behind all
+CRASH_POINTS = (
+    "write",
+    "seal",
+    "sync",
+    "verify",
+    "rename",
+    "sync-folder",
+    "latest-write",
+    "latest-sync",
+    "latest-rename",
+    "latest-sync-folder",
+    "prune",
+    "pruned",
+)
+
+
+class Layout(Protocol):
+    """What must be known here of a ``psframe.arena.Layout``."""
+
+    size: int
+
+    def describe(self) -> str: ...
 
 
 @dataclass(frozen=True)
 class Saved:
-    """What a checkpoint holds.
+    """What a checkpoint holds: with the config, all that a run needs to go on to the same bits.
+
+    No state of a random generator is among it: every draw is made from (seed, epoch, sample) anew. The one exception
+    is what codecs with error feedback hold back, which every rank has for itself and a continued run begins without.
 
     Attributes
     ----------
     params : ndarray of float32, shape (S,)
-    state : ndarray of float32, shape (n_state, S)
+    state : ndarray of float32, shape (n_state, S), or its rows
     epoch, step : int
         Epochs and steps done.
     layout : str
         Of the vectors: ``Layout.describe``.
     cursor : int
         Samples of epoch ``epoch + 1`` that are done.
+    partial : dict
+        What was counted in that epoch: plain values, as JSON has them.
     """
 
     params: np.ndarray
-    state: np.ndarray
+    state: np.ndarray | Sequence[np.ndarray]
     epoch: int
     step: int
     layout: str
     cursor: int = 0
+    partial: dict[str, Any] = field(default_factory=dict)
 
 
 def sha256(array: np.ndarray) -> str:
@@ -46,89 +81,135 @@ def sha256(array: np.ndarray) -> str:
     return hashlib.sha256(np.ascontiguousarray(array).view(np.uint8).reshape(-1).data).hexdigest()
 
 
-def write(folder: Path, saved: Saved) -> Path:
-    """Write a checkpoint durably and return its path; ``latest`` does not name it yet. OSError where it cannot."""
-    import h5py  # rank 0 alone needs it
+def write(folder: Path, saved: Saved, at: At = anywhere) -> Path:
+    """Write a checkpoint durably and return its path; ``latest`` does not name it yet. OSError where it cannot.
 
-    inside = f"-step-{saved.step:010d}" if saved.cursor else ""
-    path = folder / f"epoch-{saved.epoch:05d}{inside}.h5"
+    Whoever calls has the folder for itself: what another one left half written is removed.
+    """
+    path = folder / f"epoch-{saved.epoch:05d}-step-{saved.step:010d}.h5"
     temporary = path.with_suffix(".h5.part")
-    with h5py.File(temporary, "w", userblock_size=SEAL_BYTES) as file:
-        file.attrs.update(epoch=saved.epoch, step=saved.step, cursor=saved.cursor, layout=saved.layout)
-        file["params"], file["state"] = saved.params, saved.state
-    seal = _seal(temporary)
-    with open(temporary, "r+b") as sealed:
-        sealed.write(seal)
-    _sync(temporary)
-    os.replace(temporary, path)
-    _sync(folder)
+    texts = {"layout": saved.layout, "partial": json.dumps(saved.partial)}
+    arrays = {name: np.frombuffer(text.encode(), np.uint8) for name, text in texts.items()}
+    state = np.asarray(saved.state, np.float32).reshape(-1, saved.params.size)
+    numbers = {"epoch": saved.epoch, "step": saved.step, "cursor": saved.cursor}
+    clear(folder)
+    try:
+        sealed.write(temporary, numbers, arrays | {"params": saved.params, "state": state}, at)
+        at("rename")
+        os.replace(temporary, path)
+    except OSError:
+        clear(folder)  # on a disk that is full
+        raise
+    at("sync-folder")
+    sealed.sync(folder)
     return path
 
 
-def _seal(path: Path) -> bytes:
-    """Return the seal of what a file holds behind its first SEAL_BYTES bytes, padded to that length."""
-    digest = hashlib.sha256()
-    with open(path, "rb") as file:
-        file.seek(SEAL_BYTES)
-        while part := file.read(1 << 20):
-            digest.update(part)
-    return SEAL.format(digest.hexdigest()).encode().ljust(SEAL_BYTES, b"\0")
+def clear(folder: Path) -> None:
+    """Remove what was being written when a run ended."""
+    for left in folder.glob("*.part"):
+        left.unlink(missing_ok=True)
 
 
-def advance(path: Path, keep: int) -> None:
-    """Let ``latest`` name the checkpoint ``path``, and remove all but the newest ``keep``."""
+def advance(path: Path, keep: int, at: At = anywhere) -> None:
+    """Let ``latest`` name the checkpoint ``path``, and keep the newest ``keep`` up to it. OSError where it cannot.
+
+    Newer ones are of a run that was given up for one that went on from before them.
+    """
     folder = path.parent
-    pointer = folder / "latest.part"
-    pointer.write_text(path.name + "\n", encoding="utf-8")
-    _sync(pointer)
-    os.replace(pointer, folder / "latest")
-    _sync(folder)
-    for old in sorted(p for p in folder.glob("epoch-*.h5") if p.name <= path.name)[:-keep]:
-        old.unlink()
+    sealed.put(folder / "latest", f"{path.name}\n", at, "latest")
+    at("prune")
+    files = _files(folder)
+    before = [old for old in files if _place(old.name) <= _place(path.name)]
+    for old in {*files} - {*before[:keep]}:
+        old.unlink(missing_ok=True)
+    at("pruned")
 
 
-def latest(folder: Path, layout: str) -> Saved | None:
-    """Return the newest checkpoint, or None where a run has written none yet.
+def _place(name: str) -> tuple[int, ...]:
+    """Return the epoch and step in a checkpoint's name; nothing where it is none."""
+    found = NAME.fullmatch(name)
+    return tuple(map(int, found.groups())) if found else ()
+
+
+def _files(folder: Path) -> list[Path]:
+    """Return the checkpoints of a folder, the newest first."""
+    found = {path: place for path in folder.glob("epoch-*.h5") if (place := _place(path.name))}
+    return sorted(found, key=lambda path: found[path], reverse=True)
+
+
+def _candidates(folder: Path, wrong: list[str]) -> Iterable[Path]:
+    """Return the checkpoints in the order in which to take them, and add what is wrong with ``latest``."""
+    files, pointer = _files(folder), folder / "latest"
+    try:
+        with _regular(pointer) as file:
+            name = file.read(200).decode(errors="replace").strip()
+        if not _place(name):
+            raise ValueError(f"it names {name[:60]!r}, which is no checkpoint of the folder" if name else "it is empty")
+    except FileNotFoundError as error:
+        wrong += [f"{str(pointer)!r} ({reason(error)})"] if files else []
+    except (OSError, ValueError) as error:
+        wrong.append(f"{str(pointer)!r} ({reason(error)})")
+    else:
+        files = [folder / name, *(path for path in files if path.name != name)]
+    return files
+
+
+def epoch_of(folder: Path) -> int | None:
+    """Return the epochs done in the checkpoint that a run goes on from, by its name; None where there is none."""
+    place = next((_place(path.name) for path in _candidates(folder, []) if path.is_file()), None)
+    return place[0] if place else None
+
+
+def newest(folder: Path, layout: Layout) -> tuple[Saved | None, list[str]]:
+    """Return the checkpoint to go on from, or None where a run has written none yet, and a notice if it stands in.
 
     Raises
     ------
     UserError
-        A damaged file, or one whose layout is not ``layout``.
+        None that is whole, or one of another model.
     """
-    try:
-        path = folder / (folder / "latest").read_text(encoding="utf-8", errors="replace").strip()
-    except FileNotFoundError:
-        return None
-    saved = _read(path)
-    if saved.layout != layout:
+    wrong: list[str] = []
+    for path in _candidates(folder, wrong):
+        try:
+            saved = _read(path, layout)
+        except sealed.WRONG as error:
+            wrong.append(f"{str(path)!r} ({reason(error)})")
+            continue
+        notice = f"a checkpoint is damaged, {', '.join(wrong[:3])}: the run goes on from {path.name}"
+        return saved, [notice] if wrong else []
+    if wrong:
         raise UserError(
-            f"a checkpoint must be of the model that is trained, got {str(path)!r}, whose tensors are "
-            f"{saved.layout[:200]}; give the config it was made with, or start anew with checkpoint.resume=none"
+            f"a checkpoint must be whole, got {', '.join(wrong[:3])}; restore one that is, or start anew with "
+            "checkpoint.resume=none"
         )
-    return saved
+    return None, []
 
 
-def _read(path: Path) -> Saved:
+def _regular(path: Path) -> BinaryIO:
+    """Open a file; ValueError where it is something else, which may never end."""
+    if path.exists() and not path.is_file():
+        raise ValueError("it is no file")
+    return open(path, "rb")
+
+
+def _read(path: Path, layout: Layout) -> Saved:
+    """Read a checkpoint; one of ``sealed.WRONG`` where it is damaged, UserError where it is of another model."""
     import h5py
 
-    try:
-        with open(path, "rb") as file:
-            found = file.read(SEAL_BYTES)
-        if found != _seal(path):
-            raise ValueError("its checksum differs" if found.startswith(SEAL[:20].encode()) else "none of psframe's")
-        with h5py.File(path, "r") as file:
-            counts = {name: int(file.attrs[name]) for name in ("epoch", "step", "cursor")}
-            return Saved(file["params"][()], file["state"][()], **counts, layout=str(file.attrs["layout"]))
-    except (OSError, ValueError, KeyError) as error:
-        raise UserError(
-            f"a checkpoint must be whole, got {str(path)!r} ({reason(error)}); name a whole file of that folder in its "
-            "`latest`, or start anew with checkpoint.resume=none"
-        ) from None
-
-
-def _sync(path: Path) -> None:
-    fd = os.open(path, os.O_RDONLY)
-    try:
-        os.fsync(fd)
-    finally:
-        os.close(fd)
+    with _regular(path) as raw:
+        sealed.check(raw)
+        with h5py.File(raw, "r") as file:
+            counts = {name: sealed.count(file, name) for name in ("epoch", "step", "cursor")}
+            if (counts["epoch"], counts["step"]) != _place(path.name):
+                raise ValueError(f"it is of epoch {counts['epoch']} and step {counts['step']}")
+            text, partial = (sealed.array(file, name, np.uint8).tobytes().decode() for name in ("layout", "partial"))
+            if text != layout.describe():
+                raise UserError(
+                    f"a checkpoint must be of the model that is trained, got {str(path)!r}, whose tensors are "
+                    f"{text[:200]}; give the config it was made with, or start anew with checkpoint.resume=none"
+                )
+            params, state = (sealed.array(file, name, np.float32, layout.size) for name in ("params", "state"))
+    if params.ndim != 1 or state.ndim != 2 or not isinstance(partial := json.loads(partial), dict):
+        raise ValueError("its arrays have other shapes")
+    return Saved(params, state, **counts, layout=text, partial=partial)

@@ -3,10 +3,14 @@
 import json
 import math
 import os
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
+from psframe import outside
+from psframe.record import sealed
+
+MOST_LINE = 16 << 20  # bytes; a longer one counts as damaged
 FILES = ("metrics.jsonl", "steps.jsonl", "usage.jsonl")
 
 
@@ -23,19 +27,22 @@ def append(run: Path, file: str, records: Iterable[Mapping[str, Any]]) -> None:
 def read(run: Path, file: str = "metrics.jsonl") -> list[dict[str, Any]]:
     """Return the records of a run, without a last line that was cut short; [] where there is no file."""
     try:
-        lines = (run / file).read_text(encoding="utf-8", errors="replace").splitlines()
+        return list(_whole(run / file))
     except FileNotFoundError:
         return []
-    records = []
-    for line in lines:
-        try:
-            record = json.loads(line)
-        except json.JSONDecodeError:
-            break
-        if not isinstance(record, dict) or not isinstance(record.get("epoch"), int):
-            break
-        records.append(record)
-    return records
+
+
+def _whole(path: Path) -> Iterator[dict[str, Any]]:
+    """Yield the records up to the first line that is none. OSError where the file is no regular one."""
+    with outside.opened(path) as file:
+        while (line := file.readline(MOST_LINE)).strip():
+            try:
+                record = outside.of_json(line.decode("utf-8", "replace"))
+            except ValueError:
+                return
+            if not isinstance(record, dict) or not isinstance(record.get("epoch"), int):
+                return
+            yield record
 
 
 def last_epoch(run: Path) -> int:
@@ -48,5 +55,4 @@ def cut_back(run: Path, epoch: int) -> None:
     for file in FILES:
         if (run / file).exists():
             kept = [record for record in read(run, file) if record["epoch"] <= epoch]
-            (run / f"{file}.part").write_text("".join(json.dumps(record) + "\n" for record in kept), encoding="utf-8")
-            os.replace(run / f"{file}.part", run / file)
+            sealed.put(run / file, "".join(json.dumps(record) + "\n" for record in kept))

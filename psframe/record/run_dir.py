@@ -8,11 +8,10 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, TextIO
 
-import yaml
-
+from psframe import outside, yamls
 from psframe.config import to_yaml
 from psframe.errors import UserError, reason
-from psframe.record import checkpoint, metrics
+from psframe.record import checkpoint, metrics, sealed
 
 #: what a continued run may have other values of: none of these changes what is computed; see also :func:`_fixed`
 FREE_KEYS = (
@@ -38,12 +37,15 @@ class RunDir:
         The checkpoint to go on from.
     new : bool
         Whether the directory was made for this run.
+    notices : list of str
+        What the user is to be told of: checkpoints that were damaged.
     """
 
     path: Path
     lock: TextIO = field(repr=False)
     saved: checkpoint.Saved | None = None
     new: bool = False
+    notices: list[str] = field(default_factory=list)
 
     @property
     def epoch(self) -> int:
@@ -61,20 +63,21 @@ class RunDir:
         return self.saved.cursor if self.saved else 0
 
 
-def open_run(resolved: dict[str, Any], layout: str) -> RunDir:
+def open_run(resolved: dict[str, Any], layout: checkpoint.Layout) -> RunDir:
     """Make a run directory, or continue one as ``checkpoint.resume`` says. Rank 0 only.
 
     Parameters
     ----------
     resolved : dict
         The whole config.
-    layout : str
-        Of the parameters (``Layout.describe``), which a checkpoint must have.
+    layout : Layout
+        Of the parameters, which a checkpoint must have.
 
     Raises
     ------
     UserError
-        Unwritable directory, a live run in it, a config that differs, a damaged checkpoint or one of another model.
+        Unwritable directory, a live run in it, a config that differs, no checkpoint that is whole, or one of another
+        model.
     """
     base, name, resume = Path(resolved["record"]["dir"]), resolved["name"], resolved["checkpoint"]["resume"]
     found = None
@@ -109,7 +112,7 @@ def _create(base: Path, name: str, resolved: dict[str, Any]) -> RunDir:
             continue  # another run began in this second
     lock = _lock(path)
     (path / "checkpoints").mkdir()
-    (path / "config.yaml").write_text(to_yaml(resolved), encoding="utf-8")
+    sealed.put(path / "config.yaml", to_yaml(resolved))
     return RunDir(path, lock, new=True)
 
 
@@ -138,8 +141,9 @@ def _newest_unfinished(base: Path, name: str, epochs: int) -> Path | None:
         old = _config(path)
         if old is None or old.get("name") != name:
             continue
-        done = metrics.last_epoch(path)
-        if done < epochs and (done == 0 or (path / "checkpoints" / "latest").exists()):
+        # records may be ahead of the checkpoint, which is written while training goes on
+        recorded, kept = metrics.last_epoch(path), checkpoint.epoch_of(path / "checkpoints")
+        if (recorded if kept is None else kept) < epochs and (recorded == 0 or kept is not None):
             return path
     return None
 
@@ -153,13 +157,13 @@ def _started(path: Path) -> float:
 
 def _config(path: Path) -> dict[str, Any] | None:
     try:
-        old = yaml.safe_load((path / "config.yaml").read_text(encoding="utf-8"))
-    except (OSError, UnicodeDecodeError, yaml.YAMLError):
+        old = yamls.load(outside.text(path / "config.yaml", outside.CONFIG_BYTES), "config.yaml")
+    except (OSError, UnicodeDecodeError, UserError):
         return None
     return old if isinstance(old, dict) else None
 
 
-def _continue(path: Path, resolved: dict[str, Any], layout: str) -> RunDir:
+def _continue(path: Path, resolved: dict[str, Any], layout: checkpoint.Layout) -> RunDir:
     lock = _lock(path)
     old = _config(path)
     if old is None:
@@ -173,20 +177,22 @@ def _continue(path: Path, resolved: dict[str, Any], layout: str) -> RunDir:
             f"got other values of {keys} than in {str(path)!r}; give the same ones, or start anew with "
             "checkpoint.resume=none"
         )
-    saved = checkpoint.latest(path / "checkpoints", layout)
+    folder = path / "checkpoints"
+    checkpoint.clear(folder)
+    saved, notices = checkpoint.newest(folder, layout)
     if saved is None and metrics.last_epoch(path):
         raise UserError(
-            f"a run to continue must have a checkpoint, got none in {str(path / 'checkpoints')!r}; start anew with "
+            f"a run to continue must have a checkpoint, got none in {str(folder)!r}; start anew with "
             "checkpoint.resume=none"
         )
-    run = RunDir(path, lock, saved)
+    run = RunDir(path, lock, saved, notices=notices)
     if run.epoch >= resolved["train"]["epochs"]:
         raise UserError(
             f"a continued run must have epochs left, got {str(path)!r} with {run.epoch} done of "
             f"{resolved['train']['epochs']}; raise train.epochs"
         )
     metrics.cut_back(path, run.epoch)
-    (path / "config.yaml").write_text(to_yaml({**resolved, "versions": old.get("versions", {})}), encoding="utf-8")
+    sealed.put(path / "config.yaml", to_yaml({**resolved, "versions": old.get("versions", {})}))
     return run
 
 
@@ -196,7 +202,7 @@ def _fixed(config: dict[str, Any]) -> dict[str, Any]:
     for *section, key in FREE_KEYS:
         at = kept
         for name in section:
-            at = at.get(name, {})
+            at = inner if isinstance(inner := at.get(name), dict) else {}
         at.pop(key, None)
     # however the bytes move, they say the same, unless they are encoded
     collective = kept.pop("collective", None)
@@ -210,7 +216,7 @@ def _flat(config: dict[str, Any], prefix: str = "") -> dict[str, str]:
         if isinstance(value, dict):
             flat.update(_flat(value, f"{prefix}{key}."))
         else:
-            flat[prefix + key] = repr(value)
+            flat[f"{prefix}{key}"] = repr(value)
     return flat
 
 

@@ -11,7 +11,10 @@ from pathlib import Path
 from time import perf_counter
 from typing import Any
 
+from psframe import outside
+
 FILE = "trace.json"
+MOST_HEAD = 1 << 16  # bytes of its first line
 END = b"\n]}\n"
 
 #: name, thread, begin and end on the rank's clock, in seconds
@@ -105,8 +108,8 @@ def append(run: Path, ranks: Sequence[tuple[Sequence[Span], Sequence[Count]]]) -
 def _begun(path: Path) -> tuple[float | None, int]:
     """Return the time of day at which a file begins, and where its last whole event ends; None where it has none."""
     try:
-        with open(path, "rb") as file:
-            zero = float(json.loads(file.readline() + b"]}")["otherData"]["began_s"])
+        with outside.opened(path) as file:
+            zero = float(outside.of_json(file.readline(MOST_HEAD) + b"]}")["otherData"]["began_s"])
             size = file.seek(0, 2)
             file.seek(max(0, size - len(END)))
             if file.read() == END:
@@ -114,7 +117,7 @@ def _begun(path: Path) -> tuple[float | None, int]:
             file.seek(0)
             end = file.read().rfind(b"\n,")  # the last event may have been cut short
             return (zero, end) if end > 0 else (None, 0)
-    except (OSError, ValueError, KeyError, TypeError):
+    except (OSError, ValueError, KeyError, TypeError, OverflowError):
         return None, 0
 
 

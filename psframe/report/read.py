@@ -6,9 +6,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-import yaml
-
-from psframe.errors import reason
+from psframe import outside, yamls
+from psframe.errors import UserError, reason
 from psframe.report.values import list_of, number, table_of, text
 
 DEPTH = 4  # of folders that are looked into below a given one
@@ -170,10 +169,7 @@ def rows(path: Path, notices: list[str]) -> Iterator[Json]:
 def contents(path: Path, notices: list[str]) -> str:
     """Return a file's text; "" and a notice where it cannot be read."""
     try:
-        if path.stat().st_size > MOST_BYTES:
-            notices.append(f"{_named(path)} must have at most {MOST_BYTES >> 20} MiB; it is left out")
-            return ""
-        return path.read_text(encoding="utf-8", errors="replace")
+        return outside.text(path, MOST_BYTES, "replace")
     except (OSError, ValueError) as error:
         notices.append(f"{_named(path)} cannot be read ({reason(error)})")
         return ""
@@ -182,8 +178,8 @@ def contents(path: Path, notices: list[str]) -> str:
 def _config(path: Path, notices: list[str]) -> dict[str, str]:
     said = contents(path / "config.yaml", notices)
     try:
-        found = yaml.safe_load(said) if said else {}
-    except Exception:  # PyYAML lets through whatever its constructors run into: KeyError, RecursionError, ...
+        found = yamls.load(said, "config.yaml") if said else {}
+    except UserError:
         found = None
     if not isinstance(found, dict):
         notices.append(f"{_named(path / 'config.yaml')} is damaged: what depends on it is left out")

@@ -7,6 +7,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
+from psframe import h5files
 from psframe.report.read import contents
 from psframe.report.values import Spread, number, parsed, table_of, text
 
@@ -92,12 +93,10 @@ def _machine(folder: Path, notices: list[str]) -> tuple[str, str]:
     path = folder / "collectives.h5"
     if not path.exists():
         return "", ""
-    import h5py
-
     try:
-        with h5py.File(path, "r") as file:
-            attributes = {key: file.attrs[key] for key in ("topology", "mpi", "started") if key in file.attrs}
-        found = {k: v.decode(errors="replace") if isinstance(v, bytes) else str(v) for k, v in attributes.items()}
+        with h5files.opened(path) as file:
+            attributes = {key: h5files.attribute(file, key) for key in ("topology", "mpi", "started")}
+        found = {key: str(value) for key, value in attributes.items() if value is not None}
         topology = table_of(json.loads(found.get("topology", "{}")))
     except (OSError, ValueError, KeyError, TypeError, RuntimeError, RecursionError):
         notices.append(f"{text(str(path), 200)} is damaged: the machine is not known")

@@ -1,0 +1,173 @@
+"""Files that are written once, brought to the disk and read back from there: small ones, and HDF5 with a checksum.
+
+One of HDF5 begins with a seal, in the block that HDF5 leaves to its user: a line with the SHA-256 of all that follows.
+It is compared before the HDF5 library sees the file, which on damaged ones may crash or never return.
+"""
+
+import errno
+import hashlib
+import io
+import os
+from collections.abc import Callable, Mapping
+from contextlib import suppress
+from pathlib import Path
+from typing import Any, BinaryIO
+
+import numpy as np
+
+SEAL_BYTES = 512  # the smallest block that HDF5 leaves
+SEAL = "psframe checkpoint 2, sha256 {}\n"
+PART_BYTES = 1 << 20  # that are read at a time
+#: what a file that is none, or was made to do harm, raises here and in what reads it
+WRONG = (OSError, ValueError, KeyError, TypeError, AttributeError, RuntimeError, OverflowError, MemoryError)
+
+At = Callable[[str], None]  #: is told of points at which whoever writes may end
+
+
+def anywhere(point: str) -> None:
+    """Go on at every point."""
+
+
+class _File(io.RawIOBase):
+    """A file as HDF5 writes it, whose first error is kept and not told: the library would then never close the file."""
+
+    def __init__(self, fd: int):
+        self.fd, self.at = fd, 0
+        self.error: OSError | None = None
+
+    def seek(self, offset: int, whence: int = 0) -> int:
+        self.at = offset + (0, self.at, os.fstat(self.fd).st_size)[whence]
+        return self.at
+
+    def tell(self) -> int:
+        return self.at
+
+    def readinto(self, buffer: memoryview) -> int:  # type: ignore[override]
+        found = os.pread(self.fd, len(buffer), self.at)
+        buffer[: len(found)] = found
+        self.at += len(found)
+        return len(found)
+
+    def write(self, data: memoryview) -> int:  # type: ignore[override]
+        end = self.at + len(data)
+        try:
+            while self.at < end and not self.error:
+                self.at += os.pwrite(self.fd, data[len(data) - (end - self.at) :], self.at)
+        except OSError as error:
+            self.error = error
+        self.at = end
+        return len(data)
+
+    def truncate(self, size: int | None = None) -> int:
+        try:
+            os.ftruncate(self.fd, self.at if size is None else size)
+        except OSError as error:
+            self.error = self.error or error
+        return self.at if size is None else size
+
+
+def put(path: Path, text: str, at: At = anywhere, name: str = "") -> None:
+    """Put a small file in the place of one, so that either is there whole at any time, and on the disk after this.
+
+    OSError where that fails; ``name`` goes before the points' own.
+    """
+    data, temporary = text.encode(), path.with_name(f"{path.name}.part")
+    with open(temporary, "wb") as file:
+        at(f"{name}-write")
+        file.write(data)
+        file.flush()
+        at(f"{name}-sync")
+        os.fsync(file.fileno())
+    if temporary.read_bytes() != data:
+        raise OSError(errno.EIO, "it reads back otherwise than it was written", str(temporary))
+    at(f"{name}-rename")
+    os.replace(temporary, path)
+    at(f"{name}-sync-folder")
+    sync(path.parent)
+
+
+def write(path: Path, numbers: Mapping[str, int], arrays: Mapping[str, np.ndarray], at: At = anywhere) -> None:
+    """Write an HDF5 file with a seal, which is on the disk when this returns.
+
+    Raises
+    ------
+    OSError
+        It cannot be written, or reads back otherwise than it was written.
+    """
+    import h5py  # rank 0 alone needs it
+
+    fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_TRUNC, 0o666)
+    try:
+        target = _File(fd)
+        with h5py.File(target, "w", userblock_size=SEAL_BYTES) as file:
+            file.attrs.update(numbers)
+            at("write")
+            for name, array in arrays.items():
+                file[name] = array
+        if target.error:
+            raise target.error
+        seal = _seal(fd)
+        at("seal")
+        os.pwrite(fd, seal, 0)
+        at("sync")
+        os.fsync(fd)
+        at("verify")
+        with suppress(OSError):  # or what is read back may never have left memory
+            os.posix_fadvise(fd, 0, 0, os.POSIX_FADV_DONTNEED)
+        if os.pread(fd, SEAL_BYTES, 0) != seal or _seal(fd) != seal:
+            raise OSError(errno.EIO, "it reads back otherwise than it was written", str(path))
+    finally:
+        os.close(fd)
+
+
+def check(file: BinaryIO) -> None:
+    """ValueError where a file's seal is not that of what follows it."""
+    found = os.pread(file.fileno(), SEAL_BYTES, 0)
+    if not found.startswith(SEAL[:19].encode()):
+        raise ValueError("none of psframe's")
+    if not found.startswith(SEAL[:21].encode()):
+        raise ValueError("of another version of psframe, or its first line is damaged")
+    if found != _seal(file.fileno()):
+        raise ValueError("its checksum differs")
+
+
+def count(file: Any, name: str) -> int:
+    """Return a number of a file; ValueError where it is none, or less than 0."""
+    kept = file.attrs.get_id(name)
+    if kept.shape != () or kept.dtype.kind != "i" or file.attrs[name] < 0:
+        raise ValueError(f"its {name} is no count")
+    return int(file.attrs[name])
+
+
+def array(file: Any, name: str, dtype: type, length: int | None = None) -> np.ndarray:
+    """Return an array of a file, which is no larger than that, since nothing of it is packed or lies elsewhere.
+
+    ValueError where there is none of this type, or with a last axis of another length.
+    """
+    import h5py
+
+    found: Any = file[name] if isinstance(file.get(name, getlink=True), h5py.HardLink) else None
+    plain = isinstance(found, h5py.Dataset) and found.chunks is None and not found.external and not found.is_virtual
+    if not plain or found.dtype != dtype or length not in (None, *found.shape[-1:]):
+        raise ValueError(f"its {name} are no {np.dtype(dtype)} of the model's size")
+    if found.nbytes != found.id.get_storage_size():
+        raise ValueError(f"its {name} are not all there")
+    return np.asarray(found[()])
+
+
+def _seal(fd: int) -> bytes:
+    """Return the seal of what a file holds behind its first SEAL_BYTES bytes, padded to that length."""
+    digest, at = hashlib.sha256(), SEAL_BYTES
+    while part := os.pread(fd, PART_BYTES, at):
+        digest.update(part)
+        at += len(part)
+    return SEAL.format(digest.hexdigest()).encode().ljust(SEAL_BYTES, b"\0")
+
+
+def sync(path: Path) -> None:
+    """Bring to the disk what a file or folder holds. OSError where that fails."""
+    fd = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(fd)
+    finally:
+        os.close(fd)

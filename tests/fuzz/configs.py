@@ -1,0 +1,65 @@
+"""Configs, overrides, and what else is written by hand."""
+
+from pathlib import Path
+
+import msgspec
+
+from psframe import config, mpirun, plan
+from psframe.memory import topology
+from tests import trees
+from tests.fuzz.base import Prepared, told
+from tests.launcher import ROOT
+
+
+def resolved(found: config.Config) -> None:
+    """Go on with a config as a run does, up to where its strategies are made."""
+    plain = msgspec.to_builtins(found)
+    config.to_yaml(plain)
+    for section in plan.TABLES:
+        at = plain
+        for key in section.split("."):
+            at = at[key]
+        if ":" not in str(at[config.STRATEGIES.get(section, "name")]):  # module:attr runs what it names
+            plan._choice(plain, section)
+
+
+def whole(folder: Path) -> Prepared:
+    file = folder / "config.yaml"
+
+    def read(data: bytes) -> None:
+        file.write_bytes(data)
+        with told():
+            resolved(config.read(str(file)))
+
+    return Prepared([path.read_bytes() for path in sorted((ROOT / "configs").glob("*.yaml"))], read)
+
+
+def override(folder: Path) -> Prepared:
+    def read(data: bytes) -> None:
+        with told():
+            raw = {"name": "run", "model": "lenet", "dataset": "mnist_5k"}
+            resolved(config.resolve(raw, data.decode("utf-8", "surrogateescape").split("\n")))
+
+    seeds = [b"train.epochs=3\noptimizer.lr=1e-3", b"placement.parameters={numa: [1]}", b"model={name: lenet}"]
+    return Prepared([*seeds, b"dataset={name: synthetic, shape: [1, 6, 6]}\nsync=easgd\nsync.alpha=0.5"], read)
+
+
+def launcher(folder: Path) -> Prepared:
+    def read(data: bytes) -> None:
+        with told():
+            mpirun.launcher(data.decode("utf-8", "surrogateescape"))
+
+    return Prepared([b"mpirun --oversubscribe", b"srun --mpi=pmix 'a b'"], read)
+
+
+def hbw_nodes(folder: Path) -> Prepared:
+    root = trees.knl(folder, 2, n_cores=4, threads=2, hmat=True)
+
+    def read(data: bytes) -> None:
+        with told():
+            topology.read(root, environ={"MEMKIND_HBW_NODES": data.decode("utf-8", "surrogateescape")})
+
+    return Prepared([b"all", b"2-3", b"2,3"], read)
+
+
+TARGETS = {"config": whole, "override": override, "launcher": launcher, "hbw_nodes": hbw_nodes}

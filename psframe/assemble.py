@@ -12,7 +12,7 @@ import numpy as np
 from numba.core.errors import NumbaError
 from threadpoolctl import threadpool_limits
 
-from psframe import __version__, affinity, collectives, registry, residency, sync
+from psframe import __version__, affinity, blocks, collectives, registry, residency, sync
 from psframe.cluster import AgreedError, Cluster
 from psframe.collectives.base import Base
 from psframe.collectives.null import Null
@@ -180,11 +180,13 @@ def build(cluster: Cluster, plan: Plan, arrays: dict[str, np.ndarray], allocator
     choice = Null if alone or not mode.exchanges else plan.choices["collective"]
     group, memory = plan.group, plan.group.apart(allocator)
     collective = collectives.make(choice, group.team, net.layout.size, memory, train.reproducible)
-    sampler = Sampler(plan.facts.n_train, team.n_workers, train.batch_size, train.seed)
+    sampler = blocks.sampler(plan.facts.n_train, team.n_workers, train)
     arena = mode.build(Parts(team, group, net.layout, optimizer, collective, allocator, sampler, cluster))
-    boundaries, leave = _departures(mode, collective, net)
     n_threads = _threads(train.threads, net.flops * sampler.max_batch)
     net.bind(arena, sampler.max_batch, allocator, plan.config.nn.kernels, Threads(n_threads))
+    batches = Batches(plan.facts, arrays, sampler.max_batch, train.seed, allocator)
+    work = blocks.work(sampler, team.worker, net, batches, allocator)
+    boundaries, leave = _departures(mode, collective, net) if not work.several else ((), None)
     return Run(
         config=plan.config,
         cluster=cluster,
@@ -192,7 +194,7 @@ def build(cluster: Cluster, plan: Plan, arrays: dict[str, np.ndarray], allocator
         facts=plan.facts,
         network=net,
         sampler=sampler,
-        batches=Batches(plan.facts, arrays, sampler.max_batch, train.seed, allocator),
+        batches=batches,
         places=plan.places,
         collective=collective,
         updater=Updater(optimizer, arena),
@@ -201,6 +203,7 @@ def build(cluster: Cluster, plan: Plan, arrays: dict[str, np.ndarray], allocator
         sync=mode,
         group=group,
         slow=Slow(plan.config.fault, cluster.rank, train.seed),
+        work=work,
         labels=_labels(cluster, plan, mode if not alone else None, sampler) | {"threads": n_threads},
     )
 
@@ -231,7 +234,7 @@ def _labels(cluster: Cluster, plan: Plan, mode: Mode | None, sampler: Sampler) -
         "n_ranks": cluster.n_ranks,
         "n_workers": plan.team.n_workers,
         "n_nodes": cluster.n_nodes,
-        "batch_size": plan.config.train.batch_size,
+        "batch_size": sampler.batch_size,
         "global_batch": sampler.global_batch,
     }
 

@@ -129,7 +129,7 @@ def _speed(run: Run) -> float:
     horizon = min(ends)
     done = comm.allreduce(int((mine <= horizon).sum()))
     dropped = comm.allreduce(run.sync.tally.dropped)
-    return max(0, done - dropped) * run.config.train.batch_size / horizon
+    return max(0, done - dropped) * run.sampler.batch_size / horizon
 
 
 def _report(arguments: Namespace, runs: dict[str, Run], taken: dict[str, dict[str, list[float]]]) -> dict[str, Any]:

@@ -79,8 +79,8 @@ class BlockSampler(Sampler):
     ``batch_size`` is the most that a worker takes.
     """
 
-    n_global: int
-    n_blocks: int
+    n_global: int = 0
+    n_blocks: int = 1
 
     @property
     def whole(self) -> int:
@@ -103,7 +103,7 @@ def sampler(n_samples: int, n_workers: int, train: Train) -> Sampler:
     n_blocks, n_global = train.blocks, min(train.global_batch, n_samples)
     widest = owned(n_workers, n_workers - 1, n_blocks)
     batch_size = -(-n_global * (widest.stop - widest.start) // n_blocks)
-    return BlockSampler(n_samples, n_workers, batch_size, train.seed, n_global, n_blocks)
+    return BlockSampler(n_samples, n_workers, batch_size, train.seed, n_global=n_global, n_blocks=n_blocks)
 
 
 def work(sampler: Sampler, worker: int | None, network: Network, batches: Batches, allocator: Allocator) -> Work:

@@ -127,8 +127,8 @@ def test_what_is_no_tree_is_refused(n, order, word):
 @given(st.integers(1, 500), st.integers(1, 16), st.integers(1, 100), st.integers(0, 3))
 def test_steps_and_blocks_do_not_depend_on_the_workers(n_samples, n_workers, n_global, epoch):
     n_global = min(n_global, n_samples)
-    sampler = BlockSampler(n_samples, n_workers, n_global, 7, n_global, 16)
-    alone = BlockSampler(n_samples, 1, n_global, 7, n_global, 16)
+    sampler = BlockSampler(n_samples, n_workers, n_global, 7, n_global=n_global, n_blocks=16)
+    alone = BlockSampler(n_samples, 1, n_global, 7, n_global=n_global, n_blocks=16)
     assert (sampler.n_steps, sampler.global_batch, sampler.max_batch) == (
         alone.n_steps,
         alone.global_batch,

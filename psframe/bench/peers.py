@@ -108,6 +108,11 @@ def _judge(run: Run) -> None:
             "every rank must be a worker, as in DDP, got a dedicated server; give sync.server=colocated, or "
             "sync.mode=allreduce"
         )
+    if run.work.several:
+        raise UserError(
+            "every rank must take its samples of a step as one batch, as in DDP, got "
+            "train.reproducible=any_workers; give train.reproducible=fixed_workers"
+        )
     if type(run.updater.optimizer) is not SGD:
         name = type(run.updater.optimizer).__name__
         raise UserError(f"optimizer must be sgd, which all have, got {name}; give optimizer.name=sgd")

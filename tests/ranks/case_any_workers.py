@@ -59,7 +59,7 @@ def a_tree_passes_through_the_nodes(world):
             cluster = join(world)
         for mode, arguments in MODES:
             form = ("hierarchical", {"reducers": "all"})
-            arena, _, team, _ = take_steps(cluster, mode, arguments, form, "any_workers", [(300_000,)])
+            arena, _, team, _ = take_steps(cluster, mode, arguments, form, "any_workers", [(140_000,)])
             wanted = expected(team.n_workers, arena.layout.size, STEPS, tree)
             np.testing.assert_array_equal(arena.params, wanted, err_msg=f"{mode} {arguments} on {n_nodes} nodes")
 

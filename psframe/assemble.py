@@ -4,7 +4,7 @@ import gc
 import json
 import shutil
 import sys
-from collections.abc import Callable, Collection
+from collections.abc import Callable
 from threading import Timer
 from typing import Any, TypeVar
 
@@ -14,7 +14,6 @@ from threadpoolctl import threadpool_limits
 
 from psframe import __version__, affinity, blocks, collectives, registry, residency, sync
 from psframe.cluster import AgreedError, Cluster
-from psframe.collectives.base import Base
 from psframe.collectives.null import Null
 from psframe.data import Facts, no_memory_for_data
 from psframe.errors import UserError, reason
@@ -38,6 +37,7 @@ from psframe.record.view import View, say
 from psframe.sampling import Batches, Sampler
 from psframe.sync.allreduce import AllReduce
 from psframe.sync.base import Mode, Parts
+from psframe.work import departures
 
 T = TypeVar("T")
 
@@ -186,7 +186,7 @@ def build(cluster: Cluster, plan: Plan, arrays: dict[str, np.ndarray], allocator
     net.bind(arena, sampler.max_batch, allocator, plan.config.nn.kernels, Threads(n_threads))
     batches = Batches(plan.facts, arrays, sampler.max_batch, train.seed, allocator)
     work = blocks.work(sampler, team.worker, net, batches, allocator)
-    boundaries, leave = _departures(mode, collective, net) if not work.several else ((), None)
+    boundaries, leave = departures(mode, collective, work)
     return Run(
         config=plan.config,
         cluster=cluster,
@@ -211,15 +211,6 @@ def build(cluster: Cluster, plan: Plan, arrays: dict[str, np.ndarray], allocator
 def _threads(asked: int | str, flops: float) -> int:
     """Return on how many threads a rank computes steps of so many operations."""
     return asked if isinstance(asked, int) else min(affinity.allowed_threads(), max(1, int(flops / THREAD_FLOPS)))
-
-
-def _departures(mode: Mode, collective: Base, net: Network) -> tuple[Collection[int], Callable[[slice], None] | None]:
-    """Return the layers at which backward pauses, and what happens there."""
-    if mode.overlaps and (boundaries := collective.boundaries(net.begins)):
-        return boundaries, collective.leave
-    if mode.needs_progress:
-        return range(len(net.layers)), lambda segment: mode.progress()
-    return (), None
 
 
 def _labels(cluster: Cluster, plan: Plan, mode: Mode | None, sampler: Sampler) -> dict[str, Any]:

@@ -5,10 +5,11 @@ from time import perf_counter
 
 import numpy as np
 
-from psframe.collectives.base import cut
+from psframe.collectives.base import Base, cut
 from psframe.nn.base import Pass
 from psframe.nn.network import Network
 from psframe.sampling import Batches, Sampler
+from psframe.sync.base import Mode
 
 
 class Work:
@@ -66,3 +67,13 @@ class Work:
     def tested(self, n_test: int, n_ranks: int, rank: int) -> tuple[slice, int]:
         """Return a rank's share of the test set, and how many sums the set has."""
         return cut(n_test, n_ranks, rank), 1
+
+
+def departures(mode: Mode, collective: Base, work: Work) -> tuple[Collection[int], Callable[[slice], None] | None]:
+    """Return the layers at which backward pauses, and what happens there."""
+    net = work.network
+    if mode.overlaps and not work.several and (boundaries := collective.boundaries(net.begins)):
+        return boundaries, collective.leave
+    if mode.needs_progress:
+        return range(len(net.layers)), lambda segment: mode.progress()
+    return (), None

@@ -128,6 +128,22 @@ def a_run_goes_on_with_other_workers(world):
 
 
 @ranks(4)
+def a_run_goes_on_with_other_workers_in_the_midst_of_an_epoch(world):
+    """As if it had been killed after each of some steps, of which every one leaves a checkpoint."""
+    keys = [*KEYS, "sync.mode=allreduce", "checkpoint.every_seconds=1e-9", "checkpoint.keep=1000"]
+    with folder(world) as where:
+        whole, _ = seen(world, 3, where, *keys)
+        (run,) = (where / "runs").iterdir()
+        inside = sorted(p.name for p in (run / "checkpoints").iterdir() if p.name.count("-") > 1)
+        assert len(inside) > 12, inside
+        for name, n_ranks in zip(inside[1::4], (1, 4, 2), strict=False):
+            if world.rank == 0:
+                (run / "checkpoints" / "latest").write_text(f"{name}\n")
+            again, _ = seen(world, n_ranks, where, *keys, f"checkpoint.resume={run}")
+            assert [epoch[0] for epoch in again] == [epoch[0] for epoch in whole], (name, n_ranks)
+
+
+@ranks(4)
 def threads_and_workers_do_not_change_lenet_on_real_data(world):
     """Blocks of 32 samples, which one thread takes through the first layers in parts and several do at once."""
     if not FASHION.exists():

@@ -100,7 +100,7 @@ def _begun(cluster: Cluster, arguments: Namespace, name: str) -> Run:
     run = assemble.provided(cluster, judged)
     assemble.begin(run, quiet=True)
     if arguments.step_ms:
-        run.network = copy(run.network)
+        run.network = run.work.network = copy(run.network)
         run.network.gradients = _asleep(run, arguments.step_ms / 1e3)  # type: ignore[method-assign]
     return run
 

@@ -83,7 +83,7 @@ def run(cluster: Cluster, plan: Plan, quiet: bool) -> Run:
 def release(run: Run) -> Held:
     """Let go of the memory of a run that will not go on as it is, but for its data; return these."""
     held = [block for role, block in run.blocks if role == "data"], run.batches.arrays
-    for part in ("network", "batches", "collective", "updater", "sync", "leave"):
+    for part in ("network", "batches", "work", "collective", "updater", "sync", "leave"):
         setattr(run, part, None)
     run.blocks = []
     gc.collect()

@@ -7,12 +7,12 @@ makes the bits the same whichever way the bytes moved.
 from libc.stdlib cimport free, malloc
 
 cdef extern from "_update.h" nogil:
-    enum: PSF_SGD, PSF_MOMENTUM, PSF_NESTEROV, PSF_ADAM, PSF_ADAGRAD, PSF_BLOCK, PSF_STATE
+    enum: PSF_SGD, PSF_MOMENTUM, PSF_NESTEROV, PSF_ADAM, PSF_ADAGRAD, PSF_BLOCK, PSF_TREE_DEPTH, PSF_STATE
     ctypedef struct psf_rule:
         int kind
         float lr, decay, momentum, beta1, beta2, eps, correct1, correct2
-    bint psf_mean(const float** row, long n_rows, long at, long size, float n, float* out)
-    bint psf_step(const float** row, long n_rows, long size, float n, psf_rule rule, int n_state,
+    bint psf_ordered(const float** row, const int* merges, long n_rows, long at, long size, float n, float* out)
+    bint psf_step(const float** row, const int* merges, long n_rows, long size, float n, psf_rule rule, int n_state,
                   const float* w, float* new_w, const float** state, float** new_state)
 
 
@@ -36,19 +36,23 @@ cdef class Rule:
 
 
 cdef class Mean:
-    """The canonical mean, yet to be taken: ``(((rows[0] + rows[1]) + rows[2]) + ...) / n_samples``, a left fold.
+    """The canonical mean, yet to be taken: ``(((rows[0] + rows[1]) + rows[2]) + ...) / n_samples``, or as a tree.
 
     Parameters
     ----------
     rows : sequence of float32 arrays, shape (S,)
         In the order of the workers' numbers.
+    merges : sequence of int, optional
+        A tree instead of the left fold, as ``psframe.collectives.order`` writes one down: when a row was put on a
+        stack, the two topmost there are replaced by their sum so many times.
     """
     cdef const float **row
+    cdef int *merges
     cdef readonly Py_ssize_t size, n_rows
     cdef float n_samples
     cdef list keep
 
-    def __cinit__(self, rows):
+    def __cinit__(self, rows, merges=None):
         cdef const float[::1] view
         cdef Py_ssize_t i
         self.n_rows = len(rows)
@@ -64,9 +68,29 @@ cdef class Mean:
                 raise ValueError(f"every row must have {self.size} numbers, row {i} has {view.shape[0]}")
             self.keep.append(view)
             self.row[i] = &view[0] if self.size else NULL
+        if merges is not None:
+            self._order(merges)
+
+    cdef _order(self, merges):
+        """Keep a tree; ValueError where it is none over these rows, or too high."""
+        cdef Py_ssize_t i, depth = 0
+        if len(merges) != self.n_rows:
+            raise ValueError(f"a tree over {self.n_rows} rows must say of each how often to add, not of {len(merges)}")
+        self.merges = <int *>malloc(self.n_rows * sizeof(int))
+        if self.merges == NULL:
+            raise MemoryError()
+        for i in range(self.n_rows):
+            self.merges[i] = merges[i]
+            # a row that is added at once is never put on the stack
+            if not 0 <= self.merges[i] <= depth or (self.merges[i] == 0 and depth == PSF_TREE_DEPTH):
+                raise ValueError(f"a tree must add what it has, of at most {PSF_TREE_DEPTH} sums, not {list(merges)}")
+            depth += 1 - self.merges[i]
+        if depth != 1:
+            raise ValueError(f"a tree must end in one sum, {list(merges)} ends in {depth}")
 
     def __dealloc__(self):
         free(self.row)
+        free(self.merges)
 
     def over(self, n_samples):
         """Set the number of samples; return this mean."""
@@ -74,7 +98,10 @@ cdef class Mean:
         return self
 
     def into(self, float[::1] out, Py_ssize_t begin=0):
-        """Write the numbers from ``begin`` on to ``out``, which may be the first row; return whether all are finite."""
+        """Write the numbers from ``begin`` on to ``out``; return whether all are finite.
+
+        ``out`` may be the first row, and of a tree any row.
+        """
         cdef Py_ssize_t at, end = begin + out.shape[0]
         cdef bint finite = True
         if not 0 <= begin <= end <= self.size:
@@ -83,8 +110,8 @@ cdef class Mean:
             with nogil:
                 at = begin
                 while at < end:
-                    finite &= psf_mean(self.row, self.n_rows, at, min(end - at, <Py_ssize_t>PSF_BLOCK), self.n_samples,
-                                       &out[at - begin])
+                    finite &= psf_ordered(self.row, self.merges, self.n_rows, at,
+                                          min(end - at, <Py_ssize_t>PSF_BLOCK), self.n_samples, &out[at - begin])
                     at += PSF_BLOCK
         return bool(finite)
 
@@ -115,6 +142,6 @@ cdef class Mean:
                 raise ValueError(f"a mean of {self.size} numbers updates as much state")
             old[i], new[i] = &old_row[0], &new_row[0]
         with nogil:
-            finite = psf_step(self.row, self.n_rows, self.size, self.n_samples, rule.rule, rule.n_state,
+            finite = psf_step(self.row, self.merges, self.n_rows, self.size, self.n_samples, rule.rule, rule.n_state,
                               &params[0], &new_params[0], old, new)
         return bool(finite)

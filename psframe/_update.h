@@ -24,6 +24,10 @@ typedef struct {
 
 /* the sum of a block stays in the first cache while every row passes by */
 #define PSF_BLOCK 2048
+/* of a tree, whose sums under way must all stay there */
+#define PSF_TREE_BLOCK 512
+/* most sums under way: trees of up to 2^(PSF_TREE_DEPTH - 1) rows */
+#define PSF_TREE_DEPTH 12
 /* most numbers that a rule keeps for each parameter */
 #define PSF_STATE 2
 
@@ -52,6 +56,55 @@ PSF_WIDEST static int psf_mean(const float *const *row, long n_rows, long at, lo
         wild |= (bits & 0x7f800000u) == 0x7f800000u;
     }
     return !wild;
+}
+
+/* The same with the sum as a tree: after row r was put on a stack, its two topmost are added merges[r] times. Whole parts
+of `out` are written when all that they are made of was read, so that it may be any of the rows. */
+PSF_WIDEST static int psf_tree(const float *const *row, const int *merges, long n_rows, long at, long size, float n,
+                               float *out) {
+    float stack[PSF_TREE_DEPTH][PSF_TREE_BLOCK];
+    uint32_t wild = 0;
+    for (long begin = 0; begin < size; begin += PSF_TREE_BLOCK) {
+        long part = size - begin < PSF_TREE_BLOCK ? size - begin : PSF_TREE_BLOCK;
+        int top = -1;
+        for (long r = 0; r < n_rows; r++) {
+            const float *restrict a = row[r] + at + begin;
+            if (merges[r]) {
+                float *restrict sum = stack[top];
+                for (long i = 0; i < part; i++)
+                    sum[i] = sum[i] + a[i];
+            } else if (r + 1 < n_rows && merges[r + 1]) { /* two rows in one pass */
+                const float *restrict b = row[++r] + at + begin;
+                float *restrict sum = stack[++top];
+                for (long i = 0; i < part; i++)
+                    sum[i] = a[i] + b[i];
+            } else {
+                memcpy(stack[++top], a, (size_t)part * sizeof(float));
+            }
+            for (int m = 1; m < merges[r]; m++) {
+                const float *restrict b = stack[top];
+                float *restrict sum = stack[--top];
+                for (long i = 0; i < part; i++)
+                    sum[i] = sum[i] + b[i];
+            }
+        }
+        float *restrict mean = out + begin;
+        const float *restrict sum = stack[0];
+        for (long i = 0; i < part; i++) {
+            uint32_t bits;
+            mean[i] = sum[i] / n;
+            memcpy(&bits, &mean[i], sizeof bits);
+            wild |= (bits & 0x7f800000u) == 0x7f800000u;
+        }
+    }
+    return !wild;
+}
+
+/* The mean in the order that `merges` gives; NULL: the left fold. */
+static int psf_ordered(const float *const *row, const int *merges, long n_rows, long at, long size, float n, float *out) {
+    if (merges)
+        return psf_tree(row, merges, n_rows, at, size, n, out);
+    return psf_mean(row, n_rows, at, size, n, out);
 }
 
 /* w <- w - lr (g + decay w) */
@@ -133,8 +186,8 @@ static void psf_apply(psf_rule rule, long size, const float *g, const float *w, 
 
 /* Mean and update in one pass: the mean of a block goes from the cache into the rule. Old and new vectors may be the
 same. Returns whether the mean is finite. */
-static int psf_step(const float *const *row, long n_rows, long size, float n, psf_rule rule, int n_state, const float *w,
-                    float *new_w, const float *const *state, float *const *new_state) {
+static int psf_step(const float *const *row, const int *merges, long n_rows, long size, float n, psf_rule rule,
+                    int n_state, const float *w, float *new_w, const float *const *state, float *const *new_state) {
     float mean[PSF_BLOCK];
     int finite = 1;
     for (long at = 0; at < size; at += PSF_BLOCK) {
@@ -145,7 +198,7 @@ static int psf_step(const float *const *row, long n_rows, long size, float n, ps
             old[k] = state[k] + at;
             new[k] = new_state[k] + at;
         }
-        finite &= psf_mean(row, n_rows, at, part, n, mean);
+        finite &= psf_ordered(row, merges, n_rows, at, part, n, mean);
         psf_apply(rule, part, mean, w + at, new_w + at, old[0], new[0], old[1], new[1]);
     }
     return finite;

@@ -4,7 +4,7 @@ import gc
 import json
 import shutil
 import sys
-from collections.abc import Callable, Collection
+from collections.abc import Callable
 from threading import Timer
 from typing import Any, TypeVar
 
@@ -12,9 +12,8 @@ import numpy as np
 from numba.core.errors import NumbaError
 from threadpoolctl import threadpool_limits
 
-from psframe import __version__, affinity, collectives, registry, residency, sync
+from psframe import __version__, affinity, blocks, collectives, registry, residency, sync
 from psframe.cluster import AgreedError, Cluster
-from psframe.collectives.base import Base
 from psframe.collectives.null import Null
 from psframe.data import Facts, no_memory_for_data
 from psframe.errors import UserError, reason
@@ -38,6 +37,7 @@ from psframe.record.view import View, say
 from psframe.sampling import Batches, Sampler
 from psframe.sync.allreduce import AllReduce
 from psframe.sync.base import Mode, Parts
+from psframe.work import departures
 
 T = TypeVar("T")
 
@@ -83,7 +83,7 @@ def run(cluster: Cluster, plan: Plan, quiet: bool) -> Run:
 def release(run: Run) -> Held:
     """Let go of the memory of a run that will not go on as it is, but for its data; return these."""
     held = [block for role, block in run.blocks if role == "data"], run.batches.arrays
-    for part in ("network", "batches", "collective", "updater", "sync", "leave"):
+    for part in ("network", "batches", "work", "collective", "updater", "sync", "leave"):
         setattr(run, part, None)
     run.blocks = []
     gc.collect()
@@ -180,11 +180,13 @@ def build(cluster: Cluster, plan: Plan, arrays: dict[str, np.ndarray], allocator
     choice = Null if alone or not mode.exchanges else plan.choices["collective"]
     group, memory = plan.group, plan.group.apart(allocator)
     collective = collectives.make(choice, group.team, net.layout.size, memory, train.reproducible)
-    sampler = Sampler(plan.facts.n_train, team.n_workers, train.batch_size, train.seed)
+    sampler = blocks.sampler(plan.facts.n_train, team.n_workers, train)
     arena = mode.build(Parts(team, group, net.layout, optimizer, collective, allocator, sampler, cluster))
-    boundaries, leave = _departures(mode, collective, net)
     n_threads = _threads(train.threads, net.flops * sampler.max_batch)
     net.bind(arena, sampler.max_batch, allocator, plan.config.nn.kernels, Threads(n_threads))
+    batches = Batches(plan.facts, arrays, sampler.max_batch, train.seed, allocator)
+    work = blocks.work(sampler, team.worker, net, batches, allocator)
+    boundaries, leave = departures(mode, collective, work)
     return Run(
         config=plan.config,
         cluster=cluster,
@@ -192,7 +194,7 @@ def build(cluster: Cluster, plan: Plan, arrays: dict[str, np.ndarray], allocator
         facts=plan.facts,
         network=net,
         sampler=sampler,
-        batches=Batches(plan.facts, arrays, sampler.max_batch, train.seed, allocator),
+        batches=batches,
         places=plan.places,
         collective=collective,
         updater=Updater(optimizer, arena),
@@ -201,6 +203,7 @@ def build(cluster: Cluster, plan: Plan, arrays: dict[str, np.ndarray], allocator
         sync=mode,
         group=group,
         slow=Slow(plan.config.fault, cluster.rank, train.seed),
+        work=work,
         labels=_labels(cluster, plan, mode if not alone else None, sampler) | {"threads": n_threads},
     )
 
@@ -208,15 +211,6 @@ def build(cluster: Cluster, plan: Plan, arrays: dict[str, np.ndarray], allocator
 def _threads(asked: int | str, flops: float) -> int:
     """Return on how many threads a rank computes steps of so many operations."""
     return asked if isinstance(asked, int) else min(affinity.allowed_threads(), max(1, int(flops / THREAD_FLOPS)))
-
-
-def _departures(mode: Mode, collective: Base, net: Network) -> tuple[Collection[int], Callable[[slice], None] | None]:
-    """Return the layers at which backward pauses, and what happens there."""
-    if mode.overlaps and (boundaries := collective.boundaries(net.begins)):
-        return boundaries, collective.leave
-    if mode.needs_progress:
-        return range(len(net.layers)), lambda segment: mode.progress()
-    return (), None
 
 
 def _labels(cluster: Cluster, plan: Plan, mode: Mode | None, sampler: Sampler) -> dict[str, Any]:
@@ -231,7 +225,7 @@ def _labels(cluster: Cluster, plan: Plan, mode: Mode | None, sampler: Sampler) -
         "n_ranks": cluster.n_ranks,
         "n_workers": plan.team.n_workers,
         "n_nodes": cluster.n_nodes,
-        "batch_size": plan.config.train.batch_size,
+        "batch_size": sampler.batch_size,
         "global_batch": sampler.global_batch,
     }
 

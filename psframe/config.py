@@ -32,13 +32,16 @@ DEFAULTS = {"optimizer": "sgd", "sync": "sync_ps", "collective": "shared"}
 
 
 class Train(msgspec.Struct, forbid_unknown_fields=True, kw_only=True, frozen=True):
-    """``batch_size`` is samples a worker takes a step; ``reproducible`` says which runs must agree to the bit;
+    """``batch_size`` is samples a worker takes a step; ``reproducible`` says which runs must agree to the bit; for
+    ``any_workers``, ``global_batch`` is samples a step of all workers, cut into ``blocks`` (``psframe.blocks``);
     ``threads`` are those of a rank's kernels, ``auto`` the cores that it has where a step is work enough for them."""
 
     epochs: PositiveInt = 5
     batch_size: Annotated[int, msgspec.Meta(ge=1, le=2**31)] = 64
+    global_batch: PositiveInt | None = None
+    blocks: Annotated[int, msgspec.Meta(ge=1, le=1024)] = 8
     seed: Annotated[int, msgspec.Meta(ge=0, lt=2**62)] = 0
-    reproducible: Literal["none", "fixed_workers"] = "fixed_workers"
+    reproducible: Literal["none", "fixed_workers", "any_workers"] = "fixed_workers"
     threads: PositiveInt | Literal["auto"] = "auto"
 
 

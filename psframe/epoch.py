@@ -6,10 +6,8 @@ from time import perf_counter
 
 import numpy as np
 
-from psframe.collectives.base import cut
 from psframe.job import Run
 from psframe.measures import Seen
-from psframe.nn.base import Pass
 from psframe.schedule import learning_rate
 from psframe.traffic import Traffic
 
@@ -43,7 +41,7 @@ def train_epoch(run: Run) -> Seen:
 def _part(run: Run) -> None:
     """Train until the epoch ends or rank 0 asks for a pause, and bring what is under way to an end."""
     n_steps, order = run.sampler.n_steps, run.sampler.permutation(run.epoch)
-    seen = Seen.of(n_steps)
+    seen = Seen.of(n_steps, run.work.n_losses)
     run.parts.append(seen)
     run.sync.begin()
     if run.cluster.node_rank == 0:
@@ -71,11 +69,8 @@ def _turn(run: Run, seen: Seen, order: np.ndarray, step: int, worker: int | None
     rate = learning_rate_at(run, run.epoch, step)
     if worker is not None:
         mine = order[run.sampler.share(step, worker)]
-        x, labels = run.batches.load("train", mine, run.epoch)
-        computing = perf_counter()
-        among = Pass(True, run.config.train.seed, run.epoch, mine)
-        loss, _ = run.network.gradients(x, labels, among, run.boundaries, run.leave)
-        seen.losses[step] += loss
+        n_samples, losses = run.sampler.samples_in(step), seen.losses[step]
+        computing += run.work.gradients(mine, n_samples, run.epoch, losses, run.boundaries, run.leave)
         seen.samples[step] += len(mine)
         run.slow.pause(perf_counter() - computing)
     seen.rates[step] = rate
@@ -136,7 +131,7 @@ def _settled(run: Run, n_steps: int) -> tuple[int, int, int]:
         return sampler.n_samples, n_steps, 0
     keeper.asked = False
     done = run.sync.done()
-    steps = -(-(done - sampler.cursor) // (sampler.n_workers * sampler.batch_size))
+    steps = -(-(done - sampler.cursor) // sampler.whole)
     _save(run, done, run.step + steps)
     number = run.cluster.halt.signal
     if number:
@@ -152,12 +147,9 @@ def learning_rate_at(run: Run, epoch: int, step: int) -> float:
 
 
 def evaluate(run: Run) -> tuple[np.ndarray, float]:
-    """Return the loss and the hits of this rank's share of the test set (the server has one, too), and the seconds."""
-    began, found = perf_counter(), np.zeros(2)
-    mine = cut(run.facts.n_test, run.cluster.n_ranks, run.cluster.rank)
-    for lo in range(mine.start, mine.stop, run.sampler.max_batch):
-        samples = np.arange(lo, min(lo + run.sampler.max_batch, mine.stop))
-        found += run.network.evaluate(*run.batches.load("test", samples))
+    """Return losses and hits (n, 2) of this rank's share of the test set (the server has one, too), and the seconds."""
+    began = perf_counter()
+    found = run.work.evaluate(run.facts.n_test, run.cluster.n_ranks, run.cluster.rank)
     return found, perf_counter() - began
 
 

@@ -24,6 +24,7 @@ from psframe.record.usage import Usage
 from psframe.record.view import View
 from psframe.sampling import Batches, Sampler
 from psframe.sync.base import Mode
+from psframe.work import Work
 
 
 @dataclass
@@ -43,6 +44,7 @@ class Run:
     sync: Mode
     group: Group
     slow: Slow
+    work: Work
     labels: dict[str, Any]  # what stands in every record: modes, counts
     records: list[dict[str, Any]] = field(default_factory=list)  # of epochs, on rank 0
     parts: list[Seen] = field(default_factory=list)  # of the epoch that goes on

@@ -26,8 +26,10 @@ class Seen:
         Of each turn, before data, compute and exchange; an array (n_turns, 3) once it is joined.
     met : list of bool
         Whether all ranks exchanged something then.
-    losses, samples : ndarray, shape (n_steps,)
-        Sums over the samples that it computed gradients for, and how many these were, by step.
+    losses : ndarray, shape (n_steps, n)
+        Sums over the samples that it computed gradients for, by step; n is 1, or the blocks of a step.
+    samples : ndarray, shape (n_steps,)
+        How many these were.
     rates : ndarray, shape (n_steps,)
         Learning rates, where it took part in the step.
     whole : bool
@@ -44,9 +46,9 @@ class Seen:
     whole: bool = False
 
     @classmethod
-    def of(cls, n_steps: int) -> "Seen":
-        """Return what has seen nothing yet."""
-        return cls(0.0, 0.0, [], [], np.zeros(n_steps), np.zeros(n_steps, np.int64), np.zeros(n_steps))
+    def of(cls, n_steps: int, n_losses: int) -> "Seen":
+        """Return what has seen nothing yet, of steps that have so many sums of losses."""
+        return cls(0.0, 0.0, [], [], np.zeros((n_steps, n_losses)), np.zeros(n_steps, np.int64), np.zeros(n_steps))
 
     def took(self, times: tuple[float, float, float], met: bool) -> None:
         """Take note of a turn."""
@@ -97,8 +99,9 @@ class Report:
         The first step whose gradients were not finite; 0 where all were.
     counts : ndarray of int64
         Of ``Tally.counts``.
-    tested : ndarray, shape (2,)
-        Sum of the losses of its share of the test set, and how many samples it got right.
+    tested : ndarray, shape (n, 2)
+        Sums of the losses of its share of the test set, and how many samples it got right; n is 1, or the batches that
+        the set is cut into, where that must not depend on the ranks.
     eval_s : float
         Seconds that this took.
     pages : dict of str to Pages
@@ -146,7 +149,7 @@ def summed(every: Sequence[Report], n_train: int, n_test: int, *, together: bool
     epoch_s = max(rank.seen.ended - rank.seen.begun for rank in every)
     moved = np.sum([rank.moved for rank in every], axis=0)
     flight_s, hidden_s = np.sum([rank.flight for rank in every], axis=0)
-    loss, correct = np.sum([rank.tested for rank in every], axis=0) / n_test
+    loss, correct = np.sum([rank.tested for rank in every], axis=0).sum(axis=0) / n_test
     did = tally.described(np.sum([rank.counts for rank in every], axis=0), n_train)
     return {
         "epoch_s": epoch_s,
@@ -161,7 +164,7 @@ def summed(every: Sequence[Report], n_train: int, n_test: int, *, together: bool
         "overlap": hidden_s / flight_s if flight_s else None,
         "wild_step": min((rank.wild_step for rank in every if rank.wild_step), default=None),
         **did,
-        "loss": sum(rank.seen.losses.sum() for rank in every) / max(1, sum(rank.seen.samples.sum() for rank in every)),
+        "loss": _over_ranks(every, "losses").sum() / max(1, _over_ranks(every, "samples").sum()),
         "lr": max((float(rank.seen.rates[-1]) for rank in every if len(rank.seen.rates)), default=None),
         "test_loss": loss,
         "accuracy": correct,
@@ -211,6 +214,11 @@ def _gaps(busy: Sequence[tuple[float, float]], began: float, ended: float) -> It
 
 def steps(every: Sequence[Report]) -> list[tuple[int, float, int, float]]:
     """Return each step of an epoch that had samples: its place in it, its mean loss, its samples, its learning rate."""
-    losses, samples = (np.sum([getattr(rank.seen, name) for rank in every], axis=0) for name in ("losses", "samples"))
+    losses, samples = _over_ranks(every, "losses").sum(axis=1), _over_ranks(every, "samples")
     rates = np.max([rank.seen.rates for rank in every], axis=0)
     return [(int(i), losses[i] / samples[i], int(samples[i]), float(rates[i])) for i in np.flatnonzero(samples)]
+
+
+def _over_ranks(every: Sequence[Report], name: str) -> np.ndarray:
+    """Return what each step has on all ranks together, in the shape that it has on one."""
+    return np.sum([getattr(rank.seen, name) for rank in every], axis=0)

@@ -10,9 +10,9 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 from mpi4py import MPI
 
-from psframe import __version__, affinity, collectives, comms, config, optim, registry, sync
+from psframe import __version__, affinity, blocks, collectives, comms, config, optim, registry, sync
 from psframe.cluster import Cluster, Team
-from psframe.config import Config
+from psframe.config import Config, Train
 from psframe.data import Facts
 from psframe.datasets import TABLE as DATASETS
 from psframe.errors import UserError, reason
@@ -97,6 +97,7 @@ def make(cluster: Cluster, path: str, overrides: Sequence[str]) -> Plan:
     later = ("model", "optimizer", "collective", *PLACES.values())
     choices |= cluster.agree_everywhere(lambda: {s: _choice(resolved, s) for s in later})
     judged_config = msgspec.convert(resolved, Config)
+    cluster.agree(lambda: _judge_blocks(judged_config.train, team, mode, choices))
     places = _places(cluster, judged_config, choices)
     _configure(cluster, group, mode, affinity.n_cores(cluster, places.site.topology))
     return Plan(
@@ -108,7 +109,7 @@ def make(cluster: Cluster, path: str, overrides: Sequence[str]) -> Plan:
         facts=facts,
         dataset=kept[0] if kept else None,
         resolved=resolved,
-        unused=judged["unused"] + ([] if mode.exchanges else ["collective"]),
+        unused=judged["unused"] + ([] if mode.exchanges else ["collective"]) + blocks.unused(judged_config.train),
     )
 
 
@@ -215,6 +216,14 @@ def _judge_loss(choice: Choice, mode: Mode) -> None:
             "fault.on_worker_loss: continue must have a sync.mode that can do without a rank (sync_ps, allreduce, "
             f"async_ps, easgd, hogwild, local_sgd, block_momentum), got {choice.name}; {otherwise}"
         )
+
+
+def _judge_blocks(train: Train, team: Team, mode: Mode, choices: dict[str, Choice]) -> None:
+    blocks.judge(train, team.n_workers)
+    if train.reproducible == "any_workers":
+        sums, collective = mode.any_workers, choices["collective"]
+        ordered = getattr(collective.make, "any_workers", False)
+        blocks.judge_parts(choices["sync"].name, sums, collective.name, collective.arguments, ordered)
 
 
 def _judge_size(team: Team, facts: Facts) -> None:

@@ -89,7 +89,7 @@ class Left:
         if run.cluster.rank == 0:
             self.saved = self._salvaged()
         self.place = (len(run.parts), run.concluded)
-        self.lockstep = run.sync.lockstep
+        self.lockstep, self.n_losses = run.sync.lockstep, run.work.n_losses
         self.held = assemble.release(run)
 
     def _salvaged(self) -> Saved:
@@ -99,7 +99,7 @@ class Left:
         done, params, rows = run.sync.salvaged() if inside else (now, run.network.arena.params, run.sync.state())
         self.taken, step = len(run.parts[-1].losses) if run.parts else 0, run.step
         if inside:
-            self.taken = -(-(done - run.sampler.cursor) // (run.sampler.n_workers * run.sampler.batch_size))
+            self.taken = -(-(done - run.sampler.cursor) // run.sampler.whole)
             step += self.taken
         state = np.array(rows, np.float32).reshape(-1, len(params))
         return Saved(params.copy(), state, run.epoch, step, run.network.arena.layout.describe(), done)
@@ -127,7 +127,7 @@ class Left:
         parts, now = self.run.parts, perf_counter()
         del parts[n_parts:]
         while len(parts) < n_parts:  # one that this rank has not come to
-            parts.append(Seen.of(n_steps))
+            parts.append(Seen.of(n_steps, self.n_losses))
         self.run.concluded = False
         if parts:
             parts[-1].cut(n_steps)

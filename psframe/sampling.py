@@ -5,6 +5,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from psframe import compiled
+from psframe.collectives.base import cut
 from psframe.data import Facts
 from psframe.memory.allocator import Allocator
 
@@ -37,17 +38,22 @@ class Sampler:
     @property
     def n_steps(self) -> int:
         """Steps to the end of the epoch."""
-        return -(-self.n_left // (self.n_workers * self.batch_size))
+        return -(-self.n_left // self.whole)
 
     @property
     def steps_an_epoch(self) -> int:
         """Steps of a whole epoch."""
-        return -(-self.n_samples // (self.n_workers * self.batch_size))
+        return -(-self.n_samples // self.whole)
+
+    @property
+    def whole(self) -> int:
+        """Samples of a step that is not cut short."""
+        return self.n_workers * self.batch_size
 
     @property
     def global_batch(self) -> int:
         """Samples that all workers take together in a whole step."""
-        return min(self.n_workers * self.batch_size, self.n_samples)
+        return min(self.whole, self.n_samples)
 
     @property
     def max_batch(self) -> int:
@@ -62,17 +68,20 @@ class Sampler:
 
     def samples_in(self, step: int) -> int:
         """Return how many samples all workers take together in a step."""
-        whole = self.n_workers * self.batch_size
-        return min(whole, self.n_left - step * whole)
+        return min(self.whole, self.n_left - step * self.whole)
 
     def share(self, step: int, worker: int) -> slice:
         """Return the part of the permutation that is a worker's in a step; it may be empty in the last one."""
-        begin, n = self.cursor + step * self.n_workers * self.batch_size, self.samples_in(step)
-        return slice(begin + n * worker // self.n_workers, begin + n * (worker + 1) // self.n_workers)
+        begin, own = self.cursor + step * self.whole, self.cut(self.samples_in(step), worker)
+        return slice(begin + own.start, begin + own.stop)
+
+    def cut(self, n: int, worker: int) -> slice:
+        """Return which of a step's ``n`` samples are a worker's."""
+        return cut(n, self.n_workers, worker)
 
     def done_after(self, n_steps: int) -> int:
         """Return how many samples of the epoch are done after so many steps."""
-        return min(self.cursor + n_steps * self.n_workers * self.batch_size, self.n_samples)
+        return min(self.cursor + n_steps * self.whole, self.n_samples)
 
     def size_of(self, step: int, worker: int) -> int:
         """Return how many samples a worker takes in a step."""

@@ -23,10 +23,24 @@ def _idx(folder, labels=(0, 1, 2), cut=0, name="train"):
             out.write(bytes([0, 0, 8, 1, 0, 0, 0, 3]) + bytes(labels))
 
 
+ANY = ["train.reproducible=any_workers", "train.global_batch=16"]
+
 BAD = {  # overrides: words of the sentence
     "unknown key": (["trian.epochs=1"], ["trian", "train"]),
     "wrong type": (["train.epochs=many"], ["train.epochs", "whole number", "'many'"]),
     "impossible value": (["train.batch_size=0"], ["train.batch_size", ">= 1", "0"]),
+    "no global batch": (["train.reproducible=any_workers"], ["train.global_batch", "train.global_batch=128"]),
+    "a global batch for workers alike": (["train.global_batch=64"], ["any_workers", "got 64 with fixed_workers"]),
+    "blocks that are no tree": ([*ANY, "train.blocks=6"], ["train.blocks", "power of two", "got 6", "train.blocks=8"]),
+    "blocks without samples": ([*ANY, "train.global_batch=4"], ["got 4 for 8 blocks", "train.global_batch=8"]),
+    "fewer blocks than workers": ([*ANY, "train.blocks=1"], ["got 7 workers for 1 blocks", "train.blocks=8"]),
+    "any workers of a stale mode": ([*ANY, "sync.mode=local_sgd"], ["any_workers", "sync_ps", "got local_sgd"]),
+    "any workers with backups": ([*ANY, "sync.backup_workers=1"], ["without backup_workers", "got sync_ps"]),
+    "any workers and a codec": (
+        [*ANY, "collective={name: buffer, compression: fp16}"],
+        ["without compression", "got buffer with compression fp16"],
+    ),
+    "any workers without an exchange": ([*ANY, "collective=null"], ["shared, hierarchical", "got null"]),
     "unknown model": (["model=lenett"], ["'lenett'", "'lenet'"]),
     "unknown dataset": (["dataset=mnist5k"], ["'mnist5k'", "'mnist_5k'"]),
     "unknown mode": (["sync.mode=allredcue"], ["'allredcue'", "'allreduce'"]),

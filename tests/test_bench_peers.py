@@ -104,6 +104,10 @@ def test_without_pytorch_psframe_is_alone(config, tmp_path):
         (["sync={mode: sync_ps}"], ["dedicated server", "sync.server=colocated"]),
         (["sync={mode: easgd}"], ["sync.mode", "'allreduce'", "easgd"]),
         (["sync.mode=allreduce", "optimizer={name: adam}"], ["optimizer.name=sgd", "Adam"]),
+        (
+            ["sync.mode=allreduce", "train.reproducible=any_workers", "train.global_batch=16"],
+            ["one batch", "fixed_workers"],
+        ),
         (["sync.mode=allreduce", "--peers", "ddp,horrovod"], ["--peers", "'horrovod'", "horovod"]),
         (["sync.mode=allreduce", "optimizer.lr=1e30"], ["the loss must stay finite", "optimizer.lr"]),
         (["sync.mode=allreduce", "--json", "/no/such/file"], ["--json", "/no/such/file"]),

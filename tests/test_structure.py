@@ -40,7 +40,7 @@ FLOORS = [
         "psframe.traffic",
     },
     {"psframe.nn", "psframe.collectives", "psframe.stores", "psframe.optim", "psframe.schedule", "psframe.datasets"},
-    {"psframe.data", "psframe.sampling", "psframe.sync", "psframe.models"},
+    {"psframe.data", "psframe.sampling", "psframe.work", "psframe.blocks", "psframe.sync", "psframe.models"},
     {
         "psframe.plan",
         "psframe.engine",

@@ -28,7 +28,6 @@ from psframe.job import Run
 from psframe.optim import SGD
 from psframe.parser import Parser
 from psframe.record.view import aligned, say
-from psframe.sampling import Sampler
 
 USAGE = (
     "python -m psframe.bench peers CONFIG [key.path=value ...] [--ranks N,N] [--peers ddp,horovod,mpi4py] "
@@ -109,6 +108,11 @@ def _judge(run: Run) -> None:
             "every rank must be a worker, as in DDP, got a dedicated server; give sync.server=colocated, or "
             "sync.mode=allreduce"
         )
+    if run.work.several:
+        raise UserError(
+            "every rank must take its samples of a step as one batch, as in DDP, got "
+            "train.reproducible=any_workers; give train.reproducible=fixed_workers"
+        )
     if type(run.updater.optimizer) is not SGD:
         name = type(run.updater.optimizer).__name__
         raise UserError(f"optimizer must be sgd, which all have, got {name}; give optimizer.name=sgd")
@@ -145,7 +149,7 @@ class Ours:
         return epoch.train_epoch(run).losses
 
     def evaluate(self, run: Run) -> float:
-        return run.cluster.comm.allreduce(epoch.evaluate(run)[0])[1] / run.facts.n_test
+        return run.cluster.comm.allreduce(epoch.evaluate(run)[0])[:, 1].sum() / run.facts.n_test
 
     def restore(self) -> None:
         cluster, arena = self.run.cluster, self.run.network.arena
@@ -168,8 +172,7 @@ class Ours:
 def _warm(run: Run, contenders: dict[str, Contender]) -> None:
     """Let all compile, connect and touch their memory in a few steps, and begin anew."""
     whole = run.sampler
-    n_samples = min(whole.n_samples, WARM_STEPS * whole.n_workers * whole.batch_size)
-    short = replace(run, sampler=Sampler(n_samples, whole.n_workers, whole.batch_size, whole.seed))
+    short = replace(run, sampler=replace(whole, n_samples=min(whole.n_samples, WARM_STEPS * whole.whole)))
     for contender in contenders.values():
         contender.wake()
         contender.train_epoch(short)

@@ -100,7 +100,7 @@ def _begun(cluster: Cluster, arguments: Namespace, name: str) -> Run:
     run = assemble.provided(cluster, judged)
     assemble.begin(run, quiet=True)
     if arguments.step_ms:
-        run.network = copy(run.network)
+        run.network = run.work.network = copy(run.network)
         run.network.gradients = _asleep(run, arguments.step_ms / 1e3)  # type: ignore[method-assign]
     return run
 
@@ -129,7 +129,7 @@ def _speed(run: Run) -> float:
     horizon = min(ends)
     done = comm.allreduce(int((mine <= horizon).sum()))
     dropped = comm.allreduce(run.sync.tally.dropped)
-    return max(0, done - dropped) * run.config.train.batch_size / horizon
+    return max(0, done - dropped) * run.sampler.batch_size / horizon
 
 
 def _report(arguments: Namespace, runs: dict[str, Run], taken: dict[str, dict[str, list[float]]]) -> dict[str, Any]:

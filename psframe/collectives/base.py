@@ -4,7 +4,8 @@ Conventions
 -----------
 Gradients are **sums** over a worker's samples; the mean is over the samples of all workers, so that a short or empty
 batch weighs what it holds. Vectors are float32, of the arena's size S. Workers are numbered in rank order, and the
-canonical sum is a left fold over that number (``psframe._elementwise.Mean``).
+canonical sum is a left fold over that number (``psframe._elementwise.Mean``); with ``reproducible: any_workers`` it is
+the tree of ``psframe.collectives.order``.
 """
 
 from collections.abc import Collection, Iterable, Sequence
@@ -12,8 +13,10 @@ from typing import Any, Protocol
 
 import numpy as np
 
+from psframe import compiled
 from psframe.arena import Arena, Layout
 from psframe.cluster import Team
+from psframe.collectives.order import merges, widths
 from psframe.memory.allocator import Allocator
 from psframe.record.trace import Trace
 from psframe.traffic import Traffic
@@ -68,6 +71,8 @@ class Base:
     ----------
     holds_together : bool
         Whether no rank is a step ahead of another.
+    any_workers : bool
+        Whether it takes every mean over all workers by :meth:`mean_of`, and so can do so in the order of a tree.
     exact : bool
         Whether means are those of the numbers given, not of what a codec leaves of them.
     trace : Trace or None
@@ -75,17 +80,23 @@ class Base:
     """
 
     holds_together = True
+    any_workers = False
     exact = True
     trace: Trace | None = None
 
     def __init__(self, team: Team, size: int, allocator: Allocator, reproducible: str):
         self.team, self.comm, self.size, self.allocator = team, team.comm, size, allocator
         self.canonical = reproducible != "none"
+        self.merges = merges(widths(team.n_workers)) if reproducible == "any_workers" else None
         self.traffic = Traffic()
 
     def arena(self, layout: Layout, n_state: int) -> Arena:
         """Return the vectors of this rank: here, private ones, with state for whoever applies updates."""
         return Arena(layout, n_state if self.team.applies else 0, self.allocator)
+
+    def mean_of(self, rows: Sequence[np.ndarray]) -> Any:
+        """Return the canonical mean over the rows of all workers, yet to be taken."""
+        return compiled.elementwise.Mean(rows, self.merges)
 
     def clear(self) -> None:
         """Begin to count anew."""

@@ -7,7 +7,6 @@ from typing import Any, Literal
 import numpy as np
 from mpi4py import MPI
 
-from psframe import compiled
 from psframe.arena import Arena, Layout
 from psframe.cluster import Team
 from psframe.collectives.base import Base, Segments, cut
@@ -34,6 +33,8 @@ class Buffer(Base):
     compression : str or mapping
         See :mod:`psframe.collectives.compression`.
     """
+
+    any_workers = True
 
     def __init__(
         self,
@@ -97,7 +98,8 @@ class Buffer(Base):
         if not self.team.applies:
             return None
         own = [] if self.team.server == "dedicated" and not self.reduces else [self.source[bucket]]
-        return compiled.elementwise.Mean([*own, *(self.received[:, bucket] if self.team.server else ())])
+        rows = [*own, *(self.received[:, bucket] if self.team.server else ())]
+        return self.mean_of(rows)
 
     def _scattered(self, bucket: slice) -> Any:
         """Return the mean over all workers' parts of this worker's segment of a bucket."""
@@ -106,7 +108,7 @@ class Buffer(Base):
         counts = [part.stop - part.start for part in own]
         rows = self.pieces.reshape(-1)[taken:][: n * counts[self.comm.rank]].reshape(n, -1)
         self.parts.append((counts, [part.start for part in own], rows))
-        return compiled.elementwise.Mean(list(rows))
+        return self.mean_of(list(rows))
 
     def clear(self) -> None:
         super().clear()

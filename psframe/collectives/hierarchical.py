@@ -1,11 +1,14 @@
 """``hierarchical``: shared memory inside each node, MPI among one leader of each.
 
 Every node keeps parameters and optimizer state once. What goes between nodes is the sum of the gradients, and every
-node updates its own: to the same bits, since the update is elementwise. In the canonical order a running sum passes
-from node to node, chunk by chunk, so that all nodes work at once; the last one has the whole sum and broadcasts it.
-Where MPI may choose the order, every node's reducers sum their segments first and the leaders allreduce.
+node updates its own: to the same bits, since the update is elementwise. In the canonical order a running sum (of
+a tree, those that are under way) passes from node to node, chunk by chunk, so that all nodes work at once; the last one
+has the whole sum and broadcasts it. Where MPI may choose the order, every node's reducers sum their segments first and
+the leaders allreduce.
 """
 
+from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import Any, Literal
 
 import numpy as np
@@ -17,11 +20,21 @@ from psframe.cluster import Team
 from psframe.collectives.base import Segments
 from psframe.collectives.carriers import Buffers
 from psframe.collectives.compression import CompressedSum, codec_maker, warm
+from psframe.collectives.order import merges, stacked, widths
 from psframe.collectives.shared import Shared
 from psframe.memory.allocator import Allocator
 from psframe.memory.gates import READY, SUMMED
 
 CHUNK = 1 << 17  # numbers of the running sum that travel together: 512 kB
+
+
+@dataclass(frozen=True)
+class Passing:
+    """A chunk on its way through the nodes: the sums that come from the node before, what is added, what goes on."""
+
+    arrives: list[np.ndarray]
+    sums: list[tuple[np.ndarray, Any]]
+    leaves: list[np.ndarray]
 
 
 class Hierarchical(Shared):
@@ -66,23 +79,50 @@ class Hierarchical(Shared):
             self.total = self._vectors(1, "exchange")[0]
             #: this rank's segment of the sum over its node, and of the mean over all
             self.local = [(segment, mean, self.total[segment]) for segment, mean in self.means]
-            self.means = [(segment, self.mean([self.total[segment]])) for segment, _ in self.means]
+            self.means = [(segment, self.mean_of([self.total[segment]])) for segment, _ in self.means]
             if self.leads and not self.combines:
                 self._prepare_chain()
         return arena
 
+    def mean_of(self, rows: Sequence[np.ndarray]) -> Any:
+        if self.several:  # this node's rows alone, where MPI adds up the nodes, or the sum over all of them
+            return compiled.elementwise.Mean(rows) if rows else None
+        return super().mean_of(rows)
+
     def _prepare_chain(self) -> None:
         """Make the sums of this node's slots onto what comes from the node before."""
-        node, sizes = self.cluster.node, self.cluster.sizes
-        first = 1 if self.team.server == "dedicated" and sizes[0] == 1 else 0  # a server may be alone on its node
-        self.before = node - 1 if node > first else None
-        self.behind = node + 1 if first <= node < len(sizes) - 1 else None
-        self.chain: list[tuple[np.ndarray, Any]] = []
+        node, sizes, dedicated = self.cluster.node, self.cluster.sizes, self.team.server == "dedicated"
+        first = 1 if dedicated and sizes[0] == 1 else 0  # a server may be alone on its node
+        self.before = node - 1 if node > first else MPI.PROC_NULL
+        self.behind = node + 1 if first <= node < len(sizes) - 1 else MPI.PROC_NULL
+        n_running, parts = self._order(max(0, sum(sizes[:node]) - dedicated))
+        n_totals = max(1, n_running, len(parts))
+        totals = [self.total, *self.allocator.zeros((n_totals - 1, self.size), np.float32, "exchange")]
+        self.chain: list[Passing] = []
         for begin in range(0, self.size, CHUNK) if node >= first else ():
-            chunk = self.total[begin : begin + CHUNK]
-            running = [chunk] if self.before is not None else []
-            of_node = [row[begin : begin + CHUNK] for row in self.rows]
-            self.chain.append((chunk, compiled.elementwise.Mean([*running, *of_node])))
+            chunks = [total[begin : begin + CHUNK] for total in totals]
+            rows = [*chunks[:n_running], *(row[begin : begin + CHUNK] for row in self.rows)]
+            # a sum to which nothing is added goes on as it came
+            sums = [
+                (chunks[number], compiled.elementwise.Mean(rows[part], order))
+                for number, (part, order) in enumerate(parts)
+                if part != slice(number, number + 1) or number >= n_running
+            ]
+            self.chain.append(Passing(chunks[:n_running], sums, chunks[: len(parts)]))
+
+    def _order(self, first: int) -> tuple[int, list[tuple[slice, Sequence[int] | None]]]:
+        """Return how many sums come from the node before, and of which rows, in which order, each sum is that leaves.
+
+        The rows are those sums and the slots of this node's workers, of which ``first`` is the first one's number.
+        """
+        n_own = len(self.rows)
+        if self.merges is None:
+            n_running = min(1, first)
+            return n_running, [(slice(0, n_running + n_own), None)]
+        spans = widths(self.team.n_workers)
+        running = [width for _, width in stacked(spans[:first])]
+        rows = [*running, *spans[first : first + n_own]]
+        return len(running), [(part, merges(rows[part])) for part, _ in stacked(rows)]
 
     def warm(self) -> None:
         if self.compressed is not None:
@@ -131,18 +171,17 @@ class Hierarchical(Shared):
 
     def _pass_on(self) -> None:
         """Add this node's gradients to the running sum, chunk by chunk, and have the whole from the last node."""
-        arriving, leaving = [], []
-        if self.before is not None:
-            arriving = [self.leaders.Irecv(chunk, self.before) for chunk, _ in self.chain]
-        for number, (chunk, mean) in enumerate(self.chain):
-            if arriving:
-                arriving[number].Wait()
-                self.traffic.receive(chunk.nbytes)
-            mean.over(1).into(chunk)
-            self.traffic.sum(chunk.nbytes, mean.n_rows)
-            if self.behind is not None:
-                leaving.append(self.leaders.Isend(chunk, self.behind))
-                self.traffic.send(chunk.nbytes)
+        leaving: list[MPI.Request] = []
+        arriving = [[self.leaders.Irecv(total, self.before) for total in passing.arrives] for passing in self.chain]
+        for requests, passing in zip(arriving, self.chain, strict=True):
+            MPI.Request.Waitall(requests)
+            self.traffic.receive(sum(total.nbytes for total in passing.arrives))
+            for total, mean in passing.sums:
+                mean.over(1).into(total)
+                self.traffic.sum(total.nbytes, mean.n_rows)
+            for total in passing.leaves if self.behind != MPI.PROC_NULL else ():
+                leaving.append(self.leaders.Isend(total, self.behind))
+                self.traffic.send(total.nbytes)
         MPI.Request.Waitall(leaving)
         self._bcast(self.total, self.leaders.size - 1)
 

@@ -21,6 +21,8 @@ class Object(Base):
         See :mod:`psframe.collectives.compression`.
     """
 
+    any_workers = True
+
     def __init__(
         self,
         team: Team,
@@ -47,7 +49,7 @@ class Object(Base):
             self.traffic.send(n_bytes)
             return
         self.traffic.receive((self.comm.size - 1) * n_bytes)
-        mean = compiled.elementwise.Mean([row for row in rows if row is not None])
+        mean = self.mean_of([row for row in rows if row is not None])
         yield slice(0, self.size), mean.over(n_samples)
 
     def allreduce_mean(self, grads: np.ndarray, n_samples: int) -> Segments:
@@ -55,7 +57,7 @@ class Object(Base):
         if self.canonical:
             mine = cut(self.size, n, rank)
             pieces = self.comm.alltoall([grads[cut(self.size, n, worker)] for worker in range(n)])
-            compiled.elementwise.Mean(pieces).over(n_samples).into(grads[mine])
+            self.mean_of(pieces).over(n_samples).into(grads[mine])
             self.traffic.sum(grads[mine].nbytes, n)
             for worker, mean in enumerate(self.comm.allgather(grads[mine])):
                 grads[cut(self.size, n, worker)] = mean

@@ -6,11 +6,11 @@ they update is written beside what is current, and becomes current by one store,
 half done, and a step during which a rank dies never was.
 """
 
+from collections.abc import Sequence
 from typing import Any, Literal
 
 import numpy as np
 
-from psframe import compiled
 from psframe.arena import Arena, Layout, Vectors
 from psframe.cluster import Team
 from psframe.collectives.base import Base, Segments
@@ -38,6 +38,8 @@ class Shared(Base):
     fallback : {'none', 'buffer'}
         What to use where there is no memory to share; ``psframe.assemble`` looks at it.
     """
+
+    any_workers = True
 
     def __init__(
         self,
@@ -97,14 +99,16 @@ class Shared(Base):
         for number, segment in enumerate(self.division.segments(self.reducer) if self.reducer is not None else ()):
             begin = number * self.division.chunk
             half = slots[number % len(slots)]
-            self.means.append((segment, self.mean([row[segment.start - begin : segment.stop - begin] for row in half])))
+            self.means.append(
+                (segment, self.mean_of([row[segment.start - begin : segment.stop - begin] for row in half]))
+            )
         # parameters and state in their length without padding
         self.vectors = Arena(layout, n_state, self.allocator, vectors=Vectors([v[0] for v in params], grads, state))
         return self.vectors
 
-    def mean(self, rows: list[np.ndarray]) -> Any:
+    def mean_of(self, rows: Sequence[np.ndarray]) -> Any:
         """Return the mean over this node's slots; where it has none, there is none to take."""
-        return compiled.elementwise.Mean(rows) if rows else None
+        return super().mean_of(rows) if rows else None
 
     def _vectors(self, n: int, role: str) -> np.ndarray:
         """Return ``n`` vectors that the node shares, (n, S), each beginning with a page."""

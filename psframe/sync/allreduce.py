@@ -14,7 +14,7 @@ class AllReduce(Mode):
         As in :class:`psframe.sync.base.SyncMode`.
     """
 
-    overlaps = survives = True
+    overlaps = survives = any_workers = True
 
     def __init__(self, *, wait: Wait = "auto", deadline_s: Positive = DEADLINE_S):
         super().__init__(wait, deadline_s)

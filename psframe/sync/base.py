@@ -97,6 +97,8 @@ class Mode:
         Whether all have exchanged something in the last step, where they do.
     updates_together : bool
         Whether an update is of parameters that other ranks have too, and so part of what moves.
+    any_workers : bool
+        Whether a step is one mean over the gradients of all workers, so that its bits need not depend on how many.
     store : Store or None
         The store that it uses, once :meth:`build` was called.
     draw : Draw or None
@@ -112,6 +114,7 @@ class Mode:
     server: str | None = None
     exchanges, lockstep, overlaps, survives = True, True, False, False
     steps_together = updates_together = met = True
+    any_workers = False
     group_size: Any = None
     store: Store | None = None
     draw: Draw | None = None

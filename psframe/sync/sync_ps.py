@@ -12,7 +12,7 @@ from psframe.sync.closing import Closing
 class SyncPS(Mode):
     """``w <- update(w, sum_k g_k / n)`` on rank 0, then every worker's ``w`` is rank 0's."""
 
-    overlaps = survives = True
+    overlaps = survives = any_workers = True
 
     def __init__(self, server: str, wait: Wait = "auto", deadline_s: float = DEADLINE_S):
         super().__init__(wait, deadline_s)

@@ -33,15 +33,19 @@ def gradients(worker, step, size):
     return numbers * n, n
 
 
-def expected(n_workers, size, n_steps):
+def left_fold(rows):
+    total = rows[0].copy()
+    for row in rows[1:]:
+        total = total + row
+    return total
+
+
+def expected(n_workers, size, n_steps, add=left_fold):
     """Parameters after SGD with momentum on the canonical means, in float32, operation by operation."""
     params, velocity = start(size), np.zeros(size, np.float32)
     for step in range(n_steps):
         every = [gradients(worker, step, size) for worker in range(n_workers)]
-        total = every[0][0].copy()
-        for numbers, _ in every[1:]:
-            total = total + numbers
-        mean = total / np.float32(sum(n for _, n in every))
+        mean = add([numbers for numbers, _ in every]) / np.float32(sum(n for _, n in every))
         velocity = np.float32(0.9) * velocity + (mean + np.float32(0.01) * params)
         params = params - np.float32(0.1) * velocity
     return params

@@ -12,13 +12,12 @@ import numpy as np
 from numba.core.errors import NumbaError
 from threadpoolctl import threadpool_limits
 
-from psframe import __version__, affinity, collectives, registry, residency, sync
+from psframe import __version__, affinity, collectives, guard, registry, residency, sync
 from psframe.cluster import AgreedError, Cluster
 from psframe.collectives.base import Base
 from psframe.collectives.null import Null
 from psframe.data import Facts, no_memory_for_data
 from psframe.errors import UserError, reason
-from psframe.fault import Slow
 from psframe.job import Run
 from psframe.keeper import Keeper
 from psframe.memory.allocator import Allocator
@@ -181,10 +180,12 @@ def build(cluster: Cluster, plan: Plan, arrays: dict[str, np.ndarray], allocator
     group, memory = plan.group, plan.group.apart(allocator)
     collective = collectives.make(choice, group.team, net.layout.size, memory, train.reproducible)
     sampler = Sampler(plan.facts.n_train, team.n_workers, train.batch_size, train.seed)
+    guard.prepare(plan.config.fault, mode, collective)
     arena = mode.build(Parts(team, group, net.layout, optimizer, collective, allocator, sampler, cluster))
     boundaries, leave = _departures(mode, collective, net)
     n_threads = _threads(train.threads, net.flops * sampler.max_batch)
     net.bind(arena, sampler.max_batch, allocator, plan.config.nn.kernels, Threads(n_threads))
+    updater = Updater(optimizer, arena)
     return Run(
         config=plan.config,
         cluster=cluster,
@@ -195,12 +196,12 @@ def build(cluster: Cluster, plan: Plan, arrays: dict[str, np.ndarray], allocator
         batches=Batches(plan.facts, arrays, sampler.max_batch, train.seed, allocator),
         places=plan.places,
         collective=collective,
-        updater=Updater(optimizer, arena),
+        updater=updater,
+        guard=guard.Guard(plan.config, cluster, team, mode, collective, updater),
         boundaries=boundaries,
         leave=leave,
         sync=mode,
         group=group,
-        slow=Slow(plan.config.fault, cluster.rank, train.seed),
         labels=_labels(cluster, plan, mode if not alone else None, sampler) | {"threads": n_threads},
     )
 

@@ -51,6 +51,7 @@ def _part(run: Run) -> None:
         run.cluster.halt.reopen()
     run.cluster.barrier()
     seen.begun = perf_counter()
+    run.guard.begin(run.epoch + 1, run.step + 1)
     for step, worker in run.sync.turns(n_steps):
         if not run.sync.may(step):
             break
@@ -64,24 +65,27 @@ def _part(run: Run) -> None:
         run.trace.add("drain", draining)
     seen.ended = perf_counter()
     _pause(run, seen)
+    run.guard.end(run.step)
 
 
 def _turn(run: Run, seen: Seen, order: np.ndarray, step: int, worker: int | None) -> None:
     """Compute a worker's share of a step, if this rank is to, and exchange what is to be exchanged."""
     loading = computing = perf_counter()
+    compute, of_run = None, run.step + step + 1
     rate = learning_rate_at(run, run.epoch, step)
     if worker is not None:
         mine = order[run.sampler.share(step, worker)]
         x, labels = run.batches.load("train", mine, run.epoch)
         computing = perf_counter()
         among = Pass(True, run.config.train.seed, run.epoch, mine)
-        loss, _ = run.network.gradients(x, labels, among, run.boundaries, run.leave)
-        seen.losses[step] += loss
+        compute = partial(run.network.gradients, x, labels, among)
         seen.samples[step] += len(mine)
-        run.slow.pause(perf_counter() - computing)
+    seen.losses[step] += run.guard.compute(of_run, compute, run.boundaries, run.leave)
     seen.rates[step] = rate
-    times = loading, computing, perf_counter()
-    run.sync.step(run.sampler.samples_in(step), rate, run.step + step + 1)
+    times = loading, computing, run.guard.came(of_run)
+    run.sync.step(run.sampler.samples_in(step), rate, of_run)
+    if run.guard.closed(of_run):
+        seen.losses[step] = seen.samples[step] = 0
     seen.took(times, run.sync.met)
     if run.trace and run.trace.on:
         run.trace.turn(*times, {"bytes moved": _moved_bytes(run), "staleness": run.sync.tally.last})

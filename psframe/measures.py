@@ -95,6 +95,8 @@ class Report:
         Seconds that it spent in updates, of those in exchanges.
     wild_step : int
         The first step whose gradients were not finite; 0 where all were.
+    guarded : dict
+        Of ``Guard.take``.
     counts : ndarray of int64
         Of ``Tally.counts``.
     tested : ndarray, shape (2,)
@@ -116,6 +118,7 @@ class Report:
     flight: tuple[float, float]
     update_s: float
     wild_step: int
+    guarded: dict[str, Any]
     counts: np.ndarray
     tested: np.ndarray
     eval_s: float
@@ -160,6 +163,7 @@ def summed(every: Sequence[Report], n_train: int, n_test: int, *, together: bool
         "bytes_moved": int(moved.sum()),
         "overlap": hidden_s / flight_s if flight_s else None,
         "wild_step": min((rank.wild_step for rank in every if rank.wild_step), default=None),
+        **_guarded(every),
         **did,
         "loss": sum(rank.seen.losses.sum() for rank in every) / max(1, sum(rank.seen.samples.sum() for rank in every)),
         "lr": max((float(rank.seen.rates[-1]) for rank in every if len(rank.seen.rates)), default=None),
@@ -168,6 +172,16 @@ def summed(every: Sequence[Report], n_train: int, n_test: int, *, together: bool
         "eval_s": max(rank.eval_s for rank in every),
         **residency.record([rank.pages for rank in every]),
     }
+
+
+def _guarded(every: Sequence[Report]) -> dict[str, Any]:
+    """Return what was done about faults, which all ranks have noted, and who was late, which each node has."""
+    late: dict[int, float] = {}
+    for rank in every:
+        for member, seconds in rank.guarded["late"].items():
+            late[member] = late.get(member, 0.0) + seconds
+    noted = every[0].guarded
+    return {"skipped": noted["skipped"], "repaired": noted["repaired"], "late": {str(r): late[r] for r in sorted(late)}}
 
 
 def _phases(every: Sequence[Report], together: bool) -> np.ndarray:

@@ -55,6 +55,7 @@ class Buffer(Base):
         self.reduces = gather != "gather" and not self.canonical
         self.bucket_bytes, self.compression, self.carrier = bucket_bytes, compression, Buffers(self.comm)
         self.departures = Departures([], self._gather)
+        self.finite = True  # whether this worker's gradients were, of which MPI leaves nothing
         if compression == "none":
             self._receive()
 
@@ -108,6 +109,22 @@ class Buffer(Base):
         self.parts.append((counts, [part.start for part in own], rows))
         return compiled.elementwise.Mean(list(rows))
 
+    def _look(self, part: np.ndarray) -> None:
+        self.finite &= compiled.elementwise.is_finite(part)
+
+    def wild_workers(self, grads: np.ndarray) -> list[int]:
+        if self.team.server:
+            if self.reduces and self.comm.rank == 0:
+                return [] if self.finite or self.team.worker is None else [self.team.worker]
+            return super().wild_workers(grads)
+        if not self.canonical:
+            return [] if self.finite else [self.comm.rank]
+        found = {i for *_, rows in self.parts for i, row in enumerate(rows) if not compiled.elementwise.is_finite(row)}
+        return sorted(found)
+
+    def forget(self) -> None:
+        self.finite = True
+
     def clear(self) -> None:
         super().clear()
         self.departures.clear()
@@ -151,6 +168,7 @@ class Buffer(Base):
         if self.reduces:
             if self.comm.rank:
                 return self.comm.Ireduce(part, None)
+            self._look(part)
             return self.comm.Ireduce(MPI.IN_PLACE, part)
         if self.comm.rank:
             return self.comm.Igatherv(part, None)
@@ -162,6 +180,7 @@ class Buffer(Base):
     def _allreduce(self, number: int) -> MPI.Request:
         part = self.source[self.departures.buckets[number]]
         self.traffic.allreduce(part.nbytes, self.comm.size)
+        self._look(part)
         return self.comm.Iallreduce(MPI.IN_PLACE, part)
 
     def _scatter(self, number: int) -> MPI.Request:

@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from psframe import assemble, engine, plan
+from psframe import assemble, epoch, plan
 from psframe.cluster import AgreedError, join
 from psframe.fault import Rollback
 from tests.ranks.case_cluster import own_network
@@ -27,13 +27,18 @@ def begun(world, where, *keys):
     return assemble.run(cluster, judged, True)
 
 
+def one_epoch(run):
+    epoch.train_epoch(run)
+    run.epoch, run.sampler.cursor = run.epoch + 1, 0
+    run.parts.clear()
+
+
 def ended(world, where, *keys):
     """Train, and return what ended it on this rank, or None."""
     run = begun(world, where, *keys)
     try:
-        for epoch in range(run.config.train.epochs):
-            run.epoch = epoch
-            engine.train_epoch(run)
+        for _ in range(run.config.train.epochs):
+            one_epoch(run)
     except AgreedError as error:
         return error
     return None
@@ -65,9 +70,8 @@ def a_dropped_step_changes_neither_parameters_nor_state(world):
                 keys = [*keys_of(mode, server, collective), "optimizer={name: adam, lr: 0.01}", "train.batch_size=203"]
                 run = begun(world, where, *keys, "fault.on_nan=skip", "fault.flip=gradients:2:2:nan")
                 arena, seen = run.network.arena, []
-                for epoch in range(3):  # of one step each
-                    run.epoch = epoch
-                    engine.train_epoch(run)
+                for _ in range(3):  # of one step each
+                    one_epoch(run)
                     seen.append((arena.params.tobytes(), arena.state.tobytes(), arena.version))
                 assert seen[1] == seen[0], (mode, collective)
                 assert seen[2][0] != seen[1][0]

@@ -4,6 +4,7 @@
 Every collective and every optimizer goes through it, element by element in one fixed order of operations: that is what
 makes the bits the same whichever way the bytes moved.
 """
+from libc.stdint cimport uint64_t
 from libc.stdlib cimport free, malloc
 
 cdef extern from "_update.h" nogil:
@@ -13,7 +14,30 @@ cdef extern from "_update.h" nogil:
         float lr, decay, momentum, beta1, beta2, eps, correct1, correct2
     bint psf_ordered(const float** row, const int* merges, long n_rows, long at, long size, float n, float* out)
     bint psf_step(const float** row, const int* merges, long n_rows, long size, float n, psf_rule rule, int n_state,
-                  const float* w, float* new_w, const float** state, float** new_state)
+                  const float* w, float* new_w, const float** state, float** new_state, uint64_t* sums)
+    uint64_t psf_checksum(const float* v, long size)
+    bint psf_is_finite(const float* v, long size)
+
+#: checksums that :meth:`Mean.update` leaves: of parameters and state before, then after
+N_SUMS = 2 * (1 + PSF_STATE)
+
+
+def checksum(const float[::1] vector):
+    """Return a checksum of 64 bits of a float32 vector, which any single flipped bit changes."""
+    cdef uint64_t found = 0
+    if vector.shape[0]:
+        with nogil:
+            found = psf_checksum(&vector[0], vector.shape[0])
+    return found
+
+
+def is_finite(const float[::1] vector):
+    """Whether all numbers of a float32 vector are finite."""
+    cdef bint found = True
+    if vector.shape[0]:
+        with nogil:
+            found = psf_is_finite(&vector[0], vector.shape[0])
+    return bool(found)
 
 
 cdef class Rule:
@@ -115,7 +139,7 @@ cdef class Mean:
                     at += PSF_BLOCK
         return bool(finite)
 
-    def update(self, Rule rule, const float[::1] params, float[::1] new_params, state, new_state):
+    def update(self, Rule rule, const float[::1] params, float[::1] new_params, state, new_state, sums=None):
         """Take the mean and apply the rule to it in one pass; return whether the mean is finite.
 
         Parameters
@@ -123,17 +147,27 @@ cdef class Mean:
         params, new_params : float32, shape (S,)
             Before and after; may be the same.
         state, new_state : float32, shape (n_state, S)
+        sums : uint64, shape (N_SUMS,), optional
+            Gets :func:`checksum` of the old parameters and rows of state, and in its second half of the new ones.
         """
         cdef const float* old[PSF_STATE]
         cdef float* new[PSF_STATE]
         cdef const float[::1] old_row
         cdef float[::1] new_row
+        cdef uint64_t[::1] found
+        cdef uint64_t* into = NULL
         cdef Py_ssize_t i
         cdef bint finite
         if params.shape[0] != self.size or new_params.shape[0] != self.size:
             raise ValueError(f"a mean of {self.size} numbers updates as many parameters")
         if len(state) < rule.n_state or len(new_state) < rule.n_state:
             raise ValueError(f"the rule keeps {rule.n_state} numbers for each parameter")
+        if sums is not None:
+            sums[:] = 0
+            found = sums
+            if found.shape[0] != 2 * (1 + PSF_STATE):
+                raise ValueError(f"an update leaves {2 * (1 + PSF_STATE)} checksums")
+            into = &found[0]
         if self.size == 0:
             return True
         for i in range(rule.n_state):
@@ -143,5 +177,5 @@ cdef class Mean:
             old[i], new[i] = &old_row[0], &new_row[0]
         with nogil:
             finite = psf_step(self.row, self.merges, self.n_rows, self.size, self.n_samples, rule.rule, rule.n_state,
-                              &params[0], &new_params[0], old, new)
+                              &params[0], &new_params[0], old, new, into)
         return bool(finite)

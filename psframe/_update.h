@@ -30,6 +30,9 @@ typedef struct {
 #define PSF_TREE_DEPTH 12
 /* most numbers that a rule keeps for each parameter */
 #define PSF_STATE 2
+/* running sums of a checksum, as many as fill the widest register, and what they are weighed by */
+#define PSF_LANES 8
+#define PSF_ODD 0x9e3779b97f4a7c15u
 
 /* out = (((row[0] + row[1]) + row[2]) + ...) / n, from `at` on, `size` numbers; returns whether all are finite. */
 PSF_WIDEST static int psf_mean(const float *const *row, long n_rows, long at, long size, float n, float *restrict out) {
@@ -184,10 +187,55 @@ static void psf_apply(psf_rule rule, long size, const float *g, const float *w, 
     }
 }
 
+/* Go on with a checksum over another block. Every lane sums its words and their running sums, so that what counts is
+also where a word stands. The first are weighed by odd numbers and the second by even ones: a flipped bit k changes a
+checksum by an odd number times 2**k, which is never 0. */
+PSF_WIDEST static uint64_t psf_checksum_block(uint64_t sum, const float *v, long size) {
+    uint64_t words[PSF_LANES] = {0}, places[PSF_LANES] = {0}, word[PSF_LANES];
+    const long step = PSF_LANES * (long)(sizeof(uint64_t) / sizeof(float));
+    long i = 0;
+    for (; i + step <= size; i += step) {
+        memcpy(word, v + i, sizeof word);
+        for (int lane = 0; lane < PSF_LANES; lane++) {
+            words[lane] += word[lane];
+            places[lane] += words[lane];
+        }
+    }
+    memset(word, 0, sizeof word);
+    memcpy(word, v + i, (size_t)(size - i) * sizeof(float));
+    for (int lane = 0; lane < PSF_LANES; lane++) {
+        words[lane] += word[lane];
+        places[lane] += words[lane];
+        uint64_t odd = PSF_ODD + 2 * (uint64_t)lane * PSF_ODD;
+        sum = sum * PSF_ODD + odd * words[lane] + 2 * odd * places[lane];
+    }
+    return sum;
+}
+
+static uint64_t psf_checksum(const float *v, long size) {
+    uint64_t sum = 0;
+    for (long at = 0; at < size; at += PSF_BLOCK)
+        sum = psf_checksum_block(sum, v + at, size - at < PSF_BLOCK ? size - at : PSF_BLOCK);
+    return sum;
+}
+
+/* Whether all numbers are finite. */
+PSF_WIDEST static int psf_is_finite(const float *v, long size) {
+    uint32_t wild = 0;
+    for (long i = 0; i < size; i++) {
+        uint32_t bits;
+        memcpy(&bits, &v[i], sizeof bits);
+        wild |= (bits & 0x7f800000u) == 0x7f800000u;
+    }
+    return !wild;
+}
+
 /* Mean and update in one pass: the mean of a block goes from the cache into the rule. Old and new vectors may be the
-same. Returns whether the mean is finite. */
+same. Returns whether the mean is finite. `sums`, if not NULL, gets the checksums of the old parameters and state, and
+from place 1 + PSF_STATE on those of the new ones, while they are in the cache. */
 static int psf_step(const float *const *row, const int *merges, long n_rows, long size, float n, psf_rule rule,
-                    int n_state, const float *w, float *new_w, const float *const *state, float *const *new_state) {
+                    int n_state, const float *w, float *new_w, const float *const *state, float *const *new_state,
+                    uint64_t *sums) {
     float mean[PSF_BLOCK];
     int finite = 1;
     for (long at = 0; at < size; at += PSF_BLOCK) {
@@ -198,8 +246,19 @@ static int psf_step(const float *const *row, const int *merges, long n_rows, lon
             old[k] = state[k] + at;
             new[k] = new_state[k] + at;
         }
+        if (sums) {
+            sums[0] = psf_checksum_block(sums[0], w + at, part);
+            for (int k = 0; k < n_state; k++)
+                sums[1 + k] = psf_checksum_block(sums[1 + k], old[k], part);
+        }
         finite &= psf_ordered(row, merges, n_rows, at, part, n, mean);
         psf_apply(rule, part, mean, w + at, new_w + at, old[0], new[0], old[1], new[1]);
+        if (sums) {
+            uint64_t *written = sums + 1 + PSF_STATE;
+            written[0] = psf_checksum_block(written[0], new_w + at, part);
+            for (int k = 0; k < n_state; k++)
+                written[1 + k] = psf_checksum_block(written[1 + k], new[k], part);
+        }
     }
     return finite;
 }

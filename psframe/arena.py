@@ -84,6 +84,8 @@ class Arena:
         Memory that stands already, as that which the ranks of a node share; by default it is taken from ``allocator``.
     shared : bool, optional
         By default whether ``vectors`` are given.
+    copies : int
+        Of parameters and state, where the memory is taken here: 2 to keep what was before a step.
 
     Attributes
     ----------
@@ -97,7 +99,16 @@ class Arena:
         Steps that were committed.
     shared : bool
         Whether other ranks have the same parameters and state in the same memory.
+    dropped : int
+        Steps that were not committed, since they were not sound.
+    guarded : bool
+        Whether a step that is not sound is to be dropped.
+    wild : bool
+        Whether the step that is being written, or was written last, is not sound; never where not ``guarded``.
     """
+
+    guarded = wild = False
+    dropped = 0
 
     def __init__(
         self,
@@ -107,14 +118,15 @@ class Arena:
         dtype: str = "float32",
         vectors: Vectors | None = None,
         shared: bool | None = None,
+        copies: int = 1,
     ):
         self.layout, self.version = layout, 0
         self.shared = vectors is not None if shared is None else shared
         if vectors is None:
             vectors = Vectors(
-                [allocator.zeros(layout.size, dtype, "parameters")],
+                [allocator.zeros(layout.size, dtype, "parameters") for _ in range(copies)],
                 allocator.zeros(layout.size, dtype, "gradients"),
-                [allocator.zeros((n_state, layout.size), dtype, "optimizer")],
+                [allocator.zeros((n_state, layout.size), dtype, "optimizer") for _ in range(copies)],
             )
         self.vectors, self.grads = vectors, vectors.grads
         self._point()
@@ -128,6 +140,18 @@ class Arena:
         """Make what was updated current."""
         self.version += 1
         self._point()
+
+    def close(self) -> None:
+        """End a step: make what was updated current, if it is sound."""
+        if self.wild:
+            self.dropped += 1
+        else:
+            self.commit()
+
+    @property
+    def taken(self) -> int:
+        """Steps that were committed or dropped."""
+        return self.version + self.dropped
 
     def views(self, vector: np.ndarray) -> dict[str, np.ndarray]:
         """Return every tensor of ``vector`` by name, as views in logical shape."""

@@ -12,12 +12,12 @@ import numpy as np
 from numba.core.errors import NumbaError
 from threadpoolctl import threadpool_limits
 
-from psframe import __version__, affinity, blocks, collectives, registry, residency, sync
+from psframe import __version__, affinity, blocks, collectives, guard, registry, residency, sync
 from psframe.cluster import AgreedError, Cluster
 from psframe.collectives.null import Null
 from psframe.data import Facts, no_memory_for_data
 from psframe.errors import UserError, reason
-from psframe.fault import Crash, Slow
+from psframe.fault import Crash
 from psframe.job import Run
 from psframe.keeper import Keeper
 from psframe.memory.allocator import Allocator
@@ -181,12 +181,14 @@ def build(cluster: Cluster, plan: Plan, arrays: dict[str, np.ndarray], allocator
     group, memory = plan.group, plan.group.apart(allocator)
     collective = collectives.make(choice, group.team, net.layout.size, memory, train.reproducible)
     sampler = blocks.sampler(plan.facts.n_train, team.n_workers, train)
+    guard.prepare(plan.config.fault, mode, collective)
     arena = mode.build(Parts(team, group, net.layout, optimizer, collective, allocator, sampler, cluster))
     n_threads = _threads(train.threads, net.flops * sampler.max_batch)
     net.bind(arena, sampler.max_batch, allocator, plan.config.nn.kernels, Threads(n_threads))
     batches = Batches(plan.facts, arrays, sampler.max_batch, train.seed, allocator)
     work = blocks.work(sampler, team.worker, net, batches, allocator)
     boundaries, leave = departures(mode, collective, work)
+    updater = Updater(optimizer, arena)
     return Run(
         config=plan.config,
         cluster=cluster,
@@ -197,12 +199,12 @@ def build(cluster: Cluster, plan: Plan, arrays: dict[str, np.ndarray], allocator
         batches=batches,
         places=plan.places,
         collective=collective,
-        updater=Updater(optimizer, arena),
+        updater=updater,
+        guard=guard.Guard(plan.config, cluster, team, mode, collective, updater),
         boundaries=boundaries,
         leave=leave,
         sync=mode,
         group=group,
-        slow=Slow(plan.config.fault, cluster.rank, train.seed),
         work=work,
         labels=_labels(cluster, plan, mode if not alone else None, sampler) | {"threads": n_threads},
     )

@@ -18,10 +18,11 @@ from mpi4py import MPI
 from psframe import comms, compiled, halt, kernel
 from psframe.errors import UserError, sentence
 from psframe.halt import Halt
-from psframe.memory import board, gates
+from psframe.memory import board, gates, pulse
 from psframe.memory.board import Board
 from psframe.memory.gates import Rendezvous
 from psframe.memory.link import FOLDER, LeaderEnded, Link, accept, connect, listen
+from psframe.memory.pulse import Pulse
 
 T = TypeVar("T")
 
@@ -58,6 +59,8 @@ class Cluster:
         Where they hear that an epoch is to end early.
     sizes : tuple of int
         Ranks of each node.
+    pulse : Pulse
+        Where they tell each other what they do.
     """
 
     world: MPI.Comm
@@ -71,6 +74,7 @@ class Cluster:
     board: Board
     halt: Halt
     sizes: tuple[int, ...]
+    pulse: Pulse
 
     @property
     def rank(self) -> int:
@@ -189,9 +193,10 @@ def join(world: MPI.Comm | None = None) -> Cluster:
     rendezvous = Rendezvous(control, fd, near.rank, near.allgather(comm.rank))
     told = Board(control[gates.size(near.size) + halt.N_BYTES :], rendezvous)
     halts = Halt(control[gates.size(near.size) :][: halt.N_BYTES], leaders, len(firsts))
+    beat = Pulse(control[gates.size(near.size) + halt.N_BYTES + board.size(near.size) :], near.size, near.rank)
     near.Barrier()  # who looks for a lock now finds it
     sizes = tuple(map(every.count, firsts))
-    return Cluster(world, comm, link, node, near.rank, len(firsts), leaders, rendezvous, told, halts, sizes)
+    return Cluster(world, comm, link, node, near.rank, len(firsts), leaders, rendezvous, told, halts, sizes, beat)
 
 
 def _prove(candidates: MPI.Comm) -> tuple[MPI.Comm, Link, np.ndarray, int]:
@@ -218,8 +223,8 @@ def _prove(candidates: MPI.Comm) -> tuple[MPI.Comm, Link, np.ndarray, int]:
 
 
 def _control_bytes(n_ranks: int) -> int:
-    """Return the bytes of the gates of so many ranks, and of their halt and their board behind them."""
-    return gates.size(n_ranks) + halt.N_BYTES + board.size(n_ranks)
+    """Return the bytes of the gates of so many ranks, and of their halt, their board and their pulse behind them."""
+    return gates.size(n_ranks) + halt.N_BYTES + board.size(n_ranks) + pulse.size(n_ranks)
 
 
 def _connect(candidates: MPI.Comm) -> list[socket.socket]:

@@ -110,17 +110,28 @@ class Record(msgspec.Struct, forbid_unknown_fields=True, kw_only=True, frozen=Tr
 
 
 class Fault(msgspec.Struct, forbid_unknown_fields=True, kw_only=True, frozen=True):
-    """What is done at a fault: where a worker dies (``on_worker_loss``), the job ends, or the others go on.
+    """What is done about faults, and which happen on purpose.
 
-    And what goes wrong on purpose: ``slow_rank`` (or ``all``) sleeps after a step, in ``slow_share`` of them at random,
-    for ``slow_steps`` times as long as the step took; rank 0 is killed at ``crash_at``, a point of writing a checkpoint
-    (``psframe.record.checkpoint.CRASH_POINTS``), at ``POINT:k`` when it comes there for the k-th time."""
+    ``on_worker_loss``: where a worker dies, the job ends, or the others go on.
+
+    ``on_nan``: what follows gradients that are not finite; ``check_every``: steps between two checks of what lies in
+    memory (0: none); ``late_s``: seconds that others wait until a rank is named (0: never).
+
+    ``slow_rank`` (or ``all``) sleeps after a step, in ``slow_share`` of them at random, for ``slow_steps`` times as
+    long as the step took; ``flip`` turns a bit over, as :class:`psframe.fault.Flip` has it; rank 0 is killed at
+    ``crash_at``, a point of writing a checkpoint (``psframe.record.checkpoint.CRASH_POINTS``), at ``POINT:k`` when it
+    comes there for the k-th time.
+    """
 
     on_worker_loss: Literal["stop", "continue"] = "stop"
+    on_nan: Literal["stop", "skip", "rollback"] = "stop"
+    check_every: Count = 0
+    late_s: NonNegative = 3.0
     slow_rank: Count | Literal["none", "all"] = "none"
     slow_steps: NonNegative = 4.0
     slow_share: Annotated[float, msgspec.Meta(ge=0, le=1)] = 1.0
     crash_at: str = "none"
+    flip: str = "none"
 
 
 class Config(msgspec.Struct, forbid_unknown_fields=True, kw_only=True, frozen=True):

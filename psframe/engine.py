@@ -27,7 +27,7 @@ def train(run: Run) -> list[dict[str, Any]]:
     """
     run.cluster.barrier()
     run.labels["startup_s"] = since_launch_s()
-    with run.usage or nullcontext():
+    with run.usage or nullcontext(), run.guard:
         _train_epochs(run)
     if run.usage:  # what was sampled while the last epoch was evaluated and written down
         used = run.cluster.gather(run.usage.take(run.cluster.clock_offset_s))
@@ -139,6 +139,7 @@ def _report(run: Run, seen: Seen) -> Report:
         run.collective.flight,
         run.updater.update_s,
         run.updater.wild_step,
+        run.guard.take(),
         run.sync.tally.counts(),
         tested,
         eval_s,

@@ -48,6 +48,7 @@ def _part(run: Run) -> None:
         run.cluster.halt.reopen()
     run.cluster.barrier()
     seen.begun = perf_counter()
+    run.guard.begin(run.epoch + 1, run.step + 1)
     for step, worker in run.sync.turns(n_steps):
         if not run.sync.may(step):
             break
@@ -61,21 +62,26 @@ def _part(run: Run) -> None:
         run.trace.add("drain", draining)
     seen.ended = perf_counter()
     _pause(run, seen)
+    run.guard.end(run.step)
 
 
 def _turn(run: Run, seen: Seen, order: np.ndarray, step: int, worker: int | None) -> None:
     """Compute a worker's share of a step, if this rank is to, and exchange what is to be exchanged."""
     loading = computing = perf_counter()
+    compute, of_run = None, run.step + step + 1
     rate = learning_rate_at(run, run.epoch, step)
     if worker is not None:
         mine = order[run.sampler.share(step, worker)]
-        n_samples, losses = run.sampler.samples_in(step), seen.losses[step]
-        computing += run.work.gradients(mine, n_samples, run.epoch, losses, run.boundaries, run.leave)
+        compute = partial(run.work.gradients, mine, run.sampler.samples_in(step), run.epoch, seen.row)
         seen.samples[step] += len(mine)
-        run.slow.pause(perf_counter() - computing)
+    seen.row[:] = 0
+    computing += run.guard.compute(of_run, seen.row, compute, run.boundaries, run.leave)
+    seen.losses[step] += seen.row
     seen.rates[step] = rate
-    times = loading, computing, perf_counter()
-    run.sync.step(run.sampler.samples_in(step), rate, run.step + step + 1)
+    times = loading, computing, run.guard.came(of_run)
+    run.sync.step(run.sampler.samples_in(step), rate, of_run)
+    if run.guard.closed(of_run):
+        seen.losses[step] = seen.samples[step] = 0
     seen.took(times, run.sync.met)
     if run.trace and run.trace.on:
         run.trace.turn(*times, {"bytes moved": _moved_bytes(run), "staleness": run.sync.tally.last})

@@ -10,8 +10,8 @@ from psframe.cluster import Cluster, Team
 from psframe.collectives.base import Base
 from psframe.config import Config
 from psframe.data import Facts
-from psframe.fault import Slow
 from psframe.group import Group
+from psframe.guard import Guard
 from psframe.keeper import Keeper
 from psframe.measures import Seen
 from psframe.memory.places import Places
@@ -41,9 +41,9 @@ class Run:
     places: Places
     collective: Base
     updater: Updater
+    guard: Guard
     sync: Mode
     group: Group
-    slow: Slow
     work: Work
     labels: dict[str, Any]  # what stands in every record: modes, counts
     records: list[dict[str, Any]] = field(default_factory=list)  # of epochs, on rank 0

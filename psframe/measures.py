@@ -2,7 +2,7 @@
 
 from bisect import bisect_left
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
@@ -34,6 +34,8 @@ class Seen:
         Learning rates, where it took part in the step.
     whole : bool
         Whether all ranks know how far it went.
+    row : ndarray, shape (n,)
+        The losses of the turn that goes on.
     """
 
     begun: float
@@ -44,11 +46,13 @@ class Seen:
     samples: np.ndarray
     rates: np.ndarray
     whole: bool = False
+    row: np.ndarray = field(default_factory=lambda: np.zeros(1))
 
     @classmethod
     def of(cls, n_steps: int, n_losses: int) -> "Seen":
         """Return what has seen nothing yet, of steps that have so many sums of losses."""
-        return cls(0.0, 0.0, [], [], np.zeros((n_steps, n_losses)), np.zeros(n_steps, np.int64), np.zeros(n_steps))
+        losses, samples, rates = np.zeros((n_steps, n_losses)), np.zeros(n_steps, np.int64), np.zeros(n_steps)
+        return cls(0.0, 0.0, [], [], losses, samples, rates, row=np.zeros(n_losses))
 
     def took(self, times: tuple[float, float, float], met: bool) -> None:
         """Take note of a turn."""
@@ -97,6 +101,8 @@ class Report:
         Seconds that it spent in updates, of those in exchanges.
     wild_step : int
         The first step whose gradients were not finite; 0 where all were.
+    guarded : dict
+        Of ``Guard.take``.
     counts : ndarray of int64
         Of ``Tally.counts``.
     tested : ndarray, shape (n, 2)
@@ -119,6 +125,7 @@ class Report:
     flight: tuple[float, float]
     update_s: float
     wild_step: int
+    guarded: dict[str, Any]
     counts: np.ndarray
     tested: np.ndarray
     eval_s: float
@@ -163,6 +170,7 @@ def summed(every: Sequence[Report], n_train: int, n_test: int, *, together: bool
         "bytes_moved": int(moved.sum()),
         "overlap": hidden_s / flight_s if flight_s else None,
         "wild_step": min((rank.wild_step for rank in every if rank.wild_step), default=None),
+        **_guarded(every),
         **did,
         "loss": _over_ranks(every, "losses").sum() / max(1, _over_ranks(every, "samples").sum()),
         "lr": max((float(rank.seen.rates[-1]) for rank in every if len(rank.seen.rates)), default=None),
@@ -171,6 +179,16 @@ def summed(every: Sequence[Report], n_train: int, n_test: int, *, together: bool
         "eval_s": max(rank.eval_s for rank in every),
         **residency.record([rank.pages for rank in every]),
     }
+
+
+def _guarded(every: Sequence[Report]) -> dict[str, Any]:
+    """Return what was done about faults, which all ranks have noted, and who was late, which each node has."""
+    late: dict[int, float] = {}
+    for rank in every:
+        for member, seconds in rank.guarded["late"].items():
+            late[member] = late.get(member, 0.0) + seconds
+    noted = every[0].guarded
+    return {"skipped": noted["skipped"], "repaired": noted["repaired"], "late": {str(r): late[r] for r in sorted(late)}}
 
 
 def _phases(every: Sequence[Report], together: bool) -> np.ndarray:

@@ -13,6 +13,7 @@ from psframe import compiled
 from psframe.arena import Arena
 from psframe.record.trace import Trace
 from psframe.registry import Fraction, NonNegative, Positive, Table
+from psframe.sums import Sums
 from psframe.traffic import Traffic
 
 BLOCK = 1 << 16  # numbers that a user's own optimizer is given at a time
@@ -115,11 +116,17 @@ class Updater:
         What these moved.
     wild_step : int
         The first step whose mean gradient was not finite here, or 0.
+    sums : Sums or None
+        What holds that which is read against what was written, where that is asked for.
+    damaged : bool
+        Whether that was not the same; its owner takes it back.
     trace : Trace or None
         Where updates are to be traced.
     """
 
     trace: Trace | None = None
+    sums: Sums | None = None
+    damaged = False
 
     def __init__(self, optimizer: Optimizer, arena: Arena):
         self.optimizer, self.arena = optimizer, arena
@@ -137,8 +144,11 @@ class Updater:
         began = perf_counter()
         mean = compiled.elementwise.Mean([gradient]) if isinstance(gradient, np.ndarray) else gradient
         take = self._in_one_pass if self.fused else self._in_blocks
-        if not take(segment, mean, lr, step) and not self.wild_step:
-            self.wild_step = step
+        if not take(segment, mean, lr, step):
+            self.wild_step = self.wild_step or step
+            self.arena.wild = self.arena.guarded
+        if self.sums and not self.sums.note(segment):
+            self.damaged = self.arena.wild = True
         kept = (1 + self.arena.state.shape[0]) * 4 * mean.size  # parameters and state: read, and written
         self.traffic.read += mean.n_rows * 4 * mean.size + kept
         self.traffic.written += kept
@@ -155,12 +165,15 @@ class Updater:
             arena.new_params[segment],
             arena.state[:, segment],
             arena.new_state[:, segment],
+            self.sums.scratch if self.sums else None,
         )
 
     def _in_blocks(self, segment: slice, mean: Any, lr: float, step: int) -> bool:
         """Let a user's own optimizer, which works in place, do the same."""
         arena, finite = self.arena, True
         start, stop, _ = segment.indices(arena.layout.size)
+        if self.sums:
+            self.sums.read(segment, True)
         for begin in range(start, stop, BLOCK):
             block = slice(begin, min(begin + BLOCK, stop))
             gradient = self.scratch[: block.stop - begin]
@@ -169,4 +182,6 @@ class Updater:
             if arena.new_params is not arena.params:
                 params[:], state[:] = arena.params[block], arena.state[:, block]
             self.optimizer.update(params, gradient, state, lr, step)
+        if self.sums:
+            self.sums.read(segment, False)
         return finite

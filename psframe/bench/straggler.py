@@ -69,7 +69,7 @@ def main(cluster: Cluster, argv: Sequence[str]) -> int:
     for number in range(arguments.rounds + 1):
         for name, run in runs.items():
             for how, fault in faults.items():
-                run.slow = Slow(fault, cluster.rank, number)
+                run.guard.slow = Slow(fault, cluster.rank, number)
                 speed = _speed(run)
                 if number:  # the first time is to warm up
                     taken[name][how].append(speed)

@@ -77,12 +77,15 @@ class Base:
         Whether means are those of the numbers given, not of what a codec leaves of them.
     trace : Trace or None
         Where exchanges that are under way while others are, too, are to be traced.
+    copies : int
+        Of private parameters and state on a rank that applies updates; 2 where a step may have to be dropped.
     """
 
     holds_together = True
     any_workers = False
     exact = True
     trace: Trace | None = None
+    copies = 1
 
     def __init__(self, team: Team, size: int, allocator: Allocator, reproducible: str):
         self.team, self.comm, self.size, self.allocator = team, team.comm, size, allocator
@@ -92,7 +95,8 @@ class Base:
 
     def arena(self, layout: Layout, n_state: int) -> Arena:
         """Return the vectors of this rank: here, private ones, with state for whoever applies updates."""
-        return Arena(layout, n_state if self.team.applies else 0, self.allocator)
+        applies = self.team.applies
+        return Arena(layout, n_state if applies else 0, self.allocator, copies=self.copies if applies else 1)
 
     def mean_of(self, rows: Sequence[np.ndarray]) -> Any:
         """Return the canonical mean over the rows of all workers, yet to be taken."""
@@ -122,6 +126,17 @@ class Base:
 
     def leave(self, segment: slice) -> None:
         """Take note that the gradients in ``segment``, and all behind it, are done."""
+
+    def wild_workers(self, grads: np.ndarray) -> list[int]:
+        """Return whose gradients of the last exchange this rank knows not to have been finite.
+
+        ``grads`` are this rank's; here nobody has overwritten them.
+        """
+        worker = self.team.worker
+        return [worker] if worker is not None and not compiled.elementwise.is_finite(grads) else []
+
+    def forget(self) -> None:
+        """Let nothing of the last gradients, which were not used, go into the next ones."""
 
     def warm(self) -> None:
         """Compile what Numba has to compile."""

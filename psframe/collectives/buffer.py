@@ -7,6 +7,7 @@ from typing import Any, Literal
 import numpy as np
 from mpi4py import MPI
 
+from psframe import compiled
 from psframe.arena import Arena, Layout
 from psframe.cluster import Team
 from psframe.collectives.base import Base, Segments, cut
@@ -56,6 +57,7 @@ class Buffer(Base):
         self.reduces = gather != "gather" and not self.canonical
         self.bucket_bytes, self.compression, self.carrier = bucket_bytes, compression, Buffers(self.comm)
         self.departures = Departures([], self._gather)
+        self.finite = True  # whether this worker's gradients were, of which MPI leaves nothing
         if compression == "none":
             self._receive()
 
@@ -110,6 +112,22 @@ class Buffer(Base):
         self.parts.append((counts, [part.start for part in own], rows))
         return self.mean_of(list(rows))
 
+    def _look(self, part: np.ndarray) -> None:
+        self.finite &= compiled.elementwise.is_finite(part)
+
+    def wild_workers(self, grads: np.ndarray) -> list[int]:
+        if self.team.server:
+            if self.reduces and self.comm.rank == 0:
+                return [] if self.finite or self.team.worker is None else [self.team.worker]
+            return super().wild_workers(grads)
+        if not self.canonical:
+            return [] if self.finite else [self.comm.rank]
+        found = {i for *_, rows in self.parts for i, row in enumerate(rows) if not compiled.elementwise.is_finite(row)}
+        return sorted(found)
+
+    def forget(self) -> None:
+        self.finite = True
+
     def clear(self) -> None:
         super().clear()
         self.departures.clear()
@@ -153,6 +171,7 @@ class Buffer(Base):
         if self.reduces:
             if self.comm.rank:
                 return self.comm.Ireduce(part, None)
+            self._look(part)
             return self.comm.Ireduce(MPI.IN_PLACE, part)
         if self.comm.rank:
             return self.comm.Igatherv(part, None)
@@ -164,6 +183,7 @@ class Buffer(Base):
     def _allreduce(self, number: int) -> MPI.Request:
         part = self.source[self.departures.buckets[number]]
         self.traffic.allreduce(part.nbytes, self.comm.size)
+        self._look(part)
         return self.comm.Iallreduce(MPI.IN_PLACE, part)
 
     def _scatter(self, number: int) -> MPI.Request:

@@ -46,6 +46,13 @@ def warm(spec: str | Mapping[str, Any]) -> None:
     codec.add(payload, zeros)
 
 
+def forget(codec: Codec) -> None:
+    """Drop what error feedback has kept of gradients that were not finite: it would come back with every step."""
+    kept = getattr(codec, "residual", None)
+    if kept is not None:
+        np.nan_to_num(kept, copy=False, nan=0, posinf=0, neginf=0)
+
+
 class CompressedSum:
     """The sum over all ranks of a communicator of their vectors (S,), in place, encoded on its way."""
 
@@ -56,6 +63,7 @@ class CompressedSum:
         self.mine = self.parts[rank]
         self.codecs = [make(part.stop - part.start) for part in self.parts]
         self.of_sum = make(self.mine.stop - self.mine.start)
+        self.every_codec = [*self.codecs, self.of_sum]
         self.counts = [codec.n_bytes for codec in self.codecs]
         ends = np.cumsum([0, *self.counts])
         self.out = allocator.zeros(int(ends[-1]), np.uint8, "exchange")
@@ -115,6 +123,7 @@ class Compressed(Base):
             self.rows = self.payload  # nothing arrives there
 
     def arena(self, layout: Layout, n_state: int) -> Arena:
+        self.inner.copies = self.copies
         return self.inner.arena(layout, n_state)
 
     def boundaries(self, begins: Sequence[int]) -> Collection[int]:
@@ -139,6 +148,16 @@ class Compressed(Base):
             self.codec.add(row, self.total)
         yield slice(0, self.size), self.mean.over(n_samples)
 
+    def wild_workers(self, grads: np.ndarray) -> list[int]:
+        if self.team.server:
+            return super().wild_workers(grads)
+        return [] if self.finite else [self.comm.rank]
+
+    def forget(self) -> None:
+        for codec in [self.codec] if self.team.server else self.sum.every_codec:
+            forget(codec)
+
     def allreduce_mean(self, grads: np.ndarray, n_samples: int) -> Segments:
+        self.finite = compiled.elementwise.is_finite(grads)  # the sum takes their place
         self.sum(grads)
         yield slice(0, self.size), compiled.elementwise.Mean([grads]).over(n_samples)

@@ -19,7 +19,7 @@ from psframe.arena import Arena, Layout
 from psframe.cluster import Team
 from psframe.collectives.base import Segments
 from psframe.collectives.carriers import Buffers
-from psframe.collectives.compression import CompressedSum, codec_maker, warm
+from psframe.collectives.compression import CompressedSum, codec_maker, forget, warm
 from psframe.collectives.order import merges, stacked, widths
 from psframe.collectives.shared import Shared
 from psframe.memory.allocator import Allocator
@@ -127,6 +127,10 @@ class Hierarchical(Shared):
     def warm(self) -> None:
         if self.compressed is not None:
             warm(self.compression)
+
+    def forget(self) -> None:
+        for codec in self.compressed.every_codec if self.compressed is not None else ():
+            forget(codec)
 
     def broadcast(self, params: np.ndarray) -> None:
         if self.several and not self.current and self.leads:

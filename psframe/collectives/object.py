@@ -34,6 +34,7 @@ class Object(Base):
     ):
         super().__init__(team, size, allocator, reproducible)
         self.compression, self.carrier = compression, Pickles(self.comm)
+        self.pieces: list[np.ndarray] = []  # of this rank's segment, from all workers
         self.overhead_bytes = len(MPI.pickle.dumps(np.zeros(0, np.float32)))  # of a pickle beside the numbers
 
     def broadcast(self, params: np.ndarray) -> None:
@@ -52,12 +53,17 @@ class Object(Base):
         mean = self.mean_of([row for row in rows if row is not None])
         yield slice(0, self.size), mean.over(n_samples)
 
+    def wild_workers(self, grads: np.ndarray) -> list[int]:
+        if self.team.server or not self.canonical:
+            return super().wild_workers(grads)
+        return [worker for worker, piece in enumerate(self.pieces) if not compiled.elementwise.is_finite(piece)]
+
     def allreduce_mean(self, grads: np.ndarray, n_samples: int) -> Segments:
         n, rank = self.comm.size, self.comm.rank
         if self.canonical:
             mine = cut(self.size, n, rank)
-            pieces = self.comm.alltoall([grads[cut(self.size, n, worker)] for worker in range(n)])
-            self.mean_of(pieces).over(n_samples).into(grads[mine])
+            self.pieces = self.comm.alltoall([grads[cut(self.size, n, worker)] for worker in range(n)])
+            self.mean_of(self.pieces).over(n_samples).into(grads[mine])
             self.traffic.sum(grads[mine].nbytes, n)
             for worker, mean in enumerate(self.comm.allgather(grads[mine])):
                 grads[cut(self.size, n, worker)] = mean

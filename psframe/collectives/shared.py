@@ -165,6 +165,10 @@ class Shared(Base):
         self.meeting.meet(READY[half], self.meeting.everyone, waits=False)
 
     def _commit(self) -> None:
+        gates, arena = self.meeting.gates, self.vectors
+        if arena.wild:
+            gates.object(COMMITTED)
         self.meeting.meet(COMMITTED, self.reducing)
-        self.vectors.commit()
+        arena.wild = arena.guarded and gates.is_objected(COMMITTED)
+        arena.close()
         self.current = True

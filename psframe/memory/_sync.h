@@ -38,6 +38,7 @@ typedef struct {
 typedef struct {
     psf_gate gate[PSF_GATES];
     _Alignas(PSF_LINE) _Atomic uint32_t told; /* whether some rank has told the user that another one is lost */
+    _Atomic uint32_t objected[PSF_GATES];      /* the last passage of each gate to which some rank came with an objection */
     psf_rank rank[];
 } psf_control;
 

@@ -30,6 +30,12 @@ cdef extern from *:
     static int psf_is_told(psf_control *control) {
         return atomic_load_explicit(&control->told, memory_order_seq_cst) != 0;
     }
+    static void psf_object(psf_control *control, int number, uint32_t passage) {
+        atomic_store_explicit(&control->objected[number], passage, memory_order_relaxed);
+    }
+    static int psf_is_objected(psf_control *control, int number, uint32_t passage) {
+        return atomic_load_explicit(&control->objected[number], memory_order_relaxed) == passage;
+    }
     static uint32_t psf_load(psf_gate *counter) {
         /* what was read before stays before: a reader checks with this that nobody has written meanwhile */
         atomic_thread_fence(memory_order_seq_cst);
@@ -56,6 +62,8 @@ cdef extern from *:
     """
     bint psf_tell(psf_control* control) nogil
     bint psf_is_told(psf_control* control) nogil
+    void psf_object(psf_control* control, int number, uint32_t passage) nogil
+    bint psf_is_objected(psf_control* control, int number, uint32_t passage) nogil
     uint32_t psf_last(psf_control* control, int rank, int number) nogil
     uint32_t psf_begun(const void* front) nogil
     void psf_close(void* front) nogil
@@ -140,6 +148,14 @@ cdef class Gates:
     def is_told(self):
         """Whether some rank has called :meth:`tell`."""
         return bool(psf_is_told(self.control))
+
+    def object(self, int gate):
+        """Let all who pass a gate next know that something is wrong; to be called before this rank arrives there."""
+        psf_object(self.control, self._checked(gate), self.passage[gate] + 1)
+
+    def is_objected(self, int gate):
+        """Whether some rank has objected to this passage; to be asked before the next one may be arrived at."""
+        return bool(psf_is_objected(self.control, self._checked(gate), self.passage[gate]))
 
     def missing(self, int gate):
         """Return the ranks of the node that have not arrived at this passage, if they are to."""

@@ -110,7 +110,7 @@ class Rendezvous:
         """
         self._parties[gate] = parties
         if not self.gates.meet(gate, parties.n, parties.mine, waits, LOOK_S):
-            self._watch(partial(self.gates.wait, gate), self._late)
+            self._watch(partial(self.gates.wait, gate), self.late)
 
     def together(self) -> None:
         """Wait until every rank of the node is here."""
@@ -119,7 +119,7 @@ class Rendezvous:
     def wait(self, gate: int) -> None:
         """Wait for the last passage that was begun."""
         if not self.gates.wait(gate, LOOK_S):
-            self._watch(partial(self.gates.wait, gate), self._late)
+            self._watch(partial(self.gates.wait, gate), self.late)
 
     def until(self, wait: Callable[[float], bool]) -> None:
         """Wait for something else: ``wait(timeout_s)`` returns whether it is there. PeerLost as above."""
@@ -144,7 +144,7 @@ class Rendezvous:
         if not wait(0):
             self._lost(late, f"did not come to an exchange for {self.deadline_s:g} s (sync.deadline_s)", False)
 
-    def _late(self) -> list[int]:
+    def late(self) -> list[int]:
         """Return who keeps the first gate closed that is: others may be late because they wait there."""
         for gate, parties in sorted(self._parties.items()):
             late = set(self.gates.missing(gate)).intersection(parties.ranks) - {self.me}

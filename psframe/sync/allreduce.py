@@ -14,7 +14,8 @@ class AllReduce(Mode):
         As in :class:`psframe.sync.base.SyncMode`.
     """
 
-    overlaps = survives = any_workers = True
+    overlaps = survives = guarded = any_workers = True
+    on_nan = ("stop", "skip", "rollback")
 
     def __init__(self, *, wait: Wait = "auto", deadline_s: Positive = DEADLINE_S):
         super().__init__(wait, deadline_s)
@@ -22,3 +23,5 @@ class AllReduce(Mode):
     def step(self, n_samples: int, lr: float, step: int) -> None:
         for segment, gradient in self.collective.allreduce_mean(self.arena.grads, n_samples):
             self.update(segment, gradient, lr, step)
+        if not self.arena.shared:
+            self.arena.close()

@@ -110,7 +110,9 @@ class AsyncPS(Served):
         n_samples, step = int(note[SAMPLES]), int(note[STEP])
         if not self.bounded:
             self.tally.saw((self.store.clock - int(note[PULLED])) % (1 << 32))
-        if n_samples:  # under a bound a worker's share of the last step may be empty
+        if n_samples and not self.is_dropped(
+            worker, step
+        ):  # under a bound a worker's share of the last step may be empty
             mean = self.means[worker].over(n_samples)
             if self.compensation:
                 self._compensate(mean, *self.store.mail[worker])

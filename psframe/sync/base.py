@@ -109,20 +109,30 @@ class Mode:
         How many ranks are a group; None where the mode knows no groups.
     tally : Tally
         What it did.
+    guarded : bool
+        Whether all ranks take a step or none does, so that one may be dropped (:class:`psframe.guard.Guard`).
+    on_nan : tuple of str
+        What ``fault.on_nan`` may be; ``stop`` is at the end of an epoch where not ``guarded``.
+    drops : bool
+        Whether gradients that are not finite are to be dropped.
+    skipped : list of dict
+        ``step`` and ``ranks`` of those that it has dropped itself.
     """
 
     server: str | None = None
     exchanges, lockstep, overlaps, survives = True, True, False, False
     steps_together = updates_together = met = True
-    any_workers = False
+    guarded = drops = any_workers = False
+    on_nan: tuple[str, ...] = ("stop",)
     group_size: Any = None
     store: Store | None = None
     draw: Draw | None = None
-    version = 0  # of the arena, when the epoch began
+    version = 0  # steps that the arena had taken when the epoch began
     parts: Parts
 
     def __init__(self, wait: Wait = "auto", deadline_s: float = DEADLINE_S):
         self.wait, self.deadline_s, self.tally = wait, deadline_s, Tally()
+        self.skipped: list[dict[str, Any]] = []
 
     def judge(self, team: Team, group: Group) -> None:
         """UserError where these ranks cannot run it. All ranks call."""
@@ -170,7 +180,7 @@ class Mode:
 
     def begin(self) -> None:
         """Begin an epoch, or what is left of one, on this rank."""
-        self.version = self.arena.version
+        self.version = self.arena.taken
 
     def salvaged(self) -> tuple[int, np.ndarray, list[np.ndarray]]:
         """Return what to go on from when a worker has died in an epoch: samples done, parameters and rows of state.
@@ -180,7 +190,7 @@ class Mode:
         if self.draw:
             self.draw.stop()
             return self.draw.done(), self.arena.params, self.state()
-        return self.parts.sampler.done_after(self.arena.version - self.version), self.arena.params, self.state()
+        return self.parts.sampler.done_after(self.arena.taken - self.version), self.arena.params, self.state()
 
     def drain(self) -> None:
         """End an epoch: finish what is under way, and make every rank's parameters the run's. All must call."""

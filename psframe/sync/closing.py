@@ -78,9 +78,13 @@ class Closing(Served):
 
     def _close(self, lr: float, step: int) -> None:
         first = sorted(self.arrived)
-        n_samples = int(self.store.notes[first, SAMPLES].sum())
-        mean = compiled.elementwise.Mean([self.store.mail[worker, 0] for worker in first])
-        self.apply(mean.over(max(1, n_samples)), lr, step, step)
+        used = [worker for worker in first if not self.is_dropped(worker, step)]
+        n_samples = int(self.store.notes[used, SAMPLES].sum())
+        if used:
+            mean = compiled.elementwise.Mean([self.store.mail[worker, 0] for worker in used])
+            self.apply(mean.over(max(1, n_samples)), lr, step, step)
+        else:
+            self.keep()
         self.tally.used += n_samples
         for worker in first:
             self.tally.saw(0)

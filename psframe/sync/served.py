@@ -6,6 +6,7 @@ from typing import Any
 
 import numpy as np
 
+from psframe import compiled
 from psframe.arena import Arena, Vectors
 from psframe.collectives.base import Base
 from psframe.memory.gates import DEADLINE_S, Wait
@@ -23,6 +24,7 @@ class Served(Mode):
     server = "dedicated"
     exchanges = lockstep = steps_together = False
     survives = True
+    on_nan = ("stop", "skip")
     rows = 1  # vectors of a post
     waits = False  # whether a worker waits for rank 0 between two steps, so that it may compute where it posts
 
@@ -124,6 +126,21 @@ class Served(Mode):
         self.update.wild_step = was_wild or (self.update.wild_step and step)
         self.arena.commit()
         self.store.commit()
+
+    def keep(self) -> None:
+        """Begin another clock with the parameters as they are. Rank 0."""
+        self.store.begin()
+        self.arena.new_params[:], self.arena.new_state[:] = self.arena.params, self.arena.state
+        self.arena.commit()
+        self.store.commit()
+
+    def is_dropped(self, worker: int, step: int) -> bool:
+        """Return whether a worker's post is to be dropped, and note it. Rank 0."""
+        if not self.drops or compiled.elementwise.is_finite(self.store.mail[worker, 0]):
+            return False
+        self.update.wild_step = self.update.wild_step or step
+        self.skipped.append({"step": step, "ranks": [worker + 1]})
+        return True
 
     def _pull(self) -> int:
         """Bring a worker's parameters up to date; return their clock."""

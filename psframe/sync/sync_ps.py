@@ -2,17 +2,23 @@
 
 from typing import Literal
 
+import numpy as np
+
 from psframe.errors import UserError
 from psframe.memory.gates import DEADLINE_S, Wait
 from psframe.registry import Count, Positive
 from psframe.sync.base import Mode
 from psframe.sync.closing import Closing
 
+#: bits of the first number that rank 0 broadcasts where a step is not sound: a NaN that no computation makes
+WILD = 0x7FC5AFE1
+
 
 class SyncPS(Mode):
     """``w <- update(w, sum_k g_k / n)`` on rank 0, then every worker's ``w`` is rank 0's."""
 
-    overlaps = survives = any_workers = True
+    overlaps = survives = guarded = any_workers = True
+    on_nan = ("stop", "skip", "rollback")
 
     def __init__(self, server: str, wait: Wait = "auto", deadline_s: float = DEADLINE_S):
         super().__init__(wait, deadline_s)
@@ -21,7 +27,19 @@ class SyncPS(Mode):
     def step(self, n_samples: int, lr: float, step: int) -> None:
         for segment, gradient in self.collective.gather_mean(self.arena.grads, n_samples):
             self.update(segment, gradient, lr, step)
-        self.collective.broadcast(self.arena.params)
+        arena = self.arena
+        if arena.shared:
+            self.collective.broadcast(arena.params)
+            return
+        if self.parts.team.applies:
+            arena.close()
+        if arena.wild:
+            arena.new_params.view(np.uint32)[0] = WILD
+        news = arena.new_params if arena.wild else arena.params
+        self.collective.broadcast(news)
+        if arena.guarded and news.view(np.uint32)[0] == WILD:  # the workers hear of it without another message
+            arena.wild = True
+            self.collective.broadcast(arena.params)
 
 
 def sync_ps(

@@ -1,0 +1,149 @@
+"""What a user sees of guards: ranks that are late are named, and what is wrong in a config is told."""
+
+import json
+import os
+import signal
+import subprocess
+import time
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from psframe import compiled
+from psframe.late import Watch
+from psframe.memory.pulse import CAME, WORKS, Pulse, size
+from tests.launcher import ROOT, train
+from tests.test_bad_input import told
+from tests.test_shared import ranks_of
+
+
+@pytest.mark.parametrize("n", [0, 1, 15, 16, 17, 2048, 5001])
+def test_any_flipped_bit_changes_a_checksum(n):
+    vector = np.random.default_rng(n).standard_normal(n).astype(np.float32)
+    sound, bits = compiled.elementwise.checksum(vector), vector.view(np.uint32)
+    for place in range(0, n, max(1, n // 50)):
+        for bit in range(32):
+            bits[place] ^= np.uint32(1 << bit)
+            assert compiled.elementwise.checksum(vector) != sound
+            bits[place] ^= np.uint32(1 << bit)
+    assert compiled.elementwise.checksum(vector) == sound
+
+
+def test_numbers_that_change_places_change_a_checksum():
+    vector = np.arange(4096, dtype=np.float32)
+    assert compiled.elementwise.checksum(vector) != compiled.elementwise.checksum(vector[::-1].copy())
+    assert compiled.elementwise.checksum(vector) != compiled.elementwise.checksum(np.roll(vector, 32))
+    assert compiled.elementwise.checksum(vector) != compiled.elementwise.checksum(np.roll(vector, 2048))
+
+
+@pytest.mark.parametrize("place", [0, 7, 4999])
+@pytest.mark.parametrize("number", [np.nan, np.inf, -np.inf])
+def test_one_number_that_is_not_finite_is_found(place, number):
+    vector = np.full(5000, np.finfo(np.float32).max, np.float32)
+    assert compiled.elementwise.is_finite(vector)
+    vector[place] = number
+    assert not compiled.elementwise.is_finite(vector)
+
+
+def test_only_who_keeps_others_waiting_is_late(capfd):
+    memory = np.zeros(size(3), np.uint8)
+    pulses = [Pulse(memory, 3, rank) for rank in range(3)]
+    watch = Watch(pulses[0], (10, 11, 12), 1e-6)
+    for pulse in pulses:
+        pulse.tell(WORKS, 5)
+    watch.look()
+    pulses[0].tell(CAME, 5)
+    pulses[2].tell(CAME, 5)
+    time.sleep(0.01)
+    for _ in range(8):
+        watch.look()
+    pulses[1].tell(CAME, 5)
+    watch.look()
+    (line,) = capfd.readouterr().err.splitlines()
+    assert line.startswith("psframe: rank 11 is ")
+    assert line.endswith(" s late in exchange (step 5, epoch 0)")
+    assert set(watch.take()) == {11}
+    assert not watch.take()
+
+
+KEYS = ["on_nan=later", "check_every=-1", "late_s=-1", "flip=1", "flip=params:0:1", "flip=params:3:1:1",
+        "flip=params:0:1:99999999", "flip=data:0:1:1", "flip=params:0:1:-1", "flip=[1]"]  # fmt: skip
+
+
+@pytest.mark.parametrize("key", KEYS)
+def test_what_is_no_guard_is_told(mpich, config, key):
+    ended = train(mpich, 3, config, f"fault.{key}")
+    assert ended.status == 2, ended
+    (line,) = told(ended)
+    assert f"fault.{key.partition('=')[0]}" in line
+    assert "Traceback" not in ended.err
+
+
+@pytest.mark.parametrize("key", ["on_nan=skip", "on_nan=rollback", "check_every=2"])
+def test_modes_that_cannot_drop_a_step_say_so(mpich, config, key):
+    ended = train(mpich, 3, config, f"fault.{key}", "sync=local_sgd")
+    assert ended.status == 2, ended
+    (line,) = told(ended)
+    assert "sync_ps" in line
+
+
+@pytest.mark.parametrize("collective", ["shared", "buffer"])
+def test_a_job_that_stops_at_a_step_says_whose_gradients_it_was(mpi, config, collective):
+    ended = train(mpi, 3, config, f"collective={collective}", "fault.flip=gradients:2:3:nan")
+    assert ended.status == 2, ended
+    (line,) = told(ended)
+    assert "those of rank 2 were not in step 3 (epoch 1)" in line
+    assert "fault.on_nan=skip" in line
+
+
+@pytest.fixture
+def slow_steps(tmp_path):
+    """A run of which a rank is all but always computing."""
+    path = tmp_path / "slow.yaml"
+    path.write_text(
+        "model: tests.tiny:build\ndataset: {name: synthetic, shape: [1, 6, 6], classes: 3, samples: 3000}\n"
+        f"train: {{epochs: 100000, batch_size: 20}}\nrecord: {{dir: {tmp_path / 'runs'}}}\n"
+        "checkpoint: {every_epochs: 0}\nsync: allreduce\nfault: {slow_rank: all, slow_steps: 50, late_s: 1}\n"
+    )
+    return str(path)
+
+
+def late_in(path):
+    """Return the seconds that a run's record counts, by rank."""
+    late: dict[str, float] = {}
+    for metrics in (Path(path).parent / "runs").glob("*/metrics.jsonl"):
+        for line in metrics.read_text().splitlines(keepends=True):
+            for rank, seconds in json.loads(line)["late"].items() if line.endswith("\n") else ():
+                late[rank] = late.get(rank, 0.0) + seconds
+    return late
+
+
+@pytest.mark.parametrize("victim", [0, 2])
+@pytest.mark.parametrize("collective", ["shared", "buffer"])
+def test_a_rank_that_is_stopped_for_a_while_is_named_once_and_counted(mpi, slow_steps, collective, victim):
+    command = mpi.command(3, ["-m", "psframe.train", slow_steps, "--quiet", f"collective={collective}"])
+    process = subprocess.Popen(command, cwd=ROOT, stderr=subprocess.PIPE, text=True, start_new_session=True)
+    try:
+        comes(lambda: list((Path(slow_steps).parent / "runs").glob("*/metrics.jsonl")), process)
+        time.sleep(1)  # they may be evaluating just now
+        pid = sorted(ranks_of(slow_steps))[victim]
+        os.kill(pid, signal.SIGSTOP)
+        time.sleep(4)
+        os.kill(pid, signal.SIGCONT)
+        comes(lambda: str(victim) in late_in(slow_steps), process)
+    finally:
+        os.kill(process.pid, signal.SIGTERM)
+        _, err = process.communicate(timeout=30)
+    lines = [line for line in err.splitlines() if f"rank {victim} is" in line]
+    assert len(lines) == 1, err
+    assert "late in exchange (step " in lines[0]
+    assert late_in(slow_steps)[str(victim)] > 1
+
+
+def comes(is_there, process):
+    until = time.monotonic() + 60
+    while not is_there():
+        assert time.monotonic() < until, "it does not come"
+        assert process.poll() is None, process.communicate()
+        time.sleep(0.05)

@@ -88,6 +88,23 @@ def test_the_board_notices_mistakes(build, mistake, sanitized):
     assert race or (ended.returncode == 1 and "rank " in ended.stderr), ended
 
 
+@pytest.mark.parametrize("times", [1, pytest.param(50, marks=pytest.mark.full)])
+@pytest.mark.parametrize("sanitized", [False, True], ids=["plain", "sanitized"])
+@pytest.mark.parametrize("arguments", [(1, 1_000, 1_000), (3, 2_000, 2_000), (8, 300, 5_000)], ids=str)
+def test_a_front_that_is_closed_ends_all_with_one_step(build, arguments, sanitized, times):
+    threads, rounds, longest = arguments
+    program = build(sanitized, source="front_stress")
+    ended = stress(program, threads, rounds * times, longest, 0, seed=times, timeout_s=120 * times)
+    assert (ended.returncode, ended.stdout, ended.stderr) == (0, f"{rounds * times} rounds\n", "")
+
+
+@pytest.mark.parametrize("mistake", ["SPLIT_MAY", "SPLIT_CLOSE"])
+def test_the_front_notices_mistakes(build, mistake):
+    ended = stress(build(False, mistake, "MOST_STEPS=10000000", source="front_stress"), 4, 3_000, 2_000, 0)
+    assert ended.returncode == 1, ended
+    assert "a rank goes on" in ended.stderr or "different steps" in ended.stderr
+
+
 #: readers, writers, clocks, tries before a reader takes the lock, where the clock stands at first
 PULLS = [(1, 1, 50_000, 8, 0), (3, 1, 5_000, 8, WRAPS), (2, 2, 20_000, 0, 0), (4, 3, 5_000, 1, WRAPS)]
 

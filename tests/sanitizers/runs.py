@@ -18,7 +18,6 @@ FULL = (
     "test_leaks",
     "test_codecs",
     "test_datasets",
-    "test_datasets_fuzz",
     "test_network",
     "test_threads",
     "test_shared",

@@ -7,6 +7,7 @@ import select
 import signal
 import subprocess
 import sys
+import threading
 import time
 
 import numpy as np
@@ -182,6 +183,33 @@ def test_a_gate_tells_who_has_not_come(memory):
         gates[me].arrive(7, 3)
         assert gates[0].missing(7) == {0: [1, 2], 2: [1], 1: []}[me]
         assert gates[0].wait(7, 0.01) == (me == 1)
+
+
+@pytest.mark.parametrize("timeout_s", [1e300, float("inf")])
+def test_who_waits_without_an_end_is_woken(memory, timeout_s):
+    counters = compiled.sync.Counters(memory[0], 2)
+    assert counters.lock(1, 0)
+    came = []
+    waiter = threading.Thread(target=lambda: came.extend([counters.wait(0, 1, timeout_s), counters.lock(1, timeout_s)]))
+    waiter.start()
+    time.sleep(0.1)  # by now it sleeps
+    used_s = time.process_time()
+    time.sleep(0.5)
+    assert time.process_time() - used_s < 0.4, "it does not sleep"
+    counters.add(0)
+    counters.unlock(1)
+    waiter.join(60)
+    assert came == [True, True]
+
+
+@pytest.mark.parametrize("timeout_s", [0, -0.7, -1e300, float("-inf"), float("nan")])
+def test_who_does_not_wait_is_told_at_once(memory, timeout_s):
+    counters, gates = compiled.sync.Counters(memory[0], 2), compiled.sync.Gates(memory[0], 3, 0)
+    assert counters.lock(1, timeout_s)
+    assert not counters.lock(1, timeout_s)
+    assert not counters.wait(0, 1, timeout_s)
+    gates.begin(7)
+    assert not gates.wait(7, timeout_s)
 
 
 def test_who_notices_first_speaks_though_others_are_busy(start):

@@ -66,6 +66,65 @@ def test_counters_and_locks_notice_mistakes(build, mistake):
     assert any(words in ended.stderr for words in told), ended.stderr
 
 
+#: threads, rounds, microseconds that a waiter waits at a time, spins, how often the gates have opened before
+BOARDS = [(1, 2_000, 50, 0, 0), (2, 5_000, 20, 0, WRAPS), (5, 2_000, 200, 500, 0), (9, 500, 20, 0, WRAPS)]
+
+
+@pytest.mark.parametrize("times", [1, pytest.param(50, marks=pytest.mark.full)])
+@pytest.mark.parametrize("sanitized", [False, True], ids=["plain", "sanitized"])
+@pytest.mark.parametrize("arguments", BOARDS, ids=str)
+def test_the_board_and_a_gate_whose_parties_change(build, arguments, sanitized, times):
+    threads, rounds, *rest = arguments
+    program = build(sanitized, source="board_stress")
+    ended = stress(program, threads, rounds * times, *rest, seed=times, timeout_s=120 * times)
+    assert (ended.returncode, ended.stdout, ended.stderr) == (0, f"{rounds * times} rounds\n", "")
+
+
+@pytest.mark.parametrize("sanitized", [False, True], ids=["plain", "sanitized"])
+@pytest.mark.parametrize("mistake", ["NO_FIRST", "NO_SECOND", "NO_WAIT", "FORGET_ONE", "TELL_ALL"])
+def test_the_board_notices_mistakes(build, mistake, sanitized):
+    ended = stress(build(sanitized, mistake, "PATIENCE_S=2.0", source="board_stress"), 4, 3_000, 50, 0, 0)
+    race = sanitized and ended.returncode == 66 and "data race" in ended.stderr
+    assert race or (ended.returncode == 1 and "rank " in ended.stderr), ended
+
+
+@pytest.mark.parametrize("times", [1, pytest.param(50, marks=pytest.mark.full)])
+@pytest.mark.parametrize("sanitized", [False, True], ids=["plain", "sanitized"])
+@pytest.mark.parametrize("arguments", [(1, 1_000, 1_000), (3, 2_000, 2_000), (8, 300, 5_000)], ids=str)
+def test_a_front_that_is_closed_ends_all_with_one_step(build, arguments, sanitized, times):
+    threads, rounds, longest = arguments
+    program = build(sanitized, source="front_stress")
+    ended = stress(program, threads, rounds * times, longest, 0, seed=times, timeout_s=120 * times)
+    assert (ended.returncode, ended.stdout, ended.stderr) == (0, f"{rounds * times} rounds\n", "")
+
+
+@pytest.mark.parametrize("mistake", ["SPLIT_MAY", "SPLIT_CLOSE"])
+def test_the_front_notices_mistakes(build, mistake):
+    ended = stress(build(False, mistake, "MOST_STEPS=10000000", source="front_stress"), 4, 3_000, 2_000, 0)
+    assert ended.returncode == 1, ended
+    assert "a rank goes on" in ended.stderr or "different steps" in ended.stderr
+
+
+#: readers, writers, clocks, tries before a reader takes the lock, where the clock stands at first
+PULLS = [(1, 1, 50_000, 8, 0), (3, 1, 5_000, 8, WRAPS), (2, 2, 20_000, 0, 0), (4, 3, 5_000, 1, WRAPS)]
+
+
+@pytest.mark.parametrize("times", [1, pytest.param(50, marks=pytest.mark.full)])
+@pytest.mark.parametrize("arguments", PULLS, ids=str)
+def test_pulls_beside_a_writer(build, arguments, times):
+    """Only plain: ThreadSanitizer does not know the fences that order a copy and the look at its clock."""
+    readers, writers, clocks, *rest = arguments
+    ended = stress(build(False, source="pull_stress"), readers, writers, clocks * times, *rest, timeout_s=120 * times)
+    assert (ended.returncode, ended.stdout, ended.stderr) == (0, f"{clocks * times} clocks\n", "")
+
+
+@pytest.mark.parametrize(("mistake", "tries"), [("NO_LOOK", 8), ("LATE_BEGIN", 8), ("EARLY_COMMIT", 8), ("NO_LOCK", 0)])
+def test_pulls_notice_mistakes(build, mistake, tries):
+    ended = stress(build(False, mistake, source="pull_stress"), 2, 2, 50_000, tries, 0)
+    assert (ended.returncode, ended.stdout) == (1, ""), ended
+    assert "a copy is not of its clock" in ended.stderr or "the clock goes back" in ended.stderr
+
+
 def stress(program, *arguments, seed=1, timeout_s=300):
     """Run the program; where ThreadSanitizer cannot place its memory, without random addresses, or skip."""
     command = [program, *map(str, arguments[:-1]), str(seed), str(arguments[-1])]

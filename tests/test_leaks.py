@@ -69,6 +69,18 @@ def test_ten_thousand_allocations_leave_nothing_behind():
     assert ended.stdout == "no leak\n"
 
 
+def odd_orders(rounds, *before, **env):
+    command = [*before, sys.executable, "-m", "tests.sanitizers.odd_orders", str(rounds)]
+    return subprocess.run(command, cwd=ROOT, env={**os.environ, "MEMKIND_HBW_NODES": str(NODE), **env},
+                          capture_output=True, text=True, timeout=550)  # fmt: skip
+
+
+def test_owners_may_go_in_odd_orders():
+    memkind_or_skip()
+    ended = odd_orders(3000)
+    assert (ended.returncode, ended.stdout) == (0, "3000 arrays\n"), ended.stderr
+
+
 def ours(log):
     """Return the frames of valgrind's stack traces that are psframe's."""
     return re.findall(r"^==\d+== +(?:at|by) 0x.*(?:_numa|_memkind).*$", log.read_text(), re.MULTILINE)
@@ -82,6 +94,18 @@ def test_valgrind_finds_no_leak_and_no_double_free(tmp_path):
     command = ["valgrind", "--leak-check=full", "--show-leak-kinds=definite,indirect", f"--log-file={log}"]
     ended = leak(*command, "--num-callers=40", PYTHONMALLOC="malloc")
     assert ended.stdout == "no leak\n", ended.stderr
+    assert "LEAK SUMMARY" in log.read_text()
+    assert not ours(log)
+
+
+def test_valgrind_finds_nothing_where_owners_go_in_odd_orders(tmp_path):
+    memkind_or_skip()
+    if not shutil.which("valgrind"):
+        pytest.skip("valgrind is not installed")
+    log = tmp_path / "valgrind.log"
+    command = ["valgrind", "--leak-check=full", "--show-leak-kinds=definite,indirect", f"--log-file={log}"]
+    ended = odd_orders(300, *command, "--num-callers=40", PYTHONMALLOC="malloc")
+    assert ended.stdout == "300 arrays\n", ended.stderr
     assert "LEAK SUMMARY" in log.read_text()
     assert not ours(log)
 

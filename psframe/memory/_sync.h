@@ -23,6 +23,7 @@ difference, so they may wrap. */
 #define PSF_GATES 8
 /* between two looks at the clock */
 #define PSF_SPINS_A_LOOK 1024
+#define PSF_LONGEST_S 1e9
 
 typedef struct {
     _Alignas(PSF_LINE) _Atomic uint32_t arrived; /* parties, since the gate last opened */
@@ -72,8 +73,15 @@ static inline void psf_arrive(psf_control *control, int me, int number, uint32_t
         psf_futex(&gate->passage, FUTEX_WAKE_BITSET, INT_MAX, NULL);
 }
 
+/* Whether no rank has called before. */
+static inline int psf_tell(psf_control *control) {
+    return atomic_exchange_explicit(&control->told, 1, memory_order_seq_cst) == 0;
+}
+
+/* The clock's time then; by 0 seconds where there are fewer, and by no more than the clock can count to. */
 static inline struct timespec psf_in(double seconds) {
     struct timespec then;
+    seconds = seconds > 0 ? seconds < PSF_LONGEST_S ? seconds : PSF_LONGEST_S : 0;
     clock_gettime(CLOCK_MONOTONIC, &then);
     time_t whole = (time_t)seconds;
     then.tv_sec += whole;
@@ -129,6 +137,20 @@ static inline uint32_t psf_add(psf_gate *counter, uint32_t n) {
     return before;
 }
 
+/* Add to a counter that is not only waited for: what is written from here on is not seen before the count. */
+static inline uint32_t psf_count(psf_gate *counter, uint32_t n) {
+    uint32_t before = psf_add(counter, n);
+    atomic_thread_fence(memory_order_seq_cst);
+    return before;
+}
+
+/* What a counter stands at. What was read before stays before: a reader checks with this that nobody has written
+meanwhile. */
+static inline uint32_t psf_load(psf_gate *counter) {
+    atomic_thread_fence(memory_order_seq_cst);
+    return atomic_load_explicit(&counter->passage, memory_order_seq_cst);
+}
+
 /* Take a counter's lock, or give up after so long: 0 free, 1 held, 2 held and perhaps waited for (Drepper 2005). */
 static inline int psf_lock(psf_gate *counter, double timeout_s) {
     _Atomic uint32_t *word = &counter->arrived;
@@ -162,6 +184,14 @@ static inline int psf_may(void *word, uint32_t step) {
         if (atomic_compare_exchange_weak(front, &now, step + 1))
             return 1;
     }
+}
+
+static inline uint32_t psf_begun(const void *word) {
+    return atomic_load_explicit((const _Atomic uint32_t *)word, memory_order_seq_cst) & ~PSF_CLOSED;
+}
+
+static inline void psf_close(void *word) {
+    atomic_fetch_or_explicit((_Atomic uint32_t *)word, PSF_CLOSED, memory_order_seq_cst);
 }
 
 /* Whether another process holds the lock on byte `index`, which the kernel drops when that ends, however it ends; -1 and

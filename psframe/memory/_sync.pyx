@@ -17,16 +17,18 @@ cdef extern from "_sync.h" nogil:
         psf_rank* rank
     void psf_arrive(psf_control* control, int me, int number, uint32_t parties, uint32_t passage)
     bint psf_wait(psf_gate* gate, uint32_t passage, long spins, double timeout_s)
+    bint psf_tell(psf_control* control)
+    uint32_t psf_load(psf_gate* counter)
+    uint32_t psf_count(psf_gate* counter, uint32_t n)
     int psf_is_locked(int fd, long index)
     bint psf_lock(psf_gate* counter, double timeout_s)
     void psf_unlock(psf_gate* counter)
     bint psf_may_begin "psf_may"(void* front, uint32_t step)
+    uint32_t psf_begun(const void* front)
+    void psf_close(void* front)
 
 cdef extern from *:
     """
-    static int psf_tell(psf_control *control) {
-        return atomic_exchange_explicit(&control->told, 1, memory_order_seq_cst) == 0;
-    }
     static int psf_is_told(psf_control *control) {
         return atomic_load_explicit(&control->told, memory_order_seq_cst) != 0;
     }
@@ -36,23 +38,6 @@ cdef extern from *:
     static int psf_is_objected(psf_control *control, int number, uint32_t passage) {
         return atomic_load_explicit(&control->objected[number], memory_order_relaxed) == passage;
     }
-    static uint32_t psf_load(psf_gate *counter) {
-        /* what was read before stays before: a reader checks with this that nobody has written meanwhile */
-        atomic_thread_fence(memory_order_seq_cst);
-        return atomic_load_explicit(&counter->passage, memory_order_seq_cst);
-    }
-    static uint32_t psf_count(psf_gate *counter, uint32_t n) {
-        uint32_t before = psf_add(counter, n);
-        /* and what is written from here on is not seen before the count */
-        atomic_thread_fence(memory_order_seq_cst);
-        return before;
-    }
-    static uint32_t psf_begun(const void *front) {
-        return atomic_load_explicit((_Atomic uint32_t *)front, memory_order_seq_cst) & ~PSF_CLOSED;
-    }
-    static void psf_close(void *front) {
-        atomic_fetch_or_explicit((_Atomic uint32_t *)front, PSF_CLOSED, memory_order_seq_cst);
-    }
     static void psf_reopen(void *front) {
         atomic_store_explicit((_Atomic uint32_t *)front, 0, memory_order_seq_cst);
     }
@@ -60,16 +45,11 @@ cdef extern from *:
         return atomic_load_explicit(&control->rank[rank].passage[number], memory_order_relaxed);
     }
     """
-    bint psf_tell(psf_control* control) nogil
     bint psf_is_told(psf_control* control) nogil
     void psf_object(psf_control* control, int number, uint32_t passage) nogil
     bint psf_is_objected(psf_control* control, int number, uint32_t passage) nogil
     uint32_t psf_last(psf_control* control, int rank, int number) nogil
-    uint32_t psf_begun(const void* front) nogil
-    void psf_close(void* front) nogil
     void psf_reopen(void* front) nogil
-    uint32_t psf_load(psf_gate* counter) nogil
-    uint32_t psf_count(psf_gate* counter, uint32_t n) nogil
 
 
 def n_bytes(int n_ranks):

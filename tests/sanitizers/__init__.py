@@ -1,0 +1,1 @@
+"""The compiled parts under AddressSanitizer, UndefinedBehaviorSanitizer, ThreadSanitizer and valgrind."""

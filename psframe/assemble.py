@@ -1,6 +1,5 @@
 """From a plan to the parts of a run, on every rank."""
 
-import gc
 import json
 import shutil
 import sys
@@ -12,13 +11,13 @@ import numpy as np
 from numba.core.errors import NumbaError
 from threadpoolctl import threadpool_limits
 
-from psframe import __version__, affinity, blocks, collectives, guard, registry, residency, sync
+from psframe import affinity, blocks, collectives, guard, registry, residency, sync
 from psframe.cluster import AgreedError, Cluster
 from psframe.collectives.null import Null
 from psframe.data import Facts, no_memory_for_data
 from psframe.errors import UserError, reason
 from psframe.fault import Crash
-from psframe.job import Run
+from psframe.job import Run, headline
 from psframe.keeper import Keeper
 from psframe.memory.allocator import Allocator
 from psframe.nn.base import Pass
@@ -28,7 +27,6 @@ from psframe.nn.timed import time_layers
 from psframe.optim import Updater
 from psframe.plan import Plan
 from psframe.provision import Held, Sizes, adopt, homes, take
-from psframe.record.checkpoint import Saved
 from psframe.record.run_dir import RunDir, durably, open_run
 from psframe.record.tensorboard import Board
 from psframe.record.trace import Trace
@@ -69,7 +67,7 @@ def run(cluster: Cluster, plan: Plan, quiet: bool) -> Run:
             made.run_dir, made.view = run_dir, View(plan.config.train.epochs, made.sampler.n_steps, quiet)
             made.keeper = Keeper(run_dir, plan.config.checkpoint, Crash(plan.config.fault.crash_at))
             if not quiet:
-                say(_headline(made))
+                say(headline(made))
         begin(made, quiet)
         _watch(made)
         _prove(made, quiet)
@@ -77,37 +75,6 @@ def run(cluster: Cluster, plan: Plan, quiet: bool) -> Run:
         if run_dir and run_dir.new:
             shutil.rmtree(run_dir.path, ignore_errors=True)
         raise
-    return made
-
-
-def release(run: Run) -> Held:
-    """Let go of the memory of a run that will not go on as it is, but for its data; return these."""
-    held = [block for role, block in run.blocks if role == "data"], run.batches.arrays
-    for part in ("network", "batches", "work", "collective", "updater", "sync", "leave"):
-        setattr(run, part, None)
-    run.blocks = []
-    gc.collect()
-    return held
-
-
-def again(plan: Plan, cluster: Cluster, old: Run, held: Held, saved: Saved) -> Run:
-    """Return a run that goes on from ``saved``, which rank 0 has, on other ranks than ``old``. All of them must call.
-
-    Raises
-    ------
-    AgreedError
-        On every rank, where this is impossible.
-    """
-    made = or_instead(cluster, plan, lambda: provided(cluster, plan, held))
-    made.labels["placement"] = old.labels["placement"]
-    for part in ("run_dir", "view", "keeper", "trace", "usage", "board", "records", "parts", "lost", "begun_at"):
-        setattr(made, part, getattr(old, part))
-    if made.run_dir:
-        made.run_dir.saved = saved
-    begun_at = made.begun_at
-    begin(made, quiet=True)
-    made.begun_at = begun_at
-    _listen(made)
     return made
 
 
@@ -232,26 +199,6 @@ def _labels(cluster: Cluster, plan: Plan, mode: Mode | None, sampler: Sampler) -
     }
 
 
-def _headline(run: Run) -> str:
-    labels = run.labels
-    how = labels["sync_mode"] + (f" over {labels['collective']}" if labels["collective"] else "")
-    how += f" and a {labels['store']} store" if labels["store"] and labels["collective"] else ""
-    how += f" over a {labels['store']} store" if labels["store"] and not labels["collective"] else ""
-    server = f"a {labels['server']} server and " if labels["server"] == "dedicated" else ""
-    places = f"{labels['n_ranks']} rank(s) on {labels['n_nodes']} node(s)"
-    continued = ""
-    if run.run_dir and run.run_dir.saved:
-        inside = f" and {run.run_dir.cursor:,} samples" if run.run_dir.cursor else ""
-        continued = f", continued after epoch {run.run_dir.epoch}{inside}"
-    elif run.config.checkpoint.resume == "auto":
-        continued = ", a new run: there is no unfinished one to continue"
-    return (
-        f"psframe {__version__}: {labels['model']} on {labels['dataset']} ({run.facts.n_train:,} training and "
-        f"{run.facts.n_test:,} test samples), {how}, {places}: {server}{labels['n_workers']} worker(s) "
-        f"x batch {labels['batch_size']}{continued}"
-    )
-
-
 def _compile(run: Run, quiet: bool) -> None:
     """Let Numba compile on each node's first rank, then the others find what it compiled in the cache on disk."""
     link = run.cluster.link
@@ -303,14 +250,14 @@ def _watch(run: Run) -> None:
     """Let every part write down what it does when, and what it uses, where the config asks for it."""
     if turns := run.config.record.traced_turns:
         run.trace = Trace(turns)
-    _listen(run)
+    listen(run)
     if run.config.record.usage:
         run.usage = Usage(sampled_s(run.run_dir.path) if run.run_dir else 0.0)
     if run.config.record.tensorboard and run.run_dir:
         run.board = Board(run.run_dir.path, run.epoch, run.step)
 
 
-def _listen(run: Run) -> None:
+def listen(run: Run) -> None:
     """Let the parts write to the run's trace."""
     if run.trace:
         run.updater.trace = run.collective.trace = run.sync.tally.trace = run.trace

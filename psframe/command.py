@@ -9,6 +9,7 @@ from time import sleep
 
 from mpi4py import MPI
 
+from psframe import comms
 from psframe.cluster import AgreedError, Cluster, join
 from psframe.errors import UserError
 from psframe.memory.gates import PeerLost
@@ -47,7 +48,7 @@ def guarded(main: Callable[[Sequence[str]], int], argv: Sequence[str]) -> int:
     signal.signal(signal.SIGINT, signal.SIG_DFL)
     rank = MPI.COMM_WORLD.rank
     try:
-        return main(argv)
+        return comms.end(main(argv))
     except LeaderEnded:
         # it was killed, or tells why just now and aborts the job; if it does not, one rank says so, or N would
         sleep(2)

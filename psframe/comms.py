@@ -1,6 +1,7 @@
 """The communicators of a job, so that all of them can be revoked when a rank is lost."""
 
 import os
+import sys
 from contextlib import suppress
 
 from mpi4py import MPI
@@ -10,6 +11,7 @@ from mpi4py import MPI
 LOST = (MPI.ERR_PROC_FAILED, MPI.ERR_PROC_FAILED_PENDING, MPI.ERR_REVOKED)
 
 _made: list[MPI.Comm] = []
+_revoked = False
 
 
 def keep(comm: MPI.Comm) -> MPI.Comm:
@@ -21,6 +23,8 @@ def keep(comm: MPI.Comm) -> MPI.Comm:
 
 def revoke() -> None:
     """Let every call on a communicator that was kept return, on all ranks, with an error."""
+    global _revoked
+    _revoked = True
     for comm in _made:
         with suppress(MPI.Exception):
             comm.Revoke()
@@ -30,6 +34,18 @@ def revoke() -> None:
 def tolerant() -> bool:
     """Whether this MPI outlives a rank: Open MPI does, if its mpirun was given ``--with-ft ulfm``."""
     return os.environ.get("OMPI_MCA_mpi_ft_enable") == "1"  # noqa: SIM112 - so Open MPI spells it
+
+
+def end(status: int) -> int:
+    """Return the exit status; or end this process with it, where ranks are lost.
+
+    MPI_Finalize may wait for them for ever (Open MPI 5.0, issue 11404), and is left out.
+    """
+    if _revoked:
+        sys.stdout.flush()
+        sys.stderr.flush()
+        os._exit(status)
+    return status
 
 
 def is_loss(error: BaseException) -> bool:

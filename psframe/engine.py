@@ -68,8 +68,8 @@ def _conclude(run: Run, every: list[Report]) -> None:
     beside = run.team.worker is None and not run.sync.lockstep
     together = _together(run)
     measured = summed(every, n_train - run.begun_at, n_test, together=together, beside=beside)
-    measured |= {"begun_at": run.begun_at, "lost": run.lost}
-    run.begun_at, run.lost = 0, []
+    measured |= {"begun_at": run.begun_at, "lost": run.lost, "went_back": run.went_back}
+    run.begun_at, run.lost, run.went_back = 0, [], []
     if run.run_dir:
         _write_steps(run, run.run_dir, every)
         run.records.append(_record(run, run.run_dir, measured))

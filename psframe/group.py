@@ -6,8 +6,9 @@ from typing import Any
 from mpi4py import MPI
 
 from psframe import comms
-from psframe.cluster import Cluster, Team, join
+from psframe.cluster import Cluster, join
 from psframe.memory.allocator import Apart
+from psframe.team import Team
 
 
 @dataclass(frozen=True)

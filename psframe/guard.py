@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from psframe.cluster import Cluster, Team
+from psframe.cluster import Cluster
 from psframe.collectives.base import Base
 from psframe.config import Config, Fault
 from psframe.errors import UserError
@@ -20,6 +20,7 @@ from psframe.optim import Updater
 from psframe.replicas import Replicas
 from psframe.sums import Sums
 from psframe.sync.base import Mode
+from psframe.team import Team
 
 MOST_SKIPPED = 100  # steps in a row: after so many nothing good comes any more
 

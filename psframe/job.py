@@ -6,7 +6,8 @@ from typing import Any
 
 import numpy as np
 
-from psframe.cluster import Cluster, Team
+from psframe import __version__
+from psframe.cluster import Cluster
 from psframe.collectives.base import Base
 from psframe.config import Config
 from psframe.data import Facts
@@ -24,6 +25,7 @@ from psframe.record.usage import Usage
 from psframe.record.view import View
 from psframe.sampling import Batches, Sampler
 from psframe.sync.base import Mode
+from psframe.team import Team
 from psframe.work import Work
 
 
@@ -50,6 +52,8 @@ class Run:
     parts: list[Seen] = field(default_factory=list)  # of the epoch that goes on
     concluded: bool = False  # whether it is in the records
     lost: list[dict[str, Any]] = field(default_factory=list)  # ranks, in this epoch
+    went_back: list[dict[str, Any]] = field(default_factory=list)  # to a checkpoint, in this epoch
+    failed_step: int = 0  # from which all went back the last time
     boundaries: Collection[int] = ()  # layers at which gradients leave while backward goes on
     leave: Callable[[slice], None] | None = None
     epoch: int = 0
@@ -62,3 +66,24 @@ class Run:
     trace: Trace | None = None
     usage: Usage | None = None
     board: Board | None = None
+
+
+def headline(run: Run) -> str:
+    """Return what a user is told of a run before it trains. Rank 0."""
+    labels = run.labels
+    how = labels["sync_mode"] + (f" over {labels['collective']}" if labels["collective"] else "")
+    how += f" and a {labels['store']} store" if labels["store"] and labels["collective"] else ""
+    how += f" over a {labels['store']} store" if labels["store"] and not labels["collective"] else ""
+    server = f"a {labels['server']} server and " if labels["server"] == "dedicated" else ""
+    places = f"{labels['n_ranks']} rank(s) on {labels['n_nodes']} node(s)"
+    continued = ""
+    if run.run_dir and run.run_dir.saved:
+        inside = f" and {run.run_dir.cursor:,} samples" if run.run_dir.cursor else ""
+        continued = f", continued after epoch {run.run_dir.epoch}{inside}"
+    elif run.config.checkpoint.resume == "auto":
+        continued = ", a new run: there is no unfinished one to continue"
+    return (
+        f"psframe {__version__}: {labels['model']} on {labels['dataset']} ({run.facts.n_train:,} training and "
+        f"{run.facts.n_test:,} test samples), {how}, {places}: {server}{labels['n_workers']} worker(s) "
+        f"x batch {labels['batch_size']}{continued}"
+    )

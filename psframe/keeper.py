@@ -7,10 +7,10 @@ from time import monotonic
 
 import numpy as np
 
-from psframe.arena import Arena
+from psframe.arena import Arena, Layout
 from psframe.config import Checkpoint
 from psframe.errors import UserError
-from psframe.record.checkpoint import Saved
+from psframe.record.checkpoint import Saved, newest
 from psframe.record.run_dir import RunDir
 from psframe.record.sealed import At, anywhere
 from psframe.record.writer import Writer
@@ -61,6 +61,12 @@ class Keeper:
     def start(self) -> None:
         """Begin to write what was taken."""
         self.writer.start()
+
+    def newest(self, layout: Layout) -> Saved | None:
+        """Return the last checkpoint, when it is durable; None where there is none."""
+        self.asked = False
+        self.writer.wait()
+        return newest(self.writer.run_dir.path / "checkpoints", layout)[0]
 
     def close(self) -> None:
         """Wait until all that was saved is durable."""

@@ -11,7 +11,7 @@ import msgspec
 from mpi4py import MPI
 
 from psframe import __version__, affinity, blocks, collectives, comms, config, optim, registry, sync
-from psframe.cluster import Cluster, Team
+from psframe.cluster import Cluster
 from psframe.config import Config, Train
 from psframe.data import Facts
 from psframe.datasets import TABLE as DATASETS
@@ -25,6 +25,7 @@ from psframe.memory.site import Site
 from psframe.models import TABLE as MODELS
 from psframe.registry import Choice, Table
 from psframe.sync.base import Mode
+from psframe.team import Team
 
 if TYPE_CHECKING:
     from psframe.datasets.base import Dataset

@@ -1,10 +1,11 @@
-"""A worker has died: the other ranks go on without it, in the processes that they are.
+"""Ranks go on after a fault, in the processes that they are: without a worker that died, or from a checkpoint.
 
-They leave whatever they were waiting for, form a smaller job (User-Level Failure Mitigation: Bland et al. 2013), and
-make every part of the run anew, from what rank 0 has of the last step that was taken whole. The rest of the epoch is
-dealt out among those that are left; the data stay where they are.
+After a death they leave whatever they were waiting for, form a smaller job (User-Level Failure Mitigation: Bland et al.
+2013), and make every part of the run anew, from what rank 0 has of the last step that was taken whole. The rest of the
+epoch is dealt out among those that are left; the data stay where they are.
 """
 
+import gc
 import sys
 from collections.abc import Callable
 from time import perf_counter
@@ -13,16 +14,25 @@ import numpy as np
 from mpi4py import MPI
 
 from psframe import assemble, comms
-from psframe.cluster import Cluster, join
+from psframe.cluster import AgreedError, Cluster, join
+from psframe.fault import Rollback
 from psframe.job import Run
 from psframe.measures import Seen
 from psframe.memory.gates import PeerLost
 from psframe.memory.link import LeaderEnded
 from psframe.plan import Plan, regrouped
+from psframe.provision import Held
+from psframe.record import metrics
 from psframe.record.checkpoint import Saved
+from psframe.record.run_dir import durably
 
 #: what a rank meets when another one is lost
 LOSSES = (PeerLost, LeaderEnded, MPI.Exception)
+#: what a run keeps that is made anew
+KEPT = (
+    *("run_dir", "view", "keeper", "trace", "usage", "board"),
+    *("records", "parts", "lost", "went_back", "failed_step"),
+)
 
 
 def go_on(run: Run, plan: Plan, lost: BaseException) -> Run:
@@ -44,11 +54,12 @@ def go_on(run: Run, plan: Plan, lost: BaseException) -> Run:
             saved = left.agree(world)
             gone = left.gone(world)
             run.cluster = join(world)
-            made = assemble.again(regrouped(plan, run.cluster), run.cluster, run, left.held, saved)
+            made = _again(regrouped(plan, run.cluster), run.cluster, run, left.held, saved)
             break
         except LOSSES as again:
             if not _is_loss(again) or (isinstance(again, PeerLost) and 0 in again.ranks):
                 raise
+    made.begun_at = run.begun_at
     _tell(made, gone, perf_counter() - began)
     return made
 
@@ -90,7 +101,7 @@ class Left:
             self.saved = self._salvaged()
         self.place = (len(run.parts), run.concluded)
         self.lockstep, self.n_losses = run.sync.lockstep, run.work.n_losses
-        self.held = assemble.release(run)
+        self.held = _release(run)
 
     def _salvaged(self) -> Saved:
         run = self.run
@@ -143,6 +154,76 @@ class Left:
         return [rank for rank, place in enumerate(found) if place == MPI.UNDEFINED]
 
 
+def _release(run: Run) -> Held:
+    """Let go of the memory of a run that will not go on as it is, but for its data; return these."""
+    held = [block for role, block in run.blocks if role == "data"], run.batches.arrays
+    for part in ("network", "batches", "work", "collective", "updater", "guard", "sync", "leave"):
+        setattr(run, part, None)
+    run.blocks = []
+    gc.collect()
+    return held
+
+
+def _again(plan: Plan, cluster: Cluster, old: Run, held: Held, saved: Saved | None) -> Run:
+    """Return a run that goes on from ``saved``, which rank 0 has, on other ranks than ``old``. All of them must call.
+
+    Raises
+    ------
+    AgreedError
+        On every rank, where this is impossible.
+    """
+    made = assemble.or_instead(cluster, plan, lambda: assemble.provided(cluster, plan, held))
+    made.labels["placement"] = old.labels["placement"]
+    for part in KEPT:
+        setattr(made, part, getattr(old, part))
+    if made.run_dir:
+        made.run_dir.saved = saved
+    assemble.begin(made, quiet=True)
+    assemble.listen(made)
+    return made
+
+
+def go_back(run: Run, plan: Plan, failed: Rollback) -> Run:
+    """Return the run as it was at its last checkpoint, or at its beginning. All ranks must call.
+
+    What failed by chance does not do so again, and the run ends in the bits of one in which it did not.
+
+    Raises
+    ------
+    AgreedError
+        On every rank, where the step from which they went back fails again, or there is no going back.
+    """
+    if failed.step == run.failed_step:
+        raise AgreedError(
+            f"a step that fails must not fail again when it is taken anew, got {failed.reason}, twice; "
+            "lower optimizer.lr, or look at the data or the memory of that rank"
+        )
+    found: list[Saved | None] = []
+    run.cluster.agree(lambda: found.append(_last(run)))
+    run.parts.clear()
+    run.concluded, run.failed_step = False, failed.step
+    held, saved = _release(run), found[0] if found else None
+    made = _again(plan, run.cluster, run, held, saved)
+    made.guard.flip.step = 0  # one that was asked for has happened
+    if made.cluster.rank == 0:
+        made.went_back.append({"step": failed.step, "ranks": list(failed.ranks), "reason": failed.reason})
+        to = f"epoch {made.epoch + 1}, {made.sampler.cursor:,} samples" if saved else "the beginning"
+        print(f"psframe: warning: {failed.reason}; all go back to {to}", file=sys.stderr, flush=True)
+    return made
+
+
+def _last(run: Run) -> Saved | None:
+    """Return the last checkpoint, and drop the records of later epochs. Rank 0."""
+    assert run.keeper
+    assert run.run_dir
+    saved = run.keeper.newest(run.network.arena.layout)
+    epoch = saved.epoch if saved else 0
+    if any(record["epoch"] > epoch for record in run.records):
+        run.records = [record for record in run.records if record["epoch"] <= epoch]
+        durably(lambda path: metrics.cut_back(path, epoch), run.run_dir)
+    return saved
+
+
 def _tell(run: Run, gone: list[int], pause_s: float) -> None:
     if run.cluster.rank == 0:
         who = f"rank {gone[0]} has" if len(gone) == 1 else f"ranks {', '.join(map(str, gone))} have"
@@ -161,5 +242,7 @@ def trained(run: Run, plan: Plan, train: Callable[[Run], None]) -> Run:
         try:
             train(run)
             return run
+        except Rollback as failed:
+            run = go_back(run, plan, failed)
         except LOSSES as lost:
             run = go_on(run, plan, lost)

@@ -8,7 +8,8 @@ from mpi4py import MPI
 
 from psframe import compiled
 from psframe.arena import Arena
-from psframe.cluster import Cluster, Team
+from psframe.cluster import Cluster
+from psframe.team import Team
 
 
 class Replicas:

@@ -79,6 +79,7 @@ def _command(cluster: Cluster, argv: Sequence[str]) -> int:
         return 128 + stopped.number
     if made.run_dir and not arguments["quiet"]:
         say(f"\n{table(made.records)}\n\n{pages_table(made.records[-1])}\n\n{made.run_dir.path}")
+    made.cluster.barrier()  # one that ends without MPI_Finalize is taken for dead
     return 0
 
 

@@ -30,6 +30,7 @@ FLOORS = [
         "psframe.group",
         "psframe.halt",
         "psframe.kernel",
+        "psframe.team",
         "psframe.fault",
         "psframe.command",
         "psframe.comms",

@@ -14,7 +14,7 @@ from psframe.arena import Layout
 from psframe.bench.baselines import BASELINES, TUNED, Vectors
 from psframe.bench.ranks import mpi_name, settle
 from psframe.bench.stats import spread, write
-from psframe.cluster import Cluster, Team
+from psframe.cluster import Cluster
 from psframe.command import helped
 from psframe.errors import UserError
 from psframe.group import undivided
@@ -26,6 +26,7 @@ from psframe.provision import furnish
 from psframe.record.view import aligned, say
 from psframe.sampling import Sampler
 from psframe.sync.base import Parts
+from psframe.team import Team
 
 USAGE = "mpirun -n N python -m psframe.bench step [--size MB,...] [--collective C,...] [--optimizer O] [--json FILE]"
 OPTIMIZERS: dict[str, dict[str, Any]] = {

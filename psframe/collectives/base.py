@@ -15,10 +15,10 @@ import numpy as np
 
 from psframe import compiled
 from psframe.arena import Arena, Layout
-from psframe.cluster import Team
 from psframe.collectives.order import merges, widths
 from psframe.memory.allocator import Allocator
 from psframe.record.trace import Trace
+from psframe.team import Team
 from psframe.traffic import Traffic
 
 #: where in the vector, and the mean gradient there: an array, or a ``psframe._elementwise.Mean``, yet to be taken

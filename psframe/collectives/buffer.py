@@ -9,13 +9,13 @@ from mpi4py import MPI
 
 from psframe import compiled
 from psframe.arena import Arena, Layout
-from psframe.cluster import Team
 from psframe.collectives.base import Base, Segments, cut
 from psframe.collectives.buckets import Departures, cut_at_layers
 from psframe.collectives.carriers import Buffers
 from psframe.errors import UserError
 from psframe.memory.allocator import Allocator
 from psframe.registry import Count
+from psframe.team import Team
 
 BUCKET_BYTES = 1 << 20
 MOST_BUCKETS = 64

@@ -16,7 +16,6 @@ from mpi4py import MPI
 
 from psframe import compiled
 from psframe.arena import Arena, Layout
-from psframe.cluster import Team
 from psframe.collectives.base import Segments
 from psframe.collectives.carriers import Buffers
 from psframe.collectives.compression import CompressedSum, codec_maker, forget, warm
@@ -24,6 +23,7 @@ from psframe.collectives.order import merges, stacked, widths
 from psframe.collectives.shared import Shared
 from psframe.memory.allocator import Allocator
 from psframe.memory.gates import READY, SUMMED
+from psframe.team import Team
 
 CHUNK = 1 << 17  # numbers of the running sum that travel together: 512 kB
 

@@ -12,13 +12,13 @@ from typing import Any, Literal
 import numpy as np
 
 from psframe.arena import Arena, Layout, Vectors
-from psframe.cluster import Team
 from psframe.collectives.base import Base, Segments
 from psframe.collectives.segments import ITEM_BYTES, chosen, divide, vectors
 from psframe.errors import UserError
 from psframe.memory.allocator import Allocator
 from psframe.memory.gates import COMMITTED, READY, SUMMED
 from psframe.registry import Count
+from psframe.team import Team
 
 CHUNK_BYTES = 1 << 20  # of a slot through which gradients pass that lie elsewhere
 

@@ -92,6 +92,7 @@ class Rendezvous:
         """Drop this rank's lock. Nobody waits here afterwards."""
         if self.fd >= 0:
             os.close(self.fd)
+            self.fd = -1
 
     def configure(self, wait: Wait, deadline_s: float, n_cores: int) -> None:
         """Say how to wait, and how many cores the ranks of this node have: fewer than ranks, and nobody spins."""

@@ -11,10 +11,10 @@ from typing import Any
 import numpy as np
 
 from psframe import registry
-from psframe.cluster import Team
 from psframe.errors import UserError
 from psframe.memory.allocator import Allocator
 from psframe.stores import TABLE
+from psframe.team import Team
 from psframe.traffic import Traffic
 
 #: what stands in the note of a post: how many samples, the learning rate, the poster's step, the clock of the

@@ -6,11 +6,11 @@ from functools import partial
 import numpy as np
 
 from psframe import compiled
-from psframe.cluster import Team
 from psframe.collectives.segments import divide, vectors
 from psframe.memory.allocator import Allocator
 from psframe.memory.gates import LOOK_S
 from psframe.stores.base import NOTE, Store
+from psframe.team import Team
 
 #: counters: the clock, copies begun, numbers drawn, posts; then posts and grants of each worker; then stripes
 CLOCK, BEGUN, DRAWN, POSTS, WORKERS = range(5)

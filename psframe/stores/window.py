@@ -11,9 +11,9 @@ import numpy as np
 from mpi4py import MPI
 
 from psframe import comms
-from psframe.cluster import Team
 from psframe.memory.allocator import Allocator
 from psframe.stores.base import NOTE, Store
+from psframe.team import Team
 
 CLOCK, BEGUN, DRAWN, HELD, WORDS = range(5)
 POST, GRANT = 1, 2  # tags

@@ -8,7 +8,7 @@ from typing import Any, Protocol
 import numpy as np
 
 from psframe.arena import Arena, Layout
-from psframe.cluster import Cluster, Team
+from psframe.cluster import Cluster
 from psframe.collectives.base import Base, Collective
 from psframe.errors import UserError
 from psframe.group import Group
@@ -19,6 +19,7 @@ from psframe.sampling import Sampler
 from psframe.stores.base import Store
 from psframe.sync.drawing import Draw
 from psframe.sync.tally import Tally
+from psframe.team import Team
 from psframe.traffic import Traffic
 
 

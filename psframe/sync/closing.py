@@ -7,13 +7,13 @@ from collections.abc import Iterator
 
 from psframe import compiled
 from psframe.arena import Arena
-from psframe.cluster import Team
 from psframe.errors import UserError
 from psframe.group import Group
 from psframe.memory.gates import DEADLINE_S, Wait
 from psframe.stores.base import PULLED, RATE, SAMPLES, STEP
 from psframe.sync.base import Parts
 from psframe.sync.served import Served
+from psframe.team import Team
 
 
 class Closing(Served):

@@ -5,7 +5,6 @@ from typing import Any, Literal
 import numpy as np
 
 from psframe.arena import Arena
-from psframe.cluster import Team
 from psframe.collectives.base import Base
 from psframe.group import Group
 from psframe.memory.gates import DEADLINE_S, Wait
@@ -15,6 +14,7 @@ from psframe.stores.base import Store, make
 from psframe.sync.base import Parts
 from psframe.sync.drawing import Draw
 from psframe.sync.hogwild import Hogwild
+from psframe.team import Team
 from psframe.traffic import Traffic
 
 

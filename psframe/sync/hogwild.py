@@ -7,7 +7,6 @@ import numpy as np
 
 from psframe import compiled
 from psframe.arena import Arena, Vectors
-from psframe.cluster import Team
 from psframe.collectives.base import Base
 from psframe.errors import UserError
 from psframe.group import Group
@@ -17,6 +16,7 @@ from psframe.registry import Positive
 from psframe.stores.shared import Shared
 from psframe.sync.base import Mode, Parts
 from psframe.sync.drawing import Draw
+from psframe.team import Team
 from psframe.traffic import Traffic
 
 

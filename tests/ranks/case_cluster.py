@@ -6,8 +6,9 @@ import unittest
 from contextlib import contextmanager
 
 from psframe import cluster, kernel
-from psframe.cluster import AgreedError, Team, join
+from psframe.cluster import AgreedError, join
 from psframe.errors import UserError
+from psframe.team import Team
 from tests.ranks.harness import ranks
 from tests.ranks.training import folder
 

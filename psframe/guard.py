@@ -44,7 +44,8 @@ def prepare(fault: Fault, mode: Mode, collective: Base) -> None:
             "give fault.check_every=0 or sync=sync_ps or sync=allreduce"
         )
     mode.drops = fault.on_nan == "skip"
-    collective.copies = 2 if mode.guarded and fault.on_nan != "stop" else 1
+    dropped = mode.guarded and fault.on_nan != "stop"
+    collective.copies = 2 if dropped or fault.on_worker_loss == "continue" else 1
 
 
 class Guard:

@@ -118,7 +118,13 @@ class Averaging(Mode):
         self.lean(self.together.grads)
         for segment, mean in self.collective.allreduce_mean(self.together.grads, self.n_workers):
             self.update_together(segment, mean, self.outer_lr, step)
+        self._take()
         self.drawn_at = self.at + 1
+
+    def _take(self) -> None:
+        """Make what was written to the global parameters current, where the collective has not done so."""
+        if not self.together.shared:
+            self.together.commit()
 
     def salvaged(self) -> tuple[int, np.ndarray, list[np.ndarray]]:
         return self.parts.sampler.done_after(self.drawn_at), self.together.params, self.state()
@@ -146,6 +152,7 @@ class Averaging(Mode):
                 target[:] = mean
             else:
                 mean.into(target)
+        self._take()
         vector[:] = self.together.params
 
     def state(self) -> list[np.ndarray]:

@@ -22,7 +22,7 @@ import psutil
 from psframe import config, mpirun
 from psframe.errors import UserError, reason
 from psframe.parser import Parser
-from psframe.record import checkpoint
+from psframe.record import checkpoint, metrics
 from psframe.record.view import say
 
 USAGE = "python -m psframe.run -n N[,N ...] [--restarts K] CONFIG [key.path=value ...]"
@@ -137,6 +137,13 @@ def _newest(settings: config.Config, since: float) -> Path | None:
     return max(found)[1] if found else None
 
 
+def _finished(path: Path | None, settings: config.Config) -> bool:
+    """Whether a run has come to its end, and what it was to save is saved."""
+    if path is None or metrics.last_epoch(path) < settings.train.epochs:
+        return False
+    return not settings.checkpoint.every_epochs or checkpoint.epoch_of(path / "checkpoints") == settings.train.epochs
+
+
 def supervise(arguments: Namespace) -> int:
     """Start the job, and again as long as it dies; return the exit status of the last start."""
     settings = config.read(arguments.config, arguments.overrides)
@@ -151,12 +158,10 @@ def supervise(arguments: Namespace) -> int:
         status = job.run([*words, *arguments.overrides, *resume, *(["--quiet"] if arguments.quiet else [])])
         if job.asked:
             return 128 + job.asked
-        if status in (0, USER_ERROR):
-            return status
         path = _newest(settings, began)
-        if path and checkpoint.epoch_of(path / "checkpoints") == settings.train.epochs:
-            _say(f"the job ended with status {status}, when {path} was trained to its end")
-            return 0
+        # a launcher that outlives ranks ends with 0 when all of them were killed
+        if status == USER_ERROR or (status == 0 and "--with-ft" not in start) or _finished(path, settings):
+            return status if status == USER_ERROR else 0
         if number == arguments.restarts:
             break
         if path:
@@ -165,7 +170,7 @@ def supervise(arguments: Namespace) -> int:
         after = arguments.ranks[min(number + 1, len(arguments.ranks) - 1)]
         _say(f"the job ended with status {status}; start {number + 2} of {arguments.restarts + 1}, {at}, {after} ranks")
     _say(f"the job ended with status {status}, and --restarts is {arguments.restarts}; see what it said above")
-    return status
+    return status or 1
 
 
 def _say(text: str) -> None:

@@ -2,9 +2,9 @@
 
     python -m tests.flips --flips 300 [--seed S]
 
-A flip is caught where it was repaired, or ended the run, which was continued and ended as accurate as an undisturbed one, to
-one point; it is harmless where that run went on to such an end; else it is neither. Exits with 1 where fewer than 99 % of
-the flips of exponents, or of those in checkpoints, are caught or harmless.
+A flip is caught where it was repaired, or ended the run, which was continued; and the end is as accurate as that of an
+undisturbed run, to one point. It is harmless where the run itself went on to such an end; else it is neither. Exits with
+1 where fewer than 99 % of the flips of exponents, or of those in checkpoints, are caught or harmless.
 """
 
 import argparse
@@ -14,6 +14,8 @@ import sys
 import tempfile
 from collections import Counter
 from pathlib import Path
+
+import numpy as np
 
 from tests import launcher
 
@@ -60,7 +62,9 @@ def over_ranks(report: str, seed: int, first: int, last: int) -> None:
 
     world, sound = MPI.COMM_WORLD, {}
     with folder(world) as where:
-        (where / "config.yaml").write_text(CONFIG)
+        if world.rank == 0:
+            (where / "config.yaml").write_text(CONFIG)
+        world.Barrier()
         for mode in MODES:
             for collective in COLLECTIVES:
                 keys = (f"sync={mode}", f"collective={collective}")
@@ -119,17 +123,67 @@ def campaign(seed: int, n: int, folder: Path) -> list[dict]:
 
 
 def in_files(seed: int, n: int, folder: Path) -> Counter:
-    """Flip bits of a run's newest checkpoint, one at a time; count what is read then."""
+    """Flip bits of a checkpoint, one at a time, and count what is read then: an older one, or the same, or neither."""
     from psframe.errors import UserError
     from psframe.record import checkpoint
+    from tests.fuzz.checkpoints import Layout
 
-    where = _saved(folder)
-    path, found, layout = max(where.glob("*.h5")), Counter(), Layout()
-    sound, rng, counts = path.read_bytes(), random.Random(seed), Counter()
-    before, _ = checkpoint.newest(where, layout)
+    layout, rng, counts = Layout(), random.Random(seed), Counter()
+    for epoch in (1, 2):
+        params = np.full(layout.size, epoch, np.float32)
+        path = checkpoint.write(folder, checkpoint.Saved(params, params[None], epoch, epoch, layout.describe()))
+    checkpoint.advance(path, 2)
+    sound = path.read_bytes()
     for _ in range(n):
-        bit = rng.randrange(8 * len(sound))
-        data = bytearray(sound)
+        data, bit = bytearray(sound), rng.randrange(8 * len(sound))
         data[bit // 8] ^= 1 << bit % 8
         path.write_bytes(data)
+        try:
+            saved, notices = checkpoint.newest(folder, layout)
+        except UserError:
+            saved, notices = None, []
+        older = bool(notices) and saved is not None and saved.epoch == 1 and (saved.params == 1).all()
+        same = saved is not None and saved.epoch == 2 and (saved.params == 2).all() and (saved.state == 2).all()
+        counts["caught" if older else "harmless" if same else "neither"] += 1
     return counts
+
+
+def table(found: list[dict], files: Counter) -> list[str]:
+    """Return the lines of the table, a row for each kind of bit in each vector."""
+    lines = ["| flipped | bits | flips | caught | harmless | neither |", "|---|---|---|---|---|---|"]
+    for kind in KINDS:
+        for of in BITS:
+            counts = Counter(flip["verdict"] for flip in found if (flip["kind"], flip["of"]) == (kind, of))
+            lines.append(f"| {kind} | {of} | {_row(counts)} |")
+    counts = Counter(flip["verdict"] for flip in found if flip["of"] == "exponent")
+    return [*lines, f"| all of these | exponent | {_row(counts)} |", f"| checkpoint | any | {_row(files)} |"]
+
+
+def _row(counts: Counter) -> str:
+    return " | ".join(map(str, (counts.total(), counts["caught"], counts["harmless"], counts["neither"])))
+
+
+def missed(found: list[dict], files: Counter) -> bool:
+    """Whether more were neither caught nor harmless than is wanted, of exponents or of checkpoints."""
+    counts = Counter(flip["verdict"] for flip in found if flip["of"] == "exponent")
+    return any(of["neither"] > (1 - WANTED) * of.total() for of in (counts, files))
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(prog="python -m tests.flips", description=__doc__.partition("\n")[0])
+    parser.add_argument("--flips", type=int, default=300)
+    parser.add_argument("--seed", type=int, default=1)
+    given = parser.parse_args()
+    with tempfile.TemporaryDirectory(prefix="psframe-flips-") as root:
+        (files := Path(root) / "files").mkdir()
+        found, of_files = campaign(given.seed, given.flips, Path(root)), in_files(given.seed, 10 * given.flips, files)
+    print(*table(found, of_files), sep="\n")
+    print(*(flip for flip in found if flip["verdict"] == "neither"), sep="\n", file=sys.stderr)
+    return 1 if missed(found, of_files) else 0
+
+
+if __name__ == "__main__":
+    if sys.argv[1:2] == ["--over-ranks"]:
+        over_ranks(sys.argv[2], *map(int, sys.argv[3:6]))
+    else:
+        sys.exit(main())

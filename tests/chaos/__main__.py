@@ -54,10 +54,12 @@ def main() -> int:
 
 
 def _with_mounts() -> None:
-    """Start this anew where mounts are nobody else's, if that is allowed; as root, or as a user who becomes it there."""
+    """Start this anew where mounts are its own, if that is allowed: as root, or as a user who is root there."""
     for words in (["unshare", "--mount"], ["unshare", "--map-root-user", "--mount"]):
         try:
-            allowed = subprocess.run([*words, "mount", "-t", "tmpfs", "none", str(SHM)], capture_output=True, timeout=60)
+            allowed = subprocess.run(
+                [*words, "mount", "-t", "tmpfs", "none", str(SHM)], capture_output=True, timeout=60
+            )
         except OSError:
             return
         if allowed.returncode == 0:

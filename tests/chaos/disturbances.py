@@ -1,4 +1,4 @@
-"""What is done to a job: each disturbance has something to do before it starts, while it runs, and when it has ended."""
+"""What is done to a job: before it starts, while it runs, and when it has ended."""
 
 import glob
 import os
@@ -115,7 +115,7 @@ class Storm(Disturbance):
         struck, until = False, time.monotonic() + 3 * self.rng.random()
         while (ranks := job.ranks()) and not job.ended and time.monotonic() < until:
             stopped = [pid for pid in ranks if self.rng.random() < 0.5]
-            struck |= any([send(pid, signal.SIGSTOP) for pid in stopped])
+            struck |= sum(send(pid, signal.SIGSTOP) for pid in stopped) > 0
             time.sleep(0.3 * self.rng.random() ** 2)
             for pid in stopped:
                 send(pid, signal.SIGCONT)

@@ -13,7 +13,7 @@ from tests.chaos.disturbances import KINDS, Disturbance
 from tests.chaos.jobs import Job
 from tests.live import left_in_shm
 
-EPOCHS, HANG_S, LEAVE_S = 16, 90, 30
+EPOCHS, HANG_S, LEAVE_S = 16, 180, 30
 CONFIG = """\
 model: {{name: 'tests.tiny:build', dropout: 0.3}}
 dataset: {{name: synthetic, shape: [2, 8, 9], classes: 5, samples: 4000}}
@@ -231,5 +231,3 @@ def undisturbed(exact: str, mpi: str, folder: Path) -> Undisturbed:
     with h5py.File(max((run / "checkpoints").glob("*.h5"))) as file:
         layout = Layout(file["layout"][()].tobytes().decode(), file["params"].size)
     return Undisturbed(records(run / "metrics.jsonl")[-1]["params_sha256"], layout)
-
-

@@ -3,8 +3,8 @@
     python -m tests.flips --flips 300 [--seed S]
 
 A flip is caught where it was repaired, or ended the run, which was continued; and the end is as accurate as that of an
-undisturbed run, to one point. It is harmless where the run itself went on to such an end; else it is neither. Exits with
-1 where fewer than 99 % of the flips of exponents, or of those in checkpoints, are caught or harmless.
+undisturbed run, to one point. It is harmless where the run itself went on to such an end; else it is neither. Exits
+with 1 where fewer than 99 % of the flips of exponents, or of those in checkpoints, are caught or harmless.
 """
 
 import argparse

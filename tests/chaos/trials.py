@@ -13,7 +13,7 @@ from tests.chaos.disturbances import KINDS, Disturbance
 from tests.chaos.jobs import Job
 from tests.live import left_in_shm
 
-EPOCHS, HANG_S, LEAVE_S = 16, 180, 30
+EPOCHS, HANG_S, LEAVE_S = 16, 180, 90
 CONFIG = """\
 model: {{name: 'tests.tiny:build', dropout: 0.3}}
 dataset: {{name: synthetic, shape: [2, 8, 9], classes: 5, samples: 4000}}

@@ -5,6 +5,7 @@ is gone), it is started again from its last durable checkpoint. Ctrl-C and SIGTE
 every mpirun passes on: some answer the others by killing all ranks at once.
 """
 
+import ctypes
 import os
 import signal
 import subprocess
@@ -12,15 +13,20 @@ import sys
 import time
 from argparse import Namespace
 from collections.abc import Sequence
+from contextlib import suppress
 from pathlib import Path
 from types import FrameType
+
+import psutil
 
 from psframe import config, mpirun
 from psframe.errors import UserError, reason
 from psframe.parser import Parser
+from psframe.record import checkpoint, metrics
 from psframe.record.view import say
 
 USAGE = "python -m psframe.run -n N[,N ...] [--restarts K] CONFIG [key.path=value ...]"
+PR_SET_CHILD_SUBREAPER = 36  # of linux/prctl.h
 LEAVE_S = 12.0  # from a signal until ranks that have not left are killed
 ASKED = (signal.SIGINT, signal.SIGTERM)
 USER_ERROR = 2  # which starting again would not mend
@@ -66,6 +72,7 @@ class Job:
     def __init__(self) -> None:
         self.asked = 0
         self.process: subprocess.Popen[bytes] | None = None
+        ctypes.CDLL(None).prctl(PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)  # ranks become children when their launcher dies
         for number in ASKED:
             signal.signal(number, self._ask)
 
@@ -82,8 +89,19 @@ class Job:
             self._pass_on()
         status = self.process.wait()
         signal.alarm(0)
-        self._kill()  # what a launcher that was killed has left
+        self._clear()
         return status if status >= 0 else 128 - status
+
+    def _clear(self) -> None:
+        """End what a launcher that was killed has left here: it would train on beside those that are started next."""
+        while True:
+            for left in psutil.Process().children(recursive=True):
+                with suppress(psutil.NoSuchProcess):
+                    left.kill()
+            try:
+                os.waitpid(-1, 0)
+            except ChildProcessError:
+                return
 
     def _ask(self, number: int, frame: FrameType | None) -> None:
         again, self.asked = bool(self.asked), number
@@ -119,6 +137,13 @@ def _newest(settings: config.Config, since: float) -> Path | None:
     return max(found)[1] if found else None
 
 
+def _finished(path: Path | None, settings: config.Config) -> bool:
+    """Whether a run has come to its end, and what it was to save is saved."""
+    if path is None or metrics.last_epoch(path) < settings.train.epochs:
+        return False
+    return not settings.checkpoint.every_epochs or checkpoint.epoch_of(path / "checkpoints") == settings.train.epochs
+
+
 def supervise(arguments: Namespace) -> int:
     """Start the job, and again as long as it dies; return the exit status of the last start."""
     settings = config.read(arguments.config, arguments.overrides)
@@ -133,17 +158,19 @@ def supervise(arguments: Namespace) -> int:
         status = job.run([*words, *arguments.overrides, *resume, *(["--quiet"] if arguments.quiet else [])])
         if job.asked:
             return 128 + job.asked
-        if status in (0, USER_ERROR):
-            return status
+        path = _newest(settings, began)
+        # a launcher that outlives ranks ends with 0 when all of them were killed
+        if status == USER_ERROR or (status == 0 and "--with-ft" not in start) or _finished(path, settings):
+            return status if status == USER_ERROR else 0
         if number == arguments.restarts:
             break
-        if path := _newest(settings, began):
+        if path:
             resume = [f"checkpoint.resume={path}"]
         at = "from its last checkpoint" if path else "from the beginning"
         after = arguments.ranks[min(number + 1, len(arguments.ranks) - 1)]
         _say(f"the job ended with status {status}; start {number + 2} of {arguments.restarts + 1}, {at}, {after} ranks")
     _say(f"the job ended with status {status}, and --restarts is {arguments.restarts}; see what it said above")
-    return status
+    return status or 1
 
 
 def _say(text: str) -> None:

@@ -1,12 +1,19 @@
 """``mpirun -n N python -m psframe.train CONFIG [key.path=value ...]``: assemble, run, abort every rank on an error."""
 
 import os
+import signal
 import sys
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
+START_S = 120
+if os.environ.get("OMPI_MCA_mpi_ft_enable") == "1":  # noqa: SIM112 - so Open MPI spells it
+    signal.alarm(START_S)  # with it, MPI's start waits for ever for a rank that was killed in it
+
 try:
     from mpi4py import MPI
+
+    signal.alarm(0)
 except (ImportError, RuntimeError) as _error:
     if os.environ.get("PMI_RANK", os.environ.get("OMPI_COMM_WORLD_RANK", "0")) == "0":
         _reason = str(_error).splitlines()[0]
@@ -15,7 +22,7 @@ except (ImportError, RuntimeError) as _error:
         )
     sys.exit(2)
 
-from psframe.affinity import limit_threads
+from psframe.affinity import limit_threads  # noqa: E402
 
 limit_threads(MPI.COMM_WORLD)  # before anything imports NumPy
 

@@ -7,6 +7,8 @@ from time import sleep
 
 from mpi4py import MPI
 
+from psframe.startup import launcher_ended
+
 #: what MPI says of a call that a dead rank, or one that has heard of it, has left (MPI Forum, User-Level Failure
 #: Mitigation; in MPI-5 a chapter of its own)
 LOST = (MPI.ERR_PROC_FAILED, MPI.ERR_PROC_FAILED_PENDING, MPI.ERR_REVOKED)
@@ -40,11 +42,11 @@ def tolerant() -> bool:
 
 
 def end(status: int) -> int:
-    """Return the exit status; or end this process with it, where ranks are lost.
+    """Return the exit status; or end this process with it, where ranks are lost, or the launcher.
 
     MPI_Finalize may wait for them for ever (Open MPI 5.0, issue 11404), and is left out.
     """
-    if _revoked:
+    if _revoked or launcher_ended():
         sys.stdout.flush()
         sys.stderr.flush()
         os._exit(status)

@@ -9,6 +9,7 @@ import numpy as np
 from psframe.job import Run
 from psframe.measures import Seen
 from psframe.schedule import learning_rate
+from psframe.startup import launcher_ended
 from psframe.traffic import Traffic
 
 
@@ -92,6 +93,8 @@ def _turn(run: Run, seen: Seen, order: np.ndarray, step: int, worker: int | None
 def _look(run: Run, step: int) -> None:
     """Write a checkpoint when one is due, between two steps; or ask for a pause, where ranks are not between any."""
     assert run.keeper
+    if not run.cluster.halt.signal and launcher_ended():
+        run.cluster.halt.signal = signal.SIGTERM
     if run.cluster.halt.signal or run.keeper.failed:
         _ask(run)
     elif run.keeper.due():

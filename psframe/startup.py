@@ -3,8 +3,12 @@
 import os
 from pathlib import Path
 
+from psframe.mpirun import LAUNCHED
+
 #: the processes that a launcher puts above its ranks
 LAUNCHERS = ("mpirun", "mpiexec", "hydra", "prterun", "prted", "orterun", "orted", "srun", "slurmstepd")
+
+_LAUNCHER = os.getppid() if any(name in os.environ for name in LAUNCHED) else None
 
 
 def since_launch_s(proc: Path = Path("/proc")) -> float | None:
@@ -30,3 +34,8 @@ def _process(proc: Path, pid: int) -> tuple[str, int, int]:
     name, _, rest = (proc / str(pid) / "stat").read_text().partition("(")[2].rpartition(")")
     fields = rest.split()
     return name, int(fields[1]), int(fields[19])
+
+
+def launcher_ended() -> bool:
+    """Whether the launcher that started this process, if one did, is gone: some leave their ranks behind."""
+    return _LAUNCHER is not None and os.getppid() != _LAUNCHER

@@ -32,11 +32,14 @@ def hashes_of(tmp_path):
 
 @pytest.mark.parametrize(
     ("mode", "number"),
-    zip(
-        ("sync_ps", "async_ps", "easgd", "hogwild", "local_sgd", "hybrid"),
-        (signal.SIGINT, signal.SIGTERM) * 3,
-        strict=True,
-    ),
+    [
+        ("sync_ps", signal.SIGINT),
+        ("async_ps", signal.SIGTERM),
+        ("easgd", signal.SIGINT),
+        ("hogwild", signal.SIGTERM),
+        ("local_sgd", signal.SIGINT),
+        ("hybrid", signal.SIGTERM),
+    ],
 )
 def test_the_ranks_leave_inside_an_epoch_with_a_checkpoint(mpich, tmp_path, mode, number):
     path = written(tmp_path, 10000)
@@ -99,6 +102,21 @@ def test_open_mpi_ends_its_ranks_at_once_and_the_last_checkpoint_stays(tmp_path)
     process.send_signal(signal.SIGTERM)
     ends(process, path)
     assert process.returncode != 0
+    assert not left_in_shm()
+    again = launcher.train(mpi, 3, path, "checkpoint.resume=auto", f"train.epochs={len(hashes_of(tmp_path)) + 2}")
+    assert again.status == 0, again
+
+
+def test_ranks_whose_launcher_was_killed_do_not_train_on(mpi, tmp_path):
+    path = written(tmp_path, 10000)
+    process, _ = start(mpi, 3, path)
+    process.send_signal(signal.SIGKILL)
+    process.wait()
+    until = time.monotonic() + 30
+    while ranks_of(path):
+        assert time.monotonic() < until, "ranks stay behind"
+        time.sleep(0.05)
+    process.stderr.close()
     assert not left_in_shm()
     again = launcher.train(mpi, 3, path, "checkpoint.resume=auto", f"train.epochs={len(hashes_of(tmp_path)) + 2}")
     assert again.status == 0, again

@@ -51,6 +51,7 @@ class Averaging(Mode):
         self.arena = Arena(parts.layout, parts.optimizer.n_state, parts.allocator)
         self.kept = parts.allocator.zeros((self.n_outer, parts.layout.size), np.float32, "exchange")
         self.since = self.drawn_at = self.at = 0
+        self.drains = False
         return self.arena
 
     def open(self, collective: Base, update: Updater) -> None:
@@ -88,7 +89,7 @@ class Averaging(Mode):
 
     def turns(self, n_steps: int) -> Iterator[tuple[int, int | None]]:
         self.restart()
-        self.drawn_at = 0
+        self.drawn_at, self.drains = 0, False
         for step in range(n_steps):
             self.at = step
             yield step, self.parts.team.worker
@@ -127,7 +128,10 @@ class Averaging(Mode):
             self.together.commit()
 
     def salvaged(self) -> tuple[int, np.ndarray, list[np.ndarray]]:
-        return self.parts.sampler.done_after(self.drawn_at), self.together.params, self.state()
+        done = self.parts.sampler.done_after(self.drawn_at)
+        if self.drains:  # what is averaged then passes through the global parameters
+            return done, self.arena.params, [*self.arena.state, *self.kept]
+        return done, self.together.params, self.state()
 
     def drain(self) -> None:
         if self.since:
@@ -135,9 +139,11 @@ class Averaging(Mode):
         self.arena.params[:] = self.together.params
         if len(self.arena.state):
             self.kept[:] = self.together.state
+            self.drains = True
             for row in self.arena.state:
                 self._average(row)
             self._set(self.arena.params, self.kept)
+        self.drains = False
 
     def _average(self, vector: np.ndarray) -> None:
         """``v_k <- mean_k v_k``, by way of the global parameters, which are set anew afterwards."""

@@ -182,6 +182,8 @@ class Mode:
     def begin(self) -> None:
         """Begin an epoch, or what is left of one, on this rank."""
         self.version = self.arena.taken
+        if self.draw:
+            self.draw.begin()
 
     def salvaged(self) -> tuple[int, np.ndarray, list[np.ndarray]]:
         """Return what to go on from when a worker has died in an epoch: samples done, parameters and rows of state.
@@ -215,6 +217,8 @@ class Mode:
     def rest(self, store: Store) -> None:
         """Wait until all who use a store are here, and count that as waiting."""
         began = perf_counter()
+        if self.draw and self.parts.team.comm.rank == 0:
+            self.draw.stop()  # the store forgets how many there were
         store.rest()
         self.tally.waited_since(began)
 

@@ -20,6 +20,10 @@ class Draw:
         self.dealer, self.sampler = dealer, sampler
         self.n_drawn: int | None = None  # when :meth:`stop` was called
 
+    def begin(self) -> None:
+        """Begin an epoch, or what is left of one."""
+        self.n_drawn = None
+
     def turns(self, n_steps: int) -> Iterator[tuple[int, int, int]]:
         """Yield steps of an epoch, workers' shares, and how many samples these have, until all are given out."""
         while (number := self.dealer.draw()) < n_steps * self.sampler.n_workers:
@@ -28,13 +32,12 @@ class Draw:
                 yield step, worker, n_own
 
     def stop(self) -> None:
-        """Give out no more until the next epoch begins. Rank 0."""
+        """Give out no more until the next epoch begins, and remember how many there were. Rank 0."""
         if self.n_drawn is None:
             self.n_drawn = self.dealer.close_draw()
 
     def done(self) -> int:
-        """Return how many samples of the epoch were given out, at its end. Rank 0."""
-        n_drawn, self.n_drawn = self.n_drawn, None
-        if n_drawn is None or n_drawn >= self.sampler.n_steps * self.sampler.n_workers:
+        """Return how many samples of the epoch were given out, after :meth:`stop`. Rank 0."""
+        if self.n_drawn is None or self.n_drawn >= self.sampler.n_steps * self.sampler.n_workers:
             return self.sampler.n_samples
-        return self.sampler.share(*divmod(n_drawn, self.sampler.n_workers)).start
+        return self.sampler.share(*divmod(self.n_drawn, self.sampler.n_workers)).start

@@ -49,6 +49,17 @@ def launcher(given: str | None) -> list[str]:
     return [found]
 
 
+def is_openmpi(start: Sequence[str]) -> bool:
+    """Whether a launcher is Open MPI's; no other one takes its flags."""
+    try:
+        told = subprocess.run(
+            [start[0], "--version"], capture_output=True, text=True, errors="replace", timeout=GRACE_S
+        )
+    except (OSError, subprocess.SubprocessError):
+        return False
+    return "Open MPI" in told.stdout
+
+
 def python(start: Sequence[str], n_ranks: int, arguments: Sequence[str]) -> Ended:
     """Run this Python with ``arguments`` on so many ranks, and wait; see :func:`command`."""
     return command([*start, "-n", str(n_ranks), sys.executable, *arguments])

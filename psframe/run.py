@@ -148,7 +148,7 @@ def supervise(arguments: Namespace) -> int:
     """Start the job, and again as long as it dies; return the exit status of the last start."""
     settings = config.read(arguments.config, arguments.overrides)
     start = mpirun.launcher(arguments.mpirun)
-    if settings.fault.on_worker_loss == "continue" and "--with-ft" not in start:
+    if settings.fault.on_worker_loss == "continue" and "--with-ft" not in start and mpirun.is_openmpi(start):
         start += ["--with-ft", "ulfm"]
     resume: list[str] = []
     job, began = Job(), time.time() - 1  # file systems count in coarser seconds

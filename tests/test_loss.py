@@ -146,6 +146,16 @@ def test_the_supervisor_starts_the_job_again_with_other_ranks(mpi, tmp_path):
     assert {record["n_ranks"] for record in records} == {4, 3}
 
 
+def test_the_supervisor_asks_of_a_launcher_what_it_can(mpi, tmp_path):
+    path = tmp_path / "loss.yaml"
+    path.write_text(CONFIG.format(epochs=1, runs=tmp_path / "runs"))
+    mpirun = [str(mpi.prefix / "bin" / "mpirun"), *mpi.flags]
+    process = launch([mpi.python, "-m", "psframe.run", "-n", "2", "--quiet", path], PSFRAME_MPIRUN=" ".join(mpirun))
+    err = ends(process, str(path), 60)
+    assert process.returncode == (0 if mpi.name == "openmpi" else 2), err
+    assert err.count("psframe:") == (mpi.name == "mpich")
+
+
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
 def test_the_supervisor_lets_the_ranks_leave_on_a_signal(mpi, tmp_path, number):
     path = tmp_path / "loss.yaml"

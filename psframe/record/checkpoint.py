@@ -6,13 +6,12 @@ where what ``latest`` names is damaged, the newest file that is whole stands in 
 """
 
 import hashlib
-import json
 import os
 import re
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, BinaryIO, Protocol
+from typing import BinaryIO, Protocol
 
 import numpy as np
 
@@ -63,8 +62,6 @@ class Saved:
         Of the vectors: ``Layout.describe``.
     cursor : int
         Samples of epoch ``epoch + 1`` that are done.
-    partial : dict
-        What was counted in that epoch: plain values, as JSON has them.
     """
 
     params: np.ndarray
@@ -73,7 +70,6 @@ class Saved:
     step: int
     layout: str
     cursor: int = 0
-    partial: dict[str, Any] = field(default_factory=dict)
 
 
 def sha256(array: np.ndarray) -> str:
@@ -88,13 +84,12 @@ def write(folder: Path, saved: Saved, at: At = anywhere) -> Path:
     """
     path = folder / f"epoch-{saved.epoch:05d}-step-{saved.step:010d}.h5"
     temporary = path.with_suffix(".h5.part")
-    texts = {"layout": saved.layout, "partial": json.dumps(saved.partial)}
-    arrays = {name: np.frombuffer(text.encode(), np.uint8) for name, text in texts.items()}
+    layout = np.frombuffer(saved.layout.encode(), np.uint8)
     state = np.asarray(saved.state, np.float32).reshape(-1, saved.params.size)
     numbers = {"epoch": saved.epoch, "step": saved.step, "cursor": saved.cursor}
     clear(folder)
     try:
-        sealed.write(temporary, numbers, arrays | {"params": saved.params, "state": state}, at)
+        sealed.write(temporary, numbers, {"layout": layout, "params": saved.params, "state": state}, at)
         at("rename")
         os.replace(temporary, path)
     except OSError:
@@ -203,13 +198,13 @@ def _read(path: Path, layout: Layout) -> Saved:
             counts = {name: sealed.count(file, name) for name in ("epoch", "step", "cursor")}
             if (counts["epoch"], counts["step"]) != _place(path.name):
                 raise ValueError(f"it is of epoch {counts['epoch']} and step {counts['step']}")
-            text, partial = (sealed.array(file, name, np.uint8).tobytes().decode() for name in ("layout", "partial"))
+            text = sealed.array(file, "layout", np.uint8).tobytes().decode()
             if text != layout.describe():
                 raise UserError(
                     f"a checkpoint must be of the model that is trained, got {str(path)!r}, whose tensors are "
                     f"{text[:200]}; give the config it was made with, or start anew with checkpoint.resume=none"
                 )
             params, state = (sealed.array(file, name, np.float32, layout.size) for name in ("params", "state"))
-    if params.ndim != 1 or state.ndim != 2 or not isinstance(partial := json.loads(partial), dict):
+    if params.ndim != 1 or state.ndim != 2:
         raise ValueError("its arrays have other shapes")
-    return Saved(params, state, **counts, layout=text, partial=partial)
+    return Saved(params, state, **counts, layout=text)

@@ -1,6 +1,5 @@
 """Checkpoints that are written while training goes on, by a thread of rank 0."""
 
-import json
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import replace
 
@@ -57,8 +56,7 @@ class Writer:
         self.params[:] = saved.params
         for row, current in zip(self.state, saved.state, strict=True):
             row[:] = current
-        partial = json.loads(json.dumps(saved.partial))
-        self.taken = replace(saved, params=self.params, state=self.state, partial=partial)
+        self.taken = replace(saved, params=self.params, state=self.state)
 
     def start(self) -> None:
         """Begin to write what was taken, if there is anything."""

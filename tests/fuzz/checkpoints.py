@@ -38,9 +38,8 @@ def checkpoints(folder: Path) -> Prepared:
     """The input is the file, then a program that builds it, sealed as psframe would."""
     path = written(folder)
     sound_file = path.read_bytes()
-    texts = {"layout": Layout().describe(), "partial": "{}"}
-    arrays = {name: np.frombuffer(text.encode(), np.uint8) for name, text in texts.items()}
-    arrays |= {"params": np.zeros(10, np.float32), "state": np.zeros((1, 10), np.float32)}
+    layout = np.frombuffer(Layout().describe().encode(), np.uint8)
+    arrays = {"layout": layout, "params": np.zeros(10, np.float32), "state": np.zeros((1, 10), np.float32)}
 
     def read(data: bytes) -> None:
         path.write_bytes(data)

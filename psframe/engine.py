@@ -47,8 +47,7 @@ def _train_epochs(run: Run) -> None:
             every = run.cluster.gather(report)
             run.cluster.settle(partial(_settle, run, every or []))
             run.epoch += not run.concluded  # rank 0 has done so
-            run.sampler.cursor, run.concluded = 0, False
-            run.parts.clear()
+            epoch.forget(run)
     except (AgreedError, epoch.Stopped):  # which are raised on all ranks
         run.sync.close()
         raise

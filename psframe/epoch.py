@@ -28,7 +28,7 @@ class Stopped(Exception):
 
 
 def train_epoch(run: Run) -> Seen:
-    """Train what is left of an epoch; all ranks must call, and Stopped is raised on all of them."""
+    """Train what is left of an epoch, until :func:`forget`; all ranks must call, and Stopped is raised on all."""
     run.collective.clear()
     run.updater.clear()
     run.sync.clear()
@@ -37,6 +37,12 @@ def train_epoch(run: Run) -> Seen:
     while not run.parts or run.sampler.n_left:
         _part(run)
     return Seen.joined(run.parts)
+
+
+def forget(run: Run) -> None:
+    """Be ready for another epoch. All ranks call, when what was seen of this one has been told."""
+    run.sampler.cursor, run.concluded = 0, False
+    run.parts.clear()
 
 
 def _part(run: Run) -> None:

@@ -109,7 +109,7 @@ def test_without_pytorch_psframe_is_alone(config, tmp_path):
             ["one batch", "fixed_workers"],
         ),
         (["sync.mode=allreduce", "--peers", "ddp,horrovod"], ["--peers", "'horrovod'", "horovod"]),
-        (["sync.mode=allreduce", "optimizer.lr=1e30"], ["the loss must stay finite", "optimizer.lr"]),
+        (["sync.mode=allreduce", "optimizer.lr=1e30"], ["gradients must be finite", "optimizer.lr"]),
         (["sync.mode=allreduce", "--json", "/no/such/file"], ["--json", "/no/such/file"]),
     ],
     ids=lambda value: value[-1] if "=" in value[0] else "",

@@ -146,7 +146,9 @@ class Ours:
         self.run, self.initial = run, run.network.arena.params.copy()
 
     def train_epoch(self, run: Run) -> np.ndarray:
-        return epoch.train_epoch(run).losses
+        losses = epoch.train_epoch(run).losses
+        epoch.forget(run)
+        return losses
 
     def evaluate(self, run: Run) -> float:
         return run.cluster.comm.allreduce(epoch.evaluate(run)[0])[:, 1].sum() / run.facts.n_test

@@ -123,6 +123,7 @@ def _speed(run: Run) -> float:
     the end of an epoch everybody waits for whoever began the last batch, however long it takes.
     """
     seen = epoch.train_epoch(run)
+    epoch.forget(run)
     comm = run.cluster.comm
     mine = seen.times[:, 2] - seen.begun if run.team.worker is not None else np.zeros(0)
     ends = comm.allgather(float(mine[-1]) if len(mine) else np.inf)

@@ -93,10 +93,11 @@ def test_times_are_never_negative_and_what_is_around_comes_first(tmp_path):
 def report(exchanging, spans):
     """A rank that came to its exchanges at these times, a second each."""
     times = np.array([(at - 2, at - 1, at) for at in exchanging])
-    seen = Seen(times[0, 0], times, np.ones(len(times), bool), times[-1, 2] + 1, np.zeros(1), np.zeros(1, int))
+    met, nothing = np.ones(len(times), bool), np.zeros((1, 1))
+    seen = Seen(times[0, 0], times[-1, 2] + 1, times, met, nothing, np.zeros(1, int), np.zeros(1))
     spans = [*spans, *(("exchange", 0, at, at + 1) for at in exchanging)]
     no = np.zeros(3, int)
-    return Report(seen, 0, 0.0, no, (0.0, 0.0), 0.0, 0, no, no, 0.0, {"data": Pages()}, (spans, []), [])
+    return Report(seen, 0, 0.0, no, (0.0, 0.0), 0.0, 0, {}, no, nothing, 0.0, {"data": Pages()}, (spans, []), [])
 
 
 def test_who_waits_for_the_last_rank_waits_where_it_does_nothing_else():

@@ -165,8 +165,8 @@ cdef class Mean:
         if sums is not None:
             sums[:] = 0
             found = sums
-            if found.shape[0] != 2 * (1 + PSF_STATE):
-                raise ValueError(f"an update leaves {2 * (1 + PSF_STATE)} checksums")
+            if found.shape[0] != N_SUMS:
+                raise ValueError(f"an update leaves {N_SUMS} checksums")
             into = &found[0]
         if self.size == 0:
             return True

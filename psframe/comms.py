@@ -7,7 +7,7 @@ from time import sleep
 
 from mpi4py import MPI
 
-from psframe.startup import launcher_ended
+from psframe.startup import launcher_ended, tolerant
 
 #: what MPI says of a call that a dead rank, or one that has heard of it, has left (MPI Forum, User-Level Failure
 #: Mitigation; in MPI-5 a chapter of its own)
@@ -34,11 +34,6 @@ def revoke() -> None:
         with suppress(MPI.Exception):
             comm.Revoke()
     _made.clear()
-
-
-def tolerant() -> bool:
-    """Whether this MPI outlives a rank: Open MPI does, if its mpirun was given ``--with-ft ulfm``."""
-    return os.environ.get("OMPI_MCA_mpi_ft_enable") == "1"  # noqa: SIM112 - so Open MPI spells it
 
 
 def end(status: int) -> int:

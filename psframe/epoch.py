@@ -7,6 +7,7 @@ from time import perf_counter
 import numpy as np
 
 from psframe.job import Run
+from psframe.keeper import Keeper
 from psframe.measures import Seen
 from psframe.schedule import learning_rate
 from psframe.startup import launcher_ended
@@ -61,7 +62,7 @@ def _part(run: Run) -> None:
             break
         _turn(run, seen, order, step, worker)
         if run.keeper:
-            _look(run, step)
+            _look(run, run.keeper, step)
     draining = perf_counter()
     run.sync.drain()
     if run.trace:
@@ -96,31 +97,23 @@ def _turn(run: Run, seen: Seen, order: np.ndarray, step: int, worker: int | None
         run.view.step()
 
 
-def _look(run: Run, step: int) -> None:
+def _look(run: Run, keeper: Keeper, step: int) -> None:
     """Write a checkpoint when one is due, between two steps; or ask for a pause, where ranks are not between any."""
-    assert run.keeper
     if not run.cluster.halt.signal and launcher_ended():
         run.cluster.halt.signal = signal.SIGTERM
-    if run.cluster.halt.signal or run.keeper.failed:
-        _ask(run)
-    elif run.keeper.due():
+    pauses = bool(run.cluster.halt.signal) or keeper.failed
+    if not pauses and keeper.due():
         if run.sync.steps_together:
-            _save(run, run.sampler.done_after(step + 1), run.step + step + 1)
-        else:
-            _ask(run)
-
-
-def _ask(run: Run) -> None:
-    assert run.keeper
-    if not run.keeper.asked:
-        run.keeper.asked = True
+            _save(run, keeper, run.sampler.done_after(step + 1), run.step + step + 1)
+        pauses = not run.sync.steps_together
+    if pauses and not keeper.asked:
+        keeper.asked = True
         run.sync.stop()
 
 
-def _save(run: Run, cursor: int, step: int) -> None:
-    assert run.keeper
+def _save(run: Run, keeper: Keeper, cursor: int, step: int) -> None:
     began = perf_counter()
-    run.keeper.save(run.network.arena, run.sync.state(), run.epoch, step, cursor)
+    keeper.save(run.network.arena, run.sync.state(), run.epoch, step, cursor)
     if run.trace:
         run.trace.add("checkpoint", began)
 
@@ -146,8 +139,8 @@ def _settled(run: Run, n_steps: int) -> tuple[int, int, int]:
         return sampler.n_samples, n_steps, 0
     keeper.asked = False
     done = run.sync.done()
-    steps = -(-(done - sampler.cursor) // sampler.whole)
-    _save(run, done, run.step + steps)
+    steps = sampler.steps_to(done)
+    _save(run, keeper, done, run.step + steps)
     number = run.cluster.halt.signal
     if number:
         keeper.close()

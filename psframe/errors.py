@@ -13,12 +13,24 @@ class UserError(Exception):
 
     It is printed once, without a traceback, and every rank exits with status 2. Anything else that is raised
     is a defect and aborts the job with ``rank k`` and its traceback. What a terminal would obey is shown as escapes.
+
+    Parameters
+    ----------
+    said : object
+        The sentence.
+    table : str
+        Lines of our own making to show below it, as they are.
     """
+
+    def __init__(self, said: object, table: str = ""):
+        super().__init__(said)
+        self.table = table
 
     def __str__(self) -> str:
         said, half = super().__str__(), MOST_SAID // 2
         cut = said if len(said) <= MOST_SAID else f"{said[:half]} ... {said[-half:]}"
-        return cut if cut.isprintable() else "".join(c if c.isprintable() else ascii(c)[1:-1] for c in cut)
+        plain = cut if cut.isprintable() else "".join(c if c.isprintable() else ascii(c)[1:-1] for c in cut)
+        return f"{plain}\n{self.table}" if self.table else plain
 
 
 def nearest(name: object, valid: Iterable[str]) -> str:

@@ -71,10 +71,7 @@ def command(words: Sequence[str]) -> Ended:
     UserError where the launcher cannot be started.
     """
     pipes: Any = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "stdin": subprocess.DEVNULL}
-    try:
-        process = subprocess.Popen(words, text=True, errors="replace", start_new_session=True, **pipes)
-    except OSError as error:
-        raise UserError(f"--mpirun must be a launcher, got {words[0]!r} ({reason(error)}); give another") from None
+    process = started(words, text=True, errors="replace", **pipes)
     try:
         out, said = process.communicate()
     except BaseException:  # Ctrl-C: mpirun ends its ranks, which are in sessions of their own
@@ -86,6 +83,14 @@ def command(words: Sequence[str]) -> Ended:
     told = [line.removeprefix("psframe: ") for line in lines if line.startswith("psframe: ")]
     silent = f"{words[0]} must run what it is given, got exit status {process.returncode} and no word; try it by hand"
     return Ended(out, (told or lines or [silent])[0])
+
+
+def started(words: Sequence[str], **pipes: Any) -> "subprocess.Popen[Any]":
+    """Start a launcher, in a session of its own: a terminal sends Ctrl-C to all others. UserError where it cannot."""
+    try:
+        return subprocess.Popen(words, start_new_session=True, **pipes)
+    except OSError as error:
+        raise UserError(f"--mpirun must be a launcher, got {words[0]!r} ({reason(error)}); give another") from None
 
 
 def _end(process: "subprocess.Popen[str]") -> None:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 from mpi4py import MPI
 
-from psframe import __version__, affinity, blocks, collectives, comms, config, optim, registry, sync
+from psframe import __version__, affinity, blocks, collectives, config, optim, registry, startup, sync
 from psframe.cluster import Cluster
 from psframe.config import Config, Train
 from psframe.data import Facts
@@ -207,7 +207,7 @@ def _judge_fault(fault: dict[str, Any], team: Team) -> None:
 def _judge_loss(choice: Choice, mode: Mode) -> None:
     """UserError where no rank could go on without another one."""
     otherwise = "give fault.on_worker_loss=stop, and let `python -m psframe.run --restarts K` start the job again"
-    if not comms.tolerant():
+    if not startup.tolerant():
         raise UserError(
             "fault.on_worker_loss: continue must have an Open MPI whose mpirun was given --with-ft ulfm, got "
             f"{_mpi()} without; start it so, or {otherwise}"

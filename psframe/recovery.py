@@ -13,7 +13,7 @@ from time import perf_counter
 import numpy as np
 from mpi4py import MPI
 
-from psframe import assemble, comms
+from psframe import assemble, comms, startup
 from psframe.cluster import AgreedError, Cluster, join
 from psframe.fault import Rollback
 from psframe.job import Run
@@ -51,10 +51,10 @@ def go_on(run: Run, plan: Plan, lost: BaseException) -> Run:
         _leave(run.cluster)
         try:
             world = comms.keep(world.Shrink())
-            saved = left.agree(world)
+            left.agree(world)
             gone = left.gone(world)
             run.cluster = join(world)
-            made = _again(regrouped(plan, run.cluster), run.cluster, run, left.held, saved)
+            made = _again(regrouped(plan, run.cluster), run.cluster, run, left.held, left.saved)
             break
         except LOSSES as again:
             if not _is_loss(again) or (isinstance(again, PeerLost) and 0 in again.ranks):
@@ -73,7 +73,7 @@ def _leave(cluster: Cluster) -> None:
 
 def _can(run: Run, lost: BaseException) -> bool:
     """Whether this is a loss that a run can do without: of a rank that has died, not of one that is stuck."""
-    if run.config.fault.on_worker_loss != "continue" or not comms.tolerant() or not run.sync.survives:
+    if run.config.fault.on_worker_loss != "continue" or not startup.tolerant() or not run.sync.survives:
         return False
     if run.sync.store and not run.sync.store.nearby:
         return False  # Open MPI's one-sided windows do not outlive a rank
@@ -91,32 +91,39 @@ class Left:
     ----------
     run : Run
         As it was when a rank was lost.
+
+    Attributes
+    ----------
+    saved : Saved or None
+        What to go on from, on rank 0.
+    held : tuple
+        The data.
     """
 
     def __init__(self, run: Run):
         self.run, self.team = run, run.cluster.comm.Get_group()
         self.saved: Saved | None = None
-        self.taken = 0  # steps of the last part of the epoch
+        taken = 0  # steps of the last part of the epoch
         if run.cluster.rank == 0:
-            self.saved = self._salvaged()
-        self.place = (len(run.parts), run.concluded)
+            self.saved, taken = self._salvaged()
+        self.place = (0 if run.concluded else len(run.parts), taken)
         self.lockstep, self.n_losses = run.sync.lockstep, run.work.n_losses
         self.held = _release(run)
 
-    def _salvaged(self) -> Saved:
+    def _salvaged(self) -> tuple[Saved, int]:
         run = self.run
         inside = bool(run.parts) and not run.parts[-1].whole
         now = run.sampler.cursor if run.parts and not run.concluded else 0
         done, params, rows = run.sync.salvaged() if inside else (now, run.network.arena.params, run.sync.state())
-        self.taken, step = len(run.parts[-1].losses) if run.parts else 0, run.step
+        taken, step = len(run.parts[-1].losses) if run.parts else 0, run.step
         if inside:
-            self.taken = -(-(done - run.sampler.cursor) // run.sampler.whole)
-            step += self.taken
+            taken = run.sampler.steps_to(done)
+            step += taken
         state = np.array(rows, np.float32).reshape(-1, len(params))
-        return Saved(params.copy(), state, run.epoch, step, run.network.arena.layout.describe(), done)
+        return Saved(params.copy(), state, run.epoch, step, run.network.arena.layout.describe(), done), taken
 
-    def agree(self, world: MPI.Comm) -> Saved:
-        """Return what to go on from, which rank 0 has; forget, on every rank, the steps that do not count.
+    def agree(self, world: MPI.Comm) -> None:
+        """Forget, on every rank, the steps that do not count for rank 0.
 
         All ranks that are left must call; PeerLost where rank 0 is not among them.
         """
@@ -127,12 +134,7 @@ class Left:
                 (0,),
                 world.rank == 0,
             )
-        saved = self.saved
-        told = (saved.epoch, saved.step, saved.cursor, self.taken, *self.place) if saved else None
-        epoch, step, cursor, taken, n_parts, concluded = world.bcast(told)  # its rank 0 has been rank 0 before
-        self._forget(0 if concluded else n_parts, taken)
-        nothing = np.empty(0, np.float32)
-        return saved or Saved(nothing, nothing, epoch, step, "", cursor)
+        self._forget(*world.bcast(self.place))  # its rank 0 has been rank 0 before
 
     def _forget(self, n_parts: int, n_steps: int) -> None:
         parts, now = self.run.parts, perf_counter()
@@ -228,12 +230,13 @@ def _tell(run: Run, gone: list[int], pause_s: float) -> None:
     if run.cluster.rank == 0:
         who = f"rank {gone[0]} has" if len(gone) == 1 else f"ranks {', '.join(map(str, gone))} have"
         run.lost.append({"ranks": gone, "step": run.step + 1, "samples_done": run.sampler.cursor, "pause_s": pause_s})
-        print(
-            f"psframe: {who} died in epoch {run.epoch + 1}; {run.labels['n_workers']} worker(s) go on after "
-            f"{run.sampler.cursor:,} samples of it, {pause_s:.2f} s later",
-            file=sys.stderr,
-            flush=True,
+        told = (
+            f"in epoch {run.epoch + 1}; {run.labels['n_workers']} worker(s) go on after {run.sampler.cursor:,} samples "
+            f"of it, {pause_s:.2f} s later"
         )
+        if run.epoch == run.config.train.epochs:
+            told = "after the last epoch, and is missed in none"
+        print(f"psframe: {who} died {told}", file=sys.stderr, flush=True)
 
 
 def trained(run: Run, plan: Plan, train: Callable[[Run], None]) -> Run:

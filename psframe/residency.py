@@ -57,8 +57,8 @@ def fit(cluster: Cluster, places: Places, sizes: Mapping[str, int], settings: co
     raise AgreedError(
         f"memory must fit on the NUMA nodes it was asked for on, got too little{spilled}; place fewer roles there, "
         "start fewer ranks, reserve huge pages if it wants those, or let roles go to ordinary memory with, say, "
-        "placement.spill=[optimizer, gradients] (bytes that the ranks of a machine want, by NUMA node):\n"
-        f"{full[0][1]}"
+        "placement.spill=[optimizer, gradients] (bytes that the ranks of a machine want, by NUMA node):",
+        full[0][1],
     )
 
 

@@ -20,9 +20,9 @@ from types import FrameType
 import psutil
 
 from psframe import config, mpirun
-from psframe.errors import UserError, reason
+from psframe.errors import UserError
 from psframe.parser import Parser
-from psframe.record import checkpoint, metrics
+from psframe.record import checkpoint, metrics, run_dir
 from psframe.record.view import say
 
 USAGE = "python -m psframe.run -n N[,N ...] [--restarts K] CONFIG [key.path=value ...]"
@@ -80,11 +80,7 @@ class Job:
         """Run a launcher and wait; return its exit status, or 128 and the number of the signal that ended it."""
         if self.asked:
             return 128 + self.asked
-        try:
-            # in a session of its own: a terminal sends Ctrl-C to all others
-            self.process = subprocess.Popen(words, start_new_session=True, stdin=subprocess.DEVNULL)
-        except OSError as error:
-            raise UserError(f"--mpirun must be a launcher, got {words[0]!r} ({reason(error)}); give another") from None
+        self.process = mpirun.started(words, stdin=subprocess.DEVNULL)
         if self.asked:  # meanwhile
             self._pass_on()
         status = self.process.wait()
@@ -124,19 +120,6 @@ class Job:
             pass
 
 
-def _newest(settings: config.Config, since: float) -> Path | None:
-    """Return the directory of the run that was begun, or continued, after ``since``."""
-    base, found = Path(settings.record.dir), []
-    try:
-        for path in base.iterdir():
-            written = path / "config.yaml"
-            if path.name.startswith(f"{settings.name}-") and written.is_file() and written.stat().st_mtime >= since:
-                found.append((written.stat().st_mtime, path))
-    except OSError:
-        return None
-    return max(found)[1] if found else None
-
-
 def _finished(path: Path | None, settings: config.Config) -> bool:
     """Whether a run has come to its end, and what it was to save is saved."""
     if path is None or metrics.last_epoch(path) < settings.train.epochs:
@@ -158,7 +141,7 @@ def supervise(arguments: Namespace) -> int:
         status = job.run([*words, *arguments.overrides, *resume, *(["--quiet"] if arguments.quiet else [])])
         if job.asked:
             return 128 + job.asked
-        path = _newest(settings, began)
+        path = run_dir.newest(Path(settings.record.dir), settings.name, began)
         # a launcher that outlives ranks ends with 0 when all of them were killed
         if status == USER_ERROR or (status == 0 and "--with-ft" not in start) or _finished(path, settings):
             return status if status == USER_ERROR else 0

@@ -38,7 +38,11 @@ class Sampler:
     @property
     def n_steps(self) -> int:
         """Steps to the end of the epoch."""
-        return -(-self.n_left // self.whole)
+        return self.steps_to(self.n_samples)
+
+    def steps_to(self, done: int) -> int:
+        """Return the steps until so many samples of the epoch are done."""
+        return -(-(done - self.cursor) // self.whole)
 
     @property
     def steps_an_epoch(self) -> int:

@@ -39,3 +39,8 @@ def _process(proc: Path, pid: int) -> tuple[str, int, int]:
 def launcher_ended() -> bool:
     """Whether the launcher that started this process, if one did, is gone: some leave their ranks behind."""
     return _LAUNCHER is not None and os.getppid() != _LAUNCHER
+
+
+def tolerant() -> bool:
+    """Whether the MPI of this process outlives a rank: Open MPI does, if its mpirun was given ``--with-ft ulfm``."""
+    return os.environ.get("OMPI_MCA_mpi_ft_enable") == "1"  # noqa: SIM112 - so Open MPI spells it

@@ -6,8 +6,10 @@ import sys
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
+from psframe.startup import tolerant
+
 START_S = 120
-if os.environ.get("OMPI_MCA_mpi_ft_enable") == "1":  # noqa: SIM112 - so Open MPI spells it
+if tolerant():
     signal.alarm(START_S)  # with it, MPI's start waits for ever for a rank that was killed in it
 
 try:

@@ -1,11 +1,11 @@
 """Starts launch/containers.sh, and looks for what it has left."""
 
 import os
-import signal
 import subprocess
 from pathlib import Path
 
 from tests.launcher import ROOT
+from tests.live import heed
 
 SCRIPT = ROOT / "launch" / "containers.sh"
 
@@ -23,8 +23,7 @@ def start(arguments, **more):
         stderr=subprocess.PIPE,
         text=True,
         start_new_session=True,
-        # a shell may have started the tests in the background, where Ctrl-C is ignored by all that is started there
-        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),
+        preexec_fn=heed,
         **more,
     )
 

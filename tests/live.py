@@ -20,18 +20,23 @@ def start(mpi, n, path, *overrides):
     return process, ranks_of(path)
 
 
-def launch(command, **env):
+def heed():
+    """Heed Ctrl-C: a shell may have started the tests in the background, where all that is started ignores it."""
+    signal.signal(signal.SIGINT, signal.SIG_DFL)
+
+
+def launch(command, stderr=subprocess.PIPE, **env):
     """Start a command whose ranks heed Ctrl-C."""
     return subprocess.Popen(
         command,
         cwd=ROOT,
+        stdin=subprocess.DEVNULL,
         stdout=subprocess.DEVNULL,
-        stderr=subprocess.PIPE,
+        stderr=stderr,
         text=True,
         start_new_session=True,
         env={**os.environ, **env},
-        # a shell may have started the tests in the background, where Ctrl-C is ignored by all that is started there
-        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),
+        preexec_fn=heed,
     )
 
 

@@ -17,6 +17,7 @@ from psframe.bench.collectives import ALL_METHODS, OPERATIONS, fitted
 from psframe.errors import UserError
 from tests import launcher
 from tests.launcher import ROOT
+from tests.live import heed
 from tests.test_bad_input import told
 
 SMALL = ["--size", "0.1", "--repetitions", "3", "--warm-up", "1"]
@@ -140,7 +141,7 @@ def test_without_mpicc_the_other_methods_are_measured(mpich, tmp_path):
 def test_ctrl_c_ends_the_ranks_too(mpich, tmp_path, number):
     marker = f"--out={tmp_path / 'out'}"
     command = [str(mpich.python), "-m", "psframe.bench", "collectives", "--ranks", "2", "--size", "1", marker]
-    heeds = {"preexec_fn": lambda: signal.signal(signal.SIGINT, signal.SIG_DFL)}
+    heeds = {"preexec_fn": heed}
     pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
     command += ["--repetitions", "100000", "--operation=gather"]
     process = subprocess.Popen(command, cwd=ROOT, text=True, **pipes, **heeds)

@@ -11,6 +11,7 @@ import pytest
 from psframe.record import summary
 from psframe.sync.tally import LONGEST, Tally, described, quantile
 from tests.launcher import ROOT, installed
+from tests.live import heed
 
 
 def compare(*arguments, timeout_s=120, **keys):
@@ -119,8 +120,7 @@ def test_the_time_left_is_told(config, tmp_path):
 def test_ctrl_c_ends_the_runs_too(config, tmp_path, number):
     mpi = installed("mpich") or pytest.skip("no mpich: bash launch/test.sh installs it")
     command = [str(mpi.python), "-m", "psframe.compare", config, "--ranks", "2", "--set", "train.epochs=100000"]
-    # a shell may have started the tests in the background, where Ctrl-C is ignored by all that is started there
-    heeds = {"preexec_fn": lambda: signal.signal(signal.SIGINT, signal.SIG_DFL)}
+    heeds = {"preexec_fn": heed}
     command += ["--out", str(tmp_path / "out")]
     process = subprocess.Popen(command, cwd=ROOT, stdout=subprocess.DEVNULL, **heeds)
     runs = tmp_path / "out" / "runs"

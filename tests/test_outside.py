@@ -105,6 +105,12 @@ def test_a_config_of_any_size_is_not_read(tmp_path):
 def test_a_sentence_is_one_line_that_a_terminal_shows_as_it_is():
     assert str(UserError("a\x1b[31m\n\udcffb; é–")) == "a\\x1b[31m\\n\\udcffb; é–"
     assert len(str(UserError("x" * 10**6))) < 2 * MOST_SAID
+
+
+def test_a_table_of_our_own_stays_one():
+    assert str(UserError("it must fit,\n got \x1b[2J", "node  free\n   1     2")) == (
+        "it must fit,\\n got \\x1b[2J\nnode  free\n   1     2"
+    )
     refuse(lambda: config.resolve({"model": "lenet", "\x1b[31m": 1}), "\\x1b")
 
 

@@ -3,7 +3,7 @@
 import fcntl
 import os
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, TextIO
@@ -135,17 +135,27 @@ def _lock(path: Path) -> TextIO:
 
 
 def _newest_unfinished(base: Path, name: str, epochs: int) -> Path | None:
-    if not base.is_dir():
-        return None
-    for path in sorted(base.iterdir(), key=lambda p: (_started(p), p.name), reverse=True):
-        old = _config(path)
-        if old is None or old.get("name") != name:
-            continue
+    for path in _runs(base, name):
         # records may be ahead of the checkpoint, which is written while training goes on
         recorded, kept = metrics.last_epoch(path), checkpoint.epoch_of(path / "checkpoints")
         if (recorded if kept is None else kept) < epochs and (recorded == 0 or kept is not None):
             return path
     return None
+
+
+def newest(base: Path, name: str, since: float) -> Path | None:
+    """Return the directory of the run of a name that was last begun, or continued, if that was after ``since``."""
+    path = next(_runs(base, name), None)
+    return path if path and _started(path) >= since else None
+
+
+def _runs(base: Path, name: str) -> Iterator[Path]:
+    """Yield the directories of the runs of a name, from the one that was last begun or continued on."""
+    if base.is_dir():
+        for path in sorted(base.iterdir(), key=lambda p: (_started(p), p.name), reverse=True):
+            old = _config(path)
+            if old is not None and old.get("name") == name:
+                yield path
 
 
 def _started(path: Path) -> float:

@@ -10,7 +10,6 @@ from pathlib import Path
 import psutil
 
 from tests import live
-from tests.launcher import ROOT
 
 MARK = "PSFRAME_CHAOS"
 
@@ -38,16 +37,7 @@ class Job:
         self.config, self.mark, self.supervised = config, f"{MARK}={mark}".encode(), supervised
         self.said, self.hung = config.parent / f"stderr-{mark}", False
         with self.said.open("w") as said:
-            self.process = subprocess.Popen(
-                command,
-                cwd=ROOT,
-                stdin=subprocess.DEVNULL,
-                stdout=subprocess.DEVNULL,
-                stderr=said,
-                start_new_session=True,
-                env={**os.environ, "PYTHONFAULTHANDLER": "1", MARK: mark, **env},
-                preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),
-            )
+            self.process = live.launch(command, said, **{"PYTHONFAULTHANDLER": "1", MARK: mark, **env})
 
     @property
     def ended(self) -> bool:

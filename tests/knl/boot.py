@@ -12,9 +12,11 @@ import stat
 import subprocess
 import sys
 import tempfile
+from contextlib import suppress
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
+from typing import IO
 
 from tests.knl import kernel
 from tests.knl.machine import DEFAULT, MODES, Memory, arguments
@@ -23,6 +25,7 @@ __all__ = ["MODES", "Ended", "Memory", "missing", "run"]
 
 ROOT = Path(__file__).resolve().parents[2]
 QEMU = "qemu-system-x86_64"
+BOOT_S = 60  # it takes 3; of some hundreds of emulated machines with several CPUs, one stood still on its way up
 
 #: start up quickly: nothing is measured or guarded that an emulated machine has no use for
 KERNEL_OPTIONS = (
@@ -102,7 +105,8 @@ def run(mode: str, script: str, *, timeout_s: float = 300, memory: Memory = DEFA
         _write_script(share, script)
         (scratch / "initrd").write_bytes(_initrd(kernel.prepare() / "modules"))
         console = scratch / "console"
-        timed_out = _wait(_command(mode, memory, scratch, share), console, timeout_s)
+        command = _command(mode, memory, scratch, share)
+        timed_out = _wait(command, console, timeout_s, share / "output")
         status = _text(share / "status").strip()
         return Ended(
             int(status) if status else None, _text(share / "output"), timed_out, _text(console)[-4000:].strip()
@@ -150,18 +154,30 @@ def _command(mode: str, memory: Memory, scratch: Path, share: Path) -> list[str]
     ]
 
 
-def _wait(command: list[str], console: Path, timeout_s: float) -> bool:
-    """Run QEMU to its end or the time-out; tell which."""
+def _wait(command: list[str], console: Path, timeout_s: float, output: Path) -> bool:
+    """Run QEMU to its end or the time-out; tell which. A machine that does not come up is started once more."""
     with console.open("wb") as log:
-        process = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=log, stderr=subprocess.STDOUT)
-        try:
-            process.wait(timeout_s)
-            return False
-        except subprocess.TimeoutExpired:
-            return True
-        finally:
-            process.kill()
-            process.wait()
+        if timeout_s <= BOOT_S:
+            return _timed_out(command, log, timeout_s)
+        return _timed_out(command, log, timeout_s, output) and (output.exists() or _timed_out(command, log, timeout_s))
+
+
+def _timed_out(command: list[str], log: IO[bytes], timeout_s: float, output: Path | None = None) -> bool:
+    """Run QEMU to its end, or the time-out; or until it has not come up to write its ``output`` by `BOOT_S`."""
+    process = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=log, stderr=subprocess.STDOUT)
+    try:
+        if output:
+            with suppress(subprocess.TimeoutExpired):
+                process.wait(BOOT_S)
+            if not output.exists():
+                return process.poll() is None
+        process.wait(timeout_s)
+        return False
+    except subprocess.TimeoutExpired:
+        return True
+    finally:
+        process.kill()
+        process.wait()
 
 
 def _text(path: Path) -> str:

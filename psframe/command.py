@@ -49,23 +49,31 @@ def guarded(main: Callable[[Sequence[str]], int], argv: Sequence[str]) -> int:
     rank = MPI.COMM_WORLD.rank
     try:
         return comms.end(main(argv))
-    except LeaderEnded:
-        # it was killed, or tells why just now and aborts the job; if it does not, one rank says so, or N would
-        sleep(2)
-        message = "psframe: the first rank of a node has ended, and with it the job\n" if rank == 1 else ""
-        status = 1
-    except PeerLost as lost:
-        if not lost.speaks:
-            sleep(2)  # another rank tells of it just now, and aborts the job
-        message, status = f"psframe: {lost}; continue with checkpoint.resume=auto\n" if lost.speaks else "", 1
-    except UserError as error:
-        message, status = f"psframe: rank {rank}: {error}\n", 2
-    except BaseException:
-        lines = traceback.format_exc().rstrip().splitlines()
-        message, status = "".join(f"rank {rank}: {line}\n" for line in lines), 1
+    except BaseException as error:
+        message, status = _last_words(error, rank)
     sys.stdout.flush()
     sys.stderr.write(message)
     sys.stderr.flush()
     sleep(0.5)  # a launcher that is told to abort drops what it has not read by then
     MPI.COMM_WORLD.Abort(status)
     return status
+
+
+def _last_words(error: BaseException, rank: int) -> tuple[str, int]:
+    """Return what this rank says of an error, "" where another one does, and the status to abort with.
+
+    That one aborts the job just now; if it does not, this rank does so later.
+    """
+    if isinstance(error, LeaderEnded):  # it was killed, or tells why just now
+        sleep(2)
+        return "psframe: the first rank of a node has ended, and with it the job\n" if rank == 1 else "", 1
+    if isinstance(error, PeerLost) or comms.is_loss(error):
+        told = str(error) if isinstance(error, PeerLost) else "a rank has died, as MPI tells"
+        speaks = error.speaks if isinstance(error, PeerLost) else comms.speaker()
+        if not speaks:
+            sleep(2)
+        return f"psframe: {told}; continue with checkpoint.resume=auto\n" if speaks else "", 1
+    if isinstance(error, UserError):
+        return f"psframe: rank {rank}: {error}\n", 2
+    lines = traceback.format_exc().rstrip().splitlines()
+    return "".join(f"rank {rank}: {line}\n" for line in lines), 1

@@ -7,7 +7,7 @@ from time import sleep
 
 from mpi4py import MPI
 
-from psframe.startup import launcher_ended, tolerant
+from psframe import startup
 
 #: what MPI says of a call that a dead rank, or one that has heard of it, has left (MPI Forum, User-Level Failure
 #: Mitigation; in MPI-5 a chapter of its own)
@@ -17,6 +17,7 @@ KNOWN_S, LOOK_S = 2.0, 0.02  # until MPI knows of a rank that is lost, and betwe
 
 _made: list[MPI.Comm] = []
 _revoked = False
+_forsaken = False
 
 
 def keep(comm: MPI.Comm) -> MPI.Comm:
@@ -36,16 +37,37 @@ def revoke() -> None:
     _made.clear()
 
 
+def forsake() -> None:
+    """Do without a whole node: the launcher will wait for it."""
+    global _forsaken
+    _forsaken = True
+
+
 def end(status: int) -> int:
     """Return the exit status; or end this process with it, where ranks are lost, or the launcher.
 
     MPI_Finalize may wait for them for ever (Open MPI 5.0, issue 11404), and is left out.
     """
-    if _revoked or launcher_ended():
-        sys.stdout.flush()
-        sys.stderr.flush()
-        os._exit(status)
-    return status
+    if not _revoked and not startup.launcher_ended():
+        return status
+    if _forsaken and MPI.COMM_WORLD.rank == 0:
+        print(
+            "psframe: done; mpirun waits for the node that is lost, and is ended with a status of its own",
+            file=sys.stderr,
+            flush=True,
+        )
+        startup.end_launcher()
+    sys.stdout.flush()
+    sys.stderr.flush()
+    os._exit(status)
+
+
+def speaker() -> bool:
+    """Whether this rank is the first of those that MPI takes for alive."""
+    dead = MPI.COMM_WORLD.Get_failed()
+    every = MPI.COMM_WORLD.Get_group()
+    lost = set(MPI.Group.Translate_ranks(dead, range(dead.size), every))
+    return MPI.COMM_WORLD.rank == min(set(range(every.size)) - lost)
 
 
 def _is_harmed(comm: MPI.Comm) -> bool:
@@ -64,7 +86,7 @@ def is_loss(error: BaseException) -> bool:
         return False
     if error.Get_error_class() in LOST:
         return True
-    for _ in range(round(KNOWN_S / LOOK_S) if tolerant() else 0):
+    for _ in range(round(KNOWN_S / LOOK_S) if startup.tolerant() else 0):
         if any(map(_is_harmed, _made)):
             return True
         MPI.COMM_SELF.Iprobe()  # MPI hears of it in a call of its own

@@ -53,7 +53,9 @@ def go_on(run: Run, plan: Plan, lost: BaseException) -> Run:
             world = comms.keep(world.Shrink())
             left.agree(world)
             gone = left.gone(world)
-            run.cluster = join(world)
+            n_nodes, run.cluster = run.cluster.n_nodes, join(world)
+            if run.cluster.n_nodes < n_nodes:
+                comms.forsake()
             made = _again(regrouped(plan, run.cluster), run.cluster, run, left.held, left.saved)
             break
         except LOSSES as again:

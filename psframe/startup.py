@@ -1,12 +1,18 @@
-"""How long ago a job was launched, as the kernel tells."""
+"""The launcher above this process: how long ago it was started, whether it is there, what it outlives; and its end."""
 
 import os
+import subprocess
+from contextlib import suppress
 from pathlib import Path
+from typing import Any
 
 from psframe.mpirun import LAUNCHED
 
 #: the processes that a launcher puts above its ranks
 LAUNCHERS = ("mpirun", "mpiexec", "hydra", "prterun", "prted", "orterun", "orted", "srun", "slurmstepd")
+
+#: Open MPI leaves without a node that does not answer when it is asked three times; it kills its ranks at the first
+ASK = "for i in 1 2 3 4; do kill -TERM {0} || exit 0; sleep 0.5; done; sleep 3; kill -KILL {0}"
 
 _LAUNCHER = os.getppid() if any(name in os.environ for name in LAUNCHED) else None
 
@@ -44,3 +50,16 @@ def launcher_ended() -> bool:
 def tolerant() -> bool:
     """Whether the MPI of this process outlives a rank: Open MPI does, if its mpirun was given ``--with-ft ulfm``."""
     return os.environ.get("OMPI_MCA_mpi_ft_enable") == "1"  # noqa: SIM112 - so Open MPI spells it
+
+
+def end_launcher() -> None:
+    """End the launcher, which waits for a node that is lost, and with it this process."""
+    with suppress(OSError):
+        pid = os.getppid()
+        while pid > 1:
+            name, above, _ = _process(Path("/proc"), pid)
+            if name.startswith(LAUNCHERS):
+                quiet: Any = dict.fromkeys(("stdin", "stdout", "stderr"), subprocess.DEVNULL)
+                subprocess.Popen(["sh", "-c", ASK.format(pid)], start_new_session=True, **quiet)
+                return
+            pid = above

@@ -1,0 +1,97 @@
+"""Several hosts on one machine: network namespaces on a switch, each with a name and a /dev/shm of its own."""
+
+import os
+import shutil
+import signal
+import subprocess
+from contextlib import suppress
+from pathlib import Path
+
+AGENT = Path(__file__).with_name("agent")
+
+
+def missing():
+    """Return why there can be no hosts here, or None."""
+    if os.geteuid():
+        return "hosts are network namespaces, which root alone may make"
+    if shutil.which("ip") is None:
+        return "no ip: apt-get install iproute2"
+    tried = subprocess.run(["unshare", "-n", "-m", "-u", "true"], capture_output=True, text=True)
+    return tried.stderr.strip() or None
+
+
+class Hosts:
+    """Hosts 10.77.0.1, 10.77.0.2, ... while its context lasts, after which nothing of them is left.
+
+    Attributes
+    ----------
+    addresses : list of str
+        By host.
+    """
+
+    def __init__(self, n):
+        self.prefix = f"ps{os.getpid()}-"
+        self.switch = f"{self.prefix}sw"
+        self.names = [f"{self.prefix}{i + 1}" for i in range(n)]
+        self.addresses = [f"10.77.0.{i + 1}" for i in range(n)]
+
+    def __enter__(self):
+        try:
+            self._make()
+        except BaseException:
+            self.__exit__()
+            raise
+        return self
+
+    def _make(self):
+        _ip("netns", "add", self.switch)
+        _ip("-n", self.switch, "link", "add", "bridge", "type", "bridge")
+        _ip("-n", self.switch, "link", "set", "bridge", "up")
+        for name, address in zip(self.names, self.addresses, strict=True):
+            _ip("netns", "add", name)
+            _ip("-n", name, "link", "add", "eth0", "type", "veth", "peer", "name", name, "netns", self.switch)
+            _ip("-n", self.switch, "link", "set", name, "master", "bridge", "up")
+            _ip("-n", name, "addr", "add", f"{address}/24", "dev", "eth0")
+            _ip("-n", name, "link", "set", "eth0", "up")
+            _ip("-n", name, "link", "set", "lo", "up")
+
+    def __exit__(self, *_):
+        for name in [*self.names, self.switch]:
+            self.stop(name)
+            subprocess.run(["ip", "netns", "del", name], stderr=subprocess.DEVNULL)
+
+    def flags(self, n_each):
+        """Return what Open MPI's mpirun has to be told to start so many ranks on each of them."""
+        spread = ",".join(f"{address}:{n_each}" for address in self.addresses)
+        network = ("--mca", "btl_tcp_if_include", "10.77.0.0/24", "--prtemca", "prte_if_include", "10.77.0.0/24")
+        return ("--mca", "plm_ssh_agent", str(AGENT), "--host", spread, "--mca", "btl", "tcp,sm,self", *network)
+
+    def on_first(self, command):
+        """Return a command line that runs one on the first host."""
+        inside = f'mount -t tmpfs shm /dev/shm; hostname {self.names[0]}; exec "$@"'
+        return ["ip", "netns", "exec", self.names[0], "unshare", "-m", "-u", "sh", "-c", inside, "sh", *command]
+
+    @property
+    def environment(self):
+        """What the agent has to know."""
+        return {"PSFRAME_HOSTS": self.prefix}
+
+    def lose(self, number):
+        """Cut the power of a host: nobody is told, neither by it nor by the switch."""
+        _ip("-n", self.switch, "link", "set", self.names[number], "down")
+        self.stop(self.names[number])
+
+    def processes(self, name):
+        """Return the ids of a host's processes."""
+        listed = subprocess.run(["ip", "netns", "pids", name], capture_output=True, text=True)
+        return [int(word) for word in listed.stdout.split()]
+
+    def stop(self, name):
+        """Kill the processes of a host."""
+        for pid in self.processes(name):
+            with suppress(ProcessLookupError):
+                os.kill(pid, signal.SIGKILL)
+
+
+def _ip(*words):
+    subprocess.run(["ip", *words], check=True)

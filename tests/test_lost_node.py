@@ -1,0 +1,39 @@
+"""A whole node is lost, with everything that could tell of it: the ranks of the other one notice, and go on."""
+
+import time
+
+import pytest
+
+from tests import hosts, live
+from tests.launcher import Mpi
+from tests.test_loss import CONFIG, records_of, ulfm
+
+__all__ = ["ulfm"]
+
+#: heartbeats by a thread; a rank that does not come to run for so long is taken for dead
+HEARTBEATS = {"detector": "true", "detector_thread": "true", "detector_period": "0.9", "detector_timeout": "3"}
+
+
+@pytest.mark.parametrize("mode", ["sync_ps", "allreduce"])
+def test_the_others_go_on_and_the_launcher_ends(ulfm, tmp_path, mode):
+    if hosts.missing():
+        pytest.skip(hosts.missing())
+    path = tmp_path / "loss.yaml"
+    path.write_text(CONFIG.format(epochs=40, runs=tmp_path / "runs"))
+    beats = [word for key, value in HEARTBEATS.items() for word in ("--mca", f"mpi_ft_{key}", value)]
+    with hosts.Hosts(2) as two:
+        mpi = Mpi(ulfm.name, ulfm.prefix, (*ulfm.flags, *beats, *two.flags(2), "--map-by", "node"))
+        words = ["-m", "psframe.train", str(path), "--quiet", f"sync.mode={mode}"]
+        process = live.launch(two.on_first(mpi.command(4, words)), **two.environment)
+        live.trains(process, str(path))
+        two.lose(1)
+        lost = time.monotonic()
+        told = next(line for line in process.stderr if line.startswith("psframe:"))
+        assert time.monotonic() - lost < 60
+        assert "ranks 2, 3 have died in epoch" in told
+        err = live.ends(process, str(path), 60)
+    assert "mpirun waits for the node that is lost" in err
+    records = records_of(tmp_path)
+    assert [record["epoch"] for record in records] == list(range(1, 41))
+    assert [loss["ranks"] for record in records for loss in record["lost"]] == [[2, 3]]
+    assert records[-1]["n_ranks"] == 2

@@ -210,7 +210,7 @@ def _judge_loss(choice: Choice, mode: Mode) -> None:
     if not startup.tolerant():
         raise UserError(
             "fault.on_worker_loss: continue must have an Open MPI whose mpirun was given --with-ft ulfm, got "
-            f"{_mpi()} without; start it so, or {otherwise}"
+            f"{' '.join(_mpi().split(',')[0].split())} without; start it so, or {otherwise}"
         )
     if not mode.survives:
         raise UserError(

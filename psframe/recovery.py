@@ -199,7 +199,7 @@ def go_back(run: Run, plan: Plan, failed: Rollback) -> Run:
     """
     if failed.step == run.failed_step:
         raise AgreedError(
-            f"a step that fails must not fail again when it is taken anew, got {failed.reason}, twice; "
+            f"a step must not fail again after all went back, but did: {failed.reason}; "
             "lower optimizer.lr, or look at the data or the memory of that rank"
         )
     found: list[Saved | None] = []
@@ -231,7 +231,7 @@ def _last(run: Run) -> Saved | None:
 def _tell(run: Run, gone: list[int], pause_s: float) -> None:
     if run.cluster.rank == 0:
         who = f"rank {gone[0]} has" if len(gone) == 1 else f"ranks {', '.join(map(str, gone))} have"
-        run.lost.append({"ranks": gone, "step": run.step + 1, "samples_done": run.sampler.cursor, "pause_s": pause_s})
+        run.lost.append({"ranks": gone, "step": run.step, "samples_done": run.sampler.cursor, "pause_s": pause_s})
         told = (
             f"in epoch {run.epoch + 1}; {run.labels['n_workers']} worker(s) go on after {run.sampler.cursor:,} samples "
             f"of it, {pause_s:.2f} s later"

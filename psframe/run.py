@@ -17,17 +17,20 @@ from contextlib import suppress
 from pathlib import Path
 from types import FrameType
 
-import psutil
+signal.signal(signal.SIGINT, signal.SIG_DFL)  # until a job runs, Ctrl-C ends this without a traceback
 
-from psframe import config, mpirun
-from psframe.errors import UserError
-from psframe.parser import Parser
-from psframe.record import checkpoint, metrics, run_dir
-from psframe.record.view import say
+import psutil  # noqa: E402
+
+from psframe import config, mpirun  # noqa: E402
+from psframe.errors import UserError  # noqa: E402
+from psframe.parser import Parser  # noqa: E402
+from psframe.record import checkpoint, metrics, run_dir  # noqa: E402
+from psframe.record.view import say  # noqa: E402
 
 USAGE = "python -m psframe.run -n N[,N ...] [--restarts K] CONFIG [key.path=value ...]"
-PR_SET_CHILD_SUBREAPER = 36  # of linux/prctl.h
+PR_SET_PDEATHSIG, PR_SET_CHILD_SUBREAPER = 1, 36  # of linux/prctl.h
 LEAVE_S = 12.0  # from a signal until ranks that have not left are killed
+AGAIN_S = 1.0  # from one signal to the next: a launcher drops what it is sent before its ranks run
 ASKED = (signal.SIGINT, signal.SIGTERM)
 USER_ERROR = 2  # which starting again would not mend
 
@@ -36,7 +39,7 @@ def parser() -> Parser:
     made = Parser(USAGE, "Train under mpirun, and start again from the last checkpoint when the job dies.")
     made.add_argument("config", nargs="?", help="a YAML file")
     made.add_argument("overrides", nargs="*", help="key.path=value, as train.epochs=3")
-    made.add_argument("-n", dest="ranks", default="1", help="ranks; several numbers are for one start after the other")
+    made.add_argument("-n", dest="ranks", help="ranks; several numbers are for one start after the other")
     made.add_argument("--restarts", type=int, default=3, help="how often to start again (default: 3)")
     made.add_argument("--quiet", action="store_true", help="print errors only")
     made.add_argument("--mpirun", help=mpirun.HELP)
@@ -51,6 +54,8 @@ def _arguments(argv: Sequence[str]) -> Namespace:
         sys.exit(0)
     if arguments.config is None:
         made.error("it names no config")
+    if arguments.ranks is None:
+        made.error("it names no number of ranks: -n N")
     ranks = arguments.ranks.split(",")
     if not all(n.isdecimal() and int(n) for n in ranks):
         made.error(f"-n must be numbers of ranks, got {arguments.ranks!r}")
@@ -67,12 +72,15 @@ class Job:
     ----------
     asked : int
         The signal that this process was sent, or 0.
+    killed : bool
+        Whether the ranks did not leave when they were asked to.
     """
 
     def __init__(self) -> None:
-        self.asked = 0
+        self.asked, self.killed, self.until = 0, False, 0.0
         self.process: subprocess.Popen[bytes] | None = None
-        ctypes.CDLL(None).prctl(PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)  # ranks become children when their launcher dies
+        self.libc = ctypes.CDLL(None)
+        self.libc.prctl(PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)  # ranks become children when their launcher dies
         for number in ASKED:
             signal.signal(number, self._ask)
 
@@ -80,13 +88,17 @@ class Job:
         """Run a launcher and wait; return its exit status, or 128 and the number of the signal that ended it."""
         if self.asked:
             return 128 + self.asked
-        self.process = mpirun.started(words, stdin=subprocess.DEVNULL)
+        self.process = mpirun.started(words, stdin=subprocess.DEVNULL, preexec_fn=self._outlived)
         if self.asked:  # meanwhile
             self._pass_on()
         status = self.process.wait()
-        signal.alarm(0)
+        signal.setitimer(signal.ITIMER_REAL, 0)
         self._clear()
         return status if status >= 0 else 128 - status
+
+    def _outlived(self) -> None:
+        """Ask the ranks to leave should this supervisor be killed."""
+        self.libc.prctl(PR_SET_PDEATHSIG, signal.SIGUSR1, 0, 0, 0)
 
     def _clear(self) -> None:
         """End what a launcher that was killed has left here: it would train on beside those that are started next."""
@@ -107,10 +119,18 @@ class Job:
             self._pass_on()
 
     def _pass_on(self) -> None:
+        self.until = time.monotonic() + LEAVE_S
+        signal.signal(signal.SIGALRM, self._remind)
+        signal.setitimer(signal.ITIMER_REAL, AGAIN_S, AGAIN_S)
+        self._remind()
+
+    def _remind(self, *_: object) -> None:
         assert self.process
-        signal.signal(signal.SIGALRM, lambda number, frame: self._kill())
-        signal.setitimer(signal.ITIMER_REAL, LEAVE_S)
-        self.process.send_signal(signal.SIGUSR1)
+        if time.monotonic() < self.until:
+            self.process.send_signal(signal.SIGUSR1)
+        else:
+            self.killed = True
+            self._kill()
 
     def _kill(self) -> None:
         try:
@@ -140,16 +160,21 @@ def supervise(arguments: Namespace) -> int:
         words = [*start, "-n", str(n_ranks), sys.executable, "-m", "psframe.train", arguments.config]
         status = job.run([*words, *arguments.overrides, *resume, *(["--quiet"] if arguments.quiet else [])])
         if job.asked:
+            if job.killed:
+                _say(f"the ranks did not leave within {LEAVE_S:g} s, and were killed")
             return 128 + job.asked
         path = run_dir.newest(Path(settings.record.dir), settings.name, began)
         # a launcher that outlives ranks ends with 0 when all of them were killed
-        if status == USER_ERROR or (status == 0 and "--with-ft" not in start) or _finished(path, settings):
-            return status if status == USER_ERROR else 0
+        if status == USER_ERROR or (status == 0 and "--with-ft" not in start):
+            return status
+        if _finished(path, settings):
+            if status:
+                _say(f"training was done, and saved, when the job ended with status {status}: {path}")
+            return 0
         if number == arguments.restarts:
             break
-        if path:
-            resume = [f"checkpoint.resume={path}"]
-        at = "from its last checkpoint" if path else "from the beginning"
+        resume = [f"checkpoint.resume={path}"] if path and run_dir.continues(path) else []
+        at = "from its last checkpoint" if resume else "from the beginning"
         after = arguments.ranks[min(number + 1, len(arguments.ranks) - 1)]
         _say(f"the job ended with status {status}; start {number + 2} of {arguments.restarts + 1}, {at}, {after} ranks")
     _say(f"the job ended with status {status}, and --restarts is {arguments.restarts}; see what it said above")

@@ -9,11 +9,14 @@ from psframe.halt import Halt
 
 #: SIGUSR1 is for launchers that kill at once when they are sent one of the others, and pass this one on
 NUMBERS = (signal.SIGINT, signal.SIGTERM, signal.SIGUSR1)
+REPEATED = signal.SIGUSR1  # which psframe.run sends until the ranks have left, and which asks once
 LEAVE_S = 9  # until a rank that was asked to leave, and has not, is ended by the kernel
 
 
 class Signals:
     """While this is entered, the first of NUMBERS asks all ranks to leave, by ``halt``, and the next ends this one.
+
+    The next is not REPEATED, which asks once however often it comes.
 
     Parameters
     ----------
@@ -32,11 +35,12 @@ class Signals:
     def __exit__(self, kind: type | None, error: BaseException | None, trace: TracebackType | None) -> None:
         signal.alarm(0)
         for number, handler in self.before.items():
-            signal.signal(number, handler)
+            if not self.halt.signal or number != REPEATED:
+                signal.signal(number, handler)
 
     def _ask(self, number: int, frame: FrameType | None) -> None:
         for each in NUMBERS:
-            signal.signal(each, signal.SIG_DFL)
+            signal.signal(each, signal.SIG_IGN if each == REPEATED else signal.SIG_DFL)
         signal.alarm(LEAVE_S)  # by the kernel: a step, or a call of MPI, may not come back to Python
         if self.speaks:
             name = signal.Signals(number).name

@@ -140,6 +140,9 @@ def test_the_supervisor_starts_the_job_again_with_other_ranks(mpi, tmp_path):
     mpirun = [str(mpi.prefix / "bin" / "mpirun"), *mpi.flags]
     process = launch([*command, "checkpoint.every_seconds=0.1"], PSFRAME_MPIRUN=" ".join(mpirun))
     trains(process, str(path))
+    (run,) = (tmp_path / "runs").iterdir()
+    while (run / "checkpoints" / "latest").read_text() < "epoch-00001":
+        time.sleep(0.01)
     os.kill(ranks_of(str(path))[0], signal.SIGKILL)
     err = ends(process, str(path), 90)
     assert process.returncode == 0, err

@@ -50,3 +50,50 @@ def test_a_launcher_that_outlives_all_ranks_is_not_believed(tmp_path):
     for pid in reversed(ranks_of(path)):
         os.kill(pid, signal.SIGKILL)
     went_on(process, path, tmp_path)
+
+
+def begun(mpi, tmp_path, *overrides, epochs=EPOCHS):
+    """Start one, and do not wait until it trains."""
+    path = tmp_path / "loss.yaml"
+    path.write_text(CONFIG.format(epochs=epochs, runs=tmp_path / "runs").replace("continue", "stop"))
+    mpirun = [str(mpi.prefix / "bin" / "mpirun"), *mpi.flags]
+    words = [mpi.python, "-m", "psframe.run", "-n", "3", "--restarts", "1", "--quiet", str(path), *overrides]
+    return launch(words, PSFRAME_MPIRUN=" ".join(mpirun)), str(path)
+
+
+@pytest.mark.parametrize("after_s", [0.5, 0.9, 1.4])
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_a_signal_before_the_ranks_train_ends_them(mpi, tmp_path, number, after_s):
+    process, path = begun(mpi, tmp_path, epochs=100000)
+    time.sleep(after_s)
+    process.send_signal(number)
+    asked = time.monotonic()
+    err = ends(process, path)
+    assert process.returncode in (128 + number, -number), err  # the latter while Python starts
+    assert "Traceback" not in err
+    assert "were killed" not in err
+    assert time.monotonic() - asked < 10
+
+
+def test_one_that_has_recorded_more_than_it_has_saved_is_begun_anew(mpi, tmp_path):
+    process, path = begun(mpi, tmp_path, "fault.crash_at=write", epochs=3)
+    err = ends(process, path)
+    assert "start 2 of 2, from the beginning" in err
+    assert process.returncode == 1 + 8 or process.returncode > 128, err  # of the second one, which is killed, too
+    assert len(list((tmp_path / "runs").iterdir())) == 2
+
+
+def test_a_job_that_dies_when_all_is_saved_is_done(mpi, tmp_path):
+    process, path = begun(mpi, tmp_path, "fault.crash_at=latest-write", epochs=1)
+    err = ends(process, path)
+    assert process.returncode == 0, err
+    assert "training was done, and saved, when the job ended with status" in err
+
+
+def test_the_ranks_leave_when_the_supervisor_is_killed(mpi, tmp_path):
+    process, path = supervised(mpi, tmp_path)
+    process.kill()
+    ends(process, path)
+    assert not left_in_shm()
+    (run,) = (tmp_path / "runs").iterdir()
+    assert (run / "checkpoints" / "latest").exists()

@@ -205,7 +205,9 @@ def test_a_damaged_checkpoint_is_told_to_the_user_and_the_run_goes_on_from_the_o
     ended = train(mpi, 3, config, "name=run", f"checkpoint.resume={run}", "train.epochs=3")
     assert ended.status == 0, ended
     (line,) = told(ended)[-1:]
-    assert line.startswith(f"psframe: warning: a checkpoint is damaged, {str(last)!r} (its checksum differs)")
+    assert line.startswith(
+        f"psframe: warning: checkpoints are not as they were written, {str(last)!r} (its checksum differs)"
+    )
     assert "continued after epoch 1" in ended.out
 
 

@@ -140,7 +140,7 @@ def _candidates(folder: Path, wrong: list[str]) -> Iterable[Path]:
         with _regular(pointer) as file:
             name = file.read(200).decode(errors="replace").strip()
         if not _place(name):
-            raise ValueError(f"it names {name[:60]!r}, which is no checkpoint of the folder" if name else "it is empty")
+            raise ValueError(f"it names {name[:30]!r}, which is no checkpoint of the folder" if name else "it is empty")
     except FileNotFoundError as error:
         wrong += [f"{str(pointer)!r} ({reason(error)})"] if files else []
     except (OSError, ValueError) as error:
@@ -171,7 +171,7 @@ def newest(folder: Path, layout: Layout) -> tuple[Saved | None, list[str]]:
         except sealed.WRONG as error:
             wrong.append(f"{str(path)!r} ({reason(error)})")
             continue
-        notice = f"a checkpoint is damaged, {', '.join(wrong[:3])}: the run goes on from {path.name}"
+        notice = f"checkpoints are not as they were written, {', '.join(wrong[:3])}: the run goes on from {path.name}"
         return saved, [notice] if wrong else []
     if wrong:
         raise UserError(

@@ -1,5 +1,6 @@
 """A run's directory: made or found again, locked while the run lives."""
 
+import errno
 import fcntl
 import os
 import time
@@ -137,10 +138,15 @@ def _lock(path: Path) -> TextIO:
 def _newest_unfinished(base: Path, name: str, epochs: int) -> Path | None:
     for path in _runs(base, name):
         # records may be ahead of the checkpoint, which is written while training goes on
-        recorded, kept = metrics.last_epoch(path), checkpoint.epoch_of(path / "checkpoints")
-        if (recorded if kept is None else kept) < epochs and (recorded == 0 or kept is not None):
+        kept = checkpoint.epoch_of(path / "checkpoints")
+        if (metrics.last_epoch(path) if kept is None else kept) < epochs and continues(path):
             return path
     return None
+
+
+def continues(path: Path) -> bool:
+    """Whether a run has a checkpoint to go on from, or has come to no end of an epoch."""
+    return checkpoint.epoch_of(path / "checkpoints") is not None or metrics.last_epoch(path) == 0
 
 
 def newest(base: Path, name: str, since: float) -> Path | None:
@@ -202,6 +208,8 @@ def _continue(path: Path, resolved: dict[str, Any], layout: checkpoint.Layout) -
             f"{resolved['train']['epochs']}; raise train.epochs"
         )
     metrics.cut_back(path, run.epoch)
+    if (recorded := metrics.last_epoch(path)) < run.epoch:
+        run.notices.append(f"records are lost: those in {str(path)!r} end with epoch {recorded}, of {run.epoch} done")
     sealed.put(path / "config.yaml", to_yaml({**resolved, "versions": old.get("versions", {})}))
     return run
 
@@ -235,7 +243,8 @@ def durably(write: Callable[[Any], Any], run_dir: RunDir) -> Any:
     try:
         return write(run_dir.path)
     except OSError as error:
+        do = "free space there" if error.errno in (errno.ENOSPC, errno.EDQUOT) else "mend that"
         raise UserError(
-            f"the run directory must stay writable, got {str(run_dir.path)!r} ({reason(error)}); free space "
-            "there and continue with checkpoint.resume=auto"
+            f"the run directory must stay writable, got {str(run_dir.path)!r} ({reason(error)}); {do} and continue "
+            "with checkpoint.resume=auto"
         ) from None

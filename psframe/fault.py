@@ -122,6 +122,7 @@ class Flip:
         }
         vector = vectors[self.kind]()
         if self.mine and len(vector):
+            self.step = 0  # where batches are drawn, a rank may have several of a step
             if self.bit == "nan":
                 vector[0] = np.nan
             else:

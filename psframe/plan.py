@@ -43,6 +43,9 @@ TABLES: dict[str, Table] = {
     **dict.fromkeys(PLACES.values(), placement.TABLE),
 }
 
+#: what a member is given beside its keys: input shape and classes; team, size, allocator and reproducible
+N_GIVEN = {"model": 2, "dataset": 0, "optimizer": 0, "sync": 0, "collective": 4}
+
 
 @dataclass
 class Plan:
@@ -138,7 +141,8 @@ def _choice(resolved: dict[str, Any], section: str) -> Choice:
     spec = resolved
     for key in section.split("."):
         spec = spec[key]
-    return registry.bind(section, TABLES[section], spec, config.STRATEGIES.get(section, "name"))
+    choice = registry.bind(section, TABLES[section], spec, config.STRATEGIES.get(section, "name"))
+    return choice.taking(N_GIVEN[section]) if section in N_GIVEN else choice
 
 
 def _places(cluster: Cluster, settings: Config, choices: dict[str, Choice]) -> Places:

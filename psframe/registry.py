@@ -54,6 +54,17 @@ class Choice:
     def __call__(self, *given: Any) -> Any:
         return self.make(*given, **self.arguments)
 
+    def taking(self, n_given: int) -> "Choice":
+        """Return this; UserError where it cannot be called with so many positional arguments."""
+        try:
+            inspect.signature(self.make).bind(*[None] * n_given, **self.arguments)
+        except TypeError as error:
+            raise UserError(
+                f"{self.section}: {self.name!r} must take {n_given} positional argument(s), and does not "
+                f"({error}); name another"
+            ) from None
+        return self
+
 
 def load(section: str, table: Table, name: object) -> Callable[..., Any]:
     """Import the strategy ``name``; UserError where it is not in ``table`` and is no importable ``module:attr``."""

@@ -59,7 +59,7 @@ def test_the_users_own_sync_mode_has_the_bits_of_allreduce(tmp_path):
     assert ends[0] == ends[1] != []
 
 
-@pytest.mark.parametrize("wrong", ["tests.own:SignSGD", "psframe.errors:UserError"])
+@pytest.mark.parametrize("wrong", ["tests.own:SignSGD", "psframe.errors:UserError", "threading:Event"])
 def test_what_is_no_sync_mode_is_refused_in_a_sentence(wrong):
     mpi = launcher.installed("mpich") or pytest.skip("no mpich: bash launch/test.sh installs it")
     keys = [f"sync={{mode: '{wrong}'" + (", lr: 0.1}" if "SGD" in wrong else "}")]

@@ -116,3 +116,10 @@ def test_a_package_that_a_module_wants_is_named(tmp_path, monkeypatch):
     monkeypatch.syspath_prepend(tmp_path)
     with pytest.raises(UserError, match="no_such_package_y"):
         load("own", TABLE, "wants_more:thing")
+
+
+def test_what_cannot_be_called_as_its_family_is_is_refused():
+    choice = bind("model", {}, {"name": "tests.test_registry:own", "size": 3})
+    assert choice.taking(1) is choice
+    with pytest.raises(UserError, match="'tests.test_registry:own' must take 2 positional"):
+        choice.taking(2)

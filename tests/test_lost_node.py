@@ -23,7 +23,7 @@ def test_the_others_go_on_and_the_launcher_ends(ulfm, tmp_path, mode):
     beats = [word for key, value in HEARTBEATS.items() for word in ("--mca", f"mpi_ft_{key}", value)]
     with hosts.Hosts(2) as two:
         mpi = Mpi(ulfm.name, ulfm.prefix, (*ulfm.flags, *beats, *two.flags(2), "--map-by", "node"))
-        words = ["-m", "psframe.train", str(path), "--quiet", f"sync.mode={mode}"]
+        words = ["-m", "psframe.train", str(path), "--quiet", f"sync.mode={mode}", "fault.late_s=0"]
         process = live.launch(two.on_first(mpi.command(4, words)), **two.environment)
         live.trains(process, str(path))
         two.lose(1)

@@ -5,19 +5,25 @@ import shutil
 import signal
 import subprocess
 from contextlib import suppress
+from functools import cache
 from pathlib import Path
 
 AGENT = Path(__file__).with_name("agent")
 
 
+@cache
 def missing():
     """Return why there can be no hosts here, or None."""
     if os.geteuid():
         return "hosts are network namespaces, which root alone may make"
     if shutil.which("ip") is None:
         return "no ip: apt-get install iproute2"
-    tried = subprocess.run(["unshare", "-n", "-m", "-u", "true"], capture_output=True, text=True)
-    return tried.stderr.strip() or None
+    try:
+        with Hosts(2) as two:
+            subprocess.run(two.on_first(["true"]), check=True, capture_output=True, text=True)
+    except subprocess.CalledProcessError as error:
+        return f"no network namespaces: {error.stderr.strip()}"
+    return None
 
 
 class Hosts:
@@ -94,4 +100,4 @@ class Hosts:
 
 
 def _ip(*words):
-    subprocess.run(["ip", *words], check=True)
+    subprocess.run(["ip", *words], check=True, capture_output=True, text=True)

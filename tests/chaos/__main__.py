@@ -87,6 +87,8 @@ def _try(
             kept = shutil.copytree(folder, tempfile.mkdtemp(prefix="psframe-chaos-kept-"), dirs_exist_ok=True)
             print(f"what it left is in {kept}", file=sys.stderr, flush=True)
         _clear(folder)
+        if INSIDE in os.environ:
+            _clear(SHM)  # of what a killed MPI leaves, which would fill it
         if given.only:
             break
         number += 1
@@ -94,9 +96,14 @@ def _try(
 
 
 def _clear(folder: Path) -> None:
+    """Empty a folder, and what is mounted on its runs."""
     if os.path.ismount(folder / "runs"):
         subprocess.run(["umount", str(folder / "runs")], check=True, timeout=60)
-    shutil.rmtree(folder)
+    for path in folder.iterdir():
+        if path.is_dir():
+            shutil.rmtree(path)
+        else:
+            path.unlink()
 
 
 def _wrong(outcome: Outcome) -> bool:

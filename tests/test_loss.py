@@ -46,7 +46,7 @@ def ulfm():
     return launcher.Mpi(mpi.name, mpi.prefix, (*mpi.flags, "--with-ft", "ulfm"))
 
 
-def begin(mpi, n, tmp_path, *overrides, epochs=12):
+def begin(mpi, n, tmp_path, *overrides, epochs=80):
     path = tmp_path / "loss.yaml"
     path.write_text(CONFIG.format(epochs=epochs, runs=tmp_path / "runs"))
     process = launch(mpi.command(n, ["-m", "psframe.train", str(path), "--quiet", *overrides]))
@@ -135,7 +135,7 @@ def test_an_mpi_that_cannot_is_refused_at_the_start(mpi, config):
 
 def test_the_supervisor_starts_the_job_again_with_other_ranks(mpi, tmp_path):
     path = tmp_path / "loss.yaml"
-    path.write_text(CONFIG.format(epochs=12, runs=tmp_path / "runs").replace("continue", "stop"))
+    path.write_text(CONFIG.format(epochs=60, runs=tmp_path / "runs").replace("continue", "stop"))
     command = [mpi.python, "-m", "psframe.run", "-n", "4,3", "--restarts", "2", "--quiet", str(path)]
     mpirun = [str(mpi.prefix / "bin" / "mpirun"), *mpi.flags]
     process = launch([*command, "checkpoint.every_seconds=0.1"], PSFRAME_MPIRUN=" ".join(mpirun))
@@ -148,7 +148,7 @@ def test_the_supervisor_starts_the_job_again_with_other_ranks(mpi, tmp_path):
     assert process.returncode == 0, err
     assert "start 2 of 3, from its last checkpoint, 3 ranks" in err
     records = records_of(tmp_path)
-    assert [record["epoch"] for record in records] == list(range(1, 13))
+    assert [record["epoch"] for record in records] == list(range(1, 61))
     assert {record["n_ranks"] for record in records} == {4, 3}
 
 

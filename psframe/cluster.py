@@ -23,6 +23,7 @@ from psframe.memory.board import Board
 from psframe.memory.gates import Rendezvous
 from psframe.memory.link import FOLDER, LeaderEnded, Link, accept, connect, listen
 from psframe.memory.pulse import Pulse
+from psframe.patience import Patience
 
 T = TypeVar("T")
 
@@ -49,8 +50,10 @@ class Cluster:
         Number of this rank's node, 0 to n_nodes - 1.
     node_rank : int
         Place of this rank in its node; 0 is the node's first rank.
-    leaders : MPI.Comm
-        On a node's first rank: the first ranks of all nodes. Elsewhere MPI.COMM_NULL.
+    lane : MPI.Comm
+        The ranks that have this rank's place in their nodes, node by node.
+    hosts : tuple of str
+        The name of each node.
     rendezvous : Rendezvous
         Where the ranks of this node wait for each other.
     board : Board
@@ -61,6 +64,8 @@ class Cluster:
         Ranks of each node.
     pulse : Pulse
         Where they tell each other what they do.
+    patience : Patience
+        With which a node's first rank waits for those of other nodes.
     """
 
     world: MPI.Comm
@@ -69,12 +74,19 @@ class Cluster:
     node: int
     node_rank: int
     n_nodes: int
-    leaders: MPI.Comm
+    lane: MPI.Comm
+    hosts: tuple[str, ...]
     rendezvous: Rendezvous
     board: Board
     halt: Halt
     sizes: tuple[int, ...]
     pulse: Pulse
+    patience: Patience
+
+    @property
+    def leaders(self) -> MPI.Comm:
+        """On a node's first rank: the first ranks of all nodes. Elsewhere MPI.COMM_NULL."""
+        return self.lane if self.node_rank == 0 else MPI.COMM_NULL
 
     @property
     def rank(self) -> int:
@@ -114,11 +126,12 @@ class Cluster:
     def gather(self, mine: Any) -> list[Any] | None:
         """Return what every rank has, by rank, on rank 0; elsewhere None. All must call.
 
-        Inside a node this and :meth:`settle` hold ``sync.deadline_s``: they are for ranks that train.
+        This and :meth:`settle` hold ``sync.deadline_s``: they are for ranks that train.
         """
         every = [pickle.loads(of_rank) for of_rank in self.board.gather(pickle.dumps(mine))]
         if self.leaders == MPI.COMM_NULL:
             return None
+        self._come()
         by_node = self.leaders.gather(every)
         return [of_rank for of_node in by_node for of_rank in of_node] if by_node is not None else None
 
@@ -126,6 +139,7 @@ class Cluster:
         """Do what :meth:`agree` does, while training."""
         verdict = _verdict(judge) if self.rank == 0 else None
         if self.leaders != MPI.COMM_NULL and self.n_nodes > 1:
+            self._come()
             verdict = self.leaders.bcast(verdict)
         return _open(json.loads(self.board.tell(json.dumps(verdict).encode())))
 
@@ -134,8 +148,13 @@ class Cluster:
         self.rendezvous.together()
         if self.n_nodes > 1:
             if self.leaders != MPI.COMM_NULL:
-                self.leaders.Barrier()
+                self._come()
             self.rendezvous.together()
+
+    def _come(self) -> None:
+        """Wait until the first ranks of all nodes are here."""
+        if self.n_nodes > 1:
+            self.patience.wait(self.leaders.Ibarrier())
 
     def close(self) -> None:
         """Let go of what the system lends this rank for it; nobody uses it afterwards."""
@@ -185,18 +204,33 @@ def join(world: MPI.Comm | None = None) -> Cluster:
     world = comms.keep(MPI.COMM_WORLD if world is None else world)
     near, link, control, fd = _prove(kernel.split(world))
     first = near.bcast(world.rank)
-    every = world.allgather(first)
-    firsts = sorted(set(every))
-    node = firsts.index(first)
+    found = world.allgather((first, socket.gethostname()))
+    every, names = [of_rank for of_rank, _ in found], dict(found)
+    firsts = sorted(names)
+    node, hosts = firsts.index(first), tuple(names[rank] for rank in firsts)
     comm = comms.keep(world.Split(0, key=node * world.size + near.rank))
-    leaders = comms.keep(comm.Split(0 if near.rank == 0 else MPI.UNDEFINED, key=node))
+    lane = comms.keep(comm.Split(near.rank, key=node))
     rendezvous = Rendezvous(control, fd, near.rank, near.allgather(comm.rank))
-    told = Board(control[gates.size(near.size) + halt.N_BYTES :], rendezvous)
-    halts = Halt(control[gates.size(near.size) :][: halt.N_BYTES], leaders, len(firsts))
-    beat = Pulse(control[gates.size(near.size) + halt.N_BYTES + board.size(near.size) :], near.size, near.rank)
+    patience = Patience(rendezvous, hosts, node)
+    after_gates = control[gates.size(near.size) :]
+    after_halt = after_gates[halt.N_BYTES :]
     near.Barrier()  # who looks for a lock now finds it
-    sizes = tuple(map(every.count, firsts))
-    return Cluster(world, comm, link, node, near.rank, len(firsts), leaders, rendezvous, told, halts, sizes, beat)
+    return Cluster(
+        world=world,
+        comm=comm,
+        link=link,
+        node=node,
+        node_rank=near.rank,
+        n_nodes=len(firsts),
+        lane=lane,
+        hosts=hosts,
+        rendezvous=rendezvous,
+        board=Board(after_halt, rendezvous),
+        halt=Halt(after_gates[: halt.N_BYTES], lane if near.rank == 0 else MPI.COMM_NULL, patience),
+        sizes=tuple(map(every.count, firsts)),
+        pulse=Pulse(after_halt[board.size(near.size) :], near.size, near.rank),
+        patience=patience,
+    )
 
 
 def _prove(candidates: MPI.Comm) -> tuple[MPI.Comm, Link, np.ndarray, int]:

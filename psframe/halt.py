@@ -6,6 +6,7 @@ import numpy as np
 from mpi4py import MPI
 
 from psframe import compiled
+from psframe.patience import Patience
 
 #: bytes of a node's memory: the front of its steps, and on another cache line the signal that a rank was sent
 N_BYTES = 256
@@ -20,13 +21,14 @@ class Halt:
         Shared by the node's ranks, N_BYTES from a multiple of 128, zeroed when it was new.
     leaders : MPI.Comm
         On a node's first rank: the first ranks of all nodes. Elsewhere MPI.COMM_NULL.
-    n_nodes : int
+    patience : Patience
+        With which they wait for each other.
     """
 
-    def __init__(self, memory: np.ndarray, leaders: MPI.Comm, n_nodes: int):
+    def __init__(self, memory: np.ndarray, leaders: MPI.Comm, patience: Patience):
         self.front: Any = compiled.sync.Front(memory[:128])
         self.sent = memory[128:132].view(np.uint32)
-        self.leaders, self.several = leaders, n_nodes > 1
+        self.leaders, self.patience, self.several = leaders, patience, bool(patience.others)
         self.asked = np.zeros(1, np.int32)
 
     def reopen(self) -> None:
@@ -42,7 +44,7 @@ class Halt:
         """
         allowed: bool = self.front.may(step)
         if self.several and together and self.leaders != MPI.COMM_NULL:
-            self.leaders.Bcast(self.asked)
+            self.patience.wait(self.leaders.Ibcast(self.asked), [0])
             if self.asked[0]:
                 self.front.close()  # nobody here has begun the next step, since this rank has not begun this one
         return allowed

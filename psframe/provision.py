@@ -9,7 +9,7 @@ import numpy as np
 from psframe.cluster import Cluster
 from psframe.data import Arrays, hold
 from psframe.errors import UserError
-from psframe.memory.allocator import Allocator, Home
+from psframe.memory.allocator import ROLES, Allocator, Home
 from psframe.memory.pages import RESERVED_BYTES, no_huge_pages, populate
 from psframe.memory.places import Places
 from psframe.memory.room import available_bytes
@@ -50,8 +50,11 @@ def take(cluster: Cluster, plan: Plan, sizes: Sizes, allocator: Allocator, held:
     What must lie on certain nodes comes first, on all ranks: what may lie elsewhere would fill them. All must call.
     """
     places = plan.places
-    for role, n_bytes in sizes.shared.items():
-        allocator.lend(role, cluster.agree_everywhere(_share(cluster, places, role, n_bytes)))
+    for role in ROLES:  # of which a server that is alone on its node shares fewer
+        n_bytes = sizes.shared.get(role, 0)
+        memory = cluster.agree_everywhere(_share(cluster, places, role, n_bytes) if n_bytes else lambda: None)
+        if memory is not None:
+            allocator.lend(role, memory)
     for strict in (True, False):
         roles = [role for role in sizes.private if places.is_strict(role) is strict]
         cluster.agree_everywhere(_reserve(allocator, {role: sizes.private[role] for role in roles}))

@@ -29,6 +29,7 @@ FLOORS = [
         "psframe.cluster",
         "psframe.group",
         "psframe.halt",
+        "psframe.patience",
         "psframe.kernel",
         "psframe.team",
         "psframe.fault",

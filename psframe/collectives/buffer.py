@@ -10,15 +10,12 @@ from mpi4py import MPI
 from psframe import compiled
 from psframe.arena import Arena, Layout
 from psframe.collectives.base import Base, Segments, cut
-from psframe.collectives.buckets import Departures, cut_at_layers
+from psframe.collectives.buckets import BUCKET_BYTES, MOST_BUCKETS, Departures, cut_at_layers, least_of
 from psframe.collectives.carriers import Buffers
 from psframe.errors import UserError
 from psframe.memory.allocator import Allocator
 from psframe.registry import Count
 from psframe.team import Team
-
-BUCKET_BYTES = 1 << 20
-MOST_BUCKETS = 64
 
 
 class Buffer(Base):
@@ -81,8 +78,7 @@ class Buffer(Base):
     def boundaries(self, begins: Sequence[int]) -> Collection[int]:
         if not self.bucket_bytes or self.compression != "none":
             return ()
-        least = max(self.bucket_bytes // 4, -(-self.size // MOST_BUCKETS))
-        buckets = cut_at_layers(begins, self.size, least)
+        buckets = cut_at_layers(begins, self.size, least_of(self.bucket_bytes, self.size))
         self._depart_in(buckets)
         return range(len(begins)) if len(buckets) > 1 else ()
 
@@ -134,7 +130,7 @@ class Buffer(Base):
 
     @property
     def flight(self) -> tuple[float, float]:
-        return self.departures.flight_s, self.departures.hidden_s
+        return self.departures.flights.flight_s, self.departures.flights.hidden_s
 
     def leave(self, segment: slice) -> None:
         self.departures.leave(segment.start)

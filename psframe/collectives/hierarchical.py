@@ -1,51 +1,51 @@
-"""``hierarchical``: shared memory inside each node, MPI among one leader of each.
+"""``hierarchical``: shared memory inside each node, MPI among a few leaders of each.
 
-Every node keeps parameters and optimizer state once. What goes between nodes is the sum of the gradients, and every
-node updates its own: to the same bits, since the update is elementwise. In the canonical order a running sum (of
-a tree, those that are under way) passes from node to node, chunk by chunk, so that all nodes work at once; the last one
-has the whole sum and broadcasts it. Where MPI may choose the order, every node's reducers sum their segments first and
-the leaders allreduce.
+Every node keeps parameters and optimizer state once. What goes between nodes are sums of gradients, bucket by bucket
+while backward goes on, and every node updates its own: to the same bits, since the update is elementwise.
+:mod:`psframe.collectives.lanes` has the ways in which they go.
 """
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Collection, Sequence
+from functools import partial
+from time import perf_counter
 from typing import Any, Literal
 
 import numpy as np
-from mpi4py import MPI
 
 from psframe import compiled
 from psframe.arena import Arena, Layout
 from psframe.collectives.base import Segments
+from psframe.collectives.buckets import BUCKET_BYTES, MOST_BUCKETS, Flights, cut_at_layers, least_of
 from psframe.collectives.carriers import Buffers
 from psframe.collectives.compression import CompressedSum, codec_maker, forget, warm
-from psframe.collectives.order import merges, stacked, widths
+from psframe.collectives.lanes import Chain, Combined, Lane, shares
+from psframe.collectives.segments import whole
 from psframe.collectives.shared import Shared
 from psframe.memory.allocator import Allocator
 from psframe.memory.gates import READY, SUMMED
+from psframe.registry import Count
 from psframe.team import Team
 
-CHUNK = 1 << 17  # numbers of the running sum that travel together: 512 kB
-
-
-@dataclass(frozen=True)
-class Passing:
-    """A chunk on its way through the nodes: the sums that come from the node before, what is added, what goes on."""
-
-    arrives: list[np.ndarray]
-    sums: list[tuple[np.ndarray, Any]]
-    leaves: list[np.ndarray]
+RANKS_A_LEADER = 8  # of a node, under ``leaders: auto``
+PROGRESS_S = 2e-4  # between two calls of MPI while something is under way, of a rank that waits for its node
+WRAP = 0xFFFFFFFF  # counters are 32 bits
 
 
 class Hierarchical(Shared):
-    """:class:`Shared` on one node; on several, the leaders exchange sums.
+    """:class:`Shared` on one node; on several, leaders exchange sums.
 
     Parameters
     ----------
     reducers, fallback
         As in :class:`Shared`; ``server`` is each node's first rank.
+    leaders : int or 'auto'
+        How many ranks of each node sum for it and talk to the other nodes, each with a share of every bucket: at most
+        as many as the smallest node has. ``auto``: one for every eight ranks of that.
+    bucket_bytes : int
+        Gradients leave in buckets of at least so many bytes, while backward goes on; 0: all at once, after it.
     compression : str or mapping
-        Of what goes between nodes; see :mod:`psframe.collectives.compression`.
+        Of what goes between nodes; see :mod:`psframe.collectives.compression`. One leader then sends all of it, after
+        backward.
     """
 
     def __init__(
@@ -56,19 +56,23 @@ class Hierarchical(Shared):
         reproducible: str,
         *,
         reducers: Literal["server", "cores", "all"] = "cores",
+        leaders: Count | Literal["auto"] = "auto",
+        bucket_bytes: Count = BUCKET_BYTES,
         compression: str | dict[str, Any] = "none",
         fallback: Literal["none", "buffer"] = "none",
     ):
         super().__init__(team, size, allocator, reproducible, reducers=reducers, chunk_bytes=0, fallback=fallback)
-        self.several, self.leaders = self.cluster.n_nodes > 1, self.cluster.leaders
-        self.leads = self.leaders != MPI.COMM_NULL
-        self.leader = self.meeting.among((0,))
-        #: by MPI, when each node has its own sum: otherwise the sum passes through the nodes
-        self.combines = compression != "none" or not self.canonical
-        self.compressed, self.compression, self.exact = None, compression, compression == "none"
-        if self.several and self.leads and compression != "none":
-            carrier, make = Buffers(self.leaders), codec_maker(compression, allocator)
+        self.several, smallest = self.cluster.n_nodes > 1, min(self.cluster.sizes)
+        asked = -(-smallest // RANKS_A_LEADER) if leaders == "auto" else max(1, leaders)
+        self.n_lanes = min(asked, smallest) if compression == "none" else 1
+        self.leading = self.meeting.among(tuple(range(self.n_lanes)))
+        self.bucket_bytes, self.compression, self.exact = bucket_bytes, compression, compression == "none"
+        self.lane: Lane | None = None
+        self.compressed = None
+        if self.several and self.leading.mine and compression != "none":
+            carrier, make = Buffers(self.cluster.lane), codec_maker(compression, allocator)
             self.compressed = CompressedSum(carrier, size, make, allocator, self.traffic)
+        self.buckets, self.flights, self.n_left, self.n_steps = [slice(0, size)], Flights(1), 0, 0
 
     def judge(self, n_nodes: int) -> None:
         pass
@@ -77,52 +81,47 @@ class Hierarchical(Shared):
         arena = super().arena(layout, n_state)
         if self.several:
             self.total = self._vectors(1, "exchange")[0]
+            n_bytes = 4 * whole(MOST_BUCKETS * compiled.sync.Counters.EACH // 4, self.division.page_bytes)
+            own = [slice(0, n_bytes)] if self.cluster.link.leads else []
+            memory = self.allocator.shared(n_bytes, "exchange", own)
+            #: by bucket: gradients that have left in the workers of this node
+            self.departed = compiled.sync.Counters(memory, MOST_BUCKETS)
             #: this rank's segment of the sum over its node, and of the mean over all
             self.local = [(segment, mean, self.total[segment]) for segment, mean in self.means]
             self.means = [(segment, self.mean_of([self.total[segment]])) for segment, _ in self.means]
-            if self.leads and not self.combines:
-                self._prepare_chain()
+            if self.leading.mine and self.compression == "none":
+                self.lane = self._lane()
+            self._depart_in([slice(0, self.size)])
         return arena
 
     def mean_of(self, rows: Sequence[np.ndarray]) -> Any:
-        if self.several:  # this node's rows alone, where MPI adds up the nodes, or the sum over all of them
+        if self.several:  # this node's rows alone, for a codec, or the sum over all nodes
             return compiled.elementwise.Mean(rows) if rows else None
         return super().mean_of(rows)
 
-    def _prepare_chain(self) -> None:
-        """Make the sums of this node's slots onto what comes from the node before."""
-        node, sizes, dedicated = self.cluster.node, self.cluster.sizes, self.team.server == "dedicated"
-        first = 1 if dedicated and sizes[0] == 1 else 0  # a server may be alone on its node
-        self.before = node - 1 if node > first else MPI.PROC_NULL
-        self.behind = node + 1 if first <= node < len(sizes) - 1 else MPI.PROC_NULL
-        n_running, parts = self._order(max(0, sum(sizes[:node]) - dedicated))
-        n_totals = max(1, n_running, len(parts))
-        totals = [self.total, *self.allocator.zeros((n_totals - 1, self.size), np.float32, "exchange")]
-        self.chain: list[Passing] = []
-        for begin in range(0, self.size, CHUNK) if node >= first else ():
-            chunks = [total[begin : begin + CHUNK] for total in totals]
-            rows = [*chunks[:n_running], *(row[begin : begin + CHUNK] for row in self.rows)]
-            # a sum to which nothing is added goes on as it came
-            sums = [
-                (chunks[number], compiled.elementwise.Mean(rows[part], order))
-                for number, (part, order) in enumerate(parts)
-                if part != slice(number, number + 1) or number >= n_running
-            ]
-            self.chain.append(Passing(chunks[:n_running], sums, chunks[: len(parts)]))
+    def _lane(self) -> Lane:
+        parts = (self.cluster.lane, self._has_left, self.total, self.rows, self.traffic)
+        if not self.canonical:
+            return Combined(*parts)
+        return Chain(
+            *parts,
+            node=self.cluster.node,
+            sizes=self.cluster.sizes,
+            dedicated=self.team.server == "dedicated",
+            tree=self.merges is not None,
+            zeros=lambda shape: self.allocator.zeros(shape, np.float32, "exchange"),
+        )
 
-    def _order(self, first: int) -> tuple[int, list[tuple[slice, Sequence[int] | None]]]:
-        """Return how many sums come from the node before, and of which rows, in which order, each sum is that leaves.
+    def boundaries(self, begins: Sequence[int]) -> Collection[int]:
+        if not (self.several and self.bucket_bytes and self.compression == "none"):
+            return ()
+        self._depart_in(cut_at_layers(begins, self.size, least_of(self.bucket_bytes, self.size)))
+        return range(len(begins)) if len(self.buckets) > 1 else ()
 
-        The rows are those sums and the slots of this node's workers, of which ``first`` is the first one's number.
-        """
-        n_own = len(self.rows)
-        if self.merges is None:
-            n_running = min(1, first)
-            return n_running, [(slice(0, n_running + n_own), None)]
-        spans = widths(self.team.n_workers)
-        running = [width for _, width in stacked(spans[:first])]
-        rows = [*running, *spans[first : first + n_own]]
-        return len(running), [(part, merges(rows[part])) for part, _ in stacked(rows)]
+    def _depart_in(self, buckets: list[slice]) -> None:
+        self.buckets, self.flights = buckets, Flights(len(buckets))
+        if self.lane:
+            self.lane.depart_in(shares(buckets, self.n_lanes, self.cluster.node_rank))
 
     def warm(self) -> None:
         if self.compressed is not None:
@@ -132,32 +131,71 @@ class Hierarchical(Shared):
         for codec in self.compressed.every_codec if self.compressed is not None else ():
             forget(codec)
 
+    def clear(self) -> None:
+        super().clear()
+        self.flights.clear()
+
+    @property
+    def flight(self) -> tuple[float, float]:
+        return self.flights.flight_s, self.flights.hidden_s
+
     def broadcast(self, params: np.ndarray) -> None:
-        if self.several and not self.current and self.leads:
-            self._bcast(params, 0)
+        if self.several and not self.current and self.cluster.link.leads:
+            self.cluster.lane.Bcast(params)
+            self.traffic.broadcast(params.nbytes, self.cluster.n_nodes, self.cluster.node == 0)
         super().broadcast(params)
+
+    def leave(self, segment: slice) -> None:
+        if self.worker < 0:
+            return
+        if self.lane and not self.n_left:
+            self.lane.begin()
+        while self.n_left < len(self.buckets) and self.buckets[self.n_left].start >= segment.start:
+            self.departed.add(self.n_left)
+            if self.lane:
+                self.flights.leave(self.n_left)
+            self.n_left += 1
+        if self.lane:
+            self._advance(self.lane)
+
+    def _has_left(self, bucket: int) -> bool:
+        """Whether the gradients of a bucket have left in every worker of this node."""
+        return bool(self.departed.wait(bucket, self._all_left, 0))
+
+    @property
+    def _all_left(self) -> int:
+        """What a counter stands at when those of this step have."""
+        return (self.n_steps + 1) * self.n_slots & WRAP
+
+    def _advance(self, lane: Lane) -> bool:
+        done = lane.advance()
+        if self.worker >= 0:
+            self.flights.see(lane.parts[lane.whole][0] if not done else len(self.buckets))
+        return done
 
     def gather_mean(self, grads: np.ndarray, n_samples: int) -> Segments:
         if not self.several:
             yield from super().gather_mean(grads, n_samples)
             return
+        computed_at = perf_counter()
         self._put(grads, 0)
-        if self.combines:
-            self._combine()
-        elif self.leads:
-            self.meeting.wait(READY[0])
-            self._pass_on()
-        # the leader has the whole sum
-        self.meeting.meet(SUMMED[1], self.leader, waits=self.reducer is not None)
+        if self.compression != "none":
+            self._encoded()
+        else:
+            self._exchange()
+        # the leaders have the whole sum
+        self.meeting.meet(SUMMED[1], self.leading, waits=self.reducer is not None)
         for segment, mean in self.means:
             if segment.start < segment.stop:
                 yield segment, mean.over(n_samples)
         self._commit()
+        if self.lane and self.worker >= 0 and self.compression == "none":
+            self.flights.end(computed_at, self.trace)
 
     allreduce_mean = gather_mean
 
-    def _combine(self) -> None:
-        """Sum over this node by its reducers, and let the leaders add up the nodes."""
+    def _encoded(self) -> None:
+        """Sum over this node by its reducers, and let one leader of each add up the nodes."""
         if self.reducer is not None:
             self.meeting.wait(READY[0])
             for _, mean, total in self.local:
@@ -166,29 +204,42 @@ class Hierarchical(Shared):
                 elif len(total):
                     mean.over(1).into(total)
                     self.traffic.sum(total.nbytes, mean.n_rows)
-        self.meeting.meet(SUMMED[0], self.reducing, waits=self.leads)
+        self.meeting.meet(SUMMED[0], self.reducing, waits=self.leading.mine)
         if self.compressed is not None:
             self.compressed(self.total)
-        elif self.leads:
-            self.leaders.Allreduce(MPI.IN_PLACE, self.total)
-            self.traffic.allreduce(self.total.nbytes, self.leaders.size)
 
-    def _pass_on(self) -> None:
-        """Add this node's gradients to the running sum, chunk by chunk, and have the whole from the last node."""
-        leaving: list[MPI.Request] = []
-        arriving = [[self.leaders.Irecv(total, self.before) for total in passing.arrives] for passing in self.chain]
-        for requests, passing in zip(arriving, self.chain, strict=True):
-            MPI.Request.Waitall(requests)
-            self.traffic.receive(sum(total.nbytes for total in passing.arrives))
-            for total, mean in passing.sums:
-                mean.over(1).into(total)
-                self.traffic.sum(total.nbytes, mean.n_rows)
-            for total in passing.leaves if self.behind != MPI.PROC_NULL else ():
-                leaving.append(self.leaders.Isend(total, self.behind))
-                self.traffic.send(total.nbytes)
-        MPI.Request.Waitall(leaving)
-        self._bcast(self.total, self.leaders.size - 1)
+    def _exchange(self) -> None:
+        """Let the last gradients leave, and on a leader wait until its parts of the sum are whole."""
+        if self.worker >= 0:
+            self.leave(slice(0, self.size))
+        elif self.lane:
+            self.lane.begin()
+        if self.lane:
+            self._finish(self.lane)
+        self.n_left = 0
+        self.n_steps += 1
 
-    def _bcast(self, vector: np.ndarray, root: int) -> None:
-        self.leaders.Bcast(vector, root)
-        self.traffic.broadcast(vector.nbytes, self.leaders.size, self.leaders.rank == root)
+    def _finish(self, lane: Lane) -> None:
+        """Wait until a lane's parts of the sum are whole, and MPI has let go of them."""
+        patience, seen = self.cluster.patience, -1
+        while not self._advance(lane):
+            if (bucket := lane.lacks) is not None:
+                self.meeting.until(partial(self._comes, lane, bucket))
+                seen = -1
+            elif seen != lane.summed + lane.whole:
+                seen = lane.summed + lane.whole
+                patience.begin()
+            else:
+                patience.look(lane.peers)
+        patience.begin()
+        while not lane.end():
+            patience.look(lane.peers)
+
+    def _comes(self, lane: Lane, bucket: int, timeout_s: float) -> bool:
+        """Wait for the gradients of a bucket, and let MPI go on with what is under way."""
+        until = perf_counter() + timeout_s
+        while not self.departed.wait(bucket, self._all_left, PROGRESS_S if lane.is_busy else timeout_s):
+            lane.advance()
+            if perf_counter() >= until:
+                return False
+        return True

@@ -1,6 +1,7 @@
 """Several nodes on one machine: ranks in network namespaces of their own, which share no memory with each other."""
 
 import json
+from itertools import product
 
 import numpy as np
 
@@ -26,7 +27,7 @@ def hierarchical_has_the_canonical_bits_on_two_nodes(world):
     cluster = apart(world, 2)
     for shapes in LAYOUTS:
         for mode, arguments in MODES:
-            for keys in ({}, {"reducers": "all"}, {"reducers": "server"}):
+            for keys in ({}, {"reducers": "all"}, {"reducers": "server"}, {"leaders": 2}, {"leaders": 99}):
                 form = ("hierarchical", keys)
                 arena, _, team, _ = train(cluster, mode, arguments, form, "fixed_workers", shapes)
                 wanted = expected(team.n_workers, arena.layout.size, STEPS)
@@ -43,11 +44,40 @@ def hierarchical_has_the_canonical_bits_on_three_nodes_of_unequal_size(world):
         np.testing.assert_array_equal(arena.params, wanted)
 
 
+@ranks(7)
+def every_leader_has_its_share_of_what_goes_between_nodes(world):
+    cluster = apart(world, 3)
+    sent = {}
+    for leaders in (1, 2):
+        form = ("hierarchical", {"leaders": leaders})
+        *_, collective, _, _ = train(cluster, "allreduce", {}, form, "fixed_workers", [(300_000,)])
+        sent[leaders] = world.allgather(collective.traffic.sent)
+        assert sum(bytes_sent > 0 for bytes_sent in sent[leaders]) == 3 * leaders
+    assert sum(sent[1]) == sum(sent[2])
+    assert max(sent[2]) <= 0.51 * max(sent[1])
+
+
+@ranks(3, 4, 7)
+def gradients_that_leave_before_backward_ends_make_the_same_bits(world):
+    with folder(world) as where:
+        for mode in ("allreduce", "sync_ps", "{mode: sync_ps, server: colocated}"):
+            one = hashes(world, world.size, where, f"sync={mode}")
+            for keys in ("{name: hierarchical, bucket_bytes: 64}", "{name: hierarchical, bucket_bytes: 0}"):
+                for n_nodes in (2, 3):
+                    with own_network(world, min(world.rank, n_nodes - 1)):
+                        records, _, _ = train_config(world, world.size, where, f"sync={mode}", f"collective={keys}")
+                    assert records[0]["n_nodes"] == n_nodes
+                    assert [record["params_sha256"] for record in records] == one, (mode, keys, n_nodes)
+                    if "64" in keys:
+                        assert records[0]["overlap"] is not None
+
+
 @ranks(2, 4, 7)
 def hierarchical_lets_mpi_choose_the_order(world):
     cluster = apart(world, 2)
-    for mode, arguments in MODES:
-        arena, _, team, _ = train(cluster, mode, arguments, ("hierarchical", {}), "none", LAYOUTS[2])
+    for (mode, arguments), leaders in product(MODES, (1, 2)):
+        form = ("hierarchical", {"leaders": leaders})
+        arena, _, team, _ = train(cluster, mode, arguments, form, "none", LAYOUTS[2])
         wanted = expected(team.n_workers, arena.layout.size, STEPS)
         np.testing.assert_allclose(arena.params, wanted, rtol=1e-4, atol=1e-5)
         assert len(set(world.allgather(arena.params.tobytes()))) == 1

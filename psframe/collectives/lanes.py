@@ -1,0 +1,259 @@
+"""What ``hierarchical`` sends between nodes: sums of parts of the vector, each as soon as its gradients are there.
+
+A *lane* is one rank of every node, which has a share of every bucket of the gradients. Nothing here waits; MPI moves
+data only inside its own calls, so whoever computes calls :meth:`Lane.advance` now and then.
+"""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from mpi4py import MPI
+
+from psframe import compiled
+from psframe.collectives.base import cut
+from psframe.collectives.order import merges, stacked, widths
+from psframe.traffic import Traffic
+
+CHUNK = 1 << 15  # numbers of a sum that travel together, 128 kB; more where there would be more than
+MOST_CHUNKS = 128  # of these
+
+
+class Lane:
+    """One rank's side of a lane.
+
+    Parameters
+    ----------
+    comm : MPI.Comm
+        Its ranks, node by node.
+    ready : callable
+        ``ready(bucket)``: whether all workers of this node have the gradients of a bucket.
+    total : ndarray of float32, shape (S,)
+        Where the sum over all workers comes to be; its parts are this lane's alone.
+    rows : sequence of ndarray
+        The gradients of this node's workers, each (S,).
+    """
+
+    def __init__(
+        self,
+        comm: MPI.Comm,
+        ready: Callable[[int], bool],
+        total: np.ndarray,
+        rows: Sequence[np.ndarray],
+        traffic: Traffic,
+    ):
+        self.comm, self.ready, self.total, self.rows, self.traffic = comm, ready, total, rows, traffic
+        self.parts: list[tuple[int, slice]] = []
+        #: parts of which this node has done its sum, and those that are the whole sum here, both in their order
+        self.summed = self.whole = 0
+
+    def depart_in(self, parts: list[tuple[int, slice]]) -> None:
+        """Take the parts of every step: each with its bucket, these in the order in which they leave."""
+        self.parts = parts
+
+    def begin(self) -> None:
+        """Begin a step."""
+        self.summed = self.whole = 0
+
+    def advance(self) -> bool:
+        """Do what can be done without waiting; return whether all parts are whole."""
+        raise NotImplementedError
+
+    @property
+    def lacks(self) -> int | None:
+        """The bucket that it waits for on this node; None where it waits for others."""
+        waits = self.summed < len(self.parts) and not self.ready(self.parts[self.summed][0])
+        return self.parts[self.summed][0] if waits else None
+
+    @property
+    def peers(self) -> list[int]:
+        """The nodes that it waits for, where it waits for others."""
+        return [node for node in range(self.comm.size) if node != self.comm.rank]
+
+    @property
+    def is_busy(self) -> bool:
+        """Whether MPI may have something to do for it."""
+        return self.summed > self.whole
+
+    def end(self) -> bool:
+        """Return whether MPI has let go of everything, once all parts are whole."""
+        return True
+
+
+class Combined(Lane):
+    """MPI adds up the nodes, in whatever order it likes."""
+
+    def depart_in(self, parts: list[tuple[int, slice]]) -> None:
+        super().depart_in(parts)
+        self.means = [self._mean(where) for _, where in parts]
+        self.requests: list[MPI.Request] = []
+
+    def _mean(self, where: slice) -> Any:
+        return compiled.elementwise.Mean([row[where] for row in self.rows]) if self.rows else None
+
+    def begin(self) -> None:
+        super().begin()
+        self.requests.clear()
+
+    def advance(self) -> bool:
+        while self.summed < len(self.parts) and self.ready(self.parts[self.summed][0]):
+            total, mean = self.total[self.parts[self.summed][1]], self.means[self.summed]
+            if mean is None:
+                total[:] = 0
+            else:
+                mean.over(1).into(total)
+                self.traffic.sum(total.nbytes, len(self.rows))
+            self.requests.append(self.comm.Iallreduce(MPI.IN_PLACE, total))
+            self.traffic.allreduce(total.nbytes, self.comm.size)
+            self.summed += 1
+        while self.whole < len(self.requests) and self.requests[self.whole].Test():
+            self.whole += 1
+        return self.whole == len(self.parts)
+
+
+@dataclass(frozen=True)
+class Passing:
+    """A part on its way up: the sums that come from the node below, what is added to them, what goes on."""
+
+    arrives: list[np.ndarray]
+    sums: list[tuple[np.ndarray, Any]]
+    leaves: list[np.ndarray]
+
+
+class Chain(Lane):
+    """The canonical order: running sums go up from node to node; the last has the whole, which comes back down.
+
+    Each part travels by itself, and up while others come down: between nodes whose links send and receive at once, the
+    whole takes as long as its bytes take once, however many nodes there are, and a part's way on top.
+
+    Parameters
+    ----------
+    node, sizes
+        This node, and the ranks of each.
+    dedicated : bool
+        Whether rank 0 has no gradients.
+    tree : bool
+        Whether the order is that of ``reproducible: any_workers``: then more than one sum may be under way.
+    zeros : callable
+        ``zeros(shape)`` gives memory for those.
+    """
+
+    def __init__(
+        self,
+        *lane: Any,
+        node: int,
+        sizes: Sequence[int],
+        dedicated: bool,
+        tree: bool,
+        zeros: Callable[[tuple[int, int]], np.ndarray],
+    ):
+        super().__init__(*lane)
+        self.node, self.last, n_workers = node, len(sizes) - 1, sum(sizes) - dedicated
+        #: a server that is alone on its node has nothing to add
+        self.first = 1 if dedicated and sizes[0] == 1 else 0
+        before = max(0, sum(sizes[:node]) - dedicated)
+        self.n_running, self.order = self._order(before, n_workers) if tree else _fold(before, len(self.rows))
+        n_sums = max(self.n_running, len(self.order) if node < self.last else 0) if node >= self.first else 0
+        self.running = zeros((n_sums, len(self.total)))
+        self.leaving: list[MPI.Request] = []
+
+    def _order(self, before: int, n_workers: int) -> tuple[int, list[tuple[slice, Sequence[int] | None]]]:
+        spans = widths(n_workers)
+        running = [width for _, width in stacked(spans[:before])]
+        rows = [*running, *spans[before : before + len(self.rows)]]
+        return len(running), [(part, merges(rows[part])) for part, _ in stacked(rows)]
+
+    def depart_in(self, parts: list[tuple[int, slice]]) -> None:
+        super().depart_in(parts)
+        self.passing = [self._passing(where) for _, where in parts] if self.node >= self.first else []
+
+    def _passing(self, where: slice) -> Passing:
+        running = [sums[where] for sums in self.running]
+        rows = [*running[: self.n_running], *(row[where] for row in self.rows)]
+        goals = running if self.node < self.last else [self.total[where]]
+        # a sum to which nothing is added goes on as it came
+        sums = [
+            (goals[number], compiled.elementwise.Mean(rows[part], order))
+            for number, (part, order) in enumerate(self.order)
+            if part != slice(number, number + 1) or number >= self.n_running or goals is not running
+        ]
+        return Passing(running[: self.n_running], sums, running[: len(self.order)] if self.node < self.last else [])
+
+    def begin(self) -> None:
+        super().begin()
+        self.leaving.clear()
+        # in the order in which they are sent, which is all that tells them apart
+        self.arriving = [[self._receive(total, -1) for total in passing.arrives] for passing in self.passing]
+        above = self.parts if self.node < self.last else []
+        self.returning = [self._receive(self.total[where], 1) for _, where in above]
+
+    def _receive(self, numbers: np.ndarray, direction: int) -> MPI.Request:
+        return self.comm.Irecv(numbers, self.node + direction)
+
+    def _send(self, numbers: np.ndarray, direction: int) -> None:
+        self.leaving.append(self.comm.Isend(numbers, self.node + direction))
+        self.traffic.send(numbers.nbytes)
+
+    def advance(self) -> bool:
+        while self.summed < len(self.passing) and self.ready(self.parts[self.summed][0]):
+            if not MPI.Request.Testall(self.arriving[self.summed]):
+                break
+            self._add(self.passing[self.summed])
+            self.summed += 1
+        while self.whole < len(self.returning) and self.returning[self.whole].Test():
+            self.traffic.receive(self.total[self.parts[self.whole][1]].nbytes)
+            self._hand_down(self.whole)
+            self.whole += 1
+        return self.whole == len(self.parts)
+
+    def _add(self, passing: Passing) -> None:
+        self.traffic.receive(sum(total.nbytes for total in passing.arrives))
+        for total, mean in passing.sums:
+            mean.over(1).into(total)
+            self.traffic.sum(total.nbytes, mean.n_rows)
+        for total in passing.leaves:
+            self._send(total, 1)
+        if self.node == self.last:
+            self._hand_down(self.whole)
+            self.whole += 1
+
+    def _hand_down(self, number: int) -> None:
+        if self.node > 0:
+            self._send(self.total[self.parts[number][1]], -1)
+
+    @property
+    def lacks(self) -> int | None:
+        return super().lacks if self.passing else None
+
+    @property
+    def peers(self) -> list[int]:
+        return [self.node - 1] if self.summed < len(self.passing) else [self.node + 1]
+
+    @property
+    def is_busy(self) -> bool:
+        return self.n_running > 0 or self.summed > self.whole or not self.passing
+
+    def end(self) -> bool:
+        return bool(MPI.Request.Testall(self.leaving))
+
+
+def _fold(before: int, n_own: int) -> tuple[int, list[tuple[slice, Sequence[int] | None]]]:
+    """Return how many sums come from the node below, and of which rows, in which order, each sum is that goes on.
+
+    The rows are those sums and the gradients of this node's workers, of whom ``before`` are on nodes below.
+    """
+    n_running = min(1, before)
+    return n_running, [(slice(0, n_running + n_own), None)]
+
+
+def shares(buckets: Sequence[slice], n_lanes: int, lane: int) -> list[tuple[int, slice]]:
+    """Return a lane's parts of every bucket, with its number."""
+    size = sum(bucket.stop - bucket.start for bucket in buckets)
+    chunk = max(CHUNK, -(-size // MOST_CHUNKS))
+    parts = []
+    for number, bucket in enumerate(buckets):
+        own = cut(bucket.stop - bucket.start, n_lanes, lane)
+        for begin in range(bucket.start + own.start, bucket.start + own.stop, chunk):
+            parts.append((number, slice(begin, min(begin + chunk, bucket.start + own.stop))))
+    return parts

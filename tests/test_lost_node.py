@@ -5,7 +5,6 @@ import time
 import pytest
 
 from tests import hosts, live
-from tests.launcher import Mpi
 from tests.test_loss import CONFIG, records_of, ulfm
 
 __all__ = ["ulfm"]
@@ -22,7 +21,7 @@ def test_the_others_go_on_and_the_launcher_ends(ulfm, tmp_path, mode):
     path.write_text(CONFIG.format(epochs=40, runs=tmp_path / "runs"))
     beats = [word for key, value in HEARTBEATS.items() for word in ("--mca", f"mpi_ft_{key}", value)]
     with hosts.Hosts(2) as two:
-        mpi = Mpi(ulfm.name, ulfm.prefix, (*ulfm.flags, *beats, *two.flags(2), "--map-by", "node"))
+        mpi = two.mpi(ulfm, 2, *beats, "--map-by", "node")
         words = ["-m", "psframe.train", str(path), "--quiet", f"sync.mode={mode}", "fault.late_s=0"]
         process = live.launch(two.on_first(mpi.command(4, words)), **two.environment)
         live.trains(process, str(path))

@@ -72,7 +72,8 @@ class Hierarchical(Shared):
         if self.several and self.leading.mine and compression != "none":
             carrier, make = Buffers(self.cluster.lane), codec_maker(compression, allocator)
             self.compressed = CompressedSum(carrier, size, make, allocator, self.traffic)
-        self.buckets, self.flights, self.n_left, self.n_steps = [slice(0, size)], Flights(1), 0, 0
+        self.buckets, self.flights = [slice(0, size)], Flights(1)
+        self.begun, self.n_left, self.n_steps = False, 0, 0
 
     def judge(self, n_nodes: int) -> None:
         pass
@@ -148,8 +149,7 @@ class Hierarchical(Shared):
     def leave(self, segment: slice) -> None:
         if self.worker < 0:
             return
-        if self.lane and not self.n_left:
-            self.lane.begin()
+        self._begin()
         while self.n_left < len(self.buckets) and self.buckets[self.n_left].start >= segment.start:
             self.departed.add(self.n_left)
             if self.lane:
@@ -157,6 +157,12 @@ class Hierarchical(Shared):
             self.n_left += 1
         if self.lane:
             self._advance(self.lane)
+
+    def _begin(self) -> None:
+        """Begin a step's exchange on a leader, if it has not begun."""
+        if self.lane and not self.begun:
+            self.lane.begin()
+        self.begun = True
 
     def _has_left(self, bucket: int) -> bool:
         """Whether the gradients of a bucket have left in every worker of this node."""
@@ -210,13 +216,11 @@ class Hierarchical(Shared):
 
     def _exchange(self) -> None:
         """Let the last gradients leave, and on a leader wait until its parts of the sum are whole."""
-        if self.worker >= 0:
-            self.leave(slice(0, self.size))
-        elif self.lane:
-            self.lane.begin()
+        self._begin()
+        self.leave(slice(0, self.size))
         if self.lane:
             self._finish(self.lane)
-        self.n_left = 0
+        self.begun, self.n_left = False, 0
         self.n_steps += 1
 
     def _finish(self, lane: Lane) -> None:

@@ -5,6 +5,7 @@ import shutil
 import signal
 import subprocess
 from contextlib import suppress
+from dataclasses import replace
 from functools import cache
 from pathlib import Path
 
@@ -29,13 +30,20 @@ def missing():
 class Hosts:
     """Hosts 10.77.0.1, 10.77.0.2, ... while its context lasts, after which nothing of them is left.
 
+    Parameters
+    ----------
+    n : int
+    rate : str, optional
+        What a link carries each way, as ``tc`` has it: ``1gbit``. Without, as much as the machine copies.
+
     Attributes
     ----------
     addresses : list of str
         By host.
     """
 
-    def __init__(self, n):
+    def __init__(self, n, rate=None):
+        self.rate = rate
         self.prefix = f"ps{os.getpid()}-"
         self.switch = f"{self.prefix}sw"
         self.names = [f"{self.prefix}{i + 1}" for i in range(n)]
@@ -60,17 +68,25 @@ class Hosts:
             _ip("-n", name, "addr", "add", f"{address}/24", "dev", "eth0")
             _ip("-n", name, "link", "set", "eth0", "up")
             _ip("-n", name, "link", "set", "lo", "up")
+            for inside, device in ((name, "eth0"), (self.switch, name)) if self.rate else ():
+                bucket = ("tbf", "rate", self.rate, "burst", "256kb", "latency", "100ms")
+                _run("tc", "-n", inside, "qdisc", "add", "dev", device, "root", *bucket)
 
     def __exit__(self, *_):
         for name in [*self.names, self.switch]:
             self.stop(name)
             subprocess.run(["ip", "netns", "del", name], stderr=subprocess.DEVNULL)
 
-    def flags(self, n_each):
-        """Return what Open MPI's mpirun has to be told to start so many ranks on each of them."""
-        spread = ",".join(f"{address}:{n_each}" for address in self.addresses)
-        network = ("--mca", "btl_tcp_if_include", "10.77.0.0/24", "--prtemca", "prte_if_include", "10.77.0.0/24")
-        return ("--mca", "plm_ssh_agent", str(AGENT), "--host", spread, "--mca", "btl", "tcp,sm,self", *network)
+    def mpi(self, mpi, n_each, *flags):
+        """Return an MPI that starts so many ranks on each of them, an int or a sequence, with more flags."""
+        each = [n_each] * len(self.names) if isinstance(n_each, int) else n_each
+        spread = ",".join(f"{address}:{n}" for address, n in zip(self.addresses, each, strict=True))
+        if mpi.name == "mpich":
+            asked = ("-hosts", spread, "-launcher", "ssh", "-launcher-exec", str(AGENT))
+        else:
+            network = ("--mca", "btl_tcp_if_include", "10.77.0.0/24", "--prtemca", "prte_if_include", "10.77.0.0/24")
+            asked = ("--mca", "plm_ssh_agent", str(AGENT), "--host", spread, "--mca", "btl", "tcp,sm,self", *network)
+        return replace(mpi, flags=(*mpi.flags, *asked, *flags))
 
     def on_first(self, command):
         """Return a command line that runs one on the first host."""
@@ -79,8 +95,8 @@ class Hosts:
 
     @property
     def environment(self):
-        """What the agent has to know."""
-        return {"PSFRAME_HOSTS": self.prefix}
+        """What the agent has to know; and UCX, which would copy from memory to memory, since the kernel is one."""
+        return {"PSFRAME_HOSTS": self.prefix, "UCX_TLS": "tcp,self"}
 
     def lose(self, number):
         """Cut the power of a host: nobody is told, neither by it nor by the switch."""
@@ -100,4 +116,8 @@ class Hosts:
 
 
 def _ip(*words):
-    subprocess.run(["ip", *words], check=True, capture_output=True, text=True)
+    _run("ip", *words)
+
+
+def _run(*words):
+    subprocess.run(words, check=True, capture_output=True, text=True)

@@ -13,6 +13,19 @@ from tests.ranks.harness import ranks
 from tests.ranks.training import folder, hashes
 from tests.ranks.training import train as train_config
 
+KEYS = (
+    {},
+    {"reducers": "all"},
+    {"reducers": "server"},
+    {"leaders": 2},
+    {"leaders": 99},
+    {"bucket_bytes": 0},
+    {"bucket_bytes": 64},
+    {"bucket_bytes": 680, "leaders": 2},
+)
+#: with buckets of 680 bytes, the last tensor is none
+UNEVEN = [(40, 300), (8, 9), (2, 3, 5, 5)]
+
 
 def apart(world, n_nodes):
     """Join with the ranks dealt to so many nodes."""
@@ -25,9 +38,9 @@ def apart(world, n_nodes):
 @ranks(2, 3, 4, 7)
 def hierarchical_has_the_canonical_bits_on_two_nodes(world):
     cluster = apart(world, 2)
-    for shapes in LAYOUTS:
+    for shapes in (*LAYOUTS, UNEVEN):
         for mode, arguments in MODES:
-            for keys in ({}, {"reducers": "all"}, {"reducers": "server"}, {"leaders": 2}, {"leaders": 99}):
+            for keys in KEYS:
                 form = ("hierarchical", keys)
                 arena, _, team, _ = train(cluster, mode, arguments, form, "fixed_workers", shapes)
                 wanted = expected(team.n_workers, arena.layout.size, STEPS)
@@ -76,8 +89,8 @@ def gradients_that_leave_before_backward_ends_make_the_same_bits(world):
 def hierarchical_lets_mpi_choose_the_order(world):
     cluster = apart(world, 2)
     for (mode, arguments), leaders in product(MODES, (1, 2)):
-        form = ("hierarchical", {"leaders": leaders})
-        arena, _, team, _ = train(cluster, mode, arguments, form, "none", LAYOUTS[2])
+        form = ("hierarchical", {"leaders": leaders, "bucket_bytes": 680})
+        arena, _, team, _ = train(cluster, mode, arguments, form, "none", UNEVEN)
         wanted = expected(team.n_workers, arena.layout.size, STEPS)
         np.testing.assert_allclose(arena.params, wanted, rtol=1e-4, atol=1e-5)
         assert len(set(world.allgather(arena.params.tobytes()))) == 1

@@ -11,7 +11,7 @@ import numpy as np
 from numba.core.errors import NumbaError
 from threadpoolctl import threadpool_limits
 
-from psframe import affinity, blocks, collectives, guard, registry, residency, sync
+from psframe import affinity, alike, blocks, collectives, guard, registry, residency, sync
 from psframe.cluster import AgreedError, Cluster
 from psframe.collectives.null import Null
 from psframe.data import Facts, no_memory_for_data
@@ -59,6 +59,7 @@ def run(cluster: Cluster, plan: Plan, quiet: bool) -> Run:
     run_dir = opened[0] if opened else None
     try:
         made = or_instead(cluster, plan, lambda: provided(cluster, plan))
+        alike.judge_model(cluster, made.network.layout)
         made.labels["placement"] = residency.summary(cluster, plan.places)
         asked = plan.resolved["collective"]["name"]
         if made.labels["collective"] not in (None, asked):
@@ -268,7 +269,7 @@ def _prove(run: Run, quiet: bool) -> None:
     """Hold the pages of every role against what was asked for, and write down where everything lies."""
     cluster, places, settings = run.cluster, run.places, run.config.placement
     every = residency.count(cluster, places, run.blocks)
-    complaints = residency.verify(cluster, places, settings, every)
+    complaints = [*residency.verify(cluster, places, settings, every), *alike.late_clocks(cluster)]
     ranks = residency.describe(cluster, places)
     if run.run_dir is None or every is None or ranks is None:
         return

@@ -1,33 +1,28 @@
 """Who takes part: ranks, nodes, workers, and how they agree before training starts."""
 
 import json
-import os
 import pickle
-import secrets
 import socket
-from collections.abc import Callable
-from contextlib import suppress
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from time import perf_counter
 from typing import Any, TypeVar
 
-import numpy as np
 from mpi4py import MPI
 
-from psframe import comms, compiled, halt, kernel
+from psframe import comms, halt, kernel
 from psframe.errors import UserError, sentence
 from psframe.halt import Halt
-from psframe.memory import board, gates, pulse
+from psframe.memory import board, gates
 from psframe.memory.board import Board
 from psframe.memory.gates import Rendezvous
-from psframe.memory.link import FOLDER, LeaderEnded, Link, accept, connect, listen
+from psframe.memory.link import Link
 from psframe.memory.pulse import Pulse
 from psframe.patience import Patience
+from psframe.proof import prove
 
 T = TypeVar("T")
-
-TOKEN_BYTES = 16  # what nobody guesses
 
 
 class AgreedError(UserError):
@@ -105,10 +100,10 @@ class Cluster:
 
     def agree_by_node(self, judge: Callable[[], T]) -> T:
         """Run ``judge`` on each node's first rank; its result is that node's, the first UserError every rank's."""
-        verdict = _verdict(judge) if self.node_rank == 0 else None
+        verdict = _verdict(judge) if self.node_rank == 0 else {}
         if self.leaders != MPI.COMM_NULL:
-            failed = [v for v in self.leaders.allgather(verdict) if v and "error" in v]
-            verdict = failed[0] if failed else verdict
+            errors = self.leaders.allgather(verdict.get("error"))
+            verdict = {"error": self._located(errors, range(self.n_nodes))} if any(errors) else verdict
         return _open(self.link.tell(verdict))
 
     def agree_everywhere(self, judge: Callable[[], T]) -> T:
@@ -118,10 +113,16 @@ class Cluster:
             result = judge()
         except (UserError, MemoryError) as raised:
             error = sentence(raised)
-        for message in self.comm.allgather(error):
-            if message is not None:
-                raise AgreedError(message)
+        errors = self.comm.allgather(error)
+        if any(errors):
+            nodes = [node for node, n in enumerate(self.sizes) for _ in range(n)]
+            raise AgreedError(self._located(errors, nodes))
         return result  # type: ignore[return-value]
+
+    def _located(self, errors: Sequence[str | None], nodes: Sequence[int]) -> str:
+        """Return the first of some errors, and where it was met, unless everywhere."""
+        first, node = next((error, node) for error, node in zip(errors, nodes, strict=True) if error)
+        return first if self.n_nodes == 1 or set(errors) == {first} else f"{first} (on {self.hosts[node]})"
 
     def gather(self, mine: Any) -> list[Any] | None:
         """Return what every rank has, by rank, on rank 0; elsewhere None. All must call.
@@ -202,7 +203,7 @@ def _offset_s(comm: MPI.Comm, rounds: int = 16) -> float:
 def join(world: MPI.Comm | None = None) -> Cluster:
     """Find the nodes, by proof of shared memory, and number ranks node by node. All ranks must call."""
     world = comms.keep(MPI.COMM_WORLD if world is None else world)
-    near, link, control, fd = _prove(kernel.split(world))
+    near, link, control, fd = prove(kernel.split(world))
     first = near.bcast(world.rank)
     found = world.allgather((first, socket.gethostname()))
     every, names = [of_rank for of_rank, _ in found], dict(found)
@@ -231,73 +232,3 @@ def join(world: MPI.Comm | None = None) -> Cluster:
         pulse=Pulse(after_halt[board.size(near.size) :], near.size, near.rank),
         patience=patience,
     )
-
-
-def _prove(candidates: MPI.Comm) -> tuple[MPI.Comm, Link, np.ndarray, int]:
-    """Return this rank's node as a communicator, its link, and shared memory for its gates with the file descriptor.
-
-    ``candidates`` are those under one kernel.
-    """
-    while candidates.size > 1:
-        leads = candidates.rank == 0
-        peers = _connect(candidates)
-        shared = None
-        link = Link(peers, leads)
-        if leads or peers:
-            shared = _same_memory(link, _control_bytes(candidates.size))
-        proven = leads or shared is not None
-        everyone = candidates.allgather(proven)
-        if all(everyone) and shared:
-            return candidates, link, *shared
-        link.close()
-        # the ranks that share memory with the first try again among themselves, and so do the others
-        candidates = comms.keep(candidates.Split(0 if proven else 1, key=candidates.rank))
-    # nobody else will look at it
-    return candidates, Link([], True), np.frombuffer(compiled.numa.Block(_control_bytes(1)), np.uint8), -1
-
-
-def _control_bytes(n_ranks: int) -> int:
-    """Return the bytes of the gates of so many ranks, and of their halt, their board and their pulse behind them."""
-    return gates.size(n_ranks) + halt.N_BYTES + board.size(n_ranks) + pulse.size(n_ranks)
-
-
-def _connect(candidates: MPI.Comm) -> list[socket.socket]:
-    """Return the first rank's sockets to those that can reach it, and theirs to it.
-
-    Who cannot by an abstract name, which ends at a network namespace, may by a file, where containers share a folder.
-    """
-    peers: list[socket.socket] = []
-    for folder in ("", FOLDER):
-        missing = candidates.allgather(candidates.rank > 0 and not peers)
-        if folder and not any(missing):
-            break
-        server, address = None, ""
-        if candidates.rank == 0:
-            with suppress(OSError):  # no such folder, or it is full
-                server, address = listen(candidates.size, folder)
-        address = candidates.bcast(address)
-        if address and missing[candidates.rank] and (peer := connect(address)):
-            peers.append(peer)
-        arrived = candidates.gather(missing[candidates.rank] and bool(peers))
-        if server is not None and arrived is not None:
-            peers += accept(server, sum(arrived))
-            server.close()
-            if folder:
-                os.unlink(address)
-    return peers
-
-
-def _same_memory(link: Link, n_bytes: int) -> tuple[np.ndarray, int] | None:
-    """Return memory of the node, where this rank reads what the node's first rank wrote there, and its descriptor."""
-    try:
-        memory, fd = link.share_open(n_bytes + TOKEN_BYTES)
-    except (OSError, LeaderEnded):
-        return None
-    token, place = list(secrets.token_bytes(TOKEN_BYTES)), memory[n_bytes:]
-    if link.leads:
-        place[:] = token
-    token = link.tell(token if link.leads else None)
-    if place.tolist() != token:
-        os.close(fd)
-        return None
-    return memory[:n_bytes], fd

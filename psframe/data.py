@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from psframe import alike
 from psframe.cluster import Cluster
 from psframe.errors import UserError
 from psframe.memory.allocator import padded
@@ -108,11 +109,13 @@ def hold(cluster: Cluster, facts: Facts, dataset: "Dataset | None", places: Plac
     Raises
     ------
     UserError
-        On every rank: a file that cannot be read, a label out of range, or too little memory.
+        On every rank: a file that cannot be read, a label out of range, too little memory, or other data on another
+        node.
     """
     memory = cluster.agree_everywhere(lambda: _share(cluster, facts.n_bytes, places))
     arrays = facts.arrays(memory)
     cluster.agree_by_node(lambda: _fill(facts, dataset, arrays) if dataset else None)
+    alike.judge_data(cluster, memory, arrays["moments"])
     return memory, arrays
 
 

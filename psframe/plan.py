@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 from mpi4py import MPI
 
-from psframe import __version__, affinity, blocks, collectives, config, optim, registry, startup, sync
+from psframe import __version__, affinity, alike, blocks, collectives, config, optim, registry, startup, sync
 from psframe.cluster import Cluster
 from psframe.config import Config, Train
 from psframe.data import Facts
@@ -79,6 +79,7 @@ def make(cluster: Cluster, path: str, overrides: Sequence[str]) -> Plan:
 
     All ranks must call.
     """
+    alike.judge_code(cluster)
     collective = "shared" if cluster.n_nodes == 1 else "hierarchical"
     judged = cluster.agree(lambda: _judge_config(path, overrides, collective))
     resolved = judged["resolved"]

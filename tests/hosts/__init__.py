@@ -100,8 +100,12 @@ class Hosts:
 
     def lose(self, number):
         """Cut the power of a host: nobody is told, neither by it nor by the switch."""
-        _ip("-n", self.switch, "link", "set", self.names[number], "down")
+        self.link(number, "down")
         self.stop(self.names[number])
+
+    def link(self, number, how):
+        """Cut a host off (``down``), or plug it in again (``up``)."""
+        _ip("-n", self.switch, "link", "set", self.names[number], how)
 
     def processes(self, name):
         """Return the ids of a host's processes."""

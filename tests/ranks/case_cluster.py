@@ -5,7 +5,7 @@ import os
 import unittest
 from contextlib import contextmanager
 
-from psframe import cluster, kernel
+from psframe import kernel, proof
 from psframe.cluster import AgreedError, join
 from psframe.errors import UserError
 from psframe.team import Team
@@ -60,7 +60,7 @@ def own_network(world, color, folder="/no/such/folder"):
 
     ``folder``: where ranks look for sockets of those that they share files with.
     """
-    before, cluster.FOLDER = cluster.FOLDER, folder
+    before, proof.FOLDER = proof.FOLDER, folder
     libc = ctypes.CDLL(None, use_errno=True)
     home = os.open("/proc/self/ns/net", os.O_RDONLY)
     group = world.Split(color, key=world.rank)
@@ -75,7 +75,7 @@ def own_network(world, color, folder="/no/such/folder"):
         else:
             raise unittest.SkipTest("a network namespace needs CAP_SYS_ADMIN, which this user has not")
     finally:
-        cluster.FOLDER = before
+        proof.FOLDER = before
         libc.setns(home, CLONE_NEWNET)
         os.close(home)
 

@@ -9,12 +9,13 @@ from time import sleep
 
 from mpi4py import MPI
 
-from psframe import comms
+from psframe import comms, startup
 from psframe.cluster import AgreedError, Cluster, join
 from psframe.errors import UserError
 from psframe.memory.gates import PeerLost
 from psframe.memory.link import LeaderEnded
 from psframe.parser import Parser
+from psframe.patience import NodeLost
 from psframe.record.view import say
 
 
@@ -51,10 +52,13 @@ def guarded(main: Callable[[Sequence[str]], int], argv: Sequence[str]) -> int:
         return comms.end(main(argv))
     except BaseException as error:
         message, status = _last_words(error, rank)
+        is_unreachable = isinstance(error, NodeLost)
     sys.stdout.flush()
     sys.stderr.write(message)
     sys.stderr.flush()
     sleep(0.5)  # a launcher that is told to abort drops what it has not read by then
+    if is_unreachable:
+        startup.end_launcher(after_s=2)  # Open MPI's waits for its daemon there
     MPI.COMM_WORLD.Abort(status)
     return status
 

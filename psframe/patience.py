@@ -12,6 +12,10 @@ from psframe.memory.gates import PeerLost, Rendezvous
 LONGEST_S = 1.0
 
 
+class NodeLost(PeerLost):
+    """A node that others wait for does not come; MPI, and a launcher, may not come through to it either."""
+
+
 class Patience:
     """Looks again and again, lets other ranks run between two looks, and gives up after ``sync.deadline_s``.
 
@@ -39,7 +43,7 @@ class Patience:
 
         Raises
         ------
-        PeerLost
+        NodeLost
             Where the deadline has passed since the last :meth:`begin`.
         """
         now = perf_counter()
@@ -50,14 +54,14 @@ class Patience:
         os.sched_yield()
 
     def wait(self, request: MPI.Request, nodes: Sequence[int] = ()) -> None:
-        """Wait for a request in which ``nodes`` have their part, by default all others; PeerLost as above."""
+        """Wait for a request in which ``nodes`` have their part, by default all others; NodeLost as above."""
         self.begin()
         while not request.Test():
             self.look(nodes or self.others)
 
     def _give_up(self, nodes: Sequence[int]) -> None:
         named = ", ".join(f"{node} ({self.hosts[node]})" for node in nodes)
-        raise PeerLost(
+        raise NodeLost(
             f"node {named} did not come to an exchange for {self.meeting.deadline_s:g} s (sync.deadline_s), or cannot "
             f"be reached from {self.hosts[self.node]}, and the others cannot go on without it",
             (),

@@ -12,7 +12,7 @@ from psframe.mpirun import LAUNCHED
 LAUNCHERS = ("mpirun", "mpiexec", "hydra", "prterun", "prted", "orterun", "orted", "srun", "slurmstepd")
 
 #: Open MPI leaves without a node that does not answer when it is asked three times; it kills its ranks at the first
-ASK = "for i in 1 2 3 4; do kill -TERM {0} || exit 0; sleep 0.5; done; sleep 3; kill -KILL {0}"
+ASK = "sleep {1}; for i in 1 2 3 4; do kill -TERM {0} || exit 0; sleep 0.5; done; sleep 3; kill -KILL {0}"
 
 _LAUNCHER = os.getppid() if any(name in os.environ for name in LAUNCHED) else None
 
@@ -52,14 +52,14 @@ def tolerant() -> bool:
     return os.environ.get("OMPI_MCA_mpi_ft_enable") == "1"  # noqa: SIM112 - so Open MPI spells it
 
 
-def end_launcher() -> None:
-    """End the launcher, which waits for a node that is lost, and with it this process."""
+def end_launcher(after_s: float = 0.0) -> None:
+    """End the launcher, which waits for a node that is lost, and with it this process; where it still is there then."""
     with suppress(OSError):
         pid = os.getppid()
         while pid > 1:
             name, above, _ = _process(Path("/proc"), pid)
             if name.startswith(LAUNCHERS):
                 quiet: Any = dict.fromkeys(("stdin", "stdout", "stderr"), subprocess.DEVNULL)
-                subprocess.Popen(["sh", "-c", ASK.format(pid)], start_new_session=True, **quiet)
+                subprocess.Popen(["sh", "-c", ASK.format(pid, after_s)], start_new_session=True, **quiet)
                 return
             pid = above

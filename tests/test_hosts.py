@@ -1,18 +1,21 @@
 """Training over hosts that share nothing but a network, which is slow, or goes away."""
 
 import json
+import os
+import subprocess
 import time
 
 import pytest
 
 from tests import hosts, launcher, live
+from tests.launcher import ROOT
 from tests.test_loss import CONFIG, records_of
 
 
 @pytest.fixture
 def two():
-    if hosts.missing():
-        pytest.skip(hosts.missing())
+    if reason := hosts.missing("1gbit"):
+        pytest.skip(reason)
     with hosts.Hosts(2, "1gbit") as made:
         yield made
 
@@ -61,6 +64,56 @@ def test_a_host_that_is_cut_off_is_named_after_the_deadline(mpi, two, tmp_path):
     assert time.monotonic() - cut < 3 + 10  # and a machine that is busy
     assert f"node 1 ({two.names[1]}) did not come to an exchange for 3 s" in told
     assert f"cannot be reached from {two.names[0]}" in told
-    two.link(1, "up")
+    assert process.wait(30) != 0
+    two.link(1, "up")  # what is left there hears of it
     live.ends(process, path, 60)
-    assert process.returncode != 0
+
+
+def launched(mpi, two, tmp_path, hostfile, *command):
+    """Run launch/hosts.sh on the first host."""
+    (tmp_path / "hosts.txt").write_text(hostfile)
+    path = f"{mpi.prefix / 'bin'}:{os.environ['PATH']}"
+    more = " ".join((*mpi.flags, *hosts.NETWORK)) if mpi.name == "openmpi" else ""
+    words = ["bash", "launch/hosts.sh", "--agent", str(hosts.AGENT), str(tmp_path / "hosts.txt"), *command]
+    environment = {**os.environ, **two.environment, "PATH": path, "MPIRUN_FLAGS": more}
+    return subprocess.run(two.on_first(words), cwd=ROOT, env=environment, capture_output=True, text=True, timeout=120)
+
+
+def test_a_hostfile_says_where_ranks_go(mpi, two, tmp_path):
+    path = tmp_path / "hosts.yaml"
+    path.write_text(CONFIG.format(epochs=1, runs=tmp_path / "runs").replace("continue", "stop"))
+    first, second = two.addresses
+    train = ("mpirun", "-n", "3", "python", "-m", "psframe.train", str(path), "--quiet")
+    ended = launched(mpi, two, tmp_path, f"# two hosts\n\n{first}:1  # this one\n{second} slots=2", *train)
+    assert ended.returncode == 0, ended.stderr
+    assert f"{first}:1,{second}:2 " in ended.stderr
+    (record,) = records_of(tmp_path)
+    assert (record["n_nodes"], record["n_ranks"]) == (2, 3)
+
+
+def test_a_command_that_starts_mpirun_itself_is_spread_too(mpich, two, tmp_path):
+    path = tmp_path / "hosts.yaml"
+    path.write_text(CONFIG.format(epochs=1, runs=tmp_path / "runs").replace("continue", "stop"))
+    supervisor = ("python", "-m", "psframe.run", "-n", "2", str(path), "--quiet")
+    ended = launched(mpich, two, tmp_path, "".join(f"{address}:1\n" for address in two.addresses), *supervisor)
+    assert ended.returncode == 0, ended.stderr
+    assert records_of(tmp_path)[0]["n_nodes"] == 2
+
+
+@pytest.mark.parametrize(
+    ("hostfile", "said"),
+    [
+        ("10.77.0.1:1\n10.77.0.9:1\n", "every host must be reached"),
+        ("10.77.0.1:0\n", "a line of"),
+        ("10.77.0.1 1\n", "a line of"),
+        ("-oProxyCommand=true:1\n", "a line of"),
+        ("10.77.0.1:1\n10.77.0.1:2\n", "10.77.0.1 twice"),
+        ("# nobody\n", "must name a host"),
+    ],
+)
+def test_a_hostfile_that_cannot_be_is_one_sentence(mpich, two, tmp_path, hostfile, said):
+    ended = launched(mpich, two, tmp_path, hostfile, "mpirun", "-n", "2", "true")
+    assert ended.returncode == 2
+    assert ended.stderr.count("psframe:") == 1
+    assert said in ended.stderr
+    assert "10.77.0.9" not in hostfile or "from 10.77.0.9" in ended.stderr

@@ -10,17 +10,22 @@ from functools import cache
 from pathlib import Path
 
 AGENT = Path(__file__).with_name("agent")
+#: what Open MPI has to be told, which looks for networks itself
+NETWORK = (
+    *("--mca", "btl", "tcp,sm,self", "--mca", "btl_tcp_if_include", "10.77.0.0/24"),
+    *("--prtemca", "prte_if_include", "10.77.0.0/24"),
+)
 
 
 @cache
-def missing():
-    """Return why there can be no hosts here, or None."""
+def missing(rate=None):
+    """Return why there can be no hosts here, with links of such a rate, or None."""
     if os.geteuid():
         return "hosts are network namespaces, which root alone may make"
-    if shutil.which("ip") is None:
-        return "no ip: apt-get install iproute2"
+    if lacking := [name for name in ("ip", "tc") if shutil.which(name) is None]:
+        return f"no {lacking[0]}: apt-get install iproute2"
     try:
-        with Hosts(2) as two:
+        with Hosts(2, rate) as two:
             subprocess.run(two.on_first(["true"]), check=True, capture_output=True, text=True)
     except subprocess.CalledProcessError as error:
         return f"no network namespaces: {error.stderr.strip()}"
@@ -84,8 +89,7 @@ class Hosts:
         if mpi.name == "mpich":
             asked = ("-hosts", spread, "-launcher", "ssh", "-launcher-exec", str(AGENT))
         else:
-            network = ("--mca", "btl_tcp_if_include", "10.77.0.0/24", "--prtemca", "prte_if_include", "10.77.0.0/24")
-            asked = ("--mca", "plm_ssh_agent", str(AGENT), "--host", spread, "--mca", "btl", "tcp,sm,self", *network)
+            asked = ("--mca", "plm_ssh_agent", str(AGENT), "--host", spread, *NETWORK)
         return replace(mpi, flags=(*mpi.flags, *asked, *flags))
 
     def on_first(self, command):

@@ -24,8 +24,8 @@ def main():
     made.add_argument("command", nargs=argparse.REMAINDER)
     given = made.parse_args()
     mpi = launcher.installed(given.mpi) or sys.exit(f"no {given.mpi}: bash launch/test.sh installs it")
-    if hosts.missing():
-        sys.exit(hosts.missing())
+    if reason := hosts.missing(given.rate):
+        sys.exit(reason)
     each = [int(word) for word in given.ranks.split(",")]
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))  # and take the hosts away first
     with hosts.Hosts(given.hosts, given.rate) as several:

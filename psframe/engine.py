@@ -20,8 +20,8 @@ from psframe.record.usage import Sample
 from psframe.startup import since_launch_s
 
 
-def train(run: Run) -> list[dict[str, Any]]:
-    """Train from ``run.epoch`` to the last epoch; return the records (rank 0; elsewhere empty). All ranks must call.
+def train(run: Run) -> None:
+    """Train from ``run.epoch`` to the last epoch. All ranks must call.
 
     Stopped where a signal asks all ranks to leave.
     """
@@ -32,7 +32,6 @@ def train(run: Run) -> list[dict[str, Any]]:
     if run.usage:  # what was sampled while the last epoch was evaluated and written down
         used = run.cluster.gather(run.usage.take(run.cluster.clock_offset_s))
         run.cluster.settle(partial(_write_usage, run, used or []))
-    return run.records
 
 
 def _train_epochs(run: Run) -> None:
@@ -71,7 +70,7 @@ def _conclude(run: Run, every: list[Report]) -> None:
     run.begun_at, run.lost, run.went_back = 0, [], []
     if run.run_dir:
         _write_steps(run, run.run_dir, every)
-        run.records.append(_record(run, run.run_dir, measured))
+        run.record = _record(run, run.run_dir, measured)
         if run.trace:
             if together:
                 trace_waiting(every)

@@ -48,9 +48,9 @@ class Run:
     group: Group
     work: Work
     labels: dict[str, Any]  # what stands in every record: modes, counts
-    records: list[dict[str, Any]] = field(default_factory=list)  # of epochs, on rank 0
+    record: dict[str, Any] | None = None  # of the last epoch, on rank 0
     parts: list[Seen] = field(default_factory=list)  # of the epoch that goes on
-    concluded: bool = False  # whether it is in the records, and counted in ``epoch``
+    concluded: bool = False  # whether it has a record, and counted in ``epoch``
     lost: list[dict[str, Any]] = field(default_factory=list)  # ranks, in this epoch
     went_back: list[dict[str, Any]] = field(default_factory=list)  # to a checkpoint, in this epoch
     failed_step: int = 0  # from which all went back the last time

@@ -31,7 +31,7 @@ LOSSES = (PeerLost, LeaderEnded, MPI.Exception)
 #: what a run keeps that is made anew
 KEPT = (
     *("run_dir", "view", "keeper", "trace", "usage", "board"),
-    *("records", "parts", "lost", "went_back", "failed_step"),
+    *("record", "parts", "lost", "went_back", "failed_step"),
 )
 
 
@@ -222,8 +222,8 @@ def _last(run: Run) -> Saved | None:
     assert run.run_dir
     saved = run.keeper.newest(run.network.arena.layout)
     epoch = saved.epoch if saved else 0
-    if any(record["epoch"] > epoch for record in run.records):
-        run.records = [record for record in run.records if record["epoch"] <= epoch]
+    if run.record and run.record["epoch"] > epoch:
+        run.record = None
         durably(lambda path: metrics.cut_back(path, epoch), run.run_dir)
     return saved
 

@@ -31,6 +31,7 @@ limit_threads(MPI.COMM_WORLD)  # before anything imports NumPy
 from psframe.cluster import Cluster  # noqa: E402
 from psframe.command import guarded, helped, run  # noqa: E402
 from psframe.parser import Parser  # noqa: E402
+from psframe.record import metrics  # noqa: E402
 from psframe.record.view import pages_table, say, table  # noqa: E402
 
 if TYPE_CHECKING:
@@ -86,8 +87,9 @@ def _command(cluster: Cluster, argv: Sequence[str]) -> int:
         if cluster.rank == 0:
             print(f"psframe: {stopped}", file=sys.stderr, flush=True)
         return 128 + stopped.number
-    if made.run_dir and not arguments["quiet"]:
-        say(f"\n{table(made.records)}\n\n{pages_table(made.records[-1])}\n\n{made.run_dir.path}")
+    if made.run_dir and made.record and not arguments["quiet"]:
+        epochs = [record for record in metrics.read(made.run_dir.path) if record["epoch"] > made.run_dir.epoch]
+        say(f"\n{table(epochs)}\n\n{pages_table(made.record)}\n\n{made.run_dir.path}")
     made.cluster.barrier()  # one that ends without MPI_Finalize is taken for dead
     return 0
 

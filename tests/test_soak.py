@@ -85,6 +85,12 @@ def soak():
 
 
 @pytest.mark.full
+def test_a_thousand_short_epochs_leave_nothing_in_memory(soak):
+    ended = soak(2, 0.6, "dataset.samples=200", "fault={}")
+    assert ended.returncode == 0, f"{ended.stdout}\n{ended.stderr}"
+
+
+@pytest.mark.full
 @pytest.mark.parametrize(("kind", "named"), [("Memory", "MiB of memory"), ("Descriptors", "desc"), ("Mappings", "map")])
 def test_a_run_that_leaks_is_told(soak, tmp_path, kind, named):
     (tmp_path / "leaky.py").write_text(LEAKY)

@@ -12,16 +12,14 @@ from psframe.arena import Layout
 from psframe.cluster import Cluster
 from psframe.errors import UserError
 
-CODE = (".py", ".so", ".css")  # of the package; the rest are sources of these
 CLOCK_S = 60.0  # by which the clocks of two nodes may differ
 
 
 def code(folder: Path = Path(__file__).parent) -> str:
-    """Return a digest of psframe's code as it lies in ``folder``."""
+    """Return a digest of psframe's Python as it lies in ``folder``; what is compiled may be by each host itself."""
     digest = sha256()
-    for path in sorted(folder.rglob("*")):
-        if path.suffix in CODE:
-            digest.update(f"{path.relative_to(folder)}\0".encode() + path.read_bytes())
+    for path in sorted(folder.rglob("*.py")):
+        digest.update(f"{path.relative_to(folder)}\0".encode() + path.read_bytes())
     return digest.hexdigest()[:12]
 
 

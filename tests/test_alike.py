@@ -16,10 +16,10 @@ def test_the_code_is_what_lies_in_the_package(tmp_path):
     assert len({alike.code(folder) for folder in (same, other, fewer)}) == 3
 
 
-def test_what_is_not_run_makes_no_difference(tmp_path):
+def test_what_is_compiled_makes_no_difference(tmp_path):
     (tmp_path / "a.py").write_text("1")
     before = alike.code(tmp_path)
-    (tmp_path / "a.c").write_text("1")
+    (tmp_path / "a.so").write_text("1")
     (tmp_path / "__pycache__").mkdir()
     (tmp_path / "__pycache__" / "a.cpython-311.pyc").write_text("1")
     assert alike.code(tmp_path) == before

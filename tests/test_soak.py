@@ -19,7 +19,7 @@ class Leaky(Buffer):
     kept, calls = [], 0
     def broadcast(self, params):
         self.calls += 1
-        if self.calls % 20 == 0 and len(self.kept) < 900:
+        if self.calls % 200 == 0 and len(self.kept) < 900:
             self.leak()
         super().broadcast(params)
 

@@ -1,5 +1,8 @@
 """What tests that start the command share."""
 
+import tempfile
+from pathlib import Path
+
 import pytest
 from hypothesis import settings
 
@@ -45,6 +48,18 @@ class Slow(Buffer):
         time.sleep(0.1)
         super().broadcast(params)
 """
+
+
+@pytest.fixture(autouse=True)
+def session_directory(monkeypatch):
+    """A folder for what Open MPI's launcher writes; one that is killed leaves it behind.
+
+    It is named after the launcher's process, and the next launcher with that number, which comes round after 32,768
+    processes, refuses to start: "The PMIx server's listener thread failed to start".
+    """
+    with tempfile.TemporaryDirectory(prefix="psframe-tests-", ignore_cleanup_errors=True) as folder:
+        monkeypatch.setenv("PRTE_MCA_prte_tmpdir_base", folder)
+        yield Path(folder)
 
 
 @pytest.fixture(params=["mpich", "openmpi"])

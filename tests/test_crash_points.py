@@ -46,6 +46,7 @@ def killed(mpi, n, config, tmp_path, crash_at, *more):
     assert not ended.timed_out
     assert ended.status != 0, "it was not killed"
     assert "Traceback" not in ended.err
+    assert (tmp_path / "runs").exists(), ended
     (run,) = (tmp_path / "runs").iterdir()
     return run
 

@@ -112,11 +112,11 @@ class Job:
                 return
 
     def _ask(self, number: int, frame: FrameType | None) -> None:
-        again, self.asked = bool(self.asked), number
-        if again:
-            self._kill()
-        elif self.process:
+        again, self.asked = bool(self.asked), self.asked or number
+        if not again and self.process:
             self._pass_on()
+        elif again and number == signal.SIGINT:  # a scheduler may send SIGTERM to all that it started, time and again
+            self._kill()
 
     def _pass_on(self) -> None:
         self.until = time.monotonic() + LEAVE_S

@@ -41,12 +41,12 @@ def launch(command, stderr=subprocess.PIPE, **env):
 
 
 def trains(process, path):
-    """Wait until a run of the config at ``path`` has trained an epoch."""
+    """Wait until a run of the config at ``path`` has trained an epoch; ``process`` is its launcher, or None."""
     runs = Path(path).parent / "runs"
     until = time.monotonic() + 90
     while not list(runs.glob("*/metrics.jsonl")):
         assert time.monotonic() < until, "the run does not begin"
-        assert process.poll() is None, process.communicate()
+        assert not process or process.poll() is None, process.communicate()
         time.sleep(0.05)
 
 

@@ -94,8 +94,14 @@ class Hosts:
 
     def on_first(self, command):
         """Return a command line that runs one on the first host."""
-        inside = f'mount -t tmpfs shm /dev/shm; hostname {self.names[0]}; exec "$@"'
-        return ["ip", "netns", "exec", self.names[0], "unshare", "-m", "-u", "sh", "-c", inside, "sh", *command]
+        return self.on(0, command)
+
+    def on(self, number, command):
+        """Return a command line that runs one on a host, with a /dev/shm and the /sys of its own network."""
+        name = self.names[number]
+        groups = "mount --rbind /sys/fs/cgroup /mnt; mount -t sysfs sysfs /sys; mount --rbind /mnt /sys/fs/cgroup"
+        inside = f'{groups}; mount -t tmpfs shm /dev/shm; hostname {name}; exec "$@"'
+        return ["nsenter", f"--net=/run/netns/{name}", "unshare", "-m", "-u", "sh", "-c", inside, "sh", *command]
 
     @property
     def environment(self):

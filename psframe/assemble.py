@@ -190,6 +190,7 @@ def _labels(cluster: Cluster, plan: Plan, mode: Mode | None, sampler: Sampler) -
         "dataset": plan.choices["dataset"].name,
         "sync_mode": plan.choices["sync"].name if mode else "alone",
         "server": plan.team.server,
+        "n_servers": len(plan.team.servers),
         "collective": plan.choices["collective"].name if mode and mode.exchanges else None,
         "store": mode.store.name if mode and mode.store else None,
         "n_ranks": cluster.n_ranks,

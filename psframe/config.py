@@ -177,10 +177,12 @@ def read(path: str, overrides: Sequence[str] = (), collective: str = DEFAULTS["c
 
 def resolve(raw: dict[str, Any], overrides: Sequence[str] = (), collective: str = DEFAULTS["collective"]) -> Config:
     """Check a mapping, after applying ``overrides`` to it."""
-    defaults = {**DEFAULTS, "collective": collective}
     _expand(raw)
     for override in overrides:
         _apply(raw, override)
+    mode = raw.get("sync")
+    several = isinstance(mode, dict) and mode.get("servers", 1) != 1  # which one collective alone knows
+    defaults = {**DEFAULTS, "collective": "buffer" if several else collective}
     _check_keys("", raw, Config)
     for section in ("model", "dataset"):
         if section not in raw:

@@ -9,6 +9,7 @@ from psframe.config import to_yaml
 from psframe.memory.sysfs import spell
 from psframe.plan import Plan
 from psframe.record.view import aligned
+from psframe.team import Team
 
 
 def report(cluster: Cluster, plan: Plan) -> str:
@@ -24,26 +25,30 @@ def report(cluster: Cluster, plan: Plan) -> str:
         return ""
     unused = "".join(f"# not used by this choice: {key}\n" for key in plan.unused)
     notes = "".join(f"# {note}\n" for note in dict.fromkeys(note for of_rank in ranks for note in of_rank["notes"]))
-    tables = [memory_table(roles, plan.team.server), places_table(ranks)]
+    tables = [memory_table(roles, plan.team), places_table(ranks)]
     if by_node:
         tables.append(f"bytes asked of each NUMA node by the ranks of rank 0's machine\n{by_node}")
     return f"{to_yaml(plan.resolved)}{unused}{notes}\n" + "\n\n".join(tables)
 
 
-def memory_table(roles: list[dict[str, int]], server: str | None) -> str:
+def memory_table(roles: list[dict[str, int]], team: Team) -> str:
     """Return bytes by rank and role as a table, with one line for neighbouring ranks that keep the same."""
     columns = sorted({role for of_rank in roles for role, n_bytes in of_rank.items() if n_bytes})
     lines = [["ranks", "", *columns, "total"]]
+    kinds = [", ".join(_kinds(team, rank)) for rank in range(len(roles))]
     first = 0
     for end in range(1, len(roles) + 1):
-        if end < len(roles) and roles[end] == roles[first]:
+        if end < len(roles) and (roles[end], kinds[end]) == (roles[first], kinds[first]):
             continue
-        what = {"dedicated": "server", "colocated": "server, worker"}.get(server or "") if first == 0 else None
         sizes = [roles[first].get(column, 0) for column in columns]
         span = str(first) if end == first + 1 else f"{first}-{end - 1}"
-        lines.append([span, what or "worker", *(f"{n_bytes:,}" for n_bytes in [*sizes, sum(sizes)])])
+        lines.append([span, kinds[first], *(f"{n_bytes:,}" for n_bytes in [*sizes, sum(sizes)])])
         first = end
     return f"bytes by rank and role (a node's data are counted on its first rank)\n{aligned(lines)}"
+
+
+def _kinds(team: Team, rank: int) -> list[str]:
+    return ["server"] * (rank in team.servers) + ["worker"] * (rank in team.workers)
 
 
 def places_table(ranks: list[dict[str, Any]]) -> str:

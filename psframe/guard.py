@@ -40,8 +40,8 @@ def prepare(fault: Fault, mode: Mode, collective: Base) -> None:
         )
     if fault.check_every and not mode.guarded:
         raise UserError(
-            f"fault.check_every must be 0 where ranks do not step together, got {fault.check_every}; "
-            "give fault.check_every=0 or sync=sync_ps or sync=allreduce"
+            f"fault.check_every must be 0 where ranks do not step together, or several serve, got {fault.check_every}; "
+            "give fault.check_every=0, or sync=allreduce, or sync=sync_ps with one server"
         )
     mode.drops = fault.on_nan == "skip"
     dropped = mode.guarded and fault.on_nan != "stop"
@@ -190,8 +190,7 @@ class Guard:
         workers = self.collective.wild_workers(self.arena.grads)
         if not isfinite(self.loss) and self.team.worker is not None:
             workers = [*workers, self.team.worker]
-        first = self.team.server == "dedicated"
-        every = self.cluster.gather(([worker + first for worker in workers], self.updater.damaged))
+        every = self.cluster.gather(([self.team.workers[worker] for worker in workers], self.updater.damaged))
         self.updater.damaged = False
         verdict = self.cluster.settle(partial(self._verdict, every or [], step))
         ranks = tuple(verdict["ranks"])

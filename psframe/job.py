@@ -74,7 +74,9 @@ def headline(run: Run) -> str:
     how = labels["sync_mode"] + (f" over {labels['collective']}" if labels["collective"] else "")
     how += f" and a {labels['store']} store" if labels["store"] and labels["collective"] else ""
     how += f" over a {labels['store']} store" if labels["store"] and not labels["collective"] else ""
-    server = f"a {labels['server']} server and " if labels["server"] == "dedicated" else ""
+    n_servers, server = labels["n_servers"], ""
+    if n_servers > 1 or labels["server"] == "dedicated":
+        server = f"{n_servers} {labels['server']} servers and " if n_servers > 1 else "a dedicated server and "
     places = f"{labels['n_ranks']} rank(s) on {labels['n_nodes']} node(s)"
     continued = ""
     if run.run_dir and run.run_dir.saved:

@@ -90,7 +90,7 @@ def make(cluster: Cluster, path: str, overrides: Sequence[str]) -> Plan:
     facts = Facts(**cluster.agree_by_node(lambda: _judge_dataset(choices["dataset"], kept)))
     cluster.agree_everywhere(lambda: _judge_nodes(cluster, facts))
     mode = cluster.agree_everywhere(lambda: sync.make(choices["sync"]))
-    team = Team(cluster.comm, mode.server if cluster.n_ranks > 1 else None, cluster)
+    team = _team(cluster, mode)
     cluster.agree(lambda: _judge_size(team, facts))
     cluster.agree(lambda: _judge_fault(resolved["fault"], team))
     alone = cluster.n_ranks == 1
@@ -121,12 +121,16 @@ def make(cluster: Cluster, path: str, overrides: Sequence[str]) -> Plan:
 def regrouped(plan: Plan, cluster: Cluster) -> Plan:
     """Return the plan for the ranks that are left of those it was made for. All of them must call."""
     mode = sync.make(plan.choices["sync"])
-    team = Team(cluster.comm, mode.server if cluster.n_ranks > 1 else None, cluster)
+    team = _team(cluster, mode)
     group = undivided(cluster, team)
     _configure(cluster, group, mode, affinity.n_cores(cluster, plan.places.site.topology))
     if cluster.n_ranks > 1:
         cluster.agree_everywhere(lambda: mode.judge(team, group))
     return replace(plan, team=team, group=group)
+
+
+def _team(cluster: Cluster, mode: Mode) -> Team:
+    return Team(cluster.comm, mode.server if cluster.n_ranks > 1 else None, cluster, n_servers=mode.n_servers)
 
 
 def _configure(cluster: Cluster, group: Group, mode: Mode, n_cores: int) -> None:
@@ -201,10 +205,10 @@ def _judge_nodes(cluster: Cluster, facts: Facts) -> None:
 
 def _judge_fault(fault: dict[str, Any], team: Team) -> None:
     Crash(fault["crash_at"])
-    slow_rank, first = fault["slow_rank"], int(team.server == "dedicated")
-    if isinstance(slow_rank, int) and not first <= slow_rank < team.comm.size:
+    slow_rank = fault["slow_rank"]
+    if isinstance(slow_rank, int) and slow_rank not in team.workers:
         raise UserError(
-            f"fault.slow_rank must be a worker's rank, {first} to {team.comm.size - 1}, got {slow_rank}; "
+            f"fault.slow_rank must be a worker's rank, {team.workers[0]} to {team.workers[-1]}, got {slow_rank}; "
             "give one of these, or none"
         )
 

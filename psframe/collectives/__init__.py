@@ -8,8 +8,8 @@ name              sync_ps                                         allreduce
 ``hierarchical``  the same in each node; between nodes a sum by   the same
                   MPI, and every node updates its own
 ``buffer``        MPI Igatherv, canonical sum, MPI Bcast; or      MPI Iallreduce, or under
-                  Ireduce                                         ``reproducible: fixed_workers``
-                                                                  Ialltoallv, sum, Allgatherv
+                  Ireduce; of several servers Ialltoallv or       ``reproducible: fixed_workers``
+                  Ireduce to each, Allgatherv                     Ialltoallv, sum, Allgatherv
 ``object``        the same with pickled arrays: mpi4py's gather,  allreduce, or alltoall and
                   bcast                                           allgather
 ``null``          moves nothing, to measure everything else       moves nothing
@@ -18,12 +18,13 @@ name              sync_ps                                         allreduce
 
 from typing import Any
 
+from psframe.errors import UserError
 from psframe.registry import Table
 
 TABLE: Table = {
     "shared": "psframe.collectives.shared:Shared",
     "hierarchical": "psframe.collectives.hierarchical:Hierarchical",
-    "buffer": "psframe.collectives.buffer:Buffer",
+    "buffer": "psframe.collectives.sharded:buffer",
     "object": "psframe.collectives.object:Object",
     "null": "psframe.collectives.null:Null",
 }
@@ -38,6 +39,11 @@ def make(choice: Any, team: Any, size: int, allocator: Any, reproducible: str) -
     from psframe.collectives.compression import Compressed
 
     made = choice(team, size, allocator, reproducible)
+    if len(team.servers) > 1 and not getattr(made, "sharded", False):
+        raise UserError(
+            f"sync.servers must be 1 where a collective knows one server alone, got {len(team.servers)} and "
+            f"collective={choice.name}; give collective=buffer or sync.servers=1"
+        )
     if not isinstance(made, Base):
         return Adapted(made, team, size, allocator, reproducible)
     spec = getattr(made, "compression", "none")

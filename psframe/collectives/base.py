@@ -77,6 +77,8 @@ class Base:
         Whether means are those of the numbers given, not of what a codec leaves of them.
     trace : Trace or None
         Where exchanges that are under way while others are, too, are to be traced.
+    sharded : bool
+        Whether it may be among several servers.
     copies : int
         Of private parameters and state on a rank that applies updates; 2 where a step may have to be dropped.
     """
@@ -84,6 +86,7 @@ class Base:
     holds_together = True
     any_workers = False
     exact = True
+    sharded = False
     trace: Trace | None = None
     copies = 1
 
@@ -117,6 +120,16 @@ class Base:
 
     def broadcast(self, params: np.ndarray) -> None:
         raise NotImplementedError
+
+    def publish(self, params: np.ndarray) -> None:
+        """Make every rank's ``params`` (S,) what the servers have updated. All ranks must call."""
+        self.broadcast(params)
+
+    def collect(self, rows: np.ndarray) -> None:
+        """Give rank 0 the optimizer's state (n_state, S) of what other servers update. The servers must call."""
+
+    def hand_out(self, rows: np.ndarray) -> None:
+        """Give the other servers rank 0's optimizer state (n_state, S). The servers must call."""
 
     def gather_mean(self, grads: np.ndarray, n_samples: int) -> Segments:
         raise NotImplementedError

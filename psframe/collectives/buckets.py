@@ -2,8 +2,7 @@
 
 from collections.abc import Callable, Sequence
 from time import perf_counter
-
-from mpi4py import MPI
+from typing import Any, Protocol
 
 from psframe.record.trace import Trace
 
@@ -67,6 +66,14 @@ class Flights:
         self.flight_s = self.hidden_s = 0.0
 
 
+class Request(Protocol):
+    """What must be known of an exchange that is under way."""
+
+    def Test(self) -> bool: ...
+
+    def Wait(self) -> Any: ...
+
+
 class Departures:
     """The exchanges of one step, bucket by bucket, each a request of MPI.
 
@@ -80,9 +87,9 @@ class Departures:
         ``begin(number)`` starts the exchange of a bucket, as all ranks do in this order, and returns its request.
     """
 
-    def __init__(self, buckets: list[slice], begin: Callable[[int], MPI.Request]):
+    def __init__(self, buckets: list[slice], begin: Callable[[int], Request]):
         self.buckets, self.begin = buckets, begin
-        self.requests: list[MPI.Request] = []
+        self.requests: list[Request] = []
         self.flights = Flights(len(buckets))
 
     def leave(self, first: int) -> None:

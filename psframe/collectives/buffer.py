@@ -1,6 +1,6 @@
 """``buffer``: MPI's upper-case calls, straight from and into NumPy arrays (Woo et al. 2020's "Python buffer")."""
 
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from time import perf_counter
 from typing import Any, Literal
 
@@ -139,7 +139,8 @@ class Buffer(Base):
         self.comm.Bcast(params)
         self.traffic.broadcast(params.nbytes, self.comm.size, self.comm.rank == 0)
 
-    def gather_mean(self, grads: np.ndarray, n_samples: int) -> Segments:
+    def _arriving(self, grads: np.ndarray) -> Iterator[tuple[int, slice]]:
+        """Let all gradients leave, and yield each bucket, and its number, when it is there."""
         computed_at = perf_counter()
         if grads is not self.source:  # a sync mode that exchanges something else than the last gradients
             self.source[:] = grads
@@ -147,13 +148,16 @@ class Buffer(Base):
             self.source[:] = 0
         self.departures.leave(0)
         for number in range(len(self.departures.buckets)):
-            bucket = self.departures.arrive(number)
+            yield number, self.departures.arrive(number)
+        self.departures.end(computed_at, self.trace)
+
+    def gather_mean(self, grads: np.ndarray, n_samples: int) -> Segments:
+        for number, bucket in self._arriving(grads):
             if not self.team.server and self.canonical:
                 self._sum(number, bucket, n_samples)
                 yield bucket, self.source[bucket]
             elif self.team.applies:
                 yield bucket, self.means[number].over(n_samples)
-        self.departures.end(computed_at, self.trace)
 
     allreduce_mean = gather_mean
 

@@ -88,6 +88,8 @@ class Mode:
     ----------
     server : str or None
         As above.
+    n_servers : int
+        How many ranks serve, each a share of the parameters.
     exchanges : bool
         Whether it uses a collective.
     lockstep : bool
@@ -121,6 +123,7 @@ class Mode:
     """
 
     server: str | None = None
+    n_servers = 1
     exchanges, lockstep, overlaps, survives = True, True, False, False
     steps_together = updates_together = met = True
     guarded = drops = any_workers = False

@@ -1,28 +1,52 @@
-"""``sync_ps``: the synchronous parameter server. Rank 0 gathers gradients, updates, broadcasts parameters."""
+"""``sync_ps``: the synchronous parameter server. It gathers gradients, updates, broadcasts parameters."""
 
-from typing import Literal
+from typing import Annotated, Literal
 
+import msgspec
 import numpy as np
 
+from psframe.collectives.base import Base
 from psframe.errors import UserError
+from psframe.group import Group
 from psframe.memory.gates import DEADLINE_S, Wait
+from psframe.optim import Updater
 from psframe.registry import Count, Positive
 from psframe.sync.base import Mode
 from psframe.sync.closing import Closing
+from psframe.team import Team
+
+Servers = Annotated[int, msgspec.Meta(ge=1)]
 
 #: bits of the first number that rank 0 broadcasts where a step is not sound: a NaN that no computation makes
 WILD = 0x7FC5AFE1
 
 
 class SyncPS(Mode):
-    """``w <- update(w, sum_k g_k / n)`` on rank 0, then every worker's ``w`` is rank 0's."""
+    """``w <- update(w, sum_k g_k / n)`` on rank 0, or a share of ``w`` on each server; then every rank has it."""
 
     overlaps = survives = guarded = any_workers = True
-    on_nan = ("stop", "skip", "rollback")
+    on_nan: tuple[str, ...] = ("stop", "skip", "rollback")
 
-    def __init__(self, server: str, wait: Wait = "auto", deadline_s: float = DEADLINE_S):
+    def __init__(self, server: str, wait: Wait = "auto", deadline_s: float = DEADLINE_S, n_servers: int = 1):
         super().__init__(wait, deadline_s)
-        self.server = server
+        self.server, self.n_servers = server, n_servers
+        if n_servers > 1:  # no server hears in time of what is wrong with another one's share
+            self.survives, self.guarded, self.on_nan = False, False, ("stop",)
+
+    def judge(self, team: Team, group: Group) -> None:
+        most = team.comm.size - (self.server == "dedicated")
+        if self.n_servers > most:
+            raise UserError(
+                f"sync.servers must leave a worker, and be at most {most} of {team.comm.size} ranks under sync.server="
+                f"{self.server}, got {self.n_servers}; give fewer, or start more ranks"
+            )
+
+    def open(self, collective: Base, update: Updater) -> None:
+        super().open(collective, update)
+        collective.hand_out(self.arena.state)
+
+    def drain(self) -> None:
+        self.collective.collect(self.arena.state)
 
     def step(self, n_samples: int, lr: float, step: int) -> None:
         for segment, gradient in self.collective.gather_mean(self.arena.grads, n_samples):
@@ -36,7 +60,7 @@ class SyncPS(Mode):
         if arena.wild:
             arena.new_params.view(np.uint32)[0] = WILD
         news = arena.new_params if arena.wild else arena.params
-        self.collective.broadcast(news)
+        self.collective.publish(news)
         if arena.guarded and news.view(np.uint32)[0] == WILD:  # the workers hear of it without another message
             arena.wild = True
             self.collective.broadcast(arena.params)
@@ -45,6 +69,7 @@ class SyncPS(Mode):
 def sync_ps(
     *,
     server: Literal["dedicated", "colocated"] = "dedicated",
+    servers: Servers = 1,
     backup_workers: Count = 0,
     store: str = "auto",
     wait: Wait = "auto",
@@ -56,6 +81,9 @@ def sync_ps(
     ----------
     server : str
         ``dedicated``: rank 0 computes no gradient (Woo et al. 2020). ``colocated``: it is a worker too.
+    servers : int
+        How many ranks, on different nodes as far as there are, serve a share of the parameters each: rank 0 and others
+        (Li et al. 2014; Jiang et al. 2020). Through ``collective: buffer`` alone, which then is the default.
     backup_workers : int
         How many of a step's gradients are not waited for, and dropped when they come (Chen et al. 2016). Gradients then
         go through ``store`` (``auto``, ``shared`` or ``window``), not through a collective.
@@ -65,10 +93,15 @@ def sync_ps(
     Raises
     ------
     UserError
-        Backup workers without a dedicated server.
+        Backup workers without a dedicated server, or with several.
     """
     if not backup_workers:
-        return SyncPS(server, wait, deadline_s)
+        return SyncPS(server, wait, deadline_s, servers)
+    if servers > 1:
+        raise UserError(
+            f"sync.servers must be 1 with backup workers, got {servers} and sync.backup_workers={backup_workers}; "
+            "give one of both"
+        )
     if server != "dedicated":
         raise UserError(
             f"sync.backup_workers must have a dedicated server, got sync.server={server}; give sync.server=dedicated"

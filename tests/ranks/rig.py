@@ -34,7 +34,7 @@ class Rig:
     def __init__(self, cluster, spec, form=("shared", {}), shapes=((40,),), **keys):
         self.cluster, self.reproducible = cluster, keys.get("reproducible", "fixed_workers")
         self.mode = sync.make(registry.bind("sync", sync.TABLE, spec, "mode"))
-        self.team = Team(cluster.comm, self.mode.server, cluster)
+        self.team = Team(cluster.comm, self.mode.server, cluster, n_servers=self.mode.n_servers)
         size = self.mode.group_size
         self.group = undivided(cluster, self.team) if size is None else divide(cluster, size)
         self.mode.judge(self.team, self.group)

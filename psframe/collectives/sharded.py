@@ -1,0 +1,165 @@
+"""``buffer`` among several servers, each of which sums and updates a share of the vector (Li et al. 2014).
+
+One server's link carries every worker's gradients; with k on k nodes each carries 1 / k of them. Every bucket is cut
+into k shares of as many bytes, so that all links are busy while backward still computes the next one.
+"""
+
+from typing import Any, Literal
+
+import numpy as np
+from mpi4py import MPI
+
+from psframe.collectives.base import Segments, cut
+from psframe.collectives.buckets import BUCKET_BYTES, MOST_BUCKETS, Departures
+from psframe.collectives.buffer import Buffer
+from psframe.errors import UserError
+from psframe.memory.allocator import Allocator
+from psframe.registry import Count
+from psframe.team import Team
+
+STATE = 1  # tag of what a server keeps beside the parameters
+
+
+class Share:
+    """How a bucket is cut among the servers.
+
+    Attributes
+    ----------
+    segments : dict of int to slice
+        What each server, a rank, sums and updates of the whole vector.
+    own : slice
+        What this rank does; empty on one that does not serve.
+    counts, starts : list of int
+        Numbers that go to each rank, and where they begin in the bucket.
+    rows : ndarray, shape (n_workers, numbers of ``own``)
+        What arrives, by worker; of no rows where MPI sums.
+    """
+
+    def __init__(self, bucket: slice, team: Team, memory: np.ndarray):
+        n, rank, k = bucket.stop - bucket.start, team.comm.rank, len(team.servers)
+        parts = {server: cut(n, k, number) for number, server in enumerate(team.servers)}
+        self.bucket = bucket
+        self.segments = {r: slice(bucket.start + part.start, bucket.start + part.stop) for r, part in parts.items()}
+        self.own = self.segments.get(rank, slice(bucket.start, bucket.start))
+        every = [parts.get(other, slice(0, 0)) for other in range(team.comm.size)]
+        self.counts, self.starts = [part.stop - part.start for part in every], [part.start for part in every]
+        mine = self.own.stop - self.own.start
+        self.rows = memory[: team.n_workers * mine].reshape(-1, mine) if len(memory) and mine else memory[:0]
+        self.sent = self.counts if team.worker is not None else [0] * team.comm.size
+        works = [other in team.workers and mine and len(self.rows) for other in range(team.comm.size)]
+        self.received = [mine if does else 0 for does in works]
+        self.places = [team.workers.index(other) * mine if does else 0 for other, does in enumerate(works)]
+
+
+class Together:
+    """Several requests of MPI as one."""
+
+    def __init__(self, requests: list[MPI.Request]):
+        self.requests = requests
+
+    def Test(self) -> bool:
+        return bool(MPI.Request.Testall(self.requests))
+
+    def Wait(self) -> None:
+        MPI.Request.Waitall(self.requests)
+
+
+class Sharded(Buffer):
+    """Ialltoallv to the servers and a canonical sum there, or an Ireduce to each; then Allgatherv.
+
+    Arguments as of :class:`Buffer`; gradients are not compressed.
+    """
+
+    sharded = True
+
+    def __init__(self, team: Team, size: int, allocator: Allocator, reproducible: str, **keys: Any):
+        if (asked := keys.get("compression", "none")) != "none":
+            raise UserError(
+                f"collective.compression must be none under several servers, got {asked!r} and sync.servers="
+                f"{len(team.servers)}; give collective.compression=none or sync.servers=1"
+            )
+        super().__init__(team, size, allocator, reproducible, **keys)
+
+    def _receive(self) -> None:
+        n_rows = self.team.n_workers if self.team.applies and not self.reduces else 0
+        # every bucket's share may be a number longer than the vector's share of it
+        most = -(-self.size // len(self.team.servers)) + MOST_BUCKETS
+        self.received = self.allocator.zeros(n_rows * most, np.float32, "exchange")
+
+    def _depart_in(self, buckets: list[slice]) -> None:
+        self.departures = Departures(buckets, self._reduce if self.reduces else self._send)
+        self.source = self.vectors.grads
+        self.shares: list[Share] = []
+        taken = 0
+        for bucket in buckets:
+            share = Share(bucket, self.team, self.received[taken:])
+            taken += share.rows.size
+            self.shares.append(share)
+        rows = [[self.source[share.own]] if self.reduces else list(share.rows) for share in self.shares]
+        self.means = [self.mean_of(of_share) if self.team.applies else None for of_share in rows]
+
+    def gather_mean(self, grads: np.ndarray, n_samples: int) -> Segments:
+        for number, _ in self._arriving(grads):
+            if self.team.applies:
+                yield self.shares[number].own, self.means[number].over(n_samples)
+
+    def _send(self, number: int) -> MPI.Request:
+        share, part = self.shares[number], self.source[self.departures.buckets[number]]
+        mine = self.comm.rank
+        self.traffic.send(4 * (sum(share.sent) - share.sent[mine]))
+        self.traffic.receive(4 * (sum(share.received) - share.received[mine]))
+        return self.comm.Ialltoallv(
+            [part, share.sent, share.starts, MPI.FLOAT], [share.rows, share.received, share.places, MPI.FLOAT]
+        )
+
+    def _reduce(self, number: int) -> Together:
+        share, requests = self.shares[number], []
+        for server, segment in share.segments.items():
+            part = self.source[segment]
+            if server == self.comm.rank:
+                self._look(part)
+                self.traffic.receive((self.comm.size - 1) * part.nbytes)
+                requests.append(self.comm.Ireduce(MPI.IN_PLACE, part, root=server))
+            else:
+                self.traffic.send(part.nbytes)
+                requests.append(self.comm.Ireduce(part, None, root=server))
+        return Together(requests)
+
+    def publish(self, params: np.ndarray) -> None:
+        for share in self.shares:
+            bucket, own = params[share.bucket], params[share.own]
+            self.comm.Allgatherv(MPI.IN_PLACE, [bucket, share.counts, share.starts, MPI.FLOAT])
+            self.traffic.send((self.comm.size - 1) * own.nbytes)
+            self.traffic.receive(bucket.nbytes - own.nbytes)
+
+    def collect(self, rows: np.ndarray) -> None:
+        for server in self.team.servers[1:]:
+            for segment in [share.segments[server] for share in self.shares]:
+                for row in rows:
+                    if self.comm.rank == 0:
+                        self.comm.Recv(row[segment], server, STATE)
+                    elif self.comm.rank == server:
+                        self.comm.Send(row[segment], 0, STATE)
+
+    def hand_out(self, rows: np.ndarray) -> None:
+        for server in self.team.servers[1:]:
+            for row in rows:
+                if self.comm.rank == 0:
+                    self.comm.Send(row, server, STATE)
+                elif self.comm.rank == server:
+                    self.comm.Recv(row, 0, STATE)
+
+
+def buffer(
+    team: Team,
+    size: int,
+    allocator: Allocator,
+    reproducible: str,
+    *,
+    gather: Literal["auto", "gather", "reduce"] = "auto",
+    bucket_bytes: Count = BUCKET_BYTES,
+    compression: str | dict[str, Any] = "none",
+) -> Buffer:
+    """Return :class:`Buffer`, or what it is among several servers; arguments as there."""
+    kind = Sharded if len(team.servers) > 1 else Buffer
+    return kind(team, size, allocator, reproducible, gather=gather, bucket_bytes=bucket_bytes, compression=compression)

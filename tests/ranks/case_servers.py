@@ -1,0 +1,101 @@
+"""Several servers, each with a share of the parameters."""
+
+from itertools import product
+
+import h5py
+import numpy as np
+
+from psframe.cluster import join
+from psframe.team import Team
+from tests.ranks.case_cluster import own_network
+from tests.ranks.case_contract import LAYOUTS, STEPS, expected, train
+from tests.ranks.case_nodes import UNEVEN, apart
+from tests.ranks.harness import ranks
+from tests.ranks.training import folder
+from tests.ranks.training import train as train_config
+
+KEYS = ({}, {"bucket_bytes": 0, "gather": "gather"}, {"bucket_bytes": 64})
+
+
+def state_in(run):
+    """Return the optimizer's state of a run's last checkpoint."""
+    name = (run / "checkpoints" / "latest").read_text().strip()
+    with h5py.File(run / "checkpoints" / name) as file:
+        return file["state"][:]
+
+
+def numbers_of(world, server):
+    """Return numbers of servers that these ranks can have."""
+    most = world.size - (server == "dedicated")
+    return sorted({min(k, most) for k in (2, 3, most)})
+
+
+@ranks(2, 3, 4, 7)
+def the_bits_are_those_of_one_server(world):
+    cluster = join(world)
+    for shapes, server, keys in product((*LAYOUTS, UNEVEN), ("dedicated", "colocated"), KEYS):
+        for servers in numbers_of(world, server):
+            spec, form = {"server": server, "servers": servers}, ("buffer", keys)
+            arena, _, team, _ = train(cluster, "sync_ps", spec, form, "fixed_workers", shapes)
+            assert len(team.servers) == servers
+            wanted = expected(team.n_workers, arena.layout.size, STEPS)
+            np.testing.assert_array_equal(arena.params, wanted, err_msg=f"{spec} {keys} {shapes}")
+
+
+@ranks(2, 4, 7)
+def mpi_may_choose_the_order(world):
+    cluster = join(world)
+    for server, keys in product(("dedicated", "colocated"), KEYS):
+        for servers in numbers_of(world, server):
+            spec = {"server": server, "servers": servers}
+            arena, _, team, _ = train(cluster, "sync_ps", spec, ("buffer", keys), "none", UNEVEN)
+            wanted = expected(team.n_workers, arena.layout.size, STEPS)
+            np.testing.assert_allclose(arena.params, wanted, rtol=1e-4, atol=1e-5)
+            assert len(set(world.allgather(arena.params.tobytes()))) == 1
+
+
+@ranks(7)
+def servers_are_on_different_nodes_as_far_as_there_are(world):
+    with own_network(world, (0, 0, 0, 1, 1, 1, 2)[world.rank]):
+        cluster = join(world)
+    assert tuple(cluster.sizes) == (3, 3, 1)
+    wanted = (0, 3, 6, 1, 4, 2, 5)
+    for k in range(1, 7):
+        team = Team(cluster.comm, "dedicated", cluster, n_servers=k)
+        assert team.servers == wanted[:k]
+        assert team.workers == tuple(rank for rank in range(7) if rank not in wanted[:k])
+        assert team.applies == (cluster.rank in wanted[:k])
+        assert (team.worker is None) == team.applies
+        colocated = Team(cluster.comm, "colocated", cluster, n_servers=k)
+        assert (colocated.servers, colocated.worker) == (wanted[:k], cluster.rank)
+
+
+@ranks(7)
+def every_server_receives_its_share(world):
+    cluster, received = apart(world, 3), {}
+    for servers in (1, 3):
+        spec, form = {"server": "colocated", "servers": servers}, ("buffer", {"bucket_bytes": 0})
+        _, collective, *_ = train(cluster, "sync_ps", spec, form, "fixed_workers", [(300_000,)])
+        received[servers] = world.allgather(collective.traffic.written)
+    assert max(received[3]) < 0.6 * max(received[1])
+    assert sum(n > min(received[3]) for n in received[3]) == 3
+
+
+@ranks(3, 4, 7)
+def runs_and_continued_runs_have_the_bits_of_one_server(world):
+    for optimizer, server in (("adam", "colocated"), ("sgd", "dedicated"), ("adam", "dedicated")):
+        spec = f"{{mode: sync_ps, server: {server}, servers: 2}}"
+        keys = [f"optimizer={{name: {optimizer}, lr: 0.01}}", "checkpoint.every_epochs=2"]
+        with folder(world) as where:
+            n_workers = world.size - 2 * (server == "dedicated")
+            one, _, plain = train_config(world, n_workers, where, "sync=allreduce", *keys, "train.epochs=5")
+            wanted = [record["params_sha256"] for record in one]
+            whole, _, run = train_config(world, world.size, where, f"sync={spec}", *keys, "train.epochs=5")
+            assert [record["params_sha256"] for record in whole] == wanted
+            assert whole[0]["collective"] == "buffer"
+            assert whole[0]["n_servers"] == 2
+            np.testing.assert_array_equal(state_in(run), state_in(plain))
+            cut = [f"sync={spec}", *keys, "name=cut"]
+            train_config(world, world.size, where, *cut, "train.epochs=2")
+            rest, _, _ = train_config(world, world.size, where, *cut, "train.epochs=5", "checkpoint.resume=auto")
+            assert [record["params_sha256"] for record in rest] == wanted

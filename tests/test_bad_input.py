@@ -42,7 +42,10 @@ BAD = {  # overrides: words of the sentence
     ),
     "any workers without an exchange": ([*ANY, "collective=null"], ["shared, hierarchical", "got null"]),
     "no server": (["sync.servers=0"], ["sync.servers", ">= 1", "0"]),
-    "more servers than ranks": (["sync.servers=9", "sync.server=colocated"], ["be at most", "sync.server=colocated, got 9"]),
+    "more servers than ranks": (
+        ["sync.servers=9", "sync.server=colocated"],
+        ["be at most", "sync.server=colocated, got 9"],
+    ),
     "servers without a worker": (["sync.servers=8"], ["leave a worker", "got 8"]),
     "servers over shared memory": (["sync.servers=2", "collective=shared"], ["got 2 and collective=shared"]),
     "servers and a codec": (["sync.servers=2", "collective.compression=fp16"], ["compression must be none", "'fp16'"]),

@@ -4,7 +4,8 @@ What arrives is decoded and summed in the order of the workers' numbers, so that
 same bits with the same codec. Under a server the gradients are encoded on their way to it; parameters come back as
 they are. An allreduce encodes twice, as in Seide et al. 2014: every worker sums one segment of the vector, which has
 come encoded from all, encodes that sum, and has the others' sums encoded. A codec with error feedback keeps what it
-has left out, separately for each of the two, and adds it to what it encodes next.
+has left out, separately for each of the two, and adds it to what it encodes next. Between few nodes each has the
+payloads of all instead, which then are encoded once.
 """
 
 from collections.abc import Callable, Collection, Mapping, Sequence
@@ -91,6 +92,37 @@ class CompressedSum:
     def _count(self, sent: int, received: int) -> None:
         self.traffic.send(sent)
         self.traffic.receive(received)
+
+
+class GatheredSum:
+    """The same, of payloads that every rank has from all others."""
+
+    def __init__(self, carrier: Carrier, size: int, make: MakeCodec, allocator: Allocator, traffic: Traffic):
+        self.carrier, self.traffic, self.codec = carrier, traffic, make(size)
+        self.every_codec = [self.codec]
+        self.rows = allocator.zeros((carrier.comm.size, self.codec.n_bytes), np.uint8, "exchange")
+
+    def __call__(self, vector: np.ndarray) -> None:
+        n, n_bytes = self.rows.shape
+        self.codec.encode(vector, self.rows[self.carrier.comm.rank])
+        self.carrier.all_gather(self.rows.reshape(-1), [n_bytes] * n)
+        self.traffic.send((n - 1) * n_bytes)
+        self.traffic.receive((n - 1) * n_bytes)
+        vector[:] = 0
+        for row in self.rows:
+            self.codec.add(row, vector)
+
+
+def sum_between_nodes(
+    carrier: Carrier, size: int, spec: str | Mapping[str, Any], allocator: Allocator, traffic: Traffic
+) -> CompressedSum | GatheredSum:
+    """Return what sums vectors among the ranks of ``carrier``: that of few bytes, or that which encodes once.
+
+    The latter among two, where both send as much, and where all payloads are at most an eighth of the vector.
+    """
+    n, n_bytes = carrier.comm.size, codec_maker(spec, Allocator())(size).n_bytes
+    kind = GatheredSum if n == 2 or (n - 1) * n_bytes <= 4 * size // 8 else CompressedSum
+    return kind(carrier, size, codec_maker(spec, allocator), allocator, traffic)
 
 
 class Compressed(Base):

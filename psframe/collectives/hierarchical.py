@@ -15,9 +15,9 @@ import numpy as np
 from psframe import compiled
 from psframe.arena import Arena, Layout
 from psframe.collectives.base import Segments
-from psframe.collectives.buckets import BUCKET_BYTES, MOST_BUCKETS, Flights, cut_at_layers, least_of
+from psframe.collectives.buckets import MOST_BUCKETS, Flights, cut_at_layers, least_of
 from psframe.collectives.carriers import Buffers
-from psframe.collectives.compression import CompressedSum, codec_maker, forget, warm
+from psframe.collectives.compression import forget, sum_between_nodes, warm
 from psframe.collectives.lanes import Chain, Combined, Lane, shares
 from psframe.collectives.segments import whole
 from psframe.collectives.shared import Shared
@@ -26,6 +26,7 @@ from psframe.memory.gates import READY, SUMMED
 from psframe.registry import Count
 from psframe.team import Team
 
+BUCKET_BYTES = 1 << 17  # a millisecond of 1 Gb/s, a few times a message's latency on faster links
 RANKS_A_LEADER = 8  # of a node, under ``leaders: auto``
 PROGRESS_S = 2e-4  # between two calls of MPI while something is under way, of a rank that waits for its node
 WRAP = 0xFFFFFFFF  # counters are 32 bits
@@ -70,8 +71,7 @@ class Hierarchical(Shared):
         self.lane: Lane | None = None
         self.compressed = None
         if self.several and self.leading.mine and compression != "none":
-            carrier, make = Buffers(self.cluster.lane), codec_maker(compression, allocator)
-            self.compressed = CompressedSum(carrier, size, make, allocator, self.traffic)
+            self.compressed = sum_between_nodes(Buffers(self.cluster.lane), size, compression, allocator, self.traffic)
         self.buckets, self.flights = [slice(0, size)], Flights(1)
         self.begun, self.n_left, self.n_steps = False, 0, 0
 

@@ -17,6 +17,7 @@ from psframe.memory.allocator import Allocator
 from psframe.registry import Count
 from psframe.team import Team
 
+GATHERED = 4  # MPI's reductions let less pass over a link, and take longer until it is far less
 STATE = 1  # tag of what a server keeps beside the parameters
 
 
@@ -67,7 +68,8 @@ class Together:
 class Sharded(Buffer):
     """Ialltoallv to the servers and a canonical sum there, or an Ireduce to each; then Allgatherv.
 
-    Arguments as of :class:`Buffer`; gradients are not compressed.
+    Arguments as of :class:`Buffer`, but that ``gather: auto`` reduces where it may and a server would receive more than
+    GATHERED vectors; gradients are not compressed.
     """
 
     sharded = True
@@ -78,6 +80,8 @@ class Sharded(Buffer):
                 f"collective.compression must be none under several servers, got {asked!r} and sync.servers="
                 f"{len(team.servers)}; give collective.compression=none or sync.servers=1"
             )
+        if keys.get("gather") == "auto" and team.n_workers <= GATHERED * len(team.servers):
+            keys["gather"] = "gather"
         super().__init__(team, size, allocator, reproducible, **keys)
 
     def _receive(self) -> None:

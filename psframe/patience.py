@@ -3,13 +3,20 @@
 import os
 from collections.abc import Sequence
 from time import perf_counter
-
-from mpi4py import MPI
+from typing import Any, Protocol
 
 from psframe.memory.gates import PeerLost, Rendezvous
 
 #: the most that counts between two looks, in seconds: a job that was stopped as a whole has not been late
 LONGEST_S = 1.0
+
+
+class Request(Protocol):
+    """What must be known of an exchange that is under way: an MPI.Request, or several as one."""
+
+    def Test(self) -> bool: ...
+
+    def Wait(self) -> Any: ...
 
 
 class NodeLost(PeerLost):
@@ -53,7 +60,7 @@ class Patience:
             self._give_up(nodes)
         os.sched_yield()
 
-    def wait(self, request: MPI.Request, nodes: Sequence[int] = ()) -> None:
+    def wait(self, request: Request, nodes: Sequence[int] = ()) -> None:
         """Wait for a request in which ``nodes`` have their part, by default all others; NodeLost as above."""
         self.begin()
         while not request.Test():

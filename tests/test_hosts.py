@@ -4,6 +4,7 @@ import json
 import os
 import subprocess
 import time
+from contextlib import nullcontext
 
 import pytest
 
@@ -29,19 +30,24 @@ def begin(mpi, two, each, tmp_path, *overrides, epochs):
     return process, str(path)
 
 
-@pytest.mark.parametrize("each", [(2, 2), (1, 3), (3, 1)])
-def test_two_hosts_end_in_the_bits_of_one(mpi, two, tmp_path, each):
-    keys = ("sync.mode=sync_ps", "sync.server=dedicated")
-    process, path = begin(mpi, two, each, tmp_path, *keys, epochs=2)
-    err = live.ends(process, path, 60)
+@pytest.mark.parametrize(
+    ("each", "servers"), [((2, 2), 1), ((1, 3), 1), ((3, 1), 1), ((2, 1, 1, 2), 1), ((2, 1, 1, 2), 4), ((1, 3), 2)]
+)
+def test_hosts_end_in_the_bits_of_one(mpi, two, tmp_path, each, servers):
+    n_workers = sum(each) - servers
+    with hosts.Hosts(len(each), "1gbit") if len(each) > 2 else nullcontext(two) as several:
+        process, path = begin(mpi, several, each, tmp_path, f"sync={{mode: sync_ps, servers: {servers}}}", epochs=2)
+        err = live.ends(process, path, 60)
     assert process.returncode == 0, err
-    over_two = records_of(tmp_path)
-    assert over_two[0]["n_nodes"] == 2
-    assert over_two[0]["collective"] == "hierarchical"
-    assert launcher.train(mpi, 4, path, *keys, f"record.dir={tmp_path / 'one'}").status == 0
+    over_hosts = records_of(tmp_path)
+    assert over_hosts[0]["n_nodes"] == len(each)
+    assert over_hosts[0]["n_workers"] == n_workers
+    assert over_hosts[0]["collective"] == ("hierarchical" if servers == 1 else "buffer")
+    one = ("sync.mode=sync_ps", f"record.dir={tmp_path / 'one'}")
+    assert launcher.train(mpi, n_workers + 1, path, *one).status == 0
     (run,) = (tmp_path / "one").iterdir()
     over_one = [json.loads(line) for line in (run / "metrics.jsonl").read_text().splitlines()]
-    assert [record["params_sha256"] for record in over_two] == [record["params_sha256"] for record in over_one]
+    assert [record["params_sha256"] for record in over_hosts] == [record["params_sha256"] for record in over_one]
 
 
 def test_a_link_that_is_cut_for_two_seconds_is_waited_for(mpi, two, tmp_path):
@@ -56,8 +62,16 @@ def test_a_link_that_is_cut_for_two_seconds_is_waited_for(mpi, two, tmp_path):
     assert [record["epoch"] for record in records_of(tmp_path)] == list(range(1, 41))
 
 
-def test_a_host_that_is_cut_off_is_named_after_the_deadline(mpi, two, tmp_path):
-    process, path = begin(mpi, two, (2, 2), tmp_path, "sync={mode: allreduce, deadline_s: 3}", epochs=1000)
+@pytest.mark.parametrize(
+    "keys",
+    [
+        ("sync={mode: allreduce, deadline_s: 3}",),
+        ("sync={mode: sync_ps, server: colocated, servers: 2, deadline_s: 3}",),
+        ("sync={mode: sync_ps, deadline_s: 3}", "collective=buffer"),
+    ],
+)
+def test_a_host_that_is_cut_off_is_named_after_the_deadline(mpi, two, tmp_path, keys):
+    process, path = begin(mpi, two, (2, 2), tmp_path, *keys, epochs=1000)
     two.link(1, "down")
     cut = time.monotonic()
     told = next(line for line in process.stderr if line.startswith("psframe:"))

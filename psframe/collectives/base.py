@@ -17,6 +17,7 @@ from psframe import compiled
 from psframe.arena import Arena, Layout
 from psframe.collectives.order import merges, widths
 from psframe.memory.allocator import Allocator
+from psframe.patience import Request
 from psframe.record.trace import Trace
 from psframe.team import Team
 from psframe.traffic import Traffic
@@ -100,6 +101,18 @@ class Base:
         """Return the vectors of this rank: here, private ones, with state for whoever applies updates."""
         applies = self.team.applies
         return Arena(layout, n_state if applies else 0, self.allocator, copies=self.copies if applies else 1)
+
+    def wait(self, request: Request) -> None:
+        """Wait for what is under way; NodeLost where other nodes do not come for ``sync.deadline_s``."""
+        if self.team.cluster and self.far:
+            self.team.cluster.patience.wait(request)
+        else:
+            request.Wait()
+
+    @property
+    def far(self) -> bool:
+        """Whether other nodes take part, for which MPI's blocking calls would wait for ever."""
+        return self.team.cluster is not None and self.team.cluster.n_nodes > 1
 
     def mean_of(self, rows: Sequence[np.ndarray]) -> Any:
         """Return the canonical mean over the rows of all workers, yet to be taken."""

@@ -2,8 +2,8 @@
 
 from collections.abc import Callable, Sequence
 from time import perf_counter
-from typing import Any, Protocol
 
+from psframe.patience import Request
 from psframe.record.trace import Trace
 
 BUCKET_BYTES = 1 << 20
@@ -66,14 +66,6 @@ class Flights:
         self.flight_s = self.hidden_s = 0.0
 
 
-class Request(Protocol):
-    """What must be known of an exchange that is under way."""
-
-    def Test(self) -> bool: ...
-
-    def Wait(self) -> Any: ...
-
-
 class Departures:
     """The exchanges of one step, bucket by bucket, each a request of MPI.
 
@@ -85,10 +77,12 @@ class Departures:
         From the end of the vector to its beginning.
     begin : callable
         ``begin(number)`` starts the exchange of a bucket, as all ranks do in this order, and returns its request.
+    wait : callable
+        ``wait(request)`` returns when it is done.
     """
 
-    def __init__(self, buckets: list[slice], begin: Callable[[int], Request]):
-        self.buckets, self.begin = buckets, begin
+    def __init__(self, buckets: list[slice], begin: Callable[[int], Request], wait: Callable[[Request], None]):
+        self.buckets, self.begin, self.wait = buckets, begin, wait
         self.requests: list[Request] = []
         self.flights = Flights(len(buckets))
 
@@ -102,7 +96,7 @@ class Departures:
 
     def arrive(self, number: int) -> slice:
         """Wait for a bucket and return it; the last one ends the step."""
-        self.requests[number].Wait()
+        self.wait(self.requests[number])
         self.flights.see(number + 1)
         return self.buckets[number]
 

@@ -53,7 +53,7 @@ class Buffer(Base):
             )
         self.reduces = gather != "gather" and not self.canonical
         self.bucket_bytes, self.compression, self.carrier = bucket_bytes, compression, Buffers(self.comm)
-        self.departures = Departures([], self._gather)
+        self.departures = Departures([], self._gather, self.wait)
         self.finite = True  # whether this worker's gradients were, of which MPI leaves nothing
         if compression == "none":
             self._receive()
@@ -85,7 +85,7 @@ class Buffer(Base):
     def _depart_in(self, buckets: list[slice]) -> None:
         """Prepare the exchange of every bucket: what is sent from where to where, and the means of what arrives."""
         begin = self._gather if self.team.server else self._scatter if self.canonical else self._allreduce
-        self.departures = Departures(buckets, begin)
+        self.departures = Departures(buckets, begin, self.wait)
         self.source = self.vectors.grads
         self.parts: list[tuple[list[int], list[int], np.ndarray]] = []
         scatters = not self.team.server and self.canonical
@@ -136,7 +136,10 @@ class Buffer(Base):
         self.departures.leave(segment.start)
 
     def broadcast(self, params: np.ndarray) -> None:
-        self.comm.Bcast(params)
+        if self.far:
+            self.wait(self.comm.Ibcast(params))
+        else:
+            self.comm.Bcast(params)
         self.traffic.broadcast(params.nbytes, self.comm.size, self.comm.rank == 0)
 
     def _arriving(self, grads: np.ndarray) -> Iterator[tuple[int, slice]]:
@@ -202,6 +205,9 @@ class Buffer(Base):
         own = part[starts[rank] : starts[rank] + counts[rank]]
         self.means[number].over(n_samples).into(own)
         self.traffic.sum(own.nbytes, n)
-        self.comm.Allgatherv(MPI.IN_PLACE, [part, counts, starts, MPI.FLOAT])
+        if self.far:
+            self.wait(self.comm.Iallgatherv(MPI.IN_PLACE, [part, counts, starts, MPI.FLOAT]))
+        else:
+            self.comm.Allgatherv(MPI.IN_PLACE, [part, counts, starts, MPI.FLOAT])
         self.traffic.send((n - 1) * own.nbytes)
         self.traffic.receive(part.nbytes - own.nbytes)

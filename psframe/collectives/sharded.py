@@ -91,7 +91,7 @@ class Sharded(Buffer):
         self.received = self.allocator.zeros(n_rows * most, np.float32, "exchange")
 
     def _depart_in(self, buckets: list[slice]) -> None:
-        self.departures = Departures(buckets, self._reduce if self.reduces else self._send)
+        self.departures = Departures(buckets, self._reduce if self.reduces else self._send, self.wait)
         self.source = self.vectors.grads
         self.shares: list[Share] = []
         taken = 0
@@ -132,7 +132,7 @@ class Sharded(Buffer):
     def publish(self, params: np.ndarray) -> None:
         for share in self.shares:
             bucket, own = params[share.bucket], params[share.own]
-            self.comm.Allgatherv(MPI.IN_PLACE, [bucket, share.counts, share.starts, MPI.FLOAT])
+            self.wait(self.comm.Iallgatherv(MPI.IN_PLACE, [bucket, share.counts, share.starts, MPI.FLOAT]))
             self.traffic.send((self.comm.size - 1) * own.nbytes)
             self.traffic.receive(bucket.nbytes - own.nbytes)
 
@@ -141,17 +141,17 @@ class Sharded(Buffer):
             for segment in [share.segments[server] for share in self.shares]:
                 for row in rows:
                     if self.comm.rank == 0:
-                        self.comm.Recv(row[segment], server, STATE)
+                        self.wait(self.comm.Irecv(row[segment], server, STATE))
                     elif self.comm.rank == server:
-                        self.comm.Send(row[segment], 0, STATE)
+                        self.wait(self.comm.Isend(row[segment], 0, STATE))
 
     def hand_out(self, rows: np.ndarray) -> None:
         for server in self.team.servers[1:]:
             for row in rows:
                 if self.comm.rank == 0:
-                    self.comm.Send(row, server, STATE)
+                    self.wait(self.comm.Isend(row, server, STATE))
                 elif self.comm.rank == server:
-                    self.comm.Recv(row, 0, STATE)
+                    self.wait(self.comm.Irecv(row, 0, STATE))
 
 
 def buffer(

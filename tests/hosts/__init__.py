@@ -7,6 +7,7 @@ import subprocess
 from contextlib import suppress
 from dataclasses import replace
 from functools import cache
+from itertools import count
 from pathlib import Path
 
 AGENT = Path(__file__).with_name("agent")
@@ -15,6 +16,8 @@ NETWORK = (
     *("--mca", "btl", "tcp,sm,self", "--mca", "btl_tcp_if_include", "10.77.0.0/24"),
     *("--prtemca", "prte_if_include", "10.77.0.0/24"),
 )
+
+MADE = count()
 
 
 @cache
@@ -49,7 +52,7 @@ class Hosts:
 
     def __init__(self, n, rate=None):
         self.rate = rate
-        self.prefix = f"ps{os.getpid()}-"
+        self.prefix = f"ps{os.getpid()}x{next(MADE) % 100}-"  # a network device's name has 15 letters at most
         self.switch = f"{self.prefix}sw"
         self.names = [f"{self.prefix}{i + 1}" for i in range(n)]
         self.addresses = [f"10.77.0.{i + 1}" for i in range(n)]

@@ -1,9 +1,15 @@
-"""The launcher above this process: how long ago it was started, whether it is there, what it outlives; and its end."""
+"""The launcher above this process: how long ago it was started, whether it is there, what it outlives; and its end.
+
+And what has to be known before MPI starts.
+"""
 
 import os
+import signal
 import subprocess
+import sys
 from contextlib import suppress
 from pathlib import Path
+from time import sleep
 from typing import Any
 
 from psframe.mpirun import LAUNCHED
@@ -13,6 +19,9 @@ LAUNCHERS = ("mpirun", "mpiexec", "hydra", "prterun", "prted", "orterun", "orted
 
 #: Open MPI leaves without a node that does not answer when it is asked three times; it kills its ranks at the first
 ASK = "sleep {1}; for i in 1 2 3 4; do kill -TERM {0} || exit 0; sleep 0.5; done; sleep 3; kill -KILL {0}"
+
+SHM = "/dev/shm"
+SHM_BYTES = 1_060_000  # of it that MPICH takes for each rank of a node when it starts, and dies without
 
 _LAUNCHER = os.getppid() if any(name in os.environ for name in LAUNCHED) else None
 
@@ -63,3 +72,23 @@ def end_launcher(after_s: float = 0.0) -> None:
                 subprocess.Popen(["sh", "-c", ASK.format(pid, after_s)], start_new_session=True, **quiet)
                 return
             pid = above
+
+
+def judge_shared_memory(path: str = SHM) -> None:
+    """End the job, before MPI starts, where its ranks on this node have too little memory to share for MPICH."""
+    n_here = int(os.environ.get("MPI_LOCALNRANKS", 0))  # MPICH's launcher tells it
+    with suppress(OSError):
+        found = os.statvfs(path)
+        if n_here < 2 or (n_bytes := found.f_bavail * found.f_frsize) >= n_here * SHM_BYTES:
+            return
+        if os.environ["MPI_LOCALRANKID"] == "0":
+            print(
+                f"psframe: {path} must have {n_here * SHM_BYTES:,} bytes for what {n_here} ranks say to each other "
+                f"by MPI, got {n_bytes:,} on {os.uname().nodename}; mount it larger, clear it, or start fewer ranks there",
+                file=sys.stderr,
+                flush=True,
+            )
+            sleep(0.5)  # a launcher that is told to abort drops what it has not read by then
+            os.write(int(os.environ["PMI_FD"]), b"cmd=abort exitcode=2\n")
+        signal.alarm(10)  # for a launcher that does not know this
+        signal.pause()

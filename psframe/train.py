@@ -6,8 +6,9 @@ import sys
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
-from psframe.startup import tolerant
+from psframe.startup import judge_shared_memory, tolerant
 
+judge_shared_memory()
 START_S = 120
 if tolerant():
     signal.alarm(START_S)  # with it, MPI's start waits for ever for a rank that was killed in it

@@ -93,6 +93,18 @@ def launched(mpi, two, tmp_path, hostfile, *command):
     return subprocess.run(two.on_first(words), cwd=ROOT, env=environment, capture_output=True, text=True, timeout=120)
 
 
+def test_a_host_whose_memory_to_share_is_too_small_is_named_before_mpi_starts(mpich, two, tmp_path):
+    path = tmp_path / "hosts.yaml"
+    path.write_text(CONFIG.format(epochs=1, runs=tmp_path / "runs"))
+    command = two.on_first(two.mpi(mpich, 2).command(4, ["-m", "psframe.train", str(path)]))
+    env = {**os.environ, **two.environment, "PSFRAME_SHM_2": "1m"}
+    ended = subprocess.run(command, env=env, cwd=ROOT, capture_output=True, text=True, timeout=60)
+    assert ended.returncode == 2
+    assert len(ended.stderr.splitlines()) == 1, ended.stderr
+    assert "/dev/shm must have 2,120,000 bytes for what 2 ranks" in ended.stderr
+    assert f"got 1,048,576 on {two.names[1]}; mount it larger" in ended.stderr
+
+
 def test_a_hostfile_says_where_ranks_go(mpi, two, tmp_path):
     path = tmp_path / "hosts.yaml"
     path.write_text(CONFIG.format(epochs=1, runs=tmp_path / "runs").replace("continue", "stop"))

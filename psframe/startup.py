@@ -84,7 +84,7 @@ def judge_shared_memory(path: str = SHM) -> None:
         if os.environ["MPI_LOCALRANKID"] == "0":
             print(
                 f"psframe: {path} must have {n_here * SHM_BYTES:,} bytes for what {n_here} ranks say to each other "
-                f"by MPI, got {n_bytes:,} on {os.uname().nodename}; mount it larger, clear it, or start fewer ranks there",
+                f"by MPI, got {n_bytes:,} on {os.uname().nodename}; mount it larger, clear it, or start fewer ranks",
                 file=sys.stderr,
                 flush=True,
             )

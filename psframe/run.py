@@ -159,11 +159,11 @@ def supervise(arguments: Namespace) -> int:
         n_ranks = arguments.ranks[min(number, len(arguments.ranks) - 1)]
         words = [*start, "-n", str(n_ranks), sys.executable, "-m", "psframe.train", arguments.config]
         status = job.run([*words, *arguments.overrides, *resume, *(["--quiet"] if arguments.quiet else [])])
+        path = run_dir.newest(Path(settings.record.dir), settings.name, began)
         if job.asked:
             if job.killed:
                 _say(f"the ranks did not leave within {LEAVE_S:g} s, and were killed")
-            return 128 + job.asked
-        path = run_dir.newest(Path(settings.record.dir), settings.name, began)
+            return 0 if status == 0 and _finished(path, settings) else 128 + job.asked
         # a launcher that outlives ranks ends with 0 when all of them were killed
         if status == USER_ERROR or (status == 0 and "--with-ft" not in start):
             return status

@@ -97,3 +97,20 @@ def test_the_ranks_leave_when_the_supervisor_is_killed(mpi, tmp_path):
     assert not left_in_shm()
     (run,) = (tmp_path / "runs").iterdir()
     assert (run / "checkpoints" / "latest").exists()
+
+
+def test_a_job_that_is_done_when_it_is_asked_to_leave_is_done(mpich, tmp_path):
+    """A scheduler that started it again would train anew."""
+    trained, slow = tmp_path / "trained", tmp_path / "slow-mpirun"
+    slow.write_text(f'#!/bin/sh\ntrap "" USR1\n{mpich.prefix / "bin" / "mpirun"} "$@"\ntouch {trained}\nsleep 3\n')
+    slow.chmod(0o755)
+    path = tmp_path / "loss.yaml"
+    path.write_text(CONFIG.format(epochs=2, runs=tmp_path / "runs").replace("continue", "stop"))
+    process = launch([mpich.python, "-m", "psframe.run", "-n", "2", "--quiet", str(path)], PSFRAME_MPIRUN=str(slow))
+    while not trained.exists():
+        assert process.poll() is None, process.communicate()
+        time.sleep(0.05)
+    process.send_signal(signal.SIGTERM)
+    err = ends(process, str(path))
+    assert process.returncode == 0, err
+    assert [record["epoch"] for record in records_of(tmp_path)] == [1, 2]

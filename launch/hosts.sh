@@ -70,7 +70,7 @@ python=$(command -v python) || refuse "a python with psframe must be on PATH, go
 folder=$(mktemp -d)
 trap 'rm -rf "$folder"' EXIT
 spread=$(spread)
-if "$mpirun" --version 2>&1 | grep -q "Open MPI"; then
+if "$mpirun" --version 2>&1 | grep "Open MPI" >/dev/null; then
     start=("$mpirun" ${given:+--mca plm_ssh_agent "$given"} --host "$spread")
 else
     start=("$mpirun" -launcher ssh ${given:+-launcher-exec "$given"} -hosts "$spread")

@@ -230,6 +230,7 @@ def begin(run: Run, quiet: bool) -> None:
     """Compile, and give every rank the initial parameters, or those of the checkpoint that rank 0 has read."""
     _compile(run, quiet)
     arena, comm = run.network.arena, run.cluster.comm
+    comm.Barrier()  # nobody is taken for lost because it compiles
     leads = run.group.leads
     if leads or not arena.shared:
         run.network.initialize(run.config.train.seed)

@@ -180,9 +180,7 @@ def resolve(raw: dict[str, Any], overrides: Sequence[str] = (), collective: str 
     _expand(raw)
     for override in overrides:
         _apply(raw, override)
-    mode = raw.get("sync")
-    several = isinstance(mode, dict) and mode.get("servers", 1) != 1  # which one collective alone knows
-    defaults = {**DEFAULTS, "collective": "buffer" if several else collective}
+    defaults = {**DEFAULTS, "collective": "buffer" if _several_serve(raw.get("sync")) else collective}
     _check_keys("", raw, Config)
     for section in ("model", "dataset"):
         if section not in raw:
@@ -193,6 +191,12 @@ def resolve(raw: dict[str, Any], overrides: Sequence[str] = (), collective: str 
             raise UserError(f"{section}.{key} must name a strategy, got none; add {section}.{key}=NAME")
         raw[section] = {key: named.get(key, defaults.get(section)), **named}
     return convert("", raw, Config)
+
+
+def _several_serve(mode: Any) -> bool:
+    """Whether the section ``sync`` asks for several servers, which one collective alone knows."""
+    served = isinstance(mode, dict) and mode.get("mode", DEFAULTS["sync"]) == "sync_ps"
+    return served and mode.get("servers", 1) != 1
 
 
 def parse_value(text: str) -> Any:

@@ -103,9 +103,9 @@ def _look(run: Run, keeper: Keeper, step: int) -> None:
         run.cluster.halt.signal = signal.SIGTERM
     pauses = bool(run.cluster.halt.signal) or keeper.failed
     if not pauses and keeper.due():
-        if run.sync.steps_together:
+        if run.sync.saves_between:
             _save(run, keeper, run.sampler.done_after(step + 1), run.step + step + 1)
-        pauses = not run.sync.steps_together
+        pauses = not run.sync.saves_between
     if pauses and not keeper.asked:
         keeper.asked = True
         run.sync.stop()

@@ -36,7 +36,7 @@ def prepare(fault: Fault, mode: Mode, collective: Base) -> None:
     if fault.on_nan not in mode.on_nan:
         raise UserError(
             f"fault.on_nan must be {' or '.join(mode.on_nan)} in this sync mode, got {fault.on_nan}; "
-            f"give fault.on_nan={mode.on_nan[0]} or a mode that has it: sync_ps, allreduce"
+            f"give fault.on_nan={mode.on_nan[0]} or a mode that has it: allreduce, sync_ps with one server"
         )
     if fault.check_every and not mode.guarded:
         raise UserError(

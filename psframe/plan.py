@@ -22,6 +22,7 @@ from psframe.memory import placement, topology
 from psframe.memory.allocator import ROLES
 from psframe.memory.places import Places
 from psframe.memory.site import Site
+from psframe.memory.sysfs import spell
 from psframe.models import TABLE as MODELS
 from psframe.registry import Choice, Table
 from psframe.sync.base import Mode
@@ -92,13 +93,13 @@ def make(cluster: Cluster, path: str, overrides: Sequence[str]) -> Plan:
     mode = cluster.agree_everywhere(lambda: sync.make(choices["sync"]))
     team = _team(cluster, mode)
     cluster.agree(lambda: _judge_size(team, facts))
-    cluster.agree(lambda: _judge_fault(resolved["fault"], team))
     alone = cluster.n_ranks == 1
     if not alone and resolved["fault"]["on_worker_loss"] == "continue":
         cluster.agree(lambda: _judge_loss(choices["sync"], mode))
     group = undivided(cluster, team) if alone or mode.group_size is None else divide(cluster, mode.group_size)
     if not alone:
         cluster.agree_everywhere(lambda: mode.judge(team, group))
+    cluster.agree(lambda: _judge_fault(resolved["fault"], team))
     later = ("model", "optimizer", "collective", *PLACES.values())
     choices |= cluster.agree_everywhere(lambda: {s: _choice(resolved, s) for s in later})
     judged_config = msgspec.convert(resolved, Config)
@@ -208,7 +209,7 @@ def _judge_fault(fault: dict[str, Any], team: Team) -> None:
     slow_rank = fault["slow_rank"]
     if isinstance(slow_rank, int) and slow_rank not in team.workers:
         raise UserError(
-            f"fault.slow_rank must be a worker's rank, {team.workers[0]} to {team.workers[-1]}, got {slow_rank}; "
+            f"fault.slow_rank must be a worker's rank, {spell(team.workers)}, got {slow_rank}; "
             "give one of these, or none"
         )
 
@@ -223,8 +224,8 @@ def _judge_loss(choice: Choice, mode: Mode) -> None:
         )
     if not mode.survives:
         raise UserError(
-            "fault.on_worker_loss: continue must have a sync.mode that can do without a rank (sync_ps, allreduce, "
-            f"async_ps, easgd, hogwild, local_sgd, block_momentum), got {choice.name}; {otherwise}"
+            "fault.on_worker_loss: continue must have a sync.mode that can do without a rank (sync_ps with one server, "
+            f"allreduce, async_ps, easgd, hogwild, local_sgd, block_momentum), got {choice.name}; {otherwise}"
         )
 
 

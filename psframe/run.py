@@ -41,6 +41,7 @@ def parser() -> Parser:
     made.add_argument("overrides", nargs="*", help="key.path=value, as train.epochs=3")
     made.add_argument("-n", dest="ranks", help="ranks; several numbers are for one start after the other")
     made.add_argument("--restarts", type=int, default=3, help="how often to start again (default: 3)")
+    made.add_argument("--finish", action="store_true", help="do nothing where the newest run of this name is finished")
     made.add_argument("--quiet", action="store_true", help="print errors only")
     made.add_argument("--mpirun", help=mpirun.HELP)
     return made
@@ -153,6 +154,8 @@ def supervise(arguments: Namespace) -> int:
     start = mpirun.launcher(arguments.mpirun)
     if settings.fault.on_worker_loss == "continue" and "--with-ft" not in start and mpirun.is_openmpi(start):
         start += ["--with-ft", "ulfm"]
+    if arguments.finish and _finished(run_dir.newest(Path(settings.record.dir), settings.name, 0), settings):
+        return 0
     resume: list[str] = []
     job, began = Job(), time.time() - 1  # file systems count in coarser seconds
     for number in range(arguments.restarts + 1):
@@ -163,7 +166,7 @@ def supervise(arguments: Namespace) -> int:
         if job.asked:
             if job.killed:
                 _say(f"the ranks did not leave within {LEAVE_S:g} s, and were killed")
-            return 0 if status == 0 and _finished(path, settings) else 128 + job.asked
+            return 0 if _finished(path, settings) else 128 + job.asked
         # a launcher that outlives ranks ends with 0 when all of them were killed
         if status == USER_ERROR or (status == 0 and "--with-ft" not in start):
             return status

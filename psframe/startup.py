@@ -75,20 +75,26 @@ def end_launcher(after_s: float = 0.0) -> None:
 
 
 def judge_shared_memory(path: str = SHM) -> None:
-    """End the job, before MPI starts, where its ranks on this node have too little memory to share for MPICH."""
-    n_here = int(os.environ.get("MPI_LOCALNRANKS", 0))  # MPICH's launcher tells it
-    with suppress(OSError):
+    """End the job, before MPI starts, where its ranks on this node have too little memory to share for MPICH.
+
+    Its launcher says how many they are; the first of them, which is to take the memory, judges.
+    """
+    n_here, fd = int(os.environ.get("MPI_LOCALNRANKS", 0)), os.environ.get("PMI_FD")
+    if n_here < 2 or os.environ.get("MPI_LOCALRANKID") != "0" or fd is None or "mpi4py.MPI" in sys.modules:
+        return
+    try:
         found = os.statvfs(path)
-        if n_here < 2 or (n_bytes := found.f_bavail * found.f_frsize) >= n_here * SHM_BYTES:
-            return
-        if os.environ["MPI_LOCALRANKID"] == "0":
-            print(
-                f"psframe: {path} must have {n_here * SHM_BYTES:,} bytes for what {n_here} ranks say to each other "
-                f"by MPI, got {n_bytes:,} on {os.uname().nodename}; mount it larger, clear it, or start fewer ranks",
-                file=sys.stderr,
-                flush=True,
-            )
-            sleep(0.5)  # a launcher that is told to abort drops what it has not read by then
-            os.write(int(os.environ["PMI_FD"]), b"cmd=abort exitcode=2\n")
-        signal.alarm(10)  # for a launcher that does not know this
-        signal.pause()
+    except OSError:
+        return
+    if not found.f_blocks or (n_bytes := found.f_bavail * found.f_frsize) >= n_here * SHM_BYTES:  # none: no limit
+        return
+    print(
+        f"psframe: {path} must have {n_here * SHM_BYTES:,} bytes for what {n_here} ranks say to each other "
+        f"by MPI, got {n_bytes:,} on {os.uname().nodename}; mount it larger, clear it, or start fewer ranks",
+        file=sys.stderr,
+        flush=True,
+    )
+    sleep(0.5)  # a launcher that is told to abort drops what it has not read by then
+    signal.alarm(10)  # for one that does not know this
+    os.write(int(fd), b"cmd=abort exitcode=2\n")
+    signal.pause()

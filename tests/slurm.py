@@ -8,6 +8,8 @@ import time
 from functools import cache
 from pathlib import Path
 
+import psutil
+
 from tests import hosts
 from tests.launcher import ROOT
 
@@ -45,7 +47,7 @@ def missing():
         return reason
     if lacking := [name for name in DAEMONS if shutil.which(name, path="/usr/sbin:/usr/bin") is None]:
         return f"no {lacking[0]}: apt-get install slurm-wlm munge"
-    if len(os.sched_getaffinity(0)) < 2:
+    if (psutil.cpu_count(logical=False) or 1) < 2:
         return "Slurm binds ranks to cores, of which there is one"
     return None
 
@@ -113,22 +115,24 @@ class Slurm:
         return kept | self.two.environment | {"SLURM_CONF": str(self.folder / "slurm.conf")}
 
     def ask(self, *command, **env):
-        """Run a client's command on the first host; return what it printed."""
+        """Run a client's command on the first host; return what it printed, "" where it failed."""
         told = subprocess.run(
             self.two.on_first(command), capture_output=True, text=True, env=self.environment | env, cwd=ROOT, timeout=60
         )
-        return told.stdout if not told.returncode else told.stderr
+        return told.stdout or "done" if not told.returncode else ""
 
     def submit(self, *words, **env):
         """Submit a job; return its number."""
-        return self.ask("sbatch", "--parsable", *map(str, words), **env).strip()
+        number = self.ask("sbatch", "--parsable", *map(str, words), **env).strip()
+        assert number.isdecimal(), (self.folder / "slurmctld.log").read_text()[-2000:]
+        return number
 
     def state(self, job):
-        """Return a job's state, its restarts, and why it waits."""
+        """Return a job's state, its restarts, and why it waits; "", 0, "" where Slurm does not answer."""
         fields = dict(word.split("=", 1) for word in self.ask("scontrol", "show", "job", job).split() if "=" in word)
-        return fields["JobState"], int(fields["Restarts"]), fields["Reason"]
+        return fields.get("JobState", ""), int(fields.get("Restarts", 0)), fields.get("Reason", "")
 
-    def wait(self, job, *states, seconds=90):
+    def wait(self, job, *states, seconds=300):
         """Wait until a job is in one of some states; one that is requeued, to begin in two minutes, begins soon.
 
         Not at once: Slurm takes a job that begins in the second that it was ended in for one that was revoked.
@@ -137,8 +141,7 @@ class Slurm:
         while (found := self.state(job))[0] not in states:
             assert time.monotonic() < until, found
             if found[2] == "BeginTime" and not hastened:
-                self.ask("scontrol", "update", f"jobid={job}", "StartTime=now+3seconds")
-                hastened = True
+                hastened = bool(self.ask("scontrol", "update", f"jobid={job}", "StartTime=now+3seconds"))
             time.sleep(0.2)
         return found
 

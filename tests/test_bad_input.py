@@ -51,6 +51,7 @@ BAD = {  # overrides: words of the sentence
     "servers and a codec": (["sync.servers=2", "collective.compression=fp16"], ["compression must be none", "'fp16'"]),
     "servers and backups": (["sync.servers=2", "sync.backup_workers=1"], ["must be 1 with backup workers"]),
     "servers and a skipped step": (["sync.servers=2", "fault.on_nan=skip"], ["fault.on_nan must be stop", "got skip"]),
+    "a slow server": (["sync.servers=2", "fault.slow_rank=1"], ["fault.slow_rank", "a worker's rank", "got 1"]),
     "unknown model": (["model=lenett"], ["'lenett'", "'lenet'"]),
     "unknown dataset": (["dataset=mnist5k"], ["'mnist5k'", "'mnist_5k'"]),
     "unknown mode": (["sync.mode=allredcue"], ["'allredcue'", "'allreduce'"]),

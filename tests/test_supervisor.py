@@ -113,4 +113,7 @@ def test_a_job_that_is_done_when_it_is_asked_to_leave_is_done(mpich, tmp_path):
     process.send_signal(signal.SIGTERM)
     err = ends(process, str(path))
     assert process.returncode == 0, err
+    again = launch([mpich.python, "-m", "psframe.run", "-n", "2", "--finish", str(path)])
+    assert ends(again, str(path)) == ""
+    assert again.returncode == 0
     assert [record["epoch"] for record in records_of(tmp_path)] == [1, 2]

@@ -16,6 +16,7 @@ name              sync_ps                                         allreduce
 ================  ==============================================  ==============================
 """
 
+from dataclasses import replace
 from typing import Any
 
 from psframe.errors import UserError
@@ -24,7 +25,7 @@ from psframe.registry import Table
 TABLE: Table = {
     "shared": "psframe.collectives.shared:Shared",
     "hierarchical": "psframe.collectives.hierarchical:Hierarchical",
-    "buffer": "psframe.collectives.sharded:buffer",
+    "buffer": "psframe.collectives.buffer:Buffer",
     "object": "psframe.collectives.object:Object",
     "null": "psframe.collectives.null:Null",
 }
@@ -38,13 +39,23 @@ def make(choice: Any, team: Any, size: int, allocator: Any, reproducible: str) -
     from psframe.collectives.base import Adapted, Base
     from psframe.collectives.compression import Compressed
 
+    if len(team.servers) > 1:
+        choice = _among_servers(choice, len(team.servers))
     made = choice(team, size, allocator, reproducible)
-    if len(team.servers) > 1 and not getattr(made, "sharded", False):
-        raise UserError(
-            f"sync.servers must be 1 where a collective knows one server alone, got {len(team.servers)} and "
-            f"collective={choice.name}; give collective=buffer or sync.servers=1"
-        )
     if not isinstance(made, Base):
         return Adapted(made, team, size, allocator, reproducible)
     spec = getattr(made, "compression", "none")
     return Compressed(made, spec) if spec != "none" and hasattr(made, "carrier") else made
+
+
+def _among_servers(choice: Any, n_servers: int) -> Any:
+    """Return what ``choice`` is among several servers; UserError where it knows one alone."""
+    from psframe.collectives.buffer import Buffer
+    from psframe.collectives.sharded import Sharded
+
+    if choice.make is not Buffer:
+        raise UserError(
+            f"sync.servers must be 1 where a collective knows one server alone, got {n_servers} and "
+            f"collective={choice.name}; give collective=buffer or sync.servers=1"
+        )
+    return replace(choice, make=Sharded)

@@ -78,8 +78,6 @@ class Base:
         Whether means are those of the numbers given, not of what a codec leaves of them.
     trace : Trace or None
         Where exchanges that are under way while others are, too, are to be traced.
-    sharded : bool
-        Whether it may be among several servers.
     copies : int
         Of private parameters and state on a rank that applies updates; 2 where a step may have to be dropped.
     """
@@ -87,7 +85,6 @@ class Base:
     holds_together = True
     any_workers = False
     exact = True
-    sharded = False
     trace: Trace | None = None
     copies = 1
 

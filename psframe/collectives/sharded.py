@@ -4,17 +4,16 @@ One server's link carries every worker's gradients; with k on k nodes each carri
 into k shares of as many bytes, so that all links are busy while backward still computes the next one.
 """
 
-from typing import Any, Literal
+from typing import Any
 
 import numpy as np
 from mpi4py import MPI
 
 from psframe.collectives.base import Segments, cut
-from psframe.collectives.buckets import BUCKET_BYTES, MOST_BUCKETS, Departures
+from psframe.collectives.buckets import MOST_BUCKETS, Departures
 from psframe.collectives.buffer import Buffer
 from psframe.errors import UserError
 from psframe.memory.allocator import Allocator
-from psframe.registry import Count
 from psframe.team import Team
 
 GATHERED = 4  # MPI's reductions let less pass over a link, and take longer until it is far less
@@ -33,10 +32,10 @@ class Share:
     counts, starts : list of int
         Numbers that go to each rank, and where they begin in the bucket.
     rows : ndarray, shape (n_workers, numbers of ``own``)
-        What arrives, by worker; of no rows where MPI sums.
+        What arrives, by worker; of no rows where MPI sums, or on one that does not serve.
     """
 
-    def __init__(self, bucket: slice, team: Team, memory: np.ndarray):
+    def __init__(self, bucket: slice, team: Team, memory: np.ndarray, n_rows: int):
         n, rank, k = bucket.stop - bucket.start, team.comm.rank, len(team.servers)
         parts = {server: cut(n, k, number) for number, server in enumerate(team.servers)}
         self.bucket = bucket
@@ -45,11 +44,10 @@ class Share:
         every = [parts.get(other, slice(0, 0)) for other in range(team.comm.size)]
         self.counts, self.starts = [part.stop - part.start for part in every], [part.start for part in every]
         mine = self.own.stop - self.own.start
-        self.rows = memory[: team.n_workers * mine].reshape(-1, mine) if len(memory) and mine else memory[:0]
+        self.rows = memory[: n_rows * mine].reshape(n_rows, mine)
         self.sent = self.counts if team.worker is not None else [0] * team.comm.size
-        works = [other in team.workers and mine and len(self.rows) for other in range(team.comm.size)]
-        self.received = [mine if does else 0 for does in works]
-        self.places = [team.workers.index(other) * mine if does else 0 for other, does in enumerate(works)]
+        self.received = [mine if n_rows and other in team.workers else 0 for other in range(team.comm.size)]
+        self.places = [team.workers.index(other) * mine if n else 0 for other, n in enumerate(self.received)]
 
 
 class Together:
@@ -72,8 +70,6 @@ class Sharded(Buffer):
     GATHERED vectors; gradients are not compressed.
     """
 
-    sharded = True
-
     def __init__(self, team: Team, size: int, allocator: Allocator, reproducible: str, **keys: Any):
         if (asked := keys.get("compression", "none")) != "none":
             raise UserError(
@@ -85,10 +81,10 @@ class Sharded(Buffer):
         super().__init__(team, size, allocator, reproducible, **keys)
 
     def _receive(self) -> None:
-        n_rows = self.team.n_workers if self.team.applies and not self.reduces else 0
+        self.n_rows = self.team.n_workers if self.team.applies and not self.reduces else 0
         # every bucket's share may be a number longer than the vector's share of it
         most = -(-self.size // len(self.team.servers)) + MOST_BUCKETS
-        self.received = self.allocator.zeros(n_rows * most, np.float32, "exchange")
+        self.received = self.allocator.zeros(self.n_rows * most, np.float32, "exchange")
 
     def _depart_in(self, buckets: list[slice]) -> None:
         self.departures = Departures(buckets, self._reduce if self.reduces else self._send, self.wait)
@@ -96,7 +92,7 @@ class Sharded(Buffer):
         self.shares: list[Share] = []
         taken = 0
         for bucket in buckets:
-            share = Share(bucket, self.team, self.received[taken:])
+            share = Share(bucket, self.team, self.received[taken:], self.n_rows)
             taken += share.rows.size
             self.shares.append(share)
         rows = [[self.source[share.own]] if self.reduces else list(share.rows) for share in self.shares]
@@ -121,7 +117,6 @@ class Sharded(Buffer):
         for server, segment in share.segments.items():
             part = self.source[segment]
             if server == self.comm.rank:
-                self._look(part)
                 self.traffic.receive((self.comm.size - 1) * part.nbytes)
                 requests.append(self.comm.Ireduce(MPI.IN_PLACE, part, root=server))
             else:
@@ -152,18 +147,3 @@ class Sharded(Buffer):
                     self.wait(self.comm.Isend(row, server, STATE))
                 elif self.comm.rank == server:
                     self.wait(self.comm.Irecv(row, 0, STATE))
-
-
-def buffer(
-    team: Team,
-    size: int,
-    allocator: Allocator,
-    reproducible: str,
-    *,
-    gather: Literal["auto", "gather", "reduce"] = "auto",
-    bucket_bytes: Count = BUCKET_BYTES,
-    compression: str | dict[str, Any] = "none",
-) -> Buffer:
-    """Return :class:`Buffer`, or what it is among several servers; arguments as there."""
-    kind = Sharded if len(team.servers) > 1 else Buffer
-    return kind(team, size, allocator, reproducible, gather=gather, bucket_bytes=bucket_bytes, compression=compression)

@@ -170,6 +170,11 @@ class Mode:
         """Do what follows a turn; all ranks call. Arguments as in :class:`SyncMode`."""
         raise NotImplementedError
 
+    @property
+    def saves_between(self) -> bool:
+        """Whether a checkpoint may be written between two steps: all have met, and rank 0 has all state."""
+        return self.steps_together and self.n_servers == 1
+
     def may(self, step: int) -> bool:
         """Whether the turn of a step that :meth:`turns` has yielded may begin; if not, it was the last."""
         return self.draw is not None or self.parts.cluster.halt.may(step, self.steps_together)

@@ -1,8 +1,7 @@
 """``sync_ps``: the synchronous parameter server. It gathers gradients, updates, broadcasts parameters."""
 
-from typing import Annotated, Literal
+from typing import Literal
 
-import msgspec
 import numpy as np
 
 from psframe.collectives.base import Base
@@ -10,12 +9,10 @@ from psframe.errors import UserError
 from psframe.group import Group
 from psframe.memory.gates import DEADLINE_S, Wait
 from psframe.optim import Updater
-from psframe.registry import Count, Positive
+from psframe.registry import Count, Positive, PositiveInt
 from psframe.sync.base import Mode
 from psframe.sync.closing import Closing
 from psframe.team import Team
-
-Servers = Annotated[int, msgspec.Meta(ge=1)]
 
 #: bits of the first number that rank 0 broadcasts where a step is not sound: a NaN that no computation makes
 WILD = 0x7FC5AFE1
@@ -69,7 +66,7 @@ class SyncPS(Mode):
 def sync_ps(
     *,
     server: Literal["dedicated", "colocated"] = "dedicated",
-    servers: Servers = 1,
+    servers: PositiveInt = 1,
     backup_workers: Count = 0,
     store: str = "auto",
     wait: Wait = "auto",

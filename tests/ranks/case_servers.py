@@ -1,17 +1,21 @@
 """Several servers, each with a share of the parameters."""
 
 from itertools import product
+from types import SimpleNamespace
 
 import h5py
 import numpy as np
 
+from psframe import compiled
 from psframe.cluster import join
+from psframe.collectives.sharded import Share
+from psframe.record import sealed
 from psframe.team import Team
 from tests.ranks.case_cluster import own_network
 from tests.ranks.case_contract import LAYOUTS, STEPS, expected, train
 from tests.ranks.case_nodes import UNEVEN, apart
 from tests.ranks.harness import ranks
-from tests.ranks.training import folder
+from tests.ranks.training import folder, hashes
 from tests.ranks.training import train as train_config
 
 KEYS = ({}, {"bucket_bytes": 0, "gather": "gather"}, {"bucket_bytes": 64})
@@ -40,6 +44,33 @@ def the_bits_are_those_of_one_server(world):
             assert len(team.servers) == servers
             wanted = expected(team.n_workers, arena.layout.size, STEPS)
             np.testing.assert_array_equal(arena.params, wanted, err_msg=f"{spec} {keys} {shapes}")
+
+
+@ranks(4, 7)
+def the_bits_are_those_of_one_server_on_several_nodes_and_of_any_workers(world):
+    cluster = apart(world, 3)
+    for server, keys in product(("dedicated", "colocated"), KEYS):
+        spec = {"server": server, "servers": 3}
+        arena, _, team, _ = train(cluster, "sync_ps", spec, ("buffer", keys), "fixed_workers", UNEVEN)
+        wanted = expected(team.n_workers, arena.layout.size, STEPS)
+        np.testing.assert_array_equal(arena.params, wanted, err_msg=f"{spec} {keys}")
+    any_workers = ["train={reproducible: any_workers, global_batch: 24, blocks: 8, epochs: 2}", "collective=buffer"]
+    with folder(world) as where:
+        one = hashes(world, 2, where, "sync.mode=sync_ps", *any_workers)
+        for servers in (1, 2, 3):
+            assert hashes(world, world.size, where, f"sync={{mode: sync_ps, servers: {servers}}}", *any_workers) == one
+
+
+@ranks(2)
+def a_share_may_be_empty(world):
+    """Of a bucket of fewer numbers than there are servers."""
+    team = SimpleNamespace(comm=world, servers=tuple(range(20)), workers=(0, 1), n_workers=2, worker=world.rank)
+    team.comm = SimpleNamespace(rank=world.rank, size=20)
+    share = Share(slice(16, 32), team, np.zeros(64, np.float32), 2)
+    assert sum(share.counts) == 16
+    assert min(share.counts) == 0
+    assert share.rows.shape == (2, share.own.stop - share.own.start)
+    assert compiled.elementwise.Mean(list(share.rows)).over(1) is not None
 
 
 @ranks(2, 4, 7)
@@ -99,3 +130,22 @@ def runs_and_continued_runs_have_the_bits_of_one_server(world):
             train_config(world, world.size, where, *cut, "train.epochs=2")
             rest, _, _ = train_config(world, world.size, where, *cut, "train.epochs=5", "checkpoint.resume=auto")
             assert [record["params_sha256"] for record in rest] == wanted
+
+
+@ranks(4)
+def checkpoints_inside_an_epoch_have_all_of_the_state(world):
+    keys = ["optimizer={name: adam, lr: 0.01}", "dataset.samples=1800", "train.epochs=2"]
+    often = ["checkpoint={every_seconds: 0.001, keep: 1000}", "sync={mode: sync_ps, servers: 2}"]
+    with folder(world) as where:
+        whole, _, run = train_config(world, world.size, where, *keys, *often)
+        inside = []
+        for path in sorted((run / "checkpoints").glob("*.h5")):
+            with h5py.File(path) as file:
+                inside += [path.name] if sealed.count(file, "cursor") else []
+        assert inside
+        world.Barrier()
+        if world.rank == 0:
+            (run / "checkpoints" / "latest").write_text(f"{inside[len(inside) // 2]}\n")
+        world.Barrier()
+        again, _, _ = train_config(world, world.size, where, *keys, *often, f"checkpoint.resume={run}")
+        assert [record["params_sha256"] for record in again] == [record["params_sha256"] for record in whole]

@@ -52,6 +52,10 @@ def missing():
     return None
 
 
+class NotStarted(Exception):
+    """This machine does not let a Slurm start."""
+
+
 class Slurm:
     """A scheduler over ``two`` hosts while its context lasts.
 
@@ -106,7 +110,8 @@ class Slurm:
         self.until = time.monotonic() + 60
 
     def _wait(self, name):
-        assert time.monotonic() < self.until, (self.folder / f"{name}.log").read_text()
+        if time.monotonic() > self.until or self.daemons[-1].poll() is not None:
+            raise NotStarted(f"{name} does not start: {(self.folder / f'{name}.log').read_text()[-500:]}")
         time.sleep(0.1)
 
     @property
@@ -116,9 +121,11 @@ class Slurm:
 
     def ask(self, *command, **env):
         """Run a client's command on the first host; return what it printed, "" where it failed."""
-        told = subprocess.run(
-            self.two.on_first(command), capture_output=True, text=True, env=self.environment | env, cwd=ROOT, timeout=60
-        )
+        env, pipes = self.environment | env, {"capture_output": True, "text": True}
+        try:
+            told = subprocess.run(self.two.on_first(command), env=env, cwd=ROOT, timeout=60, **pipes)
+        except subprocess.TimeoutExpired:
+            return ""
         return told.stdout or "done" if not told.returncode else ""
 
     def submit(self, *words, **env):

@@ -77,16 +77,19 @@ def end_launcher(after_s: float = 0.0) -> None:
 def judge_shared_memory(path: str = SHM) -> None:
     """End the job, before MPI starts, where its ranks on this node have too little memory to share for MPICH.
 
-    Its launcher says how many they are; the first of them, which is to take the memory, judges.
+    Its launcher says how many they are; the first of them tells, and lets it abort all.
     """
     n_here, fd = int(os.environ.get("MPI_LOCALNRANKS", 0)), os.environ.get("PMI_FD")
-    if n_here < 2 or os.environ.get("MPI_LOCALRANKID") != "0" or fd is None or "mpi4py.MPI" in sys.modules:
+    if n_here < 2 or fd is None or "mpi4py.MPI" in sys.modules:
         return
     try:
         found = os.statvfs(path)
     except OSError:
         return
     if not found.f_blocks or (n_bytes := found.f_bavail * found.f_frsize) >= n_here * SHM_BYTES:  # none: no limit
+        return
+    if os.environ.get("MPI_LOCALRANKID") != "0":
+        sleep(2)  # and if they were not aborted by then, the first has seen more
         return
     print(
         f"psframe: {path} must have {n_here * SHM_BYTES:,} bytes for what {n_here} ranks say to each other "

@@ -18,7 +18,8 @@ refuse() {
 
 # What a host says when its psframe is imported: its cores, or nothing; why goes to a file of its name.
 ask() {
-    timeout 30 "${agent[@]}" "$1" "cd $(printf %q "$PWD") && $(printf %q "$python") -c 'import os, mpi4py, psframe.config
+    timeout 30 "${agent[@]}" "$1" "cd $(printf %q "$PWD") && $(printf %q "$python") -c 'import os, mpi4py
+from psframe import __version__, config
 print(len(os.sched_getaffinity(0)))'" </dev/null >"$folder/$1.cores" 2>"$folder/$1.why" || true
 }
 
@@ -66,6 +67,10 @@ hostfile=$1 && shift
 command -v "$1" >/dev/null || refuse "the command must be on PATH, got '$1', which is not; check it"
 mpirun=$(command -v mpirun) || refuse "an mpirun must be on PATH, got none; pip install mpich, or load one"
 python=$(command -v python) || refuse "a python with psframe must be on PATH, got none; activate its environment"
+why=$("$python" -c 'import mpi4py
+from psframe import __version__, config' 2>&1) ||
+    refuse "the python on PATH must have psframe, got $python with ${why##*$'\n'}; activate its environment, and leave a folder" \
+        "that has a folder psframe"
 
 folder=$(mktemp -d)
 trap 'rm -rf "$folder"' EXIT
@@ -83,7 +88,7 @@ export PSFRAME_MPIRUN # which commands of psframe start
 if [ "${1##*/}" = mpirun ]; then
     set -- "${start[@]}" "${@:2}"
 else
-    echo "+ PSFRAME_MPIRUN=${start[*]}" >&2
+    echo "+ PSFRAME_MPIRUN='${start[*]}'" >&2
 fi
 echo "+ $*" >&2
 exec "$@"

@@ -212,9 +212,11 @@ def join(world: MPI.Comm | None = None) -> Cluster:
     comm = comms.keep(world.Split(0, key=node * world.size + near.rank))
     lane = comms.keep(comm.Split(near.rank, key=node))
     rendezvous = Rendezvous(control, fd, near.rank, near.allgather(comm.rank))
-    patience = Patience(rendezvous, hosts, node)
     after_gates = control[gates.size(near.size) :]
     after_halt = after_gates[halt.N_BYTES :]
+    sizes, pulse = tuple(map(every.count, firsts)), Pulse(after_halt[board.size(near.size) :], near.size, near.rank)
+    of_lane = [number for number, n in enumerate(sizes) if n > near.rank]
+    patience = Patience(rendezvous, pulse, lane, of_lane, hosts)
     near.Barrier()  # who looks for a lock now finds it
     return Cluster(
         world=world,
@@ -228,7 +230,7 @@ def join(world: MPI.Comm | None = None) -> Cluster:
         rendezvous=rendezvous,
         board=Board(after_halt, rendezvous),
         halt=Halt(after_gates[: halt.N_BYTES], lane if near.rank == 0 else MPI.COMM_NULL, patience),
-        sizes=tuple(map(every.count, firsts)),
-        pulse=Pulse(after_halt[board.size(near.size) :], near.size, near.rank),
+        sizes=sizes,
+        pulse=pulse,
         patience=patience,
     )

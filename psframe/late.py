@@ -5,7 +5,7 @@ from collections.abc import Callable, Sequence
 from threading import Event, Thread
 from time import perf_counter
 
-from psframe.memory.pulse import CAME, IDLE, WORKS, Pulse
+from psframe.memory.pulse import AWAY, CAME, IDLE, WORKS, Pulse
 
 LOOK_S = 0.5  # between two looks
 
@@ -69,12 +69,12 @@ class Watch:
         stuck = self._stuck(does, steps, since)
         for rank in self.watched:
             self._note_return(rank, does[rank], steps[rank], since[rank])
-            if does[rank] == IDLE:
+            if does[rank] in (IDLE, AWAY):  # who waits for other nodes keeps nobody waiting by itself
                 continue
             waiting = [
                 since[other]
                 for other, step in enumerate(steps)
-                if does[other] == CAME
+                if does[other] in (CAME, AWAY)
                 and other != rank
                 and (step > steps[rank] or (step == steps[rank] and (does[rank] == WORKS or rank in stuck)))
             ]

@@ -144,6 +144,7 @@ def describe(cluster: Cluster, places: Places) -> list[dict[str, Any]] | None:
         {
             "rank": cluster.rank,
             "node": cluster.node,
+            "host": cluster.hosts[cluster.node],
             "cpus": spell(site.cpus),
             "numa_node": site.home,
             "roles": roles,

@@ -28,6 +28,7 @@ class Signals:
     def __init__(self, halt: Halt, speaks: bool):
         self.halt, self.speaks = halt, speaks
         self.before: dict[int, Any] = {}
+        self.asked = False
 
     def __enter__(self) -> None:
         self.before = {number: signal.signal(number, self._ask) for number in NUMBERS}
@@ -35,12 +36,14 @@ class Signals:
     def __exit__(self, kind: type | None, error: BaseException | None, trace: TracebackType | None) -> None:
         signal.alarm(0)
         for number, handler in self.before.items():
-            if not self.halt.signal or number not in REPEATED:
-                signal.signal(number, handler)
+            signal.signal(number, signal.SIG_IGN if self.halt.signal and number in REPEATED else handler)
 
     def _ask(self, number: int, frame: FrameType | None) -> None:
-        for each in NUMBERS:
-            signal.signal(each, signal.SIG_IGN if each in REPEATED else signal.SIG_DFL)
+        if self.asked:  # those of REPEATED stay with this: one may wait for it now, and Python complains of that
+            return
+        self.asked = True
+        for each in set(NUMBERS).difference(REPEATED):
+            signal.signal(each, signal.SIG_DFL)
         signal.alarm(LEAVE_S)  # by the kernel: a step, or a call of MPI, may not come back to Python
         if self.speaks:
             name = signal.Signals(number).name

@@ -57,9 +57,14 @@ class Team:
         return len(self.workers)
 
     @cached_property
+    def numbers(self) -> dict[int, int]:
+        """The number of each worker, 0 to n_workers - 1, by its rank."""
+        return {rank: number for number, rank in enumerate(self.workers)}
+
+    @property
     def worker(self) -> int | None:
-        """This worker's number, 0 to n_workers - 1; None on a dedicated server."""
-        return self.workers.index(self.comm.rank) if self.comm.rank in self.workers else None
+        """This worker's number; None on a dedicated server."""
+        return self.numbers.get(self.comm.rank)
 
     @property
     def applies(self) -> bool:

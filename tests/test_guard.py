@@ -67,6 +67,25 @@ def test_only_who_keeps_others_waiting_is_late(capfd):
     assert not watch.take()
 
 
+def test_who_waits_for_other_nodes_is_not_late(capfd):
+    memory = np.zeros(size(3), np.uint8)
+    pulses = [Pulse(memory, 3, rank) for rank in range(3)]
+    watch = Watch(pulses[0], (10, 11, 12), 1e-6, lambda: [1])  # who keeps a gate closed
+    for pulse in pulses:
+        pulse.tell(CAME, 5)
+    pulses[1].leave()
+    assert [pulses[0].is_away(rank) for rank in range(3)] == [False, True, False]
+    time.sleep(0.01)
+    for _ in range(8):
+        watch.look()
+    assert capfd.readouterr().err == ""
+    pulses[1].return_()
+    time.sleep(0.01)
+    for _ in range(8):
+        watch.look()
+    assert "rank 11 is " in capfd.readouterr().err
+
+
 KEYS = ["on_nan=later", "check_every=-1", "late_s=-1", "flip=1", "flip=params:0:1", "flip=params:3:1:1",
         "flip=params:0:1:99999999", "flip=data:0:1:1", "flip=params:0:1:-1", "flip=[1]"]  # fmt: skip
 

@@ -83,6 +83,29 @@ def test_a_host_that_is_cut_off_is_named_after_the_deadline(mpi, two, tmp_path, 
     live.ends(process, path, 60)
 
 
+@pytest.mark.parametrize("server", ["dedicated, servers: 3", "colocated"])
+def test_of_several_hosts_the_one_that_is_cut_off_is_named_alone(mpi, tmp_path, server):
+    """Of those that wait one tells, and nobody calls another that waits late."""
+    if reason := hosts.missing("1gbit"):
+        pytest.skip(reason)
+    with hosts.Hosts(4, "1gbit") as four:
+        keys = (f"sync={{mode: sync_ps, server: {server}, deadline_s: 4}}", "fault.late_s=1.5")
+        process, path = begin(mpi, four, (2, 2, 2, 2), tmp_path, *keys, epochs=1000)
+        four.link(2, "down")
+        told = []
+        while not told or "did not come" not in told[-1]:
+            told.append(process.stderr.readline())
+            assert told[-1], told
+        assert process.wait(30) != 0
+        four.link(2, "up")
+        told += live.ends(process, path, 60).splitlines()
+    own = f"cannot be reached from {four.names[2]}"  # what the lost one thinks of the others
+    ours = [line for line in told if line.startswith("psframe:") and own not in line]
+    assert len(ours) == 1, told
+    (line,) = ours
+    assert f"node 2 ({four.names[2]}) did not come to an exchange for 4 s" in line
+
+
 def launched(mpi, two, tmp_path, hostfile, *command):
     """Run launch/hosts.sh on the first host."""
     (tmp_path / "hosts.txt").write_text(hostfile)

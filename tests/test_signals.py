@@ -3,11 +3,14 @@
 import json
 import os
 import signal
+import sys
 import time
 from contextlib import suppress
+from types import SimpleNamespace
 
 import pytest
 
+from psframe.signals import Signals
 from tests import launcher
 from tests.live import ends, launch, left_in_shm, ranks_of, start, trains
 
@@ -29,6 +32,34 @@ def written(tmp_path, epochs):
 def hashes_of(tmp_path):
     (run,) = (tmp_path / "runs").iterdir()
     return [json.loads(line)["params_sha256"] for line in (run / "metrics.jsonl").read_text().splitlines()]
+
+
+def test_signals_that_come_together_ask_once(monkeypatch):
+    """What a launcher passes on and what a scheduler sends to everyone may both wait when Python looks."""
+    complaints, halt = [], SimpleNamespace(signal=0)
+    monkeypatch.setattr(sys, "unraisablehook", complaints.append)
+    both = {signal.SIGUSR1, signal.SIGTERM}
+    with Signals(halt, False):
+        for _ in range(3):
+            signal.pthread_sigmask(signal.SIG_BLOCK, both)
+            for number in both:
+                os.kill(os.getpid(), number)
+            signal.pthread_sigmask(signal.SIG_UNBLOCK, both)
+        assert halt.signal in both
+    os.kill(os.getpid(), signal.SIGTERM)  # one that comes when it is all over
+    for number in both:
+        signal.signal(number, signal.SIG_DFL)
+    assert not complaints
+
+
+def test_who_leaves_because_another_was_asked_is_not_ended_by_what_comes_later():
+    halt = SimpleNamespace(signal=0)
+    with Signals(halt, False):
+        halt.signal = signal.SIGTERM  # another rank of the node
+    os.kill(os.getpid(), signal.SIGTERM)
+    os.kill(os.getpid(), signal.SIGUSR1)
+    for number in (signal.SIGTERM, signal.SIGUSR1):
+        signal.signal(number, signal.SIG_DFL)
 
 
 @pytest.mark.parametrize(

@@ -68,7 +68,7 @@ def test_a_job_trains_on_its_nodes_each_rank_on_its_core(mpich, cluster, tmp_pat
     assert cluster.wait(number, "COMPLETED", "FAILED")[0] == "COMPLETED", out.read_text()
     said = out.read_text()
     assert "3 rank(s) on 2 node(s)" in said
-    assert "+ PSFRAME_MPIRUN=srun --mpi=pmi2 " in said
+    assert "+ PSFRAME_MPIRUN='srun --mpi=pmi2 " in said
     assert f"-m psframe.run -n 3 {path} " in said
     bound = set(re.findall(r"(\d) on (\S+): (\[.*\])", said))
     assert len(bound) == len({found[1:] for found in bound}) == 3, "ranks share a core"

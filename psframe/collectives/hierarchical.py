@@ -63,14 +63,14 @@ class Hierarchical(Shared):
         fallback: Literal["none", "buffer"] = "none",
     ):
         super().__init__(team, size, allocator, reproducible, reducers=reducers, chunk_bytes=0, fallback=fallback)
-        self.several, smallest = self.cluster.n_nodes > 1, min(self.cluster.sizes)
+        smallest = min(self.cluster.sizes)
         asked = -(-smallest // RANKS_A_LEADER) if leaders == "auto" else max(1, leaders)
         self.n_lanes = min(asked, smallest) if compression == "none" else 1
         self.leading = self.meeting.among(tuple(range(self.n_lanes)))
         self.bucket_bytes, self.compression, self.exact = bucket_bytes, compression, compression == "none"
         self.lane: Lane | None = None
         self.compressed = None
-        if self.several and self.leading.mine and compression != "none":
+        if self.far and self.leading.mine and compression != "none":
             self.compressed = sum_between_nodes(Buffers(self.cluster.lane), size, compression, allocator, self.traffic)
         self.buckets, self.flights = [slice(0, size)], Flights(1)
         self.begun, self.n_left, self.n_steps = False, 0, 0
@@ -80,7 +80,7 @@ class Hierarchical(Shared):
 
     def arena(self, layout: Layout, n_state: int) -> Arena:
         arena = super().arena(layout, n_state)
-        if self.several:
+        if self.far:
             self.total = self._vectors(1, "exchange")[0]
             n_bytes = 4 * whole(MOST_BUCKETS * compiled.sync.Counters.EACH // 4, self.division.page_bytes)
             own = [slice(0, n_bytes)] if self.cluster.link.leads else []
@@ -96,7 +96,7 @@ class Hierarchical(Shared):
         return arena
 
     def mean_of(self, rows: Sequence[np.ndarray]) -> Any:
-        if self.several:  # this node's rows alone, for a codec, or the sum over all nodes
+        if self.far:  # this node's rows alone, for a codec, or the sum over all nodes
             return compiled.elementwise.Mean(rows) if rows else None
         return super().mean_of(rows)
 
@@ -114,7 +114,7 @@ class Hierarchical(Shared):
         )
 
     def boundaries(self, begins: Sequence[int]) -> Collection[int]:
-        if not (self.several and self.bucket_bytes and self.compression == "none"):
+        if not (self.far and self.bucket_bytes and self.compression == "none"):
             return ()
         self._depart_in(cut_at_layers(begins, self.size, least_of(self.bucket_bytes, self.size)))
         return range(len(begins)) if len(self.buckets) > 1 else ()
@@ -141,7 +141,7 @@ class Hierarchical(Shared):
         return self.flights.flight_s, self.flights.hidden_s
 
     def broadcast(self, params: np.ndarray) -> None:
-        if self.several and not self.current and self.cluster.link.leads:
+        if self.far and not self.current and self.cluster.link.leads:
             self.cluster.lane.Bcast(params)
             self.traffic.broadcast(params.nbytes, self.cluster.n_nodes, self.cluster.node == 0)
         super().broadcast(params)
@@ -180,7 +180,7 @@ class Hierarchical(Shared):
         return done
 
     def gather_mean(self, grads: np.ndarray, n_samples: int) -> Segments:
-        if not self.several:
+        if not self.far:
             yield from super().gather_mean(grads, n_samples)
             return
         computed_at = perf_counter()
@@ -238,6 +238,7 @@ class Hierarchical(Shared):
         patience.begin()
         while not lane.end():
             patience.look(lane.peers)
+        patience.begin()
 
     def _comes(self, lane: Lane, bucket: int, timeout_s: float) -> bool:
         """Wait for the gradients of a bucket, and let MPI go on with what is under way."""

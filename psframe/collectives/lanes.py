@@ -18,6 +18,7 @@ from psframe.traffic import Traffic
 
 CHUNK = 1 << 15  # numbers of a sum that travel together, 128 kB; more where there would be more than
 MOST_CHUNKS = 128  # of these
+SUM = 1  # tag of these: other messages go over a lane, too
 
 
 class Lane:
@@ -189,10 +190,10 @@ class Chain(Lane):
         self.returning = [self._receive(self.total[where], 1) for _, where in above]
 
     def _receive(self, numbers: np.ndarray, direction: int) -> MPI.Request:
-        return self.comm.Irecv(numbers, self.node + direction)
+        return self.comm.Irecv(numbers, self.node + direction, SUM)
 
     def _send(self, numbers: np.ndarray, direction: int) -> None:
-        self.leaving.append(self.comm.Isend(numbers, self.node + direction))
+        self.leaving.append(self.comm.Isend(numbers, self.node + direction, SUM))
         self.traffic.send(numbers.nbytes)
 
     def advance(self) -> bool:

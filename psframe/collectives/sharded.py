@@ -46,8 +46,8 @@ class Share:
         mine = self.own.stop - self.own.start
         self.rows = memory[: n_rows * mine].reshape(n_rows, mine)
         self.sent = self.counts if team.worker is not None else [0] * team.comm.size
-        self.received = [mine if n_rows and other in team.workers else 0 for other in range(team.comm.size)]
-        self.places = [team.workers.index(other) * mine if n else 0 for other, n in enumerate(self.received)]
+        self.received = [mine if n_rows and other in team.numbers else 0 for other in range(team.comm.size)]
+        self.places = [team.numbers[other] * mine if n else 0 for other, n in enumerate(self.received)]
 
 
 class Together:

@@ -19,6 +19,8 @@ DEADLINE_S = 1800.0
 
 #: a worker's gradients are there, by halves of the slots; a chunk of them is summed; a step is whole
 READY, SUMMED, COMMITTED, TOGETHER = (0, 1), (2, 3), 4, 5
+#: who has waited for other nodes to the deadline calls them, and waits for answers for this share of that, or at least
+ROLL_SHARE, ROLL_S = 0.1, 2.0
 
 
 class PeerLost(Exception):
@@ -75,6 +77,9 @@ class Rendezvous:
     ----------
     n_cores : int
         That the node's ranks have together.
+    is_away : callable
+        Whether a rank of this node waits for other nodes: it has the same deadline, and then ``roll_s`` to find out who
+        it is that does not come.
     """
 
     def __init__(self, memory: np.ndarray, fd: int, me: int, members: Sequence[int]):
@@ -84,6 +89,7 @@ class Rendezvous:
         self.everyone = self.among(tuple(range(len(members))))
         self._parties: dict[int, Parties] = {}  # of each gate's last passage
         self.deadline_s = DEADLINE_S
+        self.is_away: Callable[[int], bool] = lambda rank: False
         self.n_cores = len(os.sched_getaffinity(0))
         if self.everyone.n > 1:
             fcntl.lockf(fd, fcntl.LOCK_EX | fcntl.LOCK_NB, 1, me)
@@ -98,6 +104,11 @@ class Rendezvous:
         """Say how to wait, and how many cores the ranks of this node have: fewer than ranks, and nobody spins."""
         self.gates.spins = SPINS[wait] if n_cores >= self.everyone.n or wait != "auto" else 0
         self.deadline_s, self.n_cores = deadline_s, n_cores
+
+    @property
+    def roll_s(self) -> float:
+        """Seconds that a call to the other nodes may take."""
+        return max(ROLL_S, ROLL_SHARE * self.deadline_s)
 
     def among(self, ranks: tuple[int, ...]) -> Parties:
         """Return ranks of this node, by their numbers on it, as those that arrive at a gate."""
@@ -129,10 +140,20 @@ class Rendezvous:
 
     def _watch(self, wait: Callable[[float], bool], who_is_late: Callable[[], list[int]]) -> None:
         """Wait on, with an eye on the other ranks."""
+        if self._comes(wait, self.deadline_s):
+            return
+        late = who_is_late()
+        if late and all(map(self.is_away, late)) and self._comes(wait, 2 * self.roll_s):
+            return
+        if not wait(0):
+            self._lost(late, f"did not come to an exchange for {self.deadline_s:g} s (sync.deadline_s)", False)
+
+    def _comes(self, wait: Callable[[float], bool], seconds: float) -> bool:
+        """Wait for so long; return whether it is there. PeerLost where a rank has died, or another one tells."""
         # looks are counted, not seconds: a job that was stopped as a whole has not been late
-        for _ in range(max(1, round(self.deadline_s / LOOK_S))):
+        for _ in range(max(1, round(seconds / LOOK_S))):
             if wait(0):
-                return
+                return True
             if self.told_at.is_told():
                 raise PeerLost("a rank is lost, as another one tells", (), False)
             # they are looked at before the gate: who arrived and ended then has not left anyone waiting
@@ -140,10 +161,8 @@ class Rendezvous:
             if dead and not wait(0):
                 self._lost(dead, "has died" if len(dead) == 1 else "have died", True)
             if wait(LOOK_S):
-                return
-        late = who_is_late()
-        if not wait(0):
-            self._lost(late, f"did not come to an exchange for {self.deadline_s:g} s (sync.deadline_s)", False)
+                return True
+        return False
 
     def late(self) -> list[int]:
         """Return who keeps the first gate closed that is: others may be late because they wait there."""

@@ -5,7 +5,7 @@ from time import perf_counter_ns
 import numpy as np
 
 LINE_BYTES = 128  # a rank's words, apart from those of others
-IDLE, WORKS, CAME = 0, 1, 2  # not in a step; computes it; came to its exchange
+IDLE, WORKS, CAME, AWAY = 0, 1, 2, 3  # not in a step; computes it; came to its exchange; waits for other nodes
 KINDS = 4
 
 
@@ -28,6 +28,21 @@ class Pulse:
         """Say what this rank does from now on; ``step`` counts over the whole run."""
         self.mine[1] = perf_counter_ns()
         self.mine[0] = step * KINDS + does
+
+    def leave(self) -> None:
+        """Say that it waits for other nodes, whatever it did."""
+        if self.mine[0] % KINDS != AWAY:
+            self.did = self.mine[0]
+            self.mine[0] += AWAY - self.did % KINDS
+
+    def return_(self) -> None:
+        """Say that it goes on with that."""
+        if self.mine[0] % KINDS == AWAY:
+            self.mine[0] = self.did
+
+    def is_away(self, rank: int) -> bool:
+        """Whether a rank of this node waits for other nodes."""
+        return bool(self.words[rank, 0] % KINDS == AWAY)
 
     def look(self) -> tuple[list[int], list[int], list[float]]:
         """Return what each rank does, in which step, and since when, in seconds of ``time.perf_counter``."""

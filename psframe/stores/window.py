@@ -145,14 +145,14 @@ class Window(Store):
     def collect(self) -> int:
         status = MPI.Status()
         self.comm.Recv(self.note, MPI.ANY_SOURCE, POST, status)
-        worker = status.Get_source() - (self.team.server == "dedicated")
+        worker = self.team.numbers[status.Get_source()]
         self.notes[worker] = self.note
         self.of_mail.Sync()  # what was put is seen by loads
-        return int(worker)
+        return worker
 
     def grant(self, worker: int, word: int = 0) -> None:
         self.reply[0] = word
-        self.comm.Send(self.reply, worker + (self.team.server == "dedicated"), GRANT)
+        self.comm.Send(self.reply, self.team.workers[worker], GRANT)
 
     def begin(self) -> None:
         while self._word(HELD, self.none):  # in MPI, which lets who asked go on

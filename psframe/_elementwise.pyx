@@ -13,8 +13,8 @@ cdef extern from "_update.h" nogil:
         int kind
         float lr, decay, momentum, beta1, beta2, eps, correct1, correct2
     bint psf_ordered(const float** row, const int* merges, long n_rows, long at, long size, float n, float* out)
-    bint psf_step(const float** row, const int* merges, long n_rows, long size, float n, psf_rule rule, int n_state,
-                  const float* w, float* new_w, const float** state, float** new_state, uint64_t* sums)
+    bint psf_step(const float** row, const int* merges, long n_rows, long size, long trained, float n, psf_rule rule,
+                  int n_state, const float* w, float* new_w, const float** state, float** new_state, uint64_t* sums)
     uint64_t psf_checksum(const float* v, long size)
     bint psf_is_finite(const float* v, long size)
 
@@ -139,7 +139,8 @@ cdef class Mean:
                     at += PSF_BLOCK
         return bool(finite)
 
-    def update(self, Rule rule, const float[::1] params, float[::1] new_params, state, new_state, sums=None):
+    def update(self, Rule rule, const float[::1] params, float[::1] new_params, state, new_state, sums=None,
+               trained=None):
         """Take the mean and apply the rule to it in one pass; return whether the mean is finite.
 
         Parameters
@@ -149,6 +150,8 @@ cdef class Mean:
         state, new_state : float32, shape (n_state, S)
         sums : uint64, shape (N_SUMS,), optional
             Gets :func:`checksum` of the old parameters and rows of state, and in its second half of the new ones.
+        trained : int, optional
+            The rule is for so many numbers, the others lose the mean as it is; by default for all.
         """
         cdef const float* old[PSF_STATE]
         cdef float* new[PSF_STATE]
@@ -156,7 +159,7 @@ cdef class Mean:
         cdef float[::1] new_row
         cdef uint64_t[::1] found
         cdef uint64_t* into = NULL
-        cdef Py_ssize_t i
+        cdef Py_ssize_t i, n_trained = self.size if trained is None else trained
         cdef bint finite
         if params.shape[0] != self.size or new_params.shape[0] != self.size:
             raise ValueError(f"a mean of {self.size} numbers updates as many parameters")
@@ -176,6 +179,6 @@ cdef class Mean:
                 raise ValueError(f"a mean of {self.size} numbers updates as much state")
             old[i], new[i] = &old_row[0], &new_row[0]
         with nogil:
-            finite = psf_step(self.row, self.merges, self.n_rows, self.size, self.n_samples, rule.rule, rule.n_state,
-                              &params[0], &new_params[0], old, new, into)
+            finite = psf_step(self.row, self.merges, self.n_rows, self.size, n_trained, self.n_samples, rule.rule,
+                              rule.n_state, &params[0], &new_params[0], old, new, into)
         return bool(finite)

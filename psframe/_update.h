@@ -230,12 +230,14 @@ PSF_WIDEST static int psf_is_finite(const float *v, long size) {
     return !wild;
 }
 
-/* Mean and update in one pass: the mean of a block goes from the cache into the rule. Old and new vectors may be the
-same. Returns whether the mean is finite. `sums`, if not NULL, gets the checksums of the old parameters and state, and
-from place 1 + PSF_STATE on those of the new ones, while they are in the cache. */
-static int psf_step(const float *const *row, const int *merges, long n_rows, long size, float n, psf_rule rule,
-                    int n_state, const float *w, float *new_w, const float *const *state, float *const *new_state,
-                    uint64_t *sums) {
+/* Mean and update in one pass: the mean of a block goes from the cache into the rule, which is for the first `trained`
+numbers; the others lose it as it is, and have no state. Old and new vectors may be the same. Returns whether the mean
+is finite. `sums`, if not NULL, gets the checksums of the old parameters and state, and from place 1 + PSF_STATE on
+those of the new ones, while they are in the cache. */
+static int psf_step(const float *const *row, const int *merges, long n_rows, long size, long trained, float n,
+                    psf_rule rule, int n_state, const float *w, float *new_w, const float *const *state,
+                    float *const *new_state, uint64_t *sums) {
+    const psf_rule as_it_is = {.kind = PSF_SGD, .lr = 1};
     float mean[PSF_BLOCK];
     int finite = 1;
     for (long at = 0; at < size; at += PSF_BLOCK) {
@@ -252,7 +254,9 @@ static int psf_step(const float *const *row, const int *merges, long n_rows, lon
                 sums[1 + k] = psf_checksum_block(sums[1 + k], old[k], part);
         }
         finite &= psf_ordered(row, merges, n_rows, at, part, n, mean);
-        psf_apply(rule, part, mean, w + at, new_w + at, old[0], new[0], old[1], new[1]);
+        long head = trained <= at ? 0 : trained - at < part ? trained - at : part;
+        psf_apply(rule, head, mean, w + at, new_w + at, old[0], new[0], old[1], new[1]);
+        psf_apply(as_it_is, part - head, mean + head, w + at + head, new_w + at + head, NULL, NULL, NULL, NULL);
         if (sums) {
             uint64_t *written = sums + 1 + PSF_STATE;
             written[0] = psf_checksum_block(written[0], new_w + at, part);

@@ -1,6 +1,7 @@
 """What must be the same on all nodes before the first step: psframe itself, model and data; and clocks should be."""
 
 import time
+from collections.abc import Callable
 from hashlib import sha256
 from pathlib import Path
 
@@ -35,10 +36,14 @@ def judge_code(cluster: Cluster) -> None:
         _judge(cluster, f"{__version__} with code {code()}" if cluster.node_rank == 0 else "", "one psframe", "install")
 
 
-def judge_model(cluster: Cluster, layout: Layout) -> None:
-    """Hold every node's tensors against node 0's: a model may be a user's own. All ranks must call; AgreedError."""
+def judge_model(cluster: Cluster, layout: Layout, fixed: Callable[[], str]) -> None:
+    """Hold every node's tensors against node 0's: a model may be a user's own. All ranks must call; AgreedError.
+
+    ``fixed`` says what the model keeps beside them.
+    """
     if cluster.n_nodes > 1:
-        found = f"{layout.n_params:,} parameters in {layout.describe()}" if cluster.node_rank == 0 else ""
+        first = cluster.node_rank == 0
+        found = f"{layout.n_params:,} parameters in {layout.describe()}{fixed()}" if first else ""
         _judge(cluster, found, "one model", "copy")
 
 

@@ -1,5 +1,6 @@
 """Parameters, gradients and optimizer state as three flat vectors; the only place that knows offsets."""
 
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from math import prod
@@ -11,13 +12,16 @@ from psframe.memory.allocator import ALIGNMENT_BYTES, Allocator
 
 
 class Tensor(Protocol):
-    """What the arena must know of a tensor: its logical shape and in which order its axes lie in memory."""
+    """What the arena must know of a tensor: its logical shape, in which order its axes lie in memory, its role."""
 
     @property
     def shape(self) -> tuple[int, ...]: ...
 
     @property
     def order(self) -> tuple[int, ...]: ...
+
+    @property
+    def trained(self) -> bool: ...
 
 
 @dataclass(frozen=True)
@@ -41,29 +45,46 @@ class Layout:
     Parameters
     ----------
     tensors : mapping of str to Tensor
-        In the order in which they are laid out.
+        In the order in which they are laid out, those that are trained before the others.
 
     Attributes
     ----------
     size : int
         Length of the vector, tensors and the zeros between them.
+    n_trained : int
+        Length of the part that an optimizer changes; behind it a step takes away the mean gradient alone.
     n_params : int
-        Numbers that belong to tensors.
+        Numbers that belong to tensors which are trained.
     """
 
     def __init__(self, tensors: Mapping[str, Tensor], itemsize: int = 4):
         line = ALIGNMENT_BYTES // itemsize
         self.slots: dict[str, Slot] = {}
-        self.size = 0
-        for name, tensor in tensors.items():
+        self.size = self.n_trained = self.n_params = 0
+        for name, tensor in sorted(tensors.items(), key=lambda item: not item[1].trained):
             n = prod(tensor.shape)
             self.slots[name] = Slot(self.size, self.size + n, tuple(tensor.shape), tuple(tensor.order))
             self.size += -(-n // line) * line
-        self.n_params = sum(slot.stop - slot.start for slot in self.slots.values())
+            if tensor.trained:
+                self.n_trained, self.n_params = self.size, self.n_params + n
 
     def describe(self) -> str:
         """Return a text that two layouts share only if a vector of one can be read as the other."""
         return "; ".join(f"{name} {list(s.shape)} {list(s.order)} at {s.start}" for name, s in self.slots.items())
+
+
+def described(text: str) -> dict[str, Slot]:
+    """Return the slots that :meth:`Layout.describe` has written down; ValueError where it has not."""
+    found = {}
+    for line in text.split("; "):
+        match = re.fullmatch(r"(\S+) \[([0-9, ]*)\] \[([0-9, ]*)\] at ([0-9]+)", line)
+        shape, order = (
+            (tuple(int(n) for n in match[k].split(",") if n.strip()) for k in (2, 3)) if match else ((), (0,))
+        )
+        if match is None or sorted(order) != list(range(len(shape))):
+            raise ValueError(f"{line[:80]!r} is no place of a tensor")
+        found[match[1]] = Slot(int(match[4]), int(match[4]) + prod(shape), shape, order)
+    return found
 
 
 @dataclass(frozen=True)

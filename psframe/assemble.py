@@ -33,6 +33,7 @@ from psframe.record.trace import Trace
 from psframe.record.usage import Usage, sampled_s
 from psframe.record.view import View, say
 from psframe.sampling import Batches, Sampler
+from psframe.sync import statistics
 from psframe.sync.allreduce import AllReduce
 from psframe.sync.base import Mode, Parts
 from psframe.work import departures
@@ -59,7 +60,7 @@ def run(cluster: Cluster, plan: Plan, quiet: bool) -> Run:
     run_dir = opened[0] if opened else None
     try:
         made = or_instead(cluster, plan, lambda: provided(cluster, plan))
-        alike.judge_model(cluster, made.network.layout)
+        alike.judge_model(cluster, made.network.layout, made.network.fixed)
         made.labels["placement"] = residency.summary(cluster, plan.places)
         asked = plan.resolved["collective"]["name"]
         if made.labels["collective"] not in (None, asked):
@@ -138,11 +139,7 @@ def network(plan: Plan) -> Network:
 def build(cluster: Cluster, plan: Plan, arrays: dict[str, np.ndarray], allocator: Allocator) -> Run:
     """Make every part of a run on this rank, memory untouched; no rank waits for another here."""
     train, team, net = plan.config.train, plan.team, network(plan)
-    optimizer = plan.choices["optimizer"]()
-    if not all(hasattr(optimizer, name) for name in ("lr", "n_state", "update")):
-        raise UserError(
-            f"an optimizer must have lr, n_state and update, got {optimizer!r}; see psframe.optim.Optimizer"
-        )
+    optimizer = _optimizer(plan)
     alone = cluster.n_ranks == 1  # nobody to exchange with: every mode is then the same
     mode = AllReduce() if alone else sync.make(plan.choices["sync"])
     choice = Null if alone or not mode.exchanges else plan.choices["collective"]
@@ -150,6 +147,7 @@ def build(cluster: Cluster, plan: Plan, arrays: dict[str, np.ndarray], allocator
     collective = collectives.make(choice, group.team, net.layout.size, memory, train.reproducible)
     sampler = blocks.sampler(plan.facts.n_train, team.n_workers, train)
     guard.prepare(plan.config.fault, mode, collective)
+    statistics.judge(net.layout, plan.choices["sync"].name, mode, collective)
     arena = mode.build(Parts(team, group, net.layout, optimizer, collective, allocator, sampler, cluster))
     n_threads = _threads(train.threads, net.flops * sampler.max_batch)
     net.bind(arena, sampler.max_batch, allocator, plan.config.nn.kernels, Threads(n_threads))
@@ -176,6 +174,15 @@ def build(cluster: Cluster, plan: Plan, arrays: dict[str, np.ndarray], allocator
         work=work,
         labels=_labels(cluster, plan, mode if not alone else None, sampler) | {"threads": n_threads},
     )
+
+
+def _optimizer(plan: Plan) -> Any:
+    optimizer = plan.choices["optimizer"]()
+    if not all(hasattr(optimizer, name) for name in ("lr", "n_state", "update")):
+        raise UserError(
+            f"an optimizer must have lr, n_state and update, got {optimizer!r}; see psframe.optim.Optimizer"
+        )
+    return optimizer
 
 
 def _threads(asked: int | str, flops: float) -> int:

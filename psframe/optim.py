@@ -166,6 +166,7 @@ class Updater:
             arena.state[:, segment],
             arena.new_state[:, segment],
             self.sums.scratch if self.sums else None,
+            arena.layout.n_trained - (segment.start or 0),
         )
 
     def _in_blocks(self, segment: slice, mean: Any, lr: float, step: int) -> bool:
@@ -181,7 +182,10 @@ class Updater:
             params, state = arena.new_params[block], arena.new_state[:, block]
             if arena.new_params is not arena.params:
                 params[:], state[:] = arena.params[block], arena.state[:, block]
-            self.optimizer.update(params, gradient, state, lr, step)
+            n = max(0, arena.layout.n_trained - begin)
+            params[n:] -= gradient[n:]
+            if n:
+                self.optimizer.update(params[:n], gradient[:n], state[:, :n], lr, step)
         if self.sums:
             self.sums.read(segment, False)
         return finite

@@ -30,8 +30,7 @@ class Sizes:
     @classmethod
     def of(cls, allocator: Allocator, data_bytes: int) -> "Sizes":
         """Return what was asked of ``allocator``, with ``data_bytes`` beside it."""
-        by_role = dict(allocator.bytes_by_role)
-        private = dict(by_role)
+        by_role, private = dict(allocator.bytes_by_role + allocator.beside), dict(allocator.bytes_by_role)
         for role, memory in allocator.pieces:
             private[role] -= len(memory)
         data = {"data": data_bytes} if data_bytes else {}

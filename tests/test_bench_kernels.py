@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from psframe.bench import kernels, layers, peak, torch_network
-from psframe.models import TABLE
+from psframe.models import BUILT_IN
 from psframe.nn.base import Pass
 from psframe.nn.timed import time_layers
 
@@ -21,7 +21,7 @@ def bench(*arguments):
 
 
 def test_every_model_has_an_input():
-    assert set(kernels.INPUTS) == set(TABLE)
+    assert set(kernels.INPUTS) == set(BUILT_IN)
 
 
 def test_a_table_and_json(tmp_path):

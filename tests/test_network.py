@@ -3,10 +3,10 @@
 import numpy as np
 import pytest
 
-from psframe.arena import Arena, Layout
+from psframe.arena import Arena, Layout, described
 from psframe.errors import UserError
 from psframe.memory.allocator import Allocator
-from psframe.models import TABLE
+from psframe.models import BUILT_IN
 from psframe.nn.activations import Flatten
 from psframe.nn.base import Param, Pass
 from psframe.nn.dense import Dense
@@ -26,7 +26,7 @@ SMALL = ("lenet", "cifar_quick", "har_cnn", "alexnet_small")  # the others have 
 
 
 def network(name, max_batch=8, dtype="float32"):
-    net = Network(load("model", TABLE, name)(INPUTS[name], 10), INPUTS[name], 10)
+    net = Network(load("model", BUILT_IN, name)(INPUTS[name], 10), INPUTS[name], 10)
     allocator = Allocator()
     net.bind(Arena(net.layout, 1, allocator, dtype), max_batch, allocator)
     net.initialize(0)
@@ -64,7 +64,16 @@ def test_layouts_that_differ_are_described_differently():
     assert len(described | {Layout({"a": Param((3, 5), (1, 0))}).describe()}) == 4
 
 
-@pytest.mark.parametrize("name", TABLE)
+@pytest.mark.parametrize("name", SMALL)
+def test_what_is_described_is_the_layout(name):
+    layout = network(name)[0].layout
+    assert described(layout.describe()) == layout.slots
+    for wrong in ("", "a [2] [1] at 0", "a [2, 3] [0] at 0", "a [2] [0]", layout.describe() + "; "):
+        with pytest.raises(ValueError, match="is no place of a tensor"):
+            described(wrong)
+
+
+@pytest.mark.parametrize("name", BUILT_IN)
 def test_zoo(name):
     net, _ = network(name)
     x = images(name, 8)

@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 
 from psframe.arena import Arena
 from psframe.memory.allocator import Allocator
-from psframe.models import TABLE
+from psframe.models import BUILT_IN
 from psframe.nn import network as network_module
 from psframe.nn.activations import Dropout, Flatten, ReLU
 from psframe.nn.base import Pass
@@ -241,7 +241,7 @@ INPUTS = {"lenet": (1, 28, 28), "cifar_quick": (3, 32, 32)}
 
 @pytest.mark.parametrize("name", INPUTS)
 def test_a_step_allocates_nothing(name):
-    net = bound(load("model", TABLE, name)(INPUTS[name], 10), INPUTS[name], 10, 8)
+    net = bound(load("model", BUILT_IN, name)(INPUTS[name], 10), INPUTS[name], 10, 8)
     x = np.random.default_rng(0).standard_normal((8, *net.input_shape), dtype=np.float32)
     labels, state = np.arange(8), Pass(True, 1, 2, np.arange(8))
     for _ in range(3):
@@ -284,7 +284,7 @@ def test_jitted_code_allocates_nothing(monkeypatch):
 
 @pytest.mark.parametrize("name", INPUTS)
 def test_a_step_calls_compiled_code_once_a_layer(name, monkeypatch):
-    net = bound(load("model", TABLE, name)(INPUTS[name], 10), INPUTS[name], 10, 8)
+    net = bound(load("model", BUILT_IN, name)(INPUTS[name], 10), INPUTS[name], 10, 8)
     calls = []
     for method in ("run", "run_phases"):
         plain = getattr(Threads, method)

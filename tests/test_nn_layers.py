@@ -48,9 +48,9 @@ def test_refuses(make, input_shape, says):
         make().setup(input_shape, 3)
 
 
-@pytest.mark.parametrize("name", models.TABLE)
+@pytest.mark.parametrize("name", models.BUILT_IN)
 def test_models_name_those_that_fit(name):
-    module, _, attr = models.TABLE[name].partition(":")
+    module, _, attr = models.BUILT_IN[name].partition(":")
     model = getattr(importlib.import_module(module), attr)
     wrong, fitting = ((3, 32, 32), "lenet, cifar_quick, ") if name == "har_cnn" else ((9, 128), "har_cnn")
     with pytest.raises(UserError, match=f"model {name} takes .*; choose one of {fitting}"):

@@ -12,21 +12,22 @@ from psframe.memory.allocator import ROLES
 from psframe.memory.placement import TABLE as PLACEMENTS
 from psframe.memory.placement import spelled_out
 from psframe.models import TABLE as MODELS
+from psframe.tensors import tensors
 from tests import launcher
 from tests.launcher import ROOT
 
 README = (ROOT / "README.md").read_text()
 
 
-def block(language):
-    (found,) = re.findall(rf"```{language}\n(.*?)```", README, re.DOTALL)
+def block(language, begins=""):
+    (found,) = re.findall(rf"```{language}\n({begins}.*?)```", README, re.DOTALL)
     return found
 
 
 @pytest.mark.parametrize("mode", ["sync.server=dedicated", "sync.server=colocated", "sync.mode=allreduce"])
 def test_the_users_own_strategies(mode, tmp_path):
     mpi = launcher.installed("mpich") or pytest.skip("no mpich: bash launch/test.sh installs it")
-    (tmp_path / "my_module.py").write_text(block("python"))
+    (tmp_path / "my_module.py").write_text(block("python", "# my_module.py"))
     keys = ["collective=my_module:MyCollective", "model=my_module:my_model", "dataset=my_module:my_data"]
     keys += [
         "optimizer=my_module:MySGD",
@@ -41,6 +42,21 @@ def test_the_users_own_strategies(mode, tmp_path):
     assert "over my_module:MyCollective" in ended.out
     first, last = re.findall(r"loss ([0-9.]+)", ended.out)
     assert float(last) < float(first)
+
+
+def test_the_users_own_network_in_pytorch(tmp_path):
+    pytest.importorskip("torch", reason="PyTorch is not installed")
+    mpi = launcher.installed("mpich") or pytest.skip("no mpich: bash launch/test.sh installs it")
+    (tmp_path / "my_net.py").write_text(block("python", "# my_net.py"))
+    (model,) = re.findall(r'^ +model="(.*my_net.*)"$', README, re.MULTILINE)
+    keys = [f"model={model}", f"record.dir={tmp_path / 'runs'}"]
+    command = ["-m", "psframe.train", "configs/quickstart.yaml", "train.epochs=2", *keys]
+    ended = launcher.run(mpi, 4, command, PYTHONPATH=str(tmp_path))
+    assert ended.status == 0, ended
+    first, last = re.findall(r"loss ([0-9.]+)", ended.out)
+    assert float(last) < float(first)
+    (run,) = (tmp_path / "runs").iterdir()
+    assert tensors(run)["1.norm.running_var"].shape == (8,)
 
 
 def test_the_users_own_sync_mode_has_the_bits_of_allreduce(tmp_path):
@@ -70,7 +86,7 @@ def test_what_is_no_sync_mode_is_refused_in_a_sentence(wrong):
 
 def test_the_users_own_collective_refuses_what_it_cannot_do(tmp_path):
     mpi = launcher.installed("mpich") or pytest.skip("no mpich: bash launch/test.sh installs it")
-    (tmp_path / "my_module.py").write_text(block("python"))
+    (tmp_path / "my_module.py").write_text(block("python", "# my_module.py"))
     command = ["-m", "psframe.train", "configs/quickstart.yaml", "collective=my_module:MyCollective"]
     ended = launcher.run(mpi, 3, command, PYTHONPATH=str(tmp_path))
     assert ended.status == 2

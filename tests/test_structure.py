@@ -26,6 +26,7 @@ FLOORS = [
     },
     {
         "psframe.arena",
+        "psframe.tensors",
         "psframe.cluster",
         "psframe.group",
         "psframe.alike",

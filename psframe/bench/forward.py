@@ -24,7 +24,7 @@ from psframe.command import helped
 from psframe.errors import UserError
 from psframe.memory.allocator import Allocator
 from psframe.memory.topology import read
-from psframe.models import TABLE
+from psframe.models import BUILT_IN
 from psframe.nn.base import Pass
 from psframe.nn.network import Network
 from psframe.nn.threads import Threads
@@ -83,7 +83,7 @@ def _checked(arguments: dict[str, Any], n_ranks: int) -> dict[str, Any]:
 def _made(arguments: Namespace, mine: slice) -> tuple[Network, np.ndarray]:
     """Return the network, and this rank's samples."""
     shape, n_classes = INPUTS[arguments.model]
-    network = Network(load("--model", TABLE, arguments.model)(shape, n_classes), shape, n_classes)
+    network = Network(load("--model", BUILT_IN, arguments.model)(shape, n_classes), shape, n_classes)
     allocator, n = Allocator(), mine.stop - mine.start
     network.bind(Arena(network.layout, 0, allocator), n, allocator, "direct", Threads(arguments.threads))
     network.initialize(SEED)

@@ -15,7 +15,7 @@ from psframe.bench.layers import DIRECTIONS, Spent, work
 from psframe.bench.stats import spread, write
 from psframe.errors import UserError
 from psframe.memory.allocator import Allocator
-from psframe.models import TABLE
+from psframe.models import BUILT_IN
 from psframe.nn.base import Pass, Shape
 from psframe.nn.network import Network
 from psframe.nn.threads import Threads
@@ -61,7 +61,7 @@ def main(argv: Sequence[str]) -> int:
     if arguments.threads < 1:
         raise UserError(f"--threads must be at least 1, got {arguments.threads}; give a number of cores")
     threadpool_limits(arguments.threads, user_api="blas")
-    models = list(TABLE) if arguments.model == "all" else arguments.model.split(",")
+    models = list(BUILT_IN) if arguments.model == "all" else arguments.model.split(",")
     batches = [_whole("--batch", text) for text in arguments.batch.split(",")]
     found = []
     for model in models:
@@ -87,7 +87,7 @@ class Bench:
 
     def __init__(self, model: str, batch: int, arguments: Namespace):
         self.model, self.batch, self.arguments = model, batch, arguments
-        self.build = load("--model", TABLE, model)
+        self.build = load("--model", BUILT_IN, model)
         self.input_shape, n_classes = INPUTS.get(model, ((3, 32, 32), 10))
         if arguments.input:
             self.input_shape = tuple(_whole("--input", text) for text in arguments.input.split(","))

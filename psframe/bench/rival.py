@@ -47,8 +47,9 @@ class Rival:
         torch.manual_seed(run.config.train.seed + self.comm.rank)  # what dropout drops is the one thing that differs
         self.network = torch_module(run.network.layers, run.facts.input_shape, memory_format)
         arena = run.network.arena
-        copy_parameters(self.network, arena.views(arena.params).values())
-        self.initial = [param.detach().clone() for param in self.network.parameters()]
+        if not any(hasattr(layer, "twin") for layer in run.network.layers):  # which come with theirs
+            copy_parameters(self.network, arena.views(arena.params).values())
+        self.initial = {name: tensor.clone() for name, tensor in self.network.state_dict().items()}
         sgd: Any = run.updater.optimizer
         self.optimizer: Any = torch.optim.SGD(
             self.network.parameters(),
@@ -97,9 +98,7 @@ class Rival:
 
     def restore(self) -> None:
         """Begin anew, with the initial parameters and no momentum."""
-        with self.torch.no_grad():
-            for param, initial in zip(self.network.parameters(), self.initial, strict=True):
-                param.copy_(initial)
+        self.network.load_state_dict(self.initial)
         self.optimizer.state.clear()
 
     def wake(self) -> None:

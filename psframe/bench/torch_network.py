@@ -86,6 +86,8 @@ def _module(layer: Layer, flat: bool, channels: dict[str, int]) -> Any:
     def size(pair: tuple[int, int]) -> Any:
         return pair[1] if flat else pair
 
+    if hasattr(layer, "twin"):
+        return layer.twin()
     if isinstance(layer, conv.Conv2d):
         kind = nn.Conv1d if flat else nn.Conv2d
         before, channels["n"] = channels["n"], layer.out_channels

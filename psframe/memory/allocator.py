@@ -55,12 +55,15 @@ class Allocator:
         Role and memory, uint8 (n,), of every block, and of every piece of shared memory that is this rank's.
     pieces : list of (str, ndarray)
         Those pieces alone: they are this rank's to place and to touch.
+    beside : Counter
+        Bytes that others than this will hand out, by role.
     """
 
     def __init__(self, allocate: Callable[[str, int], Any] = untouched, homes: Mapping[str, Home] | None = None):
         self.allocate, self.homes = allocate, homes or {}
         self.bytes_by_role: Counter[str] = Counter()
         self.shared_by_role: Counter[str] = Counter()
+        self.beside: Counter[str] = Counter()
         self.blocks: list[tuple[str, np.ndarray]] = []
         self.pieces: list[tuple[str, np.ndarray]] = []
         self._left: dict[str, np.ndarray] = {}
@@ -69,6 +72,10 @@ class Allocator:
     def home(self, role: str) -> Home:
         """Return where a role lies."""
         return self.homes.get(role, Home())
+
+    def count(self, role: str, n_bytes: int) -> None:
+        """Take note of memory that others will hand out."""
+        self.beside[role] += n_bytes
 
     def reserve(self, role: str, n_bytes: int) -> None:
         """Take one block for the arrays of a role; what does not fit into it will be a block of its own.

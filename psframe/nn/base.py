@@ -36,11 +36,14 @@ class Param:
         Axes of ``shape`` from the outermost to the innermost in memory.
     bound : float
         Initial values are uniform in [-bound, bound].
+    trained : bool
+        Whether the optimizer changes it; else a step takes away the mean gradient alone, as it is.
     """
 
     shape: Shape
     order: tuple[int, ...]
     bound: float = 0.0
+    trained: bool = True
 
     def memory(self, logical: np.ndarray) -> np.ndarray:
         """Return the C-contiguous view in memory order of a view in logical order."""
@@ -87,6 +90,8 @@ class Workspace:
     kernels : {'direct', 'blas'}
         Which code computes convolutions and dense layers.
     threads : Threads
+    beside : callable
+        ``beside(n_bytes)`` is told of memory that a layer will have from elsewhere.
     """
 
     def __init__(
@@ -96,8 +101,10 @@ class Workspace:
         allocate: Callable[[Shape, str], np.ndarray],
         kernels: str = "direct",
         threads: Threads | None = None,
+        beside: Callable[[int], None] = lambda n_bytes: None,
     ):
         self.max_batch, self.dtype, self.kernels, self.threads = max_batch, dtype, kernels, threads or Threads()
+        self.beside = beside
         self._allocate = allocate
         self._turns: list[np.ndarray] = []
 
@@ -146,6 +153,16 @@ class Layer(Protocol):
     def use(self, params: Arrays) -> None:
         """Compute with other views of the parameters from now on: a step may have been written to other memory."""
 
+    def initial(self, seed: int) -> Arrays:
+        """Return the initial values of tensors that are not drawn from their bounds, by name."""
+
+    def fixed(self) -> str:
+        """Return a digest of the numbers that it keeps beside its parameters and never changes; "" without any."""
+
+    @property
+    def flops(self) -> float | None:
+        """Multiplications and additions of a forward pass for one sample; None where they follow from the weight."""
+
     @property
     def whole(self) -> bool:
         """Whether a batch must not be done in parts, for speed: the layer's weights are many and its samples small."""
@@ -176,6 +193,7 @@ class Base:
 
     params: Mapping[str, Param] = MappingProxyType({})
     whole = False
+    flops: float | None = None
 
     def absorb(self, following: Layer) -> bool:
         return False
@@ -190,3 +208,9 @@ class Base:
         self.p = {name: param.memory(params[name]) for name, param in self.params.items()}
         if self.kernels is not None:
             self.kernels.use(self.p)
+
+    def initial(self, seed: int) -> Arrays:
+        return {}
+
+    def fixed(self) -> str:
+        return ""

@@ -72,7 +72,9 @@ class Network:
 
     def flops_forward(self, index: int) -> float:
         """Return the multiplications and additions of a layer's forward pass for one sample; 0 without weights."""
-        weight = self.layers[index].params.get("weight")
+        own, weight = self.layers[index].flops, self.layers[index].params.get("weight")
+        if own is not None:
+            return own
         return 2.0 * prod(weight.shape) * prod(self.shapes[index + 1][:-1]) if weight else 0.0
 
     def bind(
@@ -91,6 +93,7 @@ class Network:
             lambda shape, dtype: allocator.zeros(shape, dtype, "activations"),
             kernels,
             threads,
+            lambda n_bytes: allocator.count("activations", n_bytes),
         )
         self.front = [layer for _, layer in takewhile(lambda active: not active[1].whole, self.active)]
         self.rest = [layer for _, layer in self.active[len(self.front) :]]
@@ -137,14 +140,24 @@ class Network:
         n_bytes = sum(prod(self.shapes[index + 1]) for index, _ in self.active[: len(self.front)]) * 4
         return min(workspace.max_batch, max(1, PART_BYTES // n_bytes))
 
+    def fixed(self) -> str:
+        """Return a text that two networks share only if what they keep beside the arena is the same."""
+        return "".join(
+            f"; layer {index} with {kept}" for index, layer in enumerate(self.layers) if (kept := layer.fixed())
+        )
+
     def initialize(self, seed: int) -> None:
-        """Draw the initial parameters: uniform, in each tensor's own bounds, the same on every rank."""
+        """Draw the initial parameters: uniform, in each tensor's own bounds, or as its layer gives them."""
+        own = [layer.initial(seed) for layer in self.layers]
         for index, (name, view) in enumerate(self.arena.views(self.arena.params).items()):
             param = self.params[name]
             if param.bound:
                 drawn = np.empty((1, view.size), np.float32)
                 compiled.random.uniform(seed, compiled.random.INITIAL, 0, np.array([index]), drawn)
                 view[...] = (2 * drawn.reshape(view.shape) - 1) * param.bound
+            layer, _, within = name.split(".", 2)
+            if within in own[int(layer)]:
+                view[...] = own[int(layer)][within]
 
     def forward(self, x: np.ndarray, state: Pass) -> np.ndarray:
         """Return the logits (n, n_classes) of ``x`` (n, H, W, C), channels last."""
@@ -215,7 +228,7 @@ class Network:
             # nobody asks for the gradient of the images
             dy = self.rest[number].backward(inputs[number], dy, state, n_front + number > 0)
             yield n_front + number
-        for part, inputs in enumerate(self._inputs):
+        for part, inputs in enumerate(self._inputs if n_front else ()):
             begin, end = part * self.part, min((part + 1) * self.part, len(dy))
             of_part, of_state = dy[begin:end], state.part(begin, end)
             for number in reversed(range(n_front)):

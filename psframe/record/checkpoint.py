@@ -156,8 +156,10 @@ def epoch_of(folder: Path) -> int | None:
     return place[0] if place else None
 
 
-def newest(folder: Path, layout: Layout) -> tuple[Saved | None, list[str]]:
+def newest(folder: Path, layout: Layout | None) -> tuple[Saved | None, list[str]]:
     """Return the checkpoint to go on from, or None where a run has written none yet, and a notice if it stands in.
+
+    ``layout`` is the model's; None takes any.
 
     Raises
     ------
@@ -188,7 +190,7 @@ def _regular(path: Path) -> BinaryIO:
     return open(path, "rb")
 
 
-def _read(path: Path, layout: Layout) -> Saved:
+def _read(path: Path, layout: Layout | None) -> Saved:
     """Read a checkpoint; one of ``sealed.WRONG`` where it is damaged, UserError where it is of another model."""
     import h5py
 
@@ -199,12 +201,13 @@ def _read(path: Path, layout: Layout) -> Saved:
             if (counts["epoch"], counts["step"]) != _place(path.name):
                 raise ValueError(f"it is of epoch {counts['epoch']} and step {counts['step']}")
             text = sealed.array(file, "layout", np.uint8).tobytes().decode()
-            if text != layout.describe():
+            if layout and text != layout.describe():
                 raise UserError(
                     f"a checkpoint must be of the model that is trained, got {str(path)!r}, whose tensors are "
                     f"{text[:200]}; give the config it was made with, or start anew with checkpoint.resume=none"
                 )
-            params, state = (sealed.array(file, name, np.float32, layout.size) for name in ("params", "state"))
+            size = layout.size if layout else None
+            params, state = (sealed.array(file, name, np.float32, size) for name in ("params", "state"))
     if params.ndim != 1 or state.ndim != 2:
         raise ValueError("its arrays have other shapes")
     return Saved(params, state, **counts, layout=text)

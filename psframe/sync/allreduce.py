@@ -14,7 +14,7 @@ class AllReduce(Mode):
         As in :class:`psframe.sync.base.SyncMode`.
     """
 
-    overlaps = survives = guarded = any_workers = True
+    overlaps = survives = guarded = any_workers = keeps_statistics = True
     on_nan = ("stop", "skip", "rollback")
 
     def __init__(self, *, wait: Wait = "auto", deadline_s: Positive = DEADLINE_S):

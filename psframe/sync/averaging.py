@@ -35,7 +35,7 @@ class Averaging(Mode):
     """
 
     steps_together = updates_together = False
-    survives = True
+    survives = keeps_statistics = True
     every: int
     outer: SGD
     outer_lr: float

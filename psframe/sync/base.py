@@ -106,6 +106,9 @@ class Mode:
         The store that it uses, once :meth:`build` was called.
     draw : Draw or None
         Where batches come from that are not dealt out beforehand, once :meth:`build` was called.
+    keeps_statistics : bool
+        Whether a step, or what draws workers together, takes a mean over workers, so that statistics which each takes
+        of its own batches become those of all; where gradients are applied one by one they would change too fast.
     survives : bool
         Whether the other ranks can go on without a worker that died.
     group_size : int, 'auto' or None
@@ -126,7 +129,7 @@ class Mode:
     n_servers = 1
     exchanges, lockstep, overlaps, survives = True, True, False, False
     steps_together = updates_together = met = True
-    guarded = drops = any_workers = False
+    guarded = drops = any_workers = keeps_statistics = False
     on_nan: tuple[str, ...] = ("stop",)
     group_size: Any = None
     store: Store | None = None
@@ -259,6 +262,7 @@ class Own(Mode):
                 f"a sync mode must have server, open and step, got {inner!r}; see psframe.sync.base.SyncMode"
             )
         super().__init__(getattr(inner, "wait", "auto"), getattr(inner, "deadline_s", DEADLINE_S))
+        self.keeps_statistics = True
         self.inner, self.server, self.overlaps = inner, inner.server, getattr(inner, "overlaps", False)
 
     def open(self, collective: Base, update: Updater) -> None:

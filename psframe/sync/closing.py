@@ -30,7 +30,7 @@ class Closing(Served):
         b.
     """
 
-    waits = True
+    waits = keeps_statistics = True
 
     def __init__(self, backup_workers: int, store: str, wait: Wait = "auto", deadline_s: float = DEADLINE_S):
         super().__init__(store, wait, deadline_s)

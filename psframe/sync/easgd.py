@@ -26,7 +26,7 @@ class EASGD(Mode):
     """
 
     exchanges = lockstep = steps_together = updates_together = False
-    survives = True
+    survives = keeps_statistics = True
 
     draw: Draw
 

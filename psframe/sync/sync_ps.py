@@ -21,7 +21,7 @@ WILD = 0x7FC5AFE1
 class SyncPS(Mode):
     """``w <- update(w, sum_k g_k / n)`` on rank 0, or a share of ``w`` on each server; then every rank has it."""
 
-    overlaps = survives = guarded = any_workers = True
+    overlaps = survives = guarded = any_workers = keeps_statistics = True
     on_nan: tuple[str, ...] = ("stop", "skip", "rollback")
 
     def __init__(self, server: str, wait: Wait = "auto", deadline_s: float = DEADLINE_S, n_servers: int = 1):

@@ -1,0 +1,170 @@
+"""A network of the user's in PyTorch, with its parameters in psframe's memory."""
+
+import inspect
+from collections.abc import Callable, Mapping
+from functools import partial
+from typing import Any, Literal
+
+from psframe.errors import UserError, reason
+from psframe.nn.base import Layer, Shape
+from psframe.registry import load
+
+
+def torch_module(
+    input_shape: Shape,
+    n_classes: int,
+    *,
+    build: str,
+    arguments: dict[str, Any] | None = None,
+    memory_format: Literal["auto", "contiguous", "channels_last"] = "auto",
+) -> list[Layer]:
+    """Return a ``torch.nn.Module`` as layers: one, or one for each part with parameters of a ``torch.nn.Sequential``.
+
+    The module takes float32 samples (n, C, H, W), or (n, C, T), and returns logits (n, n_classes). What it computes on
+    a rank it computes as in PyTorch; psframe takes the loss, exchanges gradients, updates, and makes running statistics
+    those of all workers. Frozen parameters and constant buffers stay what they are, on every rank for itself.
+
+    Parameters
+    ----------
+    build : str
+        ``my_module:attr``, a function or class that makes the module from ``arguments``; where it has parameters
+        ``input_shape``, ``n_classes`` or ``num_classes`` it is given them. Random initial values are drawn from
+        PyTorch's generator, seeded with ``train.seed``.
+    arguments : mapping, optional
+        Its keyword arguments.
+    memory_format : str
+        How images lie in memory. ``channels_last``, which is faster for most convolutions, is what ``auto`` takes for
+        a module that has some and can be trained so; one that views its activations in other shapes cannot.
+
+    Raises
+    ------
+    UserError
+        Where PyTorch is missing, or the module cannot be trained: no parameter that is, parameters that are not
+        float32 on the CPU or overlap in memory, sparse gradients, an output of another shape.
+    """
+    try:
+        import torch
+    except (ImportError, OSError) as error:
+        raise UserError(f"model: torch must have PyTorch, got none ({reason(error)}); pip install torch") from None
+    from psframe.nn.torch_layer import Torch
+    from psframe.nn.torch_trial import takes_channels_last, try_out
+
+    make = _maker(build, arguments or {}, {"input_shape": tuple(input_shape), "n_classes": n_classes})
+    module = make(0)
+    _judge(build, module)
+    shape, last = tuple(input_shape), memory_format == "channels_last"
+    if last and len(shape) != 3:
+        raise UserError(f"model.memory_format: channels_last is for images (C, H, W), got {shape}; give contiguous")
+    if last:
+        module.to(memory_format=torch.channels_last)
+    last = last or (memory_format == "auto" and takes_channels_last(module, shape))
+    source = _Initial(make, parts := _parts(module))
+    names = {id(tensor): name for name, tensor in (*module.named_parameters(), *module.named_buffers())}
+    images = [shape, *[None] * (len(parts) - 1)]
+    trial = partial(try_out, build)
+    return [Torch(part, names, of, last and of == shape, source, trial) for part, of in zip(parts, images, strict=True)]
+
+
+class _Initial:
+    """The user's module made anew from a seed, until every part has taken its values."""
+
+    def __init__(self, make: Callable[[int], Any], parts: list[Any]):
+        self.make, self.n_parts, self.left = make, len(parts), 0
+
+    def __call__(self, seed: int) -> Mapping[str, Any]:
+        if not self.left:
+            module = self.make(seed)
+            self.values, self.left = {**dict(module.named_parameters()), **dict(module.named_buffers())}, self.n_parts
+        values = self.values
+        self.left -= 1
+        if not self.left:
+            del self.values
+        return values
+
+
+def _maker(build: str, arguments: Mapping[str, Any], known: Mapping[str, Any]) -> Callable[[int], Any]:
+    """Return what makes the module from a seed; UserError where ``build`` is no such thing."""
+    import torch
+
+    from psframe.nn.torch_trial import take_shapes
+
+    target = load("model.build", {}, build)
+    try:
+        takes = inspect.signature(target).parameters
+    except (TypeError, ValueError):
+        takes = {}
+    known = {**known, "num_classes": known["n_classes"]}
+    given = {**{name: value for name, value in known.items() if name in takes}, **arguments}
+
+    def make(seed: int) -> Any:
+        with torch.random.fork_rng(devices=[]):
+            torch.manual_seed(seed)
+            try:
+                module = target(**given)
+            except (Exception, SystemExit) as error:  # it is the user's, and raises what it likes
+                raise UserError(
+                    f"model.build: {build} must make a module from {_spelled(given)}, got {type(error).__name__}: "
+                    f"{reason(error)[:300]}; mend it, or model.arguments"
+                ) from None
+            if not isinstance(module, torch.nn.Module):
+                raise UserError(
+                    f"model.build: {build} must make a torch.nn.Module, got {type(module).__name__}; return one"
+                )
+            if any(isinstance(p, torch.nn.UninitializedParameter) for p in module.parameters()):
+                take_shapes(build, module, known["input_shape"])
+        return module
+
+    return make
+
+
+def _spelled(given: Mapping[str, Any]) -> str:
+    return ", ".join(f"{name}={value!r}" for name, value in given.items()) or "no arguments"
+
+
+def _judge(build: str, module: Any) -> None:
+    """UserError where the tensors of a module cannot lie in an arena."""
+    import torch
+
+    trained = [(name, p) for name, p in module.named_parameters() if p.requires_grad]
+    if not trained:
+        raise UserError(f"model.build: {build} must have a parameter to train, got none; leave requires_grad as it is")
+    storages: dict[int, str] = {}
+    for name, p in trained:
+        if p.dtype != torch.float32 or p.device.type != "cpu" or p.layout != torch.strided:
+            raise UserError(
+                f"model.build: every parameter that is trained must be dense float32 on the CPU, got {name} of "
+                f"{p.dtype} on {p.device}; convert the module by .float() or .cpu(), or freeze it"
+            )
+        if any(stride == 0 < 1 < n for stride, n in zip(p.stride(), p.shape, strict=True)):
+            raise UserError(
+                f"model.build: parameters must not overlap in memory, got {name}, whose numbers are one; clone what "
+                "was expanded"
+            )
+        other = storages.setdefault(p.untyped_storage().data_ptr(), name) if p.numel() else name
+        if other != name:
+            raise UserError(
+                f"model.build: parameters must not overlap in memory, got {other} and {name}, which do; make them one "
+                "torch.nn.Parameter, which layers may share"
+            )
+
+
+def _parts(module: Any) -> list[Any]:
+    """Return the parts of a Sequential, each from a child with trained parameters up to the next; else the module.
+
+    Gradients of a part may leave while those before it are computed.
+    """
+    import torch
+
+    if type(module) is not torch.nn.Sequential:
+        return [module]
+    groups: list[list[Any]] = [[]]
+    has = [{id(p) for p in child.parameters() if p.requires_grad} for child in module]
+    filled = False
+    for child, own in zip(module, has, strict=True):
+        if own and filled:
+            groups.append([])
+        filled = filled or bool(own)
+        groups[-1].append(child)
+    if sum(map(len, has)) > len(set().union(*has)) or len({id(m) for m in module}) < len(module):
+        return [module]  # some are shared, and have all of their gradient at the end alone
+    return [torch.nn.Sequential(*group) for group in groups]

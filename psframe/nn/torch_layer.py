@@ -1,0 +1,178 @@
+"""A PyTorch module, or a part of one, as a layer: its tensors lie in the arena, its passes run in PyTorch."""
+
+from collections.abc import Callable, Mapping, Sequence
+from copy import deepcopy
+from functools import partial
+from hashlib import sha256
+from typing import Any
+
+import numpy as np
+import torch
+
+from psframe.nn.base import Arrays, Base, Param, Pass, Shape, Workspace
+from psframe.nn.torch_trial import Found
+
+#: odd numbers by which (seed, epoch, first sample, layer) are mixed into a seed of PyTorch's generator
+MIX = (0x9E3779B97F4A7C15, 0xC2B2AE3D27D4EB4F, 0x165667B19E3779F9, 0x27D4EB2F165667C5)
+
+
+class Torch(Base):
+    """A module from a batch of samples to a tensor (n, ...), both float32.
+
+    Its statistics, which are buffers that a forward pass in training changes (batch normalization's running mean and
+    variance), are tensors of the arena that are not trained: their gradient is what they have lost in the pass, times
+    the samples, and an update takes away the mean of that. So all workers go on with the mean of what theirs would be.
+
+    Parameters
+    ----------
+    module : torch.nn.Module
+    names : mapping of int to str
+        The name, in the user's module, of each of its tensors, by ``id``.
+    images : tuple of int, optional
+        (C, H, W), or (C, T), of samples as PyTorch takes them, where the input are those of the data, channels last.
+    channels_last : bool
+        Whether it takes images as they lie in memory; else they are copied.
+    initial : callable
+        ``initial(seed)`` gives the initial values of the user's module by name.
+    try_out : callable
+        As :func:`psframe.nn.torch_trial.try_out`.
+    """
+
+    whole = True
+
+    def __init__(
+        self,
+        module: torch.nn.Module,
+        names: Mapping[int, str],
+        images: Shape | None,
+        channels_last: bool,
+        initial: Callable[[int], Mapping[str, torch.Tensor]],
+        try_out: Callable[[torch.nn.Module, Shape, bool, bool], Found],
+    ):
+        self.module, self.names, self.images, self.channels_last = module, names, images, channels_last
+        self.initial_of, self.try_out = initial, try_out
+
+    def setup(self, input_shape: Shape, index: int) -> Shape:
+        self.index, self.input_shape = index, input_shape
+        shape = self.images if self.images else input_shape
+        self.found = self.try_out(self.module, shape, self.images is None, self.channels_last)
+        self.flops = self.found.flops
+        self.trained = {self.names[id(p)]: p for p in self.module.parameters() if p.requires_grad}
+        self.statistics = {self.names[id(b)]: b for b in self.found.statistics}
+        self.params = {
+            **{name: Param(tuple(p.shape), _order(p)) for name, p in self.trained.items()},
+            **{name: Param(tuple(b.shape), _order(b), trained=False) for name, b in self.statistics.items()},
+        }
+        return self.found.output_shape
+
+    def bind(self, params: Arrays, grads: Arrays, workspace: Workspace) -> None:
+        torch.set_num_threads(workspace.threads.n)
+        workspace.beside(workspace.max_batch * self.found.saved_bytes)
+        if self.images and not self.channels_last:
+            self.input = torch.from_numpy(workspace.batch(self.images))
+        #: the arena's tensors as PyTorch's, by the ``id`` of the views that they are of
+        self.views: dict[int, list[torch.Tensor]] = {}
+        self.written = [False] * len(self.trained)
+        for number, parameter in enumerate(self.trained.values()):
+            parameter.register_post_accumulate_grad_hook(partial(self._take, number))
+        self.grads = [torch.from_numpy(grads[name]) for name in self.trained]
+        self.lost = [torch.from_numpy(grads[name]) for name in self.statistics]
+        self.use(params)
+
+    def use(self, params: Arrays) -> None:
+        if id(params) not in self.views:
+            self.views[id(params)] = [torch.from_numpy(params[name]) for name in self.params]
+        views = self.views[id(params)]
+        for parameter, view in zip(self.trained.values(), views, strict=False):
+            parameter.data = view
+        self.kept = views[len(self.trained) :]
+
+    def initial(self, seed: int) -> Arrays:
+        values = self.initial_of(seed)
+        return {name: values[name].detach().to(torch.float32).numpy() for name in self.params}
+
+    def fixed(self) -> str:
+        own = {id(tensor) for tensor in (*self.trained.values(), *self.statistics.values())}
+        kept = [t for t in (*self.module.parameters(), *self.module.buffers()) if id(t) not in own]
+        digest = sha256()
+        for tensor in kept:
+            digest.update(tensor.detach().cpu().contiguous().view(-1).view(torch.uint8).numpy().tobytes())
+        return f"constants {digest.hexdigest()[:12]}" if kept else ""
+
+    def twin(self) -> torch.nn.Module:
+        """Return a copy of the module as it is, with memory of its own."""
+        self._take_statistics()
+        return deepcopy(self.module)
+
+    def _take_statistics(self) -> None:
+        for statistic, kept in zip(self.statistics.values(), self.kept, strict=True):
+            statistic.copy_(kept if statistic.is_floating_point() else kept.round())
+
+    def forward(self, x: np.ndarray, state: Pass) -> np.ndarray:
+        self._take_statistics()
+        if self.module.training != state.train:
+            self.module.train(state.train)
+        if not state.train:
+            with torch.no_grad():
+                return _array(self.module(self._tensor(x)))
+        torch.default_generator.manual_seed(_mixed(state, self.index))
+        self.x = self._tensor(x)
+        if not self.images:
+            self.x.requires_grad_()
+        self.y = self._in_training(self.x.clone() if self.found.overwrites else self.x)
+        for statistic, kept, lost in zip(self.statistics.values(), self.kept, self.lost, strict=True):
+            torch.sub(kept, statistic.to(kept.dtype), out=lost)  # a flag may be one of them
+            lost *= len(x)
+        return _array(self.y)
+
+    def backward(self, x: np.ndarray, dy: np.ndarray, state: Pass, need_dx: bool) -> Any:
+        self.written[:] = [False] * len(self.written)
+        self.y.backward(torch.from_numpy(dy))
+        for written, grad in zip(self.written, self.grads, strict=True):
+            if not written:  # the pass has made no use of it
+                grad.zero_()
+        self.y = None
+        return self.x.grad.numpy() if need_dx else None
+
+    def _take(self, number: int, parameter: torch.Tensor) -> None:
+        self.grads[number].copy_(parameter.grad)
+        parameter.grad, self.written[number] = None, True
+
+    def _tensor(self, x: np.ndarray) -> torch.Tensor:
+        """Return a batch as PyTorch takes it: of the data, with its channels first."""
+        given = torch.from_numpy(x)
+        if not self.images:
+            return given
+        channels_first = given.permute(0, 3, 1, 2)
+        if self.channels_last:
+            return channels_first
+        return self.input[: len(x)].copy_(channels_first if len(self.images) == 3 else channels_first[:, :, 0])
+
+    def _in_training(self, x: torch.Tensor) -> torch.Tensor:
+        """Return the output for a batch; of one sample, which has no variance, by the statistics where it must be."""
+        if len(x) > 1 or self.found.takes_one:
+            return self.module(x)
+        norms = [m for m in self.module.modules() if isinstance(m, torch.nn.modules.batchnorm._BatchNorm)]
+        for norm in norms:
+            norm.eval()
+        try:
+            return self.module(x)
+        finally:
+            for norm in norms:
+                norm.train()
+
+
+def _array(y: torch.Tensor) -> np.ndarray:
+    return (y if y.dim() == 4 else y.contiguous()).detach().numpy()
+
+
+def _mixed(state: Pass, index: int) -> int:
+    numbers = (state.seed, state.epoch, int(state.samples[0]) if len(state.samples) else 0, index)
+    return sum((number + 1) * odd for number, odd in zip(numbers, MIX, strict=True)) % (1 << 63)
+
+
+def _order(tensor: torch.Tensor) -> tuple[int, ...]:
+    """Return the axes from the outermost to the innermost as they lie in memory; in their own order where with gaps."""
+    strides = tensor.stride()
+    order: Sequence[int] = sorted(range(tensor.dim()), key=lambda axis: -strides[axis])
+    return tuple(order) if tensor.permute(tuple(order)).is_contiguous() else tuple(range(tensor.dim()))

@@ -1,0 +1,84 @@
+"""A user's module in PyTorch over ranks: the bits of every way that gradients go, and of runs that are continued."""
+
+import unittest
+from importlib.util import find_spec
+
+import numpy as np
+
+from tests.launcher import go_back
+from tests.ranks.harness import ranks
+from tests.ranks.training import folder, hashes, train
+
+NET = "model={name: torch, build: 'tests.torch_nets:ResNet', arguments: {dropout: 0.3}}"
+ROW = "model={name: torch, build: 'tests.torch_nets:row'}"
+ATTENTION = "model={name: torch, build: 'tests.torch_nets:Attention'}"
+SHORT = ("dataset.limit=101", "train.threads=1")
+
+
+def need_torch():
+    if find_spec("torch") is None:
+        raise unittest.SkipTest("PyTorch, whose modules these are, is not installed")
+
+
+@ranks(4)
+def every_way_of_a_torch_module_has_the_same_bits(world):
+    need_torch()
+    with folder(world) as where:
+        for net in (NET, ROW):
+            found = {}
+            for collective in ("shared", "buffer", "object", "hierarchical"):
+                for mode, n_ranks in (("allreduce", 3), ("sync_ps", 4)):
+                    keys = (net, *SHORT, f"sync.mode={mode}", f"collective={collective}")
+                    found[mode, collective] = hashes(world, n_ranks, where, *keys)
+            found["servers"] = hashes(world, 3, where, net, *SHORT, "sync.server=colocated", "sync.servers=2")
+            assert len({tuple(h) for h in found.values()}) == 1, found
+            assert len(set(found["servers"])) == 2, "training changed nothing"
+
+
+@ranks(4)
+def modes_that_keep_statistics_train_a_torch_module_and_others_refuse(world):
+    need_torch()
+    keeps = ["local_sgd", "block_momentum", "easgd", "easgd, synchronous: true", "sync_ps, backup_workers: 1"]
+    with folder(world) as where:
+        for mode in keeps:
+            records, _, _ = train(world, 4, where, NET, *SHORT, "train.epochs=3", f"sync={{mode: {mode}}}")
+            assert records[-1]["test_loss"] < records[0]["test_loss"] + 0.05, (mode, records)
+        for mode in ("async_ps", "hogwild", "dogwild", "hybrid"):
+            assert train(world, 4, where, NET, *SHORT, f"sync.mode={mode}", expect=2) is None
+            records, _, _ = train(world, 4, where, ATTENTION, *SHORT, f"sync.mode={mode}")
+            assert np.isfinite(records[-1]["test_loss"])
+        train(world, 4, where, NET, *SHORT, "collective={name: buffer, compression: onebit}", expect=2)
+        train(world, 4, where, ATTENTION, *SHORT, "collective={name: buffer, compression: onebit}")
+
+
+@ranks(1, 3)
+def a_torch_module_goes_on_to_the_same_bits(world):
+    """Statistics, dropout and optimizer state are all in the checkpoint, or follow from the seed."""
+    need_torch()
+    with folder(world) as where:
+        keys = (NET, *SHORT, "train.epochs=4", "sync.mode=allreduce")
+        records, _, _ = train(world, world.size, where, *keys, "name=whole")
+        train(world, world.size, where, *keys, "name=parts")
+        run = next((where / "runs").glob("parts-*"))
+        if world.rank == 0:
+            go_back(run, 2)
+        world.Barrier()
+        again, _, _ = train(world, world.size, where, *keys, f"checkpoint.resume={run}", "name=parts")
+        assert [r["params_sha256"] for r in records] == [r["params_sha256"] for r in again]
+
+
+@ranks(4)
+def a_torch_module_without_statistics_has_the_curve_of_one_process(world):
+    """And over any number of workers the same bits, in the blocks of ``any_workers``."""
+    need_torch()
+    plain = "model={name: torch, build: 'tests.torch_nets:plain'}"
+    with folder(world) as where:
+        curves = []
+        for workers in (1, 2, 4):
+            keys = (plain, f"train.batch_size={32 // workers}", "sync.mode=allreduce", "train.threads=1")
+            _, steps, _ = train(world, workers, where, *keys)
+            curves.append([step["loss"] for step in steps])
+        for curve in curves[1:]:
+            np.testing.assert_allclose(curve, curves[0], rtol=1e-4)
+        keys = (NET, *SHORT, "sync.mode=allreduce", "train.reproducible=any_workers", "train.global_batch=32")
+        assert len({tuple(hashes(world, workers, where, *keys)) for workers in (1, 2, 3, 4)}) == 1

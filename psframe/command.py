@@ -57,8 +57,8 @@ def guarded(main: Callable[[Sequence[str]], int], argv: Sequence[str]) -> int:
     sys.stderr.write(message)
     sys.stderr.flush()
     sleep(0.5)  # a launcher that is told to abort drops what it has not read by then
-    if is_unreachable:
-        startup.end_launcher(after_s=2)  # Open MPI's waits for its daemon there
+    if is_unreachable or startup.tolerant():
+        startup.end_launcher(after_s=2)  # Open MPI's waits for its daemon there, or for ranks that look for this one
     MPI.COMM_WORLD.Abort(status)
     return status
 

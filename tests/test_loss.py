@@ -21,6 +21,15 @@ optimizer: {{name: sgd, lr: 0.01, momentum: 0.5}}
 fault: {{on_worker_loss: continue}}
 record: {{dir: {runs}, steps: true}}
 """
+FAULTY = """\
+from mpi4py import MPI
+from psframe.optim import SGD
+
+
+class Faulty(SGD):
+    def rule(self, lr, step):
+        return super().rule(lr / (1 - (step == 100 and MPI.COMM_WORLD.rank == {rank})), step)
+"""
 #: all that go on, in the forms that differ in code
 MODES = (
     "{mode: sync_ps}",
@@ -116,6 +125,19 @@ def test_after_the_server_nobody_goes_on_and_one_sentence_says_so(ulfm, tmp_path
     (line,) = (line for line in err.splitlines() if line.startswith("psframe:"))
     assert "rank 0 has died" in line
     assert "checkpoint.resume=auto" in line
+    assert not left_in_shm()
+
+
+@pytest.mark.parametrize("rank", [0, 2])
+def test_an_exception_of_a_users_own_part_ends_the_job_also_where_the_others_could_go_on(ulfm, tmp_path, rank):
+    (tmp_path / "faulty.py").write_text(FAULTY.format(rank=rank))
+    path = tmp_path / "loss.yaml"
+    path.write_text(CONFIG.format(epochs=80, runs=tmp_path / "runs"))
+    command = ulfm.command(4, ["-m", "psframe.train", str(path), "--quiet", "sync={mode: local_sgd, every: 3}"])
+    process = launch([*command, "optimizer=faulty:Faulty"], PYTHONPATH=str(tmp_path))
+    err = ends(process, str(path), 60)
+    assert process.returncode not in (0, None)
+    assert f"rank {rank}: ZeroDivisionError" in err
     assert not left_in_shm()
 
 

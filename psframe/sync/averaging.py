@@ -87,9 +87,12 @@ class Averaging(Mode):
     def lean(self, difference: np.ndarray) -> None:
         """Do what a worker does with its ``w_k_0 - w_k`` (S,) before it is given away."""
 
+    def begin(self) -> None:
+        super().begin()
+        self.drawn_at = 0  # of these steps: a rank may be lost before the first of them
+
     def turns(self, n_steps: int) -> Iterator[tuple[int, int | None]]:
         self.restart()
-        self.drawn_at, self.drains = 0, False
         for step in range(n_steps):
             self.at = step
             yield step, self.parts.team.worker

@@ -3,6 +3,7 @@
 import numpy as np
 
 from tests.ranks.case_cluster import own_network
+from tests.ranks.case_guard import begun, one_epoch
 from tests.ranks.harness import ranks
 from tests.ranks.training import folder, hashes, train
 
@@ -185,3 +186,20 @@ def a_slow_rank_is_slow_and_changes_no_bit(world):
         assert served[-1]["dropped"] > 0
         drawn, _, _ = train(world, 3, where, "fault={slow_rank: all, slow_share: 0.5}", "sync.mode=hogwild")
         assert drawn[-1]["loss"] < drawn[0]["loss"]
+
+
+@ranks(3)
+def a_rank_that_is_lost_before_the_first_step_of_an_epoch_takes_no_step_of_it_along(world):
+    for mode in ("sync: {mode: sync_ps}", "sync: {mode: allreduce}", *MODES):
+        with folder(world) as where:
+            run = begun(world, where, key(mode), GENTLE)
+            if run.sync.survives:
+                one_epoch(run)
+                run.sync.begin()
+                if world.rank == 0:
+                    run.cluster.halt.reopen()
+                run.cluster.barrier()
+                done = world.bcast(run.sync.salvaged()[0] if world.rank == 0 else None)
+                assert done == 0, (mode, done)
+            run.cluster.barrier()
+            run.sync.close()

@@ -1,47 +1,37 @@
 """From a plan to the parts of a run, on every rank."""
 
-import json
 import shutil
-import sys
 from collections.abc import Callable
-from threading import Timer
 from typing import Any, TypeVar
 
 import numpy as np
-from numba.core.errors import NumbaError
 from threadpoolctl import threadpool_limits
 
-from psframe import affinity, alike, blocks, collectives, guard, registry, residency, sync
+from psframe import affinity, alike, blocks, collectives, guard, opening, registry, residency, stages, sync
 from psframe.cluster import AgreedError, Cluster
 from psframe.collectives.null import Null
 from psframe.data import Facts, no_memory_for_data
-from psframe.errors import UserError, reason
+from psframe.errors import UserError
 from psframe.fault import Crash
 from psframe.job import Run, headline
 from psframe.keeper import Keeper
 from psframe.memory.allocator import Allocator
-from psframe.nn.base import Pass
 from psframe.nn.network import Network
 from psframe.nn.threads import Threads
-from psframe.nn.timed import time_layers
 from psframe.optim import Updater
 from psframe.plan import Plan
 from psframe.provision import Held, Sizes, adopt, homes, take
-from psframe.record.run_dir import RunDir, durably, open_run
-from psframe.record.tensorboard import Board
-from psframe.record.trace import Trace
-from psframe.record.usage import Usage, sampled_s
+from psframe.record.run_dir import RunDir, open_run
 from psframe.record.view import View, say
 from psframe.sampling import Batches, Sampler
 from psframe.sync import statistics
 from psframe.sync.allreduce import AllReduce
 from psframe.sync.base import Mode, Parts
-from psframe.work import departures
+from psframe.work import Work, departures
 
 T = TypeVar("T")
 
 THREAD_FLOPS = 4e8  # of a step, for each thread: with less, waking the threads takes longer than they save
-NOTICE_S = 3.0  # of compiling until a user is told what takes so long
 
 
 def run(cluster: Cluster, plan: Plan, quiet: bool) -> Run:
@@ -56,11 +46,11 @@ def run(cluster: Cluster, plan: Plan, quiet: bool) -> Run:
         # BLAS rounds differently on one thread and on several, and how many there are depends on the machine
         threadpool_limits(1, user_api="blas")
     opened: list[RunDir] = []
-    cluster.agree(lambda: opened.append(open_run(plan.resolved, network(plan).layout)))
+    cluster.agree(lambda: opened.append(open_run(plan.resolved, network(plan).whole)))
     run_dir = opened[0] if opened else None
     try:
         made = or_instead(cluster, plan, lambda: provided(cluster, plan))
-        alike.judge_model(cluster, made.network.layout, made.network.fixed)
+        alike.judge_model(cluster, made.network.whole, made.network.fixed)
         made.labels["placement"] = residency.summary(cluster, plan.places)
         asked = plan.resolved["collective"]["name"]
         if made.labels["collective"] not in (None, asked):
@@ -70,9 +60,9 @@ def run(cluster: Cluster, plan: Plan, quiet: bool) -> Run:
             made.keeper = Keeper(run_dir, plan.config.checkpoint, Crash(plan.config.fault.crash_at))
             if not quiet:
                 say(headline(made))
-        begin(made, quiet)
-        _watch(made)
-        _prove(made, quiet)
+        opening.begin(made, quiet)
+        opening.watch(made)
+        opening.prove(made, quiet)
     except BaseException:
         if run_dir and run_dir.new:
             shutil.rmtree(run_dir.path, ignore_errors=True)
@@ -131,16 +121,16 @@ def _untouched(facts: Facts) -> dict[str, np.ndarray]:
 
 
 def network(plan: Plan) -> Network:
-    """Return the plan's network, without memory; UserError where its layers do not fit the data."""
+    """Return the network, or this rank's stage of it, without memory; UserError where it does not fit the data."""
     layers = plan.choices["model"](plan.facts.input_shape, plan.facts.n_classes)
-    return Network(layers, plan.facts.input_shape, plan.facts.n_classes)
+    return Network(layers, plan.facts.input_shape, plan.facts.n_classes, plan.own)
 
 
 def build(cluster: Cluster, plan: Plan, arrays: dict[str, np.ndarray], allocator: Allocator) -> Run:
     """Make every part of a run on this rank, memory untouched; no rank waits for another here."""
     train, team, net = plan.config.train, plan.team, network(plan)
     optimizer = _optimizer(plan)
-    alone = cluster.n_ranks == 1  # nobody to exchange with: every mode is then the same
+    alone = team.comm.size == 1  # nobody to exchange with: every mode is then the same
     mode = AllReduce() if alone else sync.make(plan.choices["sync"])
     choice = Null if alone or not mode.exchanges else plan.choices["collective"]
     group, memory = plan.group, plan.group.apart(allocator)
@@ -148,11 +138,16 @@ def build(cluster: Cluster, plan: Plan, arrays: dict[str, np.ndarray], allocator
     sampler = blocks.sampler(plan.facts.n_train, team.n_workers, train)
     guard.prepare(plan.config.fault, mode, collective)
     statistics.judge(net.layout, plan.choices["sync"].name, mode, collective)
+    mode.apart = plan.grid.is_cut
     arena = mode.build(Parts(team, group, net.layout, optimizer, collective, allocator, sampler, cluster))
     n_threads = _threads(train.threads, net.flops * sampler.max_batch)
-    net.bind(arena, sampler.max_batch, allocator, plan.config.nn.kernels, Threads(n_threads))
-    batches = Batches(plan.facts, arrays, sampler.max_batch, train.seed, allocator)
-    work = blocks.work(sampler, team.worker, net, batches, allocator)
+    threads = Threads(n_threads)
+    if plan.n_micro > 1 or plan.grid.is_cut:
+        work: Work = stages.work(cluster, plan, arrays, sampler, net, arena, threads, allocator)
+    else:
+        net.bind(arena, sampler.max_batch, allocator, plan.config.nn.kernels, threads)
+        batches = Batches(plan.facts, arrays, sampler.max_batch, train.seed, allocator)
+        work = blocks.work(sampler, team.worker, net, batches, allocator)
     boundaries, leave = departures(mode, collective, work)
     updater = Updater(optimizer, arena)
     return Run(
@@ -162,7 +157,8 @@ def build(cluster: Cluster, plan: Plan, arrays: dict[str, np.ndarray], allocator
         facts=plan.facts,
         network=net,
         sampler=sampler,
-        batches=batches,
+        batches=work.batches,
+        whole=stages.whole(cluster, plan, net, arena, optimizer.n_state, allocator),
         places=plan.places,
         collective=collective,
         updater=updater,
@@ -205,89 +201,6 @@ def _labels(cluster: Cluster, plan: Plan, mode: Mode | None, sampler: Sampler) -
         "n_nodes": cluster.n_nodes,
         "batch_size": sampler.batch_size,
         "global_batch": sampler.global_batch,
+        **({"stages": plan.grid.n_stages} if plan.grid.is_cut else {}),
+        **({"micro_batches": plan.n_micro} if plan.n_micro > 1 else {}),
     }
-
-
-def _compile(run: Run, quiet: bool) -> None:
-    """Let Numba compile on each node's first rank, then the others find what it compiled in the cache on disk."""
-    link = run.cluster.link
-    if not link.leads:
-        link.tell()
-    notice = Timer(NOTICE_S, say, ["compiling the layers for this CPU, once a machine: up to a minute or two"])
-    if run.run_dir and not quiet:
-        notice.start()
-    sample = np.zeros(1, np.int64)
-    x, labels = run.batches.load("train", sample)
-    try:
-        run.network.gradients(x, labels, Pass(True, 0, 0, sample))
-        run.network.evaluate(x, labels)
-        run.collective.warm()
-    except NumbaError as error:
-        raise UserError(
-            f"nn.kernels: {run.config.nn.kernels} must be compiled for this CPU, and Numba cannot "
-            f"({reason(error)[:200]}); give nn.kernels=blas"
-        ) from None
-    finally:
-        notice.cancel()
-    if link.leads:
-        link.tell()
-
-
-def begin(run: Run, quiet: bool) -> None:
-    """Compile, and give every rank the initial parameters, or those of the checkpoint that rank 0 has read."""
-    _compile(run, quiet)
-    arena, comm = run.network.arena, run.cluster.comm
-    comm.Barrier()  # nobody is taken for lost because it compiles
-    leads = run.group.leads
-    if leads or not arena.shared:
-        run.network.initialize(run.config.train.seed)
-    begun = run.run_dir
-    if begun and begun.saved:
-        arena.params[:] = begun.saved.params
-        # a rank alone has the optimizer's rows only: what a mode keeps behind them is dropped, or begins anew
-        for row, saved in zip(run.sync.state(), begun.saved.state, strict=False):
-            row[:] = saved
-    run.epoch, run.step, run.begun_at = comm.bcast((begun.epoch, begun.step, begun.cursor) if begun else (0, 0, 0))
-    run.sampler.cursor = run.begun_at
-    if run.step and (arena.shared or run.team.server is None):
-        among = run.group.leaders if arena.shared else comm
-        for row in arena.state if leads or not arena.shared else ():
-            among.Bcast(row)
-    run.sync.open(run.collective, run.updater)
-
-
-def _watch(run: Run) -> None:
-    """Let every part write down what it does when, and what it uses, where the config asks for it."""
-    if turns := run.config.record.traced_turns:
-        run.trace = Trace(turns)
-    listen(run)
-    if run.config.record.usage:
-        run.usage = Usage(sampled_s(run.run_dir.path) if run.run_dir else 0.0)
-    if run.config.record.tensorboard and run.run_dir:
-        run.board = Board(run.run_dir.path, run.epoch, run.step)
-
-
-def listen(run: Run) -> None:
-    """Let the parts write to the run's trace."""
-    if run.trace:
-        run.updater.trace = run.collective.trace = run.sync.tally.trace = run.trace
-        time_layers(run.network, run.trace.passes)
-
-
-def _prove(run: Run, quiet: bool) -> None:
-    """Hold the pages of every role against what was asked for, and write down where everything lies."""
-    cluster, places, settings = run.cluster, run.places, run.config.placement
-    every = residency.count(cluster, places, run.blocks)
-    complaints = [*residency.verify(cluster, places, settings, every), *alike.late_clocks(cluster)]
-    ranks = residency.describe(cluster, places)
-    if run.run_dir is None or every is None or ranks is None:
-        return
-    for of_rank, found in zip(ranks, every, strict=True):
-        for role, pages in found.items():
-            of_rank["roles"][role]["pages"] = pages.to_plain()
-    lines = ",\n".join(json.dumps(of_rank) for of_rank in ranks)
-    plain = f'{{"hbw_nodes": {list(places.site.topology.hbw)}, "ranks": [\n{lines}\n]}}\n'
-    durably(lambda path: (path / "placement.json").write_text(plain), run.run_dir)
-    notes = dict.fromkeys(note for of_rank in ranks for note in of_rank["notes"])
-    for warning in () if quiet else (*run.run_dir.notices, *notes, *complaints):
-        print(f"psframe: warning: {warning}", file=sys.stderr, flush=True)

@@ -51,6 +51,19 @@ class NN(msgspec.Struct, forbid_unknown_fields=True, kw_only=True, frozen=True):
     kernels: Literal["direct", "blas"] = "direct"
 
 
+class Parallel(msgspec.Struct, forbid_unknown_fields=True, kw_only=True, frozen=True):
+    """How a network is cut across ranks: ``pipeline`` stages, ``data`` replicas of these, by default as many as ranks
+    there are for. A worker's samples of a step go through the stages in ``micro_batches``, by default 4 for each stage;
+    ``schedule`` says in which order (``psframe.parallel.schedule``); with ``recompute`` a stage keeps their inputs
+    alone, and computes its activations again for the backward pass."""
+
+    data: PositiveInt | Literal["auto"] = "auto"
+    pipeline: PositiveInt = 1
+    micro_batches: Annotated[int, msgspec.Meta(ge=1, le=1 << 16)] | Literal["auto"] = "auto"
+    schedule: Literal["1f1b", "gpipe"] = "1f1b"
+    recompute: bool = False
+
+
 class Schedule(msgspec.Struct, forbid_unknown_fields=True, kw_only=True, frozen=True):
     """The learning rate over the epochs; see ``psframe.schedule``."""
 
@@ -142,6 +155,7 @@ class Config(msgspec.Struct, forbid_unknown_fields=True, kw_only=True, frozen=Tr
     dataset: Section
     train: Train = Train()
     nn: NN = NN()
+    parallel: Parallel = Parallel()
     optimizer: Section
     schedule: Schedule = Schedule()
     sync: Section
@@ -181,6 +195,8 @@ def resolve(raw: dict[str, Any], overrides: Sequence[str] = (), collective: str 
     for override in overrides:
         _apply(raw, override)
     defaults = {**DEFAULTS, "collective": "buffer" if _several_serve(raw.get("sync")) else collective}
+    if _is_cut(raw.get("parallel")):
+        defaults["sync"] = "allreduce"  # every rank has a stage
     _check_keys("", raw, Config)
     for section in ("model", "dataset"):
         if section not in raw:
@@ -197,6 +213,11 @@ def _several_serve(mode: Any) -> bool:
     """Whether the section ``sync`` asks for several servers, which one collective alone knows."""
     served = isinstance(mode, dict) and mode.get("mode", DEFAULTS["sync"]) == "sync_ps"
     return served and mode.get("servers", 1) != 1
+
+
+def _is_cut(parallel: Any) -> bool:
+    """Whether the section ``parallel`` asks for a pipeline."""
+    return isinstance(parallel, dict) and parallel.get("pipeline", 1) != 1
 
 
 def parse_value(text: str) -> Any:

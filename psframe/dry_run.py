@@ -9,7 +9,6 @@ from psframe.config import to_yaml
 from psframe.memory.sysfs import spell
 from psframe.plan import Plan
 from psframe.record.view import aligned
-from psframe.team import Team
 
 
 def report(cluster: Cluster, plan: Plan) -> str:
@@ -25,17 +24,16 @@ def report(cluster: Cluster, plan: Plan) -> str:
         return ""
     unused = "".join(f"# not used by this choice: {key}\n" for key in plan.unused)
     notes = "".join(f"# {note}\n" for note in dict.fromkeys(note for of_rank in ranks for note in of_rank["notes"]))
-    tables = [memory_table(roles, plan.team), places_table(ranks)]
+    tables = [memory_table(roles, [kind(plan, rank) for rank in range(len(roles))]), places_table(ranks)]
     if by_node:
         tables.append(f"bytes asked of each NUMA node by the ranks of rank 0's machine\n{by_node}")
     return f"{to_yaml(plan.resolved)}{unused}{notes}\n" + "\n\n".join(tables)
 
 
-def memory_table(roles: list[dict[str, int]], team: Team) -> str:
-    """Return bytes by rank and role as a table, with one line for neighbouring ranks that keep the same."""
+def memory_table(roles: list[dict[str, int]], kinds: list[str]) -> str:
+    """Return bytes by rank and role as a table, with one line for neighbouring ranks that are and keep the same."""
     columns = sorted({role for of_rank in roles for role, n_bytes in of_rank.items() if n_bytes})
     lines = [["ranks", "", *columns, "total"]]
-    kinds = [", ".join(_kinds(team, rank)) for rank in range(len(roles))]
     first = 0
     for end in range(1, len(roles) + 1):
         if end < len(roles) and (roles[end], kinds[end]) == (roles[first], kinds[first]):
@@ -47,8 +45,11 @@ def memory_table(roles: list[dict[str, int]], team: Team) -> str:
     return f"bytes by rank and role (a node's data are counted on its first rank)\n{aligned(lines)}"
 
 
-def _kinds(team: Team, rank: int) -> list[str]:
-    return ["server"] * (rank in team.servers) + ["worker"] * (rank in team.workers)
+def kind(plan: Plan, rank: int) -> str:
+    """Return what a rank is: a server, a worker, or both; or which stage it has of a network that is cut."""
+    if plan.grid.is_cut:
+        return f"stage {rank % plan.grid.n_stages}"
+    return ", ".join(["server"] * (rank in plan.team.servers) + ["worker"] * (rank in plan.team.workers))
 
 
 def places_table(ranks: list[dict[str, Any]]) -> str:

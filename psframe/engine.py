@@ -134,6 +134,7 @@ def _report(run: Run, seen: Seen) -> Report:
         run.team.worker,
         run.sync.tally.wait_s,
         epoch.moved(run),
+        run.work.took_waited_s(),
         run.collective.flight,
         run.updater.update_s,
         run.updater.wild_step,
@@ -154,11 +155,11 @@ def _together(run: Run) -> bool:
 
 def _record(run: Run, run_dir: RunDir, measured: dict[str, Any]) -> dict[str, Any]:
     """Write the epoch's record, and begin to write its checkpoint, which must not be durable before that."""
-    arena, every, began = run.network.arena, run.config.checkpoint.every_epochs, perf_counter()
+    every, began = run.config.checkpoint.every_epochs, perf_counter()
     due = every and (run.epoch % every == 0 or run.epoch == run.config.train.epochs)
     keeper = run.keeper if due and not _diverged(measured) else None  # or it would push out what is sound
     if keeper:
-        keeper.take(arena, run.sync.state(), run.epoch, run.step)
+        keeper.take(run.learnt, run.rows(), run.epoch, run.step)
         if run.trace:
             run.trace.add("checkpoint", began)
     record = {
@@ -166,7 +167,7 @@ def _record(run: Run, run_dir: RunDir, measured: dict[str, Any]) -> dict[str, An
         **{key: float(value) if isinstance(value, np.floating) else value for key, value in measured.items()},
         "checkpoint_s": perf_counter() - began if keeper else 0.0,
         **run.labels,
-        "params_sha256": checkpoint.sha256(arena.params),
+        "params_sha256": checkpoint.sha256(run.learnt.params),
     }
     durably(lambda path: metrics.append(path, "metrics.jsonl", [record]), run_dir)
     if board := run.board:

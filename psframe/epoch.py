@@ -33,6 +33,8 @@ def train_epoch(run: Run) -> Seen:
     run.collective.clear()
     run.updater.clear()
     run.sync.clear()
+    for traffic in run.work.traffics():
+        traffic.clear()
     if run.trace:
         run.trace.begin()
     while not run.parts or run.sampler.n_left:
@@ -65,6 +67,8 @@ def _part(run: Run) -> None:
             _look(run, run.keeper, step)
     draining = perf_counter()
     run.sync.drain()
+    if run.whole:
+        run.whole.collect()
     if run.trace:
         run.trace.end()
         run.trace.add("drain", draining)
@@ -81,7 +85,7 @@ def _turn(run: Run, seen: Seen, order: np.ndarray, step: int, worker: int | None
     if worker is not None:
         mine = order[run.sampler.share(step, worker)]
         compute = partial(run.work.gradients, mine, run.sampler.samples_in(step), run.epoch, seen.row)
-        seen.samples[step] += len(mine)
+        seen.samples[step] += len(mine) * run.work.tells
     seen.row[:] = 0
     computing += run.guard.compute(of_run, seen.row, compute, run.boundaries, run.leave)
     seen.losses[step] += seen.row
@@ -113,7 +117,7 @@ def _look(run: Run, keeper: Keeper, step: int) -> None:
 
 def _save(run: Run, keeper: Keeper, cursor: int, step: int) -> None:
     began = perf_counter()
-    keeper.save(run.network.arena, run.sync.state(), run.epoch, step, cursor)
+    keeper.save(run.learnt, run.rows(), run.epoch, step, cursor)
     if run.trace:
         run.trace.add("checkpoint", began)
 
@@ -173,4 +177,4 @@ def _moved_bytes(run: Run) -> int:
 
 def _traffics(run: Run) -> list[Traffic]:
     own = [run.updater.traffic] if run.sync.updates_together else []
-    return [run.collective.traffic, *own, *run.sync.traffics()]
+    return [run.collective.traffic, *own, *run.sync.traffics(), *run.work.traffics()]

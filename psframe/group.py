@@ -7,7 +7,7 @@ from mpi4py import MPI
 
 from psframe import comms
 from psframe.cluster import Cluster, join
-from psframe.memory.allocator import Apart
+from psframe.memory.allocator import Apart, Within
 from psframe.team import Team
 
 
@@ -30,6 +30,8 @@ class Group:
         Whether this is the group's first rank.
     leaders : MPI.Comm
         On those: the first ranks of all groups. Elsewhere MPI.COMM_NULL.
+    is_stage : bool
+        Whether they have a part of the network, other groups others.
     """
 
     cluster: Cluster
@@ -40,15 +42,18 @@ class Group:
     n_places: int
     leads: bool
     leaders: MPI.Comm
+    is_stage: bool = False
 
     def apart(self, allocator: Any) -> Any:
         """Return an allocator whose shared memory is this group's, not the node's."""
+        if self.is_stage:
+            return Within(allocator)
         return allocator if self.n_places == 1 else Apart(allocator, self.place, self.n_places)
 
 
-def undivided(cluster: Cluster, team: Team) -> Group:
-    """Return what stands for a group where there are none: ``team`` is of all ranks."""
-    return Group(cluster, team, (), cluster.n_nodes, 0, 1, cluster.link.leads, cluster.leaders)
+def undivided(cluster: Cluster, team: Team, is_stage: bool = False) -> Group:
+    """Return what stands for a group where there are none: ``team`` is of all ranks, or of those of a stage."""
+    return Group(cluster, team, (), cluster.n_nodes, 0, 1, cluster.link.leads, cluster.leaders, is_stage)
 
 
 def divide(cluster: Cluster, size: int | str) -> Group:

@@ -77,7 +77,7 @@ class Guard:
         owns = only or cluster.n_ranks == 1 or (team.server is not None and cluster.rank == 0 and not self.arena.shared)
         if fault.check_every and owns:
             updater.sums = Sums(self.arena)
-        meeting, late_s = cluster.rendezvous, fault.late_s if mode.lockstep else 0.0
+        meeting, late_s = cluster.rendezvous, fault.late_s if mode.lockstep and not mode.apart else 0.0
         self.watch = Watch(cluster.pulse, meeting.members, late_s, meeting.late)
         self.skipped: list[dict[str, Any]] = []
         self.repaired: list[dict[str, Any]] = []

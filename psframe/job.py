@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 
 from psframe import __version__
+from psframe.arena import Arena
 from psframe.cluster import Cluster
 from psframe.collectives.base import Base
 from psframe.config import Config
@@ -18,6 +19,7 @@ from psframe.measures import Seen
 from psframe.memory.places import Places
 from psframe.nn.network import Network
 from psframe.optim import Updater
+from psframe.parallel.whole import Whole
 from psframe.record.run_dir import RunDir
 from psframe.record.tensorboard import Board
 from psframe.record.trace import Trace
@@ -63,9 +65,19 @@ class Run:
     run_dir: RunDir | None = None
     keeper: Keeper | None = None
     view: View | None = None
+    whole: Whole | None = None  # where stages have parts of the network
     trace: Trace | None = None
     usage: Usage | None = None
     board: Board | None = None
+
+    @property
+    def learnt(self) -> Arena | Whole:
+        """What has the parameters of the whole network, on rank 0, and their layout."""
+        return self.whole or self.network.arena
+
+    def rows(self) -> list[np.ndarray]:
+        """Return what a checkpoint holds beside the parameters, on rank 0."""
+        return list(self.whole.state) if self.whole else self.sync.state()
 
 
 def headline(run: Run) -> str:
@@ -77,6 +89,8 @@ def headline(run: Run) -> str:
     n_servers, server = labels["n_servers"], ""
     if n_servers > 1 or labels["server"] == "dedicated":
         server = f"{n_servers} {labels['server']} servers and " if n_servers > 1 else "a dedicated server and "
+    stages = f"{labels['stages']} stages x " if "stages" in labels else ""
+    several = f" in {labels['micro_batches']} micro-batches" if "micro_batches" in labels else ""
     places = f"{labels['n_ranks']} rank(s) on {labels['n_nodes']} node(s)"
     continued = ""
     if run.run_dir and run.run_dir.saved:
@@ -86,6 +100,6 @@ def headline(run: Run) -> str:
         continued = ", a new run: there is no unfinished one to continue"
     return (
         f"psframe {__version__}: {labels['model']} on {labels['dataset']} ({run.facts.n_train:,} training and "
-        f"{run.facts.n_test:,} test samples), {how}, {places}: {server}{labels['n_workers']} worker(s) "
-        f"x batch {labels['batch_size']}{continued}"
+        f"{run.facts.n_test:,} test samples), {how}, {places}: {server}{stages}{labels['n_workers']} worker(s) "
+        f"x batch {labels['batch_size']}{several}{continued}"
     )

@@ -4,16 +4,27 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from math import isfinite
 from time import monotonic
+from typing import Protocol
 
 import numpy as np
 
-from psframe.arena import Arena, Layout
+from psframe.arena import Layout
 from psframe.config import Checkpoint
 from psframe.errors import UserError
 from psframe.record.checkpoint import Saved, newest
 from psframe.record.run_dir import RunDir
 from psframe.record.sealed import At, anywhere
 from psframe.record.writer import Writer
+
+
+class Learnt(Protocol):
+    """What has the parameters of a whole network, (layout.size,): an arena, or what stands in for several."""
+
+    @property
+    def params(self) -> np.ndarray: ...
+
+    @property
+    def layout(self) -> Layout: ...
 
 
 class Keeper:
@@ -41,22 +52,22 @@ class Keeper:
         seconds = self.keys.every_seconds
         return bool(seconds) and monotonic() - self.last_s >= seconds and not self.writer.busy
 
-    def save(self, arena: Arena, rows: Sequence[np.ndarray], epoch: int, step: int, cursor: int) -> None:
+    def save(self, learnt: Learnt, rows: Sequence[np.ndarray], epoch: int, step: int, cursor: int) -> None:
         """Write parameters and the rows of state (S,); ``cursor`` samples of the epoch after ``epoch`` are done.
 
         Parameters that are not finite would push out those that are, and are not written.
         """
-        if isfinite(arena.params.sum(dtype=np.float64)):
-            self.take(arena, rows, epoch, step, cursor)
+        if isfinite(learnt.params.sum(dtype=np.float64)):
+            self.take(learnt, rows, epoch, step, cursor)
             self.start()
         else:
             self.writer.check()
 
-    def take(self, arena: Arena, rows: Sequence[np.ndarray], epoch: int, step: int, cursor: int = 0) -> None:
+    def take(self, learnt: Learnt, rows: Sequence[np.ndarray], epoch: int, step: int, cursor: int = 0) -> None:
         """Copy what :meth:`start` begins to write."""
         self.last_s = monotonic()
         if self.keys.every_epochs or self.keys.every_seconds:
-            self.writer.take(Saved(arena.params, rows, epoch, step, arena.layout.describe(), cursor))
+            self.writer.take(Saved(learnt.params, rows, epoch, step, learnt.layout.describe(), cursor))
 
     def start(self) -> None:
         """Begin to write what was taken."""

@@ -95,6 +95,8 @@ class Report:
         Seconds in which it waited, as the mode has counted them.
     moved : ndarray of int64, shape (3,)
         Bytes read, written and sent.
+    stalled_s : float
+        Seconds in which a stage of a pipeline waited for others.
     flight : tuple of float
         Seconds that exchanges took, and how many of these passed while it computed.
     update_s : float
@@ -122,6 +124,7 @@ class Report:
     worker: int | None
     wait_s: float
     moved: np.ndarray
+    stalled_s: float
     flight: tuple[float, float]
     update_s: float
     wild_step: int
@@ -168,6 +171,7 @@ def summed(every: Sequence[Report], n_train: int, n_test: int, *, together: bool
         "samples_per_s": did["samples_used"] / epoch_s,
         **dict(zip(("bytes_read", "bytes_written", "bytes_sent"), moved.tolist(), strict=True)),
         "bytes_moved": int(moved.sum()),
+        "bubble": _bubble(every),
         "overlap": hidden_s / flight_s if flight_s else None,
         "wild_step": min((rank.wild_step for rank in every if rank.wild_step), default=None),
         **_guarded(every),
@@ -179,6 +183,16 @@ def summed(every: Sequence[Report], n_train: int, n_test: int, *, together: bool
         "eval_s": max(rank.eval_s for rank in every),
         **residency.record([rank.pages for rank in every]),
     }
+
+
+def _bubble(every: Sequence[Report]) -> float | None:
+    """Return the share of the time of their steps, less the exchange, in which stages of a pipeline were idle.
+
+    None where no rank waits for another one's activations.
+    """
+    stalled_s = sum(rank.stalled_s for rank in every)
+    spent_s = sum(np.diff(rank.seen.times, axis=1)[:, 1].sum() for rank in every)
+    return float(stalled_s / spent_s) if stalled_s else None
 
 
 def _guarded(every: Sequence[Report]) -> dict[str, Any]:

@@ -3,7 +3,7 @@
 import importlib
 import platform
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from importlib.metadata import version
 from typing import TYPE_CHECKING, Any
 
@@ -12,7 +12,7 @@ from mpi4py import MPI
 
 from psframe import __version__, affinity, alike, blocks, collectives, config, optim, registry, startup, sync
 from psframe.cluster import Cluster
-from psframe.config import Config, Train
+from psframe.config import Config, Fault, Train
 from psframe.data import Facts
 from psframe.datasets import TABLE as DATASETS
 from psframe.errors import UserError, reason
@@ -24,6 +24,12 @@ from psframe.memory.places import Places
 from psframe.memory.site import Site
 from psframe.memory.sysfs import spell
 from psframe.models import TABLE as MODELS
+from psframe.nn.jit import compiling
+from psframe.nn.network import Network
+from psframe.parallel import cut
+from psframe.parallel import grid as grids
+from psframe.parallel.grid import Grid
+from psframe.parallel.pipeline import micro, micro_batches
 from psframe.registry import Choice, Table
 from psframe.sync.base import Mode
 from psframe.team import Team
@@ -62,6 +68,13 @@ class Plan:
         The whole config with every default, as config.yaml records it.
     unused : list of str
         Keys that what was chosen does not use.
+    team : Team
+        Of the ranks that exchange gradients: of all, or of those of this rank's stage.
+    grid : Grid
+    cuts : list of int
+        Where the stages begin among the layers that run, and the end; empty without a pipeline.
+    n_micro : int
+        Micro-batches of a step.
     """
 
     config: Config
@@ -73,6 +86,14 @@ class Plan:
     dataset: "Dataset | None"
     resolved: dict[str, Any]
     unused: list[str]
+    grid: Grid
+    n_micro: int
+    cuts: list[int] = field(default_factory=list)
+
+    @property
+    def own(self) -> slice:
+        """Which layers that run are this rank's."""
+        return slice(*self.cuts[self.grid.stage : self.grid.stage + 2]) if self.cuts else slice(None)
 
 
 def make(cluster: Cluster, path: str, overrides: Sequence[str]) -> Plan:
@@ -84,6 +105,7 @@ def make(cluster: Cluster, path: str, overrides: Sequence[str]) -> Plan:
     collective = "shared" if cluster.n_nodes == 1 else "hierarchical"
     judged = cluster.agree(lambda: _judge_config(path, overrides, collective))
     resolved = judged["resolved"]
+    settings = msgspec.convert(resolved, Config)
     cluster.agree_everywhere(lambda: _judge_record(resolved["record"], cluster.rank))
     # a rank that cannot import a user's own module, or what one needs, says so here
     choices = cluster.agree_everywhere(lambda: {s: _choice(resolved, s) for s in ("dataset", "sync")})
@@ -91,23 +113,15 @@ def make(cluster: Cluster, path: str, overrides: Sequence[str]) -> Plan:
     facts = Facts(**cluster.agree_by_node(lambda: _judge_dataset(choices["dataset"], kept)))
     cluster.agree_everywhere(lambda: _judge_nodes(cluster, facts))
     mode = cluster.agree_everywhere(lambda: sync.make(choices["sync"]))
-    team = _team(cluster, mode)
-    cluster.agree(lambda: _judge_size(team, facts))
-    alone = cluster.n_ranks == 1
-    if not alone and resolved["fault"]["on_worker_loss"] == "continue":
-        cluster.agree(lambda: _judge_loss(choices["sync"], mode))
-    group = undivided(cluster, team) if alone or mode.group_size is None else divide(cluster, mode.group_size)
-    if not alone:
-        cluster.agree_everywhere(lambda: mode.judge(team, group))
-    cluster.agree(lambda: _judge_fault(resolved["fault"], team))
+    grid, team, group = _roles(cluster, settings, mode, choices["sync"].name, facts)
     later = ("model", "optimizer", "collective", *PLACES.values())
     choices |= cluster.agree_everywhere(lambda: {s: _choice(resolved, s) for s in later})
-    judged_config = msgspec.convert(resolved, Config)
-    cluster.agree(lambda: _judge_blocks(judged_config.train, team, mode, choices))
-    places = _places(cluster, judged_config, choices)
+    cluster.agree(lambda: _judge_blocks(settings.train, team, mode, choices))
+    places = _places(cluster, settings, choices)
     _configure(cluster, group, mode, affinity.n_cores(cluster, places.site.topology))
-    return Plan(
-        config=judged_config,
+    sampler = blocks.sampler(facts.n_train, team.n_workers, settings.train)
+    made = Plan(
+        config=settings,
         choices=choices,
         places=places,
         team=team,
@@ -115,8 +129,31 @@ def make(cluster: Cluster, path: str, overrides: Sequence[str]) -> Plan:
         facts=facts,
         dataset=kept[0] if kept else None,
         resolved=resolved,
-        unused=judged["unused"] + ([] if mode.exchanges else ["collective"]) + blocks.unused(judged_config.train),
+        unused=judged["unused"] + ([] if mode.exchanges else ["collective"]) + blocks.unused(settings.train),
+        grid=grid,
+        n_micro=micro_batches(settings.parallel, sampler),
     )
+    if grid.is_cut:
+        made.cuts = cluster.agree(lambda: _cuts(made, micro(sampler, made.n_micro)))
+    return made
+
+
+def _roles(cluster: Cluster, settings: Config, mode: Mode, name: str, facts: Facts) -> tuple[Grid, Team, Group]:
+    """Return who does what; AgreedError on every rank where these ranks cannot do what is asked for."""
+    cluster.agree(lambda: grids.judge(settings, cluster.n_ranks, mode.server, mode.n_servers))
+    grid = grids.make(cluster, settings.parallel)
+    team = _team(grid.cluster, mode)
+    cluster.agree(lambda: _judge_size(team, facts))
+    alone = team.comm.size == 1
+    if not alone and settings.fault.on_worker_loss == "continue":
+        cluster.agree(lambda: _judge_loss(name, mode))
+    whole = alone or mode.group_size is None
+    group = undivided(grid.cluster, team, grid.is_cut) if whole else divide(cluster, mode.group_size)
+    if not alone:
+        cluster.agree_everywhere(lambda: mode.judge(team, group))
+    workers = tuple(range(cluster.n_ranks)) if grid.is_cut else team.workers
+    cluster.agree(lambda: _judge_fault(settings.fault, workers))
+    return grid, team, group
 
 
 def regrouped(plan: Plan, cluster: Cluster) -> Plan:
@@ -127,7 +164,17 @@ def regrouped(plan: Plan, cluster: Cluster) -> Plan:
     _configure(cluster, group, mode, affinity.n_cores(cluster, plan.places.site.topology))
     if cluster.n_ranks > 1:
         cluster.agree_everywhere(lambda: mode.judge(team, group))
-    return replace(plan, team=team, group=group)
+    return replace(plan, team=team, group=group, grid=grids.make(cluster, plan.config.parallel))
+
+
+def _cuts(plan: Plan, n_samples: int) -> list[int]:
+    """Return where the network is best cut, by what its layers take on this rank for a micro-batch."""
+    shape, n_classes = plan.facts.input_shape, plan.facts.n_classes
+    network = Network(plan.choices["model"](shape, n_classes), shape, n_classes)
+    cut.judge(network, plan.grid.n_stages)
+    kernels = plan.config.nn.kernels
+    with compiling(kernels):
+        return cut.balanced(cut.measured(network, n_samples, kernels), plan.grid.n_stages)
 
 
 def _team(cluster: Cluster, mode: Mode) -> Team:
@@ -204,17 +251,16 @@ def _judge_nodes(cluster: Cluster, facts: Facts) -> None:
         )
 
 
-def _judge_fault(fault: dict[str, Any], team: Team) -> None:
-    Crash(fault["crash_at"])
-    slow_rank = fault["slow_rank"]
-    if isinstance(slow_rank, int) and slow_rank not in team.workers:
+def _judge_fault(fault: Fault, workers: tuple[int, ...]) -> None:
+    Crash(fault.crash_at)
+    slow_rank = fault.slow_rank
+    if isinstance(slow_rank, int) and slow_rank not in workers:
         raise UserError(
-            f"fault.slow_rank must be a worker's rank, {spell(team.workers)}, got {slow_rank}; "
-            "give one of these, or none"
+            f"fault.slow_rank must be a worker's rank, {spell(workers)}, got {slow_rank}; give one of these, or none"
         )
 
 
-def _judge_loss(choice: Choice, mode: Mode) -> None:
+def _judge_loss(name: str, mode: Mode) -> None:
     """UserError where no rank could go on without another one."""
     otherwise = "give fault.on_worker_loss=stop, and let `python -m psframe.run --restarts K` start the job again"
     if not startup.tolerant():
@@ -225,7 +271,7 @@ def _judge_loss(choice: Choice, mode: Mode) -> None:
     if not mode.survives:
         raise UserError(
             "fault.on_worker_loss: continue must have a sync.mode that can do without a rank (sync_ps with one server, "
-            f"allreduce, async_ps, easgd, hogwild, local_sgd, block_momentum), got {choice.name}; {otherwise}"
+            f"allreduce, async_ps, easgd, hogwild, local_sgd, block_momentum), got {name}; {otherwise}"
         )
 
 

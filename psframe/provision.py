@@ -21,11 +21,13 @@ Held = tuple[list[np.ndarray], Arrays]  #: the memory of the data, and what :fun
 
 @dataclass(frozen=True)
 class Sizes:
-    """Bytes by role: of this rank in all, of that its private ones, and what the ranks of its node share together."""
+    """Bytes by role: of this rank in all, of that its private ones, what the ranks of its node share together, and of
+    these those of its stage."""
 
     by_role: dict[str, int]
     private: dict[str, int]
     shared: dict[str, int]
+    within: dict[str, int]
 
     @classmethod
     def of(cls, allocator: Allocator, data_bytes: int) -> "Sizes":
@@ -34,7 +36,11 @@ class Sizes:
         for role, memory in allocator.pieces:
             private[role] -= len(memory)
         data = {"data": data_bytes} if data_bytes else {}
-        return cls(by_role | data, private, {role: n for role, n in allocator.shared_by_role.items() if n})
+        shared, within = (
+            {role: n for role, n in counts.items() if n}
+            for counts in (allocator.shared_by_role, allocator.within_by_role)
+        )
+        return cls(by_role | data, private, shared, within)
 
 
 def homes(cluster: Cluster, places: Places) -> dict[str, Home]:
@@ -50,10 +56,11 @@ def take(cluster: Cluster, plan: Plan, sizes: Sizes, allocator: Allocator, held:
     """
     places = plan.places
     for role in ROLES:  # of which a server that is alone on its node shares fewer
-        n_bytes = sizes.shared.get(role, 0)
-        memory = cluster.agree_everywhere(_share(cluster, places, role, n_bytes) if n_bytes else lambda: None)
-        if memory is not None:
-            allocator.lend(role, memory)
+        for within, among, asked in ((False, cluster, sizes.shared), (True, plan.grid.cluster, sizes.within)):
+            n_bytes = asked.get(role, 0)
+            memory = cluster.agree_everywhere(_share(among, places, role, n_bytes) if n_bytes else lambda: None)
+            if memory is not None:
+                allocator.lend(role, memory, within)
     for strict in (True, False):
         roles = [role for role in sizes.private if places.is_strict(role) is strict]
         cluster.agree_everywhere(_reserve(allocator, {role: sizes.private[role] for role in roles}))

@@ -13,7 +13,7 @@ from time import perf_counter
 import numpy as np
 from mpi4py import MPI
 
-from psframe import assemble, comms, startup
+from psframe import assemble, comms, opening, startup
 from psframe.cluster import AgreedError, Cluster, join
 from psframe.fault import Rollback
 from psframe.job import Run
@@ -182,8 +182,8 @@ def _again(plan: Plan, cluster: Cluster, old: Run, held: Held, saved: Saved | No
         setattr(made, part, getattr(old, part))
     if made.run_dir:
         made.run_dir.saved = saved
-    assemble.begin(made, quiet=True)
-    assemble.listen(made)
+    opening.begin(made, quiet=True)
+    opening.listen(made)
     return made
 
 

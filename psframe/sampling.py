@@ -102,12 +102,22 @@ class Batches:
     arrays : dict of ndarray
         What :func:`hold` returns.
     max_batch, seed : int
+    n_kept : int
+        Batches whose input is valid at the same time; 0 where nobody asks for any.
     """
 
-    def __init__(self, facts: Facts, arrays: dict[str, np.ndarray], max_batch: int, seed: int, allocator: Allocator):
+    def __init__(
+        self,
+        facts: Facts,
+        arrays: dict[str, np.ndarray],
+        max_batch: int,
+        seed: int,
+        allocator: Allocator,
+        n_kept: int = 1,
+    ):
         channels, *rest = facts.input_shape
         height, width = [1, *rest][-2:]
-        self.x = allocator.zeros((max_batch, height, width, channels), np.float32, "activations")
+        self.x = allocator.zeros((n_kept * max_batch, height, width, channels), np.float32, "activations")
         self.labels = allocator.zeros(max_batch, np.int64, "activations")
         self.place = allocator.zeros((max_batch, 3), np.int64, "activations")
         self.drawn = allocator.zeros((max_batch, 3), np.float32, "activations")
@@ -117,8 +127,8 @@ class Batches:
         mean, std = arrays["moments"]
         self.scale, self.shift = (1 / std).astype(np.float32), (-mean / std).astype(np.float32)
 
-    def load(self, split: str, samples: np.ndarray, epoch: int = 0) -> tuple[np.ndarray, np.ndarray]:
-        """Return input (n, H, W, C) float32 and labels (n,) int64; valid until the next call.
+    def load(self, split: str, samples: np.ndarray, epoch: int = 0, first: int = 0) -> tuple[np.ndarray, np.ndarray]:
+        """Return input (n, H, W, C) float32 and labels (n,) int64; valid until the next call of as many at ``first``.
 
         Parameters
         ----------
@@ -127,7 +137,7 @@ class Batches:
         samples : ndarray of int64, shape (n,)
         """
         n = len(samples)
-        x, labels, place = self.x[:n], self.labels[:n], self.place[:n]
+        x, place = self.x[first : first + n], self.place[:n]
         if split == "train" and (self.flip or self.spare.any()):
             drawn = self.drawn[:n]
             compiled.random.uniform(self.seed, compiled.random.AUGMENT, epoch, samples, drawn)
@@ -137,5 +147,10 @@ class Batches:
             place[:, :2] = self.spare // 2
             place[:, 2] = 0
         compiled.batch.gather(self.arrays[f"{split}_images"], samples, place, self.scale, self.shift, x)
+        return x, self.labels_of(split, samples)
+
+    def labels_of(self, split: str, samples: np.ndarray) -> np.ndarray:
+        """Return labels (n,) int64; valid until the next call."""
+        labels = self.labels[: len(samples)]
         np.take(self.arrays[f"{split}_labels"], samples, out=labels, mode="clip")  # other modes make a copy
-        return x, labels
+        return labels

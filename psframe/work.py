@@ -1,6 +1,6 @@
 """What a rank computes: a worker's gradients of a step, and its share of the test set."""
 
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Sequence
 from time import perf_counter
 
 import numpy as np
@@ -8,8 +8,10 @@ import numpy as np
 from psframe.collectives.base import Base, cut
 from psframe.nn.base import Pass
 from psframe.nn.network import Network
+from psframe.record.trace import Trace
 from psframe.sampling import Batches, Sampler
 from psframe.sync.base import Mode
+from psframe.traffic import Traffic
 
 
 class Work:
@@ -21,9 +23,12 @@ class Work:
         Whether a worker may compute several batches, so that no gradient is done before the last.
     n_losses : int
         Sums of losses that a step has.
+    tells : bool
+        Whether this rank's losses are those of its samples: of a pipeline's stages only the last one knows them.
     """
 
-    several, n_losses = False, 1
+    several, n_losses, tells = False, 1, True
+    trace: Trace | None = None
 
     def __init__(self, sampler: Sampler, network: Network, batches: Batches):
         self.sampler, self.network, self.batches = sampler, network, batches
@@ -63,6 +68,21 @@ class Work:
             samples = np.arange(lo, min(lo + batch, mine.stop))
             found[lo // batch % n] += self.network.evaluate(*self.batches.load("test", samples))
         return found
+
+    def warm(self) -> None:
+        """Compute a sample by itself, so that all is compiled."""
+        sample = np.zeros(1, np.int64)
+        x, labels = self.batches.load("train", sample)
+        self.network.gradients(x, labels, Pass(True, 0, 0, sample))
+        self.network.evaluate(x, labels)
+
+    def took_waited_s(self) -> float:
+        """Return the seconds in which it waited for other ranks since the last call."""
+        return 0.0
+
+    def traffics(self) -> Sequence[Traffic]:
+        """Return the counts of what it moved between ranks."""
+        return []
 
     def tested(self, n_test: int, n_ranks: int, rank: int) -> tuple[slice, int]:
         """Return a rank's share of the test set, and how many sums the set has."""

@@ -1,7 +1,7 @@
 """``[mpirun -n N] python -m psframe.bench NAME``: what it costs.
 
-``kernels`` and ``threads`` are started alone, ``step`` and ``straggler`` under mpirun; the others either way: alone,
-they start mpirun for one number of ranks after the other.
+``kernels`` and ``threads`` are started alone, ``step``, ``straggler`` and ``pipeline`` under mpirun; the others either
+way: alone, they start mpirun for one number of ranks after the other.
 """
 
 import os
@@ -15,7 +15,7 @@ from psframe.bench import sweep
 from psframe.errors import UserError
 
 ALONE = ("kernels", "threads")
-OVER_RANKS = ("step", "straggler")
+OVER_RANKS = ("step", "straggler", "pipeline")
 EITHER = ("collectives", "forward", "peers")
 BENCHES = (*ALONE, *OVER_RANKS, *EITHER)
 

@@ -16,7 +16,7 @@ from typing import Any, Protocol
 import numpy as np
 from mpi4py import MPI
 
-from psframe import assemble, epoch, plan
+from psframe import assemble, epoch, opening, plan
 from psframe.bench.ranks import mpi_name
 from psframe.bench.rivals import RIVALS
 from psframe.bench.stats import spread, write
@@ -68,7 +68,7 @@ def main(cluster: Cluster, argv: Sequence[str]) -> int:
     judged = plan.make(cluster, arguments.config, arguments.overrides)
     run = assemble.provided(cluster, judged)
     cluster.agree(lambda: _judge(run))
-    assemble.begin(run, quiet=True)
+    opening.begin(run, quiet=True)
     cluster.barrier()  # now every rank has the initial parameters
     contenders: dict[str, Contender] = {"psframe": Ours(run)}
     rivals, absent = _invited(run, arguments)
@@ -111,7 +111,7 @@ def _judge(run: Run) -> None:
     if run.work.several:
         raise UserError(
             "every rank must take its samples of a step as one batch, as in DDP, got "
-            "train.reproducible=any_workers; give train.reproducible=fixed_workers"
+            "train.reproducible=any_workers, or parallel; give train.reproducible=fixed_workers, and no parallel"
         )
     if type(run.updater.optimizer) is not SGD:
         name = type(run.updater.optimizer).__name__

@@ -14,7 +14,7 @@ from typing import Any
 
 import numpy as np
 
-from psframe import assemble, epoch, plan
+from psframe import assemble, epoch, opening, plan
 from psframe.bench.stats import spread, write
 from psframe.cluster import Cluster
 from psframe.command import helped
@@ -98,7 +98,7 @@ def _arguments(made: Parser, argv: Sequence[str], cluster: Cluster) -> dict[str,
 def _begun(cluster: Cluster, arguments: Namespace, name: str) -> Run:
     judged = plan.make(cluster, arguments.config, [*arguments.overrides, f"sync={MODES[name]}"])
     run = assemble.provided(cluster, judged)
-    assemble.begin(run, quiet=True)
+    opening.begin(run, quiet=True)
     if arguments.step_ms:
         run.network = run.work.network = copy(run.network)
         run.network.gradients = _asleep(run, arguments.step_ms / 1e3)  # type: ignore[method-assign]

@@ -66,8 +66,10 @@ class Allocator:
         self.beside: Counter[str] = Counter()
         self.blocks: list[tuple[str, np.ndarray]] = []
         self.pieces: list[tuple[str, np.ndarray]] = []
+        #: of what the ranks of a stage share, as :class:`Within` has it
+        self.within_by_role: Counter[str] = Counter()
         self._left: dict[str, np.ndarray] = {}
-        self._lent: dict[str, np.ndarray] = {}
+        self._lent: dict[tuple[str, bool], np.ndarray] = {}
 
     def home(self, role: str) -> Home:
         """Return where a role lies."""
@@ -85,11 +87,11 @@ class Allocator:
         if n_bytes:
             self._left[role] = self._block(role, n_bytes)
 
-    def lend(self, role: str, memory: np.ndarray) -> None:
-        """Give the memory, uint8 (n,), that the node's ranks share for a role."""
-        self._lent[role] = memory
+    def lend(self, role: str, memory: np.ndarray, within: bool = False) -> None:
+        """Give the memory, uint8 (n,), that the node's ranks share for a role; or those ``within`` a stage."""
+        self._lent[role, within] = memory
 
-    def shared(self, n_bytes: int, role: str, mine: Iterable[slice]) -> np.ndarray:
+    def shared(self, n_bytes: int, role: str, mine: Iterable[slice], within: bool = False) -> np.ndarray:
         """Return zeroed memory that all ranks of the node see, uint8 (n_bytes,), from the first byte of a page.
 
         All ranks of the node ask for the same, in one order. Where none was lent it is this rank's own, to reckon with.
@@ -101,10 +103,11 @@ class Allocator:
         mine : iterable of slice
             Those parts, in whole pages, that this rank is to place and to touch.
         """
-        begin = self.shared_by_role[role]
-        self.shared_by_role[role] += n_bytes
-        if role in self._lent:
-            memory = self._lent[role][begin : begin + n_bytes]
+        counts = self.within_by_role if within else self.shared_by_role
+        begin = counts[role]
+        counts[role] += n_bytes
+        if (role, within) in self._lent:
+            memory = self._lent[role, within][begin : begin + n_bytes]
             if len(memory) < n_bytes:
                 raise AssertionError(f"{role}: more shared memory was asked for than was reckoned with")
         else:
@@ -143,6 +146,20 @@ class Allocator:
                 f"a rank must have memory for its {role}, got none for {n_bytes:,} bytes; lower train.batch_size or "
                 "choose a smaller model"
             ) from None
+
+
+class Within:
+    """An allocator as a node's ranks of one stage see it: what they share is theirs alone, of whatever size."""
+
+    def __init__(self, allocator: Allocator):
+        self.allocator = allocator
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self.allocator, name)
+
+    def shared(self, n_bytes: int, role: str, mine: Iterable[slice]) -> np.ndarray:
+        """Return what :meth:`Allocator.shared` does, of memory that these ranks share."""
+        return self.allocator.shared(n_bytes, role, mine, within=True)
 
 
 class Apart:

@@ -21,7 +21,7 @@ class ReLU(Base):
 
     def bind(self, params: Arrays, grads: Arrays, workspace: Workspace) -> None:
         super().bind(params, grads, workspace)
-        self.y = workspace.batch(self.shape)
+        self.y = workspace.kept(self.shape)
 
     def forward(self, x: np.ndarray, state: Pass) -> np.ndarray:
         return np.maximum(x, 0, out=self.y[state.first : state.first + len(x)])
@@ -70,7 +70,7 @@ class Dropout(Base):
 
     def bind(self, params: Arrays, grads: Arrays, workspace: Workspace) -> None:
         super().bind(params, grads, workspace)
-        self.y, self.mask = workspace.batch(self.shape), workspace.batch((prod(self.shape),), "float32")
+        self.y, self.mask = workspace.kept(self.shape), workspace.kept((prod(self.shape),), "float32")
 
     def forward(self, x: np.ndarray, state: Pass) -> np.ndarray:
         if not self._drops(state):
@@ -102,7 +102,7 @@ class Flatten(Base):
     def bind(self, params: Arrays, grads: Arrays, workspace: Workspace) -> None:
         super().bind(params, grads, workspace)
         if not self.is_view:
-            self.y, self.dx = workspace.batch((prod(self.input_shape),)), workspace.input_gradient(self.input_shape)
+            self.y, self.dx = workspace.kept((prod(self.input_shape),)), workspace.input_gradient(self.input_shape)
 
     def forward(self, x: np.ndarray, state: Pass) -> np.ndarray:
         if self.is_view:

@@ -62,7 +62,9 @@ class Pass:
     samples : ndarray of int64, shape (n,)
         Sample numbers, for random numbers that do not depend on the rank.
     first : int
-        The place in the batch of the pass's first sample: a batch may be done in parts, one after the other.
+        The place, among the samples whose outputs a layer keeps, of the pass's first one: a batch may be done in parts.
+    adds : bool
+        Whether other passes of the step came before: to their gradients those of this one are added.
     """
 
     train: bool = False
@@ -70,10 +72,12 @@ class Pass:
     epoch: int = 0
     samples: np.ndarray = field(default_factory=lambda: np.empty(0, np.int64))
     first: int = 0
+    adds: bool = False
 
     def part(self, begin: int, end: int) -> "Pass":
         """Return what is told of the samples ``begin`` to ``end`` of the batch."""
-        return Pass(self.train, self.seed, self.epoch, self.samples[begin:end], begin)
+        adds = self.adds or begin > 0
+        return Pass(self.train, self.seed, self.epoch, self.samples[begin:end], self.first + begin, adds)
 
 
 class Workspace:
@@ -82,7 +86,7 @@ class Workspace:
     Parameters
     ----------
     max_batch : int
-        Most samples of a batch.
+        Most samples of a pass.
     dtype : str
         float32 in training; gradient checks use float64.
     allocate : callable
@@ -92,6 +96,10 @@ class Workspace:
     threads : Threads
     beside : callable
         ``beside(n_bytes)`` is told of memory that a layer will have from elsewhere.
+    n_kept : int
+        Passes whose backward passes are still to come, at most: a layer keeps the outputs of all.
+    adds : bool
+        Whether a step has several passes, whose gradients are added up.
     """
 
     def __init__(
@@ -102,9 +110,11 @@ class Workspace:
         kernels: str = "direct",
         threads: Threads | None = None,
         beside: Callable[[int], None] = lambda n_bytes: None,
+        n_kept: int = 1,
+        adds: bool = False,
     ):
         self.max_batch, self.dtype, self.kernels, self.threads = max_batch, dtype, kernels, threads or Threads()
-        self.beside = beside
+        self.beside, self.n_kept, self.adds = beside, n_kept, adds
         self._allocate = allocate
         self._turns: list[np.ndarray] = []
 
@@ -115,6 +125,10 @@ class Workspace:
     def batch(self, shape: Shape, dtype: str | None = None) -> np.ndarray:
         """Return an array for a layer alone, (max_batch, *shape)."""
         return self.array((self.max_batch, *shape), dtype)
+
+    def kept(self, shape: Shape, dtype: str | None = None) -> np.ndarray:
+        """Return an array for what a layer keeps until the backward pass, (n_kept * max_batch, *shape)."""
+        return self.array((self.n_kept * self.max_batch, *shape), dtype)
 
     def take_turns(self, n_numbers: int) -> None:
         """Let the layers that follow write the gradients of their inputs to two arrays of ``n_numbers`` in turn.
@@ -176,8 +190,8 @@ class Layer(Protocol):
     def backward(self, x: np.ndarray, dy: np.ndarray, state: Pass, need_dx: bool) -> Any:
         """Write the gradients of the parameters and return the input's (n, ...), or None without ``need_dx``.
 
-        ``x`` and ``state`` are those of the forward pass. Where ``state.first`` is not 0, the parameters' gradients are
-        **added** to those of the parts before. ``dy`` has the output's shape, and may be overwritten.
+        ``x`` and ``state`` are those of the forward pass. With ``state.adds`` the parameters' gradients are **added**
+        to those of the passes before. ``dy`` has the output's shape, and may be overwritten.
         """
 
 

@@ -61,18 +61,18 @@ class Conv2d(BeforeReLU):
 
     def bind(self, params: Arrays, grads: Arrays, workspace: Workspace) -> None:
         super().bind(params, grads, workspace)
-        self.y, self.dx = workspace.batch(self.output_shape), workspace.input_gradient(self.input_shape)
+        self.y, self.dx = workspace.kept(self.output_shape), workspace.input_gradient(self.input_shape)
         geometry = Geometry(self.input_shape, self.output_shape, self.kernel, self.stride, self.padding)
         self.kernels = KERNELS[workspace.kernels](geometry, self.p, self.g, self.relu, workspace)
 
     def forward(self, x: np.ndarray, state: Pass) -> np.ndarray:
         y = self.y[state.first : state.first + len(x)]
-        self.kernels.forward(x, y, state.first == 0)
+        self.kernels.forward(x, y, state)
         return y
 
     def backward(self, x: np.ndarray, dy: np.ndarray, state: Pass, need_dx: bool) -> np.ndarray | None:
         y, dx = self.y[state.first : state.first + len(x)], self.dx[: len(x)]
-        self.kernels.backward(x, y, dy, dx, need_dx, state.first > 0)
+        self.kernels.backward(x, y, dy, dx, need_dx, state)
         return dx if need_dx else None
 
 

@@ -3,7 +3,7 @@ convolutional neural networks for document processing"): the plain way, which th
 
 import numpy as np
 
-from psframe.nn.base import Arrays, Workspace
+from psframe.nn.base import Arrays, Pass, Workspace
 from psframe.nn.geometry import Geometry
 
 
@@ -16,13 +16,14 @@ class Im2col:
         self.use(p)
         self.weight_gradient = g["weight"].reshape(-1, out)
         self.image = workspace.batch((h + 2 * ph, w + 2 * pw, c))
-        self.columns = workspace.batch((out_h, out_w, kh, kw, c))
+        self.columns = workspace.kept((out_h, out_w, kh, kw, c))
+        self.product = workspace.array(self.weight.shape if workspace.adds else (0, 0))
 
     def use(self, p: Arrays) -> None:
         self.weight, self.bias = p["weight"].reshape(-1, p["weight"].shape[-1]), p["bias"]
 
-    def forward(self, x: np.ndarray, y: np.ndarray, pack: bool) -> None:
-        image, columns = self.image[: len(x)], self.columns[: len(x)]
+    def forward(self, x: np.ndarray, y: np.ndarray, state: Pass) -> None:
+        image, columns = self.image[: len(x)], self.columns[state.first : state.first + len(x)]
         image[:] = 0
         self._inside(image)[:] = x
         for a, b in np.ndindex(self.geometry.kernel):
@@ -32,13 +33,21 @@ class Im2col:
         if self.relu:
             np.maximum(y, 0, out=y)
 
-    def backward(self, x: np.ndarray, y: np.ndarray, dy: np.ndarray, dx: np.ndarray, need_dx: bool, add: bool) -> None:
+    def backward(
+        self, x: np.ndarray, y: np.ndarray, dy: np.ndarray, dx: np.ndarray, need_dx: bool, state: Pass
+    ) -> None:
         if self.relu:
             dy[y <= 0] = 0
-        image, columns, rows = self.image[: len(dy)], self.columns[: len(dy)], dy.reshape(-1, dy.shape[3])
-        np.matmul(self._rows(columns).T, rows, out=self.weight_gradient)
+        image, columns = self.image[: len(dy)], self.columns[state.first : state.first + len(dy)]
+        rows = dy.reshape(-1, dy.shape[3])
         # tens of thousands of rows: in float32 their rounding errors would outweigh those of all matrix products
-        self.g["bias"][:] = rows.sum(axis=0, dtype=np.float64)
+        of_bias = rows.sum(axis=0, dtype=np.float64)
+        if state.adds:
+            self.weight_gradient += np.matmul(self._rows(columns).T, rows, out=self.product)
+            self.g["bias"] += of_bias
+        else:
+            np.matmul(self._rows(columns).T, rows, out=self.weight_gradient)
+            self.g["bias"][:] = of_bias
         if need_dx:
             # the columns have served: their gradient takes their place
             np.matmul(rows, self.weight.T, out=self._rows(columns))

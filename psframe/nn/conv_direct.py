@@ -3,7 +3,7 @@
 import numpy as np
 
 from psframe.nn import conv_loops
-from psframe.nn.base import Arrays, Workspace
+from psframe.nn.base import Arrays, Pass, Workspace
 from psframe.nn.blocking import blocking
 from psframe.nn.conv_window import Window
 from psframe.nn.geometry import Geometry
@@ -50,16 +50,19 @@ class Direct:
     def use(self, p: Arrays) -> None:
         self.weight, self.bias = p["weight"].reshape(-1), p["bias"]
 
-    def forward(self, x: np.ndarray, y: np.ndarray, pack: bool) -> None:
-        """Write the output to ``y``. The weights must be packed first, once for all parts of a batch."""
+    def forward(self, x: np.ndarray, y: np.ndarray, state: Pass) -> None:
+        """Write the output to ``y``. The weights are packed by the first pass of a step, for all."""
         self.threads.run_phases(
-            2, conv_loops.forward, self.types, x, self.weight, self.packed, self.bias, self.zeros, y, pack,
+            2, conv_loops.forward, self.types, x, self.weight, self.packed, self.bias, self.zeros, y, not state.adds,
             self.relu, self.window, self.images,
         )  # fmt: skip
 
-    def backward(self, x: np.ndarray, y: np.ndarray, dy: np.ndarray, dx: np.ndarray, need_dx: bool, add: bool) -> None:
-        """Write the gradients; ``add`` to those of the parts of a batch that came before."""
+    def backward(
+        self, x: np.ndarray, y: np.ndarray, dy: np.ndarray, dx: np.ndarray, need_dx: bool, state: Pass
+    ) -> None:
+        """Write the gradients, or add them to those of the passes before."""
         self.threads.run_phases(
             2, conv_loops.backward, self.gradient_types, x, y, dy, self.weight, self.packed_gradient,
-            self.weight_gradient, self.bias_gradient, self.one, dx, self.relu, need_dx, add, self.windows, self.images,
+            self.weight_gradient, self.bias_gradient, self.one, dx, self.relu, need_dx, state.adds, self.windows,
+            self.images,
         )  # fmt: skip

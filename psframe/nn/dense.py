@@ -39,15 +39,15 @@ class Dense(BeforeReLU):
 
     def bind(self, params: Arrays, grads: Arrays, workspace: Workspace) -> None:
         super().bind(params, grads, workspace)
-        self.y, self.dx = workspace.batch((self.out_features,)), workspace.input_gradient((self.features,))
+        self.y, self.dx = workspace.kept((self.out_features,)), workspace.input_gradient((self.features,))
         self.kernels = KERNELS[workspace.kernels](self.p, self.g, self.relu, workspace)
 
     def forward(self, x: np.ndarray, state: Pass) -> np.ndarray:
-        y = self.y[: len(x)]
+        y = self.y[state.first : state.first + len(x)]
         self.kernels.forward(x, y)
         return y
 
     def backward(self, x: np.ndarray, dy: np.ndarray, state: Pass, need_dx: bool) -> np.ndarray | None:
-        dx = self.dx[: len(x)]
-        self.kernels.backward(x, self.y[: len(x)], dy, dx, need_dx)
+        y, dx = self.y[state.first : state.first + len(x)], self.dx[: len(x)]
+        self.kernels.backward(x, y, dy, dx, need_dx, state.adds)
         return dx if need_dx else None

@@ -33,10 +33,10 @@ class Direct:
     def forward(self, x: np.ndarray, y: np.ndarray) -> None:
         self.threads.run(dense_loops.forward, self.types, x, self.weight, self.bias, y, self.relu)
 
-    def backward(self, x: np.ndarray, y: np.ndarray, dy: np.ndarray, dx: np.ndarray, need_dx: bool) -> None:
+    def backward(self, x: np.ndarray, y: np.ndarray, dy: np.ndarray, dx: np.ndarray, need_dx: bool, adds: bool) -> None:
         self.threads.run_phases(
             2, dense_loops.backward, self.gradient_types, x, y, dy, self.weight, self.weight_gradient,
-            self.bias_gradient, self.one, dx, self.turned, self.room, self.relu, need_dx,
+            self.bias_gradient, self.one, dx, self.turned, self.room, self.relu, need_dx, adds,
         )  # fmt: skip
 
 
@@ -46,6 +46,7 @@ class Matmul:
     def __init__(self, p: Arrays, g: Arrays, relu: bool, workspace: Workspace):
         self.g, self.relu = g, relu
         self.use(p)
+        self.product = workspace.array(p["weight"].shape if workspace.adds else (0, 0))
 
     def use(self, p: Arrays) -> None:
         self.weight, self.bias = p["weight"], p["bias"]
@@ -56,10 +57,15 @@ class Matmul:
         if self.relu:
             np.maximum(y, 0, out=y)
 
-    def backward(self, x: np.ndarray, y: np.ndarray, dy: np.ndarray, dx: np.ndarray, need_dx: bool) -> None:
+    def backward(self, x: np.ndarray, y: np.ndarray, dy: np.ndarray, dx: np.ndarray, need_dx: bool, adds: bool) -> None:
         if self.relu:
             dy[y <= 0] = 0
-        np.matmul(x.T, dy, out=self.g["weight"])
-        self.g["bias"][:] = dy.sum(axis=0, dtype=np.float64)
+        of_bias = dy.sum(axis=0, dtype=np.float64)
+        if adds:
+            self.g["weight"] += np.matmul(x.T, dy, out=self.product)
+            self.g["bias"] += of_bias
+        else:
+            np.matmul(x.T, dy, out=self.g["weight"])
+            self.g["bias"][:] = of_bias
         if need_dx:
             np.matmul(dy, self.weight.T, out=dx)

@@ -59,8 +59,8 @@ def _samples(types, a, b, c, n, size, floor):
 
 
 @jit
-def backward(part, n_parts, phase, types, x, y, dy, weights, dw, db, one, dx, turned, room, relu, need_dx):
-    """Write the gradients of weights and bias and, with ``need_dx``, of the input.
+def backward(part, n_parts, phase, types, x, y, dy, weights, dw, db, one, dx, turned, room, relu, need_dx, adds):
+    """Write the gradients of weights and bias, or add them, and write, with ``need_dx``, the input's.
 
     Parameters
     ----------
@@ -80,7 +80,7 @@ def backward(part, n_parts, phase, types, x, y, dy, weights, dw, db, one, dx, tu
             if need_dx:
                 _turn(data_types, s, dy[s], turned, len(turned) // dy.shape[1])
     if phase != 0:
-        _weight_gradient(part, n_parts, weight_types, x, dy, dw, db, one)
+        _weight_gradient(part, n_parts, weight_types, x, dy, dw, db, one, adds)
         if need_dx:
             _data_gradient(part, n_parts, data_types, dy, weights, turned, room[part], dx)
 
@@ -97,7 +97,7 @@ def _turn(types, s, numbers, turned, max_batch):
 
 
 @inline
-def _weight_gradient(part, n_parts, types, x, dy, dw, db, one):
+def _weight_gradient(part, n_parts, types, x, dy, dw, db, one, adds):
     """The rows of a block are features, the sum runs over samples; rows of dW are written side by side, as they lie."""
     _, rows, last_rows, _, _, _ = types
     (n, depth), out = x.shape, dy.shape[1]
@@ -105,15 +105,15 @@ def _weight_gradient(part, n_parts, types, x, dy, dw, db, one):
         feature = number * len(rows)
         read, to = (pointer(x), feature, 1, depth, 0), (pointer(dw), feature * out)
         if feature + len(rows) <= depth:
-            _features(types, rows, read, pointer(dy), to, n, out)
+            _features(types, rows, read, pointer(dy), to, n, out, adds)
         else:
-            _features(types, last_rows, read, pointer(dy), to, n, out)
+            _features(types, last_rows, read, pointer(dy), to, n, out, adds)
     if part == 0:
-        _features(types, rows[:1], (pointer(one), 0, 0, 0, 0), pointer(dy), (pointer(db), 0), n, out)
+        _features(types, rows[:1], (pointer(one), 0, 0, 0, 0), pointer(dy), (pointer(db), 0), n, out, adds)
 
 
 @inline
-def _features(types, rows, read, dy, to, n, out):
+def _features(types, rows, read, dy, to, n, out, adds):
     lanes, _, _, vectors, last_vectors, tail = types
     block, _, n_blocks = columns_of(types, out)
     weights, at = to
@@ -121,9 +121,9 @@ def _features(types, rows, read, dy, to, n, out):
         column = number * block
         b, c = (dy, column, out, 0), (weights, at + column, out)
         if number < n_blocks:
-            multiply_add((lanes, rows, vectors, ()), read, b, c, (1, n), (None, 0), -np.inf, False)
+            multiply_add((lanes, rows, vectors, ()), read, b, c, (1, n), (None, 0), -np.inf, adds)
         else:
-            multiply_add((lanes, rows, last_vectors, tail), read, b, c, (1, n), (None, 0), -np.inf, False)
+            multiply_add((lanes, rows, last_vectors, tail), read, b, c, (1, n), (None, 0), -np.inf, adds)
 
 
 @inline

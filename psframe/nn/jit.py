@@ -5,11 +5,15 @@ calls, and ``inline`` for what is to be merged into that.
 """
 
 import hashlib
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 import numba
+from numba.core.errors import NumbaError
+
+from psframe.errors import UserError, reason
 
 _OPTIONS = {"nogil": True, "error_model": "numpy", "no_cfunc_wrapper": True}
 
@@ -45,3 +49,15 @@ def jit(function: Callable[..., Any]) -> Any:
         return numba.njit(**_OPTIONS)(function)
     finally:
         numba.config.CACHE_DIR = before
+
+
+@contextmanager
+def compiling(kernels: str) -> Iterator[None]:
+    """Have a UserError of what Numba raises when it compiles the ``kernels`` of that name."""
+    try:
+        yield
+    except NumbaError as error:
+        raise UserError(
+            f"nn.kernels: {kernels} must be compiled for this CPU, and Numba cannot ({reason(error)[:200]}); "
+            "give nn.kernels=blas"
+        ) from None

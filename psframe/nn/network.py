@@ -20,6 +20,8 @@ PART_BYTES = 1 << 20  # of outputs that the front layers keep for a part of a ba
 class Network:
     """Layers that have been told their shapes; :meth:`bind` gives them memory.
 
+    It may be one of several stages of a whole one: it then has the tensors of its own layers alone, and computes these.
+
     Parameters
     ----------
     layers : sequence of Layer
@@ -27,6 +29,15 @@ class Network:
     input_shape : tuple of int
         (C, H, W), or (C, T) for sequences.
     n_classes : int
+    own : slice, optional
+        Which of the layers that run are this stage's, by their places in :attr:`active`; by default all.
+
+    Attributes
+    ----------
+    whole : Layout
+        Of the whole network's tensors; ``layout`` has those of its own.
+    active : list of (int, Layer)
+        The layers that run, without those that another one has absorbed, by their numbers; :attr:`own` are its own.
 
     Raises
     ------
@@ -34,7 +45,7 @@ class Network:
         Where a layer cannot take its input, or the last one does not give one number a class.
     """
 
-    def __init__(self, layers: Sequence[Layer], input_shape: Shape, n_classes: int):
+    def __init__(self, layers: Sequence[Layer], input_shape: Shape, n_classes: int, own: slice = slice(None)):
         self.layers = list(layers) if isinstance(layers, Sequence) else []
         if not self.layers or not all(hasattr(layer, "setup") for layer in self.layers):
             raise UserError(f"a model must be a list of layers, got {layers!r}; return one from its build function")
@@ -47,23 +58,32 @@ class Network:
             self.shapes.append(shape)
         if shape != (n_classes,):
             raise UserError(f"a model must end in one number a class, ({n_classes},), got {shape}; mend its last layer")
-        self.params: dict[str, Param] = {
-            f"{index}.{type(layer).__name__}.{name}": param
-            for index, layer in enumerate(self.layers)
-            for name, param in layer.params.items()
-        }
+        self.n_classes = n_classes
+        self.active: list[tuple[int, Layer]] = []
+        for index, layer in enumerate(self.layers):
+            if not (self.active and self.active[-1][1].absorb(layer)):
+                self.active.append((index, layer))
+        self.own = slice(*own.indices(len(self.active))[:2])
+        self.whole = Layout(self.stage(slice(None)))
+        self.params = self.stage(self.own)
         self.layout = Layout(self.params)
         #: where the parameters of each layer, and of those behind it, begin in the arena's vectors
         self.begins: list[int] = []
         for index in range(len(self.layers)):
             starts = [s.start for name, s in self.layout.slots.items() if int(name.partition(".")[0]) >= index]
             self.begins.append(min(starts, default=self.layout.size))
-        self.n_classes = n_classes
-        #: the layers that run, without those that another one has absorbed, by their numbers
-        self.active: list[tuple[int, Layer]] = []
-        for index, layer in enumerate(self.layers):
-            if not (self.active and self.active[-1][1].absorb(layer)):
-                self.active.append((index, layer))
+
+    def stage(self, own: slice) -> dict[str, Param]:
+        """Return the tensors of some layers that run, by their names in the whole network."""
+        return {
+            f"{index}.{type(layer).__name__}.{name}": param
+            for index, layer in self.active[own]
+            for name, param in layer.params.items()
+        }
+
+    def shape_before(self, number: int) -> Shape:
+        """Return the shape of what the layer at a place in :attr:`active` takes; at its end, of the whole's output."""
+        return self.shapes[self.active[number][0]] if number < len(self.active) else self.shapes[-1]
 
     @property
     def flops(self) -> float:
@@ -84,8 +104,13 @@ class Network:
         allocator: Allocator,
         kernels: str = "direct",
         threads: Threads | None = None,
+        n_kept: int = 1,
+        adds: bool = False,
     ) -> None:
-        """Give the layers their views of ``arena`` and memory for batches of up to ``max_batch`` samples."""
+        """Give the layers their views of ``arena`` and memory for batches of up to ``max_batch`` samples.
+
+        Of up to ``n_kept`` batches the backward pass may be still to come; with ``adds`` a step has several.
+        """
         self.arena = arena
         workspace = Workspace(
             max_batch,
@@ -94,31 +119,36 @@ class Network:
             kernels,
             threads,
             lambda n_bytes: allocator.count("activations", n_bytes),
+            n_kept,
+            adds,
         )
-        self.front = [layer for _, layer in takewhile(lambda active: not active[1].whole, self.active)]
-        self.rest = [layer for _, layer in self.active[len(self.front) :]]
-        self.part = self._part(workspace)
-        inputs = [prod(self.shapes[index]) for index, _ in self.active]
+        self.part = self.part_of(max_batch, kernels, workspace.threads.n)
+        own = self.active[self.own]
+        n_front = max(0, min(self.n_front, self.own.stop) - self.own.start)
+        self.front, self.rest = ([layer for _, layer in part] for part in (own[:n_front], own[n_front:]))
+        inputs = [prod(self.shapes[index]) for index, _ in own]
         grads = arena.views(arena.grads)
         #: each layer's views of the parameters, by the version of the arena, modulo how many it keeps
         self.params_of_layers = [self._by_layer(arena.views(vector)) for vector in arena.vectors.params]
         self.version = arena.version
         params = self._current()
-        for number, (_, layer) in enumerate(self.active):
+        for number, (_, layer) in enumerate(own):
             if number == 0 and self.front:
-                workspace.take_turns(self.part * max(inputs[: len(self.front)]))
-            if number == len(self.front):
+                workspace.take_turns(self.part * max(inputs[:n_front]))
+            if number == n_front:
                 workspace.take_turns(max_batch * max(inputs[number:]))
             layer.bind(params[number], self._by_layer(grads)[number], workspace)
-        # where the parts of a batch come together
-        self.joined = workspace.batch(self.shapes[self.active[len(self.front)][0]] if self.rest else (self.n_classes,))
-        self.dlogits = workspace.batch((self.n_classes,))
+        # where the parts of a batch come together, and of its gradient, where somebody asks for that
+        self.joined = workspace.kept(self.shape_before(self.own.start + n_front))
+        self.joined_dx = workspace.batch(self.shape_before(self.own.start)) if self.front and self.own.start else None
+        self.dlogits = workspace.batch((self.n_classes,) if self.own.stop == len(self.active) else (0,))
+        self._inputs: dict[int, list[list[np.ndarray]]] = {}
 
     def _by_layer(self, views: Arrays) -> list[Arrays]:
         """Return named tensors by active layer, under the names that they have in it."""
         return [
             {name: views[f"{index}.{type(layer).__name__}.{name}"] for name in layer.params}
-            for index, layer in self.active
+            for index, layer in self.active[self.own]
         ]
 
     def _current(self) -> list[Arrays]:
@@ -129,16 +159,24 @@ class Network:
         if self.version != self.arena.version:
             self.version = self.arena.version
             if len(self.params_of_layers) > 1:
-                for (_, layer), params in zip(self.active, self._current(), strict=True):
+                for (_, layer), params in zip(self.active[self.own], self._current(), strict=True):
                     layer.use(params)
 
-    def _part(self, workspace: Workspace) -> int:
-        """Return how many samples go through the front layers together: what they leave should stay in a cache."""
+    @property
+    def n_front(self) -> int:
+        """How many of the layers that run, from the first on, take a batch in parts."""
+        return len([*takewhile(lambda active: not active[1].whole, self.active)])
+
+    def part_of(self, max_batch: int, kernels: str, n_threads: int) -> int:
+        """Return how many samples go through the front layers together: what they leave should stay in a cache.
+
+        It is the same for all stages, since gradients are summed part by part.
+        """
         # to wake threads for every layer of every part would take longer than a cache can save
-        if workspace.kernels == "blas" or workspace.threads.n > 1 or not self.front:
-            return workspace.max_batch
-        n_bytes = sum(prod(self.shapes[index + 1]) for index, _ in self.active[: len(self.front)]) * 4
-        return min(workspace.max_batch, max(1, PART_BYTES // n_bytes))
+        if kernels == "blas" or n_threads > 1 or not self.n_front:
+            return max_batch
+        n_bytes = sum(prod(self.shapes[index + 1]) for index, _ in self.active[: self.n_front]) * 4
+        return min(max_batch, max(1, PART_BYTES // n_bytes))
 
     def fixed(self) -> str:
         """Return a text that two networks share only if what they keep beside the arena is the same."""
@@ -149,8 +187,9 @@ class Network:
     def initialize(self, seed: int) -> None:
         """Draw the initial parameters: uniform, in each tensor's own bounds, or as its layer gives them."""
         own = [layer.initial(seed) for layer in self.layers]
-        for index, (name, view) in enumerate(self.arena.views(self.arena.params).items()):
-            param = self.params[name]
+        numbers = {name: number for number, name in enumerate(self.whole.slots)}
+        for name, view in self.arena.views(self.arena.params).items():
+            param, index = self.params[name], numbers[name]
             if param.bound:
                 drawn = np.empty((1, view.size), np.float32)
                 compiled.random.uniform(seed, compiled.random.INITIAL, 0, np.array([index]), drawn)
@@ -160,21 +199,27 @@ class Network:
                 view[...] = own[int(layer)][within]
 
     def forward(self, x: np.ndarray, state: Pass) -> np.ndarray:
-        """Return the logits (n, n_classes) of ``x`` (n, H, W, C), channels last."""
-        self._follow()
-        n = len(x)
-        self._inputs: list[list[np.ndarray]] = []
-        for begin in range(0, n, self.part):
-            end = min(begin + self.part, n)
-            y = self._through(self.front, x[begin:end], state.part(begin, end))
-            if end - begin < n:
-                self.joined[begin:end] = y
-        return self._through(self.rest, y if self.part >= n else self.joined[:n], state)
+        """Return what the own layers make of ``x`` (n, ...): of images (n, H, W, C) the logits (n, n_classes).
 
-    def _through(self, layers: list[Layer], x: np.ndarray, state: Pass) -> np.ndarray:
-        self._inputs.append([])
+        ``x`` and the output are kept until the backward pass, those of several batches side by side.
+        """
+        self._follow()
+        n, inputs = len(x), self._inputs.setdefault(state.first, [])
+        inputs.clear()
+        for begin in range(0, n if self.front else 0, self.part):
+            end = min(begin + self.part, n)
+            y = self._through(self.front, x[begin:end], state.part(begin, end), inputs)
+            if end - begin < n:
+                self.joined[state.first + begin : state.first + end] = y
+        if self.front:
+            x = y if self.part >= n else self.joined[state.first : state.first + n]
+        return self._through(self.rest, x, state, inputs)
+
+    @staticmethod
+    def _through(layers: list[Layer], x: np.ndarray, state: Pass, inputs: list[list[np.ndarray]]) -> np.ndarray:
+        inputs.append([])
         for layer in layers:
-            self._inputs[-1].append(x)
+            inputs[-1].append(x)
             x = layer.forward(x, state)
         return x
 
@@ -212,7 +257,7 @@ class Network:
             logits = self.forward(x, state)
             dy = self.dlogits[: len(x)]
             loss, n_correct = softmax_cross_entropy(logits, labels, dy)
-            for number in self._back(dy, state):
+            for number in self._through_back(dy, state):
                 index = self.active[number][0]
                 if leave and index in boundaries and self.begins[index] < end:
                     leave(slice(self.begins[index], end))
@@ -221,20 +266,34 @@ class Network:
             leave(slice(0, end))
         return loss, n_correct
 
-    def _back(self, dy: np.ndarray, state: Pass) -> Iterator[int]:
-        """Go back through the layers; yield the number, among the active ones, of each that has all its gradients."""
-        inputs, n_front = self._inputs.pop(), len(self.front)
+    def backward(self, dy: np.ndarray, state: Pass) -> np.ndarray | None:
+        """Write, or add, the gradients of the own layers; return that of their input, which a first stage has not.
+
+        ``state`` is that of a forward pass. What is returned is valid until the next backward pass.
+        """
+        for _ in self._through_back(dy, state):
+            pass
+        return self.dx
+
+    def _through_back(self, dy: np.ndarray, state: Pass) -> Iterator[int]:
+        """Go back through the layers; yield the place, in ``active``, of each that has all its gradients."""
+        *parts, of_rest = self._inputs[state.first]
+        n_front, first, n = len(self.front), self.own.start, len(dy)
         for number in reversed(range(len(self.rest))):
             # nobody asks for the gradient of the images
-            dy = self.rest[number].backward(inputs[number], dy, state, n_front + number > 0)
-            yield n_front + number
-        for part, inputs in enumerate(self._inputs if n_front else ()):
-            begin, end = part * self.part, min((part + 1) * self.part, len(dy))
+            dy = self.rest[number].backward(of_rest[number], dy, state, first + n_front + number > 0)
+            yield first + n_front + number
+        self.dx = dy if first and not n_front else None
+        for part, inputs in enumerate(parts):
+            begin, end = part * self.part, min((part + 1) * self.part, n)
             of_part, of_state = dy[begin:end], state.part(begin, end)
             for number in reversed(range(n_front)):
-                of_part = self.front[number].backward(inputs[number], of_part, of_state, number > 0)
-                if part == len(self._inputs) - 1:
-                    yield number
+                of_part = self.front[number].backward(inputs[number], of_part, of_state, first + number > 0)
+                if part == len(parts) - 1:
+                    yield first + number
+            if self.joined_dx is not None:
+                self.joined_dx[begin:end] = of_part
+                self.dx = self.joined_dx[:n]
 
     def evaluate(self, x: np.ndarray, labels: np.ndarray) -> tuple[float, int]:
         """Return the summed loss and the number of samples classified right; changes no gradient."""

@@ -52,7 +52,7 @@ class _Pool(Base):
 
     def bind(self, params: Arrays, grads: Arrays, workspace: Workspace) -> None:
         super().bind(params, grads, workspace)
-        self.y, self.dx = workspace.batch(self.output_shape), workspace.input_gradient(self.input_shape)
+        self.y, self.dx = workspace.kept(self.output_shape), workspace.input_gradient(self.input_shape)
         self.plain = workspace.kernels == "blas"
         if not self.plain:
             blocks = blocking(1, self.output_shape[2], self.y.itemsize).types
@@ -70,7 +70,7 @@ class MaxPool2d(_Pool, BeforeReLU):
     def bind(self, params: Arrays, grads: Arrays, workspace: Workspace) -> None:
         super().bind(params, grads, workspace)
         n_cells = self.kernel[0] * self.kernel[1]
-        self.argmax = workspace.batch(self.output_shape, "uint8" if n_cells < 256 else "int32")
+        self.argmax = workspace.kept(self.output_shape, "uint8" if n_cells < 256 else "int32")
 
     def forward(self, x: np.ndarray, state: Pass) -> np.ndarray:
         rows, windows = slice(state.first, state.first + len(x)), (self.kernel, self.stride)

@@ -37,6 +37,6 @@ class Timed:
 
 def time_layers(network: Network, listener: Callable[[int, Layer], Told]) -> None:
     """Put a :class:`Timed` in the place of every layer that runs, which tells ``listener(index, layer)``."""
-    timed: list[Any] = [Timed(layer, listener(index, layer)) for index, layer in network.active]
+    timed: list[Any] = [Timed(layer, listener(index, layer)) for index, layer in network.active[network.own]]
     n_front = len(network.front)
     network.front[:], network.rest[:] = timed[:n_front], timed[n_front:]

@@ -59,6 +59,12 @@ class Torch(Base):
         self.flops = self.found.flops
         self.trained = {self.names[id(p)]: p for p in self.module.parameters() if p.requires_grad}
         self.statistics = {self.names[id(b)]: b for b in self.found.statistics}
+        self.owners: dict[str, list[tuple[torch.nn.Module, str]]] = {name: [] for name in self.statistics}
+        for module in self.module.modules():
+            for key, buffer in module.named_buffers(recurse=False, remove_duplicate=False):
+                if (name := self.names.get(id(buffer), "")) in self.owners:
+                    self.owners[name].append((module, key))
+        self.several = False  # passes under way
         self.params = {
             **{name: Param(tuple(p.shape), _order(p)) for name, p in self.trained.items()},
             **{name: Param(tuple(b.shape), _order(b), trained=False) for name, b in self.statistics.items()},
@@ -67,9 +73,12 @@ class Torch(Base):
 
     def bind(self, params: Arrays, grads: Arrays, workspace: Workspace) -> None:
         torch.set_num_threads(workspace.threads.n)
-        workspace.beside(workspace.max_batch * self.found.saved_bytes)
+        self.several = workspace.n_kept > 1
+        workspace.beside(workspace.n_kept * workspace.max_batch * self.found.saved_bytes)
+        #: by the place of a pass's first sample: its input and output, and how its batch has changed the statistics
+        self.under_way: dict[int, tuple[torch.Tensor, torch.Tensor, list[torch.Tensor]]] = {}
         if self.images and not self.channels_last:
-            self.input = torch.from_numpy(workspace.batch(self.images))
+            self.input = torch.from_numpy(workspace.kept(self.images))
         #: the arena's tensors as PyTorch's, by the ``id`` of the views that they are of
         self.views: dict[int, list[torch.Tensor]] = {}
         self.written = [False] * len(self.trained)
@@ -105,7 +114,13 @@ class Torch(Base):
         return deepcopy(self.module)
 
     def _take_statistics(self) -> None:
-        for statistic, kept in zip(self.statistics.values(), self.kept, strict=True):
+        for name, kept in zip(self.statistics, self.kept, strict=True):
+            if self.several:  # a backward pass that is still to come has those of its forward pass
+                fresh = torch.empty_like(self.statistics[name])
+                for module, key in self.owners[name]:
+                    setattr(module, key, fresh)
+                self.statistics[name] = fresh
+            statistic = self.statistics[name]
             statistic.copy_(kept if statistic.is_floating_point() else kept.round())
 
     def forward(self, x: np.ndarray, state: Pass) -> np.ndarray:
@@ -114,31 +129,43 @@ class Torch(Base):
             self.module.train(state.train)
         if not state.train:
             with torch.no_grad():
-                return _array(self.module(self._tensor(x)))
+                return _array(self.module(self._tensor(x, state.first)))
         torch.default_generator.manual_seed(_mixed(state, self.index))
-        self.x = self._tensor(x)
+        given = self._tensor(x, state.first)
         if not self.images:
-            self.x.requires_grad_()
-        self.y = self._in_training(self.x.clone() if self.found.overwrites else self.x)
-        for statistic, kept, lost in zip(self.statistics.values(), self.kept, self.lost, strict=True):
-            torch.sub(kept, statistic.to(kept.dtype), out=lost)  # a flag may be one of them
-            lost *= len(x)
-        return _array(self.y)
+            given.requires_grad_()
+        y = self._in_training(given.clone() if self.found.overwrites else given)
+        lost = [
+            kept - statistic.to(kept.dtype)  # a flag may be one of them
+            for statistic, kept in zip(self.statistics.values(), self.kept, strict=True)
+        ]
+        self.under_way[state.first] = given, y, lost
+        return _array(y)
 
     def backward(self, x: np.ndarray, dy: np.ndarray, state: Pass, need_dx: bool) -> Any:
-        self.written[:] = [False] * len(self.written)
-        self.y.backward(torch.from_numpy(dy))
+        given, y, lost = self.under_way.pop(state.first)
+        self.adds, self.written[:] = state.adds, [False] * len(self.written)
+        y.backward(torch.from_numpy(dy))
         for written, grad in zip(self.written, self.grads, strict=True):
-            if not written:  # the pass has made no use of it
+            if not written and not state.adds:  # the pass has made no use of it
                 grad.zero_()
-        self.y = None
-        return self.x.grad.numpy() if need_dx else None
+        for total, of_pass in zip(self.lost, lost, strict=True):
+            of_pass *= len(x)
+            if state.adds:
+                total += of_pass
+            else:
+                total.copy_(of_pass)
+        return given.grad.numpy() if need_dx else None
 
     def _take(self, number: int, parameter: torch.Tensor) -> None:
-        self.grads[number].copy_(parameter.grad)
+        grad = self.grads[number]
+        if self.adds:
+            grad += parameter.grad
+        else:
+            grad.copy_(parameter.grad)
         parameter.grad, self.written[number] = None, True
 
-    def _tensor(self, x: np.ndarray) -> torch.Tensor:
+    def _tensor(self, x: np.ndarray, first: int) -> torch.Tensor:
         """Return a batch as PyTorch takes it: of the data, with its channels first."""
         given = torch.from_numpy(x)
         if not self.images:
@@ -146,7 +173,8 @@ class Torch(Base):
         channels_first = given.permute(0, 3, 1, 2)
         if self.channels_last:
             return channels_first
-        return self.input[: len(x)].copy_(channels_first if len(self.images) == 3 else channels_first[:, :, 0])
+        own = self.input[first : first + len(x)]
+        return own.copy_(channels_first if len(self.images) == 3 else channels_first[:, :, 0])
 
     def _in_training(self, x: torch.Tensor) -> torch.Tensor:
         """Return the output for a batch; of one sample, which has no variance, by the statistics where it must be."""

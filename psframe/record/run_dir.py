@@ -23,6 +23,7 @@ FREE_KEYS = (
     ("record",),
     ("checkpoint", "resume"),
     ("fault",),
+    ("parallel",),
     ("versions",),
 )
 
@@ -189,7 +190,7 @@ def _continue(path: Path, resolved: dict[str, Any], layout: checkpoint.Layout) -
         keys = ", ".join(dict.fromkeys(key for key, _ in differing))
         raise UserError(
             "a continued run may differ in train.epochs, train.threads, collective, sync.wait, sync.deadline_s, fault, "
-            "record and the number of ranks, "
+            "parallel, record and the number of ranks, "
             f"got other values of {keys} than in {str(path)!r}; give the same ones, or start anew with "
             "checkpoint.resume=none"
         )

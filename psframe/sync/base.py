@@ -109,6 +109,8 @@ class Mode:
     keeps_statistics : bool
         Whether a step, or what draws workers together, takes a mean over workers, so that statistics which each takes
         of its own batches become those of all; where gradients are applied one by one they would change too fast.
+    apart : bool
+        Whether ranks have different parts of the network, so that rank 0 has not all of the state between two steps.
     survives : bool
         Whether the other ranks can go on without a worker that died.
     group_size : int, 'auto' or None
@@ -129,7 +131,7 @@ class Mode:
     n_servers = 1
     exchanges, lockstep, overlaps, survives = True, True, False, False
     steps_together = updates_together = met = True
-    guarded = drops = any_workers = keeps_statistics = False
+    guarded = drops = any_workers = keeps_statistics = apart = False
     on_nan: tuple[str, ...] = ("stop",)
     group_size: Any = None
     store: Store | None = None
@@ -176,7 +178,7 @@ class Mode:
     @property
     def saves_between(self) -> bool:
         """Whether a checkpoint may be written between two steps: all have met, and rank 0 has all state."""
-        return self.steps_together and self.n_servers == 1
+        return self.steps_together and self.n_servers == 1 and not self.apart
 
     def may(self, step: int) -> bool:
         """Whether the turn of a step that :meth:`turns` has yielded may begin; if not, it was the last."""

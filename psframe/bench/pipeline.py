@@ -1,0 +1,145 @@
+"""``mpirun -n S python -m psframe.bench pipeline CONFIG``: a step of a pipeline against the same step in one process.
+
+Both train the network of a config, on the same samples in the same micro-batches, with one thread a rank; they take
+turns, while the other ranks sleep. The config's grid is of all ranks; one process trains what a replica does.
+"""
+
+from argparse import Namespace
+from collections.abc import Sequence
+from time import perf_counter
+from typing import Any
+
+import numpy as np
+from mpi4py import MPI
+
+from psframe import assemble, opening, plan
+from psframe.bench.stats import claim, spread, write
+from psframe.cluster import Cluster, join
+from psframe.command import helped
+from psframe.errors import UserError
+from psframe.job import Run
+from psframe.parallel.schedule import bubble
+from psframe.parser import Parser
+from psframe.plan import Plan
+from psframe.record.view import aligned, say
+
+USAGE = "python -m psframe.bench pipeline CONFIG [key.path=value ...] [--steps K] [--repetitions R] [--json FILE]"
+SAME = ("train.threads=1", "affinity=none")
+RATE = 1e-6
+
+
+def parser() -> Parser:
+    made = Parser(USAGE, "How much faster stages of a network are than one process.")
+    made.add_argument("config", help="a YAML file with parallel.pipeline; nothing is written")
+    made.add_argument("overrides", nargs="*", help="key.path=value")
+    made.add_argument("--steps", type=int, default=2, help="of a repetition (default: 2)")
+    made.add_argument("--repetitions", type=int, default=7, help="(default: 7)")
+    made.add_argument("--json", help="write the figures to this file; - for stdout, instead of the table")
+    return made
+
+
+def main(cluster: Cluster, argv: Sequence[str]) -> int:
+    """Run the command on all ranks; return the exit status."""
+    made = parser()
+    if helped(cluster, made, argv):
+        return 0
+    arguments = Namespace(**cluster.agree(lambda: _arguments(made, argv)))
+    judged = plan.make(cluster, arguments.config, [*arguments.overrides, *SAME])
+    cluster.agree(lambda: _judge(judged))
+    contenders = {"pipeline": _built(cluster, judged)}
+    if cluster.rank == 0:
+        alone = join(MPI.COMM_SELF)
+        cut = f"parallel={{micro_batches: {judged.n_micro}}}"
+        contenders["one process"] = _built(
+            alone, plan.make(alone, arguments.config, [*arguments.overrides, *SAME, cut])
+        )
+    cluster.barrier()
+    report = _measured(cluster, judged, contenders, arguments)
+    if cluster.rank == 0 and arguments.json != "-":
+        say(table(report))
+    cluster.agree(lambda: write(arguments.json, report))
+    return 0
+
+
+def _arguments(made: Parser, argv: Sequence[str]) -> dict[str, Any]:
+    arguments = vars(made.parse_intermixed_args(list(argv)))
+    for name in ("steps", "repetitions"):
+        if arguments[name] < 1:
+            raise UserError(f"--{name} must be at least 1, got {arguments[name]}; give another")
+    claim(arguments["json"])
+    return arguments
+
+
+def _judge(judged: Plan) -> None:
+    if not judged.grid.is_cut:
+        raise UserError("a pipeline must have stages, got parallel.pipeline=1; give parallel.pipeline=2, or more")
+
+
+def _built(cluster: Cluster, judged: Plan) -> Run:
+    run = assemble.provided(cluster, judged)
+    opening.begin(run, quiet=True)
+    return run
+
+
+def _measured(cluster: Cluster, judged: Plan, contenders: dict[str, Run], arguments: Namespace) -> dict[str, Any]:
+    """Return the figures, on all ranks, which must all call."""
+    taken: dict[str, list[float]] = {"pipeline": [], "one process": []}
+    bubbles: list[float] = []
+    for number in range(1 + arguments.repetitions):  # the first is not counted
+        for name in list(taken)[:: 1 if number % 2 else -1]:
+            cluster.barrier()
+            began = perf_counter()
+            busy_s = _steps(contenders[name], arguments.steps) if name in contenders else 0.0
+            seconds = perf_counter() - began
+            cluster.barrier()
+            taken[name].append(cluster.comm.allreduce(seconds, MPI.MAX))
+            if name == "pipeline":
+                stalled_s = contenders[name].work.took_waited_s()
+                bubbles.append(cluster.comm.allreduce(stalled_s) / cluster.comm.allreduce(busy_s))
+    for times in (*taken.values(), bubbles):
+        del times[0]
+    n_stages, n_micro = judged.grid.n_stages, judged.n_micro
+    ratios = [one / cut for one, cut in zip(taken["one process"], taken["pipeline"], strict=True)]
+    return {
+        "stages": n_stages,
+        "replicas": judged.grid.n_replicas,
+        "micro_batches": n_micro,
+        "schedule": judged.config.parallel.schedule,
+        "batch_size": judged.config.train.batch_size,
+        "cuts": judged.cuts,
+        "step_s": {name: spread([seconds / arguments.steps for seconds in times]) for name, times in taken.items()},
+        "speedup": spread(ratios),
+        "limit": n_stages * (1 - bubble(n_micro, n_stages)),
+        "bubble": spread(bubbles),
+        "bubble_formula": bubble(n_micro, n_stages),
+    }
+
+
+def _steps(run: Run, n_steps: int) -> float:
+    """Take so many steps; return the seconds in which gradients were computed, or waited for."""
+    losses, seconds = np.zeros(1), 0.0
+    n_samples = run.sampler.samples_in(0)
+    mine = run.sampler.permutation(0)[run.sampler.share(0, run.team.worker or 0)]
+    for step in range(1, 1 + n_steps):
+        began = perf_counter()
+        run.work.gradients(mine, n_samples, 0, losses)
+        seconds += perf_counter() - began
+        run.sync.step(n_samples, RATE, step)
+    return seconds
+
+
+def table(report: dict[str, Any]) -> str:
+    """Return the figures as text."""
+
+    def of(found: dict[str, float], scale: float = 1.0, digits: int = 3) -> str:
+        low, middle, high = (f"{found[key] * scale:.{digits}f}" for key in ("low", "median", "high"))
+        return f"{middle} ({low} to {high})"
+
+    lines = [
+        ["pipeline", f"{report['stages']} stages, {report['micro_batches']} micro-batches, {report['schedule']}"],
+        ["a step, pipeline", f"{of(report['step_s']['pipeline'])} s"],
+        ["a step, one process", f"{of(report['step_s']['one process'])} s"],
+        ["faster by", f"{of(report['speedup'], digits=2)}; by the formula at most {report['limit']:.2f}"],
+        ["idle", f"{of(report['bubble'], 100, 1)} %; by the formula {100 * report['bubble_formula']:.1f} %"],
+    ]
+    return aligned(lines)

@@ -1,0 +1,177 @@
+"""What a stage of a pipeline computes: its layers, for one micro-batch after the other."""
+
+from collections.abc import Callable, Collection, Sequence
+from time import perf_counter
+
+import numpy as np
+
+from psframe.collectives.base import cut
+from psframe.config import Parallel
+from psframe.nn.base import Pass
+from psframe.nn.losses import softmax_cross_entropy
+from psframe.nn.network import Network
+from psframe.parallel.channel import Channel
+from psframe.parallel.grid import Grid
+from psframe.parallel.schedule import Kind, most_kept, turns
+from psframe.sampling import Batches, Sampler
+from psframe.traffic import Traffic
+from psframe.work import Work
+
+A_STAGE = 4  # micro-batches for each stage, if a user gives none: then the bubble is small (Huang et al. 2019)
+
+
+class Pipeline(Work):
+    """Computes a worker's samples in micro-batches, whose gradients are summed in their order.
+
+    Parameters
+    ----------
+    network : Network
+        The layers of this rank's stage.
+    n_micro : int
+        Micro-batches of a step.
+    kind : str
+        Of :mod:`psframe.parallel.schedule`.
+    recompute : bool
+        Whether a micro-batch goes forward once more before it goes back, so that but one keeps its activations.
+    before, after : pair of Channel, or None
+        To the stage before (activations in, gradients out), and to the one after (activations out, gradients in).
+
+    """
+
+    several = True
+
+    def __init__(
+        self,
+        sampler: Sampler,
+        network: Network,
+        batches: Batches,
+        grid: Grid,
+        n_micro: int,
+        kind: Kind,
+        recompute: bool,
+        before: tuple[Channel, Channel] | None,
+        after: tuple[Channel, Channel] | None,
+    ):
+        super().__init__(sampler, network, batches)
+        self.grid, self.n_micro, self.recompute = grid, n_micro, recompute
+        self.before, self.after, self.tells = before, after, after is None
+        self.channels = [channel for pair in (before, after) if pair for channel in pair]
+        self.most = micro(sampler, n_micro)
+        self.n_inputs = most_kept(kind, n_micro, grid.n_stages, grid.stage)
+        self.plans = {n: turns(kind, n, grid.n_stages, grid.stage) for n in range(n_micro + 1)}
+        self.inputs: list[np.ndarray] = [np.empty(0)] * n_micro
+        self.outputs: list[np.ndarray] = [np.empty(0)] * n_micro
+
+    def warm(self) -> None:
+        """Pass a sample forward and back by itself, so that all is compiled."""
+        state = Pass(True, 0, 0, np.zeros(1, np.int64))
+        x = np.zeros((1, *self.network.shape_before(self.network.own.start)), np.float32)
+        y = self.network.forward(x, state)
+        self.network.backward(np.zeros_like(y), state)
+        if not self.after:
+            softmax_cross_entropy(y, np.zeros(1, np.int64), np.zeros_like(y))
+
+    def gradients(
+        self,
+        mine: np.ndarray,
+        n_samples: int,
+        epoch: int,
+        losses: np.ndarray,
+        boundaries: Collection[int] = (),
+        leave: Callable[[slice], None] | None = None,
+    ) -> float:
+        self.loading_s = 0.0
+        n = min(self.n_micro, len(mine))  # the last step may have fewer samples
+        if not n:
+            self.network.arena.grads[:] = 0
+        for direction, number in self.plans[n]:
+            began = perf_counter()
+            waited_s = self.waited_s
+            share = cut(len(mine), n, number)
+            if direction == "forward":
+                self._forward(number, self._state(mine[share], number, epoch))
+            else:
+                losses[0] += self._backward(number, self._state(mine[share], number, epoch))
+            if self.trace and self.trace.on:
+                waited_s = self.waited_s - waited_s  # most of it for what comes in, at the beginning
+                self.trace.add("stall", began, began + waited_s)
+                self.trace.add(f"{direction} {number}", began + waited_s)
+        if leave:
+            leave(slice(0, self.network.layout.size))
+        return self.loading_s
+
+    def _state(self, samples: np.ndarray, number: int, epoch: int) -> Pass:
+        first = 0 if self.recompute else number % self.n_inputs * self.most
+        return Pass(True, self.sampler.seed, epoch, samples, first, number > 0)
+
+    def _forward(self, number: int, state: Pass) -> None:
+        if self.before:
+            x = self.before[0].receive(len(state.samples))
+        else:
+            began = perf_counter()
+            at = number % self.n_inputs * self.most
+            x, _ = self.batches.load("train", state.samples, state.epoch, at)
+            self.loading_s += perf_counter() - began
+        self.inputs[number] = x
+        y = self.outputs[number] = self.network.forward(x, state)
+        if self.after:
+            self.after[0].send(y)
+
+    def _backward(self, number: int, state: Pass) -> float:
+        """Write, or add, the gradients of a micro-batch; return its loss, on the last stage."""
+        loss, n = 0.0, len(state.samples)
+        dy = self.after[1].receive(n) if self.after else self.network.dlogits[:n]
+        if self.recompute:
+            self.outputs[number] = self.network.forward(self.inputs[number], state)
+        if not self.after:
+            loss, _ = softmax_cross_entropy(self.outputs[number], self.batches.labels_of("train", state.samples), dy)
+        dx = self.network.backward(dy, state)
+        if self.after:
+            self.after[1].free()
+        if self.before and dx is not None:
+            self.before[1].send(dx)
+            self.before[0].free()
+        return loss
+
+    @property
+    def waited_s(self) -> float:
+        return sum(channel.waited_s for channel in self.channels)
+
+    def took_waited_s(self) -> float:
+        """Return the seconds in which this stage waited for others since the last call."""
+        waited_s = self.waited_s
+        for channel in self.channels:
+            channel.waited_s = 0.0
+        return waited_s
+
+    def evaluate(self, n_test: int, n_ranks: int, rank: int) -> np.ndarray:
+        """Return the losses and the hits of a replica's share of the test set, on its last stage; elsewhere 0."""
+        mine, found = cut(n_test, self.grid.n_replicas, self.grid.replica), np.zeros((1, 2))
+        for lo in range(mine.start, mine.stop, self.most):
+            samples = np.arange(lo, min(lo + self.most, mine.stop))
+            x = self.before[0].receive(len(samples)) if self.before else self.batches.load("test", samples)[0]
+            y = self.network.forward(x, Pass())
+            if self.after:
+                self.after[0].send(y)
+            else:
+                labels, spare = self.batches.labels_of("test", samples), self.network.dlogits[: len(samples)]
+                found[0] += softmax_cross_entropy(y, labels, spare)
+            if self.before:
+                self.before[0].free()
+        return found
+
+    def traffics(self) -> Sequence[Traffic]:
+        return [channel.traffic for channel in self.channels]
+
+
+def micro_batches(parallel: Parallel, sampler: Sampler) -> int:
+    """Return the micro-batches of a step: as many as are asked for, of a sample each at least."""
+    asked = parallel.micro_batches
+    if asked == "auto":
+        asked = A_STAGE * parallel.pipeline if parallel.pipeline > 1 else 1
+    return min(asked, sampler.max_batch)
+
+
+def micro(sampler: Sampler, n_micro: int) -> int:
+    """Return the most samples of a micro-batch."""
+    return -(-sampler.max_batch // n_micro)

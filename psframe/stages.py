@@ -1,0 +1,104 @@
+"""From a plan to what a rank computes, where a step has micro-batches, and the network stages."""
+
+from collections.abc import Mapping, Sequence
+
+import numpy as np
+
+from psframe.arena import Arena, Layout
+from psframe.cluster import Cluster
+from psframe.memory.allocator import Allocator
+from psframe.nn.base import Shape
+from psframe.nn.network import Network
+from psframe.nn.threads import Threads
+from psframe.parallel.channel import Channel, Far, Near
+from psframe.parallel.grid import Grid
+from psframe.parallel.pipeline import Pipeline, micro
+from psframe.parallel.schedule import Kind, most_kept
+from psframe.parallel.whole import Whole
+from psframe.plan import Plan
+from psframe.sampling import Batches, Sampler
+
+Pair = tuple[Channel, Channel]
+
+
+def work(
+    cluster: Cluster,
+    plan: Plan,
+    arrays: dict[str, np.ndarray],
+    sampler: Sampler,
+    network: Network,
+    arena: Arena,
+    threads: Threads,
+    allocator: Allocator,
+) -> Pipeline:
+    """Return what computes this rank's stage; no rank waits for another here.
+
+    ``network`` is of the stage, and is bound here.
+    """
+    config, grid, n_micro = plan.config, plan.grid, plan.n_micro
+    asked, most = config.parallel, micro(sampler, n_micro)
+    n_inputs = most_kept(asked.schedule, n_micro, grid.n_stages, grid.stage)
+    network.bind(arena, most, allocator, config.nn.kernels, threads, 1 if asked.recompute else n_inputs, n_micro > 1)
+    batches = Batches(plan.facts, arrays, most, config.train.seed, allocator, 0 if grid.stage else n_inputs)
+    shapes = [network.shape_before(at) for at in plan.cuts]
+    pairs = _channels(cluster, grid, asked.schedule, n_micro, most, shapes, allocator)
+    return Pipeline(
+        sampler,
+        network,
+        batches,
+        grid,
+        n_micro,
+        asked.schedule,
+        asked.recompute,
+        pairs.get(grid.stage - 1),
+        pairs.get(grid.stage),
+    )
+
+
+def _channels(
+    cluster: Cluster,
+    grid: Grid,
+    kind: Kind,
+    n_micro: int,
+    most: int,
+    shapes: Sequence[Shape],
+    allocator: Allocator,
+) -> Mapping[int, Pair]:
+    """Return this rank's channels by the stage before each cut: activations forward, gradients back.
+
+    Those inside a node are asked for by all of its ranks, also where they are of others.
+    """
+    nodes = [node for node, n in enumerate(cluster.sizes) for _ in range(n)]
+    found: dict[int, Pair] = {}
+    for replica in range(grid.n_replicas):
+        for stage in range(grid.n_stages - 1):
+            sender = replica * grid.n_stages + stage
+            mine = cluster.rank in (sender, sender + 1)
+            # one more than a stage keeps, so that the one before it need not wait for it
+            depth = most_kept(kind, n_micro, grid.n_stages, stage + 1) + (kind == "1f1b")
+            ends = cluster.rank == sender
+            if nodes[sender] == nodes[sender + 1] == cluster.node:
+                pair: Pair = (
+                    Near(cluster, allocator, ends if mine else None, depth, most, shapes[stage + 1]),
+                    Near(cluster, allocator, not ends if mine else None, 2, most, shapes[stage + 1]),
+                )
+            elif mine:
+                peer = sender + 1 if ends else sender
+                of = (peer, nodes[peer])
+                pair = (
+                    Far(cluster, allocator, of, 2 * stage, depth, most, shapes[stage + 1]),
+                    Far(cluster, allocator, of, 2 * stage + 1, 2, most, shapes[stage + 1]),
+                )
+            if mine:
+                found[stage] = pair
+    return found
+
+
+def whole(
+    cluster: Cluster, plan: Plan, network: Network, arena: Arena, n_state: int, allocator: Allocator
+) -> Whole | None:
+    """Return what has the whole network's parameters on rank 0; None where every rank has them."""
+    if not plan.grid.is_cut:
+        return None
+    stages = [Layout(network.stage(slice(*ends))) for ends in zip(plan.cuts, plan.cuts[1:], strict=False)]
+    return Whole(cluster, plan.grid, network.whole, stages, arena, n_state, allocator)

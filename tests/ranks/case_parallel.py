@@ -1,0 +1,145 @@
+"""Networks that are cut across ranks: the bits of one process, whatever the cut."""
+
+import json
+
+import numpy as np
+
+from psframe.nn.activations import Dropout, Flatten, ReLU
+from psframe.nn.conv import Conv2d
+from psframe.nn.dense import Dense
+from psframe.nn.pool import AvgPool2d, MaxPool2d
+from tests.ranks.case_cluster import own_network
+from tests.ranks.case_torch import ROW, need_torch
+from tests.ranks.harness import ranks
+from tests.ranks.training import folder, hashes, train
+
+COLLECTIVES = ("shared", "{name: shared, chunk_bytes: 4096}", "hierarchical", "buffer", "object")
+MODES = ("allreduce", "{mode: sync_ps, server: colocated}")
+OPTIMIZERS = ("{name: sgd, lr: 0.02, momentum: 0.5, weight_decay: 0.001}", "{name: adam, lr: 0.001}")
+
+
+def net(input_shape, n_classes, *, seed: int = 0):
+    """Return a random network of 5 to 13 layers."""
+    draw = np.random.default_rng(seed)
+    layers = []
+    for _ in range(draw.integers(1, 4)):
+        layers.append(Conv2d(int(draw.integers(1, 9)), int(draw.integers(1, 4)), padding=1))
+        layers += [[], [ReLU()], [MaxPool2d(2)], [AvgPool2d(2), ReLU()]][draw.integers(4)]
+    layers.append(Flatten())
+    for _ in range(draw.integers(1, 3)):
+        layers += [Dense(int(draw.integers(1, 30))), *[ReLU()][: draw.integers(2)]]
+        layers += [Dropout(0.3)][: draw.integers(2)]
+    return [*layers, Dense(n_classes)]
+
+
+def key(parallel):
+    return "parallel=" + json.dumps(parallel)
+
+
+@ranks(2, 3, 4, 6)
+def any_cut_has_the_bits_of_one_process(world):
+    draw = np.random.default_rng(world.size)
+    for trial in range(4):
+        n_stages = int(draw.choice([s for s in range(2, world.size + 1) if world.size % s == 0]))
+        n_replicas, n_micro = world.size // n_stages, int(draw.integers(1, 10))
+        asked = {"micro_batches": n_micro}
+        cut = {
+            **asked,
+            "pipeline": n_stages,
+            "schedule": str(draw.choice(["1f1b", "gpipe"])),
+            "recompute": bool(draw.integers(2)),
+        }
+        keys = [
+            f"model={{name: 'tests.ranks.case_parallel:net', seed: {100 * world.size + trial}}}",
+            f"sync={draw.choice(MODES)}",
+            f"collective={draw.choice(COLLECTIVES)}",
+            f"optimizer={draw.choice(OPTIMIZERS)}",
+            f"train.batch_size={draw.integers(1, 40)}",
+            f"nn.kernels={draw.choice(['direct', 'blas'])}",
+        ]
+        with folder(world) as where:
+            whole, whole_steps, _ = train(world, n_replicas, where, *keys, key(asked), "name=whole")
+            parts, steps, _ = train(world, world.size, where, *keys, key(cut), "name=parts")
+            assert [r["params_sha256"] for r in parts] == [r["params_sha256"] for r in whole], (cut, keys)
+            assert [s["loss"] for s in steps] == [s["loss"] for s in whole_steps], (cut, keys)
+            for mine, one in zip(parts, whole, strict=True):
+                assert np.isclose(mine["test_loss"], one["test_loss"], rtol=1e-6)
+                assert mine["accuracy"] == one["accuracy"]
+                assert 0 < mine["bubble"] < 1
+
+
+@ranks(1, 2)
+def micro_batches_change_no_more_than_the_order_of_sums(world):
+    for kernels in ("direct", "blas"):
+        with folder(world) as where:
+            keys = ["sync=allreduce", f"nn.kernels={kernels}"]
+            losses = [
+                [r["loss"] for r in train(world, world.size, where, *keys, key({"micro_batches": n}))[0]]
+                for n in (1, 3, 8)
+            ]
+            assert np.allclose(losses, losses[0], rtol=1e-5)
+
+
+@ranks(4)
+def a_run_is_continued_on_any_other_cut(world):
+    for optimizer in OPTIMIZERS:
+        with folder(world) as where:
+            keys = [f"optimizer={optimizer}", "sync=allreduce", "train.epochs=3"]
+            cuts = [(1, {"micro_batches": 4}), (4, {"micro_batches": 4, "pipeline": 4})]
+            cuts.insert(1, (2, {"micro_batches": 4, "pipeline": 2}))
+            whole = hashes(world, 1, where, *keys, key({"micro_batches": 4}), "name=whole")
+            for epoch, (n, cut) in enumerate(cuts, 1):
+                more = ["name=cut", f"train.epochs={epoch}", "checkpoint.resume=auto"]
+                records, _, _ = train(world, n, where, *keys, key(cut), *more)
+            assert [r["params_sha256"] for r in records] == whole
+
+
+@ranks(4)
+def stages_on_other_nodes_are_reached_over_mpi(world):
+    """Network namespaces: a cut between the nodes, and one inside each; and replicas with a node each."""
+    with folder(world) as where:
+        one = hashes(world, 1, where, "sync=allreduce", key({"micro_batches": 4}))
+        two = hashes(world, 2, where, "sync=allreduce", "train.batch_size=4", key({"micro_batches": 2}))
+        with own_network(world, world.rank // 2):
+            for schedule in ("1f1b", "gpipe"):
+                cut = key({"micro_batches": 4, "pipeline": 4, "schedule": schedule})
+                records, _, _ = train(world, 4, where, "sync=allreduce", cut)
+                assert [r["params_sha256"] for r in records] == one
+                assert records[-1]["n_nodes"] == 2
+            cut = key({"micro_batches": 2, "pipeline": 2})
+            for mode in MODES:
+                for collective in ("hierarchical", "buffer"):
+                    more = [f"sync={mode}", f"collective={collective}", "train.batch_size=4"]
+                    records, _, _ = train(world, 4, where, *more, cut)
+                    assert [r["params_sha256"] for r in records] == two, more
+
+
+@ranks(3)
+def a_torch_sequential_is_cut_between_its_parts(world):
+    """With statistics of every micro-batch, whose mean is taken."""
+    need_torch()
+    with folder(world) as where:
+        keys = [ROW, "sync=allreduce", "train.threads=1"]
+        one = hashes(world, 1, where, *keys, key({"micro_batches": 3}))
+        for more in ({}, {"schedule": "gpipe"}, {"recompute": True}):
+            assert hashes(world, 3, where, *keys, key({"micro_batches": 3, "pipeline": 3, **more})) == one, more
+
+
+@ranks(3)
+def the_trace_shows_the_schedule(world):
+    with folder(world) as where:
+        _, _, run = train(world, 3, where, "sync=allreduce", "record.trace=2", key({"pipeline": 3, "micro_batches": 5}))
+        events = [e for e in json.loads((run / "trace.json").read_text())["traceEvents"] if e["ph"] == "X"]
+        spans = {}
+        for event in events:
+            words = event["name"].split()
+            if len(words) == 2 and words[0] in ("forward", "backward"):
+                ends = (event["ts"], event["ts"] + event["dur"])
+                spans.setdefault((words[0], int(words[1]), event["pid"]), []).append(ends)
+        assert len(spans) == 2 * 5 * 3
+        for (way, number, rank), found in spans.items():
+            assert len(found) == 2 * 2  # turns of two epochs
+            before = spans.get((way, number, rank - 1 if way == "forward" else rank + 1))
+            for mine, others in zip(found, before or found, strict=True):
+                assert before is None or mine[1] > others[0], (way, number, rank)  # not before the other one began
+        assert any(event["name"] == "stall" for event in events)

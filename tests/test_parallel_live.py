@@ -1,0 +1,72 @@
+"""Pipelines that are disturbed while they train."""
+
+import json
+import os
+import random
+import signal
+import subprocess
+
+import pytest
+
+from tests import launcher
+from tests.live import ends, left_in_shm, start
+
+CONFIG = """\
+model: tests.tiny:build
+dataset: {{name: synthetic, shape: [2, 8, 9], classes: 5, samples: 2400}}
+train: {{epochs: {epochs}, batch_size: 16, seed: 3}}
+optimizer: {{name: sgd, lr: 0.01, momentum: 0.5}}
+parallel: {{pipeline: 2, micro_batches: 4}}
+checkpoint: {{every_seconds: 0.2}}
+record: {{dir: {runs}}}
+"""
+
+
+@pytest.fixture
+def path(tmp_path):
+    path = tmp_path / "parallel.yaml"
+    path.write_text(CONFIG.format(epochs=60, runs=tmp_path / "runs"))
+    return str(path)
+
+
+def records_of(folder):
+    (run,) = folder.iterdir()
+    return [json.loads(line) for line in (run / "metrics.jsonl").read_text().splitlines()]
+
+
+@pytest.mark.parametrize("mode", ["allreduce", "{mode: sync_ps, server: colocated}"])
+def test_a_run_that_is_asked_to_leave_goes_on_to_the_same_bits(mpi, tmp_path, path, mode):
+    assert launcher.train(mpi, 4, path, f"sync={mode}", f"record.dir={tmp_path / 'whole'}").status == 0
+    process, ranks = start(mpi, 4, path, f"sync={mode}", "train.epochs=400")
+    os.kill(ranks[random.randrange(4)], signal.SIGTERM)
+    ends(process, path)
+    assert process.returncode == 128 + signal.SIGTERM
+    cut = records_of(tmp_path / "runs")
+    last = max(60, len(cut) + 1)
+    again = launcher.train(mpi, 4, path, f"sync={mode}", f"train.epochs={last}", "checkpoint.resume=auto")
+    assert again.status == 0, again.err
+    whole, cut = records_of(tmp_path / "whole"), records_of(tmp_path / "runs")
+    assert [r["params_sha256"] for r in cut][:60] == [r["params_sha256"] for r in whole]
+    assert not left_in_shm()
+
+
+@pytest.mark.parametrize("victim", range(4))
+def test_a_rank_that_dies_ends_the_job(mpi, path, victim):
+    process, ranks = start(mpi, 4, path, "train.epochs=400")
+    os.kill(ranks[victim], signal.SIGKILL)
+    ends(process, path)
+    assert process.returncode not in (0, None)
+    assert not left_in_shm()
+
+
+def test_ctrl_c_leaves_a_checkpoint(mpi, tmp_path, path):
+    process, _ = start(mpi, 4, path, "train.epochs=400")
+    os.killpg(process.pid, signal.SIGINT)
+    try:
+        process.wait(20)
+    except subprocess.TimeoutExpired:
+        process.kill()
+        raise
+    assert process.returncode != 0
+    (run,) = (tmp_path / "runs").iterdir()
+    assert (run / "checkpoints" / "latest").exists()

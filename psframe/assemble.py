@@ -8,6 +8,7 @@ import numpy as np
 from threadpoolctl import threadpool_limits
 
 from psframe import affinity, alike, blocks, collectives, guard, opening, registry, residency, stages, sync
+from psframe.arena import Arena
 from psframe.cluster import AgreedError, Cluster
 from psframe.collectives.null import Null
 from psframe.data import Facts, no_memory_for_data
@@ -140,14 +141,8 @@ def build(cluster: Cluster, plan: Plan, arrays: dict[str, np.ndarray], allocator
     statistics.judge(net.layout, plan.choices["sync"].name, mode, collective)
     mode.apart = plan.grid.is_cut
     arena = mode.build(Parts(team, group, net.layout, optimizer, collective, allocator, sampler, cluster))
-    n_threads = _threads(train.threads, net.flops * sampler.max_batch)
-    threads = Threads(n_threads)
-    if plan.n_micro > 1 or plan.grid.is_cut:
-        work: Work = stages.work(cluster, plan, arrays, sampler, net, arena, threads, allocator)
-    else:
-        net.bind(arena, sampler.max_batch, allocator, plan.config.nn.kernels, threads)
-        batches = Batches(plan.facts, arrays, sampler.max_batch, train.seed, allocator)
-        work = blocks.work(sampler, team.worker, net, batches, allocator)
+    threads = Threads(_threads(train.threads, net.flops * sampler.max_batch))
+    work = _work(cluster, plan, arrays, sampler, net, arena, threads, allocator)
     boundaries, leave = departures(mode, collective, work)
     updater = Updater(optimizer, arena)
     return Run(
@@ -168,8 +163,26 @@ def build(cluster: Cluster, plan: Plan, arrays: dict[str, np.ndarray], allocator
         sync=mode,
         group=group,
         work=work,
-        labels=_labels(cluster, plan, mode if not alone else None, sampler) | {"threads": n_threads},
+        labels=_labels(cluster, plan, mode if not alone else None, sampler) | {"threads": threads.n},
     )
+
+
+def _work(
+    cluster: Cluster,
+    plan: Plan,
+    arrays: dict[str, np.ndarray],
+    sampler: Sampler,
+    net: Network,
+    arena: Arena,
+    threads: Threads,
+    allocator: Allocator,
+) -> Work:
+    """Return what computes this rank's share of a step, on ``net``, which is bound here."""
+    if plan.n_micro > 1 or plan.grid.is_cut:
+        return stages.work(cluster, plan, arrays, sampler, net, arena, threads, allocator)
+    net.bind(arena, sampler.max_batch, allocator, plan.config.nn.kernels, threads)
+    batches = Batches(plan.facts, arrays, sampler.max_batch, plan.config.train.seed, allocator)
+    return blocks.work(sampler, plan.team.worker, net, batches, allocator)
 
 
 def _optimizer(plan: Plan) -> Any:
@@ -191,7 +204,7 @@ def _labels(cluster: Cluster, plan: Plan, mode: Mode | None, sampler: Sampler) -
     return {
         "model": plan.choices["model"].name,
         "dataset": plan.choices["dataset"].name,
-        "sync_mode": plan.choices["sync"].name if mode else "alone",
+        "sync_mode": plan.choices["sync"].name if mode or plan.grid.is_cut else "alone",
         "server": plan.team.server,
         "n_servers": len(plan.team.servers),
         "collective": plan.choices["collective"].name if mode and mode.exchanges else None,

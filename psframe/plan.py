@@ -170,11 +170,14 @@ def regrouped(plan: Plan, cluster: Cluster) -> Plan:
 def _cuts(plan: Plan, n_samples: int) -> list[int]:
     """Return where the network is best cut, by what its layers take on this rank for a micro-batch."""
     shape, n_classes = plan.facts.input_shape, plan.facts.n_classes
-    network = Network(plan.choices["model"](shape, n_classes), shape, n_classes)
-    cut.judge(network, plan.grid.n_stages)
+
+    def make(own: slice) -> Network:
+        return Network(plan.choices["model"](shape, n_classes), shape, n_classes, own)
+
+    cut.judge(make(slice(None)), plan.grid.n_stages)
     kernels = plan.config.nn.kernels
     with compiling(kernels):
-        return cut.balanced(cut.measured(network, n_samples, kernels), plan.grid.n_stages)
+        return cut.found(make, plan.grid.n_stages, n_samples, kernels)
 
 
 def _team(cluster: Cluster, mode: Mode) -> Team:

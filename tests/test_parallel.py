@@ -77,12 +77,17 @@ def test_cuts_are_as_balanced_as_any(costs, n_stages):
     assert largest(found) == min(map(largest, every))
 
 
-def test_every_layer_that_runs_is_measured():
-    network = Network(tiny.build((2, 8, 9), 5, dropout=0.2), (2, 8, 9), 5)
-    costs = cut.measured(network, 3, "direct")
-    assert len(costs) == len(network.active)
-    assert all(seconds >= 0 for seconds in costs)
-    assert sum(costs) > 0
+@pytest.mark.parametrize("n_stages", [1, 2, 3, 4])
+@pytest.mark.parametrize("kernels", ["direct", "blas"])
+def test_a_cut_is_found_that_leaves_no_stage_without_a_layer(n_stages, kernels):
+    def make(own):
+        return Network(tiny.build((2, 8, 9), 5, dropout=0.2), (2, 8, 9), 5, own)
+
+    found = cut.found(make, n_stages, 3, kernels)
+    assert found[0] == 0
+    assert found[-1] == len(make(slice(None)).active)
+    assert sorted(set(found)) == found
+    assert len(found) == n_stages + 1
 
 
 def test_a_stage_without_a_layer_is_refused():

@@ -99,7 +99,7 @@ def test_the_config_shows_every_key_with_its_default():
     resolved = msgspec.to_builtins(config.resolve({"name": "fashion", "model": "lenet", "dataset": "fashion_mnist"}))
     for role in ROLES:
         shown["placement"][role] = spelled_out(shown["placement"][role])
-    for section in ("train", "schedule", "placement", "affinity", "checkpoint", "record", "fault"):
+    for section in ("train", "parallel", "schedule", "placement", "affinity", "checkpoint", "record", "fault"):
         assert shown[section] == resolved[section], section
 
 

@@ -68,10 +68,9 @@ class Network:
         self.params = self.stage(self.own)
         self.layout = Layout(self.params)
         #: where the parameters of each layer, and of those behind it, begin in the arena's vectors
-        self.begins: list[int] = []
-        for index in range(len(self.layers)):
-            starts = [s.start for name, s in self.layout.slots.items() if int(name.partition(".")[0]) >= index]
-            self.begins.append(min(starts, default=self.layout.size))
+        starts = [(int(name.partition(".")[0]), slot.start) for name, slot in self.layout.slots.items()]
+        n, size = len(self.layers), self.layout.size
+        self.begins = [min((start for of, start in starts if of >= index), default=size) for index in range(n)]
 
     def stage(self, own: slice) -> dict[str, Param]:
         """Return the tensors of some layers that run, by their names in the whole network."""
@@ -249,10 +248,9 @@ class Network:
             Summed over the n samples.
         n_correct : int
         """
-        end = self.layout.size
+        end, loss, n_correct = self.layout.size, 0.0, 0
         if len(x) == 0:
             self.arena.grads[:] = 0
-            loss, n_correct = 0.0, 0
         else:
             logits = self.forward(x, state)
             dy = self.dlogits[: len(x)]
@@ -277,8 +275,7 @@ class Network:
 
     def _through_back(self, dy: np.ndarray, state: Pass) -> Iterator[int]:
         """Go back through the layers; yield the place, in ``active``, of each that has all its gradients."""
-        *parts, of_rest = self._inputs[state.first]
-        n_front, first, n = len(self.front), self.own.start, len(dy)
+        (*parts, of_rest), n_front, first, n = self._inputs[state.first], len(self.front), self.own.start, len(dy)
         for number in reversed(range(len(self.rest))):
             # nobody asks for the gradient of the images
             dy = self.rest[number].backward(of_rest[number], dy, state, first + n_front + number > 0)

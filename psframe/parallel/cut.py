@@ -1,16 +1,21 @@
 """Where a network is cut into stages: so that the one that takes longest takes as short as it can."""
 
-from collections.abc import Sequence
-from itertools import accumulate
+from collections import Counter
+from collections.abc import Callable, Sequence
+from itertools import accumulate, pairwise
 from time import perf_counter
 
 import numpy as np
 
+from psframe.arena import Arena
 from psframe.errors import UserError
-from psframe.nn.base import Pass, Workspace
+from psframe.memory.allocator import Allocator
+from psframe.nn.base import Pass
 from psframe.nn.network import Network
+from psframe.nn.timed import Told, time_layers
 
-ENOUGH_S, MOST = 0.05, 5  # a layer is measured again until it took so long, but not more often
+ENOUGH_S, MOST = 1.0, 6  # a network is measured again until it took so long, but not more often
+MOST_CUTS = 4  # that are tried
 
 
 def balanced(costs: Sequence[float], n_stages: int) -> list[int]:
@@ -43,31 +48,44 @@ def judge(network: Network, n_stages: int) -> None:
         )
 
 
-def measured(network: Network, n_samples: int, kernels: str) -> list[float]:
-    """Return the seconds of a pass forward and back of ``n_samples`` through each layer that runs, one at a time.
+def found(make: Callable[[slice], Network], n_stages: int, n_samples: int, kernels: str) -> list[int]:
+    """Return the best cut of some: each after the first is balanced by what layers took in the stages of the last one.
 
-    A layer has memory of its own for as long as it is measured: no more than it will have in its stage. It runs on one
-    thread, in parts as in the network.
+    A layer's seconds depend on what else its stage has in the caches. Memory is taken for one stage at a time.
+
+    Parameters
+    ----------
+    make : callable
+        ``make(own)`` returns the network, or a stage of it, without memory.
+    n_samples : int
+        Of a micro-batch.
     """
-    found, part = [], network.part_of(n_samples, kernels, 1)
-    for number, (_, layer) in enumerate(network.active):
-        params, grads = (
-            {name: np.zeros([p.shape[a] for a in p.order], np.float32).transpose(np.argsort(p.order))
-             for name, p in layer.params.items()}
-            for _ in range(2)
-        )  # fmt: skip
-        layer.bind(params, grads, Workspace(n_samples, "float32", np.zeros, kernels, adds=True))
-        x = np.zeros((n_samples, *network.shape_before(number)), np.float32)
-        dy = np.ones((n_samples, *network.shape_before(number + 1)), np.float32)
-        whole, times = Pass(True, 0, 0, np.arange(n_samples)), list[float]()
-        each = part if number < network.n_front else n_samples
-        parts = [(lo, min(lo + each, n_samples)) for lo in range(0, n_samples, each)]
-        while len(times) < 2 or (len(times) < MOST and sum(times[1:]) < ENOUGH_S):
-            began = perf_counter()
-            for lo, hi in parts:
-                layer.forward(x[lo:hi], whole.part(lo, hi))
-            for lo, hi in parts:
-                layer.backward(x[lo:hi], dy[lo:hi], whole.part(lo, hi), number > 0)
-            times.append(perf_counter() - began)
-        found.append(min(times[1:]))  # the first one may compile
-    return found
+    whole = make(slice(None))
+    cuts = balanced([whole.flops_forward(index) for index, _ in whole.active], n_stages)
+    tried: dict[tuple[int, ...], float] = {}
+    while tuple(cuts) not in tried and len(tried) < MOST_CUTS:
+        stages = [_measured(make(slice(*ends)), n_samples, kernels, ENOUGH_S / n_stages) for ends in pairwise(cuts)]
+        tried[tuple(cuts)] = max(map(sum, stages))
+        cuts = balanced([seconds for stage in stages for seconds in stage], n_stages)
+    return list(min(tried.items(), key=lambda item: item[1])[0])
+
+
+def _measured(stage: Network, n_samples: int, kernels: str, enough_s: float) -> list[float]:
+    """Return the seconds that each layer of a stage takes forward and back, on one thread."""
+    allocator = Allocator()
+    stage.bind(Arena(stage.layout, 0, allocator), n_samples, allocator, kernels, adds=True)
+    taken: Counter[int] = Counter()
+
+    def listener(index: int, layer: object) -> Told:
+        return lambda direction, began: taken.update({index: perf_counter() - began})
+
+    time_layers(stage, listener)
+    x = np.zeros((n_samples, *stage.shape_before(stage.own.start)), np.float32)
+    dy = np.ones((n_samples, *stage.shape_before(stage.own.stop)), np.float32)
+    state, passes = Pass(True, 0, 0, np.arange(n_samples)), list[list[float]]()
+    while len(passes) < 2 or (len(passes) < MOST and sum(map(sum, passes[1:])) < enough_s):
+        taken.clear()
+        stage.forward(x, state)
+        stage.backward(dy, state)
+        passes.append([taken[index] for index, _ in stage.active[stage.own]])
+    return [min(of_layer) for of_layer in zip(*passes[1:], strict=True)]  # the first one may compile

@@ -118,6 +118,8 @@ class Arena:
         Where an update is written: the same arrays, or others that :meth:`commit` makes the current ones.
     version : int
         Steps that were committed.
+    stays : bool
+        False: a step changes it.
     shared : bool
         Whether other ranks have the same parameters and state in the same memory.
     dropped : int
@@ -128,7 +130,7 @@ class Arena:
         Whether the step that is being written, or was written last, is not sound; never where not ``guarded``.
     """
 
-    guarded = wild = False
+    guarded = wild = stays = False
     dropped = 0
 
     def __init__(

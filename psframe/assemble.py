@@ -47,7 +47,7 @@ def run(cluster: Cluster, plan: Plan, quiet: bool) -> Run:
         # BLAS rounds differently on one thread and on several, and how many there are depends on the machine
         threadpool_limits(1, user_api="blas")
     opened: list[RunDir] = []
-    cluster.agree(lambda: opened.append(open_run(plan.resolved, network(plan).whole)))
+    cluster.agree(lambda: opened.append(open_run(plan.resolved, plan.part().whole)))
     run_dir = opened[0] if opened else None
     try:
         made = or_instead(cluster, plan, lambda: provided(cluster, plan))
@@ -121,15 +121,9 @@ def _untouched(facts: Facts) -> dict[str, np.ndarray]:
     return arrays
 
 
-def network(plan: Plan) -> Network:
-    """Return the network, or this rank's stage of it, without memory; UserError where it does not fit the data."""
-    layers = plan.choices["model"](plan.facts.input_shape, plan.facts.n_classes)
-    return Network(layers, plan.facts.input_shape, plan.facts.n_classes, plan.own)
-
-
 def build(cluster: Cluster, plan: Plan, arrays: dict[str, np.ndarray], allocator: Allocator) -> Run:
     """Make every part of a run on this rank, memory untouched; no rank waits for another here."""
-    train, team, net = plan.config.train, plan.team, network(plan)
+    train, team, net = plan.config.train, plan.team, plan.part()
     optimizer = _optimizer(plan)
     alone = team.comm.size == 1  # nobody to exchange with: every mode is then the same
     mode = AllReduce() if alone else sync.make(plan.choices["sync"])
@@ -214,6 +208,7 @@ def _labels(cluster: Cluster, plan: Plan, mode: Mode | None, sampler: Sampler) -
         "n_nodes": cluster.n_nodes,
         "batch_size": sampler.batch_size,
         "global_batch": sampler.global_batch,
-        **({"stages": plan.grid.n_stages} if plan.grid.is_cut else {}),
+        **({"stages": plan.grid.n_stages} if plan.grid.n_stages > 1 else {}),
+        **({"shards": plan.grid.n_shards} if plan.grid.n_shards > 1 else {}),
         **({"micro_batches": plan.n_micro} if plan.n_micro > 1 else {}),
     }

@@ -52,13 +52,14 @@ class NN(msgspec.Struct, forbid_unknown_fields=True, kw_only=True, frozen=True):
 
 
 class Parallel(msgspec.Struct, forbid_unknown_fields=True, kw_only=True, frozen=True):
-    """How a network is cut across ranks: ``pipeline`` stages, ``data`` replicas of these, by default as many as ranks
-    there are for. A worker's samples of a step go through the stages in ``micro_batches``, by default 4 for each stage;
-    ``schedule`` says in which order (``psframe.parallel.schedule``); with ``recompute`` a stage keeps their inputs
-    alone, and computes its activations again for the backward pass."""
+    """How a network is cut across ranks: ``pipeline`` stages, whose layers ``model`` ranks share out, and ``data``
+    replicas of all that, by default as many as ranks there are for. A worker's samples of a step go through the stages
+    in ``micro_batches``, by default 4 for each stage; ``schedule`` says in which order (``psframe.parallel.schedule``);
+    with ``recompute`` a stage keeps their inputs alone, and computes its activations again for the backward pass."""
 
     data: PositiveInt | Literal["auto"] = "auto"
     pipeline: PositiveInt = 1
+    model: PositiveInt = 1
     micro_batches: Annotated[int, msgspec.Meta(ge=1, le=1 << 16)] | Literal["auto"] = "auto"
     schedule: Literal["1f1b", "gpipe"] = "1f1b"
     recompute: bool = False
@@ -216,8 +217,8 @@ def _several_serve(mode: Any) -> bool:
 
 
 def _is_cut(parallel: Any) -> bool:
-    """Whether the section ``parallel`` asks for a pipeline."""
-    return isinstance(parallel, dict) and parallel.get("pipeline", 1) != 1
+    """Whether the section ``parallel`` asks for a network that is cut."""
+    return isinstance(parallel, dict) and (parallel.get("pipeline", 1), parallel.get("model", 1)) != (1, 1)
 
 
 def parse_value(text: str) -> Any:

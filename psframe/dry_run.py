@@ -47,8 +47,11 @@ def memory_table(roles: list[dict[str, int]], kinds: list[str]) -> str:
 
 def kind(plan: Plan, rank: int) -> str:
     """Return what a rank is: a server, a worker, or both; or which stage it has of a network that is cut."""
-    if plan.grid.is_cut:
-        return f"stage {rank % plan.grid.n_stages}"
+    grid = plan.grid
+    if grid.is_cut:
+        stage, shard = rank // grid.n_shards % grid.n_stages, rank % grid.n_shards
+        asked = ((f"stage {stage}", grid.n_stages), (f"shard {shard}", grid.n_shards))
+        return ", ".join(what for what, n in asked if n > 1)
     return ", ".join(["server"] * (rank in plan.team.servers) + ["worker"] * (rank in plan.team.workers))
 
 

@@ -134,7 +134,7 @@ def _report(run: Run, seen: Seen) -> Report:
         run.team.worker,
         run.sync.tally.wait_s,
         epoch.moved(run),
-        run.work.took_waited_s(),
+        run.work.waited_s,
         run.collective.flight,
         run.updater.update_s,
         run.updater.wild_step,

@@ -33,8 +33,7 @@ def train_epoch(run: Run) -> Seen:
     run.collective.clear()
     run.updater.clear()
     run.sync.clear()
-    for traffic in run.work.traffics():
-        traffic.clear()
+    run.work.clear()
     if run.trace:
         run.trace.begin()
     while not run.parts or run.sampler.n_left:
@@ -68,6 +67,8 @@ def _part(run: Run) -> None:
     draining = perf_counter()
     run.sync.drain()
     if run.whole:
+        if run.keeper:
+            run.keeper.rest()
         run.whole.collect()
     if run.trace:
         run.trace.end()

@@ -89,7 +89,7 @@ def headline(run: Run) -> str:
     n_servers, server = labels["n_servers"], ""
     if n_servers > 1 or labels["server"] == "dedicated":
         server = f"{n_servers} {labels['server']} servers and " if n_servers > 1 else "a dedicated server and "
-    stages = f"{labels['stages']} stages x " if "stages" in labels else ""
+    stages = "".join(f"{labels[key]} {key} x " for key in ("stages", "shards") if key in labels)
     several = f" in {labels['micro_batches']} micro-batches" if "micro_batches" in labels else ""
     places = f"{labels['n_ranks']} rank(s) on {labels['n_nodes']} node(s)"
     continued = ""

@@ -26,6 +26,10 @@ class Learnt(Protocol):
     @property
     def layout(self) -> Layout: ...
 
+    @property
+    def stays(self) -> bool:
+        """Whether it stays as it is until the keeper rests, so that nobody needs to copy it."""
+
 
 class Keeper:
     """Saves checkpoints, where the config asks for any; they are written while training goes on.
@@ -67,11 +71,16 @@ class Keeper:
         """Copy what :meth:`start` begins to write."""
         self.last_s = monotonic()
         if self.keys.every_epochs or self.keys.every_seconds:
-            self.writer.take(Saved(learnt.params, rows, epoch, step, learnt.layout.describe(), cursor))
+            saved = Saved(learnt.params, rows, epoch, step, learnt.layout.describe(), cursor)
+            self.writer.take(saved, copies=not learnt.stays)
 
     def start(self) -> None:
         """Begin to write what was taken."""
         self.writer.start()
+
+    def rest(self) -> None:
+        """Wait until nothing is being written."""
+        self.writer.rest()
 
     def newest(self, layout: Layout) -> Saved | None:
         """Return the last checkpoint, when it is durable; None where there is none."""

@@ -96,7 +96,7 @@ class Report:
     moved : ndarray of int64, shape (3,)
         Bytes read, written and sent.
     stalled_s : float
-        Seconds in which a stage of a pipeline waited for others.
+        Seconds in which a rank with a part of the network waited for those with others.
     flight : tuple of float
         Seconds that exchanges took, and how many of these passed while it computed.
     update_s : float
@@ -186,7 +186,7 @@ def summed(every: Sequence[Report], n_train: int, n_test: int, *, together: bool
 
 
 def _bubble(every: Sequence[Report]) -> float | None:
-    """Return the share of the time of their steps, less the exchange, in which stages of a pipeline were idle.
+    """Return the share of the time of their steps, less the exchange, in which parts of a network waited for others.
 
     None where no rank waits for another one's activations.
     """

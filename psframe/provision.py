@@ -21,13 +21,13 @@ Held = tuple[list[np.ndarray], Arrays]  #: the memory of the data, and what :fun
 
 @dataclass(frozen=True)
 class Sizes:
-    """Bytes by role: of this rank in all, of that its private ones, what the ranks of its node share together, and of
-    these those of its stage."""
+    """Bytes by role: of this rank in all, of that its private ones, what the ranks of its node share together, and what
+    those of each of ``SCOPES`` do."""
 
     by_role: dict[str, int]
     private: dict[str, int]
     shared: dict[str, int]
-    within: dict[str, int]
+    within: dict[str, dict[str, int]]
 
     @classmethod
     def of(cls, allocator: Allocator, data_bytes: int) -> "Sizes":
@@ -36,11 +36,8 @@ class Sizes:
         for role, memory in allocator.pieces:
             private[role] -= len(memory)
         data = {"data": data_bytes} if data_bytes else {}
-        shared, within = (
-            {role: n for role, n in counts.items() if n}
-            for counts in (allocator.shared_by_role, allocator.within_by_role)
-        )
-        return cls(by_role | data, private, shared, within)
+        shared = {role: n for role, n in allocator.shared_by_role.items() if n}
+        return cls(by_role | data, private, shared, {scope: dict(counts) for scope, counts in allocator.within.items()})
 
 
 def homes(cluster: Cluster, places: Places) -> dict[str, Home]:
@@ -56,8 +53,9 @@ def take(cluster: Cluster, plan: Plan, sizes: Sizes, allocator: Allocator, held:
     """
     places = plan.places
     for role in ROLES:  # of which a server that is alone on its node shares fewer
-        for within, among, asked in ((False, cluster, sizes.shared), (True, plan.grid.cluster, sizes.within)):
-            n_bytes = asked.get(role, 0)
+        scopes = (("", cluster), ("stage", plan.grid.cluster), ("crew", plan.grid.crew))
+        for within, among in scopes:
+            n_bytes = (sizes.within[within] if within else sizes.shared).get(role, 0)
             memory = cluster.agree_everywhere(_share(among, places, role, n_bytes) if n_bytes else lambda: None)
             if memory is not None:
                 allocator.lend(role, memory, within)

@@ -1,10 +1,12 @@
 """From a plan to what a rank computes, where a step has micro-batches, and the network stages."""
 
 from collections.abc import Mapping, Sequence
+from itertools import pairwise
+from math import prod
 
 import numpy as np
 
-from psframe.arena import Arena, Layout
+from psframe.arena import Arena
 from psframe.cluster import Cluster
 from psframe.memory.allocator import Allocator
 from psframe.nn.base import Shape
@@ -14,6 +16,7 @@ from psframe.parallel.channel import Channel, Far, Near
 from psframe.parallel.grid import Grid
 from psframe.parallel.pipeline import Pipeline, micro
 from psframe.parallel.schedule import Kind, most_kept
+from psframe.parallel.split import Crew, Split
 from psframe.parallel.whole import Whole
 from psframe.plan import Plan
 from psframe.sampling import Batches, Sampler
@@ -38,6 +41,7 @@ def work(
     config, grid, n_micro = plan.config, plan.grid, plan.n_micro
     asked, most = config.parallel, micro(sampler, n_micro)
     n_inputs = most_kept(asked.schedule, n_micro, grid.n_stages, grid.stage)
+    crew = _join(network, plan, most, allocator)
     network.bind(arena, most, allocator, config.nn.kernels, threads, 1 if asked.recompute else n_inputs, n_micro > 1)
     batches = Batches(plan.facts, arrays, most, config.train.seed, allocator, 0 if grid.stage else n_inputs)
     shapes = [network.shape_before(at) for at in plan.cuts]
@@ -52,6 +56,7 @@ def work(
         asked.recompute,
         pairs.get(grid.stage - 1),
         pairs.get(grid.stage),
+        crew,
     )
 
 
@@ -70,28 +75,40 @@ def _channels(
     """
     nodes = [node for node, n in enumerate(cluster.sizes) for _ in range(n)]
     found: dict[int, Pair] = {}
-    for replica in range(grid.n_replicas):
-        for stage in range(grid.n_stages - 1):
-            sender = replica * grid.n_stages + stage
-            mine = cluster.rank in (sender, sender + 1)
-            # one more than a stage keeps, so that the one before it need not wait for it
-            depth = most_kept(kind, n_micro, grid.n_stages, stage + 1) + (kind == "1f1b")
-            ends = cluster.rank == sender
-            if nodes[sender] == nodes[sender + 1] == cluster.node:
-                pair: Pair = (
-                    Near(cluster, allocator, ends if mine else None, depth, most, shapes[stage + 1]),
-                    Near(cluster, allocator, not ends if mine else None, 2, most, shapes[stage + 1]),
-                )
-            elif mine:
-                peer = sender + 1 if ends else sender
-                of = (peer, nodes[peer])
-                pair = (
-                    Far(cluster, allocator, of, 2 * stage, depth, most, shapes[stage + 1]),
-                    Far(cluster, allocator, of, 2 * stage + 1, 2, most, shapes[stage + 1]),
-                )
-            if mine:
-                found[stage] = pair
+    for sender in range(cluster.n_ranks - grid.n_shards):
+        receiver, stage = sender + grid.n_shards, sender // grid.n_shards % grid.n_stages
+        mine, ends = cluster.rank in (sender, receiver), cluster.rank == sender
+        if stage == grid.n_stages - 1:
+            continue
+        # one more than a stage keeps, so that the one before it need not wait for it
+        depth = most_kept(kind, n_micro, grid.n_stages, stage + 1) + (kind == "1f1b")
+        if nodes[sender] == nodes[receiver] == cluster.node:
+            pair: Pair = (
+                Near(cluster, allocator, ends if mine else None, depth, most, shapes[stage + 1]),
+                Near(cluster, allocator, not ends if mine else None, 2, most, shapes[stage + 1]),
+            )
+        elif mine:
+            peer = receiver if ends else sender
+            of = (peer, nodes[peer])
+            pair = (
+                Far(cluster, allocator, of, 2 * stage, depth, most, shapes[stage + 1]),
+                Far(cluster, allocator, of, 2 * stage + 1, 2, most, shapes[stage + 1]),
+            )
+        if mine:
+            found[stage] = pair
     return found
+
+
+def _join(network: Network, plan: Plan, most: int, allocator: Allocator) -> Crew | None:
+    """Let the layers that are split know the other ranks that have shards of them; return these."""
+    if plan.grid.n_shards == 1:
+        return None
+    own = network.active[network.own]
+    layers = {at: layer for at, (_, layer) in enumerate(own, network.own.start) if isinstance(layer, Split)}
+    crew = Crew(plan.grid.crew, allocator, most * max((prod(network.shape_before(at)) for at in layers), default=0))
+    for layer in layers.values():
+        layer.crew = crew
+    return crew
 
 
 def whole(
@@ -100,5 +117,7 @@ def whole(
     """Return what has the whole network's parameters on rank 0; None where every rank has them."""
     if not plan.grid.is_cut:
         return None
-    stages = [Layout(network.stage(slice(*ends))) for ends in zip(plan.cuts, plan.cuts[1:], strict=False)]
-    return Whole(cluster, plan.grid, network.whole, stages, arena, n_state, allocator)
+    shards = [plan.network(shard=shard) for shard in range(plan.grid.n_shards)]
+    cuts = plan.cuts or [0, len(network.active)]
+    parts = [of.stage(slice(*ends)) for ends in pairwise(cuts) for of in shards]
+    return Whole(cluster, plan.grid, network.whole, parts, arena, n_state, allocator)

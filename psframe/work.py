@@ -76,8 +76,14 @@ class Work:
         self.network.gradients(x, labels, Pass(True, 0, 0, sample))
         self.network.evaluate(x, labels)
 
-    def took_waited_s(self) -> float:
-        """Return the seconds in which it waited for other ranks since the last call."""
+    def clear(self) -> None:
+        """Begin to count anew."""
+        for traffic in self.traffics():
+            traffic.clear()
+
+    @property
+    def waited_s(self) -> float:
+        """Seconds in which it waited for other ranks."""
         return 0.0
 
     def traffics(self) -> Sequence[Traffic]:

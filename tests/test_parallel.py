@@ -12,6 +12,7 @@ from psframe.errors import UserError
 from psframe.nn.network import Network
 from psframe.parallel import cut, grid
 from psframe.parallel.schedule import bubble, most_kept, turns
+from psframe.parallel.split import Split, split
 from tests import tiny
 
 KINDS = ("1f1b", "gpipe")
@@ -117,7 +118,7 @@ def test_a_grid_is_of_all_ranks_or_is_refused_with_what_would_be_one(n_ranks, pi
     ("sections", "server", "said"),
     [
         ({"sync": "hogwild"}, None, "must have a mode in which all replicas step together, got hogwild"),
-        ({"sync": "sync_ps"}, "dedicated", "needs every rank for a stage, got sync.server=dedicated"),
+        ({"sync": "sync_ps"}, "dedicated", "needs every rank for a part of the network, got sync.server=dedicated"),
         ({"fault": {"on_nan": "skip"}}, None, "fault.on_nan must be stop with parallel.pipeline=2"),
         ({"fault": {"on_worker_loss": "continue"}}, None, "fault.on_worker_loss must be stop"),
         ({"fault": {"check_every": 3}}, None, "fault.check_every must be 0"),
@@ -141,3 +142,23 @@ def test_stages_have_the_tensors_of_the_whole_between_them():
     whole, parts = network(slice(None)), [network(slice(0, 2)), network(slice(2, 4))]
     assert [name for part in parts for name in part.layout.slots] == list(whole.layout.slots)
     assert {part.whole.describe() for part in parts} == {whole.layout.describe()}
+
+
+@pytest.mark.parametrize("n_shards", [2, 3, 4])
+def test_shards_have_the_rows_of_the_whole_between_them(n_shards):
+    def network(shard):
+        return Network(split(tiny.build((2, 8, 9), 5, width=6), n_shards, shard), (2, 8, 9), 5)
+
+    whole = Network(tiny.build((2, 8, 9), 5, width=6), (2, 8, 9), 5)
+    shards = [network(shard) for shard in range(n_shards)]
+    assert {shard.whole.describe() for shard in shards} == {whole.whole.describe()}
+    for name, param in whole.params.items():
+        number = np.arange(np.prod(param.shape)).reshape(param.shape)
+        rows = [shard.params[name].rows(number) for shard in shards]
+        assert (np.concatenate(rows) == number).all()
+        assert [of.shape for of in rows] == [shard.params[name].shape for shard in shards]
+
+
+def test_a_layer_with_fewer_channels_than_shards_is_left_whole():
+    layers = split(tiny.build((2, 8, 9), 5, width=3), 4, 0)
+    assert [isinstance(layer, Split) for layer in layers] == [False, False, False, False, True]

@@ -59,6 +59,7 @@ FLOORS = [
     },
     {
         "psframe.plan",
+        "psframe.verdicts",
         "psframe.engine",
         "psframe.epoch",
         "psframe.job",

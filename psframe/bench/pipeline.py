@@ -71,7 +71,7 @@ def _arguments(made: Parser, argv: Sequence[str]) -> dict[str, Any]:
 
 
 def _judge(judged: Plan) -> None:
-    if not judged.grid.is_cut:
+    if judged.grid.n_stages == 1:
         raise UserError("a pipeline must have stages, got parallel.pipeline=1; give parallel.pipeline=2, or more")
 
 
@@ -94,7 +94,8 @@ def _measured(cluster: Cluster, judged: Plan, contenders: dict[str, Run], argume
             cluster.barrier()
             taken[name].append(cluster.comm.allreduce(seconds, MPI.MAX))
             if name == "pipeline":
-                stalled_s = contenders[name].work.took_waited_s()
+                stalled_s = contenders[name].work.waited_s
+                contenders[name].work.clear()
                 bubbles.append(cluster.comm.allreduce(stalled_s) / cluster.comm.allreduce(busy_s))
     for times in (*taken.values(), bubbles):
         del times[0]

@@ -17,6 +17,9 @@ ALIGNMENT_BYTES = 64  # a cache line, and the widest vector register
 #: what memory is for; each has a placement of its own
 ROLES = ("parameters", "gradients", "optimizer", "activations", "data", "exchange")
 
+#: ranks of a node that share memory with each other alone: those of a stage, and those with the shards of its layers
+SCOPES = ("stage", "crew")
+
 
 def untouched(role: str, n_bytes: int) -> Any:
     """Return ordinary memory, zeroed, whose pages are not there before they are used."""
@@ -66,10 +69,10 @@ class Allocator:
         self.beside: Counter[str] = Counter()
         self.blocks: list[tuple[str, np.ndarray]] = []
         self.pieces: list[tuple[str, np.ndarray]] = []
-        #: of what the ranks of a stage share, as :class:`Within` has it
-        self.within_by_role: Counter[str] = Counter()
+        #: of what other ranks share than those of a node: by whose they are, and role
+        self.within: dict[str, Counter[str]] = {scope: Counter() for scope in SCOPES}
         self._left: dict[str, np.ndarray] = {}
-        self._lent: dict[tuple[str, bool], np.ndarray] = {}
+        self._lent: dict[tuple[str, str], np.ndarray] = {}
 
     def home(self, role: str) -> Home:
         """Return where a role lies."""
@@ -87,11 +90,11 @@ class Allocator:
         if n_bytes:
             self._left[role] = self._block(role, n_bytes)
 
-    def lend(self, role: str, memory: np.ndarray, within: bool = False) -> None:
-        """Give the memory, uint8 (n,), that the node's ranks share for a role; or those ``within`` a stage."""
+    def lend(self, role: str, memory: np.ndarray, within: str = "") -> None:
+        """Give the memory, uint8 (n,), that the node's ranks share for a role; or those of one of ``SCOPES``."""
         self._lent[role, within] = memory
 
-    def shared(self, n_bytes: int, role: str, mine: Iterable[slice], within: bool = False) -> np.ndarray:
+    def shared(self, n_bytes: int, role: str, mine: Iterable[slice], within: str = "") -> np.ndarray:
         """Return zeroed memory that all ranks of the node see, uint8 (n_bytes,), from the first byte of a page.
 
         All ranks of the node ask for the same, in one order. Where none was lent it is this rank's own, to reckon with.
@@ -103,7 +106,7 @@ class Allocator:
         mine : iterable of slice
             Those parts, in whole pages, that this rank is to place and to touch.
         """
-        counts = self.within_by_role if within else self.shared_by_role
+        counts = self.within[within] if within else self.shared_by_role
         begin = counts[role]
         counts[role] += n_bytes
         if (role, within) in self._lent:
@@ -159,7 +162,7 @@ class Within:
 
     def shared(self, n_bytes: int, role: str, mine: Iterable[slice]) -> np.ndarray:
         """Return what :meth:`Allocator.shared` does, of memory that these ranks share."""
-        return self.allocator.shared(n_bytes, role, mine, within=True)
+        return self.allocator.shared(n_bytes, role, mine, "stage")
 
 
 class Apart:

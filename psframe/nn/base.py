@@ -11,7 +11,7 @@ Weights keep the meaning and the logical shape they have in PyTorch, (out, in, k
 """
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from math import prod
 from types import MappingProxyType
 from typing import Any, Protocol
@@ -38,12 +38,25 @@ class Param:
         Initial values are uniform in [-bound, bound].
     trained : bool
         Whether the optimizer changes it; else a step takes away the mean gradient alone, as it is.
+    begin, of : int
+        Where it is a shard: its rows begin there, in a tensor of so many. ``of`` is 0 where it is whole.
     """
 
     shape: Shape
     order: tuple[int, ...]
     bound: float = 0.0
     trained: bool = True
+    begin: int = 0
+    of: int = 0
+
+    @property
+    def whole(self) -> "Param":
+        """The tensor that it is a shard of, or itself."""
+        return replace(self, shape=(self.of, *self.shape[1:]), begin=0, of=0) if self.of else self
+
+    def rows(self, whole: np.ndarray) -> np.ndarray:
+        """Return, of the whole tensor in logical order, what this one is."""
+        return whole[self.begin : self.begin + self.shape[0]] if self.of else whole
 
     def memory(self, logical: np.ndarray) -> np.ndarray:
         """Return the C-contiguous view in memory order of a view in logical order."""
@@ -181,6 +194,14 @@ class Layer(Protocol):
     def whole(self) -> bool:
         """Whether a batch must not be done in parts, for speed: the layer's weights are many and its samples small."""
 
+    @property
+    def together(self) -> bool:
+        """Whether other ranks wait for its passes, so that no layer before it should do a batch in parts either."""
+
+    @property
+    def kind(self) -> str:
+        """What it is called among the names of tensors."""
+
     def forward(self, x: np.ndarray, state: Pass) -> np.ndarray:
         """Return the output (n, ...) for ``x`` (n, ...), which is kept until the backward pass.
 
@@ -206,8 +227,12 @@ class Base:
     """
 
     params: Mapping[str, Param] = MappingProxyType({})
-    whole = False
+    whole = together = False
     flops: float | None = None
+
+    @property
+    def kind(self) -> str:
+        return type(self).__name__
 
     def absorb(self, following: Layer) -> bool:
         return False

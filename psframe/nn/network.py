@@ -64,7 +64,7 @@ class Network:
             if not (self.active and self.active[-1][1].absorb(layer)):
                 self.active.append((index, layer))
         self.own = slice(*own.indices(len(self.active))[:2])
-        self.whole = Layout(self.stage(slice(None)))
+        self.whole = Layout({name: param.whole for name, param in self.stage(slice(None)).items()})
         self.params = self.stage(self.own)
         self.layout = Layout(self.params)
         #: where the parameters of each layer, and of those behind it, begin in the arena's vectors
@@ -75,7 +75,7 @@ class Network:
     def stage(self, own: slice) -> dict[str, Param]:
         """Return the tensors of some layers that run, by their names in the whole network."""
         return {
-            f"{index}.{type(layer).__name__}.{name}": param
+            f"{index}.{layer.kind}.{name}": param
             for index, layer in self.active[own]
             for name, param in layer.params.items()
         }
@@ -146,7 +146,7 @@ class Network:
     def _by_layer(self, views: Arrays) -> list[Arrays]:
         """Return named tensors by active layer, under the names that they have in it."""
         return [
-            {name: views[f"{index}.{type(layer).__name__}.{name}"] for name in layer.params}
+            {name: views[f"{index}.{layer.kind}.{name}"] for name in layer.params}
             for index, layer in self.active[self.own]
         ]
 
@@ -172,7 +172,7 @@ class Network:
         It is the same for all stages, since gradients are summed part by part.
         """
         # to wake threads for every layer of every part would take longer than a cache can save
-        if kernels == "blas" or n_threads > 1 or not self.n_front:
+        if kernels == "blas" or n_threads > 1 or not self.n_front or any(layer.together for _, layer in self.active):
             return max_batch
         n_bytes = sum(prod(self.shapes[index + 1]) for index, _ in self.active[: self.n_front]) * 4
         return min(max_batch, max(1, PART_BYTES // n_bytes))
@@ -190,9 +190,9 @@ class Network:
         for name, view in self.arena.views(self.arena.params).items():
             param, index = self.params[name], numbers[name]
             if param.bound:
-                drawn = np.empty((1, view.size), np.float32)
-                compiled.random.uniform(seed, compiled.random.INITIAL, 0, np.array([index]), drawn)
-                view[...] = (2 * drawn.reshape(view.shape) - 1) * param.bound
+                drawn = np.empty(param.whole.shape, np.float32)
+                compiled.random.uniform(seed, compiled.random.INITIAL, 0, np.array([index]), drawn.reshape(1, -1))
+                view[...] = (2 * param.rows(drawn) - 1) * param.bound
             layer, _, within = name.split(".", 2)
             if within in own[int(layer)]:
                 view[...] = own[int(layer)][within]

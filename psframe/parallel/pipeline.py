@@ -13,6 +13,7 @@ from psframe.nn.network import Network
 from psframe.parallel.channel import Channel
 from psframe.parallel.grid import Grid
 from psframe.parallel.schedule import Kind, most_kept, turns
+from psframe.parallel.split import Crew
 from psframe.sampling import Batches, Sampler
 from psframe.traffic import Traffic
 from psframe.work import Work
@@ -33,6 +34,8 @@ class Pipeline(Work):
         Of :mod:`psframe.parallel.schedule`.
     recompute : bool
         Whether a micro-batch goes forward once more before it goes back, so that but one keeps its activations.
+    crew : Crew, or None
+        Who has the other shards of its layers.
     before, after : pair of Channel, or None
         To the stage before (activations in, gradients out), and to the one after (activations out, gradients in).
 
@@ -51,11 +54,13 @@ class Pipeline(Work):
         recompute: bool,
         before: tuple[Channel, Channel] | None,
         after: tuple[Channel, Channel] | None,
+        crew: Crew | None = None,
     ):
         super().__init__(sampler, network, batches)
         self.grid, self.n_micro, self.recompute = grid, n_micro, recompute
-        self.before, self.after, self.tells = before, after, after is None
-        self.channels = [channel for pair in (before, after) if pair for channel in pair]
+        self.before, self.after, self.tells = before, after, after is None and grid.shard == 0
+        self.waits: list[Channel | Crew] = [channel for pair in (before, after) if pair for channel in pair]
+        self.waits += [crew] if crew else []
         self.most = micro(sampler, n_micro)
         self.n_inputs = most_kept(kind, n_micro, grid.n_stages, grid.stage)
         self.plans = {n: turns(kind, n, grid.n_stages, grid.stage) for n in range(n_micro + 1)}
@@ -91,7 +96,7 @@ class Pipeline(Work):
             if direction == "forward":
                 self._forward(number, self._state(mine[share], number, epoch))
             else:
-                losses[0] += self._backward(number, self._state(mine[share], number, epoch))
+                losses[0] += self._backward(number, self._state(mine[share], number, epoch)) * self.tells
             if self.trace and self.trace.on:
                 waited_s = self.waited_s - waited_s  # most of it for what comes in, at the beginning
                 self.trace.add("stall", began, began + waited_s)
@@ -135,14 +140,12 @@ class Pipeline(Work):
 
     @property
     def waited_s(self) -> float:
-        return sum(channel.waited_s for channel in self.channels)
+        return sum(other.waited_s for other in self.waits)
 
-    def took_waited_s(self) -> float:
-        """Return the seconds in which this stage waited for others since the last call."""
-        waited_s = self.waited_s
-        for channel in self.channels:
-            channel.waited_s = 0.0
-        return waited_s
+    def clear(self) -> None:
+        super().clear()
+        for other in self.waits:
+            other.waited_s = 0.0
 
     def evaluate(self, n_test: int, n_ranks: int, rank: int) -> np.ndarray:
         """Return the losses and the hits of a replica's share of the test set, on its last stage; elsewhere 0."""
@@ -155,13 +158,13 @@ class Pipeline(Work):
                 self.after[0].send(y)
             else:
                 labels, spare = self.batches.labels_of("test", samples), self.network.dlogits[: len(samples)]
-                found[0] += softmax_cross_entropy(y, labels, spare)
+                found[0] += np.multiply(softmax_cross_entropy(y, labels, spare), self.tells)
             if self.before:
                 self.before[0].free()
         return found
 
     def traffics(self) -> Sequence[Traffic]:
-        return [channel.traffic for channel in self.channels]
+        return [other.traffic for other in self.waits]
 
 
 def micro_batches(parallel: Parallel, sampler: Sampler) -> int:

@@ -47,9 +47,15 @@ class Writer:
         self.take(saved)
         self.start()
 
-    def take(self, saved: checkpoint.Saved) -> None:
-        """Copy what :meth:`start` then writes, once what is under way is durable; UserError as :meth:`wait`."""
+    def take(self, saved: checkpoint.Saved, copies: bool = True) -> None:
+        """Copy what :meth:`start` then writes, once what is under way is durable; UserError as :meth:`wait`.
+
+        Without ``copies`` it is written as it lies, and the caller calls :meth:`rest` before it changes.
+        """
         self.wait()
+        if not copies:
+            self.taken = saved
+            return
         if self.params.size != saved.params.size or len(self.state) != len(saved.state):
             self.params = np.empty(saved.params.size, np.float32)
             self.state = np.empty((len(saved.state), saved.params.size), np.float32)
@@ -72,6 +78,11 @@ class Writer:
         """UserError as :meth:`wait`, which this does not."""
         if not self.busy:
             self.wait()
+
+    def rest(self) -> None:
+        """Wait until nothing is being written; whoever calls next is told what went wrong."""
+        if self.under_way:
+            self.under_way.exception()
 
     def wait(self) -> None:
         """Wait until what is under way is durable; UserError where it could not be written, once."""

@@ -8,6 +8,7 @@ from psframe.nn.activations import Dropout, Flatten, ReLU
 from psframe.nn.conv import Conv2d
 from psframe.nn.dense import Dense
 from psframe.nn.pool import AvgPool2d, MaxPool2d
+from psframe.tensors import tensors
 from tests.ranks.case_cluster import own_network
 from tests.ranks.case_torch import ROW, need_torch
 from tests.ranks.harness import ranks
@@ -143,3 +144,58 @@ def the_trace_shows_the_schedule(world):
             for mine, others in zip(found, before or found, strict=True):
                 assert before is None or mine[1] > others[0], (way, number, rank)  # not before the other one began
         assert any(event["name"] == "stall" for event in events)
+
+
+@ranks(2, 3, 4)
+def shards_learn_what_one_process_does(world):
+    """With every stage, replica and kernel; but for the order of sums over shards, and to the bit among grids."""
+    for trial, n_shards in enumerate(n for n in (2, 3, 4) if world.size % n == 0):
+        random_net = f"{{name: 'tests.ranks.case_parallel:net', seed: {7 + trial}}}"
+        for kernels, model in (("blas", random_net), ("direct", "{name: 'tests.tiny:build', dropout: 0.2}")):
+            optimizer = "optimizer={name: sgd, lr: 0.02, momentum: 0.5}"
+            keys = ["sync=allreduce", optimizer, f"nn.kernels={kernels}", f"model={model}"]
+            rest = world.size // n_shards
+            with folder(world) as where:
+                one, _, run = train(world, 1, where, *keys, key({"micro_batches": 3}), "name=one")
+                cut = {"micro_batches": 3, "model": n_shards, "data": 1}
+                shards, _, of_shards = train(world, n_shards, where, *keys, key(cut), "name=shards")
+                for name, tensor in tensors(run).items():
+                    assert np.allclose(tensor, tensors(of_shards)[name], rtol=1e-5, atol=1e-6), (n_shards, name)
+                assert np.allclose([r["loss"] for r in one], [r["loss"] for r in shards], rtol=1e-5)
+                assert [r["accuracy"] for r in one] == [r["accuracy"] for r in shards]
+                if rest > 1:
+                    cut = {"micro_batches": 3, "model": n_shards, "pipeline": rest}
+                    grid, _, _ = train(world, world.size, where, *keys, key(cut), "name=grid")
+                    assert [r["params_sha256"] for r in grid] == [r["params_sha256"] for r in shards]
+
+
+@ranks(4)
+def replicas_of_shards_exchange_gradients_over_every_collective(world):
+    with folder(world) as where:
+        found = set()
+        for mode in MODES:
+            for collective in COLLECTIVES:
+                keys = [f"sync={mode}", f"collective={collective}", key({"model": 2})]
+                records, _, run = train(world, 4, where, *keys, "name=cut")
+                found.add(tuple(r["params_sha256"] for r in records))
+        assert len(found) == 1, found
+        _, _, of_replicas = train(world, 2, where, "sync=allreduce", "name=whole")
+        for name, tensor in tensors(of_replicas).items():
+            assert np.allclose(tensor, tensors(run)[name], rtol=1e-4, atol=1e-5), name
+
+
+@ranks(4)
+def a_run_of_shards_is_continued_on_other_grids(world):
+    with folder(world) as where:
+        keys = ["optimizer={name: adam, lr: 0.001}", "sync=allreduce", "name=cut", "checkpoint.resume=auto"]
+        grids = [(2, {"model": 2}), (4, {"model": 2, "pipeline": 2}), (4, {"model": 4}), (1, {}), (3, {"model": 3})]
+        for epoch, (n, cut) in enumerate(grids, 1):
+            records, _, _ = train(world, n, where, *keys, key({"micro_batches": 2, **cut}), f"train.epochs={epoch}")
+        whole, _, _ = train(world, 1, where, *keys[:2], key({"micro_batches": 2}), "train.epochs=5", "name=whole")
+        assert np.allclose([r["loss"] for r in records], [r["loss"] for r in whole], rtol=1e-3)
+
+
+@ranks(4)
+def shards_on_two_nodes_are_refused(world):
+    with folder(world) as where, own_network(world, world.rank % 2):
+        train(world, 4, where, key({"model": 4}), expect=2)

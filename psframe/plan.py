@@ -25,6 +25,7 @@ from psframe.parallel import cut
 from psframe.parallel import grid as grids
 from psframe.parallel.grid import Grid
 from psframe.parallel.pipeline import micro, micro_batches
+from psframe.parallel.split import judge as judge_split
 from psframe.parallel.split import split
 from psframe.registry import Choice, Table
 from psframe.sync.base import Mode
@@ -140,7 +141,7 @@ def make(cluster: Cluster, path: str, overrides: Sequence[str]) -> Plan:
         grid=grid,
         n_micro=micro_batches(settings.parallel, sampler),
     )
-    if grid.n_stages > 1:
+    if grid.is_cut:
         made.cuts = cluster.agree(lambda: _cuts(made, micro(sampler, made.n_micro)))
     return made
 
@@ -176,7 +177,13 @@ def regrouped(plan: Plan, cluster: Cluster) -> Plan:
 
 
 def _cuts(plan: Plan, n_samples: int) -> list[int]:
-    """Return where the network is best cut, by what its layers take on this rank for a micro-batch."""
+    """Return where the network is best cut into stages, by what its layers take on this rank for a micro-batch.
+
+    UserError where it has no layer for every stage, or none that could be split into shards.
+    """
+    judge_split(plan.network(shard=0), plan.grid.n_shards)
+    if plan.grid.n_stages == 1:
+        return []
     cut.judge(plan.network(), plan.grid.n_stages)
     kernels = plan.config.nn.kernels
     with compiling(kernels):

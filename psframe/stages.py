@@ -1,4 +1,4 @@
-"""From a plan to what a rank computes, where a step has micro-batches, and the network stages."""
+"""From a plan to what a rank computes, where a step has micro-batches, or the network has stages or shards."""
 
 from collections.abc import Mapping, Sequence
 from itertools import pairwise

@@ -9,10 +9,12 @@ from hypothesis import strategies as st
 
 from psframe import config
 from psframe.errors import UserError
+from psframe.nn.activations import Flatten
 from psframe.nn.network import Network
 from psframe.parallel import cut, grid
 from psframe.parallel.schedule import bubble, most_kept, turns
 from psframe.parallel.split import Split, split
+from psframe.parallel.split import judge as split_judge
 from tests import tiny
 
 KINDS = ("1f1b", "gpipe")
@@ -157,6 +159,13 @@ def test_shards_have_the_rows_of_the_whole_between_them(n_shards):
         rows = [shard.params[name].rows(number) for shard in shards]
         assert (np.concatenate(rows) == number).all()
         assert [of.shape for of in rows] == [shard.params[name].shape for shard in shards]
+
+
+def test_a_model_without_a_layer_to_split_is_refused():
+    network = Network([Flatten()], (4, 1, 1), 4)
+    split_judge(network, 1)
+    with pytest.raises(UserError, match=r"must have a layer to split.*got 2 shards"):
+        split_judge(network, 2)
 
 
 def test_a_layer_with_fewer_channels_than_shards_is_left_whole():

@@ -50,9 +50,10 @@ def test_a_run_that_is_asked_to_leave_goes_on_to_the_same_bits(mpi, tmp_path, pa
     assert not left_in_shm()
 
 
-@pytest.mark.parametrize("victim", range(4))
-def test_a_rank_that_dies_ends_the_job(mpi, path, victim):
-    process, ranks = start(mpi, 4, path, "train.epochs=400")
+@pytest.mark.parametrize("grid", ["{pipeline: 2, micro_batches: 4}", "{model: 2}", "{pipeline: 2, model: 2}"])
+@pytest.mark.parametrize("victim", [0, 3])
+def test_a_rank_that_dies_ends_the_job(mpi, path, grid, victim):
+    process, ranks = start(mpi, 4, path, "train.epochs=400", f"parallel={grid}")
     os.kill(ranks[victim], signal.SIGKILL)
     ends(process, path)
     assert process.returncode not in (0, None)

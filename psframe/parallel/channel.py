@@ -1,7 +1,7 @@
 """What two neighbouring stages hand each other: activations forward, their gradients back.
 
-Inside a node both see the same slots: the sender writes a slot, the receiver computes in it, and both wait for counters
-in the kernel. Between nodes MPI moves what lies in the slots of either.
+Inside a node both see the same slots: the sender copies to a slot, the receiver computes in it, and both wait for
+counters in the kernel. Between nodes MPI moves what lies in the slots of either.
 """
 
 from functools import partial
@@ -144,11 +144,10 @@ class Far:
     Parameters
     ----------
     cluster : Cluster
-    peer : int
-        The other rank.
+    peer : (int, int)
+        The other rank, and its node.
     tag : int
         Which no other channel between the two has.
-    sends : bool
     """
 
     def __init__(

@@ -38,7 +38,6 @@ class Pipeline(Work):
         Who has the other shards of its layers.
     before, after : pair of Channel, or None
         To the stage before (activations in, gradients out), and to the one after (activations out, gradients in).
-
     """
 
     several = True

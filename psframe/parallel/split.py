@@ -14,10 +14,12 @@ import numpy as np
 
 from psframe.cluster import Cluster
 from psframe.collectives.base import cut
+from psframe.errors import UserError
 from psframe.memory.allocator import Allocator
 from psframe.nn.base import Arrays, Base, Layer, Param, Pass, Shape, Workspace
 from psframe.nn.conv import Conv2d
 from psframe.nn.dense import Dense
+from psframe.nn.network import Network
 from psframe.traffic import Traffic
 
 
@@ -148,3 +150,12 @@ def split(layers: Sequence[Any], n_shards: int, shard: int) -> Sequence[Any]:
     if n_shards == 1 or not isinstance(layers, Sequence):
         return layers
     return [Split(layer, n_shards, shard) if channels(layer) >= n_shards else layer for layer in layers]
+
+
+def judge(network: Network, n_shards: int) -> None:
+    """UserError where no layer can be split."""
+    if n_shards > 1 and not any(isinstance(layer, Split) for layer in network.layers):
+        raise UserError(
+            f"parallel.model must have a layer to split, a Dense or Conv2d of psframe's with as many channels, got "
+            f"{n_shards} shards of a model without; give parallel.model=1, and parallel.pipeline or more replicas"
+        )

@@ -134,6 +134,7 @@ def build(cluster: Cluster, plan: Plan, arrays: dict[str, np.ndarray], allocator
     guard.prepare(plan.config.fault, mode, collective)
     statistics.judge(net.layout, plan.choices["sync"].name, mode, collective)
     mode.apart = plan.grid.is_cut
+    mode.updates_together = mode.updates_together and not (alone and mode.apart)
     arena = mode.build(Parts(team, group, net.layout, optimizer, collective, allocator, sampler, cluster))
     threads = Threads(_threads(train.threads, net.flops * sampler.max_batch))
     work = _work(cluster, plan, arrays, sampler, net, arena, threads, allocator)

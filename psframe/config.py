@@ -55,11 +55,13 @@ class Parallel(msgspec.Struct, forbid_unknown_fields=True, kw_only=True, frozen=
     """How a network is cut across ranks: ``pipeline`` stages, whose layers ``model`` ranks share out, and ``data``
     replicas of all that, by default as many as ranks there are for. A worker's samples of a step go through the stages
     in ``micro_batches``, by default 4 for each stage; ``schedule`` says in which order (``psframe.parallel.schedule``);
-    with ``recompute`` a stage keeps their inputs alone, and computes its activations again for the backward pass."""
+    where ``convolutions`` are ``data`` these ranks share out samples there, and channels in dense layers alone; with
+    ``recompute`` a stage keeps their inputs alone, and computes its activations again for the backward pass."""
 
     data: PositiveInt | Literal["auto"] = "auto"
     pipeline: PositiveInt = 1
     model: PositiveInt = 1
+    convolutions: Literal["model", "data"] = "model"
     micro_batches: Annotated[int, msgspec.Meta(ge=1, le=1 << 16)] | Literal["auto"] = "auto"
     schedule: Literal["1f1b", "gpipe"] = "1f1b"
     recompute: bool = False

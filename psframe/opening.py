@@ -79,7 +79,8 @@ def listen(run: Run) -> None:
     """Let the parts write to the run's trace."""
     if run.trace:
         run.updater.trace = run.collective.trace = run.sync.tally.trace = run.work.trace = run.trace
-        time_layers(run.network, run.trace.passes)
+        for network in run.work.parts:
+            time_layers(network, run.trace.passes)
 
 
 def prove(run: Run, quiet: bool) -> None:

@@ -19,9 +19,11 @@ from psframe.memory.allocator import ROLES
 from psframe.memory.places import Places
 from psframe.memory.site import Site
 from psframe.models import TABLE as MODELS
+from psframe.nn.conv import Conv2d
+from psframe.nn.dense import Dense
 from psframe.nn.jit import compiling
 from psframe.nn.network import Network
-from psframe.parallel import cut
+from psframe.parallel import cut, hybrid
 from psframe.parallel import grid as grids
 from psframe.parallel.grid import Grid
 from psframe.parallel.pipeline import micro, micro_batches
@@ -100,7 +102,8 @@ class Plan:
         """Return the network, or a stage or shard of it, without memory; UserError where it does not fit the data."""
         layers = self.choices["model"](self.facts.input_shape, self.facts.n_classes)
         if shard is not None:
-            layers = split(layers, self.grid.n_shards, shard)
+            kinds = (Dense, Conv2d) if self.config.parallel.convolutions == "model" else (Dense,)
+            layers = split(layers, self.grid.n_shards, shard, kinds)
         return Network(layers, self.facts.input_shape, self.facts.n_classes, own)
 
 
@@ -181,7 +184,10 @@ def _cuts(plan: Plan, n_samples: int) -> list[int]:
 
     UserError where it has no layer for every stage, or none that could be split into shards.
     """
-    judge_split(plan.network(shard=0), plan.grid.n_shards)
+    shard = plan.network(shard=0)
+    judge_split(shard, plan.grid.n_shards)
+    if plan.config.parallel.convolutions == "data":
+        hybrid.place(shard)
     if plan.grid.n_stages == 1:
         return []
     cut.judge(plan.network(), plan.grid.n_stages)

@@ -14,6 +14,7 @@ from psframe.nn.network import Network
 from psframe.nn.threads import Threads
 from psframe.parallel.channel import Channel, Far, Near
 from psframe.parallel.grid import Grid
+from psframe.parallel.hybrid import Hybrid, begin_of, place
 from psframe.parallel.pipeline import Pipeline, micro
 from psframe.parallel.schedule import Kind, most_kept
 from psframe.parallel.split import Crew, Split
@@ -41,23 +42,37 @@ def work(
     config, grid, n_micro = plan.config, plan.grid, plan.n_micro
     asked, most = config.parallel, micro(sampler, n_micro)
     n_inputs = most_kept(asked.schedule, n_micro, grid.n_stages, grid.stage)
+    if asked.convolutions == "data":
+        return _hybrid(plan, arrays, sampler, network, arena, threads, allocator)
     crew = _join(network, plan, most, allocator)
     network.bind(arena, most, allocator, config.nn.kernels, threads, 1 if asked.recompute else n_inputs, n_micro > 1)
     batches = Batches(plan.facts, arrays, most, config.train.seed, allocator, 0 if grid.stage else n_inputs)
     shapes = [network.shape_before(at) for at in plan.cuts]
     pairs = _channels(cluster, grid, asked.schedule, n_micro, most, shapes, allocator)
-    return Pipeline(
-        sampler,
-        network,
-        batches,
-        grid,
-        n_micro,
-        asked.schedule,
-        asked.recompute,
-        pairs.get(grid.stage - 1),
-        pairs.get(grid.stage),
-        crew,
-    )
+    ends = pairs.get(grid.stage - 1), pairs.get(grid.stage)
+    return Pipeline(sampler, network, batches, grid, n_micro, asked.schedule, asked.recompute, *ends, crew)
+
+
+def _hybrid(
+    plan: Plan,
+    arrays: dict[str, np.ndarray],
+    sampler: Sampler,
+    network: Network,
+    arena: Arena,
+    threads: Threads,
+    allocator: Allocator,
+) -> Hybrid:
+    """Return what computes a batch whose convolutions are shared out by samples, and whose dense layers by channels."""
+    n_micro, kernels = plan.n_micro, plan.config.nn.kernels
+    most, n_shards = micro(sampler, n_micro), plan.grid.n_shards
+    at, network.arena = place(network), arena
+    front, rest = (plan.network(own, plan.grid.shard) for own in (slice(0, at), slice(at, None)))
+    crew = _join(rest, plan, most, allocator, begin_of(network, rest))
+    assert crew
+    front.bind(arena, -(-most // n_shards), allocator, kernels, threads, 1, n_micro > 1)
+    rest.bind(arena, most, allocator, kernels, threads, 1, n_micro > 1)
+    batches = Batches(plan.facts, arrays, most, plan.config.train.seed, allocator)
+    return Hybrid(sampler, network, batches, plan.grid, n_micro, front, rest, crew)
 
 
 def _channels(
@@ -99,13 +114,17 @@ def _channels(
     return found
 
 
-def _join(network: Network, plan: Plan, most: int, allocator: Allocator) -> Crew | None:
-    """Let the layers that are split know the other ranks that have shards of them; return these."""
+def _join(network: Network, plan: Plan, most: int, allocator: Allocator, least: int = 0) -> Crew | None:
+    """Let the layers that are split know the other ranks that have shards of them; return these.
+
+    They will sum ``least`` numbers at once, or more.
+    """
     if plan.grid.n_shards == 1:
         return None
     own = network.active[network.own]
     layers = {at: layer for at, (_, layer) in enumerate(own, network.own.start) if isinstance(layer, Split)}
-    crew = Crew(plan.grid.crew, allocator, most * max((prod(network.shape_before(at)) for at in layers), default=0))
+    inputs = [most * prod(network.shape_before(at)) for at in layers]
+    crew = Crew(plan.grid.crew, allocator, max([least, *inputs]))
     for layer in layers.values():
         layer.crew = crew
     return crew

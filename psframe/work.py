@@ -76,6 +76,11 @@ class Work:
         self.network.gradients(x, labels, Pass(True, 0, 0, sample))
         self.network.evaluate(x, labels)
 
+    @property
+    def parts(self) -> list[Network]:
+        """The networks that it passes samples through, one after the other."""
+        return [self.network]
+
     def clear(self) -> None:
         """Begin to count anew."""
         for traffic in self.traffics():

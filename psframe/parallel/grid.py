@@ -107,6 +107,11 @@ def _judge_micro(config: Config) -> None:
             f"train.reproducible: any_workers cuts a step into blocks of its own, got it with {_spelled(parallel)} and "
             f"parallel.micro_batches={parallel.micro_batches}; give fixed_workers"
         )
+    if parallel.convolutions == "data" and (parallel.model == 1 or parallel.pipeline > 1):
+        raise UserError(
+            "parallel.convolutions: data is for parallel.model=2 or more without a pipeline, got it with model: "
+            f"{parallel.model} and pipeline: {parallel.pipeline}; give these, or parallel.convolutions=model"
+        )
     if parallel.pipeline == 1 and parallel.recompute:
         raise UserError(
             "parallel.recompute is for the stages of a pipeline, got it without one; give parallel.pipeline, or "

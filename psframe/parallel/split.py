@@ -145,11 +145,14 @@ def channels(layer: Any) -> int:
     return getattr(layer, key) if key else 0
 
 
-def split(layers: Sequence[Any], n_shards: int, shard: int) -> Sequence[Any]:
-    """Return layers, of which those with a channel for every shard at least are split."""
+def split(layers: Sequence[Any], n_shards: int, shard: int, kinds: tuple[type, ...] = (Dense, Conv2d)) -> Sequence[Any]:
+    """Return layers, of which those of some kinds with a channel for every shard at least are split."""
     if n_shards == 1 or not isinstance(layers, Sequence):
         return layers
-    return [Split(layer, n_shards, shard) if channels(layer) >= n_shards else layer for layer in layers]
+    return [
+        Split(layer, n_shards, shard) if isinstance(layer, kinds) and channels(layer) >= n_shards else layer
+        for layer in layers
+    ]
 
 
 def judge(network: Network, n_shards: int) -> None:

@@ -188,7 +188,8 @@ def replicas_of_shards_exchange_gradients_over_every_collective(world):
 def a_run_of_shards_is_continued_on_other_grids(world):
     with folder(world) as where:
         keys = ["optimizer={name: adam, lr: 0.001}", "sync=allreduce", "name=cut", "checkpoint.resume=auto"]
-        grids = [(2, {"model": 2}), (4, {"model": 2, "pipeline": 2}), (4, {"model": 4}), (1, {}), (3, {"model": 3})]
+        grids = [(2, {"model": 2}), (4, {"model": 2, "pipeline": 2}), (4, {"model": 4}), (1, {})]
+        grids.append((2, {"model": 2, "convolutions": "data"}))
         for epoch, (n, cut) in enumerate(grids, 1):
             records, _, _ = train(world, n, where, *keys, key({"micro_batches": 2, **cut}), f"train.epochs={epoch}")
         whole, _, _ = train(world, 1, where, *keys[:2], key({"micro_batches": 2}), "train.epochs=5", "name=whole")
@@ -199,3 +200,36 @@ def a_run_of_shards_is_continued_on_other_grids(world):
 def shards_on_two_nodes_are_refused(world):
     with folder(world) as where, own_network(world, world.rank % 2):
         train(world, 4, where, key({"model": 4}), expect=2)
+
+
+@ranks(2, 3, 4)
+def convolutions_by_samples_and_dense_layers_by_channels_learn_what_one_process_does(world):
+    for n_micro, kernels in ((1, "direct"), (3, "blas")):
+        with folder(world) as where:
+            keys = ["sync=allreduce", f"nn.kernels={kernels}", "model={name: 'tests.tiny:build', dropout: 0.2}"]
+            for n_shards in (n for n in (2, 3, 4) if world.size % n == 0):
+                more = {"micro_batches": n_micro, "model": n_shards, "convolutions": "data"}
+                one, _, run = train(world, world.size // n_shards, where, *keys, key({"micro_batches": n_micro}))
+                hybrid, _, of_hybrid = train(world, world.size, where, *keys, key(more), "name=hybrid")
+                for name, tensor in tensors(run).items():
+                    assert np.allclose(tensor, tensors(of_hybrid)[name], rtol=1e-4, atol=1e-5), (n_shards, name)
+                assert np.allclose([r["loss"] for r in one], [r["loss"] for r in hybrid], rtol=1e-5)
+                assert [r["accuracy"] for r in one] == [r["accuracy"] for r in hybrid]
+
+
+@ranks(2)
+def a_hybrid_exchanges_a_tenth_of_the_bytes(world):
+    """Of what replicas do, where dense layers have most of the parameters."""
+    with folder(world) as where:
+        keys = ["dataset={name: synthetic, shape: [3, 24, 24], classes: 10, samples: 64}", "train.epochs=1"]
+        keys += ["sync=allreduce", "collective=buffer", "model=tests.ranks.case_parallel:heavy"]
+        data, _, _ = train(world, 2, where, *keys, "train.batch_size=8")
+        cut = key({"model": 2, "convolutions": "data"})
+        hybrid, _, _ = train(world, 2, where, *keys, "train.batch_size=16", cut, "name=hybrid")
+        assert hybrid[0]["bytes_moved"] <= data[0]["bytes_moved"] / 10
+
+
+def heavy(input_shape, n_classes):
+    """Return a network whose dense layers have nearly all parameters."""
+    layers = [Conv2d(8, 3, stride=2), ReLU(), MaxPool2d(2), Flatten()]
+    return [*layers, Dense(1024), ReLU(), Dense(1024), ReLU(), Dense(n_classes)]

@@ -1,0 +1,140 @@
+"""Convolutions by samples, dense layers by channels: hybrid parallelism (Krizhevsky 2014, arXiv:1404.5997).
+
+Convolutions have most of the operations and few weights, dense layers few operations and most of the weights. So each
+rank of a crew passes its share of a batch through all channels of the convolutions; the crew puts what comes out
+together; and each passes all of it through its shard of the dense layers. Of gradients only those of the convolutions
+are summed over the crew.
+"""
+
+from collections.abc import Callable, Collection
+
+import numpy as np
+
+from psframe.collectives.base import cut
+from psframe.errors import UserError
+from psframe.nn.base import Pass
+from psframe.nn.losses import softmax_cross_entropy
+from psframe.nn.network import Network
+from psframe.parallel.grid import Grid
+from psframe.parallel.pipeline import Pipeline
+from psframe.parallel.split import Crew, Split
+from psframe.sampling import Batches, Sampler
+
+
+class Hybrid(Pipeline):
+    """Computes micro-batches one after the other, their convolutions by shares.
+
+    Parameters
+    ----------
+    front, rest : Network
+        What comes before the first layer that is split, and what begins with it: stages that have one arena.
+    crew : Crew
+    """
+
+    def __init__(
+        self,
+        sampler: Sampler,
+        network: Network,
+        batches: Batches,
+        grid: Grid,
+        n_micro: int,
+        front: Network,
+        rest: Network,
+        crew: Crew,
+    ):
+        super().__init__(sampler, network, batches, grid, n_micro, "1f1b", False, None, None, crew)
+        self.front, self.rest, self.crew = front, rest, crew
+        self.joined = crew.shared((self.n_inputs * self.most, *front.shape_before(front.own.stop)))
+        self.of_front = self.network.arena.grads[: begin_of(self.network, rest)]
+
+    @property
+    def parts(self) -> list[Network]:
+        return [self.front, self.rest]
+
+    def warm(self) -> None:
+        x = np.zeros((1, *self.network.input_shape), np.float32)
+        state = Pass(True, 0, 0, np.zeros(1, np.int64))
+        self.rest.forward(self.front.forward(x, state), state)
+        dy = np.zeros((1, self.network.n_classes), np.float32)
+        dx = self.rest.backward(dy, state)
+        assert dx is not None
+        self.front.backward(dx, state)
+        softmax_cross_entropy(dy, np.zeros(1, np.int64), dy.copy())
+
+    def gradients(
+        self,
+        mine: np.ndarray,
+        n_samples: int,
+        epoch: int,
+        losses: np.ndarray,
+        boundaries: Collection[int] = (),
+        leave: Callable[[slice], None] | None = None,
+    ) -> float:
+        loading_s = super().gradients(mine, n_samples, epoch, losses)
+        self.crew.sum(self.of_front)
+        return loading_s
+
+    def _forward(self, number: int, state: Pass) -> None:
+        self.outputs[number] = self._through(state, "train")
+
+    def _through(self, state: Pass, split: str) -> np.ndarray:
+        """Return the logits of all samples of a pass."""
+        n, own = len(state.samples), self._own(state)
+        y: np.ndarray = self.joined[state.first : state.first + n]
+        share = cut(n, self.grid.n_shards, self.grid.shard)
+        part = None
+        if len(own.samples):
+            x, _ = self.batches.load(split, own.samples, state.epoch, own.first)
+            part = self.front.forward(x, own)
+        self.crew.meet()  # nobody reads what was there
+        if part is not None:
+            y[share] = part
+            self.crew.traffic.sum(part.nbytes, 1)
+        self.crew.meet()
+        return self.rest.forward(y, state)
+
+    def _own(self, state: Pass) -> Pass:
+        """Return what is told of this rank's share of a pass's samples."""
+        share = cut(len(state.samples), self.grid.n_shards, self.grid.shard)
+        first = state.first // self.most * -(-self.most // self.grid.n_shards)
+        return Pass(state.train, state.seed, state.epoch, state.samples[share], first, state.adds)
+
+    def _backward(self, number: int, state: Pass) -> float:
+        n, own = len(state.samples), self._own(state)
+        dy = self.rest.dlogits[:n]
+        loss, _ = softmax_cross_entropy(self.outputs[number], self.batches.labels_of("train", state.samples), dy)
+        dx = self.rest.backward(dy, state)
+        assert dx is not None
+        if len(own.samples):
+            self.front.backward(dx[cut(n, self.grid.n_shards, self.grid.shard)], own)
+        elif not state.adds:
+            self.of_front[:] = 0
+        return loss
+
+    def evaluate(self, n_test: int, n_ranks: int, rank: int) -> np.ndarray:
+        mine, found = cut(n_test, self.grid.n_replicas, self.grid.replica), np.zeros((1, 2))
+        for lo in range(mine.start, mine.stop, self.most):
+            samples = np.arange(lo, min(lo + self.most, mine.stop))
+            y = self._through(Pass(samples=samples), "test")
+            labels, spare = self.batches.labels_of("test", samples), self.rest.dlogits[: len(samples)]
+            found[0] += np.multiply(softmax_cross_entropy(y, labels, spare), self.tells)
+        return found
+
+
+def begin_of(network: Network, rest: Network) -> int:
+    """Return where the tensors of the rest begin in the network's vectors."""
+    return min(slot.start for name, slot in network.layout.slots.items() if name in rest.params)
+
+
+def place(network: Network) -> int:
+    """Return where the rest begins among the layers that run: with the first one that is split; UserError where first.
+
+    ``network`` is one whose dense layers are split.
+    """
+    first = next((at for at, (_, layer) in enumerate(network.active) if isinstance(layer, Split)), 0)
+    if not first or not network.stage(slice(first)):
+        raise UserError(
+            "parallel.convolutions: data must have layers with parameters before the first dense one that is split, "
+            "got none; give parallel.convolutions=model"
+        )
+    return first

@@ -67,6 +67,8 @@ class Layout:
             self.size += -(-n // line) * line
             if tensor.trained:
                 self.n_trained, self.n_params = self.size, self.n_params + n
+        if not self.slots:  # of a stage without parameters, whose ranks exchange a line of zeros
+            self.size = self.n_trained = line
 
     def describe(self) -> str:
         """Return a text that two layouts share only if a vector of one can be read as the other."""

@@ -126,6 +126,7 @@ def _judge_loss(run: Run, record: dict[str, Any]) -> None:
 def _report(run: Run, seen: Seen) -> Report:
     """Evaluate, and return what this rank has to tell of an epoch."""
     seen.times += run.cluster.clock_offset_s if _together(run) else 0.0
+    stalled_s = run.work.waited_s  # before the evaluation, in which stages wait, too
     tested, eval_s = epoch.evaluate(run)
     if run.trace:
         run.trace.add("evaluate", perf_counter() - eval_s)
@@ -134,7 +135,7 @@ def _report(run: Run, seen: Seen) -> Report:
         run.team.worker,
         run.sync.tally.wait_s,
         epoch.moved(run),
-        run.work.waited_s,
+        stalled_s,
         run.collective.flight,
         run.updater.update_s,
         run.updater.wild_step,

@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 from psframe import config
 from psframe.errors import UserError
 from psframe.nn.activations import Flatten
+from psframe.nn.dense import Dense
 from psframe.nn.network import Network
 from psframe.parallel import cut, grid
 from psframe.parallel.schedule import bubble, most_kept, turns
@@ -171,3 +172,10 @@ def test_a_model_without_a_layer_to_split_is_refused():
 def test_a_layer_with_fewer_channels_than_shards_is_left_whole():
     layers = split(tiny.build((2, 8, 9), 5, width=3), 4, 0)
     assert [isinstance(layer, Split) for layer in layers] == [False, False, False, False, True]
+
+
+def test_a_stage_without_parameters_has_a_line_of_zeros_to_exchange():
+    stage = Network([Flatten(), Dense(4)], (4, 1, 1), 4, slice(0, 1))
+    assert not stage.params
+    assert stage.layout.size == stage.layout.n_trained > 0
+    assert stage.layout.n_params == 0

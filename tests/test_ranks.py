@@ -18,7 +18,7 @@ PARAMETERS = [
     for name, case in CASES.items()
     if n in case.ranks
 ]
-LONGEST_S, LONGEST_FULL_S = 300, 900
+LONGEST_S, LONGEST_FULL_S = 600, 1800
 
 
 @pytest.fixture(scope="session")

@@ -44,6 +44,7 @@ class Hybrid(Pipeline):
     ):
         super().__init__(sampler, network, batches, grid, n_micro, "1f1b", False, None, None, crew)
         self.front, self.rest, self.crew = front, rest, crew
+        self.begun = False  # whether the step has gradients of the front
         self.joined = crew.shared((self.n_inputs * self.most, *front.shape_before(front.own.stop)))
         self.of_front = self.network.arena.grads[: begin_of(self.network, rest)]
 
@@ -94,10 +95,10 @@ class Hybrid(Pipeline):
         return self.rest.forward(y, state)
 
     def _own(self, state: Pass) -> Pass:
-        """Return what is told of this rank's share of a pass's samples."""
+        """Return what is told of this rank's share of a pass's samples, of which a step's first may have none."""
         share = cut(len(state.samples), self.grid.n_shards, self.grid.shard)
-        first = state.first // self.most * -(-self.most // self.grid.n_shards)
-        return Pass(state.train, state.seed, state.epoch, state.samples[share], first, state.adds)
+        self.begun = self.begun and state.adds
+        return Pass(state.train, state.seed, state.epoch, state.samples[share], adds=self.begun)
 
     def _backward(self, number: int, state: Pass) -> float:
         n, own = len(state.samples), self._own(state)
@@ -107,6 +108,7 @@ class Hybrid(Pipeline):
         assert dx is not None
         if len(own.samples):
             self.front.backward(dx[cut(n, self.grid.n_shards, self.grid.shard)], own)
+            self.begun = True
         elif not state.adds:
             self.of_front[:] = 0
         return loss

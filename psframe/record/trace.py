@@ -56,7 +56,7 @@ class Trace:
 
     def passes(self, index: int, layer: Any) -> Callable[[str, float], None]:
         """Return what keeps a span of each pass of the network's layer of that number."""
-        names = {direction: f"{index} {type(layer).__name__} {direction}" for direction in ("forward", "backward")}
+        names = {direction: f"{index} {layer.kind} {direction}" for direction in ("forward", "backward")}
 
         def keep(direction: str, began: float) -> None:
             if self.on:

@@ -97,7 +97,7 @@ def report(exchanging, spans):
     seen = Seen(times[0, 0], times[-1, 2] + 1, times, met, nothing, np.zeros(1, int), np.zeros(1))
     spans = [*spans, *(("exchange", 0, at, at + 1) for at in exchanging)]
     no = np.zeros(3, int)
-    return Report(seen, 0, 0.0, no, (0.0, 0.0), 0.0, 0, {}, no, nothing, 0.0, {"data": Pages()}, (spans, []), [])
+    return Report(seen, 0, 0.0, no, 0.0, (0.0, 0.0), 0.0, 0, {}, no, nothing, 0.0, {"data": Pages()}, (spans, []), [])
 
 
 def test_who_waits_for_the_last_rank_waits_where_it_does_nothing_else():

@@ -107,7 +107,7 @@ def test_a_defect_is_no_mistake_of_the_users(run_dir):
 
 def _keeps(keeper, epoch):
     of = saved(epoch)
-    keeper.save(SimpleNamespace(layout=LAYOUT, params=of.params), of.state, of.epoch, of.step, 0)
+    keeper.save(SimpleNamespace(layout=LAYOUT, params=of.params, stays=False), of.state, of.epoch, of.step, 0)
 
 
 def _diverges_where_nothing_can_be_written(keeper, folder):
@@ -219,3 +219,11 @@ def test_names_of_points_are_checked_before_anything_starts(mpich, config):
         assert "fault.crash_at must be none or a point" in line
         assert value in line
     assert set(checkpoint.CRASH_POINTS) <= set(line.replace(",", " ").replace(";", " ").split())
+
+
+def test_what_stays_as_it_is_is_written_without_a_copy(tmp_path):
+    held = Writer(RunDir(tmp_path, None, None), 2)
+    given = saved(1)
+    held.take(given, copies=False)
+    assert held.taken is given
+    assert held.params.size == 0

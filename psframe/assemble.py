@@ -8,7 +8,6 @@ import numpy as np
 from threadpoolctl import threadpool_limits
 
 from psframe import affinity, alike, blocks, collectives, guard, opening, registry, residency, stages, sync
-from psframe.arena import Arena
 from psframe.cluster import AgreedError, Cluster
 from psframe.collectives.null import Null
 from psframe.data import Facts, no_memory_for_data
@@ -17,18 +16,17 @@ from psframe.fault import Crash
 from psframe.job import Run, headline
 from psframe.keeper import Keeper
 from psframe.memory.allocator import Allocator
-from psframe.nn.network import Network
 from psframe.nn.threads import Threads
 from psframe.optim import Updater
 from psframe.plan import Plan
 from psframe.provision import Held, Sizes, adopt, homes, take
 from psframe.record.run_dir import RunDir, open_run
 from psframe.record.view import View, say
-from psframe.sampling import Batches, Sampler
+from psframe.sampling import Sampler
 from psframe.sync import statistics
 from psframe.sync.allreduce import AllReduce
 from psframe.sync.base import Mode, Parts
-from psframe.work import Work, departures
+from psframe.work import departures
 
 T = TypeVar("T")
 
@@ -137,7 +135,7 @@ def build(cluster: Cluster, plan: Plan, arrays: dict[str, np.ndarray], allocator
     mode.updates_together = mode.updates_together and not (alone and mode.apart)
     arena = mode.build(Parts(team, group, net.layout, optimizer, collective, allocator, sampler, cluster))
     threads = Threads(_threads(train.threads, net.flops * sampler.max_batch))
-    work = _work(cluster, plan, arrays, sampler, net, arena, threads, allocator)
+    work = stages.work(cluster, plan, arrays, sampler, net, arena, threads, allocator)
     boundaries, leave = departures(mode, collective, work)
     updater = Updater(optimizer, arena)
     return Run(
@@ -160,24 +158,6 @@ def build(cluster: Cluster, plan: Plan, arrays: dict[str, np.ndarray], allocator
         work=work,
         labels=_labels(cluster, plan, mode if not alone else None, sampler) | {"threads": threads.n},
     )
-
-
-def _work(
-    cluster: Cluster,
-    plan: Plan,
-    arrays: dict[str, np.ndarray],
-    sampler: Sampler,
-    net: Network,
-    arena: Arena,
-    threads: Threads,
-    allocator: Allocator,
-) -> Work:
-    """Return what computes this rank's share of a step, on ``net``, which is bound here."""
-    if plan.n_micro > 1 or plan.grid.is_cut:
-        return stages.work(cluster, plan, arrays, sampler, net, arena, threads, allocator)
-    net.bind(arena, sampler.max_batch, allocator, plan.config.nn.kernels, threads)
-    batches = Batches(plan.facts, arrays, sampler.max_batch, plan.config.train.seed, allocator)
-    return blocks.work(sampler, plan.team.worker, net, batches, allocator)
 
 
 def _optimizer(plan: Plan) -> Any:

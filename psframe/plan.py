@@ -184,13 +184,13 @@ def _cuts(plan: Plan, n_samples: int) -> list[int]:
 
     UserError where it has no layer for every stage, or none that could be split into shards.
     """
-    shard = plan.network(shard=0)
-    judge_split(shard, plan.grid.n_shards)
-    if plan.config.parallel.convolutions == "data":
-        hybrid.place(shard)
+    if plan.grid.n_shards > 1:
+        shard = plan.network(shard=0)
+        judge_split(shard, plan.grid.n_shards)
+        if plan.config.parallel.convolutions == "data":
+            hybrid.place(shard)
     if plan.grid.n_stages == 1:
         return []
-    cut.judge(plan.network(), plan.grid.n_stages)
     kernels = plan.config.nn.kernels
     with compiling(kernels):
         return cut.found(plan.network, plan.grid.n_stages, n_samples, kernels)
@@ -204,9 +204,10 @@ def _configure(cluster: Cluster, group: Group, grid: Grid, mode: Mode, n_cores: 
     """Say how the ranks of a node wait for each other, and those of a group or crew of it."""
     cluster.rendezvous.configure(mode.wait, mode.deadline_s, n_cores)
     here = cluster.sizes[cluster.node]
-    for some in {id(some): some for some in (group.cluster, grid.crew) if some is not cluster}.values():
-        wait = mode.wait if mode.wait != "auto" or n_cores >= here else "block"
-        some.rendezvous.configure(wait, mode.deadline_s, max(1, n_cores * some.n_ranks // here))
+    for some in (group.cluster, grid.crew):
+        if some is not cluster:
+            wait = mode.wait if mode.wait != "auto" or n_cores >= here else "block"
+            some.rendezvous.configure(wait, mode.deadline_s, max(1, n_cores * some.n_ranks // here))
 
 
 def _choice(resolved: dict[str, Any], section: str) -> Choice:

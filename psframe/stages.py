@@ -1,4 +1,4 @@
-"""From a plan to what a rank computes, where a step has micro-batches, or the network has stages or shards."""
+"""From a plan to what a rank computes: a batch, micro-batches, a stage or a shard of the network."""
 
 from collections.abc import Mapping, Sequence
 from itertools import pairwise
@@ -6,6 +6,7 @@ from math import prod
 
 import numpy as np
 
+from psframe import blocks
 from psframe.arena import Arena
 from psframe.cluster import Cluster
 from psframe.memory.allocator import Allocator
@@ -21,6 +22,7 @@ from psframe.parallel.split import Crew, Split
 from psframe.parallel.whole import Whole
 from psframe.plan import Plan
 from psframe.sampling import Batches, Sampler
+from psframe.work import Work
 
 Pair = tuple[Channel, Channel]
 
@@ -34,12 +36,16 @@ def work(
     arena: Arena,
     threads: Threads,
     allocator: Allocator,
-) -> Pipeline:
-    """Return what computes this rank's stage; no rank waits for another here.
+) -> Work:
+    """Return what computes this rank's share of a step, on what it has of the network, which is bound here.
 
-    ``network`` is of the stage, and is bound here.
+    No rank waits for another here.
     """
     config, grid, n_micro = plan.config, plan.grid, plan.n_micro
+    if n_micro == 1 and not grid.is_cut:
+        network.bind(arena, sampler.max_batch, allocator, config.nn.kernels, threads)
+        batches = Batches(plan.facts, arrays, sampler.max_batch, config.train.seed, allocator)
+        return blocks.work(sampler, plan.team.worker, network, batches, allocator)
     asked, most = config.parallel, micro(sampler, n_micro)
     n_inputs = most_kept(asked.schedule, n_micro, grid.n_stages, grid.stage)
     if asked.convolutions == "data":
@@ -136,7 +142,8 @@ def whole(
     """Return what has the whole network's parameters on rank 0; None where every rank has them."""
     if not plan.grid.is_cut:
         return None
-    shards = [plan.network(shard=shard) for shard in range(plan.grid.n_shards)]
+    n_shards = plan.grid.n_shards
+    shards = [plan.network(shard=shard) for shard in range(n_shards)] if n_shards > 1 else [network]
     cuts = plan.cuts or [0, len(network.active)]
     parts = [of.stage(slice(*ends)) for ends in pairwise(cuts) for of in shards]
     return Whole(cluster, plan.grid, network.whole, parts, arena, n_state, allocator)

@@ -59,8 +59,14 @@ def found(make: Callable[[slice], Network], n_stages: int, n_samples: int, kerne
         ``make(own)`` returns the network, or a stage of it, without memory.
     n_samples : int
         Of a micro-batch.
+
+    Raises
+    ------
+    UserError
+        As :func:`judge`.
     """
     whole = make(slice(None))
+    judge(whole, n_stages)
     cuts = balanced([whole.flops_forward(index) for index, _ in whole.active], n_stages)
     tried: dict[tuple[int, ...], float] = {}
     while tuple(cuts) not in tried and len(tried) < MOST_CUTS:

@@ -6,7 +6,7 @@ together; and each passes all of it through its shard of the dense layers. Of gr
 are summed over the crew.
 """
 
-from collections.abc import Callable, Collection
+from time import perf_counter
 
 import numpy as np
 
@@ -62,37 +62,25 @@ class Hybrid(Pipeline):
         self.front.backward(dx, state)
         softmax_cross_entropy(dy, np.zeros(1, np.int64), dy.copy())
 
-    def gradients(
-        self,
-        mine: np.ndarray,
-        n_samples: int,
-        epoch: int,
-        losses: np.ndarray,
-        boundaries: Collection[int] = (),
-        leave: Callable[[slice], None] | None = None,
-    ) -> float:
-        loading_s = super().gradients(mine, n_samples, epoch, losses)
+    def _end(self) -> None:
         self.crew.sum(self.of_front)
-        return loading_s
 
-    def _forward(self, number: int, state: Pass) -> None:
-        self.outputs[number] = self._through(state, "train")
-
-    def _through(self, state: Pass, split: str) -> np.ndarray:
-        """Return the logits of all samples of a pass."""
+    def _through(self, state: Pass, split: str, at: int = 0) -> tuple[np.ndarray, np.ndarray]:
         n, own = len(state.samples), self._own(state)
         y: np.ndarray = self.joined[state.first : state.first + n]
         share = cut(n, self.grid.n_shards, self.grid.shard)
         part = None
         if len(own.samples):
-            x, _ = self.batches.load(split, own.samples, state.epoch, own.first)
+            began = perf_counter()
+            x, _ = self.batches.load(split, own.samples, state.epoch)
+            self.loading_s += perf_counter() - began
             part = self.front.forward(x, own)
         self.crew.meet()  # nobody reads what was there
         if part is not None:
             y[share] = part
             self.crew.traffic.sum(part.nbytes, 1)
         self.crew.meet()
-        return self.rest.forward(y, state)
+        return y, self.rest.forward(y, state)
 
     def _own(self, state: Pass) -> Pass:
         """Return what is told of this rank's share of a pass's samples, of which a step's first may have none."""
@@ -112,15 +100,6 @@ class Hybrid(Pipeline):
         elif not state.adds:
             self.of_front[:] = 0
         return loss
-
-    def evaluate(self, n_test: int, n_ranks: int, rank: int) -> np.ndarray:
-        mine, found = cut(n_test, self.grid.n_replicas, self.grid.replica), np.zeros((1, 2))
-        for lo in range(mine.start, mine.stop, self.most):
-            samples = np.arange(lo, min(lo + self.most, mine.stop))
-            y = self._through(Pass(samples=samples), "test")
-            labels, spare = self.batches.labels_of("test", samples), self.rest.dlogits[: len(samples)]
-            found[0] += np.multiply(softmax_cross_entropy(y, labels, spare), self.tells)
-        return found
 
 
 def begin_of(network: Network, rest: Network) -> int:

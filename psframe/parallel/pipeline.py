@@ -63,6 +63,7 @@ class Pipeline(Work):
         self.most = micro(sampler, n_micro)
         self.n_inputs = most_kept(kind, n_micro, grid.n_stages, grid.stage)
         self.plans = {n: turns(kind, n, grid.n_stages, grid.stage) for n in range(n_micro + 1)}
+        self.loading_s = 0.0
         self.inputs: list[np.ndarray] = [np.empty(0)] * n_micro
         self.outputs: list[np.ndarray] = [np.empty(0)] * n_micro
 
@@ -100,26 +101,36 @@ class Pipeline(Work):
                 waited_s = self.waited_s - waited_s  # most of it for what comes in, at the beginning
                 self.trace.add("stall", began, began + waited_s)
                 self.trace.add(f"{direction} {number}", began + waited_s)
+        self._end()
         if leave:
             leave(slice(0, self.network.layout.size))
         return self.loading_s
+
+    def _end(self) -> None:
+        """Do what follows the last micro-batch of a step."""
 
     def _state(self, samples: np.ndarray, number: int, epoch: int) -> Pass:
         first = 0 if self.recompute else number % self.n_inputs * self.most
         return Pass(True, self.sampler.seed, epoch, samples, first, number > 0)
 
     def _forward(self, number: int, state: Pass) -> None:
+        self.inputs[number], self.outputs[number] = self._through(state, "train", number % self.n_inputs * self.most)
+
+    def _through(self, state: Pass, split: str, at: int = 0) -> tuple[np.ndarray, np.ndarray]:
+        """Pass samples through the stage, from the one before to the one after; return its input and output.
+
+        ``at`` is the place of the first sample among the inputs of images that are kept.
+        """
         if self.before:
             x = self.before[0].receive(len(state.samples))
         else:
             began = perf_counter()
-            at = number % self.n_inputs * self.most
-            x, _ = self.batches.load("train", state.samples, state.epoch, at)
+            x, _ = self.batches.load(split, state.samples, state.epoch, at)
             self.loading_s += perf_counter() - began
-        self.inputs[number] = x
-        y = self.outputs[number] = self.network.forward(x, state)
+        y = self.network.forward(x, state)
         if self.after:
             self.after[0].send(y)
+        return x, y
 
     def _backward(self, number: int, state: Pass) -> float:
         """Write, or add, the gradients of a micro-batch; return its loss, on the last stage."""
@@ -151,12 +162,9 @@ class Pipeline(Work):
         mine, found = cut(n_test, self.grid.n_replicas, self.grid.replica), np.zeros((1, 2))
         for lo in range(mine.start, mine.stop, self.most):
             samples = np.arange(lo, min(lo + self.most, mine.stop))
-            x = self.before[0].receive(len(samples)) if self.before else self.batches.load("test", samples)[0]
-            y = self.network.forward(x, Pass())
-            if self.after:
-                self.after[0].send(y)
-            else:
-                labels, spare = self.batches.labels_of("test", samples), self.network.dlogits[: len(samples)]
+            _, y = self._through(Pass(samples=samples), "test")
+            if not self.after:
+                labels, spare = self.batches.labels_of("test", samples), self.parts[-1].dlogits[: len(samples)]
                 found[0] += np.multiply(softmax_cross_entropy(y, labels, spare), self.tells)
             if self.before:
                 self.before[0].free()

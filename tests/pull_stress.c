@@ -50,6 +50,12 @@ static void unlock(void) {
 #endif
 }
 
+/* Where a copy is interrupted, one in 16, so that others overtake it, also where each has a core to itself. */
+static int pauses(void) {
+    static _Thread_local unsigned n;
+    return n++ % 16 ? SIZE : (int)(n % SIZE);
+}
+
 static void write_clock(void) {
     lock();
     uint32_t clock = psf_load(&counter[CLOCK]) + 1;
@@ -59,8 +65,12 @@ static void write_clock(void) {
 #ifdef EARLY_COMMIT
     psf_count(&counter[CLOCK], 1);
 #endif
-    for (int i = 0; i < SIZE; i++)
+    int pause = pauses();
+    for (int i = 0; i < SIZE; i++) {
+        if (i == pause)
+            usleep(20);
         atomic_store_explicit(&params[clock % COPIES][i], number_of(clock, i), memory_order_relaxed);
+    }
 #ifdef LATE_BEGIN
     psf_count(&counter[BEGUN], 1);
 #endif
@@ -72,8 +82,12 @@ static void write_clock(void) {
 
 static uint32_t copied(uint32_t *out) {
     uint32_t clock = psf_load(&counter[CLOCK]);
-    for (int i = 0; i < SIZE; i++)
+    int pause = pauses();
+    for (int i = 0; i < SIZE; i++) {
+        if (i == pause)
+            usleep(20);
         out[i] = atomic_load_explicit(&params[clock % COPIES][i], memory_order_relaxed);
+    }
     return clock;
 }
 

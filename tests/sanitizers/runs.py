@@ -28,7 +28,8 @@ FULL = (
 #: these put something else where the sanitizers' library is loaded from, or start valgrind
 EXCEPT = "not a_wrong_result_fails_the_benchmark and not without_mpicc_the_other_methods and not valgrind"
 
-PYTEST = ("-m", "pytest", "-q", "-p", "no:cacheprovider")
+#: faulthandler gives signals a stack of their own, too small for AddressSanitizer to tell there where it was
+PYTEST = ("-m", "pytest", "-q", "-p", "no:cacheprovider", "-p", "no:faulthandler")
 
 
 @dataclass(frozen=True)

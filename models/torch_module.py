@@ -5,7 +5,7 @@ from collections.abc import Callable, Mapping
 from functools import partial
 from typing import Any, Literal
 
-from psframe.errors import UserError, reason
+from psframe.errors import UserError, place, reason
 from psframe.nn.base import Layer, Shape
 from psframe.registry import load
 
@@ -45,7 +45,9 @@ def torch_module(
     try:
         import torch
     except (ImportError, OSError) as error:
-        raise UserError(f"model: torch must have PyTorch, got none ({reason(error)}); pip install torch") from None
+        raise UserError(
+            f"model: torch must have PyTorch, got none ({reason(error)}); pip install torch==2.13.0"
+        ) from None
     from psframe.nn.torch_layer import Torch
     from psframe.nn.torch_trial import takes_channels_last, try_out
 
@@ -103,8 +105,8 @@ def _maker(build: str, arguments: Mapping[str, Any], known: Mapping[str, Any]) -
                 module = target(**given)
             except (Exception, SystemExit) as error:  # it is the user's, and raises what it likes
                 raise UserError(
-                    f"model.build: {build} must make a module from {_spelled(given)}, got {type(error).__name__}: "
-                    f"{reason(error)[:300]}; mend it, or model.arguments"
+                    f"model.build: {build} must make a module from {_spelled(given)}, got {type(error).__name__}"
+                    f"{place(error, build.partition(':')[0])}: {reason(error)[:300]}; mend it, or model.arguments"
                 ) from None
             if not isinstance(module, torch.nn.Module):
                 raise UserError(

@@ -2,7 +2,10 @@
 
 import difflib
 import re
+import sys
+import traceback
 from collections.abc import Iterable
+from pathlib import PurePath
 
 MOST_NAMES = 20
 MOST_SAID = 2000  # characters of a sentence; what it shows may come from a file of any length
@@ -47,6 +50,17 @@ def reason(error: Exception) -> str:
     text = " ".join(str(error).split())
     inner = re.search(r"error message = '([^']*)'", text)
     return getattr(error, "strerror", None) or (inner[1] if inner else text)
+
+
+def place(error: BaseException, owner: str) -> str:
+    """Return `` in FILE, line N``: the last line of a user's file on the way to ``error``, or "".
+
+    ``owner`` is the user's module; a frame counts as the user's where its file lies in the same folder.
+    """
+    file = getattr(sys.modules.get(owner), "__file__", None)
+    folder = PurePath(file).parent if file else None
+    frames = [f for f in traceback.extract_tb(error.__traceback__) if folder and PurePath(f.filename).parent == folder]
+    return f" in {PurePath(frames[-1].filename).name}, line {frames[-1].lineno}" if frames else ""
 
 
 def sentence(error: UserError | MemoryError) -> str:

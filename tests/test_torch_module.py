@@ -249,9 +249,10 @@ BAD = {
     "Detached": ["have a gradient of", "detach()"],
     "two_outputs": ["must return one float32 tensor", "got tuple"],
     "too_few": ["one number a class", "(4,)"],
-    "leaves": ["must make a module from no arguments", "SystemExit"],
+    "leaves": ["must make a module from no arguments", "SystemExit in torch_nets.py, line "],
     "no_module": ["must make a torch.nn.Module", "got list"],
     "wrong_shape": ["must train on samples of shape (2, 8, 9)", "RuntimeError", "17"],
+    "Crooked": ["must train on samples", "RuntimeError in torch_nets.py, line ", "mat1"],
     "missing": ["has no 'missing'"],
 }
 

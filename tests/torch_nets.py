@@ -184,5 +184,14 @@ def wrong_shape():
     return nn.Sequential(nn.Conv2d(17, 3, 3), nn.Flatten(), nn.Linear(4, 5))
 
 
+class Crooked(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.head = nn.Linear(7, 5)
+
+    def forward(self, x):
+        return self.head(x.flatten(1))
+
+
 def leaves():
     raise SystemExit(3)

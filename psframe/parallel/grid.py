@@ -87,9 +87,11 @@ def _judge_ranks(parallel: Parallel, n_ranks: int) -> None:
     what = " x ".join(key for key in ("pipeline", "model") if getattr(parallel, key) > 1) or "pipeline"
     if n_ranks % size:
         fitting = ", ".join(str(n) for n in range(1, n_ranks + 1) if n_ranks % n == 0)
+        most = size * (n_ranks // size)
+        fewer = f"{most} or " if most else ""
         raise UserError(
             f"parallel: {what} must divide the number of ranks, {n_ranks}, got {size}; give one of {fitting}, or start "
-            f"{size * -(-n_ranks // size)} ranks"
+            f"{fewer}{size * -(-n_ranks // size)} ranks"
         )
     if data not in ("auto", n_ranks // size):
         raise UserError(

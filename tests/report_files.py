@@ -138,6 +138,21 @@ def peers():
     return {"bench": "peers", "model": "lenet", "dataset": "fashion_mnist", "rows": rows, "absent": absent}
 
 
+def predict():
+    rows = [
+        {"label": name, "n_ranks": n, "nodes": 1 + n // 64, "epoch_s": 90 / n,
+         "split": {"compute": 60 / n, "links": 30 / n}, "measured": ["compute"]}
+        for n in (2, 64, 4096)
+        for name in ("allreduce over shared", "sync_ps over buffer")
+    ]  # fmt: skip
+    pairs = [
+        {"what": f"lenet, {n} ranks", "n_ranks": n, "measured": 1.0 / n, "predicted": 1.1 / n, "of": of}
+        for n in (2, 4)
+        for of in ("epochs", "Woo et al. 2020")
+    ]
+    return {"bench": "predict", "model": "lenet", "machine": "A CPU", "rows": rows, "pairs": pairs}
+
+
 def everything(root):
     """Write one of each below ``root``."""
     run(root / "runs" / "one")
@@ -145,6 +160,6 @@ def everything(root):
     run(root / "runs" / "three", lr=0.2, epoch_s=2.5)
     run(root / "runs" / "four")
     collectives(root / "collectives")
-    for made in (threads("runs/four"), forward(), peers()):
+    for made in (threads("runs/four"), forward(), peers(), predict()):
         (root / f"{made['bench']}.json").write_text(json.dumps(made))
     return root

@@ -86,7 +86,10 @@ def test_configs(tmp_path_factory, content):
 
 
 @FUZZ
-@given(data=st.data(), make=st.sampled_from([report_files.threads, report_files.forward, report_files.peers]))
+@given(
+    data=st.data(),
+    make=st.sampled_from([report_files.threads, report_files.forward, report_files.peers, report_files.predict]),
+)
 def test_benches(tmp_path_factory, data, make):
     root = tmp_path_factory.mktemp("fuzz")
     (root / "bench.json").write_text(json.dumps(data.draw(changed(make()))))

@@ -11,6 +11,7 @@ from psframe.report import (
     page,
     peers,
     places,
+    predicted,
     read,
     runs,
     scaling,
@@ -50,6 +51,7 @@ def _sections(found: Found) -> list[Section]:
         *lerat.sections(found.benches.get("threads", []), found.notices),
         *forward.sections(found.benches.get("forward", [])),
         *peers.sections(found.benches.get("peers", [])),
+        *predicted.sections(found.benches.get("predict", [])),
         *traces.sections(found.runs),
     ]
     for kind in found.benches:

@@ -14,7 +14,7 @@ DEPTH = 4  # of folders that are looked into below a given one
 MOST_BYTES = 256 << 20  # of a file that is read
 MOST_PATH = 1000  # characters of a path in a file
 MOST_LEAVES = 500  # of a config
-BENCHES = ("threads", "forward", "peers")
+BENCHES = ("threads", "forward", "peers", "predict")
 
 Json = dict[str, Any]
 

@@ -1,0 +1,1 @@
+"""What an epoch would take on machines that are not at hand."""

@@ -1,0 +1,85 @@
+"""``python -m psframe.predict CONFIG --ranks N,N --machine FILE``: seconds of an epoch on machines not at hand.
+
+``--measure FILE`` writes a profile of this machine. ``--check`` predicts first, trains then, and adds both to it.
+"""
+
+import sys
+from argparse import Namespace
+from collections.abc import Sequence
+
+from psframe import mpirun
+from psframe.bench.stats import write
+from psframe.errors import UserError
+from psframe.parser import Parser
+from psframe.predict import check, machine, measure, search, view
+from psframe.predict.command import Asked, judged
+from psframe.record.view import say
+
+USAGE = (
+    "python -m psframe.predict CONFIG [key.path=value ...] --ranks N,N --machine NAME|FILE "
+    "[--what-if KEY=V,V | --best | --check] [--json FILE], or --measure FILE"
+)
+
+
+def parser() -> Parser:
+    made = Parser(USAGE, "How long an epoch would take, as modelled.")
+    made.add_argument("config", nargs="?", help="a YAML file, in sync.mode sync_ps or allreduce")
+    made.add_argument("overrides", nargs="*", help="key.path=value, as train.batch_size=128")
+    made.add_argument("--ranks", default="2,4,8,16", help="numbers of ranks (default: 2,4,8,16)")
+    made.add_argument("--machine", help=f"a profile: a file, or {', '.join(machine.names())}")
+    made.add_argument("--link", help=f"what joins nodes: {', '.join(machine.links())} (default: the machine's)")
+    made.add_argument("--per-node", type=int, help="ranks of a node (default: as many as it has cores)")
+    made.add_argument("--hosts", type=int, help="nodes that are namespaces of this machine, and share its cores")
+    made.add_argument("--what-if", metavar="KEY=V,V", help=f"vary one of {', '.join(search.KEYS)}")
+    made.add_argument("--best", action="store_true", help="search ways to do it on so many cores, print the top five")
+    made.add_argument("--check", action="store_true", help="train, too, and add what came out to the profile")
+    made.add_argument("--measure", metavar="FILE", help="measure this machine, and write its profile")
+    made.add_argument("--json", help="write the figures to this file, for psframe.report")
+    made.add_argument("--mpirun", help=mpirun.HELP)
+    return made
+
+
+def main(argv: Sequence[str]) -> int:
+    """Run the command; return the exit status, 2 for a mistake in it."""
+    try:
+        made = parser()
+        if "-h" in argv or "--help" in argv:
+            say(made.format_help())
+            return 0
+        arguments = made.parse_intermixed_args(list(argv))
+        mpirun.refuse_ranks("psframe.predict")
+        start = mpirun.launcher(arguments.mpirun)
+        if arguments.measure:
+            return _measure(start, arguments.measure)
+        return _predict(judged(arguments, start), arguments)
+    except UserError as error:
+        print(f"psframe: {error}", file=sys.stderr)
+        return 2
+    except KeyboardInterrupt:
+        return 130
+
+
+def _measure(start: Sequence[str], path: str) -> int:
+    machine.write(path, measure.blank())  # which must be possible, before minutes are spent
+    found = measure.machine(start, lambda what: print(f"measuring {what}", file=sys.stderr, flush=True))
+    machine.write(path, found)
+    say(view.machine(found, path))
+    return 0
+
+
+def _predict(asked: Asked, arguments: Namespace) -> int:
+    if arguments.check:
+        return check.run(asked)
+    if arguments.best:
+        found = search.best(asked)
+    elif arguments.what_if:
+        found = search.varied(asked, arguments.what_if)
+    else:
+        found = search.ranks(asked)
+    say(view.table(asked, found, best=arguments.best))
+    write(arguments.json, view.plain(asked, found))
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

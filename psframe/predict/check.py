@@ -1,0 +1,50 @@
+"""Predictions made first, and epochs trained after: both go into the machine's profile."""
+
+import sys
+import tempfile
+from pathlib import Path
+from statistics import median
+
+import msgspec
+
+from psframe import mpirun
+from psframe.errors import UserError
+from psframe.predict import machine, view
+from psframe.predict.command import Asked
+from psframe.predict.machine import Check
+from psframe.record import metrics
+from psframe.record.view import say
+
+EPOCHS = 4  # of which the first does not count
+#: what no prediction counts
+BESIDE = ("checkpoint.every_epochs=0", f"train.epochs={EPOCHS}", "checkpoint.resume=none")
+
+
+def run(asked: Asked) -> int:
+    """Train what was predicted, for each number of ranks; return the exit status. UserError where it cannot be."""
+    predicted = [(n, asked.job.predict(asked.at(n))) for n in asked.ranks]
+    for n, found in predicted:
+        print(f"predicted: {found.way.name}, {n} ranks: {found.epoch_s:.3g} s", file=sys.stderr, flush=True)
+    checks = []
+    for n, found in predicted:
+        seconds = trained(asked, n)
+        what = f"{asked.job.work.model}, batch {asked.job.work.batches[0]}, {found.way.method}"
+        what += f", {found.way.link or asked.job.machine.link} Gb/s" if asked.job.hosts > 1 else ""
+        checks.append(Check(what, n, round(found.epoch_s, 5), round(seconds, 5), asked.job.hosts))
+    profile = asked.job.machine
+    whole = msgspec.structs.replace(profile, checks=[*profile.checks, *checks])
+    machine.write(asked.profile, whole)
+    say(view.checks(checks))
+    say(view.error_line(whole))
+    return 0
+
+
+def trained(asked: Asked, n: int) -> float:
+    """Return the median seconds of an epoch over ``n`` ranks."""
+    with tempfile.TemporaryDirectory() as folder:
+        arguments = ["-m", "psframe.train", asked.config, *asked.overrides, *BESIDE, f"record.dir={folder}", "--quiet"]
+        ended = mpirun.python(asked.start, n, arguments)
+        if ended.complaint:
+            raise UserError(ended.complaint)
+        (run,) = [path for path in Path(folder).iterdir() if path.is_dir()]
+        return median(float(record["epoch_s"]) for record in metrics.read(run)[1:])

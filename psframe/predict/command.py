@@ -1,0 +1,122 @@
+"""From the command line to what is asked for: a config's work, measured here, and the machine it is for."""
+
+import os
+import sys
+from argparse import Namespace
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+from psframe.config import parse_value
+from psframe.errors import UserError
+from psframe.predict import machine, measure
+from psframe.predict.job import Way
+from psframe.predict.machine import Machine
+from psframe.predict.model import Job
+
+MOST_RANKS = 1 << 20
+
+
+@dataclass(frozen=True)
+class Asked:
+    """What a command asks for.
+
+    Attributes
+    ----------
+    config, profile : str
+        Paths, or the name of a profile.
+    overrides : list of str
+    start : sequence of str
+        The launcher.
+    job : Job
+    ranks : list of int
+    way : dict
+        What the config says of :class:`psframe.predict.job.Way`.
+    collective : str
+        As the config has it; ``auto`` follows the nodes.
+    per_node : int
+    """
+
+    config: str
+    profile: str
+    overrides: list[str]
+    start: Sequence[str]
+    job: Job
+    ranks: list[int]
+    way: dict[str, Any]
+    collective: str
+    per_node: int
+
+    def at(self, ranks: int, **other: Any) -> Way:
+        """Return the config's way on so many ranks, but for ``other``."""
+        per_node = other.pop("per_node", self.per_node)
+        nodes = self.job.hosts if self.job.hosts > 1 else -(-ranks // per_node)
+        collective = other.pop("collective", self.collective)
+        if collective == "auto" or (collective == "shared" and nodes > 1):
+            collective = "shared" if nodes == 1 else "hierarchical"
+        return Way(**{**self.way, "ranks": ranks, "nodes": nodes, "collective": collective, **other})
+
+
+def judged(arguments: Namespace, start: Sequence[str]) -> Asked:
+    """Return what is asked for; measures the config's work on this machine. UserError for a mistake."""
+    if not arguments.config:
+        raise UserError("psframe.predict must be given a config, got none; give one, or --measure FILE")
+    if not os.path.isfile(arguments.config):
+        raise UserError(f"a config must be a readable file, got {arguments.config!r}; check the path")
+    if not arguments.machine:
+        raise UserError(
+            f"--machine must name a profile, got none; give one of {', '.join(machine.names())}, or this machine's, "
+            "which --measure FILE writes"
+        )
+    ranks = _numbers(arguments.ranks)
+    found = machine.read(arguments.machine)
+    if arguments.link:
+        machine.link(arguments.link)
+    if arguments.per_node is not None and arguments.per_node < 1:
+        raise UserError(f"--per-node must be at least 1, got {arguments.per_node}; give the ranks of a node")
+    _judge_hosts(arguments.hosts, arguments.per_node, ranks)
+    here = found.title == measure.this()
+    if arguments.check and not here:
+        raise UserError(
+            f"--check must have the profile of this machine ({measure.this()}), got one of {found.title}; write it by "
+            "--measure FILE"
+        )
+    job, report = _measured(arguments, start, found, here, max(ranks))
+    tier = report["placement"] if report["placement"] in found.tiers else None
+    way = {key: report[key] for key in ("mode", "server", "n_servers", "reproducible")}
+    way |= {"tier": tier, "link": arguments.link}
+    hosts = arguments.hosts or 1
+    per_node = arguments.per_node or (max(ranks) if here else int(found.cores.value))
+    return Asked(arguments.config, arguments.machine, arguments.overrides, start, replace(job, hosts=hosts), ranks, way,
+                 report["collective"], per_node)  # fmt: skip
+
+
+def _judge_hosts(hosts: int | None, per_node: int | None, ranks: list[int]) -> None:
+    if hosts is not None and not 1 <= hosts <= min(ranks):
+        raise UserError(
+            f"--hosts must have a rank each, got {hosts} for {min(ranks)} rank(s); give fewer, or more ranks"
+        )
+    if hosts is not None and per_node is not None:
+        raise UserError("ranks are spread by --hosts or by --per-node, got both; give one")
+
+
+def _numbers(said: str) -> list[int]:
+    found = parse_value(f"[{said}]")
+    if not isinstance(found, list) or not found or not all(type(n) is int and 0 < n <= MOST_RANKS for n in found):
+        raise UserError(f"--ranks must be whole numbers of 1 or more, got {said!r}; write, say, --ranks 2,4")
+    return list(dict.fromkeys(found))
+
+
+def _measured(
+    arguments: Namespace, start: Sequence[str], found: Machine, here: bool, most: int
+) -> tuple[Job, dict[str, Any]]:
+    """Take the config's work on this machine, on a rank for each core, and on two where that is asked for."""
+    cores = measure.n_cores()
+    n = max(1, min(cores, most) if here else cores)
+    print(f"measuring a step of {arguments.config} here, {n} rank(s)", file=sys.stderr, flush=True)
+    threads = [] if here else ["train.threads=1"]
+    work, report = measure.work(start, n, arguments.config, [*arguments.overrides, *threads])
+    crowded = None
+    if here and most > cores:
+        crowded, _ = measure.work(start, 2 * cores, arguments.config, arguments.overrides)
+    return Job(found, work, crowded, here), report

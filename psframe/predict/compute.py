@@ -1,0 +1,71 @@
+"""Seconds of a step's computing on another machine, layer by layer: a roofline (Williams, Waterman and Patterson 2009).
+
+A layer takes, where it was measured, its roof, ``max(flops / peak, bytes / bandwidth)``, over its efficiency, and keeps
+that efficiency: on another machine its seconds grow as its roof does. What does not grow with the samples (Python, and
+calls) is the interpreter's, and grows as ``scalar`` does; and so does all that is no layer's.
+"""
+
+from dataclasses import dataclass
+
+from psframe.predict.job import Layer, Work
+
+DIRECTIONS = ("forward", "backward")
+
+
+@dataclass(frozen=True)
+class Core:
+    """What one core has of a machine while all ranks are busy.
+
+    Attributes
+    ----------
+    gflops : float
+        1e9 float32 operations a second.
+    gbps : float
+        GB/s of memory.
+    scalar : float
+        See :class:`psframe.predict.machine.Machine`.
+    """
+
+    gflops: float
+    gbps: float
+    scalar: float
+
+
+def step_s(work: Work, n: float, core: Core, threads: int = 1) -> float:
+    """Return seconds of a step of ``n`` samples, forward and back, on ``threads`` cores with nothing to wait for."""
+    return sum(by_part(work, n, core, threads).values())
+
+
+def by_part(work: Work, n: float, core: Core, threads: int = 1) -> dict[str, float]:
+    """Return these seconds by ``forward``, ``backward`` and ``other``: loading, the loss, and Python between layers."""
+    here = Core(work.gflops, work.gbps, work.scalar)
+    found = {
+        d: sum(_layer_s(layer, d, work.batches, n, here, core, threads) for layer in work.layers) for d in DIRECTIONS
+    }
+    layers = [sum(layer.seconds[d][i] for layer in work.layers for d in DIRECTIONS) for i in (0, 1)]
+    rest = [max(0.0, work.step_s[i] - layers[i]) for i in (0, 1)]
+    fixed, each = line(work.batches, (rest[0], rest[1]))
+    return {**found, "other": (fixed + each * n) * here.scalar / core.scalar}
+
+
+def line(batches: tuple[int, int], seconds: tuple[float, float]) -> tuple[float, float]:
+    """Return what of these does not grow with the samples, and what each of them takes; the measured batch is met."""
+    if batches[0] == batches[1]:
+        return 0.0, seconds[0] / batches[0]
+    each = (seconds[0] - seconds[1]) / (batches[0] - batches[1])
+    each = min(max(each, 0.0), seconds[0] / batches[0])
+    return seconds[0] - each * batches[0], each
+
+
+def _layer_s(
+    layer: Layer, direction: str, batches: tuple[int, int], n: float, here: Core, core: Core, threads: int
+) -> float:
+    fixed, each = line(batches, layer.seconds[direction])
+    flops, n_bytes = layer.flops[direction], layer.bytes[direction]
+    ratio = roof_s(flops, n_bytes, core, threads) / roof_s(flops, n_bytes, here, 1)
+    return fixed * here.scalar / core.scalar + each * n * ratio
+
+
+def roof_s(flops: float, n_bytes: float, core: Core, threads: int) -> float:
+    """Return the least seconds that so many operations and bytes can take."""
+    return max(flops / (core.gflops * threads), n_bytes / (core.gbps * threads)) / 1e9

@@ -1,0 +1,175 @@
+"""Seconds of an exchange and update, reckoned from a machine's figures.
+
+``P`` ranks of a node, ``W`` workers of the job, ``S`` bytes of parameters. A core copies payload at ``copy_gbps`` and
+adds at ``sum_gbps``, and no faster than its share of the node's memory allows, which every copied or added byte crosses
+three times; MPI does so at rates of its own. What MPI sends inside a node is copied twice, by sender and receiver.
+Algorithms are those that MPI libraries take for long messages (Thakur, Rabenseifner and Gropp 2005):
+
+=========== ======================================================= =====================================
+operation   what a rank copies and adds                             messages one after another
+=========== ======================================================= =====================================
+bcast       a binomial scatter and a ring: 3 S (P - 1) / P          log2 P + P - 1
+reduce      reduce-scatter and gather: 3 S (P - 1) / P, and adds S  2 log2 P
+allreduce   reduce-scatter and allgather: 4 S (P - 1) / P, adds S   2 log2 P
+gather      the root: (P - 1) S                                     P - 1
+alltoall    2 S (P - 1) / P                                         P - 1
+allgather   2 S (P - 1) / P                                         P - 1
+=========== ======================================================= =====================================
+
+``shared`` copies nothing: its reducers read W S and what an update does, and meet three times.
+"""
+
+from dataclasses import dataclass
+from math import ceil, log2
+
+from psframe.predict.job import Way
+from psframe.predict.machine import Link, Machine
+
+CROSSINGS = 3  # of a copied byte: it is read, and its place read and written
+UPDATE_VECTORS = 5 / 3  # of an update with momentum, in additions: five vectors cross memory, of an addition three
+GATES = 3  # at which the ranks of a node meet in a step
+CALL_US = 15.0  # of Python, for an exchange, on a core of scalar 1
+PICKLES = 2  # copies more of what is pickled: into the pickle, and out of it
+
+
+@dataclass(frozen=True)
+class Node:
+    """What the ranks of one node do in an exchange.
+
+    Attributes
+    ----------
+    machine : Machine
+    ranks : int
+        Of the node.
+    tier : str or None
+    hosts : int
+        Nodes that share the machine's cores and memory.
+    """
+
+    machine: Machine
+    ranks: int
+    tier: str | None = None
+    hosts: int = 1
+
+    def _rate(self, alone: float, busy: int) -> float:
+        """Return bytes a second of payload of each of ``busy`` cores."""
+        busy = min(busy * self.hosts, int(self.machine.cores.value))
+        tier = self.machine.tier(self.tier)
+        own = self.machine.tier(None)
+        alone *= min(1.0, tier.core_gbps.value / own.core_gbps.value)
+        return 1e9 * min(alone, tier.gbps.value / CROSSINGS / max(1, busy))
+
+    def copy_s(self, n_bytes: float, busy: int) -> float:
+        """Return seconds in which MPI copies so many bytes on each of ``busy`` ranks."""
+        return n_bytes / self._rate(self.machine.mpi_copy, busy) * self.share(busy)
+
+    def reduction_s(self, n_bytes: float, busy: int) -> float:
+        """Return seconds in which MPI adds so many bytes to others on each of ``busy`` ranks."""
+        return n_bytes / self._rate(self.machine.mpi_sum, busy) * self.share(busy)
+
+    def add_s(self, n_bytes: float, busy: int) -> float:
+        """Return seconds in which each of ``busy`` ranks adds so many bytes to others itself."""
+        return n_bytes / self._rate(self.machine.sum_gbps.value, busy) * self.share(busy)
+
+    def share(self, busy: int) -> float:
+        """Return how many ranks take turns on a core."""
+        return max(1.0, busy * self.hosts / self.machine.cores.value)
+
+    def wait_s(self, messages: float) -> float:
+        """Return seconds of so many small messages, one after another."""
+        return messages * self.machine.latency_us.value * 1e-6 * self.share(self.ranks)
+
+    @property
+    def call_s(self) -> float:
+        return CALL_US * 1e-6 / self.machine.scalar.value * self.share(self.ranks)
+
+    def bcast_s(self, n_bytes: float) -> float:
+        p = self.ranks
+        return self.copy_s(3 * n_bytes * (p - 1) / p, p) + self.wait_s(_log(p) + p - 1)
+
+    def reduce_s(self, n_bytes: float) -> float:
+        p = self.ranks
+        copied, added = self.copy_s(3 * n_bytes, p), self.reduction_s(n_bytes, p)
+        return (copied + added) * (p - 1) / p + self.wait_s(2 * _log(p))
+
+    def allreduce_s(self, n_bytes: float) -> float:
+        p = self.ranks
+        copied, added = self.copy_s(4 * n_bytes, p), self.reduction_s(n_bytes, p)
+        return (copied + added) * (p - 1) / p + self.wait_s(2 * _log(p))
+
+    def gather_s(self, n_bytes: float) -> float:
+        """Return the seconds in which the root has had ``n_bytes`` from each other rank of the node."""
+        return self.copy_s((self.ranks - 1) * n_bytes, 1) + self.wait_s(self.ranks - 1)
+
+    def turns_s(self, n_bytes: float) -> float:
+        """Return the seconds of an alltoall or allgather, of ``n_bytes`` that a rank has of all in the end."""
+        p = self.ranks
+        return self.copy_s(2 * n_bytes * (p - 1) / p, p) + self.wait_s(p - 1)
+
+    def update_s(self, n_bytes: float, busy: int) -> float:
+        """Return seconds in which each of ``busy`` ranks updates so many bytes of parameters, with momentum."""
+        return self.add_s(UPDATE_VECTORS * n_bytes, busy)
+
+    def shared_s(self, n_bytes: float, rows: int) -> float:
+        """Return the seconds in which reducers sum ``rows`` vectors in shared memory, and update."""
+        reducers = max(1, min(self.ranks, int(self.machine.cores.value / self.hosts)))
+        part = n_bytes / reducers
+        return self.add_s(rows * part, reducers) + self.update_s(part, reducers) + self.wait_s(GATES * _log(self.ranks))
+
+
+def _log(n: int) -> int:
+    return ceil(log2(max(2, n)))
+
+
+def local_s(node: Node, way: Way, n_bytes: float) -> float:
+    """Return the seconds of an exchange whose ranks are all of one node."""
+    p, w, canonical = node.ranks, way.n_workers, way.reproducible == "fixed_workers"
+    if way.collective == "null" or p == 1:
+        return node.update_s(n_bytes, p)
+    if way.collective in ("shared", "hierarchical"):
+        return node.shared_s(n_bytes, w if way.nodes == 1 else p) + node.call_s
+    pickled = node.copy_s(PICKLES * n_bytes, p) if way.collective == "object" else 0.0
+    if way.mode == "allreduce":
+        if canonical:
+            seconds = 2 * node.turns_s(n_bytes) + node.add_s(n_bytes, p)
+        else:
+            seconds = node.allreduce_s(n_bytes) + (_log(p) - 1) * pickled
+        return seconds + pickled + node.update_s(n_bytes, p) + 2 * node.call_s
+    k = way.n_servers
+    if way.collective == "object" or canonical:
+        gathered = node.gather_s(n_bytes / k) + node.add_s(w * n_bytes / k, k)
+        if way.collective == "object":
+            gathered += node.copy_s(w * n_bytes, 1)  # out of the pickles
+    else:
+        gathered = node.reduce_s(n_bytes)
+    return gathered + node.update_s(n_bytes / k, k) + node.bcast_s(n_bytes) + pickled + 2 * node.call_s
+
+
+BUCKET_BYTES = float(1 << 17)
+GATHERED_NODES = 3  # nodes up to which each has all others' sums
+
+
+def between_s(way: Way, n_bytes: float, link: Link) -> float:
+    """Return the seconds that an exchange takes on the links between nodes, each way's fullest."""
+    n, w, here = way.nodes, way.n_workers, way.here
+    rate, latency = link.gbit.value * 1e9 / 8, link.latency_us.value * 1e-6
+    if n == 1 or way.collective == "null":
+        return 0.0
+    canonical = way.reproducible == "fixed_workers"
+    if way.collective in ("shared", "hierarchical"):
+        if canonical:  # up a chain of nodes and down again, by bucket
+            return 2 * (n - 1) * (latency + min(n_bytes, BUCKET_BYTES) / rate) + n_bytes / rate
+        return 2 * _log(n) * latency + 2 * (n - 1) / n * n_bytes / rate
+    outside = w * (n - 1) / n
+    k = min(way.n_servers, n)
+    # parameters to all: from one server through a tree or a scatter and a ring, of several each one's share to all
+    spread = (n_bytes if n == 2 else (1 if k > 1 else 2) * n_bytes * (n - 1) / n) / rate + _log(n) * latency
+    if way.mode == "allreduce":
+        if canonical or way.collective == "object":  # each rank for itself
+            return 2 * here * n_bytes * (n - 1) / n / rate + 2 * (n - 1) * latency
+        return 2 * (n - 1) / n * n_bytes / rate + 2 * _log(n) * latency
+    if canonical or way.collective == "object":
+        arriving = outside * n_bytes / k / rate
+    else:  # reduced on the way, but not by nodes
+        arriving = here * n_bytes * (n - 1) / n / rate
+    return arriving + spread + 2 * latency

@@ -1,0 +1,122 @@
+"""What every way to exchange and update takes on this machine, by ranks and bytes.
+
+Epochs of a small network are trained, whose one wide layer has as many parameters as are asked for, in each way; what a
+step takes longer than computing alone is what the exchange takes: with caches that computing has filled, and ranks
+that come when they come.
+"""
+
+import gc
+from time import perf_counter
+from typing import Any
+
+import numpy as np
+from mpi4py import MPI
+
+from psframe import assemble, epoch, opening, plan
+from psframe.cluster import Cluster
+from psframe.job import Run
+from psframe.nn.activations import Flatten, ReLU
+from psframe.nn.base import Layer, Shape
+from psframe.nn.conv import Conv2d
+from psframe.nn.dense import Dense
+from psframe.nn.pool import MaxPool2d
+from psframe.predict.job import method
+from psframe.registry import PositiveInt
+
+SHAPE, CLASSES, CHANNELS = (1, 28, 28), 10, 20
+FLAT = CHANNELS * 12 * 12
+SIZES = (1e5, 1.5e6, 6e6)  # bytes
+BATCH, STEPS, EPOCHS = 32, 8, 3  # the first epoch does not count
+COLLECTIVES = ("shared", "buffer", "object")
+#: of which the sums of ``shared`` are the same
+WAYS = [
+    (mode, reproducible, name)
+    for mode in ("sync_ps", "allreduce")
+    for reproducible in ("none", "fixed_workers")
+    for name in COLLECTIVES
+    if (reproducible, name) != ("none", "shared")
+]
+
+
+def build(input_shape: Shape, n_classes: int, *, width: PositiveInt) -> list[Layer]:
+    """Return a network whose parameters are nearly all a dense layer's, 2,880 x ``width``."""
+    return [Conv2d(CHANNELS, 5), MaxPool2d(2), Flatten(), Dense(width), ReLU(), Dense(n_classes)]
+
+
+def measure(cluster: Cluster, path: str) -> list[dict[str, Any]]:
+    """Return seconds by way and size, on all ranks, which must all call.
+
+    Parameters
+    ----------
+    path : str
+        An empty config.
+    """
+    found = []
+    for size in SIZES:
+        alone_s = _alone(cluster, path, size)
+        for mode, reproducible, name in WAYS:
+            n_bytes, step_s = _step(cluster, path, size, mode, reproducible, name)
+            busy = alone_s
+            if mode == "sync_ps" and cluster.n_ranks > cluster.rendezvous.n_cores:
+                busy *= (cluster.n_ranks - 1) / cluster.n_ranks  # one rank fewer computes
+            kind = method(mode, "dedicated", 1, name, reproducible)
+            seconds = max(1e-6, step_s - busy)
+            found.append({"method": kind, "ranks": cluster.n_ranks, "bytes": n_bytes, "seconds": seconds})
+    return found
+
+
+def _begun(cluster: Cluster, path: str, size: float, n_workers: int, *overrides: str) -> Run:
+    width, samples = max(1, round(size / 4 / FLAT)), STEPS * n_workers * BATCH
+    judged = plan.make(
+        cluster,
+        path,
+        [
+            f"model={{name: 'psframe.predict.exchanges:build', width: {width}}}",
+            f"dataset={{name: synthetic, shape: {list(SHAPE)}, classes: {CLASSES}, samples: {samples}}}",
+            f"train={{batch_size: {BATCH}, threads: 1}}",
+            "optimizer={name: sgd, lr: 0.001, momentum: 0.9}",
+            *overrides,
+        ],
+    )
+    made = assemble.provided(cluster, judged)
+    opening.begin(made, quiet=True)
+    return made
+
+
+def _alone(cluster: Cluster, path: str, size: float) -> float:
+    """Return the seconds of a step without exchange, by the mean of all ranks."""
+    made = _begun(cluster, path, size, cluster.n_ranks, "sync={mode: allreduce}", "collective={name: 'null'}")
+    order, row = made.sampler.permutation(0), np.zeros(made.work.n_losses)
+    taken = []
+    for _ in range(EPOCHS):
+        cluster.barrier()
+        began = perf_counter()
+        for step in range(STEPS):
+            made.work.gradients(order[made.sampler.share(step, cluster.rank)], BATCH, 0, row)
+        taken.append(cluster.comm.allreduce(perf_counter() - began) / cluster.n_ranks / STEPS)
+    _end(made)
+    return float(np.median(taken[1:]))
+
+
+def _step(cluster: Cluster, path: str, size: float, mode: str, reproducible: str, name: str) -> tuple[int, float]:
+    """Return the bytes of the parameters, and the seconds of a step, by the rank that is the last."""
+    n_workers = cluster.n_ranks - (mode == "sync_ps")
+    made = _begun(cluster, path, size, n_workers, f"sync={{mode: {mode}}}", f"collective={{name: {name}}}",
+                  f"train.reproducible={reproducible}")  # fmt: skip
+    taken = []
+    for _ in range(EPOCHS):
+        cluster.barrier()
+        began = perf_counter()
+        epoch.train_epoch(made)
+        taken.append(cluster.comm.allreduce(perf_counter() - began, MPI.MAX) / STEPS)
+        epoch.forget(made)
+    n_bytes = 4 * made.network.layout.size
+    _end(made)
+    return n_bytes, float(np.median(taken[1:]))
+
+
+def _end(made: Run) -> None:
+    made.sync.close()
+    made.cluster.barrier()
+    del made
+    gc.collect()  # its memory, before more is taken

@@ -1,0 +1,141 @@
+"""What is to be predicted: a config's work, and how it is to be done."""
+
+from dataclasses import dataclass
+from typing import Any
+
+from psframe.errors import UserError
+
+
+def method(mode: str, server: str | None, n_servers: int, collective: str, reproducible: str) -> str:
+    """Return the name of a way to exchange; those that take the same have the same one."""
+    if collective in ("shared", "hierarchical"):
+        return f"{mode} {collective}"  # the sums are canonical at no cost
+    servers = f" x{n_servers}" if n_servers > 1 else ""
+    return f"{mode}{servers} {collective} {'canonical' if reproducible == 'fixed_workers' else 'any order'}"
+
+
+@dataclass(frozen=True)
+class Layer:
+    """What a layer does for one sample, and took where it was measured.
+
+    Attributes
+    ----------
+    name : str
+    flops, bytes : dict of str to float
+        By direction: operations of a step of the measured batch, and bytes that it must at least move.
+    seconds : dict of str to tuple of float
+        By direction: a step of the batch, and of the smaller one.
+    """
+
+    name: str
+    flops: dict[str, float]
+    bytes: dict[str, float]
+    seconds: dict[str, tuple[float, float]]
+
+
+@dataclass(frozen=True)
+class Work:
+    """A config's work, as measured on one machine by so many ranks beside each other.
+
+    Attributes
+    ----------
+    model : str
+    batches : tuple of int
+        Samples of a step of the config, and of a smaller one that was measured, too.
+    step_s : tuple of float
+        Mean seconds of these without exchange.
+    deviation : float
+        Standard deviation of a step's seconds over their median.
+    layers : list of Layer
+    n_train, n_params : int
+    gflops, gbps, scalar : float
+        Of a core there, while all of the ranks are busy; as in :class:`psframe.predict.machine.Machine`.
+    n_ranks, threads : int
+    """
+
+    model: str
+    batches: tuple[int, int]
+    step_s: tuple[float, float]
+    deviation: float
+    layers: list[Layer]
+    n_train: int
+    n_params: int
+    gflops: float
+    gbps: float
+    scalar: float
+    n_ranks: int
+    threads: int
+
+    @property
+    def param_bytes(self) -> int:
+        return 4 * self.n_params
+
+    @classmethod
+    def of(cls, found: dict[str, Any]) -> "Work":
+        """Return the work that ranks have reported (``psframe.predict.ranks``)."""
+        layers = [
+            Layer(
+                row["layer"],
+                {d: of["flops"] for d, of in row["full"].items()},
+                {d: of["bytes"] for d, of in row["full"].items()},
+                {d: (s[0], s[1]) for d, s in row["seconds"].items()},
+            )
+            for row in found["layers"]
+        ]
+        plain = {key: found[key] for key in cls.__dataclass_fields__ if key not in ("layers", "batches", "step_s")}
+        return cls(layers=layers, batches=tuple(found["batches"]), step_s=tuple(found["step_s"]), **plain)
+
+
+@dataclass(frozen=True)
+class Way:
+    """How it is to be done; ``server`` and ``n_servers`` count under ``sync_ps``.
+
+    Attributes
+    ----------
+    mode, collective, reproducible : str
+    server : str or None
+    n_servers, ranks, threads, nodes : int
+    tier : str or None
+        Of the buffers; None: the machine's own.
+    link : str or None
+        None: the machine's own.
+    """
+
+    mode: str
+    server: str | None
+    n_servers: int
+    collective: str
+    reproducible: str
+    ranks: int
+    nodes: int = 1
+    threads: int = 1
+    tier: str | None = None
+    link: str | None = None
+
+    def __post_init__(self) -> None:
+        least = 2 if self.server == "dedicated" else 1
+        if self.ranks < least:
+            raise UserError(f"--ranks must be at least {least} in {self.mode} with a server, got {self.ranks}")
+
+    @property
+    def n_workers(self) -> int:
+        return self.ranks - 1 if self.dedicated else self.ranks
+
+    @property
+    def dedicated(self) -> bool:
+        return self.mode == "sync_ps" and self.server == "dedicated"
+
+    @property
+    def here(self) -> int:
+        """Ranks of the fullest node."""
+        return -(-self.ranks // self.nodes)
+
+    @property
+    def method(self) -> str:
+        return method(self.mode, self.server, self.n_servers, self.collective, self.reproducible)
+
+    @property
+    def name(self) -> str:
+        """In words, without the ranks."""
+        server = f", {self.n_servers} servers" if self.n_servers > 1 else ""
+        return f"{self.mode}{server} over {self.collective}"

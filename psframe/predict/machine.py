@@ -1,0 +1,219 @@
+"""Machine profiles: YAML with every figure and its source.
+
+``configs/machines`` holds those that come with psframe; :mod:`psframe.predict.measure` writes one of the machine that
+it runs on, with what exchanges take there. Everything here is plain data: no MPI.
+"""
+
+from collections.abc import Mapping
+from importlib.resources import files
+from pathlib import Path
+from typing import Annotated, Any
+
+import msgspec
+
+from psframe import outside, yamls
+from psframe.errors import UserError, nearest, reason
+from psframe.registry import Positive, PositiveInt
+
+LINKS = "links"  # the file of links among the machines
+MOST_BYTES = 1 << 20
+MPI_COPIES = 0.5  # of the rate of a core's copying, what passes through MPI's shared memory in cells
+
+
+class Figure(msgspec.Struct, forbid_unknown_fields=True, frozen=True):
+    """A number, and where it is from."""
+
+    value: Positive
+    source: Annotated[str, msgspec.Meta(min_length=1)]
+
+
+class Tier(msgspec.Struct, forbid_unknown_fields=True, frozen=True):
+    """A kind of memory of a node.
+
+    Attributes
+    ----------
+    gbps : Figure
+        GB/s that all cores read and write together (STREAM triad, McCalpin 1995).
+    core_gbps : Figure
+        GB/s that one core alone does.
+    gib : Figure
+        GiB that a node has.
+    """
+
+    gbps: Figure
+    core_gbps: Figure
+    gib: Figure
+
+
+class Link(msgspec.Struct, forbid_unknown_fields=True, frozen=True):
+    """What joins nodes.
+
+    Attributes
+    ----------
+    latency_us : Figure
+        Microseconds of a small message, one way, between two ranks.
+    gbit : Figure
+        Gb/s of payload that MPI gets through, each way.
+    """
+
+    latency_us: Figure
+    gbit: Figure
+
+
+class Exchange(msgspec.Struct, forbid_unknown_fields=True, frozen=True):
+    """What one way to exchange and update was measured to take.
+
+    Attributes
+    ----------
+    method : str
+        As :func:`psframe.predict.job.method` spells it.
+    ranks, bytes : int
+        Of the job, and of the parameters.
+    seconds : float
+        A step longer than one without exchange.
+    """
+
+    method: str
+    ranks: PositiveInt
+    bytes: PositiveInt
+    seconds: Annotated[float, msgspec.Meta(ge=0)]
+
+
+class Check(msgspec.Struct, forbid_unknown_fields=True, frozen=True):
+    """An epoch that was predicted first and measured after.
+
+    Attributes
+    ----------
+    what : str
+        Model, mode and collective.
+    ranks : int
+    predicted_s, measured_s : float
+    hosts : int
+    """
+
+    what: str
+    ranks: PositiveInt
+    predicted_s: Positive
+    measured_s: Positive
+    hosts: PositiveInt = 1
+
+
+class Machine(msgspec.Struct, forbid_unknown_fields=True, frozen=True):
+    """A node, and what joins it to others.
+
+    Attributes
+    ----------
+    title : str
+    cores : Figure
+        Physical cores of a node.
+    gflops : Figure
+        1e9 float32 operations a second of one core while all are busy.
+    scalar : Figure
+        How fast a core runs an interpreter, against a core of Zen 3 at 3.4 GHz.
+    memory : str
+        The tier that buffers lie in unless a config asks for another.
+    tiers : dict of str to Tier
+    latency_us : Figure
+        Microseconds of a small message between two cores of a node.
+    copy_gbps : Figure
+        GB/s of payload that one core copies.
+    sum_gbps : Figure
+        GB/s of payload at which one core adds a vector to another.
+    mpi_copy_gbps, mpi_sum_gbps : Figure, optional
+        What MPI makes of these two; without, half of the one and all of the other.
+    link : str
+        Which of ``links.yaml`` joins such nodes, unless another is asked for.
+    exchanges : list of Exchange
+        Measured on this machine; empty where nobody has.
+    checks : list of Check
+        Epochs of this machine, predicted and measured.
+    """
+
+    title: str
+    cores: Figure
+    gflops: Figure
+    scalar: Figure
+    memory: str
+    tiers: dict[str, Tier]
+    latency_us: Figure
+    copy_gbps: Figure
+    sum_gbps: Figure
+    mpi_copy_gbps: Figure | None = None
+    mpi_sum_gbps: Figure | None = None
+    link: str = "10"
+    exchanges: list[Exchange] = []
+    checks: list[Check] = []
+
+    @property
+    def mpi_copy(self) -> float:
+        return self.mpi_copy_gbps.value if self.mpi_copy_gbps else MPI_COPIES * self.copy_gbps.value
+
+    @property
+    def mpi_sum(self) -> float:
+        return self.mpi_sum_gbps.value if self.mpi_sum_gbps else self.sum_gbps.value
+
+    def tier(self, name: str | None) -> Tier:
+        """Return a tier, the machine's own by default; UserError where it has no such one."""
+        found = self.tiers.get(name or self.memory)
+        if found is None:
+            raise UserError(
+                f"a placement must be a tier of the machine ({self.title}), got {name or self.memory!r}; give one of "
+                f"{', '.join(self.tiers)}"
+            )
+        return found
+
+
+def read(name: str) -> Machine:
+    """Return the machine of a file, or the one of this name that comes with psframe; UserError where it is none."""
+    machine: Machine = _converted(name, _text(name), Machine)
+    machine.tier(None)
+    return machine
+
+
+def links() -> dict[str, Link]:
+    """Return the links that come with psframe, by name."""
+    found: dict[str, Link] = _converted(LINKS, _text(LINKS), dict[str, Link])
+    return found
+
+
+def link(name: str) -> Link:
+    """Return a link by name; UserError where there is none."""
+    found = links()
+    if name not in found:
+        raise UserError(f"--link must name a link, got {name!r}; {nearest(name, found)}")
+    return found[name]
+
+
+def names() -> list[str]:
+    """Return the machines that come with psframe."""
+    every = (Path(entry.name) for entry in files("psframe.machines").iterdir())
+    return sorted(path.stem for path in every if path.suffix == ".yaml" and path.stem != LINKS)
+
+
+def write(path: str, machine: Machine) -> None:
+    """Write a profile; UserError where that cannot be."""
+    import yaml
+
+    plain: Mapping[str, Any] = msgspec.to_builtins(machine)
+    try:
+        Path(path).write_text(yaml.safe_dump(plain, sort_keys=False, width=150, default_flow_style=None), "utf-8")
+    except OSError as error:
+        raise UserError(f"a profile must go to a file that can be written, got {path!r} ({reason(error)})") from None
+
+
+def _text(name: str) -> str:
+    try:
+        if name in (*names(), LINKS):
+            return (files("psframe.machines") / f"{name}.yaml").read_text("utf-8")
+        return outside.text(name, MOST_BYTES)
+    except (OSError, ValueError) as error:
+        raise UserError(
+            f"--machine must be a profile, got {name!r} ({reason(error)}); give a file, or {', '.join(names())}"
+        ) from None
+
+
+def _converted(name: str, said: str, kind: Any) -> Any:
+    try:
+        return msgspec.convert(yamls.load(said, name), kind)
+    except msgspec.ValidationError as error:
+        raise UserError(f"a machine profile must be as psframe.predict.machine says, got {name!r}: {error}") from None

@@ -1,0 +1,90 @@
+"""What is measured for a prediction, by starting mpirun: this machine's figures, and a config's work."""
+
+import json
+import os
+import platform
+import tempfile
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+import psutil
+
+from psframe import mpirun
+from psframe.errors import UserError
+from psframe.predict.job import Work
+from psframe.predict.machine import Exchange, Figure, Machine, Tier
+
+MOST_A_CORE = 8  # ranks
+LEAST = 2  # ranks that exchange
+FIGURES = ("gflops", "scalar", "latency_us", "copy_gbps", "sum_gbps")  # of a core, that ranks report
+
+
+def this() -> str:
+    """Return what tells this machine from others of another kind: its CPU, cores and memory."""
+    gib = psutil.virtual_memory().total / 2**30
+    return f"{_cpu()}, {n_cores()} core(s), {gib:.0f} GiB"
+
+
+def n_cores() -> int:
+    """Return the physical cores that this process may run on, as far as the kernel tells."""
+    allowed = len(os.sched_getaffinity(0))
+    return min(allowed, psutil.cpu_count(logical=False) or allowed)
+
+
+def _cpu() -> str:
+    try:
+        for line in Path("/proc/cpuinfo").read_text("utf-8", "replace").splitlines():
+            if line.startswith("model name"):
+                return " ".join(line.partition(":")[2].split())
+    except OSError:
+        pass
+    return platform.machine()
+
+
+def machine(start: Sequence[str], told: Callable[[str], None]) -> Machine:
+    """Measure this machine; some minutes. ``told`` hears what is being measured."""
+    cores = n_cores()
+    told(f"memory and messages, {cores} rank(s)")
+    whole, alone = _ranks(start, max(cores, LEAST), "node"), _ranks(start, 1, "node")
+    exchanges = []
+    n = LEAST
+    with tempfile.TemporaryDirectory() as folder:
+        empty = Path(folder) / "exchanges.yaml"
+        empty.write_text("name: exchanges\n", "utf-8")
+        while n <= max(LEAST, MOST_A_CORE * cores):
+            told(f"exchanges, {n} ranks")
+            exchanges += [Exchange(**row) for row in _ranks(start, n, "exchange", str(empty))]
+            n *= 2
+    source = "measured: psframe.predict --measure"
+    memory = Tier(
+        Figure(round(whole["gbps"], 2), source),
+        Figure(round(alone["gbps"], 2), source),
+        Figure(round(psutil.virtual_memory().total / 2**30, 1), "the kernel"),
+    )
+    figures: Any = {key: Figure(round(whole[key], 3), source) for key in FIGURES}
+    rounded = [Exchange(e.method, e.ranks, e.bytes, round(e.seconds, 7)) for e in exchanges]
+    return Machine(
+        title=this(), cores=Figure(cores, "the kernel"), memory="ddr", tiers={"ddr": memory}, exchanges=rounded,
+        **figures,
+    )  # fmt: skip
+
+
+def work(start: Sequence[str], n: int, config: str, overrides: Sequence[str]) -> tuple[Work, dict[str, Any]]:
+    """Return a config's work on ``n`` ranks of this machine, and how the config would exchange."""
+    found = _ranks(start, n, "compute", config, *overrides)
+    return Work.of(found), found
+
+
+def _ranks(start: Sequence[str], n: int, *arguments: str) -> Any:
+    ended = mpirun.python(start, n, ["-m", "psframe.predict.ranks", *arguments])
+    if ended.complaint:
+        raise UserError(ended.complaint)
+    return json.loads(ended.out.splitlines()[-1])
+
+
+def blank() -> Machine:
+    """Return a profile that says nothing yet."""
+    one = Figure(1.0, "not measured yet")
+    figures: Any = dict.fromkeys(("cores", *FIGURES), one)
+    return Machine(title=f"{this()} (not measured)", memory="ddr", tiers={"ddr": Tier(one, one, one)}, **figures)

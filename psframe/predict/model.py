@@ -1,0 +1,161 @@
+"""Seconds of an epoch: computing, exchange, and what they wait for.
+
+    epoch = steps x (computing x turns x straggler + exchange of a node + what links show of theirs)
+
+``turns`` is how many workers share a core. The slowest of W workers is later than the others by their deviation times
+sqrt(2 ln W), the expected largest of W normal numbers. Between nodes ``hierarchical`` and ``buffer`` send gradients
+while backward goes on, and what that hides is not counted.
+"""
+
+from dataclasses import dataclass, field
+from math import ceil, log, sqrt
+
+from psframe.predict import compute, exchange
+from psframe.predict.compute import Core
+from psframe.predict.job import Way, Work
+from psframe.predict.machine import Machine, link
+from psframe.predict.measured import interpolated
+
+WHOLE_TURNS = 4  # up to which ranks take turns whole on a core
+HIDDEN = 0.8  # of a backward pass, while which gradients that have left can be under way
+
+
+@dataclass(frozen=True)
+class Prediction:
+    """An epoch, modelled.
+
+    Attributes
+    ----------
+    way : Way
+    steps : int
+    compute_s, wait_s, exchange_s, network_s : float
+        Of an epoch: computing, waiting for the slowest, the exchange inside nodes, and what shows of links.
+    measured : tuple of str
+        Which of these are from measurements of this very machine, and not reckoned from figures.
+    notes : tuple of str
+        What is wrong with it: memory that is not there, say.
+    """
+
+    way: Way
+    steps: int
+    compute_s: float
+    wait_s: float
+    exchange_s: float
+    network_s: float
+    measured: tuple[str, ...] = ()
+    notes: tuple[str, ...] = field(default=())
+
+    @property
+    def epoch_s(self) -> float:
+        return self.compute_s + self.wait_s + self.exchange_s + self.network_s
+
+
+@dataclass(frozen=True)
+class Job:
+    """A config's work on a machine.
+
+    Attributes
+    ----------
+    machine : Machine
+    work : Work
+        As measured with a core for every rank.
+    crowded : Work or None
+        The same, with two ranks for every core of the machine that it was measured on.
+    here : bool
+        Whether that is ``machine``.
+    hosts : int
+        Nodes that share the cores of one machine, as namespaces of its network do.
+    """
+
+    machine: Machine
+    work: Work
+    crowded: Work | None = None
+    here: bool = False
+    hosts: int = 1
+
+    def core(self, way: Way) -> Core:
+        """Return what a core of the machine has while all ranks of a node compute."""
+        machine = self.machine
+        if self.here:
+            return Core(self.work.gflops, self.work.gbps, self.work.scalar)
+        tier = machine.tier(way.tier)
+        busy = max(1, min(way.here * way.threads, int(machine.cores.value)))
+        return Core(machine.gflops.value, min(tier.core_gbps.value, tier.gbps.value / busy), machine.scalar.value)
+
+    def compute_s(self, way: Way, n: float) -> float:
+        """Return the seconds that a worker computes a step of ``n`` samples, with all ranks of its node beside it."""
+        turns = self.turns(way)
+        alone = compute.step_s(self.work, n, self.core(way), way.threads)
+        if turns > 1 and self.crowded:  # taking turns costs more than the turns
+            extra = self.crowded.step_s[0] / self.work.step_s[0] * self.work.n_ranks / self.crowded.n_ranks
+            alone *= max(1.0, extra)
+        return alone * turns
+
+    def turns(self, way: Way) -> float:
+        """Return how many ranks a worker's core has to serve while it computes.
+
+        A few take turns whole, since a step is shorter than the kernel's slices. A server that waits in MPI spins.
+        """
+        cores = self.machine.cores.value / self.hosts
+        sleeps = way.dedicated and way.nodes == 1 and way.collective in ("shared", "hierarchical", "null")
+        turns = (way.here - sleeps) * way.threads / cores
+        return max(1.0, float(ceil(turns)) if turns < WHOLE_TURNS else turns)
+
+    def predict(self, way: Way) -> Prediction:
+        """Return the epoch of a way to do it."""
+        steps, computed = self._steps(way)
+        measured = ["compute"] if self.here else []
+        seconds = (
+            interpolated(self.machine.exchanges, way, self.work.param_bytes) if self.here or way.nodes == 1 else None
+        )
+        if seconds is not None:
+            measured.append("exchange")
+        else:
+            node = exchange.Node(self.machine, way.here, way.tier, self.hosts)
+            seconds = exchange.local_s(node, way, self.work.param_bytes)
+        late = 0.0
+        if way.n_workers > 1 and self.turns(way) == 1:
+            late = self.work.deviation * sqrt(2 * log(way.n_workers))
+        shown = self._network_s(way, computed / steps)
+        return Prediction(
+            way,
+            steps,
+            computed,
+            computed * late,
+            steps * seconds,
+            steps * shown,
+            tuple(measured),
+            self._notes(way),
+        )
+
+    def _steps(self, way: Way) -> tuple[int, float]:
+        """Return the steps of an epoch, and the seconds of computing in it: the last step shares what is left."""
+        n, batch = self.work.n_train, self.work.batches[0]
+        whole, left = divmod(n, way.n_workers * batch)
+        seconds = whole * self.compute_s(way, batch)
+        if left:
+            seconds += self.compute_s(way, left / way.n_workers)
+        return whole + (left > 0), seconds
+
+    def _network_s(self, way: Way, computed: float) -> float:
+        """Return the seconds of a step that links show, behind what backward hides."""
+        seconds = exchange.between_s(way, self.work.param_bytes, link(way.link or self.machine.link))
+        if way.collective not in ("hierarchical", "shared", "buffer"):
+            return seconds
+        parts = compute.by_part(self.work, self.work.batches[0], self.core(way), way.threads)
+        hidden = HIDDEN * computed * parts["backward"] / sum(parts.values())
+        tail = exchange.between_s(way, self.work.param_bytes * (1 - HIDDEN), link(way.link or self.machine.link))
+        return max(seconds - hidden, min(tail, seconds))
+
+    def _notes(self, way: Way) -> tuple[str, ...]:
+        """Return what speaks against a way on this machine."""
+        notes = []
+        tier = self.machine.tier(way.tier)
+        need = (2 * way.here + 4) * self.work.param_bytes / 2**30
+        if need > tier.gib.value:
+            notes.append(f"parameters, gradients and state take {need:.0f} GiB of {tier.gib.value:.0f}")
+        if way.here * way.threads > self.machine.cores.value / self.hosts:
+            notes.append(
+                f"{way.here} ranks of {way.threads} thread(s) on {self.machine.cores.value / self.hosts:g} core(s)"
+            )
+        return tuple(notes)

@@ -1,0 +1,222 @@
+"""``mpirun -n N python -m psframe.predict.ranks compute|exchange|node ...``: what a prediction measures on ranks.
+
+``compute CONFIG [key.path=value ...]`` takes steps of a config that exchange nothing, and times its layers.
+``exchange CONFIG`` times every way to exchange and update, of vectors of several sizes; ``node`` memory and messages.
+Rank 0 prints JSON.
+"""
+
+import json
+import sys
+from collections.abc import Callable, Sequence
+from time import perf_counter
+from typing import Any
+
+from psframe.startup import judge_shared_memory
+
+judge_shared_memory()
+
+import numpy as np  # noqa: E402
+from mpi4py import MPI  # noqa: E402
+
+from psframe.affinity import limit_threads  # noqa: E402
+
+limit_threads(MPI.COMM_WORLD)
+
+from psframe import assemble, collectives, config, opening, plan, registry, sync  # noqa: E402
+from psframe.bench import peak  # noqa: E402
+from psframe.bench.layers import DIRECTIONS, Spent, work  # noqa: E402
+from psframe.bench.ranks import mpi_name, settle  # noqa: E402
+from psframe.bench.step import Stream  # noqa: E402
+from psframe.cluster import Cluster  # noqa: E402
+from psframe.command import guarded, run  # noqa: E402
+from psframe.errors import UserError  # noqa: E402
+from psframe.job import Run  # noqa: E402
+from psframe.memory.topology import read  # noqa: E402
+from psframe.nn.timed import time_layers  # noqa: E402
+from psframe.predict import exchanges  # noqa: E402
+
+#: a step that is measured exchanges nothing, and is the same in every mode
+ALONE = ("sync={mode: allreduce}", "collective={name: 'null'}", "train.reproducible=none")
+MODES = ("sync_ps", "allreduce")
+SECONDS, LEAST_STEPS = 2.0, 6  # of each batch size
+REFERENCE_LOOPS = 2.4e7  # turns of an empty loop a second of CPython on a core of Zen 3 at 3.4 GHz: an estimate
+LOOPS = 200_000
+VECTOR_BYTES, ROUNDS = 64 << 20, 7  # beyond any cache
+
+
+def compute(cluster: Cluster, path: str, overrides: Sequence[str]) -> dict[str, Any]:
+    """Return what a step of a config takes here, layer by layer, with so many ranks beside each other.
+
+    Seconds are medians over all steps of all ranks. All ranks must call.
+    """
+    asked = cluster.agree(lambda: _asked(path, overrides))
+    judged = plan.make(cluster, path, [*overrides, *ALONE])
+    cluster.agree(lambda: _judge(judged.grid.is_cut))
+    made = assemble.provided(cluster, judged)
+    opening.begin(made, quiet=True)
+    spent = {index: Spent() for index, _ in made.network.active}
+    layers = [{"layer": type(layer).__name__, "work": work(made.network, n, 1)} for n, (_, layer) in
+              enumerate(made.network.active)]  # fmt: skip
+    time_layers(made.network, lambda index, layer: spent[index])
+    full = made.sampler.max_batch
+    batches = [full, max(1, full // 4)]
+    found = [_steps(made, n, spent) for n in batches]
+    for number, layer in enumerate(layers):
+        layer["seconds"] = {d: [of["layers"][number][d] for of in found] for d in DIRECTIONS}
+        layer["full"] = work(made.network, number, full)
+    stream = Stream(cluster)
+    for _ in range(4):
+        stream.take()
+    return {
+        **asked,
+        "batches": batches,
+        "step_s": [of["step_s"] for of in found],
+        "deviation": found[0]["deviation"],
+        "layers": layers,
+        "threads": made.labels["threads"],
+        "n_train": made.facts.n_train,
+        "n_params": made.network.layout.size,
+        "n_state": made.updater.optimizer.n_state,
+        "gflops": _middle(cluster, [peak.gflops() for _ in range(3)]),
+        "gbps": float(np.median(stream.gbps())) / cluster.n_ranks,
+        "scalar": _middle(cluster, [_loops() for _ in range(5)]) / REFERENCE_LOOPS,
+        "n_ranks": cluster.n_ranks,
+        "mpi": mpi_name(),
+    }
+
+
+def _asked(path: str, overrides: Sequence[str]) -> dict[str, Any]:
+    """Return the ways to exchange that a config asks for; UserError where they cannot be predicted."""
+    said = config.read(path, overrides, "auto")
+    mode = sync.make(registry.bind("sync", sync.TABLE, said.sync, "mode"))
+    name = said.sync["mode"]
+    if name not in MODES or said.sync.get("backup_workers"):
+        raise UserError(
+            f"psframe.predict knows sync.mode {' and '.join(MODES)}, in which a step is one exchange of all, got "
+            f"{name}{' with backup workers' if name in MODES else ''}; give one of them, or measure by psframe.compare"
+        )
+    if said.train.reproducible == "any_workers":
+        raise UserError(
+            "psframe.predict must have a batch of fixed size for each worker, got train.reproducible=any_workers; give "
+            "train.reproducible=fixed_workers"
+        )
+    collective = said.collective["name"]
+    if collective != "auto" and collective not in collectives.TABLE:
+        raise UserError(f"psframe.predict knows the collectives of psframe, got {collective}; give one of those")
+    return {
+        "model": said.model["name"],
+        "mode": name,
+        "server": mode.server,
+        "n_servers": mode.n_servers,
+        "collective": collective,
+        "compression": str(said.collective.get("compression", "none")),
+        "reproducible": said.train.reproducible,
+        "placement": str(said.placement.parameters["name"]),
+    }
+
+
+def _judge(is_cut: bool) -> None:
+    if is_cut:
+        raise UserError("psframe.predict must have a whole network on each worker, got parallel; leave it out")
+
+
+def _steps(made: Run, n: int, spent: dict[int, Spent]) -> dict[str, Any]:
+    """Time steps of ``n`` samples, which this rank takes without a look at the others."""
+    order, row = made.sampler.permutation(0), np.zeros(made.work.n_losses)
+    mine = order[np.arange(n) % len(order)]
+    steps: list[float] = []
+    layers: list[list[dict[str, float]]] = []
+    made.cluster.barrier()
+    until = perf_counter() + SECONDS
+    while perf_counter() < until or len(steps) < LEAST_STEPS:
+        began = perf_counter()
+        made.work.gradients(mine, n, 0, row)
+        steps.append(perf_counter() - began)
+        layers.append([of_layer.take() for of_layer in spent.values()])
+    made.cluster.barrier()
+    comm = made.cluster.comm
+    every = np.array([s for of in comm.allgather(steps[1:]) for s in of])
+    middle = [{d: float(np.median([s[number][d] for s in layers[1:]])) for d in DIRECTIONS} for number in
+              range(len(spent))]  # fmt: skip
+    ranks = comm.allgather(middle)
+    means = [{d: float(np.mean([of[number][d] for of in ranks])) for d in DIRECTIONS} for number in range(len(spent))]
+    low, high = np.percentile(every, (25, 75))
+    # the mean, not the median: what a core is taken away for belongs to an epoch, too
+    return {
+        "step_s": float(np.mean(every)),
+        "deviation": float((high - low) / 1.35 / np.median(every)),
+        "layers": means,
+    }
+
+
+def _loops() -> float:
+    began, n = perf_counter(), 0
+    while n < LOOPS:
+        n += 1
+    return LOOPS / (perf_counter() - began)
+
+
+def _middle(cluster: Cluster, numbers: list[float]) -> float:
+    return float(np.median([n for of in cluster.comm.allgather(numbers) for n in of]))
+
+
+def node(cluster: Cluster) -> dict[str, float]:
+    """Return a node's figures, of all ranks together, or of each one while all are busy. All ranks must call."""
+    settle(cluster, read("/", environ={}))
+    stream = Stream(cluster)
+    a, b = (np.ones(VECTOR_BYTES // 4, np.float32) for _ in range(2))
+    copies, sums = [], []
+    for _ in range(ROUNDS):
+        stream.take()
+        cluster.barrier()
+        copies.append(_rate(a.nbytes, lambda: np.copyto(a, b)))
+        cluster.barrier()
+        sums.append(_rate(a.nbytes, lambda: np.add(a, b, out=a)))
+    return {
+        "gbps": float(np.median(stream.gbps())),
+        "copy_gbps": _middle(cluster, copies),
+        "sum_gbps": _middle(cluster, sums),
+        "latency_us": _latency_us(cluster),
+        "gflops": _middle(cluster, [peak.gflops() for _ in range(ROUNDS)]),
+        "scalar": _middle(cluster, [_loops() for _ in range(ROUNDS)]) / REFERENCE_LOOPS,
+    }
+
+
+def _rate(n_bytes: int, do: Callable[[], object]) -> float:
+    began = perf_counter()
+    do()
+    return n_bytes / (perf_counter() - began) / 1e9
+
+
+def _latency_us(cluster: Cluster) -> float:
+    """Return the microseconds of a message of 8 bytes between ranks 0 and 1, one way."""
+    one, comm, n = np.zeros(1), cluster.comm, 2000
+    if cluster.n_ranks == 1:
+        return 0.0
+    comm.Barrier()
+    began = perf_counter()
+    for _ in range(n if comm.rank < 2 else 0):
+        if comm.rank:
+            comm.Recv(one, 0)
+            comm.Send(one, 0)
+        else:
+            comm.Send(one, 1)
+            comm.Recv(one, 1)
+    return float(comm.bcast((perf_counter() - began) / n / 2 * 1e6))
+
+
+def _body(cluster: Cluster, argv: Sequence[str]) -> int:
+    what, *rest = argv
+    kinds: dict[str, Callable[[], Any]] = {
+        "compute": lambda: compute(cluster, rest[0], rest[1:]),
+        "exchange": lambda: exchanges.measure(cluster, rest[0]),
+        "node": lambda: node(cluster),
+    }
+    found = kinds[what]()
+    if cluster.rank == 0:
+        print(json.dumps(found), flush=True)
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(guarded(lambda argv: run(lambda cluster: _body(cluster, argv)), sys.argv[1:]))

@@ -1,0 +1,153 @@
+"""What is told of predictions: in a terminal, and as plain data for the report."""
+
+from collections.abc import Sequence
+from statistics import median
+from typing import Any
+
+from psframe.predict.command import Asked
+from psframe.predict.known import Known, woo
+from psframe.predict.machine import Check, Machine
+from psframe.predict.search import Found
+from psframe.record.view import aligned
+
+#: the parts of an epoch, as a prediction has them
+PARTS = {"compute": "compute_s", "wait": "wait_s", "exchange": "exchange_s", "links": "network_s"}
+
+
+def table(asked: Asked, found: Sequence[Found], best: bool) -> str:
+    """Return predictions as text, with what is modelled of them and the error of others."""
+    work, machine = asked.job.work, asked.job.machine
+    head = (
+        f"{work.model}, {work.n_train:,} samples, batch {work.batches[0]} a worker, {work.n_params:,} parameters, on "
+        f"{machine.title}: seconds of an epoch, MODELLED\n"
+    )
+    rows = [["way", "ranks", "nodes", "threads", "s an epoch", *PARTS, "samples/s", "from", ""]]
+    for each in found:
+        p = each.prediction
+        parts = [_share(getattr(p, key), p.epoch_s) for key in PARTS.values()]
+        rate = f"{work.n_train / p.epoch_s:,.0f}"
+        origin = " and ".join(p.measured) + " measured" if p.measured else "figures alone"
+        rows.append(
+            [each.label, str(p.way.ranks), str(p.way.nodes), str(p.way.threads), _seconds(p.epoch_s), *parts, rate,
+             origin, ""]
+        )  # fmt: skip
+    lines = [head, aligned(rows), ""]
+    notes = dict.fromkeys(f"{each.label}: {note}" for each in found for note in each.prediction.notes)
+    if not best:
+        lines += [_fastest(found), ""]
+    lines += [*notes, error_line(machine), *known_lines()]
+    return "\n".join(line for line in lines if line is not None)
+
+
+def _share(seconds: float, whole: float) -> str:
+    return f"{seconds / whole:.0%}"
+
+
+def _seconds(seconds: float) -> str:
+    return f"{seconds:.3g}" if seconds < 100 else f"{seconds:,.0f}"
+
+
+def _fastest(found: Sequence[Found]) -> str:
+    """Return who is the fastest at each number of ranks."""
+    by_ranks: dict[int, list[Found]] = {}
+    for each in found:
+        by_ranks.setdefault(each.prediction.way.ranks, []).append(each)
+    told = [f"{n} ranks {min(of, key=lambda f: f.prediction.epoch_s).label}" for n, of in sorted(by_ranks.items())]
+    return "fastest, as modelled: " + "; ".join(told)
+
+
+def checks(found: Sequence[Check]) -> str:
+    """Return what was predicted beside what was measured."""
+    rows = [["what", "ranks", "hosts", "predicted s", "measured s", "error", ""]]
+    for each in found:
+        error = f"{each.predicted_s / each.measured_s - 1:+.0%}"
+        rows.append(
+            [
+                each.what,
+                str(each.ranks),
+                str(each.hosts),
+                _seconds(each.predicted_s),
+                _seconds(each.measured_s),
+                error,
+                "",
+            ]
+        )
+    return aligned(rows)
+
+
+def error_line(machine: Machine) -> str:
+    """Return how far predictions were off that were made for this machine."""
+    if not machine.checks:
+        return "error on epochs of this machine: nothing of it was ever measured (--check, on the machine itself)"
+    errors = [abs(each.predicted_s / each.measured_s - 1) for each in machine.checks]
+    right, pairs = order(machine.checks)
+    told = f"; {right} of {pairs} pairs in the right order where they differ by over 10 %" if pairs else ""
+    return (
+        f"error on {len(errors)} measured epochs of this machine: median {median(errors):.0%}, largest "
+        f"{max(errors):.0%}{told}"
+    )
+
+
+def order(found: Sequence[Check]) -> tuple[int, int]:
+    """Return how many pairs of the same model and ranks were predicted in the right order, and how many there are.
+
+    Pairs whose measured seconds differ by 10 % or less do not count.
+    """
+    right = pairs = 0
+    for i, a in enumerate(found):
+        for b in found[i + 1 :]:
+            same = (a.what.split(",")[:2], a.ranks, a.hosts) == (b.what.split(",")[:2], b.ranks, b.hosts)
+            if same and a.what != b.what and max(a.measured_s, b.measured_s) > 1.1 * min(a.measured_s, b.measured_s):
+                pairs += 1
+                right += (a.predicted_s < b.predicted_s) == (a.measured_s < b.measured_s)
+    return right, pairs
+
+
+def known_lines() -> list[str]:
+    """Return the error on what others have measured on a Knights Landing."""
+    found = woo()
+    judged = [each for each in found if not each.calibrates]
+    rows = [["Knights Landing (Woo et al. 2020), buffer, host", "ranks", "measured", "modelled", "error", ""]]
+    for each in found:
+        error = "calibrates the model" if each.calibrates else f"{each.error:+.0%}"
+        cells = (f"{value:.3g} {each.unit}" for value in (each.measured, each.predicted))
+        rows.append([each.what, str(each.ranks), *cells, error, ""])
+    return [f"error on tables of others: median {_median(judged):.0%}", aligned(rows)]
+
+
+def _median(found: Sequence[Known]) -> float:
+    return median(abs(each.error) for each in found)
+
+
+def machine(found: Machine, path: str) -> str:
+    """Return what was measured of this machine."""
+    tier = found.tier(None)
+    return (
+        f"{found.title}: {found.gflops.value:.0f} GFLOP/s a core, {tier.gbps.value:.1f} GB/s, messages of "
+        f"{found.latency_us.value:.2f} us; {len(found.exchanges)} exchanges measured\n{path}"
+    )
+
+
+def plain(asked: Asked, found: Sequence[Found]) -> dict[str, Any]:
+    """Return predictions and their errors as JSON has them."""
+    work, machine = asked.job.work, asked.job.machine
+    rows = []
+    for each in found:
+        p = each.prediction
+        split = {key: getattr(p, of) for key, of in PARTS.items()}
+        rows.append(
+            {"label": each.label, "n_ranks": p.way.ranks, "nodes": p.way.nodes, "threads": p.way.threads,
+             "epoch_s": p.epoch_s, "steps": p.steps, "split": split, "measured": list(p.measured),
+             "notes": list(p.notes)}
+        )  # fmt: skip
+    pairs = [
+        {"what": c.what, "n_ranks": c.ranks, "predicted": c.predicted_s, "measured": c.measured_s, "of": "epochs"}
+        for c in machine.checks
+    ]
+    pairs += [
+        {"what": k.what, "n_ranks": k.ranks, "predicted": k.predicted, "measured": k.measured, "of": "Woo et al. 2020"}
+        for k in woo()
+        if not k.calibrates and k.unit == "s"
+    ]
+    return {"bench": "predict", "label": "modelled", "model": work.model, "n_train": work.n_train,
+            "batch_size": work.batches[0], "machine": machine.title, "rows": rows, "pairs": pairs}  # fmt: skip

@@ -1,0 +1,127 @@
+"""``python -m psframe.predict`` as a user runs it."""
+
+import json
+import os
+import subprocess
+import sys
+
+import msgspec
+import pytest
+
+from psframe.predict import machine, measure
+from tests.launcher import installed
+
+CONFIG = """\
+name: small
+model: lenet
+dataset: {name: synthetic, samples: 512}
+train: {batch_size: 16}
+sync: {mode: allreduce}
+"""
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory):
+    made = tmp_path_factory.mktemp("predict")
+    (made / "small.yaml").write_text(CONFIG)
+    return made
+
+
+def predict(folder, *arguments, timeout_s=300, **env):
+    mpi = installed("mpich") or pytest.skip("no mpich: bash launch/test.sh installs it")
+    command = [str(mpi.python), "-m", "psframe.predict", *map(str, arguments)]
+    return subprocess.run(
+        command, cwd=folder, env={**os.environ, **env}, capture_output=True, text=True, timeout=timeout_s
+    )
+
+
+def test_clusters_that_are_not_at_hand(folder):
+    ended = predict(folder, "small.yaml", "--machine", "knl-7250-mcdram", "--ranks", "16,64,4096", "--json", "knl.json")
+    assert ended.returncode == 0, ended.stderr
+    assert "MODELLED" in ended.stdout
+    assert "figures alone" in ended.stdout
+    assert "nothing of it was ever measured" in ended.stdout
+    assert "error on tables of others" in ended.stdout
+    report = json.loads((folder / "knl.json").read_text())
+    assert {row["n_ranks"] for row in report["rows"]} == {16, 64, 4096}
+    assert all(row["epoch_s"] > 0 and not row["measured"] for row in report["rows"])
+    labels = {row["label"] for row in report["rows"] if row["n_ranks"] == 4096}
+    assert any("61 servers" in label for label in labels)
+    page = subprocess.run(
+        [sys.executable, "-m", "psframe.report", "knl.json", "--out", "knl.html"],
+        cwd=folder, capture_output=True, text=True, timeout=120,
+    )  # fmt: skip
+    assert page.returncode == 0, page.stderr
+    assert "Predicted (modelled, not measured)" in (folder / "knl.html").read_text()
+
+
+def test_the_best_and_what_if(folder):
+    ended = predict(folder, "small.yaml", "--machine", "xeon-max-9480-flat", "--ranks", "112", "--best")
+    assert ended.returncode == 0, ended.stderr
+    rows = [line for line in ended.stdout.splitlines() if "figures alone" in line]
+    assert len(rows) == 5
+    ended = predict(
+        folder, "small.yaml", "--machine", "a64fx", "--ranks", "192", "--what-if", "link=1,100", "--json", "links.json"
+    )
+    assert ended.returncode == 0, ended.stderr
+    slow, fast = json.loads((folder / "links.json").read_text())["rows"]
+    assert (slow["label"], fast["label"]) == ("link=1", "link=100")
+    assert slow["epoch_s"] > fast["epoch_s"]
+
+
+def test_a_check_predicts_first_and_adds_what_came_out(folder):
+    mine = msgspec.structs.replace(machine.read("a64fx"), title=measure.this(), memory="hbw")
+    machine.write(str(folder / "here.yaml"), mine)
+    ended = predict(folder, "small.yaml", "--machine", "here.yaml", "--ranks", "1,2", "--check")
+    assert ended.returncode == 0, ended.stderr
+    first, last = (ended.stderr.index(word) for word in ("predicted: ", "2 ranks"))
+    assert first < last
+    found = machine.read(str(folder / "here.yaml")).checks
+    assert [check.ranks for check in found] == [1, 2]
+    assert all(check.measured_s > 0 and check.predicted_s > 0 for check in found)
+    assert "error on 2 measured epochs of this machine" in ended.stdout
+
+
+WRONG = {
+    "no config": ([], "must be given a config"),
+    "no file": (["missing.yaml", "--machine", "a64fx"], "readable file"),
+    "no machine": (["small.yaml"], "--machine must name a profile"),
+    "another machine": (["small.yaml", "--machine", "cray"], "knl-7250-ddr"),
+    "another link": (["small.yaml", "--machine", "a64fx", "--link", "40"], "valid: 1, 10, 100"),
+    "ranks": (["small.yaml", "--machine", "a64fx", "--ranks", "two"], "--ranks must be whole numbers"),
+    "per node": (["small.yaml", "--machine", "a64fx", "--per-node", "0"], "--per-node must be at least 1"),
+    "key": (["small.yaml", "--machine", "a64fx", "--what-if", "colour=1"], "--what-if must be KEY=VALUE"),
+    "value": (["small.yaml", "--machine", "a64fx", "--what-if", "mode=easgd"], "must be one of sync_ps, allreduce"),
+    "mode": (["small.yaml", "--machine", "a64fx", "sync={mode: easgd}"], "knows sync.mode sync_ps and allreduce"),
+    "any workers": (["small.yaml", "--machine", "a64fx", "train.reproducible=any_workers"], "batch of fixed size"),
+    "grid": (["small.yaml", "--machine", "a64fx", "parallel={pipeline: 2}"], "whole network on each worker"),
+    "config's key": (["small.yaml", "--machine", "a64fx", "train.colour=1"], "colour"),
+    "check elsewhere": (["small.yaml", "--machine", "a64fx", "--check"], "profile of this machine"),
+    "nowhere": (["--measure", "no/folder/m.yaml"], "can be written"),
+}
+
+
+@pytest.mark.parametrize("name", WRONG)
+def test_mistakes_are_told_in_a_sentence(folder, name):
+    arguments, told = WRONG[name]
+    ended = predict(folder, *arguments)
+    assert ended.returncode == 2, ended.stdout + ended.stderr
+    assert told in ended.stderr
+    assert "Traceback" not in ended.stderr
+    assert len([line for line in ended.stderr.splitlines() if line.startswith("psframe: ")]) == 1
+
+
+def test_it_starts_mpirun_itself(folder):
+    ended = predict(folder, "small.yaml", "--machine", "a64fx", PMI_RANK="0")
+    assert ended.returncode == 2
+    assert "starts mpirun itself" in ended.stderr
+
+
+@pytest.mark.full
+def test_a_machine_is_measured(folder):
+    ended = predict(folder, "--measure", "mine.yaml", timeout_s=1200)
+    assert ended.returncode == 0, ended.stderr
+    found = machine.read(str(folder / "mine.yaml"))
+    assert found.title == measure.this()
+    assert {each.ranks for each in found.exchanges} >= {2, 4}
+    assert len({each.method for each in found.exchanges}) == 10

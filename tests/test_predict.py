@@ -34,7 +34,7 @@ def work(**changes):
             {"forward": (6e-4, 2e-4), "backward": (9e-4, 3e-4)},
         ),
     ]
-    made = Work("net", (32, 8), (8.1e-3, 2.5e-3), 0.02, layers, 6000, 400_000, 100.0, 10.0, 1.0, 2, 1)
+    made = Work("net", (32, 8), (8.1e-3, 2.5e-3), 0.02, layers, 6000, 400_000, 100.0, 10.0, 1.0, 2, 1, 3.0)
     return replace(made, **changes)
 
 
@@ -228,6 +228,11 @@ def test_too_much_memory_is_noted():
     found = job(work=work(n_params=100_000_000)).predict(way(ranks=64))
     assert any("GiB" in note for note in found.notes)
     assert not job().predict(way(ranks=64)).notes
+
+
+def test_to_start_is_the_interpreters():
+    assert job(here=True).startup_s == 3.0
+    assert job().startup_s == pytest.approx(3.0 / job().machine.scalar.value)
 
 
 def test_another_batch():

@@ -80,6 +80,11 @@ def test_a_check_predicts_first_and_adds_what_came_out(folder):
     assert [check.ranks for check in found] == [1, 2]
     assert all(check.measured_s > 0 and check.predicted_s > 0 for check in found)
     assert "error on 2 measured epochs of this machine" in ended.stdout
+    ended = predict(folder, "small.yaml", "--machine", "here.yaml", "--ranks", "2", "--check")
+    assert "error on 2 measured epochs of this machine" in ended.stdout  # the last of the same stands
+    ended = predict(folder, "small.yaml", "--machine", "here.yaml", "--ranks", "2")
+    assert "compute measured" in ended.stdout
+    assert "error on 2 measured epochs of this machine" in ended.stdout
 
 
 WRONG = {

@@ -32,7 +32,8 @@ def run(asked: Asked) -> int:
         what += f", {found.way.link or asked.job.machine.link} Gb/s" if asked.job.hosts > 1 else ""
         checks.append(Check(what, n, round(found.epoch_s, 5), round(seconds, 5), asked.job.hosts))
     profile = asked.job.machine
-    whole = msgspec.structs.replace(profile, checks=[*profile.checks, *checks])
+    newest = {(each.what, each.ranks, each.hosts): each for each in (*profile.checks, *checks)}
+    whole = msgspec.structs.replace(profile, checks=list(newest.values()))
     machine.write(asked.profile, whole)
     say(view.checks(checks))
     say(view.error_line(whole))

@@ -166,7 +166,8 @@ def between_s(way: Way, n_bytes: float, link: Link) -> float:
     spread = (n_bytes if n == 2 else (1 if k > 1 else 2) * n_bytes * (n - 1) / n) / rate + _log(n) * latency
     if way.mode == "allreduce":
         if canonical or way.collective == "object":  # each rank for itself
-            return 2 * here * n_bytes * (n - 1) / n / rate + 2 * (n - 1) * latency
+            ring = n_bytes * (way.ranks - 1) / way.ranks  # of which neighbours are on one node, but for its ends
+            return (here * n_bytes * (n - 1) / n + ring) / rate + 2 * (n - 1) * latency
         return 2 * (n - 1) / n * n_bytes / rate + 2 * _log(n) * latency
     if canonical or way.collective == "object":
         arriving = outside * n_bytes / k / rate

@@ -51,6 +51,8 @@ class Work:
     gflops, gbps, scalar : float
         Of a core there, while all of the ranks are busy; as in :class:`psframe.predict.machine.Machine`.
     n_ranks, threads : int
+    startup_s : float
+        From the launch to the first step, there.
     """
 
     model: str
@@ -65,6 +67,7 @@ class Work:
     scalar: float
     n_ranks: int
     threads: int
+    startup_s: float
 
     @property
     def param_bytes(self) -> int:

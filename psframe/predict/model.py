@@ -7,7 +7,7 @@ sqrt(2 ln W), the expected largest of W normal numbers. Between nodes ``hierarch
 while backward goes on, and what that hides is not counted.
 """
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from math import ceil, log, sqrt
 
 from psframe.predict import compute, exchange
@@ -91,6 +91,11 @@ class Job:
             alone *= max(1.0, extra)
         return alone * turns
 
+    @property
+    def startup_s(self) -> float:
+        """Return the seconds from launch to the first step: Python and its modules, at the interpreter's speed."""
+        return self.work.startup_s * (1.0 if self.here else self.work.scalar / self.machine.scalar.value)
+
     def turns(self, way: Way) -> float:
         """Return how many ranks a worker's core has to serve while it computes.
 
@@ -105,9 +110,7 @@ class Job:
         """Return the epoch of a way to do it."""
         steps, computed = self._steps(way)
         measured = ["compute"] if self.here else []
-        seconds = (
-            interpolated(self.machine.exchanges, way, self.work.param_bytes) if self.here or way.nodes == 1 else None
-        )
+        seconds = self._measured_s(way)
         if seconds is not None:
             measured.append("exchange")
         else:
@@ -127,6 +130,12 @@ class Job:
             tuple(measured),
             self._notes(way),
         )
+
+    def _measured_s(self, way: Way) -> float | None:
+        """Return the seconds of an exchange of one machine's ranks, if such were measured there."""
+        if way.nodes > 1 and self.hosts == 1:
+            return None
+        return interpolated(self.machine.exchanges, replace(way, nodes=1), self.work.param_bytes)
 
     def _steps(self, way: Way) -> tuple[int, float]:
         """Return the steps of an epoch, and the seconds of computing in it: the last step shares what is left."""

@@ -11,7 +11,7 @@ from collections.abc import Callable, Sequence
 from time import perf_counter
 from typing import Any
 
-from psframe.startup import judge_shared_memory
+from psframe.startup import judge_shared_memory, since_launch_s
 
 judge_shared_memory()
 
@@ -54,6 +54,7 @@ def compute(cluster: Cluster, path: str, overrides: Sequence[str]) -> dict[str, 
     cluster.agree(lambda: _judge(judged.grid.is_cut))
     made = assemble.provided(cluster, judged)
     opening.begin(made, quiet=True)
+    startup_s = since_launch_s()
     spent = {index: Spent() for index, _ in made.network.active}
     layers = [{"layer": type(layer).__name__, "work": work(made.network, n, 1)} for n, (_, layer) in
               enumerate(made.network.active)]  # fmt: skip
@@ -74,6 +75,7 @@ def compute(cluster: Cluster, path: str, overrides: Sequence[str]) -> dict[str, 
         "deviation": found[0]["deviation"],
         "layers": layers,
         "threads": made.labels["threads"],
+        "startup_s": startup_s,
         "n_train": made.facts.n_train,
         "n_params": made.network.layout.size,
         "n_state": made.updater.optimizer.n_state,

@@ -19,7 +19,7 @@ def table(asked: Asked, found: Sequence[Found], best: bool) -> str:
     work, machine = asked.job.work, asked.job.machine
     head = (
         f"{work.model}, {work.n_train:,} samples, batch {work.batches[0]} a worker, {work.n_params:,} parameters, on "
-        f"{machine.title}: seconds of an epoch, MODELLED\n"
+        f"{machine.title}: seconds of an epoch, MODELLED; start-up, once compiled, about {asked.job.startup_s:.0f} s\n"
     )
     rows = [["way", "ranks", "nodes", "threads", "s an epoch", *PARTS, "samples/s", "from", ""]]
     for each in found:

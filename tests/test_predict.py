@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from psframe.errors import UserError
-from psframe.predict import compute, exchange, known, machine, measured, model, view
+from psframe.predict import compute, exchange, known, machine, measure, measured, model, view
 from psframe.predict.compute import Core
 from psframe.predict.job import Layer, Way, Work
 from psframe.predict.machine import Check, Exchange
@@ -34,7 +34,7 @@ def work(**changes):
             {"forward": (6e-4, 2e-4), "backward": (9e-4, 3e-4)},
         ),
     ]
-    made = Work("net", (32, 8), (8.1e-3, 2.5e-3), 0.02, layers, 6000, 400_000, 100.0, 10.0, 1.0, 2, 1, 3.0)
+    made = Work("net", (32, 8), (8.1e-3, 2.5e-3), 0.02, layers, 6000, 400_000, 100.0, 10.0, 1.0, 2, 1, 3.0, "MPI 1")
     return replace(made, **changes)
 
 
@@ -69,6 +69,9 @@ def vars_of(struct):
     [
         ({"memory": "nvram"}, "must be a tier of the machine"),
         ({"cores": {"value": 0, "source": "x y"}}, "machine profile must be"),
+        ({"cores": {"value": 2.5, "source": "x y"}}, "cores must be a whole number"),
+        ({"gflops": {"value": float("inf"), "source": "x y"}}, "gflops"),
+        ({"link": "40"}, "link must name a link"),
         ({"cores": {"value": 4}}, "source"),
         ({"colour": 1}, "colour"),
         ({"tiers": []}, "tiers"),
@@ -230,6 +233,13 @@ def test_too_much_memory_is_noted():
     assert not job().predict(way(ranks=64)).notes
 
 
+def test_another_mpi_is_noted():
+    mine = msgspec.structs.replace(machine.read("a64fx"), mpi="MPI 2")
+    (note,) = job(machine=mine, here=True).predict(way()).notes
+    assert "MPI 2" in note
+    assert "MPI 1" in note
+
+
 def test_to_start_is_the_interpreters():
     assert job(here=True).startup_s == 3.0
     assert job().startup_s == pytest.approx(3.0 / job().machine.scalar.value)
@@ -249,6 +259,13 @@ def test_the_order_of_pairs():
     assert view.order([check("a", 2.0, 1.0), check("b", 1.0, 2.0)]) == (0, 1)
 
 
-def test_a_rank_that_serves_alone_is_refused():
-    with pytest.raises(UserError, match="at least 2"):
-        way(mode="sync_ps", server="dedicated", ranks=1)
+def test_servers_are_ranks():
+    assert way(mode="sync_ps", server="dedicated", ranks=1).n_workers == 1
+    assert way(mode="sync_ps", server="dedicated", ranks=3, n_servers=2).n_workers == 2
+    with pytest.raises(UserError, match="servers must be at most 2"):
+        way(mode="sync_ps", server="dedicated", ranks=3, n_servers=3)
+
+
+def test_more_bytes_never_take_less():
+    rows = [Exchange("a", 2, n, s) for n, s in ((100, 1e-4), (1000, 3e-4), (10_000, 1e-6))]
+    assert [each.seconds for each in measure._rising(rows)] == [1e-4, 3e-4, 3e-4]

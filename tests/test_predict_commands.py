@@ -80,7 +80,8 @@ def test_a_check_predicts_first_and_adds_what_came_out(folder):
     assert [check.ranks for check in found] == [1, 2]
     assert all(check.measured_s > 0 and check.predicted_s > 0 for check in found)
     assert "error on 2 measured epochs of this machine" in ended.stdout
-    ended = predict(folder, "small.yaml", "--machine", "here.yaml", "--ranks", "2", "--check")
+    ended = predict(folder, "small.yaml", "--machine", "here.yaml", "--ranks", "2", "--check", "--json", "c.json")
+    assert len(json.loads((folder / "c.json").read_text())["pairs"]) == 3
     assert "error on 2 measured epochs of this machine" in ended.stdout  # the last of the same stands
     ended = predict(folder, "small.yaml", "--machine", "here.yaml", "--ranks", "2")
     assert "compute measured" in ended.stdout
@@ -102,6 +103,11 @@ WRONG = {
     "grid": (["small.yaml", "--machine", "a64fx", "parallel={pipeline: 2}"], "whole network on each worker"),
     "config's key": (["small.yaml", "--machine", "a64fx", "train.colour=1"], "colour"),
     "check elsewhere": (["small.yaml", "--machine", "a64fx", "--check"], "profile of this machine"),
+    "two things": (["small.yaml", "--machine", "a64fx", "--best", "--check"], "not allowed with"),
+    "more than measured": (["small.yaml", "--measure", "x.yaml"], "--measure stands alone"),
+    "servers": (["small.yaml", "--machine", "a64fx", "--what-if", "n_servers=2"], "counts under sync.mode sync_ps"),
+    "hosts elsewhere": (["small.yaml", "--machine", "a64fx", "--hosts", "2"], "--hosts are of the machine at hand"),
+    "no file for JSON": (["small.yaml", "--machine", "a64fx", "--json", "no/x.json"], "--json must name a file"),
     "nowhere": (["--measure", "no/folder/m.yaml"], "can be written"),
 }
 

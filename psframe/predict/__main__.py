@@ -3,12 +3,13 @@
 ``--measure FILE`` writes a profile of this machine. ``--check`` predicts first, trains then, and adds both to it.
 """
 
+import signal
 import sys
 from argparse import Namespace
 from collections.abc import Sequence
 
 from psframe import mpirun
-from psframe.bench.stats import write
+from psframe.bench.stats import claim, write
 from psframe.errors import UserError
 from psframe.parser import Parser
 from psframe.predict import check, machine, measure, search, view
@@ -30,10 +31,11 @@ def parser() -> Parser:
     made.add_argument("--link", help=f"what joins nodes: {', '.join(machine.links())} (default: the machine's)")
     made.add_argument("--per-node", type=int, help="ranks of a node (default: as many as it has cores)")
     made.add_argument("--hosts", type=int, help="nodes that are namespaces of this machine, and share its cores")
-    made.add_argument("--what-if", metavar="KEY=V,V", help=f"vary one of {', '.join(search.KEYS)}")
-    made.add_argument("--best", action="store_true", help="search ways to do it on so many cores, print the top five")
-    made.add_argument("--check", action="store_true", help="train, too, and add what came out to the profile")
-    made.add_argument("--measure", metavar="FILE", help="measure this machine, and write its profile")
+    one = made.add_mutually_exclusive_group()
+    one.add_argument("--what-if", metavar="KEY=V,V", help=f"vary one of {', '.join(search.KEYS)}")
+    one.add_argument("--best", action="store_true", help="search ways to do it on so many cores, print the top five")
+    one.add_argument("--check", action="store_true", help="train, too, and add what came out to the profile")
+    one.add_argument("--measure", metavar="FILE", help="measure this machine, and write its profile")
     made.add_argument("--json", help="write the figures to this file, for psframe.report")
     made.add_argument("--mpirun", help=mpirun.HELP)
     return made
@@ -41,6 +43,7 @@ def parser() -> Parser:
 
 def main(argv: Sequence[str]) -> int:
     """Run the command; return the exit status, 2 for a mistake in it."""
+    signal.signal(signal.SIGTERM, signal.default_int_handler)  # what was started ends, too, as with Ctrl-C
     try:
         made = parser()
         if "-h" in argv or "--help" in argv:
@@ -50,7 +53,10 @@ def main(argv: Sequence[str]) -> int:
         mpirun.refuse_ranks("psframe.predict")
         start = mpirun.launcher(arguments.mpirun)
         if arguments.measure:
+            if arguments.config:
+                raise UserError(f"--measure stands alone, got {arguments.config!r} beside it; leave that out")
             return _measure(start, arguments.measure)
+        claim(arguments.json)
         return _predict(judged(arguments, start), arguments)
     except UserError as error:
         print(f"psframe: {error}", file=sys.stderr)
@@ -60,7 +66,7 @@ def main(argv: Sequence[str]) -> int:
 
 
 def _measure(start: Sequence[str], path: str) -> int:
-    machine.write(path, measure.blank())  # which must be possible, before minutes are spent
+    machine.claim(path)
     found = measure.machine(start, lambda what: print(f"measuring {what}", file=sys.stderr, flush=True))
     machine.write(path, found)
     say(view.machine(found, path))
@@ -69,7 +75,9 @@ def _measure(start: Sequence[str], path: str) -> int:
 
 def _predict(asked: Asked, arguments: Namespace) -> int:
     if arguments.check:
-        return check.run(asked)
+        asked = check.run(asked)
+        write(arguments.json, view.plain(asked, search.ranks(asked)))
+        return 0
     if arguments.best:
         found = search.best(asked)
     elif arguments.what_if:

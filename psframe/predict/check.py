@@ -2,6 +2,7 @@
 
 import sys
 import tempfile
+from dataclasses import replace
 from pathlib import Path
 from statistics import median
 
@@ -20,8 +21,11 @@ EPOCHS = 4  # of which the first does not count
 BESIDE = ("checkpoint.every_epochs=0", f"train.epochs={EPOCHS}", "checkpoint.resume=none")
 
 
-def run(asked: Asked) -> int:
-    """Train what was predicted, for each number of ranks; return the exit status. UserError where it cannot be."""
+def run(asked: Asked) -> Asked:
+    """Train what was predicted, for each number of ranks; return what is asked for, of a machine that knows of it.
+
+    UserError where it cannot be.
+    """
     predicted = [(n, asked.job.predict(asked.at(n))) for n in asked.ranks]
     for n, found in predicted:
         print(f"predicted: {found.way.name}, {n} ranks: {found.epoch_s:.3g} s", file=sys.stderr, flush=True)
@@ -31,13 +35,13 @@ def run(asked: Asked) -> int:
         what = f"{asked.job.work.model}, batch {asked.job.work.batches[0]}, {found.way.method}"
         what += f", {found.way.link or asked.job.machine.link} Gb/s" if asked.job.hosts > 1 else ""
         checks.append(Check(what, n, round(found.epoch_s, 5), round(seconds, 5), asked.job.hosts))
-    profile = asked.job.machine
+    profile = machine.read(asked.profile)  # again: another command may have added to it meanwhile
     newest = {(each.what, each.ranks, each.hosts): each for each in (*profile.checks, *checks)}
     whole = msgspec.structs.replace(profile, checks=list(newest.values()))
     machine.write(asked.profile, whole)
     say(view.checks(checks))
     say(view.error_line(whole))
-    return 0
+    return replace(asked, job=replace(asked.job, machine=whole))
 
 
 def trained(asked: Asked, n: int) -> float:

@@ -15,6 +15,7 @@ from psframe.predict.machine import Machine
 from psframe.predict.model import Job
 
 MOST_RANKS = 1 << 20
+BUSY = 0.75  # of the cores: a load that what is measured would share them with
 
 
 @dataclass(frozen=True)
@@ -74,8 +75,8 @@ def judged(arguments: Namespace, start: Sequence[str]) -> Asked:
         machine.link(arguments.link)
     if arguments.per_node is not None and arguments.per_node < 1:
         raise UserError(f"--per-node must be at least 1, got {arguments.per_node}; give the ranks of a node")
-    _judge_hosts(arguments.hosts, arguments.per_node, ranks)
     here = found.title == measure.this()
+    _judge_hosts(arguments.hosts, arguments.per_node, ranks, here)
     if arguments.check and not here:
         raise UserError(
             f"--check must have the profile of this machine ({measure.this()}), got one of {found.title}; write it by "
@@ -91,7 +92,9 @@ def judged(arguments: Namespace, start: Sequence[str]) -> Asked:
                  report["collective"], per_node)  # fmt: skip
 
 
-def _judge_hosts(hosts: int | None, per_node: int | None, ranks: list[int]) -> None:
+def _judge_hosts(hosts: int | None, per_node: int | None, ranks: list[int], here: bool) -> None:
+    if hosts is not None and not here:
+        raise UserError("--hosts are of the machine at hand, got the profile of another one; give --per-node")
     if hosts is not None and not 1 <= hosts <= min(ranks):
         raise UserError(
             f"--hosts must have a rank each, got {hosts} for {min(ranks)} rank(s); give fewer, or more ranks"
@@ -113,6 +116,11 @@ def _measured(
     """Take the config's work on this machine, on a rank for each core, and on two where that is asked for."""
     cores = measure.n_cores()
     n = max(1, min(cores, most) if here else cores)
+    load = os.getloadavg()[0]
+    if load > BUSY * cores:
+        print(
+            f"psframe: warning: this machine should be idle, got a load of {load:.1f}; measure again", file=sys.stderr
+        )
     print(f"measuring a step of {arguments.config} here, {n} rank(s)", file=sys.stderr, flush=True)
     threads = [] if here else ["train.threads=1"]
     work, report = measure.work(start, n, arguments.config, [*arguments.overrides, *threads])

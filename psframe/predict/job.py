@@ -53,6 +53,7 @@ class Work:
     n_ranks, threads : int
     startup_s : float
         From the launch to the first step, there.
+    mpi : str
     """
 
     model: str
@@ -68,6 +69,7 @@ class Work:
     n_ranks: int
     threads: int
     startup_s: float
+    mpi: str
 
     @property
     def param_bytes(self) -> int:
@@ -116,9 +118,11 @@ class Way:
     link: str | None = None
 
     def __post_init__(self) -> None:
-        least = 2 if self.server == "dedicated" else 1
-        if self.ranks < least:
-            raise UserError(f"--ranks must be at least {least} in {self.mode} with a server, got {self.ranks}")
+        most = max(1, self.ranks - (self.server == "dedicated"))
+        if self.mode == "sync_ps" and self.n_servers > most:
+            raise UserError(
+                f"servers must be at most {most} of {self.ranks} rank(s), got {self.n_servers}; give fewer"
+            )
 
     @property
     def n_workers(self) -> int:
@@ -126,7 +130,7 @@ class Way:
 
     @property
     def dedicated(self) -> bool:
-        return self.mode == "sync_ps" and self.server == "dedicated"
+        return self.mode == "sync_ps" and self.server == "dedicated" and self.ranks > 1  # one rank trains alone
 
     @property
     def here(self) -> int:

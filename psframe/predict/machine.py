@@ -4,6 +4,7 @@
 it runs on, with what exchanges take there. Everything here is plain data: no MPI.
 """
 
+import errno
 from collections.abc import Mapping
 from importlib.resources import files
 from pathlib import Path
@@ -13,6 +14,7 @@ import msgspec
 
 from psframe import outside, yamls
 from psframe.errors import UserError, nearest, reason
+from psframe.record import sealed
 from psframe.registry import Positive, PositiveInt
 
 LINKS = "links"  # the file of links among the machines
@@ -20,10 +22,13 @@ MOST_BYTES = 1 << 20
 MPI_COPIES = 0.5  # of the rate of a core's copying, what passes through MPI's shared memory in cells
 
 
+Number = Annotated[float, msgspec.Meta(ge=1e-6, le=1e9)]
+
+
 class Figure(msgspec.Struct, forbid_unknown_fields=True, frozen=True):
     """A number, and where it is from."""
 
-    value: Positive
+    value: Number
     source: Annotated[str, msgspec.Meta(min_length=1)]
 
 
@@ -123,6 +128,8 @@ class Machine(msgspec.Struct, forbid_unknown_fields=True, frozen=True):
         What MPI makes of these two; without, half of the one and all of the other.
     link : str
         Which of ``links.yaml`` joins such nodes, unless another is asked for.
+    mpi : str
+        With which exchanges and checks were measured.
     exchanges : list of Exchange
         Measured on this machine; empty where nobody has.
     checks : list of Check
@@ -141,6 +148,7 @@ class Machine(msgspec.Struct, forbid_unknown_fields=True, frozen=True):
     mpi_copy_gbps: Figure | None = None
     mpi_sum_gbps: Figure | None = None
     link: str = "10"
+    mpi: str = ""
     exchanges: list[Exchange] = []
     checks: list[Check] = []
 
@@ -166,7 +174,14 @@ class Machine(msgspec.Struct, forbid_unknown_fields=True, frozen=True):
 def read(name: str) -> Machine:
     """Return the machine of a file, or the one of this name that comes with psframe; UserError where it is none."""
     machine: Machine = _converted(name, _text(name), Machine)
-    machine.tier(None)
+    if machine.memory not in machine.tiers:
+        raise UserError(
+            f"memory must be a tier of the machine, got {machine.memory!r} in {name!r}; {nearest('', machine.tiers)}"
+        )
+    if machine.link not in links():
+        raise UserError(f"link must name a link, got {machine.link!r} in {name!r}; {nearest(machine.link, links())}")
+    if machine.cores.value < 1 or machine.cores.value % 1:
+        raise UserError(f"cores must be a whole number, got {machine.cores.value:g} in {name!r}; give the node's")
     return machine
 
 
@@ -190,13 +205,25 @@ def names() -> list[str]:
     return sorted(path.stem for path in every if path.suffix == ".yaml" and path.stem != LINKS)
 
 
+def claim(path: str) -> None:
+    """UserError where :func:`write` could not write, before anything is measured; what is there stays."""
+    probe = Path(f"{path}.part")
+    try:
+        if Path(path).is_dir():
+            raise IsADirectoryError(errno.EISDIR, "it is a folder", path)
+        probe.touch()
+        probe.unlink()
+    except OSError as error:
+        raise UserError(f"a profile must go to a file that can be written, got {path!r} ({reason(error)})") from None
+
+
 def write(path: str, machine: Machine) -> None:
     """Write a profile; UserError where that cannot be."""
     import yaml
 
     plain: Mapping[str, Any] = msgspec.to_builtins(machine)
     try:
-        Path(path).write_text(yaml.safe_dump(plain, sort_keys=False, width=150, default_flow_style=None), "utf-8")
+        sealed.put(Path(path), yaml.safe_dump(plain, sort_keys=False, width=150, default_flow_style=None))
     except OSError as error:
         raise UserError(f"a profile must go to a file that can be written, got {path!r} ({reason(error)})") from None
 
@@ -216,4 +243,4 @@ def _converted(name: str, said: str, kind: Any) -> Any:
     try:
         return msgspec.convert(yamls.load(said, name), kind)
     except msgspec.ValidationError as error:
-        raise UserError(f"a machine profile must be as psframe.predict.machine says, got {name!r}: {error}") from None
+        raise UserError(f"a machine profile must be as docs/predict.md says, got {name!r}: {error}") from None

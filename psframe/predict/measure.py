@@ -63,11 +63,23 @@ def machine(start: Sequence[str], told: Callable[[str], None]) -> Machine:
         Figure(round(psutil.virtual_memory().total / 2**30, 1), "the kernel"),
     )
     figures: Any = {key: Figure(round(whole[key], 3), source) for key in FIGURES}
-    rounded = [Exchange(e.method, e.ranks, e.bytes, round(e.seconds, 7)) for e in exchanges]
+    rounded = [Exchange(e.method, e.ranks, e.bytes, round(e.seconds, 7)) for e in _rising(exchanges)]
     return Machine(
-        title=this(), cores=Figure(cores, "the kernel"), memory="ddr", tiers={"ddr": memory}, exchanges=rounded,
+        title=this(), cores=Figure(cores, "the kernel"), memory="ddr", tiers={"ddr": memory}, mpi=whole["mpi"],
+        exchanges=rounded,
         **figures,
     )  # fmt: skip
+
+
+def _rising(exchanges: Sequence[Exchange]) -> list[Exchange]:
+    """Return them so that more bytes never take less: what a step takes longer than another may be less than noise."""
+    longest: dict[tuple[str, int], float] = {}
+    found = []
+    for each in sorted(exchanges, key=lambda e: e.bytes):
+        key = each.method, each.ranks
+        longest[key] = max(longest.get(key, 0.0), each.seconds)
+        found.append(Exchange(each.method, each.ranks, each.bytes, longest[key]))
+    return found
 
 
 def work(start: Sequence[str], n: int, config: str, overrides: Sequence[str]) -> tuple[Work, dict[str, Any]]:
@@ -81,10 +93,3 @@ def _ranks(start: Sequence[str], n: int, *arguments: str) -> Any:
     if ended.complaint:
         raise UserError(ended.complaint)
     return json.loads(ended.out.splitlines()[-1])
-
-
-def blank() -> Machine:
-    """Return a profile that says nothing yet."""
-    one = Figure(1.0, "not measured yet")
-    figures: Any = dict.fromkeys(("cores", *FIGURES), one)
-    return Machine(title=f"{this()} (not measured)", memory="ddr", tiers={"ddr": Tier(one, one, one)}, **figures)

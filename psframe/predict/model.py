@@ -159,12 +159,15 @@ class Job:
     def _notes(self, way: Way) -> tuple[str, ...]:
         """Return what speaks against a way on this machine."""
         notes = []
+        if way.n_workers * self.work.batches[0] > self.work.n_train:
+            notes.append(f"{way.ranks} ranks take all {self.work.n_train:,} samples in one step")
         tier = self.machine.tier(way.tier)
         need = (2 * way.here + 4) * self.work.param_bytes / 2**30
         if need > tier.gib.value:
             notes.append(f"parameters, gradients and state take {need:.0f} GiB of {tier.gib.value:.0f}")
-        if way.here * way.threads > self.machine.cores.value / self.hosts:
-            notes.append(
-                f"{way.here} ranks of {way.threads} thread(s) on {self.machine.cores.value / self.hosts:g} core(s)"
-            )
+        cores = self.machine.cores.value / self.hosts
+        if way.here * way.threads > cores:
+            notes.append(f"{way.here} ranks of {way.threads} thread(s) on {cores:g} core(s)")
+        if self.here and self.machine.mpi not in ("", self.work.mpi):
+            notes.append(f"exchanges were measured with {self.machine.mpi}, and this is {self.work.mpi}")
         return tuple(notes)

@@ -162,7 +162,7 @@ def _middle(cluster: Cluster, numbers: list[float]) -> float:
     return float(np.median([n for of in cluster.comm.allgather(numbers) for n in of]))
 
 
-def node(cluster: Cluster) -> dict[str, float]:
+def node(cluster: Cluster) -> dict[str, Any]:
     """Return a node's figures, of all ranks together, or of each one while all are busy. All ranks must call."""
     settle(cluster, read("/", environ={}))
     stream = Stream(cluster)
@@ -181,6 +181,7 @@ def node(cluster: Cluster) -> dict[str, float]:
         "latency_us": _latency_us(cluster),
         "gflops": _middle(cluster, [peak.gflops() for _ in range(ROUNDS)]),
         "scalar": _middle(cluster, [_loops() for _ in range(ROUNDS)]) / REFERENCE_LOOPS,
+        "mpi": mpi_name(),
     }
 
 

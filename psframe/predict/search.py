@@ -44,9 +44,11 @@ def _curves(asked: Asked, n: int) -> Iterator[tuple[str, Any]]:
 
 def others(asked: Asked, n: int) -> Iterator[Any]:
     """Yield what else a user would look at on ``n`` ranks: servers, one and several, and none."""
+    if n == 1:
+        return
     nodes = asked.at(n).nodes
     fast = "shared" if nodes == 1 else "hierarchical"
-    server = {"mode": "sync_ps", "server": "dedicated" if n > 1 else "colocated"}
+    server = {"mode": "sync_ps", "server": "dedicated"}
     for collective in dict.fromkeys((fast, "buffer")):
         yield asked.at(n, **server, n_servers=1, collective=collective)
         yield asked.at(n, mode="allreduce", server=None, n_servers=1, collective=collective)
@@ -71,12 +73,13 @@ def varied(asked: Asked, said: str) -> list[Found]:
 def _changed(asked: Asked, key: str, value: Any) -> tuple[Job, dict[str, Any]]:
     job = asked.job
     if key == "batch_size":
-        if type(value) is not int or value < 1:
+        if type(value) is not int or not 1 <= value <= 2**31:
             raise UserError(f"--what-if batch_size must be 1 or more, got {value!r}; give a whole number")
         return replace(job, work=resized(job, value)), {}
     if key in FIGURES:
-        if isinstance(value, bool) or not isinstance(value, (int, float)) or value <= 0:
-            raise UserError(f"--what-if {key} must be a positive number, got {value!r}; give one")
+        number = isinstance(value, (int, float)) and not isinstance(value, bool)
+        if not number or not 1e-6 <= value <= 1e9 or (key == "cores" and value % 1):
+            raise UserError(f"--what-if {key} must be a positive number, cores a whole one, got {value!r}; give one")
         return replace(job, machine=_with(job.machine, key, value), here=False), {}
     if key == "link":
         value = str(value)
@@ -85,6 +88,10 @@ def _changed(asked: Asked, key: str, value: Any) -> tuple[Job, dict[str, Any]]:
     if valid is not None and value not in valid:
         raise UserError(
             f"--what-if {key} must be one of {', '.join(map(str, valid))}, got {value!r}; give one of these"
+        )
+    if key in ("server", "n_servers") and asked.way["mode"] != "sync_ps":
+        raise UserError(
+            f"--what-if {key} counts under sync.mode sync_ps, got {asked.way['mode']}; give sync.mode=sync_ps"
         )
     if key in ("n_servers", "threads", "per_node") and (type(value) is not int or value < 1):
         raise UserError(f"--what-if {key} must be 1 or more, got {value!r}; give a whole number")
@@ -133,12 +140,11 @@ def resized(job: Job, batch: int) -> Any:
 def best(asked: Asked) -> list[Found]:
     """Return the fastest ways on as many cores as the largest number of ranks, the fastest first."""
     cores = max(asked.ranks)
-    node = int(asked.job.machine.cores.value)
     found: dict[Any, Prediction] = {}
     for n in _powers(cores):
         for threads in _powers(max(1, cores // n)):
             for tier in asked.job.machine.tiers:
-                per_node = max(1, node // threads)
+                per_node = max(1, asked.per_node // threads)
                 for way in others(replace(asked, per_node=per_node), n):
                     way = replace(way, threads=threads, tier=tier)
                     found[way] = asked.job.predict(way)

@@ -10,6 +10,7 @@ from psframe.predict.machine import Check, Machine
 from psframe.predict.search import Found
 from psframe.record.view import aligned
 
+SAME = 1.005  # times as long: less than any prediction can tell
 #: the parts of an epoch, as a prediction has them
 PARTS = {"compute": "compute_s", "wait": "wait_s", "exchange": "exchange_s", "links": "network_s"}
 
@@ -32,7 +33,7 @@ def table(asked: Asked, found: Sequence[Found], best: bool) -> str:
              origin, ""]
         )  # fmt: skip
     lines = [head, aligned(rows), ""]
-    notes = dict.fromkeys(f"{each.label}: {note}" for each in found for note in each.prediction.notes)
+    notes = dict.fromkeys(f"note: {note}" for each in found for note in each.prediction.notes)
     if not best:
         lines += [_fastest(found), ""]
     lines += [*notes, error_line(machine), *known_lines()]
@@ -52,8 +53,14 @@ def _fastest(found: Sequence[Found]) -> str:
     by_ranks: dict[int, list[Found]] = {}
     for each in found:
         by_ranks.setdefault(each.prediction.way.ranks, []).append(each)
-    told = [f"{n} ranks {min(of, key=lambda f: f.prediction.epoch_s).label}" for n, of in sorted(by_ranks.items())]
+    told = [f"{n} ranks {_first(of)}" for n, of in sorted(by_ranks.items())]
     return "fastest, as modelled: " + "; ".join(told)
+
+
+def _first(found: Sequence[Found]) -> str:
+    """Return the label of the fastest one, or of those that nothing tells apart."""
+    least = min(each.prediction.epoch_s for each in found)
+    return " or ".join(each.label for each in found if each.prediction.epoch_s < SAME * least)
 
 
 def checks(found: Sequence[Check]) -> str:

@@ -63,7 +63,7 @@ def _line(row: Row) -> list[str]:
     return [
         text(row.get("label"), 60),
         f"{row['n_ranks']:.0f}",
-        said(number(row.get("nodes"), 1)),
+        f"{number(row.get('nodes'), 1) or 1:.0f}",
         said(whole, 4),
         *parts,
         measured or "nothing",

@@ -120,9 +120,7 @@ class Way:
     def __post_init__(self) -> None:
         most = max(1, self.ranks - (self.server == "dedicated"))
         if self.mode == "sync_ps" and self.n_servers > most:
-            raise UserError(
-                f"servers must be at most {most} of {self.ranks} rank(s), got {self.n_servers}; give fewer"
-            )
+            raise UserError(f"servers must be at most {most} of {self.ranks} rank(s), got {self.n_servers}; give fewer")
 
     @property
     def n_workers(self) -> int:

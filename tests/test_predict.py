@@ -227,6 +227,13 @@ def test_backward_hides_what_links_carry():
     assert fast.network_s < slow.network_s
 
 
+def test_a_server_on_each_node():
+    """More servers than a node has ranks; and several are faster than one."""
+    server = {"mode": "sync_ps", "server": "colocated", "collective": "buffer", "reproducible": "fixed_workers"}
+    several, one = (job().predict(way(ranks=4, nodes=4, n_servers=k, link="1", **server)) for k in (4, 1))
+    assert several.epoch_s < one.epoch_s
+
+
 def test_too_much_memory_is_noted():
     found = job(work=work(n_params=100_000_000)).predict(way(ranks=64))
     assert any("GiB" in note for note in found.notes)

@@ -9,6 +9,9 @@ import msgspec
 import pytest
 
 from psframe.predict import machine, measure
+from psframe.predict.counted import counted
+from psframe.predict.job import Way
+from tests import launcher
 from tests.launcher import installed
 
 CONFIG = """\
@@ -53,6 +56,25 @@ def test_clusters_that_are_not_at_hand(folder):
     )  # fmt: skip
     assert page.returncode == 0, page.stderr
     assert "Predicted (modelled, not measured)" in (folder / "knl.html").read_text()
+
+
+@pytest.mark.parametrize("n", [3, 5])
+def test_bytes_are_those_that_the_collectives_count(folder, n):
+    """Of every way, in real exchanges of a megabyte."""
+    mpi = installed("mpich") or pytest.skip("no mpich: bash launch/test.sh installs it")
+    for mode in ("sync_ps", "allreduce"):
+        for reproducible in ("none", "fixed_workers"):
+            arguments = ["--collective", "shared,buffer,object", "--mode", mode, "--reproducible", reproducible]
+            arguments += ["--size", "1", "--baselines", "none", "--seconds", "0.01", "--json", "step.json"]
+            ended = launcher.run(mpi, n, ["-m", "psframe.bench", "step", *arguments], cwd=folder)
+            assert ended.status == 0, ended.err
+            (size,) = json.loads((folder / "step.json").read_text())["sizes"]
+            for name, row in size["methods"].items():
+                way = Way(mode, "dedicated" if mode == "sync_ps" else None, 1, name, reproducible, n)
+                moved, sent = counted(way, 1e6)
+                slack = 0.001 * moved * (name == "object")  # pickles have headers
+                assert row["bytes"] == pytest.approx(moved, abs=slack + 64), (mode, reproducible, name)
+                assert row["sent"] == pytest.approx(sent, abs=slack + 64)
 
 
 def test_the_best_and_what_if(folder):

@@ -16,12 +16,14 @@ alltoall    2 S (P - 1) / P                                         P - 1
 allgather   2 S (P - 1) / P                                         P - 1
 =========== ======================================================= =====================================
 
-``shared`` copies nothing: its reducers read W S and what an update does, and meet three times.
+``shared`` copies nothing: its reducers read W S and what an update does, and meet three times. No exchange takes less
+than the node's memory does for the bytes that the collectives count (:mod:`psframe.predict.counted`).
 """
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from math import ceil, log2
 
+from psframe.predict.counted import STATE, counted
 from psframe.predict.job import Way
 from psframe.predict.machine import Link, Machine
 
@@ -111,10 +113,10 @@ class Node:
         return self.add_s(UPDATE_VECTORS * n_bytes, busy)
 
     def shared_s(self, n_bytes: float, rows: int) -> float:
-        """Return the seconds in which reducers sum ``rows`` vectors in shared memory, and update."""
+        """Return the seconds in which reducers sum ``rows`` vectors in shared memory, and update, in one pass."""
         reducers = max(1, min(self.ranks, int(self.machine.cores.value / self.hosts)))
-        part = n_bytes / reducers
-        return self.add_s(rows * part, reducers) + self.update_s(part, reducers) + self.wait_s(GATES * _log(self.ranks))
+        moved = (rows + STATE) * n_bytes / reducers
+        return self.add_s(moved / CROSSINGS, reducers) + self.wait_s(GATES * _log(self.ranks))
 
 
 def _log(n: int) -> int:
@@ -122,7 +124,14 @@ def _log(n: int) -> int:
 
 
 def local_s(node: Node, way: Way, n_bytes: float) -> float:
-    """Return the seconds of an exchange whose ranks are all of one node."""
+    """Return the seconds of an exchange inside a node: no less than memory takes for the bytes that are counted."""
+    moved, _ = counted(replace(way, ranks=node.ranks, nodes=1, n_servers=1), n_bytes)
+    tier = node.machine.tier(node.tier)
+    return max(_slowest_s(node, way, n_bytes), moved / (tier.gbps.value * 1e9))
+
+
+def _slowest_s(node: Node, way: Way, n_bytes: float) -> float:
+    """Return the seconds of the rank that has the most to do, and of what it waits for."""
     p, w, canonical = node.ranks, way.n_workers, way.reproducible == "fixed_workers"
     if way.collective == "null" or p == 1:
         return node.update_s(n_bytes, p)

@@ -11,6 +11,7 @@ from psframe.config import parse_value
 from psframe.errors import UserError, nearest
 from psframe.predict import machine
 from psframe.predict.command import Asked
+from psframe.predict.job import Way
 from psframe.predict.machine import Figure, Machine
 from psframe.predict.model import Job, Prediction
 
@@ -34,15 +35,22 @@ def ranks(asked: Asked) -> list[Found]:
     return [Found(name, asked.job.predict(way)) for n in asked.ranks for name, way in _curves(asked, n)]
 
 
-def _curves(asked: Asked, n: int) -> Iterator[tuple[str, Any]]:
+def _curves(asked: Asked, n: int) -> Iterator[tuple[str, Way]]:
     own = asked.at(n)
-    yield f"{own.name} (the config)", own
+    yield f"{_curve(own)} (the config)", own
     for way in others(asked, n):
         if way != own:
-            yield way.name, way
+            yield _curve(way), way
 
 
-def others(asked: Asked, n: int) -> Iterator[Any]:
+def _curve(way: Way) -> str:
+    """Return the same name for what is the same on one node and on many."""
+    memory = way.collective in ("shared", "hierarchical")
+    servers = ", a server a node" if way.n_servers == way.nodes > 1 else ""
+    return f"{way.mode}{servers} over {'shared memory' if memory else way.collective}"
+
+
+def others(asked: Asked, n: int) -> Iterator[Way]:
     """Yield what else a user would look at on ``n`` ranks: servers, one and several, and none."""
     if n == 1:
         return

@@ -264,6 +264,8 @@ def test_the_order_of_pairs():
     found = [check("a", 1.0, 1.0), check("b", 2.0, 3.0), check("c", 0.5, 1.05), check("b", 1.0, 5.0, ranks=4)]
     assert view.order(found) == (2, 2)  # a < b and c < b; a and c are too near; the last has other ranks
     assert view.order([check("a", 2.0, 1.0), check("b", 1.0, 2.0)]) == (0, 1)
+    links = [check("a, 1 Gb/s", 2.0, 2.0), check("b, 10 Gb/s", 1.0, 1.0), check("b, 1 Gb/s", 1.0, 1.0)]
+    assert view.order(links) == (1, 1)
 
 
 def test_servers_are_ranks():

@@ -5,7 +5,7 @@ from collections.abc import Callable, Mapping
 from functools import partial
 from typing import Any, Literal
 
-from psframe.errors import UserError, place, reason
+from psframe.errors import UserError, raised, reason
 from psframe.nn.base import Layer, Shape
 from psframe.registry import load
 
@@ -105,8 +105,8 @@ def _maker(build: str, arguments: Mapping[str, Any], known: Mapping[str, Any]) -
                 module = target(**given)
             except (Exception, SystemExit) as error:  # it is the user's, and raises what it likes
                 raise UserError(
-                    f"model.build: {build} must make a module from {_spelled(given)}, got {type(error).__name__}"
-                    f"{place(error, build.partition(':')[0])}: {reason(error)[:300]}; mend it, or model.arguments"
+                    f"model.build: {build} must make a module from {_spelled(given)}, got "
+                    f"{raised(error, build)}; mend it, or model.arguments"
                 ) from None
             if not isinstance(module, torch.nn.Module):
                 raise UserError(

@@ -139,8 +139,7 @@ def n_cores(cluster: "Cluster", topology: Topology) -> int:
     """
     every = cluster.comm.allgather((cluster.node, frozenset(os.sched_getaffinity(0))))
     usable: frozenset[int] = frozenset().union(*(mask for node, mask in every if node == cluster.node))
-    found = sum(1 for core in topology.cores if usable.intersection(core)) or len(usable)
-    return max(1, min(found, quota(Path("/sys/fs/cgroup"))))
+    return max(1, min(topology.n_cores_of(usable), quota(Path("/sys/fs/cgroup"))))
 
 
 def quota(cgroup: Path) -> int:

@@ -45,22 +45,23 @@ def nearest(name: object, valid: Iterable[str]) -> str:
     return f"{hint}valid: {', '.join(shown)}" if names else "there are none"
 
 
-def reason(error: Exception) -> str:
+def reason(error: BaseException) -> str:
     """Return in a few words why a file could not be used; what HDF5 says takes lines and holds addresses."""
     text = " ".join(str(error).split())
     inner = re.search(r"error message = '([^']*)'", text)
     return getattr(error, "strerror", None) or (inner[1] if inner else text)
 
 
-def place(error: BaseException, owner: str) -> str:
-    """Return `` in FILE, line N``: the last line of a user's file on the way to ``error``, or "".
+def raised(error: BaseException, build: str) -> str:
+    """Return what a user's code raised, in a few words, with the last line of a file of the user's on the way.
 
-    ``owner`` is the user's module; a frame counts as the user's where its file lies in the same folder.
+    ``build`` is ``my_module:attr``; a file counts as the user's where it lies in the folder of that module.
     """
-    file = getattr(sys.modules.get(owner), "__file__", None)
+    file = getattr(sys.modules.get(build.partition(":")[0]), "__file__", None)
     folder = PurePath(file).parent if file else None
     frames = [f for f in traceback.extract_tb(error.__traceback__) if folder and PurePath(f.filename).parent == folder]
-    return f" in {PurePath(frames[-1].filename).name}, line {frames[-1].lineno}" if frames else ""
+    where = f" in {PurePath(frames[-1].filename).name}, line {frames[-1].lineno}" if frames else ""
+    return f"{type(error).__name__}{where}: {reason(error)[:300]}"
 
 
 def sentence(error: UserError | MemoryError) -> str:

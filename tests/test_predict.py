@@ -34,7 +34,7 @@ def work(**changes):
             {"forward": (6e-4, 2e-4), "backward": (9e-4, 3e-4)},
         ),
     ]
-    made = Work("net", (32, 8), (8.1e-3, 2.5e-3), 0.02, layers, 6000, 400_000, 100.0, 10.0, 1.0, 2, 1, 3.0, "MPI 1")
+    made = Work("net", (32, 8), (8.1e-3, 2.5e-3), 0.02, layers, 6000, 400_000, 100.0, 10.0, 1.0, 2, 3.0, "MPI 1")
     return replace(made, **changes)
 
 
@@ -253,7 +253,7 @@ def test_to_start_is_the_interpreters():
 
 
 def test_another_batch():
-    whole = job(work=resized(job(), 64))
+    whole = job(work=resized(work(), 64))
     assert compute.step_s(whole.work, 64, CORE) == pytest.approx(compute.step_s(work(), 64, CORE))
 
 

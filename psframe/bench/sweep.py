@@ -42,15 +42,21 @@ def counts(text: str | None, option: str = "--ranks") -> list[int]:
 
 def on_ranks(start: Sequence[str], n_ranks: int, name: str, argv: Sequence[str]) -> dict[str, Any]:
     """Return the report of a benchmark on so many ranks; UserError with what it complains of."""
-    ended = mpirun.python(start, n_ranks, ["-m", "psframe.bench", name, *argv, "--json", "-"])
+    return dict(reported(start, n_ranks, f"psframe.bench {name}", ["psframe.bench", name, *argv, "--json", "-"]))
+
+
+def reported(start: Sequence[str], n_ranks: int, what: str, module: Sequence[str]) -> Any:
+    """Return the JSON that a module, with its arguments, prints as its last such line on so many ranks.
+
+    UserError with what it complains of, or where it prints none.
+    """
+    ended = mpirun.python(start, n_ranks, ["-m", *module])
     if ended.complaint:
         raise UserError(ended.complaint)
-    lines = [line for line in ended.out.splitlines() if line.startswith("{")]
+    lines = [line for line in ended.out.splitlines() if line.startswith(("{", "["))]
     if not lines:
-        raise UserError(
-            f"psframe.bench {name} must report, got nothing from {n_ranks} ranks; run it under mpirun alone"
-        )
-    return dict(json.loads(lines[-1]))
+        raise UserError(f"{what} must report, got nothing from {n_ranks} ranks; run it under mpirun alone")
+    return json.loads(lines[-1])
 
 
 def over(numbers: Sequence[int], measure: Callable[[int], Any]) -> tuple[list[Any], list[str]]:

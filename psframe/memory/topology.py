@@ -57,6 +57,10 @@ class Topology:
         """All online CPUs, ascending."""
         return tuple(sorted(cpu for core in self.cores for cpu in core))
 
+    def n_cores_of(self, cpus: set[int] | frozenset[int]) -> int:
+        """Return how many cores some of these CPUs are of."""
+        return sum(1 for core in self.cores if cpus.intersection(core)) or len(cpus)
+
     @property
     def hbw(self) -> tuple[int, ...]:
         """The nodes of high-bandwidth memory that this process may use."""

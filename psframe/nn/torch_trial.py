@@ -5,7 +5,7 @@ from dataclasses import dataclass, field
 import torch
 from torch.utils.flop_counter import FlopCounterMode
 
-from psframe.errors import UserError, place, reason
+from psframe.errors import UserError, raised
 from psframe.nn.base import Shape
 
 N = 2  # samples of the pass: more than one, of which batch normalization knows no variance
@@ -157,6 +157,6 @@ def _takes_one(module: torch.nn.Module, x: torch.Tensor) -> bool:
 
 def _refused(name: str, shape: Shape, error: Exception) -> UserError:
     return UserError(
-        f"model.build: {name} must train on samples of shape {shape}, got {type(error).__name__}"
-        f"{place(error, name.partition(':')[0])}: {reason(error)[:300]}; mend it, or choose another dataset"
+        f"model.build: {name} must train on samples of shape {shape}, got {raised(error, name)}; mend it, "
+        "or choose another dataset"
     )

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from psframe.config import parse_value
+from psframe.bench import sweep
 from psframe.errors import UserError
 from psframe.predict import machine, measure
 from psframe.predict.job import Way
@@ -69,7 +69,9 @@ def judged(arguments: Namespace, start: Sequence[str]) -> Asked:
             f"--machine must name a profile, got none; give one of {', '.join(machine.names())}, or this machine's, "
             "which --measure FILE writes"
         )
-    ranks = _numbers(arguments.ranks)
+    ranks = sweep.counts(arguments.ranks)
+    if max(ranks) > MOST_RANKS:
+        raise UserError(f"--ranks must be at most {MOST_RANKS:,}, got {max(ranks):,}; give fewer")
     found = machine.read(arguments.machine)
     if arguments.link:
         machine.link(arguments.link)
@@ -101,13 +103,6 @@ def _judge_hosts(hosts: int | None, per_node: int | None, ranks: list[int], here
         )
     if hosts is not None and per_node is not None:
         raise UserError("ranks are spread by --hosts or by --per-node, got both; give one")
-
-
-def _numbers(said: str) -> list[int]:
-    found = parse_value(f"[{said}]")
-    if not isinstance(found, list) or not found or not all(type(n) is int and 0 < n <= MOST_RANKS for n in found):
-        raise UserError(f"--ranks must be whole numbers of 1 or more, got {said!r}; write, say, --ranks 2,4")
-    return list(dict.fromkeys(found))
 
 
 def _measured(

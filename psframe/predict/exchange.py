@@ -154,8 +154,7 @@ def _slowest_s(node: Node, way: Way, n_bytes: float) -> float:
     return gathered + node.update_s(n_bytes / k, k) + node.bcast_s(n_bytes) + pickled + 2 * node.call_s
 
 
-BUCKET_BYTES = float(1 << 17)
-GATHERED_NODES = 3  # nodes up to which each has all others' sums
+BUCKET_BYTES = float(1 << 17)  # as psframe.collectives.hierarchical has it, which needs an MPI
 
 
 def between_s(way: Way, n_bytes: float, link: Link) -> float:

@@ -50,7 +50,7 @@ class Work:
     n_train, n_params : int
     gflops, gbps, scalar : float
         Of a core there, while all of the ranks are busy; as in :class:`psframe.predict.machine.Machine`.
-    n_ranks, threads : int
+    n_ranks : int
     startup_s : float
         From the launch to the first step, there.
     mpi : str
@@ -67,7 +67,6 @@ class Work:
     gbps: float
     scalar: float
     n_ranks: int
-    threads: int
     startup_s: float
     mpi: str
 

@@ -7,9 +7,10 @@ Xeon Phi with 68 cores; Bcast and AllReduce of 256 MB, Gather of 16 MB.
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import cache
 
 from psframe.predict.exchange import Node
-from psframe.predict.machine import read
+from psframe.predict.machine import Machine, read
 
 MB = float(1 << 20)
 OPERATIONS: dict[str, tuple[float, Callable[[Node, float], float]]] = {
@@ -46,6 +47,7 @@ class Known:
         return self.predicted / self.measured - 1
 
 
+@cache
 def woo() -> list[Known]:
     """Return the figures of the buffer method on the host."""
     seconds = [("Bcast", 32, 0.285, False), ("Gather", 32, 0.194, True), ("AllReduce", 32, 1.261, True)]
@@ -62,4 +64,9 @@ def woo() -> list[Known]:
 
 def _seconds(memory: str, name: str, ranks: int) -> float:
     n_bytes, operation = OPERATIONS[name]
-    return operation(Node(read(f"knl-7250-{memory}"), ranks), n_bytes)
+    return operation(Node(_machine(memory), ranks), n_bytes)
+
+
+@cache
+def _machine(memory: str) -> Machine:
+    return read(f"knl-7250-{memory}")

@@ -6,6 +6,7 @@ it runs on, with what exchanges take there. Everything here is plain data: no MP
 
 import errno
 from collections.abc import Mapping
+from functools import cache
 from importlib.resources import files
 from pathlib import Path
 from typing import Annotated, Any
@@ -19,6 +20,7 @@ from psframe.registry import Positive, PositiveInt
 
 LINKS = "links"  # the file of links among the machines
 MOST_BYTES = 1 << 20
+FIGURES = ("gflops", "scalar", "latency_us", "copy_gbps", "sum_gbps")  # of a core
 MPI_COPIES = 0.5  # of the rate of a core's copying, what passes through MPI's shared memory in cells
 
 
@@ -101,6 +103,11 @@ class Check(msgspec.Struct, forbid_unknown_fields=True, frozen=True):
     predicted_s: Positive
     measured_s: Positive
     hosts: PositiveInt = 1
+
+    @property
+    def error(self) -> float:
+        """How much the prediction was off, over what was measured."""
+        return self.predicted_s / self.measured_s - 1
 
 
 class Machine(msgspec.Struct, forbid_unknown_fields=True, frozen=True):
@@ -185,6 +192,7 @@ def read(name: str) -> Machine:
     return machine
 
 
+@cache
 def links() -> dict[str, Link]:
     """Return the links that come with psframe, by name."""
     found: dict[str, Link] = _converted(LINKS, _text(LINKS), dict[str, Link])
@@ -214,7 +222,7 @@ def claim(path: str) -> None:
         probe.touch()
         probe.unlink()
     except OSError as error:
-        raise UserError(f"a profile must go to a file that can be written, got {path!r} ({reason(error)})") from None
+        raise _unwritable(path, error) from None
 
 
 def write(path: str, machine: Machine) -> None:
@@ -225,7 +233,11 @@ def write(path: str, machine: Machine) -> None:
     try:
         sealed.put(Path(path), yaml.safe_dump(plain, sort_keys=False, width=150, default_flow_style=None))
     except OSError as error:
-        raise UserError(f"a profile must go to a file that can be written, got {path!r} ({reason(error)})") from None
+        raise _unwritable(path, error) from None
+
+
+def _unwritable(path: str, error: OSError) -> UserError:
+    return UserError(f"a profile must go to a file that can be written, got {path!r} ({reason(error)})")
 
 
 def _text(name: str) -> str:

@@ -1,6 +1,5 @@
 """What is measured for a prediction, by starting mpirun: this machine's figures, and a config's work."""
 
-import json
 import os
 import platform
 import tempfile
@@ -10,36 +9,24 @@ from typing import Any
 
 import psutil
 
-from psframe import mpirun
-from psframe.errors import UserError
+from psframe.bench import sweep
+from psframe.memory.topology import read
 from psframe.predict.job import Work
-from psframe.predict.machine import Exchange, Figure, Machine, Tier
+from psframe.predict.machine import FIGURES, Exchange, Figure, Machine, Tier
 
 MOST_A_CORE = 8  # ranks
 LEAST = 2  # ranks that exchange
-FIGURES = ("gflops", "scalar", "latency_us", "copy_gbps", "sum_gbps")  # of a core, that ranks report
 
 
 def this() -> str:
     """Return what tells this machine from others of another kind: its CPU, cores and memory."""
     gib = psutil.virtual_memory().total / 2**30
-    return f"{_cpu()}, {n_cores()} core(s), {gib:.0f} GiB"
+    return f"{read('/', environ={}).cpu or platform.machine()}, {n_cores()} core(s), {gib:.0f} GiB"
 
 
 def n_cores() -> int:
-    """Return the physical cores that this process may run on, as far as the kernel tells."""
-    allowed = len(os.sched_getaffinity(0))
-    return min(allowed, psutil.cpu_count(logical=False) or allowed)
-
-
-def _cpu() -> str:
-    try:
-        for line in Path("/proc/cpuinfo").read_text("utf-8", "replace").splitlines():
-            if line.startswith("model name"):
-                return " ".join(line.partition(":")[2].split())
-    except OSError:
-        pass
-    return platform.machine()
+    """Return the physical cores that this process may run on."""
+    return read("/", environ={}).n_cores_of(os.sched_getaffinity(0))
 
 
 def machine(start: Sequence[str], told: Callable[[str], None]) -> Machine:
@@ -89,7 +76,4 @@ def work(start: Sequence[str], n: int, config: str, overrides: Sequence[str]) ->
 
 
 def _ranks(start: Sequence[str], n: int, *arguments: str) -> Any:
-    ended = mpirun.python(start, n, ["-m", "psframe.predict.ranks", *arguments])
-    if ended.complaint:
-        raise UserError(ended.complaint)
-    return json.loads(ended.out.splitlines()[-1])
+    return sweep.reported(start, n, "psframe.predict.ranks", ["psframe.predict.ranks", *arguments])

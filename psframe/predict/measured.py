@@ -14,8 +14,7 @@ def interpolated(exchanges: Sequence[Exchange], way: Way, n_bytes: int) -> float
     Between sizes seconds are straight lines over bytes, or of logarithms where they grow faster than the bytes (memory
     that malloc gives back, say), and go on beyond the largest; between ranks they are straight lines of logarithms.
     """
-    name = way.method.replace(" hierarchical", " shared") if way.nodes == 1 else way.method
-    found = [each for each in exchanges if each.method == name]
+    found = [each for each in exchanges if each.method == way.method]
     by_ranks = sorted({each.ranks for each in found})
     if not by_ranks or way.ranks == 1:
         return None

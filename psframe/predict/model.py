@@ -7,7 +7,7 @@ sqrt(2 ln W), the expected largest of W normal numbers. Between nodes ``hierarch
 while backward goes on, and what that hides is not counted.
 """
 
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from math import ceil, log, sqrt
 
 from psframe.predict import compute, exchange
@@ -43,7 +43,7 @@ class Prediction:
     exchange_s: float
     network_s: float
     measured: tuple[str, ...] = ()
-    notes: tuple[str, ...] = field(default=())
+    notes: tuple[str, ...] = ()
 
     @property
     def epoch_s(self) -> float:
@@ -135,7 +135,8 @@ class Job:
         """Return the seconds of an exchange of one machine's ranks, if such were measured there."""
         if way.nodes > 1 and self.hosts == 1:
             return None
-        return interpolated(self.machine.exchanges, replace(way, nodes=1), self.work.param_bytes)
+        collective = "shared" if way.collective == "hierarchical" else way.collective
+        return interpolated(self.machine.exchanges, replace(way, collective=collective), self.work.param_bytes)
 
     def _steps(self, way: Way) -> tuple[int, float]:
         """Return the steps of an epoch, and the seconds of computing in it: the last step shares what is left."""
@@ -148,12 +149,13 @@ class Job:
 
     def _network_s(self, way: Way, computed: float) -> float:
         """Return the seconds of a step that links show, behind what backward hides."""
-        seconds = exchange.between_s(way, self.work.param_bytes, link(way.link or self.machine.link))
+        n_bytes, joined = self.work.param_bytes, link(way.link or self.machine.link)
+        seconds = exchange.between_s(way, n_bytes, joined)
         if way.collective not in ("hierarchical", "shared", "buffer"):
             return seconds
         parts = compute.by_part(self.work, self.work.batches[0], self.core(way), way.threads)
         hidden = HIDDEN * computed * parts["backward"] / sum(parts.values())
-        tail = exchange.between_s(way, self.work.param_bytes * (1 - HIDDEN), link(way.link or self.machine.link))
+        tail = exchange.between_s(way, n_bytes * (1 - HIDDEN), joined)
         return max(seconds - hidden, min(tail, seconds))
 
     def _notes(self, way: Way) -> tuple[str, ...]:

@@ -26,6 +26,7 @@ from psframe import assemble, collectives, config, opening, plan, registry, sync
 from psframe.bench import peak  # noqa: E402
 from psframe.bench.layers import DIRECTIONS, Spent, work  # noqa: E402
 from psframe.bench.ranks import mpi_name, settle  # noqa: E402
+from psframe.bench.stats import spread  # noqa: E402
 from psframe.bench.step import Stream  # noqa: E402
 from psframe.cluster import Cluster  # noqa: E402
 from psframe.command import guarded, run  # noqa: E402
@@ -47,7 +48,7 @@ VECTOR_BYTES, ROUNDS = 64 << 20, 7  # beyond any cache
 def compute(cluster: Cluster, path: str, overrides: Sequence[str]) -> dict[str, Any]:
     """Return what a step of a config takes here, layer by layer, with so many ranks beside each other.
 
-    Seconds are medians over all steps of all ranks. All ranks must call.
+    Seconds are means over all ranks, of layers of their medians. All ranks must call.
     """
     asked = cluster.agree(lambda: _asked(path, overrides))
     judged = plan.make(cluster, path, [*overrides, *ALONE])
@@ -56,8 +57,7 @@ def compute(cluster: Cluster, path: str, overrides: Sequence[str]) -> dict[str, 
     opening.begin(made, quiet=True)
     startup_s = since_launch_s()
     spent = {index: Spent() for index, _ in made.network.active}
-    layers = [{"layer": type(layer).__name__, "work": work(made.network, n, 1)} for n, (_, layer) in
-              enumerate(made.network.active)]  # fmt: skip
+    layers: list[dict[str, Any]] = [{"layer": type(layer).__name__} for _, layer in made.network.active]
     time_layers(made.network, lambda index, layer: spent[index])
     full = made.sampler.max_batch
     batches = [full, max(1, full // 4)]
@@ -74,11 +74,9 @@ def compute(cluster: Cluster, path: str, overrides: Sequence[str]) -> dict[str, 
         "step_s": [of["step_s"] for of in found],
         "deviation": found[0]["deviation"],
         "layers": layers,
-        "threads": made.labels["threads"],
         "startup_s": startup_s,
         "n_train": made.facts.n_train,
         "n_params": made.network.layout.size,
-        "n_state": made.updater.optimizer.n_state,
         "gflops": _middle(cluster, [peak.gflops() for _ in range(3)]),
         "gbps": float(np.median(stream.gbps())) / cluster.n_ranks,
         "scalar": _middle(cluster, [_loops() for _ in range(5)]) / REFERENCE_LOOPS,
@@ -111,7 +109,6 @@ def _asked(path: str, overrides: Sequence[str]) -> dict[str, Any]:
         "server": mode.server,
         "n_servers": mode.n_servers,
         "collective": collective,
-        "compression": str(said.collective.get("compression", "none")),
         "reproducible": said.train.reproducible,
         "placement": str(said.placement.parameters["name"]),
     }
@@ -137,16 +134,16 @@ def _steps(made: Run, n: int, spent: dict[int, Spent]) -> dict[str, Any]:
         layers.append([of_layer.take() for of_layer in spent.values()])
     made.cluster.barrier()
     comm = made.cluster.comm
-    every = np.array([s for of in comm.allgather(steps[1:]) for s in of])
+    every = [s for of in comm.allgather(steps[1:]) for s in of]
     middle = [{d: float(np.median([s[number][d] for s in layers[1:]])) for d in DIRECTIONS} for number in
               range(len(spent))]  # fmt: skip
     ranks = comm.allgather(middle)
     means = [{d: float(np.mean([of[number][d] for of in ranks])) for d in DIRECTIONS} for number in range(len(spent))]
-    low, high = np.percentile(every, (25, 75))
+    found = spread(every)
     # the mean, not the median: what a core is taken away for belongs to an epoch, too
     return {
         "step_s": float(np.mean(every)),
-        "deviation": float((high - low) / 1.35 / np.median(every)),
+        "deviation": (found["high"] - found["low"]) / 1.35 / found["median"],
         "layers": means,
     }
 

@@ -11,13 +11,14 @@ from psframe.config import parse_value
 from psframe.errors import UserError, nearest
 from psframe.predict import machine
 from psframe.predict.command import Asked
-from psframe.predict.job import Way
+from psframe.predict.compute import line
+from psframe.predict.job import Way, Work
 from psframe.predict.machine import Figure, Machine
 from psframe.predict.model import Job, Prediction
 
 #: of a way to do it, and of a machine
 WAYS = ("collective", "mode", "server", "n_servers", "reproducible", "tier", "link", "threads", "per_node")
-FIGURES = ("cores", "gflops", "scalar", "latency_us", "copy_gbps", "sum_gbps")
+FIGURES = ("cores", *machine.FIGURES)
 KEYS = (*WAYS, "batch_size", *FIGURES)
 TOP = 5
 
@@ -83,7 +84,7 @@ def _changed(asked: Asked, key: str, value: Any) -> tuple[Job, dict[str, Any]]:
     if key == "batch_size":
         if type(value) is not int or not 1 <= value <= 2**31:
             raise UserError(f"--what-if batch_size must be 1 or more, got {value!r}; give a whole number")
-        return replace(job, work=resized(job, value)), {}
+        return replace(job, work=resized(job.work, value)), {}
     if key in FIGURES:
         number = isinstance(value, (int, float)) and not isinstance(value, bool)
         if not number or not 1e-6 <= value <= 1e9 or (key == "cores" and value % 1):
@@ -122,11 +123,8 @@ def _with(of: Machine, key: str, value: float) -> Machine:
     return changed
 
 
-def resized(job: Job, batch: int) -> Any:
+def resized(work: Work, batch: int) -> Work:
     """Return the work with another batch size, along the line through the two that were measured."""
-    from psframe.predict.compute import line
-
-    work = job.work
     scale = batch / work.batches[0]
 
     def at(seconds: tuple[float, float]) -> tuple[float, float]:

@@ -5,7 +5,7 @@ from statistics import median
 from typing import Any
 
 from psframe.predict.command import Asked
-from psframe.predict.known import Known, woo
+from psframe.predict.known import woo
 from psframe.predict.machine import Check, Machine
 from psframe.predict.search import Found
 from psframe.record.view import aligned
@@ -37,7 +37,7 @@ def table(asked: Asked, found: Sequence[Found], best: bool) -> str:
     if not best:
         lines += [_fastest(found), ""]
     lines += [*notes, error_line(machine), *known_lines()]
-    return "\n".join(line for line in lines if line is not None)
+    return "\n".join(lines)
 
 
 def _share(seconds: float, whole: float) -> str:
@@ -67,18 +67,8 @@ def checks(found: Sequence[Check]) -> str:
     """Return what was predicted beside what was measured."""
     rows = [["what", "ranks", "hosts", "predicted s", "measured s", "error", ""]]
     for each in found:
-        error = f"{each.predicted_s / each.measured_s - 1:+.0%}"
-        rows.append(
-            [
-                each.what,
-                str(each.ranks),
-                str(each.hosts),
-                _seconds(each.predicted_s),
-                _seconds(each.measured_s),
-                error,
-                "",
-            ]
-        )
+        seconds = _seconds(each.predicted_s), _seconds(each.measured_s)
+        rows.append([each.what, str(each.ranks), str(each.hosts), *seconds, f"{each.error:+.0%}", ""])
     return aligned(rows)
 
 
@@ -86,7 +76,7 @@ def error_line(machine: Machine) -> str:
     """Return how far predictions were off that were made for this machine."""
     if not machine.checks:
         return "error on epochs of this machine: nothing of it was ever measured (--check, on the machine itself)"
-    errors = [abs(each.predicted_s / each.measured_s - 1) for each in machine.checks]
+    errors = [abs(each.error) for each in machine.checks]
     right, pairs = order(machine.checks)
     told = f"; {right} of {pairs} pairs in the right order where they differ by over 10 %" if pairs else ""
     return (
@@ -119,17 +109,13 @@ def _circumstances(of: Check) -> tuple[list[str], str, int, int]:
 def known_lines() -> list[str]:
     """Return the error on what others have measured on a Knights Landing."""
     found = woo()
-    judged = [each for each in found if not each.calibrates]
+    errors = [abs(each.error) for each in found if not each.calibrates]
     rows = [["Knights Landing (Woo et al. 2020), buffer, host", "ranks", "measured", "modelled", "error", ""]]
     for each in found:
         error = "calibrates the model" if each.calibrates else f"{each.error:+.0%}"
         cells = (f"{value:.3g} {each.unit}" for value in (each.measured, each.predicted))
         rows.append([each.what, str(each.ranks), *cells, error, ""])
-    return [f"error on tables of others: median {_median(judged):.0%}", aligned(rows)]
-
-
-def _median(found: Sequence[Known]) -> float:
-    return median(abs(each.error) for each in found)
+    return [f"error on tables of others: median {median(errors):.0%}", aligned(rows)]
 
 
 def machine(found: Machine, path: str) -> str:

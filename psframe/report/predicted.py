@@ -8,7 +8,7 @@ from psframe.report.charts import Series, Style, lines, styled
 from psframe.report.html import Section, figure, legend, table
 from psframe.report.read import Json
 from psframe.report.scale import ranks_axis, time_axis
-from psframe.report.values import list_of, number, positive, said, text
+from psframe.report.values import list_of, number, positive, said, table_of, text
 
 MOST = 12  # ways that are drawn
 PARTS = ("compute", "wait", "exchange", "links")
@@ -53,8 +53,7 @@ def _point(row: Row) -> tuple[float, float]:
 
 
 def _line(row: Row) -> list[str]:
-    split = row.get("split")
-    split = split if isinstance(split, dict) else {}
+    split = table_of(row.get("split"))
     whole = float(row["epoch_s"])
     shares = [number(split.get(part), 0) for part in PARTS]
     parts = ["–" if share is None else f"{100 * share / whole:.0f} %" for share in shares]

@@ -96,6 +96,37 @@ def test_the_ranks_leave_inside_an_epoch_with_a_checkpoint(mpich, tmp_path, mode
     assert len(hashes_of(tmp_path)) == done + 2
 
 
+@pytest.mark.parametrize(
+    "sync",
+    [
+        "sync_ps",
+        "{mode: sync_ps, server: dedicated, backup_workers: 1}",
+        "async_ps",
+        "{mode: async_ps, pull_every: 2, push_every: 3}",
+        "{mode: async_ps, staleness: 2}",
+        "easgd",
+        "hogwild",
+        "local_sgd",
+        "hybrid",
+    ],
+)
+def test_a_run_that_left_after_the_last_step_of_an_epoch_goes_on(mpich, tmp_path, sync):
+    """What is left of the epoch is to evaluate it: there is no step to take."""
+    keys = f"sync={sync}" if "{" in sync else f"sync={{mode: {sync}}}", "dataset.samples=24"  # an epoch is one step
+    for attempt in range(20):  # batches that are drawn need not all be
+        folder = tmp_path / str(attempt)
+        folder.mkdir()
+        path = written(folder, 100000)
+        process, _ = start(mpich, 4, path, *keys)
+        process.send_signal(signal.SIGTERM)
+        if "after 24 of 24 samples" in ends(process, path):
+            break
+    done = len(hashes_of(folder))
+    again = launcher.train(mpich, 4, path, *keys, "checkpoint.resume=auto", f"train.epochs={done + 2}")
+    assert again.status == 0, again
+    assert len(hashes_of(folder)) == done + 2
+
+
 @pytest.mark.parametrize("collective", ["shared", "buffer"])
 def test_a_run_that_left_and_came_back_ends_in_the_bits_of_one_that_stayed(mpich, tmp_path, collective):
     (tmp_path / "whole").mkdir()

@@ -66,10 +66,12 @@ class Served(Mode):
             yield from self.work(n_steps)
             return
         self.at_work = self.n_workers
-        for step in range(1 << 62):  # as many as it takes
+        while self.at_work and not n_steps:  # a run that left after the epoch's last step: workers only say so
+            self.serve()
+        step = 0
+        while self.at_work:
             yield min(step, n_steps - 1), None
-            if not self.at_work:
-                return
+            step += 1
 
     def may(self, step: int) -> bool:
         return self.parts.team.worker is None or super().may(step)  # rank 0 serves until the last has come

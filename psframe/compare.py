@@ -10,7 +10,6 @@ import fcntl
 import itertools
 import json
 import shutil
-import signal
 import sys
 import time
 from argparse import Namespace
@@ -25,6 +24,7 @@ from psframe import mpirun, outside, yamls
 from psframe.config import parse_value
 from psframe.errors import UserError
 from psframe.parser import Parser, no_folder
+from psframe.process import guarded
 from psframe.record import metrics, summary
 from psframe.record.view import aligned, in_terminal, say
 from psframe.report import make
@@ -73,27 +73,20 @@ def parser() -> Parser:
 
 
 def main(argv: Sequence[str]) -> int:
-    """Run the command; return the exit status: 1 where a run failed, 2 for a mistake in the command."""
-    signal.signal(signal.SIGTERM, signal.default_int_handler)  # the run that goes on ends too, as with Ctrl-C
-    try:
-        made = parser()
-        if "-h" in argv or "--help" in argv:
-            say(made.format_help())
-            return 0
-        arguments = made.parse_args(list(argv))
-        points = list(grid(arguments))
-        out = Path(arguments.out or time.strftime("compare-%Y%m%d-%H%M%S"))
-        with _begun(out, arguments, points):
-            try:
-                return _compare(arguments, points, out)
-            except KeyboardInterrupt:
-                print(f"psframe: broken off; the same command with --out {out} goes on", file=sys.stderr)
-                raise
-    except UserError as error:
-        print(f"psframe: {error}", file=sys.stderr)
-        return 2
-    except KeyboardInterrupt:
-        return 130
+    """Run the command; return the exit status: 1 where a run failed."""
+    made = parser()
+    if "-h" in argv or "--help" in argv:
+        say(made.format_help())
+        return 0
+    arguments = made.parse_args(list(argv))
+    points = list(grid(arguments))
+    out = Path(arguments.out or time.strftime("compare-%Y%m%d-%H%M%S"))
+    with _begun(out, arguments, points):
+        try:
+            return _compare(arguments, points, out)
+        except KeyboardInterrupt:
+            print(f"psframe: broken off; the same command with --out {out} goes on", file=sys.stderr)
+            raise
 
 
 def grid(arguments: Namespace) -> Iterator[Point]:
@@ -292,4 +285,4 @@ def _whole(value: Any, form: str) -> Any:
 
 
 if __name__ == "__main__":
-    sys.exit(main(sys.argv[1:]))
+    sys.exit(guarded(lambda: main(sys.argv[1:])))

@@ -27,6 +27,11 @@ class Ended:
     complaint: str
 
 
+def speaks() -> bool:
+    """Whether this process is the first rank of a launcher, or none: what all would say, it says. Known without MPI."""
+    return next((os.environ[name] for name in LAUNCHED if name in os.environ), "0") == "0"
+
+
 def refuse_ranks(command: str) -> None:
     """UserError where a command that starts mpirun itself was started by one."""
     for name in LAUNCHED:

@@ -8,7 +8,8 @@ from psframe import alike, residency
 from psframe.job import Run
 from psframe.nn.jit import compiling
 from psframe.nn.timed import time_layers
-from psframe.record.run_dir import durably
+from psframe.record import metrics
+from psframe.record.run_dir import RunDir, durably
 from psframe.record.tensorboard import Board
 from psframe.record.trace import Trace
 from psframe.record.usage import Usage, sampled_s
@@ -98,5 +99,16 @@ def prove(run: Run, quiet: bool) -> None:
     plain = f'{{"hbw_nodes": {list(places.site.topology.hbw)}, "ranks": [\n{lines}\n]}}\n'
     durably(lambda path: (path / "placement.json").write_text(plain), run.run_dir)
     notes = dict.fromkeys(note for of_rank in ranks for note in of_rank["notes"])
-    for warning in () if quiet else (*run.run_dir.notices, *notes, *complaints):
+    for warning in () if quiet else (*run.run_dir.notices, *_changed(run, run.run_dir), *notes, *complaints):
         print(f"psframe: warning: {warning}", file=sys.stderr, flush=True)
+
+
+def _changed(run: Run, run_dir: RunDir) -> list[str]:
+    """Return in what a continued run takes other steps than it did, which it may on other ranks or another grid."""
+    records = metrics.read(run_dir.path) if run_dir.saved else []
+    kinds = {"global_batch": "samples a step", "micro_batches": "micro-batches"}
+    pairs = {key: (records[-1].get(key, 1), run.labels.get(key, 1)) for key in kinds} if records else {}
+    changes = [f"{now} {kinds[key]}, not {then}" for key, (then, now) in pairs.items() if then != now]
+    if not changes:
+        return []
+    return [f"the run goes on with {', and '.join(changes)}: not to the bits of a run that stayed as it was"]

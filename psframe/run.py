@@ -22,8 +22,8 @@ signal.signal(signal.SIGINT, signal.SIG_DFL)  # until a job runs, Ctrl-C ends th
 import psutil  # noqa: E402
 
 from psframe import config, mpirun  # noqa: E402
-from psframe.errors import UserError  # noqa: E402
 from psframe.parser import Parser  # noqa: E402
+from psframe.process import guarded  # noqa: E402
 from psframe.record import checkpoint, metrics, run_dir  # noqa: E402
 from psframe.record.view import say  # noqa: E402
 
@@ -189,13 +189,10 @@ def _say(text: str) -> None:
 
 
 def main(argv: Sequence[str]) -> int:
-    try:
-        mpirun.refuse_ranks("psframe.run")
-        return supervise(_arguments(argv))
-    except UserError as error:
-        _say(str(error))
-        return 2
+    """Run the command; return the exit status."""
+    mpirun.refuse_ranks("psframe.run")
+    return supervise(_arguments(argv))
 
 
 if __name__ == "__main__":
-    sys.exit(main(sys.argv[1:]))
+    sys.exit(guarded(lambda: main(sys.argv[1:])))

@@ -1,11 +1,11 @@
 """``mpirun -n N python -m psframe.train CONFIG [key.path=value ...]``: assemble, run, abort every rank on an error."""
 
-import os
 import signal
 import sys
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
+from psframe.mpirun import speaks
 from psframe.startup import judge_shared_memory, tolerant
 
 judge_shared_memory()
@@ -18,7 +18,7 @@ try:
 
     signal.alarm(0)
 except (ImportError, RuntimeError) as _error:
-    if os.environ.get("PMI_RANK", os.environ.get("OMPI_COMM_WORLD_RANK", "0")) == "0":
+    if speaks():
         _reason = str(_error).splitlines()[0]
         print(
             f"psframe: an MPI must be installed, got none ({_reason}); pip install mpich, or load one", file=sys.stderr

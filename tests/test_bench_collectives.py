@@ -151,7 +151,7 @@ def test_ctrl_c_ends_the_ranks_too(mpich, tmp_path, number):
     assert ranks, process.communicate(timeout=10)
     process.send_signal(number)
     out, err = process.communicate(timeout=30)
-    assert process.returncode == 130, (out, err)
+    assert process.returncode == 128 + number, (out, err)
     assert "Traceback" not in err
     until = time.monotonic() + 20
     while _ranks() and time.monotonic() < until:

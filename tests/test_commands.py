@@ -97,6 +97,10 @@ def test_auto_says_when_there_is_nothing_to_continue(mpich, config):
     assert "there is no unfinished one" in train(mpich, 2, config, "checkpoint.resume=auto").out
     ended = train(mpich, 2, config, "checkpoint.resume=auto", "train.epochs=3")
     assert "continued after epoch 2" in ended.out
+    assert "goes on with" not in ended.err
+    many = train(mpich, 3, config, "checkpoint.resume=auto", "train.epochs=4", "parallel={micro_batches: 2}")
+    assert "warning: the run goes on with" in many.err
+    assert "2 micro-batches, not 1: not to the bits" in many.err
 
 
 def test_a_killed_rank_ends_the_job(mpi, config, tmp_path):

@@ -129,7 +129,7 @@ def test_ctrl_c_ends_the_runs_too(config, tmp_path, number):
         assert time.monotonic() < end, "it did not begin to train"
         time.sleep(0.1)
     process.send_signal(number)
-    assert process.wait(timeout=30) == 130
+    assert process.wait(timeout=30) == 128 + number
     (metrics,) = runs.glob("*/*/metrics.jsonl")
     time.sleep(1)
     size = metrics.stat().st_size

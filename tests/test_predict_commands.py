@@ -155,6 +155,8 @@ def test_it_starts_mpirun_itself(folder):
     ended = predict(folder, "small.yaml", "--machine", "a64fx", PMI_RANK="0")
     assert ended.returncode == 2
     assert "starts mpirun itself" in ended.stderr
+    another = predict(folder, "small.yaml", "--machine", "a64fx", PMI_RANK="3")
+    assert (another.returncode, another.stdout, another.stderr) == (2, "", "")  # one message, not N
 
 
 @pytest.mark.full

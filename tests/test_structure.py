@@ -40,6 +40,7 @@ FLOORS = [
         "psframe.comms",
         "psframe.signals",
         "psframe.mpirun",
+        "psframe.process",
         "psframe.affinity",
         "psframe.startup",
         "psframe.traffic",

@@ -13,6 +13,7 @@ from importlib import import_module
 from psframe import mpirun
 from psframe.bench import sweep
 from psframe.errors import UserError
+from psframe.process import guarded
 
 ALONE = ("kernels", "threads")
 OVER_RANKS = ("step", "straggler", "pipeline")
@@ -21,33 +22,25 @@ BENCHES = (*ALONE, *OVER_RANKS, *EITHER)
 
 
 def main(argv: Sequence[str]) -> int:
-    """Run the command; return the exit status, 2 for a mistake in it."""
-    try:
-        if argv and argv[0] in ("-h", "--help"):
-            print(f"usage: python -m psframe.bench {'|'.join(BENCHES)} [--help]")
-            return 0
-        if not argv or argv[0] not in BENCHES:
-            given = repr(argv[0]) if argv else "nothing"
-            raise UserError(f"psframe.bench must be told what to measure, got {given}; choose {' or '.join(BENCHES)}")
-        name, rest = argv[0], argv[1:]
-        ranked = any(variable in os.environ for variable in mpirun.LAUNCHED)
-        if name in EITHER and ranked and any(word.startswith(sweep.OPTIONS) for word in rest):
-            mpirun.refuse_ranks(f"psframe.bench {name} with {', '.join(sweep.OPTIONS)}")
-        if name in OVER_RANKS or (name in EITHER and ranked):
-            return _over_ranks(name, rest)
-        signal.signal(signal.SIGTERM, signal.default_int_handler)  # what was started ends too, as with Ctrl-C
-        if name == "collectives":
-            from psframe.bench import collective_sweep
+    """Run the command; return the exit status."""
+    if argv and argv[0] in ("-h", "--help"):
+        print(f"usage: python -m psframe.bench {'|'.join(BENCHES)} [--help]")
+        return 0
+    if not argv or argv[0] not in BENCHES:
+        given = repr(argv[0]) if argv else "nothing"
+        raise UserError(f"psframe.bench must be told what to measure, got {given}; choose {' or '.join(BENCHES)}")
+    name, rest = argv[0], argv[1:]
+    ranked = any(variable in os.environ for variable in mpirun.LAUNCHED)
+    if name in EITHER and ranked and any(word.startswith(sweep.OPTIONS) for word in rest):
+        mpirun.refuse_ranks(f"psframe.bench {name} with {', '.join(sweep.OPTIONS)}")
+    if name in OVER_RANKS or (name in EITHER and ranked):
+        return _over_ranks(name, rest)
+    if name == "collectives":
+        from psframe.bench import collective_sweep
 
-            return collective_sweep.main(rest)
-        bench = import_module(f"psframe.bench.{name}")
-        return int(sweep.main(name, bench, rest) if name in EITHER else bench.main(rest))
-    except KeyboardInterrupt:
-        return 130
-    except UserError as error:
-        if os.environ.get("PMI_RANK", os.environ.get("OMPI_COMM_WORLD_RANK", "0")) == "0":
-            print(f"psframe: {error}", file=sys.stderr)
-        return 2
+        return collective_sweep.main(rest)
+    bench = import_module(f"psframe.bench.{name}")
+    return int(sweep.main(name, bench, rest) if name in EITHER else bench.main(rest))
 
 
 def _over_ranks(name: str, argv: Sequence[str]) -> int:
@@ -58,11 +51,12 @@ def _over_ranks(name: str, argv: Sequence[str]) -> int:
     from psframe.affinity import limit_threads
 
     limit_threads(MPI.COMM_WORLD)  # before anything imports NumPy
-    from psframe.command import guarded, run
+    from psframe import command
 
+    signal.signal(signal.SIGTERM, signal.SIG_DFL)  # Python's handler would wait for an MPI call to return
     bench = import_module(f"psframe.bench.{name}")
-    return guarded(lambda argv: run(lambda cluster: bench.main(cluster, argv)), argv)
+    return command.guarded(lambda argv: command.run(lambda cluster: bench.main(cluster, argv)), argv)
 
 
 if __name__ == "__main__":
-    sys.exit(main(sys.argv[1:]))
+    sys.exit(guarded(lambda: main(sys.argv[1:])))

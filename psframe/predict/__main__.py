@@ -3,7 +3,6 @@
 ``--measure FILE`` writes a profile of this machine. ``--check`` predicts first, trains then, and adds both to it.
 """
 
-import signal
 import sys
 from argparse import Namespace
 from collections.abc import Sequence
@@ -14,6 +13,7 @@ from psframe.errors import UserError
 from psframe.parser import Parser
 from psframe.predict import check, machine, measure, search, view
 from psframe.predict.command import Asked, judged
+from psframe.process import guarded
 from psframe.record.view import say
 
 USAGE = (
@@ -42,27 +42,20 @@ def parser() -> Parser:
 
 
 def main(argv: Sequence[str]) -> int:
-    """Run the command; return the exit status, 2 for a mistake in it."""
-    signal.signal(signal.SIGTERM, signal.default_int_handler)  # what was started ends, too, as with Ctrl-C
-    try:
-        made = parser()
-        if "-h" in argv or "--help" in argv:
-            say(made.format_help())
-            return 0
-        arguments = made.parse_intermixed_args(list(argv))
-        mpirun.refuse_ranks("psframe.predict")
-        start = mpirun.launcher(arguments.mpirun)
-        if arguments.measure:
-            if arguments.config:
-                raise UserError(f"--measure stands alone, got {arguments.config!r} beside it; leave that out")
-            return _measure(start, arguments.measure)
-        claim(arguments.json)
-        return _predict(judged(arguments, start), arguments)
-    except UserError as error:
-        print(f"psframe: {error}", file=sys.stderr)
-        return 2
-    except KeyboardInterrupt:
-        return 130
+    """Run the command; return the exit status."""
+    made = parser()
+    if "-h" in argv or "--help" in argv:
+        say(made.format_help())
+        return 0
+    arguments = made.parse_intermixed_args(list(argv))
+    mpirun.refuse_ranks("psframe.predict")
+    start = mpirun.launcher(arguments.mpirun)
+    if arguments.measure:
+        if arguments.config:
+            raise UserError(f"--measure stands alone, got {arguments.config!r} beside it; leave that out")
+        return _measure(start, arguments.measure)
+    claim(arguments.json)
+    return _predict(judged(arguments, start), arguments)
 
 
 def _measure(start: Sequence[str], path: str) -> int:
@@ -90,4 +83,4 @@ def _predict(asked: Asked, arguments: Namespace) -> int:
 
 
 if __name__ == "__main__":
-    sys.exit(main(sys.argv[1:]))
+    sys.exit(guarded(lambda: main(sys.argv[1:])))

@@ -3,8 +3,8 @@
 import sys
 from collections.abc import Sequence
 
-from psframe.errors import UserError
 from psframe.parser import Parser
+from psframe.process import guarded
 from psframe.record.view import say
 from psframe.report.make import printable, report, write
 
@@ -12,30 +12,26 @@ USAGE = "python -m psframe.report PATH [PATH ...] [--out report.html]"
 
 
 def main(argv: Sequence[str]) -> int:
-    """Run the command; return the exit status, 2 for a mistake in it or where there is nothing to show."""
-    try:
-        parser = Parser(USAGE, "One self-contained HTML page of runs and benches.")
-        parser.add_argument(
-            "paths",
-            nargs="+",
-            metavar="PATH",
-            help="run directories, folders of them or of bench collectives, JSON of benches",
-        )
-        parser.add_argument("--out", default="report.html", help="the page to write (default: report.html)")
-        if "-h" in argv or "--help" in argv:
-            say(parser.format_help())
-            return 0
-        arguments = parser.parse_args(list(argv))
-        made, notices = report(arguments.paths)
-        write(arguments.out, made)
-        for notice in notices:
-            print(f"psframe: warning: {notice}", file=sys.stderr)
-        say(printable(arguments.out))
+    """Run the command; return the exit status. UserError for a mistake in it, or where there is nothing to show."""
+    parser = Parser(USAGE, "One self-contained HTML page of runs and benches.")
+    parser.add_argument(
+        "paths",
+        nargs="+",
+        metavar="PATH",
+        help="run directories, folders of them or of bench collectives, JSON of benches",
+    )
+    parser.add_argument("--out", default="report.html", help="the page to write (default: report.html)")
+    if "-h" in argv or "--help" in argv:
+        say(parser.format_help())
         return 0
-    except UserError as error:
-        print(f"psframe: {error}", file=sys.stderr)
-        return 2
+    arguments = parser.parse_args(list(argv))
+    made, notices = report(arguments.paths)
+    write(arguments.out, made)
+    for notice in notices:
+        print(f"psframe: warning: {notice}", file=sys.stderr)
+    say(printable(arguments.out))
+    return 0
 
 
 if __name__ == "__main__":
-    sys.exit(main(sys.argv[1:]))
+    sys.exit(guarded(lambda: main(sys.argv[1:])))

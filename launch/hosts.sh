@@ -76,7 +76,11 @@ folder=$(mktemp -d)
 trap 'rm -rf "$folder"' EXIT
 spread=$(spread)
 if "$mpirun" --version 2>&1 | grep "Open MPI" >/dev/null; then
-    start=("$mpirun" ${given:+--mca plm_ssh_agent "$given"} --host "$spread")
+    # without a policy it may map all ranks to one host that may be oversubscribed; and ssh takes no environment along
+    start=("$mpirun" ${given:+--mca plm_ssh_agent "$given"} --host "$spread" --prtemca rmaps_default_mapping_policy slot)
+    for name in PATH PYTHONPATH VIRTUAL_ENV OMP_NUM_THREADS NUMBA_NUM_THREADS NUMBA_CACHE_DIR; do
+        [ -z "${!name+set}" ] || start+=(-x "$name")
+    done
 else
     start=("$mpirun" -launcher ssh ${given:+-launcher-exec "$given"} -hosts "$spread")
 fi

@@ -14,6 +14,7 @@ from typing import Any
 from psframe.errors import UserError, reason
 
 LAUNCHED = ("PMI_RANK", "PMIX_RANK", "OMPI_COMM_WORLD_RANK")  # set by launchers in every rank
+OF_NODE = ("MPI_LOCALRANKID", "OMPI_COMM_WORLD_LOCAL_RANK", "SLURM_LOCALID")  # its number on its node
 VARIABLE = "PSFRAME_MPIRUN"  # what stands in for --mpirun
 HELP = "the launcher and its flags, as 'mpirun --oversubscribe' (default: mpirun)"
 GRACE_S = 10.0  # for ranks to end when they are told to
@@ -28,8 +29,11 @@ class Ended:
 
 
 def speaks() -> bool:
-    """Whether this process is the first rank of a launcher, or none: what all would say, it says. Known without MPI."""
-    return next((os.environ[name] for name in LAUNCHED if name in os.environ), "0") == "0"
+    """Whether this process says what all ranks of its node would: the first there does, and one that is no rank.
+
+    For what is said without MPI. Nodes speak for themselves, as another one may have nothing to say.
+    """
+    return next((os.environ[name] for name in (*OF_NODE, *LAUNCHED) if name in os.environ), "0") == "0"
 
 
 def refuse_ranks(command: str) -> None:

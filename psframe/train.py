@@ -3,6 +3,7 @@
 import signal
 import sys
 from collections.abc import Sequence
+from platform import node
 from typing import TYPE_CHECKING, Any
 
 from psframe.mpirun import speaks
@@ -21,7 +22,8 @@ except (ImportError, RuntimeError) as _error:
     if speaks():
         _reason = str(_error).splitlines()[0]
         print(
-            f"psframe: an MPI must be installed, got none ({_reason}); pip install mpich, or load one", file=sys.stderr
+            f"psframe: an MPI must be installed, got none on {node()} ({_reason}); pip install mpich, or load one",
+            file=sys.stderr,
         )
     sys.exit(2)
 

@@ -106,12 +106,12 @@ def test_of_several_hosts_the_one_that_is_cut_off_is_named_alone(mpi, tmp_path, 
     assert f"node 2 ({four.names[2]}) did not come to an exchange for 4 s" in line
 
 
-def launched(mpi, two, tmp_path, hostfile, *command):
+def launched(mpi, two, tmp_path, hostfile, *command, agent=hosts.AGENT):
     """Run launch/hosts.sh on the first host."""
     (tmp_path / "hosts.txt").write_text(hostfile)
     path = f"{mpi.prefix / 'bin'}:{os.environ['PATH']}"
     more = " ".join((*mpi.flags, *hosts.NETWORK)) if mpi.name == "openmpi" else ""
-    words = ["bash", "launch/hosts.sh", "--agent", str(hosts.AGENT), str(tmp_path / "hosts.txt"), *command]
+    words = ["bash", "launch/hosts.sh", "--agent", str(agent), str(tmp_path / "hosts.txt"), *command]
     environment = {**os.environ, **two.environment, "PATH": path, "MPIRUN_FLAGS": more}
     return subprocess.run(two.on_first(words), cwd=ROOT, env=environment, capture_output=True, text=True, timeout=120)
 
@@ -138,6 +138,21 @@ def test_a_hostfile_says_where_ranks_go(mpi, two, tmp_path):
     assert f"{first}:1,{second}:2 " in ended.stderr
     (record,) = records_of(tmp_path)
     assert (record["n_nodes"], record["n_ranks"]) == (2, 3)
+
+
+def test_ssh_reaches_hosts(mpi, two, tmp_path):
+    """It takes no environment along, so that another host finds another python."""
+    if not os.path.exists(hosts.SSHD):
+        pytest.skip("no sshd: apt-get install openssh-server")
+    path = tmp_path / "hosts.yaml"
+    path.write_text(CONFIG.format(epochs=1, runs=tmp_path / "runs").replace("continue", "stop"))
+    train = ("mpirun", "-n", "4", "python", "-m", "psframe.train", str(path), "--quiet")
+    hostfile = "".join(f"{address}:2\n" for address in two.addresses)
+    with two.ssh(tmp_path) as agent:
+        ended = launched(mpi, two, tmp_path, hostfile, *train, agent=agent)
+    assert ended.returncode == 0, ended.stderr
+    (record,) = records_of(tmp_path)
+    assert (record["n_nodes"], record["n_ranks"]) == (2, 4)
 
 
 def test_a_command_that_starts_mpirun_itself_is_spread_too(mpich, two, tmp_path):

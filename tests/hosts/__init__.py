@@ -1,16 +1,21 @@
 """Several hosts on one machine: network namespaces on a switch, each with a name and a /dev/shm of its own."""
 
 import os
+import shlex
 import shutil
 import signal
 import subprocess
-from contextlib import suppress
+from contextlib import contextmanager, suppress
 from dataclasses import replace
 from functools import cache
 from itertools import count
 from pathlib import Path
+from time import monotonic
+
+import pytest
 
 AGENT = Path(__file__).with_name("agent")
+SSHD = "/usr/sbin/sshd"
 #: what Open MPI has to be told, which looks for networks itself
 NETWORK = (
     *("--mca", "btl", "tcp,sm,self", "--mca", "btl_tcp_if_include", "10.77.0.0/24"),
@@ -94,6 +99,32 @@ class Hosts:
         else:
             asked = ("--mca", "plm_ssh_agent", str(AGENT), "--host", spread, *NETWORK)
         return replace(mpi, flags=(*mpi.flags, *asked, *flags))
+
+    @contextmanager
+    def ssh(self, folder):
+        """Let sshd listen on every host; yield a program that is ssh with a key to them, and none of its user's own."""
+        for key in ("host", "user"):
+            _run("ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-f", str(folder / key))
+        options = ("StrictHostKeyChecking=no", "UserKnownHostsFile=/dev/null", "LogLevel=ERROR", "IdentitiesOnly=yes")
+        words = ["ssh", "-F", "none", "-i", str(folder / "user"), *(word for o in options for word in ("-o", o))]
+        agent = folder / "agent"
+        agent.write_text(f'#!/bin/sh\nexec {shlex.join(words)} "$@"\n')
+        agent.chmod(0o755)
+        Path("/run/sshd").mkdir(exist_ok=True)  # where it puts itself away
+        allowed = (f"AuthorizedKeysFile={folder / 'user.pub'}", "PermitRootLogin=yes", "StrictModes=no", "PidFile=none")
+        server = [SSHD, "-D", "-f", "/dev/null", "-h", str(folder / "host"), *(w for o in allowed for w in ("-o", o))]
+        servers = [subprocess.Popen(self.on(i, server), stderr=subprocess.DEVNULL) for i in range(len(self.names))]
+        try:
+            for address in self.addresses:
+                until = monotonic() + 20
+                while subprocess.run(self.on_first([agent, address, "true"]), capture_output=True).returncode:
+                    if monotonic() > until:
+                        pytest.skip("sshd lets nobody in, as where root's account is locked")
+            yield agent
+        finally:
+            for each in servers:
+                each.terminate()
+                each.wait()
 
     def on_first(self, command):
         """Return a command line that runs one on the first host."""

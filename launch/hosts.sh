@@ -78,7 +78,8 @@ spread=$(spread)
 if "$mpirun" --version 2>&1 | grep "Open MPI" >/dev/null; then
     # without a policy it may map all ranks to one host that may be oversubscribed; and ssh takes no environment along
     start=("$mpirun" ${given:+--mca plm_ssh_agent "$given"} --host "$spread" --prtemca rmaps_default_mapping_policy slot)
-    for name in PATH PYTHONPATH VIRTUAL_ENV OMP_NUM_THREADS NUMBA_NUM_THREADS NUMBA_CACHE_DIR; do
+    for name in PATH PYTHONPATH VIRTUAL_ENV {OMP,OPENBLAS,MKL,NUMBA}_NUM_THREADS NUMBA_CACHE_DIR NUMBA_CPU_{NAME,FEATURES} \
+        MEMKIND_HBW_NODES; do
         [ -z "${!name+set}" ] || start+=(-x "$name")
     done
 else

@@ -107,7 +107,7 @@ def _write_usage(run: Run, every: list[list[Sample]]) -> None:
 
 
 def _diverged(measured: dict[str, Any]) -> bool:
-    return not isfinite(measured["loss"] + measured["test_loss"])
+    return not isfinite((measured["loss"] or 0.0) + measured["test_loss"])  # None: the run left behind all samples
 
 
 def _judge_loss(run: Run, record: dict[str, Any]) -> None:

@@ -160,6 +160,7 @@ def summed(every: Sequence[Report], n_train: int, n_test: int, *, together: bool
     moved = np.sum([rank.moved for rank in every], axis=0)
     flight_s, hidden_s = np.sum([rank.flight for rank in every], axis=0)
     loss, correct = np.sum([rank.tested for rank in every], axis=0).sum(axis=0) / n_test
+    n_seen = _over_ranks(every, "samples").sum()
     did = tally.described(np.sum([rank.counts for rank in every], axis=0), n_train)
     return {
         "epoch_s": epoch_s,
@@ -176,7 +177,7 @@ def summed(every: Sequence[Report], n_train: int, n_test: int, *, together: bool
         "wild_step": min((rank.wild_step for rank in every if rank.wild_step), default=None),
         **_guarded(every),
         **did,
-        "loss": _over_ranks(every, "losses").sum() / max(1, _over_ranks(every, "samples").sum()),
+        "loss": _over_ranks(every, "losses").sum() / n_seen if n_seen else None,
         "lr": max((float(rank.seen.rates[-1]) for rank in every if len(rank.seen.rates)), default=None),
         "test_loss": loss,
         "accuracy": correct,

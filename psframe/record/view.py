@@ -56,7 +56,7 @@ class View:
         if not self.quiet:
             line = (
                 f"epoch {record['epoch']}/{self.epochs}: {record['epoch_s']:.2f} s, {record['samples_per_s']:,.0f} "
-                f"samples/s, loss {record['loss']:.4f}, accuracy {record['accuracy']:.2%}"
+                f"samples/s, loss {_cell(record['loss'], '.4f')}, accuracy {record['accuracy']:.2%}"
             )
             say(line)
 

@@ -33,6 +33,7 @@ def run(asked: Asked) -> Asked:
     for n, found in predicted:
         seconds = trained(asked, n)
         what = f"{asked.job.work.model}, batch {asked.job.work.batches[0]}, {found.way.method}"
+        what += found.way.encoded
         what += ", colocated" if found.way.mode == "sync_ps" and not found.way.dedicated else ""
         what += f", {found.way.link or asked.job.machine.link} Gb/s" if asked.job.hosts > 1 else ""
         checks.append(Check(what, n, round(found.epoch_s, 5), round(seconds, 5), asked.job.hosts))

@@ -87,7 +87,7 @@ def judged(arguments: Namespace, start: Sequence[str]) -> Asked:
     job, report = _measured(arguments, start, found, here, max(ranks))
     tier = report["placement"] if report["placement"] in found.tiers else None
     way = {key: report[key] for key in ("mode", "server", "n_servers", "reproducible")}
-    way |= {"tier": tier, "link": arguments.link}
+    way |= {"tier": tier, "link": arguments.link, "compression": job.work.codec.name if job.work.codec else "none"}
     hosts = arguments.hosts or 1
     per_node = arguments.per_node or (max(ranks) if here else int(found.cores.value))
     return Asked(arguments.config, arguments.machine, arguments.overrides, start, replace(job, hosts=hosts), ranks, way,

@@ -1,6 +1,6 @@
 """What is to be predicted: a config's work, and how it is to be done."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from psframe.errors import UserError
@@ -34,6 +34,29 @@ class Layer:
 
 
 @dataclass(frozen=True)
+class Codec:
+    """A codec of gradients, as measured on the machine that the work was.
+
+    Attributes
+    ----------
+    name : str
+    share : float
+        Bytes of a payload over those of what it encodes.
+    encode_s, add_s : float
+        Seconds of one core that encodes all gradients of the model once, or decodes and adds them.
+    """
+
+    name: str
+    share: float
+    encode_s: float
+    add_s: float
+
+    def at(self, speed: float) -> "Codec":
+        """Return it on a core that is so many times as fast."""
+        return replace(self, encode_s=self.encode_s / speed, add_s=self.add_s / speed)
+
+
+@dataclass(frozen=True)
 class Work:
     """A config's work, as measured on one machine by so many ranks beside each other.
 
@@ -54,6 +77,8 @@ class Work:
     startup_s : float
         From the launch to the first step, there.
     mpi : str
+    codec : Codec or None
+        That of the config.
     """
 
     model: str
@@ -69,6 +94,7 @@ class Work:
     n_ranks: int
     startup_s: float
     mpi: str
+    codec: Codec | None = None
 
     @property
     def param_bytes(self) -> int:
@@ -86,8 +112,10 @@ class Work:
             )
             for row in found["layers"]
         ]
-        plain = {key: found[key] for key in cls.__dataclass_fields__ if key not in ("layers", "batches", "step_s")}
-        return cls(layers=layers, batches=tuple(found["batches"]), step_s=tuple(found["step_s"]), **plain)
+        codec = Codec(**found["codec"]) if found["codec"] else None
+        made: dict[str, Any] = {"layers": layers, "codec": codec}
+        made |= {key: tuple(found[key]) for key in ("batches", "step_s")}
+        return cls(**made, **{key: found[key] for key in cls.__dataclass_fields__ if key not in made})
 
 
 @dataclass(frozen=True)
@@ -103,6 +131,8 @@ class Way:
         Of the buffers; None: the machine's own.
     link : str or None
         None: the machine's own.
+    compression : str
+        A codec's name, or ``none``.
     """
 
     mode: str
@@ -115,6 +145,7 @@ class Way:
     threads: int = 1
     tier: str | None = None
     link: str | None = None
+    compression: str = "none"
 
     def __post_init__(self) -> None:
         most = max(1, self.ranks - (self.server == "dedicated"))
@@ -139,7 +170,18 @@ class Way:
         return method(self.mode, self.server, self.n_servers, self.collective, self.reproducible)
 
     @property
+    def codec(self) -> str:
+        """The codec of what this way sends: ``buffer`` encodes all of it, ``hierarchical`` what goes between nodes."""
+        coded = self.nodes > 1 if self.collective in ("shared", "hierarchical") else self.collective == "buffer"
+        return self.compression if coded and self.ranks > 1 and self.n_servers == 1 else "none"
+
+    @property
     def name(self) -> str:
         """In words, without the ranks."""
         server = f", {self.n_servers} servers" if self.n_servers > 1 else ""
-        return f"{self.mode}{server} over {self.collective}"
+        return f"{self.mode}{server} over {self.collective}{self.encoded}"
+
+    @property
+    def encoded(self) -> str:
+        """The codec, as it stands behind a name."""
+        return f", {self.codec}" if self.codec != "none" else ""

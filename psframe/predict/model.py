@@ -10,9 +10,9 @@ while backward goes on, and what that hides is not counted.
 from dataclasses import dataclass, replace
 from math import ceil, log, sqrt
 
-from psframe.predict import compute, exchange
+from psframe.predict import coded, compute, exchange
 from psframe.predict.compute import Core
-from psframe.predict.job import Way, Work
+from psframe.predict.job import Codec, Way, Work
 from psframe.predict.machine import Machine, link
 from psframe.predict.measured import interpolated
 
@@ -110,12 +110,14 @@ class Job:
         """Return the epoch of a way to do it."""
         steps, computed = self._steps(way)
         measured = ["compute"] if self.here else []
-        seconds = self._measured_s(way)
+        codec, seconds = self.codec(way), self._measured_s(way)
+        node = exchange.Node(self.machine, way.here, way.tier, self.hosts)
         if seconds is not None:
             measured.append("exchange")
         else:
-            node = exchange.Node(self.machine, way.here, way.tier, self.hosts)
             seconds = exchange.local_s(node, way, self.work.param_bytes)
+        if codec:
+            seconds = coded.local_s(node, way, self.work.param_bytes, codec, seconds)
         late = 0.0
         if way.n_workers > 1 and self.turns(way) == 1:
             late = self.work.deviation * sqrt(2 * log(way.n_workers))
@@ -131,9 +133,16 @@ class Job:
             self._notes(way),
         )
 
+    def codec(self, way: Way) -> Codec | None:
+        """Return the codec of what the way sends, on a core of the machine."""
+        codec = self.work.codec
+        if codec is None or way.codec == "none":
+            return None
+        return codec.at(1.0 if self.here else self.machine.scalar.value / self.work.scalar)
+
     def _measured_s(self, way: Way) -> float | None:
         """Return the seconds of an exchange of one machine's ranks, if such were measured there."""
-        if way.nodes > 1 and self.hosts == 1:
+        if (way.nodes > 1 and self.hosts == 1) or (way.codec != "none" and way.collective == "buffer"):
             return None
         collective = "shared" if way.collective == "hierarchical" else way.collective
         return interpolated(self.machine.exchanges, replace(way, collective=collective), self.work.param_bytes)
@@ -150,6 +159,9 @@ class Job:
     def _network_s(self, way: Way, computed: float) -> float:
         """Return the seconds of a step that links show, behind what backward hides."""
         n_bytes, joined = self.work.param_bytes, link(way.link or self.machine.link)
+        if codec := self.codec(way):  # the codecs see all gradients: these leave after backward
+            once = coded.sent_once(way, codec)
+            return exchange.between_s(way, n_bytes, joined, codec.share * n_bytes, once)
         seconds = exchange.between_s(way, n_bytes, joined)
         if way.collective not in ("hierarchical", "shared", "buffer"):
             return seconds

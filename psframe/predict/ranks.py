@@ -29,12 +29,14 @@ from psframe.bench.ranks import mpi_name, settle  # noqa: E402
 from psframe.bench.stats import spread  # noqa: E402
 from psframe.bench.step import Stream  # noqa: E402
 from psframe.cluster import Cluster  # noqa: E402
+from psframe.collectives import compression  # noqa: E402
 from psframe.command import guarded, run  # noqa: E402
 from psframe.errors import UserError  # noqa: E402
 from psframe.job import Run  # noqa: E402
+from psframe.memory.allocator import Allocator  # noqa: E402
 from psframe.memory.topology import read  # noqa: E402
 from psframe.nn.timed import time_layers  # noqa: E402
-from psframe.predict import exchanges  # noqa: E402
+from psframe.predict import codecs, exchanges  # noqa: E402
 
 #: a step that is measured exchanges nothing, and is the same in every mode
 ALONE = ("sync={mode: allreduce}", "collective={name: 'null'}", "train.reproducible=none")
@@ -80,6 +82,7 @@ def compute(cluster: Cluster, path: str, overrides: Sequence[str]) -> dict[str, 
         "gflops": _middle(cluster, [peak.gflops() for _ in range(3)]),
         "gbps": float(np.median(stream.gbps())) / cluster.n_ranks,
         "scalar": _middle(cluster, [_loops() for _ in range(5)]) / REFERENCE_LOOPS,
+        "codec": codecs.measure(cluster, asked["compression"], made.network.layout.size),
         "n_ranks": cluster.n_ranks,
         "mpi": mpi_name(),
     }
@@ -103,12 +106,18 @@ def _asked(path: str, overrides: Sequence[str]) -> dict[str, Any]:
     collective = said.collective["name"]
     if collective != "auto" and collective not in collectives.TABLE:
         raise UserError(f"psframe.predict knows the collectives of psframe, got {collective}; give one of those")
+    if collective != "auto":  # its keys: what is measured is another one
+        registry.bind("collective", collectives.TABLE, said.collective)
+    encoded = said.collective.get("compression", "none")
+    if encoded != "none":
+        compression.codec_maker(encoded, Allocator())
     return {
         "model": said.model["name"],
         "mode": name,
         "server": mode.server,
         "n_servers": mode.n_servers,
         "collective": collective,
+        "compression": encoded,
         "reproducible": said.train.reproducible,
         "placement": str(said.placement.parameters["name"]),
     }

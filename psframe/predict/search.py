@@ -48,7 +48,7 @@ def _curve(way: Way) -> str:
     """Return the same name for what is the same on one node and on many."""
     memory = way.collective in ("shared", "hierarchical")
     servers = ", a server a node" if way.n_servers == way.nodes > 1 else ""
-    return f"{way.mode}{servers} over {'shared memory' if memory else way.collective}"
+    return f"{way.mode}{servers} over {'shared memory' if memory else way.collective}{way.encoded}"
 
 
 def others(asked: Asked, n: int) -> Iterator[Way]:

@@ -1,0 +1,41 @@
+"""What a codec takes on this machine, on all ranks beside each other."""
+
+from collections.abc import Mapping
+from time import perf_counter
+from typing import Any
+
+import numpy as np
+
+from psframe.cluster import Cluster
+from psframe.collectives import compression
+from psframe.memory.allocator import Allocator
+
+MOST = 1 << 24  # numbers of the vector that is measured; what is longer takes in proportion
+ROUNDS = 7
+
+
+def measure(cluster: Cluster, spec: str | Mapping[str, Any], n_params: int) -> dict[str, Any] | None:
+    """Return the fields of :class:`psframe.predict.job.Codec`, means over all ranks, which must all call."""
+    if spec == "none":
+        return None
+    compression.warm(spec)
+    size = min(n_params, MOST)
+    codec = compression.codec_maker(spec, Allocator())(size)
+    gradient = np.random.default_rng(0).standard_normal(size, np.float32)
+    payload, total = np.zeros(codec.n_bytes, np.uint8), np.zeros(size, np.float32)
+    encoded, added = [], []
+    cluster.barrier()
+    for _ in range(ROUNDS):
+        began = perf_counter()
+        codec.encode(gradient, payload)
+        between = perf_counter()
+        codec.add(payload, total)
+        encoded.append(between - began)
+        added.append(perf_counter() - between)
+    means = np.mean(cluster.comm.allgather([np.median(encoded), np.median(added)]), axis=0) * (n_params / size)
+    return {
+        "name": spec if isinstance(spec, str) else spec["name"],
+        "share": codec.n_bytes / (4 * size),
+        "encode_s": float(means[0]),
+        "add_s": float(means[1]),
+    }

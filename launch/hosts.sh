@@ -6,7 +6,7 @@ usage="bash launch/hosts.sh [--agent AGENT] HOSTFILE COMMAND...
 
 Runs COMMAND here, which is mpirun, or a command of psframe that starts it, over the hosts; and prints what it runs.
   HOSTFILE       a host a line, and how many ranks it takes: 'node1:64' or 'node1 slots=64'; without, as many as it has cores
-  --agent AGENT  what starts a command on a host, as 'AGENT HOST COMMAND' (default: ssh)
+  --agent AGENT  what starts a command on a host, as ssh does: 'AGENT [-x] HOST COMMAND...' (default: ssh)
   MPIRUN_FLAGS   in the environment: more flags of mpirun
 The first host is this one. psframe lies in the same folder on all.
 Example: bash launch/hosts.sh hosts.txt mpirun -n 256 python -m psframe.train config.yaml"
@@ -18,9 +18,11 @@ refuse() {
 
 # What a host says when its psframe is imported: its cores, or nothing; why goes to a file of its name.
 ask() {
-    timeout 30 "${agent[@]}" "$1" "cd $(printf %q "$PWD") && $(printf %q "$python") -c 'import os, mpi4py
-from psframe import __version__, config
-print(len(os.sched_getaffinity(0)))'" </dev/null >"$folder/$1.cores" 2>"$folder/$1.why" || true
+    local status=0 why # the program has no quotes: the other shell may be no bash
+    timeout 30 "${agent[@]}" -x "$1" "cd $(printf %q "$PWD") && $(printf %q "$python") -c '$look
+print(len(os.sched_getaffinity(0)))'" </dev/null >"$folder/$1.cores" 2>"$folder/$1.why" || status=$?
+    [ "$status" = 124 ] && why="no answer within 30 s" || why="no word, and exit status $status"
+    [ -s "$folder/$1.why" ] || echo "$why" >"$folder/$1.why"
 }
 
 # The hosts with their ranks, as a:2,b:2; what is wrong with the file, or with a host, ends this.
@@ -42,13 +44,14 @@ spread() {
         host=${line%%:*} ranks=${line#*:}
         [ -s "$folder/$host.cores" ] ||
             refuse "every host must be reached by '${agent[*]}' and have psframe as this one has, got from $host:" \
-                "$(tail -n 1 "$folder/$host.why" | grep . || echo "no answer within 30 s"); mend that, or take it out of $hostfile"
+                "$(tail -n 1 "$folder/$host.why"); mend that, or take it out of $hostfile"
         found+=("$host:${ranks:-$(<"$folder/$host.cores")}")
     done
     (IFS=, && echo "${found[*]}")
 }
 
-agent=(ssh -o BatchMode=yes -o ConnectTimeout=10) given=""
+options=(-o BatchMode=yes -o ConnectTimeout=10) # of ssh: nobody is asked, and a host that is gone is not waited for
+agent=(ssh "${options[@]}") given=""
 while [ $# -gt 0 ]; do
     case $1 in
         -h | --help) echo "$usage" && exit ;;
@@ -64,17 +67,21 @@ done
 hostfile=$1 && shift
 [[ -r $hostfile && -f $hostfile ]] || refuse "the hostfile must be a readable file, got '$hostfile'; check it"
 [ $# -gt 0 ] || refuse "a command must follow the hostfile, got none; give one (-h shows how)"
+mpirun=$(command -v mpirun) || refuse "an mpirun must be on PATH, got none; activate psframe's environment"
 command -v "$1" >/dev/null || refuse "the command must be on PATH, got '$1', which is not; check it"
-mpirun=$(command -v mpirun) || refuse "an mpirun must be on PATH, got none; pip install mpich, or load one"
 python=$(command -v python) || refuse "a python with psframe must be on PATH, got none; activate its environment"
-why=$("$python" -c 'import mpi4py
-from psframe import __version__, config' 2>&1) ||
+look='import os, h5py, mpi4py, numba
+from psframe import config
+mpi4py.rc.initialize = False # the library is to be there, and not to start
+from mpi4py import MPI'
+why=$("$python" -c "$look" 2>&1) ||
     refuse "the python on PATH must have psframe, got $python with ${why##*$'\n'}; activate its environment, and leave a folder" \
         "that has a folder psframe"
 
 folder=$(mktemp -d)
 trap 'rm -rf "$folder"' EXIT
 spread=$(spread)
+[ -n "$given" ] || export HYDRA_LAUNCHER_EXTRA_ARGS="${options[*]}" PRTE_MCA_plm_ssh_args="${options[*]}"
 if "$mpirun" --version 2>&1 | grep "Open MPI" >/dev/null; then
     # without a policy it may map all ranks to one host that may be oversubscribed; and ssh takes no environment along
     start=("$mpirun" ${given:+--mca plm_ssh_agent "$given"} --host "$spread" --prtemca rmaps_default_mapping_policy slot)

@@ -78,7 +78,7 @@ def main(argv: Sequence[str]) -> int:
     if "-h" in argv or "--help" in argv:
         say(made.format_help())
         return 0
-    arguments = made.parse_args(list(argv))
+    arguments = made.parse_intermixed_args(list(argv))
     points = list(grid(arguments))
     out = Path(arguments.out or time.strftime("compare-%Y%m%d-%H%M%S"))
     with _begun(out, arguments, points):
@@ -101,7 +101,8 @@ def grid(arguments: Namespace) -> Iterator[Point]:
             raise UserError(f"--set must be KEY=VALUE, got {override!r}; write, say, --set train.epochs=3")
     for config in arguments.configs:
         if not Path(config).is_file():
-            raise UserError(f"a config must be a readable file, got {config!r}; check the path")
+            do = f"give --set {config}" if "=" in config else "check the path"
+            raise UserError(f"a config must be a readable file, got {config!r}; {do}")
     stems = [Path(config).stem for config in arguments.configs]
     if len(set(stems)) < len(stems):
         raise UserError(f"configs must differ in their files' names, got {' '.join(arguments.configs)}; rename one")

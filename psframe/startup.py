@@ -10,9 +10,9 @@ import sys
 from contextlib import suppress
 from pathlib import Path
 from time import sleep
-from typing import Any
+from typing import Any, NoReturn
 
-from psframe.mpirun import LAUNCHED
+from psframe.mpirun import LAUNCHED, speaks
 
 #: the processes that a launcher puts above its ranks
 LAUNCHERS = ("mpirun", "mpiexec", "hydra", "prterun", "prted", "orterun", "orted", "srun", "slurmstepd")
@@ -97,7 +97,32 @@ def judge_shared_memory(path: str = SHM) -> None:
         file=sys.stderr,
         flush=True,
     )
+    _abort()
+
+
+def without_mpi(error: Exception) -> NoReturn:
+    """Say that this machine has no MPI, and end the job with status 2."""
+    if speaks():
+        print(
+            f"psframe: an MPI must be installed, got none on {os.uname().nodename} ({str(error).splitlines()[0]}); "
+            "pip install mpich, or load one",
+            file=sys.stderr,
+            flush=True,
+        )
+        _abort()
+    sys.exit(2)
+
+
+def _abort() -> None:
+    """End the job, before MPI starts, with status 2; MPICH's launcher goes on without a rank that ends by itself.
+
+    Its other ranks would wait in MPI's start for ever. Where the launcher is another one it returns: that sees to it.
+    """
+    fd = os.environ.get("PMI_FD")
+    if fd is None or "MPI_LOCALNRANKS" not in os.environ:  # srun has the one alone
+        return
     sleep(0.5)  # a launcher that is told to abort drops what it has not read by then
     signal.alarm(10)  # for one that does not know this
-    os.write(int(fd), b"cmd=abort exitcode=2\n")
+    with suppress(OSError):  # another rank was faster
+        os.write(int(fd), b"cmd=abort exitcode=2\n")
     signal.pause()

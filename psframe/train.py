@@ -3,11 +3,9 @@
 import signal
 import sys
 from collections.abc import Sequence
-from platform import node
 from typing import TYPE_CHECKING, Any
 
-from psframe.mpirun import speaks
-from psframe.startup import judge_shared_memory, tolerant
+from psframe.startup import judge_shared_memory, tolerant, without_mpi
 
 judge_shared_memory()
 START_S = 120
@@ -19,13 +17,7 @@ try:
 
     signal.alarm(0)
 except (ImportError, RuntimeError) as _error:
-    if speaks():
-        _reason = str(_error).splitlines()[0]
-        print(
-            f"psframe: an MPI must be installed, got none on {node()} ({_reason}); pip install mpich, or load one",
-            file=sys.stderr,
-        )
-    sys.exit(2)
+    without_mpi(_error)
 
 from psframe.affinity import limit_threads  # noqa: E402
 

@@ -14,6 +14,7 @@ from psframe import mpirun
 from psframe.bench import sweep
 from psframe.errors import UserError
 from psframe.process import guarded
+from psframe.startup import without_mpi
 
 ALONE = ("kernels", "threads")
 OVER_RANKS = ("step", "straggler", "pipeline")
@@ -47,7 +48,7 @@ def _over_ranks(name: str, argv: Sequence[str]) -> int:
     try:
         from mpi4py import MPI
     except (ImportError, RuntimeError) as error:
-        raise UserError(f"bench {name} needs an MPI, got none ({error}); pip install mpich, or load one") from None
+        without_mpi(error)
     from psframe.affinity import limit_threads
 
     limit_threads(MPI.COMM_WORLD)  # before anything imports NumPy

@@ -70,6 +70,12 @@ class Layout:
         if not self.slots:  # of a stage without parameters, whose ranks exchange a line of zeros
             self.size = self.n_trained = line
 
+    def gaps(self) -> list[slice]:
+        """Return the places between tensors: a layer never writes to its gradients' ones, which are to stay zeros."""
+        begins = [slot.start for slot in self.slots.values()] + [self.size]
+        ends = [0] + [slot.stop for slot in self.slots.values()]
+        return [slice(end, begin) for end, begin in zip(ends, begins, strict=True) if end < begin]
+
     def describe(self) -> str:
         """Return a text that two layouts share only if a vector of one can be read as the other."""
         return "; ".join(f"{name} {list(s.shape)} {list(s.order)} at {s.start}" for name, s in self.slots.items())

@@ -141,6 +141,7 @@ class Compressed(Base):
     def __init__(self, inner: Any, spec: str | Mapping[str, Any]):
         super().__init__(inner.team, inner.size, inner.allocator, "fixed_workers" if inner.canonical else "none")
         self.inner, self.carrier, self.traffic, self._spec = inner, inner.carrier, inner.traffic, spec
+        self.gaps: list[slice] = []
         make, rank = codec_maker(spec, inner.allocator), self.comm.rank
         if not self.team.server:
             self.sum = CompressedSum(self.carrier, self.size, make, inner.allocator, self.traffic)
@@ -155,7 +156,7 @@ class Compressed(Base):
             self.rows = self.payload  # nothing arrives there
 
     def arena(self, layout: Layout, n_state: int) -> Arena:
-        self.inner.copies = self.copies
+        self.inner.copies, self.gaps = self.copies, layout.gaps()
         return self.inner.arena(layout, n_state)
 
     def boundaries(self, begins: Sequence[int]) -> Collection[int]:
@@ -192,4 +193,6 @@ class Compressed(Base):
     def allreduce_mean(self, grads: np.ndarray, n_samples: int) -> Segments:
         self.finite = compiled.elementwise.is_finite(grads)  # the sum takes their place
         self.sum(grads)
+        for gap in self.gaps:  # a codec may make something of zeros, which would come back with the next sum, and grow
+            grads[gap] = 0
         yield slice(0, self.size), compiled.elementwise.Mean([grads]).over(n_samples)

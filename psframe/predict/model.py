@@ -110,14 +110,9 @@ class Job:
         """Return the epoch of a way to do it."""
         steps, computed = self._steps(way)
         measured = ["compute"] if self.here else []
-        codec, seconds = self.codec(way), self._measured_s(way)
-        node = exchange.Node(self.machine, way.here, way.tier, self.hosts)
-        if seconds is not None:
+        seconds, anchored = self._exchange_s(way)
+        if anchored:
             measured.append("exchange")
-        else:
-            seconds = exchange.local_s(node, way, self.work.param_bytes)
-        if codec:
-            seconds = coded.local_s(node, way, self.work.param_bytes, codec, seconds)
         late = 0.0
         if way.n_workers > 1 and self.turns(way) == 1:
             late = self.work.deviation * sqrt(2 * log(way.n_workers))
@@ -133,6 +128,18 @@ class Job:
             self._notes(way),
         )
 
+    def _exchange_s(self, way: Way) -> tuple[float, bool]:
+        """Return the seconds of an exchange and update of a node, and whether they go by such that were measured."""
+        node, n_bytes = exchange.Node(self.machine, way.here, way.tier, self.hosts), self.work.param_bytes
+        codec, found = self.codec(way), None
+        if codec and way.collective == "buffer":
+            if way.mode == "allreduce":  # whose payloads go as canonical gradients do
+                found = self._measured_s(replace(way, reproducible="fixed_workers"), int(codec.share * n_bytes))
+            return coded.local_s(node, way, n_bytes, codec, found), found is not None
+        found = self._measured_s(way, n_bytes)
+        seconds = exchange.local_s(node, way, n_bytes) if found is None else found
+        return coded.local_s(node, way, n_bytes, codec, seconds) if codec else seconds, found is not None
+
     def codec(self, way: Way) -> Codec | None:
         """Return the codec of what the way sends, on a core of the machine."""
         codec = self.work.codec
@@ -140,12 +147,12 @@ class Job:
             return None
         return codec.at(1.0 if self.here else self.machine.scalar.value / self.work.scalar)
 
-    def _measured_s(self, way: Way) -> float | None:
-        """Return the seconds of an exchange of one machine's ranks, if such were measured there."""
-        if (way.nodes > 1 and self.hosts == 1) or (way.codec != "none" and way.collective == "buffer"):
+    def _measured_s(self, way: Way, n_bytes: int) -> float | None:
+        """Return the seconds of an exchange of one machine's ranks without a codec, if such were measured there."""
+        if way.nodes > 1 and self.hosts == 1:
             return None
         collective = "shared" if way.collective == "hierarchical" else way.collective
-        return interpolated(self.machine.exchanges, replace(way, collective=collective), self.work.param_bytes)
+        return interpolated(self.machine.exchanges, replace(way, collective=collective), n_bytes)
 
     def _steps(self, way: Way) -> tuple[int, float]:
         """Return the steps of an epoch, and the seconds of computing in it: the last step shares what is left."""

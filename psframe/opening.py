@@ -106,9 +106,10 @@ def prove(run: Run, quiet: bool) -> None:
 def _changed(run: Run, run_dir: RunDir) -> list[str]:
     """Return in what a continued run takes other steps than it did, which it may on other ranks or another grid."""
     records = metrics.read(run_dir.path) if run_dir.saved else []
-    kinds = {"global_batch": "samples a step", "micro_batches": "micro-batches"}
-    pairs = {key: (records[-1].get(key, 1), run.labels.get(key, 1)) for key in kinds} if records else {}
-    changes = [f"{now} {kinds[key]}, not {then}" for key, (then, now) in pairs.items() if then != now]
-    if not changes:
+    if not records:
         return []
-    return [f"the run goes on with {', and '.join(changes)}: not to the bits of a run that stayed as it was"]
+    kinds = {"global_batch": "samples a step", "micro_batches": "micro-batches"}
+    pairs = {kind: (records[-1].get(key, 1), run.labels.get(key, 1)) for key, kind in kinds.items()}
+    changes = [f"{now} {kind}, not {then}" for kind, (then, now) in pairs.items() if then != now]
+    told = f"the run goes on with {', and '.join(changes)}: not to the bits of a run that stayed as it was"
+    return [told] if changes else []

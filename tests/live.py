@@ -1,5 +1,6 @@
 """Runs that are watched, and disturbed, while they train."""
 
+import json
 import os
 import signal
 import subprocess
@@ -64,6 +65,12 @@ def ranks_of(path):
             if rank is not None:
                 found[int(rank)] = int(entry.name)
     return [found[rank] for rank in sorted(found)]
+
+
+def records_of(tmp_path, file="metrics.jsonl"):
+    """Return the lines of the one run in ``tmp_path / "runs"``."""
+    (run,) = (tmp_path / "runs").iterdir()
+    return [json.loads(line) for line in (run / file).read_text().splitlines()]
 
 
 def ends(process, path, seconds=30):

@@ -10,7 +10,8 @@ import pytest
 
 from tests import hosts, launcher, live
 from tests.launcher import ROOT
-from tests.test_loss import CONFIG, records_of
+from tests.live import records_of
+from tests.test_loss import CONFIG
 
 
 @pytest.fixture
@@ -128,17 +129,14 @@ def test_a_host_whose_memory_to_share_is_too_small_is_named_before_mpi_starts(mp
     assert f"got 1,048,576 on {two.names[1]}; mount it larger" in ended.stderr
 
 
-@pytest.mark.parametrize(
-    "command", [["-m", "psframe.train", "configs/quickstart.yaml"], ["-m", "psframe.bench", "step"]]
-)
+@pytest.mark.parametrize("command", [("psframe.train", "configs/quickstart.yaml"), ("psframe.bench", "step")])
 def test_a_host_without_an_mpi_is_named_and_nobody_waits_for_it(mpi, two, command):
     lacks = f'case $(hostname) in {two.names[1]}) export MPI4PY_LIBMPI=/nowhere; esac; exec "$@"'
     spread = two.mpi(mpi, 2)
-    words = [str(mpi.prefix / "bin" / "mpirun"), *spread.flags, "-n", "4", "sh", "-c", lacks, "sh", str(mpi.python)]
+    words = [str(mpi.prefix / "bin" / "mpirun"), *spread.flags, "-n", "4", "sh", "-c", lacks, "sh"]
+    words = two.on_first([*words, str(mpi.python), "-m", *command])
     env = {**os.environ, **two.environment}
-    ended = subprocess.run(
-        two.on_first([*words, *command]), env=env, cwd=ROOT, capture_output=True, text=True, timeout=60
-    )
+    ended = subprocess.run(words, env=env, cwd=ROOT, capture_output=True, text=True, timeout=60)
     assert ended.returncode == 2, ended
     (told,) = [line for line in ended.stderr.splitlines() if line.startswith("psframe:")]
     assert f"an MPI must be installed, got none on {two.names[1]} (" in told

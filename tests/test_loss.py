@@ -1,6 +1,5 @@
 """A worker dies, and the others go on: real ranks are killed, at random moments, under Open MPI with ULFM."""
 
-import json
 import os
 import random
 import signal
@@ -11,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from tests import launcher
-from tests.live import ends, launch, left_in_shm, ranks_of, trains
+from tests.live import ends, launch, left_in_shm, ranks_of, records_of, trains
 
 CONFIG = """\
 model: tests.tiny:build
@@ -61,11 +60,6 @@ def begin(mpi, n, tmp_path, *overrides, epochs=80):
     process = launch(mpi.command(n, ["-m", "psframe.train", str(path), "--quiet", *overrides]))
     trains(process, str(path))
     return process, str(path)
-
-
-def records_of(tmp_path, file="metrics.jsonl"):
-    (run,) = (tmp_path / "runs").iterdir()
-    return [json.loads(line) for line in (run / file).read_text().splitlines()]
 
 
 def collective_of(mode):

@@ -5,7 +5,8 @@ import time
 import pytest
 
 from tests import hosts, live
-from tests.test_loss import CONFIG, records_of, ulfm
+from tests.live import records_of
+from tests.test_loss import CONFIG, ulfm
 
 __all__ = ["ulfm"]
 

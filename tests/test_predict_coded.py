@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from psframe.collectives import compression
 from psframe.memory.allocator import Allocator
-from psframe.predict import coded, exchange, machine
+from psframe.predict import exchange, machine
 from psframe.predict.job import Codec
 from psframe.traffic import Traffic
 from tests.test_predict import job, way, work
@@ -55,18 +55,18 @@ def test_who_gets_encoded_gradients_is_the_collectives_rule(nodes, name, size):
     carrier = SimpleNamespace(comm=SimpleNamespace(size=nodes, rank=0))  # which is asked for no more than that
     made = compression.sum_between_nodes(carrier, size, name, Allocator(), Traffic())
     share = compression.codec_maker(name, Allocator())(size).n_bytes / (4 * size)
-    asked = way(collective="hierarchical", nodes=nodes, ranks=nodes)
     once = isinstance(made, compression.GatheredSum)
     if abs((nodes - 1) * share - 1 / 8) > 1e-4:  # there the rule is in whole bytes
-        assert coded.sent_once(asked, Codec(name, share, 0, 0)) == once
+        assert Codec(name, share, 0, 0).sent_once(nodes) == once
 
 
 def test_bytes_of_a_codec_on_the_link():
     link = machine.link("1")
     rate = link.gbit.value * 1e9 / 8
+    small, nothing = (Codec("small", n_bytes / 4e6, 0, 0) for n_bytes in (1e5, 0))
     asked = way(collective="hierarchical", nodes=2, ranks=4)
-    seconds = exchange.between_s(asked, 4e6, link, 1e5, once=True)
+    seconds = exchange.between_s(asked, 4e6, link, small)
     assert seconds == pytest.approx(1e5 / rate + 2e-6 * link.latency_us.value)
     several = replace(asked, collective="buffer", mode="sync_ps", server="colocated")
-    arriving = exchange.between_s(several, 4e6, link, 1e5) - exchange.between_s(several, 4e6, link, 0)
+    arriving = exchange.between_s(several, 4e6, link, small) - exchange.between_s(several, 4e6, link, nothing)
     assert arriving == pytest.approx(2 * 1e5 / rate)  # of the other host's two

@@ -1,6 +1,5 @@
 """Ctrl-C and SIGTERM: the ranks leave a checkpoint and go, or go at once; nothing stays behind."""
 
-import json
 import os
 import signal
 import sys
@@ -12,7 +11,7 @@ import pytest
 
 from psframe.signals import Signals
 from tests import launcher
-from tests.live import ends, launch, left_in_shm, ranks_of, start, trains
+from tests.live import ends, launch, left_in_shm, ranks_of, records_of, start, trains
 
 CONFIG = """\
 model: tests.tiny:build
@@ -31,11 +30,6 @@ def written(tmp_path, epochs):
 
 def hashes_of(tmp_path):
     return [record["params_sha256"] for record in records_of(tmp_path)]
-
-
-def records_of(tmp_path):
-    (run,) = (tmp_path / "runs").iterdir()
-    return [json.loads(line) for line in (run / "metrics.jsonl").read_text().splitlines()]
 
 
 def test_signals_that_come_together_ask_once(monkeypatch):

@@ -8,8 +8,8 @@ import psutil
 import pytest
 
 from tests import launcher
-from tests.live import ends, launch, left_in_shm, ranks_of, trains
-from tests.test_loss import CONFIG, records_of
+from tests.live import ends, launch, left_in_shm, ranks_of, records_of, trains
+from tests.test_loss import CONFIG
 
 EPOCHS = 60
 

@@ -24,7 +24,7 @@ from dataclasses import dataclass, replace
 from math import ceil, log2
 
 from psframe.predict.counted import STATE, counted
-from psframe.predict.job import Way
+from psframe.predict.job import Codec, Way
 from psframe.predict.machine import Link, Machine
 
 CROSSINGS = 3  # of a copied byte: it is read, and its place read and written
@@ -157,21 +157,17 @@ def _slowest_s(node: Node, way: Way, n_bytes: float) -> float:
 BUCKET_BYTES = float(1 << 17)  # as psframe.collectives.hierarchical has it, which needs an MPI
 
 
-def between_s(way: Way, n_bytes: float, link: Link, payload: float | None = None, once: bool = False) -> float:
-    """Return the seconds that an exchange takes on the links between nodes, each way's fullest.
-
-    ``payload``: bytes of the gradients of a worker, or of a node, where they are encoded; ``once``: then all nodes
-    have those of all.
-    """
+def between_s(way: Way, n_bytes: float, link: Link, codec: Codec | None = None) -> float:
+    """Return the seconds that an exchange, encoded by ``codec``, takes on the fullest link between nodes."""
     n, w, here = way.nodes, way.n_workers, way.here
     rate, latency = link.gbit.value * 1e9 / 8, link.latency_us.value * 1e-6
     if n == 1 or way.collective == "null":
         return 0.0
     canonical = way.reproducible == "fixed_workers"
-    coded, sent = payload is not None, n_bytes if payload is None else payload
+    sent = codec.share * n_bytes if codec else n_bytes
     if way.collective in ("shared", "hierarchical"):
-        if coded:
-            return 2 * _log(n) * latency + ((n - 1) if once else 2 * (n - 1) / n) * sent / rate
+        if codec:
+            return 2 * _log(n) * latency + (n - 1 if codec.sent_once(n) else 2 * (n - 1) / n) * sent / rate
         if canonical:  # up a chain of nodes and down again, by bucket
             return 2 * (n - 1) * (latency + min(n_bytes, BUCKET_BYTES) / rate) + n_bytes / rate
         return 2 * _log(n) * latency + 2 * (n - 1) / n * n_bytes / rate
@@ -180,11 +176,11 @@ def between_s(way: Way, n_bytes: float, link: Link, payload: float | None = None
     # parameters to all: from one server through a tree or a scatter and a ring, of several each one's share to all
     spread = (n_bytes if n == 2 else (1 if k > 1 else 2) * n_bytes * (n - 1) / n) / rate + _log(n) * latency
     if way.mode == "allreduce":
-        if canonical or coded or way.collective == "object":  # each rank for itself
+        if canonical or codec or way.collective == "object":  # each rank for itself
             ring = sent * (way.ranks - 1) / way.ranks  # of which neighbours are on one node, but for its ends
             return (here * sent * (n - 1) / n + ring) / rate + 2 * (n - 1) * latency
         return 2 * (n - 1) / n * n_bytes / rate + 2 * _log(n) * latency
-    if canonical or coded or way.collective == "object":
+    if canonical or codec or way.collective == "object":
         arriving = outside * sent / k / rate
     else:  # reduced on the way, but not by nodes
         arriving = here * n_bytes * (n - 1) / n / rate

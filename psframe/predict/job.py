@@ -5,6 +5,8 @@ from typing import Any
 
 from psframe.errors import UserError
 
+FEW = 1 / 8  # of a vector: where the payloads of all nodes are no more, as psframe.collectives.compression has it
+
 
 def method(mode: str, server: str | None, n_servers: int, collective: str, reproducible: str) -> str:
     """Return the name of a way to exchange; those that take the same have the same one."""
@@ -50,6 +52,10 @@ class Codec:
     share: float
     encode_s: float
     add_s: float
+
+    def sent_once(self, nodes: int) -> bool:
+        """Whether each of so many nodes has the payloads of all, and not a share of them and then all sums."""
+        return nodes == 2 or (nodes - 1) * self.share <= FEW
 
     def at(self, speed: float) -> "Codec":
         """Return it on a core that is so many times as fast."""

@@ -135,10 +135,10 @@ class Job:
         if codec and way.collective == "buffer":
             if way.mode == "allreduce":  # whose payloads go as canonical gradients do
                 found = self._measured_s(replace(way, reproducible="fixed_workers"), int(codec.share * n_bytes))
-            return coded.local_s(node, way, n_bytes, codec, found), found is not None
+            return coded.buffer_s(node, way, n_bytes, codec, found), found is not None
         found = self._measured_s(way, n_bytes)
         seconds = exchange.local_s(node, way, n_bytes) if found is None else found
-        return coded.local_s(node, way, n_bytes, codec, seconds) if codec else seconds, found is not None
+        return seconds + (coded.leaders_s(way, codec) if codec else 0.0), found is not None
 
     def codec(self, way: Way) -> Codec | None:
         """Return the codec of what the way sends, on a core of the machine."""
@@ -167,8 +167,7 @@ class Job:
         """Return the seconds of a step that links show, behind what backward hides."""
         n_bytes, joined = self.work.param_bytes, link(way.link or self.machine.link)
         if codec := self.codec(way):  # the codecs see all gradients: these leave after backward
-            once = coded.sent_once(way, codec)
-            return exchange.between_s(way, n_bytes, joined, codec.share * n_bytes, once)
+            return exchange.between_s(way, n_bytes, joined, codec)
         seconds = exchange.between_s(way, n_bytes, joined)
         if way.collective not in ("hierarchical", "shared", "buffer"):
             return seconds

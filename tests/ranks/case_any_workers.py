@@ -47,7 +47,7 @@ def every_collective_adds_in_the_order_of_the_tree(world):
         for mode, arguments in MODES:
             for form in FORMS:
                 arena, _, team, update = take_steps(cluster, mode, arguments, form, "any_workers", shapes)
-                wanted = expected(team.n_workers, arena.layout.size, STEPS, tree)
+                wanted = expected(team.n_workers, arena.layout, STEPS, tree)
                 np.testing.assert_array_equal(arena.params, wanted, err_msg=f"{mode} {arguments} over {form}, {shapes}")
                 assert update.wild_step == 0
 
@@ -61,7 +61,7 @@ def a_tree_passes_through_the_nodes(world):
         for mode, arguments in MODES:
             form = ("hierarchical", {"reducers": "all"})
             arena, _, team, _ = take_steps(cluster, mode, arguments, form, "any_workers", [(140_000,)])
-            wanted = expected(team.n_workers, arena.layout.size, STEPS, tree)
+            wanted = expected(team.n_workers, arena.layout, STEPS, tree)
             np.testing.assert_array_equal(arena.params, wanted, err_msg=f"{mode} {arguments} on {n_nodes} nodes")
 
 

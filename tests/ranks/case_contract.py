@@ -26,9 +26,11 @@ LAYOUTS = ([(3, 5), (7,)], [(1,)], [(40, 300), (11,), (2, 3, 5, 5)])
 STEPS = 4
 
 
-def gradients(worker, step, size):
+def gradients(worker, step, layout):
     """A worker's summed gradient and its number of samples; the last worker's third batch is empty."""
-    numbers = np.random.default_rng((worker, step)).standard_normal(size).astype(np.float32)
+    numbers = np.random.default_rng((worker, step)).standard_normal(layout.size).astype(np.float32)
+    for gap in layout.gaps():
+        numbers[gap] = 0
     n = 0 if step == 2 and worker else 5 + worker
     return numbers * n, n
 
@@ -40,11 +42,11 @@ def left_fold(rows):
     return total
 
 
-def expected(n_workers, size, n_steps, add=left_fold):
+def expected(n_workers, layout, n_steps, add=left_fold):
     """Parameters after SGD with momentum on the canonical means, in float32, operation by operation."""
-    params, velocity = start(size), np.zeros(size, np.float32)
+    params, velocity = start(layout.size), np.zeros(layout.size, np.float32)
     for step in range(n_steps):
-        every = [gradients(worker, step, size) for worker in range(n_workers)]
+        every = [gradients(worker, step, layout) for worker in range(n_workers)]
         mean = add([numbers for numbers, _ in every]) / np.float32(sum(n for _, n in every))
         velocity = np.float32(0.9) * velocity + (mean + np.float32(0.01) * params)
         params = params - np.float32(0.1) * velocity
@@ -56,7 +58,10 @@ def start(size):
 
 
 def train(cluster, mode, arguments, form, reproducible, shapes, own_optimizer=False):
-    """Take STEPS steps and return (arena, collective, team, updater)."""
+    """Take STEPS steps and return (arena, collective, team, updater).
+
+    As backward does not, nothing writes between tensors; what a codec makes of zeros there would be summed again.
+    """
     optimizer = SGD(lr=0.1, momentum=0.9, weight_decay=0.01)
     rig = Rig(
         cluster,
@@ -69,11 +74,14 @@ def train(cluster, mode, arguments, form, reproducible, shapes, own_optimizer=Fa
     team, arena, collective, layout = rig.team, rig.arena, rig.collective, rig.layout
     boundaries = collective.boundaries([slot.start for slot in layout.slots.values()])
     for step in range(STEPS):
-        every = [gradients(worker, step, layout.size) for worker in range(team.n_workers)]
-        arena.grads[:] = np.nan if team.worker is None else every[team.worker][0]
+        every = [gradients(worker, step, layout) for worker in range(team.n_workers)]
+        for slot in layout.slots.values():
+            slot.view(arena.grads)[:] = np.nan if team.worker is None else slot.view(every[team.worker][0])
         if boundaries and team.worker is not None:
             leave_bit_by_bit(collective, layout)
         rig.mode.step(sum(n for _, n in every), 0.1, step + 1)
+        for gap in layout.gaps() if team.worker is not None else ():
+            assert not arena.grads[gap].any(), (mode, form, step)
     assert dict(rig.allocator.bytes_by_role) == rig.promised, "a step allocated memory"
     cluster.barrier()
     return arena, collective, team, rig.update
@@ -101,7 +109,7 @@ def canonical_bits_in_every_mode_over_every_collective(world):
         for mode, arguments in MODES:
             for form in FORMS:
                 arena, _, team, update = train(cluster, mode, arguments, form, "fixed_workers", shapes)
-                wanted = expected(team.n_workers, arena.layout.size, STEPS)
+                wanted = expected(team.n_workers, arena.layout, STEPS)
                 where = f"{mode} {arguments} over {form}, {shapes}"
                 np.testing.assert_array_equal(arena.params, wanted, err_msg=where)
                 assert update.wild_step == 0
@@ -113,7 +121,7 @@ def a_users_own_optimizer_gives_the_same_bits(world):
     for mode, arguments in MODES:
         for form in FORMS:
             arena, _, team, _ = train(cluster, mode, arguments, form, "fixed_workers", LAYOUTS[2], own_optimizer=True)
-            wanted = expected(team.n_workers, arena.layout.size, STEPS)
+            wanted = expected(team.n_workers, arena.layout, STEPS)
             np.testing.assert_array_equal(arena.params, wanted, err_msg=f"{mode} {arguments} over {form}")
 
 
@@ -123,7 +131,7 @@ def every_gradient_counts_once_where_mpi_chooses_the_order(world):
     for mode, arguments in MODES:
         for form in FORMS:
             arena, _, team, _ = train(cluster, mode, arguments, form, "none", LAYOUTS[2])
-            wanted = expected(team.n_workers, arena.layout.size, STEPS)
+            wanted = expected(team.n_workers, arena.layout, STEPS)
             np.testing.assert_allclose(arena.params, wanted, rtol=1e-4, atol=1e-5)
             same = world.allgather(arena.params.tobytes())
             assert len(set(same)) == 1, "workers ended in different parameters"
@@ -138,34 +146,15 @@ def codecs_lose_little_and_all_workers_lose_the_same(world):
             for name in ("buffer", "object"):
                 form = (name, {"compression": codec})
                 arena, _, team, _ = train(cluster, mode, arguments, form, "fixed_workers", LAYOUTS[2])
-                wanted = expected(team.n_workers, arena.layout.size, STEPS)
+                between = sum(gap.stop - gap.start for gap in arena.layout.gaps())
+                assert between == arena.layout.size - arena.layout.n_params > 0
+                wanted = expected(team.n_workers, arena.layout, STEPS)
                 ends |= set(world.allgather(arena.params.tobytes()))
-                for slot in arena.layout.slots.values() if codec in ("fp16", "bf16") else ():
-                    found = arena.params[slot.start : slot.stop]
-                    np.testing.assert_allclose(found, wanted[slot.start : slot.stop], rtol=0.05, atol=0.05)
+                if codec in ("fp16", "bf16"):
+                    np.testing.assert_allclose(arena.params, wanted, rtol=0.05, atol=0.05)
                 assert np.isfinite(arena.params).all()
                 assert not np.array_equal(arena.params, start(arena.layout.size))
             assert len(ends) == 1, f"{mode} {codec}: buffer and object, or two workers, differ"
-
-
-@ranks(2, 4)
-def between_tensors_stay_zeros(world):
-    """Where backward does not write, what a codec makes of zeros would be summed again, and grow with every step."""
-    cluster = join(world)
-    for mode, arguments in MODES:
-        for form in (*FORMS, *((name, {"compression": codec}) for name in ("buffer", "object") for codec in CODECS)):
-            rig = Rig(cluster, {"mode": mode, **arguments}, form, LAYOUTS[2])
-            gaps, worker, n = rig.layout.gaps(), rig.team.worker, rig.team.n_workers
-            assert sum(gap.stop - gap.start for gap in gaps) == rig.layout.size - rig.layout.n_params > 0
-            for step in range(STEPS):
-                if worker is not None:
-                    for slot in rig.layout.slots.values():
-                        rig.arena.grads[slot.start : slot.stop] = gradients(worker, step, slot.stop - slot.start)[0]
-                rig.mode.step(sum(gradients(w, step, 1)[1] for w in range(n)), 0.1, step + 1)
-                if worker is not None:
-                    for gap in gaps:
-                        assert not rig.arena.grads[gap].any(), (mode, form, step)
-            cluster.barrier()
 
 
 @ranks(2, 4)

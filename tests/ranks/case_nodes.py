@@ -43,7 +43,7 @@ def hierarchical_has_the_canonical_bits_on_two_nodes(world):
             for keys in KEYS:
                 form = ("hierarchical", keys)
                 arena, _, team, _ = train(cluster, mode, arguments, form, "fixed_workers", shapes)
-                wanted = expected(team.n_workers, arena.layout.size, STEPS)
+                wanted = expected(team.n_workers, arena.layout, STEPS)
                 np.testing.assert_array_equal(arena.params, wanted, err_msg=f"{mode} {arguments} {keys} {shapes}")
 
 
@@ -53,7 +53,7 @@ def hierarchical_has_the_canonical_bits_on_three_nodes_of_unequal_size(world):
     assert sum(cluster.sizes) == world.size
     for mode, arguments in MODES:
         arena, _, team, _ = train(cluster, mode, arguments, ("hierarchical", {}), "fixed_workers", [(300_000,)])
-        wanted = expected(team.n_workers, arena.layout.size, STEPS)  # three chunks pass from node to node
+        wanted = expected(team.n_workers, arena.layout, STEPS)  # three chunks pass from node to node
         np.testing.assert_array_equal(arena.params, wanted)
 
 
@@ -91,7 +91,7 @@ def hierarchical_lets_mpi_choose_the_order(world):
     for (mode, arguments), leaders in product(MODES, (1, 2)):
         form = ("hierarchical", {"leaders": leaders, "bucket_bytes": 680})
         arena, _, team, _ = train(cluster, mode, arguments, form, "none", UNEVEN)
-        wanted = expected(team.n_workers, arena.layout.size, STEPS)
+        wanted = expected(team.n_workers, arena.layout, STEPS)
         np.testing.assert_allclose(arena.params, wanted, rtol=1e-4, atol=1e-5)
         assert len(set(world.allgather(arena.params.tobytes()))) == 1
 
@@ -106,7 +106,7 @@ def hierarchical_encodes_what_goes_between_nodes(world):
             assert len(set(world.allgather(arena.params.tobytes()))) == 1, (mode, codec)
             assert not np.array_equal(arena.params, start(arena.layout.size))
             if codec in ("fp16", "bf16"):
-                wanted = expected(team.n_workers, arena.layout.size, STEPS)
+                wanted = expected(team.n_workers, arena.layout, STEPS)
                 np.testing.assert_allclose(arena.params, wanted, rtol=0.05, atol=0.05)
             sent = world.allreduce(collective.traffic.sent)
             assert 0 < sent <= STEPS * 2 * arena.params.nbytes

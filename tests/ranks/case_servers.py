@@ -42,7 +42,7 @@ def the_bits_are_those_of_one_server(world):
             spec, form = {"server": server, "servers": servers}, ("buffer", keys)
             arena, _, team, _ = train(cluster, "sync_ps", spec, form, "fixed_workers", shapes)
             assert len(team.servers) == servers
-            wanted = expected(team.n_workers, arena.layout.size, STEPS)
+            wanted = expected(team.n_workers, arena.layout, STEPS)
             np.testing.assert_array_equal(arena.params, wanted, err_msg=f"{spec} {keys} {shapes}")
 
 
@@ -52,7 +52,7 @@ def the_bits_are_those_of_one_server_on_several_nodes_and_of_any_workers(world):
     for server, keys in product(("dedicated", "colocated"), KEYS):
         spec = {"server": server, "servers": 3}
         arena, _, team, _ = train(cluster, "sync_ps", spec, ("buffer", keys), "fixed_workers", UNEVEN)
-        wanted = expected(team.n_workers, arena.layout.size, STEPS)
+        wanted = expected(team.n_workers, arena.layout, STEPS)
         np.testing.assert_array_equal(arena.params, wanted, err_msg=f"{spec} {keys}")
     any_workers = ["train={reproducible: any_workers, global_batch: 24, blocks: 8, epochs: 2}", "collective=buffer"]
     with folder(world) as where:
@@ -80,7 +80,7 @@ def mpi_may_choose_the_order(world):
         for servers in numbers_of(world, server):
             spec = {"server": server, "servers": servers}
             arena, _, team, _ = train(cluster, "sync_ps", spec, ("buffer", keys), "none", UNEVEN)
-            wanted = expected(team.n_workers, arena.layout.size, STEPS)
+            wanted = expected(team.n_workers, arena.layout, STEPS)
             np.testing.assert_allclose(arena.params, wanted, rtol=1e-4, atol=1e-5)
             assert len(set(world.allgather(arena.params.tobytes()))) == 1
 

@@ -6,12 +6,13 @@ Nothing here imports NumPy: how many threads its BLAS may have is settled before
 import os
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 from mpi4py import MPI
 
 from psframe import kernel
+from psframe.memory import cgroups
+from psframe.memory.sysfs import Tree
 from psframe.memory.topology import Topology, read
 
 if TYPE_CHECKING:
@@ -133,28 +134,31 @@ def n_threads(topology: Topology, masks: Sequence[frozenset[int]], rank: int) ->
 
 
 def n_cores(cluster: "Cluster", topology: Topology) -> int:
-    """Return how many cores the ranks of this node have together, by affinity and by the cgroup's quota.
+    """Return how many cores the ranks of this node have together, by affinity and by their cgroups' quotas.
 
     All ranks must call.
     """
-    every = cluster.comm.allgather((cluster.node, frozenset(os.sched_getaffinity(0))))
-    usable: frozenset[int] = frozenset().union(*(mask for node, mask in every if node == cluster.node))
-    return max(1, min(topology.n_cores_of(usable), quota(Path("/sys/fs/cgroup"))))
+    every = cluster.comm.allgather((cluster.node, frozenset(os.sched_getaffinity(0)), cgroups.cpus(Tree("/"))))
+    usable: frozenset[int] = frozenset().union(*(mask for node, mask, _ in every if node == cluster.node))
+    allowed = int(sum(quotas([of_rank for node, _, of_rank in every if node == cluster.node])) + 1e-9)
+    return max(1, min(topology.n_cores_of(usable), allowed))
 
 
-def quota(cgroup: Path) -> int:
-    """Return how many CPUs' time a cgroup allows, in whole ones; a large number where it does not say."""
-    try:
-        allowed, period = (cgroup / "cpu.max").read_text().split()
-    except (OSError, ValueError):
-        try:
-            allowed, period = ((cgroup / "cpu" / f"cpu.cfs_{name}_us").read_text() for name in ("quota", "period"))
-        except OSError:
-            return UNLIMITED
-    try:
-        return int(allowed) // int(period) if int(allowed) > 0 else UNLIMITED
-    except (ValueError, ZeroDivisionError):
-        return UNLIMITED  # "max"
+def quotas(every: Sequence[Mapping[tuple[int, int], float]]) -> list[float]:
+    """Return how many CPUs' time each rank of a machine is allowed; what a cgroup allows is divided among its ranks.
+
+    Parameters
+    ----------
+    every : sequence of mapping
+        What :func:`psframe.memory.cgroups.cpus` finds on each rank.
+
+    Returns
+    -------
+    list of float
+        A large number where there is no limit.
+    """
+    n_ranks = Counter(group for of_rank in every for group in of_rank)
+    return [min([n / n_ranks[group] for group, n in of_rank.items()], default=UNLIMITED) for of_rank in every]
 
 
 def allowed_threads() -> int:
@@ -166,16 +170,17 @@ def allowed_threads() -> int:
 
 
 def limit_threads(world: MPI.Comm) -> None:
-    """Let BLAS, OpenMP and Numba start as many threads as this rank has cores; a user's own setting stands.
+    """Let BLAS, OpenMP and Numba start as many threads as this rank has cores, by affinity and cgroup.
 
-    All ranks must call, before NumPy is imported.
+    A user's own setting stands. All ranks must call, before NumPy is imported.
     """
     near = kernel.split(world)  # containers may run on the same cores
-    masks = near.gather(frozenset(os.sched_getaffinity(0)))
+    every = near.gather((frozenset(os.sched_getaffinity(0)), cgroups.cpus(Tree("/"))))
     counts = None
-    if masks:
+    if every:
         topology = read("/", environ={})  # a mistake in a variable is told later, where all ranks can hear of it
-        counts = [n_threads(topology, masks, rank) for rank in range(near.size)]
+        masks, allowed = [mask for mask, _ in every], quotas([of_rank for _, of_rank in every])
+        counts = [max(1, min(n_threads(topology, masks, rank), int(allowed[rank] + 1e-9))) for rank in range(near.size)]
     threads = near.scatter(counts)
     near.Free()
     for name in THREAD_VARIABLES:

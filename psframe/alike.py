@@ -3,17 +3,29 @@
 import time
 from collections.abc import Callable
 from hashlib import sha256
+from itertools import zip_longest
 from pathlib import Path
+from typing import Protocol, TypeVar
 
 import numpy as np
 from mpi4py import MPI
 
-from psframe import __version__, compiled
-from psframe.arena import Layout
+from psframe import __version__
 from psframe.cluster import Cluster
 from psframe.errors import UserError
 
 CLOCK_S = 60.0  # by which the clocks of two nodes may differ
+
+
+class Describes(Protocol):
+    """A network, of which one compares what it says of itself."""
+
+    def describe(self) -> list[str]:
+        """Return its layers and tensors, a line each."""
+        ...
+
+
+T = TypeVar("T", bound=Describes)
 
 
 def code(folder: Path = Path(__file__).parent) -> str:
@@ -36,28 +48,49 @@ def judge_code(cluster: Cluster) -> None:
         _judge(cluster, f"{__version__} with code {code()}" if cluster.node_rank == 0 else "", "one psframe", "install")
 
 
-def judge_model(cluster: Cluster, layout: Layout, fixed: Callable[[], str]) -> None:
-    """Hold every node's tensors against node 0's: a model may be a user's own. All ranks must call; AgreedError.
+def same_network(cluster: Cluster, build: Callable[[], T]) -> T:
+    """Build this rank's network and hold it against rank 0's: the model may be a user's own. All ranks must call.
 
-    ``fixed`` says what the model keeps beside them.
+    Rank 0 builds first, so that a model that cannot be built is told of once.
+
+    Raises
+    ------
+    AgreedError
+        Where a rank has another one: gradients would be summed of networks that are not the same.
     """
-    if cluster.n_nodes > 1:
-        first = cluster.node_rank == 0
-        found = f"{layout.n_params:,} parameters in {layout.describe()}{fixed()}" if first else ""
-        _judge(cluster, found, "one model", "copy")
+    built: list[T] = []
+
+    def build_first() -> list[str]:
+        built.append(build())
+        return list(built[0].describe())
+
+    first = cluster.agree(build_first)
+
+    def judge() -> T:
+        network = built[0] if built else build()
+        described = list(network.describe())
+        if described != first:
+            mine, theirs = next((a, b) for a, b in zip_longest(described, first, fillvalue="no such layer") if a != b)
+            raise UserError(
+                f"all ranks must have one model, got {mine} on rank {cluster.rank}, {theirs} on rank 0; let it depend "
+                "on its arguments alone (a set's order is another one in every process), and copy its module to all "
+                "nodes"
+            )
+        return network
+
+    return cluster.agree_everywhere(judge)
 
 
-def judge_data(cluster: Cluster, memory: np.ndarray, moments: np.ndarray) -> None:
+def judge_data(cluster: Cluster, checksum: int, moments: np.ndarray) -> None:
     """Hold every node's data, once it was read, against node 0's. All ranks must call.
 
     Mean and deviation are node 0's: another CPU may have rounded otherwise.
 
     Parameters
     ----------
-    memory : ndarray of uint8
-        All of the data, in whole cache lines.
+    checksum : int
+        Of the node's data without their moments, on its first rank.
     moments : ndarray
-        Those of it.
 
     Raises
     ------
@@ -69,7 +102,7 @@ def judge_data(cluster: Cluster, memory: np.ndarray, moments: np.ndarray) -> Non
     found = ""
     if cluster.leaders != MPI.COMM_NULL:
         cluster.leaders.Bcast(moments)
-        found = f"samples with checksum {compiled.elementwise.checksum(memory.view(np.float32)):016x}"
+        found = f"samples with checksum {checksum:016x}"
     _judge(cluster, found, "the same data", "copy")
 
 

@@ -1,5 +1,6 @@
 """From a plan to the parts of a run, on every rank."""
 
+import gc
 import shutil
 from collections.abc import Callable
 from typing import Any, TypeVar
@@ -10,7 +11,7 @@ from threadpoolctl import threadpool_limits
 from psframe import affinity, alike, blocks, collectives, guard, opening, registry, residency, stages, sync
 from psframe.cluster import AgreedError, Cluster
 from psframe.collectives.null import Null
-from psframe.data import Facts, no_memory_for_data
+from psframe.data import Facts, Held, no_memory_for_data
 from psframe.errors import UserError
 from psframe.fault import Crash
 from psframe.job import Run, headline
@@ -19,7 +20,7 @@ from psframe.memory.allocator import Allocator
 from psframe.nn.threads import Threads
 from psframe.optim import Updater
 from psframe.plan import Plan
-from psframe.provision import Held, Sizes, adopt, homes, take
+from psframe.provision import Sizes, adopt, homes, take
 from psframe.record.run_dir import RunDir, open_run
 from psframe.record.view import View, say
 from psframe.sampling import Sampler
@@ -44,19 +45,21 @@ def run(cluster: Cluster, plan: Plan, quiet: bool) -> Run:
     if plan.config.train.reproducible != "none":
         # BLAS rounds differently on one thread and on several, and how many there are depends on the machine
         threadpool_limits(1, user_api="blas")
+    layout = alike.same_network(cluster, plan.network).whole
+    gc.collect()  # of that network nothing stays, though PyTorch's first pass leaves a circle that has its module
     opened: list[RunDir] = []
-    cluster.agree(lambda: opened.append(open_run(plan.resolved, plan.part().whole)))
+    cluster.agree(lambda: opened.append(open_run(plan.resolved, layout)))
     run_dir = opened[0] if opened else None
     try:
         made = or_instead(cluster, plan, lambda: provided(cluster, plan))
-        alike.judge_model(cluster, made.network.whole, made.network.fixed)
+        data = cluster.agree(lambda: _same_data(plan.facts, made, run_dir))
         made.labels["placement"] = residency.summary(cluster, plan.places)
         asked = plan.resolved["collective"]["name"]
         if made.labels["collective"] not in (None, asked):
             made.labels["collective"] = f"{asked} -> {made.labels['collective']}"
         if run_dir:
             made.run_dir, made.view = run_dir, View(plan.config.train.epochs, made.sampler.n_steps, quiet)
-            made.keeper = Keeper(run_dir, plan.config.checkpoint, Crash(plan.config.fault.crash_at))
+            made.keeper = Keeper(run_dir, plan.config.checkpoint, Crash(plan.config.fault.crash_at), data)
             if not quiet:
                 say(headline(made))
         opening.begin(made, quiet)
@@ -69,15 +72,28 @@ def run(cluster: Cluster, plan: Plan, quiet: bool) -> Run:
     return made
 
 
+def _same_data(facts: Facts, run: Run, run_dir: RunDir | None) -> int:
+    """Return the checksum of the data, on rank 0; UserError where a run goes on that was begun with other data."""
+    found = run.held.checksum >> 1  # a checkpoint's numbers have 63 bits
+    saved = run_dir.saved if run_dir else None
+    if saved and (saved.data not in (0, found) or saved.cursor > facts.n_train):
+        raise UserError(
+            "a continued run must have the data that it was begun with, in the same order, got other samples "
+            f"({facts.n_train:,} to train, {facts.n_test:,} to test) in the place of those of "
+            f"{str(run_dir and run_dir.path)!r}; give it those, or start anew with checkpoint.resume=none"
+        )
+    return found
+
+
 def provided(cluster: Cluster, plan: Plan, held: Held | None = None) -> Run:
     """Return every part of a run with its memory, which holds the data, or has them already. All ranks must call."""
     sizes = reckoned(cluster, plan, held is not None)
-    residency.fit(cluster, plan.places, sizes.by_role, plan.config.placement)
+    residency.fit(cluster, plan.places, sizes.by_role, plan.config.placement, trained=held is not None)
     allocator = Allocator(plan.places.allocate, homes(cluster, plan.places))  # what was spilled lies on other pages
-    data, arrays = take(cluster, plan, sizes, allocator, held)
-    made = cluster.agree_everywhere(lambda: build(cluster, plan, arrays, allocator))
+    data = take(cluster, plan, sizes, allocator, held)
+    made = cluster.agree_everywhere(lambda: build(cluster, plan, data, allocator))
     adopt(cluster, plan.places, allocator)
-    made.blocks = [*allocator.blocks, *([("data", block) for block in data] if cluster.link.leads else [])]
+    made.blocks = [*allocator.blocks, *([("data", data.memory)] if cluster.link.leads else [])]
     return made
 
 
@@ -110,19 +126,20 @@ def planned(cluster: Cluster, plan: Plan) -> dict[str, int]:
     return or_instead(cluster, plan, lambda: reckoned(cluster, plan)).by_role
 
 
-def _untouched(facts: Facts) -> dict[str, np.ndarray]:
+def _untouched(facts: Facts) -> Held:
     try:
-        arrays = facts.arrays(np.zeros(facts.n_bytes, np.uint8))  # pages that are never touched are never resident
+        memory = np.zeros(facts.n_bytes, np.uint8)  # pages that are never touched are never resident
+        arrays = facts.arrays(memory)
     except (MemoryError, ValueError):
         raise no_memory_for_data(facts.n_bytes, "no address space") from None
     arrays["moments"][1] = 1
-    return arrays
+    return Held(memory, arrays, 0)
 
 
-def build(cluster: Cluster, plan: Plan, arrays: dict[str, np.ndarray], allocator: Allocator) -> Run:
+def build(cluster: Cluster, plan: Plan, held: Held, allocator: Allocator) -> Run:
     """Make every part of a run on this rank, memory untouched; no rank waits for another here."""
     train, team, net = plan.config.train, plan.team, plan.part()
-    optimizer = _optimizer(plan)
+    optimizer = plan.choices["optimizer"]()
     alone = team.comm.size == 1  # nobody to exchange with: every mode is then the same
     mode = AllReduce() if alone else sync.make(plan.choices["sync"])
     choice = Null if alone or not mode.exchanges else plan.choices["collective"]
@@ -135,7 +152,7 @@ def build(cluster: Cluster, plan: Plan, arrays: dict[str, np.ndarray], allocator
     mode.updates_together = mode.updates_together and not (alone and mode.apart)
     arena = mode.build(Parts(team, group, net.layout, optimizer, collective, allocator, sampler, cluster))
     threads = Threads(_threads(train.threads, net.flops * sampler.max_batch))
-    work = stages.work(cluster, plan, arrays, sampler, net, arena, threads, allocator)
+    work = stages.work(cluster, plan, held.arrays, sampler, net, arena, threads, allocator)
     boundaries, leave = departures(mode, collective, work)
     updater = Updater(optimizer, arena)
     return Run(
@@ -143,6 +160,7 @@ def build(cluster: Cluster, plan: Plan, arrays: dict[str, np.ndarray], allocator
         cluster=cluster,
         team=team,
         facts=plan.facts,
+        held=held,
         network=net,
         sampler=sampler,
         batches=work.batches,
@@ -158,15 +176,6 @@ def build(cluster: Cluster, plan: Plan, arrays: dict[str, np.ndarray], allocator
         work=work,
         labels=_labels(cluster, plan, mode if not alone else None, sampler) | {"threads": threads.n},
     )
-
-
-def _optimizer(plan: Plan) -> Any:
-    optimizer = plan.choices["optimizer"]()
-    if not all(hasattr(optimizer, name) for name in ("lr", "n_state", "update")):
-        raise UserError(
-            f"an optimizer must have lr, n_state and update, got {optimizer!r}; see psframe.optim.Optimizer"
-        )
-    return optimizer
 
 
 def _threads(asked: int | str, flops: float) -> int:

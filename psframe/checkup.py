@@ -8,8 +8,10 @@ from pathlib import Path
 from typing import Any
 
 from psframe.errors import UserError
+from psframe.memory import cgroups
+from psframe.memory.room import available
 from psframe.memory.site import Site
-from psframe.memory.sysfs import spell
+from psframe.memory.sysfs import Tree, spell
 from psframe.memory.topology import Topology
 
 TRANSPARENT = "sys/kernel/mm/transparent_hugepage"
@@ -134,18 +136,26 @@ def memkind(topology: Topology) -> dict[str, Any]:
     return {"version": compiled.memkind.version(), "finds_hbw": finds, "error": None}
 
 
-def limits() -> dict[str, int | None]:
-    """Return in bytes how much memory may be locked (None: no limit), the size of /dev/shm, and what is free there."""
+def limits() -> dict[str, Any]:
+    """Return what may be taken, in bytes: memory that is locked (None: no limit), /dev/shm, and what is free there.
+
+    And memory that is left, of the machine or under a limit of a cgroup, which is named, and how many CPUs' time
+    cgroups allow (None: no limit).
+    """
     locked = resource.getrlimit(resource.RLIMIT_MEMLOCK)[0]
     try:
         shm = os.statvfs("/dev/shm")
         size, free = shm.f_blocks * shm.f_frsize, shm.f_bavail * shm.f_frsize
     except OSError:
         size = free = 0
+    room = available()
     return {
         "memlock_bytes": None if locked == resource.RLIM_INFINITY else locked,
         "dev_shm_bytes": size,
         "dev_shm_free_bytes": free,
+        "memory_bytes": room.left,
+        "memory_limit": room.limit or None,
+        "cpus": min(cgroups.cpus(Tree("/")).values(), default=None),
     }
 
 
@@ -201,10 +211,13 @@ def _live(report: Mapping[str, Any]) -> list[str]:
     memkind, limit, mpi = report["memkind"], report["limits"], report["mpi"]
     finds = "finds high-bandwidth memory" if memkind["finds_hbw"] else "finds no high-bandwidth memory"
     lock = "unlimited" if limit["memlock_bytes"] is None else f"{limit['memlock_bytes']:,} bytes"
+    by = f" by {limit['memory_limit']}" if limit["memory_limit"] else ""
+    time = f"; {limit['cpus']:g} CPUs' time by cgroup" if limit["cpus"] else ""
     lines = [
         f"memkind      {memkind['error'] or memkind['version'] + ', ' + finds}",
         f"limits       memlock {lock}; /dev/shm {limit['dev_shm_bytes'] / 1e6:,.0f} MB, "
         f"{limit['dev_shm_free_bytes'] / 1e6:,.0f} MB free",
+        f"             memory {limit['memory_bytes'] / 1e6:,.0f} MB free{by}{time}",
         "permissions  " + ", ".join(f"{name} {how}" for name, how in report["permissions"].items()),
         f"MPI          {mpi['error'] or mpi['library']}",
     ]

@@ -111,8 +111,10 @@ class Cluster:
         result, error = None, None
         try:
             result = judge()
-        except (UserError, MemoryError) as raised:
+        except Exception as raised:
             error = sentence(raised)
+            if not error:
+                raise
         errors = self.comm.allgather(error)
         if any(errors):
             nodes = [node for node, n in enumerate(self.sizes) for _ in range(n)]
@@ -173,8 +175,10 @@ class Cluster:
 def _verdict(judge: Callable[[], Any]) -> dict[str, Any]:
     try:
         return {"result": judge()}
-    except (UserError, MemoryError) as error:
-        return {"error": sentence(error)}
+    except Exception as error:
+        if not (told := sentence(error)):
+            raise
+        return {"error": told}
 
 
 def _open(verdict: dict[str, Any]) -> Any:

@@ -11,12 +11,16 @@ from mpi4py import MPI
 
 from psframe import comms, startup
 from psframe.cluster import AgreedError, Cluster, join
-from psframe.errors import UserError
+from psframe.errors import sentence
 from psframe.memory.gates import PeerLost
 from psframe.memory.link import LeaderEnded
+from psframe.mpi_start import tells
 from psframe.parser import Parser
 from psframe.patience import NodeLost
 from psframe.record.view import say
+
+TELL_S = 4  # until a job of which a rank has told is aborted, and its launcher ended
+_again = ", before anything was trained; start again"  # what to do where a rank was lost
 
 
 def helped(cluster: Cluster, parser: Parser, argv: Sequence[str]) -> bool:
@@ -47,20 +51,29 @@ def guarded(main: Callable[[Sequence[str]], int], argv: Sequence[str]) -> int:
     """Run ``main``; an exception on any rank names the rank and aborts the job, so that no other rank waits."""
     # Ctrl-C ends a rank at once: Python's handler would wait for an MPI call to return, which no longer can
     signal.signal(signal.SIGINT, signal.SIG_DFL)
-    rank = MPI.COMM_WORLD.rank
     try:
         return comms.end(main(argv))
     except BaseException as error:
-        message, status = _last_words(error, rank)
-        is_unreachable = isinstance(error, NodeLost)
+        return give_up(error)
+
+
+def give_up(error: BaseException) -> int:
+    """Say what has ended this rank, where no other one does, and abort the job; return the exit status."""
+    message, status = _last_words(error, MPI.COMM_WORLD.rank)
     sys.stdout.flush()
     sys.stderr.write(message)
     sys.stderr.flush()
     sleep(0.5)  # a launcher that is told to abort drops what it has not read by then
-    if is_unreachable or startup.tolerant():
+    if isinstance(error, NodeLost) or startup.tolerant():
         startup.end_launcher(after_s=2)  # Open MPI's waits for its daemon there, or for ranks that look for this one
     MPI.COMM_WORLD.Abort(status)
     return status
+
+
+def training_begins() -> None:
+    """Take note that a rank that dies from now on may leave a checkpoint to continue from."""
+    global _again
+    _again = "; continue with checkpoint.resume=auto"
 
 
 def _last_words(error: BaseException, rank: int) -> tuple[str, int]:
@@ -70,14 +83,23 @@ def _last_words(error: BaseException, rank: int) -> tuple[str, int]:
     """
     if isinstance(error, LeaderEnded):  # it was killed, or tells why just now
         sleep(2)
-        return "psframe: the first rank of a node has ended, and with it the job\n" if rank == 1 else "", 1
+        return f"psframe: the first rank of a node has ended, and with it the job{_again}\n" if rank == 1 else "", 1
     if isinstance(error, PeerLost) or comms.is_loss(error):
         told = str(error) if isinstance(error, PeerLost) else "a rank has died, as MPI tells"
-        speaks = error.speaks if isinstance(error, PeerLost) else comms.speaker()
+        speaks = error.speaks if isinstance(error, PeerLost) else comms.speaker() or _must_speak()
         if not speaks:
             sleep(2)
-        return f"psframe: {told}; continue with checkpoint.resume=auto\n" if speaks else "", 1
-    if isinstance(error, UserError):
-        return f"psframe: rank {rank}: {error}\n", 2
-    lines = traceback.format_exc().rstrip().splitlines()
+        return f"psframe: {told}{_again}\n" if speaks else "", 1
+    if told := sentence(error):
+        return f"psframe: rank {rank}: {told}\n", 2
+    lines = "".join(traceback.format_exception(error)).rstrip().splitlines()
     return "".join(f"rank {rank}: {line}\n" for line in lines), 1
+
+
+def _must_speak() -> bool:
+    """Wait for the first rank of all to tell of a loss, and abort the job; return whether this rank is to do so.
+
+    MPI may let that one wait on.
+    """
+    sleep(TELL_S)
+    return not startup.launcher_ended() and tells()

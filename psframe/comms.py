@@ -87,7 +87,7 @@ def is_loss(error: BaseException) -> bool:
     if error.Get_error_class() in LOST:
         return True
     for _ in range(round(KNOWN_S / LOOK_S) if startup.tolerant() else 0):
-        if any(map(_is_harmed, _made)):
+        if any(map(_is_harmed, _made or [MPI.COMM_WORLD])):  # none was kept before the first of them is made
             return True
         MPI.COMM_SELF.Iprobe()  # MPI hears of it in a call of its own
         sleep(LOOK_S)

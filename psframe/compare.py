@@ -21,11 +21,13 @@ from typing import Any, TextIO
 import yaml
 
 from psframe import mpirun, outside, yamls
+from psframe.bench import sweep
 from psframe.config import parse_value
 from psframe.errors import UserError
 from psframe.parser import Parser, no_folder
 from psframe.process import guarded
 from psframe.record import metrics, summary
+from psframe.record.folder import Folder, chosen_file
 from psframe.record.view import aligned, in_terminal, say
 from psframe.report import make
 
@@ -46,6 +48,11 @@ class Point:
     def label(self) -> str:
         """What tells it from the others."""
         return " ".join([Path(self.config).stem, *self.overrides])
+
+    @property
+    def named(self) -> str:
+        """The label and the number of ranks."""
+        return f"{self.label}, {self.n_ranks} rank{'s' if self.n_ranks > 1 else ''}"
 
     @property
     def key(self) -> tuple[str, str, int]:
@@ -87,6 +94,8 @@ def main(argv: Sequence[str]) -> int:
         except KeyboardInterrupt:
             print(f"psframe: broken off; the same command with --out {out} goes on", file=sys.stderr)
             raise
+        except OSError as error:  # a disk that is full, or something else in a file's place
+            raise no_folder(error.filename or out, error) from None
 
 
 def grid(arguments: Namespace) -> Iterator[Point]:
@@ -107,9 +116,7 @@ def grid(arguments: Namespace) -> Iterator[Point]:
     if len(set(stems)) < len(stems):
         raise UserError(f"configs must differ in their files' names, got {' '.join(arguments.configs)}; rename one")
     axes = [[f"{key}={_short(value)}" for value in values] for key, values in map(_axis, arguments.grid)]
-    ranks = _axis(f"--ranks={arguments.ranks}")[1]
-    if not all(isinstance(n, int) and n > 0 for n in ranks):
-        raise UserError(f"--ranks must be whole numbers of 1 or more, got {arguments.ranks!r}; write, say, --ranks 2,4")
+    ranks = sweep.counts(arguments.ranks)
     for config, n_ranks, *overrides in itertools.product(arguments.configs, ranks, *axes):
         yield Point(config, tuple(overrides), n_ranks)
 
@@ -131,13 +138,16 @@ def _begun(out: Path, arguments: Namespace, points: Sequence[Point]) -> TextIO:
                 f"--out must be a new or empty folder, got {str(out)!r}, which holds {held[0]}; give another"
             )
         out.mkdir(parents=True, exist_ok=True)
-        lock = open(out / "lock", "a", encoding="utf-8")  # noqa: SIM115 - the caller closes it
-        fcntl.lockf(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        if held and _grid_of(out) != grid:
-            raise UserError(
-                f"--out must be new, or of the same grid, got {str(out)!r}, begun with another; give another"
-            )
-        (out / GRID).write_text(json.dumps(grid) + "\n", encoding="utf-8")
+        with Folder.chosen(out) as folder:
+            lock: TextIO = folder.open("lock", "a")
+            fcntl.lockf(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            if held and _grid_of(folder) != grid:
+                raise UserError(
+                    f"--out must be new, or of the same grid, got {str(out)!r}, begun with another; give another"
+                )
+            with folder.open(GRID, "w") as file:
+                file.write(json.dumps(grid) + "\n")
+            folder.enter("runs", make=True)
     except BlockingIOError:
         raise UserError(f"a folder takes one comparison at a time, got {str(out)!r}, in which one runs; wait") from None
     except OSError as error:
@@ -145,10 +155,11 @@ def _begun(out: Path, arguments: Namespace, points: Sequence[Point]) -> TextIO:
     return lock
 
 
-def _grid_of(out: Path) -> Any:
+def _grid_of(folder: Folder) -> Any:
     """Return what a folder was begun with; None where that is damaged, and so no grid's."""
     try:
-        return outside.of_json(outside.text(out / GRID, MOST_GRID))
+        with folder.open(GRID) as file:
+            return outside.of_json(outside.all_of(file, MOST_GRID, folder.path / GRID))
     except ValueError:
         return None
 
@@ -156,23 +167,23 @@ def _grid_of(out: Path) -> Any:
 def _compare(arguments: Namespace, points: Sequence[Point], out: Path) -> int:
     start = mpirun.launcher(arguments.mpirun)
     curves: dict[Point, list[list[dict[str, Any]]]] = {point: [] for point in points}
-    failed: dict[Point, str] = {}
+    failed: dict[Point, list[str]] = {}
     runs = [(number, point) for number, point in enumerate([*points] * arguments.repeat, start=1)]
     left = Left(len(runs))
     for number, point in runs:
         where = out / "runs" / f"{number:03d}"
         records, complaint = _finished(where), ""
         again = " (done before)" if records else ""
-        say(f"[{number}/{len(runs)}] {point.label}, {point.n_ranks} ranks{again}{left.described()}")
+        say(f"[{number}/{len(runs)}] {point.named}{again}{left.described()}")
         if not records:
             records, complaint = train(point, start, arguments.set, where)
         left.passed(bool(again))
         if complaint:
-            failed[point] = complaint
+            failed.setdefault(point, []).append(complaint)
             say(f"  failed: {complaint}")
         else:
             curves[point].append(records)
-            say(f"  {records[-1]['epoch_s']:.2f} s an epoch, accuracy {records[-1]['accuracy']:.2%}")
+            say(f"  {summary.told(summary.row(records, 1.0))}")
         # after every run, so that what is done is told of one that is broken off
         _report(arguments, curves, failed, out, number == len(runs))
     left.close()
@@ -223,6 +234,8 @@ def _finished(where: Path) -> list[dict[str, Any]]:
                 return records
         except (OSError, ValueError, LookupError, TypeError, ArithmeticError, UserError):
             pass  # damaged: it is run again
+    if where.is_symlink():
+        where.unlink()  # it would lead the run to another folder
     shutil.rmtree(where, ignore_errors=True)
     return []
 
@@ -240,7 +253,7 @@ def train(point: Point, start: Sequence[str], common: Sequence[str], where: Path
 def _report(
     arguments: Namespace,
     curves: dict[Point, list[list[dict[str, Any]]]],
-    failed: dict[Point, str],
+    failed: dict[Point, list[str]],
     out: Path,
     last: bool,
 ) -> None:
@@ -251,38 +264,33 @@ def _report(
     first = next(iter(done.values()))[0][-1]
     target = first["accuracy"] - 0.02 if arguments.target is None else arguments.target
     rows = {p: summary.middle([summary.row(records, target) for records in runs]) for p, runs in done.items()}
-    shown = _cells(rows, failed)
-    with open(out / "compare.csv", "w", newline="", encoding="utf-8") as file:
+    shown = summary.cells(
+        [(point.label, found) for point, found in rows.items()],
+        [(point.label, point.n_ranks) for point in failed if point not in rows],
+        arguments.repeat > 1,
+    )
+    with chosen_file(out / "compare.csv", "w") as file:
         writer = csv.writer(file)
         keys = list(next(iter(rows.values())))
         writer.writerow(["run", *keys])
         writer.writerows([[point.label, *(found[key] for key in keys)] for point, found in rows.items()])
     lines = [" | ".join(cells) for cells in shown]
     lines.insert(1, " | ".join(["---"] * len(shown[0])))
-    note = f"target accuracy {target:.2%}; seconds and bytes are an epoch's, medians; accuracy after the last one"
-    note += "".join(f"\nfailed: {point.label}, {point.n_ranks} ranks: {why}" for point, why in failed.items())
-    (out / "compare.md").write_text("".join(f"| {line} |\n" for line in lines) + f"\n{note}\n", encoding="utf-8")
+    note = "\n".join([*summary.notes(list(rows.values()), target), *_failures(failed, arguments.repeat)])
+    with chosen_file(out / "compare.md", "w") as file:
+        file.write("".join(f"| {line} |\n" for line in lines) + f"\n{note}\n")
     if last:
         page, _ = make.report([str(out)])
-        make.write(str(out / "report.html"), page)
+        with chosen_file(out / "report.html", "w") as file:
+            file.write(page)
         say(f"\n{aligned(shown)}\n\n{note}\n{out / 'compare.md'}, compare.csv, report.html")
 
 
-def _cells(rows: dict[Point, dict[str, Any]], failed: dict[Point, str]) -> list[list[str]]:
-    several = any(found["n_runs"] > 1 for found in rows.values())
-    head = ["run", *(heading for heading, _, _ in summary.COLUMNS), *(["from", "to"] if several else [])]
-    columns = [(key, form) for _, key, form in summary.COLUMNS] + ([("low", ".2f"), ("high", ".2f")] if several else [])
-    cells = [head]
-    for point, found in rows.items():
-        values = [(found[key], form) for key, form in columns]
-        cells.append([point.label, *("-" if v is None else format(_whole(v, form), form) for v, form in values)])
-    for point in failed:
-        cells.append([point.label, str(point.n_ranks), "failed", *[""] * (len(head) - 3)])
-    return cells
-
-
-def _whole(value: Any, form: str) -> Any:
-    return round(value) if form == "d" else value
+def _failures(failed: dict[Point, list[str]], repeat: int) -> Iterator[str]:
+    """Yield a line for each point of which a run failed, with the last reason."""
+    for point, why in failed.items():
+        times = f" ({len(why)} of {repeat} runs)" if repeat > 1 else ""
+        yield f"failed: {point.named}{times}: {why[-1]}"
 
 
 if __name__ == "__main__":

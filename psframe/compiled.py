@@ -3,6 +3,7 @@
 import importlib
 from typing import Any
 
+from psframe import limits
 from psframe.errors import UserError
 
 _MODULES = {
@@ -21,6 +22,8 @@ def __getattr__(name: str) -> Any:
     try:
         module = importlib.import_module(_MODULES[name])
     except ImportError as error:
+        if limits.met(error):
+            raise
         raise UserError(
             f"psframe's compiled module {_MODULES[name]} must be built before use, and cannot be imported ({error}); "
             "run `pip install -e .` in the checkout, or start from another folder if psframe is installed as a wheel"

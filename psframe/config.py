@@ -16,7 +16,7 @@ from psframe import outside, yamls
 from psframe.errors import UserError, nearest, reason
 from psframe.memory.allocator import ROLES
 from psframe.memory.placement import spelled_out
-from psframe.registry import Count, NonNegative, Positive, PositiveInt, convert
+from psframe.registry import Count, NonNegative, Positive, PositiveInt, Seconds, convert
 
 Section = dict[str, Any]
 Name = Annotated[str, msgspec.Meta(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]*$", max_length=100)]
@@ -29,6 +29,9 @@ SHORT = {**STRATEGIES, "schedule": "name"}
 TRACED_TURNS = 50  # of an epoch, where a user does not say how many
 
 DEFAULTS = {"optimizer": "sgd", "sync": "sync_ps", "collective": "shared"}
+
+#: keys of strategies that are often written without their section
+IN_STRATEGIES = ("optimizer.lr", "optimizer.momentum", "sync.mode", "sync.server", "dataset.path", "dataset.limit")
 
 
 class Train(msgspec.Struct, forbid_unknown_fields=True, kw_only=True, frozen=True):
@@ -103,7 +106,7 @@ class Checkpoint(msgspec.Struct, forbid_unknown_fields=True, kw_only=True, froze
     none, auto, or the path of a run."""
 
     every_epochs: Count = 1
-    every_seconds: NonNegative = 0.0
+    every_seconds: Seconds = 0.0
     keep: PositiveInt = 3
     resume: str = "none"
 
@@ -142,9 +145,9 @@ class Fault(msgspec.Struct, forbid_unknown_fields=True, kw_only=True, frozen=Tru
     on_worker_loss: Literal["stop", "continue"] = "stop"
     on_nan: Literal["stop", "skip", "rollback"] = "stop"
     check_every: Count = 0
-    late_s: NonNegative = 3.0
+    late_s: Seconds = 3.0
     slow_rank: Count | Literal["none", "all"] = "none"
-    slow_steps: NonNegative = 4.0
+    slow_steps: Annotated[float, msgspec.Meta(ge=0, le=1e6)] = 4.0
     slow_share: Annotated[float, msgspec.Meta(ge=0, le=1)] = 1.0
     crash_at: str = "none"
     flip: str = "none"
@@ -197,6 +200,7 @@ def resolve(raw: dict[str, Any], overrides: Sequence[str] = (), collective: str 
     _expand(raw)
     for override in overrides:
         _apply(raw, override)
+    raw = outside.at_home(raw)
     defaults = {**DEFAULTS, "collective": "buffer" if _several_serve(raw.get("sync")) else collective}
     if _is_cut(raw.get("parallel")):
         defaults["sync"] = "allreduce"  # every rank has a stage
@@ -268,10 +272,21 @@ def _check_keys(where: str, raw: Mapping[str, Any], struct: type[msgspec.Struct]
     fields = {f.name: f.type for f in msgspec.structs.fields(struct)}
     for key, value in raw.items():
         if key not in fields:
-            raise UserError(f"{where}{key} is no key of the config (got {value!r}); {nearest(key, fields)}")
+            hint = _elsewhere(str(key)) or nearest(key, fields)
+            raise UserError(f"{where}{key} is no key of the config (got {value!r}); {hint}")
         kind = fields[key]
         if isinstance(kind, type) and issubclass(kind, msgspec.Struct) and isinstance(value, Mapping):
             _check_keys(f"{where}{key}.", value, kind)
+
+
+def _elsewhere(key: str) -> str:
+    """Return ``did you mean 'train.epochs'?`` for a key of another section, written without it; "" where none is."""
+    paths = [*IN_STRATEGIES]
+    for section in msgspec.structs.fields(Config):
+        if isinstance(section.type, type) and issubclass(section.type, msgspec.Struct):
+            paths += [f"{section.name}.{field.name}" for field in msgspec.structs.fields(section.type)]
+    found = [path for path in paths if path.rpartition(".")[2] == key]
+    return f"did you mean {' or '.join(map(repr, found))}?" if found else ""
 
 
 def to_yaml(resolved: Mapping[str, Any]) -> str:

@@ -1,5 +1,6 @@
 """The dataset in memory: read by slices, once a node, and shared by the node's ranks."""
 
+import errno
 from collections.abc import Iterator
 from dataclasses import asdict, dataclass
 from math import prod
@@ -7,19 +8,20 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from psframe import alike
+from psframe import alike, compiled, limits, own_data
 from psframe.cluster import Cluster
 from psframe.errors import UserError
 from psframe.memory.allocator import padded
 from psframe.memory.pages import RESERVED_BYTES, no_huge_pages
 from psframe.memory.places import Places
-from psframe.memory.room import available_bytes
+from psframe.memory.room import available
 
 if TYPE_CHECKING:
     from psframe.datasets.base import Dataset, Split
 
 Arrays = dict[str, np.ndarray]
 
+SPLITS = {"train": "training", "test": "test"}
 SLICE_BYTES = 4 << 20  # read at a time
 
 
@@ -39,18 +41,19 @@ class Facts:
 
     @classmethod
     def of(cls, dataset: "Dataset") -> "Facts":
-        from psframe.datasets.base import Dataset
-
-        if not isinstance(dataset, Dataset):
-            raise UserError(f"a dataset must be a psframe.datasets.base.Dataset, got {dataset!r}; return one")
-        if dataset.dtype not in ("uint8", "float32"):
-            raise UserError(f"a dataset's dtype must be uint8 or float32, got {dataset.dtype!r}; convert its samples")
-        for split, n in (("training", dataset.train.n), ("test", dataset.test.n)):
-            if n < 1:
-                raise UserError(f"a dataset must have at least one {split} sample, got {n}; give it more")
-        described = {k: v for k, v in vars(dataset).items() if k not in ("train", "test")}
-        plain: dict[str, Any] = {k: list(v) if isinstance(v, tuple) else v for k, v in described.items()}
-        return cls(n_train=dataset.train.n, n_test=dataset.test.n, **plain)
+        """Return those of a dataset, in plain values, as which nodes tell them; UserError where it is none."""
+        own_data.judge(dataset)
+        return cls(
+            shape=[int(n) for n in dataset.shape],
+            dtype=str(dataset.dtype),
+            n_classes=int(dataset.n_classes),
+            n_train=int(dataset.train.n),
+            n_test=int(dataset.test.n),
+            crop=None if dataset.crop is None else [int(n) for n in dataset.crop],
+            flip=bool(dataset.flip),
+            mean=None if dataset.mean is None else [float(x) for x in dataset.mean],
+            std=None if dataset.std is None else [float(x) for x in dataset.std],
+        )
 
     @property
     def input_shape(self) -> tuple[int, ...]:
@@ -82,6 +85,14 @@ class Facts:
             at += padded(_n_bytes(shape, dtype))
         return views
 
+    def checksum(self, memory: np.ndarray) -> int:
+        """Return 64 bits that tell the samples and labels in ``memory``, uint8 (n_bytes,), from others.
+
+        Mean and deviation are left out: another CPU may round them otherwise.
+        """
+        samples = memory[: self.n_bytes - padded(_n_bytes(*self._kinds()["moments"]))]
+        return int(compiled.elementwise.checksum(samples.view(np.float32)))
+
     def to_plain(self) -> dict[str, Any]:
         return asdict(self)
 
@@ -90,21 +101,33 @@ def _n_bytes(shape: list[int], dtype: str) -> int:
     return prod(shape) * np.dtype(dtype).itemsize
 
 
-def hold(cluster: Cluster, facts: Facts, dataset: "Dataset | None", places: Places) -> tuple[np.ndarray, Arrays]:
-    """Read the dataset once a node and return its arrays, shared by the node's ranks. All ranks must call.
+@dataclass(frozen=True)
+class Held:
+    """The data of a node, shared by its ranks.
 
-    Parameters
+    Attributes
     ----------
-    dataset : Dataset or None
-        On each node's first rank, which reads it by slices and checks every label; None elsewhere.
-
-    Returns
-    -------
     memory : ndarray of uint8, shape (facts.n_bytes,)
     arrays : dict of ndarray
         Over that memory: ``train_images`` and ``test_images`` (n, C, H, W) as stored (H = 1 for sequences),
         ``train_labels`` and ``test_labels`` (n,) int64, ``moments`` (2, C) float64: mean and standard deviation per
         channel.
+    checksum : int
+        On the node's first rank, as :meth:`Facts.checksum` makes it; 0 elsewhere.
+    """
+
+    memory: np.ndarray
+    arrays: Arrays
+    checksum: int
+
+
+def hold(cluster: Cluster, facts: Facts, dataset: "Dataset | None", places: Places) -> Held:
+    """Read the dataset once a node, for all of the node's ranks. All ranks must call.
+
+    Parameters
+    ----------
+    dataset : Dataset or None
+        On each node's first rank, which reads it by slices and checks every label; None elsewhere.
 
     Raises
     ------
@@ -115,8 +138,9 @@ def hold(cluster: Cluster, facts: Facts, dataset: "Dataset | None", places: Plac
     memory = cluster.agree_everywhere(lambda: _share(cluster, facts.n_bytes, places))
     arrays = facts.arrays(memory)
     cluster.agree_by_node(lambda: _fill(facts, dataset, arrays) if dataset else None)
-    alike.judge_data(cluster, memory, arrays["moments"])
-    return memory, arrays
+    checksum = facts.checksum(memory) if cluster.link.leads else 0
+    alike.judge_data(cluster, checksum, arrays["moments"])
+    return Held(memory, arrays, checksum)
 
 
 def _share(cluster: Cluster, n_bytes: int, places: Places) -> np.ndarray:
@@ -125,6 +149,8 @@ def _share(cluster: Cluster, n_bytes: int, places: Places) -> np.ndarray:
     try:
         return cluster.link.share(n_bytes, page_bytes, lambda memory: places.bind("data", memory))
     except OSError as error:
+        if error.errno != errno.ENOMEM and limits.met(error):
+            raise  # with its own sentence; memory may lack by other limits than this process's, which is told below
         if page_bytes:
             raise no_huge_pages(policy, n_bytes) from None
         raise no_memory_for_data(n_bytes, error.strerror or "") from None
@@ -132,7 +158,7 @@ def _share(cluster: Cluster, n_bytes: int, places: Places) -> np.ndarray:
 
 def no_memory_for_data(n_bytes: int, why: str) -> UserError:
     return UserError(
-        f"a node must have memory for the data, {n_bytes:,} bytes, got {available_bytes():,} ({why}); set "
+        f"a node must have memory for the data, {n_bytes:,} bytes, got {available()} ({why}); set "
         "dataset.limit to fewer samples"
     )
 
@@ -140,32 +166,41 @@ def no_memory_for_data(n_bytes: int, why: str) -> UserError:
 def _fill(facts: Facts, dataset: "Dataset", arrays: dict[str, np.ndarray]) -> None:
     for name, split in (("train", dataset.train), ("test", dataset.test)):
         images, labels = arrays[f"{name}_images"], arrays[f"{name}_labels"]
-        for lo, hi, x, y in _slices(split, images[0].nbytes):
+        for lo, hi, x, y in _slices(split, images[0].nbytes, facts, name):
             wrong = np.flatnonzero((y < 0) | (y >= facts.n_classes))
             if len(wrong):
                 raise UserError(
                     f"labels must be 0 to {facts.n_classes - 1}, got {y[wrong[0]]} at sample {lo + wrong[0]} of the "
                     f"{name} split; mend the dataset's labels"
                 )
-            wanted = (hi - lo, *facts.shape)
-            if x.shape != wanted or y.shape != wanted[:1] or not np.can_cast(x.dtype, images.dtype, "same_kind"):
-                raise UserError(
-                    f"read({lo}, {hi}) of the {name} split must give {facts.dtype} {wanted} and {wanted[:1]} labels, "
-                    f"got {x.dtype} {x.shape} and {y.shape}; mend the dataset"
-                )
             images[lo:hi] = x.reshape(images[lo:hi].shape)
             labels[lo:hi] = y
+            _judge_finite(images[lo:hi], lo, name)
     if facts.mean is None or facts.std is None:
         arrays["moments"][:] = moments(arrays["train_images"])
     else:
         arrays["moments"][:] = facts.mean, facts.std
 
 
-def _slices(split: "Split", sample_bytes: int) -> Iterator[tuple[int, int, np.ndarray, np.ndarray]]:
+def _judge_finite(images: np.ndarray, lo: int, split: str) -> None:
+    """UserError where a sample holds a number that is none; it would be blamed on the learning rate."""
+    if images.dtype != np.float32 or compiled.elementwise.is_finite(images.reshape(-1)):
+        return
+    first = int(np.flatnonzero(~np.isfinite(images).reshape(len(images), -1).all(axis=1))[0])
+    wrong = images[first][~np.isfinite(images[first])][0]
+    raise UserError(
+        f"samples must hold finite numbers, got {wrong} in sample {lo + first} of the {SPLITS[split]} split; mend "
+        "the data, or leave that sample out"
+    )
+
+
+def _slices(
+    split: "Split", sample_bytes: int, facts: Facts, name: str
+) -> Iterator[tuple[int, int, np.ndarray, np.ndarray]]:
     rows = max(1, SLICE_BYTES // sample_bytes)
     for lo in range(0, split.n, rows):
         hi = min(lo + rows, split.n)
-        yield lo, hi, *split.read(lo, hi)
+        yield lo, hi, *own_data.read(split, lo, hi, tuple(facts.shape), np.dtype(facts.dtype), name)
 
 
 def moments(images: np.ndarray) -> np.ndarray:

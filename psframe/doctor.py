@@ -12,12 +12,13 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from psframe import checkup
+from psframe import begin, checkup
 from psframe.errors import UserError
 from psframe.memory.site import Site
 from psframe.memory.sysfs import spell
 from psframe.memory.topology import Topology, read
 from psframe.parser import Parser
+from psframe.startup import begin_mpi
 
 if TYPE_CHECKING:
     from psframe.cluster import Cluster
@@ -26,11 +27,8 @@ if TYPE_CHECKING:
 def main(argv: Sequence[str]) -> int:
     """Run the command; return the exit status. With MPI, all ranks must call."""
     try:
-        from mpi4py import MPI
-
-        from psframe.affinity import limit_threads
-
-        limit_threads(MPI.COMM_WORLD)  # before anything imports NumPy
+        begin_mpi()
+        begin.limit_threads()
         from psframe import command
     except (ImportError, RuntimeError) as error:
         why = str(error).splitlines()[0]

@@ -7,6 +7,8 @@ import traceback
 from collections.abc import Iterable
 from pathlib import PurePath
 
+from psframe import limits
+
 MOST_NAMES = 20
 MOST_SAID = 2000  # characters of a sentence; what it shows may come from a file of any length
 
@@ -64,8 +66,16 @@ def raised(error: BaseException, build: str) -> str:
     return f"{type(error).__name__}{where}: {reason(error)[:300]}"
 
 
-def sentence(error: UserError | MemoryError) -> str:
-    """Return what to say: of sizes that a config or a file asks for and that are more than any memory, too."""
+def sentence(error: BaseException) -> str:
+    """Return what to say of what a user can mend, "" of a defect.
+
+    That is a mistake, a limit of this process that was met, or sizes that are more than any memory.
+    """
     if isinstance(error, UserError):
         return str(error)
-    return f"what a config asks for must fit into memory, got too little ({reason(error)}); give smaller sizes"
+    if told := limits.met(error):
+        return told
+    if not isinstance(error, MemoryError):
+        return ""
+    why = reason(error) or "none is left"
+    return f"what a config asks for must fit into memory, got too little ({why}); give smaller sizes"

@@ -11,7 +11,7 @@ from psframe.arena import Arena
 from psframe.cluster import Cluster
 from psframe.collectives.base import Base
 from psframe.config import Config
-from psframe.data import Facts
+from psframe.data import Facts, Held
 from psframe.group import Group
 from psframe.guard import Guard
 from psframe.keeper import Keeper
@@ -39,6 +39,7 @@ class Run:
     cluster: Cluster
     team: Team
     facts: Facts
+    held: Held
     network: Network
     sampler: Sampler
     batches: Batches

@@ -36,14 +36,23 @@ class Keeper:
 
     What could not be written is a UserError of whatever is called next, but for :meth:`due` and :attr:`failed`.
 
+    Parameters
+    ----------
+    run_dir : RunDir
+    keys : Checkpoint
+    at : callable, optional
+        Is told of ``checkpoint.CRASH_POINTS``.
+    data : int
+        Checksum of the samples, which every checkpoint says.
+
     Attributes
     ----------
     asked : bool
         Whether the ranks were asked to pause.
     """
 
-    def __init__(self, run_dir: RunDir, keys: Checkpoint, at: At = anywhere):
-        self.keys, self.writer = keys, Writer(run_dir, keys.keep, at)
+    def __init__(self, run_dir: RunDir, keys: Checkpoint, at: At = anywhere, data: int = 0):
+        self.keys, self.writer, self.data = keys, Writer(run_dir, keys.keep, at), data
         self.asked, self.last_s = False, monotonic()
 
     @property
@@ -71,7 +80,7 @@ class Keeper:
         """Copy what :meth:`start` begins to write."""
         self.last_s = monotonic()
         if self.keys.every_epochs or self.keys.every_seconds:
-            saved = Saved(learnt.params, rows, epoch, step, learnt.layout.describe(), cursor)
+            saved = Saved(learnt.params, rows, epoch, step, learnt.layout.describe(), cursor, self.data)
             self.writer.take(saved, copies=not learnt.stays)
 
     def start(self) -> None:

@@ -17,6 +17,7 @@ LAUNCHED = ("PMI_RANK", "PMIX_RANK", "OMPI_COMM_WORLD_RANK")  # set by launchers
 OF_NODE = ("MPI_LOCALRANKID", "OMPI_COMM_WORLD_LOCAL_RANK", "SLURM_LOCALID")  # its number on its node
 VARIABLE = "PSFRAME_MPIRUN"  # what stands in for --mpirun
 HELP = "the launcher and its flags, as 'mpirun --oversubscribe' (default: mpirun)"
+MOST_RANKS = 1 << 20  # that anybody has started; some launchers take more for another number
 GRACE_S = 10.0  # for ranks to end when they are told to
 
 

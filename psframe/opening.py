@@ -8,12 +8,13 @@ from psframe import alike, residency
 from psframe.job import Run
 from psframe.nn.jit import compiling
 from psframe.nn.timed import time_layers
-from psframe.record import metrics
+from psframe.record import metrics, sealed
 from psframe.record.run_dir import RunDir, durably
 from psframe.record.tensorboard import Board
 from psframe.record.trace import Trace
 from psframe.record.usage import Usage, sampled_s
 from psframe.record.view import say
+from psframe.schedule import learning_rate
 
 NOTICE_S = 3.0  # of compiling until a user is told what takes so long
 
@@ -97,7 +98,7 @@ def prove(run: Run, quiet: bool) -> None:
             of_rank["roles"][role]["pages"] = pages.to_plain()
     lines = ",\n".join(json.dumps(of_rank) for of_rank in ranks)
     plain = f'{{"hbw_nodes": {list(places.site.topology.hbw)}, "ranks": [\n{lines}\n]}}\n'
-    durably(lambda path: (path / "placement.json").write_text(plain), run.run_dir)
+    durably(lambda path: sealed.put(path / "placement.json", plain), run.run_dir)
     notes = dict.fromkeys(note for of_rank in ranks for note in of_rank["notes"])
     for warning in () if quiet else (*run.run_dir.notices, *_changed(run, run.run_dir), *notes, *complaints):
         print(f"psframe: warning: {warning}", file=sys.stderr, flush=True)
@@ -110,6 +111,21 @@ def _changed(run: Run, run_dir: RunDir) -> list[str]:
         return []
     kinds = {"global_batch": "samples a step", "micro_batches": "micro-batches"}
     pairs = {kind: (records[-1].get(key, 1), run.labels.get(key, 1)) for key, kind in kinds.items()}
+    told = _other_rates(run, run_dir)
     changes = [f"{now} {kind}, not {then}" for kind, (then, now) in pairs.items() if then != now]
-    told = f"the run goes on with {', and '.join(changes)}: not to the bits of a run that stayed as it was"
-    return [told] if changes else []
+    if changes:
+        told.append(f"the run goes on with {', and '.join(changes)}: not to the bits of a run that stayed as it was")
+    return told
+
+
+def _other_rates(run: Run, run_dir: RunDir) -> list[str]:
+    """Return what becomes of a learning rate that depends on how many epochs there are, where these are others now."""
+    schedule, now, then = run.config.schedule, run.config.train.epochs, run_dir.planned
+    if schedule.name != "cosine" or then in (None, now):
+        return []
+    lr, begun = run.updater.optimizer.lr, run.epoch + run.begun_at / run.facts.n_train
+    rates = [learning_rate(schedule, lr, epochs, run.sampler.global_batch, begun, begun) for epochs in (then, now)]
+    return [
+        f"schedule cosine falls to 0 after {now} epochs now, not {then}: the learning rate goes on at {rates[1]:.3g}, "
+        f"where it was at {rates[0]:.3g}"
+    ]

@@ -23,6 +23,7 @@ from psframe.nn.conv import Conv2d
 from psframe.nn.dense import Dense
 from psframe.nn.jit import compiling
 from psframe.nn.network import Network
+from psframe.optim_trial import judge as judge_optimizer
 from psframe.parallel import cut, hybrid
 from psframe.parallel import grid as grids
 from psframe.parallel.grid import Grid
@@ -127,6 +128,7 @@ def make(cluster: Cluster, path: str, overrides: Sequence[str]) -> Plan:
     grid, team, group = _roles(cluster, settings, mode, choices["sync"].name, facts)
     later = ("model", "optimizer", "collective", *PLACES.values())
     choices |= cluster.agree_everywhere(lambda: {s: _choice(resolved, s) for s in later})
+    cluster.agree_everywhere(lambda: judge_optimizer(choices["optimizer"], settings.train.reproducible))
     cluster.agree(lambda: verdicts.judge_blocks(settings.train, team, mode, choices))
     places = _places(cluster, settings, choices)
     _configure(cluster, group, grid, mode, affinity.n_cores(cluster, places.site.topology))

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from types import FrameType
 
 from psframe import mpirun
-from psframe.errors import UserError
+from psframe.errors import sentence
 
 
 def guarded(body: Callable[[], int]) -> int:
@@ -25,9 +25,11 @@ def guarded(body: Callable[[], int]) -> int:
     signal.signal(signal.SIGTERM, leave)
     try:
         return body()
-    except UserError as error:
+    except Exception as error:
+        if not (told := sentence(error)):
+            raise
         if mpirun.speaks():
-            print(f"psframe: {error}", file=sys.stderr)
+            print(f"psframe: {told}", file=sys.stderr)
         return 2
     except KeyboardInterrupt:
         return 128 + number

@@ -1,22 +1,23 @@
 """The memory of a run, taken: every role's, what the ranks of a node share, and the data."""
 
+import errno
 from collections.abc import Callable
 from dataclasses import astuple, dataclass
 from typing import TypeVar
 
 import numpy as np
 
+from psframe import limits, residency
 from psframe.cluster import Cluster
-from psframe.data import Arrays, hold
+from psframe.data import Held, hold
 from psframe.errors import UserError
 from psframe.memory.allocator import ROLES, Allocator, Home
 from psframe.memory.pages import RESERVED_BYTES, no_huge_pages, populate
 from psframe.memory.places import Places
-from psframe.memory.room import available_bytes
+from psframe.memory.room import available
 from psframe.plan import Plan
 
 T = TypeVar("T")
-Held = tuple[list[np.ndarray], Arrays]  #: the memory of the data, and what :func:`psframe.data.hold` makes of it
 
 
 @dataclass(frozen=True)
@@ -63,8 +64,7 @@ def take(cluster: Cluster, plan: Plan, sizes: Sizes, allocator: Allocator, held:
         roles = [role for role in sizes.private if places.is_strict(role) is strict]
         cluster.agree_everywhere(_reserve(allocator, {role: sizes.private[role] for role in roles}))
         if held is None and places.is_strict("data") is strict:
-            memory, arrays = hold(cluster, plan.facts, plan.dataset, places)
-            held = [memory], arrays
+            held = hold(cluster, plan.facts, plan.dataset, places)
     assert held is not None
     return held
 
@@ -72,10 +72,11 @@ def take(cluster: Cluster, plan: Plan, sizes: Sizes, allocator: Allocator, held:
 def furnish(cluster: Cluster, make: Callable[[Allocator], T]) -> T:
     """Return what ``make`` makes of an allocator, in ordinary memory where it is first touched. All ranks must call.
 
-    It is called twice: what it asks for is reckoned, then given.
+    It is called twice: what it asks for is reckoned, then given. AgreedError where that does not fit.
     """
     reckoning, allocator = Allocator(), Allocator()
     make(reckoning)
+    residency.judge_room(cluster, reckoning.bytes_by_role)
     for role, n_bytes in reckoning.shared_by_role.items():
         allocator.lend(role, cluster.link.share(n_bytes, take=False))
     made = make(allocator)
@@ -102,11 +103,13 @@ def _share(cluster: Cluster, places: Places, role: str, n_bytes: int) -> Callabl
         try:
             return cluster.link.share(n_bytes, reserved, take=False)
         except OSError as error:
+            if error.errno != errno.ENOMEM and limits.met(error):
+                raise  # as for the data
             if reserved:
                 raise no_huge_pages(policy, n_bytes) from None
             raise UserError(
                 f"the ranks of a node must have memory to share for their {role}, {n_bytes:,} bytes, got "
-                f"{available_bytes():,} ({error.strerror}); start fewer ranks, or give collective=buffer, or "
+                f"{available()} ({error.strerror}); start fewer ranks, or give collective=buffer, or "
                 "sync.store=window to a mode that keeps a store"
             ) from None
 

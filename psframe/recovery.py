@@ -15,13 +15,13 @@ from mpi4py import MPI
 
 from psframe import assemble, comms, opening, startup
 from psframe.cluster import AgreedError, Cluster, join
+from psframe.data import Held
 from psframe.fault import Rollback
 from psframe.job import Run
 from psframe.measures import Seen
 from psframe.memory.gates import PeerLost
 from psframe.memory.link import LeaderEnded
 from psframe.plan import Plan, regrouped
-from psframe.provision import Held
 from psframe.record import metrics
 from psframe.record.checkpoint import Saved
 from psframe.record.run_dir import durably
@@ -98,8 +98,7 @@ class Left:
     ----------
     saved : Saved or None
         What to go on from, on rank 0.
-    held : tuple
-        The data.
+    held : Held
     """
 
     def __init__(self, run: Run):
@@ -160,12 +159,11 @@ class Left:
 
 def _release(run: Run) -> Held:
     """Let go of the memory of a run that will not go on as it is, but for its data; return these."""
-    held = [block for role, block in run.blocks if role == "data"], run.batches.arrays
     for part in ("network", "batches", "work", "collective", "updater", "guard", "sync", "leave"):
         setattr(run, part, None)
     run.blocks = []
     gc.collect()
-    return held
+    return run.held
 
 
 def _again(plan: Plan, cluster: Cluster, old: Run, held: Held, saved: Saved | None) -> Run:

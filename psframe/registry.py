@@ -18,13 +18,18 @@ from typing import Annotated, Any, get_type_hints
 
 import msgspec
 
+from psframe import limits
 from psframe.errors import UserError, nearest, reason
 
-PositiveInt = Annotated[int, msgspec.Meta(ge=1)]
-Count = Annotated[int, msgspec.Meta(ge=0)]
+PositiveInt = Annotated[int, msgspec.Meta(ge=1, lt=2**62)]
+Count = Annotated[int, msgspec.Meta(ge=0, lt=2**62)]
 Positive = Annotated[float, msgspec.Meta(gt=0)]
 NonNegative = Annotated[float, msgspec.Meta(ge=0)]
 Fraction = Annotated[float, msgspec.Meta(ge=0, lt=1)]  #: in [0, 1)
+MOST_SECONDS = 1e9  # 31 years: what the calls that wait can take
+Seconds = Annotated[float, msgspec.Meta(ge=0, le=MOST_SECONDS)]
+Deadline = Annotated[float, msgspec.Meta(gt=0, le=MOST_SECONDS)]  #: seconds of which there are some
+MOST_FLOAT = 3.4e38  # nearly the largest float32, as which most numbers end
 
 Table = Mapping[str, str]  #: name -> "module:attr", so that only what is chosen is imported
 
@@ -80,6 +85,8 @@ def load(section: str, table: Table, name: object) -> Callable[..., Any]:
     try:
         target = importlib.import_module(module_name)
     except ImportError as error:
+        if limits.met(error):
+            raise
         missing = error.name or ""
         if module_name == missing or module_name.startswith(missing + "."):
             raise UserError(
@@ -111,7 +118,9 @@ def _callables(module: object) -> list[str]:
 def convert(where: str, value: object, kind: Any) -> Any:
     """Return ``value`` as ``kind`` (a type annotation), or raise a UserError that says what ``where`` must be."""
     try:
-        return msgspec.convert(value, kind)
+        converted = msgspec.convert(value, kind)
+        _judge_finite(where, msgspec.to_builtins(converted))  # a float may be given as a whole number
+        return converted
     except msgspec.ValidationError as error:
         # "Expected `int` >= 1, got `str` - at `$.epochs`": msgspec names the place below the value it was given
         message, _, place = str(error).partition(" - at `$")
@@ -128,12 +137,26 @@ def convert(where: str, value: object, kind: Any) -> Any:
         raise UserError(f"{where} must be {rule}, got {value!r}; {fix}") from None
 
 
+def _judge_finite(where: str, value: object) -> None:
+    """UserError where a number, at whatever depth, is none (nan), or has no size that can be reckoned with."""
+    if isinstance(value, Mapping):
+        for key, inner in value.items():
+            _judge_finite(f"{where}.{key}".lstrip("."), inner)
+    elif isinstance(value, list | tuple):
+        for number, inner in enumerate(value):
+            _judge_finite(f"{where}[{number}]", inner)
+    elif isinstance(value, float) and not abs(value) <= MOST_FLOAT:
+        fix = "mend the config" if "[" in where else f"mend the config or give {where}=VALUE"
+        raise UserError(f"{where} must be a finite number, at most {MOST_FLOAT:g}, got {value!r}; {fix}")
+
+
 #: msgspec's words, and a user's
 PLAIN = {
     r"^object\b": "keys and values",
     r"^array\b": "a list",
     r"\bint\b": "a whole number",
     r"\bfloat\b": "a number",
+    r"^Number out of range$": f"a finite number, at most {MOST_FLOAT:g}",
     r"\bstr matching regex .*A-Za-z0-9.*": "a text of letters, digits, dots, dashes and underscores",
     r"\bstr\b": "a text",
     r"\bbool\b": "true or false",

@@ -6,11 +6,10 @@ from typing import Any
 from psframe import config
 from psframe.cluster import AgreedError, Cluster
 from psframe.errors import UserError
-from psframe.memory import audit, budget
+from psframe.memory import audit, budget, room
 from psframe.memory.audit import Pages
 from psframe.memory.pages import RESERVED_BYTES
 from psframe.memory.places import Places
-from psframe.memory.room import available_bytes
 from psframe.memory.sysfs import spell
 from psframe.memory.topology import read
 from psframe.record.view import aligned
@@ -18,7 +17,9 @@ from psframe.record.view import aligned
 ByRank = list[dict[str, Pages]]  #: each rank's pages by role
 
 
-def fit(cluster: Cluster, places: Places, sizes: Mapping[str, int], settings: config.Placement) -> str:
+def fit(
+    cluster: Cluster, places: Places, sizes: Mapping[str, int], settings: config.Placement, trained: bool = False
+) -> str:
     """Spill roles in the order of ``settings.spill`` until everything fits; return the table of what is wanted.
 
     The table is that of this rank's node, "" where nothing was asked of any NUMA node. All ranks must call.
@@ -27,17 +28,21 @@ def fit(cluster: Cluster, places: Places, sizes: Mapping[str, int], settings: co
     ----------
     sizes : mapping of str to int
         Bytes that this rank will take, by role.
+    trained : bool
+        Whether it has trained, and so taken what it takes beside its roles.
 
     Raises
     ------
     AgreedError
-        Where it does not fit: with the table of the first node that is too small.
+        Where it does not fit: with the table of the first machine that is too small, or whose NUMA nodes are.
     """
-    _fit_in_all(cluster, places, sizes)
+    # huge pages that have been reserved are no part of what is available
+    ordinary = {role: n for role, n in sizes.items() if not RESERVED_BYTES[places.policies[role].huge_pages]}
+    judge_room(cluster, ordinary if trained else {**ordinary, budget.PROCESS: budget.PROCESS_BYTES})
     topology = places.site.topology
     # what is free now: since the topology was read, imports have taken some
     now = cluster.agree_by_node(lambda: [[*pool, left] for pool, left in budget.free(read("/", environ={})).items()])
-    room = {(node, size): left for node, size, left in now}
+    free = {(node, size): left for node, size, left in now}
     full: list[tuple[list[str], str]] = [(list(sizes), "")]
     for role in (None, *settings.spill):
         if role and not any(role in roles for roles, _ in full):
@@ -47,9 +52,9 @@ def fit(cluster: Cluster, places: Places, sizes: Mapping[str, int], settings: co
         own = budget.demands(sizes, places.policies)
         every = cluster.comm.allgather((cluster.node, own))
         on_node = [demand for node, of_rank in every if node == cluster.node for demand in of_rank]
-        taken = budget.spread(on_node, room)
-        table = aligned(budget.table(taken, room, topology)) if taken else ""
-        roles = [role for pool in budget.too_small(taken, room) for role in +taken[pool]]
+        taken = budget.spread(on_node, free)
+        table = aligned(budget.table(taken, free, topology)) if taken else ""
+        roles = [role for pool in budget.too_small(taken, free) for role in +taken[pool]]
         full = [found for found in cluster.comm.allgather((roles, table)) if found[0]]
         if not full:
             return table
@@ -62,21 +67,34 @@ def fit(cluster: Cluster, places: Places, sizes: Mapping[str, int], settings: co
     )
 
 
-def _fit_in_all(cluster: Cluster, places: Places, sizes: Mapping[str, int]) -> None:
-    """AgreedError where the ranks of a node want more memory than it has, wherever it lies."""
-    # huge pages that have been reserved are no part of what is available
-    ordinary = [role for role in sizes if not RESERVED_BYTES[places.policies[role].huge_pages]]
-    wanted = cluster.comm.allgather((cluster.node, sum(sizes[role] for role in ordinary)))
-    on_node = sum(n_bytes for node, n_bytes in wanted if node == cluster.node)
+def judge_room(cluster: Cluster, sizes: Mapping[str, int]) -> None:
+    """AgreedError where the ranks of a node want more memory than it has, or than cgroups allow them, wherever it lies.
 
-    def judge() -> None:
-        if on_node > available_bytes():
-            raise UserError(
-                f"the ranks of a node must fit into its memory, they want {on_node:,} bytes, got "
-                f"{available_bytes():,}; lower train.batch_size or start fewer ranks (--dry-run shows what takes it)"
-            )
+    Each limit is held against what the ranks under it want: a job's group has all of a node, a task's or a container's
+    has some. All ranks must call.
 
-    cluster.agree_everywhere(judge)
+    Parameters
+    ----------
+    sizes : mapping of str to int
+        Bytes of ordinary pages that this rank will take, by role.
+    """
+    every = cluster.comm.allgather((cluster.node, dict(sizes), room.rooms()))
+    for node in range(cluster.n_nodes):
+        wanted = [of_rank for of_node, of_rank, _ in every if of_node == node]
+        sums = [sum(of_rank.values()) for of_rank in wanted]
+        found = room.overdrawn(sums, [rooms for of_node, _, rooms in every if of_node == node])
+        if found is None:
+            continue
+        exceeded, under = found
+        where = f" (on {cluster.hosts[node]})" if cluster.n_nodes > 1 else ""
+        who = "they" if len(under) == len(wanted) else f"{len(under)} of them"
+        raise AgreedError(
+            f"the ranks of a node must fit into its memory, {who} want {sum(sums[rank] for rank in under):,} "
+            f"bytes, got {exceeded}{where}; "
+            f"{'raise that limit (sbatch --mem, docker --memory), ' if exceeded.limit else ''}lower train.batch_size "
+            "or start fewer ranks (bytes that they want, by role):",
+            aligned(budget.table_by_role([wanted[rank] for rank in under], exceeded.left)),
+        )
 
 
 def count(cluster: Cluster, places: Places, blocks: audit.Blocks) -> ByRank | None:

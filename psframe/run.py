@@ -22,9 +22,10 @@ signal.signal(signal.SIGINT, signal.SIG_DFL)  # until a job runs, Ctrl-C ends th
 import psutil  # noqa: E402
 
 from psframe import config, mpirun  # noqa: E402
-from psframe.parser import Parser  # noqa: E402
+from psframe.errors import UserError, reason  # noqa: E402
+from psframe.parser import Parser, counts  # noqa: E402
 from psframe.process import guarded  # noqa: E402
-from psframe.record import checkpoint, metrics, run_dir  # noqa: E402
+from psframe.record import checkpoint, metrics, onward, run_dir  # noqa: E402
 from psframe.record.view import say  # noqa: E402
 
 USAGE = "python -m psframe.run -n N[,N ...] [--restarts K] CONFIG [key.path=value ...]"
@@ -57,12 +58,12 @@ def _arguments(argv: Sequence[str]) -> Namespace:
         made.error("it names no config")
     if arguments.ranks is None:
         made.error("it names no number of ranks: -n N")
-    ranks = arguments.ranks.split(",")
-    if not all(n.isdecimal() and int(n) for n in ranks):
+    ranks = counts(arguments.ranks, mpirun.MOST_RANKS)
+    if not ranks:
         made.error(f"-n must be numbers of ranks, got {arguments.ranks!r}")
     if arguments.restarts < 0:
         made.error(f"--restarts must be 0 or more, got {arguments.restarts}")
-    arguments.ranks = [int(n) for n in ranks]
+    arguments.ranks = ranks
     return arguments
 
 
@@ -165,7 +166,7 @@ def supervise(arguments: Namespace) -> int:
         path = run_dir.newest(Path(settings.record.dir), settings.name, began)
         if job.asked:
             if job.killed:
-                _say(f"the ranks did not leave within {LEAVE_S:g} s, and were killed")
+                _say(f"the ranks did not leave within {LEAVE_S:g} s, and were killed{_where(path)}")
             return 0 if _finished(path, settings) else 128 + job.asked
         # a launcher that outlives ranks ends with 0 when all of them were killed
         if status == USER_ERROR or (status == 0 and "--with-ft" not in start):
@@ -180,8 +181,13 @@ def supervise(arguments: Namespace) -> int:
         at = "from its last checkpoint" if resume else "from the beginning"
         after = arguments.ranks[min(number + 1, len(arguments.ranks) - 1)]
         _say(f"the job ended with status {status}; start {number + 2} of {arguments.restarts + 1}, {at}, {after} ranks")
-    _say(f"the job ended with status {status}, and --restarts is {arguments.restarts}; see what it said above")
+    said = f"the job ended with status {status}, and --restarts is {arguments.restarts}; see what it said above"
+    _say(f"{said}{_where(path)}")
     return status or 1
+
+
+def _where(path: Path | None) -> str:
+    return f"; {onward.of_left(path)}" if path else ""
 
 
 def _say(text: str) -> None:
@@ -191,7 +197,13 @@ def _say(text: str) -> None:
 def main(argv: Sequence[str]) -> int:
     """Run the command; return the exit status."""
     mpirun.refuse_ranks("psframe.run")
-    return supervise(_arguments(argv))
+    try:
+        return supervise(_arguments(argv))
+    except OSError as error:
+        raise UserError(
+            f"a run's folder must have files that can be read, and no links, got {str(error.filename)!r} "
+            f"({reason(error)}); mend that"
+        ) from None
 
 
 if __name__ == "__main__":

@@ -1,6 +1,6 @@
 """The learning rate as a function of progress, so that it does not depend on the number of ranks."""
 
-from math import cos, pi
+from math import cos, inf, pi
 
 from psframe.config import Schedule
 
@@ -27,7 +27,10 @@ def learning_rate(
         start = base_lr if schedule.base_batch else 0.0
         return start + (base_lr * scale - start) * min(1.0, ended / schedule.warmup_epochs)
     if schedule.name == "step":
-        return base_lr * scale * schedule.gamma ** int(begun / schedule.step_epochs)
+        try:
+            return base_lr * scale * schedule.gamma ** int(begun / schedule.step_epochs)
+        except OverflowError:  # gamma is above 1: the run diverges, and is told so
+            return inf
     if schedule.name == "cosine":
         share = (begun - schedule.warmup_epochs) / max(epochs - schedule.warmup_epochs, 1e-9)
         return base_lr * scale * (1 + cos(pi * min(1.0, share))) / 2

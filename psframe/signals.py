@@ -23,10 +23,12 @@ class Signals:
     halt : Halt
     speaks : bool
         Whether this rank tells the user.
+    where : str
+        What it tells besides: an MPI may end its ranks before they can say more.
     """
 
-    def __init__(self, halt: Halt, speaks: bool):
-        self.halt, self.speaks = halt, speaks
+    def __init__(self, halt: Halt, speaks: bool, where: str = ""):
+        self.halt, self.speaks, self.where = halt, speaks, where
         self.before: dict[int, Any] = {}
         self.asked = False
 
@@ -48,6 +50,7 @@ class Signals:
         if self.speaks:
             name = signal.Signals(number).name
             more = "; once more leaves at once" if number == signal.SIGINT else ""
-            text = f"psframe: {name}: leaving after this step and a checkpoint{more}\n"
+            where = f"; {self.where}" if self.where else ""
+            text = f"psframe: {name}: leaving after this step{more}{where}\n"
             os.write(2, text.encode())  # print may be under way just now
         self.halt.signal = number

@@ -1,32 +1,20 @@
 """``mpirun -n N python -m psframe.train CONFIG [key.path=value ...]``: assemble, run, abort every rank on an error."""
 
-import signal
 import sys
 from collections.abc import Sequence
+from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
-from psframe.startup import judge_shared_memory, tolerant, without_mpi
+from psframe import begin
 
-judge_shared_memory()
-START_S = 120
-if tolerant():
-    signal.alarm(START_S)  # with it, MPI's start waits for ever for a rank that was killed in it
+begin.over_ranks()
 
-try:
-    from mpi4py import MPI
-
-    signal.alarm(0)
-except (ImportError, RuntimeError) as _error:
-    without_mpi(_error)
-
-from psframe.affinity import limit_threads  # noqa: E402
-
-limit_threads(MPI.COMM_WORLD)  # before anything imports NumPy
+from mpi4py import MPI  # noqa: E402
 
 from psframe.cluster import Cluster  # noqa: E402
-from psframe.command import guarded, helped, run  # noqa: E402
+from psframe.command import guarded, helped, run, training_begins  # noqa: E402
 from psframe.parser import Parser  # noqa: E402
-from psframe.record import metrics  # noqa: E402
+from psframe.record import metrics, onward  # noqa: E402
 from psframe.record.view import pages_table, say, table  # noqa: E402
 
 if TYPE_CHECKING:
@@ -61,8 +49,7 @@ def _command(cluster: Cluster, argv: Sequence[str]) -> int:
         return 0
     arguments = cluster.agree(lambda: _arguments(parser, argv))
 
-    from psframe import plan
-
+    plan = cluster.agree_everywhere(lambda: import_module("psframe.plan"))
     judged = plan.make(cluster, arguments["config"], arguments["overrides"])
     if arguments["dry_run"]:
         from psframe import dry_run
@@ -72,15 +59,17 @@ def _command(cluster: Cluster, argv: Sequence[str]) -> int:
             say(report)
         return 0
     # Numba and h5py take time to import: a bad config has been told by now
-    from psframe import assemble, recovery
-    from psframe.epoch import Stopped
-
+    names = ("assemble", "recovery", "epoch", "engine")
+    modules = cluster.agree_everywhere(lambda: [import_module(f"psframe.{name}") for name in names])
+    assemble, recovery, epoch, _ = modules
     made = assemble.run(cluster, judged, arguments["quiet"])
+    training_begins()
     try:
         made = recovery.trained(made, judged, _train)
-    except Stopped as stopped:
+    except epoch.Stopped as stopped:
         if cluster.rank == 0:
-            print(f"psframe: {stopped}", file=sys.stderr, flush=True)
+            where = f"; {onward.of_left(made.run_dir.path)}" if made.run_dir else ""
+            print(f"psframe: {stopped}{where}", file=sys.stderr, flush=True)
         return 128 + stopped.number
     if made.run_dir and made.record and not arguments["quiet"]:
         epochs = [record for record in metrics.read(made.run_dir.path) if record["epoch"] > made.run_dir.epoch]
@@ -93,7 +82,10 @@ def _train(run: "Run") -> None:
     from psframe import engine
     from psframe.signals import Signals
 
-    with Signals(run.cluster.halt, speaks=run.cluster.rank == 0):
+    keys, where = run.config.checkpoint, ""
+    if run.run_dir:  # on rank 0
+        where = onward.of_running(run.run_dir.path, bool(keys.every_epochs or keys.every_seconds))
+    with Signals(run.cluster.halt, speaks=run.cluster.rank == 0, where=where):
         engine.train(run)
 
 

@@ -10,11 +10,10 @@ import sys
 from collections.abc import Sequence
 from importlib import import_module
 
-from psframe import mpirun
+from psframe import begin, mpirun
 from psframe.bench import sweep
 from psframe.errors import UserError
 from psframe.process import guarded
-from psframe.startup import without_mpi
 
 ALONE = ("kernels", "threads")
 OVER_RANKS = ("step", "straggler", "pipeline")
@@ -45,13 +44,7 @@ def main(argv: Sequence[str]) -> int:
 
 
 def _over_ranks(name: str, argv: Sequence[str]) -> int:
-    try:
-        from mpi4py import MPI
-    except (ImportError, RuntimeError) as error:
-        without_mpi(error)
-    from psframe.affinity import limit_threads
-
-    limit_threads(MPI.COMM_WORLD)  # before anything imports NumPy
+    begin.over_ranks()
     from psframe import command
 
     signal.signal(signal.SIGTERM, signal.SIG_DFL)  # Python's handler would wait for an MPI call to return

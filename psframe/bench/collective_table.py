@@ -7,6 +7,7 @@ import sys
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from io import TextIOWrapper
 from pathlib import Path
 from typing import Any
 
@@ -20,6 +21,7 @@ from psframe.checkup import machine
 from psframe.errors import UserError, reason
 from psframe.memory.topology import Topology
 from psframe.parser import no_folder
+from psframe.record.folder import Folder, chosen_file
 
 CSV, HDF5 = "collectives.csv", "collectives.h5"
 COLUMNS = (
@@ -94,7 +96,8 @@ def prepare(out: Path) -> None:
     """Make the folder, or find that it can be added to; UserError where not."""
     try:
         out.mkdir(parents=True, exist_ok=True)
-        with open(out / CSV, "a+", newline="", encoding="utf-8", errors="replace") as file:
+        with Folder.chosen(out) as folder, folder.open(CSV, "ab+") as binary:
+            file = TextIOWrapper(binary, "utf-8", "replace", newline="")
             file.seek(0)
             lines = file.read().splitlines(keepends=True)
             if lines and lines[0].rstrip("\r\n") != ",".join(COLUMNS):
@@ -103,6 +106,9 @@ def prepare(out: Path) -> None:
                 file.write("\r\n")  # a row that was cut short: what follows is a line of its own
             if not lines:
                 csv.writer(file).writerow(COLUMNS)
+            file.flush()
+            if folder.holds(HDF5):  # libhdf5 would follow a link
+                os.close(folder.open_fd(HDF5, os.O_RDWR))
         _open_figures(out / HDF5)
     except OSError as error:
         raise no_folder(out, error) from None
@@ -123,7 +129,7 @@ def _open_figures(path: Path) -> None:
 def append(out: Path, rows: Sequence[Measured], topology: Topology) -> None:
     """Write rows behind those that are there."""
     plain = [row.plain for row in rows]
-    with open(out / CSV, "a", newline="", encoding="utf-8") as file:
+    with chosen_file(out / CSV, "a") as file:
         csv.writer(file).writerows([["" if row[key] is None else row[key] for key in COLUMNS] for row in plain])
     with h5py.File(out / HDF5, "a") as file:
         if "command" not in file.attrs:

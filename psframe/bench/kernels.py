@@ -21,7 +21,7 @@ from psframe.nn.network import Network
 from psframe.nn.threads import Threads
 from psframe.nn.timed import time_layers
 from psframe.optim import SGD, Updater
-from psframe.parser import Parser
+from psframe.parser import Parser, counts
 from psframe.record.view import aligned
 from psframe.registry import load
 
@@ -62,7 +62,7 @@ def main(argv: Sequence[str]) -> int:
         raise UserError(f"--threads must be at least 1, got {arguments.threads}; give a number of cores")
     threadpool_limits(arguments.threads, user_api="blas")
     models = list(BUILT_IN) if arguments.model == "all" else arguments.model.split(",")
-    batches = [_whole("--batch", text) for text in arguments.batch.split(",")]
+    batches = _whole("--batch", arguments.batch)
     found = []
     for model in models:
         for batch in batches:
@@ -76,10 +76,11 @@ def main(argv: Sequence[str]) -> int:
     return 0
 
 
-def _whole(option: str, text: str) -> int:
-    if not text.isdigit() or int(text) < 1:
+def _whole(option: str, text: str) -> list[int]:
+    found = counts(text)
+    if not found:
         raise UserError(f"{option} must be whole numbers of at least 1, got {text!r}; write, say, {option} 16,64")
-    return int(text)
+    return found
 
 
 class Bench:
@@ -90,7 +91,7 @@ class Bench:
         self.build = load("--model", BUILT_IN, model)
         self.input_shape, n_classes = INPUTS.get(model, ((3, 32, 32), 10))
         if arguments.input:
-            self.input_shape = tuple(_whole("--input", text) for text in arguments.input.split(","))
+            self.input_shape = tuple(_whole("--input", arguments.input))
         self.network = Network(self.build(self.input_shape, n_classes), self.input_shape, n_classes)
         allocator = Allocator()
         arena = Arena(self.network.layout, 1, allocator)

@@ -1,5 +1,6 @@
 """The time that each layer of a network takes within a step, and the work that it is."""
 
+from collections.abc import Callable
 from math import prod
 from time import perf_counter
 
@@ -9,13 +10,14 @@ DIRECTIONS = ("forward", "backward")
 
 
 class Spent:
-    """Adds up what a layer's passes take."""
+    """Adds up what a layer's passes take, by the clock that times them."""
 
-    def __init__(self) -> None:
+    def __init__(self, clock: Callable[[], float] = perf_counter) -> None:
+        self.clock = clock
         self.seconds = dict.fromkeys(DIRECTIONS, 0.0)
 
     def __call__(self, direction: str, began: float) -> None:
-        self.seconds[direction] += perf_counter() - began
+        self.seconds[direction] += self.clock() - began
 
     def take(self) -> dict[str, float]:
         """Return the seconds since the last call, by direction."""

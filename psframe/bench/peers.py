@@ -121,21 +121,20 @@ def _judge(run: Run) -> None:
 def _invited(run: Run, arguments: Namespace) -> tuple[dict[str, Contender], dict[str, str]]:
     """Return the rivals, and why the others are not there; AgreedError for one that was asked for. All must call."""
     rivals: dict[str, Contender] = {}
-    absent: dict[str, str] = {}
-    for name in arguments.peers or RIVALS:
+    # what one rank cannot import the others must not wait for
+    missing = {name: run.cluster.comm.allgather(RIVALS[name].missing()) for name in arguments.peers or RIVALS}
+    absent = {name: next(filter(None, every)) for name, every in missing.items() if any(every)}
+    if arguments.peers and absent:
+        name, why = next(iter(absent.items()))
+        raise AgreedError(f"--peers must name what is installed, got {name}: {why}; install it, or leave it out")
+    for name in (name for name in missing if name not in absent):
         kind = RIVALS[name]
-        # what one rank cannot import the others must not wait for
-        why = next(filter(None, run.cluster.comm.allgather(kind.missing())), "")
         try:
-            if why:
-                raise AgreedError(
-                    f"--peers must name what is installed, got {name}: {why}; install it, or leave it out"
-                )
             rivals[name] = run.cluster.agree_everywhere(lambda kind=kind: kind(run, arguments.format))  # type: ignore[misc]
         except AgreedError as error:
             if arguments.peers:
                 raise
-            absent[name] = why or str(error)
+            absent[name] = str(error)
     return rivals, absent
 
 

@@ -1,29 +1,27 @@
 """What is said of many measurements, and where it is written."""
 
 import json
-from collections.abc import Sequence
-from pathlib import Path
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from typing import Any
 
-import numpy as np
-
 from psframe.errors import UserError, reason
+from psframe.record.folder import chosen_file, chosen_output, is_stream
 
 
 def spread(numbers: Sequence[float]) -> dict[str, float]:
     """Return median and quartiles."""
+    import numpy as np  # not before a rank's threads are limited
+
     low, middle, high = np.percentile(numbers, (25, 50, 75))
     return {"median": float(middle), "low": float(low), "high": float(high)}
 
 
 def claim(path: str | None) -> None:
-    """UserError where :func:`write` could not write, before anything is measured."""
-    if path not in (None, "-"):
-        try:
-            with open(str(path), "a"):
-                pass
-        except OSError as error:
-            raise UserError(f"--json must name a file to write, got {path!r} ({reason(error)}); give another") from None
+    """UserError where :func:`write` could not write, before anything is measured; what is there stays."""
+    if path not in (None, "-") and not is_stream(str(path)):  # who reads one would take its end for that of the report
+        with _told(str(path)), chosen_file(str(path), "a"):
+            pass
 
 
 def write(path: str | None, report: Any) -> None:
@@ -31,7 +29,13 @@ def write(path: str | None, report: Any) -> None:
     if path == "-":
         print(json.dumps(report), flush=True)
     elif path:
-        try:
-            Path(path).write_text(json.dumps(report, indent=1) + "\n")
-        except OSError as error:
-            raise UserError(f"--json must name a file to write, got {path!r} ({reason(error)})") from None
+        with _told(path), chosen_output(path) as file:
+            file.write(json.dumps(report, indent=1) + "\n")
+
+
+@contextmanager
+def _told(path: str) -> Iterator[None]:
+    try:
+        yield
+    except OSError as error:
+        raise UserError(f"--json must name a file to write, got {path!r} ({reason(error)}); give another") from None

@@ -1,6 +1,6 @@
 """``mpirun -n N python -m psframe.bench step``: one exchange of gradients and the update, against plain mpi4py."""
 
-from argparse import Namespace
+from argparse import ArgumentTypeError, Namespace
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from time import perf_counter
@@ -21,7 +21,7 @@ from psframe.group import undivided
 from psframe.memory.topology import read
 from psframe.nn.base import Param
 from psframe.optim import Updater
-from psframe.parser import Parser
+from psframe.parser import Parser, number
 from psframe.provision import furnish
 from psframe.record.view import aligned, say
 from psframe.sampling import Sampler
@@ -90,10 +90,10 @@ def main(cluster: Cluster, argv: Sequence[str]) -> int:
 def _arguments(made: Parser, argv: Sequence[str]) -> dict[str, Any]:
     arguments = vars(made.parse_args(list(argv)))
     try:
-        arguments["sizes"] = [float(text) for text in arguments["size"].split(",")]
-    except ValueError:
-        arguments["sizes"] = []
-    if not arguments["sizes"] or min(arguments["sizes"]) <= 0:
+        arguments["sizes"] = [number(text) for text in arguments["size"].split(",")]
+    except ArgumentTypeError:
+        arguments["sizes"] = [0]
+    if min(arguments["sizes"]) <= 0:
         raise UserError(f"--size must be megabytes, got {arguments['size']!r}; write, say, --size 0.25,1.72")
     text = arguments["collective"]
     specs = [config.parse_value(text)] if text.startswith("{") else [{"name": name} for name in text.split(",")]
@@ -251,8 +251,8 @@ class Stream:
     a = b + c, counted as STREAM does (McCalpin 1995): three arrays, though a is read before it is written.
     """
 
-    def __init__(self, cluster: Cluster):
-        self.cluster = cluster
+    def __init__(self, cluster: Cluster, clock: Callable[[], float] = perf_counter):
+        self.cluster, self.clock = cluster, clock
         busy = cluster.node_rank < cluster.rendezvous.n_cores
         self.arrays = [np.ones(STREAM_BYTES // 4 if busy else 0, np.float32) for _ in range(3)]
         self.seconds: list[float] = []
@@ -260,9 +260,9 @@ class Stream:
     def take(self) -> None:
         """Measure once more. All ranks must call."""
         self.cluster.barrier()
-        began = perf_counter()
+        began = self.clock()
         np.add(self.arrays[1], self.arrays[2], out=self.arrays[0])
-        self.seconds.append(perf_counter() - began)
+        self.seconds.append(self.clock() - began)
 
     def gbps(self) -> list[float]:
         """Return GB/s by the slowest rank, for all ranks. All must call."""

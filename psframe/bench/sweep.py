@@ -7,7 +7,7 @@ from argparse import Namespace
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from psframe import mpirun
+from psframe import mpirun, parser
 from psframe.bench.stats import claim, write
 from psframe.errors import UserError
 from psframe.parser import Parser
@@ -31,12 +31,10 @@ def counts(text: str | None, option: str = "--ranks") -> list[int]:
     if text is None:
         n_cores = len(os.sched_getaffinity(0))
         return sorted({n_cores, *(2**power for power in range(n_cores.bit_length()))})
-    try:
-        found = [int(word) for word in text.split(",")]
-    except ValueError:
-        found = []
-    if not found or min(found) < 1:
-        raise UserError(f"{option} must be whole numbers of 1 or more, got {text!r}; write, say, {option} 2,4")
+    found = parser.counts(text, mpirun.MOST_RANKS)
+    if not found:
+        rule = f"whole numbers of 1 or more, and at most {mpirun.MOST_RANKS:,}"
+        raise UserError(f"{option} must be {rule}, got {text!r}; write, say, {option} 2,4")
     return list(dict.fromkeys(found))
 
 

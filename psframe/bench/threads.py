@@ -5,6 +5,7 @@ architecture": AlexNet and VGG16 on 3 classes of 224x224 pictures, SGD with mome
 however many share it, so every run does the same work; each is a run of psframe.train that records its usage.
 """
 
+import json
 import time
 from argparse import Namespace
 from collections.abc import Iterator, Sequence
@@ -15,11 +16,12 @@ import yaml
 
 from psframe import mpirun
 from psframe.bench import sweep
-from psframe.bench.stats import spread, write
+from psframe.bench.stats import spread
 from psframe.compare import Point, train
 from psframe.errors import UserError
 from psframe.memory.topology import read
-from psframe.parser import Parser, no_folder
+from psframe.parser import Parser, counts, no_folder
+from psframe.record.folder import chosen_file
 from psframe.record.view import aligned, say
 
 USAGE = (
@@ -70,7 +72,7 @@ def main(argv: Sequence[str]) -> int:
         models[model].append(row)
     compared = {model: {"global_batch": arguments.batch, **_compared(of_model)} for model, of_model in models.items()}
     report = {"bench": "threads", "machine": topology.cpu, "cores": len(topology.cores), "models": compared}
-    write(str(out / FILE), report)
+    _put(out / FILE, json.dumps(report, indent=1) + "\n")
     say(f"\n{table(report)}\n\n{out / FILE}; python -m psframe.report {out} draws it")
     return int(any("failed" in row for row in rows.values()))
 
@@ -95,11 +97,11 @@ def _check(arguments: Namespace) -> None:
     arguments.of_model = dict(SAMPLES)
     for part in (arguments.samples or "").split(",") if arguments.samples else ():
         model, _, number = part.rpartition("=")
-        if model not in ("", *SAMPLES) or not number.isdigit() or int(number) < arguments.batch:
+        if model not in ("", *SAMPLES) or len(found := counts(number)) != 1 or found[0] < arguments.batch:
             raise UserError(
                 f"--samples must be {arguments.batch} or more, got {part!r}; write, say, --samples vgg16=64"
             )
-        arguments.of_model |= dict.fromkeys([model] if model else SAMPLES, int(number))
+        arguments.of_model |= dict.fromkeys([model] if model else SAMPLES, found[0])
     if arguments.data and not Path(arguments.data).is_dir():
         raise UserError(f"--data must be a folder of pictures, got {arguments.data!r}; check the path")
 
@@ -123,10 +125,18 @@ def _config(arguments: Namespace, model: str, out: Path) -> Path:
         out.mkdir(parents=True, exist_ok=True)
         if (out / "runs").exists():
             raise UserError(f"--out must be a new folder, got {str(out)!r}, which holds runs; give another")
-        path.write_text(yaml.safe_dump(config, sort_keys=False), encoding="utf-8")
     except OSError as error:
         raise no_folder(out, error) from None
+    _put(path, yaml.safe_dump(config, sort_keys=False))
     return path
+
+
+def _put(path: Path, said: str) -> None:
+    try:
+        with chosen_file(path, "w") as file:
+            file.write(said)
+    except OSError as error:
+        raise no_folder(path.parent, error) from None
 
 
 def _runs(numbers: Sequence[int]) -> Iterator[tuple[str, int]]:

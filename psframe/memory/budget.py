@@ -1,12 +1,16 @@
 """What the ranks of a machine want of each NUMA node, against what is free there, before any of it is taken."""
 
 from collections import Counter, defaultdict
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from psframe.memory.allocator import ROLES
 from psframe.memory.pages import RESERVED_BYTES, Policy
 from psframe.memory.topology import Topology
+
+#: of a rank beside its roles once it trains, for its compiled layers, its threads and MPI: 10 to 25 MB were measured
+PROCESS = "process"
+PROCESS_BYTES = 32 << 20
 
 #: a NUMA node, and the size in bytes of the reserved huge pages there, 0 for ordinary pages
 Pool = tuple[int, int]
@@ -89,3 +93,18 @@ def table(taken: Mapping[Pool, Counter[str]], room: Mapping[Pool, int], topology
         pages = f" ({size >> 10} kB pages)" if size else ""
         rows.append([f"{node}{pages}", str(topology.node(node).tier), *numbers, "too small" if wanted > left else ""])
     return rows
+
+
+def table_by_role(sizes: Sequence[Mapping[str, int]], left: int) -> list[list[str]]:
+    """Return the cells of a table of the bytes that ranks want by role and the bytes that are left, its heading first.
+
+    A line each: role, how many ranks want some of it, the most that one wants, what all want.
+    """
+    rows = [["role", "ranks", "most of a rank", "all ranks"]]
+    for role in (*ROLES, PROCESS):
+        of_role = [n_bytes for of_rank in sizes if (n_bytes := of_rank.get(role, 0))]
+        if of_role:
+            rows.append([role, str(len(of_role)), f"{max(of_role):,}", f"{sum(of_role):,}"])
+    every = [sum(of_rank.values()) for of_rank in sizes]
+    rows.append(["wanted", str(len(every)), f"{max(every, default=0):,}", f"{sum(every):,}"])
+    return [*rows, ["free", "", "", f"{left:,}"]]

@@ -18,7 +18,7 @@ import numpy as np
 
 from psframe.errors import UserError
 from psframe.memory.gates import PeerLost
-from psframe.memory.room import available_bytes
+from psframe.memory.room import available_bytes, machine_bytes
 
 Place = Callable[[np.ndarray], None]
 
@@ -119,7 +119,8 @@ def reserve(n_bytes: int, page_bytes: int, place: Place | None, take: bool) -> t
     fd = -1
     try:
         # taking pages that are not there calls the kernel's out-of-memory killer; huge pages are counted apart
-        if not page_bytes and n_bytes > available_bytes():
+        # (pages that are taken later are taken by several ranks, which may have limits of their own)
+        if not page_bytes and n_bytes > (available_bytes() if take else machine_bytes()):
             raise OSError(errno.ENOMEM, os.strerror(errno.ENOMEM))
         fd = _nameless(page_bytes)
         os.ftruncate(fd, n_bytes)

@@ -18,6 +18,7 @@ from typing import Any, Protocol
 
 import numpy as np
 
+from psframe.nn.description import description
 from psframe.nn.threads import Threads
 
 Shape = tuple[int, ...]
@@ -183,8 +184,8 @@ class Layer(Protocol):
     def initial(self, seed: int) -> Arrays:
         """Return the initial values of tensors that are not drawn from their bounds, by name."""
 
-    def fixed(self) -> str:
-        """Return a digest of the numbers that it keeps beside its parameters and never changes; "" without any."""
+    def describe(self) -> str:
+        """Return a text that layers share only if they compute the same from the same parameters; before ``bind``."""
 
     @property
     def flops(self) -> float | None:
@@ -251,5 +252,5 @@ class Base:
     def initial(self, seed: int) -> Arrays:
         return {}
 
-    def fixed(self) -> str:
-        return ""
+    def describe(self) -> str:
+        return description(self)

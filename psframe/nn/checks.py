@@ -1,6 +1,8 @@
 """What layers check of their hyper-parameters and of the shapes they get."""
 
+from collections.abc import Sequence
 from math import sqrt
+from typing import Any
 
 from psframe.errors import UserError, nearest
 from psframe.nn.base import Shape
@@ -52,3 +54,17 @@ def bound(init: str, fan_in: int) -> float:
     if init not in _GAIN:
         raise UserError(f"init must name a distribution, got {init!r}; {nearest(init, _GAIN)}")
     return sqrt(_GAIN[init] / fan_in)
+
+
+def layers(given: object) -> list[Any]:
+    """Return the layers of a model; UserError where it is no list of them, or has one of them twice."""
+    found = list(given) if isinstance(given, Sequence) else []
+    if not found or not all(hasattr(layer, "setup") for layer in found):
+        raise UserError(f"a model must be a list of layers, got {given!r}; return one from its build function")
+    for number, layer in enumerate(found):
+        if (first := next(n for n, of in enumerate(found) if of is layer)) < number:
+            raise UserError(
+                "every layer of a model must be an object of its own, got the same "
+                f"{type(layer).__name__} as layers {first} and {number}; make one for each place"
+            )
+    return found

@@ -10,10 +10,13 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-import numba
-from numba.core.errors import NumbaError
-
 from psframe.errors import UserError, reason
+from psframe.nn import numba_settings
+
+numba_settings.load()
+
+import numba  # noqa: E402
+from numba.core.errors import NumbaError  # noqa: E402
 
 _OPTIONS = {"nogil": True, "error_model": "numpy", "no_cfunc_wrapper": True}
 

@@ -10,6 +10,7 @@ from psframe import compiled
 from psframe.arena import Arena, Layout
 from psframe.errors import UserError
 from psframe.memory.allocator import Allocator
+from psframe.nn import checks
 from psframe.nn.base import Arrays, Layer, Param, Pass, Shape, Workspace
 from psframe.nn.losses import softmax_cross_entropy
 from psframe.nn.threads import Threads
@@ -46,9 +47,7 @@ class Network:
     """
 
     def __init__(self, layers: Sequence[Layer], input_shape: Shape, n_classes: int, own: slice = slice(None)):
-        self.layers = list(layers) if isinstance(layers, Sequence) else []
-        if not self.layers or not all(hasattr(layer, "setup") for layer in self.layers):
-            raise UserError(f"a model must be a list of layers, got {layers!r}; return one from its build function")
+        self.layers: list[Layer] = checks.layers(layers)
         channels, *rest = input_shape
         self.input_shape: Shape = (*([1] * (2 - len(rest))), *rest, channels)
         shape = self.input_shape
@@ -177,11 +176,10 @@ class Network:
         n_bytes = sum(prod(self.shapes[index + 1]) for index, _ in self.active[: self.n_front]) * 4
         return min(max_batch, max(1, PART_BYTES // n_bytes))
 
-    def fixed(self) -> str:
-        """Return a text that two networks share only if what they keep beside the arena is the same."""
-        return "".join(
-            f"; layer {index} with {kept}" for index, layer in enumerate(self.layers) if (kept := layer.fixed())
-        )
+    def describe(self) -> list[str]:
+        """Return a text of each layer, and of all tensors, before :meth:`bind`; other texts compute something else."""
+        layers = [f"layer {n}: {layer.describe()}" for n, layer in enumerate(self.layers)]
+        return [*layers, f"tensors: {self.whole.describe()}"]
 
     def initialize(self, seed: int) -> None:
         """Draw the initial parameters: uniform, in each tensor's own bounds, or as its layer gives them."""

@@ -100,13 +100,14 @@ class Torch(Base):
         values = self.initial_of(seed)
         return {name: values[name].detach().to(torch.float32).numpy() for name in self.params}
 
-    def fixed(self) -> str:
+    def describe(self) -> str:
         own = {id(tensor) for tensor in (*self.trained.values(), *self.statistics.values())}
         kept = [t for t in (*self.module.parameters(), *self.module.buffers()) if id(t) not in own]
         digest = sha256()
         for tensor in kept:
             digest.update(tensor.detach().cpu().contiguous().view(-1).view(torch.uint8).numpy().tobytes())
-        return f"constants {digest.hexdigest()[:12]}" if kept else ""
+        constants = f" with constants {digest.hexdigest()[:12]}" if kept else ""
+        return f"{self.module!r} of {self.images or self.input_shape}{constants}"
 
     def twin(self) -> torch.nn.Module:
         """Return a copy of the module as it is, with memory of its own."""

@@ -11,8 +11,9 @@ from psframe import mpirun
 from psframe.bench.stats import claim, write
 from psframe.errors import UserError
 from psframe.parser import Parser
-from psframe.predict import check, machine, measure, search, view
-from psframe.predict.command import Asked, judged
+from psframe.predict import alternatives, check, machine, measure, search, view
+from psframe.predict.command import Asked, judged, warn
+from psframe.predict.load import NONE
 from psframe.process import guarded
 from psframe.record.view import say
 
@@ -32,7 +33,7 @@ def parser() -> Parser:
     made.add_argument("--per-node", type=int, help="ranks of a node (default: as many as it has cores)")
     made.add_argument("--hosts", type=int, help="nodes that are namespaces of this machine, and share its cores")
     one = made.add_mutually_exclusive_group()
-    one.add_argument("--what-if", metavar="KEY=V,V", help=f"vary one of {', '.join(search.KEYS)}")
+    one.add_argument("--what-if", metavar="KEY=V,V", help=f"vary one of {', '.join(alternatives.KEYS)}")
     one.add_argument("--best", action="store_true", help="search ways to do it on so many cores, print the top five")
     one.add_argument("--check", action="store_true", help="train, too, and add what came out to the profile")
     one.add_argument("--measure", metavar="FILE", help="measure this machine, and write its profile")
@@ -61,6 +62,7 @@ def main(argv: Sequence[str]) -> int:
 def _measure(start: Sequence[str], path: str) -> int:
     machine.claim(path)
     found = measure.machine(start, lambda what: print(f"measuring {what}", file=sys.stderr, flush=True))
+    warn(NONE, found)
     machine.write(path, found)
     say(view.machine(found, path))
     return 0
@@ -74,7 +76,7 @@ def _predict(asked: Asked, arguments: Namespace) -> int:
     if arguments.best:
         found = search.best(asked)
     elif arguments.what_if:
-        found = search.varied(asked, arguments.what_if)
+        found = search.varied(asked, *alternatives.judged(arguments.what_if))
     else:
         found = search.ranks(asked)
     say(view.table(asked, found, best=arguments.best))

@@ -1,7 +1,7 @@
 """What a codec takes on this machine, on all ranks beside each other."""
 
 from collections.abc import Mapping
-from time import perf_counter
+from time import thread_time
 from typing import Any
 
 import numpy as np
@@ -15,7 +15,10 @@ ROUNDS = 7
 
 
 def measure(cluster: Cluster, spec: str | Mapping[str, Any], n_params: int) -> dict[str, Any] | None:
-    """Return the fields of :class:`psframe.predict.job.Codec`, means over all ranks, which must all call."""
+    """Return the fields of :class:`psframe.predict.job.Codec`, means over all ranks, which must all call.
+
+    Seconds are CPU time: what else runs on the cores is no part of them.
+    """
     if spec == "none":
         return None
     compression.warm(spec)
@@ -26,12 +29,12 @@ def measure(cluster: Cluster, spec: str | Mapping[str, Any], n_params: int) -> d
     encoded, added = [], []
     cluster.barrier()
     for _ in range(ROUNDS):
-        began = perf_counter()
+        began = thread_time()
         codec.encode(gradient, payload)
-        between = perf_counter()
+        between = thread_time()
         codec.add(payload, total)
         encoded.append(between - began)
-        added.append(perf_counter() - between)
+        added.append(thread_time() - between)
     means = np.mean(cluster.comm.allgather([np.median(encoded), np.median(added)]), axis=0) * (n_params / size)
     return {
         "name": spec if isinstance(spec, str) else spec["name"],

@@ -9,13 +9,11 @@ from typing import Any
 
 from psframe.bench import sweep
 from psframe.errors import UserError
-from psframe.predict import machine, measure
+from psframe.predict import alternatives, load, machine, measure
 from psframe.predict.job import Way
+from psframe.predict.load import Load
 from psframe.predict.machine import Machine
 from psframe.predict.model import Job
-
-MOST_RANKS = 1 << 20
-BUSY = 0.75  # of the cores: a load that what is measured would share them with
 
 
 @dataclass(frozen=True)
@@ -36,6 +34,8 @@ class Asked:
     collective : str
         As the config has it; ``auto`` follows the nodes.
     per_node : int
+    load : Load
+        What else ran here while the config's work was measured.
     """
 
     config: str
@@ -47,6 +47,7 @@ class Asked:
     way: dict[str, Any]
     collective: str
     per_node: int
+    load: Load = load.NONE
 
     def at(self, ranks: int, **other: Any) -> Way:
         """Return the config's way on so many ranks, but for ``other``."""
@@ -70,11 +71,11 @@ def judged(arguments: Namespace, start: Sequence[str]) -> Asked:
             "which --measure FILE writes"
         )
     ranks = sweep.counts(arguments.ranks)
-    if max(ranks) > MOST_RANKS:
-        raise UserError(f"--ranks must be at most {MOST_RANKS:,}, got {max(ranks):,}; give fewer")
     found = machine.read(arguments.machine)
     if arguments.link:
         machine.link(arguments.link)
+    if arguments.what_if:
+        alternatives.judged(arguments.what_if)
     if arguments.per_node is not None and arguments.per_node < 1:
         raise UserError(f"--per-node must be at least 1, got {arguments.per_node}; give the ranks of a node")
     here = found.title == measure.this()
@@ -84,14 +85,14 @@ def judged(arguments: Namespace, start: Sequence[str]) -> Asked:
             f"--check must have the profile of this machine ({measure.this()}), got one of {found.title}; write it by "
             "--measure FILE"
         )
-    job, report = _measured(arguments, start, found, here, max(ranks))
+    job, report, seen = _measured(arguments, start, found, here, max(ranks))
     tier = report["placement"] if report["placement"] in found.tiers else None
     way = {key: report[key] for key in ("mode", "server", "n_servers", "reproducible")}
     way |= {"tier": tier, "link": arguments.link, "compression": job.work.codec.name if job.work.codec else "none"}
     hosts = arguments.hosts or 1
     per_node = arguments.per_node or (max(ranks) if here else int(found.cores.value))
     return Asked(arguments.config, arguments.machine, arguments.overrides, start, replace(job, hosts=hosts), ranks, way,
-                 report["collective"], per_node)  # fmt: skip
+                 report["collective"], per_node, seen)  # fmt: skip
 
 
 def _judge_hosts(hosts: int | None, per_node: int | None, ranks: list[int], here: bool) -> None:
@@ -107,19 +108,28 @@ def _judge_hosts(hosts: int | None, per_node: int | None, ranks: list[int], here
 
 def _measured(
     arguments: Namespace, start: Sequence[str], found: Machine, here: bool, most: int
-) -> tuple[Job, dict[str, Any]]:
+) -> tuple[Job, dict[str, Any], Load]:
     """Take the config's work on this machine, on a rank for each core, and on two where that is asked for."""
     cores = measure.n_cores()
     n = max(1, min(cores, most) if here else cores)
-    load = os.getloadavg()[0]
-    if load > BUSY * cores:
-        print(
-            f"psframe: warning: this machine should be idle, got a load of {load:.1f}; measure again", file=sys.stderr
-        )
     print(f"measuring a step of {arguments.config} here, {n} rank(s)", file=sys.stderr, flush=True)
     threads = [] if here else ["train.threads=1"]
     work, report = measure.work(start, n, arguments.config, [*arguments.overrides, *threads])
-    crowded = None
+    crowded, seen = None, report["load"]
     if here and most > cores:
-        crowded, _ = measure.work(start, 2 * cores, arguments.config, arguments.overrides)
-    return Job(found, work, crowded, here), report
+        crowded, beside = measure.work(start, 2 * cores, arguments.config, arguments.overrides)
+        seen |= beside["load"]
+    warn(seen, found)
+    return Job(found, work, crowded, here), report, seen
+
+
+def warn(seen: Load, profile: Machine) -> None:
+    """Say on stderr what else ran on this machine while it was measured: now, or when its profile was."""
+    told = {"this machine": seen.told, f"the machine of the profile ({profile.title})": profile.load}
+    for what, load_told in told.items():
+        if load_told:
+            print(
+                f"psframe: warning: {what} must be idle while it is measured, got other work on it ({load_told}); stop "
+                "that and measure again, or take the figures for too slow",
+                file=sys.stderr, flush=True,
+            )  # fmt: skip

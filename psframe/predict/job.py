@@ -72,9 +72,10 @@ class Work:
     batches : tuple of int
         Samples of a step of the config, and of a smaller one that was measured, too.
     step_s : tuple of float
-        Mean seconds of these without exchange.
+        Seconds of these without exchange: what they take of their core, and no waiting for it but for ranks of the
+        same job that share it.
     deviation : float
-        Standard deviation of a step's seconds over their median.
+        Standard deviation of these steps over their median.
     layers : list of Layer
     n_train, n_params : int
     gflops, gbps, scalar : float

@@ -5,6 +5,7 @@ it runs on, with what exchanges take there. Everything here is plain data: no MP
 """
 
 import errno
+import os
 from collections.abc import Mapping
 from functools import cache
 from importlib.resources import files
@@ -16,6 +17,7 @@ import msgspec
 from psframe import outside, yamls
 from psframe.errors import UserError, nearest, reason
 from psframe.record import sealed
+from psframe.record.folder import Folder
 from psframe.registry import Positive, PositiveInt
 
 LINKS = "links"  # the file of links among the machines
@@ -137,6 +139,8 @@ class Machine(msgspec.Struct, forbid_unknown_fields=True, frozen=True):
         Which of ``links.yaml`` joins such nodes, unless another is asked for.
     mpi : str
         With which exchanges and checks were measured.
+    load : str
+        What else ran on the machine while its figures were measured; empty where nothing did.
     exchanges : list of Exchange
         Measured on this machine; empty where nobody has.
     checks : list of Check
@@ -156,6 +160,7 @@ class Machine(msgspec.Struct, forbid_unknown_fields=True, frozen=True):
     mpi_sum_gbps: Figure | None = None
     link: str = "10"
     mpi: str = ""
+    load: str = ""
     exchanges: list[Exchange] = []
     checks: list[Check] = []
 
@@ -215,12 +220,13 @@ def names() -> list[str]:
 
 def claim(path: str) -> None:
     """UserError where :func:`write` could not write, before anything is measured; what is there stays."""
-    probe = Path(f"{path}.part")
     try:
         if Path(path).is_dir():
             raise IsADirectoryError(errno.EISDIR, "it is a folder", path)
-        probe.touch()
-        probe.unlink()
+        probe = f"{Path(path).name}.part"
+        with Folder.chosen(Path(path).parent) as folder:
+            os.close(folder.make_fd(probe))
+            folder.remove(probe)
     except OSError as error:
         raise _unwritable(path, error) from None
 
@@ -231,7 +237,8 @@ def write(path: str, machine: Machine) -> None:
 
     plain: Mapping[str, Any] = msgspec.to_builtins(machine)
     try:
-        sealed.put(Path(path), yaml.safe_dump(plain, sort_keys=False, width=150, default_flow_style=None))
+        said = yaml.safe_dump(plain, sort_keys=False, width=150, default_flow_style=None)
+        sealed.put(Path(path).parent.resolve() / Path(path).name, said)
     except OSError as error:
         raise _unwritable(path, error) from None
 

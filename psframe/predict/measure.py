@@ -11,6 +11,7 @@ import psutil
 
 from psframe.bench import sweep
 from psframe.memory.topology import read
+from psframe.predict import load
 from psframe.predict.job import Work
 from psframe.predict.machine import FIGURES, Exchange, Figure, Machine, Tier
 
@@ -34,6 +35,7 @@ def machine(start: Sequence[str], told: Callable[[str], None]) -> Machine:
     cores = n_cores()
     told(f"memory and messages, {cores} rank(s)")
     whole, alone = _ranks(start, max(cores, LEAST), "node"), _ranks(start, 1, "node")
+    seen = _load(whole) | _load(alone)
     exchanges = []
     n = LEAST
     with tempfile.TemporaryDirectory() as folder:
@@ -41,7 +43,9 @@ def machine(start: Sequence[str], told: Callable[[str], None]) -> Machine:
         empty.write_text("name: exchanges\n", "utf-8")
         while n <= max(LEAST, MOST_A_CORE * cores):
             told(f"exchanges, {n} ranks")
-            exchanges += [Exchange(**row) for row in _ranks(start, n, "exchange", str(empty))]
+            found = _ranks(start, n, "exchange", str(empty))
+            exchanges += [Exchange(**row) for row in found["exchanges"]]
+            seen |= _load(found)
             n *= 2
     source = "measured: psframe.predict --measure"
     memory = Tier(
@@ -53,7 +57,7 @@ def machine(start: Sequence[str], told: Callable[[str], None]) -> Machine:
     rounded = [Exchange(e.method, e.ranks, e.bytes, round(e.seconds, 7)) for e in _rising(exchanges)]
     return Machine(
         title=this(), cores=Figure(cores, "the kernel"), memory="ddr", tiers={"ddr": memory}, mpi=whole["mpi"],
-        exchanges=rounded,
+        exchanges=rounded, load=seen.told,
         **figures,
     )  # fmt: skip
 
@@ -70,9 +74,26 @@ def _rising(exchanges: Sequence[Exchange]) -> list[Exchange]:
 
 
 def work(start: Sequence[str], n: int, config: str, overrides: Sequence[str]) -> tuple[Work, dict[str, Any]]:
-    """Return a config's work on ``n`` ranks of this machine, and how the config would exchange."""
-    found = _ranks(start, n, "compute", config, *overrides)
-    return Work.of(found), found
+    """Return a config's work on ``n`` ranks of this machine, and how the config would exchange.
+
+    Of the latter ``load`` is the :class:`psframe.predict.load.Load` that was seen.
+    """
+    return with_turns(_ranks(start, n, "compute", config, *overrides), max(1.0, n / n_cores()))
+
+
+def with_turns(found: dict[str, Any], turns: float) -> tuple[Work, dict[str, Any]]:
+    """Return the work, and what else was found, of ranks of which so many share a core.
+
+    Of CPU time a step takes the turns of all of them, and nothing that others took from the core. Time by the wall's
+    clock has the turns in it.
+    """
+    turns = turns if found["cpu_time"] else 1.0
+    steps = [turns * seconds for seconds in found["step_s"]]
+    return Work.of({**found, "step_s": steps}), {**found, "load": _load(found).sharing(turns)}
+
+
+def _load(found: dict[str, Any]) -> load.Load:
+    return load.Load(**found["load"])
 
 
 def _ranks(start: Sequence[str], n: int, *arguments: str) -> Any:

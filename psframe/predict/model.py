@@ -2,9 +2,10 @@
 
     epoch = steps x (computing x turns x straggler + exchange of a node + what links show of theirs)
 
-``turns`` is how many workers share a core. The slowest of W workers is later than the others by their deviation times
-sqrt(2 ln W), the expected largest of W normal numbers. Between nodes ``hierarchical`` and ``buffer`` send gradients
-while backward goes on, and what that hides is not counted.
+``turns`` is how many workers share a core. Where the machine is the one at hand, the slowest of W workers is later than
+the others by their deviation times sqrt(2 ln W), the expected largest of W normal numbers. Of another machine nothing
+that was measured here tells how late its workers are: no waiting is modelled. Between nodes ``hierarchical`` and
+``buffer`` send gradients while backward goes on, and what that hides is not counted.
 """
 
 from dataclasses import dataclass, replace
@@ -29,7 +30,8 @@ class Prediction:
     way : Way
     steps : int
     compute_s, wait_s, exchange_s, network_s : float
-        Of an epoch: computing, waiting for the slowest, the exchange inside nodes, and what shows of links.
+        Of an epoch: computing, waiting for the slowest (0 on another machine than that at hand), the exchange inside
+        nodes, and what shows of links.
     measured : tuple of str
         Which of these are from measurements of this very machine, and not reckoned from figures.
     notes : tuple of str
@@ -114,7 +116,7 @@ class Job:
         if anchored:
             measured.append("exchange")
         late = 0.0
-        if way.n_workers > 1 and self.turns(way) == 1:
+        if self.here and way.n_workers > 1 and self.turns(way) == 1:
             late = self.work.deviation * sqrt(2 * log(way.n_workers))
         shown = self._network_s(way, computed / steps)
         return Prediction(

@@ -8,25 +8,21 @@ Rank 0 prints JSON.
 import json
 import sys
 from collections.abc import Callable, Sequence
-from time import perf_counter
+from dataclasses import asdict
+from time import perf_counter, thread_time
 from typing import Any
 
-from psframe.startup import judge_shared_memory, since_launch_s
+from psframe import begin
 
-judge_shared_memory()
+begin.over_ranks()
 
 import numpy as np  # noqa: E402
 from mpi4py import MPI  # noqa: E402
-
-from psframe.affinity import limit_threads  # noqa: E402
-
-limit_threads(MPI.COMM_WORLD)
 
 from psframe import assemble, collectives, config, opening, plan, registry, sync  # noqa: E402
 from psframe.bench import peak  # noqa: E402
 from psframe.bench.layers import DIRECTIONS, Spent, work  # noqa: E402
 from psframe.bench.ranks import mpi_name, settle  # noqa: E402
-from psframe.bench.stats import spread  # noqa: E402
 from psframe.bench.step import Stream  # noqa: E402
 from psframe.cluster import Cluster  # noqa: E402
 from psframe.collectives import compression  # noqa: E402
@@ -36,7 +32,8 @@ from psframe.job import Run  # noqa: E402
 from psframe.memory.allocator import Allocator  # noqa: E402
 from psframe.memory.topology import read  # noqa: E402
 from psframe.nn.timed import time_layers  # noqa: E402
-from psframe.predict import codecs, exchanges  # noqa: E402
+from psframe.predict import codecs, exchanges, load, steps  # noqa: E402
+from psframe.startup import since_launch_s  # noqa: E402
 
 #: a step that is measured exchanges nothing, and is the same in every mode
 ALONE = ("sync={mode: allreduce}", "collective={name: 'null'}", "train.reproducible=none")
@@ -45,12 +42,13 @@ SECONDS, LEAST_STEPS = 2.0, 6  # of each batch size
 REFERENCE_LOOPS = 2.4e7  # turns of an empty loop a second of CPython on a core of Zen 3 at 3.4 GHz: an estimate
 LOOPS = 200_000
 VECTOR_BYTES, ROUNDS = 64 << 20, 7  # beyond any cache
+BURSTS, BURST = 40, 50  # of messages there and back
 
 
 def compute(cluster: Cluster, path: str, overrides: Sequence[str]) -> dict[str, Any]:
     """Return what a step of a config takes here, layer by layer, with so many ranks beside each other.
 
-    Seconds are means over all ranks, of layers of their medians. All ranks must call.
+    Seconds are means over all ranks, of a core's CPU time where a rank computes with one thread. All ranks must call.
     """
     asked = cluster.agree(lambda: _asked(path, overrides))
     judged = plan.make(cluster, path, [*overrides, *ALONE])
@@ -58,30 +56,33 @@ def compute(cluster: Cluster, path: str, overrides: Sequence[str]) -> dict[str, 
     made = assemble.provided(cluster, judged)
     opening.begin(made, quiet=True)
     startup_s = since_launch_s()
-    spent = {index: Spent() for index, _ in made.network.active}
+    clock = _clock(made)
+    spent = {index: Spent(clock) for index, _ in made.network.active}
     layers: list[dict[str, Any]] = [{"layer": type(layer).__name__} for _, layer in made.network.active]
-    time_layers(made.network, lambda index, layer: spent[index])
+    time_layers(made.network, lambda index, layer: spent[index], clock)
     full = made.sampler.max_batch
     batches = [full, max(1, full // 4)]
-    found = [_steps(made, n, spent) for n in batches]
+    found = [_steps(made, n, spent, clock) for n in batches]
     for number, layer in enumerate(layers):
         layer["seconds"] = {d: [of["layers"][number][d] for of in found] for d in DIRECTIONS}
         layer["full"] = work(made.network, number, full)
-    stream = Stream(cluster)
-    for _ in range(4):
+    stream = Stream(cluster, thread_time)
+    for _ in range(ROUNDS):
         stream.take()
     return {
         **asked,
+        "cpu_time": clock is thread_time,
         "batches": batches,
         "step_s": [of["step_s"] for of in found],
         "deviation": found[0]["deviation"],
+        "taken": max(of["taken"] for of in found),
         "layers": layers,
         "startup_s": startup_s,
         "n_train": made.facts.n_train,
         "n_params": made.network.layout.size,
-        "gflops": _middle(cluster, [peak.gflops() for _ in range(3)]),
+        "gflops": _best(cluster, _gflops),
         "gbps": float(np.median(stream.gbps())) / cluster.n_ranks,
-        "scalar": _middle(cluster, [_loops() for _ in range(5)]) / REFERENCE_LOOPS,
+        "scalar": _best(cluster, _loops) / REFERENCE_LOOPS,
         "codec": codecs.measure(cluster, asked["compression"], made.network.layout.size),
         "n_ranks": cluster.n_ranks,
         "mpi": mpi_name(),
@@ -128,50 +129,56 @@ def _judge(is_cut: bool) -> None:
         raise UserError("psframe.predict must have a whole network on each worker, got parallel; leave it out")
 
 
-def _steps(made: Run, n: int, spent: dict[int, Spent]) -> dict[str, Any]:
+def _clock(made: Run) -> steps.Clock:
+    """Return by which clock steps are timed: the CPU time of the thread, but where several of a rank compute."""
+    mine = made.sampler.permutation(0)[: made.sampler.max_batch]
+    row = np.zeros(made.work.n_losses)
+    alone = steps.is_alone(lambda: made.work.gradients(mine, len(mine), 0, row), LEAST_STEPS)
+    return thread_time if all(made.cluster.comm.allgather(alone)) else perf_counter
+
+
+def _steps(made: Run, n: int, spent: dict[int, Spent], clock: steps.Clock) -> dict[str, Any]:
     """Time steps of ``n`` samples, which this rank takes without a look at the others."""
     order, row = made.sampler.permutation(0), np.zeros(made.work.n_losses)
     mine = order[np.arange(n) % len(order)]
-    steps: list[float] = []
-    layers: list[list[dict[str, float]]] = []
     made.cluster.barrier()
-    until = perf_counter() + SECONDS
-    while perf_counter() < until or len(steps) < LEAST_STEPS:
-        began = perf_counter()
-        made.work.gradients(mine, n, 0, row)
-        steps.append(perf_counter() - began)
-        layers.append([of_layer.take() for of_layer in spent.values()])
+    seconds, layers, taken = steps.timed(
+        lambda: made.work.gradients(mine, n, 0, row), lambda: [each.take() for each in spent.values()], clock, SECONDS,
+        LEAST_STEPS,
+    )  # fmt: skip
     made.cluster.barrier()
     comm = made.cluster.comm
-    every = [s for of in comm.allgather(steps[1:]) for s in of]
-    middle = [{d: float(np.median([s[number][d] for s in layers[1:]])) for d in DIRECTIONS} for number in
-              range(len(spent))]  # fmt: skip
-    ranks = comm.allgather(middle)
-    means = [{d: float(np.mean([of[number][d] for of in ranks])) for d in DIRECTIONS} for number in range(len(spent))]
-    found = spread(every)
-    # the mean, not the median: what a core is taken away for belongs to an epoch, too
     return {
-        "step_s": float(np.mean(every)),
-        "deviation": (found["high"] - found["low"]) / 1.35 / found["median"],
-        "layers": means,
+        **steps.figures(comm.allgather(seconds), clock),
+        "layers": steps.mean(comm.allgather(steps.of_layers(layers, clock))),
+        "taken": comm.allreduce(taken, MPI.MAX),
     }
 
 
+def _gflops() -> float:
+    return peak.gflops(clock=thread_time)
+
+
 def _loops() -> float:
-    began, n = perf_counter(), 0
+    began, n = thread_time(), 0
     while n < LOOPS:
         n += 1
-    return LOOPS / (perf_counter() - began)
+    return LOOPS / (thread_time() - began)
 
 
 def _middle(cluster: Cluster, numbers: list[float]) -> float:
     return float(np.median([n for of in cluster.comm.allgather(numbers) for n in of]))
 
 
+def _best(cluster: Cluster, rate: Callable[[], float]) -> float:
+    """Return the best of several rates, by the median rank: nothing makes a loop in registers faster than it is."""
+    return _middle(cluster, [max(rate() for _ in range(ROUNDS))])
+
+
 def node(cluster: Cluster) -> dict[str, Any]:
     """Return a node's figures, of all ranks together, or of each one while all are busy. All ranks must call."""
     settle(cluster, read("/", environ={}))
-    stream = Stream(cluster)
+    stream = Stream(cluster, thread_time)
     a, b = (np.ones(VECTOR_BYTES // 4, np.float32) for _ in range(2))
     copies, sums = [], []
     for _ in range(ROUNDS):
@@ -185,43 +192,59 @@ def node(cluster: Cluster) -> dict[str, Any]:
         "copy_gbps": _middle(cluster, copies),
         "sum_gbps": _middle(cluster, sums),
         "latency_us": _latency_us(cluster),
-        "gflops": _middle(cluster, [peak.gflops() for _ in range(ROUNDS)]),
-        "scalar": _middle(cluster, [_loops() for _ in range(ROUNDS)]) / REFERENCE_LOOPS,
+        "gflops": _best(cluster, _gflops),
+        "scalar": _best(cluster, _loops) / REFERENCE_LOOPS,
         "mpi": mpi_name(),
     }
 
 
 def _rate(n_bytes: int, do: Callable[[], object]) -> float:
-    began = perf_counter()
+    began = thread_time()
     do()
-    return n_bytes / (perf_counter() - began) / 1e9
+    return n_bytes / (thread_time() - began) / 1e9
 
 
 def _latency_us(cluster: Cluster) -> float:
-    """Return the microseconds of a message of 8 bytes between ranks 0 and 1, one way."""
-    one, comm, n = np.zeros(1), cluster.comm, 2000
+    """Return the microseconds of a message of 8 bytes between ranks 0 and 1, one way: the median of many bursts.
+
+    A burst is much shorter than the kernel's slices, so that few of them are disturbed.
+    """
+    one, comm = np.zeros(1), cluster.comm
     if cluster.n_ranks == 1:
         return 0.0
+    taken = []
     comm.Barrier()
-    began = perf_counter()
-    for _ in range(n if comm.rank < 2 else 0):
-        if comm.rank:
-            comm.Recv(one, 0)
-            comm.Send(one, 0)
-        else:
-            comm.Send(one, 1)
-            comm.Recv(one, 1)
-    return float(comm.bcast((perf_counter() - began) / n / 2 * 1e6))
+    for _ in range(BURSTS if comm.rank < 2 else 0):
+        began = perf_counter()
+        for _ in range(BURST):
+            if comm.rank:
+                comm.Recv(one, 0)
+                comm.Send(one, 0)
+            else:
+                comm.Send(one, 1)
+                comm.Recv(one, 1)
+        taken.append((perf_counter() - began) / BURST / 2 * 1e6)
+    return float(comm.bcast(np.median(taken) if comm.rank == 0 else None))
+
+
+def _readings(cluster: Cluster) -> list[load.Reading]:
+    """Return what the ranks beside rank 0 read, its own first. All ranks must call."""
+    cluster.barrier()
+    every = cluster.comm.allgather((cluster.node, load.reading()))
+    return [each for node, each in every if node == every[0][0]]
 
 
 def _body(cluster: Cluster, argv: Sequence[str]) -> int:
     what, *rest = argv
     kinds: dict[str, Callable[[], Any]] = {
         "compute": lambda: compute(cluster, rest[0], rest[1:]),
-        "exchange": lambda: exchanges.measure(cluster, rest[0]),
+        "exchange": lambda: {"exchanges": exchanges.measure(cluster, rest[0])},
         "node": lambda: node(cluster),
     }
+    before = _readings(cluster)
     found = kinds[what]()
+    seen = load.between(before, _readings(cluster), found.pop("taken", 0.0))
+    found["load"] = asdict(seen)
     if cluster.rank == 0:
         print(json.dumps(found), flush=True)
     return 0

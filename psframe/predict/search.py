@@ -1,25 +1,20 @@
 """Many predictions: over ranks, of one thing that varies, or of all ways to do it on so many cores."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from itertools import product
 from typing import Any
 
 import msgspec
 
-from psframe.config import parse_value
-from psframe.errors import UserError, nearest
-from psframe.predict import machine
+from psframe.errors import UserError
+from psframe.predict.alternatives import FIGURES
 from psframe.predict.command import Asked
 from psframe.predict.compute import line
 from psframe.predict.job import Way, Work
 from psframe.predict.machine import Figure, Machine
 from psframe.predict.model import Job, Prediction
 
-#: of a way to do it, and of a machine
-WAYS = ("collective", "mode", "server", "n_servers", "reproducible", "tier", "link", "threads", "per_node")
-FIGURES = ("cores", *machine.FIGURES)
-KEYS = (*WAYS, "batch_size", *FIGURES)
 TOP = 5
 
 
@@ -66,14 +61,14 @@ def others(asked: Asked, n: int) -> Iterator[Way]:
         yield asked.at(n, **server, n_servers=k, collective="buffer")
 
 
-def varied(asked: Asked, said: str) -> list[Found]:
-    """Return predictions with one key at each of several values, over ranks. UserError for another key."""
-    key, equals, values = said.partition("=")
-    every = parse_value(f"[{values}]") if equals else []
-    if key not in KEYS or not isinstance(every, list) or not every:
-        raise UserError(f"--what-if must be KEY=VALUE,VALUE, got {said!r}; {nearest(key, KEYS)}")
+def varied(asked: Asked, key: str, values: Sequence[Any]) -> list[Found]:
+    """Return predictions with one key at each of several values (``alternatives.judged``), over ranks."""
+    if key in ("server", "n_servers") and asked.way["mode"] != "sync_ps":
+        raise UserError(
+            f"--what-if {key} counts under sync.mode sync_ps, got {asked.way['mode']}; give sync.mode=sync_ps"
+        )
     found = []
-    for value, n in product(every, asked.ranks):
+    for value, n in product(values, asked.ranks):
         job, other = _changed(asked, key, value)
         found.append(Found(f"{key}={value}", job.predict(asked.at(n, **other))))
     return found
@@ -82,39 +77,12 @@ def varied(asked: Asked, said: str) -> list[Found]:
 def _changed(asked: Asked, key: str, value: Any) -> tuple[Job, dict[str, Any]]:
     job = asked.job
     if key == "batch_size":
-        if type(value) is not int or not 1 <= value <= 2**31:
-            raise UserError(f"--what-if batch_size must be 1 or more, got {value!r}; give a whole number")
         return replace(job, work=resized(job.work, value)), {}
     if key in FIGURES:
-        number = isinstance(value, (int, float)) and not isinstance(value, bool)
-        if not number or not 1e-6 <= value <= 1e9 or (key == "cores" and value % 1):
-            raise UserError(f"--what-if {key} must be a positive number, cores a whole one, got {value!r}; give one")
         return replace(job, machine=_with(job.machine, key, value), here=False), {}
-    if key == "link":
-        value = str(value)
-        machine.link(value)
-    valid = VALID.get(key)
-    if valid is not None and value not in valid:
-        raise UserError(
-            f"--what-if {key} must be one of {', '.join(map(str, valid))}, got {value!r}; give one of these"
-        )
-    if key in ("server", "n_servers") and asked.way["mode"] != "sync_ps":
-        raise UserError(
-            f"--what-if {key} counts under sync.mode sync_ps, got {asked.way['mode']}; give sync.mode=sync_ps"
-        )
-    if key in ("n_servers", "threads", "per_node") and (type(value) is not int or value < 1):
-        raise UserError(f"--what-if {key} must be 1 or more, got {value!r}; give a whole number")
     if key == "mode":
         return job, {"mode": value, "server": asked.way["server"] or "dedicated" if value == "sync_ps" else None}
     return job, {key: value}
-
-
-VALID: dict[str, tuple[str, ...]] = {
-    "collective": ("shared", "hierarchical", "buffer", "object", "null"),
-    "mode": ("sync_ps", "allreduce"),
-    "server": ("dedicated", "colocated"),
-    "reproducible": ("none", "fixed_workers"),
-}
 
 
 def _with(of: Machine, key: str, value: float) -> Machine:

@@ -36,8 +36,20 @@ def table(asked: Asked, found: Sequence[Found], best: bool) -> str:
     notes = dict.fromkeys(f"note: {note}" for each in found for note in each.prediction.notes)
     if not best:
         lines += [_fastest(found), ""]
-    lines += [*notes, error_line(machine), *known_lines()]
+    lines += [*notes, *_caveats(asked), error_line(machine), *known_lines()]
     return "\n".join(lines)
+
+
+def _caveats(asked: Asked) -> list[str]:
+    """Return what holds for all predictions of a command: waiting that is not modelled, loads that were seen."""
+    found = []
+    if not asked.job.here:
+        found.append("note: wait is 0: how late another machine's ranks are is neither modelled nor measured")
+    if asked.load.seen:
+        found.append(f"note: measured beside other work on this machine: {asked.load.told}")
+    if asked.job.machine.load:
+        found.append(f"note: the machine's profile was measured beside other work: {asked.job.machine.load}")
+    return found
 
 
 def _share(seconds: float, whole: float) -> str:
@@ -149,4 +161,5 @@ def plain(asked: Asked, found: Sequence[Found]) -> dict[str, Any]:
         if not k.calibrates and k.unit == "s"
     ]
     return {"bench": "predict", "label": "modelled", "model": work.model, "n_train": work.n_train,
-            "batch_size": work.batches[0], "machine": machine.title, "rows": rows, "pairs": pairs}  # fmt: skip
+            "batch_size": work.batches[0], "machine": machine.title, "load": asked.load.plain,
+            "profile_load": machine.load, "rows": rows, "pairs": pairs}  # fmt: skip

@@ -6,17 +6,18 @@ where what ``latest`` names is damaged, the newest file that is whole stands in 
 """
 
 import hashlib
-import os
 import re
 from collections.abc import Iterable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
-from typing import BinaryIO, Protocol
+from typing import Protocol
 
 import numpy as np
 
 from psframe.errors import UserError, reason
 from psframe.record import sealed
+from psframe.record.folder import Folder
 from psframe.record.sealed import At, anywhere
 
 NAME = re.compile(r"epoch-([0-9]{5,18})-step-([0-9]{10,18})\.h5")
@@ -62,6 +63,8 @@ class Saved:
         Of the vectors: ``Layout.describe``.
     cursor : int
         Samples of epoch ``epoch + 1`` that are done.
+    data : int
+        Checksum of the samples that the run was trained on; 0 where nobody knows.
     """
 
     params: np.ndarray
@@ -70,6 +73,7 @@ class Saved:
     step: int
     layout: str
     cursor: int = 0
+    data: int = 0
 
 
 def sha256(array: np.ndarray) -> str:
@@ -86,24 +90,27 @@ def write(folder: Path, saved: Saved, at: At = anywhere) -> Path:
     temporary = path.with_suffix(".h5.part")
     layout = np.frombuffer(saved.layout.encode(), np.uint8)
     state = np.asarray(saved.state, np.float32).reshape(-1, saved.params.size)
-    numbers = {"epoch": saved.epoch, "step": saved.step, "cursor": saved.cursor}
+    numbers = {"epoch": saved.epoch, "step": saved.step, "cursor": saved.cursor, "data": saved.data}
     clear(folder)
     try:
         sealed.write(temporary, numbers, {"layout": layout, "params": saved.params, "state": state}, at)
         at("rename")
-        os.replace(temporary, path)
+        with Folder(folder) as opened:
+            opened.replace(temporary.name, path.name)
+            at("sync-folder")
+            opened.sync()
     except OSError:
         clear(folder)  # on a disk that is full
         raise
-    at("sync-folder")
-    sealed.sync(folder)
     return path
 
 
 def clear(folder: Path) -> None:
     """Remove what was being written when a run ended."""
-    for left in folder.glob("*.part"):
-        left.unlink(missing_ok=True)
+    with Folder(folder) as opened:
+        for name in opened.names():
+            if name.endswith(".part"):
+                opened.remove(name)
 
 
 def advance(path: Path, keep: int, at: At = anywhere) -> None:
@@ -111,13 +118,13 @@ def advance(path: Path, keep: int, at: At = anywhere) -> None:
 
     Newer ones are of a run that was given up for one that went on from before them.
     """
-    folder = path.parent
-    sealed.put(folder / "latest", f"{path.name}\n", at, "latest")
+    sealed.put(path.with_name("latest"), f"{path.name}\n", at, "latest")
     at("prune")
-    files = _files(folder)
-    before = [old for old in files if _place(old.name) <= _place(path.name)]
-    for old in {*files} - {*before[:keep]}:
-        old.unlink(missing_ok=True)
+    with Folder(path.parent) as folder:
+        files = _files(folder)
+        before = [old for old in files if _place(old) <= _place(path.name)]
+        for old in {*files} - {*before[:keep]}:
+            folder.remove(old)
     at("pruned")
 
 
@@ -127,17 +134,16 @@ def _place(name: str) -> tuple[int, ...]:
     return tuple(map(int, found.groups())) if found else ()
 
 
-def _files(folder: Path) -> list[Path]:
-    """Return the checkpoints of a folder, the newest first."""
-    found = {path: place for path in folder.glob("epoch-*.h5") if (place := _place(path.name))}
-    return sorted(found, key=lambda path: found[path], reverse=True)
+def _files(folder: Folder) -> list[str]:
+    """Return the names of the checkpoints of a folder, the newest first."""
+    return sorted(filter(_place, folder.names()), key=_place, reverse=True)
 
 
-def _candidates(folder: Path, wrong: list[str]) -> Iterable[Path]:
-    """Return the checkpoints in the order in which to take them, and add what is wrong with ``latest``."""
-    files, pointer = _files(folder), folder / "latest"
+def _candidates(folder: Folder, wrong: list[str]) -> Iterable[str]:
+    """Return the checkpoints' names in the order in which to take them, and add what is wrong with ``latest``."""
+    files, pointer = _files(folder), folder.path / "latest"
     try:
-        with _regular(pointer) as file:
+        with folder.open("latest") as file:
             name = file.read(200).decode(errors="replace").strip()
         if not _place(name):
             raise ValueError(f"it names {name[:30]!r}, which is no checkpoint of the folder" if name else "it is empty")
@@ -146,14 +152,16 @@ def _candidates(folder: Path, wrong: list[str]) -> Iterable[Path]:
     except (OSError, ValueError) as error:
         wrong.append(f"{str(pointer)!r} ({reason(error)})")
     else:
-        files = [folder / name, *(path for path in files if path.name != name)]
+        files = [name, *(other for other in files if other != name)]
     return files
 
 
 def epoch_of(folder: Path) -> int | None:
     """Return the epochs done in the checkpoint that a run goes on from, by its name; None where there is none."""
-    place = next((_place(path.name) for path in _candidates(folder, []) if path.is_file()), None)
-    return place[0] if place else None
+    with suppress(FileNotFoundError), Folder(folder) as opened:
+        place = next((_place(name) for name in _candidates(opened, []) if opened.holds(name)), None)
+        return place[0] if place else None
+    return None
 
 
 def newest(folder: Path, layout: Layout | None) -> tuple[Saved | None, list[str]]:
@@ -167,14 +175,15 @@ def newest(folder: Path, layout: Layout | None) -> tuple[Saved | None, list[str]
         None that is whole, or one of another model.
     """
     wrong: list[str] = []
-    for path in _candidates(folder, wrong):
-        try:
-            saved = _read(path, layout)
-        except sealed.WRONG as error:
-            wrong.append(f"{str(path)!r} ({reason(error)})")
-            continue
-        notice = f"checkpoints are not as they were written, {', '.join(wrong[:3])}: the run goes on from {path.name}"
-        return saved, [notice] if wrong else []
+    with Folder(folder) as opened:
+        for name in _candidates(opened, wrong):
+            try:
+                saved = _read(opened, name, layout)
+            except sealed.WRONG as error:
+                wrong.append(f"{str(folder / name)!r} ({reason(error)})")
+                continue
+            notice = f"checkpoints are not as they were written, {', '.join(wrong[:3])}: the run goes on from {name}"
+            return saved, [notice] if wrong else []
     if wrong:
         raise UserError(
             f"a checkpoint must be whole, got {', '.join(wrong[:3])}; restore one that is, or start anew with "
@@ -183,31 +192,26 @@ def newest(folder: Path, layout: Layout | None) -> tuple[Saved | None, list[str]
     return None, []
 
 
-def _regular(path: Path) -> BinaryIO:
-    """Open a file; ValueError where it is something else, which may never end."""
-    if path.exists() and not path.is_file():
-        raise ValueError("it is no file")
-    return open(path, "rb")
-
-
-def _read(path: Path, layout: Layout | None) -> Saved:
+def _read(folder: Folder, name: str, layout: Layout | None) -> Saved:
     """Read a checkpoint; one of ``sealed.WRONG`` where it is damaged, UserError where it is of another model."""
     import h5py
 
-    with _regular(path) as raw:
+    with folder.open(name) as raw:
         sealed.check(raw)
         with h5py.File(raw, "r") as file:
             counts = {name: sealed.count(file, name) for name in ("epoch", "step", "cursor")}
-            if (counts["epoch"], counts["step"]) != _place(path.name):
+            if (counts["epoch"], counts["step"]) != _place(name):
                 raise ValueError(f"it is of epoch {counts['epoch']} and step {counts['step']}")
+            data = sealed.count(file, "data") if "data" in file.attrs else 0  # checkpoints of psframe 0.1.0 have none
             text = sealed.array(file, "layout", np.uint8).tobytes().decode()
             if layout and text != layout.describe():
                 raise UserError(
-                    f"a checkpoint must be of the model that is trained, got {str(path)!r}, whose tensors are "
-                    f"{text[:200]}; give the config it was made with, or start anew with checkpoint.resume=none"
+                    f"a checkpoint must be of the model that is trained, got {str(folder.path / name)!r}, whose "
+                    f"tensors are {text[:200]}; give the config it was made with, or start anew with "
+                    "checkpoint.resume=none"
                 )
             size = layout.size if layout else None
             params, state = (sealed.array(file, name, np.float32, size) for name in ("params", "state"))
     if params.ndim != 1 or state.ndim != 2:
         raise ValueError("its arrays have other shapes")
-    return Saved(params, state, **counts, layout=text)
+    return Saved(params, state, **counts, layout=text, data=data)

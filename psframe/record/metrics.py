@@ -5,10 +5,11 @@ import math
 import os
 from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
-from typing import Any
+from typing import IO, Any
 
 from psframe import outside
 from psframe.record import sealed
+from psframe.record.folder import Folder
 
 MOST_LINE = 16 << 20  # bytes; a longer one counts as damaged
 FILES = ("metrics.jsonl", "steps.jsonl", "usage.jsonl")
@@ -16,7 +17,7 @@ FILES = ("metrics.jsonl", "steps.jsonl", "usage.jsonl")
 
 def append(run: Path, file: str, records: Iterable[Mapping[str, Any]]) -> None:
     """Append lines to ``run / file``; numbers that JSON cannot hold (nan, inf) become null."""
-    with open(run / file, "a", encoding="utf-8") as out:
+    with Folder(run) as folder, folder.open(file, "a") as out:
         for record in records:
             plain = {k: None if isinstance(v, float) and not math.isfinite(v) else v for k, v in record.items()}
             out.write(json.dumps(plain, allow_nan=False) + "\n")
@@ -25,24 +26,27 @@ def append(run: Path, file: str, records: Iterable[Mapping[str, Any]]) -> None:
 
 
 def read(run: Path, file: str = "metrics.jsonl") -> list[dict[str, Any]]:
-    """Return the records of a run, without a last line that was cut short; [] where there is no file."""
+    """Return the records of a run, without a last line that was cut short; [] where there is no file.
+
+    OSError where it cannot be read, is a link or no regular file.
+    """
     try:
-        return list(_whole(run / file))
+        with Folder(run) as folder, folder.open(file) as opened:
+            return list(_whole(opened))
     except FileNotFoundError:
         return []
 
 
-def _whole(path: Path) -> Iterator[dict[str, Any]]:
-    """Yield the records up to the first line that is none. OSError where the file is no regular one."""
-    with outside.opened(path) as file:
-        while (line := file.readline(MOST_LINE)).strip():
-            try:
-                record = outside.of_json(line.decode("utf-8", "replace"))
-            except ValueError:
-                return
-            if not isinstance(record, dict) or not isinstance(record.get("epoch"), int):
-                return
-            yield record
+def _whole(file: IO[bytes]) -> Iterator[dict[str, Any]]:
+    """Yield the records up to the first line that is none."""
+    while (line := file.readline(MOST_LINE)).strip():
+        try:
+            record = outside.of_json(line.decode("utf-8", "replace"))
+        except ValueError:
+            return
+        if not isinstance(record, dict) or not isinstance(record.get("epoch"), int):
+            return
+        yield record
 
 
 def last_epoch(run: Path) -> int:
@@ -53,6 +57,6 @@ def last_epoch(run: Path) -> int:
 def cut_back(run: Path, epoch: int) -> None:
     """Drop every line of a later epoch, so that a continued run writes each epoch once."""
     for file in FILES:
-        if (run / file).exists():
+        if os.path.lexists(run / file):
             kept = [record for record in read(run, file) if record["epoch"] <= epoch]
             sealed.put(run / file, "".join(json.dumps(record) + "\n" for record in kept))

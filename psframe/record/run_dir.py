@@ -3,6 +3,7 @@
 import errno
 import fcntl
 import os
+import re
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
@@ -12,7 +13,8 @@ from typing import Any, TextIO
 from psframe import outside, yamls
 from psframe.config import to_yaml
 from psframe.errors import UserError, reason
-from psframe.record import checkpoint, metrics, sealed
+from psframe.record import checkpoint, metrics, sealed, trace
+from psframe.record.folder import Folder
 
 #: what a continued run may have other values of: none of these changes what is computed; see also :func:`_fixed`
 FREE_KEYS = (
@@ -28,6 +30,10 @@ FREE_KEYS = (
 )
 
 
+MOST_OWNER = 200  # bytes of a lock's file that are shown
+VERSION = re.compile(r"[\w .,:;+()/-]{1,100}", re.ASCII)
+
+
 @dataclass
 class RunDir:
     """The directory of this run, on rank 0.
@@ -41,6 +47,8 @@ class RunDir:
         Whether the directory was made for this run.
     notices : list of str
         What the user is to be told of: checkpoints that were damaged.
+    planned : int or None
+        Epochs that the run was to have before it was continued; None for a new one.
     """
 
     path: Path
@@ -48,6 +56,7 @@ class RunDir:
     saved: checkpoint.Saved | None = None
     new: bool = False
     notices: list[str] = field(default_factory=list)
+    planned: int | None = None
 
     @property
     def epoch(self) -> int:
@@ -82,24 +91,29 @@ def open_run(resolved: dict[str, Any], layout: checkpoint.Layout) -> RunDir:
         model.
     """
     base, name, resume = Path(resolved["record"]["dir"]), resolved["name"], resolved["checkpoint"]["resume"]
-    found = None
-    if resume == "auto":
-        found = _newest_unfinished(base, name, resolved["train"]["epochs"])
-    elif resume != "none":
+    found, notices = None, list[str]()
+    if resume not in ("none", "auto"):
         found = Path(resume)
+        if found.is_symlink():
+            found = found.resolve()  # this path is the user's own; nothing in the run's folder is
         if not (found / "config.yaml").is_file():
             raise UserError(
                 f"checkpoint.resume must be none, auto or the directory of a run, got {resume!r}, which holds no "
                 "config.yaml; check the path"
             )
     try:
-        return _continue(found, resolved, layout) if found else _create(base, name, resolved)
+        if resume == "auto":
+            found = _newest_unfinished(base, name, resolved["train"]["epochs"], notices)
+        run = _continue(found, resolved, layout) if found else _create(base, name, resolved)
     except OSError as error:
         where = error.filename or found or base
-        raise UserError(
-            f"record.dir must be a directory that can be written, got {str(where)!r} ({reason(error)}); "
-            "give record.dir=DIR"
-        ) from None
+        rule, do = "record.dir must be a directory that can be written", "give record.dir=DIR"
+        if resume != "none" and Path(where) != base:
+            rule = "a run to continue must have regular files that can be read and written, and no links"
+            do = "mend that, or start anew with checkpoint.resume=none"
+        raise UserError(f"{rule}, got {str(where)!r} ({reason(error)}); {do}") from None
+    run.notices += notices
+    return run
 
 
 def _create(base: Path, name: str, resolved: dict[str, Any]) -> RunDir:
@@ -119,12 +133,13 @@ def _create(base: Path, name: str, resolved: dict[str, Any]) -> RunDir:
 
 
 def _lock(path: Path) -> TextIO:
-    lock = open(path / "lock", "a+", encoding="utf-8")  # noqa: SIM115 - held as long as the run lives
+    with Folder(path) as folder:
+        lock: TextIO = folder.open("lock", "a+")
     try:
         fcntl.lockf(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except (BlockingIOError, PermissionError):
         lock.seek(0)
-        owner = lock.read().strip() or "unknown"
+        owner = lock.read(MOST_OWNER).strip() or "unknown"
         lock.close()
         raise UserError(
             f"a run directory must have one live run, got {str(path)!r}, in which process {owner} runs; wait for it, "
@@ -136,8 +151,8 @@ def _lock(path: Path) -> TextIO:
     return lock
 
 
-def _newest_unfinished(base: Path, name: str, epochs: int) -> Path | None:
-    for path in _runs(base, name):
+def _newest_unfinished(base: Path, name: str, epochs: int, notices: list[str]) -> Path | None:
+    for path in _runs(base, name, notices):
         # records may be ahead of the checkpoint, which is written while training goes on
         kept = checkpoint.epoch_of(path / "checkpoints")
         if (metrics.last_epoch(path) if kept is None else kept) < epochs and continues(path):
@@ -152,17 +167,24 @@ def continues(path: Path) -> bool:
 
 def newest(base: Path, name: str, since: float) -> Path | None:
     """Return the directory of the run of a name that was last begun, or continued, if that was after ``since``."""
-    path = next(_runs(base, name), None)
+    path = next(_runs(base, name, []), None)
     return path if path and _started(path) >= since else None
 
 
-def _runs(base: Path, name: str) -> Iterator[Path]:
-    """Yield the directories of the runs of a name, from the one that was last begun or continued on."""
-    if base.is_dir():
-        for path in sorted(base.iterdir(), key=lambda p: (_started(p), p.name), reverse=True):
-            old = _config(path)
-            if old is not None and old.get("name") == name:
+def _runs(base: Path, name: str, notices: list[str]) -> Iterator[Path]:
+    """Yield this user's runs of a name, from the one that was last begun or continued on; note those passed over."""
+    if not base.is_dir():
+        return
+    for path in sorted(base.iterdir(), key=lambda p: (_started(p), p.name), reverse=True):
+        old = _config(path) if path.is_dir() and not path.is_symlink() else None
+        if old is not None and old.get("name") == name:
+            if path.stat().st_uid == os.geteuid():
                 yield path
+            else:
+                notices.append(
+                    f"checkpoint.resume=auto passes over {str(path)!r}, which is another user's; to continue that one, "
+                    f"give checkpoint.resume={path}"
+                )
 
 
 def _started(path: Path) -> float:
@@ -174,7 +196,9 @@ def _started(path: Path) -> float:
 
 def _config(path: Path) -> dict[str, Any] | None:
     try:
-        old = yamls.load(outside.text(path / "config.yaml", outside.CONFIG_BYTES), "config.yaml")
+        with Folder(path) as folder, folder.open("config.yaml") as file:
+            said = outside.all_of(file, outside.CONFIG_BYTES, path)
+        old = yamls.load(said.decode(), "config.yaml")
     except (OSError, UnicodeDecodeError, UserError):
         return None
     return old if isinstance(old, dict) else None
@@ -195,6 +219,10 @@ def _continue(path: Path, resolved: dict[str, Any], layout: checkpoint.Layout) -
             "checkpoint.resume=none"
         )
     folder = path / "checkpoints"
+    Folder(path, folder.name, make=True).close()
+    with Folder(path) as opened:
+        if opened.holds(trace.FILE):  # the one file that is written in place, and not before an epoch has ended
+            os.close(opened.open_fd(trace.FILE, os.O_RDWR))
     checkpoint.clear(folder)
     saved, notices = checkpoint.newest(folder, layout)
     if saved is None and metrics.last_epoch(path):
@@ -202,7 +230,8 @@ def _continue(path: Path, resolved: dict[str, Any], layout: checkpoint.Layout) -
             f"a run to continue must have a checkpoint, got none in {str(folder)!r}; start anew with "
             "checkpoint.resume=none"
         )
-    run = RunDir(path, lock, saved, notices=notices)
+    planned = old.get("train", {}).get("epochs") if isinstance(old.get("train"), dict) else None
+    run = RunDir(path, lock, saved, notices=notices, planned=planned if isinstance(planned, int) else None)
     if run.epoch >= resolved["train"]["epochs"]:
         raise UserError(
             f"a continued run must have epochs left, got {str(path)!r} with {run.epoch} done of "
@@ -211,8 +240,15 @@ def _continue(path: Path, resolved: dict[str, Any], layout: checkpoint.Layout) -
     metrics.cut_back(path, run.epoch)
     if (recorded := metrics.last_epoch(path)) < run.epoch:
         run.notices.append(f"records are lost: those in {str(path)!r} end with epoch {recorded}, of {run.epoch} done")
-    sealed.put(path / "config.yaml", to_yaml({**resolved, "versions": old.get("versions", {})}))
+    sealed.put(path / "config.yaml", to_yaml({**resolved, "versions": _versions(old) or resolved.get("versions", {})}))
     return run
+
+
+def _versions(old: dict[str, Any]) -> dict[str, str]:
+    """Return the versions that a run was begun with, as far as they are some: the file may say anything there."""
+    said = old.get("versions")
+    items = said.items() if isinstance(said, dict) else ()
+    return {k: v for k, v in items if all(isinstance(w, str) and VERSION.fullmatch(w) for w in (k, v))}
 
 
 def _fixed(config: dict[str, Any]) -> dict[str, Any]:
@@ -246,6 +282,6 @@ def durably(write: Callable[[Any], Any], run_dir: RunDir) -> Any:
     except OSError as error:
         do = "free space there" if error.errno in (errno.ENOSPC, errno.EDQUOT) else "mend that"
         raise UserError(
-            f"the run directory must stay writable, got {str(run_dir.path)!r} ({reason(error)}); {do} and continue "
-            "with checkpoint.resume=auto"
+            f"the run directory must stay writable, got {str(error.filename or run_dir.path)!r} ({reason(error)}); "
+            f"{do} and continue with checkpoint.resume=auto"
         ) from None

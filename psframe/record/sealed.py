@@ -15,9 +15,12 @@ from typing import Any, BinaryIO
 
 import numpy as np
 
+from psframe.record.folder import Folder
+
 SEAL_BYTES = 512  # the smallest block that HDF5 leaves
 SEAL = "psframe checkpoint 2, sha256 {}\n"
 PART_BYTES = 1 << 20  # that are read at a time
+READS_BACK = "it reads back otherwise than it was written"
 #: what a file that is none, or was made to do harm, raises here and in what reads it
 WRONG = (OSError, ValueError, KeyError, TypeError, AttributeError, RuntimeError, OverflowError, MemoryError)
 
@@ -71,19 +74,21 @@ def put(path: Path, text: str, at: At = anywhere, name: str = "") -> None:
 
     OSError where that fails; ``name`` goes before the points' own.
     """
-    data, temporary = text.encode(), path.with_name(f"{path.name}.part")
-    with open(temporary, "wb") as file:
-        at(f"{name}-write")
-        file.write(data)
-        file.flush()
-        at(f"{name}-sync")
-        os.fsync(file.fileno())
-    if temporary.read_bytes() != data:
-        raise OSError(errno.EIO, "it reads back otherwise than it was written", str(temporary))
-    at(f"{name}-rename")
-    os.replace(temporary, path)
-    at(f"{name}-sync-folder")
-    sync(path.parent)
+    data, temporary = text.encode(), f"{path.name}.part"
+    with Folder(path.parent) as folder:
+        with open(folder.make_fd(temporary), "r+b") as file:
+            at(f"{name}-write")
+            file.write(data)
+            file.flush()
+            at(f"{name}-sync")
+            os.fsync(file.fileno())
+            file.seek(0)
+            if file.read() != data:
+                raise OSError(errno.EIO, READS_BACK, str(path))
+        at(f"{name}-rename")
+        folder.replace(temporary, path.name)
+        at(f"{name}-sync-folder")
+        folder.sync()
 
 
 def write(path: Path, numbers: Mapping[str, int], arrays: Mapping[str, np.ndarray], at: At = anywhere) -> None:
@@ -96,7 +101,8 @@ def write(path: Path, numbers: Mapping[str, int], arrays: Mapping[str, np.ndarra
     """
     import h5py  # rank 0 alone needs it
 
-    fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_TRUNC, 0o666)
+    with Folder(path.parent) as folder:
+        fd = folder.make_fd(path.name)
     try:
         target = _File(fd)
         with h5py.File(target, "w", userblock_size=SEAL_BYTES) as file:
@@ -115,7 +121,7 @@ def write(path: Path, numbers: Mapping[str, int], arrays: Mapping[str, np.ndarra
         with suppress(OSError):  # or what is read back may never have left memory
             os.posix_fadvise(fd, 0, 0, os.POSIX_FADV_DONTNEED)
         if os.pread(fd, SEAL_BYTES, 0) != seal or _seal(fd) != seal:
-            raise OSError(errno.EIO, "it reads back otherwise than it was written", str(path))
+            raise OSError(errno.EIO, READS_BACK, str(path))
     finally:
         os.close(fd)
 
@@ -162,12 +168,3 @@ def _seal(fd: int) -> bytes:
         digest.update(part)
         at += len(part)
     return SEAL.format(digest.hexdigest()).encode().ljust(SEAL_BYTES, b"\0")
-
-
-def sync(path: Path) -> None:
-    """Bring to the disk what a file or folder holds. OSError where that fails."""
-    fd = os.open(path, os.O_RDONLY)
-    try:
-        os.fsync(fd)
-    finally:
-        os.close(fd)

@@ -1,13 +1,22 @@
-"""What a run came to, in one row: from its metrics.jsonl."""
+"""What a run came to, in one row: from its metrics.jsonl.
 
-from collections.abc import Sequence
+Seconds an epoch are the median over a run's whole epochs, and then over its repeats; samples/s are the samples of such
+an epoch divided by these seconds, so that the two always say the same.
+"""
+
+from collections.abc import Iterable, Mapping, Sequence
+from math import floor, log10
 from statistics import median
 from typing import Any
+
+SECONDS = "seconds"  #: a format: three digits that count, and at least two decimals
 
 #: heading, key of a row, format
 COLUMNS = (
     ("ranks", "n_ranks", "d"),
-    ("s an epoch", "epoch_s", ".2f"),
+    ("workers", "n_workers", "d"),
+    ("global batch", "global_batch", "d"),
+    ("s an epoch", "epoch_s", SECONDS),
     ("samples/s", "samples_per_s", ",.0f"),
     ("wait s", "wait_s", ".2f"),
     ("accuracy", "accuracy", ".2%"),
@@ -18,24 +27,39 @@ COLUMNS = (
     ("MB an epoch", "mb", ",.0f"),
     ("MB sent", "mb_sent", ",.0f"),
 )
+#: of repeated runs, behind their seconds an epoch
+REPEATED = (("fastest", "low", SECONDS), ("slowest", "high", SECONDS), ("runs", "n_runs", "d"))
+FORMS = {key: form for _, key, form in (*COLUMNS, *REPEATED)}
+SHARED = ("n_ranks", "n_workers", "global_batch")  # what runs of the same have in common
+
+
+def whole(records: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
+    """Return the records of whole epochs, without one that a continued run began within; all, where none is whole."""
+    return [record for record in records if not record.get("begun_at")] or list(records)
 
 
 def row(records: Sequence[dict[str, Any]], target: float) -> dict[str, Any]:
     """Return a run's row, from its epochs' records.
 
-    Seconds and bytes are an epoch's, the median; ``accuracy``, staleness and ``dropped`` the last one's; ``target_s``
-    the training seconds until the first epoch that ended in an accuracy of at least ``target`` had ended, None where
-    none did.
+    Seconds, samples and bytes are an epoch's, the median over whole epochs; ``samples_per_s`` is these samples over
+    these seconds; ``accuracy``, staleness, ``dropped`` and what was run are the last epoch's; ``target_s`` the training
+    seconds until the first epoch that ended in an accuracy of at least ``target`` had ended, None where none did.
     """
-    last = records[-1]
-    of_all = {key: median(record[key] for record in records) for key in ("epoch_s", "samples_per_s", "wait_s")}
-    of_last = {key: last[key] for key in ("accuracy", "staleness_p50", "staleness_p99", "dropped", "n_ranks")}
+    last, counted = records[-1], whole(records)
+    middles = {
+        key: median(record[key] for record in counted)
+        for key in ("epoch_s", "samples_used", "wait_s", "bytes_moved", "bytes_sent")
+    }
     return {
-        **of_all,
-        **of_last,
+        **{key: last[key] for key in SHARED},
+        "epoch_s": middles["epoch_s"],
+        "samples_per_s": middles["samples_used"] / middles["epoch_s"],
+        "samples_used": middles["samples_used"],
+        "wait_s": middles["wait_s"],
+        **{key: last[key] for key in ("accuracy", "staleness_p50", "staleness_p99", "dropped")},
         "target_s": reached_s(records, target),
-        "mb": median(record["bytes_moved"] for record in records) / 1e6,
-        "mb_sent": median(record["bytes_sent"] for record in records) / 1e6,
+        "mb": middles["bytes_moved"] / 1e6,
+        "mb_sent": middles["bytes_sent"] / 1e6,
     }
 
 
@@ -51,10 +75,77 @@ def reached_s(records: Sequence[dict[str, Any]], target: float) -> float | None:
 
 def middle(rows: Sequence[dict[str, Any]]) -> dict[str, Any]:
     """Return the medians of several runs of the same, and the ``low`` and ``high`` of their seconds an epoch."""
-    found = {}
+    found: dict[str, Any] = {}
     for key in rows[0]:
         values = [each[key] for each in rows if each[key] is not None]
         missing = len(values) < len(rows)
         found[key] = None if missing or not values else median(values)
+    found |= {key: rows[0][key] for key in SHARED}
+    found["samples_per_s"] = found["samples_used"] / found["epoch_s"]  # not the median of rates, of some other run
     seconds = [each["epoch_s"] for each in rows]
-    return {**found, "n_ranks": rows[0]["n_ranks"], "low": min(seconds), "high": max(seconds), "n_runs": len(rows)}
+    return {**found, "low": min(seconds), "high": max(seconds), "n_runs": len(rows)}
+
+
+def told(found: Mapping[str, Any]) -> str:
+    """Return a row in a few words: the figures that stand in the table."""
+    seconds, rate, accuracy = (cell(found, key) for key in ("epoch_s", "samples_per_s", "accuracy"))
+    return f"{seconds} s an epoch, {rate} samples/s, accuracy {accuracy}"
+
+
+def cells(
+    rows: Sequence[tuple[str, Mapping[str, Any]]], failed: Sequence[tuple[str, int]], repeated: bool
+) -> list[list[str]]:
+    """Return a table: its head, a line a row behind its label, and a line for each label and ranks that failed.
+
+    Parameters
+    ----------
+    repeated : bool
+        Whether rows stand for several runs, so that there is a range to show.
+    """
+    columns = [*COLUMNS[:4], *(REPEATED if repeated else ()), *COLUMNS[4:]]
+    lines = [["run", *(heading for heading, _, _ in columns)]]
+    lines += [[label, *(cell(found, key) for _, key, _ in columns)] for label, found in rows]
+    for label, n_ranks in failed:
+        said = {"n_ranks": str(n_ranks), "epoch_s": "failed"}
+        lines.append([label, *(said.get(key, "") for _, key, _ in columns)])
+    return lines
+
+
+def cell(found: Mapping[str, Any], key: str) -> str:
+    """Return a row's value as tables show it; ``-`` where there is none."""
+    value, form = found[key], FORMS[key]
+    if value is None:
+        return "-"
+    if form == SECONDS:
+        return f"{value:,.{max(2, 2 - floor(log10(value))) if value > 0 else 2}f}"
+    return format(round(value) if form == "d" else value, form)
+
+
+def notes(rows: Sequence[Mapping[str, Any]], target: float) -> list[str]:
+    """Return the lines that say what a table's figures are."""
+    said = [
+        f"target accuracy {target:.2%}; accuracy, staleness and dropped are the last epoch's; global batch is the "
+        "samples of a step, over all workers",
+        "seconds and bytes are an epoch's, medians over a run's epochs and then over its repeats; samples/s are an "
+        "epoch's samples over these seconds",
+    ]
+    return [*said, *filter(None, [unequal(rows)])]
+
+
+def unequal(rows: Iterable[Mapping[str, Any]]) -> str:
+    """Return where rows of equal ranks differ in workers or in their global batch; '' where none do."""
+    by_ranks: dict[int, list[Mapping[str, Any]]] = {}
+    for each in rows:
+        by_ranks.setdefault(each["n_ranks"], []).append(each)
+    said, idle = [], False
+    for n_ranks, of in sorted(by_ranks.items()):
+        several = {key: sorted({each[key] for each in of}) for key in ("n_workers", "global_batch")}
+        words = [
+            f"{word} ({', '.join(f'{value:.0f}' for value in several[key])})"
+            for word, key in (("workers", "n_workers"), ("global batch", "global_batch"))
+            if len(several[key]) > 1
+        ]
+        said += [f"at {n_ranks:.0f} ranks runs differ in {' and '.join(words)}"] if words else []
+        idle |= len(several["n_workers"]) > 1 and several["n_workers"][0] < n_ranks
+    why = "; a rank that only serves, or holds a part of a network, is no worker of its own" if idle else ""
+    return "; ".join(said) + why

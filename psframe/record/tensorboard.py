@@ -8,9 +8,12 @@ import os
 import time
 from collections.abc import Iterable, Mapping
 from pathlib import Path
-from typing import Any
+from typing import IO, Any
+
+from psframe.record.folder import Folder
 
 FOLDER = "tensorboard"
+SCHEME = "psframe"  # before the names of files that tensorboardX lets us open
 #: what is drawn of an epoch's record, by TensorBoard's group of it
 GROUPS = {
     "quality": ("loss", "test_loss", "accuracy"),
@@ -20,6 +23,18 @@ GROUPS = {
     "schedule": ("lr",),
     "staleness": ("staleness_p50", "staleness_p99", "dropped"),
 }
+
+
+class _Files:
+    """Opens the event files of a folder of a run, where tensorboardX would follow a link."""
+
+    def __init__(self, run: Path, folder: str):
+        self.run, self.folder = run, folder
+
+    def open(self, path: str) -> IO[bytes]:
+        """Make a file anew; OSError where there is one of that name, or its folder is a link."""
+        with Folder(self.run, *self.folder.split("/"), make=True) as folder:
+            return folder.open(path.removeprefix(f"{SCHEME}:"), "xb")
 
 
 class Board:
@@ -63,10 +78,10 @@ class Board:
         if folder not in self.writers:
             from tensorboardX.event_file_writer import EventsWriter
             from tensorboardX.proto.event_pb2 import Event, SessionLog
+            from tensorboardX.record_writer import register_writer_factory
 
-            path = self.run / folder
-            path.mkdir(parents=True, exist_ok=True)
-            writer = EventsWriter(str(path / "events"), f".{os.getpid()}")
+            register_writer_factory(SCHEME, _Files(self.run, folder))
+            writer = EventsWriter(f"{SCHEME}:events", f".{os.getpid()}")
             begun = SessionLog(status=SessionLog.START)
             writer.write_event(Event(wall_time=time.time(), step=self.done[folder] + 1, session_log=begun))
             self.writers[folder] = writer

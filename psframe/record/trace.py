@@ -12,6 +12,7 @@ from time import perf_counter
 from typing import Any
 
 from psframe import outside
+from psframe.record.folder import Folder
 
 FILE = "trace.json"
 MOST_HEAD = 1 << 16  # bytes of its first line
@@ -87,28 +88,28 @@ def append(run: Path, ranks: Sequence[tuple[Sequence[Span], Sequence[Count]]]) -
 
     Rank 0 calls. What a continued run traces stands behind what it traced before it was cut short.
     """
-    path = run / FILE
     # the clock of spans begins anew when a machine does, the file's with the run; who is interrupted between reading
     # the one and the other finds too little
     now = max(time.time() - perf_counter() for _ in range(5))
     first = min((span[2] for spans, _ in ranks for span in spans), default=perf_counter())
-    zero, end = _begun(path)
+    zero, end = _begun(run)
     if zero is None:
         zero = now + first
         head = {"displayTimeUnit": "ms", "otherData": {"began_s": zero}}
         text = f'{json.dumps(head)[:-1]}, "traceEvents": [\n{_named("process_name", 0, 0, "rank 0")}'
-        path.write_bytes(text.encode() + END)
+        with Folder(run) as folder, folder.open(FILE, "wb") as file:
+            file.write(text.encode() + END)
         end = len(text)
-    with open(path, "r+b") as file:
+    with Folder(run) as folder, folder.open(FILE, "r+b") as file:
         file.seek(end)
         file.write("".join(f"\n,{event}" for event in _events(ranks, min(zero - now, first))).encode() + END)
         file.truncate()
 
 
-def _begun(path: Path) -> tuple[float | None, int]:
-    """Return the time of day at which a file begins, and where its last whole event ends; None where it has none."""
+def _begun(run: Path) -> tuple[float | None, int]:
+    """Return the time of day at which the file begins, and where its last whole event ends; None where it has none."""
     try:
-        with outside.opened(path) as file:
+        with Folder(run) as folder, folder.open(FILE) as file:
             zero = float(outside.of_json(file.readline(MOST_HEAD) + b"]}")["otherData"]["began_s"])
             size = file.seek(0, 2)
             file.seek(max(0, size - len(END)))

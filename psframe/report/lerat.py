@@ -121,13 +121,11 @@ def _usage(path: Path, model: str, rows: Sequence[Row], notices: list[str], numb
     """Return figures of usage of the runs that a bench names."""
     body = ""
     for place, row in enumerate(rows[:MOST_USAGE]):
-        where = row.get("run")
-        if not isinstance(where, str) or not where or "\0" in where or len(where) > 1000:
-            continue
+        where = read.run_of(row)
         file = path.parent / where / "usage.jsonl"
-        try:
-            there = file.is_file()
-        except OSError:
+        try:  # not over a link
+            there = where and file.is_file() and file.parent.resolve().is_relative_to(path.parent.resolve())
+        except (OSError, RuntimeError):
             there = False
         if there:
             samples = list(read.rows(file, notices))

@@ -1,9 +1,9 @@
 """From paths to the page."""
 
 from collections.abc import Sequence
-from pathlib import Path
 
 from psframe.errors import UserError, reason
+from psframe.record.folder import chosen_output
 from psframe.report import (
     collectives,
     forward,
@@ -69,7 +69,8 @@ def _shown(found: Found) -> str:
 def write(name: str, made: str) -> None:
     """Write a page; UserError where that cannot be."""
     try:
-        Path(name).write_text(made, encoding="utf-8")
+        with chosen_output(name) as file:
+            file.write(made)
     except (OSError, ValueError) as error:
         raise UserError(
             f"--out must be a file that can be written, got {printable(name)!r} ({reason(error)}); give another"

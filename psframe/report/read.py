@@ -1,13 +1,14 @@
 """What is at the paths that the command was given; what cannot be read is told, and the rest is shown."""
 
 import json
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 from psframe import outside, yamls
 from psframe.errors import UserError, reason
+from psframe.record.folder import chosen_file
 from psframe.report.values import list_of, number, table_of, text
 
 DEPTH = 4  # of folders that are looked into below a given one
@@ -32,8 +33,10 @@ class Run:
     usage : list of dict
     traced : int
         Bytes of its trace.json; 0 where there is none.
-    label, group : str
-        What tells it from the others, and what repeated runs of the same have in common.
+    folder : str
+        Where it is: below the path that was given, or as given where there were several.
+    label, group, what : str
+        What tells it from the others, what repeated runs of the same have in common, and that without its ranks.
     """
 
     path: Path
@@ -41,8 +44,10 @@ class Run:
     records: list[Json]
     usage: list[Json]
     traced: int
+    folder: str = ""
     label: str = ""
     group: str = ""
+    what: str = ""
 
     @property
     def last(self) -> Json:
@@ -69,15 +74,28 @@ def read(paths: Sequence[str]) -> Found:
     """Return what is at the paths; never raises for what a file holds."""
     found = Found()
     for name in paths:
+        n_before = len(found.runs)
         try:
             _look(Path(name), found)
+            for each in found.runs[n_before:]:
+                each.folder = _below(each.path, Path(name) if len(paths) == 1 else None)
         except (OSError, ValueError) as error:  # ValueError: a path with a NUL
             found.notices.append(f"a path must be readable, got {text(name)!r} ({reason(error)}); check it")
     return found
 
 
+def _below(path: Path, given: Path | None) -> str:
+    """Return a run's folder relative to the only path that was given; as it is where there were several."""
+    if given is None:
+        return text(str(path), MOST_PATH)
+    if path == given or not path.is_relative_to(given):  # it was named itself, or a file in it
+        return text(path.resolve().name, MOST_PATH)
+    return text(str(path.relative_to(given)), MOST_PATH)
+
+
 def _look(path: Path, found: Found) -> None:
     if path.is_file():
+        path = path.resolve() if path.is_symlink() else path  # this one the user has named
         if path.name in ("collectives.csv", "collectives.h5"):
             _keep(path.parent, found.tables, found)
         elif path.name in ("config.yaml", "metrics.jsonl"):
@@ -109,7 +127,9 @@ def _folder(path: Path, found: Found, depth: int) -> None:
         found.notices.append(f"a folder must be readable, got {text(str(path))!r} ({reason(error)}); it is left out")
         return
     for each in sorted(inside, key=lambda path: path.is_dir()):  # files first: a bench tells which runs are its own
-        if each.is_dir() and depth and each.resolve() not in found.of_bench:
+        if each.is_symlink():
+            found.notices.append(f"a link is not followed, got {_named(each)}; give what it leads to, if it is yours")
+        elif each.is_dir() and depth and each.resolve() not in found.of_bench:
             _folder(each, found, depth - 1)
         elif each.suffix == ".json" and each.is_file():
             _bench(each, found, asked=False)
@@ -140,7 +160,7 @@ def run(path: Path, notices: list[str]) -> Run:
         notices.append(f"{_named(path)} has no epoch that was finished")
     usage = list(rows(path / "usage.jsonl", notices)) if (path / "usage.jsonl").exists() else []
     trace = path / "trace.json"
-    traced = trace.stat().st_size if trace.is_file() else 0
+    traced = trace.stat().st_size if trace.is_file() and not trace.is_symlink() else 0
     if traced and not _ends(trace, b"]}\n"):
         notices.append(f"{_named(trace)} was cut short: it opens when the run is continued, or not at all")
     return Run(path, _config(path, notices), [records[epoch] for epoch in sorted(records)], usage, traced)
@@ -169,7 +189,8 @@ def rows(path: Path, notices: list[str]) -> Iterator[Json]:
 def contents(path: Path, notices: list[str]) -> str:
     """Return a file's text; "" and a notice where it cannot be read."""
     try:
-        return outside.text(path, MOST_BYTES, "replace")
+        with chosen_file(path) as file:
+            return outside.all_of(file, MOST_BYTES, path).decode("utf-8", "replace")
     except (OSError, ValueError) as error:
         notices.append(f"{_named(path)} cannot be read ({reason(error)})")
         return ""
@@ -224,10 +245,16 @@ def _bench(path: Path, found: Found, asked: bool) -> None:
 def runs_of(bench: Any) -> Iterator[str]:
     """Yield the run directories that ``bench threads`` names."""
     for of in table_of(bench.get("models")).values():
-        for row in list_of(table_of(of).get("rows")):
-            where = row.get("run")
-            if isinstance(where, str) and where and "\0" not in where and len(where) < MOST_PATH:
-                yield where.encode("utf-8", "replace").decode()
+        yield from filter(None, map(run_of, list_of(table_of(of).get("rows"))))
+
+
+def run_of(row: Mapping[str, Any]) -> str:
+    """Return the run directory that a row of ``bench threads`` names, relative to its folder; "" where it leads out."""
+    where = row.get("run")
+    if not isinstance(where, str) or "\0" in where or len(where) >= MOST_PATH:
+        return ""
+    leads_out = Path(where).is_absolute() or ".." in Path(where).parts
+    return "" if leads_out else where.encode("utf-8", "replace").decode()
 
 
 def _ends(path: Path, end: bytes) -> bool:

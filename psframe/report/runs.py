@@ -4,34 +4,56 @@ from collections import Counter
 from collections.abc import Sequence
 from statistics import median
 
+from psframe.record.summary import SHARED, unequal, whole
 from psframe.report.html import Section, table
 from psframe.report.read import Run
 from psframe.report.values import NONE, Spread, column, number, numbers, said, text
 
 MOST_LABEL = 48
+LONGEST_LABEL = 300  # of those that differ only behind MOST_LABEL
 
 
 def label(runs: Sequence[Run]) -> None:
-    """Give every run the shortest label that tells it from the others, and its number of ranks."""
-    said: list[tuple[str, ...]] = [() for _ in runs]
-    common = [key for key in differences(runs) if all(key in run.config for run in runs)]
-    keys = [key for key in common if not key.startswith(("model", "dataset", "versions", "checkpoint"))]
-    asked = [[run.config.get("name", run.path.name) for run in runs]]
-    asked += [[run.get(key) for run in runs] for key in ("model", "dataset", "sync_mode", "collective")]
+    """Give every run the shortest label that tells it from the others, and its number of ranks.
+
+    It says what ran: the sync mode first; other parts, and keys of the configs, as far as they tell runs apart; and the
+    config's name only where nothing else does, since keys given beside a config may have made it another one.
+    """
+    # that of the config as it was resolved: the record of one rank says that it was alone, which its ranks say too
+    said: list[tuple[str, ...]] = [(run.config.get("sync.mode") or run.get("sync_mode"),) for run in runs]
+    asked = [[run.get(key) for run in runs] for key in ("collective", "model", "dataset")]
+    keys = [key for key in differences(runs) if not key.startswith(("versions", "checkpoint"))]
+    keys.sort(key=lambda key: key.startswith(("model", "dataset")))  # a stable sort: these come last
+    asked += [[f"{_short(key)}={run.config[key]}" if key in run.config else "" for run in runs] for key in keys]
+    asked.append([_named(run) for run in runs])
     # what one word tells apart already needs no second one
-    for values in (*asked, *([f"{_short(key)}={run.config[key]}" for run in runs] for key in keys)):
+    for values in asked:
         told = list(zip(said, map(_ranks, runs), strict=True))
         if len(set(zip(told, values, strict=True))) > len(set(told)):
             said = [(*words, value) for words, value in zip(said, values, strict=True)]
     met: Counter[str] = Counter()
-    for run, words in zip(runs, said, strict=True):
-        shown = ", ".join(filter(None, words)) or run.config.get("name", run.path.name)
-        run.label = run.group = ", ".join(filter(None, (text(shown, MOST_LABEL), _ranks(run))))
+    for run, shown in zip(runs, _cut(runs, said), strict=True):
+        run.what = shown
+        run.label = run.group = ", ".join(filter(None, (shown, _ranks(run))))
         met[run.label] += 1
     again = Counter(dict(met))
     for run in reversed(runs):
         again[run.label] -= 1
         run.label += f" #{again[run.label] + 1}" if met[run.label] > 1 else ""
+
+
+def _named(run: Run) -> str:
+    return f'config "{text(run.config["name"], 40)}"' if run.config.get("name") else ""
+
+
+def _cut(runs: Sequence[Run], said: Sequence[tuple[str, ...]]) -> list[str]:
+    """Return the words of each run as one, cut short only as far as those that differ still do."""
+    every = [
+        ", ".join(filter(None, words)) or _named(run) or text(run.path.name)
+        for run, words in zip(runs, said, strict=True)
+    ]
+    short = [text(each, MOST_LABEL) for each in every]
+    return short if len(set(short)) == len(set(every)) else [text(each, LONGEST_LABEL) for each in every]
 
 
 def _short(key: str) -> str:
@@ -63,14 +85,20 @@ def key_of(run: Run) -> tuple[tuple[str, str], ...]:
 
 
 def epoch_s(run: Run) -> Spread | None:
-    """Return median, least and most seconds of an epoch."""
-    seconds = numbers(run.records, "epoch_s")
+    """Return median, least and most seconds of a whole epoch."""
+    seconds = numbers(whole(run.records), "epoch_s")
     return (median(seconds), min(seconds), max(seconds)) if seconds else None
 
 
+def samples_per_s(run: Run) -> float | None:
+    """Return the samples of an epoch over its seconds, the medians of both, as ``psframe.record.summary`` has it."""
+    seconds, samples = epoch_s(run), middle(run, "samples_used")
+    return samples / seconds[0] if seconds and seconds[0] and samples is not None else None
+
+
 def middle(run: Run, key: str) -> float | None:
-    """Return the median over the epochs."""
-    found = numbers(run.records, key)
+    """Return the median over the whole epochs."""
+    found = numbers(whole(run.records), key)
     return median(found) if found else None
 
 
@@ -83,19 +111,21 @@ def sections(runs: Sequence[Run], notices: list[str]) -> list[Section]:
             f"runs of different models ({', '.join(sorted(models))}): their curves of loss and accuracy, and their "
             "seconds, stand side by side but cannot be compared"
         )
-    return [Section("summary", "Runs", _summary(runs) + _differences(runs))]
+    return [Section("summary", "Runs", _summary(runs) + _folders(runs) + _differences(runs))]
 
 
 def _summary(runs: Sequence[Run]) -> str:
     columns = {
         "s/epoch": column([None if (found := epoch_s(run)) is None else found[0] for run in runs]),
-        "samples/s": column([middle(run, "samples_per_s") for run in runs]),
+        "samples/s": column([samples_per_s(run) for run in runs]),
         "accuracy": [_percent(number(run.last.get("accuracy"), 0)) for run in runs],
         "MB/epoch": column([_mega(middle(run, "bytes_moved")) for run in runs]),
     }
     rows = []
     for place, run in enumerate(runs):
-        workers, batch = (said(number(run.last.get(key), 0), 1) for key in ("n_workers", "batch_size"))
+        workers, batch, together = (
+            said(number(run.last.get(key), 0), 1) for key in ("n_workers", "batch_size", "global_batch")
+        )
         rows.append(
             [
                 run.label,
@@ -103,18 +133,38 @@ def _summary(runs: Sequence[Run]) -> str:
                 *(run.get(key) or NONE for key in ("sync_mode", "collective")),
                 said(number(run.last.get("n_ranks"), 0), 1),
                 f"{workers} × {batch}",
+                together,
                 f"{len(run.records)}",
                 *(values[place] for values in columns.values()),
             ]
         )
-    head = ["<run", "<model", "<dataset", "<mode", "<collective", "ranks", "workers × batch", "epochs", *columns]
-    return table(
-        "table-runs",
-        "Runs. Seconds, samples per second and bytes moved are an epoch's, medians over the epochs; accuracy is that "
-        "on the test set after the last one.",
-        head,
-        rows,
-    )
+    head = ["<run", "<model", "<dataset", "<mode", "<collective", "ranks", "workers × batch", "global batch"]
+    return table("table-runs", _RUNS, [*head, "epochs", *columns], rows, _unequal(runs))
+
+
+def _unequal(runs: Sequence[Run]) -> str:
+    """Return where runs of equal ranks differ in workers or in their global batch, as a sentence."""
+    found = [{key: number(run.last.get(key), 1) for key in SHARED} for run in runs]
+    told = unequal([each for each in found if None not in each.values()])
+    return f"{told[:1].upper()}{told[1:]}." if told else ""
+
+
+_RUNS = (
+    "Runs, each called by what ran. Seconds, samples and bytes moved are an epoch's, medians over the whole epochs, "
+    "and samples/s are these samples over these seconds; accuracy is that on the test set after the last one. Global "
+    "batch: samples of a step, over all workers. Mode alone: one rank, which has nobody to exchange with."
+)
+
+
+def _folders(runs: Sequence[Run]) -> str:
+    rows = [[run.label, text(run.config.get("name")) or NONE, run.folder] for run in runs]
+    return table("table-folders", _FOLDERS, ["<run", "<config", "<folder"], rows)
+
+
+_FOLDERS = (
+    "Where the runs are. Config: the name in each one's file; other keys of it may have been changed on the command "
+    "line. Folder: below the path that the report was given, or as given where it was given several."
+)
 
 
 def _differences(runs: Sequence[Run]) -> str:

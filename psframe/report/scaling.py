@@ -7,7 +7,7 @@ from statistics import median
 from psframe.report.charts import Series, lines, styled
 from psframe.report.html import Section, figure, legend, table
 from psframe.report.read import Run
-from psframe.report.runs import key_of, middle
+from psframe.report.runs import key_of, samples_per_s
 from psframe.report.scale import Axis, ranks_axis
 from psframe.report.values import number, said, text
 
@@ -31,7 +31,7 @@ def sections(runs: Sequence[Run]) -> list[Section]:
             rows.append([name, f"{n:.0f}", said(got, 4), f"{len(by_ranks[int(n)])}", f"{share:.1f} %"])
     x = ranks_axis([n for series in shares for n, _ in series.points])
     caption = (
-        "Runs that differ only in their number of ranks: samples per second, medians over epochs and runs, and "
+        "Runs that differ only in their number of ranks: samples per second, medians over runs, and "
         "efficiency, that is samples per second and rank, against the fewest ranks measured. A dedicated server is a "
         "rank that computes nothing."
     )
@@ -65,11 +65,11 @@ def _groups(runs: Sequence[Run]) -> Mapping[str, dict[int, list[float]]]:
     for of in by_key.values():
         rates: dict[int, list[float]] = defaultdict(list)
         for run in of:
-            rate = middle(run, "samples_per_s")
+            rate = samples_per_s(run)
             if rate:
                 rates[int(run.last["n_ranks"])].append(rate)
         if len(rates) > 1:
-            name = text(of[0].label.split(" #")[0].rpartition(", ")[0] or of[0].config.get("name"), 60)
+            name = text(of[0].what, 60)
             name = name if name not in found else f"{name} ({len(found) + 1})"
             found[name] = dict(sorted(rates.items()))
     return found

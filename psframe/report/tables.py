@@ -93,6 +93,9 @@ def _machine(folder: Path, notices: list[str]) -> tuple[str, str]:
     path = folder / "collectives.h5"
     if not path.exists():
         return "", ""
+    if path.is_symlink():
+        notices.append(f"{text(str(path), 200)} is a link, and is not followed: the machine is not known")
+        return "", ""
     try:
         with h5files.opened(path) as file:
             attributes = {key: h5files.attribute(file, key) for key in ("topology", "mpi", "started")}

@@ -1,7 +1,7 @@
 """``allreduce``: no server. Every rank is a worker, and all apply the same mean to the same parameters."""
 
 from psframe.memory.gates import DEADLINE_S, Wait
-from psframe.registry import Positive
+from psframe.registry import Deadline
 from psframe.sync.base import Mode
 
 
@@ -17,7 +17,7 @@ class AllReduce(Mode):
     overlaps = survives = guarded = any_workers = keeps_statistics = True
     on_nan = ("stop", "skip", "rollback")
 
-    def __init__(self, *, wait: Wait = "auto", deadline_s: Positive = DEADLINE_S):
+    def __init__(self, *, wait: Wait = "auto", deadline_s: Deadline = DEADLINE_S):
         super().__init__(wait, deadline_s)
 
     def step(self, n_samples: int, lr: float, step: int) -> None:

@@ -13,7 +13,7 @@ from psframe import compiled
 from psframe.arena import Arena
 from psframe.errors import UserError
 from psframe.memory.gates import DEADLINE_S, Wait
-from psframe.registry import Count, NonNegative, Positive, PositiveInt
+from psframe.registry import Count, Deadline, NonNegative, PositiveInt
 from psframe.stores.base import PULLED, RATE, SAMPLES, STEP
 from psframe.sync.base import Mode, Parts
 from psframe.sync.closing import Closing
@@ -163,7 +163,7 @@ def async_ps(
     compensation: NonNegative = 0.04,
     store: str = "auto",
     wait: Wait = "auto",
-    deadline_s: Positive = DEADLINE_S,
+    deadline_s: Deadline = DEADLINE_S,
 ) -> Mode:
     """Return the mode.
 

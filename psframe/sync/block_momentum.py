@@ -8,7 +8,7 @@ import numpy as np
 from psframe.arena import Arena
 from psframe.memory.gates import DEADLINE_S, Wait
 from psframe.optim import SGD
-from psframe.registry import Positive, PositiveInt
+from psframe.registry import Deadline, Positive, PositiveInt
 from psframe.sync.averaging import Averaging
 from psframe.sync.base import Parts
 
@@ -40,7 +40,7 @@ class BlockMomentum(Averaging):
         block_lr: Positive = 1.0,
         nesterov: bool = False,
         wait: Wait = "auto",
-        deadline_s: Positive = DEADLINE_S,
+        deadline_s: Deadline = DEADLINE_S,
     ):
         super().__init__(every, wait, deadline_s)
         self.momentum, self.outer_lr, self.nesterov = momentum, block_lr, nesterov

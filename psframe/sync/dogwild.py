@@ -9,7 +9,7 @@ from psframe.collectives.base import Base
 from psframe.group import Group
 from psframe.memory.gates import DEADLINE_S, Wait
 from psframe.optim import Updater
-from psframe.registry import Positive, PositiveInt
+from psframe.registry import Deadline, PositiveInt
 from psframe.stores.base import Store, make
 from psframe.sync.base import Parts
 from psframe.sync.drawing import Draw
@@ -43,7 +43,7 @@ class Dogwild(Hogwild):
         period: PositiveInt = 4,
         store: str = "auto",
         wait: Wait = "auto",
-        deadline_s: Positive = DEADLINE_S,
+        deadline_s: Deadline = DEADLINE_S,
     ):
         super().__init__(wait=wait, deadline_s=deadline_s)
         self.group_size, self.period, self.store_name = group_size, period, store

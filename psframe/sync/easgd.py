@@ -9,7 +9,7 @@ from psframe.arena import Arena
 from psframe.collectives.base import Base
 from psframe.memory.gates import DEADLINE_S, Wait
 from psframe.optim import SGD, Updater
-from psframe.registry import Positive, PositiveInt
+from psframe.registry import Deadline, PositiveInt
 from psframe.stores.base import Store, make
 from psframe.sync.averaging import Averaging
 from psframe.sync.base import Mode, Parts
@@ -101,7 +101,7 @@ def easgd(
     synchronous: bool = False,
     store: str = "auto",
     wait: Wait = "auto",
-    deadline_s: Positive = DEADLINE_S,
+    deadline_s: Deadline = DEADLINE_S,
 ) -> Mode:
     """Return the mode.
 

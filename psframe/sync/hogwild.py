@@ -12,7 +12,7 @@ from psframe.errors import UserError
 from psframe.group import Group
 from psframe.memory.gates import DEADLINE_S, Wait
 from psframe.optim import Updater
-from psframe.registry import Positive
+from psframe.registry import Deadline
 from psframe.stores.shared import Shared
 from psframe.sync.base import Mode, Parts
 from psframe.sync.drawing import Draw
@@ -32,7 +32,7 @@ class Hogwild(Mode):
     survives = True
     draw: Draw
 
-    def __init__(self, *, wait: Wait = "auto", deadline_s: Positive = DEADLINE_S):
+    def __init__(self, *, wait: Wait = "auto", deadline_s: Deadline = DEADLINE_S):
         super().__init__(wait, deadline_s)
 
     def judge(self, team: Team, group: Group) -> None:

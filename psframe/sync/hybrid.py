@@ -7,7 +7,7 @@ from psframe.arena import Arena
 from psframe.collectives.base import Base
 from psframe.memory.gates import DEADLINE_S, Wait
 from psframe.optim import Updater
-from psframe.registry import Positive, PositiveInt
+from psframe.registry import Deadline, PositiveInt
 from psframe.stores.base import Store, make
 from psframe.sync.base import Mode, Parts
 from psframe.sync.elastic import Elastic, Force
@@ -41,7 +41,7 @@ class Hybrid(Mode):
         beta: Force = 0.9,
         store: str = "auto",
         wait: Wait = "auto",
-        deadline_s: Positive = DEADLINE_S,
+        deadline_s: Deadline = DEADLINE_S,
     ):
         super().__init__(wait, deadline_s)
         self.group_size, self.period, self.beta, self.store_name = group_size, period, beta, store

@@ -2,7 +2,7 @@
 
 from psframe.memory.gates import DEADLINE_S, Wait
 from psframe.optim import SGD
-from psframe.registry import Count, Positive, PositiveInt
+from psframe.registry import Count, Deadline, PositiveInt
 from psframe.sync.averaging import Averaging
 
 
@@ -27,7 +27,7 @@ class LocalSGD(Averaging):
         every: PositiveInt = 8,
         post_local: Count = 0,
         wait: Wait = "auto",
-        deadline_s: Positive = DEADLINE_S,
+        deadline_s: Deadline = DEADLINE_S,
     ):
         super().__init__(every, wait, deadline_s)
         self.post_local, self.outer = post_local, SGD(lr=1.0)

@@ -9,7 +9,7 @@ from psframe.errors import UserError
 from psframe.group import Group
 from psframe.memory.gates import DEADLINE_S, Wait
 from psframe.optim import Updater
-from psframe.registry import Count, Positive, PositiveInt
+from psframe.registry import Count, Deadline, PositiveInt
 from psframe.sync.base import Mode
 from psframe.sync.closing import Closing
 from psframe.team import Team
@@ -70,7 +70,7 @@ def sync_ps(
     backup_workers: Count = 0,
     store: str = "auto",
     wait: Wait = "auto",
-    deadline_s: Positive = DEADLINE_S,
+    deadline_s: Deadline = DEADLINE_S,
 ) -> Mode:
     """Return the mode.
 

@@ -1,0 +1,102 @@
+"""Limits of a process (``ulimit``) that a job cannot do with: judged before MPI starts, and named when one is met.
+
+MPI and BLAS end a process that meets one, in words of their own, before Python hears of it.
+"""
+
+import errno
+import resource
+from collections.abc import Callable
+from dataclasses import dataclass
+from os import strerror
+
+INFINITE = resource.RLIM_INFINITY
+LEAST_VIRTUAL = 640 << 20  # bytes of address space that imports and MPI take on a rank, before there is a model
+LEAST_DATA = 160 << 20  # and of them what it may write to
+LEAST_FILES, FILES_OF_RANK = 36, 2  # open at once: of the first rank of a node, and besides for each rank of the node
+LEAST_FILE = 8 << 20  # bytes of a file: MPI shares memory of ranks by files
+
+NO_THREADS = (
+    "a rank must be able to start threads, got a machine that lets it start none; raise the number of processes "
+    "that its cgroup allows (pids.max), or give train.threads=1"
+)
+
+
+@dataclass(frozen=True)
+class Limit:
+    """A limit, how ``ulimit`` calls and counts it, and the least that ``n`` ranks of a node can do with."""
+
+    number: int
+    name: str
+    what: str
+    option: str
+    unit: int
+    least: Callable[[int], int]
+    give: str
+
+    def told(self, n_here: int = 1, read: Callable[[int], tuple[int, int]] = resource.getrlimit) -> str:
+        """Return what to say where it is too low for so many ranks here, "" where it is not."""
+        soft = read(self.number)[0]
+        least = self.least(n_here)
+        if soft == INFINITE or soft >= least:
+            return ""
+        return self._sentence(f"at least {self._shown(least)}", soft)
+
+    def met(self, read: Callable[[int], tuple[int, int]] = resource.getrlimit) -> str:
+        """Return what to say when it is met, "" where there is none."""
+        soft = read(self.number)[0]
+        return "" if soft == INFINITE else self._sentence("enough for this job", soft)
+
+    def _shown(self, value: int) -> str:
+        return f"{value // self.unit:,}{' kB' if self.unit > 1 else ''}"
+
+    def _sentence(self, rule: str, soft: int) -> str:
+        return (
+            f"{self.what} ({self.name}) must be {rule}, got {self._shown(soft)}; run "
+            f"`ulimit {self.option} {self.give}` before, on every node, or ask who set that limit"
+        )
+
+
+VIRTUAL = Limit(
+    resource.RLIMIT_AS, "RLIMIT_AS", "the address space that a rank may have", "-v", 1024, lambda _: LEAST_VIRTUAL,
+    "unlimited",
+)  # fmt: skip
+DATA = Limit(
+    resource.RLIMIT_DATA, "RLIMIT_DATA", "the memory that a rank may write to", "-d", 1024, lambda _: LEAST_DATA,
+    "unlimited",
+)  # fmt: skip
+FILES = Limit(
+    resource.RLIMIT_NOFILE, "RLIMIT_NOFILE", "the files that a rank may have open", "-n", 1,
+    lambda n: LEAST_FILES + FILES_OF_RANK * n, "1024",
+)  # fmt: skip
+FILE = Limit(
+    resource.RLIMIT_FSIZE, "RLIMIT_FSIZE", "the size of a file that a rank may write", "-f", 1024,
+    lambda n: LEAST_FILE, "unlimited",
+)  # fmt: skip
+PROCESSES = Limit(
+    resource.RLIMIT_NPROC, "RLIMIT_NPROC", "the processes and threads that a user may have", "-u", 1, lambda _: 0,
+    "unlimited",
+)  # fmt: skip
+
+
+def judge(n_here: int) -> str:
+    """Return what to say of the first limit that is too low for ``n_here`` ranks on this node, "" where none is."""
+    return next((told for limit in (VIRTUAL, DATA, FILES, FILE) if (told := limit.told(n_here))), "")
+
+
+def met(error: BaseException) -> str:
+    """Return what to say of an error that a limit of this process, or of its machine, explains; "" of any other."""
+    number, text = getattr(error, "errno", None), str(error).lower()
+
+    def is_one(code: int) -> bool:
+        # the loader of shared objects, and with it an ImportError, tells in words alone
+        return number == code or (isinstance(error, ImportError) and strerror(code).lower() in text)
+
+    if isinstance(error, RuntimeError) and "can't start new thread" in text:
+        return VIRTUAL.met() or PROCESSES.met() or NO_THREADS
+    if is_one(errno.EMFILE):
+        return FILES.met()
+    if is_one(errno.EFBIG):
+        return FILE.met()
+    if is_one(errno.ENOMEM) or isinstance(error, MemoryError) or "failed to map segment" in text:
+        return VIRTUAL.met() or DATA.met()
+    return ""

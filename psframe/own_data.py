@@ -1,0 +1,96 @@
+"""What a dataset must be: a user's own may say and return anything, lists above all."""
+
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from psframe.errors import UserError
+
+if TYPE_CHECKING:
+    from psframe.datasets.base import Dataset, Split
+
+
+def judge(dataset: "Dataset") -> None:
+    """UserError where it is no :class:`psframe.datasets.base.Dataset`, or a field is not what that says of it."""
+    from psframe.datasets.base import Dataset, Split
+
+    if not isinstance(dataset, Dataset):
+        raise UserError(f"a dataset must be a psframe.datasets.base.Dataset, got {dataset!r}; return one")
+
+    def must(what: str, rule: str, value: object, kept: bool) -> None:
+        if not kept:
+            raise UserError(f"a dataset's {what} must be {rule}, got {_described(value)}; mend the dataset")
+
+    shape = dataset.shape
+    must("shape", "(C, H, W) or (C, T), whole numbers of 1 or more", shape, _counts(shape, (2, 3)))
+    must("n_classes", "a whole number of 1 or more", dataset.n_classes, _counts((dataset.n_classes,), (1,)))
+    kept = isinstance(dataset.dtype, str) and dataset.dtype in ("uint8", "float32")
+    must("dtype", "uint8 or float32", dataset.dtype, kept)
+    for name, split in (("train", dataset.train), ("test", dataset.test)):
+        must(name, "a psframe.datasets.base.Split (held(images, labels) makes one)", split, isinstance(split, Split))
+        must(f"{name}.n", "a whole number of 1 or more", split.n, _counts((split.n,), (1,)))
+        must(f"{name}.read", "a function of (lo, hi)", split.read, callable(split.read))
+    crop = dataset.crop
+    must("crop", "None or (height, width) in its shape", crop, crop is None or _is_crop(crop, shape))
+    for name, found, least, which in (("mean", dataset.mean, -np.inf, ""), ("std", dataset.std, 0.0, " above 0")):
+        rule = f"None or {shape[0]} finite numbers{which}, one a channel"
+        must(name, rule, found, found is None or _is_row(found, shape[0], least))
+
+
+def read(split: "Split", lo: int, hi: int, shape: tuple[int, ...], kind: np.dtype, name: str) -> tuple[Any, Any]:
+    """Return images (hi - lo, *shape) and labels (hi - lo,) of a split; UserError where it returns anything else.
+
+    Parameters
+    ----------
+    kind : dtype
+        As which the images will be held; theirs must be of the same kind.
+    name : str
+        Of the split, for the message.
+    """
+    found = split.read(lo, hi)
+    if isinstance(found, tuple) and len(found) == 2:
+        x, y = found
+        if (
+            isinstance(x, np.ndarray) and isinstance(y, np.ndarray)
+            and x.shape == (hi - lo, *shape) and y.shape == (hi - lo,)
+            and np.can_cast(x.dtype, kind, "same_kind") and y.dtype.kind in "iu"
+        ):  # fmt: skip
+            return x, y
+        got = f"{_described(x)} and {_described(y)}"
+    else:
+        got = _described(found)
+    raise UserError(
+        f"read({lo}, {hi}) of the {name} split must return two NumPy arrays, {kind} {(hi - lo, *shape)} and "
+        f"whole-numbered labels {(hi - lo,)}, got {got}; mend the dataset, say by np.asarray(images, np.{kind})"
+    )
+
+
+def _described(value: object) -> str:
+    """Return in a few words what a value is."""
+    if isinstance(value, np.ndarray):
+        return f"{value.dtype} {value.shape}"
+    if isinstance(value, list | tuple) and len(value) > 4:
+        return f"a {type(value).__name__} of {len(value)}"
+    text = repr(value)
+    return text if len(text) <= 60 else f"a {type(value).__name__}"
+
+
+def _is_whole(value: object) -> bool:
+    return isinstance(value, int | np.integer) and not isinstance(value, bool)
+
+
+def _counts(value: object, lengths: tuple[int, ...]) -> bool:
+    return isinstance(value, list | tuple) and len(value) in lengths and all(_is_whole(n) and n > 0 for n in value)
+
+
+def _is_crop(crop: Any, shape: Any) -> bool:
+    return _counts(crop, (2,)) and len(shape) == 3 and all(n <= m for n, m in zip(crop, shape[1:], strict=True))
+
+
+def _is_row(row: Any, n: int, least: float) -> bool:
+    """Whether these are ``n`` finite numbers above ``least``."""
+    try:
+        found = np.asarray(row)
+    except ValueError:  # of lists of different lengths
+        return False
+    return found.shape == (n,) and found.dtype.kind in "iuf" and bool(np.isfinite(found).all() and found.min() > least)

@@ -1,0 +1,26 @@
+"""What to say of a run that was broken off: where it lies, and how it goes on, if it can."""
+
+from pathlib import Path
+
+from psframe.record import checkpoint
+
+AUTO = "checkpoint.resume=auto"
+NONE = "it has no checkpoint to continue from, so start anew with checkpoint.resume=none"
+
+
+def of_running(path: Path, saves: bool) -> str:
+    """Return it for a run that is asked to leave; ``saves``: whether it writes checkpoints."""
+    if saves:
+        return f"the run is {path}, and {AUTO} goes on from its last checkpoint"
+    return f"the run is {path}, and writes no checkpoints to go on from (checkpoint.every_epochs=0)"
+
+
+def of_left(path: Path) -> str:
+    """Return it for a run whose ranks have left, by what is there: some leave before, or without, a checkpoint."""
+    try:
+        is_saved = checkpoint.epoch_of(path / "checkpoints") is not None
+    except OSError:
+        is_saved = False
+    if is_saved:
+        return f"the run is {path}; continue with {AUTO}"
+    return f"the run is {path}; {NONE}"

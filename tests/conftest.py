@@ -1,53 +1,67 @@
 """What tests that start the command share."""
 
+import signal
 import tempfile
 from pathlib import Path
 
 import pytest
 from hypothesis import settings
+from xdist.scheduler import LoadScopeScheduling
 
-from tests import launcher, report_files
-from tests.report_page import report
+from tests.helpers import failures, launcher, report_files, runs
+from tests.helpers.configs import BROKEN, TINY
+from tests.helpers.pool import Pool
+from tests.helpers.report_page import report
 
 settings.register_profile("psframe", deadline=None)  # nothing is asserted about seconds
 settings.load_profile("psframe")
 
-TINY = """\
-model: tests.tiny:build
-dataset: {name: synthetic, shape: [1, 6, 6], classes: 3, samples: 60}
-train: {epochs: 2, batch_size: 8}
-optimizer: {lr: 0.05}
-"""
+failures.watch()
+# ignored in what a shell started in the background, and then in all that tests start
+signal.signal(signal.SIGINT, signal.default_int_handler)
 
-#: a collective of a user's own, that fails in a way
-BROKEN = """\
-import os, time
-from psframe.collectives.buffer import Buffer
+#: folders of tests that start few ranks, or none: their files go to whichever worker is free
+LIGHT = ("tests/unit/", "tests/fuzz/", "tests/knl/", "tests/stress/")
 
-class Broken(Buffer):
-    calls = 0
-    def broadcast(self, params):
-        self.calls += 1
-        if self.calls == 4:
-            self.fail()
-        super().broadcast(params)
 
-class Raises(Broken):
-    def fail(self):
-        if self.comm.rank == self.comm.size - 1:
-            raise RuntimeError("a defect")
+class JobsApart(LoadScopeScheduling):
+    """Let jobs over ranks follow one another on one worker, beside what is light.
 
-class Dies(Broken):
-    def fail(self):
-        if self.comm.rank == 1:
-            os.kill(os.getpid(), 9)
+    Two jobs at a time, of more ranks together than cores, take longer than one after the other: MPI spins.
+    """
 
-class Slow(Buffer):
-    def broadcast(self, params):
-        print("slow", flush=True)
-        time.sleep(0.1)
-        super().broadcast(params)
-"""
+    def _split_scope(self, nodeid):
+        return nodeid.partition("::")[0] if nodeid.startswith(LIGHT) else "jobs"
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_make_scheduler(config, log):
+    return JobsApart(config, log)
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_collection_modifyitems(config, items):
+    """Begin with the jobs; leave Open MPI to those tests that MPI matters to."""
+    items.sort(key=lambda item: item.nodeid.startswith(LIGHT))
+    for item in items:
+        is_second = hasattr(item, "callspec") and item.callspec.params.get("mpi") == "openmpi"
+        if is_second and not item.get_closest_marker("each_mpi"):
+            item.add_marker(pytest.mark.full)
+
+
+@pytest.hookimpl(hookwrapper=True)
+def pytest_runtest_makereport(item, call):
+    """Say with a failure what one needs to look into it."""
+    outcome = yield
+    report = outcome.get_result()
+    if report.failed:
+        failures.explain(item, report)
+
+
+@pytest.fixture(autouse=True)
+def own_story():
+    """Forget what earlier tests started."""
+    failures.forget()
 
 
 @pytest.fixture(autouse=True)
@@ -70,6 +84,31 @@ def mpi(request):
 @pytest.fixture
 def mpich():
     return launcher.installed("mpich") or pytest.skip("no mpich: bash launch/test.sh installs it")
+
+
+@pytest.fixture
+def ulfm():
+    """An MPI that outlives a rank."""
+    return runs.ulfm()
+
+
+@pytest.fixture(scope="session")
+def pool(tmp_path_factory):
+    """A function of a number, and an MPI, MPICH if none is given: so many ranks that wait for commands, for all tests.
+
+    For commands that need neither a launcher nor processes of their own.
+    """
+    pools: dict[tuple[str, int], Pool] = {}
+
+    def of(n, mpi=None):
+        mpi = mpi or launcher.installed("mpich") or pytest.skip("no mpich: bash launch/test.sh installs it")
+        if (mpi.name, n) not in pools:
+            pools[mpi.name, n] = Pool(mpi, n, tmp_path_factory.mktemp(f"pool-{mpi.name}-{n}"))
+        return pools[mpi.name, n]
+
+    yield of
+    for made in pools.values():
+        made.close()
 
 
 @pytest.fixture

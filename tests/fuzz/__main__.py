@@ -1,11 +1,12 @@
-"""``python -m tests.fuzz TARGET --seconds N [--corpus DIR]``: Atheris tries inputs that reach new places in psframe.
+"""Try inputs that reach new places in psframe: ``python -m tests.fuzz TARGET --seconds N [--corpus DIR] [--seed S]``.
 
-``all`` takes the targets in turn. An input that finds a defect is written to the corpus; mend the defect and keep the
-input in tests/fuzz/corpus/TARGET, which every run of the tests reads again.
+Atheris tries them; ``all`` takes the targets in turn. An input that finds a defect is written to the corpus; mend the
+defect and keep the input in tests/fuzz/corpus/TARGET, which every run of the tests reads again.
 """
 
 import argparse
 import os
+import random
 import re
 import subprocess
 import sys
@@ -20,6 +21,7 @@ def main() -> int:
     made = argparse.ArgumentParser("python -m tests.fuzz", description=__doc__, epilog=NAMES)
     made.add_argument("target")
     made.add_argument("--seconds", type=int, default=60, help="of each target (default: 60)")
+    made.add_argument("--seed", type=int, help="of the inputs that are tried (default: another one each time)")
     made.add_argument("--corpus", type=Path, help="a folder for the inputs that are found, to go on from later")
     arguments = made.parse_args()
     try:
@@ -31,6 +33,8 @@ def main() -> int:
         return _fuzz(atheris, arguments)
     from tests.fuzz.targets import TARGETS
 
+    if arguments.seed is None:
+        arguments.seed = random.SystemRandom().randrange(1, 2**31)  # 0 would let libFuzzer draw another
     names = list(TARGETS) if arguments.target == "all" else [arguments.target]
     if not set(names) <= set(TARGETS):
         made.error(f"there is no {arguments.target!r}; valid: all, {', '.join(TARGETS)}")
@@ -40,12 +44,14 @@ def main() -> int:
 def _watch(name: str, arguments: argparse.Namespace) -> int:
     """Run one target in a process of its own, which may die, and say what came of it."""
     words = [sys.executable, "-m", "tests.fuzz", name, "--seconds", str(arguments.seconds)]
+    words += ["--seed", str(arguments.seed)]
     words += ["--corpus", str(arguments.corpus)] if arguments.corpus else []
     environment = {**os.environ, "PSFRAME_FUZZ_INNER": "1"}
     ended = subprocess.run(words, env=environment, stderr=subprocess.PIPE, text=True, errors="replace", check=False)
     tried = re.findall(r"^#(\d+)\b|Done (\d+) runs", ended.stderr, re.M)
     n_tried = max((int(a or b) for a, b in tried), default=0)
-    print(f"{name}: {n_tried:,} inputs, {'nothing found' if ended.returncode == 0 else 'A DEFECT'}", flush=True)
+    found = "nothing found" if ended.returncode == 0 else "A DEFECT"
+    print(f"{name}: {n_tried:,} inputs from seed {arguments.seed}, {found}", flush=True)
     if ended.returncode:
         print(ended.stderr[-4000:], file=sys.stderr)
     return ended.returncode and 1
@@ -68,7 +74,8 @@ def _fuzz(atheris, arguments: argparse.Namespace) -> int:
         where = f"-artifact_prefix={kept if arguments.corpus is None else found}/found-"
         if arguments.corpus is None:
             kept.mkdir(parents=True, exist_ok=True)
-        atheris.Setup([sys.argv[0], *LIMITS, f"-max_total_time={arguments.seconds}", where, *folders], prepared.read)
+        options = [*LIMITS, f"-max_total_time={arguments.seconds}", f"-seed={arguments.seed}", where]
+        atheris.Setup([sys.argv[0], *options, *folders], prepared.read)
         atheris.Fuzz()
     return 0
 

@@ -1,6 +1,5 @@
 """Checkpoints, and what says which of them is the newest."""
 
-import os
 from pathlib import Path
 
 import numpy as np
@@ -8,47 +7,32 @@ import numpy as np
 from psframe.record import checkpoint, sealed
 from tests.fuzz.base import Prepared, told
 from tests.fuzz.hdf5_files import build
-
-
-class Layout:
-    """Ten parameters."""
-
-    size = 10
-
-    def describe(self) -> str:
-        return "0.w [10] [0] at 0"
+from tests.helpers.checkpoints import Ten, reseal
 
 
 def written(folder: Path) -> Path:
     """Write a checkpoint that ``latest`` names, and return its path."""
     params, state = np.zeros(10, np.float32), np.zeros((1, 10), np.float32)
-    path = checkpoint.write(folder, checkpoint.Saved(params, state, 1, 5, Layout().describe()))
+    path = checkpoint.write(folder, checkpoint.Saved(params, state, 1, 5, Ten().describe()))
     checkpoint.advance(path, 3)
     return path
-
-
-def reseal(path: Path) -> None:
-    """Seal a file as psframe would: whoever can make one can."""
-    fd = os.open(path, os.O_RDWR)
-    os.pwrite(fd, sealed._seal(fd), 0)
-    os.close(fd)
 
 
 def checkpoints(folder: Path) -> Prepared:
     """The input is the file, then a program that builds it, sealed as psframe would."""
     path = written(folder)
     sound_file = path.read_bytes()
-    layout = np.frombuffer(Layout().describe().encode(), np.uint8)
+    layout = np.frombuffer(Ten().describe().encode(), np.uint8)
     arrays = {"layout": layout, "params": np.zeros(10, np.float32), "state": np.zeros((1, 10), np.float32)}
 
     def read(data: bytes) -> None:
         path.write_bytes(data)
         with told():
-            checkpoint.newest(folder, Layout())
+            checkpoint.newest(folder, Ten())
         build(path, data, arrays, {"epoch": 1, "step": 5, "cursor": 0}, sealed.SEAL_BYTES)
         reseal(path)
         with told():
-            checkpoint.newest(folder, Layout())
+            checkpoint.newest(folder, Ten())
 
     return Prepared([sound_file, sound_file[:700], bytes(40)], read)
 
@@ -60,7 +44,7 @@ def pointer(folder: Path) -> Prepared:
     def read(data: bytes) -> None:
         (folder / "latest").write_bytes(data)
         with told():
-            found, _ = checkpoint.newest(folder, Layout())
+            found, _ = checkpoint.newest(folder, Ten())
             assert found is not None
             assert found.step == 5
 

@@ -6,9 +6,9 @@ import msgspec
 
 from psframe import config, mpirun, plan
 from psframe.memory import topology
-from tests import trees
 from tests.fuzz.base import Prepared, told
-from tests.launcher import ROOT
+from tests.helpers import machine_trees as trees
+from tests.helpers.launcher import ROOT
 
 
 def resolved(found: config.Config) -> None:

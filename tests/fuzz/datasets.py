@@ -7,9 +7,9 @@ from typing import Any
 
 import numpy as np
 
-from tests import dataset_files as write
 from tests.fuzz.base import Make, Prepared, told
 from tests.fuzz.hdf5_files import build
+from tests.helpers import dataset_files as write
 
 
 def replaced(name: str, written: Callable[[Path], dict[str, Any]], place: str, packed: str = "") -> Make:

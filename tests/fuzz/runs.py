@@ -7,10 +7,11 @@ from psframe import compare
 from psframe.memory import topology
 from psframe.record import metrics, run_dir, trace
 from psframe.report.make import report
-from tests import report_files, trees
 from tests.fuzz.base import Make, Prepared, told
-from tests.fuzz.checkpoints import Layout
-from tests.report_page import sound
+from tests.helpers import machine_trees as trees
+from tests.helpers import report_files
+from tests.helpers.checkpoints import Ten
+from tests.helpers.report_page import sound
 
 
 def in_report(place: str) -> Make:
@@ -53,13 +54,13 @@ def continued(place: str) -> Make:
             (run / "metrics.jsonl").unlink(missing_ok=True)
             file.write_bytes(data)
             with told():
-                run_dir.open_run({**resolved, "checkpoint": {"resume": str(run)}}, Layout()).lock.close()
+                run_dir.open_run({**resolved, "checkpoint": {"resume": str(run)}}, Ten()).lock.close()
             file.write_bytes(data)
-            run_dir._newest_unfinished(run.parent, "fashion", 9)
+            run_dir._newest_unfinished(run.parent, "fashion", 9, [])
             file.write_bytes(data)
             metrics.cut_back(run, 2)
             metrics.last_epoch(run)
-            trace._begun(run / "trace.json")
+            trace._begun(run)
 
         return Prepared([file.read_bytes()], read)
 

@@ -12,7 +12,8 @@ import signal
 import subprocess
 import sys
 
-from tests import hosts, launcher
+from tests import hosts
+from tests.helpers import launcher
 
 
 def main():

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from tests import launcher
+from tests.helpers import launcher
 from tests.knl import boot
 
 #: the guest's CPU is emulated, so nothing is compiled there that can be compiled here, for a CPU that both can be
@@ -23,7 +23,7 @@ train() {{ n=$1; shift; mpirun -n $n python -m psframe.train $OUT/config.yaml re
 """
 
 CONFIG = """\
-model: tests.tiny:build
+model: tests.helpers.tiny:build
 dataset: {name: synthetic, shape: [1, 6, 6], classes: 3, samples: 60}
 train: {epochs: 2, batch_size: 8, threads: 1}
 nn: {kernels: blas}  # which load faster there; the runs in flat mode use the others

@@ -49,7 +49,7 @@ def _bootable():
         pytest.skip(str(missing()))
 
 
-def test_it_runs_a_script_over_this_machines_files_and_leaves_them_alone(tmp_path):
+def test_boot_runs_a_script_and_leaves_this_machines_files_alone(tmp_path):
     readme = (ROOT / "README.md").read_bytes()
     ended = run("quadrant", SCRIPT, out=tmp_path)
     assert ended.out.splitlines() == SAID, ended
@@ -59,17 +59,17 @@ def test_it_runs_a_script_over_this_machines_files_and_leaves_them_alone(tmp_pat
     assert (tmp_path / "numbers").read_text().splitlines()[-1] == "100000"
 
 
-def test_a_kernel_that_panics_ends_and_says_why():
+def test_kernel_that_panics_ends_and_says_why():
     ended = run("cache", "echo before; echo c >/proc/sysrq-trigger")
     assert (ended.status, ended.out, ended.timed_out) == (None, "before\n", False)
     assert "Kernel panic" in ended.console
 
 
-def test_it_is_stopped_at_the_time_out():
+def test_boot_is_stopped_at_the_time_out():
     ended = run("SNC-4", "true", timeout_s=0.5)  # it cannot have started so soon
     assert (ended.status, ended.timed_out) == (None, True)
 
 
-def test_a_mode_that_there_is_not_is_refused():
+def test_mode_that_there_is_not_is_refused():
     with pytest.raises(ValueError, match="SNC-4, quadrant, cache"):
         run("hybrid", "true")

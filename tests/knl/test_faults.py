@@ -4,6 +4,8 @@ import pytest
 
 from tests.knl.boot import Memory
 
+pytestmark = pytest.mark.full
+
 SMALL = Memory(mcdram=64)
 
 SCRIPT = """
@@ -18,8 +20,8 @@ try preferred train 2 collective=buffer name=preferred train.epochs=1 \
 try mixed train 2 collective=buffer name=mixed \
     placement.activations='{name: hbw, policy: preferred}' placement.parameters=hbw \
     placement.gradients=hbw train.batch_size=60 model.width=2000 train.epochs=1 placement.verify=none
-try denied mpirun -n 2 python -m tests.denied mbind python -m psframe.train $OUT/config.yaml record.dir=$OUT/runs \
-    collective=buffer name=denied $narrow placement.verify=error
+try denied mpirun -n 2 python -m tests.helpers.denied mbind python -m psframe.train $OUT/config.yaml \
+    record.dir=$OUT/runs collective=buffer name=denied $narrow placement.verify=error
 mv /usr/lib/*/libmemkind.so* /tmp
 try bare train 2 collective=buffer name=bare $narrow placement.data=hbw placement.verify=error
 python -m psframe.doctor --json > $OUT/doctor.json
@@ -31,7 +33,7 @@ def faults(knl):
     return knl("quadrant", SCRIPT, SMALL)
 
 
-def test_too_little_is_an_error_with_the_table(faults):
+def test_memory_that_is_too_small_is_an_error_with_the_table(faults):
     assert faults.text("full.status") == "2\n"
     said = faults.text("full.txt")
     assert said.count("psframe:") == 1
@@ -44,7 +46,7 @@ def test_too_little_is_an_error_with_the_table(faults):
     assert not list((faults.folder / "runs").glob("full-*"))
 
 
-def test_what_does_not_fit_is_spilled_and_the_rest_stays(faults):
+def test_role_that_does_not_fit_is_spilled_and_the_rest_stays(faults):
     metrics, placed = faults.run("spilled")
     (record,) = metrics
     assert record["placement"]["activations"] == "hbw -> ddr"
@@ -61,20 +63,20 @@ def test_preferred_memory_overflows_and_says_by_how_much(faults):
     assert 0 < record["placed"]["activations"] < 1
 
 
-def test_what_must_lie_on_mcdram_comes_before_what_should(faults):
+def test_mcdram_goes_to_what_must_lie_there_before_what_should(faults):
     (record,) = faults.run("mixed")[0]
     assert record["placed"]["parameters"] == record["placed"]["gradients"] == 1.0
     assert record["placed"]["activations"] < 1
 
 
-def test_where_mbind_is_denied_the_pages_are_found_elsewhere(faults):
+def test_pages_are_found_elsewhere_where_mbind_is_denied(faults):
     assert faults.text("denied.status") == "2\n"
     said = faults.text("denied.txt")
     assert said.count("must have 99% of its pages on NUMA node(s) 1, got 0.0%") == 1
     assert "on node 0" in said
 
 
-def test_without_memkind_memory_is_mapped_and_bound(faults):
+def test_memory_is_mapped_and_bound_without_memkind(faults):
     metrics, placed = faults.run("bare")
     assert metrics[-1]["placed"] == {"parameters": 1.0, "data": 1.0}
     assert list(metrics[-1]["pages"]["data"]) == ["1"]

@@ -28,7 +28,7 @@ def packages(tmp_path, monkeypatch):
     return folder
 
 
-def test_a_module_comes_after_those_it_needs(packages):
+def test_module_comes_after_those_it_needs(packages):
     made = kernel.prepare()
     names = sorted(path.name for path in (made / "modules").iterdir())
     assert names == ["00-9pnet.ko", "01-fs_cache.ko", "02-9p.ko"]
@@ -43,7 +43,7 @@ def test_processes_that_prepare_at_once_share_one_kernel(packages):
     assert [path.name for path in kernel.cache().iterdir()] == ["kernel"]
 
 
-def test_without_a_network_there_is_a_sentence_and_nothing_half_made(tmp_path, monkeypatch):
+def test_missing_network_is_a_sentence_with_nothing_half_made(tmp_path, monkeypatch):
     tools = tmp_path / "bin"
     tools.mkdir()
     (tools / "apt-cache").write_text("#!/bin/sh\necho linux-image-6-amd64\n")

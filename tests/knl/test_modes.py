@@ -38,7 +38,8 @@ DOCTOR = "python -m psframe.doctor --json > $OUT/doctor.json\n"
 FLAT = {"SNC-4": ([0, 1, 2, 3], [4, 5, 6, 7]), "quadrant": ([0], [1])}
 
 
-@pytest.fixture(params=FLAT)
+#: emulated, so a boot with a run over ranks takes a minute and more: the default suite has one of them
+@pytest.fixture(params=["SNC-4", pytest.param("quadrant", marks=pytest.mark.full)])
 def mode(request):
     return request.param
 
@@ -46,21 +47,21 @@ def mode(request):
 @pytest.fixture
 def brief(mode, knl):
     """What every mode is seen to do."""
-    return knl(mode, SCRIPT if mode == "SNC-4" else BRIEF)
+    return knl(mode, BRIEF)
 
 
-@pytest.fixture(params=["SNC-4", pytest.param("quadrant", marks=pytest.mark.full)])
+@pytest.fixture(params=FLAT)
 def flat_mode(request):
     return request.param
 
 
 @pytest.fixture
 def flat(flat_mode, knl):
-    """All of it, in one mode; the long suites have it in the other, too."""
+    """All of it."""
     return knl(flat_mode, SCRIPT)
 
 
-def test_the_doctor_names_tiers_and_modes(mode, brief):
+def test_doctor_names_tiers_and_modes(mode, brief):
     report = brief.json("doctor.json")
     ddr, hbw = FLAT[mode]
     assert (report["platform"], report["cluster_mode"], report["memory_mode"]) == ("knl", mode, "flat")
@@ -75,6 +76,7 @@ def test_the_doctor_names_tiers_and_modes(mode, brief):
     assert set(report["placements"]["hbw"]["tried"]) <= set(map(str, hbw))
 
 
+@pytest.mark.full
 def test_modes_and_tiers_are_told_without_bandwidths(mode, knl):
     report = knl(mode, DOCTOR, Memory(hmat=False)).json("doctor.json")
     assert (report["cluster_mode"], report["memory_mode"]) == (mode, "flat")
@@ -119,7 +121,7 @@ def test_private_hbw_memory_comes_from_memkind_in_every_policy(brief):
         assert one["memkind"] == (huge_pages == "none" or (huge_pages == "2M" and policy != "interleave")), one
 
 
-def test_every_parameter_page_is_on_mcdram_next_to_its_rank(mode, brief):
+def test_parameter_pages_are_on_mcdram_next_to_their_rank(mode, brief):
     ddr, hbw = FLAT[mode]
     metrics, placed = brief.run("main")
     assert len(metrics) == 2
@@ -137,7 +139,8 @@ def test_every_parameter_page_is_on_mcdram_next_to_its_rank(mode, brief):
     assert "parameters   hbw" in brief.text("main.txt")
 
 
-def test_each_role_has_its_own_placement(flat_mode, flat):
+@pytest.mark.full
+def test_roles_have_placements_of_their_own(flat_mode, flat):
     ddr, hbw = FLAT[flat_mode]
     metrics, placed = flat.run("roles")
     record = metrics[-1]
@@ -152,11 +155,13 @@ def test_each_role_has_its_own_placement(flat_mode, flat):
         assert where is None or list(where) == [str(rank["numa_node"] + len(ddr))]
 
 
-def test_the_bits_do_not_depend_on_where_memory_lies(flat):
+@pytest.mark.full
+def test_bits_do_not_depend_on_where_memory_lies(flat):
     assert flat.run("main")[0][0]["params_sha256"] == flat.run("roles")[0][0]["params_sha256"]
 
 
-def test_what_ranks_share_lies_next_to_the_rank_that_sums_it(flat_mode, flat):
+@pytest.mark.full
+def test_shared_memory_lies_next_to_the_rank_that_sums_it(flat_mode, flat):
     """Each of four reducers has a quarter of the parameters, of their state, and of every worker's gradients."""
     ddr, hbw = FLAT[flat_mode]
     (record,), placed = flat.run("shared")
@@ -171,7 +176,8 @@ def test_what_ranks_share_lies_next_to_the_rank_that_sums_it(flat_mode, flat):
             assert list(rank["roles"]["gradients"]["pages"]) == [str(home + len(ddr))]
 
 
-def test_what_ranks_share_may_lie_in_huge_pages_that_were_reserved(flat_mode, flat):
+@pytest.mark.full
+def test_shared_memory_may_lie_in_reserved_huge_pages(flat_mode, flat):
     ddr, _ = FLAT[flat_mode]
     (record,), placed = flat.run("huge")
     assert record["placed"] == {"parameters": 1.0}
@@ -179,6 +185,7 @@ def test_what_ranks_share_may_lie_in_huge_pages_that_were_reserved(flat_mode, fl
     assert owners == [{str(len(ddr)): 2 * 512}, None, None, None]  # one page, old and new, is too little to divide
 
 
+@pytest.mark.full
 def test_gradients_in_ddr_pass_through_slots_in_mcdram(flat_mode, flat):
     _, hbw = FLAT[flat_mode]
     (record,), _ = flat.run("chunked")
@@ -187,12 +194,14 @@ def test_gradients_in_ddr_pass_through_slots_in_mcdram(flat_mode, flat):
     assert sum(record["pages"]["exchange"].values()) == 3 * 2 * 4  # two halves of 16 kB for each worker
 
 
+@pytest.mark.full
 def test_shared_memory_changes_no_bit(flat):
     hashes = {flat.run(name)[0][0]["params_sha256"] for name in ("shared", "huge", "chunked")}
     assert len(hashes) == 1
 
 
-def test_the_plan_says_where_parameters_will_lie(flat_mode, flat):
+@pytest.mark.full
+def test_plan_says_where_parameters_will_lie(flat_mode, flat):
     rows = flat.text("plan.txt").split("CPUs and placement by rank\n")[1].splitlines()[1:5]
     own = [4, 5, 6, 7] if flat_mode == "SNC-4" else [1] * 4
     assert [f" hbw {node} " in row for node, row in zip(own, rows, strict=True)] == [True] * 4
@@ -203,21 +212,24 @@ def cached(knl):
     return knl("cache", CACHE)
 
 
-def test_in_cache_mode_the_doctor_says_so(cached, knl):
+@pytest.mark.full
+def test_doctor_names_cache_mode(cached, knl):
     for report in (cached.json("doctor.json"), knl("cache", DOCTOR, Memory(hmat=False)).json("doctor.json")):
         assert (report["platform"], report["cluster_mode"], report["memory_mode"]) == ("knl", "quadrant", "cache")
         assert [node["tier"] for node in report["nodes"]] == ["ddr"]
         assert "whose MCDRAM is a cache" in report["placements"]["hbw"]["error"]
 
 
-def test_in_cache_mode_hbw_is_an_error_that_says_why(cached):
+@pytest.mark.full
+def test_hbw_in_cache_mode_is_an_error_that_says_why(cached):
     assert cached.text("main.status") == "2\n"
     said = [line for line in cached.text("main.txt").splitlines() if line.startswith("psframe")]
     assert len(said) == 1
     assert "got a machine whose MCDRAM is a cache (memory mode cache)" in said[0]
 
 
-def test_in_cache_mode_hbw_goes_on_with_a_fallback(cached):
+@pytest.mark.full
+def test_hbw_in_cache_mode_goes_on_with_a_fallback(cached):
     metrics, _ = cached.run("fallback")
     assert metrics[-1]["placement"]["parameters"] == "hbw -> ddr"
     assert list(metrics[-1]["pages"]["parameters"]) == ["0"]

@@ -3,16 +3,21 @@
 import contextlib
 import io
 import socket
+import weakref
 from unittest import mock
 
-from psframe import alike
+from psframe import alike, assemble
 from psframe.cluster import AgreedError
+from psframe.data import Facts
 from psframe.datasets import synthetic
 from psframe.errors import UserError
-from tests import tiny
-from tests.ranks.case_cluster import own_network
-from tests.ranks.case_nodes import apart
+from psframe.nn.activations import Flatten, ReLU
+from psframe.nn.conv import Conv2d
+from psframe.nn.dense import Dense
+from psframe.nn.pool import MaxPool2d
+from tests.helpers import tiny
 from tests.ranks.harness import ranks
+from tests.ranks.nodes import apart, own_network
 from tests.ranks.training import folder, train
 
 
@@ -31,7 +36,7 @@ def told(world, where, *patches, expect=2):
 
 
 @ranks(2, 4)
-def another_psframe_is_refused(world):
+def psframe_of_another_version_is_refused(world):
     with folder(world) as where:
         said = told(world, where, mock.patch.object(alike, "code", lambda: "another"))
         assert "all nodes must have one psframe, got 0.1.0 with code another on node 1" in said
@@ -39,7 +44,7 @@ def another_psframe_is_refused(world):
 
 
 @ranks(2, 4)
-def one_other_sample_is_refused(world):
+def data_with_one_other_sample_are_refused(world):
     numbers = synthetic._numbers
 
     def other(kind, lo, *rest):
@@ -55,7 +60,7 @@ def one_other_sample_is_refused(world):
 
 
 @ranks(2, 4)
-def another_model_is_refused(world):
+def model_that_is_another_is_refused(world):
     build = tiny.build
 
     def wider(input_shape, n_classes, *, dropout=0.0, width=4):
@@ -63,12 +68,36 @@ def another_model_is_refused(world):
 
     with folder(world) as where:
         said = told(world, where, mock.patch.object(tiny, "build", wider))
-        assert "all nodes must have one model" in said
+        assert "all ranks must have one model" in said
         assert said.count("psframe:") == 1
 
 
 @ranks(2, 4)
-def a_clock_that_is_minutes_off_is_told_and_no_more(world):
+def model_that_is_another_on_the_same_node_is_refused(world):
+    """As layers that are made by iterating over a set: every process has a hash seed of its own."""
+
+    def orders(rank):
+        def build(input_shape, n_classes, *, dropout=0.0, width=4):
+            first, second = (MaxPool2d(2), ReLU()) if rank else (ReLU(), MaxPool2d(2))
+            return [Conv2d(width, 3, padding=1), first, second, Flatten(), Dense(n_classes)]
+
+        return build
+
+    said = io.StringIO()
+    with (
+        folder(world) as where,
+        mock.patch.object(tiny, "build", orders(world.rank == world.size - 1)),
+        contextlib.redirect_stderr(said),
+    ):
+        train(world, world.size, where, expect=2)
+    everyone = world.allgather(said.getvalue())
+    assert "all ranks must have one model, got layer 0: Conv2d" in everyone[0], everyone
+    assert f"on rank {world.size - 1}" in everyone[0]
+    assert not any(everyone[1:])
+
+
+@ranks(2, 4)
+def clock_that_is_minutes_off_is_told_and_no_more(world):
     cluster = apart(world, 2)
     late = mock.patch.object(alike.time, "time", lambda: 1e9 - 300)
     with late if cluster.node else mock.patch.object(alike.time, "time", lambda: 1e9):
@@ -80,7 +109,7 @@ def a_clock_that_is_minutes_off_is_told_and_no_more(world):
 
 
 @ranks(2, 4)
-def what_goes_wrong_on_one_node_names_its_host(world):
+def mistake_on_one_node_names_its_host(world):
     cluster = apart(world, 2)
 
     def fails_on(nodes):
@@ -102,5 +131,32 @@ def what_goes_wrong_on_one_node_names_its_host(world):
 
 @ranks(2, 4)
 def nodes_that_are_alike_train(world):
-    with folder(world) as where:
+    """And pass once over the data for their checksum."""
+    summed = mock.patch.object(Facts, "checksum", autospec=True, side_effect=Facts.checksum)
+    with folder(world) as where, summed as sums:
         assert told(world, where, expect=0) == ""
+    assert sums.call_count == (world.rank < 2)
+
+
+@ranks(1, 2)
+def network_that_was_held_against_the_others_is_let_go_of(world):
+    """It may be as large as the one that is trained."""
+    build, provide, networks, alive = alike.same_network, assemble.provided, [], []
+
+    def same_network(*given):
+        network = build(*given)
+        networks.append(weakref.ref(network))
+        return network
+
+    def provided(*given):
+        alive.extend(network for network in networks if network())
+        return provide(*given)
+
+    with (
+        folder(world) as where,
+        mock.patch.object(alike, "same_network", same_network),
+        mock.patch.object(assemble, "provided", provided),
+    ):
+        train(world, world.size, where)
+    assert networks
+    assert not alive

@@ -8,14 +8,18 @@ import numpy as np
 
 from psframe.cluster import join
 from psframe.collectives.order import widths
-from tests.ranks.case_cluster import own_network
-from tests.ranks.case_contract import FORMS, LAYOUTS, MODES, STEPS, expected
-from tests.ranks.case_contract import train as take_steps
+from tests.ranks.contract import FORMS, LAYOUTS, MODES, STEPS, expected
+from tests.ranks.contract import train as take_steps
 from tests.ranks.harness import ranks
+from tests.ranks.nodes import own_network
 from tests.ranks.training import folder, hashes, train
 
 FASHION = Path("/usr/share/datasets/fashion-mnist")
-KEYS = ("train.reproducible=any_workers", "train.global_batch=24", "model={name: 'tests.tiny:build', dropout: 0.3}")
+KEYS = (
+    "train.reproducible=any_workers",
+    "train.global_batch=24",
+    "model={name: 'tests.helpers.tiny:build', dropout: 0.3}",
+)
 SERVERS = (("allreduce", "dedicated"), ("sync_ps", "dedicated"), ("sync_ps", "colocated"))
 COLLECTIVES = ("shared", "{name: shared, chunk_bytes: 4096}", "buffer", "object", "hierarchical")
 
@@ -41,7 +45,7 @@ def seen(world, n_ranks, where, *keys, **kwargs):
 
 
 @ranks(2, 3, 4, 7, 16)
-def every_collective_adds_in_the_order_of_the_tree(world):
+def collectives_add_in_the_order_of_the_tree(world):
     cluster = join(world)
     for shapes in LAYOUTS:
         for mode, arguments in MODES:
@@ -53,7 +57,7 @@ def every_collective_adds_in_the_order_of_the_tree(world):
 
 
 @ranks(2, 3, 4, 7, 16)
-def a_tree_passes_through_the_nodes(world):
+def tree_passes_through_the_nodes(world):
     """Of two and of three nodes, whose workers often are no node of the tree together: several sums pass on."""
     for n_nodes in (2, 3):
         with own_network(world, world.rank % n_nodes):
@@ -66,7 +70,7 @@ def a_tree_passes_through_the_nodes(world):
 
 
 @ranks(7, 9)
-def any_number_of_workers_over_every_collective_is_one_run(world):
+def workers_of_any_number_over_every_collective_are_one_run(world):
     """Also where the last step has fewer samples than blocks, layers draw at random and the rate has a schedule."""
     most = min(8, world.size)
     keys = [*KEYS, "dataset.limit=101", "schedule={name: cosine, warmup_epochs: 1, base_batch: 16}"]
@@ -83,7 +87,7 @@ def any_number_of_workers_over_every_collective_is_one_run(world):
 
 
 @ranks(7, 9)
-def any_number_of_workers_on_two_nodes_is_the_same_run(world):
+def workers_of_any_number_on_two_nodes_are_one_run(world):
     with folder(world) as where:
         alone = seen(world, 1, where, *KEYS)
         for mode, server in SERVERS:
@@ -94,7 +98,7 @@ def any_number_of_workers_on_two_nodes_is_the_same_run(world):
 
 
 @ranks(4)
-def one_block_a_worker_lets_gradients_leave_early(world):
+def block_a_worker_lets_gradients_leave_early(world):
     keys = [*KEYS, "train.blocks=4", "sync.mode=allreduce", "collective={name: buffer, bucket_bytes: 64}"]
     with folder(world) as where:
         records, _, _ = train(world, 4, where, *keys)
@@ -113,7 +117,7 @@ def blocks_and_global_batch_are_what_a_run_depends_on(world):
 
 
 @ranks(4, 7)
-def a_run_goes_on_with_other_workers(world):
+def run_goes_on_with_other_workers(world):
     for mode, optimizer in (
         ("allreduce", "{name: sgd, lr: 0.05, momentum: 0.9}"),
         ("sync_ps", "{name: adam, lr: 0.01}"),
@@ -129,7 +133,7 @@ def a_run_goes_on_with_other_workers(world):
 
 
 @ranks(4)
-def a_run_goes_on_with_other_workers_in_the_midst_of_an_epoch(world):
+def run_goes_on_with_other_workers_inside_an_epoch(world):
     """As if it had been killed after some steps: a checkpoint is left whenever the one before is durable."""
     keys = [*KEYS, "sync.mode=allreduce", "checkpoint.every_seconds=1e-9", "checkpoint.keep=1000"]
     with folder(world) as where:
@@ -148,7 +152,7 @@ def a_run_goes_on_with_other_workers_in_the_midst_of_an_epoch(world):
             assert [epoch[0] for epoch in again] == [epoch[0] for epoch in whole], (name, n_ranks)
 
 
-@ranks(4)
+@ranks(4, full=True)
 def threads_and_workers_do_not_change_lenet_on_real_data(world):
     """Blocks of 32 samples, which one thread takes through the first layers in parts and several do at once."""
     if not FASHION.exists():

@@ -1,22 +1,20 @@
 """Nodes, links and agreement."""
 
-import ctypes
 import os
-import unittest
-from contextlib import contextmanager
+from time import perf_counter
+from unittest import mock
 
-from psframe import kernel, proof
+from psframe import kernel
 from psframe.cluster import AgreedError, join
 from psframe.errors import UserError
 from psframe.team import Team
 from tests.ranks.harness import ranks
+from tests.ranks.nodes import apart, own_network
 from tests.ranks.training import folder
-
-CLONE_NEWNET = 0x40000000
 
 
 @ranks(1, 2, 3, 4, 7)
-def one_machine_is_one_node(world):
+def machine_is_one_node(world):
     cluster = join()
     assert (cluster.n_nodes, cluster.node, cluster.node_rank) == (1, 0, world.rank)
     assert cluster.rank == world.rank
@@ -36,7 +34,7 @@ def memory_is_shared(world):
 
 
 @ranks(2, 4)
-def a_large_message_reaches_every_rank(world):
+def large_message_reaches_every_rank(world):
     cluster = join()
     message = cluster.link.tell(["x" * 5_000_000] if cluster.link.leads else None)
     assert message == ["x" * 5_000_000]
@@ -54,46 +52,32 @@ def memory_that_is_not_there_is_an_error_on_every_rank(world):
     assert cluster.link.tell("still there" if cluster.link.leads else None) == "still there"
 
 
-@contextmanager
-def own_network(world, color, folder="/no/such/folder"):
-    """Put the ranks of a color into a network namespace of their own, where abstract sockets of others do not reach.
-
-    ``folder``: where ranks look for sockets of those that they share files with.
-    """
-    before, proof.FOLDER = proof.FOLDER, folder
-    libc = ctypes.CDLL(None, use_errno=True)
-    home = os.open("/proc/self/ns/net", os.O_RDONLY)
-    group = world.Split(color, key=world.rank)
-    allowed = group.rank > 0 or libc.unshare(CLONE_NEWNET) == 0
-    pid = group.bcast(os.getpid())
-    try:
-        if all(world.allgather(allowed)):
-            there = os.open(f"/proc/{pid}/ns/net", os.O_RDONLY)
-            assert libc.setns(there, CLONE_NEWNET) == 0, os.strerror(ctypes.get_errno())
-            os.close(there)
-            yield
-        else:
-            raise unittest.SkipTest("a network namespace needs CAP_SYS_ADMIN, which this user has not")
-    finally:
-        proof.FOLDER = before
-        libc.setns(home, CLONE_NEWNET)
-        os.close(home)
-
-
 @ranks(2, 4, 7)
-def ranks_that_cannot_reach_each_other_are_nodes_of_their_own(world):
+def ranks_out_of_reach_are_nodes_of_their_own(world):
     with own_network(world, world.rank % 2):
         cluster = join()
     assert cluster.n_nodes == 2
     assert (cluster.node, cluster.node_rank) == (world.rank % 2, world.rank // 2)
     evens = (world.size + 1) // 2
     assert cluster.rank == cluster.node_rank + evens * cluster.node  # numbered node by node
-    assert abs(cluster.clock_offset_s) < 0.05  # one machine has one clock
     assert cluster.agree_by_node(lambda: cluster.node) == cluster.node
 
 
 @ranks(2, 4, 7)
-def ranks_with_networks_of_their_own_find_each_other_through_a_folder_that_they_share(world):
+def clocks_of_nodes_are_compared(world):
+    """One machine has one clock; here that of the second node is made to be ahead."""
+    cluster = apart(world, 2)
+    ahead_s = 1000.0 * cluster.node
+    with mock.patch("psframe.cluster.perf_counter", lambda: perf_counter() + ahead_s):
+        began = perf_counter()
+        offset_s, took_s = cluster.clock_offset_s, perf_counter() - began
+    # it is known to half a message's way there and back
+    found = world.allgather((offset_s + ahead_s, took_s))
+    assert max(abs(wrong_s) for wrong_s, _ in found) <= max(took_s for _, took_s in found), found
+
+
+@ranks(2, 4, 7)
+def ranks_with_own_networks_meet_in_a_shared_folder(world):
     before = set(os.listdir("/dev/shm"))
     with own_network(world, world.rank % 2, "/dev/shm"):
         found = join()
@@ -106,7 +90,7 @@ def ranks_with_networks_of_their_own_find_each_other_through_a_folder_that_they_
 
 
 @ranks(2, 4, 7)
-def only_ranks_under_one_kernel_may_be_a_node(world):
+def ranks_under_one_kernel_alone_may_be_a_node(world):
     before = kernel.BOOT_ID
     try:
         with folder(world) as where:
@@ -122,7 +106,7 @@ def only_ranks_under_one_kernel_may_be_a_node(world):
 
 
 @ranks(1, 2, 3, 4, 7)
-def a_verdict_is_every_ranks(world):
+def verdict_is_that_of_every_rank(world):
     cluster = join()
     assert cluster.agree(lambda: {"a": [1, None]}) == {"a": [1, None]}
     assert cluster.agree_everywhere(lambda: world.rank) == world.rank
@@ -145,7 +129,7 @@ def a_verdict_is_every_ranks(world):
 
 
 @ranks(1, 3)
-def roles(world):
+def roles_of_a_team(world):
     dedicated, colocated, none = (Team(world, server) for server in ("dedicated", "colocated", None))
     if world.size > 1:
         assert dedicated.n_workers == world.size - 1

@@ -5,101 +5,9 @@ import numpy as np
 from psframe.cluster import join
 from psframe.memory.gates import PeerLost
 from psframe.optim import SGD
+from tests.ranks.contract import CODECS, FORMS, LAYOUTS, MODES, STEPS, expected, start, train
 from tests.ranks.harness import ranks
-from tests.ranks.rig import Rig
-
-MODES = (("sync_ps", {"server": "dedicated"}), ("sync_ps", {"server": "colocated"}), ("allreduce", {}))
-#: every collective that exchanges, in all its forms
-FORMS = (
-    ("shared", {}),
-    ("shared", {"reducers": "all"}),
-    ("shared", {"reducers": "server"}),
-    ("shared", {"reducers": "all", "chunk_bytes": 8192}),
-    ("hierarchical", {}),
-    ("buffer", {}),
-    ("buffer", {"bucket_bytes": 0, "gather": "gather"}),
-    ("buffer", {"bucket_bytes": 64}),
-    ("object", {}),
-)
-CODECS = ("fp16", "bf16", "onebit", {"name": "topk", "density": 0.3})
-LAYOUTS = ([(3, 5), (7,)], [(1,)], [(40, 300), (11,), (2, 3, 5, 5)])
-STEPS = 4
-
-
-def gradients(worker, step, layout):
-    """A worker's summed gradient and its number of samples; the last worker's third batch is empty."""
-    numbers = np.random.default_rng((worker, step)).standard_normal(layout.size).astype(np.float32)
-    for gap in layout.gaps():
-        numbers[gap] = 0
-    n = 0 if step == 2 and worker else 5 + worker
-    return numbers * n, n
-
-
-def left_fold(rows):
-    total = rows[0].copy()
-    for row in rows[1:]:
-        total = total + row
-    return total
-
-
-def expected(n_workers, layout, n_steps, add=left_fold):
-    """Parameters after SGD with momentum on the canonical means, in float32, operation by operation."""
-    params, velocity = start(layout.size), np.zeros(layout.size, np.float32)
-    for step in range(n_steps):
-        every = [gradients(worker, step, layout) for worker in range(n_workers)]
-        mean = add([numbers for numbers, _ in every]) / np.float32(sum(n for _, n in every))
-        velocity = np.float32(0.9) * velocity + (mean + np.float32(0.01) * params)
-        params = params - np.float32(0.1) * velocity
-    return params
-
-
-def start(size):
-    return np.linspace(-1, 1, size, dtype=np.float32)
-
-
-def train(cluster, mode, arguments, form, reproducible, shapes, own_optimizer=False):
-    """Take STEPS steps and return (arena, collective, team, updater).
-
-    As backward does not, nothing writes between tensors; what a codec makes of zeros there would be summed again.
-    """
-    optimizer = SGD(lr=0.1, momentum=0.9, weight_decay=0.01)
-    rig = Rig(
-        cluster,
-        {"mode": mode, **arguments},
-        form,
-        shapes,
-        reproducible=reproducible,
-        optimizer=Plainly(optimizer) if own_optimizer else optimizer,
-    )
-    team, arena, collective, layout = rig.team, rig.arena, rig.collective, rig.layout
-    boundaries = collective.boundaries([slot.start for slot in layout.slots.values()])
-    for step in range(STEPS):
-        every = [gradients(worker, step, layout) for worker in range(team.n_workers)]
-        for slot in layout.slots.values():
-            slot.view(arena.grads)[:] = np.nan if team.worker is None else slot.view(every[team.worker][0])
-        if boundaries and team.worker is not None:
-            leave_bit_by_bit(collective, layout)
-        rig.mode.step(sum(n for _, n in every), 0.1, step + 1)
-        for gap in layout.gaps() if team.worker is not None else ():
-            assert not arena.grads[gap].any(), (mode, form, step)
-    assert dict(rig.allocator.bytes_by_role) == rig.promised, "a step allocated memory"
-    cluster.barrier()
-    return arena, collective, team, rig.update
-
-
-def leave_bit_by_bit(collective, layout):
-    """As backward does: from the last tensor to the first."""
-    end = layout.size
-    for slot in reversed(layout.slots.values()):
-        collective.leave(slice(slot.start, end))
-        end = slot.start
-
-
-class Plainly:
-    """A user's own optimizer, which knows of no compiled rule."""
-
-    def __init__(self, optimizer):
-        self.lr, self.n_state, self.update = optimizer.lr, optimizer.n_state, optimizer.update
+from tests.ranks.lateness import count_from
 
 
 @ranks(2, 3, 4, 7, 16, 64)
@@ -116,7 +24,7 @@ def canonical_bits_in_every_mode_over_every_collective(world):
 
 
 @ranks(2, 3, 4, 7)
-def a_users_own_optimizer_gives_the_same_bits(world):
+def own_optimizer_gives_the_same_bits(world):
     cluster = join(world)
     for mode, arguments in MODES:
         for form in FORMS:
@@ -126,7 +34,7 @@ def a_users_own_optimizer_gives_the_same_bits(world):
 
 
 @ranks(2, 3, 4, 7, 16)
-def every_gradient_counts_once_where_mpi_chooses_the_order(world):
+def gradients_count_once_where_mpi_chooses_the_order(world):
     cluster = join(world)
     for mode, arguments in MODES:
         for form in FORMS:
@@ -203,19 +111,20 @@ def codecs_send_fewer_bytes(world):
 
 
 @ranks(3, 4)
-def a_step_that_a_rank_does_not_finish_never_was(world):
+def step_that_a_rank_does_not_finish_never_was(world):
     """The last rank is lost between its sum and the end of the step: the others name it, and keep what they had."""
     cluster = join(world)
     form = ("shared", {"reducers": "all"})
     arena, collective, _, update = train(cluster, "allreduce", {}, form, "none", [(1 << 14,)])
-    cluster.rendezvous.deadline_s = 0.3
     version, before = arena.version, arena.params.copy()
     arena.grads[:] = 1
-    lost, spoke = world.size - 1, False
+    lost, spoke, left = world.size - 1, False, cluster.link.share(64)
+    count_from(cluster.rendezvous, 0.3, lambda: left[0] and cluster.rendezvous.late() == [lost])
     try:
         for segment, mean in collective.allreduce_mean(arena.grads, world.size):
             update(segment, mean, 0.1, 1)
             if world.rank == lost:
+                left[0] = 1
                 break
     except PeerLost as error:
         assert world.rank != lost
@@ -232,7 +141,7 @@ def a_step_that_a_rank_does_not_finish_never_was(world):
 
 
 @ranks(2, 4)
-def what_a_sync_mode_of_its_own_exchanges_is_exchanged(world):
+def own_mode_exchanges_what_it_gives(world):
     """Not the arena's gradients, but something else."""
     cluster = join(world)
     for form in FORMS:

@@ -1,53 +1,23 @@
 """Whole runs in every sync mode: they train, end in one set of parameters, count what they did, and continue."""
 
+import time
+from types import SimpleNamespace
+from unittest import mock
+
 import numpy as np
 
-from tests.ranks.case_cluster import own_network
-from tests.ranks.case_guard import begun, one_epoch
+from psframe import fault
+from psframe.cluster import join
+from tests.ranks.every_mode import MODES, SYNCHRONOUS, key, n_workers, uses_store, with_store
 from tests.ranks.harness import ranks
-from tests.ranks.training import folder, hashes, train
+from tests.ranks.nodes import own_network
+from tests.ranks.training import begun, folder, hashes, one_epoch, train
 
-#: each in the forms that differ in code, by how many workers it needs
-MODES = {
-    "sync: {mode: sync_ps, backup_workers: 1}": 2,
-    "sync: {mode: async_ps}": 1,
-    "sync: {mode: async_ps, pull_every: 3, push_every: 2}": 1,
-    "sync: {mode: async_ps, staleness: 0}": 1,
-    "sync: {mode: async_ps, staleness: 2}": 1,
-    "sync: {mode: async_ps, compensate: true}": 1,
-    "sync: {mode: easgd, period: 4}": 1,
-    "sync: {mode: easgd, period: 4, synchronous: true}": 1,
-    "sync: {mode: hogwild}": 1,
-    "sync: {mode: dogwild}": 1,
-    "sync: {mode: local_sgd, every: 3, post_local: 1}": 1,
-    "sync: {mode: block_momentum, every: 3, nesterov: true}": 1,
-    "sync: {mode: hybrid, period: 2}": 1,
-}
-#: the same bits in every run
-SYNCHRONOUS = [
-    mode for mode in MODES if any(word in mode for word in ("local", "block", "synchronous", "staleness: 0"))
-]
 GENTLE = "optimizer={name: sgd, lr: 0.02, momentum: 0.5}"
 
 
-def key(mode):
-    return mode.replace("sync: ", "sync=", 1)
-
-
-def with_store(mode, store):
-    return key(mode).replace("}", f", store: {store}}}")
-
-
-def uses_store(mode):
-    return not any(word in mode for word in ("synchronous", "hogwild", "local", "block"))
-
-
-def n_workers(world, mode):
-    return world.size - any(word in mode for word in ("sync_ps", "async_ps"))
-
-
 @ranks(2, 4, 7, 16, 64)
-def every_mode_trains_and_counts(world):
+def modes_train_and_count(world):
     # some steps for each rank; and what takes every gradient by itself takes as many as there are ranks, or twice that
     n_samples, lr = max(203, 19 * world.size), min(0.02, 0.04 / world.size)
     for mode, needed in MODES.items():
@@ -80,7 +50,7 @@ def check(mode, records, steps, run, n_samples):
 
 
 @ranks(4)
-def every_mode_continues(world):
+def modes_continue(world):
     for mode in MODES:
         with folder(world) as where:
             keys = [key(mode), GENTLE]
@@ -94,7 +64,7 @@ def every_mode_continues(world):
 
 
 @ranks(4)
-def a_continued_run_may_have_other_ranks_in_every_mode(world):
+def continued_run_may_have_other_ranks_in_every_mode(world):
     """Also one rank alone, which keeps no more than the optimizer's state."""
     for mode in ("sync: {mode: block_momentum, every: 3}", "sync: {mode: easgd, period: 2}", "sync: {mode: async_ps}"):
         for first, then in ((4, 1), (1, 4)):
@@ -118,7 +88,7 @@ def averages_may_be_compressed(world):
 
 
 @ranks(4)
-def synchronous_ones_have_the_same_bits_over_every_collective(world):
+def synchronous_modes_have_the_same_bits_over_collectives(world):
     for mode in SYNCHRONOUS:
         with folder(world) as where:
             ends = {
@@ -158,7 +128,7 @@ def elastic_averaging_moves_an_eighth_of_the_bytes(world):
 
 
 @ranks(3)
-def what_a_mode_cannot_do_is_refused_once(world):
+def modes_refuse_once_what_they_cannot_do(world):
     with folder(world) as where:
         for wrong in (
             "sync={mode: sync_ps, backup_workers: 2}",
@@ -176,20 +146,48 @@ def what_a_mode_cannot_do_is_refused_once(world):
 
 
 @ranks(3)
-def a_slow_rank_is_slow_and_changes_no_bit(world):
+def slow_rank_is_slow_and_changes_no_bit(world):
     with folder(world) as where:
         plain, _, _ = train(world, 3, where)
-        slow, _, _ = train(world, 3, where, "fault.slow_rank=1")
+        slept = []
+        with asleep(lambda seconds: slept.append(seconds) or time.sleep(seconds)):
+            slow, steps, _ = train(world, 3, where, "fault.slow_rank=1")
         assert [r["params_sha256"] for r in slow] == [r["params_sha256"] for r in plain]
-        assert np.sum([r["compute_s"] for r in slow]) > 1.5 * np.sum([r["compute_s"] for r in plain])
-        served, _, _ = train(world, 3, where, "fault.slow_rank=1", "sync={mode: sync_ps, backup_workers: 1}")
-        assert served[-1]["dropped"] > 0
+        every = world.allgather(slept)
+        assert [len(of_rank) for of_rank in every] == [0, len(steps), 0]
+        assert np.sum([r["compute_s"] for r in slow]) >= np.sum(every[1]) / 2  # it is the mean of two workers
         drawn, _, _ = train(world, 3, where, "fault={slow_rank: all, slow_share: 0.5}", "sync.mode=hogwild")
         assert drawn[-1]["loss"] < drawn[0]["loss"]
 
 
 @ranks(3)
-def a_rank_that_is_lost_before_the_first_step_of_an_epoch_takes_no_step_of_it_along(world):
+def slow_rank_comes_too_late_beside_a_backup_worker(world):
+    """It sleeps until the other one is a step ahead, and that one goes no step ahead until it has begun one."""
+    begun, pause = join(world).link.share(24).view(np.int64), fault.Slow.pause
+
+    def paused(slow, step_s):
+        begun[world.rank] += 1
+        while not begun[1]:
+            time.sleep(0.001)
+        pause(slow, step_s)
+
+    def sleep(seconds):
+        while begun[2] < 2:
+            time.sleep(0.001)
+
+    with folder(world) as where, asleep(sleep), mock.patch.object(fault.Slow, "pause", paused):
+        keys = ["fault.slow_rank=1", "sync={mode: sync_ps, backup_workers: 1}", "train.epochs=1"]
+        served, _, _ = train(world, 3, where, *keys)
+        assert served[-1]["dropped"] > 0
+
+
+def asleep(how):
+    """Let slow ranks sleep by ``how(seconds)``."""
+    return mock.patch.object(fault, "time", SimpleNamespace(sleep=how))
+
+
+@ranks(3)
+def lost_rank_takes_no_step_of_an_unbegun_epoch_along(world):
     for mode in ("sync: {mode: sync_ps}", "sync: {mode: allreduce}", *MODES):
         with folder(world) as where:
             run = begun(world, where, key(mode), GENTLE)

@@ -2,12 +2,11 @@
 
 import numpy as np
 
-from psframe import assemble, epoch, plan
-from psframe.cluster import AgreedError, join
+from psframe.cluster import AgreedError
 from psframe.fault import Rollback
-from tests.ranks.case_cluster import own_network
 from tests.ranks.harness import ranks
-from tests.ranks.training import TINY, folder, hashes, train
+from tests.ranks.nodes import own_network
+from tests.ranks.training import begun, folder, hashes, one_epoch, train
 
 SERVERS = (("sync_ps", "dedicated"), ("sync_ps", "colocated"), ("allreduce", "colocated"))
 COLLECTIVES = ("shared", "{name: shared, chunk_bytes: 4096}", "hierarchical", "buffer", "object")
@@ -16,21 +15,6 @@ INEXACT = ("{name: buffer, compression: onebit}", "{name: buffer, compression: {
 
 def keys_of(mode, server, collective="buffer"):
     return [f"sync={{mode: {mode}{f', server: {server}' if mode == 'sync_ps' else ''}}}", f"collective={collective}"]
-
-
-def begun(world, where, *keys):
-    """Return a run that is ready to train."""
-    if world.rank == 0:
-        (where / "config.yaml").write_text(TINY)
-    cluster = join(world)
-    judged = plan.make(cluster, str(where / "config.yaml"), [f"record.dir={where / 'runs'}", *keys])
-    return assemble.run(cluster, judged, True)
-
-
-def one_epoch(run):
-    epoch.train_epoch(run)
-    run.epoch, run.sampler.cursor = run.epoch + 1, 0
-    run.parts.clear()
 
 
 def ended(world, where, *keys):
@@ -45,7 +29,7 @@ def ended(world, where, *keys):
 
 
 @ranks(1, 3)
-def a_step_is_dropped_whole_over_every_collective(world):
+def step_is_dropped_whole_over_every_collective(world):
     for mode, server in SERVERS:
         blamed = world.size - 1
         fault = ["fault.on_nan=skip", f"fault.flip=gradients:{blamed}:5:nan"]
@@ -63,7 +47,7 @@ def a_step_is_dropped_whole_over_every_collective(world):
 
 
 @ranks(3)
-def a_dropped_step_changes_neither_parameters_nor_state(world):
+def dropped_step_changes_neither_parameters_nor_state(world):
     for mode, server in SERVERS:
         for collective in ("shared", "buffer"):
             with folder(world) as where:
@@ -100,7 +84,7 @@ def mpi_may_sum_on_the_way(world):
 
 
 @ranks(3)
-def every_rank_stops_or_goes_back_after_the_same_step(world):
+def ranks_stop_or_go_back_after_the_same_step(world):
     for mode, server in SERVERS:
         for number, collective in enumerate(COLLECTIVES):
             policy = ("stop", "rollback")[number % 2]
@@ -113,7 +97,7 @@ def every_rank_stops_or_goes_back_after_the_same_step(world):
 
 
 @ranks(3)
-def what_never_comes_right_again_ends_after_a_hundred_steps(world):
+def run_that_never_comes_right_ends_after_a_hundred_steps(world):
     with folder(world) as where:
         keys = ["dataset.samples=2000", "train.batch_size=4", "fault.on_nan=skip", "fault.flip=params:1:5:nan"]
         error = ended(world, where, *keys)
@@ -121,7 +105,7 @@ def what_never_comes_right_again_ends_after_a_hundred_steps(world):
 
 
 @ranks(4)
-def what_a_worker_posts_is_dropped_alone(world):
+def post_of_a_worker_is_dropped_alone(world):
     fault = ["fault.on_nan=skip", "fault.flip=gradients:1:5:nan"]
     for store in ("shared", "window"):
         for keys in (
@@ -175,7 +159,7 @@ def nodes_are_repaired_from_each_other(world):
 
 
 @ranks(4)
-def several_nodes_drop_a_step_together(world):
+def nodes_drop_a_step_together(world):
     for mode, server in SERVERS:
         for reproducible, policy in (("fixed_workers", "skip"), ("none", "rollback")):
             with folder(world) as where, own_network(world, world.rank % 2):
@@ -186,7 +170,7 @@ def several_nodes_drop_a_step_together(world):
 
 
 @ranks(1, 3)
-def what_ranks_share_is_held_against_what_was_written(world):
+def shared_memory_is_held_against_what_was_written(world):
     last = -(-203 // (8 * world.size))
     flips = (("params", 0, 3), ("params", 31, 4), ("state", 77, 3), ("params", 3000, last))
     for mode, server in SERVERS:

@@ -5,11 +5,10 @@ from itertools import product
 
 import numpy as np
 
-from psframe.cluster import join
 from psframe.errors import UserError
-from tests.ranks.case_cluster import own_network
-from tests.ranks.case_contract import CODECS, LAYOUTS, MODES, STEPS, expected, start, train
+from tests.ranks.contract import CODECS, LAYOUTS, MODES, STEPS, expected, start, train
 from tests.ranks.harness import ranks
+from tests.ranks.nodes import UNEVEN, apart, own_network
 from tests.ranks.training import folder, hashes
 from tests.ranks.training import train as train_config
 
@@ -23,16 +22,6 @@ KEYS = (
     {"bucket_bytes": 64},
     {"bucket_bytes": 680, "leaders": 2},
 )
-#: with buckets of 680 bytes, the last tensor is none
-UNEVEN = [(40, 300), (8, 9), (2, 3, 5, 5)]
-
-
-def apart(world, n_nodes):
-    """Join with the ranks dealt to so many nodes."""
-    with own_network(world, world.rank % n_nodes):
-        cluster = join(world)
-    assert cluster.n_nodes == n_nodes
-    return cluster
 
 
 @ranks(2, 3, 4, 7)
@@ -48,7 +37,7 @@ def hierarchical_has_the_canonical_bits_on_two_nodes(world):
 
 
 @ranks(3, 4, 7)
-def hierarchical_has_the_canonical_bits_on_three_nodes_of_unequal_size(world):
+def hierarchical_has_the_canonical_bits_on_unequal_nodes(world):
     cluster = apart(world, 3)
     assert sum(cluster.sizes) == world.size
     for mode, arguments in MODES:
@@ -58,7 +47,7 @@ def hierarchical_has_the_canonical_bits_on_three_nodes_of_unequal_size(world):
 
 
 @ranks(7)
-def every_leader_has_its_share_of_what_goes_between_nodes(world):
+def leaders_have_their_share_of_what_goes_between_nodes(world):
     cluster = apart(world, 3)
     sent = {}
     for leaders in (1, 2):
@@ -71,7 +60,7 @@ def every_leader_has_its_share_of_what_goes_between_nodes(world):
 
 
 @ranks(3, 4, 7)
-def gradients_that_leave_before_backward_ends_make_the_same_bits(world):
+def gradients_that_leave_early_make_the_same_bits(world):
     with folder(world) as where:
         for mode in ("allreduce", "sync_ps", "{mode: sync_ps, server: colocated}"):
             one = hashes(world, world.size, where, f"sync={mode}")

@@ -1,8 +1,12 @@
 """Epochs in parts: pauses for checkpoints in every mode, and all ranks going back to one."""
 
+from unittest import mock
+
 import numpy as np
 
-from tests.ranks.case_every_mode import MODES, SYNCHRONOUS, key, n_workers
+from psframe import optim_trial, residency
+from psframe.memory.budget import PROCESS
+from tests.ranks.every_mode import MODES, SYNCHRONOUS, key, n_workers
 from tests.ranks.harness import ranks
 from tests.ranks.training import folder, hashes, train
 
@@ -13,7 +17,7 @@ STEPPED = ("sync={mode: sync_ps}", "sync={mode: sync_ps, server: colocated}", "s
 
 
 @ranks(1, 4, 7)
-def every_mode_pauses_for_checkpoints_and_sees_every_sample_once(world):
+def modes_pause_for_checkpoints_and_see_every_sample_once(world):
     for mode, needed in MODES.items():
         if "backup" in mode and n_workers(world, mode) <= needed:
             continue
@@ -35,7 +39,7 @@ def every_mode_pauses_for_checkpoints_and_sees_every_sample_once(world):
 
 
 @ranks(3)
-def checkpoints_inside_an_epoch_change_no_bit_where_all_step_together(world):
+def checkpoints_inside_an_epoch_change_no_bit(world):
     for mode in STEPPED:
         for collective in ("shared", "buffer"):
             with folder(world) as where:
@@ -44,7 +48,7 @@ def checkpoints_inside_an_epoch_change_no_bit_where_all_step_together(world):
 
 
 @ranks(3)
-def what_failed_by_chance_leaves_no_trace_in_the_bits(world):
+def fault_by_chance_leaves_no_trace_in_the_bits(world):
     for mode in STEPPED:
         for collective in ("shared", "buffer", "hierarchical"):
             with folder(world) as where:
@@ -60,7 +64,7 @@ def what_failed_by_chance_leaves_no_trace_in_the_bits(world):
 
 
 @ranks(3)
-def without_a_checkpoint_all_go_back_to_the_beginning(world):
+def ranks_without_a_checkpoint_go_back_to_the_beginning(world):
     with folder(world) as where:
         whole = hashes(world, 3, where, "train.epochs=3")
         fault = "fault={on_nan: rollback, flip: 'gradients:2:15:nan'}"
@@ -71,13 +75,28 @@ def without_a_checkpoint_all_go_back_to_the_beginning(world):
 
 
 @ranks(3)
-def what_fails_again_ends_the_run(world):
+def ranks_that_go_back_are_not_judged_as_if_they_began(world):
+    """An optimizer of one's own was tried, and a process has what it takes beside its roles."""
+    with folder(world) as where:
+        keys = ["optimizer={name: 'tests.helpers.own:SignSGD', lr: 0.001}", "train.epochs=3"]
+        fault = "fault={on_nan: rollback, flip: 'gradients:1:15:nan'}"
+        tries = mock.patch.object(optim_trial, "_tried", wraps=optim_trial._tried)
+        asks = mock.patch.object(residency, "judge_room", wraps=residency.judge_room)
+        with tries as tried, asks as asked:
+            records, _, _ = train(world, 3, where, *keys, fault)
+        assert sum(len(record["went_back"]) for record in records) == 1
+        assert tried.call_count == 1 + len(optim_trial.CUTS)
+        assert [PROCESS in sizes for (_, sizes), _ in asked.call_args_list] == [True, False]
+
+
+@ranks(3)
+def fault_that_comes_again_ends_the_run(world):
     with folder(world) as where:
         train(world, 3, where, "fault.on_nan=rollback", "optimizer.lr=1e30", expect=2)
 
 
 @ranks(4)
-def a_pause_of_modes_that_average_is_one_of_their_averages(world):
+def pause_of_modes_that_average_is_one_of_their_averages(world):
     """So what is trained stays near what is trained without."""
     for mode in SYNCHRONOUS:
         with folder(world) as where:

@@ -7,6 +7,7 @@ from psframe.group import divide
 from psframe.memory.gates import PeerLost
 from psframe.optim import SGD
 from tests.ranks.harness import ranks
+from tests.ranks.lateness import count_from
 from tests.ranks.play import (
     LR,
     PLAIN,
@@ -142,7 +143,7 @@ def hogwild_in_turns_is_sgd(world):
 
 
 @ranks(2, 4)
-def a_continued_hogwild_has_the_state_on_every_rank(world):
+def hogwild_continued_has_the_state_on_every_rank(world):
     cluster = join(world)
     rig = Rig(cluster, {"mode": "hogwild"}, optimizer=SGD(lr=0.1, momentum=0.5), **PLAIN)
     rig.arena.state[:] = 7 if world.rank == 0 else 0  # as rank 0 has read it
@@ -151,11 +152,12 @@ def a_continued_hogwild_has_the_state_on_every_rank(world):
 
 
 @ranks(4)
-def who_is_lost_in_a_group_is_named_by_its_number_in_the_job(world):
+def lost_rank_of_a_group_is_named_by_its_number_in_the_job(world):
     cluster = join(world)
     group = divide(cluster, 2)
     for meeting in (cluster.rendezvous, group.cluster.rendezvous):
-        meeting.deadline_s = 0.5
+        # rank 2 waits for rank 3, and those of the other group for both, when they are there themselves
+        count_from(meeting, 0.5, lambda meeting=meeting: {meeting.members[rank] for rank in meeting.late()} <= {2, 3})
     said = None
     if world.rank != 3:
         try:

@@ -6,8 +6,8 @@ import unittest
 
 from psframe.memory.allocator import ROLES
 from psframe.memory.topology import read
-from tests.ranks.case_cluster import own_network
 from tests.ranks.harness import ranks
+from tests.ranks.nodes import own_network
 from tests.ranks.training import folder, hashes, train
 
 NODE = read("/").memory[0]
@@ -20,7 +20,7 @@ SPECS = (
     "{name: hbw, huge_pages: transparent}",
     f"{{numa: [{NODE}]}}",
     "interleave",
-    "tests.own:Upwards",
+    "tests.helpers.own:Upwards",
 )
 
 
@@ -29,7 +29,7 @@ def everywhere(spec):
 
 
 @ranks(1, 2, 3, 4, 7)
-def every_role_lies_where_it_was_asked_for_and_the_bits_stay(world):
+def roles_lie_where_they_were_asked_for_and_the_bits_stay(world):
     with folder(world) as where:
         plain = hashes(world, world.size, where, "train.epochs=1")
         for spec in SPECS:
@@ -49,7 +49,7 @@ def every_role_lies_where_it_was_asked_for_and_the_bits_stay(world):
 
 
 @ranks(1, 3)
-def by_default_pages_are_counted_and_nothing_is_asked(world):
+def pages_are_counted_by_default_and_nothing_is_asked(world):
     with folder(world) as where:
         record = train(world, world.size, where, "train.epochs=1")[0][0]
         assert record["placed"] == {}
@@ -71,7 +71,7 @@ def memory_that_does_not_exist_is_an_error_or_falls_back(world):
 
 
 @ranks(3)
-def what_does_not_fit_is_an_error_or_is_spilled(world):
+def role_that_does_not_fit_is_an_error_or_is_spilled(world):
     if any(free for node in read("/").nodes for _, free in node.huge_pages.values()):
         raise unittest.SkipTest("huge pages have been reserved here, so that something fits into them")
     with folder(world) as where:
@@ -90,7 +90,7 @@ def what_does_not_fit_is_an_error_or_is_spilled(world):
 @ranks(1, 3)
 def pages_elsewhere_end_the_run_or_are_recorded(world):
     with folder(world) as where:
-        lie = ["placement.parameters=tests.own:Nowhere"]
+        lie = ["placement.parameters=tests.helpers.own:Nowhere"]
         train(world, world.size, where, *lie, "placement.verify=error", expect=2)
         record = train(world, world.size, where, *lie)[0][0]
         assert record["placed"] == {"parameters": 0.0}
@@ -115,7 +115,7 @@ def ranks_are_bound_within_what_they_were_given(world):
 
 
 @ranks(4)
-def every_node_places_its_own(world):
+def nodes_place_each_its_own(world):
     with own_network(world, world.rank % 2), folder(world) as where:
         (record,), _, run = train(world, 4, where, "train.epochs=1", *everywhere("hbw"), FAST, "placement.verify=error")
         assert set(record["placed"].values()) == {1.0}

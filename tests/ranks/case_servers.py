@@ -11,10 +11,9 @@ from psframe.cluster import join
 from psframe.collectives.sharded import Share
 from psframe.record import sealed
 from psframe.team import Team
-from tests.ranks.case_cluster import own_network
-from tests.ranks.case_contract import LAYOUTS, STEPS, expected, train
-from tests.ranks.case_nodes import UNEVEN, apart
+from tests.ranks.contract import LAYOUTS, STEPS, expected, train
 from tests.ranks.harness import ranks
+from tests.ranks.nodes import UNEVEN, apart, own_network
 from tests.ranks.training import folder, hashes
 from tests.ranks.training import train as train_config
 
@@ -35,7 +34,7 @@ def numbers_of(world, server):
 
 
 @ranks(2, 3, 4, 7)
-def the_bits_are_those_of_one_server(world):
+def bits_are_those_of_one_server(world):
     cluster = join(world)
     for shapes, server, keys in product((*LAYOUTS, UNEVEN), ("dedicated", "colocated"), KEYS):
         for servers in numbers_of(world, server):
@@ -47,7 +46,7 @@ def the_bits_are_those_of_one_server(world):
 
 
 @ranks(4, 7)
-def the_bits_are_those_of_one_server_on_several_nodes_and_of_any_workers(world):
+def bits_are_those_of_one_server_on_nodes_and_of_any_workers(world):
     cluster = apart(world, 3)
     for server, keys in product(("dedicated", "colocated"), KEYS):
         spec = {"server": server, "servers": 3}
@@ -62,7 +61,7 @@ def the_bits_are_those_of_one_server_on_several_nodes_and_of_any_workers(world):
 
 
 @ranks(2)
-def a_share_may_be_empty(world):
+def share_may_be_empty(world):
     """Of a bucket of fewer numbers than there are servers."""
     team = SimpleNamespace(comm=world, servers=tuple(range(20)), numbers={0: 0, 1: 1}, worker=world.rank)
     team.comm = SimpleNamespace(rank=world.rank, size=20)
@@ -102,7 +101,7 @@ def servers_are_on_different_nodes_as_far_as_there_are(world):
 
 
 @ranks(7)
-def every_server_receives_its_share(world):
+def servers_receive_their_shares(world):
     cluster, received = apart(world, 3), {}
     for servers in (1, 3):
         spec, form = {"server": "colocated", "servers": servers}, ("buffer", {"bucket_bytes": 0})

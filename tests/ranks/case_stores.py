@@ -26,7 +26,7 @@ def opened(cluster, name, size, copies, rows=0, server=None):
 
 
 @ranks(1, 2, 4, 7, 16)
-def every_push_is_counted_once(world):
+def pushes_are_counted_once(world):
     """By ranks that push and pull at the same time, whole numbers, whose sum is exact."""
     cluster = join(world)
     for name in TABLE:
@@ -49,7 +49,7 @@ def every_push_is_counted_once(world):
 
 
 @ranks(1, 2, 4, 7)
-def a_number_is_drawn_once(world):
+def number_is_drawn_once(world):
     cluster = join(world)
     for name in TABLE:
         store = opened(cluster, name, 8, copies=1)
@@ -66,7 +66,7 @@ def a_number_is_drawn_once(world):
 
 
 @ranks(2, 3, 4, 7)
-def what_is_pulled_is_of_one_clock(world):
+def pull_is_of_one_clock(world):
     """Rank 0 writes versions whose numbers are all the same; nobody sees half of one, or one older than it is told."""
     cluster = join(world)
     for name in TABLE:
@@ -99,7 +99,7 @@ def what_is_pulled_is_of_one_clock(world):
 
 
 @ranks(2, 3, 4)
-def a_pull_that_is_overtaken_again_and_again_is_still_whole(world):
+def pull_that_is_overtaken_is_still_whole(world):
     """Rank 0 commits all the time, unasked, while the others pull."""
     cluster, size = join(world), 1 << 19
     for name in TABLE:
@@ -123,7 +123,7 @@ def a_pull_that_is_overtaken_again_and_again_is_still_whole(world):
 
 
 @ranks(2, 3, 4, 7, 16)
-def a_post_arrives_whole_with_its_note_and_is_granted(world):
+def post_arrives_whole_with_its_note_and_is_granted(world):
     cluster = join(world)
     for name in TABLE:
         for rows in (1, 2):
@@ -152,7 +152,7 @@ def a_post_arrives_whole_with_its_note_and_is_granted(world):
 
 
 @ranks(2, 4)
-def a_lock_whose_holder_is_lost_is_not_waited_for_for_ever(world):
+def lock_whose_holder_is_lost_is_not_waited_for_for_ever(world):
     cluster = join(world)
     store = opened(cluster, "shared", 100, copies=1)
     cluster.rendezvous.deadline_s = 0.5

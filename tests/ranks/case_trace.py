@@ -20,7 +20,7 @@ MODES = (
 
 
 @ranks(1, 3)
-def a_trace_shows_every_rank_and_layer(world):
+def trace_shows_every_rank_and_layer(world):
     for mode in MODES:
         for collective in COLLECTIVES:
             with folder(world) as where:

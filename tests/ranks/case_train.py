@@ -1,14 +1,17 @@
 """Whole runs: the same bits, the same loss curve, and runs that are stopped and continued."""
 
+import contextlib
+import io
+
 import numpy as np
 
-from tests.launcher import go_back
-from tests.ranks.case_cluster import own_network
+from tests.helpers.launcher import go_back
 from tests.ranks.harness import ranks
+from tests.ranks.nodes import own_network
 from tests.ranks.training import folder, hashes, train
 
 SERVERS = (("sync_ps", "dedicated"), ("sync_ps", "colocated"), ("allreduce", "dedicated"))
-DROPOUT = "model={name: 'tests.tiny:build', dropout: 0.3}"
+DROPOUT = "model={name: 'tests.helpers.tiny:build', dropout: 0.3}"
 
 
 def _ranks_for(workers, mode, server):
@@ -16,7 +19,7 @@ def _ranks_for(workers, mode, server):
 
 
 @ranks(4)
-def same_workers_same_bits(world):
+def workers_that_are_the_same_have_the_same_bits(world):
     """Also where a step's last batches are uneven or empty, and layers draw random numbers."""
     for workers in (2, 3):
         with folder(world) as where:
@@ -31,7 +34,7 @@ def same_workers_same_bits(world):
 
 
 @ranks(4)
-def one_worker_and_no_exchange_same_bits(world):
+def worker_alone_has_the_bits_of_no_exchange(world):
     with folder(world) as where:
         alone = hashes(world, 1, where)
         assert alone == hashes(world, 2, where, "sync.server=dedicated")
@@ -54,6 +57,20 @@ def loss_curve_is_that_of_one_process(world):
         assert len(reference) == 20
         for curve in curves.values():
             np.testing.assert_allclose(curve, reference, rtol=1e-4)
+
+
+@ranks(1, 3)
+def optimizer_that_looks_beside_a_number_is_told_before_there_is_a_folder(world):
+    with folder(world) as where:
+        for more in ((), ("--dry-run",)):
+            said = io.StringIO()
+            with contextlib.redirect_stderr(said):
+                keys = ("optimizer={name: 'tests.helpers.own:ByNorm', lr: 0.01}", *more)
+                train(world, world.size, where, *keys, expect=2)
+            every = world.allgather(said.getvalue())
+            assert "must change each number by its own gradient and state alone" in every[0], every
+            assert not any(every[1:]), every
+            assert not (where / "runs").exists()
 
 
 @ranks(1, 3)
@@ -88,7 +105,7 @@ def lines_after_the_checkpoint_are_cut(world):
 
 
 @ranks(3)
-def a_continued_run_may_have_other_ranks(world):
+def continued_run_may_have_other_ranks(world):
     with folder(world) as where:
         _, _, run = train(world, 3, where, "train.epochs=1")
         records, _, same = train(world, 2, where, "train.epochs=3", f"checkpoint.resume={run}")
@@ -110,8 +127,8 @@ def records_are_whole_and_consistent(world):
             assert record["bytes_sent"] == 0  # in shared memory
             assert record["bytes_moved"] == record["bytes_read"] + record["bytes_written"] > 0
             assert sum(s["n_samples"] for s in steps if s["epoch"] == 2) == 203
-            phases = sum(record[f"{p}_s"] for p in ("data", "compute", "exchange", "update", "wait"))
-            assert 0.5 * record["epoch_s"] < phases < 1.05 * record["epoch_s"] + 0.01
+            phases = [record[f"{p}_s"] for p in ("data", "compute", "exchange", "update", "wait")]
+            assert min(phases) >= 0 < max(phases)
             assert np.isclose(record["samples_per_s"], 203 / record["epoch_s"])
             weighed = sum(s["loss"] * s["n_samples"] for s in steps if s["epoch"] == 2) / 203
             assert np.isclose(record["loss"], weighed)
@@ -121,7 +138,7 @@ def records_are_whole_and_consistent(world):
 
 
 @ranks(4)
-def more_workers_than_batches(world):
+def workers_more_than_batches(world):
     """Three workers, four samples: shares of one or two, and a global batch larger than the data."""
     with folder(world) as where:
         records, steps, _ = train(world, 4, where, "dataset.limit=4")
@@ -130,7 +147,7 @@ def more_workers_than_batches(world):
 
 
 @ranks(4)
-def two_nodes_train_like_one(world):
+def nodes_train_like_one(world):
     """Two network namespaces are two nodes to psframe: data are read on each, workers are numbered node by node."""
     with folder(world) as where:
         for mode, server in SERVERS:
@@ -144,11 +161,14 @@ def two_nodes_train_like_one(world):
 
 
 @ranks(2, 3)
-def a_users_own_mode_and_optimizer(world):
+def own_mode_and_optimizer(world):
     with folder(world) as where:
-        keys = ["sync={mode: 'tests.own:Lazy', every: 2}", "optimizer={name: 'tests.own:SignSGD', lr: 0.01}"]
+        keys = [
+            "sync={mode: 'tests.helpers.own:Lazy', every: 2}",
+            "optimizer={name: 'tests.helpers.own:SignSGD', lr: 0.01}",
+        ]
         records, steps, _ = train(world, world.size, where, *keys, "train.epochs=4")
-        assert records[-1]["sync_mode"] == "tests.own:Lazy"
+        assert records[-1]["sync_mode"] == "tests.helpers.own:Lazy"
         assert steps[-1]["loss"] < steps[0]["loss"]
 
 
@@ -161,7 +181,7 @@ def dropout_and_shuffle_follow_the_seed(world):
 
 
 @ranks(2)
-def the_config_of_a_run_runs_again(world):
+def config_of_a_run_runs_again(world):
     with folder(world) as where:
         records, _, run = train(world, 2, where)
         again, _, _ = train(world, 2, where, config=(run / "config.yaml").read_text())

@@ -1,4 +1,4 @@
-"""Runs many cases in one mpirun: ``mpirun -n N python -m tests.ranks.harness REPORT``.
+"""Runs many cases in one mpirun: ``mpirun -n N python -m tests.ranks.harness REPORT [NAME ...]``.
 
 A case is a function of the world communicator in a module ``tests.ranks.case_*``, marked with the numbers of ranks it
 runs at. Its outcome on all ranks is a line of the report, written before the next one starts, so that a case that hangs
@@ -7,7 +7,9 @@ is known by its missing line.
 
 import importlib
 import json
+import os
 import sys
+import time
 import traceback
 import unittest
 from collections.abc import Callable
@@ -15,12 +17,15 @@ from pathlib import Path
 
 Case = Callable[..., None]
 
+#: whether cases have all of their combinations, as in the long suites, in place of some that have each pair
+IS_FULL = os.environ.get("PSFRAME_TESTS") == "full"
 
-def ranks(*counts: int) -> Callable[[Case], Case]:
-    """Mark a case with the numbers of ranks it runs at."""
+
+def ranks(*counts: int, full: bool = False) -> Callable[[Case], Case]:
+    """Mark a case with the numbers of ranks it runs at; ``full`` leaves it to the long suites."""
 
     def mark(case: Case) -> Case:
-        case.ranks = counts
+        case.ranks, case.is_full = counts, full
         return case
 
     return mark
@@ -37,14 +42,23 @@ def cases() -> dict[str, Case]:
     return found
 
 
-def main(report: str) -> None:
+def chosen(only: tuple[str, ...]) -> dict[str, Case]:
+    """Return all cases, or those whose names begin with one of ``only``, or those that are the lines of ``@FILE``."""
+    if only and only[0].startswith("@"):
+        names = Path(only[0][1:]).read_text().split()
+        return {name: case for name, case in cases().items() if name in names}
+    return {name: case for name, case in cases().items() if name.startswith(only or "")}
+
+
+def main(report: str, *only: str) -> None:
+    """Run the chosen cases for so many ranks, and write a line of each."""
     from mpi4py import MPI
 
     world = MPI.COMM_WORLD
-    for name, case in cases().items():
+    for name, case in chosen(only).items():
         if world.size not in case.ranks:
             continue
-        error, skipped = None, None
+        error, skipped, began = None, None, time.monotonic()
         try:
             case(world)
         except unittest.SkipTest as reason:
@@ -54,8 +68,9 @@ def main(report: str) -> None:
         errors = world.gather(error)
         if world.rank == 0:
             with open(report, "a") as out:
-                out.write(json.dumps({"case": name, "skipped": skipped, "errors": [e for e in errors if e]}) + "\n")
+                told = {"case": name, "skipped": skipped, "errors": [e for e in errors if e]}
+                out.write(json.dumps(told | {"seconds": round(time.monotonic() - began, 3)}) + "\n")
 
 
 if __name__ == "__main__":
-    main(sys.argv[1])
+    main(*sys.argv[1:])

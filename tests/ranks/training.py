@@ -8,11 +8,13 @@ from pathlib import Path
 
 from mpi4py import MPI
 
+from psframe import assemble, epoch, plan
 from psframe import train as command
+from psframe.cluster import join
 
 TINY = """\
 name: tiny
-model: tests.tiny:build
+model: tests.helpers.tiny:build
 dataset: {name: synthetic, shape: [2, 8, 9], classes: 5, samples: 203}
 train: {epochs: 2, batch_size: 8, seed: 3}
 optimizer: {name: sgd, lr: 0.05, momentum: 0.9, weight_decay: 0.001}
@@ -32,7 +34,7 @@ def folder(world):
             shutil.rmtree(path)
 
 
-def train(world, n_ranks, where, *overrides, config=TINY, expect=0):
+def train(world, n_ranks, where, *overrides, config=TINY, expect=0, quiet=True):
     """Train on the first ``n_ranks`` ranks; return (metrics, steps, run directory) of the newest run on every rank."""
     path = where / "config.yaml"
     if world.rank == 0:
@@ -41,7 +43,8 @@ def train(world, n_ranks, where, *overrides, config=TINY, expect=0):
     group = world.Split(0 if world.rank < n_ranks else MPI.UNDEFINED, key=world.rank)
     status = None
     if group != MPI.COMM_NULL:
-        status = command.main([str(path), "--quiet", f"record.dir={where / 'runs'}", *overrides], group)
+        words = [str(path), *(["--quiet"] if quiet else []), f"record.dir={where / 'runs'}", *overrides]
+        status = command.main(words, group)
         group.Free()
     statuses = [s for s in world.allgather(status) if s is not None]
     assert set(statuses) == {expect}, statuses  # on every rank, or those that trained not would wait for ever
@@ -56,3 +59,19 @@ def train(world, n_ranks, where, *overrides, config=TINY, expect=0):
 def hashes(world, n_ranks, where, *overrides, **kwargs):
     """Return the parameters' hash after each epoch of a run."""
     return [record["params_sha256"] for record in train(world, n_ranks, where, *overrides, **kwargs)[0]]
+
+
+def begun(world, where, *keys):
+    """Return a run that is ready to train."""
+    if world.rank == 0:
+        (where / "config.yaml").write_text(TINY)
+    cluster = join(world)
+    judged = plan.make(cluster, str(where / "config.yaml"), [f"record.dir={where / 'runs'}", *keys])
+    return assemble.run(cluster, judged, True)
+
+
+def one_epoch(run):
+    """Train the run's next epoch; the caller looks at it before another one."""
+    epoch.train_epoch(run)
+    run.epoch, run.sampler.cursor = run.epoch + 1, 0
+    run.parts.clear()

@@ -1,0 +1,83 @@
+"""Whole runs on real data, judged by what they learn: minutes long."""
+
+from pathlib import Path
+
+import pytest
+
+from tests.helpers import launcher
+from tests.helpers.live import records_of
+
+FASHION = Path("/usr/share/datasets/fashion-mnist")
+MODES = {
+    "dedicated": ["configs/fashion_sync_ps.yaml"],
+    "colocated": ["configs/fashion_sync_ps.yaml", "sync.server=colocated"],
+    "allreduce": ["configs/fashion_allreduce.yaml"],
+}
+
+
+def train(n, tmp_path, *args, mpi="mpich", timeout_s=900):
+    chosen = launcher.installed(mpi) or pytest.skip(f"no {mpi}: bash launch/test.sh installs it")
+    command = ["-m", "psframe.train", *args, f"record.dir={tmp_path / 'runs'}"]
+    ended = launcher.run(chosen, n, command, timeout_s=timeout_s)
+    assert ended.status == 0, ended
+    return records_of(tmp_path)
+
+
+@pytest.mark.full
+@pytest.mark.parametrize("mode", MODES)
+def test_lenet_learns_fashion_mnist_in_three_epochs(mode, tmp_path):
+    if not FASHION.is_dir():
+        pytest.skip("no Fashion-MNIST here: apt-get install dataset-fashion-mnist")
+    records = train(4, tmp_path, *MODES[mode])
+    assert [r["epoch"] for r in records] == [1, 2, 3]
+    assert records[-1]["accuracy"] >= 0.88, records
+
+
+def test_quickstart_keeps_its_promise(tmp_path):
+    assert train(4, tmp_path, "configs/quickstart.yaml")[-1]["accuracy"] >= 0.96
+
+
+def test_loss_curve_is_that_of_one_process(tmp_path):
+    """LeNet, the same 64 samples a step at 1, 2 and 4 workers: 20 steps within 1e-4."""
+    curves = []
+    for n, batch_size, mode in ((1, 64, "sync_ps"), (3, 32, "sync_ps"), (2, 32, "allreduce"), (4, 16, "allreduce")):
+        where = tmp_path / f"{n}-{mode}"
+        keys = [f"train.batch_size={batch_size}", f"sync.mode={mode}", "train.epochs=1", "record.steps=true"]
+        train(n, where, "configs/quickstart.yaml", *keys)
+        curves.append([step["loss"] for step in records_of(where, "steps.jsonl")[:20]])
+    for curve in curves[1:]:
+        assert curve == pytest.approx(curves[0], rel=1e-4)
+
+
+@pytest.mark.full
+def test_quickstart_ends_on_64_ranks(tmp_path):
+    records = train(64, tmp_path, "configs/quickstart.yaml")
+    assert records[-1]["n_workers"] == 63
+    assert records[-1]["loss"] < records[0]["loss"]
+
+
+@pytest.mark.full
+@pytest.mark.parametrize("n", [1, 2, 3, 7, 16, 33, 64])
+@pytest.mark.parametrize("mpi", ["mpich", "openmpi"])
+@pytest.mark.parametrize("mode", ["sync.server=dedicated", "sync.server=colocated", "sync.mode=allreduce"])
+@pytest.mark.parametrize("collective", ["buffer", "object"])
+def test_quickstart_at_every_number_of_ranks(n, mpi, mode, collective, tmp_path):
+    keys = [mode, f"collective={collective}", "train.epochs=2", "dataset.limit=2000"]
+    records = train(n, tmp_path, "configs/quickstart.yaml", *keys, mpi=mpi)
+    assert len(records) == 2
+    assert records[-1]["loss"] < records[0]["loss"]
+
+
+@pytest.mark.full
+def test_modes_learn_fashion_mnist_as_well_as_sync_ps(tmp_path):
+    """Three epochs on 4 ranks, as the configs are: within 2 points, and a bound of 0 to the bit."""
+    if not FASHION.is_dir():
+        pytest.skip("no Fashion-MNIST here: apt-get install dataset-fashion-mnist")
+    plain = train(4, tmp_path / "plain", "configs/fashion_sync_ps.yaml")
+    bounded = train(4, tmp_path / "bounded", "configs/fashion_sync_ps.yaml", "sync={mode: async_ps, staleness: 0}")
+    assert bounded[-1]["params_sha256"] == plain[-1]["params_sha256"]
+    found = {}
+    for path in sorted((launcher.ROOT / "configs").glob("fashion_*.yaml")):
+        found[path.stem] = train(4, tmp_path / path.stem, str(path))[-1]["accuracy"]
+    assert len(found) >= 14
+    assert {name: a for name, a in found.items() if a < plain[-1]["accuracy"] - 0.02} == {}

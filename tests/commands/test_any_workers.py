@@ -1,0 +1,29 @@
+"""A run that loses a worker and goes on without it ends in the bits of one that lost none."""
+
+from tests.helpers import launcher
+from tests.helpers.live import records_of
+
+KEYS = [
+    "train.reproducible=any_workers",
+    "train.global_batch=24",
+    "train.epochs=3",
+    "sync.mode=allreduce",
+    "fault.on_worker_loss=continue",
+    "--quiet",
+]
+
+
+def trained(mpi, where, *command):
+    """Train on four ranks; return the records and what was told."""
+    ended = launcher.run(mpi, 4, [*command, *KEYS, f"record.dir={where / 'runs'}"])
+    assert ended.status == 0 or "died" in ended.err, ended
+    return records_of(where), ended.err
+
+
+def test_lost_worker_changes_no_bit(ulfm, config, tmp_path):
+    whole, _ = trained(ulfm, tmp_path / "whole", "-m", "psframe.train", config)
+    lost, told = trained(ulfm, tmp_path / "lost", "-m", "tests.helpers.dying", "2", "9", config)
+    assert "rank 2 has died in epoch 2" in told
+    assert [record["n_workers"] for record in lost] == [4, 3, 3]
+    for key in ("params_sha256", "test_loss", "accuracy"):
+        assert [record[key] for record in lost] == [record[key] for record in whole], key

@@ -1,0 +1,136 @@
+"""``python -m psframe.bench kernels``: what it measures, and what it says of mistakes."""
+
+import json
+import subprocess
+import sys
+
+import numpy as np
+import pytest
+
+from psframe.bench import kernels, layers, peak, torch_network
+from psframe.models import BUILT_IN
+from psframe.nn.base import Pass
+from psframe.nn.blocking import blocking
+from psframe.nn.timed import time_layers
+from tests.helpers.launcher import ROOT
+
+
+def bench(*arguments):
+    command = [sys.executable, "-m", "psframe.bench", *arguments]
+    return subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=300)
+
+
+def test_models_all_have_an_input():
+    assert set(kernels.INPUTS) == set(BUILT_IN)
+
+
+def test_table_and_json(tmp_path):
+    path = tmp_path / "found.json"
+    done = bench("kernels", "--model", "lenet", "--batch", "8", "--seconds", "0.2", "--json", str(path))
+    assert done.returncode == 0, done.stderr
+    assert "lenet (1x28x28), batch 8, 1 thread(s), direct" in done.stdout
+    assert "2 Conv2d   forward" in done.stdout
+    (found,) = json.loads(path.read_text())
+    assert found["images_per_s"]["psframe"]["low"] <= found["images_per_s"]["psframe"]["median"]
+    first = found["layers"][0]
+    # LeNet's first convolution: 24 x 24 places, 20 of 25 weights; no gradient of the images
+    assert first["forward"]["bytes"] == 4 * (8 * 28 * 28 + 8 * 24 * 24 * 20 + 520)
+    for direction in ("forward", "backward"):
+        flops = first[direction]["gflops"] * first[direction]["ms"]["median"] * 1e6
+        assert flops == pytest.approx(2 * 8 * 24 * 24 * 20 * 25)
+    peak_gflops = found["peak_gflops"]["median"]
+    for row in found["layers"]:
+        for direction in ("forward", "backward"):
+            assert row[direction]["share_of_peak"] == pytest.approx(row[direction]["gflops"] / peak_gflops)
+            assert row[direction]["ms"]["median"] > 0
+    assert [row["layer"] for row in found["layers"]] == ["Conv2d", "MaxPool2d"] * 2 + ["Flatten", "Dense", "Dense"]
+
+
+def test_warm_compiles_and_measures_nothing():
+    done = bench("kernels", "--model", "lenet", "--batch", "8", "--warm")
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.startswith("lenet, batch 8: compiled in ")
+    assert len(done.stdout.splitlines()) == 1
+
+
+@pytest.mark.parametrize(
+    ("arguments", "says"),
+    [
+        ((), "must be told what to measure, got nothing; choose kernels"),
+        (("kernel",), "got 'kernel'; choose kernels"),
+        (("kernels", "--model", "lenett"), "there is no 'lenett'; did you mean 'lenet'"),
+        (("kernels", "--batch", "0"), "--batch must be whole numbers of at least 1, got '0'"),
+        (("kernels", "--batch", "8,x"), "got '8,x'"),
+        (("kernels", "--threads", "0"), "--threads must be at least 1, got 0"),
+        (("kernels", "--input", "3,x"), "--input must be whole numbers"),
+        (("kernels", "--input", "9,128"), "model lenet takes images"),
+        (("kernels", "--speed", "9"), "unrecognized arguments: --speed 9"),
+        (
+            ("kernels", "--model", "lenet", "--batch", "8", "--seconds", "0.1", "--json", "/no/such/file"),
+            "--json must name",
+        ),
+    ],
+)
+def test_mistakes_are_told_in_a_sentence(arguments, says):
+    done = bench(*arguments)
+    assert done.returncode == 2
+    assert done.stderr.startswith("psframe: ")
+    assert says in done.stderr
+    assert "Traceback" not in done.stderr
+    assert len(done.stderr.splitlines()) == 1
+
+
+def test_help_names_its_own_options():
+    assert "--against" in bench("kernels", "--help").stdout
+
+
+def arguments(**changed):
+    given = {"input": None, "threads": 1, "kernels": "direct", "seconds": 0.1, "against": None}
+    return kernels.Namespace(**{**given, **changed})
+
+
+def test_timed_layers_add_up_to_the_passes():
+    made = kernels.Bench("lenet", 8, arguments())
+    timed = [layers.Spent() for _ in made.network.active]
+    each = iter(timed)
+    time_layers(made.network, lambda index, layer: next(each))
+    made.network.gradients(made.x, made.labels, Pass(True, 0, 0, made.pass_.samples))
+    taken = [layer.take() for layer in timed]
+    assert all(seconds > 0 for of_layer in taken for seconds in of_layer.values())
+    assert all(seconds == 0 for layer in timed for seconds in layer.take().values())
+
+
+@pytest.mark.parametrize("seconds", [1e-5, 0.005, 0.05, 0.7])
+def test_peak_grows_with_nothing_but_the_core(seconds, monkeypatch):
+    """By a clock that goes on as the loop counts, whatever the wall says."""
+    now, loop = [0.0], peak._loop
+
+    def counted(lanes, n):
+        now[0] += n / 4e9
+        return loop(lanes, min(n, 1))
+
+    monkeypatch.setattr(peak, "_loop", counted)
+    n_lanes = len(blocking(1, 1).types[0])
+    assert peak.gflops(seconds, lambda: now[0]) == pytest.approx(2 * n_lanes * peak.CHAINS * 4)
+
+
+def test_peak_is_of_a_loop_that_computes_as_often_as_it_is_told():
+    lanes, chains = blocking(1, 1).types[0], 0.1 * np.arange(peak.CHAINS)
+    for n in range(9):
+        assert peak._loop(lanes, n) == pytest.approx(len(lanes) * chains.sum(), rel=1e-5), n
+        chains = 0.5 * chains + 1e-3
+    assert peak.gflops(0.001) > 0  # it comes to an end
+
+
+def test_pytorch_learns_from_the_same_network():
+    pytest.importorskip("torch", reason="PyTorch, which is measured against, is not installed")
+    for model in ("lenet", "har_cnn"):
+        made = kernels.Bench(model, 8, arguments(against="torch"))
+        for form in torch_network.FORMATS:
+            step = torch_network.torch_step(made.network.layers, made.input_shape, made.x, made.labels, form, 1)
+            for _ in range(2):
+                step()
+        report = made.report()
+        assert set(report["images_per_s"]) == {"psframe", "torch contiguous", "torch channels_last"}
+        assert report["against"]["ratio"]["median"] > 0
+        assert "psframe / torch" in kernels.describe(report)

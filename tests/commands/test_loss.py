@@ -1,0 +1,202 @@
+"""A worker dies, and the others go on: real ranks are killed, at random moments, under Open MPI with ULFM."""
+
+import os
+import signal
+import subprocess
+import time
+from pathlib import Path
+
+import pytest
+
+from tests.helpers import launcher, runs
+from tests.helpers.live import ends, launch, left_in_shm, ranks_of, records_of, trains
+from tests.helpers.seeds import seeded
+
+FAULTY = """\
+from mpi4py import MPI
+from psframe.optim import SGD
+
+
+class Faulty(SGD):
+    def rule(self, lr, step):
+        return super().rule(lr / (1 - (step == 100 and MPI.COMM_WORLD.rank == {rank})), step)
+"""
+#: of all modes that go on, in the forms that differ in code: the mode, and what else of the config is another
+MODES = (
+    ("{mode: sync_ps}", ()),
+    ("{mode: sync_ps, server: colocated}", ()),
+    ("{mode: allreduce}", ()),
+    ("{mode: async_ps}", ()),
+    ("{mode: async_ps, staleness: 2}", ()),
+    ("{mode: easgd, period: 4}", ()),
+    ("{mode: easgd, period: 4, synchronous: true}", ()),
+    ("{mode: hogwild}", ()),
+    ("{mode: local_sgd, every: 3}", ()),
+    ("{mode: sync_ps, backup_workers: 1}", ()),
+    ("{mode: sync_ps}", ("collective=buffer",)),
+    ("{mode: allreduce}", ("collective={name: buffer, bucket_bytes: 256}",)),
+    ("{mode: allreduce}", ("collective=object",)),
+    ("{mode: local_sgd, every: 3}", ("collective=buffer",)),
+)
+
+
+def begin(mpi, n, tmp_path, *overrides, epochs=80):
+    path = runs.write(tmp_path / "loss.yaml", epochs, "continue")
+    process = launch(mpi.command(n, ["-m", "psframe.train", path, "--quiet", *overrides]))
+    trains(process, path)
+    return process, path
+
+
+@pytest.mark.parametrize(("sync", "overrides"), MODES, ids=[" ".join((sync, *more)) for sync, more in MODES])
+def test_survivors_go_on_and_see_every_sample_once_an_epoch(ulfm, tmp_path, sync, overrides):
+    draw = seeded("moment and victim")
+    epochs = 16 if overrides else 32  # longer than the moment below; fewer where MPI waits by spinning
+    process, path = begin(ulfm, 4, tmp_path, f"sync={sync}", *overrides, epochs=epochs)
+    time.sleep(draw.random() / 4)
+    os.kill(ranks_of(path)[draw.choice((1, 2, 3))], signal.SIGKILL)
+    err = ends(process, path, 90)
+    assert process.returncode == 0, err
+    (line,) = (line for line in err.splitlines() if line.startswith("psframe:"))
+    records = records_of(tmp_path)
+    assert [record["epoch"] for record in records] == list(range(1, epochs + 1))
+    lost = [loss for record in records for loss in record["lost"]]
+    if "has died after the last epoch" in line:  # it is in no record
+        assert not lost
+        return
+    assert "has died in epoch" in line
+    assert [len(loss["ranks"]) for loss in lost] == [1]
+    assert lost[0]["pause_s"] > 0
+    assert [record["n_ranks"] for record in records][-1] == 3
+    seen = {}
+    for step in records_of(tmp_path, "steps.jsonl"):
+        seen[step["epoch"]] = seen.get(step["epoch"], 0) + step["n_samples"]
+    unharmed = [record["epoch"] for record in records if not record["lost"]]
+    assert len(unharmed) == epochs - 1
+    if "backup" not in sync:
+        assert all(seen[epoch] == 2400 for epoch in unharmed)
+    assert records[-1]["loss"] < records[0]["loss"]
+    assert not left_in_shm()
+
+
+def test_ranks_may_die_in_turn_until_rank_0_is_alone(ulfm, tmp_path):
+    draw = seeded("order and pauses")
+    process, path = begin(ulfm, 5, tmp_path, "sync.mode=allreduce")
+    for pid in draw.sample(ranks_of(path)[1:], 4):
+        os.kill(pid, signal.SIGKILL)
+        time.sleep(draw.random() / 2)
+    err = ends(process, path, 90)
+    assert process.returncode == 0, err
+    records = records_of(tmp_path)
+    assert records[-1]["n_ranks"] == 1
+    assert sorted(len(loss["ranks"]) for record in records for loss in record["lost"])
+
+
+def test_server_that_dies_ends_the_job_in_one_sentence(ulfm, tmp_path):
+    process, path = begin(ulfm, 4, tmp_path, "sync.mode=sync_ps")
+    os.kill(ranks_of(path)[0], signal.SIGKILL)
+    err = ends(process, path)
+    assert process.returncode != 0
+    (line,) = (line for line in err.splitlines() if line.startswith("psframe:"))
+    assert "rank 0 has died" in line
+    assert "checkpoint.resume=auto" in line
+    assert not left_in_shm()
+
+
+@pytest.mark.parametrize("rank", [0, 2])
+def test_exception_ends_the_job_where_survivors_could_go_on(ulfm, tmp_path, rank):
+    (tmp_path / "faulty.py").write_text(FAULTY.format(rank=rank))
+    path = runs.write(tmp_path / "loss.yaml", 80, "continue")
+    command = ulfm.command(4, ["-m", "psframe.train", path, "--quiet", "sync={mode: local_sgd, every: 3}"])
+    process = launch([*command, "optimizer=faulty:Faulty"], PYTHONPATH=str(tmp_path))
+    err = ends(process, path, 60)
+    assert process.returncode not in (0, None)
+    assert f"rank {rank}: ZeroDivisionError" in err
+    assert not left_in_shm()
+
+
+@pytest.mark.parametrize("mode", ["dogwild", "hybrid"])
+def test_modes_that_need_every_rank_are_refused_at_the_start(ulfm, tmp_path, config, mode):
+    ended = launcher.train(ulfm, 4, config, f"sync.mode={mode}", "fault.on_worker_loss=continue")
+    assert ended.status == 2
+    assert "must have a sync.mode that can do without a rank" in ended.err
+
+
+@pytest.mark.each_mpi
+def test_mpi_that_cannot_outlive_a_rank_is_refused_at_the_start(mpi, config):
+    ended = launcher.train(mpi, 3, config, "fault.on_worker_loss=continue")
+    assert ended.status == 2
+    assert ended.err.count("psframe:") == 1
+    assert "--with-ft ulfm" in ended.err
+
+
+def test_supervisor_starts_the_job_again_with_other_ranks(mpi, tmp_path):
+    path = runs.write(tmp_path / "loss.yaml", 60)
+    command = [mpi.python, "-m", "psframe.run", "-n", "4,3", "--restarts", "2", "--quiet", path]
+    mpirun = [str(mpi.prefix / "bin" / "mpirun"), *mpi.flags]
+    process = launch([*command, "checkpoint.every_seconds=0.1"], PSFRAME_MPIRUN=" ".join(mpirun))
+    trains(process, path)
+    (run,) = (tmp_path / "runs").iterdir()
+    while (run / "checkpoints" / "latest").read_text() < "epoch-00001":
+        time.sleep(0.01)
+    os.kill(ranks_of(path)[0], signal.SIGKILL)
+    err = ends(process, path, 90)
+    assert process.returncode == 0, err
+    assert "start 2 of 3, from its last checkpoint, 3 ranks" in err
+    records = records_of(tmp_path)
+    assert [record["epoch"] for record in records] == list(range(1, 61))
+    assert {record["n_ranks"] for record in records} == {4, 3}
+
+
+@pytest.mark.each_mpi
+def test_supervisor_asks_of_a_launcher_what_it_can(mpi, tmp_path):
+    path = runs.write(tmp_path / "loss.yaml", 1, "continue")
+    mpirun = [str(mpi.prefix / "bin" / "mpirun"), *mpi.flags]
+    process = launch([mpi.python, "-m", "psframe.run", "-n", "2", "--quiet", path], PSFRAME_MPIRUN=" ".join(mpirun))
+    err = ends(process, path, 60)
+    assert process.returncode == (0 if mpi.name == "openmpi" else 2), err
+    assert err.count("psframe:") == (mpi.name == "mpich")
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_supervisor_lets_the_ranks_leave_on_a_signal(mpi, tmp_path, number):
+    path = runs.write(tmp_path / "loss.yaml", 1000)
+    mpirun = [str(mpi.prefix / "bin" / "mpirun"), *mpi.flags]
+    command = [mpi.python, "-m", "psframe.run", "-n", "3", "--quiet", path]
+    process = launch(command, PSFRAME_MPIRUN=" ".join(mpirun))
+    trains(process, path)
+    process.send_signal(number)
+    err = ends(process, path)
+    assert process.returncode == 128 + number
+    assert "left on SIGUSR1 after" in err
+    assert not left_in_shm()
+
+
+@pytest.mark.parametrize(
+    ("given", "said"),
+    [
+        (["-n", "0", "c.yaml"], "-n must be numbers of ranks"),
+        (["-n", "2", "missing.yaml"], "a config must be a readable file"),
+        (["-n", "2"], "it names no config"),
+        (["-n", "2", "--restarts", "-1", "c.yaml"], "--restarts must be 0 or more"),
+        (["-n", "2", "--mpirun", "/nowhere/mpirun", "c.yaml"], "--mpirun must be a launcher"),
+    ],
+)
+def test_supervisor_says_what_is_wrong_once(mpich, tmp_path, given, said):
+    runs.write(tmp_path / "c.yaml", 1, "continue")
+    command = [mpich.python, "-m", "psframe.run", *given]
+    ended = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=60)
+    assert ended.returncode == 2
+    assert ended.stderr.count("psframe:") == 1
+    assert said in ended.stderr
+
+
+def test_supervisor_takes_no_older_run_for_its_own(tmp_path):
+    from psframe import config
+    from psframe.record import run_dir
+
+    settings = config.read(runs.write(tmp_path / "c.yaml", 1, "continue"))
+    old = tmp_path / "runs" / "c-20200101-000000"
+    old.mkdir(parents=True)
+    (old / "config.yaml").write_text("name: c\n")
+    assert run_dir.newest(Path(settings.record.dir), settings.name, time.time() + 1) is None
+    assert run_dir.newest(Path(settings.record.dir), settings.name, time.time() - 60) == old

@@ -1,0 +1,123 @@
+"""The README's promises: its example runs, its keys and names are those of the code."""
+
+import re
+
+import msgspec
+import pytest
+import yaml
+
+from psframe import config
+from psframe.memory.allocator import ROLES
+from psframe.memory.placement import TABLE as PLACEMENTS
+from psframe.memory.placement import spelled_out
+from psframe.tensors import tensors
+from tests.helpers import launcher
+from tests.helpers.families import FAMILIES
+from tests.helpers.launcher import ROOT
+from tests.helpers.said import told
+
+README = (ROOT / "README.md").read_text()
+
+
+def block(language, begins=""):
+    (found,) = re.findall(rf"```{language}\n({begins}.*?)```", README, re.DOTALL)
+    return found
+
+
+@pytest.mark.parametrize("mode", ["sync.server=dedicated", "sync.server=colocated", "sync.mode=allreduce"])
+def test_strategies_of_a_users_own(mode, tmp_path):
+    mpi = launcher.installed("mpich") or pytest.skip("no mpich: bash launch/test.sh installs it")
+    (tmp_path / "my_module.py").write_text(block("python", "# my_module.py"))
+    keys = ["collective=my_module:MyCollective", "model=my_module:my_model", "dataset=my_module:my_data"]
+    keys += [
+        "optimizer=my_module:MySGD",
+        "placement.parameters=my_module:MyPlacement",
+        "train.reproducible=none",
+        mode,
+        f"record.dir={tmp_path / 'runs'}",
+    ]
+    command = ["-m", "psframe.train", "configs/quickstart.yaml", "train.epochs=2", *keys]
+    ended = launcher.run(mpi, 3, command, PYTHONPATH=str(tmp_path))
+    assert ended.status == 0, ended
+    assert "over my_module:MyCollective" in ended.out
+    first, last = re.findall(r"loss ([0-9.]+)", ended.out)
+    assert float(last) < float(first)
+
+
+def test_pytorch_network_of_a_users_own(tmp_path):
+    pytest.importorskip("torch", reason="PyTorch is not installed")
+    mpi = launcher.installed("mpich") or pytest.skip("no mpich: bash launch/test.sh installs it")
+    (tmp_path / "my_net.py").write_text(block("python", "# my_net.py"))
+    (model,) = re.findall(r'^ +model="(.*my_net.*)"$', README, re.MULTILINE)
+    keys = [f"model={model}", f"record.dir={tmp_path / 'runs'}"]
+    command = ["-m", "psframe.train", "configs/quickstart.yaml", "train.epochs=2", *keys]
+    ended = launcher.run(mpi, 4, command, PYTHONPATH=str(tmp_path))
+    assert ended.status == 0, ended
+    first, last = re.findall(r"loss ([0-9.]+)", ended.out)
+    assert float(last) < float(first)
+    (run,) = (tmp_path / "runs").iterdir()
+    assert tensors(run)["1.norm.running_var"].shape == (8,)
+
+
+def test_sync_mode_of_a_users_own_has_the_bits_of_allreduce(tmp_path):
+    mpi = launcher.installed("mpich") or pytest.skip("no mpich: bash launch/test.sh installs it")
+    (found,) = re.findall(r"```python\n(.*?)```", (ROOT / "docs" / "sync.md").read_text(), re.DOTALL)
+    (tmp_path / "my_module.py").write_text(found)
+    ends = []
+    for mode in ("my_module:MyMode", "allreduce"):
+        keys = [f"sync.mode={mode}", "train.epochs=1", f"record.dir={tmp_path / mode.partition(':')[0]}"]
+        ended = launcher.run(
+            mpi, 2, ["-m", "psframe.train", "configs/quickstart.yaml", *keys], PYTHONPATH=str(tmp_path)
+        )
+        assert ended.status == 0, ended
+        (metrics,) = (tmp_path / mode.partition(":")[0]).glob("*/metrics.jsonl")
+        ends.append(re.findall('"params_sha256": "([0-9a-f]+)"', metrics.read_text()))
+    assert ends[0] == ends[1] != []
+
+
+@pytest.mark.parametrize(
+    ("wrong", "said"),
+    [
+        ("tests.helpers.own:SignSGD", "a sync mode must have server, open and step, got <tests.helpers.own.SignSGD"),
+        ("psframe.errors:UserError", "sync: 'psframe.errors:UserError' must take 0 positional argument(s)"),
+        ("threading:Event", "a sync mode must have server, open and step, got <threading.Event"),
+    ],
+)
+def test_sync_mode_that_is_none_is_refused_in_a_sentence(wrong, said):
+    mpi = launcher.installed("mpich") or pytest.skip("no mpich: bash launch/test.sh installs it")
+    keys = [f"sync={{mode: '{wrong}'" + (", lr: 0.1}" if "SGD" in wrong else "}")]
+    ended = launcher.run(mpi, 2, ["-m", "psframe.train", "configs/quickstart.yaml", *keys])
+    assert ended.status == 2, ended
+    (line,) = told(ended)
+    assert said in line
+    assert "Traceback" not in ended.err
+
+
+def test_collective_of_a_users_own_refuses_what_it_cannot_do(tmp_path):
+    mpi = launcher.installed("mpich") or pytest.skip("no mpich: bash launch/test.sh installs it")
+    (tmp_path / "my_module.py").write_text(block("python", "# my_module.py"))
+    command = ["-m", "psframe.train", "configs/quickstart.yaml", "collective=my_module:MyCollective"]
+    ended = launcher.run(mpi, 3, command, PYTHONPATH=str(tmp_path))
+    assert ended.status == 2
+    assert ended.err.count("give train.reproducible=none") == 1
+
+
+def test_config_shows_every_key_with_its_default():
+    shown = yaml.safe_load(block("yaml"))
+    assert set(shown) == {f.name for f in msgspec.structs.fields(config.Config)} - {"versions"}
+    resolved = msgspec.to_builtins(config.resolve({"name": "fashion", "model": "lenet", "dataset": "fashion_mnist"}))
+    for role in ROLES:
+        shown["placement"][role] = spelled_out(shown["placement"][role])
+    for section in ("train", "parallel", "schedule", "placement", "affinity", "checkpoint", "record", "fault"):
+        assert shown[section] == resolved[section], section
+
+
+@pytest.mark.parametrize("table", [*FAMILIES.values(), PLACEMENTS])
+def test_strategies_are_all_named(table):
+    for name in table:
+        assert f"`{name}`" in README, name
+
+
+def test_configs_are_those_of_this_version():
+    for path in sorted((ROOT / "configs").glob("*.yaml")):
+        assert config.read(str(path)).name == path.stem

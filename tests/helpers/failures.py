@@ -1,0 +1,54 @@
+"""Sections of a failure's report: the command to run it alone, what it started, its configs, its ranks' last lines."""
+
+import os
+import shlex
+import sys
+from collections import deque
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:  # ranks of Open MPI have no pytest, and their cases import what imports this
+    import pytest
+
+#: of the test that runs now: command lines that it started, and what the last jobs over ranks said
+COMMANDS: deque[str] = deque(maxlen=12)
+SAID: deque[str] = deque(maxlen=2)
+LAST_LINES, LONGEST_CONFIG = 30, 2000
+
+
+def watch() -> None:
+    """Take note of every process that is started from now on."""
+
+    def note(event: str, arguments: tuple[object, ...]) -> None:
+        if event == "subprocess.Popen":
+            words = arguments[1]
+            COMMANDS.append(words if isinstance(words, str) else shlex.join(os.fsdecode(word) for word in words))
+
+    sys.addaudithook(note)
+
+
+def said(status: int, out: str, err: str) -> None:
+    """Keep the last lines of a job over ranks."""
+    lines = [f"status {status}"]
+    for name, text in (("stdout", out), ("stderr", err)):
+        lines += [f"{name}: {line}" for line in text.splitlines()[-LAST_LINES:]]
+    SAID.append("\n".join(lines))
+
+
+def forget() -> None:
+    """Begin with another test."""
+    COMMANDS.clear()
+    SAID.clear()
+
+
+def explain(item: "pytest.Item", report: "pytest.TestReport") -> None:
+    """Add to the report of a failed test."""
+    full = ["--full"] if item.get_closest_marker("full") else []  # without it nothing is chosen
+    alone = shlex.join(["bash", "launch/test.sh", *full, item.nodeid])
+    report.sections.append(("to run this case alone", alone))
+    if COMMANDS:
+        report.sections.append(("processes that it started, the last ones", "\n".join(COMMANDS)))
+    report.sections.extend(("the last lines of its ranks", text) for text in SAID)
+    folder = getattr(item, "funcargs", {}).get("tmp_path")
+    for path in sorted(Path(folder).glob("*.yaml"))[:3] if folder else ():
+        report.sections.append((f"config {path}", path.read_text(errors="replace")[:LONGEST_CONFIG]))

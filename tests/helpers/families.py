@@ -1,0 +1,11 @@
+"""The families of strategies, each with the table of its members."""
+
+from psframe import collectives, datasets, models, optim, sync
+
+FAMILIES = {
+    "model": models.TABLE,
+    "dataset": datasets.TABLE,
+    "optimizer": optim.TABLE,
+    "sync": sync.TABLE,
+    "collective": collectives.TABLE,
+}

@@ -1,0 +1,109 @@
+"""Runs that are watched, and disturbed, while they train."""
+
+import json
+import os
+import signal
+import subprocess
+import threading
+import time
+from pathlib import Path
+
+from tests.helpers.launcher import ROOT
+
+
+def left_in_shm():
+    return {name for name in os.listdir("/dev/shm") if "psframe" in name}
+
+
+def start(mpi, n, path, *overrides):
+    """Start a long run; return the launcher's process, and the ranks' when they train."""
+    process = launch(mpi.command(n, ["-m", "psframe.train", path, "--quiet", *overrides]))
+    trains(process, path)
+    return process, ranks_of(path)
+
+
+def heed():
+    """Heed Ctrl-C: a shell may have started the tests in the background, where all that is started ignores it."""
+    signal.signal(signal.SIGINT, signal.SIG_DFL)
+
+
+def launch(command, stderr=subprocess.PIPE, **env):
+    """Start a command whose ranks heed Ctrl-C."""
+    return subprocess.Popen(
+        command,
+        cwd=ROOT,
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.DEVNULL,
+        stderr=stderr,
+        text=True,
+        start_new_session=True,
+        env={**os.environ, **env},
+        preexec_fn=heed,
+    )
+
+
+def trains(process, path):
+    """Wait until a run of the config at ``path`` has trained an epoch; ``process`` is its launcher, or None."""
+    runs = Path(path).parent / "runs"
+    until = time.monotonic() + 300
+    while not list(runs.glob("*/metrics.jsonl")):
+        assert time.monotonic() < until, "the run does not begin"
+        assert not process or process.poll() is None, process.communicate()
+        time.sleep(0.05)
+
+
+def ranks_of(path):
+    """Return the processes that train by a config, by rank where the launcher tells it."""
+    found = {}
+    for entry in Path("/proc").iterdir():
+        try:
+            words = (entry / "cmdline").read_bytes().split(b"\0")
+            environ = dict(word.partition(b"=")[::2] for word in (entry / "environ").read_bytes().split(b"\0"))
+        except OSError:
+            continue
+        if path.encode() in words and b"python" in words[0].rpartition(b"/")[2]:
+            rank = environ.get(b"PMI_RANK", environ.get(b"OMPI_COMM_WORLD_RANK"))
+            if rank is not None:
+                found[int(rank)] = int(entry.name)
+    return [found[rank] for rank in sorted(found)]
+
+
+def says(process, words, seconds=120):
+    """Return the next line of a job's stderr that begins with ``words``; where none comes in time, kill the job."""
+    alarm = threading.Timer(seconds, process.kill)
+    alarm.start()
+    try:
+        return next((line for line in process.stderr if line.startswith(words)), "")
+    finally:
+        alarm.cancel()
+
+
+def lines_of(run, file="metrics.jsonl"):
+    """Return what the lines of a run's file hold."""
+    return [json.loads(line) for line in (run / file).read_text().splitlines()]
+
+
+def records_of(tmp_path, file="metrics.jsonl"):
+    """Return the lines of the one run in ``tmp_path / "runs"``."""
+    (run,) = (tmp_path / "runs").iterdir()
+    return lines_of(run, file)
+
+
+def placed_of(tmp_path):
+    """Return the records of the one run in ``tmp_path / "runs"``, and where its roles lay."""
+    (run,) = (tmp_path / "runs").iterdir()
+    return lines_of(run), json.loads((run / "placement.json").read_text())
+
+
+def ends(process, path, seconds=120):
+    """Wait until a launcher and its ranks have ended; return what they said on stderr."""
+    try:
+        _, err = process.communicate(timeout=seconds)
+    except subprocess.TimeoutExpired:
+        process.kill()
+        raise AssertionError("the job hangs") from None
+    until = time.monotonic() + 60
+    while ranks_of(path):
+        assert time.monotonic() < until, "ranks stay behind"
+        time.sleep(0.05)
+    return err

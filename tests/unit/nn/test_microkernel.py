@@ -1,0 +1,138 @@
+"""The microkernel at every block, width and number type; what is chosen for which CPU; other CPUs than this one."""
+
+import numba
+import numpy as np
+import pytest
+from hypothesis import assume, given, settings
+from hypothesis import strategies as st
+
+from psframe.nn.blocking import _best, blocking
+from psframe.nn.lanes import pointer
+from psframe.nn.microkernel import multiply_add
+from psframe.nn.vectors import Vectors, choose, host
+from tests.helpers.other_cpu import has_avx2, said_on
+
+
+@numba.njit
+def multiply(block, a, b, c, strides, counts, bias, floor, add):
+    """One block at places that are not 0; ``strides`` are a's (row, k, i), b's (k, i), and c's row."""
+    multiply_add(
+        block,
+        (pointer(a), 3, strides[0], strides[1], strides[2]),
+        (pointer(b), 5, strides[3], strides[4]),
+        (pointer(c), 7, strides[5]),
+        counts,
+        (pointer(bias), 1),
+        floor,
+        add,
+    )
+
+
+def expected(block, a, b, c, strides, counts, bias, floor, add):
+    lanes, rows, vectors, tail = block
+    columns = lanes * vectors + tail
+    out = c.copy()
+    for r in range(rows):
+        to = slice(7 + r * strides[5], 7 + r * strides[5] + columns)
+        total = np.zeros(columns) if bias is None else bias[1 : 1 + columns].astype(np.float64)
+        for i in range(counts[0]):
+            for k in range(counts[1]):
+                at = 5 + i * strides[4] + k * strides[3]
+                total += a[3 + i * strides[2] + k * strides[1] + r * strides[0]] * b[at : at + columns].astype(
+                    np.float64
+                )
+        out[to] = np.maximum(total + (c[to] if add else 0), floor)
+    return out
+
+
+def check(block, dtype, counts, with_bias, floor, add, strides=(17, 2, 90, 70, 400, 75)):
+    rng = np.random.default_rng(0)
+    a, b, c = (rng.uniform(-1, 1, size).astype(dtype) for size in (900, 2400, 3000))
+    bias = rng.uniform(-1, 1, 99).astype(dtype) if with_bias else None
+    want = expected(block, a, b, c, strides, counts, bias, floor, add)
+    lengths = tuple((None,) * n for n in block)
+    multiply(lengths, a, b, c, strides, counts, bias, floor, add)
+    # and nothing is written beside the block
+    np.testing.assert_allclose(c, want, rtol=1e-4, atol=1e-5)
+
+
+@settings(max_examples=25, deadline=None, derandomize=True)
+@given(
+    st.sampled_from([1, 2, 4, 8, 16]), st.integers(0, 9), st.integers(0, 3), st.integers(0, 15),
+    st.sampled_from(["float32", "float64"]), st.integers(0, 3), st.integers(0, 5), st.booleans(), st.booleans(),
+    st.booleans(),
+)  # fmt: skip
+def test_block_of_any_size(lanes, rows, vectors, tail, dtype, n_i, n_k, with_bias, relu, add):
+    assume(tail < lanes)
+    check((lanes, rows, vectors, tail), dtype, (n_i, n_k), with_bias, 0.0 if relu else -np.inf, add)
+
+
+def test_nan_stays_and_infinity_counts():
+    lengths = tuple((None,) * n for n in (4, 1, 1, 1))
+    a, b = np.ones(10, np.float32), np.array([0] * 5 + [np.nan, np.inf, -np.inf, 1, -1], np.float32)
+    c = np.zeros(20, np.float32)
+    multiply(lengths, a, b, c, (0, 0, 0, 0, 0, 0), (1, 1), None, 0.0, False)
+    np.testing.assert_array_equal(c[7:12], [np.nan, np.inf, 0, 1, 0])
+
+
+def test_number_has_the_same_bits_in_every_block():
+    rng = np.random.default_rng(0)
+    a, b = rng.standard_normal(900).astype(np.float32), rng.standard_normal(2400).astype(np.float32)
+    found = []
+    for block in ((16, 6, 2, 5), (8, 6, 4, 5), (4, 6, 9, 1), (16, 6, 0, 0), (2, 6, 18, 1)):
+        c = np.zeros(3000, np.float32)
+        lengths = tuple((None,) * n for n in block)
+        multiply(lengths, a, b, c, (17, 2, 90, 70, 400, 75), (3, 5), None, -np.inf, False)
+        found.append(c)
+    for c in (found[1], found[2], found[4]):
+        np.testing.assert_array_equal(c, found[0])
+    assert not found[3].any()
+
+
+@given(st.integers(1, 300), st.integers(1, 600), st.sampled_from([2, 4, 8, 16]), st.sampled_from([16, 32]))
+def test_blocks_cover_the_product_and_fit(n_rows, n_columns, lanes, n_registers):
+    b = _best(n_rows, n_columns, lanes, n_registers, n_rows)
+    last = b.last_vectors * lanes + b.tail
+    assert 1 <= b.rows <= n_rows
+    assert 0 <= b.tail < lanes
+    assert last + (n_columns - last) // max(1, b.width) * b.width == n_columns
+    assert (n_rows - b.last_rows) % b.rows == 0
+    assert 1 <= b.last_rows <= b.rows
+    for vectors in (b.vectors, b.last_vectors + (b.tail > 0)):
+        assert b.rows * vectors <= max(n_registers * 3 // 4, vectors)
+
+
+def test_blocking_is_as_asked():
+    assert blocking(100, 64, max_rows=8).rows <= 8
+    assert blocking(64, 64, 8).lanes * 8 == blocking(64, 64, 4).lanes * 4 == host().n_bytes
+
+
+@pytest.mark.parametrize(
+    ("machine", "cpu", "features", "n_bytes", "n_registers", "fma"),
+    [
+        ("x86_64", "knl", "+avx512f,+avx512er,+avx2,+fma,+avx,+sse2", 64, 32, True),
+        ("x86_64", "znver4", "+sse2,+avx,+fma,+avx2,+avx512f", 64, 32, True),
+        ("x86_64", "haswell", "+avx2,-avx512f,+fma,+avx,+sse2", 32, 16, True),
+        ("x86_64", "sandybridge", "+avx,+sse2", 32, 16, False),
+        ("x86_64", "nehalem", "+sse2,+sse4.2", 16, 16, False),
+        ("x86_64", "generic", "", 16, 16, False),
+        ("aarch64", "a64fx", "+neon,+sve", 64, 32, True),
+        ("aarch64", "neoverse-v1", "+neon,+sve", 32, 32, True),
+        ("aarch64", "neoverse-v2", "+neon,+sve,+sve2", 16, 32, True),
+        ("aarch64", "cortex-a72", "+neon", 16, 32, True),
+        ("aarch64", "", "", 16, 32, True),
+    ],
+)
+def test_vectors_of_other_cpus(machine, cpu, features, n_bytes, n_registers, fma):
+    assert choose(machine, cpu, features) == Vectors(n_bytes, n_registers, fma)
+
+
+@has_avx2
+def test_microkernel_on_other_cpus():
+    """Their outputs are those of BLAS, and have the same bits at any width; without fused multiplication other ones."""
+    (haswell, with_fma), (nehalem, without), (_, mine) = (
+        said_on(cpu, "tests.helpers.layer_digest") for cpu in ("haswell", "nehalem", None)
+    )
+    assert (haswell, nehalem) == ("32", "16")
+    assert with_fma == mine
+    assert without != mine

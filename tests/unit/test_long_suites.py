@@ -1,0 +1,17 @@
+"""The table of the long suites in docs/tests.md leaves none out."""
+
+import os
+import subprocess
+import sys
+
+from tests.helpers.launcher import ROOT
+
+
+def test_long_suites_all_have_a_row_in_their_table():
+    command = [sys.executable, "-m", "pytest", "--collect-only", "-q", "-m", "full", "-p", "no:cacheprovider"]
+    env = {**os.environ, "PSFRAME_TESTS": "full"}
+    ended = subprocess.run(command, cwd=ROOT, env=env, capture_output=True, text=True, timeout=300)
+    files = {line.partition("::")[0].rpartition("/")[2] for line in ended.stdout.splitlines() if "::" in line}
+    assert len(files) > 10, ended
+    page = (ROOT / "docs" / "tests.md").read_text()
+    assert [name for name in sorted(files) if f"{name}`" not in page] == []

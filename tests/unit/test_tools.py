@@ -1,0 +1,70 @@
+"""What chooses tests, and what a failure says: parts of the suite that no other test would miss."""
+
+from types import SimpleNamespace
+
+import pytest
+
+from tests import changed
+from tests.helpers import failures
+from tests.ranks import harness
+
+#: a changed file: tests that must be chosen
+CHOSEN = {
+    "README.md": "tests/commands/test_readme.py",
+    "docs/promises.md": "tests/unit/test_promises.py",
+    "docs/sync.md": "tests/commands/test_readme.py",
+    "configs/fashion_allreduce.yaml": "tests/commands/test_accuracy.py",
+    "launch/containers.sh": "tests/hosts/test_containers.py",
+    "tests/knl/conftest.py": "tests/knl/test_modes.py",
+    "tests/helpers/denied.py": "tests/unit/memory/test_budget.py",
+    "tests/helpers/dying.py": "tests/commands/test_any_workers.py",
+    "tests/helpers/codec_digest.py": "tests/unit/collectives/test_codecs.py",
+    "tests/stress/ranks.h": "tests/stress/test_gates_stress.py",
+    "tests/fuzz/corpus/latest/nul": "tests/fuzz/test_targets.py",
+    "tests/unit/nn/test_layers.py": "tests/unit/nn/test_layers.py",
+    "psframe/memory/gates.py": "tests/unit/memory/test_gates.py",
+    "psframe/memory/_sync.h": "tests/unit/memory/test_gates.py",
+    "psframe/config.py": "tests/unit/config/test_registry.py",
+    "psframe/bench/peers.py": "tests/commands/test_bench_peers.py",
+    "psframe/run.py": "tests/commands/test_supervisor.py",
+    "psframe/report/style.css": "tests/commands/test_report.py",
+    "models/torch_module.py": "tests/unit/nn/test_torch_module.py",
+    "psframe/collectives/order.py": f"{changed.RANKS}::test_over_ranks[mpich-2-contract.bytes_are_counted]",
+}
+
+
+@pytest.mark.parametrize("path", CHOSEN)
+def test_change_chooses_the_tests_of_what_was_changed(path, capsys):
+    assert CHOSEN[path] in changed.chosen([path])
+    assert not capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    "path", ["tests/conftest.py", "tests/helpers/tiny.py", "tests/ranks/harness.py", "configs/quickstart.yaml"]
+)
+def test_change_behind_many_tests_asks_for_the_whole_suite(path, capsys):
+    assert changed.chosen([path])
+    assert capsys.readouterr().err == f"{path} is behind many tests: run the whole suite, too\n"
+
+
+def test_change_of_one_module_leaves_slow_tests_out():
+    for path in ("psframe/memory/gates.py", "psframe/datasets/idx.py", "psframe/cluster.py"):
+        assert not [test for test in changed.chosen([path]) if test.split("/")[1] in changed.SLOW]
+
+
+@pytest.mark.parametrize(("marked", "options"), [(True, "--full "), (False, "")])
+def test_failure_tells_what_runs_the_case_alone(marked, options):
+    report = SimpleNamespace(sections=[])
+    item = SimpleNamespace(nodeid="tests/a.py::test_b[c d]", get_closest_marker=lambda name: marked and name == "full")
+    failures.explain(item, report)
+    assert ("to run this case alone", f"bash launch/test.sh {options}'tests/a.py::test_b[c d]'") in report.sections
+
+
+def test_cases_of_a_file_are_chosen_by_their_whole_names(tmp_path):
+    name = "servers.bits_are_those_of_one_server"
+    longer = {other for other in harness.cases() if other.startswith(name)}
+    assert len(longer) > 1
+    (tmp_path / "chosen").write_text(f"{name}\n")
+    assert [*harness.chosen((f"@{tmp_path / 'chosen'}",))] == [name]
+    assert {*harness.chosen((name,))} == longer
+    assert harness.chosen(()) == harness.cases()

@@ -65,6 +65,15 @@ def own_story():
 
 
 @pytest.fixture(autouse=True)
+def own_signals():
+    """Give back the handlers of signals: one that a test leaves ignored is ignored in all that later tests start."""
+    before = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM, signal.SIGUSR1)}
+    yield
+    for number, handler in before.items():
+        signal.signal(number, handler)
+
+
+@pytest.fixture(autouse=True)
 def session_directory(monkeypatch):
     """A folder for what Open MPI's launcher writes; one that is killed leaves it behind.
 

@@ -36,8 +36,6 @@ def test_signals_that_come_together_ask_once(monkeypatch):
             signal.pthread_sigmask(signal.SIG_UNBLOCK, both)
         assert halt.signal in both
     os.kill(os.getpid(), signal.SIGTERM)  # one that comes when it is all over
-    for number in both:
-        signal.signal(number, signal.SIG_DFL)
     assert not complaints
 
 
@@ -47,8 +45,6 @@ def test_signal_after_another_rank_was_asked_ends_nobody():
         halt.signal = signal.SIGTERM  # another rank of the node
     os.kill(os.getpid(), signal.SIGTERM)
     os.kill(os.getpid(), signal.SIGUSR1)
-    for number in (signal.SIGTERM, signal.SIGUSR1):
-        signal.signal(number, signal.SIG_DFL)
 
 
 def test_sentence_on_a_broken_off_run_says_what_lies_there(tmp_path):
@@ -67,7 +63,6 @@ def test_sentence_on_a_broken_off_run_says_what_lies_there(tmp_path):
 def test_signal_that_comes_first_names_the_run(capfd, saves, told):
     with Signals(SimpleNamespace(signal=0), True, onward.of_running("runs/x", saves)):
         os.kill(os.getpid(), signal.SIGUSR1)
-    signal.signal(signal.SIGUSR1, signal.SIG_DFL)
     said = capfd.readouterr().err
     assert said.startswith("psframe: SIGUSR1: leaving after this step; the run is runs/x, and ")
     assert told in said

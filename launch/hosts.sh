@@ -2,11 +2,12 @@
 # Run a command whose `mpirun -n N` spreads the N ranks over hosts that ssh reaches: README, "On a cluster".
 set -eo pipefail # without -u, under which bash before 4.4 takes an empty array for none
 
-usage="bash launch/hosts.sh [--agent AGENT] HOSTFILE COMMAND...
+usage="bash launch/hosts.sh [--agent AGENT] [--timeout S] HOSTFILE COMMAND...
 
 Runs COMMAND here, which is mpirun, or a command of psframe that starts it, over the hosts; and prints what it runs.
   HOSTFILE       a host a line, and how many ranks it takes: 'node1:64' or 'node1 slots=64'; without, as many as it has cores
   --agent AGENT  what starts a command on a host, as ssh does: 'AGENT [-x] HOST COMMAND...' (default: ssh)
+  --timeout S    seconds to wait for a host's answer (default: 30)
   MPIRUN_FLAGS   in the environment: more flags of mpirun
 The first host is this one. psframe lies in the same folder on all.
 Example: bash launch/hosts.sh hosts.txt mpirun -n 256 python -m psframe.train config.yaml"
@@ -19,9 +20,9 @@ refuse() {
 # What a host says when its psframe is imported: its cores, or nothing; why goes to a file of its name.
 ask() {
     local status=0 why # the program has no quotes: the other shell may be no bash
-    timeout 30 "${agent[@]}" -x "$1" "cd $(printf %q "$PWD") && $(printf %q "$python") -c '$look
+    timeout "$patience" "${agent[@]}" -x "$1" "cd $(printf %q "$PWD") && $(printf %q "$python") -c '$look
 print(len(os.sched_getaffinity(0)))'" </dev/null >"$folder/$1.cores" 2>"$folder/$1.why" || status=$?
-    [ "$status" = 124 ] && why="no answer within 30 s" || why="no word, and exit status $status"
+    [ "$status" = 124 ] && why="no answer within $patience s" || why="no word, and exit status $status"
     [ -s "$folder/$1.why" ] || echo "$why" >"$folder/$1.why"
 }
 
@@ -51,7 +52,7 @@ spread() {
 }
 
 options=(-o BatchMode=yes -o ConnectTimeout=10) # of ssh: nobody is asked, and a host that is gone is not waited for
-agent=(ssh "${options[@]}") given=""
+agent=(ssh "${options[@]}") given="" patience=30
 while [ $# -gt 0 ]; do
     case $1 in
         -h | --help) echo "$usage" && exit ;;
@@ -59,6 +60,9 @@ while [ $# -gt 0 ]; do
             [ $# -gt 1 ] || refuse "--agent must have a value, got none; give one, as --agent ssh"
             command -v "$2" >/dev/null || refuse "--agent must be a program, got '$2'; check it"
             given=$(command -v "$2") agent=("$given") && shift 2 ;;
+        --timeout)
+            [[ ${2:-} =~ ^[1-9][0-9]{0,4}$ ]] || refuse "--timeout must be whole seconds, 1 or more, got '${2:-}'; give 30"
+            patience=$2 && shift 2 ;;
         -*) refuse "options must be ones that -h tells, got '$1'; leave it out" ;;
         *) break ;;
     esac

@@ -20,8 +20,11 @@ failures.watch()
 # ignored in what a shell started in the background, and then in all that tests start
 signal.signal(signal.SIGINT, signal.default_int_handler)
 
-#: folders of tests that start few ranks, or none: their files go to whichever worker is free
-LIGHT = ("tests/unit/", "tests/fuzz/", "tests/knl/", "tests/stress/")
+#: folders and files of tests that start few ranks, or none: their files go to whichever worker is free
+LIGHT = (
+    *("tests/unit/", "tests/fuzz/", "tests/knl/", "tests/stress/"),
+    *(f"tests/commands/test_{name}" for name in ("bench_kernels", "doctor", "packaging", "predict", "report")),
+)
 
 
 class JobsApart(LoadScopeScheduling):

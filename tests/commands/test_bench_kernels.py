@@ -122,15 +122,15 @@ def test_peak_is_of_a_loop_that_computes_as_often_as_it_is_told():
     assert peak.gflops(0.001) > 0  # it comes to an end
 
 
-def test_pytorch_learns_from_the_same_network():
+@pytest.mark.parametrize("model", ["lenet", pytest.param("har_cnn", marks=pytest.mark.full)])
+def test_pytorch_learns_from_the_same_network(model):
     pytest.importorskip("torch", reason="PyTorch, which is measured against, is not installed")
-    for model in ("lenet", "har_cnn"):
-        made = kernels.Bench(model, 8, arguments(against="torch"))
-        for form in torch_network.FORMATS:
-            step = torch_network.torch_step(made.network.layers, made.input_shape, made.x, made.labels, form, 1)
-            for _ in range(2):
-                step()
-        report = made.report()
-        assert set(report["images_per_s"]) == {"psframe", "torch contiguous", "torch channels_last"}
-        assert report["against"]["ratio"]["median"] > 0
-        assert "psframe / torch" in kernels.describe(report)
+    made = kernels.Bench(model, 8, arguments(against="torch"))
+    for form in torch_network.FORMATS:
+        step = torch_network.torch_step(made.network.layers, made.input_shape, made.x, made.labels, form, 1)
+        for _ in range(2):
+            step()
+    report = made.report()
+    assert set(report["images_per_s"]) == {"psframe", "torch contiguous", "torch channels_last"}
+    assert report["against"]["ratio"]["median"] > 0
+    assert "psframe / torch" in kernels.describe(report)

@@ -51,6 +51,7 @@ def test_number_of_ranks_that_fails_is_named_and_others_shown(mpich, tmp_path):
     assert [row["n_ranks"] for row in json.loads(path.read_text())["rows"]] == [1, 2]
 
 
+@pytest.mark.full  # AlexNet, thrice
 def test_threads_and_processes_do_the_same_work(mpich, tmp_path):
     out = tmp_path / "out"
     keys = ["--model", "alexnet", "--counts", "1,2", "--samples", 4, "--batch", 4, "--epochs", 1]

@@ -16,6 +16,7 @@ from psframe.memory.pulse import CAME, WORKS, Pulse, size
 from tests.helpers.launcher import ROOT
 from tests.helpers.live import ranks_of
 from tests.helpers.said import told
+from tests.helpers.thinned import thinned
 
 
 @pytest.mark.parametrize("n", [0, 1, 15, 16, 17, 2048, 5001])
@@ -143,8 +144,10 @@ def late_in(path):
     return late
 
 
-@pytest.mark.parametrize("victim", [0, 2])
-@pytest.mark.parametrize("collective", ["shared", "buffer"])
+VICTIMS = [("shared", 0), ("shared", 2), ("buffer", 0), ("buffer", 2)]
+
+
+@pytest.mark.parametrize(("collective", "victim"), thinned(VICTIMS, (0, 3)))
 def test_rank_stopped_for_a_while_is_named_once_and_counted(mpi, slow_steps, collective, victim):
     command = mpi.command(3, ["-m", "psframe.train", slow_steps, "--quiet", f"collective={collective}"])
     process = subprocess.Popen(command, cwd=ROOT, stderr=subprocess.PIPE, text=True, start_new_session=True)

@@ -8,6 +8,7 @@ import pytest
 
 from tests.helpers.live import ends, left_in_shm, records_of, start
 from tests.helpers.seeds import seeded
+from tests.helpers.thinned import thinned
 
 CONFIG = """\
 model: tests.helpers.tiny:build
@@ -30,7 +31,7 @@ def path(tmp_path):
     return str(path)
 
 
-@pytest.mark.parametrize("mode", ["allreduce", "{mode: sync_ps, server: colocated}"])
+@pytest.mark.parametrize("mode", thinned(["allreduce", "{mode: sync_ps, server: colocated}"], (1,)))
 def test_run_asked_to_leave_goes_on_to_the_same_bits(mpi, tmp_path, path, mode, pool):
     assert pool(4, mpi).train(path, f"sync={mode}", f"record.dir={tmp_path / 'whole' / 'runs'}").status == 0
     draw = seeded("victim")
@@ -47,8 +48,10 @@ def test_run_asked_to_leave_goes_on_to_the_same_bits(mpi, tmp_path, path, mode, 
     assert not left_in_shm()
 
 
-@pytest.mark.parametrize("grid", ["{pipeline: 2, micro_batches: 4}", "{model: 2}", "{pipeline: 2, model: 2}"])
-@pytest.mark.parametrize("victim", [0, 3])
+GRIDS = ("{pipeline: 2, micro_batches: 4}", "{model: 2}", "{pipeline: 2, model: 2}")
+
+
+@pytest.mark.parametrize(("grid", "victim"), thinned([(grid, victim) for grid in GRIDS for victim in (0, 3)], (0, 5)))
 def test_rank_that_dies_ends_the_job(mpi, path, grid, victim):
     process, ranks = start(mpi, 4, path, "train.epochs=400", f"parallel={grid}")
     os.kill(ranks[victim], signal.SIGKILL)

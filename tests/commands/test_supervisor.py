@@ -59,7 +59,7 @@ def begun(mpi, tmp_path, *overrides, epochs=EPOCHS):
     return launch(words, PSFRAME_MPIRUN=" ".join(mpirun)), path
 
 
-@pytest.mark.parametrize("after_s", [0.5, 0.9, 1.4])
+@pytest.mark.parametrize("after_s", [0.5, pytest.param(0.9, marks=pytest.mark.full), 1.4])
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
 def test_signal_before_ranks_train_ends_them(mpi, tmp_path, number, after_s):
     process, path = begun(mpi, tmp_path, epochs=100000)

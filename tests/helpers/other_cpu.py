@@ -15,11 +15,11 @@ CPUS = {"haswell": "+sse2,+avx,+avx2,+fma", "nehalem": "+sse2,+sse4.2,+popcnt"}
 has_avx2 = pytest.mark.skipif(host() not in TABLE["x86"].values() or not host().fma, reason="this CPU has no AVX2")
 
 
-def said_on(cpu, program):
+def said_on(cpu, program, *arguments):
     """Return the words that a module prints on one of ``CPUS``, or on this CPU where it is None."""
     environ = os.environ | ({"NUMBA_CPU_NAME": cpu, "NUMBA_CPU_FEATURES": CPUS[cpu]} if cpu else {})
     done = subprocess.run(
-        [sys.executable, "-m", program], cwd=ROOT, env=environ, capture_output=True, text=True, timeout=600
+        [sys.executable, "-m", program, *arguments], cwd=ROOT, env=environ, capture_output=True, text=True, timeout=600
     )
     assert done.returncode == 0, done.stderr
     return done.stdout.split()

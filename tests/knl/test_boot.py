@@ -49,6 +49,7 @@ def _bootable():
         pytest.skip(str(missing()))
 
 
+@pytest.mark.full
 def test_boot_runs_a_script_and_leaves_this_machines_files_alone(tmp_path):
     readme = (ROOT / "README.md").read_bytes()
     ended = run("quadrant", SCRIPT, out=tmp_path)
@@ -59,6 +60,7 @@ def test_boot_runs_a_script_and_leaves_this_machines_files_alone(tmp_path):
     assert (tmp_path / "numbers").read_text().splitlines()[-1] == "100000"
 
 
+@pytest.mark.full
 def test_kernel_that_panics_ends_and_says_why():
     ended = run("cache", "echo before; echo c >/proc/sysrq-trigger")
     assert (ended.status, ended.out, ended.timed_out) == (None, "before\n", False)

@@ -9,13 +9,13 @@ for node in /sys/devices/system/node/node[0-9]*; do echo 24 > $node/hugepages/hu
 python -m psframe.doctor --json > $OUT/doctor.json
 python -m tests.knl.probe $OUT/probe.json
 python -m psframe.memory.quadrants 4 > $OUT/quadrants.txt
-train 4 name=main collective=buffer nn.kernels=direct placement.parameters=hbw placement.verify=error > $OUT/main.txt 2>&1
-"""  # noqa: E501
+train 4 name=main collective=buffer placement.parameters=hbw placement.verify=error > $OUT/main.txt 2>&1
+"""
 
 SCRIPT = f"""
 {BRIEF}
 wide="train.epochs=1 model.width=400"
-train 4 name=roles collective=buffer nn.kernels=direct train.epochs=1 placement.gradients='{{name: hbw, policy: interleave}}' placement.optimizer='{{name: hbw, policy: preferred}}' \
+train 4 name=roles collective=buffer train.epochs=1 placement.gradients='{{name: hbw, policy: interleave}}' placement.optimizer='{{name: hbw, policy: preferred}}' \
     placement.data='{{name: hbw, huge_pages: 2M}}' placement.exchange=ddr placement.activations='{{numa: [1]}}' placement.verify=error \
     affinity=compact > $OUT/roles.txt 2>&1
 train 4 name=shared $wide placement.parameters=hbw placement.gradients=hbw placement.optimizer=ddr placement.verify=error \
@@ -23,6 +23,7 @@ train 4 name=shared $wide placement.parameters=hbw placement.gradients=hbw place
 train 4 name=huge $wide placement.parameters='{{name: hbw, huge_pages: 2M}}' placement.verify=error > $OUT/huge.txt 2>&1
 train 4 name=chunked $wide placement.gradients=ddr placement.exchange=hbw collective='{{name: shared, chunk_bytes: 16384}}' \
     placement.verify=error > $OUT/chunked.txt 2>&1
+train 4 name=direct collective=buffer nn.kernels=direct placement.parameters=hbw placement.verify=error > $OUT/direct.txt 2>&1
 train 4 --dry-run placement.parameters=hbw collective=buffer > $OUT/plan.txt
 """  # noqa: E501
 
@@ -158,6 +159,13 @@ def test_roles_have_placements_of_their_own(flat_mode, flat):
 @pytest.mark.full
 def test_bits_do_not_depend_on_where_memory_lies(flat):
     assert flat.run("main")[0][0]["params_sha256"] == flat.run("roles")[0][0]["params_sha256"]
+
+
+@pytest.mark.full
+def test_fast_kernels_learn_there_too(flat):
+    (found, _), (main, _) = flat.run("direct"), flat.run("main")
+    assert found[-1]["loss"] == pytest.approx(main[-1]["loss"], rel=1e-4)
+    assert found[-1]["placed"] == {"parameters": 1.0}
 
 
 @pytest.mark.full

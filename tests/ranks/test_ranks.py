@@ -1,7 +1,7 @@
 """Every case of tests/ranks over real ranks: one mpirun for each MPI and number of ranks.
 
-The default suite has each case with MPICH at its largest number of ranks and one that takes turns, with Open MPI at one
-that does; the long suites have all of both.
+The default suite has each case with MPICH at one of its numbers of ranks, which take turns, and those of ``BOTH`` with
+Open MPI at another one; the long suites have all of both.
 """
 
 import json
@@ -17,6 +17,8 @@ from tests.ranks.harness import cases
 
 CASES = cases()
 LARGEST = 7  # ranks of the default suite
+#: files whose cases reach MPI calls in ways of their own; the others train with what these have shown
+BOTH = ("cluster", "contract", "modes", "nodes", "peers", "servers", "stores")
 LONGEST_S, LONGEST_FULL_S = 600, 1800
 
 
@@ -26,8 +28,9 @@ def counts(mpi: str, name: str) -> set[int]:
     if CASES[name].is_full or not few:
         return set()
     turn = list(CASES).index(name)
-    chosen = few[turn % len(few)]
-    return {chosen} if mpi == "openmpi" else {chosen, few[-1]}
+    if mpi == "mpich":
+        return {few[turn % len(few)]}
+    return {few[(turn + 1) % len(few)]} if name.partition(".")[0] in BOTH else set()
 
 
 PARAMETERS = [

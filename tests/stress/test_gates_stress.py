@@ -60,7 +60,7 @@ def test_counters_and_locks(build, threads, sanitized):
 
 @pytest.mark.parametrize("mistake", ["NO_LOCK", "NO_GRANT", "LATE_POST"])
 def test_counters_and_locks_notice_mistakes(build, mistake):
-    ended = stress(build(True, mistake, "PATIENCE_S=2.0", source="store_stress"), 4, 5_000, 0)
+    ended = stress(build(True, mistake, "PATIENCE_S=0.5", source="store_stress"), 4, 5_000, 0)
     told = ("data race", "a post is not whole", "the sum is wrong", "that nobody made")
     assert ended.returncode in (1, 66), ended  # ThreadSanitizer's where it has something to say, as that threads go on
     assert any(words in ended.stderr for words in told), ended.stderr
@@ -83,7 +83,7 @@ def test_board_and_a_gate_whose_parties_change(build, arguments, sanitized, time
 @pytest.mark.parametrize("sanitized", [False, True], ids=["plain", "sanitized"])
 @pytest.mark.parametrize("mistake", ["NO_FIRST", "NO_SECOND", "NO_WAIT", "FORGET_ONE", "TELL_ALL"])
 def test_board_notices_mistakes(build, mistake, sanitized):
-    ended = stress(build(sanitized, mistake, "PATIENCE_S=2.0", source="board_stress"), 4, 3_000, 50, 0, 0)
+    ended = stress(build(sanitized, mistake, "PATIENCE_S=0.5", source="board_stress"), 4, 3_000, 50, 0, 0)
     race = sanitized and ended.returncode == 66 and "data race" in ended.stderr
     assert race or (ended.returncode == 1 and "rank " in ended.stderr), ended
 
@@ -152,7 +152,7 @@ def test_gates_let_no_number_be_wrong(build, arguments, sanitized, times):
     [(mistake, sanitized) for mistake in MISTAKES for sanitized in (False, True) if sanitized or mistake not in RACES],
 )
 def test_stress_notices_mistakes(build, mistake, sanitized):
-    program = build(sanitized, mistake, "PATIENCE_S=2.0")
+    program = build(sanitized, mistake, "PATIENCE_S=0.5")
     for spins in (0, 2000):
         ended = stress(program, 4, 2, 10_000, 3, spins, 0)
         race = sanitized and ended.returncode == 66 and "data race" in ended.stderr

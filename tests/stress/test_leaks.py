@@ -73,15 +73,15 @@ def python(*words, before=(), **env):
 
 def test_allocations_leave_nothing_behind():
     memkind_or_skip()
-    ended = python("-c", LEAK, 10_000)
+    ended = python("-c", LEAK, 4_000)
     assert ended.returncode == 0, ended.stderr
     assert ended.stdout == "no leak\n"
 
 
 def test_owners_may_go_in_odd_orders():
     memkind_or_skip()
-    ended = python("-m", "tests.stress.sanitizers.odd_orders", 3000)
-    assert (ended.returncode, ended.stdout) == (0, "3000 arrays\n"), ended.stderr
+    ended = python("-m", "tests.stress.sanitizers.odd_orders", 1000)
+    assert (ended.returncode, ended.stdout) == (0, "1000 arrays\n"), ended.stderr
 
 
 def ours(log):
@@ -107,12 +107,12 @@ def under_valgrind(tmp_path):
 
 def test_valgrind_finds_no_leak_and_no_double_free(under_valgrind):
     memkind_or_skip()
-    assert under_valgrind("-c", LEAK, 2_000) == ("no leak\n", [])
+    assert under_valgrind("-c", LEAK, 600) == ("no leak\n", [])
 
 
 def test_valgrind_finds_nothing_where_owners_go_in_odd_orders(under_valgrind):
     memkind_or_skip()
-    assert under_valgrind("-m", "tests.stress.sanitizers.odd_orders", 300) == ("300 arrays\n", [])
+    assert under_valgrind("-m", "tests.stress.sanitizers.odd_orders", 100) == ("100 arrays\n", [])
 
 
 def test_valgrind_would_find_a_leak(under_valgrind):

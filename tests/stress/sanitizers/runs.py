@@ -9,19 +9,19 @@ from dataclasses import dataclass
 from tests.helpers.launcher import ROOT
 from tests.stress.sanitizers.instrumented import Instrumented
 
-#: tests of the compiled parts that need no Numba: a minute
+#: tests of the compiled parts that need neither Numba nor other processes
 QUICK = (
     "unit/compiled/test_elementwise",
     "unit/compiled/test_random",
     "unit/train/test_sampling",
     "unit/collectives/test_order",
     "unit/collectives/test_segments",
-    "unit/memory/test_gates",
-    "unit/memory/test_board",
 )
 #: all tests that reach compiled parts, also in ranks over each MPI
 FULL = (
     *QUICK,
+    "unit/memory/test_gates",  # whose protocol the stress programs have under ThreadSanitizer in the default suite
+    "unit/memory/test_board",
     "unit/memory/test_budget",
     "unit/memory/test_placement",
     "stress/test_leaks",

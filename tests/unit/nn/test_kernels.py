@@ -264,7 +264,7 @@ def test_jitted_code_allocates_nothing(monkeypatch):
     assert len(set(seen)) == 9
 
 
-@pytest.mark.parametrize("name", INPUTS)
+@pytest.mark.parametrize("name", ["lenet", pytest.param("cifar_quick", marks=pytest.mark.full)])
 def test_step_calls_compiled_code_once_a_layer(name, monkeypatch):
     net = bound(load("model", BUILT_IN, name)(INPUTS[name], 10), INPUTS[name], 10, 8)
     calls = []

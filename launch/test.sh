@@ -32,6 +32,7 @@ if [ ${#select[@]} = 0 ] && ! .venv/bin/pip install --quiet --disable-pip-versio
     echo "no build of Atheris was found: fuzzing by it will be skipped" >&2
 fi
 
+unset PYTHONDONTWRITEBYTECODE # ranks by the hundred import the same modules, which are compiled once
 export PATH="$PWD/.venv/bin:$PATH" # cython-lint looks for pycodestyle there
 paths=()
 if [ -n "$since" ]; then

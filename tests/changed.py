@@ -16,7 +16,7 @@ ROOT = Path(__file__).resolve().parents[1]
 ALWAYS = ("tests/unit/test_promises.py", "tests/unit/test_structure.py", "tests/unit/test_tools.py")
 #: what every change of psframe is tried with: all modes over all collectives, and whole runs in every mode
 SMOKE = ("contract.", "every_mode.")
-RANKS, MPI, N_RANKS = "tests/ranks/test_ranks.py", "mpich", 3
+RANKS, MPI = "tests/ranks/test_ranks.py", "mpich"
 MOST_USERS = 6  # of a file whose change runs them all
 SLOW = ("knl", "hosts", "stress", "fuzz")  # minutes long each: they run where no other test can tell
 NO_USERS = ("mutants", "corpus", "__pycache__", "test_tools.py")  # which name others without using them
@@ -145,13 +145,10 @@ def chosen(paths: list[str]) -> list[str]:
 
 
 def _over_ranks(prefixes: set[str]) -> list[str]:
-    from tests.ranks.harness import cases
+    from tests.ranks.harness import counts
 
-    every = {name: case for name, case in cases().items() if name.startswith(tuple(prefixes)) and not case.is_full}
-    return [
-        f"{RANKS}::test_over_ranks[{MPI}-{N_RANKS if N_RANKS in case.ranks else min(case.ranks)}-{name}]"
-        for name, case in every.items()
-    ]
+    some = tuple(prefixes)
+    return [f"{RANKS}::test_over_ranks[{MPI}-{n}-{name}]" for name, n in counts(MPI).items() if name.startswith(some)]
 
 
 if __name__ == "__main__":

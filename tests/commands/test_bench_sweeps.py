@@ -74,6 +74,7 @@ def test_threads_and_processes_do_the_same_work(mpich, tmp_path):
     assert (again.returncode, "--out must be a new folder" in again.stderr) == (2, True)
 
 
+@pytest.mark.full
 def test_threads_are_measured_on_pictures_of_ones_own(mpich, tmp_path):
     image = pytest.importorskip("PIL.Image", reason="Pillow, which decodes pictures, is not installed")
     for label in ("fire", "smoke", "none"):

@@ -66,13 +66,17 @@ def readable(run):
     return int(name.split("-")[1])
 
 
-@pytest.mark.parametrize("point", CRASH_POINTS)
-def test_run_killed_in_second_checkpoint_ends_in_the_same_bits(point, mpich, config, tmp_path, undisturbed, pool):
-    hashes = undisturbed(mpich, 2)
-    run = killed(mpich, 2, config, tmp_path, f"{point}:2")
+#: rank 0 writes: alone, and at some points while another one waits for it
+POINTS = [(point, 1 + (at % 4 == 0)) for at, point in enumerate(CRASH_POINTS)]
+
+
+@pytest.mark.parametrize(("point", "n"), POINTS)
+def test_run_killed_in_second_checkpoint_ends_in_the_same_bits(point, n, mpich, config, tmp_path, undisturbed, pool):
+    hashes = undisturbed(mpich, n)
+    run = killed(mpich, n, config, tmp_path, f"{point}:2")
     named = 1 if CRASH_POINTS.index(point) <= CRASH_POINTS.index("latest-rename") else 2
     assert readable(run) == named
-    again, ended = continued(pool(2), config, tmp_path, hashes)
+    again, ended = continued(pool(n), config, tmp_path, hashes)
     assert again == run
     assert f"continued after epoch {named}" in ended.out
     assert "warning" not in ended.err

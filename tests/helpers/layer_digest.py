@@ -1,6 +1,7 @@
 """Hold one pass through every kind of layer against BLAS: ``python -m tests.helpers.layer_digest [forward]``.
 
-``forward`` leaves out the way back, whose code is compiled by itself. Prints the width of a vector and a hash of the output. Numba's variables say for which CPU it is compiled.
+``forward`` leaves out the way back, whose code is compiled by itself. Prints the width of a vector and a hash of the
+output. Numba's variables say for which CPU it is compiled.
 """
 
 import hashlib

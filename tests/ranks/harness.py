@@ -14,11 +14,16 @@ import traceback
 import unittest
 from collections.abc import Callable
 from pathlib import Path
+from zlib import crc32
 
 Case = Callable[..., None]
 
 #: whether cases have all of their combinations, as in the long suites, in place of some that have each pair
 IS_FULL = os.environ.get("PSFRAME_TESTS") == "full"
+
+LARGEST = 7  # ranks of the default suite
+#: files whose cases reach MPI calls in ways of their own; the others train with what these have shown
+BOTH = ("cluster", "contract", "modes", "nodes", "peers", "servers", "stores")
 
 
 def ranks(*counts: int, full: bool = False) -> Callable[[Case], Case]:
@@ -39,6 +44,19 @@ def cases() -> dict[str, Case]:
         for name, value in vars(module).items():
             if getattr(value, "__module__", None) == module.__name__ and hasattr(value, "ranks"):
                 found[f"{path.stem.removeprefix('case_')}.{name}"] = value
+    return found
+
+
+def counts(mpi: str) -> dict[str, int]:
+    """Return the number of ranks at which the default suite has each case with an MPI.
+
+    All with MPICH, at one of their numbers that their name draws; those of ``BOTH`` with Open MPI, too, at the next.
+    """
+    found = {}
+    for name, case in cases().items():
+        few = sorted(count for count in case.ranks if count <= LARGEST)
+        if few and not case.is_full and (mpi == "mpich" or name.partition(".")[0] in BOTH):
+            found[name] = few[(crc32(name.encode()) + (mpi != "mpich")) % len(few)]
     return found
 
 

@@ -1,7 +1,6 @@
 """Every case of tests/ranks over real ranks: one mpirun for each MPI and number of ranks.
 
-The default suite has each case with MPICH at one of its numbers of ranks, which take turns, and those of ``BOTH`` with
-Open MPI at another one; the long suites have all of both.
+The default suite has each case at those of ``counts``; the long suites have all of both.
 """
 
 import json
@@ -13,24 +12,11 @@ from typing import Any
 import pytest
 
 from tests.helpers import launcher
-from tests.ranks.harness import cases
+from tests.ranks.harness import LARGEST, cases, counts
 
 CASES = cases()
-LARGEST = 7  # ranks of the default suite
-#: files whose cases reach MPI calls in ways of their own; the others train with what these have shown
-BOTH = ("cluster", "contract", "modes", "nodes", "peers", "servers", "stores")
+COUNTS = {mpi: counts(mpi) for mpi in ("mpich", "openmpi")}
 LONGEST_S, LONGEST_FULL_S = 600, 1800
-
-
-def counts(mpi: str, name: str) -> set[int]:
-    """Return the numbers of ranks at which the default suite has a case."""
-    few = sorted(count for count in CASES[name].ranks if count <= LARGEST)
-    if CASES[name].is_full or not few:
-        return set()
-    turn = list(CASES).index(name)
-    if mpi == "mpich":
-        return {few[turn % len(few)]}
-    return {few[(turn + 1) % len(few)]} if name.partition(".")[0] in BOTH else set()
 
 
 PARAMETERS = [
@@ -39,10 +25,10 @@ PARAMETERS = [
         n,
         name,
         id=f"{mpi}-{n}-{name}",
-        marks=[pytest.mark.each_mpi, *[pytest.mark.full] * (n not in counts(mpi, name))],
+        marks=[pytest.mark.each_mpi, *[pytest.mark.full] * (COUNTS[mpi].get(name) != n)],
     )
     for n in sorted({n for case in CASES.values() for n in case.ranks}, reverse=True)
-    for mpi in ("mpich", "openmpi")
+    for mpi in COUNTS
     for name, case in CASES.items()
     if n in case.ranks
 ]

@@ -8,6 +8,7 @@ from tests import changed
 from tests.helpers import failures
 from tests.ranks import harness
 
+COUNTED = harness.counts("mpich")["contract.bytes_are_counted"]
 #: a changed file: tests that must be chosen
 CHOSEN = {
     "README.md": "tests/commands/test_readme.py",
@@ -29,7 +30,7 @@ CHOSEN = {
     "psframe/run.py": "tests/commands/test_supervisor.py",
     "psframe/report/style.css": "tests/commands/test_report.py",
     "models/torch_module.py": "tests/unit/nn/test_torch_module.py",
-    "psframe/collectives/order.py": f"{changed.RANKS}::test_over_ranks[mpich-2-contract.bytes_are_counted]",
+    "psframe/collectives/order.py": f"{changed.RANKS}::test_over_ranks[mpich-{COUNTED}-contract.bytes_are_counted]",
 }
 
 

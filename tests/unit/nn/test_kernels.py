@@ -23,6 +23,7 @@ from psframe.nn.pool import AvgPool2d, MaxPool2d
 from psframe.nn.threads import Threads
 from psframe.registry import load
 from tests.helpers.layers import Bench
+from tests.helpers.thinned import thinned
 
 
 def results(layer, input_shape, n, kernels, n_threads=1, spare=1):
@@ -61,7 +62,7 @@ def sweep(max_examples):
     return test
 
 
-test_convolutions = sweep(4)
+test_convolutions = sweep(3)
 test_many_convolutions = pytest.mark.full(sweep(60))
 
 
@@ -73,11 +74,17 @@ def test_dense(features, out, n, spare):
         np.testing.assert_allclose(got, want, rtol=1e-4, atol=1e-4 * max(1, np.abs(want).max()))
 
 
-def test_image_that_does_not_fit_into_a_cache():
+IMAGES = [
+    ({"out_channels": 3, "kernel": 5, "padding": 2}, (40, 300, 20)),
+    ({"out_channels": 3, "kernel": 3}, (40, 300, 20)),
+    ({"out_channels": 2, "kernel": (3, 2), "stride": (2, 1), "padding": (1, 1)}, (6, 30_000, 5)),
+]
+
+
+@pytest.mark.parametrize(("how", "shape"), thinned(IMAGES, (0, 2)))
+def test_image_that_does_not_fit_into_a_cache(how, shape):
     """Bands of rows: with and without padding, of one row where a row is larger than all that may be staged."""
-    for layer, shape in ((Conv2d(3, 5, padding=2), (40, 300, 20)), (Conv2d(3, 3), (40, 300, 20)),
-                         (Conv2d(2, (3, 2), stride=(2, 1), padding=(1, 1)), (6, 30_000, 5))):  # fmt: skip
-        compare(lambda layer=layer: layer, shape, 1)
+    compare(lambda: Conv2d(**how), shape, 1)
 
 
 def test_weights_that_do_not_fit_into_a_cache():

@@ -206,7 +206,7 @@ MODELS = {
 
 
 #: their kernels are compiled first, which takes most of the time: the larger models are left to the long suites
-QUICK = ("lenet", "har_cnn")
+QUICK = ("lenet",)
 
 
 @pytest.mark.parametrize("name", [pytest.param(m, marks=[] if m in QUICK else pytest.mark.full) for m in MODELS])

@@ -12,6 +12,7 @@ from psframe.nn.base import Param, Pass
 from psframe.nn.dense import Dense
 from psframe.nn.network import Network
 from psframe.registry import load
+from tests.helpers.thinned import thinned
 
 INPUTS = {
     "lenet": (1, 28, 28),
@@ -22,14 +23,14 @@ INPUTS = {
     "vgg16": (3, 32, 32),
     "vgg16_small": (3, 32, 32),
 }
-#: the others have their layers, only more of them
-SMALL = ("lenet", "cifar_quick", "har_cnn", pytest.param("alexnet_small", marks=pytest.mark.full))
+#: the others have their layers, only more of them; their fast kernels are compiled, in seconds a shape
+SMALL = thinned(("lenet", "cifar_quick", "har_cnn", "alexnet_small"), (0,))
 
 
-def network(name, max_batch=8, dtype="float32"):
+def network(name, max_batch=8, dtype="float32", kernels="direct"):
     net = Network(load("model", BUILT_IN, name)(INPUTS[name], 10), INPUTS[name], 10)
     allocator = Allocator()
-    net.bind(Arena(net.layout, 1, allocator, dtype), max_batch, allocator)
+    net.bind(Arena(net.layout, 1, allocator, dtype), max_batch, allocator, kernels)
     net.initialize(0)
     return net, allocator
 
@@ -76,7 +77,7 @@ def test_description_is_the_layout(name):
 
 @pytest.mark.parametrize("name", BUILT_IN)
 def test_zoo_of_models(name):
-    net, _ = network(name)
+    net, _ = network(name, kernels="blas")
     x = images(name, 8)
     loss, n_correct = net.evaluate(x, np.arange(8))
     assert 8 * 1.5 < loss < 8 * 6, "an untrained network guesses"

@@ -143,7 +143,8 @@ class Rendezvous:
         if self._comes(wait, self.deadline_s):
             return
         late = who_is_late()
-        if late and all(map(self.is_away, late)) and self._comes(wait, 2 * self.roll_s):
+        # their wait may have begun when this one was nearly over
+        if late and all(map(self.is_away, late)) and self._comes(wait, self.deadline_s + 2 * self.roll_s):
             return
         if not wait(0):
             self._lost(late, f"did not come to an exchange for {self.deadline_s:g} s (sync.deadline_s)", False)

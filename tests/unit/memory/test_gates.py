@@ -192,3 +192,19 @@ def test_rank_that_comes_at_the_last_moment_has_come(memory):
     comes = [lambda: other.begin(TOGETHER), lambda: other.arrive(TOGETHER, 2)]
     meeting._dead = lambda: [rank for come in comes if (rank := come())]
     meeting.together()
+
+
+@pytest.mark.parametrize(("away", "n_looks"), [(False, 2), (True, 2 + 2 + 16)])
+def test_rank_that_waits_for_other_nodes_has_a_deadline_of_its_own(memory, away, n_looks):
+    """It may have begun to wait when the others had nearly given it up; then it calls these nodes, for twice 2 s."""
+    meeting, looks = Rendezvous(*memory, 0, (10, 11)), []
+    meeting.configure("block", 0.5, 2)
+    meeting._dead, meeting.is_away = list, lambda rank: away
+
+    def wait(seconds):
+        looks.extend([seconds] * (seconds > 0))
+        return False
+
+    with pytest.raises(PeerLost, match=r"rank 11 did not come to an exchange for 0\.5 s"):
+        meeting._watch(wait, lambda: [1])
+    assert len(looks) == n_looks

@@ -172,12 +172,13 @@ def replicas_of_shards_exchange_gradients_over_every_collective(world):
 @ranks(4)
 def run_of_shards_is_continued_on_other_grids(world):
     with folder(world) as where:
-        keys = ["optimizer={name: adam, lr: 0.001}", "sync=allreduce", "name=cut", "checkpoint.resume=auto"]
+        kernels = f"nn.kernels={'direct' if IS_FULL else 'blas'}"  # the direct ones are compiled, for each cut
+        keys = ["optimizer={name: adam, lr: 0.001}", kernels, "sync=allreduce", "name=cut", "checkpoint.resume=auto"]
         grids = [(2, {"model": 2}), (4, {"model": 2, "pipeline": 2}), (4, {"model": 4}), (1, {})]
         grids.append((2, {"model": 2, "convolutions": "data"}))
         for epoch, (n, cut) in enumerate(grids, 1):
             records, _, _ = train(world, n, where, *keys, key({"micro_batches": 2, **cut}), f"train.epochs={epoch}")
-        whole, _, _ = train(world, 1, where, *keys[:2], key({"micro_batches": 2}), "train.epochs=5", "name=whole")
+        whole, _, _ = train(world, 1, where, *keys[:3], key({"micro_batches": 2}), "train.epochs=5", "name=whole")
         assert np.allclose([r["loss"] for r in records], [r["loss"] for r in whole], rtol=1e-3)
 
 
@@ -209,7 +210,7 @@ def hybrid_exchanges_a_tenth_of_the_bytes(world):
     """Of what replicas do, where dense layers have most of the parameters."""
     with folder(world) as where:
         keys = ["dataset={name: synthetic, shape: [3, 24, 24], classes: 10, samples: 64}", "train.epochs=1"]
-        keys += ["sync=allreduce", "collective=buffer", "model=tests.helpers.nets:heavy"]
+        keys += ["sync=allreduce", "collective=buffer", "model=tests.helpers.nets:heavy", "nn.kernels=blas"]
         data, _, _ = train(world, 2, where, *keys, "train.batch_size=8")
         cut = key({"model": 2, "convolutions": "data"})
         hybrid, _, _ = train(world, 2, where, *keys, "train.batch_size=16", cut, "name=hybrid")

@@ -33,7 +33,6 @@ def test_lenet_learns_fashion_mnist_in_three_epochs(mode, tmp_path):
     assert records[-1]["accuracy"] >= 0.88, records
 
 
-@pytest.mark.full  # the default suite has that of an installed wheel
 def test_quickstart_keeps_its_promise(tmp_path):
     assert train(4, tmp_path, "configs/quickstart.yaml")[-1]["accuracy"] >= 0.96
 

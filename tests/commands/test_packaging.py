@@ -32,6 +32,7 @@ def built(tmp_path_factory):
     return sdist, wheel
 
 
+@pytest.mark.full
 def test_sdist_holds_the_sources_and_the_wheel_the_modules(built):
     sdist, wheel = built
     with tarfile.open(sdist) as archive:
@@ -49,6 +50,7 @@ def test_sdist_holds_the_sources_and_the_wheel_the_modules(built):
     assert not any(name.startswith(("models/", "datasets/", "tests/")) for name in modules)
 
 
+@pytest.mark.full
 def test_wheel_trains_the_quickstart_away_from_the_checkout(built, tmp_path):
     mpi = launcher.installed("mpich") or pytest.skip("no mpich: bash launch/test.sh installs it")
     run(sys.executable, "-m", "venv", "--without-pip", tmp_path / "venv")

@@ -30,7 +30,6 @@ def went_on(process, path, tmp_path):
     assert not left_in_shm()
 
 
-@pytest.mark.each_mpi
 def test_ranks_of_killed_launcher_end_before_others_start(mpi, tmp_path):
     process, path = supervised(mpi, tmp_path)
     before = set(ranks_of(path))

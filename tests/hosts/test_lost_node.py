@@ -10,7 +10,7 @@ from tests.helpers.live import records_of
 HEARTBEATS = {"detector": "true", "detector_thread": "true", "detector_period": "0.9", "detector_timeout": "3"}
 
 
-@pytest.mark.parametrize("mode", ["sync_ps", "allreduce"])
+@pytest.mark.parametrize("mode", ["sync_ps", pytest.param("allreduce", marks=pytest.mark.full)])
 def test_survivors_go_on_and_the_launcher_ends(ulfm, tmp_path, mode):
     if hosts.missing():
         pytest.skip(hosts.missing())

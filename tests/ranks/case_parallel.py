@@ -98,7 +98,7 @@ def stages_on_other_nodes_are_reached_over_mpi(world):
                     assert [r["params_sha256"] for r in records] == two, more
 
 
-@ranks(3)
+@ranks(3, full=True)
 def torch_sequential_is_cut_between_its_parts(world):
     """With statistics of every micro-batch, whose mean is taken."""
     need_torch()

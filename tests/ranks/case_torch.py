@@ -28,7 +28,7 @@ def torch_module_has_the_same_bits_in_every_way(world):
             assert len(set(of_servers)) == 2, "training changed nothing"
 
 
-@ranks(4)
+@ranks(4, full=True)
 def torch_module_is_trained_by_modes_that_keep_statistics(world):
     need_torch()
     keeps = ["local_sgd", "block_momentum", "easgd", "easgd, synchronous: true", "sync_ps, backup_workers: 1"]
@@ -60,7 +60,7 @@ def torch_module_goes_on_to_the_same_bits(world):
         assert [r["params_sha256"] for r in records] == [r["params_sha256"] for r in again]
 
 
-@ranks(4)
+@ranks(4, full=True)
 def torch_module_without_statistics_has_the_curve_of_one(world):
     """And over any number of workers the same bits, in the blocks of ``any_workers``."""
     need_torch()

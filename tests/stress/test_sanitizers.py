@@ -8,12 +8,16 @@ from tests.stress.sanitizers import runs
 from tests.stress.sanitizers.instrumented import NoSanitizerError, build
 
 
-@pytest.fixture(scope="module")
-def copy(tmp_path_factory):
+def built(folder, names=()):
     try:
-        return build(tmp_path_factory.mktemp("sanitized") / "copy")
+        return build(folder, names)
     except NoSanitizerError as error:
         pytest.skip(str(error))
+
+
+@pytest.fixture(scope="module")
+def copy(tmp_path_factory):
+    return built(tmp_path_factory.mktemp("sanitized") / "copy", runs.QUICK_MODULES)
 
 
 #: an array over n float32 of the C library, which is given back, or ends too early, or begins at an odd address
@@ -62,8 +66,8 @@ def test_quick_tests_find_nothing(copy):
 
 
 @pytest.mark.full
-def test_tests_that_reach_compiled_parts_find_nothing(copy):
-    passes(runs.instrumented(copy, runs.FULL, timeout_s=7200))
+def test_tests_that_reach_compiled_parts_find_nothing(tmp_path):
+    passes(runs.instrumented(built(tmp_path / "copy"), runs.FULL, timeout_s=7200))
 
 
 def passes(outcome):

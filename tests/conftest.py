@@ -20,6 +20,8 @@ failures.watch()
 # ignored in what a shell started in the background, and then in all that tests start
 signal.signal(signal.SIGINT, signal.default_int_handler)
 
+#: whose tests wait for each other, and for deadlines, more than they compute
+HOSTS = "tests/hosts/"
 #: folders and files of tests that start few ranks, or none: their files go to whichever worker is free
 LIGHT = (
     *("tests/unit/", "tests/fuzz/", "tests/knl/", "tests/stress/"),
@@ -28,13 +30,18 @@ LIGHT = (
 
 
 class JobsApart(LoadScopeScheduling):
-    """Let jobs over ranks follow one another on one worker, beside what is light.
+    """Let jobs over ranks follow one another on one worker, beside hosts, which do so too, and what is light.
 
     Two jobs at a time, of more ranks together than cores, take longer than one after the other: MPI spins.
     """
 
     def _split_scope(self, nodeid):
-        return nodeid.partition("::")[0] if nodeid.startswith(LIGHT) else "jobs"
+        return ("jobs", HOSTS, nodeid.partition("::")[0])[_order(nodeid)]
+
+
+def _order(nodeid):
+    """Return when a test begins: jobs over ranks before hosts, and these before what is light."""
+    return 2 if nodeid.startswith(LIGHT) else int(nodeid.startswith(HOSTS))
 
 
 @pytest.hookimpl(optionalhook=True)
@@ -45,7 +52,7 @@ def pytest_xdist_make_scheduler(config, log):
 @pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(config, items):
     """Begin with the jobs; leave Open MPI to those tests that MPI matters to."""
-    items.sort(key=lambda item: item.nodeid.startswith(LIGHT))
+    items.sort(key=lambda item: _order(item.nodeid))
     for item in items:
         is_second = hasattr(item, "callspec") and item.callspec.params.get("mpi") == "openmpi"
         if is_second and not item.get_closest_marker("each_mpi"):

@@ -49,7 +49,8 @@ def _command(cluster: Cluster, argv: Sequence[str]) -> int:
         return 0
     arguments = cluster.agree(lambda: _arguments(parser, argv))
 
-    plan = cluster.agree_everywhere(lambda: import_module("psframe.plan"))
+    with begin.importing():
+        plan = cluster.agree_everywhere(lambda: import_module("psframe.plan"))
     judged = plan.make(cluster, arguments["config"], arguments["overrides"])
     if arguments["dry_run"]:
         from psframe import dry_run
@@ -58,10 +59,8 @@ def _command(cluster: Cluster, argv: Sequence[str]) -> int:
         if cluster.rank == 0:
             say(report)
         return 0
-    # Numba and h5py take time to import: a bad config has been told by now
-    names = ("assemble", "recovery", "epoch", "engine")
-    modules = cluster.agree_everywhere(lambda: [import_module(f"psframe.{name}") for name in names])
-    assemble, recovery, epoch, _ = modules
+    with begin.importing():  # which takes time: a bad config has been told by now
+        assemble, recovery, epoch = cluster.agree_everywhere(_modules)
     made = assemble.run(cluster, judged, arguments["quiet"])
     training_begins()
     try:
@@ -76,6 +75,14 @@ def _command(cluster: Cluster, argv: Sequence[str]) -> int:
         say(f"\n{table(epochs)}\n\n{pages_table(made.record)}\n\n{made.run_dir.path}")
     made.cluster.barrier()  # one that ends without MPI_Finalize is taken for dead
     return 0
+
+
+def _modules() -> list[Any]:
+    """Import what a run consists of, and load what Numba compiles with."""
+    names = ("assemble", "recovery", "epoch", "engine", "nn.jit")
+    *modules, _, jit = [import_module(f"psframe.{name}") for name in names]
+    jit.load()
+    return modules
 
 
 def _train(run: "Run") -> None:

@@ -48,7 +48,8 @@ def _over_ranks(name: str, argv: Sequence[str]) -> int:
     from psframe import command
 
     signal.signal(signal.SIGTERM, signal.SIG_DFL)  # Python's handler would wait for an MPI call to return
-    bench = import_module(f"psframe.bench.{name}")
+    with begin.importing():
+        bench = import_module(f"psframe.bench.{name}")
     return command.guarded(lambda argv: command.run(lambda cluster: bench.main(cluster, argv)), argv)
 
 

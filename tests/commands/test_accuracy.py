@@ -33,8 +33,13 @@ def test_lenet_learns_fashion_mnist_in_three_epochs(mode, tmp_path):
     assert records[-1]["accuracy"] >= 0.88, records
 
 
+@pytest.mark.full
 def test_quickstart_keeps_its_promise(tmp_path):
     assert train(4, tmp_path, "configs/quickstart.yaml")[-1]["accuracy"] >= 0.96
+
+
+def test_quickstart_learns_in_three_epochs(tmp_path):
+    assert train(4, tmp_path, "configs/quickstart.yaml", "train.epochs=3")[-1]["accuracy"] >= 0.93
 
 
 @pytest.mark.full

@@ -3,12 +3,14 @@
 import os
 import signal
 import time
+from itertools import product
 
 import psutil
 import pytest
 
 from tests.helpers import launcher, runs
 from tests.helpers.live import ends, launch, left_in_shm, ranks_of, records_of, trains
+from tests.helpers.thinned import thinned
 
 EPOCHS = 60
 
@@ -58,8 +60,9 @@ def begun(mpi, tmp_path, *overrides, epochs=EPOCHS):
     return launch(words, PSFRAME_MPIRUN=" ".join(mpirun)), path
 
 
-@pytest.mark.parametrize("after_s", [0.5, pytest.param(0.9, marks=pytest.mark.full), 1.4])
-@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+@pytest.mark.parametrize(
+    ("number", "after_s"), thinned(product((signal.SIGINT, signal.SIGTERM), (0.5, 0.9, 1.4)), kept=(0, 5))
+)
 def test_signal_before_ranks_train_ends_them(mpi, tmp_path, number, after_s):
     process, path = begun(mpi, tmp_path, epochs=100000)
     time.sleep(after_s)

@@ -2,6 +2,7 @@
 
 import shutil
 import unittest
+from itertools import product
 from pathlib import Path
 
 import numpy as np
@@ -77,13 +78,14 @@ def workers_of_any_number_over_every_collective_are_one_run(world):
     with folder(world) as where:
         alone = seen(world, 1, where, *keys)
         assert len({epoch[0] for epoch in alone[0]}) == 2, "training changed nothing"
-        for mode, server in SERVERS:
+        for at, (mode, server) in enumerate(SERVERS):
             first = 1 if server == "dedicated" and mode == "sync_ps" else 0
-            for workers in range(2, most + 1 - first) if IS_FULL else (3, most - first):
-                # every collective meets workers that have less than others
-                for collective in COLLECTIVES if workers == most - first or IS_FULL else COLLECTIVES[:1]:
-                    how = [f"sync.mode={mode}", f"sync.server={server}", f"collective={collective}"]
-                    assert seen(world, workers + first, where, *keys, *how) == alone, (workers, *how)
+            every = product(range(2, most + 1 - first), COLLECTIVES)
+            # every collective meets workers that have less than others
+            few = [(3, COLLECTIVES[0]), *((most - first, collective) for collective in COLLECTIVES[at::2])]
+            for workers, collective in every if IS_FULL else few:
+                how = [f"sync.mode={mode}", f"sync.server={server}", f"collective={collective}"]
+                assert seen(world, workers + first, where, *keys, *how) == alone, (workers, *how)
 
 
 @ranks(7, 9)

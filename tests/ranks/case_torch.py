@@ -16,9 +16,9 @@ def torch_module_has_the_same_bits_in_every_way(world):
     with folder(world) as where:
         collectives, modes = ("shared", "buffer", "object", "hierarchical"), (("allreduce", 3), ("sync_ps", 4))
         chosen = list(product((NET, ROW), collectives, modes))
-        if not IS_FULL:  # each collective, and each net in each mode, once
-            chosen = [chosen[at] for at in (0, 3, 12, 15)]
-        found = {NET: set(), ROW: set()}
+        if not IS_FULL:  # one net, in each mode
+            chosen = [chosen[at] for at in (0, 3)]
+        found = {net: set() for net, *_ in chosen}
         for net, collective, (mode, n_ranks) in chosen:
             keys = (net, *SHORT, f"sync.mode={mode}", f"collective={collective}")
             found[net].add(tuple(hashes(world, n_ranks, where, *keys)))

@@ -40,10 +40,10 @@ if [ -n "$since" ]; then
     chosen=$(python -m tests.changed "$since") # in <(...) its failure would end nothing, and all tests run
     [ -z "$chosen" ] || mapfile -t paths <<<"$chosen"
 fi
-# jobs over ranks one after the other, and beside them what is light: see tests/conftest.py
+# three for two cores: jobs over ranks one after the other, others that mostly wait, and what is light; tests/conftest.py
 set -x
 ruff check .
 ruff format --check .
 cython-lint psframe/*.pyx psframe/*/*.pyx
 mypy
-python -m pytest -n 2 --dist loadscope --no-loadscope-reorder "${select[@]}" "${paths[@]}" "$@"
+python -m pytest -n 3 --dist loadscope --no-loadscope-reorder "${select[@]}" "${paths[@]}" "$@"

@@ -21,7 +21,10 @@ failures.watch()
 signal.signal(signal.SIGINT, signal.default_int_handler)
 
 #: whose tests wait for each other, and for deadlines, more than they compute
-HOSTS = "tests/hosts/"
+WAITING = (
+    "tests/hosts/",
+    *(f"tests/commands/test_{name}.py" for name in ("bad_input", "bench_peers", "limits", "mpi_start")),
+)
 #: folders and files of tests that start few ranks, or none: their files go to whichever worker is free
 LIGHT = (
     *("tests/unit/", "tests/fuzz/", "tests/knl/", "tests/stress/"),
@@ -30,18 +33,18 @@ LIGHT = (
 
 
 class JobsApart(LoadScopeScheduling):
-    """Let jobs over ranks follow one another on one worker, beside hosts, which do so too, and what is light.
+    """Let jobs over ranks follow one another on one worker, beside jobs that wait, which do so too, and what is light.
 
     Two jobs at a time, of more ranks together than cores, take longer than one after the other: MPI spins.
     """
 
     def _split_scope(self, nodeid):
-        return ("jobs", HOSTS, nodeid.partition("::")[0])[_order(nodeid)]
+        return ("jobs", "waiting", nodeid.partition("::")[0])[_order(nodeid)]
 
 
 def _order(nodeid):
-    """Return when a test begins: jobs over ranks before hosts, and these before what is light."""
-    return 2 if nodeid.startswith(LIGHT) else int(nodeid.startswith(HOSTS))
+    """Return when a test begins: jobs over ranks before those that wait, and these before what is light."""
+    return 2 if nodeid.startswith(LIGHT) else int(nodeid.startswith(WAITING))
 
 
 @pytest.hookimpl(optionalhook=True)

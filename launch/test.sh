@@ -40,7 +40,7 @@ if [ -n "$since" ]; then
     chosen=$(python -m tests.changed "$since") # in <(...) its failure would end nothing, and all tests run
     [ -z "$chosen" ] || mapfile -t paths <<<"$chosen"
 fi
-# three for two cores: jobs over ranks one after the other, others that mostly wait, and what is light; tests/conftest.py
+# three for two cores: commands over ranks one after the other, other jobs beside them, what is light; tests/conftest.py
 set -x
 ruff check .
 ruff format --check .

@@ -20,9 +20,9 @@ failures.watch()
 # ignored in what a shell started in the background, and then in all that tests start
 signal.signal(signal.SIGINT, signal.default_int_handler)
 
-#: whose tests wait for each other, and for deadlines, more than they compute
-WAITING = (
-    "tests/hosts/",
+#: of jobs over ranks, those beside the commands: they wait for each other, and for deadlines, or are one long job
+BESIDE = (
+    *("tests/hosts/", "tests/ranks/"),
     *(f"tests/commands/test_{name}.py" for name in ("bad_input", "bench_peers", "limits", "mpi_start")),
 )
 #: folders and files of tests that start few ranks, or none: their files go to whichever worker is free
@@ -33,18 +33,18 @@ LIGHT = (
 
 
 class JobsApart(LoadScopeScheduling):
-    """Let jobs over ranks follow one another on one worker, beside jobs that wait, which do so too, and what is light.
+    """Let jobs over ranks follow one another on two workers, and what is light on whichever is free.
 
-    Two jobs at a time, of more ranks together than cores, take longer than one after the other: MPI spins.
+    More jobs at a time, of more ranks together than cores, take longer than one after the other: MPI spins.
     """
 
     def _split_scope(self, nodeid):
-        return ("jobs", "waiting", nodeid.partition("::")[0])[_order(nodeid)]
+        return ("commands", "beside", nodeid.partition("::")[0])[_order(nodeid)]
 
 
 def _order(nodeid):
-    """Return when a test begins: jobs over ranks before those that wait, and these before what is light."""
-    return 2 if nodeid.startswith(LIGHT) else int(nodeid.startswith(WAITING))
+    """Return when a test begins: commands over ranks, the jobs beside them, what is light."""
+    return 2 if nodeid.startswith(LIGHT) else int(nodeid.startswith(BESIDE))
 
 
 @pytest.hookimpl(optionalhook=True)

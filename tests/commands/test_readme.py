@@ -36,7 +36,7 @@ def test_strategies_of_a_users_own(mode, tmp_path):
         mode,
         f"record.dir={tmp_path / 'runs'}",
     ]
-    command = ["-m", "psframe.train", "configs/quickstart.yaml", "train.epochs=2", *keys]
+    command = ["-m", "psframe.train", "configs/quickstart.yaml", "train.epochs=2", "dataset.limit=2000", *keys]
     ended = launcher.run(mpi, 3, command, PYTHONPATH=str(tmp_path))
     assert ended.status == 0, ended
     assert "over my_module:MyCollective" in ended.out
@@ -65,9 +65,12 @@ def test_sync_mode_of_a_users_own_has_the_bits_of_allreduce(tmp_path):
     (tmp_path / "my_module.py").write_text(found)
     ends = []
     for mode in ("my_module:MyMode", "allreduce"):
-        keys = [f"sync.mode={mode}", "train.epochs=1", f"record.dir={tmp_path / mode.partition(':')[0]}"]
+        keys = ["train.epochs=1", "dataset.limit=1000", f"record.dir={tmp_path / mode.partition(':')[0]}"]
         ended = launcher.run(
-            mpi, 2, ["-m", "psframe.train", "configs/quickstart.yaml", *keys], PYTHONPATH=str(tmp_path)
+            mpi,
+            2,
+            ["-m", "psframe.train", "configs/quickstart.yaml", f"sync.mode={mode}", *keys],
+            PYTHONPATH=str(tmp_path),
         )
         assert ended.status == 0, ended
         (metrics,) = (tmp_path / mode.partition(":")[0]).glob("*/metrics.jsonl")

@@ -13,6 +13,7 @@ from psframe import begin
 def thawed():
     yield
     gc.unfreeze()
+    gc.enable()
 
 
 def test_collector_pauses_and_passes_by_what_was_imported(tmp_path, monkeypatch):
@@ -39,3 +40,10 @@ def test_collector_is_on_again_behind_an_import_that_fails():
     with pytest.raises(ModuleNotFoundError), begin.importing():
         import_module("psframe.no_such_module")
     assert gc.isenabled()
+
+
+def test_collector_that_was_off_stays_off():
+    gc.disable()
+    with begin.importing():
+        pass
+    assert not gc.isenabled()

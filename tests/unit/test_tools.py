@@ -1,12 +1,24 @@
 """What chooses tests, and what a failure says: parts of the suite that no other test would miss."""
 
+import os
+import shutil
+import signal
+import subprocess
 from types import SimpleNamespace
 
+import psutil
 import pytest
 
 from tests import changed
-from tests.helpers import failures
+from tests.helpers import failures, live
+from tests.helpers.launcher import ROOT
 from tests.ranks import harness
+
+#: a launch/env.sh whose first environment is there, and whose second takes for ever
+INSTALLING = """set -euo pipefail
+cd "$(dirname "${BASH_SOURCE[0]}")/.."
+environment() { [ "$1" = .venv ] || { echo $BASHPID; while :; do sleep 60; done; }; }
+"""
 
 COUNTED = harness.counts("mpich")["contract.bytes_are_counted"]
 #: a changed file: tests that must be chosen
@@ -69,3 +81,21 @@ def test_cases_of_a_file_are_chosen_by_their_whole_names(tmp_path):
     assert [*harness.chosen((f"@{tmp_path / 'chosen'}",))] == [name]
     assert {*harness.chosen((name,))} == longer
     assert harness.chosen(()) == harness.cases()
+
+
+def test_interrupted_installation_leaves_nothing_behind(tmp_path):
+    (tmp_path / "launch").mkdir()
+    shutil.copy(ROOT / "launch/test.sh", tmp_path / "launch")
+    (tmp_path / "launch/env.sh").write_text(INSTALLING)
+    pip = tmp_path / ".venv/bin/pip"
+    pip.parent.mkdir(parents=True)
+    pip.write_text("#!/bin/bash\ntrap 'exit 2' INT; echo $$; while :; do sleep 60; done\n")  # as pip: it ends by itself
+    pip.chmod(0o755)
+    script = subprocess.Popen(
+        ["bash", "launch/test.sh"], cwd=tmp_path, stdout=subprocess.PIPE, start_new_session=True, preexec_fn=live.heed
+    )
+    installing = [psutil.Process(int(script.stdout.readline())) for _ in range(2)]
+    os.killpg(script.pid, signal.SIGINT)  # as a terminal does; the second environment's is another group
+    assert script.wait(60) == 130
+    assert psutil.wait_procs(installing, 60)[1] == []
+    assert not (tmp_path / ".venv/psframe-torch").exists()  # what was interrupted is not taken for missing

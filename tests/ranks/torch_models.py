@@ -9,7 +9,12 @@ ATTENTION = "model={name: torch, build: 'tests.helpers.torch_nets:Attention'}"
 SHORT = ("dataset.limit=101", "train.threads=1")
 
 
+def is_missing():
+    """Return whether there is no PyTorch."""
+    return find_spec("torch") is None
+
+
 def need_torch():
     """Skip a case where there is no PyTorch."""
-    if find_spec("torch") is None:
+    if is_missing():
         raise unittest.SkipTest("PyTorch, whose modules these are, is not installed")

@@ -1,0 +1,31 @@
+"""Short runs of everything end as it is written down in ``golden.json``: bits, bytes moved, keys of the record."""
+
+from tests.ranks import golden
+from tests.ranks.harness import IS_FULL, ranks
+from tests.ranks.torch_models import is_missing
+
+STRIDE = 5  # of the default suite
+
+
+@ranks(5)
+def runs_end_as_written_down(world):
+    names = [name for name in golden.runs() if not ("torch" in name and is_missing())]
+    found = {name: golden.run(world, name) for name in (names if IS_FULL else names[::STRIDE])}
+    written = golden.read()
+    for name, ended in found.items():
+        here, there = ended.pop(golden.BITS, None), written[name].pop(golden.BITS, None)
+        differs = {key: (of, ended[key]) for key, of in written[name].items() if ended[key] != of}
+        assert not differs, (name, differs)
+        found[name] = (here, there)
+    check_bits(found)
+
+
+def check_bits(found):
+    """Runs that are the same there are so here; on a CPU whose first run ends in the bits written down, so do all."""
+    for kind in ("direct", "blas", "torch"):
+        pairs = {name: pair for name, pair in found.items() if golden.kind(name) == kind and pair != (None, None)}
+        n_here, n_there = (len({pair[side] for pair in pairs.values()}) for side in (0, 1))
+        assert len({*pairs.values()}) == n_here == n_there, f"{kind}: what had the same bits differs, or the reverse"
+        first = next(iter(pairs.values()), None)
+        if first and first[0] == first[1]:
+            assert all(here == there for here, there in pairs.values()), [n for n, (a, b) in pairs.items() if a != b]

@@ -17,12 +17,12 @@ EXTENSIONS = [
         libraries=["dl"],
     )
     for name in (
-        "psframe._random",
-        "psframe._elementwise",
-        "psframe._batch",
-        "psframe.memory._numa",
-        "psframe.memory._memkind",
-        "psframe.memory._sync",
+        "psframe.compiled._random",
+        "psframe.compiled._elementwise",
+        "psframe.compiled._batch",
+        "psframe.compiled._numa",
+        "psframe.compiled._memkind",
+        "psframe.compiled._sync",
     )
 ]
 

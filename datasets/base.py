@@ -1,8 +1,8 @@
 """What a dataset is: two splits that are read by slices, and how a stored sample becomes the network's input.
 
-A loader is a function whose keyword-only parameters are its YAML keys (``psframe.registry``). It looks at headers and
-sizes, raises :class:`psframe.errors.UserError` for what is wrong with them, and returns a :class:`Dataset`. Its slices
-are then read once per node, into memory that the node's ranks share.
+A loader is a function whose keyword-only parameters are its YAML keys (``psframe.config.registry``). It looks at
+headers and sizes, raises :class:`psframe.errors.UserError` for what is wrong with them, and returns a :class:`Dataset`.
+Its slices are then read once per node, into memory that the node's ranks share.
 """
 
 from collections.abc import Callable

@@ -7,11 +7,11 @@ from typing import Any
 
 import numpy as np
 
-from psframe import outside
+from psframe.config import untrusted
+from psframe.config.registry import PositiveInt
 from psframe.datasets import files
 from psframe.datasets.base import Dataset, Split, held
 from psframe.errors import UserError
-from psframe.registry import PositiveInt
 
 SHAPE = (3, 32, 32)
 IMAGE_BYTES = 3 * 32 * 32
@@ -97,7 +97,7 @@ def _binary(file: Path) -> _Batch:
 def _python(file: Path) -> _Batch:
     """Take images and labels from the opcodes of a pickle, of which none is executed."""
     with files.reading(file, "a pickled CIFAR-10 batch", ValueError, OverflowError, IndexError):
-        data, found = _walk(outside.content(file, MOST_PICKLE))
+        data, found = _walk(untrusted.content(file, MOST_PICKLE))
         labels = np.array(found, np.int64)
     if not len(labels) or len(data) != len(labels) * IMAGE_BYTES:
         raise UserError(

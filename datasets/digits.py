@@ -1,9 +1,9 @@
 """Small digits without a download."""
 
+from psframe.config.registry import PositiveInt
 from psframe.datasets import files
 from psframe.datasets.base import Dataset
 from psframe.datasets.digit_csv import digit_csv
-from psframe.registry import PositiveInt
 
 
 def digits(*, path: str | None = None, limit: PositiveInt | None = None) -> Dataset:

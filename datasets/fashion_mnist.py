@@ -2,10 +2,10 @@
 
 import os
 
+from psframe.config.registry import PositiveInt
 from psframe.datasets.base import Dataset
 from psframe.datasets.idx import idx
 from psframe.errors import UserError
-from psframe.registry import PositiveInt
 
 DEBIAN = "/usr/share/datasets/fashion-mnist"
 

@@ -5,11 +5,11 @@ from pathlib import Path
 
 import numpy as np
 
+from psframe.config.registry import PositiveInt
 from psframe.datasets import files
 from psframe.datasets.base import Dataset, Split, interleave
 from psframe.datasets.ts import read_ts
 from psframe.errors import UserError
-from psframe.registry import PositiveInt
 
 #: what NumPy runs into where a header is damaged; it holds a literal of Python, which is parsed and not executed
 HEADER_ERRORS = (ValueError, SyntaxError, tokenize.TokenError, TypeError, ArithmeticError, RecursionError, LookupError)

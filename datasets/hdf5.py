@@ -8,11 +8,11 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from psframe import h5files
+from psframe.config import untrusted_hdf5
+from psframe.config.registry import PositiveInt
 from psframe.datasets import files
 from psframe.datasets.base import Dataset, Split
 from psframe.errors import UserError
-from psframe.registry import PositiveInt
 
 if TYPE_CHECKING:
     import h5py
@@ -48,9 +48,9 @@ def hdf5(*, path: str, limit: PositiveInt | None = None) -> Dataset:
         file, or is larger than so large a file can hold. Damage inside the images is raised by ``read``.
     """
     file = files.regular(path, "an HDF5 file")
-    with _reading(file), h5files.opened(file) as f:
+    with _reading(file), untrusted_hdf5.opened(file) as f:
         train, test = (_part(f, file, *place) for place in _places(f))
-        n_classes = h5files.attribute(f, "n_classes")
+        n_classes = untrusted_hdf5.attribute(f, "n_classes")
     if (train.shape, train.dtype) != (test.shape, test.dtype):
         raise UserError(
             f"training and test images must have one shape and type, got {train.shape} {train.dtype} and "
@@ -118,7 +118,7 @@ def _part(f: "h5py.File", file: Path, images_at: str, labels_at: str, pick: _Pic
 
 
 def _array(f: "h5py.File", file: Path, name: str) -> "h5py.Dataset":
-    found = h5files.array(f, name)
+    found = untrusted_hdf5.array(f, name)
     if found is None:
         raise UserError(f"{file} must hold {LAYOUT}; got no array {name}: add it")
     return found
@@ -127,7 +127,7 @@ def _array(f: "h5py.File", file: Path, name: str) -> "h5py.Dataset":
 def _split(file: Path, part: _Part, limit: int | None) -> Split:
     def read(lo: int, hi: int) -> tuple[np.ndarray, np.ndarray]:
         # opened anew: an open HDF5 file does not survive a fork, and a slice takes much longer than opening
-        with _reading(file), h5files.opened(file) as f, np.errstate(over="ignore"):
+        with _reading(file), untrusted_hdf5.opened(file) as f, np.errstate(over="ignore"):
             images = part.pick(_array(f, file, part.images), lo, hi).astype(part.dtype, copy=False)
         if part.dtype == "float32":
             files.check_finite(images, np.arange(lo, hi), f"the split {part.images} of {file}")

@@ -11,11 +11,11 @@ from typing import IO
 
 import numpy as np
 
-from psframe import outside
+from psframe.config import untrusted
+from psframe.config.registry import PositiveInt
 from psframe.datasets import files
 from psframe.datasets.base import Dataset, Split
 from psframe.errors import UserError
-from psframe.registry import PositiveInt
 
 UNSIGNED_BYTE = 8
 DEFLATE_MOST = 1032  # bytes that one byte of a gzip file can stand for (zlib's technical notes)
@@ -99,7 +99,7 @@ def _find(root: Path, split: str, kind: str) -> tuple[Path, tuple[int, ...]]:
 
 
 def _open(file: Path) -> IO[bytes]:
-    return gzip.open(file) if file.suffix == ".gz" else outside.opened(file)  # type: ignore[return-value]
+    return gzip.open(file) if file.suffix == ".gz" else untrusted.opened(file)  # type: ignore[return-value]
 
 
 def _reading(file: Path) -> AbstractContextManager[None]:

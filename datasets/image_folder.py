@@ -8,11 +8,11 @@ from typing import Any
 
 import numpy as np
 
-from psframe import outside
+from psframe.config import untrusted
+from psframe.config.registry import PositiveInt
 from psframe.datasets import files
 from psframe.datasets.base import Dataset, Split, interleave, stratified
 from psframe.errors import UserError
-from psframe.registry import PositiveInt
 
 #: Pillow's decoders that are asked; by itself it would try all it has, and start Ghostscript on PostScript
 FORMATS = ("JPEG", "PNG", "BMP", "GIF", "PPM", "TIFF", "WEBP")
@@ -137,7 +137,7 @@ def _picture(path: str, stored: tuple[int, int]) -> np.ndarray:
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("error", image_of.DecompressionBombWarning)
-            with outside.opened(path) as file, image_of.open(file, formats=FORMATS) as image:
+            with untrusted.opened(path) as file, image_of.open(file, formats=FORMATS) as image:
                 if image.width * image.height > MOST_PIXELS:
                     raise ValueError(f"{image.width} x {image.height} pixels, and at most {MOST_PIXELS:,} are decoded")
                 upright = ops.exif_transpose(image).convert("RGB")

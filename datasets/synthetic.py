@@ -5,10 +5,10 @@ from math import prod
 import numpy as np
 
 from psframe import compiled
+from psframe.config.registry import PositiveInt
 from psframe.datasets.base import Dataset, Split
 from psframe.datasets.files import MOST_CLASSES
 from psframe.errors import UserError
-from psframe.registry import PositiveInt
 
 TEMPLATE, TRAIN, TEST = 0, 1, 2  # take the place of the epoch in the random numbers' counter
 MOST_NUMBERS = 1 << 28  # of a sample: a GiB

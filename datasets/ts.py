@@ -7,7 +7,7 @@ from typing import BinaryIO
 
 import numpy as np
 
-from psframe import outside
+from psframe.config import untrusted
 from psframe.datasets import files
 from psframe.errors import UserError
 
@@ -31,7 +31,7 @@ def read_ts(file: Path) -> tuple[np.ndarray, list[str], list[str]]:
     UserError
         The file has no class labels, has time stamps or missing values, or its lines differ from its header.
     """
-    with files.reading(file, "a .ts text file", ValueError), outside.opened(file) as opened:
+    with files.reading(file, "a .ts text file", ValueError), untrusted.opened(file) as opened:
         return _read(file, _lines(opened))
 
 

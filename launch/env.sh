@@ -26,7 +26,7 @@ environment() {
     local folder=$1 extras=$2 done_file sources python
     shift 2
     done_file=$folder/psframe-$(echo "$extras $*" | tr -c 'a-zA-Z0-9.\n' -)
-    sources=$(cat pyproject.toml setup.py psframe/*.pyx psframe/*/*.pyx psframe/*/*.pxd psframe/*.h psframe/*/*.h | cksum)
+    sources=$(cat pyproject.toml setup.py psframe/compiled/*.{pyx,pxd,h} | cksum)
     if [ "$(cat "$done_file" 2>/dev/null)" = "$sources" ]; then
         return
     fi

@@ -75,7 +75,7 @@ mpirun=$(command -v mpirun) || refuse "an mpirun must be on PATH, got none; acti
 command -v "$1" >/dev/null || refuse "the command must be on PATH, got '$1', which is not; check it"
 python=$(command -v python) || refuse "a python with psframe must be on PATH, got none; activate its environment"
 look='import os, h5py, mpi4py, numba
-from psframe import config
+from psframe.config import schema
 mpi4py.rc.initialize = False # the library is to be there, and not to start
 from mpi4py import MPI'
 why=$("$python" -c "$look" 2>&1) ||

@@ -50,6 +50,6 @@ fi
 set -x
 ruff check .
 ruff format --check .
-cython-lint psframe/*.pyx psframe/*/*.pyx
+cython-lint psframe/compiled/*.pyx
 mypy
 python -m pytest -n 3 --dist loadscope --no-loadscope-reorder "${select[@]}" "${paths[@]}" "$@"

@@ -1,12 +1,12 @@
 """AlexNet, whole and for small images."""
 
+from psframe.config.registry import Fraction
 from psframe.models.base import need_image
 from psframe.nn.activations import Dropout, Flatten, ReLU
 from psframe.nn.base import Layer, Shape
 from psframe.nn.conv import Conv2d
 from psframe.nn.dense import Dense
 from psframe.nn.pool import MaxPool2d
-from psframe.registry import Fraction
 
 
 def alexnet(input_shape: Shape, n_classes: int, *, dropout: Fraction = 0.5) -> list[Layer]:

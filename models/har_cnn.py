@@ -1,12 +1,12 @@
 """A one-dimensional network for human activity recognition."""
 
+from psframe.config.registry import Fraction
 from psframe.models.base import need_sequence
 from psframe.nn.activations import Dropout, Flatten, ReLU
 from psframe.nn.base import Layer, Shape
 from psframe.nn.conv import Conv1d
 from psframe.nn.dense import Dense
 from psframe.nn.pool import MaxPool1d
-from psframe.registry import Fraction
 
 
 def har_cnn(input_shape: Shape, n_classes: int, *, dropout: Fraction = 0.5) -> list[Layer]:

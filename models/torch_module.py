@@ -5,9 +5,9 @@ from collections.abc import Callable, Mapping
 from functools import partial
 from typing import Any, Literal
 
+from psframe.config.registry import load
 from psframe.errors import UserError, raised, reason
 from psframe.nn.base import Layer, Shape
-from psframe.registry import load
 
 
 def torch_module(

@@ -20,12 +20,13 @@ from typing import Any, TextIO
 
 import yaml
 
-from psframe import mpirun, outside, yamls
 from psframe.bench import sweep
-from psframe.config import parse_value
+from psframe.cluster import mpirun
+from psframe.cluster.parser import Parser, no_folder
+from psframe.cluster.process import guarded
+from psframe.config import strict_yaml, untrusted
+from psframe.config.schema import parse_value
 from psframe.errors import UserError
-from psframe.parser import Parser, no_folder
-from psframe.process import guarded
 from psframe.record import metrics, summary
 from psframe.record.folder import Folder, chosen_file
 from psframe.record.view import aligned, in_terminal, say
@@ -159,7 +160,7 @@ def _grid_of(folder: Folder) -> Any:
     """Return what a folder was begun with; None where that is damaged, and so no grid's."""
     try:
         with folder.open(GRID) as file:
-            return outside.of_json(outside.all_of(file, MOST_GRID, folder.path / GRID))
+            return untrusted.of_json(untrusted.all_of(file, MOST_GRID, folder.path / GRID))
     except ValueError:
         return None
 
@@ -176,7 +177,8 @@ def _compare(arguments: Namespace, points: Sequence[Point], out: Path) -> int:
         again = " (done before)" if records else ""
         say(f"[{number}/{len(runs)}] {point.named}{again}{left.described()}")
         if not records:
-            records, complaint = train(point, start, arguments.set, where)
+            overrides = [*arguments.set, *point.overrides]
+            records, complaint = sweep.train(start, point.n_ranks, point.config, overrides, where)
         left.passed(bool(again))
         if complaint:
             failed.setdefault(point, []).append(complaint)
@@ -228,7 +230,7 @@ def _finished(where: Path) -> list[dict[str, Any]]:
     for config in where.glob("*/config.yaml"):
         try:
             records = metrics.read(config.parent)
-            epochs = yamls.load(outside.text(config, outside.CONFIG_BYTES), "config.yaml")["train"]["epochs"]
+            epochs = strict_yaml.load(untrusted.text(config, untrusted.CONFIG_BYTES), "config.yaml")["train"]["epochs"]
             if records and records[-1]["epoch"] == epochs:
                 summary.row(records, 1.0)  # all that the tables want is there
                 return records
@@ -238,16 +240,6 @@ def _finished(where: Path) -> list[dict[str, Any]]:
         where.unlink()  # it would lead the run to another folder
     shutil.rmtree(where, ignore_errors=True)
     return []
-
-
-def train(point: Point, start: Sequence[str], common: Sequence[str], where: Path) -> tuple[list[dict[str, Any]], str]:
-    """Run one point below ``where``; return its records, and what went wrong, if anything did."""
-    overrides = [*common, *point.overrides, f"record.dir={where}"]
-    ended = mpirun.python(start, point.n_ranks, ["-m", "psframe.train", point.config, "--quiet", *overrides])
-    if ended.complaint:
-        return [], ended.complaint
-    (run,) = where.iterdir()
-    return metrics.read(run), ""
 
 
 def _report(

@@ -1,7 +1,7 @@
 """Optimizers: elementwise rules on flat vectors, or on any slice of them.
 
-An optimizer is one compiled rule (``psframe._elementwise``) with its hyper-parameters. It keeps no memory of its own:
-its state is rows of the arena, so that a slice may be updated by whichever rank sums it, to the same bits.
+An optimizer is one compiled rule (``psframe.compiled.elementwise``) with its hyper-parameters. It keeps no memory of
+its own: its state is rows of the arena, so that a slice may be updated by whichever rank sums it, to the same bits.
 """
 
 from time import perf_counter
@@ -10,11 +10,11 @@ from typing import Any, Protocol
 import numpy as np
 
 from psframe import compiled
-from psframe.arena import Arena
+from psframe.config.registry import Fraction, NonNegative, Positive, Table
+from psframe.memory.arena import Arena
+from psframe.memory.checksums import Sums
 from psframe.record.trace import Trace
-from psframe.registry import Fraction, NonNegative, Positive, Table
-from psframe.sums import Sums
-from psframe.traffic import Traffic
+from psframe.record.traffic import Traffic
 
 BLOCK = 1 << 16  # numbers that a user's own optimizer is given at a time
 
@@ -140,7 +140,7 @@ class Updater:
         self.traffic.clear()
 
     def __call__(self, segment: slice, gradient: Any, lr: float, step: int) -> None:
-        """Update ``segment`` by its mean gradient: an array, or a ``psframe._elementwise.Mean``, yet to be taken."""
+        """Update ``segment`` by its mean gradient: an array, or a ``compiled.elementwise.Mean``, yet to be taken."""
         began = perf_counter()
         mean = compiled.elementwise.Mean([gradient]) if isinstance(gradient, np.ndarray) else gradient
         take = self._in_one_pass if self.fused else self._in_blocks

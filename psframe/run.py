@@ -21,10 +21,11 @@ signal.signal(signal.SIGINT, signal.SIG_DFL)  # until a job runs, Ctrl-C ends th
 
 import psutil  # noqa: E402
 
-from psframe import config, mpirun  # noqa: E402
+from psframe.cluster import mpirun  # noqa: E402
+from psframe.cluster.parser import Parser, counts  # noqa: E402
+from psframe.cluster.process import guarded  # noqa: E402
+from psframe.config import schema  # noqa: E402
 from psframe.errors import UserError, reason  # noqa: E402
-from psframe.parser import Parser, counts  # noqa: E402
-from psframe.process import guarded  # noqa: E402
 from psframe.record import checkpoint, metrics, onward, run_dir  # noqa: E402
 from psframe.record.view import say  # noqa: E402
 
@@ -142,7 +143,7 @@ class Job:
             pass
 
 
-def _finished(path: Path | None, settings: config.Config) -> bool:
+def _finished(path: Path | None, settings: schema.Config) -> bool:
     """Whether a run has come to its end, and what it was to save is saved."""
     if path is None or metrics.last_epoch(path) < settings.train.epochs:
         return False
@@ -151,7 +152,7 @@ def _finished(path: Path | None, settings: config.Config) -> bool:
 
 def supervise(arguments: Namespace) -> int:
     """Start the job, and again as long as it dies; return the exit status of the last start."""
-    settings = config.read(arguments.config, arguments.overrides)
+    settings = schema.read(arguments.config, arguments.overrides)
     start = mpirun.launcher(arguments.mpirun)
     if settings.fault.on_worker_loss == "continue" and "--with-ft" not in start and mpirun.is_openmpi(start):
         start += ["--with-ft", "ulfm"]

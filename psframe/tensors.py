@@ -4,8 +4,8 @@ from pathlib import Path
 
 import numpy as np
 
-from psframe.arena import described
 from psframe.errors import UserError
+from psframe.memory.arena import described
 from psframe.record import checkpoint
 
 

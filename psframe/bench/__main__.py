@@ -10,10 +10,10 @@ import sys
 from collections.abc import Sequence
 from importlib import import_module
 
-from psframe import begin, mpirun
 from psframe.bench import sweep
+from psframe.cluster import begin, mpirun
+from psframe.cluster.process import guarded
 from psframe.errors import UserError
-from psframe.process import guarded
 
 ALONE = ("kernels", "threads")
 OVER_RANKS = ("step", "straggler", "pipeline")
@@ -45,7 +45,7 @@ def main(argv: Sequence[str]) -> int:
 
 def _over_ranks(name: str, argv: Sequence[str]) -> int:
     begin.over_ranks()
-    from psframe import command
+    from psframe.cluster import command
 
     signal.signal(signal.SIGTERM, signal.SIG_DFL)  # Python's handler would wait for an MPI call to return
     with begin.importing():

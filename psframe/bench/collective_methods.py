@@ -10,12 +10,12 @@ from typing import Any
 import numpy as np
 
 from psframe import compiled
-from psframe.cluster import Cluster
+from psframe.cluster.cluster import Cluster
 from psframe.collectives.base import cut
 from psframe.errors import UserError
 from psframe.memory import empty, pages
 from psframe.memory.placement import Placement
-from psframe.memory.site import Site
+from psframe.memory.process_site import Site
 
 OPERATIONS = ("bcast", "gather", "allreduce")
 RAMP = 1009  # numbers after which a pattern begins anew: a prime, so that nothing that is shifted looks right

@@ -12,10 +12,10 @@ from importlib.resources import as_file, files
 from pathlib import Path
 from typing import Any
 
-from psframe import mpirun
 from psframe.bench import collective_table, collectives, sweep
 from psframe.bench.collective_table import Measured
 from psframe.bench.stats import claim, write
+from psframe.cluster import mpirun
 from psframe.errors import UserError, reason
 from psframe.memory.topology import Topology, read
 from psframe.record.view import say

@@ -16,17 +16,17 @@ from mpi4py import MPI
 from psframe.bench.collective_methods import METHODS, OPERATIONS, Method, needed_bytes
 from psframe.bench.ranks import mpi_name, settle
 from psframe.bench.stats import spread, write
-from psframe.cluster import AgreedError, Cluster
-from psframe.command import helped
+from psframe.cluster.cluster import AgreedError, Cluster
+from psframe.cluster.command import helped
+from psframe.cluster.parser import Parser
+from psframe.config.registry import bind
 from psframe.errors import UserError, nearest
 from psframe.memory import audit
+from psframe.memory.free_memory import available_bytes
 from psframe.memory.placement import TABLE
-from psframe.memory.room import available_bytes
-from psframe.memory.site import Site
+from psframe.memory.process_site import Site
 from psframe.memory.topology import Topology, read
-from psframe.parser import Parser
 from psframe.record.view import aligned, say
-from psframe.registry import bind
 
 USAGE = (
     "python -m psframe.bench collectives [--ranks N,N] [--operation O,...] [--method M,...] [--memory P,...] "

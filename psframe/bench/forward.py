@@ -14,23 +14,23 @@ import numpy as np
 from mpi4py import MPI
 
 from psframe import compiled
-from psframe.arena import Arena
 from psframe.bench.kernels import INPUTS
 from psframe.bench.ranks import settle
 from psframe.bench.stats import spread, write
-from psframe.cluster import Cluster
+from psframe.cluster.cluster import Cluster
+from psframe.cluster.command import helped
+from psframe.cluster.parser import Parser
 from psframe.collectives.base import cut
-from psframe.command import helped
+from psframe.config.registry import load
 from psframe.errors import UserError
 from psframe.memory.allocator import Allocator
+from psframe.memory.arena import Arena
 from psframe.memory.topology import read
 from psframe.models import BUILT_IN
 from psframe.nn.base import Pass
 from psframe.nn.network import Network
 from psframe.nn.threads import Threads
-from psframe.parser import Parser
 from psframe.record.view import aligned, say
-from psframe.registry import load
 
 USAGE = (
     "python -m psframe.bench forward [--ranks N,N] [--model M] [--batch B] [--repetitions K] [--threads T] "

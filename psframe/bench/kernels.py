@@ -9,21 +9,21 @@ from typing import Any
 import numpy as np
 from threadpoolctl import threadpool_limits
 
-from psframe.arena import Arena
 from psframe.bench import peak, torch_network
 from psframe.bench.layers import DIRECTIONS, Spent, work
 from psframe.bench.stats import spread, write
+from psframe.cluster.parser import Parser, counts
+from psframe.config.registry import load
 from psframe.errors import UserError
 from psframe.memory.allocator import Allocator
+from psframe.memory.arena import Arena
 from psframe.models import BUILT_IN
 from psframe.nn.base import Pass, Shape
 from psframe.nn.network import Network
 from psframe.nn.threads import Threads
 from psframe.nn.timed import time_layers
 from psframe.optim import SGD, Updater
-from psframe.parser import Parser, counts
 from psframe.record.view import aligned
-from psframe.registry import load
 
 #: what each model is measured with: the shape of a sample, and classes
 INPUTS: dict[str, tuple[Shape, int]] = {

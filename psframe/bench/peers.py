@@ -16,18 +16,20 @@ from typing import Any, Protocol
 import numpy as np
 from mpi4py import MPI
 
-from psframe import assemble, epoch, opening, plan
 from psframe.bench.ranks import mpi_name
 from psframe.bench.rivals import RIVALS
 from psframe.bench.stats import spread, write
 from psframe.bench.torch_network import FORMATS
-from psframe.cluster import AgreedError, Cluster
-from psframe.command import helped
+from psframe.cluster.cluster import AgreedError, Cluster
+from psframe.cluster.command import helped
+from psframe.cluster.parser import Parser
 from psframe.errors import UserError
-from psframe.job import Run
 from psframe.optim import SGD
-from psframe.parser import Parser
 from psframe.record.view import aligned, say
+from psframe.train import epoch
+from psframe.train.build import assemble, setup
+from psframe.train.plan import plan
+from psframe.train.run import Run
 
 USAGE = (
     "python -m psframe.bench peers CONFIG [key.path=value ...] [--ranks N,N] [--peers ddp,horovod,mpi4py] "
@@ -68,7 +70,7 @@ def main(cluster: Cluster, argv: Sequence[str]) -> int:
     judged = plan.make(cluster, arguments.config, arguments.overrides)
     run = assemble.provided(cluster, judged)
     cluster.agree(lambda: _judge(run))
-    opening.begin(run, quiet=True)
+    setup.begin(run, quiet=True)
     cluster.barrier()  # now every rank has the initial parameters
     contenders: dict[str, Contender] = {"psframe": Ours(run)}
     rivals, absent = _invited(run, arguments)

@@ -12,16 +12,17 @@ from typing import Any
 import numpy as np
 from mpi4py import MPI
 
-from psframe import assemble, opening, plan
 from psframe.bench.stats import claim, spread, write
-from psframe.cluster import Cluster, join
-from psframe.command import helped
+from psframe.cluster.cluster import Cluster, join
+from psframe.cluster.command import helped
+from psframe.cluster.parser import Parser
 from psframe.errors import UserError
-from psframe.job import Run
-from psframe.parallel.schedule import bubble
-from psframe.parser import Parser
-from psframe.plan import Plan
 from psframe.record.view import aligned, say
+from psframe.train.build import assemble, setup
+from psframe.train.compute.parallel.schedule import bubble
+from psframe.train.plan import plan
+from psframe.train.plan.plan import Plan
+from psframe.train.run import Run
 
 USAGE = "python -m psframe.bench pipeline CONFIG [key.path=value ...] [--steps K] [--repetitions R] [--json FILE]"
 SAME = ("train.threads=1", "affinity=none")
@@ -77,7 +78,7 @@ def _judge(judged: Plan) -> None:
 
 def _built(cluster: Cluster, judged: Plan) -> Run:
     run = assemble.provided(cluster, judged)
-    opening.begin(run, quiet=True)
+    setup.begin(run, quiet=True)
     return run
 
 

@@ -4,8 +4,8 @@ from typing import Literal
 
 from mpi4py import MPI
 
-from psframe import affinity
-from psframe.cluster import Cluster
+from psframe.cluster import affinity
+from psframe.cluster.cluster import Cluster
 from psframe.memory.topology import Topology
 
 DEADLINE_S = 600.0  # for a rank that does not come

@@ -10,11 +10,11 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from psframe import epoch
 from psframe.bench.torch_network import copy_parameters, torch_images, torch_module
 from psframe.collectives.base import cut
 from psframe.errors import reason
-from psframe.job import Run
+from psframe.train import epoch
+from psframe.train.run import Run
 
 
 class Rival:

@@ -9,8 +9,8 @@ from typing import Any
 import numpy as np
 
 from psframe.bench.rival import Rival
-from psframe.engine import Run
 from psframe.errors import UserError, reason
+from psframe.train.loop import Run
 
 CONNECT_S, EXCHANGE_S = 60, 600  # until a rank that waits for others in DDP says so
 

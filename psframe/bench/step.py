@@ -9,24 +9,25 @@ from typing import Any
 import numpy as np
 from mpi4py import MPI
 
-from psframe import collectives, config, optim, registry, sync
-from psframe.arena import Layout
+from psframe import collectives, optim, sync
 from psframe.bench.baselines import BASELINES, TUNED, Vectors
 from psframe.bench.ranks import mpi_name, settle
 from psframe.bench.stats import spread, write
-from psframe.cluster import Cluster
-from psframe.command import helped
+from psframe.cluster.cluster import Cluster
+from psframe.cluster.command import helped
+from psframe.cluster.groups import undivided
+from psframe.cluster.parser import Parser, number
+from psframe.cluster.roles import Team
+from psframe.config import registry, schema
 from psframe.errors import UserError
-from psframe.group import undivided
+from psframe.memory.arena import Layout
 from psframe.memory.topology import read
 from psframe.nn.base import Param
 from psframe.optim import Updater
-from psframe.parser import Parser, number
-from psframe.provision import furnish
 from psframe.record.view import aligned, say
-from psframe.sampling import Sampler
 from psframe.sync.base import Parts
-from psframe.team import Team
+from psframe.sync.sampler import Sampler
+from psframe.train.build.allocate import furnish
 
 USAGE = "mpirun -n N python -m psframe.bench step [--size MB,...] [--collective C,...] [--optimizer O] [--json FILE]"
 OPTIMIZERS: dict[str, dict[str, Any]] = {
@@ -96,7 +97,7 @@ def _arguments(made: Parser, argv: Sequence[str]) -> dict[str, Any]:
     if min(arguments["sizes"]) <= 0:
         raise UserError(f"--size must be megabytes, got {arguments['size']!r}; write, say, --size 0.25,1.72")
     text = arguments["collective"]
-    specs = [config.parse_value(text)] if text.startswith("{") else [{"name": name} for name in text.split(",")]
+    specs = [schema.parse_value(text)] if text.startswith("{") else [{"name": name} for name in text.split(",")]
     arguments["collectives"] = specs
     for spec in specs:
         registry.bind("collective", collectives.TABLE, spec)

@@ -14,16 +14,18 @@ from typing import Any
 
 import numpy as np
 
-from psframe import assemble, epoch, opening, plan
 from psframe.bench.stats import spread, write
-from psframe.cluster import Cluster
-from psframe.command import helped
-from psframe.config import Fault
+from psframe.cluster.cluster import Cluster
+from psframe.cluster.command import helped
+from psframe.cluster.parser import Parser
+from psframe.config.schema import Fault
 from psframe.errors import UserError
-from psframe.fault import Slow
-from psframe.job import Run
-from psframe.parser import Parser
 from psframe.record.view import aligned, say
+from psframe.train import epoch
+from psframe.train.build import assemble, setup
+from psframe.train.faults.injection import Slow
+from psframe.train.plan import plan
+from psframe.train.run import Run
 
 USAGE = "mpirun -n N python -m psframe.bench straggler CONFIG [key.path=value ...] [--step-ms T] [--json FILE]"
 HEALTHY, SLOW, PAUSES = "healthy", "slow", "pauses"
@@ -98,7 +100,7 @@ def _arguments(made: Parser, argv: Sequence[str], cluster: Cluster) -> dict[str,
 def _begun(cluster: Cluster, arguments: Namespace, name: str) -> Run:
     judged = plan.make(cluster, arguments.config, [*arguments.overrides, f"sync={MODES[name]}"])
     run = assemble.provided(cluster, judged)
-    opening.begin(run, quiet=True)
+    setup.begin(run, quiet=True)
     if arguments.step_ms:
         run.network = run.work.network = copy(run.network)
         run.network.gradients = _asleep(run, arguments.step_ms / 1e3)  # type: ignore[method-assign]

@@ -5,12 +5,13 @@ import os
 import sys
 from argparse import Namespace
 from collections.abc import Callable, Sequence
+from pathlib import Path
 from typing import Any
 
-from psframe import mpirun, parser
 from psframe.bench.stats import claim, write
+from psframe.cluster import mpirun, parser
+from psframe.cluster.parser import Parser
 from psframe.errors import UserError
-from psframe.parser import Parser
 from psframe.record.view import say
 
 #: of commands that start mpirun
@@ -55,6 +56,20 @@ def reported(start: Sequence[str], n_ranks: int, what: str, module: Sequence[str
     if not lines:
         raise UserError(f"{what} must report, got nothing from {n_ranks} ranks; run it under mpirun alone")
     return json.loads(lines[-1])
+
+
+def train(
+    start: Sequence[str], n_ranks: int, config: str, overrides: Sequence[str], where: Path
+) -> tuple[list[dict[str, Any]], str]:
+    """Train by a config into the new folder ``where``; return the run's records, and the complaint where it failed."""
+    from psframe.record import metrics  # loads NumPy, which a command that starts MPI here must not do yet
+
+    command = ["-m", "psframe.train", config, "--quiet", *overrides, f"record.dir={where}"]
+    ended = mpirun.python(start, n_ranks, command)
+    if ended.complaint:
+        return [], ended.complaint
+    (run,) = where.iterdir()
+    return metrics.read(run), ""
 
 
 def over(numbers: Sequence[int], measure: Callable[[int], Any]) -> tuple[list[Any], list[str]]:

@@ -14,13 +14,12 @@ from typing import Any
 
 import yaml
 
-from psframe import mpirun
 from psframe.bench import sweep
 from psframe.bench.stats import spread
-from psframe.compare import Point, train
+from psframe.cluster import mpirun
+from psframe.cluster.parser import Parser, counts, no_folder
 from psframe.errors import UserError
 from psframe.memory.topology import read
-from psframe.parser import Parser, counts, no_folder
 from psframe.record.folder import chosen_file
 from psframe.record.view import aligned, say
 
@@ -153,7 +152,7 @@ def _run(arguments: Namespace, start: Sequence[str], config: Path, row: dict[str
     n_ranks, n_threads = (1, row["n"]) if row["kind"] == "threads" else (row["n"], 1)
     keys = (f"train.threads={n_threads}", f"train.batch_size={arguments.batch // n_ranks}")
     say(f"{config.stem}: {row['n']} {row['kind'] if row['n'] > 1 else 'core'}")
-    records, complaint = train(Point(str(config), keys, n_ranks), start, (), where)
+    records, complaint = sweep.train(start, n_ranks, str(config), keys, where)
     if complaint:
         row["failed"] = complaint
         say(f"  failed: {complaint}")

@@ -33,7 +33,7 @@ def torch_images(x: np.ndarray, input_shape: Shape, memory_format: str) -> Any:
 
 
 def copy_parameters(module: Any, views: Iterable[np.ndarray]) -> None:
-    """Give a module the parameters of its layers: views in logical shape, as ``psframe.arena.Arena.views`` has them."""
+    """Give a module the parameters of its layers: views in logical shape, as those of ``Arena.views``."""
     import torch
 
     with torch.no_grad():

@@ -19,8 +19,8 @@ name              sync_ps                                         allreduce
 from dataclasses import replace
 from typing import Any
 
+from psframe.config.registry import Table
 from psframe.errors import UserError
-from psframe.registry import Table
 
 TABLE: Table = {
     "shared": "psframe.collectives.shared:Shared",

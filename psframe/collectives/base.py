@@ -1,11 +1,9 @@
 """The contract of a collective.
 
-Conventions
------------
-Gradients are **sums** over a worker's samples; the mean is over the samples of all workers, so that a short or empty
-batch weighs what it holds. Vectors are float32, of the arena's size S. Workers are numbered in rank order, and the
-canonical sum is a left fold over that number (``psframe._elementwise.Mean``); with ``reproducible: any_workers`` it is
-the tree of ``psframe.collectives.order``.
+Conventions ----------- Gradients are **sums** over a worker's samples; the mean is over the samples of all workers, so
+that a short or empty batch weighs what it holds. Vectors are float32, of the arena's size S. Workers are numbered in
+rank order, and the canonical sum is a left fold over that number (``psframe.compiled.elementwise.Mean``); with
+``reproducible: any_workers`` it is the tree of ``psframe.collectives.order``.
 """
 
 from collections.abc import Collection, Iterable, Sequence
@@ -14,15 +12,15 @@ from typing import Any, Protocol
 import numpy as np
 
 from psframe import compiled
-from psframe.arena import Arena, Layout
+from psframe.cluster.deadline import Request
+from psframe.cluster.roles import Team
 from psframe.collectives.order import merges, widths
 from psframe.memory.allocator import Allocator
-from psframe.patience import Request
+from psframe.memory.arena import Arena, Layout
 from psframe.record.trace import Trace
-from psframe.team import Team
-from psframe.traffic import Traffic
+from psframe.record.traffic import Traffic
 
-#: where in the vector, and the mean gradient there: an array, or a ``psframe._elementwise.Mean``, yet to be taken
+#: where in the vector, and the mean gradient there: an array, or a ``compiled.elementwise.Mean``, yet to be taken
 Segments = Iterable[tuple[slice, Any]]
 
 

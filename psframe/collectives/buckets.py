@@ -3,7 +3,7 @@
 from collections.abc import Callable, Sequence
 from time import perf_counter
 
-from psframe.patience import Request
+from psframe.cluster.deadline import Request
 from psframe.record.trace import Trace
 
 BUCKET_BYTES = 1 << 20

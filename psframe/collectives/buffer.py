@@ -8,14 +8,14 @@ import numpy as np
 from mpi4py import MPI
 
 from psframe import compiled
-from psframe.arena import Arena, Layout
+from psframe.cluster.roles import Team
 from psframe.collectives.base import Base, Segments, cut
 from psframe.collectives.buckets import BUCKET_BYTES, MOST_BUCKETS, Departures, cut_at_layers, least_of
 from psframe.collectives.carriers import Buffers
+from psframe.config.registry import Count
 from psframe.errors import UserError
 from psframe.memory.allocator import Allocator
-from psframe.registry import Count
-from psframe.team import Team
+from psframe.memory.arena import Arena, Layout
 
 
 class Buffer(Base):

@@ -23,8 +23,8 @@ import msgspec
 import numpy as np
 
 from psframe.collectives import codec_loops
+from psframe.config.registry import PositiveInt, Table
 from psframe.errors import UserError
-from psframe.registry import PositiveInt, Table
 
 TABLE: Table = {
     "fp16": "psframe.collectives.codecs:FP16",

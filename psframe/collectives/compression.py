@@ -14,14 +14,15 @@ from typing import Any
 
 import numpy as np
 
-from psframe import compiled, registry
-from psframe.arena import Arena, Layout
+from psframe import compiled
 from psframe.collectives.base import Base, Segments, cut
 from psframe.collectives.carriers import Carrier
 from psframe.collectives.codecs import TABLE, Codec
+from psframe.config import registry
 from psframe.errors import UserError, nearest
 from psframe.memory.allocator import Allocator
-from psframe.traffic import Traffic
+from psframe.memory.arena import Arena, Layout
+from psframe.record.traffic import Traffic
 
 MakeCodec = Callable[[int], Codec]
 

@@ -13,7 +13,8 @@ from typing import Any, Literal
 import numpy as np
 
 from psframe import compiled
-from psframe.arena import Arena, Layout
+from psframe.cluster.gates import READY, SUMMED
+from psframe.cluster.roles import Team
 from psframe.collectives.base import Segments
 from psframe.collectives.buckets import MOST_BUCKETS, Flights, cut_at_layers, least_of
 from psframe.collectives.carriers import Buffers
@@ -21,10 +22,9 @@ from psframe.collectives.compression import forget, sum_between_nodes, warm
 from psframe.collectives.lanes import Chain, Combined, Lane, shares
 from psframe.collectives.segments import whole
 from psframe.collectives.shared import Shared
+from psframe.config.registry import Count
 from psframe.memory.allocator import Allocator
-from psframe.memory.gates import READY, SUMMED
-from psframe.registry import Count
-from psframe.team import Team
+from psframe.memory.arena import Arena, Layout
 
 BUCKET_BYTES = 1 << 17  # a millisecond of 1 Gb/s, a few times a message's latency on faster links
 RANKS_A_LEADER = 8  # of a node, under ``leaders: auto``

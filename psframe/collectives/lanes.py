@@ -14,7 +14,7 @@ from mpi4py import MPI
 from psframe import compiled
 from psframe.collectives.base import cut
 from psframe.collectives.order import merges, stacked, widths
-from psframe.traffic import Traffic
+from psframe.record.traffic import Traffic
 
 CHUNK = 1 << 15  # numbers of a sum that travel together, 128 kB; more where there would be more than
 MOST_CHUNKS = 128  # of these

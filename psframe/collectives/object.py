@@ -6,10 +6,10 @@ import numpy as np
 from mpi4py import MPI
 
 from psframe import compiled
+from psframe.cluster.roles import Team
 from psframe.collectives.base import Base, Segments, cut
 from psframe.collectives.carriers import Pickles
 from psframe.memory.allocator import Allocator
-from psframe.team import Team
 
 
 class Object(Base):

@@ -9,12 +9,12 @@ from typing import Any
 import numpy as np
 from mpi4py import MPI
 
+from psframe.cluster.roles import Team
 from psframe.collectives.base import Segments, cut
 from psframe.collectives.buckets import MOST_BUCKETS, Departures
 from psframe.collectives.buffer import Buffer
 from psframe.errors import UserError
 from psframe.memory.allocator import Allocator
-from psframe.team import Team
 
 GATHERED = 4  # MPI's reductions let less pass over a link, and take longer until it is far less
 STATE = 1  # tag of what a server keeps beside the parameters

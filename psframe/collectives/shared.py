@@ -11,14 +11,14 @@ from typing import Any, Literal
 
 import numpy as np
 
-from psframe.arena import Arena, Layout, Vectors
+from psframe.cluster.gates import COMMITTED, READY, SUMMED
+from psframe.cluster.roles import Team
 from psframe.collectives.base import Base, Segments
 from psframe.collectives.segments import ITEM_BYTES, chosen, divide, vectors
+from psframe.config.registry import Count
 from psframe.errors import UserError
 from psframe.memory.allocator import Allocator
-from psframe.memory.gates import COMMITTED, READY, SUMMED
-from psframe.registry import Count
-from psframe.team import Team
+from psframe.memory.arena import Arena, Layout, Vectors
 
 CHUNK_BYTES = 1 << 20  # of a slot through which gradients pass that lie elsewhere
 
@@ -36,7 +36,7 @@ class Shared(Base):
         what to do where all gradients do not fit into the memory that they are exchanged in. ``auto``: 1 MiB where
         ``placement.exchange`` is asked for and is not ``placement.gradients``, else 0.
     fallback : {'none', 'buffer'}
-        What to use where there is no memory to share; ``psframe.assemble`` looks at it.
+        What to use where there is no memory to share; ``psframe.train.build.assemble`` looks at it.
     """
 
     any_workers = True

@@ -10,12 +10,10 @@ import numpy as np
 from numpy.typing import DTypeLike
 
 from psframe import compiled
+from psframe.config.placement_spec import ROLES
 from psframe.errors import UserError, nearest
 
 ALIGNMENT_BYTES = 64  # a cache line, and the widest vector register
-
-#: what memory is for; each has a placement of its own
-ROLES = ("parameters", "gradients", "optimizer", "activations", "data", "exchange")
 
 #: ranks of a node that share memory with each other alone: those of a stage, and those with the shards of its layers
 SCOPES = ("stage", "crew")

@@ -11,12 +11,13 @@ from typing import Any
 import numpy as np
 from numpy.typing import DTypeLike
 
+from psframe.config.placement_spec import spelled_out
+from psframe.config.registry import bind
 from psframe.errors import UserError
 from psframe.memory.pages import RESERVED_BYTES, no_huge_pages
-from psframe.memory.placement import TABLE, Placement, spelled_out
-from psframe.memory.site import Site
+from psframe.memory.placement import TABLE, Placement
+from psframe.memory.process_site import Site
 from psframe.memory.topology import Topology, read
-from psframe.registry import bind
 
 
 @cache

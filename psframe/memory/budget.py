@@ -4,7 +4,7 @@ from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
-from psframe.memory.allocator import ROLES
+from psframe.config.placement_spec import ROLES
 from psframe.memory.pages import RESERVED_BYTES, Policy
 from psframe.memory.topology import Topology
 

@@ -7,7 +7,7 @@ from psframe import compiled
 from psframe.memory import pages
 from psframe.memory.pages import HugePages, Policy
 from psframe.memory.placement import Base, MissingMemoryError
-from psframe.memory.site import Site
+from psframe.memory.process_site import Site
 
 
 class HBW(Base):

@@ -14,16 +14,16 @@ name            pages lie
 Each takes ``huge_pages: none | transparent | 2M | 1G``.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import Any, Protocol
 
 import numpy as np
 
+from psframe.config.registry import Count, Table
 from psframe.errors import UserError
 from psframe.memory import pages
 from psframe.memory.pages import HugePages, Policy
-from psframe.memory.site import Site
-from psframe.registry import Count, Table
+from psframe.memory.process_site import Site
 
 TABLE: Table = {
     "default": "psframe.memory.placement:Default",
@@ -128,15 +128,3 @@ def existing(nodes: Sequence[int], site: Site) -> tuple[int, ...]:
             f"{', '.join(map(str, usable))}"
         )
     return tuple(dict.fromkeys(nodes))
-
-
-def spelled_out(spec: Any) -> Any:
-    """Return a placement as a mapping with its ``name``: ``hbw`` and ``{numa: [1]}`` are short for one."""
-    if isinstance(spec, str):
-        return {"name": spec}
-    if isinstance(spec, Mapping) and "name" not in spec:
-        short = [name for name in ("numa", "interleave") if name in spec]
-        if len(short) == 1:
-            others = {key: value for key, value in spec.items() if key != short[0]}
-            return {"name": short[0], "nodes": spec[short[0]], **others}
-    return dict(spec) if isinstance(spec, Mapping) else spec

@@ -7,9 +7,9 @@ from math import prod
 import numpy as np
 
 from psframe import compiled
-from psframe.arena import Arena, Layout
 from psframe.errors import UserError
 from psframe.memory.allocator import Allocator
+from psframe.memory.arena import Arena, Layout
 from psframe.nn import checks
 from psframe.nn.base import Arrays, Layer, Param, Pass, Shape, Workspace
 from psframe.nn.losses import softmax_cross_entropy

@@ -7,14 +7,14 @@ import sys
 from argparse import Namespace
 from collections.abc import Sequence
 
-from psframe import mpirun
 from psframe.bench.stats import claim, write
+from psframe.cluster import mpirun
+from psframe.cluster.parser import Parser
+from psframe.cluster.process import guarded
 from psframe.errors import UserError
-from psframe.parser import Parser
 from psframe.predict import alternatives, check, machine, measure, search, view
 from psframe.predict.command import Asked, judged, warn
 from psframe.predict.load import NONE
-from psframe.process import guarded
 from psframe.record.view import say
 
 USAGE = (

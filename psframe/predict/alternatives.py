@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from psframe.config import parse_value
+from psframe.config.schema import parse_value
 from psframe.errors import UserError, nearest
 from psframe.predict import machine
 

@@ -8,7 +8,7 @@ from statistics import median
 
 import msgspec
 
-from psframe import mpirun
+from psframe.cluster import mpirun
 from psframe.errors import UserError
 from psframe.predict import machine, view
 from psframe.predict.command import Asked

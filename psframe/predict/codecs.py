@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from psframe.cluster import Cluster
+from psframe.cluster.cluster import Cluster
 from psframe.collectives import compression
 from psframe.memory.allocator import Allocator
 

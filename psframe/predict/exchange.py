@@ -17,13 +17,13 @@ allgather   2 S (P - 1) / P                                         P - 1
 =========== ======================================================= =====================================
 
 ``shared`` copies nothing: its reducers read W S and what an update does, and meet three times. No exchange takes less
-than the node's memory does for the bytes that the collectives count (:mod:`psframe.predict.counted`).
+than the node's memory does for the bytes that the collectives count (:mod:`psframe.predict.byte_counts`).
 """
 
 from dataclasses import dataclass, replace
 from math import ceil, log2
 
-from psframe.predict.counted import STATE, counted
+from psframe.predict.byte_counts import STATE, counted
 from psframe.predict.job import Codec, Way
 from psframe.predict.machine import Link, Machine
 

@@ -12,16 +12,18 @@ from typing import Any
 import numpy as np
 from mpi4py import MPI
 
-from psframe import assemble, epoch, opening, plan
-from psframe.cluster import Cluster
-from psframe.job import Run
+from psframe.cluster.cluster import Cluster
+from psframe.config.registry import PositiveInt
 from psframe.nn.activations import Flatten, ReLU
 from psframe.nn.base import Layer, Shape
 from psframe.nn.conv import Conv2d
 from psframe.nn.dense import Dense
 from psframe.nn.pool import MaxPool2d
 from psframe.predict.job import method
-from psframe.registry import PositiveInt
+from psframe.train import epoch
+from psframe.train.build import assemble, setup
+from psframe.train.plan import plan
+from psframe.train.run import Run
 
 SHAPE, CLASSES, CHANNELS = (1, 28, 28), 10, 20
 FLAT = CHANNELS * 12 * 12
@@ -81,7 +83,7 @@ def _begun(cluster: Cluster, path: str, size: float, n_workers: int, *overrides:
         ],
     )
     made = assemble.provided(cluster, judged)
-    opening.begin(made, quiet=True)
+    setup.begin(made, quiet=True)
     return made
 
 

@@ -14,11 +14,11 @@ from typing import Annotated, Any
 
 import msgspec
 
-from psframe import outside, yamls
+from psframe.config import strict_yaml, untrusted
+from psframe.config.registry import Positive, PositiveInt
 from psframe.errors import UserError, nearest, reason
 from psframe.record import sealed
 from psframe.record.folder import Folder
-from psframe.registry import Positive, PositiveInt
 
 LINKS = "links"  # the file of links among the machines
 MOST_BYTES = 1 << 20
@@ -251,7 +251,7 @@ def _text(name: str) -> str:
     try:
         if name in (*names(), LINKS):
             return (files("psframe.machines") / f"{name}.yaml").read_text("utf-8")
-        return outside.text(name, MOST_BYTES)
+        return untrusted.text(name, MOST_BYTES)
     except (OSError, ValueError) as error:
         raise UserError(
             f"--machine must be a profile, got {name!r} ({reason(error)}); give a file, or {', '.join(names())}"
@@ -260,6 +260,6 @@ def _text(name: str) -> str:
 
 def _converted(name: str, said: str, kind: Any) -> Any:
     try:
-        return msgspec.convert(yamls.load(said, name), kind)
+        return msgspec.convert(strict_yaml.load(said, name), kind)
     except msgspec.ValidationError as error:
         raise UserError(f"a machine profile must be as docs/predict.md says, got {name!r}: {error}") from None

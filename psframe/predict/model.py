@@ -11,7 +11,7 @@ that was measured here tells how late its workers are: no waiting is modelled. B
 from dataclasses import dataclass, replace
 from math import ceil, log, sqrt
 
-from psframe.predict import coded, compute, exchange
+from psframe.predict import codec_cost, compute, exchange
 from psframe.predict.compute import Core
 from psframe.predict.job import Codec, Way, Work
 from psframe.predict.machine import Machine, link
@@ -137,10 +137,10 @@ class Job:
         if codec and way.collective == "buffer":
             if way.mode == "allreduce":  # whose payloads go as canonical gradients do
                 found = self._measured_s(replace(way, reproducible="fixed_workers"), int(codec.share * n_bytes))
-            return coded.buffer_s(node, way, n_bytes, codec, found), found is not None
+            return codec_cost.buffer_s(node, way, n_bytes, codec, found), found is not None
         found = self._measured_s(way, n_bytes)
         seconds = exchange.local_s(node, way, n_bytes) if found is None else found
-        return seconds + (coded.leaders_s(way, codec) if codec else 0.0), found is not None
+        return seconds + (codec_cost.leaders_s(way, codec) if codec else 0.0), found is not None
 
     def codec(self, way: Way) -> Codec | None:
         """Return the codec of what the way sends, on a core of the machine."""

@@ -12,28 +12,31 @@ from dataclasses import asdict
 from time import perf_counter, thread_time
 from typing import Any
 
-from psframe import begin
+from psframe.cluster import begin
 
 begin.over_ranks()
 
 import numpy as np  # noqa: E402
 from mpi4py import MPI  # noqa: E402
 
-from psframe import assemble, collectives, config, opening, plan, registry, sync  # noqa: E402
+from psframe import collectives, sync  # noqa: E402
 from psframe.bench import peak  # noqa: E402
 from psframe.bench.layers import DIRECTIONS, Spent, work  # noqa: E402
 from psframe.bench.ranks import mpi_name, settle  # noqa: E402
 from psframe.bench.step import Stream  # noqa: E402
-from psframe.cluster import Cluster  # noqa: E402
+from psframe.cluster.cluster import Cluster  # noqa: E402
+from psframe.cluster.command import guarded, run  # noqa: E402
+from psframe.cluster.startup import since_launch_s  # noqa: E402
 from psframe.collectives import compression  # noqa: E402
-from psframe.command import guarded, run  # noqa: E402
+from psframe.config import registry, schema  # noqa: E402
 from psframe.errors import UserError  # noqa: E402
-from psframe.job import Run  # noqa: E402
 from psframe.memory.allocator import Allocator  # noqa: E402
 from psframe.memory.topology import read  # noqa: E402
 from psframe.nn.timed import time_layers  # noqa: E402
 from psframe.predict import codecs, exchanges, load, steps  # noqa: E402
-from psframe.startup import since_launch_s  # noqa: E402
+from psframe.train.build import assemble, setup  # noqa: E402
+from psframe.train.plan import plan  # noqa: E402
+from psframe.train.run import Run  # noqa: E402
 
 #: a step that is measured exchanges nothing, and is the same in every mode
 ALONE = ("sync={mode: allreduce}", "collective={name: 'null'}", "train.reproducible=none")
@@ -54,7 +57,7 @@ def compute(cluster: Cluster, path: str, overrides: Sequence[str]) -> dict[str, 
     judged = plan.make(cluster, path, [*overrides, *ALONE])
     cluster.agree(lambda: _judge(judged.grid.is_cut))
     made = assemble.provided(cluster, judged)
-    opening.begin(made, quiet=True)
+    setup.begin(made, quiet=True)
     startup_s = since_launch_s()
     clock = _clock(made)
     spent = {index: Spent(clock) for index, _ in made.network.active}
@@ -91,7 +94,7 @@ def compute(cluster: Cluster, path: str, overrides: Sequence[str]) -> dict[str, 
 
 def _asked(path: str, overrides: Sequence[str]) -> dict[str, Any]:
     """Return the ways to exchange that a config asks for; UserError where they cannot be predicted."""
-    said = config.read(path, overrides, "auto")
+    said = schema.read(path, overrides, "auto")
     mode = sync.make(registry.bind("sync", sync.TABLE, said.sync, "mode"))
     name = said.sync["mode"]
     if name not in MODES or said.sync.get("backup_workers"):

@@ -5,8 +5,8 @@ from statistics import median
 from typing import Any
 
 from psframe.predict.command import Asked
-from psframe.predict.known import woo
 from psframe.predict.machine import Check, Machine
+from psframe.predict.published import woo
 from psframe.predict.search import Found
 from psframe.record.view import aligned
 

@@ -39,7 +39,7 @@ CRASH_POINTS = (
 
 
 class Layout(Protocol):
-    """What must be known here of a ``psframe.arena.Layout``."""
+    """What must be known here of a ``psframe.memory.arena.Layout``."""
 
     size: int
 

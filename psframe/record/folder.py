@@ -14,7 +14,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any
 
-from psframe import outside
+from psframe.config import untrusted
 
 _FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 
@@ -109,7 +109,7 @@ class Folder:
                 raise OSError(errno.EMLINK, "it has another name elsewhere (a hard link)")
 
         with self._named(name):
-            return outside.open_fd(name, flags | os.O_NOFOLLOW, self.fd, judge)
+            return untrusted.open_fd(name, flags | os.O_NOFOLLOW, self.fd, judge)
 
     def make_fd(self, name: str) -> int:
         """Return a descriptor, to write and read, of a file that was made anew; one of that name is removed before."""

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import IO, Any
 
-from psframe import outside
+from psframe.config import untrusted
 from psframe.record import sealed
 from psframe.record.folder import Folder
 
@@ -41,7 +41,7 @@ def _whole(file: IO[bytes]) -> Iterator[dict[str, Any]]:
     """Yield the records up to the first line that is none."""
     while (line := file.readline(MOST_LINE)).strip():
         try:
-            record = outside.of_json(line.decode("utf-8", "replace"))
+            record = untrusted.of_json(line.decode("utf-8", "replace"))
         except ValueError:
             return
         if not isinstance(record, dict) or not isinstance(record.get("epoch"), int):

@@ -10,8 +10,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, TextIO
 
-from psframe import outside, yamls
-from psframe.config import to_yaml
+from psframe.config import strict_yaml, untrusted
+from psframe.config.schema import to_yaml
 from psframe.errors import UserError, reason
 from psframe.record import checkpoint, metrics, sealed, trace
 from psframe.record.folder import Folder
@@ -197,8 +197,8 @@ def _started(path: Path) -> float:
 def _config(path: Path) -> dict[str, Any] | None:
     try:
         with Folder(path) as folder, folder.open("config.yaml") as file:
-            said = outside.all_of(file, outside.CONFIG_BYTES, path)
-        old = yamls.load(said.decode(), "config.yaml")
+            said = untrusted.all_of(file, untrusted.CONFIG_BYTES, path)
+        old = strict_yaml.load(said.decode(), "config.yaml")
     except (OSError, UnicodeDecodeError, UserError):
         return None
     return old if isinstance(old, dict) else None

@@ -11,7 +11,7 @@ from pathlib import Path
 from time import perf_counter
 from typing import Any
 
-from psframe import outside
+from psframe.config import untrusted
 from psframe.record.folder import Folder
 
 FILE = "trace.json"
@@ -110,7 +110,7 @@ def _begun(run: Path) -> tuple[float | None, int]:
     """Return the time of day at which the file begins, and where its last whole event ends; None where it has none."""
     try:
         with Folder(run) as folder, folder.open(FILE) as file:
-            zero = float(outside.of_json(file.readline(MOST_HEAD) + b"]}")["otherData"]["began_s"])
+            zero = float(untrusted.of_json(file.readline(MOST_HEAD) + b"]}")["otherData"]["began_s"])
             size = file.seek(0, 2)
             file.seek(max(0, size - len(END)))
             if file.read() == END:

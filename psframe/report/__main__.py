@@ -3,8 +3,8 @@
 import sys
 from collections.abc import Sequence
 
-from psframe.parser import Parser
-from psframe.process import guarded
+from psframe.cluster.parser import Parser
+from psframe.cluster.process import guarded
 from psframe.record.view import say
 from psframe.report.make import printable, report, write
 

@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from psframe import outside, yamls
+from psframe.config import strict_yaml, untrusted
 from psframe.errors import UserError, reason
 from psframe.record.folder import chosen_file
 from psframe.report.values import list_of, number, table_of, text
@@ -190,7 +190,7 @@ def contents(path: Path, notices: list[str]) -> str:
     """Return a file's text; "" and a notice where it cannot be read."""
     try:
         with chosen_file(path) as file:
-            return outside.all_of(file, MOST_BYTES, path).decode("utf-8", "replace")
+            return untrusted.all_of(file, MOST_BYTES, path).decode("utf-8", "replace")
     except (OSError, ValueError) as error:
         notices.append(f"{_named(path)} cannot be read ({reason(error)})")
         return ""
@@ -199,7 +199,7 @@ def contents(path: Path, notices: list[str]) -> str:
 def _config(path: Path, notices: list[str]) -> dict[str, str]:
     said = contents(path / "config.yaml", notices)
     try:
-        found = yamls.load(said, "config.yaml") if said else {}
+        found = strict_yaml.load(said, "config.yaml") if said else {}
     except UserError:
         found = None
     if not isinstance(found, dict):

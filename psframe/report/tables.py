@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from psframe import h5files
+from psframe.config import untrusted_hdf5
 from psframe.report.read import contents
 from psframe.report.values import Spread, number, parsed, table_of, text
 
@@ -97,8 +97,8 @@ def _machine(folder: Path, notices: list[str]) -> tuple[str, str]:
         notices.append(f"{text(str(path), 200)} is a link, and is not followed: the machine is not known")
         return "", ""
     try:
-        with h5files.opened(path) as file:
-            attributes = {key: h5files.attribute(file, key) for key in ("topology", "mpi", "started")}
+        with untrusted_hdf5.opened(path) as file:
+            attributes = {key: untrusted_hdf5.attribute(file, key) for key in ("topology", "mpi", "started")}
         found = {key: str(value) for key, value in attributes.items() if value is not None}
         topology = table_of(json.loads(found.get("topology", "{}")))
     except (OSError, ValueError, KeyError, TypeError, RuntimeError, RecursionError):

@@ -17,7 +17,7 @@ name                parameters
 
 from typing import Any
 
-from psframe.registry import Table
+from psframe.config.registry import Table
 
 TABLE: Table = {
     "sync_ps": "psframe.sync.sync_ps:sync_ps",

@@ -1,7 +1,7 @@
 """``allreduce``: no server. Every rank is a worker, and all apply the same mean to the same parameters."""
 
-from psframe.memory.gates import DEADLINE_S, Wait
-from psframe.registry import Deadline
+from psframe.cluster.gates import DEADLINE_S, Wait
+from psframe.config.registry import Deadline
 from psframe.sync.base import Mode
 
 

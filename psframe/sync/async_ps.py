@@ -10,15 +10,15 @@ from typing import Any, Literal
 import numpy as np
 
 from psframe import compiled
-from psframe.arena import Arena
+from psframe.cluster.gates import DEADLINE_S, Wait
+from psframe.config.registry import Count, Deadline, NonNegative, PositiveInt
 from psframe.errors import UserError
-from psframe.memory.gates import DEADLINE_S, Wait
-from psframe.registry import Count, Deadline, NonNegative, PositiveInt
-from psframe.stores.base import PULLED, RATE, SAMPLES, STEP
+from psframe.memory.arena import Arena
+from psframe.sync.backup_workers import Closing
 from psframe.sync.base import Mode, Parts
-from psframe.sync.closing import Closing
-from psframe.sync.drawing import Draw
-from psframe.sync.served import Served
+from psframe.sync.sample_queue import Draw
+from psframe.sync.server_mode import Served
+from psframe.sync.stores.base import PULLED, RATE, SAMPLES, STEP
 
 FREE = 1 << 30  # a staleness that bounds nothing
 
@@ -177,7 +177,7 @@ def async_ps(
         Whether gradients are corrected for what the parameters have changed meanwhile, by ``compensation``, the lambda
         of Zheng et al. 2017.
     store : str
-        ``auto``, ``shared``, ``window`` or ``my_module:attr``; see ``psframe.stores``.
+        ``auto``, ``shared``, ``window`` or ``my_module:attr``; see ``psframe.sync.stores``.
     wait, deadline_s
         As in :class:`psframe.sync.base.SyncMode`.
 

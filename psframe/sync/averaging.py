@@ -11,12 +11,12 @@ import numpy as np
 from mpi4py import MPI
 
 from psframe import compiled
-from psframe.arena import Arena
+from psframe.cluster.gates import DEADLINE_S, Wait
 from psframe.collectives.base import Base
-from psframe.memory.gates import DEADLINE_S, Wait
+from psframe.memory.arena import Arena
 from psframe.optim import SGD, Updater
+from psframe.record.traffic import Traffic
 from psframe.sync.base import Mode, Parts
-from psframe.traffic import Traffic
 
 
 class Averaging(Mode):

@@ -7,20 +7,20 @@ from typing import Any, Protocol
 
 import numpy as np
 
-from psframe.arena import Arena, Layout
-from psframe.cluster import Cluster
+from psframe.cluster.cluster import Cluster
+from psframe.cluster.gates import DEADLINE_S, Wait
+from psframe.cluster.groups import Group
+from psframe.cluster.roles import Team
 from psframe.collectives.base import Base, Collective
 from psframe.errors import UserError
-from psframe.group import Group
 from psframe.memory.allocator import Allocator
-from psframe.memory.gates import DEADLINE_S, Wait
+from psframe.memory.arena import Arena, Layout
 from psframe.optim import Optimizer, Updater
-from psframe.sampling import Sampler
-from psframe.stores.base import Store
-from psframe.sync.drawing import Draw
+from psframe.record.traffic import Traffic
+from psframe.sync.sample_queue import Draw
+from psframe.sync.sampler import Sampler
+from psframe.sync.stores.base import Store
 from psframe.sync.tally import Tally
-from psframe.team import Team
-from psframe.traffic import Traffic
 
 
 class SyncMode(Protocol):
@@ -33,7 +33,7 @@ class SyncMode(Protocol):
     Attributes
     ----------
     server : str or None
-        ``dedicated``, ``colocated``, or None; see :class:`psframe.cluster.Team`.
+        ``dedicated``, ``colocated``, or None; see :class:`psframe.cluster.cluster.Team`.
     wait : {'auto', 'spin', 'block'}, optional
         How ranks of a node wait for each other over shared memory: in the kernel, or first spinning for as long as
         waking up would take (``auto``: if every rank has a core), or spinning to the end.
@@ -118,7 +118,7 @@ class Mode:
     tally : Tally
         What it did.
     guarded : bool
-        Whether all ranks take a step or none does, so that one may be dropped (:class:`psframe.guard.Guard`).
+        Whether all ranks take a step or none does, so that one may be dropped (``psframe.train.faults.guard``).
     on_nan : tuple of str
         What ``fault.on_nan`` may be; ``stop`` is at the end of an epoch where not ``guarded``.
     drops : bool

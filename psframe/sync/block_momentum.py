@@ -5,10 +5,10 @@ from typing import Annotated, Literal
 import msgspec
 import numpy as np
 
-from psframe.arena import Arena
-from psframe.memory.gates import DEADLINE_S, Wait
+from psframe.cluster.gates import DEADLINE_S, Wait
+from psframe.config.registry import Deadline, Positive, PositiveInt
+from psframe.memory.arena import Arena
 from psframe.optim import SGD
-from psframe.registry import Deadline, Positive, PositiveInt
 from psframe.sync.averaging import Averaging
 from psframe.sync.base import Parts
 

@@ -4,18 +4,18 @@ from typing import Any, Literal
 
 import numpy as np
 
-from psframe.arena import Arena
+from psframe.cluster.gates import DEADLINE_S, Wait
+from psframe.cluster.groups import Group
+from psframe.cluster.roles import Team
 from psframe.collectives.base import Base
-from psframe.group import Group
-from psframe.memory.gates import DEADLINE_S, Wait
+from psframe.config.registry import Deadline, PositiveInt
+from psframe.memory.arena import Arena
 from psframe.optim import Updater
-from psframe.registry import Deadline, PositiveInt
-from psframe.stores.base import Store, make
+from psframe.record.traffic import Traffic
 from psframe.sync.base import Parts
-from psframe.sync.drawing import Draw
 from psframe.sync.hogwild import Hogwild
-from psframe.team import Team
-from psframe.traffic import Traffic
+from psframe.sync.sample_queue import Draw
+from psframe.sync.stores.base import Store, make
 
 
 class Dogwild(Hogwild):

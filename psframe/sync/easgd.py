@@ -5,16 +5,16 @@ from collections.abc import Iterator
 import numpy as np
 
 from psframe import compiled
-from psframe.arena import Arena
+from psframe.cluster.gates import DEADLINE_S, Wait
 from psframe.collectives.base import Base
-from psframe.memory.gates import DEADLINE_S, Wait
+from psframe.config.registry import Deadline, PositiveInt
+from psframe.memory.arena import Arena
 from psframe.optim import SGD, Updater
-from psframe.registry import Deadline, PositiveInt
-from psframe.stores.base import Store, make
 from psframe.sync.averaging import Averaging
 from psframe.sync.base import Mode, Parts
-from psframe.sync.drawing import Draw
 from psframe.sync.elastic import Elastic, Force
+from psframe.sync.sample_queue import Draw
+from psframe.sync.stores.base import Store, make
 
 
 class EASGD(Mode):
@@ -114,7 +114,7 @@ def easgd(
     synchronous : bool
         Whether all exchange at the same time, through the collective.
     store : str
-        ``auto``, ``shared``, ``window`` or ``my_module:attr``; see ``psframe.stores``.
+        ``auto``, ``shared``, ``window`` or ``my_module:attr``; see ``psframe.sync.stores``.
     wait, deadline_s
         As in :class:`psframe.sync.base.SyncMode`.
     """

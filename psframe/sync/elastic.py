@@ -6,7 +6,7 @@ import msgspec
 import numpy as np
 
 from psframe.memory.allocator import Allocator
-from psframe.stores.base import Store
+from psframe.sync.stores.base import Store
 from psframe.sync.tally import Tally
 
 Force = Annotated[float, msgspec.Meta(gt=0, le=1)]  #: beta: with 1, the centre goes all the way to a mean

@@ -6,18 +6,18 @@ from typing import Any
 import numpy as np
 
 from psframe import compiled
-from psframe.arena import Arena, Vectors
+from psframe.cluster.gates import DEADLINE_S, Wait
+from psframe.cluster.groups import Group
+from psframe.cluster.roles import Team
 from psframe.collectives.base import Base
+from psframe.config.registry import Deadline
 from psframe.errors import UserError
-from psframe.group import Group
-from psframe.memory.gates import DEADLINE_S, Wait
+from psframe.memory.arena import Arena, Vectors
 from psframe.optim import Updater
-from psframe.registry import Deadline
-from psframe.stores.shared import Shared
+from psframe.record.traffic import Traffic
 from psframe.sync.base import Mode, Parts
-from psframe.sync.drawing import Draw
-from psframe.team import Team
-from psframe.traffic import Traffic
+from psframe.sync.sample_queue import Draw
+from psframe.sync.stores.shared import Shared
 
 
 class Hogwild(Mode):

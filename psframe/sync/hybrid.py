@@ -3,14 +3,14 @@
 from collections.abc import Iterator
 from typing import Literal
 
-from psframe.arena import Arena
+from psframe.cluster.gates import DEADLINE_S, Wait
 from psframe.collectives.base import Base
-from psframe.memory.gates import DEADLINE_S, Wait
+from psframe.config.registry import Deadline, PositiveInt
+from psframe.memory.arena import Arena
 from psframe.optim import Updater
-from psframe.registry import Deadline, PositiveInt
-from psframe.stores.base import Store, make
 from psframe.sync.base import Mode, Parts
 from psframe.sync.elastic import Elastic, Force
+from psframe.sync.stores.base import Store, make
 
 
 class Hybrid(Mode):

@@ -1,8 +1,8 @@
 """``local_sgd``: every worker trains by itself, and all take the average every k steps (Stich 2019)."""
 
-from psframe.memory.gates import DEADLINE_S, Wait
+from psframe.cluster.gates import DEADLINE_S, Wait
+from psframe.config.registry import Count, Deadline, PositiveInt
 from psframe.optim import SGD
-from psframe.registry import Count, Deadline, PositiveInt
 from psframe.sync.averaging import Averaging
 
 

@@ -1,8 +1,8 @@
 """Which modes and collectives a model may have that keeps statistics of its batches."""
 
-from psframe.arena import Layout
 from psframe.collectives.base import Base
 from psframe.errors import UserError
+from psframe.memory.arena import Layout
 from psframe.sync.base import Mode
 
 

@@ -4,15 +4,15 @@ from typing import Literal
 
 import numpy as np
 
+from psframe.cluster.gates import DEADLINE_S, Wait
+from psframe.cluster.groups import Group
+from psframe.cluster.roles import Team
 from psframe.collectives.base import Base
+from psframe.config.registry import Count, Deadline, PositiveInt
 from psframe.errors import UserError
-from psframe.group import Group
-from psframe.memory.gates import DEADLINE_S, Wait
 from psframe.optim import Updater
-from psframe.registry import Count, Deadline, PositiveInt
+from psframe.sync.backup_workers import Closing
 from psframe.sync.base import Mode
-from psframe.sync.closing import Closing
-from psframe.team import Team
 
 #: bits of the first number that rank 0 broadcasts where a step is not sound: a NaN that no computation makes
 WILD = 0x7FC5AFE1

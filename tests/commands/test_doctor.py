@@ -7,8 +7,8 @@ import sys
 
 import pytest
 
-from psframe import checkup
-from psframe.memory.site import Site
+from psframe.doctor.machine import placements
+from psframe.memory.process_site import Site
 from psframe.memory.topology import read
 from tests.helpers import launcher
 from tests.helpers.launcher import ROOT
@@ -83,10 +83,10 @@ def test_knights_landing_in_cache_mode(tmp_path):
 def test_rank_takes_the_memory_next_to_its_cores(tmp_path):
     topology = read(knl(tmp_path, clusters=4))
     for i in range(4):
-        found = checkup.placements(Site(topology, topology.node(i).cpus), live=False)
+        found = placements(Site(topology, topology.node(i).cpus), live=False)
         assert found["hbw"]["nodes"] == [4 + i]
         assert found["ddr"]["nodes"][0] == i
-    two = checkup.placements(Site(topology, topology.node(1).cpus + topology.node(3).cpus), live=False)
+    two = placements(Site(topology, topology.node(1).cpus + topology.node(3).cpus), live=False)
     assert two["hbw"]["nodes"] == [5, 7]  # a rank that may run on two nodes
 
 

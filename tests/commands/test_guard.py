@@ -11,8 +11,8 @@ import numpy as np
 import pytest
 
 from psframe import compiled
-from psframe.late import Watch
-from psframe.memory.pulse import CAME, WORKS, Pulse, size
+from psframe.cluster.heartbeat import CAME, WORKS, Pulse, size
+from psframe.cluster.stragglers import Watch
 from tests.helpers.launcher import ROOT
 from tests.helpers.live import ranks_of
 from tests.helpers.said import told

@@ -9,11 +9,14 @@ from types import SimpleNamespace
 
 import pytest
 
-from psframe import data, errors, limits, provision, startup
-from psframe.cluster import _verdict
-from psframe.errors import UserError
-from psframe.memory import room
+from psframe import errors
+from psframe.cluster import startup
+from psframe.cluster.cluster import _verdict
+from psframe.errors import UserError, limits
+from psframe.memory import free_memory
 from psframe.memory.pages import Policy
+from psframe.train.build import allocate
+from psframe.train.data import dataset
 from tests.helpers import launcher
 
 UNLIMITED = resource.RLIM_INFINITY
@@ -80,8 +83,8 @@ def test_memory_error_is_a_sentence_and_a_defect_is_none():
 def test_shared_memory_that_lacks_is_blamed_on_what_leaves_least(monkeypatch, role):
     """A high limit of the process does not explain that a cgroup leaves less; one that has no part in it does."""
     monkeypatch.setattr(type(limits.VIRTUAL).met, "__defaults__", (reads(AS=200 << 30, NOFILE=16),))
-    least = room.Room((2, 100), 40, "memory.max=50 of the cgroup /job")
-    for module in (data, provision):
+    least = free_memory.Room((2, 100), 40, "memory.max=50 of the cgroup /job")
+    for module in (dataset, allocate):
         monkeypatch.setattr(module, "available", lambda: least)
     link, places = SimpleNamespace(), SimpleNamespace(policies={role: Policy()})
     cluster = SimpleNamespace(link=link)
@@ -92,7 +95,7 @@ def test_shared_memory_that_lacks_is_blamed_on_what_leaves_least(monkeypatch, ro
 
         link.share = fails
         with pytest.raises((UserError, OSError)) as found:
-            data._share(cluster, 4096, places) if role == "data" else provision._share(cluster, places, role, 4096)()
+            dataset._share(cluster, 4096, places) if role == "data" else allocate._share(cluster, places, role, 4096)()
         return errors.sentence(found.value)
 
     said = met(errno.ENOMEM)
@@ -116,9 +119,9 @@ def test_error_of_one_rank_is_agreed_on_and_a_defect_is_raised(monkeypatch):
 
 
 def test_address_space_is_room_that_a_process_has_for_itself(monkeypatch):
-    before = room.rooms()
-    monkeypatch.setattr(room.resource, "getrlimit", lambda number: (1 << 50, 1 << 50))
-    (own,) = [found for found in room.rooms() if found not in before and found.group[0] == room.PROCESS]
+    before = free_memory.rooms()
+    monkeypatch.setattr(free_memory.resource, "getrlimit", lambda number: (1 << 50, 1 << 50))
+    (own,) = [found for found in free_memory.rooms() if found not in before and found.group[0] == free_memory.PROCESS]
     assert 0 < own.left < 1 << 50
     assert "RLIMIT_AS=" in str(own)
 
@@ -168,7 +171,7 @@ def test_every_command_over_ranks_tells_of_too_little_shared_memory(mpich, words
 
 
 def test_error_at_import_is_told_without_a_traceback():
-    code = "from psframe import startup; startup.judge_limits(); raise MemoryError"
+    code = "from psframe.cluster import startup; startup.judge_limits(); raise MemoryError"
     ended = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60)
     assert ended.returncode == 2
     assert ended.stderr.startswith("psframe: what a config asks for must fit into memory")

@@ -198,10 +198,10 @@ def test_supervisor_says_what_is_wrong_once(mpich, tmp_path, given, said):
 
 
 def test_supervisor_takes_no_older_run_for_its_own(tmp_path):
-    from psframe import config
+    from psframe.config import schema
     from psframe.record import run_dir
 
-    settings = config.read(runs.write(tmp_path / "c.yaml", 1, "continue"))
+    settings = schema.read(runs.write(tmp_path / "c.yaml", 1, "continue"))
     old = tmp_path / "runs" / "c-20200101-000000"
     old.mkdir(parents=True)
     (old / "config.yaml").write_text("name: c\n")

@@ -7,8 +7,8 @@ import threading
 
 import pytest
 
-from psframe import mpi_start
-from psframe.mpi_start import Siblings, Watch
+from psframe.cluster import mpi_start
+from psframe.cluster.mpi_start import Siblings, Watch
 from tests.helpers import launcher, runs
 
 #: is a command, of which one rank dies at a point
@@ -19,7 +19,7 @@ def die(at):
     if at == point and os.environ["OMPI_COMM_WORLD_RANK"] == rank:
         os.kill(os.getpid(), signal.SIGKILL)
 die("imports")
-from psframe import mpi_start
+from psframe.cluster import mpi_start
 start = mpi_start.start
 def dies(*arguments):
     die("start")
@@ -28,8 +28,8 @@ def dies(*arguments):
 mpi_start.start = dies
 if point == "compiles":
     import psframe.startup
-    psframe.startup.begin_mpi()
-    from psframe import assemble
+    psframe.cluster.startup.begin_mpi()
+    from psframe.train.build import assemble
     run = assemble.run
     assemble.run = lambda *arguments: (die("compiles"), run(*arguments))[1]
 sys.argv = [command, *words]

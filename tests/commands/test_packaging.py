@@ -37,16 +37,22 @@ def test_sdist_holds_the_sources_and_the_wheel_the_modules(built):
     sdist, wheel = built
     with tarfile.open(sdist) as archive:
         sources = {name.partition("/")[2] for name in archive.getnames()}
-    assert {"pyproject.toml", "LICENSE", "models/lenet.py", "datasets/idx.py", "psframe/_random.pyx"} <= sources
+    assert {
+        "pyproject.toml",
+        "LICENSE",
+        "models/lenet.py",
+        "datasets/idx.py",
+        "psframe/compiled/_random.pyx",
+    } <= sources
     modules = set(zipfile.ZipFile(wheel).namelist())
     assert {
         "psframe/models/lenet.py",
         "psframe/datasets/idx.py",
-        "psframe/train.py",
+        "psframe/train/command.py",
         "psframe/report/style.css",
     } <= modules
     suffix = sysconfig.get_config_var("EXT_SUFFIX")
-    assert {f"psframe/{name}{suffix}" for name in ("_random", "_elementwise", "_batch")} <= modules
+    assert {f"psframe/compiled/{name}{suffix}" for name in ("_random", "_elementwise", "_batch")} <= modules
     assert not any(name.startswith(("models/", "datasets/", "tests/")) for name in modules)
 
 
@@ -73,15 +79,15 @@ def test_wheel_trains_the_quickstart_away_from_the_checkout(built, tmp_path):
     assert json.loads((quickstart / "metrics.jsonl").read_text().splitlines()[-1])["accuracy"] >= 0.96
 
 
-@pytest.mark.parametrize("name", ["psframe._random", "psframe._elementwise", "psframe._batch"])
+@pytest.mark.parametrize("name", ["random", "elementwise", "batch"])
 def test_module_not_built_is_told_with_command_that_builds_it(name, monkeypatch):
     from psframe import compiled
     from psframe.errors import UserError
 
-    monkeypatch.setitem(sys.modules, name, None)  # what Python does where a module cannot be imported
-    compiled.__dict__.pop(name.removeprefix("psframe._"), None)
+    monkeypatch.setitem(sys.modules, f"psframe.compiled._{name}", None)  # as where it cannot be imported
+    compiled.__dict__.pop(name, None)
     with pytest.raises(UserError, match=r"pip install -e \."):
-        getattr(compiled, name.removeprefix("psframe._"))
+        getattr(compiled, name)
 
 
 def test_missing_mpi_is_told_with_command_that_installs_it():

@@ -9,7 +9,7 @@ import msgspec
 import pytest
 
 from psframe.predict import machine, measure
-from psframe.predict.counted import counted
+from psframe.predict.byte_counts import counted
 from psframe.predict.job import Way
 from tests.helpers.launcher import installed
 

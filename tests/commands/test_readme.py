@@ -6,10 +6,9 @@ import msgspec
 import pytest
 import yaml
 
-from psframe import config
-from psframe.memory.allocator import ROLES
+from psframe.config import schema
+from psframe.config.placement_spec import ROLES, spelled_out
 from psframe.memory.placement import TABLE as PLACEMENTS
-from psframe.memory.placement import spelled_out
 from psframe.tensors import tensors
 from tests.helpers import launcher
 from tests.helpers.families import FAMILIES
@@ -107,8 +106,8 @@ def test_collective_of_a_users_own_refuses_what_it_cannot_do(tmp_path):
 
 def test_config_shows_every_key_with_its_default():
     shown = yaml.safe_load(block("yaml"))
-    assert set(shown) == {f.name for f in msgspec.structs.fields(config.Config)} - {"versions"}
-    resolved = msgspec.to_builtins(config.resolve({"name": "fashion", "model": "lenet", "dataset": "fashion_mnist"}))
+    assert set(shown) == {f.name for f in msgspec.structs.fields(schema.Config)} - {"versions"}
+    resolved = msgspec.to_builtins(schema.resolve({"name": "fashion", "model": "lenet", "dataset": "fashion_mnist"}))
     for role in ROLES:
         shown["placement"][role] = spelled_out(shown["placement"][role])
     for section in ("train", "parallel", "schedule", "placement", "affinity", "checkpoint", "record", "fault"):
@@ -123,4 +122,4 @@ def test_strategies_are_all_named(table):
 
 def test_configs_are_those_of_this_version():
     for path in sorted((ROOT / "configs").glob("*.yaml")):
-        assert config.read(str(path)).name == path.stem
+        assert schema.read(str(path)).name == path.stem

@@ -197,7 +197,7 @@ def test_report_starts_neither_mpi_nor_numba(report_page, tmp_path):
     program = (
         "import sys; from psframe.report.__main__ import main; "
         f"assert main([{str(report_page.parent)!r}, '--out', {str(tmp_path / 'r.html')!r}]) == 0; "
-        "print(sorted({'mpi4py.MPI', 'numba', 'psframe.config', 'matplotlib'} & set(sys.modules)))"
+        "print(sorted({'mpi4py.MPI', 'numba', 'psframe.config.schema', 'matplotlib'} & set(sys.modules)))"
     )
     ended = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=60)
     assert ended.stdout.splitlines()[-1] == "[]", ended

@@ -12,8 +12,8 @@ from types import SimpleNamespace
 import psutil
 import pytest
 
+from psframe.cluster.signals import Signals
 from psframe.record import onward
-from psframe.signals import Signals
 from tests.helpers import launcher, runs
 from tests.helpers.live import ends, launch, left_in_shm, ranks_of, records_of, start, trains
 from tests.helpers.runs import hashes_of

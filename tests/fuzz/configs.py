@@ -4,22 +4,24 @@ from pathlib import Path
 
 import msgspec
 
-from psframe import config, mpirun, plan
+from psframe.cluster import mpirun
+from psframe.config import schema
 from psframe.memory import topology
+from psframe.train.plan import plan
 from tests.fuzz.base import Prepared, told
 from tests.helpers import machine_trees as trees
 from tests.helpers.launcher import ROOT
 
 
-def resolved(found: config.Config) -> None:
+def resolved(found: schema.Config) -> None:
     """Go on with a config as a run does, up to where its strategies are made."""
     plain = msgspec.to_builtins(found)
-    config.to_yaml(plain)
+    schema.to_yaml(plain)
     for section in plan.TABLES:
         at = plain
         for key in section.split("."):
             at = at[key]
-        if ":" not in str(at[config.STRATEGIES.get(section, "name")]):  # module:attr runs what it names
+        if ":" not in str(at[schema.STRATEGIES.get(section, "name")]):  # module:attr runs what it names
             plan._choice(plain, section)
 
 
@@ -29,7 +31,7 @@ def whole(folder: Path) -> Prepared:
     def read(data: bytes) -> None:
         file.write_bytes(data)
         with told():
-            resolved(config.read(str(file)))
+            resolved(schema.read(str(file)))
 
     return Prepared([path.read_bytes() for path in sorted((ROOT / "configs").glob("*.yaml"))], read)
 
@@ -38,7 +40,7 @@ def override(folder: Path) -> Prepared:
     def read(data: bytes) -> None:
         with told():
             raw = {"name": "run", "model": "lenet", "dataset": "mnist_5k"}
-            resolved(config.resolve(raw, data.decode("utf-8", "surrogateescape").split("\n")))
+            resolved(schema.resolve(raw, data.decode("utf-8", "surrogateescape").split("\n")))
 
     seeds = [b"train.epochs=3\noptimizer.lr=1e-3", b"placement.parameters={numa: [1]}", b"model={name: lenet}"]
     return Prepared([*seeds, b"dataset={name: synthetic, shape: [1, 6, 6]}\nsync=easgd\nsync.alpha=0.5"], read)

@@ -8,7 +8,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from psframe.arena import Layout
+from psframe.memory.arena import Layout
 from psframe.nn.base import Param
 from psframe.record import checkpoint, metrics, sealed
 

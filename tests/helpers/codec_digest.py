@@ -5,7 +5,7 @@ import hashlib
 import numpy as np
 
 from psframe.collectives.codecs import TABLE
-from psframe.registry import load
+from psframe.config.registry import load
 
 F = np.float32
 MAKE = {name: load("codec", TABLE, name) for name in TABLE}

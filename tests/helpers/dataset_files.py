@@ -9,7 +9,7 @@ import h5py
 import numpy as np
 from PIL import Image
 
-from psframe import registry
+from psframe.config import registry
 from psframe.datasets import TABLE
 from psframe.datasets.base import Dataset
 

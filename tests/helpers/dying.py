@@ -6,11 +6,12 @@ import sys
 
 from mpi4py import MPI
 
-from psframe import train, work
-from psframe.command import guarded
+from psframe.cluster.command import guarded
+from psframe.train import command
+from psframe.train.compute import local
 
 rank, left = map(int, sys.argv[1:3])
-gradients = work.Work.gradients
+gradients = local.Work.gradients
 
 
 def until_then(*args, **keys):
@@ -22,5 +23,5 @@ def until_then(*args, **keys):
 
 
 if __name__ == "__main__":
-    work.Work.gradients = until_then
-    sys.exit(guarded(train.main, sys.argv[3:]))
+    local.Work.gradients = until_then
+    sys.exit(guarded(command.main, sys.argv[3:]))

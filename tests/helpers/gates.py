@@ -11,8 +11,8 @@ import time
 
 import numpy as np
 
-from psframe.memory import board
-from psframe.memory.gates import size
+from psframe.cluster import node_gather
+from psframe.cluster.gates import size
 from tests.helpers.launcher import ROOT
 
 FOR_EVER = 1 << 62  # looks
@@ -20,8 +20,8 @@ FOR_EVER = 1 << 62  # looks
 RANK = """
 import json, mmap, sys, time
 import numpy as np
-from psframe.memory.board import Board
-from psframe.memory.gates import PeerLost, Rendezvous, size
+from psframe.cluster.node_gather import Board
+from psframe.cluster.gates import PeerLost, Rendezvous, size
 fd, me, n = map(int, sys.argv[1:4])
 memory = np.frombuffer(mmap.mmap(fd, 0), np.uint8)
 values, looks, clock = np.split(memory[-8 * (2 * n + 1) :].view(np.int64), (n, 2 * n))
@@ -54,7 +54,7 @@ class Node:
 
     def __init__(self, n, wait="auto", deadline_s=1800, looks=FOR_EVER):
         fd = os.memfd_create("gates")
-        os.ftruncate(fd, size(n) + board.size(n) + 8 * (2 * n + 1))
+        os.ftruncate(fd, size(n) + node_gather.size(n) + 8 * (2 * n + 1))
         words = np.frombuffer(mmap.mmap(fd, 0), np.int64)
         self.looks, self.clock = words[-n - 1 : -1], words[-1:]
         self.let(looks)

@@ -3,9 +3,9 @@
 import numpy as np
 
 from psframe.collectives.buffer import Buffer
+from psframe.config.registry import Positive, PositiveInt
 from psframe.memory.pages import Policy
 from psframe.memory.placement import Base
-from psframe.registry import Positive, PositiveInt
 
 
 class Lazy:

@@ -115,12 +115,13 @@ def _said_to(folder: Path, rank: int):
 
 
 def _main(name: str, argv: Sequence[str]) -> int:
-    from psframe import command, train
+    from psframe.cluster.command import run
+    from psframe.train.command import main
 
     if name == "train":
-        return train.main(argv)
+        return main(argv)
     bench = import_module(f"psframe.bench.{name}")
-    return command.run(lambda cluster: bench.main(cluster, argv))
+    return run(lambda cluster: bench.main(cluster, argv))
 
 
 def _rank(folder: Path) -> None:

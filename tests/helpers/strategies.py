@@ -1,6 +1,6 @@
 """Strategies that a config may name, which say what they were made of; and one that is none."""
 
-from psframe.registry import Count, Fraction
+from psframe.config.registry import Count, Fraction
 
 
 def own(given, *, size: Count, share: Fraction = 0.5, shape: tuple[int, ...] = (1, 2), name: str | None = None):

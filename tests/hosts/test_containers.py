@@ -21,7 +21,7 @@ PROBE = """
 import json, os, sys, time
 from mpi4py import MPI
 from psframe.cluster import join
-from psframe.memory.gates import PeerLost
+from psframe.cluster.gates import PeerLost
 spaces = {name: os.readlink(f"/proc/self/ns/{name}") for name in ("net", "ipc", "pid", "mnt")}
 cluster = join()
 last = cluster.rank == cluster.n_ranks - 1

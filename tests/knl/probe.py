@@ -13,11 +13,11 @@ from collections import Counter
 import numpy as np
 
 from psframe import compiled
-from psframe.memory import _memkind
+from psframe.compiled import _memkind
+from psframe.config.registry import bind
 from psframe.memory.placement import TABLE
-from psframe.memory.site import Site
+from psframe.memory.process_site import Site
 from psframe.memory.topology import read
-from psframe.registry import bind
 
 N_BYTES = (4 << 20) + 4097  # no whole huge pages
 SPECS = [

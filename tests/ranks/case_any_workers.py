@@ -7,7 +7,7 @@ from pathlib import Path
 
 import numpy as np
 
-from psframe.cluster import join
+from psframe.cluster.cluster import join
 from psframe.collectives.order import widths
 from tests.ranks.contract import FORMS, LAYOUTS, MODES, STEPS, expected
 from tests.ranks.contract import train as take_steps

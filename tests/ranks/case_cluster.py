@@ -4,10 +4,10 @@ import os
 from time import perf_counter
 from unittest import mock
 
-from psframe import kernel
-from psframe.cluster import AgreedError, join
+from psframe.cluster import kernel
+from psframe.cluster.cluster import AgreedError, join
+from psframe.cluster.roles import Team
 from psframe.errors import UserError
-from psframe.team import Team
 from tests.ranks.harness import ranks
 from tests.ranks.nodes import apart, own_network
 from tests.ranks.training import folder
@@ -68,7 +68,7 @@ def clocks_of_nodes_are_compared(world):
     """One machine has one clock; here that of the second node is made to be ahead."""
     cluster = apart(world, 2)
     ahead_s = 1000.0 * cluster.node
-    with mock.patch("psframe.cluster.perf_counter", lambda: perf_counter() + ahead_s):
+    with mock.patch("psframe.cluster.cluster.perf_counter", lambda: perf_counter() + ahead_s):
         began = perf_counter()
         offset_s, took_s = cluster.clock_offset_s, perf_counter() - began
     # it is known to half a message's way there and back

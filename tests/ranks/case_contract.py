@@ -2,8 +2,8 @@
 
 import numpy as np
 
-from psframe.cluster import join
-from psframe.memory.gates import PeerLost
+from psframe.cluster.cluster import join
+from psframe.cluster.gates import PeerLost
 from psframe.optim import SGD
 from tests.ranks.contract import CODECS, FORMS, LAYOUTS, MODES, STEPS, expected, start, train
 from tests.ranks.harness import ranks

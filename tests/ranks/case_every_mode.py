@@ -6,8 +6,8 @@ from unittest import mock
 
 import numpy as np
 
-from psframe import fault
-from psframe.cluster import join
+from psframe.cluster.cluster import join
+from psframe.train.faults import injection
 from tests.ranks.every_mode import MODES, SYNCHRONOUS, key, n_workers, uses_store, with_store
 from tests.ranks.harness import ranks
 from tests.ranks.nodes import own_network
@@ -163,7 +163,7 @@ def slow_rank_is_slow_and_changes_no_bit(world):
 @ranks(3)
 def slow_rank_comes_too_late_beside_a_backup_worker(world):
     """It sleeps until the other one is a step ahead, and that one goes no step ahead until it has begun one."""
-    begun, pause = join(world).link.share(24).view(np.int64), fault.Slow.pause
+    begun, pause = join(world).link.share(24).view(np.int64), injection.Slow.pause
 
     def paused(slow, step_s):
         begun[world.rank] += 1
@@ -175,7 +175,7 @@ def slow_rank_comes_too_late_beside_a_backup_worker(world):
         while begun[2] < 2:
             time.sleep(0.001)
 
-    with folder(world) as where, asleep(sleep), mock.patch.object(fault.Slow, "pause", paused):
+    with folder(world) as where, asleep(sleep), mock.patch.object(injection.Slow, "pause", paused):
         keys = ["fault.slow_rank=1", "sync={mode: sync_ps, backup_workers: 1}", "train.epochs=1"]
         served, _, _ = train(world, 3, where, *keys)
         assert served[-1]["dropped"] > 0
@@ -183,7 +183,7 @@ def slow_rank_comes_too_late_beside_a_backup_worker(world):
 
 def asleep(how):
     """Let slow ranks sleep by ``how(seconds)``."""
-    return mock.patch.object(fault, "time", SimpleNamespace(sleep=how))
+    return mock.patch.object(injection, "time", SimpleNamespace(sleep=how))
 
 
 @ranks(3)

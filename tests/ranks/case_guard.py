@@ -2,8 +2,8 @@
 
 import numpy as np
 
-from psframe.cluster import AgreedError
-from psframe.fault import Rollback
+from psframe.cluster.cluster import AgreedError
+from psframe.train.faults.injection import Rollback
 from tests.ranks.harness import ranks
 from tests.ranks.nodes import own_network
 from tests.ranks.training import begun, folder, hashes, one_epoch, train

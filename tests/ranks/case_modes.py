@@ -4,7 +4,7 @@ import time
 
 import numpy as np
 
-from psframe.cluster import join
+from psframe.cluster.cluster import join
 from psframe.optim import SGD
 from tests.ranks.harness import ranks
 from tests.ranks.play import (

@@ -4,8 +4,9 @@ from unittest import mock
 
 import numpy as np
 
-from psframe import optim_trial, residency
 from psframe.memory.budget import PROCESS
+from psframe.train import placement_report
+from psframe.train.plan import optimizer_trial
 from tests.ranks.every_mode import MODES, SYNCHRONOUS, key, n_workers
 from tests.ranks.harness import IS_FULL, ranks
 from tests.ranks.training import folder, hashes, train
@@ -81,12 +82,12 @@ def ranks_that_go_back_are_not_judged_as_if_they_began(world):
     with folder(world) as where:
         keys = ["optimizer={name: 'tests.helpers.own:SignSGD', lr: 0.001}", "train.epochs=3"]
         fault = "fault={on_nan: rollback, flip: 'gradients:1:15:nan'}"
-        tries = mock.patch.object(optim_trial, "_tried", wraps=optim_trial._tried)
-        asks = mock.patch.object(residency, "judge_room", wraps=residency.judge_room)
+        tries = mock.patch.object(optimizer_trial, "_tried", wraps=optimizer_trial._tried)
+        asks = mock.patch.object(placement_report, "judge_room", wraps=placement_report.judge_room)
         with tries as tried, asks as asked:
             records, _, _ = train(world, 3, where, *keys, fault)
         assert sum(len(record["went_back"]) for record in records) == 1
-        assert tried.call_count == 1 + len(optim_trial.CUTS)
+        assert tried.call_count == 1 + len(optimizer_trial.CUTS)
         assert [PROCESS in sizes for (_, sizes), _ in asked.call_args_list] == [True, False]
 
 

@@ -2,9 +2,9 @@
 
 import numpy as np
 
-from psframe.cluster import join
-from psframe.group import divide
-from psframe.memory.gates import PeerLost
+from psframe.cluster.cluster import join
+from psframe.cluster.gates import PeerLost
+from psframe.cluster.groups import divide
 from psframe.optim import SGD
 from tests.ranks.harness import ranks
 from tests.ranks.lateness import count_from

@@ -4,7 +4,7 @@ import json
 import os
 import unittest
 
-from psframe.memory.allocator import ROLES
+from psframe.config.placement_spec import ROLES
 from psframe.memory.topology import read
 from tests.ranks.harness import ranks
 from tests.ranks.nodes import own_network

@@ -7,10 +7,10 @@ import h5py
 import numpy as np
 
 from psframe import compiled
-from psframe.cluster import join
+from psframe.cluster.cluster import join
+from psframe.cluster.roles import Team
 from psframe.collectives.sharded import Share
 from psframe.record import sealed
-from psframe.team import Team
 from tests.ranks.contract import LAYOUTS, STEPS, expected, train
 from tests.ranks.harness import ranks
 from tests.ranks.nodes import UNEVEN, apart, own_network

@@ -2,14 +2,14 @@
 
 import numpy as np
 
-from psframe.cluster import join
-from psframe.group import divide
-from psframe.memory.gates import PeerLost
-from psframe.provision import furnish
-from psframe.stores import TABLE
-from psframe.stores.base import make
-from psframe.stores.shared import Shared
-from psframe.team import Team
+from psframe.cluster.cluster import join
+from psframe.cluster.gates import PeerLost
+from psframe.cluster.groups import divide
+from psframe.cluster.roles import Team
+from psframe.sync.stores import TABLE
+from psframe.sync.stores.base import make
+from psframe.sync.stores.shared import Shared
+from psframe.train.build.allocate import furnish
 from tests.ranks.harness import ranks
 
 SIZES = (1, 1000, 1 << 17)  # of one stripe, and of several

@@ -5,8 +5,8 @@ import os
 import unittest
 from contextlib import contextmanager
 
-from psframe import proof
-from psframe.cluster import join
+from psframe.cluster import nodes
+from psframe.cluster.cluster import join
 
 CLONE_NEWNET = 0x40000000
 #: shapes of tensors: with buckets of 680 bytes, the last tensor is none
@@ -19,7 +19,7 @@ def own_network(world, color, folder="/no/such/folder"):
 
     ``folder``: where ranks look for sockets of those that they share files with.
     """
-    before, proof.FOLDER = proof.FOLDER, folder
+    before, nodes.FOLDER = nodes.FOLDER, folder
     libc = ctypes.CDLL(None, use_errno=True)
     home = os.open("/proc/self/ns/net", os.O_RDONLY)
     group = world.Split(color, key=world.rank)
@@ -34,7 +34,7 @@ def own_network(world, color, folder="/no/such/folder"):
         else:
             raise unittest.SkipTest("a network namespace needs CAP_SYS_ADMIN, which this user has not")
     finally:
-        proof.FOLDER = before
+        nodes.FOLDER = before
         libc.setns(home, CLONE_NEWNET)
         os.close(home)
 

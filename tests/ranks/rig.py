@@ -2,20 +2,21 @@
 
 import numpy as np
 
-from psframe import collectives, registry, sync
-from psframe.arena import Layout
+from psframe import collectives, sync
+from psframe.cluster.groups import divide, undivided
+from psframe.cluster.roles import Team
 from psframe.collectives.null import Null
-from psframe.group import divide, undivided
+from psframe.config import registry
+from psframe.memory.arena import Layout
 from psframe.nn.base import Param
 from psframe.optim import SGD, Updater
-from psframe.provision import furnish
-from psframe.sampling import Sampler
 from psframe.sync.base import Parts
-from psframe.team import Team
+from psframe.sync.sampler import Sampler
+from psframe.train.build.allocate import furnish
 
 
 class Rig:
-    """The parts of a mode on this rank, as ``psframe.assemble`` puts them together.
+    """The parts of a mode on this rank, as ``psframe.train.build.assemble`` puts them together.
 
     Parameters
     ----------

@@ -8,9 +8,10 @@ from pathlib import Path
 
 from mpi4py import MPI
 
-from psframe import assemble, epoch, plan
-from psframe import train as command
-from psframe.cluster import join
+from psframe.cluster.cluster import join
+from psframe.train import command, epoch
+from psframe.train.build import assemble
+from psframe.train.plan import plan
 
 TINY = """\
 name: tiny

@@ -1,4 +1,4 @@
-/* Threads as ranks at the board of psframe/memory/board.py, and at a gate whose parties change from passage to passage.
+/* Threads as ranks at the board of psframe/cluster/node_gather.py, and at a gate whose parties change from passage to passage.
 
     board_stress THREADS ROUNDS PATIENCE_US SPINS SEED START
 

@@ -99,7 +99,7 @@ def _size(runs: Path) -> int:
 
 def _train(world, where: Path, *keys: str) -> tuple[int, list[dict]]:
     """Train; return the status and the records of the newest run on every rank."""
-    from psframe import train as command
+    from psframe.train import command
 
     status = command.main([str(where.parent / "config.yaml"), "--quiet", f"record.dir={where}", *keys], world)
     found = [path for path in where.glob("*/metrics.jsonl") if world.rank == 0]

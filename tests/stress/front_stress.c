@@ -1,4 +1,4 @@
-/* Threads as ranks that begin steps by psf_may of psframe/memory/_sync.h, while another one says that they are to end.
+/* Threads as ranks that begin steps by psf_may of psframe/compiled/_sync.h, while another one says that they are to end.
 
     front_stress THREADS ROUNDS LONGEST SEED START
 

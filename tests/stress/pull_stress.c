@@ -1,4 +1,4 @@
-/* Threads that pull a served store's parameters while others write them, as psframe/stores/shared.py does with two copies.
+/* Threads that pull a served store's parameters while others write them, as psframe/sync/stores/shared.py does with two copies.
 
     pull_stress READERS WRITERS CLOCKS TRIES SEED START        (SEED is not used)
 

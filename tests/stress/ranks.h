@@ -1,4 +1,4 @@
-/* Threads as ranks at the gates of psframe/memory/_sync.h: what the stress programs with gates share. */
+/* Threads as ranks at the gates of psframe/compiled/_sync.h: what the stress programs with gates share. */
 #include <pthread.h>
 #include <stdint.h>
 #include <stdlib.h>

@@ -1,4 +1,4 @@
-/* Threads as ranks at the gates of psframe/memory/_sync.h, in the protocol of psframe/collectives/shared.py.
+/* Threads as ranks at the gates of psframe/compiled/_sync.h, in the protocol of psframe/collectives/shared.py.
 
     sync_stress THREADS REDUCERS STEPS CHUNKS SPINS SEED START
 

@@ -37,7 +37,7 @@ def build(tmp_path_factory):
     def compile_(sanitized, *macros, source="sync_stress"):
         compiler = shutil.which("cc") or pytest.skip("no C compiler is installed")
         program = folder / "-".join([source, *macros, *["sanitized"] * sanitized])
-        command = [compiler, "-std=c11", "-Wall", "-Wextra", "-Werror", "-g", "-O2", "-pthread", "-Ipsframe/memory"]
+        command = [compiler, "-std=c11", "-Wall", "-Wextra", "-Werror", "-g", "-O2", "-pthread", "-Ipsframe/compiled"]
         command += [*(f"-D{macro}" for macro in macros), f"tests/stress/{source}.c", "-o", program]
         for flags in [[], ["-fsanitize=thread"]][: 1 + sanitized]:
             ended = subprocess.run([*command, *flags], cwd=ROOT, capture_output=True, text=True, timeout=120)

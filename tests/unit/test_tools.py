@@ -35,9 +35,9 @@ CHOSEN = {
     "tests/stress/ranks.h": "tests/stress/test_gates_stress.py",
     "tests/fuzz/corpus/latest/nul": "tests/fuzz/test_targets.py",
     "tests/unit/nn/test_layers.py": "tests/unit/nn/test_layers.py",
-    "psframe/memory/gates.py": "tests/unit/memory/test_gates.py",
-    "psframe/memory/_sync.h": "tests/unit/memory/test_gates.py",
-    "psframe/config.py": "tests/unit/config/test_registry.py",
+    "psframe/cluster/gates.py": "tests/unit/cluster/test_gates.py",
+    "psframe/compiled/_sync.h": "tests/stress/test_gates_stress.py",
+    "psframe/config/schema.py": "tests/unit/config/test_registry.py",
     "psframe/bench/peers.py": "tests/commands/test_bench_peers.py",
     "psframe/run.py": "tests/commands/test_supervisor.py",
     "psframe/report/style.css": "tests/commands/test_report.py",
@@ -61,7 +61,7 @@ def test_change_behind_many_tests_asks_for_the_whole_suite(path, capsys):
 
 
 def test_change_of_one_module_leaves_slow_tests_out():
-    for path in ("psframe/memory/gates.py", "psframe/datasets/idx.py", "psframe/cluster.py"):
+    for path in ("psframe/cluster/gates.py", "psframe/datasets/idx.py", "psframe/cluster/cluster.py"):
         assert not [test for test in changed.chosen([path]) if test.split("/")[1] in changed.SLOW]
 
 

@@ -22,8 +22,8 @@ QUICK_MODULES = ("_random", "_elementwise", "_batch")
 #: all tests that reach compiled parts, also in ranks over each MPI
 FULL = (
     *QUICK,
-    "unit/memory/test_gates",  # whose protocol the stress programs have under ThreadSanitizer in the default suite
-    "unit/memory/test_board",
+    "unit/cluster/test_gates",  # whose protocol the stress programs have under ThreadSanitizer in the default suite
+    "unit/cluster/test_node_gather",
     "unit/memory/test_budget",
     "unit/memory/test_placement",
     "stress/test_leaks",

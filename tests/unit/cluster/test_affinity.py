@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from psframe.affinity import assign, n_threads
+from psframe.cluster.affinity import assign, n_threads
 from psframe.memory.topology import Node, Topology
 
 
@@ -121,7 +121,7 @@ def test_threads_are_the_cores_a_rank_has(ranks, threads):
 
 
 def test_command_limits_threads_to_its_cores():
-    code = "import psframe.train, os; print(os.environ['OMP_NUM_THREADS'], os.environ['NUMBA_NUM_THREADS'])"
+    code = "import psframe.train.__main__, os; print(os.environ['OMP_NUM_THREADS'], os.environ['NUMBA_NUM_THREADS'])"
     plain = {k: v for k, v in os.environ.items() if not k.endswith("_NUM_THREADS")}
     one = str(min(os.sched_getaffinity(0)))
     for env, command, wanted in (

@@ -6,7 +6,7 @@ from importlib import import_module
 
 import pytest
 
-from psframe import begin
+from psframe.cluster import begin
 
 
 @pytest.fixture(autouse=True)

@@ -7,7 +7,7 @@ import time
 
 import pytest
 
-from psframe import startup
+from psframe.cluster import startup
 from tests.helpers.launcher import installed
 
 TICKS = os.sysconf("SC_CLK_TCK")
@@ -86,7 +86,7 @@ def test_missing_mpi_is_told_in_a_sentence(words):
     assert len(ended.stderr.splitlines()) == 1, ended
 
 
-@pytest.mark.parametrize("module", ["psframe.bench.__main__", "psframe.doctor", "psframe.begin"])
+@pytest.mark.parametrize("module", ["psframe.bench.__main__", "psframe.doctor", "psframe.cluster.begin"])
 def test_numpy_is_not_imported_before_threads_are_limited(module):
     code = f"import sys, {module}; sys.exit('numpy' in sys.modules)"
     assert subprocess.run([sys.executable, "-c", code], timeout=60).returncode == 0

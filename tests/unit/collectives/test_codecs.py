@@ -13,8 +13,8 @@ from numba.core.registry import CPUDispatcher
 
 from psframe.collectives import codec_loops
 from psframe.collectives.codecs import BF16, FP16, TABLE, OneBit, TopK
+from psframe.config.registry import bind
 from psframe.errors import UserError
-from psframe.registry import bind
 from tests.helpers.codec_digest import MAKE, F, digest, encode, numbers
 from tests.helpers.other_cpu import CPUS, has_avx2, said_on
 

@@ -6,11 +6,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from psframe import compiled
-from psframe.arena import Arena, Layout, Vectors
-from psframe.blocks import BlockSampler
 from psframe.collectives.order import merges, owned, stacked, widths
+from psframe.memory.arena import Arena, Layout, Vectors
 from psframe.nn.base import Param
 from psframe.optim import SGD, Updater
+from psframe.train.compute.any_workers import BlockSampler
 
 F = np.float32
 BLOCKS = 64

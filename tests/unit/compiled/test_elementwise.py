@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from psframe import compiled
-from psframe.arena import Arena, Layout, Vectors
+from psframe.memory.arena import Arena, Layout, Vectors
 from psframe.nn.base import Param
 from psframe.optim import SGD, AdaGrad, Adam, Updater
 

@@ -5,7 +5,8 @@ import yaml
 from hypothesis import given
 from hypothesis import strategies as st
 
-from psframe import config, optim, registry, sync
+from psframe import optim, sync
+from psframe.config import registry, schema
 from psframe.datasets import TABLE as DATASETS
 from psframe.errors import UserError
 
@@ -13,7 +14,7 @@ MINIMAL = {"name": "x", "model": "lenet", "dataset": "digits"}
 
 
 def resolve(*overrides, **sections):
-    return config.resolve({**MINIMAL, **sections}, overrides)
+    return schema.resolve({**MINIMAL, **sections}, overrides)
 
 
 def test_defaults():
@@ -88,7 +89,8 @@ def test_section_may_leave_its_default_name_out():
 def test_mistake_in_a_config_is_named(overrides, words):
     with pytest.raises(UserError) as caught:
         resolved = resolve(*overrides, train={"epochs": 2})
-        from psframe import collectives, registry
+        from psframe import collectives
+        from psframe.config import registry
 
         registry.bind("collective", collectives.TABLE, resolved.collective)
     message = str(caught.value)
@@ -100,7 +102,7 @@ def test_mistake_in_a_config_is_named(overrides, words):
 def test_model_and_dataset_are_required(missing):
     raw = {k: v for k, v in MINIMAL.items() if k != missing}
     with pytest.raises(UserError, match=f"must name a {missing}"):
-        config.resolve(raw)
+        schema.resolve(raw)
 
 
 def write(tmp_path, text):
@@ -110,18 +112,18 @@ def write(tmp_path, text):
 
 
 def test_name_is_that_of_the_file(tmp_path):
-    assert config.read(write(tmp_path, "model: lenet\ndataset: digits")).name == "my_config"
+    assert schema.read(write(tmp_path, "model: lenet\ndataset: digits")).name == "my_config"
 
 
 @pytest.mark.parametrize(("file", "name"), [("_x.yaml", "x"), ("é.yaml", "run"), ("a b.c.yaml", "a_b.c")])
 def test_name_comes_of_any_file_name(tmp_path, file, name):
     (tmp_path / file).write_text("model: lenet\ndataset: digits")
-    assert config.read(str(tmp_path / file)).name == name
+    assert schema.read(str(tmp_path / file)).name == name
 
 
 def test_yaml_numbers_are_numbers(tmp_path):
     text = "model: lenet\ndataset: digits\noptimizer: {lr: 1e-3}\nschedule: {gamma: 5E-1}"
-    read = config.read(write(tmp_path, text))
+    read = schema.read(write(tmp_path, text))
     assert read.optimizer["lr"] == 1e-3
     assert read.schedule.gamma == 0.5
 
@@ -142,21 +144,21 @@ def test_yaml_numbers_are_numbers(tmp_path):
 )
 def test_file_that_is_no_config(tmp_path, text, word):
     with pytest.raises(UserError, match=word):
-        config.read(write(tmp_path, text))
+        schema.read(write(tmp_path, text))
 
 
 def test_missing_file_is_told(tmp_path):
     with pytest.raises(UserError, match="No such file"):
-        config.read(str(tmp_path / "none.yaml"))
+        schema.read(str(tmp_path / "none.yaml"))
     with pytest.raises(UserError, match="directory"):
-        config.read(str(tmp_path))
+        schema.read(str(tmp_path))
 
 
 def test_resolved_configs_resolve_to_themselves():
     import msgspec
 
     resolved = msgspec.to_builtins(resolve("train.epochs=3"))
-    again = config.resolve(yaml.safe_load(config.to_yaml(resolved)))
+    again = schema.resolve(yaml.safe_load(schema.to_yaml(resolved)))
     assert msgspec.to_builtins(again) == resolved
 
 
@@ -171,7 +173,7 @@ def test_override_of_any_kind_is_taken_or_told(text):
 @given(st.recursive(st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=5), lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.sampled_from([*MINIMAL, "train", "sync", "mode", "epochs", "x"]), inner, max_size=4), max_leaves=8))  # fmt: skip # noqa: E501
 def test_mapping_of_any_kind_is_taken_or_told(value):
     try:
-        config.resolve(value if isinstance(value, dict) else {**MINIMAL, "train": value})
+        schema.resolve(value if isinstance(value, dict) else {**MINIMAL, "train": value})
     except UserError:
         pass
 
@@ -195,7 +197,7 @@ def test_key_without_its_section_is_found(override, hint):
 
 
 def test_hints_name_keys_that_there_are():
-    for path in config.IN_STRATEGIES:
+    for path in schema.IN_STRATEGIES:
         section, _, key = path.partition(".")
         table = {"optimizer": optim.TABLE, "sync": sync.TABLE, "dataset": DATASETS}[section]
         name = {"optimizer": "sgd", "sync": "sync_ps", "dataset": "idx"}[section]

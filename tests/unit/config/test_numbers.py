@@ -9,12 +9,13 @@ from importlib import import_module
 import msgspec
 import pytest
 
-from psframe import config, sync
-from psframe.config import Config
+from psframe import sync
+from psframe.cluster.parser import Parser, counts, number, whole
+from psframe.config import schema
+from psframe.config.registry import MOST_FLOAT, bind, convert, keywords, load
+from psframe.config.schema import Config
 from psframe.errors import UserError
-from psframe.parser import Parser, counts, number, whole
-from psframe.registry import MOST_FLOAT, bind, convert, keywords, load
-from psframe.schedule import learning_rate
+from psframe.train.schedule import learning_rate
 from tests.helpers.families import FAMILIES
 from tests.helpers.modules import MODULES
 
@@ -51,7 +52,7 @@ def test_keys_of_the_config_take_numbers_alone(key, value):
     section, _, name = key.partition(".")
     raw = {"name": "x", "model": "lenet", "dataset": "synthetic", section: {name: value}}
     with pytest.raises(UserError, match=f"^{key} must be "):
-        config.resolve(raw)
+        schema.resolve(raw)
 
 
 @pytest.mark.parametrize("value", NOT_FINITE)
@@ -76,7 +77,7 @@ def test_seconds_are_as_many_as_can_be_waited(key):
     section, _, name = key.partition(".")
     kinds = {"sync": lambda v: bind("sync", sync.TABLE, {"mode": "sync_ps", name: v}, "mode")}
     raw = {"name": "x", "model": "lenet", "dataset": "synthetic"}
-    take = kinds.get(section, lambda v: config.resolve({**raw, section: {name: v}}))
+    take = kinds.get(section, lambda v: schema.resolve({**raw, section: {name: v}}))
     take(3600)
     for value in (1e10, 10**30):
         with pytest.raises(UserError, match=f"^{key} must be "):
@@ -84,7 +85,7 @@ def test_seconds_are_as_many_as_can_be_waited(key):
 
 
 def test_schedule_that_grows_beyond_all_numbers_is_told():
-    grows = config.Schedule(name="step", gamma=1e30, step_epochs=1)
+    grows = schema.Schedule(name="step", gamma=1e30, step_epochs=1)
     assert learning_rate(grows, 0.1, 100, 8, 50, 50.1) == float("inf")
 
 
@@ -94,9 +95,11 @@ def options(module):
     return [call for call in calls if isinstance(call.func, ast.Attribute) and call.func.attr == "add_argument"]
 
 
-COMMANDS = [module for module in MODULES if module != "psframe.parser" and options(module)]
+COMMANDS = [module for module in MODULES if module != "psframe.cluster.parser" and options(module)]
 PARSERS = [module for module in COMMANDS if "\ndef parser(" in MODULES[module].read_text()]
-assert {"psframe.train", "psframe.bench.kernels", "psframe.bench.sweep", "psframe.report.__main__"} <= set(COMMANDS)
+assert {"psframe.train.command", "psframe.bench.kernels", "psframe.bench.sweep", "psframe.report.__main__"} <= set(
+    COMMANDS
+)
 assert {"psframe.run", "psframe.bench.step"} <= set(PARSERS)
 
 

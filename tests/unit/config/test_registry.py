@@ -2,8 +2,8 @@
 
 import pytest
 
+from psframe.config.registry import bind, keywords, load
 from psframe.errors import UserError
-from psframe.registry import bind, keywords, load
 from tests.helpers.families import FAMILIES
 
 TABLE = {

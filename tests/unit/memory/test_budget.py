@@ -138,7 +138,8 @@ import os
 import numpy as np
 from psframe.memory import audit, empty
 from psframe.memory.pages import Policy
-from psframe import checkup, compiled
+from psframe import compiled
+from psframe.doctor import machine
 from psframe.memory.topology import read
 memory = empty(100_000, "uint8", {"numa": [0]})
 memory[:] = 1
@@ -146,7 +147,7 @@ pages = audit.count([("data", memory)], {"data": Policy("bind", (0,))})["data"]
 assert pages.denied == -(-100_000 // os.sysconf("SC_PAGE_SIZE")) and not pages.by_node and not pages.untouched
 assert pages.share == 0
 assert "move_pages is denied" in audit.complaint("data", "numa", pages, 0.5)
-assert checkup.permissions(read("/"))["mbind"].startswith("denied (EPERM")
+assert machine.permissions(read("/"))["mbind"].startswith("denied (EPERM")
 """
 
 

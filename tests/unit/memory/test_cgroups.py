@@ -7,7 +7,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from psframe.memory import cgroups
-from psframe.memory.room import MACHINE, available, available_bytes, machine_bytes, rooms
+from psframe.memory.free_memory import MACHINE, available, available_bytes, machine_bytes, rooms
 from psframe.memory.sysfs import Tree
 from tests.helpers.cgroup_trees import GROUPS, MB, NONE_1, PID, V1, V2, mount, one, process, two
 from tests.helpers.machine_trees import put

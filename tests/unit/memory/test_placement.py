@@ -12,12 +12,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from psframe import compiled
+from psframe.config.placement_spec import spelled_out
+from psframe.config.registry import bind
 from psframe.errors import UserError
 from psframe.memory import empty, pages
-from psframe.memory.placement import TABLE, MissingMemoryError, spelled_out
-from psframe.memory.site import Site
+from psframe.memory.placement import TABLE, MissingMemoryError
+from psframe.memory.process_site import Site
 from psframe.memory.topology import read
-from psframe.registry import bind
 from tests.helpers.launcher import ROOT
 
 CPUS = tuple(sorted(os.sched_getaffinity(0)))

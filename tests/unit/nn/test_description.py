@@ -1,4 +1,4 @@
-"""Networks that ranks hold against each other; ranks with other ones are in tests/ranks/case_alike.py."""
+"""Networks that ranks hold against each other; ranks with other ones are in tests/ranks/case_consistency.py."""
 
 import os
 import subprocess

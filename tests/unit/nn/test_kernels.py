@@ -10,8 +10,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from psframe.arena import Arena
+from psframe.config.registry import load
 from psframe.memory.allocator import Allocator
+from psframe.memory.arena import Arena
 from psframe.models import BUILT_IN
 from psframe.nn import network as network_module
 from psframe.nn.activations import Dropout, Flatten, ReLU
@@ -21,7 +22,6 @@ from psframe.nn.dense import Dense
 from psframe.nn.network import Network
 from psframe.nn.pool import AvgPool2d, MaxPool2d
 from psframe.nn.threads import Threads
-from psframe.registry import load
 from tests.helpers.layers import Bench
 from tests.helpers.thinned import thinned
 

@@ -3,15 +3,15 @@
 import numpy as np
 import pytest
 
-from psframe.arena import Arena, Layout, described
+from psframe.config.registry import load
 from psframe.errors import UserError
 from psframe.memory.allocator import Allocator
+from psframe.memory.arena import Arena, Layout, described
 from psframe.models import BUILT_IN
 from psframe.nn.activations import Flatten
 from psframe.nn.base import Param, Pass
 from psframe.nn.dense import Dense
 from psframe.nn.network import Network
-from psframe.registry import load
 from tests.helpers.thinned import thinned
 
 INPUTS = {

@@ -37,7 +37,10 @@ def test_features_of_which_llvm_would_end_the_process(features):
 )
 def test_kernels_that_cannot_be_imported_so_are_told(name, value, told, monkeypatch):
     monkeypatch.setenv(name, value)
-    code = "from psframe.process import guarded; import sys; sys.exit(guarded(lambda: __import__('psframe.nn.jit')))"
+    code = (
+        "import sys; from psframe.cluster.process import guarded; "
+        "sys.exit(guarded(lambda: __import__('psframe.nn.jit')))"
+    )
     ended = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60)
     assert ended.returncode == 2, ended
     assert told in ended.stderr

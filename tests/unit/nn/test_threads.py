@@ -7,7 +7,7 @@ import time
 
 import pytest
 
-from psframe.affinity import allowed_threads
+from psframe.cluster.affinity import allowed_threads
 from psframe.nn.threads import Threads
 from tests.helpers import launcher
 

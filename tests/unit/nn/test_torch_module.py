@@ -4,16 +4,16 @@ import numpy as np
 import pytest
 
 from psframe import compiled
-from psframe.arena import Arena
 from psframe.errors import UserError
 from psframe.memory.allocator import Allocator
+from psframe.memory.arena import Arena
 from psframe.models.torch_module import torch_module
 from psframe.nn.base import Pass
 from psframe.nn.network import Network
 from psframe.optim import SGD, Adam, Updater
-from psframe.provision import Sizes
 from psframe.record import checkpoint
 from psframe.tensors import tensors
+from psframe.train.build.allocate import Sizes
 from tests.helpers.untrusted import refuse
 
 torch = pytest.importorskip("torch", reason="PyTorch, whose modules these are, is not installed")

@@ -7,15 +7,15 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from psframe import config
+from psframe.config import schema
 from psframe.errors import UserError
 from psframe.nn.activations import Flatten
 from psframe.nn.dense import Dense
 from psframe.nn.network import Network
-from psframe.parallel import cut, grid
-from psframe.parallel.schedule import bubble, most_kept, turns
-from psframe.parallel.split import Split, split
-from psframe.parallel.split import judge as split_judge
+from psframe.train.compute.parallel import cut, grid
+from psframe.train.compute.parallel.schedule import bubble, most_kept, turns
+from psframe.train.compute.parallel.split import Split, split
+from psframe.train.compute.parallel.split import judge as split_judge
 from tests.helpers import tiny
 
 KINDS = ("1f1b", "gpipe")
@@ -102,7 +102,7 @@ def test_stage_without_a_layer_is_refused():
 
 
 def resolved(**sections):
-    return config.resolve({"name": "x", "model": "lenet", "dataset": "digits", **sections})
+    return schema.resolve({"name": "x", "model": "lenet", "dataset": "digits", **sections})
 
 
 @given(n_ranks=st.integers(1, 64), pipeline=st.integers(1, 64), data=st.integers(1, 64) | st.just("auto"))

@@ -11,7 +11,7 @@ from psframe.collectives import compression
 from psframe.memory.allocator import Allocator
 from psframe.predict import exchange, machine
 from psframe.predict.job import Codec
-from psframe.traffic import Traffic
+from psframe.record.traffic import Traffic
 from tests.helpers.predictions import job, way, work
 
 ONEBIT = Codec("onebit", 1 / 32 + 1e-3, 1e-3, 2e-4)

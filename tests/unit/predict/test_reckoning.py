@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from psframe.errors import UserError
-from psframe.predict import compute, exchange, known, machine, measure, measured, view
+from psframe.predict import compute, exchange, machine, measure, measured, published, view
 from psframe.predict.compute import Core
 from psframe.predict.machine import Check, Exchange
 from psframe.predict.search import resized
@@ -147,7 +147,7 @@ def test_links_bound_the_seconds_of_an_exchange(nodes, per_node, n_bytes, name):
 
 
 def test_knights_landing_of_others():
-    found = known.woo()
+    found = published.woo()
     assert sum(each.calibrates for each in found) == 2
     for each in found:
         if each.calibrates:

@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from psframe.arena import Layout
+from psframe.memory.arena import Layout
 from psframe.nn.base import Param
 from psframe.record import checkpoint
 from tests.helpers.checkpoints import LAYOUT, is_saved, keep, mounted, newest, saved

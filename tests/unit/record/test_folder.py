@@ -244,9 +244,9 @@ WRITERS = {
     "psframe.record.folder",  # the one function for a folder that may come from elsewhere
     "psframe.record.sealed",  # by descriptors that it has from there
     "psframe.predict.measure",  # a config, in a folder made for it
-    "psframe.memory.link",  # a file without a name
-    "psframe.mpi_start",  # an empty file, made anew, in the launcher's own folder
-    "psframe.proof",  # a socket
+    "psframe.cluster.node_channel",  # a file without a name
+    "psframe.cluster.mpi_start",  # an empty file, made anew, in the launcher's own folder
+    "psframe.cluster.nodes",  # a socket
     "psframe.record.view",  # /dev/null
 }
 

@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from psframe.arena import Layout
 from psframe.errors import UserError
+from psframe.memory.arena import Layout
 from psframe.nn.base import Param
 from psframe.record import metrics, view
 from psframe.record.run_dir import open_run

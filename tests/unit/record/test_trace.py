@@ -8,10 +8,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from psframe.measures import Report, Seen, trace_waiting
 from psframe.memory.audit import Pages
 from psframe.record import trace
 from psframe.record.trace import FILE, Trace, append
+from psframe.train.epoch_metrics import Report, Seen, trace_waiting
 
 RANKS = [([("data", 0, 10.0, 10.5), ("exchange", 2, 10.1, 10.7)], [(10.9, {"staleness": 3})]), ([], [])]
 

@@ -7,12 +7,12 @@ from types import SimpleNamespace
 
 import pytest
 
-from psframe.config import Checkpoint
+from psframe.config.schema import Checkpoint
 from psframe.errors import UserError
-from psframe.keeper import Keeper
 from psframe.record import checkpoint
 from psframe.record.run_dir import RunDir
 from psframe.record.writer import Writer
+from psframe.train.checkpointer import Keeper
 from tests.helpers.checkpoints import LAYOUT, is_saved, mounted, newest, saved
 from tests.helpers.launcher import train
 from tests.helpers.said import told

@@ -5,9 +5,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from psframe.data import Facts, moments
 from psframe.memory.allocator import Allocator
-from psframe.sampling import Batches, Sampler
+from psframe.sync.sampler import Sampler
+from psframe.train.data.batches import Batches
+from psframe.train.data.dataset import Facts, moments
 
 
 @given(st.integers(1, 500), st.integers(1, 70), st.integers(1, 40), st.integers(0, 2**62 - 1), st.integers(0, 5))

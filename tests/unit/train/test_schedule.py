@@ -4,8 +4,8 @@ from math import cos, pi
 
 import pytest
 
-from psframe.config import Schedule
-from psframe.schedule import learning_rate
+from psframe.config.schema import Schedule
+from psframe.train.schedule import learning_rate
 
 
 def rates(schedule, epochs, n_steps, global_batch=256, base_lr=0.1):

@@ -1,0 +1,242 @@
+"""Who takes part: ranks, nodes, workers, and how they agree before training starts."""
+
+import json
+import pickle
+import socket
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from time import perf_counter
+from typing import Any, TypeVar
+
+from mpi4py import MPI
+
+from psframe.cluster import communicators, gates, kernel, node_gather, stop_flag
+from psframe.cluster.deadline import Patience
+from psframe.cluster.gates import Rendezvous
+from psframe.cluster.heartbeat import Pulse
+from psframe.cluster.node_channel import Link
+from psframe.cluster.node_gather import Board
+from psframe.cluster.nodes import prove
+from psframe.cluster.stop_flag import Halt
+from psframe.errors import UserError, sentence
+
+T = TypeVar("T")
+
+
+class AgreedError(UserError):
+    """A UserError that every rank has raised: all can leave together."""
+
+
+@dataclass(frozen=True)
+class Cluster:
+    """The ranks of a job, grouped into nodes.
+
+    Attributes
+    ----------
+    world : MPI.Comm
+        All ranks, as they were given.
+    comm : MPI.Comm
+        All ranks, numbered node by node; rank 0 is the world's rank 0.
+    link : Link
+        To the ranks of this node.
+    node : int
+        Number of this rank's node, 0 to n_nodes - 1.
+    node_rank : int
+        Place of this rank in its node; 0 is the node's first rank.
+    lane : MPI.Comm
+        The ranks that have this rank's place in their nodes, node by node.
+    hosts : tuple of str
+        The name of each node.
+    rendezvous : Rendezvous
+        Where the ranks of this node wait for each other.
+    board : Board
+        Where they tell each other what they have seen.
+    halt : Halt
+        Where they hear that an epoch is to end early.
+    sizes : tuple of int
+        Ranks of each node.
+    pulse : Pulse
+        Where they tell each other what they do.
+    patience : Patience
+        With which a node's first rank waits for those of other nodes.
+    """
+
+    world: MPI.Comm
+    comm: MPI.Comm
+    link: Link
+    node: int
+    node_rank: int
+    n_nodes: int
+    lane: MPI.Comm
+    hosts: tuple[str, ...]
+    rendezvous: Rendezvous
+    board: Board
+    halt: Halt
+    sizes: tuple[int, ...]
+    pulse: Pulse
+    patience: Patience
+
+    @property
+    def leaders(self) -> MPI.Comm:
+        """On a node's first rank: the first ranks of all nodes. Elsewhere MPI.COMM_NULL."""
+        return self.lane if self.node_rank == 0 else MPI.COMM_NULL
+
+    @property
+    def rank(self) -> int:
+        return self.comm.rank
+
+    @property
+    def n_ranks(self) -> int:
+        return self.comm.size
+
+    def agree(self, judge: Callable[[], T]) -> T:
+        """Run ``judge`` on rank 0; its result (plain values), or its UserError, is every rank's. All must call."""
+        verdict = _verdict(judge) if self.rank == 0 else None
+        if self.leaders != MPI.COMM_NULL:
+            verdict = self.leaders.bcast(verdict)
+        return _open(self.link.tell(verdict))
+
+    def agree_by_node(self, judge: Callable[[], T]) -> T:
+        """Run ``judge`` on each node's first rank; its result is that node's, the first UserError every rank's."""
+        verdict = _verdict(judge) if self.node_rank == 0 else {}
+        if self.leaders != MPI.COMM_NULL:
+            errors = self.leaders.allgather(verdict.get("error"))
+            verdict = {"error": self._located(errors, range(self.n_nodes))} if any(errors) else verdict
+        return _open(self.link.tell(verdict))
+
+    def agree_everywhere(self, judge: Callable[[], T]) -> T:
+        """Run ``judge`` on every rank and return its own result; the first UserError is every rank's."""
+        result, error = None, None
+        try:
+            result = judge()
+        except Exception as raised:
+            error = sentence(raised)
+            if not error:
+                raise
+        errors = self.comm.allgather(error)
+        if any(errors):
+            nodes = [node for node, n in enumerate(self.sizes) for _ in range(n)]
+            raise AgreedError(self._located(errors, nodes))
+        return result  # type: ignore[return-value]
+
+    def _located(self, errors: Sequence[str | None], nodes: Sequence[int]) -> str:
+        """Return the first of some errors, and where it was met, unless everywhere."""
+        first, node = next((error, node) for error, node in zip(errors, nodes, strict=True) if error)
+        return first if self.n_nodes == 1 or set(errors) == {first} else f"{first} (on {self.hosts[node]})"
+
+    def gather(self, mine: Any) -> list[Any] | None:
+        """Return what every rank has, by rank, on rank 0; elsewhere None. All must call.
+
+        This and :meth:`settle` hold ``sync.deadline_s``: they are for ranks that train.
+        """
+        every = [pickle.loads(of_rank) for of_rank in self.board.gather(pickle.dumps(mine))]
+        if self.leaders == MPI.COMM_NULL:
+            return None
+        self._come()
+        by_node = self.leaders.gather(every)
+        return [of_rank for of_node in by_node for of_rank in of_node] if by_node is not None else None
+
+    def settle(self, judge: Callable[[], T]) -> T:
+        """Do what :meth:`agree` does, while training."""
+        verdict = _verdict(judge) if self.rank == 0 else None
+        if self.leaders != MPI.COMM_NULL and self.n_nodes > 1:
+            self._come()
+            verdict = self.leaders.bcast(verdict)
+        return _open(json.loads(self.board.tell(json.dumps(verdict).encode())))
+
+    def barrier(self) -> None:
+        """Wait until every rank is here; inside a node without MPI, which would spin. All ranks must call."""
+        self.rendezvous.together()
+        if self.n_nodes > 1:
+            if self.leaders != MPI.COMM_NULL:
+                self._come()
+            self.rendezvous.together()
+
+    def _come(self) -> None:
+        """Wait until the first ranks of all nodes are here."""
+        if self.n_nodes > 1:
+            self.patience.wait(self.leaders.Ibarrier())
+
+    def close(self) -> None:
+        """Let go of what the system lends this rank for it; nobody uses it afterwards."""
+        self.link.close()
+        self.rendezvous.close()
+
+    @cached_property
+    def clock_offset_s(self) -> float:
+        """Seconds to add to this rank's ``time.perf_counter`` for rank 0's. All ranks must read it together."""
+        if self.n_nodes == 1:
+            return 0.0  # CLOCK_MONOTONIC is one clock for a machine
+        return float(self.link.tell(_offset_s(self.leaders) if self.node_rank == 0 else None))
+
+
+def _verdict(judge: Callable[[], Any]) -> dict[str, Any]:
+    try:
+        return {"result": judge()}
+    except Exception as error:
+        if not (told := sentence(error)):
+            raise
+        return {"error": told}
+
+
+def _open(verdict: dict[str, Any]) -> Any:
+    if "error" in verdict:
+        raise AgreedError(verdict["error"])
+    return verdict["result"]
+
+
+def _offset_s(comm: MPI.Comm, rounds: int = 16) -> float:
+    """Estimate the offset to rank 0's clock from the fastest of some round trips (Cristian 1989)."""
+    best_s, offset_s = float("inf"), 0.0
+    for peer in range(1, comm.size):
+        for _ in range(rounds):
+            if comm.rank == peer:
+                sent = perf_counter()
+                theirs = comm.sendrecv(None, 0, source=0)
+                back = perf_counter()
+                if back - sent < best_s:
+                    best_s, offset_s = back - sent, theirs - (sent + back) / 2
+            elif comm.rank == 0:
+                comm.recv(source=peer)
+                comm.send(perf_counter(), peer)
+    return offset_s
+
+
+def join(world: MPI.Comm | None = None) -> Cluster:
+    """Find the nodes, by proof of shared memory, and number ranks node by node. All ranks must call."""
+    world = communicators.keep(MPI.COMM_WORLD if world is None else world)
+    near, link, control, fd = prove(kernel.split(world))
+    first = near.bcast(world.rank)
+    found = world.allgather((first, socket.gethostname()))
+    every, names = [of_rank for of_rank, _ in found], dict(found)
+    firsts = sorted(names)
+    node, hosts = firsts.index(first), tuple(names[rank] for rank in firsts)
+    comm = communicators.keep(world.Split(0, key=node * world.size + near.rank))
+    lane = communicators.keep(comm.Split(near.rank, key=node))
+    rendezvous = Rendezvous(control, fd, near.rank, near.allgather(comm.rank))
+    after_gates = control[gates.size(near.size) :]
+    after_halt = after_gates[stop_flag.N_BYTES :]
+    sizes, pulse = (
+        tuple(map(every.count, firsts)),
+        Pulse(after_halt[node_gather.size(near.size) :], near.size, near.rank),
+    )
+    of_lane = [number for number, n in enumerate(sizes) if n > near.rank]
+    patience = Patience(rendezvous, pulse, lane, of_lane, hosts)
+    near.Barrier()  # who looks for a lock now finds it
+    return Cluster(
+        world=world,
+        comm=comm,
+        link=link,
+        node=node,
+        node_rank=near.rank,
+        n_nodes=len(firsts),
+        lane=lane,
+        hosts=hosts,
+        rendezvous=rendezvous,
+        board=Board(after_halt, rendezvous),
+        halt=Halt(after_gates[: stop_flag.N_BYTES], lane if near.rank == 0 else MPI.COMM_NULL, patience),
+        sizes=sizes,
+        pulse=pulse,
+        patience=patience,
+    )

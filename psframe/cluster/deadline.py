@@ -1,0 +1,117 @@
+"""How a rank waits for other nodes over MPI, which by itself waits for ever, and spins."""
+
+import os
+from collections.abc import Sequence
+from time import perf_counter
+from typing import Any, Protocol
+
+import numpy as np
+from mpi4py import MPI
+
+from psframe.cluster.gates import PeerLost, Rendezvous
+from psframe.cluster.heartbeat import Pulse
+
+ROLL = 0x5F01  # the tag of a call to the other nodes
+#: the most that counts between two looks, in seconds: a job that was stopped as a whole has not been late
+LONGEST_S = 1.0
+
+
+class Request(Protocol):
+    """What must be known of an exchange that is under way: an MPI.Request, or several as one."""
+
+    def Test(self) -> bool: ...
+
+    def Wait(self) -> Any: ...
+
+
+class NodeLost(PeerLost):
+    """A node that others wait for does not come; MPI, and a launcher, may not come through to it either."""
+
+
+class Patience:
+    """Looks again and again, lets other ranks run between two looks, and gives up after ``sync.deadline_s``.
+
+    Parameters
+    ----------
+    meeting : Rendezvous
+        Of this node: has the deadline, and who tells the user.
+    pulse : Pulse
+        Where the ranks of this node see that this one waits for other nodes.
+    lane : MPI.Comm
+        Of this rank and those of other nodes that wait when it does.
+    nodes : sequence of int
+        The node of each of these.
+    hosts : sequence of str
+        By node, its name.
+    """
+
+    def __init__(self, meeting: Rendezvous, pulse: Pulse, lane: MPI.Comm, nodes: Sequence[int], hosts: Sequence[str]):
+        self.meeting, self.pulse, self.lane, self.nodes, self.hosts = meeting, pulse, lane, tuple(nodes), hosts
+        self.node = self.nodes[lane.rank]
+        self.others = [number for number in range(len(hosts)) if number != self.node]
+        meeting.is_away = pulse.is_away
+        self.begin()
+
+    def begin(self) -> None:
+        """Begin to wait for something new, or end waiting."""
+        self.waited_s, self.looked, self.away = 0.0, perf_counter(), False
+        self.pulse.return_()
+
+    def look(self, nodes: Sequence[int]) -> None:
+        """Let some time pass, while waiting for ``nodes``.
+
+        Raises
+        ------
+        NodeLost
+            Where the deadline has passed since the last :meth:`begin`.
+        """
+        now = perf_counter()
+        self.waited_s += min(now - self.looked, LONGEST_S)
+        self.looked = now
+        if not self.away:
+            self.away = True
+            self.pulse.leave()
+        if self.waited_s > self.meeting.deadline_s:
+            self._give_up(nodes)
+        os.sched_yield()
+
+    def wait(self, request: Request, nodes: Sequence[int] = ()) -> None:
+        """Wait for a request in which ``nodes`` have their part, by default all others; NodeLost as above."""
+        self.begin()
+        while not request.Test():
+            self.look(nodes or self.others)
+        self.begin()
+
+    def _give_up(self, nodes: Sequence[int]) -> None:
+        here = self._roll()
+        lost = [node for node in self.nodes if node not in here] or list(nodes)
+        which = "nodes" if len(lost) > 1 else "node"
+        named = ", ".join(f"{node} ({self.hosts[node]})" for node in lost)
+        first = self.meeting.told_at.tell() and self.node == min(here)
+        raise NodeLost(
+            f"{which} {named} did not come to an exchange for {self.meeting.deadline_s:g} s (sync.deadline_s), or "
+            f"cannot be reached from {self.hosts[self.node]}, and the others cannot go on without "
+            f"{'them' if len(lost) > 1 else 'it'}",
+            (),
+            first,
+            False,
+        )
+
+    def _roll(self) -> set[int]:
+        """Return the nodes that have waited, too, and can be reached: who does not come is none of these."""
+        here, word, until = {self.node}, np.zeros(1, np.uint8), self.meeting.roll_s
+        began = perf_counter()
+        try:
+            peers = [rank for rank in range(self.lane.size) if rank != self.lane.rank]
+            sent = [self.lane.Isend(word, rank, ROLL) for rank in peers]
+            heard = {rank: self.lane.Irecv(np.zeros(1, np.uint8), rank, ROLL) for rank in peers}
+            while heard and perf_counter() - began < until:
+                for rank in [rank for rank, request in heard.items() if request.Test()]:
+                    del heard[rank]
+                    here.add(self.nodes[rank])
+                os.sched_yield()
+            while not MPI.Request.Testall(sent) and perf_counter() - began < until:
+                os.sched_yield()
+        except MPI.Exception:  # of ranks that are not there any more
+            pass
+        return here

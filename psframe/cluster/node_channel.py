@@ -1,0 +1,228 @@
+"""Ranks of one node talk here without MPI: they block in the kernel where MPI would spin, and pass file descriptors.
+
+The node's first rank holds one Unix socket to each other rank. A rank that can connect to it, and map the memory that
+comes through it, has proven that it shares memory with that rank; a host name proves nothing inside containers.
+"""
+
+import errno
+import json
+import mmap
+import os
+import secrets
+import socket
+import struct
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+
+from psframe.cluster.gates import PeerLost
+from psframe.errors import UserError
+from psframe.memory.free_memory import available_bytes, machine_bytes
+
+Place = Callable[[np.ndarray], None]
+
+#: where containers with networks of their own may still meet
+FOLDER = "/dev/shm"
+
+TIMEOUT_S = 60.0  # for what takes milliseconds unless a peer is dead; waiting for work has no limit
+
+
+class LeaderEnded(Exception):
+    """The first rank of this node has ended while others waited for it."""
+
+
+class Link:
+    """A star of sockets inside a node.
+
+    Parameters
+    ----------
+    peers : sequence of sockets
+        On the node's first rank one socket a follower; on a follower the one to the first rank.
+    leads : bool
+        Whether this is the node's first rank.
+    """
+
+    def __init__(self, peers: Sequence[socket.socket], leads: bool):
+        self.peers = list(peers)
+        self.leads = leads
+
+    def tell(self, message: Any = None) -> Any:
+        """Return the first rank's ``message`` (plain values, as JSON) on every rank of the node, which must all call.
+
+        LeaderEnded where the first rank has died.
+        """
+        if not self.leads:
+            return json.loads(_receive(self.peers[0]))
+        frame = json.dumps(message).encode()
+        for peer in self.peers:
+            try:
+                peer.sendall(struct.pack("<Q", len(frame)) + frame)
+            except (BrokenPipeError, ConnectionResetError):
+                raise PeerLost("a rank of this node has died", (), True) from None
+        return json.loads(frame)  # so that every rank gets the same, lists where tuples were
+
+    def share(self, n_bytes: int, page_bytes: int = 0, place: Place | None = None, take: bool = True) -> np.ndarray:
+        """Return zeroed memory that all ranks of the node, which must all call, see: a uint8 array (n_bytes,).
+
+        It is a memfd: it has no name, so however a process ends, nothing stays behind. OSError where there is no room;
+        a UserError of ``place`` is every rank's.
+
+        Parameters
+        ----------
+        page_bytes : int
+            Size of the reserved huge pages to take it from; 0 for ordinary pages.
+        place : callable, optional
+            On the first rank, is given the mapping before it has its pages, to say where they will lie.
+        take : bool
+            Whether the first rank takes all pages now; else those who own them must, before they use them.
+        """
+        memory, fd = self.share_open(n_bytes, page_bytes, place, take)
+        os.close(fd)
+        return memory
+
+    def share_open(
+        self, n_bytes: int, page_bytes: int = 0, place: Place | None = None, take: bool = True
+    ) -> tuple[np.ndarray, int]:
+        """Return what :meth:`share` does, and its file descriptor, which the caller closes."""
+        fd, error = -1, None
+        page = page_bytes or 1
+        size = -(-max(n_bytes, 1) // page) * page
+        try:
+            if self.leads:
+                fd, error = reserve(size, page_bytes, place, take)
+            error = self.tell(error)
+            if error is not None:
+                number, why = error
+                raise OSError(number, why) if number else UserError(why)
+            if self.leads:
+                for peer in self.peers:
+                    socket.send_fds(peer, [b"F"], [fd])
+            else:
+                fd = receive_fd(self.peers[0])
+            return np.frombuffer(mmap.mmap(fd, size), np.uint8)[:n_bytes], fd
+        except BaseException:
+            if fd >= 0:
+                os.close(fd)
+            raise
+
+    def close(self) -> None:
+        for peer in self.peers:
+            peer.close()
+
+
+def reserve(n_bytes: int, page_bytes: int, place: Place | None, take: bool) -> tuple[int, tuple[int, str] | None]:
+    """Return a new memfd, and the error that kept it from being one with its pages, if any.
+
+    The pages are taken at once: one that is missing later would end the process with SIGBUS.
+    """
+    fd = -1
+    try:
+        # taking pages that are not there calls the kernel's out-of-memory killer; huge pages are counted apart
+        # (pages that are taken later are taken by several ranks, which may have limits of their own)
+        if not page_bytes and n_bytes > (available_bytes() if take else machine_bytes()):
+            raise OSError(errno.ENOMEM, os.strerror(errno.ENOMEM))
+        fd = _nameless(page_bytes)
+        os.ftruncate(fd, n_bytes)
+        if place:
+            place(np.frombuffer(mmap.mmap(fd, n_bytes), np.uint8))
+        if take:
+            os.posix_fallocate(fd, 0, n_bytes)
+    except OSError as error:
+        return fd, (error.errno or errno.EIO, error.strerror or str(error))
+    except UserError as error:  # of place: the other ranks wait to hear of it
+        return fd, (0, str(error))
+    return fd, None
+
+
+def _nameless(page_bytes: int) -> int:
+    """Return a new memfd; or, where that is denied and ordinary pages will do, a file without a name in memory."""
+    huge = os.MFD_HUGETLB | (page_bytes.bit_length() - 1) << os.MFD_HUGE_SHIFT if page_bytes else 0
+    try:
+        fd = os.memfd_create("psframe", os.MFD_CLOEXEC | huge)
+        os.fchmod(fd, 0o600)  # it has no name, but /proc shows it
+        return fd
+    except OSError as error:
+        if page_bytes or error.errno not in (errno.EPERM, errno.ENOSYS):
+            raise
+        return os.open(FOLDER, os.O_TMPFILE | os.O_RDWR | os.O_CLOEXEC, 0o600)
+
+
+def _receive(peer: socket.socket) -> bytes:
+    (size,) = struct.unpack("<Q", _exactly(peer, 8))
+    return _exactly(peer, size)
+
+
+def _exactly(peer: socket.socket, size: int) -> bytes:
+    data = bytearray()
+    while len(data) < size:
+        try:
+            part = peer.recv(min(size - len(data), 1 << 20))
+        except ConnectionResetError:
+            part = b""
+        if not part:
+            raise LeaderEnded
+        data += part
+    return bytes(data)
+
+
+def receive_fd(peer: socket.socket) -> int:
+    """Return the file descriptor that the first rank sends."""
+    data, fds, _, _ = socket.recv_fds(peer, 1, 1)
+    if not data or not fds:
+        raise OSError(errno.EACCES, "no file descriptor arrived from the first rank of this node")
+    return fds[0]
+
+
+def listen(backlog: int, folder: str = "") -> tuple[socket.socket, str]:
+    """Return a listening socket and its unguessable address; OSError where there can be none.
+
+    It is in the abstract namespace, which leaves no file but ends at a network namespace; or, if a ``folder`` is given,
+    a file there, which the caller removes when all have connected.
+    """
+    name = f"psframe-{secrets.token_hex(16)}"
+    address = f"{folder}/{name}" if folder else f"\0{name}"
+    server = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+    try:
+        os.fchmod(server.fileno(), 0o600)  # the file gets it, whatever the umask
+        server.bind(address)
+    except OSError:
+        server.close()
+        raise
+    server.listen(backlog)
+    server.settimeout(TIMEOUT_S)
+    return server, address
+
+
+def accept(server: socket.socket, n: int) -> list[socket.socket]:
+    """Return the sockets of ``n`` ranks that have connected; a connection of another user is dropped."""
+    peers: list[socket.socket] = []
+    while len(peers) < n:
+        peer, _ = server.accept()
+        peer.settimeout(None)
+        if _is_mine(peer):
+            peers.append(peer)
+        else:
+            peer.close()
+    return peers
+
+
+def _is_mine(peer: socket.socket) -> bool:
+    """Return whether a process of this user is at the other end."""
+    _, uid, _ = struct.unpack("3i", peer.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, 12))
+    return bool(uid == os.getuid())
+
+
+def connect(address: str) -> socket.socket | None:
+    """Return a socket to the rank that listens at ``address``, or None where it cannot be reached, or is not ours."""
+    peer = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+    try:
+        peer.settimeout(TIMEOUT_S)
+        peer.connect(address)
+        peer.settimeout(None)
+        if _is_mine(peer):
+            return peer
+    except OSError:
+        pass
+    peer.close()
+    return None

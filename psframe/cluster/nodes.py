@@ -1,0 +1,85 @@
+"""Which ranks are on one node: those that have proven to share memory, of which their gates are then made."""
+
+import os
+import secrets
+import socket
+from contextlib import suppress
+
+import numpy as np
+from mpi4py import MPI
+
+from psframe import compiled
+from psframe.cluster import communicators, gates, heartbeat, node_gather, stop_flag
+from psframe.cluster.node_channel import FOLDER, LeaderEnded, Link, accept, connect, listen
+
+TOKEN_BYTES = 16  # what nobody guesses
+
+
+def prove(candidates: MPI.Comm) -> tuple[MPI.Comm, Link, np.ndarray, int]:
+    """Return this rank's node as a communicator, its link, and shared memory for its gates with the file descriptor.
+
+    ``candidates`` are those under one kernel; all of them must call.
+    """
+    while candidates.size > 1:
+        leads = candidates.rank == 0
+        peers = _connect(candidates)
+        shared = None
+        link = Link(peers, leads)
+        if leads or peers:
+            shared = _same_memory(link, control_bytes(candidates.size))
+        proven = leads or shared is not None
+        everyone = candidates.allgather(proven)
+        if all(everyone) and shared:
+            return candidates, link, *shared
+        link.close()
+        # the ranks that share memory with the first try again among themselves, and so do the others
+        candidates = communicators.keep(candidates.Split(0 if proven else 1, key=candidates.rank))
+    # nobody else will look at it
+    return candidates, Link([], True), np.frombuffer(compiled.numa.Block(control_bytes(1)), np.uint8), -1
+
+
+def control_bytes(n_ranks: int) -> int:
+    """Return the bytes of the gates of so many ranks, and of their halt, their board and their pulse behind them."""
+    return gates.size(n_ranks) + stop_flag.N_BYTES + node_gather.size(n_ranks) + heartbeat.size(n_ranks)
+
+
+def _connect(candidates: MPI.Comm) -> list[socket.socket]:
+    """Return the first rank's sockets to those that can reach it, and theirs to it.
+
+    Who cannot by an abstract name, which ends at a network namespace, may by a file, where containers share a folder.
+    """
+    peers: list[socket.socket] = []
+    for folder in ("", FOLDER):
+        missing = candidates.allgather(candidates.rank > 0 and not peers)
+        if folder and not any(missing):
+            break
+        server, address = None, ""
+        if candidates.rank == 0:
+            with suppress(OSError):  # no such folder, or it is full
+                server, address = listen(candidates.size, folder)
+        address = candidates.bcast(address)
+        if address and missing[candidates.rank] and (peer := connect(address)):
+            peers.append(peer)
+        arrived = candidates.gather(missing[candidates.rank] and bool(peers))
+        if server is not None and arrived is not None:
+            peers += accept(server, sum(arrived))
+            server.close()
+            if folder:
+                os.unlink(address)
+    return peers
+
+
+def _same_memory(link: Link, n_bytes: int) -> tuple[np.ndarray, int] | None:
+    """Return memory of the node, where this rank reads what the node's first rank wrote there, and its descriptor."""
+    try:
+        memory, fd = link.share_open(n_bytes + TOKEN_BYTES)
+    except (OSError, LeaderEnded):
+        return None
+    token, place = list(secrets.token_bytes(TOKEN_BYTES)), memory[n_bytes:]
+    if link.leads:
+        place[:] = token
+    token = link.tell(token if link.leads else None)
+    if place.tolist() != token:
+        os.close(fd)
+        return None
+    return memory[:n_bytes], fd

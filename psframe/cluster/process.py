@@ -1,0 +1,35 @@
+"""What commands share that are one process, and may start others: a mistake is told once, a signal ends all of it."""
+
+import signal
+import sys
+from collections.abc import Callable
+from types import FrameType
+
+from psframe.cluster import mpirun
+from psframe.errors import sentence
+
+
+def guarded(body: Callable[[], int]) -> int:
+    """Run ``body``; return the exit status: its own, 2 for a user's mistake, or 128 + the number of a signal.
+
+    SIGTERM is raised as KeyboardInterrupt, so that what was started ends, too, as with Ctrl-C. Under a launcher, which
+    few of these commands are for, the first rank alone speaks.
+    """
+    number = int(signal.SIGINT)
+
+    def leave(asked: int, frame: FrameType | None) -> None:
+        nonlocal number
+        number = asked
+        raise KeyboardInterrupt
+
+    signal.signal(signal.SIGTERM, leave)
+    try:
+        return body()
+    except Exception as error:
+        if not (told := sentence(error)):
+            raise
+        if mpirun.speaks():
+            print(f"psframe: {told}", file=sys.stderr)
+        return 2
+    except KeyboardInterrupt:
+        return 128 + number

@@ -1,0 +1,109 @@
+"""Ranks that others wait for are named while they wait; also where they wait inside MPI, which looks at nobody."""
+
+import sys
+from collections.abc import Callable, Sequence
+from threading import Event, Thread
+from time import perf_counter
+
+from psframe.cluster.heartbeat import AWAY, CAME, IDLE, WORKS, Pulse
+
+LOOK_S = 0.5  # between two looks
+
+
+class Watch:
+    """A thread on a node's first rank, which looks at the others, and on its second, which looks at the first.
+
+    Parameters
+    ----------
+    pulse : Pulse
+    members : sequence of int
+        The numbers in the job of the node's ranks.
+    late_s : float
+        Seconds that another rank waits until one is named.
+    late_at_gate : callable
+        Returns which ranks of the node keep a gate closed that this one waits at (``Rendezvous.late``).
+
+    Attributes
+    ----------
+    late : dict of int to float
+        Seconds that others had waited for a rank that was named, until it came, since the last :meth:`take`.
+    """
+
+    def __init__(
+        self, pulse: Pulse, members: Sequence[int], late_s: float, late_at_gate: Callable[[], Sequence[int]] = tuple
+    ):
+        self.pulse, self.members, self.late_s, self.late_at_gate = pulse, members, late_s, late_at_gate
+        n = len(members)
+        self.watched = range(1, n) if pulse.me == 0 else range(1) if pulse.me == 1 else range(0)
+        self.every_s = min(LOOK_S, late_s / 4)
+        self.late: dict[int, float] = {}
+        self.epoch = 0
+        self._behind: dict[int, tuple[int, int]] = {}  # in which step a rank was, and for how many looks
+        self._named: dict[int, tuple[int, int, float]] = {}  # what it did, in which step, and since when others wait
+        self._ended = Event()
+        self._thread = Thread(target=self._run, name="psframe-late", daemon=True)
+
+    def start(self) -> None:
+        """Begin to look, on a rank that has somebody to look at."""
+        if len(self.watched) and self.late_s:
+            self._thread.start()
+
+    def stop(self) -> None:
+        """End the thread."""
+        self._ended.set()
+        if self._thread.is_alive():
+            self._thread.join()
+
+    def take(self) -> dict[int, float]:
+        """Return what was counted, and begin anew."""
+        taken, self.late = self.late, {}
+        return taken
+
+    def _run(self) -> None:
+        while not self._ended.wait(self.every_s):
+            self.look()
+
+    def look(self) -> None:
+        """Look at the others once."""
+        does, steps, since = self.pulse.look()
+        stuck = self._stuck(does, steps, since)
+        for rank in self.watched:
+            self._note_return(rank, does[rank], steps[rank], since[rank])
+            if does[rank] in (IDLE, AWAY):  # who waits for other nodes keeps nobody waiting by itself
+                continue
+            waiting = [
+                since[other]
+                for other, step in enumerate(steps)
+                if does[other] in (CAME, AWAY)
+                and other != rank
+                and (step > steps[rank] or (step == steps[rank] and (does[rank] == WORKS or rank in stuck)))
+            ]
+            if not waiting:
+                self._behind.pop(rank, None)
+                continue
+            step, looks = self._behind.get(rank, (steps[rank], 0))
+            self._behind[rank] = steps[rank], looks + 1 if step == steps[rank] else 1
+            waited_s = perf_counter() - min(waiting)
+            # looks are counted, too: a job that was stopped as a whole has not been late
+            if min(waited_s, self._behind[rank][1] * self.every_s) >= self.late_s and rank not in self._named:
+                self._named[rank] = does[rank], steps[rank], min(waiting)
+                self._say(self.members[rank], waited_s, steps[rank])
+
+    def _stuck(self, does: Sequence[int], steps: Sequence[int], since: Sequence[float]) -> Sequence[int]:
+        """Return who does not come on in an exchange to which all have come."""
+        if set(does) == {CAME} and len(set(steps)) == 1 and perf_counter() - max(since) > self.every_s:
+            return self.late_at_gate()
+        return ()
+
+    def _note_return(self, rank: int, does: int, step: int, since: float) -> None:
+        """Count a stall that is over."""
+        if rank in self._named and (does, step) != self._named[rank][:2]:
+            *_, began = self._named.pop(rank)
+            member = self.members[rank]
+            self.late[member] = self.late.get(member, 0.0) + max(self.late_s, since - began)
+            self._behind.pop(rank, None)
+
+    def _say(self, rank: int, waited_s: float, step: int) -> None:
+        line = f"psframe: rank {rank} is {waited_s:.1f} s late in exchange (step {step}, epoch {self.epoch})\n"
+        sys.stderr.write(line)  # in one piece, with what other ranks write
+        sys.stderr.flush()

@@ -1,0 +1,1 @@
+"""Configs and files from users: read within bounds, and checked before they are used."""

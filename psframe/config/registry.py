@@ -1,0 +1,240 @@
+"""Strategies by name: a literal table for each family, or a user's own ``my_module:attr``.
+
+Conventions
+-----------
+A strategy is any callable. Its positional parameters are what psframe hands it; its **keyword-only parameters are
+the keys a user may write in YAML**, and their annotations are the types those keys are checked against.
+
+``my_module:attr`` imports the module and calls what it names, so a config that has one runs code: a config from
+elsewhere is a program where it holds a colon in a name (SECURITY.md).
+"""
+
+import importlib
+import inspect
+import re
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Annotated, Any, get_type_hints
+
+import msgspec
+
+from psframe.errors import UserError, limits, nearest, reason
+
+PositiveInt = Annotated[int, msgspec.Meta(ge=1, lt=2**62)]
+Count = Annotated[int, msgspec.Meta(ge=0, lt=2**62)]
+Positive = Annotated[float, msgspec.Meta(gt=0)]
+NonNegative = Annotated[float, msgspec.Meta(ge=0)]
+Fraction = Annotated[float, msgspec.Meta(ge=0, lt=1)]  #: in [0, 1)
+MOST_SECONDS = 1e9  # 31 years: what the calls that wait can take
+Seconds = Annotated[float, msgspec.Meta(ge=0, le=MOST_SECONDS)]
+Deadline = Annotated[float, msgspec.Meta(gt=0, le=MOST_SECONDS)]  #: seconds of which there are some
+MOST_FLOAT = 3.4e38  # nearly the largest float32, as which most numbers end
+
+Table = Mapping[str, str]  #: name -> "module:attr", so that only what is chosen is imported
+
+
+@dataclass(frozen=True)
+class Choice:
+    """A strategy that a config names, with its checked arguments.
+
+    Attributes
+    ----------
+    section : str
+        The key of the config it comes from, as ``optimizer``.
+    name : str
+        As written: a name of the table, or ``module:attr``.
+    arguments : dict
+        Every keyword-only parameter, defaults filled in.
+    unused : tuple of str
+        Keys that another member of the family takes and this one does not.
+    """
+
+    section: str
+    name: str
+    make: Callable[..., Any]
+    arguments: dict[str, Any]
+    unused: tuple[str, ...] = ()
+
+    def __call__(self, *given: Any) -> Any:
+        return self.make(*given, **self.arguments)
+
+    def taking(self, n_given: int) -> "Choice":
+        """Return this; UserError where it cannot be called with so many positional arguments."""
+        try:
+            inspect.signature(self.make).bind(*[None] * n_given, **self.arguments)
+        except TypeError as error:
+            raise UserError(
+                f"{self.section}: {self.name!r} must take {n_given} positional argument(s), and does not "
+                f"({error}); name another"
+            ) from None
+        return self
+
+
+def load(section: str, table: Table, name: object) -> Callable[..., Any]:
+    """Import the strategy ``name``; UserError where it is not in ``table`` and is no importable ``module:attr``."""
+    if not isinstance(name, str):
+        raise UserError(f"{section} must name a strategy, got {name!r}; {nearest(name, table)}, or my_module:attr")
+    if ":" not in name:
+        if name not in table:
+            raise UserError(f"{section}: there is no {name!r}; {nearest(name, table)}, or your own as my_module:attr")
+        name = table[name]
+    module_name, _, attr = name.partition(":")
+    if not module_name.replace(".", "_").isidentifier() or module_name.startswith("."):
+        raise UserError(f"{section} must be a name or my_module:attr, got {name!r}; {nearest(name, table)}")
+    try:
+        target = importlib.import_module(module_name)
+    except ImportError as error:
+        if limits.met(error):
+            raise
+        missing = error.name or ""
+        if module_name == missing or module_name.startswith(missing + "."):
+            raise UserError(
+                f"{section}: cannot import {module_name!r} (from {name!r}); give a module that lies in the folder "
+                "psframe is started from or on PYTHONPATH"
+            ) from None
+        raise UserError(
+            f"{section}: {module_name!r} cannot be imported here ({reason(error)}); install what it needs"
+        ) from None
+    except SyntaxError as error:
+        raise UserError(
+            f"{section}: {module_name!r} must be Python, got a syntax error in {error.filename}, line {error.lineno}; "
+            "mend it"
+        ) from None
+    for part in attr.split("."):
+        if not hasattr(target, part):
+            raise UserError(f"{section}: module {module_name!r} has no {attr!r}; {nearest(attr, _callables(target))}")
+        target = getattr(target, part)
+    if not callable(target):
+        raise UserError(f"{section}: {name!r} must be callable, got {type(target).__name__}; name a class or function")
+    return target
+
+
+def _callables(module: object) -> list[str]:
+    own = getattr(module, "__name__", None)
+    return [n for n, v in vars(module).items() if callable(v) and getattr(v, "__module__", None) == own]
+
+
+def convert(where: str, value: object, kind: Any) -> Any:
+    """Return ``value`` as ``kind`` (a type annotation), or raise a UserError that says what ``where`` must be."""
+    try:
+        converted = msgspec.convert(value, kind)
+        _judge_finite(where, msgspec.to_builtins(converted))  # a float may be given as a whole number
+        return converted
+    except msgspec.ValidationError as error:
+        # "Expected `int` >= 1, got `str` - at `$.epochs`": msgspec names the place below the value it was given
+        message, _, place = str(error).partition(" - at `$")
+        for key in re.findall(r"\.([^.\[`]+)|\[(\d+)\]", place):
+            at = key[0] or int(key[1])
+            where = f"{where}.{at}".lstrip(".") if key[0] else f"{where}[{at}]"
+            value, kind = _member(value, at), _kind(kind, at)
+        rule = message.removeprefix("Expected ").split(", got ")[0].replace("`", "")
+        if message.startswith("Invalid enum value"):
+            rule = " or ".join(filter(None, (_numbers(kind), "one of " + ", ".join(_names(kind)))))
+        for jargon, plain in PLAIN.items():
+            rule = re.sub(jargon, plain, rule)
+        fix = "mend the config" if "[" in where else f"mend the config or give {where}=VALUE"
+        raise UserError(f"{where} must be {rule}, got {value!r}; {fix}") from None
+
+
+def _judge_finite(where: str, value: object) -> None:
+    """UserError where a number, at whatever depth, is none (nan), or has no size that can be reckoned with."""
+    if isinstance(value, Mapping):
+        for key, inner in value.items():
+            _judge_finite(f"{where}.{key}".lstrip("."), inner)
+    elif isinstance(value, list | tuple):
+        for number, inner in enumerate(value):
+            _judge_finite(f"{where}[{number}]", inner)
+    elif isinstance(value, float) and not abs(value) <= MOST_FLOAT:
+        fix = "mend the config" if "[" in where else f"mend the config or give {where}=VALUE"
+        raise UserError(f"{where} must be a finite number, at most {MOST_FLOAT:g}, got {value!r}; {fix}")
+
+
+#: msgspec's words, and a user's
+PLAIN = {
+    r"^object\b": "keys and values",
+    r"^array\b": "a list",
+    r"\bint\b": "a whole number",
+    r"\bfloat\b": "a number",
+    r"^Number out of range$": f"a finite number, at most {MOST_FLOAT:g}",
+    r"\bstr matching regex .*A-Za-z0-9.*": "a text of letters, digits, dots, dashes and underscores",
+    r"\bstr\b": "a text",
+    r"\bbool\b": "true or false",
+    r" \| ": " or ",
+}
+
+
+def _names(kind: Any) -> list[str]:
+    """Return the names that a Literal allows, also as one of several types."""
+    args = getattr(kind, "__args__", ())
+    return [
+        name for arg in args for name in (_names(arg) if hasattr(arg, "__args__") else [arg]) if isinstance(name, str)
+    ]
+
+
+def _numbers(kind: Any) -> str:
+    """Return "a number" for a type that allows one beside names."""
+    return (
+        "a number" if any(not isinstance(arg, str) and not _names(arg) for arg in getattr(kind, "__args__", ())) else ""
+    )
+
+
+def _member(value: Any, at: str | int) -> Any:
+    try:
+        return value[at]
+    except (KeyError, IndexError, TypeError):
+        return None
+
+
+def _kind(kind: Any, at: str | int) -> Any:
+    fields = msgspec.structs.fields(kind) if isinstance(kind, type) and issubclass(kind, msgspec.Struct) else ()
+    return next((field.type for field in fields if field.name == at), kind)
+
+
+def keywords(target: Callable[..., Any]) -> dict[str, inspect.Parameter]:
+    """Return the keyword-only parameters of ``target``: the YAML keys it takes."""
+    try:
+        parameters = inspect.signature(target).parameters.values()
+    except ValueError:  # of some built-in types
+        raise UserError(f"a strategy must be a function or class with a signature, got {target!r}; name one") from None
+    return {p.name: p for p in parameters if p.kind is inspect.Parameter.KEYWORD_ONLY}
+
+
+def bind(section: str, table: Table, spec: Mapping[str, Any], key: str = "name") -> Choice:
+    """Resolve one section of the config to a strategy and its checked arguments.
+
+    Parameters
+    ----------
+    section : str
+        Where ``spec`` stands in the config, for messages.
+    table : Table
+        The family's members.
+    spec : mapping
+        ``{key: name, argument: value, ...}``.
+
+    Raises
+    ------
+    UserError
+        Unknown name, unknown or missing key, or a value of the wrong type.
+    """
+    name = spec.get(key)
+    make = load(f"{section}.{key}", table, name)
+    takes = keywords(make)
+    hints = get_type_hints(make.__init__ if inspect.isclass(make) else make, include_extras=True)
+    given = {k: v for k, v in spec.items() if k != key}
+    unused = [k for k in given if k not in takes]
+    if unused:
+        known = set(takes).union(*(keywords(load(section, table, other)) for other in table))
+        for k in unused:
+            if k not in known:
+                raise UserError(
+                    f"{section}.{k}: {name} takes no such key (got {given[k]!r}); {nearest(k, [*takes, key])}"
+                )
+    arguments = {}
+    for k, parameter in takes.items():
+        if k in given:
+            arguments[k] = convert(f"{section}.{k}", given[k], hints.get(k, Any))
+        elif parameter.default is inspect.Parameter.empty:
+            raise UserError(f"{section}.{k} is required by {name}, and is missing; add it, or give {section}.{k}=VALUE")
+        else:
+            arguments[k] = parameter.default
+    return Choice(section, str(name), make, arguments, tuple(unused))

@@ -1,0 +1,74 @@
+"""HDF5 files from outside: an array or an attribute is looked at before any of it is read.
+
+An HDF5 file can name other files to read from, and claim sizes of which it holds nothing. What its bytes do to the HDF5
+library itself cannot be kept from here.
+"""
+
+from contextlib import closing
+from math import prod
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from psframe.config import untrusted
+
+if TYPE_CHECKING:
+    import h5py
+
+DEFLATE_MOST = 1032  # bytes that one compressed byte can stand for (zlib's technical notes)
+MOST_CHUNK = 256 << 20  # bytes: a chunk is unpacked whole, however little of it is wanted
+MOST_ATTRIBUTE = 1 << 20  # bytes
+
+
+def opened(path: str | Path) -> "h5py.File":
+    """Return an HDF5 file open for reading; OSError where it is no regular file, or none of HDF5's."""
+    import h5py
+
+    with closing(untrusted.opened(path)):
+        return h5py.File(path, "r")
+
+
+def array(file: "h5py.File", name: str) -> "h5py.Dataset | None":
+    """Return an array of numbers, unread; None where the file has none of that name.
+
+    Raises
+    ------
+    ValueError
+        It lies in another file, or is larger than so large a file can hold.
+    """
+    import h5py
+
+    at: Any = file
+    for part in name.split("/"):
+        link = at.get(part, getlink=True) if isinstance(at, h5py.Group) else None
+        if link is not None and not isinstance(link, h5py.HardLink):
+            raise ValueError(f"{name} is a link, which may lead to another file")
+        at = None if link is None else at[part]
+    if not isinstance(at, h5py.Dataset):
+        return None
+    if at.is_virtual or at.external:
+        raise ValueError(f"{name} lies in other files")
+    if at.shape is None or at.dtype.kind not in "iuf":
+        raise ValueError(f"{name} holds no numbers but {at.dtype}")
+    size = Path(file.filename).stat().st_size
+    if prod(at.shape) * at.dtype.itemsize > size * (DEFLATE_MOST if at.chunks else 1):
+        raise ValueError(f"{name} claims {at.shape} of {at.dtype}, more than a file of {size:,} bytes can hold")
+    chunk = prod(at.chunks or ()) * at.dtype.itemsize
+    if chunk > MOST_CHUNK and at.id.get_create_plist().get_nfilters():
+        raise ValueError(f"{name} has chunks of {chunk:,} bytes, and at most {MOST_CHUNK:,} are unpacked")
+    return at
+
+
+def attribute(file: "h5py.File", name: str) -> Any:
+    """Return a number or a text among a file's attributes; None where there is none. ValueError where it is another."""
+    if name not in file.attrs:
+        return None
+    found = file.attrs.get_id(name)
+    kind = found.dtype.kind
+    if found.shape != () or kind not in "iufOS" or found.get_storage_size() > MOST_ATTRIBUTE:
+        raise ValueError(f"the attribute {name} is neither a number nor a text")
+    value = file.attrs[name]
+    if isinstance(value, bytes):
+        value = value.decode(errors="replace")
+    if kind == "O" and not isinstance(value, str):
+        raise ValueError(f"the attribute {name} is neither a number nor a text")
+    return value

@@ -1,0 +1,1 @@
+"""Report of what a machine has for psframe: MPI, cores, memory tiers, and what each placement does there."""

@@ -1,0 +1,186 @@
+"""``python -m psframe.doctor [CONFIG [key.path=value ...]]``: what a machine has, and what a config would do on it.
+
+``mpirun -n N python -m psframe.doctor CONFIG`` judges the config for N ranks. Exit status 1 where it cannot run as
+asked, 2 for a mistake in the command.
+"""
+
+import json
+import os
+import sys
+from argparse import ArgumentParser, Namespace
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from psframe.cluster import begin
+from psframe.cluster.parser import Parser
+from psframe.cluster.startup import begin_mpi
+from psframe.doctor import machine
+from psframe.errors import UserError
+from psframe.memory.process_site import Site
+from psframe.memory.sysfs import spell
+from psframe.memory.topology import Topology, read
+
+if TYPE_CHECKING:
+    from psframe.cluster.cluster import Cluster
+
+
+def main(argv: Sequence[str]) -> int:
+    """Run the command; return the exit status. With MPI, all ranks must call."""
+    try:
+        begin_mpi()
+        begin.limit_threads()
+        from psframe.cluster import command
+    except (ImportError, RuntimeError) as error:
+        why = str(error).splitlines()[0]
+        return _without_mpi(argv, f"an MPI must be installed, got none ({why}); pip install mpich, or load one")
+
+    def body(cluster: "Cluster") -> int:
+        arguments = Namespace(**cluster.agree(lambda: vars(_arguments(Parser(USAGE, DESCRIPTION), argv))))
+        if arguments.text:
+            report: dict[str, Any] = {}
+        elif arguments.root:
+            report = cluster.agree(lambda: captured(Path(arguments.root)))
+        else:
+            topology = cluster.agree_everywhere(lambda: read("/"))
+            report = live(topology, cluster, "", arguments.config, arguments.overrides)
+        if cluster.rank == 0:
+            _print(report, arguments)
+        return _status(report)
+
+    return command.guarded(lambda _: command.run(body), argv)
+
+
+USAGE = "[mpirun -n N] python -m psframe.doctor [CONFIG [key.path=value ...]] [--json] [--root DIR]"
+DESCRIPTION = "What a machine has, and what a config would do on it."
+
+
+def _arguments(parser: ArgumentParser, argv: Sequence[str]) -> Namespace:
+    parser.add_argument("config", nargs="?", help="a YAML file to judge, for the ranks that the command runs on")
+    parser.add_argument("overrides", nargs="*", help="key.path=value")
+    parser.add_argument("--json", action="store_true", help="print JSON")
+    parser.add_argument("--root", help="read /sys and /proc below this folder: a machine that was captured")
+    arguments = parser.parse_intermixed_args(list(argv))
+    if arguments.root and arguments.config:
+        parser.error("a config is judged on the machine it will run on: leave out --root or the config")
+    if arguments.root and not Path(arguments.root).is_dir():
+        parser.error(f"--root must be a folder that holds sys and proc, got {arguments.root!r}")
+    arguments.text = parser.format_help() if getattr(arguments, "help", False) else ""
+    return arguments
+
+
+def _without_mpi(argv: Sequence[str], why: str) -> int:
+    try:
+        arguments = _arguments(ArgumentParser(usage=USAGE, description=DESCRIPTION), argv)
+        if arguments.root:
+            report = captured(Path(arguments.root))
+        else:
+            report = live(read("/"), None, why, arguments.config, arguments.overrides)
+    except UserError as error:
+        print(f"psframe: {error}", file=sys.stderr)
+        return 2
+    _print(report, arguments)
+    return _status(report)
+
+
+def _print(report: dict[str, Any], arguments: Namespace) -> None:
+    from psframe.record.view import say
+
+    say(arguments.text or (json.dumps(report, indent=1) if arguments.json else machine.text(report)))
+
+
+def _status(report: dict[str, Any]) -> int:
+    return 1 if report.get("config", {}).get("error") else 0
+
+
+def captured(root: Path) -> dict[str, Any]:
+    """Return the report on a machine from its files alone."""
+    topology = read(root)
+    return {
+        **machine.machine(topology),
+        "transparent_huge_pages": machine.transparent_huge_pages(root),
+        "placements": machine.placements(Site(topology, topology.cpus), live=False),
+    }
+
+
+def live(
+    topology: Topology, cluster: "Cluster | None", no_mpi: str, path: str | None, overrides: Sequence[str]
+) -> dict[str, Any]:
+    """Return the report on this machine; ``no_mpi`` says why there is no cluster. With MPI, all ranks must call."""
+    site = Site(topology, tuple(sorted(os.sched_getaffinity(0))))
+    report = {
+        **machine.machine(topology),
+        "transparent_huge_pages": machine.transparent_huge_pages(Path("/")),
+        "mpi": {"library": _library() if cluster else None, "error": no_mpi or None},
+        "affinity": spell(site.cpus),
+        "ranks": [],
+        "oversubscribed": False,
+        "memkind": machine.memkind(topology),
+        "limits": machine.limits(),
+        "permissions": machine.permissions(topology),
+        "placements": machine.placements(site, live=True),
+    }
+    cpus, error = site.cpus, no_mpi
+    if cluster is not None:
+        cpus = tuple(affinity_of(cluster, topology))
+        if path is not None:
+            cpus, error = _judge(cluster, path, overrides, report["permissions"], cpus)
+        report["ranks"], report["oversubscribed"] = _ranks(cluster, site, cpus)
+    if path is not None:
+        report["config"] = {"path": path, "overrides": list(overrides), "error": error or None}
+    return report
+
+
+def _library() -> str:
+    from mpi4py import MPI
+
+    return MPI.Get_library_version().replace("\0", "").splitlines()[0].strip()
+
+
+def affinity_of(cluster: "Cluster", topology: Topology) -> list[int]:
+    """Return the CPUs that would be this rank's by default. All ranks must call."""
+    from psframe.cluster import affinity
+
+    return sorted(affinity.own(cluster, topology, "numa"))
+
+
+def _ranks(cluster: "Cluster", site: Site, cpus: Sequence[int]) -> tuple[list[dict[str, Any]], bool]:
+    """Return where each rank may run and where it would be bound; whether some node has more ranks than cores."""
+    ranks = cluster.comm.allgather(
+        {"rank": cluster.rank, "node": cluster.node, "allowed_cpus": spell(site.cpus), "cpus": spell(cpus)}
+    )
+    every = cluster.comm.allgather((cluster.node, frozenset(site.cpus)))
+    usable = frozenset().union(*(mask for node, mask in every if node == cluster.node))
+    n_cores = sum(1 for core in site.topology.cores if usable.intersection(core))
+    on_node = sum(1 for node, _ in every if node == cluster.node)
+    return ranks, any(cluster.comm.allgather(on_node > n_cores))
+
+
+def _judge(
+    cluster: "Cluster", path: str, overrides: Sequence[str], permissions: dict[str, str], cpus: tuple[int, ...]
+) -> tuple[tuple[int, ...], str]:
+    """Return the CPUs that a config binds this rank to, and why it cannot run here as asked, or "".
+
+    A fallback or a spill is not as asked, nor is memory that cannot be bound, or not be shown to be.
+    """
+    from psframe.train import placement_report
+    from psframe.train.build import assemble
+    from psframe.train.plan import plan
+
+    try:
+        judged = plan.make(cluster, path, overrides)
+        placement_report.fit(cluster, judged.places, assemble.planned(cluster, judged), judged.config.placement)
+    except UserError as error:
+        return cpus, str(error)
+    notes, policies = list(judged.places.site.notes), judged.places.policies.values()
+    if any(policy.mode != "default" for policy in policies) and permissions["mbind"] != "allowed":
+        notes.append(f"mbind is {permissions['mbind']}")
+    wanted = judged.config.placement.verify == "error" and any(policy.nodes for policy in policies)
+    if wanted and permissions["move_pages"] != "allowed":
+        notes.append(f"move_pages, by which placement.verify=error counts pages, is {permissions['move_pages']}")
+    every = cluster.comm.allgather(notes)
+    return judged.places.site.cpus, "; ".join(dict.fromkeys(note for of_rank in every for note in of_rank))
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

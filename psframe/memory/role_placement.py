@@ -1,0 +1,153 @@
+"""The placement of every role on one rank, as it was asked for and as it can be had here."""
+
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+
+from psframe import compiled
+from psframe.config.placement_spec import ROLES
+from psframe.config.registry import Choice
+from psframe.errors import UserError
+from psframe.memory import pages
+from psframe.memory.allocator import Home
+from psframe.memory.budget import Demand
+from psframe.memory.pages import RESERVED_BYTES, HugePages, Policy, no_huge_pages, populate
+from psframe.memory.placement import DDR, Default, MissingMemoryError, Placement, existing
+from psframe.memory.process_site import Site
+
+#: the data are one segment a node, the other roles each rank's own
+SHARED = ("data",)
+
+
+def _made(choice: Choice) -> Placement:
+    try:
+        placement = choice()
+    except TypeError:  # it wants what no placement is given
+        placement = None
+    if not all(hasattr(placement, name) for name in ("policy", "allocate", "bind")):
+        raise UserError(
+            f"{choice.section} must name a placement, got {choice.name!r}, which is none; "
+            "see psframe.memory.placement.Placement"
+        )
+    return placement
+
+
+class Places:
+    """Placements by role.
+
+    Parameters
+    ----------
+    choices : mapping of str to Choice
+        Asked for, by role.
+    fallback : {'none', 'ddr', 'default'}
+        What stands in for memory that does not exist here.
+
+    Attributes
+    ----------
+    asked, got : dict of str to str
+        Names of the placements, by role; they differ where the fallback stood in or a role was spilled.
+    policies : dict of str to Policy
+
+    Raises
+    ------
+    UserError
+        Where memory that was asked for does not exist here, and there is no fallback.
+    """
+
+    def __init__(self, site: Site, choices: Mapping[str, Choice], fallback: str = "none"):
+        self.site, self.fallback = site, fallback
+        self.asked = {role: choices[role].name for role in ROLES}
+        self.got = dict(self.asked)
+        self.placements: dict[str, Placement] = {role: _made(choices[role]) for role in ROLES}
+        self.policies: dict[str, Policy] = {}
+        for role in ROLES:
+            try:
+                self.policies[role] = self._policy(role)
+            except MissingMemoryError as error:
+                if fallback == "none":
+                    raise UserError(f"placement.{role}: {error}") from None
+                self._replace(role, fallback)
+                site.note(f"placement.{role}={self.asked[role]} fell back to {self.got[role]}: {error}")
+            except UserError as error:
+                raise UserError(f"placement.{role}: {error}") from None
+
+    def _policy(self, role: str) -> Policy:
+        policy = self.placements[role].policy(self.site, role in SHARED)
+        if not isinstance(policy, Policy):
+            raise UserError(f"a placement's policy must be a psframe.memory.pages.Policy, got {policy!r}; return one")
+        if policy.mode not in compiled.numa.MODES or policy.huge_pages not in RESERVED_BYTES:
+            raise UserError(f"a Policy must have the kernel's modes and page sizes, got {policy}; see its docstring")
+        if policy.mode != "default":
+            existing(policy.nodes, self.site)
+        return policy
+
+    def _replace(self, role: str, name: str) -> None:
+        ordinary = name == "ddr" and self.site.topology.ddr
+        # transparent huge pages are to be had anywhere, reserved ones perhaps not
+        asked = getattr(self.placements[role], "huge_pages", "none")
+        huge_pages: HugePages = "transparent" if asked == "transparent" else "none"
+        if asked in ("2M", "1G"):
+            self.site.note(f"placement.{role} goes without its huge_pages: {asked} where it goes instead")
+        self.got[role] = "ddr" if ordinary else "default"
+        self.placements[role] = (DDR if ordinary else Default)(huge_pages=huge_pages)
+        self.policies[role] = self._policy(role)
+
+    def is_strict(self, role: str) -> bool:
+        """Whether a role must lie on certain nodes, or in reserved huge pages."""
+        return Demand(role, 1, self.policies[role]).strict
+
+    def spill(self, role: str) -> None:
+        """Move a role that does not fit to ordinary memory."""
+        self._replace(role, "ddr")
+        self.site.note(f"placement.{role}={self.asked[role]} does not fit and was spilled to {self.got[role]}")
+
+    def allocate(self, role: str, n_bytes: int) -> Any:
+        """Return private memory for a role, zeroed; what was asked to lie somewhere is touched at once, by this rank.
+
+        OSError where there is none.
+        """
+        policy = self.policies[role]
+        try:
+            block = self.placements[role].allocate(n_bytes, self.site)
+        except OSError as error:
+            if RESERVED_BYTES[policy.huge_pages]:
+                raise no_huge_pages(policy, n_bytes) from error
+            raise
+        if n_bytes and (policy.nodes or type(block) is not compiled.numa.Block):  # which is zeroed
+            np.frombuffer(block, np.uint8)[:] = 0
+        return block
+
+    def bind(self, role: str, memory: np.ndarray) -> None:
+        """Place a fresh shared mapping, uint8 (n,). One rank of the node calls."""
+        self.placements[role].bind(memory, self.site)
+        if self.policies[role].huge_pages != "none":
+            # transparent ones come when they are touched through a mapping that asks for them, and to reserved ones
+            # mbind applies only through the mapping it was called for, not to the file
+            populate(memory)
+
+    def adopt(self, role: str, memory: np.ndarray) -> None:
+        """Place and take those pages of a fresh shared mapping, uint8 (n,), that are this rank's own.
+
+        They lie where its private memory would. UserError where there are too few.
+        """
+        policy = self.policies[role]
+        pages.bind(memory, policy, self.site.note)
+        try:
+            populate(memory)
+        except OSError as error:
+            if RESERVED_BYTES[policy.huge_pages]:
+                raise no_huge_pages(policy, len(memory)) from None
+            raise UserError(
+                f"a rank must have memory for its {role}, got none for {len(memory):,} bytes of what its node shares "
+                f"({error.strerror}); start fewer ranks or choose a smaller model"
+            ) from None
+
+    def homes(self) -> dict[str, Home]:
+        """Return the home of every role, as this rank sees it."""
+        return {role: Home(self.got[role], policy.page_bytes) for role, policy in self.policies.items()}
+
+    def summary(self) -> dict[str, str]:
+        """Return what each role was asked to be, and has become where that is something else."""
+        named = ((role, name, self.got[role]) for role, name in self.asked.items())
+        return {role: name if name == got else f"{name} -> {got}" for role, name, got in named}

@@ -1,0 +1,92 @@
+"""A parameter server that closes each clock with the first gradients of it (Chen et al. 2016, algorithm 4).
+
+With no backup workers it waits for all, and takes the same mean as ``sync_ps``, to the bit.
+"""
+
+from collections.abc import Iterator
+
+from psframe import compiled
+from psframe.cluster.gates import DEADLINE_S, Wait
+from psframe.cluster.groups import Group
+from psframe.cluster.roles import Team
+from psframe.errors import UserError
+from psframe.memory.arena import Arena
+from psframe.sync.base import Parts
+from psframe.sync.server_mode import Served
+from psframe.sync.stores.base import PULLED, RATE, SAMPLES, STEP
+
+
+class Closing(Served):
+    """``w <- update(w, sum_k g_k / sum_k n_k)`` over the first W - b workers k that have computed ``g_k`` from this
+    ``w``.
+
+    Gradients of an older ``w`` are dropped, and who computed one goes on with the newest ``w`` and its share of that
+    step. An epoch has as many updates as without backup workers, and uses fewer samples: without what is dropped, and
+    without the shares of steps that were over before a worker came to them.
+
+    Parameters
+    ----------
+    backup_workers : int
+        b.
+    """
+
+    waits = keeps_statistics = True
+
+    def __init__(self, backup_workers: int, store: str, wait: Wait = "auto", deadline_s: float = DEADLINE_S):
+        super().__init__(store, wait, deadline_s)
+        self.backup_workers = backup_workers
+
+    def judge(self, team: Team, group: Group) -> None:
+        if self.backup_workers >= team.n_workers:
+            raise UserError(
+                f"sync.backup_workers must be fewer than the workers, got {self.backup_workers} of {team.n_workers}; "
+                "lower it or start more ranks"
+            )
+
+    def build(self, parts: Parts) -> Arena:
+        arena = super().build(parts)
+        if parts.team.worker is None:
+            self.arrived: list[int] = []  # workers whose gradients of the current clock are there
+            self.wanted = self.n_workers - self.backup_workers
+        return arena
+
+    def work(self, n_steps: int) -> Iterator[tuple[int, int | None]]:
+        worker = self.parts.team.worker
+        while True:
+            self._settled()
+            self.pulled = self._pull()
+            step = (self.pulled - self.began) % (1 << 32)
+            if step >= n_steps:
+                return
+            assert worker is not None
+            self.n_own = self.parts.sampler.size_of(step, worker)
+            yield step, worker
+
+    def report(self, n_samples: int, lr: float, step: int) -> None:
+        self.tally.pushes += 1
+        self.post((self.arena.grads,), self.n_own, lr, step, self.pulled, 0)
+
+    def take(self, worker: int) -> None:
+        note = self.store.notes[worker]
+        if int(note[PULLED]) != self.store.clock:
+            self.tally.dropped += 1
+            self.store.grant(worker)
+            return
+        self.arrived.append(worker)
+        if len(self.arrived) == self.wanted:
+            self._close(float(note[RATE]), int(note[STEP]))
+
+    def _close(self, lr: float, step: int) -> None:
+        first = sorted(self.arrived)
+        used = [worker for worker in first if not self.is_dropped(worker, step)]
+        n_samples = int(self.store.notes[used, SAMPLES].sum())
+        if used:
+            mean = compiled.elementwise.Mean([self.store.mail[worker, 0] for worker in used])
+            self.apply(mean.over(max(1, n_samples)), lr, step, step)
+        else:
+            self.keep()
+        self.tally.used += n_samples
+        for worker in first:
+            self.tally.saw(0)
+            self.store.grant(worker)
+        self.arrived.clear()

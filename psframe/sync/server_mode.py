@@ -1,0 +1,164 @@
+"""What the modes share in which rank 0 serves: it applies what workers post to a store, and they pull from it."""
+
+from collections.abc import Iterator, Sequence
+from time import perf_counter
+from typing import Any
+
+import numpy as np
+
+from psframe import compiled
+from psframe.cluster.gates import DEADLINE_S, Wait
+from psframe.collectives.base import Base
+from psframe.memory.arena import Arena, Vectors
+from psframe.optim import Updater
+from psframe.sync.base import Mode, Parts
+from psframe.sync.stores.base import LAST, Store, make
+
+
+class Served(Mode):
+    """Rank 0 takes posts in the order in which they arrive, until every worker has posted that it will post no more.
+
+    A worker's post waits until its last one has been taken. A checkpoint holds the parameters and state of rank 0.
+    """
+
+    server = "dedicated"
+    exchanges = lockstep = steps_together = False
+    survives = True
+    on_nan = ("stop", "skip")
+    rows = 1  # vectors of a post
+    waits = False  # whether a worker waits for rank 0 between two steps, so that it may compute where it posts
+
+    def __init__(self, store: str = "auto", wait: Wait = "auto", deadline_s: float = DEADLINE_S):
+        super().__init__(wait, deadline_s)
+        self.store_name = store
+
+    def build(self, parts: Parts) -> Arena:
+        team, layout, allocator = parts.team, parts.layout, parts.allocator
+        self.parts, self.size, self.n_workers = parts, layout.size, team.n_workers
+        self.posts_a_turn = self.n_workers
+        self.store: Store = make(self.store_name, team, layout.size, allocator, copies=2, rows=self.rows)
+        if team.worker is not None:
+            self.arena = self._of_worker(parts)
+            return self.arena
+        vectors = Vectors(
+            self.store.params,
+            allocator.zeros(layout.size, np.float32, "gradients"),  # only used to compile
+            [allocator.zeros((parts.optimizer.n_state, layout.size), np.float32, "optimizer")],
+        )
+        self.arena = Arena(layout, parts.optimizer.n_state, allocator, vectors=vectors, shared=False)
+        return self.arena
+
+    def _of_worker(self, parts: Parts) -> Arena:
+        slot = self.store.slot() if self.waits else None
+        if slot is None:
+            return Arena(parts.layout, 0, parts.allocator)
+        params = parts.allocator.zeros(parts.layout.size, np.float32, "parameters")
+        nothing = np.empty((0, parts.layout.size), np.float32)
+        return Arena(parts.layout, 0, parts.allocator, vectors=Vectors([params], slot, [nothing]), shared=False)
+
+    def open(self, collective: Base, update: Updater) -> None:
+        self.update, self.whole = update, slice(0, self.size)
+        self.store.open()
+        self._arrive()
+
+    def turns(self, n_steps: int) -> Iterator[tuple[int, int | None]]:
+        if self.parts.team.worker is not None:
+            yield from self.work(n_steps)
+            return
+        self.at_work = self.n_workers
+        while self.at_work and not n_steps:  # a run that left after the epoch's last step: workers only say so
+            self.serve()
+        step = 0
+        while self.at_work:
+            yield min(step, n_steps - 1), None
+            step += 1
+
+    def may(self, step: int) -> bool:
+        return self.parts.team.worker is None or super().may(step)  # rank 0 serves until the last has come
+
+    def work(self, n_steps: int) -> Iterator[tuple[int, int | None]]:
+        """Yield a worker's turns."""
+        raise NotImplementedError
+
+    def step(self, n_samples: int, lr: float, step: int) -> None:
+        if self.parts.team.worker is not None:
+            self.report(n_samples, lr, step)
+            return
+        for _ in range(self.posts_a_turn):
+            if self.at_work:
+                self.serve()
+
+    def serve(self) -> None:
+        """Take one post."""
+        worker = self.store.collect()
+        if self.store.notes[worker, LAST]:
+            self.at_work -= 1
+            self.store.grant(worker)
+        else:
+            self.take(worker)
+
+    def report(self, n_samples: int, lr: float, step: int) -> None:
+        """Post what a worker has computed."""
+        raise NotImplementedError
+
+    def take(self, worker: int) -> None:
+        """Do with a worker's post what is to be done with it, and grant it. Rank 0."""
+        raise NotImplementedError
+
+    def drain(self) -> None:
+        if self.parts.team.worker is not None:
+            self.post((), 0, 0, 0, 0, 1)
+            self._settled()
+        self.rest(self.store)
+        self._arrive()
+
+    def _arrive(self) -> None:
+        """Take the parameters that an epoch begins with, all together: nobody posts before all have them."""
+        self.began = self._pull()
+        self.store.rest()
+
+    def apply(self, mean: Any, lr: float, number: int, step: int) -> None:
+        """Update the parameters by a mean gradient, beside what others read, and make that current. Rank 0.
+
+        ``number`` is the update's, which optimizers ask for; ``step`` that of the gradient.
+        """
+        self.store.begin()
+        was_wild = self.update.wild_step
+        self.update(self.whole, mean, lr, number)
+        self.update.wild_step = was_wild or (self.update.wild_step and step)
+        self.arena.commit()
+        self.store.commit()
+
+    def keep(self) -> None:
+        """Begin another clock with the parameters as they are. Rank 0."""
+        self.store.begin()
+        self.arena.new_params[:], self.arena.new_state[:] = self.arena.params, self.arena.state
+        self.arena.commit()
+        self.store.commit()
+
+    def is_dropped(self, worker: int, step: int) -> bool:
+        """Return whether a worker's post is to be dropped, and note it. Rank 0."""
+        if not self.drops or compiled.elementwise.is_finite(self.store.mail[worker, 0]):
+            return False
+        self.update.wild_step = self.update.wild_step or step
+        self.skipped.append({"step": step, "ranks": [worker + 1]})
+        return True
+
+    def _pull(self) -> int:
+        """Bring a worker's parameters up to date; return their clock."""
+        if self.parts.team.worker is None:
+            return self.store.clock
+        self.tally.pulls += 1
+        return self.store.pull(self.arena.params)
+
+    def post(self, vectors: Sequence[np.ndarray], *note: float) -> None:
+        """Post to rank 0, when it has granted what this worker posted last."""
+        self._settled()
+        self.store.post(vectors, *note)
+
+    def _settled(self) -> int:
+        """Wait until rank 0 lets this worker go on; return what it says."""
+        began = perf_counter()
+        word = self.store.settled()
+        self.tally.waited_since(began)
+        return word

@@ -1,0 +1,13 @@
+"""Parameters that ranks read and change without waiting for each other: the table of stores.
+
+==========  ================================================================  ======================
+name        where                                                             reaches
+==========  ================================================================  ======================
+``shared``  memory that the ranks of a node map                               one node
+``window``  rank 0's memory, by MPI's one-sided operations (passive target)   any number of nodes
+==========  ================================================================  ======================
+"""
+
+from psframe.config.registry import Table
+
+TABLE: Table = {"shared": "psframe.sync.stores.shared:Shared", "window": "psframe.sync.stores.window:Window"}

@@ -1,0 +1,164 @@
+"""``window``: a store in rank 0's memory that the others reach by MPI's one-sided operations, on any node.
+
+The target is passive: nobody answers. But an MPI may work on what others ask of a rank only while that rank is in a
+call of its own, so rank 0 calls :meth:`Window.progress` between layers, and waits in MPI for the end of an epoch. While
+it waits at a gate for the ranks of its own group, the exchanges of other groups wait too.
+"""
+
+from collections.abc import Sequence
+
+import numpy as np
+from mpi4py import MPI
+
+from psframe.cluster import communicators
+from psframe.cluster.roles import Team
+from psframe.memory.allocator import Allocator
+from psframe.sync.stores.base import NOTE, Store
+
+CLOCK, BEGUN, DRAWN, HELD, WORDS = range(5)
+POST, GRANT = 1, 2  # tags
+TRIES = 8  # of a pull, until it asks rank 0 to wait
+
+
+class Window(Store):
+    """See :class:`psframe.sync.stores.base.Store`. A post is put into rank 0's memory; a short message tells it."""
+
+    nearby = False
+
+    def __init__(self, team: Team, size: int, allocator: Allocator, copies: int, rows: int):
+        super().__init__(team, size, allocator, copies, rows)
+        self.hosts = team.comm.rank == 0
+        n_workers = team.n_workers if rows else 0
+        at_home = 1 if self.hosts else 0
+        self.held = allocator.zeros((at_home * copies, size), np.float32, "parameters")
+        self.params = list(self.held)
+        self.mail = allocator.zeros((at_home * n_workers, rows, size), np.float32, "exchange")
+        self.words = allocator.zeros(at_home * WORDS, np.int64, "exchange")
+        self.notes = np.zeros((n_workers, NOTE))
+        self.note, self.reply = np.zeros(NOTE), np.zeros(1)
+        self.found, self.one, self.less = np.zeros(1, np.int64), np.ones(1, np.int64), -np.ones(1, np.int64)
+        self.none, self.no_more = np.zeros(1, np.int64), np.full(1, 1 << 40, np.int64)
+        self.posted = self.granted = 0
+        self.windows: list[MPI.Win] = []
+
+    def open(self) -> None:
+        # no message of others is taken for one of the store's
+        self.comm = MPI.Intracomm(communicators.keep(self.team.comm.Dup()))
+        for memory in (self.held, self.words, self.mail):
+            window = MPI.Win.Create(memory if memory.size else None, memory.itemsize, comm=self.comm)
+            window.Lock_all()
+            self.windows.append(window)
+        self.of_params, self.of_words, self.of_mail = self.windows
+        self.comm.Barrier()
+
+    def close(self) -> None:
+        for window in self.windows:
+            window.Unlock_all()
+            window.Free()
+        if self.windows:
+            self.comm.Free()
+        self.windows = []
+
+    def _word(self, number: int, add: np.ndarray) -> int:
+        """Add to a word on rank 0; return what it was."""
+        operation = MPI.NO_OP if add is self.none else MPI.SUM
+        self.of_words.Fetch_and_op(add, self.found, 0, number, operation)
+        self.of_words.Flush(0)
+        return int(self.found[0])
+
+    @property
+    def clock(self) -> int:
+        return self._word(CLOCK, self.none)
+
+    def pull(self, out: np.ndarray) -> int:
+        if self.copies == 1:  # others may be adding to it: what is got is got as they add, number by number
+            clock = self.clock
+            self.of_params.Get_accumulate(out, out, 0, (0, self.size, MPI.FLOAT), MPI.NO_OP)
+            self.of_params.Flush(0)
+            self._count(out.nbytes)
+            return clock
+        for _ in range(TRIES):
+            if (got := self._got(out)) is not None:
+                return got
+        self._word(HELD, self.one)  # asks rank 0 not to begin another update
+        while (got := self._got(out)) is None:
+            pass
+        self._word(HELD, self.less)
+        return got
+
+    def _got(self, out: np.ndarray) -> int | None:
+        """Return the clock of the parameters that were got; None where they may have been overwritten meanwhile."""
+        clock = self.clock
+        self.of_params.Get(out, 0, (clock % self.copies) * self.size)
+        self.of_params.Flush(0)
+        self._count(out.nbytes)
+        # the copy that was read is written again two clocks later
+        return clock if self._word(BEGUN, self.none) - clock < self.copies else None
+
+    def push(self, delta: np.ndarray) -> int:
+        self.of_params.Accumulate(delta, 0, 0, MPI.SUM)
+        self.of_params.Flush(0)
+        self._count(delta.nbytes)
+        self.traffic.read += delta.nbytes  # what it is added to
+        return self._word(CLOCK, self.one)
+
+    def _count(self, n_bytes: int) -> None:
+        """Count both ends of what is sent: nobody else does."""
+        self.traffic.send(n_bytes)
+        self.traffic.receive(n_bytes)
+
+    def draw(self) -> int:
+        return self._word(DRAWN, self.one)
+
+    def close_draw(self) -> int:
+        return self._word(DRAWN, self.no_more)
+
+    def rest(self) -> None:
+        self.comm.Barrier()  # in MPI, where rank 0 works on what others ask of it
+        if self.hosts:
+            self.of_words.Accumulate(self.none, 0, DRAWN, MPI.REPLACE)
+            self.of_words.Flush(0)
+        self.comm.Barrier()
+
+    def progress(self) -> None:
+        if self.hosts:
+            self.comm.Iprobe(MPI.ANY_SOURCE, MPI.ANY_TAG)
+
+    def post(self, vectors: Sequence[np.ndarray], *note: float) -> None:
+        self.settled()
+        worker = self.team.worker
+        assert worker is not None
+        for row, vector in enumerate(vectors):
+            self.of_mail.Put(vector, 0, (worker * self.rows + row) * self.size)
+            self._count(vector.nbytes)
+        self.of_mail.Flush(0)
+        self.note[: len(note)] = note
+        self.posted += 1
+        self.comm.Send(self.note, 0, POST)
+
+    def settled(self) -> int:
+        while self.granted < self.posted:
+            self.comm.Recv(self.reply, 0, GRANT)
+            self.granted += 1
+        return int(self.reply[0])
+
+    def collect(self) -> int:
+        status = MPI.Status()
+        self.comm.Recv(self.note, MPI.ANY_SOURCE, POST, status)
+        worker = self.team.numbers[status.Get_source()]
+        self.notes[worker] = self.note
+        self.of_mail.Sync()  # what was put is seen by loads
+        return worker
+
+    def grant(self, worker: int, word: int = 0) -> None:
+        self.reply[0] = word
+        self.comm.Send(self.reply, self.team.workers[worker], GRANT)
+
+    def begin(self) -> None:
+        while self._word(HELD, self.none):  # in MPI, which lets who asked go on
+            self.comm.Iprobe(MPI.ANY_SOURCE, MPI.ANY_TAG)
+        self._word(BEGUN, self.one)
+
+    def commit(self) -> None:
+        self.of_params.Sync()  # what was stored is seen by who gets it
+        self._word(CLOCK, self.one)

@@ -1,0 +1,210 @@
+"""From a plan to the parts of a run, on every rank."""
+
+import gc
+import shutil
+from collections.abc import Callable
+from typing import Any, TypeVar
+
+import numpy as np
+from threadpoolctl import threadpool_limits
+
+from psframe.cluster import affinity, consistency
+from psframe.train.compute import any_workers
+from psframe import collectives, sync
+from psframe.train.faults import guard
+from psframe.train.build import setup, stages
+from psframe.config import registry
+from psframe.train import placement_report
+from psframe.cluster.cluster import AgreedError, Cluster
+from psframe.collectives.null import Null
+from psframe.train.data.dataset import Facts, Held, no_memory_for_data
+from psframe.errors import UserError
+from psframe.train.faults.injection import Crash
+from psframe.train.run import Run, headline
+from psframe.train.checkpointer import Keeper
+from psframe.memory.allocator import Allocator
+from psframe.nn.threads import Threads
+from psframe.optim import Updater
+from psframe.train.plan.plan import Plan
+from psframe.train.build.allocate import Sizes, adopt, homes, take
+from psframe.record.run_dir import RunDir, open_run
+from psframe.record.view import View, say
+from psframe.sync.sampler import Sampler
+from psframe.sync import statistics
+from psframe.sync.allreduce import AllReduce
+from psframe.sync.base import Mode, Parts
+from psframe.train.compute.local import departures
+
+T = TypeVar("T")
+
+THREAD_FLOPS = 4e8  # of a step, for each thread: with less, waking the threads takes longer than they save
+
+
+def run(cluster: Cluster, plan: Plan, quiet: bool) -> Run:
+    """Open the run directory, read the data, and return a run that is ready to train. All ranks must call.
+
+    Raises
+    ------
+    AgreedError
+        On every rank, where one of these is impossible.
+    """
+    if plan.config.train.reproducible != "none":
+        # BLAS rounds differently on one thread and on several, and how many there are depends on the machine
+        threadpool_limits(1, user_api="blas")
+    layout = consistency.same_network(cluster, plan.network).whole
+    gc.collect()  # of that network nothing stays, though PyTorch's first pass leaves a circle that has its module
+    opened: list[RunDir] = []
+    cluster.agree(lambda: opened.append(open_run(plan.resolved, layout)))
+    run_dir = opened[0] if opened else None
+    try:
+        made = or_instead(cluster, plan, lambda: provided(cluster, plan))
+        data = cluster.agree(lambda: _same_data(plan.facts, made, run_dir))
+        made.labels["placement"] = placement_report.summary(cluster, plan.places)
+        asked = plan.resolved["collective"]["name"]
+        if made.labels["collective"] not in (None, asked):
+            made.labels["collective"] = f"{asked} -> {made.labels['collective']}"
+        if run_dir:
+            made.run_dir, made.view = run_dir, View(plan.config.train.epochs, made.sampler.n_steps, quiet)
+            made.keeper = Keeper(run_dir, plan.config.checkpoint, Crash(plan.config.fault.crash_at), data)
+            if not quiet:
+                say(headline(made))
+        setup.begin(made, quiet)
+        setup.watch(made)
+        setup.prove(made, quiet)
+    except BaseException:
+        if run_dir and run_dir.new:
+            shutil.rmtree(run_dir.path, ignore_errors=True)
+        raise
+    return made
+
+
+def _same_data(facts: Facts, run: Run, run_dir: RunDir | None) -> int:
+    """Return the checksum of the data, on rank 0; UserError where a run goes on that was begun with other data."""
+    found = run.held.checksum >> 1  # a checkpoint's numbers have 63 bits
+    saved = run_dir.saved if run_dir else None
+    if saved and (saved.data not in (0, found) or saved.cursor > facts.n_train):
+        raise UserError(
+            "a continued run must have the data that it was begun with, in the same order, got other samples "
+            f"({facts.n_train:,} to train, {facts.n_test:,} to test) in the place of those of "
+            f"{str(run_dir and run_dir.path)!r}; give it those, or start anew with checkpoint.resume=none"
+        )
+    return found
+
+
+def provided(cluster: Cluster, plan: Plan, held: Held | None = None) -> Run:
+    """Return every part of a run with its memory, which holds the data, or has them already. All ranks must call."""
+    sizes = reckoned(cluster, plan, held is not None)
+    placement_report.fit(cluster, plan.places, sizes.by_role, plan.config.placement, trained=held is not None)
+    allocator = Allocator(plan.places.allocate, homes(cluster, plan.places))  # what was spilled lies on other pages
+    data = take(cluster, plan, sizes, allocator, held)
+    made = cluster.agree_everywhere(lambda: build(cluster, plan, data, allocator))
+    adopt(cluster, plan.places, allocator)
+    made.blocks = [*allocator.blocks, *([("data", data.memory)] if cluster.link.leads else [])]
+    return made
+
+
+def reckoned(cluster: Cluster, plan: Plan, has_data: bool = False) -> Sizes:
+    """Return the bytes that this rank will take, from the code that will take them. All ranks must call."""
+    allocator = Allocator(homes=homes(cluster, plan.places))
+    cluster.agree_everywhere(lambda: build(cluster, plan, _untouched(plan.facts), allocator))
+    return Sizes.of(allocator, plan.facts.n_bytes if cluster.link.leads and not has_data else 0)
+
+
+def or_instead(cluster: Cluster, plan: Plan, body: Callable[[], T]) -> T:
+    """Return what ``body`` does; where it fails, once more with the collective that the config names for that.
+
+    All ranks must call.
+    """
+    try:
+        return body()
+    except AgreedError as error:
+        choice = plan.choices["collective"]
+        instead = choice.arguments.get("fallback", "none")
+        if instead == "none":
+            raise
+        plan.choices["collective"] = registry.bind("collective", collectives.TABLE, {"name": instead})
+        plan.places.site.note(f"collective={choice.name} fell back to {instead}: {error}")
+        return body()
+
+
+def planned(cluster: Cluster, plan: Plan) -> dict[str, int]:
+    """Return the bytes that this rank will take, by role. All ranks must call."""
+    return or_instead(cluster, plan, lambda: reckoned(cluster, plan)).by_role
+
+
+def _untouched(facts: Facts) -> Held:
+    try:
+        memory = np.zeros(facts.n_bytes, np.uint8)  # pages that are never touched are never resident
+        arrays = facts.arrays(memory)
+    except (MemoryError, ValueError):
+        raise no_memory_for_data(facts.n_bytes, "no address space") from None
+    arrays["moments"][1] = 1
+    return Held(memory, arrays, 0)
+
+
+def build(cluster: Cluster, plan: Plan, held: Held, allocator: Allocator) -> Run:
+    """Make every part of a run on this rank, memory untouched; no rank waits for another here."""
+    train, team, net = plan.config.train, plan.team, plan.part()
+    optimizer = plan.choices["optimizer"]()
+    alone = team.comm.size == 1  # nobody to exchange with: every mode is then the same
+    mode = AllReduce() if alone else sync.make(plan.choices["sync"])
+    choice = Null if alone or not mode.exchanges else plan.choices["collective"]
+    group, memory = plan.group, plan.group.apart(allocator)
+    collective = collectives.make(choice, group.team, net.layout.size, memory, train.reproducible)
+    sampler = any_workers.sampler(plan.facts.n_train, team.n_workers, train)
+    guard.prepare(plan.config.fault, mode, collective)
+    statistics.judge(net.layout, plan.choices["sync"].name, mode, collective)
+    mode.apart = plan.grid.is_cut
+    mode.updates_together = mode.updates_together and not (alone and mode.apart)
+    arena = mode.build(Parts(team, group, net.layout, optimizer, collective, allocator, sampler, cluster))
+    threads = Threads(_threads(train.threads, net.flops * sampler.max_batch))
+    work = stages.work(cluster, plan, held.arrays, sampler, net, arena, threads, allocator)
+    boundaries, leave = departures(mode, collective, work)
+    updater = Updater(optimizer, arena)
+    return Run(
+        config=plan.config,
+        cluster=cluster,
+        team=team,
+        facts=plan.facts,
+        held=held,
+        network=net,
+        sampler=sampler,
+        batches=work.batches,
+        whole=stages.whole(cluster, plan, net, arena, optimizer.n_state, allocator),
+        places=plan.places,
+        collective=collective,
+        updater=updater,
+        guard=guard.Guard(plan.config, cluster, team, mode, collective, updater),
+        boundaries=boundaries,
+        leave=leave,
+        sync=mode,
+        group=group,
+        work=work,
+        labels=_labels(cluster, plan, mode if not alone else None, sampler) | {"threads": threads.n},
+    )
+
+
+def _threads(asked: int | str, flops: float) -> int:
+    """Return on how many threads a rank computes steps of so many operations."""
+    return asked if isinstance(asked, int) else min(affinity.allowed_threads(), max(1, int(flops / THREAD_FLOPS)))
+
+
+def _labels(cluster: Cluster, plan: Plan, mode: Mode | None, sampler: Sampler) -> dict[str, Any]:
+    """Return what stands in every record; ``mode``: None for a rank that is alone."""
+    return {
+        "model": plan.choices["model"].name,
+        "dataset": plan.choices["dataset"].name,
+        "sync_mode": plan.choices["sync"].name if mode or plan.grid.is_cut else "alone",
+        "server": plan.team.server,
+        "n_servers": len(plan.team.servers),
+        "collective": plan.choices["collective"].name if mode and mode.exchanges else None,
+        "store": mode.store.name if mode and mode.store else None,
+        "n_ranks": cluster.n_ranks,
+        "n_workers": plan.team.n_workers,
+        "n_nodes": cluster.n_nodes,
+        "batch_size": sampler.batch_size,
+        "global_batch": sampler.global_batch,
+        **({"stages": plan.grid.n_stages} if plan.grid.n_stages > 1 else {}),
+        **({"shards": plan.grid.n_shards} if plan.grid.n_shards > 1 else {}),
+        **({"micro_batches": plan.n_micro} if plan.n_micro > 1 else {}),
+    }

@@ -1,0 +1,132 @@
+"""What a run does before it trains: compile, take its parameters, listen, and prove where memory lies."""
+
+import json
+import sys
+from threading import Timer
+
+from psframe.cluster import consistency
+from psframe.train import placement_report
+from psframe.train.run import Run
+from psframe.nn.jit import compiling
+from psframe.nn.timed import time_layers
+from psframe.record import metrics, sealed
+from psframe.record.run_dir import RunDir, durably
+from psframe.record.tensorboard import Board
+from psframe.record.trace import Trace
+from psframe.record.usage import Usage, sampled_s
+from psframe.record.view import say
+from psframe.train.schedule import learning_rate
+
+NOTICE_S = 3.0  # of compiling until a user is told what takes so long
+
+
+def _compile(run: Run, quiet: bool) -> None:
+    """Let Numba compile on each node's first rank, then the others find what it compiled in the cache on disk.
+
+    Of stages each one's first rank does so: their layers are others.
+    """
+    link = run.group.cluster.link if run.group.is_stage else run.cluster.link
+    if not link.leads:
+        link.tell()
+    notice = Timer(NOTICE_S, say, ["compiling the layers for this CPU, once a machine: up to a minute or two"])
+    if run.run_dir and not quiet:
+        notice.start()
+    try:
+        with compiling(run.config.nn.kernels):
+            run.work.warm()
+            run.collective.warm()
+    finally:
+        notice.cancel()
+    if link.leads:
+        link.tell()
+
+
+def begin(run: Run, quiet: bool) -> None:
+    """Compile, and give every rank the initial parameters, or those of the checkpoint that rank 0 has read."""
+    _compile(run, quiet)
+    arena, comm = run.network.arena, run.cluster.comm
+    comm.Barrier()  # nobody is taken for lost because it compiles
+    leads = run.group.leads
+    if leads or not arena.shared:
+        run.network.initialize(run.config.train.seed)
+    begun = run.run_dir
+    saved = begun.saved if begun else None
+    if saved:
+        run.learnt.params[:] = saved.params
+        # a rank alone has the optimizer's rows only: what a mode keeps behind them is dropped, or begins anew
+        for row, of_saved in zip(run.rows(), saved.state, strict=False):
+            row[:] = of_saved
+    run.epoch, run.step, run.begun_at = comm.bcast((begun.epoch, begun.step, begun.cursor) if begun else (0, 0, 0))
+    run.sampler.cursor = run.begun_at
+    if run.whole and run.step:
+        run.whole.hand_out(comm.bcast(len(saved.state) if saved else 0))
+    if run.step and (arena.shared or run.team.server is None):
+        among = run.group.leaders if arena.shared else run.team.comm
+        for row in arena.state if leads or not arena.shared else ():
+            among.Bcast(row)
+    run.sync.open(run.collective, run.updater)
+
+
+def watch(run: Run) -> None:
+    """Let every part write down what it does when, and what it uses, where the config asks for it."""
+    if turns := run.config.record.traced_turns:
+        run.trace = Trace(turns)
+    listen(run)
+    if run.config.record.usage:
+        run.usage = Usage(sampled_s(run.run_dir.path) if run.run_dir else 0.0)
+    if run.config.record.tensorboard and run.run_dir:
+        run.board = Board(run.run_dir.path, run.epoch, run.step)
+
+
+def listen(run: Run) -> None:
+    """Let the parts write to the run's trace."""
+    if run.trace:
+        run.updater.trace = run.collective.trace = run.sync.tally.trace = run.work.trace = run.trace
+        for network in run.work.parts:
+            time_layers(network, run.trace.passes)
+
+
+def prove(run: Run, quiet: bool) -> None:
+    """Hold the pages of every role against what was asked for, and write down where everything lies."""
+    cluster, places, settings = run.cluster, run.places, run.config.placement
+    every = placement_report.count(cluster, places, run.blocks)
+    complaints = [*placement_report.verify(cluster, places, settings, every), *consistency.late_clocks(cluster)]
+    ranks = placement_report.describe(cluster, places)
+    if run.run_dir is None or every is None or ranks is None:
+        return
+    for of_rank, found in zip(ranks, every, strict=True):
+        for role, pages in found.items():
+            of_rank["roles"][role]["pages"] = pages.to_plain()
+    lines = ",\n".join(json.dumps(of_rank) for of_rank in ranks)
+    plain = f'{{"hbw_nodes": {list(places.site.topology.hbw)}, "ranks": [\n{lines}\n]}}\n'
+    durably(lambda path: sealed.put(path / "placement.json", plain), run.run_dir)
+    notes = dict.fromkeys(note for of_rank in ranks for note in of_rank["notes"])
+    for warning in () if quiet else (*run.run_dir.notices, *_changed(run, run.run_dir), *notes, *complaints):
+        print(f"psframe: warning: {warning}", file=sys.stderr, flush=True)
+
+
+def _changed(run: Run, run_dir: RunDir) -> list[str]:
+    """Return in what a continued run takes other steps than it did, which it may on other ranks or another grid."""
+    records = metrics.read(run_dir.path) if run_dir.saved else []
+    if not records:
+        return []
+    kinds = {"global_batch": "samples a step", "micro_batches": "micro-batches"}
+    pairs = {kind: (records[-1].get(key, 1), run.labels.get(key, 1)) for key, kind in kinds.items()}
+    told = _other_rates(run, run_dir)
+    changes = [f"{now} {kind}, not {then}" for kind, (then, now) in pairs.items() if then != now]
+    if changes:
+        told.append(f"the run goes on with {', and '.join(changes)}: not to the bits of a run that stayed as it was")
+    return told
+
+
+def _other_rates(run: Run, run_dir: RunDir) -> list[str]:
+    """Return what becomes of a learning rate that depends on how many epochs there are, where these are others now."""
+    schedule, now, then = run.config.schedule, run.config.train.epochs, run_dir.planned
+    if schedule.name != "cosine" or then in (None, now):
+        return []
+    lr, begun = run.updater.optimizer.lr, run.epoch + run.begun_at / run.facts.n_train
+    rates = [learning_rate(schedule, lr, epochs, run.sampler.global_batch, begun, begun) for epochs in (then, now)]
+    return [
+        f"schedule cosine falls to 0 after {now} epochs now, not {then}: the learning rate goes on at {rates[1]:.3g}, "
+        f"where it was at {rates[0]:.3g}"
+    ]

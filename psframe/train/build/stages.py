@@ -1,0 +1,150 @@
+"""From a plan to what a rank computes: a batch, micro-batches, a stage or a shard of the network."""
+
+from collections.abc import Mapping, Sequence
+from itertools import pairwise
+from math import prod
+
+import numpy as np
+
+from psframe.train.compute import any_workers
+from psframe.memory.arena import Arena
+from psframe.cluster.cluster import Cluster
+from psframe.memory.allocator import Allocator
+from psframe.nn.base import Shape
+from psframe.nn.network import Network
+from psframe.nn.threads import Threads
+from psframe.train.compute.parallel.channel import Channel, Far, Near
+from psframe.train.compute.parallel.grid import Grid
+from psframe.train.compute.parallel.hybrid import Hybrid, begin_of, place
+from psframe.train.compute.parallel.pipeline import Pipeline, micro
+from psframe.train.compute.parallel.schedule import Kind, most_kept
+from psframe.train.compute.parallel.split import Crew, Split
+from psframe.train.compute.parallel.whole import Whole
+from psframe.train.plan.plan import Plan
+from psframe.sync.sampler import Sampler
+from psframe.train.data.batches import Batches
+from psframe.train.compute.local import Work
+
+Pair = tuple[Channel, Channel]
+
+
+def work(
+    cluster: Cluster,
+    plan: Plan,
+    arrays: dict[str, np.ndarray],
+    sampler: Sampler,
+    network: Network,
+    arena: Arena,
+    threads: Threads,
+    allocator: Allocator,
+) -> Work:
+    """Return what computes this rank's share of a step, on what it has of the network, which is bound here.
+
+    No rank waits for another here.
+    """
+    config, grid, n_micro = plan.config, plan.grid, plan.n_micro
+    if n_micro == 1 and not grid.is_cut:
+        network.bind(arena, sampler.max_batch, allocator, config.nn.kernels, threads)
+        batches = Batches(plan.facts, arrays, sampler.max_batch, config.train.seed, allocator)
+        return any_workers.work(sampler, plan.team.worker, network, batches, allocator)
+    asked, most = config.parallel, micro(sampler, n_micro)
+    n_inputs = most_kept(asked.schedule, n_micro, grid.n_stages, grid.stage)
+    if asked.convolutions == "data":
+        return _hybrid(plan, arrays, sampler, network, arena, threads, allocator)
+    crew = _join(network, plan, most, allocator)
+    network.bind(arena, most, allocator, config.nn.kernels, threads, 1 if asked.recompute else n_inputs, n_micro > 1)
+    batches = Batches(plan.facts, arrays, most, config.train.seed, allocator, 0 if grid.stage else n_inputs)
+    shapes = [network.shape_before(at) for at in plan.cuts]
+    pairs = _channels(cluster, grid, asked.schedule, n_micro, most, shapes, allocator)
+    ends = pairs.get(grid.stage - 1), pairs.get(grid.stage)
+    return Pipeline(sampler, network, batches, grid, n_micro, asked.schedule, asked.recompute, *ends, crew)
+
+
+def _hybrid(
+    plan: Plan,
+    arrays: dict[str, np.ndarray],
+    sampler: Sampler,
+    network: Network,
+    arena: Arena,
+    threads: Threads,
+    allocator: Allocator,
+) -> Hybrid:
+    """Return what computes a batch whose convolutions are shared out by samples, and whose dense layers by channels."""
+    n_micro, kernels = plan.n_micro, plan.config.nn.kernels
+    most, n_shards = micro(sampler, n_micro), plan.grid.n_shards
+    at, network.arena = place(network), arena
+    front, rest = (plan.network(own, plan.grid.shard) for own in (slice(0, at), slice(at, None)))
+    crew = _join(rest, plan, most, allocator, begin_of(network, rest))
+    assert crew
+    front.bind(arena, -(-most // n_shards), allocator, kernels, threads, 1, n_micro > 1)
+    rest.bind(arena, most, allocator, kernels, threads, 1, n_micro > 1)
+    batches = Batches(plan.facts, arrays, most, plan.config.train.seed, allocator)
+    return Hybrid(sampler, network, batches, plan.grid, n_micro, front, rest, crew)
+
+
+def _channels(
+    cluster: Cluster,
+    grid: Grid,
+    kind: Kind,
+    n_micro: int,
+    most: int,
+    shapes: Sequence[Shape],
+    allocator: Allocator,
+) -> Mapping[int, Pair]:
+    """Return this rank's channels by the stage before each cut: activations forward, gradients back.
+
+    Those inside a node are asked for by all of its ranks, also where they are of others.
+    """
+    nodes = [node for node, n in enumerate(cluster.sizes) for _ in range(n)]
+    found: dict[int, Pair] = {}
+    for sender in range(cluster.n_ranks - grid.n_shards):
+        receiver, stage = sender + grid.n_shards, sender // grid.n_shards % grid.n_stages
+        mine, ends = cluster.rank in (sender, receiver), cluster.rank == sender
+        if stage == grid.n_stages - 1:
+            continue
+        # one more than a stage keeps, so that the one before it need not wait for it
+        depth = most_kept(kind, n_micro, grid.n_stages, stage + 1) + (kind == "1f1b")
+        if nodes[sender] == nodes[receiver] == cluster.node:
+            pair: Pair = (
+                Near(cluster, allocator, ends if mine else None, depth, most, shapes[stage + 1]),
+                Near(cluster, allocator, not ends if mine else None, 2, most, shapes[stage + 1]),
+            )
+        elif mine:
+            peer = receiver if ends else sender
+            of = (peer, nodes[peer])
+            pair = (
+                Far(cluster, allocator, of, 2 * stage, depth, most, shapes[stage + 1]),
+                Far(cluster, allocator, of, 2 * stage + 1, 2, most, shapes[stage + 1]),
+            )
+        if mine:
+            found[stage] = pair
+    return found
+
+
+def _join(network: Network, plan: Plan, most: int, allocator: Allocator, least: int = 0) -> Crew | None:
+    """Let the layers that are split know the other ranks that have shards of them; return these.
+
+    They will sum ``least`` numbers at once, or more.
+    """
+    if plan.grid.n_shards == 1:
+        return None
+    own = network.active[network.own]
+    layers = {at: layer for at, (_, layer) in enumerate(own, network.own.start) if isinstance(layer, Split)}
+    inputs = [most * prod(network.shape_before(at)) for at in layers]
+    crew = Crew(plan.grid.crew, allocator, max([least, *inputs]))
+    for layer in layers.values():
+        layer.crew = crew
+    return crew
+
+
+def whole(
+    cluster: Cluster, plan: Plan, network: Network, arena: Arena, n_state: int, allocator: Allocator
+) -> Whole | None:
+    """Return what has the whole network's parameters on rank 0; None where every rank has them."""
+    if not plan.grid.is_cut:
+        return None
+    n_shards = plan.grid.n_shards
+    shards = [plan.network(shard=shard) for shard in range(n_shards)] if n_shards > 1 else [network]
+    cuts = plan.cuts or [0, len(network.active)]
+    parts = [of.stage(slice(*ends)) for ends in pairwise(cuts) for of in shards]
+    return Whole(cluster, plan.grid, network.whole, parts, arena, n_state, allocator)

@@ -1,0 +1,93 @@
+"""The command ``psframe.train``: plan and build a run, train, and print what came out. Begins with :func:`main`."""
+
+import sys
+from collections.abc import Sequence
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+from mpi4py import MPI
+
+from psframe.cluster import begin
+from psframe.cluster.cluster import Cluster
+from psframe.cluster.command import helped, run, training_begins
+from psframe.cluster.parser import Parser
+from psframe.record import metrics, onward
+from psframe.record.view import pages_table, say, table
+
+if TYPE_CHECKING:
+    from psframe.train.run import Run
+
+
+def _parser() -> Parser:
+    usage = "mpirun -n N python -m psframe.train CONFIG [key.path=value ...]"
+    parser = Parser(usage, "Train a network as a config says.")
+    parser.add_argument("config", nargs="?", help="a YAML file")
+    parser.add_argument("overrides", nargs="*", help="key.path=value, as train.epochs=3")
+    parser.add_argument("--dry-run", action="store_true", help="print the resolved config and its memory, and exit")
+    parser.add_argument("--quiet", action="store_true", help="print errors only")
+    return parser
+
+
+def _arguments(parser: Parser, argv: Sequence[str]) -> dict[str, Any]:
+    arguments = vars(parser.parse_intermixed_args(list(argv)))
+    if arguments["config"] is None:
+        parser.error("it names no config")
+    return arguments
+
+
+def main(argv: Sequence[str], world: MPI.Comm | None = None) -> int:
+    """Run the command on the ranks of ``world`` (all by default), which must all call; return the exit status."""
+    return run(lambda cluster: _command(cluster, argv), world)
+
+
+def _command(cluster: Cluster, argv: Sequence[str]) -> int:
+    parser = _parser()
+    if helped(cluster, parser, argv):
+        return 0
+    arguments = cluster.agree(lambda: _arguments(parser, argv))
+
+    with begin.importing():
+        plan = cluster.agree_everywhere(lambda: import_module("psframe.train.plan.plan"))
+    judged = plan.make(cluster, arguments["config"], arguments["overrides"])
+    if arguments["dry_run"]:
+        from psframe.train import dry_run
+
+        report = dry_run.report(cluster, judged)
+        if cluster.rank == 0:
+            say(report)
+        return 0
+    with begin.importing():  # which takes time: a bad config has been told by now
+        assemble, recovery, epoch = cluster.agree_everywhere(_modules)
+    made = assemble.run(cluster, judged, arguments["quiet"])
+    training_begins()
+    try:
+        made = recovery.trained(made, judged, _train)
+    except epoch.Stopped as stopped:
+        if cluster.rank == 0:
+            where = f"; {onward.of_left(made.run_dir.path)}" if made.run_dir else ""
+            print(f"psframe: {stopped}{where}", file=sys.stderr, flush=True)
+        return 128 + stopped.number
+    if made.run_dir and made.record and not arguments["quiet"]:
+        epochs = [record for record in metrics.read(made.run_dir.path) if record["epoch"] > made.run_dir.epoch]
+        say(f"\n{table(epochs)}\n\n{pages_table(made.record)}\n\n{made.run_dir.path}")
+    made.cluster.barrier()  # one that ends without MPI_Finalize is taken for dead
+    return 0
+
+
+def _modules() -> list[Any]:
+    """Import what a run consists of, and load what Numba compiles with."""
+    names = ("train.build.assemble", "train.recovery", "train.epoch", "train.loop", "nn.jit")
+    *modules, _, jit = [import_module(f"psframe.{name}") for name in names]
+    jit.load()
+    return modules
+
+
+def _train(run: "Run") -> None:
+    from psframe.cluster.signals import Signals
+    from psframe.train import loop
+
+    keys, where = run.config.checkpoint, ""
+    if run.run_dir:  # on rank 0
+        where = onward.of_running(run.run_dir.path, bool(keys.every_epochs or keys.every_seconds))
+    with Signals(run.cluster.halt, speaks=run.cluster.rank == 0, where=where):
+        loop.train(run)

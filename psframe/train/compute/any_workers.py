@@ -1,0 +1,173 @@
+"""``train.reproducible: any_workers``: a step whose bits do not depend on how many workers take it.
+
+Its batch is cut into blocks, always the same. The gradient of a block is computed by itself, and those of all blocks
+are summed in a balanced binary tree over their numbers, of which every worker has a node
+(``psframe.collectives.order``).
+"""
+
+from collections.abc import Callable, Collection
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from psframe import compiled
+from psframe.collectives.base import cut
+from psframe.collectives.order import merges, owned
+from psframe.config.schema import Train
+from psframe.errors import UserError
+from psframe.memory.allocator import Allocator
+from psframe.nn.network import Network
+from psframe.sync.sampler import Sampler
+from psframe.train.compute.local import Work
+from psframe.train.data.batches import Batches
+
+MODES = "sync.mode=allreduce, or sync_ps without backup_workers,"
+COLLECTIVES = "the collectives shared, hierarchical, buffer and object, without compression,"
+
+
+def judge(train: Train, n_workers: int) -> None:
+    """UserError where keys of ``train`` contradict each other, or there are more workers than blocks."""
+    if train.reproducible != "any_workers":
+        if train.global_batch is not None:
+            raise UserError(
+                f"train.global_batch is for train.reproducible=any_workers, got {train.global_batch} with "
+                f"{train.reproducible}; give train.batch_size, the samples of a worker, and train.global_batch=null"
+            )
+        return
+    n_blocks, whole = train.blocks, train.global_batch
+    if whole is None:
+        raise UserError(
+            "train.reproducible: any_workers must know the samples of a step over all workers, got no "
+            "train.global_batch; give it instead of train.batch_size, as train.global_batch=128"
+        )
+    if n_blocks & (n_blocks - 1):
+        raise UserError(
+            f"train.blocks must be a power of two, got {n_blocks}; give train.blocks={1 << n_blocks.bit_length()}"
+        )
+    if whole < n_blocks:
+        raise UserError(
+            f"train.global_batch must have a sample for each of train.blocks, got {whole} for {n_blocks} blocks; "
+            f"give train.global_batch={n_blocks} or more, or fewer blocks"
+        )
+    if n_workers > n_blocks:
+        raise UserError(
+            f"train.reproducible: any_workers must have a block for every worker, got {n_workers} workers for "
+            f"{n_blocks} blocks; start fewer ranks, or give train.blocks={1 << (n_workers - 1).bit_length()}"
+        )
+
+
+def unused(train: Train) -> list[str]:
+    """Return the keys that a run like this does not use."""
+    return ["train.batch_size"] if train.reproducible == "any_workers" else ["train.blocks"]
+
+
+def judge_parts(mode: str, sums: bool, collective: str, arguments: dict[str, Any], ordered: bool) -> None:
+    """UserError where a mode does not sum over all workers, or a collective cannot do so in the order of the tree."""
+    instead = "give one of these, or train.reproducible=fixed_workers"
+    if not sums:
+        raise UserError(f"train.reproducible: any_workers is for {MODES} got {mode}; {instead}")
+    codec = arguments.get("compression", "none")
+    if not ordered or codec != "none":
+        got = f"{collective} with compression {codec}" if codec != "none" else collective
+        raise UserError(f"train.reproducible: any_workers is for {COLLECTIVES} got {got}; {instead}")
+
+
+@dataclass
+class BlockSampler(Sampler):
+    """A sampler whose steps do not depend on the workers: of ``n_global`` samples, in ``n_blocks`` blocks.
+
+    ``batch_size`` is the most that a worker takes.
+    """
+
+    n_global: int = 0
+    n_blocks: int = 1
+
+    @property
+    def whole(self) -> int:
+        return self.n_global
+
+    @property
+    def max_batch(self) -> int:
+        """Most samples that are computed together: those of a block."""
+        return -(-self.global_batch // self.n_blocks)
+
+    def cut(self, n: int, worker: int) -> slice:
+        blocks = owned(self.n_workers, worker, self.n_blocks)
+        return slice(n * blocks.start // self.n_blocks, n * blocks.stop // self.n_blocks)
+
+
+def sampler(n_samples: int, n_workers: int, train: Train) -> Sampler:
+    """Return what cuts an epoch into steps as ``train`` says."""
+    if train.reproducible != "any_workers" or train.global_batch is None:
+        return Sampler(n_samples, n_workers, train.batch_size, train.seed)
+    n_blocks, n_global = train.blocks, min(train.global_batch, n_samples)
+    widest = owned(n_workers, n_workers - 1, n_blocks)
+    batch_size = -(-n_global * (widest.stop - widest.start) // n_blocks)
+    return BlockSampler(n_samples, n_workers, batch_size, train.seed, n_global=n_global, n_blocks=n_blocks)
+
+
+def work(sampler: Sampler, worker: int | None, network: Network, batches: Batches, allocator: Allocator) -> Work:
+    """Return what computes a step that ``sampler`` has cut, on a network that has its arena."""
+    if isinstance(sampler, BlockSampler):
+        return Tree(sampler, worker, network, batches, allocator)
+    return Work(sampler, network, batches)
+
+
+class Tree(Work):
+    """Computes the blocks of a worker one by one and sums their gradients in the order of the tree, into the arena's.
+
+    Parameters
+    ----------
+    worker : int or None
+        None where no gradient is computed.
+    allocator : Allocator
+        Of the memory for the sums under way.
+    """
+
+    def __init__(
+        self, sampler: BlockSampler, worker: int | None, network: Network, batches: Batches, allocator: Allocator
+    ):
+        super().__init__(sampler, network, batches)
+        self.n_losses = self.n_blocks = sampler.n_blocks
+        self.several = self.n_blocks > sampler.n_workers
+        self.own = owned(sampler.n_workers, worker, self.n_blocks) if worker is not None else slice(0, 0)
+        self.n_own, grads = self.own.stop - self.own.start, network.arena.grads
+        n_sums = max(0, self.n_own.bit_length() - 1)
+        stack = [*allocator.zeros((n_sums, len(grads)), np.float32, "gradients")]
+        #: by block: the sum of its gradient and of those under way that it completes, and where this goes
+        self.sums: list[tuple[Any, np.ndarray]] = []
+        height = 0
+        for number, n_merges in enumerate(merges([1] * self.n_own) if self.n_own > 1 else ()):
+            height -= n_merges
+            into = stack[height] if number < self.n_own - 1 else grads
+            rows = [*stack[height : height + n_merges], grads]
+            self.sums.append((compiled.elementwise.Mean(rows, [0] * n_merges + [n_merges]), into))
+            height += 1
+
+    def gradients(
+        self,
+        mine: np.ndarray,
+        n_samples: int,
+        epoch: int,
+        losses: np.ndarray,
+        boundaries: Collection[int] = (),
+        leave: Callable[[slice], None] | None = None,
+    ) -> float:
+        loading_s, first = 0.0, n_samples * self.own.start // self.n_blocks
+        for number in range(self.n_own):
+            which = self.own.start + number
+            block = cut(n_samples, self.n_blocks, which)
+            samples = mine[block.start - first : block.stop - first]
+            loading_s += super().gradients(samples, n_samples, epoch, losses[which:], boundaries, leave)
+            if self.sums:
+                mean, into = self.sums[number]
+                mean.into(into)
+        return loading_s
+
+    def tested(self, n_test: int, n_ranks: int, rank: int) -> tuple[slice, int]:
+        """Return whole batches, which are the same ones for any number of ranks, each with a sum of its own."""
+        batch = self.sampler.max_batch
+        n_batches = -(-n_test // batch)
+        share = cut(n_batches, n_ranks, rank)
+        return slice(share.start * batch, min(share.stop * batch, n_test)), n_batches

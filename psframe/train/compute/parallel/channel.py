@@ -1,0 +1,191 @@
+"""What two neighbouring stages hand each other: activations forward, their gradients back.
+
+Inside a node both see the same slots: the sender copies to a slot, the receiver computes in it, and both wait for
+counters in the kernel. Between nodes MPI moves what lies in the slots of either.
+"""
+
+from functools import partial
+from math import prod
+from time import perf_counter
+from typing import Any, Protocol
+
+import numpy as np
+from mpi4py import MPI
+
+from psframe import compiled
+from psframe.cluster.cluster import Cluster
+from psframe.cluster.gates import LOOK_S
+from psframe.memory.allocator import Allocator
+from psframe.nn.base import Shape
+from psframe.record.traffic import Traffic
+
+WRAP = 0xFFFFFFFF
+SENT, FREED = 0, 1
+HEAD = 16  # numbers before those of a slot: a cache line, whose first bytes say in which order axes lie in memory
+
+
+class Slots:
+    """Room for ``depth`` arrays (n, *shape) of up to ``most`` samples; axes may lie in any order behind the first.
+
+    PyTorch's kernels take the order of their input for that of their output, and round otherwise in another one.
+    """
+
+    def __init__(self, memory: np.ndarray, depth: int, most: int, shape: Shape):
+        self.rows = memory.view(np.float32)[: depth * size(most, shape)].reshape(depth, size(most, shape))
+        self.shape = shape
+        self.plain = np.arange(len(shape), dtype=np.uint8)
+
+    def __len__(self) -> int:
+        return len(self.rows)
+
+    def write(self, place: int, array: np.ndarray) -> np.ndarray:
+        """Write an array to a slot; return what of the slot it takes, with its head."""
+        row = self.rows[place % len(self.rows)]
+        order = self.plain
+        if not array.flags.c_contiguous:
+            order = np.argsort([-stride for stride in array.strides[1:]], kind="stable").astype(np.uint8)
+        row.view(np.uint8)[: len(order)] = order
+        np.copyto(self.read(place, len(array)), array)
+        return row[: HEAD + array.size]
+
+    def taken(self, place: int, n: int) -> np.ndarray:
+        """Return what of a slot ``n`` samples take, with its head."""
+        return self.rows[place % len(self.rows), : HEAD + n * prod(self.shape)]
+
+    def read(self, place: int, n: int) -> np.ndarray:
+        """Return the array (n, *shape) that lies in a slot, in the order of axes that it was written in."""
+        row = self.taken(place, n)
+        order = row.view(np.uint8)[: len(self.shape)]
+        if (order == self.plain).all():
+            return row[HEAD:].reshape(n, *self.shape)
+        lying = row[HEAD:].reshape(n, *[self.shape[axis] for axis in order])
+        return lying.transpose(0, *(1 + np.argsort(order)))
+
+
+def size(most: int, shape: Shape) -> int:
+    """Return the numbers of a slot."""
+    return -(-(HEAD + most * prod(shape)) // HEAD) * HEAD
+
+
+class Channel(Protocol):
+    """One direction between two ranks, for arrays (n, *shape) float32 of up to ``most`` samples, ``depth`` at a time.
+
+    Attributes
+    ----------
+    traffic : Traffic
+    waited_s : float
+        Seconds that this rank has waited for the other one, which the owner sets back.
+    """
+
+    traffic: Traffic
+    waited_s: float
+
+    def send(self, array: np.ndarray) -> None:
+        """Hand over an array, which may be overwritten then; waits while all slots are taken."""
+
+    def receive(self, n: int) -> np.ndarray:
+        """Return the next array (n, *shape), which is this rank's until it is freed; waits for it."""
+
+    def free(self) -> None:
+        """Give the slot back that was received first of those that are held."""
+
+
+class Near:
+    """Between ranks of a node. All ranks of the node ask for its memory, in one order.
+
+    Parameters
+    ----------
+    cluster : Cluster
+    sends : bool or None
+        Whether this rank sends, or receives; None: neither.
+    """
+
+    def __init__(self, cluster: Cluster, allocator: Allocator, sends: bool | None, depth: int, most: int, shape: Shape):
+        page_bytes = allocator.home("exchange").page_bytes
+        counters_bytes = 2 * compiled.sync.Counters.EACH
+        n_bytes = -(-(counters_bytes + depth * size(most, shape) * 4) // page_bytes) * page_bytes
+        # who receives computes in it
+        memory = allocator.shared(n_bytes, "exchange", [slice(0, n_bytes)] if sends is False else [])
+        self.traffic, self.waited_s = Traffic(), 0.0
+        if sends is None:
+            return
+        self.counters, self.meeting = compiled.sync.Counters(memory, 2), cluster.rendezvous
+        self.slots = Slots(memory[counters_bytes:], depth, most, shape)
+        self.n_sent = self.n_received = self.n_freed = 0
+
+    def _until(self, counter: int, value: int) -> None:
+        self.counters.spins = self.meeting.gates.spins
+        began = perf_counter()
+        if not self.counters.wait(counter, value & WRAP, LOOK_S):
+            self.meeting.until(partial(self.counters.wait, counter, value & WRAP))
+        self.waited_s += perf_counter() - began
+
+    def send(self, array: np.ndarray) -> None:
+        if self.n_sent >= len(self.slots):
+            self._until(FREED, self.n_sent - len(self.slots) + 1)
+        self.slots.write(self.n_sent, array)
+        self.traffic.sum(array.nbytes, 1)
+        self.n_sent += 1
+        self.counters.add(SENT)
+
+    def receive(self, n: int) -> np.ndarray:
+        self._until(SENT, self.n_received + 1)
+        self.n_received += 1
+        return self.slots.read(self.n_received - 1, n)
+
+    def free(self) -> None:
+        self.n_freed += 1
+        self.counters.add(FREED)
+
+
+class Far:
+    """Between ranks of two nodes, over MPI.
+
+    Parameters
+    ----------
+    cluster : Cluster
+    peer : (int, int)
+        The other rank, and its node.
+    tag : int
+        Which no other channel between the two has.
+    """
+
+    def __init__(
+        self,
+        cluster: Cluster,
+        allocator: Allocator,
+        peer: tuple[int, int],
+        tag: int,
+        depth: int,
+        most: int,
+        shape: Shape,
+    ):
+        self.cluster, (self.peer, self.node), self.tag = cluster, peer, tag
+        memory = allocator.zeros(depth * size(most, shape), np.float32, "exchange")
+        self.slots = Slots(memory, depth, most, shape)
+        self.requests: list[Any] = [MPI.REQUEST_NULL] * depth
+        self.traffic, self.waited_s, self.count = Traffic(), 0.0, 0
+
+    def _until(self, request: Any) -> None:
+        began = perf_counter()
+        if not request.Test():
+            self.cluster.patience.wait(request, [self.node])
+        self.waited_s += perf_counter() - began
+
+    def send(self, array: np.ndarray) -> None:
+        place = self.count % len(self.slots)
+        self._until(self.requests[place])
+        slot = self.slots.write(place, array)
+        self.requests[place] = self.cluster.comm.Isend(slot, self.peer, self.tag)
+        self.traffic.send(array.nbytes)
+        self.count += 1
+
+    def receive(self, n: int) -> np.ndarray:
+        slot = self.slots.taken(self.count, n)
+        self._until(self.cluster.comm.Irecv(slot, self.peer, self.tag))
+        self.traffic.receive(slot.nbytes)
+        self.count += 1
+        return self.slots.read(self.count - 1, n)
+
+    def free(self) -> None:
+        """Do nothing: as many micro-batches are under way as there are slots, at most."""

@@ -1,0 +1,97 @@
+"""Where a network is cut into stages: so that the one that takes longest takes as short as it can."""
+
+from collections import Counter
+from collections.abc import Callable, Sequence
+from itertools import accumulate, pairwise
+from time import perf_counter
+
+import numpy as np
+
+from psframe.errors import UserError
+from psframe.memory.allocator import Allocator
+from psframe.memory.arena import Arena
+from psframe.nn.base import Pass
+from psframe.nn.network import Network
+from psframe.nn.timed import Told, time_layers
+
+ENOUGH_S, MOST = 1.0, 6  # a network is measured again until it took so long, but not more often
+MOST_CUTS = 4  # that are tried
+
+
+def balanced(costs: Sequence[float], n_stages: int) -> list[int]:
+    """Return where each stage begins, and the end: n_stages + 1 places among the layers; no stage is without one.
+
+    The largest sum of a stage is as small as it can be; of such cuts the one whose later stages are the smallest.
+    """
+    n, before = len(costs), [0.0, *accumulate(costs)]
+    #: by stages and layers: the largest sum in the best cut of the first layers into so many, and where its last begins
+    best = [[(before[i], 0) for i in range(n + 1)]]
+    for stages in range(1, n_stages):
+        row = [(float("inf"), 0)] * (n + 1)
+        for end in range(stages + 1, n + 1):
+            row[end] = min((max(best[-1][at][0], before[end] - before[at]), -at) for at in range(stages, end))
+        best.append([(largest, -at) for largest, at in row])
+    cuts = [n]
+    for row in reversed(best):
+        cuts.append(row[cuts[-1]][1])
+    return cuts[::-1]
+
+
+def judge(network: Network, n_stages: int) -> None:
+    """UserError where there are more stages than layers that run."""
+    if n_stages > len(network.active):
+        raise UserError(
+            f"parallel.pipeline must leave a layer for every stage, got {n_stages} stages for a model of "
+            f"{len(network.active)} layer(s) that a cut may pass between; give parallel.pipeline="
+            f"{len(network.active)} or less"
+            + (", or a torch.nn.Sequential, whose parts are layers" if len(network.active) == 1 else "")
+        )
+
+
+def found(make: Callable[[slice], Network], n_stages: int, n_samples: int, kernels: str) -> list[int]:
+    """Return the best cut of some: each after the first is balanced by what layers took in the stages of the last one.
+
+    A layer's seconds depend on what else its stage has in the caches. Memory is taken for one stage at a time.
+
+    Parameters
+    ----------
+    make : callable
+        ``make(own)`` returns the network, or a stage of it, without memory.
+    n_samples : int
+        Of a micro-batch.
+
+    Raises
+    ------
+    UserError
+        As :func:`judge`.
+    """
+    whole = make(slice(None))
+    judge(whole, n_stages)
+    cuts = balanced([whole.flops_forward(index) for index, _ in whole.active], n_stages)
+    tried: dict[tuple[int, ...], float] = {}
+    while tuple(cuts) not in tried and len(tried) < MOST_CUTS:
+        stages = [_measured(make(slice(*ends)), n_samples, kernels, ENOUGH_S / n_stages) for ends in pairwise(cuts)]
+        tried[tuple(cuts)] = max(map(sum, stages))
+        cuts = balanced([seconds for stage in stages for seconds in stage], n_stages)
+    return list(min(tried.items(), key=lambda item: item[1])[0])
+
+
+def _measured(stage: Network, n_samples: int, kernels: str, enough_s: float) -> list[float]:
+    """Return the seconds that each layer of a stage takes forward and back, on one thread."""
+    allocator = Allocator()
+    stage.bind(Arena(stage.layout, 0, allocator), n_samples, allocator, kernels, adds=True)
+    taken: Counter[int] = Counter()
+
+    def listener(index: int, layer: object) -> Told:
+        return lambda direction, began: taken.update({index: perf_counter() - began})
+
+    time_layers(stage, listener)
+    x = np.zeros((n_samples, *stage.shape_before(stage.own.start)), np.float32)
+    dy = np.ones((n_samples, *stage.shape_before(stage.own.stop)), np.float32)
+    state, passes = Pass(True, 0, 0, np.arange(n_samples)), list[list[float]]()
+    while len(passes) < 2 or (len(passes) < MOST and sum(map(sum, passes[1:])) < enough_s):
+        taken.clear()
+        stage.forward(x, state)
+        stage.backward(dy, state)
+        passes.append([taken[index] for index, _ in stage.active[stage.own]])
+    return [min(of_layer) for of_layer in zip(*passes[1:], strict=True)]  # the first one may compile

@@ -1,0 +1,122 @@
+"""Convolutions by samples, dense layers by channels: hybrid parallelism (Krizhevsky 2014, arXiv:1404.5997).
+
+Convolutions have most of the operations and few weights, dense layers few operations and most of the weights. So each
+rank of a crew passes its share of a batch through all channels of the convolutions; the crew puts what comes out
+together; and each passes all of it through its shard of the dense layers. Of gradients only those of the convolutions
+are summed over the crew.
+"""
+
+from time import perf_counter
+
+import numpy as np
+
+from psframe.collectives.base import cut
+from psframe.errors import UserError
+from psframe.nn.base import Pass
+from psframe.nn.losses import softmax_cross_entropy
+from psframe.nn.network import Network
+from psframe.sync.sampler import Sampler
+from psframe.train.compute.parallel.grid import Grid
+from psframe.train.compute.parallel.pipeline import Pipeline
+from psframe.train.compute.parallel.split import Crew, Split
+from psframe.train.data.batches import Batches
+
+
+class Hybrid(Pipeline):
+    """Computes micro-batches one after the other, their convolutions by shares.
+
+    Parameters
+    ----------
+    front, rest : Network
+        What comes before the first layer that is split, and what begins with it: stages that have one arena.
+    crew : Crew
+    """
+
+    def __init__(
+        self,
+        sampler: Sampler,
+        network: Network,
+        batches: Batches,
+        grid: Grid,
+        n_micro: int,
+        front: Network,
+        rest: Network,
+        crew: Crew,
+    ):
+        super().__init__(sampler, network, batches, grid, n_micro, "1f1b", False, None, None, crew)
+        self.front, self.rest, self.crew = front, rest, crew
+        self.begun = False  # whether the step has gradients of the front
+        self.joined = crew.shared((self.n_inputs * self.most, *front.shape_before(front.own.stop)))
+        self.of_front = self.network.arena.grads[: begin_of(self.network, rest)]
+
+    @property
+    def parts(self) -> list[Network]:
+        return [self.front, self.rest]
+
+    def warm(self) -> None:
+        x = np.zeros((1, *self.network.input_shape), np.float32)
+        state = Pass(True, 0, 0, np.zeros(1, np.int64))
+        self.rest.forward(self.front.forward(x, state), state)
+        dy = np.zeros((1, self.network.n_classes), np.float32)
+        dx = self.rest.backward(dy, state)
+        assert dx is not None
+        self.front.backward(dx, state)
+        softmax_cross_entropy(dy, np.zeros(1, np.int64), dy.copy())
+
+    def _end(self) -> None:
+        self.crew.sum(self.of_front)
+
+    def _through(self, state: Pass, split: str, at: int = 0) -> tuple[np.ndarray, np.ndarray]:
+        n, own = len(state.samples), self._own(state)
+        y: np.ndarray = self.joined[state.first : state.first + n]
+        share = cut(n, self.grid.n_shards, self.grid.shard)
+        part = None
+        if len(own.samples):
+            began = perf_counter()
+            x, _ = self.batches.load(split, own.samples, state.epoch)
+            self.loading_s += perf_counter() - began
+            part = self.front.forward(x, own)
+        self.crew.meet()  # nobody reads what was there
+        if part is not None:
+            y[share] = part
+            self.crew.traffic.sum(part.nbytes, 1)
+        self.crew.meet()
+        return y, self.rest.forward(y, state)
+
+    def _own(self, state: Pass) -> Pass:
+        """Return what is told of this rank's share of a pass's samples, of which a step's first may have none."""
+        share = cut(len(state.samples), self.grid.n_shards, self.grid.shard)
+        self.begun = self.begun and state.adds
+        return Pass(state.train, state.seed, state.epoch, state.samples[share], adds=self.begun)
+
+    def _backward(self, number: int, state: Pass) -> float:
+        n, own = len(state.samples), self._own(state)
+        dy = self.rest.dlogits[:n]
+        loss, _ = softmax_cross_entropy(self.outputs[number], self.batches.labels_of("train", state.samples), dy)
+        dx = self.rest.backward(dy, state)
+        assert dx is not None
+        if len(own.samples):
+            self.front.backward(dx[cut(n, self.grid.n_shards, self.grid.shard)], own)
+            self.begun = True
+        elif not state.adds:
+            self.of_front[:] = 0
+        return loss
+
+
+def begin_of(network: Network, rest: Network) -> int:
+    """Return where the tensors of the rest begin in the network's vectors."""
+    return min(slot.start for name, slot in network.layout.slots.items() if name in rest.params)
+
+
+def place(network: Network) -> int:
+    """Return where the rest begins among the layers that run: with the first one that is split; UserError where first.
+
+    ``network`` is one whose dense layers are split.
+    """
+    first = next((at for at, (_, layer) in enumerate(network.active) if isinstance(layer, Split)), 0)
+    if not first or not network.stage(slice(first)):
+        raise UserError(
+            "parallel.convolutions: data must have layers with parameters before the first dense one that is split, "
+            "got none; give parallel.convolutions=model"
+        )
+    return first

@@ -1,0 +1,188 @@
+"""What a stage of a pipeline computes: its layers, for one micro-batch after the other."""
+
+from collections.abc import Callable, Collection, Sequence
+from time import perf_counter
+
+import numpy as np
+
+from psframe.collectives.base import cut
+from psframe.config.schema import Parallel
+from psframe.nn.base import Pass
+from psframe.nn.losses import softmax_cross_entropy
+from psframe.nn.network import Network
+from psframe.record.traffic import Traffic
+from psframe.sync.sampler import Sampler
+from psframe.train.compute.local import Work
+from psframe.train.compute.parallel.channel import Channel
+from psframe.train.compute.parallel.grid import Grid
+from psframe.train.compute.parallel.schedule import Kind, most_kept, turns
+from psframe.train.compute.parallel.split import Crew
+from psframe.train.data.batches import Batches
+
+A_STAGE = 4  # micro-batches for each stage, if a user gives none: then the bubble is small (Huang et al. 2019)
+
+
+class Pipeline(Work):
+    """Computes a worker's samples in micro-batches, whose gradients are summed in their order.
+
+    Parameters
+    ----------
+    network : Network
+        The layers of this rank's stage.
+    n_micro : int
+        Micro-batches of a step.
+    kind : str
+        Of :mod:`psframe.train.compute.parallel.schedule`.
+    recompute : bool
+        Whether a micro-batch goes forward once more before it goes back, so that but one keeps its activations.
+    crew : Crew, or None
+        Who has the other shards of its layers.
+    before, after : pair of Channel, or None
+        To the stage before (activations in, gradients out), and to the one after (activations out, gradients in).
+    """
+
+    several = True
+
+    def __init__(
+        self,
+        sampler: Sampler,
+        network: Network,
+        batches: Batches,
+        grid: Grid,
+        n_micro: int,
+        kind: Kind,
+        recompute: bool,
+        before: tuple[Channel, Channel] | None,
+        after: tuple[Channel, Channel] | None,
+        crew: Crew | None = None,
+    ):
+        super().__init__(sampler, network, batches)
+        self.grid, self.n_micro, self.recompute = grid, n_micro, recompute
+        self.before, self.after, self.tells = before, after, after is None and grid.shard == 0
+        self.waits: list[Channel | Crew] = [channel for pair in (before, after) if pair for channel in pair]
+        self.waits += [crew] if crew else []
+        self.most = micro(sampler, n_micro)
+        self.n_inputs = most_kept(kind, n_micro, grid.n_stages, grid.stage)
+        self.plans = {n: turns(kind, n, grid.n_stages, grid.stage) for n in range(n_micro + 1)}
+        self.loading_s = 0.0
+        self.inputs: list[np.ndarray] = [np.empty(0)] * n_micro
+        self.outputs: list[np.ndarray] = [np.empty(0)] * n_micro
+
+    def warm(self) -> None:
+        """Pass a sample forward and back by itself, so that all is compiled."""
+        state = Pass(True, 0, 0, np.zeros(1, np.int64))
+        x = np.zeros((1, *self.network.shape_before(self.network.own.start)), np.float32)
+        y = self.network.forward(x, state)
+        self.network.backward(np.zeros_like(y), state)
+        if not self.after:
+            softmax_cross_entropy(y, np.zeros(1, np.int64), np.zeros_like(y))
+
+    def gradients(
+        self,
+        mine: np.ndarray,
+        n_samples: int,
+        epoch: int,
+        losses: np.ndarray,
+        boundaries: Collection[int] = (),
+        leave: Callable[[slice], None] | None = None,
+    ) -> float:
+        self.loading_s = 0.0
+        n = min(self.n_micro, len(mine))  # the last step may have fewer samples
+        if not n:
+            self.network.arena.grads[:] = 0
+        for direction, number in self.plans[n]:
+            began = perf_counter()
+            waited_s = self.waited_s
+            share = cut(len(mine), n, number)
+            if direction == "forward":
+                self._forward(number, self._state(mine[share], number, epoch))
+            else:
+                losses[0] += self._backward(number, self._state(mine[share], number, epoch)) * self.tells
+            if self.trace and self.trace.on:
+                waited_s = self.waited_s - waited_s  # most of it for what comes in, at the beginning
+                self.trace.add("stall", began, began + waited_s)
+                self.trace.add(f"{direction} {number}", began + waited_s)
+        self._end()
+        if leave:
+            leave(slice(0, self.network.layout.size))
+        return self.loading_s
+
+    def _end(self) -> None:
+        """Do what follows the last micro-batch of a step."""
+
+    def _state(self, samples: np.ndarray, number: int, epoch: int) -> Pass:
+        first = 0 if self.recompute else number % self.n_inputs * self.most
+        return Pass(True, self.sampler.seed, epoch, samples, first, number > 0)
+
+    def _forward(self, number: int, state: Pass) -> None:
+        self.inputs[number], self.outputs[number] = self._through(state, "train", number % self.n_inputs * self.most)
+
+    def _through(self, state: Pass, split: str, at: int = 0) -> tuple[np.ndarray, np.ndarray]:
+        """Pass samples through the stage, from the one before to the one after; return its input and output.
+
+        ``at`` is the place of the first sample among the inputs of images that are kept.
+        """
+        if self.before:
+            x = self.before[0].receive(len(state.samples))
+        else:
+            began = perf_counter()
+            x, _ = self.batches.load(split, state.samples, state.epoch, at)
+            self.loading_s += perf_counter() - began
+        y = self.network.forward(x, state)
+        if self.after:
+            self.after[0].send(y)
+        return x, y
+
+    def _backward(self, number: int, state: Pass) -> float:
+        """Write, or add, the gradients of a micro-batch; return its loss, on the last stage."""
+        loss, n = 0.0, len(state.samples)
+        dy = self.after[1].receive(n) if self.after else self.network.dlogits[:n]
+        if self.recompute:
+            self.outputs[number] = self.network.forward(self.inputs[number], state)
+        if not self.after:
+            loss, _ = softmax_cross_entropy(self.outputs[number], self.batches.labels_of("train", state.samples), dy)
+        dx = self.network.backward(dy, state)
+        if self.after:
+            self.after[1].free()
+        if self.before and dx is not None:
+            self.before[1].send(dx)
+            self.before[0].free()
+        return loss
+
+    @property
+    def waited_s(self) -> float:
+        return sum(other.waited_s for other in self.waits)
+
+    def clear(self) -> None:
+        super().clear()
+        for other in self.waits:
+            other.waited_s = 0.0
+
+    def evaluate(self, n_test: int, n_ranks: int, rank: int) -> np.ndarray:
+        """Return the losses and the hits of a replica's share of the test set, on its last stage; elsewhere 0."""
+        mine, found = cut(n_test, self.grid.n_replicas, self.grid.replica), np.zeros((1, 2))
+        for lo in range(mine.start, mine.stop, self.most):
+            samples = np.arange(lo, min(lo + self.most, mine.stop))
+            _, y = self._through(Pass(samples=samples), "test")
+            if not self.after:
+                labels, spare = self.batches.labels_of("test", samples), self.parts[-1].dlogits[: len(samples)]
+                found[0] += np.multiply(softmax_cross_entropy(y, labels, spare), self.tells)
+            if self.before:
+                self.before[0].free()
+        return found
+
+    def traffics(self) -> Sequence[Traffic]:
+        return [other.traffic for other in self.waits]
+
+
+def micro_batches(parallel: Parallel, sampler: Sampler) -> int:
+    """Return the micro-batches of a step: as many as are asked for, of a sample each at least."""
+    asked = parallel.micro_batches
+    if asked == "auto":
+        asked = A_STAGE * parallel.pipeline if parallel.pipeline > 1 else 1
+    return min(asked, sampler.max_batch)
+
+
+def micro(sampler: Sampler, n_micro: int) -> int:
+    """Return the most samples of a micro-batch."""
+    return -(-sampler.max_batch // n_micro)

@@ -1,0 +1,164 @@
+"""Layers whose output channels are shared out among ranks that compute the same samples (model parallelism).
+
+Each rank has the weights of its channels. Forward they put their channels together, in memory that all see; back each
+has a part of the input's gradient, and all sum these in the order of the shards: every rank has the same bits, which
+are those of one process but for the order of that sum.
+"""
+
+from collections.abc import Mapping, Sequence
+from math import prod
+from time import perf_counter
+from typing import Any
+
+import numpy as np
+
+from psframe.cluster.cluster import Cluster
+from psframe.collectives.base import cut
+from psframe.errors import UserError
+from psframe.memory.allocator import Allocator
+from psframe.nn.base import Arrays, Base, Layer, Param, Pass, Shape, Workspace
+from psframe.nn.conv import Conv2d
+from psframe.nn.dense import Dense
+from psframe.nn.network import Network
+from psframe.record.traffic import Traffic
+
+
+class Crew:
+    """The ranks that have the shards of a layer: all on one node.
+
+    Parameters
+    ----------
+    cluster : Cluster
+        Of these ranks.
+    allocator : Allocator
+    most : int
+        Numbers of the largest gradient of an input that they sum.
+    """
+
+    def __init__(self, cluster: Cluster, allocator: Allocator, most: int):
+        self.cluster, self.allocator = cluster, allocator
+        self.traffic, self.waited_s = Traffic(), 0.0
+        self.slots = self.shared((cluster.n_ranks, most))
+
+    def shared(self, shape: Shape) -> np.ndarray:
+        """Return an array, float32, that they all see; all ask for the same, in one order."""
+        page_bytes = self.allocator.home("exchange").page_bytes
+        n_bytes = -(-prod(shape) * 4 // page_bytes) * page_bytes
+        mine = [slice(0, n_bytes)] if self.cluster.rank == 0 else []
+        memory = self.allocator.shared(n_bytes, "exchange", mine, "crew")
+        return memory.view(np.float32)[: prod(shape)].reshape(shape)
+
+    def meet(self) -> None:
+        """Wait for all of them."""
+        began = perf_counter()
+        self.cluster.rendezvous.together()
+        self.waited_s += perf_counter() - began
+
+    def sum(self, own: np.ndarray) -> None:
+        """Write to ``own`` the sum of what all of them have there."""
+        flat = own.reshape(-1)
+        slots = self.slots[:, : len(flat)]
+        self.meet()  # nobody reads what was there
+        slots[self.cluster.rank] = flat
+        self.meet()
+        np.copyto(flat, slots[0])
+        for slot in slots[1:]:
+            flat += slot
+        self.traffic.sum(own.nbytes, 1 + len(slots))
+
+
+class Split(Base):
+    """A layer of which this rank has one shard.
+
+    Parameters
+    ----------
+    layer : Dense or Conv2d
+        Which is told the channels of the shard.
+    n_shards, shard : int
+    """
+
+    together = True
+
+    def __init__(self, layer: Any, n_shards: int, shard: int):
+        self.layer, self.n_shards, self.shard = layer, n_shards, shard
+        self.crew: Crew
+
+    @property
+    def kind(self) -> str:
+        return type(self.layer).__name__
+
+    @property
+    def whole(self) -> bool:  # type: ignore[override]
+        return bool(self.layer.whole)
+
+    def setup(self, input_shape: Shape, index: int) -> Shape:
+        n = channels(self.layer)
+        own = cut(n, self.n_shards, self.shard)
+        self.own = own
+        shape: Shape = self.layer.setup(input_shape, index)
+        setattr(self.layer, _key(self.layer), own.stop - own.start)
+        self.layer.setup(input_shape, index)
+        self.params: Mapping[str, Param] = {
+            name: Param((own.stop - own.start, *p.shape[1:]), p.order, p.bound, p.trained, own.start, n)
+            for name, p in self.layer.params.items()
+        }
+        self.shape = shape
+        return shape
+
+    def absorb(self, following: Layer) -> bool:
+        return bool(self.layer.absorb(following))
+
+    def bind(self, params: Arrays, grads: Arrays, workspace: Workspace) -> None:
+        self.layer.bind(params, grads, workspace)
+        self.dy = workspace.batch((*self.shape[:-1], self.own.stop - self.own.start))
+        self.y = self.crew.shared((workspace.n_kept * workspace.max_batch, *self.shape))
+
+    def use(self, params: Arrays) -> None:
+        self.layer.use(params)
+
+    def forward(self, x: np.ndarray, state: Pass) -> np.ndarray:
+        own = self.layer.forward(x, state)
+        y: np.ndarray = self.y[state.first : state.first + len(x)]
+        self.crew.meet()  # nobody reads what was there
+        y[..., self.own] = own
+        self.crew.traffic.sum(own.nbytes, 1)
+        self.crew.meet()
+        return y
+
+    def backward(self, x: np.ndarray, dy: np.ndarray, state: Pass, need_dx: bool) -> Any:
+        own = self.dy[: len(x)]
+        np.copyto(own, dy[..., self.own])
+        dx = self.layer.backward(x, own, state, need_dx)
+        if need_dx:
+            self.crew.sum(dx)
+        return dx
+
+
+def _key(layer: Any) -> str:
+    """Return the attribute with a layer's output channels; "" of one that cannot be split."""
+    return "out_features" if isinstance(layer, Dense) else "out_channels" if isinstance(layer, Conv2d) else ""
+
+
+def channels(layer: Any) -> int:
+    """Return the output channels of a layer that can be split; 0 of another one."""
+    key = _key(layer)
+    return getattr(layer, key) if key else 0
+
+
+def split(layers: Sequence[Any], n_shards: int, shard: int, kinds: tuple[type, ...] = (Dense, Conv2d)) -> Sequence[Any]:
+    """Return layers, of which those of some kinds with a channel for every shard at least are split."""
+    if n_shards == 1 or not isinstance(layers, Sequence):
+        return layers
+    return [
+        Split(layer, n_shards, shard) if isinstance(layer, kinds) and channels(layer) >= n_shards else layer
+        for layer in layers
+    ]
+
+
+def judge(network: Network, n_shards: int) -> None:
+    """UserError where no layer can be split."""
+    if n_shards > 1 and not any(isinstance(layer, Split) for layer in network.layers):
+        raise UserError(
+            f"parallel.model must have a layer to split, a Dense or Conv2d of psframe's with as many channels, got "
+            f"{n_shards} shards of a model without; give parallel.model=1, and parallel.pipeline or more replicas"
+        )

@@ -1,0 +1,102 @@
+"""The whole network's parameters and state on rank 0, where ranks have parts of it: for records and checkpoints."""
+
+from collections.abc import Iterator, Mapping, Sequence
+
+import numpy as np
+
+from psframe.cluster.cluster import Cluster
+from psframe.memory.allocator import Allocator
+from psframe.memory.arena import Arena, Layout
+from psframe.nn.base import Param
+from psframe.train.compute.parallel.grid import Grid
+
+
+class Whole:
+    """Vectors of the whole network on rank 0; elsewhere they are empty.
+
+    Parameters
+    ----------
+    layout : Layout
+        Of the whole network.
+    parts : sequence of mapping of str to Param
+        What each rank of a replica has of it.
+    arena : Arena
+        Of this rank's part.
+    n_state : int
+        Numbers that the optimizer keeps for each parameter.
+
+    Attributes
+    ----------
+    params : ndarray, shape (layout.size,)
+    state : ndarray, shape (n_state, layout.size)
+    stays : bool
+        True: these change when they are collected alone.
+    """
+
+    stays = True
+
+    def __init__(
+        self,
+        cluster: Cluster,
+        grid: Grid,
+        layout: Layout,
+        parts: Sequence[Mapping[str, Param]],
+        arena: Arena,
+        n_state: int,
+        allocator: Allocator,
+    ):
+        self.comm, self.grid, self.layout, self.parts, self.arena = cluster.comm, grid, layout, parts, arena
+        size = layout.size if cluster.rank == 0 else 0
+        self.params = allocator.zeros(size, np.float32, "parameters")
+        self.state = allocator.zeros((n_state, size), np.float32, "optimizer")
+
+    def collect(self) -> None:
+        """Have the whole on rank 0 as it is now. All ranks must call."""
+        for whole, own in self._vectors(len(self.state)):
+            for rank, name, param in self._tensors():
+                if rank % self.grid.n_shards and not param.of:
+                    continue  # the first shard has the same
+                if self.comm.rank:
+                    self.comm.Send(np.ascontiguousarray(self._mine(own, name)), 0)
+                    continue
+                there = self._there(whole, name, param)
+                if rank:
+                    received = np.empty(param.shape, np.float32)
+                    self.comm.Recv(received, rank)
+                    there[...] = received
+                else:
+                    there[...] = self._mine(own, name)
+
+    def hand_out(self, n_rows: int) -> None:
+        """Give the first replica's ranks what rank 0 has in :attr:`params`, and in so many rows of :attr:`state`.
+
+        All ranks must call.
+        """
+        for whole, own in self._vectors(n_rows):
+            for rank, name, param in self._tensors():
+                if self.comm.rank:
+                    received = np.empty(param.shape, np.float32)
+                    self.comm.Recv(received, 0)
+                    self._mine(own, name)[...] = received
+                elif rank:
+                    self.comm.Send(np.ascontiguousarray(self._there(whole, name, param)), rank)
+                else:
+                    self._mine(own, name)[...] = self._there(whole, name, param)
+
+    def _vectors(self, n_rows: int) -> Iterator[tuple[np.ndarray, np.ndarray]]:
+        if self.grid.replica == 0:
+            yield self.params, self.arena.params
+            yield from zip(self.state[:n_rows], self.arena.state[:n_rows], strict=True)
+
+    def _tensors(self) -> Iterator[tuple[int, str, Param]]:
+        """Yield who has which tensors: all on rank 0, its own on another rank."""
+        for rank, part in enumerate(self.parts):
+            if self.comm.rank in (0, rank):
+                for name, param in part.items():
+                    yield rank, name, param
+
+    def _there(self, whole: np.ndarray, name: str, param: Param) -> np.ndarray:
+        return param.rows(self.layout.slots[name].view(whole))
+
+    def _mine(self, own: np.ndarray, name: str) -> np.ndarray:
+        return self.arena.layout.slots[name].view(own)

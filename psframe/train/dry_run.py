@@ -1,0 +1,65 @@
+"""``--dry-run``: the resolved config and the memory it will take, from the very code that would take it."""
+
+from typing import Any
+
+from psframe.cluster.cluster import Cluster
+from psframe.config.schema import to_yaml
+from psframe.memory.sysfs import spell
+from psframe.record.view import aligned
+from psframe.train import placement_report
+from psframe.train.build.assemble import planned
+from psframe.train.plan.plan import Plan
+
+
+def report(cluster: Cluster, plan: Plan) -> str:
+    """Build every part without reading data or touching memory; return the report on rank 0, elsewhere "".
+
+    All ranks must call. AgreedError where the memory would not fit.
+    """
+    sizes = planned(cluster, plan)
+    by_node = placement_report.fit(cluster, plan.places, sizes, plan.config.placement)
+    roles = cluster.comm.gather(sizes)
+    ranks = placement_report.describe(cluster, plan.places)
+    if roles is None or ranks is None:
+        return ""
+    unused = "".join(f"# not used by this choice: {key}\n" for key in plan.unused)
+    notes = "".join(f"# {note}\n" for note in dict.fromkeys(note for of_rank in ranks for note in of_rank["notes"]))
+    tables = [memory_table(roles, [kind(plan, rank) for rank in range(len(roles))]), places_table(ranks)]
+    if by_node:
+        tables.append(f"bytes asked of each NUMA node by the ranks of rank 0's machine\n{by_node}")
+    return f"{to_yaml(plan.resolved)}{unused}{notes}\n" + "\n\n".join(tables)
+
+
+def memory_table(roles: list[dict[str, int]], kinds: list[str]) -> str:
+    """Return bytes by rank and role as a table, with one line for neighbouring ranks that are and keep the same."""
+    columns = sorted({role for of_rank in roles for role, n_bytes in of_rank.items() if n_bytes})
+    lines = [["ranks", "", *columns, "total"]]
+    first = 0
+    for end in range(1, len(roles) + 1):
+        if end < len(roles) and (roles[end], kinds[end]) == (roles[first], kinds[first]):
+            continue
+        sizes = [roles[first].get(column, 0) for column in columns]
+        span = str(first) if end == first + 1 else f"{first}-{end - 1}"
+        lines.append([span, kinds[first], *(f"{n_bytes:,}" for n_bytes in [*sizes, sum(sizes)])])
+        first = end
+    return f"bytes by rank and role (a node's data are counted on its first rank)\n{aligned(lines)}"
+
+
+def kind(plan: Plan, rank: int) -> str:
+    """Return what a rank is: a server, a worker, or both; or which stage it has of a network that is cut."""
+    grid = plan.grid
+    if grid.is_cut:
+        stage, shard = rank // grid.n_shards % grid.n_stages, rank % grid.n_shards
+        asked = ((f"stage {stage}", grid.n_stages), (f"shard {shard}", grid.n_shards))
+        return ", ".join(what for what, n in asked if n > 1)
+    return ", ".join(["server"] * (rank in plan.team.servers) + ["worker"] * (rank in plan.team.workers))
+
+
+def places_table(ranks: list[dict[str, Any]]) -> str:
+    """Return where each rank runs and where its roles will lie: placement, and NUMA nodes where any are asked for."""
+    roles = list(ranks[0]["roles"])
+    lines = [["rank", "node", "cpus", "NUMA node", *roles]]
+    for of_rank in ranks:
+        where = [str(of_rank[key]) for key in ("rank", "node", "cpus", "numa_node")]
+        lines.append([*where, *(f"{p['got']} {spell(p['nodes'])}".rstrip() for p in of_rank["roles"].values())])
+    return f"CPUs and placement by rank\n{aligned(lines)}"

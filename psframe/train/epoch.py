@@ -1,0 +1,181 @@
+"""One epoch on a rank: its turns, to the end, or until all ranks are asked to stop."""
+
+import signal
+from functools import partial
+from time import perf_counter
+
+import numpy as np
+
+from psframe.cluster.startup import launcher_ended
+from psframe.record.traffic import Traffic
+from psframe.train.checkpointer import Keeper
+from psframe.train.epoch_metrics import Seen
+from psframe.train.run import Run
+from psframe.train.schedule import learning_rate
+
+
+class Stopped(Exception):
+    """All ranks were asked, by a signal, to leave; rank 0 has written a checkpoint.
+
+    Attributes
+    ----------
+    number : int
+        Of the signal.
+    """
+
+    def __init__(self, number: int, message: str):
+        super().__init__(message)
+        self.number = number
+
+
+def train_epoch(run: Run) -> Seen:
+    """Train what is left of an epoch, until :func:`forget`; all ranks must call, and Stopped is raised on all."""
+    run.collective.clear()
+    run.updater.clear()
+    run.sync.clear()
+    run.work.clear()
+    if run.trace:
+        run.trace.begin()
+    while not run.parts or run.sampler.n_left:
+        _part(run)
+    return Seen.joined(run.parts)
+
+
+def forget(run: Run) -> None:
+    """Be ready for another epoch. All ranks call, when what was seen of this one has been told."""
+    run.sampler.cursor, run.concluded = 0, False
+    run.parts.clear()
+
+
+def _part(run: Run) -> None:
+    """Train until the epoch ends or rank 0 asks for a pause, and bring what is under way to an end."""
+    n_steps, order = run.sampler.n_steps, run.sampler.permutation(run.epoch)
+    seen = Seen.of(n_steps, run.work.n_losses)
+    run.parts.append(seen)
+    run.sync.begin()
+    if run.cluster.node_rank == 0:
+        run.cluster.halt.reopen()
+    run.cluster.barrier()
+    seen.begun = perf_counter()
+    run.guard.begin(run.epoch + 1, run.step + 1)
+    for step, worker in run.sync.turns(n_steps):
+        if not run.sync.may(step):
+            break
+        _turn(run, seen, order, step, worker)
+        if run.keeper:
+            _look(run, run.keeper, step)
+    draining = perf_counter()
+    run.sync.drain()
+    if run.whole:
+        if run.keeper:
+            run.keeper.rest()
+        run.whole.collect()
+    if run.trace:
+        run.trace.end()
+        run.trace.add("drain", draining)
+    seen.ended = perf_counter()
+    _pause(run, seen)
+    run.guard.end(run.step)
+
+
+def _turn(run: Run, seen: Seen, order: np.ndarray, step: int, worker: int | None) -> None:
+    """Compute a worker's share of a step, if this rank is to, and exchange what is to be exchanged."""
+    loading = computing = perf_counter()
+    compute, of_run = None, run.step + step + 1
+    rate = learning_rate_at(run, run.epoch, step)
+    if worker is not None:
+        mine = order[run.sampler.share(step, worker)]
+        compute = partial(run.work.gradients, mine, run.sampler.samples_in(step), run.epoch, seen.row)
+        seen.samples[step] += len(mine) * run.work.tells
+    seen.row[:] = 0
+    computing += run.guard.compute(of_run, seen.row, compute, run.boundaries, run.leave)
+    seen.losses[step] += seen.row
+    seen.rates[step] = rate
+    times = loading, computing, run.guard.came(of_run)
+    run.sync.step(run.sampler.samples_in(step), rate, of_run)
+    if run.guard.closed(of_run):
+        seen.losses[step] = seen.samples[step] = 0
+    seen.took(times, run.sync.met)
+    if run.trace and run.trace.on:
+        run.trace.turn(*times, {"bytes moved": _moved_bytes(run), "staleness": run.sync.tally.last})
+    if run.view:
+        run.view.step()
+
+
+def _look(run: Run, keeper: Keeper, step: int) -> None:
+    """Write a checkpoint when one is due, between two steps; or ask for a pause, where ranks are not between any."""
+    if not run.cluster.halt.signal and launcher_ended():
+        run.cluster.halt.signal = signal.SIGTERM
+    pauses = bool(run.cluster.halt.signal) or keeper.failed
+    if not pauses and keeper.due():
+        if run.sync.saves_between:
+            _save(run, keeper, run.sampler.done_after(step + 1), run.step + step + 1)
+        pauses = not run.sync.saves_between
+    if pauses and not keeper.asked:
+        keeper.asked = True
+        run.sync.stop()
+
+
+def _save(run: Run, keeper: Keeper, cursor: int, step: int) -> None:
+    began = perf_counter()
+    keeper.save(run.learnt, run.rows(), run.epoch, step, cursor)
+    if run.trace:
+        run.trace.add("checkpoint", began)
+
+
+def _pause(run: Run, seen: Seen) -> None:
+    """Agree on how far the epoch has come; write it down, and leave, if that was asked for."""
+    done, steps, number = run.cluster.settle(partial(_settled, run, len(seen.losses)))
+    seen.cut(steps)
+    seen.whole = True
+    run.sampler.cursor = done
+    run.step += steps
+    if number:
+        name = signal.Signals(number).name
+        raise Stopped(
+            number, f"left on {name} after {done:,} of {run.sampler.n_samples:,} samples of epoch {run.epoch + 1}"
+        )
+
+
+def _settled(run: Run, n_steps: int) -> tuple[int, int, int]:
+    """Return the samples of the epoch that are done, the steps of this part, and the signal to leave on, if any."""
+    sampler, keeper = run.sampler, run.keeper
+    if not keeper or not keeper.asked:
+        return sampler.n_samples, n_steps, 0
+    keeper.asked = False
+    done = run.sync.done()
+    steps = sampler.steps_to(done)
+    _save(run, keeper, done, run.step + steps)
+    number = run.cluster.halt.signal
+    if number:
+        keeper.close()
+    return done, steps, number
+
+
+def learning_rate_at(run: Run, epoch: int, step: int) -> float:
+    """Return what the schedule makes of the learning rate for a step of an epoch, both counted from 0."""
+    sampler, base_lr, epochs = run.sampler, run.updater.optimizer.lr, run.config.train.epochs
+    begun, ended = (epoch + sampler.done_after(steps) / sampler.n_samples for steps in (step, step + 1))
+    return learning_rate(run.config.schedule, base_lr, epochs, sampler.global_batch, begun, ended)
+
+
+def evaluate(run: Run) -> tuple[np.ndarray, float]:
+    """Return losses and hits (n, 2) of this rank's share of the test set (the server has one, too), and the seconds."""
+    began = perf_counter()
+    found = run.work.evaluate(run.facts.n_test, run.cluster.n_ranks, run.cluster.rank)
+    return found, perf_counter() - began
+
+
+def moved(run: Run) -> np.ndarray:
+    """Return the bytes that this rank has read, written and sent in this epoch."""
+    return np.sum([(t.read, t.written, t.sent) for t in _traffics(run)], axis=0)
+
+
+def _moved_bytes(run: Run) -> int:
+    """Return the sum of these, after every traced turn: NumPy would take a tenth of a millisecond there."""
+    return int(sum(t.read + t.written + t.sent for t in _traffics(run)))
+
+
+def _traffics(run: Run) -> list[Traffic]:
+    own = [run.updater.traffic] if run.sync.updates_together else []
+    return [run.collective.traffic, *own, *run.sync.traffics(), *run.work.traffics()]

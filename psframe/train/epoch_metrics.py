@@ -1,0 +1,257 @@
+"""What an epoch was: counted on each rank, summed up on rank 0."""
+
+from bisect import bisect_left
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+
+from psframe.memory.audit import Pages
+from psframe.record.trace import Count, Span
+from psframe.record.usage import Sample
+from psframe.sync import tally
+from psframe.train import placement_report
+
+
+@dataclass
+class Seen:
+    """How this rank trained for an epoch, or for a part of one.
+
+    Attributes
+    ----------
+    begun, ended : float
+        When it began, and when the rank had brought what was under way to an end.
+    times : list of tuple
+        Of each turn, before data, compute and exchange; an array (n_turns, 3) once it is joined.
+    met : list of bool
+        Whether all ranks exchanged something then.
+    losses : ndarray, shape (n_steps, n)
+        Sums over the samples that it computed gradients for, by step; n is 1, or the blocks of a step.
+    samples : ndarray, shape (n_steps,)
+        How many these were.
+    rates : ndarray, shape (n_steps,)
+        Learning rates, where it took part in the step.
+    whole : bool
+        Whether all ranks know how far it went.
+    row : ndarray, shape (n,)
+        The losses of the turn that goes on.
+    """
+
+    begun: float
+    ended: float
+    times: Any
+    met: Any
+    losses: np.ndarray
+    samples: np.ndarray
+    rates: np.ndarray
+    whole: bool = False
+    row: np.ndarray = field(default_factory=lambda: np.zeros(1))
+
+    @classmethod
+    def of(cls, n_steps: int, n_losses: int) -> "Seen":
+        """Return what has seen nothing yet, of steps that have so many sums of losses."""
+        losses, samples, rates = np.zeros((n_steps, n_losses)), np.zeros(n_steps, np.int64), np.zeros(n_steps)
+        return cls(0.0, 0.0, [], [], losses, samples, rates, row=np.zeros(n_losses))
+
+    def took(self, times: tuple[float, float, float], met: bool) -> None:
+        """Take note of a turn."""
+        self.times.append(times)
+        self.met.append(met)
+
+    def cut(self, n_steps: int) -> None:
+        """Forget the steps behind the first so many, which were not taken."""
+        self.losses, self.samples, self.rates = self.losses[:n_steps], self.samples[:n_steps], self.rates[:n_steps]
+
+    def cut_turns(self, n_turns: int, now: float) -> None:
+        """Forget what came behind the first so many turns; make up for those that were taken but not noted."""
+        self.times, self.met = self.times[:n_turns], self.met[:n_turns]
+        missing = n_turns - len(self.met)
+        self.times += [(now, now, now)] * missing
+        self.met += [True] * missing
+
+    @classmethod
+    def joined(cls, parts: "Sequence[Seen]") -> "Seen":
+        """Return the parts of an epoch as one."""
+        times = np.concatenate([np.array(part.times).reshape(-1, 3) for part in parts])
+        met = np.concatenate([np.array(part.met, bool) for part in parts])
+        losses, samples, rates = (
+            np.concatenate([getattr(part, name) for part in parts]) for name in ("losses", "samples", "rates")
+        )
+        return cls(parts[0].begun, parts[-1].ended, times, met, losses, samples, rates)
+
+
+@dataclass
+class Report:
+    """What a rank tells of an epoch.
+
+    Attributes
+    ----------
+    seen : Seen
+        Its times on rank 0's clock where all ranks have to meet, on its own elsewhere.
+    worker : int or None
+        Its number among the workers.
+    wait_s : float
+        Seconds in which it waited, as the mode has counted them.
+    moved : ndarray of int64, shape (3,)
+        Bytes read, written and sent.
+    stalled_s : float
+        Seconds in which a rank with a part of the network waited for those with others.
+    flight : tuple of float
+        Seconds that exchanges took, and how many of these passed while it computed.
+    update_s : float
+        Seconds that it spent in updates, of those in exchanges.
+    wild_step : int
+        The first step whose gradients were not finite; 0 where all were.
+    guarded : dict
+        Of ``Guard.take``.
+    counts : ndarray of int64
+        Of ``Tally.counts``.
+    tested : ndarray, shape (n, 2)
+        Sums of the losses of its share of the test set, and how many samples it got right; n is 1, or the batches that
+        the set is cut into, where that must not depend on the ranks.
+    eval_s : float
+        Seconds that this took.
+    pages : dict of str to Pages
+        Its memory, by role.
+    traced : tuple of lists
+        Spans and counts of ``Trace.take``.
+    used : list of Sample
+        Of ``Usage.take``.
+    """
+
+    seen: Seen
+    worker: int | None
+    wait_s: float
+    moved: np.ndarray
+    stalled_s: float
+    flight: tuple[float, float]
+    update_s: float
+    wild_step: int
+    guarded: dict[str, Any]
+    counts: np.ndarray
+    tested: np.ndarray
+    eval_s: float
+    pages: dict[str, Pages]
+    traced: tuple[list[Span], list[Count]]
+    used: list[Sample]
+
+
+def summed(every: Sequence[Report], n_train: int, n_test: int, *, together: bool, beside: bool) -> dict[str, Any]:
+    """Return the record of an epoch: the slowest rank's seconds, and the mean worker's by phase.
+
+    ``wait_s`` runs until the last rank has come to an exchange, or is what the mode has counted where ranks come when
+    they like; ``exchange_s`` is the rest, less rank 0's updates.
+
+    Parameters
+    ----------
+    every : sequence of Report
+        By rank.
+    n_train, n_test : int
+        Samples of the training and the test set.
+    together : bool
+        Whether all ranks have to come to each exchange.
+    beside : bool
+        Whether rank 0 updates while the workers compute.
+    """
+    data, compute, wait, exchange = _phases(every, together)
+    update_s = every[0].update_s
+    epoch_s = max(rank.seen.ended - rank.seen.begun for rank in every)
+    moved = np.sum([rank.moved for rank in every], axis=0)
+    flight_s, hidden_s = np.sum([rank.flight for rank in every], axis=0)
+    loss, correct = np.sum([rank.tested for rank in every], axis=0).sum(axis=0) / n_test
+    n_seen = _over_ranks(every, "samples").sum()
+    did = tally.described(np.sum([rank.counts for rank in every], axis=0), n_train)
+    return {
+        "epoch_s": epoch_s,
+        "data_s": data,
+        "compute_s": compute,
+        "exchange_s": exchange if beside else max(0.0, exchange - update_s),
+        "update_s": update_s,
+        "wait_s": wait,
+        "samples_per_s": did["samples_used"] / epoch_s,
+        **dict(zip(("bytes_read", "bytes_written", "bytes_sent"), moved.tolist(), strict=True)),
+        "bytes_moved": int(moved.sum()),
+        "bubble": _bubble(every),
+        "overlap": hidden_s / flight_s if flight_s else None,
+        "wild_step": min((rank.wild_step for rank in every if rank.wild_step), default=None),
+        **_guarded(every),
+        **did,
+        "loss": _over_ranks(every, "losses").sum() / n_seen if n_seen else None,
+        "lr": max((float(rank.seen.rates[-1]) for rank in every if len(rank.seen.rates)), default=None),
+        "test_loss": loss,
+        "accuracy": correct,
+        "eval_s": max(rank.eval_s for rank in every),
+        **placement_report.record([rank.pages for rank in every]),
+    }
+
+
+def _bubble(every: Sequence[Report]) -> float | None:
+    """Return the share of the time of their steps, less the exchange, in which parts of a network waited for others.
+
+    None where no rank waits for another one's activations.
+    """
+    stalled_s = sum(rank.stalled_s for rank in every)
+    spent_s = sum(np.diff(rank.seen.times, axis=1)[:, 1].sum() for rank in every)
+    return float(stalled_s / spent_s) if stalled_s else None
+
+
+def _guarded(every: Sequence[Report]) -> dict[str, Any]:
+    """Return what was done about faults, which all ranks have noted, and who was late, which each node has."""
+    late: dict[int, float] = {}
+    for rank in every:
+        for member, seconds in rank.guarded["late"].items():
+            late[member] = late.get(member, 0.0) + seconds
+    noted = every[0].guarded
+    return {"skipped": noted["skipped"], "repaired": noted["repaired"], "late": {str(r): late[r] for r in sorted(late)}}
+
+
+def _phases(every: Sequence[Report], together: bool) -> np.ndarray:
+    """Return the mean worker's seconds for data, computing, waiting and the rest."""
+    waits = [rank.wait_s for rank in every]
+    if together:
+        came = np.array([rank.seen.times[rank.seen.met, 2] for rank in every])
+        waits = (came.max(axis=0) - came).sum(axis=1).tolist()
+    spent = []
+    for rank, wait in zip(every, waits, strict=True):
+        data, compute = np.diff(rank.seen.times, axis=1).sum(axis=0)
+        rest = rank.seen.ended - rank.seen.begun - data - compute - wait
+        if rank.worker is not None:
+            spent.append((data, compute, wait, rest))
+    return np.mean(spent, axis=0)
+
+
+def trace_waiting(every: Sequence[Report]) -> None:
+    """Add, to what ranks that have to meet have traced, when each did nothing but wait for the last one."""
+    came = np.array([rank.seen.times[rank.seen.met, 2] for rank in every])
+    for rank, own in zip(every, came, strict=True):
+        spans, _ = rank.traced
+        ended = {span[2]: span[3] for span in spans if span[0] == "exchange" and not span[1]}
+        busy = sorted(span[2:] for span in spans if span[0] in ("update", "wait") and not span[1])
+        for at, last in zip(own.tolist(), came.max(axis=0).tolist(), strict=True):
+            if at in ended:  # the turn was traced; clocks of several nodes may differ by more than the exchange took
+                spans += [("wait", 0, *gap) for gap in _gaps(busy, at, min(last, ended[at]))]
+
+
+def _gaps(busy: Sequence[tuple[float, float]], began: float, ended: float) -> Iterator[tuple[float, float]]:
+    """Yield what the spans ``busy``, which are sorted, leave of another one."""
+    for begin, end in busy[bisect_left(busy, (began, began)) :]:
+        if begin >= ended:
+            break
+        if begin > began:
+            yield began, begin
+        began = max(began, end)
+    if began < ended:
+        yield began, ended
+
+
+def steps(every: Sequence[Report]) -> list[tuple[int, float, int, float]]:
+    """Return each step of an epoch that had samples: its place in it, its mean loss, its samples, its learning rate."""
+    losses, samples = _over_ranks(every, "losses").sum(axis=1), _over_ranks(every, "samples")
+    rates = np.max([rank.seen.rates for rank in every], axis=0)
+    return [(int(i), losses[i] / samples[i], int(samples[i]), float(rates[i])) for i in np.flatnonzero(samples)]
+
+
+def _over_ranks(every: Sequence[Report], name: str) -> np.ndarray:
+    """Return what each step has on all ranks together, in the shape that it has on one."""
+    return np.sum([getattr(rank.seen, name) for rank in every], axis=0)

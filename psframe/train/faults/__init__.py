@@ -1,0 +1,1 @@
+"""Faults of a run: non-finite gradients, flipped bits, late ranks; and their injection for tests."""

@@ -1,0 +1,235 @@
+"""What stands between a fault and the parameters: steps that are not sound are dropped, damage is found and named."""
+
+import sys
+from collections.abc import Callable, Collection, Sequence
+from functools import partial
+from math import isfinite, nan
+from time import perf_counter
+from typing import Any
+
+import numpy as np
+
+from psframe.cluster.cluster import Cluster
+from psframe.cluster.heartbeat import CAME, IDLE, WORKS
+from psframe.cluster.roles import Team
+from psframe.cluster.stragglers import Watch
+from psframe.collectives.base import Base
+from psframe.config.schema import Config, Fault
+from psframe.errors import UserError
+from psframe.memory.checksums import Sums
+from psframe.optim import Updater
+from psframe.sync.base import Mode
+from psframe.train.faults.injection import Flip, Rollback, Slow
+from psframe.train.faults.replicas import Replicas
+
+MOST_SKIPPED = 100  # steps in a row: after so many nothing good comes any more
+
+
+def prepare(fault: Fault, mode: Mode, collective: Base) -> None:
+    """Let mode and collective know what is asked of them, before they take memory.
+
+    Raises
+    ------
+    UserError
+        What the mode cannot do.
+    """
+    if fault.on_nan not in mode.on_nan:
+        raise UserError(
+            f"fault.on_nan must be {' or '.join(mode.on_nan)} in this sync mode, got {fault.on_nan}; "
+            f"give fault.on_nan={mode.on_nan[0]} or a mode that has it: allreduce, sync_ps with one server"
+        )
+    if fault.check_every and not mode.guarded:
+        raise UserError(
+            f"fault.check_every must be 0 where ranks do not step together, or several serve, got {fault.check_every}; "
+            "give fault.check_every=0, or sync=allreduce, or sync=sync_ps with one server"
+        )
+    mode.drops = fault.on_nan == "skip"
+    dropped = mode.guarded and fault.on_nan != "stop"
+    collective.copies = 2 if dropped or fault.on_worker_loss == "continue" else 1
+
+
+class Guard:
+    """Looks at every step of a run on one rank, as ``fault`` in the config says, and has its part in them.
+
+    Parameters
+    ----------
+    cluster : Cluster
+        All ranks.
+
+    Attributes
+    ----------
+    skipped : list of dict
+        ``step`` and ``ranks`` of each one that was dropped, since the last :meth:`take`.
+    repaired : list of dict
+        ``step`` and ``rank`` of each repair.
+    """
+
+    def __init__(self, config: Config, cluster: Cluster, team: Team, mode: Mode, collective: Base, updater: Updater):
+        fault = config.fault
+        self.slow = Slow(fault, cluster.rank, config.train.seed)
+        self.fault, self.cluster, self.team, self.mode = fault, cluster, team, mode
+        self.collective, self.updater, self.arena = collective, updater, updater.arena
+        self.arena.guarded = mode.guarded
+        self.flip = Flip(fault, cluster.rank, cluster.n_ranks, self.arena)
+        self.replicas = Replicas(cluster, team, self.arena)
+        # of what another node has written nobody here would hear before the next check
+        only = self.arena.shared and cluster.n_nodes == 1
+        owns = only or cluster.n_ranks == 1 or (team.server is not None and cluster.rank == 0 and not self.arena.shared)
+        if fault.check_every and owns:
+            updater.sums = Sums(self.arena)
+        meeting, late_s = cluster.rendezvous, fault.late_s if mode.lockstep and not mode.apart else 0.0
+        self.watch = Watch(cluster.pulse, meeting.members, late_s, meeting.late)
+        self.skipped: list[dict[str, Any]] = []
+        self.repaired: list[dict[str, Any]] = []
+        self.in_a_row, self.loss = 0, 0.0
+
+    def __enter__(self) -> None:
+        self.watch.start()
+
+    def __exit__(self, *_: object) -> None:
+        self.watch.stop()
+
+    def reset(self) -> None:
+        """Begin anew, where something else than a step has written the parameters. Every rank calls."""
+        self.arena.wild, self.in_a_row = False, 0
+        if self.updater.sums:
+            self.updater.sums.forget()
+        self.collective.forget()
+
+    def begin(self, epoch: int, step: int) -> None:
+        """Begin an epoch, of which ``step`` is the first one; both count from 1, steps over the whole run."""
+        self.watch.epoch = epoch
+        self.cluster.pulse.tell(WORKS, step)
+
+    def compute(
+        self,
+        step: int,
+        losses: np.ndarray,
+        gradients: Callable[..., float] | None = None,
+        boundaries: Collection[int] = (),
+        leave: Callable[[slice], None] | None = None,
+    ) -> float:
+        """Compute this rank's part of a step by ``gradients``, None on a server; return the seconds of loading.
+
+        They leave early but where they are looked at before; they add to ``losses`` (n,). All ranks must call.
+        """
+        every, flips = self.fault.check_every, self.flip.at("gradients", step=step)
+        checks = bool(every) and step % every == 0
+        early = (boundaries, leave) if not (checks or flips) else ()
+        began = perf_counter()
+        loading_s = gradients(*early) if gradients else 0.0
+        if gradients:
+            self.slow.pause(perf_counter() - began - loading_s)
+        if checks and self._check(step) and gradients:
+            losses[:] = 0
+            gradients()
+        self.loss = float(losses.sum())
+        if flips:
+            self.flip.apply()
+        if not isfinite(self.loss) and not early and self.arena.guarded:
+            self.arena.grads[0] = nan  # so that all hear of it
+        return loading_s
+
+    def came(self, step: int) -> float:
+        """Note that this rank has come to the exchange of a step; return when, by ``time.perf_counter``."""
+        self.cluster.pulse.tell(CAME, step)
+        return perf_counter()
+
+    def closed(self, step: int) -> bool:
+        """Return whether a step was dropped, when its exchange is over; all ranks must call.
+
+        Raises
+        ------
+        AgreedError
+            On every rank, where training must not go on; ``injection.Rollback`` where it may go back.
+        """
+        dropped = self.arena.wild
+        if dropped:
+            self._judge(step)
+        else:
+            self.in_a_row = 0
+        if self.flip.at("params", "state", step=step):
+            self.flip.apply()
+        self.cluster.pulse.tell(WORKS, step + 1)
+        return dropped or (self.mode.drops and not isfinite(self.loss))
+
+    def end(self, step: int) -> None:
+        """Check what the last step of an epoch has left behind. All ranks must call."""
+        self.cluster.pulse.tell(IDLE)
+        if self.fault.check_every:
+            self._check(step)
+            every = self.cluster.gather(self.updater.sums is None or self.updater.sums.hold())
+            damaged = [rank for rank, sound in enumerate(every or []) if not sound]
+            if damaged := self.cluster.settle(lambda: damaged):
+                raise Rollback(tuple(damaged), step, self._changed(damaged, f"after step {step}"))
+
+    def take(self) -> dict[str, Any]:
+        """Return what was noted, and begin anew."""
+        taken = {
+            "skipped": [*self.skipped, *self.mode.skipped],
+            "repaired": list(self.repaired),
+            "late": self.watch.take(),
+        }
+        for noted in (self.skipped, self.mode.skipped, self.repaired):
+            noted.clear()
+        return taken
+
+    def _check(self, step: int) -> bool:
+        """Compare and repair what all ranks have; return whether this rank has computed with damage."""
+        self.cluster.pulse.tell(CAME, step)
+        damaged = self.replicas.check()
+        self.repaired += [{"rank": rank, "step": step} for rank in damaged]
+        if damaged and self.cluster.rank == 0:
+            self._warn(f"the parameters or optimizer state of {_named(damaged)} were not those of the others in step "
+                       f"{step}, and were repaired")  # fmt: skip
+        self.cluster.pulse.tell(WORKS, step)
+        return self.replicas.is_mine(damaged)
+
+    def _judge(self, step: int) -> None:
+        """Find out whose fault it is that a step is not sound, and do what the config says. All ranks must call."""
+        workers = self.collective.wild_workers(self.arena.grads)
+        if not isfinite(self.loss) and self.team.worker is not None:
+            workers = [*workers, self.team.worker]
+        every = self.cluster.gather(([self.team.workers[worker] for worker in workers], self.updater.damaged))
+        self.updater.damaged = False
+        verdict = self.cluster.settle(partial(self._verdict, every or [], step))
+        ranks = tuple(verdict["ranks"])
+        if verdict["back"]:
+            raise Rollback(ranks, step, verdict["reason"])
+        self.arena.wild = False
+        self.collective.forget()
+        self.skipped.append({"step": step, "ranks": list(ranks)})
+        self.in_a_row += 1
+
+    def _verdict(self, every: Sequence[tuple[list[int], bool]], step: int) -> dict[str, Any]:
+        """Return what is to be done, on rank 0; UserError where that is to stop."""
+        damaged = [rank for rank, (_, is_damaged) in enumerate(every) if is_damaged]
+        if damaged:
+            return {
+                "ranks": damaged,
+                "back": True,
+                "reason": self._changed(damaged, f"between steps {step - 1} and {step}"),
+            }
+        ranks = sorted({rank for blamed, _ in every for rank in blamed})
+        whose = f"those of {_named(ranks)} were not" if ranks else "each worker's were, and their sum was not"
+        reason = f"gradients must be finite, {whose} in step {step} (epoch {self.watch.epoch})"
+        if self.fault.on_nan == "stop":
+            raise UserError(
+                f"{reason}; lower optimizer.lr, or drop such steps with fault.on_nan=skip, and continue with "
+                "checkpoint.resume=auto"
+            )
+        if self.fault.on_nan == "skip" and self.in_a_row + 1 >= MOST_SKIPPED:
+            raise UserError(f"{reason}, nor in {self.in_a_row} steps before it, all dropped; lower optimizer.lr")
+        return {"ranks": ranks, "back": self.fault.on_nan == "rollback", "reason": reason}
+
+    def _changed(self, damaged: Sequence[int], when: str) -> str:
+        what = "shared parameters or optimizer state" if self.arena.shared else "parameters or optimizer state"
+        where = f"in the segment of {_named(damaged)}" if self.arena.shared else f"of {_named(damaged)}"
+        return f"the {what} {where} must stay as they were written, but changed {when}"
+
+    def _warn(self, text: str) -> None:
+        print(f"psframe: warning: {text}", file=sys.stderr, flush=True)
+
+
+def _named(ranks: Sequence[int]) -> str:
+    return f"rank{'s' if len(ranks) > 1 else ''} {', '.join(map(str, ranks))}"

@@ -1,0 +1,75 @@
+"""Parameters of which every rank, or every node, has its own: compared by checksums, repaired from the right ones."""
+
+from collections import Counter
+from collections.abc import Sequence
+
+import numpy as np
+from mpi4py import MPI
+
+from psframe import compiled
+from psframe.cluster.cluster import Cluster
+from psframe.cluster.roles import Team
+from psframe.memory.arena import Arena
+
+
+class Replicas:
+    """Who has parameters of its own, and optimizer state, if all have it.
+
+    Parameters
+    ----------
+    cluster : Cluster
+        All ranks.
+    """
+
+    def __init__(self, cluster: Cluster, team: Team, arena: Arena):
+        self.cluster, self.arena = cluster, arena
+        self.by_node = arena.shared
+        self.comm = cluster.leaders if self.by_node else cluster.comm
+        self.n = cluster.n_nodes if self.by_node else cluster.n_ranks
+        with_state = self.by_node or team.server is None
+        self.rows = [lambda: [self.arena.params], *([lambda: list(self.arena.state)] if with_state else [])]
+
+    def check(self) -> list[int]:
+        """Return the ranks whose parameters or state were not those of the others, and are so now; all must call.
+
+        Where ranks share them, it is the first rank of each node. The right ones are those that most have; where more
+        than one half have not the same, those of rank 0.
+        """
+        if self.n < 2:
+            return []
+        damaged = self._repaired() if self.comm != MPI.COMM_NULL else []
+        if self.by_node:
+            heard = self.cluster.board.tell(np.array(damaged, np.int64).tobytes())
+            damaged = np.frombuffer(heard, np.int64).tolist()
+            firsts = np.cumsum([0, *self.cluster.sizes]).tolist()
+            return [firsts[node] for node in damaged]
+        return damaged
+
+    def is_mine(self, damaged: Sequence[int]) -> bool:
+        """Whether this rank has computed with what was repaired."""
+        mine = sum(self.cluster.sizes[: self.cluster.node]) if self.by_node else self.cluster.rank
+        return mine in damaged
+
+    def _repaired(self) -> list[int]:
+        vectors = [rows() for rows in self.rows]
+        mine = np.array([_checksum(of_kind) for of_kind in vectors], np.uint64)
+        every = np.empty((self.n, len(mine)), np.uint64)
+        self.comm.Allgather(mine, every)
+        found: set[int] = set()
+        for of_kind, sums in zip(vectors, every.T.tolist(), strict=True):
+            right = _right(sums)
+            wrong = [rank for rank, value in enumerate(sums) if value != sums[right]]
+            for vector in of_kind if wrong else ():
+                self.comm.Bcast(vector, right)
+            found.update(wrong)
+        return sorted(found)
+
+
+def _checksum(vectors: Sequence[np.ndarray]) -> int:
+    return sum((2 * i + 1) * compiled.elementwise.checksum(vector) for i, vector in enumerate(vectors)) % (1 << 64)
+
+
+def _right(sums: Sequence[int]) -> int:
+    """Return the first that has what more than one half have; else 0."""
+    value, count = Counter(sums).most_common(1)[0]
+    return sums.index(value) if 2 * count > len(sums) else 0

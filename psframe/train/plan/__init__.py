@@ -1,0 +1,1 @@
+"""Plan of a run: a config that was checked against the ranks, the machine and the dataset."""

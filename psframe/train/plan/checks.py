@@ -1,0 +1,84 @@
+"""What is judged of a config before anything costs time: each is a UserError where it cannot be."""
+
+import importlib
+from typing import Any
+
+from mpi4py import MPI
+
+from psframe.cluster import startup
+from psframe.cluster.cluster import Cluster
+from psframe.cluster.roles import Team
+from psframe.config.registry import Choice
+from psframe.config.schema import Fault, Train
+from psframe.errors import UserError, reason
+from psframe.memory.sysfs import spell
+from psframe.sync.base import Mode
+from psframe.train.compute import any_workers
+from psframe.train.data.dataset import Facts
+from psframe.train.faults.injection import Crash
+
+
+def mpi_version() -> str:
+    """Return what the MPI of this process calls itself."""
+    return str(MPI.Get_library_version().replace("\0", "").splitlines()[0].strip())
+
+
+def judge_record(asked: dict[str, Any], rank: int) -> None:
+    """UserError where a package is missing on this rank that the run's record needs."""
+    for key, package in (("usage", "psutil"), *([("tensorboard", "tensorboardX")] if rank == 0 else [])):
+        if asked[key]:
+            try:
+                importlib.import_module(package)
+            except Exception as error:  # one that does not fit another package raises what it likes
+                raise UserError(
+                    f"record.{key} must have the package {package}, got none that can be imported ({reason(error)}); "
+                    f"pip install {package}, or give record.{key}=false"
+                ) from None
+
+
+def judge_nodes(cluster: Cluster, facts: Facts) -> None:
+    first = cluster.comm.bcast(facts)
+    if facts != first:
+        raise UserError(
+            f"all nodes must see one dataset, got {facts} on node {cluster.node}, {first} on node 0; copy it"
+        )
+
+
+def judge_fault(fault: Fault, workers: tuple[int, ...]) -> None:
+    Crash(fault.crash_at)
+    slow_rank = fault.slow_rank
+    if isinstance(slow_rank, int) and slow_rank not in workers:
+        raise UserError(
+            f"fault.slow_rank must be a worker's rank, {spell(workers)}, got {slow_rank}; give one of these, or none"
+        )
+
+
+def judge_loss(name: str, mode: Mode) -> None:
+    """UserError where no rank could go on without another one."""
+    otherwise = "give fault.on_worker_loss=stop, and let `python -m psframe.run --restarts K` start the job again"
+    if not startup.tolerant():
+        raise UserError(
+            "fault.on_worker_loss: continue must have an Open MPI whose mpirun was given --with-ft ulfm, got "
+            f"{' '.join(mpi_version().split(',')[0].split())} without; start it so, or {otherwise}"
+        )
+    if not mode.survives:
+        raise UserError(
+            "fault.on_worker_loss: continue must have a sync.mode that can do without a rank (sync_ps with one server, "
+            f"allreduce, async_ps, easgd, hogwild, local_sgd, block_momentum), got {name}; {otherwise}"
+        )
+
+
+def judge_blocks(train: Train, team: Team, mode: Mode, choices: dict[str, Choice]) -> None:
+    any_workers.judge(train, team.n_workers)
+    if train.reproducible == "any_workers":
+        sums, collective = mode.any_workers, choices["collective"]
+        ordered = getattr(collective.make, "any_workers", False)
+        any_workers.judge_parts(choices["sync"].name, sums, collective.name, collective.arguments, ordered)
+
+
+def judge_size(team: Team, facts: Facts) -> None:
+    if team.n_workers > facts.n_train:
+        raise UserError(
+            f"there must be at least as many training samples as workers, got {facts.n_train} samples for "
+            f"{team.n_workers} workers; start fewer ranks or give more samples"
+        )

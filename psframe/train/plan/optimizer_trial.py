@@ -1,0 +1,95 @@
+"""A trial of a user's own optimizer: whether it keeps the contract that ranks rely on, which is told before training.
+
+Ranks update slices of the parameters, cut in a way that depends on the collective and on how many they are. An
+optimizer that looks further than each number (the norm of a layer, say) would end elsewhere with every way to cut.
+"""
+
+from collections.abc import Sequence
+from itertools import pairwise
+from math import isfinite
+from typing import Any
+
+import numpy as np
+
+from psframe.config.registry import Choice
+from psframe.errors import UserError, raised
+from psframe.optim import Compiled
+
+N = 193  # numbers of the trial's vector
+#: the updates of a trial, and how large their gradients are: what is limited by a norm shows at one of them
+STEPS = ((1, 1.0), (2, 1e3), (10_000, 1e-3))
+#: where the trial cuts its vector; ends of vectors of every usual width lie in its slices
+CUTS = ([0, N], [0, 1, 8, 40, 41, 105, N], list(range(N + 1)))
+MOST_STATE = 64
+
+Ended = tuple[np.ndarray, np.ndarray]  #: parameters (N,) and state (n_state, N)
+
+
+def judge(choice: Choice, reproducible: str) -> None:
+    """Try an optimizer that is no compiled rule on vectors of a few numbers, whole and in parts.
+
+    Parameters
+    ----------
+    choice : Choice
+        Makes the optimizer, a new one for every trial.
+    reproducible : str
+        ``train.reproducible``; under ``none`` updates may be drawn at random.
+
+    Raises
+    ------
+    UserError
+        It lacks an attribute, raises, or changes a number otherwise when it is given other numbers beside it.
+    """
+    if isinstance(choice(), Compiled):
+        return
+    _judge_attributes(choice)
+    whole, again, *parts = (_tried(choice, cuts) for cuts in (CUTS[0], *CUTS))
+    if not _same(whole, again):
+        if reproducible != "none":
+            raise UserError(
+                f"an optimizer must do the same when it is given the same, got {choice.name!r}, which does not; draw "
+                "nothing at random and keep nothing outside of `state`, or give train.reproducible=none"
+            )
+    elif not all(_same(whole, part) for part in parts):
+        raise UserError(
+            "an optimizer must change each number by its own gradient and state alone, since it is given slices of the "
+            f"parameters, got {choice.name!r}, whose update of a slice depends on what lies beside it (a norm, a mean, "
+            "or something it keeps outside of `state`); leave that out"
+        )
+
+
+def _judge_attributes(choice: Choice) -> None:
+    optimizer = choice()
+    if not all(hasattr(optimizer, name) for name in ("lr", "n_state", "update")):
+        raise UserError(
+            f"an optimizer must have lr, n_state and update, got {optimizer!r}; see psframe.optim.Optimizer"
+        )
+    lr, n_state = optimizer.lr, optimizer.n_state
+    if not isinstance(n_state, int) or not 0 <= n_state <= MOST_STATE:
+        raise UserError(f"an optimizer's n_state must be a number of rows, 0 to {MOST_STATE}, got {n_state!r}; mend it")
+    if not isinstance(lr, int | float | np.number) or not isfinite(lr):
+        raise UserError(f"an optimizer's lr must be a finite number, got {lr!r}; mend it")
+
+
+def _tried(choice: Choice, cuts: Sequence[int]) -> Ended:
+    """Return what some updates make of the same vectors, each done slice by slice."""
+    random = np.random.Generator(np.random.PCG64(1))
+    optimizer: Any = choice()
+    params, state = random.standard_normal(N, np.float32), np.zeros((optimizer.n_state, N), np.float32)
+    with np.errstate(all="ignore"):
+        for step, scale in STEPS:
+            grads = random.standard_normal(N, np.float32) * np.float32(scale)
+            for begin, end in pairwise(cuts):
+                try:
+                    optimizer.update(params[begin:end], grads[begin:end], state[:, begin:end], optimizer.lr, step)
+                except Exception as error:
+                    raise UserError(
+                        "an optimizer must take update(params, grads, state, lr, step) for any slice, got "
+                        f"{choice.name!r}, which raised {raised(error, choice.name)} for {end - begin} number(s) in "
+                        f"step {step}; mend it"
+                    ) from None
+    return params, state
+
+
+def _same(one: Ended, other: Ended) -> bool:
+    return all(a.tobytes() == b.tobytes() for a, b in zip(one, other, strict=True))

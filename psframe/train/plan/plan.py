@@ -1,0 +1,257 @@
+"""From a config to a plan that has been judged: on as few ranks as can, before anything costs time."""
+
+import platform
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
+from importlib.metadata import version
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+
+from psframe import __version__, collectives, optim, sync
+from psframe.cluster import affinity, consistency
+from psframe.cluster.cluster import Cluster
+from psframe.cluster.groups import Group, divide, undivided
+from psframe.cluster.roles import Team
+from psframe.config import registry, schema
+from psframe.config.placement_spec import ROLES
+from psframe.config.registry import Choice, Table
+from psframe.config.schema import Config
+from psframe.datasets import TABLE as DATASETS
+from psframe.memory import placement, topology
+from psframe.memory.process_site import Site
+from psframe.memory.role_placement import Places
+from psframe.models import TABLE as MODELS
+from psframe.nn.conv import Conv2d
+from psframe.nn.dense import Dense
+from psframe.nn.jit import compiling
+from psframe.nn.network import Network
+from psframe.sync.base import Mode
+from psframe.train.compute import any_workers
+from psframe.train.compute.parallel import cut, hybrid
+from psframe.train.compute.parallel import grid as grids
+from psframe.train.compute.parallel.grid import Grid
+from psframe.train.compute.parallel.pipeline import micro, micro_batches
+from psframe.train.compute.parallel.split import judge as judge_split
+from psframe.train.compute.parallel.split import split
+from psframe.train.data.dataset import Facts
+from psframe.train.plan import checks
+from psframe.train.plan.optimizer_trial import judge as judge_optimizer
+
+if TYPE_CHECKING:
+    from psframe.datasets.base import Dataset
+
+#: the placement of each role, by its place in the config
+PLACES = {role: f"placement.{role}" for role in ROLES}
+
+#: the families, by the place in the config that names their members
+TABLES: dict[str, Table] = {
+    "model": MODELS,
+    "dataset": DATASETS,
+    "optimizer": optim.TABLE,
+    "sync": sync.TABLE,
+    "collective": collectives.TABLE,
+    **dict.fromkeys(PLACES.values(), placement.TABLE),
+}
+
+#: what a member is given beside its keys: input shape and classes; team, size, allocator and reproducible
+N_GIVEN = {"model": 2, "dataset": 0, "optimizer": 0, "sync": 0, "collective": 4}
+
+
+@dataclass
+class Plan:
+    """The same on every rank, but for ``dataset``, which each node's first rank has, and ``places``.
+
+    Attributes
+    ----------
+    choices : dict of str to Choice
+        The chosen member of each family, by its place in the config.
+    places : Places
+        Where this rank's memory will lie.
+    resolved : dict
+        The whole config with every default, as config.yaml records it.
+    unused : list of str
+        Keys that what was chosen does not use.
+    team : Team
+        Of the ranks that exchange gradients: of all, or of those of this rank's stage.
+    grid : Grid
+    cuts : list of int
+        Where the stages begin among the layers that run, and the end; empty without a pipeline.
+    n_micro : int
+        Micro-batches of a step.
+    """
+
+    config: Config
+    choices: dict[str, Choice]
+    places: Places
+    team: Team
+    group: Group
+    facts: Facts
+    dataset: "Dataset | None"
+    resolved: dict[str, Any]
+    unused: list[str]
+    grid: Grid
+    n_micro: int
+    cuts: list[int] = field(default_factory=list)
+
+    @property
+    def own(self) -> slice:
+        """Which layers that run are this rank's."""
+        return slice(*self.cuts[self.grid.stage : self.grid.stage + 2]) if self.cuts else slice(None)
+
+    def part(self) -> Network:
+        """Return what this rank has of the network, without memory."""
+        return self.network(self.own, self.grid.shard)
+
+    def network(self, own: slice = slice(None), shard: int | None = None) -> Network:
+        """Return the network, or a stage or shard of it, without memory; UserError where it does not fit the data."""
+        layers = self.choices["model"](self.facts.input_shape, self.facts.n_classes)
+        if shard is not None:
+            kinds = (Dense, Conv2d) if self.config.parallel.convolutions == "model" else (Dense,)
+            layers = split(layers, self.grid.n_shards, shard, kinds)
+        return Network(layers, self.facts.input_shape, self.facts.n_classes, own)
+
+
+def make(cluster: Cluster, path: str, overrides: Sequence[str]) -> Plan:
+    """Read and judge a config and the dataset it names; where it cannot be run, an AgreedError on every rank.
+
+    All ranks must call.
+    """
+    consistency.judge_code(cluster)
+    collective = "shared" if cluster.n_nodes == 1 else "hierarchical"
+    judged = cluster.agree(lambda: _judge_config(path, overrides, collective))
+    resolved = judged["resolved"]
+    settings = msgspec.convert(resolved, Config)
+    cluster.agree_everywhere(lambda: checks.judge_record(resolved["record"], cluster.rank))
+    # a rank that cannot import a user's own module, or what one needs, says so here
+    choices = cluster.agree_everywhere(lambda: {s: _choice(resolved, s) for s in ("dataset", "sync")})
+    kept: list[Dataset] = []
+    facts = Facts(**cluster.agree_by_node(lambda: _judge_dataset(choices["dataset"], kept)))
+    cluster.agree_everywhere(lambda: checks.judge_nodes(cluster, facts))
+    mode = cluster.agree_everywhere(lambda: sync.make(choices["sync"]))
+    grid, team, group = _roles(cluster, settings, mode, choices["sync"].name, facts)
+    later = ("model", "optimizer", "collective", *PLACES.values())
+    choices |= cluster.agree_everywhere(lambda: {s: _choice(resolved, s) for s in later})
+    cluster.agree_everywhere(lambda: judge_optimizer(choices["optimizer"], settings.train.reproducible))
+    cluster.agree(lambda: checks.judge_blocks(settings.train, team, mode, choices))
+    places = _places(cluster, settings, choices)
+    _configure(cluster, group, grid, mode, affinity.n_cores(cluster, places.site.topology))
+    sampler = any_workers.sampler(facts.n_train, team.n_workers, settings.train)
+    made = Plan(
+        config=settings,
+        choices=choices,
+        places=places,
+        team=team,
+        group=group,
+        facts=facts,
+        dataset=kept[0] if kept else None,
+        resolved=resolved,
+        unused=judged["unused"] + ([] if mode.exchanges else ["collective"]) + any_workers.unused(settings.train),
+        grid=grid,
+        n_micro=micro_batches(settings.parallel, sampler),
+    )
+    if grid.is_cut:
+        made.cuts = cluster.agree(lambda: _cuts(made, micro(sampler, made.n_micro)))
+    return made
+
+
+def _roles(cluster: Cluster, settings: Config, mode: Mode, name: str, facts: Facts) -> tuple[Grid, Team, Group]:
+    """Return who does what; AgreedError on every rank where these ranks cannot do what is asked for."""
+    cluster.agree(lambda: grids.judge(settings, cluster.n_ranks, mode.server, mode.n_servers))
+    grid = grids.make(cluster, settings.parallel)
+    team = _team(grid.cluster, mode)
+    cluster.agree(lambda: checks.judge_size(team, facts))
+    alone = team.comm.size == 1
+    if not alone and settings.fault.on_worker_loss == "continue":
+        cluster.agree(lambda: checks.judge_loss(name, mode))
+    whole = alone or mode.group_size is None
+    group = undivided(grid.cluster, team, grid.is_cut) if whole else divide(cluster, mode.group_size)
+    if not alone:
+        cluster.agree_everywhere(lambda: mode.judge(team, group))
+    workers = tuple(range(cluster.n_ranks)) if grid.is_cut else team.workers
+    cluster.agree(lambda: checks.judge_fault(settings.fault, workers))
+    return grid, team, group
+
+
+def regrouped(plan: Plan, cluster: Cluster) -> Plan:
+    """Return the plan for the ranks that are left of those it was made for. All of them must call."""
+    mode = sync.make(plan.choices["sync"])
+    team = _team(cluster, mode)
+    group = undivided(cluster, team)
+    grid = grids.make(cluster, plan.config.parallel)
+    _configure(cluster, group, grid, mode, affinity.n_cores(cluster, plan.places.site.topology))
+    if cluster.n_ranks > 1:
+        cluster.agree_everywhere(lambda: mode.judge(team, group))
+    return replace(plan, team=team, group=group, grid=grid)
+
+
+def _cuts(plan: Plan, n_samples: int) -> list[int]:
+    """Return where the network is best cut into stages, by what its layers take on this rank for a micro-batch.
+
+    UserError where it has no layer for every stage, or none that could be split into shards.
+    """
+    if plan.grid.n_shards > 1:
+        shard = plan.network(shard=0)
+        judge_split(shard, plan.grid.n_shards)
+        if plan.config.parallel.convolutions == "data":
+            hybrid.place(shard)
+    if plan.grid.n_stages == 1:
+        return []
+    kernels = plan.config.nn.kernels
+    with compiling(kernels):
+        return cut.found(plan.network, plan.grid.n_stages, n_samples, kernels)
+
+
+def _team(cluster: Cluster, mode: Mode) -> Team:
+    return Team(cluster.comm, mode.server if cluster.n_ranks > 1 else None, cluster, n_servers=mode.n_servers)
+
+
+def _configure(cluster: Cluster, group: Group, grid: Grid, mode: Mode, n_cores: int) -> None:
+    """Say how the ranks of a node wait for each other, and those of a group or crew of it."""
+    cluster.rendezvous.configure(mode.wait, mode.deadline_s, n_cores)
+    here = cluster.sizes[cluster.node]
+    for some in (group.cluster, grid.crew):
+        if some is not cluster:
+            wait = mode.wait if mode.wait != "auto" or n_cores >= here else "block"
+            some.rendezvous.configure(wait, mode.deadline_s, max(1, n_cores * some.n_ranks // here))
+
+
+def _choice(resolved: dict[str, Any], section: str) -> Choice:
+    spec = resolved
+    for key in section.split("."):
+        spec = spec[key]
+    choice = registry.bind(section, TABLES[section], spec, schema.STRATEGIES.get(section, "name"))
+    return choice.taking(N_GIVEN[section]) if section in N_GIVEN else choice
+
+
+def _places(cluster: Cluster, settings: Config, choices: dict[str, Choice]) -> Places:
+    """Bind this rank to its cores and say where its memory will lie. All ranks must call."""
+    machine = cluster.agree_everywhere(lambda: topology.read("/", settings.placement.hbw_nodes))
+    cpus, denied = affinity.pin(cluster, machine, settings.affinity)
+    site = Site(machine, cpus, [denied] if denied else [])
+    asked = {role: choices[place] for role, place in PLACES.items()}
+    return cluster.agree_everywhere(lambda: Places(site, asked, settings.placement.fallback))
+
+
+def _judge_config(path: str, overrides: Sequence[str], collective: str) -> dict[str, Any]:
+    resolved = msgspec.to_builtins(schema.read(path, overrides, collective))
+    unused = []
+    for section in TABLES:
+        choice = _choice(resolved, section)
+        *above, last = section.split(".")
+        at = resolved[above[0]] if above else resolved
+        at[last] = {schema.STRATEGIES.get(section, "name"): choice.name, **choice.arguments}
+        unused += [f"{section}.{name}" for name in choice.unused]
+    packages = {name: version(name) for name in ("numpy", "numba")}
+    resolved["versions"] = {
+        "psframe": __version__,
+        "python": platform.python_version(),
+        "mpi": checks.mpi_version(),
+        **packages,
+    }
+    return {"resolved": resolved, "unused": unused}
+
+
+def _judge_dataset(choice: Choice, kept: "list[Dataset]") -> dict[str, Any]:
+    kept.append(choice())
+    return Facts.of(kept[0]).to_plain()

@@ -1,0 +1,252 @@
+"""Ranks go on after a fault, in the processes that they are: without a worker that died, or from a checkpoint.
+
+After a death they leave whatever they were waiting for, form a smaller job (User-Level Failure Mitigation: Bland et al.
+2013), and make every part of the run anew, from what rank 0 has of the last step that was taken whole. The rest of the
+epoch is dealt out among those that are left; the data stay where they are.
+"""
+
+import gc
+import sys
+from collections.abc import Callable
+from time import perf_counter
+
+import numpy as np
+from mpi4py import MPI
+
+from psframe.cluster import communicators, startup
+from psframe.cluster.cluster import AgreedError, Cluster, join
+from psframe.cluster.gates import PeerLost
+from psframe.cluster.node_channel import LeaderEnded
+from psframe.record import metrics
+from psframe.record.checkpoint import Saved
+from psframe.record.run_dir import durably
+from psframe.train.build import assemble, setup
+from psframe.train.data.dataset import Held
+from psframe.train.epoch_metrics import Seen
+from psframe.train.faults.injection import Rollback
+from psframe.train.plan.plan import Plan, regrouped
+from psframe.train.run import Run
+
+#: what a rank meets when another one is lost
+LOSSES = (PeerLost, LeaderEnded, MPI.Exception)
+#: what a run keeps that is made anew
+KEPT = (
+    *("run_dir", "view", "keeper", "trace", "usage", "board"),
+    *("record", "parts", "lost", "went_back", "failed_step"),
+)
+
+
+def go_on(run: Run, plan: Plan, lost: BaseException) -> Run:
+    """Return the run as those that are left can continue it. All of them must call, each with what it has met.
+
+    Raises
+    ------
+    PeerLost, LeaderEnded, MPI.Exception
+        What it was given, where nobody can go on; PeerLost where it was rank 0 that died.
+    """
+    if not _can(run, lost):
+        raise lost
+    began = perf_counter()
+    world, left = run.cluster.world, Left(run)
+    while True:
+        _leave(run.cluster)
+        try:
+            world = communicators.keep(world.Shrink())
+            left.agree(world)
+            gone = left.gone(world)
+            n_nodes, run.cluster = run.cluster.n_nodes, join(world)
+            if run.cluster.n_nodes < n_nodes:
+                communicators.forsake()
+            made = _again(regrouped(plan, run.cluster), run.cluster, run, left.held, left.saved)
+            break
+        except LOSSES as again:
+            if not _is_loss(again) or (isinstance(again, PeerLost) and 0 in again.ranks):
+                raise
+    made.begun_at = run.begun_at
+    _tell(made, gone, perf_counter() - began)
+    return made
+
+
+def _leave(cluster: Cluster) -> None:
+    """Let nobody wait for this rank any more, nor in vain for another one: neither in MPI nor in shared memory."""
+    communicators.revoke()
+    cluster.rendezvous.gates.tell()
+    cluster.close()
+
+
+def _can(run: Run, lost: BaseException) -> bool:
+    """Whether this is a loss that a run can do without: of a rank that has died, not of one that is stuck."""
+    if run.config.fault.on_worker_loss != "continue" or not startup.tolerant() or not run.sync.survives:
+        return False
+    if run.sync.store and not run.sync.store.nearby:
+        return False  # Open MPI's one-sided windows do not outlive a rank
+    return _is_loss(lost)
+
+
+def _is_loss(lost: BaseException) -> bool:
+    return lost.dead if isinstance(lost, PeerLost) else isinstance(lost, LeaderEnded) or communicators.is_loss(lost)
+
+
+class Left:
+    """What is left of a run: of its state what rank 0 has, of its memory the data, of its ranks those that live.
+
+    Parameters
+    ----------
+    run : Run
+        As it was when a rank was lost.
+
+    Attributes
+    ----------
+    saved : Saved or None
+        What to go on from, on rank 0.
+    held : Held
+    """
+
+    def __init__(self, run: Run):
+        self.run, self.team = run, run.cluster.comm.Get_group()
+        self.saved: Saved | None = None
+        taken = 0  # steps of the last part of the epoch
+        if run.cluster.rank == 0:
+            self.saved, taken = self._salvaged()
+        self.place = (0 if run.concluded else len(run.parts), taken)
+        self.lockstep, self.n_losses = run.sync.lockstep, run.work.n_losses
+        self.held = _release(run)
+
+    def _salvaged(self) -> tuple[Saved, int]:
+        run = self.run
+        inside = bool(run.parts) and not run.parts[-1].whole
+        now = run.sampler.cursor if run.parts and not run.concluded else 0
+        done, params, rows = run.sync.salvaged() if inside else (now, run.network.arena.params, run.sync.state())
+        taken, step = len(run.parts[-1].losses) if run.parts else 0, run.step
+        if inside:
+            taken = run.sampler.steps_to(done)
+            step += taken
+        state = np.array(rows, np.float32).reshape(-1, len(params))
+        return Saved(params.copy(), state, run.epoch, step, run.network.arena.layout.describe(), done), taken
+
+    def agree(self, world: MPI.Comm) -> None:
+        """Forget, on every rank, the steps that do not count for rank 0.
+
+        All ranks that are left must call; PeerLost where rank 0 is not among them.
+        """
+        if not any(world.allgather(self.saved is not None)):
+            raise PeerLost(
+                "rank 0 has died, which keeps the parameters and writes the checkpoints; the others cannot go on "
+                "without it",
+                (0,),
+                world.rank == 0,
+            )
+        self._forget(*world.bcast(self.place))  # its rank 0 has been rank 0 before
+
+    def _forget(self, n_parts: int, n_steps: int) -> None:
+        parts, now = self.run.parts, perf_counter()
+        del parts[n_parts:]
+        while len(parts) < n_parts:  # one that this rank has not come to
+            parts.append(Seen.of(n_steps, self.n_losses))
+        self.run.concluded = False
+        if parts:
+            parts[-1].cut(n_steps)
+            if self.lockstep:
+                parts[-1].cut_turns(n_steps, now)
+            if not parts[-1].whole:
+                parts[-1].begun, parts[-1].ended, parts[-1].whole = parts[-1].begun or now, now, True
+
+    def gone(self, world: MPI.Comm) -> list[int]:
+        """Return the numbers of the ranks that are not left."""
+        left = world.Get_group()
+        found = MPI.Group.Translate_ranks(self.team, range(self.team.size), left)
+        return [rank for rank, place in enumerate(found) if place == MPI.UNDEFINED]
+
+
+def _release(run: Run) -> Held:
+    """Let go of the memory of a run that will not go on as it is, but for its data; return these."""
+    for part in ("network", "batches", "work", "collective", "updater", "guard", "sync", "leave"):
+        setattr(run, part, None)
+    run.blocks = []
+    gc.collect()
+    return run.held
+
+
+def _again(plan: Plan, cluster: Cluster, old: Run, held: Held, saved: Saved | None) -> Run:
+    """Return a run that goes on from ``saved``, which rank 0 has, on other ranks than ``old``. All of them must call.
+
+    Raises
+    ------
+    AgreedError
+        On every rank, where this is impossible.
+    """
+    made = assemble.or_instead(cluster, plan, lambda: assemble.provided(cluster, plan, held))
+    made.labels["placement"] = old.labels["placement"]
+    for part in KEPT:
+        setattr(made, part, getattr(old, part))
+    if made.run_dir:
+        made.run_dir.saved = saved
+    setup.begin(made, quiet=True)
+    setup.listen(made)
+    return made
+
+
+def go_back(run: Run, plan: Plan, failed: Rollback) -> Run:
+    """Return the run as it was at its last checkpoint, or at its beginning. All ranks must call.
+
+    What failed by chance does not do so again, and the run ends in the bits of one in which it did not.
+
+    Raises
+    ------
+    AgreedError
+        On every rank, where the step from which they went back fails again, or there is no going back.
+    """
+    if failed.step == run.failed_step:
+        raise AgreedError(
+            f"a step must not fail again after all went back, but did: {failed.reason}; "
+            "lower optimizer.lr, or look at the data or the memory of that rank"
+        )
+    found: list[Saved | None] = []
+    run.cluster.agree(lambda: found.append(_last(run)))
+    run.parts.clear()
+    run.concluded, run.failed_step = False, failed.step
+    held, saved = _release(run), found[0] if found else None
+    made = _again(plan, run.cluster, run, held, saved)
+    made.guard.flip.step = 0  # one that was asked for has happened
+    if made.cluster.rank == 0:
+        made.went_back.append({"step": failed.step, "ranks": list(failed.ranks), "reason": failed.reason})
+        to = f"epoch {made.epoch + 1}, {made.sampler.cursor:,} samples" if saved else "the beginning"
+        print(f"psframe: warning: {failed.reason}; all go back to {to}", file=sys.stderr, flush=True)
+    return made
+
+
+def _last(run: Run) -> Saved | None:
+    """Return the last checkpoint, and drop the records of later epochs. Rank 0."""
+    assert run.keeper
+    assert run.run_dir
+    saved = run.keeper.newest(run.network.arena.layout)
+    epoch = saved.epoch if saved else 0
+    if run.record and run.record["epoch"] > epoch:
+        run.record = None
+        durably(lambda path: metrics.cut_back(path, epoch), run.run_dir)
+    return saved
+
+
+def _tell(run: Run, gone: list[int], pause_s: float) -> None:
+    if run.cluster.rank == 0:
+        who = f"rank {gone[0]} has" if len(gone) == 1 else f"ranks {', '.join(map(str, gone))} have"
+        run.lost.append({"ranks": gone, "step": run.step, "samples_done": run.sampler.cursor, "pause_s": pause_s})
+        told = (
+            f"in epoch {run.epoch + 1}; {run.labels['n_workers']} worker(s) go on after {run.sampler.cursor:,} samples "
+            f"of it, {pause_s:.2f} s later"
+        )
+        if run.epoch == run.config.train.epochs:
+            told = "after the last epoch, and is missed in none"
+        print(f"psframe: {who} died {told}", file=sys.stderr, flush=True)
+
+
+def trained(run: Run, plan: Plan, train: Callable[[Run], None]) -> Run:
+    """Train, and go on as long as rank 0 and a worker are left; return the run as it ended. All ranks must call."""
+    while True:
+        try:
+            train(run)
+            return run
+        except Rollback as failed:
+            run = go_back(run, plan, failed)
+        except LOSSES as lost:
+            run = go_on(run, plan, lost)

@@ -1,0 +1,107 @@
+"""A run on one rank: everything that training it takes."""
+
+from collections.abc import Callable, Collection
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+
+from psframe import __version__
+from psframe.cluster.cluster import Cluster
+from psframe.cluster.groups import Group
+from psframe.cluster.roles import Team
+from psframe.collectives.base import Base
+from psframe.config.schema import Config
+from psframe.memory.arena import Arena
+from psframe.memory.role_placement import Places
+from psframe.nn.network import Network
+from psframe.optim import Updater
+from psframe.record.run_dir import RunDir
+from psframe.record.tensorboard import Board
+from psframe.record.trace import Trace
+from psframe.record.usage import Usage
+from psframe.record.view import View
+from psframe.sync.base import Mode
+from psframe.sync.sampler import Sampler
+from psframe.train.checkpointer import Keeper
+from psframe.train.compute.local import Work
+from psframe.train.compute.parallel.whole import Whole
+from psframe.train.data.batches import Batches
+from psframe.train.data.dataset import Facts, Held
+from psframe.train.epoch_metrics import Seen
+from psframe.train.faults.guard import Guard
+
+
+@dataclass
+class Run:
+    """All parts of a run on one rank; ``run_dir``, ``keeper``, ``view`` and ``board`` on rank 0 only."""
+
+    config: Config
+    cluster: Cluster
+    team: Team
+    facts: Facts
+    held: Held
+    network: Network
+    sampler: Sampler
+    batches: Batches
+    places: Places
+    collective: Base
+    updater: Updater
+    guard: Guard
+    sync: Mode
+    group: Group
+    work: Work
+    labels: dict[str, Any]  # what stands in every record: modes, counts
+    record: dict[str, Any] | None = None  # of the last epoch, on rank 0
+    parts: list[Seen] = field(default_factory=list)  # of the epoch that goes on
+    concluded: bool = False  # whether it has a record, and counted in ``epoch``
+    lost: list[dict[str, Any]] = field(default_factory=list)  # ranks, in this epoch
+    went_back: list[dict[str, Any]] = field(default_factory=list)  # to a checkpoint, in this epoch
+    failed_step: int = 0  # from which all went back the last time
+    boundaries: Collection[int] = ()  # layers at which gradients leave while backward goes on
+    leave: Callable[[slice], None] | None = None
+    epoch: int = 0
+    step: int = 0
+    begun_at: int = 0  # samples of the first epoch that were done before
+    blocks: list[tuple[str, np.ndarray]] = field(default_factory=list)  # role and memory, to audit
+    run_dir: RunDir | None = None
+    keeper: Keeper | None = None
+    view: View | None = None
+    whole: Whole | None = None  # where stages have parts of the network
+    trace: Trace | None = None
+    usage: Usage | None = None
+    board: Board | None = None
+
+    @property
+    def learnt(self) -> Arena | Whole:
+        """What has the parameters of the whole network, on rank 0, and their layout."""
+        return self.whole or self.network.arena
+
+    def rows(self) -> list[np.ndarray]:
+        """Return what a checkpoint holds beside the parameters, on rank 0."""
+        return list(self.whole.state) if self.whole else self.sync.state()
+
+
+def headline(run: Run) -> str:
+    """Return what a user is told of a run before it trains. Rank 0."""
+    labels = run.labels
+    how = labels["sync_mode"] + (f" over {labels['collective']}" if labels["collective"] else "")
+    how += f" and a {labels['store']} store" if labels["store"] and labels["collective"] else ""
+    how += f" over a {labels['store']} store" if labels["store"] and not labels["collective"] else ""
+    n_servers, server = labels["n_servers"], ""
+    if n_servers > 1 or labels["server"] == "dedicated":
+        server = f"{n_servers} {labels['server']} servers and " if n_servers > 1 else "a dedicated server and "
+    stages = "".join(f"{labels[key]} {key} x " for key in ("stages", "shards") if key in labels)
+    several = f" in {labels['micro_batches']} micro-batches" if "micro_batches" in labels else ""
+    places = f"{labels['n_ranks']} rank(s) on {labels['n_nodes']} node(s)"
+    continued = ""
+    if run.run_dir and run.run_dir.saved:
+        inside = f" and {run.run_dir.cursor:,} samples" if run.run_dir.cursor else ""
+        continued = f", continued after epoch {run.run_dir.epoch}{inside}"
+    elif run.config.checkpoint.resume == "auto":
+        continued = ", a new run: there is no unfinished one to continue"
+    return (
+        f"psframe {__version__}: {labels['model']} on {labels['dataset']} ({run.facts.n_train:,} training and "
+        f"{run.facts.n_test:,} test samples), {how}, {places}: {server}{stages}{labels['n_workers']} worker(s) "
+        f"x batch {labels['batch_size']}{several}{continued}"
+    )

@@ -13,7 +13,7 @@ from psframe import compiled
 from psframe.config.registry import Fraction, NonNegative, Positive, Table
 from psframe.memory.arena import Arena
 from psframe.memory.checksums import Sums
-from psframe.record.trace import Trace
+from psframe.record.trace import UNTRACED, Trace
 from psframe.record.traffic import Traffic
 
 BLOCK = 1 << 16  # numbers that a user's own optimizer is given at a time
@@ -117,19 +117,12 @@ class Updater:
     wild_step : int
         The first step whose mean gradient was not finite here, or 0.
     sums : Sums or None
-        What holds that which is read against what was written, where that is asked for.
-    damaged : bool
-        Whether that was not the same; its owner takes it back.
-    trace : Trace or None
-        Where updates are to be traced.
+        Checksums of written segments, verified on the next read, where that is asked for.
     """
 
-    trace: Trace | None = None
-    sums: Sums | None = None
-    damaged = False
-
-    def __init__(self, optimizer: Optimizer, arena: Arena):
-        self.optimizer, self.arena = optimizer, arena
+    def __init__(self, optimizer: Optimizer, arena: Arena, sums: Sums | None = None, trace: Trace = UNTRACED):
+        self.optimizer, self.arena, self.sums, self.trace = optimizer, arena, sums, trace
+        self.damaged = False
         self.fused = isinstance(optimizer, Compiled)
         self.scratch = np.empty(0 if self.fused else BLOCK, np.float32)
         self.update_s, self.traffic, self.wild_step = 0.0, Traffic(), 0
@@ -138,6 +131,11 @@ class Updater:
         """Begin to count anew."""
         self.update_s, self.wild_step = 0.0, 0
         self.traffic.clear()
+
+    def take_damage(self) -> bool:
+        """Return whether a checksum did not match since the last call."""
+        damaged, self.damaged = self.damaged, False
+        return damaged
 
     def __call__(self, segment: slice, gradient: Any, lr: float, step: int) -> None:
         """Update ``segment`` by its mean gradient: an array, or a ``compiled.elementwise.Mean``, yet to be taken."""
@@ -153,7 +151,7 @@ class Updater:
         self.traffic.read += mean.n_rows * 4 * mean.size + kept
         self.traffic.written += kept
         self.update_s += perf_counter() - began
-        if self.trace and self.trace.on:
+        if self.trace.on:
             self.trace.add("update", began)
 
     def _in_one_pass(self, segment: slice, mean: Any, lr: float, step: int) -> bool:

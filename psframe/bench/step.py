@@ -148,7 +148,7 @@ def ours(cluster: Cluster, arguments: Namespace, spec: dict[str, Any], size: int
     """Return a step of psframe's: a sync mode over a collective, with its update."""
     keys = {"server": arguments.server} if arguments.mode == "sync_ps" else {}
     mode = sync.make(registry.bind("sync", sync.TABLE, {"mode": arguments.mode, **keys}, "mode"))
-    team = Team(cluster.comm, mode.server if cluster.n_ranks > 1 else None, cluster)
+    team = Team(cluster.comm, mode.traits.server if cluster.n_ranks > 1 else None, cluster)
     layout = Layout({"all": Param((size,), (0,))})
     chosen = {"name": "sgd", "lr": LR, **OPTIMIZERS[arguments.optimizer]}
     optimizer = registry.bind("optimizer", optim.TABLE, chosen)()

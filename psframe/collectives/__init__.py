@@ -20,7 +20,6 @@ from dataclasses import replace
 from typing import Any
 
 from psframe.config.registry import Table
-from psframe.errors import UserError
 
 TABLE: Table = {
     "shared": "psframe.collectives.shared:Shared",
@@ -38,24 +37,11 @@ def make(choice: Any, team: Any, size: int, allocator: Any, reproducible: str) -
     """
     from psframe.collectives.base import Adapted, Base
     from psframe.collectives.compression import Compressed
+    from psframe.collectives.sharded import Sharded
 
-    if len(team.servers) > 1:
-        choice = _among_servers(choice, len(team.servers))
+    if len(team.servers) > 1:  # which a collective can have whose traits say ``among_servers``
+        choice = replace(choice, make=Sharded)
     made = choice(team, size, allocator, reproducible)
     if not isinstance(made, Base):
         return Adapted(made, team, size, allocator, reproducible)
-    spec = getattr(made, "compression", "none")
-    return Compressed(made, spec) if spec != "none" and hasattr(made, "carrier") else made
-
-
-def _among_servers(choice: Any, n_servers: int) -> Any:
-    """Return what ``choice`` is among several servers; UserError where it knows one alone."""
-    from psframe.collectives.buffer import Buffer
-    from psframe.collectives.sharded import Sharded
-
-    if choice.make is not Buffer:
-        raise UserError(
-            f"sync.servers must be 1 where a collective knows one server alone, got {n_servers} and "
-            f"collective={choice.name}; give collective=buffer or sync.servers=1"
-        )
-    return replace(choice, make=Sharded)
+    return Compressed(made, made.compression) if made.carrier and made.compression != "none" else made

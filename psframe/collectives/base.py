@@ -6,7 +6,7 @@ rank order, and the canonical sum is a left fold over that number (``psframe.com
 ``reproducible: any_workers`` it is the tree of ``psframe.collectives.order``.
 """
 
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import Any, Protocol
 
 import numpy as np
@@ -14,10 +14,12 @@ import numpy as np
 from psframe import compiled
 from psframe.cluster.deadline import Request
 from psframe.cluster.roles import Team
+from psframe.collectives.carriers import Carrier
 from psframe.collectives.order import merges, widths
+from psframe.collectives.traits import Traits
 from psframe.memory.allocator import Allocator
-from psframe.memory.arena import Arena, Layout
-from psframe.record.trace import Trace
+from psframe.memory.arena import ONE_COPY, Arena, Keeping, Layout
+from psframe.record.trace import UNTRACED, Trace
 from psframe.record.traffic import Traffic
 
 #: where in the vector, and the mean gradient there: an array, or a ``compiled.elementwise.Mean``, yet to be taken
@@ -68,23 +70,16 @@ class Base:
 
     Attributes
     ----------
-    holds_together : bool
-        Whether no rank is a step ahead of another.
-    any_workers : bool
-        Whether it takes every mean over all workers by :meth:`mean_of`, and so can do so in the order of a tree.
-    exact : bool
-        Whether means are those of the numbers given, not of what a codec leaves of them.
-    trace : Trace or None
-        Where exchanges that are under way while others are, too, are to be traced.
-    copies : int
-        Of private parameters and state on a rank that applies updates; 2 where a step may have to be dropped.
+    traits : Traits
+    compression : str or mapping
+        The codec of gradients that are encoded by :class:`psframe.collectives.compression.Compressed`.
+    carrier : Carrier or None
+        What moves encoded gradients, where that class can have them.
     """
 
-    holds_together = True
-    any_workers = False
-    exact = True
-    trace: Trace | None = None
-    copies = 1
+    traits = Traits()
+    compression: str | Mapping[str, Any] = "none"
+    carrier: Carrier | None = None
 
     def __init__(self, team: Team, size: int, allocator: Allocator, reproducible: str):
         self.team, self.comm, self.size, self.allocator = team, team.comm, size, allocator
@@ -92,10 +87,14 @@ class Base:
         self.merges = merges(widths(team.n_workers)) if reproducible == "any_workers" else None
         self.traffic = Traffic()
 
-    def arena(self, layout: Layout, n_state: int) -> Arena:
-        """Return the vectors of this rank: here, private ones, with state for whoever applies updates."""
+    def arena(self, layout: Layout, n_state: int, keeping: Keeping = ONE_COPY, trace: Trace = UNTRACED) -> Arena:
+        """Return the vectors of this rank: here, private ones, with state for whoever applies updates.
+
+        Exchanges that are under way while others are, too, are traced in ``trace``.
+        """
         applies = self.team.applies
-        return Arena(layout, n_state if applies else 0, self.allocator, copies=self.copies if applies else 1)
+        n_state, copies = (n_state, keeping.copies) if applies else (0, 1)
+        return Arena(layout, n_state, self.allocator, copies=copies, guarded=keeping.guarded)
 
     def wait(self, request: Request) -> None:
         """Wait for what is under way; NodeLost where other nodes do not come for ``sync.deadline_s``."""

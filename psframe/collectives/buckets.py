@@ -52,10 +52,10 @@ class Flights:
             self.seen_at[self.n_seen] = perf_counter()
             self.n_seen += 1
 
-    def end(self, computed_at: float, trace: Trace | None = None) -> None:
+    def end(self, computed_at: float, trace: Trace) -> None:
         """Account for a step whose backward ended at ``computed_at``, and begin another."""
         for number, (left, seen) in enumerate(zip(self.left_at, self.seen_at, strict=True)):
-            if trace and trace.on:
+            if trace.on:
                 trace.add("exchange", left, seen, number + 1)
             self.flight_s += seen - left
             self.hidden_s += max(0.0, min(seen, computed_at) - left)
@@ -100,7 +100,7 @@ class Departures:
         self.flights.see(number + 1)
         return self.buckets[number]
 
-    def end(self, computed_at: float, trace: Trace | None = None) -> None:
+    def end(self, computed_at: float, trace: Trace) -> None:
         """Account for a step whose backward ended at ``computed_at``, and begin another."""
         self.flights.end(computed_at, trace)
         self.requests.clear()

@@ -12,10 +12,12 @@ from psframe.cluster.roles import Team
 from psframe.collectives.base import Base, Segments, cut
 from psframe.collectives.buckets import BUCKET_BYTES, MOST_BUCKETS, Departures, cut_at_layers, least_of
 from psframe.collectives.carriers import Buffers
+from psframe.collectives.traits import Traits
 from psframe.config.registry import Count
 from psframe.errors import UserError
 from psframe.memory.allocator import Allocator
-from psframe.memory.arena import Arena, Layout
+from psframe.memory.arena import ONE_COPY, Arena, Keeping, Layout
+from psframe.record.trace import UNTRACED, Trace
 
 
 class Buffer(Base):
@@ -32,7 +34,7 @@ class Buffer(Base):
         See :mod:`psframe.collectives.compression`.
     """
 
-    any_workers = True
+    traits = Traits(by_tree=True, among_servers=True)
 
     def __init__(
         self,
@@ -69,8 +71,8 @@ class Buffer(Base):
             # every bucket's part may be a number longer than the vector's share of it
             self.pieces = self.allocator.zeros((n, most + MOST_BUCKETS), np.float32, "exchange")
 
-    def arena(self, layout: Layout, n_state: int) -> Arena:
-        self.vectors = super().arena(layout, n_state)
+    def arena(self, layout: Layout, n_state: int, keeping: Keeping = ONE_COPY, trace: Trace = UNTRACED) -> Arena:
+        self.vectors, self.trace = super().arena(layout, n_state, keeping), trace
         if self.compression == "none":
             self._depart_in([slice(0, self.size)])
         return self.vectors

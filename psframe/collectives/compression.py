@@ -9,8 +9,9 @@ payloads of all instead, which then are encoded once.
 """
 
 from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import replace
 from itertools import pairwise
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 
@@ -21,7 +22,8 @@ from psframe.collectives.codecs import TABLE, Codec
 from psframe.config import registry
 from psframe.errors import UserError, nearest
 from psframe.memory.allocator import Allocator
-from psframe.memory.arena import Arena, Layout
+from psframe.memory.arena import ONE_COPY, Arena, Keeping, Layout
+from psframe.record.trace import UNTRACED, Trace
 from psframe.record.traffic import Traffic
 
 MakeCodec = Callable[[int], Codec]
@@ -137,12 +139,11 @@ class Compressed(Base):
         The codec's name, or its name and keys.
     """
 
-    exact = False
-
     def __init__(self, inner: Any, spec: str | Mapping[str, Any]):
         super().__init__(inner.team, inner.size, inner.allocator, "fixed_workers" if inner.canonical else "none")
-        self.inner, self.carrier, self.traffic, self._spec = inner, inner.carrier, inner.traffic, spec
-        self.gaps: list[slice] = []
+        self.inner, self.traffic, self._spec = inner, inner.traffic, spec
+        self.carrier: Carrier = inner.carrier
+        self.traits, self.gaps = replace(inner.traits, exact=False), list[slice]()
         make, rank = codec_maker(spec, inner.allocator), self.comm.rank
         if not self.team.server:
             self.sum = CompressedSum(self.carrier, self.size, make, inner.allocator, self.traffic)
@@ -156,9 +157,9 @@ class Compressed(Base):
         else:
             self.rows = self.payload  # nothing arrives there
 
-    def arena(self, layout: Layout, n_state: int) -> Arena:
-        self.inner.copies, self.gaps = self.copies, layout.gaps()
-        return self.inner.arena(layout, n_state)
+    def arena(self, layout: Layout, n_state: int, keeping: Keeping = ONE_COPY, trace: Trace = UNTRACED) -> Arena:
+        self.gaps = layout.gaps()
+        return cast(Arena, self.inner.arena(layout, n_state, keeping, trace))
 
     def boundaries(self, begins: Sequence[int]) -> Collection[int]:
         return ()  # a codec sees the whole vector

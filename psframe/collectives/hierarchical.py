@@ -6,6 +6,7 @@ while backward goes on, and every node updates its own: to the same bits, since 
 """
 
 from collections.abc import Collection, Sequence
+from dataclasses import replace
 from functools import partial
 from time import perf_counter
 from typing import Any, Literal
@@ -24,7 +25,8 @@ from psframe.collectives.segments import whole
 from psframe.collectives.shared import Shared
 from psframe.config.registry import Count
 from psframe.memory.allocator import Allocator
-from psframe.memory.arena import Arena, Layout
+from psframe.memory.arena import ONE_COPY, Arena, Keeping, Layout
+from psframe.record.trace import UNTRACED, Trace
 
 BUCKET_BYTES = 1 << 17  # a millisecond of 1 Gb/s, a few times a message's latency on faster links
 RANKS_A_LEADER = 8  # of a node, under ``leaders: auto``
@@ -67,7 +69,8 @@ class Hierarchical(Shared):
         asked = -(-smallest // RANKS_A_LEADER) if leaders == "auto" else max(1, leaders)
         self.n_lanes = min(asked, smallest) if compression == "none" else 1
         self.leading = self.meeting.among(tuple(range(self.n_lanes)))
-        self.bucket_bytes, self.compression, self.exact = bucket_bytes, compression, compression == "none"
+        self.bucket_bytes, self.codec = bucket_bytes, compression
+        self.traits = replace(self.traits, exact=compression == "none")
         self.lane: Lane | None = None
         self.compressed = None
         if self.far and self.leading.mine and compression != "none":
@@ -78,8 +81,8 @@ class Hierarchical(Shared):
     def judge(self, n_nodes: int) -> None:
         pass
 
-    def arena(self, layout: Layout, n_state: int) -> Arena:
-        arena = super().arena(layout, n_state)
+    def arena(self, layout: Layout, n_state: int, keeping: Keeping = ONE_COPY, trace: Trace = UNTRACED) -> Arena:
+        arena, self.trace = super().arena(layout, n_state, keeping), trace
         if self.far:
             self.total = self._vectors(1, "exchange")[0]
             n_bytes = 4 * whole(MOST_BUCKETS * compiled.sync.Counters.EACH // 4, self.division.page_bytes)
@@ -90,7 +93,7 @@ class Hierarchical(Shared):
             #: this rank's segment of the sum over its node, and of the mean over all
             self.local = [(segment, mean, self.total[segment]) for segment, mean in self.means]
             self.means = [(segment, self.mean_of([self.total[segment]])) for segment, _ in self.means]
-            if self.leading.mine and self.compression == "none":
+            if self.leading.mine and self.codec == "none":
                 self.lane = self._lane()
             self._depart_in([slice(0, self.size)])
         return arena
@@ -114,7 +117,7 @@ class Hierarchical(Shared):
         )
 
     def boundaries(self, begins: Sequence[int]) -> Collection[int]:
-        if not (self.far and self.bucket_bytes and self.compression == "none"):
+        if not (self.far and self.bucket_bytes and self.codec == "none"):
             return ()
         self._depart_in(cut_at_layers(begins, self.size, least_of(self.bucket_bytes, self.size)))
         return range(len(begins)) if len(self.buckets) > 1 else ()
@@ -126,7 +129,7 @@ class Hierarchical(Shared):
 
     def warm(self) -> None:
         if self.compressed is not None:
-            warm(self.compression)
+            warm(self.codec)
 
     def forget(self) -> None:
         for codec in self.compressed.every_codec if self.compressed is not None else ():
@@ -185,7 +188,7 @@ class Hierarchical(Shared):
             return
         computed_at = perf_counter()
         self._put(grads, 0)
-        if self.compression != "none":
+        if self.codec != "none":
             self._encoded()
         else:
             self._exchange()
@@ -195,7 +198,7 @@ class Hierarchical(Shared):
             if segment.start < segment.stop:
                 yield segment, mean.over(n_samples)
         self._commit()
-        if self.lane and self.worker >= 0 and self.compression == "none":
+        if self.lane and self.worker >= 0 and self.codec == "none":
             self.flights.end(computed_at, self.trace)
 
     allreduce_mean = gather_mean

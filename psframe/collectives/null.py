@@ -4,12 +4,13 @@ import numpy as np
 
 from psframe import compiled
 from psframe.collectives.base import Base, Segments
+from psframe.collectives.traits import Traits
 
 
 class Null(Base):
     """Each rank that applies updates applies its own gradient; nobody hears of it."""
 
-    holds_together = False
+    traits = Traits(moves_data=False)
 
     def broadcast(self, params: np.ndarray) -> None:
         pass

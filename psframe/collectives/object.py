@@ -9,6 +9,7 @@ from psframe import compiled
 from psframe.cluster.roles import Team
 from psframe.collectives.base import Base, Segments, cut
 from psframe.collectives.carriers import Pickles
+from psframe.collectives.traits import Traits
 from psframe.memory.allocator import Allocator
 
 
@@ -21,7 +22,7 @@ class Object(Base):
         See :mod:`psframe.collectives.compression`.
     """
 
-    any_workers = True
+    traits = Traits(by_tree=True)
 
     def __init__(
         self,

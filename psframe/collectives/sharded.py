@@ -13,7 +13,6 @@ from psframe.cluster.roles import Team
 from psframe.collectives.base import Segments, cut
 from psframe.collectives.buckets import MOST_BUCKETS, Departures
 from psframe.collectives.buffer import Buffer
-from psframe.errors import UserError
 from psframe.memory.allocator import Allocator
 
 GATHERED = 4  # MPI's reductions let less pass over a link, and take longer until it is far less
@@ -71,11 +70,6 @@ class Sharded(Buffer):
     """
 
     def __init__(self, team: Team, size: int, allocator: Allocator, reproducible: str, **keys: Any):
-        if (asked := keys.get("compression", "none")) != "none":
-            raise UserError(
-                f"collective.compression must be none under several servers, got {asked!r} and sync.servers="
-                f"{len(team.servers)}; give collective.compression=none or sync.servers=1"
-            )
         if keys.get("gather") == "auto" and team.n_workers <= GATHERED * len(team.servers):
             keys["gather"] = "gather"
         super().__init__(team, size, allocator, reproducible, **keys)

@@ -15,10 +15,12 @@ from psframe.cluster.gates import COMMITTED, READY, SUMMED
 from psframe.cluster.roles import Team
 from psframe.collectives.base import Base, Segments
 from psframe.collectives.segments import ITEM_BYTES, chosen, divide, vectors
+from psframe.collectives.traits import Traits
 from psframe.config.registry import Count
 from psframe.errors import UserError
 from psframe.memory.allocator import Allocator
-from psframe.memory.arena import Arena, Layout, Vectors
+from psframe.memory.arena import ONE_COPY, Arena, Keeping, Layout, Vectors
+from psframe.record.trace import UNTRACED, Trace
 
 CHUNK_BYTES = 1 << 20  # of a slot through which gradients pass that lie elsewhere
 
@@ -39,7 +41,7 @@ class Shared(Base):
         What to use where there is no memory to share; ``psframe.train.build.assemble`` looks at it.
     """
 
-    any_workers = True
+    traits = Traits(by_tree=True)
 
     def __init__(
         self,
@@ -83,7 +85,7 @@ class Shared(Base):
                 "memory are one); give collective=hierarchical"
             )
 
-    def arena(self, layout: Layout, n_state: int) -> Arena:
+    def arena(self, layout: Layout, n_state: int, keeping: Keeping = ONE_COPY, trace: Trace = UNTRACED) -> Arena:
         params = [self._vectors(1, "parameters") for _ in range(2)]
         state = [self._vectors(n_state, "optimizer") for _ in range(2)]
         slots = self._slots()
@@ -103,7 +105,8 @@ class Shared(Base):
                 (segment, self.mean_of([row[segment.start - begin : segment.stop - begin] for row in half]))
             )
         # parameters and state in their length without padding
-        self.vectors = Arena(layout, n_state, self.allocator, vectors=Vectors([v[0] for v in params], grads, state))
+        of_node = Vectors([v[0] for v in params], grads, state)
+        self.vectors = Arena(layout, n_state, self.allocator, vectors=of_node, guarded=keeping.guarded)
         return self.vectors
 
     def mean_of(self, rows: Sequence[np.ndarray]) -> Any:

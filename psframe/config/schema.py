@@ -24,9 +24,8 @@ Name = Annotated[str, msgspec.Meta(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]*$", max_
 STRATEGIES = {"model": "name", "dataset": "name", "optimizer": "name", "sync": "mode", "collective": "name"}
 #: all that may be a bare name
 SHORT = {**STRATEGIES, "schedule": "name"}
-#: what a section means that leaves its name out
 TRACED_TURNS = 50  # of an epoch, where a user does not say how many
-
+#: what a section means that leaves its name out
 DEFAULTS = {"optimizer": "sgd", "sync": "sync_ps", "collective": "shared"}
 
 #: keys of strategies that are often written without their section
@@ -58,9 +57,8 @@ class Parallel(msgspec.Struct, forbid_unknown_fields=True, kw_only=True, frozen=
     """How a network is cut across ranks: ``pipeline`` stages, whose layers ``model`` ranks share out, and ``data``
     replicas of all that, by default as many as ranks there are for. A worker's samples of a step go through the stages
     in ``micro_batches``, by default 4 for each stage; ``schedule`` says in which order
-    (``psframe.train.compute.parallel.schedule``); where ``convolutions`` are ``data`` these ranks share out samples
-    there, and channels in dense layers alone; with ``recompute`` a stage keeps their inputs alone, and computes its
-    activations again for the backward pass."""
+    (``compute.parallel.schedule``); where ``convolutions`` are ``data`` these ranks share out samples there, and
+    channels in dense layers alone; with ``recompute`` a stage keeps their inputs alone, and passes them once more."""
 
     data: PositiveInt | Literal["auto"] = "auto"
     pipeline: PositiveInt = 1
@@ -69,6 +67,11 @@ class Parallel(msgspec.Struct, forbid_unknown_fields=True, kw_only=True, frozen=
     micro_batches: Annotated[int, msgspec.Meta(ge=1, le=1 << 16)] | Literal["auto"] = "auto"
     schedule: Literal["1f1b", "gpipe"] = "1f1b"
     recompute: bool = False
+
+    @property
+    def is_cut(self) -> bool:
+        """Whether ranks have different parts of the network."""
+        return self.pipeline * self.model > 1
 
 
 class Schedule(msgspec.Struct, forbid_unknown_fields=True, kw_only=True, frozen=True):
@@ -138,9 +141,8 @@ class Fault(msgspec.Struct, forbid_unknown_fields=True, kw_only=True, frozen=Tru
     memory (0: none); ``late_s``: seconds that others wait until a rank is named (0: never).
 
     ``slow_rank`` (or ``all``) sleeps after a step, in ``slow_share`` of them at random, for ``slow_steps`` times as
-    long as the step took; ``flip`` turns a bit over, as ``psframe.train.faults.injection.Flip`` has it; rank 0 is
-    killed at ``crash_at``, a point of writing a checkpoint (``psframe.record.checkpoint.CRASH_POINTS``), at ``POINT:k``
-    when it comes there for the k-th time.
+    long as the step took; ``flip`` turns a bit over, as ``train.faults.injection.Flip`` has it; rank 0 is killed at
+    ``crash_at``, one of ``record.checkpoint.CRASH_POINTS``, at ``POINT:k`` when it comes there for the k-th time.
     """
 
     on_worker_loss: Literal["stop", "continue"] = "stop"

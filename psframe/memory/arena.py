@@ -70,6 +70,12 @@ class Layout:
         if not self.slots:  # of a stage without parameters, whose ranks exchange a line of zeros
             self.size = self.n_trained = line
 
+    @property
+    def statistic(self) -> str:
+        """The name of a tensor that is not trained, as its module has it, or ""."""
+        found = next((name for name, slot in self.slots.items() if slot.start >= self.n_trained), "")
+        return found.split(".", 2)[-1]
+
     def gaps(self) -> list[slice]:
         """Return the places between tensors: a layer never writes to its gradients' ones, which are to stay zeros."""
         begins = [slot.start for slot in self.slots.values()] + [self.size]
@@ -93,6 +99,25 @@ def described(text: str) -> dict[str, Slot]:
             raise ValueError(f"{line[:80]!r} is no place of a tensor")
         found[match[1]] = Slot(int(match[4]), int(match[4]) + prod(shape), shape, order)
     return found
+
+
+@dataclass(frozen=True)
+class Keeping:
+    """How much of what a step replaces is kept.
+
+    Attributes
+    ----------
+    copies : int
+        Of private parameters and state on a rank that applies updates; 2 where a step may have to be dropped.
+    guarded : bool
+        Whether a step that is not sound is dropped.
+    """
+
+    copies: int = 1
+    guarded: bool = False
+
+
+ONE_COPY = Keeping()
 
 
 @dataclass(frozen=True)
@@ -138,7 +163,7 @@ class Arena:
         Whether the step that is being written, or was written last, is not sound; never where not ``guarded``.
     """
 
-    guarded = wild = stays = False
+    wild = stays = False
     dropped = 0
 
     def __init__(
@@ -150,8 +175,9 @@ class Arena:
         vectors: Vectors | None = None,
         shared: bool | None = None,
         copies: int = 1,
+        guarded: bool = False,
     ):
-        self.layout, self.version = layout, 0
+        self.layout, self.version, self.guarded = layout, 0, guarded
         self.shared = vectors is not None if shared is None else shared
         if vectors is None:
             vectors = Vectors(

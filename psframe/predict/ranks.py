@@ -118,8 +118,8 @@ def _asked(path: str, overrides: Sequence[str]) -> dict[str, Any]:
     return {
         "model": said.model["name"],
         "mode": name,
-        "server": mode.server,
-        "n_servers": mode.n_servers,
+        "server": mode.traits.server,
+        "n_servers": mode.traits.n_servers,
         "collective": collective,
         "compression": encoded,
         "reproducible": said.train.reproducible,

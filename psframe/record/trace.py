@@ -30,7 +30,7 @@ class Trace:
     Parameters
     ----------
     turns : int
-        How many of them.
+        How many of them; of none nothing is kept.
 
     Attributes
     ----------
@@ -45,7 +45,7 @@ class Trace:
 
     def begin(self) -> None:
         """Begin an epoch."""
-        self.left, self.on = self.turns, True
+        self.left, self.on = self.turns, self.turns > 0
 
     def end(self) -> None:
         """End an epoch, which may have had fewer turns."""
@@ -53,7 +53,8 @@ class Trace:
 
     def add(self, name: str, began: float, ended: float | None = None, thread: int = 0) -> None:
         """Keep a span of ``time.perf_counter``, which ends now if nothing else is said."""
-        self.spans.append((name, thread, began, perf_counter() if ended is None else ended))
+        if self.turns:
+            self.spans.append((name, thread, began, perf_counter() if ended is None else ended))
 
     def passes(self, index: int, layer: Any) -> Callable[[str, float], None]:
         """Return what keeps a span of each pass of the network's layer of that number."""
@@ -81,6 +82,10 @@ class Trace:
         self.spans.clear()
         self.counts.clear()
         return spans, counts
+
+
+#: of a run that is not traced
+UNTRACED = Trace(0)
 
 
 def append(run: Path, ranks: Sequence[tuple[Sequence[Span], Sequence[Count]]]) -> None:

@@ -1,8 +1,11 @@
 """``allreduce``: no server. Every rank is a worker, and all apply the same mean to the same parameters."""
 
+from dataclasses import replace
+
 from psframe.cluster.gates import DEADLINE_S, Wait
 from psframe.config.registry import Deadline
 from psframe.sync.base import Mode
+from psframe.sync.traits import SYNCHRONOUS
 
 
 class AllReduce(Mode):
@@ -14,11 +17,8 @@ class AllReduce(Mode):
         As in :class:`psframe.sync.base.SyncMode`.
     """
 
-    overlaps = survives = guarded = any_workers = keeps_statistics = True
-    on_nan = ("stop", "skip", "rollback")
-
     def __init__(self, *, wait: Wait = "auto", deadline_s: Deadline = DEADLINE_S):
-        super().__init__(wait, deadline_s)
+        super().__init__(replace(SYNCHRONOUS, wait=wait, deadline_s=deadline_s))
 
     def step(self, n_samples: int, lr: float, step: int) -> None:
         for segment, gradient in self.collective.allreduce_mean(self.arena.grads, n_samples):

@@ -53,8 +53,8 @@ class AsyncPS(Served):
         self.rows = 2 if compensation else 1
         self.waits = self.bounded
 
-    def build(self, parts: Parts) -> Arena:
-        arena = super().build(parts)
+    def allocate(self, parts: Parts) -> Arena:
+        arena = super().allocate(parts)
         self.draw = None if self.bounded else Draw(self.store, parts.sampler)
         if parts.team.worker is None:
             self.means = [compiled.elementwise.Mean([post[0]]) for post in self.store.mail]

@@ -6,6 +6,7 @@ on which.
 """
 
 from collections.abc import Iterator
+from dataclasses import replace
 
 import numpy as np
 from mpi4py import MPI
@@ -17,6 +18,7 @@ from psframe.memory.arena import Arena
 from psframe.optim import SGD, Updater
 from psframe.record.traffic import Traffic
 from psframe.sync.base import Mode, Parts
+from psframe.sync.traits import Traits
 
 
 class Averaging(Mode):
@@ -34,25 +36,23 @@ class Averaging(Mode):
         The optimizer of the global parameters; its learning rate is its own.
     """
 
-    steps_together = updates_together = False
-    survives = keeps_statistics = True
     every: int
     outer: SGD
     outer_lr: float
     n_outer = 0  # numbers of state that it keeps for each parameter
 
     def __init__(self, every: int, wait: Wait = "auto", deadline_s: float = DEADLINE_S):
-        super().__init__(wait, deadline_s)
+        traits = Traits("period", updates_shared=False, averages=True, survives=True)
+        super().__init__(replace(traits, wait=wait, deadline_s=deadline_s))
         self.every = every
 
-    def build(self, parts: Parts) -> Arena:
-        self.parts, self.n_workers = parts, parts.team.n_workers
-        self.together = parts.collective.arena(parts.layout, self.n_outer)
-        self.arena = Arena(parts.layout, parts.optimizer.n_state, parts.allocator)
+    def allocate(self, parts: Parts) -> Arena:
+        self.n_workers = parts.team.n_workers
+        self.together = parts.collective.arena(parts.layout, self.n_outer, parts.keeping, parts.trace)
         self.kept = parts.allocator.zeros((self.n_outer, parts.layout.size), np.float32, "exchange")
         self.since = self.drawn_at = self.at = 0
         self.drains = False
-        return self.arena
+        return Arena(parts.layout, parts.optimizer.n_state, parts.allocator)
 
     def open(self, collective: Base, update: Updater) -> None:
         self.collective, self.update = collective, update
@@ -150,7 +150,8 @@ class Averaging(Mode):
 
     def _average(self, vector: np.ndarray) -> None:
         """``v_k <- mean_k v_k``, by way of the global parameters, which are set anew afterwards."""
-        if not self.collective.exact:  # a codec is for gradients, and would add to them what it left out of these
+        # a codec is for gradients, and would add to them what it left out of these
+        if not self.collective.traits.exact:
             self.parts.team.comm.Allreduce(MPI.IN_PLACE, vector)
             vector /= np.float32(self.n_workers)
             return

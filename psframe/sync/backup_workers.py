@@ -30,10 +30,10 @@ class Closing(Served):
         b.
     """
 
-    waits = keeps_statistics = True
+    waits = True
 
     def __init__(self, backup_workers: int, store: str, wait: Wait = "auto", deadline_s: float = DEADLINE_S):
-        super().__init__(store, wait, deadline_s)
+        super().__init__(store, wait, deadline_s, averages=True)
         self.backup_workers = backup_workers
 
     def judge(self, team: Team, group: Group) -> None:
@@ -43,8 +43,8 @@ class Closing(Served):
                 "lower it or start more ranks"
             )
 
-    def build(self, parts: Parts) -> Arena:
-        arena = super().build(parts)
+    def allocate(self, parts: Parts) -> Arena:
+        arena = super().allocate(parts)
         if parts.team.worker is None:
             self.arrived: list[int] = []  # workers whose gradients of the current clock are there
             self.wanted = self.n_workers - self.backup_workers

@@ -3,24 +3,25 @@
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from time import perf_counter
-from typing import Any, Protocol
+from typing import Protocol
 
 import numpy as np
 
 from psframe.cluster.cluster import Cluster
-from psframe.cluster.gates import DEADLINE_S, Wait
 from psframe.cluster.groups import Group
 from psframe.cluster.roles import Team
 from psframe.collectives.base import Base, Collective
 from psframe.errors import UserError
 from psframe.memory.allocator import Allocator
-from psframe.memory.arena import Arena, Layout
+from psframe.memory.arena import ONE_COPY, Arena, Keeping, Layout
 from psframe.optim import Optimizer, Updater
+from psframe.record.trace import UNTRACED, Trace
 from psframe.record.traffic import Traffic
 from psframe.sync.sample_queue import Draw
 from psframe.sync.sampler import Sampler
 from psframe.sync.stores.base import Store
 from psframe.sync.tally import Tally
+from psframe.sync.traits import Traits
 
 
 class SyncMode(Protocol):
@@ -69,6 +70,12 @@ class Parts:
         Among the ranks of the group if the mode has groups, else among all.
     cluster : Cluster
         All ranks and their nodes.
+    keeping : Keeping
+        Of parameters that a step replaces.
+    drops : bool
+        Whether gradients that are not finite are to be dropped.
+    trace : Trace
+        Traces waits and exchanges.
     """
 
     team: Team
@@ -79,6 +86,9 @@ class Parts:
     allocator: Allocator
     sampler: Sampler
     cluster: Cluster
+    keeping: Keeping = ONE_COPY
+    drops: bool = False
+    trace: Trace = UNTRACED
 
 
 class Mode:
@@ -86,71 +96,38 @@ class Mode:
 
     Attributes
     ----------
-    server : str or None
-        As above.
-    n_servers : int
-        How many ranks serve, each a share of the parameters.
-    exchanges : bool
-        Whether it uses a collective.
-    lockstep : bool
-        Whether all ranks take the same steps at the same time.
-    steps_together : bool
-        Whether no rank begins a step before all have ended the one before, with the same parameters then.
+    traits : Traits
     met : bool
         Whether all have exchanged something in the last step, where they do.
-    updates_together : bool
-        Whether an update is of parameters that other ranks have too, and so part of what moves.
-    any_workers : bool
-        Whether a step is one mean over the gradients of all workers, so that its bits need not depend on how many.
     store : Store or None
         The store that it uses, once :meth:`build` was called.
     draw : Draw or None
         Where batches come from that are not dealt out beforehand, once :meth:`build` was called.
-    keeps_statistics : bool
-        Whether a step, or what draws workers together, takes a mean over workers, so that statistics which each takes
-        of its own batches become those of all; where gradients are applied one by one they would change too fast.
-    apart : bool
-        Whether ranks have different parts of the network, so that rank 0 has not all of the state between two steps.
-    survives : bool
-        Whether the other ranks can go on without a worker that died.
-    group_size : int, 'auto' or None
-        How many ranks are a group; None where the mode knows no groups.
     tally : Tally
         What it did.
-    guarded : bool
-        Whether all ranks take a step or none does, so that one may be dropped (``psframe.train.faults.guard``).
-    on_nan : tuple of str
-        What ``fault.on_nan`` may be; ``stop`` is at the end of an epoch where not ``guarded``.
-    drops : bool
-        Whether gradients that are not finite are to be dropped.
-    skipped : list of dict
-        ``step`` and ``ranks`` of those that it has dropped itself.
     """
 
-    server: str | None = None
-    n_servers = 1
-    exchanges, lockstep, overlaps, survives = True, True, False, False
-    steps_together = updates_together = met = True
-    guarded = drops = any_workers = keeps_statistics = apart = False
-    on_nan: tuple[str, ...] = ("stop",)
-    group_size: Any = None
+    met = True
     store: Store | None = None
     draw: Draw | None = None
     version = 0  # steps that the arena had taken when the epoch began
     parts: Parts
 
-    def __init__(self, wait: Wait = "auto", deadline_s: float = DEADLINE_S):
-        self.wait, self.deadline_s, self.tally = wait, deadline_s, Tally()
-        self.skipped: list[dict[str, Any]] = []
+    def __init__(self, traits: Traits):
+        self.traits, self.tally = traits, Tally()
 
     def judge(self, team: Team, group: Group) -> None:
         """UserError where these ranks cannot run it. All ranks call."""
 
     def build(self, parts: Parts) -> Arena:
         """Take memory, and return the vectors that this rank computes in. No rank waits for another here."""
-        self.parts = parts
-        self.arena = parts.collective.arena(parts.layout, parts.optimizer.n_state)
+        self.parts, self.tally = parts, Tally(parts.trace)
+        self.arena = self.allocate(parts)
         return self.arena
+
+    def allocate(self, parts: Parts) -> Arena:
+        """Return the vectors that this rank computes in, and take what else the mode needs."""
+        return parts.collective.arena(parts.layout, parts.optimizer.n_state, parts.keeping, parts.trace)
 
     def open(self, collective: Base, update: Updater) -> None:
         """Take the other parts, and make every rank's parameters those of rank 0. All ranks must call."""
@@ -175,14 +152,9 @@ class Mode:
         """Do what follows a turn; all ranks call. Arguments as in :class:`SyncMode`."""
         raise NotImplementedError
 
-    @property
-    def saves_between(self) -> bool:
-        """Whether a checkpoint may be written between two steps: all have met, and rank 0 has all state."""
-        return self.steps_together and self.n_servers == 1 and not self.apart
-
     def may(self, step: int) -> bool:
         """Whether the turn of a step that :meth:`turns` has yielded may begin; if not, it was the last."""
-        return self.draw is not None or self.parts.cluster.halt.may(step, self.steps_together)
+        return self.draw is not None or self.parts.cluster.halt.may(step, self.traits.same_each_step)
 
     def stop(self) -> None:
         """Ask all ranks to end the epoch with the steps that have begun. Rank 0."""
@@ -220,7 +192,7 @@ class Mode:
     @property
     def needs_progress(self) -> bool:
         """Whether rank 0 computes while MPI serves others from its memory; once :meth:`build` was called."""
-        return self.store is not None and not self.store.nearby and self.server is None
+        return self.store is not None and not self.store.nearby and self.traits.server is None
 
     def progress(self) -> None:
         """Let MPI do so; called between layers where it is needed."""
@@ -263,9 +235,9 @@ class Own(Mode):
             raise UserError(
                 f"a sync mode must have server, open and step, got {inner!r}; see psframe.sync.base.SyncMode"
             )
-        super().__init__(getattr(inner, "wait", "auto"), getattr(inner, "deadline_s", DEADLINE_S))
-        self.keeps_statistics = True
-        self.inner, self.server, self.overlaps = inner, inner.server, getattr(inner, "overlaps", False)
+        said = {name: getattr(inner, name) for name in ("wait", "deadline_s", "overlaps") if hasattr(inner, name)}
+        super().__init__(Traits("step", inner.server, averages=True, **said))
+        self.inner = inner
 
     def open(self, collective: Base, update: Updater) -> None:
         self.inner.open(self.arena, collective, update)

@@ -1,5 +1,6 @@
 """``dogwild``: Hogwild in groups of ranks, and differences that go to a master and back (Noel and Osindero 2014)."""
 
+from dataclasses import replace
 from typing import Any, Literal
 
 import numpy as np
@@ -34,8 +35,6 @@ class Dogwild(Hogwild):
         As in :func:`psframe.sync.easgd.easgd`.
     """
 
-    survives = False  # a group may have lost its first rank
-
     def __init__(
         self,
         *,
@@ -46,7 +45,9 @@ class Dogwild(Hogwild):
         deadline_s: Deadline = DEADLINE_S,
     ):
         super().__init__(wait=wait, deadline_s=deadline_s)
-        self.group_size, self.period, self.store_name = group_size, period, store
+        # where a worker died, a group may have lost its first rank
+        self.traits = replace(self.traits, keeps_store=True, survives=False, group_size=group_size)
+        self.period, self.store_name = period, store
 
     def judge(self, team: Team, group: Group) -> None:
         pass
@@ -57,8 +58,8 @@ class Dogwild(Hogwild):
     def memory(self, parts: Parts) -> Any:
         return parts.group.apart(parts.allocator)
 
-    def build(self, parts: Parts) -> Arena:
-        arena = super().build(parts)
+    def allocate(self, parts: Parts) -> Arena:
+        arena = super().allocate(parts)
         size, allocator = parts.layout.size, parts.allocator
         self.store: Store = make(self.store_name, parts.team, size, allocator, copies=1)
         self.draw = Draw(self.store, parts.sampler)

@@ -15,6 +15,7 @@ from psframe.sync.base import Mode, Parts
 from psframe.sync.elastic import Elastic, Force
 from psframe.sync.sample_queue import Draw
 from psframe.sync.stores.base import Store, make
+from psframe.sync.traits import Traits
 
 
 class EASGD(Mode):
@@ -25,22 +26,29 @@ class EASGD(Mode):
     how many exchanges of others came between two of a worker's.
     """
 
-    exchanges = lockstep = steps_together = updates_together = False
-    survives = keeps_statistics = True
-
     draw: Draw
 
     def __init__(self, period: int, beta: float, store: str, wait: Wait = "auto", deadline_s: float = DEADLINE_S):
-        super().__init__(wait, deadline_s)
+        super().__init__(
+            Traits(
+                "none",
+                exchanges=False,
+                keeps_store=True,
+                updates_shared=False,
+                averages=True,
+                survives=True,
+                wait=wait,
+                deadline_s=deadline_s,
+            )
+        )
         self.period, self.beta, self.store_name = period, beta, store
 
-    def build(self, parts: Parts) -> Arena:
-        self.parts, team, allocator = parts, parts.team, parts.allocator
+    def allocate(self, parts: Parts) -> Arena:
+        team, allocator = parts.team, parts.allocator
         self.store: Store = make(self.store_name, team, parts.layout.size, allocator, copies=1)
         self.draw = Draw(self.store, parts.sampler)
         self.exchange = Elastic(self.store, allocator, self.beta / team.n_workers, self.tally)
-        self.arena = Arena(parts.layout, parts.optimizer.n_state, allocator)
-        return self.arena
+        return Arena(parts.layout, parts.optimizer.n_state, allocator)
 
     def open(self, collective: Base, update: Updater) -> None:
         self.update, self.whole = update, slice(0, self.parts.layout.size)
@@ -81,8 +89,8 @@ class SyncEASGD(Averaging):
         super().__init__(period, wait, deadline_s)
         self.outer, self.outer_lr = SGD(lr=beta), beta
 
-    def build(self, parts: Parts) -> Arena:
-        arena = super().build(parts)
+    def allocate(self, parts: Parts) -> Arena:
+        arena = super().allocate(parts)
         self.force = parts.allocator.zeros(parts.layout.size, np.float32, "exchange")
         return arena
 

@@ -18,6 +18,7 @@ from psframe.record.traffic import Traffic
 from psframe.sync.base import Mode, Parts
 from psframe.sync.sample_queue import Draw
 from psframe.sync.stores.shared import Shared
+from psframe.sync.traits import Traits
 
 
 class Hogwild(Mode):
@@ -28,12 +29,10 @@ class Hogwild(Mode):
     of others came between the beginning of a gradient's computation and its use.
     """
 
-    exchanges = lockstep = steps_together = False
-    survives = True
     draw: Draw
 
     def __init__(self, *, wait: Wait = "auto", deadline_s: Deadline = DEADLINE_S):
-        super().__init__(wait, deadline_s)
+        super().__init__(Traits("none", exchanges=False, survives=True, wait=wait, deadline_s=deadline_s))
 
     def judge(self, team: Team, group: Group) -> None:
         if team.cluster and team.cluster.n_nodes > 1:
@@ -42,8 +41,7 @@ class Hogwild(Mode):
                 "sync.mode=dogwild"
             )
 
-    def build(self, parts: Parts) -> Arena:
-        self.parts = parts
+    def allocate(self, parts: Parts) -> Arena:
         self.common = Shared(self.team(parts), parts.layout.size, self.memory(parts), copies=1, rows=0)
         self.draw = Draw(self.common, parts.sampler)
         vectors = Vectors(
@@ -51,8 +49,7 @@ class Hogwild(Mode):
             parts.allocator.zeros(parts.layout.size, np.float32, "gradients"),
             [parts.allocator.zeros((parts.optimizer.n_state, parts.layout.size), np.float32, "optimizer")],
         )
-        self.arena = Arena(parts.layout, parts.optimizer.n_state, parts.allocator, vectors=vectors)
-        return self.arena
+        return Arena(parts.layout, parts.optimizer.n_state, parts.allocator, vectors=vectors)
 
     def team(self, parts: Parts) -> Team:
         """Return who has one vector together."""

@@ -11,6 +11,7 @@ from psframe.optim import Updater
 from psframe.sync.base import Mode, Parts
 from psframe.sync.elastic import Elastic, Force
 from psframe.sync.stores.base import Store, make
+from psframe.sync.traits import Traits
 
 
 class Hybrid(Mode):
@@ -31,8 +32,6 @@ class Hybrid(Mode):
         As in :func:`psframe.sync.easgd.easgd`.
     """
 
-    lockstep = steps_together = False
-
     def __init__(
         self,
         *,
@@ -43,11 +42,11 @@ class Hybrid(Mode):
         wait: Wait = "auto",
         deadline_s: Deadline = DEADLINE_S,
     ):
-        super().__init__(wait, deadline_s)
-        self.group_size, self.period, self.beta, self.store_name = group_size, period, beta, store
+        super().__init__(Traits("none", keeps_store=True, group_size=group_size, wait=wait, deadline_s=deadline_s))
+        self.period, self.beta, self.store_name = period, beta, store
 
-    def build(self, parts: Parts) -> Arena:
-        arena = super().build(parts)
+    def allocate(self, parts: Parts) -> Arena:
+        arena = super().allocate(parts)
         self.store: Store = make(self.store_name, parts.team, parts.layout.size, parts.allocator, copies=1)
         if parts.group.leads:
             self.exchange = Elastic(self.store, parts.allocator, self.beta / parts.group.n_groups, self.tally)

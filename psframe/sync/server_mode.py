@@ -7,12 +7,13 @@ from typing import Any
 import numpy as np
 
 from psframe import compiled
-from psframe.cluster.gates import DEADLINE_S, Wait
+from psframe.cluster.gates import Wait
 from psframe.collectives.base import Base
 from psframe.memory.arena import Arena, Vectors
 from psframe.optim import Updater
 from psframe.sync.base import Mode, Parts
 from psframe.sync.stores.base import LAST, Store, make
+from psframe.sync.traits import Traits
 
 
 class Served(Mode):
@@ -21,32 +22,38 @@ class Served(Mode):
     A worker's post waits until its last one has been taken. A checkpoint holds the parameters and state of rank 0.
     """
 
-    server = "dedicated"
-    exchanges = lockstep = steps_together = False
-    survives = True
-    on_nan = ("stop", "skip")
     rows = 1  # vectors of a post
     waits = False  # whether a worker waits for rank 0 between two steps, so that it may compute where it posts
 
-    def __init__(self, store: str = "auto", wait: Wait = "auto", deadline_s: float = DEADLINE_S):
-        super().__init__(wait, deadline_s)
+    def __init__(self, store: str, wait: Wait, deadline_s: float, averages: bool = False):
+        super().__init__(
+            Traits(
+                "none",
+                "dedicated",
+                exchanges=False,
+                keeps_store=True,
+                averages=averages,
+                survives=True,
+                drops="gradients",
+                wait=wait,
+                deadline_s=deadline_s,
+            )
+        )
         self.store_name = store
 
-    def build(self, parts: Parts) -> Arena:
+    def allocate(self, parts: Parts) -> Arena:
         team, layout, allocator = parts.team, parts.layout, parts.allocator
-        self.parts, self.size, self.n_workers = parts, layout.size, team.n_workers
+        self.size, self.n_workers = layout.size, team.n_workers
         self.posts_a_turn = self.n_workers
         self.store: Store = make(self.store_name, team, layout.size, allocator, copies=2, rows=self.rows)
         if team.worker is not None:
-            self.arena = self._of_worker(parts)
-            return self.arena
+            return self._of_worker(parts)
         vectors = Vectors(
             self.store.params,
             allocator.zeros(layout.size, np.float32, "gradients"),  # only used to compile
             [allocator.zeros((parts.optimizer.n_state, layout.size), np.float32, "optimizer")],
         )
-        self.arena = Arena(layout, parts.optimizer.n_state, allocator, vectors=vectors, shared=False)
-        return self.arena
+        return Arena(layout, parts.optimizer.n_state, allocator, vectors=vectors, shared=False)
 
     def _of_worker(self, parts: Parts) -> Arena:
         slot = self.store.slot() if self.waits else None
@@ -138,10 +145,10 @@ class Served(Mode):
 
     def is_dropped(self, worker: int, step: int) -> bool:
         """Return whether a worker's post is to be dropped, and note it. Rank 0."""
-        if not self.drops or compiled.elementwise.is_finite(self.store.mail[worker, 0]):
+        if not self.parts.drops or compiled.elementwise.is_finite(self.store.mail[worker, 0]):
             return False
         self.update.wild_step = self.update.wild_step or step
-        self.skipped.append({"step": step, "ranks": [worker + 1]})
+        self.tally.skipped.append({"step": step, "ranks": [worker + 1]})
         return True
 
     def _pull(self) -> int:

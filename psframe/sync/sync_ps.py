@@ -1,5 +1,6 @@
 """``sync_ps``: the synchronous parameter server. It gathers gradients, updates, broadcasts parameters."""
 
+from dataclasses import replace
 from typing import Literal
 
 import numpy as np
@@ -13,6 +14,7 @@ from psframe.errors import UserError
 from psframe.optim import Updater
 from psframe.sync.backup_workers import Closing
 from psframe.sync.base import Mode
+from psframe.sync.traits import SYNCHRONOUS
 
 #: bits of the first number that rank 0 broadcasts where a step is not sound: a NaN that no computation makes
 WILD = 0x7FC5AFE1
@@ -21,21 +23,18 @@ WILD = 0x7FC5AFE1
 class SyncPS(Mode):
     """``w <- update(w, sum_k g_k / n)`` on rank 0, or a share of ``w`` on each server; then every rank has it."""
 
-    overlaps = survives = guarded = any_workers = keeps_statistics = True
-    on_nan: tuple[str, ...] = ("stop", "skip", "rollback")
-
     def __init__(self, server: str, wait: Wait = "auto", deadline_s: float = DEADLINE_S, n_servers: int = 1):
-        super().__init__(wait, deadline_s)
-        self.server, self.n_servers = server, n_servers
-        if n_servers > 1:  # no server hears in time of what is wrong with another one's share
-            self.survives, self.guarded, self.on_nan = False, False, ("stop",)
+        one = n_servers == 1  # of several, none hears in time of what is wrong with another one's share
+        traits = replace(SYNCHRONOUS, server=server, n_servers=n_servers, wait=wait, deadline_s=deadline_s)
+        super().__init__(traits if one else replace(traits, survives=False, drops="nothing"))
 
     def judge(self, team: Team, group: Group) -> None:
-        most = team.comm.size - (self.server == "dedicated")
-        if self.n_servers > most:
+        server, n_servers = self.traits.server, self.traits.n_servers
+        most = team.comm.size - (server == "dedicated")
+        if n_servers > most:
             raise UserError(
                 f"sync.servers must leave a worker, and be at most {most} of {team.comm.size} ranks under sync.server="
-                f"{self.server}, got {self.n_servers}; give fewer, or start more ranks"
+                f"{server}, got {n_servers}; give fewer, or start more ranks"
             )
 
     def open(self, collective: Base, update: Updater) -> None:

@@ -5,7 +5,7 @@ from typing import Any
 
 import numpy as np
 
-from psframe.record.trace import Trace
+from psframe.record.trace import UNTRACED, Trace
 
 LONGEST = 4096  # staleness that is told apart; what is staler counts as this
 
@@ -25,14 +25,19 @@ class Tally:
         How many gradients were so many clocks old; what a clock is, the mode says.
     last : int
         How many the last one was.
-    trace : Trace or None
-        Where waiting is to be traced.
+    skipped : list of dict
+        ``step`` and ``ranks`` of gradients that a server dropped since they were not finite.
+
+    Parameters
+    ----------
+    trace : Trace
+        Traces waiting.
     """
 
-    trace: Trace | None = None
-
-    def __init__(self) -> None:
+    def __init__(self, trace: Trace = UNTRACED) -> None:
+        self.trace = trace
         self.stale = np.zeros(LONGEST + 1, np.int64)
+        self.skipped: list[dict[str, Any]] = []
         self.clear()
 
     def clear(self) -> None:
@@ -41,6 +46,7 @@ class Tally:
         self.last = 0
         self.wait_s = 0.0
         self.stale[:] = 0
+        self.skipped.clear()
 
     def saw(self, staleness: int) -> None:
         """Count a gradient that was so many clocks old."""
@@ -50,7 +56,7 @@ class Tally:
     def waited_since(self, began: float) -> None:
         """Count the seconds since ``began``, of ``time.perf_counter``, as waiting."""
         self.wait_s += perf_counter() - began
-        if self.trace and self.trace.on:
+        if self.trace.on:
             self.trace.add("wait", began)
 
     def counts(self) -> np.ndarray:

@@ -34,8 +34,7 @@ def train_epoch(run: Run) -> Seen:
     run.updater.clear()
     run.sync.clear()
     run.work.clear()
-    if run.trace:
-        run.trace.begin()
+    run.trace.begin()
     while not run.parts or run.sampler.n_left:
         _part(run)
     return Seen.joined(run.parts)
@@ -70,9 +69,8 @@ def _part(run: Run) -> None:
         if run.keeper:
             run.keeper.rest()
         run.whole.collect()
-    if run.trace:
-        run.trace.end()
-        run.trace.add("drain", draining)
+    run.trace.end()
+    run.trace.add("drain", draining)
     seen.ended = perf_counter()
     _pause(run, seen)
     run.guard.end(run.step)
@@ -96,7 +94,7 @@ def _turn(run: Run, seen: Seen, order: np.ndarray, step: int, worker: int | None
     if run.guard.closed(of_run):
         seen.losses[step] = seen.samples[step] = 0
     seen.took(times, run.sync.met)
-    if run.trace and run.trace.on:
+    if run.trace.on:
         run.trace.turn(*times, {"bytes moved": _moved_bytes(run), "staleness": run.sync.tally.last})
     if run.view:
         run.view.step()
@@ -108,9 +106,10 @@ def _look(run: Run, keeper: Keeper, step: int) -> None:
         run.cluster.halt.signal = signal.SIGTERM
     pauses = bool(run.cluster.halt.signal) or keeper.failed
     if not pauses and keeper.due():
-        if run.sync.saves_between:
+        between = run.sync.traits.complete_on_rank_0 and not run.whole
+        if between:
             _save(run, keeper, run.sampler.done_after(step + 1), run.step + step + 1)
-        pauses = not run.sync.saves_between
+        pauses = not between
     if pauses and not keeper.asked:
         keeper.asked = True
         run.sync.stop()
@@ -119,8 +118,7 @@ def _look(run: Run, keeper: Keeper, step: int) -> None:
 def _save(run: Run, keeper: Keeper, cursor: int, step: int) -> None:
     began = perf_counter()
     keeper.save(run.learnt, run.rows(), run.epoch, step, cursor)
-    if run.trace:
-        run.trace.add("checkpoint", began)
+    run.trace.add("checkpoint", began)
 
 
 def _pause(run: Run, seen: Seen) -> None:
@@ -177,5 +175,6 @@ def _moved_bytes(run: Run) -> int:
 
 
 def _traffics(run: Run) -> list[Traffic]:
-    own = [run.updater.traffic] if run.sync.updates_together else []
+    stage_alone = run.whole and run.team.n_workers == 1  # whose updates no other rank hears of
+    own = [run.updater.traffic] if run.sync.traits.updates_shared and not stage_alone else []
     return [run.collective.traffic, *own, *run.sync.traffics(), *run.work.traffics()]

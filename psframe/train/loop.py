@@ -63,7 +63,7 @@ def _conclude(run: Run, every: list[Report]) -> None:
     """Write down an epoch, on rank 0; UserError where training has diverged or that cannot be written."""
     n_train, n_test = run.facts.n_train, run.facts.n_test
     run.epoch, run.concluded = run.epoch + 1, True
-    beside = run.team.worker is None and not run.sync.lockstep
+    beside = run.team.worker is None and not run.sync.traits.in_step
     together = _together(run)
     measured = summed(every, n_train - run.begun_at, n_test, together=together, beside=beside)
     measured |= {"begun_at": run.begun_at, "lost": run.lost, "went_back": run.went_back}
@@ -71,7 +71,7 @@ def _conclude(run: Run, every: list[Report]) -> None:
     if run.run_dir:
         _write_steps(run, run.run_dir, every)
         run.record = _record(run, run.run_dir, measured)
-        if run.trace:
+        if run.trace.turns:
             if together:
                 trace_waiting(every)
             every[0].traced[0].extend(run.trace.take()[0])  # of the checkpoint
@@ -114,9 +114,8 @@ def _judge_loss(run: Run, record: dict[str, Any]) -> None:
     """UserError where training has diverged; what was right until then is in the checkpoints of earlier epochs."""
     if _diverged(record):
         first = f" (gradients were not finite first in step {record['wild_step']})" if record["wild_step"] else ""
-        else_ = (
-            "warm up with schedule.warmup_epochs" if run.sync.lockstep else "optimizer.momentum, as delays add to it"
-        )
+        steps = run.sync.traits.in_step
+        else_ = "warm up with schedule.warmup_epochs" if steps else "optimizer.momentum, as delays add to it"
         raise UserError(
             f"the loss must stay finite, got {record['loss']} in epoch {run.epoch} and {record['test_loss']} on "
             f"the test set after it{first}; lower optimizer.lr, or {else_}"
@@ -128,8 +127,7 @@ def _report(run: Run, seen: Seen) -> Report:
     seen.times += run.cluster.clock_offset_s if _together(run) else 0.0
     stalled_s = run.work.waited_s  # before the evaluation, in which stages wait, too
     tested, eval_s = epoch.evaluate(run)
-    if run.trace:
-        run.trace.add("evaluate", perf_counter() - eval_s)
+    run.trace.add("evaluate", perf_counter() - eval_s)
     return Report(
         seen,
         run.team.worker,
@@ -144,14 +142,14 @@ def _report(run: Run, seen: Seen) -> Report:
         tested,
         eval_s,
         audit.count(run.blocks, run.places.policies),
-        run.trace.take(run.cluster.clock_offset_s) if run.trace else ([], []),
+        run.trace.take(run.cluster.clock_offset_s),
         run.usage.take(run.cluster.clock_offset_s) if run.usage else [],
     )
 
 
 def _together(run: Run) -> bool:
     """Whether every rank comes to each exchange."""
-    return run.sync.lockstep and run.collective.holds_together
+    return run.sync.traits.in_step and run.collective.traits.moves_data
 
 
 def _record(run: Run, run_dir: RunDir, measured: dict[str, Any]) -> dict[str, Any]:
@@ -161,8 +159,7 @@ def _record(run: Run, run_dir: RunDir, measured: dict[str, Any]) -> dict[str, An
     keeper = run.keeper if due and not _diverged(measured) else None  # or it would push out what is sound
     if keeper:
         keeper.take(run.learnt, run.rows(), run.epoch, run.step)
-        if run.trace:
-            run.trace.add("checkpoint", began)
+        run.trace.add("checkpoint", began)
     record = {
         "epoch": run.epoch,
         **{key: float(value) if isinstance(value, np.floating) else value for key, value in measured.items()},

@@ -31,7 +31,7 @@ from psframe.train.run import Run
 LOSSES = (PeerLost, LeaderEnded, MPI.Exception)
 #: what a run keeps that is made anew
 KEPT = (
-    *("run_dir", "view", "keeper", "trace", "usage", "board"),
+    *("run_dir", "view", "keeper", "usage", "board"),
     *("record", "parts", "lost", "went_back", "failed_step"),
 )
 
@@ -76,7 +76,7 @@ def _leave(cluster: Cluster) -> None:
 
 def _can(run: Run, lost: BaseException) -> bool:
     """Whether this is a loss that a run can do without: of a rank that has died, not of one that is stuck."""
-    if run.config.fault.on_worker_loss != "continue" or not startup.tolerant() or not run.sync.survives:
+    if run.config.fault.on_worker_loss != "continue" or not startup.tolerant() or not run.sync.traits.survives:
         return False
     if run.sync.store and not run.sync.store.nearby:
         return False  # Open MPI's one-sided windows do not outlive a rank
@@ -109,7 +109,7 @@ class Left:
         if run.cluster.rank == 0:
             self.saved, taken = self._salvaged()
         self.place = (0 if run.concluded else len(run.parts), taken)
-        self.lockstep, self.n_losses = run.sync.lockstep, run.work.n_losses
+        self.lockstep, self.n_losses = run.sync.traits.in_step, run.work.n_losses
         self.held = _release(run)
 
     def _salvaged(self) -> tuple[Saved, int]:
@@ -175,7 +175,7 @@ def _again(plan: Plan, cluster: Cluster, old: Run, held: Held, saved: Saved | No
     AgreedError
         On every rank, where this is impossible.
     """
-    made = assemble.or_instead(cluster, plan, lambda: assemble.provided(cluster, plan, held))
+    made = assemble.or_instead(cluster, plan, lambda: assemble.provided(cluster, plan, held, old.trace))
     made.labels["placement"] = old.labels["placement"]
     for part in KEPT:
         setattr(made, part, getattr(old, part))

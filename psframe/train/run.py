@@ -51,6 +51,7 @@ class Run:
     sync: Mode
     group: Group
     work: Work
+    trace: Trace
     labels: dict[str, Any]  # what stands in every record: modes, counts
     record: dict[str, Any] | None = None  # of the last epoch, on rank 0
     parts: list[Seen] = field(default_factory=list)  # of the epoch that goes on
@@ -68,7 +69,6 @@ class Run:
     keeper: Keeper | None = None
     view: View | None = None
     whole: Whole | None = None  # where stages have parts of the network
-    trace: Trace | None = None
     usage: Usage | None = None
     board: Board | None = None
 

@@ -66,10 +66,10 @@ def test_hbw_route_on_declared_memory(mpi, config, tmp_path):
 
 WITHOUT_MEMKIND = """
 import sys
-from psframe import train
-from psframe.memory import _memkind
+from psframe.train.__main__ import guarded, main
+from psframe.compiled import _memkind
 _memkind.LIBRARY = b"libmemkind-that-is-not-there.so.0"
-sys.exit(train.guarded(train.main, sys.argv[1:]))
+sys.exit(guarded(main, sys.argv[1:]))
 """
 
 

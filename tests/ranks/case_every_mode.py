@@ -191,7 +191,7 @@ def lost_rank_takes_no_step_of_an_unbegun_epoch_along(world):
     for mode in ("sync: {mode: sync_ps}", "sync: {mode: allreduce}", *MODES):
         with folder(world) as where:
             run = begun(world, where, key(mode), GENTLE)
-            if run.sync.survives:
+            if run.sync.traits.survives:
                 one_epoch(run)
                 run.sync.begin()
                 if world.rank == 0:

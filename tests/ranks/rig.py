@@ -35,8 +35,8 @@ class Rig:
     def __init__(self, cluster, spec, form=("shared", {}), shapes=((40,),), **keys):
         self.cluster, self.reproducible = cluster, keys.get("reproducible", "fixed_workers")
         self.mode = sync.make(registry.bind("sync", sync.TABLE, spec, "mode"))
-        self.team = Team(cluster.comm, self.mode.server, cluster, n_servers=self.mode.n_servers)
-        size = self.mode.group_size
+        self.team = Team(cluster.comm, self.mode.traits.server, cluster, n_servers=self.mode.traits.n_servers)
+        size = self.mode.traits.group_size
         self.group = undivided(cluster, self.team) if size is None else divide(cluster, size)
         self.mode.judge(self.team, self.group)
         self.layout = Layout({str(i): Param(shape, tuple(range(len(shape)))) for i, shape in enumerate(shapes)})
@@ -44,7 +44,7 @@ class Rig:
         self.sampler = Sampler(n_steps * batch_size * self.team.n_workers, self.team.n_workers, batch_size, 0)
         self.optimizer = keys.get("optimizer") or SGD(lr=0.1, momentum=0.9, weight_decay=0.01)
         choice = registry.bind("collective", collectives.TABLE, {"name": form[0], **form[1]})
-        self.choice = choice if self.mode.exchanges else Null
+        self.choice = choice if self.mode.traits.exchanges else Null
         furnish(cluster, self._make)
         begin = keys.get("start", np.linspace(-1, 1, self.layout.size, dtype=np.float32))
         if (

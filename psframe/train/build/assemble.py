@@ -3,6 +3,7 @@
 import gc
 import shutil
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any, TypeVar
 
 import numpy as np
@@ -25,12 +26,13 @@ from psframe.train.checkpointer import Keeper
 from psframe.memory.allocator import Allocator
 from psframe.nn.threads import Threads
 from psframe.optim import Updater
+from psframe.train.plan import combinations
 from psframe.train.plan.plan import Plan
 from psframe.train.build.allocate import Sizes, adopt, homes, take
 from psframe.record.run_dir import RunDir, open_run
+from psframe.record.trace import UNTRACED, Trace
 from psframe.record.view import View, say
 from psframe.sync.sampler import Sampler
-from psframe.sync import statistics
 from psframe.sync.allreduce import AllReduce
 from psframe.sync.base import Mode, Parts
 from psframe.train.compute.local import departures
@@ -52,12 +54,14 @@ def run(cluster: Cluster, plan: Plan, quiet: bool) -> Run:
         # BLAS rounds differently on one thread and on several, and how many there are depends on the machine
         threadpool_limits(1, user_api="blas")
     layout = consistency.same_network(cluster, plan.network).whole
+    cluster.agree(lambda: combinations.check(replace(plan.asked, statistic=layout.statistic)))
     gc.collect()  # of that network nothing stays, though PyTorch's first pass leaves a circle that has its module
     opened: list[RunDir] = []
     cluster.agree(lambda: opened.append(open_run(plan.resolved, layout)))
     run_dir = opened[0] if opened else None
     try:
-        made = or_instead(cluster, plan, lambda: provided(cluster, plan))
+        trace = Trace(plan.config.record.traced_turns)
+        made = or_instead(cluster, plan, lambda: provided(cluster, plan, trace=trace))
         data = cluster.agree(lambda: _same_data(plan.facts, made, run_dir))
         made.labels["placement"] = placement_report.summary(cluster, plan.places)
         asked = plan.resolved["collective"]["name"]
@@ -91,13 +95,13 @@ def _same_data(facts: Facts, run: Run, run_dir: RunDir | None) -> int:
     return found
 
 
-def provided(cluster: Cluster, plan: Plan, held: Held | None = None) -> Run:
+def provided(cluster: Cluster, plan: Plan, held: Held | None = None, trace: Trace = UNTRACED) -> Run:
     """Return every part of a run with its memory, which holds the data, or has them already. All ranks must call."""
     sizes = reckoned(cluster, plan, held is not None)
     placement_report.fit(cluster, plan.places, sizes.by_role, plan.config.placement, trained=held is not None)
     allocator = Allocator(plan.places.allocate, homes(cluster, plan.places))  # what was spilled lies on other pages
     data = take(cluster, plan, sizes, allocator, held)
-    made = cluster.agree_everywhere(lambda: build(cluster, plan, data, allocator))
+    made = cluster.agree_everywhere(lambda: build(cluster, plan, data, allocator, trace))
     adopt(cluster, plan.places, allocator)
     made.blocks = [*allocator.blocks, *([("data", data.memory)] if cluster.link.leads else [])]
     return made
@@ -142,25 +146,25 @@ def _untouched(facts: Facts) -> Held:
     return Held(memory, arrays, 0)
 
 
-def build(cluster: Cluster, plan: Plan, held: Held, allocator: Allocator) -> Run:
+def build(cluster: Cluster, plan: Plan, held: Held, allocator: Allocator, trace: Trace = UNTRACED) -> Run:
     """Make every part of a run on this rank, memory untouched; no rank waits for another here."""
     train, team, net = plan.config.train, plan.team, plan.part()
     optimizer = plan.choices["optimizer"]()
     alone = team.comm.size == 1  # nobody to exchange with: every mode is then the same
     mode = AllReduce() if alone else sync.make(plan.choices["sync"])
-    choice = Null if alone or not mode.exchanges else plan.choices["collective"]
+    choice = Null if alone or not mode.traits.exchanges else plan.choices["collective"]
     group, memory = plan.group, plan.group.apart(allocator)
     collective = collectives.make(choice, group.team, net.layout.size, memory, train.reproducible)
     sampler = any_workers.sampler(plan.facts.n_train, team.n_workers, train)
-    guard.prepare(plan.config.fault, mode, collective)
-    statistics.judge(net.layout, plan.choices["sync"].name, mode, collective)
-    mode.apart = plan.grid.is_cut
-    mode.updates_together = mode.updates_together and not (alone and mode.apart)
-    arena = mode.build(Parts(team, group, net.layout, optimizer, collective, allocator, sampler, cluster))
+    fault = plan.config.fault
+    parts = Parts(team, group, net.layout, optimizer, collective, allocator, sampler, cluster)
+    arena = mode.build(
+        replace(parts, keeping=guard.keeping(fault, mode.traits), drops=fault.on_nan == "skip", trace=trace)
+    )
     threads = Threads(_threads(train.threads, net.flops * sampler.max_batch))
-    work = stages.work(cluster, plan, held.arrays, sampler, net, arena, threads, allocator)
+    work = stages.work(cluster, plan, held.arrays, sampler, net, arena, threads, allocator, trace)
     boundaries, leave = departures(mode, collective, work)
-    updater = Updater(optimizer, arena)
+    updater = Updater(optimizer, arena, guard.checksums(fault, cluster, team, arena), trace)
     return Run(
         config=plan.config,
         cluster=cluster,
@@ -178,6 +182,7 @@ def build(cluster: Cluster, plan: Plan, held: Held, allocator: Allocator) -> Run
         boundaries=boundaries,
         leave=leave,
         sync=mode,
+        trace=trace,
         group=group,
         work=work,
         labels=_labels(cluster, plan, mode if not alone else None, sampler) | {"threads": threads.n},
@@ -197,7 +202,7 @@ def _labels(cluster: Cluster, plan: Plan, mode: Mode | None, sampler: Sampler) -
         "sync_mode": plan.choices["sync"].name if mode or plan.grid.is_cut else "alone",
         "server": plan.team.server,
         "n_servers": len(plan.team.servers),
-        "collective": plan.choices["collective"].name if mode and mode.exchanges else None,
+        "collective": plan.choices["collective"].name if mode and mode.traits.exchanges else None,
         "store": mode.store.name if mode and mode.store else None,
         "n_ranks": cluster.n_ranks,
         "n_workers": plan.team.n_workers,

@@ -12,7 +12,6 @@ from psframe.nn.timed import time_layers
 from psframe.record import metrics, sealed
 from psframe.record.run_dir import RunDir, durably
 from psframe.record.tensorboard import Board
-from psframe.record.trace import Trace
 from psframe.record.usage import Usage, sampled_s
 from psframe.record.view import say
 from psframe.train.schedule import learning_rate
@@ -69,8 +68,6 @@ def begin(run: Run, quiet: bool) -> None:
 
 def watch(run: Run) -> None:
     """Let every part write down what it does when, and what it uses, where the config asks for it."""
-    if turns := run.config.record.traced_turns:
-        run.trace = Trace(turns)
     listen(run)
     if run.config.record.usage:
         run.usage = Usage(sampled_s(run.run_dir.path) if run.run_dir else 0.0)
@@ -80,8 +77,7 @@ def watch(run: Run) -> None:
 
 def listen(run: Run) -> None:
     """Let the parts write to the run's trace."""
-    if run.trace:
-        run.updater.trace = run.collective.trace = run.sync.tally.trace = run.work.trace = run.trace
+    if run.trace.turns:
         for network in run.work.parts:
             time_layers(network, run.trace.passes)
 

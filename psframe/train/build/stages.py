@@ -21,6 +21,7 @@ from psframe.train.compute.parallel.schedule import Kind, most_kept
 from psframe.train.compute.parallel.split import Crew, Split
 from psframe.train.compute.parallel.whole import Whole
 from psframe.train.plan.plan import Plan
+from psframe.record.trace import Trace
 from psframe.sync.sampler import Sampler
 from psframe.train.data.batches import Batches
 from psframe.train.compute.local import Work
@@ -37,6 +38,7 @@ def work(
     arena: Arena,
     threads: Threads,
     allocator: Allocator,
+    trace: Trace,
 ) -> Work:
     """Return what computes this rank's share of a step, on what it has of the network, which is bound here.
 
@@ -50,14 +52,14 @@ def work(
     asked, most = config.parallel, micro(sampler, n_micro)
     n_inputs = most_kept(asked.schedule, n_micro, grid.n_stages, grid.stage)
     if asked.convolutions == "data":
-        return _hybrid(plan, arrays, sampler, network, arena, threads, allocator)
+        return _hybrid(plan, arrays, sampler, network, arena, threads, allocator, trace)
     crew = _join(network, plan, most, allocator)
     network.bind(arena, most, allocator, config.nn.kernels, threads, 1 if asked.recompute else n_inputs, n_micro > 1)
     batches = Batches(plan.facts, arrays, most, config.train.seed, allocator, 0 if grid.stage else n_inputs)
     shapes = [network.shape_before(at) for at in plan.cuts]
     pairs = _channels(cluster, grid, asked.schedule, n_micro, most, shapes, allocator)
     ends = pairs.get(grid.stage - 1), pairs.get(grid.stage)
-    return Pipeline(sampler, network, batches, grid, n_micro, asked.schedule, asked.recompute, *ends, crew)
+    return Pipeline(sampler, network, batches, grid, n_micro, asked.schedule, asked.recompute, *ends, crew, trace)
 
 
 def _hybrid(
@@ -68,6 +70,7 @@ def _hybrid(
     arena: Arena,
     threads: Threads,
     allocator: Allocator,
+    trace: Trace,
 ) -> Hybrid:
     """Return what computes a batch whose convolutions are shared out by samples, and whose dense layers by channels."""
     n_micro, kernels = plan.n_micro, plan.config.nn.kernels
@@ -79,7 +82,7 @@ def _hybrid(
     front.bind(arena, -(-most // n_shards), allocator, kernels, threads, 1, n_micro > 1)
     rest.bind(arena, most, allocator, kernels, threads, 1, n_micro > 1)
     batches = Batches(plan.facts, arrays, most, plan.config.train.seed, allocator)
-    return Hybrid(sampler, network, batches, plan.grid, n_micro, front, rest, crew)
+    return Hybrid(sampler, network, batches, plan.grid, n_micro, front, rest, crew, trace)
 
 
 def _channels(

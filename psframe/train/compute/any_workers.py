@@ -22,9 +22,6 @@ from psframe.sync.sampler import Sampler
 from psframe.train.compute.local import Work
 from psframe.train.data.batches import Batches
 
-MODES = "sync.mode=allreduce, or sync_ps without backup_workers,"
-COLLECTIVES = "the collectives shared, hierarchical, buffer and object, without compression,"
-
 
 def judge(train: Train, n_workers: int) -> None:
     """UserError where keys of ``train`` contradict each other, or there are more workers than blocks."""
@@ -60,17 +57,6 @@ def judge(train: Train, n_workers: int) -> None:
 def unused(train: Train) -> list[str]:
     """Return the keys that a run like this does not use."""
     return ["train.batch_size"] if train.reproducible == "any_workers" else ["train.blocks"]
-
-
-def judge_parts(mode: str, sums: bool, collective: str, arguments: dict[str, Any], ordered: bool) -> None:
-    """UserError where a mode does not sum over all workers, or a collective cannot do so in the order of the tree."""
-    instead = "give one of these, or train.reproducible=fixed_workers"
-    if not sums:
-        raise UserError(f"train.reproducible: any_workers is for {MODES} got {mode}; {instead}")
-    codec = arguments.get("compression", "none")
-    if not ordered or codec != "none":
-        got = f"{collective} with compression {codec}" if codec != "none" else collective
-        raise UserError(f"train.reproducible: any_workers is for {COLLECTIVES} got {got}; {instead}")
 
 
 @dataclass

@@ -8,7 +8,6 @@ import numpy as np
 from psframe.collectives.base import Base, cut
 from psframe.nn.base import Pass
 from psframe.nn.network import Network
-from psframe.record.trace import Trace
 from psframe.record.traffic import Traffic
 from psframe.sync.base import Mode
 from psframe.sync.sampler import Sampler
@@ -29,7 +28,6 @@ class Work:
     """
 
     several, n_losses, tells = False, 1, True
-    trace: Trace | None = None
 
     def __init__(self, sampler: Sampler, network: Network, batches: Batches):
         self.sampler, self.network, self.batches = sampler, network, batches
@@ -104,7 +102,7 @@ class Work:
 def departures(mode: Mode, collective: Base, work: Work) -> tuple[Collection[int], Callable[[slice], None] | None]:
     """Return the layers at which backward pauses, and what happens there."""
     net = work.network
-    if mode.overlaps and not work.several and (boundaries := collective.boundaries(net.begins)):
+    if mode.traits.overlaps and not work.several and (boundaries := collective.boundaries(net.begins)):
         return boundaries, collective.leave
     if mode.needs_progress:
         return range(len(net.layers)), lambda segment: mode.progress()

@@ -16,36 +16,30 @@ from psframe.cluster.stragglers import Watch
 from psframe.collectives.base import Base
 from psframe.config.schema import Config, Fault
 from psframe.errors import UserError
+from psframe.memory.arena import Arena, Keeping
 from psframe.memory.checksums import Sums
 from psframe.optim import Updater
 from psframe.sync.base import Mode
+from psframe.sync.traits import Traits
 from psframe.train.faults.injection import Flip, Rollback, Slow
 from psframe.train.faults.replicas import Replicas
 
 MOST_SKIPPED = 100  # steps in a row: after so many nothing good comes any more
 
 
-def prepare(fault: Fault, mode: Mode, collective: Base) -> None:
-    """Let mode and collective know what is asked of them, before they take memory.
+def keeping(fault: Fault, traits: Traits) -> Keeping:
+    """Return how much of what a step replaces must be kept, so that the step can be dropped or a lost rank survived."""
+    guarded = traits.drops == "steps"
+    two = (guarded and fault.on_nan != "stop") or fault.on_worker_loss == "continue"
+    return Keeping(2 if two else 1, guarded)
 
-    Raises
-    ------
-    UserError
-        What the mode cannot do.
-    """
-    if fault.on_nan not in mode.on_nan:
-        raise UserError(
-            f"fault.on_nan must be {' or '.join(mode.on_nan)} in this sync mode, got {fault.on_nan}; "
-            f"give fault.on_nan={mode.on_nan[0]} or a mode that has it: allreduce, sync_ps with one server"
-        )
-    if fault.check_every and not mode.guarded:
-        raise UserError(
-            f"fault.check_every must be 0 where ranks do not step together, or several serve, got {fault.check_every}; "
-            "give fault.check_every=0, or sync=allreduce, or sync=sync_ps with one server"
-        )
-    mode.drops = fault.on_nan == "skip"
-    dropped = mode.guarded and fault.on_nan != "stop"
-    collective.copies = 2 if dropped or fault.on_worker_loss == "continue" else 1
+
+def checksums(fault: Fault, cluster: Cluster, team: Team, arena: Arena) -> Sums | None:
+    """Return checksums of what this rank writes, where they are asked for and no other rank has the same memory."""
+    # of what another node has written nobody here would hear before the next check
+    only = arena.shared and cluster.n_nodes == 1
+    owns = only or cluster.n_ranks == 1 or (team.server is not None and cluster.rank == 0 and not arena.shared)
+    return Sums(arena) if fault.check_every and owns else None
 
 
 class Guard:
@@ -69,15 +63,12 @@ class Guard:
         self.slow = Slow(fault, cluster.rank, config.train.seed)
         self.fault, self.cluster, self.team, self.mode = fault, cluster, team, mode
         self.collective, self.updater, self.arena = collective, updater, updater.arena
-        self.arena.guarded = mode.guarded
         self.flip = Flip(fault, cluster.rank, cluster.n_ranks, self.arena)
         self.replicas = Replicas(cluster, team, self.arena)
-        # of what another node has written nobody here would hear before the next check
-        only = self.arena.shared and cluster.n_nodes == 1
-        owns = only or cluster.n_ranks == 1 or (team.server is not None and cluster.rank == 0 and not self.arena.shared)
-        if fault.check_every and owns:
-            updater.sums = Sums(self.arena)
-        meeting, late_s = cluster.rendezvous, fault.late_s if mode.lockstep and not mode.apart else 0.0
+        meeting, late_s = (
+            cluster.rendezvous,
+            fault.late_s if mode.traits.in_step and not config.parallel.is_cut else 0.0,
+        )
         self.watch = Watch(cluster.pulse, meeting.members, late_s, meeting.late)
         self.skipped: list[dict[str, Any]] = []
         self.repaired: list[dict[str, Any]] = []
@@ -151,7 +142,7 @@ class Guard:
         if self.flip.at("params", "state", step=step):
             self.flip.apply()
         self.cluster.pulse.tell(WORKS, step + 1)
-        return dropped or (self.mode.drops and not isfinite(self.loss))
+        return dropped or (self.mode.parts.drops and not isfinite(self.loss))
 
     def end(self, step: int) -> None:
         """Check what the last step of an epoch has left behind. All ranks must call."""
@@ -166,11 +157,11 @@ class Guard:
     def take(self) -> dict[str, Any]:
         """Return what was noted, and begin anew."""
         taken = {
-            "skipped": [*self.skipped, *self.mode.skipped],
+            "skipped": [*self.skipped, *self.mode.tally.skipped],
             "repaired": list(self.repaired),
             "late": self.watch.take(),
         }
-        for noted in (self.skipped, self.mode.skipped, self.repaired):
+        for noted in (self.skipped, self.repaired):
             noted.clear()
         return taken
 
@@ -190,8 +181,7 @@ class Guard:
         workers = self.collective.wild_workers(self.arena.grads)
         if not isfinite(self.loss) and self.team.worker is not None:
             workers = [*workers, self.team.worker]
-        every = self.cluster.gather(([self.team.workers[worker] for worker in workers], self.updater.damaged))
-        self.updater.damaged = False
+        every = self.cluster.gather(([self.team.workers[worker] for worker in workers], self.updater.take_damage()))
         verdict = self.cluster.settle(partial(self._verdict, every or [], step))
         ranks = tuple(verdict["ranks"])
         if verdict["back"]:

@@ -8,12 +8,9 @@ from mpi4py import MPI
 from psframe.cluster import startup
 from psframe.cluster.cluster import Cluster
 from psframe.cluster.roles import Team
-from psframe.config.registry import Choice
-from psframe.config.schema import Fault, Train
+from psframe.config.schema import Fault
 from psframe.errors import UserError, reason
 from psframe.memory.sysfs import spell
-from psframe.sync.base import Mode
-from psframe.train.compute import any_workers
 from psframe.train.data.dataset import Facts
 from psframe.train.faults.injection import Crash
 
@@ -53,27 +50,14 @@ def judge_fault(fault: Fault, workers: tuple[int, ...]) -> None:
         )
 
 
-def judge_loss(name: str, mode: Mode) -> None:
-    """UserError where no rank could go on without another one."""
-    otherwise = "give fault.on_worker_loss=stop, and let `python -m psframe.run --restarts K` start the job again"
+def judge_loss() -> None:
+    """UserError where MPI does not let ranks go on without another one."""
     if not startup.tolerant():
         raise UserError(
             "fault.on_worker_loss: continue must have an Open MPI whose mpirun was given --with-ft ulfm, got "
-            f"{' '.join(mpi_version().split(',')[0].split())} without; start it so, or {otherwise}"
+            f"{' '.join(mpi_version().split(',')[0].split())} without; start it so, or give fault.on_worker_loss=stop, "
+            "and let `python -m psframe.run --restarts K` start the job again"
         )
-    if not mode.survives:
-        raise UserError(
-            "fault.on_worker_loss: continue must have a sync.mode that can do without a rank (sync_ps with one server, "
-            f"allreduce, async_ps, easgd, hogwild, local_sgd, block_momentum), got {name}; {otherwise}"
-        )
-
-
-def judge_blocks(train: Train, team: Team, mode: Mode, choices: dict[str, Choice]) -> None:
-    any_workers.judge(train, team.n_workers)
-    if train.reproducible == "any_workers":
-        sums, collective = mode.any_workers, choices["collective"]
-        ordered = getattr(collective.make, "any_workers", False)
-        any_workers.judge_parts(choices["sync"].name, sums, collective.name, collective.arguments, ordered)
 
 
 def judge_size(team: Team, facts: Facts) -> None:

@@ -27,6 +27,7 @@ from psframe.nn.dense import Dense
 from psframe.nn.jit import compiling
 from psframe.nn.network import Network
 from psframe.sync.base import Mode
+from psframe.sync.traits import Traits
 from psframe.train.compute import any_workers
 from psframe.train.compute.parallel import cut, hybrid
 from psframe.train.compute.parallel import grid as grids
@@ -35,7 +36,8 @@ from psframe.train.compute.parallel.pipeline import micro, micro_batches
 from psframe.train.compute.parallel.split import judge as judge_split
 from psframe.train.compute.parallel.split import split
 from psframe.train.data.dataset import Facts
-from psframe.train.plan import checks
+from psframe.train.plan import checks, combinations
+from psframe.train.plan.combinations import Combination
 from psframe.train.plan.optimizer_trial import judge as judge_optimizer
 
 if TYPE_CHECKING:
@@ -66,6 +68,8 @@ class Plan:
     ----------
     choices : dict of str to Choice
         The chosen member of each family, by its place in the config.
+    asked : Combination
+        What was found to go together.
     places : Places
         Where this rank's memory will lie.
     resolved : dict
@@ -83,6 +87,7 @@ class Plan:
 
     config: Config
     choices: dict[str, Choice]
+    asked: Combination
     places: Places
     team: Team
     group: Group
@@ -117,36 +122,37 @@ def make(cluster: Cluster, path: str, overrides: Sequence[str]) -> Plan:
 
     All ranks must call.
     """
-    consistency.judge_code(cluster)
-    collective = "shared" if cluster.n_nodes == 1 else "hierarchical"
-    judged = cluster.agree(lambda: _judge_config(path, overrides, collective))
+    judged, settings = _config(cluster, path, overrides)
     resolved = judged["resolved"]
-    settings = msgspec.convert(resolved, Config)
-    cluster.agree_everywhere(lambda: checks.judge_record(resolved["record"], cluster.rank))
     # a rank that cannot import a user's own module, or what one needs, says so here
     choices = cluster.agree_everywhere(lambda: {s: _choice(resolved, s) for s in ("dataset", "sync")})
     kept: list[Dataset] = []
     facts = Facts(**cluster.agree_by_node(lambda: _judge_dataset(choices["dataset"], kept)))
     cluster.agree_everywhere(lambda: checks.judge_nodes(cluster, facts))
     mode = cluster.agree_everywhere(lambda: sync.make(choices["sync"]))
-    grid, team, group = _roles(cluster, settings, mode, choices["sync"].name, facts)
+    cluster.agree(lambda: grids.judge(settings.parallel, cluster.n_ranks))
+    alone = cluster.n_ranks == settings.parallel.pipeline * settings.parallel.model
+    asked = _goes_together(cluster, Combination(choices["sync"].name, mode.traits, settings, alone=alone))
+    grid, team, group = _roles(cluster, settings, mode, facts)
     later = ("model", "optimizer", "collective", *PLACES.values())
     choices |= cluster.agree_everywhere(lambda: {s: _choice(resolved, s) for s in later})
     cluster.agree_everywhere(lambda: judge_optimizer(choices["optimizer"], settings.train.reproducible))
-    cluster.agree(lambda: checks.judge_blocks(settings.train, team, mode, choices))
+    cluster.agree(lambda: any_workers.judge(settings.train, team.n_workers))
+    asked = _goes_together(cluster, replace(asked, collective=choices["collective"]))
     places = _places(cluster, settings, choices)
-    _configure(cluster, group, grid, mode, affinity.n_cores(cluster, places.site.topology))
+    _configure(cluster, group, grid, mode.traits, affinity.n_cores(cluster, places.site.topology))
     sampler = any_workers.sampler(facts.n_train, team.n_workers, settings.train)
     made = Plan(
         config=settings,
         choices=choices,
+        asked=asked,
         places=places,
         team=team,
         group=group,
         facts=facts,
         dataset=kept[0] if kept else None,
         resolved=resolved,
-        unused=judged["unused"] + ([] if mode.exchanges else ["collective"]) + any_workers.unused(settings.train),
+        unused=[*judged["unused"], *["collective"] * (not mode.traits.exchanges), *any_workers.unused(settings.train)],
         grid=grid,
         n_micro=micro_batches(settings.parallel, sampler),
     )
@@ -155,17 +161,31 @@ def make(cluster: Cluster, path: str, overrides: Sequence[str]) -> Plan:
     return made
 
 
-def _roles(cluster: Cluster, settings: Config, mode: Mode, name: str, facts: Facts) -> tuple[Grid, Team, Group]:
+def _config(cluster: Cluster, path: str, overrides: Sequence[str]) -> tuple[dict[str, Any], Config]:
+    """Return what :func:`_judge_config` does, and the config; the same on all ranks."""
+    consistency.judge_code(cluster)
+    collective = "shared" if cluster.n_nodes == 1 else "hierarchical"
+    judged = cluster.agree(lambda: _judge_config(path, overrides, collective))
+    record = judged["resolved"]["record"]
+    cluster.agree_everywhere(lambda: checks.judge_record(record, cluster.rank))
+    return judged, msgspec.convert(judged["resolved"], Config)
+
+
+def _goes_together(cluster: Cluster, asked: Combination) -> Combination:
+    cluster.agree(lambda: combinations.check(asked))
+    return asked
+
+
+def _roles(cluster: Cluster, settings: Config, mode: Mode, facts: Facts) -> tuple[Grid, Team, Group]:
     """Return who does what; AgreedError on every rank where these ranks cannot do what is asked for."""
-    cluster.agree(lambda: grids.judge(settings, cluster.n_ranks, mode.server, mode.n_servers))
     grid = grids.make(cluster, settings.parallel)
-    team = _team(grid.cluster, mode)
+    team = _team(grid.cluster, mode.traits)
     cluster.agree(lambda: checks.judge_size(team, facts))
     alone = team.comm.size == 1
     if not alone and settings.fault.on_worker_loss == "continue":
-        cluster.agree(lambda: checks.judge_loss(name, mode))
-    whole = alone or mode.group_size is None
-    group = undivided(grid.cluster, team, grid.is_cut) if whole else divide(cluster, mode.group_size)
+        cluster.agree(checks.judge_loss)
+    size = None if alone else mode.traits.group_size
+    group = undivided(grid.cluster, team, grid.is_cut) if size is None else divide(cluster, size)
     if not alone:
         cluster.agree_everywhere(lambda: mode.judge(team, group))
     workers = tuple(range(cluster.n_ranks)) if grid.is_cut else team.workers
@@ -176,10 +196,10 @@ def _roles(cluster: Cluster, settings: Config, mode: Mode, name: str, facts: Fac
 def regrouped(plan: Plan, cluster: Cluster) -> Plan:
     """Return the plan for the ranks that are left of those it was made for. All of them must call."""
     mode = sync.make(plan.choices["sync"])
-    team = _team(cluster, mode)
+    team = _team(cluster, mode.traits)
     group = undivided(cluster, team)
     grid = grids.make(cluster, plan.config.parallel)
-    _configure(cluster, group, grid, mode, affinity.n_cores(cluster, plan.places.site.topology))
+    _configure(cluster, group, grid, mode.traits, affinity.n_cores(cluster, plan.places.site.topology))
     if cluster.n_ranks > 1:
         cluster.agree_everywhere(lambda: mode.judge(team, group))
     return replace(plan, team=team, group=group, grid=grid)
@@ -202,18 +222,19 @@ def _cuts(plan: Plan, n_samples: int) -> list[int]:
         return cut.found(plan.network, plan.grid.n_stages, n_samples, kernels)
 
 
-def _team(cluster: Cluster, mode: Mode) -> Team:
-    return Team(cluster.comm, mode.server if cluster.n_ranks > 1 else None, cluster, n_servers=mode.n_servers)
+def _team(cluster: Cluster, traits: Traits) -> Team:
+    server = traits.server if cluster.n_ranks > 1 else None
+    return Team(cluster.comm, server, cluster, n_servers=traits.n_servers)
 
 
-def _configure(cluster: Cluster, group: Group, grid: Grid, mode: Mode, n_cores: int) -> None:
+def _configure(cluster: Cluster, group: Group, grid: Grid, traits: Traits, n_cores: int) -> None:
     """Say how the ranks of a node wait for each other, and those of a group or crew of it."""
-    cluster.rendezvous.configure(mode.wait, mode.deadline_s, n_cores)
+    cluster.rendezvous.configure(traits.wait, traits.deadline_s, n_cores)
     here = cluster.sizes[cluster.node]
     for some in (group.cluster, grid.crew):
         if some is not cluster:
-            wait = mode.wait if mode.wait != "auto" or n_cores >= here else "block"
-            some.rendezvous.configure(wait, mode.deadline_s, max(1, n_cores * some.n_ranks // here))
+            wait = traits.wait if traits.wait != "auto" or n_cores >= here else "block"
+            some.rendezvous.configure(wait, traits.deadline_s, max(1, n_cores * some.n_ranks // here))
 
 
 def _choice(resolved: dict[str, Any], section: str) -> Choice:

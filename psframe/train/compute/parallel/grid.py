@@ -4,7 +4,7 @@ from dataclasses import dataclass
 
 from psframe.cluster import communicators
 from psframe.cluster.cluster import Cluster, join
-from psframe.config.schema import Config, Parallel
+from psframe.config.schema import Parallel
 from psframe.errors import UserError
 
 
@@ -73,16 +73,8 @@ def _judge_crew(cluster: Cluster, crew: Cluster, n_shards: int) -> None:
         )
 
 
-def judge(config: Config, n_ranks: int, server: str | None, n_servers: int) -> None:
-    """UserError where a grid is not of the job's ranks, or cannot be had with what else a config asks for."""
-    _judge_ranks(config.parallel, n_ranks)
-    _judge_micro(config)
-    if config.parallel.pipeline * config.parallel.model > 1:
-        _judge_mode(config, server, n_servers)
-        _judge_fault(config)
-
-
-def _judge_ranks(parallel: Parallel, n_ranks: int) -> None:
+def judge(parallel: Parallel, n_ranks: int) -> None:
+    """UserError where a grid is not of the job's ranks."""
     size, data = parallel.pipeline * parallel.model, parallel.data
     what = " x ".join(key for key in ("pipeline", "model") if getattr(parallel, key) > 1) or "pipeline"
     if n_ranks % size:
@@ -98,48 +90,3 @@ def _judge_ranks(parallel: Parallel, n_ranks: int) -> None:
             f"parallel: data x {what} must be the number of ranks, {n_ranks}, got {data} x {size}; give "
             f"parallel.data={n_ranks // size}, or start {int(data) * size} ranks"
         )
-
-
-def _judge_micro(config: Config) -> None:
-    parallel, train = config.parallel, config.train
-    if train.reproducible == "any_workers" and (
-        parallel.pipeline * parallel.model > 1 or parallel.micro_batches not in ("auto", 1)
-    ):
-        raise UserError(
-            f"train.reproducible: any_workers cuts a step into blocks of its own, got it with {_spelled(parallel)} and "
-            f"parallel.micro_batches={parallel.micro_batches}; give fixed_workers"
-        )
-    if parallel.convolutions == "data" and (parallel.model == 1 or parallel.pipeline > 1):
-        raise UserError(
-            "parallel.convolutions: data is for parallel.model=2 or more without a pipeline, got it with model: "
-            f"{parallel.model} and pipeline: {parallel.pipeline}; give these, or parallel.convolutions=model"
-        )
-    if parallel.pipeline == 1 and parallel.recompute:
-        raise UserError(
-            "parallel.recompute is for the stages of a pipeline, got it without one; give parallel.pipeline, or "
-            "parallel.micro_batches: where there is one stage, one micro-batch alone keeps its activations"
-        )
-
-
-def _judge_mode(config: Config, server: str | None, n_servers: int) -> None:
-    mode, what = config.sync["mode"], _spelled(config.parallel)
-    instead = "give sync=allreduce, or sync='{mode: sync_ps, server: colocated}'"
-    if mode not in ("allreduce", "sync_ps") or n_servers > 1 or config.sync.get("backup_workers"):
-        several = " with sync.servers or sync.backup_workers" if mode == "sync_ps" else ""
-        raise UserError(f"{what} must have a mode in which all replicas step together, got {mode}{several}; {instead}")
-    if server == "dedicated":
-        raise UserError(f"{what} needs every rank for a part of the network, got sync.server=dedicated; {instead}")
-
-
-def _judge_fault(config: Config) -> None:
-    for key, only in (("on_worker_loss", "stop"), ("on_nan", "stop"), ("check_every", 0), ("flip", "none")):
-        if (got := getattr(config.fault, key)) != only:
-            raise UserError(
-                f"fault.{key} must be {only} with {_spelled(config.parallel)}, where rank 0 has not "
-                f"all parameters between two steps, got {got}; give fault.{key}={only}"
-            )
-
-
-def _spelled(parallel: Parallel) -> str:
-    asked = [f"parallel.{key}={n}" for key in ("pipeline", "model") if (n := getattr(parallel, key)) > 1]
-    return " and ".join(asked) or "parallel.pipeline=1"

@@ -15,6 +15,7 @@ from psframe.errors import UserError
 from psframe.nn.base import Pass
 from psframe.nn.losses import softmax_cross_entropy
 from psframe.nn.network import Network
+from psframe.record.trace import UNTRACED, Trace
 from psframe.sync.sampler import Sampler
 from psframe.train.compute.parallel.grid import Grid
 from psframe.train.compute.parallel.pipeline import Pipeline
@@ -42,8 +43,9 @@ class Hybrid(Pipeline):
         front: Network,
         rest: Network,
         crew: Crew,
+        trace: Trace = UNTRACED,
     ):
-        super().__init__(sampler, network, batches, grid, n_micro, "1f1b", False, None, None, crew)
+        super().__init__(sampler, network, batches, grid, n_micro, "1f1b", False, None, None, crew, trace)
         self.front, self.rest, self.crew = front, rest, crew
         self.begun = False  # whether the step has gradients of the front
         self.joined = crew.shared((self.n_inputs * self.most, *front.shape_before(front.own.stop)))

@@ -10,6 +10,7 @@ from psframe.config.schema import Parallel
 from psframe.nn.base import Pass
 from psframe.nn.losses import softmax_cross_entropy
 from psframe.nn.network import Network
+from psframe.record.trace import UNTRACED, Trace
 from psframe.record.traffic import Traffic
 from psframe.sync.sampler import Sampler
 from psframe.train.compute.local import Work
@@ -39,6 +40,8 @@ class Pipeline(Work):
         Who has the other shards of its layers.
     before, after : pair of Channel, or None
         To the stage before (activations in, gradients out), and to the one after (activations out, gradients in).
+    trace : Trace
+        Traces each micro-batch, and waits for other stages.
     """
 
     several = True
@@ -55,9 +58,10 @@ class Pipeline(Work):
         before: tuple[Channel, Channel] | None,
         after: tuple[Channel, Channel] | None,
         crew: Crew | None = None,
+        trace: Trace = UNTRACED,
     ):
         super().__init__(sampler, network, batches)
-        self.grid, self.n_micro, self.recompute = grid, n_micro, recompute
+        self.grid, self.n_micro, self.recompute, self.trace = grid, n_micro, recompute, trace
         self.before, self.after, self.tells = before, after, after is None and grid.shard == 0
         self.waits: list[Channel | Crew] = [channel for pair in (before, after) if pair for channel in pair]
         self.waits += [crew] if crew else []
@@ -98,7 +102,7 @@ class Pipeline(Work):
                 self._forward(number, self._state(mine[share], number, epoch))
             else:
                 losses[0] += self._backward(number, self._state(mine[share], number, epoch)) * self.tells
-            if self.trace and self.trace.on:
+            if self.trace.on:
                 waited_s = self.waited_s - waited_s  # most of it for what comes in, at the beginning
                 self.trace.add("stall", began, began + waited_s)
                 self.trace.add(f"{direction} {number}", began + waited_s)

@@ -1,0 +1,205 @@
+"""Options that go together: :func:`check` is the one place that decides it, by :data:`RULES`."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from psframe.collectives.traits import of_choice
+from psframe.config.registry import Choice
+from psframe.config.schema import Config, Parallel
+from psframe.errors import UserError
+from psframe.sync.traits import SYNCHRONOUS, Traits
+
+BLOCK_MODES = "sync.mode=allreduce, or sync_ps without backup_workers,"
+BLOCK_COLLECTIVES = "the collectives shared, hierarchical, buffer and object, without compression,"
+
+
+@dataclass(frozen=True)
+class Combination:
+    """What a config asks for together.
+
+    Attributes
+    ----------
+    mode : str
+        Its name, or ``my_module:attr``.
+    traits : Traits
+        Of the mode.
+    collective : Choice or None
+        None where it is not known yet, and not looked at.
+    statistic : str
+        The name of a tensor that keeps statistics of batches, "" where the model has none or is not known yet.
+    alone : bool
+        Whether there is one rank, which exchanges nothing, so that every mode is the same.
+    """
+
+    mode: str
+    traits: Traits
+    config: Config
+    collective: Choice | None = None
+    statistic: str = ""
+    alone: bool = False
+
+    @property
+    def effective(self) -> Traits:
+        """Traits of what these ranks do."""
+        return SYNCHRONOUS if self.alone else self.traits
+
+
+def check(asked: Combination) -> None:
+    """UserError where options do not go together: the first of :data:`RULES` that says so."""
+    for rule in RULES:
+        if said := rule(asked):
+            raise UserError(said)
+
+
+def blocks_are_no_micro_batches(asked: Combination) -> str:
+    parallel = asked.config.parallel
+    has_micro = parallel.is_cut or parallel.micro_batches not in ("auto", 1)
+    if asked.config.train.reproducible != "any_workers" or not has_micro:
+        return ""
+    return (
+        f"train.reproducible: any_workers cuts a step into blocks of its own, got it with {_spelled(parallel)} and "
+        f"parallel.micro_batches={parallel.micro_batches}; give fixed_workers"
+    )
+
+
+def convolutions_by_samples_need_shards_alone(asked: Combination) -> str:
+    parallel = asked.config.parallel
+    if parallel.convolutions != "data" or (parallel.model > 1 and parallel.pipeline == 1):
+        return ""
+    return (
+        "parallel.convolutions: data is for parallel.model=2 or more without a pipeline, got it with model: "
+        f"{parallel.model} and pipeline: {parallel.pipeline}; give these, or parallel.convolutions=model"
+    )
+
+
+def recomputation_needs_stages(asked: Combination) -> str:
+    parallel = asked.config.parallel
+    if parallel.pipeline > 1 or not parallel.recompute:
+        return ""
+    return (
+        "parallel.recompute is for the stages of a pipeline, got it without one; give parallel.pipeline, or "
+        "parallel.micro_batches: where there is one stage, one micro-batch alone keeps its activations"
+    )
+
+
+def cut_networks_need_replicas_in_step(asked: Combination) -> str:
+    if not asked.config.parallel.is_cut:
+        return ""
+    what, traits = _spelled(asked.config.parallel), asked.traits
+    instead = "give sync=allreduce, or sync='{mode: sync_ps, server: colocated}'"
+    if not traits.same_each_step or not traits.one_mean or traits.n_servers > 1:
+        several = " with sync.servers or sync.backup_workers" if asked.mode == "sync_ps" else ""
+        return f"{what} must have a mode in which all replicas step together, got {asked.mode}{several}; {instead}"
+    if traits.server == "dedicated":
+        return f"{what} needs every rank for a part of the network, got sync.server=dedicated; {instead}"
+    return ""
+
+
+def cut_networks_have_no_whole_step(asked: Combination) -> str:
+    if not asked.config.parallel.is_cut:
+        return ""
+    for key, only in (("on_worker_loss", "stop"), ("on_nan", "stop"), ("check_every", 0), ("flip", "none")):
+        if (got := getattr(asked.config.fault, key)) != only:
+            return (
+                f"fault.{key} must be {only} with {_spelled(asked.config.parallel)}, where rank 0 has not "
+                f"all parameters between two steps, got {got}; give fault.{key}={only}"
+            )
+    return ""
+
+
+def lost_workers_must_be_dispensable(asked: Combination) -> str:
+    if asked.config.fault.on_worker_loss == "stop" or asked.effective.survives:
+        return ""
+    return (
+        "fault.on_worker_loss: continue must have a sync.mode that can do without a rank (sync_ps with one server, "
+        f"allreduce, async_ps, easgd, hogwild, local_sgd, block_momentum), got {asked.mode}; give "
+        "fault.on_worker_loss=stop, and let `python -m psframe.run --restarts K` start the job again"
+    )
+
+
+def nonfinite_gradients_must_be_droppable(asked: Combination) -> str:
+    on_nan, may = asked.config.fault.on_nan, asked.effective.on_nan
+    if on_nan in may:
+        return ""
+    return (
+        f"fault.on_nan must be {' or '.join(may)} in this sync mode, got {on_nan}; "
+        f"give fault.on_nan={may[0]} or a mode that has it: allreduce, sync_ps with one server"
+    )
+
+
+def checked_ranks_must_step_together(asked: Combination) -> str:
+    every = asked.config.fault.check_every
+    if not every or asked.effective.drops == "steps":
+        return ""
+    return (
+        f"fault.check_every must be 0 where ranks do not step together, or several serve, got {every}; "
+        "give fault.check_every=0, or sync=allreduce, or sync=sync_ps with one server"
+    )
+
+
+def several_servers_need_a_collective_that_knows_them(asked: Combination) -> str:
+    choice, n_servers = asked.collective, asked.traits.n_servers
+    if choice is None or asked.alone or n_servers == 1:
+        return ""
+    traits = of_choice(choice)
+    if traits.among_servers and not traits.exact:
+        return (
+            f"collective.compression must be none under several servers, got {choice.arguments['compression']!r} and "
+            f"sync.servers={n_servers}; give collective.compression=none or sync.servers=1"
+        )
+    if traits.among_servers:
+        return ""
+    return (
+        f"sync.servers must be 1 where a collective knows one server alone, got {n_servers} and "
+        f"collective={choice.name}; give collective=buffer or sync.servers=1"
+    )
+
+
+def blocks_must_be_summed_in_the_order_of_the_tree(asked: Combination) -> str:
+    choice = asked.collective
+    if choice is None or asked.config.train.reproducible != "any_workers":
+        return ""
+    instead = "give one of these, or train.reproducible=fixed_workers"
+    if not asked.traits.one_mean:
+        return f"train.reproducible: any_workers is for {BLOCK_MODES} got {asked.mode}; {instead}"
+    traits, codec = of_choice(choice), choice.arguments.get("compression", "none")
+    if traits.by_tree and traits.exact:
+        return ""
+    got = choice.name if traits.exact else f"{choice.name} with compression {codec}"
+    return f"train.reproducible: any_workers is for {BLOCK_COLLECTIVES} got {got}; {instead}"
+
+
+def statistics_must_be_averaged(asked: Combination) -> str:
+    if not asked.statistic or asked.alone:
+        return ""
+    rule, name = "where the model keeps statistics of its batches", asked.statistic
+    instead = "or let the model keep none, as by GroupNorm, or BatchNorm with track_running_stats=False"
+    if not asked.traits.averages:
+        return (
+            f"sync.mode must take means over workers {rule}, got {asked.mode} and {name}; give sync_ps, allreduce, "
+            f"local_sgd, block_momentum or easgd, {instead}"
+        )
+    if asked.traits.exchanges and asked.collective and not of_choice(asked.collective).exact:
+        return f"collective.compression must be none {rule}, got one and {name}; give none, {instead}"
+    return ""
+
+
+def _spelled(parallel: Parallel) -> str:
+    asked = [f"parallel.{key}={n}" for key in ("pipeline", "model") if (n := getattr(parallel, key)) > 1]
+    return " and ".join(asked) or "parallel.pipeline=1"
+
+
+#: each returns what to say where options do not go together, else ""
+RULES: tuple[Callable[[Combination], str], ...] = (
+    blocks_are_no_micro_batches,
+    convolutions_by_samples_need_shards_alone,
+    recomputation_needs_stages,
+    cut_networks_need_replicas_in_step,
+    cut_networks_have_no_whole_step,
+    lost_workers_must_be_dispensable,
+    nonfinite_gradients_must_be_droppable,
+    checked_ranks_must_step_together,
+    several_servers_need_a_collective_that_knows_them,
+    blocks_must_be_summed_in_the_order_of_the_tree,
+    statistics_must_be_averaged,
+)

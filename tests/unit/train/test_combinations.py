@@ -1,0 +1,59 @@
+"""Options that go together, and the table of them in the documentation."""
+
+from dataclasses import replace
+
+import pytest
+
+from psframe import sync
+from psframe.config import schema
+from psframe.errors import UserError
+from psframe.train.plan import combination_table, combinations
+from tests.helpers.launcher import ROOT
+
+CUT = {"parallel": {"pipeline": 2}}
+
+
+@pytest.mark.parametrize(
+    ("mode", "collective", "sections", "said"),
+    [
+        ("hogwild", "shared", CUT, "all replicas step together, got hogwild"),
+        ("{mode: sync_ps, server: colocated, servers: 2}", "buffer", CUT, "got sync_ps with sync.servers or"),
+        ("sync_ps", "shared", CUT, "needs every rank for a part of the network, got sync.server=dedicated"),
+        ("allreduce", "shared", {"fault": {"on_nan": "skip"}, **CUT}, "on_nan must be stop with parallel.pipeline=2"),
+        ("allreduce", "shared", {"fault": {"check_every": 3}, **CUT}, "fault.check_every must be 0"),
+        (
+            "allreduce",
+            "shared",
+            {"train": {"reproducible": "any_workers", "global_batch": 8}, **CUT},
+            "cuts a step into blocks of its own",
+        ),
+        ("easgd", "shared", {"fault": {"on_nan": "skip"}}, "fault.on_nan must be stop in this sync mode, got skip"),
+        ("async_ps", "shared", {"fault": {"on_nan": "rollback"}}, "must be stop or skip in this sync mode"),
+        ("{mode: sync_ps, servers: 2}", "shared", {}, "knows one server alone, got 2 and collective=shared"),
+        (
+            "allreduce",
+            "{name: buffer, compression: fp16}",
+            {"train": {"reproducible": "any_workers", "global_batch": 8}},
+            "got buffer with compression fp16",
+        ),
+    ],
+)
+def test_options_that_do_not_go_together_are_told(mode, collective, sections, said):
+    with pytest.raises(UserError, match=said):
+        combinations.check(combination_table.asked_for(mode, collective, **sections))
+
+
+def test_rank_alone_has_every_mode():
+    asked = combination_table.asked_for("easgd", fault={"on_nan": "rollback"})
+    combinations.check(replace(asked, alone=True))
+
+
+def test_documentation_has_the_table():
+    assert combination_table.table() in (ROOT / "docs/combinations.md").read_text()
+
+
+def test_every_mode_of_the_table_is_in_the_documentation():
+    assert {
+        schema.parse_value(mode) if "{" not in mode else schema.parse_value(mode)["mode"]
+        for mode in combination_table.MODES
+    } == set(sync.TABLE)

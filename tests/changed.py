@@ -94,8 +94,17 @@ def named_after(test: Path, path: str) -> bool:
     stem = (of.parent.name if of.stem.startswith("__") else of.stem).strip("_").lower()
     folders = (module(path) or "").split(".")[1:-1]
     package = folders[0] if folders else stem  # a module beside the packages may have a folder of its own
-    mirrors = bool(module(path)) and test.parent.parent.name == "unit" and test.parent.name == package
+    mirrors = bool(module(path)) and test.parent.parent.name == "unit" and test.parent.name in {package, *folders}
     return mirrors or own in {stem, package, f"{package}_{stem}"}
+
+
+def compiled_users(path: str) -> list[str]:
+    """Return the modules that use what is compiled from a file: it is behind their tests."""
+    name = Path(path).stem.strip("_")
+    if not path.startswith("psframe/compiled/_"):
+        return []
+    users = [each for each in (ROOT / "psframe").rglob("*.py") if f"compiled.{name}." in each.read_text()]
+    return [str(each.relative_to(ROOT)) for each in users]
 
 
 def using(path: str) -> set[Path]:
@@ -126,7 +135,8 @@ def users(path: str) -> set[Path]:
 
 def concerned(path: str) -> set[Path]:
     """Return the tests that a file's change can break, without those that are slow, if there are others."""
-    found = {test for test in tests() if named_after(test, path)} | users(path)
+    sources = [path, *compiled_users(path)]
+    found = {test for test in tests() if any(named_after(test, source) for source in sources)} | users(path)
     folder = path.removeprefix("tests/").partition("/")[0]
     fast = {test for test in found if test.relative_to(ROOT).parts[1] not in {*SLOW} - {folder}}
     return fast if fast or module(path) else found

@@ -191,7 +191,9 @@ def test_ranks_are_shown_as_the_config_binds_them(mpich, config):
         assert (ranks[0]["cpus"] == ranks[0]["allowed_cpus"]) == (kind == "none" or len(ranks) == 1)
 
 
-NO_MPI = "import sys; sys.modules['mpi4py'] = None; from psframe import doctor; sys.exit(doctor.main(sys.argv[1:]))"
+NO_MPI = (
+    "import sys; sys.modules['mpi4py'] = None; from psframe.doctor.__main__ import main; sys.exit(main(sys.argv[1:]))"
+)
 
 
 def test_mpi_may_be_missing(config):

@@ -27,7 +27,7 @@ def dies(*arguments):
     die("started")
 mpi_start.start = dies
 if point == "compiles":
-    import psframe.startup
+    import psframe.cluster.startup
     psframe.cluster.startup.begin_mpi()
     from psframe.train.build import assemble
     run = assemble.run

@@ -36,7 +36,7 @@ CHOSEN = {
     "tests/fuzz/corpus/latest/nul": "tests/fuzz/test_targets.py",
     "tests/unit/nn/test_layers.py": "tests/unit/nn/test_layers.py",
     "psframe/cluster/gates.py": "tests/unit/cluster/test_gates.py",
-    "psframe/compiled/_sync.h": "tests/stress/test_gates_stress.py",
+    "psframe/compiled/_sync.h": "tests/unit/cluster/test_gates.py",
     "psframe/config/schema.py": "tests/unit/config/test_registry.py",
     "psframe/bench/peers.py": "tests/commands/test_bench_peers.py",
     "psframe/run.py": "tests/commands/test_supervisor.py",

@@ -128,16 +128,6 @@ class Base:
     def broadcast(self, params: np.ndarray) -> None:
         raise NotImplementedError
 
-    def publish(self, params: np.ndarray) -> None:
-        """Make every rank's ``params`` (S,) what the servers have updated. All ranks must call."""
-        self.broadcast(params)
-
-    def collect(self, rows: np.ndarray) -> None:
-        """Give rank 0 the optimizer's state (n_state, S) of what other servers update. The servers must call."""
-
-    def hand_out(self, rows: np.ndarray) -> None:
-        """Give the other servers rank 0's optimizer state (n_state, S). The servers must call."""
-
     def gather_mean(self, grads: np.ndarray, n_samples: int) -> Segments:
         raise NotImplementedError
 

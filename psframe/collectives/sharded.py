@@ -119,6 +119,7 @@ class Sharded(Buffer):
         return Together(requests)
 
     def publish(self, params: np.ndarray) -> None:
+        """Make every rank's ``params`` (S,) what the servers have updated. All ranks must call."""
         for share in self.shares:
             bucket, own = params[share.bucket], params[share.own]
             self.wait(self.comm.Iallgatherv(MPI.IN_PLACE, [bucket, share.counts, share.starts, MPI.FLOAT]))
@@ -126,6 +127,7 @@ class Sharded(Buffer):
             self.traffic.receive(bucket.nbytes - own.nbytes)
 
     def collect(self, rows: np.ndarray) -> None:
+        """Give rank 0 the optimizer's state (n_state, S) of what other servers update. The servers must call."""
         for server in self.team.servers[1:]:
             for segment in [share.segments[server] for share in self.shares]:
                 for row in rows:
@@ -135,6 +137,7 @@ class Sharded(Buffer):
                         self.wait(self.comm.Isend(row[segment], 0, STATE))
 
     def hand_out(self, rows: np.ndarray) -> None:
+        """Give the other servers rank 0's optimizer state (n_state, S). The servers must call."""
         for server in self.team.servers[1:]:
             for row in rows:
                 if self.comm.rank == 0:

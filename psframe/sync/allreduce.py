@@ -20,8 +20,9 @@ class AllReduce(Mode):
     def __init__(self, *, wait: Wait = "auto", deadline_s: Deadline = DEADLINE_S):
         super().__init__(replace(SYNCHRONOUS, wait=wait, deadline_s=deadline_s))
 
-    def step(self, n_samples: int, lr: float, step: int) -> None:
-        for segment, gradient in self.collective.allreduce_mean(self.arena.grads, n_samples):
+    def step(self, n_samples: int, lr: float, step: int) -> bool:
+        for segment, gradient in self.parts.collective.allreduce_mean(self.arena.grads, n_samples):
             self.update(segment, gradient, lr, step)
         if not self.arena.shared:
             self.arena.close()
+        return True

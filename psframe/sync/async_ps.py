@@ -15,10 +15,10 @@ from psframe.config.registry import Count, Deadline, NonNegative, PositiveInt
 from psframe.errors import UserError
 from psframe.memory.arena import Arena
 from psframe.sync.backup_workers import Closing
-from psframe.sync.base import Mode, Parts
-from psframe.sync.sample_queue import Draw
+from psframe.sync.base import Mode, Parts, Snapshot
 from psframe.sync.server_mode import Served
 from psframe.sync.stores.base import PULLED, RATE, SAMPLES, STEP
+from psframe.sync.work_source import SampleQueue, WorkSource
 
 FREE = 1 << 30  # a staleness that bounds nothing
 
@@ -53,9 +53,8 @@ class AsyncPS(Served):
         self.rows = 2 if compensation else 1
         self.waits = self.bounded
 
-    def allocate(self, parts: Parts) -> Arena:
-        arena = super().allocate(parts)
-        self.draw = None if self.bounded else Draw(self.store, parts.sampler)
+    def _allocate(self, parts: Parts) -> Arena:
+        arena = super()._allocate(parts)
         if parts.team.worker is None:
             self.means = [compiled.elementwise.Mean([post[0]]) for post in self.store.mail]
             self.clocks, self.waiting = [0] * self.n_workers, [False] * self.n_workers
@@ -67,12 +66,16 @@ class AsyncPS(Served):
         self.n_kept = self.turn = self.pulled = self.oldest = 0
         return arena
 
-    def work(self, n_steps: int) -> Iterator[tuple[int, int | None]]:
+    def _source(self, parts: Parts) -> WorkSource:
+        return super()._source(parts) if self.bounded else SampleQueue(self.store, parts.sampler)
+
+    def worker_turns(self, n_steps: int) -> Iterator[tuple[int, int | None]]:
         worker = self.parts.team.worker
         assert worker is not None
         sampler = self.parts.sampler
         dealt = ((step, worker, sampler.size_of(step, worker)) for step in range(n_steps))
-        for step, share, n_own in self.draw.turns(n_steps) if self.draw else dealt:
+        queue = self.work
+        for step, share, n_own in queue.turns(n_steps) if isinstance(queue, SampleQueue) else dealt:
             self.n_own = n_own
             if self.bounded:
                 # the word of rank 0 is how many steps the slowest worker has made in this epoch
@@ -80,6 +83,8 @@ class AsyncPS(Served):
             if self.turn % self.pull_every == 0:
                 self.pulled = self._pull()
             self.turn += 1
+            if not self.work.may_begin(step):
+                return
             yield step, share
 
     def report(self, n_samples: int, lr: float, step: int) -> None:
@@ -140,10 +145,10 @@ class AsyncPS(Served):
                 self.waiting[worker] = False
                 self.store.grant(worker, slowest)
 
-    def salvaged(self) -> tuple[int, np.ndarray, list[np.ndarray]]:
+    def snapshot(self) -> Snapshot:
         if self.bounded:  # some may not have come so far
-            return self.done(), self.arena.params, self.state()
-        return super().salvaged()
+            return Snapshot(self.work.done(), self.arena.params, self.state())
+        return super().snapshot()
 
     def drain(self) -> None:
         if self.parts.team.worker is None:

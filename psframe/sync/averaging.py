@@ -13,12 +13,25 @@ from mpi4py import MPI
 
 from psframe import compiled
 from psframe.cluster.gates import DEADLINE_S, Wait
-from psframe.collectives.base import Base
 from psframe.memory.arena import Arena
 from psframe.optim import SGD, Updater
 from psframe.record.traffic import Traffic
-from psframe.sync.base import Mode, Parts
+from psframe.sync.base import Mode, Parts, Snapshot
 from psframe.sync.traits import Traits
+from psframe.sync.work_source import StaticShards
+
+
+class AveragedShards(StaticShards):
+    """Static shards of which those count that workers had when they were last drawn together."""
+
+    drawn_at = 0  # steps of the epoch
+
+    def begin(self) -> None:
+        super().begin()
+        self.drawn_at = 0
+
+    def salvaged(self) -> int:
+        return self.sampler.done_after(self.drawn_at)
 
 
 class Averaging(Mode):
@@ -36,6 +49,7 @@ class Averaging(Mode):
         The optimizer of the global parameters; its learning rate is its own.
     """
 
+    work: AveragedShards
     every: int
     outer: SGD
     outer_lr: float
@@ -46,16 +60,16 @@ class Averaging(Mode):
         super().__init__(replace(traits, wait=wait, deadline_s=deadline_s))
         self.every = every
 
-    def allocate(self, parts: Parts) -> Arena:
+    def _allocate(self, parts: Parts) -> Arena:
         self.n_workers = parts.team.n_workers
         self.together = parts.collective.arena(parts.layout, self.n_outer, parts.keeping, parts.trace)
         self.kept = parts.allocator.zeros((self.n_outer, parts.layout.size), np.float32, "exchange")
-        self.since = self.drawn_at = self.at = 0
+        self.since = self.at = 0
         self.drains = False
         return Arena(parts.layout, parts.optimizer.n_state, parts.allocator)
 
-    def open(self, collective: Base, update: Updater) -> None:
-        self.collective, self.update = collective, update
+    def open(self, update: Updater) -> None:
+        self.update = update
         self.mean = compiled.elementwise.Mean([self.arena.grads])
         self.whole = slice(0, self.parts.layout.size)
         self.update_together = Updater(self.outer, self.together)
@@ -87,25 +101,27 @@ class Averaging(Mode):
     def lean(self, difference: np.ndarray) -> None:
         """Do what a worker does with its ``w_k_0 - w_k`` (S,) before it is given away."""
 
-    def begin(self) -> None:
-        super().begin()
-        self.drawn_at = 0  # of these steps: a rank may be lost before the first of them
+    def _source(self, parts: Parts) -> StaticShards:
+        return AveragedShards(parts.sampler, parts.cluster.halt, self.arena, in_step=False)
 
     def turns(self, n_steps: int) -> Iterator[tuple[int, int | None]]:
         self.restart()
         for step in range(n_steps):
+            if not self.work.may_begin(step):
+                return
             self.at = step
             yield step, self.parts.team.worker
 
-    def step(self, n_samples: int, lr: float, step: int) -> None:
+    def step(self, n_samples: int, lr: float, step: int) -> bool:
         sampler = self.parts.sampler
         if n_own := sampler.size_of(self.at, self.parts.team.worker or 0):
             self.update(self.whole, self.mean.over(n_own), lr, step)
         self.since += 1
-        self.met = self.since >= self.period(step)
-        if self.met:
-            self._draw_together(step)
-            self.restart()
+        if self.since < self.period(step):
+            return False
+        self._draw_together(step)
+        self.restart()
+        return True
 
     def period(self, step: int) -> int:
         """Return after how many steps it is time."""
@@ -120,21 +136,21 @@ class Averaging(Mode):
         self.since = 0
         np.subtract(self.anchor(), self.arena.params, out=self.together.grads)
         self.lean(self.together.grads)
-        for segment, mean in self.collective.allreduce_mean(self.together.grads, self.n_workers):
+        for segment, mean in self.parts.collective.allreduce_mean(self.together.grads, self.n_workers):
             self.update_together(segment, mean, self.outer_lr, step)
         self._take()
-        self.drawn_at = self.at + 1
+        self.work.drawn_at = self.at + 1
 
     def _take(self) -> None:
         """Make what was written to the global parameters current, where the collective has not done so."""
         if not self.together.shared:
             self.together.commit()
 
-    def salvaged(self) -> tuple[int, np.ndarray, list[np.ndarray]]:
-        done = self.parts.sampler.done_after(self.drawn_at)
+    def snapshot(self) -> Snapshot:
+        done = self.work.salvaged()
         if self.drains:  # what is averaged then passes through the global parameters
-            return done, self.arena.params, [*self.arena.state, *self.kept]
-        return done, self.together.params, self.state()
+            return Snapshot(done, self.arena.params, [*self.arena.state, *self.kept])
+        return Snapshot(done, self.together.params, self.state())
 
     def drain(self) -> None:
         if self.since:
@@ -151,12 +167,12 @@ class Averaging(Mode):
     def _average(self, vector: np.ndarray) -> None:
         """``v_k <- mean_k v_k``, by way of the global parameters, which are set anew afterwards."""
         # a codec is for gradients, and would add to them what it left out of these
-        if not self.collective.traits.exact:
+        if not self.parts.collective.traits.exact:
             self.parts.team.comm.Allreduce(MPI.IN_PLACE, vector)
             vector /= np.float32(self.n_workers)
             return
         self.together.grads[:] = vector
-        for segment, mean in self.collective.allreduce_mean(self.together.grads, self.n_workers):
+        for segment, mean in self.parts.collective.allreduce_mean(self.together.grads, self.n_workers):
             target = self.together.new_params[segment]
             if isinstance(mean, np.ndarray):
                 target[:] = mean

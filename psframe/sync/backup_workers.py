@@ -36,21 +36,21 @@ class Closing(Served):
         super().__init__(store, wait, deadline_s, averages=True)
         self.backup_workers = backup_workers
 
-    def judge(self, team: Team, group: Group) -> None:
+    def check(self, team: Team, group: Group) -> None:
         if self.backup_workers >= team.n_workers:
             raise UserError(
                 f"sync.backup_workers must be fewer than the workers, got {self.backup_workers} of {team.n_workers}; "
                 "lower it or start more ranks"
             )
 
-    def allocate(self, parts: Parts) -> Arena:
-        arena = super().allocate(parts)
+    def _allocate(self, parts: Parts) -> Arena:
+        arena = super()._allocate(parts)
         if parts.team.worker is None:
             self.arrived: list[int] = []  # workers whose gradients of the current clock are there
             self.wanted = self.n_workers - self.backup_workers
         return arena
 
-    def work(self, n_steps: int) -> Iterator[tuple[int, int | None]]:
+    def worker_turns(self, n_steps: int) -> Iterator[tuple[int, int | None]]:
         worker = self.parts.team.worker
         while True:
             self._settled()
@@ -60,6 +60,8 @@ class Closing(Served):
                 return
             assert worker is not None
             self.n_own = self.parts.sampler.size_of(step, worker)
+            if not self.work.may_begin(step):
+                return
             yield step, worker
 
     def report(self, n_samples: int, lr: float, step: int) -> None:

@@ -1,6 +1,6 @@
 """The contract of a sync mode."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from time import perf_counter
 from typing import Protocol
@@ -17,11 +17,11 @@ from psframe.memory.arena import ONE_COPY, Arena, Keeping, Layout
 from psframe.optim import Optimizer, Updater
 from psframe.record.trace import UNTRACED, Trace
 from psframe.record.traffic import Traffic
-from psframe.sync.sample_queue import Draw
 from psframe.sync.sampler import Sampler
 from psframe.sync.stores.base import Store
 from psframe.sync.tally import Tally
 from psframe.sync.traits import Traits
+from psframe.sync.work_source import SampleQueue, StaticShards, WorkSource
 
 
 class SyncMode(Protocol):
@@ -91,140 +91,136 @@ class Parts:
     trace: Trace = UNTRACED
 
 
+@dataclass(frozen=True)
+class Snapshot:
+    """State to go on from after a worker died, on rank 0.
+
+    Attributes
+    ----------
+    done : int
+        Samples of the epoch whose gradients it has.
+    params : ndarray of float32, shape (S,)
+    rows : list of ndarray of float32, shape (S,)
+        What a checkpoint holds beside the parameters.
+    """
+
+    done: int
+    params: np.ndarray
+    rows: list[np.ndarray]
+
+
 class Mode:
-    """A sync mode; here what a synchronous one does that does not say otherwise.
+    """Base of the sync modes; here the behaviour of a synchronous one.
 
     Attributes
     ----------
     traits : Traits
-    met : bool
-        Whether all have exchanged something in the last step, where they do.
+    parts : Parts
+    arena : Arena
+        Vectors that this rank computes in.
+    work : WorkSource
+        Deals out the steps.
+    update : Updater
     store : Store or None
-        The store that it uses, once :meth:`build` was called.
-    draw : Draw or None
-        Where batches come from that are not dealt out beforehand, once :meth:`build` was called.
+        The store that it uses.
     tally : Tally
-        What it did.
+        Counts of what it did.
+
+    ``traits`` stand from the beginning, ``update`` once :meth:`open` was called, the others once :meth:`build` was.
     """
 
-    met = True
-    store: Store | None = None
-    draw: Draw | None = None
-    version = 0  # steps that the arena had taken when the epoch began
     parts: Parts
+    arena: Arena
+    work: WorkSource
+    update: Updater
+    store: Store | None = None
 
     def __init__(self, traits: Traits):
         self.traits, self.tally = traits, Tally()
 
-    def judge(self, team: Team, group: Group) -> None:
-        """UserError where these ranks cannot run it. All ranks call."""
+    def check(self, team: Team, group: Group) -> None:
+        """UserError if these ranks cannot run it. All ranks call."""
 
     def build(self, parts: Parts) -> Arena:
-        """Take memory, and return the vectors that this rank computes in. No rank waits for another here."""
+        """Allocate memory, and return the vectors that this rank computes in. No rank waits for another here."""
         self.parts, self.tally = parts, Tally(parts.trace)
-        self.arena = self.allocate(parts)
+        self.arena = self._allocate(parts)
+        self.work = self._source(parts)
         return self.arena
 
-    def allocate(self, parts: Parts) -> Arena:
-        """Return the vectors that this rank computes in, and take what else the mode needs."""
+    def _allocate(self, parts: Parts) -> Arena:
+        """Return the vectors that this rank computes in, and allocate what else the mode needs."""
         return parts.collective.arena(parts.layout, parts.optimizer.n_state, parts.keeping, parts.trace)
 
-    def open(self, collective: Base, update: Updater) -> None:
-        """Take the other parts, and make every rank's parameters those of rank 0. All ranks must call."""
-        self.collective, self.update = collective, update
-        collective.broadcast(self.arena.params)
+    def _source(self, parts: Parts) -> WorkSource:
+        return StaticShards(parts.sampler, parts.cluster.halt, self.arena, self.traits.same_each_step)
+
+    def open(self, update: Updater) -> None:
+        """Make every rank's parameters those of rank 0. All ranks must call."""
+        self.update = update
+        self.parts.collective.broadcast(self.arena.params)
 
     def turns(self, n_steps: int) -> Iterator[tuple[int, int | None]]:
-        """Yield, for an epoch, what this rank does next: a step of it, and the worker whose share it computes, or None.
+        """Yield the turns of this rank in an epoch: a step, and the worker whose share it computes, or None.
 
-        What is yielded is computed, its gradients are in the arena, and :meth:`step` has been called, before the next
-        is asked for.
+        Before the next turn is asked for, the gradients of the last one are in the arena, and :meth:`step` was called.
         """
         worker = self.parts.team.worker
         for step in range(n_steps):
+            if not self.work.may_begin(step):
+                return
             yield step, worker
             if worker is not None:
                 self.tally.saw(0)
                 self.tally.pulls += 1
                 self.tally.pushes += 1
 
-    def step(self, n_samples: int, lr: float, step: int) -> None:
-        """Do what follows a turn; all ranks call. Arguments as in :class:`SyncMode`."""
-        raise NotImplementedError
+    def step(self, n_samples: int, lr: float, step: int) -> bool:
+        """Finish a turn; return True if all ranks have exchanged something. All ranks call.
 
-    def may(self, step: int) -> bool:
-        """Whether the turn of a step that :meth:`turns` has yielded may begin; if not, it was the last."""
-        return self.draw is not None or self.parts.cluster.halt.may(step, self.traits.same_each_step)
-
-    def stop(self) -> None:
-        """Ask all ranks to end the epoch with the steps that have begun. Rank 0."""
-        (self.draw or self.parts.cluster.halt).stop()
-
-    def done(self) -> int:
-        """Return how many samples of the epoch are done, when :meth:`drain` has returned. Rank 0."""
-        return self.draw.done() if self.draw else self.parts.sampler.done_after(self.parts.cluster.halt.begun)
-
-    def begin(self) -> None:
-        """Begin an epoch, or what is left of one, on this rank."""
-        self.version = self.arena.taken
-        if self.draw:
-            self.draw.begin()
-
-    def salvaged(self) -> tuple[int, np.ndarray, list[np.ndarray]]:
-        """Return what to go on from when a worker has died in an epoch: samples done, parameters and rows of state.
-
-        Rank 0 calls, when no rank trains any more.
+        Arguments as in :class:`SyncMode`.
         """
-        if self.draw:
-            self.draw.stop()
-            return self.draw.done(), self.arena.params, self.state()
-        return self.parts.sampler.done_after(self.arena.taken - self.version), self.arena.params, self.state()
+        raise NotImplementedError
 
     def drain(self) -> None:
         """End an epoch: finish what is under way, and make every rank's parameters the run's. All must call."""
 
-    def fill(self, store: Store) -> None:
-        """Open a store of one copy with rank 0's parameters in it. All ranks must call."""
-        if self.parts.team.comm.rank == 0:
-            store.params[0][:] = self.arena.params
-        store.open()
+    def snapshot(self) -> Snapshot:
+        """Return the state to go on from after a worker died. Rank 0 calls, when no rank trains any more."""
+        return Snapshot(self.work.salvaged(), self.arena.params, self.state())
+
+    def state(self) -> list[np.ndarray]:
+        """Return what a checkpoint holds beside the parameters: rows (S,), as rank 0 has them."""
+        return list(self.arena.state)
 
     @property
-    def needs_progress(self) -> bool:
-        """Whether rank 0 computes while MPI serves others from its memory; once :meth:`build` was called."""
-        return self.store is not None and not self.store.nearby and self.traits.server is None
-
-    def progress(self) -> None:
-        """Let MPI do so; called between layers where it is needed."""
-        if self.store:
-            self.store.progress()
-
-    def rest(self, store: Store) -> None:
-        """Wait until all who use a store are here, and count that as waiting."""
-        began = perf_counter()
-        if self.draw and self.parts.team.comm.rank == 0:
-            self.draw.stop()  # the store forgets how many there were
-        store.rest()
-        self.tally.waited_since(began)
+    def layer_hook(self) -> Callable[[], None] | None:
+        """Function to call between layers, so that MPI serves others from this rank's memory; None if not needed."""
+        computes = self.store is not None and not self.store.nearby and self.traits.server is None
+        return self.store.progress if self.store and computes else None
 
     def close(self) -> None:
         """End a run. All ranks must call."""
         if self.store:
             self.store.close()
 
-    def clear(self) -> None:
-        """Begin to count anew."""
-        self.tally.clear()
-        for traffic in self.traffics():
-            traffic.clear()
-
-    def state(self) -> list[np.ndarray]:
-        """Return what a checkpoint holds beside the parameters: rows (S,), as rank 0 has them."""
-        return list(self.arena.state)
-
     def traffics(self) -> Sequence[Traffic]:
         """Return the counts of what moved otherwise than by the collective and ``update``."""
         return [self.store.traffic] if self.store else []
+
+    def _fill(self, store: Store) -> None:
+        """Open a store of one copy with rank 0's parameters in it. All ranks must call."""
+        if self.parts.team.comm.rank == 0:
+            store.params[0][:] = self.arena.params
+        store.open()
+
+    def _meet_at(self, store: Store) -> None:
+        """Wait until all who use a store are here, and count that as waiting."""
+        began = perf_counter()
+        if isinstance(self.work, SampleQueue) and self.parts.team.comm.rank == 0:
+            self.work.stop()  # the store forgets how many there were
+        store.rest()
+        self.tally.waited_since(began)
 
 
 class Own(Mode):
@@ -239,8 +235,9 @@ class Own(Mode):
         super().__init__(Traits("step", inner.server, averages=True, **said))
         self.inner = inner
 
-    def open(self, collective: Base, update: Updater) -> None:
-        self.inner.open(self.arena, collective, update)
+    def open(self, update: Updater) -> None:
+        self.inner.open(self.arena, self.parts.collective, update)
 
-    def step(self, n_samples: int, lr: float, step: int) -> None:
+    def step(self, n_samples: int, lr: float, step: int) -> bool:
         self.inner.step(n_samples, lr, step)
+        return True

@@ -45,8 +45,8 @@ class BlockMomentum(Averaging):
         super().__init__(every, wait, deadline_s)
         self.momentum, self.outer_lr, self.nesterov = momentum, block_lr, nesterov
 
-    def allocate(self, parts: Parts) -> Arena:
-        arena = super().allocate(parts)
+    def _allocate(self, parts: Parts) -> Arena:
+        arena = super()._allocate(parts)
         self.eta = 1 - 1 / self.n_workers if self.momentum == "auto" else self.momentum
         self.outer = SGD(lr=self.outer_lr, momentum=self.eta)  # D is -zeta times its velocity
         self.start = parts.allocator.zeros(parts.layout.size if self.nesterov else 0, np.float32, "exchange")

@@ -8,15 +8,14 @@ import numpy as np
 from psframe.cluster.gates import DEADLINE_S, Wait
 from psframe.cluster.groups import Group
 from psframe.cluster.roles import Team
-from psframe.collectives.base import Base
 from psframe.config.registry import Deadline, PositiveInt
 from psframe.memory.arena import Arena
 from psframe.optim import Updater
 from psframe.record.traffic import Traffic
 from psframe.sync.base import Parts
 from psframe.sync.hogwild import Hogwild
-from psframe.sync.sample_queue import Draw
 from psframe.sync.stores.base import Store, make
+from psframe.sync.work_source import SampleQueue
 
 
 class Dogwild(Hogwild):
@@ -49,7 +48,7 @@ class Dogwild(Hogwild):
         self.traits = replace(self.traits, keeps_store=True, survives=False, group_size=group_size)
         self.period, self.store_name = period, store
 
-    def judge(self, team: Team, group: Group) -> None:
+    def check(self, team: Team, group: Group) -> None:
         pass
 
     def team(self, parts: Parts) -> Team:
@@ -58,25 +57,28 @@ class Dogwild(Hogwild):
     def memory(self, parts: Parts) -> Any:
         return parts.group.apart(parts.allocator)
 
-    def allocate(self, parts: Parts) -> Arena:
-        arena = super().allocate(parts)
+    def _allocate(self, parts: Parts) -> Arena:
+        arena = super()._allocate(parts)
         size, allocator = parts.layout.size, parts.allocator
         self.store: Store = make(self.store_name, parts.team, size, allocator, copies=1)
-        self.draw = Draw(self.store, parts.sampler)
         kept = allocator.zeros((3, size if parts.group.leads else 0), np.float32, "exchange")
         self.reference, self.difference, self.master = kept[0], kept[1], kept[2]
         return arena
 
-    def open(self, collective: Base, update: Updater) -> None:
-        self.fill(self.store)
-        super().open(collective, update)
+    def _source(self, parts: Parts) -> SampleQueue:
+        return SampleQueue(self.store, parts.sampler)
+
+    def open(self, update: Updater) -> None:
+        self._fill(self.store)
+        super().open(update)
         self._adopt()
 
-    def step(self, n_samples: int, lr: float, step: int) -> None:
+    def step(self, n_samples: int, lr: float, step: int) -> bool:
         super().step(n_samples, lr, step)
         self.made += 1
         if self.parts.group.leads and self.made % self.period == 0:
             self._exchange()
+        return True
 
     def _exchange(self) -> None:
         w, r, d, m = self.arena.params, self.reference, self.difference, self.master
@@ -96,7 +98,7 @@ class Dogwild(Hogwild):
         self.store.rest()
 
     def drain(self) -> None:
-        self.rest(self.store)  # until all have written their last
+        self._meet_at(self.store)  # until all have written their last
         if self.parts.group.leads:
             np.subtract(self.arena.params, self.reference, out=self.difference)
             self.store.push(self.difference)

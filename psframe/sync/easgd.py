@@ -6,16 +6,15 @@ import numpy as np
 
 from psframe import compiled
 from psframe.cluster.gates import DEADLINE_S, Wait
-from psframe.collectives.base import Base
 from psframe.config.registry import Deadline, PositiveInt
 from psframe.memory.arena import Arena
 from psframe.optim import SGD, Updater
 from psframe.sync.averaging import Averaging
 from psframe.sync.base import Mode, Parts
 from psframe.sync.elastic import Elastic, Force
-from psframe.sync.sample_queue import Draw
 from psframe.sync.stores.base import Store, make
 from psframe.sync.traits import Traits
+from psframe.sync.work_source import SampleQueue
 
 
 class EASGD(Mode):
@@ -26,7 +25,7 @@ class EASGD(Mode):
     how many exchanges of others came between two of a worker's.
     """
 
-    draw: Draw
+    work: SampleQueue
 
     def __init__(self, period: int, beta: float, store: str, wait: Wait = "auto", deadline_s: float = DEADLINE_S):
         super().__init__(
@@ -43,17 +42,19 @@ class EASGD(Mode):
         )
         self.period, self.beta, self.store_name = period, beta, store
 
-    def allocate(self, parts: Parts) -> Arena:
+    def _allocate(self, parts: Parts) -> Arena:
         team, allocator = parts.team, parts.allocator
         self.store: Store = make(self.store_name, team, parts.layout.size, allocator, copies=1)
-        self.draw = Draw(self.store, parts.sampler)
         self.exchange = Elastic(self.store, allocator, self.beta / team.n_workers, self.tally)
         return Arena(parts.layout, parts.optimizer.n_state, allocator)
 
-    def open(self, collective: Base, update: Updater) -> None:
+    def _source(self, parts: Parts) -> SampleQueue:
+        return SampleQueue(self.store, parts.sampler)
+
+    def open(self, update: Updater) -> None:
         self.update, self.whole = update, slice(0, self.parts.layout.size)
         self.mean = compiled.elementwise.Mean([self.arena.grads])
-        self.fill(self.store)
+        self._fill(self.store)
         self._adopt()
 
     def _adopt(self) -> None:
@@ -63,19 +64,20 @@ class EASGD(Mode):
         self.made = 0
 
     def turns(self, n_steps: int) -> Iterator[tuple[int, int | None]]:
-        for step, share, n_own in self.draw.turns(n_steps):
+        for step, share, n_own in self.work.turns(n_steps):
             self.n_own = n_own
             yield step, share
 
-    def step(self, n_samples: int, lr: float, step: int) -> None:
+    def step(self, n_samples: int, lr: float, step: int) -> bool:
         self.update(self.whole, self.mean.over(self.n_own), lr, step)
         self.made += 1
         if self.made % self.period == 0:
             self.exchange(self.arena.params)
+        return True
 
     def drain(self) -> None:
         self.exchange(self.arena.params)
-        self.rest(self.store)
+        self._meet_at(self.store)
         self._adopt()
 
 
@@ -89,8 +91,8 @@ class SyncEASGD(Averaging):
         super().__init__(period, wait, deadline_s)
         self.outer, self.outer_lr = SGD(lr=beta), beta
 
-    def allocate(self, parts: Parts) -> Arena:
-        arena = super().allocate(parts)
+    def _allocate(self, parts: Parts) -> Arena:
+        arena = super()._allocate(parts)
         self.force = parts.allocator.zeros(parts.layout.size, np.float32, "exchange")
         return arena
 

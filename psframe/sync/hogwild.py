@@ -9,16 +9,15 @@ from psframe import compiled
 from psframe.cluster.gates import DEADLINE_S, Wait
 from psframe.cluster.groups import Group
 from psframe.cluster.roles import Team
-from psframe.collectives.base import Base
 from psframe.config.registry import Deadline
 from psframe.errors import UserError
 from psframe.memory.arena import Arena, Vectors
 from psframe.optim import Updater
 from psframe.record.traffic import Traffic
 from psframe.sync.base import Mode, Parts
-from psframe.sync.sample_queue import Draw
 from psframe.sync.stores.shared import Shared
 from psframe.sync.traits import Traits
+from psframe.sync.work_source import SampleQueue
 
 
 class Hogwild(Mode):
@@ -29,27 +28,29 @@ class Hogwild(Mode):
     of others came between the beginning of a gradient's computation and its use.
     """
 
-    draw: Draw
+    work: SampleQueue
 
     def __init__(self, *, wait: Wait = "auto", deadline_s: Deadline = DEADLINE_S):
         super().__init__(Traits("none", exchanges=False, survives=True, wait=wait, deadline_s=deadline_s))
 
-    def judge(self, team: Team, group: Group) -> None:
+    def check(self, team: Team, group: Group) -> None:
         if team.cluster and team.cluster.n_nodes > 1:
             raise UserError(
                 f"sync.mode: hogwild must have all ranks on one node, got {team.cluster.n_nodes} nodes; give "
                 "sync.mode=dogwild"
             )
 
-    def allocate(self, parts: Parts) -> Arena:
+    def _allocate(self, parts: Parts) -> Arena:
         self.common = Shared(self.team(parts), parts.layout.size, self.memory(parts), copies=1, rows=0)
-        self.draw = Draw(self.common, parts.sampler)
         vectors = Vectors(
             self.common.params,
             parts.allocator.zeros(parts.layout.size, np.float32, "gradients"),
             [parts.allocator.zeros((parts.optimizer.n_state, parts.layout.size), np.float32, "optimizer")],
         )
         return Arena(parts.layout, parts.optimizer.n_state, parts.allocator, vectors=vectors)
+
+    def _source(self, parts: Parts) -> SampleQueue:
+        return SampleQueue(self.common, parts.sampler)
 
     def team(self, parts: Parts) -> Team:
         """Return who has one vector together."""
@@ -59,7 +60,7 @@ class Hogwild(Mode):
         """Return where that vector's memory comes from."""
         return parts.allocator
 
-    def open(self, collective: Base, update: Updater) -> None:
+    def open(self, update: Updater) -> None:
         self.update, self.whole = update, slice(0, self.parts.layout.size)
         self.mean = compiled.elementwise.Mean([self.arena.grads])
         for row in self.arena.state:  # of a continued run; it is each rank's own, as the parameters are not
@@ -68,19 +69,20 @@ class Hogwild(Mode):
         self.made = 0
 
     def turns(self, n_steps: int) -> Iterator[tuple[int, int | None]]:
-        for step, share, n_own in self.draw.turns(n_steps):
+        for step, share, n_own in self.work.turns(n_steps):
             self.n_own = n_own
             self.seen = self.common.clock
             yield step, share
 
-    def step(self, n_samples: int, lr: float, step: int) -> None:
+    def step(self, n_samples: int, lr: float, step: int) -> bool:
         self.update(self.whole, self.mean.over(self.n_own), lr, step)
         self.tally.saw((self.common.tick() - self.seen) % (1 << 32))
         self.tally.pulls += 1
         self.tally.pushes += 1
+        return True
 
     def drain(self) -> None:
-        self.rest(self.common)
+        self._meet_at(self.common)
 
     def traffics(self) -> list[Traffic]:
         return [self.common.traffic]

@@ -4,7 +4,6 @@ from collections.abc import Iterator
 from typing import Literal
 
 from psframe.cluster.gates import DEADLINE_S, Wait
-from psframe.collectives.base import Base
 from psframe.config.registry import Deadline, PositiveInt
 from psframe.memory.arena import Arena
 from psframe.optim import Updater
@@ -45,16 +44,16 @@ class Hybrid(Mode):
         super().__init__(Traits("none", keeps_store=True, group_size=group_size, wait=wait, deadline_s=deadline_s))
         self.period, self.beta, self.store_name = period, beta, store
 
-    def allocate(self, parts: Parts) -> Arena:
-        arena = super().allocate(parts)
+    def _allocate(self, parts: Parts) -> Arena:
+        arena = super()._allocate(parts)
         self.store: Store = make(self.store_name, parts.team, parts.layout.size, parts.allocator, copies=1)
         if parts.group.leads:
             self.exchange = Elastic(self.store, parts.allocator, self.beta / parts.group.n_groups, self.tally)
         return arena
 
-    def open(self, collective: Base, update: Updater) -> None:
-        self.collective, self.update = collective, update
-        self.fill(self.store)
+    def open(self, update: Updater) -> None:
+        self.update = update
+        self._fill(self.store)
         self._adopt()
 
     def _adopt(self) -> None:
@@ -68,20 +67,23 @@ class Hybrid(Mode):
         """Let the group's ranks have the parameters that its first rank has changed."""
         self.parts.group.cluster.barrier()
         if not self.arena.shared:
-            self.collective.broadcast(self.arena.params)
+            self.parts.collective.broadcast(self.arena.params)
 
     def turns(self, n_steps: int) -> Iterator[tuple[int, int | None]]:
         for step in range(n_steps):
+            if not self.work.may_begin(step):
+                return
             self.at = step
             yield step, self.parts.team.worker
 
-    def step(self, n_samples: int, lr: float, step: int) -> None:
-        for segment, gradient in self.collective.allreduce_mean(self.arena.grads, self._samples()):
+    def step(self, n_samples: int, lr: float, step: int) -> bool:
+        for segment, gradient in self.parts.collective.allreduce_mean(self.arena.grads, self._samples()):
             self.update(segment, gradient, lr, step)
         if step % self.period == 0:
             if self.parts.group.leads:
                 self.exchange(self.arena.params)
             self._tell()
+        return True
 
     def _samples(self) -> int:
         """Return how many samples the group's ranks have in this step."""
@@ -91,5 +93,5 @@ class Hybrid(Mode):
     def drain(self) -> None:
         if self.parts.group.leads:
             self.exchange(self.arena.params)
-        self.rest(self.store)
+        self._meet_at(self.store)
         self._adopt()

@@ -8,7 +8,6 @@ import numpy as np
 
 from psframe import compiled
 from psframe.cluster.gates import Wait
-from psframe.collectives.base import Base
 from psframe.memory.arena import Arena, Vectors
 from psframe.optim import Updater
 from psframe.sync.base import Mode, Parts
@@ -41,7 +40,7 @@ class Served(Mode):
         )
         self.store_name = store
 
-    def allocate(self, parts: Parts) -> Arena:
+    def _allocate(self, parts: Parts) -> Arena:
         team, layout, allocator = parts.team, parts.layout, parts.allocator
         self.size, self.n_workers = layout.size, team.n_workers
         self.posts_a_turn = self.n_workers
@@ -63,14 +62,14 @@ class Served(Mode):
         nothing = np.empty((0, parts.layout.size), np.float32)
         return Arena(parts.layout, 0, parts.allocator, vectors=Vectors([params], slot, [nothing]), shared=False)
 
-    def open(self, collective: Base, update: Updater) -> None:
+    def open(self, update: Updater) -> None:
         self.update, self.whole = update, slice(0, self.size)
         self.store.open()
         self._arrive()
 
     def turns(self, n_steps: int) -> Iterator[tuple[int, int | None]]:
         if self.parts.team.worker is not None:
-            yield from self.work(n_steps)
+            yield from self.worker_turns(n_steps)
             return
         self.at_work = self.n_workers
         while self.at_work and not n_steps:  # a run that left after the epoch's last step: workers only say so
@@ -80,20 +79,18 @@ class Served(Mode):
             yield min(step, n_steps - 1), None
             step += 1
 
-    def may(self, step: int) -> bool:
-        return self.parts.team.worker is None or super().may(step)  # rank 0 serves until the last has come
-
-    def work(self, n_steps: int) -> Iterator[tuple[int, int | None]]:
+    def worker_turns(self, n_steps: int) -> Iterator[tuple[int, int | None]]:
         """Yield a worker's turns."""
         raise NotImplementedError
 
-    def step(self, n_samples: int, lr: float, step: int) -> None:
+    def step(self, n_samples: int, lr: float, step: int) -> bool:
         if self.parts.team.worker is not None:
             self.report(n_samples, lr, step)
-            return
+            return True
         for _ in range(self.posts_a_turn):
             if self.at_work:
                 self.serve()
+        return True
 
     def serve(self) -> None:
         """Take one post."""
@@ -116,7 +113,7 @@ class Served(Mode):
         if self.parts.team.worker is not None:
             self.post((), 0, 0, 0, 0, 1)
             self._settled()
-        self.rest(self.store)
+        self._meet_at(self.store)
         self._arrive()
 
     def _arrive(self) -> None:

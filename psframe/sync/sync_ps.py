@@ -1,19 +1,20 @@
 """``sync_ps``: the synchronous parameter server. It gathers gradients, updates, broadcasts parameters."""
 
 from dataclasses import replace
-from typing import Literal
+from typing import Literal, cast
 
 import numpy as np
 
 from psframe.cluster.gates import DEADLINE_S, Wait
 from psframe.cluster.groups import Group
 from psframe.cluster.roles import Team
-from psframe.collectives.base import Base
+from psframe.collectives.sharded import Sharded
 from psframe.config.registry import Count, Deadline, PositiveInt
 from psframe.errors import UserError
+from psframe.memory.arena import Arena
 from psframe.optim import Updater
 from psframe.sync.backup_workers import Closing
-from psframe.sync.base import Mode
+from psframe.sync.base import Mode, Parts
 from psframe.sync.traits import SYNCHRONOUS
 
 #: bits of the first number that rank 0 broadcasts where a step is not sound: a NaN that no computation makes
@@ -21,14 +22,41 @@ WILD = 0x7FC5AFE1
 
 
 class SyncPS(Mode):
-    """``w <- update(w, sum_k g_k / n)`` on rank 0, or a share of ``w`` on each server; then every rank has it."""
+    """``w <- update(w, sum_k g_k / n)`` on rank 0; then every rank has it."""
 
-    def __init__(self, server: str, wait: Wait = "auto", deadline_s: float = DEADLINE_S, n_servers: int = 1):
-        one = n_servers == 1  # of several, none hears in time of what is wrong with another one's share
+    def __init__(self, server: str, wait: Wait = "auto", deadline_s: float = DEADLINE_S):
+        super().__init__(replace(SYNCHRONOUS, server=server, wait=wait, deadline_s=deadline_s))
+
+    def step(self, n_samples: int, lr: float, step: int) -> bool:
+        collective, arena = self.parts.collective, self.arena
+        for segment, gradient in collective.gather_mean(arena.grads, n_samples):
+            self.update(segment, gradient, lr, step)
+        if arena.shared:
+            collective.broadcast(arena.params)
+            return True
+        if self.parts.team.applies:
+            arena.close()
+        if arena.wild:
+            arena.new_params.view(np.uint32)[0] = WILD
+        news = arena.new_params if arena.wild else arena.params
+        collective.broadcast(news)
+        if arena.guarded and news.view(np.uint32)[0] == WILD:  # the workers hear of it without another message
+            arena.wild = True
+            collective.broadcast(arena.params)
+        return True
+
+
+class ShardedPS(Mode):
+    """The same by several servers, each of which updates a share of ``w``, and has the optimizer's state of that.
+
+    A non-finite gradient ends the epoch: no server hears in time of a non-finite share of another one.
+    """
+
+    def __init__(self, server: str, n_servers: int, wait: Wait, deadline_s: float):
         traits = replace(SYNCHRONOUS, server=server, n_servers=n_servers, wait=wait, deadline_s=deadline_s)
-        super().__init__(traits if one else replace(traits, survives=False, drops="nothing"))
+        super().__init__(replace(traits, survives=False, drops="nothing"))
 
-    def judge(self, team: Team, group: Group) -> None:
+    def check(self, team: Team, group: Group) -> None:
         server, n_servers = self.traits.server, self.traits.n_servers
         most = team.comm.size - (server == "dedicated")
         if n_servers > most:
@@ -37,29 +65,24 @@ class SyncPS(Mode):
                 f"{server}, got {n_servers}; give fewer, or start more ranks"
             )
 
-    def open(self, collective: Base, update: Updater) -> None:
-        super().open(collective, update)
-        collective.hand_out(self.arena.state)
+    def build(self, parts: Parts) -> Arena:
+        self.servers = cast(Sharded, parts.collective)
+        return super().build(parts)
+
+    def open(self, update: Updater) -> None:
+        super().open(update)
+        self.servers.hand_out(self.arena.state)
+
+    def step(self, n_samples: int, lr: float, step: int) -> bool:
+        for segment, gradient in self.servers.gather_mean(self.arena.grads, n_samples):
+            self.update(segment, gradient, lr, step)
+        if self.parts.team.applies:
+            self.arena.close()
+        self.servers.publish(self.arena.params)
+        return True
 
     def drain(self) -> None:
-        self.collective.collect(self.arena.state)
-
-    def step(self, n_samples: int, lr: float, step: int) -> None:
-        for segment, gradient in self.collective.gather_mean(self.arena.grads, n_samples):
-            self.update(segment, gradient, lr, step)
-        arena = self.arena
-        if arena.shared:
-            self.collective.broadcast(arena.params)
-            return
-        if self.parts.team.applies:
-            arena.close()
-        if arena.wild:
-            arena.new_params.view(np.uint32)[0] = WILD
-        news = arena.new_params if arena.wild else arena.params
-        self.collective.publish(news)
-        if arena.guarded and news.view(np.uint32)[0] == WILD:  # the workers hear of it without another message
-            arena.wild = True
-            self.collective.broadcast(arena.params)
+        self.servers.collect(self.arena.state)
 
 
 def sync_ps(
@@ -91,8 +114,10 @@ def sync_ps(
     UserError
         Backup workers without a dedicated server, or with several.
     """
+    if not backup_workers and servers == 1:
+        return SyncPS(server, wait, deadline_s)
     if not backup_workers:
-        return SyncPS(server, wait, deadline_s, servers)
+        return ShardedPS(server, servers, wait, deadline_s)
     if servers > 1:
         raise UserError(
             f"sync.servers must be 1 with backup workers, got {servers} and sync.backup_workers={backup_workers}; "

@@ -32,7 +32,9 @@ def train_epoch(run: Run) -> Seen:
     """Train what is left of an epoch, until :func:`forget`; all ranks must call, and Stopped is raised on all."""
     run.collective.clear()
     run.updater.clear()
-    run.sync.clear()
+    run.sync.tally.clear()
+    for traffic in run.sync.traffics():
+        traffic.clear()
     run.work.clear()
     run.trace.begin()
     while not run.parts or run.sampler.n_left:
@@ -51,15 +53,13 @@ def _part(run: Run) -> None:
     n_steps, order = run.sampler.n_steps, run.sampler.permutation(run.epoch)
     seen = Seen.of(n_steps, run.work.n_losses)
     run.parts.append(seen)
-    run.sync.begin()
+    run.sync.work.begin()
     if run.cluster.node_rank == 0:
         run.cluster.halt.reopen()
     run.cluster.barrier()
     seen.begun = perf_counter()
     run.guard.begin(run.epoch + 1, run.step + 1)
     for step, worker in run.sync.turns(n_steps):
-        if not run.sync.may(step):
-            break
         _turn(run, seen, order, step, worker)
         if run.keeper:
             _look(run, run.keeper, step)
@@ -90,10 +90,10 @@ def _turn(run: Run, seen: Seen, order: np.ndarray, step: int, worker: int | None
     seen.losses[step] += seen.row
     seen.rates[step] = rate
     times = loading, computing, run.guard.came(of_run)
-    run.sync.step(run.sampler.samples_in(step), rate, of_run)
+    exchanged = run.sync.step(run.sampler.samples_in(step), rate, of_run)
     if run.guard.closed(of_run):
         seen.losses[step] = seen.samples[step] = 0
-    seen.took(times, run.sync.met)
+    seen.took(times, exchanged)
     if run.trace.on:
         run.trace.turn(*times, {"bytes moved": _moved_bytes(run), "staleness": run.sync.tally.last})
     if run.view:
@@ -112,7 +112,7 @@ def _look(run: Run, keeper: Keeper, step: int) -> None:
         pauses = not between
     if pauses and not keeper.asked:
         keeper.asked = True
-        run.sync.stop()
+        run.sync.work.stop()
 
 
 def _save(run: Run, keeper: Keeper, cursor: int, step: int) -> None:
@@ -141,7 +141,7 @@ def _settled(run: Run, n_steps: int) -> tuple[int, int, int]:
     if not keeper or not keeper.asked:
         return sampler.n_samples, n_steps, 0
     keeper.asked = False
-    done = run.sync.done()
+    done = run.sync.work.done()
     steps = sampler.steps_to(done)
     _save(run, keeper, done, run.step + steps)
     number = run.cluster.halt.signal

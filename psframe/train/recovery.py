@@ -20,6 +20,7 @@ from psframe.cluster.node_channel import LeaderEnded
 from psframe.record import metrics
 from psframe.record.checkpoint import Saved
 from psframe.record.run_dir import durably
+from psframe.sync.base import Snapshot
 from psframe.train.build import assemble, setup
 from psframe.train.data.dataset import Held
 from psframe.train.epoch_metrics import Seen
@@ -116,13 +117,14 @@ class Left:
         run = self.run
         inside = bool(run.parts) and not run.parts[-1].whole
         now = run.sampler.cursor if run.parts and not run.concluded else 0
-        done, params, rows = run.sync.salvaged() if inside else (now, run.network.arena.params, run.sync.state())
+        here = run.sync.snapshot() if inside else Snapshot(now, run.network.arena.params, run.sync.state())
         taken, step = len(run.parts[-1].losses) if run.parts else 0, run.step
         if inside:
-            taken = run.sampler.steps_to(done)
+            taken = run.sampler.steps_to(here.done)
             step += taken
-        state = np.array(rows, np.float32).reshape(-1, len(params))
-        return Saved(params.copy(), state, run.epoch, step, run.network.arena.layout.describe(), done), taken
+        state = np.array(here.rows, np.float32).reshape(-1, len(here.params))
+        saved = Saved(here.params.copy(), state, run.epoch, step, run.network.arena.layout.describe(), here.done)
+        return saved, taken
 
     def agree(self, world: MPI.Comm) -> None:
         """Forget, on every rank, the steps that do not count for rank 0.

@@ -38,7 +38,7 @@ class Rig:
         self.team = Team(cluster.comm, self.mode.traits.server, cluster, n_servers=self.mode.traits.n_servers)
         size = self.mode.traits.group_size
         self.group = undivided(cluster, self.team) if size is None else divide(cluster, size)
-        self.mode.judge(self.team, self.group)
+        self.mode.check(self.team, self.group)
         self.layout = Layout({str(i): Param(shape, tuple(range(len(shape)))) for i, shape in enumerate(shapes)})
         n_steps, batch_size = keys.get("n_steps", 4), keys.get("batch_size", 2)
         self.sampler = Sampler(n_steps * batch_size * self.team.n_workers, self.team.n_workers, batch_size, 0)
@@ -56,7 +56,7 @@ class Rig:
         elif not self.arena.shared:
             self.arena.params[:] = np.nan  # open() must bring them
         self.update = Updater(self.optimizer, self.arena)
-        self.mode.open(self.collective, self.update)
+        self.mode.open(self.update)
         self.promised = dict(self.allocator.bytes_by_role)
         self.collective.clear()
 

@@ -63,7 +63,7 @@ def begin(run: Run, quiet: bool) -> None:
         among = run.group.leaders if arena.shared else run.team.comm
         for row in arena.state if leads or not arena.shared else ():
             among.Bcast(row)
-    run.sync.open(run.collective, run.updater)
+    run.sync.open(run.updater)
 
 
 def watch(run: Run) -> None:

@@ -104,6 +104,6 @@ def departures(mode: Mode, collective: Base, work: Work) -> tuple[Collection[int
     net = work.network
     if mode.traits.overlaps and not work.several and (boundaries := collective.boundaries(net.begins)):
         return boundaries, collective.leave
-    if mode.needs_progress:
-        return range(len(net.layers)), lambda segment: mode.progress()
+    if hook := mode.layer_hook:
+        return range(len(net.layers)), lambda segment: hook()
     return (), None

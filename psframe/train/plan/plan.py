@@ -187,7 +187,7 @@ def _roles(cluster: Cluster, settings: Config, mode: Mode, facts: Facts) -> tupl
     size = None if alone else mode.traits.group_size
     group = undivided(grid.cluster, team, grid.is_cut) if size is None else divide(cluster, size)
     if not alone:
-        cluster.agree_everywhere(lambda: mode.judge(team, group))
+        cluster.agree_everywhere(lambda: mode.check(team, group))
     workers = tuple(range(cluster.n_ranks)) if grid.is_cut else team.workers
     cluster.agree(lambda: checks.judge_fault(settings.fault, workers))
     return grid, team, group
@@ -201,7 +201,7 @@ def regrouped(plan: Plan, cluster: Cluster) -> Plan:
     grid = grids.make(cluster, plan.config.parallel)
     _configure(cluster, group, grid, mode.traits, affinity.n_cores(cluster, plan.places.site.topology))
     if cluster.n_ranks > 1:
-        cluster.agree_everywhere(lambda: mode.judge(team, group))
+        cluster.agree_everywhere(lambda: mode.check(team, group))
     return replace(plan, team=team, group=group, grid=grid)
 
 

@@ -1,1 +1,1 @@
-"""Configs and files from users: read within bounds, and checked before they are used."""
+"""Readers of configs and files from users, with size limits and validation before use."""

@@ -1,14 +1,14 @@
-"""Placements as a config spells them: the roles of memory, and the short forms of a placement."""
+"""Placement syntax of a config: the roles of memory (``ROLES``), and short forms (:func:`spelled_out`)."""
 
 from collections.abc import Mapping
 from typing import Any
 
-#: what memory is for; each has a placement of its own
+#: uses of memory, each with its own placement
 ROLES = ("parameters", "gradients", "optimizer", "activations", "data", "exchange")
 
 
 def spelled_out(spec: Any) -> Any:
-    """Return a placement as a mapping with its ``name``: ``hbw`` and ``{numa: [1]}`` are short for one."""
+    """Expand a placement's short form, ``hbw`` or ``{numa: [1]}``, to a mapping with its ``name``."""
     if isinstance(spec, str):
         return {"name": spec}
     if isinstance(spec, Mapping) and "name" not in spec:

@@ -1,12 +1,12 @@
-"""Strategies by name: a literal table for each family, or a user's own ``my_module:attr``.
+"""Registry of strategies by name (:func:`bind`): a literal table per family, or a user's own ``my_module:attr``.
 
 Conventions
 -----------
-A strategy is any callable. Its positional parameters are what psframe hands it; its **keyword-only parameters are
-the keys a user may write in YAML**, and their annotations are the types those keys are checked against.
+A strategy is any callable. psframe passes its positional parameters; its **keyword-only parameters are the keys a user
+may write in YAML**, and their annotations are the types those keys are checked against.
 
-``my_module:attr`` imports the module and calls what it names, so a config that has one runs code: a config from
-elsewhere is a program where it holds a colon in a name (SECURITY.md).
+``my_module:attr`` imports the module and calls the attribute, so a config with such a name runs code: treat one from
+elsewhere as a program (SECURITY.md).
 """
 
 import importlib
@@ -25,28 +25,28 @@ Count = Annotated[int, msgspec.Meta(ge=0, lt=2**62)]
 Positive = Annotated[float, msgspec.Meta(gt=0)]
 NonNegative = Annotated[float, msgspec.Meta(ge=0)]
 Fraction = Annotated[float, msgspec.Meta(ge=0, lt=1)]  #: in [0, 1)
-MOST_SECONDS = 1e9  # 31 years: what the calls that wait can take
+MOST_SECONDS = 1e9  # 31 years: within the range of the calls that wait
 Seconds = Annotated[float, msgspec.Meta(ge=0, le=MOST_SECONDS)]
-Deadline = Annotated[float, msgspec.Meta(gt=0, le=MOST_SECONDS)]  #: seconds of which there are some
-MOST_FLOAT = 3.4e38  # nearly the largest float32, as which most numbers end
+Deadline = Annotated[float, msgspec.Meta(gt=0, le=MOST_SECONDS)]  #: seconds, more than 0
+MOST_FLOAT = 3.4e38  # just below the largest float32, the type in which most numbers end
 
-Table = Mapping[str, str]  #: name -> "module:attr", so that only what is chosen is imported
+Table = Mapping[str, str]  #: name -> "module:attr", so that only chosen members are imported
 
 
 @dataclass(frozen=True)
 class Choice:
-    """A strategy that a config names, with its checked arguments.
+    """A strategy named by a config, with validated arguments.
 
     Attributes
     ----------
     section : str
-        The key of the config it comes from, as ``optimizer``.
+        Key of the config's section, e.g. ``optimizer``.
     name : str
         As written: a name of the table, or ``module:attr``.
     arguments : dict
-        Every keyword-only parameter, defaults filled in.
+        Every keyword-only parameter, including defaults.
     unused : tuple of str
-        Keys that another member of the family takes and this one does not.
+        Given keys that only other members of the family accept.
     """
 
     section: str
@@ -59,7 +59,7 @@ class Choice:
         return self.make(*given, **self.arguments)
 
     def taking(self, n_given: int) -> "Choice":
-        """Return this; UserError where it cannot be called with so many positional arguments."""
+        """Return self; UserError if it does not accept ``n_given`` positional arguments."""
         try:
             inspect.signature(self.make).bind(*[None] * n_given, **self.arguments)
         except TypeError as error:
@@ -71,7 +71,7 @@ class Choice:
 
 
 def load(section: str, table: Table, name: object) -> Callable[..., Any]:
-    """Import the strategy ``name``; UserError where it is not in ``table`` and is no importable ``module:attr``."""
+    """Import the strategy ``name``; UserError if it is neither in ``table`` nor an importable ``module:attr``."""
     if not isinstance(name, str):
         raise UserError(f"{section} must name a strategy, got {name!r}; {nearest(name, table)}, or my_module:attr")
     if ":" not in name:
@@ -115,10 +115,10 @@ def _callables(module: object) -> list[str]:
 
 
 def convert(where: str, value: object, kind: Any) -> Any:
-    """Return ``value`` as ``kind`` (a type annotation), or raise a UserError that says what ``where`` must be."""
+    """Convert ``value`` to ``kind`` (a type annotation); UserError with the rule for ``where`` if it is invalid."""
     try:
         converted = msgspec.convert(value, kind)
-        _judge_finite(where, msgspec.to_builtins(converted))  # a float may be given as a whole number
+        _judge_finite(where, msgspec.to_builtins(converted))  # an integer may become a float
         return converted
     except msgspec.ValidationError as error:
         # "Expected `int` >= 1, got `str` - at `$.epochs`": msgspec names the place below the value it was given
@@ -137,7 +137,7 @@ def convert(where: str, value: object, kind: Any) -> Any:
 
 
 def _judge_finite(where: str, value: object) -> None:
-    """UserError where a number, at whatever depth, is none (nan), or has no size that can be reckoned with."""
+    """Raise UserError if a number at any depth is NaN or exceeds ``MOST_FLOAT`` in magnitude."""
     if isinstance(value, Mapping):
         for key, inner in value.items():
             _judge_finite(f"{where}.{key}".lstrip("."), inner)
@@ -149,7 +149,7 @@ def _judge_finite(where: str, value: object) -> None:
         raise UserError(f"{where} must be a finite number, at most {MOST_FLOAT:g}, got {value!r}; {fix}")
 
 
-#: msgspec's words, and a user's
+#: msgspec's terms -> plain words for users
 PLAIN = {
     r"^object\b": "keys and values",
     r"^array\b": "a list",
@@ -164,7 +164,7 @@ PLAIN = {
 
 
 def _names(kind: Any) -> list[str]:
-    """Return the names that a Literal allows, also as one of several types."""
+    """Return the strings that a Literal allows, also inside a union."""
     args = getattr(kind, "__args__", ())
     return [
         name for arg in args for name in (_names(arg) if hasattr(arg, "__args__") else [arg]) if isinstance(name, str)
@@ -172,7 +172,7 @@ def _names(kind: Any) -> list[str]:
 
 
 def _numbers(kind: Any) -> str:
-    """Return "a number" for a type that allows one beside names."""
+    """Return "a number" for a union of names and a number, else ""."""
     return (
         "a number" if any(not isinstance(arg, str) and not _names(arg) for arg in getattr(kind, "__args__", ())) else ""
     )
@@ -191,21 +191,21 @@ def _kind(kind: Any, at: str | int) -> Any:
 
 
 def keywords(target: Callable[..., Any]) -> dict[str, inspect.Parameter]:
-    """Return the keyword-only parameters of ``target``: the YAML keys it takes."""
+    """Return the keyword-only parameters of ``target``: the YAML keys it accepts."""
     try:
         parameters = inspect.signature(target).parameters.values()
-    except ValueError:  # of some built-in types
+    except ValueError:  # some built-in types have no signature
         raise UserError(f"a strategy must be a function or class with a signature, got {target!r}; name one") from None
     return {p.name: p for p in parameters if p.kind is inspect.Parameter.KEYWORD_ONLY}
 
 
 def bind(section: str, table: Table, spec: Mapping[str, Any], key: str = "name") -> Choice:
-    """Resolve one section of the config to a strategy and its checked arguments.
+    """Resolve one section of the config to a strategy and its validated arguments.
 
     Parameters
     ----------
     section : str
-        Where ``spec`` stands in the config, for messages.
+        Key of ``spec`` in the config, for messages.
     table : Table
         The family's members.
     spec : mapping

@@ -1,7 +1,7 @@
-"""YAML from outside: SafeLoader's plain values, each key once, and no more than a person would write.
+"""Loader of untrusted YAML (:class:`Loader`, :func:`load`): plain values, unique keys, and limits on size and depth.
 
-An alias stands for all that it names, and PyYAML builds that again for each merge (``<<``): a few lines can stand for
-more than any memory holds. Here a document is reckoned with its aliases written out.
+PyYAML copies an alias's content for each merge (``<<``), so a few lines can expand beyond any memory. The limits here
+count a document with its aliases expanded.
 """
 
 import re
@@ -12,18 +12,18 @@ import yaml
 from psframe.config.untrusted import CONFIG_BYTES
 from psframe.errors import UserError
 
-MOST_DEPTH = 40  # of lists and mappings in each other
-MOST_NODES = 20_000  # values and keys, aliases written out
-MOST_DIGITS = 100  # characters of a number: PyYAML reckons those with colons in a time that grows with the square
+MOST_DEPTH = 40  # of nested lists and mappings
+MOST_NODES = 20_000  # values and keys, aliases expanded
+MOST_DIGITS = 100  # characters of a number: PyYAML needs quadratic time for those with colons
 
 
 class Loader(yaml.SafeLoader):
-    """SafeLoader with limits, that reads ``1e-3`` as a number, as YAML 1.2 does, and refuses a key given twice."""
+    """SafeLoader with limits that reads ``1e-3`` as a number, as YAML 1.2 does, and rejects duplicate keys."""
 
     def __init__(self, stream: Any) -> None:
         super().__init__(stream)
         self.depth = self.n_nodes = 0
-        self.sizes: dict[str, int] = {}  # by anchor, with its aliases written out
+        self.sizes: dict[str, int] = {}  # nodes by anchor, with aliases expanded
 
     def compose_node(self, parent: yaml.Node | None, index: Any) -> yaml.Node | None:
         event = self.peek_event()
@@ -53,7 +53,7 @@ class Loader(yaml.SafeLoader):
         seen = set()
         for key_node, _ in node.value:
             if not isinstance(key_node, yaml.ScalarNode):
-                continue  # SafeLoader says what is wrong with it
+                continue  # SafeLoader reports the error
             if key_node.value in seen:
                 line = key_node.start_mark.line + 1
                 raise UserError(f"a key may stand once, got {key_node.value!r} again in line {line}; remove one")
@@ -77,12 +77,12 @@ for _kind in ("int", "float"):
 
 
 def load(said: str, where: str) -> Any:
-    """Return what YAML says. ``where`` names it in messages.
+    """Parse YAML text; ``where`` names its source in messages.
 
     Raises
     ------
     UserError
-        It is malformed, too large, too deep, or refers to itself.
+        The text is malformed, too large, too deep, or refers to itself.
     """
     if len(said) > CONFIG_BYTES:
         raise UserError(f"{where} must have at most {CONFIG_BYTES:,} characters, got {len(said):,}; shorten it")
@@ -96,6 +96,6 @@ def load(said: str, where: str) -> Any:
         line = f" in line {mark.line + 1}" if mark else ""
         raise UserError(f"{where} must be YAML, got an error{line} ({reason}); mend that line") from None
     except (ArithmeticError, AttributeError, LookupError, TypeError, ValueError) as error:
-        # PyYAML lets through whatever its constructors run into, say on "!!int ''" or the 99th of a month
+        # PyYAML passes on any error of its constructors, e.g. of "!!int ''" or the 99th of a month
         reason = " ".join(str(error).split()) or type(error).__name__
         raise UserError(f"{where} must be YAML whose values are as their types say, got ({reason}); mend it") from None

@@ -1,4 +1,4 @@
-"""Files whose content nobody vouches for: regular ones alone, and no more of them than is said."""
+"""Access to untrusted files (:func:`open_fd`, :func:`content`): regular files only, up to a given size."""
 
 import errno
 import json
@@ -12,12 +12,12 @@ from typing import Any, BinaryIO
 
 from psframe.errors import UserError
 
-CONFIG_BYTES = 1 << 20  # most of a config
+CONFIG_BYTES = 1 << 20  # largest config
 HOME = re.compile(r"~[\w.-]*(/|$)", re.ASCII)
 
 
 def opened(path: str | Path) -> BinaryIO:
-    """Return a file open for reading, as :func:`open_fd` does."""
+    """Open a file for reading in binary, as :func:`open_fd` does."""
     return open(path, "rb", opener=open_fd)
 
 
@@ -27,9 +27,9 @@ def open_fd(
     dir_fd: int | None = None,
     judge: Callable[[os.stat_result], None] = lambda found: None,
 ) -> int:
-    """Return a descriptor of a file; OSError where it is no regular one: a pipe may block, and a device never end.
+    """Open a file and return its descriptor; OSError if it is not regular: a pipe may block, a device never end.
 
-    ``judge`` may raise for what else is wrong with it, before it is changed.
+    ``judge`` may raise for other defects, before the file is changed.
     """
 
     def check(found: os.stat_result) -> None:
@@ -39,8 +39,8 @@ def open_fd(
         if not stat.S_ISREG(found.st_mode):
             raise OSError(errno.EINVAL, "it is no regular file", os.fspath(path))
 
-    with suppress(FileNotFoundError):  # which may be made
-        # to open a device may do something
+    with suppress(FileNotFoundError):  # O_CREAT may make it
+        # check before opening, because opening a device may have side effects
         check(os.stat(path, dir_fd=dir_fd, follow_symlinks=not flags & os.O_NOFOLLOW))
     fd = os.open(path, flags & ~os.O_TRUNC | os.O_NONBLOCK | os.O_CLOEXEC, 0o666, dir_fd=dir_fd)
     try:
@@ -54,13 +54,13 @@ def open_fd(
 
 
 def content(path: str | Path, most: int) -> bytes:
-    """Return what a file holds; OSError where it is no regular file, or holds more than ``most`` bytes."""
+    """Return a file's content; OSError if it is not a regular file, or holds more than ``most`` bytes."""
     with opened(path) as file:
         return all_of(file, most, path)
 
 
 def all_of(file: BinaryIO, most: int, path: str | Path) -> bytes:
-    """Return what an open file holds; OSError, of ``path``, where it is more than ``most`` bytes."""
+    """Return the rest of an open file; OSError, naming ``path``, if it exceeds ``most`` bytes."""
     found = file.read(most + 1)
     if len(found) > most:
         raise OSError(errno.EFBIG, f"it holds more than {most:,} bytes", os.fspath(path))
@@ -68,12 +68,12 @@ def all_of(file: BinaryIO, most: int, path: str | Path) -> bytes:
 
 
 def text(path: str | Path, most: int, errors: str = "strict") -> str:
-    """Return a file's UTF-8 text, as :func:`content` does; UnicodeDecodeError where it is none."""
+    """Return a file's UTF-8 text, with the checks of :func:`content`; UnicodeDecodeError if it is not UTF-8."""
     return content(path, most).decode("utf-8", errors)
 
 
 def of_json(said: str | bytes) -> Any:
-    """Return what JSON says; ValueError where it is none, also where it is nested too deep to be read."""
+    """Parse JSON; ValueError if it is malformed or nested too deep."""
     try:
         return json.loads(said)
     except RecursionError:
@@ -81,9 +81,9 @@ def of_json(said: str | bytes) -> Any:
 
 
 def at_home(value: Any) -> Any:
-    """Return a value in which texts that begin like a home directory, ``~/`` or ``~name/``, begin with that.
+    """Expand ``~/`` and ``~name/`` at the start of all strings in ``value``, also in nested dicts and lists.
 
-    UserError where there is no such user.
+    UserError if there is no such user.
     """
     if isinstance(value, dict):
         return {key: at_home(inner) for key, inner in value.items()}

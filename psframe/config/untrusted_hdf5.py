@@ -1,7 +1,7 @@
-"""HDF5 files from outside: an array or an attribute is looked at before any of it is read.
+"""Access to untrusted HDF5 files (:func:`array`, :func:`attribute`): validation before any data is read.
 
-An HDF5 file can name other files to read from, and claim sizes of which it holds nothing. What its bytes do to the HDF5
-library itself cannot be kept from here.
+An HDF5 file can refer to other files, and claim sizes that it does not hold. These checks cannot protect the HDF5
+library itself from malformed bytes.
 """
 
 from contextlib import closing
@@ -14,13 +14,13 @@ from psframe.config import untrusted
 if TYPE_CHECKING:
     import h5py
 
-DEFLATE_MOST = 1032  # bytes that one compressed byte can stand for (zlib's technical notes)
-MOST_CHUNK = 256 << 20  # bytes: a chunk is unpacked whole, however little of it is wanted
+DEFLATE_MOST = 1032  # largest compression ratio (zlib's technical notes)
+MOST_CHUNK = 256 << 20  # bytes: a chunk is always decompressed entirely
 MOST_ATTRIBUTE = 1 << 20  # bytes
 
 
 def opened(path: str | Path) -> "h5py.File":
-    """Return an HDF5 file open for reading; OSError where it is no regular file, or none of HDF5's."""
+    """Open an HDF5 file for reading; OSError if it is not a regular file, or not HDF5."""
     import h5py
 
     with closing(untrusted.opened(path)):
@@ -28,12 +28,12 @@ def opened(path: str | Path) -> "h5py.File":
 
 
 def array(file: "h5py.File", name: str) -> "h5py.Dataset | None":
-    """Return an array of numbers, unread; None where the file has none of that name.
+    """Return a numeric dataset, unread; None if the file has none of that name.
 
     Raises
     ------
     ValueError
-        It lies in another file, or is larger than so large a file can hold.
+        It lies in another file, is not numeric, claims more than the file can hold, or has too large compressed chunks.
     """
     import h5py
 
@@ -59,7 +59,7 @@ def array(file: "h5py.File", name: str) -> "h5py.Dataset | None":
 
 
 def attribute(file: "h5py.File", name: str) -> Any:
-    """Return a number or a text among a file's attributes; None where there is none. ValueError where it is another."""
+    """Return a number or a text among a file's attributes, None if absent; ValueError for any other kind."""
     if name not in file.attrs:
         return None
     found = file.attrs.get_id(name)

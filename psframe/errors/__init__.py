@@ -1,4 +1,4 @@
-"""The one exception for what a user can mend."""
+"""Errors that a user can fix (:class:`UserError`), and the wording of messages."""
 
 import difflib
 import re
@@ -10,21 +10,21 @@ from pathlib import PurePath
 from psframe.errors import limits
 
 MOST_NAMES = 20
-MOST_SAID = 2000  # characters of a sentence; what it shows may come from a file of any length
+MOST_SAID = 2000  # characters of a sentence, which may quote a file of any length
 
 
 class UserError(Exception):
-    """A mistake in the config, the data or the files: one sentence with the rule, the value got and the fix.
+    """Mistake in the config, the data or the files: one sentence with the rule, the value got and the fix.
 
-    It is printed once, without a traceback, and every rank exits with status 2. Anything else that is raised
-    is a defect and aborts the job with ``rank k`` and its traceback. What a terminal would obey is shown as escapes.
+    It is printed once, without a traceback, and every rank exits with status 2. Any other exception is a defect and
+    aborts the job with ``rank k`` and its traceback. Unprintable characters are shown as escapes.
 
     Parameters
     ----------
     said : object
         The sentence.
     table : str
-        Lines of our own making to show below it, as they are.
+        Lines shown below it without escaping; from trusted content only.
     """
 
     def __init__(self, said: object, table: str = ""):
@@ -39,7 +39,7 @@ class UserError(Exception):
 
 
 def nearest(name: object, valid: Iterable[str]) -> str:
-    """Return ``"; did you mean X?"`` where a valid name resembles ``name``, and the list of valid names."""
+    """Return the list of valid names, after ``"did you mean X?"`` if one resembles ``name``."""
     names = sorted(map(str, valid))
     close = difflib.get_close_matches(str(name), names, n=1, cutoff=0.5)
     hint = f"did you mean {close[0]!r}? " if close else ""
@@ -48,16 +48,16 @@ def nearest(name: object, valid: Iterable[str]) -> str:
 
 
 def reason(error: BaseException) -> str:
-    """Return in a few words why a file could not be used; what HDF5 says takes lines and holds addresses."""
+    """Return a short reason for an error on a file; HDF5's own messages have several lines and hold addresses."""
     text = " ".join(str(error).split())
     inner = re.search(r"error message = '([^']*)'", text)
     return getattr(error, "strerror", None) or (inner[1] if inner else text)
 
 
 def raised(error: BaseException, build: str) -> str:
-    """Return what a user's code raised, in a few words, with the last line of a file of the user's on the way.
+    """Return a short description of an error in a user's code, with the last line of a user's file in the traceback.
 
-    ``build`` is ``my_module:attr``; a file counts as the user's where it lies in the folder of that module.
+    ``build`` is ``my_module:attr``; a user's file is one in the folder of that module.
     """
     file = getattr(sys.modules.get(build.partition(":")[0]), "__file__", None)
     folder = PurePath(file).parent if file else None
@@ -67,9 +67,9 @@ def raised(error: BaseException, build: str) -> str:
 
 
 def sentence(error: BaseException) -> str:
-    """Return what to say of what a user can mend, "" of a defect.
+    """Return the message for an error that a user can fix, "" for a defect.
 
-    That is a mistake, a limit of this process that was met, or sizes that are more than any memory.
+    Fixable: a UserError, a process limit that was reached, or a lack of memory.
     """
     if isinstance(error, UserError):
         return str(error)

@@ -1,6 +1,6 @@
-"""Limits of a process (``ulimit``) that a job cannot do with: judged before MPI starts, and named when one is met.
+"""Process limits (``ulimit``) too low for a job (:class:`Limit`): checked before MPI starts, named when one is reached.
 
-MPI and BLAS end a process that meets one, in words of their own, before Python hears of it.
+MPI and BLAS end a process that reaches one with messages of their own, before Python can report it.
 """
 
 import errno
@@ -10,10 +10,10 @@ from dataclasses import dataclass
 from os import strerror
 
 INFINITE = resource.RLIM_INFINITY
-LEAST_VIRTUAL = 640 << 20  # bytes of address space that imports and MPI take on a rank, before there is a model
-LEAST_DATA = 160 << 20  # and of them what it may write to
-LEAST_FILES, FILES_OF_RANK = 36, 2  # open at once: of the first rank of a node, and besides for each rank of the node
-LEAST_FILE = 8 << 20  # bytes of a file: MPI shares memory of ranks by files
+LEAST_VIRTUAL = 640 << 20  # bytes of address space of a rank's imports and MPI, before a model
+LEAST_DATA = 160 << 20  # bytes of these that are writable
+LEAST_FILES, FILES_OF_RANK = 36, 2  # open files of a node's first rank: a base, and more for each rank of the node
+LEAST_FILE = 8 << 20  # bytes of a file: MPI shares memory between ranks through files
 
 NO_THREADS = (
     "a rank must be able to start threads, got a machine that lets it start none; raise the number of processes "
@@ -23,7 +23,7 @@ NO_THREADS = (
 
 @dataclass(frozen=True)
 class Limit:
-    """A limit, how ``ulimit`` calls and counts it, and the least that ``n`` ranks of a node can do with."""
+    """A limit, its option and unit (bytes) in ``ulimit``, and the minimum for ``n`` ranks of a node (``least(n)``)."""
 
     number: int
     name: str
@@ -34,7 +34,7 @@ class Limit:
     give: str
 
     def told(self, n_here: int = 1, read: Callable[[int], tuple[int, int]] = resource.getrlimit) -> str:
-        """Return what to say where it is too low for so many ranks here, "" where it is not."""
+        """Return a message if it is too low for ``n_here`` ranks on this node, else ""."""
         soft = read(self.number)[0]
         least = self.least(n_here)
         if soft == INFINITE or soft >= least:
@@ -42,7 +42,7 @@ class Limit:
         return self._sentence(f"at least {self._shown(least)}", soft)
 
     def met(self, read: Callable[[int], tuple[int, int]] = resource.getrlimit) -> str:
-        """Return what to say when it is met, "" where there is none."""
+        """Return the message for reaching it, "" if it is unlimited."""
         soft = read(self.number)[0]
         return "" if soft == INFINITE else self._sentence("enough for this job", soft)
 
@@ -79,16 +79,16 @@ PROCESSES = Limit(
 
 
 def judge(n_here: int) -> str:
-    """Return what to say of the first limit that is too low for ``n_here`` ranks on this node, "" where none is."""
+    """Return a message on the first limit too low for ``n_here`` ranks on this node, "" if all suffice."""
     return next((told for limit in (VIRTUAL, DATA, FILES, FILE) if (told := limit.told(n_here))), "")
 
 
 def met(error: BaseException) -> str:
-    """Return what to say of an error that a limit of this process, or of its machine, explains; "" of any other."""
+    """Return a message for an error that a limit of this process or its machine explains, "" for any other."""
     number, text = getattr(error, "errno", None), str(error).lower()
 
     def is_one(code: int) -> bool:
-        # the loader of shared objects, and with it an ImportError, tells in words alone
+        # the dynamic loader, and so an ImportError, gives the text without the errno
         return number == code or (isinstance(error, ImportError) and strerror(code).lower() in text)
 
     if isinstance(error, RuntimeError) and "can't start new thread" in text:

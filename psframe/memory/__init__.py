@@ -1,6 +1,6 @@
-"""Where memory lies: the machine's topology, placements, and the proof of where pages landed.
+"""Memory placement: the machine's topology, placement policies, and an audit of the resulting page locations.
 
-:func:`empty` is the public call; what trains goes through :class:`psframe.memory.allocator.Allocator`.
+:func:`empty` is the public call; training allocates through :class:`psframe.memory.allocator.Allocator`.
 """
 
 from collections.abc import Mapping
@@ -18,29 +18,30 @@ def empty(
     dtype: "DTypeLike" = "float32",
     placement: "str | Mapping[str, Any] | Placement" = "default",
 ) -> "np.ndarray":
-    """Return a C-contiguous array of any numbers whose pages lie as ``placement`` says. No other rank need call.
+    """Return an uninitialized C-contiguous array whose pages follow ``placement``. Not collective.
 
-    Its memory begins with a page and is freed when the last view of it is gone.
+    The memory is page-aligned and freed with its last view.
 
     Parameters
     ----------
     shape : int or tuple of int
     dtype : dtype
-        Any but one that holds Python objects.
+        Any dtype without Python objects.
     placement : str, mapping or Placement
-        A name, as ``"hbw"``; a name with its keys, as ``{"name": "hbw", "policy": "interleave"}`` or
+        A name, e.g. ``"hbw"``; a name with its keys, e.g. ``{"name": "hbw", "policy": "interleave"}`` or
         ``{"numa": [1]}``; or an object with the methods of :class:`psframe.memory.placement.Placement`.
 
     Raises
     ------
     UserError
-        No such placement, no such memory here, no address space, or too few reserved huge pages. That ordinary pages
-        are too few shows when they are written to.
+        Unknown placement, memory absent on this machine, no address space, or too few reserved huge pages. A shortage
+        of ordinary pages shows only on first write.
 
     Warns
     -----
     RuntimeWarning
-        Where memory is come by otherwise than asked: without memkind, or because mbind is denied.
+        The memory differs from the request: memkind cannot serve it, mbind is denied, or the kernel has no transparent
+        huge pages.
     """
     from psframe.memory import arrays
 

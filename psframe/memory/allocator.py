@@ -1,4 +1,4 @@
-"""Every array that a rank keeps comes from here, and is counted by its role."""
+"""Allocator of a rank's long-lived arrays (:class:`Allocator`), which counts their bytes by role."""
 
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping
@@ -15,49 +15,49 @@ from psframe.errors import UserError, nearest
 
 ALIGNMENT_BYTES = 64  # a cache line, and the widest vector register
 
-#: ranks of a node that share memory with each other alone: those of a stage, and those with the shards of its layers
+#: groups of a node's ranks with shared memory of their own: the ranks of a stage, and those with shards of its layers
 SCOPES = ("stage", "crew")
 
 
 def untouched(role: str, n_bytes: int) -> Any:
-    """Return ordinary memory, zeroed, whose pages are not there before they are used."""
+    """Return zeroed ordinary memory whose pages are allocated on first touch."""
     return compiled.numa.Block(n_bytes)
 
 
 def padded(n_bytes: int) -> int:
-    """Return ``n_bytes`` up to whole cache lines."""
+    """Return ``n_bytes`` rounded up to a multiple of the cache line."""
     return -(-n_bytes // ALIGNMENT_BYTES) * ALIGNMENT_BYTES
 
 
 @dataclass(frozen=True)
 class Home:
-    """Where a role lies, as all ranks of a node see it: the name of its placement, and the size of its pages."""
+    """Placement name and page size of a role, the same on all ranks of a node."""
 
     placement: str = "default"
     page_bytes: int = 4096
 
 
 class Allocator:
-    """Hands out zeroed arrays, those of a role from the block reserved for it, and keeps the sum of their bytes.
+    """Allocator of zeroed arrays, each from the block reserved for its role, with a count of bytes by role.
 
     Parameters
     ----------
     allocate : callable
-        ``allocate(role, n_bytes)`` gives zeroed memory, from the first byte of a page; OSError where there is none.
+        ``allocate(role, n_bytes)`` returns zeroed, page-aligned memory, or raises OSError.
     homes : mapping of str to Home, optional
 
     Attributes
     ----------
     bytes_by_role : Counter
-        Bytes handed out, in whole cache lines, by role of ``ROLES``; of what a node shares, those that are this rank's.
+        Bytes allocated, by role of ``ROLES``, arrays rounded up to cache lines; of shared memory, this rank's pieces.
     shared_by_role : Counter
-        Bytes that the ranks of a node share, by role; the same on all of them.
+        Bytes shared by all ranks of a node, by role; the same on all of them.
     blocks : list of (str, ndarray)
-        Role and memory, uint8 (n,), of every block, and of every piece of shared memory that is this rank's.
+        Role and memory, uint8 (n,), of every private block; the caller adds ``pieces`` once they are placed.
     pieces : list of (str, ndarray)
-        Those pieces alone: they are this rank's to place and to touch.
+        This rank's pieces of shared memory, uint8 (n,), which it places and touches.
     beside : Counter
-        Bytes that others than this will hand out, by role.
+        Bytes that other code allocates, by role.
     """
 
     def __init__(self, allocate: Callable[[str, int], Any] = untouched, homes: Mapping[str, Home] | None = None):
@@ -67,42 +67,45 @@ class Allocator:
         self.beside: Counter[str] = Counter()
         self.blocks: list[tuple[str, np.ndarray]] = []
         self.pieces: list[tuple[str, np.ndarray]] = []
-        #: of what other ranks share than those of a node: by whose they are, and role
+        #: bytes that a group of the node's ranks shares, by scope and role
         self.within: dict[str, Counter[str]] = {scope: Counter() for scope in SCOPES}
         self._left: dict[str, np.ndarray] = {}
         self._lent: dict[tuple[str, str], np.ndarray] = {}
 
     def home(self, role: str) -> Home:
-        """Return where a role lies."""
+        """Return the home of a role."""
         return self.homes.get(role, Home())
 
     def count(self, role: str, n_bytes: int) -> None:
-        """Take note of memory that others will hand out."""
+        """Count memory that other code allocates."""
         self.beside[role] += n_bytes
 
     def reserve(self, role: str, n_bytes: int) -> None:
-        """Take one block for the arrays of a role; what does not fit into it will be a block of its own.
+        """Allocate one block for the arrays of a role; an array that does not fit gets a block of its own.
 
-        UserError where the system refuses.
+        UserError if the system refuses.
         """
         if n_bytes:
             self._left[role] = self._block(role, n_bytes)
 
     def lend(self, role: str, memory: np.ndarray, within: str = "") -> None:
-        """Give the memory, uint8 (n,), that the node's ranks share for a role; or those of one of ``SCOPES``."""
+        """Provide the shared memory, uint8 (n,), of a role, of all the node's ranks or of one of ``SCOPES``."""
         self._lent[role, within] = memory
 
     def shared(self, n_bytes: int, role: str, mine: Iterable[slice], within: str = "") -> np.ndarray:
-        """Return zeroed memory that all ranks of the node see, uint8 (n_bytes,), from the first byte of a page.
+        """Return zeroed, page-aligned memory, uint8 (n_bytes,), visible to all ranks of the node (or of ``within``).
 
-        All ranks of the node ask for the same, in one order. Where none was lent it is this rank's own, to reckon with.
+        All of these ranks must call, with the same arguments but ``mine``, in the same order. Without memory from
+        :meth:`lend`, the result is private: enough for a dry run that only counts bytes.
 
         Parameters
         ----------
         n_bytes : int
-            In whole pages of the role's home.
+            A multiple of the page size of the role's home.
         mine : iterable of slice
-            Those parts, in whole pages, that this rank is to place and to touch.
+            The page-aligned byte ranges that this rank places and touches.
+        within : str
+            One of ``SCOPES``; "" for all ranks of the node.
         """
         counts = self.within[within] if within else self.shared_by_role
         begin = counts[role]
@@ -120,7 +123,7 @@ class Allocator:
         return memory
 
     def zeros(self, shape: int | tuple[int, ...], dtype: DTypeLike, role: str) -> np.ndarray:
-        """Return a C-contiguous zeroed array, 64-byte aligned; UserError where the system refuses."""
+        """Return a C-contiguous zeroed array, 64-byte aligned; UserError if the system refuses."""
         if role not in ROLES:
             raise UserError(f"memory must be for a role, got {role!r}; {nearest(role, ROLES)}")
         shape = (shape,) if isinstance(shape, int) else shape
@@ -150,7 +153,7 @@ class Allocator:
 
 
 class Within:
-    """An allocator as a node's ranks of one stage see it: what they share is theirs alone, of whatever size."""
+    """View of an allocator for a node's ranks of one stage, whose shared memory is theirs alone, of any size."""
 
     def __init__(self, allocator: Allocator):
         self.allocator = allocator
@@ -159,14 +162,14 @@ class Within:
         return getattr(self.allocator, name)
 
     def shared(self, n_bytes: int, role: str, mine: Iterable[slice]) -> np.ndarray:
-        """Return what :meth:`Allocator.shared` does, of memory that these ranks share."""
+        """Return memory as :meth:`Allocator.shared` does, shared by the ranks of this stage."""
         return self.allocator.shared(n_bytes, role, mine, "stage")
 
 
 class Apart:
-    """An allocator as one of several groups of a node's ranks sees it: what they share is theirs, not the node's.
+    """View of an allocator for one of several groups of a node's ranks, whose shared memory is the group's alone.
 
-    All groups ask for the same, in one order.
+    All groups must make the same calls, in the same order.
     """
 
     def __init__(self, allocator: Allocator, place: int, n_places: int):

@@ -1,4 +1,4 @@
-"""Arrays by placement, for anyone: behind :func:`psframe.memory.empty`."""
+"""Placed arrays, independent of a training run: the implementation of :func:`psframe.memory.empty`."""
 
 import operator
 import os
@@ -50,7 +50,7 @@ def empty(shape: int | tuple[int, ...], dtype: DTypeLike, placement: str | Mappi
             f"memory must be there to be placed, got none for {n_bytes:,} bytes ({why}); ask for less"
         ) from None
     for note in site.notes:
-        warnings.warn(note, RuntimeWarning, stacklevel=3)  # of who called psframe.memory.empty
+        warnings.warn(note, RuntimeWarning, stacklevel=3)  # the caller of psframe.memory.empty
     return np.ndarray(shape, dtype, memory)
 
 

@@ -1,4 +1,4 @@
-"""Where the pages of each role are, as the kernel reports them, and how many of them are where they were asked for."""
+"""Audit of page locations (:func:`count`): each role's pages by NUMA node, as the kernel reports them."""
 
 from collections import Counter
 from collections.abc import Iterable, Mapping
@@ -14,18 +14,18 @@ Blocks = Iterable[tuple[str, np.ndarray]]
 
 @dataclass
 class Pages:
-    """Pages of one role, on one rank or summed over several.
+    """Page counts of one role, on one rank or summed over several.
 
     Attributes
     ----------
     asked : tuple of int
-        The nodes that were asked for; () where it does not matter.
+        The NUMA nodes requested; () for any.
     by_node : Counter
         Pages by NUMA node.
     untouched : int
-        Pages that are not there yet, because nothing was written to them.
+        Pages not allocated yet, because nothing was written to them.
     denied : int
-        Pages whose place the kernel does not tell this process.
+        Pages whose location the kernel does not report to this process.
     """
 
     asked: tuple[int, ...] = ()
@@ -35,7 +35,7 @@ class Pages:
 
     @property
     def share(self) -> float | None:
-        """The part of the pages known to be on a node asked for; None where none is there, or none was asked for."""
+        """Fraction of the allocated pages known to be on a requested node; None without such pages or a request."""
         there = self.by_node.total() + self.denied
         return sum(self.by_node[node] for node in self.asked) / there if there and self.asked else None
 
@@ -48,20 +48,20 @@ class Pages:
         )
 
     def to_plain(self) -> dict[str, int]:
-        """Return pages by node as text, and under ``untouched`` and ``denied`` those there are."""
+        """Return page counts by node number as text, plus ``untouched`` and ``denied`` if not 0."""
         plain = {str(node): n for node, n in sorted(self.by_node.items())}
         return plain | {name: n for name in ("untouched", "denied") if (n := getattr(self, name))}
 
 
 def count(blocks: Blocks, policies: Mapping[str, Policy]) -> dict[str, Pages]:
-    """Count the pages of blocks of this process by role.
+    """Count the pages of this process's blocks by role.
 
     Parameters
     ----------
     blocks : iterable of (str, ndarray)
         Role and memory, uint8 (n,).
     policies : mapping of str to Policy
-        What was asked for, by role.
+        The requested policies, by role.
     """
     found: dict[str, Pages] = {}
     for role, memory in blocks:
@@ -84,7 +84,7 @@ def _count(memory: np.ndarray, asked: tuple[int, ...]) -> Pages:
 
 
 def complaint(role: str, placement: str, pages: Pages, minimum: float) -> str | None:
-    """Return what is wrong where less than ``minimum`` of a role is where it was asked for, or None."""
+    """Return an error message if less than ``minimum`` (a fraction) of a role is placed as requested, else None."""
     if pages.share is None or pages.share >= minimum:
         return None
     where = ", ".join(map(str, pages.asked))

@@ -1,4 +1,4 @@
-"""What the ranks of a machine want of each NUMA node, against what is free there, before any of it is taken."""
+"""Memory budget of a machine's ranks (:func:`spread`): demand and free bytes by NUMA node, before any allocation."""
 
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping, Sequence
@@ -8,17 +8,17 @@ from psframe.config.placement_spec import ROLES
 from psframe.memory.pages import RESERVED_BYTES, Policy
 from psframe.memory.topology import Topology
 
-#: of a rank beside its roles once it trains, for its compiled layers, its threads and MPI: 10 to 25 MB were measured
+#: memory of a training rank outside its roles: compiled layers, threads and MPI; 10 to 25 MB were measured
 PROCESS = "process"
 PROCESS_BYTES = 32 << 20
 
-#: a NUMA node, and the size in bytes of the reserved huge pages there, 0 for ordinary pages
+#: a NUMA node, and a size of reserved huge pages in bytes, 0 for ordinary pages
 Pool = tuple[int, int]
 
 
 @dataclass(frozen=True)
 class Demand:
-    """One role of one rank."""
+    """Memory demand of one role on one rank."""
 
     role: str
     n_bytes: int
@@ -26,13 +26,13 @@ class Demand:
 
     @property
     def strict(self) -> bool:
-        """Whether the memory must come from where it is asked for: from certain nodes, or from reserved huge pages."""
+        """True if the memory must come from the requested nodes, or from reserved huge pages."""
         reserved = RESERVED_BYTES[self.policy.huge_pages]
         return self.n_bytes > 0 and (self.policy.mode in ("bind", "interleave") or reserved > 0)
 
 
 def demands(sizes: Mapping[str, int], policies: Mapping[str, Policy]) -> list[Demand]:
-    """Return what one rank wants, in whole pages."""
+    """Return the demands of one rank, rounded up to pages."""
     found = []
     for role, n_bytes in sizes.items():
         page_bytes = policies[role].page_bytes
@@ -41,7 +41,7 @@ def demands(sizes: Mapping[str, int], policies: Mapping[str, Policy]) -> list[De
 
 
 def free(topology: Topology) -> dict[Pool, int]:
-    """Return the bytes that can be taken now, by pool."""
+    """Return the bytes that can be allocated now, by pool."""
     usable = [node for node in topology.nodes if node.allowed]
     pools = {(node.number, 0): node.free_bytes for node in usable}
     for node in usable:
@@ -50,15 +50,15 @@ def free(topology: Topology) -> dict[Pool, int]:
 
 
 def spread(wanted: Iterable[Demand], room: Mapping[Pool, int]) -> dict[Pool, Counter[str]]:
-    """Return the bytes by pool and role, as the kernel would take them.
+    """Return the bytes by pool and role, as the kernel would allocate them.
 
-    Interleaved memory takes the same of each node. Bound memory takes the first of its nodes that has room, and so do
-    reserved huge pages that are not bound, of any node; what finds none is counted on the first, so that it shows. What
-    may lie anywhere is not counted.
+    Interleaved memory takes an equal part of each node. Bound memory fills its nodes in order; reserved huge pages that
+    are not bound fill all nodes, their preferred ones first. Bytes that fit nowhere are counted on the first node, so
+    that the shortage shows. Demands that are not :attr:`Demand.strict` are not counted.
     """
     taken: dict[Pool, Counter[str]] = defaultdict(Counter)
     everywhere = sorted({node for node, _ in room})
-    order = {"interleave": 0, "bind": 1}  # those with least choice first
+    order = {"interleave": 0, "bind": 1}  # the least flexible first
     choosy = sorted((d for d in wanted if d.strict), key=lambda d: (order.get(d.policy.mode, 2), len(d.policy.nodes)))
     for demand in choosy:
         nodes, size = demand.policy.nodes, RESERVED_BYTES[demand.policy.huge_pages]
@@ -78,12 +78,12 @@ def spread(wanted: Iterable[Demand], room: Mapping[Pool, int]) -> dict[Pool, Cou
 
 
 def too_small(taken: Mapping[Pool, Counter[str]], room: Mapping[Pool, int]) -> list[Pool]:
-    """Return the pools of which more is wanted than is free."""
+    """Return the pools with more bytes wanted than free."""
     return [pool for pool, by_role in taken.items() if by_role.total() > room.get(pool, 0)]
 
 
 def table(taken: Mapping[Pool, Counter[str]], room: Mapping[Pool, int], topology: Topology) -> list[list[str]]:
-    """Return the cells of a table of wanted and free bytes by NUMA node and role, its heading first."""
+    """Return the cells of a table of wanted and free bytes by NUMA node and role; the first row is the heading."""
     roles = [role for role in ROLES if any(by_role[role] for by_role in taken.values())]
     rows = [["node", "tier", *roles, "wanted", "free", ""]]
     for pool, by_role in taken.items():
@@ -96,9 +96,9 @@ def table(taken: Mapping[Pool, Counter[str]], room: Mapping[Pool, int], topology
 
 
 def table_by_role(sizes: Sequence[Mapping[str, int]], left: int) -> list[list[str]]:
-    """Return the cells of a table of the bytes that ranks want by role and the bytes that are left, its heading first.
+    """Return the cells of a table of wanted bytes by role and of free bytes; the first row is the heading.
 
-    A line each: role, how many ranks want some of it, the most that one wants, what all want.
+    Columns: role, number of ranks that want any, largest demand of a rank, demand of all ranks.
     """
     rows = [["role", "ranks", "most of a rank", "all ranks"]]
     for role in (*ROLES, PROCESS):

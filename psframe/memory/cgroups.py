@@ -1,7 +1,7 @@
-"""The cgroups that hold this process, and how much they allow of memory and of the CPUs' time, version 1, 2 or both.
+"""Memory and CPU limits of this process's cgroups, version 1, 2 or both (:func:`memory`, :func:`cpus`).
 
-A limit holds for all that is below it: a job's, as Slurm sets it, for the group of each task. So every group counts
-from the process's own up to the topmost that is mounted. Files never make anything here raise.
+A limit applies to all groups below it: a Slurm job's limit to the group of each task. So every group counts, from the
+process's own up to the topmost mounted one. Missing or malformed files never raise here.
 """
 
 import os
@@ -12,7 +12,7 @@ from dataclasses import dataclass
 
 from psframe.memory.sysfs import Tree
 
-#: where a controller is mounted if no file says so; of version 2 all are in one place
+#: usual mount points of a controller, if no file lists them; version 2 has one for all controllers
 USUAL = {
     "memory": ("sys/fs/cgroup/memory",),
     "cpu": ("sys/fs/cgroup/cpu", "sys/fs/cgroup/cpu,cpuacct"),
@@ -20,7 +20,7 @@ USUAL = {
 USUAL_2 = ("sys/fs/cgroup", "sys/fs/cgroup/unified")
 
 ABOVE = "hierarchical_"
-#: files of a limit and of what is taken, and what memory.stat says of that limit in all groups above it, by version
+#: by version: files of a limit and its usage, and the key in memory.stat of the lowest such limit up the hierarchy
 LIMITS = {
     2: (("memory.max", "memory.current", ""), ("memory.high", "memory.current", "")),
     1: (
@@ -28,33 +28,33 @@ LIMITS = {
         ("memory.memsw.limit_in_bytes", "memory.memsw.usage_in_bytes", f"{ABOVE}memsw_limit"),
     ),
 }
-#: what memory.stat calls file pages that are not in use, that are, that are mapped, and the kernel's own caches
+#: keys in memory.stat of inactive, active and mapped file pages, and of the kernel's reclaimable caches
 RECLAIMED = {
     2: ("inactive_file", "active_file", "file_mapped", "slab_reclaimable"),
     1: ("total_inactive_file", "total_active_file", "total_mapped_file", ""),
 }
 
 MOST_PARENTS = 256  # of a group; paths are shorter than 4096 characters
-MOST_SEARCHED = 4096  # groups that are looked through for this process
+MOST_SEARCHED = 4096  # groups searched for this process
 MOST_MOUNT_BYTES = 1 << 24  # hosts of many containers have thousands of mounts
-UNLIMITED_BYTES = 1 << 62  # version 1 writes a number like this for no limit
+UNLIMITED_BYTES = 1 << 62  # version 1 writes a number of this size for no limit
 
-Path = tuple[str, ...]  #: the names on the way from the root of a hierarchy
+Path = tuple[str, ...]  #: the names from the root of a hierarchy down to a group
 
 
 @dataclass(frozen=True)
 class Group:
-    """A cgroup that this process is in, or one above it.
+    """A cgroup of this process, or an ancestor of one.
 
     Attributes
     ----------
     place : str
-        Its folder, relative to the root that files are read below.
+        Its folder, relative to the root of the tree of files.
     version : {1, 2}
     is_own : bool
-        Whether the process is in this one itself.
+        True if the process is a direct member.
     number : int
-        Its inode: one group has one number on a machine, in whatever container, under whatever name it is seen.
+        Its inode, which identifies the group on a machine, across containers and names.
     """
 
     place: str
@@ -65,7 +65,7 @@ class Group:
 
 @dataclass(frozen=True)
 class Allowance:
-    """What one limit of a cgroup allows, and what of that is taken, in bytes; taken is what cannot be reclaimed."""
+    """One memory limit of a cgroup and its usage without reclaimable pages (``taken``), in bytes."""
 
     group: Group
     file: str
@@ -77,18 +77,18 @@ class Allowance:
 class _Mount:
     place: str
     version: int
-    root: Path  # which group of the hierarchy is shown there
+    root: Path  # the group of the hierarchy that is mounted there
     guessed: bool = False
 
 
 def memory(tree: Tree) -> list[Allowance]:
-    """Return the limits on this process's memory, of its own cgroup and of those above, as far as they are visible."""
+    """Return the visible memory limits of this process's cgroup and its ancestors."""
     found = [allowance for group in groups(tree, "memory") for allowance in _memory(tree, group)]
-    return sorted(found, key=lambda allowance: allowance.file.startswith(ABOVE))  # what names its group is told first
+    return sorted(found, key=lambda allowance: allowance.file.startswith(ABOVE))  # limits that name their group first
 
 
 def cpus(tree: Tree) -> dict[tuple[int, int], float]:
-    """Return how many CPUs' time each cgroup of this process allows, by version and number of those with a limit."""
+    """Return the CPU quota (in CPUs) of this process's cgroups that have one, by cgroup version and inode."""
     found: dict[tuple[int, int], float] = {}
     for group in groups(tree, "cpu"):
         if group.version == 2:
@@ -103,7 +103,7 @@ def cpus(tree: Tree) -> dict[tuple[int, int], float]:
 
 
 def groups(tree: Tree, controller: str) -> list[Group]:
-    """Return the cgroups that hold this process for ``controller``, of each mount the lowest first."""
+    """Return this process's cgroups for ``controller``, per mount from the lowest up."""
     own = _own(tree, controller)
     found: dict[str, Group] = {}
     for mount in _mounts(tree, controller):
@@ -124,9 +124,9 @@ def _memory(tree: Tree, group: Group) -> Iterator[Allowance]:
     stat = {row[0]: number for row in rows if len(row) == 2 and (number := _number(row[1])) is not None}
     counted = tree.text(f"{group.place}/memory.use_hierarchy") or ""
     if group.version == 1 and not group.is_own and counted.strip() == "0":
-        return  # what groups below it take is not counted here
+        return  # it neither counts nor limits the groups below it
     inactive, active, mapped, slab = (stat.get(name, 0) for name in RECLAIMED[group.version])
-    # file pages go before anybody is killed, but for those that programs run from
+    # the kernel reclaims file pages before it kills a process; mapped ones, such as program text, are in use
     free = max(inactive, inactive + active - mapped) + slab
     for file, usage, above in LIMITS[group.version]:
         taken = max(0, (_number(tree.text(f"{group.place}/{usage}") or "") or 0) - free)
@@ -137,12 +137,12 @@ def _memory(tree: Tree, group: Group) -> Iterator[Allowance]:
 
 
 def _number(text: str) -> int | None:
-    """Return a number as the kernel writes it; None for ``max``, -1, and what is damaged."""
+    """Return a number as the kernel writes it; None for ``max``, -1, and malformed text."""
     return int(text) if re.fullmatch("[0-9]{1,20}", text := text.strip(), re.ASCII) else None
 
 
 def _own(tree: Tree, controller: str) -> dict[int, Path]:
-    """Return this process's group by version, as the kernel names it: from the root of its cgroup namespace."""
+    """Return this process's group by version, as the kernel names it, relative to the root of its cgroup namespace."""
     found: dict[int, Path] = {}
     for line in (tree.text("proc/self/cgroup") or "").splitlines():
         number, _, rest = line.partition(":")
@@ -160,7 +160,7 @@ def _path(text: str) -> Path:
 
 
 def _mounts(tree: Tree, controller: str) -> list[_Mount]:
-    """Return where groups of ``controller`` are mounted; where one mount covers another, the upper."""
+    """Return the mounts of ``controller``; of mounts on one folder, the last, which covers the others."""
     found: dict[str, _Mount] = {}
     for line in (tree.text("proc/self/mountinfo", MOST_MOUNT_BYTES) or "").splitlines():
         before, _, after = line.partition(" - ")
@@ -178,9 +178,10 @@ def _mounts(tree: Tree, controller: str) -> list[_Mount]:
 
 
 def _below(tree: Tree, mount: _Mount, own: Path | None) -> Path | None:
-    """Return the names from what is mounted to this process's group; None where that is not below it.
+    """Return the names from the mounted group down to this process's; None if that is not below it.
 
-    Both are told from the root of the cgroup namespace: ``..`` are groups above it, whose names are told to nobody.
+    The kernel gives both relative to the root of the cgroup namespace: ``..`` stands for a group above it, whose name
+    it hides.
     """
     if own is None:
         return _searched(tree, mount) or ()
@@ -192,12 +193,12 @@ def _below(tree: Tree, mount: _Mount, own: Path | None) -> Path | None:
         return below
     found = _searched(tree, mount)
     if found is None and hidden and set(hidden) == {".."}:
-        return ()  # what is mounted is above the process, wherever that is
+        return ()  # the mounted group is above the process at an unknown distance
     return found
 
 
 def _searched(tree: Tree, mount: _Mount) -> Path | None:
-    """Return the names from what is mounted to the group that lists this process, if it is found."""
+    """Return the names from the mounted group down to the one that lists this process; None if not found."""
     pid = (tree.text("proc/self/stat") or "").partition(" ")[0]
     waiting: deque[Path] = deque([()] if pid.isdecimal() and not mount.guessed else [])
     for _ in range(MOST_SEARCHED):

@@ -1,4 +1,4 @@
-"""Checksums of parameters and optimizer state: made as a step writes them, held against what the next one reads."""
+"""Checksums of parameters and optimizer state (:class:`Sums`): made as a step writes, verified as the next reads."""
 
 import numpy as np
 
@@ -7,27 +7,27 @@ from psframe.memory.arena import Arena
 
 
 class Sums:
-    """What this rank has written to each segment that it updates.
+    """Checksums of the segments that this rank updates, as it last wrote them.
 
     Attributes
     ----------
-    scratch : ndarray of uint64
-        Where an update of a segment leaves its checksums (``psframe.compiled._elementwise.Mean.update``).
+    scratch : ndarray of uint64, shape (N_SUMS,)
+        Output of a segment's update: checksums before, then after it (``psframe.compiled._elementwise.Mean.update``).
     """
 
     def __init__(self, arena: Arena):
         self.arena = arena
         self.scratch = np.zeros(compiled.elementwise.N_SUMS, np.uint64)
         self.half = len(self.scratch) // 2
-        #: by where a segment begins: its end, and the checksums by the version of the arena, modulo two
+        #: by a segment's start: its end, its checksums by arena version modulo 2, and the versions these belong to
         self.written: dict[int, tuple[int, np.ndarray, list[int]]] = {}
 
     def forget(self) -> None:
-        """Begin anew, where something else than a step has written parameters or state."""
+        """Drop all checksums, after anything but a step has written parameters or state."""
         self.written.clear()
 
     def note(self, segment: slice) -> bool:
-        """Take what an update of a segment has left in ``scratch``; return whether it has read what was written."""
+        """Store a segment's checksums from ``scratch`` after its update; return False if its input had changed."""
         start, stop, _ = segment.indices(self.arena.layout.size)
         if start not in self.written:
             self.written[start] = stop, np.zeros((2, self.half), np.uint64), [-1, -1]
@@ -39,7 +39,10 @@ class Sums:
         return sound
 
     def read(self, segment: slice, begin: bool) -> None:
-        """Do what ``Mean.update`` does, for an optimizer of the user's: before the update, and after it."""
+        """Fill ``scratch`` as ``Mean.update`` does, for a user's own optimizer.
+
+        Call before the update with ``begin``, and after it without.
+        """
         arena = self.arena
         params, state = (arena.params, arena.state) if begin else (arena.new_params, arena.new_state)
         part = self.scratch[: self.half] if begin else self.scratch[self.half :]
@@ -48,7 +51,7 @@ class Sums:
             part[place] = compiled.elementwise.checksum(vector[segment])
 
     def hold(self) -> bool:
-        """Return whether all segments are still what was written there last."""
+        """Return True if all segments are still as last written."""
         sound, version = True, self.arena.version
         for start, (stop, sums, versions) in self.written.items():
             if versions[version % 2] == version:

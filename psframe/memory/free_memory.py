@@ -1,4 +1,4 @@
-"""How much memory a node has left, by what the kernel calls available and by every cgroup that this process is in."""
+"""Free memory of a machine, from the kernel's MemAvailable and every limit of this process (:func:`rooms`)."""
 
 import os
 import re
@@ -10,23 +10,23 @@ from pathlib import Path
 from psframe.memory import cgroups
 from psframe.memory.sysfs import Tree
 
-MACHINE = (0, 0)  # in the place of a cgroup
-PROCESS, SELF = -1, int.from_bytes(os.urandom(6), "big")  # in the place of a cgroup that no other process is in
+MACHINE = (0, 0)  # stands for a cgroup of all processes
+PROCESS, SELF = -1, int.from_bytes(os.urandom(6), "big")  # stand for a cgroup of this process alone
 MOST_BYTES = 2**63 - 1
 
 
 @dataclass(frozen=True)
 class Room:
-    """What can still be taken under one limit.
+    """Memory left under one limit.
 
     Attributes
     ----------
     group : (int, int)
-        Version and number of its cgroup, the same on all ranks of a machine that are in it, or ``MACHINE``.
+        Version and inode of its cgroup, the same on all its ranks of a machine; or ``MACHINE``; or (PROCESS, SELF).
     left : int
-        Bytes that can be taken now; 0 where more than the limit is taken.
+        Bytes that can be allocated now; 0 if the limit is exceeded.
     limit : str
-        The cgroup's file and what it says, and where it is: "" of the machine.
+        The limit's file or name, value and place; "" for the machine.
     """
 
     group: tuple[int, int]
@@ -38,9 +38,9 @@ class Room:
 
 
 def rooms(root: str | Path = "/") -> list[Room]:
-    """Return what can be taken now: of the machine, and by each limit of this process's cgroups.
+    """Return the memory left on the machine, and under each limit of this process's cgroups and its address space.
 
-    Files are read below ``root``, a running machine's ``/`` or a captured one; they never make it raise.
+    Files are read below ``root``, a running machine's ``/`` or a captured one; missing or malformed ones never raise.
     """
     tree = Tree(root)
     found = [_of_machine(tree)]
@@ -57,7 +57,7 @@ def _of_machine(tree: Tree) -> Room:
 
 
 def _of_process(tree: Tree) -> list[Room]:
-    """Return what this process's own limit leaves of its address space, where it has one."""
+    """Return the address space left under this process's RLIMIT_AS; [] without such a limit."""
     limit, sizes = resource.getrlimit(resource.RLIMIT_AS)[0], (tree.text("proc/self/statm") or "").split()
     if limit == resource.RLIM_INFINITY or not sizes or not sizes[0].isdecimal():
         return []
@@ -66,31 +66,31 @@ def _of_process(tree: Tree) -> list[Room]:
 
 
 def available(root: str | Path = "/") -> Room:
-    """Return what can be taken now under the limit that leaves least; written out, it names that limit."""
+    """Return the memory left under the tightest limit; ``str`` of it names that limit."""
     return min(rooms(root), key=lambda room: room.left)
 
 
 def machine_bytes(root: str | Path = "/") -> int:
-    """Return the bytes that the machine has left, whatever this process's cgroups allow it of them."""
+    """Return the bytes left on the machine, regardless of this process's cgroups."""
     return _of_machine(Tree(root)).left
 
 
 def available_bytes(root: str | Path = "/") -> int:
-    """Return the bytes that can be taken now: what the kernel calls available, or less where a cgroup allows less."""
+    """Return the bytes that can be allocated now: MemAvailable, or less if another limit leaves less."""
     return available(root).left
 
 
 def overdrawn(wanted: Sequence[int], of_ranks: Sequence[Sequence[Room]]) -> tuple[Room, list[int]] | None:
-    """Return the limit that is exceeded most, and the ranks that are under it; None where all are kept.
+    """Return the limit exceeded by most bytes, and the ranks under it; None if all limits are kept.
 
-    Ranks of a machine may share a cgroup or have one each: what a limit leaves is for those that are under it.
+    Ranks of a machine may share a cgroup or have one each: a limit is compared with the sum over the ranks under it.
 
     Parameters
     ----------
     wanted : sequence of int
-        The bytes that each rank of one machine is to take.
+        The bytes that each rank of one machine will allocate.
     of_ranks : sequence of sequence of Room
-        What :func:`rooms` is to each.
+        The result of :func:`rooms` on each of them.
     """
     least: dict[tuple[int, int], Room] = {}
     under: dict[tuple[int, int], set[int]] = {}

@@ -1,4 +1,4 @@
-"""``hbw``: high-bandwidth memory, through memkind where it is installed (Woo et al. 2020), else mmap and mbind."""
+"""Placement ``hbw`` (:class:`HBW`): high-bandwidth memory from memkind (Woo et al. 2020), or from mmap and mbind."""
 
 import os
 from typing import Any, Literal
@@ -11,14 +11,14 @@ from psframe.memory.process_site import Site
 
 
 class HBW(Base):
-    """MCDRAM or HBM.
+    """Placement in MCDRAM or HBM.
 
     Parameters
     ----------
     policy : str
-        ``bind``: on the high-bandwidth node nearest to the cores this rank is bound to (what SNC-4 needs), or the
-        allocation fails; shared memory on all of them. ``preferred``: there as long as it lasts. ``interleave``: page
-        by page over all of them.
+        ``bind``: on the high-bandwidth node nearest to the rank's cores (for SNC-4), or the allocation fails; shared
+        memory on all high-bandwidth nodes. ``preferred``: on the nearest one while it has free pages. ``interleave``:
+        page by page over all of them.
     """
 
     def __init__(self, *, policy: Literal["bind", "preferred", "interleave"] = "bind", huge_pages: HugePages = "none"):
@@ -37,7 +37,7 @@ class HBW(Base):
 
     def allocate(self, n_bytes: int, site: Site) -> Any:
         policy = self.policy(site, False)
-        # memkind's interleave excludes huge pages, its 1 GB pages are deprecated, and it advises the kernel of nothing
+        # memkind: no huge pages with interleave, 1 GB pages deprecated, no madvise for transparent ones
         if policy.huge_pages == "none" or (policy.huge_pages == "2M" and policy.mode != "interleave"):
             why = open_memkind(site.topology.hbw)
             if not why:
@@ -50,25 +50,25 @@ class HBW(Base):
 
 
 def open_memkind(nodes: tuple[int, ...]) -> str:
-    """Open memkind for the high-bandwidth ``nodes`` of this machine; return why it cannot serve them, or ""."""
+    """Open memkind for the high-bandwidth ``nodes`` of this machine; return "", or why it cannot serve them."""
     wanted = ",".join(map(str, nodes))
     try:
         compiled.memkind.load()
     except OSError as error:
         return f"memkind is not installed ({error})"
-    if not _told:  # it finds its nodes once: they shall be those that psframe takes for high-bandwidth memory
+    if not _told:  # it detects its nodes once per process: make them psframe's
         before = os.environ.get("MEMKIND_HBW_NODES")
         os.environ["MEMKIND_HBW_NODES"] = wanted
-        os.environ.setdefault("MEMKIND_ARENA_NUM_PER_KIND", "1")  # a rank does not pay for an arena a core
+        os.environ.setdefault("MEMKIND_ARENA_NUM_PER_KIND", "1")  # else one arena per core
         _told.append(wanted if compiled.memkind.available() else "none")
         if before is None:
-            del os.environ["MEMKIND_HBW_NODES"]  # or a later reader would take it for the user's
+            del os.environ["MEMKIND_HBW_NODES"]  # later readers would take it for the user's setting
         else:
             os.environ["MEMKIND_HBW_NODES"] = before
     return "" if _told == [wanted] else f"memkind serves node(s) {_told[0]} in this process"
 
 
-_told: list[str] = []  # the nodes that memkind knows of
+_told: list[str] = []  # the nodes that memkind serves in this process
 
 
 def _missing(site: Site) -> MissingMemoryError:

@@ -1,4 +1,4 @@
-"""Recognise CPUs known to carry high-bandwidth memory, and the modes that such a machine was booted in."""
+"""Recognition of CPUs with high-bandwidth memory (:func:`recognise`), and of their cluster and memory modes."""
 
 import re
 
@@ -6,17 +6,17 @@ from psframe.memory.nodes import Node
 from psframe.memory.sysfs import Tree, spell
 
 GIB = 1 << 30
-#: on the package: what CPU-less memory of more bytes cannot be, and what memory of more bytes holds besides
+#: bytes on a package: larger CPU-less memory is not HBM, and larger memory with CPUs is not HBM alone
 HBM_BYTES = {"knl": 16 * GIB, "xeon-max": 64 * GIB}
-#: what firmware keeps for itself makes a node's total up to this much smaller than the chips
+#: relative tolerance of a node's total, which is smaller than the chips by the firmware's reserve
 TOLERANCE = 0.06
 
 _KNIGHTS = ("87", "133")  # Knights Landing and Knights Mill, of Intel's family 6
-_CPUINFO_HEAD = 1 << 14  # the first CPU's entry; the kernel may take long over the other 271
+_CPUINFO_HEAD = 1 << 14  # bytes: the first CPU's entry; the kernel may be slow to write those of 271 more
 
 
 def recognise(tree: Tree) -> tuple[str, str | None]:
-    """Return the CPU's model name, ``""`` if unknown, and its platform (see Topology)."""
+    """Return the CPU's model name, ``""`` if unknown, and its platform (``Topology.platform``)."""
     info: dict[str, str] = {}
     for line in (tree.text("proc/cpuinfo", _CPUINFO_HEAD, head=True) or "").splitlines():
         key, colon, value = line.partition(":")
@@ -35,7 +35,7 @@ def recognise(tree: Tree) -> tuple[str, str | None]:
 
 
 def is_all_hbm(platform: str | None, nodes: tuple[Node, ...], homes: frozenset[int], packages: int | None) -> bool:
-    """Return whether all memory of the nodes with CPUs (``homes``) is high-bandwidth memory, there being no other."""
+    """Return True if high-bandwidth memory, at the nodes with CPUs (``homes``), is the machine's only memory."""
     if platform != "xeon-max":
         return platform in ("a64fx", "mi300a")
     apart = any(node.total_bytes and node.number not in homes for node in nodes)
@@ -44,9 +44,9 @@ def is_all_hbm(platform: str | None, nodes: tuple[Node, ...], homes: frozenset[i
 
 
 def cluster_mode(tree: Tree, platform: str | None, homes: frozenset[int], packages: int | None) -> str | None:
-    """Return how the CPUs were divided into nodes.
+    """Return the cluster mode, ``"quadrant"``, ``"SNC-2"`` or ``"SNC-4"``; None if it is unknown or has no meaning.
 
-    ``"quadrant"`` stands for every mode that shows one node a package: all-to-all and hemisphere, too.
+    ``"quadrant"`` stands for every mode with one node per package, also all-to-all and hemisphere.
     """
     if platform not in HBM_BYTES:
         return None
@@ -67,10 +67,10 @@ def cluster_mode(tree: Tree, platform: str | None, homes: frozenset[int], packag
 def memory_mode(
     tree: Tree, platform: str | None, nodes: tuple[Node, ...], homes: frozenset[int], packages: int | None
 ) -> str | None:
-    """Return ``"flat"``, ``"cache"``, ``"hybrid"`` or ``"HBM-only"``; None where no high-bandwidth memory is known.
+    """Return ``"flat"``, ``"cache"``, ``"hybrid"`` or ``"HBM-only"``; None without known high-bandwidth memory.
 
-    ``nodes`` have their tiers. The kernel's word on caches counts most, then the one that hwloc-dump-hwdata found in a
-    Knights Landing's firmware and left for all users, then what the sizes leave possible.
+    ``nodes`` have their tiers. Evidence, strongest first: the kernel's memory-side caches; the mode that
+    hwloc-dump-hwdata read from a Knights Landing's firmware and stored for all users; memory sizes.
     """
     fast = [node for node in nodes if node.tier == "hbw"]
     if any(node.side_cache_bytes for node in nodes):
@@ -83,8 +83,8 @@ def memory_mode(
     if said is not None:
         tree.note(f"hwloc's file says memory mode {said}, which the nodes do not show; the nodes are believed.")
     if fast:
-        # Of the 16 GiB on a Knights Landing a half or a quarter may be a cache; no more can be told from the rest, and
-        # less than 4 GiB is an emulation.
+        # A half or a quarter of a Knights Landing's 16 GiB may be a cache. The size of the rest allows no other
+        # conclusion; less than 4 GiB is an emulation.
         parts = (4 * GIB, 8 * GIB, 12 * GIB)
         n_bytes = sum(node.total_bytes for node in fast)
         partly = platform == "knl" and any(abs(n_bytes - part) <= TOLERANCE * part for part in parts)

@@ -1,4 +1,4 @@
-"""What the kernel says of each NUMA node: CPUs, memory, distances, bandwidths, huge pages; not yet its tier."""
+"""NUMA nodes from the kernel (:class:`Node`): CPUs, memory, distances, bandwidths, huge pages; tiers come later."""
 
 import re
 from collections.abc import Iterable, Iterator
@@ -12,7 +12,7 @@ MOST_PARENTS = 64
 
 @dataclass(frozen=True)
 class Node:
-    """A NUMA node that is online.
+    """An online NUMA node.
 
     Attributes
     ----------
@@ -20,22 +20,22 @@ class Node:
     cpus : tuple of int
         Its online CPUs, ascending; none on a node of memory alone.
     tier : str or None
-        ``"ddr"``: ordinary memory; ``"hbw"``: high-bandwidth memory; ``"other"``: memory without CPUs that is not shown
-        to be fast (CXL, a GPU's, persistent memory); None for a node without memory.
+        ``"ddr"``: ordinary memory; ``"hbw"``: high-bandwidth memory; ``"other"``: memory without CPUs and without
+        evidence that it is fast (CXL, a GPU's, persistent memory); None for a node without memory.
     total_bytes, free_bytes : int
-        Its memory; what of it can be taken now.
+        Its memory; the part that can be allocated now.
     distances : dict
-        SLIT distance (10 is local) to each online node; empty where unknown.
+        SLIT distance (10 is local) to each online node; empty if unknown.
     bandwidth_mbps, latency_ns : int or None
-        Of reads by its best initiators, in MB/s and ns as firmware tells the kernel (HMAT); None where unknown.
+        Of reads by its best initiators, in MB/s and ns, from the firmware's HMAT; None if unknown.
     initiators : tuple of int
-        The nodes for which these hold.
+        The nodes of these best initiators.
     side_cache_bytes : int
-        Memory that caches this node's memory; 0 for none.
+        Size of the memory-side cache of this node's memory; 0 without one.
     huge_pages : dict
-        Page size in bytes -> (pages reserved, those of them that are free).
+        Page size in bytes -> (pages reserved, pages of these that are free).
     allowed : bool
-        Whether this process may take memory here (cpuset.mems).
+        True if this process may allocate memory here (cpuset.mems).
     """
 
     number: int
@@ -54,7 +54,7 @@ class Node:
 
 @dataclass(frozen=True)
 class Shown:
-    """The nodes online, still without tiers; which of them have CPUs, also offline ones; the nodes offline."""
+    """The online nodes, still without tiers; those of them with CPUs, online or not (``homes``); the offline nodes."""
 
     nodes: tuple[Node, ...]
     homes: frozenset[int]
@@ -62,13 +62,13 @@ class Shown:
 
 
 def local_cpus(tree: Tree, number: int) -> tuple[int, ...] | None:
-    """Return the CPUs in a node's list, or else its mask; None where neither can be read."""
+    """Return the CPUs in a node's list, or else in its mask; None if neither can be read."""
     cpus = tree.numbers(f"{NODES}/node{number}/cpulist")
     return tree.bits(f"{NODES}/node{number}/cpumap") if cpus is None else cpus
 
 
 def read_nodes(tree: Tree, online_cpus: tuple[int, ...]) -> Shown:
-    """Return the nodes; where the kernel shows none, one node 0 with every CPU and all memory."""
+    """Return the nodes; if the kernel shows none, one node 0 with all CPUs and all memory."""
     folders = tree.numbered(NODES, "node")
     if not folders:
         tree.note("The kernel shows no NUMA nodes; all CPUs and all memory are taken for one node 0.")
@@ -83,7 +83,7 @@ def read_nodes(tree: Tree, online_cpus: tuple[int, ...]) -> Shown:
     if not online:
         listed, online = tuple(folders), folders
     cpus, twice = _share_cpus(tree, online, len(folders) == 1, online_cpus)
-    # a node keeps the links of its CPUs while they are offline, and its memory is then ordinary memory still
+    # a node keeps links to its offline CPUs: its memory then is still ordinary memory
     homes = frozenset(n for n in online if cpus[n] or n in twice or tree.numbered(f"{NODES}/node{n}", "cpu"))
     allowed = _allowed(tree)
     if allowed is not None and not allowed & set(online):
@@ -99,11 +99,11 @@ def read_nodes(tree: Tree, online_cpus: tuple[int, ...]) -> Shown:
 
 
 def _read_node(tree: Tree, number: int, homes: frozenset[int], alone: bool) -> Node:
-    """Return what a node's folder says, but for CPUs and distances; what the machine has, an ``alone`` node has."""
+    """Return a node from its folder, without CPUs and distances; an ``alone`` node has all the machine's memory."""
     place = f"{NODES}/node{number}"
     total, free = _memory(tree, f"{place}/meminfo")
     machine = _memory(tree, "proc/meminfo") if alone else (0, 0)
-    if machine[0] > total:  # memory that a virtual machine was given later may be missing from its node's count
+    if machine[0] > total:  # a node's total may lack memory hot-added to a virtual machine
         if not total:
             tree.note("The only node says nothing of its memory; the whole machine's is taken.")
         total, free = machine
@@ -130,7 +130,7 @@ def _read_node(tree: Tree, number: int, homes: frozenset[int], alone: bool) -> N
 def _share_cpus(
     tree: Tree, online: list[int], alone: bool, online_cpus: tuple[int, ...]
 ) -> tuple[dict[int, tuple[int, ...]], list[int]]:
-    """Return the online CPUs of each online node, none of them twice; and the nodes that list CPUs of one before."""
+    """Return the online CPUs of each online node, each CPU once; and the nodes that list a CPU of an earlier one."""
     left, shared, twice = set(online_cpus), {}, []
     for number in online:
         cpus = local_cpus(tree, number)
@@ -152,19 +152,19 @@ def _share_cpus(
 
 
 def _memory(tree: Tree, place: str) -> tuple[int, int]:
-    """Return a meminfo's total, and what can be taken now, in bytes; 0 for what it does not say."""
+    """Return the total of a meminfo file and the bytes that can be allocated now; 0 if it lacks them."""
     rows = re.findall(r"^(?:Node\s+\d+\s+)?([\w()]+):\s+([0-9]{1,15})\s*kB\s*$", tree.text(place) or "", re.M | re.A)
     info = {name: int(kib) * 1024 for name, kib in rows}
     total = info.get("MemTotal", 0)
-    # As the kernel reckons MemAvailable for a machine: free pages, and that half of file pages and reclaimable slabs
-    # that can go without being read back at once. Its watermarks keep about 2 %: below them it would rather reclaim
-    # or take another node's pages, and a binding would fail.
+    # As the kernel estimates MemAvailable of a machine: free pages, and the half of file pages and reclaimable slabs
+    # that it can drop without reading them back soon. Its watermarks reserve about 2 %: below them it reclaims or
+    # falls back to another node, and a bound allocation fails.
     spare = info.get("Active(file)", 0) + info.get("Inactive(file)", 0) + info.get("SReclaimable", 0)
     return total, max(0, min(total, info.get("MemFree", 0) + spare // 2 - total // 50))
 
 
 def _distances(tree: Tree, number: int, listed: tuple[int, ...], online: list[int]) -> dict[int, int]:
-    """Return the distances from a node to those online; the kernel lists them in the order of the nodes."""
+    """Return the distances from a node to the online nodes; the kernel lists them in the order of the nodes."""
     place = f"{NODES}/node{number}/distance"
     text = tree.text(place)
     if text is None:
@@ -179,10 +179,10 @@ def _distances(tree: Tree, number: int, listed: tuple[int, ...], online: list[in
 
 
 def _performance(tree: Tree, place: str, homes: Iterable[int]) -> tuple[int | None, int | None, tuple[int, ...]]:
-    """Return the read bandwidth (MB/s), the read latency (ns) and the initiators that have these.
+    """Return the read bandwidth (MB/s), the read latency (ns) and the initiators that reach them.
 
-    ``access0`` names the best initiators of any kind, a GPU among them, ``access1`` the best of those with CPUs.
-    What a GPU reads at says nothing of CPUs, so the second is taken where the first names no node with CPUs.
+    ``access0`` names the best initiators of any kind, including GPUs, ``access1`` the best ones with CPUs. A GPU's
+    bandwidth says nothing about CPUs, so ``access1`` counts if ``access0`` names no node with CPUs.
     """
     found = []
     for access in ("access0", "access1"):
@@ -205,7 +205,7 @@ def _huge_pages(tree: Tree, place: str) -> dict[int, tuple[int, int]]:
 
 
 def _allowed(tree: Tree) -> set[int] | None:
-    """Return the nodes where this process may take memory; None where nothing says so."""
+    """Return the nodes on which this process may allocate memory; None if no file lists them."""
     row = re.search("^Mems_allowed_list:[ \t]*([^\n]*)$", tree.text("proc/self/status") or "", re.M)
     if row:
         found = parse_list(row[1])
@@ -220,17 +220,17 @@ def _allowed(tree: Tree) -> set[int] | None:
 
 
 def _cpusets(tree: Tree) -> Iterator[str]:
-    """Yield the files that may hold cpuset.mems: of this process's cgroup, its parents, and the root, v2 before v1."""
+    """Yield the possible files of cpuset.mems: of this process's cgroup, its ancestors and the root, v2 before v1."""
     rows = [line.split(":", 2) for line in (tree.text("proc/self/cgroup") or "").splitlines()]
     paths = [row[2] for row in rows if len(row) == 3 and (not row[1] or "cpuset" in row[1].split(","))]
     for path in [*paths, (tree.text("proc/self/cpuset") or "").strip()]:
         parts = [part for part in path.split("/") if part]
-        if ".." in parts or len(parts) > MOST_PARENTS:  # a cgroup outside what a container sees
+        if ".." in parts or len(parts) > MOST_PARENTS:  # a cgroup outside the container's view
             continue
         for depth in range(len(parts), -1, -1):
             below = "/".join(["", *parts[:depth]])
             yield f"sys/fs/cgroup{below}/cpuset.mems.effective"
             for name in ("cpuset.effective_mems", "cpuset.mems"):
                 yield f"sys/fs/cgroup/cpuset{below}/{name}"
-            for name in ("cpuset.mems", "mems"):  # where cpusets were mounted before there were cgroups
+            for name in ("cpuset.mems", "mems"):  # the mount point before cgroups existed
                 yield f"dev/cpuset{below}/{name}"

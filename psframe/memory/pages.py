@@ -1,4 +1,4 @@
-"""Pages by a policy: mapped, told where to lie, not yet touched."""
+"""Memory mappings with a NUMA policy (:class:`Policy`): mapped and bound, mostly before the first touch."""
 
 import errno
 from collections.abc import Callable
@@ -12,23 +12,23 @@ from psframe.errors import UserError
 
 HugePages = Literal["none", "transparent", "2M", "1G"]
 
-#: the pages that must have been reserved, in bytes; 0 where the kernel finds them itself
+#: size in bytes of pages that the administrator must have reserved; 0 if no reservation is needed
 RESERVED_BYTES: dict[str, int] = {"none": 0, "transparent": 0, "2M": 2 << 20, "1G": 1 << 30}
 TRANSPARENT_BYTES = 2 << 20
-#: what a sandbox answers to a call that it denies
+#: errors of a system call that a sandbox denies
 DENIED = (errno.EPERM, errno.EACCES, errno.ENOSYS)
 
 
 @dataclass(frozen=True)
 class Policy:
-    """Where pages lie, as the kernel has it (set_mempolicy(2)).
+    """NUMA policy of pages, in the kernel's terms (set_mempolicy(2)).
 
     Attributes
     ----------
     mode : {'default', 'bind', 'preferred', 'interleave'}
-        ``default``: where they are first touched.
+        ``default``: on the node of the first touch.
     nodes : tuple of int
-        The NUMA nodes asked for; () where it does not matter.
+        The NUMA nodes requested; () for any.
     huge_pages : {'none', 'transparent', '2M', '1G'}
     """
 
@@ -38,19 +38,19 @@ class Policy:
 
     @property
     def page_bytes(self) -> int:
-        """Bytes by which memory is taken."""
+        """Page size in bytes: of reserved huge pages, else of ordinary ones."""
         return RESERVED_BYTES[self.huge_pages] or compiled.numa.PAGE_BYTES
 
 
 def private(n_bytes: int, policy: Policy, note: Callable[[str], None]) -> Any:
-    """Return zeroed memory of this process, whole pages, to build arrays on, that is freed with the last of them.
+    """Return zeroed private memory with the buffer protocol, a multiple of a page, freed with the last array on it.
 
     Raises
     ------
     OSError
-        Where there is no address space, or too few huge pages have been reserved where they are asked for.
+        No address space, or too few reserved huge pages if the policy wants them.
     UserError
-        Where the kernel refuses a node.
+        The kernel refuses a node.
     """
     align_bytes = TRANSPARENT_BYTES if policy.huge_pages == "transparent" and n_bytes >= TRANSPARENT_BYTES else 0
     size = -(-max(n_bytes, 1) // policy.page_bytes) * policy.page_bytes
@@ -63,19 +63,20 @@ def private(n_bytes: int, policy: Policy, note: Callable[[str], None]) -> Any:
 
 
 def populate(memory: np.ndarray) -> None:
-    """Take the pages of a mapping, uint8 (n,), now; OSError where there are too few."""
+    """Allocate all pages of a mapping, uint8 (n,), now; OSError if there are too few."""
     try:
         compiled.numa.madvise(memory, compiled.numa.POPULATE_WRITE)
     except OSError as error:
         if error.errno != errno.EINVAL:
             raise
-        memory[:] = 0  # a kernel before 5.14
+        memory[:] = 0  # before Linux 5.14, which brought the advice
 
 
 def bind(memory: np.ndarray, policy: Policy, note: Callable[[str], None]) -> None:
-    """Tell the kernel where the pages of a mapping, uint8 (n,), will lie; the mapping begins with a page.
+    """Set the policy of a page-aligned mapping, uint8 (n,), before its first touch.
 
-    Where a sandbox denies that, ``note`` hears of it and the pages will lie where they are first touched.
+    If a sandbox denies the call, ``note`` is called and the pages follow the first touch. UserError if the kernel
+    refuses a node.
     """
     if not len(memory):
         return
@@ -100,7 +101,7 @@ def bind(memory: np.ndarray, policy: Policy, note: Callable[[str], None]) -> Non
 
 
 def no_huge_pages(policy: Policy, n_bytes: int) -> UserError:
-    """Return the error of an allocation that found too few reserved huge pages."""
+    """Return the error for an allocation with too few reserved huge pages."""
     size = RESERVED_BYTES[policy.huge_pages]
     return UserError(
         f"huge_pages: {policy.huge_pages} must find free pages of {size >> 10:,} kB, {-(-n_bytes // size):,} of them, "

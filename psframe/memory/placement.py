@@ -1,17 +1,17 @@
-"""Where the pages of a buffer lie: the contract of a placement, and the table of placements.
+"""Placements of a buffer's pages: the protocol (:class:`Placement`), the built-in ones and their table.
 
 ==============  ====================================================================================================
-name            pages lie
+name            location of the pages
 ==============  ====================================================================================================
-``default``     where they are first touched
+``default``     on the node of the first touch
 ``ddr``         on ordinary memory, the nearest first
-``hbw``         on high-bandwidth memory (MCDRAM, HBM2e): ``policy: bind`` the nearest to the rank's cores, or nowhere;
-                ``preferred`` there as long as it lasts; ``interleave`` over all of it
+``hbw``         on high-bandwidth memory (MCDRAM, HBM2e): ``policy: bind`` the nearest to the rank's cores, or fail;
+                ``preferred`` the nearest while it has free pages; ``interleave`` over all of it
 ``numa``        on the NUMA ``nodes`` given, the nearest first
 ``interleave``  page by page over the NUMA ``nodes`` given, all by default
 ==============  ====================================================================================================
 
-Each takes ``huge_pages: none | transparent | 2M | 1G``.
+Each accepts ``huge_pages: none | transparent | 2M | 1G``.
 """
 
 from collections.abc import Sequence
@@ -35,30 +35,30 @@ TABLE: Table = {
 
 
 class MissingMemoryError(UserError):
-    """The memory asked for does not exist here; ``placement.fallback`` may stand in for it."""
+    """The requested memory does not exist on this machine; ``placement.fallback`` may replace it."""
 
 
 class Placement(Protocol):
-    """A user's own may derive from :class:`Base` and define ``policy`` alone. Made as ``make(**yaml_keys)``."""
+    """Protocol of a placement, made as ``make(**yaml_keys)``; a subclass of :class:`Base` needs only ``policy``."""
 
     def policy(self, site: Site, shared: bool) -> Policy:
-        """Return what is asked of the kernel for this process.
+        """Return the kernel's policy for this process; MissingMemoryError if no such memory exists.
 
-        ``shared``: for memory that all ranks of a node map. MissingMemoryError where there is no such memory.
+        ``shared``: for memory that all ranks of a node map.
         """
 
     def allocate(self, n_bytes: int, site: Site) -> Any:
-        """Return private memory: an object with a writable buffer of at least ``n_bytes``, from the start of a page.
+        """Return private memory: an object with a writable, page-aligned buffer of at least ``n_bytes``.
 
-        It is freed with the last array over it. OSError where there is none left.
+        It is freed with the last array on it. OSError if no memory is left.
         """
 
     def bind(self, memory: np.ndarray, site: Site) -> None:
-        """Place a shared mapping, uint8 (n,), whose pages nobody has touched. One rank of the node calls."""
+        """Set the policy of a shared mapping, uint8 (n,), before its first touch. One rank of the node calls."""
 
 
 class Base:
-    """A placement that is its policy."""
+    """Placement defined by its policy alone."""
 
     def __init__(self, *, huge_pages: HugePages = "none"):
         self.huge_pages = huge_pages
@@ -74,14 +74,14 @@ class Base:
 
 
 class Default(Base):
-    """First touch."""
+    """First-touch placement."""
 
     def policy(self, site: Site, shared: bool) -> Policy:
         return Policy(huge_pages=self.huge_pages)
 
 
 class DDR(Base):
-    """Ordinary memory, the nearest first."""
+    """Placement on ordinary memory, the nearest first."""
 
     def policy(self, site: Site, shared: bool) -> Policy:
         nodes = site.by_distance(site.topology.ddr)
@@ -96,7 +96,7 @@ class DDR(Base):
 
 
 class Numa(Base):
-    """Nodes by number, the nearest first."""
+    """Placement on NUMA nodes by number, the nearest first."""
 
     def __init__(self, *, nodes: Sequence[Count], huge_pages: HugePages = "none"):
         super().__init__(huge_pages=huge_pages)
@@ -107,7 +107,7 @@ class Numa(Base):
 
 
 class Interleave(Base):
-    """Page by page over nodes by number, or over all that have memory."""
+    """Placement page by page over NUMA nodes by number, or over all with memory."""
 
     def __init__(self, *, nodes: Sequence[Count] | None = None, huge_pages: HugePages = "none"):
         super().__init__(huge_pages=huge_pages)

@@ -1,4 +1,4 @@
-"""Where a process stands: the machine's topology, and the CPUs that it runs on."""
+"""Location of a process (:class:`Site`): the machine's topology, and the CPUs that it may run on."""
 
 from collections.abc import Iterable
 from dataclasses import dataclass, field
@@ -8,14 +8,14 @@ from psframe.memory.topology import Topology
 
 @dataclass
 class Site:
-    """What placements decide by.
+    """Topology and CPU affinity of a process, the input of placements.
 
     Attributes
     ----------
     cpus : tuple of int
-        What this process may run on.
+        The CPUs that this process may run on.
     notes : list of str
-        What was done otherwise than asked, each said once.
+        Deviations from the requested placement, each once.
     """
 
     topology: Topology
@@ -24,12 +24,12 @@ class Site:
 
     @property
     def home(self) -> int:
-        """The NUMA node that most of the CPUs belong to."""
+        """The NUMA node with most of the CPUs."""
         return self.topology.home(self.cpus)
 
     @property
     def homes(self) -> tuple[int, ...]:
-        """All NUMA nodes that the CPUs belong to."""
+        """All NUMA nodes with any of the CPUs."""
         found = {self.topology.node_of(cpu) for cpu in self.cpus}
         return tuple(sorted(node for node in found if node is not None)) or (self.home,)
 
@@ -42,7 +42,7 @@ class Site:
         return tuple(ordered)
 
     def nearest(self, nodes: Iterable[int]) -> tuple[int, ...]:
-        """Return the nearest of ``nodes`` to each node that this process may run on: one, if it is bound to one."""
+        """Return the nearest of ``nodes`` to each of ``homes``: a single one if this process is bound to one node."""
         among = tuple(nodes)
         return self.by_distance({self.topology.nearest(home, among) for home in self.homes})
 

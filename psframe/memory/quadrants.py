@@ -1,6 +1,6 @@
-"""``python -m psframe.memory.quadrants N``: the CPUs and the NUMA nodes of each of N containers, one a line.
+"""``python -m psframe.memory.quadrants N``: CPUs and NUMA nodes of each of N containers, one a line (:func:`divide`).
 
-They are lists as cpusets take them, ``0-15,64-79 0,4``. Nothing is printed where there is nothing to divide.
+The lists have the cpuset format, ``0-15,64-79 0,4``. The output is empty if fewer than two nodes have CPUs.
 """
 
 import os
@@ -14,16 +14,16 @@ Part = tuple[tuple[int, ...], tuple[int, ...]]
 
 
 def divide(topology: Topology, n: int, cpus: Iterable[int]) -> list[Part]:
-    """Return the CPUs and the memory nodes of ``n`` containers; nothing where fewer than two nodes have CPUs.
+    """Return the CPUs and the memory nodes of ``n`` containers; [] if fewer than two nodes have CPUs.
 
-    Each gets the next node with CPUs, or several where there are more of these than containers, or one that it divides
-    with its neighbour where there are fewer; with each node its memory and the nearest memory without CPUs, all of it
-    that is equally near. On a Knights Landing in SNC-4 that is a quadrant with its DDR and its MCDRAM.
+    Each container gets the next node with CPUs, several if there are more nodes than containers, or one shared with its
+    neighbor if there are fewer. Each node brings its memory and the nearest CPU-less memory nodes, all that are equally
+    near: on a Knights Landing in SNC-4, a quadrant with its DDR and its MCDRAM.
 
     Parameters
     ----------
     cpus : iterable of int
-        Those that may be used.
+        The usable CPUs.
     """
     usable = set(cpus)
     homes = [node.number for node in topology.nodes if usable.intersection(node.cpus)]
@@ -39,7 +39,7 @@ def divide(topology: Topology, n: int, cpus: Iterable[int]) -> list[Part]:
 
 
 def _memory(topology: Topology, home: int) -> set[int]:
-    """Return the node with memory that is nearest to a node with CPUs, and all of those without CPUs that are."""
+    """Return the memory node nearest to ``home``, a node with CPUs, and all the nearest ones without CPUs."""
     away = {node: topology.node(home).distances.get(node, UNKNOWN) for node in topology.memory}
     apart = [node for node in away if not topology.node(node).cpus]
     found = {node for node in apart if away[node] == min(away[other] for other in apart)}
@@ -47,7 +47,7 @@ def _memory(topology: Topology, home: int) -> set[int]:
 
 
 def main(argv: Sequence[str]) -> int:
-    """Run the command; return the exit status, 2 for a mistake in it."""
+    """Run the command; return the exit status, 2 for invalid arguments."""
     if len(argv) != 1 or not argv[0].isdigit() or not int(argv[0]):
         print(
             f"psframe: it takes a number of containers, got {' '.join(argv) or 'none'}; give, say, 4", file=sys.stderr

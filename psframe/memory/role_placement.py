@@ -1,4 +1,4 @@
-"""The placement of every role on one rank, as it was asked for and as it can be had here."""
+"""Placements of all roles on one rank (:class:`Places`), as requested and as available on this machine."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -16,14 +16,14 @@ from psframe.memory.pages import RESERVED_BYTES, HugePages, Policy, no_huge_page
 from psframe.memory.placement import DDR, Default, MissingMemoryError, Placement, existing
 from psframe.memory.process_site import Site
 
-#: the data are one segment a node, the other roles each rank's own
+#: the data are one shared segment per machine; memory of the other roles is each rank's own
 SHARED = ("data",)
 
 
 def _made(choice: Choice) -> Placement:
     try:
         placement = choice()
-    except TypeError:  # it wants what no placement is given
+    except TypeError:  # it requires positional arguments, and placements get none
         placement = None
     if not all(hasattr(placement, name) for name in ("policy", "allocate", "bind")):
         raise UserError(
@@ -39,20 +39,20 @@ class Places:
     Parameters
     ----------
     choices : mapping of str to Choice
-        Asked for, by role.
+        The requested placements, by role.
     fallback : {'none', 'ddr', 'default'}
-        What stands in for memory that does not exist here.
+        Replacement for memory that does not exist on this machine.
 
     Attributes
     ----------
     asked, got : dict of str to str
-        Names of the placements, by role; they differ where the fallback stood in or a role was spilled.
+        Names of the requested and actual placements, by role; they differ after a fallback or a spill.
     policies : dict of str to Policy
 
     Raises
     ------
     UserError
-        Where memory that was asked for does not exist here, and there is no fallback.
+        Requested memory does not exist and there is no fallback, or a placement is invalid.
     """
 
     def __init__(self, site: Site, choices: Mapping[str, Choice], fallback: str = "none"):
@@ -84,7 +84,7 @@ class Places:
 
     def _replace(self, role: str, name: str) -> None:
         ordinary = name == "ddr" and self.site.topology.ddr
-        # transparent huge pages are to be had anywhere, reserved ones perhaps not
+        # transparent huge pages are available on any node, reserved ones perhaps not
         asked = getattr(self.placements[role], "huge_pages", "none")
         huge_pages: HugePages = "transparent" if asked == "transparent" else "none"
         if asked in ("2M", "1G"):
@@ -94,7 +94,7 @@ class Places:
         self.policies[role] = self._policy(role)
 
     def is_strict(self, role: str) -> bool:
-        """Whether a role must lie on certain nodes, or in reserved huge pages."""
+        """Return True if a role must lie on certain nodes, or in reserved huge pages."""
         return Demand(role, 1, self.policies[role]).strict
 
     def spill(self, role: str) -> None:
@@ -103,9 +103,9 @@ class Places:
         self.site.note(f"placement.{role}={self.asked[role]} does not fit and was spilled to {self.got[role]}")
 
     def allocate(self, role: str, n_bytes: int) -> Any:
-        """Return private memory for a role, zeroed; what was asked to lie somewhere is touched at once, by this rank.
+        """Return zeroed private memory for a role; memory with requested nodes is touched at once, by this rank.
 
-        OSError where there is none.
+        OSError if the allocation fails; UserError if too few huge pages are reserved.
         """
         policy = self.policies[role]
         try:
@@ -114,22 +114,22 @@ class Places:
             if RESERVED_BYTES[policy.huge_pages]:
                 raise no_huge_pages(policy, n_bytes) from error
             raise
-        if n_bytes and (policy.nodes or type(block) is not compiled.numa.Block):  # which is zeroed
+        if n_bytes and (policy.nodes or type(block) is not compiled.numa.Block):  # a Block is zeroed
             np.frombuffer(block, np.uint8)[:] = 0
         return block
 
     def bind(self, role: str, memory: np.ndarray) -> None:
-        """Place a fresh shared mapping, uint8 (n,). One rank of the node calls."""
+        """Set the policy of a shared mapping, uint8 (n,), before its first touch. One rank of the node calls."""
         self.placements[role].bind(memory, self.site)
         if self.policies[role].huge_pages != "none":
-            # transparent ones come when they are touched through a mapping that asks for them, and to reserved ones
-            # mbind applies only through the mapping it was called for, not to the file
+            # Transparent huge pages come only on touch through the mapping with madvise. For reserved ones, mbind
+            # applies to its own mapping, not to the file.
             populate(memory)
 
     def adopt(self, role: str, memory: np.ndarray) -> None:
-        """Place and take those pages of a fresh shared mapping, uint8 (n,), that are this rank's own.
+        """Place and allocate this rank's own pages of a shared mapping, uint8 (n,), as its private memory.
 
-        They lie where its private memory would. UserError where there are too few.
+        UserError if too few pages are free.
         """
         policy = self.policies[role]
         pages.bind(memory, policy, self.site.note)
@@ -148,6 +148,6 @@ class Places:
         return {role: Home(self.got[role], policy.page_bytes) for role, policy in self.policies.items()}
 
     def summary(self) -> dict[str, str]:
-        """Return what each role was asked to be, and has become where that is something else."""
+        """Return each role's requested placement, as "requested -> actual" if they differ."""
         named = ((role, name, self.got[role]) for role, name in self.asked.items())
         return {role: name if name == got else f"{name} -> {got}" for role, name, got in named}

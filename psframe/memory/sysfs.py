@@ -1,4 +1,4 @@
-"""The kernel's text files below a root: lists, masks and numbers; what cannot be read or understood ends in a note."""
+"""The kernel's text files below a root (:class:`Tree`): lists, masks and numbers, with notes on unusable files."""
 
 import os
 import re
@@ -9,7 +9,7 @@ from typing import TypeVar
 
 from psframe.errors import reason
 
-#: more than any kernel's CPUs (8192) or nodes (1024); a number from here on is rubbish, and would take memory
+#: more than any kernel's CPUs (8192) or nodes (1024); a number from here on is garbage, and would cost memory
 LIMIT = 1 << 14
 MOST_BYTES = 1 << 20
 
@@ -20,7 +20,7 @@ _Parsed = TypeVar("_Parsed")
 
 
 def parse_list(text: str) -> tuple[int, ...] | None:
-    """Return the numbers of a list as the kernel writes it, ``"0-3,8"`` or ``"0-31:2/4"``; None if it is malformed.
+    """Return the numbers of a list in the kernel's format, ``"0-3,8"`` or ``"0-31:2/4"``; None if malformed.
 
     ``a-b:used/group`` stands for the first ``used`` numbers of every ``group`` from a to b. An empty list is valid.
     """
@@ -38,7 +38,7 @@ def parse_list(text: str) -> tuple[int, ...] | None:
 
 
 def parse_mask(text: str) -> tuple[int, ...] | None:
-    """Return the bits set in comma-separated words of 32 bits in hex, the highest first; None if it is malformed."""
+    """Return the bits set in comma-separated 32-bit hex words, the highest word first; None if malformed."""
     words = text.strip().split(",")
     if len(words) > LIMIT // 32:
         return None
@@ -68,14 +68,14 @@ def spell(numbers: Iterable[int]) -> str:
 
 
 def _open(path: str, flags: int) -> int:
-    return os.open(path, flags | os.O_NONBLOCK)  # a pipe put in a file's place must not block
+    return os.open(path, flags | os.O_NONBLOCK)  # a pipe in place of a file must not block
 
 
 class Tree:
-    """The files below ``root``, a running machine's ``/`` or a captured one. Nothing here raises.
+    """Files below ``root``, a running machine's ``/`` or a captured one. No method raises.
 
-    A place is a path relative to the root. What is missing is None (most files are optional); what is there and
-    cannot be used is None, too, and leaves a note.
+    A place is a path relative to the root. A missing file gives None (most are optional); an unusable one gives None
+    and a note.
     """
 
     def __init__(self, root: str | Path) -> None:
@@ -83,16 +83,16 @@ class Tree:
         self._notes: dict[tuple[str, str], list[str]] = {}
 
     def note(self, sentence: str) -> None:
-        """Keep a sentence for the user, once."""
+        """Record a sentence for the user, once."""
         self._notes[sentence, ""] = []
 
     def left_out(self, place: str, why: str) -> None:
-        """Keep a note on a file that is not used; those of all CPUs, or all nodes, that fail alike share one."""
+        """Record a note on an unusable file; files that differ only in numbers, with one reason, share one."""
         self._notes.setdefault((re.sub("[0-9]+", "*", place), why), []).append(place)
 
     @property
     def notes(self) -> tuple[str, ...]:
-        """What was missing or malformed, and what was assumed instead."""
+        """Notes on missing or malformed files, and the assumptions made instead."""
         found = []
         for (sentence, why), places in self._notes.items():
             more = f" (and {len(set(places)) - 1} files like it)" if len(set(places)) > 1 else ""
@@ -100,7 +100,7 @@ class Tree:
         return tuple(found)
 
     def text(self, place: str, most: int = MOST_BYTES, head: bool = False) -> str | None:
-        """Return a file's text; one of more than ``most`` bytes is malformed, unless only its ``head`` is wanted."""
+        """Return a file's text; None with a note if it exceeds ``most`` bytes, unless only its ``head`` is wanted."""
         try:
             with open(os.path.join(self.root, place), "rb", buffering=0, opener=_open) as file:
                 if not stat.S_ISREG(os.fstat(file.fileno()).st_mode):
@@ -120,7 +120,7 @@ class Tree:
         return data[:most].decode("utf-8", "replace").rstrip("\0")  # some tools that capture trees pad files
 
     def names(self, place: str) -> list[str]:
-        """Return the names in a folder, sorted; none where it is missing."""
+        """Return the names in a folder, sorted; [] if it is missing or unreadable."""
         try:
             return sorted(os.listdir(os.path.join(self.root, place)))
         except FileNotFoundError:
@@ -136,15 +136,15 @@ class Tree:
         return sorted(number for number in found if number < LIMIT)
 
     def numbers(self, place: str) -> tuple[int, ...] | None:
-        """Return the numbers of a file that holds a list."""
+        """Return the numbers in a list file; None if it is missing or malformed."""
         return self._parsed(place, parse_list, "list of numbers")
 
     def bits(self, place: str) -> tuple[int, ...] | None:
-        """Return the numbers of a file that holds a mask."""
+        """Return the bits set in a mask file; None if it is missing or malformed."""
         return self._parsed(place, parse_mask, "mask")
 
     def integer(self, place: str) -> int | None:
-        """Return the whole number that a file holds; sizes may end in K, M, G or T, powers of 1024."""
+        """Return the integer in a file; None if missing or malformed. Sizes may end in K, M, G or T, powers of 1024."""
         return self._parsed(place, _parse_integer, "number")
 
     def _parsed(self, place: str, parse: Callable[[str], _Parsed | None], what: str) -> _Parsed | None:

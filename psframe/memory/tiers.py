@@ -1,4 +1,4 @@
-"""Decide which nodes are high-bandwidth memory: what the user declares, else bandwidths, else what the CPU is."""
+"""Memory tiers of NUMA nodes (:func:`assign`): from the user's declaration, else bandwidths, else the CPU model."""
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
@@ -9,16 +9,16 @@ from psframe.memory.nodes import Node, Shown
 from psframe.memory.sysfs import Tree, parse_list, spell
 
 VARIABLE = "MEMKIND_HBW_NODES"
-#: how much faster than ordinary memory: DDR differs by less from socket to socket, HBM by more
+#: least bandwidth ratio of HBM to ordinary memory; DDR differs by less between sockets
 FAST = 1.5
 TIERS = "sys/devices/virtual/memory_tiering"
 
 
 def declared(hbw_nodes: Sequence[int] | None, environ: Mapping[str, str], nodes: Iterable[Node]) -> set[int] | None:
-    """Return the nodes declared to be high-bandwidth memory: ``hbw_nodes``, or else the variable; None without either.
+    """Return the nodes declared as high-bandwidth memory: ``hbw_nodes``, else MEMKIND_HBW_NODES; None without either.
 
-    The variable is libnuma's list, ``1,3-5`` or ``all``; an empty one counts as unset. UserError where it is no such
-    list, or a number is no online node with memory.
+    The variable is a list in libnuma's format, ``1,3-5``, or ``all``; an empty one counts as unset. UserError if it is
+    malformed, or a number is no online node with memory.
     """
     able = {node.number for node in nodes if node.total_bytes}
     if hbw_nodes is not None:
@@ -39,11 +39,11 @@ def declared(hbw_nodes: Sequence[int] | None, environ: Mapping[str, str], nodes:
 def assign(
     tree: Tree, shown: Shown, platform: str | None, packages: int | None, fast: set[int] | None
 ) -> tuple[Node, ...]:
-    """Return the nodes with their tiers; ``fast`` are those declared to be high-bandwidth memory.
+    """Return the nodes with their tiers; ``fast`` are the nodes declared as high-bandwidth memory, or None.
 
-    Evidence, the strongest first: the declaration; a machine without other memory; bandwidths from CPUs, at least 1.5
-    times those of the ordinary memory that a node hangs on; the kernel's memory tiers; a CPU known to carry HBM.
-    Nodes with CPUs are judged by the first two alone: nothing is more ordinary than the only memory of some CPUs.
+    Evidence, strongest first: the declaration; a machine without other memory; a bandwidth from CPUs of at least 1.5
+    times that of its initiators' ordinary memory; the kernel's memory tiers; a CPU known to carry HBM. For nodes with
+    CPUs only the first two count: the only memory of some CPUs is ordinary by definition.
     """
     nodes = tuple(node for node in shown.nodes if node.total_bytes)
     ordinary = _ordinary(tree, shown, nodes)
@@ -71,7 +71,7 @@ def assign(
 
 
 def _ordinary(tree: Tree, shown: Shown, nodes: tuple[Node, ...]) -> list[Node]:
-    """Return the nodes whose memory is the CPUs' own: theirs, or where no CPUs have memory the nearest."""
+    """Return the nodes of ordinary memory: those with CPUs and memory, or, without any, those nearest to CPUs."""
     own = [node for node in nodes if node.number in shown.homes]
     if own or not nodes:
         return own
@@ -84,9 +84,9 @@ def _ordinary(tree: Tree, shown: Shown, nodes: tuple[Node, ...]) -> list[Node]:
 
 
 def _nearest_to_some(homes: Iterable[Node], among: Sequence[Node]) -> set[int]:
-    """Return the numbers of those nodes that are the nearest to one of ``homes``; all where it knows no distance.
+    """Return the nodes of ``among`` nearest to any of ``homes``; all of them if a home knows no distance.
 
-    On a package with HBM and CXL memory, which has no CPUs either, the HBM is nearer.
+    This separates HBM from CXL memory, which has no CPUs either but is farther away.
     """
     found = set()
     for home in homes:
@@ -97,13 +97,13 @@ def _nearest_to_some(homes: Iterable[Node], among: Sequence[Node]) -> set[int]:
 
 
 def _ratio(node: Node, ordinary: list[Node], homes: frozenset[int]) -> float | None:
-    """Return how many times the bandwidth of ordinary memory a node's is, as CPUs see it; None where unknown."""
+    """Return the ratio of a node's bandwidth to that of ordinary memory, as CPUs see it; None if unknown."""
     mine = _seen_by_cpus(node, homes)
     hung = [o for o in ordinary if o.number in node.initiators]
     if not hung:
         near = _nearest_to_some([node], ordinary)
         hung = [o for o in ordinary if o.number in near]
-    # firmware may leave nodes out: those with CPUs are of one kind, so that any stands for those it hangs on
+    # firmware may omit nodes: ordinary memory is of one kind, so any of it can replace the initiators' own
     for others in (hung, ordinary):
         known = [bandwidth for o in others if (bandwidth := _seen_by_cpus(o, homes)) is not None]
         if known:
@@ -116,7 +116,7 @@ def _seen_by_cpus(node: Node, homes: frozenset[int]) -> int | None:
 
 
 def _by_kernel_tiers(tree: Tree, nodes: list[Node], ordinary: list[Node]) -> set[int]:
-    """Return the numbers of the nodes that the kernel ranks above all ordinary memory (lower tiers are faster)."""
+    """Return the nodes that the kernel ranks above all ordinary memory (lower tiers are faster)."""
     ranks: dict[int, int] = {}
     for tier in tree.numbered(TIERS, "memory_tier"):
         for number in tree.numbers(f"{TIERS}/memory_tier{tier}/nodelist") or ():

@@ -1,4 +1,4 @@
-"""The CPUs and NUMA nodes of a machine: which memory is near, which is fast. Linux's files are read, nothing else."""
+"""Topology of a machine (:class:`Topology`): cores, NUMA nodes, distances, memory tiers, from Linux's files alone."""
 
 import os
 import re
@@ -13,32 +13,32 @@ from psframe.memory.sysfs import LIMIT, Tree, spell
 __all__ = ["Node", "Topology", "read"]
 
 CPUS = "sys/devices/system/cpu"
-LOCAL, UNKNOWN = 10, 256  # SLIT distances: of a node to itself; more than any
+LOCAL, UNKNOWN = 10, 256  # SLIT distances: of a node to itself; above the maximum
 
 
 @dataclass(frozen=True)
 class Topology:
-    """A machine's cores and nodes; there is at least one node.
+    """Cores and NUMA nodes of a machine, at least one node.
 
     Attributes
     ----------
     nodes : tuple of Node
-        Those online, ascending.
+        The online nodes, ascending.
     cores : tuple of tuple of int
         The online hardware threads of each core, ascending; every online CPU is in one core.
     offline_cpus, offline_nodes : tuple of int
-        Those that are there but not online.
+        CPUs and nodes that are present but not online.
     packages : int or None
     cpu : str
-        Its model name; ``""`` if unknown.
+        Model name; ``""`` if unknown.
     platform : str or None
         ``"knl"`` (Knights Landing or Mill), ``"xeon-max"``, ``"a64fx"``, ``"mi300a"``.
     cluster_mode : str or None
-        ``"quadrant"``, ``"SNC-2"`` or ``"SNC-4"``; None where it has no meaning.
+        ``"quadrant"``, ``"SNC-2"`` or ``"SNC-4"``; None if unknown or meaningless.
     memory_mode : str or None
-        ``"flat"``, ``"cache"``, ``"hybrid"``, ``"HBM-only"``; None where no high-bandwidth memory is known.
+        ``"flat"``, ``"cache"``, ``"hybrid"``, ``"HBM-only"``; None without known high-bandwidth memory.
     notes : tuple of str
-        What was missing or malformed, and what was assumed instead.
+        Missing or malformed files, and the assumptions made instead.
     """
 
     nodes: tuple[Node, ...]
@@ -58,22 +58,22 @@ class Topology:
         return tuple(sorted(cpu for core in self.cores for cpu in core))
 
     def n_cores_of(self, cpus: set[int] | frozenset[int]) -> int:
-        """Return how many cores some of these CPUs are of."""
+        """Return the number of cores with at least one of these CPUs; the number of CPUs if none is in a known core."""
         return sum(1 for core in self.cores if cpus.intersection(core)) or len(cpus)
 
     @property
     def hbw(self) -> tuple[int, ...]:
-        """The nodes of high-bandwidth memory that this process may use."""
+        """Numbers of the high-bandwidth memory nodes that this process may use."""
         return tuple(node.number for node in self.nodes if node.tier == "hbw" and node.allowed)
 
     @property
     def ddr(self) -> tuple[int, ...]:
-        """The nodes of ordinary memory that this process may use."""
+        """Numbers of the ordinary memory nodes that this process may use."""
         return tuple(node.number for node in self.nodes if node.tier == "ddr" and node.allowed)
 
     @property
     def memory(self) -> tuple[int, ...]:
-        """The nodes with memory that this process may use."""
+        """Numbers of the nodes with memory that this process may use."""
         return tuple(node.number for node in self.nodes if node.tier and node.allowed)
 
     def node(self, number: int) -> Node:
@@ -84,14 +84,13 @@ class Topology:
         raise KeyError(number)
 
     def node_of(self, cpu: int) -> int | None:
-        """Return the node that lists a CPU, None where none does."""
+        """Return the number of the node with a CPU; None if no node lists it."""
         return next((node.number for node in self.nodes if cpu in node.cpus), None)
 
     def nearest(self, home: int, among: Iterable[int]) -> int:
         """Return the node of ``among`` (online ones, at least one) at the smallest distance from ``home``.
 
-        Of those equally near the one of higher bandwidth, then one that has ``home`` for its best initiator, then the
-        lowest number.
+        Ties go to the highest bandwidth, then to a node with ``home`` as its best initiator, then to the lowest number.
         """
 
         def rank(number: int) -> tuple[int, int, bool, int]:
@@ -103,7 +102,7 @@ class Topology:
         return min(among, key=rank)
 
     def home(self, cpus: Iterable[int]) -> int:
-        """Return the node with most of these CPUs, of several the lowest; if none has any, the lowest with memory."""
+        """Return the node with most of these CPUs, ties to the lowest; if none has any, the lowest with memory."""
         wanted = set(cpus)
         held = {node.number: len(wanted.intersection(node.cpus)) for node in self.nodes}
         if any(held.values()):
@@ -115,22 +114,21 @@ class Topology:
 def read(
     root: str | Path = "/", hbw_nodes: Sequence[int] | None = None, environ: Mapping[str, str] | None = None
 ) -> Topology:
-    """Return the topology of this machine, or of one whose ``sys`` and ``proc`` were captured below ``root``.
+    """Read the topology of this machine, or of one with ``sys`` and ``proc`` captured below ``root``.
 
     Parameters
     ----------
     root : path
     hbw_nodes : sequence of int, optional
-        The nodes that are high-bandwidth memory; they, and no others. It wins over MEMKIND_HBW_NODES.
+        The complete list of high-bandwidth memory nodes; it overrides MEMKIND_HBW_NODES.
     environ : mapping, optional
-        Where MEMKIND_HBW_NODES is looked up; default: this process's environment for ``/``, which says nothing of a
-        captured machine, and none for that.
+        Environment with MEMKIND_HBW_NODES; default: this process's for ``/``, an empty one for a captured machine.
 
     Raises
     ------
     UserError
-        If nodes are declared that are not online or have no memory. Files never make it raise: what is missing or
-        malformed is replaced as a note says.
+        Declared nodes are not online or have no memory. Files never make it raise: a note names the replacement of
+        missing or malformed ones.
     """
     if environ is None:
         environ = os.environ if Path(root) == Path("/") else {}
@@ -158,7 +156,7 @@ def read(
 
 
 def _online_cpus(tree: Tree) -> tuple[int, ...]:
-    """Return the CPUs that are online, from the first file that names any."""
+    """Return the online CPUs, from the first file that names any."""
     listed = tree.numbers(f"{CPUS}/online")
     if listed:
         return listed
@@ -178,7 +176,7 @@ def _online_cpus(tree: Tree) -> tuple[int, ...]:
 
 
 def _offline_cpus(tree: Tree, online: tuple[int, ...]) -> tuple[int, ...]:
-    """Return the CPUs that are there but not online; the kernel's ``offline`` counts ones that could be plugged in."""
+    """Return the CPUs present but not online; the kernel's ``offline`` also counts ones that could be hot-added."""
     there = tree.numbers(f"{CPUS}/present") or tuple(tree.numbered(CPUS, "cpu"))
     return tuple(sorted(set(there or tree.numbers(f"{CPUS}/offline") or ()) - set(online)))
 
@@ -199,7 +197,7 @@ def _cores(tree: Tree, online: tuple[int, ...]) -> tuple[tuple[int, ...], ...]:
 
 
 def _siblings(tree: Tree, cpu: int) -> tuple[int, ...]:
-    """Return the hardware threads of a CPU's core; the older names of the files last."""
+    """Return the hardware threads of a CPU's core; () if unknown. Older names of the files come last."""
     place = f"{CPUS}/cpu{cpu}/topology"
     return (
         tree.numbers(f"{place}/core_cpus_list")

@@ -1,8 +1,8 @@
-"""Checkpoints: sealed HDF5 files in a folder, named by ``latest`` only when they are durable.
+"""Checkpoints (:func:`write`, :func:`newest`): sealed HDF5 files in a folder; ``latest`` names only durable ones.
 
-Each is written beside its place under another name, brought to the disk, read back, renamed, and only then named;
-whoever ends in between leaves what was there before. What is read is held against its seal, its sizes and the model;
-where what ``latest`` names is damaged, the newest file that is whole stands in for it.
+Each is written under a temporary name, synced to disk, read back and renamed before ``latest`` names it; a crash at any
+point leaves the previous checkpoint intact. A read validates the seal, the sizes and the model; if the checkpoint that
+``latest`` names is damaged, the newest intact file replaces it.
 """
 
 import hashlib
@@ -21,7 +21,7 @@ from psframe.record.folder import Folder
 from psframe.record.sealed import At, anywhere
 
 NAME = re.compile(r"epoch-([0-9]{5,18})-step-([0-9]{10,18})\.h5")
-#: the points of a checkpoint at which a run may be made to end: each stands before what it names, the last behind all
+#: points at which fault injection may end a run while it writes: each is before the action it names, the last after all
 CRASH_POINTS = (
     "write",
     "seal",
@@ -39,7 +39,7 @@ CRASH_POINTS = (
 
 
 class Layout(Protocol):
-    """What must be known here of a ``psframe.memory.arena.Layout``."""
+    """The part of ``psframe.memory.arena.Layout`` that checkpoints need."""
 
     size: int
 
@@ -48,10 +48,10 @@ class Layout(Protocol):
 
 @dataclass(frozen=True)
 class Saved:
-    """What a checkpoint holds: with the config, all that a run needs to go on to the same bits.
+    """Content of a checkpoint: with the config, all that a run needs to continue bit-identically.
 
-    No state of a random generator is among it: every draw is made from (seed, epoch, sample) anew. The one exception
-    is what codecs with error feedback hold back, which every rank has for itself and a continued run begins without.
+    It holds no random generator state, because every draw is a function of (seed, epoch, sample). One exception: the
+    residuals of codecs with error feedback, private to each rank, are lost, and a continued run starts without them.
 
     Attributes
     ----------
@@ -60,11 +60,11 @@ class Saved:
     epoch, step : int
         Epochs and steps done.
     layout : str
-        Of the vectors: ``Layout.describe``.
+        ``Layout.describe`` of the vectors.
     cursor : int
         Samples of epoch ``epoch + 1`` that are done.
     data : int
-        Checksum of the samples that the run was trained on; 0 where nobody knows.
+        Checksum of the training samples; 0 if unknown.
     """
 
     params: np.ndarray
@@ -82,9 +82,9 @@ def sha256(array: np.ndarray) -> str:
 
 
 def write(folder: Path, saved: Saved, at: At = anywhere) -> Path:
-    """Write a checkpoint durably and return its path; ``latest`` does not name it yet. OSError where it cannot.
+    """Write a checkpoint durably and return its path; ``latest`` does not name it yet. OSError if it cannot be written.
 
-    Whoever calls has the folder for itself: what another one left half written is removed.
+    The caller must own the folder exclusively: files left half-written by an earlier run are removed.
     """
     path = folder / f"epoch-{saved.epoch:05d}-step-{saved.step:010d}.h5"
     temporary = path.with_suffix(".h5.part")
@@ -100,13 +100,13 @@ def write(folder: Path, saved: Saved, at: At = anywhere) -> Path:
             at("sync-folder")
             opened.sync()
     except OSError:
-        clear(folder)  # on a disk that is full
+        clear(folder)  # free the space on a full disk
         raise
     return path
 
 
 def clear(folder: Path) -> None:
-    """Remove what was being written when a run ended."""
+    """Remove the files that an ended run left half-written."""
     with Folder(folder) as opened:
         for name in opened.names():
             if name.endswith(".part"):
@@ -114,9 +114,9 @@ def clear(folder: Path) -> None:
 
 
 def advance(path: Path, keep: int, at: At = anywhere) -> None:
-    """Let ``latest`` name the checkpoint ``path``, and keep the newest ``keep`` up to it. OSError where it cannot.
+    """Let ``latest`` name the checkpoint ``path``, and keep the newest ``keep`` up to it. OSError if writing fails.
 
-    Newer ones are of a run that was given up for one that went on from before them.
+    Newer checkpoints are removed, too: they belong to an attempt abandoned for one that continued from an earlier one.
     """
     sealed.put(path.with_name("latest"), f"{path.name}\n", at, "latest")
     at("prune")
@@ -129,18 +129,18 @@ def advance(path: Path, keep: int, at: At = anywhere) -> None:
 
 
 def _place(name: str) -> tuple[int, ...]:
-    """Return the epoch and step in a checkpoint's name; nothing where it is none."""
+    """Return the epoch and step in a checkpoint's name; () for other names."""
     found = NAME.fullmatch(name)
     return tuple(map(int, found.groups())) if found else ()
 
 
 def _files(folder: Folder) -> list[str]:
-    """Return the names of the checkpoints of a folder, the newest first."""
+    """Return the names of a folder's checkpoints, newest first."""
     return sorted(filter(_place, folder.names()), key=_place, reverse=True)
 
 
 def _candidates(folder: Folder, wrong: list[str]) -> Iterable[str]:
-    """Return the checkpoints' names in the order in which to take them, and add what is wrong with ``latest``."""
+    """Return the checkpoints' names in the order to try them; append any defect of ``latest`` to ``wrong``."""
     files, pointer = _files(folder), folder.path / "latest"
     try:
         with folder.open("latest") as file:
@@ -157,7 +157,7 @@ def _candidates(folder: Folder, wrong: list[str]) -> Iterable[str]:
 
 
 def epoch_of(folder: Path) -> int | None:
-    """Return the epochs done in the checkpoint that a run goes on from, by its name; None where there is none."""
+    """Return the epochs done in the checkpoint that a run continues from, by its name; None without a checkpoint."""
     with suppress(FileNotFoundError), Folder(folder) as opened:
         place = next((_place(name) for name in _candidates(opened, []) if opened.holds(name)), None)
         return place[0] if place else None
@@ -165,14 +165,14 @@ def epoch_of(folder: Path) -> int | None:
 
 
 def newest(folder: Path, layout: Layout | None) -> tuple[Saved | None, list[str]]:
-    """Return the checkpoint to go on from, or None where a run has written none yet, and a notice if it stands in.
+    """Return the checkpoint to continue from, None if none was written, and a notice on damaged ones passed over.
 
-    ``layout`` is the model's; None takes any.
+    ``layout`` is the model's; None accepts any.
 
     Raises
     ------
     UserError
-        None that is whole, or one of another model.
+        No checkpoint is intact, or it belongs to another model.
     """
     wrong: list[str] = []
     with Folder(folder) as opened:
@@ -193,7 +193,7 @@ def newest(folder: Path, layout: Layout | None) -> tuple[Saved | None, list[str]
 
 
 def _read(folder: Folder, name: str, layout: Layout | None) -> Saved:
-    """Read a checkpoint; one of ``sealed.WRONG`` where it is damaged, UserError where it is of another model."""
+    """Read a checkpoint; one of ``sealed.WRONG`` if it is damaged, UserError if it belongs to another model."""
     import h5py
 
     with folder.open(name) as raw:

@@ -1,4 +1,7 @@
-"""metrics.jsonl, a line an epoch, steps.jsonl, a line a step, and others: written by rank 0, each line of an epoch."""
+"""Record files of a run (:func:`append`, :func:`read`): JSON lines written by rank 0, each with its epoch.
+
+metrics.jsonl has a line per epoch, steps.jsonl one per step, usage.jsonl one per sample and rank.
+"""
 
 import json
 import math
@@ -11,12 +14,12 @@ from psframe.config import untrusted
 from psframe.record import sealed
 from psframe.record.folder import Folder
 
-MOST_LINE = 16 << 20  # bytes; a longer one counts as damaged
+MOST_LINE = 16 << 20  # bytes; a longer line counts as damaged
 FILES = ("metrics.jsonl", "steps.jsonl", "usage.jsonl")
 
 
 def append(run: Path, file: str, records: Iterable[Mapping[str, Any]]) -> None:
-    """Append lines to ``run / file``; numbers that JSON cannot hold (nan, inf) become null."""
+    """Append records to ``run / file`` as lines and sync; non-finite numbers become null."""
     with Folder(run) as folder, folder.open(file, "a") as out:
         for record in records:
             plain = {k: None if isinstance(v, float) and not math.isfinite(v) else v for k, v in record.items()}
@@ -26,9 +29,9 @@ def append(run: Path, file: str, records: Iterable[Mapping[str, Any]]) -> None:
 
 
 def read(run: Path, file: str = "metrics.jsonl") -> list[dict[str, Any]]:
-    """Return the records of a run, without a last line that was cut short; [] where there is no file.
+    """Return a run's records up to the first damaged line, e.g. one cut short at the end; [] without a file.
 
-    OSError where it cannot be read, is a link or no regular file.
+    OSError if it cannot be read, is a link or is not a regular file.
     """
     try:
         with Folder(run) as folder, folder.open(file) as opened:
@@ -38,7 +41,7 @@ def read(run: Path, file: str = "metrics.jsonl") -> list[dict[str, Any]]:
 
 
 def _whole(file: IO[bytes]) -> Iterator[dict[str, Any]]:
-    """Yield the records up to the first line that is none."""
+    """Yield the records up to the first line that is not one."""
     while (line := file.readline(MOST_LINE)).strip():
         try:
             record = untrusted.of_json(line.decode("utf-8", "replace"))
@@ -55,7 +58,7 @@ def last_epoch(run: Path) -> int:
 
 
 def cut_back(run: Path, epoch: int) -> None:
-    """Drop every line of a later epoch, so that a continued run writes each epoch once."""
+    """Drop all lines after ``epoch``, so that a continued run has each epoch once."""
     for file in FILES:
         if os.path.lexists(run / file):
             kept = [record for record in read(run, file) if record["epoch"] <= epoch]

@@ -1,4 +1,4 @@
-"""What to say of a run that was broken off: where it lies, and how it goes on, if it can."""
+"""Messages on an interrupted run (:func:`of_left`): its directory, and how to continue it, if possible."""
 
 from pathlib import Path
 
@@ -9,14 +9,14 @@ NONE = "it has no checkpoint to continue from, so start anew with checkpoint.res
 
 
 def of_running(path: Path, saves: bool) -> str:
-    """Return it for a run that is asked to leave; ``saves``: whether it writes checkpoints."""
+    """Return the message for a run that is asked to stop; ``saves``: True if it writes checkpoints."""
     if saves:
         return f"the run is {path}, and {AUTO} goes on from its last checkpoint"
     return f"the run is {path}, and writes no checkpoints to go on from (checkpoint.every_epochs=0)"
 
 
 def of_left(path: Path) -> str:
-    """Return it for a run whose ranks have left, by what is there: some leave before, or without, a checkpoint."""
+    """Return the message for a run without live ranks, by the files it left: a checkpoint may be missing."""
     try:
         is_saved = checkpoint.epoch_of(path / "checkpoints") is not None
     except OSError:

@@ -1,4 +1,4 @@
-"""A run's directory: made or found again, locked while the run lives."""
+"""Directory of a run (:class:`RunDir`): created, or reopened to continue, and locked while the run lives."""
 
 import errno
 import fcntl
@@ -16,7 +16,7 @@ from psframe.errors import UserError, reason
 from psframe.record import checkpoint, metrics, sealed, trace
 from psframe.record.folder import Folder
 
-#: what a continued run may have other values of: none of these changes what is computed; see also :func:`_fixed`
+#: keys that a continued run may change, because none changes the computation; see also :func:`_fixed`
 FREE_KEYS = (
     ("train", "epochs"),
     ("train", "threads"),
@@ -30,25 +30,27 @@ FREE_KEYS = (
 )
 
 
-MOST_OWNER = 200  # bytes of a lock's file that are shown
+MOST_OWNER = 200  # characters of a lock file that are shown
 VERSION = re.compile(r"[\w .,:;+()/-]{1,100}", re.ASCII)
 
 
 @dataclass
 class RunDir:
-    """The directory of this run, on rank 0.
+    """Directory of this run, on rank 0.
 
     Attributes
     ----------
     path : Path
+    lock : TextIO
+        The locked file; closing it releases the directory.
     saved : Saved or None
-        The checkpoint to go on from.
+        The checkpoint to continue from.
     new : bool
-        Whether the directory was made for this run.
+        True if the directory was created for this run.
     notices : list of str
-        What the user is to be told of: checkpoints that were damaged.
+        Notices for the user: damaged checkpoints, lost records, runs passed over.
     planned : int or None
-        Epochs that the run was to have before it was continued; None for a new one.
+        ``train.epochs`` of the continued run before; None for a new one.
     """
 
     path: Path
@@ -60,42 +62,42 @@ class RunDir:
 
     @property
     def epoch(self) -> int:
-        """Epochs that are done: 0 for a new run."""
+        """Epochs done; 0 for a new run."""
         return self.saved.epoch if self.saved else 0
 
     @property
     def step(self) -> int:
-        """Steps that are done."""
+        """Steps done."""
         return self.saved.step if self.saved else 0
 
     @property
     def cursor(self) -> int:
-        """Samples of the next epoch that are done."""
+        """Samples of the next epoch done."""
         return self.saved.cursor if self.saved else 0
 
 
 def open_run(resolved: dict[str, Any], layout: checkpoint.Layout) -> RunDir:
-    """Make a run directory, or continue one as ``checkpoint.resume`` says. Rank 0 only.
+    """Create a run directory, or continue one as ``checkpoint.resume`` says. Rank 0 only.
 
     Parameters
     ----------
     resolved : dict
-        The whole config.
+        The complete config.
     layout : Layout
-        Of the parameters, which a checkpoint must have.
+        Layout of the parameters, which a checkpoint must match.
 
     Raises
     ------
     UserError
-        Unwritable directory, a live run in it, a config that differs, no checkpoint that is whole, or one of another
-        model.
+        Unwritable directory, a live run in it, a config that differs, no intact checkpoint, one of another model, or no
+        epochs left.
     """
     base, name, resume = Path(resolved["record"]["dir"]), resolved["name"], resolved["checkpoint"]["resume"]
     found, notices = None, list[str]()
     if resume not in ("none", "auto"):
         found = Path(resume)
         if found.is_symlink():
-            found = found.resolve()  # this path is the user's own; nothing in the run's folder is
+            found = found.resolve()  # trust links in the user's own path, but none in the run's folder
         if not (found / "config.yaml").is_file():
             raise UserError(
                 f"checkpoint.resume must be none, auto or the directory of a run, got {resume!r}, which holds no "
@@ -125,7 +127,7 @@ def _create(base: Path, name: str, resolved: dict[str, Any]) -> RunDir:
             path.mkdir()
             break
         except FileExistsError:
-            continue  # another run began in this second
+            continue  # another run started in this second
     lock = _lock(path)
     (path / "checkpoints").mkdir()
     sealed.put(path / "config.yaml", to_yaml(resolved))
@@ -153,7 +155,7 @@ def _lock(path: Path) -> TextIO:
 
 def _newest_unfinished(base: Path, name: str, epochs: int, notices: list[str]) -> Path | None:
     for path in _runs(base, name, notices):
-        # records may be ahead of the checkpoint, which is written while training goes on
+        # records may be ahead of the checkpoint, which is written asynchronously
         kept = checkpoint.epoch_of(path / "checkpoints")
         if (metrics.last_epoch(path) if kept is None else kept) < epochs and continues(path):
             return path
@@ -161,18 +163,18 @@ def _newest_unfinished(base: Path, name: str, epochs: int, notices: list[str]) -
 
 
 def continues(path: Path) -> bool:
-    """Whether a run has a checkpoint to go on from, or has come to no end of an epoch."""
+    """Return True if a run has a checkpoint to continue from, or has completed no epoch."""
     return checkpoint.epoch_of(path / "checkpoints") is not None or metrics.last_epoch(path) == 0
 
 
 def newest(base: Path, name: str, since: float) -> Path | None:
-    """Return the directory of the run of a name that was last begun, or continued, if that was after ``since``."""
+    """Return the directory of the run of ``name`` last started or continued, if not before ``since`` (a Unix time)."""
     path = next(_runs(base, name, []), None)
     return path if path and _started(path) >= since else None
 
 
 def _runs(base: Path, name: str, notices: list[str]) -> Iterator[Path]:
-    """Yield this user's runs of a name, from the one that was last begun or continued on; note those passed over."""
+    """Yield this user's runs of ``name``, last started or continued first; add other users' runs to ``notices``."""
     if not base.is_dir():
         return
     for path in sorted(base.iterdir(), key=lambda p: (_started(p), p.name), reverse=True):
@@ -221,7 +223,7 @@ def _continue(path: Path, resolved: dict[str, Any], layout: checkpoint.Layout) -
     folder = path / "checkpoints"
     Folder(path, folder.name, make=True).close()
     with Folder(path) as opened:
-        if opened.holds(trace.FILE):  # the one file that is written in place, and not before an epoch has ended
+        if opened.holds(trace.FILE):  # written in place, and only after an epoch: check now that it can be
             os.close(opened.open_fd(trace.FILE, os.O_RDWR))
     checkpoint.clear(folder)
     saved, notices = checkpoint.newest(folder, layout)
@@ -245,21 +247,21 @@ def _continue(path: Path, resolved: dict[str, Any], layout: checkpoint.Layout) -
 
 
 def _versions(old: dict[str, Any]) -> dict[str, str]:
-    """Return the versions that a run was begun with, as far as they are some: the file may say anything there."""
+    """Return the valid entries of the versions that a run started with; the file is untrusted."""
     said = old.get("versions")
     items = said.items() if isinstance(said, dict) else ()
     return {k: v for k, v in items if all(isinstance(w, str) and VERSION.fullmatch(w) for w in (k, v))}
 
 
 def _fixed(config: dict[str, Any]) -> dict[str, Any]:
-    """Return what must be the same: ``config`` without the keys that may change."""
+    """Return the part of ``config`` that must not change: all but the free keys."""
     kept = {k: dict(v) if isinstance(v, dict) else v for k, v in config.items()}
     for *section, key in FREE_KEYS:
         at = kept
         for name in section:
             at = inner if isinstance(inner := at.get(name), dict) else {}
         at.pop(key, None)
-    # however the bytes move, they say the same, unless they are encoded
+    # the collective affects the results only through its compression
     collective = kept.pop("collective", None)
     kept["compression"] = collective.get("compression", "none") if isinstance(collective, dict) else "none"
     return kept
@@ -276,7 +278,7 @@ def _flat(config: dict[str, Any], prefix: str = "") -> dict[str, str]:
 
 
 def durably(write: Callable[[Any], Any], run_dir: RunDir) -> Any:
-    """Return ``write(run_dir.path)``; UserError where that cannot be written."""
+    """Return ``write(run_dir.path)``; UserError if writing fails."""
     try:
         return write(run_dir.path)
     except OSError as error:

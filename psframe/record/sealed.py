@@ -1,7 +1,7 @@
-"""Files that are written once, brought to the disk and read back from there: small ones, and HDF5 with a checksum.
+"""Durable files, synced and read back after writing: small ones (:func:`put`), and sealed HDF5 (:func:`write`).
 
-One of HDF5 begins with a seal, in the block that HDF5 leaves to its user: a line with the SHA-256 of all that follows.
-It is compared before the HDF5 library sees the file, which on damaged ones may crash or never return.
+The seal of an HDF5 file is in its user block, the first 512 bytes: a line with the SHA-256 of all that follows. It is
+verified before the HDF5 library opens the file, because on damaged files the library may crash or hang.
 """
 
 import errno
@@ -17,22 +17,22 @@ import numpy as np
 
 from psframe.record.folder import Folder
 
-SEAL_BYTES = 512  # the smallest block that HDF5 leaves
+SEAL_BYTES = 512  # the smallest HDF5 user block
 SEAL = "psframe checkpoint 2, sha256 {}\n"
-PART_BYTES = 1 << 20  # that are read at a time
+PART_BYTES = 1 << 20  # read at a time
 READS_BACK = "it reads back otherwise than it was written"
-#: what a file that is none, or was made to do harm, raises here and in what reads it
+#: errors that a damaged or malicious file raises here and in its readers
 WRONG = (OSError, ValueError, KeyError, TypeError, AttributeError, RuntimeError, OverflowError, MemoryError)
 
-At = Callable[[str], None]  #: is told of points at which whoever writes may end
+At = Callable[[str], None]  #: called with each point at which the writer may end
 
 
 def anywhere(point: str) -> None:
-    """Go on at every point."""
+    """Do nothing at any point."""
 
 
 class _File(io.RawIOBase):
-    """A file as HDF5 writes it, whose first error is kept and not told: the library would then never close the file."""
+    """File object for h5py that stores its first write error: h5py could never close the file if this raised it."""
 
     def __init__(self, fd: int):
         self.fd, self.at = fd, 0
@@ -70,9 +70,9 @@ class _File(io.RawIOBase):
 
 
 def put(path: Path, text: str, at: At = anywhere, name: str = "") -> None:
-    """Put a small file in the place of one, so that either is there whole at any time, and on the disk after this.
+    """Write a small file atomically and durably: at any time the old or the new content is there in full.
 
-    OSError where that fails; ``name`` goes before the points' own.
+    OSError if that fails. ``name`` is the prefix of the points' names.
     """
     data, temporary = text.encode(), f"{path.name}.part"
     with Folder(path.parent) as folder:
@@ -92,12 +92,12 @@ def put(path: Path, text: str, at: At = anywhere, name: str = "") -> None:
 
 
 def write(path: Path, numbers: Mapping[str, int], arrays: Mapping[str, np.ndarray], at: At = anywhere) -> None:
-    """Write an HDF5 file with a seal, which is on the disk when this returns.
+    """Write a sealed HDF5 file of attributes and arrays, which is durable on return.
 
     Raises
     ------
     OSError
-        It cannot be written, or reads back otherwise than it was written.
+        The file cannot be written, or reads back with other content.
     """
     import h5py  # rank 0 alone needs it
 
@@ -127,7 +127,7 @@ def write(path: Path, numbers: Mapping[str, int], arrays: Mapping[str, np.ndarra
 
 
 def check(file: BinaryIO) -> None:
-    """ValueError where a file's seal is not that of what follows it."""
+    """Verify a file's seal; ValueError if it is missing or does not match the content."""
     found = os.pread(file.fileno(), SEAL_BYTES, 0)
     if not found.startswith(SEAL[:19].encode()):
         raise ValueError("none of psframe's")
@@ -138,7 +138,7 @@ def check(file: BinaryIO) -> None:
 
 
 def count(file: Any, name: str) -> int:
-    """Return a number of a file; ValueError where it is none, or less than 0."""
+    """Return an integer attribute of a file; ValueError if it is not a scalar integer >= 0."""
     kept = file.attrs.get_id(name)
     if kept.shape != () or kept.dtype.kind != "i" or file.attrs[name] < 0:
         raise ValueError(f"its {name} is no count")
@@ -146,9 +146,9 @@ def count(file: Any, name: str) -> int:
 
 
 def array(file: Any, name: str, dtype: type, length: int | None = None) -> np.ndarray:
-    """Return an array of a file, which is no larger than that, since nothing of it is packed or lies elsewhere.
+    """Return an array of a file, no larger than the file, since chunked and external data are refused.
 
-    ValueError where there is none of this type, or with a last axis of another length.
+    ValueError if it is missing, incomplete, of another dtype, or its last axis has another length.
     """
     import h5py
 
@@ -162,7 +162,7 @@ def array(file: Any, name: str, dtype: type, length: int | None = None) -> np.nd
 
 
 def _seal(fd: int) -> bytes:
-    """Return the seal of what a file holds behind its first SEAL_BYTES bytes, padded to that length."""
+    """Return the seal of a file's content after its first SEAL_BYTES bytes, padded to that length."""
     digest, at = hashlib.sha256(), SEAL_BYTES
     while part := os.pread(fd, PART_BYTES, at):
         digest.update(part)

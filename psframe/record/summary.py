@@ -1,7 +1,7 @@
-"""What a run came to, in one row: from its metrics.jsonl.
+"""Summary of a run in one row (:func:`row`), from its metrics.jsonl.
 
-Seconds an epoch are the median over a run's whole epochs, and then over its repeats; samples/s are the samples of such
-an epoch divided by these seconds, so that the two always say the same.
+Seconds per epoch are the median over a run's complete epochs, then over its repeats; samples/s are the samples of such
+an epoch divided by these seconds, so that both figures always agree.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -9,7 +9,7 @@ from math import floor, log10
 from statistics import median
 from typing import Any
 
-SECONDS = "seconds"  #: a format: three digits that count, and at least two decimals
+SECONDS = "seconds"  #: a format: three significant digits, and at least two decimals
 
 #: heading, key of a row, format
 COLUMNS = (
@@ -27,23 +27,24 @@ COLUMNS = (
     ("MB an epoch", "mb", ",.0f"),
     ("MB sent", "mb_sent", ",.0f"),
 )
-#: of repeated runs, behind their seconds an epoch
+#: columns of repeated runs, after their seconds per epoch
 REPEATED = (("fastest", "low", SECONDS), ("slowest", "high", SECONDS), ("runs", "n_runs", "d"))
 FORMS = {key: form for _, key, form in (*COLUMNS, *REPEATED)}
-SHARED = ("n_ranks", "n_workers", "global_batch")  # what runs of the same have in common
+SHARED = ("n_ranks", "n_workers", "global_batch")  # equal in all repeats of a run
 
 
 def whole(records: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
-    """Return the records of whole epochs, without one that a continued run began within; all, where none is whole."""
+    """Return the records of complete epochs, not those that a continued run began midway; all if none is complete."""
     return [record for record in records if not record.get("begun_at")] or list(records)
 
 
 def row(records: Sequence[dict[str, Any]], target: float) -> dict[str, Any]:
     """Return a run's row, from its epochs' records.
 
-    Seconds, samples and bytes are an epoch's, the median over whole epochs; ``samples_per_s`` is these samples over
-    these seconds; ``accuracy``, staleness, ``dropped`` and what was run are the last epoch's; ``target_s`` the training
-    seconds until the first epoch that ended in an accuracy of at least ``target`` had ended, None where none did.
+    Seconds, samples and megabytes (10^6 bytes) are per epoch, medians over complete epochs; ``samples_per_s`` is the
+    ratio of these samples and seconds. ``accuracy``, staleness, ``dropped``, ranks, workers and global batch are the
+    last epoch's. ``target_s`` is the training time in seconds up to the end of the first epoch with an accuracy of at
+    least ``target``, None without one.
     """
     last, counted = records[-1], whole(records)
     middles = {
@@ -64,7 +65,7 @@ def row(records: Sequence[dict[str, Any]], target: float) -> dict[str, Any]:
 
 
 def reached_s(records: Sequence[dict[str, Any]], target: float) -> float | None:
-    """Return the training seconds until an epoch ended in at least this accuracy; None where none did."""
+    """Return the training seconds up to the first epoch with at least this accuracy; None without one."""
     spent_s = 0.0
     for record in records:
         spent_s += record["epoch_s"]
@@ -74,20 +75,20 @@ def reached_s(records: Sequence[dict[str, Any]], target: float) -> float | None:
 
 
 def middle(rows: Sequence[dict[str, Any]]) -> dict[str, Any]:
-    """Return the medians of several runs of the same, and the ``low`` and ``high`` of their seconds an epoch."""
+    """Return the medians over repeats of a run, and the ``low`` and ``high`` of their seconds per epoch."""
     found: dict[str, Any] = {}
     for key in rows[0]:
         values = [each[key] for each in rows if each[key] is not None]
         missing = len(values) < len(rows)
         found[key] = None if missing or not values else median(values)
     found |= {key: rows[0][key] for key in SHARED}
-    found["samples_per_s"] = found["samples_used"] / found["epoch_s"]  # not the median of rates, of some other run
+    found["samples_per_s"] = found["samples_used"] / found["epoch_s"]  # agrees with epoch_s, unlike a median of rates
     seconds = [each["epoch_s"] for each in rows]
     return {**found, "low": min(seconds), "high": max(seconds), "n_runs": len(rows)}
 
 
 def told(found: Mapping[str, Any]) -> str:
-    """Return a row in a few words: the figures that stand in the table."""
+    """Return a row in a few words, with the figures as in the table."""
     seconds, rate, accuracy = (cell(found, key) for key in ("epoch_s", "samples_per_s", "accuracy"))
     return f"{seconds} s an epoch, {rate} samples/s, accuracy {accuracy}"
 
@@ -95,12 +96,12 @@ def told(found: Mapping[str, Any]) -> str:
 def cells(
     rows: Sequence[tuple[str, Mapping[str, Any]]], failed: Sequence[tuple[str, int]], repeated: bool
 ) -> list[list[str]]:
-    """Return a table: its head, a line a row behind its label, and a line for each label and ranks that failed.
+    """Return a table's cells: the heading, a line per labeled row, and a line per failed (label, number of ranks).
 
     Parameters
     ----------
     repeated : bool
-        Whether rows stand for several runs, so that there is a range to show.
+        True if rows stand for several runs and have a range to show.
     """
     columns = [*COLUMNS[:4], *(REPEATED if repeated else ()), *COLUMNS[4:]]
     lines = [["run", *(heading for heading, _, _ in columns)]]
@@ -112,7 +113,7 @@ def cells(
 
 
 def cell(found: Mapping[str, Any], key: str) -> str:
-    """Return a row's value as tables show it; ``-`` where there is none."""
+    """Return a row's value as tables show it; ``-`` for None."""
     value, form = found[key], FORMS[key]
     if value is None:
         return "-"
@@ -122,7 +123,7 @@ def cell(found: Mapping[str, Any], key: str) -> str:
 
 
 def notes(rows: Sequence[Mapping[str, Any]], target: float) -> list[str]:
-    """Return the lines that say what a table's figures are."""
+    """Return the lines that explain a table's figures."""
     said = [
         f"target accuracy {target:.2%}; accuracy, staleness and dropped are the last epoch's; global batch is the "
         "samples of a step, over all workers",
@@ -133,7 +134,7 @@ def notes(rows: Sequence[Mapping[str, Any]], target: float) -> list[str]:
 
 
 def unequal(rows: Iterable[Mapping[str, Any]]) -> str:
-    """Return where rows of equal ranks differ in workers or in their global batch; '' where none do."""
+    """Return a sentence on rows of equal ranks that differ in workers or global batch; "" if none do."""
     by_ranks: dict[int, list[Mapping[str, Any]]] = {}
     for each in rows:
         by_ranks.setdefault(each["n_ranks"], []).append(each)

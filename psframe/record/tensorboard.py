@@ -1,7 +1,7 @@
-"""TensorBoard's event files, by tensorboardX: the numbers of metrics.jsonl by epoch, and those of steps.jsonl by step.
+"""TensorBoard event files (:class:`Board`), by tensorboardX: metrics.jsonl by epoch, and steps.jsonl by step.
 
-They are written where they are asked for and not on a thread of tensorboardX's, so that an error is told and what is
-flushed is there. Steps are a run of their own to TensorBoard, since what a continued run replaces is told by run.
+Writes are synchronous, not on a thread of tensorboardX, so that errors propagate and a flush is complete. Steps are a
+separate run in TensorBoard, because a continued run replaces later points per run.
 """
 
 import os
@@ -13,8 +13,8 @@ from typing import IO, Any
 from psframe.record.folder import Folder
 
 FOLDER = "tensorboard"
-SCHEME = "psframe"  # before the names of files that tensorboardX lets us open
-#: what is drawn of an epoch's record, by TensorBoard's group of it
+SCHEME = "psframe"  # URL scheme by which tensorboardX opens files through _Files
+#: plotted keys of an epoch's record, by TensorBoard group
 GROUPS = {
     "quality": ("loss", "test_loss", "accuracy"),
     "seconds": ("epoch_s", "data_s", "compute_s", "exchange_s", "update_s", "wait_s", "eval_s", "checkpoint_s"),
@@ -26,26 +26,26 @@ GROUPS = {
 
 
 class _Files:
-    """Opens the event files of a folder of a run, where tensorboardX would follow a link."""
+    """Opener of a run's event files that follows no link, unlike tensorboardX."""
 
     def __init__(self, run: Path, folder: str):
         self.run, self.folder = run, folder
 
     def open(self, path: str) -> IO[bytes]:
-        """Make a file anew; OSError where there is one of that name, or its folder is a link."""
+        """Create a file; OSError if it exists or its folder is a link."""
         with Folder(self.run, *self.folder.split("/"), make=True) as folder:
             return folder.open(path.removeprefix(f"{SCHEME}:"), "xb")
 
 
 class Board:
-    """The event files of a run, on rank 0; made when something is first written.
+    """Event files of a run, on rank 0, created at the first write.
 
     Parameters
     ----------
     run : Path
-        Its directory.
+        The run's directory.
     epoch, step : int
-        Epochs and steps that are done: what older files have of later ones is replaced.
+        Epochs and steps done; later ones in older files are replaced.
     """
 
     def __init__(self, run: Path, epoch: int, step: int):
@@ -63,7 +63,7 @@ class Board:
         self._write(f"{FOLDER}/steps", found)
 
     def _write(self, folder: str, points: Iterable[tuple[int, Mapping[str, Any]]]) -> None:
-        """Write numbers by tag at each step, and flush; OSError where that cannot be."""
+        """Write numbers by tag at each step, and flush; OSError if writing fails."""
         from tensorboardX.proto.event_pb2 import Event
         from tensorboardX.proto.summary_pb2 import Summary
 
@@ -74,7 +74,7 @@ class Board:
         writer.flush()
 
     def _writer(self, folder: str) -> Any:
-        """Return the writer of a folder, which begins by taking back later steps of older files."""
+        """Return the writer of a folder; a new one starts with an event that voids later steps of older files."""
         if folder not in self.writers:
             from tensorboardX.event_file_writer import EventsWriter
             from tensorboardX.proto.event_pb2 import Event, SessionLog

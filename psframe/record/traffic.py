@@ -1,4 +1,4 @@
-"""The bytes that a step moves, counted."""
+"""Counter of the bytes that a step moves (:class:`Traffic`)."""
 
 from dataclasses import dataclass
 
@@ -7,9 +7,9 @@ from dataclasses import dataclass
 class Traffic:
     """Bytes that a rank has moved since the owner last called :meth:`clear`.
 
-    What is sent is read once by who sends it and written once by who receives it; copies that MPI makes in between are
-    not known. MPI's own reductions count as the least that they can be, 2 (n - 1) / n of the vector a rank for an
-    allreduce (Patarasuk and Yuan 2009).
+    A message counts as one read by the sender and one write by the receiver, without MPI's internal copies. MPI's own
+    reductions count with their lower bound, for an allreduce 2 (n - 1) / n of the vector per rank (Patarasuk and Yuan
+    2009).
     """
 
     read: int = 0
@@ -27,18 +27,18 @@ class Traffic:
         self.written += n_bytes
 
     def sum(self, n_bytes: int, n_rows: int) -> None:
-        """Count a sum of ``n_rows`` rows of ``n_bytes`` into another place."""
+        """Count a sum of ``n_rows`` rows of ``n_bytes`` each into a separate buffer."""
         self.read += n_rows * n_bytes
         self.written += n_bytes
 
     def allreduce(self, n_bytes: int, n_ranks: int) -> None:
-        """Count MPI's own allreduce of ``n_bytes`` among so many ranks."""
+        """Count MPI's own allreduce of ``n_bytes`` among ``n_ranks`` ranks."""
         least = 2 * n_bytes * (n_ranks - 1) // n_ranks
         self.send(least)
         self.receive(least)
 
     def broadcast(self, n_bytes: int, n_ranks: int, is_root: bool) -> None:
-        """Count a broadcast of ``n_bytes`` among so many ranks."""
+        """Count a broadcast of ``n_bytes`` among ``n_ranks`` ranks."""
         if is_root:
             self.send((n_ranks - 1) * n_bytes)
         else:

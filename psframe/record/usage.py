@@ -1,7 +1,6 @@
-"""What every rank uses of its CPUs, memory and network over time: usage.jsonl, a line a sample and rank.
+"""Sampling of CPU, memory and network usage (:class:`Usage`) for usage.jsonl, a line per sample and rank.
 
-A rank samples itself once a second on a thread of its own, by psutil; what it has sampled rides to rank 0 with the
-report of its epoch.
+A background thread of each rank samples once per second, by psutil; rank 0 gets the samples with the epoch's report.
 """
 
 from collections import deque
@@ -18,39 +17,39 @@ FILE = "usage.jsonl"
 PERIOD_S = 1.0
 KEYS = ("cpu_percent", "rss_bytes", "threads", "sent_bytes_per_s", "received_bytes_per_s")
 
-#: when, on the rank's clock in seconds, and a number or None for each of KEYS
+#: time on the rank's clock in seconds, and a number or None for each of KEYS
 Sample = tuple[float, tuple[Any, ...]]
 
 
 class Usage:
-    """Samples this process, and the network of its node, while it is entered.
+    """Context manager that samples this process, and the network of its node.
 
     Parameters
     ----------
     before_s : float
-        Seconds that the run has been sampled for by the processes that it continues.
+        Seconds of the run sampled by earlier processes, which this one continues.
     period_s : float
-        From sample to sample.
+        Seconds between samples.
 
     Attributes
     ----------
     zero : float
-        The ``time.perf_counter`` at which the run began; had it not been interrupted.
+        The ``time.perf_counter`` of the run's start, as if it had never been interrupted.
     """
 
     def __init__(self, before_s: float = 0.0, period_s: float = PERIOD_S):
-        import psutil  # takes time to import, and few runs want it
+        import psutil  # slow to import, and few runs need it
 
         self.before_s, self.period_s, self.psutil = before_s, period_s, psutil
         self.process = _or_none(psutil.Process)
-        self.kept: deque[Sample] = deque()  # one thread appends, another one takes
+        self.kept: deque[Sample] = deque()  # one thread appends, another pops
         self.stopped, self.thread = Event(), Thread(target=self._run, name="usage", daemon=True)
 
     def __enter__(self) -> "Usage":
         self.began = perf_counter()
         self.zero = self.began - self.before_s
         self.last_at, self.moved = self.began, _or_none(self._moved)
-        _or_none(lambda: self.process.cpu_percent())  # counts from here
+        _or_none(lambda: self.process.cpu_percent())  # the first call sets the reference
         self.thread.start()
         return self
 
@@ -62,26 +61,26 @@ class Usage:
         tick = 1
         while not self.stopped.wait(max(0.0, self.began + tick * self.period_s - perf_counter())):
             self.sample()
-            tick = max(tick, int((perf_counter() - self.began) / self.period_s)) + 1  # a missed one is not made up for
+            tick = max(tick, int((perf_counter() - self.began) / self.period_s)) + 1  # skip missed samples
 
     def sample(self) -> None:
-        """Keep a sample of now."""
+        """Record a sample now."""
         at, moved, process = perf_counter(), _or_none(self._moved), self.process
         rates: Sequence[float | None] = (None, None)
         if moved and self.moved:
-            # an interface that has gone takes what it has counted along
+            # a vanished interface takes its counters along: clip at 0
             rates = [max(0, now - then) / (at - self.last_at) for now, then in zip(moved, self.moved, strict=True)]
         self.last_at, self.moved = at, moved
         own = (lambda: process.cpu_percent(), lambda: process.memory_info().rss, lambda: process.num_threads())
         self.kept.append((at, (*map(_or_none, own), *rates)))
 
     def _moved(self) -> tuple[int, int]:
-        """Return the bytes that the node has sent and received on all interfaces but loopback."""
+        """Return the node's bytes sent and received, on all interfaces but loopback."""
         counters = [of for name, of in self.psutil.net_io_counters(pernic=True).items() if name != "lo"]
         return sum(of.bytes_sent for of in counters), sum(of.bytes_recv for of in counters)
 
     def take(self, offset_s: float = 0.0) -> list[Sample]:
-        """Return the samples since the last call, on a clock that is ahead by ``offset_s``."""
+        """Return and clear the samples since the last call, on a clock ahead by ``offset_s``."""
         taken = [self.kept.popleft() for _ in range(len(self.kept))]
         return [(at + offset_s, values) for at, values in taken]
 
@@ -89,12 +88,12 @@ class Usage:
 def _or_none(ask: Callable[[], Any]) -> Any:
     try:
         return ask()
-    except Exception:  # whatever becomes of psutil where /proc is denied or holds something else: training goes on
+    except Exception:  # psutil may fail in any way on a denied or unusual /proc: training goes on
         return None
 
 
 def append(run: Path, epoch: int, ranks: Sequence[Sequence[Sample]], zero: float) -> None:
-    """Write the ranks' samples, on rank 0's clock, as those of ``epoch``; the run began at ``zero``. Rank 0 calls."""
+    """Append the ranks' samples of ``epoch``, on rank 0's clock; the run began at ``zero``. Rank 0 only."""
     lines: list[dict[str, Any]] = [
         {"epoch": epoch, "rank": rank, "t_s": round(at - zero, 3), **dict(zip(KEYS, values, strict=True))}
         for rank, samples in enumerate(ranks)
@@ -104,5 +103,5 @@ def append(run: Path, epoch: int, ranks: Sequence[Sequence[Sample]], zero: float
 
 
 def sampled_s(run: Path) -> float:
-    """Return the ``t_s`` of a run's last sample; 0 where it has none."""
+    """Return the ``t_s`` of a run's last sample, 0 without any."""
     return max((record["t_s"] for record in metrics.read(run, FILE)), default=0.0)

@@ -1,4 +1,4 @@
-"""What a person sees: a bar or a line an epoch while training, a table after it."""
+"""Terminal output of a run: a progress bar and a line per epoch (:class:`View`), a table after it (:func:`table`)."""
 
 import os
 import sys
@@ -20,17 +20,17 @@ COLUMNS = (  # heading, key, format
 
 
 def say(text: str) -> None:
-    """Print to stdout; where it is closed or full, training goes on without a word."""
+    """Print to stdout; if it is closed or full, discard this and later output, so that training goes on."""
     try:
         print(text, flush=True)
     except OSError:
         nowhere = os.open(os.devnull, os.O_WRONLY)
-        os.dup2(nowhere, sys.stdout.fileno())  # what Python still holds, and says later, goes there too
+        os.dup2(nowhere, sys.stdout.fileno())  # for Python's buffered and later output
         os.close(nowhere)
 
 
 class View:
-    """A run on rank 0: a line an epoch on stdout, and a tqdm bar on stderr if that is a terminal; or ``quiet``."""
+    """Progress of a run on rank 0: a line per epoch on stdout, a tqdm bar on a terminal's stderr; none if ``quiet``."""
 
     def __init__(self, epochs: int, n_steps: int, quiet: bool):
         self.epochs, self.n_steps, self.quiet = epochs, n_steps, quiet
@@ -41,7 +41,7 @@ class View:
             from tqdm import tqdm
 
             name = f"epoch {epoch}/{self.epochs}"
-            # mpirun puts a pipe between a rank and the terminal, so the terminal's own width cannot be asked for
+            # mpirun puts a pipe between a rank and the terminal, which hides the terminal's width
             width = None if sys.stderr.isatty() else 80
             self.bar = tqdm(total=self.n_steps, desc=name, unit="step", leave=False, ncols=width, file=sys.stderr)
 
@@ -62,7 +62,7 @@ class View:
 
 
 def in_terminal() -> bool:
-    """Whether what this process writes to stderr ends in a terminal, its own or that of the mpirun it runs under."""
+    """Return True if this process's stderr ends in a terminal, its own or that of its mpirun."""
     if sys.stderr.isatty():
         return True
     pid = os.getppid()
@@ -78,7 +78,7 @@ def in_terminal() -> bool:
 
 
 def table(records: Sequence[Mapping[str, Any]]) -> str:
-    """Return the epochs as a table; a number that is missing or not finite shows as ``-``."""
+    """Return the epochs as a table; a missing or NaN number shows as ``-``."""
     rows = [[heading for heading, _, _ in COLUMNS]]
     for record in records:
         rows.append([_cell(record.get(key), form) for _, key, form in COLUMNS])
@@ -87,7 +87,7 @@ def table(records: Sequence[Mapping[str, Any]]) -> str:
 
 
 def pages_table(record: Mapping[str, Any]) -> str:
-    """Return where the pages of each role are; ``placed`` is the worst rank's share that is where it was asked for."""
+    """Return a table of each role's pages by NUMA node; ``placed`` is the worst rank's share on requested nodes."""
     rows = [["role", "placement", "pages by NUMA node", "placed"]]
     for role, pages in ((role, record["pages"][role]) for role in record["placement"] if role in record["pages"]):
         places = ", ".join(f"{node}: {n:,}" for node, n in pages.items())
@@ -96,7 +96,7 @@ def pages_table(record: Mapping[str, Any]) -> str:
 
 
 def aligned(rows: Sequence[Sequence[str]], align: Callable[[str, int], str] = str.rjust) -> str:
-    """Return rows of cells as lines with columns of one width."""
+    """Return rows of cells as lines of aligned columns."""
     widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
     return "\n".join("  ".join(align(c, w) for c, w in zip(row, widths, strict=True)).rstrip() for row in rows)
 

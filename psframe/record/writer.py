@@ -1,4 +1,4 @@
-"""Checkpoints that are written while training goes on, by a thread of rank 0."""
+"""Asynchronous writing of checkpoints (:class:`Writer`), by a thread of rank 0 while training goes on."""
 
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import replace
@@ -11,18 +11,18 @@ from psframe.record.sealed import At, anywhere
 
 
 class Writer:
-    """Writes one checkpoint after the other from a copy of its own, and lets ``latest`` name it when it is durable.
+    """Writer of one checkpoint at a time, from its own copy; ``latest`` names a checkpoint once it is durable.
 
-    The copy is made once and kept; it is as large as parameters and optimizer state, on rank 0 alone, and no placement
-    or budget knows of it. What goes wrong on the thread is raised by whoever calls next.
+    The copy's buffers are allocated once and reused. They have the size of parameters and optimizer state, on rank 0
+    only, outside of placements and memory budget. The next waiting call, or :meth:`check`, raises the thread's error.
 
     Parameters
     ----------
     run_dir : RunDir
     keep : int
-        How many checkpoints stay.
+        Number of checkpoints to keep.
     at : callable, optional
-        Is told of ``checkpoint.CRASH_POINTS``.
+        Called with each of ``checkpoint.CRASH_POINTS``.
     """
 
     def __init__(self, run_dir: RunDir, keep: int, at: At = anywhere):
@@ -34,23 +34,23 @@ class Writer:
 
     @property
     def busy(self) -> bool:
-        """Whether a checkpoint is being written, so that the next one would wait for it."""
+        """True if a checkpoint is being written; the next one would wait for it."""
         return self.under_way is not None and not self.under_way.done()
 
     @property
     def failed(self) -> bool:
-        """Whether the last one could not be written, and nobody was told yet."""
+        """True if writing the last checkpoint failed, and the error is not raised yet."""
         return self.under_way is not None and self.under_way.done() and self.under_way.exception() is not None
 
     def save(self, saved: checkpoint.Saved) -> None:
-        """Copy what a checkpoint holds, and write it while the caller goes on; UserError as :meth:`wait`."""
+        """Copy ``saved``, and write it in the background; UserError as :meth:`wait`."""
         self.take(saved)
         self.start()
 
     def take(self, saved: checkpoint.Saved, copies: bool = True) -> None:
-        """Copy what :meth:`start` then writes, once what is under way is durable; UserError as :meth:`wait`.
+        """Copy ``saved`` for :meth:`start`, after waiting for the write under way; UserError as :meth:`wait`.
 
-        Without ``copies`` it is written as it lies, and the caller calls :meth:`rest` before it changes.
+        Without ``copies`` the arrays are written in place, and the caller must call :meth:`rest` before changing them.
         """
         self.wait()
         if not copies:
@@ -65,7 +65,7 @@ class Writer:
         self.taken = replace(saved, params=self.params, state=self.state)
 
     def start(self) -> None:
-        """Begin to write what was taken, if there is anything."""
+        """Start writing the checkpoint from :meth:`take`, if any."""
         taken, self.taken = self.taken, None
         if taken:
             self.under_way = self.thread.submit(self._write, taken)
@@ -75,23 +75,23 @@ class Writer:
         checkpoint.advance(path, self.keep, self.at)
 
     def check(self) -> None:
-        """UserError as :meth:`wait`, which this does not."""
+        """Raise UserError as :meth:`wait`, without waiting."""
         if not self.busy:
             self.wait()
 
     def rest(self) -> None:
-        """Wait until nothing is being written; whoever calls next is told what went wrong."""
+        """Wait for the write under way, without raising its error."""
         if self.under_way:
             self.under_way.exception()
 
     def wait(self) -> None:
-        """Wait until what is under way is durable; UserError where it could not be written, once."""
+        """Wait until the checkpoint under way is durable; UserError, once, if writing failed."""
         under_way, self.under_way = self.under_way, None
         if under_way:
             durably(lambda path: under_way.result(), self.run_dir)
 
     def close(self) -> None:
-        """Wait until the last checkpoint is durable, and end the thread; UserError as :meth:`wait`."""
+        """Wait until the last checkpoint is durable, and stop the thread; UserError as :meth:`wait`."""
         try:
             self.wait()
         finally:

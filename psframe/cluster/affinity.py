@@ -1,6 +1,6 @@
-"""Which cores each rank runs on, within what the launcher allows, and so which memory is near to it.
+"""CPU affinity of ranks (:func:`pin`): each rank's cores, within the launcher's limits, and so its near memory.
 
-Nothing here imports NumPy: how many threads its BLAS may have is settled before that.
+This module does not import NumPy: the number of its BLAS threads is set before (:func:`limit_threads`).
 """
 
 import os
@@ -28,16 +28,16 @@ THREAD_VARIABLES = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"
 def assign(kind: str, topology: Topology, masks: Sequence[frozenset[int]]) -> list[frozenset[int]]:
     """Return the CPUs of each rank of a machine.
 
-    Ranks that the launcher gave the same CPUs divide them; ranks that it bound to CPUs of their own keep those.
+    Ranks that the launcher gave the same CPUs divide them; ranks that it bound to separate CPUs keep those.
 
     Parameters
     ----------
     kind : {'numa', 'compact', 'scatter', 'none'}
-        ``compact``: neighbouring ranks take neighbouring cores. ``scatter``: neighbouring ranks take cores of different
-        NUMA nodes. ``numa``: as ``compact``, widened to the whole NUMA node, within which the kernel may move the rank.
-        ``none``: all keep what they have. Where there are fewer cores than ranks, all are widened to their NUMA nodes.
+        ``compact``: neighbouring ranks get neighbouring cores. ``scatter``: neighbouring ranks get cores of different
+        NUMA nodes. ``numa``: as ``compact``, widened to the full NUMA node, within which the kernel may move the rank.
+        ``none``: every rank keeps its mask. With fewer cores than ranks, all are widened to their NUMA nodes.
     masks : sequence of sets of int
-        What each rank may run on now, in the order of the ranks on the machine.
+        CPUs that each rank may run on now, in rank order on the machine.
     """
     assigned = list(masks)
     if kind == "none":
@@ -46,7 +46,7 @@ def assign(kind: str, topology: Topology, masks: Sequence[frozenset[int]]) -> li
         sharers = [rank for rank, other in enumerate(masks) if other == mask]
         cores = [c for core in topology.cores if (c := tuple(cpu for cpu in core if cpu in mask))]
         if not cores:
-            continue  # nothing is known of these CPUs
+            continue  # the topology does not list these CPUs
         cores.sort(key=lambda core: (_node(topology, core), core))
         parts = _scatter(topology, cores, len(sharers)) if kind == "scatter" else _blocks(cores, len(sharers))
         for rank, part in zip(sharers, parts, strict=True):
@@ -63,18 +63,18 @@ def _node(topology: Topology, core: Core) -> int:
 
 
 def _most(topology: Topology, part: Sequence[Core], one: bool) -> set[int]:
-    """Return the NUMA nodes of some cores, or the ``one`` that has most of them, the first of equals."""
+    """Return the NUMA nodes of ``part``; with ``one``, only the node of most of its cores, the first of equals."""
     counts = Counter(_node(topology, core) for core in part)
     return {counts.most_common(1)[0][0]} if one else set(counts)
 
 
 def _blocks(cores: Sequence[Core], n: int) -> list[Sequence[Core]]:
-    """Cut cores into ``n`` nearly equal parts in their order; one core each where there are fewer cores than parts."""
+    """Cut ``cores`` into ``n`` nearly equal consecutive parts; one core each if there are fewer cores than parts."""
     return [cores[(at := len(cores) * i // n) : max(at + 1, len(cores) * (i + 1) // n)] for i in range(n)]
 
 
 def _scatter(topology: Topology, cores: Sequence[Core], n: int) -> list[Sequence[Core]]:
-    """Deal ``n`` parts to NUMA nodes in turn, to none more parts than it has cores while another has some left."""
+    """Deal ``n`` parts to the NUMA nodes in turn; skip a node with a part per core while another has cores left."""
     of_node: dict[int, list[Core]] = {}
     for core in cores:
         of_node.setdefault(_node(topology, core), []).append(core)
@@ -89,35 +89,35 @@ def _scatter(topology: Topology, cores: Sequence[Core], n: int) -> list[Sequence
 
 
 def _turns(of_node: Mapping[int, Sequence[Core]]) -> Iterator[int]:
-    """Yield nodes in turn, each as often as it has cores, and then all over again."""
+    """Yield nodes in turn, each as often as it has cores, and start again."""
     while True:
         for turn in range(max(map(len, of_node.values()))):
             yield from (node for node, cores in of_node.items() if turn < len(cores))
 
 
 def own(cluster: "Cluster", topology: Topology, kind: str) -> frozenset[int]:
-    """Return the CPUs that would be this rank's. All ranks must call."""
+    """Return the CPUs that :func:`pin` would give this rank. All ranks must call."""
     every = cluster.comm.allgather((cluster.node, frozenset(os.sched_getaffinity(0))))
     return assign(kind, topology, [mask for node, mask in every if node == cluster.node])[cluster.node_rank]
 
 
 def pin(cluster: "Cluster", topology: Topology, kind: str) -> tuple[tuple[int, ...], str]:
-    """Bind this rank and its threads; all ranks must call, before they take memory.
+    """Bind this rank and its threads to its CPUs. All ranks must call, before they allocate memory.
 
     Returns
     -------
     cpus : tuple of int
-        What this rank runs on now.
+        CPUs that this rank runs on now.
     denied : str
-        Why that is not what it was to be, or "".
+        The reason if the binding was denied, else "".
     """
     cpus, denied = own(cluster, topology, kind), ""
     if cpus != os.sched_getaffinity(0):
-        for thread in os.listdir("/proc/self/task"):  # BLAS has started its own
+        for thread in os.listdir("/proc/self/task"):  # BLAS has already started threads
             try:
                 os.sched_setaffinity(int(thread), cpus)
             except ProcessLookupError:
-                continue  # it has ended
+                continue  # the thread has ended
             except OSError as error:
                 denied = f"sched_setaffinity is denied here ({error.strerror}), so ranks run where they were started"
                 break
@@ -125,7 +125,7 @@ def pin(cluster: "Cluster", topology: Topology, kind: str) -> tuple[tuple[int, .
 
 
 def n_threads(topology: Topology, masks: Sequence[frozenset[int]], rank: int) -> int:
-    """Return the cores that a rank has, those that several ranks may use divided among them; at least 1."""
+    """Return the number of cores of a rank, with cores that several ranks may use divided among them; at least 1."""
     share = 0.0
     for core in topology.cores:
         if masks[rank].intersection(core):
@@ -134,7 +134,7 @@ def n_threads(topology: Topology, masks: Sequence[frozenset[int]], rank: int) ->
 
 
 def n_cores(cluster: "Cluster", topology: Topology) -> int:
-    """Return how many cores the ranks of this node have together, by affinity and by their cgroups' quotas.
+    """Return the number of cores of this node's ranks together, by affinity and by their cgroups' quotas.
 
     All ranks must call.
     """
@@ -145,40 +145,40 @@ def n_cores(cluster: "Cluster", topology: Topology) -> int:
 
 
 def quotas(every: Sequence[Mapping[tuple[int, int], float]]) -> list[float]:
-    """Return how many CPUs' time each rank of a machine is allowed; what a cgroup allows is divided among its ranks.
+    """Return the CPU time, in CPUs, allowed to each rank of a machine; a cgroup's quota is divided among its ranks.
 
     Parameters
     ----------
     every : sequence of mapping
-        What :func:`psframe.memory.cgroups.cpus` finds on each rank.
+        Result of :func:`psframe.memory.cgroups.cpus` on each rank.
 
     Returns
     -------
     list of float
-        A large number where there is no limit.
+        ``UNLIMITED`` if there is no limit.
     """
     n_ranks = Counter(group for of_rank in every for group in of_rank)
     return [min([n / n_ranks[group] for group, n in of_rank.items()], default=UNLIMITED) for of_rank in every]
 
 
 def allowed_threads() -> int:
-    """Return how many threads this rank may start: the cores that :func:`limit_threads` found, or what the user set."""
+    """Return the number of threads this rank may start: the user's setting, or the cores by :func:`limit_threads`."""
     try:
         return max(1, int(os.environ.get(THREAD_VARIABLES[0], "1")))
     except ValueError:
-        return 1  # OpenMP takes lists of numbers, too
+        return 1  # OpenMP also accepts lists of numbers
 
 
 def limit_threads(world: MPI.Comm) -> None:
-    """Let BLAS, OpenMP and Numba start as many threads as this rank has cores, by affinity and cgroup.
+    """Let BLAS, OpenMP and Numba start a thread per core of this rank, by affinity and cgroup.
 
-    A user's own setting stands. All ranks must call, before NumPy is imported.
+    A user's own setting has precedence. All ranks must call, before NumPy is imported.
     """
-    near = kernel.split(world)  # containers may run on the same cores
+    near = kernel.split(world)  # ranks of different containers may share cores
     every = near.gather((frozenset(os.sched_getaffinity(0)), cgroups.cpus(Tree("/"))))
     counts = None
     if every:
-        topology = read("/", environ={})  # a mistake in a variable is told later, where all ranks can hear of it
+        topology = read("/", environ={})  # mistakes in variables are reported later, on all ranks
         masks, allowed = [mask for mask, _ in every], quotas([of_rank for _, of_rank in every])
         counts = [max(1, min(n_threads(topology, masks, rank), int(allowed[rank] + 1e-9))) for rank in range(near.size)]
     threads = near.scatter(counts)

@@ -1,4 +1,4 @@
-"""How commands over ranks begin: MPI is started, and threads are limited to a rank's cores, before NumPy is there."""
+"""Start of commands over ranks (:func:`over_ranks`): MPI, and a limit on threads, before NumPy is imported."""
 
 import gc
 import sys
@@ -9,7 +9,7 @@ from psframe.cluster.startup import begin_mpi, without_mpi
 
 
 def over_ranks() -> None:
-    """Start MPI and limit threads, or end this process in a sentence where that cannot be. All ranks must call."""
+    """Start MPI and limit threads, or end this process with a message if that fails. All ranks must call."""
     try:
         begin_mpi()
         from mpi4py import MPI  # noqa: F401
@@ -19,7 +19,7 @@ def over_ranks() -> None:
 
 
 def limit_threads() -> None:
-    """Limit the threads of each rank, or end the job where one has died. All ranks must call, once MPI has started."""
+    """Limit each rank's threads to its cores, or end the job if a rank has died. All must call, after MPI starts."""
     from mpi4py import MPI
 
     from psframe.cluster import affinity
@@ -34,10 +34,10 @@ def limit_threads() -> None:
 
 @contextmanager
 def importing() -> Iterator[None]:
-    """Look for no garbage while modules are imported, nor later among what they are made of.
+    """Disable garbage collection during imports, and exclude the objects they leave from later collections.
 
-    Numba's are tens of thousands of objects. The collector passes over all of them again and again: a fifth of what it
-    takes a rank to start, and a tenth of what compiling takes. One that the caller has turned off stays off.
+    Numba's modules are tens of thousands of objects, which the collector traverses again and again: a fifth of a rank's
+    startup time, and a tenth of compile time. A collector that the caller has disabled stays disabled.
     """
     before, was_on = len(sys.modules), gc.isenabled()
     gc.disable()

@@ -1,4 +1,4 @@
-"""Who takes part: ranks, nodes, workers, and how they agree before training starts."""
+"""Ranks and nodes of a job (:class:`Cluster`): discovery (:func:`join`), agreement before training, and waits."""
 
 import json
 import pickle
@@ -25,7 +25,7 @@ T = TypeVar("T")
 
 
 class AgreedError(UserError):
-    """A UserError that every rank has raised: all can leave together."""
+    """A UserError raised on every rank, so that all can exit together."""
 
 
 @dataclass(frozen=True)
@@ -35,31 +35,31 @@ class Cluster:
     Attributes
     ----------
     world : MPI.Comm
-        All ranks, as they were given.
+        All ranks, in their original order.
     comm : MPI.Comm
         All ranks, numbered node by node; rank 0 is the world's rank 0.
     link : Link
-        To the ranks of this node.
+        Sockets to the ranks of this node.
     node : int
         Number of this rank's node, 0 to n_nodes - 1.
     node_rank : int
-        Place of this rank in its node; 0 is the node's first rank.
+        Number of this rank on its node; 0 is the node's first rank.
     lane : MPI.Comm
-        The ranks that have this rank's place in their nodes, node by node.
+        The ranks with this rank's number on their nodes, node by node.
     hosts : tuple of str
-        The name of each node.
+        Host name of each node.
     rendezvous : Rendezvous
-        Where the ranks of this node wait for each other.
+        Gates of this node's ranks.
     board : Board
-        Where they tell each other what they have seen.
+        Messages between this node's ranks during training.
     halt : Halt
-        Where they hear that an epoch is to end early.
+        Request to end an epoch early.
     sizes : tuple of int
-        Ranks of each node.
+        Number of ranks of each node.
     pulse : Pulse
-        Where they tell each other what they do.
+        Current activity of each rank of this node.
     patience : Patience
-        With which a node's first rank waits for those of other nodes.
+        Waits for other nodes, with a deadline.
     """
 
     world: MPI.Comm
@@ -79,7 +79,7 @@ class Cluster:
 
     @property
     def leaders(self) -> MPI.Comm:
-        """On a node's first rank: the first ranks of all nodes. Elsewhere MPI.COMM_NULL."""
+        """On a node's first rank, the first ranks of all nodes; MPI.COMM_NULL elsewhere."""
         return self.lane if self.node_rank == 0 else MPI.COMM_NULL
 
     @property
@@ -91,14 +91,14 @@ class Cluster:
         return self.comm.size
 
     def agree(self, judge: Callable[[], T]) -> T:
-        """Run ``judge`` on rank 0; its result (plain values), or its UserError, is every rank's. All must call."""
+        """Run ``judge`` on rank 0; all return its result (plain values) or raise its UserError. All must call."""
         verdict = _verdict(judge) if self.rank == 0 else None
         if self.leaders != MPI.COMM_NULL:
             verdict = self.leaders.bcast(verdict)
         return _open(self.link.tell(verdict))
 
     def agree_by_node(self, judge: Callable[[], T]) -> T:
-        """Run ``judge`` on each node's first rank; its result is that node's, the first UserError every rank's."""
+        """Run ``judge`` on each node's first rank, for that node; all raise the first UserError. All must call."""
         verdict = _verdict(judge) if self.node_rank == 0 else {}
         if self.leaders != MPI.COMM_NULL:
             errors = self.leaders.allgather(verdict.get("error"))
@@ -106,7 +106,7 @@ class Cluster:
         return _open(self.link.tell(verdict))
 
     def agree_everywhere(self, judge: Callable[[], T]) -> T:
-        """Run ``judge`` on every rank and return its own result; the first UserError is every rank's."""
+        """Run ``judge`` on every rank and return its own result; all raise the first UserError. All must call."""
         result, error = None, None
         try:
             result = judge()
@@ -121,14 +121,14 @@ class Cluster:
         return result  # type: ignore[return-value]
 
     def _located(self, errors: Sequence[str | None], nodes: Sequence[int]) -> str:
-        """Return the first of some errors, and where it was met, unless everywhere."""
+        """Return the first of ``errors``, with its host unless there is one node or all entries are the same."""
         first, node = next((error, node) for error, node in zip(errors, nodes, strict=True) if error)
         return first if self.n_nodes == 1 or set(errors) == {first} else f"{first} (on {self.hosts[node]})"
 
     def gather(self, mine: Any) -> list[Any] | None:
-        """Return what every rank has, by rank, on rank 0; elsewhere None. All must call.
+        """Return every rank's object, by rank, on rank 0; None elsewhere. All must call.
 
-        This and :meth:`settle` hold ``sync.deadline_s``: they are for ranks that train.
+        This and :meth:`settle` keep to ``sync.deadline_s``: they are for ranks that train.
         """
         every = [pickle.loads(of_rank) for of_rank in self.board.gather(pickle.dumps(mine))]
         if self.leaders == MPI.COMM_NULL:
@@ -138,7 +138,7 @@ class Cluster:
         return [of_rank for of_node in by_node for of_rank in of_node] if by_node is not None else None
 
     def settle(self, judge: Callable[[], T]) -> T:
-        """Do what :meth:`agree` does, while training."""
+        """Agree as in :meth:`agree`, but during training. All must call."""
         verdict = _verdict(judge) if self.rank == 0 else None
         if self.leaders != MPI.COMM_NULL and self.n_nodes > 1:
             self._come()
@@ -146,7 +146,7 @@ class Cluster:
         return _open(json.loads(self.board.tell(json.dumps(verdict).encode())))
 
     def barrier(self) -> None:
-        """Wait until every rank is here; inside a node without MPI, which would spin. All ranks must call."""
+        """Wait until every rank has arrived; within a node without MPI, which would spin. All ranks must call."""
         self.rendezvous.together()
         if self.n_nodes > 1:
             if self.leaders != MPI.COMM_NULL:
@@ -154,20 +154,20 @@ class Cluster:
             self.rendezvous.together()
 
     def _come(self) -> None:
-        """Wait until the first ranks of all nodes are here."""
+        """Wait until the first ranks of all nodes have arrived."""
         if self.n_nodes > 1:
             self.patience.wait(self.leaders.Ibarrier())
 
     def close(self) -> None:
-        """Let go of what the system lends this rank for it; nobody uses it afterwards."""
+        """Release this rank's sockets and lock; the cluster must not be used afterwards."""
         self.link.close()
         self.rendezvous.close()
 
     @cached_property
     def clock_offset_s(self) -> float:
-        """Seconds to add to this rank's ``time.perf_counter`` for rank 0's. All ranks must read it together."""
+        """Seconds to add to this rank's ``time.perf_counter`` to get rank 0's. All ranks must read it together."""
         if self.n_nodes == 1:
-            return 0.0  # CLOCK_MONOTONIC is one clock for a machine
+            return 0.0  # the ranks of a machine share CLOCK_MONOTONIC
         return float(self.link.tell(_offset_s(self.leaders) if self.node_rank == 0 else None))
 
 
@@ -187,7 +187,7 @@ def _open(verdict: dict[str, Any]) -> Any:
 
 
 def _offset_s(comm: MPI.Comm, rounds: int = 16) -> float:
-    """Estimate the offset to rank 0's clock from the fastest of some round trips (Cristian 1989)."""
+    """Estimate the offset to rank 0's clock, in seconds, from the fastest of ``rounds`` round trips (Cristian 1989)."""
     best_s, offset_s = float("inf"), 0.0
     for peer in range(1, comm.size):
         for _ in range(rounds):
@@ -204,7 +204,7 @@ def _offset_s(comm: MPI.Comm, rounds: int = 16) -> float:
 
 
 def join(world: MPI.Comm | None = None) -> Cluster:
-    """Find the nodes, by proof of shared memory, and number ranks node by node. All ranks must call."""
+    """Find the nodes by proof of shared memory, and number the ranks node by node. All ranks must call."""
     world = communicators.keep(MPI.COMM_WORLD if world is None else world)
     near, link, control, fd = prove(kernel.split(world))
     first = near.bcast(world.rank)
@@ -223,7 +223,7 @@ def join(world: MPI.Comm | None = None) -> Cluster:
     )
     of_lane = [number for number, n in enumerate(sizes) if n > near.rank]
     patience = Patience(rendezvous, pulse, lane, of_lane, hosts)
-    near.Barrier()  # who looks for a lock now finds it
+    near.Barrier()  # every rank holds its lock before another checks it
     return Cluster(
         world=world,
         comm=comm,

@@ -1,4 +1,4 @@
-"""What commands over MPI ranks share: errors that are told once, and no rank left waiting."""
+"""Frame of commands over MPI ranks (:func:`run`): errors are reported once, and no rank is left waiting."""
 
 import signal
 import sys
@@ -19,12 +19,12 @@ from psframe.cluster.parser import Parser
 from psframe.errors import sentence
 from psframe.record.view import say
 
-TELL_S = 4  # until a job of which a rank has told is aborted, and its launcher ended
-_again = ", before anything was trained; start again"  # what to do where a rank was lost
+TELL_S = 4  # seconds from a rank's report until the job is aborted and its launcher has ended
+_again = ", before anything was trained; start again"  # advice in the message about a lost rank
 
 
 def helped(cluster: Cluster, parser: Parser, argv: Sequence[str]) -> bool:
-    """Whether rank 0 was asked for help; it prints it. All ranks must call."""
+    """Return True if rank 0 was asked for help, which it prints. All ranks must call."""
     asked = cluster.agree(lambda: "-h" in argv or "--help" in argv)
     if asked and cluster.rank == 0:
         say(parser.format_help())
@@ -32,9 +32,9 @@ def helped(cluster: Cluster, parser: Parser, argv: Sequence[str]) -> bool:
 
 
 def run(body: Callable[[Cluster], int], world: MPI.Comm | None = None) -> int:
-    """Run ``body`` on the ranks of ``world`` (all by default), which must all call; return the exit status.
+    """Run ``body`` on the ranks of ``world`` (default: all), which must all call; return the exit status.
 
-    An error that all ranks agree on is printed once, and the status is 2.
+    An error that all ranks agree on is printed once; the status is then 2.
     """
     cluster = join(world)
     try:
@@ -42,14 +42,14 @@ def run(body: Callable[[Cluster], int], world: MPI.Comm | None = None) -> int:
     except AgreedError as error:
         if cluster.rank == 0:
             print(f"psframe: {error}", file=sys.stderr, flush=True)
-        with suppress(MPI.Exception):  # of ranks that are not all there any more
-            cluster.comm.Barrier()  # so that no launcher ends ranks that have yet to exit 2 themselves
+        with suppress(MPI.Exception):  # some ranks may be gone
+            cluster.comm.Barrier()  # else a launcher may end ranks before they exit with 2
         return 2
 
 
 def guarded(main: Callable[[Sequence[str]], int], argv: Sequence[str]) -> int:
     """Run ``main``; an exception on any rank names the rank and aborts the job, so that no other rank waits."""
-    # Ctrl-C ends a rank at once: Python's handler would wait for an MPI call to return, which no longer can
+    # Ctrl-C ends a rank at once: Python's handler would wait for an MPI call that can no longer return
     signal.signal(signal.SIGINT, signal.SIG_DFL)
     try:
         return communicators.end(main(argv))
@@ -58,30 +58,30 @@ def guarded(main: Callable[[Sequence[str]], int], argv: Sequence[str]) -> int:
 
 
 def give_up(error: BaseException) -> int:
-    """Say what has ended this rank, where no other one does, and abort the job; return the exit status."""
+    """Report the error that ends this rank, unless another rank does, and abort the job; return the exit status."""
     message, status = _last_words(error, MPI.COMM_WORLD.rank)
     sys.stdout.flush()
     sys.stderr.write(message)
     sys.stderr.flush()
-    sleep(0.5)  # a launcher that is told to abort drops what it has not read by then
+    sleep(0.5)  # a launcher that aborts drops the output it has not read by then
     if isinstance(error, NodeLost) or startup.tolerant():
-        startup.end_launcher(after_s=2)  # Open MPI's waits for its daemon there, or for ranks that look for this one
+        startup.end_launcher(after_s=2)  # Open MPI's waits for a lost daemon, or for ranks that look for this one
     MPI.COMM_WORLD.Abort(status)
     return status
 
 
 def training_begins() -> None:
-    """Take note that a rank that dies from now on may leave a checkpoint to continue from."""
+    """Note that a rank that dies from now on may leave a checkpoint to continue from."""
     global _again
     _again = "; continue with checkpoint.resume=auto"
 
 
 def _last_words(error: BaseException, rank: int) -> tuple[str, int]:
-    """Return what this rank says of an error, "" where another one does, and the status to abort with.
+    """Return this rank's message about an error, "" if another rank reports it, and the status for the abort.
 
-    That one aborts the job just now; if it does not, this rank does so later.
+    The reporting rank aborts the job at once; if it does not, this rank does so later.
     """
-    if isinstance(error, LeaderEnded):  # it was killed, or tells why just now
+    if isinstance(error, LeaderEnded):  # it was killed, or is reporting its error now
         sleep(2)
         return f"psframe: the first rank of a node has ended, and with it the job{_again}\n" if rank == 1 else "", 1
     if isinstance(error, PeerLost) or communicators.is_loss(error):
@@ -97,9 +97,9 @@ def _last_words(error: BaseException, rank: int) -> tuple[str, int]:
 
 
 def _must_speak() -> bool:
-    """Wait for the first rank of all to tell of a loss, and abort the job; return whether this rank is to do so.
+    """Wait for the first living rank to report a loss and abort the job; return True if this rank must do so.
 
-    MPI may let that one wait on.
+    MPI may leave the first one waiting.
     """
     sleep(TELL_S)
     return not startup.launcher_ended() and tells()

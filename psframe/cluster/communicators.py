@@ -1,4 +1,4 @@
-"""The communicators of a job, so that all of them can be revoked when a rank is lost."""
+"""Registry of a job's communicators (:func:`keep`), so that all can be revoked when a rank is lost."""
 
 import os
 import sys
@@ -9,11 +9,11 @@ from mpi4py import MPI
 
 from psframe.cluster import startup
 
-#: what MPI says of a call that a dead rank, or one that has heard of it, has left (MPI Forum, User-Level Failure
-#: Mitigation; in MPI-5 a chapter of its own)
+#: error classes of an MPI call that a rank has left, as it died or learned of a death (MPI Forum, User-Level Failure
+#: Mitigation; its own chapter in MPI-5)
 LOST = (MPI.ERR_PROC_FAILED, MPI.ERR_PROC_FAILED_PENDING, MPI.ERR_REVOKED)
 
-KNOWN_S, LOOK_S = 2.0, 0.02  # until MPI knows of a rank that is lost, and between two looks
+KNOWN_S, LOOK_S = 2.0, 0.02  # seconds until MPI knows of a lost rank, and between two checks
 
 _made: list[MPI.Comm] = []
 _revoked = False
@@ -21,14 +21,14 @@ _forsaken = False
 
 
 def keep(comm: MPI.Comm) -> MPI.Comm:
-    """Take note of a communicator, and return it."""
+    """Register a communicator, and return it."""
     if comm != MPI.COMM_NULL:
         _made.append(comm)
     return comm
 
 
 def revoke() -> None:
-    """Let every call on a communicator that was kept return, on all ranks, with an error."""
+    """Make every call on a registered communicator return with an error, on all ranks."""
     global _revoked
     _revoked = True
     for comm in _made:
@@ -38,15 +38,15 @@ def revoke() -> None:
 
 
 def forsake() -> None:
-    """Do without a whole node: the launcher will wait for it."""
+    """Note that an entire node is lost: the launcher will wait for it."""
     global _forsaken
     _forsaken = True
 
 
 def end(status: int) -> int:
-    """Return the exit status; or end this process with it, where ranks are lost, or the launcher.
+    """Return the exit status; or end this process with it if ranks or the launcher are lost.
 
-    MPI_Finalize may wait for them for ever (Open MPI 5.0, issue 11404), and is left out.
+    MPI_Finalize may wait for them forever (Open MPI 5.0, issue 11404), and is skipped.
     """
     if not _revoked and not startup.launcher_ended():
         return status
@@ -63,7 +63,7 @@ def end(status: int) -> int:
 
 
 def speaker() -> bool:
-    """Whether this rank is the first of those that MPI takes for alive."""
+    """Return True if this rank is the first of those that MPI considers alive."""
     dead = MPI.COMM_WORLD.Get_failed()
     every = MPI.COMM_WORLD.Get_group()
     lost = set(MPI.Group.Translate_ranks(dead, range(dead.size), every))
@@ -74,21 +74,21 @@ def _is_harmed(comm: MPI.Comm) -> bool:
     try:
         return bool(comm.Is_revoked() or comm.Get_failed().size)
     except MPI.Exception:
-        return False  # it was freed
+        return False  # the communicator was freed
 
 
 def is_loss(error: BaseException) -> bool:
-    """Whether MPI says that a rank is lost: by the error, or soon after it.
+    """Return True if MPI reports a lost rank: by the error, or within KNOWN_S after it.
 
-    Open MPI 5.0 gives MPI_ERR_OTHER where a collective fails in the midst of its messages, before it knows why.
+    Open MPI 5.0 returns MPI_ERR_OTHER if a collective fails between its messages, before MPI knows the cause.
     """
     if not isinstance(error, MPI.Exception):
         return False
     if error.Get_error_class() in LOST:
         return True
     for _ in range(round(KNOWN_S / LOOK_S) if startup.tolerant() else 0):
-        if any(map(_is_harmed, _made or [MPI.COMM_WORLD])):  # none was kept before the first of them is made
+        if any(map(_is_harmed, _made or [MPI.COMM_WORLD])):  # early in the start none is registered
             return True
-        MPI.COMM_SELF.Iprobe()  # MPI hears of it in a call of its own
+        MPI.COMM_SELF.Iprobe()  # MPI learns of a loss only inside an MPI call
         sleep(LOOK_S)
     return False

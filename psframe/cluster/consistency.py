@@ -1,4 +1,7 @@
-"""What must be the same on all nodes before the first step: psframe itself, model and data; and clocks should be."""
+"""Checks before the first step (:func:`same_network`): psframe, model and data must be the same on all nodes.
+
+Clocks should be, too (:func:`late_clocks`).
+"""
 
 import time
 from collections.abc import Callable
@@ -14,14 +17,14 @@ from psframe import __version__
 from psframe.cluster.cluster import Cluster
 from psframe.errors import UserError
 
-CLOCK_S = 60.0  # by which the clocks of two nodes may differ
+CLOCK_S = 60.0  # seconds by which the clocks of two nodes may differ
 
 
 class Describes(Protocol):
-    """A network, of which one compares what it says of itself."""
+    """A network with a description that can be compared."""
 
     def describe(self) -> list[str]:
-        """Return its layers and tensors, a line each."""
+        """Return one line per layer and tensor."""
         ...
 
 
@@ -29,7 +32,7 @@ T = TypeVar("T", bound=Describes)
 
 
 def code(folder: Path = Path(__file__).parents[1]) -> str:
-    """Return a digest of psframe's Python as it lies in ``folder``; what is compiled may be by each host itself."""
+    """Return a digest, 12 hex digits, of the Python files in ``folder``; hosts may differ in compiled extensions."""
     digest = sha256()
     for path in sorted(folder.rglob("*.py")):
         digest.update(f"{path.relative_to(folder)}\0".encode() + path.read_bytes())
@@ -37,26 +40,26 @@ def code(folder: Path = Path(__file__).parents[1]) -> str:
 
 
 def judge_code(cluster: Cluster) -> None:
-    """Hold every node's psframe against node 0's. All ranks must call.
+    """Compare every node's psframe with node 0's. All ranks must call.
 
     Raises
     ------
     AgreedError
-        Where one is of other code: its ranks would, at best, compute something else.
+        If a node has different code: its ranks would, at best, compute something else.
     """
     if cluster.n_nodes > 1:
         _judge(cluster, f"{__version__} with code {code()}" if cluster.node_rank == 0 else "", "one psframe", "install")
 
 
 def same_network(cluster: Cluster, build: Callable[[], T]) -> T:
-    """Build this rank's network and hold it against rank 0's: the model may be a user's own. All ranks must call.
+    """Build this rank's network and compare it with rank 0's: the model may be user code. All ranks must call.
 
-    Rank 0 builds first, so that a model that cannot be built is told of once.
+    Rank 0 builds first, so that a model that cannot be built is reported once.
 
     Raises
     ------
     AgreedError
-        Where a rank has another one: gradients would be summed of networks that are not the same.
+        If a rank has a different network: the sum would mix gradients of different networks.
     """
     built: list[T] = []
 
@@ -82,20 +85,21 @@ def same_network(cluster: Cluster, build: Callable[[], T]) -> T:
 
 
 def judge_data(cluster: Cluster, checksum: int, moments: np.ndarray) -> None:
-    """Hold every node's data, once it was read, against node 0's. All ranks must call.
+    """Compare every node's data, once read, with node 0's. All ranks must call.
 
-    Mean and deviation are node 0's: another CPU may have rounded otherwise.
+    Mean and deviation become node 0's: another CPU may have rounded differently.
 
     Parameters
     ----------
     checksum : int
         Of the node's data without their moments, on its first rank.
-    moments : ndarray
+    moments : ndarray of float64, shape (2, C)
+        Mean and standard deviation per channel; overwritten on each node's first rank.
 
     Raises
     ------
     AgreedError
-        Where a node has others.
+        If a node has different data.
     """
     if cluster.n_nodes == 1:
         return
@@ -119,7 +123,7 @@ def _judge(cluster: Cluster, mine: str, what: str, verb: str) -> None:
 
 
 def late_clocks(cluster: Cluster) -> list[str]:
-    """Return, on rank 0, which nodes' clocks are minutes off; elsewhere nothing. All ranks must call."""
+    """Return, on rank 0, a warning per node with a clock more than CLOCK_S off; [] elsewhere. All ranks must call."""
     if cluster.n_nodes == 1 or cluster.leaders == MPI.COMM_NULL:
         return []
     cluster.leaders.Barrier()

@@ -1,4 +1,4 @@
-"""How a rank waits for other nodes over MPI, which by itself waits for ever, and spins."""
+"""Waits for other nodes over MPI with a deadline (:class:`Patience`): MPI itself waits forever, and spins."""
 
 import os
 from collections.abc import Sequence
@@ -11,13 +11,13 @@ from mpi4py import MPI
 from psframe.cluster.gates import PeerLost, Rendezvous
 from psframe.cluster.heartbeat import Pulse
 
-ROLL = 0x5F01  # the tag of a call to the other nodes
-#: the most that counts between two looks, in seconds: a job that was stopped as a whole has not been late
+ROLL = 0x5F01  # MPI tag of the roll call to the other nodes
+#: most seconds that count between two polls: a job that was suspended is not late
 LONGEST_S = 1.0
 
 
 class Request(Protocol):
-    """What must be known of an exchange that is under way: an MPI.Request, or several as one."""
+    """An exchange in progress: an MPI.Request, or several as one."""
 
     def Test(self) -> bool: ...
 
@@ -25,24 +25,24 @@ class Request(Protocol):
 
 
 class NodeLost(PeerLost):
-    """A node that others wait for does not come; MPI, and a launcher, may not come through to it either."""
+    """A node that others wait for does not arrive; MPI and the launcher may be unable to reach it, too."""
 
 
 class Patience:
-    """Looks again and again, lets other ranks run between two looks, and gives up after ``sync.deadline_s``.
+    """Polling wait that yields to other ranks between polls, and gives up after ``sync.deadline_s``.
 
     Parameters
     ----------
     meeting : Rendezvous
-        Of this node: has the deadline, and who tells the user.
+        Of this node: holds the deadline, and chooses the rank that reports to the user.
     pulse : Pulse
-        Where the ranks of this node see that this one waits for other nodes.
+        Shows the ranks of this node that this one waits for other nodes.
     lane : MPI.Comm
         Of this rank and those of other nodes that wait when it does.
     nodes : sequence of int
-        The node of each of these.
+        Node of each rank of ``lane``.
     hosts : sequence of str
-        By node, its name.
+        Host name of each node.
     """
 
     def __init__(self, meeting: Rendezvous, pulse: Pulse, lane: MPI.Comm, nodes: Sequence[int], hosts: Sequence[str]):
@@ -53,17 +53,17 @@ class Patience:
         self.begin()
 
     def begin(self) -> None:
-        """Begin to wait for something new, or end waiting."""
+        """Begin a new wait, or end waiting."""
         self.waited_s, self.looked, self.away = 0.0, perf_counter(), False
         self.pulse.return_()
 
     def look(self, nodes: Sequence[int]) -> None:
-        """Let some time pass, while waiting for ``nodes``.
+        """Count the time since the last poll, and yield, while waiting for ``nodes``.
 
         Raises
         ------
         NodeLost
-            Where the deadline has passed since the last :meth:`begin`.
+            If the deadline has passed since the last :meth:`begin`.
         """
         now = perf_counter()
         self.waited_s += min(now - self.looked, LONGEST_S)
@@ -76,7 +76,7 @@ class Patience:
         os.sched_yield()
 
     def wait(self, request: Request, nodes: Sequence[int] = ()) -> None:
-        """Wait for a request in which ``nodes`` have their part, by default all others; NodeLost as above."""
+        """Wait for a request that ``nodes`` take part in, by default all others; raises NodeLost like :meth:`look`."""
         self.begin()
         while not request.Test():
             self.look(nodes or self.others)
@@ -98,7 +98,7 @@ class Patience:
         )
 
     def _roll(self) -> set[int]:
-        """Return the nodes that have waited, too, and can be reached: who does not come is none of these."""
+        """Return the reachable nodes that have waited, too; the missing node is not among them."""
         here, word, until = {self.node}, np.zeros(1, np.uint8), self.meeting.roll_s
         began = perf_counter()
         try:
@@ -112,6 +112,6 @@ class Patience:
                 os.sched_yield()
             while not MPI.Request.Testall(sent) and perf_counter() - began < until:
                 os.sched_yield()
-        except MPI.Exception:  # of ranks that are not there any more
+        except MPI.Exception:  # some ranks are gone
             pass
         return here

@@ -1,4 +1,4 @@
-"""Where the ranks of a node wait for each other without MPI, and notice that one of them has died or is stuck."""
+"""Gates of a node's ranks in shared memory (:class:`Rendezvous`): waits without MPI that notice dead or stuck ranks."""
 
 import fcntl
 import os
@@ -13,27 +13,28 @@ from psframe import compiled
 
 Wait = Literal["auto", "spin", "block"]
 
-LOOK_S = 0.25  # between two looks at who is alive, while waiting
-SPINS = {"auto": 4000, "spin": 1 << 60, "block": 0}  # of `auto` where every rank has a core: some 100 microseconds
+LOOK_S = 0.25  # seconds between two checks for dead ranks, while waiting
+SPINS = {"auto": 4000, "spin": 1 << 60, "block": 0}  # `auto`, if every rank has a core: about 100 microseconds
 DEADLINE_S = 1800.0
 
-#: a worker's gradients are there, by halves of the slots; a chunk of them is summed; a step is whole
+#: gates: gradients are in the slots, chunk is summed (each by half of the slots); step is complete; all have arrived
 READY, SUMMED, COMMITTED, TOGETHER = (0, 1), (2, 3), 4, 5
-#: who has waited for other nodes to the deadline calls them, and waits for answers for this share of that, or at least
+#: a rank whose wait for other nodes has reached the deadline calls them, and waits for their answers: for this share
+#: of the deadline, and at least these seconds
 ROLL_SHARE, ROLL_S = 0.1, 2.0
 
 
 class PeerLost(Exception):
-    """A rank that others wait for has died, or has not come in time.
+    """A rank that others wait for has died, or has missed the deadline.
 
     Attributes
     ----------
     ranks : tuple of int
-        Which, by their numbers in the job.
+        Numbers of the lost ranks in the job.
     speaks : bool
-        Whether this rank is to tell the user: the first of its node to notice.
+        True if this rank must report to the user: the first of its node to notice.
     dead : bool
-        Whether the rank has ended, as far as this one knows; else it may be stuck.
+        True if the rank has ended, as far as this one knows; else it may be stuck.
     """
 
     def __init__(self, message: str, ranks: tuple[int, ...], speaks: bool, dead: bool = True):
@@ -43,15 +44,15 @@ class PeerLost(Exception):
 
 @dataclass(frozen=True)
 class Parties:
-    """Those ranks of a node that arrive at a gate.
+    """Ranks of a node that arrive at a gate.
 
     Attributes
     ----------
     ranks : tuple of int
-        By their numbers on the node.
+        Their numbers on the node.
     n : int
     mine : bool
-        Whether this rank is one of them.
+        True if this rank is one of them.
     """
 
     ranks: tuple[int, ...]
@@ -60,32 +61,32 @@ class Parties:
 
 
 class Rendezvous:
-    """The gates of a node, and a lock on a byte of their memory for each rank, which the kernel drops at its death.
+    """Gates of a node, and for each rank a lock on a byte of their memory, which the kernel drops when the rank ends.
 
     Parameters
     ----------
     memory : ndarray of uint8
-        Shared by the node's ranks, at least :func:`size` bytes, zeroed when it was new.
+        Shared by the node's ranks, at least :func:`size` bytes, zeroed on creation.
     fd : int
-        Of that memory; stays open, since closing it would drop the lock. Not used by a rank that is alone on its node.
+        File descriptor of that memory. It stays open, since closing it drops the lock. Unused if the rank is alone.
     me : int
         This rank's number on the node.
     members : sequence of int
-        The numbers in the job of the node's ranks.
+        Numbers in the job of the node's ranks.
 
     Attributes
     ----------
     n_cores : int
-        That the node's ranks have together.
+        Cores of the node's ranks together.
     is_away : callable
-        Whether a rank of this node waits for other nodes: it has the same deadline, and then ``roll_s`` to find out who
-        it is that does not come.
+        Returns True if a rank of this node waits for other nodes. That rank has the same deadline, and then ``roll_s``
+        to find the missing node.
     """
 
     def __init__(self, memory: np.ndarray, fd: int, me: int, members: Sequence[int]):
         self.fd, self.me, self.members = fd, me, tuple(members)
         self.gates = compiled.sync.Gates(memory, len(members), me)
-        self.told_at = self.gates  # where the first to notice a loss is known
+        self.told_at = self.gates  # keeps which rank is the first to notice a loss
         self.everyone = self.among(tuple(range(len(members))))
         self._parties: dict[int, Parties] = {}  # of each gate's last passage
         self.deadline_s = DEADLINE_S
@@ -95,29 +96,29 @@ class Rendezvous:
             fcntl.lockf(fd, fcntl.LOCK_EX | fcntl.LOCK_NB, 1, me)
 
     def close(self) -> None:
-        """Drop this rank's lock. Nobody waits here afterwards."""
+        """Drop this rank's lock. No rank may wait here afterwards."""
         if self.fd >= 0:
             os.close(self.fd)
             self.fd = -1
 
     def configure(self, wait: Wait, deadline_s: float, n_cores: int) -> None:
-        """Say how to wait, and how many cores the ranks of this node have: fewer than ranks, and nobody spins."""
+        """Set the kind of wait, its deadline, and the node's cores; with fewer cores than ranks, ``auto`` blocks."""
         self.gates.spins = SPINS[wait] if n_cores >= self.everyone.n or wait != "auto" else 0
         self.deadline_s, self.n_cores = deadline_s, n_cores
 
     @property
     def roll_s(self) -> float:
-        """Seconds that a call to the other nodes may take."""
+        """Seconds allowed for a call to the other nodes."""
         return max(ROLL_S, ROLL_SHARE * self.deadline_s)
 
     def among(self, ranks: tuple[int, ...]) -> Parties:
-        """Return ranks of this node, by their numbers on it, as those that arrive at a gate."""
+        """Return the parties of a gate, from the numbers of ranks on this node."""
         return Parties(ranks, len(ranks), self.me in ranks)
 
     def meet(self, gate: int, parties: Parties, waits: bool = True) -> None:
-        """Pass a gate: arrive, if this rank is one of the ``parties``, and wait until all of these have, or not.
+        """Pass a gate: arrive if this rank is one of the ``parties``, and if it ``waits``, wait until all have arrived.
 
-        Every rank of the node must call, for each passage. PeerLost where some rank of the node has died, or the
+        Every rank of the node must call, for each passage. Raises PeerLost if a rank of the node has died, or the
         deadline has passed.
         """
         self._parties[gate] = parties
@@ -125,39 +126,39 @@ class Rendezvous:
             self._watch(partial(self.gates.wait, gate), self.late)
 
     def together(self) -> None:
-        """Wait until every rank of the node is here."""
+        """Wait until every rank of the node has arrived."""
         self.meet(TOGETHER, self.everyone)
 
     def wait(self, gate: int) -> None:
-        """Wait for the last passage that was begun."""
+        """Wait for the last passage begun at a gate."""
         if not self.gates.wait(gate, LOOK_S):
             self._watch(partial(self.gates.wait, gate), self.late)
 
     def until(self, wait: Callable[[float], bool]) -> None:
-        """Wait for something else: ``wait(timeout_s)`` returns whether it is there. PeerLost as above."""
+        """Wait for another event: ``wait(timeout_s)`` returns True if it is there. Raises PeerLost as :meth:`meet`."""
         if not wait(LOOK_S):
             self._watch(wait, list)
 
     def _watch(self, wait: Callable[[float], bool], who_is_late: Callable[[], list[int]]) -> None:
-        """Wait on, with an eye on the other ranks."""
+        """Wait on, and check the other ranks meanwhile."""
         if self._comes(wait, self.deadline_s):
             return
         late = who_is_late()
-        # their wait may have begun when this one was nearly over
+        # their wait for other nodes may have begun when this one was nearly over
         if late and all(map(self.is_away, late)) and self._comes(wait, self.deadline_s + 2 * self.roll_s):
             return
         if not wait(0):
             self._lost(late, f"did not come to an exchange for {self.deadline_s:g} s (sync.deadline_s)", False)
 
     def _comes(self, wait: Callable[[float], bool], seconds: float) -> bool:
-        """Wait for so long; return whether it is there. PeerLost where a rank has died, or another one tells."""
-        # looks are counted, not seconds: a job that was stopped as a whole has not been late
+        """Wait for ``seconds``; return True if it is there. Raises PeerLost if a rank has died or reports a loss."""
+        # checks are counted, not seconds: a job that was suspended is not late
         for _ in range(max(1, round(seconds / LOOK_S))):
             if wait(0):
                 return True
             if self.told_at.is_told():
                 raise PeerLost("a rank is lost, as another one tells", (), False)
-            # they are looked at before the gate: who arrived and ended then has not left anyone waiting
+            # ranks are checked before the gate: one that arrived and then ended leaves nobody waiting
             dead = self._dead()
             if dead and not wait(0):
                 self._lost(dead, "has died" if len(dead) == 1 else "have died", True)
@@ -166,7 +167,7 @@ class Rendezvous:
         return False
 
     def late(self) -> list[int]:
-        """Return who keeps the first gate closed that is: others may be late because they wait there."""
+        """Return the ranks that keep the first closed gate closed: others may be late because they wait there."""
         for gate, parties in sorted(self._parties.items()):
             late = set(self.gates.missing(gate)).intersection(parties.ranks) - {self.me}
             if late and not self.gates.wait(gate, 0):
@@ -180,10 +181,10 @@ class Rendezvous:
     def _lost(self, missing: list[int], how: str, dead: bool) -> None:
         ranks = tuple(self.members[rank] for rank in missing)
         named = f"rank {', '.join(map(str, ranks))}" if ranks else "some rank"
-        # a rank that leaves now drops its lock, too: only the first to notice knows who was lost
+        # a rank that leaves now drops its lock, too: only the first to notice knows the lost rank
         raise PeerLost(f"{named} {how}, and the others cannot go on without it", ranks, self.told_at.tell(), dead)
 
 
 def size(n_ranks: int) -> int:
-    """Return the bytes that the gates of so many ranks take."""
+    """Return the size of the gates of ``n_ranks`` ranks, in bytes."""
     return int(compiled.sync.n_bytes(n_ranks))

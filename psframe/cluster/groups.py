@@ -1,4 +1,4 @@
-"""Ranks of a node in groups, for sync modes in which each group does something by itself."""
+"""Groups of a node's ranks (:class:`Group`), for sync modes in which each group acts by itself."""
 
 from dataclasses import dataclass
 from typing import Any
@@ -13,25 +13,25 @@ from psframe.memory.allocator import Apart, Within
 
 @dataclass(frozen=True)
 class Group:
-    """The ranks that do together what a sync mode does in groups; without groups, those of a node.
+    """The ranks that act together in a sync mode with groups; without groups, those of a node.
 
     Attributes
     ----------
     cluster : Cluster
-        Of these ranks alone; without groups, of all.
+        Of these ranks alone; without groups, of all ranks.
     team : Team
-        Of these ranks, all of them workers; without groups, of all.
+        Of these ranks, all of them workers; without groups, of all ranks.
     members : tuple of int
         Their numbers among the workers of the job, if all ranks are workers.
     n_groups : int
     place, n_places : int
-        Number of this group on its node, and how many there are.
+        Number of this group on its node, and number of groups there.
     leads : bool
-        Whether this is the group's first rank.
+        True if this rank is the group's first.
     leaders : MPI.Comm
-        On those: the first ranks of all groups. Elsewhere MPI.COMM_NULL.
+        On a group's first rank, the first ranks of all groups; MPI.COMM_NULL elsewhere.
     is_stage : bool
-        Whether they have a part of the network, other groups others.
+        True if these ranks have a part of the network, and other groups have other parts.
     """
 
     cluster: Cluster
@@ -52,14 +52,14 @@ class Group:
 
 
 def undivided(cluster: Cluster, team: Team, is_stage: bool = False) -> Group:
-    """Return what stands for a group where there are none: ``team`` is of all ranks, or of those of a stage."""
+    """Return the group of a mode without groups: ``team`` has all ranks, or those of a stage."""
     return Group(cluster, team, (), cluster.n_nodes, 0, 1, cluster.link.leads, cluster.leaders, is_stage)
 
 
 def divide(cluster: Cluster, size: int | str) -> Group:
-    """Return the group of this rank, of ``size`` ranks of its node or one fewer. All ranks must call.
+    """Return this rank's group, of at most ``size`` ranks of its node. All ranks must call.
 
-    ``auto``: the ranks of a node; where there is only one, half of them.
+    The groups of a node are of nearly equal size. ``auto``: the ranks of a node; with a single node, half of them.
     """
     n_here = cluster.sizes[cluster.node]
     if size == "auto":
@@ -73,6 +73,6 @@ def divide(cluster: Cluster, size: int | str) -> Group:
     n_groups = cluster.comm.allreduce(int(inner.rank == 0))
     team = Team(inner.comm, None, inner, -(-n_here // n_places))
     members = tuple(inner.comm.allgather(cluster.rank))
-    inner.rendezvous.members = members  # who is lost is named by its number in the job, and told once a node
+    inner.rendezvous.members = members  # a lost rank is named by its number in the job, and reported once per node
     inner.rendezvous.told_at = cluster.rendezvous.gates
     return Group(inner, team, members, n_groups, place, n_places, inner.rank == 0, leaders)

@@ -1,4 +1,4 @@
-"""Which ranks run under one kernel, and so may share memory and cores, whatever containers they are in."""
+"""Ranks under one kernel (:func:`split`): they may share memory and cores, even in different containers."""
 
 from pathlib import Path
 
@@ -6,14 +6,14 @@ from mpi4py import MPI
 
 from psframe.cluster import communicators
 
-BOOT_ID = Path("/proc/sys/kernel/random/boot_id")  # drawn when a kernel starts; the same in all its containers
+BOOT_ID = Path("/proc/sys/kernel/random/boot_id")  # drawn at boot; the same in all containers of a kernel
 
 
 def split(world: MPI.Comm) -> MPI.Comm:
-    """Return the ranks under this rank's kernel, in their order, as a communicator. All ranks must call.
+    """Return a communicator of the ranks under this rank's kernel, in their order. All ranks must call.
 
-    MPI goes by addresses, by which each container may be a machine of its own. Where a rank cannot read the kernel's
-    name, MPI is believed.
+    MPI goes by addresses, by which each container may be a separate machine. If any rank cannot read the kernel's boot
+    ID, MPI's answer counts.
     """
     try:
         mine = BOOT_ID.read_text(encoding="ascii").strip()

@@ -1,7 +1,7 @@
-"""MPI's start, where MPI outlives ranks: one that is killed before or in it is waited for for ever by the others.
+"""Start of a fault-tolerant MPI (:func:`start`): the other ranks wait forever for one that is killed before or in it.
 
-Neither MPI nor its launcher tells them (Open MPI 5.0 under ``--with-ft ulfm``). /proc does, where the other ranks of
-this node are seen; those of other nodes are waited for :data:`START_S`.
+Neither MPI nor its launcher reports such a death (Open MPI 5.0 under ``--with-ft ulfm``). /proc shows it for ranks of
+this node; the wait for those of other nodes ends after :data:`START_S`.
 """
 
 import ctypes
@@ -16,33 +16,33 @@ from time import monotonic, sleep
 from types import TracebackType
 from typing import Any
 
-#: the processes that a launcher puts above its ranks
+#: names of the processes that a launcher puts above its ranks, or their beginnings
 LAUNCHERS = ("mpirun", "mpiexec", "hydra", "prterun", "prted", "orterun", "orted", "srun", "slurmstepd")
 
-START_S = 120.0  # that MPI's start may take
-NEW_S = 3.0  # without a new rank of this node while some were never seen: these have died before that
-LOOK_S = 0.25  # between two looks, while some were not seen yet, or the kernel does not tell of a death (before 5.3)
-GRACE_S = 0.5  # for a start that comes to its end just now
-#: from when one tells of it until all leave, with whom a launcher may end before it has read that; and until the
-#: launcher is ended, which by then has their status
+START_S = 120.0  # seconds allowed for MPI's start
+NEW_S = 3.0  # seconds without a new rank of this node until those never seen count as dead
+LOOK_S = 0.25  # seconds between two checks, while ranks are unseen or the kernel cannot report a death (before 5.3)
+GRACE_S = 0.5  # seconds for a start that is just ending
+#: seconds from a rank's report until all leave, as a launcher may end with them before it has read the report; and
+#: until the launcher is ended, which has their status by then
 LEAVE_S, END_S = 1.0, 2.0
 
 
 def process(proc: Path, pid: int) -> tuple[str, int, int]:
-    """Return a process's name, its parent, and when it started, in clock ticks since the machine did."""
+    """Return a process's name, its parent, and its start, in clock ticks since boot."""
     name, _, fields = _stat(proc, pid)
     return name, int(fields[1]), int(fields[19])
 
 
 def _stat(proc: Path, pid: int) -> tuple[str, str, list[str]]:
-    """Return a process's name, its state, and the fields of its ``stat`` from that on."""
+    """Return a process's name, its state, and the fields of its ``stat`` from the state on."""
     name, _, rest = (proc / str(pid) / "stat").read_text(errors="replace").partition("(")[2].rpartition(")")
     fields = rest.split()
     return name, fields[0], fields
 
 
 def launcher_of(proc: Path, pid: int) -> int:
-    """Return the launcher above a process, 0 where none can be seen: a container may have processes of its own."""
+    """Return the PID of the launcher above a process, 0 if none is visible: containers may have PID namespaces."""
     with suppress(OSError, ValueError, IndexError):
         while (pid := process(proc, pid)[1]) > 1:
             if process(proc, pid)[0].startswith(LAUNCHERS):
@@ -51,23 +51,23 @@ def launcher_of(proc: Path, pid: int) -> int:
 
 
 class Siblings:
-    """The ranks of this node, as far as /proc shows them: what their launcher has started there, itself or by a script.
+    """Ranks of this node that /proc shows: the processes that their launcher has started, itself or by a script.
 
     Parameters
     ----------
     environ : mapping
-        What the launcher told this rank.
+        Environment of this rank, as its launcher set it.
     me : int
-        This process.
+        PID of this process.
 
     Attributes
     ----------
     known : dict of int to int
-        By rank, the process that the launcher started for it, of those that were seen.
+        For each rank seen, the PID of the process that the launcher started for it.
     lost : set of int
-        Those of them that have ended.
+        Ranks of ``known`` that have ended.
     n_missing : int
-        How many were never seen.
+        Number of ranks never seen.
     """
 
     def __init__(self, proc: Path = Path("/proc"), environ: Mapping[str, str] = os.environ, me: int | None = None):
@@ -79,7 +79,7 @@ class Siblings:
         self.launcher = launcher_of(proc, os.getpid() if me is None else me)
 
     def look(self) -> None:
-        """Find out who is there."""
+        """Update the attributes from /proc."""
         if not self.launcher:
             return
         here = self._children()
@@ -88,21 +88,21 @@ class Siblings:
             if rank is not None:
                 self.known[rank] = pid
         self.lost = {rank for rank, pid in self.known.items() if pid not in here}
-        # who does not see itself sees nobody
+        # a rank that does not see itself sees no others
         self.n_missing = self.n - len(self.known) if self.rank in self.known else 0
 
     def _children(self) -> set[int]:
-        """Return the launcher's children that live."""
+        """Return the PIDs of the launcher's living children."""
         found = set()
         for entry in os.listdir(self.proc):
-            with suppress(OSError, ValueError, IndexError):  # it has ended meanwhile
+            with suppress(OSError, ValueError, IndexError):  # no process, or it has just ended
                 _, state, fields = _stat(self.proc, int(entry))
                 if int(fields[1]) == self.launcher and state not in "ZX":
                     found.add(int(entry))
         return found
 
     def _rank_of(self, pid: int) -> int | None:
-        """Return a process's rank in this job, None where it has none, or not yet."""
+        """Return a process's rank in this job; None if it has none, or not yet."""
         with suppress(OSError, ValueError):
             told = (self.proc / str(pid) / "environ").read_bytes().split(b"\0")
             if self.job in told:
@@ -111,9 +111,9 @@ class Siblings:
 
 
 def tells(environ: Mapping[str, str] = os.environ) -> bool:
-    """Whether this is the first rank of this node to tell how the job ended: it leaves a file in the launcher's folder.
+    """Return True if this is the node's first rank to report the job's end: it leaves a file in the launcher's folder.
 
-    Where it cannot, the node's rank 0 tells.
+    If that is impossible, the node's rank 0 reports.
     """
     name = f"psframe-told-{environ.get('PMIX_NAMESPACE')}"
     try:
@@ -126,13 +126,13 @@ def tells(environ: Mapping[str, str] = os.environ) -> bool:
 
 
 class Watch:
-    """While this is entered, a rank of this node that ends, or START_S, end this one in a sentence, with status 1.
+    """Context in which the end of a rank of this node, or START_S, ends this one with a message and status 1.
 
     Parameters
     ----------
     siblings : Siblings
     end_job : callable
-        Is called by who has told, with the seconds until the launcher here is to end.
+        Called by the reporting rank with the seconds until the launcher here must end.
     """
 
     def __init__(self, siblings: Siblings, end_job: Callable[[float], None]):
@@ -143,7 +143,7 @@ class Watch:
     def __enter__(self) -> None:
         self.until, self.done = os.pipe()
         self.poll.register(self.until, select.POLLIN)
-        with suppress(RuntimeError):  # no more threads
+        with suppress(RuntimeError):  # no thread can be started
             self.thread.start()
 
     def __exit__(self, kind: type | None, error: BaseException | None, trace: TracebackType | None) -> None:
@@ -154,7 +154,7 @@ class Watch:
             os.close(fd)
 
     def _run(self) -> None:
-        # rank 0 tells for all, and ends the launcher, if it can
+        # rank 0 gives up first: it reports for all, and ends the launcher if it can
         until, told = monotonic() + START_S * (1 if self.siblings.rank == 0 else 1.5), ""
         fresh, n_known = monotonic(), 0
         while not told:
@@ -171,7 +171,7 @@ class Watch:
             self._end(told)
 
     def _loss(self, is_settled: bool) -> str:
-        """Return who has died, "" where nobody has."""
+        """Return a message with the dead ranks, "" if all live."""
         lost = sorted(self.siblings.lost)
         if lost:
             which = f"rank {lost[0]} has" if len(lost) == 1 else f"ranks {', '.join(map(str, lost))} have"
@@ -182,18 +182,18 @@ class Watch:
         return f"{which} died on {os.uname().nodename} while MPI started, before anything was trained"
 
     def _follow(self) -> bool:
-        """Have the kernel tell of the end of every rank of this node; return whether it will."""
+        """Let the kernel report the end of every rank of this node; return True if it will."""
         for rank, pid in self.siblings.known.items():
             if rank not in self.fds:
                 try:
                     self.fds[rank] = os.pidfd_open(pid)
-                except (OSError, AttributeError):  # no such call, no more descriptors; or it has just ended
+                except (OSError, AttributeError):  # no such call, no more descriptors, or the process has just ended
                     return False
                 self.poll.register(self.fds[rank], select.POLLIN)
         return bool(self.siblings.known) and not self.siblings.n_missing
 
     def _is_over(self, seconds: float, ranks: bool = True) -> bool:
-        """Wait; return whether MPI has started. The end of a rank ends the wait, too."""
+        """Wait for ``seconds``; return True if MPI has started. With ``ranks``, a rank's end also ends the wait."""
         if not ranks:
             self.poll = select.poll()
             self.poll.register(self.until, select.POLLIN)
@@ -204,27 +204,27 @@ class Watch:
             print(f"psframe: {told}; start again", file=sys.stderr, flush=True)
             self.end_job(END_S)
         sleep(LEAVE_S)
-        os._exit(1)  # of a rank that ends by a signal the launcher would make status 0
+        os._exit(1)  # the launcher would return 0 for a rank that ends by a signal
 
 
 def start(mpi: Any, end_job: Callable[[float], None]) -> None:
-    """Start MPI, while the ranks of this node are watched. All ranks must call.
+    """Start MPI while watching the ranks of this node. All ranks must call.
 
     Parameters
     ----------
     mpi : module
         ``mpi4py.MPI``.
     end_job : callable
-        Ends the launcher that is above this process, after so many seconds.
+        Ends the launcher above this process, after the given seconds.
 
     Raises
     ------
     RuntimeError
-        Where MPI does not start.
+        If MPI does not start.
     """
     try:
-        begin = ctypes.CDLL(mpi.__file__).MPI_Init_thread  # mpi4py's own would let no other thread run meanwhile
-    except (OSError, AttributeError):  # an MPI that is hidden inside mpi4py
+        begin = ctypes.CDLL(mpi.__file__).MPI_Init_thread  # mpi4py's own would not let the watching thread run
+    except (OSError, AttributeError):  # MPI is hidden inside mpi4py
         mpi.Init_thread()
         return
     with Watch(Siblings(), end_job):

@@ -1,4 +1,4 @@
-"""Starts commands over ranks, one after the other, as a user would under mpirun."""
+"""Start of commands over ranks (:func:`command`), one after the other, as a user would start them by mpirun."""
 
 import os
 import shlex
@@ -14,38 +14,38 @@ from typing import Any
 from psframe.errors import UserError, reason
 
 LAUNCHED = ("PMI_RANK", "PMIX_RANK", "OMPI_COMM_WORLD_RANK")  # set by launchers in every rank
-OF_NODE = ("MPI_LOCALRANKID", "OMPI_COMM_WORLD_LOCAL_RANK", "SLURM_LOCALID")  # its number on its node
-VARIABLE = "PSFRAME_MPIRUN"  # what stands in for --mpirun
+OF_NODE = ("MPI_LOCALRANKID", "OMPI_COMM_WORLD_LOCAL_RANK", "SLURM_LOCALID")  # the rank's number on its node
+VARIABLE = "PSFRAME_MPIRUN"  # environment variable in place of --mpirun
 HELP = "the launcher and its flags, as 'mpirun --oversubscribe' (default: mpirun)"
-MOST_RANKS = 1 << 20  # that anybody has started; some launchers take more for another number
-GRACE_S = 10.0  # for ranks to end when they are told to
+MOST_RANKS = 1 << 20  # more than any job has had; some launchers misread larger numbers
+GRACE_S = 10.0  # seconds for ranks to end when asked to
 
 
 @dataclass(frozen=True)
 class Ended:
-    """What a command left: what rank 0 printed, and what went wrong, '' where nothing did."""
+    """Result of a command: the output of rank 0, and the error, '' if it succeeded."""
 
     out: str
     complaint: str
 
 
 def speaks() -> bool:
-    """Whether this process says what all ranks of its node would: the first there does, and one that is no rank.
+    """Return True if this process reports for all ranks of its node: as the first rank there, or as no rank at all.
 
-    For what is said without MPI. Nodes speak for themselves, as another one may have nothing to say.
+    For messages without MPI. Each node reports for itself, as another one may have nothing to report.
     """
     return next((os.environ[name] for name in (*OF_NODE, *LAUNCHED) if name in os.environ), "0") == "0"
 
 
 def refuse_ranks(command: str) -> None:
-    """UserError where a command that starts mpirun itself was started by one."""
+    """Raise UserError if a command that starts mpirun itself was started by one."""
     for name in LAUNCHED:
         if name in os.environ:
             raise UserError(f"{command} starts mpirun itself, got started under one ({name}); start it alone")
 
 
 def launcher(given: str | None) -> list[str]:
-    """Return the launcher and its flags: as given, beside this Python, or on PATH. UserError where there is none."""
+    """Return the launcher and its flags: as given, beside this Python, or on PATH. Raises UserError if absent."""
     given = given or os.environ.get(VARIABLE)
     if given:
         try:
@@ -60,7 +60,7 @@ def launcher(given: str | None) -> list[str]:
 
 
 def is_openmpi(start: Sequence[str]) -> bool:
-    """Whether a launcher is Open MPI's; no other one takes its flags."""
+    """Return True if a launcher is Open MPI's; no other one accepts its flags."""
     try:
         told = subprocess.run(
             [start[0], "--version"], capture_output=True, text=True, errors="replace", timeout=GRACE_S
@@ -71,14 +71,14 @@ def is_openmpi(start: Sequence[str]) -> bool:
 
 
 def python(start: Sequence[str], n_ranks: int, arguments: Sequence[str]) -> Ended:
-    """Run this Python with ``arguments`` on so many ranks, and wait; see :func:`command`."""
+    """Run this Python with ``arguments`` on ``n_ranks`` ranks, and wait; see :func:`command`."""
     return command([*start, "-n", str(n_ranks), sys.executable, *arguments])
 
 
 def command(words: Sequence[str]) -> Ended:
-    """Run a command that starts with a launcher, and wait; Ctrl-C ends its ranks, too.
+    """Run a command that begins with a launcher, and wait; Ctrl-C ends its ranks, too.
 
-    UserError where the launcher cannot be started.
+    Raises UserError if the launcher cannot be started.
     """
     pipes: Any = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "stdin": subprocess.DEVNULL}
     process = started(words, text=True, errors="replace", **pipes)
@@ -96,7 +96,7 @@ def command(words: Sequence[str]) -> Ended:
 
 
 def started(words: Sequence[str], **pipes: Any) -> "subprocess.Popen[Any]":
-    """Start a launcher, in a session of its own: a terminal sends Ctrl-C to all others. UserError where it cannot."""
+    """Start a launcher in its own session, so that Ctrl-C does not reach it. Raises UserError if it cannot start."""
     try:
         return subprocess.Popen(words, start_new_session=True, **pipes)
     except OSError as error:
@@ -104,7 +104,7 @@ def started(words: Sequence[str], **pipes: Any) -> "subprocess.Popen[Any]":
 
 
 def _end(process: "subprocess.Popen[str]") -> None:
-    """End a launcher and what it started; what a second Ctrl-C leaves is killed."""
+    """End a launcher and its processes; kill those left after GRACE_S or a second Ctrl-C."""
     try:
         os.killpg(process.pid, signal.SIGTERM)
         process.communicate(timeout=GRACE_S)

@@ -1,7 +1,8 @@
-"""Ranks of one node talk here without MPI: they block in the kernel where MPI would spin, and pass file descriptors.
+"""Messages between a node's ranks over sockets (:class:`Link`): they block in the kernel, where MPI would spin.
 
-The node's first rank holds one Unix socket to each other rank. A rank that can connect to it, and map the memory that
-comes through it, has proven that it shares memory with that rank; a host name proves nothing inside containers.
+The node's first rank holds one Unix socket to each other rank, which also passes file descriptors. A rank that can
+connect to it, and map the memory received from it, has proven that it shares memory with that rank; a host name proves
+nothing inside containers.
 """
 
 import errno
@@ -22,10 +23,10 @@ from psframe.memory.free_memory import available_bytes, machine_bytes
 
 Place = Callable[[np.ndarray], None]
 
-#: where containers with networks of their own may still meet
+#: folder that containers in different network namespaces may share
 FOLDER = "/dev/shm"
 
-TIMEOUT_S = 60.0  # for what takes milliseconds unless a peer is dead; waiting for work has no limit
+TIMEOUT_S = 60.0  # limit of exchanges that take milliseconds unless a peer is dead; waiting for work has no limit
 
 
 class LeaderEnded(Exception):
@@ -33,14 +34,14 @@ class LeaderEnded(Exception):
 
 
 class Link:
-    """A star of sockets inside a node.
+    """Star of sockets within a node.
 
     Parameters
     ----------
     peers : sequence of sockets
-        On the node's first rank one socket a follower; on a follower the one to the first rank.
+        On the node's first rank, one socket per follower; on a follower, the one to the first rank.
     leads : bool
-        Whether this is the node's first rank.
+        True if this rank is the node's first.
     """
 
     def __init__(self, peers: Sequence[socket.socket], leads: bool):
@@ -50,7 +51,7 @@ class Link:
     def tell(self, message: Any = None) -> Any:
         """Return the first rank's ``message`` (plain values, as JSON) on every rank of the node, which must all call.
 
-        LeaderEnded where the first rank has died.
+        Raises LeaderEnded if the first rank has died, and PeerLost on the first rank if another one has.
         """
         if not self.leads:
             return json.loads(_receive(self.peers[0]))
@@ -60,22 +61,22 @@ class Link:
                 peer.sendall(struct.pack("<Q", len(frame)) + frame)
             except (BrokenPipeError, ConnectionResetError):
                 raise PeerLost("a rank of this node has died", (), True) from None
-        return json.loads(frame)  # so that every rank gets the same, lists where tuples were
+        return json.loads(frame)  # so that every rank gets the same: lists in place of tuples
 
     def share(self, n_bytes: int, page_bytes: int = 0, place: Place | None = None, take: bool = True) -> np.ndarray:
-        """Return zeroed memory that all ranks of the node, which must all call, see: a uint8 array (n_bytes,).
+        """Return zeroed memory, uint8 (n_bytes,), shared by all ranks of the node, which must all call.
 
-        It is a memfd: it has no name, so however a process ends, nothing stays behind. OSError where there is no room;
-        a UserError of ``place`` is every rank's.
+        It is a memfd: it has no name, so however a process ends, nothing stays behind. Raises OSError if there is no
+        room, and a UserError of ``place`` on every rank.
 
         Parameters
         ----------
         page_bytes : int
-            Size of the reserved huge pages to take it from; 0 for ordinary pages.
+            Size of the reserved huge pages to use; 0 for ordinary pages.
         place : callable, optional
-            On the first rank, is given the mapping before it has its pages, to say where they will lie.
+            Called on the first rank with the mapping, before its pages are allocated, to set where they lie.
         take : bool
-            Whether the first rank takes all pages now; else those who own them must, before they use them.
+            True if the first rank allocates all pages now; else their owners must, before they use them.
         """
         memory, fd = self.share_open(n_bytes, page_bytes, place, take)
         os.close(fd)
@@ -84,7 +85,7 @@ class Link:
     def share_open(
         self, n_bytes: int, page_bytes: int = 0, place: Place | None = None, take: bool = True
     ) -> tuple[np.ndarray, int]:
-        """Return what :meth:`share` does, and its file descriptor, which the caller closes."""
+        """Return the memory of :meth:`share`, and its file descriptor, which the caller closes."""
         fd, error = -1, None
         page = page_bytes or 1
         size = -(-max(n_bytes, 1) // page) * page
@@ -112,14 +113,14 @@ class Link:
 
 
 def reserve(n_bytes: int, page_bytes: int, place: Place | None, take: bool) -> tuple[int, tuple[int, str] | None]:
-    """Return a new memfd, and the error that kept it from being one with its pages, if any.
+    """Return a new memfd, and the error (errno, text) that prevented its allocation, or None; errno 0: a UserError.
 
-    The pages are taken at once: one that is missing later would end the process with SIGBUS.
+    With ``take``, the pages are allocated at once: one that is missing later would end the process with SIGBUS.
     """
     fd = -1
     try:
-        # taking pages that are not there calls the kernel's out-of-memory killer; huge pages are counted apart
-        # (pages that are taken later are taken by several ranks, which may have limits of their own)
+        # allocating more than is free calls the kernel's out-of-memory killer; huge pages are counted apart
+        # (several ranks, which may have limits of their own, allocate later pages)
         if not page_bytes and n_bytes > (available_bytes() if take else machine_bytes()):
             raise OSError(errno.ENOMEM, os.strerror(errno.ENOMEM))
         fd = _nameless(page_bytes)
@@ -130,13 +131,13 @@ def reserve(n_bytes: int, page_bytes: int, place: Place | None, take: bool) -> t
             os.posix_fallocate(fd, 0, n_bytes)
     except OSError as error:
         return fd, (error.errno or errno.EIO, error.strerror or str(error))
-    except UserError as error:  # of place: the other ranks wait to hear of it
+    except UserError as error:  # raised by place; the other ranks wait for the result
         return fd, (0, str(error))
     return fd, None
 
 
 def _nameless(page_bytes: int) -> int:
-    """Return a new memfd; or, where that is denied and ordinary pages will do, a file without a name in memory."""
+    """Return a new memfd; or, if that is denied and ordinary pages suffice, an unnamed file in memory."""
     huge = os.MFD_HUGETLB | (page_bytes.bit_length() - 1) << os.MFD_HUGE_SHIFT if page_bytes else 0
     try:
         fd = os.memfd_create("psframe", os.MFD_CLOEXEC | huge)
@@ -167,7 +168,7 @@ def _exactly(peer: socket.socket, size: int) -> bytes:
 
 
 def receive_fd(peer: socket.socket) -> int:
-    """Return the file descriptor that the first rank sends."""
+    """Return the file descriptor that the first rank sends; raises OSError if none arrives."""
     data, fds, _, _ = socket.recv_fds(peer, 1, 1)
     if not data or not fds:
         raise OSError(errno.EACCES, "no file descriptor arrived from the first rank of this node")
@@ -175,16 +176,16 @@ def receive_fd(peer: socket.socket) -> int:
 
 
 def listen(backlog: int, folder: str = "") -> tuple[socket.socket, str]:
-    """Return a listening socket and its unguessable address; OSError where there can be none.
+    """Return a listening socket and its unguessable address; raises OSError if that is impossible.
 
-    It is in the abstract namespace, which leaves no file but ends at a network namespace; or, if a ``folder`` is given,
-    a file there, which the caller removes when all have connected.
+    The address is in the abstract namespace, which leaves no file but ends at a network namespace. With a ``folder``,
+    it is a file there, which the caller removes when all have connected.
     """
     name = f"psframe-{secrets.token_hex(16)}"
     address = f"{folder}/{name}" if folder else f"\0{name}"
     server = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
     try:
-        os.fchmod(server.fileno(), 0o600)  # the file gets it, whatever the umask
+        os.fchmod(server.fileno(), 0o600)  # the file inherits this mode, whatever the umask
         server.bind(address)
     except OSError:
         server.close()
@@ -195,7 +196,7 @@ def listen(backlog: int, folder: str = "") -> tuple[socket.socket, str]:
 
 
 def accept(server: socket.socket, n: int) -> list[socket.socket]:
-    """Return the sockets of ``n`` ranks that have connected; a connection of another user is dropped."""
+    """Return the sockets of ``n`` connected ranks; a connection of another user is dropped."""
     peers: list[socket.socket] = []
     while len(peers) < n:
         peer, _ = server.accept()
@@ -208,13 +209,13 @@ def accept(server: socket.socket, n: int) -> list[socket.socket]:
 
 
 def _is_mine(peer: socket.socket) -> bool:
-    """Return whether a process of this user is at the other end."""
+    """Return True if the process at the other end is this user's."""
     _, uid, _ = struct.unpack("3i", peer.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, 12))
     return bool(uid == os.getuid())
 
 
 def connect(address: str) -> socket.socket | None:
-    """Return a socket to the rank that listens at ``address``, or None where it cannot be reached, or is not ours."""
+    """Return a socket to the rank that listens at ``address``; None if it is out of reach, or another user's."""
     peer = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
     try:
         peer.settimeout(TIMEOUT_S)

@@ -1,4 +1,4 @@
-"""What the ranks of a node tell each other while they train: through shared memory, under the deadline of its gates."""
+"""Messages of a node's ranks during training (:class:`Board`): in shared memory, under the deadline of its gates."""
 
 from collections.abc import Sequence
 
@@ -6,18 +6,18 @@ import numpy as np
 
 from psframe.cluster.gates import Rendezvous
 
-CHUNK_BYTES = 32768  # of a rank's message that lie on the board at once
+CHUNK_BYTES = 32768  # bytes of a rank's message on the board at once
 
 
 class Board:
-    """A row of memory for each rank of a node, which that rank writes and the others read between two gates.
+    """One row of memory per rank of a node, which that rank writes and the others read between two gates.
 
     Parameters
     ----------
     memory : ndarray of uint8
-        Shared by the node's ranks, :func:`size` bytes from a multiple of 8.
+        Shared by the node's ranks, at least :func:`size` bytes, 8-byte aligned.
     meeting : Rendezvous
-        Where they wait for each other.
+        Gates of these ranks.
     """
 
     def __init__(self, memory: np.ndarray, meeting: Rendezvous):
@@ -27,9 +27,9 @@ class Board:
         self.rows = memory[8 * n : size(n)].reshape(n, CHUNK_BYTES)
 
     def gather(self, message: bytes) -> list[bytes]:
-        """Return every rank's message on the node's first rank, elsewhere none. All ranks of the node must call.
+        """Return every rank's message on the node's first rank, [] elsewhere. All ranks of the node must call.
 
-        PeerLost where one of them has died, or has not come in time; so :meth:`tell`.
+        Raises PeerLost if one of them has died, or has missed the deadline; so does :meth:`tell`.
         """
         return self._exchange(message, range(len(self.rows)) if self.meeting.me == 0 else ())
 
@@ -39,7 +39,7 @@ class Board:
         return heard
 
     def _exchange(self, message: bytes, speakers: Sequence[int]) -> list[bytes]:
-        """Write ``message`` by chunks until the longest of all is told; return those of the ``speakers``."""
+        """Write ``message`` by chunks until the longest message is written; return those of the ``speakers``."""
         heard = [bytearray() for _ in speakers]
         me, longest, told = self.meeting.me, 1, 0
         self.sizes[me] = len(message)
@@ -50,11 +50,11 @@ class Board:
             longest = int(self.sizes.max())
             for words, speaker in zip(heard, speakers, strict=True):
                 words += self.rows[speaker, : max(0, int(self.sizes[speaker]) - told)].tobytes()
-            self.meeting.together()  # before anybody writes there again
+            self.meeting.together()  # before any rank writes there again
             told += CHUNK_BYTES
         return [bytes(words) for words in heard]
 
 
 def size(n_ranks: int) -> int:
-    """Return the bytes that the board of so many ranks takes."""
+    """Return the size of the board of ``n_ranks`` ranks, in bytes."""
     return n_ranks * (8 + CHUNK_BYTES)

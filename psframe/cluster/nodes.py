@@ -1,4 +1,4 @@
-"""Which ranks are on one node: those that have proven to share memory, of which their gates are then made."""
+"""Nodes of a job (:func:`prove`): ranks that have proven to share memory, which then holds their gates."""
 
 import os
 import secrets
@@ -12,13 +12,14 @@ from psframe import compiled
 from psframe.cluster import communicators, gates, heartbeat, node_gather, stop_flag
 from psframe.cluster.node_channel import FOLDER, LeaderEnded, Link, accept, connect, listen
 
-TOKEN_BYTES = 16  # what nobody guesses
+TOKEN_BYTES = 16  # too long to be guessed
 
 
 def prove(candidates: MPI.Comm) -> tuple[MPI.Comm, Link, np.ndarray, int]:
     """Return this rank's node as a communicator, its link, and shared memory for its gates with the file descriptor.
 
-    ``candidates`` are those under one kernel; all of them must call.
+    The memory is uint8 (control_bytes,); the descriptor is -1 if the rank is alone. ``candidates`` are the ranks under
+    one kernel; all of them must call.
     """
     while candidates.size > 1:
         leads = candidates.rank == 0
@@ -34,19 +35,19 @@ def prove(candidates: MPI.Comm) -> tuple[MPI.Comm, Link, np.ndarray, int]:
         link.close()
         # the ranks that share memory with the first try again among themselves, and so do the others
         candidates = communicators.keep(candidates.Split(0 if proven else 1, key=candidates.rank))
-    # nobody else will look at it
+    # a single rank needs no shared memory
     return candidates, Link([], True), np.frombuffer(compiled.numa.Block(control_bytes(1)), np.uint8), -1
 
 
 def control_bytes(n_ranks: int) -> int:
-    """Return the bytes of the gates of so many ranks, and of their halt, their board and their pulse behind them."""
+    """Return the size of the gates of ``n_ranks`` ranks, and of their halt, board and pulse behind them, in bytes."""
     return gates.size(n_ranks) + stop_flag.N_BYTES + node_gather.size(n_ranks) + heartbeat.size(n_ranks)
 
 
 def _connect(candidates: MPI.Comm) -> list[socket.socket]:
-    """Return the first rank's sockets to those that can reach it, and theirs to it.
+    """Return, on the first rank, sockets to the ranks that can reach it; on these, one socket to it.
 
-    Who cannot by an abstract name, which ends at a network namespace, may by a file, where containers share a folder.
+    An abstract name ends at a network namespace; ranks beyond it may connect by a file, if containers share a folder.
     """
     peers: list[socket.socket] = []
     for folder in ("", FOLDER):
@@ -70,7 +71,7 @@ def _connect(candidates: MPI.Comm) -> list[socket.socket]:
 
 
 def _same_memory(link: Link, n_bytes: int) -> tuple[np.ndarray, int] | None:
-    """Return memory of the node, where this rank reads what the node's first rank wrote there, and its descriptor."""
+    """Return shared memory and its descriptor; None unless this rank reads the first rank's token in it."""
     try:
         memory, fd = link.share_open(n_bytes + TOKEN_BYTES)
     except (OSError, LeaderEnded):

@@ -1,4 +1,4 @@
-"""What commands share that are one process, and may start others: a mistake is told once, a signal ends all of it."""
+"""Frame of single-process commands (:func:`guarded`): a mistake is reported once, a signal ends all processes."""
 
 import signal
 import sys
@@ -12,8 +12,8 @@ from psframe.errors import sentence
 def guarded(body: Callable[[], int]) -> int:
     """Run ``body``; return the exit status: its own, 2 for a user's mistake, or 128 + the number of a signal.
 
-    SIGTERM is raised as KeyboardInterrupt, so that what was started ends, too, as with Ctrl-C. Under a launcher, which
-    few of these commands are for, the first rank alone speaks.
+    SIGTERM is raised as KeyboardInterrupt, so that started processes end, too, as with Ctrl-C. Under a launcher, which
+    few of these commands are for, only the node's first rank reports.
     """
     number = int(signal.SIGINT)
 

@@ -1,4 +1,4 @@
-"""The roles of a job's ranks: who serves, who works."""
+"""Roles of a job's ranks (:class:`Team`): servers and workers."""
 
 from dataclasses import dataclass
 from functools import cached_property
@@ -11,21 +11,21 @@ from psframe.cluster.cluster import Cluster
 
 @dataclass(frozen=True)
 class Team:
-    """The ranks of a job in their roles; workers are numbered in rank order, so node by node.
+    """The ranks of a job in their roles; workers are numbered in rank order, and so node by node.
 
     Attributes
     ----------
     comm : MPI.Comm
-        All ranks; rank 0 owns version and checkpoints.
+        All ranks; rank 0 owns the version and the checkpoints.
     server : str or None
-        What a server is: ``dedicated`` (applies updates, computes no gradient), ``colocated`` (does both), or None
-        where every rank applies them.
+        Kind of server: ``dedicated`` (applies updates, computes no gradients), ``colocated`` (does both), or None if
+        every rank applies updates.
     cluster : Cluster or None
-        The nodes that these ranks are on; None where nobody asks for them.
+        Nodes of these ranks; None if not needed.
     largest : int or None
-        Workers of the largest of several teams on a node, which all take memory as if they had so many.
+        Workers of the largest of several teams on a node; all of these allocate memory for that number.
     n_servers : int
-        At most as many as there are ranks.
+        At most the number of ranks.
     """
 
     comm: MPI.Comm
@@ -36,7 +36,7 @@ class Team:
 
     @cached_property
     def servers(self) -> tuple[int, ...]:
-        """The ranks that serve, in the order of their shares: a node's first rank each, then its second, and so on."""
+        """The servers, in the order of their shares: the first rank of each node, then the second ranks, and so on."""
         if self.server is None:
             return ()
         sizes = self.cluster.sizes if self.cluster else (self.comm.size,)
@@ -48,7 +48,7 @@ class Team:
 
     @cached_property
     def workers(self) -> tuple[int, ...]:
-        """The ranks that compute gradients, by worker."""
+        """The ranks that compute gradients, by worker number."""
         idle = self.servers if self.server == "dedicated" else ()
         return tuple(rank for rank in range(self.comm.size) if rank not in idle)
 
@@ -63,10 +63,10 @@ class Team:
 
     @property
     def worker(self) -> int | None:
-        """This worker's number; None on a dedicated server."""
+        """Number of this worker; None on a dedicated server."""
         return self.numbers.get(self.comm.rank)
 
     @property
     def applies(self) -> bool:
-        """Whether this rank applies updates, and so keeps optimizer state."""
+        """True if this rank applies updates, and so keeps optimizer state."""
         return self.server is None or self.comm.rank in self.servers

@@ -1,4 +1,7 @@
-"""Ctrl-C, and the SIGTERM of a scheduler: ranks that train are asked to leave together; a second Ctrl-C ends them."""
+"""Handling of Ctrl-C and a scheduler's SIGTERM (:class:`Signals`): training ranks are asked to leave together.
+
+A second Ctrl-C ends them.
+"""
 
 import os
 import signal
@@ -7,24 +10,24 @@ from typing import Any
 
 from psframe.cluster.stop_flag import Halt
 
-#: SIGUSR1 is for launchers that kill at once when they are sent one of the others, and pass this one on
+#: SIGUSR1 is for launchers that kill ranks at once on one of the others, but pass this one on
 NUMBERS = (signal.SIGINT, signal.SIGTERM, signal.SIGUSR1)
-#: which ask once however often they come: psframe.run sends one until the ranks have left, and a scheduler the other
-#: to ranks and launcher alike, which passes it on
+#: signals that count once however often they come: psframe.run sends one until the ranks have left, and a scheduler
+#: sends the other to the ranks and to the launcher, which passes it on
 REPEATED = (signal.SIGUSR1, signal.SIGTERM)
-LEAVE_S = 9  # until a rank that was asked to leave, and has not, is ended by the kernel
+LEAVE_S = 9  # seconds until the kernel ends a rank that was asked to leave and has not
 
 
 class Signals:
-    """While this is entered, the first of NUMBERS asks all ranks to leave, by ``halt``; SIGINT after it ends this one.
+    """Context in which the first of NUMBERS asks all ranks to leave, by ``halt``; SIGINT after it ends this rank.
 
     Parameters
     ----------
     halt : Halt
     speaks : bool
-        Whether this rank tells the user.
+        True if this rank reports to the user.
     where : str
-        What it tells besides: an MPI may end its ranks before they can say more.
+        Addition to its message: an MPI may end its ranks before they can print more.
     """
 
     def __init__(self, halt: Halt, speaks: bool, where: str = ""):
@@ -41,16 +44,16 @@ class Signals:
             signal.signal(number, signal.SIG_IGN if self.halt.signal and number in REPEATED else handler)
 
     def _ask(self, number: int, frame: FrameType | None) -> None:
-        if self.asked:  # those of REPEATED stay with this: one may wait for it now, and Python complains of that
+        if self.asked:  # those of REPEATED keep this handler: Python complains if a pending one has lost it
             return
         self.asked = True
         for each in set(NUMBERS).difference(REPEATED):
             signal.signal(each, signal.SIG_DFL)
-        signal.alarm(LEAVE_S)  # by the kernel: a step, or a call of MPI, may not come back to Python
+        signal.alarm(LEAVE_S)  # by the kernel: a step or an MPI call may not return to Python
         if self.speaks:
             name = signal.Signals(number).name
             more = "; once more leaves at once" if number == signal.SIGINT else ""
             where = f"; {self.where}" if self.where else ""
             text = f"psframe: {name}: leaving after this step{more}{where}\n"
-            os.write(2, text.encode())  # print may be under way just now
+            os.write(2, text.encode())  # a print may be in progress
         self.halt.signal = number

@@ -1,4 +1,4 @@
-"""Ranks that others wait for are named while they wait; also where they wait inside MPI, which looks at nobody."""
+"""Reports of late ranks while others wait for them (:class:`Watch`), even inside MPI, which checks no rank."""
 
 import sys
 from collections.abc import Callable, Sequence
@@ -7,26 +7,26 @@ from time import perf_counter
 
 from psframe.cluster.heartbeat import AWAY, CAME, IDLE, WORKS, Pulse
 
-LOOK_S = 0.5  # between two looks
+LOOK_S = 0.5  # seconds between two checks
 
 
 class Watch:
-    """A thread on a node's first rank, which looks at the others, and on its second, which looks at the first.
+    """Thread on a node's first rank, which watches the others, and on its second, which watches the first.
 
     Parameters
     ----------
     pulse : Pulse
     members : sequence of int
-        The numbers in the job of the node's ranks.
+        Numbers in the job of the node's ranks.
     late_s : float
-        Seconds that another rank waits until one is named.
+        Seconds that another rank waits until the late one is named.
     late_at_gate : callable
-        Returns which ranks of the node keep a gate closed that this one waits at (``Rendezvous.late``).
+        Returns the ranks of the node that keep a gate closed that this one waits at (``Rendezvous.late``).
 
     Attributes
     ----------
     late : dict of int to float
-        Seconds that others had waited for a rank that was named, until it came, since the last :meth:`take`.
+        Seconds that others waited for each named rank until it came, by its number in the job; since :meth:`take`.
     """
 
     def __init__(
@@ -38,13 +38,13 @@ class Watch:
         self.every_s = min(LOOK_S, late_s / 4)
         self.late: dict[int, float] = {}
         self.epoch = 0
-        self._behind: dict[int, tuple[int, int]] = {}  # in which step a rank was, and for how many looks
-        self._named: dict[int, tuple[int, int, float]] = {}  # what it did, in which step, and since when others wait
+        self._behind: dict[int, tuple[int, int]] = {}  # by rank: its step, and the number of checks that found it there
+        self._named: dict[int, tuple[int, int, float]] = {}  # its activity, its step, and the start of the wait for it
         self._ended = Event()
         self._thread = Thread(target=self._run, name="psframe-late", daemon=True)
 
     def start(self) -> None:
-        """Begin to look, on a rank that has somebody to look at."""
+        """Start the thread, on a rank that has others to watch."""
         if len(self.watched) and self.late_s:
             self._thread.start()
 
@@ -55,7 +55,7 @@ class Watch:
             self._thread.join()
 
     def take(self) -> dict[int, float]:
-        """Return what was counted, and begin anew."""
+        """Return the seconds in ``late``, and reset them."""
         taken, self.late = self.late, {}
         return taken
 
@@ -64,12 +64,12 @@ class Watch:
             self.look()
 
     def look(self) -> None:
-        """Look at the others once."""
+        """Check the watched ranks once."""
         does, steps, since = self.pulse.look()
         stuck = self._stuck(does, steps, since)
         for rank in self.watched:
             self._note_return(rank, does[rank], steps[rank], since[rank])
-            if does[rank] in (IDLE, AWAY):  # who waits for other nodes keeps nobody waiting by itself
+            if does[rank] in (IDLE, AWAY):  # a rank that waits for other nodes is not the cause
                 continue
             waiting = [
                 since[other]
@@ -84,19 +84,19 @@ class Watch:
             step, looks = self._behind.get(rank, (steps[rank], 0))
             self._behind[rank] = steps[rank], looks + 1 if step == steps[rank] else 1
             waited_s = perf_counter() - min(waiting)
-            # looks are counted, too: a job that was stopped as a whole has not been late
+            # checks are counted, too: a job that was suspended is not late
             if min(waited_s, self._behind[rank][1] * self.every_s) >= self.late_s and rank not in self._named:
                 self._named[rank] = does[rank], steps[rank], min(waiting)
                 self._say(self.members[rank], waited_s, steps[rank])
 
     def _stuck(self, does: Sequence[int], steps: Sequence[int], since: Sequence[float]) -> Sequence[int]:
-        """Return who does not come on in an exchange to which all have come."""
+        """Return the ranks that make no progress in an exchange at which all have arrived."""
         if set(does) == {CAME} and len(set(steps)) == 1 and perf_counter() - max(since) > self.every_s:
             return self.late_at_gate()
         return ()
 
     def _note_return(self, rank: int, does: int, step: int, since: float) -> None:
-        """Count a stall that is over."""
+        """Add a stall that is over to ``late``."""
         if rank in self._named and (does, step) != self._named[rank][:2]:
             *_, began = self._named.pop(rank)
             member = self.members[rank]
@@ -105,5 +105,5 @@ class Watch:
 
     def _say(self, rank: int, waited_s: float, step: int) -> None:
         line = f"psframe: rank {rank} is {waited_s:.1f} s late in exchange (step {step}, epoch {self.epoch})\n"
-        sys.stderr.write(line)  # in one piece, with what other ranks write
+        sys.stderr.write(line)  # in one piece, as other ranks write here, too
         sys.stderr.flush()

@@ -1,4 +1,4 @@
-"""The Cython extensions, imported on first use: ``compiled.random``, ``compiled.elementwise``, and so on."""
+"""Cython extensions, imported on first use (:func:`__getattr__`): ``compiled.random``, ``compiled.batch`` and so on."""
 
 import importlib
 from typing import Any

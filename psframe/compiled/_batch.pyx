@@ -1,5 +1,5 @@
 # cython: language_level=3, boundscheck=False, wraparound=False, cdivision=True, initializedcheck=False
-"""From stored samples to a network's input in one pass: pick, crop, mirror, normalise, channels last."""
+"""Batches from stored samples in one pass (:func:`gather`): select, crop, mirror, normalise, channels last."""
 from libc.stdint cimport int64_t, uint8_t
 
 ctypedef fused stored:
@@ -17,7 +17,7 @@ def gather(const stored[:, :, :, ::1] images, const int64_t[::1] index, const in
     index : int64, shape (n,)
         Sample numbers, 0 to N - 1.
     place : int64, shape (n, 3)
-        First row and column of the crop, and whether it is mirrored left to right.
+        First row and column of the crop, and nonzero to mirror it left to right.
     scale, shift : float32, shape (C,)
     """
     cdef Py_ssize_t n = out.shape[0], height = out.shape[1], width = out.shape[2], channels = out.shape[3]

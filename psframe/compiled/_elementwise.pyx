@@ -1,8 +1,8 @@
 # cython: language_level=3, boundscheck=False, wraparound=False, cdivision=True, initializedcheck=False
-"""Sums and updates of flat float32 vectors: the only code that adds gradients or changes parameters (``_update.h``).
+"""Sums and updates of flat float32 vectors (:class:`Mean`): the only code that adds gradients or changes parameters.
 
-Every collective and every optimizer goes through it, element by element in one fixed order of operations: that is what
-makes the bits the same whichever way the bytes moved.
+Every collective and every optimizer uses it. It works element by element in one fixed order of operations
+(``_update.h``), so that the bits are the same for every way to move the bytes.
 """
 from libc.stdint cimport uint64_t
 from libc.stdlib cimport free, malloc
@@ -18,12 +18,12 @@ cdef extern from "_update.h" nogil:
     uint64_t psf_checksum(const float* v, long size)
     bint psf_is_finite(const float* v, long size)
 
-#: checksums that :meth:`Mean.update` leaves: of parameters and state before, then after
+#: number of checksums that :meth:`Mean.update` leaves: of parameters and state before, then after
 N_SUMS = 2 * (1 + PSF_STATE)
 
 
 def checksum(const float[::1] vector):
-    """Return a checksum of 64 bits of a float32 vector, which any single flipped bit changes."""
+    """Return a 64-bit checksum of a float32 vector (S,), which any single flipped bit changes."""
     cdef uint64_t found = 0
     if vector.shape[0]:
         with nogil:
@@ -32,7 +32,7 @@ def checksum(const float[::1] vector):
 
 
 def is_finite(const float[::1] vector):
-    """Whether all numbers of a float32 vector are finite."""
+    """Return True if all numbers of a float32 vector (S,) are finite."""
     cdef bint found = True
     if vector.shape[0]:
         with nogil:
@@ -41,7 +41,7 @@ def is_finite(const float[::1] vector):
 
 
 cdef class Rule:
-    """An elementwise update with its hyper-parameters; its kinds are those of ``KINDS``."""
+    """An elementwise update with its hyper-parameters; its kinds are the keys of ``KINDS``."""
     cdef psf_rule rule
     cdef readonly int n_state
 
@@ -60,15 +60,15 @@ cdef class Rule:
 
 
 cdef class Mean:
-    """The canonical mean, yet to be taken: ``(((rows[0] + rows[1]) + rows[2]) + ...) / n_samples``, or as a tree.
+    """The canonical mean, computed on request: ``(((rows[0] + rows[1]) + rows[2]) + ...) / n_samples``, or as a tree.
 
     Parameters
     ----------
     rows : sequence of float32 arrays, shape (S,)
-        In the order of the workers' numbers.
+        In the order of worker numbers.
     merges : sequence of int, optional
-        A tree instead of the left fold, as ``psframe.collectives.order`` writes one down: when a row was put on a
-        stack, the two topmost there are replaced by their sum so many times.
+        A tree instead of the left fold, as ``psframe.collectives.order`` gives it: after row r is pushed on a stack,
+        its two topmost entries are replaced by their sum ``merges[r]`` times.
     """
     cdef const float **row
     cdef int *merges
@@ -96,7 +96,7 @@ cdef class Mean:
             self._order(merges)
 
     cdef _order(self, merges):
-        """Keep a tree; ValueError where it is none over these rows, or too high."""
+        """Keep a tree; raises ValueError if it does not fit these rows, or is too deep."""
         cdef Py_ssize_t i, depth = 0
         if len(merges) != self.n_rows:
             raise ValueError(f"a tree over {self.n_rows} rows must say of each how often to add, not of {len(merges)}")
@@ -105,7 +105,7 @@ cdef class Mean:
             raise MemoryError()
         for i in range(self.n_rows):
             self.merges[i] = merges[i]
-            # a row that is added at once is never put on the stack
+            # a row that is added at once needs no place on the stack
             if not 0 <= self.merges[i] <= depth or (self.merges[i] == 0 and depth == PSF_TREE_DEPTH):
                 raise ValueError(f"a tree must add what it has, of at most {PSF_TREE_DEPTH} sums, not {list(merges)}")
             depth += 1 - self.merges[i]
@@ -117,14 +117,14 @@ cdef class Mean:
         free(self.merges)
 
     def over(self, n_samples):
-        """Set the number of samples; return this mean."""
+        """Set the number of samples to divide by; return this mean."""
         self.n_samples = n_samples
         return self
 
     def into(self, float[::1] out, Py_ssize_t begin=0):
-        """Write the numbers from ``begin`` on to ``out``; return whether all are finite.
+        """Write the numbers from ``begin`` on to ``out``, float32; return True if all are finite.
 
-        ``out`` may be the first row, and of a tree any row.
+        ``out`` may be the first row; with a tree, any row.
         """
         cdef Py_ssize_t at, end = begin + out.shape[0]
         cdef bint finite = True
@@ -141,17 +141,18 @@ cdef class Mean:
 
     def update(self, Rule rule, const float[::1] params, float[::1] new_params, state, new_state, sums=None,
                trained=None):
-        """Take the mean and apply the rule to it in one pass; return whether the mean is finite.
+        """Compute the mean and apply the rule to it in one pass; return True if the mean is finite.
 
         Parameters
         ----------
         params, new_params : float32, shape (S,)
-            Before and after; may be the same.
+            Before and after the update; may be the same.
         state, new_state : float32, shape (n_state, S)
+            Likewise.
         sums : uint64, shape (N_SUMS,), optional
-            Gets :func:`checksum` of the old parameters and rows of state, and in its second half of the new ones.
+            Receives :func:`checksum` of the old parameters and state rows, and in its second half of the new ones.
         trained : int, optional
-            The rule is for so many numbers, the others lose the mean as it is; by default for all.
+            The rule is for this many leading numbers (default: all); the mean is subtracted from the others.
         """
         cdef const float* old[PSF_STATE]
         cdef float* new[PSF_STATE]

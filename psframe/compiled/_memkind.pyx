@@ -1,9 +1,9 @@
 # cython: language_level=3, boundscheck=False, wraparound=False
-"""High-bandwidth memory from memkind's ``hbw_posix_memalign``, as arrays (the way of Woo et al. 2020, Fig. 4).
+"""High-bandwidth memory from memkind (:class:`HbwBlock`), by ``hbw_posix_memalign`` as in Woo et al. 2020, Fig. 4.
 
-The library is opened at run time: psframe is built and runs without it. Its rules: ``hbw_set_policy`` counts once in
-a process, before the first allocation, so the first policy asked for goes through ``hbw_*`` and any other through the
-kind of that policy; interleaved memory has no huge pages.
+The library is opened at run time: psframe builds and runs without it. Its rules: ``hbw_set_policy`` works once per
+process, before the first allocation, so the first requested policy uses ``hbw_*``, and any other uses the kind of that
+policy; interleaved memory has no huge pages.
 """
 
 from libc.errno cimport ENOMEM
@@ -46,9 +46,9 @@ cdef struct Library:
 
 cdef Library memkind
 cdef void* handle = NULL
-cdef str first_policy = None  # what hbw_set_policy was given
+cdef str first_policy = None  # given to hbw_set_policy; "" if that has failed
 
-#: hbw_policy_t, and the kind that has the same policy
+#: hbw_policy_t, and the kind with the same policy
 POLICIES = {
     "bind": (1, b"MEMKIND_HBW"),
     "preferred": (2, b"MEMKIND_HBW_PREFERRED"),
@@ -69,7 +69,7 @@ cdef void* symbol(bytes name) except NULL:
 
 
 def load():
-    """Open memkind; OSError with the loader's reason where it is not there."""
+    """Open memkind; raises OSError with the loader's reason if it is missing."""
     global handle
     if handle != NULL:
         return
@@ -96,13 +96,13 @@ def load():
 
 
 def version():
-    """Return memkind's version as text; it must have been loaded."""
+    """Return memkind's version as text. :func:`load` must precede."""
     cdef int number = memkind.version()
     return f"{number // 1000000}.{number // 1000 % 1000}.{number % 1000}"
 
 
 def available():
-    """Return whether memkind itself finds high-bandwidth memory here; it must have been loaded.
+    """Return True if memkind itself finds high-bandwidth memory here. :func:`load` must precede.
 
     Memkind reads ``MEMKIND_HBW_NODES`` now and never again.
     """
@@ -112,7 +112,7 @@ def available():
 
 
 def allocated(str policy):
-    """Return the bytes in use, by memkind's own statistics, that were allocated under a policy: leaks show there."""
+    """Return the bytes in use that were allocated under a policy, by memkind's own statistics, which show leaks."""
     cdef size_t value = 0
     cdef void* kind = (<void**>symbol(POLICIES[policy][1]))[0]
     memkind.update_stats()
@@ -122,7 +122,7 @@ def allocated(str policy):
 
 
 cdef class HbwBlock(Block):
-    """Memory from memkind, not zeroed, that goes back to it when the last array over it is gone.
+    """Memory from memkind, not zeroed, returned to it when the last array over it is gone.
 
     Parameters
     ----------
@@ -130,15 +130,15 @@ cdef class HbwBlock(Block):
     policy : str
         A key of ``POLICIES``.
     huge : bool
-        Whether to take it from reserved pages of 2 MiB; not under ``interleave``.
+        True to use reserved pages of 2 MiB; not under ``interleave``.
 
     Raises
     ------
     OSError
-        With what memkind returned; ENOMEM also where it finds no high-bandwidth memory.
+        With the error code of memkind; ENOMEM also if it finds no high-bandwidth memory.
     """
 
-    cdef void* kind  # NULL: it came through hbw_*
+    cdef void* kind  # NULL if hbw_* has allocated it
 
     def __init__(self, size_t n_bytes, str policy, bint huge=False):
         global first_policy
@@ -152,7 +152,7 @@ cdef class HbwBlock(Block):
             raise OSError(ENOMEM, os.strerror(ENOMEM))
         number, name = POLICIES[policy]
         if first_policy is None:
-            # where something else in this process was first, every policy goes through its kind
+            # if other code in this process has set a policy first, every policy uses its kind
             first_policy = "" if memkind.set_policy(number) else policy
         if policy != first_policy:
             kind = (<void**>symbol(name + b"_HUGETLB" if huge else name))[0]

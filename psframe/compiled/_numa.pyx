@@ -1,8 +1,7 @@
 # cython: language_level=3, boundscheck=False, wraparound=False
-"""Pages and the NUMA nodes they lie on: mmap, mbind, move_pages, as the kernel has them.
+"""Pages and their NUMA nodes (:class:`Block`): the system calls mmap, mbind, madvise and move_pages.
 
-They are system calls, so no libnuma is needed. Errors are OSError with the kernel's errno; EPERM and ENOSYS mean that a
-sandbox denies the call.
+No libnuma is needed. Errors are OSError with the kernel's errno; EPERM and ENOSYS mean that a sandbox denies the call.
 """
 
 from cpython.buffer cimport PyBuffer_FillInfo
@@ -36,22 +35,22 @@ HUGEPAGE, POPULATE_WRITE = 14, 23
 PAGE_BYTES = os.sysconf("SC_PAGE_SIZE")
 
 cdef enum:
-    MASK_WORDS = 64  # 4096 nodes, more than any kernel has
+    MASK_WORDS = 64  # 4096 nodes, more than any kernel supports
     CHUNK = 1024
     MAP_HUGE_SHIFT = 26
 
 
 cdef class Block:
-    """Private memory, zeroed and untouched, that goes back to the kernel when the last array over it is gone.
+    """Private memory, zeroed and untouched, returned to the kernel when the last array over it is gone.
 
     Parameters
     ----------
     n_bytes : int
-        Rounded up to whole pages.
+        Its mapping is rounded up to full pages.
     page_bytes : int
-        Size of huge pages to take it from (2 MiB, 1 GiB), which must have been reserved; 0 for ordinary pages.
+        Size of the huge pages to use (2 MiB, 1 GiB), which must be reserved; 0 for ordinary pages.
     align_bytes : int
-        A power of two that the address is a multiple of.
+        Alignment of the address, a power of two.
     """
 
     def __init__(self, size_t n_bytes, size_t page_bytes=0, size_t align_bytes=0):
@@ -62,7 +61,7 @@ cdef class Block:
         cdef size_t head
         if self.address != NULL:
             raise RuntimeError("a Block is made once")
-        if n_bytes > <size_t>(PY_SSIZE_T_MAX // 2):  # what follows must not overflow
+        if n_bytes > <size_t>(PY_SSIZE_T_MAX // 2):  # the sizes below must not overflow
             raise OSError(ENOMEM, os.strerror(ENOMEM))
         if page_bytes:
             flags |= MAP_HUGETLB | (page_bytes.bit_length() - 1) << MAP_HUGE_SHIFT
@@ -87,12 +86,12 @@ cdef class Block:
 
 
 def mbind(unsigned char[::1] memory, str mode, nodes):
-    """Say where the pages of a mapping that are not there yet will lie (mbind(2)).
+    """Set the NUMA nodes of a mapping's pages that are not allocated yet (mbind(2)).
 
     Parameters
     ----------
     memory : uint8, shape (n,)
-        From the first byte of a page; of a shared mapping the rule is every process's.
+        Page-aligned. The policy of a shared mapping holds for every process.
     mode : str
         A key of ``MODES``.
     nodes : iterable of int
@@ -113,7 +112,7 @@ def mbind(unsigned char[::1] memory, str mode, nodes):
 
 
 def madvise(unsigned char[::1] memory, int advice):
-    """Tell the kernel how the pages of a mapping will be used (madvise(2))."""
+    """Advise the kernel on the use of a mapping's pages, uint8 (n,) (madvise(2))."""
     if c_madvise(&memory[0], memory.shape[0], advice):
         raise OSError(errno, os.strerror(errno))
 
@@ -124,7 +123,7 @@ def where(const unsigned char[::1] memory):
     Returns
     -------
     dict of int to int
-        Pages of ``PAGE_BYTES`` by node; under -1 those that this process has not touched yet.
+        Number of pages of ``PAGE_BYTES`` by node; under -1, those that this process has not touched yet.
     """
     cdef void* address[CHUNK]
     cdef int status[CHUNK]
@@ -146,7 +145,7 @@ def where(const unsigned char[::1] memory):
         if failed:
             raise OSError(errno, os.strerror(errno))
         for i in range(n):
-            # a page that was only read is the kernel's one page of zeros: EFAULT
+            # EFAULT: a page that was only read is the kernel's one page of zeros
             node = status[i] if status[i] >= 0 else -1 if status[i] in (-ENOENT, -EFAULT) else None
             if node is None:
                 raise OSError(-status[i], os.strerror(-status[i]))

@@ -1,10 +1,10 @@
 # cython: language_level=3, boundscheck=False, wraparound=False, cdivision=True, initializedcheck=False
-"""Counter-based random numbers: Philox4x32-10 (Salmon, Moraes, Dror, Shaw 2011, "Parallel random numbers: as easy as
-1, 2, 3").
+"""Counter-based random numbers (:func:`uniform`): Philox4x32-10 (Salmon, Moraes, Dror, Shaw 2011, "Parallel random
+numbers: as easy as 1, 2, 3").
 
-A number is a pure function of (seed, stream, epoch, sample, position), so it does not matter which rank draws it.
-``stream`` keeps apart what is drawn for one sample: 0 the shuffle, 1 crop and flip, 2 initial values, from 16 on the
-layers of a network. Key: seed (64 bits). Counter: sample (32 bits), epoch (32), stream (16) and position (48).
+A number is a pure function of (seed, stream, epoch, sample, position), so any rank may draw it. ``stream`` separates
+the numbers of one sample: 0 for the shuffle, 1 for crop and flip, 2 for initial values, 3 for synthetic data, from 16
+on for a network's layers. Key: seed (64 bits). Counter: sample (32 bits), epoch (32), stream (16) and position (48).
 """
 from libc.stdint cimport int64_t, uint32_t, uint64_t
 
@@ -38,12 +38,12 @@ cdef inline void draw(uint32_t *c, uint64_t seed, uint64_t stream, uint64_t epoc
 
 
 def words(uint64_t seed, uint32_t[::1] counter):
-    """Replace ``counter`` (4 words) by Philox4x32-10 of it under the key ``seed``: for the known-answer test."""
+    """Replace ``counter``, uint32 (4,), by Philox4x32-10 of it under the key ``seed``, for the known-answer test."""
     philox(&counter[0], seed)
 
 
 def uniform(uint64_t seed, uint64_t stream, uint64_t epoch, const int64_t[::1] samples, float[:, ::1] out):
-    """Fill ``out`` (n, m) float32 with numbers in [0, 1): row i belongs to ``samples[i]`` (n,) int64."""
+    """Fill ``out``, float32 (n, m), with numbers in [0, 1): row i belongs to ``samples[i]``, int64 (n,)."""
     cdef Py_ssize_t i, j, k, m = out.shape[1]
     cdef uint32_t c[4]
     if out.shape[0] != samples.shape[0]:
@@ -57,7 +57,7 @@ def uniform(uint64_t seed, uint64_t stream, uint64_t epoch, const int64_t[::1] s
 
 
 def keys(uint64_t seed, uint64_t epoch, uint64_t[::1] out):
-    """Fill ``out`` (n,) uint64 with the sort keys of samples 0 to n - 1: their order is the epoch's permutation."""
+    """Fill ``out``, uint64 (n,), with the sort keys of samples 0 to n - 1: their order is the epoch's permutation."""
     cdef Py_ssize_t i
     cdef uint32_t c[4]
     with nogil:

@@ -1,9 +1,9 @@
-/* Ranks of a node wait for each other here: gates in shared memory, C11 atomics, futexes.
+/* Gates of a node's ranks (psf_gate): shared memory, C11 atomics, futexes.
 
-A gate lets a number of parties arrive and any number wait. It opens at the last arrival, by one store of the number of
-its passage, which only grows (a sense-reversing barrier, Mellor-Crummey and Scott 1991, whose sense is a number); who
-waits spins as long as it is told to and then sleeps in the kernel. All words are 32 bits and only compared by their
-difference, so they may wrap. */
+A gate lets a number of parties arrive and any number wait. The last arrival opens it by one store of the number of its
+passage, which only grows (a sense-reversing barrier, Mellor-Crummey and Scott 1991, whose sense is a number). A waiting
+rank spins for the requested number of turns and then sleeps in the kernel. All words have 32 bits and are only compared
+by their difference, so they may wrap. */
 #ifndef PSFRAME_SYNC_H
 #define PSFRAME_SYNC_H
 
@@ -21,25 +21,25 @@ difference, so they may wrap. */
 /* two cache lines: CPUs fetch them in pairs */
 #define PSF_LINE 128
 #define PSF_GATES 8
-/* between two looks at the clock */
+/* spins between two reads of the clock */
 #define PSF_SPINS_A_LOOK 1024
 #define PSF_LONGEST_S 1e9
 
 typedef struct {
-    _Alignas(PSF_LINE) _Atomic uint32_t arrived; /* parties, since the gate last opened */
-    _Alignas(PSF_LINE) _Atomic uint32_t passage; /* how often it has opened */
+    _Alignas(PSF_LINE) _Atomic uint32_t arrived; /* arrivals since the gate last opened */
+    _Alignas(PSF_LINE) _Atomic uint32_t passage; /* number of times it has opened */
     _Atomic uint32_t sleepers;
 } psf_gate;
 
-/* what one rank writes and all may read: its last arrival at each gate */
+/* written by one rank, read by all: its last arrival at each gate */
 typedef struct {
     _Alignas(PSF_LINE) _Atomic uint32_t passage[PSF_GATES];
 } psf_rank;
 
 typedef struct {
     psf_gate gate[PSF_GATES];
-    _Alignas(PSF_LINE) _Atomic uint32_t told; /* whether some rank has told the user that another one is lost */
-    _Atomic uint32_t objected[PSF_GATES];      /* the last passage of each gate to which some rank came with an objection */
+    _Alignas(PSF_LINE) _Atomic uint32_t told; /* 1 if a rank has reported a lost rank to the user */
+    _Atomic uint32_t objected[PSF_GATES];      /* last passage of each gate to which a rank has objected */
     psf_rank rank[];
 } psf_control;
 
@@ -65,20 +65,20 @@ static inline void psf_arrive(psf_control *control, int me, int number, uint32_t
     atomic_store_explicit(&control->rank[me].passage[number], passage, memory_order_relaxed);
     if (atomic_fetch_add_explicit(&gate->arrived, 1, memory_order_acq_rel) + 1 != parties)
         return;
-    /* nobody arrives for the next passage before this store is seen */
+    /* no rank arrives for the next passage before it sees this store */
     atomic_store_explicit(&gate->arrived, 0, memory_order_relaxed);
-    /* sequentially consistent, as are the two operations of a sleeper: either it sees the passage, or it is seen here */
+    /* sequentially consistent, as a sleeper's two operations: either it sees the passage, or it is seen here */
     atomic_store_explicit(&gate->passage, passage, memory_order_seq_cst);
     if (atomic_load_explicit(&gate->sleepers, memory_order_seq_cst))
         psf_futex(&gate->passage, FUTEX_WAKE_BITSET, INT_MAX, NULL);
 }
 
-/* Whether no rank has called before. */
+/* Returns 1 to the first caller, 0 to all others. */
 static inline int psf_tell(psf_control *control) {
     return atomic_exchange_explicit(&control->told, 1, memory_order_seq_cst) == 0;
 }
 
-/* The clock's time then; by 0 seconds where there are fewer, and by no more than the clock can count to. */
+/* The clock's time after `seconds`, from 0 to PSF_LONGEST_S, so that the sum does not overflow. */
 static inline struct timespec psf_in(double seconds) {
     struct timespec then;
     seconds = seconds > 0 ? seconds < PSF_LONGEST_S ? seconds : PSF_LONGEST_S : 0;
@@ -99,7 +99,7 @@ static inline int psf_is_past(const struct timespec *then) {
     return now.tv_sec > then->tv_sec || (now.tv_sec == then->tv_sec && now.tv_nsec >= then->tv_nsec);
 }
 
-/* Wait until a passage is open, or for so long; return whether it is. */
+/* Wait until a passage is open, or for `timeout_s`; returns 1 if it is open. */
 static inline int psf_wait(psf_gate *gate, uint32_t passage, long spins, double timeout_s) {
     if (psf_is_open(gate, passage))
         return 1;
@@ -129,7 +129,7 @@ static inline int psf_wait(psf_gate *gate, uint32_t passage, long spins, double 
     return open;
 }
 
-/* Add to a counter, which is a gate that anybody opens further, and wake who waits for it; returns what it was. */
+/* Add to a counter, a gate that any rank opens further, and wake the waiting ranks; returns the previous value. */
 static inline uint32_t psf_add(psf_gate *counter, uint32_t n) {
     uint32_t before = atomic_fetch_add_explicit(&counter->passage, n, memory_order_seq_cst);
     if (atomic_load_explicit(&counter->sleepers, memory_order_seq_cst))
@@ -137,21 +137,20 @@ static inline uint32_t psf_add(psf_gate *counter, uint32_t n) {
     return before;
 }
 
-/* Add to a counter that is not only waited for: what is written from here on is not seen before the count. */
+/* Add to a counter that ranks also read without a wait: later writes are not seen before the count. */
 static inline uint32_t psf_count(psf_gate *counter, uint32_t n) {
     uint32_t before = psf_add(counter, n);
     atomic_thread_fence(memory_order_seq_cst);
     return before;
 }
 
-/* What a counter stands at. What was read before stays before: a reader checks with this that nobody has written
-meanwhile. */
+/* The value of a counter. Earlier reads stay before it: a reader checks with it that no rank has written meanwhile. */
 static inline uint32_t psf_load(psf_gate *counter) {
     atomic_thread_fence(memory_order_seq_cst);
     return atomic_load_explicit(&counter->passage, memory_order_seq_cst);
 }
 
-/* Take a counter's lock, or give up after so long: 0 free, 1 held, 2 held and perhaps waited for (Drepper 2005). */
+/* Acquire a counter's lock, or give up after `timeout_s`: 0 free, 1 held, 2 held, maybe with waiters (Drepper 2005). */
 static inline int psf_lock(psf_gate *counter, double timeout_s) {
     _Atomic uint32_t *word = &counter->arrived;
     uint32_t was = 0;
@@ -169,9 +168,8 @@ static inline void psf_unlock(psf_gate *counter) {
         psf_futex(&counter->arrived, FUTEX_WAKE_BITSET, 1, NULL);
 }
 
-/* Steps that ranks have begun are counted in one word, by the furthest of them; its highest bit says that nobody may begin
-what nobody has begun yet. So all ranks end with the same step, without having waited for each other. Returns whether
-`step`, counted from 0, may begin. */
+/* One word counts the steps that the furthest rank has begun; its highest bit forbids the steps that no rank has begun.
+So all ranks end with the same step, without a wait for each other. Returns 1 if `step`, counted from 0, may begin. */
 #define PSF_CLOSED 0x80000000u
 static inline int psf_may(void *word, uint32_t step) {
     _Atomic uint32_t *front = word;
@@ -194,8 +192,8 @@ static inline void psf_close(void *word) {
     atomic_fetch_or_explicit((_Atomic uint32_t *)word, PSF_CLOSED, memory_order_seq_cst);
 }
 
-/* Whether another process holds the lock on byte `index`, which the kernel drops when that ends, however it ends; -1 and
-errno where the kernel does not say. */
+/* 1 if another process holds the lock on byte `index`, which the kernel drops when that process ends, however it ends;
+-1 and errno if the kernel reports an error. */
 static inline int psf_is_locked(int fd, long index) {
     struct flock lock;
     memset(&lock, 0, sizeof lock);

@@ -1,5 +1,5 @@
 # cython: language_level=3, boundscheck=False, wraparound=False
-"""Gates at which the ranks of a node wait for each other (see ``_sync.h``)."""
+"""Gates and counters of a node's ranks in shared memory (:class:`Gates`); see ``_sync.h``."""
 
 from libc.errno cimport errno
 from libc.stdint cimport uint32_t, uintptr_t
@@ -53,12 +53,12 @@ cdef extern from *:
 
 
 def n_bytes(int n_ranks):
-    """Return the bytes of the gates of ``n_ranks`` ranks."""
+    """Return the size of the gates of ``n_ranks`` ranks, in bytes."""
     return sizeof(psf_control) + n_ranks * sizeof(psf_rank)
 
 
 def is_locked(int fd, long index):
-    """Whether another process holds a lock on byte ``index`` of an open file."""
+    """Return True if another process holds a lock on byte ``index`` of an open file."""
     cdef int locked = psf_is_locked(fd, index)
     if locked < 0:
         raise OSError(errno, os.strerror(errno))
@@ -66,14 +66,14 @@ def is_locked(int fd, long index):
 
 
 cdef class Gates:
-    """One rank's side of the gates in a shared mapping, zeroed when it was new.
+    """One rank's side of the gates in a shared mapping, zeroed on creation.
 
     Parameters
     ----------
     memory : uint8, shape (n,)
-        At least :func:`n_bytes`, from the first byte of a page.
+        At least :func:`n_bytes`, page-aligned.
     n_ranks, me : int
-        Ranks of the node, and this one's number among them.
+        Number of the node's ranks, and this rank's number among them.
     """
     cdef psf_control* control
     cdef unsigned char[::1] memory
@@ -93,7 +93,7 @@ cdef class Gates:
         return gate
 
     def meet(self, int gate, uint32_t parties, bint arrives, bint waits, double timeout_s):
-        """Turn to the next passage of a gate, arrive, and wait; return whether it is open, or is not waited for."""
+        """Turn to the next passage of a gate; arrive and wait as requested. Return False if the wait timed out."""
         cdef bint is_open = True
         self.passage[self._checked(gate)] += 1
         with nogil:
@@ -104,17 +104,17 @@ cdef class Gates:
         return is_open
 
     def begin(self, int gate):
-        """Turn to the next passage of a gate; every rank of the node must, for each passage."""
+        """Turn to the next passage of a gate. Every rank of the node must call, for each passage."""
         self.passage[self._checked(gate)] += 1
 
     def arrive(self, int gate, uint32_t parties):
-        """Arrive at this passage: the last of the ``parties`` opens it."""
+        """Arrive at the current passage: the last of the ``parties`` opens it."""
         self._checked(gate)
         with nogil:
             psf_arrive(self.control, self.me, gate, parties, self.passage[gate])
 
     def wait(self, int gate, double timeout_s):
-        """Wait until this passage is open; return whether it is, after at most ``timeout_s``."""
+        """Wait until the current passage is open; return False after ``timeout_s`` without that."""
         cdef bint is_open
         self._checked(gate)
         with nogil:
@@ -122,37 +122,37 @@ cdef class Gates:
         return is_open
 
     def tell(self):
-        """Return True to the first rank of the node that calls, and False to all others, for ever."""
+        """Return True to the first rank of the node that calls, and False to all others forever."""
         return bool(psf_tell(self.control))
 
     def is_told(self):
-        """Whether some rank has called :meth:`tell`."""
+        """Return True if a rank has called :meth:`tell`."""
         return bool(psf_is_told(self.control))
 
     def object(self, int gate):
-        """Let all who pass a gate next know that something is wrong; to be called before this rank arrives there."""
+        """Signal a problem to all ranks at a gate's next passage; call this before this rank arrives there."""
         psf_object(self.control, self._checked(gate), self.passage[gate] + 1)
 
     def is_objected(self, int gate):
-        """Whether some rank has objected to this passage; to be asked before the next one may be arrived at."""
+        """Return True if a rank has objected to the current passage; ask before any rank can arrive at the next one."""
         return bool(psf_is_objected(self.control, self._checked(gate), self.passage[gate]))
 
     def missing(self, int gate):
-        """Return the ranks of the node that have not arrived at this passage, if they are to."""
+        """Return the ranks of the node that have not arrived at the current passage, parties of it or not."""
         self._checked(gate)
         return [rank for rank in range(self.n_ranks)
                 if <int>(psf_last(self.control, rank, gate) - self.passage[gate]) < 0]
 
 
 cdef class Counters:
-    """Numbers that the ranks of a node count up, wait for, and lock, in a shared mapping, zeroed when it was new.
+    """Counters that the ranks of a node increase, wait for, and lock, in a shared mapping, zeroed on creation.
 
-    They are 32 bits and wrap: only differences mean something.
+    They have 32 bits and wrap: only differences are meaningful.
 
     Parameters
     ----------
     memory : uint8, shape (n,)
-        At least ``n_counters * Counters.EACH`` bytes, from the first byte of a page.
+        At least ``n_counters * Counters.EACH`` bytes, page-aligned.
     """
     cdef psf_gate* counter
     cdef unsigned char[::1] memory
@@ -173,15 +173,15 @@ cdef class Counters:
         return &self.counter[number]
 
     def load(self, int number):
-        """Return what a counter stands at."""
+        """Return the value of a counter."""
         return psf_load(self._at(number))
 
     def add(self, int number, uint32_t n=1):
-        """Count up by ``n`` and wake who waits; return what the counter stood at."""
+        """Add ``n`` and wake the waiting ranks; return the previous value."""
         return psf_count(self._at(number), n)
 
     def wait(self, int number, uint32_t value, double timeout_s):
-        """Wait until a counter has come to ``value``; return whether it has, after at most ``timeout_s``."""
+        """Wait until a counter has reached ``value``; return False after ``timeout_s`` without that."""
         cdef psf_gate* counter = self._at(number)
         cdef bint reached
         with nogil:
@@ -189,7 +189,7 @@ cdef class Counters:
         return reached
 
     def lock(self, int number, double timeout_s):
-        """Take a counter's lock; return whether it was had, after at most ``timeout_s``."""
+        """Acquire a counter's lock; return False after ``timeout_s`` without it."""
         cdef psf_gate* counter = self._at(number)
         cdef bint held
         with nogil:
@@ -197,17 +197,17 @@ cdef class Counters:
         return held
 
     def unlock(self, int number):
-        """Give the lock back."""
+        """Release the lock."""
         psf_unlock(self._at(number))
 
 
 cdef class Front:
-    """How many steps the furthest rank of a node has begun, in a shared mapping, and whether any more may be.
+    """Number of steps that the furthest rank of a node has begun, and a flag against more, in a shared mapping.
 
     Parameters
     ----------
     memory : uint8, shape (n,)
-        At least 4 bytes, aligned to as many; zeroed when it was new.
+        At least 4 bytes, 4-byte aligned, zeroed on creation.
     """
     cdef void* front
     cdef unsigned char[::1] memory
@@ -219,17 +219,17 @@ cdef class Front:
         self.front = &memory[0]
 
     def may(self, uint32_t step):
-        """Begin a step, counted from 0; return whether that is allowed: always, until :meth:`close`."""
+        """Begin a step, counted from 0; return True if that is allowed: always, until :meth:`close`."""
         return bool(psf_may_begin(self.front, step))
 
     def begun(self):
-        """Return how many steps have been begun."""
+        """Return the number of steps begun."""
         return psf_begun(self.front)
 
     def close(self):
-        """Let nobody begin a step that nobody has begun."""
+        """Forbid the steps that no rank has begun."""
         psf_close(self.front)
 
     def reopen(self):
-        """Count from 0 again, while no rank looks."""
+        """Count from 0 again. No rank may use it meanwhile."""
         psf_reopen(self.front)

@@ -1,7 +1,7 @@
 /* Sums and updates of flat float32 vectors, element by element in one fixed order of operations.
 
-Compiled without fused multiply-add and without fast-math (setup.py), so that a wider vector register changes no bit: the
-same function is compiled for several, and the loader takes the widest that the CPU has. */
+Compiled without fused multiply-add and without fast-math (setup.py), so that a wider vector register changes no bit:
+each function is compiled for several widths, and the loader selects the widest that the CPU has. */
 #ifndef PSFRAME_UPDATE_H
 #define PSFRAME_UPDATE_H
 
@@ -22,19 +22,19 @@ typedef struct {
     float lr, decay, momentum, beta1, beta2, eps, correct1, correct2;
 } psf_rule;
 
-/* the sum of a block stays in the first cache while every row passes by */
+/* numbers per block, whose sum stays in the L1 cache while every row is added */
 #define PSF_BLOCK 2048
-/* of a tree, whose sums under way must all stay there */
+/* the same for a tree, whose partial sums must all stay there */
 #define PSF_TREE_BLOCK 512
-/* most sums under way: trees of up to 2^(PSF_TREE_DEPTH - 1) rows */
+/* most partial sums: trees of up to 2^(PSF_TREE_DEPTH - 1) rows */
 #define PSF_TREE_DEPTH 12
-/* most numbers that a rule keeps for each parameter */
+/* most state numbers of a rule for each parameter */
 #define PSF_STATE 2
-/* running sums of a checksum, as many as fill the widest register, and what they are weighed by */
+/* running sums of a checksum, as many as fill the widest register, and their weight */
 #define PSF_LANES 8
 #define PSF_ODD 0x9e3779b97f4a7c15u
 
-/* out = (((row[0] + row[1]) + row[2]) + ...) / n, from `at` on, `size` numbers; returns whether all are finite. */
+/* out = (((row[0] + row[1]) + row[2]) + ...) / n, from `at` on, `size` numbers; returns 1 if all are finite. */
 PSF_WIDEST static int psf_mean(const float *const *row, long n_rows, long at, long size, float n, float *restrict out) {
     const float *restrict a = row[0] + at;
     if (out != a)
@@ -61,8 +61,8 @@ PSF_WIDEST static int psf_mean(const float *const *row, long n_rows, long at, lo
     return !wild;
 }
 
-/* The same with the sum as a tree: after row r was put on a stack, its two topmost are added merges[r] times. Whole parts
-of `out` are written when all that they are made of was read, so that it may be any of the rows. */
+/* The same with the sum as a tree: after row r is pushed on a stack, its two topmost sums are added merges[r] times. A
+part of `out` is written after all of its inputs are read, so that `out` may be any of the rows. */
 PSF_WIDEST static int psf_tree(const float *const *row, const int *merges, long n_rows, long at, long size, float n,
                                float *out) {
     float stack[PSF_TREE_DEPTH][PSF_TREE_BLOCK];
@@ -103,7 +103,7 @@ PSF_WIDEST static int psf_tree(const float *const *row, const int *merges, long 
     return !wild;
 }
 
-/* The mean in the order that `merges` gives; NULL: the left fold. */
+/* The mean in the order of `merges`; NULL: the left fold. */
 static int psf_ordered(const float *const *row, const int *merges, long n_rows, long at, long size, float n, float *out) {
     if (merges)
         return psf_tree(row, merges, n_rows, at, size, n, out);
@@ -140,7 +140,7 @@ PSF_WIDEST static void psf_nesterov(psf_rule rule, long size, const float *g, co
     }
 }
 
-/* Kingma and Ba 2015, algorithm 1; `correct` are its 1 - beta**t */
+/* Kingma and Ba 2015, algorithm 1; `correct1` and `correct2` are its 1 - beta**t */
 PSF_WIDEST static void psf_adam(psf_rule rule, long size, const float *g, const float *w, float *new_w,
                                 const float *m, float *new_m, const float *v, float *new_v) {
     float lr = rule.lr, decay = rule.decay, beta1 = rule.beta1, beta2 = rule.beta2, eps = rule.eps;
@@ -187,9 +187,9 @@ static void psf_apply(psf_rule rule, long size, const float *g, const float *w, 
     }
 }
 
-/* Go on with a checksum over another block. Every lane sums its words and their running sums, so that what counts is
-also where a word stands. The first are weighed by odd numbers and the second by even ones: a flipped bit k changes a
-checksum by an odd number times 2**k, which is never 0. */
+/* Continue a checksum over another block. Every lane sums its words and their running sums, so that the place of a word
+counts, too. The weights of the first are odd and those of the second even: a flipped bit k changes a checksum by an odd
+number times 2**k, which is never 0. */
 PSF_WIDEST static uint64_t psf_checksum_block(uint64_t sum, const float *v, long size) {
     uint64_t words[PSF_LANES] = {0}, places[PSF_LANES] = {0}, word[PSF_LANES];
     const long step = PSF_LANES * (long)(sizeof(uint64_t) / sizeof(float));
@@ -219,7 +219,7 @@ static uint64_t psf_checksum(const float *v, long size) {
     return sum;
 }
 
-/* Whether all numbers are finite. */
+/* Returns 1 if all numbers are finite. */
 PSF_WIDEST static int psf_is_finite(const float *v, long size) {
     uint32_t wild = 0;
     for (long i = 0; i < size; i++) {
@@ -231,9 +231,9 @@ PSF_WIDEST static int psf_is_finite(const float *v, long size) {
 }
 
 /* Mean and update in one pass: the mean of a block goes from the cache into the rule, which is for the first `trained`
-numbers; the others lose it as it is, and have no state. Old and new vectors may be the same. Returns whether the mean
-is finite. `sums`, if not NULL, gets the checksums of the old parameters and state, and from place 1 + PSF_STATE on
-those of the new ones, while they are in the cache. */
+numbers; it is subtracted from the others, which have no state. Old and new vectors may be the same. Returns 1 if the
+mean is finite. `sums`, if not NULL, receives the checksums of the old parameters and state, and from index
+1 + PSF_STATE on those of the new ones, while they are in the cache. */
 static int psf_step(const float *const *row, const int *merges, long n_rows, long size, long trained, float n,
                     psf_rule rule, int n_state, const float *w, float *new_w, const float *const *state,
                     float *const *new_state, uint64_t *sums) {

@@ -1,9 +1,10 @@
-"""``python -m psframe.bench peers CONFIG --ranks 2,4``: seconds an epoch of psframe, DDP, Horovod and plain mpi4py.
+"""Benchmark ``peers`` (:func:`main`): seconds per epoch of psframe, DDP, Horovod and plain mpi4py.
 
-All train the network of a config from the same initial parameters, on the same batches, prepared by the same code, at
-the same learning rates, in turn, epoch by epoch; who begins changes. Every rank is a worker in all of them, so the
-config must have no dedicated server. Their losses agree to rounding until some equal numbers in a max pooling fall
-differently; from then on they part as those of PyTorch with and without oneDNN do, so accuracies of a short run differ.
+In ``python -m psframe.bench peers CONFIG --ranks 2,4`` all train the config's network from the same initial parameters,
+on the same batches, prepared by the same code, at the same learning rates. They take turns epoch by epoch, in rotating
+order. Every rank is a worker in all of them, so the config must have no dedicated server. Losses agree to rounding
+until ties in a max pooling resolve differently; from then on they diverge as those of PyTorch with and without oneDNN
+do, so accuracies of a short run differ.
 """
 
 from argparse import Namespace
@@ -35,12 +36,12 @@ USAGE = (
     "python -m psframe.bench peers CONFIG [key.path=value ...] [--ranks N,N] [--peers ddp,horovod,mpi4py] "
     "[--global-batch B] [--json FILE] [--mpirun CMD]"
 )
-SAME = ("allreduce", "sync_ps")  # modes in which a step is the mean over all its samples, applied once
+SAME = ("allreduce", "sync_ps")  # modes whose step applies the mean over all its samples once
 WARM_STEPS = 3
 
 
 class Contender(Protocol):
-    """What trains in turn; psframe and the rivals. All ranks call all of it together."""
+    """Interface of psframe and the rivals. All ranks must call every method together."""
 
     def train_epoch(self, run: Run) -> np.ndarray: ...
     def evaluate(self, run: Run) -> float: ...
@@ -99,7 +100,7 @@ def _arguments(made: Parser, argv: Sequence[str], n_ranks: int) -> dict[str, Any
 
 
 def _judge(run: Run) -> None:
-    """UserError where others could not train the same."""
+    """Raise UserError if the rivals could not train the same."""
     mode = run.labels["sync_mode"]
     if mode not in (*SAME, "alone"):
         raise UserError(
@@ -121,9 +122,9 @@ def _judge(run: Run) -> None:
 
 
 def _invited(run: Run, arguments: Namespace) -> tuple[dict[str, Contender], dict[str, str]]:
-    """Return the rivals, and why the others are not there; AgreedError for one that was asked for. All must call."""
+    """Return the rivals, and why others are absent; AgreedError if a requested one is. All ranks must call."""
     rivals: dict[str, Contender] = {}
-    # what one rank cannot import the others must not wait for
+    # ranks must not wait for a rank that cannot import a package
     missing = {name: run.cluster.comm.allgather(RIVALS[name].missing()) for name in arguments.peers or RIVALS}
     absent = {name: next(filter(None, every)) for name, every in missing.items() if any(every)}
     if arguments.peers and absent:
@@ -141,7 +142,7 @@ def _invited(run: Run, arguments: Namespace) -> tuple[dict[str, Contender], dict
 
 
 class Ours:
-    """psframe."""
+    """The contender psframe."""
 
     def __init__(self, run: Run):
         self.run, self.initial = run, run.network.arena.params.copy()
@@ -156,24 +157,24 @@ class Ours:
 
     def restore(self) -> None:
         cluster, arena = self.run.cluster, self.run.network.arena
-        cluster.barrier()  # memory may be shared: nobody still trains, and nobody trains yet
+        cluster.barrier()  # memory may be shared: no rank may train during the reset
         arena.state[:] = 0
         if self.run.group.leads or not arena.shared:
             arena.params[:] = self.initial
         cluster.barrier()
 
     def wake(self) -> None:
-        """Nothing runs beside an epoch."""
+        """Do nothing: psframe runs nothing beside an epoch."""
 
     def rest(self) -> None:
-        """Nothing does."""
+        """Do nothing."""
 
     def close(self) -> None:
         self.run.sync.close()
 
 
 def _warm(run: Run, contenders: dict[str, Contender]) -> None:
-    """Let all compile, connect and touch their memory in a few steps, and begin anew."""
+    """Let all compile, connect and touch their memory in a few steps, then reset them."""
     whole = run.sampler
     short = replace(run, sampler=replace(whole, n_samples=min(whole.n_samples, WARM_STEPS * whole.whole)))
     for contender in contenders.values():
@@ -184,7 +185,7 @@ def _warm(run: Run, contenders: dict[str, Contender]) -> None:
 
 
 def _in_turn(run: Run, contenders: dict[str, Contender]) -> tuple[dict[str, list[float]], dict[str, list[float]]]:
-    """Train all epochs; return the slowest rank's seconds of each, and the mean losses."""
+    """Train all epochs; return the slowest rank's seconds of each, and the mean losses. All ranks must call."""
     cluster, names = run.cluster, list(contenders)
     taken: dict[str, list[float]] = {name: [] for name in names}
     losses: dict[str, list[float]] = {name: [] for name in names}
@@ -194,10 +195,10 @@ def _in_turn(run: Run, contenders: dict[str, Contender]) -> tuple[dict[str, list
             contenders[name].wake()
             cluster.barrier()
             began = perf_counter()
-            with np.errstate(over="ignore", invalid="ignore"):  # the loss is judged below
+            with np.errstate(over="ignore", invalid="ignore"):  # the loss is checked below
                 summed = contenders[name].train_epoch(run).sum()
             seconds = perf_counter() - began
-            cluster.barrier()  # to wait in MPI would take the core of a rank that still trains
+            cluster.barrier()  # waiting in MPI would occupy the core of a rank that still trains
             contenders[name].rest()
             taken[name].append(cluster.comm.allreduce(seconds, MPI.MAX))
             losses[name].append(cluster.comm.allreduce(summed) / run.facts.n_train)
@@ -217,7 +218,7 @@ def _report(
     contenders: dict[str, Contender],
     absent: dict[str, str],
 ) -> dict[str, Any]:
-    """Return what was found, as JSON has it; ratios are to psframe, epoch by epoch. All ranks must call."""
+    """Return the figures for JSON; ratios are to psframe, epoch by epoch. All ranks must call."""
     ratios = {
         name: spread([theirs / ours for theirs, ours in zip(seconds, taken["psframe"], strict=True)])
         for name, seconds in taken.items()
@@ -241,13 +242,13 @@ def _report(
 
 
 def joined(reports: Sequence[dict[str, Any]]) -> dict[str, Any]:
-    """Return reports of several numbers of ranks as one."""
+    """Merge reports of several numbers of ranks."""
     absent = {name: why for report in reports for name, why in report["absent"].items()}
     return {**reports[0], "rows": [row for report in reports for row in report["rows"]], "absent": absent}
 
 
 def table(report: dict[str, Any]) -> str:
-    """Return what was found as text."""
+    """Format the figures as text."""
     lines = [["ranks x batch", "", "s an epoch", "quartiles", "accuracy", "times psframe's", "", ""]]
     for row in report["rows"]:
         for name, seconds in row["epoch_s"].items():

@@ -1,8 +1,8 @@
-"""What the same run through others has in common: all but how gradients come together.
+"""Base class of psframe's rivals (:class:`Rival`): the same run in PyTorch, all but the exchange of gradients.
 
-Each trains the network of a run in PyTorch, from the run's initial parameters, on the batches that psframe's own code
-prepares, at the run's learning rates. Every rank is a worker, and takes every step, with no samples if there are none
-left for it: losses are summed and scaled so that the mean over ranks is the mean over the samples of the step.
+A rival trains the network of a run from the run's initial parameters, on the batches that psframe's own code prepares,
+at the run's learning rates. Every rank is a worker and takes every step, with no samples if none are left for it.
+Losses are summed and scaled so that the mean over ranks is the mean over the samples of the step.
 """
 
 from importlib import import_module
@@ -18,12 +18,12 @@ from psframe.train.run import Run
 
 
 class Rival:
-    """The network of a run in PyTorch; a subclass says how gradients come together.
+    """The network of a run in PyTorch; a subclass defines the exchange of gradients.
 
     Parameters
     ----------
     run : Run
-        Begun, and not trained yet. All ranks must make the same rival together.
+        Begun, and not trained yet. All ranks must create the same rival together.
     memory_format : {'channels_last', 'contiguous'}
     """
 
@@ -31,7 +31,7 @@ class Rival:
 
     @classmethod
     def missing(cls) -> str:
-        """Return why this cannot run here, or ""."""
+        """Return the reason why this cannot run here, or ""."""
         for name in cls.packages:
             try:
                 import_module(name)
@@ -44,10 +44,10 @@ class Rival:
 
         self.torch, self.comm, self.memory_format = torch, run.cluster.comm, memory_format
         torch.set_num_threads(run.labels["threads"])
-        torch.manual_seed(run.config.train.seed + self.comm.rank)  # what dropout drops is the one thing that differs
+        torch.manual_seed(run.config.train.seed + self.comm.rank)  # only dropout masks differ from psframe's
         self.network = torch_module(run.network.layers, run.facts.input_shape, memory_format)
         arena = run.network.arena
-        if not any(hasattr(layer, "twin") for layer in run.network.layers):  # which come with theirs
+        if not any(hasattr(layer, "twin") for layer in run.network.layers):  # twins come with their own parameters
             copy_parameters(self.network, arena.views(arena.params).values())
         self.initial = {name: tensor.clone() for name, tensor in self.network.state_dict().items()}
         sgd: Any = run.updater.optimizer
@@ -56,12 +56,12 @@ class Rival:
             sgd.lr,
             sgd.momentum,
             weight_decay=sgd.weight_decay,
-            nesterov=bool(sgd.nesterov and sgd.momentum),  # as in psframe, it is nothing without momentum
+            nesterov=bool(sgd.nesterov and sgd.momentum),  # as in psframe, it has no effect without momentum
         )
-        self.module: Any = self.network  # what forward is called on
+        self.module: Any = self.network  # the module whose forward is called
 
     def train_epoch(self, run: Run) -> np.ndarray:
-        """Train ``run.epoch`` on this rank's batches; return the sum of its samples' losses by step."""
+        """Train ``run.epoch`` on this rank's batches; return the sum of its samples' losses by step, (n_steps,)."""
         order, worker = run.sampler.permutation(run.epoch), run.team.worker
         losses = np.zeros(run.sampler.n_steps)
         assert worker is not None
@@ -78,14 +78,14 @@ class Rival:
         return self.torch.nn.functional.cross_entropy(logits, self.torch.from_numpy(labels), reduction="sum")
 
     def step(self, loss: Any, n_samples: int, lr: float) -> None:
-        """Go back from this rank's summed loss and update by the mean over the ``n_samples`` of all ranks."""
+        """Run backward from this rank's summed loss; update by the mean over the ``n_samples`` of all ranks."""
         self.optimizer.param_groups[0]["lr"] = lr
         self.optimizer.zero_grad()
-        (loss * (self.comm.size / n_samples)).backward()  # the mean over ranks is taken of this
+        (loss * (self.comm.size / n_samples)).backward()  # the exchange averages this over ranks
         self.optimizer.step()
 
     def evaluate(self, run: Run) -> float:
-        """Return the accuracy on the test set, of which every rank takes a share. All ranks must call."""
+        """Return the accuracy on the test set, which is split among the ranks. All ranks must call."""
         mine, hits = cut(run.facts.n_test, run.cluster.n_ranks, run.cluster.rank), 0
         self.network.eval()
         with self.torch.no_grad():
@@ -97,15 +97,15 @@ class Rival:
         return self.comm.allreduce(hits) / run.facts.n_test
 
     def restore(self) -> None:
-        """Begin anew, with the initial parameters and no momentum."""
+        """Reset to the initial parameters and no momentum."""
         self.network.load_state_dict(self.initial)
         self.optimizer.state.clear()
 
     def wake(self) -> None:
-        """Start what runs beside an epoch, before its time is taken. All ranks must call."""
+        """Start threads that run beside an epoch, before it is timed. All ranks must call."""
 
     def rest(self) -> None:
-        """Stop it, so that nothing of this rival runs while another trains. All ranks must call."""
+        """Stop these, so that nothing of this rival runs while another trains. All ranks must call."""
 
     def close(self) -> None:
-        """End. All ranks must call."""
+        """Shut down. All ranks must call."""

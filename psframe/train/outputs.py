@@ -1,4 +1,4 @@
-"""Outputs of a run (:class:`Outputs`): its directory, checkpoints, trace, usage, view; null objects for what is absent."""
+"""Outputs of a run (:class:`Outputs`): directory, checkpoints, trace, usage, view; null objects for what is absent."""
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager

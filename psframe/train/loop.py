@@ -132,7 +132,7 @@ def _report(run: Run, seen: Seen) -> Report:
         run.sync.tally.wait_s,
         epoch.moved(run),
         stalled_s,
-        run.collective.flight,
+        run.collective.overlap.overlap_s if run.collective.overlap else (0.0, 0.0),
         run.updater.update_s,
         run.updater.wild_step,
         run.guard.take(),

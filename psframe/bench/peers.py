@@ -207,7 +207,7 @@ def _in_turn(run: Run, contenders: dict[str, Contender]) -> tuple[dict[str, list
                     f"the loss must stay finite, got {losses[name][-1]} through {name} in epoch {number + 1}; lower "
                     "optimizer.lr, or warm up with schedule.warmup_epochs"
                 )
-        run.epoch += 1
+        run.progress.epoch += 1
     return taken, losses
 
 

@@ -61,15 +61,15 @@ class Rival:
         self.module: Any = self.network  # the module whose forward is called
 
     def train_epoch(self, run: Run) -> np.ndarray:
-        """Train ``run.epoch`` on this rank's batches; return the sum of its samples' losses by step, (n_steps,)."""
-        order, worker = run.sampler.permutation(run.epoch), run.team.worker
+        """Train ``run.progress.epoch`` on this rank's batches; return the sum of its samples' losses by step, (n_steps,)."""
+        order, worker = run.sampler.permutation(run.progress.epoch), run.team.worker
         losses = np.zeros(run.sampler.n_steps)
         assert worker is not None
         self.module.train()
         for step in range(run.sampler.n_steps):
-            x, labels = run.batches.load("train", order[run.sampler.share(step, worker)], run.epoch)
+            x, labels = run.batches.load("train", order[run.sampler.share(step, worker)], run.progress.epoch)
             loss = self.loss(x, labels, run)
-            self.step(loss, run.sampler.samples_in(step), epoch.learning_rate_at(run, run.epoch, step))
+            self.step(loss, run.sampler.samples_in(step), epoch.learning_rate_at(run, run.progress.epoch, step))
             losses[step] = loss.item()
         return losses
 

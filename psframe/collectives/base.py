@@ -65,8 +65,27 @@ class Collective(Protocol):
         """
 
 
+class Overlap(Protocol):
+    """Exchange of gradients while backward goes on.
+
+    Attributes
+    ----------
+    overlap_s : tuple of float
+        Seconds that exchanges were under way, and those of them that backward hid, since the owner's last ``clear``.
+    """
+
+    @property
+    def overlap_s(self) -> tuple[float, float]: ...
+
+    def hook_layers(self, begins: Sequence[int]) -> Collection[int]:
+        """Return the layers after which backward is to call :meth:`grads_ready`; ``begins`` as of ``Network``."""
+
+    def grads_ready(self, segment: slice) -> None:
+        """Send what can be sent: the gradients in ``segment``, and all behind it, are complete."""
+
+
 class Base:
-    """What a collective does that does not say otherwise.
+    """Base of the collectives; here the behaviour of one that exchanges after backward.
 
     Attributes
     ----------
@@ -74,12 +93,14 @@ class Base:
     compression : str or mapping
         The codec of gradients that are encoded by :class:`psframe.collectives.compression.Compressed`.
     carrier : Carrier or None
-        What moves encoded gradients, where that class can have them.
+        Moves encoded gradients; None if that class cannot wrap this collective.
+    overlap : Overlap or None
     """
 
     traits = Traits()
     compression: str | Mapping[str, Any] = "none"
     carrier: Carrier | None = None
+    overlap: Overlap | None = None
 
     def __init__(self, team: Team, size: int, allocator: Allocator, reproducible: str):
         self.team, self.comm, self.size, self.allocator = team, team.comm, size, allocator
@@ -105,7 +126,7 @@ class Base:
 
     @property
     def far(self) -> bool:
-        """Whether other nodes take part, for which MPI's blocking calls would wait for ever."""
+        """True if other nodes take part, for which MPI's blocking calls would wait for ever."""
         return self.team.cluster is not None and self.team.cluster.n_nodes > 1
 
     def mean_of(self, rows: Sequence[np.ndarray]) -> Any:
@@ -116,15 +137,6 @@ class Base:
         """Begin to count anew."""
         self.traffic.clear()
 
-    @property
-    def flight(self) -> tuple[float, float]:
-        """Seconds that exchanges were under way, and those of them that backward hid, since the last :meth:`clear`."""
-        return 0.0, 0.0
-
-    def boundaries(self, begins: Sequence[int]) -> Collection[int]:
-        """Return the layers at which backward is to call :meth:`leave`; ``begins`` as :class:`Network` has them."""
-        return ()
-
     def broadcast(self, params: np.ndarray) -> None:
         raise NotImplementedError
 
@@ -134,10 +146,7 @@ class Base:
     def allreduce_mean(self, grads: np.ndarray, n_samples: int) -> Segments:
         raise NotImplementedError
 
-    def leave(self, segment: slice) -> None:
-        """Take note that the gradients in ``segment``, and all behind it, are done."""
-
-    def wild_workers(self, grads: np.ndarray) -> list[int]:
+    def nonfinite_workers(self, grads: np.ndarray) -> list[int]:
         """Return whose gradients of the last exchange this rank knows not to have been finite.
 
         ``grads`` are this rank's; here nobody has overwritten them.

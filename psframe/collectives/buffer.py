@@ -56,6 +56,7 @@ class Buffer(Base):
         self.reduces = gather != "gather" and not self.canonical
         self.bucket_bytes, self.compression, self.carrier = bucket_bytes, compression, Buffers(self.comm)
         self.departures = Departures([], self._gather, self.wait)
+        self.overlap = self
         self.finite = True  # whether this worker's gradients were, of which MPI leaves nothing
         if compression == "none":
             self._receive()
@@ -77,7 +78,7 @@ class Buffer(Base):
             self._depart_in([slice(0, self.size)])
         return self.vectors
 
-    def boundaries(self, begins: Sequence[int]) -> Collection[int]:
+    def hook_layers(self, begins: Sequence[int]) -> Collection[int]:
         if not self.bucket_bytes or self.compression != "none":
             return ()
         buckets = cut_at_layers(begins, self.size, least_of(self.bucket_bytes, self.size))
@@ -113,11 +114,11 @@ class Buffer(Base):
     def _look(self, part: np.ndarray) -> None:
         self.finite &= compiled.elementwise.is_finite(part)
 
-    def wild_workers(self, grads: np.ndarray) -> list[int]:
+    def nonfinite_workers(self, grads: np.ndarray) -> list[int]:
         if self.team.server:
             if self.reduces and self.comm.rank == 0:
                 return [] if self.finite or self.team.worker is None else [self.team.worker]
-            return super().wild_workers(grads)
+            return super().nonfinite_workers(grads)
         if not self.canonical:
             return [] if self.finite else [self.comm.rank]
         found = {i for *_, rows in self.parts for i, row in enumerate(rows) if not compiled.elementwise.is_finite(row)}
@@ -131,10 +132,10 @@ class Buffer(Base):
         self.departures.clear()
 
     @property
-    def flight(self) -> tuple[float, float]:
+    def overlap_s(self) -> tuple[float, float]:
         return self.departures.flights.flight_s, self.departures.flights.hidden_s
 
-    def leave(self, segment: slice) -> None:
+    def grads_ready(self, segment: slice) -> None:
         self.departures.leave(segment.start)
 
     def broadcast(self, params: np.ndarray) -> None:

@@ -8,7 +8,7 @@ has left out, separately for each of the two, and adds it to what it encodes nex
 payloads of all instead, which then are encoded once.
 """
 
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from itertools import pairwise
 from typing import Any, cast
@@ -161,9 +161,6 @@ class Compressed(Base):
         self.gaps = layout.gaps()
         return cast(Arena, self.inner.arena(layout, n_state, keeping, trace))
 
-    def boundaries(self, begins: Sequence[int]) -> Collection[int]:
-        return ()  # a codec sees the whole vector
-
     def warm(self) -> None:
         warm(self._spec)
 
@@ -183,9 +180,9 @@ class Compressed(Base):
             self.codec.add(row, self.total)
         yield slice(0, self.size), self.mean.over(n_samples)
 
-    def wild_workers(self, grads: np.ndarray) -> list[int]:
+    def nonfinite_workers(self, grads: np.ndarray) -> list[int]:
         if self.team.server:
-            return super().wild_workers(grads)
+            return super().nonfinite_workers(grads)
         return [] if self.finite else [self.comm.rank]
 
     def forget(self) -> None:

@@ -71,6 +71,7 @@ class Hierarchical(Shared):
         self.leading = self.meeting.among(tuple(range(self.n_lanes)))
         self.bucket_bytes, self.codec = bucket_bytes, compression
         self.traits = replace(self.traits, exact=compression == "none")
+        self.overlap = self
         self.lane: Lane | None = None
         self.compressed = None
         if self.far and self.leading.mine and compression != "none":
@@ -116,7 +117,7 @@ class Hierarchical(Shared):
             zeros=lambda shape: self.allocator.zeros(shape, np.float32, "exchange"),
         )
 
-    def boundaries(self, begins: Sequence[int]) -> Collection[int]:
+    def hook_layers(self, begins: Sequence[int]) -> Collection[int]:
         if not (self.far and self.bucket_bytes and self.codec == "none"):
             return ()
         self._depart_in(cut_at_layers(begins, self.size, least_of(self.bucket_bytes, self.size)))
@@ -140,7 +141,7 @@ class Hierarchical(Shared):
         self.flights.clear()
 
     @property
-    def flight(self) -> tuple[float, float]:
+    def overlap_s(self) -> tuple[float, float]:
         return self.flights.flight_s, self.flights.hidden_s
 
     def broadcast(self, params: np.ndarray) -> None:
@@ -149,7 +150,7 @@ class Hierarchical(Shared):
             self.traffic.broadcast(params.nbytes, self.cluster.n_nodes, self.cluster.node == 0)
         super().broadcast(params)
 
-    def leave(self, segment: slice) -> None:
+    def grads_ready(self, segment: slice) -> None:
         if self.worker < 0:
             return
         self._begin()
@@ -220,7 +221,7 @@ class Hierarchical(Shared):
     def _exchange(self) -> None:
         """Let the last gradients leave, and on a leader wait until its parts of the sum are whole."""
         self._begin()
-        self.leave(slice(0, self.size))
+        self.grads_ready(slice(0, self.size))
         if self.lane:
             self._finish(self.lane)
         self.begun, self.n_left = False, 0

@@ -54,9 +54,9 @@ class Object(Base):
         mean = self.mean_of([row for row in rows if row is not None])
         yield slice(0, self.size), mean.over(n_samples)
 
-    def wild_workers(self, grads: np.ndarray) -> list[int]:
+    def nonfinite_workers(self, grads: np.ndarray) -> list[int]:
         if self.team.server or not self.canonical:
-            return super().wild_workers(grads)
+            return super().nonfinite_workers(grads)
         return [worker for worker, piece in enumerate(self.pieces) if not compiled.elementwise.is_finite(piece)]
 
     def allreduce_mean(self, grads: np.ndarray, n_samples: int) -> Segments:

@@ -64,12 +64,13 @@ def _command(cluster: Cluster, argv: Sequence[str]) -> int:
         made = recovery.trained(made, judged, _train)
     except epoch.Stopped as stopped:
         if cluster.rank == 0:
-            where = f"; {onward.of_left(made.run_dir.path)}" if made.run_dir else ""
+            where = f"; {onward.of_left(made.outputs.run_dir.path)}" if made.outputs.run_dir else ""
             print(f"psframe: {stopped}{where}", file=sys.stderr, flush=True)
         return 128 + stopped.number
-    if made.run_dir and made.record and not arguments["quiet"]:
-        epochs = [record for record in metrics.read(made.run_dir.path) if record["epoch"] > made.run_dir.epoch]
-        say(f"\n{table(epochs)}\n\n{pages_table(made.record)}\n\n{made.run_dir.path}")
+    run_dir, last = made.outputs.run_dir, made.progress.record
+    if run_dir and last and not arguments["quiet"]:
+        epochs = [record for record in metrics.read(run_dir.path) if record["epoch"] > run_dir.epoch]
+        say(f"\n{table(epochs)}\n\n{pages_table(last)}\n\n{run_dir.path}")
     made.cluster.barrier()  # one that ends without MPI_Finalize is taken for dead
     return 0
 
@@ -87,7 +88,7 @@ def _train(run: "Run") -> None:
     from psframe.train import loop
 
     keys, where = run.config.checkpoint, ""
-    if run.run_dir:  # on rank 0
-        where = onward.of_running(run.run_dir.path, bool(keys.every_epochs or keys.every_seconds))
+    if run.outputs.run_dir:  # on rank 0
+        where = onward.of_running(run.outputs.run_dir.path, bool(keys.every_epochs or keys.every_seconds))
     with Signals(run.cluster.halt, speaks=run.cluster.rank == 0, where=where):
         loop.train(run)

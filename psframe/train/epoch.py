@@ -10,6 +10,7 @@ from psframe.cluster.startup import launcher_ended
 from psframe.record.traffic import Traffic
 from psframe.train.checkpointer import Keeper
 from psframe.train.epoch_metrics import Seen
+from psframe.train.outputs import NoKeeper
 from psframe.train.run import Run
 from psframe.train.schedule import learning_rate
 
@@ -36,54 +37,52 @@ def train_epoch(run: Run) -> Seen:
     for traffic in run.sync.traffics():
         traffic.clear()
     run.work.clear()
-    run.trace.begin()
-    while not run.parts or run.sampler.n_left:
+    run.outputs.trace.begin()
+    while not run.progress.parts or run.sampler.n_left:
         _part(run)
-    return Seen.joined(run.parts)
+    return Seen.joined(run.progress.parts)
 
 
 def forget(run: Run) -> None:
     """Be ready for another epoch. All ranks call, when what was seen of this one has been told."""
-    run.sampler.cursor, run.concluded = 0, False
-    run.parts.clear()
+    run.sampler.cursor, run.progress.concluded = 0, False
+    run.progress.parts.clear()
 
 
 def _part(run: Run) -> None:
     """Train until the epoch ends or rank 0 asks for a pause, and bring what is under way to an end."""
-    n_steps, order = run.sampler.n_steps, run.sampler.permutation(run.epoch)
+    n_steps, order = run.sampler.n_steps, run.sampler.permutation(run.progress.epoch)
     seen = Seen.of(n_steps, run.work.n_losses)
-    run.parts.append(seen)
+    run.progress.parts.append(seen)
     run.sync.work.begin()
     if run.cluster.node_rank == 0:
         run.cluster.halt.reopen()
     run.cluster.barrier()
     seen.begun = perf_counter()
-    run.guard.begin(run.epoch + 1, run.step + 1)
+    run.guard.begin(run.progress.epoch + 1, run.progress.step + 1)
     for step, worker in run.sync.turns(n_steps):
         _turn(run, seen, order, step, worker)
-        if run.keeper:
-            _look(run, run.keeper, step)
+        _look(run, run.outputs.keeper, step)
     draining = perf_counter()
     run.sync.drain()
     if run.whole:
-        if run.keeper:
-            run.keeper.rest()
+        run.outputs.keeper.rest()
         run.whole.collect()
-    run.trace.end()
-    run.trace.add("drain", draining)
+    run.outputs.trace.end()
+    run.outputs.trace.add("drain", draining)
     seen.ended = perf_counter()
     _pause(run, seen)
-    run.guard.end(run.step)
+    run.guard.end(run.progress.step)
 
 
 def _turn(run: Run, seen: Seen, order: np.ndarray, step: int, worker: int | None) -> None:
     """Compute a worker's share of a step, if this rank is to, and exchange what is to be exchanged."""
     loading = computing = perf_counter()
-    compute, of_run = None, run.step + step + 1
-    rate = learning_rate_at(run, run.epoch, step)
+    compute, of_run = None, run.progress.step + step + 1
+    rate = learning_rate_at(run, run.progress.epoch, step)
     if worker is not None:
         mine = order[run.sampler.share(step, worker)]
-        compute = partial(run.work.gradients, mine, run.sampler.samples_in(step), run.epoch, seen.row)
+        compute = partial(run.work.gradients, mine, run.sampler.samples_in(step), run.progress.epoch, seen.row)
         seen.samples[step] += len(mine) * run.work.tells
     seen.row[:] = 0
     computing += run.guard.compute(of_run, seen.row, compute, run.boundaries, run.leave)
@@ -94,31 +93,32 @@ def _turn(run: Run, seen: Seen, order: np.ndarray, step: int, worker: int | None
     if run.guard.closed(of_run):
         seen.losses[step] = seen.samples[step] = 0
     seen.took(times, exchanged)
-    if run.trace.on:
-        run.trace.turn(*times, {"bytes moved": _moved_bytes(run), "staleness": run.sync.tally.last})
-    if run.view:
-        run.view.step()
+    if run.outputs.trace.on:
+        run.outputs.trace.turn(*times, {"bytes moved": _moved_bytes(run), "staleness": run.sync.tally.last})
+    run.outputs.view.step()
 
 
-def _look(run: Run, keeper: Keeper, step: int) -> None:
+def _look(run: Run, keeper: Keeper | NoKeeper, step: int) -> None:
     """Write a checkpoint when one is due, between two steps; or ask for a pause, where ranks are not between any."""
+    if isinstance(keeper, NoKeeper):
+        return
     if not run.cluster.halt.signal and launcher_ended():
         run.cluster.halt.signal = signal.SIGTERM
     pauses = bool(run.cluster.halt.signal) or keeper.failed
     if not pauses and keeper.due():
         between = run.sync.traits.complete_on_rank_0 and not run.whole
         if between:
-            _save(run, keeper, run.sampler.done_after(step + 1), run.step + step + 1)
+            _save(run, keeper, run.sampler.done_after(step + 1), run.progress.step + step + 1)
         pauses = not between
     if pauses and not keeper.asked:
         keeper.asked = True
         run.sync.work.stop()
 
 
-def _save(run: Run, keeper: Keeper, cursor: int, step: int) -> None:
+def _save(run: Run, keeper: Keeper | NoKeeper, cursor: int, step: int) -> None:
     began = perf_counter()
-    keeper.save(run.learnt, run.rows(), run.epoch, step, cursor)
-    run.trace.add("checkpoint", began)
+    keeper.save(run.learnt, run.rows(), run.progress.epoch, step, cursor)
+    run.outputs.trace.add("checkpoint", began)
 
 
 def _pause(run: Run, seen: Seen) -> None:
@@ -127,23 +127,21 @@ def _pause(run: Run, seen: Seen) -> None:
     seen.cut(steps)
     seen.whole = True
     run.sampler.cursor = done
-    run.step += steps
+    run.progress.step += steps
     if number:
-        name = signal.Signals(number).name
-        raise Stopped(
-            number, f"left on {name} after {done:,} of {run.sampler.n_samples:,} samples of epoch {run.epoch + 1}"
-        )
+        name, epoch = signal.Signals(number).name, run.progress.epoch + 1
+        raise Stopped(number, f"left on {name} after {done:,} of {run.sampler.n_samples:,} samples of epoch {epoch}")
 
 
 def _settled(run: Run, n_steps: int) -> tuple[int, int, int]:
     """Return the samples of the epoch that are done, the steps of this part, and the signal to leave on, if any."""
-    sampler, keeper = run.sampler, run.keeper
-    if not keeper or not keeper.asked:
+    sampler, keeper = run.sampler, run.outputs.keeper
+    if not keeper.asked:
         return sampler.n_samples, n_steps, 0
     keeper.asked = False
     done = run.sync.work.done()
     steps = sampler.steps_to(done)
-    _save(run, keeper, done, run.step + steps)
+    _save(run, keeper, done, run.progress.step + steps)
     number = run.cluster.halt.signal
     if number:
         keeper.close()

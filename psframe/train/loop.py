@@ -1,6 +1,5 @@
 """The epoch loop."""
 
-from contextlib import nullcontext
 from functools import partial
 from math import isfinite
 from time import perf_counter
@@ -21,31 +20,30 @@ from psframe.train.run import Run
 
 
 def train(run: Run) -> None:
-    """Train from ``run.epoch`` to the last epoch. All ranks must call.
+    """Train from ``run.progress.epoch`` to the last epoch. All ranks must call.
 
     Stopped where a signal asks all ranks to leave.
     """
     run.cluster.barrier()
     run.labels["startup_s"] = since_launch_s()
-    with run.usage or nullcontext(), run.guard:
+    with run.outputs.usage, run.guard:
         _train_epochs(run)
-    if run.usage:  # what was sampled while the last epoch was evaluated and written down
-        used = run.cluster.gather(run.usage.take(run.cluster.clock_offset_s))
+    if run.config.record.usage:  # what was sampled while the last epoch was evaluated and written down
+        used = run.cluster.gather(run.outputs.usage.take(run.cluster.clock_offset_s))
         run.cluster.settle(partial(_write_usage, run, used or []))
 
 
 def _train_epochs(run: Run) -> None:
     try:
-        while run.epoch < run.config.train.epochs:
-            if run.view:
-                run.view.begin(run.epoch + 1)
+        while run.progress.epoch < run.config.train.epochs:
+            run.outputs.view.begin(run.progress.epoch + 1)
             with np.errstate(over="ignore", invalid="ignore"):  # the loss is judged below, once and not by every rank
                 seen = epoch.train_epoch(run)
                 run.cluster.barrier()  # while others train, parameters may change
                 report = _report(run, seen)
             every = run.cluster.gather(report)
             run.cluster.settle(partial(_settle, run, every or []))
-            run.epoch += not run.concluded  # rank 0 has done so
+            run.progress.epoch += not run.progress.concluded  # rank 0 has done so
             epoch.forget(run)
     except (AgreedError, epoch.Stopped):  # which are raised on all ranks
         run.sync.close()
@@ -55,27 +53,27 @@ def _train_epochs(run: Run) -> None:
 
 def _settle(run: Run, every: list[Report]) -> None:
     """Conclude an epoch, on rank 0; what was saved is durable when this was the last one, or raises UserError."""
-    with run.keeper.closing(run.epoch + 1 == run.config.train.epochs) if run.keeper else nullcontext():
+    with run.outputs.keeper.closing(run.progress.epoch + 1 == run.config.train.epochs):
         _conclude(run, every)
 
 
 def _conclude(run: Run, every: list[Report]) -> None:
     """Write down an epoch, on rank 0; UserError where training has diverged or that cannot be written."""
-    n_train, n_test = run.facts.n_train, run.facts.n_test
-    run.epoch, run.concluded = run.epoch + 1, True
+    n_train, n_test, at, out = run.facts.n_train, run.facts.n_test, run.progress, run.outputs
+    at.epoch, at.concluded = at.epoch + 1, True
     beside = run.team.worker is None and not run.sync.traits.in_step
     together = _together(run)
-    measured = summed(every, n_train - run.begun_at, n_test, together=together, beside=beside)
-    measured |= {"begun_at": run.begun_at, "lost": run.lost, "went_back": run.went_back}
-    run.begun_at, run.lost, run.went_back = 0, [], []
-    if run.run_dir:
-        _write_steps(run, run.run_dir, every)
-        run.record = _record(run, run.run_dir, measured)
-        if run.trace.turns:
+    measured = summed(every, n_train - at.begun_at, n_test, together=together, beside=beside)
+    measured |= {"begun_at": at.begun_at, "lost": at.lost, "went_back": at.went_back}
+    at.begun_at, at.lost, at.went_back = 0, [], []
+    if out.run_dir:
+        _write_steps(run, out.run_dir, every)
+        at.record = _record(run, out.run_dir, measured)
+        if out.trace.turns:
             if together:
                 trace_waiting(every)
-            every[0].traced[0].extend(run.trace.take()[0])  # of the checkpoint
-            durably(lambda path: trace.append(path, [rank.traced for rank in every]), run.run_dir)
+            every[0].traced[0].extend(out.trace.take()[0])  # of the checkpoint
+            durably(lambda path: trace.append(path, [rank.traced for rank in every]), out.run_dir)
         _write_usage(run, [rank.used for rank in every])
     _judge_loss(run, measured)
 
@@ -83,10 +81,10 @@ def _conclude(run: Run, every: list[Report]) -> None:
 def _write_steps(run: Run, run_dir: RunDir, every: list[Report]) -> None:
     """Write the loss of each step, if asked to."""
     if run.config.record.steps:
-        first = run.step - len(every[0].seen.losses)
+        first = run.progress.step - len(every[0].seen.losses)
         lines = [
             {
-                "epoch": run.epoch,
+                "epoch": run.progress.epoch,
                 "step": first + i + 1,
                 "loss": loss,
                 "n_samples": n_samples,
@@ -95,15 +93,14 @@ def _write_steps(run: Run, run_dir: RunDir, every: list[Report]) -> None:
             for i, loss, n_samples, lr in steps(every)
         ]
         durably(lambda path: metrics.append(path, "steps.jsonl", lines), run_dir)
-        if board := run.board:
-            durably(lambda path: board.steps(lines), run_dir)
+        durably(lambda path: run.outputs.board.steps(lines), run_dir)
 
 
 def _write_usage(run: Run, every: list[list[Sample]]) -> None:
     """Write what was sampled on each rank, if asked to."""
-    if run.usage and run.run_dir:
-        zero = run.usage.zero
-        durably(lambda path: usage.append(path, run.epoch, every, zero), run.run_dir)
+    if run.config.record.usage and run.outputs.run_dir:
+        zero = run.outputs.usage.zero
+        durably(lambda path: usage.append(path, run.progress.epoch, every, zero), run.outputs.run_dir)
 
 
 def _diverged(measured: dict[str, Any]) -> bool:
@@ -113,11 +110,12 @@ def _diverged(measured: dict[str, Any]) -> bool:
 def _judge_loss(run: Run, record: dict[str, Any]) -> None:
     """UserError where training has diverged; what was right until then is in the checkpoints of earlier epochs."""
     if _diverged(record):
+        epoch = run.progress.epoch
         first = f" (gradients were not finite first in step {record['wild_step']})" if record["wild_step"] else ""
         steps = run.sync.traits.in_step
         else_ = "warm up with schedule.warmup_epochs" if steps else "optimizer.momentum, as delays add to it"
         raise UserError(
-            f"the loss must stay finite, got {record['loss']} in epoch {run.epoch} and {record['test_loss']} on "
+            f"the loss must stay finite, got {record['loss']} in epoch {epoch} and {record['test_loss']} on "
             f"the test set after it{first}; lower optimizer.lr, or {else_}"
         )
 
@@ -127,14 +125,14 @@ def _report(run: Run, seen: Seen) -> Report:
     seen.times += run.cluster.clock_offset_s if _together(run) else 0.0
     stalled_s = run.work.waited_s  # before the evaluation, in which stages wait, too
     tested, eval_s = epoch.evaluate(run)
-    run.trace.add("evaluate", perf_counter() - eval_s)
+    run.outputs.trace.add("evaluate", perf_counter() - eval_s)
     return Report(
         seen,
         run.team.worker,
         run.sync.tally.wait_s,
         epoch.moved(run),
         stalled_s,
-        run.collective.flight,
+        run.collective.overlap.overlap_s if run.collective.overlap else (0.0, 0.0),
         run.updater.update_s,
         run.updater.wild_step,
         run.guard.take(),
@@ -142,8 +140,8 @@ def _report(run: Run, seen: Seen) -> Report:
         tested,
         eval_s,
         audit.count(run.blocks, run.places.policies),
-        run.trace.take(run.cluster.clock_offset_s),
-        run.usage.take(run.cluster.clock_offset_s) if run.usage else [],
+        run.outputs.trace.take(run.cluster.clock_offset_s),
+        run.outputs.usage.take(run.cluster.clock_offset_s),
     )
 
 
@@ -155,23 +153,22 @@ def _together(run: Run) -> bool:
 def _record(run: Run, run_dir: RunDir, measured: dict[str, Any]) -> dict[str, Any]:
     """Write the epoch's record, and begin to write its checkpoint, which must not be durable before that."""
     every, began = run.config.checkpoint.every_epochs, perf_counter()
-    due = every and (run.epoch % every == 0 or run.epoch == run.config.train.epochs)
-    keeper = run.keeper if due and not _diverged(measured) else None  # or it would push out what is sound
+    at, out = run.progress, run.outputs
+    due = every and (at.epoch % every == 0 or at.epoch == run.config.train.epochs)
+    keeper = out.keeper if due and not _diverged(measured) else None  # or it would push out what is sound
     if keeper:
-        keeper.take(run.learnt, run.rows(), run.epoch, run.step)
-        run.trace.add("checkpoint", began)
+        keeper.take(run.learnt, run.rows(), at.epoch, at.step)
+        out.trace.add("checkpoint", began)
     record = {
-        "epoch": run.epoch,
+        "epoch": at.epoch,
         **{key: float(value) if isinstance(value, np.floating) else value for key, value in measured.items()},
         "checkpoint_s": perf_counter() - began if keeper else 0.0,
         **run.labels,
         "params_sha256": checkpoint.sha256(run.learnt.params),
     }
     durably(lambda path: metrics.append(path, "metrics.jsonl", [record]), run_dir)
-    if board := run.board:
-        durably(lambda path: board.epoch(record), run_dir)
+    durably(lambda path: out.board.epoch(record), run_dir)
     if keeper:
         keeper.start()
-    if run.view:
-        run.view.end(record)
+    out.view.end(record)
     return record

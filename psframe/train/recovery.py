@@ -8,6 +8,7 @@ epoch is dealt out among those that are left; the data stay where they are.
 import gc
 import sys
 from collections.abc import Callable
+from dataclasses import replace
 from time import perf_counter
 
 import numpy as np
@@ -22,6 +23,7 @@ from psframe.record.checkpoint import Saved
 from psframe.record.run_dir import durably
 from psframe.sync.base import Snapshot
 from psframe.train.build import assemble, setup
+from psframe.train.checkpointer import Keeper
 from psframe.train.data.dataset import Held
 from psframe.train.epoch_metrics import Seen
 from psframe.train.faults.injection import Rollback
@@ -30,11 +32,6 @@ from psframe.train.run import Run
 
 #: what a rank meets when another one is lost
 LOSSES = (PeerLost, LeaderEnded, MPI.Exception)
-#: what a run keeps that is made anew
-KEPT = (
-    *("run_dir", "view", "keeper", "usage", "board"),
-    *("record", "parts", "lost", "went_back", "failed_step"),
-)
 
 
 def go_on(run: Run, plan: Plan, lost: BaseException) -> Run:
@@ -63,7 +60,7 @@ def go_on(run: Run, plan: Plan, lost: BaseException) -> Run:
         except LOSSES as again:
             if not _is_loss(again) or (isinstance(again, PeerLost) and 0 in again.ranks):
                 raise
-    made.begun_at = run.begun_at
+    made.progress.begun_at = run.progress.begun_at
     _tell(made, gone, perf_counter() - began)
     return made
 
@@ -109,21 +106,22 @@ class Left:
         taken = 0  # steps of the last part of the epoch
         if run.cluster.rank == 0:
             self.saved, taken = self._salvaged()
-        self.place = (0 if run.concluded else len(run.parts), taken)
+        self.place = (0 if run.progress.concluded else len(run.progress.parts), taken)
         self.lockstep, self.n_losses = run.sync.traits.in_step, run.work.n_losses
         self.held = _release(run)
 
     def _salvaged(self) -> tuple[Saved, int]:
         run = self.run
-        inside = bool(run.parts) and not run.parts[-1].whole
-        now = run.sampler.cursor if run.parts and not run.concluded else 0
+        at = run.progress
+        inside = bool(at.parts) and not at.parts[-1].whole
+        now = run.sampler.cursor if at.parts and not at.concluded else 0
         here = run.sync.snapshot() if inside else Snapshot(now, run.network.arena.params, run.sync.state())
-        taken, step = len(run.parts[-1].losses) if run.parts else 0, run.step
+        taken, step = len(at.parts[-1].losses) if at.parts else 0, at.step
         if inside:
             taken = run.sampler.steps_to(here.done)
             step += taken
         state = np.array(here.rows, np.float32).reshape(-1, len(here.params))
-        saved = Saved(here.params.copy(), state, run.epoch, step, run.network.arena.layout.describe(), here.done)
+        saved = Saved(here.params.copy(), state, at.epoch, step, run.network.arena.layout.describe(), here.done)
         return saved, taken
 
     def agree(self, world: MPI.Comm) -> None:
@@ -141,11 +139,11 @@ class Left:
         self._forget(*world.bcast(self.place))  # its rank 0 has been rank 0 before
 
     def _forget(self, n_parts: int, n_steps: int) -> None:
-        parts, now = self.run.parts, perf_counter()
+        parts, now = self.run.progress.parts, perf_counter()
         del parts[n_parts:]
         while len(parts) < n_parts:  # one that this rank has not come to
             parts.append(Seen.of(n_steps, self.n_losses))
-        self.run.concluded = False
+        self.run.progress.concluded = False
         if parts:
             parts[-1].cut(n_steps)
             if self.lockstep:
@@ -177,14 +175,13 @@ def _again(plan: Plan, cluster: Cluster, old: Run, held: Held, saved: Saved | No
     AgreedError
         On every rank, where this is impossible.
     """
-    made = assemble.or_instead(cluster, plan, lambda: assemble.provided(cluster, plan, held, old.trace))
+    made = assemble.or_instead(cluster, plan, lambda: assemble.provided(cluster, plan, held, old.outputs.trace))
     made.labels["placement"] = old.labels["placement"]
-    for part in KEPT:
-        setattr(made, part, getattr(old, part))
-    if made.run_dir:
-        made.run_dir.saved = saved
+    made.outputs, made.progress = old.outputs, replace(old.progress, concluded=False)
+    if made.outputs.run_dir:
+        made.outputs.run_dir.saved = saved
     setup.begin(made, quiet=True)
-    setup.listen(made)
+    setup.attach_trace(made)
     return made
 
 
@@ -198,46 +195,48 @@ def go_back(run: Run, plan: Plan, failed: Rollback) -> Run:
     AgreedError
         On every rank, where the step from which they went back fails again, or there is no going back.
     """
-    if failed.step == run.failed_step:
+    if failed.step == run.progress.failed_step:
         raise AgreedError(
             f"a step must not fail again after all went back, but did: {failed.reason}; "
             "lower optimizer.lr, or look at the data or the memory of that rank"
         )
     found: list[Saved | None] = []
     run.cluster.agree(lambda: found.append(_last(run)))
-    run.parts.clear()
-    run.concluded, run.failed_step = False, failed.step
+    run.progress.parts.clear()
+    run.progress.concluded, run.progress.failed_step = False, failed.step
     held, saved = _release(run), found[0] if found else None
     made = _again(plan, run.cluster, run, held, saved)
     made.guard.flip.step = 0  # one that was asked for has happened
     if made.cluster.rank == 0:
-        made.went_back.append({"step": failed.step, "ranks": list(failed.ranks), "reason": failed.reason})
-        to = f"epoch {made.epoch + 1}, {made.sampler.cursor:,} samples" if saved else "the beginning"
+        made.progress.went_back.append({"step": failed.step, "ranks": list(failed.ranks), "reason": failed.reason})
+        to = f"epoch {made.progress.epoch + 1}, {made.sampler.cursor:,} samples" if saved else "the beginning"
         print(f"psframe: warning: {failed.reason}; all go back to {to}", file=sys.stderr, flush=True)
     return made
 
 
 def _last(run: Run) -> Saved | None:
     """Return the last checkpoint, and drop the records of later epochs. Rank 0."""
-    assert run.keeper
-    assert run.run_dir
-    saved = run.keeper.newest(run.network.arena.layout)
+    keeper, run_dir = run.outputs.keeper, run.outputs.run_dir
+    assert isinstance(keeper, Keeper)
+    assert run_dir
+    saved = keeper.newest(run.network.arena.layout)
     epoch = saved.epoch if saved else 0
-    if run.record and run.record["epoch"] > epoch:
-        run.record = None
-        durably(lambda path: metrics.cut_back(path, epoch), run.run_dir)
+    if run.progress.record and run.progress.record["epoch"] > epoch:
+        run.progress.record = None
+        durably(lambda path: metrics.cut_back(path, epoch), run_dir)
     return saved
 
 
 def _tell(run: Run, gone: list[int], pause_s: float) -> None:
     if run.cluster.rank == 0:
         who = f"rank {gone[0]} has" if len(gone) == 1 else f"ranks {', '.join(map(str, gone))} have"
-        run.lost.append({"ranks": gone, "step": run.step, "samples_done": run.sampler.cursor, "pause_s": pause_s})
+        at, done = run.progress, run.sampler.cursor
+        at.lost.append({"ranks": gone, "step": at.step, "samples_done": done, "pause_s": pause_s})
         told = (
-            f"in epoch {run.epoch + 1}; {run.labels['n_workers']} worker(s) go on after {run.sampler.cursor:,} samples "
+            f"in epoch {at.epoch + 1}; {run.labels['n_workers']} worker(s) go on after {done:,} samples "
             f"of it, {pause_s:.2f} s later"
         )
-        if run.epoch == run.config.train.epochs:
+        if at.epoch == run.config.train.epochs:
             told = "after the last epoch, and is missed in none"
         print(f"psframe: {who} died {told}", file=sys.stderr, flush=True)
 

@@ -16,25 +16,53 @@ from psframe.memory.arena import Arena
 from psframe.memory.role_placement import Places
 from psframe.nn.network import Network
 from psframe.optim import Updater
-from psframe.record.run_dir import RunDir
-from psframe.record.tensorboard import Board
-from psframe.record.trace import Trace
-from psframe.record.usage import Usage
-from psframe.record.view import View
 from psframe.sync.base import Mode
 from psframe.sync.sampler import Sampler
-from psframe.train.checkpointer import Keeper
 from psframe.train.compute.local import Work
 from psframe.train.compute.parallel.whole import Whole
 from psframe.train.data.batches import Batches
 from psframe.train.data.dataset import Facts, Held
 from psframe.train.epoch_metrics import Seen
 from psframe.train.faults.guard import Guard
+from psframe.train.outputs import Outputs
+
+
+@dataclass
+class Progress:
+    """How far a run has come.
+
+    Attributes
+    ----------
+    epoch, step : int
+        Epochs and steps that are done.
+    begun_at : int
+        Samples of the first epoch that were done before.
+    parts : list of Seen
+        Timings of the epoch that goes on, one for each part that it was cut into.
+    concluded : bool
+        True once that epoch has a record, and counts in ``epoch``.
+    record : dict or None
+        Of the last epoch, on rank 0.
+    lost, went_back : list of dict
+        Ranks that were lost in this epoch, and returns to a checkpoint.
+    failed_step : int
+        The step from which all ranks went back the last time.
+    """
+
+    epoch: int = 0
+    step: int = 0
+    begun_at: int = 0
+    parts: list[Seen] = field(default_factory=list)
+    concluded: bool = False
+    record: dict[str, Any] | None = None
+    lost: list[dict[str, Any]] = field(default_factory=list)
+    went_back: list[dict[str, Any]] = field(default_factory=list)
+    failed_step: int = 0
 
 
 @dataclass
 class Run:
-    """All parts of a run on one rank; ``run_dir``, ``keeper``, ``view`` and ``board`` on rank 0 only."""
+    """All parts of a run on one rank."""
 
     config: Config
     cluster: Cluster
@@ -51,26 +79,13 @@ class Run:
     sync: Mode
     group: Group
     work: Work
-    trace: Trace
-    labels: dict[str, Any]  # what stands in every record: modes, counts
-    record: dict[str, Any] | None = None  # of the last epoch, on rank 0
-    parts: list[Seen] = field(default_factory=list)  # of the epoch that goes on
-    concluded: bool = False  # whether it has a record, and counted in ``epoch``
-    lost: list[dict[str, Any]] = field(default_factory=list)  # ranks, in this epoch
-    went_back: list[dict[str, Any]] = field(default_factory=list)  # to a checkpoint, in this epoch
-    failed_step: int = 0  # from which all went back the last time
+    labels: dict[str, Any]  # of every record: modes, counts
     boundaries: Collection[int] = ()  # layers at which gradients leave while backward goes on
     leave: Callable[[slice], None] | None = None
-    epoch: int = 0
-    step: int = 0
-    begun_at: int = 0  # samples of the first epoch that were done before
     blocks: list[tuple[str, np.ndarray]] = field(default_factory=list)  # role and memory, to audit
-    run_dir: RunDir | None = None
-    keeper: Keeper | None = None
-    view: View | None = None
-    whole: Whole | None = None  # where stages have parts of the network
-    usage: Usage | None = None
-    board: Board | None = None
+    whole: Whole | None = None  # on stages and shards: access to the parameters of the whole network
+    progress: Progress = field(default_factory=Progress)
+    outputs: Outputs = field(default_factory=Outputs)
 
     @property
     def learnt(self) -> Arena | Whole:
@@ -95,9 +110,10 @@ def headline(run: Run) -> str:
     several = f" in {labels['micro_batches']} micro-batches" if "micro_batches" in labels else ""
     places = f"{labels['n_ranks']} rank(s) on {labels['n_nodes']} node(s)"
     continued = ""
-    if run.run_dir and run.run_dir.saved:
-        inside = f" and {run.run_dir.cursor:,} samples" if run.run_dir.cursor else ""
-        continued = f", continued after epoch {run.run_dir.epoch}{inside}"
+    run_dir = run.outputs.run_dir
+    if run_dir and run_dir.saved:
+        inside = f" and {run_dir.cursor:,} samples" if run_dir.cursor else ""
+        continued = f", continued after epoch {run_dir.epoch}{inside}"
     elif run.config.checkpoint.resume == "auto":
         continued = ", a new run: there is no unfinished one to continue"
     return (

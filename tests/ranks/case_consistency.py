@@ -149,9 +149,9 @@ def network_that_was_held_against_the_others_is_let_go_of(world):
         networks.append(weakref.ref(network))
         return network
 
-    def provided(*given):
+    def provided(*given, **keys):
         alive.extend(network for network in networks if network())
-        return provide(*given)
+        return provide(*given, **keys)
 
     with (
         folder(world) as where,

@@ -59,7 +59,7 @@ def dropped_step_changes_neither_parameters_nor_state(world):
                     seen.append((arena.params.tobytes(), arena.state.tobytes(), arena.version))
                 assert seen[1] == seen[0], (mode, collective)
                 assert seen[2][0] != seen[1][0]
-                assert run.step == 3
+                assert run.progress.step == 3
 
 
 @ranks(3)

@@ -69,7 +69,8 @@ def train(cluster, mode, arguments, form, reproducible, shapes, own_optimizer=Fa
         optimizer=Plainly(optimizer) if own_optimizer else optimizer,
     )
     team, arena, collective, layout = rig.team, rig.arena, rig.collective, rig.layout
-    boundaries = collective.boundaries([slot.start for slot in layout.slots.values()])
+    begins, overlap = [slot.start for slot in layout.slots.values()], collective.overlap
+    boundaries = overlap.hook_layers(begins) if overlap else ()
     for step in range(STEPS):
         every = [gradients(worker, step, layout) for worker in range(team.n_workers)]
         for slot in layout.slots.values():
@@ -88,7 +89,7 @@ def leave_bit_by_bit(collective, layout):
     """As backward does: from the last tensor to the first."""
     end = layout.size
     for slot in reversed(layout.slots.values()):
-        collective.leave(slice(slot.start, end))
+        collective.overlap.grads_ready(slice(slot.start, end))
         end = slot.start
 
 

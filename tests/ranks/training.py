@@ -74,5 +74,5 @@ def begun(world, where, *keys):
 def one_epoch(run):
     """Train the run's next epoch; the caller looks at it before another one."""
     epoch.train_epoch(run)
-    run.epoch, run.sampler.cursor = run.epoch + 1, 0
-    run.parts.clear()
+    run.progress.epoch, run.sampler.cursor = run.progress.epoch + 1, 0
+    run.progress.parts.clear()

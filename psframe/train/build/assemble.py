@@ -67,13 +67,11 @@ def run(cluster: Cluster, plan: Plan, quiet: bool) -> Run:
         asked = plan.resolved["collective"]["name"]
         if made.labels["collective"] not in (None, asked):
             made.labels["collective"] = f"{asked} -> {made.labels['collective']}"
-        if run_dir:
-            made.run_dir, made.view = run_dir, View(plan.config.train.epochs, made.sampler.n_steps, quiet)
-            made.keeper = Keeper(run_dir, plan.config.checkpoint, Crash(plan.config.fault.crash_at), data)
-            if not quiet:
-                say(headline(made))
+        made.outputs = setup.outputs(plan.config, run_dir, trace, data, made.sampler.n_steps, quiet)
+        if run_dir and not quiet:
+            say(headline(made))
         setup.begin(made, quiet)
-        setup.watch(made)
+        setup.attach_trace(made)
         setup.prove(made, quiet)
     except BaseException:
         if run_dir and run_dir.new:
@@ -182,7 +180,6 @@ def build(cluster: Cluster, plan: Plan, held: Held, allocator: Allocator, trace:
         boundaries=boundaries,
         leave=leave,
         sync=mode,
-        trace=trace,
         group=group,
         work=work,
         labels=_labels(cluster, plan, mode if not alone else None, sampler) | {"threads": threads.n},

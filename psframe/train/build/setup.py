@@ -5,15 +5,20 @@ import sys
 from threading import Timer
 
 from psframe.cluster import consistency
+from psframe.config.schema import Config
 from psframe.train import placement_report
+from psframe.train.checkpointer import Keeper
+from psframe.train.faults.injection import Crash
+from psframe.train.outputs import NoBoard, NoUsage, Outputs
 from psframe.train.run import Run
 from psframe.nn.jit import compiling
 from psframe.nn.timed import time_layers
 from psframe.record import metrics, sealed
 from psframe.record.run_dir import RunDir, durably
 from psframe.record.tensorboard import Board
+from psframe.record.trace import Trace
 from psframe.record.usage import Usage, sampled_s
-from psframe.record.view import say
+from psframe.record.view import View, say
 from psframe.train.schedule import learning_rate
 
 NOTICE_S = 3.0  # of compiling until a user is told what takes so long
@@ -28,7 +33,7 @@ def _compile(run: Run, quiet: bool) -> None:
     if not link.leads:
         link.tell()
     notice = Timer(NOTICE_S, say, ["compiling the layers for this CPU, once a machine: up to a minute or two"])
-    if run.run_dir and not quiet:
+    if run.outputs.run_dir and not quiet:
         notice.start()
     try:
         with compiling(run.config.nn.kernels):
@@ -48,38 +53,53 @@ def begin(run: Run, quiet: bool) -> None:
     leads = run.group.leads
     if leads or not arena.shared:
         run.network.initialize(run.config.train.seed)
-    begun = run.run_dir
+    begun = run.outputs.run_dir
     saved = begun.saved if begun else None
     if saved:
         run.learnt.params[:] = saved.params
         # a rank alone has the optimizer's rows only: what a mode keeps behind them is dropped, or begins anew
         for row, of_saved in zip(run.rows(), saved.state, strict=False):
             row[:] = of_saved
-    run.epoch, run.step, run.begun_at = comm.bcast((begun.epoch, begun.step, begun.cursor) if begun else (0, 0, 0))
-    run.sampler.cursor = run.begun_at
-    if run.whole and run.step:
+    at = run.progress
+    at.epoch, at.step, at.begun_at = comm.bcast((begun.epoch, begun.step, begun.cursor) if begun else (0, 0, 0))
+    run.sampler.cursor = at.begun_at
+    if run.whole and at.step:
         run.whole.hand_out(comm.bcast(len(saved.state) if saved else 0))
-    if run.step and (arena.shared or run.team.server is None):
+    if at.step and (arena.shared or run.team.server is None):
         among = run.group.leaders if arena.shared else run.team.comm
         for row in arena.state if leads or not arena.shared else ():
             among.Bcast(row)
     run.sync.open(run.updater)
 
 
-def watch(run: Run) -> None:
-    """Let every part write down what it does when, and what it uses, where the config asks for it."""
-    listen(run)
-    if run.config.record.usage:
-        run.usage = Usage(sampled_s(run.run_dir.path) if run.run_dir else 0.0)
-    if run.config.record.tensorboard and run.run_dir:
-        run.board = Board(run.run_dir.path, run.epoch, run.step)
+def outputs(config: Config, run_dir: RunDir | None, trace: Trace, data: int, n_steps: int, quiet: bool) -> Outputs:
+    """Return what this rank leaves behind of a run; ``run_dir`` is None but on rank 0.
+
+    Parameters
+    ----------
+    data : int
+        Checksum of the samples.
+    n_steps : int
+        Of an epoch.
+    """
+    sampled = Usage(sampled_s(run_dir.path) if run_dir else 0.0) if config.record.usage else NoUsage()
+    if run_dir is None:
+        return Outputs(trace=trace, usage=sampled)
+    return Outputs(
+        run_dir,
+        Keeper(run_dir, config.checkpoint, Crash(config.fault.crash_at), data),
+        View(config.train.epochs, n_steps, quiet),
+        trace,
+        sampled,
+        Board(run_dir.path, run_dir.epoch, run_dir.step) if config.record.tensorboard else NoBoard(),
+    )
 
 
-def listen(run: Run) -> None:
-    """Let the parts write to the run's trace."""
-    if run.trace.turns:
+def attach_trace(run: Run) -> None:
+    """Trace the passes of the layers, if the run is traced."""
+    if run.outputs.trace.turns:
         for network in run.work.parts:
-            time_layers(network, run.trace.passes)
+            time_layers(network, run.outputs.trace.passes)
 
 
 def prove(run: Run, quiet: bool) -> None:
@@ -88,16 +108,17 @@ def prove(run: Run, quiet: bool) -> None:
     every = placement_report.count(cluster, places, run.blocks)
     complaints = [*placement_report.verify(cluster, places, settings, every), *consistency.late_clocks(cluster)]
     ranks = placement_report.describe(cluster, places)
-    if run.run_dir is None or every is None or ranks is None:
+    run_dir = run.outputs.run_dir
+    if run_dir is None or every is None or ranks is None:
         return
     for of_rank, found in zip(ranks, every, strict=True):
         for role, pages in found.items():
             of_rank["roles"][role]["pages"] = pages.to_plain()
     lines = ",\n".join(json.dumps(of_rank) for of_rank in ranks)
     plain = f'{{"hbw_nodes": {list(places.site.topology.hbw)}, "ranks": [\n{lines}\n]}}\n'
-    durably(lambda path: sealed.put(path / "placement.json", plain), run.run_dir)
+    durably(lambda path: sealed.put(path / "placement.json", plain), run_dir)
     notes = dict.fromkeys(note for of_rank in ranks for note in of_rank["notes"])
-    for warning in () if quiet else (*run.run_dir.notices, *_changed(run, run.run_dir), *notes, *complaints):
+    for warning in () if quiet else (*run_dir.notices, *_changed(run, run_dir), *notes, *complaints):
         print(f"psframe: warning: {warning}", file=sys.stderr, flush=True)
 
 
@@ -120,7 +141,7 @@ def _other_rates(run: Run, run_dir: RunDir) -> list[str]:
     schedule, now, then = run.config.schedule, run.config.train.epochs, run_dir.planned
     if schedule.name != "cosine" or then in (None, now):
         return []
-    lr, begun = run.updater.optimizer.lr, run.epoch + run.begun_at / run.facts.n_train
+    lr, begun = run.updater.optimizer.lr, run.progress.epoch + run.progress.begun_at / run.facts.n_train
     rates = [learning_rate(schedule, lr, epochs, run.sampler.global_batch, begun, begun) for epochs in (then, now)]
     return [
         f"schedule cosine falls to 0 after {now} epochs now, not {then}: the learning rate goes on at {rates[1]:.3g}, "

@@ -100,10 +100,10 @@ class Work:
 
 
 def departures(mode: Mode, collective: Base, work: Work) -> tuple[Collection[int], Callable[[slice], None] | None]:
-    """Return the layers at which backward pauses, and what happens there."""
-    net = work.network
-    if mode.traits.overlaps and not work.several and (boundaries := collective.boundaries(net.begins)):
-        return boundaries, collective.leave
+    """Return the layers at which backward pauses, and what it calls there."""
+    net, overlap = work.network, collective.overlap
+    if overlap and mode.traits.overlaps and not work.several and (layers := overlap.hook_layers(net.begins)):
+        return layers, overlap.grads_ready
     if hook := mode.layer_hook:
         return range(len(net.layers)), lambda segment: hook()
     return (), None

@@ -178,7 +178,7 @@ class Guard:
 
     def _judge(self, step: int) -> None:
         """Find out whose fault it is that a step is not sound, and do what the config says. All ranks must call."""
-        workers = self.collective.wild_workers(self.arena.grads)
+        workers = self.collective.nonfinite_workers(self.arena.grads)
         if not isfinite(self.loss) and self.team.worker is not None:
             workers = [*workers, self.team.worker]
         every = self.cluster.gather(([self.team.workers[worker] for worker in workers], self.updater.take_damage()))

@@ -1,8 +1,8 @@
-"""``python -m psframe.compare CONFIG ... [--grid KEY=VALUE,VALUE ...] [--ranks N,N]``: trains all of it, in one table.
+"""Command ``python -m psframe.compare CONFIG ... [--grid KEY=VALUE,VALUE ...] [--ranks N,N]``: a comparison of runs.
 
-Every point of the grid is a run under mpirun, as a user would start it, one at a time. Repeated runs go round
-in turn, so that what changes on the machine meanwhile meets them all. With the same grid and ``--out`` the command goes
-on where it was broken off.
+Every point of the grid (:class:`Point`) is a run under mpirun, as a user would start it, one at a time, and a row of
+one table. Repeated runs take turns, so that changes on the machine affect all alike. With the same grid and ``--out``
+the command resumes an interrupted comparison.
 """
 
 import csv
@@ -33,7 +33,7 @@ from psframe.record.view import aligned, in_terminal, say
 from psframe.report import make
 
 USAGE = "python -m psframe.compare CONFIG [CONFIG ...] [--grid KEY=VALUE,VALUE ...] [--ranks N,N] [--out DIR]"
-GRID = "grid.json"  # what a folder was begun with
+GRID = "grid.json"  # the grid of a folder
 MOST_GRID = 16 << 20  # bytes
 
 
@@ -47,7 +47,7 @@ class Point:
 
     @property
     def label(self) -> str:
-        """What tells it from the others."""
+        """The config's name and the overrides, which tell it from the others."""
         return " ".join([Path(self.config).stem, *self.overrides])
 
     @property
@@ -57,7 +57,7 @@ class Point:
 
     @property
     def key(self) -> tuple[str, str, int]:
-        """The same for the same run."""
+        """A key that is equal for the same run."""
         return str(Path(self.config).resolve()), " ".join(self.overrides), self.n_ranks
 
 
@@ -81,7 +81,7 @@ def parser() -> Parser:
 
 
 def main(argv: Sequence[str]) -> int:
-    """Run the command; return the exit status: 1 where a run failed."""
+    """Run the command; return the exit status: 1 if a run failed."""
     made = parser()
     if "-h" in argv or "--help" in argv:
         say(made.format_help())
@@ -95,12 +95,12 @@ def main(argv: Sequence[str]) -> int:
         except KeyboardInterrupt:
             print(f"psframe: broken off; the same command with --out {out} goes on", file=sys.stderr)
             raise
-        except OSError as error:  # a disk that is full, or something else in a file's place
+        except OSError as error:  # a full disk, or something else in a file's place
             raise no_folder(error.filename or out, error) from None
 
 
 def grid(arguments: Namespace) -> Iterator[Point]:
-    """Yield every run of the grid. UserError where it is none."""
+    """Yield every run of the grid. Raise UserError if the grid is invalid."""
     mpirun.refuse_ranks("psframe.compare")
     if arguments.repeat < 1:
         raise UserError(f"--repeat must be 1 or more, got {arguments.repeat}; give 1")
@@ -130,7 +130,7 @@ def _axis(text: str) -> tuple[str, list[Any]]:
 
 
 def _begun(out: Path, arguments: Namespace, points: Sequence[Point]) -> TextIO:
-    """Make the folder, or find one of the same grid again; return its lock, which holds until it is closed."""
+    """Create the folder, or reopen one of the same grid; return its lock, which holds until it is closed."""
     grid = {"runs": [[*point.key] for point in points], "repeat": arguments.repeat, "set": arguments.set}
     try:
         held = sorted(path.name for path in out.iterdir()) if out.exists() else []
@@ -157,7 +157,7 @@ def _begun(out: Path, arguments: Namespace, points: Sequence[Point]) -> TextIO:
 
 
 def _grid_of(folder: Folder) -> Any:
-    """Return what a folder was begun with; None where that is damaged, and so no grid's."""
+    """Return the grid of a folder; None if that is damaged, and so equal to no grid."""
     try:
         with folder.open(GRID) as file:
             return untrusted.of_json(untrusted.all_of(file, MOST_GRID, folder.path / GRID))
@@ -186,14 +186,14 @@ def _compare(arguments: Namespace, points: Sequence[Point], out: Path) -> int:
         else:
             curves[point].append(records)
             say(f"  {summary.told(summary.row(records, 1.0))}")
-        # after every run, so that what is done is told of one that is broken off
+        # after every run, so that an interrupted comparison has tables, too
         _report(arguments, curves, failed, out, number == len(runs))
     left.close()
     return 1 if failed else 0
 
 
 class Left:
-    """How many of ``n`` runs are left and how long they may take: a bar in a terminal, words elsewhere."""
+    """Number and estimated time of the runs left of ``n``: a bar in a terminal, words elsewhere."""
 
     def __init__(self, n: int):
         self.n, self.n_run, self.spent_s, self.began = n, 0, 0.0, time.monotonic()
@@ -204,7 +204,7 @@ class Left:
             self.bar = tqdm(total=n, unit="run", leave=False, file=sys.stderr)
 
     def passed(self, before: bool) -> None:
-        """Count a run that has ended now, or had ``before``."""
+        """Count a run that has ended: now, or ``before`` this command."""
         now = time.monotonic()
         self.n -= 1
         if not before:
@@ -214,7 +214,7 @@ class Left:
             self.bar.update()
 
     def described(self) -> str:
-        """Return the estimate, '' while there is none."""
+        """Return the estimate; '' before the first run has ended."""
         if not self.n_run:
             return ""
         seconds = round(self.n * self.spent_s / self.n_run)
@@ -226,18 +226,18 @@ class Left:
 
 
 def _finished(where: Path) -> list[dict[str, Any]]:
-    """Return the records of a run that was trained to its end; of one that was broken off nothing, nor is it kept."""
+    """Return the records of a finished run; delete an unfinished one, and return []."""
     for config in where.glob("*/config.yaml"):
         try:
             records = metrics.read(config.parent)
             epochs = strict_yaml.load(untrusted.text(config, untrusted.CONFIG_BYTES), "config.yaml")["train"]["epochs"]
             if records and records[-1]["epoch"] == epochs:
-                summary.row(records, 1.0)  # all that the tables want is there
+                summary.row(records, 1.0)  # raises if a value of the tables is missing
                 return records
         except (OSError, ValueError, LookupError, TypeError, ArithmeticError, UserError):
-            pass  # damaged: it is run again
+            pass  # damaged: run it again
     if where.is_symlink():
-        where.unlink()  # it would lead the run to another folder
+        where.unlink()  # it would redirect the run to another folder
     shutil.rmtree(where, ignore_errors=True)
     return []
 
@@ -249,7 +249,7 @@ def _report(
     out: Path,
     last: bool,
 ) -> None:
-    """Write the tables of what there is; the last time print them, and write the page."""
+    """Write the tables of the runs so far; the last time print them, and write the page."""
     done = {point: runs for point, runs in curves.items() if runs}
     if not done:
         return
@@ -279,7 +279,7 @@ def _report(
 
 
 def _failures(failed: dict[Point, list[str]], repeat: int) -> Iterator[str]:
-    """Yield a line for each point of which a run failed, with the last reason."""
+    """Yield a line for each point with a failed run, with the last reason."""
     for point, why in failed.items():
         times = f" ({len(why)} of {repeat} runs)" if repeat > 1 else ""
         yield f"failed: {point.named}{times}: {why[-1]}"

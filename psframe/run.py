@@ -1,8 +1,8 @@
-"""``python -m psframe.run -n N[,N ...] [--restarts K] CONFIG [key.path=value ...]``: trains under mpirun, and again.
+"""Command ``python -m psframe.run -n N[,N ...] [--restarts K] CONFIG [key.path=value ...]``: training with restarts.
 
-Where the job ends by itself before it is done (a rank was killed where the others cannot go on, the server died, a node
-is gone), it is started again from its last durable checkpoint. Ctrl-C and SIGTERM reach the ranks as SIGUSR1, which
-every mpirun passes on: some answer the others by killing all ranks at once.
+:func:`supervise` trains under mpirun. If the job ends by itself before it is done (a rank was killed and the others
+cannot go on, the server died, a node is lost), it restarts it from the last durable checkpoint. Ctrl-C and SIGTERM
+reach the ranks as SIGUSR1, which every mpirun passes on: some answer other signals by killing all ranks at once.
 """
 
 import ctypes
@@ -30,11 +30,11 @@ from psframe.record import checkpoint, metrics, onward, run_dir  # noqa: E402
 from psframe.record.view import say  # noqa: E402
 
 USAGE = "python -m psframe.run -n N[,N ...] [--restarts K] CONFIG [key.path=value ...]"
-PR_SET_PDEATHSIG, PR_SET_CHILD_SUBREAPER = 1, 36  # of linux/prctl.h
-LEAVE_S = 12.0  # from a signal until ranks that have not left are killed
-AGAIN_S = 1.0  # from one signal to the next: a launcher drops what it is sent before its ranks run
+PR_SET_PDEATHSIG, PR_SET_CHILD_SUBREAPER = 1, 36  # from linux/prctl.h
+LEAVE_S = 12.0  # from a signal until the remaining ranks are killed
+AGAIN_S = 1.0  # from one signal to the next: a launcher drops signals sent before its ranks run
 ASKED = (signal.SIGINT, signal.SIGTERM)
-USER_ERROR = 2  # which starting again would not mend
+USER_ERROR = 2  # exit status that a restart would not change
 
 
 def parser() -> Parser:
@@ -69,14 +69,14 @@ def _arguments(argv: Sequence[str]) -> Namespace:
 
 
 class Job:
-    """One mpirun after the other, of which a signal ends the one that runs.
+    """One mpirun after another; a signal ends the running one.
 
     Attributes
     ----------
     asked : int
-        The signal that this process was sent, or 0.
+        The signal sent to this process, or 0.
     killed : bool
-        Whether the ranks did not leave when they were asked to.
+        True if the ranks did not leave when asked to.
     """
 
     def __init__(self) -> None:
@@ -88,11 +88,11 @@ class Job:
             signal.signal(number, self._ask)
 
     def run(self, words: Sequence[str]) -> int:
-        """Run a launcher and wait; return its exit status, or 128 and the number of the signal that ended it."""
+        """Run a launcher and wait; return its exit status, or 128 plus the number of the signal that ended it."""
         if self.asked:
             return 128 + self.asked
         self.process = mpirun.started(words, stdin=subprocess.DEVNULL, preexec_fn=self._outlived)
-        if self.asked:  # meanwhile
+        if self.asked:  # a signal has arrived meanwhile
             self._pass_on()
         status = self.process.wait()
         signal.setitimer(signal.ITIMER_REAL, 0)
@@ -100,11 +100,11 @@ class Job:
         return status if status >= 0 else 128 - status
 
     def _outlived(self) -> None:
-        """Ask the ranks to leave should this supervisor be killed."""
+        """Ask the ranks to leave if this supervisor is killed."""
         self.libc.prctl(PR_SET_PDEATHSIG, signal.SIGUSR1, 0, 0, 0)
 
     def _clear(self) -> None:
-        """End what a launcher that was killed has left here: it would train on beside those that are started next."""
+        """Kill processes that a killed launcher has left: they would train on beside those started next."""
         while True:
             for left in psutil.Process().children(recursive=True):
                 with suppress(psutil.NoSuchProcess):
@@ -118,7 +118,7 @@ class Job:
         again, self.asked = bool(self.asked), self.asked or number
         if not again and self.process:
             self._pass_on()
-        elif again and number == signal.SIGINT:  # a scheduler may send SIGTERM to all that it started, time and again
+        elif again and number == signal.SIGINT:  # a scheduler may send SIGTERM to all its processes, repeatedly
             self._kill()
 
     def _pass_on(self) -> None:
@@ -144,14 +144,14 @@ class Job:
 
 
 def _finished(path: Path | None, settings: schema.Config) -> bool:
-    """Whether a run has come to its end, and what it was to save is saved."""
+    """True if a run has trained all epochs, and saved the last one if it is to save any."""
     if path is None or metrics.last_epoch(path) < settings.train.epochs:
         return False
     return not settings.checkpoint.every_epochs or checkpoint.epoch_of(path / "checkpoints") == settings.train.epochs
 
 
 def supervise(arguments: Namespace) -> int:
-    """Start the job, and again as long as it dies; return the exit status of the last start."""
+    """Start the job, and restart it while it dies; return the exit status of the last start."""
     settings = schema.read(arguments.config, arguments.overrides)
     start = mpirun.launcher(arguments.mpirun)
     if settings.fault.on_worker_loss == "continue" and "--with-ft" not in start and mpirun.is_openmpi(start):
@@ -159,7 +159,7 @@ def supervise(arguments: Namespace) -> int:
     if arguments.finish and _finished(run_dir.newest(Path(settings.record.dir), settings.name, 0), settings):
         return 0
     resume: list[str] = []
-    job, began = Job(), time.time() - 1  # file systems count in coarser seconds
+    job, began = Job(), time.time() - 1  # file systems have coarser timestamps
     for number in range(arguments.restarts + 1):
         n_ranks = arguments.ranks[min(number, len(arguments.ranks) - 1)]
         words = [*start, "-n", str(n_ranks), sys.executable, "-m", "psframe.train", arguments.config]
@@ -169,7 +169,7 @@ def supervise(arguments: Namespace) -> int:
             if job.killed:
                 _say(f"the ranks did not leave within {LEAVE_S:g} s, and were killed{_where(path)}")
             return 0 if _finished(path, settings) else 128 + job.asked
-        # a launcher that outlives ranks ends with 0 when all of them were killed
+        # a launcher that survives the loss of ranks exits with 0 even if all were killed
         if status == USER_ERROR or (status == 0 and "--with-ft" not in start):
             return status
         if _finished(path, settings):

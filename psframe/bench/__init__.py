@@ -1,1 +1,1 @@
-"""Measurements as commands: ``python -m psframe.bench NAME``. Each prints tables and writes JSON."""
+"""Benchmarks as commands: ``python -m psframe.bench NAME``. Each prints tables and writes JSON."""

@@ -1,7 +1,7 @@
-"""``[mpirun -n N] python -m psframe.bench NAME``: what it costs.
+"""Command ``[mpirun -n N] python -m psframe.bench NAME`` (:func:`main`): runs one benchmark.
 
-``kernels`` and ``threads`` are started alone, ``step``, ``straggler`` and ``pipeline`` under mpirun; the others either
-way: alone, they start mpirun for one number of ranks after the other.
+Start ``kernels`` and ``threads`` alone, ``step``, ``straggler`` and ``pipeline`` under mpirun, the others either way:
+alone, they start mpirun for one number of ranks after another.
 """
 
 import os

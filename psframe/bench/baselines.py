@@ -1,8 +1,8 @@
-"""A step of a parameter server, or of an allreduce, in plain mpi4py and NumPy: what psframe is held against.
+"""Baselines in plain mpi4py and NumPy (:data:`BASELINES`): a step of a parameter server, or of an allreduce.
 
-Each ends when every rank has the new parameters. ``classic`` is what is written first: Gather, sum, update (momentum,
-Polyak 1964), Bcast. ``_tuned`` ones have no temporary arrays. Rank 0 is a dedicated server in all but ``allreduce``,
-where every rank is a worker and has its own update.
+Each ends when every rank has the new parameters. ``classic`` is the straightforward version: Gather, sum, update
+(momentum, Polyak 1964), Bcast. The ``_tuned`` ones allocate no temporary arrays. Rank 0 is a dedicated server in all
+but ``allreduce``, where every rank is a worker and applies the update itself.
 """
 
 from collections.abc import Callable
@@ -14,7 +14,7 @@ LR, MOMENTUM = 1e-3, 0.9
 
 
 class Vectors:
-    """One rank's vectors, of ``size`` numbers; ``received`` (n, size) on rank 0 if it gathers."""
+    """One rank's float32 vectors (size,); ``received`` is (n_ranks, size) on rank 0 if ``gathers``, else (0, size)."""
 
     def __init__(self, comm: MPI.Comm, size: int, gathers: bool):
         self.comm, self.n_workers = comm, max(1, comm.size - 1)
@@ -75,7 +75,7 @@ def allreduce_tuned(v: Vectors) -> None:
 
 
 def _update(v: Vectors, n: int) -> None:
-    """Apply the sum in ``v.work``, in place."""
+    """Apply the sum of ``n`` gradients in ``v.work``, in place."""
     np.divide(v.work, n, out=v.work)
     np.multiply(v.velocity, MOMENTUM, out=v.velocity)
     np.add(v.velocity, v.work, out=v.velocity)
@@ -91,5 +91,5 @@ BASELINES: dict[str, Callable[[Vectors], None]] = {
     "allreduce": allreduce,
     "allreduce_tuned": allreduce_tuned,
 }
-#: of which the best is a bar of its own
+#: psframe is compared with the fastest of these, too
 TUNED = ("reduce_bcast_tuned", "allreduce_tuned")

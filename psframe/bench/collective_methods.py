@@ -1,6 +1,6 @@
-"""Broadcast, gather and allreduce of int32 by MPI's buffers, by pickled objects, and over shared memory.
+"""Methods of broadcast, gather and allreduce of int32 (:class:`Method`): MPI buffers, pickled objects, shared memory.
 
-A method is made for one operation and one placement; its ``k``-th turn is ``prepare(k)``, ``meet()``, ``move()``,
+A method serves one operation and one placement. Its ``k``-th iteration is ``prepare(k)``, ``meet()``, ``move()``,
 ``check(k)``. All ranks must call each.
 """
 
@@ -18,26 +18,26 @@ from psframe.memory.placement import Placement
 from psframe.memory.process_site import Site
 
 OPERATIONS = ("bcast", "gather", "allreduce")
-RAMP = 1009  # numbers after which a pattern begins anew: a prime, so that nothing that is shifted looks right
-CHUNK = 16 * RAMP  # numbers that stay in a core's first caches
+RAMP = 1009  # period of the test pattern: a prime, so that shifted data does not match
+CHUNK = 16 * RAMP  # numbers that stay in a core's private caches
 
 _RAMP = np.tile(np.arange(RAMP, dtype=np.int32), CHUNK // RAMP)
 
 
 def base(rank: int, k: int) -> int:
-    """Return the first number of what a rank has to tell in turn ``k``."""
+    """Return the first number of a rank's message in iteration ``k``."""
     return 31 * rank + 7 * k
 
 
 def fill(array: np.ndarray, first: int) -> None:
-    """Write a rank's numbers, int32 (n,)."""
+    """Fill ``array``, int32 (n,), with the pattern that begins with ``first``."""
     for lo in range(0, len(array), CHUNK):
         part = array[lo : lo + CHUNK]
         np.add(_RAMP[: len(part)], first, out=part)
 
 
 def check(array: np.ndarray, first: int, times: int = 1) -> None:
-    """Hold an array, int32 (n,), against the sum of as many ranks' numbers as ``times`` says; UserError."""
+    """Compare ``array``, int32 (n,), with the sum of ``times`` ranks' patterns; raise UserError if they differ."""
     right = _RAMP * times + first
     for lo in range(0, len(array), CHUNK):
         part = array[lo : lo + CHUNK]
@@ -50,13 +50,13 @@ def check(array: np.ndarray, first: int, times: int = 1) -> None:
 
 
 class Method:
-    """What methods share: the arrays of one rank, in memory of one placement.
+    """Base class of the methods: the arrays of one rank, in memory of one placement.
 
     Attributes
     ----------
     sent, received : ndarray of int32
-        ``sent`` (count,) holds what this rank has to tell, and after a broadcast what it was told; ``received`` what
-        a gather brings, (n_ranks, count), on rank 0 alone, or an allreduce, (count,).
+        ``sent`` (count,) holds this rank's message, and after a broadcast the received one. ``received`` is the result
+        of a gather, (n_ranks, count), on rank 0 only, or of an allreduce, (count,).
     blocks : list of ndarray
         This rank's memory, uint8, whose pages can be counted.
     """
@@ -82,7 +82,7 @@ class Method:
         return array
 
     def prepare(self, k: int) -> None:
-        """Write what this rank has to tell, and nonsense where it is to be told."""
+        """Write this rank's message, and -1 into its receive buffers."""
         if self.operation == "bcast" and self.comm.rank:
             self.sent[:] = -1
         else:
@@ -90,11 +90,11 @@ class Method:
         self.received[...] = -1
 
     def meet(self) -> None:
-        """Wait for all ranks, as who uses the method would."""
+        """Wait for all ranks, as a user of the method would."""
         self.comm.Barrier()
 
     def check(self, k: int) -> None:
-        """UserError where this rank was told something else than the others had to tell."""
+        """Raise UserError if this rank received anything but the others' messages."""
         n = self.comm.size
         if self.operation == "bcast":
             check(self.sent, base(0, k))
@@ -106,7 +106,7 @@ class Method:
 
 
 class Buffer(Method):
-    """MPI's upper-case calls of mpi4py."""
+    """mpi4py's upper-case calls, on buffers."""
 
     def bcast(self) -> None:
         self.comm.Bcast(self.sent)
@@ -119,7 +119,7 @@ class Buffer(Method):
 
 
 class Object(Method):
-    """Its lower-case calls, which pickle; what they return lies where Python takes memory."""
+    """mpi4py's lower-case calls, which pickle; Python allocates their results."""
 
     def _arrays(self) -> tuple[Any, Any]:
         return self._private(self.count), np.empty(0, np.int32)
@@ -135,17 +135,17 @@ class Object(Method):
 
     def prepare(self, k: int) -> None:
         if self.operation == "bcast" and self.comm.rank:
-            self.sent = self.received  # what it was told before is freed
+            self.sent = self.received  # frees the previous result
         else:
             fill(self.sent, base(self.comm.rank, k))
             self.received = np.empty(0, np.int32)
 
 
 class Shared(Method):
-    """As psframe's collective of that name: every rank works in memory that all see, so nothing is copied.
+    """As psframe's collective of that name: every rank works in shared memory, so nothing is copied.
 
-    After a broadcast every rank reads rank 0's numbers where they are, after a gather rank 0 every rank's; an
-    allreduce is one pass, in which each rank sums a segment, and its result is there for all.
+    After a broadcast every rank reads rank 0's numbers in place, after a gather rank 0 reads every rank's. An allreduce
+    is one pass, in which each rank sums a segment; all ranks see the result.
     """
 
     def _arrays(self) -> tuple[Any, Any]:
@@ -158,7 +158,7 @@ class Shared(Method):
         return sent, self._seen_by_all(1)[0] if self.operation == "allreduce" else every[:0, 0]
 
     def _seen_by_all(self, rows: int) -> np.ndarray:
-        """Return memory of the node, int32 (rows, count): a rank's row near to it, one row all ranks' parts."""
+        """Return shared memory of the node, int32 (rows, count): a row near each rank, or one split among them."""
         page = compiled.numa.PAGE_BYTES
         row_bytes = -(-self.count * 4 // page) * page
         memory = self.cluster.link.share(rows * row_bytes, take=False)
@@ -173,7 +173,7 @@ class Shared(Method):
             pages.bind(memory[mine], self.placement.policy(self.site, True), self.site.note)
             pages.populate(memory[mine])
             self.blocks.append(memory[mine])
-        self.cluster.barrier()  # nobody touches what is another's before that one did
+        self.cluster.barrier()  # no rank touches another's pages before their owner has
         return memory.view(np.int32).reshape(rows, -1)[:, : self.count]
 
     def meet(self) -> None:
@@ -203,7 +203,7 @@ class Shared(Method):
 
 
 class SharedCopy(Shared):
-    """The same between arrays of each rank's own, as MPI's calls have it: into shared memory and out of it again."""
+    """The same between private arrays, as in MPI's calls: copies into shared memory and out of it again."""
 
     def _arrays(self) -> tuple[Any, Any]:
         self.seen, self.total = super()._arrays()
@@ -234,14 +234,14 @@ class SharedCopy(Shared):
         mine[:] = self.total
 
 
-#: by name; ``c`` is a program of its own
+#: by name; method ``c`` is a separate program
 METHODS: dict[str, type[Method]] = {"buffer": Buffer, "object": Object, "shared": Shared, "shared_copy": SharedCopy}
 
 
 def needed_bytes(operation: str, methods: list[str], n_ranks: int, n_bytes: int) -> int:
-    """Return what all ranks of a machine need at most, one method at a time, with what MPI and pickle copy.
+    """Return the peak bytes of all ranks of a machine, one method at a time, with copies by MPI and pickle.
 
-    The sum of an allreduce of objects is made from pickled and unpickled copies of both operands.
+    The sum of an allreduce of objects is computed from pickled and unpickled copies of both operands.
     """
     private = {"bcast": 1, "gather": 2, "allreduce": 3}[operation] * n_ranks * n_bytes
     needs = {

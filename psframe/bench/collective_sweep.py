@@ -1,4 +1,4 @@
-"""``python -m psframe.bench collectives --ranks N,N``: all methods at one number of ranks after the other."""
+"""Sweep of ``python -m psframe.bench collectives --ranks N,N`` over numbers of ranks (:class:`Sweep`), all methods."""
 
 import os
 import shutil
@@ -25,7 +25,7 @@ PASSED_ON = ("operation", "memory", "repetitions", "warm_up")
 
 
 def main(argv: Sequence[str]) -> int:
-    """Run the command; return the exit status: 1 where a number of ranks failed."""
+    """Run the command; return the exit status: 1 if a number of ranks failed."""
     made = collectives.parser()
     sweep.add_options(made)
     made.add_argument("--rounds", type=int, default=1, help="starts of each program, in turn (default: 1)")
@@ -54,7 +54,7 @@ def main(argv: Sequence[str]) -> int:
 
 
 def _program(arguments: Namespace, start: Sequence[str], folder: Path) -> Path | None:
-    """Build the program of method ``c``; without a compiler the method is left out, with a word."""
+    """Build the program of method ``c``; without a compiler print a notice and leave the method out."""
     if "c" not in arguments.method:
         return None
     try:
@@ -68,7 +68,7 @@ def _program(arguments: Namespace, start: Sequence[str], folder: Path) -> Path |
 
 
 def build(start: Sequence[str], folder: Path) -> Path:
-    """Compile the program with the mpicc that belongs to the launcher; UserError where there is none."""
+    """Compile the program with the launcher's mpicc; raise UserError if none is found, or if it fails."""
     launcher = shutil.which(start[0])
     places = [Path(launcher).with_name("mpicc")] if launcher else []
     places += [Path(sys.executable).with_name("mpicc"), Path(shutil.which("mpicc") or "mpicc")]
@@ -89,14 +89,14 @@ def build(start: Sequence[str], folder: Path) -> Path:
 
 
 class Sweep:
-    """What all numbers of ranks have in common."""
+    """State shared by all numbers of ranks."""
 
     def __init__(self, arguments: Namespace, start: Sequence[str], topology: Topology, program: Path | None, out: Path):
         self.arguments, self.start, self.topology, self.program = arguments, start, topology, program
         self.out, self.told = out, set[str]()
 
     def measure(self, n_ranks: int) -> list[Measured]:
-        """Measure on so many ranks, write what was found, and return it. UserError where something fails."""
+        """Measure on ``n_ranks`` ranks, append the rows to the tables, and return them. Raise UserError on failure."""
         say(f"{n_ranks} ranks, {collective_table.environment()}")
         rows: dict[tuple[str, str, str], Measured] = {}
         for _ in range(self.arguments.rounds):
@@ -126,13 +126,13 @@ class Sweep:
         return words
 
     def _by_program(self, n_ranks: int, cpus: list[str]) -> list[dict[str, Any]]:
-        """Return the rows of method ``c``, its ranks on the cores that the others' had."""
+        """Return the rows of method ``c``, with its ranks on the same cores as the other methods'."""
         rows = []
         pins = "/".join(cpus)
         for memory in self.arguments.memory:
             nodes = {"ddr": self.topology.ddr, "hbw": self.topology.hbw}.get(memory, ())
             if memory != "default" and not nodes:
-                continue  # as the other methods have said
+                continue  # the other methods have reported it
             everywhere = memory == "default" or set(nodes) >= set(self.topology.memory)
             where = "-" if everywhere else ",".join(map(str, nodes))
             for operation, n_bytes in self.arguments.bytes.items():
@@ -142,7 +142,7 @@ class Sweep:
                 if ended.complaint:
                     raise UserError(ended.complaint)
                 seconds = [[float(word) for word in line.split()] for line in ended.out.splitlines() if line.strip()]
-                placed = None if memory == "default" else 1.0  # else the program would have ended
+                placed = None if memory == "default" else 1.0  # the program fails on misplaced pages
                 row = {"operation": operation, "method": "c", "memory": memory, "bytes": n_bytes, "placed": placed}
                 rows.append(row | {"seconds": seconds})
         return rows

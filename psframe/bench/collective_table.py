@@ -1,4 +1,4 @@
-"""What ``bench collectives`` leaves behind: a table as CSV, and every repetition, with the topology, as HDF5."""
+"""Files of ``bench collectives`` (:class:`Measured`): a table as CSV; every repetition, with the topology, as HDF5."""
 
 import csv
 import json
@@ -28,20 +28,20 @@ COLUMNS = (
     "environment", "containers", "share_ipc", "operation", "method", "memory", "n_ranks", "n_nodes", "bytes",
     "repetitions", "median_s", "low_s", "high_s", "placed", "mpi",
 )  # fmt: skip
-#: set by launch/containers.sh: over how many containers ranks are spread, and whether these share memory
+#: set by launch/containers.sh: the number of containers of the ranks, and a flag if these share memory
 CONTAINERS, SHARE_IPC = "PSFRAME_N_CONTAINERS", "PSFRAME_SHARE_IPC"
 
 
 @dataclass
 class Measured:
-    """An operation by a method in one kind of memory, on some ranks.
+    """Measurements of an operation by one method in one kind of memory, on some ranks.
 
     Attributes
     ----------
     seconds : list of list of float
-        Of each rank, by repetition.
+        By repetition, of each rank.
     placed : float or None
-        The worst rank's share of pages where they were asked for.
+        The worst rank's share of pages on the requested nodes; None without a request.
     """
 
     operation: str
@@ -56,13 +56,13 @@ class Measured:
 
     @classmethod
     def of(cls, row: dict[str, Any], report: dict[str, Any]) -> "Measured":
-        """Return a row of a report, without its seconds."""
+        """Create it from a row of a report, without its seconds."""
         of_all = {key: report[key] for key in ("n_ranks", "n_nodes", "mpi")}
         return cls(**{key: value for key, value in row.items() if key != "seconds"}, **of_all)
 
     @property
     def order(self) -> tuple[int, int, int]:
-        """What rows are sorted by."""
+        """The sort key of rows."""
         return OPERATIONS.index(self.operation), ALL_METHODS.index(self.method), MEMORIES.index(self.memory)
 
     @property
@@ -80,7 +80,7 @@ class Measured:
 
 
 def environment() -> str:
-    """Return where ranks run, in words."""
+    """Return the ranks' environment: ``host``, or the number of containers."""
     n = _n_containers()
     return f"{n} container{'s' * (n > 1)}" if n else "host"
 
@@ -93,7 +93,7 @@ def _n_containers() -> int:
 
 
 def prepare(out: Path) -> None:
-    """Make the folder, or find that it can be added to; UserError where not."""
+    """Create the folder, or check that its files can be appended to; raise UserError if not."""
     try:
         out.mkdir(parents=True, exist_ok=True)
         with Folder.chosen(out) as folder, folder.open(CSV, "ab+") as binary:
@@ -103,7 +103,7 @@ def prepare(out: Path) -> None:
             if lines and lines[0].rstrip("\r\n") != ",".join(COLUMNS):
                 raise UserError(f"{out / CSV} must have this version's columns, got others; give another --out")
             if lines and not lines[-1].endswith("\n"):
-                file.write("\r\n")  # a row that was cut short: what follows is a line of its own
+                file.write("\r\n")  # ends a truncated row, so that the next one is a line of its own
             if not lines:
                 csv.writer(file).writerow(COLUMNS)
             file.flush()
@@ -115,7 +115,7 @@ def prepare(out: Path) -> None:
 
 
 def _open_figures(path: Path) -> None:
-    """Make the file, or find that it is whole."""
+    """Create the HDF5 file, or check that it is intact."""
     there = path.exists()
     try:
         with h5py.File(path, "a"):
@@ -127,7 +127,7 @@ def _open_figures(path: Path) -> None:
 
 
 def append(out: Path, rows: Sequence[Measured], topology: Topology) -> None:
-    """Write rows behind those that are there."""
+    """Append rows to both files."""
     plain = [row.plain for row in rows]
     with chosen_file(out / CSV, "a") as file:
         csv.writer(file).writerows([["" if row[key] is None else row[key] for key in COLUMNS] for row in plain])

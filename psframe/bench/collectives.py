@@ -1,7 +1,8 @@
-"""``python -m psframe.bench collectives --ranks N,N``: broadcast, gather and allreduce of int32 (Woo et al. 2020).
+"""Benchmark ``collectives``: broadcast, gather and allreduce of int32 (Woo et al. 2020).
 
-Under mpirun it measures on the ranks that there are, all methods but ``c``. Alone it starts mpirun for one number of
-ranks after the other, the program of method ``c`` too, and writes a table as CSV and every figure as HDF5.
+Under mpirun, :func:`main` measures all methods but ``c`` on the given ranks. Started alone, ``python -m psframe.bench
+collectives --ranks N,N`` runs mpirun for one number of ranks after another, and the program of method ``c`` too, and
+writes a table as CSV and every figure as HDF5.
 """
 
 import warnings
@@ -35,7 +36,7 @@ USAGE = (
 ALL_METHODS = ("c", *METHODS)
 MEMORIES = ("default", "ddr", "hbw")
 PAPER_MB = {"bcast": 256.0, "gather": 16.0, "allreduce": 256.0}
-ROOM = 0.8  # of the free memory that may be taken
+ROOM = 0.8  # share of the free memory that may be allocated
 
 
 def parser() -> Parser:
@@ -51,7 +52,7 @@ def parser() -> Parser:
 
 
 def checked(arguments: dict[str, Any]) -> dict[str, Any]:
-    """Return arguments with lists for what they name and bytes for sizes; UserError for a mistake."""
+    """Return arguments with lists of names, and sizes in bytes; raise UserError for a mistake."""
     chosen = {"operation": OPERATIONS, "method": ALL_METHODS, "memory": MEMORIES}
     for name, valid in chosen.items():
         given = (arguments[name] or ",".join(valid)).split(",")
@@ -78,7 +79,7 @@ def checked(arguments: dict[str, Any]) -> dict[str, Any]:
 
 
 def room(memories: Sequence[str], topology: Topology) -> int:
-    """Return the bytes that are free in all of the kinds of memory, of those that exist."""
+    """Return the bytes that are free in each of the kinds of memory that exist here."""
     free = {node.number: node.free_bytes for node in topology.nodes}
     tiers = {"ddr": topology.ddr, "hbw": topology.hbw}
     rooms = [sum(free[node] for node in tiers[name]) for name in memories if tiers.get(name)]
@@ -86,7 +87,7 @@ def room(memories: Sequence[str], topology: Topology) -> int:
 
 
 def fitted(n_bytes: dict[str, int], methods: list[str], n_ranks: int, room: int) -> tuple[dict[str, int], list[str]]:
-    """Return sizes that fit into ``room`` bytes, halved as often as it takes, and a notice of each that was not."""
+    """Return sizes that fit into ``room`` bytes, halved as often as needed, and a notice for each reduced one."""
     fit, notices = dict(n_bytes), []
     for operation, asked in n_bytes.items():
         while fit[operation] > 4 and needed_bytes(operation, methods, n_ranks, fit[operation]) > ROOM * room:
@@ -126,7 +127,7 @@ def main(cluster: Cluster, argv: Sequence[str]) -> int:
 
 
 def _by_world_rank(cpus: Sequence[int]) -> list[str]:
-    """Return what every rank runs on, as text, numbered as MPI does."""
+    """Return every rank's CPUs as text, in the order of MPI's world communicator. All ranks must call."""
     return MPI.COMM_WORLD.allgather(",".join(map(str, cpus)))
 
 
@@ -139,7 +140,7 @@ def measure(
     memory: str,
     report: dict[str, Any],
 ) -> None:
-    """Add a row for each operation and method in one kind of memory to the report, or a notice if there is none."""
+    """Add a row per operation and method in one kind of memory to the report, or a notice if that is absent."""
     placement = bind("placement", TABLE, {"name": memory})()
     try:
         policy = cluster.agree_everywhere(lambda: placement.policy(site, False))
@@ -169,7 +170,7 @@ def measure(
 
 
 def taken(cluster: Cluster, method: Method, repetitions: int, warm_up: int) -> list[list[float]]:
-    """Return the seconds of each rank, by repetition, each of which brought the right numbers; AgreedError if not."""
+    """Return the seconds by repetition, of each rank. Raise AgreedError if a repetition delivers wrong numbers."""
     mine = np.zeros(repetitions)
     for k in range(-warm_up, repetitions):
         method.prepare(k + warm_up)
@@ -177,7 +178,7 @@ def taken(cluster: Cluster, method: Method, repetitions: int, warm_up: int) -> l
         began = perf_counter()
         method.move()
         ended = perf_counter()
-        method.meet()  # or to check what came would keep those that are not yet done from their cores
+        method.meet()  # checking would occupy the cores of ranks that are not done yet
         cluster.agree_everywhere(lambda k=k: method.check(k + warm_up))  # type: ignore[misc]
         mine[max(k, 0)] = ended - began
     every = np.zeros((cluster.n_ranks, repetitions))
@@ -186,14 +187,14 @@ def taken(cluster: Cluster, method: Method, repetitions: int, warm_up: int) -> l
 
 
 def _placed(cluster: Cluster, method: Method, policy: Any) -> float | None:
-    """Return the worst rank's share of the pages that are where they were asked for; None where it does not matter."""
+    """Return the worst rank's share of pages on the requested nodes; None without a request."""
     found = audit.count([("all", block) for block in method.blocks if len(block)], {"all": policy})
     shares = cluster.comm.allgather(found["all"].share if found else None)
     return min((share for share in shares if share is not None), default=None)
 
 
 def table(rows: Sequence[dict[str, Any]], notices: Sequence[str]) -> str:
-    """Return rows as text."""
+    """Format rows as text."""
     head = ["operation", "method", "memory", "ranks", "MB", "ms", "quartiles", "placed", ""]
     lines = [head]
     for row in rows:

@@ -1,8 +1,9 @@
-"""``python -m psframe.bench forward --ranks 1,2,4``: one mini-batch forward, cut among ranks (strong scaling).
+"""Benchmark ``python -m psframe.bench forward --ranks 1,2,4`` (:func:`main`): strong scaling of a forward pass.
 
 The experiment of Hasheminezhad et al. 2020, "Towards a scalable and distributed infrastructure for deep learning
-applications": the four-layer network for human activity at a mini-batch of 8000. Samples are random, drawn by their
-numbers, so that any number of ranks works on the same ones; a time ends when the last rank has its outputs.
+applications": the four-layer network for human activity at a mini-batch of 8000, split among the ranks. Samples are
+random, drawn by their index, so that any number of ranks works on the same ones. A time ends when the last rank has its
+outputs.
 """
 
 from argparse import Namespace
@@ -37,7 +38,7 @@ USAGE = (
     "[--json FILE] [--mpirun CMD]"
 )
 SEED = 0
-TOLERANCE = 1e-4  # of the outputs' mean size, to which all numbers of ranks must agree
+TOLERANCE = 1e-4  # relative, of the outputs' mean size, between numbers of ranks
 
 
 def parser() -> Parser:
@@ -81,7 +82,7 @@ def _checked(arguments: dict[str, Any], n_ranks: int) -> dict[str, Any]:
 
 
 def _made(arguments: Namespace, mine: slice) -> tuple[Network, np.ndarray]:
-    """Return the network, and this rank's samples."""
+    """Return the network, and this rank's samples, float32 (n, *input_shape)."""
     shape, n_classes = INPUTS[arguments.model]
     network = Network(load("--model", BUILT_IN, arguments.model)(shape, n_classes), shape, n_classes)
     allocator, n = Allocator(), mine.stop - mine.start
@@ -94,9 +95,9 @@ def _made(arguments: Namespace, mine: slice) -> tuple[Network, np.ndarray]:
 
 
 def _measure(cluster: Cluster, network: Network, x: np.ndarray, repetitions: int) -> tuple[list[float], float]:
-    """Return the slowest rank's seconds by repetition, and how large an output is in the mean."""
+    """Return the slowest rank's seconds by repetition, and the mean absolute output. All ranks must call."""
     if not cluster.link.leads:
-        cluster.link.tell()  # the node's first rank compiles, the others load
+        cluster.link.tell()  # the node's first rank compiles, the others load its code
     logits = network.forward(x, Pass())
     if cluster.link.leads:
         cluster.link.tell()
@@ -114,9 +115,9 @@ def _measure(cluster: Cluster, network: Network, x: np.ndarray, repetitions: int
 
 
 def joined(reports: Sequence[dict[str, Any]]) -> dict[str, Any]:
-    """Return reports of several numbers of ranks as one, held against one rank's if that is there.
+    """Merge reports of several numbers of ranks, with speed-ups over one rank if that was measured.
 
-    UserError where outputs differ.
+    Raise UserError if outputs differ.
     """
     rows = sorted((row for report in reports for row in report["rows"]), key=lambda row: row["n_ranks"])
     first = rows[0]
@@ -135,7 +136,7 @@ def joined(reports: Sequence[dict[str, Any]]) -> dict[str, Any]:
 
 
 def table(report: dict[str, Any]) -> str:
-    """Return a report as text."""
+    """Format a report as text."""
     lines = [["ranks", "ms", "quartiles", "samples/s", "speed-up", "efficiency", ""]]
     for row in report["rows"]:
         ms = {key: 1e3 * value for key, value in row["seconds"].items()}

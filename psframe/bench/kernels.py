@@ -1,4 +1,4 @@
-"""``python -m psframe.bench kernels``: milliseconds, GFLOP/s and share of the core's peak, layer by layer."""
+"""Benchmark ``python -m psframe.bench kernels`` (:class:`Bench`): ms, GFLOP/s and share of peak, layer by layer."""
 
 from argparse import Namespace
 from collections.abc import Callable, Sequence
@@ -25,7 +25,7 @@ from psframe.nn.timed import time_layers
 from psframe.optim import SGD, Updater
 from psframe.record.view import aligned
 
-#: what each model is measured with: the shape of a sample, and classes
+#: by model: the shape of a sample, and the number of classes
 INPUTS: dict[str, tuple[Shape, int]] = {
     "lenet": ((1, 28, 28), 10),
     "cifar_quick": ((3, 32, 32), 10),
@@ -53,7 +53,7 @@ def _arguments(argv: Sequence[str]) -> tuple[Namespace, str]:
 
 
 def main(argv: Sequence[str]) -> int:
-    """Run the command; return the exit status. UserError for a mistake in it."""
+    """Run the command; return the exit status. Raise UserError for a mistake in it."""
     arguments, text = _arguments(argv)
     if arguments.help:
         print(text)
@@ -84,7 +84,7 @@ def _whole(option: str, text: str) -> list[int]:
 
 
 class Bench:
-    """One model at one batch size: a step of it, compiled, in random data."""
+    """A compiled training step of one model at one batch size, on random data."""
 
     def __init__(self, model: str, batch: int, arguments: Namespace):
         self.model, self.batch, self.arguments = model, batch, arguments
@@ -108,12 +108,12 @@ class Bench:
         self.compiled_s = perf_counter() - began
 
     def step(self) -> None:
-        """Forward, backward, and an update with momentum."""
+        """Run forward, backward, and an update with momentum."""
         self.network.gradients(self.x, self.labels, self.pass_)
         self.update(slice(0, None), self.network.arena.grads, 0.001 / self.batch, 1)
 
     def report(self) -> dict[str, Any]:
-        """Return what was measured, as JSON has it."""
+        """Measure, and return the figures for JSON."""
         steps: dict[str, Callable[[], None]] = {"psframe": self.step}
         if self.arguments.against:
             for form in torch_network.FORMATS:
@@ -131,14 +131,14 @@ class Bench:
         }
         rivals = [name for name in taken if name != "psframe"]
         if rivals:
-            # against the better format, pair by pair
+            # compare with the faster format, pair by pair
             best = min(rivals, key=lambda name: median(taken[name]))
             pairs = zip(taken[best], taken["psframe"], strict=True)
             report["against"] = {"best": best, "ratio": spread([theirs / ours for theirs, ours in pairs])}
         return report | self._layers()
 
     def _layers(self) -> dict[str, Any]:
-        """Measure layer by layer, within steps; and the peak, between them."""
+        """Time the layers within steps, and the peak between steps."""
         timed = {index: Spent() for index, _ in self.network.active}
         time_layers(self.network, lambda index, layer: timed[index])
         peaks: list[float] = []
@@ -169,9 +169,9 @@ class Bench:
 
 
 def in_turn(steps: dict[str, Callable[[], None]], seconds: float) -> dict[str, list[float]]:
-    """Run steps in turn, over and over, for about ``seconds`` each; return how long each took.
+    """Run steps in turn, over and over, for about ``seconds`` each; return the seconds of each by turn.
 
-    A turn repeats a step for some 20 ms, and counts the mean: a machine's noise then falls on all alike.
+    A turn repeats a step for about 20 ms and records the mean, so that the machine's noise affects all alike.
     """
     repeats = {}
     for name, step in steps.items():
@@ -191,7 +191,7 @@ def in_turn(steps: dict[str, Callable[[], None]], seconds: float) -> dict[str, l
 
 
 def describe(report: dict[str, Any]) -> str:
-    """Return a report as text."""
+    """Format a report as text."""
     shape = "x".join(map(str, report["input"]))
     lines = [
         f"{report['model']} ({shape}), batch {report['batch']}, {report['threads']} thread(s), {report['kernels']}"

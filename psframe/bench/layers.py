@@ -1,4 +1,4 @@
-"""The time that each layer of a network takes within a step, and the work that it is."""
+"""Time of each layer within a step (:class:`Spent`), and its operations and bytes (:func:`work`)."""
 
 from collections.abc import Callable
 from math import prod
@@ -10,7 +10,7 @@ DIRECTIONS = ("forward", "backward")
 
 
 class Spent:
-    """Adds up what a layer's passes take, by the clock that times them."""
+    """Accumulator of a layer's seconds, on the clock that times its passes."""
 
     def __init__(self, clock: Callable[[], float] = perf_counter) -> None:
         self.clock = clock
@@ -26,10 +26,10 @@ class Spent:
 
 
 def work(network: Network, number: int, batch: int) -> dict[str, dict[str, float]]:
-    """Return, by direction, an active layer's multiplications and additions, and the bytes that it must at least move.
+    """Return, by direction, an active layer's multiplications and additions, and the least bytes that it moves.
 
-    Forward it reads input and weights and writes its output; backward it reads those and the output's gradient, and
-    writes the gradients of weights and input. The first layer's input needs none.
+    Forward reads input and weights, and writes the output. Backward reads input, weights and the output's gradient, and
+    writes the gradients of weights and input; the first layer's input needs none.
     """
     index, layer = network.active[number]
     following = network.active[number + 1][0] if number + 1 < len(network.active) else len(network.layers)

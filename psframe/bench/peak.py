@@ -1,4 +1,4 @@
-"""The most that this core can multiply and add."""
+"""Peak rate of float32 multiplications and additions of this core (:func:`gflops`)."""
 
 from collections.abc import Callable
 from time import perf_counter
@@ -14,12 +14,12 @@ from psframe.nn.jit import jit
 from psframe.nn.lanes import Row
 from psframe.nn.microkernel import fused
 
-CHAINS = 12  # sums that do not wait for each other: enough for two multipliers of four, or of six, cycles
+CHAINS = 12  # independent sums: enough to fill two multipliers with a latency of four, or of six, cycles
 
 
 @intrinsic
 def multiply_in_registers(typing, lanes, n):
-    """Multiply and add ``n`` times in each of the chains, without memory; return something of it."""
+    """Multiply and add ``n`` times in each of the chains, in registers; return a number that depends on all chains."""
 
     def generate(context: Any, builder: ir.IRBuilder, signature: Any, values: Any) -> Any:
         row = Row(builder, ir.FloatType(), len(lanes), 1, 0)
@@ -46,7 +46,7 @@ def _loop(lanes, n):
 
 
 def gflops(seconds: float = 0.02, clock: Callable[[], float] = perf_counter) -> float:
-    """Return 1e9 float32 multiplications and additions a second of one thread, over about ``seconds`` of a clock."""
+    """Return one thread's rate in 1e9 float32 operations per second, timed over at least ``seconds`` of ``clock``."""
     lanes, n = blocking(1, 1).types[0], 100_000
     _loop(lanes, 1)
     while True:

@@ -1,7 +1,8 @@
-"""``mpirun -n S python -m psframe.bench pipeline CONFIG``: a step of a pipeline against the same step in one process.
+"""Benchmark ``pipeline`` (:func:`main`): a pipeline's step against the same step in one process.
 
-Both train the network of a config, on the same samples in the same micro-batches, with one thread a rank; they take
-turns, while the other ranks sleep. The config's grid is of all ranks; one process trains what a replica does.
+In ``mpirun -n S python -m psframe.bench pipeline CONFIG`` both train the config's network, on the same samples in the
+same micro-batches, with one thread per rank. They take turns, while the other ranks sleep. The config's grid spans all
+ranks; the single process trains as one replica does.
 """
 
 from argparse import Namespace
@@ -83,7 +84,7 @@ def _built(cluster: Cluster, judged: Plan) -> Run:
 
 
 def _measured(cluster: Cluster, judged: Plan, contenders: dict[str, Run], arguments: Namespace) -> dict[str, Any]:
-    """Return the figures, on all ranks, which must all call."""
+    """Return the figures. All ranks must call."""
     taken: dict[str, list[float]] = {"pipeline": [], "one process": []}
     bubbles: list[float] = []
     for number in range(1 + arguments.repetitions):  # the first is not counted
@@ -118,7 +119,7 @@ def _measured(cluster: Cluster, judged: Plan, contenders: dict[str, Run], argume
 
 
 def _steps(run: Run, n_steps: int) -> float:
-    """Take so many steps; return the seconds in which gradients were computed, or waited for."""
+    """Run ``n_steps`` steps; return the seconds of computing gradients, or waiting for them."""
     losses, seconds = np.zeros(1), 0.0
     n_samples = run.sampler.samples_in(0)
     mine = run.sampler.permutation(0)[run.sampler.share(0, run.team.worker or 0)]
@@ -131,7 +132,7 @@ def _steps(run: Run, n_steps: int) -> float:
 
 
 def table(report: dict[str, Any]) -> str:
-    """Return the figures as text."""
+    """Format the figures as text."""
 
     def of(found: dict[str, float], scale: float = 1.0, digits: int = 3) -> str:
         low, middle, high = (f"{found[key] * scale:.{digits}f}" for key in ("low", "median", "high"))

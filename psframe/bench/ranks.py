@@ -1,4 +1,4 @@
-"""What every benchmark does with its ranks before it measures."""
+"""Preparation of a benchmark's ranks before it measures (:func:`settle`)."""
 
 from typing import Literal
 
@@ -8,16 +8,16 @@ from psframe.cluster import affinity
 from psframe.cluster.cluster import Cluster
 from psframe.memory.topology import Topology
 
-DEADLINE_S = 600.0  # for a rank that does not come
+DEADLINE_S = 600.0  # for a missing rank
 
 
 def settle(cluster: Cluster, topology: Topology, wait: Literal["auto", "spin", "block"] = "auto") -> tuple[int, ...]:
-    """Bind the ranks as training does by default, and say how they wait; return this rank's CPUs. All must call."""
+    """Bind the ranks as training does by default, set how they wait; return this rank's CPUs. All ranks must call."""
     cpus, _ = affinity.pin(cluster, topology, "numa")
     cluster.rendezvous.configure(wait, DEADLINE_S, affinity.n_cores(cluster, topology))
     return cpus
 
 
 def mpi_name() -> str:
-    """Return the name and version of the MPI, in a line."""
+    """Return the name and version of the MPI library, in one line."""
     return MPI.Get_library_version().splitlines()[0].strip("\0 ")

@@ -61,7 +61,7 @@ class Rival:
         self.module: Any = self.network  # the module whose forward is called
 
     def train_epoch(self, run: Run) -> np.ndarray:
-        """Train ``run.progress.epoch`` on this rank's batches; return the sum of its samples' losses by step, (n_steps,)."""
+        """Train ``run.progress.epoch`` on this rank's batches; return its summed losses by step, (n_steps,)."""
         order, worker = run.sampler.permutation(run.progress.epoch), run.team.worker
         losses = np.zeros(run.sampler.n_steps)
         assert worker is not None

@@ -1,4 +1,4 @@
-"""The same run through PyTorch's DistributedDataParallel, Horovod, and what one writes in plain mpi4py."""
+"""Rivals on the same run: PyTorch's :class:`DDP`, :class:`Horovod`, and a server in plain mpi4py (:class:`ByHand`)."""
 
 import os
 import socket
@@ -12,7 +12,7 @@ from psframe.bench.rival import Rival
 from psframe.errors import UserError, reason
 from psframe.train.loop import Run
 
-CONNECT_S, EXCHANGE_S = 60, 600  # until a rank that waits for others in DDP says so
+CONNECT_S, EXCHANGE_S = 60, 600  # timeouts in DDP
 
 
 class DDP(Rival):
@@ -24,7 +24,7 @@ class DDP(Rival):
         super().__init__(run, memory_format)
         if self.comm.size > 1:
             self._connect()
-            # it says so of a first layer of one channel, whose few numbers lie alike in both orders
+            # it appears for a first layer of one channel, whose memory order is the same in both formats
             warnings.filterwarnings("ignore", "Grad strides do not match bucket view strides")
             self.module = self.torch.nn.parallel.DistributedDataParallel(self.network)
 
@@ -52,7 +52,7 @@ class DDP(Rival):
             )
 
     def _listen(self, address: str) -> tuple[int, str]:
-        """Return the port on which rank 0 brings the others together, or 0 and why it cannot."""
+        """Return the port of rank 0's store, or 0 and the reason why it cannot listen."""
         make, patience = self.torch.distributed.TCPStore, timedelta(seconds=CONNECT_S)
         try:
             self.store = make(address, 0, self.comm.size, True, timeout=patience, wait_for_workers=False)
@@ -83,7 +83,7 @@ class Horovod(Rival):
         super().__init__(run, memory_format)
         import horovod.torch as hvd
 
-        # it takes no gradients that are channels_last; what a layer puts out still is, as the images are
+        # it rejects channels_last gradients; activations still are channels_last, as the images are
         self.network.to(memory_format=self.torch.contiguous_format)
         self.hvd = hvd
         hvd.init()
@@ -101,7 +101,7 @@ class Horovod(Rival):
         self.hvd.init()
 
     def rest(self) -> None:
-        self.hvd.shutdown()  # its thread would talk to the other ranks' a thousand times a second
+        self.hvd.shutdown()  # its thread would poll the other ranks' a thousand times a second
 
 
 class ByHand(Rival):
@@ -115,7 +115,7 @@ class ByHand(Rival):
         self.params, self.grads = np.empty(size, np.float32), np.empty(size, np.float32)
         self.received = np.empty((self.comm.size, size), np.float32) if leads else None
         self.mean, self.velocity, self.work = (np.zeros(size if leads else 0, np.float32) for _ in range(3))
-        #: each tensor with its place in the two vectors
+        #: each tensor with its views of the two vectors
         self.places = []
         begin = 0
         for param in params:
@@ -139,7 +139,7 @@ class ByHand(Rival):
         self._unflatten()
 
     def _update(self, lr: float) -> None:
-        """Update rank 0's parameters by the mean gradient, as PyTorch's SGD does, with no array made."""
+        """Update rank 0's parameters by the mean gradient, as PyTorch's SGD does, without allocating arrays."""
         sgd, gradient, velocity, work = self.sgd, self.mean, self.velocity, self.work
         if sgd.weight_decay:
             np.multiply(self.params, sgd.weight_decay, out=work)

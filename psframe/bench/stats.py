@@ -1,4 +1,4 @@
-"""What is said of many measurements, and where it is written."""
+"""Statistics of measurements (:func:`spread`), and the files of reports (:func:`write`)."""
 
 import json
 from collections.abc import Iterator, Sequence
@@ -10,22 +10,22 @@ from psframe.record.folder import chosen_file, chosen_output, is_stream
 
 
 def spread(numbers: Sequence[float]) -> dict[str, float]:
-    """Return median and quartiles."""
-    import numpy as np  # not before a rank's threads are limited
+    """Return the median, and the quartiles ``low`` and ``high``."""
+    import numpy as np  # imported late: a rank's threads must be limited first
 
     low, middle, high = np.percentile(numbers, (25, 50, 75))
     return {"median": float(middle), "low": float(low), "high": float(high)}
 
 
 def claim(path: str | None) -> None:
-    """UserError where :func:`write` could not write, before anything is measured; what is there stays."""
-    if path not in (None, "-") and not is_stream(str(path)):  # who reads one would take its end for that of the report
+    """Raise UserError, before anything is measured, if :func:`write` could not write; existing content stays."""
+    if path not in (None, "-") and not is_stream(str(path)):  # a stream's reader would take the close for its end
         with _told(str(path)), chosen_file(str(path), "a"):
             pass
 
 
 def write(path: str | None, report: Any) -> None:
-    """Write a report as JSON, if a path is given, or to stdout for ``-``; UserError where it cannot be."""
+    """Write a report as JSON, if a path is given, or to stdout for ``-``; raise UserError on failure."""
     if path == "-":
         print(json.dumps(report), flush=True)
     elif path:

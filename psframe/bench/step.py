@@ -162,7 +162,7 @@ def ours(cluster: Cluster, arguments: Namespace, spec: dict[str, Any], size: int
     collective, arena = furnish(cluster, make)
     collective.warm()
     updater = Updater(optimizer, arena)
-    mode.open(collective, updater)
+    mode.open(updater)
     one = Witness(optimizer, spec.get("compression", "none") == "none" and spec["name"] != "null")
 
     def step() -> None:

@@ -1,9 +1,9 @@
-"""``mpirun -n N python -m psframe.bench straggler CONFIG``: what a slow worker, or random pauses, leave of the speed.
+"""Benchmark ``straggler`` (:func:`main`): the speed that remains with a slow worker, or random pauses.
 
-Every mode trains the same network on the same data: all workers healthy, one of them slow in every step, all of them
-now and then. Epochs of all modes and conditions go round in turn. A worker's step is that of the network or, with
-``--step-ms``, a sleep: on a machine with fewer cores than ranks, a worker that pauses leaves its core to the others,
-and so hides what it would cost on one that has enough.
+In ``mpirun -n N python -m psframe.bench straggler CONFIG`` every mode trains the same network on the same data: with
+all workers healthy, with one slow in every step, and with random pauses of all. Epochs of all modes and conditions take
+turns. A worker's step is the network's or, with ``--step-ms``, a sleep: on a machine with fewer cores than ranks, a
+pausing worker leaves its core to the others, which hides its cost on a machine with enough cores.
 """
 
 import time
@@ -29,7 +29,7 @@ from psframe.train.run import Run
 
 USAGE = "mpirun -n N python -m psframe.bench straggler CONFIG [key.path=value ...] [--step-ms T] [--json FILE]"
 HEALTHY, SLOW, PAUSES = "healthy", "slow", "pauses"
-#: names, and what stands in the section `sync`
+#: by name: the config's section ``sync``
 MODES: dict[str, str] = {
     "sync_ps": "{mode: sync_ps}",
     "backup_workers: 1": "{mode: sync_ps, backup_workers: 1}",
@@ -73,7 +73,7 @@ def main(cluster: Cluster, argv: Sequence[str]) -> int:
             for how, fault in faults.items():
                 run.guard.slow = Slow(fault, cluster.rank, number)
                 speed = _speed(run)
-                if number:  # the first time is to warm up
+                if number:  # the first round is a warm-up
                     taken[name][how].append(speed)
     for run in runs.values():
         run.sync.close()
@@ -108,7 +108,7 @@ def _begun(cluster: Cluster, arguments: Namespace, name: str) -> Run:
 
 
 def _asleep(run: Run, seconds: float) -> Any:
-    """Return what takes as long as a step of so many seconds, and leaves gradients of zero."""
+    """Return a replacement of ``Network.gradients`` that sleeps ``seconds`` and leaves gradients of zero."""
 
     def gradients(x: np.ndarray, *_: Any) -> tuple[float, int]:
         run.network.arena.grads[:] = 0
@@ -119,10 +119,10 @@ def _asleep(run: Run, seconds: float) -> Any:
 
 
 def _speed(run: Run) -> float:
-    """Return the samples per second of an epoch, by the ranks that did not wait for its end alone.
+    """Return the samples per second of an epoch, until the first worker runs out of work. All ranks must call.
 
-    That is what has been computed and used by the time the first worker finds nothing left to do, over that time: at
-    the end of an epoch everybody waits for whoever began the last batch, however long it takes.
+    Only samples computed and used by then count: at the end of an epoch all workers wait for the last batch, however
+    long it takes.
     """
     seen = epoch.train_epoch(run)
     epoch.forget(run)
@@ -136,8 +136,10 @@ def _speed(run: Run) -> float:
 
 
 def _report(arguments: Namespace, runs: dict[str, Run], taken: dict[str, dict[str, list[float]]]) -> dict[str, Any]:
-    """Return what was found: samples per second, and shares of a healthy epoch of the same turn; ``limit`` is the share
-    that is left where a slow worker slows nobody but itself."""
+    """Return the figures: samples per second, and shares of a healthy epoch of the same turn.
+
+    ``limit`` is the share that remains if a slow worker slows only itself.
+    """
     modes: dict[str, Any] = {}
     for name, by_how in taken.items():
         healthy = np.array(by_how[HEALTHY])
@@ -154,7 +156,7 @@ def _report(arguments: Namespace, runs: dict[str, Run], taken: dict[str, dict[st
 
 
 def describe(report: dict[str, Any]) -> str:
-    """Return what was found as text."""
+    """Format the figures as text."""
     step = f"steps of {report['step_ms']:g} ms, asleep" if report["step_ms"] else "computed steps"
     lines = [["mode", "samples/s, healthy", "one slow", "of healthy", "at best", "random pauses", "of healthy"]]
     for name, found in report["modes"].items():

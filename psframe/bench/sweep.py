@@ -1,4 +1,4 @@
-"""``python -m psframe.bench NAME --ranks 1,2,4``: starts a benchmark over one number of ranks after the other."""
+"""Sweep of ``python -m psframe.bench NAME --ranks 1,2,4`` (:func:`main`): one number of ranks after another."""
 
 import json
 import os
@@ -14,20 +14,20 @@ from psframe.cluster.parser import Parser
 from psframe.errors import UserError
 from psframe.record.view import say
 
-#: of commands that start mpirun
+#: options of commands that start mpirun
 OPTIONS = ("--ranks", "--rounds", "--out", "--mpirun")
 
 
 def add_options(made: Parser) -> None:
-    """Add what every command over several numbers of ranks takes."""
+    """Add the options of every command over several numbers of ranks."""
     made.add_argument("--ranks", help="numbers of ranks, as 2,4,8 (default: powers of two, to the cores there are)")
     made.add_argument("--mpirun", help=mpirun.HELP)
 
 
 def counts(text: str | None, option: str = "--ranks") -> list[int]:
-    """Return the numbers that an option lists; without it powers of two, to the cores there are.
+    """Return the numbers that an option lists; by default the number of cores and all powers of two below.
 
-    UserError where they are none.
+    Raise UserError for anything else.
     """
     if text is None:
         n_cores = len(os.sched_getaffinity(0))
@@ -40,14 +40,14 @@ def counts(text: str | None, option: str = "--ranks") -> list[int]:
 
 
 def on_ranks(start: Sequence[str], n_ranks: int, name: str, argv: Sequence[str]) -> dict[str, Any]:
-    """Return the report of a benchmark on so many ranks; UserError with what it complains of."""
+    """Return the report of a benchmark on ``n_ranks`` ranks; raise UserError with its complaint."""
     return dict(reported(start, n_ranks, f"psframe.bench {name}", ["psframe.bench", name, *argv, "--json", "-"]))
 
 
 def reported(start: Sequence[str], n_ranks: int, what: str, module: Sequence[str]) -> Any:
-    """Return the JSON that a module, with its arguments, prints as its last such line on so many ranks.
+    """Run a module, with its arguments, on ``n_ranks`` ranks; return the last line of JSON that it prints.
 
-    UserError with what it complains of, or where it prints none.
+    Raise UserError with its complaint, or if it prints none.
     """
     ended = mpirun.python(start, n_ranks, ["-m", *module])
     if ended.complaint:
@@ -61,8 +61,8 @@ def reported(start: Sequence[str], n_ranks: int, what: str, module: Sequence[str
 def train(
     start: Sequence[str], n_ranks: int, config: str, overrides: Sequence[str], where: Path
 ) -> tuple[list[dict[str, Any]], str]:
-    """Train by a config into the new folder ``where``; return the run's records, and the complaint where it failed."""
-    from psframe.record import metrics  # loads NumPy, which a command that starts MPI here must not do yet
+    """Train by a config into the new folder ``where``; return the run's records, and the complaint if it failed."""
+    from psframe.record import metrics  # loads NumPy: too early in a command that starts MPI here
 
     command = ["-m", "psframe.train", config, "--quiet", *overrides, f"record.dir={where}"]
     ended = mpirun.python(start, n_ranks, command)
@@ -73,9 +73,9 @@ def train(
 
 
 def over(numbers: Sequence[int], measure: Callable[[int], Any]) -> tuple[list[Any], list[str]]:
-    """Return what ``measure(n_ranks)`` finds at each number, and where it failed.
+    """Return the results of ``measure(n_ranks)`` at each number, and the failures.
 
-    What fails at the first number fails at all of them, like as not: that is an error, told once.
+    A failure at the first number would probably repeat at all of them, so its UserError is raised.
     """
     found, failed = [], []
     for n_ranks in numbers:
@@ -92,7 +92,7 @@ def over(numbers: Sequence[int], measure: Callable[[int], Any]) -> tuple[list[An
 def main(name: str, bench: Any, argv: Sequence[str]) -> int:
     """Run a benchmark that has ``USAGE``, ``joined(reports)`` and ``table(report)``; return the exit status.
 
-    What is no option of this command is one of the benchmark's.
+    Options that are not this command's are the benchmark's.
     """
     if "-h" in argv or "--help" in argv:
         shown = bench.parser()

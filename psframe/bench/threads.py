@@ -1,8 +1,9 @@
-"""``python -m psframe.bench threads``: one process with threads against many processes, and either against one core.
+"""Benchmark ``python -m psframe.bench threads`` (:func:`main`): threads and processes against one core.
 
 The single-machine part of Lerat, Mahmoudi and Mahmoudi 2022, "Distributed deep learning: from single-node to multi-node
-architecture": AlexNet and VGG16 on 3 classes of 224x224 pictures, SGD with momentum. The global batch is the same
-however many share it, so every run does the same work; each is a run of psframe.train that records its usage.
+architecture": AlexNet and VGG16 on 3 classes of 224x224 pictures, SGD with momentum. The global batch is the same for
+any number of threads or processes, so every run does the same work. Each is a run of psframe.train that records its
+usage.
 """
 
 import json
@@ -28,7 +29,7 @@ USAGE = (
     "[--epochs E] [--repeat K] [--out DIR] [--mpirun CMD]"
 )
 SHAPE, CLASSES = (3, 224, 224), 3
-#: training pictures where they are made up: about a minute an epoch on one core
+#: synthetic training pictures: about a minute per epoch on one core
 SAMPLES = {"alexnet": 320, "vgg16": 48}
 FILE = "threads.json"
 
@@ -48,7 +49,7 @@ def parser() -> Parser:
 
 
 def main(argv: Sequence[str]) -> int:
-    """Run the command; return the exit status: 1 where a run failed."""
+    """Run the command; return the exit status: 1 if a run failed."""
     made = parser()
     arguments = made.parse_args(list(argv))
     if arguments.help:
@@ -77,7 +78,7 @@ def main(argv: Sequence[str]) -> int:
 
 
 def _check(arguments: Namespace) -> None:
-    """Read what options say; UserError for a mistake."""
+    """Parse and check the options; raise UserError for a mistake."""
     for name in ("batch", "epochs", "repeat"):
         if getattr(arguments, name) < 1:
             raise UserError(f"--{name} must be 1 or more, got {getattr(arguments, name)}; give 1")
@@ -87,7 +88,7 @@ def _check(arguments: Namespace) -> None:
             raise UserError(f"--model must name some of {', '.join(SAMPLES)}, got {model!r}; give one of these")
     arguments.numbers = sweep.counts(arguments.counts, "--counts")
     if 1 not in arguments.numbers:
-        arguments.numbers.insert(0, 1)  # what all are held against
+        arguments.numbers.insert(0, 1)  # the baseline of all others
     for n in arguments.numbers:
         if arguments.batch % n:
             raise UserError(
@@ -106,7 +107,7 @@ def _check(arguments: Namespace) -> None:
 
 
 def _config(arguments: Namespace, model: str, out: Path) -> Path:
-    """Write the config that all runs of a model share; return its path."""
+    """Write the config of all runs of a model; return its path."""
     samples = arguments.of_model[model]
     made_up = {"name": "synthetic", "shape": [*SHAPE], "classes": CLASSES, "samples": samples}
     pictures = {"name": "image_folder", "path": str(Path(arguments.data or ".").resolve()), "size": [*SHAPE[1:]]}
@@ -148,7 +149,7 @@ def _runs(numbers: Sequence[int]) -> Iterator[tuple[str, int]]:
 
 
 def _run(arguments: Namespace, start: Sequence[str], config: Path, row: dict[str, Any], where: Path, out: Path) -> None:
-    """Train once, and add what it took to the row."""
+    """Train once, and add the figures to the row."""
     n_ranks, n_threads = (1, row["n"]) if row["kind"] == "threads" else (row["n"], 1)
     keys = (f"train.threads={n_threads}", f"train.batch_size={arguments.batch // n_ranks}")
     say(f"{config.stem}: {row['n']} {row['kind'] if row['n'] > 1 else 'core'}")
@@ -179,7 +180,7 @@ def _compared(rows: Sequence[dict[str, Any]]) -> dict[str, Any]:
 
 
 def table(report: dict[str, Any]) -> str:
-    """Return a report as text."""
+    """Format a report as text."""
     lines = [["model", "", "count", "s an epoch", "quartiles", "speed-up", ""]]
     for model, found in report["models"].items():
         for row in found["rows"]:

@@ -1,4 +1,4 @@
-"""The same network in PyTorch."""
+"""Conversion of a network to PyTorch: its module (:func:`torch_module`), and a training step (:func:`torch_step`)."""
 
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any
@@ -13,7 +13,7 @@ FORMATS = ("contiguous", "channels_last")
 
 
 def torch_module(layers: Sequence[Layer], input_shape: Shape, memory_format: str) -> Any:
-    """Return the same layers as a ``torch.nn.Sequential``; a sequence's, if contiguous, are one-dimensional."""
+    """Return the layers as a ``torch.nn.Sequential``; one-dimensional ones for contiguous sequences."""
     import torch
 
     flat = _flat(input_shape, memory_format)
@@ -24,7 +24,7 @@ def torch_module(layers: Sequence[Layer], input_shape: Shape, memory_format: str
 
 
 def torch_images(x: np.ndarray, input_shape: Shape, memory_format: str) -> Any:
-    """Return a batch (n, H, W, C) as such a module takes it; channels_last is the same memory."""
+    """Return a batch (n, H, W, C) as the module's input, (n, C, H, W) or (n, C, T); channels_last is a view."""
     import torch
 
     images = torch.from_numpy(x).permute(0, 3, 1, 2)
@@ -33,7 +33,7 @@ def torch_images(x: np.ndarray, input_shape: Shape, memory_format: str) -> Any:
 
 
 def copy_parameters(module: Any, views: Iterable[np.ndarray]) -> None:
-    """Give a module the parameters of its layers: views in logical shape, as those of ``Arena.views``."""
+    """Copy the layers' parameters, views in logical shape as those of ``Arena.views``, into a module."""
     import torch
 
     with torch.no_grad():
@@ -42,23 +42,23 @@ def copy_parameters(module: Any, views: Iterable[np.ndarray]) -> None:
 
 
 def _flat(input_shape: Shape, memory_format: str) -> bool:
-    """Whether samples are sequences to PyTorch, which knows no channels_last for these."""
+    """True if samples are sequences to PyTorch, which has no channels_last for these."""
     return len(input_shape) == 2 and memory_format == "contiguous"
 
 
 def torch_step(
     layers: Sequence[Layer], input_shape: Shape, x: np.ndarray, labels: np.ndarray, memory_format: str, n_threads: int
 ) -> Callable[[], None]:
-    """Return a function that does one training step of the same layers in PyTorch: SGD with momentum.
+    """Return a function that runs one training step of the layers in PyTorch: SGD with momentum.
 
     Parameters
     ----------
     layers : sequence of Layer
-        After their ``setup``; before one has absorbed another, or after.
+        After their ``setup``; before or after one has absorbed another.
     input_shape : (C, H, W) or (C, T)
     x : ndarray, shape (n, H, W, C)
     memory_format : {'contiguous', 'channels_last'}
-        Sequences know no channels_last: they are images of height 1, then.
+        Sequences have no channels_last: they are then images of height 1.
     """
     try:
         import torch
@@ -80,7 +80,7 @@ def torch_step(
 
 
 def _module(layer: Layer, flat: bool, channels: dict[str, int]) -> Any:
-    """Return PyTorch's counterpart of a layer; ``channels`` is what has come out of the layers before."""
+    """Return PyTorch's counterpart of a layer; ``channels["n"]`` counts the channels of its input, and is updated."""
     from torch import nn
 
     def size(pair: tuple[int, int]) -> Any:

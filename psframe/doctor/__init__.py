@@ -1,1 +1,1 @@
-"""Report of what a machine has for psframe: MPI, cores, memory tiers, and what each placement does there."""
+"""Report of a machine's resources for psframe: MPI, cores, memory tiers, and the effect of each placement."""

@@ -1,7 +1,7 @@
-"""``python -m psframe.doctor [CONFIG [key.path=value ...]]``: what a machine has, and what a config would do on it.
+"""Command ``python -m psframe.doctor [CONFIG [key.path=value ...]]`` (:func:`main`): report on a machine and a config.
 
-``mpirun -n N python -m psframe.doctor CONFIG`` judges the config for N ranks. Exit status 1 where it cannot run as
-asked, 2 for a mistake in the command.
+``mpirun -n N python -m psframe.doctor CONFIG`` checks the config for N ranks. The exit status is 1 if it cannot run as
+requested, 2 for a mistake in the command.
 """
 
 import json
@@ -94,7 +94,7 @@ def _status(report: dict[str, Any]) -> int:
 
 
 def captured(root: Path) -> dict[str, Any]:
-    """Return the report on a machine from its files alone."""
+    """Return the report on a machine from its captured files alone."""
     topology = read(root)
     return {
         **machine.machine(topology),
@@ -106,7 +106,7 @@ def captured(root: Path) -> dict[str, Any]:
 def live(
     topology: Topology, cluster: "Cluster | None", no_mpi: str, path: str | None, overrides: Sequence[str]
 ) -> dict[str, Any]:
-    """Return the report on this machine; ``no_mpi`` says why there is no cluster. With MPI, all ranks must call."""
+    """Return the report on this machine; ``no_mpi``: the reason for no cluster. With MPI, all ranks must call."""
     site = Site(topology, tuple(sorted(os.sched_getaffinity(0))))
     report = {
         **machine.machine(topology),
@@ -138,14 +138,14 @@ def _library() -> str:
 
 
 def affinity_of(cluster: "Cluster", topology: Topology) -> list[int]:
-    """Return the CPUs that would be this rank's by default. All ranks must call."""
+    """Return the CPUs that this rank would get by default. All ranks must call."""
     from psframe.cluster import affinity
 
     return sorted(affinity.own(cluster, topology, "numa"))
 
 
 def _ranks(cluster: "Cluster", site: Site, cpus: Sequence[int]) -> tuple[list[dict[str, Any]], bool]:
-    """Return where each rank may run and where it would be bound; whether some node has more ranks than cores."""
+    """Return each rank's allowed and bound CPUs, and True if some node has more ranks than cores. All must call."""
     ranks = cluster.comm.allgather(
         {"rank": cluster.rank, "node": cluster.node, "allowed_cpus": spell(site.cpus), "cpus": spell(cpus)}
     )
@@ -159,9 +159,10 @@ def _ranks(cluster: "Cluster", site: Site, cpus: Sequence[int]) -> tuple[list[di
 def _judge(
     cluster: "Cluster", path: str, overrides: Sequence[str], permissions: dict[str, str], cpus: tuple[int, ...]
 ) -> tuple[tuple[int, ...], str]:
-    """Return the CPUs that a config binds this rank to, and why it cannot run here as asked, or "".
+    """Return the CPUs that a config binds this rank to, and the reason why it cannot run here as requested, or "".
 
-    A fallback or a spill is not as asked, nor is memory that cannot be bound, or not be shown to be.
+    A fallback or a spill is not as requested, nor is memory that cannot be bound, or verified to be. All ranks must
+    call.
     """
     from psframe.train import placement_report
     from psframe.train.build import assemble

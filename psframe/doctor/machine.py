@@ -1,4 +1,4 @@
-"""What a machine has and allows, as plain values: of this machine, or of one whose files were captured."""
+"""Resources and permissions of a machine as plain values (:func:`machine`): of this one, or of captured files."""
 
 import errno
 import os
@@ -54,7 +54,7 @@ def machine(topology: Topology) -> dict[str, Any]:
 
 
 def transparent_huge_pages(root: Path) -> dict[str, str | None]:
-    """Return when the kernel makes huge pages by itself, of private and of shared memory; None where unknown."""
+    """Return the kernel's setting of transparent huge pages, for private and shared memory; None if unknown."""
     return {
         kind: _chosen(root / TRANSPARENT / file) for kind, file in (("private", "enabled"), ("shared", "shmem_enabled"))
     }
@@ -68,9 +68,9 @@ def _chosen(path: Path) -> str | None:
 
 
 def placements(site: Site, live: bool) -> dict[str, dict[str, Any]]:
-    """Return what each placement would do here: ``nodes`` and ``mode``, or ``error``; on this machine also ``tried``.
+    """Return each placement's effect here: ``nodes`` and ``mode``, or ``error``; on this machine also ``tried``.
 
-    ``tried`` counts by NUMA node the pages of some memory that was taken so and written to.
+    ``tried`` counts by NUMA node the pages of a test allocation that was written to.
     """
     from psframe.config.registry import load
     from psframe.memory.placement import TABLE
@@ -101,7 +101,7 @@ def _try(placement: Any, site: Site) -> dict[str, int]:
 
 
 def permissions(topology: Topology) -> dict[str, str]:
-    """Return for each system call that placement and audit need ``"allowed"``, or why it fails."""
+    """Return ``"allowed"``, or the reason of failure, for each system call that placement and audit need."""
     import numpy as np
 
     from psframe import compiled
@@ -124,7 +124,7 @@ def permissions(topology: Topology) -> dict[str, str]:
 
 
 def memkind(topology: Topology) -> dict[str, Any]:
-    """Return memkind's version and whether it serves high-bandwidth memory here, or why it cannot be opened."""
+    """Return memkind's version, and True if it finds high-bandwidth memory here; or why it cannot be opened."""
     from psframe import compiled
     from psframe.memory.hbw import open_memkind
 
@@ -137,10 +137,10 @@ def memkind(topology: Topology) -> dict[str, Any]:
 
 
 def limits() -> dict[str, Any]:
-    """Return what may be taken, in bytes: memory that is locked (None: no limit), /dev/shm, and what is free there.
+    """Return limits in bytes: of locked memory (None: no limit), of /dev/shm, and of the free part of that.
 
-    And memory that is left, of the machine or under a limit of a cgroup, which is named, and how many CPUs' time
-    cgroups allow (None: no limit).
+    Also the remaining memory of the machine, or under a limit of a cgroup, which is named, and the number of CPUs whose
+    time cgroups allow (None: no limit).
     """
     locked = resource.getrlimit(resource.RLIMIT_MEMLOCK)[0]
     try:
@@ -160,7 +160,7 @@ def limits() -> dict[str, Any]:
 
 
 def text(report: Mapping[str, Any]) -> str:
-    """Return a report as one screen."""
+    """Format a report for one screen."""
     lines = [_title(report), "", _nodes(report["nodes"])]
     lines += [f"note: {note}" for note in report["notes"]]
     thp = report["transparent_huge_pages"]

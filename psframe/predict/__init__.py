@@ -1,1 +1,1 @@
-"""What an epoch would take on machines that are not at hand."""
+"""Prediction of the seconds of an epoch on machines that are not at hand."""

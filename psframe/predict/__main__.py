@@ -1,6 +1,7 @@
-"""``python -m psframe.predict CONFIG --ranks N,N --machine FILE``: seconds of an epoch on machines not at hand.
+"""Command ``python -m psframe.predict CONFIG --ranks N,N --machine FILE`` (:func:`main`): predicted epoch times.
 
-``--measure FILE`` writes a profile of this machine. ``--check`` predicts first, trains then, and adds both to it.
+``--measure FILE`` writes a profile of this machine. ``--check`` predicts first, then trains, and adds both to the
+profile.
 """
 
 import sys

@@ -1,4 +1,4 @@
-"""Judge what ``--what-if`` asks for: a key of a way to train, or of a machine, and its values."""
+"""Parser of ``--what-if`` (:func:`judged`): a key of a way to train, or of a machine, and its values."""
 
 from typing import Any
 
@@ -6,7 +6,7 @@ from psframe.config.schema import parse_value
 from psframe.errors import UserError, nearest
 from psframe.predict import machine
 
-#: of a way to do it, and of a machine
+#: keys of a way to train, and of a machine
 WAYS = ("collective", "mode", "server", "n_servers", "reproducible", "tier", "link", "threads", "per_node")
 FIGURES = ("cores", *machine.FIGURES)
 KEYS = (*WAYS, "batch_size", *FIGURES)
@@ -19,7 +19,7 @@ VALID: dict[str, tuple[str, ...]] = {
 
 
 def judged(said: str) -> tuple[str, list[Any]]:
-    """Return the key and the values of KEY=VALUE,VALUE; UserError for others."""
+    """Return the key and the values of KEY=VALUE,VALUE; raise UserError if one is invalid."""
     key, equals, values = said.partition("=")
     every = parse_value(f"[{values}]") if equals else []
     if key not in KEYS or not isinstance(every, list) or not every:

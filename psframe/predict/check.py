@@ -1,4 +1,4 @@
-"""Predictions made first, and epochs trained after: both go into the machine's profile."""
+"""Check of predictions (:func:`run`): predicts first, trains after, and adds both to the machine's profile."""
 
 import sys
 import tempfile
@@ -16,15 +16,15 @@ from psframe.predict.machine import Check
 from psframe.record import metrics
 from psframe.record.view import say
 
-EPOCHS = 4  # of which the first does not count
-#: what no prediction counts
+EPOCHS = 4  # the first is not counted
+#: overrides against costs that no prediction counts
 BESIDE = ("checkpoint.every_epochs=0", f"train.epochs={EPOCHS}", "checkpoint.resume=none")
 
 
 def run(asked: Asked) -> Asked:
-    """Train what was predicted, for each number of ranks; return what is asked for, of a machine that knows of it.
+    """Predict and train at each number of ranks; return the request, with the checks in its machine.
 
-    UserError where it cannot be.
+    Raise UserError if training fails.
     """
     predicted = [(n, asked.job.predict(asked.at(n))) for n in asked.ranks]
     for n, found in predicted:
@@ -37,7 +37,7 @@ def run(asked: Asked) -> Asked:
         what += ", colocated" if found.way.mode == "sync_ps" and not found.way.dedicated else ""
         what += f", {found.way.link or asked.job.machine.link} Gb/s" if asked.job.hosts > 1 else ""
         checks.append(Check(what, n, round(found.epoch_s, 5), round(seconds, 5), asked.job.hosts))
-    profile = machine.read(asked.profile)  # again: another command may have added to it meanwhile
+    profile = machine.read(asked.profile)  # read again: another command may have added to it meanwhile
     newest = {(each.what, each.ranks, each.hosts): each for each in (*profile.checks, *checks)}
     whole = msgspec.structs.replace(profile, checks=list(newest.values()))
     machine.write(asked.profile, whole)
@@ -47,7 +47,7 @@ def run(asked: Asked) -> Asked:
 
 
 def trained(asked: Asked, n: int) -> float:
-    """Return the median seconds of an epoch over ``n`` ranks."""
+    """Return the median seconds of an epoch on ``n`` ranks."""
     with tempfile.TemporaryDirectory() as folder:
         arguments = ["-m", "psframe.train", asked.config, *asked.overrides, *BESIDE, f"record.dir={folder}", "--quiet"]
         ended = mpirun.python(asked.start, n, arguments)

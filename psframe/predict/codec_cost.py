@@ -1,7 +1,8 @@
-"""Seconds of an exchange whose gradients are encoded on their way (:mod:`psframe.collectives.compression`).
+"""Seconds of an exchange of encoded gradients (:mod:`psframe.collectives.compression`).
 
-``hierarchical`` encodes what goes between nodes, on one leader each, after backward. ``buffer`` encodes what every
-worker sends; an allreduce does so twice, of the gradients and of the sums, and parameters come back as they are.
+``hierarchical`` (:func:`leaders_s`) encodes messages between nodes, on one leader each, after backward. ``buffer``
+(:func:`buffer_s`) encodes every worker's messages; an allreduce does so twice, for the gradients and for the sums, and
+parameters return unencoded.
 """
 
 from psframe.predict.exchange import Node
@@ -9,7 +10,7 @@ from psframe.predict.job import Codec, Way
 
 
 def leaders_s(way: Way, codec: Codec) -> float:
-    """Return the seconds that a codec takes under ``hierarchical``, beside the exchange of a node."""
+    """Return the seconds of a codec under ``hierarchical``, in addition to the exchange of a node."""
     n = way.nodes
     if codec.sent_once(n):
         return codec.encode_s + n * codec.add_s
@@ -22,11 +23,11 @@ def buffer_s(node: Node, way: Way, n_bytes: float, codec: Codec, moved_s: float 
     Parameters
     ----------
     n_bytes : float
-        Of the parameters.
+        Bytes of the parameters.
     codec : Codec
-        Of these, at the target's speed.
+        Codec of the parameters' gradients, at the target's speed.
     moved_s : float or None
-        Seconds of an allreduce and update of as many bytes as a payload has, where that was measured.
+        Measured seconds of an allreduce and update of as many bytes as a payload has; None if not measured.
     """
     p, payload = node.ranks, codec.share * n_bytes
     if way.mode == "allreduce":

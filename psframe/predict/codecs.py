@@ -1,4 +1,4 @@
-"""What a codec takes on this machine, on all ranks beside each other."""
+"""Measurement of a codec's time on this machine, on all ranks at once (:func:`measure`)."""
 
 from collections.abc import Mapping
 from time import thread_time
@@ -10,14 +10,14 @@ from psframe.cluster.cluster import Cluster
 from psframe.collectives import compression
 from psframe.memory.allocator import Allocator
 
-MOST = 1 << 24  # numbers of the vector that is measured; what is longer takes in proportion
+MOST = 1 << 24  # numbers of the measured vector; longer ones are scaled in proportion
 ROUNDS = 7
 
 
 def measure(cluster: Cluster, spec: str | Mapping[str, Any], n_params: int) -> dict[str, Any] | None:
-    """Return the fields of :class:`psframe.predict.job.Codec`, means over all ranks, which must all call.
+    """Return the fields of :class:`psframe.predict.job.Codec`, means over all ranks; None for ``none``.
 
-    Seconds are CPU time: what else runs on the cores is no part of them.
+    Seconds are CPU time, which excludes other processes on the cores. All ranks must call.
     """
     if spec == "none":
         return None

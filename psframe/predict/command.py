@@ -1,4 +1,4 @@
-"""From the command line to what is asked for: a config's work, measured here, and the machine it is for."""
+"""Request of a command line (:class:`Asked`): a config's work, measured here, and the target machine."""
 
 import os
 import sys
@@ -18,7 +18,7 @@ from psframe.predict.model import Job
 
 @dataclass(frozen=True)
 class Asked:
-    """What a command asks for.
+    """The request of a command.
 
     Attributes
     ----------
@@ -30,12 +30,12 @@ class Asked:
     job : Job
     ranks : list of int
     way : dict
-        What the config says of :class:`psframe.predict.job.Way`.
+        The config's fields of :class:`psframe.predict.job.Way`.
     collective : str
-        As the config has it; ``auto`` follows the nodes.
+        As in the config; ``auto`` depends on the number of nodes.
     per_node : int
     load : Load
-        What else ran here while the config's work was measured.
+        Other load here while the config's work was measured.
     """
 
     config: str
@@ -50,7 +50,7 @@ class Asked:
     load: Load = load.NONE
 
     def at(self, ranks: int, **other: Any) -> Way:
-        """Return the config's way on so many ranks, but for ``other``."""
+        """Return the config's way on ``ranks`` ranks, with the fields in ``other`` replaced."""
         per_node = other.pop("per_node", self.per_node)
         nodes = self.job.hosts if self.job.hosts > 1 else -(-ranks // per_node)
         collective = other.pop("collective", self.collective)
@@ -60,7 +60,7 @@ class Asked:
 
 
 def judged(arguments: Namespace, start: Sequence[str]) -> Asked:
-    """Return what is asked for; measures the config's work on this machine. UserError for a mistake."""
+    """Measure the config's work on this machine and return the request; raise UserError for a mistake."""
     if not arguments.config:
         raise UserError("psframe.predict must be given a config, got none; give one, or --measure FILE")
     if not os.path.isfile(arguments.config):
@@ -109,7 +109,7 @@ def _judge_hosts(hosts: int | None, per_node: int | None, ranks: list[int], here
 def _measured(
     arguments: Namespace, start: Sequence[str], found: Machine, here: bool, most: int
 ) -> tuple[Job, dict[str, Any], Load]:
-    """Take the config's work on this machine, on a rank for each core, and on two where that is asked for."""
+    """Measure the config's work here, with a rank per core, and with two per core if more ranks are requested."""
     cores = measure.n_cores()
     n = max(1, min(cores, most) if here else cores)
     print(f"measuring a step of {arguments.config} here, {n} rank(s)", file=sys.stderr, flush=True)
@@ -124,7 +124,7 @@ def _measured(
 
 
 def warn(seen: Load, profile: Machine) -> None:
-    """Say on stderr what else ran on this machine while it was measured: now, or when its profile was."""
+    """Warn on stderr of other load during a measurement: of this machine now, or of the profile's machine."""
     told = {"this machine": seen.told, f"the machine of the profile ({profile.title})": profile.load}
     for what, load_told in told.items():
         if load_told:

@@ -1,8 +1,9 @@
-"""Seconds of a step's computing on another machine, layer by layer: a roofline (Williams, Waterman and Patterson 2009).
+"""Seconds of a step's computation on another machine (:func:`step_s`): a roofline per layer.
 
-A layer takes, where it was measured, its roof, ``max(flops / peak, bytes / bandwidth)``, over its efficiency, and keeps
-that efficiency: on another machine its seconds grow as its roof does. What does not grow with the samples (Python, and
-calls) is the interpreter's, and grows as ``scalar`` does; and so does all that is no layer's.
+On the measured machine a layer takes its roof, ``max(flops / peak, bytes / bandwidth)``, over its efficiency (Williams,
+Waterman and Patterson 2009). It keeps that efficiency: on another machine its seconds scale with its roof. Time that
+does not grow with the samples (Python, and calls), and time outside of layers, is the interpreter's and scales with
+``scalar``.
 """
 
 from dataclasses import dataclass
@@ -14,7 +15,7 @@ DIRECTIONS = ("forward", "backward")
 
 @dataclass(frozen=True)
 class Core:
-    """What one core has of a machine while all ranks are busy.
+    """Rates of one core of a machine while all ranks are busy.
 
     Attributes
     ----------
@@ -32,12 +33,12 @@ class Core:
 
 
 def step_s(work: Work, n: float, core: Core, threads: int = 1) -> float:
-    """Return seconds of a step of ``n`` samples, forward and back, on ``threads`` cores with nothing to wait for."""
+    """Return the seconds of a step of ``n`` samples, forward and backward, on ``threads`` cores without waiting."""
     return sum(by_part(work, n, core, threads).values())
 
 
 def by_part(work: Work, n: float, core: Core, threads: int = 1) -> dict[str, float]:
-    """Return these seconds by ``forward``, ``backward`` and ``other``: loading, the loss, and Python between layers."""
+    """Return these seconds by part: ``forward``, ``backward``, ``other`` (loading, the loss, Python between layers)."""
     here = Core(work.gflops, work.gbps, work.scalar)
     found = {
         d: sum(_layer_s(layer, d, work.batches, n, here, core, threads) for layer in work.layers) for d in DIRECTIONS
@@ -49,7 +50,7 @@ def by_part(work: Work, n: float, core: Core, threads: int = 1) -> dict[str, flo
 
 
 def line(batches: tuple[int, int], seconds: tuple[float, float]) -> tuple[float, float]:
-    """Return what of these does not grow with the samples, and what each of them takes; the measured batch is met."""
+    """Return the fixed seconds and those per sample of the line through two batches; both >= 0, exact for the first."""
     if batches[0] == batches[1]:
         return 0.0, seconds[0] / batches[0]
     each = (seconds[0] - seconds[1]) / (batches[0] - batches[1])
@@ -67,5 +68,5 @@ def _layer_s(
 
 
 def roof_s(flops: float, n_bytes: float, core: Core, threads: int) -> float:
-    """Return the least seconds that so many operations and bytes can take."""
+    """Return the least seconds of ``flops`` operations and ``n_bytes`` bytes on ``threads`` cores."""
     return max(flops / (core.gflops * threads), n_bytes / (core.gbps * threads)) / 1e9

@@ -1,8 +1,8 @@
-"""What every way to exchange and update takes on this machine, by ranks and bytes.
+"""Measurement of every way to exchange and update on this machine, by ranks and bytes (:func:`measure`).
 
-Epochs of a small network are trained, whose one wide layer has as many parameters as are asked for, in each way; what a
-step takes longer than computing alone is what the exchange takes: with caches that computing has filled, and ranks
-that come when they come.
+Each way trains epochs of a small network, whose one wide layer has the requested number of parameters. The exchange's
+time is that of a step beyond computation alone. It is thus measured with caches filled by the computation, and with the
+ranks' natural arrival times.
 """
 
 import gc
@@ -29,9 +29,9 @@ SHAPE, CLASSES, CHANNELS = (1, 28, 28), 10, 20
 FLAT = CHANNELS * 12 * 12
 SIZES = (1e5, 1.5e6, 6e6)  # bytes
 FREED_BYTES = 31 << 20  # just below glibc's largest threshold, M_MMAP_THRESHOLD_MAX
-BATCH, STEPS, EPOCHS = 32, 8, 3  # the first epoch does not count
+BATCH, STEPS, EPOCHS = 32, 8, 3  # the first epoch is not counted
 COLLECTIVES = ("shared", "buffer", "object")
-#: of which the sums of ``shared`` are the same
+#: ``shared`` once: its sums are the same with either ``reproducible``
 WAYS = [
     (mode, reproducible, name)
     for mode in ("sync_ps", "allreduce")
@@ -42,19 +42,19 @@ WAYS = [
 
 
 def build(input_shape: Shape, n_classes: int, *, width: PositiveInt) -> list[Layer]:
-    """Return a network whose parameters are nearly all a dense layer's, 2,880 x ``width``."""
+    """Return a network whose parameters are nearly all in a dense layer of 2,880 x ``width``."""
     return [Conv2d(CHANNELS, 5), MaxPool2d(2), Flatten(), Dense(width), ReLU(), Dense(n_classes)]
 
 
 def measure(cluster: Cluster, path: str) -> list[dict[str, Any]]:
-    """Return seconds by way and size, on all ranks, which must all call.
+    """Return the seconds by way and size. All ranks must call.
 
     Parameters
     ----------
     path : str
-        An empty config.
+        Path of an empty config.
     """
-    np.ones(FREED_BYTES // 8)  # as after a dataset was read: malloc keeps for itself what pickles give back
+    np.ones(FREED_BYTES // 8)  # as after reading a dataset: malloc then keeps the memory that pickles release
     found = []
     for size in SIZES:
         alone_s = _alone(cluster, path, size)
@@ -88,7 +88,7 @@ def _begun(cluster: Cluster, path: str, size: float, n_workers: int, *overrides:
 
 
 def _alone(cluster: Cluster, path: str, size: float) -> float:
-    """Return the seconds of a step without exchange, by the mean of all ranks."""
+    """Return the seconds of a step without exchange, as the mean over all ranks."""
     made = _begun(cluster, path, size, cluster.n_ranks, "sync={mode: allreduce}", "collective={name: 'null'}")
     order, row = made.sampler.permutation(0), np.zeros(made.work.n_losses)
     taken = []
@@ -103,7 +103,7 @@ def _alone(cluster: Cluster, path: str, size: float) -> float:
 
 
 def _step(cluster: Cluster, path: str, size: float, mode: str, reproducible: str, name: str) -> tuple[int, float]:
-    """Return the bytes of the parameters, and the seconds of a step, by the rank that is the last."""
+    """Return the bytes of the parameters, and the slowest rank's seconds of a step."""
     n_workers = cluster.n_ranks - (mode == "sync_ps")
     made = _begun(cluster, path, size, n_workers, f"sync={{mode: {mode}}}", f"collective={{name: {name}}}",
                   f"train.reproducible={reproducible}")  # fmt: skip
@@ -123,4 +123,4 @@ def _end(made: Run) -> None:
     made.sync.close()
     made.cluster.barrier()
     del made
-    gc.collect()  # its memory, before more is taken
+    gc.collect()  # releases its memory before more is allocated

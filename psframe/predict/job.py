@@ -1,15 +1,15 @@
-"""What is to be predicted: a config's work, and how it is to be done."""
+"""Input of a prediction: a config's work (:class:`Work`), and the way to train it (:class:`Way`)."""
 
 from dataclasses import dataclass, replace
 from typing import Any
 
 from psframe.errors import UserError
 
-FEW = 1 / 8  # of a vector: where the payloads of all nodes are no more, as psframe.collectives.compression has it
+FEW = 1 / 8  # share of a vector up to which all nodes' payloads are sent once, as in psframe.collectives.compression
 
 
 def method(mode: str, server: str | None, n_servers: int, collective: str, reproducible: str) -> str:
-    """Return the name of a way to exchange; those that take the same have the same one."""
+    """Return the name of a way to exchange; ways of the same cost share one."""
     if collective in ("shared", "hierarchical"):
         return f"{mode} {collective}"  # the sums are canonical at no cost
     servers = f" x{n_servers}" if n_servers > 1 else ""
@@ -18,15 +18,15 @@ def method(mode: str, server: str | None, n_servers: int, collective: str, repro
 
 @dataclass(frozen=True)
 class Layer:
-    """What a layer does for one sample, and took where it was measured.
+    """Operations and bytes of a layer in a step, and its measured seconds.
 
     Attributes
     ----------
     name : str
     flops, bytes : dict of str to float
-        By direction: operations of a step of the measured batch, and bytes that it must at least move.
+        By direction: operations of a step of the measured batch, and the least bytes that it moves.
     seconds : dict of str to tuple of float
-        By direction: a step of the batch, and of the smaller one.
+        By direction: seconds of a step of that batch, and of the smaller one.
     """
 
     name: str
@@ -37,15 +37,15 @@ class Layer:
 
 @dataclass(frozen=True)
 class Codec:
-    """A codec of gradients, as measured on the machine that the work was.
+    """A codec of gradients, measured on the same machine as the work.
 
     Attributes
     ----------
     name : str
     share : float
-        Bytes of a payload over those of what it encodes.
+        Bytes of a payload over those of the encoded vector.
     encode_s, add_s : float
-        Seconds of one core that encodes all gradients of the model once, or decodes and adds them.
+        Seconds in which one core encodes all gradients of the model once, or decodes and adds them.
     """
 
     name: str
@@ -54,38 +54,38 @@ class Codec:
     add_s: float
 
     def sent_once(self, nodes: int) -> bool:
-        """Whether each of so many nodes has the payloads of all, and not a share of them and then all sums."""
+        """True if each of ``nodes`` nodes receives the payloads of all, not a share of them and then all sums."""
         return nodes == 2 or (nodes - 1) * self.share <= FEW
 
     def at(self, speed: float) -> "Codec":
-        """Return it on a core that is so many times as fast."""
+        """Return it on a core that is ``speed`` times as fast."""
         return replace(self, encode_s=self.encode_s / speed, add_s=self.add_s / speed)
 
 
 @dataclass(frozen=True)
 class Work:
-    """A config's work, as measured on one machine by so many ranks beside each other.
+    """A config's work, measured on one machine by ``n_ranks`` ranks at once.
 
     Attributes
     ----------
     model : str
     batches : tuple of int
-        Samples of a step of the config, and of a smaller one that was measured, too.
+        Samples of a step of the config, and of a smaller one that was also measured.
     step_s : tuple of float
-        Seconds of these without exchange: what they take of their core, and no waiting for it but for ranks of the
-        same job that share it.
+        Seconds of these without exchange: time on their core, with waiting for it only if ranks of the same job share
+        it.
     deviation : float
         Standard deviation of these steps over their median.
     layers : list of Layer
     n_train, n_params : int
     gflops, gbps, scalar : float
-        Of a core there, while all of the ranks are busy; as in :class:`psframe.predict.machine.Machine`.
+        Of a core of that machine while all ranks are busy; as in :class:`psframe.predict.machine.Machine`.
     n_ranks : int
     startup_s : float
-        From the launch to the first step, there.
+        Seconds from the launch to the first step, on that machine.
     mpi : str
     codec : Codec or None
-        That of the config.
+        The config's codec.
     """
 
     model: str
@@ -109,7 +109,7 @@ class Work:
 
     @classmethod
     def of(cls, found: dict[str, Any]) -> "Work":
-        """Return the work that ranks have reported (``psframe.predict.ranks``)."""
+        """Create it from the ranks' report (``psframe.predict.ranks``)."""
         layers = [
             Layer(
                 row["layer"],
@@ -127,7 +127,7 @@ class Work:
 
 @dataclass(frozen=True)
 class Way:
-    """How it is to be done; ``server`` and ``n_servers`` count under ``sync_ps``.
+    """A way to train; ``server`` and ``n_servers`` apply under ``sync_ps``.
 
     Attributes
     ----------
@@ -135,9 +135,9 @@ class Way:
     server : str or None
     n_servers, ranks, threads, nodes : int
     tier : str or None
-        Of the buffers; None: the machine's own.
+        Tier of the buffers; None: the machine's own.
     link : str or None
-        None: the machine's own.
+        Link between nodes; None: the machine's own.
     compression : str
         A codec's name, or ``none``.
     """
@@ -169,7 +169,7 @@ class Way:
 
     @property
     def here(self) -> int:
-        """Ranks of the fullest node."""
+        """Ranks on the fullest node."""
         return -(-self.ranks // self.nodes)
 
     @property
@@ -178,17 +178,17 @@ class Way:
 
     @property
     def codec(self) -> str:
-        """The codec of what this way sends: ``buffer`` encodes all of it, ``hierarchical`` what goes between nodes."""
+        """The codec of this way's messages: ``buffer`` encodes all, ``hierarchical`` those between nodes."""
         coded = self.nodes > 1 if self.collective in ("shared", "hierarchical") else self.collective == "buffer"
         return self.compression if coded and self.ranks > 1 and self.n_servers == 1 else "none"
 
     @property
     def name(self) -> str:
-        """In words, without the ranks."""
+        """The way in words, without the ranks."""
         server = f", {self.n_servers} servers" if self.n_servers > 1 else ""
         return f"{self.mode}{server} over {self.collective}{self.encoded}"
 
     @property
     def encoded(self) -> str:
-        """The codec, as it stands behind a name."""
+        """The codec as a suffix of a name."""
         return f", {self.codec}" if self.codec != "none" else ""

@@ -1,4 +1,4 @@
-"""What else ran on this machine while something was measured: it makes figures longer, and is no part of them."""
+"""Other load on this machine during a measurement (:class:`Load`): it makes times longer, and is no part of them."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -7,23 +7,23 @@ from pathlib import Path
 from time import perf_counter, process_time
 from typing import Any
 
-MOST = 0.1  # of a rank's time or of the cores: what a machine that is idle takes for itself is well below
+MOST = 0.1  # share of a rank's time or of the cores'; an idle machine's own load is well below
 STAT = Path("/proc/stat")
-#: columns of a CPU's line there, in ticks
+#: columns of a CPU's line in /proc/stat, in ticks
 BUSY, STOLEN = ("user", "nice", "system", "irq", "softirq"), ("steal",)
 COLUMNS = ("user", "nice", "system", "idle", "iowait", "irq", "softirq", "steal")
 
 
 @dataclass(frozen=True)
 class Load:
-    """What was taken from ranks that were measured.
+    """Time lost by ranks during a measurement.
 
     Attributes
     ----------
     taken : float
-        Share of its steps' time in which a rank could have computed and had no core, of the rank that had least.
+        Share of its steps' time in which a rank could have computed but had no core; the worst rank's.
     others : float
-        Share of the cores' time in which processes that are no ranks of ours ran on them.
+        Share of the cores' time in which processes other than our ranks ran on them.
     stolen : float
         Share of the cores' time that the hypervisor gave to other machines.
     """
@@ -34,12 +34,12 @@ class Load:
 
     @property
     def seen(self) -> bool:
-        """Whether it is more than an idle machine shows."""
+        """True if it is more than an idle machine shows."""
         return max(self.taken, self.others, self.stolen) > MOST
 
     @property
     def told(self) -> str:
-        """What was seen, in words; '' where nothing was."""
+        """The load in words; '' if none was seen."""
         parts = {
             "a rank waited for a core": self.taken,
             "other processes ran on the cores": self.others,
@@ -49,15 +49,15 @@ class Load:
 
     @property
     def plain(self) -> dict[str, Any]:
-        """The figures as JSON has them."""
+        """The figures for JSON."""
         return {"taken": self.taken, "others": self.others, "stolen": self.stolen, "seen": self.seen}
 
     def __or__(self, other: "Load") -> "Load":
-        """Return the larger share of each kind: of things measured one after the other, the worst counts."""
+        """Return the larger share of each kind: the worst of several measurements counts."""
         return Load(max(self.taken, other.taken), max(self.others, other.others), max(self.stolen, other.stolen))
 
     def sharing(self, turns: float) -> "Load":
-        """Return it of ranks of which so many share a core: the turns of the others are no load."""
+        """Return it for ranks of which ``turns`` share a core: the turns of the others are no load."""
         return Load(max(0.0, 1 - turns * (1 - self.taken)), self.others, self.stolen)
 
 
@@ -71,11 +71,11 @@ class Reading:
     Attributes
     ----------
     at_s, own_s : float
-        Of the wall, and CPU seconds of this process.
+        Wall-clock seconds, and CPU seconds of this process.
     cpus : frozenset of int
-        On which it may run.
+        CPUs on which it may run.
     ticks : dict of int to tuple of int
-        By CPU: busy, and stolen. Empty where the kernel does not tell.
+        By CPU: busy, and stolen. Empty if the kernel does not report them.
     """
 
     at_s: float
@@ -85,7 +85,7 @@ class Reading:
 
 
 def reading() -> Reading:
-    """Return what this process reads now."""
+    """Return this process's reading of the clocks."""
     try:
         text = STAT.read_text("ascii")
     except (OSError, ValueError):
@@ -94,8 +94,7 @@ def reading() -> Reading:
 
 
 def parsed(text: str) -> dict[int, tuple[int, int]]:
-    """Return busy and stolen ticks by CPU, from the text of ``/proc/stat``; CPUs that it tells too little of are left
-    out."""
+    """Return busy and stolen ticks by CPU, from the text of ``/proc/stat``, without CPUs of incomplete lines."""
     found = {}
     for line in text.splitlines():
         name, *words = line.split() or [""]
@@ -118,7 +117,7 @@ def between(
     taken : float
         As in :class:`Load`.
     hertz : float, optional
-        Ticks a second; those of this kernel by default.
+        Ticks per second; those of this kernel by default.
     """
     hertz = hertz or sysconf("SC_CLK_TCK")
     cpus = frozenset().union(*(each.cpus for each in before)) & before[0].ticks.keys() & after[0].ticks.keys()

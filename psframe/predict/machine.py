@@ -1,7 +1,7 @@
-"""Machine profiles: YAML with every figure and its source.
+"""Machine profiles (:class:`Machine`): YAML with every figure and its source.
 
 ``configs/machines`` holds those that come with psframe; :mod:`psframe.predict.measure` writes one of the machine that
-it runs on, with what exchanges take there. Everything here is plain data: no MPI.
+it runs on, with measured exchanges. Everything here is plain data: no MPI.
 """
 
 import errno
@@ -23,14 +23,14 @@ from psframe.record.folder import Folder
 LINKS = "links"  # the file of links among the machines
 MOST_BYTES = 1 << 20
 FIGURES = ("gflops", "scalar", "latency_us", "copy_gbps", "sum_gbps")  # of a core
-MPI_COPIES = 0.5  # of the rate of a core's copying, what passes through MPI's shared memory in cells
+MPI_COPIES = 0.5  # rate of copies in cells through MPI's shared memory, over that of a core's copies
 
 
 Number = Annotated[float, msgspec.Meta(ge=1e-6, le=1e9)]
 
 
 class Figure(msgspec.Struct, forbid_unknown_fields=True, frozen=True):
-    """A number, and where it is from."""
+    """A number and its source."""
 
     value: Number
     source: Annotated[str, msgspec.Meta(min_length=1)]
@@ -44,9 +44,9 @@ class Tier(msgspec.Struct, forbid_unknown_fields=True, frozen=True):
     gbps : Figure
         GB/s that all cores read and write together (STREAM triad, McCalpin 1995).
     core_gbps : Figure
-        GB/s that one core alone does.
+        GB/s of one core alone.
     gib : Figure
-        GiB that a node has.
+        GiB of a node.
     """
 
     gbps: Figure
@@ -55,14 +55,14 @@ class Tier(msgspec.Struct, forbid_unknown_fields=True, frozen=True):
 
 
 class Link(msgspec.Struct, forbid_unknown_fields=True, frozen=True):
-    """What joins nodes.
+    """A link between nodes.
 
     Attributes
     ----------
     latency_us : Figure
         Microseconds of a small message, one way, between two ranks.
     gbit : Figure
-        Gb/s of payload that MPI gets through, each way.
+        Gb/s of MPI's payload, each way.
     """
 
     latency_us: Figure
@@ -70,16 +70,16 @@ class Link(msgspec.Struct, forbid_unknown_fields=True, frozen=True):
 
 
 class Exchange(msgspec.Struct, forbid_unknown_fields=True, frozen=True):
-    """What one way to exchange and update was measured to take.
+    """Measured seconds of one way to exchange and update.
 
     Attributes
     ----------
     method : str
-        As :func:`psframe.predict.job.method` spells it.
+        Its name, from :func:`psframe.predict.job.method`.
     ranks, bytes : int
-        Of the job, and of the parameters.
+        Ranks of the job, and bytes of the parameters.
     seconds : float
-        A step longer than one without exchange.
+        Seconds of a step beyond those without exchange.
     """
 
     method: str
@@ -108,12 +108,12 @@ class Check(msgspec.Struct, forbid_unknown_fields=True, frozen=True):
 
     @property
     def error(self) -> float:
-        """How much the prediction was off, over what was measured."""
+        """The prediction's relative error: predicted over measured seconds, less 1."""
         return self.predicted_s / self.measured_s - 1
 
 
 class Machine(msgspec.Struct, forbid_unknown_fields=True, frozen=True):
-    """A node, and what joins it to others.
+    """A node, and its link to others.
 
     Attributes
     ----------
@@ -123,26 +123,26 @@ class Machine(msgspec.Struct, forbid_unknown_fields=True, frozen=True):
     gflops : Figure
         1e9 float32 operations a second of one core while all are busy.
     scalar : Figure
-        How fast a core runs an interpreter, against a core of Zen 3 at 3.4 GHz.
+        Speed of a core that runs an interpreter, relative to a core of Zen 3 at 3.4 GHz.
     memory : str
-        The tier that buffers lie in unless a config asks for another.
+        The tier of buffers unless a config requests another.
     tiers : dict of str to Tier
     latency_us : Figure
         Microseconds of a small message between two cores of a node.
     copy_gbps : Figure
-        GB/s of payload that one core copies.
+        GB/s of payload at which one core copies.
     sum_gbps : Figure
         GB/s of payload at which one core adds a vector to another.
     mpi_copy_gbps, mpi_sum_gbps : Figure, optional
-        What MPI makes of these two; without, half of the one and all of the other.
+        MPI's rates of these two; by default half of the first and all of the second.
     link : str
-        Which of ``links.yaml`` joins such nodes, unless another is asked for.
+        The one of ``links.yaml`` that joins such nodes, unless another is requested.
     mpi : str
-        With which exchanges and checks were measured.
+        The MPI of the measured exchanges and checks.
     load : str
-        What else ran on the machine while its figures were measured; empty where nothing did.
+        Other load on the machine while its figures were measured; empty if none.
     exchanges : list of Exchange
-        Measured on this machine; empty where nobody has.
+        Measured on this machine; empty if none.
     checks : list of Check
         Epochs of this machine, predicted and measured.
     """
@@ -173,7 +173,7 @@ class Machine(msgspec.Struct, forbid_unknown_fields=True, frozen=True):
         return self.mpi_sum_gbps.value if self.mpi_sum_gbps else self.sum_gbps.value
 
     def tier(self, name: str | None) -> Tier:
-        """Return a tier, the machine's own by default; UserError where it has no such one."""
+        """Return a tier, the machine's own by default; raise UserError if the machine lacks it."""
         found = self.tiers.get(name or self.memory)
         if found is None:
             raise UserError(
@@ -184,7 +184,7 @@ class Machine(msgspec.Struct, forbid_unknown_fields=True, frozen=True):
 
 
 def read(name: str) -> Machine:
-    """Return the machine of a file, or the one of this name that comes with psframe; UserError where it is none."""
+    """Return the machine of a file, or psframe's own profile of this name; raise UserError if it is invalid."""
     machine: Machine = _converted(name, _text(name), Machine)
     if machine.memory not in machine.tiers:
         raise UserError(
@@ -205,7 +205,7 @@ def links() -> dict[str, Link]:
 
 
 def link(name: str) -> Link:
-    """Return a link by name; UserError where there is none."""
+    """Return a link by name; raise UserError if it is unknown."""
     found = links()
     if name not in found:
         raise UserError(f"--link must name a link, got {name!r}; {nearest(name, found)}")
@@ -213,13 +213,13 @@ def link(name: str) -> Link:
 
 
 def names() -> list[str]:
-    """Return the machines that come with psframe."""
+    """Return the names of the machines that come with psframe."""
     every = (Path(entry.name) for entry in files("psframe.machines").iterdir())
     return sorted(path.stem for path in every if path.suffix == ".yaml" and path.stem != LINKS)
 
 
 def claim(path: str) -> None:
-    """UserError where :func:`write` could not write, before anything is measured; what is there stays."""
+    """Raise UserError, before anything is measured, if :func:`write` could not write; existing content stays."""
     try:
         if Path(path).is_dir():
             raise IsADirectoryError(errno.EISDIR, "it is a folder", path)
@@ -232,7 +232,7 @@ def claim(path: str) -> None:
 
 
 def write(path: str, machine: Machine) -> None:
-    """Write a profile; UserError where that cannot be."""
+    """Write a profile; raise UserError on failure."""
     import yaml
 
     plain: Mapping[str, Any] = msgspec.to_builtins(machine)

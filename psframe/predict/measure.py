@@ -1,4 +1,4 @@
-"""What is measured for a prediction, by starting mpirun: this machine's figures, and a config's work."""
+"""Measurements for a prediction, by mpirun: this machine's figures (:func:`machine`), a config's :func:`work`."""
 
 import os
 import platform
@@ -15,12 +15,12 @@ from psframe.predict import load
 from psframe.predict.job import Work
 from psframe.predict.machine import FIGURES, Exchange, Figure, Machine, Tier
 
-MOST_A_CORE = 8  # ranks
+MOST_A_CORE = 8  # ranks per core
 LEAST = 2  # ranks that exchange
 
 
 def this() -> str:
-    """Return what tells this machine from others of another kind: its CPU, cores and memory."""
+    """Return a title that identifies this kind of machine: its CPU, cores and memory."""
     gib = psutil.virtual_memory().total / 2**30
     return f"{read('/', environ={}).cpu or platform.machine()}, {n_cores()} core(s), {gib:.0f} GiB"
 
@@ -31,7 +31,7 @@ def n_cores() -> int:
 
 
 def machine(start: Sequence[str], told: Callable[[str], None]) -> Machine:
-    """Measure this machine; some minutes. ``told`` hears what is being measured."""
+    """Measure this machine, in some minutes; ``told`` is called with the name of each measurement."""
     cores = n_cores()
     told(f"memory and messages, {cores} rank(s)")
     whole, alone = _ranks(start, max(cores, LEAST), "node"), _ranks(start, 1, "node")
@@ -63,7 +63,7 @@ def machine(start: Sequence[str], told: Callable[[str], None]) -> Machine:
 
 
 def _rising(exchanges: Sequence[Exchange]) -> list[Exchange]:
-    """Return them so that more bytes never take less: what a step takes longer than another may be less than noise."""
+    """Return them with seconds that never fall as bytes grow: differences between steps may be below the noise."""
     longest: dict[tuple[str, int], float] = {}
     found = []
     for each in sorted(exchanges, key=lambda e: e.bytes):
@@ -74,18 +74,18 @@ def _rising(exchanges: Sequence[Exchange]) -> list[Exchange]:
 
 
 def work(start: Sequence[str], n: int, config: str, overrides: Sequence[str]) -> tuple[Work, dict[str, Any]]:
-    """Return a config's work on ``n`` ranks of this machine, and how the config would exchange.
+    """Return a config's work on ``n`` ranks of this machine, and the ranks' report with the config's way to exchange.
 
-    Of the latter ``load`` is the :class:`psframe.predict.load.Load` that was seen.
+    The report's ``load`` is the :class:`psframe.predict.load.Load` that was seen.
     """
     return with_turns(_ranks(start, n, "compute", config, *overrides), max(1.0, n / n_cores()))
 
 
 def with_turns(found: dict[str, Any], turns: float) -> tuple[Work, dict[str, Any]]:
-    """Return the work, and what else was found, of ranks of which so many share a core.
+    """Return the work, and the complete report, of ranks of which ``turns`` share a core.
 
-    Of CPU time a step takes the turns of all of them, and nothing that others took from the core. Time by the wall's
-    clock has the turns in it.
+    CPU time of a step is multiplied by the turns, and excludes other load on the core. Wall-clock time includes the
+    turns already.
     """
     turns = turns if found["cpu_time"] else 1.0
     steps = [turns * seconds for seconds in found["step_s"]]

@@ -1,4 +1,4 @@
-"""What an exchange takes on a machine where some were measured: between these, along straight lines."""
+"""Interpolation between a machine's measured exchanges (:func:`interpolated`)."""
 
 from collections.abc import Sequence
 
@@ -9,10 +9,10 @@ from psframe.predict.machine import Exchange
 
 
 def interpolated(exchanges: Sequence[Exchange], way: Way, n_bytes: int) -> float | None:
-    """Return seconds of an exchange; None where its way was not measured on this machine.
+    """Return the seconds of an exchange; None if its way was not measured on this machine.
 
-    Between sizes seconds are straight lines over bytes, or of logarithms where they grow faster than the bytes (memory
-    that malloc gives back, say), and go on beyond the largest; between ranks they are straight lines of logarithms.
+    Between sizes, seconds are linear in bytes, or linear in logarithms if they grow faster than the bytes (for example
+    because malloc releases memory); they continue beyond the largest. Between ranks they are linear in logarithms.
     """
     found = [each for each in exchanges if each.method == way.method]
     by_ranks = sorted({each.ranks for each in found})
@@ -39,11 +39,11 @@ def _at(points: list[tuple[int, float]], n_bytes: int) -> float:
 
 
 def _line(x: np.ndarray, y: np.ndarray, at: float) -> float:
-    """Return the broken line through points at a place, and beyond them that of the last two, or first two."""
+    """Return the piecewise linear function through the points at ``at``; beyond them extend the nearest segment."""
     i = _part(x, at)
     return float(y[i] + (y[i + 1] - y[i]) * (at - x[i]) / (x[i + 1] - x[i]))
 
 
 def _part(x: np.ndarray, at: float) -> int:
-    """Return between which points a place lies, or which are the nearest."""
+    """Return the index of the segment that holds ``at``, or of the nearest one."""
     return int(np.clip(np.searchsorted(x, at) - 1, 0, len(x) - 2))

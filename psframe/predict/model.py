@@ -1,11 +1,11 @@
-"""Seconds of an epoch: computing, exchange, and what they wait for.
+"""Model of the seconds of an epoch (:class:`Job`): computation, exchange and waiting.
 
-    epoch = steps x (computing x turns x straggler + exchange of a node + what links show of theirs)
+    epoch = steps x (computation x turns x straggler + exchange of a node + visible time of links)
 
-``turns`` is how many workers share a core. Where the machine is the one at hand, the slowest of W workers is later than
-the others by their deviation times sqrt(2 ln W), the expected largest of W normal numbers. Of another machine nothing
-that was measured here tells how late its workers are: no waiting is modelled. Between nodes ``hierarchical`` and
-``buffer`` send gradients while backward goes on, and what that hides is not counted.
+``turns`` is the number of workers that share a core. On the machine at hand, the slowest of W workers is later than the
+others by their deviation times sqrt(2 ln W), the expected maximum of W normal numbers. For another machine no
+measurement here tells how late its workers are: no waiting is modelled. Between nodes ``hierarchical`` and ``buffer``
+send gradients during backward; the time that this hides is not counted.
 """
 
 from dataclasses import dataclass, replace
@@ -17,25 +17,25 @@ from psframe.predict.job import Codec, Way, Work
 from psframe.predict.machine import Machine, link
 from psframe.predict.measured import interpolated
 
-WHOLE_TURNS = 4  # up to which ranks take turns whole on a core
-HIDDEN = 0.8  # of a backward pass, while which gradients that have left can be under way
+WHOLE_TURNS = 4  # below this, turns of ranks on a core are rounded up
+HIDDEN = 0.8  # share of a backward pass that can overlap with sending
 
 
 @dataclass(frozen=True)
 class Prediction:
-    """An epoch, modelled.
+    """Modelled seconds of an epoch.
 
     Attributes
     ----------
     way : Way
     steps : int
     compute_s, wait_s, exchange_s, network_s : float
-        Of an epoch: computing, waiting for the slowest (0 on another machine than that at hand), the exchange inside
-        nodes, and what shows of links.
+        Of an epoch: computation, waiting for the slowest worker (0 unless the machine is the one at hand), the exchange
+        inside nodes, and the visible time of links.
     measured : tuple of str
-        Which of these are from measurements of this very machine, and not reckoned from figures.
+        Those of these that are from measurements of this very machine, not computed from figures.
     notes : tuple of str
-        What is wrong with it: memory that is not there, say.
+        Problems of the way, such as too little memory.
     """
 
     way: Way
@@ -62,11 +62,11 @@ class Job:
     work : Work
         As measured with a core for every rank.
     crowded : Work or None
-        The same, with two ranks for every core of the machine that it was measured on.
+        The same, with two ranks for every core of the measured machine.
     here : bool
-        Whether that is ``machine``.
+        True if that is ``machine``.
     hosts : int
-        Nodes that share the cores of one machine, as namespaces of its network do.
+        Nodes that share the cores of one machine, as network namespaces do.
     """
 
     machine: Machine
@@ -76,7 +76,7 @@ class Job:
     hosts: int = 1
 
     def core(self, way: Way) -> Core:
-        """Return what a core of the machine has while all ranks of a node compute."""
+        """Return the rates of a core of the machine while all ranks of a node compute."""
         machine = self.machine
         if self.here:
             return Core(self.work.gflops, self.work.gbps, self.work.scalar)
@@ -85,23 +85,24 @@ class Job:
         return Core(machine.gflops.value, min(tier.core_gbps.value, tier.gbps.value / busy), machine.scalar.value)
 
     def compute_s(self, way: Way, n: float) -> float:
-        """Return the seconds that a worker computes a step of ``n`` samples, with all ranks of its node beside it."""
+        """Return a worker's seconds for a step of ``n`` samples, while all ranks of its node compute."""
         turns = self.turns(way)
         alone = compute.step_s(self.work, n, self.core(way), way.threads)
-        if turns > 1 and self.crowded:  # taking turns costs more than the turns
+        if turns > 1 and self.crowded:  # sharing a core costs more than the turns
             extra = self.crowded.step_s[0] / self.work.step_s[0] * self.work.n_ranks / self.crowded.n_ranks
             alone *= max(1.0, extra)
         return alone * turns
 
     @property
     def startup_s(self) -> float:
-        """Return the seconds from launch to the first step: Python and its modules, at the interpreter's speed."""
+        """Seconds from launch to the first step: Python and its modules, at the interpreter's speed."""
         return self.work.startup_s * (1.0 if self.here else self.work.scalar / self.machine.scalar.value)
 
     def turns(self, way: Way) -> float:
-        """Return how many ranks a worker's core has to serve while it computes.
+        """Return the number of ranks that a worker's core serves while it computes.
 
-        A few take turns whole, since a step is shorter than the kernel's slices. A server that waits in MPI spins.
+        Few ranks take complete turns, since a step is shorter than the kernel's time slices. A server that waits in MPI
+        spins, and so needs its turn.
         """
         cores = self.machine.cores.value / self.hosts
         sleeps = way.dedicated and way.nodes == 1 and way.collective in ("shared", "hierarchical", "null")
@@ -109,7 +110,7 @@ class Job:
         return max(1.0, float(ceil(turns)) if turns < WHOLE_TURNS else turns)
 
     def predict(self, way: Way) -> Prediction:
-        """Return the epoch of a way to do it."""
+        """Return the prediction of an epoch for a way to train."""
         steps, computed = self._steps(way)
         measured = ["compute"] if self.here else []
         seconds, anchored = self._exchange_s(way)
@@ -131,11 +132,11 @@ class Job:
         )
 
     def _exchange_s(self, way: Way) -> tuple[float, bool]:
-        """Return the seconds of an exchange and update of a node, and whether they go by such that were measured."""
+        """Return the seconds of an exchange and update of a node, and True if they derive from measured ones."""
         node, n_bytes = exchange.Node(self.machine, way.here, way.tier, self.hosts), self.work.param_bytes
         codec, found = self.codec(way), None
         if codec and way.collective == "buffer":
-            if way.mode == "allreduce":  # whose payloads go as canonical gradients do
+            if way.mode == "allreduce":  # its payloads travel as canonical gradients do
                 found = self._measured_s(replace(way, reproducible="fixed_workers"), int(codec.share * n_bytes))
             return codec_cost.buffer_s(node, way, n_bytes, codec, found), found is not None
         found = self._measured_s(way, n_bytes)
@@ -143,21 +144,21 @@ class Job:
         return seconds + (codec_cost.leaders_s(way, codec) if codec else 0.0), found is not None
 
     def codec(self, way: Way) -> Codec | None:
-        """Return the codec of what the way sends, on a core of the machine."""
+        """Return the codec of the way's messages, on a core of the machine; None if there is no encoding."""
         codec = self.work.codec
         if codec is None or way.codec == "none":
             return None
         return codec.at(1.0 if self.here else self.machine.scalar.value / self.work.scalar)
 
     def _measured_s(self, way: Way, n_bytes: int) -> float | None:
-        """Return the seconds of an exchange of one machine's ranks without a codec, if such were measured there."""
+        """Return the seconds of an exchange of one machine's ranks without codec; None if not measured there."""
         if way.nodes > 1 and self.hosts == 1:
             return None
         collective = "shared" if way.collective == "hierarchical" else way.collective
         return interpolated(self.machine.exchanges, replace(way, collective=collective), n_bytes)
 
     def _steps(self, way: Way) -> tuple[int, float]:
-        """Return the steps of an epoch, and the seconds of computing in it: the last step shares what is left."""
+        """Return the steps of an epoch, and its seconds of computation: the last step shares the remaining samples."""
         n, batch = self.work.n_train, self.work.batches[0]
         whole, left = divmod(n, way.n_workers * batch)
         seconds = whole * self.compute_s(way, batch)
@@ -166,9 +167,9 @@ class Job:
         return whole + (left > 0), seconds
 
     def _network_s(self, way: Way, computed: float) -> float:
-        """Return the seconds of a step that links show, behind what backward hides."""
+        """Return the visible seconds of links in a step, without those hidden by backward."""
         n_bytes, joined = self.work.param_bytes, link(way.link or self.machine.link)
-        if codec := self.codec(way):  # the codecs see all gradients: these leave after backward
+        if codec := self.codec(way):  # a codec encodes all gradients at once: these leave after backward
             return exchange.between_s(way, n_bytes, joined, codec)
         seconds = exchange.between_s(way, n_bytes, joined)
         if way.collective not in ("hierarchical", "shared", "buffer"):
@@ -179,7 +180,7 @@ class Job:
         return max(seconds - hidden, min(tail, seconds))
 
     def _notes(self, way: Way) -> tuple[str, ...]:
-        """Return what speaks against a way on this machine."""
+        """Return the problems of a way on this machine."""
         notes = []
         if way.n_workers * self.work.batches[0] > self.work.n_train:
             notes.append(f"{way.ranks} ranks take all {self.work.n_train:,} samples in one step")

@@ -1,4 +1,4 @@
-"""What others have measured on a Knights Landing, against what is reckoned for it.
+"""Published measurements on a Knights Landing, compared with the model's (:func:`woo`).
 
 Woo, Choi and Lee 2020, "Empirical Performance Analysis of Collective Communication for Distributed Deep Learning in a
 Many-Core CPU Environment", tables 1 and 5: their Python buffer method (mpi4py over Intel MPI 2017.3) on the host, a
@@ -31,7 +31,7 @@ class Known:
     ranks : int
     measured, predicted : float
     calibrates : bool
-        Whether a figure of the machine's profile was chosen to meet it.
+        True if a figure of the machine's profile was fitted to it.
     """
 
     what: str
@@ -43,7 +43,7 @@ class Known:
 
     @property
     def error(self) -> float:
-        """How much the prediction is off, over what was measured."""
+        """The prediction's relative error: predicted over measured, less 1."""
         return self.predicted / self.measured - 1
 
 

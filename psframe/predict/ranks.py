@@ -1,8 +1,8 @@
-"""``mpirun -n N python -m psframe.predict.ranks compute|exchange|node ...``: what a prediction measures on ranks.
+"""Command ``mpirun -n N python -m psframe.predict.ranks compute|exchange|node ...``: measurements for a prediction.
 
-``compute CONFIG [key.path=value ...]`` takes steps of a config that exchange nothing, and times its layers.
-``exchange CONFIG`` times every way to exchange and update, of vectors of several sizes; ``node`` memory and messages.
-Rank 0 prints JSON.
+``compute CONFIG [key.path=value ...]`` runs steps of a config without exchange, and times its layers (:func:`compute`).
+``exchange CONFIG`` times every way to exchange and update vectors of several sizes; ``node`` times memory and messages
+(:func:`node`). Rank 0 prints JSON.
 """
 
 import json
@@ -38,20 +38,20 @@ from psframe.train.build import assemble, setup  # noqa: E402
 from psframe.train.plan import plan  # noqa: E402
 from psframe.train.run import Run  # noqa: E402
 
-#: a step that is measured exchanges nothing, and is the same in every mode
+#: a measured step exchanges nothing, and is the same in every mode
 ALONE = ("sync={mode: allreduce}", "collective={name: 'null'}", "train.reproducible=none")
 MODES = ("sync_ps", "allreduce")
 SECONDS, LEAST_STEPS = 2.0, 6  # of each batch size
-REFERENCE_LOOPS = 2.4e7  # turns of an empty loop a second of CPython on a core of Zen 3 at 3.4 GHz: an estimate
+REFERENCE_LOOPS = 2.4e7  # iterations per second of CPython's empty loop on a core of Zen 3 at 3.4 GHz: an estimate
 LOOPS = 200_000
-VECTOR_BYTES, ROUNDS = 64 << 20, 7  # beyond any cache
-BURSTS, BURST = 40, 50  # of messages there and back
+VECTOR_BYTES, ROUNDS = 64 << 20, 7  # larger than any cache
+BURSTS, BURST = 40, 50  # of round trips
 
 
 def compute(cluster: Cluster, path: str, overrides: Sequence[str]) -> dict[str, Any]:
-    """Return what a step of a config takes here, layer by layer, with so many ranks beside each other.
+    """Return the seconds of a config's step here, layer by layer, while all ranks compute.
 
-    Seconds are means over all ranks, of a core's CPU time where a rank computes with one thread. All ranks must call.
+    Seconds are means over all ranks, in CPU time if a rank computes with one thread. All ranks must call.
     """
     asked = cluster.agree(lambda: _asked(path, overrides))
     judged = plan.make(cluster, path, [*overrides, *ALONE])
@@ -93,7 +93,7 @@ def compute(cluster: Cluster, path: str, overrides: Sequence[str]) -> dict[str, 
 
 
 def _asked(path: str, overrides: Sequence[str]) -> dict[str, Any]:
-    """Return the ways to exchange that a config asks for; UserError where they cannot be predicted."""
+    """Return the config's way to exchange; raise UserError if it cannot be predicted."""
     said = schema.read(path, overrides, "auto")
     mode = sync.make(registry.bind("sync", sync.TABLE, said.sync, "mode"))
     name = said.sync["mode"]
@@ -110,7 +110,7 @@ def _asked(path: str, overrides: Sequence[str]) -> dict[str, Any]:
     collective = said.collective["name"]
     if collective != "auto" and collective not in collectives.TABLE:
         raise UserError(f"psframe.predict knows the collectives of psframe, got {collective}; give one of those")
-    if collective != "auto":  # its keys: what is measured is another one
+    if collective != "auto":  # checks its keys: the measured step uses another collective
         registry.bind("collective", collectives.TABLE, said.collective)
     encoded = said.collective.get("compression", "none")
     if encoded != "none":
@@ -133,7 +133,7 @@ def _judge(is_cut: bool) -> None:
 
 
 def _clock(made: Run) -> steps.Clock:
-    """Return by which clock steps are timed: the CPU time of the thread, but where several of a rank compute."""
+    """Return the clock of steps: the thread's CPU time, or wall time if several threads of a rank compute."""
     mine = made.sampler.permutation(0)[: made.sampler.max_batch]
     row = np.zeros(made.work.n_losses)
     alone = steps.is_alone(lambda: made.work.gradients(mine, len(mine), 0, row), LEAST_STEPS)
@@ -141,7 +141,7 @@ def _clock(made: Run) -> steps.Clock:
 
 
 def _steps(made: Run, n: int, spent: dict[int, Spent], clock: steps.Clock) -> dict[str, Any]:
-    """Time steps of ``n`` samples, which this rank takes without a look at the others."""
+    """Time steps of ``n`` samples, in which ranks do not wait for each other. All ranks must call."""
     order, row = made.sampler.permutation(0), np.zeros(made.work.n_losses)
     mine = order[np.arange(n) % len(order)]
     made.cluster.barrier()
@@ -174,12 +174,12 @@ def _middle(cluster: Cluster, numbers: list[float]) -> float:
 
 
 def _best(cluster: Cluster, rate: Callable[[], float]) -> float:
-    """Return the best of several rates, by the median rank: nothing makes a loop in registers faster than it is."""
+    """Return the best of several rates, of the median rank: no disturbance makes a loop in registers faster."""
     return _middle(cluster, [max(rate() for _ in range(ROUNDS))])
 
 
 def node(cluster: Cluster) -> dict[str, Any]:
-    """Return a node's figures, of all ranks together, or of each one while all are busy. All ranks must call."""
+    """Return a node's figures, of all ranks together or of each one while all are busy. All ranks must call."""
     settle(cluster, read("/", environ={}))
     stream = Stream(cluster, thread_time)
     a, b = (np.ones(VECTOR_BYTES // 4, np.float32) for _ in range(2))
@@ -210,7 +210,7 @@ def _rate(n_bytes: int, do: Callable[[], object]) -> float:
 def _latency_us(cluster: Cluster) -> float:
     """Return the microseconds of a message of 8 bytes between ranks 0 and 1, one way: the median of many bursts.
 
-    A burst is much shorter than the kernel's slices, so that few of them are disturbed.
+    A burst is much shorter than the kernel's time slices, so that few of them are disturbed. All ranks must call.
     """
     one, comm = np.zeros(1), cluster.comm
     if cluster.n_ranks == 1:
@@ -231,7 +231,7 @@ def _latency_us(cluster: Cluster) -> float:
 
 
 def _readings(cluster: Cluster) -> list[load.Reading]:
-    """Return what the ranks beside rank 0 read, its own first. All ranks must call."""
+    """Return the readings of the ranks on rank 0's node, its own first. All ranks must call."""
     cluster.barrier()
     every = cluster.comm.allgather((cluster.node, load.reading()))
     return [each for node, each in every if node == every[0][0]]

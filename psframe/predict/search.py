@@ -1,4 +1,4 @@
-"""Many predictions: over ranks, of one thing that varies, or of all ways to do it on so many cores."""
+"""Sets of predictions: over :func:`ranks`, of one :func:`varied` key, and the :func:`best` ways on some cores."""
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
@@ -20,14 +20,14 @@ TOP = 5
 
 @dataclass(frozen=True)
 class Found:
-    """A prediction, and what it is called among others."""
+    """A prediction and its label."""
 
     label: str
     prediction: Prediction
 
 
 def ranks(asked: Asked) -> list[Found]:
-    """Return the config over ranks; and where a server could be several, or none, what that would be."""
+    """Return predictions of the config over ranks, and of the same with several servers, or none."""
     return [Found(name, asked.job.predict(way)) for n in asked.ranks for name, way in _curves(asked, n)]
 
 
@@ -40,14 +40,14 @@ def _curves(asked: Asked, n: int) -> Iterator[tuple[str, Way]]:
 
 
 def _curve(way: Way) -> str:
-    """Return the same name for what is the same on one node and on many."""
+    """Return the label of a way, the same on one node and on many."""
     memory = way.collective in ("shared", "hierarchical")
     servers = ", a server a node" if way.n_servers == way.nodes > 1 else ""
     return f"{way.mode}{servers} over {'shared memory' if memory else way.collective}{way.encoded}"
 
 
 def others(asked: Asked, n: int) -> Iterator[Way]:
-    """Yield what else a user would look at on ``n`` ranks: servers, one and several, and none."""
+    """Yield the alternatives of interest on ``n`` ranks: servers, one and several, and none."""
     if n == 1:
         return
     nodes = asked.at(n).nodes
@@ -92,7 +92,7 @@ def _with(of: Machine, key: str, value: float) -> Machine:
 
 
 def resized(work: Work, batch: int) -> Work:
-    """Return the work with another batch size, along the line through the two that were measured."""
+    """Return the work with another batch size, on the line through the two measured ones."""
     scale = batch / work.batches[0]
 
     def at(seconds: tuple[float, float]) -> tuple[float, float]:

@@ -1,8 +1,7 @@
-"""What a step takes of a core, whatever else runs on that core meanwhile.
+"""Time of a step on a core, without other load on that core (:func:`timed`).
 
-A rank that computes with one thread is timed by the CPU time of that thread: what the kernel gave to other processes
-is no part of it. Threads of one rank wait for each other, so that there the clock on the wall counts, of the steps that
-were disturbed least.
+A rank that computes with one thread is timed by the CPU time of that thread, which excludes the time of other
+processes. Threads of one rank wait for each other, so that there the wall clock counts, of the least disturbed steps.
 """
 
 from collections.abc import Callable, Sequence
@@ -14,14 +13,14 @@ import numpy as np
 from psframe.bench.layers import DIRECTIONS
 from psframe.bench.stats import spread
 
-SEVERAL = 1.2  # times the CPU time of its first thread: a process in which other threads compute, too
-QUARTILE = 0.6745  # standard deviations from the median of normal numbers to a quartile
+SEVERAL = 1.2  # CPU time of a process over its first thread's, beyond which other threads compute, too
+QUARTILE = 0.6745  # standard deviations between the median and a quartile of normal numbers
 
 Clock = Callable[[], float]
 
 
 def is_alone(step: Callable[[], object], n: int) -> bool:
-    """Whether the calling thread computes ``n`` steps by itself, or nearly so."""
+    """True if the calling thread computes ``n`` steps by itself, or nearly so."""
     own, whole = thread_time(), process_time()
     for _ in range(n):
         step()
@@ -29,15 +28,15 @@ def is_alone(step: Callable[[], object], n: int) -> bool:
 
 
 def least(seconds: Sequence[float], clock: Clock) -> float:
-    """Return what is typical of seconds by a clock: the median of CPU time, the lower quartile of the wall's."""
+    """Return the typical seconds by a clock: the median of CPU times, the lower quartile of wall times."""
     found = spread(seconds)
     return found["low"] if clock is perf_counter else found["median"]
 
 
 def figures(ranks: Sequence[Sequence[float]], clock: Clock) -> dict[str, float]:
-    """Return the seconds of a step, and the deviation of steps over their median, of the steps of each rank.
+    """Return the seconds of a step, and the deviation of steps over their median, from the steps of each rank.
 
-    The deviation is that of the faster half: what makes steps much longer now and then is no property of the work.
+    The deviation is that of the faster half: occasional much longer steps are no property of the work.
     """
     found = spread([seconds for of in ranks for seconds in of])
     return {
@@ -47,7 +46,7 @@ def figures(ranks: Sequence[Sequence[float]], clock: Clock) -> dict[str, float]:
 
 
 def of_layers(steps: Sequence[Sequence[dict[str, float]]], clock: Clock) -> list[dict[str, float]]:
-    """Return each layer's seconds by direction, of those of every step."""
+    """Return each layer's typical seconds by direction, from those of every step."""
     return [{d: least([s[number][d] for s in steps], clock) for d in DIRECTIONS} for number in range(len(steps[0]))]
 
 
@@ -62,10 +61,10 @@ def taken(wall_s: float, own_s: float) -> float:
 
 
 def timed(step: Callable[[], object], layers: Callable[[], list[Any]], clock: Clock, seconds: float, n: int) -> Any:
-    """Take steps for so many seconds, at least ``n`` of them.
+    """Run steps for ``seconds``, at least ``n`` of them.
 
-    Return the seconds of each by ``clock``, what ``layers`` says after each, and the share of the time that was taken
-    from them; the first step does not count.
+    Return the seconds of each by ``clock``, the result of ``layers`` after each, and the share of the time in which
+    they had no core; the first step is not counted.
     """
     steps: list[float] = []
     told: list[list[Any]] = []

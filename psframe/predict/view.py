@@ -1,4 +1,4 @@
-"""What is told of predictions: in a terminal, and as plain data for the report."""
+"""Output of predictions: text for a terminal (:func:`table`), and plain data for the report (:func:`plain`)."""
 
 from collections.abc import Sequence
 from statistics import median
@@ -10,13 +10,13 @@ from psframe.predict.published import woo
 from psframe.predict.search import Found
 from psframe.record.view import aligned
 
-SAME = 1.005  # times as long: less than any prediction can tell
-#: the parts of an epoch, as a prediction has them
+SAME = 1.005  # ratio of seconds below which predictions are equal
+#: the parts of an epoch, and their fields in a prediction
 PARTS = {"compute": "compute_s", "wait": "wait_s", "exchange": "exchange_s", "links": "network_s"}
 
 
 def table(asked: Asked, found: Sequence[Found], best: bool) -> str:
-    """Return predictions as text, with what is modelled of them and the error of others."""
+    """Format predictions as text, with their modelled parts, and the errors of earlier ones."""
     work, machine = asked.job.work, asked.job.machine
     head = (
         f"{work.model}, {work.n_train:,} samples, batch {work.batches[0]} a worker, {work.n_params:,} parameters, on "
@@ -41,7 +41,7 @@ def table(asked: Asked, found: Sequence[Found], best: bool) -> str:
 
 
 def _caveats(asked: Asked) -> list[str]:
-    """Return what holds for all predictions of a command: waiting that is not modelled, loads that were seen."""
+    """Return notes on all predictions of a command: waiting that is not modelled, other loads that were seen."""
     found = []
     if not asked.job.here:
         found.append("note: wait is 0: how late another machine's ranks are is neither modelled nor measured")
@@ -61,7 +61,7 @@ def _seconds(seconds: float) -> str:
 
 
 def _fastest(found: Sequence[Found]) -> str:
-    """Return who is the fastest at each number of ranks."""
+    """Return the fastest way at each number of ranks, as text."""
     by_ranks: dict[int, list[Found]] = {}
     for each in found:
         by_ranks.setdefault(each.prediction.way.ranks, []).append(each)
@@ -70,13 +70,13 @@ def _fastest(found: Sequence[Found]) -> str:
 
 
 def _first(found: Sequence[Found]) -> str:
-    """Return the label of the fastest one, or of those that nothing tells apart."""
+    """Return the label of the fastest one, or of all that are equal to it."""
     least = min(each.prediction.epoch_s for each in found)
     return " or ".join(each.label for each in found if each.prediction.epoch_s < SAME * least)
 
 
 def checks(found: Sequence[Check]) -> str:
-    """Return what was predicted beside what was measured."""
+    """Format predicted beside measured seconds."""
     rows = [["what", "ranks", "hosts", "predicted s", "measured s", "error", ""]]
     for each in found:
         seconds = _seconds(each.predicted_s), _seconds(each.measured_s)
@@ -85,7 +85,7 @@ def checks(found: Sequence[Check]) -> str:
 
 
 def error_line(machine: Machine) -> str:
-    """Return how far predictions were off that were made for this machine."""
+    """Return the errors of earlier predictions for this machine, as text."""
     if not machine.checks:
         return "error on epochs of this machine: nothing of it was ever measured (--check, on the machine itself)"
     errors = [abs(each.error) for each in machine.checks]
@@ -98,9 +98,9 @@ def error_line(machine: Machine) -> str:
 
 
 def order(found: Sequence[Check]) -> tuple[int, int]:
-    """Return how many pairs of the same model, ranks and link were predicted in the right order, and how many.
+    """Return the number of pairs of the same model, ranks and link predicted in the right order, and that of all.
 
-    Pairs whose measured seconds differ by 10 % or less do not count.
+    Pairs with measured seconds that differ by 10 % or less are not counted.
     """
     right = pairs = 0
     for i, a in enumerate(found):
@@ -113,13 +113,13 @@ def order(found: Sequence[Check]) -> tuple[int, int]:
 
 
 def _circumstances(of: Check) -> tuple[list[str], str, int, int]:
-    """Return what two ways must have in common to be compared: model, batch, link, ranks and hosts."""
+    """Return the properties that two comparable ways share: model, batch, link, ranks and hosts."""
     model, batch, *_, last = of.what.split(", ")
     return [model, batch], last if last.endswith("Gb/s") else "", of.ranks, of.hosts
 
 
 def known_lines() -> list[str]:
-    """Return the error on what others have measured on a Knights Landing."""
+    """Return the errors on published measurements on a Knights Landing, as text."""
     found = woo()
     errors = [abs(each.error) for each in found if not each.calibrates]
     rows = [["Knights Landing (Woo et al. 2020), buffer, host", "ranks", "measured", "modelled", "error", ""]]
@@ -131,7 +131,7 @@ def known_lines() -> list[str]:
 
 
 def machine(found: Machine, path: str) -> str:
-    """Return what was measured of this machine."""
+    """Return the measured figures of this machine, as text."""
     tier = found.tier(None)
     return (
         f"{found.title}: {found.gflops.value:.0f} GFLOP/s a core, {tier.gbps.value:.1f} GB/s, messages of "
@@ -140,7 +140,7 @@ def machine(found: Machine, path: str) -> str:
 
 
 def plain(asked: Asked, found: Sequence[Found]) -> dict[str, Any]:
-    """Return predictions and their errors as JSON has them."""
+    """Return predictions and their errors for JSON."""
     work, machine = asked.job.work, asked.job.machine
     rows = []
     for each in found:

@@ -1,4 +1,4 @@
-"""``python -m psframe.report PATH ... [--out report.html]``: one page that needs no network."""
+"""Command ``python -m psframe.report PATH ... [--out report.html]`` (:func:`main`): one page that needs no network."""
 
 import sys
 from collections.abc import Sequence
@@ -12,7 +12,7 @@ USAGE = "python -m psframe.report PATH [PATH ...] [--out report.html]"
 
 
 def main(argv: Sequence[str]) -> int:
-    """Run the command; return the exit status. UserError for a mistake in it, or where there is nothing to show."""
+    """Run the command; return the exit status. Raise UserError for a mistake in it, or if there is nothing to show."""
     parser = Parser(USAGE, "One self-contained HTML page of runs and benches.")
     parser.add_argument(
         "paths",

@@ -1,4 +1,4 @@
-"""Charts from marks: lines, bars, histograms, heat maps."""
+"""Charts from marks: :func:`lines`, :func:`bars`, :func:`histogram`, :func:`heat`."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
@@ -14,7 +14,7 @@ SMALL_WIDTH, SMALL_HEIGHT = 272.0, 250.0
 
 @dataclass(frozen=True)
 class Style:
-    """How a line looks; ``shape`` None: without marks; ``colour`` -1: grey."""
+    """Look of a line; ``shape`` None: without marks; ``colour`` -1: grey."""
 
     colour: int = 0
     dash: int = 0
@@ -23,7 +23,7 @@ class Style:
 
 @dataclass(frozen=True)
 class Series:
-    """A line: points, and how each of them spreads.
+    """A line: points, and the spread of each.
 
     Attributes
     ----------
@@ -34,7 +34,7 @@ class Series:
         x, low and high.
     thin : bool
     ideal : bool
-        Whether it is no measurement but what would be best.
+        True for the theoretical best; False for a measurement.
     """
 
     label: str
@@ -51,12 +51,12 @@ class Series:
 
 
 def styled(number: int) -> Style:
-    """Return colour, dash and shape of the series of this number: no two of the first 24 look alike."""
+    """Return the colour, dash and shape of a series by its number: the first 24 all look different."""
     return Style(number % svg.N_COLOURS, number // svg.N_COLOURS % 3, number % 4)
 
 
 def lines(name: str, series: Sequence[Series], x: Axis, y: Axis, small: bool = False, heading: str = "") -> str:
-    """Return a chart of lines; points that a logarithmic axis cannot hold are left out."""
+    """Return a chart of lines, without points that a logarithmic axis cannot hold."""
     width, height = (SMALL_WIDTH, SMALL_HEIGHT) if small else (WIDTH, HEIGHT)
     kept = [(s, [(a, b) for a, b in s.points if (a > 0 or not x.base) and (b > 0 or not y.base)]) for s in series]
     every = [point for _, points in kept for point in points]
@@ -91,7 +91,7 @@ def _line(each: Series, points: Sequence[tuple[float, float]], x: scale.Scale, y
 
 @dataclass(frozen=True)
 class Bar:
-    """A bar of parts: how long each is, its class, what it is called; and what stands at its end."""
+    """A bar of parts, each with length, class and name, and the text at its end."""
 
     parts: Sequence[tuple[float, str, str]]
     end: str = ""
@@ -111,7 +111,7 @@ class Group:
 
 
 def bars(name: str, groups: Sequence[Group], axis: Axis) -> str:
-    """Return horizontal bars, each group's below its heading, so that long headings fit on a small screen too."""
+    """Return horizontal bars, each group's below its heading, so that long headings fit on small screens."""
     room, thick, gap = 20.0, 14.0, 10.0
     heights = [room + (thick + 3) * len(group.bars) + gap for group in groups]
     bottom = 8 + sum(heights)
@@ -145,7 +145,7 @@ def _bar(heading: str, bar: Bar, x: scale.Scale, y: float, thick: float) -> list
 
 
 def histogram(name: str, bins: Sequence[tuple[str, float]], x_title: str, y: Axis, heading: str) -> str:
-    """Return columns, one a bin."""
+    """Return a chart of columns, one per bin."""
     width, height, top = SMALL_WIDTH, 210.0, 52.0
     vertical = scale.place(y, [count for _, count in bins], height - 42, top, 5)
     left = 14 + 6.3 * max(len(tick) for _, tick in vertical.ticks)
@@ -175,7 +175,7 @@ def histogram(name: str, bins: Sequence[tuple[str, float]], x_title: str, y: Axi
 
 
 def heat(name: str, rows: Sequence[str], columns: Sequence[str], cells: Sequence[Sequence[float]], heading: str) -> str:
-    """Return a heat map: a cell is as dark as its share of its row, and says its number."""
+    """Return a heat map: a cell is as dark as its share of its row, and shows its number."""
     left, top, high = 96.0, 62.0, 26.0
     width = SMALL_WIDTH if len(columns) <= 3 else WIDTH
     wide = min(64.0, (width - left - 8) / max(1, len(columns)))
@@ -191,7 +191,7 @@ def heat(name: str, rows: Sequence[str], columns: Sequence[str], cells: Sequence
             title = f"{row}, {columns[across]}: {value:,.0f} pages, {share:.1%} of the role's"
             body.append(svg.rectangle(x + 1, y + 1, wide - 2, high - 2, "heat", title, style))
             if value:
-                kind = "on" if share > 0.8 else "mid" if share > 0.6 else "off"  # so that each can be read
+                kind = "on" if share > 0.8 else "mid" if share > 0.6 else "off"  # keeps the number readable
                 body.append(svg.label(x + wide / 2, y + 17, compact(value), kind, "middle"))
     return svg.drawing(width, top + high * len(rows) + 10, f"{name} {heading}", body)
 

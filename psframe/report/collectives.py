@@ -1,4 +1,4 @@
-"""Collective operations against ranks, methods, memories and containers: figures as Woo et al. 2020, Figures 8-11."""
+"""Section on collectives by ranks, method, memory and container (:func:`sections`), as Woo et al. 2020, Figs. 8-11."""
 
 from collections.abc import Sequence
 
@@ -54,7 +54,7 @@ def _figure(name: str, operation: str, n_bytes: float, rows: Sequence[Row]) -> s
 
 
 def _series(rows: Sequence[Row], plain: int) -> list[Series]:
-    """Return a line a method and memory; ``plain``: the dashes of default memory."""
+    """Return a line per method and memory; ``plain``: the dashes of default memory."""
     found = []
     for method, memory in sorted({(row.method, row.memory) for row in rows}):
         of = sorted((row for row in rows if (row.method, row.memory) == (method, memory)), key=lambda row: row.n_ranks)

@@ -1,4 +1,4 @@
-"""``bench forward``: a forward pass on more and more ranks, as Hasheminezhad et al. 2020."""
+"""Section on ``bench forward`` (:func:`sections`): a forward pass by number of ranks, as Hasheminezhad et al. 2020."""
 
 from collections.abc import Sequence
 from pathlib import Path
@@ -52,7 +52,7 @@ _AFTER = (
 
 
 def _kept(bench: Json) -> Measured:
-    """Return what is whole of a bench, by ranks."""
+    """Return the valid rows of a bench, by ranks."""
     kept = []
     for row in list_of(bench.get("rows")):
         n, found = number(row.get("n_ranks"), 1), spread(row.get("seconds"))
@@ -62,7 +62,7 @@ def _kept(bench: Json) -> Measured:
 
 
 def _series(name: str, kept: Measured, place: int) -> tuple[Series, Series, Series]:
-    """Return seconds, what they would be at best, and efficiency."""
+    """Return the lines of seconds, ideal seconds, and efficiency."""
     least, (took, _, _), _ = kept[0]
     drawn = Series(name, [(n, s[0]) for n, s, _ in kept], styled(place), [(n, s[1], s[2]) for n, s, _ in kept])
     best = Series("ideal", [(n, took * least / n) for n, _, _ in kept], ideal=True)

@@ -1,4 +1,4 @@
-"""Parts of the page: sections, figures with legends, tables. All that is handed in is text, and is escaped here."""
+"""Parts of the page: sections (:class:`Section`), figures with legends, tables. All texts are escaped here."""
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
@@ -11,7 +11,7 @@ from psframe.report.values import text
 
 @dataclass(frozen=True)
 class Section:
-    """A section of the page; ``name`` is its place in addresses."""
+    """A section of the page; ``name`` is its anchor."""
 
     name: str
     title: str
@@ -31,12 +31,12 @@ def note(said: str) -> str:
 
 
 def table(name: str, caption: str, columns: Sequence[str], rows: Iterable[Sequence[str]], notes: str = "") -> str:
-    """Return a table that scrolls by itself where it is wide.
+    """Return a table that scrolls by itself if it is wide.
 
     Parameters
     ----------
     columns : sequence of str
-        Headings; one that begins with ``<`` is of a column of words, aligned left, one with ``*`` what a paper says.
+        Headings; a leading ``<`` marks a column of words, aligned left, a leading ``*`` a paper's values.
     """
     kinds = [{"<": "word", "*": "paper"}.get(column[:1], "") for column in columns]
     head = "".join(
@@ -71,7 +71,7 @@ def figure(name: str, caption: str, drawings: Sequence[str], legend: str = "", s
 
 
 def pair(*parts: str) -> str:
-    """Return what stands side by side where there is room."""
+    """Return parts that stand side by side if there is room."""
     return f'<div class="pair">{"".join(parts)}</div>'
 
 
@@ -85,7 +85,7 @@ def legend(series: Iterable[Series]) -> str:
 
 
 def patches(kinds: Iterable[tuple[str, str]]) -> str:
-    """Return a legend of bars: class and name of each part."""
+    """Return a legend of bars, from the class and name of each part."""
     return f'<ul class="legend">{"".join(_item(svg.patch(kind), name) for kind, name in kinds)}</ul>'
 
 

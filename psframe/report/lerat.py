@@ -1,4 +1,4 @@
-"""``bench threads``: one process with many threads against many processes, as Lerat et al. 2022."""
+"""Section on ``bench threads`` (:func:`sections`): threads of one process, and processes, as Lerat et al. 2022."""
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -63,7 +63,7 @@ def _count(row: Row) -> float | None:
 def _series(rows: Sequence[Row]) -> list[Series]:
     found = []
     for place, kind in enumerate(KINDS):
-        # one thread in one process is the first point of both lines, whatever it is called
+        # one thread in one process is the first point of both lines, whatever its kind
         of = [row for row in rows if row["kind"] == kind or _count(row) == 1]
         points = {(_count(row) or 1.0, s) for row in of if (s := number(row.get("speedup"), 0))}
         if points:
@@ -118,12 +118,12 @@ def _table_beside(rows: Sequence[Sequence[str]]) -> str:
 
 
 def _usage(path: Path, model: str, rows: Sequence[Row], notices: list[str], number_of: int) -> str:
-    """Return figures of usage of the runs that a bench names."""
+    """Return usage figures of the runs that a bench names."""
     body = ""
     for place, row in enumerate(rows[:MOST_USAGE]):
         where = read.run_of(row)
         file = path.parent / where / "usage.jsonl"
-        try:  # not over a link
+        try:  # links are not followed
             there = where and file.is_file() and file.parent.resolve().is_relative_to(path.parent.resolve())
         except (OSError, RuntimeError):
             there = False

@@ -1,4 +1,4 @@
-"""From paths to the page."""
+"""Assembly of the page from paths (:func:`report`)."""
 
 from collections.abc import Sequence
 
@@ -25,7 +25,7 @@ from psframe.report.read import Found
 
 
 def report(paths: Sequence[str]) -> tuple[str, list[str]]:
-    """Return the page of what is at the paths, and what is to be said of it; UserError where nothing can be shown."""
+    """Return the page for the paths, and the notices on it; raise UserError if nothing can be shown."""
     found = read.read(paths)
     sections = _sections(found)
     notices = list(dict.fromkeys(found.notices))
@@ -67,7 +67,7 @@ def _shown(found: Found) -> str:
 
 
 def write(name: str, made: str) -> None:
-    """Write a page; UserError where that cannot be."""
+    """Write a page; raise UserError on failure."""
     try:
         with chosen_output(name) as file:
             file.write(made)
@@ -78,5 +78,5 @@ def write(name: str, made: str) -> None:
 
 
 def printable(name: str) -> str:
-    """Return a path as any terminal takes it."""
+    """Return a path that any terminal can print."""
     return name.encode("utf-8", "replace").decode()

@@ -1,4 +1,4 @@
-"""The whole page, which asks for nothing from elsewhere."""
+"""The complete page (:func:`whole`), which loads nothing from elsewhere."""
 
 import time
 from collections.abc import Sequence
@@ -15,9 +15,9 @@ def whole(sections: Sequence[Section], notices: Sequence[str], shown: str) -> st
     Parameters
     ----------
     notices : sequence of str
-        What could not be read, or not be taken as it stands.
+        Notes on input that is unreadable or damaged.
     shown : str
-        In a line, what the page is about.
+        One line on the page's contents.
     """
     style = (files("psframe.report") / "style.css").read_text(encoding="utf-8")
     links = "".join(f'<li><a href="#{each.name}">{esc(each.title)}</a></li>' for each in sections)

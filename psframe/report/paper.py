@@ -1,4 +1,4 @@
-"""What the papers measured, for the columns beside what was measured here."""
+"""Measurements of the papers, for the columns beside those measured here."""
 
 WOO = (
     "Woo, Choi and Lee 2020, “Empirical Performance Analysis of Collective Communication for Distributed Deep "
@@ -13,7 +13,7 @@ HASHEMINEZHAD = (
 WOO_BYTES = {"bcast": "256 MB", "gather": "16 MB", "allreduce": "256 MB"}
 NAMES = {"bcast": "Bcast", "gather": "Gather", "allreduce": "AllReduce"}
 
-#: Table 1: method buffer, host, flat mode: at how many ranks, DDR4's time in percent of MCDRAM's
+#: Table 1: method buffer, host, flat mode: number of ranks, DDR4's time in percent of MCDRAM's
 WOO_1 = {"bcast": (16, 545.0), "gather": (64, 159.0), "allreduce": (68, 262.0)}
 #: Table 4: the same of method C in four containers
 WOO_4 = {"bcast": (68, 105.0), "gather": (64, 108.0), "allreduce": (32, 102.0)}
@@ -28,6 +28,6 @@ WOO_5_RANKS = 32
 WOO_7 = {"bcast": (2.398, 2.456), "gather": (1.538, 1.531), "allreduce": (5.342, 5.361)}
 WOO_7_RANKS = 68
 
-#: what a model's name begins with: Lerat et al.'s name of the experiment, speed-up of threads, of processes
+#: by prefix of a model's name: Lerat et al.'s name of the experiment, speed-up of threads, of processes
 LERAT_SPEEDUP = {"vgg16": ("ComplexSmall", 4.0, 5.76), "alexnet": ("SimpleBig", 6.15, 15.57)}
 LERAT_PROCESSES = 11

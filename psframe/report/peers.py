@@ -1,4 +1,4 @@
-"""``bench peers``: psframe beside other frameworks, on the same data with the same model."""
+"""Section on ``bench peers`` (:func:`sections`): psframe beside other frameworks, with the same data and model."""
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path

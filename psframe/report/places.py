@@ -1,4 +1,4 @@
-"""Where the pages of each role are."""
+"""Section on placement (:func:`sections`): pages of each role by NUMA node."""
 
 from collections.abc import Sequence
 

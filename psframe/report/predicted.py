@@ -1,4 +1,4 @@
-"""``psframe.predict``: epochs over ranks as modelled, and what was predicted against what was measured."""
+"""Section on ``psframe.predict`` (:func:`sections`): modelled epochs over ranks; predicted against measured seconds."""
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -23,7 +23,7 @@ def sections(benches: Sequence[tuple[Path, Json]]) -> list[Section]:
 
 
 def _curves(bench: Json, place: int) -> str:
-    """Return epochs over ranks, a line a way."""
+    """Return epochs over ranks, a line per way."""
     rows = [row for row in list_of(bench.get("rows")) if number(row.get("n_ranks"), 1) and positive(row.get("epoch_s"))]
     if not rows:
         return ""
@@ -70,7 +70,7 @@ def _line(row: Row) -> list[str]:
 
 
 def _against(benches: Sequence[tuple[Path, Json]]) -> str:
-    """Return predicted against measured seconds, each pair once, with the line on which they would be equal."""
+    """Return predicted against measured seconds, each pair once, with the line of equality."""
     pairs: dict[tuple[str, float, float, float], str] = {}
     for _, bench in benches:
         for pair in list_of(bench.get("pairs")):

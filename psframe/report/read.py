@@ -1,4 +1,4 @@
-"""What is at the paths that the command was given; what cannot be read is told, and the rest is shown."""
+"""Reader of the command's paths (:func:`read`): unreadable input becomes a notice, and the rest is shown."""
 
 import json
 from collections.abc import Iterator, Mapping, Sequence
@@ -11,8 +11,8 @@ from psframe.errors import UserError, reason
 from psframe.record.folder import chosen_file
 from psframe.report.values import list_of, number, table_of, text
 
-DEPTH = 4  # of folders that are looked into below a given one
-MOST_BYTES = 256 << 20  # of a file that is read
+DEPTH = 4  # levels of folders that are searched below a given one
+MOST_BYTES = 256 << 20  # of a file
 MOST_PATH = 1000  # characters of a path in a file
 MOST_LEAVES = 500  # of a config
 BENCHES = ("threads", "forward", "peers", "predict")
@@ -22,21 +22,21 @@ Json = dict[str, Any]
 
 @dataclass
 class Run:
-    """A run directory; what is damaged in it is left out.
+    """A run directory, without its damaged parts.
 
     Attributes
     ----------
     config : dict of str to str
-        Its leaves by path, as ``train.epochs``; empty where there is none.
+        Its leaves by path, as ``train.epochs``; empty if absent.
     records : list of dict
         Of its epochs, each once, ascending.
     usage : list of dict
     traced : int
-        Bytes of its trace.json; 0 where there is none.
+        Bytes of its trace.json; 0 if absent.
     folder : str
-        Where it is: below the path that was given, or as given where there were several.
+        Its path: relative to the given path, or as given if there were several.
     label, group, what : str
-        What tells it from the others, what repeated runs of the same have in common, and that without its ranks.
+        Its unique label, the label that repeated runs of the same share, and the latter without its ranks.
     """
 
     path: Path
@@ -60,7 +60,7 @@ class Run:
 
 @dataclass
 class Found:
-    """All that was found."""
+    """All input that was found."""
 
     runs: list[Run] = field(default_factory=list)
     tables: list[Path] = field(default_factory=list)  #: folders of ``bench collectives``
@@ -71,7 +71,7 @@ class Found:
 
 
 def read(paths: Sequence[str]) -> Found:
-    """Return what is at the paths; never raises for what a file holds."""
+    """Return the input at the paths; never raises for a file's contents."""
     found = Found()
     for name in paths:
         n_before = len(found.runs)
@@ -85,17 +85,17 @@ def read(paths: Sequence[str]) -> Found:
 
 
 def _below(path: Path, given: Path | None) -> str:
-    """Return a run's folder relative to the only path that was given; as it is where there were several."""
+    """Return a run's folder relative to the only given path; unchanged if there were several."""
     if given is None:
         return text(str(path), MOST_PATH)
-    if path == given or not path.is_relative_to(given):  # it was named itself, or a file in it
+    if path == given or not path.is_relative_to(given):  # the run itself was given, or a file in it
         return text(path.resolve().name, MOST_PATH)
     return text(str(path.relative_to(given)), MOST_PATH)
 
 
 def _look(path: Path, found: Found) -> None:
     if path.is_file():
-        path = path.resolve() if path.is_symlink() else path  # this one the user has named
+        path = path.resolve() if path.is_symlink() else path  # the user gave this link
         if path.name in ("collectives.csv", "collectives.h5"):
             _keep(path.parent, found.tables, found)
         elif path.name in ("config.yaml", "metrics.jsonl"):
@@ -126,7 +126,7 @@ def _folder(path: Path, found: Found, depth: int) -> None:
     except OSError as error:
         found.notices.append(f"a folder must be readable, got {text(str(path))!r} ({reason(error)}); it is left out")
         return
-    for each in sorted(inside, key=lambda path: path.is_dir()):  # files first: a bench tells which runs are its own
+    for each in sorted(inside, key=lambda path: path.is_dir()):  # files first: a bench names its own runs
         if each.is_symlink():
             found.notices.append(f"a link is not followed, got {_named(each)}; give what it leads to, if it is yours")
         elif each.is_dir() and depth and each.resolve() not in found.of_bench:
@@ -148,7 +148,7 @@ def _keep_run(path: Path, found: Found) -> None:
 
 
 def run(path: Path, notices: list[str]) -> Run:
-    """Return what a run directory holds."""
+    """Return the contents of a run directory."""
     records: dict[int, Json] = {}
     for record in rows(path / "metrics.jsonl", notices):
         epoch = record.get("epoch")
@@ -187,7 +187,7 @@ def rows(path: Path, notices: list[str]) -> Iterator[Json]:
 
 
 def contents(path: Path, notices: list[str]) -> str:
-    """Return a file's text; "" and a notice where it cannot be read."""
+    """Return a file's text; "" and a notice if it cannot be read."""
     try:
         with chosen_file(path) as file:
             return untrusted.all_of(file, MOST_BYTES, path).decode("utf-8", "replace")
@@ -249,7 +249,7 @@ def runs_of(bench: Any) -> Iterator[str]:
 
 
 def run_of(row: Mapping[str, Any]) -> str:
-    """Return the run directory that a row of ``bench threads`` names, relative to its folder; "" where it leads out."""
+    """Return the run directory that a row of ``bench threads`` names, relative to its folder; "" if it leads out."""
     where = row.get("run")
     if not isinstance(where, str) or "\0" in where or len(where) >= MOST_PATH:
         return ""

@@ -1,4 +1,4 @@
-"""The runs in one table, and in which keys of their configs they differ."""
+"""Section with the runs in one table, and the keys in which their configs differ (:func:`sections`)."""
 
 from collections import Counter
 from collections.abc import Sequence
@@ -10,23 +10,23 @@ from psframe.report.read import Run
 from psframe.report.values import NONE, Spread, column, number, numbers, said, text
 
 MOST_LABEL = 48
-LONGEST_LABEL = 300  # of those that differ only behind MOST_LABEL
+LONGEST_LABEL = 300  # of labels that differ only beyond MOST_LABEL
 
 
 def label(runs: Sequence[Run]) -> None:
     """Give every run the shortest label that tells it from the others, and its number of ranks.
 
-    It says what ran: the sync mode first; other parts, and keys of the configs, as far as they tell runs apart; and the
-    config's name only where nothing else does, since keys given beside a config may have made it another one.
+    It describes the run: the sync mode first; other parts, and keys of the configs, as far as they tell runs apart; and
+    the config's name only if nothing else does, since overrides may have made it another config.
     """
-    # that of the config as it was resolved: the record of one rank says that it was alone, which its ranks say too
+    # the resolved config's mode: the record of one rank says ``alone``, which its number of ranks says too
     said: list[tuple[str, ...]] = [(run.config.get("sync.mode") or run.get("sync_mode"),) for run in runs]
     asked = [[run.get(key) for run in runs] for key in ("collective", "model", "dataset")]
     keys = [key for key in differences(runs) if not key.startswith(("versions", "checkpoint"))]
     keys.sort(key=lambda key: key.startswith(("model", "dataset")))  # a stable sort: these come last
     asked += [[f"{_short(key)}={run.config[key]}" if key in run.config else "" for run in runs] for key in keys]
     asked.append([_named(run) for run in runs])
-    # what one word tells apart already needs no second one
+    # runs that one word tells apart need no second one
     for values in asked:
         told = list(zip(said, map(_ranks, runs), strict=True))
         if len(set(zip(told, values, strict=True))) > len(set(told)):
@@ -47,7 +47,7 @@ def _named(run: Run) -> str:
 
 
 def _cut(runs: Sequence[Run], said: Sequence[tuple[str, ...]]) -> list[str]:
-    """Return the words of each run as one, cut short only as far as those that differ still do."""
+    """Return the words of each run as one, truncated only as far as different ones stay different."""
     every = [
         ", ".join(filter(None, words)) or _named(run) or text(run.path.name)
         for run, words in zip(runs, said, strict=True)
@@ -57,7 +57,7 @@ def _cut(runs: Sequence[Run], said: Sequence[tuple[str, ...]]) -> list[str]:
 
 
 def _short(key: str) -> str:
-    """Return a key's last word, which says enough in a label; that of a strategy's name is its section."""
+    """Return a key's last word, which is enough in a label; for a strategy's ``name`` that of its section."""
     return key.removesuffix(".name").rpartition(".")[2]
 
 
@@ -79,25 +79,25 @@ def differences(runs: Sequence[Run]) -> dict[str, list[str]]:
 
 
 def key_of(run: Run) -> tuple[tuple[str, str], ...]:
-    """Return what runs that differ only in their number of ranks have in common."""
+    """Return the keys and values shared by runs that differ only in their number of ranks."""
     apart = ("record.", "versions.", "checkpoint.")
     return tuple(sorted((k, v) for k, v in run.config.items() if k != "name" and not k.startswith(apart)))
 
 
 def epoch_s(run: Run) -> Spread | None:
-    """Return median, least and most seconds of a whole epoch."""
+    """Return median, least and most seconds of a complete epoch."""
     seconds = numbers(whole(run.records), "epoch_s")
     return (median(seconds), min(seconds), max(seconds)) if seconds else None
 
 
 def samples_per_s(run: Run) -> float | None:
-    """Return the samples of an epoch over its seconds, the medians of both, as ``psframe.record.summary`` has it."""
+    """Return an epoch's median samples over its median seconds, as ``psframe.record.summary`` does."""
     seconds, samples = epoch_s(run), middle(run, "samples_used")
     return samples / seconds[0] if seconds and seconds[0] and samples is not None else None
 
 
 def middle(run: Run, key: str) -> float | None:
-    """Return the median over the whole epochs."""
+    """Return a key's median over the complete epochs."""
     found = numbers(whole(run.records), key)
     return median(found) if found else None
 
@@ -143,7 +143,7 @@ def _summary(runs: Sequence[Run]) -> str:
 
 
 def _unequal(runs: Sequence[Run]) -> str:
-    """Return where runs of equal ranks differ in workers or in their global batch, as a sentence."""
+    """Return a sentence on differences in workers or global batch between runs of equal ranks; "" if none."""
     found = [{key: number(run.last.get(key), 1) for key in SHARED} for run in runs]
     told = unequal([each for each in found if None not in each.values()])
     return f"{told[:1].upper()}{told[1:]}." if told else ""

@@ -1,4 +1,4 @@
-"""Axes: from values to positions, and where their ticks stand."""
+"""Axes: positions of values (:class:`Scale`), and of their ticks (:func:`place`)."""
 
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
@@ -6,27 +6,27 @@ from math import ceil, floor, log
 
 from psframe.report.values import seconds
 
-APART = 0.12  # of an axis, at least, that lies between two texts
+APART = 0.12  # least distance between two texts, as a share of an axis
 
 
 @dataclass(frozen=True)
 class Axis:
-    """What an axis shows.
+    """Description of an axis.
 
     Attributes
     ----------
     title : str
-        With its unit.
+        Title with its unit.
     base : float
-        Of a logarithmic axis; 0 for a linear one.
+        Base of a logarithmic axis; 0 for a linear one.
     zero : bool
-        Whether a linear axis begins at 0.
+        True if a linear axis begins at 0.
     say : callable
         The text of a tick; None: the number itself.
     whole : bool
-        Whether ticks are whole numbers only.
+        True if ticks are integers only.
     shared : sequence of float
-        Values that the axis has to hold beside those drawn, so that figures side by side can be compared.
+        Values that the axis must hold besides those drawn, so that adjacent figures can be compared.
     """
 
     title: str
@@ -39,7 +39,7 @@ class Axis:
 
 @dataclass(frozen=True)
 class Scale:
-    """An axis with a place: ``low`` lies at ``start``, ``high`` at ``end``."""
+    """An axis with positions: ``low`` lies at ``start``, ``high`` at ``end``."""
 
     axis: Axis
     low: float
@@ -56,7 +56,7 @@ class Scale:
 
 
 def place(axis: Axis, values: Iterable[float], start: float, end: float, most: int = 6) -> Scale:
-    """Return the scale that holds all values, with at most about so many ticks."""
+    """Return the scale that holds all values, with at most about ``most`` ticks."""
     held = [*values, *axis.shared]
     if axis.base:
         return _log(axis, [v for v in held if v > 0] or [1.0], start, end, most)
@@ -91,7 +91,7 @@ def _log(axis: Axis, values: Sequence[float], start: float, end: float, most: in
     every = max(1, ceil((last - first) / most))
     say = axis.say or (lambda value: f"{value:,.0f}" if value >= 1 else f"{value:g}")
     powers = [base**k for k in range(first, last + 1)]
-    if base == 2:  # ranks: what was measured is seldom a power of two at its end
+    if base == 2:  # ranks: the largest measured number is seldom a power of two
         high = high if high > low else 2 * low
         ticks = [t for t in powers if low * 0.999 <= t <= high * 1.001][::every]
         low, high = low / 1.12, high * 1.12
@@ -112,7 +112,7 @@ def time_axis(title: str, shared: Sequence[float] = ()) -> Axis:
 
 
 def ranks_axis(counts: Iterable[float], title: str = "ranks") -> Axis:
-    """Return an axis of counts: logarithmic where they go far."""
+    """Return an axis of counts: logarithmic if they span more than a factor of 16."""
     held = [n for n in counts if n > 0]
     far = held and max(held) > 16 * min(held)
     return Axis(f"{title} (log scale)" if far else title, base=2 if far else 0, whole=True)

@@ -1,4 +1,4 @@
-"""More ranks: of runs that differ in nothing else."""
+"""Section on scaling (:func:`sections`): runs that differ only in their number of ranks."""
 
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
@@ -45,18 +45,18 @@ def sections(runs: Sequence[Run]) -> list[Section]:
 
 
 def ideal(points: Points) -> Series:
-    """Return the line on which twice the ranks do twice as much as at the first point."""
+    """Return the line of perfect scaling from the first point."""
     least, rate = points[0]
     return Series("ideal", [(n, rate * n / least) for n, _ in points], ideal=True)
 
 
 def whole(shares: Sequence[Series]) -> Series:
-    """Return the line of an efficiency of 100 %."""
+    """Return the line of 100 % efficiency."""
     return Series("ideal", [(n, 100.0) for n in sorted({n for each in shares for n, _ in each.points})], ideal=True)
 
 
 def _groups(runs: Sequence[Run]) -> Mapping[str, dict[int, list[float]]]:
-    """Return samples per second by number of ranks, of each group that has several numbers."""
+    """Return samples per second by number of ranks, of each group with several numbers of ranks."""
     by_key: dict[object, list[Run]] = defaultdict(list)
     for run in runs:
         if run.config and number(run.last.get("n_ranks"), 1):

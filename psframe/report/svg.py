@@ -1,4 +1,4 @@
-"""Marks of figures as SVG text: everything that comes from a file goes through :func:`esc`."""
+"""Marks of figures as SVG text; all text from files goes through :func:`esc`."""
 
 from collections.abc import Sequence
 from html import escape
@@ -11,13 +11,13 @@ DASHES = ("", "6 3", "2 3")
 
 
 def esc(value: object) -> str:
-    """Return a text as HTML and SVG hold it, whatever it is."""
+    """Return any value as text that HTML and SVG can hold."""
     plain = str(value).encode("utf-8", "replace").decode()
     return escape("".join(c if c >= " " or c in "\n\t" else " " for c in plain), quote=True)
 
 
 def drawing(width: float, height: float, title: str, body: Sequence[str]) -> str:
-    """Return a figure that takes the width it is given, up to a little more than its own."""
+    """Return a figure that fills the available width, up to 1.3 times its own."""
     return (
         f'<svg viewBox="0 0 {width:g} {height:g}" style="max-width:{width * 1.3:.0f}px" role="img" '
         f'aria-label="{esc(title)}" xmlns="http://www.w3.org/2000/svg">{"".join(body)}</svg>'
@@ -30,7 +30,7 @@ def label(x: float, y: float, said: str, kind: str = "", anchor: str = "start") 
 
 
 def fitted(said: str, width: float, em: float = 6.1) -> str:
-    """Return a text cut to about so many units."""
+    """Return a text cut to about ``width`` units."""
     return text(said, max(4, int(width / em)))
 
 
@@ -51,7 +51,7 @@ def rectangle(x: float, y: float, width: float, height: float, kind: str, title:
 
 
 def marker(x: float, y: float, shape: int, kind: str, title: str) -> str:
-    """Return a mark that says, when it is pointed at, what it is."""
+    """Return a mark with ``title`` as its tooltip."""
     shapes = (
         f'<circle cx="{x:.1f}" cy="{y:.1f}" r="3.4"/>',
         f'<rect x="{x - 3.1:.1f}" y="{y - 3.1:.1f}" width="6.2" height="6.2"/>',
@@ -63,7 +63,7 @@ def marker(x: float, y: float, shape: int, kind: str, title: str) -> str:
 
 
 def axes(x: Scale, y: Scale) -> list[str]:
-    """Return gridlines, ticks and titles: y's title above its axis, where it can be read."""
+    """Return gridlines, ticks and titles; y's title stands above its axis, to be readable."""
     left, right, bottom, top = x.start, x.end, y.start, y.end
     body = [line(left, y(value), right, y(value), "grid") for value, _ in y.ticks]
     body += [label(left - 7, y(value) + 4, said, "tick", "end") for value, said in y.ticks]
@@ -79,12 +79,12 @@ def axes(x: Scale, y: Scale) -> list[str]:
 
 
 def swatch(kind: str, dash: int, shape: int | None) -> str:
-    """Return what a legend shows of a line."""
+    """Return the symbol of a line in a legend."""
     dots = "" if shape is None else marker(15, 7, shape, kind.rsplit(maxsplit=1)[-1], "")
     drawn = path([(1, 7), (29, 7)], kind, dash)
     return f'<svg class="swatch" viewBox="0 0 30 14" aria-hidden="true">{drawn}{dots}</svg>'
 
 
 def patch(kind: str) -> str:
-    """Return what a legend shows of a bar."""
+    """Return the symbol of a bar in a legend."""
     return f'<svg class="patch" viewBox="0 0 14 14" aria-hidden="true">{rectangle(1, 1, 12, 12, kind)}</svg>'

@@ -1,4 +1,4 @@
-"""The tables of ``bench collectives``, read line by line."""
+"""Reader of the tables of ``bench collectives``, line by line (:func:`read`)."""
 
 import csv
 import json
@@ -17,7 +17,7 @@ METHODS = ("c", "buffer", "object", "shared", "shared_copy")
 
 @dataclass(frozen=True)
 class Row:
-    """A measurement: what was called where, and how many seconds the slowest rank took."""
+    """A measurement: the call, its environment, and the slowest rank's seconds."""
 
     containers: int
     share_ipc: bool
@@ -44,9 +44,9 @@ def environment(of: tuple[int, bool]) -> str:
 
 
 def read(folders: Sequence[Path], notices: list[str]) -> tuple[list[Row], list[str]]:
-    """Return the rows of all folders, and in a line each where they were measured.
+    """Return the rows of all folders, and a line for each machine.
 
-    Of a measurement that was made several times, the last one stands.
+    Of repeated measurements the last one counts.
     """
     rows: dict[tuple[object, ...], Row] = {}
     machines: list[str] = []
@@ -54,7 +54,7 @@ def read(folders: Sequence[Path], notices: list[str]) -> tuple[list[Row], list[s
         said = contents(folder / "collectives.csv", notices)
         machine, mode = _machine(folder, notices)
         damaged = 0
-        # csv refuses a NUL, and takes a quote that is never closed to the end of the file
+        # csv rejects a NUL, and extends an unclosed quote to the end of the file
         for line in csv.DictReader((each.replace("\0", "?") for each in said.splitlines()), quoting=csv.QUOTE_NONE):
             row = _row(line, mode)
             if row is None:
@@ -75,7 +75,7 @@ def _row(line: Mapping[str, Any], mode: str) -> Row | None:
     containers, share, ranks = (parsed(line.get(key)) for key in ("containers", "share_ipc", "n_ranks"))
     n_bytes, middle, low, high = (parsed(line.get(key)) for key in ("bytes", "median_s", "low_s", "high_s"))
     operation, method, memory = (text(line.get(key), 24) for key in ("operation", "method", "memory"))
-    if None in line or None in line.values():  # more or fewer cells than columns: it was cut short, or two are one
+    if None in line or None in line.values():  # more or fewer cells than columns: truncated, or two in one
         return None
     if operation not in OPERATIONS or not method or not memory:
         return None
@@ -89,7 +89,7 @@ def _row(line: Mapping[str, Any], mode: str) -> Row | None:
 
 
 def _machine(folder: Path, notices: list[str]) -> tuple[str, str]:
-    """Return what collectives.h5 says of the machine, in a line, and its cluster mode."""
+    """Return one line on the machine from collectives.h5, and its cluster mode."""
     path = folder / "collectives.h5"
     if not path.exists():
         return "", ""

@@ -1,4 +1,4 @@
-"""Where the traces are, and how one opens them."""
+"""Section on traces (:func:`sections`): their files, and the way to open them."""
 
 from collections.abc import Sequence
 

@@ -1,4 +1,4 @@
-"""How an epoch's seconds pass, what is learned in them, what is moved, how old gradients are."""
+"""Sections on training (:func:`sections`): phases of an epoch, loss and accuracy, moved bytes, staleness."""
 
 from collections.abc import Sequence
 from dataclasses import replace
@@ -13,7 +13,7 @@ from psframe.report.values import number, said, size, table_of
 
 PHASES = ("data", "compute", "exchange", "update", "wait")
 MOVED = (("bytes_read", "c5", "read"), ("bytes_written", "c3", "written"), ("bytes_sent", "c6", "sent"))
-MOST_RUNS = 24  # that are told apart in a figure of lines
+MOST_RUNS = 24  # in a figure of lines
 MOST_HISTOGRAMS = 12
 MOST_BINS = 12
 MOST_MARKS = 40  # on a line
@@ -110,17 +110,17 @@ def _styled(place: int, n_points: int) -> Style:
 
 
 def _points(run: Run, across: str, key: str, scale: float) -> list[tuple[float, float]]:
-    """Return a key's values against epochs, or against the seconds until these ended."""
+    """Return a key's values against epochs, or against the seconds until their ends."""
     at = [number(record.get(across), 0) for record in run.records]
     if across == "epoch_s":
-        known = at.index(None) if None in at else len(at)  # from there on the seconds are not known
+        known = at.index(None) if None in at else len(at)  # from here on the seconds are unknown
         at = list(accumulate(s or 0.0 for s in at[:known]))
     values = [number(record.get(key), 0) for record in run.records]
     return [(x, scale * y) for x, y in zip(at, values, strict=False) if x is not None and y is not None]
 
 
 def _staleness(runs: Sequence[Run]) -> str:
-    every = [(run.label, counts) for run in runs if any(counts := _counted(run))]  # 0 clocks old: a mode in step
+    every = [(run.label, counts) for run in runs if any(counts := _counted(run))]  # all 0: a synchronous mode
     if not every:
         return ""
     drawings = [
@@ -136,7 +136,7 @@ def _staleness(runs: Sequence[Run]) -> str:
 
 
 def _counted(run: Run) -> dict[int, float]:
-    """Return how many gradients were so many clocks old."""
+    """Return the number of gradients by staleness in clocks."""
     counts: dict[int, float] = {}
     for record in run.records:
         for clocks, count in table_of(record.get("staleness")).items():

@@ -1,4 +1,4 @@
-"""What ranks used of the machine while they trained: figures as Lerat et al. 2022, Figures 2-6."""
+"""Section on resource usage during training (:func:`sections`): figures as Lerat et al. 2022, Figures 2-6."""
 
 from collections import defaultdict
 from collections.abc import Sequence
@@ -12,9 +12,9 @@ from psframe.report.values import number, numbers
 
 MOST_RUNS = 8
 MOST_POINTS = 300  # of a line
-FEW_RANKS = 6  # that are told apart by colour
+FEW_RANKS = 6  # up to which they differ by colour
 
-#: title, keys with the name of each, what a value is divided by
+#: title, keys with the name of each, divisor of the values
 PANELS = (
     ("CPU (%, 100 is one core)", (("cpu_percent", ""),), 1.0),
     ("resident memory (MB)", (("rss_bytes", ""),), 1e6),
@@ -36,7 +36,7 @@ def sections(runs: Sequence[Run]) -> list[Section]:
 
 
 def drawn(run: Run, name: str, small: bool = False) -> str:
-    """Return the four panels of a run; "" where its samples are damaged."""
+    """Return the four panels of a run; "" if its samples are damaged."""
     drawings, every = [], []
     for title, keys, unit in PANELS:
         most = max((n for key, _ in keys for n in numbers(run.usage, key)), default=0)
@@ -66,7 +66,7 @@ def _series(usage: Sequence[Json], key: str, word: str, unit: float, place: int)
             by_rank[int(rank)].append((at, value / unit))
     if not by_rank:
         return []
-    if word:  # of a node, so that the ranks' lines are the same
+    if word:  # a node's values are the same for all of its ranks
         points = [point for of in by_rank.values() for point in of]
         return [Series(word, middle(points), Style(place, place, _mark(points)))]
     if len(by_rank) <= FEW_RANKS:
@@ -78,12 +78,12 @@ def _series(usage: Sequence[Json], key: str, word: str, unit: float, place: int)
 
 
 def _mark(points: Points) -> int | None:
-    """Return a mark for what is no line."""
+    """Return a mark for a single point; None for a line."""
     return 0 if len(points) == 1 else None
 
 
 def thinned(points: Points) -> Points:
-    """Return at most so many points: means of neighbours."""
+    """Return at most ``MOST_POINTS`` points: means of neighbours."""
     ordered = sorted(points)
     many = -(-len(ordered) // MOST_POINTS)
     cut = [ordered[i : i + many] for i in range(0, len(ordered), many)]
@@ -91,7 +91,7 @@ def thinned(points: Points) -> Points:
 
 
 def middle(points: Points) -> Points:
-    """Return the median over ranks by time, in bins as wide as one second or more."""
+    """Return the median over ranks by time, in bins of one second or more."""
     end = max(at for at, _ in points)
     wide = max(1.0, end / MOST_POINTS)
     bins: dict[int, list[float]] = defaultdict(list)

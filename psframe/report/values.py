@@ -1,11 +1,11 @@
-"""What a file says, made safe to reckon with, and numbers as a person reads them."""
+"""Values of files, made safe to compute with (:func:`number`), and numbers formatted for readers (:func:`said`)."""
 
 from collections.abc import Iterable, Mapping, Sequence
 from math import floor, isfinite, log10
 from typing import Any
 
-NONE = "–"  # what a table shows where there is no number
-LARGEST, SMALLEST = 1e18, 1e-15  # beyond, a number is no measurement
+NONE = "–"  # a table's cell without a number
+LARGEST, SMALLEST = 1e18, 1e-15  # beyond these, a number is no measurement
 
 Spread = tuple[float, float, float]  #: median, low, high
 
@@ -23,7 +23,7 @@ def positive(value: Any) -> float | None:
 
 
 def parsed(text: Any) -> float | None:
-    """Return the number that a text says; None where it says none."""
+    """Return the number that a text holds; None if it holds none."""
     try:
         found = float(text)
     except (TypeError, ValueError, OverflowError):
@@ -32,7 +32,7 @@ def parsed(text: Any) -> float | None:
 
 
 def text(value: Any, most: int = 120) -> str:
-    """Return a value as one line of at most so many characters."""
+    """Return a value as one line of at most ``most`` characters."""
     said = value[: 4 * most] if isinstance(value, str) else "" if value is None else short(value)
     said = " ".join(said.split()).encode("utf-8", "replace").decode()
     return said if len(said) <= most else said[: most - 1] + "…"
@@ -64,7 +64,7 @@ def list_of(value: Any) -> list[Mapping[str, Any]]:
 
 
 def numbers(records: Iterable[Mapping[str, Any]], key: str, least: float = 0) -> list[float]:
-    """Return a key's numbers, without what is none."""
+    """Return a key's numbers, without invalid ones."""
     return [found for record in records if (found := number(record.get(key), least)) is not None]
 
 
@@ -79,14 +79,14 @@ def spread(value: Any) -> Spread | None:
 
 
 def said(value: float | None, digits: int = 3) -> str:
-    """Return a number with so many digits that count."""
+    """Return a number with ``digits`` significant digits."""
     if value is None:
         return NONE
     return f"{value:,.{decimals([value], digits)}f}" if value == 0 or 1e-4 <= abs(value) < 1e9 else f"{value:.2e}"
 
 
 def column(values: Sequence[float | None], digits: int = 3) -> list[str]:
-    """Return numbers as one column shows them: all with the same decimals."""
+    """Return the numbers of one column, all with the same decimals."""
     there = sorted(abs(v) for v in values if v)
     if there and (there[0] < 1e-4 or there[-1] >= 1e9):
         return [said(v, digits) for v in values]
@@ -95,13 +95,13 @@ def column(values: Sequence[float | None], digits: int = 3) -> list[str]:
 
 
 def decimals(values: Sequence[float], digits: int) -> int:
-    """Return how many decimals show so many digits of the first value that is not 0."""
+    """Return the number of decimals that show ``digits`` digits of the first non-zero value."""
     least = next((abs(v) for v in values if v), 1.0)
     return max(0, min(6, digits - 1 - floor(log10(least))))
 
 
 def between(found: Spread | None, scale: float = 1.0) -> str:
-    """Return low and high of a spread."""
+    """Return low and high of a spread as text."""
     if found is None:
         return NONE
     low, high = column([found[1] * scale, found[2] * scale])
@@ -109,7 +109,7 @@ def between(found: Spread | None, scale: float = 1.0) -> str:
 
 
 def seconds(value: float) -> str:
-    """Return seconds in the unit that suits them."""
+    """Return seconds in a suitable unit."""
     for unit, name in ((1.0, "s"), (1e-3, "ms"), (1e-6, "µs")):
         if value >= unit * 0.9995:
             return f"{value / unit:,.3g} {name}" if value / unit < 1000 else f"{value / unit:,.0f} {name}"
@@ -117,7 +117,7 @@ def seconds(value: float) -> str:
 
 
 def size(n_bytes: float) -> str:
-    """Return bytes in the decimal unit that suits them."""
+    """Return bytes in a suitable decimal unit."""
     for unit, name in ((1e9, "GB"), (1e6, "MB"), (1e3, "kB")):
         if n_bytes >= unit:
             return f"{n_bytes / unit:,.4g} {name}"

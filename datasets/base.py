@@ -1,8 +1,8 @@
-"""What a dataset is: two splits that are read by slices, and how a stored sample becomes the network's input.
+"""Definition of a dataset (:class:`Dataset`): two splits read by slices, and the transformation to the network's input.
 
-A loader is a function whose keyword-only parameters are its YAML keys (``psframe.config.registry``). It looks at
-headers and sizes, raises :class:`psframe.errors.UserError` for what is wrong with them, and returns a :class:`Dataset`.
-Its slices are then read once per node, into memory that the node's ranks share.
+A loader is a function whose keyword-only parameters are its YAML keys (``psframe.config.registry``). It checks headers
+and sizes, raises :class:`psframe.errors.UserError` for errors in them, and returns a :class:`Dataset`. Its slices are
+then read once per node, into memory that the node's ranks share.
 """
 
 from collections.abc import Callable
@@ -16,7 +16,7 @@ Read = Callable[[int, int], tuple[np.ndarray, np.ndarray]]
 
 @dataclass(frozen=True)
 class Split:
-    """``n`` samples, read by slices."""
+    """Split of ``n`` samples, read by slices."""
 
     n: int
     read: Read
@@ -29,19 +29,19 @@ class Dataset:
     Attributes
     ----------
     shape : tuple of int
-        Of a stored sample: (C, H, W), or (C, T) for sequences.
+        Shape of a stored sample: (C, H, W), or (C, T) for sequences.
     dtype : str
-        Of a stored sample, ``uint8`` or ``float32``.
+        Type of a stored sample, ``uint8`` or ``float32``.
     n_classes : int
         Labels are 0 to n_classes - 1.
     train, test : Split
     crop : (int, int) or None
-        Height and width of the network's input where they are less than stored: training samples are cropped at a
-        random place, test samples at the centre.
+        Height and width of the network's input if smaller than stored: training samples are cropped at a random place,
+        test samples at the centre.
     flip : bool
-        Training samples are mirrored left to right with probability 1/2.
+        True if training samples are mirrored left to right with probability 1/2.
     mean, std : tuple of float or None
-        Per channel, in the units stored: the input is ``(x - mean) / std``. None: measured on the training split.
+        Per channel, in stored units: the input is ``(x - mean) / std``. None: measured on the training split.
     """
 
     shape: tuple[int, ...]
@@ -56,20 +56,20 @@ class Dataset:
 
     @property
     def input_shape(self) -> tuple[int, ...]:
-        """Shape of a sample as the network sees it: (C, H, W) or (C, T)."""
+        """Shape of the network's input for one sample: (C, H, W) or (C, T)."""
         return self.shape if self.crop is None else (self.shape[0], *self.crop)
 
 
 def held(images: np.ndarray, labels: np.ndarray, limit: int | None = None) -> Split:
-    """Return the split of arrays that are in memory already, or mapped: its first ``limit`` samples."""
+    """Return the first ``limit`` samples, all by default, of arrays in memory, or mapped, as a split."""
     n = len(labels) if limit is None else min(limit, len(labels))
     return Split(n, lambda lo, hi: (images[lo:hi], labels[lo:hi]))
 
 
 def interleave(labels: np.ndarray) -> np.ndarray:
-    """Return the order (int64, one entry a sample) that takes one sample of each class in turn.
+    """Return an order, int64 (n,), with one sample of each class in turn.
 
-    So that the first samples of files that are sorted by class hold every class.
+    So the first samples contain every class even if a file is sorted by class.
     """
     turn = np.empty(len(labels), np.int64)
     for label in np.unique(labels):
@@ -81,7 +81,7 @@ def interleave(labels: np.ndarray) -> np.ndarray:
 def stratified(labels: np.ndarray, one_in: int = 5) -> tuple[np.ndarray, np.ndarray]:
     """Return (train, test) sample numbers: every ``one_in``-th sample of each class, in file order, is a test sample.
 
-    Both are interleaved by class, and always the same.
+    Both are interleaved by class, and deterministic.
     """
     test = np.zeros(len(labels), bool)
     for label in np.unique(labels):

@@ -1,4 +1,4 @@
-"""CIFAR-10 (Krizhevsky 2009), its binary version or its python version; the latter is read without unpickling it."""
+"""CIFAR-10 (Krizhevsky 2009; :func:`cifar10`), binary or Python version; the latter is read without unpickling."""
 
 import pickletools
 from collections.abc import Iterable
@@ -15,7 +15,7 @@ from psframe.errors import UserError
 
 SHAPE = (3, 32, 32)
 IMAGE_BYTES = 3 * 32 * 32
-MOST_PICKLE = 256 << 20  # bytes of a batch; CIFAR-10's have 31 MB
+MOST_PICKLE = 256 << 20  # bytes of a batch; CIFAR-10's are 31 MB
 TRAIN = [f"data_batch_{i}" for i in range(1, 6)]
 STRINGS = (
     "STRING",
@@ -40,12 +40,12 @@ def cifar10(*, path: str, limit: PositiveInt | None = None) -> Dataset:
         Folder with data_batch_1.bin to data_batch_5.bin and test_batch.bin (binary version) or the same names without
         ``.bin`` (python version), or the folder above it.
     limit : int, optional
-        Most samples of either split.
+        Maximum number of samples of each split.
 
     Raises
     ------
     UserError
-        A file is missing, truncated or no CIFAR-10 file, or a label is above 9.
+        A file is missing, truncated or not a CIFAR-10 file, or a label is above 9.
     """
     root = files.folder(path, "data_batch_1.bin or data_batch_1")
     root = next((d for d in (root / "cifar-10-batches-bin", root / "cifar-10-batches-py") if d.is_dir()), root)
@@ -82,7 +82,7 @@ def _joined(parts: list[Split], limit: int | None) -> Split:
 
 
 def _binary(file: Path) -> _Batch:
-    """Map a file of records: the label in one byte, then 3,072 bytes."""
+    """Map a file of records: one byte of label, then 3,072 bytes of image."""
     size = file.stat().st_size
     if size == 0 or size % (1 + IMAGE_BYTES):
         raise UserError(
@@ -95,7 +95,7 @@ def _binary(file: Path) -> _Batch:
 
 
 def _python(file: Path) -> _Batch:
-    """Take images and labels from the opcodes of a pickle, of which none is executed."""
+    """Read images and labels from the opcodes of a pickle without executing any."""
     with files.reading(file, "a pickled CIFAR-10 batch", ValueError, OverflowError, IndexError):
         data, found = _walk(untrusted.content(file, MOST_PICKLE))
         labels = np.array(found, np.int64)
@@ -108,9 +108,9 @@ def _python(file: Path) -> _Batch:
 
 
 def _walk(pickled: bytes) -> tuple[bytes, list[int]]:
-    """Return the bytes that follow the key ``data`` and the integers that follow ``labels``.
+    """Return the bytes after the key ``data`` and the integers after ``labels``.
 
-    Python 2 wrote bytes as they are; Python 3, under protocol 2, writes them as text, with the word ``latin1`` behind.
+    Python 2 wrote plain bytes; Python 3, under protocol 2, writes them as text, followed by the word ``latin1``.
     """
     data, key, c_order = b"", "", False
     labels: list[int] = []
@@ -125,5 +125,5 @@ def _walk(pickled: bytes) -> tuple[bytes, list[int]]:
         elif opcode.name in INTEGERS and key == "labels":
             labels.append(arg)
         elif opcode.name in ("NEWTRUE", "NEWFALSE"):
-            c_order = opcode.name == "NEWFALSE"  # the last flag before an array's bytes: whether it is in Fortran order
+            c_order = opcode.name == "NEWFALSE"  # last flag before an array's bytes: True for Fortran order
     return data, labels

@@ -1,4 +1,4 @@
-"""Pictures as lines of numbers: ``pixel,...,pixel,label``, in a .csv.gz."""
+"""Images as lines ``pixel,...,pixel,label`` of a .csv.gz file (:func:`digit_csv`)."""
 
 import gzip
 import zlib
@@ -10,7 +10,7 @@ from psframe.datasets import files
 from psframe.datasets.base import Dataset, held, stratified
 from psframe.errors import UserError
 
-MOST_BYTES = 64 << 20  # unpacked; the largest file that this is for has 9 MB
+MOST_BYTES = 64 << 20  # unpacked; the largest supported file has 9 MB
 
 
 def digit_csv(file: Path, side: int, limit: int | None) -> Dataset:
@@ -19,9 +19,9 @@ def digit_csv(file: Path, side: int, limit: int | None) -> Dataset:
     Parameters
     ----------
     file : Path
-        A line a sample: ``side * side`` pixels, 0 to 255, and the label, 0 to 9.
+        File with one line per sample: ``side * side`` pixels, 0 to 255, and the label, 0 to 9.
     limit : int or None
-        Most samples of either split.
+        Maximum number of samples of each split.
 
     Returns
     -------
@@ -31,7 +31,7 @@ def digit_csv(file: Path, side: int, limit: int | None) -> Dataset:
     Raises
     ------
     UserError
-        The file is damaged, or its lines are not as said.
+        The file is damaged, or a line has another format.
     """
     kind = f"gzip'ed lines of {side * side} pixels (0 to 255) and a label"
     with files.reading(file, kind, EOFError, zlib.error, ValueError), gzip.open(file) as f:

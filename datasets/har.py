@@ -1,4 +1,4 @@
-"""Sequences of motion sensors: the ``.ts`` format of the UEA archive (Bagnall et al. 2018), or .npy files."""
+"""Sequences of motion sensors (:func:`har`): ``.ts`` files of the UEA archive (Bagnall et al. 2018), or .npy files."""
 
 import tokenize
 from pathlib import Path
@@ -11,7 +11,7 @@ from psframe.datasets.base import Dataset, Split, interleave
 from psframe.datasets.ts import read_ts
 from psframe.errors import UserError
 
-#: what NumPy runs into where a header is damaged; it holds a literal of Python, which is parsed and not executed
+#: errors of NumPy for a damaged header, which is a Python literal; it is parsed, not executed
 HEADER_ERRORS = (ValueError, SyntaxError, tokenize.TokenError, TypeError, ArithmeticError, RecursionError, LookupError)
 _Part = tuple[np.ndarray, np.ndarray]  # samples (n, C, T), labels (n,)
 
@@ -26,12 +26,12 @@ def har(*, path: str | None = None, limit: PositiveInt | None = None) -> Dataset
         X_test.npy and y_test.npy. By default BasicMotions (6 channels of a wrist's accelerometer and gyroscope, 100
         steps, 4 activities, 40 + 40 sequences), from the wheel of aeon, whose code is not imported.
     limit : int, optional
-        Most samples of either split.
+        Maximum number of samples of each split.
 
     Raises
     ------
     UserError
-        A file is missing, damaged or in another layout, or the two splits do not belong together.
+        A file is missing, damaged or has another layout, or the splits do not match.
     """
     path = path or files.carried("aeon", "aeon", "datasets/data/BasicMotions")
     root = files.folder(path, "NAME_TRAIN.ts and NAME_TEST.ts, or X_train.npy")
@@ -55,7 +55,7 @@ def _split(samples: np.ndarray, labels: np.ndarray, where: str, limit: int | Non
 
     def read(lo: int, hi: int) -> tuple[np.ndarray, np.ndarray]:
         at = order[lo:hi]
-        with np.errstate(over="ignore"):  # told of as infinity
+        with np.errstate(over="ignore"):  # check_finite reports it as infinity
             values = samples[at].astype(np.float32)
         return files.check_finite(values, at, where), labels[at]
 

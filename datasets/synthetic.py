@@ -1,4 +1,4 @@
-"""Samples from a formula: no file, any size, and learnable."""
+"""Learnable samples from a formula (:func:`synthetic`): no file, any size."""
 
 from math import prod
 
@@ -10,7 +10,7 @@ from psframe.datasets.base import Dataset, Split
 from psframe.datasets.files import MOST_CLASSES
 from psframe.errors import UserError
 
-TEMPLATE, TRAIN, TEST = 0, 1, 2  # take the place of the epoch in the random numbers' counter
+TEMPLATE, TRAIN, TEST = 0, 1, 2  # used instead of the epoch in the random generator's counter
 MOST_NUMBERS = 1 << 28  # of a sample: a GiB
 
 
@@ -23,8 +23,8 @@ def synthetic(
 ) -> Dataset:
     """Return samples that are the template of their class plus noise, both uniform in [-1, 1): float32.
 
-    Sample i has class i mod ``classes``. Numbers come from the counter-based generator with seed 0, so that they are
-    the same in every process.
+    Sample i has class i mod ``classes``. The counter-based generator with seed 0 gives the same numbers in every
+    process.
 
     Parameters
     ----------
@@ -32,14 +32,14 @@ def synthetic(
         (C, H, W), or (C, T) for sequences.
     classes : int
     samples : int
-        To train; max(classes, samples // 5) more are to test.
+        Number of training samples; max(classes, samples // 5) more are test samples.
     limit : int, optional
-        Most samples of either split.
+        Maximum number of samples of each split.
 
     Raises
     ------
     UserError
-        ``shape`` has not two or three positive entries, or it or ``classes`` is beyond all measure.
+        ``shape`` does not have two or three positive entries, or it or ``classes`` exceeds its limit.
     """
     if len(shape) not in (2, 3) or min(shape) < 1:
         raise UserError(

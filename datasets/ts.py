@@ -1,4 +1,4 @@
-"""The ``.ts`` text format: a header of ``@key value`` lines, then ``v,v,...:v,v,...:label``, a channel a colon."""
+"""Text format ``.ts`` (:func:`read_ts`): lines ``@key value``, then ``v,v,...:v,v,...:label``, a colon per channel."""
 
 from collections.abc import Iterator
 from itertools import count
@@ -22,9 +22,9 @@ def read_ts(file: Path) -> tuple[np.ndarray, list[str], list[str]]:
     samples : ndarray
         float32 (n, C, T).
     labels : list of str
-        One a sample.
+        One per sample.
     classes : list of str
-        As the header's ``@classLabel`` declares them.
+        Classes that the header's ``@classLabel`` declares.
 
     Raises
     ------
@@ -36,7 +36,7 @@ def read_ts(file: Path) -> tuple[np.ndarray, list[str], list[str]]:
 
 
 def _lines(opened: BinaryIO) -> Iterator[tuple[int, str]]:
-    """Yield the lines of a file, from 1, one at a time: a list of all would take many times the file's size."""
+    """Yield (number from 1, line) one at a time: a list of all lines would need many times the file's size."""
     for number in count(1):
         line = opened.readline(MOST_LINE + 1)
         if not line:
@@ -79,7 +79,7 @@ def _read(file: Path, lines: Iterator[tuple[int, str]]) -> tuple[np.ndarray, lis
 
 
 def _header(file: Path, lines: Iterator[tuple[int, str]]) -> dict[str, str]:
-    """Return the header, keys in lower case; what is left of the lines stands behind ``@data``."""
+    """Return the header, keys in lower case; afterwards ``lines`` continues after ``@data``."""
     header: dict[str, str] = {}
     number = 0
     for number, line in lines:  # noqa: B007 - the last one is told

@@ -1,7 +1,6 @@
-"""The networks that can be trained, by name; :mod:`psframe.models.base` says what a model is.
+"""Table of the networks by name (``TABLE``); :mod:`psframe.models.base` defines a model.
 
-A new one: copy ``lenet.py``, and add a line to ``BUILT_IN`` (and its name to ``IMAGES`` or ``SEQUENCES`` in
-``base.py``).
+To add one, copy ``lenet.py``, add a line to ``BUILT_IN``, and its name to ``IMAGES`` or ``SEQUENCES`` in ``base.py``.
 """
 
 BUILT_IN = {
@@ -14,5 +13,5 @@ BUILT_IN = {
     "har_cnn": "psframe.models.har_cnn:har_cnn",
 }
 
-#: and one that a user has written in PyTorch
+#: with the user's own model in PyTorch
 TABLE = {**BUILT_IN, "torch": "psframe.models.torch_module:torch_module"}

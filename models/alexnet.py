@@ -1,4 +1,4 @@
-"""AlexNet, whole and for small images."""
+"""AlexNet (:func:`alexnet`), and its variant for small images (:func:`alexnet_small`)."""
 
 from psframe.config.registry import Fraction
 from psframe.models.base import need_image
@@ -11,7 +11,7 @@ from psframe.nn.pool import MaxPool2d
 
 def alexnet(input_shape: Shape, n_classes: int, *, dropout: Fraction = 0.5) -> list[Layer]:
     """Return the network of Krizhevsky 2014, "One weird trick for parallelizing convolutional neural networks", as
-    torchvision has it: 57 016 131 parameters for (3, 224, 224) and 3 classes.
+    in torchvision: 57 016 131 parameters for (3, 224, 224) and 3 classes.
 
     Parameters
     ----------
@@ -23,7 +23,7 @@ def alexnet(input_shape: Shape, n_classes: int, *, dropout: Fraction = 0.5) -> l
 
 
 def alexnet_small(input_shape: Shape, n_classes: int, *, dropout: Fraction = 0.5) -> list[Layer]:
-    """Return :func:`alexnet` for images from 24x24, as CIFAR-10's: the first convolution is 3x3 with steps of 1, and
+    """Return :func:`alexnet` for images from 24x24, such as CIFAR-10's: the first convolution is 3x3 with stride 1, and
     the dense layers have 512 units; 3 307 850 parameters for (3, 32, 32) and 10 classes.
 
     Parameters
@@ -36,7 +36,7 @@ def alexnet_small(input_shape: Shape, n_classes: int, *, dropout: Fraction = 0.5
 
 
 def _layers(first: Layer, width: int, n_classes: int, dropout: float) -> list[Layer]:
-    """Return the network behind its first convolution, with dense layers of ``width`` units."""
+    """Return the network with the given first convolution and dense layers of ``width`` units."""
     return [
         *(first, ReLU(), MaxPool2d(3, 2)),
         *(Conv2d(192, 5, padding=2, init="he"), ReLU(), MaxPool2d(3, 2)),

@@ -1,7 +1,7 @@
-"""What a model is: a function from the data's shape to a list of layers.
+"""Definition of a model (:class:`Model`): a function from the data's shape to a list of layers.
 
-A model declares; it holds no state. Its positional parameters are given by psframe, its keyword-only parameters are
-keys of the config's ``model`` section.
+A model holds no state. psframe passes its positional parameters; its keyword-only parameters are keys of the config's
+``model`` section.
 """
 
 from typing import Protocol
@@ -14,19 +14,19 @@ SEQUENCES = ("har_cnn",)
 
 
 class Model(Protocol):
-    """A model without, or with all its, keyword-only parameters given."""
+    """Model with its keyword-only parameters, if any, already bound."""
 
     def __call__(self, input_shape: Shape, n_classes: int) -> list[Layer]:
-        """Return the layers for samples of ``input_shape``, (C, H, W) or (C, T); the last one gives (n_classes,)."""
+        """Return the layers for samples of ``input_shape``, (C, H, W) or (C, T); the last one returns (n_classes,)."""
 
 
 def need_image(model: str, input_shape: Shape) -> None:
-    """UserError where ``input_shape`` is not (C, H, W)."""
+    """Raise UserError if ``input_shape`` is not (C, H, W)."""
     _need(model, input_shape, 3, "images (C, H, W)")
 
 
 def need_sequence(model: str, input_shape: Shape) -> None:
-    """UserError where ``input_shape`` is not (C, T)."""
+    """Raise UserError if ``input_shape`` is not (C, T)."""
     _need(model, input_shape, 2, "sequences (C, T)")
 
 

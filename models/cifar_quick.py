@@ -1,4 +1,4 @@
-"""The quick network for CIFAR-10, as Caffe has it."""
+"""Caffe's quick network for CIFAR-10 (:func:`cifar_quick`)."""
 
 from psframe.models.base import need_image
 from psframe.nn.activations import Flatten, ReLU
@@ -12,8 +12,8 @@ def cifar_quick(input_shape: Shape, n_classes: int) -> list[Layer]:
     """Return Caffe's ``examples/cifar10/cifar10_quick_train_test.prototxt``: 145 578 parameters for (3, 32, 32) and
     10 classes.
 
-    After cuda-convnet (Krizhevsky 2012). Initial values differ: He's where a ReLU follows, instead of Gaussians whose
-    widths were tuned for CIFAR-10.
+    After cuda-convnet (Krizhevsky 2012). Initial values differ: He's before a ReLU, instead of Gaussians whose widths
+    were tuned for CIFAR-10.
     """
     need_image("cifar_quick", input_shape)
     return [

@@ -1,4 +1,4 @@
-"""A one-dimensional network for human activity recognition."""
+"""One-dimensional network for human activity recognition (:func:`har_cnn`)."""
 
 from psframe.config.registry import Fraction
 from psframe.models.base import need_sequence
@@ -11,12 +11,12 @@ from psframe.nn.pool import MaxPool1d
 
 def har_cnn(input_shape: Shape, n_classes: int, *, dropout: Fraction = 0.5) -> list[Layer]:
     """Return the four-layer 1-D CNN of Hasheminezhad et al. 2020, "Towards a scalable and distributed infrastructure
-    for deep learning applications"; (9, 128) and 6 classes in the UCI data.
+    for deep learning applications"; the UCI data has shape (9, 128) and 6 classes.
 
     Parameters
     ----------
     dropout : float
-        Probability, in [0, 1), that a number in front of the pooling is dropped.
+        Probability, in [0, 1), that an input of the pooling is dropped.
     """
     need_sequence("har_cnn", input_shape)
     convolutions: list[Layer] = []

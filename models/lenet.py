@@ -1,4 +1,4 @@
-"""LeNet for small grey images, as Caffe has it."""
+"""Caffe's LeNet for small grey images (:func:`lenet`)."""
 
 from psframe.models.base import need_image
 from psframe.nn.activations import Flatten, ReLU
@@ -12,7 +12,7 @@ def lenet(input_shape: Shape, n_classes: int) -> list[Layer]:
     """Return Caffe's ``examples/mnist/lenet_train_test.prototxt``: 431 080 parameters for (1, 28, 28) and 10 classes.
 
     After LeCun, Bottou, Bengio, Haffner 1998, "Gradient-based learning applied to document recognition", with max
-    pooling, ReLU in place of the sigmoid, and only behind the first dense layer.
+    pooling, and ReLU instead of the sigmoid, only after the first dense layer.
     """
     need_image("lenet", input_shape)
     return [

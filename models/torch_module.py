@@ -1,4 +1,4 @@
-"""A network of the user's in PyTorch, with its parameters in psframe's memory."""
+"""The user's PyTorch network (:func:`torch_module`), with its parameters in psframe's memory."""
 
 import inspect
 from collections.abc import Callable, Mapping
@@ -18,29 +18,29 @@ def torch_module(
     arguments: dict[str, Any] | None = None,
     memory_format: Literal["auto", "contiguous", "channels_last"] = "auto",
 ) -> list[Layer]:
-    """Return a ``torch.nn.Module`` as layers: one, or one for each part with parameters of a ``torch.nn.Sequential``.
+    """Return a ``torch.nn.Module`` as layers: one, or one per part with parameters of a ``torch.nn.Sequential``.
 
-    The module takes float32 samples (n, C, H, W), or (n, C, T), and returns logits (n, n_classes). What it computes on
-    a rank it computes as in PyTorch; psframe takes the loss, exchanges gradients, updates, and makes running statistics
-    those of all workers. Frozen parameters and constant buffers stay what they are, on every rank for itself.
+    The module takes float32 samples (n, C, H, W), or (n, C, T), and returns logits (n, n_classes). On a rank it runs as
+    in PyTorch; psframe computes the loss, exchanges gradients, updates parameters, and averages running statistics over
+    all workers. Frozen parameters and constant buffers stay unchanged and local to each rank.
 
     Parameters
     ----------
     build : str
-        ``my_module:attr``, a function or class that makes the module from ``arguments``; where it has parameters
-        ``input_shape``, ``n_classes`` or ``num_classes`` it is given them. Random initial values are drawn from
-        PyTorch's generator, seeded with ``train.seed``.
+        ``my_module:attr``, a function or class that makes the module from ``arguments``. Its parameters
+        ``input_shape``, ``n_classes`` and ``num_classes``, if it has them, are passed too. Random initial values are
+        drawn from PyTorch's generator, seeded with ``train.seed``.
     arguments : mapping, optional
-        Its keyword arguments.
+        Keyword arguments of ``build``.
     memory_format : str
-        How images lie in memory. ``channels_last``, which is faster for most convolutions, is what ``auto`` takes for
-        a module that has some and can be trained so; one that views its activations in other shapes cannot.
+        Memory order of images. ``channels_last`` is faster for most convolutions; ``auto`` chooses it for a module that
+        has convolutions and can train so. A module that views its activations in other shapes cannot.
 
     Raises
     ------
     UserError
-        Where PyTorch is missing, or the module cannot be trained: no parameter that is, parameters that are not
-        float32 on the CPU or overlap in memory, sparse gradients, an output of another shape.
+        PyTorch is missing, or the module cannot be trained: no trainable parameter, parameters that are not float32 on
+        the CPU or overlap in memory, sparse gradients, an output of another shape.
     """
     try:
         import torch
@@ -68,7 +68,7 @@ def torch_module(
 
 
 class _Initial:
-    """The user's module made anew from a seed, until every part has taken its values."""
+    """Initial values from a new module made from a seed; freed after every part has read them."""
 
     def __init__(self, make: Callable[[int], Any], parts: list[Any]):
         self.make, self.n_parts, self.left = make, len(parts), 0
@@ -85,7 +85,7 @@ class _Initial:
 
 
 def _maker(build: str, arguments: Mapping[str, Any], known: Mapping[str, Any]) -> Callable[[int], Any]:
-    """Return what makes the module from a seed; UserError where ``build`` is no such thing."""
+    """Return a function that makes the module from a seed; raises UserError if ``build`` cannot be loaded."""
     import torch
 
     from psframe.nn.torch_trial import take_shapes
@@ -103,7 +103,7 @@ def _maker(build: str, arguments: Mapping[str, Any], known: Mapping[str, Any]) -
             torch.manual_seed(seed)
             try:
                 module = target(**given)
-            except (Exception, SystemExit) as error:  # it is the user's, and raises what it likes
+            except (Exception, SystemExit) as error:  # the user's code may raise anything
                 raise UserError(
                     f"model.build: {build} must make a module from {_spelled(given)}, got "
                     f"{raised(error, build)}; mend it, or model.arguments"
@@ -124,7 +124,7 @@ def _spelled(given: Mapping[str, Any]) -> str:
 
 
 def _judge(build: str, module: Any) -> None:
-    """UserError where the tensors of a module cannot lie in an arena."""
+    """Raise UserError if the tensors of a module cannot be placed in an arena."""
     import torch
 
     trained = [(name, p) for name, p in module.named_parameters() if p.requires_grad]
@@ -151,9 +151,9 @@ def _judge(build: str, module: Any) -> None:
 
 
 def _parts(module: Any) -> list[Any]:
-    """Return the parts of a Sequential, each from a child with trained parameters up to the next; else the module.
+    """Return the parts of a Sequential, each from one child with trained parameters to the next; else the module.
 
-    Gradients of a part may leave while those before it are computed.
+    Gradients of a part can be sent while those of earlier parts are computed.
     """
     import torch
 
@@ -168,5 +168,5 @@ def _parts(module: Any) -> list[Any]:
         filled = filled or bool(own)
         groups[-1].append(child)
     if sum(map(len, has)) > len(set().union(*has)) or len({id(m) for m in module}) < len(module):
-        return [module]  # some are shared, and have all of their gradient at the end alone
+        return [module]  # shared parameters have complete gradients only at the end
     return [torch.nn.Sequential(*group) for group in groups]

@@ -1,4 +1,4 @@
-"""VGG16, whole and for small images."""
+"""VGG16 (:func:`vgg16`), and its variant for small images (:func:`vgg16_small`)."""
 
 from psframe.config.registry import Fraction
 from psframe.models.base import need_image
@@ -25,8 +25,8 @@ def vgg16(input_shape: Shape, n_classes: int, *, dropout: Fraction = 0.5) -> lis
 
 
 def vgg16_small(input_shape: Shape, n_classes: int, *, dropout: Fraction = 0.5) -> list[Layer]:
-    """Return :func:`vgg16` for images from 32x32, as CIFAR-10's: its dense layers have 512 units; 15 245 130 parameters
-    for (3, 32, 32) and 10 classes.
+    """Return :func:`vgg16` for images from 32x32, such as CIFAR-10's: dense layers have 512 units; 15 245 130
+    parameters for (3, 32, 32) and 10 classes.
 
     Parameters
     ----------

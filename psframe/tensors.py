@@ -1,4 +1,4 @@
-"""What a run has learnt, by the names of its tensors, for whoever has no psframe to train with."""
+"""Tensors of a run by name (:func:`tensors`), for use outside of training."""
 
 from pathlib import Path
 
@@ -10,16 +10,16 @@ from psframe.record import checkpoint
 
 
 def tensors(run: str | Path) -> dict[str, np.ndarray]:
-    """Return the tensors of a run's newest whole checkpoint: float32, in the shapes that they have in PyTorch.
+    """Return the tensors of a run's newest complete checkpoint: float32, in their PyTorch shapes.
 
-    Names are those of the model, as ``0.Conv2d.weight``; of ``model: torch`` those of the user's module, so that
-    ``module.load_state_dict({name: torch.from_numpy(t) for name, t in tensors(run).items()}, strict=False)`` takes
-    them. No other rank, and no MPI, is needed.
+    Names are those of the model, such as ``0.Conv2d.weight``; for ``model: torch``, those of the user's module, so that
+    ``module.load_state_dict({name: torch.from_numpy(t) for name, t in tensors(run).items()}, strict=False)`` accepts
+    them. Needs neither other ranks nor MPI.
 
     Raises
     ------
     UserError
-        Where there is no run, or no checkpoint that is whole.
+        The run is missing, or has no complete checkpoint.
     """
     folder = Path(run) / "checkpoints"
     saved, _ = checkpoint.newest(folder, None) if folder.is_dir() else (None, [])

@@ -1,4 +1,4 @@
-"""ReLU, dropout and flattening: layers without parameters."""
+"""Layers without parameters: :class:`ReLU`, :class:`Dropout` and :class:`Flatten`."""
 
 from math import prod
 
@@ -13,7 +13,7 @@ from psframe.nn.parts import share, zero_where_off
 
 
 class ReLU(Base):
-    """y = max(x, 0), of any shape; NaN stays NaN. Behind a :class:`BeforeReLU`, that layer does its work."""
+    """y = max(x, 0), of any shape; NaN stays NaN. A preceding :class:`BeforeReLU` absorbs it."""
 
     def setup(self, input_shape: Shape, index: int) -> Shape:
         self.shape = input_shape
@@ -32,12 +32,12 @@ class ReLU(Base):
 
 
 class BeforeReLU(Base):
-    """A layer that applies the ReLU that follows it to what it has in its registers.
+    """Base class of layers that apply a following ReLU to their output while it is in registers.
 
     Attributes
     ----------
     relu : bool
-        Whether it does.
+        True if a ReLU follows and is absorbed.
     """
 
     relu = False
@@ -50,7 +50,7 @@ class BeforeReLU(Base):
 
 class Dropout(Base):
     """Zero each number with probability ``p`` in training and scale the others by 1 / (1 - p) (inverted dropout;
-    Srivastava et al. 2014). What is dropped depends on the seed, the epoch, the sample and the layer alone.
+    Srivastava et al. 2014). The dropped numbers depend only on the seed, the epoch, the sample and the layer.
 
     Parameters
     ----------
@@ -91,7 +91,7 @@ class Dropout(Base):
 
 
 class Flatten(Base):
-    """(n, H, W, C) to (n, C * H * W), channels outermost, so that a following Dense has PyTorch's weights."""
+    """(n, H, W, C) to (n, C * H * W), channels outermost, so that a following Dense has PyTorch's weight order."""
 
     def setup(self, input_shape: Shape, index: int) -> Shape:
         h, w, c = image(self, index, input_shape)
@@ -121,13 +121,13 @@ class Flatten(Base):
 
 @jit
 def relu_backward(dy, y):
-    """Zero ``dy`` (m,) where ``y`` (m,) is not above 0."""
+    """Zero ``dy`` (m,) where ``y`` (m,) is at most 0."""
     zero_where_off(dy, y)
 
 
 @jit
 def turn(part, n_parts, x, y):
-    """Write to ``y`` (n, b, a) what ``x`` (n, a, b) holds."""
+    """Write the transpose of each sample of ``x`` (n, a, b) to ``y`` (n, b, a)."""
     for s in share(len(x), part, n_parts):
         for i in range(y.shape[1]):
             for j in range(y.shape[2]):
@@ -136,7 +136,7 @@ def turn(part, n_parts, x, y):
 
 @jit
 def keep(mask, p):
-    """Replace the numbers in [0, 1) of ``mask`` (m,) float32 by 0 where they are below ``p``, else by 1 / (1 - p)."""
+    """Replace the numbers in [0, 1) of ``mask`` (m,), float32, that are below ``p`` by 0, others by 1 / (1 - p)."""
     scale = np.float32(1) / (np.float32(1) - p)
     for i in range(len(mask)):
         mask[i] = np.float32(0) if mask[i] < p else scale

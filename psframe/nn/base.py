@@ -1,13 +1,13 @@
-"""What a layer is.
+"""Interface of a layer (:class:`Layer`), its tensors (:class:`Param`) and its memory (:class:`Workspace`).
 
 Conventions
 -----------
-Inside a network activations are channels-last and C-contiguous: (n, H, W, C); a sequence is an image of height 1,
-(n, 1, T, C); dense layers see (n, F). Shapes without ``n`` are those of one sample. Gradients are **sums over the
-samples** of a batch, never means: so that a short or an empty batch weighs what it holds.
+Activations are channels-last and C-contiguous: (n, H, W, C). A sequence is an image of height 1, (n, 1, T, C); dense
+layers see (n, F). Shapes without ``n`` are those of one sample. Gradients are **sums over the samples** of a batch,
+never means: a short or an empty batch is weighted by its size.
 
-Weights keep the meaning and the logical shape they have in PyTorch, (out, in, kernel height, kernel width) and
-(out, in); ``Param.order`` says in which order their axes lie in memory.
+Weights have the meaning and the logical shape that they have in PyTorch, (out, in, kernel height, kernel width) and
+(out, in); ``Param.order`` is the order of their axes in memory.
 """
 
 from collections.abc import Callable, Mapping
@@ -38,9 +38,9 @@ class Param:
     bound : float
         Initial values are uniform in [-bound, bound].
     trained : bool
-        Whether the optimizer changes it; else a step takes away the mean gradient alone, as it is.
+        True if the optimizer updates it; otherwise a step only subtracts the mean gradient.
     begin, of : int
-        Where it is a shard: its rows begin there, in a tensor of so many. ``of`` is 0 where it is whole.
+        For a shard: its first row, and the number of rows of the full tensor. ``of`` is 0 if it is not a shard.
     """
 
     shape: Shape
@@ -52,33 +52,33 @@ class Param:
 
     @property
     def whole(self) -> "Param":
-        """The tensor that it is a shard of, or itself."""
+        """The full tensor that this is a shard of, or itself."""
         return replace(self, shape=(self.of, *self.shape[1:]), begin=0, of=0) if self.of else self
 
     def rows(self, whole: np.ndarray) -> np.ndarray:
-        """Return, of the whole tensor in logical order, what this one is."""
+        """Return this shard's rows of the full tensor in logical order."""
         return whole[self.begin : self.begin + self.shape[0]] if self.of else whole
 
     def memory(self, logical: np.ndarray) -> np.ndarray:
-        """Return the C-contiguous view in memory order of a view in logical order."""
+        """Return the C-contiguous view, in memory order, of a view in logical order."""
         return logical.transpose(self.order)
 
 
 @dataclass
 class Pass:
-    """What a forward pass is told beside its input.
+    """Arguments of a forward pass besides its input.
 
     Attributes
     ----------
     train : bool
-        Whether a backward pass follows: dropout drops only then.
+        True if a backward pass follows: dropout drops only then.
     seed, epoch : int
     samples : ndarray of int64, shape (n,)
         Sample numbers, for random numbers that do not depend on the rank.
     first : int
-        The place, among the samples whose outputs a layer keeps, of the pass's first one: a batch may be done in parts.
+        Position of the pass's first sample among those whose outputs a layer keeps: a batch may be split into parts.
     adds : bool
-        Whether other passes of the step came before: to their gradients those of this one are added.
+        True if other passes of the step came before: this one adds its gradients to theirs.
     """
 
     train: bool = False
@@ -89,31 +89,31 @@ class Pass:
     adds: bool = False
 
     def part(self, begin: int, end: int) -> "Pass":
-        """Return what is told of the samples ``begin`` to ``end`` of the batch."""
+        """Return the arguments for the samples ``begin`` to ``end - 1`` of the batch."""
         adds = self.adds or begin > 0
         return Pass(self.train, self.seed, self.epoch, self.samples[begin:end], self.first + begin, adds)
 
 
 class Workspace:
-    """The memory and the means that layers compute with.
+    """Memory, threads and kernels of the layers.
 
     Parameters
     ----------
     max_batch : int
-        Most samples of a pass.
+        Maximum number of samples of a pass.
     dtype : str
         float32 in training; gradient checks use float64.
     allocate : callable
-        ``allocate(shape, dtype)`` gives an array that holds anything.
+        ``allocate(shape, dtype)`` returns an array with arbitrary contents.
     kernels : {'direct', 'blas'}
-        Which code computes convolutions and dense layers.
+        Implementation of convolutions, dense layers and pooling: compiled loops, or NumPy and its BLAS.
     threads : Threads
     beside : callable
-        ``beside(n_bytes)`` is told of memory that a layer will have from elsewhere.
+        ``beside(n_bytes)`` counts memory that a layer allocates elsewhere.
     n_kept : int
-        Passes whose backward passes are still to come, at most: a layer keeps the outputs of all.
+        Maximum number of passes that wait for their backward pass: a layer keeps the outputs of all.
     adds : bool
-        Whether a step has several passes, whose gradients are added up.
+        True if a step has several passes, whose gradients are summed.
     """
 
     def __init__(
@@ -133,26 +133,26 @@ class Workspace:
         self._turns: list[np.ndarray] = []
 
     def array(self, shape: int | Shape, dtype: str | None = None) -> np.ndarray:
-        """Return an array for a layer alone, of the network's dtype unless ``dtype`` is given."""
+        """Return a layer's private array, of the network's dtype by default."""
         return self._allocate((shape,) if isinstance(shape, int) else shape, dtype or self.dtype)
 
     def batch(self, shape: Shape, dtype: str | None = None) -> np.ndarray:
-        """Return an array for a layer alone, (max_batch, *shape)."""
+        """Return a layer's private array, (max_batch, *shape)."""
         return self.array((self.max_batch, *shape), dtype)
 
     def kept(self, shape: Shape, dtype: str | None = None) -> np.ndarray:
-        """Return an array for what a layer keeps until the backward pass, (n_kept * max_batch, *shape)."""
+        """Return an array for data that a layer keeps until backward, (n_kept * max_batch, *shape)."""
         return self.array((self.n_kept * self.max_batch, *shape), dtype)
 
     def take_turns(self, n_numbers: int) -> None:
-        """Let the layers that follow write the gradients of their inputs to two arrays of ``n_numbers`` in turn.
+        """Let the layers that follow write their input gradients to two arrays of ``n_numbers`` elements in turn.
 
-        What a layer has been given is of no use once it has given its own.
+        A layer's output gradient is not needed after its input gradient is written, so two arrays suffice.
         """
         self._turns = [self.array(n_numbers) for _ in range(2)]
 
     def input_gradient(self, shape: Shape) -> np.ndarray:
-        """Return the array (..., *shape) for what a layer's backward returns; each calls once, in their order."""
+        """Return the array (..., *shape) for a layer's input gradient; each layer calls once, in network order."""
         if not self._turns:
             return self.batch(shape)
         self._turns.reverse()
@@ -161,64 +161,64 @@ class Workspace:
 
 
 class Layer(Protocol):
-    """A layer is made from its hyper-parameters, then told its input's shape, then given its arrays."""
+    """Layer: created from hyper-parameters, then given its input shape (``setup``), then its arrays (``bind``)."""
 
     @property
     def params(self) -> Mapping[str, Param]: ...
 
     def setup(self, input_shape: Shape, index: int) -> Shape:
-        """Return the output's shape for one sample; ``index`` is the layer's place in the network.
+        """Return the output shape of one sample; ``index`` is the layer's position in the network.
 
-        Fills ``self.params``. UserError for impossible shapes.
+        Sets ``self.params``. Raises UserError for an impossible shape.
         """
 
     def absorb(self, following: "Layer") -> bool:
-        """Return whether this layer does the work of the one that follows, too, from now on; called before ``bind``."""
+        """Return True if this layer also does the following one's work from now on; called before ``bind``."""
 
     def bind(self, params: Arrays, grads: Arrays, workspace: Workspace) -> None:
-        """Take the views of the parameters and their gradients (logical order), and memory from the workspace."""
+        """Attach views of parameters and gradients (logical order), and allocate memory from the workspace."""
 
     def use(self, params: Arrays) -> None:
-        """Compute with other views of the parameters from now on: a step may have been written to other memory."""
+        """Switch to other views of the parameters: a step may have been written to other memory."""
 
     def initial(self, seed: int) -> Arrays:
-        """Return the initial values of tensors that are not drawn from their bounds, by name."""
+        """Return, by name, the initial values of tensors that are not drawn from their bounds."""
 
     def describe(self) -> str:
-        """Return a text that layers share only if they compute the same from the same parameters; before ``bind``."""
+        """Return a text that layers share only if they compute the same from equal parameters; call before ``bind``."""
 
     @property
     def flops(self) -> float | None:
-        """Multiplications and additions of a forward pass for one sample; None where they follow from the weight."""
+        """Multiplications and additions of a forward pass for one sample; None if they follow from the weight."""
 
     @property
     def whole(self) -> bool:
-        """Whether a batch must not be done in parts, for speed: the layer's weights are many and its samples small."""
+        """True if a batch must not be split into parts, for speed: many weights, small samples."""
 
     @property
     def together(self) -> bool:
-        """Whether other ranks wait for its passes, so that no layer before it should do a batch in parts either."""
+        """True if other ranks wait for its passes; then no layer of the network splits a batch into parts."""
 
     @property
     def kind(self) -> str:
-        """What it is called among the names of tensors."""
+        """Name of the layer's type in the names of tensors."""
 
     def forward(self, x: np.ndarray, state: Pass) -> np.ndarray:
-        """Return the output (n, ...) for ``x`` (n, ...), which is kept until the backward pass.
+        """Return the output (n, ...) for ``x`` (n, ...), which the caller keeps until the backward pass.
 
-        Both are C-contiguous. No layer writes to ``x``, and an output may be ``x`` or a view of it.
+        Both are C-contiguous. No layer writes to ``x``. The output may be ``x`` or a view of it.
         """
 
     def backward(self, x: np.ndarray, dy: np.ndarray, state: Pass, need_dx: bool) -> Any:
         """Write the gradients of the parameters and return the input's (n, ...), or None without ``need_dx``.
 
         ``x`` and ``state`` are those of the forward pass. With ``state.adds`` the parameters' gradients are **added**
-        to those of the passes before. ``dy`` has the output's shape, and may be overwritten.
+        to those of the earlier passes. ``dy`` has the output's shape, and may be overwritten.
         """
 
 
 class Base:
-    """The parts that layers share.
+    """Base class of layers: default implementations.
 
     Attributes
     ----------

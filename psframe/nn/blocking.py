@@ -1,16 +1,16 @@
-"""How a product is cut into blocks that fit into registers."""
+"""Register blocking of a matrix product (:func:`blocking`)."""
 
 from dataclasses import dataclass
 from functools import cache
 
 from psframe.nn.vectors import host
 
-Lengths = tuple[None, ...]  #: a number that belongs to the type; see ``multiply_add``
+Lengths = tuple[None, ...]  #: a number that is part of the type; see ``multiply_add``
 
 
 @dataclass(frozen=True)
 class Blocking:
-    """Rows and columns of a product in blocks: whole ones, and a smaller last one of each.
+    """Rows and columns of a product in blocks: full ones, and a smaller last one in each direction.
 
     Attributes
     ----------
@@ -19,9 +19,9 @@ class Blocking:
     rows, last_rows : int
         Rows of a block, and of the last one.
     vectors : int
-        Vectors of a row of a block; 0 where a row has only one block.
+        Vectors in a row of a full block; 0 if a row has only one block.
     last_vectors, tail : int
-        What the last block of a row has: whole vectors, and numbers in a partial one.
+        Full vectors, and numbers in a partial vector, of the last block in a row.
     """
 
     lanes: int
@@ -33,12 +33,12 @@ class Blocking:
 
     @property
     def types(self) -> tuple[Lengths, ...]:
-        """What jitted code takes: tuples whose lengths are the attributes, in their order."""
+        """Argument of jitted code: tuples whose lengths are the attributes, in their order."""
         return _lengths((self.lanes, self.rows, self.last_rows, self.vectors, self.last_vectors, self.tail))
 
     @property
     def width(self) -> int:
-        """Columns of a whole block."""
+        """Columns of a full block."""
         return self.lanes * self.vectors
 
 
@@ -48,14 +48,14 @@ def _lengths(numbers: tuple[int, ...]) -> tuple[Lengths, ...]:
 
 
 def blocking(n_rows: int, n_columns: int, itemsize: int = 4, *, max_rows: int | None = None) -> Blocking:
-    """Return the fastest way to cut a product of ``n_rows`` x ``n_columns`` (both at least 1) on this CPU.
+    """Return the blocking of a product of ``n_rows`` x ``n_columns`` (both at least 1) estimated fastest on this CPU.
 
     Parameters
     ----------
     itemsize : int
         Bytes of a number.
     max_rows : int, optional
-        Most rows of a block, where they lie so far apart that more would push each other out of the first cache.
+        Maximum rows of a block, for rows so far apart that more would evict each other from the L1 cache.
     """
     vectors = host()
     return _best(n_rows, n_columns, vectors.n_bytes // itemsize, vectors.n_registers, max_rows or n_rows)
@@ -64,7 +64,7 @@ def blocking(n_rows: int, n_columns: int, itemsize: int = 4, *, max_rows: int | 
 @cache
 def _best(n_rows: int, n_columns: int, lanes: int, n_registers: int, max_rows: int) -> Blocking:
     whole, tail = divmod(n_columns, lanes)
-    # a quarter of the registers is left for a row of B, numbers of A and what a compiler wants besides
+    # a quarter of the registers is left for a row of B, numbers of A and the compiler's temporaries
     most = max(1, n_registers * 3 // 4)
     best, least = Blocking(lanes, 1, 1, 0, whole, tail), float("inf")
     for vectors in range(1, whole + (tail > 0) + 1):
@@ -84,9 +84,9 @@ def _best(n_rows: int, n_columns: int, lanes: int, n_registers: int, max_rows: i
 
 
 def _cost(rows: int, vectors: int) -> float:
-    """Return the cycles of one step of the sum for a block.
+    """Return the estimated cycles of one step of the sum for a block.
 
-    A core multiplies two vectors a cycle, loads not quite two, and waits four cycles for a result before it can add to
-    it again; the loop itself costs a little, and so does B, which may come from the second cache.
+    A core multiplies two vectors a cycle, loads not quite two, and has to wait four cycles before it can add to a
+    result again. The loop costs a little, and so does B, which may come from the L2 cache.
     """
     return max(rows * vectors / 2, (rows + vectors) * 0.6, 4) + 0.5 + 0.15 * vectors

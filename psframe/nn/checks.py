@@ -1,4 +1,4 @@
-"""What layers check of their hyper-parameters and of the shapes they get."""
+"""Checks of layers' hyper-parameters (:func:`whole`, :func:`pair`) and input shapes (:func:`image`)."""
 
 from collections.abc import Sequence
 from math import sqrt
@@ -9,17 +9,17 @@ from psframe.nn.base import Shape
 
 
 def whole(name: str, value: object, low: int) -> int:
-    """Return ``value``; UserError where it is no whole number or less than ``low``."""
+    """Return ``value``; raises UserError if it is not an integer of at least ``low``."""
     if not isinstance(value, int) or isinstance(value, bool) or value < low:
         raise UserError(f"{name} must be a whole number of at least {low}, got {value!r}; mend the model")
     return value
 
 
 def pair(name: str, value: int | tuple[int, int], low: int, axes: int = 2) -> tuple[int, int]:
-    """Return ``value`` as (height, width); UserError where either is less than ``low`` or no whole number.
+    """Return ``value`` as (height, width); raises UserError if either is not an integer of at least ``low``.
 
-    With one of the ``axes``, a sequence's, ``value`` is the width, and the height does nothing: a kernel or a stride of
-    1 and a padding of 0, which is ``low``.
+    With ``axes`` = 1, for sequences, ``value`` is the width, and the height is neutral: a kernel or a stride of 1 and a
+    padding of 0, which is ``low``.
     """
     if axes == 1:
         return low, whole(name, value, low)
@@ -30,7 +30,7 @@ def pair(name: str, value: int | tuple[int, int], low: int, axes: int = 2) -> tu
 
 
 def image(layer: object, index: int, shape: Shape, axes: int = 2) -> tuple[int, int, int]:
-    """Return ``shape`` as (H, W, C); UserError where it is none, or where ``axes`` is 1 and it is no sequence."""
+    """Return ``shape`` as (H, W, C); raises UserError for another rank, or for H > 1 if ``axes`` is 1."""
     if len(shape) != 3:
         raise UserError(
             f"layer {index}, {type(layer).__name__}, must get images (H, W, C), got {shape}; place it before Flatten"
@@ -48,8 +48,8 @@ _GAIN = {"xavier": 3.0, "he": 6.0}
 def bound(init: str, fan_in: int) -> float:
     """Return the bound of uniform initial weights.
 
-    ``xavier``: variance 1 / fan_in, as Caffe does it (after Glorot and Bengio 2010); ``he``: variance 2 / fan_in
-    (He et al. 2015, eq. 10), for what a ReLU follows.
+    ``xavier``: variance 1 / fan_in, as in Caffe (after Glorot and Bengio 2010). ``he``: variance 2 / fan_in (He et al.
+    2015, eq. 10), for layers before a ReLU. Raises UserError for another name.
     """
     if init not in _GAIN:
         raise UserError(f"init must name a distribution, got {init!r}; {nearest(init, _GAIN)}")
@@ -57,7 +57,7 @@ def bound(init: str, fan_in: int) -> float:
 
 
 def layers(given: object) -> list[Any]:
-    """Return the layers of a model; UserError where it is no list of them, or has one of them twice."""
+    """Return the layers of a model; raises UserError if it is not a list of layers, or has one of them twice."""
     found = list(given) if isinstance(given, Sequence) else []
     if not found or not all(hasattr(layer, "setup") for layer in found):
         raise UserError(f"a model must be a list of layers, got {given!r}; return one from its build function")

@@ -1,4 +1,4 @@
-"""Convolutions."""
+"""Convolution layers (:class:`Conv2d`, :class:`Conv1d`)."""
 
 from typing import ClassVar
 
@@ -16,7 +16,7 @@ KERNELS: dict[str, type[Direct] | type[Im2col]] = {"direct": Direct, "blas": Im2
 
 
 class Conv2d(BeforeReLU):
-    """Cross-correlation with zero padding, as in PyTorch; input (n, H, W, C), output (n, H', W', out_channels).
+    """Cross-correlation with zero padding, as in PyTorch: input (n, H, W, C), output (n, H', W', out_channels).
 
     Parameters
     ----------
@@ -77,6 +77,6 @@ class Conv2d(BeforeReLU):
 
 
 class Conv1d(Conv2d):
-    """:class:`Conv2d` over sequences (n, 1, T, C), with plain numbers; its weight is (out, in, kernel)."""
+    """:class:`Conv2d` over sequences (n, 1, T, C), with scalar hyper-parameters; its weight is (out, in, kernel)."""
 
     axes = 1

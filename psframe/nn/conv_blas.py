@@ -1,5 +1,7 @@
-"""A convolution as one matrix product of NumPy's BLAS (im2col; Chellapilla, Puri, Simard 2006, "High performance
-convolutional neural networks for document processing"): the plain way, which the other is held against."""
+"""Convolution as one matrix product of NumPy's BLAS (:class:`Im2col`): the reference for the direct kernels.
+
+im2col after Chellapilla, Puri, Simard 2006, "High performance convolutional neural networks for document processing".
+"""
 
 import numpy as np
 
@@ -8,7 +10,7 @@ from psframe.nn.geometry import Geometry
 
 
 class Im2col:
-    """Computes a convolution and its gradients from copies of all windows; takes what the other does."""
+    """Convolution and its gradients from copies of all windows; arguments as for ``conv_direct.Direct``."""
 
     def __init__(self, geometry: Geometry, p: Arrays, g: Arrays, relu: bool, workspace: Workspace):
         (h, w, c), (out_h, out_w, out), (kh, kw), _, (ph, pw) = self.geometry = geometry
@@ -40,7 +42,7 @@ class Im2col:
             dy[y <= 0] = 0
         image, columns = self.image[: len(dy)], self.columns[state.first : state.first + len(dy)]
         rows = dy.reshape(-1, dy.shape[3])
-        # tens of thousands of rows: in float32 their rounding errors would outweigh those of all matrix products
+        # tens of thousands of rows: in float32 their rounding errors would exceed those of all matrix products
         of_bias = rows.sum(axis=0, dtype=np.float64)
         if state.adds:
             self.weight_gradient += np.matmul(self._rows(columns).T, rows, out=self.product)
@@ -49,7 +51,7 @@ class Im2col:
             np.matmul(self._rows(columns).T, rows, out=self.weight_gradient)
             self.g["bias"][:] = of_bias
         if need_dx:
-            # the columns have served: their gradient takes their place
+            # the columns are no longer needed: their gradient overwrites them
             np.matmul(rows, self.weight.T, out=self._rows(columns))
             image[:] = 0
             for a, b in np.ndindex(self.geometry.kernel):
@@ -60,11 +62,11 @@ class Im2col:
         return columns.reshape(-1, len(self.weight))
 
     def _inside(self, image: np.ndarray) -> np.ndarray:
-        """Return the part of a padded image that is the image."""
+        """Return the view of padded images without the padding, (n, H, W, C)."""
         (h, w, _), (ph, pw) = self.geometry.input, self.geometry.padding
         return image[:, ph : ph + h, pw : pw + w]
 
     def _under(self, image: np.ndarray, a: int, b: int) -> np.ndarray:
-        """Return what lies under place (a, b) of every window, (n, H', W', C)."""
+        """Return the view of the pixels at place (a, b) of every window, (n, H', W', C)."""
         (out_h, out_w, _), (sh, sw) = self.geometry.output, self.geometry.stride
         return image[:, a : a + (out_h - 1) * sh + 1 : sh, b : b + (out_w - 1) * sw + 1 : sw]

@@ -1,4 +1,4 @@
-"""A convolution by the microkernel: what is decided once, before the first batch."""
+"""Convolution by the microkernel (:class:`Direct`): blockings, bands and buffers, chosen before the first batch."""
 
 import numpy as np
 
@@ -8,11 +8,11 @@ from psframe.nn.blocking import blocking
 from psframe.nn.conv_window import Window
 from psframe.nn.geometry import Geometry
 
-CACHE_BYTES = 512 << 10  # of the second cache: half of it on most CPUs, and a core's share on Knights Landing
+CACHE_BYTES = 512 << 10  # of the L2 cache: half of it on most CPUs, a core's share on Knights Landing
 
 
 class Direct:
-    """Computes a convolution and its gradients where the images lie (see :mod:`psframe.nn.conv_loops`).
+    """Convolution and its gradients on the images in place (see :mod:`psframe.nn.conv_loops`).
 
     Parameters
     ----------
@@ -20,7 +20,7 @@ class Direct:
     p, g : dict of str to ndarray
         ``weight`` (kernel height, kernel width, C, out) and ``bias`` (out,), and their gradients.
     relu : bool
-        Whether a ReLU follows.
+        True if a ReLU follows.
     """
 
     def __init__(self, geometry: Geometry, p: Arrays, g: Arrays, relu: bool, workspace: Workspace):
@@ -32,7 +32,7 @@ class Direct:
         self.types = blocking(out_w, out, itemsize).types
         products = ((out_w, kw * c), (kw * c, out), (1, out))
         self.gradient_types = tuple(blocking(*product, itemsize).types for product in products)
-        # a row of the image as it is staged, and a row of the output
+        # a staged row of the image, and a row of the output
         pitch = max((out_w - 1) * sw + kw, w + pw) * c
         in_bytes, out_bytes = pitch * itemsize, out_w * out * itemsize
         band = min(out_h, max(1, (CACHE_BYTES // in_bytes - kh) // sh + 1))
@@ -51,7 +51,7 @@ class Direct:
         self.weight, self.bias = p["weight"].reshape(-1), p["bias"]
 
     def forward(self, x: np.ndarray, y: np.ndarray, state: Pass) -> None:
-        """Write the output to ``y``. The weights are packed by the first pass of a step, for all."""
+        """Write the output to ``y``. The first pass of a step packs the weights for all of its passes."""
         self.threads.run_phases(
             2, conv_loops.forward, self.types, x, self.weight, self.packed, self.bias, self.zeros, y, not state.adds,
             self.relu, self.window, self.images,
@@ -60,7 +60,7 @@ class Direct:
     def backward(
         self, x: np.ndarray, y: np.ndarray, dy: np.ndarray, dx: np.ndarray, need_dx: bool, state: Pass
     ) -> None:
-        """Write the gradients, or add them to those of the passes before."""
+        """Write the gradients; with ``state.adds``, add those of the parameters."""
         self.threads.run_phases(
             2, conv_loops.backward, self.gradient_types, x, y, dy, self.weight, self.packed_gradient,
             self.weight_gradient, self.bias_gradient, self.one, dx, self.relu, need_dx, state.adds, self.windows,

@@ -1,4 +1,4 @@
-"""The gradients of a convolution, each number of them by :func:`multiply_add`; see :mod:`psframe.nn.conv_loops`."""
+"""Gradients of a convolution (:func:`data_gradient`, :func:`weight_gradient`); see :mod:`psframe.nn.conv_loops`."""
 
 import numpy as np
 
@@ -11,8 +11,11 @@ from psframe.nn.parts import columns_of, copy, share, zero_where_off
 
 @inner
 def data_gradient(part, n_parts, types, dy, packed, dx, window, images):
-    """Every row of ``dx`` is the sum over the windows that reach it: a product whose columns are a window's columns and
-    channels, added where the window lies, in a row with room at its sides."""
+    """Write the input's gradient to ``dx`` (n, H, W, C).
+
+    A row is the sum over the windows that reach it: a product whose columns are a window's columns and channels, added
+    at the window's place in a padded row.
+    """
     lanes, rows, last_rows, vectors, last_vectors, tail = types
     height, width, c = dx.shape[1:]
     image, margin = images[part], window.column_padding * c
@@ -36,14 +39,14 @@ def data_gradient(part, n_parts, types, dy, packed, dx, window, images):
 
 @inline
 def _rows_data(types, dy, shape, c, packed, image, at, window):
-    """A block of columns of a band, by as many rows of the window at a time as stay in the second cache."""
+    """Compute a block of columns of a band, in chunks of window rows whose weights stay in the L2 cache."""
     lanes, rows, last_rows, vectors, tail = types
     (_, height, n_columns, out), (s, row, n_band, pitch, column) = shape, at
     width, step = len(lanes) * len(vectors) + len(tail), window.column_step * c
     chunk = max(1, PANEL // (out * width))
     for a in range(0, window.rows, chunk):
         for i in range(n_band):
-            # of the windows that reach this row, it is row ``first`` of the nearest, ``first + row_step`` of the next
+            # this row is row ``first`` of the nearest window that reaches it, ``first + row_step`` of the next
             nearest, first = divmod(row + i + window.row_padding, window.row_step)
             low = max(a, nearest - height + 1)
             n_i = min(a + chunk, nearest + 1, -(-(window.rows - first) // window.row_step)) - low
@@ -80,7 +83,7 @@ def weight_gradient(part, n_parts, types, x, y, dy, dw, db, one, relu, more, win
                 zero_where_off(dy[s, row : row + n_band].reshape(-1), y[s, row : row + n_band].reshape(-1))
             task = 0
             for a in range(window.rows):
-                # of the band's rows, those for which this row of the window lies inside the image
+                # rows of the band for which this row of the window lies inside the image
                 skipped = max(0, -((row * window.row_step - window.row_padding + a) // window.row_step))
                 beyond = (height + window.row_padding - a - 1) // window.row_step + 1 - row
                 n_i = max(0, min(n_band, beyond) - skipped)

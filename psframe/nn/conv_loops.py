@@ -1,11 +1,10 @@
-"""Convolutions and both their gradients, each number of them by :func:`multiply_add`: what Python calls, and forward.
+"""Entry points of convolutions (:func:`forward`) and their gradients (:func:`backward`), all by :func:`multiply_add`.
 
 Conventions
 -----------
-Images are C-contiguous, (n, H, W, C); weights are flat, in memory (kernel rows, kernel columns, C, out). Work is cut
-into ``n_parts`` that may run at the same time, of which ``part`` is to be done; no sum depends on their number.
-``types`` is ``Blocking.types``. A row of pixels is a product: the rows of a window are the sum's ``i``, its columns and
-channels the ``k``.
+Images are C-contiguous, (n, H, W, C). Weights are flat, in memory (kernel rows, kernel columns, C, out). A call does
+``part`` of ``n_parts`` that may run concurrently; no sum depends on their number. ``types`` is ``Blocking.types``. A
+row of pixels is a product: the rows of a window are the sum's ``i``, its columns and channels the ``k``.
 """
 
 import numpy as np
@@ -20,17 +19,17 @@ from psframe.nn.parts import columns_of, share, zero_where_off
 
 @jit
 def forward(part, n_parts, phase, types, x, weights, packed, bias, zeros, y, packs, relu, window, images):
-    """Write the convolution of ``x`` to ``y`` (n, H', W', out), with ``relu`` 0 for what is negative.
+    """Write the convolution of ``x`` (n, H, W, C) to ``y`` (n, H', W', out); with ``relu``, negative results are 0.
 
     Parameters
     ----------
     phase : int
         0: pack the weights; 1: convolve; -1: both.
-    packed : room for the weights
-    zeros : zeros, as many as ``bias`` has numbers
+    packed : buffer for the packed weights
+    zeros : zeros, of the shape of ``bias``
     packs : bool
-        Whether they are not there yet.
-    images : room to stage a band, (n_parts, ...)
+        True if the weights are not packed yet.
+    images : staging buffers for a band, (n_parts, ...)
     """
     out = y.shape[3]
     if phase != 1 and packs:
@@ -48,14 +47,14 @@ def backward(
     Parameters
     ----------
     phase : int
-        0: prepare ``dy`` and the weights; 1: the gradients; -1: both.
+        0: prepare ``dy`` and the weights; 1: compute the gradients; -1: both.
     types : (data_types, weight_types, bias_types)
-    dy : overwritten with ``relu``, which says that y = max(convolution, 0)
+    dy : overwritten if ``relu``, with which y = max(convolution, 0)
     one : an array that holds a 1: the bias is the weight of an input that is always 1
     add : bool
-        Whether this is a part of a batch and not the first one, and adds to the gradients of weights and bias.
+        True for a pass or a part of a batch after the first: it adds to the gradients of weights and bias.
     windows : (data_window, weight_window)
-        Which differ in their bands.
+        They differ in their bands.
     """
     (data_types, weight_types, bias_types), (data_window, weight_window) = types, windows
     (_, _, _, c), out, alone = x.shape, dy.shape[3], phase == -1
@@ -67,7 +66,7 @@ def backward(
             run = data_window.columns * c
             pack(part, n_parts, data_types, weights, (data_window.rows, out, run), (run * out, 1, out), packed)
     if phase != 0:
-        # alone, the ReLU's gradient is taken band by band, where it is needed next
+        # with one thread, each band gets the ReLU's gradient just before its use, while it is in a cache
         types = weight_types, bias_types
         weight_gradient(part, n_parts, types, x, y, dy, dw, db, one, relu and alone, add, weight_window, images)
         if need_dx:
@@ -100,7 +99,7 @@ def _forward(part, n_parts, types, x, packed, bias, zeros, y, floor, window, ima
 
 @inline
 def _rows_forward(types, read, height, c, panel, write, start, floor, window):
-    """A block of columns of a band, by as many rows of the window at a time as stay in the second cache."""
+    """Compute a block of columns of a band, in chunks of window rows whose weights stay in the L2 cache."""
     lanes, rows, last_rows, vectors, tail = types
     (image, top, pitch), (weights, first), (bias, zeros, column) = read, panel, start
     y, place, row, n_band, n_columns, out = write

@@ -1,10 +1,10 @@
-"""The windows of a convolution over an image: packed weights, and rows of images with zeros at their sides.
+"""Windows of a convolution over an image (:class:`Window`): packed weights, and zero-padded rows of images.
 
 Images are C-contiguous, (n, H, W, C).
 
-- Weights are packed before use, the columns of a block together, or each row of it would be a page from the next.
-- Rows of a window that lie outside the image are left out; for columns outside, rows of the image are copied with zeros
-  at their sides (*staged*), a band at a time that fits into the second cache.
+- Weights are packed before use, the columns of a block together; otherwise its rows would lie a page apart.
+- Rows of a window outside the image are skipped. For columns outside, rows of the image are copied with zeros at both
+  sides (*staged*), in bands that fit into the L2 cache.
 """
 
 from typing import NamedTuple
@@ -13,13 +13,13 @@ from psframe.nn.jit import inline, inner
 from psframe.nn.lanes import pointer
 from psframe.nn.parts import columns_of, copy, share
 
-PANEL = 64 << 10  # numbers of packed weights that stay in the second cache, beside images
+PANEL = 64 << 10  # numbers of packed weights that stay in the L2 cache, beside images
 
 
 class Window(NamedTuple):
-    """The places of a window: its size, its steps, and the zeros around the image.
+    """Size and steps of a window, and the zero padding of the image.
 
-    ``band`` is how many rows are done at a time: of the output, or of the input in its gradient.
+    ``band`` is the number of rows processed at a time: of the output, or of the input for its gradient.
     """
 
     rows: int
@@ -33,7 +33,7 @@ class Window(NamedTuple):
 
 @inner
 def pack(part, n_parts, types, weights, counts, strides, packed):
-    """Copy ``weights`` (n_i, n_k, n_columns), which has these ``strides``, to blocks of columns (n_i, n_k, width)."""
+    """Copy ``weights`` (n_i, n_k, n_columns) with these ``strides`` to blocks of columns (n_i, n_k, width)."""
     (n_i, n_k, n_columns), (i_stride, k_stride, stride) = counts, strides
     block, last, n_blocks = columns_of(types, n_columns)
     for number in share(n_blocks + 1, part, n_parts):
@@ -53,14 +53,14 @@ def pack(part, n_parts, types, weights, counts, strides, packed):
 
 @inline
 def rows_inside(first, n, size):
-    """Return which of ``n`` rows from ``first`` on lie in range(size): the first one, counted from 0, and how many."""
+    """Return, of ``n`` rows from ``first`` on, the index of the first one in range(size), and the number in it."""
     skipped = max(0, -first)
     return skipped, max(0, min(n, size - first) - skipped)
 
 
 @inner
 def stage(x, s, first, n_rows, padding, width, image):
-    """Copy rows of sample ``s`` to ``image`` (n_rows, width, C), with zeros left and right."""
+    """Copy ``n_rows`` rows of sample ``s`` to ``image`` (n_rows, width, C), with zeros left and right."""
     _, height, inside, c = x.shape
     begin, end = padding * c, min(width, padding + inside) * c
     for i in range(n_rows):
@@ -72,7 +72,7 @@ def stage(x, s, first, n_rows, padding, width, image):
 
 @inline
 def source(x, s, row, n_band, n_columns, window, image):
-    """Return where a band of output rows reads: pointer, its first row of the image, and numbers from row to row."""
+    """Return the input of a band of output rows: pointer, the row of the image there, and numbers per row."""
     _, height, width, c = x.shape
     top = row * window.row_step - window.row_padding
     skipped, n_rows = rows_inside(top, (n_band - 1) * window.row_step + window.rows, height)

@@ -1,4 +1,4 @@
-"""The fully connected layer."""
+"""Fully connected layer (:class:`Dense`)."""
 
 import numpy as np
 

@@ -1,6 +1,6 @@
-"""A dense layer's products: by the microkernel, and by NumPy's BLAS.
+"""Products of a dense layer, by the microkernel (:class:`Direct`) and by NumPy's BLAS (:class:`Matmul`).
 
-Both take ``weight`` (F, out) and ``bias`` (out,) and their gradients, and whether a ReLU follows.
+Arguments of both: ``weight`` (F, out) and ``bias`` (out,), their gradients, and ``relu``, True if a ReLU follows.
 """
 
 import numpy as np
@@ -11,7 +11,7 @@ from psframe.nn.blocking import blocking
 
 
 class Direct:
-    """By the microkernel; see :mod:`psframe.nn.dense_loops`."""
+    """Products by the microkernel; see :mod:`psframe.nn.dense_loops`."""
 
     def __init__(self, p: Arrays, g: Arrays, relu: bool, workspace: Workspace):
         (depth, out), n, itemsize = p["weight"].shape, workspace.max_batch, p["weight"].itemsize
@@ -19,7 +19,7 @@ class Direct:
         self.use(p)
         self.weight_gradient, self.bias_gradient = g["weight"].reshape(-1), g["bias"]
         self.types = blocking(n, out, itemsize).types
-        # rows of W lie a power of two apart more often than not; a first cache has 8 places for such, or 12
+        # rows of W are often a power of two apart; an L1 cache has 8 or 12 ways for those
         data = blocking(depth, n, itemsize, max_rows=8)
         self.gradient_types = (data.types, blocking(depth, out, itemsize).types)
         self.turned = workspace.array(out * n)
@@ -41,7 +41,7 @@ class Direct:
 
 
 class Matmul:
-    """By BLAS: the plain way, which the other is held against."""
+    """Products by BLAS: the reference for :class:`Direct`."""
 
     def __init__(self, p: Arrays, g: Arrays, relu: bool, workspace: Workspace):
         self.g, self.relu = g, relu

@@ -1,10 +1,10 @@
-"""The products of a dense layer, by :func:`multiply_add`.
+"""Products of a dense layer (:func:`forward`, :func:`backward`), by :func:`multiply_add`.
 
 Conventions
 -----------
-``x`` is (n, F), ``y`` and ``dy`` are (n, out); weights lie in memory as (F, out), flat: y = x W + b. W is not packed,
-which would cost as much as the product with the few samples of a batch; it is read once, as it lies. ``part`` of
-``n_parts`` is done; ``types`` is ``Blocking.types``.
+y = x W + b, with ``x`` (n, F), ``y`` and ``dy`` (n, out), and flat weights, in memory (F, out). W is not packed, which
+would cost as much as the product with the few samples of a batch; it is read once, in place. A call does ``part`` of
+``n_parts``; ``types`` is ``Blocking.types``.
 """
 
 import numpy as np
@@ -14,12 +14,12 @@ from psframe.nn.lanes import pointer
 from psframe.nn.microkernel import multiply_add
 from psframe.nn.parts import columns_of, copy, share, zero_where_off
 
-CHUNK = 256  # rows of W at a time, so that they stay in the caches from one block of samples to the next
+CHUNK = 256  # rows of W at a time, so that they stay in cache between blocks of samples
 
 
 @jit
 def forward(part, n_parts, types, x, weights, bias, y, relu):
-    """Write x W + b to ``y``, with ``relu`` 0 for what is negative. The rows of a block are samples."""
+    """Write x W + b to ``y``; with ``relu``, negative results are 0. The rows of a block are samples."""
     (n, depth), out = x.shape, y.shape[1]
     lanes, rows, last_rows, vectors, last_vectors, tail = types
     block, _, n_blocks = columns_of(types, out)
@@ -53,24 +53,24 @@ def _samples(types, a, b, c, n, size, floor):
         elif s + len(last_rows) <= n:
             multiply_add((lanes, last_rows, vectors, tail), read, (*b, 0), write, (1, size), (None, 0), floor, True)
             s += len(last_rows)
-        else:  # of a batch that is smaller than most
+        else:  # a batch smaller than the largest, for which the blocks are chosen
             multiply_add((lanes, rows[:1], vectors, tail), read, (*b, 0), write, (1, size), (None, 0), floor, True)
             s += 1
 
 
 @jit
 def backward(part, n_parts, phase, types, x, y, dy, weights, dw, db, one, dx, turned, room, relu, need_dx, adds):
-    """Write the gradients of weights and bias, or add them, and write, with ``need_dx``, the input's.
+    """Write or, with ``adds``, add the gradients of weights and bias; with ``need_dx``, write the input's.
 
     Parameters
     ----------
     phase : int
-        0: prepare ``dy``; 1: the products; -1: both.
+        0: prepare ``dy``; 1: compute the products; -1: both.
     types : (data_types, weight_types)
-    dy : overwritten with ``relu``
+    dy : overwritten if ``relu``
     one : an array that holds a 1: the bias is the weight of an input that is always 1
-    turned : room for ``dy`` with the samples innermost, (out, largest batch)
-    room : (n_parts, rows of a block * largest batch)
+    turned : buffer for ``dy`` with the samples innermost, (out * max_batch,)
+    room : buffers for a block of the input's gradient, (n_parts, rows of a block * max_batch)
     """
     data_types, weight_types = types
     if phase != 1:
@@ -87,7 +87,7 @@ def backward(part, n_parts, phase, types, x, y, dy, weights, dw, db, one, dx, tu
 
 @inline
 def _turn(types, s, numbers, turned, max_batch):
-    """Write the numbers of sample ``s`` to its column, in blocks of columns."""
+    """Write ``numbers`` (out,) of sample ``s`` to its column of ``turned``, which is in blocks of columns."""
     block, last, n_blocks = columns_of(types, max_batch)
     number = min(s // block, n_blocks) if block else 0
     width = block if number < n_blocks else last
@@ -98,7 +98,7 @@ def _turn(types, s, numbers, turned, max_batch):
 
 @inline
 def _weight_gradient(part, n_parts, types, x, dy, dw, db, one, adds):
-    """The rows of a block are features, the sum runs over samples; rows of dW are written side by side, as they lie."""
+    """Compute dW and db. Rows of a block are features, the sum runs over samples; rows of dW are written in order."""
     _, rows, last_rows, _, _, _ = types
     (n, depth), out = x.shape, dy.shape[1]
     for number in share(-(-depth // len(rows)), part, n_parts):
@@ -128,7 +128,7 @@ def _features(types, rows, read, dy, to, n, out, adds):
 
 @inline
 def _data_gradient(part, n_parts, types, dy, weights, turned, room, dx):
-    """The rows of a block are features, its columns samples, so that W is read along its rows; then turned back."""
+    """Compute dx transposed: rows of a block are features, columns samples, so that W is read along its rows."""
     _, rows, last_rows, _, _, _ = types
     (n, out), depth = dy.shape, dx.shape[1]
     max_batch = len(turned) // out

@@ -1,4 +1,4 @@
-"""A text of what a layer computes, so that ranks can hold their networks against each other."""
+"""Text of a layer's type and attributes (:func:`description`), by which ranks compare their networks."""
 
 import re
 from collections.abc import Mapping, Sequence, Set
@@ -8,12 +8,12 @@ from typing import Any
 
 import numpy as np
 
-DEPTH = 4  # of values inside values
+DEPTH = 4  # of nested values
 ADDRESS = re.compile(r" at 0x[0-9a-f]+")
 
 
 def description(layer: Any) -> str:
-    """Return a layer's type and attributes: the same text in every process that would compute the same."""
+    """Return a layer's type and attributes: the same text in every process that computes the same."""
     inside = ", ".join(f"{name}={_value(kept, DEPTH - 1)}" for name, kept in sorted(vars(layer).items()))
     return f"{type(layer).__qualname__}({inside})"
 
@@ -30,7 +30,7 @@ def _value(value: Any, depth: int) -> str:
     if isinstance(value, Mapping):
         return f"{{{', '.join(f'{_value(k, depth - 1)}: {_value(v, depth - 1)}' for k, v in value.items())}}}"
     if isinstance(value, Set):
-        return f"{{{', '.join(sorted(_value(each, depth - 1) for each in value))}}}"  # in no order that would matter
+        return f"{{{', '.join(sorted(_value(each, depth - 1) for each in value))}}}"  # sets have no fixed order
     if isinstance(value, Sequence):
         return f"[{', '.join(_value(each, depth - 1) for each in value)}]"
     if is_dataclass(value):

@@ -1,10 +1,10 @@
-"""The shapes of a convolution."""
+"""Shapes of a convolution (:class:`Geometry`)."""
 
 from typing import NamedTuple
 
 
 class Geometry(NamedTuple):
-    """Shapes of one sample, (H, W, C); (height, width) of the window, of its steps, and of the zeros at each side."""
+    """Shapes of one sample, (H, W, C); (height, width) of the window, its steps and the zeros at each side."""
 
     input: tuple[int, int, int]
     output: tuple[int, int, int]

@@ -1,7 +1,7 @@
-"""How psframe compiles with Numba: with IEEE arithmetic, so that runs agree to the bit.
+"""Numba compilation with IEEE arithmetic (:func:`jit`), so that runs agree to the bit.
 
-``jit`` is for what Python calls; it is kept on disk, for each kind of CPU. ``inner`` is for what only jitted code
-calls, and ``inline`` for what is to be merged into that.
+``jit`` is for functions called from Python; their code is cached on disk, per type of CPU. ``inner`` is for functions
+called only from jitted code, ``inline`` for those to be inlined there.
 """
 
 import hashlib
@@ -26,9 +26,9 @@ inline = numba.njit(no_cpython_wrapper=True, forceinline=True, **_OPTIONS)
 
 
 def _folder() -> str:
-    """Return where to keep what is compiled from these sources.
+    """Return the cache folder for code compiled from these sources.
 
-    Numba looks at the file of a function alone, and would not see that one changed which the function calls.
+    Numba checks only a function's own file for changes, not the files of functions that it calls.
     """
     here = Path(__file__).parent
     digest = hashlib.sha256()
@@ -41,10 +41,10 @@ _FOLDER = numba.config.CACHE_DIR or _folder()
 
 
 def jit(function: Callable[..., Any]) -> Any:
-    """Compile ``function`` at its first call, or take what was compiled before.
+    """Compile ``function`` at its first call, or load its cached code.
 
-    Where the folder of psframe is not writable, Numba chooses one in the user's home; without that, every process
-    compiles for itself.
+    If psframe's folder is not writable, Numba chooses one in the user's home; without that, every process compiles for
+    itself.
     """
     before, numba.config.CACHE_DIR = numba.config.CACHE_DIR, _FOLDER
     try:
@@ -56,14 +56,14 @@ def jit(function: Callable[..., Any]) -> Any:
 
 
 def load() -> None:
-    """Load what Numba compiles with, as it does before its first function, at a time of the caller's choice."""
+    """Load Numba's compiler data now; by default, Numba loads it before its first compilation."""
     cpu_target.typing_context.refresh()
     cpu_target.target_context.refresh()
 
 
 @contextmanager
 def compiling(kernels: str) -> Iterator[None]:
-    """Have a UserError of what Numba raises when it compiles the ``kernels`` of that name."""
+    """Turn errors that Numba raises while compiling the named ``kernels`` into a UserError."""
     try:
         yield
     except NumbaError as error:

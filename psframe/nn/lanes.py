@@ -1,4 +1,4 @@
-"""Rows of numbers in vector registers, and LLVM's instructions for them."""
+"""Rows of numbers in vector registers (:class:`Row`), and LLVM's instructions for them."""
 
 from collections.abc import Iterator
 from typing import Any
@@ -13,9 +13,9 @@ _INT, _LANE, _BIT = ir.IntType(64), ir.IntType(32), ir.IntType(1)
 
 @intrinsic
 def pointer(typing, array):
-    """Return where an array's numbers begin, or None for None; the caller keeps the array.
+    """Return the address of an array's first number, or None for None; the caller keeps the array alive.
 
-    With the array itself, Numba would count it as in use, atomically, at every call.
+    With the array as argument, Numba would update its reference count, atomically, at every call.
     """
 
     def generate(context: Any, builder: ir.IRBuilder, signature: Any, values: Any) -> Any:
@@ -27,25 +27,25 @@ def pointer(typing, array):
 
 
 class Row:
-    """A row of numbers as vectors, the last of which may be partial.
+    """Row of numbers as vectors, the last of which may be partial.
 
     Parameters
     ----------
     builder : IRBuilder
     number : IntType, FloatType or DoubleType
     lanes, n_vectors, n_tail : int
-        Lanes of a whole vector, how many of them there are, and the numbers in a partial one.
+        Lanes of a full vector, number of full vectors, and numbers in a partial one.
     """
 
     def __init__(self, builder: ir.IRBuilder, number: ir.Type, lanes: int, n_vectors: int, n_tail: int):
         self.builder, self.number = builder, number
         bits = number.width if isinstance(number, ir.IntType) else 32 if isinstance(number, ir.FloatType) else 64
         self.align, self.suffix = bits // 8, f"{'i' if isinstance(number, ir.IntType) else 'f'}{bits}"
-        # half a register may cost half, so the one of a tail is as narrow as can be
+        # half a register may cost half, so a tail gets the narrowest vector that holds it
         self.columns = [(lanes, lanes)] * n_vectors + [(1 << (n_tail - 1).bit_length(), n_tail)] * (n_tail > 0)
 
     def load(self, pointer: ir.Value) -> list[ir.Value]:
-        """Return the row as vectors; lanes that are not used are 0."""
+        """Return the row as vectors; unused lanes are 0."""
         vectors = []
         for place, kind, mask in self._places(pointer):
             if mask is None:
@@ -66,7 +66,7 @@ class Row:
                 self.builder.call(store, [vector, place, _LANE(self.align), mask])
 
     def spread(self, number: ir.Value) -> list[ir.Value]:
-        """Return the row all of whose numbers are ``number``."""
+        """Return a row with ``number`` in every lane."""
         vectors = []
         for width, _ in self.columns:
             undefined = ir.Constant(ir.VectorType(number.type, width), ir.Undefined)
@@ -76,24 +76,24 @@ class Row:
         return vectors
 
     def move(self, pointer: ir.Value, stride: ir.Value, times: int | ir.Value = 1) -> ir.Value:
-        """Return the pointer to what lies ``times`` a stride, in numbers, further on."""
+        """Return ``pointer`` advanced by ``times`` * ``stride`` numbers."""
         times = _INT(times) if isinstance(times, int) else times
         return self.builder.gep(pointer, [self.builder.mul(stride, times)])
 
     def operand(self, value: ir.Value) -> tuple[ir.Value, ...]:
-        """Return a tuple (pointer, at, strides...) as (pointer to what lies there, strides...)."""
+        """Return a tuple (pointer, at, strides...) as (pointer + at, strides...)."""
         pointer, at, *strides = cgutils.unpack_tuple(self.builder, value)
         return (self.move(pointer, at), *strides)
 
     def intrinsic(self, name: str, returns: ir.Type, takes: list[ir.Type], named: list[ir.Type]) -> ir.Value:
         """Declare LLVM's function ``name`` for the types ``named``."""
-        # LLVM itself corrects the spelling of a pointer's type, which differs between its versions
+        # the spelling of a pointer's type differs between versions of LLVM, which corrects it itself
         parts = [f"v{k.count}{self.suffix}" if isinstance(k, ir.VectorType) else "p0" for k in named]
         kind = ir.FunctionType(returns, takes)
         return cgutils.get_or_insert_function(self.builder.module, kind, ".".join(["llvm", name, *parts]))
 
     def _places(self, pointer: ir.Value) -> Iterator[tuple[ir.Value, ir.Type, ir.Value | None]]:
-        """Yield where each vector lies, its type, and which lanes are used (None: all)."""
+        """Yield each vector's address, its type, and the mask of its used lanes (None: all)."""
         at = 0
         for width, used in self.columns:
             kind = ir.VectorType(self.number, width)

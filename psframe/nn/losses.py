@@ -1,4 +1,4 @@
-"""What a network is trained to lower."""
+"""Loss of a network (:func:`softmax_cross_entropy`)."""
 
 import numpy as np
 
@@ -7,19 +7,19 @@ from psframe.nn.jit import jit
 
 
 def softmax_cross_entropy(logits: np.ndarray, labels: np.ndarray, dlogits: np.ndarray) -> tuple[float, int]:
-    """Return the loss summed over the samples, and how many have their first largest logit at the label.
+    """Return the loss summed over the samples, and the number of samples whose first largest logit is the label's.
 
     Parameters
     ----------
     logits : ndarray, shape (n, n_classes)
     labels : ndarray of int64, shape (n,)
     dlogits : ndarray, shape (n, n_classes) or (0, n_classes)
-        Gets the gradient of the **sum**, softmax - one-hot; without rows nothing is written, as in evaluation.
+        Receives the gradient of the **sum**, softmax - one-hot; without rows, as in evaluation, it is not computed.
 
     Raises
     ------
     UserError
-        Where a label is no class.
+        A label is outside [0, n_classes).
     """
     loss, n_correct, wrong = _softmax_cross_entropy(logits, labels, dlogits)
     if wrong >= 0:
@@ -31,7 +31,7 @@ def softmax_cross_entropy(logits: np.ndarray, labels: np.ndarray, dlogits: np.nd
 
 @jit
 def _softmax_cross_entropy(logits, labels, dlogits):
-    """Return loss, right answers, and the first sample whose label is no class, or -1."""
+    """Return the loss, the number of correct samples, and the first sample with an invalid label, or -1."""
     n, n_classes = logits.shape
     loss, n_correct = 0.0, 0
     for i in range(n):
@@ -41,7 +41,7 @@ def _softmax_cross_entropy(logits, labels, dlogits):
         for k in range(1, n_classes):
             if z[k] > z[best]:
                 best = k
-        # float64 throughout, and exponents never above 0: neither the sum nor an exponential can overflow
+        # float64, and exponents of at most 0: neither the sum nor an exponential can overflow
         top, total = np.float64(z[best]), 0.0
         for k in range(n_classes):
             power = np.exp(z[k] - top)

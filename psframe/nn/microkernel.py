@@ -1,6 +1,6 @@
-"""The one inner loop of convolutions and dense layers.
+"""Inner loop of convolutions and dense layers (:func:`multiply_add`).
 
-It computes a small block of a product, all of it in registers::
+It computes a small block of a product, entirely in registers::
 
     C[r][c] = start[c] + sum over i < n_i, k < n_k of  A[i*a_i + k*a_k + r*a_row] * B[i*b_i + k*b_k + c]
 
@@ -10,14 +10,14 @@ It computes a small block of a product, all of it in registers::
                                     r = 1  x |  acc[1][0]   |  acc[1][1]   | [1][2] |
                                     r = 2  x |  acc[2][0]   |  acc[2][1]   | [2][2] |
 
-A step (one i, one k) loads a row of ``B`` as vectors and, for every row of the block, spreads one number of ``A`` over
+A step (one i, one k) loads a row of ``B`` as vectors. For every row of the block it broadcasts one number of ``A`` to
 a vector, multiplies, and adds to the row's accumulators. So rows x vectors operations need only rows + vectors loads
-and do not wait for each other: some ten of them keep the core's multipliers busy all the time.
+and are independent: about ten of them keep the core's multipliers busy.
 
 The strides make it a convolution (k over the columns and channels of the window, i over its rows, r over pixels), the
 gradient of its weights (k and i over pixels, r over the window), or a dense layer (k over features, r over samples);
-no window is copied (no im2col). The sum runs over i and k in their order, whatever the block and the vectors: a number
-has the same bits in whichever block it falls.
+no window is copied (no im2col). The sum runs over i and k in order, independent of block and vectors: a number has the
+same bits in every block.
 
 After Goto and van de Geijn 2008, "Anatomy of high-performance matrix multiplication", and for convolutions Georganas et
 al. 2018, "Anatomy of high-performance deep learning convolutions on SIMD architectures".
@@ -33,29 +33,29 @@ from numba.extending import intrinsic
 from psframe.nn.lanes import Row
 from psframe.nn.vectors import host
 
-_GROUP = 3  # rows reached from one pointer, as p, p + stride, p + 2 * stride: there are not registers for one each
+_GROUP = 3  # rows addressed from one pointer, as p, p + stride, p + 2 * stride: registers are too few for one per row
 
 
 @intrinsic
 def multiply_add(typing, block, a, b, c, counts, start, floor, add):
-    """Compute a block of a product and store it. For jitted code; checks nothing.
+    """Compute a block of a product and store it. For jitted code, without checks.
 
     Parameters
     ----------
     block : tuple of four tuples
-        Of which **only the lengths** count, since they belong to the type and are known when this is compiled: lanes of
-        a vector, rows, whole vectors, and numbers in a last, partial vector. Without rows or columns, nothing is done.
+        **Only the lengths** count, since they are part of the type and known at compile time: lanes of a vector, rows,
+        full vectors, and numbers in a last, partial vector. Without rows or columns, nothing is done.
     a : (pointer, at, a_row, a_k, a_i)
-        To float32 or float64; where to begin and how far to go are in numbers, not in bytes.
+        Pointer to float32 or float64; offset and strides are in numbers, not in bytes.
     b : (pointer, at, b_k, b_i)
     c : (pointer, at, c_row)
     counts : (n_i, n_k)
     start : (pointer or None, at)
-        What every row starts from; None: from 0.
+        Initial value of every row; None: 0.
     floor : float
-        What is stored is max(sum, floor): with 0 a ReLU, with -inf the sum. NaN stays NaN.
+        max(sum, floor) is stored: with 0 a ReLU, with -inf the sum. NaN stays NaN.
     add : bool
-        Whether C is added to the sum.
+        True to add C to the sum.
     """
     return types.void(block, a, b, c, counts, start, floor, add), _generate
 
@@ -64,7 +64,7 @@ def _generate(context: Any, builder: ir.IRBuilder, signature: Any, values: Any) 
     kinds = signature.args
     lanes, n_rows, n_vectors, n_tail = (len(part) for part in kinds[0])
     if n_rows and n_vectors + n_tail:
-        number = kinds[1][0].dtype  # of what is pointed to
+        number = kinds[1][0].dtype  # of the pointer's target
         block = _Block(builder, context.get_value_type(number), lanes, n_vectors, n_tail)
         start = None if kinds[5][0] == types.none else values[5]
         block.generate(n_rows, values[1:5], start, context.cast(builder, values[6], kinds[6], number), values[7])
@@ -72,7 +72,7 @@ def _generate(context: Any, builder: ir.IRBuilder, signature: Any, values: Any) 
 
 
 class _Block(Row):
-    """Writes the instructions for one block."""
+    """Generator of the instructions for one block."""
 
     def generate(self, n_rows: int, operands: Any, start: Any, floor: ir.Value, add: ir.Value) -> None:
         builder = self.builder
@@ -120,16 +120,16 @@ class _Block(Row):
             self.store(place, row_of_c)
 
     def _opaque(self, pointer: ir.Value) -> ir.Value:
-        """Return ``pointer`` from an empty piece of assembly, at no cost, so that LLVM leaves the loops as written.
+        """Return ``pointer`` through empty inline assembly, at no cost, so that LLVM leaves the loops as written.
 
-        It would rather keep a pointer for every row, unroll and peel, than keep the sums in registers.
+        Otherwise it would keep a pointer per row, unroll and peel, instead of keeping the sums in registers.
         """
         same = ir.InlineAsm(ir.FunctionType(pointer.type, [pointer.type]), "", "=r,0")
         return self.builder.call(same, [pointer], attrs=("convergent",))
 
 
 def fused(row: Row, x: ir.Value, y: ir.Value, z: ir.Value) -> ir.Value:
-    """Return x * y + z of vectors, rounded once where the CPU can."""
+    """Return x * y + z of vectors, rounded once if the CPU has such an instruction."""
     if not host().fma:
         return row.builder.fadd(row.builder.fmul(x, y), z)
     return row.builder.call(row.intrinsic("fma", x.type, [x.type] * 3, [x.type]), [x, y, z])

@@ -1,4 +1,4 @@
-"""A network: layers in a row, their tensors in an arena, their buffers for the largest batch."""
+"""Network of layers in sequence (:class:`Network`): tensors in an arena, buffers for the largest batch."""
 
 from collections.abc import Callable, Collection, Iterator, Sequence
 from itertools import takewhile
@@ -15,35 +15,35 @@ from psframe.nn.base import Arrays, Layer, Param, Pass, Shape, Workspace
 from psframe.nn.losses import softmax_cross_entropy
 from psframe.nn.threads import Threads
 
-PART_BYTES = 1 << 20  # of outputs that the front layers keep for a part of a batch
+PART_BYTES = 1 << 20  # of the front layers' outputs for a part of a batch
 
 
 class Network:
-    """Layers that have been told their shapes; :meth:`bind` gives them memory.
+    """Layers with known shapes; :meth:`bind` gives them memory.
 
-    It may be one of several stages of a whole one: it then has the tensors of its own layers alone, and computes these.
+    It may be one of several stages of a complete network: it then holds and computes its own layers only.
 
     Parameters
     ----------
     layers : sequence of Layer
-        Some of which may absorb the one that follows.
+        A layer may absorb the one that follows.
     input_shape : tuple of int
         (C, H, W), or (C, T) for sequences.
     n_classes : int
     own : slice, optional
-        Which of the layers that run are this stage's, by their places in :attr:`active`; by default all.
+        This stage's layers, as positions in :attr:`active`; by default all.
 
     Attributes
     ----------
     whole : Layout
-        Of the whole network's tensors; ``layout`` has those of its own.
+        Tensors of the complete network; ``layout`` has those of this stage.
     active : list of (int, Layer)
-        The layers that run, without those that another one has absorbed, by their numbers; :attr:`own` are its own.
+        Layers that run, with their numbers; absorbed ones are left out. :attr:`own` is this stage's slice of it.
 
     Raises
     ------
     UserError
-        Where a layer cannot take its input, or the last one does not give one number a class.
+        A layer cannot take its input, or the last one does not return one number per class.
     """
 
     def __init__(self, layers: Sequence[Layer], input_shape: Shape, n_classes: int, own: slice = slice(None)):
@@ -66,13 +66,13 @@ class Network:
         self.whole = Layout({name: param.whole for name, param in self.stage(slice(None)).items()})
         self.params = self.stage(self.own)
         self.layout = Layout(self.params)
-        #: where the parameters of each layer, and of those behind it, begin in the arena's vectors
+        #: offset in the arena's vectors at which the parameters of each layer, and of the later ones, begin
         starts = [(int(name.partition(".")[0]), slot.start) for name, slot in self.layout.slots.items()]
         n, size = len(self.layers), self.layout.size
         self.begins = [min((start for of, start in starts if of >= index), default=size) for index in range(n)]
 
     def stage(self, own: slice) -> dict[str, Param]:
-        """Return the tensors of some layers that run, by their names in the whole network."""
+        """Return the tensors of a slice of :attr:`active`, by their names in the complete network."""
         return {
             f"{index}.{layer.kind}.{name}": param
             for index, layer in self.active[own]
@@ -80,12 +80,12 @@ class Network:
         }
 
     def shape_before(self, number: int) -> Shape:
-        """Return the shape of what the layer at a place in :attr:`active` takes; at its end, of the whole's output."""
+        """Return the input shape of the layer at a position in :attr:`active`; at its end, the output's shape."""
         return self.shapes[self.active[number][0]] if number < len(self.active) else self.shapes[-1]
 
     @property
     def flops(self) -> float:
-        """Multiplications and additions of a training step for one sample: three products for each weight and place."""
+        """Multiplications and additions of a training step for one sample: three products per weight and place."""
         return 3 * sum(map(self.flops_forward, range(len(self.layers))))
 
     def flops_forward(self, index: int) -> float:
@@ -107,7 +107,7 @@ class Network:
     ) -> None:
         """Give the layers their views of ``arena`` and memory for batches of up to ``max_batch`` samples.
 
-        Of up to ``n_kept`` batches the backward pass may be still to come; with ``adds`` a step has several.
+        Up to ``n_kept`` batches may wait for their backward pass; with ``adds`` a step has several passes.
         """
         self.arena = arena
         workspace = Workspace(
@@ -126,7 +126,7 @@ class Network:
         self.front, self.rest = ([layer for _, layer in part] for part in (own[:n_front], own[n_front:]))
         inputs = [prod(self.shapes[index]) for index, _ in own]
         grads = arena.views(arena.grads)
-        #: each layer's views of the parameters, by the version of the arena, modulo how many it keeps
+        #: each layer's views of the parameters, by the arena's version modulo the number of versions kept
         self.params_of_layers = [self._by_layer(arena.views(vector)) for vector in arena.vectors.params]
         self.version = arena.version
         params = self._current()
@@ -136,14 +136,14 @@ class Network:
             if number == n_front:
                 workspace.take_turns(max_batch * max(inputs[number:]))
             layer.bind(params[number], self._by_layer(grads)[number], workspace)
-        # where the parts of a batch come together, and of its gradient, where somebody asks for that
+        # buffers that join the parts of a batch and of its gradient; an earlier stage needs the latter
         self.joined = workspace.kept(self.shape_before(self.own.start + n_front))
         self.joined_dx = workspace.batch(self.shape_before(self.own.start)) if self.front and self.own.start else None
         self.dlogits = workspace.batch((self.n_classes,) if self.own.stop == len(self.active) else (0,))
         self._inputs: dict[int, list[list[np.ndarray]]] = {}
 
     def _by_layer(self, views: Arrays) -> list[Arrays]:
-        """Return named tensors by active layer, under the names that they have in it."""
+        """Return this stage's tensors by active layer, under their names in the layer."""
         return [
             {name: views[f"{index}.{layer.kind}.{name}"] for name in layer.params}
             for index, layer in self.active[self.own]
@@ -153,7 +153,7 @@ class Network:
         return self.params_of_layers[self.version % len(self.params_of_layers)]
 
     def _follow(self) -> None:
-        """Let the layers see the parameters of the arena's version."""
+        """Point the layers to the parameters of the arena's current version."""
         if self.version != self.arena.version:
             self.version = self.arena.version
             if len(self.params_of_layers) > 1:
@@ -162,27 +162,27 @@ class Network:
 
     @property
     def n_front(self) -> int:
-        """How many of the layers that run, from the first on, take a batch in parts."""
+        """Number of layers in :attr:`active`, from the first on, that process a batch in parts."""
         return len([*takewhile(lambda active: not active[1].whole, self.active)])
 
     def part_of(self, max_batch: int, kernels: str, n_threads: int) -> int:
-        """Return how many samples go through the front layers together: what they leave should stay in a cache.
+        """Return the number of samples that pass the front layers together, so that their outputs stay in a cache.
 
         It is the same for all stages, since gradients are summed part by part.
         """
-        # to wake threads for every layer of every part would take longer than a cache can save
+        # waking threads for every layer of every part would take longer than a cache saves
         if kernels == "blas" or n_threads > 1 or not self.n_front or any(layer.together for _, layer in self.active):
             return max_batch
         n_bytes = sum(prod(self.shapes[index + 1]) for index, _ in self.active[: self.n_front]) * 4
         return min(max_batch, max(1, PART_BYTES // n_bytes))
 
     def describe(self) -> list[str]:
-        """Return a text of each layer, and of all tensors, before :meth:`bind`; other texts compute something else."""
+        """Return a text per layer, and one of all tensors, that differ if the function does; before :meth:`bind`."""
         layers = [f"layer {n}: {layer.describe()}" for n, layer in enumerate(self.layers)]
         return [*layers, f"tensors: {self.whole.describe()}"]
 
     def initialize(self, seed: int) -> None:
-        """Draw the initial parameters: uniform, in each tensor's own bounds, or as its layer gives them."""
+        """Draw the initial parameters: uniform within each tensor's bound, or as its layer gives them."""
         own = [layer.initial(seed) for layer in self.layers]
         numbers = {name: number for number, name in enumerate(self.whole.slots)}
         for name, view in self.arena.views(self.arena.params).items():
@@ -196,9 +196,9 @@ class Network:
                 view[...] = own[int(layer)][within]
 
     def forward(self, x: np.ndarray, state: Pass) -> np.ndarray:
-        """Return what the own layers make of ``x`` (n, ...): of images (n, H, W, C) the logits (n, n_classes).
+        """Return the output of the own layers for ``x`` (n, ...): logits (n, n_classes) for images (n, H, W, C).
 
-        ``x`` and the output are kept until the backward pass, those of several batches side by side.
+        ``x`` and the output are kept until the backward pass; several batches have separate memory.
         """
         self._follow()
         n, inputs = len(x), self._inputs.setdefault(state.first, [])
@@ -228,17 +228,17 @@ class Network:
         boundaries: Collection[int] = (),
         leave: Callable[[slice], None] | None = None,
     ) -> tuple[float, int]:
-        """Forward and backward: write the gradients of the summed loss into the arena.
+        """Run forward and backward: write the gradients of the summed loss to the arena.
 
         Parameters
         ----------
         x : ndarray, shape (n, H, W, C)
         labels : ndarray of int64, shape (n,)
         boundaries : collection of int
-            Numbers of layers, as the model lists them. When the gradients of such a layer and of all behind it are
-            done, backward pauses and lets those that have not left yet leave.
+            Numbers of layers in the model's list. When the gradients of such a layer and of all later ones are
+            complete, backward pauses and passes the new segment to ``leave``.
         leave : callable, optional
-            ``leave(segment)`` is told which part of ``arena.grads`` is done; the last call takes it to the beginning.
+            ``leave(segment)`` receives the slice of ``arena.grads`` that is complete; the last one begins at 0.
 
         Returns
         -------
@@ -263,19 +263,19 @@ class Network:
         return loss, n_correct
 
     def backward(self, dy: np.ndarray, state: Pass) -> np.ndarray | None:
-        """Write, or add, the gradients of the own layers; return that of their input, which a first stage has not.
+        """Write, or add, the gradients of the own layers; return that of their input, None in the first stage.
 
-        ``state`` is that of a forward pass. What is returned is valid until the next backward pass.
+        ``state`` is that of the forward pass. The returned array is valid until the next backward pass.
         """
         for _ in self._through_back(dy, state):
             pass
         return self.dx
 
     def _through_back(self, dy: np.ndarray, state: Pass) -> Iterator[int]:
-        """Go back through the layers; yield the place, in ``active``, of each that has all its gradients."""
+        """Go back through the layers; yield the position, in ``active``, of each one whose gradients are complete."""
         (*parts, of_rest), n_front, first, n = self._inputs[state.first], len(self.front), self.own.start, len(dy)
         for number in reversed(range(len(self.rest))):
-            # nobody asks for the gradient of the images
+            # the gradient of the images is not needed
             dy = self.rest[number].backward(of_rest[number], dy, state, first + n_front + number > 0)
             yield first + n_front + number
         self.dx = dy if first and not n_front else None
@@ -291,7 +291,7 @@ class Network:
                 self.dx = self.joined_dx[:n]
 
     def evaluate(self, x: np.ndarray, labels: np.ndarray) -> tuple[float, int]:
-        """Return the summed loss and the number of samples classified right; changes no gradient."""
+        """Return the summed loss and the number of correctly classified samples; changes no gradient."""
         if len(x) == 0:
             return 0.0, 0
         logits = self.forward(x, Pass())

@@ -1,4 +1,4 @@
-"""Numba's own settings, judged before anything is compiled: some keep it from compiling, some from being imported."""
+"""Check of Numba's settings before compilation (:func:`load`): some prevent compilation, some even the import."""
 
 import os
 import re
@@ -9,14 +9,14 @@ from psframe.errors import UserError, reason
 
 
 def load() -> None:
-    """Import Numba, whose variables the environment or a ``.numba_config.yaml`` here may set.
+    """Import Numba, whose variables the environment or a ``.numba_config.yaml`` in the current folder may set.
 
     Raises
     ------
     UserError
-        Where one of them is none that Numba takes, or does not let it compile. All ranks meet that alike, mostly.
+        A variable is invalid for Numba, or prevents compilation. In most cases all ranks raise alike.
     """
-    judge_features(os.environ)  # of which LLVM ends the process
+    judge_features(os.environ)  # before the import: on wrong ones LLVM ends the process
     with warnings.catch_warnings(record=True) as said:
         warnings.simplefilter("always")
         try:
@@ -29,16 +29,16 @@ def load() -> None:
 
 
 def judge_features(environ: Mapping[str, str]) -> None:
-    """UserError where NUMBA_CPU_FEATURES is not a list of +FEATURE and -FEATURE."""
+    """Raise UserError if NUMBA_CPU_FEATURES is not a list of +FEATURE and -FEATURE."""
     found = environ.get("NUMBA_CPU_FEATURES", "")
     if found and not all(re.fullmatch(r"[+-][\w.-]+", word) for word in found.split(",")):
         raise UserError(f"NUMBA_CPU_FEATURES must be as +avx2,-avx512f, got {found!r}; run `unset NUMBA_CPU_FEATURES`")
 
 
 def judge(is_off: bool, warned: Iterable[str]) -> None:
-    """UserError where Numba is not to compile, or has warned of a variable that it cannot read.
+    """Raise UserError if Numba's compilation is off, or Numba has warned of a variable that it cannot read.
 
-    psframe's kernels are made of instructions that Python has not: without Numba there are none.
+    psframe's kernels consist of instructions that Python does not have: without compilation they do not exist.
     """
     if is_off:
         where = "run `unset NUMBA_DISABLE_JIT`"

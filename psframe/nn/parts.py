@@ -1,17 +1,17 @@
-"""What the loops of several layers share: work in parts that may run at the same time, products in blocks."""
+"""Helpers of the layers' loops: concurrent parts of work (:func:`share`), blocks of columns (:func:`columns_of`)."""
 
 from psframe.nn.jit import inline
 
 
 @inline
 def share(n, part, n_parts):
-    """Return the part of range(n) that is ``part``'s, of ``n_parts``."""
+    """Return the range of ``part`` in range(n), divided into ``n_parts``."""
     return range(n * part // n_parts, n * (part + 1) // n_parts)
 
 
 @inline
 def columns_of(types, n_columns):
-    """Return how many columns a whole block has, how many the last one, and how many whole blocks there are.
+    """Return the columns of a full block, those of the last block, and the number of full blocks.
 
     ``types`` is ``Blocking.types``.
     """
@@ -22,13 +22,13 @@ def columns_of(types, n_columns):
 
 @inline
 def zero_where_off(dy, y):
-    """Zero ``dy`` (m,) where ``y`` (m,) is not above 0: the gradient of a ReLU."""
+    """Zero ``dy`` (m,) where ``y`` (m,) is at most 0: the gradient of a ReLU."""
     for i in range(len(dy)):
         dy[i] = 0 if y[i] <= 0 else dy[i]
 
 
 @inline
 def copy(n, source, source_at, to, to_at):
-    """Copy ``n`` numbers between arrays (m,) that do not overlap: assigning slices might copy them twice."""
+    """Copy ``n`` numbers between arrays (m,) that do not overlap; a slice assignment might copy them twice."""
     for i in range(n):
         to[to_at + i] = source[source_at + i]

@@ -1,4 +1,4 @@
-"""Pooling over windows, channel by channel."""
+"""Pooling layers, channel by channel (:class:`MaxPool2d`, :class:`AvgPool2d` and their 1-D variants)."""
 
 from typing import ClassVar
 
@@ -14,7 +14,7 @@ from psframe.nn.pool_loops import avg_backward, avg_forward, max_backward, max_f
 
 
 class _Pool(Base):
-    """Windows and shapes; input (n, H, W, C), output (n, H', W', C).
+    """Pooling windows; input (n, H, W, C), output (n, H', W', C).
 
     Parameters
     ----------
@@ -23,7 +23,7 @@ class _Pool(Base):
     stride : int or (int, int), optional
         ``kernel`` if not given. Windows may overlap or leave gaps.
     ceil_mode : bool
-        Whether a last window that starts inside the input but ends outside counts, clipped (Caffe's way).
+        True to count a last window that starts inside the input but ends outside, clipped (as in Caffe).
     """
 
     axes: ClassVar[int] = 2
@@ -60,7 +60,7 @@ class _Pool(Base):
 
     def _n_windows(self, size: int, kernel: int, stride: int) -> int:
         n = (size - kernel + (stride - 1 if self.ceil_mode else 0)) // stride + 1
-        # as PyTorch and Caffe: no window starts outside
+        # as in PyTorch and Caffe: no window starts outside
         return n - 1 if (n - 1) * stride >= size else n
 
 
@@ -112,12 +112,12 @@ class AvgPool2d(_Pool):
 
 
 class MaxPool1d(MaxPool2d):
-    """:class:`MaxPool2d` over sequences (n, 1, T, C), with plain numbers."""
+    """:class:`MaxPool2d` over sequences (n, 1, T, C), with scalar hyper-parameters."""
 
     axes = 1
 
 
 class AvgPool1d(AvgPool2d):
-    """:class:`AvgPool2d` over sequences (n, 1, T, C), with plain numbers."""
+    """:class:`AvgPool2d` over sequences (n, 1, T, C), with scalar hyper-parameters."""
 
     axes = 1

@@ -1,13 +1,13 @@
-"""What pooling does with one window, or with the windows over one pixel, for some channels at once.
+"""Pooling of a window (:func:`largest`, :func:`sum_cells`), or of windows over a pixel, for some channels at once.
 
-Parameters that all three share
--------------------------------
+Shared parameters
+-----------------
 block : tuple of three tuples
-    Of which only the lengths count, as for :func:`psframe.nn.microkernel.multiply_add`: lanes of a vector, whole
-    vectors, and numbers in a partial one. These are the channels.
+    Only the lengths count, as for :func:`psframe.nn.microkernel.multiply_add`: lanes of a vector, full vectors, and
+    numbers in a partial one. These are the channels.
 counts : (n_a, n_b)
-    Rows and columns to go through.
-operands : (pointer, at, a_stride, b_stride), or (pointer, at) for what is written
+    Rows and columns of cells or windows.
+operands : (pointer, at, a_stride, b_stride), or (pointer, at) for outputs
 """
 
 from collections.abc import Iterator
@@ -28,8 +28,8 @@ _CELL = ir.IntType(32)
 def largest(typing, block, counts, x, columns, y, where, relu):
     """Write the largest cell to ``y`` and its number, a * ``columns`` + b, to ``where`` (of an integer type).
 
-    The first of equals counts, and NaN is larger than anything, as in PyTorch. With ``relu`` (a bool) what is not above
-    0 is written as 0, and no cell, -1, as the largest.
+    The first of equals counts, and NaN is larger than any number, as in PyTorch. With ``relu`` (bool), a maximum of at
+    most 0 is written as 0, with the cell number -1 (no cell).
     """
 
     def generate(context: Any, builder: ir.IRBuilder, signature: Any, values: Any) -> Any:
@@ -62,7 +62,7 @@ def largest(typing, block, counts, x, columns, y, where, relu):
 
 @intrinsic
 def sum_where(typing, block, counts, dy, where, cell, dx):
-    """Write to ``dx`` the sum of ``dy`` over the windows whose largest cell is a pixel.
+    """Write to ``dx`` the sum of ``dy`` over the windows of which a pixel is the largest cell.
 
     ``cell`` is (first, a_step, b_step): the pixel is cell first - a * a_step - b * b_step of window (a, b).
     """
@@ -111,7 +111,7 @@ def sum_cells(typing, block, counts, x, divisor, y):
 
 
 def _row(context: Any, builder: ir.IRBuilder, block: Any, operand: Any) -> Row:
-    """Return a row of the numbers that an operand points to."""
+    """Return a row of the number type that an operand points to."""
     return Row(builder, context.get_value_type(operand[0].dtype), *(len(part) for part in block))
 
 

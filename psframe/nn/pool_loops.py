@@ -1,10 +1,10 @@
-"""The loops of the pooling layers: windows outside, channels innermost, in vector registers.
+"""Loops of the pooling layers (:func:`max_forward` and others): channels innermost, in vector registers.
 
 Conventions
 -----------
 ``x`` and ``dx`` are (n, H, W, C); ``y``, ``dy`` and ``argmax`` are (n, H', W', C); ``kernel`` and ``stride`` are
-(height, width). Windows are clipped at the input's end. ``part`` of ``n_parts`` samples is done. ``lanes`` is a tuple
-as long as a vector is wide, ``tail`` one as long as what C leaves over.
+(height, width). Windows are clipped at the input's end. A call does ``part`` of ``n_parts``. ``lanes`` is a tuple of
+the length of a vector, ``tail`` one of the length of the remainder of C.
 
 A gradient is gathered, not scattered: a pixel sums over the windows that reach it, and is written once.
 """
@@ -17,16 +17,16 @@ from psframe.nn.pool_kernels import largest, sum_cells, sum_where
 
 @inline
 def windows_over(place, reach, n_windows):
-    """Return the first of the windows ``place - reach`` to ``place`` that there are, and how many there are."""
+    """Return the first of the windows ``place - reach`` to ``place`` that exist, and their number."""
     first = max(0, place - reach)
     return first, max(0, min(n_windows - 1, place) - first + 1)
 
 
 @jit
 def max_forward(part, n_parts, lanes, tail, x, y, argmax, kernel, stride, relu):
-    """Write the maxima to ``y`` and to ``argmax`` which cell of the window, counted row by row, holds them.
+    """Write the maxima to ``y``, and to ``argmax`` the number of their cell in the window, counted row by row.
 
-    With ``relu``, what is not above 0 becomes 0, and holds no cell.
+    With ``relu``, a maximum of at most 0 becomes 0, and has no cell (-1).
     """
     (_, h, w, c), (_, n_i, n_j, _) = x.shape, y.shape
     whole = c - len(tail)
@@ -50,7 +50,7 @@ def max_forward(part, n_parts, lanes, tail, x, y, argmax, kernel, stride, relu):
 
 @jit
 def max_backward(part, n_parts, lanes, tail, dy, dx, argmax, kernel, stride):
-    """Write to ``dx`` the sums of ``dy`` over the windows whose maximum each pixel is."""
+    """Write to each pixel of ``dx`` the sum of ``dy`` over the windows of which it is the maximum."""
     (_, h, w, c), (_, n_i, n_j, _) = dx.shape, dy.shape
     whole, step = c - len(tail), (stride[0] * kernel[1], stride[1])
     for s in share(len(dy), part, n_parts):
@@ -97,7 +97,7 @@ def avg_forward(part, n_parts, lanes, tail, x, y, kernel, stride):
 
 @jit
 def avg_backward(part, n_parts, lanes, tail, dy, dx, kernel, stride):
-    """Write to ``dx`` the sums of ``dy`` over the windows that reach each pixel, divided by the windows' sizes.
+    """Write to each pixel of ``dx`` the sum of ``dy`` over the windows that reach it, divided by the windows' sizes.
 
     ``dy`` is overwritten.
     """

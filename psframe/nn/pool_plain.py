@@ -1,4 +1,4 @@
-"""Pooling by NumPy alone: the plain way, which the compiled loops are held against.
+"""Pooling in plain NumPy (:func:`max_forward` and others): the reference for the compiled loops.
 
 Arguments are those of :mod:`psframe.nn.pool_loops`.
 """
@@ -12,7 +12,7 @@ Place = tuple[slice, ...]
 
 
 def _cells(x: np.ndarray, y: np.ndarray, kernel: Pair, stride: Pair) -> Iterator[tuple[int, Place, Place]]:
-    """Yield each cell of a window: its number, where it lies in ``x`` for windows that have it, and those in ``y``."""
+    """Yield, per cell of a window, its number, its pixels in ``x``, and the windows in ``y`` that contain it."""
     for a, b in np.ndindex(kernel):
         counts = [
             min(n, max(0, -(-(size - first) // step)))
@@ -58,7 +58,7 @@ def avg_backward(dy: np.ndarray, dx: np.ndarray, kernel: Pair, stride: Pair) -> 
 
 
 def _sizes(x: np.ndarray, y: np.ndarray, kernel: Pair, stride: Pair) -> np.ndarray:
-    """Return how many cells of each window lie inside, (1, H', W', 1)."""
+    """Return the number of cells of each window inside the input, (1, H', W', 1)."""
     sizes = np.zeros((1, *y.shape[1:3], 1), y.dtype)
     for _, _, windows in _cells(x, y, kernel, stride):
         sizes[windows] += 1

@@ -1,4 +1,4 @@
-"""The threads of one rank, which share the work of its kernels."""
+"""Threads of one rank that share the work of its kernels (:class:`Threads`)."""
 
 import os
 import threading
@@ -7,14 +7,14 @@ from typing import Any
 
 
 class Threads:
-    """Runs the parts of a kernel at the same time.
+    """Threads that run the parts of a kernel concurrently.
 
-    Threads start at the first use, and again in a process that was forked; they wait in the kernel, not in a loop.
+    They start at the first use, and again in a forked process. Idle threads block on locks; they do not spin.
 
     Parameters
     ----------
     n : int
-        How many, the caller's own included.
+        Number of threads, including the caller's.
     """
 
     def __init__(self, n: int = 1):
@@ -24,7 +24,7 @@ class Threads:
         self._task: tuple[Callable[..., Any], tuple[Any, ...]]
 
     def run(self, kernel: Callable[..., Any], *args: Any) -> None:
-        """Call ``kernel(part, n, *args)`` for every part in range(n); return when all are done."""
+        """Call ``kernel(part, n, *args)`` for every part in range(n); return after the last one."""
         if self.n == 1:
             kernel(0, 1, *args)
             return
@@ -41,8 +41,8 @@ class Threads:
             raise failed
 
     def run_phases(self, n_phases: int, kernel: Callable[..., Any], *args: Any) -> None:
-        """Call ``kernel(part, n, phase, *args)`` for every part of each phase in turn; with one thread only once, with
-        phase -1, which stands for all of them."""
+        """Call ``kernel(part, n, phase, *args)`` for all parts of each phase in turn; with one thread, only once, with
+        phase -1, which means all phases."""
         if self.n == 1:
             kernel(0, 1, -1, *args)
             return

@@ -1,4 +1,4 @@
-"""Layers that tell when their passes began and ended."""
+"""Layers that report the times of their passes (:class:`Timed`)."""
 
 from collections.abc import Callable
 from time import perf_counter
@@ -9,13 +9,13 @@ import numpy as np
 from psframe.nn.base import Layer, Pass
 from psframe.nn.network import Network
 
-#: is told ``forward`` or ``backward``, and when that began, as soon as it has ended
+#: called at the end of a pass with ``forward`` or ``backward`` and the time of its beginning
 Told = Callable[[str, float], None]
-Clock = Callable[[], float]  #: of seconds
+Clock = Callable[[], float]  #: returns seconds
 
 
 class Timed:
-    """A layer that tells of each of its passes; stands in for it in a network."""
+    """Wrapper that replaces a layer in a network and reports each of its passes."""
 
     def __init__(self, layer: Layer, told: Told, clock: Clock = perf_counter):
         self.layer, self.told, self.clock = layer, told, clock
@@ -37,7 +37,7 @@ class Timed:
 
 
 def time_layers(network: Network, listener: Callable[[int, Layer], Told], clock: Clock = perf_counter) -> None:
-    """Put a :class:`Timed` in the place of every layer that runs, which tells ``listener(index, layer)``."""
+    """Replace every own layer that runs by a :class:`Timed`, which reports to ``listener(index, layer)``."""
     timed: list[Any] = [Timed(layer, listener(index, layer), clock) for index, layer in network.active[network.own]]
     n_front = len(network.front)
     network.front[:], network.rest[:] = timed[:n_front], timed[n_front:]

@@ -1,4 +1,4 @@
-"""A PyTorch module, or a part of one, as a layer: its tensors lie in the arena, its passes run in PyTorch."""
+"""PyTorch module, or a part of one, as a layer (:class:`Torch`): tensors in the arena, passes in PyTorch."""
 
 from collections.abc import Callable, Mapping, Sequence
 from copy import deepcopy
@@ -12,30 +12,30 @@ import torch
 from psframe.nn.base import Arrays, Base, Param, Pass, Shape, Workspace
 from psframe.nn.torch_trial import Found
 
-#: odd numbers by which (seed, epoch, first sample, layer) are mixed into a seed of PyTorch's generator
+#: odd factors that mix (seed, epoch, first sample, layer) into a seed of PyTorch's generator
 MIX = (0x9E3779B97F4A7C15, 0xC2B2AE3D27D4EB4F, 0x165667B19E3779F9, 0x27D4EB2F165667C5)
 
 
 class Torch(Base):
-    """A module from a batch of samples to a tensor (n, ...), both float32.
+    """Module that maps a batch of samples to a tensor (n, ...), both float32.
 
-    Its statistics, which are buffers that a forward pass in training changes (batch normalization's running mean and
-    variance), are tensors of the arena that are not trained: their gradient is what they have lost in the pass, times
-    the samples, and an update takes away the mean of that. So all workers go on with the mean of what theirs would be.
+    Its statistics are buffers that a forward pass in training changes (batch normalization's running mean and
+    variance). They are untrained tensors of the arena: their gradient is their decrease in the pass times the number of
+    samples, and an update subtracts its mean. So all workers continue with the mean of their statistics.
 
     Parameters
     ----------
     module : torch.nn.Module
     names : mapping of int to str
-        The name, in the user's module, of each of its tensors, by ``id``.
+        Names of the tensors in the user's module, by their ``id``.
     images : tuple of int, optional
-        (C, H, W), or (C, T), of samples as PyTorch takes them, where the input are those of the data, channels last.
+        Shape of a sample in PyTorch, (C, H, W) or (C, T), if the input is the data's, channels last.
     channels_last : bool
-        Whether it takes images as they lie in memory; else they are copied.
+        True if the module reads images in place; otherwise they are copied.
     initial : callable
-        ``initial(seed)`` gives the initial values of the user's module by name.
+        ``initial(seed)`` returns the initial values of the user's module by name.
     try_out : callable
-        As :func:`psframe.nn.torch_trial.try_out`.
+        As :func:`psframe.nn.torch_trial.try_out`, without its ``name``.
     """
 
     whole = True
@@ -64,7 +64,7 @@ class Torch(Base):
             for key, buffer in module.named_buffers(recurse=False, remove_duplicate=False):
                 if (name := self.names.get(id(buffer), "")) in self.owners:
                     self.owners[name].append((module, key))
-        self.several = False  # passes under way
+        self.several = False  # True if several passes can wait for backward
         self.params = {
             **{name: Param(tuple(p.shape), _order(p)) for name, p in self.trained.items()},
             **{name: Param(tuple(b.shape), _order(b), trained=False) for name, b in self.statistics.items()},
@@ -75,11 +75,11 @@ class Torch(Base):
         torch.set_num_threads(workspace.threads.n)
         self.several = workspace.n_kept > 1
         workspace.beside(workspace.n_kept * workspace.max_batch * self.found.saved_bytes)
-        #: by the place of a pass's first sample: its input and output, and how its batch has changed the statistics
+        #: by position of a pass's first sample: its input, its output, and the decrease of the statistics
         self.under_way: dict[int, tuple[torch.Tensor, torch.Tensor, list[torch.Tensor]]] = {}
         if self.images and not self.channels_last:
             self.input = torch.from_numpy(workspace.kept(self.images))
-        #: the arena's tensors as PyTorch's, by the ``id`` of the views that they are of
+        #: the arena's tensors as PyTorch tensors, by the ``id`` of the mapping of their views
         self.views: dict[int, list[torch.Tensor]] = {}
         self.written = [False] * len(self.trained)
         for number, parameter in enumerate(self.trained.values()):
@@ -110,13 +110,13 @@ class Torch(Base):
         return f"{self.module!r} of {self.images or self.input_shape}{constants}"
 
     def twin(self) -> torch.nn.Module:
-        """Return a copy of the module as it is, with memory of its own."""
+        """Return a copy of the module in its current state, with its own memory."""
         self._take_statistics()
         return deepcopy(self.module)
 
     def _take_statistics(self) -> None:
         for name, kept in zip(self.statistics, self.kept, strict=True):
-            if self.several:  # a backward pass that is still to come has those of its forward pass
+            if self.several:  # a pending backward pass keeps the statistics of its forward pass
                 fresh = torch.empty_like(self.statistics[name])
                 for module, key in self.owners[name]:
                     setattr(module, key, fresh)
@@ -137,7 +137,7 @@ class Torch(Base):
             given.requires_grad_()
         y = self._in_training(given.clone() if self.found.overwrites else given)
         lost = [
-            kept - statistic.to(kept.dtype)  # a flag may be one of them
+            kept - statistic.to(kept.dtype)  # a statistic may be a bool
             for statistic, kept in zip(self.statistics.values(), self.kept, strict=True)
         ]
         self.under_way[state.first] = given, y, lost
@@ -148,7 +148,7 @@ class Torch(Base):
         self.adds, self.written[:] = state.adds, [False] * len(self.written)
         y.backward(torch.from_numpy(dy))
         for written, grad in zip(self.written, self.grads, strict=True):
-            if not written and not state.adds:  # the pass has made no use of it
+            if not written and not state.adds:  # the pass has not used the parameter
                 grad.zero_()
         for total, of_pass in zip(self.lost, lost, strict=True):
             of_pass *= len(x)
@@ -167,7 +167,7 @@ class Torch(Base):
         parameter.grad, self.written[number] = None, True
 
     def _tensor(self, x: np.ndarray, first: int) -> torch.Tensor:
-        """Return a batch as PyTorch takes it: of the data, with its channels first."""
+        """Return a batch as PyTorch's tensor; images of the data have channels first."""
         given = torch.from_numpy(x)
         if not self.images:
             return given
@@ -178,7 +178,7 @@ class Torch(Base):
         return own.copy_(channels_first if len(self.images) == 3 else channels_first[:, :, 0])
 
     def _in_training(self, x: torch.Tensor) -> torch.Tensor:
-        """Return the output for a batch; of one sample, which has no variance, by the statistics where it must be."""
+        """Return the output for a batch; one sample has no variance, and may need the running statistics."""
         if len(x) > 1 or self.found.takes_one:
             return self.module(x)
         norms = [m for m in self.module.modules() if isinstance(m, torch.nn.modules.batchnorm._BatchNorm)]
@@ -201,7 +201,7 @@ def _mixed(state: Pass, index: int) -> int:
 
 
 def _order(tensor: torch.Tensor) -> tuple[int, ...]:
-    """Return the axes from the outermost to the innermost as they lie in memory; in their own order where with gaps."""
+    """Return the axes from outermost to innermost in memory; in logical order if the memory has gaps."""
     strides = tensor.stride()
     order: Sequence[int] = sorted(range(tensor.dim()), key=lambda axis: -strides[axis])
     return tuple(order) if tensor.permute(tuple(order)).is_contiguous() else tuple(range(tensor.dim()))

@@ -1,4 +1,4 @@
-"""What a PyTorch module does with a batch, found out by a pass over two samples before a run begins."""
+"""Trial of a PyTorch module (:func:`try_out`): a pass over two samples before a run begins."""
 
 from dataclasses import dataclass, field
 
@@ -8,27 +8,27 @@ from torch.utils.flop_counter import FlopCounterMode
 from psframe.errors import UserError, raised
 from psframe.nn.base import Shape
 
-N = 2  # samples of the pass: more than one, of which batch normalization knows no variance
+N = 2  # samples of the pass: a single one has no variance for batch normalization
 
 
 @dataclass
 class Found:
-    """What a pass has shown.
+    """Properties of a module found by a trial pass.
 
     Attributes
     ----------
     output_shape : tuple of int
-        Of one sample.
+        Shape for one sample.
     statistics : list of Tensor
         Buffers that a forward pass in training changes.
     flops : float
         Multiplications and additions of a forward pass for one sample.
     saved_bytes : int
-        What PyTorch keeps of one sample for the backward pass.
+        Bytes that PyTorch keeps of one sample for the backward pass.
     takes_one : bool
-        Whether a batch of one sample can be trained on.
+        True if the module can train on a batch of one sample.
     overwrites : bool
-        Whether the module writes to its input.
+        True if the module writes to its input.
     """
 
     output_shape: Shape
@@ -40,41 +40,41 @@ class Found:
 
 
 def takes_channels_last(module: torch.nn.Module, shape: Shape) -> bool:
-    """Return whether a module with convolutions of images can be trained on those that are channels last in memory."""
+    """Return True if a module has 2-D convolutions and can train on images that are channels last in memory."""
     if len(shape) != 3 or not any(isinstance(part, torch.nn.Conv2d) for part in module.modules()):
         return False
     module.to(memory_format=torch.channels_last)
     try:
         try_out("", module, shape, False, True)
-    except UserError:  # as of a view, which is of numbers that lie as those of contiguous images do
+    except UserError:  # for example from view(), which may require contiguous images
         module.to(memory_format=torch.contiguous_format)
         return False
     return True
 
 
 def try_out(name: str, module: torch.nn.Module, shape: Shape, need_dx: bool, channels_last: bool = False) -> Found:
-    """Train a module on a batch of random numbers, changing its statistics alone, and return what was found.
+    """Run a training pass of a module on random numbers, which changes only its statistics; return its properties.
 
     Parameters
     ----------
     name : str
-        What the user calls it, for messages.
+        Name that the user gives it, for messages.
     shape : tuple of int
-        Of a sample.
+        Shape of a sample.
     need_dx : bool
-        Whether the gradient of the batch will be asked for.
+        True if the gradient of the batch will be needed.
     channels_last : bool
-        How the batch lies in memory.
+        True if the batch is channels last in memory.
 
     Raises
     ------
     UserError
-        Where it cannot be trained: it raises, or does not return one float32 tensor of a row a sample, or has sparse
-        gradients.
+        The module cannot be trained: it raises, does not return one float32 tensor with a row per sample, returns one
+        without a gradient, or has sparse gradients.
     """
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(0)
-        x = torch.randn((N, *shape))  # of zeros the mean is what statistics begin with
+        x = torch.randn((N, *shape))  # zeros would leave running means unchanged
         x = (x.contiguous(memory_format=torch.channels_last) if channels_last else x).requires_grad_(need_dx)
         module.train()
         try:
@@ -84,7 +84,7 @@ def try_out(name: str, module: torch.nn.Module, shape: Shape, need_dx: bool, cha
         except RuntimeError as error:
             if not x.requires_grad or "in-place" not in str(error):
                 raise _refused(name, shape, error) from None
-        except Exception as error:  # the module is the user's, and raises what it likes
+        except Exception as error:  # the user's module may raise anything
             raise _refused(name, shape, error) from None
         try:
             found = _train_once(name, module, x, overwrites=True)
@@ -94,7 +94,7 @@ def try_out(name: str, module: torch.nn.Module, shape: Shape, need_dx: bool, cha
 
 
 def take_shapes(name: str, module: torch.nn.Module, shape: Shape) -> None:
-    """Let lazy layers take their shapes from a sample; UserError as :func:`try_out`."""
+    """Let lazy layers infer their shapes from a sample; raises UserError if the module fails."""
     with torch.no_grad():
         try:
             module.eval()(torch.zeros((1, *shape)))

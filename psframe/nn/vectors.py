@@ -1,4 +1,4 @@
-"""What vector registers the CPU has, as far as a register block depends on it."""
+"""Vector registers of the CPU (:class:`Vectors`), as far as a register block depends on them."""
 
 import platform
 from dataclasses import dataclass
@@ -16,9 +16,9 @@ class Vectors:
     n_bytes : int
         Width of a register.
     n_registers : int
-        How many there are.
+        Number of registers.
     fma : bool
-        Whether one instruction multiplies and adds (with one rounding).
+        True if one instruction multiplies and adds (with one rounding).
     """
 
     n_bytes: int
@@ -26,9 +26,9 @@ class Vectors:
     fma: bool = True
 
 
-#: by the feature that tells, the best first. Registers are the scarce thing: a block of sums, a row of ``B`` and one
-#: number of ``A`` must lie in them together. Wide registers win even where a core executes them as two halves (Zen 4),
-#: since they hold twice the sums; narrower ones are used where a row of ``B`` ends.
+#: by CPU feature, the best first. Registers are scarce: a block of sums, a row of ``B`` and one number of ``A`` must
+#: fit into them together. Wide registers win even if a core executes them as two halves (Zen 4), since they hold twice
+#: the sums; narrower ones are used at the end of a row of ``B``.
 TABLE: dict[str, dict[str, Vectors]] = {
     "x86": {
         "avx512f": Vectors(64, 32),  # Knights Landing, Xeon, Zen 4 and 5
@@ -37,25 +37,25 @@ TABLE: dict[str, dict[str, Vectors]] = {
         "sse2": Vectors(16, 16, fma=False),
     },
     "arm": {
-        "sve": Vectors(16, 32),  # what all have; see below
+        "sve": Vectors(16, 32),  # the width that all have; see below
         "neon": Vectors(16, 32),
     },
 }
-#: CPUs whose SVE registers are wider than the 16 bytes that all of them have
+#: CPUs whose SVE registers are wider than the common 16 bytes
 SVE_BYTES = {"a64fx": 64, "neoverse-v1": 32}
 
 
 def choose(machine: str, cpu: str, features: str) -> Vectors:
-    """Return the vectors of a CPU; those of every CPU of its family where nothing is known of it.
+    """Return the vectors of a CPU; of an unknown CPU, those that all of its family have.
 
     Parameters
     ----------
     machine : str
-        As ``platform.machine()``: ``x86_64``, ``aarch64``.
+        Machine type as from ``platform.machine()``: ``x86_64``, ``aarch64``.
     cpu : str
-        LLVM's name of it.
+        LLVM's name of the CPU.
     features : str
-        LLVM's: ``+avx,+avx2,-avx512f``.
+        LLVM's feature list: ``+avx,+avx2,-avx512f``.
     """
     family = "arm" if machine.lower().startswith(("aarch64", "arm")) else "x86"
     has = {feature[1:] for feature in features.split(",") if feature.startswith("+")}

@@ -1,18 +1,18 @@
-"""How bytes move: the table of collectives.
+"""Table of collectives (:data:`TABLE`): the ways to move parameters and gradients.
 
 ================  ==============================================  ==============================
 name              sync_ps                                         allreduce
 ================  ==============================================  ==============================
 ``shared``        one node: every reducer sums a segment in       the same
                   shared memory, and updates it
-``hierarchical``  the same in each node; between nodes a sum by   the same
-                  MPI, and every node updates its own
+``hierarchical``  the same in each node; a sum by MPI between     the same
+                  nodes; every node updates its own copy
 ``buffer``        MPI Igatherv, canonical sum, MPI Bcast; or      MPI Iallreduce, or under
-                  Ireduce; of several servers Ialltoallv or       ``reproducible: fixed_workers``
+                  Ireduce; with several servers, Ialltoallv or    ``reproducible: fixed_workers``
                   Ireduce to each, Allgatherv                     Ialltoallv, sum, Allgatherv
 ``object``        the same with pickled arrays: mpi4py's gather,  allreduce, or alltoall and
                   bcast                                           allgather
-``null``          moves nothing, to measure everything else       moves nothing
+``null``          moves nothing, to measure all other costs       moves nothing
 ================  ==============================================  ==============================
 """
 
@@ -31,15 +31,15 @@ TABLE: Table = {
 
 
 def make(choice: Any, team: Any, size: int, allocator: Any, reproducible: str) -> Any:
-    """Return a collective with all that others may ask of one, and encoded as its ``compression`` says.
+    """Return the collective that ``choice`` makes of the other arguments, as a :class:`psframe.collectives.base.Base`.
 
-    ``choice`` makes it from the other arguments; see :class:`psframe.collectives.base.Collective`.
+    It is wrapped in :class:`psframe.collectives.compression.Compressed` if it has ``compression`` and a carrier.
     """
     from psframe.collectives.base import Adapted, Base
     from psframe.collectives.compression import Compressed
     from psframe.collectives.sharded import Sharded
 
-    if len(team.servers) > 1:  # which a collective can have whose traits say ``among_servers``
+    if len(team.servers) > 1:  # only for collectives whose traits have ``among_servers``
         choice = replace(choice, make=Sharded)
     made = choice(team, size, allocator, reproducible)
     if not isinstance(made, Base):

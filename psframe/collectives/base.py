@@ -1,9 +1,9 @@
-"""The contract of a collective.
+"""Contract of a collective: :class:`Collective` for a user's own, :class:`Base` for the built-in ones.
 
-Conventions ----------- Gradients are **sums** over a worker's samples; the mean is over the samples of all workers, so
-that a short or empty batch weighs what it holds. Vectors are float32, of the arena's size S. Workers are numbered in
-rank order, and the canonical sum is a left fold over that number (``psframe.compiled.elementwise.Mean``); with
-``reproducible: any_workers`` it is the tree of ``psframe.collectives.order``.
+Gradients are **sums** over a worker's samples. The mean is over the samples of all workers, so that a short or empty
+batch has the weight of its samples. Vectors are float32, of the arena's size S. Workers are numbered in rank order. The
+canonical sum is a left fold in that order (``psframe.compiled.elementwise.Mean``), or with ``reproducible:
+any_workers`` the tree of ``psframe.collectives.order``.
 """
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
@@ -22,25 +22,25 @@ from psframe.memory.arena import ONE_COPY, Arena, Keeping, Layout
 from psframe.record.trace import UNTRACED, Trace
 from psframe.record.traffic import Traffic
 
-#: where in the vector, and the mean gradient there: an array, or a ``compiled.elementwise.Mean``, yet to be taken
+#: slices of the vector with their mean gradients: an array, or a ``compiled.elementwise.Mean`` not yet computed
 Segments = Iterable[tuple[slice, Any]]
 
 
 class Collective(Protocol):
-    """Moves parameters and gradients between the ranks of a team.
+    """Interface of a user's own collective, which moves parameters and gradients between the ranks of a team.
 
-    Made as ``make(team, size, allocator, reproducible, **yaml_keys)`` on every rank. Buffers that outlive a call come
-    from ``allocator`` under the role ``exchange`` and are made before the first step.
+    Constructed as ``make(team, size, allocator, reproducible, **yaml_keys)`` on every rank. Buffers that outlive a call
+    are allocated from ``allocator`` under the role ``exchange``, before the first step.
 
-    Postcondition (but for ``null``): when a step has been taken all workers hold the same parameters, and every
-    worker's gradient was applied once. With ``reproducible`` other than ``none`` the mean is the canonical one.
+    Postcondition of a step (except for ``null``): all workers hold the same parameters, and every worker's gradient was
+    applied once. With ``reproducible`` other than ``none`` the mean is the canonical one.
 
-    One that has more to say (where its vectors lie, that gradients may leave early) derives from :class:`Base`.
+    A collective that places its vectors itself, or sends gradients during backward, derives from :class:`Base`.
 
     Attributes
     ----------
     traffic : Traffic
-        What it has moved; a collective without one is taken to count nothing.
+        Bytes moved; without this attribute, nothing is counted.
     """
 
     traffic: Traffic
@@ -48,53 +48,54 @@ class Collective(Protocol):
     def __init__(self, team: Team, size: int, allocator: Allocator, reproducible: str): ...
 
     def broadcast(self, params: np.ndarray) -> None:
-        """Make every rank's ``params`` (S,) those of rank 0. All ranks must call."""
+        """Copy rank 0's ``params`` (S,) to every rank's, in place. All ranks must call."""
 
     def gather_mean(self, grads: np.ndarray, n_samples: int) -> Segments:
-        """Yield each segment this rank must update, with its mean gradient; on other ranks nothing. All must call.
+        """Yield each segment that this rank must update, with its mean gradient. All ranks must call.
 
-        ``grads`` (S,) is this rank's sum (not read on a dedicated server, and free to be overwritten everywhere);
-        ``n_samples`` counts the samples of this step over all workers. What follows the last segment happens when the
-        caller asks for another one: it takes all.
+        Ranks that apply no updates get no segments, but must iterate too: every caller must exhaust the iterator, since
+        communication may follow the last segment. ``grads`` (S,) is this rank's sum; a dedicated server's is not read,
+        and any rank's may be overwritten. ``n_samples`` is the number of samples of this step over all workers.
         """
 
     def allreduce_mean(self, grads: np.ndarray, n_samples: int) -> Segments:
-        """Yield the segments that this worker must update, with their mean gradients; otherwise as above.
+        """Yield the segments that this worker must update, with their mean gradients; otherwise as :meth:`gather_mean`.
 
-        Unless the ranks share their parameters, those are all segments on every worker. All workers must call.
+        Every worker gets all segments, unless the ranks share their parameters. All workers must call.
         """
 
 
 class Overlap(Protocol):
-    """Exchange of gradients while backward goes on.
+    """Exchange of gradients during backward.
 
     Attributes
     ----------
     overlap_s : tuple of float
-        Seconds that exchanges were under way, and those of them that backward hid, since the owner's last ``clear``.
+        Seconds of exchanges in flight, and the part of them that backward hid, since the owner's last ``clear``.
     """
 
     @property
     def overlap_s(self) -> tuple[float, float]: ...
 
     def hook_layers(self, begins: Sequence[int]) -> Collection[int]:
-        """Return the layers after which backward is to call :meth:`grads_ready`; ``begins`` as of ``Network``."""
+        """Return the layers after which backward must call :meth:`grads_ready`; ``begins`` as in ``Network``."""
 
     def grads_ready(self, segment: slice) -> None:
-        """Send what can be sent: the gradients in ``segment``, and all behind it, are complete."""
+        """Start to send the gradients in ``segment`` and behind it, up to the vector's end, which are complete."""
 
 
 class Base:
-    """Base of the collectives; here the behaviour of one that exchanges after backward.
+    """Base class of the collectives; by default, the exchange follows backward.
 
     Attributes
     ----------
     traits : Traits
     compression : str or mapping
-        The codec of gradients that are encoded by :class:`psframe.collectives.compression.Compressed`.
+        Codec with which :class:`psframe.collectives.compression.Compressed` encodes the gradients.
     carrier : Carrier or None
         Moves encoded gradients; None if that class cannot wrap this collective.
     overlap : Overlap or None
+        Exchange during backward; None if not supported.
     """
 
     traits = Traits()
@@ -109,16 +110,16 @@ class Base:
         self.traffic = Traffic()
 
     def arena(self, layout: Layout, n_state: int, keeping: Keeping = ONE_COPY, trace: Trace = UNTRACED) -> Arena:
-        """Return the vectors of this rank: here, private ones, with state for whoever applies updates.
+        """Return the arena of this rank; by default private vectors, with state on ranks that apply updates.
 
-        Exchanges that are under way while others are, too, are traced in ``trace``.
+        ``trace`` receives the exchanges that overlap each other.
         """
         applies = self.team.applies
         n_state, copies = (n_state, keeping.copies) if applies else (0, 1)
         return Arena(layout, n_state, self.allocator, copies=copies, guarded=keeping.guarded)
 
     def wait(self, request: Request) -> None:
-        """Wait for what is under way; NodeLost where other nodes do not come for ``sync.deadline_s``."""
+        """Wait for a pending request; NodeLost if other nodes do not arrive within ``sync.deadline_s``."""
         if self.team.cluster and self.far:
             self.team.cluster.patience.wait(request)
         else:
@@ -126,15 +127,15 @@ class Base:
 
     @property
     def far(self) -> bool:
-        """True if other nodes take part, for which MPI's blocking calls would wait for ever."""
+        """True if other nodes take part: MPI's blocking calls have no timeout, and would wait for lost ones forever."""
         return self.team.cluster is not None and self.team.cluster.n_nodes > 1
 
     def mean_of(self, rows: Sequence[np.ndarray]) -> Any:
-        """Return the canonical mean over the rows of all workers, yet to be taken."""
+        """Return the canonical mean over the workers' rows, not yet computed."""
         return compiled.elementwise.Mean(rows, self.merges)
 
     def clear(self) -> None:
-        """Begin to count anew."""
+        """Reset the counts."""
         self.traffic.clear()
 
     def broadcast(self, params: np.ndarray) -> None:
@@ -147,22 +148,22 @@ class Base:
         raise NotImplementedError
 
     def nonfinite_workers(self, grads: np.ndarray) -> list[int]:
-        """Return whose gradients of the last exchange this rank knows not to have been finite.
+        """Return the workers whose gradients of the last exchange this rank knows to be non-finite.
 
-        ``grads`` are this rank's; here nobody has overwritten them.
+        ``grads`` are this rank's; the default requires that the exchange has not overwritten them.
         """
         worker = self.team.worker
         return [worker] if worker is not None and not compiled.elementwise.is_finite(grads) else []
 
     def forget(self) -> None:
-        """Let nothing of the last gradients, which were not used, go into the next ones."""
+        """Discard state left by the last gradients, which were dropped, so that none enters the next ones."""
 
     def warm(self) -> None:
-        """Compile what Numba has to compile."""
+        """Compile the Numba functions of this collective."""
 
 
 class Adapted(Base):
-    """A user's own collective, which has the three methods alone."""
+    """Adapter of a user's own collective, which has only the three methods of :class:`Collective`."""
 
     def __init__(self, inner: Any, team: Team, size: int, allocator: Allocator, reproducible: str):
         super().__init__(team, size, allocator, reproducible)

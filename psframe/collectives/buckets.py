@@ -1,4 +1,4 @@
-"""Gradients in buckets, which leave while backward still computes those of the layers before."""
+"""Buckets of gradients, sent while backward computes those of earlier layers (:class:`Departures`)."""
 
 from collections.abc import Callable, Sequence
 from time import perf_counter
@@ -11,9 +11,9 @@ MOST_BUCKETS = 64
 
 
 def cut_at_layers(begins: Sequence[int], size: int, least: int) -> list[slice]:
-    """Cut a vector of ``size`` numbers at the beginnings of layers, from its end, into buckets of at least ``least``.
+    """Return buckets of at least ``least`` numbers, cut at the beginnings of layers from the end of a vector (size,).
 
-    Small tensors are fused so; the last bucket, which holds the first layers, may be smaller.
+    Small tensors share a bucket. The last bucket, with the first layers, may be smaller.
     """
     buckets, end = [], size
     for begin in sorted({0, *begins}, reverse=True):
@@ -24,17 +24,17 @@ def cut_at_layers(begins: Sequence[int], size: int, least: int) -> list[slice]:
 
 
 def least_of(bucket_bytes: int, size: int) -> int:
-    """Return of how many numbers a bucket is to be, so that it has so many bytes, and there are not too many."""
+    """Return the least length of a bucket of ``bucket_bytes`` of float32, at most MOST_BUCKETS in all."""
     return max(bucket_bytes // 4, -(-size // MOST_BUCKETS))
 
 
 class Flights:
-    """When each bucket of a step has left, and when it was seen to be there.
+    """Times at which each bucket of a step was sent, and seen to be complete.
 
     Attributes
     ----------
     flight_s, hidden_s : float
-        Seconds that exchanges were under way, and those of them during which this rank computed, as far as it has seen.
+        Seconds of exchanges in flight, and the part of them in which this rank computed, as far as observed.
     """
 
     def __init__(self, n_buckets: int):
@@ -43,17 +43,17 @@ class Flights:
         self.flight_s = self.hidden_s = 0.0
 
     def leave(self, number: int) -> None:
-        """Note that a bucket leaves now."""
+        """Record that a bucket is sent now."""
         self.left_at[number] = perf_counter()
 
     def see(self, n: int) -> None:
-        """Note that the first ``n`` buckets are there, if that is new."""
+        """Record that the first ``n`` buckets are complete, those of them that are not recorded yet."""
         while self.n_seen < n:
             self.seen_at[self.n_seen] = perf_counter()
             self.n_seen += 1
 
     def end(self, computed_at: float, trace: Trace) -> None:
-        """Account for a step whose backward ended at ``computed_at``, and begin another."""
+        """Add the times of a step whose backward ended at ``computed_at``, and begin the next."""
         for number, (left, seen) in enumerate(zip(self.left_at, self.seen_at, strict=True)):
             if trace.on:
                 trace.add("exchange", left, seen, number + 1)
@@ -62,23 +62,23 @@ class Flights:
         self.n_seen = 0
 
     def clear(self) -> None:
-        """Begin to count anew."""
+        """Reset the counts."""
         self.flight_s = self.hidden_s = 0.0
 
 
 class Departures:
-    """The exchanges of one step, bucket by bucket, each a request of MPI.
+    """Exchanges of one step, one MPI request per bucket.
 
-    MPI moves data only inside its own calls, so whoever computes calls :meth:`leave` now and then.
+    MPI makes progress only inside its own calls, so a computing rank calls :meth:`leave` now and then.
 
     Parameters
     ----------
     buckets : list of slice
         From the end of the vector to its beginning.
     begin : callable
-        ``begin(number)`` starts the exchange of a bucket, as all ranks do in this order, and returns its request.
+        ``begin(number)`` starts the exchange of a bucket, in the same order on all ranks, and returns its request.
     wait : callable
-        ``wait(request)`` returns when it is done.
+        ``wait(request)`` returns once it is complete.
     """
 
     def __init__(self, buckets: list[slice], begin: Callable[[int], Request], wait: Callable[[Request], None]):
@@ -87,7 +87,7 @@ class Departures:
         self.flights = Flights(len(buckets))
 
     def leave(self, first: int) -> None:
-        """Let every bucket leave that begins at ``first`` or behind it, and let MPI work on those under way."""
+        """Start every bucket that begins at ``first`` or behind it, and let MPI make progress on pending ones."""
         while self.flights.n_seen < len(self.requests) and self.requests[self.flights.n_seen].Test():
             self.flights.see(self.flights.n_seen + 1)
         while len(self.requests) < len(self.buckets) and self.buckets[len(self.requests)].start >= first:
@@ -95,16 +95,16 @@ class Departures:
             self.requests.append(self.begin(len(self.requests)))
 
     def arrive(self, number: int) -> slice:
-        """Wait for a bucket and return it; the last one ends the step."""
+        """Wait for a bucket, and return it."""
         self.wait(self.requests[number])
         self.flights.see(number + 1)
         return self.buckets[number]
 
     def end(self, computed_at: float, trace: Trace) -> None:
-        """Account for a step whose backward ended at ``computed_at``, and begin another."""
+        """Add the times of a step whose backward ended at ``computed_at``, and begin the next."""
         self.flights.end(computed_at, trace)
         self.requests.clear()
 
     def clear(self) -> None:
-        """Begin to count anew."""
+        """Reset the counts."""
         self.flights.clear()

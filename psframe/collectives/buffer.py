@@ -1,4 +1,4 @@
-"""``buffer``: MPI's upper-case calls, straight from and into NumPy arrays (Woo et al. 2020's "Python buffer")."""
+"""``buffer`` (:class:`Buffer`): mpi4py's upper-case calls on NumPy arrays (Woo et al. 2020's "Python buffer")."""
 
 from collections.abc import Collection, Iterator, Sequence
 from time import perf_counter
@@ -26,10 +26,10 @@ class Buffer(Base):
     Parameters
     ----------
     gather : str
-        How gradients come to the server: ``gather`` all of them, summed there; ``reduce``, summed by MPI on the way,
-        which needs ``reproducible: none``; ``auto`` reduces where it may.
+        ``gather``: the server receives all gradients and sums them; ``reduce``: MPI sums them on the way, which needs
+        ``reproducible: none``; ``auto``: ``reduce`` if allowed.
     bucket_bytes : int
-        Gradients leave in buckets of at least so many bytes, while backward goes on; 0: all at once, after it.
+        Least bytes of a bucket of gradients sent during backward; 0: all at once, after it.
     compression : str or mapping
         See :mod:`psframe.collectives.compression`.
     """
@@ -57,19 +57,19 @@ class Buffer(Base):
         self.bucket_bytes, self.compression, self.carrier = bucket_bytes, compression, Buffers(self.comm)
         self.departures = Departures([], self._gather, self.wait)
         self.overlap = self
-        self.finite = True  # whether this worker's gradients were, of which MPI leaves nothing
+        self.finite = True  # False if this worker's gradients were not, which MPI overwrites
         if compression == "none":
             self._receive()
 
     def _receive(self) -> None:
-        """Take the memory that gradients arrive in."""
+        """Allocate the receive buffers of gradients."""
         n, rank = self.comm.size, self.comm.rank
         if self.team.server:
             rows = n - 1 if rank == 0 and not self.reduces else 0
             self.received = self.allocator.zeros((rows, self.size), np.float32, "exchange")
         elif self.canonical:
             most = max(cut(self.size, n, worker).stop - cut(self.size, n, worker).start for worker in range(n))
-            # every bucket's part may be a number longer than the vector's share of it
+            # rounding may make the part of each bucket one number longer than its share of the vector
             self.pieces = self.allocator.zeros((n, most + MOST_BUCKETS), np.float32, "exchange")
 
     def arena(self, layout: Layout, n_state: int, keeping: Keeping = ONE_COPY, trace: Trace = UNTRACED) -> Arena:
@@ -86,7 +86,7 @@ class Buffer(Base):
         return range(len(begins)) if len(buckets) > 1 else ()
 
     def _depart_in(self, buckets: list[slice]) -> None:
-        """Prepare the exchange of every bucket: what is sent from where to where, and the means of what arrives."""
+        """Prepare the exchange of every bucket: send and receive buffers, and the means over received rows."""
         begin = self._gather if self.team.server else self._scatter if self.canonical else self._allreduce
         self.departures = Departures(buckets, begin, self.wait)
         self.source = self.vectors.grads
@@ -95,7 +95,7 @@ class Buffer(Base):
         self.means = [self._scattered(bucket) if scatters else self._mean(bucket) for bucket in buckets]
 
     def _mean(self, bucket: slice) -> Any:
-        """Return the mean over what has arrived, and over this rank's own gradients; None where nothing is applied."""
+        """Return the mean over received and own gradients; None on ranks that apply no updates."""
         if not self.team.applies:
             return None
         own = [] if self.team.server == "dedicated" and not self.reduces else [self.source[bucket]]
@@ -146,9 +146,9 @@ class Buffer(Base):
         self.traffic.broadcast(params.nbytes, self.comm.size, self.comm.rank == 0)
 
     def _arriving(self, grads: np.ndarray) -> Iterator[tuple[int, slice]]:
-        """Let all gradients leave, and yield each bucket, and its number, when it is there."""
+        """Send all gradients, and yield the number and slice of each bucket once it is complete."""
         computed_at = perf_counter()
-        if grads is not self.source:  # a sync mode that exchanges something else than the last gradients
+        if grads is not self.source:  # a sync mode that exchanges a vector other than the gradients
             self.source[:] = grads
         if self.reduces and self.team.worker is None:
             self.source[:] = 0
@@ -181,7 +181,7 @@ class Buffer(Base):
             return self.comm.Ireduce(MPI.IN_PLACE, part)
         if self.comm.rank:
             return self.comm.Igatherv(part, None)
-        # rank 0 sends nothing to itself: a colocated server's own sum is read where it lies
+        # rank 0 sends nothing to itself: a colocated server's own sum is read in place
         counts = [0] + [len(part)] * (n - 1)
         starts = [0] + [row * self.size + bucket.start for row in range(n - 1)]
         return self.comm.Igatherv([part, 0, MPI.FLOAT], [self.received, counts, starts, MPI.FLOAT])
@@ -193,7 +193,7 @@ class Buffer(Base):
         return self.comm.Iallreduce(MPI.IN_PLACE, part)
 
     def _scatter(self, number: int) -> MPI.Request:
-        """Let every worker have its segment of a bucket from all: W parts of S / W arrive, never W whole vectors."""
+        """Send every worker its segment of a bucket: each receives W parts of S / W, never W full vectors."""
         counts, starts, rows = self.parts[number]
         mine, n = counts[self.comm.rank], self.comm.size
         self.traffic.send(4 * (sum(counts) - mine))
@@ -202,7 +202,7 @@ class Buffer(Base):
         return self.comm.Ialltoallv([part, counts, starts, MPI.FLOAT], [rows, [mine] * n, None, MPI.FLOAT])
 
     def _sum(self, number: int, bucket: slice, n_samples: int) -> None:
-        """Sum this worker's segment of a bucket in the canonical order, and have all others' sums."""
+        """Sum this worker's segment of a bucket in the canonical order, and gather the sums of all others."""
         counts, starts, _ = self.parts[number]
         part, rank, n = self.source[bucket], self.comm.rank, self.comm.size
         own = part[starts[rank] : starts[rank] + counts[rank]]

@@ -1,4 +1,4 @@
-"""How payloads of bytes go between ranks: in MPI's upper-case calls, or pickled in the lower-case ones."""
+"""Carriers of byte payloads between ranks (:class:`Carrier`): mpi4py's upper-case calls, or pickles."""
 
 from typing import Protocol
 
@@ -7,22 +7,22 @@ from mpi4py import MPI
 
 
 class Carrier(Protocol):
-    """Moves uint8 arrays; all ranks of the communicator must call."""
+    """Exchange of uint8 arrays; all ranks of the communicator must call."""
 
     comm: MPI.Comm
 
     def gather(self, payload: np.ndarray, rows: np.ndarray) -> None:
-        """Fill ``rows`` (n - 1, n_bytes) on rank 0 with the payloads (n_bytes,) of the others."""
+        """Fill ``rows`` (n - 1, n_bytes) on rank 0 with the payloads (n_bytes,) of the other ranks."""
 
     def all_to_all(self, out: np.ndarray, counts: list[int], rows: np.ndarray) -> None:
-        """Send ``counts[i]`` bytes of ``out`` to rank i, one after the other; receive as many from each in ``rows``."""
+        """Send consecutive ``counts[i]`` bytes of ``out`` to rank i; receive row i of ``rows`` from it."""
 
     def all_gather(self, every: np.ndarray, counts: list[int]) -> None:
-        """Give every rank all parts of ``every``, of which rank i has brought the i-th, of ``counts[i]`` bytes."""
+        """Gather ``every`` in place on all ranks: rank i contributes the i-th part, of ``counts[i]`` bytes."""
 
 
 class Buffers:
-    """By MPI's upper-case calls."""
+    """Carrier over mpi4py's upper-case calls."""
 
     def __init__(self, comm: MPI.Comm):
         self.comm = comm
@@ -42,7 +42,7 @@ class Buffers:
 
 
 class Pickles:
-    """By MPI's lower-case calls."""
+    """Carrier over mpi4py's lower-case calls."""
 
     def __init__(self, comm: MPI.Comm):
         self.comm = comm

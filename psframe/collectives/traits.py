@@ -1,4 +1,4 @@
-"""Traits of a collective (:class:`Traits`): what is known of it from the config alone."""
+"""Traits of a collective (:class:`Traits`): its properties that follow from the config alone."""
 
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
@@ -9,18 +9,18 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Traits:
-    """What other parts may ask of a collective before there are ranks and memory; nobody changes it.
+    """Properties of a collective that other parts may read before there are ranks and memory; immutable.
 
     Attributes
     ----------
     by_tree : bool
-        It takes every mean over all workers by ``Base.mean_of``, and so can take it in the order of a tree.
+        True if every mean over all workers is computed by ``Base.mean_of``, and so can follow the order of a tree.
     exact : bool
-        Means are those of the numbers given, not of what a codec leaves of them.
+        True if means are of the gradients themselves, not of their lossy encodings.
     moves_data : bool
-        No rank is a step ahead of another, since each waits for the data of the others.
+        True if every rank waits for the data of the others, so that none is a step ahead.
     among_servers : bool
-        It can divide the parameters among several servers.
+        True if the parameters can be divided among several servers.
     """
 
     by_tree: bool = False
@@ -30,6 +30,6 @@ class Traits:
 
 
 def of_choice(choice: "Choice") -> Traits:
-    """Return the traits of a collective that a config chose; a user's own has the plain ones if it says nothing."""
+    """Return the traits of the collective that a config chose; the defaults for a user's own without traits."""
     traits: Traits = getattr(choice.make, "traits", Traits())
     return replace(traits, exact=traits.exact and choice.arguments.get("compression", "none") == "none")

@@ -1,17 +1,17 @@
-"""Who applies which gradient when: the table of sync modes.
+"""Table of sync modes (:data:`TABLE`): the time and place at which gradients are applied.
 
 ==================  ===================================================================================================
 name                parameters
 ==================  ===================================================================================================
-``sync_ps``         one version: rank 0 updates them by the mean of all gradients of a step (or of the first ones)
+``sync_ps``         one version: rank 0 applies the mean of all gradients of a step (or of the first ones)
 ``allreduce``       the same without a server
-``async_ps``        rank 0 updates them by each gradient as it arrives; bounded, accumulated or compensated if asked for
-``easgd``           every worker has its own, which an elastic force draws to a centre
-``hogwild``         one vector, which all ranks of a node update without locks
-``dogwild``         such a vector a group of ranks; differences are exchanged with a master
-``local_sgd``       every worker has its own, averaged every few steps
-``block_momentum``  the same, and the average moves on with momentum
-``hybrid``          one version in a group of ranks, which an elastic force draws to a centre
+``async_ps``        rank 0 applies each gradient as it arrives; optionally bounded, accumulated or compensated
+``easgd``           a vector per worker, which an elastic force draws to a centre
+``hogwild``         one vector, updated by all ranks of a node without locks
+``dogwild``         such a vector per group of ranks; differences are exchanged with a master
+``local_sgd``       a vector per worker, averaged every few steps
+``block_momentum``  the same, with momentum on the average
+``hybrid``          one version per group of ranks, which an elastic force draws to a centre
 ==================  ===================================================================================================
 """
 
@@ -33,7 +33,7 @@ TABLE: Table = {
 
 
 def make(choice: Any) -> Any:
-    """Return the sync mode that ``choice`` makes, with all that others may ask of one (``psframe.sync.base.Mode``)."""
+    """Return the sync mode that ``choice`` makes, as a :class:`psframe.sync.base.Mode`."""
     from psframe.sync.base import Mode, Own
 
     made = choice()

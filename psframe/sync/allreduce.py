@@ -1,4 +1,4 @@
-"""``allreduce``: no server. Every rank is a worker, and all apply the same mean to the same parameters."""
+"""``allreduce`` (:class:`AllReduce`): no server; all ranks apply the same mean to the same parameters."""
 
 from dataclasses import replace
 

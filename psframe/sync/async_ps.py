@@ -1,4 +1,4 @@
-"""``async_ps``: rank 0 serves; a gradient is applied as it arrives, to parameters that others have changed meanwhile.
+"""``async_ps`` (:class:`AsyncPS`): rank 0 applies each gradient as it arrives, to parameters changed by others since.
 
 Asynchronous SGD, Downpour SGD (Dean et al. 2012, algorithm 7.1), stale synchronous parallel (Ho et al. 2013), and delay
 compensation (Zheng et al. 2017).
@@ -20,21 +20,21 @@ from psframe.sync.server_mode import Served
 from psframe.sync.stores.base import PULLED, RATE, SAMPLES, STEP
 from psframe.sync.work_source import SampleQueue, WorkSource
 
-FREE = 1 << 30  # a staleness that bounds nothing
+FREE = 1 << 30  # a staleness bound that is never reached
 
 
 class AsyncPS(Served):
-    """``w <- update(w, g_k(w'))``, where ``w'`` is what worker k pulled last; batches go to whoever asks for one.
+    """``w <- update(w, g_k(w'))``, where worker k pulled ``w'`` last; batches go to the next worker that is free.
 
-    - ``pull_every: p`` and ``push_every: q``: a worker pulls before every p-th of its steps, takes steps of plain SGD
-      by itself in between, and pushes the sum of q mean gradients.
-    - ``staleness: s``: worker k waits before its step c until every worker has made c - s. Batches are dealt out
-      beforehand, and each gradient counts as its share of its step: it is applied at the learning rate times
-      ``n_k / n``, the worker's part of the step's samples.
+    - ``pull_every: p`` and ``push_every: q``: a worker pulls before every p-th of its steps, does local steps of plain
+      SGD in between, and pushes the sum of q mean gradients.
+    - ``staleness: s``: worker k waits before its step c until every worker has done c - s steps. Batches are assigned
+      in advance. A gradient is weighted by the worker's part of the step's samples: it is applied at the learning rate
+      times ``n_k / n``.
     - ``compensate``: ``g + compensation * g * g * (w - w')`` in place of g, the diagonal of a Taylor expansion.
 
-    Staleness, in the record: the updates between the pull and the use of a gradient; with a bound, by how many steps
-    the slowest worker was behind when a step was begun.
+    Staleness in the record: number of updates between the pull and the use of a gradient; with a bound, the number of
+    steps that the slowest worker was behind when the step began.
     """
 
     def __init__(
@@ -78,7 +78,7 @@ class AsyncPS(Served):
         for step, share, n_own in queue.turns(n_steps) if isinstance(queue, SampleQueue) else dealt:
             self.n_own = n_own
             if self.bounded:
-                # the word of rank 0 is how many steps the slowest worker has made in this epoch
+                # rank 0 replies with the number of steps that the slowest worker has done in this epoch
                 self.tally.saw(step - self._settled() if step else 0)
             if self.turn % self.pull_every == 0:
                 self.pulled = self._pull()
@@ -121,14 +121,14 @@ class AsyncPS(Served):
             mean = self.means[worker].over(n_samples)
             if self.compensation:
                 self._compensate(mean, *self.store.mail[worker])
-            # the number of the update, for optimizers that ask: about that of the gradients before it
+            # step number for the optimizer: about the number of updates before this one
             self.apply(mean, float(note[RATE]), (step - 1) * self.n_workers // self.push_every + 1, step)
         self.clocks[worker] += 1
         self.waiting[worker] = True
         self._let_go()
 
     def _compensate(self, mean: Any, gradient: np.ndarray, basis: np.ndarray) -> None:
-        """``g <- g + lambda g * g * (w - w')``, where the gradient was posted."""
+        """``g <- g + lambda g * g * (w - w')``, in place in the posted gradient."""
         mean.into(gradient)
         mean.over(1)
         np.subtract(self.arena.params, basis, out=self.correction)
@@ -138,7 +138,7 @@ class AsyncPS(Served):
         gradient += self.correction
 
     def _let_go(self) -> None:
-        """Grant every post whose worker is not too far ahead."""
+        """Grant every post whose worker is within the bound."""
         slowest = min(self.clocks)
         for worker, waits in enumerate(self.waiting):
             if waits and self.clocks[worker] - slowest <= self.bound:
@@ -146,7 +146,7 @@ class AsyncPS(Served):
                 self.store.grant(worker, slowest)
 
     def snapshot(self) -> Snapshot:
-        if self.bounded:  # some may not have come so far
+        if self.bounded:  # workers are at different steps
             return Snapshot(self.work.done(), self.arena.params, self.state())
         return super().snapshot()
 
@@ -170,17 +170,17 @@ def async_ps(
     wait: Wait = "auto",
     deadline_s: Deadline = DEADLINE_S,
 ) -> Mode:
-    """Return the mode.
+    """Return the mode: :class:`AsyncPS`, or with a staleness of 0 a synchronous one.
 
     Parameters
     ----------
     pull_every, push_every : int
-        Steps of a worker between its pulls, and between its pushes.
+        Steps of a worker between two pulls, and between two pushes.
     staleness : int, optional
-        Most steps that a worker may be ahead of the slowest. 0: ``sync_ps``, to the bit. Without, or ``none``: any.
+        Most steps that a worker may be ahead of the slowest; 0: ``sync_ps``, to the bit; None or ``none``: unbounded.
     compensate : bool
-        Whether gradients are corrected for what the parameters have changed meanwhile, by ``compensation``, the lambda
-        of Zheng et al. 2017.
+        True to correct gradients for the change of the parameters since the pull, with factor ``compensation``, the
+        lambda of Zheng et al. 2017.
     store : str
         ``auto``, ``shared``, ``window`` or ``my_module:attr``; see ``psframe.sync.stores``.
     wait, deadline_s
@@ -189,7 +189,7 @@ def async_ps(
     Raises
     ------
     UserError
-        A staleness, or compensation, together with steps that are not pulled or pushed.
+        If a staleness or compensation is combined with ``pull_every`` or ``push_every`` other than 1.
     """
     staleness = None if staleness == "none" else staleness
     if (staleness is not None or compensate) and (pull_every, push_every) != (1, 1):

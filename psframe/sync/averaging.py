@@ -1,8 +1,7 @@
-"""What the modes share in which every worker trains parameters of its own, and all are drawn together every few steps.
+"""Base class of the modes with local parameters per worker, averaged every few steps (:class:`Averaging`).
 
-How they are drawn together is an optimizer's step on global parameters ``w`` with the mean of ``w - w_k`` as its
-gradient (Wang et al. 2020, SlowMo). So it goes through any collective, fused with the sum, and its bits do not depend
-on which.
+An average is an optimizer step on global parameters ``w``, with the mean of ``w - w_k`` as its gradient (Wang et al.
+2020, SlowMo). It is therefore fused with the sum of any collective, and its bits do not depend on the collective.
 """
 
 from collections.abc import Iterator
@@ -22,9 +21,9 @@ from psframe.sync.work_source import StaticShards
 
 
 class AveragedShards(StaticShards):
-    """Static shards of which those count that workers had when they were last drawn together."""
+    """Static shards; after a loss, only those count that were done at the last average."""
 
-    drawn_at = 0  # steps of the epoch
+    drawn_at = 0  # steps of the epoch done at the last average
 
     def begin(self) -> None:
         super().begin()
@@ -37,23 +36,25 @@ class AveragedShards(StaticShards):
 class Averaging(Mode):
     """Local steps; then ``w <- outer(w, mean_k(w_k_0 - w_k))`` and ``w_k <- w_k_0``, by default ``w``.
 
-    An epoch ends with that, with ``w_k <- w``, and with the mean of the workers' optimizer states: a checkpoint of
-    ``w`` and one state is all that there is. Staleness, in the record, is how many steps of its own a gradient's
-    parameters are away from the last time.
+    An epoch ends with an average, with ``w_k <- w``, and with the mean of the workers' optimizer states, so that a
+    checkpoint of ``w`` and one state is complete. Staleness in the record: number of local steps between the last
+    average and the parameters of a gradient.
 
     Attributes
     ----------
     every : int
-        Steps between two times.
+        Steps between two averages.
     outer : SGD
-        The optimizer of the global parameters; its learning rate is its own.
+        The optimizer of the global parameters.
+    outer_lr : float
+        Its learning rate, which no schedule scales.
     """
 
     work: AveragedShards
     every: int
     outer: SGD
     outer_lr: float
-    n_outer = 0  # numbers of state that it keeps for each parameter
+    n_outer = 0  # rows of state of ``outer``
 
     def __init__(self, every: int, wait: Wait = "auto", deadline_s: float = DEADLINE_S):
         traits = Traits("period", updates_shared=False, averages=True, survives=True)
@@ -81,25 +82,25 @@ class Averaging(Mode):
         self._set(self.arena.params, self.together.state)
 
     def _set(self, params: np.ndarray, state: np.ndarray) -> None:
-        """Make these, of which every rank has the same, the global parameters and their state."""
+        """Set the global parameters (S,) and their state (n_outer, S), from arguments that are equal on all ranks."""
         together, barrier = self.together, self.parts.cluster.barrier
         if together.shared:
-            barrier()  # until nobody reads what was there
+            barrier()  # until nobody reads the old values
         if not together.shared or self.parts.group.leads:
             together.params[:], together.state[:] = params, state
         if together.shared:
             barrier()
 
     def restart(self) -> None:
-        """Let the worker's parameters be where its next steps begin."""
+        """Set the worker's parameters to the start of its next local steps."""
         self.arena.params[:] = self.together.params
 
     def anchor(self) -> np.ndarray:
-        """Return where they began."""
+        """Return the parameters (S,) at which the local steps began."""
         return self.together.params
 
     def lean(self, difference: np.ndarray) -> None:
-        """Do what a worker does with its ``w_k_0 - w_k`` (S,) before it is given away."""
+        """Use this worker's ``w_k_0 - w_k`` (S,) before the collective overwrites it."""
 
     def _source(self, parts: Parts) -> StaticShards:
         return AveragedShards(parts.sampler, parts.cluster.halt, self.arena, in_step=False)
@@ -124,7 +125,7 @@ class Averaging(Mode):
         return True
 
     def period(self, step: int) -> int:
-        """Return after how many steps it is time."""
+        """Return the number of steps between averages, at this step of the run."""
         return self.every
 
     def _draw_together(self, step: int) -> None:
@@ -142,13 +143,13 @@ class Averaging(Mode):
         self.work.drawn_at = self.at + 1
 
     def _take(self) -> None:
-        """Make what was written to the global parameters current, where the collective has not done so."""
+        """Make the new global parameters current, unless the collective has done so."""
         if not self.together.shared:
             self.together.commit()
 
     def snapshot(self) -> Snapshot:
         done = self.work.salvaged()
-        if self.drains:  # what is averaged then passes through the global parameters
+        if self.drains:  # the states being averaged pass through the global parameters
             return Snapshot(done, self.arena.params, [*self.arena.state, *self.kept])
         return Snapshot(done, self.together.params, self.state())
 
@@ -165,8 +166,8 @@ class Averaging(Mode):
         self.drains = False
 
     def _average(self, vector: np.ndarray) -> None:
-        """``v_k <- mean_k v_k``, by way of the global parameters, which are set anew afterwards."""
-        # a codec is for gradients, and would add to them what it left out of these
+        """``v_k <- mean_k v_k``, through the global parameters, which the caller restores."""
+        # a codec's error feedback would add the residual of this vector to later gradients
         if not self.parts.collective.traits.exact:
             self.parts.team.comm.Allreduce(MPI.IN_PLACE, vector)
             vector /= np.float32(self.n_workers)

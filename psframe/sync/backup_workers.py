@@ -1,6 +1,6 @@
-"""A parameter server that closes each clock with the first gradients of it (Chen et al. 2016, algorithm 4).
+"""Parameter server that ends each step with its first gradients (:class:`Closing`; Chen et al. 2016, algorithm 4).
 
-With no backup workers it waits for all, and takes the same mean as ``sync_ps``, to the bit.
+Without backup workers it waits for all, and computes the same mean as ``sync_ps``, to the bit.
 """
 
 from collections.abc import Iterator
@@ -20,9 +20,9 @@ class Closing(Served):
     """``w <- update(w, sum_k g_k / sum_k n_k)`` over the first W - b workers k that have computed ``g_k`` from this
     ``w``.
 
-    Gradients of an older ``w`` are dropped, and who computed one goes on with the newest ``w`` and its share of that
-    step. An epoch has as many updates as without backup workers, and uses fewer samples: without what is dropped, and
-    without the shares of steps that were over before a worker came to them.
+    Gradients of an older ``w`` are dropped, and their workers continue with the newest ``w`` and their share of that
+    step. An epoch has as many updates as without backup workers, but uses fewer samples: it lacks the dropped ones, and
+    the shares of steps that ended before a worker began them.
 
     Parameters
     ----------
@@ -46,7 +46,7 @@ class Closing(Served):
     def _allocate(self, parts: Parts) -> Arena:
         arena = super()._allocate(parts)
         if parts.team.worker is None:
-            self.arrived: list[int] = []  # workers whose gradients of the current clock are there
+            self.arrived: list[int] = []  # workers whose gradients of the current clock have arrived
             self.wanted = self.n_workers - self.backup_workers
         return arena
 

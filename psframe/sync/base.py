@@ -1,4 +1,4 @@
-"""The contract of a sync mode."""
+"""Contract of a sync mode: :class:`SyncMode` for a user's own, :class:`Mode` for the built-in ones."""
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
@@ -25,55 +25,55 @@ from psframe.sync.work_source import SampleQueue, StaticShards, WorkSource
 
 
 class SyncMode(Protocol):
-    """What a user's own mode must have: it exchanges the gradients of every step through a collective.
+    """Interface of a user's own mode, which exchanges the gradients of every step through a collective.
 
-    Made as ``make(**yaml_keys)`` to say what rank 0 is, then given its parts by :meth:`open`. Postcondition of a step:
-    all workers hold the same parameters, and the mean over all samples of the step was applied once. One that does
-    otherwise derives from :class:`Mode`.
+    Constructed as ``make(**yaml_keys)``, before there are ranks; :meth:`open` then passes the arena, the collective and
+    the updater. Postcondition of a step: all workers hold the same parameters, and the mean gradient over all samples
+    of the step was applied once. A mode with any other postcondition derives from :class:`Mode`.
 
     Attributes
     ----------
     server : str or None
-        ``dedicated``, ``colocated``, or None; see :class:`psframe.cluster.cluster.Team`.
+        Role of rank 0: ``dedicated``, ``colocated``, or None; see :class:`psframe.cluster.roles.Team`.
     wait : {'auto', 'spin', 'block'}, optional
-        How ranks of a node wait for each other over shared memory: in the kernel, or first spinning for as long as
-        waking up would take (``auto``: if every rank has a core), or spinning to the end.
+        Wait of a node's ranks for each other over shared memory. ``block``: in the kernel; ``auto``: the same, after
+        spinning for about the time of a wake-up if every rank has a core; ``spin``: spinning only.
     overlaps : bool, optional
-        Whether a step exchanges just the gradients in the arena, so that they may leave while backward goes on.
+        True if a step exchanges only the gradients in the arena, so that they may be sent during backward.
     deadline_s : float, optional
-        Seconds after which a rank that others wait for there is taken to be stuck.
+        Timeout in seconds of such a wait; the rank that did not arrive then counts as stuck.
     """
 
     server: str | None
 
     def open(self, arena: Arena, collective: Collective, update: Updater) -> None:
-        """Take the parts and make every rank's parameters those of rank 0. All ranks must call."""
+        """Store the arguments, and copy rank 0's parameters to every rank. All ranks must call."""
 
     def step(self, n_samples: int, lr: float, step: int) -> None:
-        """Exchange the gradients in the arena and update. All ranks must call.
+        """Exchange the gradients in the arena and update the parameters. All ranks must call.
 
-        ``n_samples`` counts the samples of this step over all workers, ``step`` counts from 1 over the whole run.
+        ``n_samples`` is the number of samples of this step over all workers; ``step`` counts from 1 over the run.
         """
 
 
 @dataclass(frozen=True)
 class Parts:
-    """What a mode makes its memory of.
+    """Components that a mode builds its memory from.
 
     Attributes
     ----------
     team : Team
         All ranks.
     group : Group
-        The ranks that are together in what the mode does apart; all of a node where it asks for no groups.
+        The ranks that act together in a mode with groups; without groups, those of a node.
     collective : Base
-        Among the ranks of the group if the mode has groups, else among all.
+        Over the ranks of the group if the mode has groups, else over all ranks.
     cluster : Cluster
         All ranks and their nodes.
     keeping : Keeping
-        Of parameters that a step replaces.
+        Copies kept of the parameters that a step replaces.
     drops : bool
-        Whether gradients that are not finite are to be dropped.
+        True if non-finite gradients are to be dropped.
     trace : Trace
         Traces waits and exchanges.
     """
@@ -93,15 +93,15 @@ class Parts:
 
 @dataclass(frozen=True)
 class Snapshot:
-    """State to go on from after a worker died, on rank 0.
+    """State on rank 0 from which training continues after a worker died.
 
     Attributes
     ----------
     done : int
-        Samples of the epoch whose gradients it has.
+        Samples of the epoch whose gradients are in ``params``.
     params : ndarray of float32, shape (S,)
     rows : list of ndarray of float32, shape (S,)
-        What a checkpoint holds beside the parameters.
+        Vectors of a checkpoint besides the parameters.
     """
 
     done: int
@@ -110,23 +110,23 @@ class Snapshot:
 
 
 class Mode:
-    """Base of the sync modes; here the behaviour of a synchronous one.
+    """Base class of the sync modes, with the defaults of a synchronous one.
 
     Attributes
     ----------
     traits : Traits
     parts : Parts
     arena : Arena
-        Vectors that this rank computes in.
+        Parameters, gradients and optimizer state that this rank computes on.
     work : WorkSource
-        Deals out the steps.
+        Assigns the steps.
     update : Updater
     store : Store or None
-        The store that it uses.
+        The parameter store, if the mode uses one.
     tally : Tally
-        Counts of what it did.
+        Counts of pulls, pushes, staleness and waits.
 
-    ``traits`` stand from the beginning, ``update`` once :meth:`open` was called, the others once :meth:`build` was.
+    ``traits`` is set on construction, ``update`` by :meth:`open`, the others by :meth:`build`.
     """
 
     parts: Parts
@@ -139,31 +139,31 @@ class Mode:
         self.traits, self.tally = traits, Tally()
 
     def check(self, team: Team, group: Group) -> None:
-        """UserError if these ranks cannot run it. All ranks call."""
+        """Raise UserError if these ranks cannot run the mode. All ranks call."""
 
     def build(self, parts: Parts) -> Arena:
-        """Allocate memory, and return the vectors that this rank computes in. No rank waits for another here."""
+        """Allocate memory, and return the arena of this rank. No rank waits for another here."""
         self.parts, self.tally = parts, Tally(parts.trace)
         self.arena = self._allocate(parts)
         self.work = self._source(parts)
         return self.arena
 
     def _allocate(self, parts: Parts) -> Arena:
-        """Return the vectors that this rank computes in, and allocate what else the mode needs."""
+        """Return the arena of this rank, and allocate the other memory of the mode."""
         return parts.collective.arena(parts.layout, parts.optimizer.n_state, parts.keeping, parts.trace)
 
     def _source(self, parts: Parts) -> WorkSource:
         return StaticShards(parts.sampler, parts.cluster.halt, self.arena, self.traits.same_each_step)
 
     def open(self, update: Updater) -> None:
-        """Make every rank's parameters those of rank 0. All ranks must call."""
+        """Copy rank 0's parameters to every rank. All ranks must call."""
         self.update = update
         self.parts.collective.broadcast(self.arena.params)
 
     def turns(self, n_steps: int) -> Iterator[tuple[int, int | None]]:
-        """Yield the turns of this rank in an epoch: a step, and the worker whose share it computes, or None.
+        """Yield the turns of this rank in an epoch: a step, and the worker whose share of it to compute, or None.
 
-        Before the next turn is asked for, the gradients of the last one are in the arena, and :meth:`step` was called.
+        Before requesting the next turn, the caller writes this turn's gradients to the arena and calls :meth:`step`.
         """
         worker = self.parts.team.worker
         for step in range(n_steps):
@@ -176,26 +176,26 @@ class Mode:
                 self.tally.pushes += 1
 
     def step(self, n_samples: int, lr: float, step: int) -> bool:
-        """Finish a turn; return True if all ranks have exchanged something. All ranks call.
+        """Finish a turn; return True if an exchange was part of it. All ranks call.
 
         Arguments as in :class:`SyncMode`.
         """
         raise NotImplementedError
 
     def drain(self) -> None:
-        """End an epoch: finish what is under way, and make every rank's parameters the run's. All must call."""
+        """End an epoch: complete what is pending, and give every rank the run's parameters. All ranks must call."""
 
     def snapshot(self) -> Snapshot:
-        """Return the state to go on from after a worker died. Rank 0 calls, when no rank trains any more."""
+        """Return the state to continue from after a worker died. Rank 0 calls, once no rank trains any more."""
         return Snapshot(self.work.salvaged(), self.arena.params, self.state())
 
     def state(self) -> list[np.ndarray]:
-        """Return what a checkpoint holds beside the parameters: rows (S,), as rank 0 has them."""
+        """Return the vectors of a checkpoint besides the parameters, each float32 (S,), as rank 0 has them."""
         return list(self.arena.state)
 
     @property
     def layer_hook(self) -> Callable[[], None] | None:
-        """Function to call between layers, so that MPI serves others from this rank's memory; None if not needed."""
+        """Function to call between layers, for MPI to serve other ranks from this rank's memory; None if not needed."""
         computes = self.store is not None and not self.store.nearby and self.traits.server is None
         return self.store.progress if self.store and computes else None
 
@@ -205,26 +205,26 @@ class Mode:
             self.store.close()
 
     def traffics(self) -> Sequence[Traffic]:
-        """Return the counts of what moved otherwise than by the collective and ``update``."""
+        """Return the traffic that neither the collective nor ``update`` counts."""
         return [self.store.traffic] if self.store else []
 
     def _fill(self, store: Store) -> None:
-        """Open a store of one copy with rank 0's parameters in it. All ranks must call."""
+        """Open a store of one copy, filled with rank 0's parameters. All ranks must call."""
         if self.parts.team.comm.rank == 0:
             store.params[0][:] = self.arena.params
         store.open()
 
     def _meet_at(self, store: Store) -> None:
-        """Wait until all who use a store are here, and count that as waiting."""
+        """Wait until all ranks of a store have arrived, and count that as waiting."""
         began = perf_counter()
         if isinstance(self.work, SampleQueue) and self.parts.team.comm.rank == 0:
-            self.work.stop()  # the store forgets how many there were
+            self.work.stop()  # before rest() resets the count of drawn numbers
         store.rest()
         self.tally.waited_since(began)
 
 
 class Own(Mode):
-    """A user's own mode, which has the two methods of :class:`SyncMode`."""
+    """Adapter of a user's own mode, which has the two methods of :class:`SyncMode`."""
 
     def __init__(self, inner: SyncMode):
         if not all(hasattr(inner, name) for name in ("server", "open", "step")):

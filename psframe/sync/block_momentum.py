@@ -1,4 +1,4 @@
-"""``block_momentum``: blockwise model-update filtering (BMUF, Chen and Huo 2016): averages with momentum."""
+"""``block_momentum`` (:class:`BlockMomentum`): averages with momentum, as BMUF (Chen and Huo 2016)."""
 
 from typing import Annotated, Literal
 
@@ -25,7 +25,7 @@ class BlockMomentum(Averaging):
     block_lr : float
         zeta.
     nesterov : bool
-        Whether the next block begins at ``w_0 = w + eta D``, in place of w.
+        True to begin the next block at ``w_0 = w + eta D`` instead of w.
     wait, deadline_s
         As in :class:`psframe.sync.base.SyncMode`.
     """

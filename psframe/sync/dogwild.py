@@ -1,4 +1,4 @@
-"""``dogwild``: Hogwild in groups of ranks, and differences that go to a master and back (Noel and Osindero 2014)."""
+"""``dogwild`` (:class:`Dogwild`): Hogwild in groups, which exchange differences with a master (Noel and Osindero 2014)."""
 
 from dataclasses import replace
 from typing import Any, Literal
@@ -21,15 +21,15 @@ from psframe.sync.work_source import SampleQueue
 class Dogwild(Hogwild):
     """Every ``period`` steps of a group's first rank: ``d = w - r; m <- m + d; w <- w + (m - (r + d)); r <- m``.
 
-    ``w`` are the group's parameters, which its ranks go on to update meanwhile, without locks; ``m`` the master's, in a
-    store; ``r`` what the group last had of them. At the end of an epoch all of ``d`` is in ``m``, and every ``w`` is
-    ``m``.
+    ``w`` are the group's parameters, which its ranks update concurrently without locks; ``m`` the master's, in a store;
+    ``r`` the group's last copy of ``m``. At the end of an epoch all ``d`` are in ``m``, and every ``w`` equals ``m``.
 
     Parameters
     ----------
     group_size : int or 'auto'
         Ranks of a group, all on one node; ``auto``: those of a node, or half of them if there is only one.
     period : int
+        Steps between two exchanges.
     store, wait, deadline_s
         As in :func:`psframe.sync.easgd.easgd`.
     """
@@ -44,7 +44,7 @@ class Dogwild(Hogwild):
         deadline_s: Deadline = DEADLINE_S,
     ):
         super().__init__(wait=wait, deadline_s=deadline_s)
-        # where a worker died, a group may have lost its first rank
+        # the worker that died may be its group's first rank, which exchanges
         self.traits = replace(self.traits, keeps_store=True, survives=False, group_size=group_size)
         self.period, self.store_name = period, store
 
@@ -87,18 +87,18 @@ class Dogwild(Hogwild):
         self.store.pull(m)
         r += d
         np.subtract(m, r, out=d)
-        w += d  # in place: what others add meanwhile stays
+        w += d  # in place: concurrent updates by other ranks stay
         r[:] = m
 
     def _adopt(self) -> None:
-        """Take the master's parameters, while no rank trains."""
+        """Copy the master's parameters, while no rank trains."""
         if self.parts.group.leads:
             self.store.pull(self.arena.params)
             self.reference[:] = self.arena.params
         self.store.rest()
 
     def drain(self) -> None:
-        self._meet_at(self.store)  # until all have written their last
+        self._meet_at(self.store)  # until all ranks have written their last update
         if self.parts.group.leads:
             np.subtract(self.arena.params, self.reference, out=self.difference)
             self.store.push(self.difference)

@@ -1,4 +1,4 @@
-"""``easgd``: elastic averaging (Zhang, Choromanska and LeCun 2015), asynchronous or synchronous."""
+"""``easgd``: elastic averaging (Zhang, Choromanska and LeCun 2015), :class:`EASGD` or :class:`SyncEASGD`."""
 
 from collections.abc import Iterator
 
@@ -18,11 +18,11 @@ from psframe.sync.work_source import SampleQueue
 
 
 class EASGD(Mode):
-    """``x_k <- update(x_k, g_k)``; every ``period`` steps of its own, worker k and the centre draw at each other.
+    """``x_k <- update(x_k, g_k)``; every ``period`` of its steps, worker k and the centre move towards each other.
 
-    With a Nesterov momentum in ``optimizer`` this is EAMSGD. Batches go to whoever asks for one. An epoch ends with an
-    exchange by all, and with ``x_k`` at the centre, which is what is evaluated and kept. Staleness, in the record, is
-    how many exchanges of others came between two of a worker's.
+    With Nesterov momentum in ``optimizer`` this is EAMSGD. Batches go to the next worker that is free. An epoch ends
+    with an exchange by all workers, and with ``x_k`` at the centre, which is evaluated and saved. Staleness in the
+    record: number of other workers' exchanges between two of one worker.
     """
 
     work: SampleQueue
@@ -58,7 +58,7 @@ class EASGD(Mode):
         self._adopt()
 
     def _adopt(self) -> None:
-        """Take the centre's parameters, while no rank trains."""
+        """Copy the centre's parameters, while no rank trains."""
         self.exchange.seen = self.store.pull(self.arena.params)
         self.store.rest()
         self.made = 0
@@ -82,7 +82,7 @@ class EASGD(Mode):
 
 
 class SyncEASGD(Averaging):
-    """All draw at the centre at the same time: ``c <- c + beta (mean_k x_k - c)``, ``x_k <- x_k - beta / W (x_k - c)``.
+    """Simultaneous exchange: ``c <- c + beta (mean_k x_k - c)``, ``x_k <- x_k - beta / W (x_k - c)``.
 
     The synchronous variant of You, Buluc and Demmel 2017, through the collective.
     """
@@ -113,16 +113,16 @@ def easgd(
     wait: Wait = "auto",
     deadline_s: Deadline = DEADLINE_S,
 ) -> Mode:
-    """Return the mode.
+    """Return the mode: :class:`SyncEASGD` if ``synchronous``, else :class:`EASGD`.
 
     Parameters
     ----------
     period : int
         Steps of a worker between two exchanges with the centre (tau).
     beta : float
-        Of the elastic force, which is beta / W for each of W workers; 0.9 in the paper.
+        Strength of the elastic force, which is beta / W for each of W workers; 0.9 in the paper.
     synchronous : bool
-        Whether all exchange at the same time, through the collective.
+        True if all workers exchange at the same time, through the collective.
     store : str
         ``auto``, ``shared``, ``window`` or ``my_module:attr``; see ``psframe.sync.stores``.
     wait, deadline_s

@@ -1,4 +1,4 @@
-"""The elastic force between parameters and a centre that a store holds (Zhang et al. 2015, equations 2 and 3)."""
+"""Elastic force between parameters and a centre in a store (:class:`Elastic`; Zhang et al. 2015, equations 2, 3)."""
 
 from typing import Annotated
 
@@ -9,25 +9,25 @@ from psframe.memory.allocator import Allocator
 from psframe.sync.stores.base import Store
 from psframe.sync.tally import Tally
 
-Force = Annotated[float, msgspec.Meta(gt=0, le=1)]  #: beta: with 1, the centre goes all the way to a mean
+Force = Annotated[float, msgspec.Meta(gt=0, le=1)]  #: beta; with 1, the centre becomes a mean
 
 
 class Elastic:
-    """``d = alpha (x - c); x <- x - d; c <- c + d``, whoever else changes ``c`` meanwhile.
+    """``d = alpha (x - c); x <- x - d; c <- c + d``, while other ranks may change ``c`` too.
 
     Parameters
     ----------
     alpha : float
-        beta / p in the paper, for p who do this.
+        beta / p in the paper, for p workers.
     """
 
     def __init__(self, store: Store, allocator: Allocator, alpha: float, tally: Tally):
         self.store, self.alpha, self.tally = store, np.float32(alpha), tally
         self.difference = allocator.zeros(store.size, np.float32, "exchange")
-        self.seen = 0  # the clock of the centre after the last time
+        self.seen = 0  # clock of the centre after the last exchange
 
     def __call__(self, x: np.ndarray) -> None:
-        """Exchange ``x`` (S,), float32, in place."""
+        """Exchange ``x``, float32 (S,), in place."""
         d = self.difference
         self.store.pull(d)
         np.subtract(x, d, out=d)

@@ -1,4 +1,4 @@
-"""``hogwild``: all ranks of a node update one parameter vector without locks (Recht et al. 2011)."""
+"""``hogwild`` (:class:`Hogwild`): a node's ranks update one parameter vector without locks (Recht et al. 2011)."""
 
 from collections.abc import Iterator
 from typing import Any
@@ -21,11 +21,11 @@ from psframe.sync.work_source import SampleQueue
 
 
 class Hogwild(Mode):
-    """``w <- update(w, g_k(w))`` by every rank k at any time, where they are, while others read and write them.
+    """``w <- update(w, g_k(w))`` in place by every rank k at any time, while other ranks read and write ``w``.
 
-    Of two updates of a number at the same moment one may be lost; what is read may be of no one moment. Momentum and
-    other state are each rank's own. Batches go to whoever asks for one. Staleness, in the record, is how many updates
-    of others came between the beginning of a gradient's computation and its use.
+    Of two simultaneous updates of an element one may be lost, and a read may mix several versions. Momentum and other
+    state are private to each rank. Batches go to the next rank that is free. Staleness in the record: number of other
+    ranks' updates between the start of a gradient's computation and its use.
     """
 
     work: SampleQueue
@@ -53,17 +53,17 @@ class Hogwild(Mode):
         return SampleQueue(self.common, parts.sampler)
 
     def team(self, parts: Parts) -> Team:
-        """Return who has one vector together."""
+        """Return the ranks that share one vector."""
         return parts.team
 
     def memory(self, parts: Parts) -> Any:
-        """Return where that vector's memory comes from."""
+        """Return the allocator of that vector."""
         return parts.allocator
 
     def open(self, update: Updater) -> None:
         self.update, self.whole = update, slice(0, self.parts.layout.size)
         self.mean = compiled.elementwise.Mean([self.arena.grads])
-        for row in self.arena.state:  # of a continued run; it is each rank's own, as the parameters are not
+        for row in self.arena.state:  # of a continued run; state is private, unlike the parameters
             self.parts.team.comm.Bcast(row)
         self.common.open()
         self.made = 0

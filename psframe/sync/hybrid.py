@@ -1,4 +1,4 @@
-"""``hybrid``: synchronous in a group of ranks, elastic and asynchronous between groups (ShmCaffe, Ahn et al. 2018)."""
+"""``hybrid`` (:class:`Hybrid`): synchronous in a group, elastic between groups (ShmCaffe, Ahn et al. 2018)."""
 
 from collections.abc import Iterator
 from typing import Literal
@@ -14,17 +14,18 @@ from psframe.sync.traits import Traits
 
 
 class Hybrid(Mode):
-    """``x <- update(x, sum_k g_k / n)`` over the ranks k of a group; every ``period`` steps ``x`` and the centre draw
-    at each other, as in ``easgd``.
+    """``x <- update(x, sum_k g_k / n)`` over the ranks k of a group; every ``period`` steps ``x`` and the centre move
+    towards each other, as in ``easgd``.
 
-    Batches are dealt out beforehand, since the ranks of a group wait for each other anyway; groups do not. An epoch
-    ends with an exchange by all, and with every ``x`` at the centre.
+    Groups are asynchronous. Batches are assigned in advance, since the ranks of a group wait for each other anyway. An
+    epoch ends with an exchange by all groups, and with every ``x`` at the centre.
 
     Parameters
     ----------
     group_size : int or 'auto'
         Ranks of a group, all on one node; ``auto``: those of a node, or half of them if there is only one.
     period : int
+        Steps between two exchanges.
     beta : float
         The elastic force is beta / G for each of G groups.
     store, wait, deadline_s
@@ -57,14 +58,14 @@ class Hybrid(Mode):
         self._adopt()
 
     def _adopt(self) -> None:
-        """Take the centre's parameters, while no rank trains."""
+        """Copy the centre's parameters, while no rank trains."""
         if self.parts.group.leads:
             self.exchange.seen = self.store.pull(self.arena.params)
         self._tell()
         self.store.rest()
 
     def _tell(self) -> None:
-        """Let the group's ranks have the parameters that its first rank has changed."""
+        """Give the group's ranks the parameters that its first rank has changed."""
         self.parts.group.cluster.barrier()
         if not self.arena.shared:
             self.parts.collective.broadcast(self.arena.params)
@@ -86,7 +87,7 @@ class Hybrid(Mode):
         return True
 
     def _samples(self) -> int:
-        """Return how many samples the group's ranks have in this step."""
+        """Return the number of samples of the group's ranks in this step, at least 1."""
         sampler, members = self.parts.sampler, self.parts.group.members
         return max(1, sum(sampler.size_of(self.at, worker) for worker in members))
 

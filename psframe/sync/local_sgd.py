@@ -1,4 +1,4 @@
-"""``local_sgd``: every worker trains by itself, and all take the average every k steps (Stich 2019)."""
+"""``local_sgd`` (:class:`LocalSGD`): workers train independently, and average every k steps (Stich 2019)."""
 
 from psframe.cluster.gates import DEADLINE_S, Wait
 from psframe.config.registry import Count, Deadline, PositiveInt
@@ -14,7 +14,7 @@ class LocalSGD(Averaging):
     every : int
         k.
     post_local : int
-        Epochs at the beginning in which the average is taken every step (post-local SGD, Lin et al. 2020).
+        First epochs, with an average after every step (post-local SGD, Lin et al. 2020).
     wait, deadline_s
         As in :class:`psframe.sync.base.SyncMode`.
     """

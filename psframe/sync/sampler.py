@@ -10,16 +10,16 @@ from psframe.collectives.base import cut
 
 @dataclass
 class Sampler:
-    """Which samples a worker takes: a permutation that depends on seed and epoch alone, cut by step and worker.
+    """Assignment of samples: a permutation that depends only on seed and epoch, cut by step and worker.
 
-    Every sample is seen once an epoch; the last step shares what is left evenly. Where an epoch was cut short, the
-    rest of its permutation is cut into steps, for as many workers as there are then.
+    Every sample is used once per epoch; the last step divides the rest evenly. If an epoch was cut short, the rest of
+    its permutation is cut into steps for the current number of workers.
 
     Attributes
     ----------
     n_samples, n_workers, batch_size, seed : int
     cursor : int
-        Samples of the epoch that are done: steps begin behind them.
+        Samples of the epoch already done; steps begin behind them.
     """
 
     n_samples: int
@@ -30,7 +30,7 @@ class Sampler:
 
     @property
     def n_left(self) -> int:
-        """Samples of the epoch that are not done."""
+        """Samples of the epoch not yet done."""
         return self.n_samples - self.cursor
 
     @property
@@ -39,27 +39,27 @@ class Sampler:
         return self.steps_to(self.n_samples)
 
     def steps_to(self, done: int) -> int:
-        """Return the steps until so many samples of the epoch are done."""
+        """Return the number of steps until ``done`` samples of the epoch are done."""
         return -(-(done - self.cursor) // self.whole)
 
     @property
     def steps_an_epoch(self) -> int:
-        """Steps of a whole epoch."""
+        """Steps of a complete epoch."""
         return -(-self.n_samples // self.whole)
 
     @property
     def whole(self) -> int:
-        """Samples of a step that is not cut short."""
+        """Samples of a full step over all workers, from the batch size."""
         return self.n_workers * self.batch_size
 
     @property
     def global_batch(self) -> int:
-        """Samples that all workers take together in a whole step."""
+        """Samples of a full step over all workers, at most those of the data set."""
         return min(self.whole, self.n_samples)
 
     @property
     def max_batch(self) -> int:
-        """Most samples that a worker takes in a step."""
+        """Most samples of a worker in a step."""
         return min(self.batch_size, -(-self.n_samples // self.n_workers))
 
     def permutation(self, epoch: int) -> np.ndarray:
@@ -69,23 +69,23 @@ class Sampler:
         return np.argsort(keys, kind="stable")
 
     def samples_in(self, step: int) -> int:
-        """Return how many samples all workers take together in a step."""
+        """Return the number of samples of a step over all workers."""
         return min(self.whole, self.n_left - step * self.whole)
 
     def share(self, step: int, worker: int) -> slice:
-        """Return the part of the permutation that is a worker's in a step; it may be empty in the last one."""
+        """Return a worker's slice of the permutation in a step; it may be empty in the last step."""
         begin, own = self.cursor + step * self.whole, self.cut(self.samples_in(step), worker)
         return slice(begin + own.start, begin + own.stop)
 
     def cut(self, n: int, worker: int) -> slice:
-        """Return which of a step's ``n`` samples are a worker's."""
+        """Return a worker's slice of a step's ``n`` samples."""
         return cut(n, self.n_workers, worker)
 
     def done_after(self, n_steps: int) -> int:
-        """Return how many samples of the epoch are done after so many steps."""
+        """Return the number of samples of the epoch done after ``n_steps`` more steps."""
         return min(self.cursor + n_steps * self.whole, self.n_samples)
 
     def size_of(self, step: int, worker: int) -> int:
-        """Return how many samples a worker takes in a step."""
+        """Return the number of samples of a worker in a step."""
         share = self.share(step, worker)
         return share.stop - share.start

@@ -1,4 +1,4 @@
-"""What the modes share in which rank 0 serves: it applies what workers post to a store, and they pull from it."""
+"""Base class of the modes with a server (:class:`Served`): rank 0 applies posted gradients, workers pull parameters."""
 
 from collections.abc import Iterator, Sequence
 from time import perf_counter
@@ -16,13 +16,13 @@ from psframe.sync.traits import Traits
 
 
 class Served(Mode):
-    """Rank 0 takes posts in the order in which they arrive, until every worker has posted that it will post no more.
+    """Server loop: rank 0 processes posts in order of arrival, until every worker has posted its end of the epoch.
 
-    A worker's post waits until its last one has been taken. A checkpoint holds the parameters and state of rank 0.
+    A worker's post waits until its previous one is granted. A checkpoint holds the parameters and state of rank 0.
     """
 
     rows = 1  # vectors of a post
-    waits = False  # whether a worker waits for rank 0 between two steps, so that it may compute where it posts
+    waits = False  # True if a worker waits for rank 0 between steps, so that it may compute in its mail slot
 
     def __init__(self, store: str, wait: Wait, deadline_s: float, averages: bool = False):
         super().__init__(
@@ -72,7 +72,7 @@ class Served(Mode):
             yield from self.worker_turns(n_steps)
             return
         self.at_work = self.n_workers
-        while self.at_work and not n_steps:  # a run that left after the epoch's last step: workers only say so
+        while self.at_work and not n_steps:  # continued after the epoch's last step: workers only post their end
             self.serve()
         step = 0
         while self.at_work:
@@ -80,7 +80,7 @@ class Served(Mode):
             step += 1
 
     def worker_turns(self, n_steps: int) -> Iterator[tuple[int, int | None]]:
-        """Yield a worker's turns."""
+        """Yield a worker's turns, as :meth:`turns`."""
         raise NotImplementedError
 
     def step(self, n_samples: int, lr: float, step: int) -> bool:
@@ -93,7 +93,7 @@ class Served(Mode):
         return True
 
     def serve(self) -> None:
-        """Take one post."""
+        """Wait for one post, and process it."""
         worker = self.store.collect()
         if self.store.notes[worker, LAST]:
             self.at_work -= 1
@@ -102,11 +102,11 @@ class Served(Mode):
             self.take(worker)
 
     def report(self, n_samples: int, lr: float, step: int) -> None:
-        """Post what a worker has computed."""
+        """Post the gradients of a worker's turn."""
         raise NotImplementedError
 
     def take(self, worker: int) -> None:
-        """Do with a worker's post what is to be done with it, and grant it. Rank 0."""
+        """Process a worker's post, and grant it at once or later. Rank 0."""
         raise NotImplementedError
 
     def drain(self) -> None:
@@ -117,14 +117,14 @@ class Served(Mode):
         self._arrive()
 
     def _arrive(self) -> None:
-        """Take the parameters that an epoch begins with, all together: nobody posts before all have them."""
+        """Pull the epoch's initial parameters; no worker posts before all have them. All ranks must call."""
         self.began = self._pull()
         self.store.rest()
 
     def apply(self, mean: Any, lr: float, number: int, step: int) -> None:
-        """Update the parameters by a mean gradient, beside what others read, and make that current. Rank 0.
+        """Update the parameters by a mean gradient, in the copy that is not read, and make it current. Rank 0.
 
-        ``number`` is the update's, which optimizers ask for; ``step`` that of the gradient.
+        ``number`` is the update's number, for the optimizer; ``step`` is the step of the gradient.
         """
         self.store.begin()
         was_wild = self.update.wild_step
@@ -134,14 +134,14 @@ class Served(Mode):
         self.store.commit()
 
     def keep(self) -> None:
-        """Begin another clock with the parameters as they are. Rank 0."""
+        """Advance the clock with unchanged parameters. Rank 0."""
         self.store.begin()
         self.arena.new_params[:], self.arena.new_state[:] = self.arena.params, self.arena.state
         self.arena.commit()
         self.store.commit()
 
     def is_dropped(self, worker: int, step: int) -> bool:
-        """Return whether a worker's post is to be dropped, and note it. Rank 0."""
+        """Return True if a worker's post is to be dropped, and record it. Rank 0."""
         if not self.parts.drops or compiled.elementwise.is_finite(self.store.mail[worker, 0]):
             return False
         self.update.wild_step = self.update.wild_step or step
@@ -149,19 +149,19 @@ class Served(Mode):
         return True
 
     def _pull(self) -> int:
-        """Bring a worker's parameters up to date; return their clock."""
+        """Pull the current parameters on a worker; return their clock."""
         if self.parts.team.worker is None:
             return self.store.clock
         self.tally.pulls += 1
         return self.store.pull(self.arena.params)
 
     def post(self, vectors: Sequence[np.ndarray], *note: float) -> None:
-        """Post to rank 0, when it has granted what this worker posted last."""
+        """Post to rank 0, once it has granted this worker's previous post."""
         self._settled()
         self.store.post(vectors, *note)
 
     def _settled(self) -> int:
-        """Wait until rank 0 lets this worker go on; return what it says."""
+        """Wait for rank 0's grant, count that as waiting, and return its word."""
         began = perf_counter()
         word = self.store.settled()
         self.tally.waited_since(began)

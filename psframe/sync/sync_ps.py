@@ -1,4 +1,4 @@
-"""``sync_ps``: the synchronous parameter server. It gathers gradients, updates, broadcasts parameters."""
+"""``sync_ps`` (:class:`SyncPS`): synchronous parameter server, which gathers gradients and broadcasts parameters."""
 
 from dataclasses import replace
 from typing import Literal, cast
@@ -17,12 +17,12 @@ from psframe.sync.backup_workers import Closing
 from psframe.sync.base import Mode, Parts
 from psframe.sync.traits import SYNCHRONOUS
 
-#: bits of the first number that rank 0 broadcasts where a step is not sound: a NaN that no computation makes
+#: bits of the first number that rank 0 broadcasts after an unsound step: a NaN that no computation produces
 WILD = 0x7FC5AFE1
 
 
 class SyncPS(Mode):
-    """``w <- update(w, sum_k g_k / n)`` on rank 0; then every rank has it."""
+    """``w <- update(w, sum_k g_k / n)`` on rank 0, then a broadcast of ``w``."""
 
     def __init__(self, server: str, wait: Wait = "auto", deadline_s: float = DEADLINE_S):
         super().__init__(replace(SYNCHRONOUS, server=server, wait=wait, deadline_s=deadline_s))
@@ -40,16 +40,16 @@ class SyncPS(Mode):
             arena.new_params.view(np.uint32)[0] = WILD
         news = arena.new_params if arena.wild else arena.params
         collective.broadcast(news)
-        if arena.guarded and news.view(np.uint32)[0] == WILD:  # the workers hear of it without another message
+        if arena.guarded and news.view(np.uint32)[0] == WILD:  # informs the workers without another message
             arena.wild = True
             collective.broadcast(arena.params)
         return True
 
 
 class ShardedPS(Mode):
-    """The same by several servers, each of which updates a share of ``w``, and has the optimizer's state of that.
+    """The same with several servers, each of which updates a share of ``w`` and has the optimizer state of that share.
 
-    A non-finite gradient ends the epoch: no server hears in time of a non-finite share of another one.
+    A non-finite gradient ends the epoch: no server learns in time of a non-finite share of another one.
     """
 
     def __init__(self, server: str, n_servers: int, wait: Wait, deadline_s: float):
@@ -94,17 +94,17 @@ def sync_ps(
     wait: Wait = "auto",
     deadline_s: Deadline = DEADLINE_S,
 ) -> Mode:
-    """Return the mode.
+    """Return the mode: :class:`SyncPS`, :class:`ShardedPS`, or with backup workers :class:`Closing`.
 
     Parameters
     ----------
     server : str
         ``dedicated``: rank 0 computes no gradient (Woo et al. 2020). ``colocated``: it is a worker too.
     servers : int
-        How many ranks, on different nodes as far as there are, serve a share of the parameters each: rank 0 and others
-        (Li et al. 2014; Jiang et al. 2020). Through ``collective: buffer`` alone, which then is the default.
+        Number of servers, each with a share of the parameters: rank 0 and others, on different nodes if there are
+        enough (Li et al. 2014; Jiang et al. 2020). Only with ``collective: buffer``, then the default.
     backup_workers : int
-        How many of a step's gradients are not waited for, and dropped when they come (Chen et al. 2016). Gradients then
+        Number of a step's gradients that are not waited for, and dropped on arrival (Chen et al. 2016). Gradients then
         go through ``store`` (``auto``, ``shared`` or ``window``), not through a collective.
     wait, deadline_s
         As in :class:`psframe.sync.base.SyncMode`.
@@ -112,7 +112,7 @@ def sync_ps(
     Raises
     ------
     UserError
-        Backup workers without a dedicated server, or with several.
+        If backup workers are combined with a colocated server, or with several servers.
     """
     if not backup_workers and servers == 1:
         return SyncPS(server, wait, deadline_s)

@@ -1,4 +1,4 @@
-"""What a sync mode did in an epoch, counted on each rank."""
+"""Counts of a sync mode's operations in an epoch, on each rank (:class:`Tally`)."""
 
 from time import perf_counter
 from typing import Any
@@ -7,7 +7,7 @@ import numpy as np
 
 from psframe.record.trace import UNTRACED, Trace
 
-LONGEST = 4096  # staleness that is told apart; what is staler counts as this
+LONGEST = 4096  # largest staleness in the histogram, which includes any larger one
 
 
 class Tally:
@@ -16,17 +16,17 @@ class Tally:
     Attributes
     ----------
     pulls, pushes, dropped : int
-        Of parameters, of gradients or differences, and of gradients that came too late to be used.
+        Pulls of parameters, pushes of gradients or differences, and gradients that arrived too late to be used.
     used : int
-        Samples whose gradients were applied, where that is not all of them; on the rank that applies them.
+        Samples whose gradients were applied, if not all were; on the rank that applies them.
     wait_s : float
         Seconds in which this worker waited for others.
     stale : ndarray of int64, shape (LONGEST + 1,)
-        How many gradients were so many clocks old; what a clock is, the mode says.
+        Number of gradients by staleness in clocks, whose meaning depends on the mode.
     last : int
-        How many the last one was.
+        Staleness of the last gradient.
     skipped : list of dict
-        ``step`` and ``ranks`` of gradients that a server dropped since they were not finite.
+        ``step`` and ``ranks`` of non-finite gradients that a server dropped.
 
     Parameters
     ----------
@@ -41,7 +41,7 @@ class Tally:
         self.clear()
 
     def clear(self) -> None:
-        """Begin to count anew."""
+        """Reset the counts."""
         self.pulls = self.pushes = self.dropped = self.used = 0
         self.last = 0
         self.wait_s = 0.0
@@ -49,7 +49,7 @@ class Tally:
         self.skipped.clear()
 
     def saw(self, staleness: int) -> None:
-        """Count a gradient that was so many clocks old."""
+        """Count a gradient of this staleness."""
         self.last = min(staleness, LONGEST)
         self.stale[self.last] += 1
 
@@ -60,12 +60,12 @@ class Tally:
             self.trace.add("wait", began)
 
     def counts(self) -> np.ndarray:
-        """Return all whole numbers in one array, to be summed over ranks."""
+        """Return all integer counts in one array, int64 (LONGEST + 5,), to be summed over ranks."""
         return np.concatenate([self.stale, [self.pulls, self.pushes, self.dropped, self.used]])
 
 
 def described(counts: np.ndarray, n_samples: int) -> dict[str, Any]:
-    """Return summed :meth:`Tally.counts` of an epoch of so many samples as the record has them."""
+    """Return the record's entries from summed :meth:`Tally.counts` of an epoch of ``n_samples`` samples."""
     stale, (pulls, pushes, dropped, used) = counts[: LONGEST + 1], counts[LONGEST + 1 :].tolist()
     seen = np.flatnonzero(stale)
     return {
@@ -80,6 +80,6 @@ def described(counts: np.ndarray, n_samples: int) -> dict[str, Any]:
 
 
 def quantile(histogram: np.ndarray, share: float) -> int | None:
-    """Return the least value that at least this share of the counted ones do not exceed; None where none are."""
+    """Return the least value not exceeded by at least this share of the counts; None if the histogram is empty."""
     below = np.cumsum(histogram)
     return int(np.searchsorted(below, share * below[-1])) if below[-1] else None

@@ -1,4 +1,4 @@
-"""Traits of a sync mode (:class:`Traits`): what is known of it from the config alone."""
+"""Traits of a sync mode (:class:`Traits`): its properties that follow from the config alone."""
 
 from dataclasses import dataclass
 from typing import Literal
@@ -8,35 +8,35 @@ from psframe.cluster.gates import DEADLINE_S, Wait
 
 @dataclass(frozen=True)
 class Traits:
-    """What other parts may ask of a mode before there are ranks and memory; nobody changes it.
+    """Properties of a mode that other parts may read before there are ranks and memory; immutable.
 
     Attributes
     ----------
     consistency : str
-        ``step``: all ranks have the same parameters after every step; ``period``: all take the same steps, and come to
-        the same parameters every few of them; ``none``: ranks take steps independently.
+        ``step``: all ranks have the same parameters after every step; ``period``: all ranks do the same steps, and have
+        the same parameters after every few of them; ``none``: ranks do steps independently.
     server : str or None
-        ``dedicated``: rank 0 computes no gradient; ``colocated``: it is a worker too; None: there is no server.
+        ``dedicated``: rank 0 computes no gradient; ``colocated``: it is a worker too; None: no server.
     n_servers : int
-        Ranks that serve, a share of the parameters each.
+        Number of servers, each with a share of the parameters.
     exchanges : bool
-        Gradients or parameters go through ``collective``.
+        True if gradients or parameters go through ``collective``.
     keeps_store : bool
-        Parameters or posts are in a store (``sync.store``).
+        True if parameters or posts are in a store (``sync.store``).
     one_mean : bool
-        A step is one mean over the gradients of all workers, so its bits need not depend on how many they are.
+        True if a step applies one mean over the gradients of all workers: its bits need not depend on their number.
     overlaps : bool
-        A step exchanges the gradients as backward leaves them, so they may leave while backward goes on.
+        True if a step exchanges the gradients as backward leaves them, so that they may be sent during backward.
     updates_shared : bool
-        An update is of parameters that other ranks have, too, and so counts as bytes that move.
+        True if an update changes parameters that other ranks have too, so that its bytes count as moved.
     averages : bool
-        A step, or what draws workers together, takes means over workers. Statistics that each worker takes of its own
-        batches then become those of all; applied one by one they would change too fast.
+        True if gradients or parameters are averaged over workers. Statistics that each worker computes of its own
+        batches are then averaged too; applied one by one they would change too fast.
     survives : bool
-        The other ranks can go on without a worker that died.
+        True if the other ranks can continue without a worker that died.
     drops : str
-        Of what a gradient that is not finite can be dropped: ``steps``, by all ranks together; ``gradients``, by the
-        server that gets it; ``nothing``.
+        Unit that can be dropped for a non-finite gradient: ``steps``, by all ranks together; ``gradients``, by the
+        server that receives them; ``nothing``.
     group_size : int, 'auto' or None
         Ranks of a group; None without groups.
     wait, deadline_s : str, float
@@ -60,24 +60,24 @@ class Traits:
 
     @property
     def in_step(self) -> bool:
-        """All ranks take the same steps at the same time."""
+        """True if all ranks do the same steps at the same time."""
         return self.consistency != "none"
 
     @property
     def same_each_step(self) -> bool:
-        """No rank begins a step before all have ended the one before, with the same parameters then."""
+        """True if no rank begins a step before all ranks have ended the previous one with the same parameters."""
         return self.consistency == "step"
 
     @property
     def complete_on_rank_0(self) -> bool:
-        """Rank 0 has all parameters and state between two steps, so a checkpoint may be written there."""
+        """True if rank 0 has all parameters and state between two steps, and so can write a checkpoint there."""
         return self.same_each_step and self.n_servers == 1
 
     @property
     def on_nan(self) -> tuple[str, ...]:
-        """Values that ``fault.on_nan`` may have."""
+        """Valid values of ``fault.on_nan``."""
         return {"steps": ("stop", "skip", "rollback"), "gradients": ("stop", "skip"), "nothing": ("stop",)}[self.drops]
 
 
-#: of modes in which a step is one mean over all gradients, and all ranks take it or none does
+#: of modes in which a step applies one mean over all gradients, on all ranks or on none
 SYNCHRONOUS = Traits("step", one_mean=True, overlaps=True, averages=True, survives=True, drops="steps")

@@ -1,4 +1,4 @@
-"""Sources of work (:class:`StaticShards`, :class:`SampleQueue`): the steps and shares that a rank computes next."""
+"""Sources of work (:class:`StaticShards`, :class:`SampleQueue`): the next steps and shares of a rank."""
 
 from collections.abc import Iterator
 from typing import Protocol
@@ -10,36 +10,36 @@ from psframe.sync.stores.base import Store
 
 
 class WorkSource(Protocol):
-    """Deals out the steps of an epoch, and knows how far all ranks have come when it is cut short."""
+    """Assignment of an epoch's steps to ranks, with the progress of all ranks if the epoch is cut short."""
 
     def begin(self) -> None:
-        """Begin an epoch, or what is left of one, on this rank."""
+        """Begin an epoch, or the rest of one, on this rank."""
 
     def may_begin(self, step: int) -> bool:
-        """Return False if this rank must end the epoch before a step. All ranks ask before each."""
+        """Return False if this rank must end the epoch before ``step``. All ranks call before each step."""
 
     def stop(self) -> None:
-        """Ask all ranks to end the epoch with the steps that have begun. Rank 0."""
+        """Ask all ranks to end the epoch with the steps that have begun. Rank 0 calls."""
 
     def done(self) -> int:
-        """Return how many samples of the epoch are done, when every rank has ended it. Rank 0."""
+        """Return the number of samples of the epoch that are done, once every rank has ended it. Rank 0 calls."""
 
     def salvaged(self) -> int:
-        """Return how many are done where a worker died, when no rank trains any more. Rank 0."""
+        """Return the number of samples done after a worker died, once no rank trains any more. Rank 0 calls."""
 
 
 class StaticShards:
-    """The same share of every step for each worker.
+    """Static assignment: each worker computes its own share of every step.
 
     Parameters
     ----------
     in_step : bool
-        True if no rank begins a step before all have ended the one before.
+        True if no rank begins a step before all have ended the previous one.
     """
 
     def __init__(self, sampler: Sampler, halt: Halt, arena: Arena, in_step: bool):
         self.sampler, self.halt, self.arena, self.in_step = sampler, halt, arena, in_step
-        self.version = 0  # steps that the arena had taken when the epoch began
+        self.version = 0  # steps committed or dropped before the epoch
 
     def begin(self) -> None:
         self.version = self.arena.taken
@@ -58,39 +58,39 @@ class StaticShards:
 
 
 class SampleQueue:
-    """Shares of an epoch's steps, numbered, in the order in which ranks ask for them.
+    """Dynamic assignment: the shares of an epoch's steps are numbered, and ranks draw the numbers in order.
 
-    A slow worker so computes fewer of them, and keeps nobody waiting.
+    A slow worker computes fewer shares, and delays nobody.
 
     Parameters
     ----------
     dealer : Store
-        Gives out the numbers.
+        Counter from which the numbers are drawn.
     """
 
     def __init__(self, dealer: Store, sampler: Sampler):
         self.dealer, self.sampler = dealer, sampler
-        self.n_drawn: int | None = None  # when :meth:`stop` was called
+        self.n_drawn: int | None = None  # until :meth:`stop`; None before it
 
     def begin(self) -> None:
         self.n_drawn = None
 
     def turns(self, n_steps: int) -> Iterator[tuple[int, int, int]]:
-        """Yield steps of an epoch, workers' shares, and how many samples these have, until all are given out."""
+        """Yield (step, worker, number of samples) of each share drawn by this rank, until all shares are drawn."""
         while (number := self.dealer.draw()) < n_steps * self.sampler.n_workers:
             step, worker = divmod(number, self.sampler.n_workers)
             if n_own := self.sampler.size_of(step, worker):  # the last step may have fewer samples than workers
                 yield step, worker, n_own
 
     def may_begin(self, step: int) -> bool:
-        return True  # a share that was given out is computed
+        return True  # a share that was drawn is computed
 
     def stop(self) -> None:
         if self.n_drawn is None:
             self.n_drawn = self.dealer.close_draw()
 
     def done(self) -> int:
-        """Return how many samples of the epoch were given out, after :meth:`stop`. Rank 0."""
+        """Return the number of samples whose shares were drawn, after :meth:`stop`. Rank 0 calls."""
         if self.n_drawn is None or self.n_drawn >= self.sampler.n_steps * self.sampler.n_workers:
             return self.sampler.n_samples
         return self.sampler.share(*divmod(self.n_drawn, self.sampler.n_workers)).start

@@ -1,4 +1,4 @@
-"""``mpirun -n N python -m psframe.train CONFIG [key.path=value ...]``: train a network as a config says."""
+"""``mpirun -n N python -m psframe.train CONFIG [key.path=value ...]``: train a network from a config."""
 
 import sys
 

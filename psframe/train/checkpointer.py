@@ -1,4 +1,4 @@
-"""When rank 0 writes checkpoints: after epochs, and while ranks train."""
+"""Checkpoint schedule of rank 0 (:class:`Keeper`): after epochs, and by time while ranks train."""
 
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -18,7 +18,7 @@ from psframe.record.writer import Writer
 
 
 class Learnt(Protocol):
-    """What has the parameters of a whole network, (layout.size,): an arena, or what stands in for several."""
+    """Holder of a full network's parameters, float32 (layout.size,): an arena, or a stand-in for several."""
 
     @property
     def params(self) -> np.ndarray: ...
@@ -28,27 +28,27 @@ class Learnt(Protocol):
 
     @property
     def stays(self) -> bool:
-        """Whether it stays as it is until the keeper rests, so that nobody needs to copy it."""
+        """True if the memory stays unchanged until :meth:`Keeper.rest`, so that no copy is needed."""
 
 
 class Keeper:
-    """Saves checkpoints, where the config asks for any; they are written while training goes on.
+    """Save checkpoints as the config asks; a writer thread writes them while training continues.
 
-    What could not be written is a UserError of whatever is called next, but for :meth:`due` and :attr:`failed`.
+    A failed write raises UserError from the next call of any method but :meth:`due`; :attr:`failed` reports it.
 
     Parameters
     ----------
     run_dir : RunDir
     keys : Checkpoint
     at : callable, optional
-        Is told of ``checkpoint.CRASH_POINTS``.
+        Called with each of ``checkpoint.CRASH_POINTS`` as the writer reaches it.
     data : int
-        Checksum of the samples, which every checkpoint says.
+        Checksum of the samples, stored in every checkpoint.
 
     Attributes
     ----------
     asked : bool
-        Whether the ranks were asked to pause.
+        True if the ranks were asked to pause.
     """
 
     def __init__(self, run_dir: RunDir, keys: Checkpoint, at: At = anywhere, data: int = 0):
@@ -57,18 +57,18 @@ class Keeper:
 
     @property
     def failed(self) -> bool:
-        """Whether one could not be written: the ranks then have to pause, so that all are told."""
+        """True if a write failed: the ranks then pause, so that the error reaches all."""
         return self.writer.failed
 
     def due(self) -> bool:
-        """Whether the last checkpoint is ``checkpoint.every_seconds`` old, and no longer being written."""
+        """Return True if the last checkpoint is ``checkpoint.every_seconds`` old and no write is in progress."""
         seconds = self.keys.every_seconds
         return bool(seconds) and monotonic() - self.last_s >= seconds and not self.writer.busy
 
     def save(self, learnt: Learnt, rows: Sequence[np.ndarray], epoch: int, step: int, cursor: int) -> None:
-        """Write parameters and the rows of state (S,); ``cursor`` samples of the epoch after ``epoch`` are done.
+        """Write parameters (S,) and rows of state (S,), after ``epoch`` epochs and ``cursor`` samples of the next one.
 
-        Parameters that are not finite would push out those that are, and are not written.
+        Non-finite parameters are not written: they would displace valid checkpoints.
         """
         if isfinite(learnt.params.sum(dtype=np.float64)):
             self.take(learnt, rows, epoch, step, cursor)
@@ -77,33 +77,33 @@ class Keeper:
             self.writer.check()
 
     def take(self, learnt: Learnt, rows: Sequence[np.ndarray], epoch: int, step: int, cursor: int = 0) -> None:
-        """Copy what :meth:`start` begins to write."""
+        """Copy the state that :meth:`start` will write."""
         self.last_s = monotonic()
         if self.keys.every_epochs or self.keys.every_seconds:
             saved = Saved(learnt.params, rows, epoch, step, learnt.layout.describe(), cursor, self.data)
             self.writer.take(saved, copies=not learnt.stays)
 
     def start(self) -> None:
-        """Begin to write what was taken."""
+        """Start writing the state that :meth:`take` copied."""
         self.writer.start()
 
     def rest(self) -> None:
-        """Wait until nothing is being written."""
+        """Wait until no write is in progress."""
         self.writer.rest()
 
     def newest(self, layout: Layout) -> Saved | None:
-        """Return the last checkpoint, when it is durable; None where there is none."""
+        """Wait for writes under way, and return the last durable checkpoint; None if absent."""
         self.asked = False
         self.writer.wait()
         return newest(self.writer.run_dir.path / "checkpoints", layout)[0]
 
     def close(self) -> None:
-        """Wait until all that was saved is durable."""
+        """Wait until every saved checkpoint is durable."""
         self.writer.close()
 
     @contextmanager
     def closing(self, last: bool) -> Iterator[None]:
-        """Close behind what is done under this, if it is the ``last`` or raises UserError: then one tells of both."""
+        """Context manager that closes after its body if ``last``, or on UserError, whose message then covers both errors."""
         try:
             yield
         except UserError as error:

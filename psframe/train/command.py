@@ -1,4 +1,4 @@
-"""The command ``psframe.train``: plan and build a run, train, and print what came out. Begins with :func:`main`."""
+"""The command ``psframe.train``: plan and build a run, train it, and print its results (:func:`main`)."""
 
 import sys
 from collections.abc import Sequence
@@ -56,7 +56,7 @@ def _command(cluster: Cluster, argv: Sequence[str]) -> int:
         if cluster.rank == 0:
             say(report)
         return 0
-    with begin.importing():  # which takes time: a bad config has been told by now
+    with begin.importing():  # slow imports: config errors are reported before them
         assemble, recovery, epoch = cluster.agree_everywhere(_modules)
     made = assemble.run(cluster, judged, arguments["quiet"])
     training_begins()
@@ -71,12 +71,12 @@ def _command(cluster: Cluster, argv: Sequence[str]) -> int:
     if run_dir and last and not arguments["quiet"]:
         epochs = [record for record in metrics.read(run_dir.path) if record["epoch"] > run_dir.epoch]
         say(f"\n{table(epochs)}\n\n{pages_table(last)}\n\n{run_dir.path}")
-    made.cluster.barrier()  # one that ends without MPI_Finalize is taken for dead
+    made.cluster.barrier()  # a rank that ends without MPI_Finalize counts as dead
     return 0
 
 
 def _modules() -> list[Any]:
-    """Import what a run consists of, and load what Numba compiles with."""
+    """Import the modules of a run, and load the Numba compiler."""
     names = ("train.build.assemble", "train.recovery", "train.epoch", "train.loop", "nn.jit")
     *modules, _, jit = [import_module(f"psframe.{name}") for name in names]
     jit.load()

@@ -1,4 +1,4 @@
-"""``--dry-run``: the resolved config and the memory it will take, from the very code that would take it."""
+"""Report of ``--dry-run`` (:func:`report`): resolved config, and memory as the allocating code itself sizes it."""
 
 from typing import Any
 
@@ -14,7 +14,7 @@ from psframe.train.plan.plan import Plan
 def report(cluster: Cluster, plan: Plan) -> str:
     """Build every part without reading data or touching memory; return the report on rank 0, elsewhere "".
 
-    All ranks must call. AgreedError where the memory would not fit.
+    All ranks must call. Raises AgreedError if the memory would not fit.
     """
     sizes = planned(cluster, plan)
     by_node = placement_report.fit(cluster, plan.places, sizes, plan.config.placement)
@@ -31,7 +31,7 @@ def report(cluster: Cluster, plan: Plan) -> str:
 
 
 def memory_table(roles: list[dict[str, int]], kinds: list[str]) -> str:
-    """Return bytes by rank and role as a table, with one line for neighbouring ranks that are and keep the same."""
+    """Return bytes by rank and role as a table, with one line for consecutive ranks of equal kind and sizes."""
     columns = sorted({role for of_rank in roles for role, n_bytes in of_rank.items() if n_bytes})
     lines = [["ranks", "", *columns, "total"]]
     first = 0
@@ -46,7 +46,7 @@ def memory_table(roles: list[dict[str, int]], kinds: list[str]) -> str:
 
 
 def kind(plan: Plan, rank: int) -> str:
-    """Return what a rank is: a server, a worker, or both; or which stage it has of a network that is cut."""
+    """Return a rank's kind: server, worker or both; or its stage and shard of a partitioned network."""
     grid = plan.grid
     if grid.is_cut:
         stage, shard = rank // grid.n_shards % grid.n_stages, rank % grid.n_shards
@@ -56,7 +56,7 @@ def kind(plan: Plan, rank: int) -> str:
 
 
 def places_table(ranks: list[dict[str, Any]]) -> str:
-    """Return where each rank runs and where its roles will lie: placement, and NUMA nodes where any are asked for."""
+    """Return the table of each rank's CPUs and of its roles' placement, with NUMA nodes if requested."""
     roles = list(ranks[0]["roles"])
     lines = [["rank", "node", "cpus", "NUMA node", *roles]]
     for of_rank in ranks:

@@ -1,4 +1,7 @@
-"""One epoch on a rank: its turns, to the end, or until all ranks are asked to stop."""
+"""Epoch on one rank (:func:`train_epoch`): its turns, up to the end, a pause or a signal.
+
+A turn loads one share of a step's batch, computes its gradients and exchanges them.
+"""
 
 import signal
 from functools import partial
@@ -16,12 +19,12 @@ from psframe.train.schedule import learning_rate
 
 
 class Stopped(Exception):
-    """All ranks were asked, by a signal, to leave; rank 0 has written a checkpoint.
+    """A signal has asked all ranks to stop; rank 0 has written a checkpoint, if the run keeps any.
 
     Attributes
     ----------
     number : int
-        Of the signal.
+        Signal number.
     """
 
     def __init__(self, number: int, message: str):
@@ -30,7 +33,13 @@ class Stopped(Exception):
 
 
 def train_epoch(run: Run) -> Seen:
-    """Train what is left of an epoch, until :func:`forget`; all ranks must call, and Stopped is raised on all."""
+    """Train the rest of the epoch, and return its measurements until :func:`forget`. All ranks must call.
+
+    Raises
+    ------
+    Stopped
+        On every rank, after a signal.
+    """
     run.collective.clear()
     run.updater.clear()
     run.sync.tally.clear()
@@ -44,13 +53,13 @@ def train_epoch(run: Run) -> Seen:
 
 
 def forget(run: Run) -> None:
-    """Be ready for another epoch. All ranks call, when what was seen of this one has been told."""
+    """Reset for the next epoch, once this one is reported. All ranks must call."""
     run.sampler.cursor, run.progress.concluded = 0, False
     run.progress.parts.clear()
 
 
 def _part(run: Run) -> None:
-    """Train until the epoch ends or rank 0 asks for a pause, and bring what is under way to an end."""
+    """Train until the epoch ends or rank 0 asks for a pause, then drain exchanges in flight."""
     n_steps, order = run.sampler.n_steps, run.sampler.permutation(run.progress.epoch)
     seen = Seen.of(n_steps, run.work.n_losses)
     run.progress.parts.append(seen)
@@ -76,7 +85,7 @@ def _part(run: Run) -> None:
 
 
 def _turn(run: Run, seen: Seen, order: np.ndarray, step: int, worker: int | None) -> None:
-    """Compute a worker's share of a step, if this rank is to, and exchange what is to be exchanged."""
+    """Compute ``worker``'s share of a step (none on a server, None), and take part in the step's exchange."""
     loading = computing = perf_counter()
     compute, of_run = None, run.progress.step + step + 1
     rate = learning_rate_at(run, run.progress.epoch, step)
@@ -99,7 +108,7 @@ def _turn(run: Run, seen: Seen, order: np.ndarray, step: int, worker: int | None
 
 
 def _look(run: Run, keeper: Keeper | NoKeeper, step: int) -> None:
-    """Write a checkpoint when one is due, between two steps; or ask for a pause, where ranks are not between any."""
+    """Write a due checkpoint between two steps, or ask for a pause if rank 0 lacks the complete state there."""
     if isinstance(keeper, NoKeeper):
         return
     if not run.cluster.halt.signal and launcher_ended():
@@ -122,7 +131,7 @@ def _save(run: Run, keeper: Keeper | NoKeeper, cursor: int, step: int) -> None:
 
 
 def _pause(run: Run, seen: Seen) -> None:
-    """Agree on how far the epoch has come; write it down, and leave, if that was asked for."""
+    """Agree on the samples done, let rank 0 save a checkpoint if a pause was asked for, and raise Stopped on a signal."""
     done, steps, number = run.cluster.settle(partial(_settled, run, len(seen.losses)))
     seen.cut(steps)
     seen.whole = True
@@ -134,7 +143,7 @@ def _pause(run: Run, seen: Seen) -> None:
 
 
 def _settled(run: Run, n_steps: int) -> tuple[int, int, int]:
-    """Return the samples of the epoch that are done, the steps of this part, and the signal to leave on, if any."""
+    """Return the epoch's samples done, the steps of this part, and the signal to stop on (0: none). Rank 0."""
     sampler, keeper = run.sampler, run.outputs.keeper
     if not keeper.asked:
         return sampler.n_samples, n_steps, 0
@@ -149,30 +158,30 @@ def _settled(run: Run, n_steps: int) -> tuple[int, int, int]:
 
 
 def learning_rate_at(run: Run, epoch: int, step: int) -> float:
-    """Return what the schedule makes of the learning rate for a step of an epoch, both counted from 0."""
+    """Return the scheduled learning rate of a step of an epoch, both counted from 0."""
     sampler, base_lr, epochs = run.sampler, run.updater.optimizer.lr, run.config.train.epochs
     begun, ended = (epoch + sampler.done_after(steps) / sampler.n_samples for steps in (step, step + 1))
     return learning_rate(run.config.schedule, base_lr, epochs, sampler.global_batch, begun, ended)
 
 
 def evaluate(run: Run) -> tuple[np.ndarray, float]:
-    """Return losses and hits (n, 2) of this rank's share of the test set (the server has one, too), and the seconds."""
+    """Return losses and hits (n, 2) of this rank's share of the test set, and the seconds spent; servers have a share."""
     began = perf_counter()
     found = run.work.evaluate(run.facts.n_test, run.cluster.n_ranks, run.cluster.rank)
     return found, perf_counter() - began
 
 
 def moved(run: Run) -> np.ndarray:
-    """Return the bytes that this rank has read, written and sent in this epoch."""
+    """Return the bytes that this rank has read, written and sent in this epoch, int64 (3,)."""
     return np.sum([(t.read, t.written, t.sent) for t in _traffics(run)], axis=0)
 
 
 def _moved_bytes(run: Run) -> int:
-    """Return the sum of these, after every traced turn: NumPy would take a tenth of a millisecond there."""
+    """Return the sum of :func:`moved`; runs after each traced turn, where NumPy would cost 0.1 ms."""
     return int(sum(t.read + t.written + t.sent for t in _traffics(run)))
 
 
 def _traffics(run: Run) -> list[Traffic]:
-    stage_alone = run.whole and run.team.n_workers == 1  # whose updates no other rank hears of
+    stage_alone = run.whole and run.team.n_workers == 1  # its updates stay on this rank
     own = [run.updater.traffic] if run.sync.traits.updates_shared and not stage_alone else []
     return [run.collective.traffic, *own, *run.sync.traffics(), *run.work.traffics()]

@@ -1,4 +1,4 @@
-"""What an epoch was: counted on each rank, summed up on rank 0."""
+"""Metrics of an epoch: measured on each rank (:class:`Seen`, :class:`Report`), summed on rank 0 (:func:`summed`)."""
 
 from bisect import bisect_left
 from collections.abc import Iterator, Sequence
@@ -16,26 +16,26 @@ from psframe.train import placement_report
 
 @dataclass
 class Seen:
-    """How this rank trained for an epoch, or for a part of one.
+    """Measurements of this rank over an epoch, or over a part of one.
 
     Attributes
     ----------
     begun, ended : float
-        When it began, and when the rank had brought what was under way to an end.
+        Begin, and end after the exchanges in flight were drained, by ``time.perf_counter``, in seconds.
     times : list of tuple
-        Of each turn, before data, compute and exchange; an array (n_turns, 3) once it is joined.
+        Of each turn, the times before data, compute and exchange; a float64 array (n_turns, 3) once joined.
     met : list of bool
-        Whether all ranks exchanged something then.
+        Of each turn, True if it had an exchange.
     losses : ndarray, shape (n_steps, n)
-        Sums over the samples that it computed gradients for, by step; n is 1, or the blocks of a step.
+        Sums of losses over this rank's samples, by step; n is 1, or the number of blocks of a step.
     samples : ndarray, shape (n_steps,)
-        How many these were.
+        This rank's samples, by step.
     rates : ndarray, shape (n_steps,)
-        Learning rates, where it took part in the step.
+        Learning rates, 0 for steps without this rank.
     whole : bool
-        Whether all ranks know how far it went.
+        True once the ranks have agreed on the number of steps.
     row : ndarray, shape (n,)
-        The losses of the turn that goes on.
+        Losses of the current turn.
     """
 
     begun: float
@@ -50,21 +50,21 @@ class Seen:
 
     @classmethod
     def of(cls, n_steps: int, n_losses: int) -> "Seen":
-        """Return what has seen nothing yet, of steps that have so many sums of losses."""
+        """Return empty measurements of ``n_steps`` steps with ``n_losses`` sums of losses each."""
         losses, samples, rates = np.zeros((n_steps, n_losses)), np.zeros(n_steps, np.int64), np.zeros(n_steps)
         return cls(0.0, 0.0, [], [], losses, samples, rates, row=np.zeros(n_losses))
 
     def took(self, times: tuple[float, float, float], met: bool) -> None:
-        """Take note of a turn."""
+        """Record the times of a turn."""
         self.times.append(times)
         self.met.append(met)
 
     def cut(self, n_steps: int) -> None:
-        """Forget the steps behind the first so many, which were not taken."""
+        """Drop all but the first ``n_steps`` steps, which were the ones taken."""
         self.losses, self.samples, self.rates = self.losses[:n_steps], self.samples[:n_steps], self.rates[:n_steps]
 
     def cut_turns(self, n_turns: int, now: float) -> None:
-        """Forget what came behind the first so many turns; make up for those that were taken but not noted."""
+        """Cut or fill the turns to ``n_turns``; a turn that was taken but not recorded has zero duration at ``now``."""
         self.times, self.met = self.times[:n_turns], self.met[:n_turns]
         missing = n_turns - len(self.met)
         self.times += [(now, now, now)] * missing
@@ -72,7 +72,7 @@ class Seen:
 
     @classmethod
     def joined(cls, parts: "Sequence[Seen]") -> "Seen":
-        """Return the parts of an epoch as one."""
+        """Return the parts of an epoch, joined."""
         times = np.concatenate([np.array(part.times).reshape(-1, 3) for part in parts])
         met = np.concatenate([np.array(part.met, bool) for part in parts])
         losses, samples, rates = (
@@ -83,41 +83,41 @@ class Seen:
 
 @dataclass
 class Report:
-    """What a rank tells of an epoch.
+    """Report of a rank on an epoch, sent to rank 0.
 
     Attributes
     ----------
     seen : Seen
-        Its times on rank 0's clock where all ranks have to meet, on its own elsewhere.
+        Measurements; times by rank 0's clock if all ranks take part in each exchange, else by its own.
     worker : int or None
-        Its number among the workers.
+        Number among the workers.
     wait_s : float
-        Seconds in which it waited, as the mode has counted them.
+        Seconds of waiting, as counted by the sync mode.
     moved : ndarray of int64, shape (3,)
         Bytes read, written and sent.
     stalled_s : float
-        Seconds in which a rank with a part of the network waited for those with others.
+        Seconds that a stage or shard waited for the others.
     flight : tuple of float
-        Seconds that exchanges took, and how many of these passed while it computed.
+        Seconds of exchanges that overlap backward, and the share of these, in seconds, hidden behind compute.
     update_s : float
-        Seconds that it spent in updates, of those in exchanges.
+        Seconds of updates, a part of the exchanges.
     wild_step : int
-        The first step whose gradients were not finite; 0 where all were.
+        First step with non-finite gradients; 0 if all were finite.
     guarded : dict
-        Of ``Guard.take``.
+        Result of ``Guard.take``.
     counts : ndarray of int64
-        Of ``Tally.counts``.
+        Result of ``Tally.counts``.
     tested : ndarray, shape (n, 2)
-        Sums of the losses of its share of the test set, and how many samples it got right; n is 1, or the batches that
-        the set is cut into, where that must not depend on the ranks.
+        Sum of losses and number of hits over its share of the test set; n is 1, or the number of test batches with
+        ``any_workers``, whose sums must not depend on the ranks.
     eval_s : float
-        Seconds that this took.
+        Seconds of the evaluation.
     pages : dict of str to Pages
-        Its memory, by role.
+        Pages by role.
     traced : tuple of lists
-        Spans and counts of ``Trace.take``.
+        Spans and counts from ``Trace.take``.
     used : list of Sample
-        Of ``Usage.take``.
+        Result of ``Usage.take``.
     """
 
     seen: Seen
@@ -138,10 +138,10 @@ class Report:
 
 
 def summed(every: Sequence[Report], n_train: int, n_test: int, *, together: bool, beside: bool) -> dict[str, Any]:
-    """Return the record of an epoch: the slowest rank's seconds, and the mean worker's by phase.
+    """Return the record of an epoch: the slowest rank's seconds, and the mean worker's seconds by phase.
 
-    ``wait_s`` runs until the last rank has come to an exchange, or is what the mode has counted where ranks come when
-    they like; ``exchange_s`` is the rest, less rank 0's updates.
+    ``wait_s`` lasts until the last rank arrives at an exchange; in asynchronous modes, it is the mode's own count.
+    ``exchange_s`` is the rest, less rank 0's updates.
 
     Parameters
     ----------
@@ -150,9 +150,9 @@ def summed(every: Sequence[Report], n_train: int, n_test: int, *, together: bool
     n_train, n_test : int
         Samples of the training and the test set.
     together : bool
-        Whether all ranks have to come to each exchange.
+        True if all ranks take part in each exchange.
     beside : bool
-        Whether rank 0 updates while the workers compute.
+        True if rank 0 updates while the workers compute.
     """
     data, compute, wait, exchange = _phases(every, together)
     update_s = every[0].update_s
@@ -187,9 +187,9 @@ def summed(every: Sequence[Report], n_train: int, n_test: int, *, together: bool
 
 
 def _bubble(every: Sequence[Report]) -> float | None:
-    """Return the share of the time of their steps, less the exchange, in which parts of a network waited for others.
+    """Return the share of compute time in which stages and shards waited for each other.
 
-    None where no rank waits for another one's activations.
+    None if no rank waited.
     """
     stalled_s = sum(rank.stalled_s for rank in every)
     spent_s = sum(np.diff(rank.seen.times, axis=1)[:, 1].sum() for rank in every)
@@ -197,7 +197,7 @@ def _bubble(every: Sequence[Report]) -> float | None:
 
 
 def _guarded(every: Sequence[Report]) -> dict[str, Any]:
-    """Return what was done about faults, which all ranks have noted, and who was late, which each node has."""
+    """Return skipped and repaired steps, which all ranks count alike, and seconds late by rank, summed over nodes."""
     late: dict[int, float] = {}
     for rank in every:
         for member, seconds in rank.guarded["late"].items():
@@ -207,7 +207,7 @@ def _guarded(every: Sequence[Report]) -> dict[str, Any]:
 
 
 def _phases(every: Sequence[Report], together: bool) -> np.ndarray:
-    """Return the mean worker's seconds for data, computing, waiting and the rest."""
+    """Return the mean worker's seconds for data, compute, waiting and the rest, (4,)."""
     waits = [rank.wait_s for rank in every]
     if together:
         came = np.array([rank.seen.times[rank.seen.met, 2] for rank in every])
@@ -222,19 +222,19 @@ def _phases(every: Sequence[Report], together: bool) -> np.ndarray:
 
 
 def trace_waiting(every: Sequence[Report]) -> None:
-    """Add, to what ranks that have to meet have traced, when each did nothing but wait for the last one."""
+    """Add to each rank's trace the spans in which it idled until the last rank arrived at an exchange."""
     came = np.array([rank.seen.times[rank.seen.met, 2] for rank in every])
     for rank, own in zip(every, came, strict=True):
         spans, _ = rank.traced
         ended = {span[2]: span[3] for span in spans if span[0] == "exchange" and not span[1]}
         busy = sorted(span[2:] for span in spans if span[0] in ("update", "wait") and not span[1])
         for at, last in zip(own.tolist(), came.max(axis=0).tolist(), strict=True):
-            if at in ended:  # the turn was traced; clocks of several nodes may differ by more than the exchange took
+            if at in ended:  # a traced turn; clock errors between nodes may exceed the exchange's duration
                 spans += [("wait", 0, *gap) for gap in _gaps(busy, at, min(last, ended[at]))]
 
 
 def _gaps(busy: Sequence[tuple[float, float]], began: float, ended: float) -> Iterator[tuple[float, float]]:
-    """Yield what the spans ``busy``, which are sorted, leave of another one."""
+    """Yield the gaps that the sorted spans ``busy`` leave between ``began`` and ``ended``."""
     for begin, end in busy[bisect_left(busy, (began, began)) :]:
         if begin >= ended:
             break
@@ -246,12 +246,12 @@ def _gaps(busy: Sequence[tuple[float, float]], began: float, ended: float) -> It
 
 
 def steps(every: Sequence[Report]) -> list[tuple[int, float, int, float]]:
-    """Return each step of an epoch that had samples: its place in it, its mean loss, its samples, its learning rate."""
+    """Return (index, mean loss, samples, learning rate) of each step of an epoch that had samples."""
     losses, samples = _over_ranks(every, "losses").sum(axis=1), _over_ranks(every, "samples")
     rates = np.max([rank.seen.rates for rank in every], axis=0)
     return [(int(i), losses[i] / samples[i], int(samples[i]), float(rates[i])) for i in np.flatnonzero(samples)]
 
 
 def _over_ranks(every: Sequence[Report], name: str) -> np.ndarray:
-    """Return what each step has on all ranks together, in the shape that it has on one."""
+    """Return an attribute of ``Seen`` summed over ranks, in its shape."""
     return np.sum([getattr(rank.seen, name) for rank in every], axis=0)

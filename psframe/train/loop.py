@@ -1,4 +1,4 @@
-"""The epoch loop."""
+"""Epoch loop (:func:`train`): train, evaluate, gather, and let rank 0 record each epoch."""
 
 from functools import partial
 from math import isfinite
@@ -22,13 +22,16 @@ from psframe.train.run import Run
 def train(run: Run) -> None:
     """Train from ``run.progress.epoch`` to the last epoch. All ranks must call.
 
-    Stopped where a signal asks all ranks to leave.
+    Raises
+    ------
+    Stopped
+        On every rank, after a signal has asked the job to stop.
     """
     run.cluster.barrier()
     run.labels["startup_s"] = since_launch_s()
     with run.outputs.usage, run.guard:
         _train_epochs(run)
-    if run.config.record.usage:  # what was sampled while the last epoch was evaluated and written down
+    if run.config.record.usage:  # the samples taken since the last epoch's report
         used = run.cluster.gather(run.outputs.usage.take(run.cluster.clock_offset_s))
         run.cluster.settle(partial(_write_usage, run, used or []))
 
@@ -37,28 +40,28 @@ def _train_epochs(run: Run) -> None:
     try:
         while run.progress.epoch < run.config.train.epochs:
             run.outputs.view.begin(run.progress.epoch + 1)
-            with np.errstate(over="ignore", invalid="ignore"):  # the loss is judged below, once and not by every rank
+            with np.errstate(over="ignore", invalid="ignore"):  # rank 0 checks the loss, see _judge_loss
                 seen = epoch.train_epoch(run)
-                run.cluster.barrier()  # while others train, parameters may change
+                run.cluster.barrier()  # evaluate only once no rank changes parameters any more
                 report = _report(run, seen)
             every = run.cluster.gather(report)
             run.cluster.settle(partial(_settle, run, every or []))
-            run.progress.epoch += not run.progress.concluded  # rank 0 has done so
+            run.progress.epoch += not run.progress.concluded  # rank 0 counted it in _conclude
             epoch.forget(run)
-    except (AgreedError, epoch.Stopped):  # which are raised on all ranks
+    except (AgreedError, epoch.Stopped):  # collective: raised on every rank
         run.sync.close()
         raise
     run.sync.close()
 
 
 def _settle(run: Run, every: list[Report]) -> None:
-    """Conclude an epoch, on rank 0; what was saved is durable when this was the last one, or raises UserError."""
+    """Conclude an epoch on rank 0; after the last one, or on UserError, wait until all checkpoints are durable."""
     with run.outputs.keeper.closing(run.progress.epoch + 1 == run.config.train.epochs):
         _conclude(run, every)
 
 
 def _conclude(run: Run, every: list[Report]) -> None:
-    """Write down an epoch, on rank 0; UserError where training has diverged or that cannot be written."""
+    """Record an epoch on rank 0; raise UserError if training has diverged or a write fails."""
     n_train, n_test, at, out = run.facts.n_train, run.facts.n_test, run.progress, run.outputs
     at.epoch, at.concluded = at.epoch + 1, True
     beside = run.team.worker is None and not run.sync.traits.in_step
@@ -72,14 +75,14 @@ def _conclude(run: Run, every: list[Report]) -> None:
         if out.trace.turns:
             if together:
                 trace_waiting(every)
-            every[0].traced[0].extend(out.trace.take()[0])  # of the checkpoint
+            every[0].traced[0].extend(out.trace.take()[0])  # the checkpoint's spans
             durably(lambda path: trace.append(path, [rank.traced for rank in every]), out.run_dir)
         _write_usage(run, [rank.used for rank in every])
     _judge_loss(run, measured)
 
 
 def _write_steps(run: Run, run_dir: RunDir, every: list[Report]) -> None:
-    """Write the loss of each step, if asked to."""
+    """Write the loss of each step if ``record.steps`` is set."""
     if run.config.record.steps:
         first = run.progress.step - len(every[0].seen.losses)
         lines = [
@@ -97,18 +100,18 @@ def _write_steps(run: Run, run_dir: RunDir, every: list[Report]) -> None:
 
 
 def _write_usage(run: Run, every: list[list[Sample]]) -> None:
-    """Write what was sampled on each rank, if asked to."""
+    """Write each rank's resource samples if ``record.usage`` is set."""
     if run.config.record.usage and run.outputs.run_dir:
         zero = run.outputs.usage.zero
         durably(lambda path: usage.append(path, run.progress.epoch, every, zero), run.outputs.run_dir)
 
 
 def _diverged(measured: dict[str, Any]) -> bool:
-    return not isfinite((measured["loss"] or 0.0) + measured["test_loss"])  # None: the run left behind all samples
+    return not isfinite((measured["loss"] or 0.0) + measured["test_loss"])  # loss is None if no samples were left to train
 
 
 def _judge_loss(run: Run, record: dict[str, Any]) -> None:
-    """UserError where training has diverged; what was right until then is in the checkpoints of earlier epochs."""
+    """Raise UserError if training has diverged; the checkpoints of earlier epochs remain valid."""
     if _diverged(record):
         epoch = run.progress.epoch
         first = f" (gradients were not finite first in step {record['wild_step']})" if record["wild_step"] else ""
@@ -121,9 +124,9 @@ def _judge_loss(run: Run, record: dict[str, Any]) -> None:
 
 
 def _report(run: Run, seen: Seen) -> Report:
-    """Evaluate, and return what this rank has to tell of an epoch."""
+    """Evaluate this rank's share of the test set, and return its report of the epoch."""
     seen.times += run.cluster.clock_offset_s if _together(run) else 0.0
-    stalled_s = run.work.waited_s  # before the evaluation, in which stages wait, too
+    stalled_s = run.work.waited_s  # read before the evaluation, during which stages wait too
     tested, eval_s = epoch.evaluate(run)
     run.outputs.trace.add("evaluate", perf_counter() - eval_s)
     return Report(
@@ -146,16 +149,16 @@ def _report(run: Run, seen: Seen) -> Report:
 
 
 def _together(run: Run) -> bool:
-    """Whether every rank comes to each exchange."""
+    """Return True if every rank takes part in each exchange."""
     return run.sync.traits.in_step and run.collective.traits.moves_data
 
 
 def _record(run: Run, run_dir: RunDir, measured: dict[str, Any]) -> dict[str, Any]:
-    """Write the epoch's record, and begin to write its checkpoint, which must not be durable before that."""
+    """Write the epoch's record, then start its checkpoint: no checkpoint may become durable before its record."""
     every, began = run.config.checkpoint.every_epochs, perf_counter()
     at, out = run.progress, run.outputs
     due = every and (at.epoch % every == 0 or at.epoch == run.config.train.epochs)
-    keeper = out.keeper if due and not _diverged(measured) else None  # or it would push out what is sound
+    keeper = out.keeper if due and not _diverged(measured) else None  # a diverged one would displace valid checkpoints
     if keeper:
         keeper.take(run.learnt, run.rows(), at.epoch, at.step)
         out.trace.add("checkpoint", began)

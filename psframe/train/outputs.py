@@ -16,7 +16,7 @@ from psframe.train.checkpointer import Keeper, Learnt
 
 
 class NoBoard:
-    """A run without TensorBoard, or a rank that writes none."""
+    """Board of a run without TensorBoard, or of a rank that does not write it."""
 
     def epoch(self, record: Mapping[str, Any]) -> None: ...
 
@@ -24,7 +24,7 @@ class NoBoard:
 
 
 class NoUsage:
-    """A run whose use of the machine is not sampled."""
+    """Usage of a run that samples no resources."""
 
     zero = 0.0
 
@@ -37,7 +37,7 @@ class NoUsage:
 
 
 class NoKeeper:
-    """A rank that writes no checkpoints."""
+    """Keeper of a rank that writes no checkpoints."""
 
     asked = failed = False
 
@@ -61,12 +61,12 @@ class NoKeeper:
 
 @dataclass
 class Outputs:
-    """What a run leaves behind; ``run_dir``, ``keeper``, ``view`` and ``board`` are rank 0's alone.
+    """Outputs of a run; ``run_dir``, ``keeper``, ``view`` and ``board`` are active on rank 0 only.
 
     Attributes
     ----------
     run_dir : RunDir or None
-        None on other ranks, and for runs that leave nothing behind.
+        None on other ranks, and for a run that writes nothing.
     """
 
     run_dir: RunDir | None = None

@@ -1,4 +1,4 @@
-"""Where the memory of a run lies: agreed before any of it is taken, shown by the kernel afterwards."""
+"""Placement of a run's memory: fitted before any is allocated (:func:`fit`), checked afterwards (:func:`verify`)."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -20,33 +20,33 @@ ByRank = list[dict[str, Pages]]  #: each rank's pages by role
 def fit(
     cluster: Cluster, places: Places, sizes: Mapping[str, int], settings: schema.Placement, trained: bool = False
 ) -> str:
-    """Spill roles in the order of ``settings.spill`` until everything fits; return the table of what is wanted.
+    """Spill roles in the order of ``settings.spill`` until everything fits; return the table of requested bytes.
 
-    The table is that of this rank's node, "" where nothing was asked of any NUMA node. All ranks must call.
+    The table covers this rank's node; it is "" if no NUMA node was requested. All ranks must call.
 
     Parameters
     ----------
     sizes : mapping of str to int
-        Bytes that this rank will take, by role.
+        Bytes that this rank will allocate, by role.
     trained : bool
-        Whether it has trained, and so taken what it takes beside its roles.
+        True if the rank has trained, so that the process's own memory is in use already.
 
     Raises
     ------
     AgreedError
-        Where it does not fit: with the table of the first machine that is too small, or whose NUMA nodes are.
+        If it does not fit: with the table of the first machine that is too small, or has too small NUMA nodes.
     """
-    # huge pages that have been reserved are no part of what is available
+    # reserved huge pages are not part of the available memory
     ordinary = {role: n for role, n in sizes.items() if not RESERVED_BYTES[places.policies[role].huge_pages]}
     judge_room(cluster, ordinary if trained else {**ordinary, budget.PROCESS: budget.PROCESS_BYTES})
     topology = places.site.topology
-    # what is free now: since the topology was read, imports have taken some
+    # read the free memory again: imports have allocated some since the topology was read
     now = cluster.agree_by_node(lambda: [[*pool, left] for pool, left in budget.free(read("/", environ={})).items()])
     free = {(node, size): left for node, size, left in now}
     full: list[tuple[list[str], str]] = [(list(sizes), "")]
     for role in (None, *settings.spill):
         if role and not any(role in roles for roles, _ in full):
-            continue  # it would make no room where room is wanted
+            continue  # spilling it frees nothing on the full nodes
         if role:
             places.spill(role)
         own = budget.demands(sizes, places.policies)
@@ -68,15 +68,15 @@ def fit(
 
 
 def judge_room(cluster: Cluster, sizes: Mapping[str, int]) -> None:
-    """AgreedError where the ranks of a node want more memory than it has, or than cgroups allow them, wherever it lies.
+    """Raise AgreedError if the ranks of a node need more memory than it has, or than their cgroups allow.
 
-    Each limit is held against what the ranks under it want: a job's group has all of a node, a task's or a container's
-    has some. All ranks must call.
+    Each limit is compared with the needs of the ranks under it: a job's cgroup has all ranks of a node, a task's or a
+    container's some of them. All ranks must call.
 
     Parameters
     ----------
     sizes : mapping of str to int
-        Bytes of ordinary pages that this rank will take, by role.
+        Bytes of ordinary pages that this rank will allocate, by role.
     """
     every = cluster.comm.allgather((cluster.node, dict(sizes), free_memory.rooms()))
     for node in range(cluster.n_nodes):
@@ -98,12 +98,12 @@ def judge_room(cluster: Cluster, sizes: Mapping[str, int]) -> None:
 
 
 def count(cluster: Cluster, places: Places, blocks: audit.Blocks) -> ByRank | None:
-    """Return every rank's pages by role on rank 0, elsewhere None. All ranks must call."""
+    """Return every rank's pages by role on rank 0, None elsewhere. All ranks must call."""
     return cluster.comm.gather(audit.count(blocks, places.policies))
 
 
 def record(every: ByRank) -> dict[str, Any]:
-    """Return ``pages``, by role and node over all ranks, and ``placed``, the worst rank's share as asked for."""
+    """Return ``pages``, by role and node over all ranks, and ``placed``, the worst rank's share placed as requested."""
     pages: dict[str, Pages] = {}
     shares: dict[str, list[float]] = {}
     for of_rank in every:
@@ -118,9 +118,9 @@ def record(every: ByRank) -> dict[str, Any]:
 
 
 def verify(cluster: Cluster, places: Places, settings: schema.Placement, every: ByRank | None) -> list[str]:
-    """Return what is elsewhere than it was asked for, on rank 0; under ``verify: error`` an AgreedError instead.
+    """Return complaints about misplaced roles, on rank 0; with ``verify: error`` raise AgreedError instead.
 
-    All ranks must call. ``every`` is what :func:`count` returned.
+    All ranks must call. ``every`` is the result of :func:`count`.
     """
     complaints: list[str] = []
     if settings.verify == "none":
@@ -140,13 +140,13 @@ def verify(cluster: Cluster, places: Places, settings: schema.Placement, every: 
 
 
 def summary(cluster: Cluster, places: Places) -> dict[str, str]:
-    """Return what each role was asked to be, and has become on any rank. All ranks must call."""
+    """Return each role's placement: the one requested, or the first that a rank got instead. All ranks must call."""
     every = cluster.comm.allgather(places.summary())
     return {role: next((of[role] for of in every if of[role] != name), name) for role, name in places.asked.items()}
 
 
 def describe(cluster: Cluster, places: Places) -> list[dict[str, Any]] | None:
-    """Return where every rank runs and what each of its roles was asked to be, on rank 0. All ranks must call."""
+    """Return every rank's CPUs and its roles' placements on rank 0, None elsewhere. All ranks must call."""
     roles = {
         role: {
             "asked": places.asked[role],

@@ -1,8 +1,8 @@
-"""Ranks go on after a fault, in the processes that they are: without a worker that died, or from a checkpoint.
+"""Recovery in the running processes (:func:`trained`): without a worker that died, or from a checkpoint.
 
-After a death they leave whatever they were waiting for, form a smaller job (User-Level Failure Mitigation: Bland et al.
-2013), and make every part of the run anew, from what rank 0 has of the last step that was taken whole. The rest of the
-epoch is dealt out among those that are left; the data stay where they are.
+After a death, the survivors leave all waits, form a smaller job (User-Level Failure Mitigation: Bland et al. 2013), and
+rebuild every part of the run from rank 0's state after the last complete step. They share the rest of the epoch; the
+data stay in memory.
 """
 
 import gc
@@ -30,17 +30,17 @@ from psframe.train.faults.injection import Rollback
 from psframe.train.plan.plan import Plan, regrouped
 from psframe.train.run import Run
 
-#: what a rank meets when another one is lost
+#: exceptions in a rank when another one is lost
 LOSSES = (PeerLost, LeaderEnded, MPI.Exception)
 
 
 def go_on(run: Run, plan: Plan, lost: BaseException) -> Run:
-    """Return the run as those that are left can continue it. All of them must call, each with what it has met.
+    """Return the run as the surviving ranks continue it. All survivors must call, each with its exception.
 
     Raises
     ------
     PeerLost, LeaderEnded, MPI.Exception
-        What it was given, where nobody can go on; PeerLost where it was rank 0 that died.
+        ``lost``, if the run cannot continue; PeerLost if rank 0 died.
     """
     if not _can(run, lost):
         raise lost
@@ -66,14 +66,14 @@ def go_on(run: Run, plan: Plan, lost: BaseException) -> Run:
 
 
 def _leave(cluster: Cluster) -> None:
-    """Let nobody wait for this rank any more, nor in vain for another one: neither in MPI nor in shared memory."""
+    """Release all ranks from their waits, in MPI and in shared memory."""
     communicators.revoke()
     cluster.rendezvous.gates.tell()
     cluster.close()
 
 
 def _can(run: Run, lost: BaseException) -> bool:
-    """Whether this is a loss that a run can do without: of a rank that has died, not of one that is stuck."""
+    """Return True if the run can continue after ``lost``: the death of a rank, not a rank that is stuck."""
     if run.config.fault.on_worker_loss != "continue" or not startup.tolerant() or not run.sync.traits.survives:
         return False
     if run.sync.store and not run.sync.store.nearby:
@@ -86,24 +86,24 @@ def _is_loss(lost: BaseException) -> bool:
 
 
 class Left:
-    """What is left of a run: of its state what rank 0 has, of its memory the data, of its ranks those that live.
+    """Remainder of a run after a death: rank 0's state, the data in memory, the surviving ranks.
 
     Parameters
     ----------
     run : Run
-        As it was when a rank was lost.
+        The run at the time of the loss.
 
     Attributes
     ----------
     saved : Saved or None
-        What to go on from, on rank 0.
+        State to continue from, on rank 0.
     held : Held
     """
 
     def __init__(self, run: Run):
         self.run, self.team = run, run.cluster.comm.Get_group()
         self.saved: Saved | None = None
-        taken = 0  # steps of the last part of the epoch
+        taken = 0  # complete steps of the epoch's last part
         if run.cluster.rank == 0:
             self.saved, taken = self._salvaged()
         self.place = (0 if run.progress.concluded else len(run.progress.parts), taken)
@@ -125,9 +125,9 @@ class Left:
         return saved, taken
 
     def agree(self, world: MPI.Comm) -> None:
-        """Forget, on every rank, the steps that do not count for rank 0.
+        """Drop, on every rank, the steps that rank 0's state does not contain.
 
-        All ranks that are left must call; PeerLost where rank 0 is not among them.
+        All survivors must call. Raises PeerLost if rank 0 is not among them.
         """
         if not any(world.allgather(self.saved is not None)):
             raise PeerLost(
@@ -136,12 +136,12 @@ class Left:
                 (0,),
                 world.rank == 0,
             )
-        self._forget(*world.bcast(self.place))  # its rank 0 has been rank 0 before
+        self._forget(*world.bcast(self.place))  # a surviving rank 0 is rank 0 of ``world``, too
 
     def _forget(self, n_parts: int, n_steps: int) -> None:
         parts, now = self.run.progress.parts, perf_counter()
         del parts[n_parts:]
-        while len(parts) < n_parts:  # one that this rank has not come to
+        while len(parts) < n_parts:  # a part that this rank had not begun
             parts.append(Seen.of(n_steps, self.n_losses))
         self.run.progress.concluded = False
         if parts:
@@ -152,14 +152,14 @@ class Left:
                 parts[-1].begun, parts[-1].ended, parts[-1].whole = parts[-1].begun or now, now, True
 
     def gone(self, world: MPI.Comm) -> list[int]:
-        """Return the numbers of the ranks that are not left."""
+        """Return the numbers of the lost ranks."""
         left = world.Get_group()
         found = MPI.Group.Translate_ranks(self.team, range(self.team.size), left)
         return [rank for rank, place in enumerate(found) if place == MPI.UNDEFINED]
 
 
 def _release(run: Run) -> Held:
-    """Let go of the memory of a run that will not go on as it is, but for its data; return these."""
+    """Free the memory of a run that ends here, but for its data; return the data."""
     for part in ("network", "batches", "work", "collective", "updater", "guard", "sync", "leave"):
         setattr(run, part, None)
     run.blocks = []
@@ -168,12 +168,12 @@ def _release(run: Run) -> Held:
 
 
 def _again(plan: Plan, cluster: Cluster, old: Run, held: Held, saved: Saved | None) -> Run:
-    """Return a run that goes on from ``saved``, which rank 0 has, on other ranks than ``old``. All of them must call.
+    """Return a new run on ``cluster`` that continues ``old`` from ``saved``, given on rank 0. All ranks must call.
 
     Raises
     ------
     AgreedError
-        On every rank, where this is impossible.
+        On every rank, if this is impossible.
     """
     made = assemble.or_instead(cluster, plan, lambda: assemble.provided(cluster, plan, held, old.outputs.trace))
     made.labels["placement"] = old.labels["placement"]
@@ -188,12 +188,12 @@ def _again(plan: Plan, cluster: Cluster, old: Run, held: Held, saved: Saved | No
 def go_back(run: Run, plan: Plan, failed: Rollback) -> Run:
     """Return the run as it was at its last checkpoint, or at its beginning. All ranks must call.
 
-    What failed by chance does not do so again, and the run ends in the bits of one in which it did not.
+    After a transient fault, the run ends with the same bits as one without the fault.
 
     Raises
     ------
     AgreedError
-        On every rank, where the step from which they went back fails again, or there is no going back.
+        On every rank, if the step that caused the last rollback fails again, or the rollback is impossible.
     """
     if failed.step == run.progress.failed_step:
         raise AgreedError(
@@ -206,7 +206,7 @@ def go_back(run: Run, plan: Plan, failed: Rollback) -> Run:
     run.progress.concluded, run.progress.failed_step = False, failed.step
     held, saved = _release(run), found[0] if found else None
     made = _again(plan, run.cluster, run, held, saved)
-    made.guard.flip.step = 0  # one that was asked for has happened
+    made.guard.flip.step = 0  # an injected flip happens once
     if made.cluster.rank == 0:
         made.progress.went_back.append({"step": failed.step, "ranks": list(failed.ranks), "reason": failed.reason})
         to = f"epoch {made.progress.epoch + 1}, {made.sampler.cursor:,} samples" if saved else "the beginning"
@@ -215,7 +215,7 @@ def go_back(run: Run, plan: Plan, failed: Rollback) -> Run:
 
 
 def _last(run: Run) -> Saved | None:
-    """Return the last checkpoint, and drop the records of later epochs. Rank 0."""
+    """Return the last checkpoint, and drop the records of later epochs. Rank 0 only."""
     keeper, run_dir = run.outputs.keeper, run.outputs.run_dir
     assert isinstance(keeper, Keeper)
     assert run_dir
@@ -242,7 +242,7 @@ def _tell(run: Run, gone: list[int], pause_s: float) -> None:
 
 
 def trained(run: Run, plan: Plan, train: Callable[[Run], None]) -> Run:
-    """Train, and go on as long as rank 0 and a worker are left; return the run as it ended. All ranks must call."""
+    """Train, recovering from faults while rank 0 and a worker survive; return the last run. All ranks must call."""
     while True:
         try:
             train(run)

@@ -1,4 +1,4 @@
-"""A run on one rank: everything that training it takes."""
+"""State of a run on one rank (:class:`Run`): its parts, and its progress (:class:`Progress`)."""
 
 from collections.abc import Callable, Collection
 from dataclasses import dataclass, field
@@ -29,24 +29,24 @@ from psframe.train.outputs import Outputs
 
 @dataclass
 class Progress:
-    """How far a run has come.
+    """Progress of a run through its epochs and steps.
 
     Attributes
     ----------
     epoch, step : int
-        Epochs and steps that are done.
+        Epochs and steps completed.
     begun_at : int
-        Samples of the first epoch that were done before.
+        Samples of the current epoch done before ``parts``, at the checkpoint that the run continues from.
     parts : list of Seen
-        Timings of the epoch that goes on, one for each part that it was cut into.
+        Measurements of the current epoch, one for each part that pauses have cut it into.
     concluded : bool
-        True once that epoch has a record, and counts in ``epoch``.
+        True once the current epoch has a record and is counted in ``epoch``.
     record : dict or None
-        Of the last epoch, on rank 0.
+        Record of the last epoch, on rank 0.
     lost, went_back : list of dict
-        Ranks that were lost in this epoch, and returns to a checkpoint.
+        Lost ranks and rollbacks to a checkpoint in this epoch.
     failed_step : int
-        The step from which all ranks went back the last time.
+        Step at which the last rollback began.
     """
 
     epoch: int = 0
@@ -62,7 +62,7 @@ class Progress:
 
 @dataclass
 class Run:
-    """All parts of a run on one rank."""
+    """Parts of a run on one rank, made by :func:`psframe.train.build.assemble.build`."""
 
     config: Config
     cluster: Cluster
@@ -79,26 +79,26 @@ class Run:
     sync: Mode
     group: Group
     work: Work
-    labels: dict[str, Any]  # of every record: modes, counts
-    boundaries: Collection[int] = ()  # layers at which gradients leave while backward goes on
+    labels: dict[str, Any]  # fields of every record: modes, counts
+    boundaries: Collection[int] = ()  # layers at which backward hands over finished gradients
     leave: Callable[[slice], None] | None = None
-    blocks: list[tuple[str, np.ndarray]] = field(default_factory=list)  # role and memory, to audit
-    whole: Whole | None = None  # on stages and shards: access to the parameters of the whole network
+    blocks: list[tuple[str, np.ndarray]] = field(default_factory=list)  # (role, memory), for the page audit
+    whole: Whole | None = None  # with stages or shards: the full network's parameters
     progress: Progress = field(default_factory=Progress)
     outputs: Outputs = field(default_factory=Outputs)
 
     @property
     def learnt(self) -> Arena | Whole:
-        """What has the parameters of the whole network, on rank 0, and their layout."""
+        """Holder of the full network's parameters (on rank 0) and of their layout."""
         return self.whole or self.network.arena
 
     def rows(self) -> list[np.ndarray]:
-        """Return what a checkpoint holds beside the parameters, on rank 0."""
+        """Return the rows of state that a checkpoint stores beside the parameters, on rank 0."""
         return list(self.whole.state) if self.whole else self.sync.state()
 
 
 def headline(run: Run) -> str:
-    """Return what a user is told of a run before it trains. Rank 0."""
+    """Return the line that describes a run before it trains. Rank 0 only."""
     labels = run.labels
     how = labels["sync_mode"] + (f" over {labels['collective']}" if labels["collective"] else "")
     how += f" and a {labels['store']} store" if labels["store"] and labels["collective"] else ""

@@ -1,4 +1,4 @@
-"""The learning rate as a function of progress, so that it does not depend on the number of ranks."""
+"""Learning rate schedules (:func:`learning_rate`), as functions of epochs done: independent of the rank count."""
 
 from math import cos, inf, pi
 
@@ -11,8 +11,8 @@ def learning_rate(
     """Return the learning rate of a step.
 
     ``constant``; ``step``: times ``gamma`` every ``step_epochs`` epochs; ``cosine``: half a cosine down to 0 at the end
-    (Loshchilov and Hutter 2017). ``base_batch: B`` multiplies by global_batch / B, the linear scaling rule, and
-    ``warmup_epochs: E`` climbs in equal steps during the first E epochs, from the unscaled rate where the rule is on
+    (Loshchilov and Hutter 2017). ``base_batch: B`` multiplies by global_batch / B, the linear scaling rule.
+    ``warmup_epochs: E`` increases the rate linearly over the first E epochs, from the unscaled rate with that rule
     (Goyal et al. 2017, section 2.2), else from 0.
 
     Parameters
@@ -20,7 +20,7 @@ def learning_rate(
     base_lr : float
         ``optimizer.lr``.
     begun, ended : float
-        Epochs done before and after the step, as 0 and 0.25 for the first of four steps.
+        Epochs done before and after the step: 0 and 0.25 for the first of four steps.
     """
     scale = global_batch / schedule.base_batch if schedule.base_batch else 1.0
     if begun < schedule.warmup_epochs:
@@ -29,7 +29,7 @@ def learning_rate(
     if schedule.name == "step":
         try:
             return base_lr * scale * schedule.gamma ** int(begun / schedule.step_epochs)
-        except OverflowError:  # gamma is above 1: the run diverges, and is told so
+        except OverflowError:  # gamma > 1: the run diverges, and the loss check reports it
             return inf
     if schedule.name == "cosine":
         share = (begun - schedule.warmup_epochs) / max(epochs - schedule.warmup_epochs, 1e-9)

@@ -1,9 +1,9 @@
-"""Parameters that ranks read and change without waiting for each other: the table of stores.
+"""Table of stores (:data:`TABLE`): parameters that ranks read and change without waiting for each other.
 
 ==========  ================================================================  ======================
-name        where                                                             reaches
+name        location                                                          reach
 ==========  ================================================================  ======================
-``shared``  memory that the ranks of a node map                               one node
+``shared``  memory mapped by the ranks of a node                              one node
 ``window``  rank 0's memory, by MPI's one-sided operations (passive target)   any number of nodes
 ==========  ================================================================  ======================
 """

@@ -1,8 +1,8 @@
-"""The contract of a store.
+"""Contract of a store (:class:`Store`), which holds the parameters of a job once.
 
-A store holds the parameters of a job once: what Soft Memory Box calls a memory server (Ahn et al. 2018), and PGAS
-languages a shared array. Ranks ``pull`` them and ``push`` differences, each when it likes; the ``clock`` counts what
-has been applied. Where one rank serves, it alone writes, and the others ``post`` it what it is to apply.
+Soft Memory Box calls it a memory server (Ahn et al. 2018), PGAS languages a shared array. Ranks ``pull`` the parameters
+and ``push`` differences at any time; the ``clock`` counts the applied ones. With a server, rank 0 alone writes, and the
+workers ``post`` their gradients to it.
 """
 
 from collections.abc import Sequence
@@ -17,41 +17,42 @@ from psframe.memory.allocator import Allocator
 from psframe.record.traffic import Traffic
 from psframe.sync.stores import TABLE
 
-#: what stands in the note of a post: how many samples, the learning rate, the poster's step, the clock of the
-#: parameters that it was computed from, and whether it is a gradient or the word that there will be none
+#: fields of the note of a post: number of samples, learning rate, the worker's step, clock of the parameters that the
+#: gradient was computed from, and 1 if the worker posts no more in this epoch, else 0
 SAMPLES, RATE, STEP, PULLED, LAST = range(5)
 NOTE = 5
 
 
 class Store:
-    """Made as ``make(team, size, allocator, copies, rows)`` on every rank; takes its memory from ``allocator``.
+    """Base class of the stores, constructed as ``make(team, size, allocator, copies, rows)`` on every rank.
 
     Parameters
     ----------
     team : Team
     size : int
-        Numbers of the vector, S.
+        Length of the vector, S.
     allocator : Allocator
+        Source of all memory of the store.
     copies : int
-        1: parameters that everybody writes; a pull may see some of a push that goes on just then. 2: rank 0 writes
-        beside what is read, so that every pull is of one clock.
+        1: every rank writes, and a pull may read part of a concurrent push. 2: rank 0 writes the copy that is not
+        read, so that every pull is of one clock.
     rows : int
-        Vectors that a post has; 0 where nobody posts.
+        Vectors of a post; 0 if nobody posts.
 
     Attributes
     ----------
     traffic : Traffic
-        What this rank has moved.
-    params : list of ndarray, shape (S,)
-        The copies, where this rank has them in memory: all ranks of a shared store, rank 0 of a window.
-    mail : ndarray, shape (n_workers, rows, S)
-        What was posted last, by worker; on rank 0.
+        Bytes moved by this rank.
+    params : list of ndarray of float32, shape (S,)
+        The copies, on ranks that have them in memory: all ranks of a shared store, rank 0 of a window.
+    mail : ndarray of float32, shape (n_workers, rows, S)
+        The last post of each worker; on rank 0.
     notes : ndarray of float64, shape (n_workers, NOTE)
-        What came with it.
+        The notes of these posts.
     """
 
     name = ""
-    nearby = True  # whether all ranks have the parameters in memory
+    nearby = True  # True if all ranks have the parameters in memory
 
     def __init__(self, team: Team, size: int, allocator: Allocator, copies: int, rows: int):
         self.team, self.size, self.copies, self.rows = team, size, copies, rows
@@ -61,76 +62,76 @@ class Store:
         self.notes = np.zeros((0, NOTE))
 
     def open(self) -> None:
-        """Make the store ready, after rank 0 has written the parameters to ``params[0]``. All ranks must call."""
+        """Open the store, after rank 0 has written the parameters to ``params[0]``. All ranks must call."""
 
     def close(self) -> None:
-        """Let go of what MPI knows of the store. All ranks must call."""
+        """Free the MPI objects of the store. All ranks must call."""
 
     @property
     def clock(self) -> int:
-        """What has been applied: pushes, or updates of the rank that serves."""
+        """Number of pushes applied, or of updates made by the server."""
         raise NotImplementedError
 
     def pull(self, out: np.ndarray) -> int:
-        """Copy the parameters to ``out`` (S,); return a clock: all that it counts is in them."""
+        """Copy the parameters to ``out`` (S,); return a clock, everything up to which they contain."""
         raise NotImplementedError
 
     def push(self, delta: np.ndarray) -> int:
-        """Add ``delta`` (S,) to the parameters, of which there is one copy; return the clock before.
+        """Add ``delta`` (S,) to the parameters; return the clock before. Only for stores of one copy.
 
-        Pushes at the same time are all counted, element by element.
+        Concurrent pushes are all applied, element by element.
         """
         raise NotImplementedError
 
     def draw(self) -> int:
-        """Return 0, 1, 2, ...: each number to one rank only, since the last :meth:`rest`."""
+        """Return the next of 0, 1, 2, ..., counted over all ranks since the last :meth:`rest`."""
         raise NotImplementedError
 
     def close_draw(self) -> int:
-        """Let nobody draw a number that is of use, until the next :meth:`rest`; return how many were drawn."""
+        """Return the count of drawn numbers, and make further draws exceed any epoch until the next :meth:`rest`."""
         raise NotImplementedError
 
     def rest(self) -> None:
-        """Wait until all ranks are here, and others' one-sided operations are done. All ranks must call."""
+        """Wait for all ranks and for their one-sided operations; restart :meth:`draw` at 0. All ranks must call."""
         raise NotImplementedError
 
     def progress(self) -> None:
-        """Let MPI work on what others want of this rank's memory."""
+        """Let MPI make progress on other ranks' accesses to this rank's memory."""
 
     def slot(self) -> np.ndarray | None:
-        """Return where rank 0 finds the first vector of this worker's posts, if this rank has it in memory; else None.
+        """Return the row of ``mail`` (S,) for the first vector of this worker's posts; None if not in its memory.
 
-        What stands there when it is posted need not be copied; it may be written when :meth:`settled` has returned.
+        A vector computed there is posted without a copy; it may be overwritten once :meth:`settled` has returned.
         """
         return None
 
     def post(self, vectors: Sequence[np.ndarray], *note: float) -> None:
-        """Leave vectors (S,) and a note for rank 0, when it has taken what this worker left before."""
+        """Send vectors (S,) and a note to rank 0, once it has granted this worker's previous post."""
         raise NotImplementedError
 
     def settled(self) -> int:
-        """Wait until rank 0 has granted what this worker posted last; return what it said with it."""
+        """Wait until rank 0 has granted this worker's last post; return the ``word`` of that :meth:`grant`."""
         raise NotImplementedError
 
     def collect(self) -> int:
-        """Return a worker that has posted, when one has; its post is in ``mail`` and ``notes``. Rank 0."""
+        """Wait for a post, and return its worker; the post is in ``mail`` and ``notes``. Rank 0 calls."""
         raise NotImplementedError
 
     def grant(self, worker: int, word: int = 0) -> None:
-        """Let a worker go on from its last post, which is overwritten then. Rank 0."""
+        """Release a worker from its last post, which it may then overwrite, with a ``word`` for it. Rank 0 calls."""
         raise NotImplementedError
 
     def begin(self) -> None:
-        """Say that the other copy will be written now. Rank 0, which is the only one that writes."""
+        """Announce that the copy which is not current will be written. Rank 0, the only writer, calls."""
         raise NotImplementedError
 
     def commit(self) -> None:
-        """Make that copy the current one, and count it. Rank 0."""
+        """Make that copy the current one, and advance the clock. Rank 0 calls."""
         raise NotImplementedError
 
 
 def make(name: str, team: Team, size: int, allocator: Allocator, copies: int, rows: int = 0) -> Store:
-    """Return a store by name: ``auto`` is ``shared`` on one node, else ``window``. UserError where it cannot serve."""
+    """Return a store by name; ``auto``: ``shared`` on one node, else ``window``. UserError if it cannot serve the nodes."""
     n_nodes = team.cluster.n_nodes if team.cluster else 1
     if name == "auto":
         name = "shared" if n_nodes == 1 else "window"

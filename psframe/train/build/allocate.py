@@ -1,4 +1,4 @@
-"""The memory of a run, taken: every role's, what the ranks of a node share, and the data."""
+"""Allocation of a run's memory (:func:`take`): private memory of every role, memory shared by a node, and the data."""
 
 import errno
 from collections.abc import Callable
@@ -24,8 +24,7 @@ T = TypeVar("T")
 
 @dataclass(frozen=True)
 class Sizes:
-    """Bytes by role: of this rank in all, of that its private ones, what the ranks of its node share together, and what
-    those of each of ``SCOPES`` do."""
+    """Bytes by role: this rank's total, its private part, and the memory shared by its node and by each of ``SCOPES``."""
 
     by_role: dict[str, int]
     private: dict[str, int]
@@ -34,7 +33,7 @@ class Sizes:
 
     @classmethod
     def of(cls, allocator: Allocator, data_bytes: int) -> "Sizes":
-        """Return what was asked of ``allocator``, with ``data_bytes`` beside it."""
+        """Return the sizes requested from ``allocator``, plus ``data_bytes`` of data."""
         by_role, private = dict(allocator.bytes_by_role + allocator.beside), dict(allocator.bytes_by_role)
         for role, memory in allocator.pieces:
             private[role] -= len(memory)
@@ -44,18 +43,18 @@ class Sizes:
 
 
 def homes(cluster: Cluster, places: Places) -> dict[str, Home]:
-    """Return the home of every role, as the node's first rank sees it. All ranks must call."""
+    """Return the home of every role as seen by the node's first rank. All ranks must call."""
     plain = cluster.link.tell({role: astuple(home) for role, home in places.homes().items()})
     return {role: Home(*home) for role, home in plain.items()}
 
 
 def take(cluster: Cluster, plan: Plan, sizes: Sizes, allocator: Allocator, held: Held | None) -> Held:
-    """Take the memory of every role, and read the data into theirs, unless they are held already; return these.
+    """Allocate the memory of every role, and read the data unless ``held`` has them; return the data.
 
-    What must lie on certain nodes comes first, on all ranks: what may lie elsewhere would fill them. All must call.
+    Strictly placed roles come first on all ranks: others could fill their NUMA nodes. All ranks must call.
     """
     places = plan.places
-    for role in ROLES:  # of which a server that is alone on its node shares fewer
+    for role in ROLES:  # every role on every rank: a server alone on its node shares fewer, but all ranks must agree
         scopes = (("", cluster), ("stage", plan.grid.cluster), ("crew", plan.grid.crew))
         for within, among in scopes:
             n_bytes = (sizes.within[within] if within else sizes.shared).get(role, 0)
@@ -72,9 +71,9 @@ def take(cluster: Cluster, plan: Plan, sizes: Sizes, allocator: Allocator, held:
 
 
 def furnish(cluster: Cluster, make: Callable[[Allocator], T]) -> T:
-    """Return what ``make`` makes of an allocator, in ordinary memory where it is first touched. All ranks must call.
+    """Return the result of ``make`` with an allocator of ordinary, first-touch memory. All ranks must call.
 
-    It is called twice: what it asks for is reckoned, then given. AgreedError where that does not fit.
+    ``make`` is called twice: to compute the sizes, then to allocate. Raises AgreedError if the memory does not fit.
     """
     reckoning, allocator = Allocator(), Allocator()
     make(reckoning)
@@ -97,7 +96,7 @@ def _reserve(allocator: Allocator, sizes: dict[str, int]) -> Callable[[], None]:
 
 
 def _share(cluster: Cluster, places: Places, role: str, n_bytes: int) -> Callable[[], np.ndarray]:
-    """Share memory whose pages nobody has taken yet."""
+    """Return a function that shares memory with no page touched yet."""
     policy = places.policies[role]
     reserved = RESERVED_BYTES[policy.huge_pages]
 
@@ -106,7 +105,7 @@ def _share(cluster: Cluster, places: Places, role: str, n_bytes: int) -> Callabl
             return cluster.link.share(n_bytes, reserved, take=False)
         except OSError as error:
             if error.errno != errno.ENOMEM and limits.met(error):
-                raise  # as for the data
+                raise  # as in data.dataset._share
             if reserved:
                 raise no_huge_pages(policy, n_bytes) from None
             raise UserError(
@@ -119,11 +118,11 @@ def _share(cluster: Cluster, places: Places, role: str, n_bytes: int) -> Callabl
 
 
 def adopt(cluster: Cluster, places: Places, allocator: Allocator) -> None:
-    """Let every rank place and take those pieces of shared memory that are its own. All ranks must call."""
+    """Place and touch this rank's own pieces of shared memory. All ranks must call."""
 
     def own() -> None:
         for role, memory in allocator.pieces:
             places.adopt(role, memory)
 
-    cluster.agree_everywhere(own)  # and nobody uses memory that has not been taken yet
+    cluster.agree_everywhere(own)  # collective: no rank uses memory that its owner has not placed
     allocator.blocks += allocator.pieces

@@ -1,4 +1,4 @@
-"""From a plan to the parts of a run, on every rank."""
+"""Construction of a run from its plan: :func:`run` reads the data and calls :func:`build`, which makes every part."""
 
 import gc
 import shutil
@@ -39,7 +39,7 @@ from psframe.train.compute.local import departures
 
 T = TypeVar("T")
 
-THREAD_FLOPS = 4e8  # of a step, for each thread: with less, waking the threads takes longer than they save
+THREAD_FLOPS = 4e8  # of a step, per thread: below this, waking a thread costs more than it saves
 
 
 def run(cluster: Cluster, plan: Plan, quiet: bool) -> Run:
@@ -48,14 +48,14 @@ def run(cluster: Cluster, plan: Plan, quiet: bool) -> Run:
     Raises
     ------
     AgreedError
-        On every rank, where one of these is impossible.
+        On every rank, if one of these is impossible.
     """
     if plan.config.train.reproducible != "none":
-        # BLAS rounds differently on one thread and on several, and how many there are depends on the machine
+        # BLAS rounds differently with the number of threads, which depends on the machine
         threadpool_limits(1, user_api="blas")
     layout = consistency.same_network(cluster, plan.network).whole
     cluster.agree(lambda: combinations.check(replace(plan.asked, statistic=layout.statistic)))
-    gc.collect()  # of that network nothing stays, though PyTorch's first pass leaves a circle that has its module
+    gc.collect()  # frees that network: PyTorch's first pass leaves a reference cycle with its module
     opened: list[RunDir] = []
     cluster.agree(lambda: opened.append(open_run(plan.resolved, layout)))
     run_dir = opened[0] if opened else None
@@ -81,8 +81,8 @@ def run(cluster: Cluster, plan: Plan, quiet: bool) -> Run:
 
 
 def _same_data(facts: Facts, run: Run, run_dir: RunDir | None) -> int:
-    """Return the checksum of the data, on rank 0; UserError where a run goes on that was begun with other data."""
-    found = run.held.checksum >> 1  # a checkpoint's numbers have 63 bits
+    """Return the data's checksum, on rank 0; UserError if the run continues one that was trained on other data."""
+    found = run.held.checksum >> 1  # integers in a checkpoint have 63 bits
     saved = run_dir.saved if run_dir else None
     if saved and (saved.data not in (0, found) or saved.cursor > facts.n_train):
         raise UserError(
@@ -94,10 +94,10 @@ def _same_data(facts: Facts, run: Run, run_dir: RunDir | None) -> int:
 
 
 def provided(cluster: Cluster, plan: Plan, held: Held | None = None, trace: Trace = UNTRACED) -> Run:
-    """Return every part of a run with its memory, which holds the data, or has them already. All ranks must call."""
+    """Allocate a run's memory, read the data unless ``held`` has them, and build the run. All ranks must call."""
     sizes = reckoned(cluster, plan, held is not None)
     placement_report.fit(cluster, plan.places, sizes.by_role, plan.config.placement, trained=held is not None)
-    allocator = Allocator(plan.places.allocate, homes(cluster, plan.places))  # what was spilled lies on other pages
+    allocator = Allocator(plan.places.allocate, homes(cluster, plan.places))  # homes again: spilled roles use other pages
     data = take(cluster, plan, sizes, allocator, held)
     made = cluster.agree_everywhere(lambda: build(cluster, plan, data, allocator, trace))
     adopt(cluster, plan.places, allocator)
@@ -106,14 +106,14 @@ def provided(cluster: Cluster, plan: Plan, held: Held | None = None, trace: Trac
 
 
 def reckoned(cluster: Cluster, plan: Plan, has_data: bool = False) -> Sizes:
-    """Return the bytes that this rank will take, from the code that will take them. All ranks must call."""
+    """Return the bytes that this rank will allocate, by running :func:`build` untouched. All ranks must call."""
     allocator = Allocator(homes=homes(cluster, plan.places))
     cluster.agree_everywhere(lambda: build(cluster, plan, _untouched(plan.facts), allocator))
     return Sizes.of(allocator, plan.facts.n_bytes if cluster.link.leads and not has_data else 0)
 
 
 def or_instead(cluster: Cluster, plan: Plan, body: Callable[[], T]) -> T:
-    """Return what ``body`` does; where it fails, once more with the collective that the config names for that.
+    """Return the result of ``body``; if it fails, call it again with the collective's configured fallback.
 
     All ranks must call.
     """
@@ -130,7 +130,7 @@ def or_instead(cluster: Cluster, plan: Plan, body: Callable[[], T]) -> T:
 
 
 def planned(cluster: Cluster, plan: Plan) -> dict[str, int]:
-    """Return the bytes that this rank will take, by role. All ranks must call."""
+    """Return the bytes that this rank will allocate, by role. All ranks must call."""
     return or_instead(cluster, plan, lambda: reckoned(cluster, plan)).by_role
 
 
@@ -145,10 +145,10 @@ def _untouched(facts: Facts) -> Held:
 
 
 def build(cluster: Cluster, plan: Plan, held: Held, allocator: Allocator, trace: Trace = UNTRACED) -> Run:
-    """Make every part of a run on this rank, memory untouched; no rank waits for another here."""
+    """Build every part of a run on this rank, without touching memory. No rank waits for another here."""
     train, team, net = plan.config.train, plan.team, plan.part()
     optimizer = plan.choices["optimizer"]()
-    alone = team.comm.size == 1  # nobody to exchange with: every mode is then the same
+    alone = team.comm.size == 1  # no rank to exchange with: all modes are then equal
     mode = AllReduce() if alone else sync.make(plan.choices["sync"])
     choice = Null if alone or not mode.traits.exchanges else plan.choices["collective"]
     group, memory = plan.group, plan.group.apart(allocator)
@@ -187,12 +187,12 @@ def build(cluster: Cluster, plan: Plan, held: Held, allocator: Allocator, trace:
 
 
 def _threads(asked: int | str, flops: float) -> int:
-    """Return on how many threads a rank computes steps of so many operations."""
+    """Return the number of threads with which a rank computes steps of ``flops`` operations."""
     return asked if isinstance(asked, int) else min(affinity.allowed_threads(), max(1, int(flops / THREAD_FLOPS)))
 
 
 def _labels(cluster: Cluster, plan: Plan, mode: Mode | None, sampler: Sampler) -> dict[str, Any]:
-    """Return what stands in every record; ``mode``: None for a rank that is alone."""
+    """Return the fields common to all records; ``mode`` is None for a rank that is alone."""
     return {
         "model": plan.choices["model"].name,
         "dataset": plan.choices["dataset"].name,

@@ -1,4 +1,4 @@
-"""What a run does before it trains: compile, take its parameters, listen, and prove where memory lies."""
+"""Setup of a run before training: compile and initialize (:func:`begin`), open outputs, verify the placement."""
 
 import json
 import sys
@@ -21,13 +21,13 @@ from psframe.record.usage import Usage, sampled_s
 from psframe.record.view import View, say
 from psframe.train.schedule import learning_rate
 
-NOTICE_S = 3.0  # of compiling until a user is told what takes so long
+NOTICE_S = 3.0  # compiling for longer than this prints a notice
 
 
 def _compile(run: Run, quiet: bool) -> None:
-    """Let Numba compile on each node's first rank, then the others find what it compiled in the cache on disk.
+    """Let Numba compile on each node's first rank; the others then load the result from the cache on disk.
 
-    Of stages each one's first rank does so: their layers are others.
+    With stages, the first rank of each stage compiles, as their layers differ.
     """
     link = run.group.cluster.link if run.group.is_stage else run.cluster.link
     if not link.leads:
@@ -46,10 +46,10 @@ def _compile(run: Run, quiet: bool) -> None:
 
 
 def begin(run: Run, quiet: bool) -> None:
-    """Compile, and give every rank the initial parameters, or those of the checkpoint that rank 0 has read."""
+    """Compile, and set every rank's parameters: initial ones, or rank 0's checkpoint. All ranks must call."""
     _compile(run, quiet)
     arena, comm = run.network.arena, run.cluster.comm
-    comm.Barrier()  # nobody is taken for lost because it compiles
+    comm.Barrier()  # no deadline runs while a rank compiles
     leads = run.group.leads
     if leads or not arena.shared:
         run.network.initialize(run.config.train.seed)
@@ -57,7 +57,7 @@ def begin(run: Run, quiet: bool) -> None:
     saved = begun.saved if begun else None
     if saved:
         run.learnt.params[:] = saved.params
-        # a rank alone has the optimizer's rows only: what a mode keeps behind them is dropped, or begins anew
+        # not strict: the optimizer's rows come first; a mode's further rows are dropped or begin anew if the mode differs
         for row, of_saved in zip(run.rows(), saved.state, strict=False):
             row[:] = of_saved
     at = run.progress
@@ -73,14 +73,14 @@ def begin(run: Run, quiet: bool) -> None:
 
 
 def outputs(config: Config, run_dir: RunDir | None, trace: Trace, data: int, n_steps: int, quiet: bool) -> Outputs:
-    """Return what this rank leaves behind of a run; ``run_dir`` is None but on rank 0.
+    """Return this rank's outputs; ``run_dir`` is None except on rank 0.
 
     Parameters
     ----------
     data : int
         Checksum of the samples.
     n_steps : int
-        Of an epoch.
+        Steps of an epoch.
     """
     sampled = Usage(sampled_s(run_dir.path) if run_dir else 0.0) if config.record.usage else NoUsage()
     if run_dir is None:
@@ -96,14 +96,14 @@ def outputs(config: Config, run_dir: RunDir | None, trace: Trace, data: int, n_s
 
 
 def attach_trace(run: Run) -> None:
-    """Trace the passes of the layers, if the run is traced."""
+    """Trace the layers' passes if the run is traced."""
     if run.outputs.trace.turns:
         for network in run.work.parts:
             time_layers(network, run.outputs.trace.passes)
 
 
 def prove(run: Run, quiet: bool) -> None:
-    """Hold the pages of every role against what was asked for, and write down where everything lies."""
+    """Compare the pages of every role with the requested placement, and write placement.json. All ranks must call."""
     cluster, places, settings = run.cluster, run.places, run.config.placement
     every = placement_report.count(cluster, places, run.blocks)
     complaints = [*placement_report.verify(cluster, places, settings, every), *consistency.late_clocks(cluster)]
@@ -123,7 +123,7 @@ def prove(run: Run, quiet: bool) -> None:
 
 
 def _changed(run: Run, run_dir: RunDir) -> list[str]:
-    """Return in what a continued run takes other steps than it did, which it may on other ranks or another grid."""
+    """Return notices on changed steps of a continued run, which may use other ranks or another grid."""
     records = metrics.read(run_dir.path) if run_dir.saved else []
     if not records:
         return []
@@ -137,7 +137,7 @@ def _changed(run: Run, run_dir: RunDir) -> list[str]:
 
 
 def _other_rates(run: Run, run_dir: RunDir) -> list[str]:
-    """Return what becomes of a learning rate that depends on how many epochs there are, where these are others now."""
+    """Return a notice if the number of epochs, and with it the cosine schedule, has changed."""
     schedule, now, then = run.config.schedule, run.config.train.epochs, run_dir.planned
     if schedule.name != "cosine" or then in (None, now):
         return []

@@ -1,4 +1,4 @@
-"""From a plan to what a rank computes: a batch, micro-batches, a stage or a shard of the network."""
+"""Construction of a rank's computation (:func:`work`): a batch, micro-batches, a stage or a shard of the network."""
 
 from collections.abc import Mapping, Sequence
 from itertools import pairwise
@@ -40,7 +40,7 @@ def work(
     allocator: Allocator,
     trace: Trace,
 ) -> Work:
-    """Return what computes this rank's share of a step, on what it has of the network, which is bound here.
+    """Return the computation of this rank's share of a step, with its part of the network bound to memory.
 
     No rank waits for another here.
     """
@@ -72,7 +72,7 @@ def _hybrid(
     allocator: Allocator,
     trace: Trace,
 ) -> Hybrid:
-    """Return what computes a batch whose convolutions are shared out by samples, and whose dense layers by channels."""
+    """Return the computation with convolutions split by samples and dense layers by channels."""
     n_micro, kernels = plan.n_micro, plan.config.nn.kernels
     most, n_shards = micro(sampler, n_micro), plan.grid.n_shards
     at, network.arena = place(network), arena
@@ -96,7 +96,7 @@ def _channels(
 ) -> Mapping[int, Pair]:
     """Return this rank's channels by the stage before each cut: activations forward, gradients back.
 
-    Those inside a node are asked for by all of its ranks, also where they are of others.
+    All ranks of a node request the channels inside it, including those between other ranks: shared memory is collective.
     """
     nodes = [node for node, n in enumerate(cluster.sizes) for _ in range(n)]
     found: dict[int, Pair] = {}
@@ -105,7 +105,7 @@ def _channels(
         mine, ends = cluster.rank in (sender, receiver), cluster.rank == sender
         if stage == grid.n_stages - 1:
             continue
-        # one more than a stage keeps, so that the one before it need not wait for it
+        # one slot more than the stage keeps, so that its predecessor need not wait
         depth = most_kept(kind, n_micro, grid.n_stages, stage + 1) + (kind == "1f1b")
         if nodes[sender] == nodes[receiver] == cluster.node:
             pair: Pair = (
@@ -125,9 +125,9 @@ def _channels(
 
 
 def _join(network: Network, plan: Plan, most: int, allocator: Allocator, least: int = 0) -> Crew | None:
-    """Let the layers that are split know the other ranks that have shards of them; return these.
+    """Set the crew of the split layers, and return it; None without shards.
 
-    They will sum ``least`` numbers at once, or more.
+    Its buffer has room to sum ``least`` elements at once, or more.
     """
     if plan.grid.n_shards == 1:
         return None
@@ -143,7 +143,7 @@ def _join(network: Network, plan: Plan, most: int, allocator: Allocator, least: 
 def whole(
     cluster: Cluster, plan: Plan, network: Network, arena: Arena, n_state: int, allocator: Allocator
 ) -> Whole | None:
-    """Return what has the whole network's parameters on rank 0; None where every rank has them."""
+    """Return the holder of the full network's parameters on rank 0; None if every rank has them."""
     if not plan.grid.is_cut:
         return None
     n_shards = plan.grid.n_shards

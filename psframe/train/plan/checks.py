@@ -1,4 +1,4 @@
-"""What is judged of a config before anything costs time: each is a UserError where it cannot be."""
+"""Checks of a config against ranks, nodes and dataset, before any costly work; each raises UserError if it fails."""
 
 import importlib
 from typing import Any
@@ -16,17 +16,17 @@ from psframe.train.faults.injection import Crash
 
 
 def mpi_version() -> str:
-    """Return what the MPI of this process calls itself."""
+    """Return the MPI library's name and version, on one line."""
     return str(MPI.Get_library_version().replace("\0", "").splitlines()[0].strip())
 
 
 def judge_record(asked: dict[str, Any], rank: int) -> None:
-    """UserError where a package is missing on this rank that the run's record needs."""
+    """Raise UserError if a package that the run's record needs is missing on this rank."""
     for key, package in (("usage", "psutil"), *([("tensorboard", "tensorboardX")] if rank == 0 else [])):
         if asked[key]:
             try:
                 importlib.import_module(package)
-            except Exception as error:  # one that does not fit another package raises what it likes
+            except Exception as error:  # a package with a broken dependency may raise anything
                 raise UserError(
                     f"record.{key} must have the package {package}, got none that can be imported ({reason(error)}); "
                     f"pip install {package}, or give record.{key}=false"
@@ -51,7 +51,7 @@ def judge_fault(fault: Fault, workers: tuple[int, ...]) -> None:
 
 
 def judge_loss() -> None:
-    """UserError where MPI does not let ranks go on without another one."""
+    """Raise UserError if MPI does not let the ranks survive the death of one."""
     if not startup.tolerant():
         raise UserError(
             "fault.on_worker_loss: continue must have an Open MPI whose mpirun was given --with-ft ulfm, got "

@@ -1,4 +1,4 @@
-"""The tables of ``docs/combinations.md``, made from :data:`psframe.train.plan.combinations.RULES`.
+"""Tables of ``docs/combinations.md`` (:func:`table`), from :data:`psframe.train.plan.combinations.RULES`.
 
 ``python -m psframe.train.plan.combination_table`` prints them.
 """
@@ -12,7 +12,7 @@ from psframe.config import registry, schema
 from psframe.sync.traits import Traits
 from psframe.train.plan.combinations import RULES, Combination
 
-#: rows of the first table: sections of a config
+#: rows of the first table: values of ``sync`` in a config
 MODES = (
     "allreduce",
     "{mode: sync_ps, server: dedicated}",
@@ -29,9 +29,9 @@ MODES = (
     "block_momentum",
     "hybrid",
 )
-#: and of the second
+#: rows of the second table: values of ``collective``
 COLLECTIVES = ("shared", "hierarchical", "buffer", "object", "{name: buffer, compression: fp16}", "null")
-#: columns: what is asked for besides, by section of the config
+#: columns: further options, by section of the config
 BESIDE: dict[str, dict[str, dict[str, Any]]] = {
     "`parallel`": {"parallel": {"pipeline": 2}},
     "`any_workers`": {"train": {"reproducible": "any_workers", "global_batch": 64}},
@@ -44,7 +44,7 @@ BESIDE: dict[str, dict[str, dict[str, Any]]] = {
 
 
 def table() -> str:
-    """Return the tables of what goes with a mode and with a collective, in Markdown."""
+    """Return the tables of options that a sync mode and a collective can be combined with, in Markdown."""
     heads = ["`sync`", "same parameters", "through", *BESIDE]
     rows = [[f"`{mode}`", *_described(asked_for(mode).traits), *_marks(mode, "buffer")] for mode in MODES]
     columns = ("`any_workers`", "batch statistics")

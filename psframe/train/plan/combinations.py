@@ -1,4 +1,8 @@
-"""Options that go together: :func:`check` is the one place that decides it, by :data:`RULES`."""
+"""Combinations of options: :func:`check` alone decides which are valid, by :data:`RULES`.
+
+A rule is a function of a :class:`Combination`; its name states the constraint. It returns an error message, or ""
+if the constraint holds.
+"""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -15,20 +19,20 @@ BLOCK_COLLECTIVES = "the collectives shared, hierarchical, buffer and object, wi
 
 @dataclass(frozen=True)
 class Combination:
-    """What a config asks for together.
+    """Combination of options that a config asks for.
 
     Attributes
     ----------
     mode : str
-        Its name, or ``my_module:attr``.
+        The sync mode's name, or ``my_module:attr``.
     traits : Traits
-        Of the mode.
+        Traits of the mode.
     collective : Choice or None
-        None where it is not known yet, and not looked at.
+        None while unknown: rules then ignore it.
     statistic : str
-        The name of a tensor that keeps statistics of batches, "" where the model has none or is not known yet.
+        Name of a tensor with batch statistics; "" if the model has none or is not known yet.
     alone : bool
-        Whether there is one rank, which exchanges nothing, so that every mode is the same.
+        True if each rank exchanges with no other (one replica): all modes are then equal.
     """
 
     mode: str
@@ -40,12 +44,12 @@ class Combination:
 
     @property
     def effective(self) -> Traits:
-        """Traits of what these ranks do."""
+        """Traits in effect: those of a synchronous mode if ``alone``."""
         return SYNCHRONOUS if self.alone else self.traits
 
 
 def check(asked: Combination) -> None:
-    """UserError where options do not go together: the first of :data:`RULES` that says so."""
+    """Raise UserError with the message of the first of :data:`RULES` that is violated."""
     for rule in RULES:
         if said := rule(asked):
             raise UserError(said)
@@ -189,7 +193,7 @@ def _spelled(parallel: Parallel) -> str:
     return " and ".join(asked) or "parallel.pipeline=1"
 
 
-#: each returns what to say where options do not go together, else ""
+#: in the order of checking; each returns an error message, or "" if it holds
 RULES: tuple[Callable[[Combination], str], ...] = (
     blocks_are_no_micro_batches,
     convolutions_by_samples_need_shards_alone,

@@ -1,7 +1,7 @@
-"""A trial of a user's own optimizer: whether it keeps the contract that ranks rely on, which is told before training.
+"""Trial of a user's own optimizer before training (:func:`judge`): it must update elementwise and deterministically.
 
-Ranks update slices of the parameters, cut in a way that depends on the collective and on how many they are. An
-optimizer that looks further than each number (the norm of a layer, say) would end elsewhere with every way to cut.
+Ranks update slices of the parameters, cut according to the collective and the number of ranks. The result of an
+optimizer that uses more than each element (the norm of a layer, say) would depend on the cut.
 """
 
 from collections.abc import Sequence
@@ -15,10 +15,10 @@ from psframe.config.registry import Choice
 from psframe.errors import UserError, raised
 from psframe.optim import Compiled
 
-N = 193  # numbers of the trial's vector
-#: the updates of a trial, and how large their gradients are: what is limited by a norm shows at one of them
+N = 193  # elements of the trial's vector
+#: (step, gradient scale) of the updates of a trial; a limit by a norm shows at one of the scales
 STEPS = ((1, 1.0), (2, 1e3), (10_000, 1e-3))
-#: where the trial cuts its vector; ends of vectors of every usual width lie in its slices
+#: cuts of the vector; their slices end inside and at the end of SIMD vectors of every usual width
 CUTS = ([0, N], [0, 1, 8, 40, 41, 105, N], list(range(N + 1)))
 MOST_STATE = 64
 
@@ -26,19 +26,19 @@ Ended = tuple[np.ndarray, np.ndarray]  #: parameters (N,) and state (n_state, N)
 
 
 def judge(choice: Choice, reproducible: str) -> None:
-    """Try an optimizer that is no compiled rule on vectors of a few numbers, whole and in parts.
+    """Try an optimizer, unless it is a compiled rule, on a small vector, in one piece and in slices.
 
     Parameters
     ----------
     choice : Choice
-        Makes the optimizer, a new one for every trial.
+        Makes a new optimizer for every trial.
     reproducible : str
-        ``train.reproducible``; under ``none`` updates may be drawn at random.
+        ``train.reproducible``; with ``none``, updates may be random.
 
     Raises
     ------
     UserError
-        It lacks an attribute, raises, or changes a number otherwise when it is given other numbers beside it.
+        If the optimizer lacks an attribute, raises, or updates an element depending on others in its slice.
     """
     if isinstance(choice(), Compiled):
         return
@@ -72,7 +72,7 @@ def _judge_attributes(choice: Choice) -> None:
 
 
 def _tried(choice: Choice, cuts: Sequence[int]) -> Ended:
-    """Return what some updates make of the same vectors, each done slice by slice."""
+    """Return parameters and state after the updates :data:`STEPS`, each done slice by slice."""
     random = np.random.Generator(np.random.PCG64(1))
     optimizer: Any = choice()
     params, state = random.standard_normal(N, np.float32), np.zeros((optimizer.n_state, N), np.float32)

@@ -1,4 +1,4 @@
-"""From a config to a plan that has been judged: on as few ranks as can, before anything costs time."""
+"""Plan of a run (:func:`make`): a config, checked on as few ranks as possible before any costly work."""
 
 import platform
 from collections.abc import Sequence
@@ -43,10 +43,10 @@ from psframe.train.plan.optimizer_trial import judge as judge_optimizer
 if TYPE_CHECKING:
     from psframe.datasets.base import Dataset
 
-#: the placement of each role, by its place in the config
+#: config key of each role's placement
 PLACES = {role: f"placement.{role}" for role in ROLES}
 
-#: the families, by the place in the config that names their members
+#: registry of each family, by the config key that selects a member
 TABLES: dict[str, Table] = {
     "model": MODELS,
     "dataset": DATASETS,
@@ -56,31 +56,34 @@ TABLES: dict[str, Table] = {
     **dict.fromkeys(PLACES.values(), placement.TABLE),
 }
 
-#: what a member is given beside its keys: input shape and classes; team, size, allocator and reproducible
+#: positional arguments of a member: (input shape, n_classes); (team, size, allocator, reproducible)
 N_GIVEN = {"model": 2, "dataset": 0, "optimizer": 0, "sync": 0, "collective": 4}
 
 
 @dataclass
 class Plan:
-    """The same on every rank, but for ``dataset``, which each node's first rank has, and ``places``.
+    """Plan of a run: a checked config with its choices, roles and dataset.
+
+    It is the same on every rank, except ``dataset`` (on each node's first rank), ``places``, and the rank's own ``team``,
+    ``group`` and ``grid``.
 
     Attributes
     ----------
     choices : dict of str to Choice
-        The chosen member of each family, by its place in the config.
+        Chosen member of each family, by its config key.
     asked : Combination
-        What was found to go together.
+        Combination of options that passed the checks.
     places : Places
-        Where this rank's memory will lie.
+        Placement of this rank's memory, by role.
     resolved : dict
-        The whole config with every default, as config.yaml records it.
+        Full config with every default, as config.yaml records it.
     unused : list of str
-        Keys that what was chosen does not use.
+        Keys that the chosen members do not use.
     team : Team
-        Of the ranks that exchange gradients: of all, or of those of this rank's stage.
+        Team of the ranks that exchange gradients: all, or those with this rank's part of the network.
     grid : Grid
     cuts : list of int
-        Where the stages begin among the layers that run, and the end; empty without a pipeline.
+        Begin of each stage among the active layers, and the end; empty without a pipeline.
     n_micro : int
         Micro-batches of a step.
     """
@@ -101,15 +104,15 @@ class Plan:
 
     @property
     def own(self) -> slice:
-        """Which layers that run are this rank's."""
+        """Slice of the active layers that this rank runs."""
         return slice(*self.cuts[self.grid.stage : self.grid.stage + 2]) if self.cuts else slice(None)
 
     def part(self) -> Network:
-        """Return what this rank has of the network, without memory."""
+        """Return this rank's part of the network, without memory."""
         return self.network(self.own, self.grid.shard)
 
     def network(self, own: slice = slice(None), shard: int | None = None) -> Network:
-        """Return the network, or a stage or shard of it, without memory; UserError where it does not fit the data."""
+        """Return the network, or a stage or shard of it, without memory; UserError if it does not fit the data."""
         layers = self.choices["model"](self.facts.input_shape, self.facts.n_classes)
         if shard is not None:
             kinds = (Dense, Conv2d) if self.config.parallel.convolutions == "model" else (Dense,)
@@ -118,13 +121,16 @@ class Plan:
 
 
 def make(cluster: Cluster, path: str, overrides: Sequence[str]) -> Plan:
-    """Read and judge a config and the dataset it names; where it cannot be run, an AgreedError on every rank.
+    """Read a config, check it and its dataset, and return the plan. All ranks must call.
 
-    All ranks must call.
+    Raises
+    ------
+    AgreedError
+        On every rank, if these ranks cannot run the config.
     """
     judged, settings = _config(cluster, path, overrides)
     resolved = judged["resolved"]
-    # a rank that cannot import a user's own module, or what one needs, says so here
+    # a rank that cannot import a user's own module raises here
     choices = cluster.agree_everywhere(lambda: {s: _choice(resolved, s) for s in ("dataset", "sync")})
     kept: list[Dataset] = []
     facts = Facts(**cluster.agree_by_node(lambda: _judge_dataset(choices["dataset"], kept)))
@@ -162,7 +168,7 @@ def make(cluster: Cluster, path: str, overrides: Sequence[str]) -> Plan:
 
 
 def _config(cluster: Cluster, path: str, overrides: Sequence[str]) -> tuple[dict[str, Any], Config]:
-    """Return what :func:`_judge_config` does, and the config; the same on all ranks."""
+    """Return the result of :func:`_judge_config`, and the config; the same on all ranks."""
     consistency.judge_code(cluster)
     collective = "shared" if cluster.n_nodes == 1 else "hierarchical"
     judged = cluster.agree(lambda: _judge_config(path, overrides, collective))
@@ -177,7 +183,7 @@ def _goes_together(cluster: Cluster, asked: Combination) -> Combination:
 
 
 def _roles(cluster: Cluster, settings: Config, mode: Mode, facts: Facts) -> tuple[Grid, Team, Group]:
-    """Return who does what; AgreedError on every rank where these ranks cannot do what is asked for."""
+    """Return this rank's grid, team and group; AgreedError on every rank if the config does not fit the ranks."""
     grid = grids.make(cluster, settings.parallel)
     team = _team(grid.cluster, mode.traits)
     cluster.agree(lambda: checks.judge_size(team, facts))
@@ -194,7 +200,7 @@ def _roles(cluster: Cluster, settings: Config, mode: Mode, facts: Facts) -> tupl
 
 
 def regrouped(plan: Plan, cluster: Cluster) -> Plan:
-    """Return the plan for the ranks that are left of those it was made for. All of them must call."""
+    """Return the plan for the surviving ranks of ``cluster``. All survivors must call."""
     mode = sync.make(plan.choices["sync"])
     team = _team(cluster, mode.traits)
     group = undivided(cluster, team)
@@ -206,9 +212,9 @@ def regrouped(plan: Plan, cluster: Cluster) -> Plan:
 
 
 def _cuts(plan: Plan, n_samples: int) -> list[int]:
-    """Return where the network is best cut into stages, by what its layers take on this rank for a micro-batch.
+    """Return the best cuts into stages, by the seconds of each layer on this rank for a micro-batch; [] for one stage.
 
-    UserError where it has no layer for every stage, or none that could be split into shards.
+    Raises UserError if there are fewer layers than stages, or no layer can be split into shards.
     """
     if plan.grid.n_shards > 1:
         shard = plan.network(shard=0)
@@ -228,7 +234,7 @@ def _team(cluster: Cluster, traits: Traits) -> Team:
 
 
 def _configure(cluster: Cluster, group: Group, grid: Grid, traits: Traits, n_cores: int) -> None:
-    """Say how the ranks of a node wait for each other, and those of a group or crew of it."""
+    """Configure the waits between the ranks of a node, and of a group or crew within it."""
     cluster.rendezvous.configure(traits.wait, traits.deadline_s, n_cores)
     here = cluster.sizes[cluster.node]
     for some in (group.cluster, grid.crew):
@@ -246,7 +252,7 @@ def _choice(resolved: dict[str, Any], section: str) -> Choice:
 
 
 def _places(cluster: Cluster, settings: Config, choices: dict[str, Choice]) -> Places:
-    """Bind this rank to its cores and say where its memory will lie. All ranks must call."""
+    """Pin this rank to its cores, and return the placement of its memory. All ranks must call."""
     machine = cluster.agree_everywhere(lambda: topology.read("/", settings.placement.hbw_nodes))
     cpus, denied = affinity.pin(cluster, machine, settings.affinity)
     site = Site(machine, cpus, [denied] if denied else [])

@@ -32,7 +32,7 @@ class Learnt(Protocol):
 
 
 class Keeper:
-    """Save checkpoints as the config asks; a writer thread writes them while training continues.
+    """Saver of checkpoints, as configured; a writer thread writes them while training continues.
 
     A failed write raises UserError from the next call of any method but :meth:`due`; :attr:`failed` reports it.
 
@@ -103,7 +103,7 @@ class Keeper:
 
     @contextmanager
     def closing(self, last: bool) -> Iterator[None]:
-        """Context manager that closes after its body if ``last``, or on UserError, whose message then covers both errors."""
+        """Close after the context's body if ``last``, or on UserError, whose message then covers both errors."""
         try:
             yield
         except UserError as error:

@@ -75,7 +75,7 @@ def _part(run: Run) -> None:
     draining = perf_counter()
     run.sync.drain()
     if run.whole:
-        run.outputs.keeper.rest()
+        run.outputs.keeper.rest()  # the writer reads these vectors in place
         run.whole.collect()
     run.outputs.trace.end()
     run.outputs.trace.add("drain", draining)
@@ -85,14 +85,14 @@ def _part(run: Run) -> None:
 
 
 def _turn(run: Run, seen: Seen, order: np.ndarray, step: int, worker: int | None) -> None:
-    """Compute ``worker``'s share of a step (none on a server, None), and take part in the step's exchange."""
+    """Compute ``worker``'s share of a step, unless None, and take part in the step's exchange."""
     loading = computing = perf_counter()
     compute, of_run = None, run.progress.step + step + 1
     rate = learning_rate_at(run, run.progress.epoch, step)
     if worker is not None:
         mine = order[run.sampler.share(step, worker)]
         compute = partial(run.work.gradients, mine, run.sampler.samples_in(step), run.progress.epoch, seen.row)
-        seen.samples[step] += len(mine) * run.work.tells
+        seen.samples[step] += len(mine) * run.work.tells  # once per sample: on the rank with its loss
     seen.row[:] = 0
     computing += run.guard.compute(of_run, seen.row, compute, run.boundaries, run.leave)
     seen.losses[step] += seen.row
@@ -100,7 +100,7 @@ def _turn(run: Run, seen: Seen, order: np.ndarray, step: int, worker: int | None
     times = loading, computing, run.guard.came(of_run)
     exchanged = run.sync.step(run.sampler.samples_in(step), rate, of_run)
     if run.guard.closed(of_run):
-        seen.losses[step] = seen.samples[step] = 0
+        seen.losses[step] = seen.samples[step] = 0  # a dropped step counts nowhere
     seen.took(times, exchanged)
     if run.outputs.trace.on:
         run.outputs.trace.turn(*times, {"bytes moved": _moved_bytes(run), "staleness": run.sync.tally.last})
@@ -131,7 +131,7 @@ def _save(run: Run, keeper: Keeper | NoKeeper, cursor: int, step: int) -> None:
 
 
 def _pause(run: Run, seen: Seen) -> None:
-    """Agree on the samples done, let rank 0 save a checkpoint if a pause was asked for, and raise Stopped on a signal."""
+    """Agree on the samples done; after a requested pause, save a checkpoint on rank 0; raise Stopped on a signal."""
     done, steps, number = run.cluster.settle(partial(_settled, run, len(seen.losses)))
     seen.cut(steps)
     seen.whole = True
@@ -165,7 +165,7 @@ def learning_rate_at(run: Run, epoch: int, step: int) -> float:
 
 
 def evaluate(run: Run) -> tuple[np.ndarray, float]:
-    """Return losses and hits (n, 2) of this rank's share of the test set, and the seconds spent; servers have a share."""
+    """Return losses and hits (n, 2) of this rank's share of the test set, and the seconds; servers have a share too."""
     began = perf_counter()
     found = run.work.evaluate(run.facts.n_test, run.cluster.n_ranks, run.cluster.rank)
     return found, perf_counter() - began

@@ -31,7 +31,7 @@ def train(run: Run) -> None:
     run.labels["startup_s"] = since_launch_s()
     with run.outputs.usage, run.guard:
         _train_epochs(run)
-    if run.config.record.usage:  # the samples taken since the last epoch's report
+    if run.config.record.usage:  # samples since the last epoch's report
         used = run.cluster.gather(run.outputs.usage.take(run.cluster.clock_offset_s))
         run.cluster.settle(partial(_write_usage, run, used or []))
 
@@ -107,7 +107,7 @@ def _write_usage(run: Run, every: list[list[Sample]]) -> None:
 
 
 def _diverged(measured: dict[str, Any]) -> bool:
-    return not isfinite((measured["loss"] or 0.0) + measured["test_loss"])  # loss is None if no samples were left to train
+    return not isfinite((measured["loss"] or 0.0) + measured["test_loss"])  # loss: None if no samples were left
 
 
 def _judge_loss(run: Run, record: dict[str, Any]) -> None:

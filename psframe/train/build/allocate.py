@@ -24,7 +24,7 @@ T = TypeVar("T")
 
 @dataclass(frozen=True)
 class Sizes:
-    """Bytes by role: this rank's total, its private part, and the memory shared by its node and by each of ``SCOPES``."""
+    """Bytes by role: total and private part of this rank, and parts shared by its node and by each of ``SCOPES``."""
 
     by_role: dict[str, int]
     private: dict[str, int]

@@ -54,6 +54,7 @@ def run(cluster: Cluster, plan: Plan, quiet: bool) -> Run:
         # BLAS rounds differently with the number of threads, which depends on the machine
         threadpool_limits(1, user_api="blas")
     layout = consistency.same_network(cluster, plan.network).whole
+    # again, for the rules on batch statistics, which need the network
     cluster.agree(lambda: combinations.check(replace(plan.asked, statistic=layout.statistic)))
     gc.collect()  # frees that network: PyTorch's first pass leaves a reference cycle with its module
     opened: list[RunDir] = []
@@ -97,7 +98,7 @@ def provided(cluster: Cluster, plan: Plan, held: Held | None = None, trace: Trac
     """Allocate a run's memory, read the data unless ``held`` has them, and build the run. All ranks must call."""
     sizes = reckoned(cluster, plan, held is not None)
     placement_report.fit(cluster, plan.places, sizes.by_role, plan.config.placement, trained=held is not None)
-    allocator = Allocator(plan.places.allocate, homes(cluster, plan.places))  # homes again: spilled roles use other pages
+    allocator = Allocator(plan.places.allocate, homes(cluster, plan.places))  # again: spilled roles use other pages
     data = take(cluster, plan, sizes, allocator, held)
     made = cluster.agree_everywhere(lambda: build(cluster, plan, data, allocator, trace))
     adopt(cluster, plan.places, allocator)
@@ -106,7 +107,7 @@ def provided(cluster: Cluster, plan: Plan, held: Held | None = None, trace: Trac
 
 
 def reckoned(cluster: Cluster, plan: Plan, has_data: bool = False) -> Sizes:
-    """Return the bytes that this rank will allocate, by running :func:`build` untouched. All ranks must call."""
+    """Return the bytes that this rank will allocate, counted by a first :func:`build`. All ranks must call."""
     allocator = Allocator(homes=homes(cluster, plan.places))
     cluster.agree_everywhere(lambda: build(cluster, plan, _untouched(plan.facts), allocator))
     return Sizes.of(allocator, plan.facts.n_bytes if cluster.link.leads and not has_data else 0)
@@ -145,7 +146,10 @@ def _untouched(facts: Facts) -> Held:
 
 
 def build(cluster: Cluster, plan: Plan, held: Held, allocator: Allocator, trace: Trace = UNTRACED) -> Run:
-    """Build every part of a run on this rank, without touching memory. No rank waits for another here."""
+    """Build every part of a run on this rank, without touching memory: first to count bytes, then with memory.
+
+    No rank waits for another here.
+    """
     train, team, net = plan.config.train, plan.team, plan.part()
     optimizer = plan.choices["optimizer"]()
     alone = team.comm.size == 1  # no rank to exchange with: all modes are then equal

@@ -57,7 +57,7 @@ def begin(run: Run, quiet: bool) -> None:
     saved = begun.saved if begun else None
     if saved:
         run.learnt.params[:] = saved.params
-        # not strict: the optimizer's rows come first; a mode's further rows are dropped or begin anew if the mode differs
+        # not strict: a rank alone has the optimizer's rows only; a mode's further rows are dropped, or begin anew
         for row, of_saved in zip(run.rows(), saved.state, strict=False):
             row[:] = of_saved
     at = run.progress

@@ -96,7 +96,7 @@ def _channels(
 ) -> Mapping[int, Pair]:
     """Return this rank's channels by the stage before each cut: activations forward, gradients back.
 
-    All ranks of a node request the channels inside it, including those between other ranks: shared memory is collective.
+    All ranks of a node request all channels inside it, as shared memory is collective.
     """
     nodes = [node for node, n in enumerate(cluster.sizes) for _ in range(n)]
     found: dict[int, Pair] = {}

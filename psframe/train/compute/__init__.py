@@ -1,1 +1,1 @@
-"""Forward and backward passes of a rank: by itself, in blocks, or as a part of a pipeline or shard."""
+"""Forward and backward passes of a rank: on the full network, in blocks, or on a stage or shard."""

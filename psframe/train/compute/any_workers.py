@@ -1,8 +1,7 @@
-"""``train.reproducible: any_workers``: a step whose bits do not depend on how many workers take it.
+"""Computation for ``train.reproducible: any_workers`` (:class:`Tree`): bitwise independent of the number of workers.
 
-Its batch is cut into blocks, always the same. The gradient of a block is computed by itself, and those of all blocks
-are summed in a balanced binary tree over their numbers, of which every worker has a node
-(``psframe.collectives.order``).
+A step's batch is cut into a fixed number of blocks. Each block's gradient is computed separately; all are summed in a
+balanced binary tree over the block numbers, of which every worker computes a subtree (``psframe.collectives.order``).
 """
 
 from collections.abc import Callable, Collection
@@ -24,7 +23,7 @@ from psframe.train.data.batches import Batches
 
 
 def judge(train: Train, n_workers: int) -> None:
-    """UserError where keys of ``train`` contradict each other, or there are more workers than blocks."""
+    """Raise UserError if keys of ``train`` contradict each other, or there are more workers than blocks."""
     if train.reproducible != "any_workers":
         if train.global_batch is not None:
             raise UserError(
@@ -55,15 +54,15 @@ def judge(train: Train, n_workers: int) -> None:
 
 
 def unused(train: Train) -> list[str]:
-    """Return the keys that a run like this does not use."""
+    """Return the keys of ``train`` that this kind of run does not use."""
     return ["train.batch_size"] if train.reproducible == "any_workers" else ["train.blocks"]
 
 
 @dataclass
 class BlockSampler(Sampler):
-    """A sampler whose steps do not depend on the workers: of ``n_global`` samples, in ``n_blocks`` blocks.
+    """Sampler of steps independent of the workers: ``n_global`` samples in ``n_blocks`` blocks.
 
-    ``batch_size`` is the most that a worker takes.
+    ``batch_size`` is a worker's maximum per step.
     """
 
     n_global: int = 0
@@ -75,7 +74,7 @@ class BlockSampler(Sampler):
 
     @property
     def max_batch(self) -> int:
-        """Most samples that are computed together: those of a block."""
+        """Maximum samples of one computation: those of a block."""
         return -(-self.global_batch // self.n_blocks)
 
     def cut(self, n: int, worker: int) -> slice:
@@ -84,7 +83,7 @@ class BlockSampler(Sampler):
 
 
 def sampler(n_samples: int, n_workers: int, train: Train) -> Sampler:
-    """Return what cuts an epoch into steps as ``train`` says."""
+    """Return the sampler that cuts an epoch into steps as ``train`` asks."""
     if train.reproducible != "any_workers" or train.global_batch is None:
         return Sampler(n_samples, n_workers, train.batch_size, train.seed)
     n_blocks, n_global = train.blocks, min(train.global_batch, n_samples)
@@ -94,21 +93,21 @@ def sampler(n_samples: int, n_workers: int, train: Train) -> Sampler:
 
 
 def work(sampler: Sampler, worker: int | None, network: Network, batches: Batches, allocator: Allocator) -> Work:
-    """Return what computes a step that ``sampler`` has cut, on a network that has its arena."""
+    """Return the computation of the steps of ``sampler``, on a network bound to its arena."""
     if isinstance(sampler, BlockSampler):
         return Tree(sampler, worker, network, batches, allocator)
     return Work(sampler, network, batches)
 
 
 class Tree(Work):
-    """Computes the blocks of a worker one by one and sums their gradients in the order of the tree, into the arena's.
+    """Computation of a worker's blocks one by one; sums their gradients in tree order, into the arena.
 
     Parameters
     ----------
     worker : int or None
-        None where no gradient is computed.
+        None on a rank that computes no gradients.
     allocator : Allocator
-        Of the memory for the sums under way.
+        Allocates the stack of partial sums.
     """
 
     def __init__(
@@ -121,7 +120,7 @@ class Tree(Work):
         self.n_own, grads = self.own.stop - self.own.start, network.arena.grads
         n_sums = max(0, self.n_own.bit_length() - 1)
         stack = [*allocator.zeros((n_sums, len(grads)), np.float32, "gradients")]
-        #: by block: the sum of its gradient and of those under way that it completes, and where this goes
+        #: by block: the sum of its gradient and of the partial sums that it completes, and the target vector
         self.sums: list[tuple[Any, np.ndarray]] = []
         height = 0
         for number, n_merges in enumerate(merges([1] * self.n_own) if self.n_own > 1 else ()):
@@ -152,7 +151,7 @@ class Tree(Work):
         return loading_s
 
     def tested(self, n_test: int, n_ranks: int, rank: int) -> tuple[slice, int]:
-        """Return whole batches, which are the same ones for any number of ranks, each with a sum of its own."""
+        """Return a rank's share in full batches, equal for any number of ranks, and one sum per batch."""
         batch = self.sampler.max_batch
         n_batches = -(-n_test // batch)
         share = cut(n_batches, n_ranks, rank)

@@ -1,4 +1,4 @@
-"""What a rank computes: a worker's gradients of a step, and its share of the test set."""
+"""Computation of a rank (:class:`Work`): a worker's gradients of a step, and a share of the test set."""
 
 from collections.abc import Callable, Collection, Sequence
 from time import perf_counter
@@ -15,16 +15,16 @@ from psframe.train.data.batches import Batches
 
 
 class Work:
-    """Computes all samples that a worker has of a step as one batch.
+    """Computation of a worker's samples of a step as one batch.
 
     Attributes
     ----------
     several : bool
-        Whether a worker may compute several batches, so that no gradient is done before the last.
+        True if a worker may compute several batches per step: gradients are final after the last one only.
     n_losses : int
-        Sums of losses that a step has.
+        Number of loss sums per step.
     tells : bool
-        Whether this rank's losses are those of its samples: of a pipeline's stages only the last one knows them.
+        True if this rank reports the losses of its samples: with stages or shards, the last stage's first shard only.
     """
 
     several, n_losses, tells = False, 1, True
@@ -41,14 +41,14 @@ class Work:
         boundaries: Collection[int] = (),
         leave: Callable[[slice], None] | None = None,
     ) -> float:
-        """Write the gradients of the summed loss into the arena; return the seconds that loading took.
+        """Write the gradients of the summed loss into the arena; return the seconds of loading.
 
         Parameters
         ----------
         mine : ndarray of int64
-            This worker's samples, of ``n_samples`` that the step has.
+            This worker's samples, of the step's ``n_samples``.
         losses : ndarray of float64, shape (n_losses,)
-            To which the losses are added.
+            Sums of losses, to which this call adds.
         boundaries, leave
             As in :meth:`Network.gradients`.
         """
@@ -60,7 +60,7 @@ class Work:
         return loading_s
 
     def evaluate(self, n_test: int, n_ranks: int, rank: int) -> np.ndarray:
-        """Return the losses and the hits of a rank's share of the test set, (n, 2): sums, of which the set has n."""
+        """Return the sums of losses and hits, (n, 2), over a rank's share of the test set; n as in :meth:`tested`."""
         mine, n = self.tested(n_test, n_ranks, rank)
         found, batch = np.zeros((n, 2)), self.sampler.max_batch
         for lo in range(mine.start, mine.stop, batch):
@@ -69,7 +69,7 @@ class Work:
         return found
 
     def warm(self) -> None:
-        """Compute a sample by itself, so that all is compiled."""
+        """Compute one sample, so that every kernel is compiled."""
         sample = np.zeros(1, np.int64)
         x, labels = self.batches.load("train", sample)
         self.network.gradients(x, labels, Pass(True, 0, 0, sample))
@@ -77,30 +77,30 @@ class Work:
 
     @property
     def parts(self) -> list[Network]:
-        """The networks that it passes samples through, one after the other."""
+        """Networks that samples pass through, in order."""
         return [self.network]
 
     def clear(self) -> None:
-        """Begin to count anew."""
+        """Reset the counts."""
         for traffic in self.traffics():
             traffic.clear()
 
     @property
     def waited_s(self) -> float:
-        """Seconds in which it waited for other ranks."""
+        """Seconds of waiting for other ranks."""
         return 0.0
 
     def traffics(self) -> Sequence[Traffic]:
-        """Return the counts of what it moved between ranks."""
+        """Return the counts of bytes moved between ranks."""
         return []
 
     def tested(self, n_test: int, n_ranks: int, rank: int) -> tuple[slice, int]:
-        """Return a rank's share of the test set, and how many sums the set has."""
+        """Return a rank's share of the test set, and the number of sums over the set."""
         return cut(n_test, n_ranks, rank), 1
 
 
 def departures(mode: Mode, collective: Base, work: Work) -> tuple[Collection[int], Callable[[slice], None] | None]:
-    """Return the layers at which backward pauses, and what it calls there."""
+    """Return the layers at which backward pauses, and the function called there; ((), None) for no pause."""
     net, overlap = work.network, collective.overlap
     if overlap and mode.traits.overlaps and not work.several and (layers := overlap.hook_layers(net.begins)):
         return layers, overlap.grads_ready

@@ -8,16 +8,16 @@ from psframe.train.data.dataset import Facts
 
 
 class Batches:
-    """Turns sample numbers into a network's input, in buffers that are made once.
+    """Network inputs from sample numbers, in buffers allocated once.
 
     Parameters
     ----------
     facts : Facts
     arrays : dict of ndarray
-        What :func:`hold` returns.
+        Arrays of :class:`psframe.train.data.dataset.Held`.
     max_batch, seed : int
     n_kept : int
-        Batches whose input is valid at the same time; 0 where nobody asks for any.
+        Number of inputs valid at the same time; 0 if only labels are needed.
     """
 
     def __init__(
@@ -42,13 +42,15 @@ class Batches:
         self.scale, self.shift = (1 / std).astype(np.float32), (-mean / std).astype(np.float32)
 
     def load(self, split: str, samples: np.ndarray, epoch: int = 0, first: int = 0) -> tuple[np.ndarray, np.ndarray]:
-        """Return input (n, H, W, C) float32 and labels (n,) int64; valid until the next call of as many at ``first``.
+        """Return input (n, H, W, C) float32 and labels (n,) int64; a call that needs their rows overwrites them.
 
         Parameters
         ----------
         split : str
-            ``train``: cropped at a random place and mirrored at random, by (seed, epoch, sample); ``test``: centred.
+            ``train``: random crop and random mirroring, by (seed, epoch, sample); ``test``: centre crop.
         samples : ndarray of int64, shape (n,)
+        first : int
+            Row of the first sample in the input buffer; labels begin at row 0.
         """
         n = len(samples)
         x, place = self.x[first : first + n], self.place[:n]

@@ -1,4 +1,4 @@
-"""The dataset in memory: read by slices, once a node, and shared by the node's ranks."""
+"""Dataset in memory (:func:`hold`): read in slices, once per node, and shared by the node's ranks."""
 
 import errno
 from collections.abc import Iterator
@@ -24,12 +24,12 @@ if TYPE_CHECKING:
 Arrays = dict[str, np.ndarray]
 
 SPLITS = {"train": "training", "test": "test"}
-SLICE_BYTES = 4 << 20  # read at a time
+SLICE_BYTES = 4 << 20  # per read
 
 
 @dataclass(frozen=True)
 class Facts:
-    """What every rank knows of a dataset before it is read; see :class:`psframe.datasets.base.Dataset`."""
+    """Properties of a dataset known to every rank before it is read; see :class:`psframe.datasets.base.Dataset`."""
 
     shape: list[int]
     dtype: str
@@ -43,7 +43,7 @@ class Facts:
 
     @classmethod
     def of(cls, dataset: "Dataset") -> "Facts":
-        """Return those of a dataset, in plain values, as which nodes tell them; UserError where it is none."""
+        """Return the facts of a dataset, as plain values to send to other ranks; UserError if it is invalid."""
         own_dataset.judge(dataset)
         return cls(
             shape=[int(n) for n in dataset.shape],
@@ -64,11 +64,11 @@ class Facts:
 
     @property
     def n_bytes(self) -> int:
-        """Bytes that a node holds."""
+        """Bytes of the dataset in a node's memory."""
         return sum(padded(_n_bytes(shape, dtype)) for shape, dtype in self._kinds().values())
 
     def _kinds(self) -> dict[str, tuple[list[int], str]]:
-        """Return shape and dtype of each array in the node's memory, in the order in which they lie there."""
+        """Return shape and dtype of each array in the node's memory, in memory order."""
         height = [1] if len(self.shape) == 2 else []
         sample = [self.shape[0], *height, *self.shape[1:]]
         return {
@@ -80,7 +80,7 @@ class Facts:
         }
 
     def arrays(self, memory: np.ndarray) -> dict[str, np.ndarray]:
-        """Return the arrays that lie in ``memory``, uint8 (n_bytes,)."""
+        """Return the arrays as views of ``memory``, uint8 (n_bytes,)."""
         views, at = {}, 0
         for name, (shape, dtype) in self._kinds().items():
             views[name] = memory[at : at + _n_bytes(shape, dtype)].view(dtype).reshape(shape)
@@ -88,9 +88,9 @@ class Facts:
         return views
 
     def checksum(self, memory: np.ndarray) -> int:
-        """Return 64 bits that tell the samples and labels in ``memory``, uint8 (n_bytes,), from others.
+        """Return a 64-bit checksum of the samples and labels in ``memory``, uint8 (n_bytes,).
 
-        Mean and deviation are left out: another CPU may round them otherwise.
+        It excludes mean and deviation, which another CPU may round differently.
         """
         samples = memory[: self.n_bytes - padded(_n_bytes(*self._kinds()["moments"]))]
         return int(compiled.elementwise.checksum(samples.view(np.float32)))
@@ -105,17 +105,17 @@ def _n_bytes(shape: list[int], dtype: str) -> int:
 
 @dataclass(frozen=True)
 class Held:
-    """The data of a node, shared by its ranks.
+    """Data of a node, shared by its ranks.
 
     Attributes
     ----------
     memory : ndarray of uint8, shape (facts.n_bytes,)
     arrays : dict of ndarray
-        Over that memory: ``train_images`` and ``test_images`` (n, C, H, W) as stored (H = 1 for sequences),
+        Views of that memory: ``train_images`` and ``test_images`` (n, C, H, W) as stored (H = 1 for sequences),
         ``train_labels`` and ``test_labels`` (n,) int64, ``moments`` (2, C) float64: mean and standard deviation per
         channel.
     checksum : int
-        On the node's first rank, as :meth:`Facts.checksum` makes it; 0 elsewhere.
+        Result of :meth:`Facts.checksum` on the node's first rank; 0 elsewhere.
     """
 
     memory: np.ndarray
@@ -124,18 +124,17 @@ class Held:
 
 
 def hold(cluster: Cluster, facts: Facts, dataset: "Dataset | None", places: Places) -> Held:
-    """Read the dataset once a node, for all of the node's ranks. All ranks must call.
+    """Read the dataset once per node, into memory of all the node's ranks. All ranks must call.
 
     Parameters
     ----------
     dataset : Dataset or None
-        On each node's first rank, which reads it by slices and checks every label; None elsewhere.
+        On each node's first rank, which reads it in slices and checks every label; None elsewhere.
 
     Raises
     ------
     UserError
-        On every rank: a file that cannot be read, a label out of range, too little memory, or other data on another
-        node.
+        On every rank: an unreadable file, a label out of range, too little memory, or different data on another node.
     """
     memory = cluster.agree_everywhere(lambda: _share(cluster, facts.n_bytes, places))
     arrays = facts.arrays(memory)
@@ -152,7 +151,7 @@ def _share(cluster: Cluster, n_bytes: int, places: Places) -> np.ndarray:
         return cluster.link.share(n_bytes, page_bytes, lambda memory: places.bind("data", memory))
     except OSError as error:
         if error.errno != errno.ENOMEM and limits.met(error):
-            raise  # with its own sentence; memory may lack by other limits than this process's, which is told below
+            raise  # a limit of this process has its own message; other causes are reported below
         if page_bytes:
             raise no_huge_pages(policy, n_bytes) from None
         raise no_memory_for_data(n_bytes, error.strerror or "") from None
@@ -185,7 +184,7 @@ def _fill(facts: Facts, dataset: "Dataset", arrays: dict[str, np.ndarray]) -> No
 
 
 def _judge_finite(images: np.ndarray, lo: int, split: str) -> None:
-    """UserError where a sample holds a number that is none; it would be blamed on the learning rate."""
+    """Raise UserError if a sample has a non-finite value: the later divergence would blame the learning rate."""
     if images.dtype != np.float32 or compiled.elementwise.is_finite(images.reshape(-1)):
         return
     first = int(np.flatnonzero(~np.isfinite(images).reshape(len(images), -1).all(axis=1))[0])
@@ -206,7 +205,7 @@ def _slices(
 
 
 def moments(images: np.ndarray) -> np.ndarray:
-    """Return mean and standard deviation per channel, (2, C), of images (n, C, H, W); 1 for a deviation of 0."""
+    """Return mean and standard deviation per channel, float64 (2, C), of images (n, C, H, W); a deviation of 0 is 1."""
     rows = max(1, SLICE_BYTES // images[0].nbytes)
     total = np.zeros((2, images.shape[1]))
     for lo in range(0, len(images), rows):

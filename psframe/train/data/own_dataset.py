@@ -1,4 +1,4 @@
-"""What a dataset must be: a user's own may say and return anything, lists above all."""
+"""Checks of a dataset (:func:`judge`) and of its arrays (:func:`read`): a user's own may return anything."""
 
 from typing import TYPE_CHECKING, Any
 
@@ -11,7 +11,7 @@ if TYPE_CHECKING:
 
 
 def judge(dataset: "Dataset") -> None:
-    """UserError where it is no :class:`psframe.datasets.base.Dataset`, or a field is not what that says of it."""
+    """Raise UserError unless ``dataset`` is a valid :class:`psframe.datasets.base.Dataset`."""
     from psframe.datasets.base import Dataset, Split
 
     if not isinstance(dataset, Dataset):
@@ -38,14 +38,14 @@ def judge(dataset: "Dataset") -> None:
 
 
 def read(split: "Split", lo: int, hi: int, shape: tuple[int, ...], kind: np.dtype, name: str) -> tuple[Any, Any]:
-    """Return images (hi - lo, *shape) and labels (hi - lo,) of a split; UserError where it returns anything else.
+    """Return images (hi - lo, *shape) and labels (hi - lo,) of a split; UserError if it returns anything else.
 
     Parameters
     ----------
     kind : dtype
-        As which the images will be held; theirs must be of the same kind.
+        Dtype of the images in memory; theirs must be of the same kind.
     name : str
-        Of the split, for the message.
+        Name of the split, for the message.
     """
     found = split.read(lo, hi)
     if isinstance(found, tuple) and len(found) == 2:
@@ -66,7 +66,7 @@ def read(split: "Split", lo: int, hi: int, shape: tuple[int, ...], kind: np.dtyp
 
 
 def _described(value: object) -> str:
-    """Return in a few words what a value is."""
+    """Return a short description of a value."""
     if isinstance(value, np.ndarray):
         return f"{value.dtype} {value.shape}"
     if isinstance(value, list | tuple) and len(value) > 4:
@@ -88,9 +88,9 @@ def _is_crop(crop: Any, shape: Any) -> bool:
 
 
 def _is_row(row: Any, n: int, least: float) -> bool:
-    """Whether these are ``n`` finite numbers above ``least``."""
+    """Return True if ``row`` has ``n`` finite numbers above ``least``."""
     try:
         found = np.asarray(row)
-    except ValueError:  # of lists of different lengths
+    except ValueError:  # lists of different lengths
         return False
     return found.shape == (n,) and found.dtype.kind in "iuf" and bool(np.isfinite(found).all() and found.min() > least)

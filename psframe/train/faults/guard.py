@@ -1,4 +1,4 @@
-"""What stands between a fault and the parameters: steps that are not sound are dropped, damage is found and named."""
+"""Protection of the parameters against faults (:class:`Guard`): drops non-finite steps, finds and repairs damage."""
 
 import sys
 from collections.abc import Callable, Collection, Sequence
@@ -24,26 +24,26 @@ from psframe.sync.traits import Traits
 from psframe.train.faults.injection import Flip, Rollback, Slow
 from psframe.train.faults.replicas import Replicas
 
-MOST_SKIPPED = 100  # steps in a row: after so many nothing good comes any more
+MOST_SKIPPED = 100  # steps in a row: training does not recover after so many
 
 
 def keeping(fault: Fault, traits: Traits) -> Keeping:
-    """Return how much of what a step replaces must be kept, so that the step can be dropped or a lost rank survived."""
+    """Return what the arena keeps of replaced parameters, to drop a step or to survive a lost rank."""
     guarded = traits.drops == "steps"
     two = (guarded and fault.on_nan != "stop") or fault.on_worker_loss == "continue"
     return Keeping(2 if two else 1, guarded)
 
 
 def checksums(fault: Fault, cluster: Cluster, team: Team, arena: Arena) -> Sums | None:
-    """Return checksums of what this rank writes, where they are asked for and no other rank has the same memory."""
-    # of what another node has written nobody here would hear before the next check
+    """Return checksums of the memory that this rank alone writes; None if not requested, or if others write it, too."""
+    # with several nodes, another node's writes would go unnoticed until the next check
     only = arena.shared and cluster.n_nodes == 1
     owns = only or cluster.n_ranks == 1 or (team.server is not None and cluster.rank == 0 and not arena.shared)
     return Sums(arena) if fault.check_every and owns else None
 
 
 class Guard:
-    """Looks at every step of a run on one rank, as ``fault`` in the config says, and has its part in them.
+    """Check of every step of a run on one rank, as ``fault`` in the config asks.
 
     Parameters
     ----------
@@ -53,9 +53,9 @@ class Guard:
     Attributes
     ----------
     skipped : list of dict
-        ``step`` and ``ranks`` of each one that was dropped, since the last :meth:`take`.
+        ``step`` and ``ranks`` of each dropped step since the last :meth:`take`.
     repaired : list of dict
-        ``step`` and ``rank`` of each repair.
+        ``step`` and ``rank`` of each repair since then.
     """
 
     def __init__(self, config: Config, cluster: Cluster, team: Team, mode: Mode, collective: Base, updater: Updater):
@@ -81,14 +81,14 @@ class Guard:
         self.watch.stop()
 
     def reset(self) -> None:
-        """Begin anew, where something else than a step has written the parameters. Every rank calls."""
+        """Reset checksums and counts after parameters were written outside of a step. All ranks must call."""
         self.arena.wild, self.in_a_row = False, 0
         if self.updater.sums:
             self.updater.sums.forget()
         self.collective.forget()
 
     def begin(self, epoch: int, step: int) -> None:
-        """Begin an epoch, of which ``step`` is the first one; both count from 1, steps over the whole run."""
+        """Begin an epoch at ``step``; both count from 1, steps over the run."""
         self.watch.epoch = epoch
         self.cluster.pulse.tell(WORKS, step)
 
@@ -102,7 +102,8 @@ class Guard:
     ) -> float:
         """Compute this rank's part of a step by ``gradients``, None on a server; return the seconds of loading.
 
-        They leave early but where they are looked at before; they add to ``losses`` (n,). All ranks must call.
+        Losses are added to ``losses`` (n,). ``leave`` sends gradients during backward, except in a step in which they
+        are checked or flipped before their exchange. All ranks must call.
         """
         every, flips = self.fault.check_every, self.flip.at("gradients", step=step)
         checks = bool(every) and step % every == 0
@@ -118,21 +119,21 @@ class Guard:
         if flips:
             self.flip.apply()
         if not isfinite(self.loss) and not early and self.arena.guarded:
-            self.arena.grads[0] = nan  # so that all hear of it
+            self.arena.grads[0] = nan  # the exchange spreads it to all ranks
         return loading_s
 
     def came(self, step: int) -> float:
-        """Note that this rank has come to the exchange of a step; return when, by ``time.perf_counter``."""
+        """Note this rank's arrival at the exchange of a step; return the time, by ``time.perf_counter``."""
         self.cluster.pulse.tell(CAME, step)
         return perf_counter()
 
     def closed(self, step: int) -> bool:
-        """Return whether a step was dropped, when its exchange is over; all ranks must call.
+        """Return True if a step was dropped, once its exchange is over. All ranks must call.
 
         Raises
         ------
         AgreedError
-            On every rank, where training must not go on; ``injection.Rollback`` where it may go back.
+            On every rank, if training must stop; ``injection.Rollback`` if it may go back to a checkpoint.
         """
         dropped = self.arena.wild
         if dropped:
@@ -145,7 +146,7 @@ class Guard:
         return dropped or (self.mode.parts.drops and not isfinite(self.loss))
 
     def end(self, step: int) -> None:
-        """Check what the last step of an epoch has left behind. All ranks must call."""
+        """Check parameters and state after the last step of an epoch. All ranks must call."""
         self.cluster.pulse.tell(IDLE)
         if self.fault.check_every:
             self._check(step)
@@ -155,7 +156,7 @@ class Guard:
                 raise Rollback(tuple(damaged), step, self._changed(damaged, f"after step {step}"))
 
     def take(self) -> dict[str, Any]:
-        """Return what was noted, and begin anew."""
+        """Return the noted faults, and clear them."""
         taken = {
             "skipped": [*self.skipped, *self.mode.tally.skipped],
             "repaired": list(self.repaired),
@@ -166,7 +167,7 @@ class Guard:
         return taken
 
     def _check(self, step: int) -> bool:
-        """Compare and repair what all ranks have; return whether this rank has computed with damage."""
+        """Compare and repair the replicas; return True if this rank has computed with damage. All ranks must call."""
         self.cluster.pulse.tell(CAME, step)
         damaged = self.replicas.check()
         self.repaired += [{"rank": rank, "step": step} for rank in damaged]
@@ -177,7 +178,7 @@ class Guard:
         return self.replicas.is_mine(damaged)
 
     def _judge(self, step: int) -> None:
-        """Find out whose fault it is that a step is not sound, and do what the config says. All ranks must call."""
+        """Find the ranks at fault for a non-finite step; skip, stop or roll back as configured. All ranks must call."""
         workers = self.collective.nonfinite_workers(self.arena.grads)
         if not isfinite(self.loss) and self.team.worker is not None:
             workers = [*workers, self.team.worker]
@@ -192,7 +193,7 @@ class Guard:
         self.in_a_row += 1
 
     def _verdict(self, every: Sequence[tuple[list[int], bool]], step: int) -> dict[str, Any]:
-        """Return what is to be done, on rank 0; UserError where that is to stop."""
+        """Return the action to perform, on rank 0; raise UserError to stop."""
         damaged = [rank for rank, (_, is_damaged) in enumerate(every) if is_damaged]
         if damaged:
             return {

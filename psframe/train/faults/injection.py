@@ -1,4 +1,4 @@
-"""Faults on purpose, and what ends training at a fault."""
+"""Fault injection (:class:`Slow`, :class:`Crash`, :class:`Flip`), and the end of training at a fault."""
 
 import os
 import re
@@ -18,16 +18,16 @@ FLIP = re.compile(r"(params|state|gradients):(\d{1,9}):(\d{1,15}):(\d{1,13}|nan)
 
 
 class Rollback(AgreedError):
-    """The parameters are not to be trusted, or a step is not to be taken: go back to a checkpoint.
+    """Parameters are damaged, or a step must not be applied: go back to a checkpoint.
 
-    Every rank raises it after the same step. Who does not catch it leaves as from any other UserError.
+    Every rank raises it after the same step. Uncaught, it ends the run as any other UserError.
 
     Attributes
     ----------
     ranks : tuple of int
-        Whose fault it was, by their numbers in the job; empty where nobody can be named.
+        Ranks at fault, by their numbers in the job; empty if unknown.
     step : int
-        Counts from 1 over the whole run.
+        Step of the fault; counts from 1 over the run.
     reason : str
     """
 
@@ -37,7 +37,7 @@ class Rollback(AgreedError):
 
 
 class Slow:
-    """Sleeps after steps of a rank, if it is one that the config makes slow.
+    """Delay of a rank's steps, if the config makes it slow.
 
     Parameters
     ----------
@@ -51,18 +51,18 @@ class Slow:
         self.random = np.random.default_rng((seed, rank))
 
     def pause(self, step_s: float) -> None:
-        """Sleep ``slow_steps`` times the seconds that a step has taken, in a share of the steps."""
+        """Sleep ``slow_steps`` times ``step_s`` seconds, in the share ``slow_share`` of the steps."""
         if self.applies and self.random.random() < self.fault.slow_share:
             time.sleep(self.fault.slow_steps * step_s)
 
 
 class Crash:
-    """Ends this process, as a machine would that loses its power, at a point of writing a checkpoint.
+    """Kill of this process at a point of writing a checkpoint, as a power failure would.
 
     Parameters
     ----------
     crash_at : str
-        ``none``, or one of ``CRASH_POINTS``; with ``:k`` behind it when it is come to for the k-th time.
+        ``none``, or one of ``CRASH_POINTS``; with suffix ``:k``, at its k-th occurrence.
     """
 
     def __init__(self, crash_at: str):
@@ -75,7 +75,7 @@ class Crash:
         self.point, self.left = (found[1], int(found[2] or 1)) if found else ("none", 0)
 
     def __call__(self, point: str) -> None:
-        """End here, if it is the time."""
+        """Kill this process if ``point`` is the configured one, at its k-th occurrence."""
         if point == self.point:
             self.left -= 1
             if not self.left:
@@ -83,16 +83,16 @@ class Crash:
 
 
 class Flip:
-    """Turns over one bit in the memory of one rank, once.
+    """Flip of one bit in the memory of one rank, once.
 
-    ``fault.flip`` is ``KIND:RANK:STEP:BIT``: after that step, counted from 1 over the run, a bit of the rank's
-    ``params`` or optimizer ``state``; or, before the exchange of that step, of its ``gradients``. Bits are counted from
-    the lowest one of the vector's first number; ``nan`` for one makes that number not finite.
+    ``fault.flip`` is ``KIND:RANK:STEP:BIT``: it flips a bit of the rank's ``params`` or optimizer ``state`` after that
+    step, counted from 1 over the run, or of its ``gradients`` before the step's exchange. Bits count from the lowest
+    bit of the vector's first element; ``nan`` sets that element to NaN.
 
     Raises
     ------
     UserError
-        Another text, a rank that is not there, or a bit behind the vector's end.
+        If the text is malformed, the rank does not exist, or the bit is beyond the vector's end.
     """
 
     def __init__(self, fault: Fault, rank: int, n_ranks: int, arena: Arena):
@@ -110,11 +110,11 @@ class Flip:
         self.mine = rank == int(match[2])
 
     def at(self, *kinds: str, step: int) -> bool:
-        """Whether one of these is turned over in a step, on some rank."""
+        """Return True if a bit of one of these kinds is flipped in a step, on any rank."""
         return step == self.step and self.kind in kinds
 
     def apply(self) -> None:
-        """Turn it over, if it is this rank's; where that keeps no state, there is nothing to turn over."""
+        """Flip the bit if it is this rank's; without optimizer state, do nothing."""
         vectors: dict[str, Callable[[], np.ndarray]] = {
             "params": lambda: self.arena.params,
             "gradients": lambda: self.arena.grads,
@@ -122,7 +122,7 @@ class Flip:
         }
         vector = vectors[self.kind]()
         if self.mine and len(vector):
-            self.step = 0  # where batches are drawn, a rank may have several of a step
+            self.step = 0  # a rank may have several turns in a step if batches are drawn
             if self.bit == "nan":
                 vector[0] = np.nan
             else:

@@ -1,4 +1,4 @@
-"""Parameters of which every rank, or every node, has its own: compared by checksums, repaired from the right ones."""
+"""Comparison of parameter replicas by checksum (:class:`Replicas`), and repair from the majority."""
 
 from collections import Counter
 from collections.abc import Sequence
@@ -13,7 +13,7 @@ from psframe.memory.arena import Arena
 
 
 class Replicas:
-    """Who has parameters of its own, and optimizer state, if all have it.
+    """Replicas of the parameters, by rank or by node, and of the optimizer state if all have it.
 
     Parameters
     ----------
@@ -30,10 +30,10 @@ class Replicas:
         self.rows = [lambda: [self.arena.params], *([lambda: list(self.arena.state)] if with_state else [])]
 
     def check(self) -> list[int]:
-        """Return the ranks whose parameters or state were not those of the others, and are so now; all must call.
+        """Repair parameters and state that differ, and return their ranks. All ranks must call.
 
-        Where ranks share them, it is the first rank of each node. The right ones are those that most have; where more
-        than one half have not the same, those of rank 0.
+        If a node's ranks share them, its first rank stands for the node. The values of more than one half are correct;
+        without such a majority, those of rank 0.
         """
         if self.n < 2:
             return []
@@ -46,7 +46,7 @@ class Replicas:
         return damaged
 
     def is_mine(self, damaged: Sequence[int]) -> bool:
-        """Whether this rank has computed with what was repaired."""
+        """Return True if this rank has computed with the repaired values."""
         mine = sum(self.cluster.sizes[: self.cluster.node]) if self.by_node else self.cluster.rank
         return mine in damaged
 
@@ -70,6 +70,6 @@ def _checksum(vectors: Sequence[np.ndarray]) -> int:
 
 
 def _right(sums: Sequence[int]) -> int:
-    """Return the first that has what more than one half have; else 0."""
+    """Return the first index of the value that more than one half have; 0 if none does."""
     value, count = Counter(sums).most_common(1)[0]
     return sums.index(value) if 2 * count > len(sums) else 0

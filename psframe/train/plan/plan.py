@@ -64,8 +64,8 @@ N_GIVEN = {"model": 2, "dataset": 0, "optimizer": 0, "sync": 0, "collective": 4}
 class Plan:
     """Plan of a run: a checked config with its choices, roles and dataset.
 
-    It is the same on every rank, except ``dataset`` (on each node's first rank), ``places``, and the rank's own ``team``,
-    ``group`` and ``grid``.
+    It is the same on every rank, except ``dataset`` (on each node's first rank), ``places``, ``team``, ``group`` and
+    ``grid``.
 
     Attributes
     ----------
@@ -144,6 +144,7 @@ def make(cluster: Cluster, path: str, overrides: Sequence[str]) -> Plan:
     choices |= cluster.agree_everywhere(lambda: {s: _choice(resolved, s) for s in later})
     cluster.agree_everywhere(lambda: judge_optimizer(choices["optimizer"], settings.train.reproducible))
     cluster.agree(lambda: any_workers.judge(settings.train, team.n_workers))
+    # again, for the rules that need the collective
     asked = _goes_together(cluster, replace(asked, collective=choices["collective"]))
     places = _places(cluster, settings, choices)
     _configure(cluster, group, grid, mode.traits, affinity.n_cores(cluster, places.site.topology))

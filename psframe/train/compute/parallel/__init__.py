@@ -1,1 +1,1 @@
-"""A network cut across ranks: a pipeline of stages, of which there may be several replicas, side by side."""
+"""Partition of a network across ranks: pipeline stages and shards of layers, in one or several replicas."""

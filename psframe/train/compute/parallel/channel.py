@@ -1,7 +1,7 @@
-"""What two neighbouring stages hand each other: activations forward, their gradients back.
+"""Channels between neighbouring stages (:class:`Near`, :class:`Far`): activations forward, their gradients back.
 
-Inside a node both see the same slots: the sender copies to a slot, the receiver computes in it, and both wait for
-counters in the kernel. Between nodes MPI moves what lies in the slots of either.
+Inside a node, both ranks share the slots: the sender copies to a slot, the receiver computes in it, and both wait on
+counters in the kernel. Between nodes, MPI copies from the sender's slot to the receiver's.
 """
 
 from functools import partial
@@ -21,13 +21,13 @@ from psframe.record.traffic import Traffic
 
 WRAP = 0xFFFFFFFF
 SENT, FREED = 0, 1
-HEAD = 16  # numbers before those of a slot: a cache line, whose first bytes say in which order axes lie in memory
+HEAD = 16  # floats before the data of a slot: a cache line, whose first bytes encode the order of the axes in memory
 
 
 class Slots:
-    """Room for ``depth`` arrays (n, *shape) of up to ``most`` samples; axes may lie in any order behind the first.
+    """Slots for ``depth`` float32 arrays (n, *shape) of up to ``most`` samples, with ``shape`` in any memory order.
 
-    PyTorch's kernels take the order of their input for that of their output, and round otherwise in another one.
+    PyTorch's kernels use the memory order of their input for their output, and their rounding depends on it.
     """
 
     def __init__(self, memory: np.ndarray, depth: int, most: int, shape: Shape):
@@ -39,7 +39,7 @@ class Slots:
         return len(self.rows)
 
     def write(self, place: int, array: np.ndarray) -> np.ndarray:
-        """Write an array to a slot; return what of the slot it takes, with its head."""
+        """Write an array to a slot; return the used part of the slot, with its head."""
         row = self.rows[place % len(self.rows)]
         order = self.plain
         if not array.flags.c_contiguous:
@@ -49,11 +49,11 @@ class Slots:
         return row[: HEAD + array.size]
 
     def taken(self, place: int, n: int) -> np.ndarray:
-        """Return what of a slot ``n`` samples take, with its head."""
+        """Return the part of a slot that ``n`` samples use, with its head."""
         return self.rows[place % len(self.rows), : HEAD + n * prod(self.shape)]
 
     def read(self, place: int, n: int) -> np.ndarray:
-        """Return the array (n, *shape) that lies in a slot, in the order of axes that it was written in."""
+        """Return the array (n, *shape) in a slot, as a view with the memory order it was written in."""
         row = self.taken(place, n)
         order = row.view(np.uint8)[: len(self.shape)]
         if (order == self.plain).all():
@@ -63,48 +63,48 @@ class Slots:
 
 
 def size(most: int, shape: Shape) -> int:
-    """Return the numbers of a slot."""
+    """Return the size of a slot in float32 elements, a multiple of a cache line."""
     return -(-(HEAD + most * prod(shape)) // HEAD) * HEAD
 
 
 class Channel(Protocol):
-    """One direction between two ranks, for arrays (n, *shape) float32 of up to ``most`` samples, ``depth`` at a time.
+    """One direction between two ranks, for float32 arrays (n, *shape) of up to ``most`` samples, ``depth`` at a time.
 
     Attributes
     ----------
     traffic : Traffic
     waited_s : float
-        Seconds that this rank has waited for the other one, which the owner sets back.
+        Seconds that this rank has waited for the other one; reset by the owner.
     """
 
     traffic: Traffic
     waited_s: float
 
     def send(self, array: np.ndarray) -> None:
-        """Hand over an array, which may be overwritten then; waits while all slots are taken."""
+        """Send an array, which may be overwritten afterwards; waits while all slots are in use."""
 
     def receive(self, n: int) -> np.ndarray:
-        """Return the next array (n, *shape), which is this rank's until it is freed; waits for it."""
+        """Wait for the next array (n, *shape), and return it; it is valid until :meth:`free`."""
 
     def free(self) -> None:
-        """Give the slot back that was received first of those that are held."""
+        """Release the oldest received slot."""
 
 
 class Near:
-    """Between ranks of a node. All ranks of the node ask for its memory, in one order.
+    """Channel inside a node. All ranks of the node must construct it, in the same order, as its memory is shared.
 
     Parameters
     ----------
     cluster : Cluster
     sends : bool or None
-        Whether this rank sends, or receives; None: neither.
+        True if this rank sends, False if it receives, None if neither.
     """
 
     def __init__(self, cluster: Cluster, allocator: Allocator, sends: bool | None, depth: int, most: int, shape: Shape):
         page_bytes = allocator.home("exchange").page_bytes
         counters_bytes = 2 * compiled.sync.Counters.EACH
         n_bytes = -(-(counters_bytes + depth * size(most, shape) * 4) // page_bytes) * page_bytes
-        # who receives computes in it
+        # the receiver computes in it, so its pages belong there
         memory = allocator.shared(n_bytes, "exchange", [slice(0, n_bytes)] if sends is False else [])
         self.traffic, self.waited_s = Traffic(), 0.0
         if sends is None:
@@ -139,15 +139,15 @@ class Near:
 
 
 class Far:
-    """Between ranks of two nodes, over MPI.
+    """Channel between two nodes, over MPI.
 
     Parameters
     ----------
     cluster : Cluster
     peer : (int, int)
-        The other rank, and its node.
+        Other rank, and its node.
     tag : int
-        Which no other channel between the two has.
+        MPI tag, unique among the channels of the two ranks.
     """
 
     def __init__(
@@ -188,4 +188,4 @@ class Far:
         return self.slots.read(self.count - 1, n)
 
     def free(self) -> None:
-        """Do nothing: as many micro-batches are under way as there are slots, at most."""
+        """Do nothing: at most as many micro-batches are in flight as there are slots."""

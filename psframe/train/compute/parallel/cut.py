@@ -1,4 +1,4 @@
-"""Where a network is cut into stages: so that the one that takes longest takes as short as it can."""
+"""Cut of a network into stages (:func:`found`), to minimize the time of the slowest stage."""
 
 from collections import Counter
 from collections.abc import Callable, Sequence
@@ -14,17 +14,17 @@ from psframe.nn.base import Pass
 from psframe.nn.network import Network
 from psframe.nn.timed import Told, time_layers
 
-ENOUGH_S, MOST = 1.0, 6  # a network is measured again until it took so long, but not more often
-MOST_CUTS = 4  # that are tried
+ENOUGH_S, MOST = 1.0, 6  # total seconds and number of passes at which a measurement stops
+MOST_CUTS = 4  # cuts to try
 
 
 def balanced(costs: Sequence[float], n_stages: int) -> list[int]:
-    """Return where each stage begins, and the end: n_stages + 1 places among the layers; no stage is without one.
+    """Return the begin of each stage, and the end: n_stages + 1 layer indices; no stage is empty.
 
-    The largest sum of a stage is as small as it can be; of such cuts the one whose later stages are the smallest.
+    The cut minimizes the largest sum of ``costs`` in a stage; ties go to the cut with the smallest later stages.
     """
     n, before = len(costs), [0.0, *accumulate(costs)]
-    #: by stages and layers: the largest sum in the best cut of the first layers into so many, and where its last begins
+    #: [stages - 1][layers]: largest sum in the best cut of the first layers, and the begin of its last stage
     best = [[(before[i], 0) for i in range(n + 1)]]
     for stages in range(1, n_stages):
         row = [(float("inf"), 0)] * (n + 1)
@@ -38,7 +38,7 @@ def balanced(costs: Sequence[float], n_stages: int) -> list[int]:
 
 
 def judge(network: Network, n_stages: int) -> None:
-    """UserError where there are more stages than layers that run."""
+    """Raise UserError if there are more stages than active layers."""
     if n_stages > len(network.active):
         raise UserError(
             f"parallel.pipeline must leave a layer for every stage, got {n_stages} stages for a model of "
@@ -49,16 +49,17 @@ def judge(network: Network, n_stages: int) -> None:
 
 
 def found(make: Callable[[slice], Network], n_stages: int, n_samples: int, kernels: str) -> list[int]:
-    """Return the best cut of some: each after the first is balanced by what layers took in the stages of the last one.
+    """Return the fastest of up to MOST_CUTS cuts, each balanced by the layer times measured with the previous one.
 
-    A layer's seconds depend on what else its stage has in the caches. Memory is taken for one stage at a time.
+    The first cut balances FLOPs. A layer's time depends on its stage, whose layers share the caches. Memory is
+    allocated for one stage at a time.
 
     Parameters
     ----------
     make : callable
         ``make(own)`` returns the network, or a stage of it, without memory.
     n_samples : int
-        Of a micro-batch.
+        Samples of a micro-batch.
 
     Raises
     ------
@@ -77,7 +78,7 @@ def found(make: Callable[[slice], Network], n_stages: int, n_samples: int, kerne
 
 
 def _measured(stage: Network, n_samples: int, kernels: str, enough_s: float) -> list[float]:
-    """Return the seconds that each layer of a stage takes forward and back, on one thread."""
+    """Return the seconds of each layer of a stage, forward plus backward, on one thread; the minimum over passes."""
     allocator = Allocator()
     stage.bind(Arena(stage.layout, 0, allocator), n_samples, allocator, kernels, adds=True)
     taken: Counter[int] = Counter()
@@ -94,4 +95,4 @@ def _measured(stage: Network, n_samples: int, kernels: str, enough_s: float) -> 
         stage.forward(x, state)
         stage.backward(dy, state)
         passes.append([taken[index] for index, _ in stage.active[stage.own]])
-    return [min(of_layer) for of_layer in zip(*passes[1:], strict=True)]  # the first one may compile
+    return [min(of_layer) for of_layer in zip(*passes[1:], strict=True)]  # without the first pass, which may compile

@@ -1,4 +1,4 @@
-"""The ranks of a job as a grid: replicas of the network, each a pipeline of stages, whose layers are in shards."""
+"""Grid of a job's ranks (:class:`Grid`): replicas of the network, each a pipeline of stages split into shards."""
 
 from dataclasses import dataclass
 
@@ -10,17 +10,17 @@ from psframe.errors import UserError
 
 @dataclass(frozen=True)
 class Grid:
-    """Where rank r stands in it: shard r % M of stage r // M % S of replica r // (S M), so neighbours lie side by side.
+    """Position of rank r: shard r % M of stage r // M % S of replica r // (S M), so neighbours have consecutive ranks.
 
     Attributes
     ----------
     n_replicas, n_stages, n_shards : int
     replica, stage, shard : int
-        Of this rank.
+        Position of this rank.
     cluster : Cluster
-        The ranks that have in all replicas what this one has, and exchange gradients; where nothing is cut, all ranks.
+        Ranks with the same part of the network in all replicas, which exchange gradients; all ranks if nothing is cut.
     crew : Cluster
-        The ranks that have the shards of this one's layers in its replica.
+        Ranks with the shards of this rank's layers, in its replica.
     """
 
     n_replicas: int
@@ -34,17 +34,17 @@ class Grid:
 
     @property
     def is_cut(self) -> bool:
-        """Whether ranks have different parts of the network."""
+        """True if ranks have different parts of the network."""
         return self.n_stages * self.n_shards > 1
 
 
 def make(cluster: Cluster, parallel: Parallel) -> Grid:
-    """Return the grid; all ranks must call, and :func:`judge` has found nothing.
+    """Return the grid, for settings that passed :func:`judge`. All ranks must call.
 
     Raises
     ------
     AgreedError
-        On every rank, where shards are not on one node.
+        On every rank, if the shards of a layer span nodes.
     """
     n_stages, n_shards = parallel.pipeline, parallel.model
     replica, place = divmod(cluster.rank, n_stages * n_shards)
@@ -56,9 +56,9 @@ def make(cluster: Cluster, parallel: Parallel) -> Grid:
 
 
 def _apart(cluster: Cluster, color: int) -> Cluster:
-    """Return those ranks of a cluster that have given one color."""
+    """Return the ranks of a cluster with the same ``color``. All ranks must call."""
     made = join(communicators.keep(cluster.comm.Split(color, key=cluster.rank)))
-    # who is lost is named by its number in the job, and told once a node
+    # report a lost rank by its number in the job, once per node
     numbers = made.comm.allgather(cluster.rank)
     made.rendezvous.members = tuple(numbers[member] for member in made.rendezvous.members)
     made.rendezvous.told_at = cluster.rendezvous.gates
@@ -74,7 +74,7 @@ def _judge_crew(cluster: Cluster, crew: Cluster, n_shards: int) -> None:
 
 
 def judge(parallel: Parallel, n_ranks: int) -> None:
-    """UserError where a grid is not of the job's ranks."""
+    """Raise UserError if the grid does not match the number of ranks."""
     size, data = parallel.pipeline * parallel.model, parallel.data
     what = " x ".join(key for key in ("pipeline", "model") if getattr(parallel, key) > 1) or "pipeline"
     if n_ranks % size:

@@ -1,9 +1,9 @@
-"""Convolutions by samples, dense layers by channels: hybrid parallelism (Krizhevsky 2014, arXiv:1404.5997).
+"""Hybrid parallelism (:class:`Hybrid`): convolutions split by samples, dense layers by channels.
 
-Convolutions have most of the operations and few weights, dense layers few operations and most of the weights. So each
-rank of a crew passes its share of a batch through all channels of the convolutions; the crew puts what comes out
-together; and each passes all of it through its shard of the dense layers. Of gradients only those of the convolutions
-are summed over the crew.
+Convolutions have most of the operations and few weights, dense layers few operations and most of the weights
+(Krizhevsky 2014, arXiv:1404.5997). So each rank of a crew passes its share of a batch through all channels of the
+convolutions; the crew gathers the outputs; and each rank passes all of them through its shard of the dense layers. The
+crew sums the gradients of the convolutions only.
 """
 
 from time import perf_counter
@@ -24,12 +24,12 @@ from psframe.train.data.batches import Batches
 
 
 class Hybrid(Pipeline):
-    """Computes micro-batches one after the other, their convolutions by shares.
+    """Computation of micro-batches one after the other, with convolutions on shares of the samples.
 
     Parameters
     ----------
     front, rest : Network
-        What comes before the first layer that is split, and what begins with it: stages that have one arena.
+        Layers before the first split layer, and from it on: stages that share one arena.
     crew : Crew
     """
 
@@ -47,7 +47,7 @@ class Hybrid(Pipeline):
     ):
         super().__init__(sampler, network, batches, grid, n_micro, "1f1b", False, None, None, crew, trace)
         self.front, self.rest, self.crew = front, rest, crew
-        self.begun = False  # whether the step has gradients of the front
+        self.begun = False  # True once the step has written gradients of the front
         self.joined = crew.shared((self.n_inputs * self.most, *front.shape_before(front.own.stop)))
         self.of_front = self.network.arena.grads[: begin_of(self.network, rest)]
 
@@ -78,7 +78,7 @@ class Hybrid(Pipeline):
             x, _ = self.batches.load(split, own.samples, state.epoch)
             self.loading_s += perf_counter() - began
             part = self.front.forward(x, own)
-        self.crew.meet()  # nobody reads what was there
+        self.crew.meet()  # no rank reads the previous contents any more
         if part is not None:
             y[share] = part
             self.crew.traffic.sum(part.nbytes, 1)
@@ -86,7 +86,7 @@ class Hybrid(Pipeline):
         return y, self.rest.forward(y, state)
 
     def _own(self, state: Pass) -> Pass:
-        """Return what is told of this rank's share of a pass's samples, of which a step's first may have none."""
+        """Return the pass of this rank's share of the samples; it may be empty even in a step's first micro-batch."""
         share = cut(len(state.samples), self.grid.n_shards, self.grid.shard)
         self.begun = self.begun and state.adds
         return Pass(state.train, state.seed, state.epoch, state.samples[share], adds=self.begun)
@@ -106,14 +106,14 @@ class Hybrid(Pipeline):
 
 
 def begin_of(network: Network, rest: Network) -> int:
-    """Return where the tensors of the rest begin in the network's vectors."""
+    """Return the offset of the rest's tensors in the network's vectors."""
     return min(slot.start for name, slot in network.layout.slots.items() if name in rest.params)
 
 
 def place(network: Network) -> int:
-    """Return where the rest begins among the layers that run: with the first one that is split; UserError where first.
+    """Return the index of the first split layer among the active ones, which begins the rest.
 
-    ``network`` is one whose dense layers are split.
+    ``network`` has its dense layers split. Raises UserError if no layer with parameters comes before.
     """
     first = next((at for at, (_, layer) in enumerate(network.active) if isinstance(layer, Split)), 0)
     if not first or not network.stage(slice(first)):

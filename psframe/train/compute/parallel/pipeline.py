@@ -1,4 +1,4 @@
-"""What a stage of a pipeline computes: its layers, for one micro-batch after the other."""
+"""Computation of a pipeline stage (:class:`Pipeline`): its layers, on one micro-batch after the other."""
 
 from collections.abc import Callable, Collection, Sequence
 from time import perf_counter
@@ -20,26 +20,26 @@ from psframe.train.compute.parallel.schedule import Kind, most_kept, turns
 from psframe.train.compute.parallel.split import Crew
 from psframe.train.data.batches import Batches
 
-A_STAGE = 4  # micro-batches for each stage, if a user gives none: then the bubble is small (Huang et al. 2019)
+A_STAGE = 4  # default micro-batches per stage, which keep the bubble small (Huang et al. 2019)
 
 
 class Pipeline(Work):
-    """Computes a worker's samples in micro-batches, whose gradients are summed in their order.
+    """Computation of a worker's samples in micro-batches, whose gradients are summed in order.
 
     Parameters
     ----------
     network : Network
-        The layers of this rank's stage.
+        Layers of this rank's stage.
     n_micro : int
         Micro-batches of a step.
     kind : str
-        Of :mod:`psframe.train.compute.parallel.schedule`.
+        Schedule, one of :mod:`psframe.train.compute.parallel.schedule`.
     recompute : bool
-        Whether a micro-batch goes forward once more before it goes back, so that but one keeps its activations.
+        True to repeat a micro-batch's forward pass before its backward pass, so that only one keeps its activations.
     crew : Crew, or None
-        Who has the other shards of its layers.
+        Ranks with the other shards of its layers.
     before, after : pair of Channel, or None
-        To the stage before (activations in, gradients out), and to the one after (activations out, gradients in).
+        Channels to the previous stage (activations in, gradients out) and the next one (activations out, gradients in).
     trace : Trace
         Traces each micro-batch, and waits for other stages.
     """
@@ -73,7 +73,7 @@ class Pipeline(Work):
         self.outputs: list[np.ndarray] = [np.empty(0)] * n_micro
 
     def warm(self) -> None:
-        """Pass a sample forward and back by itself, so that all is compiled."""
+        """Pass one sample forward and back, so that every kernel is compiled."""
         state = Pass(True, 0, 0, np.zeros(1, np.int64))
         x = np.zeros((1, *self.network.shape_before(self.network.own.start)), np.float32)
         y = self.network.forward(x, state)
@@ -103,7 +103,7 @@ class Pipeline(Work):
             else:
                 losses[0] += self._backward(number, self._state(mine[share], number, epoch)) * self.tells
             if self.trace.on:
-                waited_s = self.waited_s - waited_s  # most of it for what comes in, at the beginning
+                waited_s = self.waited_s - waited_s  # most of it passes at the beginning, in receive
                 self.trace.add("stall", began, began + waited_s)
                 self.trace.add(f"{direction} {number}", began + waited_s)
         self._end()
@@ -112,7 +112,7 @@ class Pipeline(Work):
         return self.loading_s
 
     def _end(self) -> None:
-        """Do what follows the last micro-batch of a step."""
+        """Finish a step after its last micro-batch."""
 
     def _state(self, samples: np.ndarray, number: int, epoch: int) -> Pass:
         first = 0 if self.recompute else number % self.n_inputs * self.most
@@ -122,9 +122,9 @@ class Pipeline(Work):
         self.inputs[number], self.outputs[number] = self._through(state, "train", number % self.n_inputs * self.most)
 
     def _through(self, state: Pass, split: str, at: int = 0) -> tuple[np.ndarray, np.ndarray]:
-        """Pass samples through the stage, from the one before to the one after; return its input and output.
+        """Receive or load samples, pass them through the stage, and send the output on; return input and output.
 
-        ``at`` is the place of the first sample among the inputs of images that are kept.
+        ``at`` is the first sample's row in the buffer of loaded inputs.
         """
         if self.before:
             x = self.before[0].receive(len(state.samples))
@@ -138,7 +138,7 @@ class Pipeline(Work):
         return x, y
 
     def _backward(self, number: int, state: Pass) -> float:
-        """Write, or add, the gradients of a micro-batch; return its loss, on the last stage."""
+        """Write, or add, the gradients of a micro-batch; return its loss, 0 except on the last stage."""
         loss, n = 0.0, len(state.samples)
         dy = self.after[1].receive(n) if self.after else self.network.dlogits[:n]
         if self.recompute:
@@ -163,7 +163,7 @@ class Pipeline(Work):
             other.waited_s = 0.0
 
     def evaluate(self, n_test: int, n_ranks: int, rank: int) -> np.ndarray:
-        """Return the losses and the hits of a replica's share of the test set, on its last stage; elsewhere 0."""
+        """Return the losses and hits, (1, 2), of a replica's share of the test set; 0 except on its last stage."""
         mine, found = cut(n_test, self.grid.n_replicas, self.grid.replica), np.zeros((1, 2))
         for lo in range(mine.start, mine.stop, self.most):
             samples = np.arange(lo, min(lo + self.most, mine.stop))
@@ -180,7 +180,7 @@ class Pipeline(Work):
 
 
 def micro_batches(parallel: Parallel, sampler: Sampler) -> int:
-    """Return the micro-batches of a step: as many as are asked for, of a sample each at least."""
+    """Return the number of micro-batches of a step, as configured; each has at least one sample."""
     asked = parallel.micro_batches
     if asked == "auto":
         asked = A_STAGE * parallel.pipeline if parallel.pipeline > 1 else 1
@@ -188,5 +188,5 @@ def micro_batches(parallel: Parallel, sampler: Sampler) -> int:
 
 
 def micro(sampler: Sampler, n_micro: int) -> int:
-    """Return the most samples of a micro-batch."""
+    """Return the maximum samples of a micro-batch."""
     return -(-sampler.max_batch // n_micro)

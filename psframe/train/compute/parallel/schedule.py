@@ -1,7 +1,7 @@
-"""In which order a stage of a pipeline passes its micro-batches forward and back.
+"""Pipeline schedules (:func:`turns`): the order of a stage's forward and backward passes over micro-batches.
 
-Both orders have a step's gradients summed from the first micro-batch to the last, on every stage: they end in the same
-bits, and in those of one process with the same micro-batches.
+Both schedules sum a step's gradients from the first micro-batch to the last on every stage: their results are bitwise
+equal, and equal to those of one process with the same micro-batches.
 """
 
 from typing import Literal
@@ -11,10 +11,10 @@ Turn = tuple[Literal["forward", "backward"], int]
 
 
 def turns(kind: Kind, n_micro: int, n_stages: int, stage: int) -> list[Turn]:
-    """Return what a stage does in a step of ``n_micro`` micro-batches: which direction, and which of them.
+    """Return the (direction, micro-batch) turns of a stage in a step of ``n_micro`` micro-batches.
 
-    ``gpipe``: all forward, then all back (Huang et al. 2019). ``1f1b``: one forward, one back, as soon as there is one
-    to go back (PipeDream-Flush: Narayanan et al. 2021), which leaves as many idle turns and keeps fewer activations.
+    ``gpipe``: all forward, then all backward (Huang et al. 2019). ``1f1b``: alternate forward and backward as soon as
+    one can go back (PipeDream-Flush: Narayanan et al. 2021), with as many idle turns and fewer activations kept.
     """
     ahead = n_micro if kind == "gpipe" else min(n_micro, n_stages - 1 - stage)
     found: list[Turn] = [("forward", k) for k in range(ahead)]
@@ -24,13 +24,13 @@ def turns(kind: Kind, n_micro: int, n_stages: int, stage: int) -> list[Turn]:
 
 
 def most_kept(kind: Kind, n_micro: int, n_stages: int, stage: int) -> int:
-    """Return how many micro-batches a stage has passed forward and not yet back, at most."""
+    """Return the maximum number of micro-batches that a stage has passed forward but not yet backward."""
     return n_micro if kind == "gpipe" else min(n_micro, n_stages - stage)
 
 
 def bubble(n_micro: int, n_stages: int) -> float:
-    """Return the share of a step in which a stage is idle, where all take the same time, and no step follows another.
+    """Return the idle share of a stage in one step, if all stages take equal time and steps do not overlap.
 
-    (S - 1) / (m + S - 1), the same for both kinds.
+    (S - 1) / (m + S - 1), equal for both schedules.
     """
     return (n_stages - 1) / (n_micro + n_stages - 1)

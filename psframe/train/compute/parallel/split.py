@@ -1,8 +1,8 @@
-"""Layers whose output channels are shared out among ranks that compute the same samples (model parallelism).
+"""Model parallelism (:class:`Split`): layers with output channels split among ranks that compute the same samples.
 
-Each rank has the weights of its channels. Forward they put their channels together, in memory that all see; back each
-has a part of the input's gradient, and all sum these in the order of the shards: every rank has the same bits, which
-are those of one process but for the order of that sum.
+Each rank has the weights of its channels. In forward, the ranks gather their channels in shared memory. In backward,
+each has a part of the input's gradient; all sum the parts in the order of the shards. So every rank has the same bits,
+equal to those of one process but for the order of that sum.
 """
 
 from collections.abc import Mapping, Sequence
@@ -24,15 +24,15 @@ from psframe.record.traffic import Traffic
 
 
 class Crew:
-    """The ranks that have the shards of a layer: all on one node.
+    """Ranks with the shards of a layer, all on one node.
 
     Parameters
     ----------
     cluster : Cluster
-        Of these ranks.
+        Cluster of these ranks.
     allocator : Allocator
     most : int
-        Numbers of the largest gradient of an input that they sum.
+        Elements of the largest gradient that they sum.
     """
 
     def __init__(self, cluster: Cluster, allocator: Allocator, most: int):
@@ -41,7 +41,7 @@ class Crew:
         self.slots = self.shared((cluster.n_ranks, most))
 
     def shared(self, shape: Shape) -> np.ndarray:
-        """Return an array, float32, that they all see; all ask for the same, in one order."""
+        """Return a shared float32 array; all ranks of the crew must call, with the same shapes in the same order."""
         page_bytes = self.allocator.home("exchange").page_bytes
         n_bytes = -(-prod(shape) * 4 // page_bytes) * page_bytes
         mine = [slice(0, n_bytes)] if self.cluster.rank == 0 else []
@@ -49,16 +49,16 @@ class Crew:
         return memory.view(np.float32)[: prod(shape)].reshape(shape)
 
     def meet(self) -> None:
-        """Wait for all of them."""
+        """Wait at a barrier of the crew."""
         began = perf_counter()
         self.cluster.rendezvous.together()
         self.waited_s += perf_counter() - began
 
     def sum(self, own: np.ndarray) -> None:
-        """Write to ``own`` the sum of what all of them have there."""
+        """Replace ``own``, contiguous float32, by its sum over the crew. All its ranks must call."""
         flat = own.reshape(-1)
         slots = self.slots[:, : len(flat)]
-        self.meet()  # nobody reads what was there
+        self.meet()  # no rank reads the previous contents any more
         slots[self.cluster.rank] = flat
         self.meet()
         np.copyto(flat, slots[0])
@@ -68,12 +68,12 @@ class Crew:
 
 
 class Split(Base):
-    """A layer of which this rank has one shard.
+    """Layer of which this rank has one shard.
 
     Parameters
     ----------
     layer : Dense or Conv2d
-        Which is told the channels of the shard.
+        Full layer; :meth:`setup` reduces it to the shard's channels.
     n_shards, shard : int
     """
 
@@ -119,7 +119,7 @@ class Split(Base):
     def forward(self, x: np.ndarray, state: Pass) -> np.ndarray:
         own = self.layer.forward(x, state)
         y: np.ndarray = self.y[state.first : state.first + len(x)]
-        self.crew.meet()  # nobody reads what was there
+        self.crew.meet()  # no rank reads the previous contents any more
         y[..., self.own] = own
         self.crew.traffic.sum(own.nbytes, 1)
         self.crew.meet()
@@ -135,18 +135,18 @@ class Split(Base):
 
 
 def _key(layer: Any) -> str:
-    """Return the attribute with a layer's output channels; "" of one that cannot be split."""
+    """Return the name of a layer's attribute with its output channels; "" if it cannot be split."""
     return "out_features" if isinstance(layer, Dense) else "out_channels" if isinstance(layer, Conv2d) else ""
 
 
 def channels(layer: Any) -> int:
-    """Return the output channels of a layer that can be split; 0 of another one."""
+    """Return the output channels of a layer; 0 if it cannot be split."""
     key = _key(layer)
     return getattr(layer, key) if key else 0
 
 
 def split(layers: Sequence[Any], n_shards: int, shard: int, kinds: tuple[type, ...] = (Dense, Conv2d)) -> Sequence[Any]:
-    """Return layers, of which those of some kinds with a channel for every shard at least are split."""
+    """Return ``layers``, with those of ``kinds`` that have at least ``n_shards`` channels split."""
     if n_shards == 1 or not isinstance(layers, Sequence):
         return layers
     return [
@@ -156,7 +156,7 @@ def split(layers: Sequence[Any], n_shards: int, shard: int, kinds: tuple[type, .
 
 
 def judge(network: Network, n_shards: int) -> None:
-    """UserError where no layer can be split."""
+    """Raise UserError if no layer is split."""
     if n_shards > 1 and not any(isinstance(layer, Split) for layer in network.layers):
         raise UserError(
             f"parallel.model must have a layer to split, a Dense or Conv2d of psframe's with as many channels, got "

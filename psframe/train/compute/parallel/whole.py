@@ -1,4 +1,4 @@
-"""The whole network's parameters and state on rank 0, where ranks have parts of it: for records and checkpoints."""
+"""Full parameters and state of a partitioned network on rank 0 (:class:`Whole`), for records and checkpoints."""
 
 from collections.abc import Iterator, Mapping, Sequence
 
@@ -12,25 +12,25 @@ from psframe.train.compute.parallel.grid import Grid
 
 
 class Whole:
-    """Vectors of the whole network on rank 0; elsewhere they are empty.
+    """Vectors of the full network on rank 0; empty elsewhere.
 
     Parameters
     ----------
     layout : Layout
-        Of the whole network.
+        Layout of the full network.
     parts : sequence of mapping of str to Param
-        What each rank of a replica has of it.
+        Parameters of each rank of a replica.
     arena : Arena
-        Of this rank's part.
+        Arena of this rank's part.
     n_state : int
-        Numbers that the optimizer keeps for each parameter.
+        Values of optimizer state per parameter.
 
     Attributes
     ----------
-    params : ndarray, shape (layout.size,)
-    state : ndarray, shape (n_state, layout.size)
+    params : ndarray of float32, shape (layout.size,)
+    state : ndarray of float32, shape (n_state, layout.size)
     stays : bool
-        True: these change when they are collected alone.
+        True: these vectors change in :meth:`collect` and on resume only.
     """
 
     stays = True
@@ -51,11 +51,11 @@ class Whole:
         self.state = allocator.zeros((n_state, size), np.float32, "optimizer")
 
     def collect(self) -> None:
-        """Have the whole on rank 0 as it is now. All ranks must call."""
+        """Gather the current parameters and state on rank 0. All ranks must call."""
         for whole, own in self._vectors(len(self.state)):
             for rank, name, param in self._tensors():
                 if rank % self.grid.n_shards and not param.of:
-                    continue  # the first shard has the same
+                    continue  # replicated: the first shard has the same values
                 if self.comm.rank:
                     self.comm.Send(np.ascontiguousarray(self._mine(own, name)), 0)
                     continue
@@ -68,7 +68,7 @@ class Whole:
                     there[...] = self._mine(own, name)
 
     def hand_out(self, n_rows: int) -> None:
-        """Give the first replica's ranks what rank 0 has in :attr:`params`, and in so many rows of :attr:`state`.
+        """Send rank 0's :attr:`params`, and ``n_rows`` rows of its :attr:`state`, to the first replica's ranks.
 
         All ranks must call.
         """
@@ -89,7 +89,7 @@ class Whole:
             yield from zip(self.state[:n_rows], self.arena.state[:n_rows], strict=True)
 
     def _tensors(self) -> Iterator[tuple[int, str, Param]]:
-        """Yield who has which tensors: all on rank 0, its own on another rank."""
+        """Yield (rank, name, param) of every tensor on rank 0, of the own tensors on another rank."""
         for rank, part in enumerate(self.parts):
             if self.comm.rank in (0, rank):
                 for name, param in part.items():

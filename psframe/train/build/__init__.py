@@ -1,0 +1,1 @@
+"""Construction of a run from its plan: memory, network, mode, collective."""

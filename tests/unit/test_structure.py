@@ -1,6 +1,7 @@
 """Imports point down only, in no circle, and files stay small enough to read."""
 
 import ast
+import re
 
 import pytest
 
@@ -41,6 +42,14 @@ def test_imports_point_down(module):
 def test_front_door_shows_what_there_is():
     packages = [*(ROOT / "psframe").glob("*/__init__.py")]
     assert len(packages) + len([*(ROOT / "psframe").glob("[!_]*.py")]) <= 18
+
+
+def test_every_folder_of_modules_is_a_package_that_is_installed():
+    folders = {path.parent.relative_to(ROOT) for path in (ROOT / "psframe").rglob("*.py")}
+    listed = re.search(r"packages = \[(.*?)\]", (ROOT / "pyproject.toml").read_text(), re.DOTALL)[1]
+    for folder in folders:
+        assert (ROOT / folder / "__init__.py").exists(), f"{folder} has no __init__.py; does .gitignore name it?"
+        assert f'"{folder}"'.replace("/", ".") in listed, f"pyproject.toml must list {folder} among the packages"
 
 
 def test_ranks_do_not_wait_in_mpi_between_steps():

@@ -7,16 +7,15 @@ from typing import TypeVar
 
 import numpy as np
 
-from psframe.config.placement_spec import ROLES
-from psframe.errors import limits
-from psframe.train import placement_report
 from psframe.cluster.cluster import Cluster
-from psframe.train.data.dataset import Held, hold
-from psframe.errors import UserError
+from psframe.config.placement_spec import ROLES
+from psframe.errors import UserError, limits
 from psframe.memory.allocator import Allocator, Home
+from psframe.memory.free_memory import available
 from psframe.memory.pages import RESERVED_BYTES, no_huge_pages, populate
 from psframe.memory.role_placement import Places
-from psframe.memory.free_memory import available
+from psframe.train import placement_report
+from psframe.train.data.dataset import Held, hold
 from psframe.train.plan.plan import Plan
 
 T = TypeVar("T")

@@ -9,33 +9,31 @@ from typing import Any, TypeVar
 import numpy as np
 from threadpoolctl import threadpool_limits
 
-from psframe.cluster import affinity, consistency
-from psframe.train.compute import any_workers
 from psframe import collectives, sync
-from psframe.train.faults import guard
-from psframe.train.build import setup, stages
-from psframe.config import registry
-from psframe.train import placement_report
+from psframe.cluster import affinity, consistency
 from psframe.cluster.cluster import AgreedError, Cluster
 from psframe.collectives.null import Null
-from psframe.train.data.dataset import Facts, Held, no_memory_for_data
+from psframe.config import registry
 from psframe.errors import UserError
-from psframe.train.faults.injection import Crash
-from psframe.train.run import Run, headline
-from psframe.train.checkpointer import Keeper
 from psframe.memory.allocator import Allocator
 from psframe.nn.threads import Threads
 from psframe.optim import Updater
-from psframe.train.plan import combinations
-from psframe.train.plan.plan import Plan
-from psframe.train.build.allocate import Sizes, adopt, homes, take
 from psframe.record.run_dir import RunDir, open_run
 from psframe.record.trace import UNTRACED, Trace
-from psframe.record.view import View, say
-from psframe.sync.sampler import Sampler
+from psframe.record.view import say
 from psframe.sync.allreduce import AllReduce
 from psframe.sync.base import Mode, Parts
+from psframe.sync.sampler import Sampler
+from psframe.train import placement_report
+from psframe.train.build import setup, stages
+from psframe.train.build.allocate import Sizes, adopt, homes, take
+from psframe.train.compute import any_workers
 from psframe.train.compute.local import departures
+from psframe.train.data.dataset import Facts, Held, no_memory_for_data
+from psframe.train.faults import guard
+from psframe.train.plan import combinations
+from psframe.train.plan.plan import Plan
+from psframe.train.run import Run, headline
 
 T = TypeVar("T")
 

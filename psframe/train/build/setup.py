@@ -6,11 +6,6 @@ from threading import Timer
 
 from psframe.cluster import consistency
 from psframe.config.schema import Config
-from psframe.train import placement_report
-from psframe.train.checkpointer import Keeper
-from psframe.train.faults.injection import Crash
-from psframe.train.outputs import NoBoard, NoUsage, Outputs
-from psframe.train.run import Run
 from psframe.nn.jit import compiling
 from psframe.nn.timed import time_layers
 from psframe.record import metrics, sealed
@@ -19,6 +14,11 @@ from psframe.record.tensorboard import Board
 from psframe.record.trace import Trace
 from psframe.record.usage import Usage, sampled_s
 from psframe.record.view import View, say
+from psframe.train import placement_report
+from psframe.train.checkpointer import Keeper
+from psframe.train.faults.injection import Crash
+from psframe.train.outputs import NoBoard, NoUsage, Outputs
+from psframe.train.run import Run
 from psframe.train.schedule import learning_rate
 
 NOTICE_S = 3.0  # compiling for longer than this prints a notice

@@ -6,13 +6,16 @@ from math import prod
 
 import numpy as np
 
-from psframe.train.compute import any_workers
-from psframe.memory.arena import Arena
 from psframe.cluster.cluster import Cluster
 from psframe.memory.allocator import Allocator
+from psframe.memory.arena import Arena
 from psframe.nn.base import Shape
 from psframe.nn.network import Network
 from psframe.nn.threads import Threads
+from psframe.record.trace import Trace
+from psframe.sync.sampler import Sampler
+from psframe.train.compute import any_workers
+from psframe.train.compute.local import Work
 from psframe.train.compute.parallel.channel import Channel, Far, Near
 from psframe.train.compute.parallel.grid import Grid
 from psframe.train.compute.parallel.hybrid import Hybrid, begin_of, place
@@ -20,11 +23,8 @@ from psframe.train.compute.parallel.pipeline import Pipeline, micro
 from psframe.train.compute.parallel.schedule import Kind, most_kept
 from psframe.train.compute.parallel.split import Crew, Split
 from psframe.train.compute.parallel.whole import Whole
-from psframe.train.plan.plan import Plan
-from psframe.record.trace import Trace
-from psframe.sync.sampler import Sampler
 from psframe.train.data.batches import Batches
-from psframe.train.compute.local import Work
+from psframe.train.plan.plan import Plan
 
 Pair = tuple[Channel, Channel]
 

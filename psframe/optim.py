@@ -1,7 +1,7 @@
-"""Optimizers: elementwise rules on flat vectors, or on any slice of them.
+"""Optimizers (:class:`Optimizer`): elementwise rules on flat vectors, or on any slice of them.
 
-An optimizer is one compiled rule (``psframe.compiled.elementwise``) with its hyper-parameters. It keeps no memory of
-its own: its state is rows of the arena, so that a slice may be updated by whichever rank sums it, to the same bits.
+An optimizer is one compiled rule (``psframe.compiled.elementwise``) with its hyper-parameters. It has no memory of its
+own: its state is rows of the arena, so that any rank that sums a slice can update it, to the same bits.
 """
 
 from time import perf_counter
@@ -16,15 +16,15 @@ from psframe.memory.checksums import Sums
 from psframe.record.trace import UNTRACED, Trace
 from psframe.record.traffic import Traffic
 
-BLOCK = 1 << 16  # numbers that a user's own optimizer is given at a time
+BLOCK = 1 << 16  # parameters per call of a user's own optimizer
 
 TABLE: Table = {"sgd": "psframe.optim:SGD", "adam": "psframe.optim:Adam", "adagrad": "psframe.optim:AdaGrad"}
 
 
 class Optimizer(Protocol):
-    """A user's own needs these two attributes and this one method.
+    """Interface of a user's own optimizer: two attributes and one method.
 
-    One that derives from :class:`Compiled` is done in one pass with the sum of the gradients.
+    One that derives from :class:`Compiled` runs in one pass with the sum of the gradients.
 
     Attributes
     ----------
@@ -45,7 +45,7 @@ class Optimizer(Protocol):
 
 
 class Compiled:
-    """An optimizer that is its compiled rule."""
+    """Base class of the optimizers with a compiled rule."""
 
     def rule(self, lr: float, step: int) -> Any:
         raise NotImplementedError
@@ -94,7 +94,7 @@ class Adam(Compiled):
 
 
 class AdaGrad(Compiled):
-    """Duchi, Hazan and Singer 2011, with L2 decay; what Dean et al. 2012 found to go well with asynchronous updates."""
+    """Duchi, Hazan and Singer 2011, with L2 decay; Dean et al. 2012 found it robust with asynchronous updates."""
 
     def __init__(self, *, lr: Positive = 0.01, eps: Positive = 1e-10, weight_decay: NonNegative = 0.0):
         self.lr, self.eps, self.weight_decay = lr, eps, weight_decay
@@ -106,18 +106,18 @@ class AdaGrad(Compiled):
 
 
 class Updater:
-    """Applies an optimizer to segments of an arena, and measures how long that takes.
+    """Application of an optimizer to segments of an arena, with its time and traffic.
 
     Attributes
     ----------
     update_s : float
-        Seconds spent in updates, and in the sums that they take in, since the owner last called :meth:`clear`.
+        Seconds spent in updates, including the sums fused with them, since the owner last called :meth:`clear`.
     traffic : Traffic
-        What these moved.
+        Bytes that these moved.
     wild_step : int
         The first step whose mean gradient was not finite here, or 0.
     sums : Sums or None
-        Checksums of written segments, verified on the next read, where that is asked for.
+        Checksums of written segments, verified on the next read; None without such checks.
     """
 
     def __init__(self, optimizer: Optimizer, arena: Arena, sums: Sums | None = None, trace: Trace = UNTRACED):
@@ -128,17 +128,17 @@ class Updater:
         self.update_s, self.traffic, self.wild_step = 0.0, Traffic(), 0
 
     def clear(self) -> None:
-        """Begin to count anew."""
+        """Reset the counts."""
         self.update_s, self.wild_step = 0.0, 0
         self.traffic.clear()
 
     def take_damage(self) -> bool:
-        """Return whether a checksum did not match since the last call."""
+        """Return True if a checksum has not matched since the last call."""
         damaged, self.damaged = self.damaged, False
         return damaged
 
     def __call__(self, segment: slice, gradient: Any, lr: float, step: int) -> None:
-        """Update ``segment`` by its mean gradient: an array, or a ``compiled.elementwise.Mean``, yet to be taken."""
+        """Update ``segment`` by its mean gradient: an array, or a ``compiled.elementwise.Mean`` not yet computed."""
         began = perf_counter()
         mean = compiled.elementwise.Mean([gradient]) if isinstance(gradient, np.ndarray) else gradient
         take = self._in_one_pass if self.fused else self._in_blocks
@@ -147,7 +147,7 @@ class Updater:
             self.arena.wild = self.arena.guarded
         if self.sums and not self.sums.note(segment):
             self.damaged = self.arena.wild = True
-        kept = (1 + self.arena.state.shape[0]) * 4 * mean.size  # parameters and state: read, and written
+        kept = (1 + self.arena.state.shape[0]) * 4 * mean.size  # bytes of parameters and state, read and written
         self.traffic.read += mean.n_rows * 4 * mean.size + kept
         self.traffic.written += kept
         self.update_s += perf_counter() - began
@@ -168,7 +168,7 @@ class Updater:
         )
 
     def _in_blocks(self, segment: slice, mean: Any, lr: float, step: int) -> bool:
-        """Let a user's own optimizer, which works in place, do the same."""
+        """Do the same with a user's own optimizer, which works in place; return True if the gradient is finite."""
         arena, finite = self.arena, True
         start, stop, _ = segment.indices(arena.layout.size)
         if self.sums:

@@ -1,14 +1,14 @@
-"""Codecs, number by number, compiled by Numba: the loops behind :mod:`psframe.collectives.codecs`.
+"""Loops of :mod:`psframe.collectives.codecs`, compiled by Numba (:func:`to_fp16`, :func:`to_topk`, ...).
 
-Everything is done in IEEE operations whose order is written out, so that a wider vector register changes no bit.
+All IEEE operations have an explicit order, so that a wider vector register changes no bit.
 """
 
 import numpy as np
 
 from psframe.nn.jit import inline, inner, jit
 
-# every U32 keeps a number in 32 bits, where Numba would go on in 64 and a vector would hold half as many; and Numba
-# views as another type only what is made right there
+# every U32 keeps a value in 32 bits; Numba would promote it to 64, and halve the numbers in a vector register. Numba's
+# .view() accepts only a value cast in the same expression
 U16, U32, F32, F64 = np.uint16, np.uint32, np.float32, np.float64
 
 
@@ -16,10 +16,10 @@ U16, U32, F32, F64 = np.uint16, np.uint32, np.float32, np.float64
 def to_fp16(bits, out):
     for i in range(len(bits)):
         size = U32(bits[i] & U32(0x7FFFFFFF))
-        # the exponent's bias from 127 to 15, and half of the last place that is left, or a bit less at an even one
+        # exponent bias from 127 to 15; plus half of the last place kept, or a bit less at an even one
         rounded = U32(U32(size - U32(112 << 23)) + U32(0xFFF) + U32(U32(size >> U32(13)) & U32(1)))
         half = min(U32(rounded >> U32(13)), U32(0x7BFF))
-        # below 2**-14 the distance of halves is that of float32 in [0.5, 1), to which the sum is rounded
+        # below 2**-14, halves have the spacing of float32 in [0.5, 1), to which the sum is rounded
         small = U32(F32(U32(size).view(F32) + F32(0.5)).view(U32) - U32(0x3F000000))
         half = small if size < U32(113 << 23) else half
         special = U32(0x7E00) if size > U32(0x7F800000) else U32(0x7C00)
@@ -42,7 +42,7 @@ def to_bf16(bits, out):
     for i in range(len(bits)):
         b = bits[i]
         rounded = U32(U32(b + U32(0x7FFF)) + U32(U32(b >> U32(16)) & U32(1)))  # half of the last place, to even
-        # rounding could carry a NaN into infinity or zero, and its lower half may be all that tells it from infinity
+        # rounding could carry a NaN into infinity or zero; only its lower half may distinguish it from infinity
         is_nan = U32(b & U32(0x7FFFFFFF)) > U32(0x7F800000)
         out[i] = U16(U32(U32(b | U32(0x400000)) if is_nan else rounded) >> U32(16))
 
@@ -55,7 +55,7 @@ def add_bf16(halves, total):
 
 @jit
 def to_onebit(x, residual, block, means, words):
-    # so many blocks at a time as fill whole words, while they lie in a cache
+    # as many blocks at a time as fill complete words, while they are in a cache
     stride = block if block % 32 == 0 else 32 * block
     for low in range(0, len(x), stride):
         high = min(low + stride, len(x))
@@ -72,10 +72,10 @@ def to_onebit(x, residual, block, means, words):
 
 @inner
 def _accumulate(x, values):
-    """Add ``x`` to ``values``, and return the means of what is then >= 0 and of the others.
+    """Add ``x`` to ``values``, and return the means of those then >= 0 and of the others, float32.
 
-    Each is of four sums, in float64, of every fourth number: in one sum, each addition would wait for the one before
-    it. A maximum, 0 for NaN, is one instruction; a choice by v >= 0 is a jump that is guessed wrong half the time.
+    Each mean is of four float64 sums of every fourth number: in a single sum, each addition would wait for the previous
+    one. A maximum (0 for NaN) is one instruction; a branch on v >= 0 would be mispredicted half the time.
     """
     a0 = a1 = a2 = a3 = b0 = b1 = b2 = b3 = 0.0
     n_upper, n = 0, len(values)
@@ -106,12 +106,12 @@ def _pack(values, words):
 
 @jit
 def add_onebit(means, words, block, total):
-    """Add block by block, and within it word by word; ``means`` (2 n_blocks,) are the bits of the floats."""
+    """Add block by block, and word by word within; ``means`` (2 n_blocks,) uint32 are the bits of the floats."""
     for start in range(0, len(total), block):
         i, stop, j = start, min(start + block, len(total)), 2 * (start // block)
         while i < stop:
             word, n = U32(words[i // 32] >> U32(i % 32)), min(32 - i % 32, stop - i)
-            if n == 32:  # which the compiler knows, to make vectors of
+            if n == 32:  # a constant length, which the compiler can vectorize
                 _add_word(word, 32, means[j], means[j + 1], total[i:])
             else:
                 _add_word(word, n, means[j], means[j + 1], total[i:])
@@ -121,7 +121,7 @@ def add_onebit(means, words, block, total):
 @inline
 def _add_word(word, n, upper, lower, total):
     for i in range(n):
-        # chosen among integers: among floats, some CPUs would have to jump
+        # selects between integers: between floats, some CPUs would branch
         chosen = upper if U32(word >> U32(i)) & U32(1) else lower
         total[i] += U32(chosen).view(F32)
 
@@ -144,14 +144,14 @@ def to_topk(x, residual, histogram, indices, values):
     for i in range(len(x)):
         rank = _rank(residual[i])
         if rank > threshold or (rank == threshold and n_left > 0):
-            n_left -= rank == threshold  # equal ones, as many as there is room for
+            n_left -= rank == threshold  # of equal magnitudes, as many as there is room for
             indices[n_sent], values[n_sent], residual[i] = i, residual[i], 0
             n_sent += 1
 
 
 @inline
 def _rank(value):
-    """Return what rises with the magnitude, in 31 bits: those of the float, with all NaN equal."""
+    """Return 31 bits that increase with the magnitude: those of the float, with all NaN equal."""
     return U32(min(U32(F32(value).view(U32) & U32(0x7FFFFFFF)), U32(0x7F800001)))
 
 

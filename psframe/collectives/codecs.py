@@ -1,17 +1,17 @@
-"""Codecs: a gradient in fewer bytes than its float32 numbers take.
+"""Codecs (:class:`Codec`): gradients in fewer bytes than float32.
 
 ==========  =====================================  =================================================================
-name        bytes of a payload                     what is lost
+name        bytes of a payload                     loss
 ==========  =====================================  =================================================================
-``fp16``    2 S                                    13 bits of the fraction, and magnitudes that a half has not
+``fp16``    2 S                                    13 bits of the fraction, and magnitudes outside a half's range
 ``bf16``    2 S                                    16 bits of the fraction
-``onebit``  S / 8 and 8 a block, in whole words    all but the sign and two means a block; error feedback
+``onebit``  S / 8 + 8 per block, in full words     all but the sign and two means per block; error feedback
 ``topk``    8 k, k = max(1, ceil(density S))       all but the k largest magnitudes; error feedback
 ==========  =====================================  =================================================================
 
-With error feedback, what a payload lacks stays in a residual, which is added to the next gradient: it comes late, not
-never. NaN and infinity come through, as one of them, so that a run that diverges is seen to. The same input gives the
-same bits on any CPU, in IEEE operations whose order is written out; only which NaN a NaN is may differ.
+With error feedback, the loss of a payload stays in a residual, which is added to the next gradient: it arrives late,
+not never. NaN and infinity decode to one of the two, so that divergence is detected. The same input gives the same bits
+on any CPU, since all IEEE operations have an explicit order; only the bits of a NaN may differ.
 """
 
 from collections.abc import Callable
@@ -40,16 +40,16 @@ U16, U32, F32 = np.uint16, np.uint32, np.float32
 
 
 class Codec(Protocol):
-    """Packs one vector of ``size`` numbers, step after step.
+    """Encoder and decoder of one vector of ``size`` numbers, step after step.
 
-    Made as ``make(size, allocate, **yaml_keys)``. What it keeps comes from ``allocate``, all of it before the first
-    step; the methods allocate nothing. Arrays are contiguous. Payloads of one kind may follow each other without a gap:
-    their numbers stay aligned.
+    Constructed as ``make(size, allocate, **yaml_keys)``. It allocates its memory from ``allocate`` before the first
+    step; the methods allocate nothing. Arrays are contiguous. Payloads of one codec may follow each other without a
+    gap: their numbers stay aligned.
 
     Attributes
     ----------
     n_bytes : int
-        Of every payload.
+        Bytes of every payload.
     """
 
     n_bytes: int
@@ -59,15 +59,15 @@ class Codec(Protocol):
     def encode(self, x: np.ndarray, out: np.ndarray) -> None:
         """Write the payload of ``x`` (size,) float32 into all of ``out`` (n_bytes,) uint8.
 
-        A codec with error feedback encodes x + residual, and keeps of that what the payload lacks.
+        A codec with error feedback encodes x + residual, and keeps the encoding error as the new residual.
         """
 
     def add(self, payload: np.ndarray, total: np.ndarray) -> None:
-        """Add what ``payload`` (n_bytes,) uint8 says to ``total`` (size,) float32; of any codec made alike."""
+        """Decode ``payload`` (n_bytes,) uint8 of any equal codec, and add it to ``total`` (size,) float32."""
 
 
 class FP16:
-    """IEEE halves, rounded to nearest even; finite numbers beyond 65504 are sent as 65504, with their sign."""
+    """IEEE halves, rounded to nearest even; finite magnitudes above 65504 become 65504, with their sign."""
 
     def __init__(self, size: int, allocate: Allocate):
         self.n_bytes = 2 * size
@@ -80,7 +80,7 @@ class FP16:
 
 
 class BF16:
-    """The upper halves of float32, rounded to nearest even: beyond 3.39e38, to infinity."""
+    """Upper halves of float32, rounded to nearest even; magnitudes above 3.39e38 become infinity."""
 
     def __init__(self, size: int, allocate: Allocate):
         self.n_bytes = 2 * size
@@ -93,18 +93,18 @@ class BF16:
 
 
 class OneBit:
-    """Signs, and two values a block, with error feedback: Seide et al. 2014, "1-Bit Stochastic Gradient Descent".
+    """Signs, and two values per block, with error feedback: Seide et al. 2014, "1-Bit Stochastic Gradient Descent".
 
-    Each number becomes the mean of the numbers of its sign in its block, which here takes the place of a column of
-    the weights. A payload holds (mean of those >= 0, mean of the others) as float32 for each block, 0 for the mean
-    of none, then bit i % 8 of byte i // 8 for number i, set where it is >= 0. The last bits fill a word of 32 with 0,
-    so that payloads may lie one after the other. NaN counts as negative; what is not finite makes its mean so, and
-    decodes to that from this step on, since it stays in the residual.
+    Each number becomes the mean of the numbers of its sign in its block; the paper has columns of the weights instead
+    of blocks. A payload holds (mean of those >= 0, mean of the others) as float32 for each block, 0 for an empty mean,
+    then bit i % 8 of byte i // 8 for number i, set if it is >= 0. Zero bits fill the last 32-bit word, so that
+    payloads may be contiguous. NaN counts as negative. A non-finite number makes its mean non-finite, in this and all
+    later steps, since it stays in the residual.
     """
 
     def __init__(self, size: int, allocate: Allocate, *, block: PositiveInt = 2048):
         self.block = min(block, max(size, 1))
-        self.at = 8 * -(-size // self.block)  # where the bits begin
+        self.at = 8 * -(-size // self.block)  # offset of the bits, in bytes
         self.n_bytes = self.at + 4 * -(-size // 32)
         self.residual = allocate(size, "float32")
 
@@ -117,23 +117,23 @@ class OneBit:
 
 @cache
 def _histogram() -> np.ndarray:
-    """One for all codecs of a rank, which encode one after the other: an allreduce has a codec for every worker."""
+    """Return the one histogram of a rank: its codecs, of which an allreduce has one per worker, encode in turn."""
     return np.zeros(1 << 16, np.int32)
 
 
 class TopK:
     """The largest magnitudes, with error feedback: Aji and Heafield 2017, "Sparse communication for distributed
-    gradient descent"; Lin et al. 2018, without their momentum correction; Strom 2015 has a threshold for the k.
+    gradient descent"; Lin et al. 2018, without their momentum correction; Strom 2015 has a threshold instead of k.
 
-    A payload holds k int32 indices, rising, then as many float32 values; of equal magnitudes the first are sent. NaN
-    counts as larger than infinity, so that one at least is sent where there is any. UserError where indices do not fit.
+    A payload holds k increasing int32 indices, then k float32 values; of equal magnitudes the first are sent. NaN
+    counts as larger than infinity, so that at least one of them is sent. UserError if indices do not fit in int32.
     """
 
     def __init__(self, size: int, allocate: Allocate, *, density: Density = 0.01):
         if size >= 2**31:
             raise UserError(f"topk must choose from fewer than 2**31 parameters, got {size}; take another codec")
         self.k = max(1, ceil(density * size)) if size else 0
-        self.at, self.n_bytes = 4 * self.k, 8 * self.k  # at: where the values begin
+        self.at, self.n_bytes = 4 * self.k, 8 * self.k  # at: offset of the values, in bytes
         self.residual = allocate(size, "float32")
         self.histogram = _histogram()
 

@@ -1,11 +1,10 @@
-"""Gradients that are encoded before they leave: a wrapper around any collective that moves bytes with MPI.
+"""Compression of gradients (:class:`Compressed`): a wrapper around any collective that moves bytes with MPI.
 
-What arrives is decoded and summed in the order of the workers' numbers, so that all modes and carriers end in the
-same bits with the same codec. Under a server the gradients are encoded on their way to it; parameters come back as
-they are. An allreduce encodes twice, as in Seide et al. 2014: every worker sums one segment of the vector, which has
-come encoded from all, encodes that sum, and has the others' sums encoded. A codec with error feedback keeps what it
-has left out, separately for each of the two, and adds it to what it encodes next. Between few nodes each has the
-payloads of all instead, which then are encoded once.
+Payloads are decoded and summed in the order of the workers' numbers, so that all modes and carriers give the same bits
+with the same codec. With a server, gradients are encoded on their way to it, and parameters return unencoded. An
+allreduce encodes twice, as in Seide et al. 2014: every worker receives one encoded segment from all, encodes the sum of
+it, and receives the encoded sums of the others. A codec with error feedback has separate residuals for the two. Between
+few nodes, each node receives the payloads of all others instead, which are encoded once.
 """
 
 from collections.abc import Callable, Mapping
@@ -30,7 +29,7 @@ MakeCodec = Callable[[int], Codec]
 
 
 def codec_maker(spec: str | Mapping[str, Any], allocator: Allocator) -> MakeCodec:
-    """Return what makes the codec of a vector of so many numbers; UserError where the config names none."""
+    """Return the factory of codecs by vector length; UserError if the config names no codec."""
     plain = {"name": spec} if isinstance(spec, str) else spec
     if "name" not in plain:
         raise UserError(f"collective.compression must name a codec, got {spec!r}; {nearest('', TABLE)}")
@@ -43,7 +42,7 @@ def codec_maker(spec: str | Mapping[str, Any], allocator: Allocator) -> MakeCode
 
 
 def warm(spec: str | Mapping[str, Any]) -> None:
-    """Compile a codec, or load what was compiled."""
+    """Compile a codec, or load it from Numba's cache."""
     codec, zeros = codec_maker(spec, Allocator())(64), np.zeros(64, np.float32)
     payload = np.zeros(codec.n_bytes, np.uint8)
     codec.encode(zeros, payload)
@@ -51,14 +50,14 @@ def warm(spec: str | Mapping[str, Any]) -> None:
 
 
 def forget(codec: Codec) -> None:
-    """Drop what error feedback has kept of gradients that were not finite: it would come back with every step."""
+    """Set non-finite numbers in a codec's residual to 0: error feedback would repeat them in every step."""
     kept = getattr(codec, "residual", None)
     if kept is not None:
         np.nan_to_num(kept, copy=False, nan=0, posinf=0, neginf=0)
 
 
 class CompressedSum:
-    """The sum over all ranks of a communicator of their vectors (S,), in place, encoded on its way."""
+    """In-place sum of the vectors (S,) of all ranks of a communicator: reduce-scatter and all-gather, both encoded."""
 
     def __init__(self, carrier: Carrier, size: int, make: MakeCodec, allocator: Allocator, traffic: Traffic):
         n, rank = carrier.comm.size, carrier.comm.rank
@@ -98,7 +97,7 @@ class CompressedSum:
 
 
 class GatheredSum:
-    """The same, of payloads that every rank has from all others."""
+    """The same sum, with the payloads of all ranks gathered on every rank."""
 
     def __init__(self, carrier: Carrier, size: int, make: MakeCodec, allocator: Allocator, traffic: Traffic):
         self.carrier, self.traffic, self.codec = carrier, traffic, make(size)
@@ -119,9 +118,9 @@ class GatheredSum:
 def sum_between_nodes(
     carrier: Carrier, size: int, spec: str | Mapping[str, Any], allocator: Allocator, traffic: Traffic
 ) -> CompressedSum | GatheredSum:
-    """Return what sums vectors among the ranks of ``carrier``: that of few bytes, or that which encodes once.
+    """Return the sum of vectors (S,) over the ranks of ``carrier``: that of fewest bytes, or that which encodes once.
 
-    The latter among two, where both send as much, and where all payloads are at most an eighth of the vector.
+    The latter for two ranks, where both send the same, and if all payloads are at most an eighth of the vector.
     """
     n, n_bytes = carrier.comm.size, codec_maker(spec, Allocator())(size).n_bytes
     kind = GatheredSum if n == 2 or (n - 1) * n_bytes <= 4 * size // 8 else CompressedSum
@@ -129,12 +128,12 @@ def sum_between_nodes(
 
 
 class Compressed(Base):
-    """A collective whose gradients are encoded.
+    """Collective with encoded gradients.
 
     Parameters
     ----------
     inner : Base
-        Has ``carrier``, and broadcasts the parameters.
+        The wrapped collective, which has a ``carrier`` and broadcasts the parameters.
     spec : str or mapping
         The codec's name, or its name and keys.
     """
@@ -155,7 +154,7 @@ class Compressed(Base):
             self.total = inner.allocator.zeros(self.size, np.float32, "exchange")
             self.mean = compiled.elementwise.Mean([self.total])
         else:
-            self.rows = self.payload  # nothing arrives there
+            self.rows = self.payload  # nothing is received there
 
     def arena(self, layout: Layout, n_state: int, keeping: Keeping = ONE_COPY, trace: Trace = UNTRACED) -> Arena:
         self.gaps = layout.gaps()
@@ -190,8 +189,8 @@ class Compressed(Base):
             forget(codec)
 
     def allreduce_mean(self, grads: np.ndarray, n_samples: int) -> Segments:
-        self.finite = compiled.elementwise.is_finite(grads)  # the sum takes their place
+        self.finite = compiled.elementwise.is_finite(grads)  # the sum overwrites them
         self.sum(grads)
-        for gap in self.gaps:  # a codec may make something of zeros, which would come back with the next sum, and grow
+        for gap in self.gaps:  # a codec may decode zeros to other values, which would enter the next sum, and grow
             grads[gap] = 0
         yield slice(0, self.size), compiled.elementwise.Mean([grads]).over(n_samples)

@@ -1,8 +1,8 @@
-"""``hierarchical``: shared memory inside each node, MPI among a few leaders of each.
+"""``hierarchical`` (:class:`Hierarchical`): shared memory inside each node, MPI among a few leaders of each node.
 
-Every node keeps parameters and optimizer state once. What goes between nodes are sums of gradients, bucket by bucket
-while backward goes on, and every node updates its own: to the same bits, since the update is elementwise.
-:mod:`psframe.collectives.lanes` has the ways in which they go.
+Every node has one copy of parameters and optimizer state. Nodes exchange sums of gradients, bucket by bucket during
+backward (:mod:`psframe.collectives.lanes`). Every node updates its own copy, to the same bits, since the update is
+elementwise.
 """
 
 from collections.abc import Collection, Sequence
@@ -28,9 +28,9 @@ from psframe.memory.allocator import Allocator
 from psframe.memory.arena import ONE_COPY, Arena, Keeping, Layout
 from psframe.record.trace import UNTRACED, Trace
 
-BUCKET_BYTES = 1 << 17  # a millisecond of 1 Gb/s, a few times a message's latency on faster links
+BUCKET_BYTES = 1 << 17  # a millisecond at 1 Gb/s, a few times a message's latency on faster links
 RANKS_A_LEADER = 8  # of a node, under ``leaders: auto``
-PROGRESS_S = 2e-4  # between two calls of MPI while something is under way, of a rank that waits for its node
+PROGRESS_S = 2e-4  # between two MPI calls of a rank that waits for its node while messages are in flight
 WRAP = 0xFFFFFFFF  # counters are 32 bits
 
 
@@ -42,13 +42,13 @@ class Hierarchical(Shared):
     reducers, fallback
         As in :class:`Shared`; ``server`` is each node's first rank.
     leaders : int or 'auto'
-        How many ranks of each node sum for it and talk to the other nodes, each with a share of every bucket: at most
-        as many as the smallest node has. ``auto``: one for every eight ranks of that.
+        Ranks per node that sum for it and exchange with the other nodes, each with a share of every bucket; at most the
+        ranks of the smallest node. ``auto``: one for every eight ranks of the smallest node.
     bucket_bytes : int
-        Gradients leave in buckets of at least so many bytes, while backward goes on; 0: all at once, after it.
+        Least bytes of a bucket of gradients sent during backward; 0: all at once, after it.
     compression : str or mapping
-        Of what goes between nodes; see :mod:`psframe.collectives.compression`. One leader then sends all of it, after
-        backward.
+        Codec between nodes; see :mod:`psframe.collectives.compression`. A single leader then sends all gradients,
+        after backward.
     """
 
     def __init__(
@@ -89,9 +89,9 @@ class Hierarchical(Shared):
             n_bytes = 4 * whole(MOST_BUCKETS * compiled.sync.Counters.EACH // 4, self.division.page_bytes)
             own = [slice(0, n_bytes)] if self.cluster.link.leads else []
             memory = self.allocator.shared(n_bytes, "exchange", own)
-            #: by bucket: gradients that have left in the workers of this node
+            #: by bucket: number of complete gradients of this node's workers, over all steps
             self.departed = compiled.sync.Counters(memory, MOST_BUCKETS)
-            #: this rank's segment of the sum over its node, and of the mean over all
+            #: this rank's segment of the sum over its node (local), and of the mean over all workers (means)
             self.local = [(segment, mean, self.total[segment]) for segment, mean in self.means]
             self.means = [(segment, self.mean_of([self.total[segment]])) for segment, _ in self.means]
             if self.leading.mine and self.codec == "none":
@@ -100,7 +100,7 @@ class Hierarchical(Shared):
         return arena
 
     def mean_of(self, rows: Sequence[np.ndarray]) -> Any:
-        if self.far:  # this node's rows alone, for a codec, or the sum over all nodes
+        if self.far:  # this node's rows only, for a codec, or the sum over all nodes
             return compiled.elementwise.Mean(rows) if rows else None
         return super().mean_of(rows)
 
@@ -169,12 +169,12 @@ class Hierarchical(Shared):
         self.begun = True
 
     def _has_left(self, bucket: int) -> bool:
-        """Whether the gradients of a bucket have left in every worker of this node."""
+        """Return True if the gradients of a bucket are complete in every worker of this node."""
         return bool(self.departed.wait(bucket, self._all_left, 0))
 
     @property
     def _all_left(self) -> int:
-        """What a counter stands at when those of this step have."""
+        """Value of a counter in ``departed`` once all workers' gradients of this step are complete."""
         return (self.n_steps + 1) * self.n_slots & WRAP
 
     def _advance(self, lane: Lane) -> bool:
@@ -193,7 +193,7 @@ class Hierarchical(Shared):
             self._encoded()
         else:
             self._exchange()
-        # the leaders have the whole sum
+        # the leaders have the complete sum
         self.meeting.meet(SUMMED[1], self.leading, waits=self.reducer is not None)
         for segment, mean in self.means:
             if segment.start < segment.stop:
@@ -205,7 +205,7 @@ class Hierarchical(Shared):
     allreduce_mean = gather_mean
 
     def _encoded(self) -> None:
-        """Sum over this node by its reducers, and let one leader of each add up the nodes."""
+        """Sum over this node by its reducers, then over the nodes by one leader of each."""
         if self.reducer is not None:
             self.meeting.wait(READY[0])
             for _, mean, total in self.local:
@@ -219,7 +219,7 @@ class Hierarchical(Shared):
             self.compressed(self.total)
 
     def _exchange(self) -> None:
-        """Let the last gradients leave, and on a leader wait until its parts of the sum are whole."""
+        """Send the last gradients, and on a leader wait until its parts of the sum are complete."""
         self._begin()
         self.grads_ready(slice(0, self.size))
         if self.lane:
@@ -228,7 +228,7 @@ class Hierarchical(Shared):
         self.n_steps += 1
 
     def _finish(self, lane: Lane) -> None:
-        """Wait until a lane's parts of the sum are whole, and MPI has let go of them."""
+        """Wait until a lane's parts of the sum are complete, and its sends too."""
         patience, seen = self.cluster.patience, -1
         while not self._advance(lane):
             if (bucket := lane.lacks) is not None:
@@ -245,7 +245,7 @@ class Hierarchical(Shared):
         patience.begin()
 
     def _comes(self, lane: Lane, bucket: int, timeout_s: float) -> bool:
-        """Wait for the gradients of a bucket, and let MPI go on with what is under way."""
+        """Wait for the gradients of a bucket, and progress MPI meanwhile; return False after ``timeout_s``."""
         until = perf_counter() + timeout_s
         while not self.departed.wait(bucket, self._all_left, PROGRESS_S if lane.is_busy else timeout_s):
             lane.advance()

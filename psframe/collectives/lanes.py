@@ -1,7 +1,7 @@
-"""What ``hierarchical`` sends between nodes: sums of parts of the vector, each as soon as its gradients are there.
+"""Exchange of ``hierarchical`` between nodes (:class:`Lane`): sums of parts, each sent once its gradients are complete.
 
-A *lane* is one rank of every node, which has a share of every bucket of the gradients. Nothing here waits; MPI moves
-data only inside its own calls, so whoever computes calls :meth:`Lane.advance` now and then.
+A *lane* is one rank of every node, with a share of every bucket of the gradients. Nothing here blocks. MPI makes
+progress only inside its own calls, so a computing rank calls :meth:`Lane.advance` now and then.
 """
 
 from collections.abc import Callable, Sequence
@@ -16,24 +16,24 @@ from psframe.collectives.base import cut
 from psframe.collectives.order import merges, stacked, widths
 from psframe.record.traffic import Traffic
 
-CHUNK = 1 << 15  # numbers of a sum that travel together, 128 kB; more where there would be more than
-MOST_CHUNKS = 128  # of these
-SUM = 1  # tag of these: other messages go over a lane, too
+CHUNK = 1 << 15  # float32 numbers of a message, 128 kB; more if there would be more than
+MOST_CHUNKS = 128  # such messages per step
+SUM = 1  # tag of the sums; other messages use the lane's communicator too
 
 
 class Lane:
-    """One rank's side of a lane.
+    """Base class of a lane's exchange, on one of its ranks.
 
     Parameters
     ----------
     comm : MPI.Comm
-        Its ranks, node by node.
+        The lane's ranks, node by node.
     ready : callable
-        ``ready(bucket)``: whether all workers of this node have the gradients of a bucket.
+        ``ready(bucket)`` returns True if all workers of this node have completed the gradients of a bucket.
     total : ndarray of float32, shape (S,)
-        Where the sum over all workers comes to be; its parts are this lane's alone.
-    rows : sequence of ndarray
-        The gradients of this node's workers, each (S,).
+        Output: the sum over all workers; only this lane writes its parts.
+    rows : sequence of ndarray of float32, shape (S,)
+        The gradients of this node's workers.
     """
 
     def __init__(
@@ -46,11 +46,11 @@ class Lane:
     ):
         self.comm, self.ready, self.total, self.rows, self.traffic = comm, ready, total, rows, traffic
         self.parts: list[tuple[int, slice]] = []
-        #: parts of which this node has done its sum, and those that are the whole sum here, both in their order
+        #: number of parts summed on this node so far, and of those with the complete sum here, both in order
         self.summed = self.whole = 0
 
     def depart_in(self, parts: list[tuple[int, slice]]) -> None:
-        """Take the parts of every step: each with its bucket, these in the order in which they leave."""
+        """Set the parts of every step, each with its bucket, in the order in which they are sent."""
         self.parts = parts
 
     def begin(self) -> None:
@@ -58,32 +58,32 @@ class Lane:
         self.summed = self.whole = 0
 
     def advance(self) -> bool:
-        """Do what can be done without waiting; return whether all parts are whole."""
+        """Progress without blocking; return True if all parts are complete."""
         raise NotImplementedError
 
     @property
     def lacks(self) -> int | None:
-        """The bucket that it waits for on this node; None where it waits for others."""
+        """The bucket of this node that the lane waits for; None if it waits for other nodes."""
         waits = self.summed < len(self.parts) and not self.ready(self.parts[self.summed][0])
         return self.parts[self.summed][0] if waits else None
 
     @property
     def peers(self) -> list[int]:
-        """The nodes that it waits for, where it waits for others."""
+        """The nodes that the lane waits for, if :attr:`lacks` is None."""
         return [node for node in range(self.comm.size) if node != self.comm.rank]
 
     @property
     def is_busy(self) -> bool:
-        """Whether MPI may have something to do for it."""
+        """True if messages may be in flight."""
         return self.summed > self.whole
 
     def end(self) -> bool:
-        """Return whether MPI has let go of everything, once all parts are whole."""
+        """Return True if all sends are complete; called once all parts are."""
         return True
 
 
 class Combined(Lane):
-    """MPI adds up the nodes, in whatever order it likes."""
+    """Lane with an Iallreduce per part, in MPI's order of the sum."""
 
     def depart_in(self, parts: list[tuple[int, slice]]) -> None:
         super().depart_in(parts)
@@ -115,7 +115,7 @@ class Combined(Lane):
 
 @dataclass(frozen=True)
 class Passing:
-    """A part on its way up: the sums that come from the node below, what is added to them, what goes on."""
+    """A part on its way up: sums received from the node below, sums computed here, sums sent to the node above."""
 
     arrives: list[np.ndarray]
     sums: list[tuple[np.ndarray, Any]]
@@ -123,21 +123,21 @@ class Passing:
 
 
 class Chain(Lane):
-    """The canonical order: running sums go up from node to node; the last has the whole, which comes back down.
+    """Lane with the canonical order: running sums go up from node to node; the last node sends the total back down.
 
-    Each part travels by itself, and up while others come down: between nodes whose links send and receive at once, the
-    whole takes as long as its bytes take once, however many nodes there are, and a part's way on top.
+    Parts are pipelined, some up while others go down. With full-duplex links, the exchange lasts as long as its bytes
+    take over one link, whatever the number of nodes, plus the way of one part.
 
     Parameters
     ----------
     node, sizes
-        This node, and the ranks of each.
+        Number of this node, and the ranks of each node.
     dedicated : bool
-        Whether rank 0 has no gradients.
+        True if rank 0 has no gradients.
     tree : bool
-        Whether the order is that of ``reproducible: any_workers``: then more than one sum may be under way.
+        True for the order of ``reproducible: any_workers``, which may need several running sums.
     zeros : callable
-        ``zeros(shape)`` gives memory for those.
+        ``zeros(shape)`` allocates the running sums.
     """
 
     def __init__(
@@ -151,7 +151,7 @@ class Chain(Lane):
     ):
         super().__init__(*lane)
         self.node, self.last, n_workers = node, len(sizes) - 1, sum(sizes) - dedicated
-        #: a server that is alone on its node has nothing to add
+        #: first node with gradients: a server alone on its node has none
         self.first = 1 if dedicated and sizes[0] == 1 else 0
         before = max(0, sum(sizes[:node]) - dedicated)
         self.n_running, self.order = self._order(before, n_workers) if tree else _fold(before, len(self.rows))
@@ -173,7 +173,7 @@ class Chain(Lane):
         running = [sums[where] for sums in self.running]
         rows = [*running[: self.n_running], *(row[where] for row in self.rows)]
         goals = running if self.node < self.last else [self.total[where]]
-        # a sum to which nothing is added goes on as it came
+        # a sum to which nothing is added is forwarded as received
         sums = [
             (goals[number], compiled.elementwise.Mean(rows[part], order))
             for number, (part, order) in enumerate(self.order)
@@ -184,7 +184,7 @@ class Chain(Lane):
     def begin(self) -> None:
         super().begin()
         self.leaving.clear()
-        # in the order in which they are sent, which is all that tells them apart
+        # all have one tag: messages match in the order in which they are sent
         self.arriving = [[self._receive(total, -1) for total in passing.arrives] for passing in self.passing]
         above = self.parts if self.node < self.last else []
         self.returning = [self._receive(self.total[where], 1) for _, where in above]
@@ -240,16 +240,16 @@ class Chain(Lane):
 
 
 def _fold(before: int, n_own: int) -> tuple[int, list[tuple[slice, Sequence[int] | None]]]:
-    """Return how many sums come from the node below, and of which rows, in which order, each sum is that goes on.
+    """Return the number of sums from the node below, and the rows and their order for each sum sent on.
 
-    The rows are those sums and the gradients of this node's workers, of whom ``before`` are on nodes below.
+    The rows are those sums and the gradients of this node's ``n_own`` workers; ``before`` workers are on nodes below.
     """
     n_running = min(1, before)
     return n_running, [(slice(0, n_running + n_own), None)]
 
 
 def shares(buckets: Sequence[slice], n_lanes: int, lane: int) -> list[tuple[int, slice]]:
-    """Return a lane's parts of every bucket, with its number."""
+    """Return a lane's parts of every bucket, as (bucket, slice of the vector)."""
     size = sum(bucket.stop - bucket.start for bucket in buckets)
     chunk = max(CHUNK, -(-size // MOST_CHUNKS))
     parts = []

@@ -1,4 +1,4 @@
-"""``null``: moves nothing, so that an epoch costs what it costs without any exchange. Its training is no training."""
+"""``null`` (:class:`Null`): no exchange, to measure the cost of all else. Its results are not those of training."""
 
 import numpy as np
 
@@ -8,7 +8,7 @@ from psframe.collectives.traits import Traits
 
 
 class Null(Base):
-    """Each rank that applies updates applies its own gradient; nobody hears of it."""
+    """Collective without communication: each rank that applies updates applies its own gradient."""
 
     traits = Traits(moves_data=False)
 

@@ -1,4 +1,4 @@
-"""``object``: mpi4py's lower-case calls, which pickle (Woo et al. 2020's "Python object"): the baseline to beat."""
+"""``object`` (:class:`Object`): mpi4py's pickling lower-case calls (Woo et al. 2020's "Python object"), a baseline."""
 
 from typing import Any
 
@@ -14,7 +14,7 @@ from psframe.memory.allocator import Allocator
 
 
 class Object(Base):
-    """bcast and gather around rank 0, or allreduce, of whole pickled arrays.
+    """bcast and gather around rank 0, or allreduce, of complete pickled arrays.
 
     Parameters
     ----------
@@ -35,8 +35,8 @@ class Object(Base):
     ):
         super().__init__(team, size, allocator, reproducible)
         self.compression, self.carrier = compression, Pickles(self.comm)
-        self.pieces: list[np.ndarray] = []  # of this rank's segment, from all workers
-        self.overhead_bytes = len(MPI.pickle.dumps(np.zeros(0, np.float32)))  # of a pickle beside the numbers
+        self.pieces: list[np.ndarray] = []  # this rank's segment, from all workers
+        self.overhead_bytes = len(MPI.pickle.dumps(np.zeros(0, np.float32)))  # of a pickle, besides the numbers
 
     def broadcast(self, params: np.ndarray) -> None:
         arrived = self.comm.bcast(params if self.comm.rank == 0 else None)

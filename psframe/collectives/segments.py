@@ -1,4 +1,4 @@
-"""Which rank of a node sums which part of the vector, and how the vectors lie in memory that the node shares."""
+"""Segments of a vector among a node's reducers, and vectors in the node's shared memory (:class:`Division`)."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -13,15 +13,15 @@ ITEM_BYTES = 4  # float32
 
 @dataclass(frozen=True)
 class Division:
-    """A vector of ``size`` numbers cut into chunks, and each chunk into one segment a reducer, all in whole pages.
+    """A vector of ``size`` numbers cut into chunks, and each chunk into one segment per reducer, all in full pages.
 
     Attributes
     ----------
     size : int
-        Numbers of the vector.
+        Length of the vector.
     page_bytes : int
     chunk : int
-        Numbers of a chunk, in whole pages; the last one may be shorter.
+        Numbers of a chunk, in full pages; the last one may be shorter.
     n_reducers : int
     """
 
@@ -32,7 +32,7 @@ class Division:
 
     @property
     def padded(self) -> int:
-        """Numbers that the vector takes in memory: whole pages."""
+        """Length of the vector in memory, rounded up to full pages."""
         return whole(self.size, self.page_bytes)
 
     @property
@@ -40,20 +40,20 @@ class Division:
         return max(1, -(-self.padded // self.chunk))
 
     def within(self, reducer: int) -> slice:
-        """Return the reducer's numbers within a chunk."""
+        """Return the reducer's slice of a chunk."""
         page = self.page_bytes // ITEM_BYTES
         pages = cut(self.chunk // page, self.n_reducers, reducer)
         return slice(pages.start * page, pages.stop * page)
 
     def segments(self, reducer: int) -> Iterator[slice]:
-        """Yield the reducer's segment of every chunk, without what lies behind the vector's end; some may be empty."""
+        """Yield the reducer's segment of every chunk, cut at the vector's end; some may be empty."""
         part = self.within(reducer)
         for begin in range(0, self.n_chunks * self.chunk, self.chunk):
             start, stop = min(begin + part.start, self.size), min(begin + part.stop, self.size)
             yield slice(start, stop)
 
     def pages(self, reducer: int) -> Iterator[slice]:
-        """Yield the bytes of a vector in memory that are the reducer's."""
+        """Yield the reducer's slices of a vector in memory, in bytes, padding included."""
         part = self.within(reducer)
         for begin in range(0, self.padded, self.chunk):
             start, stop = min(begin + part.start, self.padded), min(begin + part.stop, self.padded)
@@ -62,13 +62,13 @@ class Division:
 
 
 def whole(size: int, page_bytes: int) -> int:
-    """Return ``size`` numbers up to whole pages."""
+    """Return ``size`` float32 numbers rounded up to full pages, at least one."""
     page = page_bytes // ITEM_BYTES
     return max(1, -(-size // page)) * page
 
 
 def divide(size: int, page_bytes: int, chunk_bytes: int, most_reducers: int) -> Division:
-    """Return how to cut a vector for at most so many reducers; fewer, where a segment would fall below a page.
+    """Return the division of a vector among at most ``most_reducers``; fewer if a segment would be less than a page.
 
     ``chunk_bytes``: 0 for one chunk.
     """
@@ -78,14 +78,14 @@ def divide(size: int, page_bytes: int, chunk_bytes: int, most_reducers: int) -> 
 
 
 def chosen(n_ranks: int, n_reducers: int) -> tuple[int, ...]:
-    """Return which of a node's ranks are its reducers: evenly spread over it, its first rank among them."""
+    """Return the node ranks of the reducers: evenly spread, with the first rank among them."""
     return tuple(n_ranks * reducer // n_reducers for reducer in range(n_reducers))
 
 
 def vectors(allocator: Allocator, division: Division, owner: int | None, n: int, role: str) -> np.ndarray:
-    """Return ``n`` float32 vectors that the ranks of a node share, (n, size), each from the first byte of a page.
+    """Return ``n`` float32 vectors shared by the ranks of a node, (n, size), each aligned to a page.
 
-    The pages of segment ``owner`` are this rank's to place and to touch. All ranks of the node must call.
+    This rank places and touches the pages of reducer ``owner``. All ranks of the node must call.
     """
     mine = [
         slice(row * division.padded * ITEM_BYTES + part.start, row * division.padded * ITEM_BYTES + part.stop)

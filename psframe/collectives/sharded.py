@@ -1,7 +1,7 @@
-"""``buffer`` among several servers, each of which sums and updates a share of the vector (Li et al. 2014).
+"""``buffer`` with several servers (:class:`Sharded`), each of which updates a share of the vector (Li et al. 2014).
 
-One server's link carries every worker's gradients; with k on k nodes each carries 1 / k of them. Every bucket is cut
-into k shares of as many bytes, so that all links are busy while backward still computes the next one.
+A single server's link carries every worker's gradients; with k servers on k nodes, each link carries 1 / k of them.
+Every bucket is cut into k equal shares, so that all links are busy while backward computes the next bucket.
 """
 
 from typing import Any
@@ -15,23 +15,23 @@ from psframe.collectives.buckets import MOST_BUCKETS, Departures
 from psframe.collectives.buffer import Buffer
 from psframe.memory.allocator import Allocator
 
-GATHERED = 4  # MPI's reductions let less pass over a link, and take longer until it is far less
-STATE = 1  # tag of what a server keeps beside the parameters
+GATHERED = 4  # vectors per server; MPI's reductions send fewer bytes over a link, but pay off only above it
+STATE = 1  # tag of optimizer state
 
 
 class Share:
-    """How a bucket is cut among the servers.
+    """Division of a bucket among the servers.
 
     Attributes
     ----------
     segments : dict of int to slice
-        What each server, a rank, sums and updates of the whole vector.
+        Slice of the vector that each server sums and updates, by rank.
     own : slice
-        What this rank does; empty on one that does not serve.
+        That of this rank; empty if it is no server.
     counts, starts : list of int
-        Numbers that go to each rank, and where they begin in the bucket.
-    rows : ndarray, shape (n_workers, numbers of ``own``)
-        What arrives, by worker; of no rows where MPI sums, or on one that does not serve.
+        Count of numbers to each rank, and their offset in the bucket.
+    rows : ndarray of float32, shape (n_workers, length of ``own``)
+        Received gradients, by worker; no rows if MPI sums, or if this rank is no server.
     """
 
     def __init__(self, bucket: slice, team: Team, memory: np.ndarray, n_rows: int):
@@ -50,7 +50,7 @@ class Share:
 
 
 class Together:
-    """Several requests of MPI as one."""
+    """Several MPI requests as one."""
 
     def __init__(self, requests: list[MPI.Request]):
         self.requests = requests
@@ -63,10 +63,10 @@ class Together:
 
 
 class Sharded(Buffer):
-    """Ialltoallv to the servers and a canonical sum there, or an Ireduce to each; then Allgatherv.
+    """Ialltoallv to the servers with a canonical sum there, or Ireduce to each; then Iallgatherv.
 
-    Arguments as of :class:`Buffer`, but that ``gather: auto`` reduces where it may and a server would receive more than
-    GATHERED vectors; gradients are not compressed.
+    Arguments as in :class:`Buffer`, except that ``gather: auto`` reduces only if allowed and if a server would receive
+    more than GATHERED vectors; gradients are not compressed.
     """
 
     def __init__(self, team: Team, size: int, allocator: Allocator, reproducible: str, **keys: Any):
@@ -76,7 +76,7 @@ class Sharded(Buffer):
 
     def _receive(self) -> None:
         self.n_rows = self.team.n_workers if self.team.applies and not self.reduces else 0
-        # every bucket's share may be a number longer than the vector's share of it
+        # rounding may make the share of each bucket one number longer than its part of the vector
         most = -(-self.size // len(self.team.servers)) + MOST_BUCKETS
         self.received = self.allocator.zeros(self.n_rows * most, np.float32, "exchange")
 
@@ -119,7 +119,7 @@ class Sharded(Buffer):
         return Together(requests)
 
     def publish(self, params: np.ndarray) -> None:
-        """Make every rank's ``params`` (S,) what the servers have updated. All ranks must call."""
+        """Copy the servers' updated shares to every rank's ``params`` (S,), in place. All ranks must call."""
         for share in self.shares:
             bucket, own = params[share.bucket], params[share.own]
             self.wait(self.comm.Iallgatherv(MPI.IN_PLACE, [bucket, share.counts, share.starts, MPI.FLOAT]))
@@ -127,7 +127,7 @@ class Sharded(Buffer):
             self.traffic.receive(bucket.nbytes - own.nbytes)
 
     def collect(self, rows: np.ndarray) -> None:
-        """Give rank 0 the optimizer's state (n_state, S) of what other servers update. The servers must call."""
+        """Send the other servers' shares of the optimizer state (n_state, S) to rank 0. The servers must call."""
         for server in self.team.servers[1:]:
             for segment in [share.segments[server] for share in self.shares]:
                 for row in rows:
@@ -137,7 +137,7 @@ class Sharded(Buffer):
                         self.wait(self.comm.Isend(row[segment], 0, STATE))
 
     def hand_out(self, rows: np.ndarray) -> None:
-        """Give the other servers rank 0's optimizer state (n_state, S). The servers must call."""
+        """Send rank 0's optimizer state (n_state, S) to the other servers. The servers must call."""
         for server in self.team.servers[1:]:
             for row in rows:
                 if self.comm.rank == 0:

@@ -1,9 +1,9 @@
-"""``shared``: nothing moves. A node's ranks have their parameters and gradients in one segment of memory.
+"""``shared`` (:class:`Shared`): parameters and gradients of a node's ranks in shared memory, without copies.
 
-The parameters exist once, and a broadcast is the number of their version. Every worker writes its gradients to a slot
-of its own; reducers sum a segment each, over all slots, in the canonical order, and in the same pass update it. What
-they update is written beside what is current, and becomes current by one store, when all are done: nobody sees a step
-half done, and a step during which a rank dies never was.
+The parameters exist once per node; a broadcast is their version number. Every worker writes its gradients to its own
+slot. Each reducer sums one segment over all slots in the canonical order, and updates it in the same pass. Updates go
+to a second copy, which becomes current by a single store once all reducers are done: no rank sees a partial step, and a
+step in which a rank dies has no effect.
 """
 
 from collections.abc import Sequence
@@ -22,23 +22,23 @@ from psframe.memory.allocator import Allocator
 from psframe.memory.arena import ONE_COPY, Arena, Keeping, Layout, Vectors
 from psframe.record.trace import UNTRACED, Trace
 
-CHUNK_BYTES = 1 << 20  # of a slot through which gradients pass that lie elsewhere
+CHUNK_BYTES = 1 << 20  # of a slot, for gradients that are computed elsewhere
 
 
 class Shared(Base):
-    """One segment a node; all ranks must be on one.
+    """Collective over one node's shared memory; all ranks must be on that node.
 
     Parameters
     ----------
     reducers : str
-        Who sums and updates: ``server``, rank 0 alone (the parameter server of Woo et al. 2020); ``all`` ranks, a
-        segment each; ``cores``, as many of them as there are cores. There are never more than the vector has pages.
+        Ranks that sum and update: ``server``, rank 0 only (the parameter server of Woo et al. 2020); ``all`` ranks, a
+        segment each; ``cores``, as many ranks as cores. At most one per page of the vector.
     chunk_bytes : int or 'auto'
-        0: gradients are computed in the slots. Else they are copied to slots of twice as many bytes, chunk by chunk:
-        what to do where all gradients do not fit into the memory that they are exchanged in. ``auto``: 1 MiB where
-        ``placement.exchange`` is asked for and is not ``placement.gradients``, else 0.
+        0: gradients are computed in the slots. Otherwise they are copied chunk by chunk to slots of twice this size,
+        for gradients that exceed the memory of the exchange. ``auto``: 1 MiB if ``placement.exchange`` is given and
+        differs from ``placement.gradients``, else 0.
     fallback : {'none', 'buffer'}
-        What to use where there is no memory to share; ``psframe.train.build.assemble`` looks at it.
+        Collective to use without shared memory; ``psframe.train.build.assemble`` reads it.
     """
 
     traits = Traits(by_tree=True)
@@ -74,11 +74,11 @@ class Shared(Base):
         self.reducer = self.reducers.index(me) if me in self.reducers else None
         first = 1 if team.server == "dedicated" and self.meeting.members[0] == 0 else 0
         self.worker, self.n_slots = me - first, n_ranks - first  # on this node; -1 on a dedicated server
-        self.n_taken = team.largest or self.n_slots  # slots that take memory
-        self.current = False  # whether every rank of the node knows of what is in the parameters
+        self.n_taken = team.largest or self.n_slots  # slots that are allocated
+        self.current = False  # True if every rank of the node knows the version of the parameters
 
     def judge(self, n_nodes: int) -> None:
-        """UserError where this collective cannot serve so many nodes."""
+        """Raise UserError if this collective does not support ``n_nodes`` nodes."""
         if n_nodes > 1:
             raise UserError(
                 f"collective: shared must have all ranks on one node, got {n_nodes} nodes (ranks that can map the same "
@@ -90,13 +90,13 @@ class Shared(Base):
         state = [self._vectors(n_state, "optimizer") for _ in range(2)]
         slots = self._slots()
         if self.chunked or self.worker < 0:
-            # a dedicated server has no slot; what its network has for gradients is only used to compile
+            # a dedicated server has no slot; its network needs gradients only to compile
             grads = self.allocator.zeros(self.size, np.float32, "gradients")
         else:
             grads = slots[0][self.worker]
-        self.rows = list(slots[0])  # this node's gradients in the order of its workers, where they are not chunked
+        self.rows = list(slots[0])  # this node's gradients by worker, unless chunked
         self.slots = [half[self.worker] for half in slots] if self.chunked and self.worker >= 0 else []
-        #: this rank's segment of every chunk, and its mean over the slots
+        #: this rank's segment of every chunk, with its mean over the slots
         self.means: list[tuple[slice, Any]] = []
         for number, segment in enumerate(self.division.segments(self.reducer) if self.reducer is not None else ()):
             begin = number * self.division.chunk
@@ -104,21 +104,21 @@ class Shared(Base):
             self.means.append(
                 (segment, self.mean_of([row[segment.start - begin : segment.stop - begin] for row in half]))
             )
-        # parameters and state in their length without padding
+        # parameters and state without padding
         of_node = Vectors([v[0] for v in params], grads, state)
         self.vectors = Arena(layout, n_state, self.allocator, vectors=of_node, guarded=keeping.guarded)
         return self.vectors
 
     def mean_of(self, rows: Sequence[np.ndarray]) -> Any:
-        """Return the mean over this node's slots; where it has none, there is none to take."""
+        """Return the mean over this node's slots; None if it has none."""
         return super().mean_of(rows) if rows else None
 
     def _vectors(self, n: int, role: str) -> np.ndarray:
-        """Return ``n`` vectors that the node shares, (n, S), each beginning with a page."""
+        """Return ``n`` vectors in shared memory, float32 (n, S), each aligned to a page."""
         return vectors(self.allocator, self.division, self.reducer, n, role)
 
     def _slots(self) -> list[np.ndarray]:
-        """Return the workers' slots, (workers of the node, S), or two halves of them, (workers, chunk)."""
+        """Return the workers' slots, (workers of the node, S), or if chunked their two halves, (workers, chunk)."""
         if not self.chunked:
             return [self._vectors(self.n_taken, "gradients")[: self.n_slots]]
         n_rows, row_bytes = 2 * self.n_taken, self.division.chunk * ITEM_BYTES
@@ -133,14 +133,14 @@ class Shared(Base):
     def broadcast(self, params: np.ndarray) -> None:
         if not self.current:
             self.meeting.together()
-        self.current = False  # a step makes it so again; what is written without one must be waited for
+        self.current = False  # only a step sets it; parameters written otherwise need a barrier
 
     def gather_mean(self, grads: np.ndarray, n_samples: int) -> Segments:
         last = self.division.n_chunks - 1
         self._put(grads, 0)
         for chunk in range(last + 1):
             if chunk < last:
-                self._put(grads, chunk + 1)  # while others may still be summing
+                self._put(grads, chunk + 1)  # while other ranks may still sum this one
             if self.reducer is not None:
                 self.meeting.wait(READY[chunk % 2])
                 segment, mean = self.means[chunk]
@@ -153,10 +153,10 @@ class Shared(Base):
     allreduce_mean = gather_mean
 
     def _put(self, grads: np.ndarray, chunk: int) -> None:
-        """Say that the gradients of a chunk are there; where they lie elsewhere, copy them to this worker's slot."""
+        """Announce the gradients of a chunk, after copying them to this worker's slot if they are not there."""
         half = chunk % 2
         if chunk > 1:
-            self.meeting.wait(SUMMED[half])  # what was there before
+            self.meeting.wait(SUMMED[half])  # until the previous chunk of this half is summed
         if self.worker >= 0 and not self.chunked and grads is not self.vectors.grads:
             self.vectors.grads[:] = grads
             self.traffic.sum(grads.nbytes, 1)

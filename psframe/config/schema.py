@@ -1,7 +1,7 @@
-"""The config: YAML read strictly, with overrides from the command line, into checked values.
+"""Schema of a config (:class:`Config`): strict YAML, with overrides from the command line, to validated values.
 
 Sections that name a strategy (model, dataset, optimizer, sync, collective) stay mappings here;
-``psframe.config.registry`` checks them against the strategy they name.
+``psframe.config.registry`` validates them against the strategy.
 """
 
 import re
@@ -20,12 +20,12 @@ from psframe.errors import UserError, nearest, reason
 Section = dict[str, Any]
 Name = Annotated[str, msgspec.Meta(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]*$", max_length=100)]
 
-#: sections that may be written as the bare name of a strategy, and the key that holds the name
+#: sections that may be the bare name of a strategy, and the key of that name
 STRATEGIES = {"model": "name", "dataset": "name", "optimizer": "name", "sync": "mode", "collective": "name"}
-#: all that may be a bare name
+#: all sections that may be a bare name
 SHORT = {**STRATEGIES, "schedule": "name"}
-TRACED_TURNS = 50  # of an epoch, where a user does not say how many
-#: what a section means that leaves its name out
+TRACED_TURNS = 50  # per epoch, by default
+#: defaults of sections without a name
 DEFAULTS = {"optimizer": "sgd", "sync": "sync_ps", "collective": "shared"}
 
 #: keys of strategies that are often written without their section
@@ -33,10 +33,10 @@ IN_STRATEGIES = ("optimizer.lr", "optimizer.momentum", "sync.mode", "sync.server
 
 
 class Train(msgspec.Struct, forbid_unknown_fields=True, kw_only=True, frozen=True):
-    """``batch_size`` is samples a worker takes a step; ``reproducible`` says which runs must agree to the bit; for
-    ``any_workers``, ``global_batch`` is samples a step of all workers, cut into ``blocks``
-    (``psframe.train.compute.any_workers``); ``threads`` are those of a rank's kernels, ``auto`` the cores that it has
-    where a step is work enough for them."""
+    """Training loop. ``batch_size``: samples per worker and step; ``reproducible``: the runs that must agree to the
+    bit; with ``any_workers``, ``global_batch``: samples per step of all workers, cut into ``blocks``
+    (``psframe.train.compute.any_workers``); ``threads``: threads of a rank's kernels, ``auto``: its cores if a step is
+    large enough."""
 
     epochs: PositiveInt = 5
     batch_size: Annotated[int, msgspec.Meta(ge=1, le=2**31)] = 64
@@ -48,17 +48,17 @@ class Train(msgspec.Struct, forbid_unknown_fields=True, kw_only=True, frozen=Tru
 
 
 class NN(msgspec.Struct, forbid_unknown_fields=True, kw_only=True, frozen=True):
-    """``kernels``: what computes convolutions and dense layers; ``blas`` is the plain way, over NumPy's."""
+    """Network. ``kernels``: implementation of convolutions and dense layers; ``blas``: the plain one, over NumPy's."""
 
     kernels: Literal["direct", "blas"] = "direct"
 
 
 class Parallel(msgspec.Struct, forbid_unknown_fields=True, kw_only=True, frozen=True):
-    """How a network is cut across ranks: ``pipeline`` stages, whose layers ``model`` ranks share out, and ``data``
-    replicas of all that, by default as many as ranks there are for. A worker's samples of a step go through the stages
-    in ``micro_batches``, by default 4 for each stage; ``schedule`` says in which order
-    (``compute.parallel.schedule``); where ``convolutions`` are ``data`` these ranks share out samples there, and
-    channels in dense layers alone; with ``recompute`` a stage keeps their inputs alone, and passes them once more."""
+    """Division of a network across ranks: ``pipeline`` stages, whose layers are divided among ``model`` ranks, and
+    ``data`` replicas of these, by default as many as the ranks allow. A worker's samples of a step pass the stages in
+    ``micro_batches``, by default 4 per stage, in the order of ``schedule`` (``compute.parallel.schedule``). With
+    ``convolutions: data`` the ``model`` ranks divide samples in convolutions, and channels in dense layers only. With
+    ``recompute`` a stage keeps only the inputs of micro-batches, and repeats their forward pass."""
 
     data: PositiveInt | Literal["auto"] = "auto"
     pipeline: PositiveInt = 1
@@ -70,7 +70,7 @@ class Parallel(msgspec.Struct, forbid_unknown_fields=True, kw_only=True, frozen=
 
     @property
     def is_cut(self) -> bool:
-        """Whether ranks have different parts of the network."""
+        """True if ranks have different parts of the network."""
         return self.pipeline * self.model > 1
 
 
@@ -85,11 +85,11 @@ class Schedule(msgspec.Struct, forbid_unknown_fields=True, kw_only=True, frozen=
 
 
 class Placement(msgspec.Struct, forbid_unknown_fields=True, kw_only=True, frozen=True):
-    """Where the memory of each role lies (``psframe.memory.placement``), and what to do where it cannot.
+    """Memory placement of each role (``psframe.memory.placement``), and the alternatives if it is not available.
 
-    ``fallback`` stands in for memory that does not exist, ``spill`` names the roles that go to ordinary memory, in this
-    order, where there is too little. ``minimum`` is the share of a role's pages that ``verify`` wants where they were
-    asked for. ``hbw_nodes`` declares NUMA nodes to be high-bandwidth memory.
+    ``fallback`` replaces memory that does not exist. ``spill`` lists the roles that go to ordinary memory, in this
+    order, if there is too little. ``minimum`` is the share of a role's pages that ``verify`` requires at the requested
+    place. ``hbw_nodes`` declares NUMA nodes to be high-bandwidth memory.
     """
 
     parameters: Section = msgspec.field(default_factory=lambda: {"name": "default"})
@@ -106,8 +106,8 @@ class Placement(msgspec.Struct, forbid_unknown_fields=True, kw_only=True, frozen
 
 
 class Checkpoint(msgspec.Struct, forbid_unknown_fields=True, kw_only=True, frozen=True):
-    """``every_epochs: 0`` writes none after epochs; ``every_seconds`` writes them inside an epoch, too; ``resume`` is
-    none, auto, or the path of a run."""
+    """Checkpoints. ``every_epochs: 0`` writes none after epochs; ``every_seconds`` writes them within epochs, too;
+    ``resume`` is none, auto, or the path of a run."""
 
     every_epochs: Count = 1
     every_seconds: Seconds = 0.0
@@ -116,9 +116,9 @@ class Checkpoint(msgspec.Struct, forbid_unknown_fields=True, kw_only=True, froze
 
 
 class Record(msgspec.Struct, forbid_unknown_fields=True, kw_only=True, frozen=True):
-    """Where runs are written; ``steps: true`` adds steps.jsonl, a line a step; ``trace: true`` adds trace.json
-    with the first 50 turns of each epoch, or with so many; ``usage: true`` adds usage.jsonl, what each rank uses of its
-    machine once a second; ``tensorboard: true`` adds event files for TensorBoard."""
+    """Output folder ``dir`` of runs, and optional files: ``steps: true`` adds steps.jsonl, one line per step; ``trace:
+    true``, or a number of turns, adds trace.json with the first 50, or that number, of each epoch; ``usage: true`` adds
+    usage.jsonl, each rank's resource use once a second; ``tensorboard: true`` adds event files for TensorBoard."""
 
     dir: str = "runs"
     steps: bool = False
@@ -128,21 +128,21 @@ class Record(msgspec.Struct, forbid_unknown_fields=True, kw_only=True, frozen=Tr
 
     @property
     def traced_turns(self) -> int:
-        """Turns of an epoch that are traced."""
+        """Traced turns per epoch."""
         return TRACED_TURNS * self.trace if isinstance(self.trace, bool) else self.trace
 
 
 class Fault(msgspec.Struct, forbid_unknown_fields=True, kw_only=True, frozen=True):
-    """What is done about faults, and which happen on purpose.
+    """Handling of faults, and injected faults.
 
-    ``on_worker_loss``: where a worker dies, the job ends, or the others go on.
+    ``on_worker_loss``: after a worker died, the job ends, or the others continue.
 
-    ``on_nan``: what follows gradients that are not finite; ``check_every``: steps between two checks of what lies in
-    memory (0: none); ``late_s``: seconds that others wait until a rank is named (0: never).
+    ``on_nan``: reaction to non-finite gradients; ``check_every``: steps between two checks of memory contents (0:
+    none); ``late_s``: seconds that others wait before a late rank is reported (0: never).
 
-    ``slow_rank`` (or ``all``) sleeps after a step, in ``slow_share`` of them at random, for ``slow_steps`` times as
-    long as the step took; ``flip`` turns a bit over, as ``train.faults.injection.Flip`` has it; rank 0 is killed at
-    ``crash_at``, one of ``record.checkpoint.CRASH_POINTS``, at ``POINT:k`` when it comes there for the k-th time.
+    ``slow_rank`` (or ``all``) sleeps after a random share ``slow_share`` of its steps, for ``slow_steps`` times the
+    step's duration; ``flip`` flips a bit, as in ``train.faults.injection.Flip``; rank 0 is killed at ``crash_at``, one
+    of ``record.checkpoint.CRASH_POINTS``, or with ``POINT:k`` when it gets there for the k-th time.
     """
 
     on_worker_loss: Literal["stop", "continue"] = "stop"
@@ -157,7 +157,7 @@ class Fault(msgspec.Struct, forbid_unknown_fields=True, kw_only=True, frozen=Tru
 
 
 class Config(msgspec.Struct, forbid_unknown_fields=True, kw_only=True, frozen=True):
-    """A resolved config; ``versions`` is what a run's config.yaml says it was made with, and changes nothing."""
+    """Resolved config; ``versions`` lists the software versions in a run's config.yaml, and has no effect."""
 
     name: Name
     model: Section
@@ -178,7 +178,7 @@ class Config(msgspec.Struct, forbid_unknown_fields=True, kw_only=True, frozen=Tr
 
 
 def read(path: str, overrides: Sequence[str] = (), collective: str = DEFAULTS["collective"]) -> Config:
-    """Read a config file and apply ``key.path=value`` overrides; ``collective`` stands in where it names none.
+    """Read a config file and apply ``key.path=value`` overrides; ``collective`` is the default if it names none.
 
     Raises
     ------
@@ -199,7 +199,7 @@ def read(path: str, overrides: Sequence[str] = (), collective: str = DEFAULTS["c
 
 
 def resolve(raw: dict[str, Any], overrides: Sequence[str] = (), collective: str = DEFAULTS["collective"]) -> Config:
-    """Check a mapping, after applying ``overrides`` to it."""
+    """Return the validated config of a mapping, to which ``overrides`` are applied first. UserError as :func:`read`."""
     _expand(raw)
     for override in overrides:
         _apply(raw, override)
@@ -220,23 +220,23 @@ def resolve(raw: dict[str, Any], overrides: Sequence[str] = (), collective: str 
 
 
 def _several_serve(mode: Any) -> bool:
-    """Whether the section ``sync`` asks for several servers, which one collective alone knows."""
+    """Return True if the section ``sync`` requests several servers, which only one collective supports."""
     served = isinstance(mode, dict) and mode.get("mode", DEFAULTS["sync"]) == "sync_ps"
     return served and mode.get("servers", 1) != 1
 
 
 def _is_cut(parallel: Any) -> bool:
-    """Whether the section ``parallel`` asks for a network that is cut."""
+    """Return True if the section ``parallel`` requests a divided network."""
     return isinstance(parallel, dict) and (parallel.get("pipeline", 1), parallel.get("model", 1)) != (1, 1)
 
 
 def parse_value(text: str) -> Any:
-    """Return what a value on the command line says."""
+    """Return the value that a text on the command line has as YAML."""
     return strict_yaml.load(text, f"the value {text!r}")
 
 
 def _expand(raw: dict[str, Any]) -> None:
-    """Write every strategy that is a bare name in full; YAML reads ``null``, the name of a collective, as nothing."""
+    """Expand every bare name of a strategy in place; YAML reads ``null``, the name of a collective, as None."""
     for section, key in SHORT.items():
         if section not in raw:
             continue
@@ -285,7 +285,7 @@ def _check_keys(where: str, raw: Mapping[str, Any], struct: type[msgspec.Struct]
 
 
 def _elsewhere(key: str) -> str:
-    """Return ``did you mean 'train.epochs'?`` for a key of another section, written without it; "" where none is."""
+    """Return ``did you mean 'train.epochs'?`` for the key of another section; "" if no section has it."""
     paths = [*IN_STRATEGIES]
     for section in msgspec.structs.fields(Config):
         if isinstance(section.type, type) and issubclass(section.type, msgspec.Struct):

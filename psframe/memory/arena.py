@@ -1,4 +1,4 @@
-"""Parameters, gradients and optimizer state as three flat vectors; the only place that knows offsets."""
+"""Parameters, gradients and optimizer state as flat vectors (:class:`Arena`); only this module knows offsets."""
 
 import re
 from collections.abc import Mapping, Sequence
@@ -12,7 +12,7 @@ from psframe.memory.allocator import ALIGNMENT_BYTES, Allocator
 
 
 class Tensor(Protocol):
-    """What the arena must know of a tensor: its logical shape, in which order its axes lie in memory, its role."""
+    """Tensor in an arena: logical shape, order of its axes in memory, and True if an optimizer trains it."""
 
     @property
     def shape(self) -> tuple[int, ...]: ...
@@ -26,7 +26,7 @@ class Tensor(Protocol):
 
 @dataclass(frozen=True)
 class Slot:
-    """Where one tensor lies: ``vector[start:stop]``, in memory order."""
+    """Place of one tensor: ``vector[start:stop]``, in memory order."""
 
     start: int
     stop: int
@@ -40,21 +40,21 @@ class Slot:
 
 
 class Layout:
-    """The places of named tensors in a flat vector, each on a cache line of its own.
+    """Places of named tensors in a flat vector, each aligned to a cache line.
 
     Parameters
     ----------
     tensors : mapping of str to Tensor
-        In the order in which they are laid out, those that are trained before the others.
+        In memory order, except that trained tensors precede the others.
 
     Attributes
     ----------
     size : int
-        Length of the vector, tensors and the zeros between them.
+        Length of the vector: tensors, and zeros between them.
     n_trained : int
-        Length of the part that an optimizer changes; behind it a step takes away the mean gradient alone.
+        Length of the part that an optimizer changes; from the rest, a step subtracts the mean gradient only.
     n_params : int
-        Numbers that belong to tensors which are trained.
+        Numbers in trained tensors.
     """
 
     def __init__(self, tensors: Mapping[str, Tensor], itemsize: int = 4):
@@ -67,28 +67,28 @@ class Layout:
             self.size += -(-n // line) * line
             if tensor.trained:
                 self.n_trained, self.n_params = self.size, self.n_params + n
-        if not self.slots:  # of a stage without parameters, whose ranks exchange a line of zeros
+        if not self.slots:  # of a stage without parameters, whose ranks exchange a cache line of zeros
             self.size = self.n_trained = line
 
     @property
     def statistic(self) -> str:
-        """The name of a tensor that is not trained, as its module has it, or ""."""
+        """Name of the first tensor that is not trained, within its module; "" if all are."""
         found = next((name for name, slot in self.slots.items() if slot.start >= self.n_trained), "")
         return found.split(".", 2)[-1]
 
     def gaps(self) -> list[slice]:
-        """Return the places between tensors: a layer never writes to its gradients' ones, which are to stay zeros."""
+        """Return the slices between tensors, which layers never write: gradients must stay 0 there."""
         begins = [slot.start for slot in self.slots.values()] + [self.size]
         ends = [0] + [slot.stop for slot in self.slots.values()]
         return [slice(end, begin) for end, begin in zip(ends, begins, strict=True) if end < begin]
 
     def describe(self) -> str:
-        """Return a text that two layouts share only if a vector of one can be read as the other."""
+        """Return a text that is equal for two layouts only if their vectors are interchangeable."""
         return "; ".join(f"{name} {list(s.shape)} {list(s.order)} at {s.start}" for name, s in self.slots.items())
 
 
 def described(text: str) -> dict[str, Slot]:
-    """Return the slots that :meth:`Layout.describe` has written down; ValueError where it has not."""
+    """Return the slots in a text from :meth:`Layout.describe`; ValueError if it is malformed."""
     found = {}
     for line in text.split("; "):
         match = re.fullmatch(r"(\S+) \[([0-9, ]*)\] \[([0-9, ]*)\] at ([0-9]+)", line)
@@ -103,14 +103,14 @@ def described(text: str) -> dict[str, Slot]:
 
 @dataclass(frozen=True)
 class Keeping:
-    """How much of what a step replaces is kept.
+    """Retention of the values that a step replaces.
 
     Attributes
     ----------
     copies : int
-        Of private parameters and state on a rank that applies updates; 2 where a step may have to be dropped.
+        Copies of private parameters and state on a rank that applies updates; 2 if a step may have to be dropped.
     guarded : bool
-        Whether a step that is not sound is dropped.
+        True if an unsound step is dropped.
     """
 
     copies: int = 1
@@ -122,7 +122,7 @@ ONE_COPY = Keeping()
 
 @dataclass(frozen=True)
 class Vectors:
-    """The memory of an arena: parameters and optimizer state once, or twice where a step writes beside what is read."""
+    """Memory of an arena: one copy of parameters and state, or two if a step writes the copy that is not read."""
 
     params: Sequence[np.ndarray]
     grads: np.ndarray
@@ -130,37 +130,37 @@ class Vectors:
 
 
 class Arena:
-    """The vectors of one rank.
+    """Vectors of one rank.
 
     Parameters
     ----------
     vectors : Vectors, optional
-        Memory that stands already, as that which the ranks of a node share; by default it is taken from ``allocator``.
+        Existing memory, such as that shared by a node's ranks; by default it is allocated from ``allocator``.
     shared : bool, optional
-        By default whether ``vectors`` are given.
+        By default, True if ``vectors`` is given.
     copies : int
-        Of parameters and state, where the memory is taken here: 2 to keep what was before a step.
+        Copies of parameters and state, if allocated here: 2 to keep the values before a step.
 
     Attributes
     ----------
     params, grads : ndarray, shape (layout.size,)
         float32 in training; gradient checks use float64.
     state : ndarray, shape (n_state, layout.size)
-        What the optimizer keeps for each parameter; empty on ranks that apply no update.
+        Optimizer state; empty on ranks that apply no update.
     new_params, new_state : ndarray
-        Where an update is written: the same arrays, or others that :meth:`commit` makes the current ones.
+        Output of an update: the same arrays, or others that :meth:`commit` makes current.
     version : int
-        Steps that were committed.
+        Number of committed steps.
     stays : bool
-        False: a step changes it.
+        False, since a step changes the arena.
     shared : bool
-        Whether other ranks have the same parameters and state in the same memory.
+        True if other ranks have the same parameters and state in the same memory.
     dropped : int
-        Steps that were not committed, since they were not sound.
+        Number of unsound steps, which were not committed.
     guarded : bool
-        Whether a step that is not sound is to be dropped.
+        True if an unsound step is to be dropped.
     wild : bool
-        Whether the step that is being written, or was written last, is not sound; never where not ``guarded``.
+        True if the current or last step is unsound; never without ``guarded``.
     """
 
     wild = stays = False
@@ -194,12 +194,12 @@ class Arena:
         self.state, self.new_state = state[self.version % len(state)], state[(self.version + 1) % len(state)]
 
     def commit(self) -> None:
-        """Make what was updated current."""
+        """Make the updated vectors current."""
         self.version += 1
         self._point()
 
     def close(self) -> None:
-        """End a step: make what was updated current, if it is sound."""
+        """End a step: make the updated vectors current if the step is sound."""
         if self.wild:
             self.dropped += 1
         else:
@@ -207,9 +207,9 @@ class Arena:
 
     @property
     def taken(self) -> int:
-        """Steps that were committed or dropped."""
+        """Number of steps committed or dropped."""
         return self.version + self.dropped
 
     def views(self, vector: np.ndarray) -> dict[str, np.ndarray]:
-        """Return every tensor of ``vector`` by name, as views in logical shape."""
+        """Return every tensor of ``vector`` by name, as a view in its logical shape."""
         return {name: slot.view(vector) for name, slot in self.layout.slots.items()}

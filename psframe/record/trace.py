@@ -1,7 +1,7 @@
-"""What every rank did when: spans in Chrome's trace format, which Perfetto and chrome://tracing draw.
+"""Timeline of every rank (:class:`Trace`): spans in Chrome's trace format, for Perfetto and chrome://tracing.
 
-The format is Google's "Trace Event Format": a JSON object with a list of events; a process is a rank, a thread of it
-what it does itself (0) or the exchange of a bucket (1 and on).
+The format is Google's "Trace Event Format": a JSON object with a list of events. A process is a rank; its thread 0 is
+the rank's own work, threads 1 and up are the exchanges of single buckets.
 """
 
 import json
@@ -15,27 +15,27 @@ from psframe.config import untrusted
 from psframe.record.folder import Folder
 
 FILE = "trace.json"
-MOST_HEAD = 1 << 16  # bytes of its first line
+MOST_HEAD = 1 << 16  # most bytes of the file's first line
 END = b"\n]}\n"
 
-#: name, thread, begin and end on the rank's clock, in seconds
+#: name, thread, begin and end in seconds on the rank's clock
 Span = tuple[str, int, float, float]
-#: when, and numbers by name
+#: time in seconds, and values by name
 Count = tuple[float, dict[str, int]]
 
 
 class Trace:
-    """What one rank does in the first turns of an epoch.
+    """Spans and counts of one rank in the first turns of each epoch.
 
     Parameters
     ----------
     turns : int
-        How many of them; of none nothing is kept.
+        Number of turns per epoch; 0: no trace.
 
     Attributes
     ----------
     on : bool
-        Whether what happens now is kept; who measures spans looks at it first.
+        True while spans are kept; callers check it before they measure.
     """
 
     def __init__(self, turns: int):
@@ -48,16 +48,16 @@ class Trace:
         self.left, self.on = self.turns, self.turns > 0
 
     def end(self) -> None:
-        """End an epoch, which may have had fewer turns."""
+        """End an epoch, even one of fewer turns."""
         self.on = False
 
     def add(self, name: str, began: float, ended: float | None = None, thread: int = 0) -> None:
-        """Keep a span of ``time.perf_counter``, which ends now if nothing else is said."""
+        """Keep a span, in seconds of ``time.perf_counter``; it ends now by default."""
         if self.turns:
             self.spans.append((name, thread, began, perf_counter() if ended is None else ended))
 
     def passes(self, index: int, layer: Any) -> Callable[[str, float], None]:
-        """Return what keeps a span of each pass of the network's layer of that number."""
+        """Return a function that keeps a span of each pass through the network's layer ``index``."""
         names = {direction: f"{index} {layer.kind} {direction}" for direction in ("forward", "backward")}
 
         def keep(direction: str, began: float) -> None:
@@ -67,7 +67,7 @@ class Trace:
         return keep
 
     def turn(self, loading: float, computing: float, exchanging: float, counts: Mapping[str, int]) -> None:
-        """End a turn: its data, gradients, and exchange began then, and so much was counted until now."""
+        """End a turn, given the start times of data, gradients and exchange, and the counts so far."""
         ended = perf_counter()
         self.spans += [("data", 0, loading, computing), ("gradients", 0, computing, exchanging)]
         self.spans.append(("exchange", 0, exchanging, ended))
@@ -76,7 +76,7 @@ class Trace:
         self.on = self.left > 0
 
     def take(self, offset_s: float = 0.0) -> tuple[list[Span], list[Count]]:
-        """Return all that was kept since the last call, on a clock that is ahead by ``offset_s``."""
+        """Return the spans and counts kept since the last call, on a clock that is ahead by ``offset_s``."""
         spans = [(name, thread, began + offset_s, ended + offset_s) for name, thread, began, ended in self.spans]
         counts = [(at + offset_s, numbers) for at, numbers in self.counts]
         self.spans.clear()
@@ -84,17 +84,17 @@ class Trace:
         return spans, counts
 
 
-#: of a run that is not traced
+#: of a run without trace
 UNTRACED = Trace(0)
 
 
 def append(run: Path, ranks: Sequence[tuple[Sequence[Span], Sequence[Count]]]) -> None:
-    """Write what the ranks kept, on rank 0's clock, behind what the run's file holds; the file is whole at any time.
+    """Append the ranks' spans and counts, on rank 0's clock, to the run's file, which is valid JSON at any time.
 
-    Rank 0 calls. What a continued run traces stands behind what it traced before it was cut short.
+    Rank 0 calls. A continued run appends to its earlier trace.
     """
-    # the clock of spans begins anew when a machine does, the file's with the run; who is interrupted between reading
-    # the one and the other finds too little
+    # spans use a clock that restarts with the machine, the file one that begins with the run; an interrupt between the
+    # two readings makes the difference too small, hence the maximum
     now = max(time.time() - perf_counter() for _ in range(5))
     first = min((span[2] for spans, _ in ranks for span in spans), default=perf_counter())
     zero, end = _begun(run)
@@ -112,7 +112,7 @@ def append(run: Path, ranks: Sequence[tuple[Sequence[Span], Sequence[Count]]]) -
 
 
 def _begun(run: Path) -> tuple[float | None, int]:
-    """Return the time of day at which the file begins, and where its last whole event ends; None where it has none."""
+    """Return the file's zero (``time.time``, seconds) and the end of its last full event; None, 0 if invalid."""
     try:
         with Folder(run) as folder, folder.open(FILE) as file:
             zero = float(untrusted.of_json(file.readline(MOST_HEAD) + b"]}")["otherData"]["began_s"])
@@ -132,9 +132,9 @@ def _events(ranks: Sequence[tuple[Sequence[Span], Sequence[Count]]], zero: float
         yield _named("process_name", rank, 0, f"rank {rank}")
         for thread in sorted({span[1] for span in spans}):
             yield _named("thread_name", rank, thread, f"bucket {thread - 1}" if thread else "rank")
-        # what begins with a span that it is part of stands behind it, as viewers want it
+        # viewers require that an enclosing span precedes those that begin with it
         for name, thread, began, ended in sorted(spans, key=lambda span: (span[1], span[2], -span[3])):
-            # both ends are rounded, and not the length, or a span might end in the next one
+            # rounds both ends, not the length, or a span might overlap the next one
             begins, ends = round((began - zero) * 1e9), round((ended - zero) * 1e9)
             if begins < ends:  # a dedicated server has no data and no gradients
                 where = f'"pid":{rank},"tid":{thread},"ts":{_microseconds(begins)},"dur":{_microseconds(ends - begins)}'

@@ -1,4 +1,4 @@
-"""``dogwild`` (:class:`Dogwild`): Hogwild in groups, which exchange differences with a master (Noel and Osindero 2014)."""
+"""``dogwild`` (:class:`Dogwild`): Hogwild in groups; they exchange differences with a master (Noel, Osindero 2014)."""
 
 from dataclasses import replace
 from typing import Any, Literal

@@ -131,7 +131,7 @@ class Store:
 
 
 def make(name: str, team: Team, size: int, allocator: Allocator, copies: int, rows: int = 0) -> Store:
-    """Return a store by name; ``auto``: ``shared`` on one node, else ``window``. UserError if it cannot serve the nodes."""
+    """Return a store by name; ``auto``: ``shared`` on one node, else ``window``. UserError for unsupported nodes."""
     n_nodes = team.cluster.n_nodes if team.cluster else 1
     if name == "auto":
         name = "shared" if n_nodes == 1 else "window"

@@ -1,4 +1,4 @@
-"""``shared``: a store in memory that a node's ranks map. Nothing is sent; a pull is a copy, a push a sum in place."""
+"""``shared`` (:class:`Shared`): a store in a node's shared memory. A pull is a copy, a push a sum in place."""
 
 from collections.abc import Sequence
 from functools import partial
@@ -14,15 +14,15 @@ from psframe.sync.stores.base import NOTE, Store
 
 #: counters: the clock, copies begun, numbers drawn, posts; then posts and grants of each worker; then stripes
 CLOCK, BEGUN, DRAWN, POSTS, WORKERS = range(5)
-STRIPES = 32  # most locks of a vector, so that pushes go on side by side
+STRIPES = 32  # most locks of a vector, so that pushes can run concurrently
 STRIPE = 1 << 14  # least numbers of one
-NO_MORE = 1 << 30  # added to the numbers drawn, more than any epoch has
+NO_MORE = 1 << 30  # added to the numbers drawn; more than any epoch has
 WRAP = (1 << 32) - 1  # counters are of 32 bits
-TRIES = 8  # of a pull, until it asks the writer to wait
+TRIES = 8  # of a pull, before it makes the writer wait
 
 
 class Shared(Store):
-    """See :class:`psframe.sync.stores.base.Store`. A rank that dies with a lock held is noticed by who waits for it."""
+    """See :class:`psframe.sync.stores.base.Store`. Ranks that wait for a lock detect the death of its holder."""
 
     def __init__(self, team: Team, size: int, allocator: Allocator, copies: int, rows: int):
         super().__init__(team, size, allocator, copies, rows)
@@ -31,7 +31,7 @@ class Shared(Store):
         self.meeting, self.barrier = team.cluster.rendezvous, team.cluster.barrier
         me, n_ranks = team.cluster.node_rank, len(self.meeting.members)
         page_bytes = max(allocator.home(role).page_bytes for role in ("parameters", "exchange"))
-        # where one rank writes, all pages are its own; where all do, each has some
+        # with one writer, all pages are its own; else they are divided among the ranks
         division = divide(size, page_bytes, 0, 1 if copies > 1 else n_ranks)
         owner = me if me < division.n_reducers else None
         self.params = list(vectors(allocator, division, owner, copies, "parameters"))
@@ -70,7 +70,7 @@ class Shared(Store):
             return self._copied(out)
         for _ in range(TRIES):
             clock = self._copied(out)
-            # the copy that was read is written again two clocks later
+            # the copy just read is overwritten two clocks later
             if (self.counters.load(BEGUN) - clock) & WRAP < self.copies:
                 return clock
         self._lock(CLOCK)
@@ -79,7 +79,7 @@ class Shared(Store):
         return clock
 
     def _copied(self, out: np.ndarray) -> int:
-        """Copy what is current to ``out``; return its clock, as it was before."""
+        """Copy the current parameters to ``out`` (S,); return the clock before the copy."""
         clock = self.clock
         np.copyto(out, self.params[clock % self.copies])
         return clock
@@ -94,7 +94,7 @@ class Shared(Store):
         return int(self.counters.add(CLOCK))
 
     def tick(self) -> int:
-        """Count what this rank has written to the parameters itself; return the clock before."""
+        """Count an update that this rank wrote to the parameters in place; return the clock before."""
         return int(self.counters.add(CLOCK))
 
     def draw(self) -> int:
@@ -137,7 +137,7 @@ class Shared(Store):
         for worker in (*range(self.next, n_workers), *range(self.next)):
             if self.counters.load(self._posts(worker)) != self.taken[worker]:
                 self.taken[worker] = (self.taken[worker] + 1) & WRAP
-                self.next = (worker + 1) % n_workers  # who was served last comes last
+                self.next = (worker + 1) % n_workers  # round robin: the worker served last comes last
                 return worker
         raise AssertionError("a post was counted that nobody made")
 

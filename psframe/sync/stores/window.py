@@ -1,8 +1,8 @@
-"""``window``: a store in rank 0's memory that the others reach by MPI's one-sided operations, on any node.
+"""``window`` (:class:`Window`): a store in rank 0's memory, reached from any node by MPI's one-sided operations.
 
-The target is passive: nobody answers. But an MPI may work on what others ask of a rank only while that rank is in a
-call of its own, so rank 0 calls :meth:`Window.progress` between layers, and waits in MPI for the end of an epoch. While
-it waits at a gate for the ranks of its own group, the exchanges of other groups wait too.
+Synchronization is passive-target. But an MPI may progress accesses to a rank only inside that rank's own calls, so rank
+0 calls :meth:`Window.progress` between layers, and waits in MPI for the end of an epoch. While it waits at a gate for
+the ranks of its own group, the exchanges of other groups wait too.
 """
 
 from collections.abc import Sequence
@@ -17,11 +17,11 @@ from psframe.sync.stores.base import NOTE, Store
 
 CLOCK, BEGUN, DRAWN, HELD, WORDS = range(5)
 POST, GRANT = 1, 2  # tags
-TRIES = 8  # of a pull, until it asks rank 0 to wait
+TRIES = 8  # of a pull, before it asks rank 0 to wait
 
 
 class Window(Store):
-    """See :class:`psframe.sync.stores.base.Store`. A post is put into rank 0's memory; a short message tells it."""
+    """See :class:`psframe.sync.stores.base.Store`. A post is a put into rank 0's memory and a short message."""
 
     nearby = False
 
@@ -42,7 +42,7 @@ class Window(Store):
         self.windows: list[MPI.Win] = []
 
     def open(self) -> None:
-        # no message of others is taken for one of the store's
+        # a communicator of its own, so that no other message matches the store's
         self.comm = MPI.Intracomm(communicators.keep(self.team.comm.Dup()))
         for memory in (self.held, self.words, self.mail):
             window = MPI.Win.Create(memory if memory.size else None, memory.itemsize, comm=self.comm)
@@ -60,7 +60,7 @@ class Window(Store):
         self.windows = []
 
     def _word(self, number: int, add: np.ndarray) -> int:
-        """Add to a word on rank 0; return what it was."""
+        """Add ``add`` atomically to a word on rank 0; return its old value."""
         operation = MPI.NO_OP if add is self.none else MPI.SUM
         self.of_words.Fetch_and_op(add, self.found, 0, number, operation)
         self.of_words.Flush(0)
@@ -71,7 +71,7 @@ class Window(Store):
         return self._word(CLOCK, self.none)
 
     def pull(self, out: np.ndarray) -> int:
-        if self.copies == 1:  # others may be adding to it: what is got is got as they add, number by number
+        if self.copies == 1:  # accumulate operations are atomic per element with concurrent pushes
             clock = self.clock
             self.of_params.Get_accumulate(out, out, 0, (0, self.size, MPI.FLOAT), MPI.NO_OP)
             self.of_params.Flush(0)
@@ -87,23 +87,23 @@ class Window(Store):
         return got
 
     def _got(self, out: np.ndarray) -> int | None:
-        """Return the clock of the parameters that were got; None where they may have been overwritten meanwhile."""
+        """Get the parameters; return their clock, or None if they may have been overwritten meanwhile."""
         clock = self.clock
         self.of_params.Get(out, 0, (clock % self.copies) * self.size)
         self.of_params.Flush(0)
         self._count(out.nbytes)
-        # the copy that was read is written again two clocks later
+        # the copy just read is overwritten two clocks later
         return clock if self._word(BEGUN, self.none) - clock < self.copies else None
 
     def push(self, delta: np.ndarray) -> int:
         self.of_params.Accumulate(delta, 0, 0, MPI.SUM)
         self.of_params.Flush(0)
         self._count(delta.nbytes)
-        self.traffic.read += delta.nbytes  # what it is added to
+        self.traffic.read += delta.nbytes  # the parameters added to
         return self._word(CLOCK, self.one)
 
     def _count(self, n_bytes: int) -> None:
-        """Count both ends of what is sent: nobody else does."""
+        """Count both ends of a transfer: the target does not."""
         self.traffic.send(n_bytes)
         self.traffic.receive(n_bytes)
 
@@ -114,7 +114,7 @@ class Window(Store):
         return self._word(DRAWN, self.no_more)
 
     def rest(self) -> None:
-        self.comm.Barrier()  # in MPI, where rank 0 works on what others ask of it
+        self.comm.Barrier()  # in MPI, which progresses accesses to rank 0
         if self.hosts:
             self.of_words.Accumulate(self.none, 0, DRAWN, MPI.REPLACE)
             self.of_words.Flush(0)
@@ -147,7 +147,7 @@ class Window(Store):
         self.comm.Recv(self.note, MPI.ANY_SOURCE, POST, status)
         worker = self.team.numbers[status.Get_source()]
         self.notes[worker] = self.note
-        self.of_mail.Sync()  # what was put is seen by loads
+        self.of_mail.Sync()  # makes puts visible to loads
         return worker
 
     def grant(self, worker: int, word: int = 0) -> None:
@@ -155,10 +155,10 @@ class Window(Store):
         self.comm.Send(self.reply, self.team.workers[worker], GRANT)
 
     def begin(self) -> None:
-        while self._word(HELD, self.none):  # in MPI, which lets who asked go on
+        while self._word(HELD, self.none):  # in MPI, which progresses the pull that asked
             self.comm.Iprobe(MPI.ANY_SOURCE, MPI.ANY_TAG)
         self._word(BEGUN, self.one)
 
     def commit(self) -> None:
-        self.of_params.Sync()  # what was stored is seen by who gets it
+        self.of_params.Sync()  # makes stores visible to gets
         self._word(CLOCK, self.one)

@@ -90,26 +90,26 @@ class Cluster:
     def n_ranks(self) -> int:
         return self.comm.size
 
-    def agree(self, judge: Callable[[], T]) -> T:
-        """Run ``judge`` on rank 0; all return its result (plain values) or raise its UserError. All must call."""
-        verdict = _verdict(judge) if self.rank == 0 else None
+    def agree(self, body: Callable[[], T]) -> T:
+        """Run ``body`` on rank 0; all return its result (plain values) or raise its UserError. All must call."""
+        verdict = _verdict(body) if self.rank == 0 else None
         if self.leaders != MPI.COMM_NULL:
             verdict = self.leaders.bcast(verdict)
         return _open(self.link.tell(verdict))
 
-    def agree_by_node(self, judge: Callable[[], T]) -> T:
-        """Run ``judge`` on each node's first rank, for that node; all raise the first UserError. All must call."""
-        verdict = _verdict(judge) if self.node_rank == 0 else {}
+    def agree_by_node(self, body: Callable[[], T]) -> T:
+        """Run ``body`` on each node's first rank, for that node; all raise the first UserError. All must call."""
+        verdict = _verdict(body) if self.node_rank == 0 else {}
         if self.leaders != MPI.COMM_NULL:
             errors = self.leaders.allgather(verdict.get("error"))
             verdict = {"error": self._located(errors, range(self.n_nodes))} if any(errors) else verdict
         return _open(self.link.tell(verdict))
 
-    def agree_everywhere(self, judge: Callable[[], T]) -> T:
-        """Run ``judge`` on every rank and return its own result; all raise the first UserError. All must call."""
+    def agree_everywhere(self, body: Callable[[], T]) -> T:
+        """Run ``body`` on every rank and return its own result; all raise the first UserError. All must call."""
         result, error = None, None
         try:
-            result = judge()
+            result = body()
         except Exception as raised:
             error = sentence(raised)
             if not error:
@@ -137,9 +137,9 @@ class Cluster:
         by_node = self.leaders.gather(every)
         return [of_rank for of_node in by_node for of_rank in of_node] if by_node is not None else None
 
-    def settle(self, judge: Callable[[], T]) -> T:
+    def settle(self, body: Callable[[], T]) -> T:
         """Agree as in :meth:`agree`, but during training. All must call."""
-        verdict = _verdict(judge) if self.rank == 0 else None
+        verdict = _verdict(body) if self.rank == 0 else None
         if self.leaders != MPI.COMM_NULL and self.n_nodes > 1:
             self._come()
             verdict = self.leaders.bcast(verdict)
@@ -171,9 +171,9 @@ class Cluster:
         return float(self.link.tell(_offset_s(self.leaders) if self.node_rank == 0 else None))
 
 
-def _verdict(judge: Callable[[], Any]) -> dict[str, Any]:
+def _verdict(body: Callable[[], Any]) -> dict[str, Any]:
     try:
-        return {"result": judge()}
+        return {"result": body()}
     except Exception as error:
         if not (told := sentence(error)):
             raise

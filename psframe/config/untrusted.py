@@ -25,15 +25,15 @@ def open_fd(
     path: str | Path,
     flags: int,
     dir_fd: int | None = None,
-    judge: Callable[[os.stat_result], None] = lambda found: None,
+    also: Callable[[os.stat_result], None] = lambda found: None,
 ) -> int:
     """Open a file and return its descriptor; OSError if it is not regular: a pipe may block, a device never end.
 
-    ``judge`` may raise for other defects, before the file is changed.
+    ``also`` may raise for other defects, before the file is changed.
     """
 
     def check(found: os.stat_result) -> None:
-        judge(found)
+        also(found)
         if stat.S_ISDIR(found.st_mode):
             raise OSError(errno.EISDIR, os.strerror(errno.EISDIR), os.fspath(path))
         if not stat.S_ISREG(found.st_mode):

@@ -21,8 +21,8 @@ class AllReduce(Mode):
         super().__init__(replace(SYNCHRONOUS, wait=wait, deadline_s=deadline_s))
 
     def step(self, n_samples: int, lr: float, step: int) -> bool:
-        for segment, gradient in self.parts.collective.allreduce_mean(self.arena.grads, n_samples):
-            self.update(segment, gradient, lr, step)
+        for segment, gradient in self._parts.collective.allreduce_mean(self.arena.grads, n_samples):
+            self._update(segment, gradient, lr, step)
         if not self.arena.shared:
             self.arena.close()
         return True

@@ -70,9 +70,9 @@ class AsyncPS(Served):
         return super()._source(parts) if self.bounded else SampleQueue(self.store, parts.sampler)
 
     def worker_turns(self, n_steps: int) -> Iterator[tuple[int, int | None]]:
-        worker = self.parts.team.worker
+        worker = self._parts.team.worker
         assert worker is not None
-        sampler = self.parts.sampler
+        sampler = self._parts.sampler
         dealt = ((step, worker, sampler.size_of(step, worker)) for step in range(n_steps))
         queue = self.work
         for step, share, n_own in queue.turns(n_steps) if isinstance(queue, SampleQueue) else dealt:
@@ -151,7 +151,7 @@ class AsyncPS(Served):
         return super().snapshot()
 
     def drain(self) -> None:
-        if self.parts.team.worker is None:
+        if self._parts.team.worker is None:
             self.clocks = [0] * self.n_workers
         elif self.n_kept:
             self._push(self.kept, 1, *self.last, self.oldest)

@@ -14,7 +14,6 @@ from psframe import compiled
 from psframe.cluster.gates import DEADLINE_S, Wait
 from psframe.memory.arena import Arena
 from psframe.optim import SGD, Updater
-from psframe.record.traffic import Traffic
 from psframe.sync.base import Mode, Parts, Snapshot
 from psframe.sync.traits import Traits
 from psframe.sync.work_source import StaticShards
@@ -70,11 +69,12 @@ class Averaging(Mode):
         return Arena(parts.layout, parts.optimizer.n_state, parts.allocator)
 
     def open(self, update: Updater) -> None:
-        self.update = update
+        self._update = update
         self.mean = compiled.elementwise.Mean([self.arena.grads])
-        self.whole = slice(0, self.parts.layout.size)
+        self.whole = slice(0, self._parts.layout.size)
         self.update_together = Updater(self.outer, self.together)
-        group, comm = self.parts.group, self.parts.team.comm
+        self.tally.traffics.append(self.update_together.traffic)
+        group, comm = self._parts.group, self._parts.team.comm
         comm.Bcast(self.arena.params)
         among = group.leaders if self.together.shared else comm
         for row in self.together.state if among else ():  # of a continued run
@@ -83,10 +83,10 @@ class Averaging(Mode):
 
     def _set(self, params: np.ndarray, state: np.ndarray) -> None:
         """Set the global parameters (S,) and their state (n_outer, S), from arguments that are equal on all ranks."""
-        together, barrier = self.together, self.parts.cluster.barrier
+        together, barrier = self.together, self._parts.cluster.barrier
         if together.shared:
             barrier()  # until nobody reads the old values
-        if not together.shared or self.parts.group.leads:
+        if not together.shared or self._parts.group.leads:
             together.params[:], together.state[:] = params, state
         if together.shared:
             barrier()
@@ -111,12 +111,12 @@ class Averaging(Mode):
             if not self.work.may_begin(step):
                 return
             self.at = step
-            yield step, self.parts.team.worker
+            yield step, self._parts.team.worker
 
     def step(self, n_samples: int, lr: float, step: int) -> bool:
-        sampler = self.parts.sampler
-        if n_own := sampler.size_of(self.at, self.parts.team.worker or 0):
-            self.update(self.whole, self.mean.over(n_own), lr, step)
+        sampler = self._parts.sampler
+        if n_own := sampler.size_of(self.at, self._parts.team.worker or 0):
+            self._update(self.whole, self.mean.over(n_own), lr, step)
         self.since += 1
         if self.since < self.period(step):
             return False
@@ -137,7 +137,7 @@ class Averaging(Mode):
         self.since = 0
         np.subtract(self.anchor(), self.arena.params, out=self.together.grads)
         self.lean(self.together.grads)
-        for segment, mean in self.parts.collective.allreduce_mean(self.together.grads, self.n_workers):
+        for segment, mean in self._parts.collective.allreduce_mean(self.together.grads, self.n_workers):
             self.update_together(segment, mean, self.outer_lr, step)
         self._take()
         self.work.drawn_at = self.at + 1
@@ -168,12 +168,12 @@ class Averaging(Mode):
     def _average(self, vector: np.ndarray) -> None:
         """``v_k <- mean_k v_k``, through the global parameters, which the caller restores."""
         # a codec's error feedback would add the residual of this vector to later gradients
-        if not self.parts.collective.traits.exact:
-            self.parts.team.comm.Allreduce(MPI.IN_PLACE, vector)
+        if not self._parts.collective.traits.exact:
+            self._parts.team.comm.Allreduce(MPI.IN_PLACE, vector)
             vector /= np.float32(self.n_workers)
             return
         self.together.grads[:] = vector
-        for segment, mean in self.parts.collective.allreduce_mean(self.together.grads, self.n_workers):
+        for segment, mean in self._parts.collective.allreduce_mean(self.together.grads, self.n_workers):
             target = self.together.new_params[segment]
             if isinstance(mean, np.ndarray):
                 target[:] = mean
@@ -184,6 +184,3 @@ class Averaging(Mode):
 
     def state(self) -> list[np.ndarray]:
         return [*self.arena.state, *self.together.state]
-
-    def traffics(self) -> list[Traffic]:
-        return [self.update_together.traffic]

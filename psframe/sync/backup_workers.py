@@ -51,7 +51,7 @@ class Closing(Served):
         return arena
 
     def worker_turns(self, n_steps: int) -> Iterator[tuple[int, int | None]]:
-        worker = self.parts.team.worker
+        worker = self._parts.team.worker
         while True:
             self._settled()
             self.pulled = self._pull()
@@ -59,7 +59,7 @@ class Closing(Served):
             if step >= n_steps:
                 return
             assert worker is not None
-            self.n_own = self.parts.sampler.size_of(step, worker)
+            self.n_own = self._parts.sampler.size_of(step, worker)
             if not self.work.may_begin(step):
                 return
             yield step, worker

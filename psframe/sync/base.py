@@ -1,6 +1,6 @@
 """Contract of a sync mode: :class:`SyncMode` for a user's own, :class:`Mode` for the built-in ones."""
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from time import perf_counter
 from typing import Protocol
@@ -16,7 +16,6 @@ from psframe.memory.allocator import Allocator
 from psframe.memory.arena import ONE_COPY, Arena, Keeping, Layout
 from psframe.optim import Optimizer, Updater
 from psframe.record.trace import UNTRACED, Trace
-from psframe.record.traffic import Traffic
 from psframe.sync.sampler import Sampler
 from psframe.sync.stores.base import Store
 from psframe.sync.tally import Tally
@@ -115,25 +114,24 @@ class Mode:
     Attributes
     ----------
     traits : Traits
-    parts : Parts
     arena : Arena
         Parameters, gradients and optimizer state that this rank computes on.
     work : WorkSource
         Assigns the steps.
-    update : Updater
     store : Store or None
         The parameter store, if the mode uses one.
     tally : Tally
         Counts of pulls, pushes, staleness and waits.
 
-    ``traits`` is set on construction, ``update`` by :meth:`open`, the others by :meth:`build`.
+    ``traits`` is set on construction, the others by :meth:`build`. Members have ``_parts`` from then on, and ``_update``
+    once :meth:`open` was called.
     """
 
-    parts: Parts
     arena: Arena
     work: WorkSource
-    update: Updater
     store: Store | None = None
+    _parts: Parts
+    _update: Updater
 
     def __init__(self, traits: Traits):
         self.traits, self.tally = traits, Tally()
@@ -143,8 +141,9 @@ class Mode:
 
     def build(self, parts: Parts) -> Arena:
         """Allocate memory, and return the arena of this rank. No rank waits for another here."""
-        self.parts, self.tally = parts, Tally(parts.trace)
+        self._parts, self.tally = parts, Tally(parts.trace)
         self.arena = self._allocate(parts)
+        self.tally.traffics += [self.store.traffic] if self.store else []
         self.work = self._source(parts)
         return self.arena
 
@@ -157,15 +156,15 @@ class Mode:
 
     def open(self, update: Updater) -> None:
         """Copy rank 0's parameters to every rank. All ranks must call."""
-        self.update = update
-        self.parts.collective.broadcast(self.arena.params)
+        self._update = update
+        self._parts.collective.broadcast(self.arena.params)
 
     def turns(self, n_steps: int) -> Iterator[tuple[int, int | None]]:
         """Yield the turns of this rank in an epoch: a step, and the worker whose share of it to compute, or None.
 
         Before requesting the next turn, the caller writes this turn's gradients to the arena and calls :meth:`step`.
         """
-        worker = self.parts.team.worker
+        worker = self._parts.team.worker
         for step in range(n_steps):
             if not self.work.may_begin(step):
                 return
@@ -204,20 +203,16 @@ class Mode:
         if self.store:
             self.store.close()
 
-    def traffics(self) -> Sequence[Traffic]:
-        """Return the traffic that neither the collective nor ``update`` counts."""
-        return [self.store.traffic] if self.store else []
-
     def _fill(self, store: Store) -> None:
         """Open a store of one copy, filled with rank 0's parameters. All ranks must call."""
-        if self.parts.team.comm.rank == 0:
+        if self._parts.team.comm.rank == 0:
             store.params[0][:] = self.arena.params
         store.open()
 
     def _meet_at(self, store: Store) -> None:
         """Wait until all ranks of a store have arrived, and count that as waiting."""
         began = perf_counter()
-        if isinstance(self.work, SampleQueue) and self.parts.team.comm.rank == 0:
+        if isinstance(self.work, SampleQueue) and self._parts.team.comm.rank == 0:
             self.work.stop()  # before rest() resets the count of drawn numbers
         store.rest()
         self.tally.waited_since(began)
@@ -236,7 +231,7 @@ class Own(Mode):
         self.inner = inner
 
     def open(self, update: Updater) -> None:
-        self.inner.open(self.arena, self.parts.collective, update)
+        self.inner.open(self.arena, self._parts.collective, update)
 
     def step(self, n_samples: int, lr: float, step: int) -> bool:
         self.inner.step(n_samples, lr, step)

@@ -11,7 +11,6 @@ from psframe.cluster.roles import Team
 from psframe.config.registry import Deadline, PositiveInt
 from psframe.memory.arena import Arena
 from psframe.optim import Updater
-from psframe.record.traffic import Traffic
 from psframe.sync.base import Parts
 from psframe.sync.hogwild import Hogwild
 from psframe.sync.stores.base import Store, make
@@ -51,10 +50,10 @@ class Dogwild(Hogwild):
     def check(self, team: Team, group: Group) -> None:
         pass
 
-    def team(self, parts: Parts) -> Team:
+    def _team(self, parts: Parts) -> Team:
         return parts.group.team
 
-    def memory(self, parts: Parts) -> Any:
+    def _memory(self, parts: Parts) -> Any:
         return parts.group.apart(parts.allocator)
 
     def _allocate(self, parts: Parts) -> Arena:
@@ -76,7 +75,7 @@ class Dogwild(Hogwild):
     def step(self, n_samples: int, lr: float, step: int) -> bool:
         super().step(n_samples, lr, step)
         self.made += 1
-        if self.parts.group.leads and self.made % self.period == 0:
+        if self._parts.group.leads and self.made % self.period == 0:
             self._exchange()
         return True
 
@@ -92,18 +91,15 @@ class Dogwild(Hogwild):
 
     def _adopt(self) -> None:
         """Copy the master's parameters, while no rank trains."""
-        if self.parts.group.leads:
+        if self._parts.group.leads:
             self.store.pull(self.arena.params)
             self.reference[:] = self.arena.params
         self.store.rest()
 
     def drain(self) -> None:
         self._meet_at(self.store)  # until all ranks have written their last update
-        if self.parts.group.leads:
+        if self._parts.group.leads:
             np.subtract(self.arena.params, self.reference, out=self.difference)
             self.store.push(self.difference)
         self.store.rest()
         self._adopt()
-
-    def traffics(self) -> list[Traffic]:
-        return [*super().traffics(), self.store.traffic]

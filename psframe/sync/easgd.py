@@ -52,7 +52,7 @@ class EASGD(Mode):
         return SampleQueue(self.store, parts.sampler)
 
     def open(self, update: Updater) -> None:
-        self.update, self.whole = update, slice(0, self.parts.layout.size)
+        self._update, self.whole = update, slice(0, self._parts.layout.size)
         self.mean = compiled.elementwise.Mean([self.arena.grads])
         self._fill(self.store)
         self._adopt()
@@ -69,7 +69,7 @@ class EASGD(Mode):
             yield step, share
 
     def step(self, n_samples: int, lr: float, step: int) -> bool:
-        self.update(self.whole, self.mean.over(self.n_own), lr, step)
+        self._update(self.whole, self.mean.over(self.n_own), lr, step)
         self.made += 1
         if self.made % self.period == 0:
             self.exchange(self.arena.params)

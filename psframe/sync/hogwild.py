@@ -13,7 +13,6 @@ from psframe.config.registry import Deadline
 from psframe.errors import UserError
 from psframe.memory.arena import Arena, Vectors
 from psframe.optim import Updater
-from psframe.record.traffic import Traffic
 from psframe.sync.base import Mode, Parts
 from psframe.sync.stores.shared import Shared
 from psframe.sync.traits import Traits
@@ -41,7 +40,8 @@ class Hogwild(Mode):
             )
 
     def _allocate(self, parts: Parts) -> Arena:
-        self.common = Shared(self.team(parts), parts.layout.size, self.memory(parts), copies=1, rows=0)
+        self.common = Shared(self._team(parts), parts.layout.size, self._memory(parts), copies=1, rows=0)
+        self.tally.traffics.append(self.common.traffic)
         vectors = Vectors(
             self.common.params,
             parts.allocator.zeros(parts.layout.size, np.float32, "gradients"),
@@ -52,19 +52,19 @@ class Hogwild(Mode):
     def _source(self, parts: Parts) -> SampleQueue:
         return SampleQueue(self.common, parts.sampler)
 
-    def team(self, parts: Parts) -> Team:
+    def _team(self, parts: Parts) -> Team:
         """Return the ranks that share one vector."""
         return parts.team
 
-    def memory(self, parts: Parts) -> Any:
+    def _memory(self, parts: Parts) -> Any:
         """Return the allocator of that vector."""
         return parts.allocator
 
     def open(self, update: Updater) -> None:
-        self.update, self.whole = update, slice(0, self.parts.layout.size)
+        self._update, self.whole = update, slice(0, self._parts.layout.size)
         self.mean = compiled.elementwise.Mean([self.arena.grads])
         for row in self.arena.state:  # of a continued run; state is private, unlike the parameters
-            self.parts.team.comm.Bcast(row)
+            self._parts.team.comm.Bcast(row)
         self.common.open()
         self.made = 0
 
@@ -75,7 +75,7 @@ class Hogwild(Mode):
             yield step, share
 
     def step(self, n_samples: int, lr: float, step: int) -> bool:
-        self.update(self.whole, self.mean.over(self.n_own), lr, step)
+        self._update(self.whole, self.mean.over(self.n_own), lr, step)
         self.tally.saw((self.common.tick() - self.seen) % (1 << 32))
         self.tally.pulls += 1
         self.tally.pushes += 1
@@ -83,6 +83,3 @@ class Hogwild(Mode):
 
     def drain(self) -> None:
         self._meet_at(self.common)
-
-    def traffics(self) -> list[Traffic]:
-        return [self.common.traffic]

@@ -53,46 +53,46 @@ class Hybrid(Mode):
         return arena
 
     def open(self, update: Updater) -> None:
-        self.update = update
+        self._update = update
         self._fill(self.store)
         self._adopt()
 
     def _adopt(self) -> None:
         """Copy the centre's parameters, while no rank trains."""
-        if self.parts.group.leads:
+        if self._parts.group.leads:
             self.exchange.seen = self.store.pull(self.arena.params)
         self._tell()
         self.store.rest()
 
     def _tell(self) -> None:
         """Give the group's ranks the parameters that its first rank has changed."""
-        self.parts.group.cluster.barrier()
+        self._parts.group.cluster.barrier()
         if not self.arena.shared:
-            self.parts.collective.broadcast(self.arena.params)
+            self._parts.collective.broadcast(self.arena.params)
 
     def turns(self, n_steps: int) -> Iterator[tuple[int, int | None]]:
         for step in range(n_steps):
             if not self.work.may_begin(step):
                 return
             self.at = step
-            yield step, self.parts.team.worker
+            yield step, self._parts.team.worker
 
     def step(self, n_samples: int, lr: float, step: int) -> bool:
-        for segment, gradient in self.parts.collective.allreduce_mean(self.arena.grads, self._samples()):
-            self.update(segment, gradient, lr, step)
+        for segment, gradient in self._parts.collective.allreduce_mean(self.arena.grads, self._samples()):
+            self._update(segment, gradient, lr, step)
         if step % self.period == 0:
-            if self.parts.group.leads:
+            if self._parts.group.leads:
                 self.exchange(self.arena.params)
             self._tell()
         return True
 
     def _samples(self) -> int:
         """Return the number of samples of the group's ranks in this step, at least 1."""
-        sampler, members = self.parts.sampler, self.parts.group.members
+        sampler, members = self._parts.sampler, self._parts.group.members
         return max(1, sum(sampler.size_of(self.at, worker) for worker in members))
 
     def drain(self) -> None:
-        if self.parts.group.leads:
+        if self._parts.group.leads:
             self.exchange(self.arena.params)
         self._meet_at(self.store)
         self._adopt()

@@ -63,12 +63,12 @@ class Served(Mode):
         return Arena(parts.layout, 0, parts.allocator, vectors=Vectors([params], slot, [nothing]), shared=False)
 
     def open(self, update: Updater) -> None:
-        self.update, self.whole = update, slice(0, self.size)
+        self._update, self.whole = update, slice(0, self.size)
         self.store.open()
         self._arrive()
 
     def turns(self, n_steps: int) -> Iterator[tuple[int, int | None]]:
-        if self.parts.team.worker is not None:
+        if self._parts.team.worker is not None:
             yield from self.worker_turns(n_steps)
             return
         self.at_work = self.n_workers
@@ -84,7 +84,7 @@ class Served(Mode):
         raise NotImplementedError
 
     def step(self, n_samples: int, lr: float, step: int) -> bool:
-        if self.parts.team.worker is not None:
+        if self._parts.team.worker is not None:
             self.report(n_samples, lr, step)
             return True
         for _ in range(self.posts_a_turn):
@@ -110,7 +110,7 @@ class Served(Mode):
         raise NotImplementedError
 
     def drain(self) -> None:
-        if self.parts.team.worker is not None:
+        if self._parts.team.worker is not None:
             self.post((), 0, 0, 0, 0, 1)
             self._settled()
         self._meet_at(self.store)
@@ -127,9 +127,9 @@ class Served(Mode):
         ``number`` is the update's number, for the optimizer; ``step`` is the step of the gradient.
         """
         self.store.begin()
-        was_wild = self.update.wild_step
-        self.update(self.whole, mean, lr, number)
-        self.update.wild_step = was_wild or (self.update.wild_step and step)
+        was_wild = self._update.wild_step
+        self._update(self.whole, mean, lr, number)
+        self._update.wild_step = was_wild or (self._update.wild_step and step)
         self.arena.commit()
         self.store.commit()
 
@@ -142,15 +142,15 @@ class Served(Mode):
 
     def is_dropped(self, worker: int, step: int) -> bool:
         """Return True if a worker's post is to be dropped, and record it. Rank 0."""
-        if not self.parts.drops or compiled.elementwise.is_finite(self.store.mail[worker, 0]):
+        if not self._parts.drops or compiled.elementwise.is_finite(self.store.mail[worker, 0]):
             return False
-        self.update.wild_step = self.update.wild_step or step
+        self._update.wild_step = self._update.wild_step or step
         self.tally.skipped.append({"step": step, "ranks": [worker + 1]})
         return True
 
     def _pull(self) -> int:
         """Pull the current parameters on a worker; return their clock."""
-        if self.parts.team.worker is None:
+        if self._parts.team.worker is None:
             return self.store.clock
         self.tally.pulls += 1
         return self.store.pull(self.arena.params)

@@ -28,13 +28,13 @@ class SyncPS(Mode):
         super().__init__(replace(SYNCHRONOUS, server=server, wait=wait, deadline_s=deadline_s))
 
     def step(self, n_samples: int, lr: float, step: int) -> bool:
-        collective, arena = self.parts.collective, self.arena
+        collective, arena = self._parts.collective, self.arena
         for segment, gradient in collective.gather_mean(arena.grads, n_samples):
-            self.update(segment, gradient, lr, step)
+            self._update(segment, gradient, lr, step)
         if arena.shared:
             collective.broadcast(arena.params)
             return True
-        if self.parts.team.applies:
+        if self._parts.team.applies:
             arena.close()
         if arena.wild:
             arena.new_params.view(np.uint32)[0] = WILD
@@ -75,8 +75,8 @@ class ShardedPS(Mode):
 
     def step(self, n_samples: int, lr: float, step: int) -> bool:
         for segment, gradient in self.servers.gather_mean(self.arena.grads, n_samples):
-            self.update(segment, gradient, lr, step)
-        if self.parts.team.applies:
+            self._update(segment, gradient, lr, step)
+        if self._parts.team.applies:
             self.arena.close()
         self.servers.publish(self.arena.params)
         return True

@@ -6,6 +6,7 @@ from typing import Any
 import numpy as np
 
 from psframe.record.trace import UNTRACED, Trace
+from psframe.record.traffic import Traffic
 
 LONGEST = 4096  # largest staleness in the histogram, which includes any larger one
 
@@ -27,6 +28,8 @@ class Tally:
         Staleness of the last gradient.
     skipped : list of dict
         ``step`` and ``ranks`` of non-finite gradients that a server dropped.
+    traffics : list of Traffic
+        Bytes that neither the collective nor the mode's ``Updater`` counts; the mode adds its own.
 
     Parameters
     ----------
@@ -38,6 +41,7 @@ class Tally:
         self.trace = trace
         self.stale = np.zeros(LONGEST + 1, np.int64)
         self.skipped: list[dict[str, Any]] = []
+        self.traffics: list[Traffic] = []
         self.clear()
 
     def clear(self) -> None:
@@ -47,6 +51,8 @@ class Tally:
         self.wait_s = 0.0
         self.stale[:] = 0
         self.skipped.clear()
+        for traffic in self.traffics:
+            traffic.clear()
 
     def saw(self, staleness: int) -> None:
         """Count a gradient of this staleness."""

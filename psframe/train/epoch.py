@@ -43,8 +43,6 @@ def train_epoch(run: Run) -> Seen:
     run.collective.clear()
     run.updater.clear()
     run.sync.tally.clear()
-    for traffic in run.sync.traffics():
-        traffic.clear()
     run.work.clear()
     run.outputs.trace.begin()
     while not run.progress.parts or run.sampler.n_left:
@@ -184,4 +182,4 @@ def _moved_bytes(run: Run) -> int:
 def _traffics(run: Run) -> list[Traffic]:
     stage_alone = run.whole and run.team.n_workers == 1  # its updates stay on this rank
     own = [run.updater.traffic] if run.sync.traits.updates_shared and not stage_alone else []
-    return [run.collective.traffic, *own, *run.sync.traffics(), *run.work.traffics()]
+    return [run.collective.traffic, *own, *run.sync.tally.traffics, *run.work.traffics()]

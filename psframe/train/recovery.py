@@ -50,7 +50,7 @@ def go_on(run: Run, plan: Plan, lost: BaseException) -> Run:
         _leave(run.cluster)
         try:
             world = communicators.keep(world.Shrink())
-            left.agree(world)
+            left.agree_place(world)
             gone = left.gone(world)
             n_nodes, run.cluster = run.cluster.n_nodes, join(world)
             if run.cluster.n_nodes < n_nodes:
@@ -124,7 +124,7 @@ class Left:
         saved = Saved(here.params.copy(), state, at.epoch, step, run.network.arena.layout.describe(), here.done)
         return saved, taken
 
-    def agree(self, world: MPI.Comm) -> None:
+    def agree_place(self, world: MPI.Comm) -> None:
         """Drop, on every rank, the steps that rank 0's state does not contain.
 
         All survivors must call. Raises PeerLost if rank 0 is not among them.

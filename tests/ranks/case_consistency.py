@@ -156,7 +156,7 @@ def network_that_was_held_against_the_others_is_let_go_of(world):
     with (
         folder(world) as where,
         mock.patch.object(consistency, "same_network", same_network),
-        mock.patch.object(assemble, "provided", provided),
+        mock.patch.object(assemble, "build_run", provided),
     ):
         train(world, world.size, where)
     assert networks

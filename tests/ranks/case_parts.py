@@ -83,7 +83,7 @@ def ranks_that_go_back_are_not_judged_as_if_they_began(world):
         keys = ["optimizer={name: 'tests.helpers.own:SignSGD', lr: 0.001}", "train.epochs=3"]
         fault = "fault={on_nan: rollback, flip: 'gradients:1:15:nan'}"
         tries = mock.patch.object(optimizer_trial, "_tried", wraps=optimizer_trial._tried)
-        asks = mock.patch.object(placement_report, "judge_room", wraps=placement_report.judge_room)
+        asks = mock.patch.object(placement_report, "check_room", wraps=placement_report.check_room)
         with tries as tried, asks as asked:
             records, _, _ = train(world, 3, where, *keys, fault)
         assert sum(len(record["went_back"]) for record in records) == 1

@@ -137,13 +137,13 @@ class Guard:
         """
         dropped = self.arena.wild
         if dropped:
-            self._judge(step)
+            self._blame(step)
         else:
             self.in_a_row = 0
         if self.flip.at("params", "state", step=step):
             self.flip.apply()
         self.cluster.pulse.tell(WORKS, step + 1)
-        return dropped or (self.mode.parts.drops and not isfinite(self.loss))
+        return dropped or (self.fault.on_nan == "skip" and not isfinite(self.loss))
 
     def end(self, step: int) -> None:
         """Check parameters and state after the last step of an epoch. All ranks must call."""
@@ -177,7 +177,7 @@ class Guard:
         self.cluster.pulse.tell(WORKS, step)
         return self.replicas.is_mine(damaged)
 
-    def _judge(self, step: int) -> None:
+    def _blame(self, step: int) -> None:
         """Find the ranks at fault for a non-finite step; skip, stop or roll back as configured. All ranks must call."""
         workers = self.collective.nonfinite_workers(self.arena.grads)
         if not isfinite(self.loss) and self.team.worker is not None:

@@ -138,7 +138,7 @@ def test_fused_update_has_the_bits_of_a_sum_and_an_update(n_rows, size, name, n_
     assert update.traffic.read == (n_rows + 1 + optimizer.n_state) * size * 4
 
 
-@pytest.mark.parametrize("wild", [np.nan, np.inf, -np.inf])
+@pytest.mark.parametrize("nonfinite", [np.nan, np.inf, -np.inf])
 @pytest.mark.parametrize("at", [0, 2047, 2048, 4999])
 def test_mean_that_is_not_finite_is_noticed(wild, at):
     rows = numbers(0, 3, 5000)

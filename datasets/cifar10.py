@@ -15,7 +15,7 @@ from psframe.errors import UserError
 
 SHAPE = (3, 32, 32)
 IMAGE_BYTES = 3 * 32 * 32
-MOST_PICKLE = 256 << 20  # bytes of a batch; CIFAR-10's are 31 MB
+MAX_PICKLE = 256 << 20  # bytes of a batch; CIFAR-10's are 31 MB
 TRAIN = [f"data_batch_{i}" for i in range(1, 6)]
 STRINGS = (
     "STRING",
@@ -97,7 +97,7 @@ def _binary(file: Path) -> _Batch:
 def _python(file: Path) -> _Batch:
     """Read images and labels from the opcodes of a pickle without executing any."""
     with files.reading(file, "a pickled CIFAR-10 batch", ValueError, OverflowError, IndexError):
-        data, found = _walk(untrusted.content(file, MOST_PICKLE))
+        data, found = _walk(untrusted.content(file, MAX_PICKLE))
         labels = np.array(found, np.int64)
     if not len(labels) or len(data) != len(labels) * IMAGE_BYTES:
         raise UserError(

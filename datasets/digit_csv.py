@@ -10,7 +10,7 @@ from psframe.datasets import files
 from psframe.datasets.base import Dataset, held, stratified
 from psframe.errors import UserError
 
-MOST_BYTES = 64 << 20  # unpacked; the largest supported file has 9 MB
+MAX_BYTES = 64 << 20  # unpacked; the largest supported file has 9 MB
 
 
 def digit_csv(file: Path, side: int, limit: int | None) -> Dataset:
@@ -35,9 +35,9 @@ def digit_csv(file: Path, side: int, limit: int | None) -> Dataset:
     """
     kind = f"gzip'ed lines of {side * side} pixels (0 to 255) and a label"
     with files.reading(file, kind, EOFError, zlib.error, ValueError), gzip.open(file) as f:
-        unpacked = f.read(MOST_BYTES + 1)
-        if len(unpacked) > MOST_BYTES:
-            raise ValueError(f"more than {MOST_BYTES:,} bytes when unpacked")
+        unpacked = f.read(MAX_BYTES + 1)
+        if len(unpacked) > MAX_BYTES:
+            raise ValueError(f"more than {MAX_BYTES:,} bytes when unpacked")
         lines = unpacked.decode("ascii").splitlines()
         table = np.loadtxt(lines, np.int64, delimiter=",", comments=None, ndmin=2) if lines else np.empty((0, 0))
     if table.shape[1] != side * side + 1 or table.min() < 0 or table.max() > 255:

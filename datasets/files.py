@@ -10,7 +10,7 @@ import numpy as np
 
 from psframe.errors import UserError
 
-MOST_CLASSES = 1_000_000  # a network has an output for each
+MAX_CLASSES = 1_000_000  # a network has an output for each
 
 
 def folder(path: str, holding: str) -> Path:
@@ -89,8 +89,8 @@ def check_labels(labels: Mapping[str, np.ndarray], where: Path, n_classes: int |
             raise UserError(f"the {split} split must hold at least one sample, got none in {where}; add some")
     if n_classes is None:
         n_classes = 1 + max(int(values.max()) for values in labels.values())
-    if n_classes > MOST_CLASSES:
-        raise UserError(f"there may be {MOST_CLASSES:,} classes, got {n_classes:,} in {where}; mend its labels")
+    if n_classes > MAX_CLASSES:
+        raise UserError(f"there may be {MAX_CLASSES:,} classes, got {n_classes:,} in {where}; mend its labels")
     for split, values in labels.items():
         wrong = np.flatnonzero((values < 0) | (values >= n_classes))
         if len(wrong):

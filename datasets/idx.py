@@ -19,7 +19,7 @@ from psframe.errors import UserError
 
 UNSIGNED_BYTE = 8
 DEFLATE_MOST = 1032  # maximum bytes unpacked per byte of a gzip file (zlib's technical notes)
-MOST_UNPACKED = 1 << 30  # bytes of a .gz, which is read completely
+MAX_UNPACKED = 1 << 30  # bytes of a .gz, which is read completely
 RANKS = {"images": (3, 4), "labels": (1,)}
 
 
@@ -130,8 +130,8 @@ def _header(file: Path, ranks: tuple[int, ...]) -> _Idx:
     packed = file.suffix == ".gz"
     if header.n_bytes > n_bytes * DEFLATE_MOST if packed else header.n_bytes != n_bytes:
         raise _wrong_length(header, n_bytes)
-    if packed and header.n_bytes > MOST_UNPACKED:
-        raise UserError(f"{file} may unpack to {MOST_UNPACKED:,} bytes, got {header.n_bytes:,}; gunzip it")
+    if packed and header.n_bytes > MAX_UNPACKED:
+        raise UserError(f"{file} may unpack to {MAX_UNPACKED:,} bytes, got {header.n_bytes:,}; gunzip it")
     return header
 
 

@@ -16,7 +16,7 @@ from psframe.errors import UserError
 
 #: permitted decoders; by default Pillow would try all it has, and start Ghostscript for PostScript
 FORMATS = ("JPEG", "PNG", "BMP", "GIF", "PPM", "TIFF", "WEBP")
-MOST_PIXELS = 89_478_485  # a quarter of a GiB of RGB: Pillow's default, even if changed elsewhere
+MAX_PIXELS = 89_478_485  # a quarter of a GiB of RGB: Pillow's default, even if changed elsewhere
 SUFFIXES = {".jpg", ".jpeg", ".png", ".bmp", ".gif", ".ppm", ".pgm", ".tif", ".tiff", ".webp"}
 MEAN, STD = (0.485, 0.456, 0.406), (0.229, 0.224, 0.225)  # of ImageNet, as fractions of full brightness
 
@@ -138,8 +138,8 @@ def _picture(path: str, stored: tuple[int, int]) -> np.ndarray:
         with warnings.catch_warnings():
             warnings.simplefilter("error", image_of.DecompressionBombWarning)
             with untrusted.opened(path) as file, image_of.open(file, formats=FORMATS) as image:
-                if image.width * image.height > MOST_PIXELS:
-                    raise ValueError(f"{image.width} x {image.height} pixels, and at most {MOST_PIXELS:,} are decoded")
+                if image.width * image.height > MAX_PIXELS:
+                    raise ValueError(f"{image.width} x {image.height} pixels, and at most {MAX_PIXELS:,} are decoded")
                 upright = ops.exif_transpose(image).convert("RGB")
         fitted = ops.fit(upright, stored[::-1], image_of.Resampling.BILINEAR)
     except Exception as error:  # Pillow's decoders raise exceptions of every kind on damaged bytes

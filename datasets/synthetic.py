@@ -7,11 +7,11 @@ import numpy as np
 from psframe import compiled
 from psframe.config.registry import PositiveInt
 from psframe.datasets.base import Dataset, Split
-from psframe.datasets.files import MOST_CLASSES
+from psframe.datasets.files import MAX_CLASSES
 from psframe.errors import UserError
 
 TEMPLATE, TRAIN, TEST = 0, 1, 2  # used instead of the epoch in the random generator's counter
-MOST_NUMBERS = 1 << 28  # of a sample: a GiB
+MAX_NUMBERS = 1 << 28  # of a sample: a GiB
 
 
 def synthetic(
@@ -45,9 +45,9 @@ def synthetic(
         raise UserError(
             f"dataset.shape must have 2 or 3 positive entries, got {list(shape)}; write [C, H, W] or [C, T]"
         )
-    if classes > MOST_CLASSES or prod(shape) > MOST_NUMBERS:
+    if classes > MAX_CLASSES or prod(shape) > MAX_NUMBERS:
         raise UserError(
-            f"dataset.classes and a sample of dataset.shape may have {MOST_CLASSES:,} and {MOST_NUMBERS:,} numbers, "
+            f"dataset.classes and a sample of dataset.shape may have {MAX_CLASSES:,} and {MAX_NUMBERS:,} numbers, "
             f"got {classes:,} and {prod(shape):,}; give less"
         )
     templates = _numbers(TEMPLATE, 0, classes, shape)

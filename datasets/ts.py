@@ -11,7 +11,7 @@ from psframe.config import untrusted
 from psframe.datasets import files
 from psframe.errors import UserError
 
-MOST_LINE = 16 << 20  # bytes
+MAX_LINE = 16 << 20  # bytes
 
 
 def read_ts(file: Path) -> tuple[np.ndarray, list[str], list[str]]:
@@ -38,11 +38,11 @@ def read_ts(file: Path) -> tuple[np.ndarray, list[str], list[str]]:
 def _lines(opened: BinaryIO) -> Iterator[tuple[int, str]]:
     """Yield (number from 1, line) one at a time: a list of all lines would need many times the file's size."""
     for number in count(1):
-        line = opened.readline(MOST_LINE + 1)
+        line = opened.readline(MAX_LINE + 1)
         if not line:
             return
-        if len(line) > MOST_LINE:
-            raise ValueError(f"a line of more than {MOST_LINE:,} bytes")
+        if len(line) > MAX_LINE:
+            raise ValueError(f"a line of more than {MAX_LINE:,} bytes")
         yield number, line.decode("utf-8").strip()
 
 

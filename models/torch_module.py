@@ -53,7 +53,7 @@ def torch_module(
 
     make = _maker(build, arguments or {}, {"input_shape": tuple(input_shape), "n_classes": n_classes})
     module = make(0)
-    _judge(build, module)
+    _check(build, module)
     shape, last = tuple(input_shape), memory_format == "channels_last"
     if last and len(shape) != 3:
         raise UserError(f"model.memory_format: channels_last is for images (C, H, W), got {shape}; give contiguous")
@@ -123,7 +123,7 @@ def _spelled(given: Mapping[str, Any]) -> str:
     return ", ".join(f"{name}={value!r}" for name, value in given.items()) or "no arguments"
 
 
-def _judge(build: str, module: Any) -> None:
+def _check(build: str, module: Any) -> None:
     """Raise UserError if the tensors of a module cannot be placed in an arena."""
     import torch
 

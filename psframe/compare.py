@@ -34,7 +34,7 @@ from psframe.report import make
 
 USAGE = "python -m psframe.compare CONFIG [CONFIG ...] [--grid KEY=VALUE,VALUE ...] [--ranks N,N] [--out DIR]"
 GRID = "grid.json"  # the grid of a folder
-MOST_GRID = 16 << 20  # bytes
+MAX_GRID = 16 << 20  # bytes
 
 
 @dataclass(frozen=True)
@@ -160,7 +160,7 @@ def _grid_of(folder: Folder) -> Any:
     """Return the grid of a folder; None if that is damaged, and so equal to no grid."""
     try:
         with folder.open(GRID) as file:
-            return untrusted.of_json(untrusted.all_of(file, MOST_GRID, folder.path / GRID))
+            return untrusted.of_json(untrusted.all_of(file, MAX_GRID, folder.path / GRID))
     except ValueError:
         return None
 

@@ -125,11 +125,11 @@ class Updater:
         self.damaged = False
         self.fused = isinstance(optimizer, Compiled)
         self.scratch = np.empty(0 if self.fused else BLOCK, np.float32)
-        self.update_s, self.traffic, self.wild_step = 0.0, Traffic(), 0
+        self.update_s, self.traffic, self.first_nonfinite_step = 0.0, Traffic(), 0
 
     def clear(self) -> None:
         """Reset the counts."""
-        self.update_s, self.wild_step = 0.0, 0
+        self.update_s, self.first_nonfinite_step = 0.0, 0
         self.traffic.clear()
 
     def take_damage(self) -> bool:
@@ -143,10 +143,10 @@ class Updater:
         mean = compiled.elementwise.Mean([gradient]) if isinstance(gradient, np.ndarray) else gradient
         take = self._in_one_pass if self.fused else self._in_blocks
         if not take(segment, mean, lr, step):
-            self.wild_step = self.wild_step or step
-            self.arena.wild = self.arena.guarded
+            self.first_nonfinite_step = self.first_nonfinite_step or step
+            self.arena.nonfinite = self.arena.guarded
         if self.sums and not self.sums.note(segment):
-            self.damaged = self.arena.wild = True
+            self.damaged = self.arena.nonfinite = True
         kept = (1 + self.arena.state.shape[0]) * 4 * mean.size  # bytes of parameters and state, read and written
         self.traffic.read += mean.n_rows * 4 * mean.size + kept
         self.traffic.written += kept

@@ -59,7 +59,7 @@ def _arguments(argv: Sequence[str]) -> Namespace:
         made.error("it names no config")
     if arguments.ranks is None:
         made.error("it names no number of ranks: -n N")
-    ranks = counts(arguments.ranks, mpirun.MOST_RANKS)
+    ranks = counts(arguments.ranks, mpirun.MAX_RANKS)
     if not ranks:
         made.error(f"-n must be numbers of ranks, got {arguments.ranks!r}")
     if arguments.restarts < 0:

@@ -17,7 +17,7 @@ ALWAYS = ("tests/unit/test_promises.py", "tests/unit/test_structure.py", "tests/
 #: what every change of psframe is tried with: all modes over all collectives, and whole runs in every mode
 SMOKE = ("contract.", "every_mode.")
 RANKS, MPI = "tests/ranks/test_ranks.py", "mpich"
-MOST_USERS = 6  # of a file whose change runs them all
+MAX_USERS = 6  # of a file whose change runs them all
 SLOW = ("knl", "hosts", "stress", "fuzz")  # minutes long each: they run where no other test can tell
 NO_USERS = ("mutants", "corpus", "__pycache__", "test_tools.py")  # which name others without using them
 
@@ -127,7 +127,7 @@ def users(path: str) -> set[Path]:
         helpers = {each for each in more if not is_test(each)} if not of else ()  # those reach all modules
         more = {user for helper in helpers for user in using(str(helper.relative_to(ROOT)))} - every
     anyway = importing if of else set()
-    few = [found for found in (every & tests(), direct & tests(), importing) if len(found - anyway) <= MOST_USERS]
+    few = [found for found in (every & tests(), direct & tests(), importing) if len(found - anyway) <= MAX_USERS]
     if not few or few[0] < every & tests():
         print(f"{path} is behind many tests: run the whole suite, too", file=sys.stderr)
     return anyway.union(*few[:1])

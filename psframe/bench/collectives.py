@@ -105,14 +105,14 @@ def main(cluster: Cluster, argv: Sequence[str]) -> int:
     made = parser()
     if helped(cluster, made, argv):
         return 0
-    arguments = Namespace(**cluster.agree(lambda: checked(vars(made.parse_args(list(argv))))))
-    topology = cluster.agree_everywhere(lambda: read("/"))
+    arguments = Namespace(**cluster.run_on_root(lambda: checked(vars(made.parse_args(list(argv))))))
+    topology = cluster.run_on_all(lambda: read("/"))
     cpus = settle(cluster, topology)
     report: dict[str, Any] = {"bench": "collectives", "n_ranks": cluster.n_ranks, "n_nodes": cluster.n_nodes}
     report["mpi"] = mpi_name()
     report["cpus"] = _by_world_rank(cpus)
     methods = [name for name in arguments.method if name in METHODS]
-    free = cluster.agree(lambda: room(arguments.memory, topology))
+    free = cluster.run_on_root(lambda: room(arguments.memory, topology))
     sizes, report["notices"] = fitted(arguments.bytes, methods or ["c"], max(cluster.sizes), free)
     if cluster.n_nodes > 1 and any(name.startswith("shared") for name in methods):
         methods = [name for name in methods if not name.startswith("shared")]
@@ -122,7 +122,7 @@ def main(cluster: Cluster, argv: Sequence[str]) -> int:
         measure(cluster, arguments, methods, sizes, Site(topology, cpus), memory, report)
     if cluster.rank == 0 and arguments.json != "-":
         say(table(report["rows"], report["notices"]))
-    cluster.agree(lambda: write(arguments.json, report))
+    cluster.run_on_root(lambda: write(arguments.json, report))
     return 0
 
 
@@ -143,8 +143,8 @@ def measure(
     """Add a row per operation and method in one kind of memory to the report, or a notice if that is absent."""
     placement = bind("placement", TABLE, {"name": memory})()
     try:
-        policy = cluster.agree_everywhere(lambda: placement.policy(site, False))
-        shown = cluster.agree_everywhere(lambda: placement.policy(site, True))
+        policy = cluster.run_on_all(lambda: placement.policy(site, False))
+        shown = cluster.run_on_all(lambda: placement.policy(site, True))
     except AgreedError:
         report["notices"].append(
             f"{memory}: left out, since this machine has no such memory (python -m psframe.doctor shows what it has; "
@@ -155,7 +155,7 @@ def measure(
         for name in methods:
             with warnings.catch_warnings(record=True) as caught:
                 warnings.simplefilter("always")
-                method = cluster.agree_everywhere(
+                method = cluster.run_on_all(
                     lambda name=name, operation=operation, n=n_bytes // 4: METHODS[name](  # type: ignore[misc]
                         cluster, operation, n, placement, site
                     )
@@ -179,7 +179,7 @@ def taken(cluster: Cluster, method: Method, repetitions: int, warm_up: int) -> l
         method.move()
         ended = perf_counter()
         method.meet()  # checking would occupy the cores of ranks that are not done yet
-        cluster.agree_everywhere(lambda k=k: method.check(k + warm_up))  # type: ignore[misc]
+        cluster.run_on_all(lambda k=k: method.check(k + warm_up))  # type: ignore[misc]
         mine[max(k, 0)] = ended - began
     every = np.zeros((cluster.n_ranks, repetitions))
     cluster.comm.Allgather(mine, every)

@@ -56,17 +56,17 @@ def main(cluster: Cluster, argv: Sequence[str]) -> int:
     made = parser()
     if helped(cluster, made, argv):
         return 0
-    arguments = Namespace(**cluster.agree(lambda: _checked(vars(made.parse_args(list(argv))), cluster.n_ranks)))
-    topology = cluster.agree_everywhere(lambda: read("/"))
+    arguments = Namespace(**cluster.run_on_root(lambda: _checked(vars(made.parse_args(list(argv))), cluster.n_ranks)))
+    topology = cluster.run_on_all(lambda: read("/"))
     settle(cluster, topology)
-    network, x = cluster.agree_everywhere(lambda: _made(arguments, cut(arguments.batch, cluster.n_ranks, cluster.rank)))
+    network, x = cluster.run_on_all(lambda: _made(arguments, cut(arguments.batch, cluster.n_ranks, cluster.rank)))
     seconds, size = _measure(cluster, network, x, arguments.repetitions)
     row = {"n_ranks": cluster.n_ranks, "seconds": spread(seconds), "taken": seconds, "mean_output": size}
     report = {"bench": "forward", "model": arguments.model, "batch": arguments.batch, "machine": topology.cpu}
     report = joined([report | {"cores": cluster.rendezvous.n_cores, "rows": [row]}])
     if cluster.rank == 0 and arguments.json != "-":
         say(table(report))
-    cluster.agree(lambda: write(arguments.json, report))
+    cluster.run_on_root(lambda: write(arguments.json, report))
     return 0
 
 

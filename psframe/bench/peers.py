@@ -67,11 +67,11 @@ def main(cluster: Cluster, argv: Sequence[str]) -> int:
     made = parser()
     if helped(cluster, made, argv):
         return 0
-    arguments = Namespace(**cluster.agree(lambda: _arguments(made, argv, cluster.n_ranks)))
+    arguments = Namespace(**cluster.run_on_root(lambda: _arguments(made, argv, cluster.n_ranks)))
     judged = plan.make(cluster, arguments.config, arguments.overrides)
-    run = assemble.provided(cluster, judged)
-    cluster.agree(lambda: _judge(run))
-    setup.begin(run, quiet=True)
+    run = assemble.build_run(cluster, judged)
+    cluster.run_on_root(lambda: _check(run))
+    setup.init_parameters(run, quiet=True)
     cluster.barrier()  # now every rank has the initial parameters
     contenders: dict[str, Contender] = {"psframe": Ours(run)}
     rivals, absent = _invited(run, arguments)
@@ -82,7 +82,7 @@ def main(cluster: Cluster, argv: Sequence[str]) -> int:
         contender.close()
     if cluster.rank == 0 and arguments.json != "-":
         say(table(report))
-    cluster.agree(lambda: write(arguments.json, report))
+    cluster.run_on_root(lambda: write(arguments.json, report))
     return 0
 
 
@@ -99,7 +99,7 @@ def _arguments(made: Parser, argv: Sequence[str], n_ranks: int) -> dict[str, Any
     return {**arguments, "peers": names}
 
 
-def _judge(run: Run) -> None:
+def _check(run: Run) -> None:
     """Raise UserError if the rivals could not train the same."""
     mode = run.labels["sync_mode"]
     if mode not in (*SAME, "alone"):
@@ -133,7 +133,7 @@ def _invited(run: Run, arguments: Namespace) -> tuple[dict[str, Contender], dict
     for name in (name for name in missing if name not in absent):
         kind = RIVALS[name]
         try:
-            rivals[name] = run.cluster.agree_everywhere(lambda kind=kind: kind(run, arguments.format))  # type: ignore[misc]
+            rivals[name] = run.cluster.run_on_all(lambda kind=kind: kind(run, arguments.format))  # type: ignore[misc]
         except AgreedError as error:
             if arguments.peers:
                 raise

@@ -45,9 +45,9 @@ def main(cluster: Cluster, argv: Sequence[str]) -> int:
     made = parser()
     if helped(cluster, made, argv):
         return 0
-    arguments = Namespace(**cluster.agree(lambda: _arguments(made, argv)))
+    arguments = Namespace(**cluster.run_on_root(lambda: _arguments(made, argv)))
     judged = plan.make(cluster, arguments.config, [*arguments.overrides, *SAME])
-    cluster.agree(lambda: _judge(judged))
+    cluster.run_on_root(lambda: _check(judged))
     contenders = {"pipeline": _built(cluster, judged)}
     if cluster.rank == 0:
         alone = join(MPI.COMM_SELF)
@@ -59,7 +59,7 @@ def main(cluster: Cluster, argv: Sequence[str]) -> int:
     report = _measured(cluster, judged, contenders, arguments)
     if cluster.rank == 0 and arguments.json != "-":
         say(table(report))
-    cluster.agree(lambda: write(arguments.json, report))
+    cluster.run_on_root(lambda: write(arguments.json, report))
     return 0
 
 
@@ -72,14 +72,14 @@ def _arguments(made: Parser, argv: Sequence[str]) -> dict[str, Any]:
     return arguments
 
 
-def _judge(judged: Plan) -> None:
+def _check(judged: Plan) -> None:
     if judged.grid.n_stages == 1:
         raise UserError("a pipeline must have stages, got parallel.pipeline=1; give parallel.pipeline=2, or more")
 
 
 def _built(cluster: Cluster, judged: Plan) -> Run:
-    run = assemble.provided(cluster, judged)
-    setup.begin(run, quiet=True)
+    run = assemble.build_run(cluster, judged)
+    setup.init_parameters(run, quiet=True)
     return run
 
 

@@ -27,7 +27,7 @@ from psframe.optim import Updater
 from psframe.record.view import aligned, say
 from psframe.sync.base import Parts
 from psframe.sync.sampler import Sampler
-from psframe.train.build.allocate import furnish
+from psframe.train.build.allocate import build_measured
 
 USAGE = "mpirun -n N python -m psframe.bench step [--size MB,...] [--collective C,...] [--optimizer O] [--json FILE]"
 OPTIMIZERS: dict[str, dict[str, Any]] = {
@@ -73,7 +73,7 @@ def main(cluster: Cluster, argv: Sequence[str]) -> int:
     made = parser()
     if helped(cluster, made, argv):
         return 0
-    arguments = Namespace(**cluster.agree(lambda: _arguments(made, argv)))
+    arguments = Namespace(**cluster.run_on_root(lambda: _arguments(made, argv)))
     topology = read("/", environ={})
     settle(cluster, topology, arguments.wait)
     report: dict[str, Any] = {"n_ranks": cluster.n_ranks, "n_nodes": cluster.n_nodes, **vars(arguments)}
@@ -84,7 +84,7 @@ def main(cluster: Cluster, argv: Sequence[str]) -> int:
         report["sizes"].append(found)
         if cluster.rank == 0:
             say(describe(found, report))
-    cluster.agree(lambda: write(arguments.json, report))
+    cluster.run_on_root(lambda: write(arguments.json, report))
     return 0
 
 
@@ -159,7 +159,7 @@ def ours(cluster: Cluster, arguments: Namespace, spec: dict[str, Any], size: int
         parts = (team, undivided(cluster, team), layout, optimizer, collective, allocator)
         return collective, mode.build(Parts(*parts, Sampler(team.n_workers, team.n_workers, 1, 0), cluster))
 
-    collective, arena = furnish(cluster, make)
+    collective, arena = build_measured(cluster, make)
     collective.warm()
     updater = Updater(optimizer, arena)
     mode.open(updater)

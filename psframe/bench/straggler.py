@@ -59,7 +59,7 @@ def main(cluster: Cluster, argv: Sequence[str]) -> int:
     made = parser()
     if helped(cluster, made, argv):
         return 0
-    arguments = Namespace(**cluster.agree(lambda: _arguments(made, argv, cluster)))
+    arguments = Namespace(**cluster.run_on_root(lambda: _arguments(made, argv, cluster)))
     runs = {name: _begun(cluster, arguments, name) for name in arguments.modes}
     last = cluster.n_ranks - 1
     faults = {
@@ -80,7 +80,7 @@ def main(cluster: Cluster, argv: Sequence[str]) -> int:
     report = _report(arguments, runs, taken)
     if cluster.rank == 0:
         say(describe(report))
-    cluster.agree(lambda: write(arguments.json, report))
+    cluster.run_on_root(lambda: write(arguments.json, report))
     return 0
 
 
@@ -99,8 +99,8 @@ def _arguments(made: Parser, argv: Sequence[str], cluster: Cluster) -> dict[str,
 
 def _begun(cluster: Cluster, arguments: Namespace, name: str) -> Run:
     judged = plan.make(cluster, arguments.config, [*arguments.overrides, f"sync={MODES[name]}"])
-    run = assemble.provided(cluster, judged)
-    setup.begin(run, quiet=True)
+    run = assemble.build_run(cluster, judged)
+    setup.init_parameters(run, quiet=True)
     if arguments.step_ms:
         run.network = run.work.network = copy(run.network)
         run.network.gradients = _asleep(run, arguments.step_ms / 1e3)  # type: ignore[method-assign]

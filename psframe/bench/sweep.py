@@ -32,9 +32,9 @@ def counts(text: str | None, option: str = "--ranks") -> list[int]:
     if text is None:
         n_cores = len(os.sched_getaffinity(0))
         return sorted({n_cores, *(2**power for power in range(n_cores.bit_length()))})
-    found = parser.counts(text, mpirun.MOST_RANKS)
+    found = parser.counts(text, mpirun.MAX_RANKS)
     if not found:
-        rule = f"whole numbers of 1 or more, and at most {mpirun.MOST_RANKS:,}"
+        rule = f"whole numbers of 1 or more, and at most {mpirun.MAX_RANKS:,}"
         raise UserError(f"{option} must be {rule}, got {text!r}; write, say, {option} 2,4")
     return list(dict.fromkeys(found))
 

@@ -12,13 +12,13 @@ from typing import Any, TypeVar
 from mpi4py import MPI
 
 from psframe.cluster import communicators, gates, kernel, node_gather, stop_flag
-from psframe.cluster.deadline import Patience
+from psframe.cluster.deadline import DeadlineWaiter
 from psframe.cluster.gates import Rendezvous
 from psframe.cluster.heartbeat import Pulse
 from psframe.cluster.node_channel import Link
 from psframe.cluster.node_gather import Board
 from psframe.cluster.nodes import prove
-from psframe.cluster.stop_flag import Halt
+from psframe.cluster.stop_flag import StopFlag
 from psframe.errors import UserError, sentence
 
 T = TypeVar("T")
@@ -72,10 +72,10 @@ class Cluster:
     hosts: tuple[str, ...]
     rendezvous: Rendezvous
     board: Board
-    halt: Halt
+    halt: StopFlag
     sizes: tuple[int, ...]
     pulse: Pulse
-    patience: Patience
+    patience: DeadlineWaiter
 
     @property
     def leaders(self) -> MPI.Comm:
@@ -90,14 +90,14 @@ class Cluster:
     def n_ranks(self) -> int:
         return self.comm.size
 
-    def agree(self, body: Callable[[], T]) -> T:
+    def run_on_root(self, body: Callable[[], T]) -> T:
         """Run ``body`` on rank 0; all return its result (plain values) or raise its UserError. All must call."""
         verdict = _verdict(body) if self.rank == 0 else None
         if self.leaders != MPI.COMM_NULL:
             verdict = self.leaders.bcast(verdict)
         return _open(self.link.tell(verdict))
 
-    def agree_by_node(self, body: Callable[[], T]) -> T:
+    def run_on_nodes(self, body: Callable[[], T]) -> T:
         """Run ``body`` on each node's first rank, for that node; all raise the first UserError. All must call."""
         verdict = _verdict(body) if self.node_rank == 0 else {}
         if self.leaders != MPI.COMM_NULL:
@@ -105,7 +105,7 @@ class Cluster:
             verdict = {"error": self._located(errors, range(self.n_nodes))} if any(errors) else verdict
         return _open(self.link.tell(verdict))
 
-    def agree_everywhere(self, body: Callable[[], T]) -> T:
+    def run_on_all(self, body: Callable[[], T]) -> T:
         """Run ``body`` on every rank and return its own result; all raise the first UserError. All must call."""
         result, error = None, None
         try:
@@ -137,7 +137,7 @@ class Cluster:
         by_node = self.leaders.gather(every)
         return [of_rank for of_node in by_node for of_rank in of_node] if by_node is not None else None
 
-    def settle(self, body: Callable[[], T]) -> T:
+    def run_on_root_in_time(self, body: Callable[[], T]) -> T:
         """Agree as in :meth:`agree`, but during training. All must call."""
         verdict = _verdict(body) if self.rank == 0 else None
         if self.leaders != MPI.COMM_NULL and self.n_nodes > 1:
@@ -222,7 +222,7 @@ def join(world: MPI.Comm | None = None) -> Cluster:
         Pulse(after_halt[node_gather.size(near.size) :], near.size, near.rank),
     )
     of_lane = [number for number, n in enumerate(sizes) if n > near.rank]
-    patience = Patience(rendezvous, pulse, lane, of_lane, hosts)
+    patience = DeadlineWaiter(rendezvous, pulse, lane, of_lane, hosts)
     near.Barrier()  # every rank holds its lock before another checks it
     return Cluster(
         world=world,
@@ -235,7 +235,7 @@ def join(world: MPI.Comm | None = None) -> Cluster:
         hosts=hosts,
         rendezvous=rendezvous,
         board=Board(after_halt, rendezvous),
-        halt=Halt(after_gates[: stop_flag.N_BYTES], lane if near.rank == 0 else MPI.COMM_NULL, patience),
+        halt=StopFlag(after_gates[: stop_flag.N_BYTES], lane if near.rank == 0 else MPI.COMM_NULL, patience),
         sizes=sizes,
         pulse=pulse,
         patience=patience,

@@ -25,7 +25,7 @@ _again = ", before anything was trained; start again"  # advice in the message a
 
 def helped(cluster: Cluster, parser: Parser, argv: Sequence[str]) -> bool:
     """Return True if rank 0 was asked for help, which it prints. All ranks must call."""
-    asked = cluster.agree(lambda: "-h" in argv or "--help" in argv)
+    asked = cluster.run_on_root(lambda: "-h" in argv or "--help" in argv)
     if asked and cluster.rank == 0:
         say(parser.format_help())
     return bool(asked)

@@ -37,7 +37,7 @@ def revoke() -> None:
     _made.clear()
 
 
-def forsake() -> None:
+def abandon_node() -> None:
     """Note that an entire node is lost: the launcher will wait for it."""
     global _forsaken
     _forsaken = True

@@ -39,7 +39,7 @@ def code(folder: Path = Path(__file__).parents[1]) -> str:
     return digest.hexdigest()[:12]
 
 
-def judge_code(cluster: Cluster) -> None:
+def check_code(cluster: Cluster) -> None:
     """Compare every node's psframe with node 0's. All ranks must call.
 
     Raises
@@ -48,7 +48,7 @@ def judge_code(cluster: Cluster) -> None:
         If a node has different code: its ranks would, at best, compute something else.
     """
     if cluster.n_nodes > 1:
-        _judge(cluster, f"{__version__} with code {code()}" if cluster.node_rank == 0 else "", "one psframe", "install")
+        _check(cluster, f"{__version__} with code {code()}" if cluster.node_rank == 0 else "", "one psframe", "install")
 
 
 def same_network(cluster: Cluster, build: Callable[[], T]) -> T:
@@ -67,9 +67,9 @@ def same_network(cluster: Cluster, build: Callable[[], T]) -> T:
         built.append(build())
         return list(built[0].describe())
 
-    first = cluster.agree(build_first)
+    first = cluster.run_on_root(build_first)
 
-    def judge() -> T:
+    def check() -> T:
         network = built[0] if built else build()
         described = list(network.describe())
         if described != first:
@@ -81,10 +81,10 @@ def same_network(cluster: Cluster, build: Callable[[], T]) -> T:
             )
         return network
 
-    return cluster.agree_everywhere(judge)
+    return cluster.run_on_all(check)
 
 
-def judge_data(cluster: Cluster, checksum: int, moments: np.ndarray) -> None:
+def check_data(cluster: Cluster, checksum: int, moments: np.ndarray) -> None:
     """Compare every node's data, once read, with node 0's. All ranks must call.
 
     Mean and deviation become node 0's: another CPU may have rounded differently.
@@ -107,19 +107,19 @@ def judge_data(cluster: Cluster, checksum: int, moments: np.ndarray) -> None:
     if cluster.leaders != MPI.COMM_NULL:
         cluster.leaders.Bcast(moments)
         found = f"samples with checksum {checksum:016x}"
-    _judge(cluster, found, "the same data", "copy")
+    _check(cluster, found, "the same data", "copy")
 
 
-def _judge(cluster: Cluster, mine: str, what: str, verb: str) -> None:
-    first = cluster.agree(lambda: mine)
+def _check(cluster: Cluster, mine: str, what: str, verb: str) -> None:
+    first = cluster.run_on_root(lambda: mine)
 
-    def judge() -> None:
+    def check() -> None:
         if mine != first:
             raise UserError(
                 f"all nodes must have {what}, got {mine} on node {cluster.node}, {first} on node 0; {verb} it there"
             )
 
-    cluster.agree_by_node(judge)
+    cluster.run_on_nodes(check)
 
 
 def late_clocks(cluster: Cluster) -> list[str]:

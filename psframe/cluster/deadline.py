@@ -1,4 +1,4 @@
-"""Waits for other nodes over MPI with a deadline (:class:`Patience`): MPI itself waits forever, and spins."""
+"""Waits for other nodes over MPI with a deadline (:class:`DeadlineWaiter`): MPI itself waits forever, and spins."""
 
 import os
 from collections.abc import Sequence
@@ -28,7 +28,7 @@ class NodeLost(PeerLost):
     """A node that others wait for does not arrive; MPI and the launcher may be unable to reach it, too."""
 
 
-class Patience:
+class DeadlineWaiter:
     """Polling wait that yields to other ranks between polls, and gives up after ``sync.deadline_s``.
 
     Parameters

@@ -5,7 +5,12 @@ from time import perf_counter_ns
 import numpy as np
 
 LINE_BYTES = 128  # per rank, so that no two ranks share a cache line
-IDLE, WORKS, CAME, AWAY = 0, 1, 2, 3  # outside a step; computes it; arrived at its exchange; waits for other nodes
+IDLE, COMPUTING, ARRIVED, WAITING_REMOTE = (
+    0,
+    1,
+    2,
+    3,
+)  # outside a step; computes it; arrived at its exchange; waits for other nodes
 KINDS = 4
 
 
@@ -31,18 +36,18 @@ class Pulse:
 
     def leave(self) -> None:
         """Mark this rank as waiting for other nodes, from any activity."""
-        if self.mine[0] % KINDS != AWAY:
+        if self.mine[0] % KINDS != WAITING_REMOTE:
             self.did = self.mine[0]
-            self.mine[0] += AWAY - self.did % KINDS
+            self.mine[0] += WAITING_REMOTE - self.did % KINDS
 
     def return_(self) -> None:
         """Restore the activity before :meth:`leave`."""
-        if self.mine[0] % KINDS == AWAY:
+        if self.mine[0] % KINDS == WAITING_REMOTE:
             self.mine[0] = self.did
 
     def is_away(self, rank: int) -> bool:
         """Return True if a rank of this node waits for other nodes."""
-        return bool(self.words[rank, 0] % KINDS == AWAY)
+        return bool(self.words[rank, 0] % KINDS == WAITING_REMOTE)
 
     def look(self) -> tuple[list[int], list[int], list[float]]:
         """Return each rank's activity, its step, and the start of the activity in seconds of ``time.perf_counter``."""

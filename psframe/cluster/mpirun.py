@@ -17,7 +17,7 @@ LAUNCHED = ("PMI_RANK", "PMIX_RANK", "OMPI_COMM_WORLD_RANK")  # set by launchers
 OF_NODE = ("MPI_LOCALRANKID", "OMPI_COMM_WORLD_LOCAL_RANK", "SLURM_LOCALID")  # the rank's number on its node
 VARIABLE = "PSFRAME_MPIRUN"  # environment variable in place of --mpirun
 HELP = "the launcher and its flags, as 'mpirun --oversubscribe' (default: mpirun)"
-MOST_RANKS = 1 << 20  # more than any job has had; some launchers misread larger numbers
+MAX_RANKS = 1 << 20  # more than any job has had; some launchers misread larger numbers
 GRACE_S = 10.0  # seconds for ranks to end when asked to
 
 

@@ -7,8 +7,8 @@ from typing import Any
 
 from psframe.errors import UserError, reason
 
-MOST_COUNT = 1 << 31  # of an integer option
-MOST_NUMBER = 1e9  # of a float option
+MAX_COUNT = 1 << 31  # of an integer option
+MAX_NUMBER = 1e9  # of a float option
 
 
 def number(text: str) -> float:
@@ -17,20 +17,20 @@ def number(text: str) -> float:
         found = float(text)
     except ValueError:
         found = math.nan
-    if not 0 <= found <= MOST_NUMBER:
-        raise argparse.ArgumentTypeError(f"must be a number from 0 to {MOST_NUMBER:,.0f}, got {text!r}")
+    if not 0 <= found <= MAX_NUMBER:
+        raise argparse.ArgumentTypeError(f"must be a number from 0 to {MAX_NUMBER:,.0f}, got {text!r}")
     return found
 
 
 def whole(text: str) -> int:
     """Return an option's integer for argparse; its absolute value must be at most MOST_COUNT."""
     found = int(text) if re.fullmatch(r"[+-]?[0-9]{1,12}", text) else None
-    if found is None or abs(found) > MOST_COUNT:
-        raise argparse.ArgumentTypeError(f"must be a whole number of at most {MOST_COUNT:,}, got {text!r}")
+    if found is None or abs(found) > MAX_COUNT:
+        raise argparse.ArgumentTypeError(f"must be a whole number of at most {MAX_COUNT:,}, got {text!r}")
     return found
 
 
-def counts(text: str, most: int = MOST_COUNT) -> list[int]:
+def counts(text: str, most: int = MAX_COUNT) -> list[int]:
     """Return the integers from 1 to ``most`` that ``text`` lists between commas; [] if any entry is something else."""
     words = text.split(",")
     found = [int(word) for word in words if re.fullmatch(r"\s*[0-9]{1,10}\s*", word)]

@@ -8,7 +8,7 @@ import signal
 from types import FrameType, TracebackType
 from typing import Any
 
-from psframe.cluster.stop_flag import Halt
+from psframe.cluster.stop_flag import StopFlag
 
 #: SIGUSR1 is for launchers that kill ranks at once on one of the others, but pass this one on
 NUMBERS = (signal.SIGINT, signal.SIGTERM, signal.SIGUSR1)
@@ -30,7 +30,7 @@ class Signals:
         Addition to its message: an MPI may end its ranks before they can print more.
     """
 
-    def __init__(self, halt: Halt, speaks: bool, where: str = ""):
+    def __init__(self, halt: StopFlag, speaks: bool, where: str = ""):
         self.halt, self.speaks, self.where = halt, speaks, where
         self.before: dict[int, Any] = {}
         self.asked = False

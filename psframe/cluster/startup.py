@@ -71,7 +71,7 @@ def end_launcher(after_s: float = 0.0) -> None:
             subprocess.Popen(["sh", "-c", ASK.format(pid, after_s)], start_new_session=True, **quiet)
 
 
-def judge_shared_memory() -> None:
+def check_shared_memory() -> None:
     """End the job, before MPI starts, if its ranks on this node have too little shared memory for MPICH.
 
     Its launcher sets their number; the first of them reports, and lets the launcher abort all.
@@ -113,14 +113,14 @@ def without_shared_memory(path: str, n_here: int) -> str:
     )
 
 
-def judge_limits() -> None:
+def check_limits() -> None:
     """End the job, before MPI starts, if a limit of this process is too low, and report one that is met later.
 
     Other ranks of a node may have the first one's problem, and leave the report to it.
     """
     sys.excepthook = _told
     n_here = next((int(n) for name in SIZES_HERE if (n := os.environ.get(name, "")).isdecimal()), 1)
-    told = limits.judge(n_here)
+    told = limits.check(n_here)
     if told:
         if not speaks():
             sleep(2)  # if it is not aborted by then, the first rank has no such problem
@@ -150,8 +150,8 @@ def begin_mpi() -> None:
     """
     if "mpi4py.MPI" in sys.modules:
         return
-    judge_shared_memory()
-    judge_limits()
+    check_shared_memory()
+    check_limits()
     import mpi4py
 
     mpi4py.rc.initialize, mpi4py.rc.finalize = False, True  # initialized below, finalized at exit

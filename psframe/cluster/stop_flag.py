@@ -1,4 +1,4 @@
-"""Request to end an epoch early (:class:`Halt`): every rank ends with the same step."""
+"""Request to end an epoch early (:class:`StopFlag`): every rank ends with the same step."""
 
 from typing import Any
 
@@ -6,13 +6,13 @@ import numpy as np
 from mpi4py import MPI
 
 from psframe import compiled
-from psframe.cluster.deadline import Patience
+from psframe.cluster.deadline import DeadlineWaiter
 
 #: bytes of a node's memory: the front of its steps and, on another cache line, the signal that a rank received
 N_BYTES = 256
 
 
-class Halt:
+class StopFlag:
     """Limit on the steps that may begin, on one node or if all ranks meet in every step, and the signal received.
 
     Parameters
@@ -25,7 +25,7 @@ class Halt:
         Waits of these ranks for each other.
     """
 
-    def __init__(self, memory: np.ndarray, leaders: MPI.Comm, patience: Patience):
+    def __init__(self, memory: np.ndarray, leaders: MPI.Comm, patience: DeadlineWaiter):
         self.front: Any = compiled.sync.Front(memory[:128])
         self.sent = memory[128:132].view(np.uint32)
         self.leaders, self.patience, self.several = leaders, patience, bool(patience.others)

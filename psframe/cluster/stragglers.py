@@ -1,16 +1,16 @@
-"""Reports of late ranks while others wait for them (:class:`Watch`), even inside MPI, which checks no rank."""
+"""Reports of late ranks while others wait for them (:class:`StragglerMonitor`), even inside calls of MPI."""
 
 import sys
 from collections.abc import Callable, Sequence
 from threading import Event, Thread
 from time import perf_counter
 
-from psframe.cluster.heartbeat import AWAY, CAME, IDLE, WORKS, Pulse
+from psframe.cluster.heartbeat import ARRIVED, COMPUTING, IDLE, WAITING_REMOTE, Pulse
 
 LOOK_S = 0.5  # seconds between two checks
 
 
-class Watch:
+class StragglerMonitor:
     """Thread on a node's first rank, which watches the others, and on its second, which watches the first.
 
     Parameters
@@ -69,14 +69,14 @@ class Watch:
         stuck = self._stuck(does, steps, since)
         for rank in self.watched:
             self._note_return(rank, does[rank], steps[rank], since[rank])
-            if does[rank] in (IDLE, AWAY):  # a rank that waits for other nodes is not the cause
+            if does[rank] in (IDLE, WAITING_REMOTE):  # a rank that waits for other nodes is not the cause
                 continue
             waiting = [
                 since[other]
                 for other, step in enumerate(steps)
-                if does[other] in (CAME, AWAY)
+                if does[other] in (ARRIVED, WAITING_REMOTE)
                 and other != rank
-                and (step > steps[rank] or (step == steps[rank] and (does[rank] == WORKS or rank in stuck)))
+                and (step > steps[rank] or (step == steps[rank] and (does[rank] == COMPUTING or rank in stuck)))
             ]
             if not waiting:
                 self._behind.pop(rank, None)
@@ -91,7 +91,7 @@ class Watch:
 
     def _stuck(self, does: Sequence[int], steps: Sequence[int], since: Sequence[float]) -> Sequence[int]:
         """Return the ranks that make no progress in an exchange at which all have arrived."""
-        if set(does) == {CAME} and len(set(steps)) == 1 and perf_counter() - max(since) > self.every_s:
+        if set(does) == {ARRIVED} and len(set(steps)) == 1 and perf_counter() - max(since) > self.every_s:
             return self.late_at_gate()
         return ()
 

@@ -7,7 +7,7 @@ from psframe.cluster.deadline import Request
 from psframe.record.trace import Trace
 
 BUCKET_BYTES = 1 << 20
-MOST_BUCKETS = 64
+MAX_BUCKETS = 64
 
 
 def cut_at_layers(begins: Sequence[int], size: int, least: int) -> list[slice]:
@@ -25,7 +25,7 @@ def cut_at_layers(begins: Sequence[int], size: int, least: int) -> list[slice]:
 
 def least_of(bucket_bytes: int, size: int) -> int:
     """Return the least length of a bucket of ``bucket_bytes`` of float32, at most MOST_BUCKETS in all."""
-    return max(bucket_bytes // 4, -(-size // MOST_BUCKETS))
+    return max(bucket_bytes // 4, -(-size // MAX_BUCKETS))
 
 
 class Flights:

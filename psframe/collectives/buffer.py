@@ -10,7 +10,7 @@ from mpi4py import MPI
 from psframe import compiled
 from psframe.cluster.roles import Team
 from psframe.collectives.base import Base, Segments, cut
-from psframe.collectives.buckets import BUCKET_BYTES, MOST_BUCKETS, Departures, cut_at_layers, least_of
+from psframe.collectives.buckets import BUCKET_BYTES, MAX_BUCKETS, Departures, cut_at_layers, least_of
 from psframe.collectives.carriers import Buffers
 from psframe.collectives.traits import Traits
 from psframe.config.registry import Count
@@ -70,7 +70,7 @@ class Buffer(Base):
         elif self.canonical:
             most = max(cut(self.size, n, worker).stop - cut(self.size, n, worker).start for worker in range(n))
             # rounding may make the part of each bucket one number longer than its share of the vector
-            self.pieces = self.allocator.zeros((n, most + MOST_BUCKETS), np.float32, "exchange")
+            self.pieces = self.allocator.zeros((n, most + MAX_BUCKETS), np.float32, "exchange")
 
     def arena(self, layout: Layout, n_state: int, keeping: Keeping = ONE_COPY, trace: Trace = UNTRACED) -> Arena:
         self.vectors, self.trace = super().arena(layout, n_state, keeping), trace

@@ -17,7 +17,7 @@ from psframe import compiled
 from psframe.cluster.gates import READY, SUMMED
 from psframe.cluster.roles import Team
 from psframe.collectives.base import Segments
-from psframe.collectives.buckets import MOST_BUCKETS, Flights, cut_at_layers, least_of
+from psframe.collectives.buckets import MAX_BUCKETS, Flights, cut_at_layers, least_of
 from psframe.collectives.carriers import Buffers
 from psframe.collectives.compression import forget, sum_between_nodes, warm
 from psframe.collectives.lanes import Chain, Combined, Lane, shares
@@ -79,18 +79,18 @@ class Hierarchical(Shared):
         self.buckets, self.flights = [slice(0, size)], Flights(1)
         self.begun, self.n_left, self.n_steps = False, 0, 0
 
-    def judge(self, n_nodes: int) -> None:
+    def check(self, n_nodes: int) -> None:
         pass
 
     def arena(self, layout: Layout, n_state: int, keeping: Keeping = ONE_COPY, trace: Trace = UNTRACED) -> Arena:
         arena, self.trace = super().arena(layout, n_state, keeping), trace
         if self.far:
             self.total = self._vectors(1, "exchange")[0]
-            n_bytes = 4 * whole(MOST_BUCKETS * compiled.sync.Counters.EACH // 4, self.division.page_bytes)
+            n_bytes = 4 * whole(MAX_BUCKETS * compiled.sync.Counters.EACH // 4, self.division.page_bytes)
             own = [slice(0, n_bytes)] if self.cluster.link.leads else []
             memory = self.allocator.shared(n_bytes, "exchange", own)
             #: by bucket: number of complete gradients of this node's workers, over all steps
-            self.departed = compiled.sync.Counters(memory, MOST_BUCKETS)
+            self.departed = compiled.sync.Counters(memory, MAX_BUCKETS)
             #: this rank's segment of the sum over its node (local), and of the mean over all workers (means)
             self.local = [(segment, mean, self.total[segment]) for segment, mean in self.means]
             self.means = [(segment, self.mean_of([self.total[segment]])) for segment, _ in self.means]

@@ -17,7 +17,7 @@ from psframe.collectives.order import merges, stacked, widths
 from psframe.record.traffic import Traffic
 
 CHUNK = 1 << 15  # float32 numbers of a message, 128 kB; more if there would be more than
-MOST_CHUNKS = 128  # such messages per step
+MAX_CHUNKS = 128  # such messages per step
 SUM = 1  # tag of the sums; other messages use the lane's communicator too
 
 
@@ -251,7 +251,7 @@ def _fold(before: int, n_own: int) -> tuple[int, list[tuple[slice, Sequence[int]
 def shares(buckets: Sequence[slice], n_lanes: int, lane: int) -> list[tuple[int, slice]]:
     """Return a lane's parts of every bucket, as (bucket, slice of the vector)."""
     size = sum(bucket.stop - bucket.start for bucket in buckets)
-    chunk = max(CHUNK, -(-size // MOST_CHUNKS))
+    chunk = max(CHUNK, -(-size // MAX_CHUNKS))
     parts = []
     for number, bucket in enumerate(buckets):
         own = cut(bucket.stop - bucket.start, n_lanes, lane)

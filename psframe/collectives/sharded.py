@@ -11,7 +11,7 @@ from mpi4py import MPI
 
 from psframe.cluster.roles import Team
 from psframe.collectives.base import Segments, cut
-from psframe.collectives.buckets import MOST_BUCKETS, Departures
+from psframe.collectives.buckets import MAX_BUCKETS, Departures
 from psframe.collectives.buffer import Buffer
 from psframe.memory.allocator import Allocator
 
@@ -77,7 +77,7 @@ class Sharded(Buffer):
     def _receive(self) -> None:
         self.n_rows = self.team.n_workers if self.team.applies and not self.reduces else 0
         # rounding may make the share of each bucket one number longer than its part of the vector
-        most = -(-self.size // len(self.team.servers)) + MOST_BUCKETS
+        most = -(-self.size // len(self.team.servers)) + MAX_BUCKETS
         self.received = self.allocator.zeros(self.n_rows * most, np.float32, "exchange")
 
     def _depart_in(self, buckets: list[slice]) -> None:

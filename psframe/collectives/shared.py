@@ -58,7 +58,7 @@ class Shared(Base):
         if team.cluster is None:
             raise AssertionError("a team over shared memory needs its cluster")
         self.cluster = team.cluster
-        self.judge(self.cluster.n_nodes)
+        self.check(self.cluster.n_nodes)
         self.meeting, me = self.cluster.rendezvous, self.cluster.node_rank
         n_ranks = len(self.meeting.members)
         if chunk_bytes == "auto":
@@ -77,7 +77,7 @@ class Shared(Base):
         self.n_taken = team.largest or self.n_slots  # slots that are allocated
         self.current = False  # True if every rank of the node knows the version of the parameters
 
-    def judge(self, n_nodes: int) -> None:
+    def check(self, n_nodes: int) -> None:
         """Raise UserError if this collective does not support ``n_nodes`` nodes."""
         if n_nodes > 1:
             raise UserError(
@@ -169,9 +169,9 @@ class Shared(Base):
 
     def _commit(self) -> None:
         gates, arena = self.meeting.gates, self.vectors
-        if arena.wild:
+        if arena.nonfinite:
             gates.object(COMMITTED)
         self.meeting.meet(COMMITTED, self.reducing)
-        arena.wild = arena.guarded and gates.is_objected(COMMITTED)
+        arena.nonfinite = arena.guarded and gates.is_objected(COMMITTED)
         arena.close()
         self.current = True

@@ -25,10 +25,10 @@ Count = Annotated[int, msgspec.Meta(ge=0, lt=2**62)]
 Positive = Annotated[float, msgspec.Meta(gt=0)]
 NonNegative = Annotated[float, msgspec.Meta(ge=0)]
 Fraction = Annotated[float, msgspec.Meta(ge=0, lt=1)]  #: in [0, 1)
-MOST_SECONDS = 1e9  # 31 years: within the range of the calls that wait
-Seconds = Annotated[float, msgspec.Meta(ge=0, le=MOST_SECONDS)]
-Deadline = Annotated[float, msgspec.Meta(gt=0, le=MOST_SECONDS)]  #: seconds, more than 0
-MOST_FLOAT = 3.4e38  # just below the largest float32, the type in which most numbers end
+MAX_SECONDS = 1e9  # 31 years: within the range of the calls that wait
+Seconds = Annotated[float, msgspec.Meta(ge=0, le=MAX_SECONDS)]
+Deadline = Annotated[float, msgspec.Meta(gt=0, le=MAX_SECONDS)]  #: seconds, more than 0
+MAX_FLOAT = 3.4e38  # just below the largest float32, the type in which most numbers end
 
 Table = Mapping[str, str]  #: name -> "module:attr", so that only chosen members are imported
 
@@ -118,7 +118,7 @@ def convert(where: str, value: object, kind: Any) -> Any:
     """Convert ``value`` to ``kind`` (a type annotation); UserError with the rule for ``where`` if it is invalid."""
     try:
         converted = msgspec.convert(value, kind)
-        _judge_finite(where, msgspec.to_builtins(converted))  # an integer may become a float
+        _check_finite(where, msgspec.to_builtins(converted))  # an integer may become a float
         return converted
     except msgspec.ValidationError as error:
         # "Expected `int` >= 1, got `str` - at `$.epochs`": msgspec names the place below the value it was given
@@ -136,17 +136,17 @@ def convert(where: str, value: object, kind: Any) -> Any:
         raise UserError(f"{where} must be {rule}, got {value!r}; {fix}") from None
 
 
-def _judge_finite(where: str, value: object) -> None:
-    """Raise UserError if a number at any depth is NaN or exceeds ``MOST_FLOAT`` in magnitude."""
+def _check_finite(where: str, value: object) -> None:
+    """Raise UserError if a number at any depth is NaN or exceeds ``MAX_FLOAT`` in magnitude."""
     if isinstance(value, Mapping):
         for key, inner in value.items():
-            _judge_finite(f"{where}.{key}".lstrip("."), inner)
+            _check_finite(f"{where}.{key}".lstrip("."), inner)
     elif isinstance(value, list | tuple):
         for number, inner in enumerate(value):
-            _judge_finite(f"{where}[{number}]", inner)
-    elif isinstance(value, float) and not abs(value) <= MOST_FLOAT:
+            _check_finite(f"{where}[{number}]", inner)
+    elif isinstance(value, float) and not abs(value) <= MAX_FLOAT:
         fix = "mend the config" if "[" in where else f"mend the config or give {where}=VALUE"
-        raise UserError(f"{where} must be a finite number, at most {MOST_FLOAT:g}, got {value!r}; {fix}")
+        raise UserError(f"{where} must be a finite number, at most {MAX_FLOAT:g}, got {value!r}; {fix}")
 
 
 #: msgspec's terms -> plain words for users
@@ -155,7 +155,7 @@ PLAIN = {
     r"^array\b": "a list",
     r"\bint\b": "a whole number",
     r"\bfloat\b": "a number",
-    r"^Number out of range$": f"a finite number, at most {MOST_FLOAT:g}",
+    r"^Number out of range$": f"a finite number, at most {MAX_FLOAT:g}",
     r"\bstr matching regex .*A-Za-z0-9.*": "a text of letters, digits, dots, dashes and underscores",
     r"\bstr\b": "a text",
     r"\bbool\b": "true or false",

@@ -260,10 +260,8 @@ def _apply(raw: dict[str, Any], override: str) -> None:
     keys = path.split(".")
     if not equals or not all(keys):
         raise UserError(f"an override must be key.path=value, got {override!r}; write, say, train.epochs=3")
-    if len(keys) > strict_yaml.MOST_DEPTH:
-        raise UserError(
-            f"an override must have at most {strict_yaml.MOST_DEPTH} keys, got {override!r}; check the path"
-        )
+    if len(keys) > strict_yaml.MAX_DEPTH:
+        raise UserError(f"an override must have at most {strict_yaml.MAX_DEPTH} keys, got {override!r}; check the path")
     at: Any = raw
     for key in keys[:-1]:
         at = at.setdefault(key, {})

@@ -12,9 +12,9 @@ import yaml
 from psframe.config.untrusted import CONFIG_BYTES
 from psframe.errors import UserError
 
-MOST_DEPTH = 40  # of nested lists and mappings
-MOST_NODES = 20_000  # values and keys, aliases expanded
-MOST_DIGITS = 100  # characters of a number: PyYAML needs quadratic time for those with colons
+MAX_DEPTH = 40  # of nested lists and mappings
+MAX_NODES = 20_000  # values and keys, aliases expanded
+MAX_DIGITS = 100  # characters of a number: PyYAML needs quadratic time for those with colons
 
 
 class Loader(yaml.SafeLoader):
@@ -36,13 +36,13 @@ class Loader(yaml.SafeLoader):
                     f"in YAML no alias may stand in what it names, got *{event.anchor} in line {line}; remove it"
                 )
             self.n_nodes += self.sizes.get(event.anchor or "", 0)
-        if self.n_nodes > MOST_NODES:
+        if self.n_nodes > MAX_NODES:
             raise UserError(
-                f"YAML may hold {MOST_NODES:,} values, aliases written out, got more in line {line}; shorten it"
+                f"YAML may hold {MAX_NODES:,} values, aliases written out, got more in line {line}; shorten it"
             )
         self.depth += 1
-        if self.depth > MOST_DEPTH:
-            raise UserError(f"YAML must have at most {MOST_DEPTH} levels, got more in line {line}; remove some")
+        if self.depth > MAX_DEPTH:
+            raise UserError(f"YAML must have at most {MAX_DEPTH} levels, got more in line {line}; remove some")
         node = super().compose_node(parent, index)
         self.depth -= 1
         if isinstance(event, yaml.NodeEvent) and not isinstance(event, yaml.AliasEvent) and event.anchor:
@@ -61,9 +61,9 @@ class Loader(yaml.SafeLoader):
         return super().construct_mapping(node, deep)
 
     def number(self, node: yaml.ScalarNode) -> Any:
-        if len(str(node.value)) > MOST_DIGITS:
+        if len(str(node.value)) > MAX_DIGITS:
             line = node.start_mark.line + 1
-            raise UserError(f"a number must have at most {MOST_DIGITS} characters, got more in line {line}; shorten it")
+            raise UserError(f"a number must have at most {MAX_DIGITS} characters, got more in line {line}; shorten it")
         return self.construct_yaml_int(node) if node.tag.endswith("int") else self.construct_yaml_float(node)
 
 

@@ -15,8 +15,8 @@ if TYPE_CHECKING:
     import h5py
 
 DEFLATE_MOST = 1032  # largest compression ratio (zlib's technical notes)
-MOST_CHUNK = 256 << 20  # bytes: a chunk is always decompressed entirely
-MOST_ATTRIBUTE = 1 << 20  # bytes
+MAX_CHUNK = 256 << 20  # bytes: a chunk is always decompressed entirely
+MAX_ATTRIBUTE = 1 << 20  # bytes
 
 
 def opened(path: str | Path) -> "h5py.File":
@@ -53,8 +53,8 @@ def array(file: "h5py.File", name: str) -> "h5py.Dataset | None":
     if prod(at.shape) * at.dtype.itemsize > size * (DEFLATE_MOST if at.chunks else 1):
         raise ValueError(f"{name} claims {at.shape} of {at.dtype}, more than a file of {size:,} bytes can hold")
     chunk = prod(at.chunks or ()) * at.dtype.itemsize
-    if chunk > MOST_CHUNK and at.id.get_create_plist().get_nfilters():
-        raise ValueError(f"{name} has chunks of {chunk:,} bytes, and at most {MOST_CHUNK:,} are unpacked")
+    if chunk > MAX_CHUNK and at.id.get_create_plist().get_nfilters():
+        raise ValueError(f"{name} has chunks of {chunk:,} bytes, and at most {MAX_CHUNK:,} are unpacked")
     return at
 
 
@@ -64,7 +64,7 @@ def attribute(file: "h5py.File", name: str) -> Any:
         return None
     found = file.attrs.get_id(name)
     kind = found.dtype.kind
-    if found.shape != () or kind not in "iufOS" or found.get_storage_size() > MOST_ATTRIBUTE:
+    if found.shape != () or kind not in "iufOS" or found.get_storage_size() > MAX_ATTRIBUTE:
         raise ValueError(f"the attribute {name} is neither a number nor a text")
     value = file.attrs[name]
     if isinstance(value, bytes):

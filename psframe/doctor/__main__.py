@@ -36,13 +36,13 @@ def main(argv: Sequence[str]) -> int:
         return _without_mpi(argv, f"an MPI must be installed, got none ({why}); pip install mpich, or load one")
 
     def body(cluster: "Cluster") -> int:
-        arguments = Namespace(**cluster.agree(lambda: vars(_arguments(Parser(USAGE, DESCRIPTION), argv))))
+        arguments = Namespace(**cluster.run_on_root(lambda: vars(_arguments(Parser(USAGE, DESCRIPTION), argv))))
         if arguments.text:
             report: dict[str, Any] = {}
         elif arguments.root:
-            report = cluster.agree(lambda: captured(Path(arguments.root)))
+            report = cluster.run_on_root(lambda: captured(Path(arguments.root)))
         else:
-            topology = cluster.agree_everywhere(lambda: read("/"))
+            topology = cluster.run_on_all(lambda: read("/"))
             report = live(topology, cluster, "", arguments.config, arguments.overrides)
         if cluster.rank == 0:
             _print(report, arguments)
@@ -124,7 +124,7 @@ def live(
     if cluster is not None:
         cpus = tuple(affinity_of(cluster, topology))
         if path is not None:
-            cpus, error = _judge(cluster, path, overrides, report["permissions"], cpus)
+            cpus, error = _check(cluster, path, overrides, report["permissions"], cpus)
         report["ranks"], report["oversubscribed"] = _ranks(cluster, site, cpus)
     if path is not None:
         report["config"] = {"path": path, "overrides": list(overrides), "error": error or None}
@@ -156,7 +156,7 @@ def _ranks(cluster: "Cluster", site: Site, cpus: Sequence[int]) -> tuple[list[di
     return ranks, any(cluster.comm.allgather(on_node > n_cores))
 
 
-def _judge(
+def _check(
     cluster: "Cluster", path: str, overrides: Sequence[str], permissions: dict[str, str], cpus: tuple[int, ...]
 ) -> tuple[tuple[int, ...], str]:
     """Return the CPUs that a config binds this rank to, and the reason why it cannot run here as requested, or "".

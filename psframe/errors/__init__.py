@@ -9,8 +9,8 @@ from pathlib import PurePath
 
 from psframe.errors import limits
 
-MOST_NAMES = 20
-MOST_SAID = 2000  # characters of a sentence, which may quote a file of any length
+MAX_NAMES = 20
+MAX_SAID = 2000  # characters of a sentence, which may quote a file of any length
 
 
 class UserError(Exception):
@@ -32,8 +32,8 @@ class UserError(Exception):
         self.table = table
 
     def __str__(self) -> str:
-        said, half = super().__str__(), MOST_SAID // 2
-        cut = said if len(said) <= MOST_SAID else f"{said[:half]} ... {said[-half:]}"
+        said, half = super().__str__(), MAX_SAID // 2
+        cut = said if len(said) <= MAX_SAID else f"{said[:half]} ... {said[-half:]}"
         plain = cut if cut.isprintable() else "".join(c if c.isprintable() else ascii(c)[1:-1] for c in cut)
         return f"{plain}\n{self.table}" if self.table else plain
 
@@ -43,7 +43,7 @@ def nearest(name: object, valid: Iterable[str]) -> str:
     names = sorted(map(str, valid))
     close = difflib.get_close_matches(str(name), names, n=1, cutoff=0.5)
     hint = f"did you mean {close[0]!r}? " if close else ""
-    shown = [*names[:MOST_NAMES], "..."] if len(names) > MOST_NAMES else names
+    shown = [*names[:MAX_NAMES], "..."] if len(names) > MAX_NAMES else names
     return f"{hint}valid: {', '.join(shown)}" if names else "there are none"
 
 

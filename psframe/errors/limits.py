@@ -78,7 +78,7 @@ PROCESSES = Limit(
 )  # fmt: skip
 
 
-def judge(n_here: int) -> str:
+def check(n_here: int) -> str:
     """Return a message on the first limit too low for ``n_here`` ranks on this node, "" if all suffice."""
     return next((told for limit in (VIRTUAL, DATA, FILES, FILE) if (told := limit.told(n_here))), "")
 

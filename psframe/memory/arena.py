@@ -163,7 +163,7 @@ class Arena:
         True if the current or last step is unsound; never without ``guarded``.
     """
 
-    wild = stays = False
+    nonfinite = stays = False
     dropped = 0
 
     def __init__(
@@ -200,7 +200,7 @@ class Arena:
 
     def close(self) -> None:
         """End a step: make the updated vectors current if the step is sound."""
-        if self.wild:
+        if self.nonfinite:
             self.dropped += 1
         else:
             self.commit()

@@ -34,9 +34,9 @@ RECLAIMED = {
     1: ("total_inactive_file", "total_active_file", "total_mapped_file", ""),
 }
 
-MOST_PARENTS = 256  # of a group; paths are shorter than 4096 characters
-MOST_SEARCHED = 4096  # groups searched for this process
-MOST_MOUNT_BYTES = 1 << 24  # hosts of many containers have thousands of mounts
+MAX_PARENTS = 256  # of a group; paths are shorter than 4096 characters
+MAX_SEARCHED = 4096  # groups searched for this process
+MAX_MOUNT_BYTES = 1 << 24  # hosts of many containers have thousands of mounts
 UNLIMITED_BYTES = 1 << 62  # version 1 writes a number of this size for no limit
 
 Path = tuple[str, ...]  #: the names from the root of a hierarchy down to a group
@@ -110,7 +110,7 @@ def groups(tree: Tree, controller: str) -> list[Group]:
         below = _below(tree, mount, own.get(mount.version))
         if below is None:
             continue
-        below = below[:MOST_PARENTS]
+        below = below[:MAX_PARENTS]
         for depth in range(len(below), -1, -1):
             place = "/".join([mount.place, *below[:depth]])
             number = _inode(tree, place)
@@ -162,7 +162,7 @@ def _path(text: str) -> Path:
 def _mounts(tree: Tree, controller: str) -> list[_Mount]:
     """Return the mounts of ``controller``; of mounts on one folder, the last, which covers the others."""
     found: dict[str, _Mount] = {}
-    for line in (tree.text("proc/self/mountinfo", MOST_MOUNT_BYTES) or "").splitlines():
+    for line in (tree.text("proc/self/mountinfo", MAX_MOUNT_BYTES) or "").splitlines():
         before, _, after = line.partition(" - ")
         fields, kind = before.split(" "), after.split(" ")
         if len(fields) < 5 or len(kind) < 3 or kind[0] not in ("cgroup", "cgroup2"):
@@ -201,7 +201,7 @@ def _searched(tree: Tree, mount: _Mount) -> Path | None:
     """Return the names from the mounted group down to the one that lists this process; None if not found."""
     pid = (tree.text("proc/self/stat") or "").partition(" ")[0]
     waiting: deque[Path] = deque([()] if pid.isdecimal() and not mount.guessed else [])
-    for _ in range(MOST_SEARCHED):
+    for _ in range(MAX_SEARCHED):
         if not waiting:
             break
         names = waiting.popleft()

@@ -12,7 +12,7 @@ from psframe.memory.sysfs import Tree
 
 MACHINE = (0, 0)  # stands for a cgroup of all processes
 PROCESS, SELF = -1, int.from_bytes(os.urandom(6), "big")  # stand for a cgroup of this process alone
-MOST_BYTES = 2**63 - 1
+MAX_BYTES = 2**63 - 1
 
 
 @dataclass(frozen=True)
@@ -53,7 +53,7 @@ def rooms(root: str | Path = "/") -> list[Room]:
 
 def _of_machine(tree: Tree) -> Room:
     shown = re.search("^MemAvailable:[ \t]*([0-9]{1,15}) kB", tree.text("proc/meminfo") or "", re.M)
-    return Room(MACHINE, int(shown[1]) * 1024 if shown else MOST_BYTES)
+    return Room(MACHINE, int(shown[1]) * 1024 if shown else MAX_BYTES)
 
 
 def _of_process(tree: Tree) -> list[Room]:

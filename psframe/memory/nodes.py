@@ -7,7 +7,7 @@ from dataclasses import dataclass, field, replace
 from psframe.memory.sysfs import Tree, parse_list, spell
 
 NODES = "sys/devices/system/node"
-MOST_PARENTS = 64
+MAX_PARENTS = 64
 
 
 @dataclass(frozen=True)
@@ -225,7 +225,7 @@ def _cpusets(tree: Tree) -> Iterator[str]:
     paths = [row[2] for row in rows if len(row) == 3 and (not row[1] or "cpuset" in row[1].split(","))]
     for path in [*paths, (tree.text("proc/self/cpuset") or "").strip()]:
         parts = [part for part in path.split("/") if part]
-        if ".." in parts or len(parts) > MOST_PARENTS:  # a cgroup outside the container's view
+        if ".." in parts or len(parts) > MAX_PARENTS:  # a cgroup outside the container's view
             continue
         for depth in range(len(parts), -1, -1):
             below = "/".join(["", *parts[:depth]])

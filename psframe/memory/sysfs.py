@@ -11,7 +11,7 @@ from psframe.errors import reason
 
 #: more than any kernel's CPUs (8192) or nodes (1024); a number from here on is garbage, and would cost memory
 LIMIT = 1 << 14
-MOST_BYTES = 1 << 20
+MAX_BYTES = 1 << 20
 
 _RANGE = re.compile(r"([0-9]{1,6})(?:-([0-9]{1,6})(?::([0-9]{1,6})/([0-9]{1,6}))?)?")
 _WORD = re.compile(r"(?:0x)?([0-9a-fA-F]{1,8})")
@@ -99,7 +99,7 @@ class Tree:
             found.append(f"{ascii(places[0])[1:-1]}{more} {why}; left out." if places else sentence)
         return tuple(found)
 
-    def text(self, place: str, most: int = MOST_BYTES, head: bool = False) -> str | None:
+    def text(self, place: str, most: int = MAX_BYTES, head: bool = False) -> str | None:
         """Return a file's text; None with a note if it exceeds ``most`` bytes, unless only its ``head`` is wanted."""
         try:
             with open(os.path.join(self.root, place), "rb", buffering=0, opener=_open) as file:

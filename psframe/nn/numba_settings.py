@@ -16,7 +16,7 @@ def load() -> None:
     UserError
         A variable is invalid for Numba, or prevents compilation. In most cases all ranks raise alike.
     """
-    judge_features(os.environ)  # before the import: on wrong ones LLVM ends the process
+    check_features(os.environ)  # before the import: on wrong ones LLVM ends the process
     with warnings.catch_warnings(record=True) as said:
         warnings.simplefilter("always")
         try:
@@ -25,17 +25,17 @@ def load() -> None:
             raise UserError(
                 f"Numba's settings (NUMBA_*) must be what it takes, got an error ({reason(error)}); unset them"
             ) from None
-    judge(bool(numba.config.DISABLE_JIT), [str(warning.message) for warning in said])
+    check(bool(numba.config.DISABLE_JIT), [str(warning.message) for warning in said])
 
 
-def judge_features(environ: Mapping[str, str]) -> None:
+def check_features(environ: Mapping[str, str]) -> None:
     """Raise UserError if NUMBA_CPU_FEATURES is not a list of +FEATURE and -FEATURE."""
     found = environ.get("NUMBA_CPU_FEATURES", "")
     if found and not all(re.fullmatch(r"[+-][\w.-]+", word) for word in found.split(",")):
         raise UserError(f"NUMBA_CPU_FEATURES must be as +avx2,-avx512f, got {found!r}; run `unset NUMBA_CPU_FEATURES`")
 
 
-def judge(is_off: bool, warned: Iterable[str]) -> None:
+def check(is_off: bool, warned: Iterable[str]) -> None:
     """Raise UserError if Numba's compilation is off, or Numba has warned of a variable that it cannot read.
 
     psframe's kernels consist of instructions that Python does not have: without compilation they do not exist.

@@ -26,11 +26,11 @@ def judged(said: str) -> tuple[str, list[Any]]:
         raise UserError(f"--what-if must be KEY=VALUE,VALUE, got {said!r}; {nearest(key, KEYS)}")
     every = [str(value) if key == "link" else value for value in every]
     for value in every:
-        _judge(key, value)
+        _check(key, value)
     return key, every
 
 
-def _judge(key: str, value: Any) -> None:
+def _check(key: str, value: Any) -> None:
     if key == "batch_size" and (type(value) is not int or not 1 <= value <= 2**31):
         raise UserError(f"--what-if batch_size must be 1 or more, got {value!r}; give a whole number")
     if key in FIGURES:

@@ -4,12 +4,12 @@ A message is read once and written once. An update with momentum reads the mean,
 latter two. If it sums rows in the same pass, it reads these in place of the mean.
 """
 
-from psframe.predict.job import Way
+from psframe.predict.job import ExchangePlan
 
 STATE = 4  # vectors of an update besides the mean: parameters and momentum, read and written
 
 
-def counted(way: Way, n_bytes: float) -> tuple[float, float]:
+def counted(way: ExchangePlan, n_bytes: float) -> tuple[float, float]:
     """Return the bytes read and written, and the bytes sent, by all ranks of one node in a step.
 
     Parameters

@@ -6,10 +6,10 @@ parameters return unencoded.
 """
 
 from psframe.predict.exchange import Node
-from psframe.predict.job import Codec, Way
+from psframe.predict.job import Codec, ExchangePlan
 
 
-def leaders_s(way: Way, codec: Codec) -> float:
+def leaders_s(way: ExchangePlan, codec: Codec) -> float:
     """Return the seconds of a codec under ``hierarchical``, in addition to the exchange of a node."""
     n = way.nodes
     if codec.sent_once(n):
@@ -17,7 +17,7 @@ def leaders_s(way: Way, codec: Codec) -> float:
     return (1 + 1 / n) * codec.encode_s + 2 * codec.add_s
 
 
-def buffer_s(node: Node, way: Way, n_bytes: float, codec: Codec, moved_s: float | None) -> float:
+def buffer_s(node: Node, way: ExchangePlan, n_bytes: float, codec: Codec, moved_s: float | None) -> float:
     """Return the seconds of an exchange and update inside a node, over ``buffer``.
 
     Parameters

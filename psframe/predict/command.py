@@ -10,7 +10,7 @@ from typing import Any
 from psframe.bench import sweep
 from psframe.errors import UserError
 from psframe.predict import alternatives, load, machine, measure
-from psframe.predict.job import Way
+from psframe.predict.job import ExchangePlan
 from psframe.predict.load import Load
 from psframe.predict.machine import Machine
 from psframe.predict.model import Job
@@ -30,7 +30,7 @@ class Asked:
     job : Job
     ranks : list of int
     way : dict
-        The config's fields of :class:`psframe.predict.job.Way`.
+        The config's fields of :class:`psframe.predict.job.ExchangePlan`.
     collective : str
         As in the config; ``auto`` depends on the number of nodes.
     per_node : int
@@ -49,14 +49,14 @@ class Asked:
     per_node: int
     load: Load = load.NONE
 
-    def at(self, ranks: int, **other: Any) -> Way:
+    def at(self, ranks: int, **other: Any) -> ExchangePlan:
         """Return the config's way on ``ranks`` ranks, with the fields in ``other`` replaced."""
         per_node = other.pop("per_node", self.per_node)
         nodes = self.job.hosts if self.job.hosts > 1 else -(-ranks // per_node)
         collective = other.pop("collective", self.collective)
         if collective == "auto" or (collective == "shared" and nodes > 1):
             collective = "shared" if nodes == 1 else "hierarchical"
-        return Way(**{**self.way, "ranks": ranks, "nodes": nodes, "collective": collective, **other})
+        return ExchangePlan(**{**self.way, "ranks": ranks, "nodes": nodes, "collective": collective, **other})
 
 
 def judged(arguments: Namespace, start: Sequence[str]) -> Asked:
@@ -79,7 +79,7 @@ def judged(arguments: Namespace, start: Sequence[str]) -> Asked:
     if arguments.per_node is not None and arguments.per_node < 1:
         raise UserError(f"--per-node must be at least 1, got {arguments.per_node}; give the ranks of a node")
     here = found.title == measure.this()
-    _judge_hosts(arguments.hosts, arguments.per_node, ranks, here)
+    _check_hosts(arguments.hosts, arguments.per_node, ranks, here)
     if arguments.check and not here:
         raise UserError(
             f"--check must have the profile of this machine ({measure.this()}), got one of {found.title}; write it by "
@@ -95,7 +95,7 @@ def judged(arguments: Namespace, start: Sequence[str]) -> Asked:
                  report["collective"], per_node, seen)  # fmt: skip
 
 
-def _judge_hosts(hosts: int | None, per_node: int | None, ranks: list[int], here: bool) -> None:
+def _check_hosts(hosts: int | None, per_node: int | None, ranks: list[int], here: bool) -> None:
     if hosts is not None and not here:
         raise UserError("--hosts are of the machine at hand, got the profile of another one; give --per-node")
     if hosts is not None and not 1 <= hosts <= min(ranks):

@@ -24,7 +24,7 @@ from dataclasses import dataclass, replace
 from math import ceil, log2
 
 from psframe.predict.byte_counts import STATE, counted
-from psframe.predict.job import Codec, Way
+from psframe.predict.job import Codec, ExchangePlan
 from psframe.predict.machine import Link, Machine
 
 CROSSINGS = 3  # of memory by a copied byte: the source is read, the target read and written
@@ -124,14 +124,14 @@ def _log(n: int) -> int:
     return ceil(log2(max(2, n)))
 
 
-def local_s(node: Node, way: Way, n_bytes: float) -> float:
+def local_s(node: Node, way: ExchangePlan, n_bytes: float) -> float:
     """Return the seconds of an exchange inside a node: no less than memory takes for the counted bytes."""
     moved, _ = counted(replace(way, ranks=node.ranks, nodes=1, n_servers=1), n_bytes)
     tier = node.machine.tier(node.tier)
     return max(_slowest_s(node, way, n_bytes), moved / (tier.gbps.value * 1e9))
 
 
-def _slowest_s(node: Node, way: Way, n_bytes: float) -> float:
+def _slowest_s(node: Node, way: ExchangePlan, n_bytes: float) -> float:
     """Return the seconds of the busiest rank, including its waiting."""
     p, w, canonical = node.ranks, way.n_workers, way.reproducible == "fixed_workers"
     if way.collective == "null" or p == 1:
@@ -158,7 +158,7 @@ def _slowest_s(node: Node, way: Way, n_bytes: float) -> float:
 BUCKET_BYTES = float(1 << 17)  # as in psframe.collectives.hierarchical, which needs an MPI to be imported
 
 
-def between_s(way: Way, n_bytes: float, link: Link, codec: Codec | None = None) -> float:
+def between_s(way: ExchangePlan, n_bytes: float, link: Link, codec: Codec | None = None) -> float:
     """Return the seconds of an exchange, encoded by ``codec``, on the busiest link between nodes."""
     n, w, here = way.nodes, way.n_workers, way.here
     rate, latency = link.gbit.value * 1e9 / 8, link.latency_us.value * 1e-6

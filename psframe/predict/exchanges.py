@@ -82,8 +82,8 @@ def _begun(cluster: Cluster, path: str, size: float, n_workers: int, *overrides:
             *overrides,
         ],
     )
-    made = assemble.provided(cluster, judged)
-    setup.begin(made, quiet=True)
+    made = assemble.build_run(cluster, judged)
+    setup.init_parameters(made, quiet=True)
     return made
 
 

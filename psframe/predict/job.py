@@ -1,4 +1,4 @@
-"""Input of a prediction: a config's work (:class:`Work`), and the way to train it (:class:`Way`)."""
+"""Input of a prediction: a config's work (:class:`Work`), and the way to train it (:class:`ExchangePlan`)."""
 
 from dataclasses import dataclass, replace
 from typing import Any
@@ -126,7 +126,7 @@ class Work:
 
 
 @dataclass(frozen=True)
-class Way:
+class ExchangePlan:
     """A way to train; ``server`` and ``n_servers`` apply under ``sync_ps``.
 
     Attributes

@@ -21,7 +21,7 @@ from psframe.record import sealed
 from psframe.record.folder import Folder
 
 LINKS = "links"  # the file of links among the machines
-MOST_BYTES = 1 << 20
+MAX_BYTES = 1 << 20
 FIGURES = ("gflops", "scalar", "latency_us", "copy_gbps", "sum_gbps")  # of a core
 MPI_COPIES = 0.5  # rate of copies in cells through MPI's shared memory, over that of a core's copies
 
@@ -251,7 +251,7 @@ def _text(name: str) -> str:
     try:
         if name in (*names(), LINKS):
             return (files("psframe.machines") / f"{name}.yaml").read_text("utf-8")
-        return untrusted.text(name, MOST_BYTES)
+        return untrusted.text(name, MAX_BYTES)
     except (OSError, ValueError) as error:
         raise UserError(
             f"--machine must be a profile, got {name!r} ({reason(error)}); give a file, or {', '.join(names())}"

@@ -15,7 +15,7 @@ from psframe.predict import load
 from psframe.predict.job import Work
 from psframe.predict.machine import FIGURES, Exchange, Figure, Machine, Tier
 
-MOST_A_CORE = 8  # ranks per core
+MAX_A_CORE = 8  # ranks per core
 LEAST = 2  # ranks that exchange
 
 
@@ -41,7 +41,7 @@ def machine(start: Sequence[str], told: Callable[[str], None]) -> Machine:
     with tempfile.TemporaryDirectory() as folder:
         empty = Path(folder) / "exchanges.yaml"
         empty.write_text("name: exchanges\n", "utf-8")
-        while n <= max(LEAST, MOST_A_CORE * cores):
+        while n <= max(LEAST, MAX_A_CORE * cores):
             told(f"exchanges, {n} ranks")
             found = _ranks(start, n, "exchange", str(empty))
             exchanges += [Exchange(**row) for row in found["exchanges"]]

@@ -4,11 +4,11 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from psframe.predict.job import Way
+from psframe.predict.job import ExchangePlan
 from psframe.predict.machine import Exchange
 
 
-def interpolated(exchanges: Sequence[Exchange], way: Way, n_bytes: int) -> float | None:
+def interpolated(exchanges: Sequence[Exchange], way: ExchangePlan, n_bytes: int) -> float | None:
     """Return the seconds of an exchange; None if its way was not measured on this machine.
 
     Between sizes, seconds are linear in bytes, or linear in logarithms if they grow faster than the bytes (for example

@@ -13,7 +13,7 @@ from math import ceil, log, sqrt
 
 from psframe.predict import codec_cost, compute, exchange
 from psframe.predict.compute import Core
-from psframe.predict.job import Codec, Way, Work
+from psframe.predict.job import Codec, ExchangePlan, Work
 from psframe.predict.machine import Machine, link
 from psframe.predict.measured import interpolated
 
@@ -38,7 +38,7 @@ class Prediction:
         Problems of the way, such as too little memory.
     """
 
-    way: Way
+    way: ExchangePlan
     steps: int
     compute_s: float
     wait_s: float
@@ -75,7 +75,7 @@ class Job:
     here: bool = False
     hosts: int = 1
 
-    def core(self, way: Way) -> Core:
+    def core(self, way: ExchangePlan) -> Core:
         """Return the rates of a core of the machine while all ranks of a node compute."""
         machine = self.machine
         if self.here:
@@ -84,7 +84,7 @@ class Job:
         busy = max(1, min(way.here * way.threads, int(machine.cores.value)))
         return Core(machine.gflops.value, min(tier.core_gbps.value, tier.gbps.value / busy), machine.scalar.value)
 
-    def compute_s(self, way: Way, n: float) -> float:
+    def compute_s(self, way: ExchangePlan, n: float) -> float:
         """Return a worker's seconds for a step of ``n`` samples, while all ranks of its node compute."""
         turns = self.turns(way)
         alone = compute.step_s(self.work, n, self.core(way), way.threads)
@@ -98,7 +98,7 @@ class Job:
         """Seconds from launch to the first step: Python and its modules, at the interpreter's speed."""
         return self.work.startup_s * (1.0 if self.here else self.work.scalar / self.machine.scalar.value)
 
-    def turns(self, way: Way) -> float:
+    def turns(self, way: ExchangePlan) -> float:
         """Return the number of ranks that a worker's core serves while it computes.
 
         Few ranks take complete turns, since a step is shorter than the kernel's time slices. A server that waits in MPI
@@ -109,7 +109,7 @@ class Job:
         turns = (way.here - sleeps) * way.threads / cores
         return max(1.0, float(ceil(turns)) if turns < WHOLE_TURNS else turns)
 
-    def predict(self, way: Way) -> Prediction:
+    def predict(self, way: ExchangePlan) -> Prediction:
         """Return the prediction of an epoch for a way to train."""
         steps, computed = self._steps(way)
         measured = ["compute"] if self.here else []
@@ -131,7 +131,7 @@ class Job:
             self._notes(way),
         )
 
-    def _exchange_s(self, way: Way) -> tuple[float, bool]:
+    def _exchange_s(self, way: ExchangePlan) -> tuple[float, bool]:
         """Return the seconds of an exchange and update of a node, and True if they derive from measured ones."""
         node, n_bytes = exchange.Node(self.machine, way.here, way.tier, self.hosts), self.work.param_bytes
         codec, found = self.codec(way), None
@@ -143,21 +143,21 @@ class Job:
         seconds = exchange.local_s(node, way, n_bytes) if found is None else found
         return seconds + (codec_cost.leaders_s(way, codec) if codec else 0.0), found is not None
 
-    def codec(self, way: Way) -> Codec | None:
+    def codec(self, way: ExchangePlan) -> Codec | None:
         """Return the codec of the way's messages, on a core of the machine; None if there is no encoding."""
         codec = self.work.codec
         if codec is None or way.codec == "none":
             return None
         return codec.at(1.0 if self.here else self.machine.scalar.value / self.work.scalar)
 
-    def _measured_s(self, way: Way, n_bytes: int) -> float | None:
+    def _measured_s(self, way: ExchangePlan, n_bytes: int) -> float | None:
         """Return the seconds of an exchange of one machine's ranks without codec; None if not measured there."""
         if way.nodes > 1 and self.hosts == 1:
             return None
         collective = "shared" if way.collective == "hierarchical" else way.collective
         return interpolated(self.machine.exchanges, replace(way, collective=collective), n_bytes)
 
-    def _steps(self, way: Way) -> tuple[int, float]:
+    def _steps(self, way: ExchangePlan) -> tuple[int, float]:
         """Return the steps of an epoch, and its seconds of computation: the last step shares the remaining samples."""
         n, batch = self.work.n_train, self.work.batches[0]
         whole, left = divmod(n, way.n_workers * batch)
@@ -166,7 +166,7 @@ class Job:
             seconds += self.compute_s(way, left / way.n_workers)
         return whole + (left > 0), seconds
 
-    def _network_s(self, way: Way, computed: float) -> float:
+    def _network_s(self, way: ExchangePlan, computed: float) -> float:
         """Return the visible seconds of links in a step, without those hidden by backward."""
         n_bytes, joined = self.work.param_bytes, link(way.link or self.machine.link)
         if codec := self.codec(way):  # a codec encodes all gradients at once: these leave after backward
@@ -179,7 +179,7 @@ class Job:
         tail = exchange.between_s(way, n_bytes * (1 - HIDDEN), joined)
         return max(seconds - hidden, min(tail, seconds))
 
-    def _notes(self, way: Way) -> tuple[str, ...]:
+    def _notes(self, way: ExchangePlan) -> tuple[str, ...]:
         """Return the problems of a way on this machine."""
         notes = []
         if way.n_workers * self.work.batches[0] > self.work.n_train:

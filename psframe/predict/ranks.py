@@ -53,11 +53,11 @@ def compute(cluster: Cluster, path: str, overrides: Sequence[str]) -> dict[str, 
 
     Seconds are means over all ranks, in CPU time if a rank computes with one thread. All ranks must call.
     """
-    asked = cluster.agree(lambda: _asked(path, overrides))
+    asked = cluster.run_on_root(lambda: _asked(path, overrides))
     judged = plan.make(cluster, path, [*overrides, *ALONE])
-    cluster.agree(lambda: _judge(judged.grid.is_cut))
-    made = assemble.provided(cluster, judged)
-    setup.begin(made, quiet=True)
+    cluster.run_on_root(lambda: _check(judged.grid.is_cut))
+    made = assemble.build_run(cluster, judged)
+    setup.init_parameters(made, quiet=True)
     startup_s = since_launch_s()
     clock = _clock(made)
     spent = {index: Spent(clock) for index, _ in made.network.active}
@@ -127,7 +127,7 @@ def _asked(path: str, overrides: Sequence[str]) -> dict[str, Any]:
     }
 
 
-def _judge(is_cut: bool) -> None:
+def _check(is_cut: bool) -> None:
     if is_cut:
         raise UserError("psframe.predict must have a whole network on each worker, got parallel; leave it out")
 

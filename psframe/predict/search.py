@@ -11,7 +11,7 @@ from psframe.errors import UserError
 from psframe.predict.alternatives import FIGURES
 from psframe.predict.command import Asked
 from psframe.predict.compute import line
-from psframe.predict.job import Way, Work
+from psframe.predict.job import ExchangePlan, Work
 from psframe.predict.machine import Figure, Machine
 from psframe.predict.model import Job, Prediction
 
@@ -31,7 +31,7 @@ def ranks(asked: Asked) -> list[Found]:
     return [Found(name, asked.job.predict(way)) for n in asked.ranks for name, way in _curves(asked, n)]
 
 
-def _curves(asked: Asked, n: int) -> Iterator[tuple[str, Way]]:
+def _curves(asked: Asked, n: int) -> Iterator[tuple[str, ExchangePlan]]:
     own = asked.at(n)
     yield f"{_curve(own)} (the config)", own
     for way in others(asked, n):
@@ -39,14 +39,14 @@ def _curves(asked: Asked, n: int) -> Iterator[tuple[str, Way]]:
             yield _curve(way), way
 
 
-def _curve(way: Way) -> str:
+def _curve(way: ExchangePlan) -> str:
     """Return the label of a way, the same on one node and on many."""
     memory = way.collective in ("shared", "hierarchical")
     servers = ", a server a node" if way.n_servers == way.nodes > 1 else ""
     return f"{way.mode}{servers} over {'shared memory' if memory else way.collective}{way.encoded}"
 
 
-def others(asked: Asked, n: int) -> Iterator[Way]:
+def others(asked: Asked, n: int) -> Iterator[ExchangePlan]:
     """Yield the alternatives of interest on ``n`` ranks: servers, one and several, and none."""
     if n == 1:
         return

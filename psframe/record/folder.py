@@ -102,14 +102,14 @@ class Folder:
     def open_fd(self, name: str, flags: int) -> int:
         """Open a file and return its descriptor; a new file gets mode 0o666 less the umask."""
 
-        def judge(found: os.stat_result) -> None:
+        def check(found: os.stat_result) -> None:
             if stat.S_ISLNK(found.st_mode):
                 raise OSError(errno.ELOOP, os.strerror(errno.ELOOP))
             if flags & (os.O_WRONLY | os.O_RDWR) and stat.S_ISREG(found.st_mode) and found.st_nlink > 1:
                 raise OSError(errno.EMLINK, "it has another name elsewhere (a hard link)")
 
         with self._named(name):
-            return untrusted.open_fd(name, flags | os.O_NOFOLLOW, self.fd, judge)
+            return untrusted.open_fd(name, flags | os.O_NOFOLLOW, self.fd, check)
 
     def make_fd(self, name: str) -> int:
         """Create a file, after removing one of that name, and return a descriptor for reading and writing."""

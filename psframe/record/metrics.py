@@ -14,7 +14,7 @@ from psframe.config import untrusted
 from psframe.record import sealed
 from psframe.record.folder import Folder
 
-MOST_LINE = 16 << 20  # bytes; a longer line counts as damaged
+MAX_LINE = 16 << 20  # bytes; a longer line counts as damaged
 FILES = ("metrics.jsonl", "steps.jsonl", "usage.jsonl")
 
 
@@ -42,7 +42,7 @@ def read(run: Path, file: str = "metrics.jsonl") -> list[dict[str, Any]]:
 
 def _whole(file: IO[bytes]) -> Iterator[dict[str, Any]]:
     """Yield the records up to the first line that is not one."""
-    while (line := file.readline(MOST_LINE)).strip():
+    while (line := file.readline(MAX_LINE)).strip():
         try:
             record = untrusted.of_json(line.decode("utf-8", "replace"))
         except ValueError:

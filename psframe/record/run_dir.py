@@ -30,7 +30,7 @@ FREE_KEYS = (
 )
 
 
-MOST_OWNER = 200  # characters of a lock file that are shown
+MAX_OWNER = 200  # characters of a lock file that are shown
 VERSION = re.compile(r"[\w .,:;+()/-]{1,100}", re.ASCII)
 
 
@@ -141,7 +141,7 @@ def _lock(path: Path) -> TextIO:
         fcntl.lockf(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except (BlockingIOError, PermissionError):
         lock.seek(0)
-        owner = lock.read(MOST_OWNER).strip() or "unknown"
+        owner = lock.read(MAX_OWNER).strip() or "unknown"
         lock.close()
         raise UserError(
             f"a run directory must have one live run, got {str(path)!r}, in which process {owner} runs; wait for it, "

@@ -15,7 +15,7 @@ from psframe.config import untrusted
 from psframe.record.folder import Folder
 
 FILE = "trace.json"
-MOST_HEAD = 1 << 16  # most bytes of the file's first line
+MAX_HEAD = 1 << 16  # most bytes of the file's first line
 END = b"\n]}\n"
 
 #: name, thread, begin and end in seconds on the rank's clock
@@ -115,7 +115,7 @@ def _begun(run: Path) -> tuple[float | None, int]:
     """Return the file's zero (``time.time``, seconds) and the end of its last full event; None, 0 if invalid."""
     try:
         with Folder(run) as folder, folder.open(FILE) as file:
-            zero = float(untrusted.of_json(file.readline(MOST_HEAD) + b"]}")["otherData"]["began_s"])
+            zero = float(untrusted.of_json(file.readline(MAX_HEAD) + b"]}")["otherData"]["began_s"])
             size = file.seek(0, 2)
             file.seek(max(0, size - len(END)))
             if file.read() == END:

@@ -12,7 +12,7 @@ from psframe.report.scale import Axis, ranks_axis
 from psframe.report.values import NONE, between, column, list_of, number, said, spread, table_of, text
 
 KINDS = ("threads", "processes")
-MOST_MODELS, MOST_USAGE = 8, 8
+MAX_MODELS, MAX_USAGE = 8, 8
 
 Row = Mapping[str, Any]
 
@@ -22,7 +22,7 @@ def sections(benches: Sequence[tuple[Path, Json]], notices: list[str]) -> list[S
     machines = []
     for path, bench in benches:
         machines.append(f"{text(bench.get('machine')) or 'unknown CPU'}, {text(bench.get('cores'), 9) or '?'} core(s)")
-        for model, of in list(table_of(bench.get("models")).items())[:MOST_MODELS]:
+        for model, of in list(table_of(bench.get("models")).items())[:MAX_MODELS]:
             kept = [row for row in list_of(table_of(of).get("rows")) if row.get("kind") in KINDS and _count(row)]
             series = _series(kept)
             if series:
@@ -120,7 +120,7 @@ def _table_beside(rows: Sequence[Sequence[str]]) -> str:
 def _usage(path: Path, model: str, rows: Sequence[Row], notices: list[str], number_of: int) -> str:
     """Return usage figures of the runs that a bench names."""
     body = ""
-    for place, row in enumerate(rows[:MOST_USAGE]):
+    for place, row in enumerate(rows[:MAX_USAGE]):
         where = read.run_of(row)
         file = path.parent / where / "usage.jsonl"
         try:  # links are not followed

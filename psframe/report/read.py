@@ -12,9 +12,9 @@ from psframe.record.folder import chosen_file
 from psframe.report.values import list_of, number, table_of, text
 
 DEPTH = 4  # levels of folders that are searched below a given one
-MOST_BYTES = 256 << 20  # of a file
-MOST_PATH = 1000  # characters of a path in a file
-MOST_LEAVES = 500  # of a config
+MAX_BYTES = 256 << 20  # of a file
+MAX_PATH = 1000  # characters of a path in a file
+MAX_LEAVES = 500  # of a config
 BENCHES = ("threads", "forward", "peers", "predict")
 
 Json = dict[str, Any]
@@ -87,10 +87,10 @@ def read(paths: Sequence[str]) -> Found:
 def _below(path: Path, given: Path | None) -> str:
     """Return a run's folder relative to the only given path; unchanged if there were several."""
     if given is None:
-        return text(str(path), MOST_PATH)
+        return text(str(path), MAX_PATH)
     if path == given or not path.is_relative_to(given):  # the run itself was given, or a file in it
-        return text(path.resolve().name, MOST_PATH)
-    return text(str(path.relative_to(given)), MOST_PATH)
+        return text(path.resolve().name, MAX_PATH)
+    return text(str(path.relative_to(given)), MAX_PATH)
 
 
 def _look(path: Path, found: Found) -> None:
@@ -190,7 +190,7 @@ def contents(path: Path, notices: list[str]) -> str:
     """Return a file's text; "" and a notice if it cannot be read."""
     try:
         with chosen_file(path) as file:
-            return untrusted.all_of(file, MOST_BYTES, path).decode("utf-8", "replace")
+            return untrusted.all_of(file, MAX_BYTES, path).decode("utf-8", "replace")
     except (OSError, ValueError) as error:
         notices.append(f"{_named(path)} cannot be read ({reason(error)})")
         return ""
@@ -212,7 +212,7 @@ def _config(path: Path, notices: list[str]) -> dict[str, str]:
 
 def _flatten(of: dict[Any, Any], prefix: str, leaves: dict[str, str], depth: int) -> None:
     for key, value in of.items():
-        if len(leaves) >= MOST_LEAVES:
+        if len(leaves) >= MAX_LEAVES:
             return
         if isinstance(value, dict) and value and depth:
             _flatten(value, f"{prefix}{text(key, 60)}.", leaves, depth - 1)
@@ -251,7 +251,7 @@ def runs_of(bench: Any) -> Iterator[str]:
 def run_of(row: Mapping[str, Any]) -> str:
     """Return the run directory that a row of ``bench threads`` names, relative to its folder; "" if it leads out."""
     where = row.get("run")
-    if not isinstance(where, str) or "\0" in where or len(where) >= MOST_PATH:
+    if not isinstance(where, str) or "\0" in where or len(where) >= MAX_PATH:
         return ""
     leads_out = Path(where).is_absolute() or ".." in Path(where).parts
     return "" if leads_out else where.encode("utf-8", "replace").decode()

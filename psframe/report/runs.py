@@ -9,7 +9,7 @@ from psframe.report.html import Section, table
 from psframe.report.read import Run
 from psframe.report.values import NONE, Spread, column, number, numbers, said, text
 
-MOST_LABEL = 48
+MAX_LABEL = 48
 LONGEST_LABEL = 300  # of labels that differ only beyond MOST_LABEL
 
 
@@ -52,7 +52,7 @@ def _cut(runs: Sequence[Run], said: Sequence[tuple[str, ...]]) -> list[str]:
         ", ".join(filter(None, words)) or _named(run) or text(run.path.name)
         for run, words in zip(runs, said, strict=True)
     ]
-    short = [text(each, MOST_LABEL) for each in every]
+    short = [text(each, MAX_LABEL) for each in every]
     return short if len(set(short)) == len(set(every)) else [text(each, LONGEST_LABEL) for each in every]
 
 

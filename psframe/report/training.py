@@ -13,10 +13,10 @@ from psframe.report.values import number, said, size, table_of
 
 PHASES = ("data", "compute", "exchange", "update", "wait")
 MOVED = (("bytes_read", "c5", "read"), ("bytes_written", "c3", "written"), ("bytes_sent", "c6", "sent"))
-MOST_RUNS = 24  # in a figure of lines
-MOST_HISTOGRAMS = 12
-MOST_BINS = 12
-MOST_MARKS = 40  # on a line
+MAX_RUNS = 24  # in a figure of lines
+MAX_HISTOGRAMS = 12
+MAX_BINS = 12
+MAX_MARKS = 40  # on a line
 
 
 def sections(runs: Sequence[Run]) -> list[Section]:
@@ -71,7 +71,7 @@ def _bytes(runs: Sequence[Run]) -> str:
 
 def _curves(runs: Sequence[Run]) -> str:
     groups = {group: place for place, group in enumerate(dict.fromkeys(run.group for run in runs))}
-    shown = [run for run in runs if groups[run.group] < MOST_RUNS]
+    shown = [run for run in runs if groups[run.group] < MAX_RUNS]
     drawings, every = [], []
     few = len(shown) <= 2
     for key, title, scale, share in (
@@ -106,7 +106,7 @@ def _curves(runs: Sequence[Run]) -> str:
 
 
 def _styled(place: int, n_points: int) -> Style:
-    return styled(place) if n_points <= MOST_MARKS else replace(styled(place), shape=None)
+    return styled(place) if n_points <= MAX_MARKS else replace(styled(place), shape=None)
 
 
 def _points(run: Run, across: str, key: str, scale: float) -> list[tuple[float, float]]:
@@ -125,13 +125,13 @@ def _staleness(runs: Sequence[Run]) -> str:
         return ""
     drawings = [
         histogram("Staleness", _bins(counts), "staleness (clocks)", Axis("gradients"), label)
-        for label, counts in every[:MOST_HISTOGRAMS]
+        for label, counts in every[:MAX_HISTOGRAMS]
     ]
     caption = (
         "How many gradients were so many clocks old when they were applied, over all epochs; what a clock is, the mode "
         "says. Runs whose gradients were never old are left out."
     )
-    more = f"The first {MOST_HISTOGRAMS} of {len(every)} runs are drawn." if len(every) > MOST_HISTOGRAMS else ""
+    more = f"The first {MAX_HISTOGRAMS} of {len(every)} runs are drawn." if len(every) > MAX_HISTOGRAMS else ""
     return figure("figure-staleness", caption, drawings, small=True) + note(more)
 
 
@@ -146,7 +146,7 @@ def _counted(run: Run) -> dict[int, float]:
 
 
 def _bins(counts: dict[int, float]) -> list[tuple[str, float]]:
-    wide = max(1, -(-(max(counts) + 1) // MOST_BINS))
+    wide = max(1, -(-(max(counts) + 1) // MAX_BINS))
     found: dict[int, float] = dict.fromkeys(range(max(counts) // wide + 1), 0.0)
     for clocks, count in counts.items():
         found[clocks // wide] += count

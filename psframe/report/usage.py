@@ -10,8 +10,8 @@ from psframe.report.read import Json, Run
 from psframe.report.scale import Axis
 from psframe.report.values import number, numbers
 
-MOST_RUNS = 8
-MOST_POINTS = 300  # of a line
+MAX_RUNS = 8
+MAX_POINTS = 300  # of a line
 FEW_RANKS = 6  # up to which they differ by colour
 
 #: title, keys with the name of each, divisor of the values
@@ -26,12 +26,12 @@ Points = list[tuple[float, float]]
 
 def sections(runs: Sequence[Run]) -> list[Section]:
     having = [run for run in runs if run.usage]
-    shown, body = having[:MOST_RUNS], ""
+    shown, body = having[:MAX_RUNS], ""
     for place, run in enumerate(shown):
         body += heading(run.label) + drawn(run, f"figure-usage-{place}", small=len(shown) > 1)
     if not body:
         return []
-    more = f"The first {MOST_RUNS} of {len(having)} runs are drawn." if len(having) > MOST_RUNS else ""
+    more = f"The first {MAX_RUNS} of {len(having)} runs are drawn." if len(having) > MAX_RUNS else ""
     return [Section("usage", "CPU, memory, threads and network", body + note(more))]
 
 
@@ -83,9 +83,9 @@ def _mark(points: Points) -> int | None:
 
 
 def thinned(points: Points) -> Points:
-    """Return at most ``MOST_POINTS`` points: means of neighbours."""
+    """Return at most ``MAX_POINTS`` points: means of neighbours."""
     ordered = sorted(points)
-    many = -(-len(ordered) // MOST_POINTS)
+    many = -(-len(ordered) // MAX_POINTS)
     cut = [ordered[i : i + many] for i in range(0, len(ordered), many)]
     return [(sum(x for x, _ in part) / len(part), sum(y for _, y in part) / len(part)) for part in cut]
 
@@ -93,7 +93,7 @@ def thinned(points: Points) -> Points:
 def middle(points: Points) -> Points:
     """Return the median over ranks by time, in bins of one second or more."""
     end = max(at for at, _ in points)
-    wide = max(1.0, end / MOST_POINTS)
+    wide = max(1.0, end / MAX_POINTS)
     bins: dict[int, list[float]] = defaultdict(list)
     for at, value in points:
         bins[int(at / wide)].append(value)

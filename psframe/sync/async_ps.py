@@ -14,16 +14,16 @@ from psframe.cluster.gates import DEADLINE_S, Wait
 from psframe.config.registry import Count, Deadline, NonNegative, PositiveInt
 from psframe.errors import UserError
 from psframe.memory.arena import Arena
-from psframe.sync.backup_workers import Closing
+from psframe.sync.backup_workers import BackupWorkers
 from psframe.sync.base import Mode, Parts, Snapshot
-from psframe.sync.server_mode import Served
+from psframe.sync.server_mode import ServerMode
 from psframe.sync.stores.base import PULLED, RATE, SAMPLES, STEP
 from psframe.sync.work_source import SampleQueue, WorkSource
 
 FREE = 1 << 30  # a staleness bound that is never reached
 
 
-class AsyncPS(Served):
+class AsyncPS(ServerMode):
     """``w <- update(w, g_k(w'))``, where worker k pulled ``w'`` last; batches go to the next worker that is free.
 
     - ``pull_every: p`` and ``push_every: q``: a worker pulls before every p-th of its steps, does local steps of plain
@@ -56,7 +56,7 @@ class AsyncPS(Served):
     def _allocate(self, parts: Parts) -> Arena:
         arena = super()._allocate(parts)
         if parts.team.worker is None:
-            self.means = [compiled.elementwise.Mean([post[0]]) for post in self.store.mail]
+            self.means = [compiled.elementwise.Mean([post[0]]) for post in self.store.inbox]
             self.clocks, self.waiting = [0] * self.n_workers, [False] * self.n_workers
             self.posts_a_turn = max(1, round(self.n_workers / self.push_every))
             self.correction = parts.allocator.zeros(self.size if self.compensation else 0, np.float32, "exchange")
@@ -111,7 +111,7 @@ class AsyncPS(Served):
             self.kept[:], self.n_kept = 0, 0
 
     def take(self, worker: int) -> None:
-        note = self.store.notes[worker]
+        note = self.store.headers[worker]
         n_samples, step = int(note[SAMPLES]), int(note[STEP])
         if not self.bounded:
             self.tally.saw((self.store.clock - int(note[PULLED])) % (1 << 32))
@@ -120,7 +120,7 @@ class AsyncPS(Served):
         ):  # under a bound a worker's share of the last step may be empty
             mean = self.means[worker].over(n_samples)
             if self.compensation:
-                self._compensate(mean, *self.store.mail[worker])
+                self._compensate(mean, *self.store.inbox[worker])
             # step number for the optimizer: about the number of updates before this one
             self.apply(mean, float(note[RATE]), (step - 1) * self.n_workers // self.push_every + 1, step)
         self.clocks[worker] += 1
@@ -143,7 +143,7 @@ class AsyncPS(Served):
         for worker, waits in enumerate(self.waiting):
             if waits and self.clocks[worker] - slowest <= self.bound:
                 self.waiting[worker] = False
-                self.store.grant(worker, slowest)
+                self.store.ack(worker, slowest)
 
     def snapshot(self) -> Snapshot:
         if self.bounded:  # workers are at different steps
@@ -199,5 +199,5 @@ def async_ps(
             f"push_every={push_every}; drop one or the other"
         )
     if staleness == 0:
-        return Closing(0, store, wait, deadline_s)
+        return BackupWorkers(0, store, wait, deadline_s)
     return AsyncPS(pull_every, push_every, staleness, compensation if compensate else 0.0, store, wait, deadline_s)

@@ -1,4 +1,4 @@
-"""Parameter server that ends each step with its first gradients (:class:`Closing`; Chen et al. 2016, algorithm 4).
+"""Parameter server that ends a step with its first gradients (:class:`BackupWorkers`; Chen et al. 2016, algorithm 4).
 
 Without backup workers it waits for all, and computes the same mean as ``sync_ps``, to the bit.
 """
@@ -12,11 +12,11 @@ from psframe.cluster.roles import Team
 from psframe.errors import UserError
 from psframe.memory.arena import Arena
 from psframe.sync.base import Parts
-from psframe.sync.server_mode import Served
+from psframe.sync.server_mode import ServerMode
 from psframe.sync.stores.base import PULLED, RATE, SAMPLES, STEP
 
 
-class Closing(Served):
+class BackupWorkers(ServerMode):
     """``w <- update(w, sum_k g_k / sum_k n_k)`` over the first W - b workers k that have computed ``g_k`` from this
     ``w``.
 
@@ -69,10 +69,10 @@ class Closing(Served):
         self.post((self.arena.grads,), self.n_own, lr, step, self.pulled, 0)
 
     def take(self, worker: int) -> None:
-        note = self.store.notes[worker]
+        note = self.store.headers[worker]
         if int(note[PULLED]) != self.store.clock:
             self.tally.dropped += 1
-            self.store.grant(worker)
+            self.store.ack(worker)
             return
         self.arrived.append(worker)
         if len(self.arrived) == self.wanted:
@@ -81,14 +81,14 @@ class Closing(Served):
     def _close(self, lr: float, step: int) -> None:
         first = sorted(self.arrived)
         used = [worker for worker in first if not self.is_dropped(worker, step)]
-        n_samples = int(self.store.notes[used, SAMPLES].sum())
+        n_samples = int(self.store.headers[used, SAMPLES].sum())
         if used:
-            mean = compiled.elementwise.Mean([self.store.mail[worker, 0] for worker in used])
+            mean = compiled.elementwise.Mean([self.store.inbox[worker, 0] for worker in used])
             self.apply(mean.over(max(1, n_samples)), lr, step, step)
         else:
             self.keep()
         self.tally.used += n_samples
         for worker in first:
             self.tally.saw(0)
-            self.store.grant(worker)
+            self.store.ack(worker)
         self.arrived.clear()

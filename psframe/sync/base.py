@@ -123,8 +123,8 @@ class Mode:
     tally : Tally
         Counts of pulls, pushes, staleness and waits.
 
-    ``traits`` is set on construction, the others by :meth:`build`. Members have ``_parts`` from then on, and ``_update``
-    once :meth:`open` was called.
+    ``traits`` is set on construction, the others by :meth:`build`. Members of the family have ``_parts`` from then on,
+    and ``_update`` once :meth:`open` was called.
     """
 
     arena: Arena

@@ -1,4 +1,4 @@
-"""Base class of the modes with a server (:class:`Served`): rank 0 applies posted gradients, workers pull parameters."""
+"""Base of the modes with a server (:class:`ServerMode`): rank 0 applies posted gradients, workers pull parameters."""
 
 from collections.abc import Iterator, Sequence
 from time import perf_counter
@@ -15,7 +15,7 @@ from psframe.sync.stores.base import LAST, Store, make
 from psframe.sync.traits import Traits
 
 
-class Served(Mode):
+class ServerMode(Mode):
     """Server loop: rank 0 processes posts in order of arrival, until every worker has posted its end of the epoch.
 
     A worker's post waits until its previous one is granted. A checkpoint holds the parameters and state of rank 0.
@@ -95,9 +95,9 @@ class Served(Mode):
     def serve(self) -> None:
         """Wait for one post, and process it."""
         worker = self.store.collect()
-        if self.store.notes[worker, LAST]:
+        if self.store.headers[worker, LAST]:
             self.at_work -= 1
-            self.store.grant(worker)
+            self.store.ack(worker)
         else:
             self.take(worker)
 
@@ -127,9 +127,9 @@ class Served(Mode):
         ``number`` is the update's number, for the optimizer; ``step`` is the step of the gradient.
         """
         self.store.begin()
-        was_wild = self._update.wild_step
+        was_nonfinite = self._update.first_nonfinite_step
         self._update(self.whole, mean, lr, number)
-        self._update.wild_step = was_wild or (self._update.wild_step and step)
+        self._update.first_nonfinite_step = was_nonfinite or (self._update.first_nonfinite_step and step)
         self.arena.commit()
         self.store.commit()
 
@@ -142,9 +142,9 @@ class Served(Mode):
 
     def is_dropped(self, worker: int, step: int) -> bool:
         """Return True if a worker's post is to be dropped, and record it. Rank 0."""
-        if not self._parts.drops or compiled.elementwise.is_finite(self.store.mail[worker, 0]):
+        if not self._parts.drops or compiled.elementwise.is_finite(self.store.inbox[worker, 0]):
             return False
-        self._update.wild_step = self._update.wild_step or step
+        self._update.first_nonfinite_step = self._update.first_nonfinite_step or step
         self.tally.skipped.append({"step": step, "ranks": [worker + 1]})
         return True
 
@@ -163,6 +163,6 @@ class Served(Mode):
     def _settled(self) -> int:
         """Wait for rank 0's grant, count that as waiting, and return its word."""
         began = perf_counter()
-        word = self.store.settled()
+        word = self.store.wait_ack()
         self.tally.waited_since(began)
         return word

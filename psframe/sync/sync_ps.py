@@ -13,12 +13,12 @@ from psframe.config.registry import Count, Deadline, PositiveInt
 from psframe.errors import UserError
 from psframe.memory.arena import Arena
 from psframe.optim import Updater
-from psframe.sync.backup_workers import Closing
+from psframe.sync.backup_workers import BackupWorkers
 from psframe.sync.base import Mode, Parts
 from psframe.sync.traits import SYNCHRONOUS
 
 #: bits of the first number that rank 0 broadcasts after an unsound step: a NaN that no computation produces
-WILD = 0x7FC5AFE1
+NONFINITE_MARK = 0x7FC5AFE1
 
 
 class SyncPS(Mode):
@@ -36,12 +36,12 @@ class SyncPS(Mode):
             return True
         if self._parts.team.applies:
             arena.close()
-        if arena.wild:
-            arena.new_params.view(np.uint32)[0] = WILD
-        news = arena.new_params if arena.wild else arena.params
+        if arena.nonfinite:
+            arena.new_params.view(np.uint32)[0] = NONFINITE_MARK
+        news = arena.new_params if arena.nonfinite else arena.params
         collective.broadcast(news)
-        if arena.guarded and news.view(np.uint32)[0] == WILD:  # informs the workers without another message
-            arena.wild = True
+        if arena.guarded and news.view(np.uint32)[0] == NONFINITE_MARK:  # informs the workers without another message
+            arena.nonfinite = True
             collective.broadcast(arena.params)
         return True
 
@@ -94,7 +94,7 @@ def sync_ps(
     wait: Wait = "auto",
     deadline_s: Deadline = DEADLINE_S,
 ) -> Mode:
-    """Return the mode: :class:`SyncPS`, :class:`ShardedPS`, or with backup workers :class:`Closing`.
+    """Return the mode: :class:`SyncPS`, :class:`ShardedPS`, or with backup workers :class:`BackupWorkers`.
 
     Parameters
     ----------
@@ -127,4 +127,4 @@ def sync_ps(
         raise UserError(
             f"sync.backup_workers must have a dedicated server, got sync.server={server}; give sync.server=dedicated"
         )
-    return Closing(backup_workers, store, wait, deadline_s)
+    return BackupWorkers(backup_workers, store, wait, deadline_s)

@@ -3,7 +3,7 @@
 from collections.abc import Iterator
 from typing import Protocol
 
-from psframe.cluster.stop_flag import Halt
+from psframe.cluster.stop_flag import StopFlag
 from psframe.memory.arena import Arena
 from psframe.sync.sampler import Sampler
 from psframe.sync.stores.base import Store
@@ -37,7 +37,7 @@ class StaticShards:
         True if no rank begins a step before all have ended the previous one.
     """
 
-    def __init__(self, sampler: Sampler, halt: Halt, arena: Arena, in_step: bool):
+    def __init__(self, sampler: Sampler, halt: StopFlag, arena: Arena, in_step: bool):
         self.sampler, self.halt, self.arena, self.in_step = sampler, halt, arena, in_step
         self.version = 0  # steps committed or dropped before the epoch
 
@@ -77,7 +77,7 @@ class SampleQueue:
 
     def turns(self, n_steps: int) -> Iterator[tuple[int, int, int]]:
         """Yield (step, worker, number of samples) of each share drawn by this rank, until all shares are drawn."""
-        while (number := self.dealer.draw()) < n_steps * self.sampler.n_workers:
+        while (number := self.dealer.next_ticket()) < n_steps * self.sampler.n_workers:
             step, worker = divmod(number, self.sampler.n_workers)
             if n_own := self.sampler.size_of(step, worker):  # the last step may have fewer samples than workers
                 yield step, worker, n_own
@@ -87,7 +87,7 @@ class SampleQueue:
 
     def stop(self) -> None:
         if self.n_drawn is None:
-            self.n_drawn = self.dealer.close_draw()
+            self.n_drawn = self.dealer.close_tickets()
 
     def done(self) -> int:
         """Return the number of samples whose shares were drawn, after :meth:`stop`. Rank 0 calls."""

@@ -1,4 +1,4 @@
-"""Checkpoint schedule of rank 0 (:class:`Keeper`): after epochs, and by time while ranks train."""
+"""Checkpoint schedule of rank 0 (:class:`Checkpointer`): after epochs, and by time while ranks train."""
 
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -17,7 +17,7 @@ from psframe.record.sealed import At, anywhere
 from psframe.record.writer import Writer
 
 
-class Learnt(Protocol):
+class ModelState(Protocol):
     """Holder of a full network's parameters, float32 (layout.size,): an arena, or a stand-in for several."""
 
     @property
@@ -28,10 +28,10 @@ class Learnt(Protocol):
 
     @property
     def stays(self) -> bool:
-        """True if the memory stays unchanged until :meth:`Keeper.rest`, so that no copy is needed."""
+        """True if the memory stays unchanged until :meth:`Checkpointer.rest`, so that no copy is needed."""
 
 
-class Keeper:
+class Checkpointer:
     """Saver of checkpoints, as configured; a writer thread writes them while training continues.
 
     A failed write raises UserError from the next call of any method but :meth:`due`; :attr:`failed` reports it.
@@ -65,23 +65,23 @@ class Keeper:
         seconds = self.keys.every_seconds
         return bool(seconds) and monotonic() - self.last_s >= seconds and not self.writer.busy
 
-    def save(self, learnt: Learnt, rows: Sequence[np.ndarray], epoch: int, step: int, cursor: int) -> None:
+    def save(self, model_state: ModelState, rows: Sequence[np.ndarray], epoch: int, step: int, cursor: int) -> None:
         """Write parameters (S,) and rows of state (S,), after ``epoch`` epochs and ``cursor`` samples of the next one.
 
         Non-finite parameters are not written: they would displace valid checkpoints.
         """
-        if isfinite(learnt.params.sum(dtype=np.float64)):
-            self.take(learnt, rows, epoch, step, cursor)
+        if isfinite(model_state.params.sum(dtype=np.float64)):
+            self.take(model_state, rows, epoch, step, cursor)
             self.start()
         else:
             self.writer.check()
 
-    def take(self, learnt: Learnt, rows: Sequence[np.ndarray], epoch: int, step: int, cursor: int = 0) -> None:
+    def take(self, model_state: ModelState, rows: Sequence[np.ndarray], epoch: int, step: int, cursor: int = 0) -> None:
         """Copy the state that :meth:`start` will write."""
         self.last_s = monotonic()
         if self.keys.every_epochs or self.keys.every_seconds:
-            saved = Saved(learnt.params, rows, epoch, step, learnt.layout.describe(), cursor, self.data)
-            self.writer.take(saved, copies=not learnt.stays)
+            saved = Saved(model_state.params, rows, epoch, step, model_state.layout.describe(), cursor, self.data)
+            self.writer.take(saved, copies=not model_state.stays)
 
     def start(self) -> None:
         """Start writing the state that :meth:`take` copied."""

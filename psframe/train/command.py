@@ -44,10 +44,10 @@ def _command(cluster: Cluster, argv: Sequence[str]) -> int:
     parser = _parser()
     if helped(cluster, parser, argv):
         return 0
-    arguments = cluster.agree(lambda: _arguments(parser, argv))
+    arguments = cluster.run_on_root(lambda: _arguments(parser, argv))
 
     with begin.importing():
-        plan = cluster.agree_everywhere(lambda: import_module("psframe.train.plan.plan"))
+        plan = cluster.run_on_all(lambda: import_module("psframe.train.plan.plan"))
     judged = plan.make(cluster, arguments["config"], arguments["overrides"])
     if arguments["dry_run"]:
         from psframe.train import dry_run
@@ -57,7 +57,7 @@ def _command(cluster: Cluster, argv: Sequence[str]) -> int:
             say(report)
         return 0
     with begin.importing():  # slow imports: config errors are reported before them
-        assemble, recovery, epoch = cluster.agree_everywhere(_modules)
+        assemble, recovery, epoch = cluster.run_on_all(_modules)
     made = assemble.run(cluster, judged, arguments["quiet"])
     training_begins()
     try:

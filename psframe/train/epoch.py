@@ -11,9 +11,9 @@ import numpy as np
 
 from psframe.cluster.startup import launcher_ended
 from psframe.record.traffic import Traffic
-from psframe.train.checkpointer import Keeper
-from psframe.train.epoch_metrics import Seen
-from psframe.train.outputs import NoKeeper
+from psframe.train.checkpointer import Checkpointer
+from psframe.train.epoch_metrics import EpochTimings
+from psframe.train.outputs import NoCheckpointer
 from psframe.train.run import Run
 from psframe.train.schedule import learning_rate
 
@@ -32,7 +32,7 @@ class Stopped(Exception):
         self.number = number
 
 
-def train_epoch(run: Run) -> Seen:
+def train_epoch(run: Run) -> EpochTimings:
     """Train the rest of the epoch, and return its measurements until :func:`forget`. All ranks must call.
 
     Raises
@@ -47,7 +47,7 @@ def train_epoch(run: Run) -> Seen:
     run.outputs.trace.begin()
     while not run.progress.parts or run.sampler.n_left:
         _part(run)
-    return Seen.joined(run.progress.parts)
+    return EpochTimings.joined(run.progress.parts)
 
 
 def forget(run: Run) -> None:
@@ -59,7 +59,7 @@ def forget(run: Run) -> None:
 def _part(run: Run) -> None:
     """Train until the epoch ends or rank 0 asks for a pause, then drain exchanges in flight."""
     n_steps, order = run.sampler.n_steps, run.sampler.permutation(run.progress.epoch)
-    seen = Seen.of(n_steps, run.work.n_losses)
+    seen = EpochTimings.of(n_steps, run.work.n_losses)
     run.progress.parts.append(seen)
     run.sync.work.begin()
     if run.cluster.node_rank == 0:
@@ -69,11 +69,11 @@ def _part(run: Run) -> None:
     run.guard.begin(run.progress.epoch + 1, run.progress.step + 1)
     for step, worker in run.sync.turns(n_steps):
         _turn(run, seen, order, step, worker)
-        _look(run, run.outputs.keeper, step)
+        _look(run, run.outputs.checkpointer, step)
     draining = perf_counter()
     run.sync.drain()
     if run.whole:
-        run.outputs.keeper.rest()  # the writer reads these vectors in place
+        run.outputs.checkpointer.rest()  # the writer reads these vectors in place
         run.whole.collect()
     run.outputs.trace.end()
     run.outputs.trace.add("drain", draining)
@@ -82,7 +82,7 @@ def _part(run: Run) -> None:
     run.guard.end(run.progress.step)
 
 
-def _turn(run: Run, seen: Seen, order: np.ndarray, step: int, worker: int | None) -> None:
+def _turn(run: Run, seen: EpochTimings, order: np.ndarray, step: int, worker: int | None) -> None:
     """Compute ``worker``'s share of a step, unless None, and take part in the step's exchange."""
     loading = computing = perf_counter()
     compute, of_run = None, run.progress.step + step + 1
@@ -99,38 +99,38 @@ def _turn(run: Run, seen: Seen, order: np.ndarray, step: int, worker: int | None
     exchanged = run.sync.step(run.sampler.samples_in(step), rate, of_run)
     if run.guard.closed(of_run):
         seen.losses[step] = seen.samples[step] = 0  # a dropped step counts nowhere
-    seen.took(times, exchanged)
+    seen.record_step(times, exchanged)
     if run.outputs.trace.on:
         run.outputs.trace.turn(*times, {"bytes moved": _moved_bytes(run), "staleness": run.sync.tally.last})
     run.outputs.view.step()
 
 
-def _look(run: Run, keeper: Keeper | NoKeeper, step: int) -> None:
+def _look(run: Run, checkpointer: Checkpointer | NoCheckpointer, step: int) -> None:
     """Write a due checkpoint between two steps, or ask for a pause if rank 0 lacks the complete state there."""
-    if isinstance(keeper, NoKeeper):
+    if isinstance(checkpointer, NoCheckpointer):
         return
     if not run.cluster.halt.signal and launcher_ended():
         run.cluster.halt.signal = signal.SIGTERM
-    pauses = bool(run.cluster.halt.signal) or keeper.failed
-    if not pauses and keeper.due():
+    pauses = bool(run.cluster.halt.signal) or checkpointer.failed
+    if not pauses and checkpointer.due():
         between = run.sync.traits.complete_on_rank_0 and not run.whole
         if between:
-            _save(run, keeper, run.sampler.done_after(step + 1), run.progress.step + step + 1)
+            _save(run, checkpointer, run.sampler.done_after(step + 1), run.progress.step + step + 1)
         pauses = not between
-    if pauses and not keeper.asked:
-        keeper.asked = True
+    if pauses and not checkpointer.asked:
+        checkpointer.asked = True
         run.sync.work.stop()
 
 
-def _save(run: Run, keeper: Keeper | NoKeeper, cursor: int, step: int) -> None:
+def _save(run: Run, checkpointer: Checkpointer | NoCheckpointer, cursor: int, step: int) -> None:
     began = perf_counter()
-    keeper.save(run.learnt, run.rows(), run.progress.epoch, step, cursor)
+    checkpointer.save(run.model_state, run.rows(), run.progress.epoch, step, cursor)
     run.outputs.trace.add("checkpoint", began)
 
 
-def _pause(run: Run, seen: Seen) -> None:
+def _pause(run: Run, seen: EpochTimings) -> None:
     """Agree on the samples done; after a requested pause, save a checkpoint on rank 0; raise Stopped on a signal."""
-    done, steps, number = run.cluster.settle(partial(_settled, run, len(seen.losses)))
+    done, steps, number = run.cluster.run_on_root_in_time(partial(_settled, run, len(seen.losses)))
     seen.cut(steps)
     seen.whole = True
     run.sampler.cursor = done
@@ -142,16 +142,16 @@ def _pause(run: Run, seen: Seen) -> None:
 
 def _settled(run: Run, n_steps: int) -> tuple[int, int, int]:
     """Return the epoch's samples done, the steps of this part, and the signal to stop on (0: none). Rank 0."""
-    sampler, keeper = run.sampler, run.outputs.keeper
-    if not keeper.asked:
+    sampler, checkpointer = run.sampler, run.outputs.checkpointer
+    if not checkpointer.asked:
         return sampler.n_samples, n_steps, 0
-    keeper.asked = False
+    checkpointer.asked = False
     done = run.sync.work.done()
     steps = sampler.steps_to(done)
-    _save(run, keeper, done, run.progress.step + steps)
+    _save(run, checkpointer, done, run.progress.step + steps)
     number = run.cluster.halt.signal
     if number:
-        keeper.close()
+        checkpointer.close()
     return done, steps, number
 
 

@@ -1,4 +1,4 @@
-"""Metrics of an epoch: measured on each rank (:class:`Seen`, :class:`Report`), summed on rank 0 (:func:`summed`)."""
+"""Metrics of an epoch: measured on each rank (:class:`EpochTimings`, :class:`Report`), summed on rank 0."""
 
 from bisect import bisect_left
 from collections.abc import Iterator, Sequence
@@ -15,7 +15,7 @@ from psframe.train import placement_report
 
 
 @dataclass
-class Seen:
+class EpochTimings:
     """Measurements of this rank over an epoch, or over a part of one.
 
     Attributes
@@ -49,12 +49,12 @@ class Seen:
     row: np.ndarray = field(default_factory=lambda: np.zeros(1))
 
     @classmethod
-    def of(cls, n_steps: int, n_losses: int) -> "Seen":
+    def of(cls, n_steps: int, n_losses: int) -> "EpochTimings":
         """Return empty measurements of ``n_steps`` steps with ``n_losses`` sums of losses each."""
         losses, samples, rates = np.zeros((n_steps, n_losses)), np.zeros(n_steps, np.int64), np.zeros(n_steps)
         return cls(0.0, 0.0, [], [], losses, samples, rates, row=np.zeros(n_losses))
 
-    def took(self, times: tuple[float, float, float], met: bool) -> None:
+    def record_step(self, times: tuple[float, float, float], met: bool) -> None:
         """Record the times of a turn."""
         self.times.append(times)
         self.met.append(met)
@@ -71,7 +71,7 @@ class Seen:
         self.met += [True] * missing
 
     @classmethod
-    def joined(cls, parts: "Sequence[Seen]") -> "Seen":
+    def joined(cls, parts: "Sequence[EpochTimings]") -> "EpochTimings":
         """Return the parts of an epoch, joined."""
         times = np.concatenate([np.array(part.times).reshape(-1, 3) for part in parts])
         met = np.concatenate([np.array(part.met, bool) for part in parts])
@@ -87,7 +87,7 @@ class Report:
 
     Attributes
     ----------
-    seen : Seen
+    seen : EpochTimings
         Measurements; times by rank 0's clock if all ranks take part in each exchange, else by its own.
     worker : int or None
         Number among the workers.
@@ -120,14 +120,14 @@ class Report:
         Result of ``Usage.take``.
     """
 
-    seen: Seen
+    seen: EpochTimings
     worker: int | None
     wait_s: float
     moved: np.ndarray
     stalled_s: float
     flight: tuple[float, float]
     update_s: float
-    wild_step: int
+    first_nonfinite_step: int
     guarded: dict[str, Any]
     counts: np.ndarray
     tested: np.ndarray
@@ -174,7 +174,7 @@ def summed(every: Sequence[Report], n_train: int, n_test: int, *, together: bool
         "bytes_moved": int(moved.sum()),
         "bubble": _bubble(every),
         "overlap": hidden_s / flight_s if flight_s else None,
-        "wild_step": min((rank.wild_step for rank in every if rank.wild_step), default=None),
+        "wild_step": min((rank.first_nonfinite_step for rank in every if rank.first_nonfinite_step), default=None),
         **_guarded(every),
         **did,
         "loss": _over_ranks(every, "losses").sum() / n_seen if n_seen else None,
@@ -253,5 +253,5 @@ def steps(every: Sequence[Report]) -> list[tuple[int, float, int, float]]:
 
 
 def _over_ranks(every: Sequence[Report], name: str) -> np.ndarray:
-    """Return an attribute of ``Seen`` summed over ranks, in its shape."""
+    """Return an attribute of ``EpochTimings`` summed over ranks, in its shape."""
     return np.sum([getattr(rank.seen, name) for rank in every], axis=0)

@@ -15,7 +15,7 @@ from psframe.record import checkpoint, metrics, trace, usage
 from psframe.record.run_dir import RunDir, durably
 from psframe.record.usage import Sample
 from psframe.train import epoch
-from psframe.train.epoch_metrics import Report, Seen, steps, summed, trace_waiting
+from psframe.train.epoch_metrics import EpochTimings, Report, steps, summed, trace_waiting
 from psframe.train.run import Run
 
 
@@ -33,7 +33,7 @@ def train(run: Run) -> None:
         _train_epochs(run)
     if run.config.record.usage:  # samples since the last epoch's report
         used = run.cluster.gather(run.outputs.usage.take(run.cluster.clock_offset_s))
-        run.cluster.settle(partial(_write_usage, run, used or []))
+        run.cluster.run_on_root_in_time(partial(_write_usage, run, used or []))
 
 
 def _train_epochs(run: Run) -> None:
@@ -45,7 +45,7 @@ def _train_epochs(run: Run) -> None:
                 run.cluster.barrier()  # evaluate only once no rank changes parameters any more
                 report = _report(run, seen)
             every = run.cluster.gather(report)
-            run.cluster.settle(partial(_settle, run, every or []))
+            run.cluster.run_on_root_in_time(partial(_settle, run, every or []))
             run.progress.epoch += not run.progress.concluded  # rank 0 counted it in _conclude
             epoch.forget(run)
     except (AgreedError, epoch.Stopped):  # collective: raised on every rank
@@ -56,7 +56,7 @@ def _train_epochs(run: Run) -> None:
 
 def _settle(run: Run, every: list[Report]) -> None:
     """Conclude an epoch on rank 0; after the last one, or on UserError, wait until all checkpoints are durable."""
-    with run.outputs.keeper.closing(run.progress.epoch + 1 == run.config.train.epochs):
+    with run.outputs.checkpointer.closing(run.progress.epoch + 1 == run.config.train.epochs):
         _conclude(run, every)
 
 
@@ -78,7 +78,7 @@ def _conclude(run: Run, every: list[Report]) -> None:
             every[0].traced[0].extend(out.trace.take()[0])  # the checkpoint's spans
             durably(lambda path: trace.append(path, [rank.traced for rank in every]), out.run_dir)
         _write_usage(run, [rank.used for rank in every])
-    _judge_loss(run, measured)
+    _check_loss(run, measured)
 
 
 def _write_steps(run: Run, run_dir: RunDir, every: list[Report]) -> None:
@@ -110,7 +110,7 @@ def _diverged(measured: dict[str, Any]) -> bool:
     return not isfinite((measured["loss"] or 0.0) + measured["test_loss"])  # loss: None if no samples were left
 
 
-def _judge_loss(run: Run, record: dict[str, Any]) -> None:
+def _check_loss(run: Run, record: dict[str, Any]) -> None:
     """Raise UserError if training has diverged; the checkpoints of earlier epochs remain valid."""
     if _diverged(record):
         epoch = run.progress.epoch
@@ -123,7 +123,7 @@ def _judge_loss(run: Run, record: dict[str, Any]) -> None:
         )
 
 
-def _report(run: Run, seen: Seen) -> Report:
+def _report(run: Run, seen: EpochTimings) -> Report:
     """Evaluate this rank's share of the test set, and return its report of the epoch."""
     seen.times += run.cluster.clock_offset_s if _together(run) else 0.0
     stalled_s = run.work.waited_s  # read before the evaluation, during which stages wait too
@@ -137,7 +137,7 @@ def _report(run: Run, seen: Seen) -> Report:
         stalled_s,
         run.collective.overlap.overlap_s if run.collective.overlap else (0.0, 0.0),
         run.updater.update_s,
-        run.updater.wild_step,
+        run.updater.first_nonfinite_step,
         run.guard.take(),
         run.sync.tally.counts(),
         tested,
@@ -158,20 +158,22 @@ def _record(run: Run, run_dir: RunDir, measured: dict[str, Any]) -> dict[str, An
     every, began = run.config.checkpoint.every_epochs, perf_counter()
     at, out = run.progress, run.outputs
     due = every and (at.epoch % every == 0 or at.epoch == run.config.train.epochs)
-    keeper = out.keeper if due and not _diverged(measured) else None  # a diverged one would displace valid checkpoints
-    if keeper:
-        keeper.take(run.learnt, run.rows(), at.epoch, at.step)
+    checkpointer = (
+        out.checkpointer if due and not _diverged(measured) else None
+    )  # a diverged one would displace valid checkpoints
+    if checkpointer:
+        checkpointer.take(run.model_state, run.rows(), at.epoch, at.step)
         out.trace.add("checkpoint", began)
     record = {
         "epoch": at.epoch,
         **{key: float(value) if isinstance(value, np.floating) else value for key, value in measured.items()},
-        "checkpoint_s": perf_counter() - began if keeper else 0.0,
+        "checkpoint_s": perf_counter() - began if checkpointer else 0.0,
         **run.labels,
-        "params_sha256": checkpoint.sha256(run.learnt.params),
+        "params_sha256": checkpoint.sha256(run.model_state.params),
     }
     durably(lambda path: metrics.append(path, "metrics.jsonl", [record]), run_dir)
     durably(lambda path: out.board.epoch(record), run_dir)
-    if keeper:
-        keeper.start()
+    if checkpointer:
+        checkpointer.start()
     out.view.end(record)
     return record

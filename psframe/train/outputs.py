@@ -12,7 +12,7 @@ from psframe.record.tensorboard import Board
 from psframe.record.trace import UNTRACED, Trace
 from psframe.record.usage import Sample, Usage
 from psframe.record.view import View
-from psframe.train.checkpointer import Keeper, Learnt
+from psframe.train.checkpointer import Checkpointer, ModelState
 
 
 class NoBoard:
@@ -36,7 +36,7 @@ class NoUsage:
         return []
 
 
-class NoKeeper:
+class NoCheckpointer:
     """Keeper of a rank that writes no checkpoints."""
 
     asked = failed = False
@@ -44,9 +44,11 @@ class NoKeeper:
     def due(self) -> bool:
         return False
 
-    def save(self, learnt: Learnt, rows: Sequence[np.ndarray], epoch: int, step: int, cursor: int) -> None: ...
+    def save(self, model_state: ModelState, rows: Sequence[np.ndarray], epoch: int, step: int, cursor: int) -> None: ...
 
-    def take(self, learnt: Learnt, rows: Sequence[np.ndarray], epoch: int, step: int, cursor: int = 0) -> None: ...
+    def take(
+        self, model_state: ModelState, rows: Sequence[np.ndarray], epoch: int, step: int, cursor: int = 0
+    ) -> None: ...
 
     def start(self) -> None: ...
 
@@ -61,7 +63,7 @@ class NoKeeper:
 
 @dataclass
 class Outputs:
-    """Outputs of a run; ``run_dir``, ``keeper``, ``view`` and ``board`` are active on rank 0 only.
+    """Outputs of a run; ``run_dir``, ``checkpointer``, ``view`` and ``board`` are active on rank 0 only.
 
     Attributes
     ----------
@@ -70,7 +72,7 @@ class Outputs:
     """
 
     run_dir: RunDir | None = None
-    keeper: Keeper | NoKeeper = field(default_factory=NoKeeper)
+    checkpointer: Checkpointer | NoCheckpointer = field(default_factory=NoCheckpointer)
     view: View = field(default_factory=lambda: View(0, 0, quiet=True))
     trace: Trace = UNTRACED
     usage: Usage | NoUsage = field(default_factory=NoUsage)

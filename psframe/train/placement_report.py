@@ -38,10 +38,10 @@ def fit(
     """
     # reserved huge pages are not part of the available memory
     ordinary = {role: n for role, n in sizes.items() if not RESERVED_BYTES[places.policies[role].huge_pages]}
-    judge_room(cluster, ordinary if trained else {**ordinary, budget.PROCESS: budget.PROCESS_BYTES})
+    check_room(cluster, ordinary if trained else {**ordinary, budget.PROCESS: budget.PROCESS_BYTES})
     topology = places.site.topology
     # read the free memory again: imports have allocated some since the topology was read
-    now = cluster.agree_by_node(lambda: [[*pool, left] for pool, left in budget.free(read("/", environ={})).items()])
+    now = cluster.run_on_nodes(lambda: [[*pool, left] for pool, left in budget.free(read("/", environ={})).items()])
     free = {(node, size): left for node, size, left in now}
     full: list[tuple[list[str], str]] = [(list(sizes), "")]
     for role in (None, *settings.spill):
@@ -67,7 +67,7 @@ def fit(
     )
 
 
-def judge_room(cluster: Cluster, sizes: Mapping[str, int]) -> None:
+def check_room(cluster: Cluster, sizes: Mapping[str, int]) -> None:
     """Raise AgreedError if the ranks of a node need more memory than it has, or than their cgroups allow.
 
     Each limit is compared with the needs of the ranks under it: a job's cgroup has all ranks of a node, a task's or a
@@ -131,11 +131,11 @@ def verify(cluster: Cluster, places: Places, settings: schema.Placement, every: 
             if wrong and not any(said.startswith(f"placement.{role}=") for said in complaints):
                 complaints.append(f"{wrong} (on rank {rank})")
 
-    def judge() -> None:
+    def check() -> None:
         if complaints and settings.verify == "error":
             raise UserError("; ".join(complaints))
 
-    cluster.agree(judge)
+    cluster.run_on_root(check)
     return complaints
 
 

@@ -23,9 +23,9 @@ from psframe.record.checkpoint import Saved
 from psframe.record.run_dir import durably
 from psframe.sync.base import Snapshot
 from psframe.train.build import assemble, setup
-from psframe.train.checkpointer import Keeper
-from psframe.train.data.dataset import Held
-from psframe.train.epoch_metrics import Seen
+from psframe.train.checkpointer import Checkpointer
+from psframe.train.data.dataset import LoadedData
+from psframe.train.epoch_metrics import EpochTimings
 from psframe.train.faults.injection import Rollback
 from psframe.train.plan.plan import Plan, regrouped
 from psframe.train.run import Run
@@ -34,7 +34,7 @@ from psframe.train.run import Run
 LOSSES = (PeerLost, LeaderEnded, MPI.Exception)
 
 
-def go_on(run: Run, plan: Plan, lost: BaseException) -> Run:
+def shrink_and_continue(run: Run, plan: Plan, lost: BaseException) -> Run:
     """Return the run as the surviving ranks continue it. All survivors must call, each with its exception.
 
     Raises
@@ -45,7 +45,7 @@ def go_on(run: Run, plan: Plan, lost: BaseException) -> Run:
     if not _can(run, lost):
         raise lost
     began = perf_counter()
-    world, left = run.cluster.world, Left(run)
+    world, left = run.cluster.world, Survivors(run)
     while True:
         _leave(run.cluster)
         try:
@@ -54,7 +54,7 @@ def go_on(run: Run, plan: Plan, lost: BaseException) -> Run:
             gone = left.gone(world)
             n_nodes, run.cluster = run.cluster.n_nodes, join(world)
             if run.cluster.n_nodes < n_nodes:
-                communicators.forsake()
+                communicators.abandon_node()
             made = _again(regrouped(plan, run.cluster), run.cluster, run, left.held, left.saved)
             break
         except LOSSES as again:
@@ -85,7 +85,7 @@ def _is_loss(lost: BaseException) -> bool:
     return lost.dead if isinstance(lost, PeerLost) else isinstance(lost, LeaderEnded) or communicators.is_loss(lost)
 
 
-class Left:
+class Survivors:
     """Remainder of a run after a death: rank 0's state, the data in memory, the surviving ranks.
 
     Parameters
@@ -142,7 +142,7 @@ class Left:
         parts, now = self.run.progress.parts, perf_counter()
         del parts[n_parts:]
         while len(parts) < n_parts:  # a part that this rank had not begun
-            parts.append(Seen.of(n_steps, self.n_losses))
+            parts.append(EpochTimings.of(n_steps, self.n_losses))
         self.run.progress.concluded = False
         if parts:
             parts[-1].cut(n_steps)
@@ -158,7 +158,7 @@ class Left:
         return [rank for rank, place in enumerate(found) if place == MPI.UNDEFINED]
 
 
-def _release(run: Run) -> Held:
+def _release(run: Run) -> LoadedData:
     """Free the memory of a run that ends here, but for its data; return the data."""
     for part in ("network", "batches", "work", "collective", "updater", "guard", "sync", "leave"):
         setattr(run, part, None)
@@ -167,7 +167,7 @@ def _release(run: Run) -> Held:
     return run.held
 
 
-def _again(plan: Plan, cluster: Cluster, old: Run, held: Held, saved: Saved | None) -> Run:
+def _again(plan: Plan, cluster: Cluster, old: Run, held: LoadedData, saved: Saved | None) -> Run:
     """Return a new run on ``cluster`` that continues ``old`` from ``saved``, given on rank 0. All ranks must call.
 
     Raises
@@ -175,17 +175,17 @@ def _again(plan: Plan, cluster: Cluster, old: Run, held: Held, saved: Saved | No
     AgreedError
         On every rank, if this is impossible.
     """
-    made = assemble.or_instead(cluster, plan, lambda: assemble.provided(cluster, plan, held, old.outputs.trace))
+    made = assemble.with_fallback(cluster, plan, lambda: assemble.build_run(cluster, plan, held, old.outputs.trace))
     made.labels["placement"] = old.labels["placement"]
     made.outputs, made.progress = old.outputs, replace(old.progress, concluded=False)
     if made.outputs.run_dir:
         made.outputs.run_dir.saved = saved
-    setup.begin(made, quiet=True)
+    setup.init_parameters(made, quiet=True)
     setup.attach_trace(made)
     return made
 
 
-def go_back(run: Run, plan: Plan, failed: Rollback) -> Run:
+def roll_back(run: Run, plan: Plan, failed: Rollback) -> Run:
     """Return the run as it was at its last checkpoint, or at its beginning. All ranks must call.
 
     After a transient fault, the run ends with the same bits as one without the fault.
@@ -201,7 +201,7 @@ def go_back(run: Run, plan: Plan, failed: Rollback) -> Run:
             "lower optimizer.lr, or look at the data or the memory of that rank"
         )
     found: list[Saved | None] = []
-    run.cluster.agree(lambda: found.append(_last(run)))
+    run.cluster.run_on_root(lambda: found.append(_last(run)))
     run.progress.parts.clear()
     run.progress.concluded, run.progress.failed_step = False, failed.step
     held, saved = _release(run), found[0] if found else None
@@ -216,10 +216,10 @@ def go_back(run: Run, plan: Plan, failed: Rollback) -> Run:
 
 def _last(run: Run) -> Saved | None:
     """Return the last checkpoint, and drop the records of later epochs. Rank 0 only."""
-    keeper, run_dir = run.outputs.keeper, run.outputs.run_dir
-    assert isinstance(keeper, Keeper)
+    checkpointer, run_dir = run.outputs.checkpointer, run.outputs.run_dir
+    assert isinstance(checkpointer, Checkpointer)
     assert run_dir
-    saved = keeper.newest(run.network.arena.layout)
+    saved = checkpointer.newest(run.network.arena.layout)
     epoch = saved.epoch if saved else 0
     if run.progress.record and run.progress.record["epoch"] > epoch:
         run.progress.record = None
@@ -248,6 +248,6 @@ def trained(run: Run, plan: Plan, train: Callable[[Run], None]) -> Run:
             train(run)
             return run
         except Rollback as failed:
-            run = go_back(run, plan, failed)
+            run = roll_back(run, plan, failed)
         except LOSSES as lost:
-            run = go_on(run, plan, lost)
+            run = shrink_and_continue(run, plan, lost)

@@ -19,10 +19,10 @@ from psframe.optim import Updater
 from psframe.sync.base import Mode
 from psframe.sync.sampler import Sampler
 from psframe.train.compute.local import Work
-from psframe.train.compute.parallel.whole import Whole
+from psframe.train.compute.parallel.full_model import FullModel
 from psframe.train.data.batches import Batches
-from psframe.train.data.dataset import Facts, Held
-from psframe.train.epoch_metrics import Seen
+from psframe.train.data.dataset import Facts, LoadedData
+from psframe.train.epoch_metrics import EpochTimings
 from psframe.train.faults.guard import Guard
 from psframe.train.outputs import Outputs
 
@@ -37,7 +37,7 @@ class Progress:
         Epochs and steps completed.
     begun_at : int
         Samples of the current epoch done before ``parts``, at the checkpoint that the run continues from.
-    parts : list of Seen
+    parts : list of EpochTimings
         Measurements of the current epoch, one for each part that pauses have cut it into.
     concluded : bool
         True once the current epoch has a record and is counted in ``epoch``.
@@ -52,7 +52,7 @@ class Progress:
     epoch: int = 0
     step: int = 0
     begun_at: int = 0
-    parts: list[Seen] = field(default_factory=list)
+    parts: list[EpochTimings] = field(default_factory=list)
     concluded: bool = False
     record: dict[str, Any] | None = None
     lost: list[dict[str, Any]] = field(default_factory=list)
@@ -68,7 +68,7 @@ class Run:
     cluster: Cluster
     team: Team
     facts: Facts
-    held: Held
+    held: LoadedData
     network: Network
     sampler: Sampler
     batches: Batches
@@ -83,12 +83,12 @@ class Run:
     boundaries: Collection[int] = ()  # layers at which backward hands over finished gradients
     leave: Callable[[slice], None] | None = None
     blocks: list[tuple[str, np.ndarray]] = field(default_factory=list)  # (role, memory), for the page audit
-    whole: Whole | None = None  # with stages or shards: the full network's parameters
+    whole: FullModel | None = None  # with stages or shards: the full network's parameters
     progress: Progress = field(default_factory=Progress)
     outputs: Outputs = field(default_factory=Outputs)
 
     @property
-    def learnt(self) -> Arena | Whole:
+    def model_state(self) -> Arena | FullModel:
         """Holder of the full network's parameters (on rank 0) and of their layout."""
         return self.whole or self.network.arena
 

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 from psframe import compiled
-from psframe.cluster.heartbeat import CAME, WORKS, Pulse, size
+from psframe.cluster.heartbeat import ARRIVED, COMPUTING, Pulse, size
 from psframe.cluster.stragglers import Watch
 from tests.helpers.launcher import ROOT
 from tests.helpers.live import ranks_of
@@ -52,14 +52,14 @@ def test_rank_is_late_only_where_it_keeps_others_waiting(capfd):
     pulses = [Pulse(memory, 3, rank) for rank in range(3)]
     watch = Watch(pulses[0], (10, 11, 12), 1e-6)
     for pulse in pulses:
-        pulse.tell(WORKS, 5)
+        pulse.tell(COMPUTING, 5)
     watch.look()
-    pulses[0].tell(CAME, 5)
-    pulses[2].tell(CAME, 5)
+    pulses[0].tell(ARRIVED, 5)
+    pulses[2].tell(ARRIVED, 5)
     time.sleep(0.01)
     for _ in range(8):
         watch.look()
-    pulses[1].tell(CAME, 5)
+    pulses[1].tell(ARRIVED, 5)
     watch.look()
     (line,) = capfd.readouterr().err.splitlines()
     assert line.startswith("psframe: rank 11 is ")
@@ -73,7 +73,7 @@ def test_rank_that_waits_for_other_nodes_is_not_late(capfd):
     pulses = [Pulse(memory, 3, rank) for rank in range(3)]
     watch = Watch(pulses[0], (10, 11, 12), 1e-6, lambda: [1])  # who keeps a gate closed
     for pulse in pulses:
-        pulse.tell(CAME, 5)
+        pulse.tell(ARRIVED, 5)
     pulses[1].leave()
     assert [pulses[0].is_away(rank) for rank in range(3)] == [False, True, False]
     time.sleep(0.01)

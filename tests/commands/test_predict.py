@@ -10,7 +10,7 @@ import pytest
 
 from psframe.predict import machine, measure
 from psframe.predict.byte_counts import counted
-from psframe.predict.job import Way
+from psframe.predict.job import ExchangePlan
 from tests.helpers.launcher import installed
 
 CONFIG = """\
@@ -74,7 +74,7 @@ def test_bytes_are_those_that_the_collectives_count(folder, pool, n):
             assert ended.status == 0, ended.err
             (size,) = json.loads((folder / "step.json").read_text())["sizes"]
             for name, row in size["methods"].items():
-                way = Way(mode, "dedicated" if mode == "sync_ps" else None, 1, name, reproducible, n)
+                way = ExchangePlan(mode, "dedicated" if mode == "sync_ps" else None, 1, name, reproducible, n)
                 moved, sent = counted(way, 1e6)
                 slack = 0.001 * moved * (name == "object")  # pickles have headers
                 assert row["bytes"] == pytest.approx(moved, abs=slack + 64), (mode, reproducible, name)

@@ -5,7 +5,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
-from psframe.errors import MOST_SAID, UserError
+from psframe.errors import MAX_SAID, UserError
 
 #: ``read(input)`` has psframe read it; it raises nothing
 Read = Callable[[bytes], None]
@@ -31,4 +31,4 @@ def told():
     except UserError as error:
         sentence = str(error)
         assert sentence.isprintable(), f"not one printable line: {sentence!a}"
-        assert 10 < len(sentence) < 3 * MOST_SAID, f"no sentence: {sentence!a}"
+        assert 10 < len(sentence) < 3 * MAX_SAID, f"no sentence: {sentence!a}"

@@ -8,7 +8,7 @@ from typing import Any
 import h5py
 import numpy as np
 
-MOST_PROGRAM = 200  # bytes
+MAX_PROGRAM = 200  # bytes
 TYPES: Sequence[Any] = ("u1", "i8", "f4", "f8", "u8", "f2", "?", "S3", "c8", h5py.string_dtype(), h5py.ref_dtype)
 SIZES = (0, 1, 2, 3, 5, 10, 42, 1000, 2**20, 2**31, 2**32 + 1, 2**40, 2**62)
 CHUNKS = (1, 3, 10, 1000, 2**20)
@@ -23,7 +23,7 @@ def build(
 
     Every four bytes are one step: what to make, in which place, and of what size; what the library refuses is left out.
     """
-    at, names, keys = iter(program[:MOST_PROGRAM]), list(arrays), list(attributes)
+    at, names, keys = iter(program[:MAX_PROGRAM]), list(arrays), list(attributes)
     with h5py.File(path, "w", userblock_size=userblock) as file:
         file.attrs.update(attributes)
         for name, values in arrays.items():

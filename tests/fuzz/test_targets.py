@@ -19,8 +19,8 @@ from tests.fuzz.targets import TARGETS
 from tests.helpers.launcher import ROOT
 
 FUZZ = settings(max_examples=40, deadline=None, derandomize=True, suppress_health_check=list(HealthCheck))
-MOST_S = 60  # of one input, which takes milliseconds: whether it ends at all
-MOST_KB = 1 << 20  # by which one target's inputs, of kilobytes, may raise this process's peak
+MAX_S = 60  # of one input, which takes milliseconds: whether it ends at all
+MAX_KB = 1 << 20  # by which one target's inputs, of kilobytes, may raise this process's peak
 CORPUS = Path(__file__).parent / "corpus"
 KEPT = sorted(path for path in CORPUS.glob("*/*") if path.is_file())
 
@@ -31,7 +31,7 @@ WORDS = [b"[", b"{" * 50, b"&a [*a]", b"!!int ''", b"9" * 5000, b"1e999", b"-1",
 
 
 def expired(*_):
-    raise AssertionError(f"an input was not read in {MOST_S} s")
+    raise AssertionError(f"an input was not read in {MAX_S} s")
 
 
 @contextlib.contextmanager
@@ -44,7 +44,7 @@ def bounded():
         signal.alarm(0)
         signal.signal(signal.SIGALRM, handler)
     grown = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before
-    assert grown < MOST_KB, f"the inputs took {grown >> 10} MiB"
+    assert grown < MAX_KB, f"the inputs took {grown >> 10} MiB"
 
 
 @st.composite
@@ -65,12 +65,12 @@ def test_damaged_inputs(name, tmp_path):
     @FUZZ
     @given(st.binary(max_size=60) | damaged(prepared.seeds))
     def one(data):
-        signal.alarm(MOST_S)
+        signal.alarm(MAX_S)
         prepared.read(data)
 
     with bounded():
         for seed in prepared.seeds:
-            signal.alarm(MOST_S)
+            signal.alarm(MAX_S)
             prepared.read(seed)
         one()
 
@@ -79,7 +79,7 @@ def test_damaged_inputs(name, tmp_path):
 def test_inputs_found_before(path, tmp_path):
     prepared = TARGETS[path.parent.name](tmp_path)
     with bounded():
-        signal.alarm(MOST_S)
+        signal.alarm(MAX_S)
         prepared.read(path.read_bytes())
 
 

@@ -54,7 +54,7 @@ def collectives_add_in_the_order_of_the_tree(world):
                 arena, _, team, update = take_steps(cluster, mode, arguments, form, "any_workers", shapes)
                 wanted = expected(team.n_workers, arena.layout, STEPS, tree)
                 np.testing.assert_array_equal(arena.params, wanted, err_msg=f"{mode} {arguments} over {form}, {shapes}")
-                assert update.wild_step == 0
+                assert update.first_nonfinite_step == 0
 
 
 @ranks(2, 3, 4, 7, 16)

@@ -60,7 +60,7 @@ def ranks_out_of_reach_are_nodes_of_their_own(world):
     assert (cluster.node, cluster.node_rank) == (world.rank % 2, world.rank // 2)
     evens = (world.size + 1) // 2
     assert cluster.rank == cluster.node_rank + evens * cluster.node  # numbered node by node
-    assert cluster.agree_by_node(lambda: cluster.node) == cluster.node
+    assert cluster.run_on_nodes(lambda: cluster.node) == cluster.node
 
 
 @ranks(2, 4, 7)
@@ -108,20 +108,20 @@ def ranks_under_one_kernel_alone_may_be_a_node(world):
 @ranks(1, 2, 3, 4, 7)
 def verdict_is_that_of_every_rank(world):
     cluster = join()
-    assert cluster.agree(lambda: {"a": [1, None]}) == {"a": [1, None]}
-    assert cluster.agree_everywhere(lambda: world.rank) == world.rank
+    assert cluster.run_on_root(lambda: {"a": [1, None]}) == {"a": [1, None]}
+    assert cluster.run_on_all(lambda: world.rank) == world.rank
 
     def fail():
         raise UserError(f"no {world.rank}")
 
     last = world.size - 1
-    for agree, judge, message in (
-        (cluster.agree, fail, "no 0"),
-        (cluster.agree_by_node, fail, "no 0"),
-        (cluster.agree_everywhere, lambda: fail() if world.rank == last else None, f"no {last}"),
+    for agree, check, message in (
+        (cluster.run_on_root, fail, "no 0"),
+        (cluster.run_on_nodes, fail, "no 0"),
+        (cluster.run_on_all, lambda: fail() if world.rank == last else None, f"no {last}"),
     ):
         try:
-            agree(judge)
+            agree(check)
         except AgreedError as error:
             assert str(error) == message
         else:

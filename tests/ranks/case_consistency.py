@@ -114,13 +114,13 @@ def mistake_on_one_node_names_its_host(world):
     cluster = apart(world, 2)
 
     def fails_on(nodes):
-        def judge():
+        def check():
             if cluster.node in nodes:
                 raise UserError("no room")
 
-        return judge
+        return check
 
-    for agree in (cluster.agree_everywhere, cluster.agree_by_node):
+    for agree in (cluster.run_on_all, cluster.run_on_nodes):
         for nodes, wanted in (((1,), f"no room (on {cluster.hosts[1]})"), ((0, 1), "no room")):
             try:
                 agree(fails_on(nodes))
@@ -142,21 +142,21 @@ def nodes_that_are_alike_train(world):
 @ranks(1, 2)
 def network_that_was_held_against_the_others_is_let_go_of(world):
     """It may be as large as the one that is trained."""
-    build, provide, networks, alive = consistency.same_network, assemble.provided, [], []
+    build, provide, networks, alive = consistency.same_network, assemble.build_run, [], []
 
     def same_network(*given):
         network = build(*given)
         networks.append(weakref.ref(network))
         return network
 
-    def provided(*given, **keys):
+    def build_run(*given, **keys):
         alive.extend(network for network in networks if network())
         return provide(*given, **keys)
 
     with (
         folder(world) as where,
         mock.patch.object(consistency, "same_network", same_network),
-        mock.patch.object(assemble, "build_run", provided),
+        mock.patch.object(assemble, "build_run", build_run),
     ):
         train(world, world.size, where)
     assert networks

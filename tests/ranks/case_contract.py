@@ -20,7 +20,7 @@ def canonical_bits_in_every_mode_over_every_collective(world):
                 wanted = expected(team.n_workers, arena.layout, STEPS)
                 where = f"{mode} {arguments} over {form}, {shapes}"
                 np.testing.assert_array_equal(arena.params, wanted, err_msg=where)
-                assert update.wild_step == 0
+                assert update.first_nonfinite_step == 0
 
 
 @ranks(2, 3, 4, 7)

@@ -9,7 +9,7 @@ from psframe.cluster.roles import Team
 from psframe.sync.stores import TABLE
 from psframe.sync.stores.base import make
 from psframe.sync.stores.shared import Shared
-from psframe.train.build.allocate import furnish
+from psframe.train.build.allocate import build_measured
 from tests.ranks.harness import ranks
 
 SIZES = (1, 1000, 1 << 17)  # of one stripe, and of several
@@ -18,7 +18,7 @@ TIMES = 25
 
 def opened(cluster, name, size, copies, rows=0, server=None):
     team = Team(cluster.comm, server, cluster)
-    store = furnish(cluster, lambda allocator: make(name, team, size, allocator, copies, rows))
+    store = build_measured(cluster, lambda allocator: make(name, team, size, allocator, copies, rows))
     if cluster.rank == 0:
         store.params[0][:] = 1
     store.open()
@@ -56,7 +56,7 @@ def number_is_drawn_once(world):
         for _ in range(2):
             mine = []
             for _ in range(TIMES):
-                mine.append(store.draw())
+                mine.append(store.next_ticket())
                 store.progress()
             store.rest()
             every = sorted(number for of_rank in world.allgather(mine) for number in of_rank)
@@ -76,12 +76,12 @@ def pull_is_of_one_clock(world):
                 at_work, clock = world.size - 1, 0
                 while at_work:
                     worker = store.collect()
-                    at_work -= int(store.notes[worker, 4])
+                    at_work -= int(store.headers[worker, 4])
                     store.begin()
                     store.params[(clock + 1) % 2][:] = clock + 2
                     store.commit()
                     clock += 1
-                    store.grant(worker)
+                    store.ack(worker)
             else:
                 out, last = np.empty(size, np.float32), 0
                 for time in range(TIMES):
@@ -91,7 +91,7 @@ def pull_is_of_one_clock(world):
                     assert clock >= last, f"{name}: time went back"
                     last = clock
                     store.post((), 0, 0, 0, 0, float(time == TIMES - 1))
-                store.settled()
+                store.wait_ack()
             store.rest()
             assert store.clock == TIMES * (world.size - 1)
             store.rest()
@@ -134,10 +134,10 @@ def post_arrives_whole_with_its_note_and_is_granted(world):
                     worker = store.collect()
                     for row in range(rows):
                         wanted = worker * 1000 + seen[worker] * 10 + row
-                        assert (store.mail[worker, row] == wanted).all(), (name, worker, store.mail[worker, row][0])
-                    assert store.notes[worker].tolist() == [worker, 0.5, seen[worker], 3, 0]
+                        assert (store.inbox[worker, row] == wanted).all(), (name, worker, store.inbox[worker, row][0])
+                    assert store.headers[worker].tolist() == [worker, 0.5, seen[worker], 3, 0]
                     seen[worker] += 1
-                    store.grant(worker, int(seen[worker]) * 7)
+                    store.ack(worker, int(seen[worker]) * 7)
                 assert (seen == TIMES).all()
             else:
                 worker = store.team.worker
@@ -145,8 +145,8 @@ def post_arrives_whole_with_its_note_and_is_granted(world):
                     vectors = [np.full(300, worker * 1000 + time * 10 + row, np.float32) for row in range(rows)]
                     store.post(vectors, worker, 0.5, time, 3, 0)
                     if time % 2:
-                        assert store.settled() == (time + 1) * 7
-                store.settled()
+                        assert store.wait_ack() == (time + 1) * 7
+                store.wait_ack()
             store.rest()
             store.close()
 
@@ -179,7 +179,7 @@ def groups_share_memory_with_nobody_else(world):
         assert len(group.members) <= (100 if size == "auto" else size)
         every = group.leaders.allgather(group.members) if group.leads else [tuple(range(world.size))]
         assert sorted(member for members in every for member in members) == list(range(world.size))
-        store = furnish(cluster, lambda allocator: Shared(group.team, 50, group.apart(allocator), 1, 0))  # noqa: B023
+        store = build_measured(cluster, lambda allocator: Shared(group.team, 50, group.apart(allocator), 1, 0))  # noqa: B023
         store.open()
         store.params[0][:] = -1
         group.cluster.barrier()

@@ -12,7 +12,7 @@ from psframe.nn.base import Param
 from psframe.optim import SGD, Updater
 from psframe.sync.base import Parts
 from psframe.sync.sampler import Sampler
-from psframe.train.build.allocate import furnish
+from psframe.train.build.allocate import build_measured
 
 
 class Rig:
@@ -45,7 +45,7 @@ class Rig:
         self.optimizer = keys.get("optimizer") or SGD(lr=0.1, momentum=0.9, weight_decay=0.01)
         choice = registry.bind("collective", collectives.TABLE, {"name": form[0], **form[1]})
         self.choice = choice if self.mode.traits.exchanges else Null
-        furnish(cluster, self._make)
+        build_measured(cluster, self._make)
         begin = keys.get("start", np.linspace(-1, 1, self.layout.size, dtype=np.float32))
         if (
             cluster.rank == 0

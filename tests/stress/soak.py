@@ -63,7 +63,7 @@ def rise(values: np.ndarray) -> float:
     return float(values[-quarter:].min() - values[:quarter].max())
 
 
-def judge(ranks: list[Series]) -> tuple[list[str], list[str]]:
+def check(ranks: list[Series]) -> tuple[list[str], list[str]]:
     """Return the lines of the table, and what grew."""
     lines = ["| of a rank | at the end: median, most | slope an hour: median, 5 to 95 % of the ranks | rose most by |"]
     lines, grew = [*lines, "|---|---|---|---|"], []
@@ -169,7 +169,7 @@ def main() -> int:
         config = Path(folder) / "soak.yaml"
         config.write_text(CONFIG.format(folder=folder, seed=given.seed))
         samples = soak(mpi, given.ranks, 60 * given.minutes, config, *given.keys)
-    lines, wrong = judge(samples)
+    lines, wrong = check(samples)
     wrong += [f"/dev/shm/{name} was left behind" for name in sorted(left_in_shm() - shared)]
     drawn = f"seed {given.seed}, {len(samples[0].at_s)} samples of each"
     print(f"{given.ranks} ranks, {given.mpi}, {given.minutes:g} minutes, {drawn}")

@@ -9,7 +9,7 @@ import pytest
 
 from tests.helpers import launcher
 from tests.helpers.launcher import ROOT
-from tests.stress.soak import Series, judge, slope
+from tests.stress.soak import Series, check, slope
 
 LEAKY = """\
 import mmap, os
@@ -54,20 +54,20 @@ def test_series_that_stays_or_goes_up_and_down_has_not_grown():
     values = flat(120)
     values[:, 0] += 50 * (np.arange(120) % 13)
     values[:, 1] += np.arange(120) % 2
-    assert judge([series(flat(120)), series(values)])[1] == []
+    assert check([series(flat(120)), series(values)])[1] == []
 
 
 def test_series_that_grows_in_the_warm_up_has_not_grown():
     values = flat(120)
     values[:40, 0] -= np.arange(40)[::-1]
-    assert judge([series(values)])[1] == []
+    assert check([series(values)])[1] == []
 
 
 @pytest.mark.parametrize(("number", "a_sample", "name"), [(0, 0.05, "memory"), (1, 0.05, "desc"), (2, 0.2, "mappings")])
 def test_growth_in_one_rank_is_told(number, a_sample, name):
     values = flat(120)
     values[:, number] += np.floor(a_sample * np.arange(120)) if number else a_sample * np.arange(120)
-    (told,) = judge([series(flat(120)), series(values), series(flat(120))])[1]
+    (told,) = check([series(flat(120)), series(values), series(flat(120))])[1]
     assert name in told
 
 

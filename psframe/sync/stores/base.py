@@ -20,7 +20,7 @@ from psframe.sync.stores import TABLE
 #: fields of the note of a post: number of samples, learning rate, the worker's step, clock of the parameters that the
 #: gradient was computed from, and 1 if the worker posts no more in this epoch, else 0
 SAMPLES, RATE, STEP, PULLED, LAST = range(5)
-NOTE = 5
+HEADER = 5
 
 
 class Store:
@@ -58,8 +58,8 @@ class Store:
         self.team, self.size, self.copies, self.rows = team, size, copies, rows
         self.traffic = Traffic()
         self.params: Sequence[np.ndarray] = ()
-        self.mail: Any = None
-        self.notes = np.zeros((0, NOTE))
+        self.inbox: Any = None
+        self.headers = np.zeros((0, HEADER))
 
     def open(self) -> None:
         """Open the store, after rank 0 has written the parameters to ``params[0]``. All ranks must call."""
@@ -83,11 +83,11 @@ class Store:
         """
         raise NotImplementedError
 
-    def draw(self) -> int:
+    def next_ticket(self) -> int:
         """Return the next of 0, 1, 2, ..., counted over all ranks since the last :meth:`rest`."""
         raise NotImplementedError
 
-    def close_draw(self) -> int:
+    def close_tickets(self) -> int:
         """Return the count of drawn numbers, and make further draws exceed any epoch until the next :meth:`rest`."""
         raise NotImplementedError
 
@@ -109,7 +109,7 @@ class Store:
         """Send vectors (S,) and a note to rank 0, once it has granted this worker's previous post."""
         raise NotImplementedError
 
-    def settled(self) -> int:
+    def wait_ack(self) -> int:
         """Wait until rank 0 has granted this worker's last post; return the ``word`` of that :meth:`grant`."""
         raise NotImplementedError
 
@@ -117,7 +117,7 @@ class Store:
         """Wait for a post, and return its worker; the post is in ``mail`` and ``notes``. Rank 0 calls."""
         raise NotImplementedError
 
-    def grant(self, worker: int, word: int = 0) -> None:
+    def ack(self, worker: int, word: int = 0) -> None:
         """Release a worker from its last post, which it may then overwrite, with a ``word`` for it. Rank 0 calls."""
         raise NotImplementedError
 

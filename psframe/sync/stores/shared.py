@@ -10,7 +10,7 @@ from psframe.cluster.gates import LOOK_S
 from psframe.cluster.roles import Team
 from psframe.collectives.segments import divide, vectors
 from psframe.memory.allocator import Allocator
-from psframe.sync.stores.base import NOTE, Store
+from psframe.sync.stores.base import HEADER, Store
 
 #: counters: the clock, copies begun, numbers drawn, posts; then posts and grants of each worker; then stripes
 CLOCK, BEGUN, DRAWN, POSTS, WORKERS = range(5)
@@ -37,7 +37,7 @@ class Shared(Store):
         self.params = list(vectors(allocator, division, owner, copies, "parameters"))
         n_workers = team.n_workers if rows else 0
         mail = vectors(allocator, divide(size, page_bytes, 0, 1), 0 if me == 0 else None, n_workers * rows, "exchange")
-        self.mail = mail.reshape(n_workers, rows, size) if rows else None
+        self.inbox = mail.reshape(n_workers, rows, size) if rows else None
         self.stripes = [slice(at, at + self._stripe()) for at in range(0, size, self._stripe())]
         self._counters(allocator, n_workers, page_bytes, me)
         self.posted, self.taken = 0, [0] * n_workers
@@ -49,12 +49,12 @@ class Shared(Store):
     def _counters(self, allocator: Allocator, n_workers: int, page_bytes: int, me: int) -> None:
         n = WORKERS + 2 * n_workers + len(self.stripes)
         self.first_stripe = WORKERS + 2 * n_workers
-        notes_bytes, each = n_workers * (NOTE + 1) * 8, compiled.sync.Counters.EACH
+        notes_bytes, each = n_workers * (HEADER + 1) * 8, compiled.sync.Counters.EACH
         n_bytes = -(-(n * each + notes_bytes) // page_bytes) * page_bytes
         memory = allocator.shared(n_bytes, "exchange", [slice(0, n_bytes)] if me == 0 else [])
         self.counters = compiled.sync.Counters(memory, n)
-        notes = memory[n * each : n * each + notes_bytes].view(np.float64).reshape(n_workers, NOTE + 1)
-        self.notes, self.words = notes[:, :NOTE], notes[:, NOTE]
+        notes = memory[n * each : n * each + notes_bytes].view(np.float64).reshape(n_workers, HEADER + 1)
+        self.headers, self.words = notes[:, :HEADER], notes[:, HEADER]
 
     def open(self) -> None:
         self.counters.spins = self.meeting.gates.spins
@@ -97,10 +97,10 @@ class Shared(Store):
         """Count an update that this rank wrote to the parameters in place; return the clock before."""
         return int(self.counters.add(CLOCK))
 
-    def draw(self) -> int:
+    def next_ticket(self) -> int:
         return int(self.counters.add(DRAWN))
 
-    def close_draw(self) -> int:
+    def close_tickets(self) -> int:
         return int(self.counters.add(DRAWN, NO_MORE))
 
     def rest(self) -> None:
@@ -110,22 +110,22 @@ class Shared(Store):
         self.barrier()
 
     def slot(self) -> np.ndarray | None:
-        slot: np.ndarray = self.mail[self._worker(), 0]
+        slot: np.ndarray = self.inbox[self._worker(), 0]
         return slot
 
     def post(self, vectors: Sequence[np.ndarray], *note: float) -> None:
         worker = self._worker()
         self._until(self._grants(worker), self.posted)
-        for row, vector in zip(self.mail[worker], vectors, strict=False):
+        for row, vector in zip(self.inbox[worker], vectors, strict=False):
             if vector.ctypes.data != row.ctypes.data:
                 np.copyto(row, vector)
                 self.traffic.sum(vector.nbytes, 1)
-        self.notes[worker, : len(note)] = note
+        self.headers[worker, : len(note)] = note
         self.posted = (self.posted + 1) & WRAP
         self.counters.add(self._posts(worker))
         self.counters.add(POSTS)
 
-    def settled(self) -> int:
+    def wait_ack(self) -> int:
         worker = self._worker()
         self._until(self._grants(worker), self.posted)
         return int(self.words[worker])
@@ -141,7 +141,7 @@ class Shared(Store):
                 return worker
         raise AssertionError("a post was counted that nobody made")
 
-    def grant(self, worker: int, word: int = 0) -> None:
+    def ack(self, worker: int, word: int = 0) -> None:
         self.words[worker] = word
         self.counters.add(self._grants(worker))
 

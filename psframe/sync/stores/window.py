@@ -13,7 +13,7 @@ from mpi4py import MPI
 from psframe.cluster import communicators
 from psframe.cluster.roles import Team
 from psframe.memory.allocator import Allocator
-from psframe.sync.stores.base import NOTE, Store
+from psframe.sync.stores.base import HEADER, Store
 
 CLOCK, BEGUN, DRAWN, HELD, WORDS = range(5)
 POST, GRANT = 1, 2  # tags
@@ -32,10 +32,10 @@ class Window(Store):
         at_home = 1 if self.hosts else 0
         self.held = allocator.zeros((at_home * copies, size), np.float32, "parameters")
         self.params = list(self.held)
-        self.mail = allocator.zeros((at_home * n_workers, rows, size), np.float32, "exchange")
+        self.inbox = allocator.zeros((at_home * n_workers, rows, size), np.float32, "exchange")
         self.words = allocator.zeros(at_home * WORDS, np.int64, "exchange")
-        self.notes = np.zeros((n_workers, NOTE))
-        self.note, self.reply = np.zeros(NOTE), np.zeros(1)
+        self.headers = np.zeros((n_workers, HEADER))
+        self.note, self.reply = np.zeros(HEADER), np.zeros(1)
         self.found, self.one, self.less = np.zeros(1, np.int64), np.ones(1, np.int64), -np.ones(1, np.int64)
         self.none, self.no_more = np.zeros(1, np.int64), np.full(1, 1 << 40, np.int64)
         self.posted = self.granted = 0
@@ -44,7 +44,7 @@ class Window(Store):
     def open(self) -> None:
         # a communicator of its own, so that no other message matches the store's
         self.comm = MPI.Intracomm(communicators.keep(self.team.comm.Dup()))
-        for memory in (self.held, self.words, self.mail):
+        for memory in (self.held, self.words, self.inbox):
             window = MPI.Win.Create(memory if memory.size else None, memory.itemsize, comm=self.comm)
             window.Lock_all()
             self.windows.append(window)
@@ -107,10 +107,10 @@ class Window(Store):
         self.traffic.send(n_bytes)
         self.traffic.receive(n_bytes)
 
-    def draw(self) -> int:
+    def next_ticket(self) -> int:
         return self._word(DRAWN, self.one)
 
-    def close_draw(self) -> int:
+    def close_tickets(self) -> int:
         return self._word(DRAWN, self.no_more)
 
     def rest(self) -> None:
@@ -125,7 +125,7 @@ class Window(Store):
             self.comm.Iprobe(MPI.ANY_SOURCE, MPI.ANY_TAG)
 
     def post(self, vectors: Sequence[np.ndarray], *note: float) -> None:
-        self.settled()
+        self.wait_ack()
         worker = self.team.worker
         assert worker is not None
         for row, vector in enumerate(vectors):
@@ -136,7 +136,7 @@ class Window(Store):
         self.posted += 1
         self.comm.Send(self.note, 0, POST)
 
-    def settled(self) -> int:
+    def wait_ack(self) -> int:
         while self.granted < self.posted:
             self.comm.Recv(self.reply, 0, GRANT)
             self.granted += 1
@@ -146,11 +146,11 @@ class Window(Store):
         status = MPI.Status()
         self.comm.Recv(self.note, MPI.ANY_SOURCE, POST, status)
         worker = self.team.numbers[status.Get_source()]
-        self.notes[worker] = self.note
+        self.headers[worker] = self.note
         self.of_mail.Sync()  # makes puts visible to loads
         return worker
 
-    def grant(self, worker: int, word: int = 0) -> None:
+    def ack(self, worker: int, word: int = 0) -> None:
         self.reply[0] = word
         self.comm.Send(self.reply, self.team.workers[worker], GRANT)
 

@@ -15,7 +15,7 @@ from psframe.memory.free_memory import available
 from psframe.memory.pages import RESERVED_BYTES, no_huge_pages, populate
 from psframe.memory.role_placement import Places
 from psframe.train import placement_report
-from psframe.train.data.dataset import Held, hold
+from psframe.train.data.dataset import LoadedData, hold
 from psframe.train.plan.plan import Plan
 
 T = TypeVar("T")
@@ -47,7 +47,7 @@ def homes(cluster: Cluster, places: Places) -> dict[str, Home]:
     return {role: Home(*home) for role, home in plain.items()}
 
 
-def take(cluster: Cluster, plan: Plan, sizes: Sizes, allocator: Allocator, held: Held | None) -> Held:
+def take(cluster: Cluster, plan: Plan, sizes: Sizes, allocator: Allocator, held: LoadedData | None) -> LoadedData:
     """Allocate the memory of every role, and read the data unless ``held`` has them; return the data.
 
     Strictly placed roles come first on all ranks: others could fill their NUMA nodes. All ranks must call.
@@ -57,26 +57,26 @@ def take(cluster: Cluster, plan: Plan, sizes: Sizes, allocator: Allocator, held:
         scopes = (("", cluster), ("stage", plan.grid.cluster), ("crew", plan.grid.crew))
         for within, among in scopes:
             n_bytes = (sizes.within[within] if within else sizes.shared).get(role, 0)
-            memory = cluster.agree_everywhere(_share(among, places, role, n_bytes) if n_bytes else lambda: None)
+            memory = cluster.run_on_all(_share(among, places, role, n_bytes) if n_bytes else lambda: None)
             if memory is not None:
                 allocator.lend(role, memory, within)
     for strict in (True, False):
         roles = [role for role in sizes.private if places.is_strict(role) is strict]
-        cluster.agree_everywhere(_reserve(allocator, {role: sizes.private[role] for role in roles}))
+        cluster.run_on_all(_reserve(allocator, {role: sizes.private[role] for role in roles}))
         if held is None and places.is_strict("data") is strict:
             held = hold(cluster, plan.facts, plan.dataset, places)
     assert held is not None
     return held
 
 
-def furnish(cluster: Cluster, make: Callable[[Allocator], T]) -> T:
+def build_measured(cluster: Cluster, make: Callable[[Allocator], T]) -> T:
     """Return the result of ``make`` with an allocator of ordinary, first-touch memory. All ranks must call.
 
     ``make`` is called twice: to compute the sizes, then to allocate. Raises AgreedError if the memory does not fit.
     """
     reckoning, allocator = Allocator(), Allocator()
     make(reckoning)
-    placement_report.judge_room(cluster, reckoning.bytes_by_role)
+    placement_report.check_room(cluster, reckoning.bytes_by_role)
     for role, n_bytes in reckoning.shared_by_role.items():
         allocator.lend(role, cluster.link.share(n_bytes, take=False))
     made = make(allocator)
@@ -123,5 +123,5 @@ def adopt(cluster: Cluster, places: Places, allocator: Allocator) -> None:
         for role, memory in allocator.pieces:
             places.adopt(role, memory)
 
-    cluster.agree_everywhere(own)  # collective: no rank uses memory that its owner has not placed
+    cluster.run_on_all(own)  # collective: no rank uses memory that its owner has not placed
     allocator.blocks += allocator.pieces

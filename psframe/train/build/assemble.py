@@ -29,7 +29,7 @@ from psframe.train.build import setup, stages
 from psframe.train.build.allocate import Sizes, adopt, homes, take
 from psframe.train.compute import any_workers
 from psframe.train.compute.local import departures
-from psframe.train.data.dataset import Facts, Held, no_memory_for_data
+from psframe.train.data.dataset import Facts, LoadedData, no_memory_for_data
 from psframe.train.faults import guard
 from psframe.train.plan import combinations
 from psframe.train.plan.plan import Plan
@@ -53,15 +53,15 @@ def run(cluster: Cluster, plan: Plan, quiet: bool) -> Run:
         threadpool_limits(1, user_api="blas")
     layout = consistency.same_network(cluster, plan.network).whole
     # again, for the rules on batch statistics, which need the network
-    cluster.agree(lambda: combinations.check(replace(plan.asked, statistic=layout.statistic)))
+    cluster.run_on_root(lambda: combinations.check(replace(plan.asked, statistic=layout.statistic)))
     gc.collect()  # frees that network: PyTorch's first pass leaves a reference cycle with its module
     opened: list[RunDir] = []
-    cluster.agree(lambda: opened.append(open_run(plan.resolved, layout)))
+    cluster.run_on_root(lambda: opened.append(open_run(plan.resolved, layout)))
     run_dir = opened[0] if opened else None
     try:
         trace = Trace(plan.config.record.traced_turns)
-        made = or_instead(cluster, plan, lambda: provided(cluster, plan, trace=trace))
-        data = cluster.agree(lambda: _same_data(plan.facts, made, run_dir))
+        made = with_fallback(cluster, plan, lambda: build_run(cluster, plan, trace=trace))
+        data = cluster.run_on_root(lambda: _same_data(plan.facts, made, run_dir))
         made.labels["placement"] = placement_report.summary(cluster, plan.places)
         asked = plan.resolved["collective"]["name"]
         if made.labels["collective"] not in (None, asked):
@@ -69,9 +69,9 @@ def run(cluster: Cluster, plan: Plan, quiet: bool) -> Run:
         made.outputs = setup.outputs(plan.config, run_dir, trace, data, made.sampler.n_steps, quiet)
         if run_dir and not quiet:
             say(headline(made))
-        setup.begin(made, quiet)
+        setup.init_parameters(made, quiet)
         setup.attach_trace(made)
-        setup.prove(made, quiet)
+        setup.audit_placement(made, quiet)
     except BaseException:
         if run_dir and run_dir.new:
             shutil.rmtree(run_dir.path, ignore_errors=True)
@@ -92,26 +92,26 @@ def _same_data(facts: Facts, run: Run, run_dir: RunDir | None) -> int:
     return found
 
 
-def provided(cluster: Cluster, plan: Plan, held: Held | None = None, trace: Trace = UNTRACED) -> Run:
+def build_run(cluster: Cluster, plan: Plan, held: LoadedData | None = None, trace: Trace = UNTRACED) -> Run:
     """Allocate a run's memory, read the data unless ``held`` has them, and build the run. All ranks must call."""
-    sizes = reckoned(cluster, plan, held is not None)
+    sizes = measure_memory(cluster, plan, held is not None)
     placement_report.fit(cluster, plan.places, sizes.by_role, plan.config.placement, trained=held is not None)
     allocator = Allocator(plan.places.allocate, homes(cluster, plan.places))  # again: spilled roles use other pages
     data = take(cluster, plan, sizes, allocator, held)
-    made = cluster.agree_everywhere(lambda: build(cluster, plan, data, allocator, trace))
+    made = cluster.run_on_all(lambda: build(cluster, plan, data, allocator, trace))
     adopt(cluster, plan.places, allocator)
     made.blocks = [*allocator.blocks, *([("data", data.memory)] if cluster.link.leads else [])]
     return made
 
 
-def reckoned(cluster: Cluster, plan: Plan, has_data: bool = False) -> Sizes:
+def measure_memory(cluster: Cluster, plan: Plan, has_data: bool = False) -> Sizes:
     """Return the bytes that this rank will allocate, counted by a first :func:`build`. All ranks must call."""
     allocator = Allocator(homes=homes(cluster, plan.places))
-    cluster.agree_everywhere(lambda: build(cluster, plan, _untouched(plan.facts), allocator))
+    cluster.run_on_all(lambda: build(cluster, plan, _untouched(plan.facts), allocator))
     return Sizes.of(allocator, plan.facts.n_bytes if cluster.link.leads and not has_data else 0)
 
 
-def or_instead(cluster: Cluster, plan: Plan, body: Callable[[], T]) -> T:
+def with_fallback(cluster: Cluster, plan: Plan, body: Callable[[], T]) -> T:
     """Return the result of ``body``; if it fails, call it again with the collective's configured fallback.
 
     All ranks must call.
@@ -130,20 +130,20 @@ def or_instead(cluster: Cluster, plan: Plan, body: Callable[[], T]) -> T:
 
 def planned(cluster: Cluster, plan: Plan) -> dict[str, int]:
     """Return the bytes that this rank will allocate, by role. All ranks must call."""
-    return or_instead(cluster, plan, lambda: reckoned(cluster, plan)).by_role
+    return with_fallback(cluster, plan, lambda: measure_memory(cluster, plan)).by_role
 
 
-def _untouched(facts: Facts) -> Held:
+def _untouched(facts: Facts) -> LoadedData:
     try:
         memory = np.zeros(facts.n_bytes, np.uint8)  # pages that are never touched are never resident
         arrays = facts.arrays(memory)
     except (MemoryError, ValueError):
         raise no_memory_for_data(facts.n_bytes, "no address space") from None
     arrays["moments"][1] = 1
-    return Held(memory, arrays, 0)
+    return LoadedData(memory, arrays, 0)
 
 
-def build(cluster: Cluster, plan: Plan, held: Held, allocator: Allocator, trace: Trace = UNTRACED) -> Run:
+def build(cluster: Cluster, plan: Plan, held: LoadedData, allocator: Allocator, trace: Trace = UNTRACED) -> Run:
     """Build every part of a run on this rank, without touching memory: first to count bytes, then with memory.
 
     No rank waits for another here.

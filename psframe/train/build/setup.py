@@ -15,7 +15,7 @@ from psframe.record.trace import Trace
 from psframe.record.usage import Usage, sampled_s
 from psframe.record.view import View, say
 from psframe.train import placement_report
-from psframe.train.checkpointer import Keeper
+from psframe.train.checkpointer import Checkpointer
 from psframe.train.faults.injection import Crash
 from psframe.train.outputs import NoBoard, NoUsage, Outputs
 from psframe.train.run import Run
@@ -45,7 +45,7 @@ def _compile(run: Run, quiet: bool) -> None:
         link.tell()
 
 
-def begin(run: Run, quiet: bool) -> None:
+def init_parameters(run: Run, quiet: bool) -> None:
     """Compile, and set every rank's parameters: initial ones, or rank 0's checkpoint. All ranks must call."""
     _compile(run, quiet)
     arena, comm = run.network.arena, run.cluster.comm
@@ -56,7 +56,7 @@ def begin(run: Run, quiet: bool) -> None:
     begun = run.outputs.run_dir
     saved = begun.saved if begun else None
     if saved:
-        run.learnt.params[:] = saved.params
+        run.model_state.params[:] = saved.params
         # not strict: a rank alone has the optimizer's rows only; a mode's further rows are dropped, or begin anew
         for row, of_saved in zip(run.rows(), saved.state, strict=False):
             row[:] = of_saved
@@ -87,7 +87,7 @@ def outputs(config: Config, run_dir: RunDir | None, trace: Trace, data: int, n_s
         return Outputs(trace=trace, usage=sampled)
     return Outputs(
         run_dir,
-        Keeper(run_dir, config.checkpoint, Crash(config.fault.crash_at), data),
+        Checkpointer(run_dir, config.checkpoint, Crash(config.fault.crash_at), data),
         View(config.train.epochs, n_steps, quiet),
         trace,
         sampled,
@@ -102,7 +102,7 @@ def attach_trace(run: Run) -> None:
             time_layers(network, run.outputs.trace.passes)
 
 
-def prove(run: Run, quiet: bool) -> None:
+def audit_placement(run: Run, quiet: bool) -> None:
     """Compare the pages of every role with the requested placement, and write placement.json. All ranks must call."""
     cluster, places, settings = run.cluster, run.places, run.config.placement
     every = placement_report.count(cluster, places, run.blocks)

@@ -17,12 +17,12 @@ from psframe.sync.sampler import Sampler
 from psframe.train.compute import any_workers
 from psframe.train.compute.local import Work
 from psframe.train.compute.parallel.channel import Channel, Far, Near
+from psframe.train.compute.parallel.full_model import FullModel
 from psframe.train.compute.parallel.grid import Grid
 from psframe.train.compute.parallel.hybrid import Hybrid, begin_of, place
 from psframe.train.compute.parallel.pipeline import Pipeline, micro
 from psframe.train.compute.parallel.schedule import Kind, most_kept
-from psframe.train.compute.parallel.split import Crew, Split
-from psframe.train.compute.parallel.whole import Whole
+from psframe.train.compute.parallel.split import ShardGroup, Split
 from psframe.train.data.batches import Batches
 from psframe.train.plan.plan import Plan
 
@@ -124,7 +124,7 @@ def _channels(
     return found
 
 
-def _join(network: Network, plan: Plan, most: int, allocator: Allocator, least: int = 0) -> Crew | None:
+def _join(network: Network, plan: Plan, most: int, allocator: Allocator, least: int = 0) -> ShardGroup | None:
     """Set the crew of the split layers, and return it; None without shards.
 
     Its buffer has room to sum ``least`` elements at once, or more.
@@ -134,7 +134,7 @@ def _join(network: Network, plan: Plan, most: int, allocator: Allocator, least: 
     own = network.active[network.own]
     layers = {at: layer for at, (_, layer) in enumerate(own, network.own.start) if isinstance(layer, Split)}
     inputs = [most * prod(network.shape_before(at)) for at in layers]
-    crew = Crew(plan.grid.crew, allocator, max([least, *inputs]))
+    crew = ShardGroup(plan.grid.crew, allocator, max([least, *inputs]))
     for layer in layers.values():
         layer.crew = crew
     return crew
@@ -142,7 +142,7 @@ def _join(network: Network, plan: Plan, most: int, allocator: Allocator, least: 
 
 def whole(
     cluster: Cluster, plan: Plan, network: Network, arena: Arena, n_state: int, allocator: Allocator
-) -> Whole | None:
+) -> FullModel | None:
     """Return the holder of the full network's parameters on rank 0; None if every rank has them."""
     if not plan.grid.is_cut:
         return None
@@ -150,4 +150,4 @@ def whole(
     shards = [plan.network(shard=shard) for shard in range(n_shards)] if n_shards > 1 else [network]
     cuts = plan.cuts or [0, len(network.active)]
     parts = [of.stage(slice(*ends)) for ends in pairwise(cuts) for of in shards]
-    return Whole(cluster, plan.grid, network.whole, parts, arena, n_state, allocator)
+    return FullModel(cluster, plan.grid, network.whole, parts, arena, n_state, allocator)

@@ -22,7 +22,7 @@ from psframe.train.compute.local import Work
 from psframe.train.data.batches import Batches
 
 
-def judge(train: Train, n_workers: int) -> None:
+def check(train: Train, n_workers: int) -> None:
     """Raise UserError if keys of ``train`` contradict each other, or there are more workers than blocks."""
     if train.reproducible != "any_workers":
         if train.global_batch is not None:

@@ -14,7 +14,7 @@ class Batches:
     ----------
     facts : Facts
     arrays : dict of ndarray
-        Arrays of :class:`psframe.train.data.dataset.Held`.
+        Arrays of :class:`psframe.train.data.dataset.LoadedData`.
     max_batch, seed : int
     n_kept : int
         Number of inputs valid at the same time; 0 if only labels are needed.

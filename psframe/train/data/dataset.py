@@ -44,7 +44,7 @@ class Facts:
     @classmethod
     def of(cls, dataset: "Dataset") -> "Facts":
         """Return the facts of a dataset, as plain values to send to other ranks; UserError if it is invalid."""
-        own_dataset.judge(dataset)
+        own_dataset.check(dataset)
         return cls(
             shape=[int(n) for n in dataset.shape],
             dtype=str(dataset.dtype),
@@ -104,7 +104,7 @@ def _n_bytes(shape: list[int], dtype: str) -> int:
 
 
 @dataclass(frozen=True)
-class Held:
+class LoadedData:
     """Data of a node, shared by its ranks.
 
     Attributes
@@ -123,7 +123,7 @@ class Held:
     checksum: int
 
 
-def hold(cluster: Cluster, facts: Facts, dataset: "Dataset | None", places: Places) -> Held:
+def hold(cluster: Cluster, facts: Facts, dataset: "Dataset | None", places: Places) -> LoadedData:
     """Read the dataset once per node, into memory of all the node's ranks. All ranks must call.
 
     Parameters
@@ -136,12 +136,12 @@ def hold(cluster: Cluster, facts: Facts, dataset: "Dataset | None", places: Plac
     UserError
         On every rank: an unreadable file, a label out of range, too little memory, or different data on another node.
     """
-    memory = cluster.agree_everywhere(lambda: _share(cluster, facts.n_bytes, places))
+    memory = cluster.run_on_all(lambda: _share(cluster, facts.n_bytes, places))
     arrays = facts.arrays(memory)
-    cluster.agree_by_node(lambda: _fill(facts, dataset, arrays) if dataset else None)
+    cluster.run_on_nodes(lambda: _fill(facts, dataset, arrays) if dataset else None)
     checksum = facts.checksum(memory) if cluster.link.leads else 0
-    consistency.judge_data(cluster, checksum, arrays["moments"])
-    return Held(memory, arrays, checksum)
+    consistency.check_data(cluster, checksum, arrays["moments"])
+    return LoadedData(memory, arrays, checksum)
 
 
 def _share(cluster: Cluster, n_bytes: int, places: Places) -> np.ndarray:
@@ -176,14 +176,14 @@ def _fill(facts: Facts, dataset: "Dataset", arrays: dict[str, np.ndarray]) -> No
                 )
             images[lo:hi] = x.reshape(images[lo:hi].shape)
             labels[lo:hi] = y
-            _judge_finite(images[lo:hi], lo, name)
+            _check_finite(images[lo:hi], lo, name)
     if facts.mean is None or facts.std is None:
         arrays["moments"][:] = moments(arrays["train_images"])
     else:
         arrays["moments"][:] = facts.mean, facts.std
 
 
-def _judge_finite(images: np.ndarray, lo: int, split: str) -> None:
+def _check_finite(images: np.ndarray, lo: int, split: str) -> None:
     """Raise UserError if a sample has a non-finite value: the later divergence would blame the learning rate."""
     if images.dtype != np.float32 or compiled.elementwise.is_finite(images.reshape(-1)):
         return

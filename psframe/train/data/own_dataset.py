@@ -1,4 +1,4 @@
-"""Checks of a dataset (:func:`judge`) and of its arrays (:func:`read`): a user's own may return anything."""
+"""Checks of a dataset (:func:`check`) and of its arrays (:func:`read`): a user's own may return anything."""
 
 from typing import TYPE_CHECKING, Any
 
@@ -10,7 +10,7 @@ if TYPE_CHECKING:
     from psframe.datasets.base import Dataset, Split
 
 
-def judge(dataset: "Dataset") -> None:
+def check(dataset: "Dataset") -> None:
     """Raise UserError unless ``dataset`` is a valid :class:`psframe.datasets.base.Dataset`."""
     from psframe.datasets.base import Dataset, Split
 

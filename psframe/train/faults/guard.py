@@ -10,9 +10,9 @@ from typing import Any
 import numpy as np
 
 from psframe.cluster.cluster import Cluster
-from psframe.cluster.heartbeat import CAME, IDLE, WORKS
+from psframe.cluster.heartbeat import ARRIVED, COMPUTING, IDLE
 from psframe.cluster.roles import Team
-from psframe.cluster.stragglers import Watch
+from psframe.cluster.stragglers import StragglerMonitor
 from psframe.collectives.base import Base
 from psframe.config.schema import Config, Fault
 from psframe.errors import UserError
@@ -24,7 +24,7 @@ from psframe.sync.traits import Traits
 from psframe.train.faults.injection import Flip, Rollback, Slow
 from psframe.train.faults.replicas import Replicas
 
-MOST_SKIPPED = 100  # steps in a row: training does not recover after so many
+MAX_SKIPPED = 100  # steps in a row: training does not recover after so many
 
 
 def keeping(fault: Fault, traits: Traits) -> Keeping:
@@ -69,7 +69,7 @@ class Guard:
             cluster.rendezvous,
             fault.late_s if mode.traits.in_step and not config.parallel.is_cut else 0.0,
         )
-        self.watch = Watch(cluster.pulse, meeting.members, late_s, meeting.late)
+        self.watch = StragglerMonitor(cluster.pulse, meeting.members, late_s, meeting.late)
         self.skipped: list[dict[str, Any]] = []
         self.repaired: list[dict[str, Any]] = []
         self.in_a_row, self.loss = 0, 0.0
@@ -82,7 +82,7 @@ class Guard:
 
     def reset(self) -> None:
         """Reset checksums and counts after parameters were written outside of a step. All ranks must call."""
-        self.arena.wild, self.in_a_row = False, 0
+        self.arena.nonfinite, self.in_a_row = False, 0
         if self.updater.sums:
             self.updater.sums.forget()
         self.collective.forget()
@@ -90,7 +90,7 @@ class Guard:
     def begin(self, epoch: int, step: int) -> None:
         """Begin an epoch at ``step``; both count from 1, steps over the run."""
         self.watch.epoch = epoch
-        self.cluster.pulse.tell(WORKS, step)
+        self.cluster.pulse.tell(COMPUTING, step)
 
     def compute(
         self,
@@ -124,7 +124,7 @@ class Guard:
 
     def came(self, step: int) -> float:
         """Note this rank's arrival at the exchange of a step; return the time, by ``time.perf_counter``."""
-        self.cluster.pulse.tell(CAME, step)
+        self.cluster.pulse.tell(ARRIVED, step)
         return perf_counter()
 
     def closed(self, step: int) -> bool:
@@ -135,14 +135,14 @@ class Guard:
         AgreedError
             On every rank, if training must stop; ``injection.Rollback`` if it may go back to a checkpoint.
         """
-        dropped = self.arena.wild
+        dropped = self.arena.nonfinite
         if dropped:
             self._blame(step)
         else:
             self.in_a_row = 0
         if self.flip.at("params", "state", step=step):
             self.flip.apply()
-        self.cluster.pulse.tell(WORKS, step + 1)
+        self.cluster.pulse.tell(COMPUTING, step + 1)
         return dropped or (self.fault.on_nan == "skip" and not isfinite(self.loss))
 
     def end(self, step: int) -> None:
@@ -152,7 +152,7 @@ class Guard:
             self._check(step)
             every = self.cluster.gather(self.updater.sums is None or self.updater.sums.hold())
             damaged = [rank for rank, sound in enumerate(every or []) if not sound]
-            if damaged := self.cluster.settle(lambda: damaged):
+            if damaged := self.cluster.run_on_root_in_time(lambda: damaged):
                 raise Rollback(tuple(damaged), step, self._changed(damaged, f"after step {step}"))
 
     def take(self) -> dict[str, Any]:
@@ -168,13 +168,13 @@ class Guard:
 
     def _check(self, step: int) -> bool:
         """Compare and repair the replicas; return True if this rank has computed with damage. All ranks must call."""
-        self.cluster.pulse.tell(CAME, step)
+        self.cluster.pulse.tell(ARRIVED, step)
         damaged = self.replicas.check()
         self.repaired += [{"rank": rank, "step": step} for rank in damaged]
         if damaged and self.cluster.rank == 0:
             self._warn(f"the parameters or optimizer state of {_named(damaged)} were not those of the others in step "
                        f"{step}, and were repaired")  # fmt: skip
-        self.cluster.pulse.tell(WORKS, step)
+        self.cluster.pulse.tell(COMPUTING, step)
         return self.replicas.is_mine(damaged)
 
     def _blame(self, step: int) -> None:
@@ -183,11 +183,11 @@ class Guard:
         if not isfinite(self.loss) and self.team.worker is not None:
             workers = [*workers, self.team.worker]
         every = self.cluster.gather(([self.team.workers[worker] for worker in workers], self.updater.take_damage()))
-        verdict = self.cluster.settle(partial(self._verdict, every or [], step))
+        verdict = self.cluster.run_on_root_in_time(partial(self._verdict, every or [], step))
         ranks = tuple(verdict["ranks"])
         if verdict["back"]:
             raise Rollback(ranks, step, verdict["reason"])
-        self.arena.wild = False
+        self.arena.nonfinite = False
         self.collective.forget()
         self.skipped.append({"step": step, "ranks": list(ranks)})
         self.in_a_row += 1
@@ -209,7 +209,7 @@ class Guard:
                 f"{reason}; lower optimizer.lr, or drop such steps with fault.on_nan=skip, and continue with "
                 "checkpoint.resume=auto"
             )
-        if self.fault.on_nan == "skip" and self.in_a_row + 1 >= MOST_SKIPPED:
+        if self.fault.on_nan == "skip" and self.in_a_row + 1 >= MAX_SKIPPED:
             raise UserError(f"{reason}, nor in {self.in_a_row} steps before it, all dropped; lower optimizer.lr")
         return {"ranks": ranks, "back": self.fault.on_nan == "rollback", "reason": reason}
 

@@ -20,7 +20,7 @@ def mpi_version() -> str:
     return str(MPI.Get_library_version().replace("\0", "").splitlines()[0].strip())
 
 
-def judge_record(asked: dict[str, Any], rank: int) -> None:
+def check_record(asked: dict[str, Any], rank: int) -> None:
     """Raise UserError if a package that the run's record needs is missing on this rank."""
     for key, package in (("usage", "psutil"), *([("tensorboard", "tensorboardX")] if rank == 0 else [])):
         if asked[key]:
@@ -33,7 +33,7 @@ def judge_record(asked: dict[str, Any], rank: int) -> None:
                 ) from None
 
 
-def judge_nodes(cluster: Cluster, facts: Facts) -> None:
+def check_nodes(cluster: Cluster, facts: Facts) -> None:
     first = cluster.comm.bcast(facts)
     if facts != first:
         raise UserError(
@@ -41,7 +41,7 @@ def judge_nodes(cluster: Cluster, facts: Facts) -> None:
         )
 
 
-def judge_fault(fault: Fault, workers: tuple[int, ...]) -> None:
+def check_fault(fault: Fault, workers: tuple[int, ...]) -> None:
     Crash(fault.crash_at)
     slow_rank = fault.slow_rank
     if isinstance(slow_rank, int) and slow_rank not in workers:
@@ -50,7 +50,7 @@ def judge_fault(fault: Fault, workers: tuple[int, ...]) -> None:
         )
 
 
-def judge_loss() -> None:
+def check_loss() -> None:
     """Raise UserError if MPI does not let the ranks survive the death of one."""
     if not startup.tolerant():
         raise UserError(
@@ -60,7 +60,7 @@ def judge_loss() -> None:
         )
 
 
-def judge_size(team: Team, facts: Facts) -> None:
+def check_size(team: Team, facts: Facts) -> None:
     if team.n_workers > facts.n_train:
         raise UserError(
             f"there must be at least as many training samples as workers, got {facts.n_train} samples for "

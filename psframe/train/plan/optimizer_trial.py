@@ -1,4 +1,4 @@
-"""Trial of a user's own optimizer before training (:func:`judge`): it must update elementwise and deterministically.
+"""Trial of a user's own optimizer before training (:func:`check`): it must update elementwise and deterministically.
 
 Ranks update slices of the parameters, cut according to the collective and the number of ranks. The result of an
 optimizer that uses more than each element (the norm of a layer, say) would depend on the cut.
@@ -20,12 +20,12 @@ N = 193  # elements of the trial's vector
 STEPS = ((1, 1.0), (2, 1e3), (10_000, 1e-3))
 #: cuts of the vector; their slices end inside and at the end of SIMD vectors of every usual width
 CUTS = ([0, N], [0, 1, 8, 40, 41, 105, N], list(range(N + 1)))
-MOST_STATE = 64
+MAX_STATE = 64
 
 Ended = tuple[np.ndarray, np.ndarray]  #: parameters (N,) and state (n_state, N)
 
 
-def judge(choice: Choice, reproducible: str) -> None:
+def check(choice: Choice, reproducible: str) -> None:
     """Try an optimizer, unless it is a compiled rule, on a small vector, in one piece and in slices.
 
     Parameters
@@ -42,7 +42,7 @@ def judge(choice: Choice, reproducible: str) -> None:
     """
     if isinstance(choice(), Compiled):
         return
-    _judge_attributes(choice)
+    _check_attributes(choice)
     whole, again, *parts = (_tried(choice, cuts) for cuts in (CUTS[0], *CUTS))
     if not _same(whole, again):
         if reproducible != "none":
@@ -58,15 +58,15 @@ def judge(choice: Choice, reproducible: str) -> None:
         )
 
 
-def _judge_attributes(choice: Choice) -> None:
+def _check_attributes(choice: Choice) -> None:
     optimizer = choice()
     if not all(hasattr(optimizer, name) for name in ("lr", "n_state", "update")):
         raise UserError(
             f"an optimizer must have lr, n_state and update, got {optimizer!r}; see psframe.optim.Optimizer"
         )
     lr, n_state = optimizer.lr, optimizer.n_state
-    if not isinstance(n_state, int) or not 0 <= n_state <= MOST_STATE:
-        raise UserError(f"an optimizer's n_state must be a number of rows, 0 to {MOST_STATE}, got {n_state!r}; mend it")
+    if not isinstance(n_state, int) or not 0 <= n_state <= MAX_STATE:
+        raise UserError(f"an optimizer's n_state must be a number of rows, 0 to {MAX_STATE}, got {n_state!r}; mend it")
     if not isinstance(lr, int | float | np.number) or not isfinite(lr):
         raise UserError(f"an optimizer's lr must be a finite number, got {lr!r}; mend it")
 

@@ -33,12 +33,12 @@ from psframe.train.compute.parallel import cut, hybrid
 from psframe.train.compute.parallel import grid as grids
 from psframe.train.compute.parallel.grid import Grid
 from psframe.train.compute.parallel.pipeline import micro, micro_batches
-from psframe.train.compute.parallel.split import judge as judge_split
+from psframe.train.compute.parallel.split import check as check_split
 from psframe.train.compute.parallel.split import split
 from psframe.train.data.dataset import Facts
 from psframe.train.plan import checks, combinations
 from psframe.train.plan.combinations import Combination
-from psframe.train.plan.optimizer_trial import judge as judge_optimizer
+from psframe.train.plan.optimizer_trial import check as check_optimizer
 
 if TYPE_CHECKING:
     from psframe.datasets.base import Dataset
@@ -131,19 +131,19 @@ def make(cluster: Cluster, path: str, overrides: Sequence[str]) -> Plan:
     judged, settings = _config(cluster, path, overrides)
     resolved = judged["resolved"]
     # a rank that cannot import a user's own module raises here
-    choices = cluster.agree_everywhere(lambda: {s: _choice(resolved, s) for s in ("dataset", "sync")})
+    choices = cluster.run_on_all(lambda: {s: _choice(resolved, s) for s in ("dataset", "sync")})
     kept: list[Dataset] = []
-    facts = Facts(**cluster.agree_by_node(lambda: _judge_dataset(choices["dataset"], kept)))
-    cluster.agree_everywhere(lambda: checks.judge_nodes(cluster, facts))
-    mode = cluster.agree_everywhere(lambda: sync.make(choices["sync"]))
-    cluster.agree(lambda: grids.judge(settings.parallel, cluster.n_ranks))
+    facts = Facts(**cluster.run_on_nodes(lambda: _check_dataset(choices["dataset"], kept)))
+    cluster.run_on_all(lambda: checks.check_nodes(cluster, facts))
+    mode = cluster.run_on_all(lambda: sync.make(choices["sync"]))
+    cluster.run_on_root(lambda: grids.check(settings.parallel, cluster.n_ranks))
     alone = cluster.n_ranks == settings.parallel.pipeline * settings.parallel.model
     asked = _goes_together(cluster, Combination(choices["sync"].name, mode.traits, settings, alone=alone))
     grid, team, group = _roles(cluster, settings, mode, facts)
     later = ("model", "optimizer", "collective", *PLACES.values())
-    choices |= cluster.agree_everywhere(lambda: {s: _choice(resolved, s) for s in later})
-    cluster.agree_everywhere(lambda: judge_optimizer(choices["optimizer"], settings.train.reproducible))
-    cluster.agree(lambda: any_workers.judge(settings.train, team.n_workers))
+    choices |= cluster.run_on_all(lambda: {s: _choice(resolved, s) for s in later})
+    cluster.run_on_all(lambda: check_optimizer(choices["optimizer"], settings.train.reproducible))
+    cluster.run_on_root(lambda: any_workers.check(settings.train, team.n_workers))
     # again, for the rules that need the collective
     asked = _goes_together(cluster, replace(asked, collective=choices["collective"]))
     places = _places(cluster, settings, choices)
@@ -164,22 +164,22 @@ def make(cluster: Cluster, path: str, overrides: Sequence[str]) -> Plan:
         n_micro=micro_batches(settings.parallel, sampler),
     )
     if grid.is_cut:
-        made.cuts = cluster.agree(lambda: _cuts(made, micro(sampler, made.n_micro)))
+        made.cuts = cluster.run_on_root(lambda: _cuts(made, micro(sampler, made.n_micro)))
     return made
 
 
 def _config(cluster: Cluster, path: str, overrides: Sequence[str]) -> tuple[dict[str, Any], Config]:
-    """Return the result of :func:`_judge_config`, and the config; the same on all ranks."""
-    consistency.judge_code(cluster)
+    """Return the result of :func:`_check_config`, and the config; the same on all ranks."""
+    consistency.check_code(cluster)
     collective = "shared" if cluster.n_nodes == 1 else "hierarchical"
-    judged = cluster.agree(lambda: _judge_config(path, overrides, collective))
+    judged = cluster.run_on_root(lambda: _check_config(path, overrides, collective))
     record = judged["resolved"]["record"]
-    cluster.agree_everywhere(lambda: checks.judge_record(record, cluster.rank))
+    cluster.run_on_all(lambda: checks.check_record(record, cluster.rank))
     return judged, msgspec.convert(judged["resolved"], Config)
 
 
 def _goes_together(cluster: Cluster, asked: Combination) -> Combination:
-    cluster.agree(lambda: combinations.check(asked))
+    cluster.run_on_root(lambda: combinations.check(asked))
     return asked
 
 
@@ -187,16 +187,16 @@ def _roles(cluster: Cluster, settings: Config, mode: Mode, facts: Facts) -> tupl
     """Return this rank's grid, team and group; AgreedError on every rank if the config does not fit the ranks."""
     grid = grids.make(cluster, settings.parallel)
     team = _team(grid.cluster, mode.traits)
-    cluster.agree(lambda: checks.judge_size(team, facts))
+    cluster.run_on_root(lambda: checks.check_size(team, facts))
     alone = team.comm.size == 1
     if not alone and settings.fault.on_worker_loss == "continue":
-        cluster.agree(checks.judge_loss)
+        cluster.run_on_root(checks.check_loss)
     size = None if alone else mode.traits.group_size
     group = undivided(grid.cluster, team, grid.is_cut) if size is None else divide(cluster, size)
     if not alone:
-        cluster.agree_everywhere(lambda: mode.check(team, group))
+        cluster.run_on_all(lambda: mode.check(team, group))
     workers = tuple(range(cluster.n_ranks)) if grid.is_cut else team.workers
-    cluster.agree(lambda: checks.judge_fault(settings.fault, workers))
+    cluster.run_on_root(lambda: checks.check_fault(settings.fault, workers))
     return grid, team, group
 
 
@@ -208,7 +208,7 @@ def regrouped(plan: Plan, cluster: Cluster) -> Plan:
     grid = grids.make(cluster, plan.config.parallel)
     _configure(cluster, group, grid, mode.traits, affinity.n_cores(cluster, plan.places.site.topology))
     if cluster.n_ranks > 1:
-        cluster.agree_everywhere(lambda: mode.check(team, group))
+        cluster.run_on_all(lambda: mode.check(team, group))
     return replace(plan, team=team, group=group, grid=grid)
 
 
@@ -219,7 +219,7 @@ def _cuts(plan: Plan, n_samples: int) -> list[int]:
     """
     if plan.grid.n_shards > 1:
         shard = plan.network(shard=0)
-        judge_split(shard, plan.grid.n_shards)
+        check_split(shard, plan.grid.n_shards)
         if plan.config.parallel.convolutions == "data":
             hybrid.place(shard)
     if plan.grid.n_stages == 1:
@@ -254,14 +254,14 @@ def _choice(resolved: dict[str, Any], section: str) -> Choice:
 
 def _places(cluster: Cluster, settings: Config, choices: dict[str, Choice]) -> Places:
     """Pin this rank to its cores, and return the placement of its memory. All ranks must call."""
-    machine = cluster.agree_everywhere(lambda: topology.read("/", settings.placement.hbw_nodes))
+    machine = cluster.run_on_all(lambda: topology.read("/", settings.placement.hbw_nodes))
     cpus, denied = affinity.pin(cluster, machine, settings.affinity)
     site = Site(machine, cpus, [denied] if denied else [])
     asked = {role: choices[place] for role, place in PLACES.items()}
-    return cluster.agree_everywhere(lambda: Places(site, asked, settings.placement.fallback))
+    return cluster.run_on_all(lambda: Places(site, asked, settings.placement.fallback))
 
 
-def _judge_config(path: str, overrides: Sequence[str], collective: str) -> dict[str, Any]:
+def _check_config(path: str, overrides: Sequence[str], collective: str) -> dict[str, Any]:
     resolved = msgspec.to_builtins(schema.read(path, overrides, collective))
     unused = []
     for section in TABLES:
@@ -280,6 +280,6 @@ def _judge_config(path: str, overrides: Sequence[str], collective: str) -> dict[
     return {"resolved": resolved, "unused": unused}
 
 
-def _judge_dataset(choice: Choice, kept: "list[Dataset]") -> dict[str, Any]:
+def _check_dataset(choice: Choice, kept: "list[Dataset]") -> dict[str, Any]:
     kept.append(choice())
     return Facts.of(kept[0]).to_plain()

@@ -98,7 +98,7 @@ def test_fused_update_takes_the_same_mean(n_rows, size):
     mean.into(gradient)
     optimizer.update(params, gradient, state, 0.1, 1)
     np.testing.assert_array_equal(arena.params, params)
-    assert update.wild_step == 0
+    assert update.first_nonfinite_step == 0
 
 
 @pytest.mark.parametrize("at", [0, 511, 512, 2048, 4999])

@@ -134,18 +134,18 @@ def test_fused_update_has_the_bits_of_a_sum_and_an_update(n_rows, size, name, n_
     optimizer.update(params, gradient, state, 0.1, 3)
     np.testing.assert_array_equal(new_params, params)
     np.testing.assert_array_equal(new_state, state)
-    assert update.wild_step == 0
+    assert update.first_nonfinite_step == 0
     assert update.traffic.read == (n_rows + 1 + optimizer.n_state) * size * 4
 
 
 @pytest.mark.parametrize("nonfinite", [np.nan, np.inf, -np.inf])
 @pytest.mark.parametrize("at", [0, 2047, 2048, 4999])
-def test_mean_that_is_not_finite_is_noticed(wild, at):
+def test_mean_that_is_not_finite_is_noticed(nonfinite, at):
     rows = numbers(0, 3, 5000)
-    rows[1, at] = wild
+    rows[1, at] = nonfinite
     update = Updater(SGD(lr=0.1), held([numbers(1, 5000)], [np.zeros((0, 5000), F)]))
     update(slice(0, 5000), compiled.elementwise.Mean([numbers(0, 5000)]), 0.1, 6)
-    assert update.wild_step == 0
+    assert update.first_nonfinite_step == 0
     update(slice(0, 5000), compiled.elementwise.Mean(list(rows)), 0.1, 7)
     update(slice(0, 5000), compiled.elementwise.Mean(list(rows)), 0.1, 8)
-    assert update.wild_step == 7
+    assert update.first_nonfinite_step == 7

@@ -12,7 +12,7 @@ import pytest
 from psframe import sync
 from psframe.cluster.parser import Parser, counts, number, whole
 from psframe.config import schema
-from psframe.config.registry import MOST_FLOAT, bind, convert, keywords, load
+from psframe.config.registry import MAX_FLOAT, bind, convert, keywords, load
 from psframe.config.schema import Config
 from psframe.errors import UserError
 from psframe.train.schedule import learning_rate
@@ -65,7 +65,7 @@ def test_keys_of_strategies_take_numbers_alone(family, name, key, value):
 def test_numbers_are_looked_for_in_lists_and_mappings_too():
     with pytest.raises(UserError, match=r"^dataset\.own\[1\] must be a finite number"):
         convert("", {"dataset": {"own": [1.0, float("nan")]}}, dict)
-    assert convert("x", [MOST_FLOAT, -MOST_FLOAT, 0.0], list[float])
+    assert convert("x", [MAX_FLOAT, -MAX_FLOAT, 0.0], list[float])
     for beyond in (10**39, -(10**39), 10**400):
         with pytest.raises(UserError, match=r"^x.* must be a finite number, at most 3.4e\+38, got "):
             convert("x", [beyond], list[float])

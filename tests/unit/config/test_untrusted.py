@@ -17,7 +17,7 @@ from PIL import Image
 
 from psframe.cluster import node_channel
 from psframe.config import schema, untrusted, untrusted_hdf5
-from psframe.errors import MOST_SAID, UserError
+from psframe.errors import MAX_SAID, UserError
 from psframe.record import metrics
 from psframe.report.make import report
 from tests.helpers import dataset_files as write
@@ -107,7 +107,7 @@ def test_config_of_any_size_is_not_read(tmp_path):
 
 def test_sentence_is_one_line_that_a_terminal_shows_as_it_is():
     assert str(UserError("a\x1b[31m\n\udcffb; é–")) == "a\\x1b[31m\\n\\udcffb; é–"
-    assert len(str(UserError("x" * 10**6))) < 2 * MOST_SAID
+    assert len(str(UserError("x" * 10**6))) < 2 * MAX_SAID
 
 
 def test_table_of_our_own_stays_one():

@@ -15,7 +15,7 @@ from psframe.memory import cgroups, free_memory
 from psframe.memory.budget import table_by_role
 from psframe.memory.free_memory import MACHINE, Room, overdrawn
 from psframe.memory.sysfs import Tree
-from psframe.train.placement_report import judge_room
+from psframe.train.placement_report import check_room
 from tests.helpers.cgroup_trees import GROUPS, MB, V1, V2, process
 from tests.helpers.machine_trees import put
 
@@ -84,16 +84,16 @@ def test_roles_that_do_not_fit_are_an_error_with_the_table(monkeypatch):
     left = [Room(MACHINE, 90), Room((2, 100), 40, "memory.max=50 of the cgroup /job")]
     monkeypatch.setattr(free_memory, "rooms", lambda: left)
     cluster = SimpleNamespace(node=0, n_nodes=1, hosts=("a",), comm=SimpleNamespace(allgather=lambda mine: [mine] * 2))
-    judge_room(cluster, {"data": 10, "gradients": 10})
+    check_room(cluster, {"data": 10, "gradients": 10})
     with pytest.raises(AgreedError) as told:
-        judge_room(cluster, {"data": 11, "gradients": 10})
+        check_room(cluster, {"data": 11, "gradients": 10})
     said, *table = str(told.value).splitlines()
     assert "want 42 bytes, got 40 by memory.max=50 of the cgroup /job; raise that limit" in said
     assert [line.split()[-1] for line in table] == ["ranks", "20", "22", "42", "40"]
     cluster.comm.allgather = lambda mine: [mine, (1, {"data": 91}, left[:1])]  # of another node, where no group is
     cluster.n_nodes, cluster.hosts = 2, ("a", "b")
     with pytest.raises(AgreedError, match=r"want 91 bytes, got 90 \(on b\); lower"):
-        judge_room(cluster, {"data": 11})
+        check_room(cluster, {"data": 11})
 
 
 def test_shared_memory_is_not_held_against_one_cgroup(monkeypatch):

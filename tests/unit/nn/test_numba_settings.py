@@ -6,25 +6,25 @@ import sys
 import pytest
 
 from psframe.errors import UserError
-from psframe.nn.numba_settings import judge, judge_features
+from psframe.nn.numba_settings import check, check_features
 
 
 def test_numba_that_is_not_to_compile_is_told(monkeypatch):
     monkeypatch.setenv("NUMBA_DISABLE_JIT", "1")
     with pytest.raises(UserError, match="run `unset NUMBA_DISABLE_JIT`"):
-        judge(True, [])
+        check(True, [])
     monkeypatch.delenv("NUMBA_DISABLE_JIT")
     with pytest.raises(UserError, match=r"take disable_jit out of \.numba_config\.yaml"):
-        judge(True, [])
-    judge(False, ["a warning of something else"])
+        check(True, [])
+    check(False, ["a warning of something else"])
 
 
 @pytest.mark.parametrize("features", ["bogus", "+avx2,sse", "+", ","])
 def test_features_of_which_llvm_would_end_the_process(features):
     with pytest.raises(UserError, match="run `unset NUMBA_CPU_FEATURES`"):
-        judge_features({"NUMBA_CPU_FEATURES": features})
-    judge_features({"NUMBA_CPU_FEATURES": "+avx2,-avx512f"})
-    judge_features({})
+        check_features({"NUMBA_CPU_FEATURES": features})
+    check_features({"NUMBA_CPU_FEATURES": "+avx2,-avx512f"})
+    check_features({})
 
 
 @pytest.mark.parametrize(

@@ -15,7 +15,7 @@ from psframe.nn.network import Network
 from psframe.train.compute.parallel import cut, grid
 from psframe.train.compute.parallel.schedule import bubble, most_kept, turns
 from psframe.train.compute.parallel.split import Split, split
-from psframe.train.compute.parallel.split import judge as split_judge
+from psframe.train.compute.parallel.split import check as split_judge
 from tests.helpers import tiny
 
 KINDS = ("1f1b", "gpipe")
@@ -96,9 +96,9 @@ def test_cut_is_found_that_leaves_no_stage_without_a_layer(n_stages, kernels):
 
 def test_stage_without_a_layer_is_refused():
     network = Network(tiny.build((2, 8, 9), 5), (2, 8, 9), 5)
-    cut.judge(network, len(network.active))
+    cut.check(network, len(network.active))
     with pytest.raises(UserError, match=r"got 5 stages for a model of 4 layer.*give parallel.pipeline=4 or less"):
-        cut.judge(network, 5)
+        cut.check(network, 5)
 
 
 def resolved(**sections):
@@ -109,12 +109,12 @@ def resolved(**sections):
 def test_grid_is_of_all_ranks_or_is_refused(n_ranks, pipeline, data):
     asked = resolved(parallel={"pipeline": pipeline, "data": data})
     if n_ranks % pipeline == 0 and data in ("auto", n_ranks // pipeline):
-        grid.judge(asked.parallel, n_ranks)
+        grid.check(asked.parallel, n_ranks)
         return
     with pytest.raises(
         UserError, match=r"parallel.* must .* number of ranks, \d+, got .*; give .*, or start (\d+ or )?\d+ ranks"
     ):
-        grid.judge(asked.parallel, n_ranks)
+        grid.check(asked.parallel, n_ranks)
 
 
 def test_pipeline_has_no_server_unless_one_is_asked_for():

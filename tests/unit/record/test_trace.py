@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from psframe.memory.audit import Pages
 from psframe.record import trace
 from psframe.record.trace import FILE, Trace, append
-from psframe.train.epoch_metrics import Report, Seen, trace_waiting
+from psframe.train.epoch_metrics import EpochTimings, Report, trace_waiting
 
 RANKS = [([("data", 0, 10.0, 10.5), ("exchange", 2, 10.1, 10.7)], [(10.9, {"staleness": 3})]), ([], [])]
 
@@ -97,7 +97,7 @@ def report(exchanging, spans):
     """A rank that came to its exchanges at these times, a second each."""
     times = np.array([(at - 2, at - 1, at) for at in exchanging])
     met, nothing = np.ones(len(times), bool), np.zeros((1, 1))
-    seen = Seen(times[0, 0], times[-1, 2] + 1, times, met, nothing, np.zeros(1, int), np.zeros(1))
+    seen = EpochTimings(times[0, 0], times[-1, 2] + 1, times, met, nothing, np.zeros(1, int), np.zeros(1))
     spans = [*spans, *(("exchange", 0, at, at + 1) for at in exchanging)]
     no = np.zeros(3, int)
     return Report(seen, 0, 0.0, no, 0.0, (0.0, 0.0), 0.0, 0, {}, no, nothing, 0.0, {"data": Pages()}, (spans, []), [])

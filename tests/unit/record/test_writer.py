@@ -12,7 +12,7 @@ from psframe.errors import UserError
 from psframe.record import checkpoint
 from psframe.record.run_dir import RunDir
 from psframe.record.writer import Writer
-from psframe.train.checkpointer import Keeper
+from psframe.train.checkpointer import Checkpointer
 from tests.helpers.checkpoints import LAYOUT, is_saved, mounted, newest, saved
 from tests.helpers.launcher import train
 from tests.helpers.said import told
@@ -105,51 +105,51 @@ def test_defect_is_no_mistake_of_the_users(run_dir):
         writer.close()
 
 
-def _keeps(keeper, epoch):
+def _keeps(checkpointer, epoch):
     of = saved(epoch)
-    keeper.save(SimpleNamespace(layout=LAYOUT, params=of.params, stays=False), of.state, of.epoch, of.step, 0)
+    checkpointer.save(SimpleNamespace(layout=LAYOUT, params=of.params, stays=False), of.state, of.epoch, of.step, 0)
 
 
-def _diverges_where_nothing_can_be_written(keeper, folder):
-    with keeper.closing(last=True):
+def _diverges_where_nothing_can_be_written(checkpointer, folder):
+    with checkpointer.closing(last=True):
         folder.rename(folder.with_name("gone"))
-        _keeps(keeper, 5)
+        _keeps(checkpointer, 5)
         raise UserError("diverged")
 
 
 def test_closing_is_for_the_last_and_for_what_fails(run_dir, tmp_path):
-    keeper = Keeper(run_dir, Checkpoint(keep=1))
+    checkpointer = Checkpointer(run_dir, Checkpoint(keep=1))
     for epoch in (1, 2):
-        with keeper.closing(last=False):
-            _keeps(keeper, epoch)
-    with pytest.raises(UserError, match=r"^diverged$"), keeper.closing(last=False):
-        _keeps(keeper, 3)
+        with checkpointer.closing(last=False):
+            _keeps(checkpointer, epoch)
+    with pytest.raises(UserError, match=r"^diverged$"), checkpointer.closing(last=False):
+        _keeps(checkpointer, 3)
         raise UserError("diverged")
     assert newest(tmp_path)[0].epoch == 3
-    keeper = Keeper(run_dir, Checkpoint(keep=1))
-    with keeper.closing(last=True):
-        _keeps(keeper, 4)
+    checkpointer = Checkpointer(run_dir, Checkpoint(keep=1))
+    with checkpointer.closing(last=True):
+        _keeps(checkpointer, 4)
     assert newest(tmp_path)[0].epoch == 4
-    keeper = Keeper(run_dir, Checkpoint(keep=1))
+    checkpointer = Checkpointer(run_dir, Checkpoint(keep=1))
     with pytest.raises(UserError, match=r"^diverged; besides, the run directory must stay writable"):
-        _diverges_where_nothing_can_be_written(keeper, tmp_path / "checkpoints")
+        _diverges_where_nothing_can_be_written(checkpointer, tmp_path / "checkpoints")
 
 
 def test_keeper_knows_what_is_written_and_what_failed(run_dir, tmp_path):
     held = Held("seal")
-    keeper = Keeper(run_dir, Checkpoint(every_seconds=1e-9), held)
-    assert keeper.due()
-    _keeps(keeper, 1)
-    assert not keeper.due()
-    assert not keeper.failed
+    checkpointer = Checkpointer(run_dir, Checkpoint(every_seconds=1e-9), held)
+    assert checkpointer.due()
+    _keeps(checkpointer, 1)
+    assert not checkpointer.due()
+    assert not checkpointer.failed
     (tmp_path / "checkpoints").rename(tmp_path / "gone")
     held.go.set()
     with pytest.raises(FileNotFoundError):
-        keeper.writer.under_way.result()
-    assert keeper.failed
+        checkpointer.writer.under_way.result()
+    assert checkpointer.failed
     with pytest.raises(UserError, match="must stay writable"):
-        _keeps(keeper, 2)
-    assert not keeper.failed
+        _keeps(checkpointer, 2)
+    assert not checkpointer.failed
 
 
 @pytest.mark.parametrize(("every", "kilobytes", "left"), [(1, 400, 2), (2, 200, 0)])

@@ -5,7 +5,7 @@ import pytest
 
 from psframe.config.registry import Choice
 from psframe.errors import UserError
-from psframe.train.plan.optimizer_trial import judge
+from psframe.train.plan.optimizer_trial import check
 from tests.helpers.own import SignSGD
 
 
@@ -79,7 +79,7 @@ class Fails(Own):
 
 
 def tried(make, reproducible="fixed_workers"):
-    judge(Choice("optimizer", f"my:{make.__name__}", make, {"lr": 0.1} if make is SignSGD else {}), reproducible)
+    check(Choice("optimizer", f"my:{make.__name__}", make, {"lr": 0.1} if make is SignSGD else {}), reproducible)
 
 
 @pytest.mark.parametrize("make", [Own, RMSprop, SignSGD])

@@ -15,7 +15,7 @@ from psframe.nn.network import Network
 from psframe.nn.timed import Told, time_layers
 
 ENOUGH_S, MOST = 1.0, 6  # total seconds and number of passes at which a measurement stops
-MOST_CUTS = 4  # cuts to try
+MAX_CUTS = 4  # cuts to try
 
 
 def balanced(costs: Sequence[float], n_stages: int) -> list[int]:
@@ -37,7 +37,7 @@ def balanced(costs: Sequence[float], n_stages: int) -> list[int]:
     return cuts[::-1]
 
 
-def judge(network: Network, n_stages: int) -> None:
+def check(network: Network, n_stages: int) -> None:
     """Raise UserError if there are more stages than active layers."""
     if n_stages > len(network.active):
         raise UserError(
@@ -64,13 +64,13 @@ def found(make: Callable[[slice], Network], n_stages: int, n_samples: int, kerne
     Raises
     ------
     UserError
-        As :func:`judge`.
+        As :func:`check`.
     """
     whole = make(slice(None))
-    judge(whole, n_stages)
+    check(whole, n_stages)
     cuts = balanced([whole.flops_forward(index) for index, _ in whole.active], n_stages)
     tried: dict[tuple[int, ...], float] = {}
-    while tuple(cuts) not in tried and len(tried) < MOST_CUTS:
+    while tuple(cuts) not in tried and len(tried) < MAX_CUTS:
         stages = [_measured(make(slice(*ends)), n_samples, kernels, ENOUGH_S / n_stages) for ends in pairwise(cuts)]
         tried[tuple(cuts)] = max(map(sum, stages))
         cuts = balanced([seconds for stage in stages for seconds in stage], n_stages)

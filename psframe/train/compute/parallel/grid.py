@@ -39,7 +39,7 @@ class Grid:
 
 
 def make(cluster: Cluster, parallel: Parallel) -> Grid:
-    """Return the grid, for settings that passed :func:`judge`. All ranks must call.
+    """Return the grid, for settings that passed :func:`check`. All ranks must call.
 
     Raises
     ------
@@ -51,7 +51,7 @@ def make(cluster: Cluster, parallel: Parallel) -> Grid:
     stage, shard = divmod(place, n_shards)
     own = _apart(cluster, place) if n_stages * n_shards > 1 else cluster
     crew = _apart(cluster, replica * n_stages + stage) if n_shards > 1 else own
-    cluster.agree_everywhere(lambda: _judge_crew(cluster, crew, n_shards))
+    cluster.run_on_all(lambda: _check_crew(cluster, crew, n_shards))
     return Grid(cluster.n_ranks // (n_stages * n_shards), n_stages, n_shards, replica, stage, shard, own, crew)
 
 
@@ -65,7 +65,7 @@ def _apart(cluster: Cluster, color: int) -> Cluster:
     return made
 
 
-def _judge_crew(cluster: Cluster, crew: Cluster, n_shards: int) -> None:
+def _check_crew(cluster: Cluster, crew: Cluster, n_shards: int) -> None:
     if n_shards > 1 and crew.n_nodes > 1:
         raise UserError(
             f"parallel.model must be ranks of one node, which share memory, got {n_shards} over nodes of "
@@ -73,7 +73,7 @@ def _judge_crew(cluster: Cluster, crew: Cluster, n_shards: int) -> None:
         )
 
 
-def judge(parallel: Parallel, n_ranks: int) -> None:
+def check(parallel: Parallel, n_ranks: int) -> None:
     """Raise UserError if the grid does not match the number of ranks."""
     size, data = parallel.pipeline * parallel.model, parallel.data
     what = " x ".join(key for key in ("pipeline", "model") if getattr(parallel, key) > 1) or "pipeline"

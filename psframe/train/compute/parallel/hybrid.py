@@ -19,7 +19,7 @@ from psframe.record.trace import UNTRACED, Trace
 from psframe.sync.sampler import Sampler
 from psframe.train.compute.parallel.grid import Grid
 from psframe.train.compute.parallel.pipeline import Pipeline
-from psframe.train.compute.parallel.split import Crew, Split
+from psframe.train.compute.parallel.split import ShardGroup, Split
 from psframe.train.data.batches import Batches
 
 
@@ -42,7 +42,7 @@ class Hybrid(Pipeline):
         n_micro: int,
         front: Network,
         rest: Network,
-        crew: Crew,
+        crew: ShardGroup,
         trace: Trace = UNTRACED,
     ):
         super().__init__(sampler, network, batches, grid, n_micro, "1f1b", False, None, None, crew, trace)

@@ -17,7 +17,7 @@ from psframe.train.compute.local import Work
 from psframe.train.compute.parallel.channel import Channel
 from psframe.train.compute.parallel.grid import Grid
 from psframe.train.compute.parallel.schedule import Kind, most_kept, turns
-from psframe.train.compute.parallel.split import Crew
+from psframe.train.compute.parallel.split import ShardGroup
 from psframe.train.data.batches import Batches
 
 A_STAGE = 4  # default micro-batches per stage, which keep the bubble small (Huang et al. 2019)
@@ -57,13 +57,13 @@ class Pipeline(Work):
         recompute: bool,
         before: tuple[Channel, Channel] | None,
         after: tuple[Channel, Channel] | None,
-        crew: Crew | None = None,
+        crew: ShardGroup | None = None,
         trace: Trace = UNTRACED,
     ):
         super().__init__(sampler, network, batches)
         self.grid, self.n_micro, self.recompute, self.trace = grid, n_micro, recompute, trace
         self.before, self.after, self.tells = before, after, after is None and grid.shard == 0
-        self.waits: list[Channel | Crew] = [channel for pair in (before, after) if pair for channel in pair]
+        self.waits: list[Channel | ShardGroup] = [channel for pair in (before, after) if pair for channel in pair]
         self.waits += [crew] if crew else []
         self.most = micro(sampler, n_micro)
         self.n_inputs = most_kept(kind, n_micro, grid.n_stages, grid.stage)

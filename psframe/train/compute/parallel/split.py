@@ -23,7 +23,7 @@ from psframe.nn.network import Network
 from psframe.record.traffic import Traffic
 
 
-class Crew:
+class ShardGroup:
     """Ranks with the shards of a layer, all on one node.
 
     Parameters
@@ -81,7 +81,7 @@ class Split(Base):
 
     def __init__(self, layer: Any, n_shards: int, shard: int):
         self.layer, self.n_shards, self.shard = layer, n_shards, shard
-        self.crew: Crew
+        self.crew: ShardGroup
 
     @property
     def kind(self) -> str:
@@ -155,7 +155,7 @@ def split(layers: Sequence[Any], n_shards: int, shard: int, kinds: tuple[type, .
     ]
 
 
-def judge(network: Network, n_shards: int) -> None:
+def check(network: Network, n_shards: int) -> None:
     """Raise UserError if no layer is split."""
     if n_shards > 1 and not any(isinstance(layer, Split) for layer in network.layers):
         raise UserError(

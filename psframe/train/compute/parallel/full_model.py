@@ -1,4 +1,4 @@
-"""Full parameters and state of a partitioned network on rank 0 (:class:`Whole`), for records and checkpoints."""
+"""Full parameters and state of a partitioned network on rank 0 (:class:`FullModel`), for records and checkpoints."""
 
 from collections.abc import Iterator, Mapping, Sequence
 
@@ -11,7 +11,7 @@ from psframe.nn.base import Param
 from psframe.train.compute.parallel.grid import Grid
 
 
-class Whole:
+class FullModel:
     """Vectors of the full network on rank 0; empty elsewhere.
 
     Parameters

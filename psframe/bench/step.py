@@ -15,9 +15,7 @@ from psframe.bench.ranks import mpi_name, settle
 from psframe.bench.stats import spread, write
 from psframe.cluster.cluster import Cluster
 from psframe.cluster.command import helped
-from psframe.cluster.groups import undivided
 from psframe.cluster.parser import Parser, number
-from psframe.cluster.roles import Team
 from psframe.config import registry, schema
 from psframe.errors import UserError
 from psframe.memory.arena import Layout
@@ -25,7 +23,7 @@ from psframe.memory.topology import read
 from psframe.nn.base import Param
 from psframe.optim import Updater
 from psframe.record.view import aligned, say
-from psframe.sync.base import Parts
+from psframe.sync.binding import bind, roles
 from psframe.sync.sampler import Sampler
 from psframe.train.build.allocate import build_measured
 
@@ -148,16 +146,16 @@ def ours(cluster: Cluster, arguments: Namespace, spec: dict[str, Any], size: int
     """Return a step of psframe's: a sync mode over a collective, with its update."""
     keys = {"server": arguments.server} if arguments.mode == "sync_ps" else {}
     mode = sync.make(registry.bind("sync", sync.TABLE, {"mode": arguments.mode, **keys}, "mode"))
-    team = Team(cluster.comm, mode.traits.server if cluster.n_ranks > 1 else None, cluster)
+    team, group = roles(cluster, mode.traits)
     layout = Layout({"all": Param((size,), (0,))})
     chosen = {"name": "sgd", "lr": LR, **OPTIMIZERS[arguments.optimizer]}
     optimizer = registry.bind("optimizer", optim.TABLE, chosen)()
     choice = registry.bind("collective", collectives.TABLE, spec)
 
     def make(allocator: Any) -> tuple[Any, Any]:
-        collective = collectives.make(choice, team, layout.size, allocator, arguments.reproducible)
-        parts = (team, undivided(cluster, team), layout, optimizer, collective, allocator)
-        return collective, mode.build(Parts(*parts, Sampler(team.n_workers, team.n_workers, 1, 0), cluster))
+        sampler = Sampler(team.n_workers, team.n_workers, 1, 0)
+        on = (cluster, team, group, layout, optimizer, sampler, allocator)
+        return bind(mode, choice, arguments.reproducible, *on)
 
     collective, arena = build_measured(cluster, make)
     collective.warm()

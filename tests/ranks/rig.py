@@ -3,14 +3,11 @@
 import numpy as np
 
 from psframe import collectives, sync
-from psframe.cluster.groups import divide, undivided
-from psframe.cluster.roles import Team
-from psframe.collectives.null import Null
 from psframe.config import registry
 from psframe.memory.arena import Layout
 from psframe.nn.base import Param
 from psframe.optim import SGD, Updater
-from psframe.sync.base import Parts
+from psframe.sync.binding import bind, roles
 from psframe.sync.sampler import Sampler
 from psframe.train.build.allocate import build_measured
 
@@ -35,16 +32,13 @@ class Rig:
     def __init__(self, cluster, spec, form=("shared", {}), shapes=((40,),), **keys):
         self.cluster, self.reproducible = cluster, keys.get("reproducible", "fixed_workers")
         self.mode = sync.make(registry.bind("sync", sync.TABLE, spec, "mode"))
-        self.team = Team(cluster.comm, self.mode.traits.server, cluster, n_servers=self.mode.traits.n_servers)
-        size = self.mode.traits.group_size
-        self.group = undivided(cluster, self.team) if size is None else divide(cluster, size)
+        self.team, self.group = roles(cluster, self.mode.traits)
         self.mode.check(self.team, self.group)
         self.layout = Layout({str(i): Param(shape, tuple(range(len(shape)))) for i, shape in enumerate(shapes)})
         n_steps, batch_size = keys.get("n_steps", 4), keys.get("batch_size", 2)
         self.sampler = Sampler(n_steps * batch_size * self.team.n_workers, self.team.n_workers, batch_size, 0)
         self.optimizer = keys.get("optimizer") or SGD(lr=0.1, momentum=0.9, weight_decay=0.01)
-        choice = registry.bind("collective", collectives.TABLE, {"name": form[0], **form[1]})
-        self.choice = choice if self.mode.traits.exchanges else Null
+        self.choice = registry.bind("collective", collectives.TABLE, {"name": form[0], **form[1]})
         build_measured(cluster, self._make)
         begin = keys.get("start", np.linspace(-1, 1, self.layout.size, dtype=np.float32))
         if (
@@ -61,10 +55,9 @@ class Rig:
         self.collective.clear()
 
     def _make(self, allocator):
-        self.allocator, size, memory = allocator, self.layout.size, self.group.apart(allocator)
-        self.collective = collectives.make(self.choice, self.group.team, size, memory, self.reproducible)
-        parts = (self.team, self.group, self.layout, self.optimizer, self.collective, allocator)
-        self.arena = self.mode.build(Parts(*parts, self.sampler, self.cluster))
+        self.allocator = allocator
+        on = (self.cluster, self.team, self.group, self.layout, self.optimizer, self.sampler, allocator)
+        self.collective, self.arena = bind(self.mode, self.choice, self.reproducible, *on)
 
     def epoch(self, gradient, lr=0.1, first=0):
         """Take an epoch; ``gradient(worker, step, params)`` gives a sum over samples, and this rank writes it."""

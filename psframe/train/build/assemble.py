@@ -22,7 +22,8 @@ from psframe.record.run_dir import RunDir, open_run
 from psframe.record.trace import UNTRACED, Trace
 from psframe.record.view import say
 from psframe.sync.allreduce import AllReduce
-from psframe.sync.base import Mode, Parts
+from psframe.sync.base import Mode
+from psframe.sync.binding import bind
 from psframe.sync.sampler import Sampler
 from psframe.train import placement_report
 from psframe.train.build import setup, stages
@@ -152,15 +153,12 @@ def build(cluster: Cluster, plan: Plan, held: LoadedData, allocator: Allocator, 
     optimizer = plan.choices["optimizer"]()
     alone = team.comm.size == 1  # no rank to exchange with: all modes are then equal
     mode = AllReduce() if alone else sync.make(plan.choices["sync"])
-    choice = Null if alone or not mode.traits.exchanges else plan.choices["collective"]
-    group, memory = plan.group, plan.group.apart(allocator)
-    collective = collectives.make(choice, group.team, net.layout.size, memory, train.reproducible)
+    choice = Null if alone else plan.choices["collective"]
     sampler = any_workers.sampler(plan.facts.n_train, team.n_workers, train)
-    fault = plan.config.fault
-    parts = Parts(team, group, net.layout, optimizer, collective, allocator, sampler, cluster)
-    arena = mode.build(
-        replace(parts, keeping=guard.keeping(fault, mode.traits), drops=fault.on_nan == "skip", trace=trace)
-    )
+    fault, group = plan.config.fault, plan.group
+    on = (cluster, team, group, net.layout, optimizer, sampler, allocator)
+    keeping, drops = guard.keeping(fault, mode.traits), fault.on_nan == "skip"
+    collective, arena = bind(mode, choice, train.reproducible, *on, keeping=keeping, drops=drops, trace=trace)
     threads = Threads(_threads(train.threads, net.flops * sampler.max_batch))
     work = stages.work(cluster, plan, held.arrays, sampler, net, arena, threads, allocator, trace)
     boundaries, leave = departures(mode, collective, work)

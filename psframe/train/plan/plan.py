@@ -11,7 +11,7 @@ import msgspec
 from psframe import __version__, collectives, optim, sync
 from psframe.cluster import affinity, consistency
 from psframe.cluster.cluster import Cluster
-from psframe.cluster.groups import Group, divide, undivided
+from psframe.cluster.groups import Group
 from psframe.cluster.roles import Team
 from psframe.config import registry, schema
 from psframe.config.placement_spec import ROLES
@@ -27,6 +27,7 @@ from psframe.nn.dense import Dense
 from psframe.nn.jit import compiling
 from psframe.nn.network import Network
 from psframe.sync.base import Mode
+from psframe.sync.binding import roles
 from psframe.sync.traits import Traits
 from psframe.train.compute import any_workers
 from psframe.train.compute.parallel import cut, hybrid
@@ -186,13 +187,11 @@ def _goes_together(cluster: Cluster, asked: Combination) -> Combination:
 def _roles(cluster: Cluster, settings: Config, mode: Mode, facts: Facts) -> tuple[Grid, Team, Group]:
     """Return this rank's grid, team and group; AgreedError on every rank if the config does not fit the ranks."""
     grid = grids.make(cluster, settings.parallel)
-    team = _team(grid.cluster, mode.traits)
+    team, group = roles(grid.cluster, mode.traits, grid.is_cut)
     cluster.run_on_root(lambda: checks.check_size(team, facts))
     alone = team.comm.size == 1
     if not alone and settings.fault.on_worker_loss == "continue":
         cluster.run_on_root(checks.check_loss)
-    size = None if alone else mode.traits.group_size
-    group = undivided(grid.cluster, team, grid.is_cut) if size is None else divide(cluster, size)
     if not alone:
         cluster.run_on_all(lambda: mode.check(team, group))
     workers = tuple(range(cluster.n_ranks)) if grid.is_cut else team.workers
@@ -203,8 +202,7 @@ def _roles(cluster: Cluster, settings: Config, mode: Mode, facts: Facts) -> tupl
 def regrouped(plan: Plan, cluster: Cluster) -> Plan:
     """Return the plan for the surviving ranks of ``cluster``. All survivors must call."""
     mode = sync.make(plan.choices["sync"])
-    team = _team(cluster, mode.traits)
-    group = undivided(cluster, team)
+    team, group = roles(cluster, mode.traits)
     grid = grids.make(cluster, plan.config.parallel)
     _configure(cluster, group, grid, mode.traits, affinity.n_cores(cluster, plan.places.site.topology))
     if cluster.n_ranks > 1:
@@ -227,11 +225,6 @@ def _cuts(plan: Plan, n_samples: int) -> list[int]:
     kernels = plan.config.nn.kernels
     with compiling(kernels):
         return cut.found(plan.network, plan.grid.n_stages, n_samples, kernels)
-
-
-def _team(cluster: Cluster, traits: Traits) -> Team:
-    server = traits.server if cluster.n_ranks > 1 else None
-    return Team(cluster.comm, server, cluster, n_servers=traits.n_servers)
 
 
 def _configure(cluster: Cluster, group: Group, grid: Grid, traits: Traits, n_cores: int) -> None:

@@ -1,0 +1,51 @@
+"""Binding of a sync mode to ranks and memory (:func:`roles`, :func:`bind`), for training, benchmarks and tests."""
+
+from typing import Any
+
+from psframe import collectives
+from psframe.cluster.cluster import Cluster
+from psframe.cluster.groups import Group, divide, undivided
+from psframe.cluster.roles import Team
+from psframe.collectives.base import Base
+from psframe.collectives.null import Null
+from psframe.memory.allocator import Allocator
+from psframe.memory.arena import Arena, Layout
+from psframe.optim import Optimizer
+from psframe.sync.base import Mode, Parts
+from psframe.sync.sampler import Sampler
+from psframe.sync.traits import Traits
+
+
+def roles(cluster: Cluster, traits: Traits, is_stage: bool = False) -> tuple[Team, Group]:
+    """Return the roles of the ranks of ``cluster`` under a mode, and this rank's group. All of them must call.
+
+    ``is_stage``: they have a part of the network, other clusters other parts.
+    """
+    alone = cluster.n_ranks == 1  # all modes are then equal
+    team = Team(cluster.comm, None if alone else traits.server, cluster, n_servers=traits.n_servers)
+    if alone or traits.group_size is None:
+        return team, undivided(cluster, team, is_stage)
+    return team, divide(cluster, traits.group_size)
+
+
+def bind(
+    mode: Mode,
+    choice: Any,
+    reproducible: str,
+    cluster: Cluster,
+    team: Team,
+    group: Group,
+    layout: Layout,
+    optimizer: Optimizer,
+    sampler: Sampler,
+    allocator: Allocator,
+    **more: Any,
+) -> tuple[Base, Arena]:
+    """Build the mode over the collective of ``choice``, or none if it exchanges nothing; return that and the arena.
+
+    No rank waits for another here. ``more`` are further fields of :class:`Parts`.
+    """
+    choice = choice if mode.traits.exchanges else Null
+    collective = collectives.make(choice, group.team, layout.size, group.apart(allocator), reproducible)
+    parts = Parts(team, group, layout, optimizer, collective, allocator, sampler, cluster, **more)
+    return collective, mode.build(parts)

@@ -82,7 +82,7 @@ def check_labels(labels: Mapping[str, np.ndarray], where: Path, n_classes: int |
     Raises
     ------
     UserError
-        A split without samples, a label outside [0, n_classes), or more classes than MOST_CLASSES.
+        A split without samples, a label outside [0, n_classes), or more classes than MAX_CLASSES.
     """
     for split, values in labels.items():
         if not len(values):

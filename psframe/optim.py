@@ -114,7 +114,7 @@ class Updater:
         Seconds spent in updates, including the sums fused with them, since the owner last called :meth:`clear`.
     traffic : Traffic
         Bytes that these moved.
-    wild_step : int
+    first_nonfinite_step : int
         The first step whose mean gradient was not finite here, or 0.
     sums : Sums or None
         Checksums of written segments, verified on the next read; None without such checks.

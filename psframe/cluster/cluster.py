@@ -52,13 +52,13 @@ class Cluster:
         Gates of this node's ranks.
     board : Board
         Messages between this node's ranks during training.
-    halt : Halt
+    halt : StopFlag
         Request to end an epoch early.
     sizes : tuple of int
         Number of ranks of each node.
     pulse : Pulse
         Current activity of each rank of this node.
-    patience : Patience
+    patience : DeadlineWaiter
         Waits for other nodes, with a deadline.
     """
 
@@ -128,7 +128,7 @@ class Cluster:
     def gather(self, mine: Any) -> list[Any] | None:
         """Return every rank's object, by rank, on rank 0; None elsewhere. All must call.
 
-        This and :meth:`settle` keep to ``sync.deadline_s``: they are for ranks that train.
+        This and :meth:`run_on_root_in_time` keep to ``sync.deadline_s``: they are for ranks that train.
         """
         every = [pickle.loads(of_rank) for of_rank in self.board.gather(pickle.dumps(mine))]
         if self.leaders == MPI.COMM_NULL:
@@ -138,7 +138,7 @@ class Cluster:
         return [of_rank for of_node in by_node for of_rank in of_node] if by_node is not None else None
 
     def run_on_root_in_time(self, body: Callable[[], T]) -> T:
-        """Agree as in :meth:`agree`, but during training. All must call."""
+        """As :meth:`run_on_root`, but during training, with the deadline. All must call."""
         verdict = _verdict(body) if self.rank == 0 else None
         if self.leaders != MPI.COMM_NULL and self.n_nodes > 1:
             self._come()

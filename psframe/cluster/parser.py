@@ -12,7 +12,7 @@ MAX_NUMBER = 1e9  # of a float option
 
 
 def number(text: str) -> float:
-    """Return an option's number for argparse, which names the option; it must be from 0 to MOST_NUMBER."""
+    """Return an option's number for argparse, which names the option; it must be from 0 to MAX_NUMBER."""
     try:
         found = float(text)
     except ValueError:
@@ -23,7 +23,7 @@ def number(text: str) -> float:
 
 
 def whole(text: str) -> int:
-    """Return an option's integer for argparse; its absolute value must be at most MOST_COUNT."""
+    """Return an option's integer for argparse; its absolute value must be at most MAX_COUNT."""
     found = int(text) if re.fullmatch(r"[+-]?[0-9]{1,12}", text) else None
     if found is None or abs(found) > MAX_COUNT:
         raise argparse.ArgumentTypeError(f"must be a whole number of at most {MAX_COUNT:,}, got {text!r}")

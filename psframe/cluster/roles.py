@@ -57,16 +57,16 @@ class Team:
         return len(self.workers)
 
     @cached_property
-    def numbers(self) -> dict[int, int]:
+    def worker_of_rank(self) -> dict[int, int]:
         """The number of each worker, 0 to n_workers - 1, by its rank."""
         return {rank: number for number, rank in enumerate(self.workers)}
 
     @property
     def worker(self) -> int | None:
         """Number of this worker; None on a dedicated server."""
-        return self.numbers.get(self.comm.rank)
+        return self.worker_of_rank.get(self.comm.rank)
 
     @property
-    def applies(self) -> bool:
+    def applies_updates(self) -> bool:
         """True if this rank applies updates, and so keeps optimizer state."""
         return self.server is None or self.comm.rank in self.servers

@@ -23,7 +23,7 @@ class Signals:
 
     Parameters
     ----------
-    halt : Halt
+    halt : StopFlag
     speaks : bool
         True if this rank reports to the user.
     where : str

@@ -21,7 +21,7 @@ class StopFlag:
         Shared by the node's ranks, N_BYTES, 128-byte aligned, zeroed on creation.
     leaders : MPI.Comm
         On a node's first rank, the first ranks of all nodes; MPI.COMM_NULL elsewhere.
-    patience : Patience
+    patience : DeadlineWaiter
         Waits of these ranks for each other.
     """
 

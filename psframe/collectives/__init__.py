@@ -35,13 +35,13 @@ def make(choice: Any, team: Any, size: int, allocator: Any, reproducible: str) -
 
     It is wrapped in :class:`psframe.collectives.compression.Compressed` if it has ``compression`` and a carrier.
     """
-    from psframe.collectives.base import Adapted, Base
+    from psframe.collectives.base import Base, UserCollective
     from psframe.collectives.compression import Compressed
     from psframe.collectives.sharded import Sharded
 
-    if len(team.servers) > 1:  # only for collectives whose traits have ``among_servers``
+    if len(team.servers) > 1:  # only for collectives whose traits have ``supports_sharding``
         choice = replace(choice, make=Sharded)
     made = choice(team, size, allocator, reproducible)
     if not isinstance(made, Base):
-        return Adapted(made, team, size, allocator, reproducible)
+        return UserCollective(made, team, size, allocator, reproducible)
     return Compressed(made, made.compression) if made.carrier and made.compression != "none" else made

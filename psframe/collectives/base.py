@@ -61,7 +61,7 @@ class Collective(Protocol):
     def allreduce_mean(self, grads: np.ndarray, n_samples: int) -> Segments:
         """Yield the segments that this worker must update, with their mean gradients; otherwise as :meth:`gather_mean`.
 
-        Every worker gets all segments, unless the ranks share their parameters. All workers must call.
+        With private parameters every worker gets all segments; with shared ones, only its own. All workers must call.
         """
 
 
@@ -114,7 +114,7 @@ class Base:
 
         ``trace`` receives the exchanges that overlap each other.
         """
-        applies = self.team.applies
+        applies = self.team.applies_updates
         n_state, copies = (n_state, keeping.copies) if applies else (0, 1)
         return Arena(layout, n_state, self.allocator, copies=copies, guarded=keeping.guarded)
 
@@ -162,7 +162,7 @@ class Base:
         """Compile the Numba functions of this collective."""
 
 
-class Adapted(Base):
+class UserCollective(Base):
     """Adapter of a user's own collective, which has only the three methods of :class:`Collective`."""
 
     def __init__(self, inner: Any, team: Team, size: int, allocator: Allocator, reproducible: str):

@@ -24,7 +24,7 @@ def cut_at_layers(begins: Sequence[int], size: int, least: int) -> list[slice]:
 
 
 def least_of(bucket_bytes: int, size: int) -> int:
-    """Return the least length of a bucket of ``bucket_bytes`` of float32, at most MOST_BUCKETS in all."""
+    """Return the least length of a bucket of ``bucket_bytes`` of float32, at most MAX_BUCKETS in all."""
     return max(bucket_bytes // 4, -(-size // MAX_BUCKETS))
 
 

@@ -34,7 +34,7 @@ class Buffer(Base):
         See :mod:`psframe.collectives.compression`.
     """
 
-    traits = Traits(by_tree=True, among_servers=True)
+    traits = Traits(supports_tree_sum=True, supports_sharding=True)
 
     def __init__(
         self,
@@ -75,17 +75,17 @@ class Buffer(Base):
     def arena(self, layout: Layout, n_state: int, keeping: Keeping = ONE_COPY, trace: Trace = UNTRACED) -> Arena:
         self.vectors, self.trace = super().arena(layout, n_state, keeping), trace
         if self.compression == "none":
-            self._depart_in([slice(0, self.size)])
+            self._plan_buckets([slice(0, self.size)])
         return self.vectors
 
     def hook_layers(self, begins: Sequence[int]) -> Collection[int]:
         if not self.bucket_bytes or self.compression != "none":
             return ()
         buckets = cut_at_layers(begins, self.size, least_of(self.bucket_bytes, self.size))
-        self._depart_in(buckets)
+        self._plan_buckets(buckets)
         return range(len(begins)) if len(buckets) > 1 else ()
 
-    def _depart_in(self, buckets: list[slice]) -> None:
+    def _plan_buckets(self, buckets: list[slice]) -> None:
         """Prepare the exchange of every bucket: send and receive buffers, and the means over received rows."""
         begin = self._gather if self.team.server else self._scatter if self.canonical else self._allreduce
         self.departures = Departures(buckets, begin, self.wait)
@@ -96,7 +96,7 @@ class Buffer(Base):
 
     def _mean(self, bucket: slice) -> Any:
         """Return the mean over received and own gradients; None on ranks that apply no updates."""
-        if not self.team.applies:
+        if not self.team.applies_updates:
             return None
         own = [] if self.team.server == "dedicated" and not self.reduces else [self.source[bucket]]
         rows = [*own, *(self.received[:, bucket] if self.team.server else ())]
@@ -162,7 +162,7 @@ class Buffer(Base):
             if not self.team.server and self.canonical:
                 self._sum(number, bucket, n_samples)
                 yield bucket, self.source[bucket]
-            elif self.team.applies:
+            elif self.team.applies_updates:
                 yield bucket, self.means[number].over(n_samples)
 
     allreduce_mean = gather_mean

@@ -96,7 +96,7 @@ class Hierarchical(Shared):
             self.means = [(segment, self.mean_of([self.total[segment]])) for segment, _ in self.means]
             if self.leading.mine and self.codec == "none":
                 self.lane = self._lane()
-            self._depart_in([slice(0, self.size)])
+            self._plan_buckets([slice(0, self.size)])
         return arena
 
     def mean_of(self, rows: Sequence[np.ndarray]) -> Any:
@@ -120,10 +120,10 @@ class Hierarchical(Shared):
     def hook_layers(self, begins: Sequence[int]) -> Collection[int]:
         if not (self.far and self.bucket_bytes and self.codec == "none"):
             return ()
-        self._depart_in(cut_at_layers(begins, self.size, least_of(self.bucket_bytes, self.size)))
+        self._plan_buckets(cut_at_layers(begins, self.size, least_of(self.bucket_bytes, self.size)))
         return range(len(begins)) if len(self.buckets) > 1 else ()
 
-    def _depart_in(self, buckets: list[slice]) -> None:
+    def _plan_buckets(self, buckets: list[slice]) -> None:
         self.buckets, self.flights = buckets, Flights(len(buckets))
         if self.lane:
             self.lane.depart_in(shares(buckets, self.n_lanes, self.cluster.node_rank))

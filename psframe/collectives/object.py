@@ -22,7 +22,7 @@ class Object(Base):
         See :mod:`psframe.collectives.compression`.
     """
 
-    traits = Traits(by_tree=True)
+    traits = Traits(supports_tree_sum=True)
 
     def __init__(
         self,

@@ -45,11 +45,11 @@ class Share:
         mine = self.own.stop - self.own.start
         self.rows = memory[: n_rows * mine].reshape(n_rows, mine)
         self.sent = self.counts if team.worker is not None else [0] * team.comm.size
-        self.received = [mine if n_rows and other in team.numbers else 0 for other in range(team.comm.size)]
-        self.places = [team.numbers[other] * mine if n else 0 for other, n in enumerate(self.received)]
+        self.received = [mine if n_rows and other in team.worker_of_rank else 0 for other in range(team.comm.size)]
+        self.places = [team.worker_of_rank[other] * mine if n else 0 for other, n in enumerate(self.received)]
 
 
-class Together:
+class RequestGroup:
     """Several MPI requests as one."""
 
     def __init__(self, requests: list[MPI.Request]):
@@ -75,12 +75,12 @@ class Sharded(Buffer):
         super().__init__(team, size, allocator, reproducible, **keys)
 
     def _receive(self) -> None:
-        self.n_rows = self.team.n_workers if self.team.applies and not self.reduces else 0
+        self.n_rows = self.team.n_workers if self.team.applies_updates and not self.reduces else 0
         # rounding may make the share of each bucket one number longer than its part of the vector
         most = -(-self.size // len(self.team.servers)) + MAX_BUCKETS
         self.received = self.allocator.zeros(self.n_rows * most, np.float32, "exchange")
 
-    def _depart_in(self, buckets: list[slice]) -> None:
+    def _plan_buckets(self, buckets: list[slice]) -> None:
         self.departures = Departures(buckets, self._reduce if self.reduces else self._send, self.wait)
         self.source = self.vectors.grads
         self.shares: list[Share] = []
@@ -90,11 +90,11 @@ class Sharded(Buffer):
             taken += share.rows.size
             self.shares.append(share)
         rows = [[self.source[share.own]] if self.reduces else list(share.rows) for share in self.shares]
-        self.means = [self.mean_of(of_share) if self.team.applies else None for of_share in rows]
+        self.means = [self.mean_of(of_share) if self.team.applies_updates else None for of_share in rows]
 
     def gather_mean(self, grads: np.ndarray, n_samples: int) -> Segments:
         for number, _ in self._arriving(grads):
-            if self.team.applies:
+            if self.team.applies_updates:
                 yield self.shares[number].own, self.means[number].over(n_samples)
 
     def _send(self, number: int) -> MPI.Request:
@@ -106,7 +106,7 @@ class Sharded(Buffer):
             [part, share.sent, share.starts, MPI.FLOAT], [share.rows, share.received, share.places, MPI.FLOAT]
         )
 
-    def _reduce(self, number: int) -> Together:
+    def _reduce(self, number: int) -> RequestGroup:
         share, requests = self.shares[number], []
         for server, segment in share.segments.items():
             part = self.source[segment]
@@ -116,7 +116,7 @@ class Sharded(Buffer):
             else:
                 self.traffic.send(part.nbytes)
                 requests.append(self.comm.Ireduce(part, None, root=server))
-        return Together(requests)
+        return RequestGroup(requests)
 
     def publish(self, params: np.ndarray) -> None:
         """Copy the servers' updated shares to every rank's ``params`` (S,), in place. All ranks must call."""

@@ -41,7 +41,7 @@ class Shared(Base):
         Collective to use without shared memory; ``psframe.train.build.assemble`` reads it.
     """
 
-    traits = Traits(by_tree=True)
+    traits = Traits(supports_tree_sum=True)
 
     def __init__(
         self,

@@ -23,10 +23,10 @@ class Traits:
         True if the parameters can be divided among several servers.
     """
 
-    by_tree: bool = False
+    supports_tree_sum: bool = False
     exact: bool = True
     moves_data: bool = True
-    among_servers: bool = False
+    supports_sharding: bool = False
 
 
 def of_choice(choice: "Choice") -> Traits:

@@ -159,7 +159,7 @@ class Arena:
         Number of unsound steps, which were not committed.
     guarded : bool
         True if an unsound step is to be dropped.
-    wild : bool
+    nonfinite : bool
         True if the current or last step is unsound; never without ``guarded``.
     """
 

@@ -10,7 +10,7 @@ from psframe.report.read import Run
 from psframe.report.values import NONE, Spread, column, number, numbers, said, text
 
 MAX_LABEL = 48
-LONGEST_LABEL = 300  # of labels that differ only beyond MOST_LABEL
+LONGEST_LABEL = 300  # of labels that differ only beyond MAX_LABEL
 
 
 def label(runs: Sequence[Run]) -> None:

@@ -34,7 +34,7 @@ TABLE: Table = {
 
 def make(choice: Any) -> Any:
     """Return the sync mode that ``choice`` makes, as a :class:`psframe.sync.base.Mode`."""
-    from psframe.sync.base import Mode, Own
+    from psframe.sync.base import Mode, UserMode
 
     made = choice()
-    return made if isinstance(made, Mode) else Own(made)
+    return made if isinstance(made, Mode) else UserMode(made)

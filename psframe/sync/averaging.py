@@ -22,18 +22,18 @@ from psframe.sync.work_source import StaticShards
 class AveragedShards(StaticShards):
     """Static shards; after a loss, only those count that were done at the last average."""
 
-    drawn_at = 0  # steps of the epoch done at the last average
+    averaged_at = 0  # steps of the epoch done at the last average
 
     def begin(self) -> None:
         super().begin()
-        self.drawn_at = 0
+        self.averaged_at = 0
 
     def salvaged(self) -> int:
-        return self.sampler.done_after(self.drawn_at)
+        return self.sampler.done_after(self.averaged_at)
 
 
 class Averaging(Mode):
-    """Local steps; then ``w <- outer(w, mean_k(w_k_0 - w_k))`` and ``w_k <- w_k_0``, by default ``w``.
+    """Local steps from ``w_k_0``, by default ``w``; then ``w <- outer(w, mean_k(w_k_0 - w_k))`` and ``w_k <- w_k_0``.
 
     An epoch ends with an average, with ``w_k <- w``, and with the mean of the workers' optimizer states, so that a
     checkpoint of ``w`` and one state is complete. Staleness in the record: number of local steps between the last
@@ -62,7 +62,7 @@ class Averaging(Mode):
 
     def _allocate(self, parts: Parts) -> Arena:
         self.n_workers = parts.team.n_workers
-        self.together = parts.collective.arena(parts.layout, self.n_outer, parts.keeping, parts.trace)
+        self.global_arena = parts.collective.arena(parts.layout, self.n_outer, parts.keeping, parts.trace)
         self.kept = parts.allocator.zeros((self.n_outer, parts.layout.size), np.float32, "exchange")
         self.since = self.at = 0
         self.drains = False
@@ -72,18 +72,18 @@ class Averaging(Mode):
         self._update = update
         self.mean = compiled.elementwise.Mean([self.arena.grads])
         self.whole = slice(0, self._parts.layout.size)
-        self.update_together = Updater(self.outer, self.together)
-        self.tally.traffics.append(self.update_together.traffic)
+        self.update_global = Updater(self.outer, self.global_arena)
+        self.tally.traffics.append(self.update_global.traffic)
         group, comm = self._parts.group, self._parts.team.comm
         comm.Bcast(self.arena.params)
-        among = group.leaders if self.together.shared else comm
-        for row in self.together.state if among else ():  # of a continued run
+        among = group.leaders if self.global_arena.shared else comm
+        for row in self.global_arena.state if among else ():  # of a continued run
             among.Bcast(row)
-        self._set(self.arena.params, self.together.state)
+        self._set(self.arena.params, self.global_arena.state)
 
     def _set(self, params: np.ndarray, state: np.ndarray) -> None:
         """Set the global parameters (S,) and their state (n_outer, S), from arguments that are equal on all ranks."""
-        together, barrier = self.together, self._parts.cluster.barrier
+        together, barrier = self.global_arena, self._parts.cluster.barrier
         if together.shared:
             barrier()  # until nobody reads the old values
         if not together.shared or self._parts.group.leads:
@@ -93,11 +93,11 @@ class Averaging(Mode):
 
     def restart(self) -> None:
         """Set the worker's parameters to the start of its next local steps."""
-        self.arena.params[:] = self.together.params
+        self.arena.params[:] = self.global_arena.params
 
     def anchor(self) -> np.ndarray:
         """Return the parameters (S,) at which the local steps began."""
-        return self.together.params
+        return self.global_arena.params
 
     def lean(self, difference: np.ndarray) -> None:
         """Use this worker's ``w_k_0 - w_k`` (S,) before the collective overwrites it."""
@@ -120,7 +120,7 @@ class Averaging(Mode):
         self.since += 1
         if self.since < self.period(step):
             return False
-        self._draw_together(step)
+        self._average_params(step)
         self.restart()
         return True
 
@@ -128,37 +128,37 @@ class Averaging(Mode):
         """Return the number of steps between averages, at this step of the run."""
         return self.every
 
-    def _draw_together(self, step: int) -> None:
+    def _average_params(self, step: int) -> None:
         """``w <- outer(w, mean_k(w_k_0 - w_k))``."""
         for lag in range(self.since):
             self.tally.saw(lag)
         self.tally.pulls += 1
         self.tally.pushes += 1
         self.since = 0
-        np.subtract(self.anchor(), self.arena.params, out=self.together.grads)
-        self.lean(self.together.grads)
-        for segment, mean in self._parts.collective.allreduce_mean(self.together.grads, self.n_workers):
-            self.update_together(segment, mean, self.outer_lr, step)
+        np.subtract(self.anchor(), self.arena.params, out=self.global_arena.grads)
+        self.lean(self.global_arena.grads)
+        for segment, mean in self._parts.collective.allreduce_mean(self.global_arena.grads, self.n_workers):
+            self.update_global(segment, mean, self.outer_lr, step)
         self._take()
-        self.work.drawn_at = self.at + 1
+        self.work.averaged_at = self.at + 1
 
     def _take(self) -> None:
         """Make the new global parameters current, unless the collective has done so."""
-        if not self.together.shared:
-            self.together.commit()
+        if not self.global_arena.shared:
+            self.global_arena.commit()
 
     def snapshot(self) -> Snapshot:
         done = self.work.salvaged()
         if self.drains:  # the states being averaged pass through the global parameters
             return Snapshot(done, self.arena.params, [*self.arena.state, *self.kept])
-        return Snapshot(done, self.together.params, self.state())
+        return Snapshot(done, self.global_arena.params, self.state())
 
     def drain(self) -> None:
         if self.since:
-            self._draw_together(0)
-        self.arena.params[:] = self.together.params
+            self._average_params(0)
+        self.arena.params[:] = self.global_arena.params
         if len(self.arena.state):
-            self.kept[:] = self.together.state
+            self.kept[:] = self.global_arena.state
             self.drains = True
             for row in self.arena.state:
                 self._average(row)
@@ -172,15 +172,15 @@ class Averaging(Mode):
             self._parts.team.comm.Allreduce(MPI.IN_PLACE, vector)
             vector /= np.float32(self.n_workers)
             return
-        self.together.grads[:] = vector
-        for segment, mean in self._parts.collective.allreduce_mean(self.together.grads, self.n_workers):
-            target = self.together.new_params[segment]
+        self.global_arena.grads[:] = vector
+        for segment, mean in self._parts.collective.allreduce_mean(self.global_arena.grads, self.n_workers):
+            target = self.global_arena.new_params[segment]
             if isinstance(mean, np.ndarray):
                 target[:] = mean
             else:
                 mean.into(target)
         self._take()
-        vector[:] = self.together.params
+        vector[:] = self.global_arena.params
 
     def state(self) -> list[np.ndarray]:
-        return [*self.arena.state, *self.together.state]
+        return [*self.arena.state, *self.global_arena.state]

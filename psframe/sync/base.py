@@ -218,7 +218,7 @@ class Mode:
         self.tally.waited_since(began)
 
 
-class Own(Mode):
+class UserMode(Mode):
     """Adapter of a user's own mode, which has the two methods of :class:`SyncMode`."""
 
     def __init__(self, inner: SyncMode):

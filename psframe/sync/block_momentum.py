@@ -54,11 +54,11 @@ class BlockMomentum(Averaging):
 
     def restart(self) -> None:
         if self.nesterov:
-            np.multiply(self.together.state[0], np.float32(-self.eta * self.outer_lr), out=self.start)
-            self.start += self.together.params
+            np.multiply(self.global_arena.state[0], np.float32(-self.eta * self.outer_lr), out=self.start)
+            self.start += self.global_arena.params
             self.arena.params[:] = self.start
         else:
             super().restart()
 
     def anchor(self) -> np.ndarray:
-        return self.start if self.nesterov else self.together.params
+        return self.start if self.nesterov else self.global_arena.params

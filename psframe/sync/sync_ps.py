@@ -34,7 +34,7 @@ class SyncPS(Mode):
         if arena.shared:
             collective.broadcast(arena.params)
             return True
-        if self._parts.team.applies:
+        if self._parts.team.applies_updates:
             arena.close()
         if arena.nonfinite:
             arena.new_params.view(np.uint32)[0] = NONFINITE_MARK
@@ -49,7 +49,7 @@ class SyncPS(Mode):
 class ShardedPS(Mode):
     """The same with several servers, each of which updates a share of ``w`` and has the optimizer state of that share.
 
-    A non-finite gradient ends the epoch: no server learns in time of a non-finite share of another one.
+    After a non-finite gradient the run fails at the end of the epoch: no server learns in time of another one's share.
     """
 
     def __init__(self, server: str, n_servers: int, wait: Wait, deadline_s: float):
@@ -76,7 +76,7 @@ class ShardedPS(Mode):
     def step(self, n_samples: int, lr: float, step: int) -> bool:
         for segment, gradient in self.servers.gather_mean(self.arena.grads, n_samples):
             self._update(segment, gradient, lr, step)
-        if self._parts.team.applies:
+        if self._parts.team.applies_updates:
             self.arena.close()
         self.servers.publish(self.arena.params)
         return True

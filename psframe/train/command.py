@@ -47,21 +47,21 @@ def _command(cluster: Cluster, argv: Sequence[str]) -> int:
     arguments = cluster.run_on_root(lambda: _arguments(parser, argv))
 
     with begin.importing():
-        plan = cluster.run_on_all(lambda: import_module("psframe.train.plan.plan"))
-    judged = plan.make(cluster, arguments["config"], arguments["overrides"])
+        planning = cluster.run_on_all(lambda: import_module("psframe.train.plan.plan"))
+    plan = planning.make(cluster, arguments["config"], arguments["overrides"])
     if arguments["dry_run"]:
         from psframe.train import dry_run
 
-        report = dry_run.report(cluster, judged)
+        report = dry_run.report(cluster, plan)
         if cluster.rank == 0:
             say(report)
         return 0
     with begin.importing():  # slow imports: config errors are reported before them
         assemble, recovery, epoch = cluster.run_on_all(_modules)
-    made = assemble.run(cluster, judged, arguments["quiet"])
+    made = assemble.run(cluster, plan, arguments["quiet"])
     training_begins()
     try:
-        made = recovery.trained(made, judged, _train)
+        made = recovery.trained(made, plan, _train)
     except epoch.Stopped as stopped:
         if cluster.rank == 0:
             where = f"; {onward.of_left(made.outputs.run_dir.path)}" if made.outputs.run_dir else ""

@@ -69,7 +69,7 @@ def _part(run: Run) -> None:
     run.guard.begin(run.progress.epoch + 1, run.progress.step + 1)
     for step, worker in run.sync.turns(n_steps):
         _turn(run, seen, order, step, worker)
-        _look(run, run.outputs.checkpointer, step)
+        _checkpoint_if_due(run, run.outputs.checkpointer, step)
     draining = perf_counter()
     run.sync.drain()
     if run.whole:
@@ -85,19 +85,19 @@ def _part(run: Run) -> None:
 def _turn(run: Run, seen: EpochTimings, order: np.ndarray, step: int, worker: int | None) -> None:
     """Compute ``worker``'s share of a step, unless None, and take part in the step's exchange."""
     loading = computing = perf_counter()
-    compute, of_run = None, run.progress.step + step + 1
+    compute, run_step = None, run.progress.step + step + 1
     rate = learning_rate_at(run, run.progress.epoch, step)
     if worker is not None:
         mine = order[run.sampler.share(step, worker)]
         compute = partial(run.work.gradients, mine, run.sampler.samples_in(step), run.progress.epoch, seen.row)
         seen.samples[step] += len(mine) * run.work.tells  # once per sample: on the rank with its loss
     seen.row[:] = 0
-    computing += run.guard.compute(of_run, seen.row, compute, run.boundaries, run.leave)
+    computing += run.guard.compute(run_step, seen.row, compute, run.boundaries, run.leave)
     seen.losses[step] += seen.row
     seen.rates[step] = rate
-    times = loading, computing, run.guard.came(of_run)
-    exchanged = run.sync.step(run.sampler.samples_in(step), rate, of_run)
-    if run.guard.closed(of_run):
+    times = loading, computing, run.guard.mark_arrival(run_step)
+    exchanged = run.sync.step(run.sampler.samples_in(step), rate, run_step)
+    if run.guard.finish_step(run_step):
         seen.losses[step] = seen.samples[step] = 0  # a dropped step counts nowhere
     seen.record_step(times, exchanged)
     if run.outputs.trace.on:
@@ -105,7 +105,7 @@ def _turn(run: Run, seen: EpochTimings, order: np.ndarray, step: int, worker: in
     run.outputs.view.step()
 
 
-def _look(run: Run, checkpointer: Checkpointer | NoCheckpointer, step: int) -> None:
+def _checkpoint_if_due(run: Run, checkpointer: Checkpointer | NoCheckpointer, step: int) -> None:
     """Write a due checkpoint between two steps, or ask for a pause if rank 0 lacks the complete state there."""
     if isinstance(checkpointer, NoCheckpointer):
         return

@@ -101,7 +101,7 @@ class Report:
         Seconds of exchanges that overlap backward, and the share of these, in seconds, hidden behind compute.
     update_s : float
         Seconds of updates, a part of the exchanges.
-    wild_step : int
+    first_nonfinite_step : int
         First step with non-finite gradients; 0 if all were finite.
     guarded : dict
         Result of ``Guard.take``.

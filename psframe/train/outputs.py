@@ -37,7 +37,7 @@ class NoUsage:
 
 
 class NoCheckpointer:
-    """Keeper of a rank that writes no checkpoints."""
+    """Checkpointer of a rank that writes no checkpoints."""
 
     asked = failed = False
 

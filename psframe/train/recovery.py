@@ -97,7 +97,7 @@ class Survivors:
     ----------
     saved : Saved or None
         State to continue from, on rank 0.
-    held : Held
+    held : LoadedData
     """
 
     def __init__(self, run: Run):

@@ -136,5 +136,5 @@ def roles_of_a_team(world):
         assert dedicated.worker == (world.rank - 1 if world.rank else None)
     assert colocated.n_workers == none.n_workers == world.size
     assert colocated.worker == none.worker == world.rank
-    assert none.applies
-    assert colocated.applies == dedicated.applies == (world.rank == 0)
+    assert none.applies_updates
+    assert colocated.applies_updates == dedicated.applies_updates == (world.rank == 0)

@@ -71,7 +71,7 @@ def null_moves_nothing(world):
     for mode, arguments in MODES:
         arena, collective, team, _ = train(cluster, mode, arguments, ("null", {}), "none", LAYOUTS[0])
         assert collective.traffic == type(collective.traffic)()
-        if not team.applies:
+        if not team.applies_updates:
             assert np.isnan(arena.params).all()
 
 

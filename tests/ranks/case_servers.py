@@ -94,8 +94,8 @@ def servers_are_on_different_nodes_as_far_as_there_are(world):
         team = Team(cluster.comm, "dedicated", cluster, n_servers=k)
         assert team.servers == wanted[:k]
         assert team.workers == tuple(rank for rank in range(7) if rank not in wanted[:k])
-        assert team.applies == (cluster.rank in wanted[:k])
-        assert (team.worker is None) == team.applies
+        assert team.applies_updates == (cluster.rank in wanted[:k])
+        assert (team.worker is None) == team.applies_updates
         colocated = Team(cluster.comm, "colocated", cluster, n_servers=k)
         assert (colocated.servers, colocated.worker) == (wanted[:k], cluster.rank)
 

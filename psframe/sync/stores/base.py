@@ -45,9 +45,9 @@ class Store:
         Bytes moved by this rank.
     params : list of ndarray of float32, shape (S,)
         The copies, on ranks that have them in memory: all ranks of a shared store, rank 0 of a window.
-    mail : ndarray of float32, shape (n_workers, rows, S)
+    inbox : ndarray of float32, shape (n_workers, rows, S)
         The last post of each worker; on rank 0.
-    notes : ndarray of float64, shape (n_workers, NOTE)
+    headers : ndarray of float64, shape (n_workers, HEADER)
         The notes of these posts.
     """
 
@@ -84,24 +84,24 @@ class Store:
         raise NotImplementedError
 
     def next_ticket(self) -> int:
-        """Return the next of 0, 1, 2, ..., counted over all ranks since the last :meth:`rest`."""
+        """Return the next ticket, 0, 1, 2, ..., counted over all ranks since the last :meth:`rest`."""
         raise NotImplementedError
 
     def close_tickets(self) -> int:
-        """Return the count of drawn numbers, and make further draws exceed any epoch until the next :meth:`rest`."""
+        """Return how many tickets were given out, and let further ones exceed any epoch until :meth:`rest`."""
         raise NotImplementedError
 
     def rest(self) -> None:
-        """Wait for all ranks and for their one-sided operations; restart :meth:`draw` at 0. All ranks must call."""
+        """Wait for all ranks and their one-sided operations; restart tickets at 0. All ranks must call."""
         raise NotImplementedError
 
     def progress(self) -> None:
         """Let MPI make progress on other ranks' accesses to this rank's memory."""
 
     def slot(self) -> np.ndarray | None:
-        """Return the row of ``mail`` (S,) for the first vector of this worker's posts; None if not in its memory.
+        """Return the row of ``inbox`` (S,) for the first vector of this worker's posts; None if not in its memory.
 
-        A vector computed there is posted without a copy; it may be overwritten once :meth:`settled` has returned.
+        A vector computed there is posted without a copy; it may be overwritten once :meth:`wait_ack` has returned.
         """
         return None
 
@@ -110,11 +110,11 @@ class Store:
         raise NotImplementedError
 
     def wait_ack(self) -> int:
-        """Wait until rank 0 has granted this worker's last post; return the ``word`` of that :meth:`grant`."""
+        """Wait until rank 0 has granted this worker's last post; return the ``word`` of that :meth:`ack`."""
         raise NotImplementedError
 
     def collect(self) -> int:
-        """Wait for a post, and return its worker; the post is in ``mail`` and ``notes``. Rank 0 calls."""
+        """Wait for a post, and return its worker; the post is in ``inbox`` and ``headers``. Rank 0 calls."""
         raise NotImplementedError
 
     def ack(self, worker: int, word: int = 0) -> None:

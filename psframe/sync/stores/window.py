@@ -145,7 +145,7 @@ class Window(Store):
     def collect(self) -> int:
         status = MPI.Status()
         self.comm.Recv(self.note, MPI.ANY_SOURCE, POST, status)
-        worker = self.team.numbers[status.Get_source()]
+        worker = self.team.worker_of_rank[status.Get_source()]
         self.headers[worker] = self.note
         self.of_mail.Sync()  # makes puts visible to loads
         return worker

@@ -122,12 +122,12 @@ class Guard:
             self.arena.grads[0] = nan  # the exchange spreads it to all ranks
         return loading_s
 
-    def came(self, step: int) -> float:
+    def mark_arrival(self, step: int) -> float:
         """Note this rank's arrival at the exchange of a step; return the time, by ``time.perf_counter``."""
         self.cluster.pulse.tell(ARRIVED, step)
         return perf_counter()
 
-    def closed(self, step: int) -> bool:
+    def finish_step(self, step: int) -> bool:
         """Return True if a step was dropped, once its exchange is over. All ranks must call.
 
         Raises

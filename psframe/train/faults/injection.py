@@ -47,12 +47,12 @@ class Slow:
 
     def __init__(self, fault: Fault, rank: int, seed: int):
         self.fault = fault
-        self.applies = fault.slow_rank in ("all", rank) and fault.slow_steps > 0
+        self.applies_updates = fault.slow_rank in ("all", rank) and fault.slow_steps > 0
         self.random = np.random.default_rng((seed, rank))
 
     def pause(self, step_s: float) -> None:
         """Sleep ``slow_steps`` times ``step_s`` seconds, in the share ``slow_share`` of the steps."""
-        if self.applies and self.random.random() < self.fault.slow_share:
+        if self.applies_updates and self.random.random() < self.fault.slow_share:
             time.sleep(self.fault.slow_steps * step_s)
 
 

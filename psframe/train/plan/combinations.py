@@ -146,12 +146,12 @@ def several_servers_need_a_collective_that_knows_them(asked: Combination) -> str
     if choice is None or asked.alone or n_servers == 1:
         return ""
     traits = of_choice(choice)
-    if traits.among_servers and not traits.exact:
+    if traits.supports_sharding and not traits.exact:
         return (
             f"collective.compression must be none under several servers, got {choice.arguments['compression']!r} and "
             f"sync.servers={n_servers}; give collective.compression=none or sync.servers=1"
         )
-    if traits.among_servers:
+    if traits.supports_sharding:
         return ""
     return (
         f"sync.servers must be 1 where a collective knows one server alone, got {n_servers} and "
@@ -167,7 +167,7 @@ def blocks_must_be_summed_in_the_order_of_the_tree(asked: Combination) -> str:
     if not asked.traits.one_mean:
         return f"train.reproducible: any_workers is for {BLOCK_MODES} got {asked.mode}; {instead}"
     traits, codec = of_choice(choice), choice.arguments.get("compression", "none")
-    if traits.by_tree and traits.exact:
+    if traits.supports_tree_sum and traits.exact:
         return ""
     got = choice.name if traits.exact else f"{choice.name} with compression {codec}"
     return f"train.reproducible: any_workers is for {BLOCK_COLLECTIVES} got {got}; {instead}"

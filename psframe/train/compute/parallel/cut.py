@@ -49,7 +49,7 @@ def check(network: Network, n_stages: int) -> None:
 
 
 def found(make: Callable[[slice], Network], n_stages: int, n_samples: int, kernels: str) -> list[int]:
-    """Return the fastest of up to MOST_CUTS cuts, each balanced by the layer times measured with the previous one.
+    """Return the fastest of up to MAX_CUTS cuts, each balanced by the layer times measured with the previous one.
 
     The first cut balances FLOPs. A layer's time depends on its stage, whose layers share the caches. Memory is
     allocated for one stage at a time.

@@ -30,7 +30,7 @@ class Hybrid(Pipeline):
     ----------
     front, rest : Network
         Layers before the first split layer, and from it on: stages that share one arena.
-    crew : Crew
+    crew : ShardGroup
     """
 
     def __init__(

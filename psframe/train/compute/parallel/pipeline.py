@@ -36,7 +36,7 @@ class Pipeline(Work):
         Schedule, one of :mod:`psframe.train.compute.parallel.schedule`.
     recompute : bool
         True to repeat a micro-batch's forward pass before its backward pass, so that only one keeps its activations.
-    crew : Crew, or None
+    crew : ShardGroup, or None
         Ranks with the other shards of its layers.
     before, after : pair of Channel, or None
         Channels to the previous stage (activations in, gradients out) and the next one (activations out, gradients in).

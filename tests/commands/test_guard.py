@@ -12,7 +12,7 @@ import pytest
 
 from psframe import compiled
 from psframe.cluster.heartbeat import ARRIVED, COMPUTING, Pulse, size
-from psframe.cluster.stragglers import Watch
+from psframe.cluster.stragglers import StragglerMonitor
 from tests.helpers.launcher import ROOT
 from tests.helpers.live import ranks_of
 from tests.helpers.said import told
@@ -50,7 +50,7 @@ def test_number_that_is_not_finite_is_found(place, number):
 def test_rank_is_late_only_where_it_keeps_others_waiting(capfd):
     memory = np.zeros(size(3), np.uint8)
     pulses = [Pulse(memory, 3, rank) for rank in range(3)]
-    watch = Watch(pulses[0], (10, 11, 12), 1e-6)
+    watch = StragglerMonitor(pulses[0], (10, 11, 12), 1e-6)
     for pulse in pulses:
         pulse.tell(COMPUTING, 5)
     watch.look()
@@ -71,7 +71,7 @@ def test_rank_is_late_only_where_it_keeps_others_waiting(capfd):
 def test_rank_that_waits_for_other_nodes_is_not_late(capfd):
     memory = np.zeros(size(3), np.uint8)
     pulses = [Pulse(memory, 3, rank) for rank in range(3)]
-    watch = Watch(pulses[0], (10, 11, 12), 1e-6, lambda: [1])  # who keeps a gate closed
+    watch = StragglerMonitor(pulses[0], (10, 11, 12), 1e-6, lambda: [1])  # who keeps a gate closed
     for pulse in pulses:
         pulse.tell(ARRIVED, 5)
     pulses[1].leave()

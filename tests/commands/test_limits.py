@@ -171,7 +171,7 @@ def test_every_command_over_ranks_tells_of_too_little_shared_memory(mpich, words
 
 
 def test_error_at_import_is_told_without_a_traceback():
-    code = "from psframe.cluster import startup; startup.judge_limits(); raise MemoryError"
+    code = "from psframe.cluster import startup; startup.check_limits(); raise MemoryError"
     ended = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60)
     assert ended.returncode == 2
     assert ended.stderr.startswith("psframe: what a config asks for must fit into memory")

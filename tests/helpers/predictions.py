@@ -3,7 +3,7 @@
 from dataclasses import replace
 
 from psframe.predict import machine, model
-from psframe.predict.job import Layer, Way, Work
+from psframe.predict.job import ExchangePlan, Layer, Work
 
 
 def work(**changes):
@@ -28,7 +28,7 @@ def work(**changes):
 
 def way(**changes):
     """Return a way to train: of four ranks of a node in shared memory, unless changed."""
-    return Way(**{"mode": "allreduce", "server": None, "n_servers": 1, "collective": "shared",
+    return ExchangePlan(**{"mode": "allreduce", "server": None, "n_servers": 1, "collective": "shared",
                   "reproducible": "none", "ranks": 4, **changes})  # fmt: skip
 
 

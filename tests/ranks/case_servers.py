@@ -63,7 +63,7 @@ def bits_are_those_of_one_server_on_nodes_and_of_any_workers(world):
 @ranks(2)
 def share_may_be_empty(world):
     """Of a bucket of fewer numbers than there are servers."""
-    team = SimpleNamespace(comm=world, servers=tuple(range(20)), numbers={0: 0, 1: 1}, worker=world.rank)
+    team = SimpleNamespace(comm=world, servers=tuple(range(20)), worker_of_rank={0: 0, 1: 1}, worker=world.rank)
     team.comm = SimpleNamespace(rank=world.rank, size=20)
     share = Share(slice(16, 32), team, np.zeros(64, np.float32), 2)
     assert sum(share.counts) == 16

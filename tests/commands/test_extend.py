@@ -22,7 +22,7 @@ def test_part_trains(name, tmp_path):
     (found,) = re.findall(r"```python\n(.*?)```", DOCS, re.DOTALL)
     (tmp_path / "my_parts.py").write_text(found)
     (command,) = [command for command in COMMANDS if name in command]
-    keys = ["train.epochs=2", "dataset.limit=1000", f"record.dir={tmp_path / 'runs'}"]
+    keys = ["train.epochs=2", "dataset.limit=1000", "model=tests.helpers.tiny:build", f"record.dir={tmp_path / 'runs'}"]
     words = [word.replace('"', "") for word in re.findall(r'[^\s"]+(?:"[^"]*")?', command)]
     ended = launcher.run(mpi, 3, ["-m", "psframe.train", *words, *keys], PYTHONPATH=str(tmp_path))
     assert ended.status == 0, ended

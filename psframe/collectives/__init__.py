@@ -37,9 +37,11 @@ def make(choice: Any, team: Any, size: int, allocator: Any, reproducible: str) -
     """
     from psframe.collectives.base import Base, UserCollective
     from psframe.collectives.compression import Compressed
-    from psframe.collectives.sharded import Sharded
 
-    if len(team.servers) > 1:  # only for collectives whose traits have ``supports_sharding``
+    if len(team.servers) > 1:
+        from psframe.collectives.sharded import Sharded
+
+        # only for collectives whose traits have ``supports_sharding``
         choice = replace(choice, make=Sharded)
     made = choice(team, size, allocator, reproducible)
     if not isinstance(made, Base):

@@ -94,14 +94,11 @@ class Base:
         Codec with which :class:`psframe.collectives.compression.Compressed` encodes the gradients.
     carrier : Carrier or None
         Moves encoded gradients; None if that class cannot wrap this collective.
-    overlap : Overlap or None
-        Exchange during backward; None if not supported.
     """
 
     traits = Traits()
     compression: str | Mapping[str, Any] = "none"
     carrier: Carrier | None = None
-    overlap: Overlap | None = None
 
     def __init__(self, team: Team, size: int, allocator: Allocator, reproducible: str):
         self.team, self.comm, self.size, self.allocator = team, team.comm, size, allocator
@@ -133,6 +130,11 @@ class Base:
     def mean_of(self, rows: Sequence[np.ndarray]) -> Any:
         """Return the canonical mean over the workers' rows, not yet computed."""
         return compiled.elementwise.Mean(rows, self.merges)
+
+    @property
+    def overlap(self) -> Overlap | None:
+        """Exchange during backward; None if not supported."""
+        return None
 
     def clear(self) -> None:
         """Reset the counts."""

@@ -9,7 +9,7 @@ from mpi4py import MPI
 
 from psframe import compiled
 from psframe.cluster.roles import Team
-from psframe.collectives.base import Base, Segments, cut
+from psframe.collectives.base import Base, Overlap, Segments, cut
 from psframe.collectives.buckets import BUCKET_BYTES, MAX_BUCKETS, Departures, cut_at_layers, least_of
 from psframe.collectives.carriers import Buffers
 from psframe.collectives.traits import Traits
@@ -56,7 +56,6 @@ class Buffer(Base):
         self.reduces = gather != "gather" and not self.canonical
         self.bucket_bytes, self.compression, self.carrier = bucket_bytes, compression, Buffers(self.comm)
         self.departures = Departures([], self._gather, self.wait)
-        self.overlap = self
         self.finite = True  # False if this worker's gradients were not, which MPI overwrites
         if compression == "none":
             self._receive()
@@ -77,6 +76,10 @@ class Buffer(Base):
         if self.compression == "none":
             self._plan_buckets([slice(0, self.size)])
         return self.vectors
+
+    @property
+    def overlap(self) -> Overlap:
+        return self
 
     def hook_layers(self, begins: Sequence[int]) -> Collection[int]:
         if not self.bucket_bytes or self.compression != "none":

@@ -16,7 +16,7 @@ import numpy as np
 from psframe import compiled
 from psframe.cluster.gates import READY, SUMMED
 from psframe.cluster.roles import Team
-from psframe.collectives.base import Segments
+from psframe.collectives.base import Overlap, Segments
 from psframe.collectives.buckets import MAX_BUCKETS, Flights, cut_at_layers, least_of
 from psframe.collectives.carriers import Buffers
 from psframe.collectives.compression import forget, sum_between_nodes, warm
@@ -71,7 +71,6 @@ class Hierarchical(Shared):
         self.leading = self.meeting.among(tuple(range(self.n_lanes)))
         self.bucket_bytes, self.codec = bucket_bytes, compression
         self.traits = replace(self.traits, exact=compression == "none")
-        self.overlap = self
         self.lane: Lane | None = None
         self.compressed = None
         if self.far and self.leading.mine and compression != "none":
@@ -116,6 +115,10 @@ class Hierarchical(Shared):
             tree=self.merges is not None,
             zeros=lambda shape: self.allocator.zeros(shape, np.float32, "exchange"),
         )
+
+    @property
+    def overlap(self) -> Overlap:
+        return self
 
     def hook_layers(self, begins: Sequence[int]) -> Collection[int]:
         if not (self.far and self.bucket_bytes and self.codec == "none"):

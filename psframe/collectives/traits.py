@@ -1,10 +1,8 @@
 """Traits of a collective (:class:`Traits`): its properties that follow from the config alone."""
 
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING
 
-if TYPE_CHECKING:
-    from psframe.config.registry import Choice
+from psframe.config.registry import Choice
 
 
 @dataclass(frozen=True)
@@ -13,13 +11,13 @@ class Traits:
 
     Attributes
     ----------
-    by_tree : bool
+    supports_tree_sum : bool
         True if every mean over all workers is computed by ``Base.mean_of``, and so can follow the order of a tree.
     exact : bool
         True if means are of the gradients themselves, not of their lossy encodings.
     moves_data : bool
         True if every rank waits for the data of the others, so that none is a step ahead.
-    among_servers : bool
+    supports_sharding : bool
         True if the parameters can be divided among several servers.
     """
 
@@ -29,7 +27,7 @@ class Traits:
     supports_sharding: bool = False
 
 
-def of_choice(choice: "Choice") -> Traits:
+def of_choice(choice: Choice) -> Traits:
     """Return the traits of the collective that a config chose; the defaults for a user's own without traits."""
     traits: Traits = getattr(choice.make, "traits", Traits())
     return replace(traits, exact=traits.exact and choice.arguments.get("compression", "none") == "none")

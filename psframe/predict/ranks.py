@@ -55,7 +55,7 @@ def compute(cluster: Cluster, path: str, overrides: Sequence[str]) -> dict[str, 
     """
     asked = cluster.run_on_root(lambda: _asked(path, overrides))
     judged = plan.make(cluster, path, [*overrides, *ALONE])
-    cluster.run_on_root(lambda: _check(judged.grid.is_cut))
+    cluster.run_on_root(lambda: _check(judged.config.parallel.is_cut))
     made = assemble.build_run(cluster, judged)
     setup.init_parameters(made, quiet=True)
     startup_s = since_launch_s()

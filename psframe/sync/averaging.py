@@ -16,7 +16,7 @@ from psframe.memory.arena import Arena
 from psframe.optim import SGD, Updater
 from psframe.sync.base import Mode, Parts, Snapshot
 from psframe.sync.traits import Traits
-from psframe.sync.work_source import StaticShards
+from psframe.sync.work_source import StaticShards, steps
 
 
 class AveragedShards(StaticShards):
@@ -107,9 +107,7 @@ class Averaging(Mode):
 
     def turns(self, n_steps: int) -> Iterator[tuple[int, int | None]]:
         self.restart()
-        for step in range(n_steps):
-            if not self.work.may_begin(step):
-                return
+        for step in steps(self.work, n_steps):
             self.at = step
             yield step, self._parts.team.worker
 

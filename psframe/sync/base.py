@@ -20,7 +20,7 @@ from psframe.sync.sampler import Sampler
 from psframe.sync.stores.base import Store
 from psframe.sync.tally import Tally
 from psframe.sync.traits import Traits
-from psframe.sync.work_source import SampleQueue, StaticShards, WorkSource
+from psframe.sync.work_source import SampleQueue, StaticShards, WorkSource, steps
 
 
 class SyncMode(Protocol):
@@ -165,9 +165,7 @@ class Mode:
         Before requesting the next turn, the caller writes this turn's gradients to the arena and calls :meth:`step`.
         """
         worker = self._parts.team.worker
-        for step in range(n_steps):
-            if not self.work.may_begin(step):
-                return
+        for step in steps(self.work, n_steps):
             yield step, worker
             if worker is not None:
                 self.tally.saw(0)

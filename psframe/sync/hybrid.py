@@ -11,6 +11,7 @@ from psframe.sync.base import Mode, Parts
 from psframe.sync.elastic import Elastic, Force
 from psframe.sync.stores.base import Store, make
 from psframe.sync.traits import Traits
+from psframe.sync.work_source import steps
 
 
 class Hybrid(Mode):
@@ -71,9 +72,7 @@ class Hybrid(Mode):
             self._parts.collective.broadcast(self.arena.params)
 
     def turns(self, n_steps: int) -> Iterator[tuple[int, int | None]]:
-        for step in range(n_steps):
-            if not self.work.may_begin(step):
-                return
+        for step in steps(self.work, n_steps):
             self.at = step
             yield step, self._parts.team.worker
 

@@ -1,21 +1,22 @@
 """``sync_ps`` (:class:`SyncPS`): synchronous parameter server, which gathers gradients and broadcasts parameters."""
 
 from dataclasses import replace
-from typing import Literal, cast
+from typing import TYPE_CHECKING, Literal, cast
 
 import numpy as np
 
 from psframe.cluster.gates import DEADLINE_S, Wait
 from psframe.cluster.groups import Group
 from psframe.cluster.roles import Team
-from psframe.collectives.sharded import Sharded
 from psframe.config.registry import Count, Deadline, PositiveInt
 from psframe.errors import UserError
-from psframe.memory.arena import Arena
 from psframe.optim import Updater
 from psframe.sync.backup_workers import BackupWorkers
-from psframe.sync.base import Mode, Parts
+from psframe.sync.base import Mode
 from psframe.sync.traits import SYNCHRONOUS
+
+if TYPE_CHECKING:
+    from psframe.collectives.sharded import Sharded
 
 #: bits of the first number that rank 0 broadcasts after an unsound step: a NaN that no computation produces
 NONFINITE_MARK = 0x7FC5AFE1
@@ -65,24 +66,24 @@ class ShardedPS(Mode):
                 f"{server}, got {n_servers}; give fewer, or start more ranks"
             )
 
-    def build(self, parts: Parts) -> Arena:
-        self.servers = cast(Sharded, parts.collective)
-        return super().build(parts)
+    @property
+    def _servers(self) -> "Sharded":
+        return cast("Sharded", self._parts.collective)
 
     def open(self, update: Updater) -> None:
         super().open(update)
-        self.servers.hand_out(self.arena.state)
+        self._servers.hand_out(self.arena.state)
 
     def step(self, n_samples: int, lr: float, step: int) -> bool:
-        for segment, gradient in self.servers.gather_mean(self.arena.grads, n_samples):
+        for segment, gradient in self._servers.gather_mean(self.arena.grads, n_samples):
             self._update(segment, gradient, lr, step)
         if self._parts.team.applies_updates:
             self.arena.close()
-        self.servers.publish(self.arena.params)
+        self._servers.publish(self.arena.params)
         return True
 
     def drain(self) -> None:
-        self.servers.collect(self.arena.state)
+        self._servers.collect(self.arena.state)
 
 
 def sync_ps(

@@ -28,6 +28,14 @@ class WorkSource(Protocol):
         """Return the number of samples done after a worker died, once no rank trains any more. Rank 0 calls."""
 
 
+def steps(work: WorkSource, n_steps: int) -> Iterator[int]:
+    """Yield the steps of an epoch, until the last or until all ranks were asked to stop."""
+    for step in range(n_steps):
+        if not work.may_begin(step):
+            return
+        yield step
+
+
 class StaticShards:
     """Static assignment: each worker computes its own share of every step.
 

@@ -48,7 +48,7 @@ def memory_table(roles: list[dict[str, int]], kinds: list[str]) -> str:
 def kind(plan: Plan, rank: int) -> str:
     """Return a rank's kind: server, worker or both; or its stage and shard of a partitioned network."""
     grid = plan.grid
-    if grid.is_cut:
+    if plan.config.parallel.is_cut:
         stage, shard = rank // grid.n_shards % grid.n_stages, rank % grid.n_shards
         asked = ((f"stage {stage}", grid.n_stages), (f"shard {shard}", grid.n_shards))
         return ", ".join(what for what, n in asked if n > 1)

@@ -13,7 +13,6 @@ from psframe.cluster.startup import launcher_ended
 from psframe.record.traffic import Traffic
 from psframe.train.checkpointer import Checkpointer
 from psframe.train.epoch_metrics import EpochTimings
-from psframe.train.outputs import NoCheckpointer
 from psframe.train.run import Run
 from psframe.train.schedule import learning_rate
 
@@ -65,15 +64,18 @@ def _part(run: Run) -> None:
     if run.cluster.node_rank == 0:
         run.cluster.halt.reopen()
     run.cluster.barrier()
+    checkpointer = run.outputs.checkpointer
     seen.begun = perf_counter()
     run.guard.begin(run.progress.epoch + 1, run.progress.step + 1)
     for step, worker in run.sync.turns(n_steps):
         _turn(run, seen, order, step, worker)
-        _checkpoint_if_due(run, run.outputs.checkpointer, step)
+        if checkpointer:
+            _checkpoint_if_due(run, checkpointer, step)
     draining = perf_counter()
     run.sync.drain()
     if run.whole:
-        run.outputs.checkpointer.rest()  # the writer reads these vectors in place
+        if checkpointer:
+            checkpointer.rest()  # the writer reads these vectors in place
         run.whole.collect()
     run.outputs.trace.end()
     run.outputs.trace.add("drain", draining)
@@ -105,10 +107,8 @@ def _turn(run: Run, seen: EpochTimings, order: np.ndarray, step: int, worker: in
     run.outputs.view.step()
 
 
-def _checkpoint_if_due(run: Run, checkpointer: Checkpointer | NoCheckpointer, step: int) -> None:
+def _checkpoint_if_due(run: Run, checkpointer: Checkpointer, step: int) -> None:
     """Write a due checkpoint between two steps, or ask for a pause if rank 0 lacks the complete state there."""
-    if isinstance(checkpointer, NoCheckpointer):
-        return
     if not run.cluster.halt.signal and launcher_ended():
         run.cluster.halt.signal = signal.SIGTERM
     pauses = bool(run.cluster.halt.signal) or checkpointer.failed
@@ -122,7 +122,7 @@ def _checkpoint_if_due(run: Run, checkpointer: Checkpointer | NoCheckpointer, st
         run.sync.work.stop()
 
 
-def _save(run: Run, checkpointer: Checkpointer | NoCheckpointer, cursor: int, step: int) -> None:
+def _save(run: Run, checkpointer: Checkpointer, cursor: int, step: int) -> None:
     began = perf_counter()
     checkpointer.save(run.model_state, run.rows(), run.progress.epoch, step, cursor)
     run.outputs.trace.add("checkpoint", began)
@@ -143,7 +143,7 @@ def _pause(run: Run, seen: EpochTimings) -> None:
 def _settled(run: Run, n_steps: int) -> tuple[int, int, int]:
     """Return the epoch's samples done, the steps of this part, and the signal to stop on (0: none). Rank 0."""
     sampler, checkpointer = run.sampler, run.outputs.checkpointer
-    if not checkpointer.asked:
+    if not checkpointer or not checkpointer.asked:
         return sampler.n_samples, n_steps, 0
     checkpointer.asked = False
     done = run.sync.work.done()

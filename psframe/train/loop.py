@@ -1,5 +1,6 @@
 """Epoch loop (:func:`train`): train, evaluate, gather, and let rank 0 record each epoch."""
 
+from contextlib import nullcontext
 from functools import partial
 from math import isfinite
 from time import perf_counter
@@ -40,7 +41,7 @@ def _train_epochs(run: Run) -> None:
     try:
         while run.progress.epoch < run.config.train.epochs:
             run.outputs.view.begin(run.progress.epoch + 1)
-            with np.errstate(over="ignore", invalid="ignore"):  # rank 0 checks the loss, see _judge_loss
+            with np.errstate(over="ignore", invalid="ignore"):  # rank 0 checks the loss, see _check_loss
                 seen = epoch.train_epoch(run)
                 run.cluster.barrier()  # evaluate only once no rank changes parameters any more
                 report = _report(run, seen)
@@ -56,7 +57,8 @@ def _train_epochs(run: Run) -> None:
 
 def _settle(run: Run, every: list[Report]) -> None:
     """Conclude an epoch on rank 0; after the last one, or on UserError, wait until all checkpoints are durable."""
-    with run.outputs.checkpointer.closing(run.progress.epoch + 1 == run.config.train.epochs):
+    checkpointer, is_last = run.outputs.checkpointer, run.progress.epoch + 1 == run.config.train.epochs
+    with checkpointer.closing(is_last) if checkpointer else nullcontext():
         _conclude(run, every)
 
 
@@ -158,9 +160,8 @@ def _record(run: Run, run_dir: RunDir, measured: dict[str, Any]) -> dict[str, An
     every, began = run.config.checkpoint.every_epochs, perf_counter()
     at, out = run.progress, run.outputs
     due = every and (at.epoch % every == 0 or at.epoch == run.config.train.epochs)
-    checkpointer = (
-        out.checkpointer if due and not _diverged(measured) else None
-    )  # a diverged one would displace valid checkpoints
+    # a diverged one would displace valid checkpoints
+    checkpointer = out.checkpointer if due and not _diverged(measured) else None
     if checkpointer:
         checkpointer.take(run.model_state, run.rows(), at.epoch, at.step)
         out.trace.add("checkpoint", began)

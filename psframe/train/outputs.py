@@ -1,18 +1,15 @@
 """Outputs of a run (:class:`Outputs`): directory, checkpoints, trace, usage, view; null objects for what is absent."""
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
-
-import numpy as np
 
 from psframe.record.run_dir import RunDir
 from psframe.record.tensorboard import Board
 from psframe.record.trace import UNTRACED, Trace
 from psframe.record.usage import Sample, Usage
 from psframe.record.view import View
-from psframe.train.checkpointer import Checkpointer, ModelState
+from psframe.train.checkpointer import Checkpointer
 
 
 class NoBoard:
@@ -36,43 +33,18 @@ class NoUsage:
         return []
 
 
-class NoCheckpointer:
-    """Checkpointer of a rank that writes no checkpoints."""
-
-    asked = failed = False
-
-    def due(self) -> bool:
-        return False
-
-    def save(self, model_state: ModelState, rows: Sequence[np.ndarray], epoch: int, step: int, cursor: int) -> None: ...
-
-    def take(
-        self, model_state: ModelState, rows: Sequence[np.ndarray], epoch: int, step: int, cursor: int = 0
-    ) -> None: ...
-
-    def start(self) -> None: ...
-
-    def rest(self) -> None: ...
-
-    def close(self) -> None: ...
-
-    @contextmanager
-    def closing(self, last: bool) -> Iterator[None]:
-        yield
-
-
 @dataclass
 class Outputs:
     """Outputs of a run; ``run_dir``, ``checkpointer``, ``view`` and ``board`` are active on rank 0 only.
 
     Attributes
     ----------
-    run_dir : RunDir or None
+    run_dir, checkpointer : RunDir, Checkpointer, or None
         None on other ranks, and for a run that writes nothing.
     """
 
     run_dir: RunDir | None = None
-    checkpointer: Checkpointer | NoCheckpointer = field(default_factory=NoCheckpointer)
+    checkpointer: Checkpointer | None = None
     view: View = field(default_factory=lambda: View(0, 0, quiet=True))
     trace: Trace = UNTRACED
     usage: Usage | NoUsage = field(default_factory=NoUsage)

@@ -23,7 +23,6 @@ from psframe.record.checkpoint import Saved
 from psframe.record.run_dir import durably
 from psframe.sync.base import Snapshot
 from psframe.train.build import assemble, setup
-from psframe.train.checkpointer import Checkpointer
 from psframe.train.data.dataset import LoadedData
 from psframe.train.epoch_metrics import EpochTimings
 from psframe.train.faults.injection import Rollback
@@ -217,7 +216,7 @@ def roll_back(run: Run, plan: Plan, failed: Rollback) -> Run:
 def _last(run: Run) -> Saved | None:
     """Return the last checkpoint, and drop the records of later epochs. Rank 0 only."""
     checkpointer, run_dir = run.outputs.checkpointer, run.outputs.run_dir
-    assert isinstance(checkpointer, Checkpointer)
+    assert checkpointer
     assert run_dir
     saved = checkpointer.newest(run.network.arena.layout)
     epoch = saved.epoch if saved else 0

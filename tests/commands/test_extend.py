@@ -1,6 +1,7 @@
 """The parts of docs/extend.md train as they are written there."""
 
 import re
+import shlex
 
 import pytest
 
@@ -23,8 +24,7 @@ def test_part_trains(name, tmp_path):
     (tmp_path / "my_parts.py").write_text(found)
     (command,) = [command for command in COMMANDS if name in command]
     keys = ["train.epochs=2", "dataset.limit=1000", "model=tests.helpers.tiny:build", f"record.dir={tmp_path / 'runs'}"]
-    words = [word.replace('"', "") for word in re.findall(r'[^\s"]+(?:"[^"]*")?', command)]
-    ended = launcher.run(mpi, 3, ["-m", "psframe.train", *words, *keys], PYTHONPATH=str(tmp_path))
+    ended = launcher.run(mpi, 3, ["-m", "psframe.train", *shlex.split(command), *keys], PYTHONPATH=str(tmp_path))
     assert ended.status == 0, ended
     assert SAYS[name] in ended.out + ended.err
     first, last = re.findall(r"loss ([0-9.]+)", ended.out)

@@ -6,6 +6,7 @@ meant to change bits, bytes or the record's keys does that, and says so.
 
 import json
 from collections.abc import Iterator
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -49,6 +50,7 @@ MOVED = ("bytes_read", "bytes_written", "bytes_sent")
 Run = tuple[int, list[str]]  # ranks, and what is overridden
 
 
+@cache
 def runs() -> dict[str, list[Run]]:
     """Return every run by its name: one command after the other, of which all but the first continue the one before."""
     found = {" ".join(map(str, (n, *keys))): [(n, keys)] for n, keys in _single()}

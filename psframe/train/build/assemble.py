@@ -53,8 +53,8 @@ def run(cluster: Cluster, plan: Plan, quiet: bool) -> Run:
         # BLAS rounds differently with the number of threads, which depends on the machine
         threadpool_limits(1, user_api="blas")
     layout = consistency.same_network(cluster, plan.network).whole
-    # again, for the rules on batch statistics, which need the network
-    cluster.run_on_root(lambda: combinations.check(replace(plan.asked, statistic=layout.statistic)))
+    if layout.statistic:  # again, for the rules on batch statistics, which need the network
+        cluster.run_on_root(lambda: combinations.check(replace(plan.asked, statistic=layout.statistic)))
     gc.collect()  # frees that network: PyTorch's first pass leaves a reference cycle with its module
     opened: list[RunDir] = []
     cluster.run_on_root(lambda: opened.append(open_run(plan.resolved, layout)))
@@ -196,7 +196,7 @@ def _labels(cluster: Cluster, plan: Plan, mode: Mode | None, sampler: Sampler) -
     return {
         "model": plan.choices["model"].name,
         "dataset": plan.choices["dataset"].name,
-        "sync_mode": plan.choices["sync"].name if mode or plan.grid.is_cut else "alone",
+        "sync_mode": plan.choices["sync"].name if mode or plan.config.parallel.is_cut else "alone",
         "server": plan.team.server,
         "n_servers": len(plan.team.servers),
         "collective": plan.choices["collective"].name if mode and mode.traits.exchanges else None,

@@ -1,4 +1,4 @@
-"""Setup of a run before training: compile and initialize (:func:`begin`), open outputs, verify the placement."""
+"""Setup of a run before training: compile, initialize (:func:`init_parameters`), open outputs, verify the placement."""
 
 import json
 import sys

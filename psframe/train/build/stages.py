@@ -45,7 +45,7 @@ def work(
     No rank waits for another here.
     """
     config, grid, n_micro = plan.config, plan.grid, plan.n_micro
-    if n_micro == 1 and not grid.is_cut:
+    if n_micro == 1 and not config.parallel.is_cut:
         network.bind(arena, sampler.max_batch, allocator, config.nn.kernels, threads)
         batches = Batches(plan.facts, arrays, sampler.max_batch, config.train.seed, allocator)
         return any_workers.work(sampler, plan.team.worker, network, batches, allocator)
@@ -144,7 +144,7 @@ def whole(
     cluster: Cluster, plan: Plan, network: Network, arena: Arena, n_state: int, allocator: Allocator
 ) -> FullModel | None:
     """Return the holder of the full network's parameters on rank 0; None if every rank has them."""
-    if not plan.grid.is_cut:
+    if not plan.config.parallel.is_cut:
         return None
     n_shards = plan.grid.n_shards
     shards = [plan.network(shard=shard) for shard in range(n_shards)] if n_shards > 1 else [network]

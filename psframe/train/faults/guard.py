@@ -65,10 +65,8 @@ class Guard:
         self.collective, self.updater, self.arena = collective, updater, updater.arena
         self.flip = Flip(fault, cluster.rank, cluster.n_ranks, self.arena)
         self.replicas = Replicas(cluster, team, self.arena)
-        meeting, late_s = (
-            cluster.rendezvous,
-            fault.late_s if mode.traits.in_step and not config.parallel.is_cut else 0.0,
-        )
+        meeting, meets = cluster.rendezvous, mode.traits.in_step and not config.parallel.is_cut
+        late_s = fault.late_s if meets else 0.0
         self.watch = StragglerMonitor(cluster.pulse, meeting.members, late_s, meeting.late)
         self.skipped: list[dict[str, Any]] = []
         self.repaired: list[dict[str, Any]] = []

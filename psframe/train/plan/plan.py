@@ -164,7 +164,7 @@ def make(cluster: Cluster, path: str, overrides: Sequence[str]) -> Plan:
         grid=grid,
         n_micro=micro_batches(settings.parallel, sampler),
     )
-    if grid.is_cut:
+    if settings.parallel.is_cut:
         made.cuts = cluster.run_on_root(lambda: _cuts(made, micro(sampler, made.n_micro)))
     return made
 
@@ -187,14 +187,14 @@ def _goes_together(cluster: Cluster, asked: Combination) -> Combination:
 def _roles(cluster: Cluster, settings: Config, mode: Mode, facts: Facts) -> tuple[Grid, Team, Group]:
     """Return this rank's grid, team and group; AgreedError on every rank if the config does not fit the ranks."""
     grid = grids.make(cluster, settings.parallel)
-    team, group = roles(grid.cluster, mode.traits, grid.is_cut)
+    team, group = roles(grid.cluster, mode.traits, settings.parallel.is_cut)
     cluster.run_on_root(lambda: checks.check_size(team, facts))
     alone = team.comm.size == 1
     if not alone and settings.fault.on_worker_loss == "continue":
         cluster.run_on_root(checks.check_loss)
     if not alone:
         cluster.run_on_all(lambda: mode.check(team, group))
-    workers = tuple(range(cluster.n_ranks)) if grid.is_cut else team.workers
+    workers = tuple(range(cluster.n_ranks)) if settings.parallel.is_cut else team.workers
     cluster.run_on_root(lambda: checks.check_fault(settings.fault, workers))
     return grid, team, group
 

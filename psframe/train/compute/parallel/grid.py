@@ -32,11 +32,6 @@ class Grid:
     cluster: Cluster
     crew: Cluster
 
-    @property
-    def is_cut(self) -> bool:
-        """True if ranks have different parts of the network."""
-        return self.n_stages * self.n_shards > 1
-
 
 def make(cluster: Cluster, parallel: Parallel) -> Grid:
     """Return the grid, for settings that passed :func:`check`. All ranks must call.

@@ -2,10 +2,11 @@
 
     python -m tests.mutants [NAME ...] [--jobs 1] [--out TABLE.md] [--folder COPY] [--timeout 30] [--trust]
 
-A mutant is a patch of this folder; its first line says what is wrong. The tests that are near to what it changes run
-first (``tests.mutants.near``), then the others of the default suite, up to the first that fails. Prints a row a mutant,
-and exits with 1 where one survived, with 2 where one cannot be tried. The copy is of the last commit, without what was
-changed since; ``git checkout -- .`` takes every mutant out there.
+A mutant is a patch of this folder; its first line says what is wrong. The test that killed it last time runs first
+(``table.md`` of this folder), then those that are near to what it changes (``tests.mutants.near``), then the others of
+the default suite, up to the first that fails. Prints a row a mutant, and exits with 1 where one survived, with 2 where
+one cannot be tried. The copy is of the last commit, without what was changed since; ``git checkout -- .`` takes every
+mutant out there.
 """
 
 import argparse
@@ -25,6 +26,7 @@ from tests.mutants.copies import Copy, Mutant, UnableError, end
 from tests.mutants.near import tests_of
 
 HERE = Path(__file__).resolve().parent
+TABLE = HERE / "table.md"
 ASKED = (signal.SIGINT, signal.SIGTERM)
 HEAD = ("mutant", "what is wrong", "killed by", "seconds")
 
@@ -35,6 +37,12 @@ def chosen(names: Sequence[str]) -> list[Mutant]:
     if missing := [name for name in names if not any(name in mutant.path.stem for mutant in every)]:
         raise UnableError(f"there is no mutant {missing[0]!r}; ls {HERE} shows all")
     return [mutant for mutant in every if not names or any(name in mutant.path.stem for name in names)]
+
+
+def killers(table: Path) -> dict[str, str]:
+    """Return the test that killed each mutant, by the mutant's name, from a table that an earlier call printed."""
+    rows = [line.split(" | ") for line in table.read_text().splitlines() if "::" in line] if table.exists() else []
+    return {row[0].removeprefix("| "): row[-2].replace("\\|", "|") for row in rows}
 
 
 def tried(mutant: Mutant, copies: "queue.Queue[Copy]", trust: bool) -> tuple[bool, str]:
@@ -56,8 +64,10 @@ def _killer(mutant: Mutant, copy: Copy) -> tuple[str, bool]:
     try:
         copy.put_in(mutant)
         near = tests_of(copy.folder, mutant.files)
-        if near and (killer := copy.killer(near)):
-            return killer, True
+        last = [test for test in [killers(TABLE).get(mutant.path.stem)] if test]
+        for words in (last, near):
+            if words and (killer := copy.killer(words)):
+                return killer, True
         return copy.killer(["tests", *(f"--ignore={name}" for name in near)]), False
     finally:
         copy.take_out(mutant)
@@ -71,7 +81,8 @@ def judge(mutants: Sequence[Mutant], copy: Copy, trust: bool) -> None:
     """UnableError where a mutant does not apply, or a near test of one fails without it."""
     for mutant in mutants:
         copy.judge(mutant)
-    near = sorted({name for mutant in mutants for name in tests_of(copy.folder, mutant.files)})
+    last = {killers(TABLE).get(mutant.path.stem, "") for mutant in mutants} - {""}
+    near = sorted(last | {name for mutant in mutants for name in tests_of(copy.folder, mutant.files)})
     if not trust and near and (killer := copy.killer(near)):
         raise UnableError(f"tests must pass without a mutant, got {killer}, which does not; mend it, or give --trust")
 

@@ -17,7 +17,8 @@ SAYS = "What is wrong: "
 COMPILED = (".pyx", ".pxd", ".h")
 LOOK_S = 2.0
 PYTEST = (".venv/bin/python", "-m", "pytest", "-x", "-q", "-m", "not full", "-p", "tests.mutants.order")
-PASSED, FAILED, BROKEN, NONE = 0, 1, 2, 5  # exit statuses of pytest; BROKEN: a test cannot be imported
+#: exit statuses of pytest; BROKEN: a test cannot be imported, GONE: there is none of this name (any more)
+PASSED, FAILED, BROKEN, GONE, NONE = 0, 1, 2, 4, 5
 
 
 class UnableError(Exception):
@@ -97,7 +98,7 @@ class Copy:
     def killer(self, words: Iterable[str]) -> str:
         """Return the first test of those given to pytest that fails, or that it hung; "" where all pass."""
         status, said = self._pytest(words)
-        if status in (PASSED, NONE):
+        if status in (PASSED, GONE, NONE):
             return ""
         if status is None:
             return f"time-out: no test ended for {self.patience_s / 60:g} minutes"

@@ -7,6 +7,8 @@ from pathlib import Path
 #: how near a test is: called after the module; in a folder called after its package, and mentions it; is in such a
 #: folder; has its or its package's name in its own; mentions it; takes what it does from a file beside it that does
 NAMED, INSIDE_SAYS, INSIDE, CALLED, SAYS, BESIDE, FAR = range(7)
+#: the quick before the slow: a folder of tests/, by how long its tests take
+QUICK = ("unit", "fuzz", "ranks", "commands", "stress", "hosts", "knl")
 HERE = Path(__file__).parent
 COMMON = ("__init__", "__main__", "conftest")  # what every test of a folder has, or none
 MANY = 30  # modules that a test mentions which is about all of them
@@ -15,9 +17,10 @@ Files = dict[Path, str]
 
 
 def tests_of(root: Path, changed: Iterable[str]) -> list[str]:
-    """Return the test files below ``root`` that are near to changed files, the nearest first, as paths from there.
+    """Return the test files below ``root`` that are near to changed files, as paths from there.
 
-    Where none is, those that are near to the modules that use the changed ones, or to their packages.
+    Quick folders come first, and the nearest first in each. Where none is near, those that are near to the modules
+    that use the changed ones, or to their packages.
     """
     files = {path: path.read_text(errors="replace") for path in (root / "tests").rglob("*.[pc]*") if _counts(path)}
     files = {path: text for path, text in files.items() if len({*re.findall(r"psframe\.\w+", text)}) < MANY}
@@ -26,9 +29,12 @@ def tests_of(root: Path, changed: Iterable[str]) -> list[str]:
     if not found:
         packages = {package for module in modules if "." in (package := module.rpartition(".")[0])}
         found = _near(root, files, packages | {user for module in modules for user in _users(root, module)})
-    # of equals unit tests, which lie deepest, before commands
-    ranked = sorted(found, key=lambda test: (found[test], -len(test.parts), test))
-    return [str(test.relative_to(root)) for test in ranked]
+    paths = {test.relative_to(root): near for test, near in found.items()}
+    return [str(path) for path in sorted(paths, key=lambda path: (_slowness(path), paths[path], path))]
+
+
+def _slowness(path: Path) -> int:
+    return QUICK.index(path.parts[1]) if path.parts[1] in QUICK else len(QUICK)
 
 
 def _near(root: Path, files: Files, modules: Iterable[str]) -> dict[Path, int]:

@@ -21,10 +21,9 @@ from psframe.collectives.buckets import MAX_BUCKETS, Flights, cut_at_layers, lea
 from psframe.collectives.carriers import Buffers
 from psframe.collectives.compression import forget, sum_between_nodes, warm
 from psframe.collectives.lanes import Chain, Combined, Lane, shares
-from psframe.collectives.segments import whole
 from psframe.collectives.shared import Shared
 from psframe.config.registry import Count
-from psframe.memory.allocator import Allocator
+from psframe.memory.allocator import Allocator, shared_block
 from psframe.memory.arena import ONE_COPY, Arena, Keeping, Layout
 from psframe.record.trace import UNTRACED, Trace
 
@@ -85,9 +84,8 @@ class Hierarchical(Shared):
         arena, self.trace = super().arena(layout, n_state, keeping), trace
         if self.far:
             self.total = self._vectors(1, "exchange")[0]
-            n_bytes = 4 * whole(MAX_BUCKETS * compiled.sync.Counters.EACH // 4, self.division.page_bytes)
-            own = [slice(0, n_bytes)] if self.cluster.link.leads else []
-            memory = self.allocator.shared(n_bytes, "exchange", own)
+            n_bytes = MAX_BUCKETS * compiled.sync.Counters.EACH
+            memory = shared_block(self.allocator, n_bytes, "exchange", self.cluster.link.leads)
             #: by bucket: number of complete gradients of this node's workers, over all steps
             self.departed = compiled.sync.Counters(memory, MAX_BUCKETS)
             #: this rank's segment of the sum over its node (local), and of the mean over all workers (means)

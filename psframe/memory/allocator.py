@@ -29,6 +29,16 @@ def padded(n_bytes: int) -> int:
     return -(-n_bytes // ALIGNMENT_BYTES) * ALIGNMENT_BYTES
 
 
+def shared_block(allocator: "Allocator", n_bytes: int, role: str, is_mine: bool, *within: str) -> np.ndarray:
+    """Return shared memory as :meth:`Allocator.shared` does, of ``n_bytes`` rounded up to full pages.
+
+    One rank has ``is_mine``: it places and touches all of it.
+    """
+    page_bytes = allocator.home(role).page_bytes
+    n_bytes = -(-n_bytes // page_bytes) * page_bytes
+    return allocator.shared(n_bytes, role, [slice(0, n_bytes)] if is_mine else [], *within)
+
+
 @dataclass(frozen=True)
 class Home:
     """Placement name and page size of a role, the same on all ranks of a node."""

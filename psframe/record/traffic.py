@@ -26,6 +26,11 @@ class Traffic:
     def receive(self, n_bytes: int) -> None:
         self.written += n_bytes
 
+    def transfer(self, n_bytes: int) -> None:
+        """Count both ends of a one-sided transfer, whose target does not count it."""
+        self.send(n_bytes)
+        self.receive(n_bytes)
+
     def sum(self, n_bytes: int, n_rows: int) -> None:
         """Count a sum of ``n_rows`` rows of ``n_bytes`` each into a separate buffer."""
         self.read += n_rows * n_bytes

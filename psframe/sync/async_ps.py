@@ -17,7 +17,7 @@ from psframe.memory.arena import Arena
 from psframe.sync.backup_workers import BackupWorkers
 from psframe.sync.base import Mode, Parts, Snapshot
 from psframe.sync.server_mode import ServerMode
-from psframe.sync.stores.base import PULLED, RATE, SAMPLES, STEP
+from psframe.sync.stores.mailbox import PULLED, RATE, SAMPLES, STEP
 from psframe.sync.work_source import SampleQueue, WorkSource
 
 FREE = 1 << 30  # a staleness bound that is never reached
@@ -56,7 +56,7 @@ class AsyncPS(ServerMode):
     def _allocate(self, parts: Parts) -> Arena:
         arena = super()._allocate(parts)
         if parts.team.worker is None:
-            self.means = [compiled.elementwise.Mean([post[0]]) for post in self.store.inbox]
+            self.means = [compiled.elementwise.Mean([post[0]]) for post in self.mailbox.inbox]
             self.clocks, self.waiting = [0] * self.n_workers, [False] * self.n_workers
             self.posts_a_turn = max(1, round(self.n_workers / self.push_every))
             self.correction = parts.allocator.zeros(self.size if self.compensation else 0, np.float32, "exchange")
@@ -67,7 +67,7 @@ class AsyncPS(ServerMode):
         return arena
 
     def _source(self, parts: Parts) -> WorkSource:
-        return super()._source(parts) if self.bounded else SampleQueue(self.store, parts.sampler)
+        return super()._source(parts) if self.bounded else SampleQueue(self.store.tickets, parts.sampler)
 
     def worker_turns(self, n_steps: int) -> Iterator[tuple[int, int | None]]:
         worker = self._parts.team.worker
@@ -111,7 +111,7 @@ class AsyncPS(ServerMode):
             self.kept[:], self.n_kept = 0, 0
 
     def take(self, worker: int) -> None:
-        note = self.store.headers[worker]
+        note = self.mailbox.headers[worker]
         n_samples, step = int(note[SAMPLES]), int(note[STEP])
         if not self.bounded:
             self.tally.saw((self.store.clock - int(note[PULLED])) % (1 << 32))
@@ -120,7 +120,7 @@ class AsyncPS(ServerMode):
         ):  # under a bound a worker's share of the last step may be empty
             mean = self.means[worker].over(n_samples)
             if self.compensation:
-                self._compensate(mean, *self.store.inbox[worker])
+                self._compensate(mean, *self.mailbox.inbox[worker])
             # step number for the optimizer: about the number of updates before this one
             self.apply(mean, float(note[RATE]), (step - 1) * self.n_workers // self.push_every + 1, step)
         self.clocks[worker] += 1
@@ -143,7 +143,7 @@ class AsyncPS(ServerMode):
         for worker, waits in enumerate(self.waiting):
             if waits and self.clocks[worker] - slowest <= self.bound:
                 self.waiting[worker] = False
-                self.store.ack(worker, slowest)
+                self.mailbox.ack(worker, slowest)
 
     def snapshot(self) -> Snapshot:
         if self.bounded:  # workers are at different steps

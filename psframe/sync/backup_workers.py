@@ -13,7 +13,7 @@ from psframe.errors import UserError
 from psframe.memory.arena import Arena
 from psframe.sync.base import Parts
 from psframe.sync.server_mode import ServerMode
-from psframe.sync.stores.base import PULLED, RATE, SAMPLES, STEP
+from psframe.sync.stores.mailbox import PULLED, RATE, SAMPLES, STEP
 
 
 class BackupWorkers(ServerMode):
@@ -69,10 +69,10 @@ class BackupWorkers(ServerMode):
         self.post((self.arena.grads,), self.n_own, lr, step, self.pulled, 0)
 
     def take(self, worker: int) -> None:
-        note = self.store.headers[worker]
+        note = self.mailbox.headers[worker]
         if int(note[PULLED]) != self.store.clock:
             self.tally.dropped += 1
-            self.store.ack(worker)
+            self.mailbox.ack(worker)
             return
         self.arrived.append(worker)
         if len(self.arrived) == self.wanted:
@@ -81,14 +81,14 @@ class BackupWorkers(ServerMode):
     def _close(self, lr: float, step: int) -> None:
         first = sorted(self.arrived)
         used = [worker for worker in first if not self.is_dropped(worker, step)]
-        n_samples = int(self.store.headers[used, SAMPLES].sum())
+        n_samples = int(self.mailbox.headers[used, SAMPLES].sum())
         if used:
-            mean = compiled.elementwise.Mean([self.store.inbox[worker, 0] for worker in used])
+            mean = compiled.elementwise.Mean([self.mailbox.inbox[worker, 0] for worker in used])
             self.apply(mean.over(max(1, n_samples)), lr, step, step)
         else:
             self.keep()
         self.tally.used += n_samples
         for worker in first:
             self.tally.saw(0)
-            self.store.ack(worker)
+            self.mailbox.ack(worker)
         self.arrived.clear()

@@ -193,8 +193,7 @@ class Mode:
     @property
     def layer_hook(self) -> Callable[[], None] | None:
         """Function to call between layers, for MPI to serve other ranks from this rank's memory; None if not needed."""
-        computes = self.store is not None and not self.store.nearby and self.traits.server is None
-        return self.store.progress if self.store and computes else None
+        return self.store.progress if self.store and self.traits.server is None else None
 
     def close(self) -> None:
         """End a run. All ranks must call."""

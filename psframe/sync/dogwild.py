@@ -65,7 +65,7 @@ class Dogwild(Hogwild):
         return arena
 
     def _source(self, parts: Parts) -> SampleQueue:
-        return SampleQueue(self.store, parts.sampler)
+        return SampleQueue(self.store.tickets, parts.sampler)
 
     def open(self, update: Updater) -> None:
         self._fill(self.store)

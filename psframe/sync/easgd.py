@@ -45,11 +45,11 @@ class EASGD(Mode):
     def _allocate(self, parts: Parts) -> Arena:
         team, allocator = parts.team, parts.allocator
         self.store: Store = make(self.store_name, team, parts.layout.size, allocator, copies=1)
-        self.exchange = Elastic(self.store, allocator, self.beta / team.n_workers, self.tally)
+        self.exchange = Elastic(self.store, parts.layout.size, allocator, self.beta / team.n_workers, self.tally)
         return Arena(parts.layout, parts.optimizer.n_state, allocator)
 
     def _source(self, parts: Parts) -> SampleQueue:
-        return SampleQueue(self.store, parts.sampler)
+        return SampleQueue(self.store.tickets, parts.sampler)
 
     def open(self, update: Updater) -> None:
         self._update, self.whole = update, slice(0, self._parts.layout.size)

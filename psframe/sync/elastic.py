@@ -21,9 +21,9 @@ class Elastic:
         beta / p in the paper, for p workers.
     """
 
-    def __init__(self, store: Store, allocator: Allocator, alpha: float, tally: Tally):
+    def __init__(self, store: Store, size: int, allocator: Allocator, alpha: float, tally: Tally):
         self.store, self.alpha, self.tally = store, np.float32(alpha), tally
-        self.difference = allocator.zeros(store.size, np.float32, "exchange")
+        self.difference = allocator.zeros(size, np.float32, "exchange")
         self.seen = 0  # clock of the centre after the last exchange
 
     def __call__(self, x: np.ndarray) -> None:

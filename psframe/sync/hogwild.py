@@ -40,7 +40,7 @@ class Hogwild(Mode):
             )
 
     def _allocate(self, parts: Parts) -> Arena:
-        self.common = Shared(self._team(parts), parts.layout.size, self._memory(parts), copies=1, rows=0)
+        self.common = Shared(self._team(parts), parts.layout.size, self._memory(parts), copies=1)
         self.tally.traffics.append(self.common.traffic)
         vectors = Vectors(
             self.common.params,
@@ -50,7 +50,7 @@ class Hogwild(Mode):
         return Arena(parts.layout, parts.optimizer.n_state, parts.allocator, vectors=vectors)
 
     def _source(self, parts: Parts) -> SampleQueue:
-        return SampleQueue(self.common, parts.sampler)
+        return SampleQueue(self.common.tickets, parts.sampler)
 
     def _team(self, parts: Parts) -> Team:
         """Return the ranks that share one vector."""

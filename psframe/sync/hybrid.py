@@ -50,7 +50,9 @@ class Hybrid(Mode):
         arena = super()._allocate(parts)
         self.store: Store = make(self.store_name, parts.team, parts.layout.size, parts.allocator, copies=1)
         if parts.group.leads:
-            self.exchange = Elastic(self.store, parts.allocator, self.beta / parts.group.n_groups, self.tally)
+            self.exchange = Elastic(
+                self.store, parts.layout.size, parts.allocator, self.beta / parts.group.n_groups, self.tally
+            )
         return arena
 
     def open(self, update: Updater) -> None:

@@ -11,7 +11,8 @@ from psframe.cluster.gates import Wait
 from psframe.memory.arena import Arena, Vectors
 from psframe.optim import Updater
 from psframe.sync.base import Mode, Parts
-from psframe.sync.stores.base import LAST, Store, make
+from psframe.sync.stores.base import Store, make
+from psframe.sync.stores.mailbox import LAST
 from psframe.sync.traits import Traits
 
 
@@ -44,7 +45,8 @@ class ServerMode(Mode):
         team, layout, allocator = parts.team, parts.layout, parts.allocator
         self.size, self.n_workers = layout.size, team.n_workers
         self.posts_a_turn = self.n_workers
-        self.store: Store = make(self.store_name, team, layout.size, allocator, copies=2, rows=self.rows)
+        self.store: Store = make(self.store_name, team, layout.size, allocator, copies=2)
+        self.mailbox = self.store.mailbox(self.rows)
         if team.worker is not None:
             return self._of_worker(parts)
         vectors = Vectors(
@@ -55,7 +57,7 @@ class ServerMode(Mode):
         return Arena(layout, parts.optimizer.n_state, allocator, vectors=vectors, shared=False)
 
     def _of_worker(self, parts: Parts) -> Arena:
-        slot = self.store.slot() if self.waits else None
+        slot = self.mailbox.slot() if self.waits else None
         if slot is None:
             return Arena(parts.layout, 0, parts.allocator)
         params = parts.allocator.zeros(parts.layout.size, np.float32, "parameters")
@@ -94,10 +96,10 @@ class ServerMode(Mode):
 
     def serve(self) -> None:
         """Wait for one post, and process it."""
-        worker = self.store.collect()
-        if self.store.headers[worker, LAST]:
+        worker = self.mailbox.collect()
+        if self.mailbox.headers[worker, LAST]:
             self.at_work -= 1
-            self.store.ack(worker)
+            self.mailbox.ack(worker)
         else:
             self.take(worker)
 
@@ -142,7 +144,7 @@ class ServerMode(Mode):
 
     def is_dropped(self, worker: int, step: int) -> bool:
         """Return True if a worker's post is to be dropped, and record it. Rank 0."""
-        if not self._parts.drops or compiled.elementwise.is_finite(self.store.inbox[worker, 0]):
+        if not self._parts.drops or compiled.elementwise.is_finite(self.mailbox.inbox[worker, 0]):
             return False
         self._update.first_nonfinite_step = self._update.first_nonfinite_step or step
         self.tally.skipped.append({"step": step, "ranks": [worker + 1]})
@@ -158,11 +160,11 @@ class ServerMode(Mode):
     def post(self, vectors: Sequence[np.ndarray], *note: float) -> None:
         """Post to rank 0, once it has granted this worker's previous post."""
         self._settled()
-        self.store.post(vectors, *note)
+        self.mailbox.post(vectors, *note)
 
     def _settled(self) -> int:
         """Wait for rank 0's grant, count that as waiting, and return its word."""
         began = perf_counter()
-        word = self.store.wait_ack()
+        word = self.mailbox.wait_ack()
         self.tally.waited_since(began)
         return word

@@ -6,7 +6,7 @@ from typing import Protocol
 from psframe.cluster.stop_flag import StopFlag
 from psframe.memory.arena import Arena
 from psframe.sync.sampler import Sampler
-from psframe.sync.stores.base import Store
+from psframe.sync.stores.base import Tickets
 
 
 class WorkSource(Protocol):
@@ -72,12 +72,12 @@ class SampleQueue:
 
     Parameters
     ----------
-    dealer : Store
-        Counter from which the numbers are drawn.
+    tickets : Tickets
+        The numbers, of a store.
     """
 
-    def __init__(self, dealer: Store, sampler: Sampler):
-        self.dealer, self.sampler = dealer, sampler
+    def __init__(self, tickets: Tickets, sampler: Sampler):
+        self.tickets, self.sampler = tickets, sampler
         self.n_drawn: int | None = None  # until :meth:`stop`; None before it
 
     def begin(self) -> None:
@@ -85,7 +85,7 @@ class SampleQueue:
 
     def turns(self, n_steps: int) -> Iterator[tuple[int, int, int]]:
         """Yield (step, worker, number of samples) of each share drawn by this rank, until all shares are drawn."""
-        while (number := self.dealer.next_ticket()) < n_steps * self.sampler.n_workers:
+        while (number := self.tickets.next()) < n_steps * self.sampler.n_workers:
             step, worker = divmod(number, self.sampler.n_workers)
             if n_own := self.sampler.size_of(step, worker):  # the last step may have fewer samples than workers
                 yield step, worker, n_own
@@ -95,7 +95,7 @@ class SampleQueue:
 
     def stop(self) -> None:
         if self.n_drawn is None:
-            self.n_drawn = self.dealer.close_tickets()
+            self.n_drawn = self.tickets.close()
 
     def done(self) -> int:
         """Return the number of samples whose shares were drawn, after :meth:`stop`. Rank 0 calls."""

@@ -75,7 +75,7 @@ def _can(run: Run, lost: BaseException) -> bool:
     """Return True if the run can continue after ``lost``: the death of a rank, not a rank that is stuck."""
     if run.config.fault.on_worker_loss != "continue" or not startup.tolerant() or not run.sync.traits.survives:
         return False
-    if run.sync.store and not run.sync.store.nearby:
+    if run.sync.store and run.sync.store.progress:
         return False  # Open MPI's one-sided windows do not outlive a rank
     return _is_loss(lost)
 

@@ -8,7 +8,7 @@ from psframe.cluster.groups import divide
 from psframe.cluster.roles import Team
 from psframe.sync.stores import TABLE
 from psframe.sync.stores.base import make
-from psframe.sync.stores.shared import Shared
+from psframe.sync.stores.shared import LOCKS, Shared
 from psframe.train.build.allocate import build_measured
 from tests.ranks.harness import ranks
 
@@ -16,9 +16,29 @@ SIZES = (1, 1000, 1 << 17)  # of one stripe, and of several
 TIMES = 25
 
 
-def opened(cluster, name, size, copies, rows=0, server=None):
-    team = Team(cluster.comm, server, cluster)
-    store = build_measured(cluster, lambda allocator: make(name, team, size, allocator, copies, rows))
+def opened(cluster, name, size, copies):
+    team = Team(cluster.comm, None, cluster)
+    return filled(cluster, build_measured(cluster, lambda allocator: make(name, team, size, allocator, copies)))
+
+
+def served(cluster, name, size, rows=1):
+    """Return a team with a dedicated server, its store of two copies, and the store's mailbox."""
+    team = Team(cluster.comm, "dedicated", cluster)
+
+    def both(allocator):
+        store = make(name, team, size, allocator, copies=2)
+        return store, store.mailbox(rows)
+
+    store, mailbox = build_measured(cluster, both)
+    return team, filled(cluster, store), mailbox
+
+
+def served_others(store):
+    if store.progress:
+        store.progress()
+
+
+def filled(cluster, store):
     if cluster.rank == 0:
         store.params[0][:] = 1
     store.open()
@@ -37,7 +57,7 @@ def pushes_are_counted_once(world):
             for _ in range(TIMES):
                 store.push(delta)
                 store.pull(out)
-                store.progress()
+                served_others(store)
             store.rest()
             clock = store.pull(out)
             each = TIMES * sum(range(1, world.size + 1))
@@ -56,8 +76,8 @@ def number_is_drawn_once(world):
         for _ in range(2):
             mine = []
             for _ in range(TIMES):
-                mine.append(store.next_ticket())
-                store.progress()
+                mine.append(store.tickets.next())
+                served_others(store)
             store.rest()
             every = sorted(number for of_rank in world.allgather(mine) for number in of_rank)
             assert every == list(range(TIMES * world.size)), name
@@ -71,17 +91,17 @@ def pull_is_of_one_clock(world):
     cluster = join(world)
     for name in TABLE:
         for size in SIZES:
-            store = opened(cluster, name, size, copies=2, rows=1, server="dedicated")
+            _, store, mailbox = served(cluster, name, size)
             if world.rank == 0:
                 at_work, clock = world.size - 1, 0
                 while at_work:
-                    worker = store.collect()
-                    at_work -= int(store.headers[worker, 4])
+                    worker = mailbox.collect()
+                    at_work -= int(mailbox.headers[worker, 4])
                     store.begin()
                     store.params[(clock + 1) % 2][:] = clock + 2
                     store.commit()
                     clock += 1
-                    store.ack(worker)
+                    mailbox.ack(worker)
             else:
                 out, last = np.empty(size, np.float32), 0
                 for time in range(TIMES):
@@ -90,8 +110,8 @@ def pull_is_of_one_clock(world):
                     assert out[0] == clock + 1, f"{name}: of another clock than it says"
                     assert clock >= last, f"{name}: time went back"
                     last = clock
-                    store.post((), 0, 0, 0, 0, float(time == TIMES - 1))
-                store.wait_ack()
+                    mailbox.post((), 0, 0, 0, 0, float(time == TIMES - 1))
+                mailbox.wait_ack()
             store.rest()
             assert store.clock == TIMES * (world.size - 1)
             store.rest()
@@ -103,7 +123,7 @@ def pull_that_is_overtaken_is_still_whole(world):
     """Rank 0 commits all the time, unasked, while the others pull."""
     cluster, size = join(world), 1 << 19
     for name in TABLE:
-        store = opened(cluster, name, size, copies=2, rows=1, server="dedicated")
+        team, store, _ = served(cluster, name, size)
         done = cluster.link.share(64)
         if world.rank == 0:
             clock = 0
@@ -117,7 +137,7 @@ def pull_that_is_overtaken_is_still_whole(world):
             for _ in range(TIMES):
                 clock = store.pull(out)
                 assert (out == clock + 1).all(), f"{name}: a torn read"
-            done[store.team.worker] = 1
+            done[team.worker] = 1
         store.rest()
         store.close()
 
@@ -127,26 +147,30 @@ def post_arrives_whole_with_its_note_and_is_granted(world):
     cluster = join(world)
     for name in TABLE:
         for rows in (1, 2):
-            store = opened(cluster, name, 300, copies=2, rows=rows, server="dedicated")
+            team, store, mailbox = served(cluster, name, 300, rows)
             if world.rank == 0:
                 seen = np.zeros(world.size - 1, int)
                 for _ in range(TIMES * (world.size - 1)):
-                    worker = store.collect()
+                    worker = mailbox.collect()
                     for row in range(rows):
                         wanted = worker * 1000 + seen[worker] * 10 + row
-                        assert (store.inbox[worker, row] == wanted).all(), (name, worker, store.inbox[worker, row][0])
-                    assert store.headers[worker].tolist() == [worker, 0.5, seen[worker], 3, 0]
+                        assert (mailbox.inbox[worker, row] == wanted).all(), (
+                            name,
+                            worker,
+                            mailbox.inbox[worker, row][0],
+                        )
+                    assert mailbox.headers[worker].tolist() == [worker, 0.5, seen[worker], 3, 0]
                     seen[worker] += 1
-                    store.ack(worker, int(seen[worker]) * 7)
+                    mailbox.ack(worker, int(seen[worker]) * 7)
                 assert (seen == TIMES).all()
             else:
-                worker = store.team.worker
+                worker = team.worker
                 for time in range(TIMES):
                     vectors = [np.full(300, worker * 1000 + time * 10 + row, np.float32) for row in range(rows)]
-                    store.post(vectors, worker, 0.5, time, 3, 0)
+                    mailbox.post(vectors, worker, 0.5, time, 3, 0)
                     if time % 2:
-                        assert store.wait_ack() == (time + 1) * 7
-                store.wait_ack()
+                        assert mailbox.wait_ack() == (time + 1) * 7
+                mailbox.wait_ack()
             store.rest()
             store.close()
 
@@ -157,7 +181,7 @@ def lock_whose_holder_is_lost_is_not_waited_for_for_ever(world):
     store = opened(cluster, "shared", 100, copies=1)
     cluster.rendezvous.deadline_s = 0.5
     if world.rank == 1:
-        store.counters.lock(store.first_stripe, 1)
+        store._counters.lock(LOCKS)
     world.Barrier()
     lost = False
     if world.rank != 1:
@@ -179,7 +203,7 @@ def groups_share_memory_with_nobody_else(world):
         assert len(group.members) <= (100 if size == "auto" else size)
         every = group.leaders.allgather(group.members) if group.leads else [tuple(range(world.size))]
         assert sorted(member for members in every for member in members) == list(range(world.size))
-        store = build_measured(cluster, lambda allocator: Shared(group.team, 50, group.apart(allocator), 1, 0))  # noqa: B023
+        store = build_measured(cluster, lambda allocator: Shared(group.team, 50, group.apart(allocator), 1))  # noqa: B023
         store.open()
         store.params[0][:] = -1
         group.cluster.barrier()

@@ -1,4 +1,4 @@
-/* Threads as a server and its workers at the counters of psframe/compiled/_sync.h, as psframe/sync/stores/shared.py uses them.
+/* Threads as a server and its workers at the counters of psframe/compiled/_sync.h, as psframe/sync/stores/shared*.py use them.
 
     store_stress THREADS POSTS SEED START
 

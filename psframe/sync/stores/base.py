@@ -2,29 +2,46 @@
 
 Soft Memory Box calls it a memory server (Ahn et al. 2018), PGAS languages a shared array. Ranks ``pull`` the parameters
 and ``push`` differences at any time; the ``clock`` counts the applied ones. With a server, rank 0 alone writes, and the
-workers ``post`` their gradients to it.
+workers post their gradients to its mailbox.
 """
 
-from collections.abc import Sequence
-from typing import Any
+from collections.abc import Callable, Sequence
 
 import numpy as np
 
 from psframe.cluster.roles import Team
 from psframe.config import registry
-from psframe.errors import UserError
 from psframe.memory.allocator import Allocator
 from psframe.record.traffic import Traffic
 from psframe.sync.stores import TABLE
+from psframe.sync.stores.mailbox import Mailbox
 
-#: fields of the note of a post: number of samples, learning rate, the worker's step, clock of the parameters that the
-#: gradient was computed from, and 1 if the worker posts no more in this epoch, else 0
-SAMPLES, RATE, STEP, PULLED, LAST = range(5)
-HEADER = 5
+NO_MORE = 1 << 30  # added to the tickets; more than any epoch has
+
+
+class Tickets:
+    """Numbers 0, 1, 2, ..., each given to one rank, from a counter that all ranks of a store share.
+
+    Parameters
+    ----------
+    add : callable
+        Adds a number to the counter atomically, and returns the value before.
+    """
+
+    def __init__(self, add: Callable[[int], int]):
+        self._add = add
+
+    def next(self) -> int:
+        """Return the next ticket since the last :meth:`Store.rest`."""
+        return self._add(1)
+
+    def close(self) -> int:
+        """Return how many tickets were given out, and let further ones exceed any epoch until :meth:`Store.rest`."""
+        return self._add(NO_MORE)
 
 
 class Store:
-    """Base class of the stores, constructed as ``make(team, size, allocator, copies, rows)`` on every rank.
+    """Base class of the stores, constructed as ``make(team, size, allocator, copies)`` on every rank.
 
     Parameters
     ----------
@@ -36,30 +53,33 @@ class Store:
     copies : int
         1: every rank writes, and a pull may read part of a concurrent push. 2: rank 0 writes the copy that is not
         read, so that every pull is of one clock.
-    rows : int
-        Vectors of a post; 0 if nobody posts.
 
     Attributes
     ----------
-    traffic : Traffic
-        Bytes moved by this rank.
     params : list of ndarray of float32, shape (S,)
         The copies, on ranks that have them in memory: all ranks of a shared store, rank 0 of a window.
-    inbox : ndarray of float32, shape (n_workers, rows, S)
-        The last post of each worker; on rank 0.
-    headers : ndarray of float64, shape (n_workers, HEADER)
-        The notes of these posts.
+    tickets : Tickets
+    traffic : Traffic
+        Bytes moved by this rank, the mailbox's included.
+    progress : callable or None
+        Lets MPI make progress on other ranks' accesses to this rank's memory, which calls it between layers; None if
+        all ranks have the parameters in memory.
+
+    Members of the family have the arguments as ``_team``, ``_size``, ``_allocator`` and ``_copies``.
     """
 
-    name = ""
-    nearby = True  # True if all ranks have the parameters in memory
+    name = ""  # in the config, as the record names it
+    params: Sequence[np.ndarray] = ()
+    tickets: Tickets
+    progress: Callable[[], None] | None = None
 
-    def __init__(self, team: Team, size: int, allocator: Allocator, copies: int, rows: int):
-        self.team, self.size, self.copies, self.rows = team, size, copies, rows
+    def __init__(self, team: Team, size: int, allocator: Allocator, copies: int):
+        self._team, self._size, self._allocator, self._copies = team, size, allocator, copies
         self.traffic = Traffic()
-        self.params: Sequence[np.ndarray] = ()
-        self.inbox: Any = None
-        self.headers = np.zeros((0, HEADER))
+
+    def mailbox(self, rows: int) -> Mailbox:
+        """Return a mailbox for posts of ``rows`` vectors, before :meth:`open`. All ranks must call."""
+        raise NotImplementedError
 
     def open(self) -> None:
         """Open the store, after rank 0 has written the parameters to ``params[0]``. All ranks must call."""
@@ -83,42 +103,8 @@ class Store:
         """
         raise NotImplementedError
 
-    def next_ticket(self) -> int:
-        """Return the next ticket, 0, 1, 2, ..., counted over all ranks since the last :meth:`rest`."""
-        raise NotImplementedError
-
-    def close_tickets(self) -> int:
-        """Return how many tickets were given out, and let further ones exceed any epoch until :meth:`rest`."""
-        raise NotImplementedError
-
     def rest(self) -> None:
         """Wait for all ranks and their one-sided operations; restart tickets at 0. All ranks must call."""
-        raise NotImplementedError
-
-    def progress(self) -> None:
-        """Let MPI make progress on other ranks' accesses to this rank's memory."""
-
-    def slot(self) -> np.ndarray | None:
-        """Return the row of ``inbox`` (S,) for the first vector of this worker's posts; None if not in its memory.
-
-        A vector computed there is posted without a copy; it may be overwritten once :meth:`wait_ack` has returned.
-        """
-        return None
-
-    def post(self, vectors: Sequence[np.ndarray], *note: float) -> None:
-        """Send vectors (S,) and a note to rank 0, once it has granted this worker's previous post."""
-        raise NotImplementedError
-
-    def wait_ack(self) -> int:
-        """Wait until rank 0 has granted this worker's last post; return the ``word`` of that :meth:`ack`."""
-        raise NotImplementedError
-
-    def collect(self) -> int:
-        """Wait for a post, and return its worker; the post is in ``inbox`` and ``headers``. Rank 0 calls."""
-        raise NotImplementedError
-
-    def ack(self, worker: int, word: int = 0) -> None:
-        """Release a worker from its last post, which it may then overwrite, with a ``word`` for it. Rank 0 calls."""
         raise NotImplementedError
 
     def begin(self) -> None:
@@ -130,15 +116,10 @@ class Store:
         raise NotImplementedError
 
 
-def make(name: str, team: Team, size: int, allocator: Allocator, copies: int, rows: int = 0) -> Store:
+def make(name: str, team: Team, size: int, allocator: Allocator, copies: int) -> Store:
     """Return a store by name; ``auto``: ``shared`` on one node, else ``window``. UserError for unsupported nodes."""
-    n_nodes = team.cluster.n_nodes if team.cluster else 1
     if name == "auto":
-        name = "shared" if n_nodes == 1 else "window"
-    made: Store = registry.load("sync.store", TABLE, name)(team, size, allocator, copies, rows)
+        name = "window" if team.cluster and team.cluster.n_nodes > 1 else "shared"
+    made: Store = registry.load("sync.store", TABLE, name)(team, size, allocator, copies)
     made.name = name
-    if made.nearby and n_nodes > 1:
-        raise UserError(
-            f"sync.store: {name} must have all ranks on one node, got {n_nodes} nodes; give sync.store=window"
-        )
     return made

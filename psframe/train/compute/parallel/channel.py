@@ -4,7 +4,6 @@ Inside a node, both ranks share the slots: the sender copies to a slot, the rece
 counters in the kernel. Between nodes, MPI copies from the sender's slot to the receiver's.
 """
 
-from functools import partial
 from math import prod
 from time import perf_counter
 from typing import Any, Protocol
@@ -12,14 +11,12 @@ from typing import Any, Protocol
 import numpy as np
 from mpi4py import MPI
 
-from psframe import compiled
 from psframe.cluster.cluster import Cluster
-from psframe.cluster.gates import LOOK_S
-from psframe.memory.allocator import Allocator
+from psframe.cluster.counters import NodeCounters
+from psframe.memory.allocator import Allocator, shared_block
 from psframe.nn.base import Shape
 from psframe.record.traffic import Traffic
 
-WRAP = 0xFFFFFFFF
 SENT, FREED = 0, 1
 HEAD = 16  # floats before the data of a slot: a cache line, whose first bytes encode the order of the axes in memory
 
@@ -101,23 +98,19 @@ class Near:
     """
 
     def __init__(self, cluster: Cluster, allocator: Allocator, sends: bool | None, depth: int, most: int, shape: Shape):
-        page_bytes = allocator.home("exchange").page_bytes
-        counters_bytes = 2 * compiled.sync.Counters.EACH
-        n_bytes = -(-(counters_bytes + depth * size(most, shape) * 4) // page_bytes) * page_bytes
+        counters_bytes = NodeCounters.n_bytes(2)
         # the receiver computes in it, so its pages belong there
-        memory = allocator.shared(n_bytes, "exchange", [slice(0, n_bytes)] if sends is False else [])
+        memory = shared_block(allocator, counters_bytes + depth * size(most, shape) * 4, "exchange", sends is False)
         self.traffic, self.waited_s = Traffic(), 0.0
         if sends is None:
             return
-        self.counters, self.meeting = compiled.sync.Counters(memory, 2), cluster.rendezvous
+        self.counters = NodeCounters(memory, 2, cluster.rendezvous)
         self.slots = Slots(memory[counters_bytes:], depth, most, shape)
         self.n_sent = self.n_received = self.n_freed = 0
 
     def _until(self, counter: int, value: int) -> None:
-        self.counters.spins = self.meeting.gates.spins
         began = perf_counter()
-        if not self.counters.wait(counter, value & WRAP, LOOK_S):
-            self.meeting.until(partial(self.counters.wait, counter, value & WRAP))
+        self.counters.until(counter, value)
         self.waited_s += perf_counter() - began
 
     def send(self, array: np.ndarray) -> None:

@@ -15,7 +15,7 @@ import numpy as np
 from psframe.cluster.cluster import Cluster
 from psframe.collectives.base import cut
 from psframe.errors import UserError
-from psframe.memory.allocator import Allocator
+from psframe.memory.allocator import Allocator, shared_block
 from psframe.nn.base import Arrays, Base, Layer, Param, Pass, Shape, Workspace
 from psframe.nn.conv import Conv2d
 from psframe.nn.dense import Dense
@@ -42,10 +42,7 @@ class ShardGroup:
 
     def shared(self, shape: Shape) -> np.ndarray:
         """Return a shared float32 array; all ranks of the crew must call, with the same shapes in the same order."""
-        page_bytes = self.allocator.home("exchange").page_bytes
-        n_bytes = -(-prod(shape) * 4 // page_bytes) * page_bytes
-        mine = [slice(0, n_bytes)] if self.cluster.rank == 0 else []
-        memory = self.allocator.shared(n_bytes, "exchange", mine, "crew")
+        memory = shared_block(self.allocator, prod(shape) * 4, "exchange", self.cluster.rank == 0, "crew")
         return memory.view(np.float32)[: prod(shape)].reshape(shape)
 
     def meet(self) -> None:

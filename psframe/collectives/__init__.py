@@ -33,10 +33,9 @@ TABLE: Table = {
 def make(choice: Any, team: Any, size: int, allocator: Any, reproducible: str) -> Any:
     """Return the collective that ``choice`` makes of the other arguments, as a :class:`psframe.collectives.base.Base`.
 
-    It is wrapped in :class:`psframe.collectives.compression.Compressed` if it has ``compression`` and a carrier.
+    With ``compression``, that is :class:`psframe.collectives.compression.Compressed` around it.
     """
     from psframe.collectives.base import Base, UserCollective
-    from psframe.collectives.compression import Compressed
 
     if len(team.servers) > 1:
         from psframe.collectives.sharded import Sharded
@@ -44,6 +43,4 @@ def make(choice: Any, team: Any, size: int, allocator: Any, reproducible: str) -
         # only for collectives whose traits have ``supports_sharding``
         choice = replace(choice, make=Sharded)
     made = choice(team, size, allocator, reproducible)
-    if not isinstance(made, Base):
-        return UserCollective(made, team, size, allocator, reproducible)
-    return Compressed(made, made.compression) if made.carrier and made.compression != "none" else made
+    return made.encoded() if isinstance(made, Base) else UserCollective(made, team, size, allocator, reproducible)

@@ -6,7 +6,7 @@ canonical sum is a left fold in that order (``psframe.compiled.elementwise.Mean`
 any_workers`` the tree of ``psframe.collectives.order``.
 """
 
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from typing import Any, Protocol
 
 import numpy as np
@@ -14,7 +14,6 @@ import numpy as np
 from psframe import compiled
 from psframe.cluster.deadline import Request
 from psframe.cluster.roles import Team
-from psframe.collectives.carriers import Carrier
 from psframe.collectives.order import merges, widths
 from psframe.collectives.traits import Traits
 from psframe.memory.allocator import Allocator
@@ -90,46 +89,49 @@ class Base:
     Attributes
     ----------
     traits : Traits
-    compression : str or mapping
-        Codec with which :class:`psframe.collectives.compression.Compressed` encodes the gradients.
-    carrier : Carrier or None
-        Moves encoded gradients; None if that class cannot wrap this collective.
+    traffic : Traffic
+        Bytes moved since :meth:`clear`.
+
+    Members of the family have the arguments as ``_team``, ``_size`` and ``_allocator``, and ``_comm``, the team's
+    communicator.
     """
 
     traits = Traits()
-    compression: str | Mapping[str, Any] = "none"
-    carrier: Carrier | None = None
 
     def __init__(self, team: Team, size: int, allocator: Allocator, reproducible: str):
-        self.team, self.comm, self.size, self.allocator = team, team.comm, size, allocator
-        self.canonical = reproducible != "none"
-        self.merges = merges(widths(team.n_workers)) if reproducible == "any_workers" else None
+        self._team, self._comm, self._size, self._allocator = team, team.comm, size, allocator
+        self._canonical = reproducible != "none"
+        self._merges = merges(widths(team.n_workers)) if reproducible == "any_workers" else None
         self.traffic = Traffic()
+
+    def encoded(self) -> "Base":
+        """Return the collective to use in place of this one: itself, or one that sends gradients through a codec."""
+        return self
 
     def arena(self, layout: Layout, n_state: int, keeping: Keeping = ONE_COPY, trace: Trace = UNTRACED) -> Arena:
         """Return the arena of this rank; by default private vectors, with state on ranks that apply updates.
 
         ``trace`` receives the exchanges that overlap each other.
         """
-        applies = self.team.applies_updates
+        applies = self._team.applies_updates
         n_state, copies = (n_state, keeping.copies) if applies else (0, 1)
-        return Arena(layout, n_state, self.allocator, copies=copies, guarded=keeping.guarded)
+        return Arena(layout, n_state, self._allocator, copies=copies, guarded=keeping.guarded)
 
-    def wait(self, request: Request) -> None:
+    def _wait(self, request: Request) -> None:
         """Wait for a pending request; NodeLost if other nodes do not arrive within ``sync.deadline_s``."""
-        if self.team.cluster and self.far:
-            self.team.cluster.patience.wait(request)
+        if self._team.cluster and self._far:
+            self._team.cluster.patience.wait(request)
         else:
             request.Wait()
 
     @property
-    def far(self) -> bool:
+    def _far(self) -> bool:
         """True if other nodes take part: MPI's blocking calls have no timeout, and would wait for lost ones forever."""
-        return self.team.cluster is not None and self.team.cluster.n_nodes > 1
+        return self._team.cluster is not None and self._team.cluster.n_nodes > 1
 
     def mean_of(self, rows: Sequence[np.ndarray]) -> Any:
         """Return the canonical mean over the workers' rows, not yet computed."""
-        return compiled.elementwise.Mean(rows, self.merges)
+        return compiled.elementwise.Mean(rows, self._merges)
 
     @property
     def overlap(self) -> Overlap | None:
@@ -154,7 +156,7 @@ class Base:
 
         ``grads`` are this rank's; the default requires that the exchange has not overwritten them.
         """
-        worker = self.team.worker
+        worker = self._team.worker
         return [worker] if worker is not None and not compiled.elementwise.is_finite(grads) else []
 
     def forget(self) -> None:

@@ -10,7 +10,7 @@ few nodes, each node receives the payloads of all others instead, which are enco
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 from itertools import pairwise
-from typing import Any, cast
+from typing import Any
 
 import numpy as np
 
@@ -133,32 +133,33 @@ class Compressed(Base):
     Parameters
     ----------
     inner : Base
-        The wrapped collective, which has a ``carrier`` and broadcasts the parameters.
+        The wrapped collective, which broadcasts the parameters.
     spec : str or mapping
         The codec's name, or its name and keys.
+    carrier : Carrier
+        Moves the encoded gradients.
     """
 
-    def __init__(self, inner: Any, spec: str | Mapping[str, Any]):
-        super().__init__(inner.team, inner.size, inner.allocator, "fixed_workers" if inner.canonical else "none")
-        self.inner, self.traffic, self._spec = inner, inner.traffic, spec
-        self.carrier: Carrier = inner.carrier
+    def __init__(self, inner: Base, spec: str | Mapping[str, Any], carrier: Carrier):
+        super().__init__(inner._team, inner._size, inner._allocator, "fixed_workers" if inner._canonical else "none")
+        self.inner, self.traffic, self._spec, self.carrier = inner, inner.traffic, spec, carrier
         self.traits, self.gaps = replace(inner.traits, exact=False), list[slice]()
-        make, rank = codec_maker(spec, inner.allocator), self.comm.rank
-        if not self.team.server:
-            self.sum = CompressedSum(self.carrier, self.size, make, inner.allocator, self.traffic)
+        make, rank = codec_maker(spec, inner._allocator), self._comm.rank
+        if not self._team.server:
+            self.sum = CompressedSum(self.carrier, self._size, make, inner._allocator, self.traffic)
             return
-        self.codec = make(self.size)
-        self.payload = inner.allocator.zeros(self.codec.n_bytes, np.uint8, "exchange")
+        self.codec = make(self._size)
+        self.payload = inner._allocator.zeros(self.codec.n_bytes, np.uint8, "exchange")
         if rank == 0:
-            self.rows = inner.allocator.zeros((self.comm.size - 1, self.codec.n_bytes), np.uint8, "exchange")
-            self.total = inner.allocator.zeros(self.size, np.float32, "exchange")
+            self.rows = inner._allocator.zeros((self._comm.size - 1, self.codec.n_bytes), np.uint8, "exchange")
+            self.total = inner._allocator.zeros(self._size, np.float32, "exchange")
             self.mean = compiled.elementwise.Mean([self.total])
         else:
             self.rows = self.payload  # nothing is received there
 
     def arena(self, layout: Layout, n_state: int, keeping: Keeping = ONE_COPY, trace: Trace = UNTRACED) -> Arena:
         self.gaps = layout.gaps()
-        return cast(Arena, self.inner.arena(layout, n_state, keeping, trace))
+        return self.inner.arena(layout, n_state, keeping, trace)
 
     def warm(self) -> None:
         warm(self._spec)
@@ -167,25 +168,25 @@ class Compressed(Base):
         self.inner.broadcast(params)
 
     def gather_mean(self, grads: np.ndarray, n_samples: int) -> Segments:
-        if self.team.worker is not None:
+        if self._team.worker is not None:
             self.codec.encode(grads, self.payload)
         self.carrier.gather(self.payload, self.rows)
-        if self.comm.rank:
+        if self._comm.rank:
             self.traffic.send(len(self.payload))
             return
         self.traffic.receive(self.rows.nbytes)
         self.total[:] = 0
-        for row in ([self.payload] if self.team.worker is not None else []) + list(self.rows):
+        for row in ([self.payload] if self._team.worker is not None else []) + list(self.rows):
             self.codec.add(row, self.total)
-        yield slice(0, self.size), self.mean.over(n_samples)
+        yield slice(0, self._size), self.mean.over(n_samples)
 
     def nonfinite_workers(self, grads: np.ndarray) -> list[int]:
-        if self.team.server:
+        if self._team.server:
             return super().nonfinite_workers(grads)
-        return [] if self.finite else [self.comm.rank]
+        return [] if self.finite else [self._comm.rank]
 
     def forget(self) -> None:
-        for codec in [self.codec] if self.team.server else self.sum.every_codec:
+        for codec in [self.codec] if self._team.server else self.sum.every_codec:
             forget(codec)
 
     def allreduce_mean(self, grads: np.ndarray, n_samples: int) -> Segments:
@@ -193,4 +194,4 @@ class Compressed(Base):
         self.sum(grads)
         for gap in self.gaps:  # a codec may decode zeros to other values, which would enter the next sum, and grow
             grads[gap] = 0
-        yield slice(0, self.size), compiled.elementwise.Mean([grads]).over(n_samples)
+        yield slice(0, self._size), compiled.elementwise.Mean([grads]).over(n_samples)

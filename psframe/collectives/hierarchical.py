@@ -72,7 +72,7 @@ class Hierarchical(Shared):
         self.traits = replace(self.traits, exact=compression == "none")
         self.lane: Lane | None = None
         self.compressed = None
-        if self.far and self.leading.mine and compression != "none":
+        if self._far and self.leading.mine and compression != "none":
             self.compressed = sum_between_nodes(Buffers(self.cluster.lane), size, compression, allocator, self.traffic)
         self.buckets, self.flights = [slice(0, size)], Flights(1)
         self.begun, self.n_left, self.n_steps = False, 0, 0
@@ -82,10 +82,10 @@ class Hierarchical(Shared):
 
     def arena(self, layout: Layout, n_state: int, keeping: Keeping = ONE_COPY, trace: Trace = UNTRACED) -> Arena:
         arena, self.trace = super().arena(layout, n_state, keeping), trace
-        if self.far:
+        if self._far:
             self.total = self._vectors(1, "exchange")[0]
             n_bytes = MAX_BUCKETS * compiled.sync.Counters.EACH
-            memory = shared_block(self.allocator, n_bytes, "exchange", self.cluster.link.leads)
+            memory = shared_block(self._allocator, n_bytes, "exchange", self.cluster.link.leads)
             #: by bucket: number of complete gradients of this node's workers, over all steps
             self.departed = compiled.sync.Counters(memory, MAX_BUCKETS)
             #: this rank's segment of the sum over its node (local), and of the mean over all workers (means)
@@ -93,25 +93,25 @@ class Hierarchical(Shared):
             self.means = [(segment, self.mean_of([self.total[segment]])) for segment, _ in self.means]
             if self.leading.mine and self.codec == "none":
                 self.lane = self._lane()
-            self._plan_buckets([slice(0, self.size)])
+            self._plan_buckets([slice(0, self._size)])
         return arena
 
     def mean_of(self, rows: Sequence[np.ndarray]) -> Any:
-        if self.far:  # this node's rows only, for a codec, or the sum over all nodes
+        if self._far:  # this node's rows only, for a codec, or the sum over all nodes
             return compiled.elementwise.Mean(rows) if rows else None
         return super().mean_of(rows)
 
     def _lane(self) -> Lane:
         parts = (self.cluster.lane, self._has_left, self.total, self.rows, self.traffic)
-        if not self.canonical:
+        if not self._canonical:
             return Combined(*parts)
         return Chain(
             *parts,
             node=self.cluster.node,
             sizes=self.cluster.sizes,
-            dedicated=self.team.server == "dedicated",
-            tree=self.merges is not None,
-            zeros=lambda shape: self.allocator.zeros(shape, np.float32, "exchange"),
+            dedicated=self._team.server == "dedicated",
+            tree=self._merges is not None,
+            zeros=lambda shape: self._allocator.zeros(shape, np.float32, "exchange"),
         )
 
     @property
@@ -119,9 +119,9 @@ class Hierarchical(Shared):
         return self
 
     def hook_layers(self, begins: Sequence[int]) -> Collection[int]:
-        if not (self.far and self.bucket_bytes and self.codec == "none"):
+        if not (self._far and self.bucket_bytes and self.codec == "none"):
             return ()
-        self._plan_buckets(cut_at_layers(begins, self.size, least_of(self.bucket_bytes, self.size)))
+        self._plan_buckets(cut_at_layers(begins, self._size, least_of(self.bucket_bytes, self._size)))
         return range(len(begins)) if len(self.buckets) > 1 else ()
 
     def _plan_buckets(self, buckets: list[slice]) -> None:
@@ -146,7 +146,7 @@ class Hierarchical(Shared):
         return self.flights.flight_s, self.flights.hidden_s
 
     def broadcast(self, params: np.ndarray) -> None:
-        if self.far and not self.current and self.cluster.link.leads:
+        if self._far and not self.current and self.cluster.link.leads:
             self.cluster.lane.Bcast(params)
             self.traffic.broadcast(params.nbytes, self.cluster.n_nodes, self.cluster.node == 0)
         super().broadcast(params)
@@ -185,7 +185,7 @@ class Hierarchical(Shared):
         return done
 
     def gather_mean(self, grads: np.ndarray, n_samples: int) -> Segments:
-        if not self.far:
+        if not self._far:
             yield from super().gather_mean(grads, n_samples)
             return
         computed_at = perf_counter()
@@ -222,7 +222,7 @@ class Hierarchical(Shared):
     def _exchange(self) -> None:
         """Send the last gradients, and on a leader wait until its parts of the sum are complete."""
         self._begin()
-        self.grads_ready(slice(0, self.size))
+        self.grads_ready(slice(0, self._size))
         if self.lane:
             self._finish(self.lane)
         self.begun, self.n_left = False, 0

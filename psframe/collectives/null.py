@@ -16,7 +16,7 @@ class Null(Base):
         pass
 
     def gather_mean(self, grads: np.ndarray, n_samples: int) -> Segments:
-        if self.team.applies_updates:
+        if self._team.applies_updates:
             yield slice(0, len(grads)), compiled.elementwise.Mean([grads]).over(n_samples)
 
     allreduce_mean = gather_mean

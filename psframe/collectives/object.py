@@ -9,6 +9,7 @@ from psframe import compiled
 from psframe.cluster.roles import Team
 from psframe.collectives.base import Base, Segments, cut
 from psframe.collectives.carriers import Pickles
+from psframe.collectives.compression import Compressed
 from psframe.collectives.traits import Traits
 from psframe.memory.allocator import Allocator
 
@@ -34,44 +35,47 @@ class Object(Base):
         compression: str | dict[str, Any] = "none",
     ):
         super().__init__(team, size, allocator, reproducible)
-        self.compression, self.carrier = compression, Pickles(self.comm)
+        self.compression = compression
         self.pieces: list[np.ndarray] = []  # this rank's segment, from all workers
         self.overhead_bytes = len(MPI.pickle.dumps(np.zeros(0, np.float32)))  # of a pickle, besides the numbers
 
+    def encoded(self) -> Base:
+        return self if self.compression == "none" else Compressed(self, self.compression, Pickles(self._comm))
+
     def broadcast(self, params: np.ndarray) -> None:
-        arrived = self.comm.bcast(params if self.comm.rank == 0 else None)
-        if self.comm.rank:
+        arrived = self._comm.bcast(params if self._comm.rank == 0 else None)
+        if self._comm.rank:
             params[:] = arrived
-        self.traffic.broadcast(params.nbytes + self.overhead_bytes, self.comm.size, self.comm.rank == 0)
+        self.traffic.broadcast(params.nbytes + self.overhead_bytes, self._comm.size, self._comm.rank == 0)
 
     def gather_mean(self, grads: np.ndarray, n_samples: int) -> Segments:
-        rows = self.comm.gather(grads if self.team.worker is not None else None)
+        rows = self._comm.gather(grads if self._team.worker is not None else None)
         n_bytes = grads.nbytes + self.overhead_bytes
         if rows is None:
             self.traffic.send(n_bytes)
             return
-        self.traffic.receive((self.comm.size - 1) * n_bytes)
+        self.traffic.receive((self._comm.size - 1) * n_bytes)
         mean = self.mean_of([row for row in rows if row is not None])
-        yield slice(0, self.size), mean.over(n_samples)
+        yield slice(0, self._size), mean.over(n_samples)
 
     def nonfinite_workers(self, grads: np.ndarray) -> list[int]:
-        if self.team.server or not self.canonical:
+        if self._team.server or not self._canonical:
             return super().nonfinite_workers(grads)
         return [worker for worker, piece in enumerate(self.pieces) if not compiled.elementwise.is_finite(piece)]
 
     def allreduce_mean(self, grads: np.ndarray, n_samples: int) -> Segments:
-        n, rank = self.comm.size, self.comm.rank
-        if self.canonical:
-            mine = cut(self.size, n, rank)
-            self.pieces = self.comm.alltoall([grads[cut(self.size, n, worker)] for worker in range(n)])
+        n, rank = self._comm.size, self._comm.rank
+        if self._canonical:
+            mine = cut(self._size, n, rank)
+            self.pieces = self._comm.alltoall([grads[cut(self._size, n, worker)] for worker in range(n)])
             self.mean_of(self.pieces).over(n_samples).into(grads[mine])
             self.traffic.sum(grads[mine].nbytes, n)
-            for worker, mean in enumerate(self.comm.allgather(grads[mine])):
-                grads[cut(self.size, n, worker)] = mean
+            for worker, mean in enumerate(self._comm.allgather(grads[mine])):
+                grads[cut(self._size, n, worker)] = mean
             mean = grads
         else:
-            mean = compiled.elementwise.Mean([self.comm.allreduce(grads)]).over(n_samples)
+            mean = compiled.elementwise.Mean([self._comm.allreduce(grads)]).over(n_samples)
         n_bytes = 2 * (grads.nbytes * (n - 1) // n + (n - 1) * self.overhead_bytes)
         self.traffic.send(n_bytes)
         self.traffic.receive(n_bytes)
-        yield slice(0, self.size), mean
+        yield slice(0, self._size), mean

@@ -75,34 +75,34 @@ class Sharded(Buffer):
         super().__init__(team, size, allocator, reproducible, **keys)
 
     def _receive(self) -> None:
-        self.n_rows = self.team.n_workers if self.team.applies_updates and not self.reduces else 0
+        self.n_rows = self._team.n_workers if self._team.applies_updates and not self.reduces else 0
         # rounding may make the share of each bucket one number longer than its part of the vector
-        most = -(-self.size // len(self.team.servers)) + MAX_BUCKETS
-        self.received = self.allocator.zeros(self.n_rows * most, np.float32, "exchange")
+        most = -(-self._size // len(self._team.servers)) + MAX_BUCKETS
+        self.received = self._allocator.zeros(self.n_rows * most, np.float32, "exchange")
 
     def _plan_buckets(self, buckets: list[slice]) -> None:
-        self.departures = Departures(buckets, self._reduce if self.reduces else self._send, self.wait)
+        self.departures = Departures(buckets, self._reduce if self.reduces else self._send, self._wait)
         self.source = self.vectors.grads
         self.shares: list[Share] = []
         taken = 0
         for bucket in buckets:
-            share = Share(bucket, self.team, self.received[taken:], self.n_rows)
+            share = Share(bucket, self._team, self.received[taken:], self.n_rows)
             taken += share.rows.size
             self.shares.append(share)
         rows = [[self.source[share.own]] if self.reduces else list(share.rows) for share in self.shares]
-        self.means = [self.mean_of(of_share) if self.team.applies_updates else None for of_share in rows]
+        self.means = [self.mean_of(of_share) if self._team.applies_updates else None for of_share in rows]
 
     def gather_mean(self, grads: np.ndarray, n_samples: int) -> Segments:
         for number, _ in self._arriving(grads):
-            if self.team.applies_updates:
+            if self._team.applies_updates:
                 yield self.shares[number].own, self.means[number].over(n_samples)
 
     def _send(self, number: int) -> MPI.Request:
         share, part = self.shares[number], self.source[self.departures.buckets[number]]
-        mine = self.comm.rank
+        mine = self._comm.rank
         self.traffic.send(4 * (sum(share.sent) - share.sent[mine]))
         self.traffic.receive(4 * (sum(share.received) - share.received[mine]))
-        return self.comm.Ialltoallv(
+        return self._comm.Ialltoallv(
             [part, share.sent, share.starts, MPI.FLOAT], [share.rows, share.received, share.places, MPI.FLOAT]
         )
 
@@ -110,37 +110,37 @@ class Sharded(Buffer):
         share, requests = self.shares[number], []
         for server, segment in share.segments.items():
             part = self.source[segment]
-            if server == self.comm.rank:
-                self.traffic.receive((self.comm.size - 1) * part.nbytes)
-                requests.append(self.comm.Ireduce(MPI.IN_PLACE, part, root=server))
+            if server == self._comm.rank:
+                self.traffic.receive((self._comm.size - 1) * part.nbytes)
+                requests.append(self._comm.Ireduce(MPI.IN_PLACE, part, root=server))
             else:
                 self.traffic.send(part.nbytes)
-                requests.append(self.comm.Ireduce(part, None, root=server))
+                requests.append(self._comm.Ireduce(part, None, root=server))
         return RequestGroup(requests)
 
     def publish(self, params: np.ndarray) -> None:
         """Copy the servers' updated shares to every rank's ``params`` (S,), in place. All ranks must call."""
         for share in self.shares:
             bucket, own = params[share.bucket], params[share.own]
-            self.wait(self.comm.Iallgatherv(MPI.IN_PLACE, [bucket, share.counts, share.starts, MPI.FLOAT]))
-            self.traffic.send((self.comm.size - 1) * own.nbytes)
+            self._wait(self._comm.Iallgatherv(MPI.IN_PLACE, [bucket, share.counts, share.starts, MPI.FLOAT]))
+            self.traffic.send((self._comm.size - 1) * own.nbytes)
             self.traffic.receive(bucket.nbytes - own.nbytes)
 
     def collect(self, rows: np.ndarray) -> None:
         """Send the other servers' shares of the optimizer state (n_state, S) to rank 0. The servers must call."""
-        for server in self.team.servers[1:]:
+        for server in self._team.servers[1:]:
             for segment in [share.segments[server] for share in self.shares]:
                 for row in rows:
-                    if self.comm.rank == 0:
-                        self.wait(self.comm.Irecv(row[segment], server, STATE))
-                    elif self.comm.rank == server:
-                        self.wait(self.comm.Isend(row[segment], 0, STATE))
+                    if self._comm.rank == 0:
+                        self._wait(self._comm.Irecv(row[segment], server, STATE))
+                    elif self._comm.rank == server:
+                        self._wait(self._comm.Isend(row[segment], 0, STATE))
 
     def hand_out(self, rows: np.ndarray) -> None:
         """Send rank 0's optimizer state (n_state, S) to the other servers. The servers must call."""
-        for server in self.team.servers[1:]:
+        for server in self._team.servers[1:]:
             for row in rows:
-                if self.comm.rank == 0:
-                    self.wait(self.comm.Isend(row, server, STATE))
-                elif self.comm.rank == server:
-                    self.wait(self.comm.Irecv(row, 0, STATE))
+                if self._comm.rank == 0:
+                    self._wait(self._comm.Isend(row, server, STATE))
+                elif self._comm.rank == server:
+                    self._wait(self._comm.Irecv(row, 0, STATE))

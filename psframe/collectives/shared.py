@@ -91,7 +91,7 @@ class Shared(Base):
         slots = self._slots()
         if self.chunked or self.worker < 0:
             # a dedicated server has no slot; its network needs gradients only to compile
-            grads = self.allocator.zeros(self.size, np.float32, "gradients")
+            grads = self._allocator.zeros(self._size, np.float32, "gradients")
         else:
             grads = slots[0][self.worker]
         self.rows = list(slots[0])  # this node's gradients by worker, unless chunked
@@ -106,7 +106,7 @@ class Shared(Base):
             )
         # parameters and state without padding
         of_node = Vectors([v[0] for v in params], grads, state)
-        self.vectors = Arena(layout, n_state, self.allocator, vectors=of_node, guarded=keeping.guarded)
+        self.vectors = Arena(layout, n_state, self._allocator, vectors=of_node, guarded=keeping.guarded)
         return self.vectors
 
     def mean_of(self, rows: Sequence[np.ndarray]) -> Any:
@@ -115,7 +115,7 @@ class Shared(Base):
 
     def _vectors(self, n: int, role: str) -> np.ndarray:
         """Return ``n`` vectors in shared memory, float32 (n, S), each aligned to a page."""
-        return vectors(self.allocator, self.division, self.reducer, n, role)
+        return vectors(self._allocator, self.division, self.reducer, n, role)
 
     def _slots(self) -> list[np.ndarray]:
         """Return the workers' slots, (workers of the node, S), or if chunked their two halves, (workers, chunk)."""
@@ -127,7 +127,7 @@ class Shared(Base):
             slice(row * row_bytes + part.start * ITEM_BYTES, row * row_bytes + part.stop * ITEM_BYTES)
             for row in range(n_rows)
         ]
-        memory = self.allocator.shared(n_rows * row_bytes, "exchange", mine)
+        memory = self._allocator.shared(n_rows * row_bytes, "exchange", mine)
         return list(memory.view(np.float32).reshape(2, self.n_taken, self.division.chunk)[:, : self.n_slots])
 
     def broadcast(self, params: np.ndarray) -> None:

@@ -13,7 +13,7 @@ import importlib
 import inspect
 import re
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Annotated, Any, get_type_hints
 
 import msgspec
@@ -47,6 +47,8 @@ class Choice:
         Every keyword-only parameter, including defaults.
     unused : tuple of str
         Given keys that only other members of the family accept.
+    common : dict
+        Arguments that every member of the family has.
     """
 
     section: str
@@ -54,6 +56,12 @@ class Choice:
     make: Callable[..., Any]
     arguments: dict[str, Any]
     unused: tuple[str, ...] = ()
+    common: dict[str, Any] = field(default_factory=dict)
+
+    @property
+    def keys(self) -> dict[str, Any]:
+        """All arguments, as the config names them."""
+        return {**self.arguments, **self.common}
 
     def __call__(self, *given: Any) -> Any:
         return self.make(*given, **self.arguments)
@@ -199,7 +207,9 @@ def keywords(target: Callable[..., Any]) -> dict[str, inspect.Parameter]:
     return {p.name: p for p in parameters if p.kind is inspect.Parameter.KEYWORD_ONLY}
 
 
-def bind(section: str, table: Table, spec: Mapping[str, Any], key: str = "name") -> Choice:
+def bind(
+    section: str, table: Table, spec: Mapping[str, Any], key: str = "name", common: Callable[..., Any] | None = None
+) -> Choice:
     """Resolve one section of the config to a strategy and its validated arguments.
 
     Parameters
@@ -210,6 +220,8 @@ def bind(section: str, table: Table, spec: Mapping[str, Any], key: str = "name")
         The family's members.
     spec : mapping
         ``{key: name, argument: value, ...}``.
+    common : callable, optional
+        Takes the keys that every member has, whether or not it needs them.
 
     Raises
     ------
@@ -218,23 +230,30 @@ def bind(section: str, table: Table, spec: Mapping[str, Any], key: str = "name")
     """
     name = spec.get(key)
     make = load(f"{section}.{key}", table, name)
-    takes = keywords(make)
-    hints = get_type_hints(make.__init__ if inspect.isclass(make) else make, include_extras=True)
+    takes, shared = keywords(make), keywords(common) if common else {}
     given = {k: v for k, v in spec.items() if k != key}
-    unused = [k for k in given if k not in takes]
+    unused = [k for k in given if k not in takes and k not in shared]
     if unused:
         known = set(takes).union(*(keywords(load(section, table, other)) for other in table))
         for k in unused:
             if k not in known:
                 raise UserError(
-                    f"{section}.{k}: {name} takes no such key (got {given[k]!r}); {nearest(k, [*takes, key])}"
+                    f"{section}.{k}: {name} takes no such key (got {given[k]!r}); {nearest(k, [*takes, *shared, key])}"
                 )
+    arguments = _arguments(section, str(name), make, given)
+    of_all = _arguments(section, str(name), common, given) if common else {}
+    return Choice(section, str(name), make, arguments, tuple(unused), of_all)
+
+
+def _arguments(section: str, name: str, make: Callable[..., Any], given: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the keyword-only arguments of ``make``, from the given keys and its defaults."""
+    hints = get_type_hints(make.__init__ if inspect.isclass(make) else make, include_extras=True)
     arguments = {}
-    for k, parameter in takes.items():
+    for k, parameter in keywords(make).items():
         if k in given:
             arguments[k] = convert(f"{section}.{k}", given[k], hints.get(k, Any))
         elif parameter.default is inspect.Parameter.empty:
             raise UserError(f"{section}.{k} is required by {name}, and is missing; add it, or give {section}.{k}=VALUE")
         else:
             arguments[k] = parameter.default
-    return Choice(section, str(name), make, arguments, tuple(unused))
+    return arguments

@@ -10,7 +10,7 @@ Weights have the meaning and the logical shape that they have in PyTorch, (out, 
 (out, in); ``Param.order`` is the order of their axes in memory.
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, field, replace
 from math import prod
 from types import MappingProxyType
@@ -92,6 +92,23 @@ class Pass:
         """Return the arguments for the samples ``begin`` to ``end - 1`` of the batch."""
         adds = self.adds or begin > 0
         return Pass(self.train, self.seed, self.epoch, self.samples[begin:end], self.first + begin, adds)
+
+
+@dataclass(frozen=True)
+class LayerHook:
+    """Function that backward calls on its way, with the gradients that have become complete.
+
+    Attributes
+    ----------
+    layers : collection of int
+        Numbers of layers in the model's list. When the gradients of such a layer and of all later ones are complete,
+        backward pauses for the call.
+    call : callable
+        ``call(segment)`` receives the new slice of ``arena.grads``; the last one of a step begins at 0.
+    """
+
+    layers: Collection[int]
+    call: Callable[[slice], None]
 
 
 class Workspace:

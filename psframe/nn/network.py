@@ -1,6 +1,6 @@
 """Network of layers in sequence (:class:`Network`): tensors in an arena, buffers for the largest batch."""
 
-from collections.abc import Callable, Collection, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from itertools import takewhile
 from math import prod
 
@@ -11,7 +11,7 @@ from psframe.errors import UserError
 from psframe.memory.allocator import Allocator
 from psframe.memory.arena import Arena, Layout
 from psframe.nn import checks
-from psframe.nn.base import Arrays, Layer, Param, Pass, Shape, Workspace
+from psframe.nn.base import Arrays, Layer, LayerHook, Param, Pass, Shape, Workspace
 from psframe.nn.losses import softmax_cross_entropy
 from psframe.nn.threads import Threads
 
@@ -221,12 +221,7 @@ class Network:
         return x
 
     def gradients(
-        self,
-        x: np.ndarray,
-        labels: np.ndarray,
-        state: Pass,
-        boundaries: Collection[int] = (),
-        leave: Callable[[slice], None] | None = None,
+        self, x: np.ndarray, labels: np.ndarray, state: Pass, hook: LayerHook | None = None
     ) -> tuple[float, int]:
         """Run forward and backward: write the gradients of the summed loss to the arena.
 
@@ -234,11 +229,7 @@ class Network:
         ----------
         x : ndarray, shape (n, H, W, C)
         labels : ndarray of int64, shape (n,)
-        boundaries : collection of int
-            Numbers of layers in the model's list. When the gradients of such a layer and of all later ones are
-            complete, backward pauses and passes the new segment to ``leave``.
-        leave : callable, optional
-            ``leave(segment)`` receives the slice of ``arena.grads`` that is complete; the last one begins at 0.
+        hook : LayerHook, optional
 
         Returns
         -------
@@ -255,11 +246,11 @@ class Network:
             loss, n_correct = softmax_cross_entropy(logits, labels, dy)
             for number in self._through_back(dy, state):
                 index = self.active[number][0]
-                if leave and index in boundaries and self.begins[index] < end:
-                    leave(slice(self.begins[index], end))
+                if hook and index in hook.layers and self.begins[index] < end:
+                    hook.call(slice(self.begins[index], end))
                     end = self.begins[index]
-        if leave and end:
-            leave(slice(0, end))
+        if hook and end:
+            hook.call(slice(0, end))
         return loss, n_correct
 
     def backward(self, dy: np.ndarray, state: Pass) -> np.ndarray | None:

@@ -15,9 +15,10 @@ name                parameters
 ==================  ===================================================================================================
 """
 
-from typing import Any
+from dataclasses import dataclass
+from typing import Any, Literal
 
-from psframe.config.registry import Table
+from psframe.config.registry import Deadline, Table
 
 TABLE: Table = {
     "sync_ps": "psframe.sync.sync_ps:sync_ps",
@@ -30,6 +31,23 @@ TABLE: Table = {
     "block_momentum": "psframe.sync.block_momentum:BlockMomentum",
     "hybrid": "psframe.sync.hybrid:Hybrid",
 }
+
+
+@dataclass(frozen=True, kw_only=True)
+class Waits:
+    """Keys of ``sync`` that all modes have: the waits of a node's ranks for each other over shared memory.
+
+    Attributes
+    ----------
+    wait : str
+        ``block``: in the kernel; ``auto``: the same, after spinning for about the time of a wake-up if every rank has a
+        core; ``spin``: spinning only.
+    deadline_s : float
+        Timeout in seconds; the rank that did not arrive then counts as stuck.
+    """
+
+    wait: Literal["auto", "spin", "block"] = "auto"
+    deadline_s: Deadline = 1800.0
 
 
 def make(choice: Any) -> Any:

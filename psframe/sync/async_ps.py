@@ -10,8 +10,7 @@ from typing import Any, Literal
 import numpy as np
 
 from psframe import compiled
-from psframe.cluster.gates import DEADLINE_S, Wait
-from psframe.config.registry import Count, Deadline, NonNegative, PositiveInt
+from psframe.config.registry import Count, NonNegative, PositiveInt
 from psframe.errors import UserError
 from psframe.memory.arena import Arena
 from psframe.sync.backup_workers import BackupWorkers
@@ -44,10 +43,8 @@ class AsyncPS(ServerMode):
         staleness: int | None,
         compensation: float,
         store: str,
-        wait: Wait = "auto",
-        deadline_s: float = DEADLINE_S,
     ):
-        super().__init__(store, wait, deadline_s)
+        super().__init__(store)
         self.pull_every, self.push_every, self.compensation = pull_every, push_every, compensation
         self.bounded, self.bound = staleness is not None, FREE if staleness is None else staleness
         self.rows = 2 if compensation else 1
@@ -167,8 +164,6 @@ def async_ps(
     compensate: bool = False,
     compensation: NonNegative = 0.04,
     store: str = "auto",
-    wait: Wait = "auto",
-    deadline_s: Deadline = DEADLINE_S,
 ) -> Mode:
     """Return the mode: :class:`AsyncPS`, or with a staleness of 0 a synchronous one.
 
@@ -183,8 +178,6 @@ def async_ps(
         lambda of Zheng et al. 2017.
     store : str
         ``auto``, ``shared``, ``window`` or ``my_module:attr``; see ``psframe.sync.stores``.
-    wait, deadline_s
-        As in :class:`psframe.sync.base.SyncMode`.
 
     Raises
     ------
@@ -199,5 +192,5 @@ def async_ps(
             f"push_every={push_every}; drop one or the other"
         )
     if staleness == 0:
-        return BackupWorkers(0, store, wait, deadline_s)
-    return AsyncPS(pull_every, push_every, staleness, compensation if compensate else 0.0, store, wait, deadline_s)
+        return BackupWorkers(0, store)
+    return AsyncPS(pull_every, push_every, staleness, compensation if compensate else 0.0, store)

@@ -5,13 +5,11 @@ An average is an optimizer step on global parameters ``w``, with the mean of ``w
 """
 
 from collections.abc import Iterator
-from dataclasses import replace
 
 import numpy as np
 from mpi4py import MPI
 
 from psframe import compiled
-from psframe.cluster.gates import DEADLINE_S, Wait
 from psframe.memory.arena import Arena
 from psframe.optim import SGD, Updater
 from psframe.sync.base import Mode, Parts, Snapshot
@@ -55,9 +53,8 @@ class Averaging(Mode):
     outer_lr: float
     n_outer = 0  # rows of state of ``outer``
 
-    def __init__(self, every: int, wait: Wait = "auto", deadline_s: float = DEADLINE_S):
-        traits = Traits("period", updates_shared=False, averages=True, survives=True)
-        super().__init__(replace(traits, wait=wait, deadline_s=deadline_s))
+    def __init__(self, every: int):
+        super().__init__(Traits("period", updates_shared=False, averages=True, survives=True))
         self.every = every
 
     def _allocate(self, parts: Parts) -> Arena:

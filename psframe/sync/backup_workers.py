@@ -6,7 +6,6 @@ Without backup workers it waits for all, and computes the same mean as ``sync_ps
 from collections.abc import Iterator
 
 from psframe import compiled
-from psframe.cluster.gates import DEADLINE_S, Wait
 from psframe.cluster.groups import Group
 from psframe.cluster.roles import Team
 from psframe.errors import UserError
@@ -32,8 +31,8 @@ class BackupWorkers(ServerMode):
 
     waits = True
 
-    def __init__(self, backup_workers: int, store: str, wait: Wait = "auto", deadline_s: float = DEADLINE_S):
-        super().__init__(store, wait, deadline_s, averages=True)
+    def __init__(self, backup_workers: int, store: str):
+        super().__init__(store, averages=True)
         self.backup_workers = backup_workers
 
     def check(self, team: Team, group: Group) -> None:

@@ -34,13 +34,8 @@ class SyncMode(Protocol):
     ----------
     server : str or None
         Role of rank 0: ``dedicated``, ``colocated``, or None; see :class:`psframe.cluster.roles.Team`.
-    wait : {'auto', 'spin', 'block'}, optional
-        Wait of a node's ranks for each other over shared memory. ``block``: in the kernel; ``auto``: the same, after
-        spinning for about the time of a wake-up if every rank has a core; ``spin``: spinning only.
     overlaps : bool, optional
         True if a step exchanges only the gradients in the arena, so that they may be sent during backward.
-    deadline_s : float, optional
-        Timeout in seconds of such a wait; the rank that did not arrive then counts as stuck.
     """
 
     server: str | None
@@ -223,8 +218,7 @@ class UserMode(Mode):
             raise UserError(
                 f"a sync mode must have server, open and step, got {inner!r}; see psframe.sync.base.SyncMode"
             )
-        said = {name: getattr(inner, name) for name in ("wait", "deadline_s", "overlaps") if hasattr(inner, name)}
-        super().__init__(Traits("step", inner.server, averages=True, **said))
+        super().__init__(Traits("step", inner.server, averages=True, overlaps=getattr(inner, "overlaps", False)))
         self.inner = inner
 
     def open(self, update: Updater) -> None:

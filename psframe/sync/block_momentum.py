@@ -5,8 +5,7 @@ from typing import Annotated, Literal
 import msgspec
 import numpy as np
 
-from psframe.cluster.gates import DEADLINE_S, Wait
-from psframe.config.registry import Deadline, Positive, PositiveInt
+from psframe.config.registry import Positive, PositiveInt
 from psframe.memory.arena import Arena
 from psframe.optim import SGD
 from psframe.sync.averaging import Averaging
@@ -26,8 +25,6 @@ class BlockMomentum(Averaging):
         zeta.
     nesterov : bool
         True to begin the next block at ``w_0 = w + eta D`` instead of w.
-    wait, deadline_s
-        As in :class:`psframe.sync.base.SyncMode`.
     """
 
     n_outer = 1
@@ -39,10 +36,8 @@ class BlockMomentum(Averaging):
         momentum: Annotated[float, msgspec.Meta(ge=0, lt=1)] | Literal["auto"] = "auto",
         block_lr: Positive = 1.0,
         nesterov: bool = False,
-        wait: Wait = "auto",
-        deadline_s: Deadline = DEADLINE_S,
     ):
-        super().__init__(every, wait, deadline_s)
+        super().__init__(every)
         self.momentum, self.outer_lr, self.nesterov = momentum, block_lr, nesterov
 
     def _allocate(self, parts: Parts) -> Arena:

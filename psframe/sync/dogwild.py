@@ -5,10 +5,9 @@ from typing import Any, Literal
 
 import numpy as np
 
-from psframe.cluster.gates import DEADLINE_S, Wait
 from psframe.cluster.groups import Group
 from psframe.cluster.roles import Team
-from psframe.config.registry import Deadline, PositiveInt
+from psframe.config.registry import PositiveInt
 from psframe.memory.arena import Arena
 from psframe.optim import Updater
 from psframe.sync.base import Parts
@@ -29,7 +28,7 @@ class Dogwild(Hogwild):
         Ranks of a group, all on one node; ``auto``: those of a node, or half of them if there is only one.
     period : int
         Steps between two exchanges.
-    store, wait, deadline_s
+    store : str
         As in :func:`psframe.sync.easgd.easgd`.
     """
 
@@ -39,10 +38,8 @@ class Dogwild(Hogwild):
         group_size: PositiveInt | Literal["auto"] = "auto",
         period: PositiveInt = 4,
         store: str = "auto",
-        wait: Wait = "auto",
-        deadline_s: Deadline = DEADLINE_S,
     ):
-        super().__init__(wait=wait, deadline_s=deadline_s)
+        super().__init__()
         # the worker that died may be its group's first rank, which exchanges
         self.traits = replace(self.traits, keeps_store=True, survives=False, group_size=group_size)
         self.period, self.store_name = period, store

@@ -5,8 +5,7 @@ from collections.abc import Iterator
 import numpy as np
 
 from psframe import compiled
-from psframe.cluster.gates import DEADLINE_S, Wait
-from psframe.config.registry import Deadline, PositiveInt
+from psframe.config.registry import PositiveInt
 from psframe.memory.arena import Arena
 from psframe.optim import SGD, Updater
 from psframe.sync.averaging import Averaging
@@ -27,7 +26,7 @@ class EASGD(Mode):
 
     work: SampleQueue
 
-    def __init__(self, period: int, beta: float, store: str, wait: Wait = "auto", deadline_s: float = DEADLINE_S):
+    def __init__(self, period: int, beta: float, store: str):
         super().__init__(
             Traits(
                 "none",
@@ -36,8 +35,6 @@ class EASGD(Mode):
                 updates_shared=False,
                 averages=True,
                 survives=True,
-                wait=wait,
-                deadline_s=deadline_s,
             )
         )
         self.period, self.beta, self.store_name = period, beta, store
@@ -87,8 +84,8 @@ class SyncEASGD(Averaging):
     The synchronous variant of You, Buluc and Demmel 2017, through the collective.
     """
 
-    def __init__(self, period: int, beta: float, wait: Wait = "auto", deadline_s: float = DEADLINE_S):
-        super().__init__(period, wait, deadline_s)
+    def __init__(self, period: int, beta: float):
+        super().__init__(period)
         self.outer, self.outer_lr = SGD(lr=beta), beta
 
     def _allocate(self, parts: Parts) -> Arena:
@@ -110,8 +107,6 @@ def easgd(
     beta: Force = 0.9,
     synchronous: bool = False,
     store: str = "auto",
-    wait: Wait = "auto",
-    deadline_s: Deadline = DEADLINE_S,
 ) -> Mode:
     """Return the mode: :class:`SyncEASGD` if ``synchronous``, else :class:`EASGD`.
 
@@ -125,7 +120,5 @@ def easgd(
         True if all workers exchange at the same time, through the collective.
     store : str
         ``auto``, ``shared``, ``window`` or ``my_module:attr``; see ``psframe.sync.stores``.
-    wait, deadline_s
-        As in :class:`psframe.sync.base.SyncMode`.
     """
-    return SyncEASGD(period, beta, wait, deadline_s) if synchronous else EASGD(period, beta, store, wait, deadline_s)
+    return SyncEASGD(period, beta) if synchronous else EASGD(period, beta, store)

@@ -6,10 +6,8 @@ from typing import Any
 import numpy as np
 
 from psframe import compiled
-from psframe.cluster.gates import DEADLINE_S, Wait
 from psframe.cluster.groups import Group
 from psframe.cluster.roles import Team
-from psframe.config.registry import Deadline
 from psframe.errors import UserError
 from psframe.memory.arena import Arena, Vectors
 from psframe.optim import Updater
@@ -29,8 +27,8 @@ class Hogwild(Mode):
 
     work: SampleQueue
 
-    def __init__(self, *, wait: Wait = "auto", deadline_s: Deadline = DEADLINE_S):
-        super().__init__(Traits("none", exchanges=False, survives=True, wait=wait, deadline_s=deadline_s))
+    def __init__(self):
+        super().__init__(Traits("none", exchanges=False, survives=True))
 
     def check(self, team: Team, group: Group) -> None:
         if team.cluster and team.cluster.n_nodes > 1:

@@ -3,8 +3,7 @@
 from collections.abc import Iterator
 from typing import Literal
 
-from psframe.cluster.gates import DEADLINE_S, Wait
-from psframe.config.registry import Deadline, PositiveInt
+from psframe.config.registry import PositiveInt
 from psframe.memory.arena import Arena
 from psframe.optim import Updater
 from psframe.sync.base import Mode, Parts
@@ -29,7 +28,7 @@ class Hybrid(Mode):
         Steps between two exchanges.
     beta : float
         The elastic force is beta / G for each of G groups.
-    store, wait, deadline_s
+    store : str
         As in :func:`psframe.sync.easgd.easgd`.
     """
 
@@ -40,10 +39,8 @@ class Hybrid(Mode):
         period: PositiveInt = 8,
         beta: Force = 0.9,
         store: str = "auto",
-        wait: Wait = "auto",
-        deadline_s: Deadline = DEADLINE_S,
     ):
-        super().__init__(Traits("none", keeps_store=True, group_size=group_size, wait=wait, deadline_s=deadline_s))
+        super().__init__(Traits("none", keeps_store=True, group_size=group_size))
         self.period, self.beta, self.store_name = period, beta, store
 
     def _allocate(self, parts: Parts) -> Arena:

@@ -1,7 +1,6 @@
 """``local_sgd`` (:class:`LocalSGD`): workers train independently, and average every k steps (Stich 2019)."""
 
-from psframe.cluster.gates import DEADLINE_S, Wait
-from psframe.config.registry import Count, Deadline, PositiveInt
+from psframe.config.registry import Count, PositiveInt
 from psframe.optim import SGD
 from psframe.sync.averaging import Averaging
 
@@ -15,8 +14,6 @@ class LocalSGD(Averaging):
         k.
     post_local : int
         First epochs, with an average after every step (post-local SGD, Lin et al. 2020).
-    wait, deadline_s
-        As in :class:`psframe.sync.base.SyncMode`.
     """
 
     outer_lr = 1.0
@@ -26,10 +23,8 @@ class LocalSGD(Averaging):
         *,
         every: PositiveInt = 8,
         post_local: Count = 0,
-        wait: Wait = "auto",
-        deadline_s: Deadline = DEADLINE_S,
     ):
-        super().__init__(every, wait, deadline_s)
+        super().__init__(every)
         self.post_local, self.outer = post_local, SGD(lr=1.0)
 
     def period(self, step: int) -> int:

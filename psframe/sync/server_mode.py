@@ -7,7 +7,6 @@ from typing import Any
 import numpy as np
 
 from psframe import compiled
-from psframe.cluster.gates import Wait
 from psframe.memory.arena import Arena, Vectors
 from psframe.optim import Updater
 from psframe.sync.base import Mode, Parts
@@ -25,7 +24,7 @@ class ServerMode(Mode):
     rows = 1  # vectors of a post
     waits = False  # True if a worker waits for rank 0 between steps, so that it may compute in its mail slot
 
-    def __init__(self, store: str, wait: Wait, deadline_s: float, averages: bool = False):
+    def __init__(self, store: str, averages: bool = False):
         super().__init__(
             Traits(
                 "none",
@@ -35,8 +34,6 @@ class ServerMode(Mode):
                 averages=averages,
                 survives=True,
                 drops="gradients",
-                wait=wait,
-                deadline_s=deadline_s,
             )
         )
         self.store_name = store

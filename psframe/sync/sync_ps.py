@@ -5,10 +5,9 @@ from typing import TYPE_CHECKING, Literal, cast
 
 import numpy as np
 
-from psframe.cluster.gates import DEADLINE_S, Wait
 from psframe.cluster.groups import Group
 from psframe.cluster.roles import Team
-from psframe.config.registry import Count, Deadline, PositiveInt
+from psframe.config.registry import Count, PositiveInt
 from psframe.errors import UserError
 from psframe.optim import Updater
 from psframe.sync.backup_workers import BackupWorkers
@@ -25,8 +24,8 @@ NONFINITE_MARK = 0x7FC5AFE1
 class SyncPS(Mode):
     """``w <- update(w, sum_k g_k / n)`` on rank 0, then a broadcast of ``w``."""
 
-    def __init__(self, server: str, wait: Wait = "auto", deadline_s: float = DEADLINE_S):
-        super().__init__(replace(SYNCHRONOUS, server=server, wait=wait, deadline_s=deadline_s))
+    def __init__(self, server: str):
+        super().__init__(replace(SYNCHRONOUS, server=server))
 
     def step(self, n_samples: int, lr: float, step: int) -> bool:
         collective, arena = self._parts.collective, self.arena
@@ -53,9 +52,8 @@ class ShardedPS(Mode):
     After a non-finite gradient the run fails at the end of the epoch: no server learns in time of another one's share.
     """
 
-    def __init__(self, server: str, n_servers: int, wait: Wait, deadline_s: float):
-        traits = replace(SYNCHRONOUS, server=server, n_servers=n_servers, wait=wait, deadline_s=deadline_s)
-        super().__init__(replace(traits, survives=False, drops="nothing"))
+    def __init__(self, server: str, n_servers: int):
+        super().__init__(replace(SYNCHRONOUS, server=server, n_servers=n_servers, survives=False, drops="nothing"))
 
     def check(self, team: Team, group: Group) -> None:
         server, n_servers = self.traits.server, self.traits.n_servers
@@ -92,8 +90,6 @@ def sync_ps(
     servers: PositiveInt = 1,
     backup_workers: Count = 0,
     store: str = "auto",
-    wait: Wait = "auto",
-    deadline_s: Deadline = DEADLINE_S,
 ) -> Mode:
     """Return the mode: :class:`SyncPS`, :class:`ShardedPS`, or with backup workers :class:`BackupWorkers`.
 
@@ -107,8 +103,6 @@ def sync_ps(
     backup_workers : int
         Number of a step's gradients that are not waited for, and dropped on arrival (Chen et al. 2016). Gradients then
         go through ``store`` (``auto``, ``shared`` or ``window``), not through a collective.
-    wait, deadline_s
-        As in :class:`psframe.sync.base.SyncMode`.
 
     Raises
     ------
@@ -116,9 +110,9 @@ def sync_ps(
         If backup workers are combined with a colocated server, or with several servers.
     """
     if not backup_workers and servers == 1:
-        return SyncPS(server, wait, deadline_s)
+        return SyncPS(server)
     if not backup_workers:
-        return ShardedPS(server, servers, wait, deadline_s)
+        return ShardedPS(server, servers)
     if servers > 1:
         raise UserError(
             f"sync.servers must be 1 with backup workers, got {servers} and sync.backup_workers={backup_workers}; "
@@ -128,4 +122,4 @@ def sync_ps(
         raise UserError(
             f"sync.backup_workers must have a dedicated server, got sync.server={server}; give sync.server=dedicated"
         )
-    return BackupWorkers(backup_workers, store, wait, deadline_s)
+    return BackupWorkers(backup_workers, store)

@@ -3,8 +3,6 @@
 from dataclasses import dataclass
 from typing import Literal
 
-from psframe.cluster.gates import DEADLINE_S, Wait
-
 
 @dataclass(frozen=True)
 class Traits:
@@ -39,8 +37,6 @@ class Traits:
         server that receives them; ``nothing``.
     group_size : int, 'auto' or None
         Ranks of a group; None without groups.
-    wait, deadline_s : str, float
-        As in :class:`psframe.sync.base.SyncMode`.
     """
 
     consistency: Literal["step", "period", "none"]
@@ -55,8 +51,6 @@ class Traits:
     survives: bool = False
     drops: Literal["steps", "gradients", "nothing"] = "nothing"
     group_size: int | Literal["auto"] | None = None
-    wait: Wait = "auto"
-    deadline_s: float = DEADLINE_S
 
     @property
     def in_step(self) -> bool:

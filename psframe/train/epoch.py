@@ -94,7 +94,7 @@ def _turn(run: Run, seen: EpochTimings, order: np.ndarray, step: int, worker: in
         compute = partial(run.work.gradients, mine, run.sampler.samples_in(step), run.progress.epoch, seen.row)
         seen.samples[step] += len(mine) * run.work.tells  # once per sample: on the rank with its loss
     seen.row[:] = 0
-    computing += run.guard.compute(run_step, seen.row, compute, run.boundaries, run.leave)
+    computing += run.guard.compute(run_step, seen.row, compute, run.hook)
     seen.losses[step] += seen.row
     seen.rates[step] = rate
     times = loading, computing, run.guard.mark_arrival(run_step)

@@ -159,7 +159,7 @@ class Survivors:
 
 def _release(run: Run) -> LoadedData:
     """Free the memory of a run that ends here, but for its data; return the data."""
-    for part in ("network", "batches", "work", "collective", "updater", "guard", "sync", "leave"):
+    for part in ("network", "batches", "work", "collective", "updater", "guard", "sync", "hook"):
         setattr(run, part, None)
     run.blocks = []
     gc.collect()

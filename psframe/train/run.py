@@ -1,6 +1,5 @@
 """State of a run on one rank (:class:`Run`): its parts, and its progress (:class:`Progress`)."""
 
-from collections.abc import Callable, Collection
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -14,6 +13,7 @@ from psframe.collectives.base import Base
 from psframe.config.schema import Config
 from psframe.memory.arena import Arena
 from psframe.memory.role_placement import Places
+from psframe.nn.base import LayerHook
 from psframe.nn.network import Network
 from psframe.optim import Updater
 from psframe.sync.base import Mode
@@ -80,8 +80,7 @@ class Run:
     group: Group
     work: Work
     labels: dict[str, Any]  # fields of every record: modes, counts
-    boundaries: Collection[int] = ()  # layers at which backward hands over finished gradients
-    leave: Callable[[slice], None] | None = None
+    hook: LayerHook | None = None
     blocks: list[tuple[str, np.ndarray]] = field(default_factory=list)  # (role, memory), for the page audit
     whole: FullModel | None = None  # with stages or shards: the full network's parameters
     progress: Progress = field(default_factory=Progress)

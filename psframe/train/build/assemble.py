@@ -29,7 +29,7 @@ from psframe.train import placement_report
 from psframe.train.build import setup, stages
 from psframe.train.build.allocate import Sizes, adopt, homes, take
 from psframe.train.compute import any_workers
-from psframe.train.compute.local import departures
+from psframe.train.compute.local import layer_hook
 from psframe.train.data.dataset import Facts, LoadedData, no_memory_for_data
 from psframe.train.faults import guard
 from psframe.train.plan import combinations
@@ -161,7 +161,6 @@ def build(cluster: Cluster, plan: Plan, held: LoadedData, allocator: Allocator, 
     collective, arena = bind(mode, choice, train.reproducible, *on, keeping=keeping, drops=drops, trace=trace)
     threads = Threads(_threads(train.threads, net.flops * sampler.max_batch))
     work = stages.work(cluster, plan, held.arrays, sampler, net, arena, threads, allocator, trace)
-    boundaries, leave = departures(mode, collective, work)
     updater = Updater(optimizer, arena, guard.checksums(fault, cluster, team, arena), trace)
     return Run(
         config=plan.config,
@@ -177,8 +176,7 @@ def build(cluster: Cluster, plan: Plan, held: LoadedData, allocator: Allocator, 
         collective=collective,
         updater=updater,
         guard=guard.Guard(plan.config, cluster, team, mode, collective, updater),
-        boundaries=boundaries,
-        leave=leave,
+        hook=layer_hook(mode, collective, work),
         sync=mode,
         group=group,
         work=work,

@@ -4,7 +4,6 @@ A step's batch is cut into a fixed number of blocks. Each block's gradient is co
 balanced binary tree over the block numbers, of which every worker computes a subtree (``psframe.collectives.order``).
 """
 
-from collections.abc import Callable, Collection
 from dataclasses import dataclass
 from typing import Any
 
@@ -16,6 +15,7 @@ from psframe.collectives.order import merges, owned
 from psframe.config.schema import Train
 from psframe.errors import UserError
 from psframe.memory.allocator import Allocator
+from psframe.nn.base import LayerHook
 from psframe.nn.network import Network
 from psframe.sync.sampler import Sampler
 from psframe.train.compute.local import Work
@@ -131,20 +131,14 @@ class Tree(Work):
             height += 1
 
     def gradients(
-        self,
-        mine: np.ndarray,
-        n_samples: int,
-        epoch: int,
-        losses: np.ndarray,
-        boundaries: Collection[int] = (),
-        leave: Callable[[slice], None] | None = None,
+        self, mine: np.ndarray, n_samples: int, epoch: int, losses: np.ndarray, hook: LayerHook | None = None
     ) -> float:
         loading_s, first = 0.0, n_samples * self.own.start // self.n_blocks
         for number in range(self.n_own):
             which = self.own.start + number
             block = cut(n_samples, self.n_blocks, which)
             samples = mine[block.start - first : block.stop - first]
-            loading_s += super().gradients(samples, n_samples, epoch, losses[which:], boundaries, leave)
+            loading_s += super().gradients(samples, n_samples, epoch, losses[which:], hook)
             if self.sums:
                 mean, into = self.sums[number]
                 mean.into(into)

@@ -1,12 +1,12 @@
 """Computation of a rank (:class:`Work`): a worker's gradients of a step, and a share of the test set."""
 
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Sequence
 from time import perf_counter
 
 import numpy as np
 
 from psframe.collectives.base import Base, cut
-from psframe.nn.base import Pass
+from psframe.nn.base import LayerHook, Pass
 from psframe.nn.network import Network
 from psframe.record.traffic import Traffic
 from psframe.sync.base import Mode
@@ -33,13 +33,7 @@ class Work:
         self.sampler, self.network, self.batches = sampler, network, batches
 
     def gradients(
-        self,
-        mine: np.ndarray,
-        n_samples: int,
-        epoch: int,
-        losses: np.ndarray,
-        boundaries: Collection[int] = (),
-        leave: Callable[[slice], None] | None = None,
+        self, mine: np.ndarray, n_samples: int, epoch: int, losses: np.ndarray, hook: LayerHook | None = None
     ) -> float:
         """Write the gradients of the summed loss into the arena; return the seconds of loading.
 
@@ -49,13 +43,12 @@ class Work:
             This worker's samples, of the step's ``n_samples``.
         losses : ndarray of float64, shape (n_losses,)
             Sums of losses, to which this call adds.
-        boundaries, leave
-            As in :meth:`Network.gradients`.
+        hook : LayerHook, optional
         """
         began = perf_counter()
         x, labels = self.batches.load("train", mine, epoch)
         loading_s = perf_counter() - began
-        loss, _ = self.network.gradients(x, labels, Pass(True, self.sampler.seed, epoch, mine), boundaries, leave)
+        loss, _ = self.network.gradients(x, labels, Pass(True, self.sampler.seed, epoch, mine), hook)
         losses[0] += loss
         return loading_s
 
@@ -99,11 +92,11 @@ class Work:
         return cut(n_test, n_ranks, rank), 1
 
 
-def departures(mode: Mode, collective: Base, work: Work) -> tuple[Collection[int], Callable[[slice], None] | None]:
-    """Return the layers at which backward pauses, and the function called there; ((), None) for no pause."""
+def layer_hook(mode: Mode, collective: Base, work: Work) -> LayerHook | None:
+    """Return what backward calls on its way: the collective, to send gradients, or the mode, to serve other ranks."""
     net, overlap = work.network, collective.overlap
     if overlap and mode.traits.overlaps and not work.several and (layers := overlap.hook_layers(net.begins)):
-        return layers, overlap.grads_ready
+        return LayerHook(layers, overlap.grads_ready)
     if hook := mode.layer_hook:
-        return range(len(net.layers)), lambda segment: hook()
-    return (), None
+        return LayerHook(range(len(net.layers)), lambda segment: hook())
+    return None

@@ -1,7 +1,7 @@
 """Protection of the parameters against faults (:class:`Guard`): drops non-finite steps, finds and repairs damage."""
 
 import sys
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Sequence
 from functools import partial
 from math import isfinite, nan
 from time import perf_counter
@@ -18,6 +18,7 @@ from psframe.config.schema import Config, Fault
 from psframe.errors import UserError
 from psframe.memory.arena import Arena, Keeping
 from psframe.memory.checksums import Sums
+from psframe.nn.base import LayerHook
 from psframe.optim import Updater
 from psframe.sync.base import Mode
 from psframe.sync.traits import Traits
@@ -95,19 +96,18 @@ class Guard:
         step: int,
         losses: np.ndarray,
         gradients: Callable[..., float] | None = None,
-        boundaries: Collection[int] = (),
-        leave: Callable[[slice], None] | None = None,
+        hook: LayerHook | None = None,
     ) -> float:
         """Compute this rank's part of a step by ``gradients``, None on a server; return the seconds of loading.
 
-        Losses are added to ``losses`` (n,). ``leave`` sends gradients during backward, except in a step in which they
+        Losses are added to ``losses`` (n,). ``hook`` is called during backward, except in a step in which gradients
         are checked or flipped before their exchange. All ranks must call.
         """
         every, flips = self.fault.check_every, self.flip.at("gradients", step=step)
         checks = bool(every) and step % every == 0
-        early = (boundaries, leave) if not (checks or flips) else ()
+        is_held = checks or flips
         began = perf_counter()
-        loading_s = gradients(*early) if gradients else 0.0
+        loading_s = gradients(hook=None if is_held else hook) if gradients else 0.0
         if gradients:
             self.slow.pause(perf_counter() - began - loading_s)
         if checks and self._check(step) and gradients:
@@ -116,7 +116,7 @@ class Guard:
         self.loss = float(losses.sum())
         if flips:
             self.flip.apply()
-        if not isfinite(self.loss) and not early and self.arena.guarded:
+        if not isfinite(self.loss) and is_held and self.arena.guarded:
             self.arena.grads[0] = nan  # the exchange spreads it to all ranks
         return loading_s
 

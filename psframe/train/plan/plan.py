@@ -28,7 +28,6 @@ from psframe.nn.jit import compiling
 from psframe.nn.network import Network
 from psframe.sync.base import Mode
 from psframe.sync.binding import roles
-from psframe.sync.traits import Traits
 from psframe.train.compute import any_workers
 from psframe.train.compute.parallel import cut, hybrid
 from psframe.train.compute.parallel import grid as grids
@@ -148,7 +147,7 @@ def make(cluster: Cluster, path: str, overrides: Sequence[str]) -> Plan:
     # again, for the rules that need the collective
     asked = _goes_together(cluster, replace(asked, collective=choices["collective"]))
     places = _places(cluster, settings, choices)
-    _configure(cluster, group, grid, mode.traits, affinity.n_cores(cluster, places.site.topology))
+    _configure(cluster, group, grid, choices["sync"], affinity.n_cores(cluster, places.site.topology))
     sampler = any_workers.sampler(facts.n_train, team.n_workers, settings.train)
     made = Plan(
         config=settings,
@@ -204,7 +203,7 @@ def regrouped(plan: Plan, cluster: Cluster) -> Plan:
     mode = sync.make(plan.choices["sync"])
     team, group = roles(cluster, mode.traits)
     grid = grids.make(cluster, plan.config.parallel)
-    _configure(cluster, group, grid, mode.traits, affinity.n_cores(cluster, plan.places.site.topology))
+    _configure(cluster, group, grid, plan.choices["sync"], affinity.n_cores(cluster, plan.places.site.topology))
     if cluster.n_ranks > 1:
         cluster.run_on_all(lambda: mode.check(team, group))
     return replace(plan, team=team, group=group, grid=grid)
@@ -227,21 +226,23 @@ def _cuts(plan: Plan, n_samples: int) -> list[int]:
         return cut.found(plan.network, plan.grid.n_stages, n_samples, kernels)
 
 
-def _configure(cluster: Cluster, group: Group, grid: Grid, traits: Traits, n_cores: int) -> None:
+def _configure(cluster: Cluster, group: Group, grid: Grid, choice: Choice, n_cores: int) -> None:
     """Configure the waits between the ranks of a node, and of a group or crew within it."""
-    cluster.rendezvous.configure(traits.wait, traits.deadline_s, n_cores)
+    waits = sync.Waits(**choice.common)
+    cluster.rendezvous.configure(waits.wait, waits.deadline_s, n_cores)
     here = cluster.sizes[cluster.node]
     for some in (group.cluster, grid.crew):
         if some is not cluster:
-            wait = traits.wait if traits.wait != "auto" or n_cores >= here else "block"
-            some.rendezvous.configure(wait, traits.deadline_s, max(1, n_cores * some.n_ranks // here))
+            wait = waits.wait if waits.wait != "auto" or n_cores >= here else "block"
+            some.rendezvous.configure(wait, waits.deadline_s, max(1, n_cores * some.n_ranks // here))
 
 
 def _choice(resolved: dict[str, Any], section: str) -> Choice:
     spec = resolved
     for key in section.split("."):
         spec = spec[key]
-    choice = registry.bind(section, TABLES[section], spec, schema.STRATEGIES.get(section, "name"))
+    key = schema.STRATEGIES.get(section, "name")
+    choice = registry.bind(section, TABLES[section], spec, key, sync.Waits if section == "sync" else None)
     return choice.taking(N_GIVEN[section]) if section in N_GIVEN else choice
 
 
@@ -261,7 +262,7 @@ def _check_config(path: str, overrides: Sequence[str], collective: str) -> dict[
         choice = _choice(resolved, section)
         *above, last = section.split(".")
         at = resolved[above[0]] if above else resolved
-        at[last] = {schema.STRATEGIES.get(section, "name"): choice.name, **choice.arguments}
+        at[last] = {schema.STRATEGIES.get(section, "name"): choice.name, **choice.keys}
         unused += [f"{section}.{name}" for name in choice.unused]
     packages = {name: version(name) for name in ("numpy", "numba")}
     resolved["versions"] = {

@@ -16,7 +16,7 @@ from psframe.memory.arena import Arena
 from psframe.models import BUILT_IN
 from psframe.nn import network as network_module
 from psframe.nn.activations import Dropout, Flatten, ReLU
-from psframe.nn.base import Pass
+from psframe.nn.base import LayerHook, Pass
 from psframe.nn.conv import Conv1d, Conv2d
 from psframe.nn.dense import Dense
 from psframe.nn.network import Network
@@ -210,11 +210,8 @@ def test_gradients_leave_at_boundaries(monkeypatch):
         for boundaries in ((), (0,), (5,), (9,), (0, 5, 9, 12), range(13)):
             left = []
             net.arena.grads[:] = np.nan
-            step(
-                net,
-                boundaries=boundaries,
-                leave=lambda s, left=left, net=net: left.append((s, net.arena.grads[s].copy())),
-            )
+            keep = lambda s, left=left, net=net: left.append((s, net.arena.grads[s].copy()))  # noqa: E731
+            step(net, hook=LayerHook(boundaries, keep))
             assert left[0][0].stop == net.layout.size
             assert left[-1][0].start == 0
             for (later, gradient), (earlier, _) in pairwise(left):
@@ -224,7 +221,7 @@ def test_gradients_leave_at_boundaries(monkeypatch):
                 assert used.any()
             assert len(left) >= min(len(boundaries), 1)
     left = []
-    step(bound(mixed()), 0, boundaries=(9,), leave=left.append)
+    step(bound(mixed()), 0, hook=LayerHook((9,), left.append))
     assert left == [slice(0, net.layout.size)]
 
 

@@ -8,7 +8,7 @@ from psframe.errors import UserError
 from psframe.memory.allocator import Allocator
 from psframe.memory.arena import Arena
 from psframe.models.torch_module import torch_module
-from psframe.nn.base import Pass
+from psframe.nn.base import LayerHook, Pass
 from psframe.nn.network import Network
 from psframe.optim import SGD, Adam, Updater
 from psframe.record import checkpoint
@@ -213,7 +213,7 @@ def test_sequential_is_cut_before_every_layer_with_parameters():
 def test_gradients_leave_while_backward_goes_on():
     worker, left = Worker("row", IMAGES), []
     ours, _, labels = batches(IMAGES, BATCH, 0)
-    worker.network.gradients(ours, labels, Pass(True, 0, 0, np.arange(BATCH)), range(5), left.append)
+    worker.network.gradients(ours, labels, Pass(True, 0, 0, np.arange(BATCH)), LayerHook(range(5), left.append))
     assert [s.stop for s in left] == [worker.network.layout.size, *[s.start for s in left[:-1]]]
     assert len(left) == 5
     assert left[-1].start == 0

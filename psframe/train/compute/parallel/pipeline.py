@@ -1,13 +1,13 @@
 """Computation of a pipeline stage (:class:`Pipeline`): its layers, on one micro-batch after the other."""
 
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Sequence
 from time import perf_counter
 
 import numpy as np
 
 from psframe.collectives.base import cut
 from psframe.config.schema import Parallel
-from psframe.nn.base import Pass
+from psframe.nn.base import LayerHook, Pass
 from psframe.nn.losses import softmax_cross_entropy
 from psframe.nn.network import Network
 from psframe.record.trace import UNTRACED, Trace
@@ -82,13 +82,7 @@ class Pipeline(Work):
             softmax_cross_entropy(y, np.zeros(1, np.int64), np.zeros_like(y))
 
     def gradients(
-        self,
-        mine: np.ndarray,
-        n_samples: int,
-        epoch: int,
-        losses: np.ndarray,
-        boundaries: Collection[int] = (),
-        leave: Callable[[slice], None] | None = None,
+        self, mine: np.ndarray, n_samples: int, epoch: int, losses: np.ndarray, hook: LayerHook | None = None
     ) -> float:
         self.loading_s = 0.0
         n = min(self.n_micro, len(mine))  # the last step may have fewer samples
@@ -107,8 +101,8 @@ class Pipeline(Work):
                 self.trace.add("stall", began, began + waited_s)
                 self.trace.add(f"{direction} {number}", began + waited_s)
         self._end()
-        if leave:
-            leave(slice(0, self.network.layout.size))
+        if hook:
+            hook.call(slice(0, self.network.layout.size))
         return self.loading_s
 
     def _end(self) -> None:

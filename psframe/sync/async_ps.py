@@ -102,7 +102,7 @@ class AsyncPS(ServerMode):
         self.last = lr, step
 
     def _push(self, gradient: np.ndarray, over: int, lr: float, step: int, pulled: int) -> None:
-        self.tally.pushes += 1
+        self.tally.pushed()
         self.post((gradient, self.arena.params)[: self.rows], over, lr, step, pulled, 0)
         if self.n_kept:
             self.kept[:], self.n_kept = 0, 0

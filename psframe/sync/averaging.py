@@ -127,8 +127,8 @@ class Averaging(Mode):
         """``w <- outer(w, mean_k(w_k_0 - w_k))``."""
         for lag in range(self.since):
             self.tally.saw(lag)
-        self.tally.pulls += 1
-        self.tally.pushes += 1
+        self.tally.pulled()
+        self.tally.pushed()
         self.since = 0
         np.subtract(self.anchor(), self.arena.params, out=self.global_arena.grads)
         self.lean(self.global_arena.grads)

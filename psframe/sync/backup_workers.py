@@ -64,7 +64,7 @@ class BackupWorkers(ServerMode):
             yield step, worker
 
     def report(self, n_samples: int, lr: float, step: int) -> None:
-        self.tally.pushes += 1
+        self.tally.pushed()
         self.post((self.arena.grads,), self.n_own, lr, step, self.pulled, 0)
 
     def take(self, worker: int) -> None:

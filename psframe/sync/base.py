@@ -163,9 +163,7 @@ class Mode:
         for step in steps(self.work, n_steps):
             yield step, worker
             if worker is not None:
-                self.tally.saw(0)
-                self.tally.pulls += 1
-                self.tally.pushes += 1
+                self.tally.exchanged(0)
 
     def step(self, n_samples: int, lr: float, step: int) -> bool:
         """Finish a turn; return True if an exchange was part of it. All ranks call.

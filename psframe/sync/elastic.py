@@ -34,7 +34,5 @@ class Elastic:
         d *= self.alpha
         x -= d
         before = self.store.push(d)
-        self.tally.saw((before - self.seen) % (1 << 32))
+        self.tally.exchanged((before - self.seen) % (1 << 32))
         self.seen = before + 1
-        self.tally.pulls += 1
-        self.tally.pushes += 1

@@ -74,9 +74,7 @@ class Hogwild(Mode):
 
     def step(self, n_samples: int, lr: float, step: int) -> bool:
         self._update(self.whole, self.mean.over(self.n_own), lr, step)
-        self.tally.saw((self.common.tick() - self.seen) % (1 << 32))
-        self.tally.pulls += 1
-        self.tally.pushes += 1
+        self.tally.exchanged((self.common.tick() - self.seen) % (1 << 32))
         return True
 
     def drain(self) -> None:

@@ -151,7 +151,7 @@ class ServerMode(Mode):
         """Pull the current parameters on a worker; return their clock."""
         if self._parts.team.worker is None:
             return self.store.clock
-        self.tally.pulls += 1
+        self.tally.pulled()
         return self.store.pull(self.arena.params)
 
     def post(self, vectors: Sequence[np.ndarray], *note: float) -> None:

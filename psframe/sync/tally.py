@@ -59,6 +59,18 @@ class Tally:
         self.last = min(staleness, LONGEST)
         self.stale[self.last] += 1
 
+    def pulled(self) -> None:
+        self.pulls += 1
+
+    def pushed(self) -> None:
+        self.pushes += 1
+
+    def exchanged(self, staleness: int) -> None:
+        """Count a pull, a push, and a gradient of this staleness."""
+        self.saw(staleness)
+        self.pulled()
+        self.pushed()
+
     def waited_since(self, began: float) -> None:
         """Count the seconds since ``began``, of ``time.perf_counter``, as waiting."""
         self.wait_s += perf_counter() - began

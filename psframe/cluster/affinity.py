@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 from mpi4py import MPI
 
-from psframe.cluster import kernel
+from psframe.cluster.nodes import split_by_kernel
 from psframe.memory import cgroups
 from psframe.memory.sysfs import Tree
 from psframe.memory.topology import Topology, read
@@ -174,7 +174,7 @@ def limit_threads(world: MPI.Comm) -> None:
 
     A user's own setting has precedence. All ranks must call, before NumPy is imported.
     """
-    near = kernel.split(world)  # ranks of different containers may share cores
+    near = split_by_kernel(world)  # ranks of different containers may share cores
     every = near.gather((frozenset(os.sched_getaffinity(0)), cgroups.cpus(Tree("/"))))
     counts = None
     if every:

@@ -11,13 +11,13 @@ from typing import Any, TypeVar
 
 from mpi4py import MPI
 
-from psframe.cluster import communicators, gates, kernel, node_gather, stop_flag
+from psframe.cluster import communicators, gates, node_gather, stop_flag
 from psframe.cluster.deadline import DeadlineWaiter
 from psframe.cluster.gates import Rendezvous
 from psframe.cluster.heartbeat import Pulse
 from psframe.cluster.node_channel import Link
 from psframe.cluster.node_gather import Board
-from psframe.cluster.nodes import prove
+from psframe.cluster.nodes import prove, split_by_kernel
 from psframe.cluster.stop_flag import StopFlag
 from psframe.errors import UserError, sentence
 
@@ -206,7 +206,7 @@ def _offset_s(comm: MPI.Comm, rounds: int = 16) -> float:
 def join(world: MPI.Comm | None = None) -> Cluster:
     """Find the nodes by proof of shared memory, and number the ranks node by node. All ranks must call."""
     world = communicators.keep(MPI.COMM_WORLD if world is None else world)
-    near, link, control, fd = prove(kernel.split(world))
+    near, link, control, fd = prove(split_by_kernel(world))
     first = near.bcast(world.rank)
     found = world.allgather((first, socket.gethostname()))
     every, names = [of_rank for of_rank, _ in found], dict(found)

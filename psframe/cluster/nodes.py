@@ -1,9 +1,13 @@
-"""Nodes of a job (:func:`prove`): ranks that have proven to share memory, which then holds their gates."""
+"""Nodes of a job (:func:`prove`): ranks that have proven to share memory, which then holds their gates.
+
+Candidates are the ranks under one kernel (:func:`split_by_kernel`), even in different containers.
+"""
 
 import os
 import secrets
 import socket
 from contextlib import suppress
+from pathlib import Path
 
 import numpy as np
 from mpi4py import MPI
@@ -13,6 +17,23 @@ from psframe.cluster import communicators, gates, heartbeat, node_gather, stop_f
 from psframe.cluster.node_channel import FOLDER, LeaderEnded, Link, accept, connect, listen
 
 TOKEN_BYTES = 16  # too long to be guessed
+BOOT_ID = Path("/proc/sys/kernel/random/boot_id")  # drawn at boot; the same in all containers of a kernel
+
+
+def split_by_kernel(world: MPI.Comm) -> MPI.Comm:
+    """Return a communicator of the ranks under this rank's kernel, in their order. All ranks must call.
+
+    MPI goes by addresses, by which each container may be a separate machine. If any rank cannot read the kernel's boot
+    ID, MPI's answer counts.
+    """
+    try:
+        mine = BOOT_ID.read_text(encoding="ascii").strip()
+    except (OSError, UnicodeDecodeError):
+        mine = ""
+    every = world.allgather(mine)
+    if not all(every):
+        return communicators.keep(world.Split_type(MPI.COMM_TYPE_SHARED, key=world.rank))
+    return communicators.keep(world.Split(every.index(mine), key=world.rank))
 
 
 def prove(candidates: MPI.Comm) -> tuple[MPI.Comm, Link, np.ndarray, int]:

@@ -4,7 +4,7 @@ import os
 from time import perf_counter
 from unittest import mock
 
-from psframe.cluster import kernel
+from psframe.cluster import nodes
 from psframe.cluster.cluster import AgreedError, join
 from psframe.cluster.roles import Team
 from psframe.errors import UserError
@@ -91,18 +91,18 @@ def ranks_with_own_networks_meet_in_a_shared_folder(world):
 
 @ranks(2, 4, 7)
 def ranks_under_one_kernel_alone_may_be_a_node(world):
-    before = kernel.BOOT_ID
+    before = nodes.BOOT_ID
     try:
         with folder(world) as where:
-            kernel.BOOT_ID = where / f"boot_id.{world.rank}"
-            kernel.BOOT_ID.write_text(f"kernel {world.rank % 2}\n")
+            nodes.BOOT_ID = where / f"boot_id.{world.rank}"
+            nodes.BOOT_ID.write_text(f"kernel {world.rank % 2}\n")
             assert (join().n_nodes, join().node) == (2, world.rank % 2)
             world.Barrier()
             if world.rank == 1:
-                kernel.BOOT_ID.unlink()
+                nodes.BOOT_ID.unlink()
             assert join().n_nodes == 1  # MPI is believed
     finally:
-        kernel.BOOT_ID = before
+        nodes.BOOT_ID = before
 
 
 @ranks(1, 2, 3, 4, 7)

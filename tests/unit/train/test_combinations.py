@@ -7,7 +7,8 @@ import pytest
 from psframe import sync
 from psframe.config import schema
 from psframe.errors import UserError
-from psframe.train.plan import combination_table, combinations
+from psframe.train.plan import combinations
+from tests.helpers import combination_table
 from tests.helpers.launcher import ROOT
 
 CUT = {"parallel": {"pipeline": 2}}

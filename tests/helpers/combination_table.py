@@ -1,6 +1,6 @@
 """Tables of ``docs/combinations.md`` (:func:`table`), from :data:`psframe.train.plan.combinations.RULES`.
 
-``python -m psframe.train.plan.combination_table`` prints them.
+``python -m tests.helpers.combination_table`` prints them.
 """
 
 from collections.abc import Iterator, Sequence

@@ -1,9 +1,11 @@
-"""A plugin of pytest: tests run in the order of the files that it was given, and below a folder unit tests first.
+"""A plugin of pytest: tests run in the order of the files that it was given, and below a folder the quick ones first.
 
 The suite itself begins with the longest, which is for several workers.
 """
 
 import pytest
+
+from tests.mutants.near import slowness
 
 
 @pytest.hookimpl(trylast=True)
@@ -12,6 +14,6 @@ def pytest_collection_modifyitems(config, items):
 
     def place(item):
         file = item.nodeid.partition("::")[0]
-        return places.get(file, len(places)), not file.startswith("tests/unit/")
+        return places.get(file, len(places)), slowness(file)
 
     items.sort(key=place)

@@ -66,27 +66,27 @@ def _short(value: Any) -> str:
 
 
 def parser() -> Parser:
-    made = Parser(USAGE, "Train what a grid of configs says, and compare.")
-    made.add_argument("configs", nargs="+", metavar="CONFIG", help="YAML files")
-    made.add_argument(
+    cli = Parser(USAGE, "Train what a grid of configs says, and compare.")
+    cli.add_argument("configs", nargs="+", metavar="CONFIG", help="YAML files")
+    cli.add_argument(
         "--grid", action="append", default=[], metavar="KEY=VALUE,VALUE", help="as sync.mode=easgd,hogwild"
     )
-    made.add_argument("--ranks", default="4", help="numbers of ranks, as 2,4,8 (default: 4)")
-    made.add_argument("--repeat", type=int, default=1, help="runs of each, in turn (default: 1)")
-    made.add_argument("--target", type=float, help="accuracy to reach (default: the first run's last one, less 0.02)")
-    made.add_argument("--set", action="append", default=[], metavar="KEY=VALUE", help="for all runs, as train.epochs=3")
-    made.add_argument("--mpirun", help=mpirun.HELP)
-    made.add_argument("--out", help="a folder for runs, tables and page, or one to go on in (default: compare-TIME)")
-    return made
+    cli.add_argument("--ranks", default="4", help="numbers of ranks, as 2,4,8 (default: 4)")
+    cli.add_argument("--repeat", type=int, default=1, help="runs of each, in turn (default: 1)")
+    cli.add_argument("--target", type=float, help="accuracy to reach (default: the first run's last one, less 0.02)")
+    cli.add_argument("--set", action="append", default=[], metavar="KEY=VALUE", help="for all runs, as train.epochs=3")
+    cli.add_argument("--mpirun", help=mpirun.HELP)
+    cli.add_argument("--out", help="a folder for runs, tables and page, or one to go on in (default: compare-TIME)")
+    return cli
 
 
 def main(argv: Sequence[str]) -> int:
     """Run the command; return the exit status: 1 if a run failed."""
-    made = parser()
+    cli = parser()
     if "-h" in argv or "--help" in argv:
-        say(made.format_help())
+        say(cli.format_help())
         return 0
-    arguments = made.parse_intermixed_args(list(argv))
+    arguments = cli.parse_intermixed_args(list(argv))
     points = list(grid(arguments))
     out = Path(arguments.out or time.strftime("compare-%Y%m%d-%H%M%S"))
     with _begun(out, arguments, points):
@@ -111,8 +111,8 @@ def grid(arguments: Namespace) -> Iterator[Point]:
             raise UserError(f"--set must be KEY=VALUE, got {override!r}; write, say, --set train.epochs=3")
     for config in arguments.configs:
         if not Path(config).is_file():
-            do = f"give --set {config}" if "=" in config else "check the path"
-            raise UserError(f"a config must be a readable file, got {config!r}; {do}")
+            fix = f"give --set {config}" if "=" in config else "check the path"
+            raise UserError(f"a config must be a readable file, got {config!r}; {fix}")
     stems = [Path(config).stem for config in arguments.configs]
     if len(set(stems)) < len(stems):
         raise UserError(f"configs must differ in their files' names, got {' '.join(arguments.configs)}; rename one")
@@ -172,13 +172,13 @@ def _compare(arguments: Namespace, points: Sequence[Point], out: Path) -> int:
     runs = [(number, point) for number, point in enumerate([*points] * arguments.repeat, start=1)]
     left = Left(len(runs))
     for number, point in runs:
-        where = out / "runs" / f"{number:03d}"
-        records, complaint = _finished(where), ""
+        folder = out / "runs" / f"{number:03d}"
+        records, complaint = _finished(folder), ""
         again = " (done before)" if records else ""
         say(f"[{number}/{len(runs)}] {point.named}{again}{left.described()}")
         if not records:
             overrides = [*arguments.set, *point.overrides]
-            records, complaint = sweep.train(start, point.n_ranks, point.config, overrides, where)
+            records, complaint = sweep.train(start, point.n_ranks, point.config, overrides, folder)
         left.passed(bool(again))
         if complaint:
             failed.setdefault(point, []).append(complaint)
@@ -256,8 +256,8 @@ def _report(
     first = next(iter(done.values()))[0][-1]
     target = first["accuracy"] - 0.02 if arguments.target is None else arguments.target
     rows = {p: summary.middle([summary.row(records, target) for records in runs]) for p, runs in done.items()}
-    shown = summary.cells(
-        [(point.label, found) for point, found in rows.items()],
+    table = summary.cells(
+        [(point.label, row) for point, row in rows.items()],
         [(point.label, point.n_ranks) for point in failed if point not in rows],
         arguments.repeat > 1,
     )
@@ -265,9 +265,9 @@ def _report(
         writer = csv.writer(file)
         keys = list(next(iter(rows.values())))
         writer.writerow(["run", *keys])
-        writer.writerows([[point.label, *(found[key] for key in keys)] for point, found in rows.items()])
-    lines = [" | ".join(cells) for cells in shown]
-    lines.insert(1, " | ".join(["---"] * len(shown[0])))
+        writer.writerows([[point.label, *(row[key] for key in keys)] for point, row in rows.items()])
+    lines = [" | ".join(cells) for cells in table]
+    lines.insert(1, " | ".join(["---"] * len(table[0])))
     note = "\n".join([*summary.notes(list(rows.values()), target), *_failures(failed, arguments.repeat)])
     with chosen_file(out / "compare.md", "w") as file:
         file.write("".join(f"| {line} |\n" for line in lines) + f"\n{note}\n")
@@ -275,7 +275,7 @@ def _report(
         page, _ = make.report([str(out)])
         with chosen_file(out / "report.html", "w") as file:
             file.write(page)
-        say(f"\n{aligned(shown)}\n\n{note}\n{out / 'compare.md'}, compare.csv, report.html")
+        say(f"\n{aligned(table)}\n\n{note}\n{out / 'compare.md'}, compare.csv, report.html")
 
 
 def _failures(failed: dict[Point, list[str]], repeat: int) -> Iterator[str]:

@@ -147,9 +147,9 @@ class Updater:
             self.arena.nonfinite = self.arena.guarded
         if self.sums and not self.sums.note(segment):
             self.damaged = self.arena.nonfinite = True
-        kept = (1 + self.arena.state.shape[0]) * 4 * mean.size  # bytes of parameters and state, read and written
-        self.traffic.read += mean.n_rows * 4 * mean.size + kept
-        self.traffic.written += kept
+        n_bytes = (1 + self.arena.state.shape[0]) * 4 * mean.size  # bytes of parameters and state, read and written
+        self.traffic.read += mean.n_rows * 4 * mean.size + n_bytes
+        self.traffic.written += n_bytes
         self.update_s += perf_counter() - began
         if self.trace.on:
             self.trace.add("update", began)

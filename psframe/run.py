@@ -38,32 +38,32 @@ USER_ERROR = 2  # exit status that a restart would not change
 
 
 def parser() -> Parser:
-    made = Parser(USAGE, "Train under mpirun, and start again from the last checkpoint when the job dies.")
-    made.add_argument("config", nargs="?", help="a YAML file")
-    made.add_argument("overrides", nargs="*", help="key.path=value, as train.epochs=3")
-    made.add_argument("-n", dest="ranks", help="ranks; several numbers are for one start after the other")
-    made.add_argument("--restarts", type=int, default=3, help="how often to start again (default: 3)")
-    made.add_argument("--finish", action="store_true", help="do nothing where the newest run of this name is finished")
-    made.add_argument("--quiet", action="store_true", help="print errors only")
-    made.add_argument("--mpirun", help=mpirun.HELP)
-    return made
+    cli = Parser(USAGE, "Train under mpirun, and start again from the last checkpoint when the job dies.")
+    cli.add_argument("config", nargs="?", help="a YAML file")
+    cli.add_argument("overrides", nargs="*", help="key.path=value, as train.epochs=3")
+    cli.add_argument("-n", dest="ranks", help="ranks; several numbers are for one start after the other")
+    cli.add_argument("--restarts", type=int, default=3, help="how often to start again (default: 3)")
+    cli.add_argument("--finish", action="store_true", help="do nothing where the newest run of this name is finished")
+    cli.add_argument("--quiet", action="store_true", help="print errors only")
+    cli.add_argument("--mpirun", help=mpirun.HELP)
+    return cli
 
 
 def _arguments(argv: Sequence[str]) -> Namespace:
-    made = parser()
-    arguments = made.parse_intermixed_args(list(argv))
+    cli = parser()
+    arguments = cli.parse_intermixed_args(list(argv))
     if arguments.help:
-        say(made.format_help())
+        say(cli.format_help())
         sys.exit(0)
     if arguments.config is None:
-        made.error("it names no config")
+        cli.error("it names no config")
     if arguments.ranks is None:
-        made.error("it names no number of ranks: -n N")
+        cli.error("it names no number of ranks: -n N")
     ranks = counts(arguments.ranks, mpirun.MAX_RANKS)
     if not ranks:
-        made.error(f"-n must be numbers of ranks, got {arguments.ranks!r}")
+        cli.error(f"-n must be numbers of ranks, got {arguments.ranks!r}")
     if arguments.restarts < 0:
-        made.error(f"--restarts must be 0 or more, got {arguments.restarts}")
+        cli.error(f"--restarts must be 0 or more, got {arguments.restarts}")
     arguments.ranks = ranks
     return arguments
 
@@ -182,8 +182,8 @@ def supervise(arguments: Namespace) -> int:
         at = "from its last checkpoint" if resume else "from the beginning"
         after = arguments.ranks[min(number + 1, len(arguments.ranks) - 1)]
         _say(f"the job ended with status {status}; start {number + 2} of {arguments.restarts + 1}, {at}, {after} ranks")
-    said = f"the job ended with status {status}, and --restarts is {arguments.restarts}; see what it said above"
-    _say(f"{said}{_where(path)}")
+    message = f"the job ended with status {status}, and --restarts is {arguments.restarts}; see what it said above"
+    _say(f"{message}{_where(path)}")
     return status or 1
 
 

@@ -25,11 +25,11 @@ def tensors(run: str | Path) -> dict[str, np.ndarray]:
     saved, _ = checkpoint.newest(folder, None) if folder.is_dir() else (None, [])
     if saved is None:
         raise UserError(f"a run must have a checkpoint, got none in {str(run)!r}; give the folder of one that has")
-    found = {}
+    by_name = {}
     try:
         for name, slot in described(saved.layout).items():
             _, kind, within = (*name.split(".", 2), "", "")[:3]
-            found[within if kind == "Torch" else name] = np.ascontiguousarray(slot.view(saved.params))
+            by_name[within if kind == "Torch" else name] = np.ascontiguousarray(slot.view(saved.params))
     except ValueError as error:
         raise UserError(f"a checkpoint must hold its tensors, got {error} in {str(run)!r}; restore it") from None
-    return found
+    return by_name

@@ -75,15 +75,15 @@ def _blocks(cores: Sequence[Core], n: int) -> list[Sequence[Core]]:
 
 def _scatter(topology: Topology, cores: Sequence[Core], n: int) -> list[Sequence[Core]]:
     """Deal ``n`` parts to the NUMA nodes in turn; skip a node with a part per core while another has cores left."""
-    of_node: dict[int, list[Core]] = {}
+    cores_of_node: dict[int, list[Core]] = {}
     for core in cores:
-        of_node.setdefault(_node(topology, core), []).append(core)
-    dealt: dict[int, list[int]] = {node: [] for node in of_node}
-    for number, node in zip(range(n), _turns(of_node), strict=False):
-        dealt[node].append(number)
+        cores_of_node.setdefault(_node(topology, core), []).append(core)
+    numbers_of_node: dict[int, list[int]] = {node: [] for node in cores_of_node}
+    for number, node in zip(range(n), _turns(cores_of_node), strict=False):
+        numbers_of_node[node].append(number)
     parts: list[Sequence[Core]] = [()] * n
-    for node, numbers in dealt.items():
-        for number, part in zip(numbers, _blocks(of_node[node], len(numbers)), strict=True):
+    for node, numbers in numbers_of_node.items():
+        for number, part in zip(numbers, _blocks(cores_of_node[node], len(numbers)), strict=True):
             parts[number] = part
     return parts
 
@@ -97,8 +97,8 @@ def _turns(of_node: Mapping[int, Sequence[Core]]) -> Iterator[int]:
 
 def own(cluster: "Cluster", topology: Topology, kind: str) -> frozenset[int]:
     """Return the CPUs that :func:`pin` would give this rank. All ranks must call."""
-    every = cluster.comm.allgather((cluster.node, frozenset(os.sched_getaffinity(0))))
-    return assign(kind, topology, [mask for node, mask in every if node == cluster.node])[cluster.node_rank]
+    by_rank = cluster.comm.allgather((cluster.node, frozenset(os.sched_getaffinity(0))))
+    return assign(kind, topology, [mask for node, mask in by_rank if node == cluster.node])[cluster.node_rank]
 
 
 def pin(cluster: "Cluster", topology: Topology, kind: str) -> tuple[tuple[int, ...], str]:
@@ -138,9 +138,9 @@ def n_cores(cluster: "Cluster", topology: Topology) -> int:
 
     All ranks must call.
     """
-    every = cluster.comm.allgather((cluster.node, frozenset(os.sched_getaffinity(0)), cgroups.cpus(Tree("/"))))
-    usable: frozenset[int] = frozenset().union(*(mask for node, mask, _ in every if node == cluster.node))
-    allowed = int(sum(quotas([of_rank for node, _, of_rank in every if node == cluster.node])) + 1e-9)
+    by_rank = cluster.comm.allgather((cluster.node, frozenset(os.sched_getaffinity(0)), cgroups.cpus(Tree("/"))))
+    usable: frozenset[int] = frozenset().union(*(mask for node, mask, _ in by_rank if node == cluster.node))
+    allowed = int(sum(quotas([of_rank for node, _, of_rank in by_rank if node == cluster.node])) + 1e-9)
     return max(1, min(topology.n_cores_of(usable), allowed))
 
 
@@ -175,11 +175,11 @@ def limit_threads(world: MPI.Comm) -> None:
     A user's own setting has precedence. All ranks must call, before NumPy is imported.
     """
     near = split_by_kernel(world)  # ranks of different containers may share cores
-    every = near.gather((frozenset(os.sched_getaffinity(0)), cgroups.cpus(Tree("/"))))
+    by_rank = near.gather((frozenset(os.sched_getaffinity(0)), cgroups.cpus(Tree("/"))))
     counts = None
-    if every:
+    if by_rank:
         topology = read("/", environ={})  # mistakes in variables are reported later, on all ranks
-        masks, allowed = [mask for mask, _ in every], quotas([of_rank for _, of_rank in every])
+        masks, allowed = [mask for mask, _ in by_rank], quotas([of_rank for _, of_rank in by_rank])
         counts = [max(1, min(n_threads(topology, masks, rank), int(allowed[rank] + 1e-9))) for rank in range(near.size)]
     threads = near.scatter(counts)
     near.Free()

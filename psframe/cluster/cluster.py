@@ -130,11 +130,11 @@ class Cluster:
 
         This and :meth:`run_on_root_in_time` keep to ``sync.deadline_s``: they are for ranks that train.
         """
-        every = [pickle.loads(of_rank) for of_rank in self.board.gather(pickle.dumps(mine))]
+        objects = [pickle.loads(of_rank) for of_rank in self.board.gather(pickle.dumps(mine))]
         if self.leaders == MPI.COMM_NULL:
             return None
         self._come()
-        by_node = self.leaders.gather(every)
+        by_node = self.leaders.gather(objects)
         return [of_rank for of_node in by_node for of_rank in of_node] if by_node is not None else None
 
     def run_on_root_in_time(self, body: Callable[[], T]) -> T:
@@ -175,9 +175,9 @@ def _verdict(body: Callable[[], Any]) -> dict[str, Any]:
     try:
         return {"result": body()}
     except Exception as error:
-        if not (told := sentence(error)):
+        if not (message := sentence(error)):
             raise
-        return {"error": told}
+        return {"error": message}
 
 
 def _open(verdict: dict[str, Any]) -> Any:
@@ -193,10 +193,10 @@ def _offset_s(comm: MPI.Comm, rounds: int = 16) -> float:
         for _ in range(rounds):
             if comm.rank == peer:
                 sent = perf_counter()
-                theirs = comm.sendrecv(None, 0, source=0)
+                root_time = comm.sendrecv(None, 0, source=0)
                 back = perf_counter()
                 if back - sent < best_s:
-                    best_s, offset_s = back - sent, theirs - (sent + back) / 2
+                    best_s, offset_s = back - sent, root_time - (sent + back) / 2
             elif comm.rank == 0:
                 comm.recv(source=peer)
                 comm.send(perf_counter(), peer)
@@ -208,8 +208,8 @@ def join(world: MPI.Comm | None = None) -> Cluster:
     world = communicators.keep(MPI.COMM_WORLD if world is None else world)
     near, link, control, fd = prove(split_by_kernel(world))
     first = near.bcast(world.rank)
-    found = world.allgather((first, socket.gethostname()))
-    every, names = [of_rank for of_rank, _ in found], dict(found)
+    by_rank = world.allgather((first, socket.gethostname()))
+    first_of_rank, names = [of_rank for of_rank, _ in by_rank], dict(by_rank)
     firsts = sorted(names)
     node, hosts = firsts.index(first), tuple(names[rank] for rank in firsts)
     comm = communicators.keep(world.Split(0, key=node * world.size + near.rank))
@@ -218,7 +218,7 @@ def join(world: MPI.Comm | None = None) -> Cluster:
     after_gates = control[gates.size(near.size) :]
     after_halt = after_gates[stop_flag.N_BYTES :]
     sizes, pulse = (
-        tuple(map(every.count, firsts)),
+        tuple(map(first_of_rank.count, firsts)),
         Pulse(after_halt[node_gather.size(near.size) :], near.size, near.rank),
     )
     of_lane = [number for number, n in enumerate(sizes) if n > near.rank]

@@ -25,10 +25,10 @@ _again = ", before anything was trained; start again"  # advice in the message a
 
 def helped(cluster: Cluster, parser: Parser, argv: Sequence[str]) -> bool:
     """Return True if rank 0 was asked for help, which it prints. All ranks must call."""
-    asked = cluster.run_on_root(lambda: "-h" in argv or "--help" in argv)
-    if asked and cluster.rank == 0:
+    wants_help = cluster.run_on_root(lambda: "-h" in argv or "--help" in argv)
+    if wants_help and cluster.rank == 0:
         say(parser.format_help())
-    return bool(asked)
+    return bool(wants_help)
 
 
 def run(body: Callable[[Cluster], int], world: MPI.Comm | None = None) -> int:
@@ -85,13 +85,13 @@ def _last_words(error: BaseException, rank: int) -> tuple[str, int]:
         sleep(2)
         return f"psframe: the first rank of a node has ended, and with it the job{_again}\n" if rank == 1 else "", 1
     if isinstance(error, PeerLost) or communicators.is_loss(error):
-        told = str(error) if isinstance(error, PeerLost) else "a rank has died, as MPI tells"
+        message = str(error) if isinstance(error, PeerLost) else "a rank has died, as MPI tells"
         speaks = error.speaks if isinstance(error, PeerLost) else communicators.speaker() or _must_speak()
         if not speaks:
             sleep(2)
-        return f"psframe: {told}{_again}\n" if speaks else "", 1
-    if told := sentence(error):
-        return f"psframe: rank {rank}: {told}\n", 2
+        return f"psframe: {message}{_again}\n" if speaks else "", 1
+    if message := sentence(error):
+        return f"psframe: rank {rank}: {message}\n", 2
     lines = "".join(traceback.format_exception(error)).rstrip().splitlines()
     return "".join(f"rank {rank}: {line}\n" for line in lines), 1
 

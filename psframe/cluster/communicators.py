@@ -65,9 +65,9 @@ def end(status: int) -> int:
 def speaker() -> bool:
     """Return True if this rank is the first of those that MPI considers alive."""
     dead = MPI.COMM_WORLD.Get_failed()
-    every = MPI.COMM_WORLD.Get_group()
-    lost = set(MPI.Group.Translate_ranks(dead, range(dead.size), every))
-    return MPI.COMM_WORLD.rank == min(set(range(every.size)) - lost)
+    group = MPI.COMM_WORLD.Get_group()
+    lost = set(MPI.Group.Translate_ranks(dead, range(dead.size), group))
+    return MPI.COMM_WORLD.rank == min(set(range(group.size)) - lost)
 
 
 def _is_harmed(comm: MPI.Comm) -> bool:

@@ -73,9 +73,9 @@ def same_network(cluster: Cluster, build: Callable[[], T]) -> T:
         network = built[0] if built else build()
         described = list(network.describe())
         if described != first:
-            mine, theirs = next((a, b) for a, b in zip_longest(described, first, fillvalue="no such layer") if a != b)
+            layer, other = next((a, b) for a, b in zip_longest(described, first, fillvalue="no such layer") if a != b)
             raise UserError(
-                f"all ranks must have one model, got {mine} on rank {cluster.rank}, {theirs} on rank 0; let it depend "
+                f"all ranks must have one model, got {layer} on rank {cluster.rank}, {other} on rank 0; let it depend "
                 "on its arguments alone (a set's order is another one in every process), and copy its module to all "
                 "nodes"
             )
@@ -103,11 +103,11 @@ def check_data(cluster: Cluster, checksum: int, moments: np.ndarray) -> None:
     """
     if cluster.n_nodes == 1:
         return
-    found = ""
+    content = ""
     if cluster.leaders != MPI.COMM_NULL:
         cluster.leaders.Bcast(moments)
-        found = f"samples with checksum {checksum:016x}"
-    _check(cluster, found, "the same data", "copy")
+        content = f"samples with checksum {checksum:016x}"
+    _check(cluster, content, "the same data", "copy")
 
 
 def _check(cluster: Cluster, mine: str, what: str, verb: str) -> None:
@@ -127,10 +127,10 @@ def late_clocks(cluster: Cluster) -> list[str]:
     if cluster.n_nodes == 1 or cluster.leaders == MPI.COMM_NULL:
         return []
     cluster.leaders.Barrier()
-    every = cluster.leaders.gather(time.time()) or []
+    times = cluster.leaders.gather(time.time()) or []
     warnings = []
-    for node, now in enumerate(every):
-        off_s = now - every[0]
+    for node, now in enumerate(times):
+        off_s = now - times[0]
         if abs(off_s) > CLOCK_S:
             behind, seem = ("ahead of", "new") if off_s > 0 else ("behind", "old")
             warnings.append(

@@ -83,13 +83,13 @@ class DeadlineWaiter:
         self.begin()
 
     def _give_up(self, nodes: Sequence[int]) -> None:
-        here = self._roll()
-        lost = [node for node in self.nodes if node not in here] or list(nodes)
-        which = "nodes" if len(lost) > 1 else "node"
+        reachable = self._roll()
+        lost = [node for node in self.nodes if node not in reachable] or list(nodes)
+        noun = "nodes" if len(lost) > 1 else "node"
         named = ", ".join(f"{node} ({self.hosts[node]})" for node in lost)
-        first = self.meeting.told_at.tell() and self.node == min(here)
+        first = self.meeting.told_at.tell() and self.node == min(reachable)
         raise NodeLost(
-            f"{which} {named} did not come to an exchange for {self.meeting.deadline_s:g} s (sync.deadline_s), or "
+            f"{noun} {named} did not come to an exchange for {self.meeting.deadline_s:g} s (sync.deadline_s), or "
             f"cannot be reached from {self.hosts[self.node]}, and the others cannot go on without "
             f"{'them' if len(lost) > 1 else 'it'}",
             (),
@@ -99,19 +99,19 @@ class DeadlineWaiter:
 
     def _roll(self) -> set[int]:
         """Return the reachable nodes that have waited, too; the missing node is not among them."""
-        here, word, until = {self.node}, np.zeros(1, np.uint8), self.meeting.roll_s
+        reachable, word, timeout_s = {self.node}, np.zeros(1, np.uint8), self.meeting.roll_s
         began = perf_counter()
         try:
             peers = [rank for rank in range(self.lane.size) if rank != self.lane.rank]
             sent = [self.lane.Isend(word, rank, ROLL) for rank in peers]
-            heard = {rank: self.lane.Irecv(np.zeros(1, np.uint8), rank, ROLL) for rank in peers}
-            while heard and perf_counter() - began < until:
-                for rank in [rank for rank, request in heard.items() if request.Test()]:
-                    del heard[rank]
-                    here.add(self.nodes[rank])
+            receives = {rank: self.lane.Irecv(np.zeros(1, np.uint8), rank, ROLL) for rank in peers}
+            while receives and perf_counter() - began < timeout_s:
+                for rank in [rank for rank, request in receives.items() if request.Test()]:
+                    del receives[rank]
+                    reachable.add(self.nodes[rank])
                 os.sched_yield()
-            while not MPI.Request.Testall(sent) and perf_counter() - began < until:
+            while not MPI.Request.Testall(sent) and perf_counter() - began < timeout_s:
                 os.sched_yield()
         except MPI.Exception:  # some ranks are gone
             pass
-        return here
+        return reachable

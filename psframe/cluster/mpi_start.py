@@ -82,31 +82,31 @@ class Siblings:
         """Update the attributes from /proc."""
         if not self.launcher:
             return
-        here = self._children()
-        for pid in here.difference(self.known.values()):
+        children = self._children()
+        for pid in children.difference(self.known.values()):
             rank = self._rank_of(pid)
             if rank is not None:
                 self.known[rank] = pid
-        self.lost = {rank for rank, pid in self.known.items() if pid not in here}
+        self.lost = {rank for rank, pid in self.known.items() if pid not in children}
         # a rank that does not see itself sees no others
         self.n_missing = self.n - len(self.known) if self.rank in self.known else 0
 
     def _children(self) -> set[int]:
         """Return the PIDs of the launcher's living children."""
-        found = set()
+        pids = set()
         for entry in os.listdir(self.proc):
             with suppress(OSError, ValueError, IndexError):  # no process, or it has just ended
                 _, state, fields = _stat(self.proc, int(entry))
                 if int(fields[1]) == self.launcher and state not in "ZX":
-                    found.add(int(entry))
-        return found
+                    pids.add(int(entry))
+        return pids
 
     def _rank_of(self, pid: int) -> int | None:
         """Return a process's rank in this job; None if it has none, or not yet."""
         with suppress(OSError, ValueError):
-            told = (self.proc / str(pid) / "environ").read_bytes().split(b"\0")
-            if self.job in told:
-                return next((int(word[21:]) for word in told if word.startswith(b"OMPI_COMM_WORLD_RANK=")), None)
+            variables = (self.proc / str(pid) / "environ").read_bytes().split(b"\0")
+            if self.job in variables:
+                return next((int(word[21:]) for word in variables if word.startswith(b"OMPI_COMM_WORLD_RANK=")), None)
         return None
 
 
@@ -155,31 +155,31 @@ class Watch:
 
     def _run(self) -> None:
         # rank 0 gives up first: it reports for all, and ends the launcher if it can
-        until, told = monotonic() + START_S * (1 if self.siblings.rank == 0 else 1.5), ""
+        deadline, message = monotonic() + START_S * (1 if self.siblings.rank == 0 else 1.5), ""
         fresh, n_known = monotonic(), 0
-        while not told:
+        while not message:
             self.siblings.look()
             now = monotonic()
             if len(self.siblings.known) > n_known:
                 fresh, n_known = now, len(self.siblings.known)
-            told = self._loss(now - fresh > NEW_S)
-            if not told and now > until:
-                told = f"MPI must start within {START_S:g} s, and did not: a rank on another node may have died"
-            if not told and self._is_over(LOOK_S if not self._follow() else until - now):
+            message = self._loss(now - fresh > NEW_S)
+            if not message and now > deadline:
+                message = f"MPI must start within {START_S:g} s, and did not: a rank on another node may have died"
+            if not message and self._is_over(LOOK_S if not self._follow() else deadline - now):
                 return
         if not self._is_over(GRACE_S, ranks=False):
-            self._end(told)
+            self._end(message)
 
     def _loss(self, is_settled: bool) -> str:
         """Return a message with the dead ranks, "" if all live."""
         lost = sorted(self.siblings.lost)
         if lost:
-            which = f"rank {lost[0]} has" if len(lost) == 1 else f"ranks {', '.join(map(str, lost))} have"
+            subject = f"rank {lost[0]} has" if len(lost) == 1 else f"ranks {', '.join(map(str, lost))} have"
         elif is_settled and self.siblings.n_missing:
-            which = "a rank has" if self.siblings.n_missing == 1 else f"{self.siblings.n_missing} ranks have"
+            subject = "a rank has" if self.siblings.n_missing == 1 else f"{self.siblings.n_missing} ranks have"
         else:
             return ""
-        return f"{which} died on {os.uname().nodename} while MPI started, before anything was trained"
+        return f"{subject} died on {os.uname().nodename} while MPI started, before anything was trained"
 
     def _follow(self) -> bool:
         """Let the kernel report the end of every rank of this node; return True if it will."""

@@ -52,22 +52,22 @@ def launcher(given: str | None) -> list[str]:
             return shlex.split(given)
         except ValueError as error:
             raise UserError(f"--mpirun must be a launcher and flags, got {given!r} ({error}); mend it") from None
-    beside, here = Path(sys.executable).with_name("mpirun"), shutil.which("mpirun")
-    found = str(beside) if beside.exists() else here
-    if not found:
+    beside, on_path = Path(sys.executable).with_name("mpirun"), shutil.which("mpirun")
+    path = str(beside) if beside.exists() else on_path
+    if not path:
         raise UserError("an mpirun must be on PATH, got none; pip install mpich, or give --mpirun")
-    return [found]
+    return [path]
 
 
 def is_openmpi(start: Sequence[str]) -> bool:
     """Return True if a launcher is Open MPI's; no other one accepts its flags."""
     try:
-        told = subprocess.run(
+        completed = subprocess.run(
             [start[0], "--version"], capture_output=True, text=True, errors="replace", timeout=GRACE_S
         )
     except (OSError, subprocess.SubprocessError):
         return False
-    return "Open MPI" in told.stdout
+    return "Open MPI" in completed.stdout
 
 
 def python(start: Sequence[str], n_ranks: int, arguments: Sequence[str]) -> Ended:
@@ -83,16 +83,16 @@ def command(words: Sequence[str]) -> Ended:
     pipes: Any = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "stdin": subprocess.DEVNULL}
     process = started(words, text=True, errors="replace", **pipes)
     try:
-        out, said = process.communicate()
+        out, err = process.communicate()
     except BaseException:  # Ctrl-C: mpirun ends its ranks, which are in sessions of their own
         _end(process)
         raise
     if not process.returncode:
         return Ended(out, "")
-    lines = [line for line in said.splitlines() if line.strip("- ")]
-    told = [line.removeprefix("psframe: ") for line in lines if line.startswith("psframe: ")]
+    lines = [line for line in err.splitlines() if line.strip("- ")]
+    messages = [line.removeprefix("psframe: ") for line in lines if line.startswith("psframe: ")]
     silent = f"{words[0]} must run what it is given, got exit status {process.returncode} and no word; try it by hand"
-    return Ended(out, (told or lines or [silent])[0])
+    return Ended(out, (messages or lines or [silent])[0])
 
 
 def started(words: Sequence[str], **pipes: Any) -> "subprocess.Popen[Any]":

@@ -40,19 +40,19 @@ class Board:
 
     def _exchange(self, message: bytes, speakers: Sequence[int]) -> list[bytes]:
         """Write ``message`` by chunks until the longest message is written; return those of the ``speakers``."""
-        heard = [bytearray() for _ in speakers]
-        me, longest, told = self.meeting.me, 1, 0
+        messages = [bytearray() for _ in speakers]
+        me, longest, n_written = self.meeting.me, 1, 0
         self.sizes[me] = len(message)
-        while told < longest:
-            part = message[told : told + CHUNK_BYTES]
+        while n_written < longest:
+            part = message[n_written : n_written + CHUNK_BYTES]
             self.rows[me, : len(part)] = np.frombuffer(part, np.uint8)
             self.meeting.together()
             longest = int(self.sizes.max())
-            for words, speaker in zip(heard, speakers, strict=True):
-                words += self.rows[speaker, : max(0, int(self.sizes[speaker]) - told)].tobytes()
+            for words, speaker in zip(messages, speakers, strict=True):
+                words += self.rows[speaker, : max(0, int(self.sizes[speaker]) - n_written)].tobytes()
             self.meeting.together()  # before any rank writes there again
-            told += CHUNK_BYTES
-        return [bytes(words) for words in heard]
+            n_written += CHUNK_BYTES
+        return [bytes(words) for words in messages]
 
 
 def size(n_ranks: int) -> int:

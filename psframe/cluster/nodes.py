@@ -27,13 +27,13 @@ def split_by_kernel(world: MPI.Comm) -> MPI.Comm:
     ID, MPI's answer counts.
     """
     try:
-        mine = BOOT_ID.read_text(encoding="ascii").strip()
+        boot_id = BOOT_ID.read_text(encoding="ascii").strip()
     except (OSError, UnicodeDecodeError):
-        mine = ""
-    every = world.allgather(mine)
-    if not all(every):
+        boot_id = ""
+    boot_ids = world.allgather(boot_id)
+    if not all(boot_ids):
         return communicators.keep(world.Split_type(MPI.COMM_TYPE_SHARED, key=world.rank))
-    return communicators.keep(world.Split(every.index(mine), key=world.rank))
+    return communicators.keep(world.Split(boot_ids.index(boot_id), key=world.rank))
 
 
 def prove(candidates: MPI.Comm) -> tuple[MPI.Comm, Link, np.ndarray, int]:
@@ -50,8 +50,8 @@ def prove(candidates: MPI.Comm) -> tuple[MPI.Comm, Link, np.ndarray, int]:
         if leads or peers:
             shared = _same_memory(link, control_bytes(candidates.size))
         proven = leads or shared is not None
-        everyone = candidates.allgather(proven)
-        if all(everyone) and shared:
+        proven_by_rank = candidates.allgather(proven)
+        if all(proven_by_rank) and shared:
             return candidates, link, *shared
         link.close()
         # the ranks that share memory with the first try again among themselves, and so do the others

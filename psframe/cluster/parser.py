@@ -14,27 +14,27 @@ MAX_NUMBER = 1e9  # of a float option
 def number(text: str) -> float:
     """Return an option's number for argparse, which names the option; it must be from 0 to MAX_NUMBER."""
     try:
-        found = float(text)
+        value = float(text)
     except ValueError:
-        found = math.nan
-    if not 0 <= found <= MAX_NUMBER:
+        value = math.nan
+    if not 0 <= value <= MAX_NUMBER:
         raise argparse.ArgumentTypeError(f"must be a number from 0 to {MAX_NUMBER:,.0f}, got {text!r}")
-    return found
+    return value
 
 
 def whole(text: str) -> int:
     """Return an option's integer for argparse; its absolute value must be at most MAX_COUNT."""
-    found = int(text) if re.fullmatch(r"[+-]?[0-9]{1,12}", text) else None
-    if found is None or abs(found) > MAX_COUNT:
+    value = int(text) if re.fullmatch(r"[+-]?[0-9]{1,12}", text) else None
+    if value is None or abs(value) > MAX_COUNT:
         raise argparse.ArgumentTypeError(f"must be a whole number of at most {MAX_COUNT:,}, got {text!r}")
-    return found
+    return value
 
 
 def counts(text: str, most: int = MAX_COUNT) -> list[int]:
     """Return the integers from 1 to ``most`` that ``text`` lists between commas; [] if any entry is something else."""
     words = text.split(",")
-    found = [int(word) for word in words if re.fullmatch(r"\s*[0-9]{1,10}\s*", word)]
-    return found if len(found) == len(words) and all(1 <= n <= most for n in found) else []
+    numbers = [int(word) for word in words if re.fullmatch(r"\s*[0-9]{1,10}\s*", word)]
+    return numbers if len(numbers) == len(words) and all(1 <= n <= most for n in numbers) else []
 
 
 class Parser(argparse.ArgumentParser):

@@ -26,10 +26,10 @@ def guarded(body: Callable[[], int]) -> int:
     try:
         return body()
     except Exception as error:
-        if not (told := sentence(error)):
+        if not (message := sentence(error)):
             raise
         if mpirun.speaks():
-            print(f"psframe: {told}", file=sys.stderr)
+            print(f"psframe: {message}", file=sys.stderr)
         return 2
     except KeyboardInterrupt:
         return 128 + number

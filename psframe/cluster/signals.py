@@ -47,8 +47,8 @@ class Signals:
         if self.asked:  # those of REPEATED keep this handler: Python complains if a pending one has lost it
             return
         self.asked = True
-        for each in set(NUMBERS).difference(REPEATED):
-            signal.signal(each, signal.SIG_DFL)
+        for signum in set(NUMBERS).difference(REPEATED):
+            signal.signal(signum, signal.SIG_DFL)
         signal.alarm(LEAVE_S)  # by the kernel: a step or an MPI call may not return to Python
         if self.speaks:
             name = signal.Signals(number).name

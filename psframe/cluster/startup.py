@@ -79,11 +79,11 @@ def check_shared_memory() -> None:
     n_here, fd = int(os.environ.get("MPI_LOCALNRANKS", 0)), os.environ.get("PMI_FD")
     if not n_here or fd is None:
         return
-    told = without_shared_memory(SHM, n_here)
-    if told and os.environ.get("MPI_LOCALRANKID") != "0":
+    message = without_shared_memory(SHM, n_here)
+    if message and os.environ.get("MPI_LOCALRANKID") != "0":
         sleep(2)  # if they are not aborted by then, the first has found more
-    elif told:
-        print(f"psframe: {told}", file=sys.stderr, flush=True)
+    elif message:
+        print(f"psframe: {message}", file=sys.stderr, flush=True)
         _abort()
 
 
@@ -92,24 +92,24 @@ def without_shared_memory(path: str, n_here: int) -> str:
 
     A single rank allocates some there, too.
     """
-    here = os.uname().nodename
+    host = os.uname().nodename
     try:
-        found = os.statvfs(path)
+        stats = os.statvfs(path)
         denied = "" if os.path.isdir(path) else "no folder"
         if not denied and not os.access(path, os.W_OK | os.X_OK):
-            denied = "one that is mounted read-only" if found.f_flag & os.ST_RDONLY else "one that is not"
+            denied = "one that is mounted read-only" if stats.f_flag & os.ST_RDONLY else "one that is not"
     except OSError as error:
-        found, denied = None, (error.strerror or "none").lower()
-    if denied or not found:
+        stats, denied = None, (error.strerror or "none").lower()
+    if denied or not stats:
         return (
-            f"{path} must be a folder that can be written, in which ranks share memory by MPI, got {denied} on {here}; "
+            f"{path} must be a folder that can be written, in which ranks share memory by MPI, got {denied} on {host}; "
             f"run `mount -t tmpfs -o mode=1777 tmpfs {path}` there, or mend what mounts it"
         )
-    if not found.f_blocks or (n_bytes := found.f_bavail * found.f_frsize) >= n_here * SHM_BYTES:  # 0 blocks: no limit
+    if not stats.f_blocks or (n_bytes := stats.f_bavail * stats.f_frsize) >= n_here * SHM_BYTES:  # 0 blocks: no limit
         return ""
     return (
         f"{path} must have {n_here * SHM_BYTES:,} bytes for what {n_here} ranks say to each other by MPI, "
-        f"got {n_bytes:,} on {here}; mount it larger, clear it, or start fewer ranks"
+        f"got {n_bytes:,} on {host}; mount it larger, clear it, or start fewer ranks"
     )
 
 
@@ -120,27 +120,27 @@ def check_limits() -> None:
     """
     sys.excepthook = _told
     n_here = next((int(n) for name in SIZES_HERE if (n := os.environ.get(name, "")).isdecimal()), 1)
-    told = limits.check(n_here)
-    if told:
+    message = limits.check(n_here)
+    if message:
         if not speaks():
             sleep(2)  # if it is not aborted by then, the first rank has no such problem
-        print(f"psframe: {told}", file=sys.stderr, flush=True)
+        print(f"psframe: {message}", file=sys.stderr, flush=True)
         _abort()
         sys.exit(2)
 
 
 def _told(kind: type[BaseException], error: BaseException, trace: Any) -> None:
     """Report an error that no command has caught, for example one during imports."""
-    said = sentence(error)
-    if not said:
+    message = sentence(error)
+    if not message:
         sys.__excepthook__(kind, error, trace)
     else:
-        print(f"psframe: {said}", file=sys.stderr, flush=True)
+        print(f"psframe: {message}", file=sys.stderr, flush=True)
     sleep(0.5)  # a launcher that aborts drops the output it has not read by then
     loaded = sys.modules.get("mpi4py.MPI")
     if loaded is not None and loaded.Is_initialized() and not loaded.Is_finalized():
-        loaded.COMM_WORLD.Abort(2 if said else 1)  # the others wait for this rank
-    os._exit(2 if said else 1)
+        loaded.COMM_WORLD.Abort(2 if message else 1)  # the others wait for this rank
+    os._exit(2 if message else 1)
 
 
 def begin_mpi() -> None:
@@ -159,18 +159,18 @@ def begin_mpi() -> None:
     from mpi4py import MPI
 
     library = MPI.Get_library_version()
-    told = foreign_launcher(0, library)
-    if not told and library.startswith("MPICH") and "MPI_LOCALNRANKS" not in os.environ:
-        told = without_shared_memory(SHM, 1)
-    if not told:
+    message = foreign_launcher(0, library)
+    if not message and library.startswith("MPICH") and "MPI_LOCALNRANKS" not in os.environ:
+        message = without_shared_memory(SHM, 1)
+    if not message:
         if tolerant():
             mpi_start.start(MPI, end_launcher)
         else:
             MPI.Init_thread()
-        told = foreign_launcher(MPI.COMM_WORLD.size, library)
-    if told:
+        message = foreign_launcher(MPI.COMM_WORLD.size, library)
+    if message:
         if next((os.environ[name] for name in RANKS if name in os.environ), "0") == "0":
-            print(f"psframe: {told}", file=sys.stderr, flush=True)
+            print(f"psframe: {message}", file=sys.stderr, flush=True)
         else:
             sleep(2)  # the launcher ends all once one has ended, and rank 0 must report before
         sys.exit(2)
@@ -186,8 +186,8 @@ def foreign_launcher(n_ranks: int, library: str, environ: Mapping[str, str] = os
     library : str
         Name and configuration of MPI, as it reports them.
     """
-    said = {name: environ.get(name, "") for name in SIZES}
-    name, n_started = max(((name, int(n) if n.isdecimal() else 0) for name, n in said.items()), key=itemgetter(1))
+    sizes = {name: environ.get(name, "") for name in SIZES}
+    name, n_started = max(((name, int(n) if n.isdecimal() else 0) for name, n in sizes.items()), key=itemgetter(1))
     if n_ranks:
         is_foreign = n_ranks == 1 and n_started > 1  # each process is a job of its own
     else:
@@ -195,21 +195,21 @@ def foreign_launcher(n_ranks: int, library: str, environ: Mapping[str, str] = os
     if not is_foreign:
         return ""
     beside = Path(sys.executable).with_name("mpirun")
-    do = f"start them with {beside}" if beside.exists() else "start them with the mpirun of that MPI"
+    fix = f"start them with {beside}" if beside.exists() else "start them with the mpirun of that MPI"
     return (
         f"the launcher and mpi4py must be of one MPI, got {n_started} process(es) started ({name}) with an mpi4py over "
-        f"{' '.join(library.split()[:4])}, which knows nothing of them; {do}, or install mpi4py for the launcher's MPI"
+        f"{' '.join(library.split()[:4])}, which knows nothing of them; {fix}, or install mpi4py for the launcher's MPI"
     )
 
 
 def without_mpi(error: Exception) -> NoReturn:
     """Report that this machine has no MPI, or the reason that it cannot be loaded, and end the job with status 2."""
     if speaks():
-        told = sentence(error) or (
+        message = sentence(error) or (
             f"an MPI must be installed, got none on {os.uname().nodename} ({str(error).splitlines()[0]}); "
             "pip install mpich, or load one"
         )
-        print(f"psframe: {told}", file=sys.stderr, flush=True)
+        print(f"psframe: {message}", file=sys.stderr, flush=True)
         _abort()
     sys.exit(2)
 

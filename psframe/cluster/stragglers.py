@@ -56,8 +56,8 @@ class StragglerMonitor:
 
     def take(self) -> dict[int, float]:
         """Return the seconds in ``late``, and reset them."""
-        taken, self.late = self.late, {}
-        return taken
+        late, self.late = self.late, {}
+        return late
 
     def _run(self) -> None:
         while not self._ended.wait(self.every_s):
@@ -65,18 +65,18 @@ class StragglerMonitor:
 
     def look(self) -> None:
         """Check the watched ranks once."""
-        does, steps, since = self.pulse.look()
-        stuck = self._stuck(does, steps, since)
+        activities, steps, since = self.pulse.look()
+        stuck = self._stuck(activities, steps, since)
         for rank in self.watched:
-            self._note_return(rank, does[rank], steps[rank], since[rank])
-            if does[rank] in (IDLE, WAITING_REMOTE):  # a rank that waits for other nodes is not the cause
+            self._note_return(rank, activities[rank], steps[rank], since[rank])
+            if activities[rank] in (IDLE, WAITING_REMOTE):  # a rank that waits for other nodes is not the cause
                 continue
             waiting = [
                 since[other]
                 for other, step in enumerate(steps)
-                if does[other] in (ARRIVED, WAITING_REMOTE)
+                if activities[other] in (ARRIVED, WAITING_REMOTE)
                 and other != rank
-                and (step > steps[rank] or (step == steps[rank] and (does[rank] == COMPUTING or rank in stuck)))
+                and (step > steps[rank] or (step == steps[rank] and (activities[rank] == COMPUTING or rank in stuck)))
             ]
             if not waiting:
                 self._behind.pop(rank, None)
@@ -86,7 +86,7 @@ class StragglerMonitor:
             waited_s = perf_counter() - min(waiting)
             # checks are counted, too: a job that was suspended is not late
             if min(waited_s, self._behind[rank][1] * self.every_s) >= self.late_s and rank not in self._named:
-                self._named[rank] = does[rank], steps[rank], min(waiting)
+                self._named[rank] = activities[rank], steps[rank], min(waiting)
                 self._say(self.members[rank], waited_s, steps[rank])
 
     def _stuck(self, does: Sequence[int], steps: Sequence[int], since: Sequence[float]) -> Sequence[int]:

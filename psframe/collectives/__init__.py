@@ -42,5 +42,9 @@ def make(choice: Any, team: Any, size: int, allocator: Any, reproducible: str) -
 
         # only for collectives whose traits have ``supports_sharding``
         choice = replace(choice, make=Sharded)
-    made = choice(team, size, allocator, reproducible)
-    return made.encoded() if isinstance(made, Base) else UserCollective(made, team, size, allocator, reproducible)
+    collective = choice(team, size, allocator, reproducible)
+    return (
+        collective.encoded()
+        if isinstance(collective, Base)
+        else UserCollective(collective, team, size, allocator, reproducible)
+    )

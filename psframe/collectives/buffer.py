@@ -68,9 +68,9 @@ class Buffer(Base):
             rows = n - 1 if rank == 0 and not self.reduces else 0
             self.received = self._allocator.zeros((rows, self._size), np.float32, "exchange")
         elif self._canonical:
-            most = max(cut(self._size, n, worker).stop - cut(self._size, n, worker).start for worker in range(n))
+            longest = max(cut(self._size, n, worker).stop - cut(self._size, n, worker).start for worker in range(n))
             # rounding may make the part of each bucket one number longer than its share of the vector
-            self.pieces = self._allocator.zeros((n, most + MAX_BUCKETS), np.float32, "exchange")
+            self.pieces = self._allocator.zeros((n, longest + MAX_BUCKETS), np.float32, "exchange")
 
     def encoded(self) -> Base:
         return self if self.compression == "none" else Compressed(self, self.compression, Buffers(self._comm))
@@ -105,17 +105,17 @@ class Buffer(Base):
         """Return the mean over received and own gradients; None on ranks that apply no updates."""
         if not self._team.applies_updates:
             return None
-        own = [] if self._team.server == "dedicated" and not self.reduces else [self.source[bucket]]
-        rows = [*own, *(self.received[:, bucket] if self._team.server else ())]
+        own_rows = [] if self._team.server == "dedicated" and not self.reduces else [self.source[bucket]]
+        rows = [*own_rows, *(self.received[:, bucket] if self._team.server else ())]
         return self.mean_of(rows)
 
     def _scattered(self, bucket: slice) -> Any:
         """Return the mean over all workers' parts of this worker's segment of a bucket."""
-        n, taken = self._comm.size, sum(rows.size for _, _, rows in self.parts)
-        own = [cut(bucket.stop - bucket.start, n, worker) for worker in range(n)]
-        counts = [part.stop - part.start for part in own]
-        rows = self.pieces.reshape(-1)[taken:][: n * counts[self._comm.rank]].reshape(n, -1)
-        self.parts.append((counts, [part.start for part in own], rows))
+        n, n_used = self._comm.size, sum(rows.size for _, _, rows in self.parts)
+        segments = [cut(bucket.stop - bucket.start, n, worker) for worker in range(n)]
+        counts = [part.stop - part.start for part in segments]
+        rows = self.pieces.reshape(-1)[n_used:][: n * counts[self._comm.rank]].reshape(n, -1)
+        self.parts.append((counts, [part.start for part in segments], rows))
         return self.mean_of(list(rows))
 
     def _look(self, part: np.ndarray) -> None:
@@ -128,8 +128,8 @@ class Buffer(Base):
             return super().nonfinite_workers(grads)
         if not self._canonical:
             return [] if self.finite else [self._comm.rank]
-        found = {i for *_, rows in self.parts for i, row in enumerate(rows) if not compiled.elementwise.is_finite(row)}
-        return sorted(found)
+        faulty = {i for *_, rows in self.parts for i, row in enumerate(rows) if not compiled.elementwise.is_finite(row)}
+        return sorted(faulty)
 
     def forget(self) -> None:
         self.finite = True
@@ -202,22 +202,22 @@ class Buffer(Base):
     def _scatter(self, number: int) -> MPI.Request:
         """Send every worker its segment of a bucket: each receives W parts of S / W, never W full vectors."""
         counts, starts, rows = self.parts[number]
-        mine, n = counts[self._comm.rank], self._comm.size
-        self.traffic.send(4 * (sum(counts) - mine))
-        self.traffic.receive(4 * (n - 1) * mine)
+        n_own, n = counts[self._comm.rank], self._comm.size
+        self.traffic.send(4 * (sum(counts) - n_own))
+        self.traffic.receive(4 * (n - 1) * n_own)
         part = self.source[self.departures.buckets[number]]
-        return self._comm.Ialltoallv([part, counts, starts, MPI.FLOAT], [rows, [mine] * n, None, MPI.FLOAT])
+        return self._comm.Ialltoallv([part, counts, starts, MPI.FLOAT], [rows, [n_own] * n, None, MPI.FLOAT])
 
     def _sum(self, number: int, bucket: slice, n_samples: int) -> None:
         """Sum this worker's segment of a bucket in the canonical order, and gather the sums of all others."""
         counts, starts, _ = self.parts[number]
         part, rank, n = self.source[bucket], self._comm.rank, self._comm.size
-        own = part[starts[rank] : starts[rank] + counts[rank]]
-        self.means[number].over(n_samples).into(own)
-        self.traffic.sum(own.nbytes, n)
+        segment = part[starts[rank] : starts[rank] + counts[rank]]
+        self.means[number].over(n_samples).into(segment)
+        self.traffic.sum(segment.nbytes, n)
         if self._far:
             self._wait(self._comm.Iallgatherv(MPI.IN_PLACE, [part, counts, starts, MPI.FLOAT]))
         else:
             self._comm.Allgatherv(MPI.IN_PLACE, [part, counts, starts, MPI.FLOAT])
-        self.traffic.send((n - 1) * own.nbytes)
-        self.traffic.receive(part.nbytes - own.nbytes)
+        self.traffic.send((n - 1) * segment.nbytes)
+        self.traffic.receive(part.nbytes - segment.nbytes)

@@ -51,9 +51,9 @@ def warm(spec: str | Mapping[str, Any]) -> None:
 
 def forget(codec: Codec) -> None:
     """Set non-finite numbers in a codec's residual to 0: error feedback would repeat them in every step."""
-    kept = getattr(codec, "residual", None)
-    if kept is not None:
-        np.nan_to_num(kept, copy=False, nan=0, posinf=0, neginf=0)
+    residual = getattr(codec, "residual", None)
+    if residual is not None:
+        np.nan_to_num(residual, copy=False, nan=0, posinf=0, neginf=0)
 
 
 class CompressedSum:

@@ -65,8 +65,8 @@ class Hierarchical(Shared):
     ):
         super().__init__(team, size, allocator, reproducible, reducers=reducers, chunk_bytes=0, fallback=fallback)
         smallest = min(self.cluster.sizes)
-        asked = -(-smallest // RANKS_A_LEADER) if leaders == "auto" else max(1, leaders)
-        self.n_lanes = min(asked, smallest) if compression == "none" else 1
+        n_wanted = -(-smallest // RANKS_A_LEADER) if leaders == "auto" else max(1, leaders)
+        self.n_lanes = min(n_wanted, smallest) if compression == "none" else 1
         self.leading = self.meeting.among(tuple(range(self.n_lanes)))
         self.bucket_bytes, self.codec = bucket_bytes, compression
         self.traits = replace(self.traits, exact=compression == "none")
@@ -230,13 +230,13 @@ class Hierarchical(Shared):
 
     def _finish(self, lane: Lane) -> None:
         """Wait until a lane's parts of the sum are complete, and its sends too."""
-        patience, seen = self.cluster.patience, -1
+        patience, progress = self.cluster.patience, -1
         while not self._advance(lane):
             if (bucket := lane.lacks) is not None:
                 self.meeting.until(partial(self._comes, lane, bucket))
-                seen = -1
-            elif seen != lane.summed + lane.whole:
-                seen = lane.summed + lane.whole
+                progress = -1
+            elif progress != lane.summed + lane.whole:
+                progress = lane.summed + lane.whole
                 patience.begin()
             else:
                 patience.look(lane.peers)
@@ -247,9 +247,9 @@ class Hierarchical(Shared):
 
     def _comes(self, lane: Lane, bucket: int, timeout_s: float) -> bool:
         """Wait for the gradients of a bucket, and progress MPI meanwhile; return False after ``timeout_s``."""
-        until = perf_counter() + timeout_s
+        deadline = perf_counter() + timeout_s
         while not self.departed.wait(bucket, self._all_left, PROGRESS_S if lane.is_busy else timeout_s):
             lane.advance()
-            if perf_counter() >= until:
+            if perf_counter() >= deadline:
                 return False
         return True

@@ -254,7 +254,7 @@ def shares(buckets: Sequence[slice], n_lanes: int, lane: int) -> list[tuple[int,
     chunk = max(CHUNK, -(-size // MAX_CHUNKS))
     parts = []
     for number, bucket in enumerate(buckets):
-        own = cut(bucket.stop - bucket.start, n_lanes, lane)
-        for begin in range(bucket.start + own.start, bucket.start + own.stop, chunk):
-            parts.append((number, slice(begin, min(begin + chunk, bucket.start + own.stop))))
+        share = cut(bucket.stop - bucket.start, n_lanes, lane)
+        for begin in range(bucket.start + share.start, bucket.start + share.stop, chunk):
+            parts.append((number, slice(begin, min(begin + chunk, bucket.start + share.stop))))
     return parts

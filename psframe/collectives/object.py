@@ -66,11 +66,11 @@ class Object(Base):
     def allreduce_mean(self, grads: np.ndarray, n_samples: int) -> Segments:
         n, rank = self._comm.size, self._comm.rank
         if self._canonical:
-            mine = cut(self._size, n, rank)
+            segment = cut(self._size, n, rank)
             self.pieces = self._comm.alltoall([grads[cut(self._size, n, worker)] for worker in range(n)])
-            self.mean_of(self.pieces).over(n_samples).into(grads[mine])
-            self.traffic.sum(grads[mine].nbytes, n)
-            for worker, mean in enumerate(self._comm.allgather(grads[mine])):
+            self.mean_of(self.pieces).over(n_samples).into(grads[segment])
+            self.traffic.sum(grads[segment].nbytes, n)
+            for worker, mean in enumerate(self._comm.allgather(grads[segment])):
                 grads[cut(self._size, n, worker)] = mean
             mean = grads
         else:

@@ -12,9 +12,9 @@ from itertools import pairwise
 
 def widths(n_workers: int) -> list[int]:
     """Return the width of every worker's node: 2, or 1 for a halved one."""
-    whole = 1 << (n_workers.bit_length() - 1)
-    halved = n_workers - whole
-    return [1] * (2 * halved) + [2] * (whole - halved)
+    n_nodes = 1 << (n_workers.bit_length() - 1)
+    halved = n_workers - n_nodes
+    return [1] * (2 * halved) + [2] * (n_nodes - halved)
 
 
 def owned(n_workers: int, worker: int, n_blocks: int) -> slice:

@@ -87,10 +87,10 @@ def vectors(allocator: Allocator, division: Division, owner: int | None, n: int,
 
     This rank places and touches the pages of reducer ``owner``. All ranks of the node must call.
     """
-    mine = [
+    own_slices = [
         slice(row * division.padded * ITEM_BYTES + part.start, row * division.padded * ITEM_BYTES + part.stop)
         for row in range(n)
         for part in (division.pages(owner) if owner is not None else ())
     ]
-    memory = allocator.shared(n * division.padded * ITEM_BYTES, role, mine)
+    memory = allocator.shared(n * division.padded * ITEM_BYTES, role, own_slices)
     return memory.view(np.float32).reshape(n, division.padded)[:, : division.size]

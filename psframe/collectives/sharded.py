@@ -40,13 +40,13 @@ class Share:
         self.bucket = bucket
         self.segments = {r: slice(bucket.start + part.start, bucket.start + part.stop) for r, part in parts.items()}
         self.own = self.segments.get(rank, slice(bucket.start, bucket.start))
-        every = [parts.get(other, slice(0, 0)) for other in range(team.comm.size)]
-        self.counts, self.starts = [part.stop - part.start for part in every], [part.start for part in every]
-        mine = self.own.stop - self.own.start
-        self.rows = memory[: n_rows * mine].reshape(n_rows, mine)
+        by_rank = [parts.get(other, slice(0, 0)) for other in range(team.comm.size)]
+        self.counts, self.starts = [part.stop - part.start for part in by_rank], [part.start for part in by_rank]
+        n_own = self.own.stop - self.own.start
+        self.rows = memory[: n_rows * n_own].reshape(n_rows, n_own)
         self.sent = self.counts if team.worker is not None else [0] * team.comm.size
-        self.received = [mine if n_rows and other in team.worker_of_rank else 0 for other in range(team.comm.size)]
-        self.places = [team.worker_of_rank[other] * mine if n else 0 for other, n in enumerate(self.received)]
+        self.received = [n_own if n_rows and other in team.worker_of_rank else 0 for other in range(team.comm.size)]
+        self.places = [team.worker_of_rank[other] * n_own if n else 0 for other, n in enumerate(self.received)]
 
 
 class RequestGroup:
@@ -77,17 +77,17 @@ class Sharded(Buffer):
     def _receive(self) -> None:
         self.n_rows = self._team.n_workers if self._team.applies_updates and not self.reduces else 0
         # rounding may make the share of each bucket one number longer than its part of the vector
-        most = -(-self._size // len(self._team.servers)) + MAX_BUCKETS
-        self.received = self._allocator.zeros(self.n_rows * most, np.float32, "exchange")
+        longest = -(-self._size // len(self._team.servers)) + MAX_BUCKETS
+        self.received = self._allocator.zeros(self.n_rows * longest, np.float32, "exchange")
 
     def _plan_buckets(self, buckets: list[slice]) -> None:
         self.departures = Departures(buckets, self._reduce if self.reduces else self._send, self._wait)
         self.source = self.vectors.grads
         self.shares: list[Share] = []
-        taken = 0
+        n_used = 0
         for bucket in buckets:
-            share = Share(bucket, self._team, self.received[taken:], self.n_rows)
-            taken += share.rows.size
+            share = Share(bucket, self._team, self.received[n_used:], self.n_rows)
+            n_used += share.rows.size
             self.shares.append(share)
         rows = [[self.source[share.own]] if self.reduces else list(share.rows) for share in self.shares]
         self.means = [self.mean_of(of_share) if self._team.applies_updates else None for of_share in rows]
@@ -99,9 +99,9 @@ class Sharded(Buffer):
 
     def _send(self, number: int) -> MPI.Request:
         share, part = self.shares[number], self.source[self.departures.buckets[number]]
-        mine = self._comm.rank
-        self.traffic.send(4 * (sum(share.sent) - share.sent[mine]))
-        self.traffic.receive(4 * (sum(share.received) - share.received[mine]))
+        rank = self._comm.rank
+        self.traffic.send(4 * (sum(share.sent) - share.sent[rank]))
+        self.traffic.receive(4 * (sum(share.received) - share.received[rank]))
         return self._comm.Ialltoallv(
             [part, share.sent, share.starts, MPI.FLOAT], [share.rows, share.received, share.places, MPI.FLOAT]
         )
@@ -121,10 +121,10 @@ class Sharded(Buffer):
     def publish(self, params: np.ndarray) -> None:
         """Copy the servers' updated shares to every rank's ``params`` (S,), in place. All ranks must call."""
         for share in self.shares:
-            bucket, own = params[share.bucket], params[share.own]
+            bucket, own_part = params[share.bucket], params[share.own]
             self._wait(self._comm.Iallgatherv(MPI.IN_PLACE, [bucket, share.counts, share.starts, MPI.FLOAT]))
-            self.traffic.send((self._comm.size - 1) * own.nbytes)
-            self.traffic.receive(bucket.nbytes - own.nbytes)
+            self.traffic.send((self._comm.size - 1) * own_part.nbytes)
+            self.traffic.receive(bucket.nbytes - own_part.nbytes)
 
     def collect(self, rows: np.ndarray) -> None:
         """Send the other servers' shares of the optimizer state (n_state, S) to rank 0. The servers must call."""

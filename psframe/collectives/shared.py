@@ -62,13 +62,13 @@ class Shared(Base):
         self.meeting, me = self.cluster.rendezvous, self.cluster.node_rank
         n_ranks = len(self.meeting.members)
         if chunk_bytes == "auto":
-            asked = allocator.home("exchange").placement
-            chunk_bytes = CHUNK_BYTES if asked not in ("default", allocator.home("gradients").placement) else 0
+            placement = allocator.home("exchange").placement
+            chunk_bytes = CHUNK_BYTES if placement not in ("default", allocator.home("gradients").placement) else 0
         self.chunked = bool(chunk_bytes)
         homes = ("parameters", "optimizer", "exchange" if self.chunked else "gradients")
         page_bytes = max(allocator.home(role).page_bytes for role in homes)
-        wanted = {"server": 1, "all": n_ranks, "cores": min(n_ranks, self.meeting.n_cores)}[reducers]
-        self.division = divide(size, page_bytes, chunk_bytes, wanted)
+        n_wanted = {"server": 1, "all": n_ranks, "cores": min(n_ranks, self.meeting.n_cores)}[reducers]
+        self.division = divide(size, page_bytes, chunk_bytes, n_wanted)
         self.reducers = chosen(n_ranks, self.division.n_reducers)
         self.reducing = self.meeting.among(self.reducers)
         self.reducer = self.reducers.index(me) if me in self.reducers else None
@@ -123,11 +123,11 @@ class Shared(Base):
             return [self._vectors(self.n_taken, "gradients")[: self.n_slots]]
         n_rows, row_bytes = 2 * self.n_taken, self.division.chunk * ITEM_BYTES
         part = self.division.within(self.reducer) if self.reducer is not None else slice(0, 0)
-        mine = [
+        own_slices = [
             slice(row * row_bytes + part.start * ITEM_BYTES, row * row_bytes + part.stop * ITEM_BYTES)
             for row in range(n_rows)
         ]
-        memory = self._allocator.shared(n_rows * row_bytes, "exchange", mine)
+        memory = self._allocator.shared(n_rows * row_bytes, "exchange", own_slices)
         return list(memory.view(np.float32).reshape(2, self.n_taken, self.division.chunk)[:, : self.n_slots])
 
     def broadcast(self, params: np.ndarray) -> None:

@@ -118,8 +118,8 @@ def load(section: str, table: Table, name: object) -> Callable[..., Any]:
 
 
 def _callables(module: object) -> list[str]:
-    own = getattr(module, "__name__", None)
-    return [n for n, v in vars(module).items() if callable(v) and getattr(v, "__module__", None) == own]
+    module_name = getattr(module, "__name__", None)
+    return [n for n, v in vars(module).items() if callable(v) and getattr(v, "__module__", None) == module_name]
 
 
 def convert(where: str, value: object, kind: Any) -> Any:
@@ -231,17 +231,17 @@ def bind(
     name = spec.get(key)
     make = load(f"{section}.{key}", table, name)
     takes, shared = keywords(make), keywords(common) if common else {}
-    given = {k: v for k, v in spec.items() if k != key}
-    unused = [k for k in given if k not in takes and k not in shared]
+    raw = {k: v for k, v in spec.items() if k != key}
+    unused = [k for k in raw if k not in takes and k not in shared]
     if unused:
         known = set(takes).union(*(keywords(load(section, table, other)) for other in table))
         for k in unused:
             if k not in known:
                 raise UserError(
-                    f"{section}.{k}: {name} takes no such key (got {given[k]!r}); {nearest(k, [*takes, *shared, key])}"
+                    f"{section}.{k}: {name} takes no such key (got {raw[k]!r}); {nearest(k, [*takes, *shared, key])}"
                 )
-    arguments = _arguments(section, str(name), make, given)
-    of_all = _arguments(section, str(name), common, given) if common else {}
+    arguments = _arguments(section, str(name), make, raw)
+    of_all = _arguments(section, str(name), common, raw) if common else {}
     return Choice(section, str(name), make, arguments, tuple(unused), of_all)
 
 

@@ -212,17 +212,17 @@ def resolve(raw: dict[str, Any], overrides: Sequence[str] = (), collective: str 
         if section not in raw:
             raise UserError(f"a config must name a {section}, got none; add `{section}: NAME` or give {section}=NAME")
     for section, key in STRATEGIES.items():
-        named = raw.setdefault(section, {})
-        if key not in named and section not in defaults:
+        spec = raw.setdefault(section, {})
+        if key not in spec and section not in defaults:
             raise UserError(f"{section}.{key} must name a strategy, got none; add {section}.{key}=NAME")
-        raw[section] = {key: named.get(key, defaults.get(section)), **named}
+        raw[section] = {key: spec.get(key, defaults.get(section)), **spec}
     return convert("", raw, Config)
 
 
 def _several_serve(mode: Any) -> bool:
     """Return True if the section ``sync`` requests several servers, which only one collective supports."""
-    served = isinstance(mode, dict) and mode.get("mode", DEFAULTS["sync"]) == "sync_ps"
-    return served and mode.get("servers", 1) != 1
+    is_sync_ps = isinstance(mode, dict) and mode.get("mode", DEFAULTS["sync"]) == "sync_ps"
+    return is_sync_ps and mode.get("servers", 1) != 1
 
 
 def _is_cut(parallel: Any) -> bool:
@@ -288,8 +288,8 @@ def _elsewhere(key: str) -> str:
     for section in msgspec.structs.fields(Config):
         if isinstance(section.type, type) and issubclass(section.type, msgspec.Struct):
             paths += [f"{section.name}.{field.name}" for field in msgspec.structs.fields(section.type)]
-    found = [path for path in paths if path.rpartition(".")[2] == key]
-    return f"did you mean {' or '.join(map(repr, found))}?" if found else ""
+    matches = [path for path in paths if path.rpartition(".")[2] == key]
+    return f"did you mean {' or '.join(map(repr, matches))}?" if matches else ""
 
 
 def to_yaml(resolved: Mapping[str, Any]) -> str:

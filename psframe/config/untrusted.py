@@ -61,10 +61,10 @@ def content(path: str | Path, most: int) -> bytes:
 
 def all_of(file: BinaryIO, most: int, path: str | Path) -> bytes:
     """Return the rest of an open file; OSError, naming ``path``, if it exceeds ``most`` bytes."""
-    found = file.read(most + 1)
-    if len(found) > most:
+    data = file.read(most + 1)
+    if len(data) > most:
         raise OSError(errno.EFBIG, f"it holds more than {most:,} bytes", os.fspath(path))
-    return found
+    return data
 
 
 def text(path: str | Path, most: int, errors: str = "strict") -> str:

@@ -62,9 +62,9 @@ def attribute(file: "h5py.File", name: str) -> Any:
     """Return a number or a text among a file's attributes, None if absent; ValueError for any other kind."""
     if name not in file.attrs:
         return None
-    found = file.attrs.get_id(name)
-    kind = found.dtype.kind
-    if found.shape != () or kind not in "iufOS" or found.get_storage_size() > MAX_ATTRIBUTE:
+    attr_id = file.attrs.get_id(name)
+    kind = attr_id.dtype.kind
+    if attr_id.shape != () or kind not in "iufOS" or attr_id.get_storage_size() > MAX_ATTRIBUTE:
         raise ValueError(f"the attribute {name} is neither a number nor a text")
     value = file.attrs[name]
     if isinstance(value, bytes):

@@ -149,10 +149,10 @@ def _ranks(cluster: "Cluster", site: Site, cpus: Sequence[int]) -> tuple[list[di
     ranks = cluster.comm.allgather(
         {"rank": cluster.rank, "node": cluster.node, "allowed_cpus": spell(site.cpus), "cpus": spell(cpus)}
     )
-    every = cluster.comm.allgather((cluster.node, frozenset(site.cpus)))
-    usable = frozenset().union(*(mask for node, mask in every if node == cluster.node))
+    by_rank = cluster.comm.allgather((cluster.node, frozenset(site.cpus)))
+    usable = frozenset().union(*(mask for node, mask in by_rank if node == cluster.node))
     n_cores = sum(1 for core in site.topology.cores if usable.intersection(core))
-    on_node = sum(1 for node, _ in every if node == cluster.node)
+    on_node = sum(1 for node, _ in by_rank if node == cluster.node)
     return ranks, any(cluster.comm.allgather(on_node > n_cores))
 
 
@@ -179,8 +179,8 @@ def _check(
     wanted = judged.config.placement.verify == "error" and any(policy.nodes for policy in policies)
     if wanted and permissions["move_pages"] != "allowed":
         notes.append(f"move_pages, by which placement.verify=error counts pages, is {permissions['move_pages']}")
-    every = cluster.comm.allgather(notes)
-    return judged.places.site.cpus, "; ".join(dict.fromkeys(note for of_rank in every for note in of_rank))
+    by_rank = cluster.comm.allgather(notes)
+    return judged.places.site.cpus, "; ".join(dict.fromkeys(note for of_rank in by_rank for note in of_rank))
 
 
 if __name__ == "__main__":

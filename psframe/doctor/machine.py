@@ -31,7 +31,7 @@ def machine(topology: Topology) -> dict[str, Any]:
             "latency_ns": node.latency_ns,
             "distances": {str(other): distance for other, distance in node.distances.items()},
             "side_cache_bytes": node.side_cache_bytes,
-            "huge_pages": {str(s): {"reserved": all_, "free": free} for s, (all_, free) in node.huge_pages.items()},
+            "huge_pages": {str(s): {"reserved": total, "free": free} for s, (total, free) in node.huge_pages.items()},
             "allowed": node.allowed,
         }
         for node in topology.nodes
@@ -75,18 +75,18 @@ def placements(site: Site, live: bool) -> dict[str, dict[str, Any]]:
     from psframe.config.registry import load
     from psframe.memory.placement import TABLE
 
-    found: dict[str, dict[str, Any]] = {}
+    effects: dict[str, dict[str, Any]] = {}
     for name in TABLE:
         usable = list(site.topology.memory[:1])
         placement = load("placement", TABLE, name)(**({"nodes": usable} if name == "numa" else {}))
         try:
             policy = placement.policy(site, False)
-            found[name] = {"mode": policy.mode, "nodes": list(policy.nodes), "error": None}
+            effects[name] = {"mode": policy.mode, "nodes": list(policy.nodes), "error": None}
             if live:
-                found[name]["tried"] = _try(placement, site)
+                effects[name]["tried"] = _try(placement, site)
         except (UserError, OSError) as error:
-            found[name] = {"mode": None, "nodes": [], "error": str(error)}
-    return found
+            effects[name] = {"mode": None, "nodes": [], "error": str(error)}
+    return effects
 
 
 def _try(placement: Any, site: Site) -> dict[str, int]:
@@ -113,14 +113,14 @@ def permissions(topology: Topology) -> dict[str, str]:
         "move_pages": lambda: numa.where(memory),
         "sched_setaffinity": lambda: os.sched_setaffinity(0, os.sched_getaffinity(0)),
     }
-    found = {}
+    outcomes = {}
     for name, call in calls.items():
         try:
             call()
-            found[name] = "allowed"
+            outcomes[name] = "allowed"
         except OSError as error:
-            found[name] = f"denied ({errno.errorcode.get(error.errno or 0, error)}: {error.strerror})"
-    return found
+            outcomes[name] = f"denied ({errno.errorcode.get(error.errno or 0, error)}: {error.strerror})"
+    return outcomes
 
 
 def memkind(topology: Topology) -> dict[str, Any]:
@@ -168,8 +168,8 @@ def text(report: Mapping[str, Any]) -> str:
     if "memkind" in report:
         lines += _live(report)
     lines += ["", "placements   what each would do here"]
-    for name, found in report["placements"].items():
-        lines.append(f"  {name:<11}{found['error'] or _would(found)}")
+    for name, effect in report["placements"].items():
+        lines.append(f"  {name:<11}{effect['error'] or _would(effect)}")
     if "config" in report:
         error = report["config"]["error"]
         lines += ["", f"config       {report['config']['path']}: {'can run as asked' if error is None else error}"]
@@ -218,7 +218,7 @@ def _live(report: Mapping[str, Any]) -> list[str]:
         f"limits       memlock {lock}; /dev/shm {limit['dev_shm_bytes'] / 1e6:,.0f} MB, "
         f"{limit['dev_shm_free_bytes'] / 1e6:,.0f} MB free",
         f"             memory {limit['memory_bytes'] / 1e6:,.0f} MB free{by}{time}",
-        "permissions  " + ", ".join(f"{name} {how}" for name, how in report["permissions"].items()),
+        "permissions  " + ", ".join(f"{name} {outcome}" for name, outcome in report["permissions"].items()),
         f"MPI          {mpi['error'] or mpi['library']}",
     ]
     if report["ranks"]:

@@ -32,8 +32,8 @@ class UserError(Exception):
         self.table = table
 
     def __str__(self) -> str:
-        said, half = super().__str__(), MAX_SAID // 2
-        cut = said if len(said) <= MAX_SAID else f"{said[:half]} ... {said[-half:]}"
+        text, half = super().__str__(), MAX_SAID // 2
+        cut = text if len(text) <= MAX_SAID else f"{text[:half]} ... {text[-half:]}"
         plain = cut if cut.isprintable() else "".join(c if c.isprintable() else ascii(c)[1:-1] for c in cut)
         return f"{plain}\n{self.table}" if self.table else plain
 
@@ -73,8 +73,8 @@ def sentence(error: BaseException) -> str:
     """
     if isinstance(error, UserError):
         return str(error)
-    if told := limits.met(error):
-        return told
+    if message := limits.met(error):
+        return message
     if not isinstance(error, MemoryError):
         return ""
     why = reason(error) or "none is left"

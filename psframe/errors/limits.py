@@ -36,10 +36,10 @@ class Limit:
     def told(self, n_here: int = 1, read: Callable[[int], tuple[int, int]] = resource.getrlimit) -> str:
         """Return a message if it is too low for ``n_here`` ranks on this node, else ""."""
         soft = read(self.number)[0]
-        least = self.least(n_here)
-        if soft == INFINITE or soft >= least:
+        minimum = self.least(n_here)
+        if soft == INFINITE or soft >= minimum:
             return ""
-        return self._sentence(f"at least {self._shown(least)}", soft)
+        return self._sentence(f"at least {self._shown(minimum)}", soft)
 
     def met(self, read: Callable[[int], tuple[int, int]] = resource.getrlimit) -> str:
         """Return the message for reaching it, "" if it is unlimited."""
@@ -80,7 +80,7 @@ PROCESSES = Limit(
 
 def check(n_here: int) -> str:
     """Return a message on the first limit too low for ``n_here`` ranks on this node, "" if all suffice."""
-    return next((told for limit in (VIRTUAL, DATA, FILES, FILE) if (told := limit.told(n_here))), "")
+    return next((message for limit in (VIRTUAL, DATA, FILES, FILE) if (message := limit.told(n_here))), "")
 
 
 def met(error: BaseException) -> str:

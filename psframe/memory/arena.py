@@ -73,8 +73,8 @@ class Layout:
     @property
     def statistic(self) -> str:
         """Name of the first tensor that is not trained, within its module; "" if all are."""
-        found = next((name for name, slot in self.slots.items() if slot.start >= self.n_trained), "")
-        return found.split(".", 2)[-1]
+        tensor_name = next((name for name, slot in self.slots.items() if slot.start >= self.n_trained), "")
+        return tensor_name.split(".", 2)[-1]
 
     def gaps(self) -> list[slice]:
         """Return the slices between tensors, which layers never write: gradients must stay 0 there."""
@@ -89,7 +89,7 @@ class Layout:
 
 def described(text: str) -> dict[str, Slot]:
     """Return the slots in a text from :meth:`Layout.describe`; ValueError if it is malformed."""
-    found = {}
+    slots = {}
     for line in text.split("; "):
         match = re.fullmatch(r"(\S+) \[([0-9, ]*)\] \[([0-9, ]*)\] at ([0-9]+)", line)
         shape, order = (
@@ -97,8 +97,8 @@ def described(text: str) -> dict[str, Slot]:
         )
         if match is None or sorted(order) != list(range(len(shape))):
             raise ValueError(f"{line[:80]!r} is no place of a tensor")
-        found[match[1]] = Slot(int(match[4]), int(match[4]) + prod(shape), shape, order)
-    return found
+        slots[match[1]] = Slot(int(match[4]), int(match[4]) + prod(shape), shape, order)
+    return slots
 
 
 @dataclass(frozen=True)

@@ -36,8 +36,8 @@ class Pages:
     @property
     def share(self) -> float | None:
         """Fraction of the allocated pages known to be on a requested node; None without such pages or a request."""
-        there = self.by_node.total() + self.denied
-        return sum(self.by_node[node] for node in self.asked) / there if there and self.asked else None
+        n_pages = self.by_node.total() + self.denied
+        return sum(self.by_node[node] for node in self.asked) / n_pages if n_pages and self.asked else None
 
     def __add__(self, other: "Pages") -> "Pages":
         return Pages(
@@ -63,12 +63,12 @@ def count(blocks: Blocks, policies: Mapping[str, Policy]) -> dict[str, Pages]:
     policies : mapping of str to Policy
         The requested policies, by role.
     """
-    found: dict[str, Pages] = {}
+    by_role: dict[str, Pages] = {}
     for role, memory in blocks:
         if len(memory):
             pages = _count(memory, policies[role].nodes)
-            found[role] = found[role] + pages if role in found else pages
-    return found
+            by_role[role] = by_role[role] + pages if role in by_role else pages
+    return by_role
 
 
 def _count(memory: np.ndarray, asked: tuple[int, ...]) -> Pages:

@@ -33,11 +33,11 @@ class Demand:
 
 def demands(sizes: Mapping[str, int], policies: Mapping[str, Policy]) -> list[Demand]:
     """Return the demands of one rank, rounded up to pages."""
-    found = []
+    rounded = []
     for role, n_bytes in sizes.items():
         page_bytes = policies[role].page_bytes
-        found.append(Demand(role, -(-n_bytes // page_bytes) * page_bytes, policies[role]))
-    return found
+        rounded.append(Demand(role, -(-n_bytes // page_bytes) * page_bytes, policies[role]))
+    return rounded
 
 
 def free(topology: Topology) -> dict[Pool, int]:
@@ -59,8 +59,8 @@ def spread(wanted: Iterable[Demand], room: Mapping[Pool, int]) -> dict[Pool, Cou
     taken: dict[Pool, Counter[str]] = defaultdict(Counter)
     everywhere = sorted({node for node, _ in room})
     order = {"interleave": 0, "bind": 1}  # the least flexible first
-    choosy = sorted((d for d in wanted if d.strict), key=lambda d: (order.get(d.policy.mode, 2), len(d.policy.nodes)))
-    for demand in choosy:
+    strict = sorted((d for d in wanted if d.strict), key=lambda d: (order.get(d.policy.mode, 2), len(d.policy.nodes)))
+    for demand in strict:
         nodes, size = demand.policy.nodes, RESERVED_BYTES[demand.policy.huge_pages]
         if demand.policy.mode == "interleave":
             for node in nodes:
@@ -105,6 +105,6 @@ def table_by_role(sizes: Sequence[Mapping[str, int]], left: int) -> list[list[st
         of_role = [n_bytes for of_rank in sizes if (n_bytes := of_rank.get(role, 0))]
         if of_role:
             rows.append([role, str(len(of_role)), f"{max(of_role):,}", f"{sum(of_role):,}"])
-    every = [sum(of_rank.values()) for of_rank in sizes]
-    rows.append(["wanted", str(len(every)), f"{max(every, default=0):,}", f"{sum(every):,}"])
+    totals = [sum(of_rank.values()) for of_rank in sizes]
+    rows.append(["wanted", str(len(totals)), f"{max(totals, default=0):,}", f"{sum(totals):,}"])
     return [*rows, ["free", "", "", f"{left:,}"]]

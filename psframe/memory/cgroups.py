@@ -83,13 +83,13 @@ class _Mount:
 
 def memory(tree: Tree) -> list[Allowance]:
     """Return the visible memory limits of this process's cgroup and its ancestors."""
-    found = [allowance for group in groups(tree, "memory") for allowance in _memory(tree, group)]
-    return sorted(found, key=lambda allowance: allowance.file.startswith(ABOVE))  # limits that name their group first
+    limits = [allowance for group in groups(tree, "memory") for allowance in _memory(tree, group)]
+    return sorted(limits, key=lambda allowance: allowance.file.startswith(ABOVE))  # limits that name their group first
 
 
 def cpus(tree: Tree) -> dict[tuple[int, int], float]:
     """Return the CPU quota (in CPUs) of this process's cgroups that have one, by cgroup version and inode."""
-    found: dict[tuple[int, int], float] = {}
+    quotas: dict[tuple[int, int], float] = {}
     for group in groups(tree, "cpu"):
         if group.version == 2:
             words = (tree.text(f"{group.place}/cpu.max") or "").split()
@@ -98,16 +98,16 @@ def cpus(tree: Tree) -> dict[tuple[int, int], float]:
         numbers = [_number(word) for word in words]
         if len(numbers) == 2 and numbers[0] and numbers[1]:  # else "max", or -1
             key = (group.version, group.number)
-            found[key] = min(found.get(key, float("inf")), numbers[0] / numbers[1])
-    return found
+            quotas[key] = min(quotas.get(key, float("inf")), numbers[0] / numbers[1])
+    return quotas
 
 
 def groups(tree: Tree, controller: str) -> list[Group]:
     """Return this process's cgroups for ``controller``, per mount from the lowest up."""
-    own = _own(tree, controller)
-    found: dict[str, Group] = {}
+    own_paths = _own(tree, controller)
+    by_place: dict[str, Group] = {}
     for mount in _mounts(tree, controller):
-        below = _below(tree, mount, own.get(mount.version))
+        below = _below(tree, mount, own_paths.get(mount.version))
         if below is None:
             continue
         below = below[:MAX_PARENTS]
@@ -115,8 +115,8 @@ def groups(tree: Tree, controller: str) -> list[Group]:
             place = "/".join([mount.place, *below[:depth]])
             number = _inode(tree, place)
             if number is not None:
-                found.setdefault(place, Group(place, mount.version, depth == len(below), number))
-    return list(found.values())
+                by_place.setdefault(place, Group(place, mount.version, depth == len(below), number))
+    return list(by_place.values())
 
 
 def _memory(tree: Tree, group: Group) -> Iterator[Allowance]:
@@ -143,16 +143,16 @@ def _number(text: str) -> int | None:
 
 def _own(tree: Tree, controller: str) -> dict[int, Path]:
     """Return this process's group by version, as the kernel names it, relative to the root of its cgroup namespace."""
-    found: dict[int, Path] = {}
+    paths: dict[int, Path] = {}
     for line in (tree.text("proc/self/cgroup") or "").splitlines():
         number, _, rest = line.partition(":")
         controllers, _, path = rest.partition(":")
         if path.startswith("/"):
             if number == "0" and not controllers:
-                found.setdefault(2, _path(path.removesuffix(" (deleted)")))
+                paths.setdefault(2, _path(path.removesuffix(" (deleted)")))
             elif controller in controllers.split(","):
-                found.setdefault(1, _path(path.removesuffix(" (deleted)")))
-    return found
+                paths.setdefault(1, _path(path.removesuffix(" (deleted)")))
+    return paths
 
 
 def _path(text: str) -> Path:
@@ -169,8 +169,8 @@ def _mounts(tree: Tree, controller: str) -> list[_Mount]:
             continue
         root, place = (re.sub(r"\\([0-7]{3})", lambda found: chr(int(found[1], 8)), text) for text in fields[3:5])
         if ".." not in _path(place) and (kind[0] == "cgroup2" or controller in kind[2].split(",")):
-            made = _Mount("/".join(_path(place)), 2 if kind[0] == "cgroup2" else 1, _path(root))
-            found[made.place] = made
+            mount = _Mount("/".join(_path(place)), 2 if kind[0] == "cgroup2" else 1, _path(root))
+            found[mount.place] = mount
     for version, places in ((2, USUAL_2), (1, USUAL[controller])):
         for place in places:
             found.setdefault(place, _Mount(place, version, (), guessed=True))
@@ -191,10 +191,10 @@ def _below(tree: Tree, mount: _Mount, own: Path | None) -> Path | None:
     hidden, below = mount.root[n:], own[n:]
     if not hidden and ".." not in below:
         return below
-    found = _searched(tree, mount)
-    if found is None and hidden and set(hidden) == {".."}:
+    path = _searched(tree, mount)
+    if path is None and hidden and set(hidden) == {".."}:
         return ()  # the mounted group is above the process at an unknown distance
-    return found
+    return path
 
 
 def _searched(tree: Tree, mount: _Mount) -> Path | None:

@@ -43,17 +43,17 @@ def rooms(root: str | Path = "/") -> list[Room]:
     Files are read below ``root``, a running machine's ``/`` or a captured one; missing or malformed ones never raise.
     """
     tree = Tree(root)
-    found = [_of_machine(tree)]
+    free = [_of_machine(tree)]
     for allowed in cgroups.memory(tree):
         group = allowed.group
-        said = f"{allowed.file}={allowed.limit:,} of the cgroup /{group.place}"
-        found.append(Room((group.version, group.number), max(0, allowed.limit - allowed.taken), said))
-    return found + _of_process(tree) if os.fspath(root) == "/" else found
+        limit = f"{allowed.file}={allowed.limit:,} of the cgroup /{group.place}"
+        free.append(Room((group.version, group.number), max(0, allowed.limit - allowed.taken), limit))
+    return free + _of_process(tree) if os.fspath(root) == "/" else free
 
 
 def _of_machine(tree: Tree) -> Room:
-    shown = re.search("^MemAvailable:[ \t]*([0-9]{1,15}) kB", tree.text("proc/meminfo") or "", re.M)
-    return Room(MACHINE, int(shown[1]) * 1024 if shown else MAX_BYTES)
+    match = re.search("^MemAvailable:[ \t]*([0-9]{1,15}) kB", tree.text("proc/meminfo") or "", re.M)
+    return Room(MACHINE, int(match[1]) * 1024 if match else MAX_BYTES)
 
 
 def _of_process(tree: Tree) -> list[Room]:
@@ -92,13 +92,13 @@ def overdrawn(wanted: Sequence[int], of_ranks: Sequence[Sequence[Room]]) -> tupl
     of_ranks : sequence of sequence of Room
         The result of :func:`rooms` on each of them.
     """
-    least: dict[tuple[int, int], Room] = {}
+    tightest: dict[tuple[int, int], Room] = {}
     under: dict[tuple[int, int], set[int]] = {}
-    for rank, found in enumerate(of_ranks):
-        for room in found:
-            if room.group not in least or room.left < least[room.group].left:
-                least[room.group] = room
+    for rank, of_rank in enumerate(of_ranks):
+        for room in of_rank:
+            if room.group not in tightest or room.left < tightest[room.group].left:
+                tightest[room.group] = room
             under.setdefault(room.group, set()).add(rank)
-    excess = {group: sum(wanted[rank] for rank in under[group]) - least[group].left for group in least}
+    excess = {group: sum(wanted[rank] for rank in under[group]) - tightest[group].left for group in tightest}
     worst = max(excess, key=lambda group: excess[group], default=MACHINE)
-    return (least[worst], sorted(under[worst])) if excess.get(worst, 0) > 0 else None
+    return (tightest[worst], sorted(under[worst])) if excess.get(worst, 0) > 0 else None

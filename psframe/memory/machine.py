@@ -54,14 +54,14 @@ def cluster_mode(tree: Tree, platform: str | None, homes: frozenset[int], packag
         tree.note("The number of packages is unknown, and so is the cluster mode.")
         return None
     n_packages = 1 if platform == "knl" else packages or 1
-    found = (
+    mode = (
         {1: "quadrant", 2: "SNC-2", 4: "SNC-4"}.get(len(homes) // n_packages) if not len(homes) % n_packages else None
     )
-    if found is None:
+    if mode is None:
         tree.note(
             f"{len(homes)} nodes with CPUs on {n_packages} package(s) ({spell(homes)}) are no known cluster mode."
         )
-    return found
+    return mode
 
 
 def memory_mode(
@@ -77,11 +77,11 @@ def memory_mode(
         return "hybrid" if fast else "cache"
     if fast and all(node.tier in ("hbw", None) for node in nodes):
         return "HBM-only"
-    said = _said(tree) if platform == "knl" else None
-    if said is not None and (said != "cache") == bool(fast):
-        return said
-    if said is not None:
-        tree.note(f"hwloc's file says memory mode {said}, which the nodes do not show; the nodes are believed.")
+    hwloc_mode = _said(tree) if platform == "knl" else None
+    if hwloc_mode is not None and (hwloc_mode != "cache") == bool(fast):
+        return hwloc_mode
+    if hwloc_mode is not None:
+        tree.note(f"hwloc's file says memory mode {hwloc_mode}, which the nodes do not show; the nodes are believed.")
     if fast:
         # A half or a quarter of a Knights Landing's 16 GiB may be a cache. The size of the rest allows no other
         # conclusion; less than 4 GiB is an emulation.

@@ -93,8 +93,8 @@ def read_nodes(tree: Tree, online_cpus: tuple[int, ...]) -> Shown:
     for number in online:
         node = _read_node(tree, number, homes, alone=len(folders) == 1)
         distances = _distances(tree, number, listed, online)
-        may = allowed is None or number in allowed
-        nodes.append(replace(node, cpus=cpus[number], distances=distances, allowed=may))
+        is_allowed = allowed is None or number in allowed
+        nodes.append(replace(node, cpus=cpus[number], distances=distances, allowed=is_allowed))
     return Shown(tuple(nodes), homes, tuple(sorted(set(folders) - set(online))))
 
 
@@ -184,38 +184,38 @@ def _performance(tree: Tree, place: str, homes: Iterable[int]) -> tuple[int | No
     ``access0`` names the best initiators of any kind, including GPUs, ``access1`` the best ones with CPUs. A GPU's
     bandwidth says nothing about CPUs, so ``access1`` counts if ``access0`` names no node with CPUs.
     """
-    found = []
+    candidates = []
     for access in ("access0", "access1"):
         folder = f"{place}/{access}/initiators"
         initiators = tuple(tree.numbered(folder, "node"))
         figures = (tree.integer(f"{folder}/{name}") for name in ("read_bandwidth", "read_latency"))
         bandwidth, latency = (figure if figure and figure > 0 else None for figure in figures)
-        found.append((bandwidth, latency, initiators))
-    return max(found, key=lambda f: (bool(set(f[2]) & set(homes)), f[0] is not None, bool(f[2])))
+        candidates.append((bandwidth, latency, initiators))
+    return max(candidates, key=lambda f: (bool(set(f[2]) & set(homes)), f[0] is not None, bool(f[2])))
 
 
 def _huge_pages(tree: Tree, place: str) -> dict[int, tuple[int, int]]:
-    found = {}
+    by_size = {}
     for name in tree.names(place):
         match = re.fullmatch("hugepages-([0-9]{1,12})kB", name)
         if match:
             counts = [max(0, tree.integer(f"{place}/{name}/{n}_hugepages") or 0) for n in ("nr", "free")]
-            found[int(match[1]) * 1024] = (counts[0], min(counts))
-    return dict(sorted(found.items()))
+            by_size[int(match[1]) * 1024] = (counts[0], min(counts))
+    return dict(sorted(by_size.items()))
 
 
 def _allowed(tree: Tree) -> set[int] | None:
     """Return the nodes on which this process may allocate memory; None if no file lists them."""
     row = re.search("^Mems_allowed_list:[ \t]*([^\n]*)$", tree.text("proc/self/status") or "", re.M)
     if row:
-        found = parse_list(row[1])
-        if found:
-            return set(found)
+        nodes = parse_list(row[1])
+        if nodes:
+            return set(nodes)
         tree.note("proc/self/status gives no valid Mems_allowed_list; the cpuset is looked up instead.")
     for place in _cpusets(tree):
-        found = tree.numbers(place)
-        if found:
-            return set(found)
+        nodes = tree.numbers(place)
+        if nodes:
+            return set(nodes)
     return None
 
 

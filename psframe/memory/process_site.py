@@ -30,8 +30,8 @@ class Site:
     @property
     def homes(self) -> tuple[int, ...]:
         """All NUMA nodes with any of the CPUs."""
-        found = {self.topology.node_of(cpu) for cpu in self.cpus}
-        return tuple(sorted(node for node in found if node is not None)) or (self.home,)
+        nodes = {self.topology.node_of(cpu) for cpu in self.cpus}
+        return tuple(sorted(node for node in nodes if node is not None)) or (self.home,)
 
     def by_distance(self, nodes: Iterable[int]) -> tuple[int, ...]:
         """Return ``nodes``, the nearest first."""
@@ -43,8 +43,8 @@ class Site:
 
     def nearest(self, nodes: Iterable[int]) -> tuple[int, ...]:
         """Return the nearest of ``nodes`` to each of ``homes``: a single one if this process is bound to one node."""
-        among = tuple(nodes)
-        return self.by_distance({self.topology.nearest(home, among) for home in self.homes})
+        candidates = tuple(nodes)
+        return self.by_distance({self.topology.nearest(home, candidates) for home in self.homes})
 
     def note(self, text: str) -> None:
         if text not in self.notes:

@@ -32,18 +32,20 @@ def divide(topology: Topology, n: int, cpus: Iterable[int]) -> list[Part]:
     parts = []
     for k in range(n):
         first = k * len(homes) // n
-        mine = homes[first : max(first + 1, (k + 1) * len(homes) // n)]
-        local = {cpu for home in mine for cpu in usable.intersection(topology.node(home).cpus)}
-        parts.append((tuple(sorted(local)), tuple(sorted({node for home in mine for node in _memory(topology, home)}))))
+        own_homes = homes[first : max(first + 1, (k + 1) * len(homes) // n)]
+        local = {cpu for home in own_homes for cpu in usable.intersection(topology.node(home).cpus)}
+        parts.append(
+            (tuple(sorted(local)), tuple(sorted({node for home in own_homes for node in _memory(topology, home)})))
+        )
     return parts
 
 
 def _memory(topology: Topology, home: int) -> set[int]:
     """Return the memory node nearest to ``home``, a node with CPUs, and all the nearest ones without CPUs."""
-    away = {node: topology.node(home).distances.get(node, UNKNOWN) for node in topology.memory}
-    apart = [node for node in away if not topology.node(node).cpus]
-    found = {node for node in apart if away[node] == min(away[other] for other in apart)}
-    return found | ({topology.nearest(home, away)} if away else set())
+    distances = {node: topology.node(home).distances.get(node, UNKNOWN) for node in topology.memory}
+    cpuless = [node for node in distances if not topology.node(node).cpus]
+    nearest = {node for node in cpuless if distances[node] == min(distances[other] for other in cpuless)}
+    return nearest | ({topology.nearest(home, distances)} if distances else set())
 
 
 def main(argv: Sequence[str]) -> int:

@@ -85,10 +85,10 @@ class Places:
     def _replace(self, role: str, name: str) -> None:
         ordinary = name == "ddr" and self.site.topology.ddr
         # transparent huge pages are available on any node, reserved ones perhaps not
-        asked = getattr(self.placements[role], "huge_pages", "none")
-        huge_pages: HugePages = "transparent" if asked == "transparent" else "none"
-        if asked in ("2M", "1G"):
-            self.site.note(f"placement.{role} goes without its huge_pages: {asked} where it goes instead")
+        requested = getattr(self.placements[role], "huge_pages", "none")
+        huge_pages: HugePages = "transparent" if requested == "transparent" else "none"
+        if requested in ("2M", "1G"):
+            self.site.note(f"placement.{role} goes without its huge_pages: {requested} where it goes instead")
         self.got[role] = "ddr" if ordinary else "default"
         self.placements[role] = (DDR if ordinary else Default)(huge_pages=huge_pages)
         self.policies[role] = self._policy(role)
@@ -150,4 +150,4 @@ class Places:
     def summary(self) -> dict[str, str]:
         """Return each role's requested placement, as "requested -> actual" if they differ."""
         named = ((role, name, self.got[role]) for role, name in self.asked.items())
-        return {role: name if name == got else f"{name} -> {got}" for role, name, got in named}
+        return {role: name if name == actual else f"{name} -> {actual}" for role, name, actual in named}

@@ -24,7 +24,7 @@ def parse_list(text: str) -> tuple[int, ...] | None:
 
     ``a-b:used/group`` stands for the first ``used`` numbers of every ``group`` from a to b. An empty list is valid.
     """
-    found: set[int] = set()
+    numbers: set[int] = set()
     for part in text.replace(",", " ").split():
         match = _RANGE.fullmatch(part)
         if match is None:
@@ -33,8 +33,8 @@ def parse_list(text: str) -> tuple[int, ...] | None:
         used, group = int(match[3] or 1), int(match[4] or 1)
         if first > last or last >= LIMIT or not 0 < used <= group:
             return None
-        found.update(n for n in range(first, last + 1) if (n - first) % group < used)
-    return tuple(sorted(found))
+        numbers.update(n for n in range(first, last + 1) if (n - first) % group < used)
+    return tuple(sorted(numbers))
 
 
 def parse_mask(text: str) -> tuple[int, ...] | None:
@@ -93,11 +93,11 @@ class Tree:
     @property
     def notes(self) -> tuple[str, ...]:
         """Notes on missing or malformed files, and the assumptions made instead."""
-        found = []
+        lines = []
         for (sentence, why), places in self._notes.items():
             more = f" (and {len(set(places)) - 1} files like it)" if len(set(places)) > 1 else ""
-            found.append(f"{ascii(places[0])[1:-1]}{more} {why}; left out." if places else sentence)
-        return tuple(found)
+            lines.append(f"{ascii(places[0])[1:-1]}{more} {why}; left out." if places else sentence)
+        return tuple(lines)
 
     def text(self, place: str, most: int = MAX_BYTES, head: bool = False) -> str | None:
         """Return a file's text; None with a note if it exceeds ``most`` bytes, unless only its ``head`` is wanted."""
@@ -107,8 +107,8 @@ class Tree:
                     self.left_out(place, "is no file")
                     return None
                 data = b""
-                while len(data) <= most and (more := file.read(most + 1 - len(data))):
-                    data += more
+                while len(data) <= most and (chunk := file.read(most + 1 - len(data))):
+                    data += chunk
         except (FileNotFoundError, NotADirectoryError):
             return None
         except (OSError, ValueError) as error:  # ValueError: a place, taken from another file, that holds a NUL
@@ -132,8 +132,8 @@ class Tree:
     def numbered(self, place: str, prefix: str) -> list[int]:
         """Return the numbers of the entries ``prefix0``, ``prefix1``, ... of a folder, ascending."""
         pattern = re.compile(re.escape(prefix) + "(0|[1-9][0-9]{0,4})")
-        found = (int(match[1]) for name in self.names(place) if (match := pattern.fullmatch(name)))
-        return sorted(number for number in found if number < LIMIT)
+        numbers = (int(match[1]) for name in self.names(place) if (match := pattern.fullmatch(name)))
+        return sorted(number for number in numbers if number < LIMIT)
 
     def numbers(self, place: str) -> tuple[int, ...] | None:
         """Return the numbers in a list file; None if it is missing or malformed."""
@@ -149,7 +149,7 @@ class Tree:
 
     def _parsed(self, place: str, parse: Callable[[str], _Parsed | None], what: str) -> _Parsed | None:
         text = self.text(place)
-        found = None if text is None else parse(text)
-        if text is not None and found is None:
+        value = None if text is None else parse(text)
+        if text is not None and value is None:
             self.left_out(place, f"is no {what}")
-        return found
+        return value

@@ -20,20 +20,21 @@ def declared(hbw_nodes: Sequence[int] | None, environ: Mapping[str, str], nodes:
     The variable is a list in libnuma's format, ``1,3-5``, or ``all``; an empty one counts as unset. UserError if it is
     malformed, or a number is no online node with memory.
     """
-    able = {node.number for node in nodes if node.total_bytes}
+    usable = {node.number for node in nodes if node.total_bytes}
     if hbw_nodes is not None:
-        name, got, found = "placement.hbw_nodes", str(list(hbw_nodes)), set(hbw_nodes)
+        name, text, numbers = "placement.hbw_nodes", str(list(hbw_nodes)), set(hbw_nodes)
     else:
-        name, got = VARIABLE, environ.get(VARIABLE, "").strip()
-        if not got:
+        name, text = VARIABLE, environ.get(VARIABLE, "").strip()
+        if not text:
             return None
-        found = able if got == "all" else set(parse_list(got) or [-1])
-    if not found <= able:
+        numbers = usable if text == "all" else set(parse_list(text) or [-1])
+    if not numbers <= usable:
         raise UserError(
-            f"{name} must list online NUMA nodes with memory, got {got}; remove it, or give nodes of "
-            f"{spell(able) or 'a machine that has some'}" + ("" if hbw_nodes is not None else ", such as 1,3-5, or all")
+            f"{name} must list online NUMA nodes with memory, got {text}; remove it, or give nodes of "
+            f"{spell(usable) or 'a machine that has some'}"
+            + ("" if hbw_nodes is not None else ", such as 1,3-5, or all")
         )
-    return found
+    return numbers
 
 
 def assign(
@@ -57,9 +58,9 @@ def assign(
         fast |= _by_kernel_tiers(tree, unknown, ordinary)
         unknown = [node for node in unknown if node.number not in fast]
         if platform in HBM_BYTES:
-            most = HBM_BYTES[platform] * (1 + TOLERANCE) * (packages or 1)
+            max_bytes = HBM_BYTES[platform] * (1 + TOLERANCE) * (packages or 1)
             homes = [node for node in shown.nodes if node.number in shown.homes]
-            fast |= _nearest_to_some(homes, [node for node in unknown if node.total_bytes <= most])
+            fast |= _nearest_to_some(homes, [node for node in unknown if node.total_bytes <= max_bytes])
         unshown = [node.number for node in unknown if node.number not in fast]
         if unshown:
             tree.note(
@@ -72,9 +73,9 @@ def assign(
 
 def _ordinary(tree: Tree, shown: Shown, nodes: tuple[Node, ...]) -> list[Node]:
     """Return the nodes of ordinary memory: those with CPUs and memory, or, without any, those nearest to CPUs."""
-    own = [node for node in nodes if node.number in shown.homes]
-    if own or not nodes:
-        return own
+    with_cpus = [node for node in nodes if node.number in shown.homes]
+    if with_cpus or not nodes:
+        return with_cpus
     if not shown.homes:
         tree.note("No node lists CPUs; all memory is taken for ordinary memory.")
         return list(nodes)
@@ -88,26 +89,26 @@ def _nearest_to_some(homes: Iterable[Node], among: Sequence[Node]) -> set[int]:
 
     This separates HBM from CXL memory, which has no CPUs either but is farther away.
     """
-    found = set()
+    numbers = set()
     for home in homes:
-        known = {node.number: home.distances.get(node.number, 0) for node in among}
-        least = min(known.values(), default=0)
-        found |= {number for number, distance in known.items() if distance == least or not least}
-    return found
+        distances = {node.number: home.distances.get(node.number, 0) for node in among}
+        smallest = min(distances.values(), default=0)
+        numbers |= {number for number, distance in distances.items() if distance == smallest or not smallest}
+    return numbers
 
 
 def _ratio(node: Node, ordinary: list[Node], homes: frozenset[int]) -> float | None:
     """Return the ratio of a node's bandwidth to that of ordinary memory, as CPUs see it; None if unknown."""
-    mine = _seen_by_cpus(node, homes)
+    own_bandwidth = _seen_by_cpus(node, homes)
     hung = [o for o in ordinary if o.number in node.initiators]
     if not hung:
         near = _nearest_to_some([node], ordinary)
         hung = [o for o in ordinary if o.number in near]
     # firmware may omit nodes: ordinary memory is of one kind, so any of it can replace the initiators' own
     for others in (hung, ordinary):
-        known = [bandwidth for o in others if (bandwidth := _seen_by_cpus(o, homes)) is not None]
-        if known:
-            return None if mine is None else mine / max(known)
+        bandwidths = [bandwidth for o in others if (bandwidth := _seen_by_cpus(o, homes)) is not None]
+        if bandwidths:
+            return None if own_bandwidth is None else own_bandwidth / max(bandwidths)
     return None
 
 

@@ -94,10 +94,10 @@ class Topology:
         """
 
         def rank(number: int) -> tuple[int, int, bool, int]:
-            there = self.node(number)
-            away = LOCAL if number == home else there.distances.get(home, UNKNOWN)
-            away = self.node(home).distances.get(number, away)
-            return away, -(there.bandwidth_mbps or 0), home not in there.initiators, number
+            node = self.node(number)
+            distance = LOCAL if number == home else node.distances.get(home, UNKNOWN)
+            distance = self.node(home).distances.get(number, distance)
+            return distance, -(node.bandwidth_mbps or 0), home not in node.initiators, number
 
         return min(among, key=rank)
 
@@ -170,15 +170,15 @@ def _online_cpus(tree: Tree) -> tuple[int, ...]:
         tree.note("No file names the CPUs online; those that the nodes list are taken.")
         return tuple(sorted(local))
     info = re.findall(r"^processor\s*:?\s*([0-9]{1,5})\b", tree.text("proc/cpuinfo", 1 << 25) or "", re.M | re.A)
-    found = tuple(sorted({int(cpu) for cpu in info if int(cpu) < LIMIT}))
-    tree.note("No file names the CPUs online; " + ("those of proc/cpuinfo are taken." if found else "none are known."))
-    return found
+    cpus = tuple(sorted({int(cpu) for cpu in info if int(cpu) < LIMIT}))
+    tree.note("No file names the CPUs online; " + ("those of proc/cpuinfo are taken." if cpus else "none are known."))
+    return cpus
 
 
 def _offline_cpus(tree: Tree, online: tuple[int, ...]) -> tuple[int, ...]:
     """Return the CPUs present but not online; the kernel's ``offline`` also counts ones that could be hot-added."""
-    there = tree.numbers(f"{CPUS}/present") or tuple(tree.numbered(CPUS, "cpu"))
-    return tuple(sorted(set(there or tree.numbers(f"{CPUS}/offline") or ()) - set(online)))
+    present = tree.numbers(f"{CPUS}/present") or tuple(tree.numbered(CPUS, "cpu"))
+    return tuple(sorted(set(present or tree.numbers(f"{CPUS}/offline") or ()) - set(online)))
 
 
 def _cores(tree: Tree, online: tuple[int, ...]) -> tuple[tuple[int, ...], ...]:

@@ -63,22 +63,22 @@ def blocking(n_rows: int, n_columns: int, itemsize: int = 4, *, max_rows: int | 
 
 @cache
 def _best(n_rows: int, n_columns: int, lanes: int, n_registers: int, max_rows: int) -> Blocking:
-    whole, tail = divmod(n_columns, lanes)
+    n_vectors, tail = divmod(n_columns, lanes)
     # a quarter of the registers is left for a row of B, numbers of A and the compiler's temporaries
-    most = max(1, n_registers * 3 // 4)
-    best, least = Blocking(lanes, 1, 1, 0, whole, tail), float("inf")
-    for vectors in range(1, whole + (tail > 0) + 1):
-        n_blocks, last = divmod(whole, vectors)
+    max_sums = max(1, n_registers * 3 // 4)
+    best, least_cost = Blocking(lanes, 1, 1, 0, n_vectors, tail), float("inf")
+    for vectors in range(1, n_vectors + (tail > 0) + 1):
+        n_blocks, last = divmod(n_vectors, vectors)
         if last + tail == 0:
             n_blocks, last = n_blocks - 1, vectors
         columns = [(vectors, n_blocks), (last + (tail > 0), 1)]
-        for rows in range(1, min(n_rows, max_rows, most // max(vectors * (n_blocks > 0), columns[1][0])) + 1):
+        for rows in range(1, min(n_rows, max_rows, max_sums // max(vectors * (n_blocks > 0), columns[1][0])) + 1):
             n_whole = (n_rows - 1) // rows
             last_rows = n_rows - n_whole * rows
             blocks = ((r, c, n * m) for r, n in ((rows, n_whole), (last_rows, 1)) for c, m in columns)
             cost = sum(number * _cost(r, c) for r, c, number in blocks)
-            if cost < least:
-                least = cost
+            if cost < least_cost:
+                least_cost = cost
                 best = Blocking(lanes, rows, last_rows, vectors if n_blocks else 0, last, tail)
     return best
 

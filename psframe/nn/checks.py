@@ -58,13 +58,13 @@ def bound(init: str, fan_in: int) -> float:
 
 def layers(given: object) -> list[Any]:
     """Return the layers of a model; raises UserError if it is not a list of layers, or has one of them twice."""
-    found = list(given) if isinstance(given, Sequence) else []
-    if not found or not all(hasattr(layer, "setup") for layer in found):
+    model = list(given) if isinstance(given, Sequence) else []
+    if not model or not all(hasattr(layer, "setup") for layer in model):
         raise UserError(f"a model must be a list of layers, got {given!r}; return one from its build function")
-    for number, layer in enumerate(found):
-        if (first := next(n for n, of in enumerate(found) if of is layer)) < number:
+    for number, layer in enumerate(model):
+        if (first := next(n for n, other in enumerate(model) if other is layer)) < number:
             raise UserError(
                 "every layer of a model must be an object of its own, got the same "
                 f"{type(layer).__name__} as layers {first} and {number}; make one for each place"
             )
-    return found
+    return model

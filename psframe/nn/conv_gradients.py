@@ -88,7 +88,7 @@ def weight_gradient(part, n_parts, types, x, y, dy, dw, db, one, relu, more, win
                 beyond = (height + window.row_padding - a - 1) // window.row_step + 1 - row
                 n_i = max(0, min(n_band, beyond) - skipped)
                 begin = ((row + skipped) * window.row_step - window.row_padding + a - top) * pitch
-                given = ((s * n_rows + row + skipped) * n_columns) * out
+                dy_at = ((s * n_rows + row + skipped) * n_columns) * out
                 for r in range(0, run, len(rows)):
                     task += 1
                     if task % n_parts != part:
@@ -96,13 +96,13 @@ def weight_gradient(part, n_parts, types, x, y, dy, dw, db, one, relu, more, win
                     read = (image, begin + r, 1, window.column_step * c, window.row_step * pitch)
                     to = (pointer(dw), (a * run + r) * out)
                     if r + len(rows) <= run:
-                        _rows_weight(weight_types, rows, read, pointer(dy), given, to, (n_i, n_columns, out), add)
+                        _rows_weight(weight_types, rows, read, pointer(dy), dy_at, to, (n_i, n_columns, out), add)
                     else:
-                        _rows_weight(weight_types, last_rows, read, pointer(dy), given, to, (n_i, n_columns, out), add)
+                        _rows_weight(weight_types, last_rows, read, pointer(dy), dy_at, to, (n_i, n_columns, out), add)
             if part == 0:
-                read, given = (pointer(one), 0, 0, 0, 0), (s * n_rows + row) * n_columns * out
+                read, dy_at = (pointer(one), 0, 0, 0, 0), (s * n_rows + row) * n_columns * out
                 _rows_weight(
-                    bias_types, bias_types[1], read, pointer(dy), given, (pointer(db), 0), (n_band, n_columns, out), add
+                    bias_types, bias_types[1], read, pointer(dy), dy_at, (pointer(db), 0), (n_band, n_columns, out), add
                 )
 
 

@@ -107,7 +107,7 @@ def _rows_forward(types, read, height, c, panel, write, start, floor, window):
     chunk = max(1, PANEL // (run * width))
     for a in range(0, window.rows, chunk):
         begin_at = (bias if a == 0 else zeros, column)
-        least = floor if a + chunk >= window.rows else -np.inf
+        chunk_floor = floor if a + chunk >= window.rows else -np.inf
         for i in range(row, row + n_band):
             skipped, n_i = rows_inside(i * window.row_step - window.row_padding, window.rows, height)
             low, high = max(a, skipped), min(a + chunk, skipped + n_i)
@@ -116,6 +116,6 @@ def _rows_forward(types, read, height, c, panel, write, start, floor, window):
             for j in range(0, n_columns, len(rows)):
                 from_, to = (image, begin + j * step, step, 1, pitch), (y, place + (i * n_columns + j) * out, out)
                 if j + len(rows) <= n_columns:
-                    multiply_add((lanes, rows, vectors, tail), from_, b, to, counts, begin_at, least, a > 0)
+                    multiply_add((lanes, rows, vectors, tail), from_, b, to, counts, begin_at, chunk_floor, a > 0)
                 else:
-                    multiply_add((lanes, last_rows, vectors, tail), from_, b, to, counts, begin_at, least, a > 0)
+                    multiply_add((lanes, last_rows, vectors, tail), from_, b, to, counts, begin_at, chunk_floor, a > 0)

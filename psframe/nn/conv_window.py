@@ -64,10 +64,10 @@ def stage(x, s, first, n_rows, padding, width, image):
     _, height, inside, c = x.shape
     begin, end = padding * c, min(width, padding + inside) * c
     for i in range(n_rows):
-        to = image[i * width * c : (i + 1) * width * c]
-        to[:begin] = 0
-        copy(end - begin, x.reshape(-1), (s * height + first + i) * inside * c, to, begin)
-        to[end:] = 0
+        row = image[i * width * c : (i + 1) * width * c]
+        row[:begin] = 0
+        copy(end - begin, x.reshape(-1), (s * height + first + i) * inside * c, row, begin)
+        row[end:] = 0
 
 
 @inline

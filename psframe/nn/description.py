@@ -14,7 +14,7 @@ ADDRESS = re.compile(r" at 0x[0-9a-f]+")
 
 def description(layer: Any) -> str:
     """Return a layer's type and attributes: the same text in every process that computes the same."""
-    inside = ", ".join(f"{name}={_value(kept, DEPTH - 1)}" for name, kept in sorted(vars(layer).items()))
+    inside = ", ".join(f"{name}={_value(value, DEPTH - 1)}" for name, value in sorted(vars(layer).items()))
     return f"{type(layer).__qualname__}({inside})"
 
 
@@ -30,9 +30,9 @@ def _value(value: Any, depth: int) -> str:
     if isinstance(value, Mapping):
         return f"{{{', '.join(f'{_value(k, depth - 1)}: {_value(v, depth - 1)}' for k, v in value.items())}}}"
     if isinstance(value, Set):
-        return f"{{{', '.join(sorted(_value(each, depth - 1) for each in value))}}}"  # sets have no fixed order
+        return f"{{{', '.join(sorted(_value(item, depth - 1) for item in value))}}}"  # sets have no fixed order
     if isinstance(value, Sequence):
-        return f"[{', '.join(_value(each, depth - 1) for each in value)}]"
+        return f"[{', '.join(_value(item, depth - 1) for item in value)}]"
     if is_dataclass(value):
         inside = ", ".join(f"{f.name}={_value(getattr(value, f.name), depth - 1)}" for f in fields(value))
         return f"{type(value).__qualname__}({inside})"

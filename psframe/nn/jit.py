@@ -30,11 +30,11 @@ def _folder() -> str:
 
     Numba checks only a function's own file for changes, not the files of functions that it calls.
     """
-    here = Path(__file__).parent
+    folder = Path(__file__).parent
     digest = hashlib.sha256()
-    for path in sorted(here.glob("*.py")):
+    for path in sorted(folder.glob("*.py")):
         digest.update(path.read_bytes())
-    return str(here / "__pycache__" / digest.hexdigest()[:16])
+    return str(folder / "__pycache__" / digest.hexdigest()[:16])
 
 
 _FOLDER = numba.config.CACHE_DIR or _folder()

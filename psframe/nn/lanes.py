@@ -71,8 +71,8 @@ class Row:
         for width, _ in self.columns:
             undefined = ir.Constant(ir.VectorType(number.type, width), ir.Undefined)
             one = self.builder.insert_element(undefined, number, _LANE(0))
-            every = ir.Constant(ir.VectorType(_LANE, width), None)
-            vectors.append(self.builder.shuffle_vector(one, undefined, every))
+            zeros = ir.Constant(ir.VectorType(_LANE, width), None)
+            vectors.append(self.builder.shuffle_vector(one, undefined, zeros))
         return vectors
 
     def move(self, pointer: ir.Value, stride: ir.Value, times: int | ir.Value = 1) -> ir.Value:

@@ -124,8 +124,8 @@ class _Block(Row):
 
         Otherwise it would keep a pointer per row, unroll and peel, instead of keeping the sums in registers.
         """
-        same = ir.InlineAsm(ir.FunctionType(pointer.type, [pointer.type]), "", "=r,0")
-        return self.builder.call(same, [pointer], attrs=("convergent",))
+        identity = ir.InlineAsm(ir.FunctionType(pointer.type, [pointer.type]), "", "=r,0")
+        return self.builder.call(identity, [pointer], attrs=("convergent",))
 
 
 def fused(row: Row, x: ir.Value, y: ir.Value, z: ir.Value) -> ir.Value:

@@ -69,7 +69,7 @@ class Network:
         #: offset in the arena's vectors at which the parameters of each layer, and of the later ones, begin
         starts = [(int(name.partition(".")[0]), slot.start) for name, slot in self.layout.slots.items()]
         n, size = len(self.layers), self.layout.size
-        self.begins = [min((start for of, start in starts if of >= index), default=size) for index in range(n)]
+        self.begins = [min((start for number, start in starts if number >= index), default=size) for index in range(n)]
 
     def stage(self, own: slice) -> dict[str, Param]:
         """Return the tensors of a slice of :attr:`active`, by their names in the complete network."""
@@ -90,9 +90,9 @@ class Network:
 
     def flops_forward(self, index: int) -> float:
         """Return the multiplications and additions of a layer's forward pass for one sample; 0 without weights."""
-        own, weight = self.layers[index].flops, self.layers[index].params.get("weight")
-        if own is not None:
-            return own
+        flops, weight = self.layers[index].flops, self.layers[index].params.get("weight")
+        if flops is not None:
+            return flops
         return 2.0 * prod(weight.shape) * prod(self.shapes[index + 1][:-1]) if weight else 0.0
 
     def bind(
@@ -121,16 +121,16 @@ class Network:
             adds,
         )
         self.part = self.part_of(max_batch, kernels, workspace.threads.n)
-        own = self.active[self.own]
+        own_layers = self.active[self.own]
         n_front = max(0, min(self.n_front, self.own.stop) - self.own.start)
-        self.front, self.rest = ([layer for _, layer in part] for part in (own[:n_front], own[n_front:]))
-        inputs = [prod(self.shapes[index]) for index, _ in own]
+        self.front, self.rest = ([layer for _, layer in part] for part in (own_layers[:n_front], own_layers[n_front:]))
+        inputs = [prod(self.shapes[index]) for index, _ in own_layers]
         grads = arena.views(arena.grads)
         #: each layer's views of the parameters, by the arena's version modulo the number of versions kept
         self.params_of_layers = [self._by_layer(arena.views(vector)) for vector in arena.vectors.params]
         self.version = arena.version
         params = self._current()
-        for number, (_, layer) in enumerate(own):
+        for number, (_, layer) in enumerate(own_layers):
             if number == 0 and self.front:
                 workspace.take_turns(self.part * max(inputs[:n_front]))
             if number == n_front:
@@ -183,7 +183,7 @@ class Network:
 
     def initialize(self, seed: int) -> None:
         """Draw the initial parameters: uniform within each tensor's bound, or as its layer gives them."""
-        own = [layer.initial(seed) for layer in self.layers]
+        initial = [layer.initial(seed) for layer in self.layers]
         numbers = {name: number for number, name in enumerate(self.whole.slots)}
         for name, view in self.arena.views(self.arena.params).items():
             param, index = self.params[name], numbers[name]
@@ -192,8 +192,8 @@ class Network:
                 compiled.random.uniform(seed, compiled.random.INITIAL, 0, np.array([index]), drawn.reshape(1, -1))
                 view[...] = (2 * param.rows(drawn) - 1) * param.bound
             layer, _, within = name.split(".", 2)
-            if within in own[int(layer)]:
-                view[...] = own[int(layer)][within]
+            if within in initial[int(layer)]:
+                view[...] = initial[int(layer)][within]
 
     def forward(self, x: np.ndarray, state: Pass) -> np.ndarray:
         """Return the output of the own layers for ``x`` (n, ...): logits (n, n_classes) for images (n, H, W, C).

@@ -17,7 +17,7 @@ def load() -> None:
         A variable is invalid for Numba, or prevents compilation. In most cases all ranks raise alike.
     """
     check_features(os.environ)  # before the import: on wrong ones LLVM ends the process
-    with warnings.catch_warnings(record=True) as said:
+    with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
         try:
             import numba
@@ -25,14 +25,14 @@ def load() -> None:
             raise UserError(
                 f"Numba's settings (NUMBA_*) must be what it takes, got an error ({reason(error)}); unset them"
             ) from None
-    check(bool(numba.config.DISABLE_JIT), [str(warning.message) for warning in said])
+    check(bool(numba.config.DISABLE_JIT), [str(warning.message) for warning in caught])
 
 
 def check_features(environ: Mapping[str, str]) -> None:
     """Raise UserError if NUMBA_CPU_FEATURES is not a list of +FEATURE and -FEATURE."""
-    found = environ.get("NUMBA_CPU_FEATURES", "")
-    if found and not all(re.fullmatch(r"[+-][\w.-]+", word) for word in found.split(",")):
-        raise UserError(f"NUMBA_CPU_FEATURES must be as +avx2,-avx512f, got {found!r}; run `unset NUMBA_CPU_FEATURES`")
+    value = environ.get("NUMBA_CPU_FEATURES", "")
+    if value and not all(re.fullmatch(r"[+-][\w.-]+", word) for word in value.split(",")):
+        raise UserError(f"NUMBA_CPU_FEATURES must be as +avx2,-avx512f, got {value!r}; run `unset NUMBA_CPU_FEATURES`")
 
 
 def check(is_off: bool, warned: Iterable[str]) -> None:
@@ -46,7 +46,7 @@ def check(is_off: bool, warned: Iterable[str]) -> None:
             where = "take disable_jit out of .numba_config.yaml"
         raise UserError(f"Numba must compile psframe's kernels, got NUMBA_DISABLE_JIT set, which forbids it; {where}")
     for text in warned:
-        found = re.match(r"Environment variable '(\w+)' is defined but its associated value '(.*?)' could not", text)
-        if found:
-            name, value = found.groups()
+        match = re.match(r"Environment variable '(\w+)' is defined but its associated value '(.*?)' could not", text)
+        if match:
+            name, value = match.groups()
             raise UserError(f"{name} must be a value that Numba takes, got {value!r}; run `unset {name}`")

@@ -47,14 +47,16 @@ def largest(typing, block, counts, x, columns, y, where, relu):
                 builder.store(builder.select(larger, vector, builder.load(top)), top)
                 builder.store(builder.select(larger, number, builder.load(at)), at)
         with builder.if_then(values[6]):
-            zeros, none = row.spread(row.number(0)), row.spread(_CELL(-1))
-            for zero, no_cell, top, at in zip(zeros, none, best, cells, strict=True):
+            zeros, no_cells = row.spread(row.number(0)), row.spread(_CELL(-1))
+            for zero, no_cell, top, at in zip(zeros, no_cells, best, cells, strict=True):
                 off = builder.fcmp_ordered("<=", builder.load(top), zero)
                 builder.store(builder.select(off, zero, builder.load(top)), top)
                 builder.store(builder.select(off, no_cell, builder.load(at)), at)
         row.store(row.operand(values[4])[0], [builder.load(top) for top in best])
-        kept = _row(context, builder, block, where)
-        kept.store(kept.operand(values[5])[0], [_narrow(builder, builder.load(at), kept.number) for at in cells])
+        where_row = _row(context, builder, block, where)
+        where_row.store(
+            where_row.operand(values[5])[0], [_narrow(builder, builder.load(at), where_row.number) for at in cells]
+        )
         return context.get_dummy_value()
 
     return types.void(block, counts, x, columns, y, where, relu), generate
@@ -68,21 +70,21 @@ def sum_where(typing, block, counts, dy, where, cell, dx):
     """
 
     def generate(context: Any, builder: ir.IRBuilder, signature: Any, values: Any) -> Any:
-        row, kept = _row(context, builder, block, dy), _row(context, builder, block, where)
+        row, where_row = _row(context, builder, block, dy), _row(context, builder, block, where)
         pointer, a_stride, b_stride = row.operand(values[2])
-        place, a_place, b_place = kept.operand(values[3])
+        place, a_place, b_place = where_row.operand(values[3])
         first, a_step, b_step = cgutils.unpack_tuple(builder, values[4])
         totals = [cgutils.alloca_once_value(builder, vector) for vector in row.spread(row.number(0))]
         with _cells(builder, values[1]) as (a, b):
             number = builder.sub(builder.sub(first, builder.mul(a, a_step)), builder.mul(b, b_step))
-            asked = kept.spread(builder.trunc(number, kept.number))
-            cells = kept.load(kept.move(kept.move(place, a_place, a), b_place, b))
+            wanted_cells = where_row.spread(builder.trunc(number, where_row.number))
+            cells = where_row.load(where_row.move(where_row.move(place, a_place, a), b_place, b))
             vectors = row.load(row.move(row.move(pointer, a_stride, a), b_stride, b))
-            for vector, at, this, zero, total in zip(
-                vectors, cells, asked, row.spread(row.number(0)), totals, strict=True
+            for vector, at, wanted, zero, total in zip(
+                vectors, cells, wanted_cells, row.spread(row.number(0)), totals, strict=True
             ):
-                given = builder.select(builder.icmp_signed("==", at, this), vector, zero)
-                builder.store(builder.fadd(builder.load(total), given), total)
+                addend = builder.select(builder.icmp_signed("==", at, wanted), vector, zero)
+                builder.store(builder.fadd(builder.load(total), addend), total)
         row.store(row.operand(values[5])[0], [builder.load(total) for total in totals])
         return context.get_dummy_value()
 
@@ -102,8 +104,8 @@ def sum_cells(typing, block, counts, x, divisor, y):
                 row.load(row.move(row.move(pointer, a_stride, a), b_stride, b)), totals, strict=True
             ):
                 builder.store(builder.fadd(builder.load(total), vector), total)
-        by = row.spread(builder.sitofp(values[3], row.number))
-        means = [builder.fdiv(builder.load(total), size) for total, size in zip(totals, by, strict=True)]
+        divisors = row.spread(builder.sitofp(values[3], row.number))
+        means = [builder.fdiv(builder.load(total), size) for total, size in zip(totals, divisors, strict=True)]
         row.store(row.operand(values[4])[0], means)
         return context.get_dummy_value()
 

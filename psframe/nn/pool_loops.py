@@ -29,22 +29,22 @@ def max_forward(part, n_parts, lanes, tail, x, y, argmax, kernel, stride, relu):
     With ``relu``, a maximum of at most 0 becomes 0, and has no cell (-1).
     """
     (_, h, w, c), (_, n_i, n_j, _) = x.shape, y.shape
-    whole = c - len(tail)
+    n_full = c - len(tail)
     for s in share(len(x), part, n_parts):
         for i in range(n_i):
             for j in range(n_j):
                 top, left = i * stride[0], j * stride[1]
                 counts = (min(kernel[0], h - top), min(kernel[1], w - left))
                 x_at, y_at = ((s * h + top) * w + left) * c, ((s * n_i + i) * n_j + j) * c
-                for channel in range(0, whole, len(lanes)):
+                for channel in range(0, n_full, len(lanes)):
                     largest(
                         (lanes, (None,), ()), counts, (pointer(x), x_at + channel, w * c, c), kernel[1],
                         (pointer(y), y_at + channel), (pointer(argmax), y_at + channel), relu,
                     )  # fmt: skip
                 if len(tail):
                     largest(
-                        (lanes, (), tail), counts, (pointer(x), x_at + whole, w * c, c), kernel[1],
-                        (pointer(y), y_at + whole), (pointer(argmax), y_at + whole), relu,
+                        (lanes, (), tail), counts, (pointer(x), x_at + n_full, w * c, c), kernel[1],
+                        (pointer(y), y_at + n_full), (pointer(argmax), y_at + n_full), relu,
                     )  # fmt: skip
 
 
@@ -52,7 +52,7 @@ def max_forward(part, n_parts, lanes, tail, x, y, argmax, kernel, stride, relu):
 def max_backward(part, n_parts, lanes, tail, dy, dx, argmax, kernel, stride):
     """Write to each pixel of ``dx`` the sum of ``dy`` over the windows of which it is the maximum."""
     (_, h, w, c), (_, n_i, n_j, _) = dx.shape, dy.shape
-    whole, step = c - len(tail), (stride[0] * kernel[1], stride[1])
+    n_full, step = c - len(tail), (stride[0] * kernel[1], stride[1])
     for s in share(len(dy), part, n_parts):
         for row in range(h):
             i, counts_i = windows_over(row // stride[0], (kernel[0] - 1 - row % stride[0]) // stride[0], n_i)
@@ -63,15 +63,15 @@ def max_backward(part, n_parts, lanes, tail, dy, dx, argmax, kernel, stride):
                     j, counts_j = windows_over(place, reach, n_j)
                     cell = ((row - i * stride[0]) * kernel[1] + column - j * stride[1], step[0], step[1])
                     at, y_at = ((s * h + row) * w + column) * c, ((s * n_i + i) * n_j + j) * c
-                    for channel in range(0, whole, len(lanes)):
+                    for channel in range(0, n_full, len(lanes)):
                         sum_where(
                             (lanes, (None,), ()), (counts_i, counts_j), (pointer(dy), y_at + channel, n_j * c, c),
                             (pointer(argmax), y_at + channel, n_j * c, c), cell, (pointer(dx), at + channel),
                         )  # fmt: skip
                     if len(tail):
                         sum_where(
-                            (lanes, (), tail), (counts_i, counts_j), (pointer(dy), y_at + whole, n_j * c, c),
-                            (pointer(argmax), y_at + whole, n_j * c, c), cell, (pointer(dx), at + whole),
+                            (lanes, (), tail), (counts_i, counts_j), (pointer(dy), y_at + n_full, n_j * c, c),
+                            (pointer(argmax), y_at + n_full, n_j * c, c), cell, (pointer(dx), at + n_full),
                         )  # fmt: skip
 
 
@@ -79,7 +79,7 @@ def max_backward(part, n_parts, lanes, tail, dy, dx, argmax, kernel, stride):
 def avg_forward(part, n_parts, lanes, tail, x, y, kernel, stride):
     """Write the means of the windows to ``y``."""
     (_, h, w, c), (_, n_i, n_j, _) = x.shape, y.shape
-    whole = c - len(tail)
+    n_full = c - len(tail)
     for s in share(len(x), part, n_parts):
         for i in range(n_i):
             for j in range(n_j):
@@ -87,11 +87,11 @@ def avg_forward(part, n_parts, lanes, tail, x, y, kernel, stride):
                 counts = (min(kernel[0], h - top), min(kernel[1], w - left))
                 x_at, y_at = ((s * h + top) * w + left) * c, ((s * n_i + i) * n_j + j) * c
                 size = counts[0] * counts[1]
-                for channel in range(0, whole, len(lanes)):
+                for channel in range(0, n_full, len(lanes)):
                     read, write = (pointer(x), x_at + channel, w * c, c), (pointer(y), y_at + channel)
                     sum_cells((lanes, (None,), ()), counts, read, size, write)
                 if len(tail):
-                    read, write = (pointer(x), x_at + whole, w * c, c), (pointer(y), y_at + whole)
+                    read, write = (pointer(x), x_at + n_full, w * c, c), (pointer(y), y_at + n_full)
                     sum_cells((lanes, (), tail), counts, read, size, write)
 
 
@@ -102,7 +102,7 @@ def avg_backward(part, n_parts, lanes, tail, dy, dx, kernel, stride):
     ``dy`` is overwritten.
     """
     (_, h, w, c), (_, n_i, n_j, _) = dx.shape, dy.shape
-    whole = c - len(tail)
+    n_full = c - len(tail)
     for s in share(len(dy), part, n_parts):
         for i in range(n_i):
             for j in range(n_j):
@@ -116,9 +116,9 @@ def avg_backward(part, n_parts, lanes, tail, dy, dx, kernel, stride):
                     j, counts_j = windows_over(place, reach, n_j)
                     at = ((s * h + row) * w + place * stride[1] + phase) * c
                     y_at = ((s * n_i + i) * n_j + j) * c
-                    for channel in range(0, whole, len(lanes)):
+                    for channel in range(0, n_full, len(lanes)):
                         read, write = (pointer(dy), y_at + channel, n_j * c, c), (pointer(dx), at + channel)
                         sum_cells((lanes, (None,), ()), (counts_i, counts_j), read, 1, write)
                     if len(tail):
-                        read, write = (pointer(dy), y_at + whole, n_j * c, c), (pointer(dx), at + whole)
+                        read, write = (pointer(dy), y_at + n_full, n_j * c, c), (pointer(dx), at + n_full)
                         sum_cells((lanes, (), tail), (counts_i, counts_j), read, 1, write)

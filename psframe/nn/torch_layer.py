@@ -101,12 +101,12 @@ class Torch(Base):
         return {name: values[name].detach().to(torch.float32).numpy() for name in self.params}
 
     def describe(self) -> str:
-        own = {id(tensor) for tensor in (*self.trained.values(), *self.statistics.values())}
-        kept = [t for t in (*self.module.parameters(), *self.module.buffers()) if id(t) not in own]
+        own_ids = {id(tensor) for tensor in (*self.trained.values(), *self.statistics.values())}
+        fixed = [t for t in (*self.module.parameters(), *self.module.buffers()) if id(t) not in own_ids]
         digest = sha256()
-        for tensor in kept:
+        for tensor in fixed:
             digest.update(tensor.detach().cpu().contiguous().view(-1).view(torch.uint8).numpy().tobytes())
-        constants = f" with constants {digest.hexdigest()[:12]}" if kept else ""
+        constants = f" with constants {digest.hexdigest()[:12]}" if fixed else ""
         return f"{self.module!r} of {self.images or self.input_shape}{constants}"
 
     def twin(self) -> torch.nn.Module:
@@ -132,19 +132,19 @@ class Torch(Base):
             with torch.no_grad():
                 return _array(self.module(self._tensor(x, state.first)))
         torch.default_generator.manual_seed(_mixed(state, self.index))
-        given = self._tensor(x, state.first)
+        batch = self._tensor(x, state.first)
         if not self.images:
-            given.requires_grad_()
-        y = self._in_training(given.clone() if self.found.overwrites else given)
+            batch.requires_grad_()
+        y = self._in_training(batch.clone() if self.found.overwrites else batch)
         lost = [
             kept - statistic.to(kept.dtype)  # a statistic may be a bool
             for statistic, kept in zip(self.statistics.values(), self.kept, strict=True)
         ]
-        self.under_way[state.first] = given, y, lost
+        self.under_way[state.first] = batch, y, lost
         return _array(y)
 
     def backward(self, x: np.ndarray, dy: np.ndarray, state: Pass, need_dx: bool) -> Any:
-        given, y, lost = self.under_way.pop(state.first)
+        batch, y, lost = self.under_way.pop(state.first)
         self.adds, self.written[:] = state.adds, [False] * len(self.written)
         y.backward(torch.from_numpy(dy))
         for written, grad in zip(self.written, self.grads, strict=True):
@@ -156,7 +156,7 @@ class Torch(Base):
                 total += of_pass
             else:
                 total.copy_(of_pass)
-        return given.grad.numpy() if need_dx else None
+        return batch.grad.numpy() if need_dx else None
 
     def _take(self, number: int, parameter: torch.Tensor) -> None:
         grad = self.grads[number]
@@ -168,14 +168,14 @@ class Torch(Base):
 
     def _tensor(self, x: np.ndarray, first: int) -> torch.Tensor:
         """Return a batch as PyTorch's tensor; images of the data have channels first."""
-        given = torch.from_numpy(x)
+        batch = torch.from_numpy(x)
         if not self.images:
-            return given
-        channels_first = given.permute(0, 3, 1, 2)
+            return batch
+        channels_first = batch.permute(0, 3, 1, 2)
         if self.channels_last:
             return channels_first
-        own = self.input[first : first + len(x)]
-        return own.copy_(channels_first if len(self.images) == 3 else channels_first[:, :, 0])
+        buffer = self.input[first : first + len(x)]
+        return buffer.copy_(channels_first if len(self.images) == 3 else channels_first[:, :, 0])
 
     def _in_training(self, x: torch.Tensor) -> torch.Tensor:
         """Return the output for a batch; one sample has no variance, and may need the running statistics."""

@@ -87,10 +87,10 @@ def try_out(name: str, module: torch.nn.Module, shape: Shape, need_dx: bool, cha
         except Exception as error:  # the user's module may raise anything
             raise _refused(name, shape, error) from None
         try:
-            found = _train_once(name, module, x, overwrites=True)
+            properties = _train_once(name, module, x, overwrites=True)
         except RuntimeError as error:
             raise _refused(name, shape, error) from None
-    return found
+    return properties
 
 
 def take_shapes(name: str, module: torch.nn.Module, shape: Shape) -> None:
@@ -104,20 +104,20 @@ def take_shapes(name: str, module: torch.nn.Module, shape: Shape) -> None:
 
 def _train_once(name: str, module: torch.nn.Module, x: torch.Tensor, overwrites: bool = False) -> Found:
     before = [(buffer, buffer.clone()) for buffer in module.buffers()]
-    own = {tensor.untyped_storage().data_ptr() for tensor in (*module.parameters(), *module.buffers())}
+    own_pointers = {tensor.untyped_storage().data_ptr() for tensor in (*module.parameters(), *module.buffers())}
     saved: dict[int, int] = {}
 
     def keep(tensor: torch.Tensor) -> torch.Tensor:
         storage = tensor.untyped_storage()
-        if storage.data_ptr() not in own:
+        if storage.data_ptr() not in own_pointers:
             saved[storage.data_ptr()] = storage.nbytes()
         return tensor.detach()
 
     counter = FlopCounterMode(display=False)
     with counter, torch.autograd.graph.saved_tensors_hooks(keep, lambda tensor: tensor):
         y = module(x.clone() if overwrites else x)
-    found = Found(_row_shape(name, y), overwrites=overwrites)
-    found.flops, found.saved_bytes = counter.get_total_flops() / N, sum(saved.values()) // N
+    properties = Found(_row_shape(name, y), overwrites=overwrites)
+    properties.flops, properties.saved_bytes = counter.get_total_flops() / N, sum(saved.values()) // N
     if not y.requires_grad:
         raise UserError(
             f"model.build: {name} must return what its parameters have a gradient of, got an output without one; leave "
@@ -131,9 +131,9 @@ def _train_once(name: str, module: torch.nn.Module, x: torch.Tensor, overwrites:
                 "sparse=False"
             )
         parameter.grad = None
-    found.statistics = [buffer for buffer, old in before if not torch.equal(buffer, old)]
-    found.takes_one = _takes_one(module, x[:1].detach())
-    return found
+    properties.statistics = [buffer for buffer, old in before if not torch.equal(buffer, old)]
+    properties.takes_one = _takes_one(module, x[:1].detach())
+    return properties
 
 
 def _row_shape(name: str, y: object) -> Shape:

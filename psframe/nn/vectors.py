@@ -58,9 +58,9 @@ def choose(machine: str, cpu: str, features: str) -> Vectors:
         LLVM's feature list: ``+avx,+avx2,-avx512f``.
     """
     family = "arm" if machine.lower().startswith(("aarch64", "arm")) else "x86"
-    has = {feature[1:] for feature in features.split(",") if feature.startswith("+")}
+    available = {feature[1:] for feature in features.split(",") if feature.startswith("+")}
     for feature, vectors in TABLE[family].items():
-        if feature in has:
+        if feature in available:
             wide = SVE_BYTES.get(cpu, vectors.n_bytes) if feature == "sve" else vectors.n_bytes
             return Vectors(wide, vectors.n_registers, vectors.fma)
     return Vectors(16, 32 if family == "arm" else 16, family == "arm")

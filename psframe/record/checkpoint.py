@@ -130,8 +130,8 @@ def advance(path: Path, keep: int, at: At = anywhere) -> None:
 
 def _place(name: str) -> tuple[int, ...]:
     """Return the epoch and step in a checkpoint's name; () for other names."""
-    found = NAME.fullmatch(name)
-    return tuple(map(int, found.groups())) if found else ()
+    match = NAME.fullmatch(name)
+    return tuple(map(int, match.groups())) if match else ()
 
 
 def _files(folder: Folder) -> list[str]:

@@ -142,16 +142,16 @@ def chosen_file(path: str | Path, mode: str = "rb") -> Iterator[Any]:
 
 def is_stream(path: str | Path) -> bool:
     """Return True if an output file named by the user is a device, a pipe, or a descriptor of this process."""
-    given = _given(path)
+    fd = _given(path)
     try:
-        return _flows(os.lstat(path)) if given is None else bool(os.fstat(given))
+        return _flows(os.lstat(path)) if fd is None else bool(os.fstat(fd))
     except (OSError, ValueError):
         return False
 
 
 def _flows(found: os.stat_result) -> bool:
-    own = found.st_uid == os.geteuid()  # another user's pipe may never be read
-    return stat.S_ISCHR(found.st_mode) or (stat.S_ISFIFO(found.st_mode) and own)
+    is_own = found.st_uid == os.geteuid()  # another user's pipe may never be read
+    return stat.S_ISCHR(found.st_mode) or (stat.S_ISFIFO(found.st_mode) and is_own)
 
 
 def _given(path: str | Path) -> int | None:
@@ -159,8 +159,8 @@ def _given(path: str | Path) -> int | None:
 
     These names are links, but no user can have planted them.
     """
-    found = re.fullmatch(r"/dev/(?:fd/([0-9]{1,6})|std(out|err))", os.fspath(path))
-    return int(found[1] or {"out": 1, "err": 2}[found[2]]) if found else None
+    match = re.fullmatch(r"/dev/(?:fd/([0-9]{1,6})|std(out|err))", os.fspath(path))
+    return int(match[1] or {"out": 1, "err": 2}[match[2]]) if match else None
 
 
 @contextmanager
@@ -170,9 +170,9 @@ def chosen_output(path: str | Path) -> Iterator[Any]:
         with chosen_file(path, "w") as file:
             yield file
         return
-    given = _given(path)
-    fd = os.open(path, os.O_WRONLY | os.O_NOFOLLOW | os.O_NOCTTY) if given is None else os.dup(given)
+    given_fd = _given(path)
+    fd = os.open(path, os.O_WRONLY | os.O_NOFOLLOW | os.O_NOCTTY) if given_fd is None else os.dup(given_fd)
     with open(fd, "w", encoding="utf-8", newline="") as file:
-        if given is None and not _flows(os.fstat(fd)):  # replaced since is_stream
+        if given_fd is None and not _flows(os.fstat(fd)):  # replaced since is_stream
             raise OSError(errno.EINVAL, "it is no regular file", str(path))
         yield file

@@ -61,5 +61,5 @@ def cut_back(run: Path, epoch: int) -> None:
     """Drop all lines after ``epoch``, so that a continued run has each epoch once."""
     for file in FILES:
         if os.path.lexists(run / file):
-            kept = [record for record in read(run, file) if record["epoch"] <= epoch]
-            sealed.put(run / file, "".join(json.dumps(record) + "\n" for record in kept))
+            records = [record for record in read(run, file) if record["epoch"] <= epoch]
+            sealed.put(run / file, "".join(json.dumps(record) + "\n" for record in records))

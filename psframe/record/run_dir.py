@@ -93,27 +93,27 @@ def open_run(resolved: dict[str, Any], layout: checkpoint.Layout) -> RunDir:
         epochs left.
     """
     base, name, resume = Path(resolved["record"]["dir"]), resolved["name"], resolved["checkpoint"]["resume"]
-    found, notices = None, list[str]()
+    folder, notices = None, list[str]()
     if resume not in ("none", "auto"):
-        found = Path(resume)
-        if found.is_symlink():
-            found = found.resolve()  # trust links in the user's own path, but none in the run's folder
-        if not (found / "config.yaml").is_file():
+        folder = Path(resume)
+        if folder.is_symlink():
+            folder = folder.resolve()  # trust links in the user's own path, but none in the run's folder
+        if not (folder / "config.yaml").is_file():
             raise UserError(
                 f"checkpoint.resume must be none, auto or the directory of a run, got {resume!r}, which holds no "
                 "config.yaml; check the path"
             )
     try:
         if resume == "auto":
-            found = _newest_unfinished(base, name, resolved["train"]["epochs"], notices)
-        run = _continue(found, resolved, layout) if found else _create(base, name, resolved)
+            folder = _newest_unfinished(base, name, resolved["train"]["epochs"], notices)
+        run = _continue(folder, resolved, layout) if folder else _create(base, name, resolved)
     except OSError as error:
-        where = error.filename or found or base
-        rule, do = "record.dir must be a directory that can be written", "give record.dir=DIR"
+        where = error.filename or folder or base
+        rule, fix = "record.dir must be a directory that can be written", "give record.dir=DIR"
         if resume != "none" and Path(where) != base:
             rule = "a run to continue must have regular files that can be read and written, and no links"
-            do = "mend that, or start anew with checkpoint.resume=none"
-        raise UserError(f"{rule}, got {str(where)!r} ({reason(error)}); {do}") from None
+            fix = "mend that, or start anew with checkpoint.resume=none"
+        raise UserError(f"{rule}, got {str(where)!r} ({reason(error)}); {fix}") from None
     run.notices += notices
     return run
 
@@ -121,8 +121,8 @@ def open_run(resolved: dict[str, Any], layout: checkpoint.Layout) -> RunDir:
 def _create(base: Path, name: str, resolved: dict[str, Any]) -> RunDir:
     base.mkdir(parents=True, exist_ok=True)
     stamp = time.strftime("%Y%m%d-%H%M%S")
-    for again in range(1000):
-        path = base / (f"{name}-{stamp}-{again}" if again else f"{name}-{stamp}")
+    for attempt in range(1000):
+        path = base / (f"{name}-{stamp}-{attempt}" if attempt else f"{name}-{stamp}")
         try:
             path.mkdir()
             break
@@ -156,8 +156,8 @@ def _lock(path: Path) -> TextIO:
 def _newest_unfinished(base: Path, name: str, epochs: int, notices: list[str]) -> Path | None:
     for path in _runs(base, name, notices):
         # records may be ahead of the checkpoint, which is written asynchronously
-        kept = checkpoint.epoch_of(path / "checkpoints")
-        if (metrics.last_epoch(path) if kept is None else kept) < epochs and continues(path):
+        epoch = checkpoint.epoch_of(path / "checkpoints")
+        if (metrics.last_epoch(path) if epoch is None else epoch) < epochs and continues(path):
             return path
     return None
 
@@ -199,8 +199,8 @@ def _started(path: Path) -> float:
 def _config(path: Path) -> dict[str, Any] | None:
     try:
         with Folder(path) as folder, folder.open("config.yaml") as file:
-            said = untrusted.all_of(file, untrusted.CONFIG_BYTES, path)
-        old = strict_yaml.load(said.decode(), "config.yaml")
+            data = untrusted.all_of(file, untrusted.CONFIG_BYTES, path)
+        old = strict_yaml.load(data.decode(), "config.yaml")
     except (OSError, UnicodeDecodeError, UserError):
         return None
     return old if isinstance(old, dict) else None
@@ -248,23 +248,23 @@ def _continue(path: Path, resolved: dict[str, Any], layout: checkpoint.Layout) -
 
 def _versions(old: dict[str, Any]) -> dict[str, str]:
     """Return the valid entries of the versions that a run started with; the file is untrusted."""
-    said = old.get("versions")
-    items = said.items() if isinstance(said, dict) else ()
+    versions = old.get("versions")
+    items = versions.items() if isinstance(versions, dict) else ()
     return {k: v for k, v in items if all(isinstance(w, str) and VERSION.fullmatch(w) for w in (k, v))}
 
 
 def _fixed(config: dict[str, Any]) -> dict[str, Any]:
     """Return the part of ``config`` that must not change: all but the free keys."""
-    kept = {k: dict(v) if isinstance(v, dict) else v for k, v in config.items()}
+    fixed = {k: dict(v) if isinstance(v, dict) else v for k, v in config.items()}
     for *section, key in FREE_KEYS:
-        at = kept
+        at = fixed
         for name in section:
             at = inner if isinstance(inner := at.get(name), dict) else {}
         at.pop(key, None)
     # the collective affects the results only through its compression
-    collective = kept.pop("collective", None)
-    kept["compression"] = collective.get("compression", "none") if isinstance(collective, dict) else "none"
-    return kept
+    collective = fixed.pop("collective", None)
+    fixed["compression"] = collective.get("compression", "none") if isinstance(collective, dict) else "none"
+    return fixed
 
 
 def _flat(config: dict[str, Any], prefix: str = "") -> dict[str, str]:
@@ -282,8 +282,8 @@ def durably(write: Callable[[Any], Any], run_dir: RunDir) -> Any:
     try:
         return write(run_dir.path)
     except OSError as error:
-        do = "free space there" if error.errno in (errno.ENOSPC, errno.EDQUOT) else "mend that"
+        fix = "free space there" if error.errno in (errno.ENOSPC, errno.EDQUOT) else "mend that"
         raise UserError(
             f"the run directory must stay writable, got {str(error.filename or run_dir.path)!r} ({reason(error)}); "
-            f"{do} and continue with checkpoint.resume=auto"
+            f"{fix} and continue with checkpoint.resume=auto"
         ) from None

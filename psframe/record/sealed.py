@@ -46,10 +46,10 @@ class _File(io.RawIOBase):
         return self.at
 
     def readinto(self, buffer: memoryview) -> int:  # type: ignore[override]
-        found = os.pread(self.fd, len(buffer), self.at)
-        buffer[: len(found)] = found
-        self.at += len(found)
-        return len(found)
+        data = os.pread(self.fd, len(buffer), self.at)
+        buffer[: len(data)] = data
+        self.at += len(data)
+        return len(data)
 
     def write(self, data: memoryview) -> int:  # type: ignore[override]
         end = self.at + len(data)
@@ -128,19 +128,19 @@ def write(path: Path, numbers: Mapping[str, int], arrays: Mapping[str, np.ndarra
 
 def check(file: BinaryIO) -> None:
     """Verify a file's seal; ValueError if it is missing or does not match the content."""
-    found = os.pread(file.fileno(), SEAL_BYTES, 0)
-    if not found.startswith(SEAL[:19].encode()):
+    head = os.pread(file.fileno(), SEAL_BYTES, 0)
+    if not head.startswith(SEAL[:19].encode()):
         raise ValueError("none of psframe's")
-    if not found.startswith(SEAL[:21].encode()):
+    if not head.startswith(SEAL[:21].encode()):
         raise ValueError("of another version of psframe, or its first line is damaged")
-    if found != _seal(file.fileno()):
+    if head != _seal(file.fileno()):
         raise ValueError("its checksum differs")
 
 
 def count(file: Any, name: str) -> int:
     """Return an integer attribute of a file; ValueError if it is not a scalar integer >= 0."""
-    kept = file.attrs.get_id(name)
-    if kept.shape != () or kept.dtype.kind != "i" or file.attrs[name] < 0:
+    attr_id = file.attrs.get_id(name)
+    if attr_id.shape != () or attr_id.dtype.kind != "i" or file.attrs[name] < 0:
         raise ValueError(f"its {name} is no count")
     return int(file.attrs[name])
 
@@ -152,13 +152,13 @@ def array(file: Any, name: str, dtype: type, length: int | None = None) -> np.nd
     """
     import h5py
 
-    found: Any = file[name] if isinstance(file.get(name, getlink=True), h5py.HardLink) else None
-    plain = isinstance(found, h5py.Dataset) and found.chunks is None and not found.external and not found.is_virtual
-    if not plain or found.dtype != dtype or length not in (None, *found.shape[-1:]):
+    item: Any = file[name] if isinstance(file.get(name, getlink=True), h5py.HardLink) else None
+    plain = isinstance(item, h5py.Dataset) and item.chunks is None and not item.external and not item.is_virtual
+    if not plain or item.dtype != dtype or length not in (None, *item.shape[-1:]):
         raise ValueError(f"its {name} are no {np.dtype(dtype)} of the model's size")
-    if found.nbytes != found.id.get_storage_size():
+    if item.nbytes != item.id.get_storage_size():
         raise ValueError(f"its {name} are not all there")
-    return np.asarray(found[()])
+    return np.asarray(item[()])
 
 
 def _seal(fd: int) -> bytes:

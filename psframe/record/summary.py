@@ -76,15 +76,15 @@ def reached_s(records: Sequence[dict[str, Any]], target: float) -> float | None:
 
 def middle(rows: Sequence[dict[str, Any]]) -> dict[str, Any]:
     """Return the medians over repeats of a run, and the ``low`` and ``high`` of their seconds per epoch."""
-    found: dict[str, Any] = {}
+    stats: dict[str, Any] = {}
     for key in rows[0]:
-        values = [each[key] for each in rows if each[key] is not None]
+        values = [repeat[key] for repeat in rows if repeat[key] is not None]
         missing = len(values) < len(rows)
-        found[key] = None if missing or not values else median(values)
-    found |= {key: rows[0][key] for key in SHARED}
-    found["samples_per_s"] = found["samples_used"] / found["epoch_s"]  # agrees with epoch_s, unlike a median of rates
-    seconds = [each["epoch_s"] for each in rows]
-    return {**found, "low": min(seconds), "high": max(seconds), "n_runs": len(rows)}
+        stats[key] = None if missing or not values else median(values)
+    stats |= {key: rows[0][key] for key in SHARED}
+    stats["samples_per_s"] = stats["samples_used"] / stats["epoch_s"]  # agrees with epoch_s, unlike a median of rates
+    seconds = [repeat["epoch_s"] for repeat in rows]
+    return {**stats, "low": min(seconds), "high": max(seconds), "n_runs": len(rows)}
 
 
 def told(found: Mapping[str, Any]) -> str:
@@ -105,10 +105,10 @@ def cells(
     """
     columns = [*COLUMNS[:4], *(REPEATED if repeated else ()), *COLUMNS[4:]]
     lines = [["run", *(heading for heading, _, _ in columns)]]
-    lines += [[label, *(cell(found, key) for _, key, _ in columns)] for label, found in rows]
+    lines += [[label, *(cell(figures, key) for _, key, _ in columns)] for label, figures in rows]
     for label, n_ranks in failed:
-        said = {"n_ranks": str(n_ranks), "epoch_s": "failed"}
-        lines.append([label, *(said.get(key, "") for _, key, _ in columns)])
+        texts = {"n_ranks": str(n_ranks), "epoch_s": "failed"}
+        lines.append([label, *(texts.get(key, "") for _, key, _ in columns)])
     return lines
 
 
@@ -124,29 +124,29 @@ def cell(found: Mapping[str, Any], key: str) -> str:
 
 def notes(rows: Sequence[Mapping[str, Any]], target: float) -> list[str]:
     """Return the lines that explain a table's figures."""
-    said = [
+    lines = [
         f"target accuracy {target:.2%}; accuracy, staleness and dropped are the last epoch's; global batch is the "
         "samples of a step, over all workers",
         "seconds and bytes are an epoch's, medians over a run's epochs and then over its repeats; samples/s are an "
         "epoch's samples over these seconds",
     ]
-    return [*said, *filter(None, [unequal(rows)])]
+    return [*lines, *filter(None, [unequal(rows)])]
 
 
 def unequal(rows: Iterable[Mapping[str, Any]]) -> str:
     """Return a sentence on rows of equal ranks that differ in workers or global batch; "" if none do."""
     by_ranks: dict[int, list[Mapping[str, Any]]] = {}
-    for each in rows:
-        by_ranks.setdefault(each["n_ranks"], []).append(each)
-    said, idle = [], False
-    for n_ranks, of in sorted(by_ranks.items()):
-        several = {key: sorted({each[key] for each in of}) for key in ("n_workers", "global_batch")}
+    for figures in rows:
+        by_ranks.setdefault(figures["n_ranks"], []).append(figures)
+    clauses, idle = [], False
+    for n_ranks, group in sorted(by_ranks.items()):
+        distinct = {key: sorted({figures[key] for figures in group}) for key in ("n_workers", "global_batch")}
         words = [
-            f"{word} ({', '.join(f'{value:.0f}' for value in several[key])})"
+            f"{word} ({', '.join(f'{value:.0f}' for value in distinct[key])})"
             for word, key in (("workers", "n_workers"), ("global batch", "global_batch"))
-            if len(several[key]) > 1
+            if len(distinct[key]) > 1
         ]
-        said += [f"at {n_ranks:.0f} ranks runs differ in {' and '.join(words)}"] if words else []
-        idle |= len(several["n_workers"]) > 1 and several["n_workers"][0] < n_ranks
+        clauses += [f"at {n_ranks:.0f} ranks runs differ in {' and '.join(words)}"] if words else []
+        idle |= len(distinct["n_workers"]) > 1 and distinct["n_workers"][0] < n_ranks
     why = "; a rank that only serves, or holds a part of a network, is no worker of its own" if idle else ""
-    return "; ".join(said) + why
+    return "; ".join(clauses) + why

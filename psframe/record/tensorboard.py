@@ -54,13 +54,13 @@ class Board:
 
     def epoch(self, record: Mapping[str, Any]) -> None:
         """Write an epoch's record; numbers that it has not (None) are left out."""
-        found = {f"{group}/{key}": record.get(key) for group, keys in GROUPS.items() for key in keys}
-        self._write(FOLDER, [(record["epoch"], found)])
+        values = {f"{group}/{key}": record.get(key) for group, keys in GROUPS.items() for key in keys}
+        self._write(FOLDER, [(record["epoch"], values)])
 
     def steps(self, lines: Iterable[Mapping[str, Any]]) -> None:
         """Write the lines of steps.jsonl of an epoch."""
-        found = [(line["step"], {f"step/{key}": line[key] for key in ("loss", "lr")}) for line in lines]
-        self._write(f"{FOLDER}/steps", found)
+        points = [(line["step"], {f"step/{key}": line[key] for key in ("loss", "lr")}) for line in lines]
+        self._write(f"{FOLDER}/steps", points)
 
     def _write(self, folder: str, points: Iterable[tuple[int, Mapping[str, Any]]]) -> None:
         """Write numbers by tag at each step, and flush; OSError if writing fails."""

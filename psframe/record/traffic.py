@@ -38,9 +38,9 @@ class Traffic:
 
     def allreduce(self, n_bytes: int, n_ranks: int) -> None:
         """Count MPI's own allreduce of ``n_bytes`` among ``n_ranks`` ranks."""
-        least = 2 * n_bytes * (n_ranks - 1) // n_ranks
-        self.send(least)
-        self.receive(least)
+        n_moved = 2 * n_bytes * (n_ranks - 1) // n_ranks
+        self.send(n_moved)
+        self.receive(n_moved)
 
     def broadcast(self, n_bytes: int, n_ranks: int, is_root: bool) -> None:
         """Count a broadcast of ``n_bytes`` among ``n_ranks`` ranks."""

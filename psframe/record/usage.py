@@ -69,20 +69,20 @@ class Usage:
         rates: Sequence[float | None] = (None, None)
         if moved and self.moved:
             # a vanished interface takes its counters along: clip at 0
-            rates = [max(0, now - then) / (at - self.last_at) for now, then in zip(moved, self.moved, strict=True)]
+            rates = [max(0, now - before) / (at - self.last_at) for now, before in zip(moved, self.moved, strict=True)]
         self.last_at, self.moved = at, moved
-        own = (lambda: process.cpu_percent(), lambda: process.memory_info().rss, lambda: process.num_threads())
-        self.kept.append((at, (*map(_or_none, own), *rates)))
+        probes = (lambda: process.cpu_percent(), lambda: process.memory_info().rss, lambda: process.num_threads())
+        self.kept.append((at, (*map(_or_none, probes), *rates)))
 
     def _moved(self) -> tuple[int, int]:
         """Return the node's bytes sent and received, on all interfaces but loopback."""
-        counters = [of for name, of in self.psutil.net_io_counters(pernic=True).items() if name != "lo"]
-        return sum(of.bytes_sent for of in counters), sum(of.bytes_recv for of in counters)
+        counters = [counter for name, counter in self.psutil.net_io_counters(pernic=True).items() if name != "lo"]
+        return sum(counter.bytes_sent for counter in counters), sum(counter.bytes_recv for counter in counters)
 
     def take(self, offset_s: float = 0.0) -> list[Sample]:
         """Return and clear the samples since the last call, on a clock ahead by ``offset_s``."""
-        taken = [self.kept.popleft() for _ in range(len(self.kept))]
-        return [(at + offset_s, values) for at, values in taken]
+        samples = [self.kept.popleft() for _ in range(len(self.kept))]
+        return [(at + offset_s, values) for at, values in samples]
 
 
 def _or_none(ask: Callable[[], Any]) -> Any:

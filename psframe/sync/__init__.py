@@ -54,5 +54,5 @@ def make(choice: Any) -> Any:
     """Return the sync mode that ``choice`` makes, as a :class:`psframe.sync.base.Mode`."""
     from psframe.sync.base import Mode, UserMode
 
-    made = choice()
-    return made if isinstance(made, Mode) else UserMode(made)
+    mode = choice()
+    return mode if isinstance(mode, Mode) else UserMode(mode)

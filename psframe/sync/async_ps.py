@@ -70,9 +70,9 @@ class AsyncPS(ServerMode):
         worker = self._parts.team.worker
         assert worker is not None
         sampler = self._parts.sampler
-        dealt = ((step, worker, sampler.size_of(step, worker)) for step in range(n_steps))
+        own_turns = ((step, worker, sampler.size_of(step, worker)) for step in range(n_steps))
         queue = self.work
-        for step, share, n_own in queue.turns(n_steps) if isinstance(queue, SampleQueue) else dealt:
+        for step, share, n_own in queue.turns(n_steps) if isinstance(queue, SampleQueue) else own_turns:
             self.n_own = n_own
             if self.bounded:
                 # rank 0 replies with the number of steps that the slowest worker has done in this epoch

@@ -80,12 +80,12 @@ class Averaging(Mode):
 
     def _set(self, params: np.ndarray, state: np.ndarray) -> None:
         """Set the global parameters (S,) and their state (n_outer, S), from arguments that are equal on all ranks."""
-        together, barrier = self.global_arena, self._parts.cluster.barrier
-        if together.shared:
+        arena, barrier = self.global_arena, self._parts.cluster.barrier
+        if arena.shared:
             barrier()  # until nobody reads the old values
-        if not together.shared or self._parts.group.leads:
-            together.params[:], together.state[:] = params, state
-        if together.shared:
+        if not arena.shared or self._parts.group.leads:
+            arena.params[:], arena.state[:] = params, state
+        if arena.shared:
             barrier()
 
     def restart(self) -> None:

@@ -57,8 +57,8 @@ class Dogwild(Hogwild):
         arena = super()._allocate(parts)
         size, allocator = parts.layout.size, parts.allocator
         self.store: Store = make(self.store_name, parts.team, size, allocator, copies=1)
-        kept = allocator.zeros((3, size if parts.group.leads else 0), np.float32, "exchange")
-        self.reference, self.difference, self.master = kept[0], kept[1], kept[2]
+        vectors = allocator.zeros((3, size if parts.group.leads else 0), np.float32, "exchange")
+        self.reference, self.difference, self.master = vectors[0], vectors[1], vectors[2]
         return arena
 
     def _source(self, parts: Parts) -> SampleQueue:

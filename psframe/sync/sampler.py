@@ -74,8 +74,8 @@ class Sampler:
 
     def share(self, step: int, worker: int) -> slice:
         """Return a worker's slice of the permutation in a step; it may be empty in the last step."""
-        begin, own = self.cursor + step * self.whole, self.cut(self.samples_in(step), worker)
-        return slice(begin + own.start, begin + own.stop)
+        begin, share = self.cursor + step * self.whole, self.cut(self.samples_in(step), worker)
+        return slice(begin + share.start, begin + share.stop)
 
     def cut(self, n: int, worker: int) -> slice:
         """Return a worker's slice of a step's ``n`` samples."""

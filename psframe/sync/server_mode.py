@@ -58,8 +58,8 @@ class ServerMode(Mode):
         if slot is None:
             return Arena(parts.layout, 0, parts.allocator)
         params = parts.allocator.zeros(parts.layout.size, np.float32, "parameters")
-        nothing = np.empty((0, parts.layout.size), np.float32)
-        return Arena(parts.layout, 0, parts.allocator, vectors=Vectors([params], slot, [nothing]), shared=False)
+        no_state = np.empty((0, parts.layout.size), np.float32)
+        return Arena(parts.layout, 0, parts.allocator, vectors=Vectors([params], slot, [no_state]), shared=False)
 
     def open(self, update: Updater) -> None:
         self._update, self.whole = update, slice(0, self.size)

@@ -57,10 +57,10 @@ class ShardedPS(Mode):
 
     def check(self, team: Team, group: Group) -> None:
         server, n_servers = self.traits.server, self.traits.n_servers
-        most = team.comm.size - (server == "dedicated")
-        if n_servers > most:
+        limit = team.comm.size - (server == "dedicated")
+        if n_servers > limit:
             raise UserError(
-                f"sync.servers must leave a worker, and be at most {most} of {team.comm.size} ranks under sync.server="
+                f"sync.servers must leave a worker, and be at most {limit} of {team.comm.size} ranks under sync.server="
                 f"{server}, got {n_servers}; give fewer, or start more ranks"
             )
 

@@ -109,8 +109,8 @@ class Checkpointer:
         except UserError as error:
             try:
                 self.close()
-            except UserError as late:
-                raise UserError(f"{error}; besides, {late}") from None
+            except UserError as close_error:
+                raise UserError(f"{error}; besides, {close_error}") from None
             raise
         if last:
             self.close()

@@ -58,20 +58,20 @@ def _command(cluster: Cluster, argv: Sequence[str]) -> int:
         return 0
     with begin.importing():  # slow imports: config errors are reported before them
         assemble, recovery, epoch = cluster.run_on_all(_modules)
-    made = assemble.run(cluster, plan, arguments["quiet"])
+    training_run = assemble.run(cluster, plan, arguments["quiet"])
     training_begins()
     try:
-        made = recovery.trained(made, plan, _train)
+        training_run = recovery.trained(training_run, plan, _train)
     except epoch.Stopped as stopped:
         if cluster.rank == 0:
-            where = f"; {onward.of_left(made.outputs.run_dir.path)}" if made.outputs.run_dir else ""
-            print(f"psframe: {stopped}{where}", file=sys.stderr, flush=True)
+            hint = f"; {onward.of_left(training_run.outputs.run_dir.path)}" if training_run.outputs.run_dir else ""
+            print(f"psframe: {stopped}{hint}", file=sys.stderr, flush=True)
         return 128 + stopped.number
-    run_dir, last = made.outputs.run_dir, made.progress.record
-    if run_dir and last and not arguments["quiet"]:
+    run_dir, last_record = training_run.outputs.run_dir, training_run.progress.record
+    if run_dir and last_record and not arguments["quiet"]:
         epochs = [record for record in metrics.read(run_dir.path) if record["epoch"] > run_dir.epoch]
-        say(f"\n{table(epochs)}\n\n{pages_table(last)}\n\n{run_dir.path}")
-    made.cluster.barrier()  # a rank that ends without MPI_Finalize counts as dead
+        say(f"\n{table(epochs)}\n\n{pages_table(last_record)}\n\n{run_dir.path}")
+    training_run.cluster.barrier()  # a rank that ends without MPI_Finalize counts as dead
     return 0
 
 

@@ -17,22 +17,22 @@ def report(cluster: Cluster, plan: Plan) -> str:
     All ranks must call. Raises AgreedError if the memory would not fit.
     """
     sizes = planned(cluster, plan)
-    by_node = placement_report.fit(cluster, plan.places, sizes, plan.config.placement)
-    roles = cluster.comm.gather(sizes)
+    node_table = placement_report.fit(cluster, plan.places, sizes, plan.config.placement)
+    by_rank = cluster.comm.gather(sizes)
     ranks = placement_report.describe(cluster, plan.places)
-    if roles is None or ranks is None:
+    if by_rank is None or ranks is None:
         return ""
     unused = "".join(f"# not used by this choice: {key}\n" for key in plan.unused)
-    notes = "".join(f"# {note}\n" for note in dict.fromkeys(note for of_rank in ranks for note in of_rank["notes"]))
-    tables = [memory_table(roles, [kind(plan, rank) for rank in range(len(roles))]), places_table(ranks)]
-    if by_node:
-        tables.append(f"bytes asked of each NUMA node by the ranks of rank 0's machine\n{by_node}")
+    notes = "".join(f"# {note}\n" for note in dict.fromkeys(note for details in ranks for note in details["notes"]))
+    tables = [memory_table(by_rank, [kind(plan, rank) for rank in range(len(by_rank))]), places_table(ranks)]
+    if node_table:
+        tables.append(f"bytes asked of each NUMA node by the ranks of rank 0's machine\n{node_table}")
     return f"{to_yaml(plan.resolved)}{unused}{notes}\n" + "\n\n".join(tables)
 
 
 def memory_table(roles: list[dict[str, int]], kinds: list[str]) -> str:
     """Return bytes by rank and role as a table, with one line for consecutive ranks of equal kind and sizes."""
-    columns = sorted({role for of_rank in roles for role, n_bytes in of_rank.items() if n_bytes})
+    columns = sorted({role for bytes_by_role in roles for role, n_bytes in bytes_by_role.items() if n_bytes})
     lines = [["ranks", "", *columns, "total"]]
     first = 0
     for end in range(1, len(roles) + 1):
@@ -50,8 +50,8 @@ def kind(plan: Plan, rank: int) -> str:
     grid = plan.grid
     if plan.config.parallel.is_cut:
         stage, shard = rank // grid.n_shards % grid.n_stages, rank % grid.n_shards
-        asked = ((f"stage {stage}", grid.n_stages), (f"shard {shard}", grid.n_shards))
-        return ", ".join(what for what, n in asked if n > 1)
+        labels = ((f"stage {stage}", grid.n_stages), (f"shard {shard}", grid.n_shards))
+        return ", ".join(label for label, n in labels if n > 1)
     return ", ".join(["server"] * (rank in plan.team.servers) + ["worker"] * (rank in plan.team.workers))
 
 
@@ -59,7 +59,7 @@ def places_table(ranks: list[dict[str, Any]]) -> str:
     """Return the table of each rank's CPUs and of its roles' placement, with NUMA nodes if requested."""
     roles = list(ranks[0]["roles"])
     lines = [["rank", "node", "cpus", "NUMA node", *roles]]
-    for of_rank in ranks:
-        where = [str(of_rank[key]) for key in ("rank", "node", "cpus", "numa_node")]
-        lines.append([*where, *(f"{p['got']} {spell(p['nodes'])}".rstrip() for p in of_rank["roles"].values())])
+    for details in ranks:
+        cells = [str(details[key]) for key in ("rank", "node", "cpus", "numa_node")]
+        lines.append([*cells, *(f"{p['got']} {spell(p['nodes'])}".rstrip() for p in details["roles"].values())])
     return f"CPUs and placement by rank\n{aligned(lines)}"

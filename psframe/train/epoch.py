@@ -90,9 +90,9 @@ def _turn(run: Run, seen: EpochTimings, order: np.ndarray, step: int, worker: in
     compute, run_step = None, run.progress.step + step + 1
     rate = learning_rate_at(run, run.progress.epoch, step)
     if worker is not None:
-        mine = order[run.sampler.share(step, worker)]
-        compute = partial(run.work.gradients, mine, run.sampler.samples_in(step), run.progress.epoch, seen.row)
-        seen.samples[step] += len(mine) * run.work.tells  # once per sample: on the rank with its loss
+        samples = order[run.sampler.share(step, worker)]
+        compute = partial(run.work.gradients, samples, run.sampler.samples_in(step), run.progress.epoch, seen.row)
+        seen.samples[step] += len(samples) * run.work.tells  # once per sample: on the rank with its loss
     seen.row[:] = 0
     computing += run.guard.compute(run_step, seen.row, compute, run.hook)
     seen.losses[step] += seen.row
@@ -113,10 +113,10 @@ def _checkpoint_if_due(run: Run, checkpointer: Checkpointer, step: int) -> None:
         run.cluster.halt.signal = signal.SIGTERM
     pauses = bool(run.cluster.halt.signal) or checkpointer.failed
     if not pauses and checkpointer.due():
-        between = run.sync.traits.complete_on_rank_0 and not run.whole
-        if between:
+        is_complete = run.sync.traits.complete_on_rank_0 and not run.whole
+        if is_complete:
             _save(run, checkpointer, run.sampler.done_after(step + 1), run.progress.step + step + 1)
-        pauses = not between
+        pauses = not is_complete
     if pauses and not checkpointer.asked:
         checkpointer.asked = True
         run.sync.work.stop()
@@ -165,8 +165,8 @@ def learning_rate_at(run: Run, epoch: int, step: int) -> float:
 def evaluate(run: Run) -> tuple[np.ndarray, float]:
     """Return losses and hits (n, 2) of this rank's share of the test set, and the seconds; servers have a share too."""
     began = perf_counter()
-    found = run.work.evaluate(run.facts.n_test, run.cluster.n_ranks, run.cluster.rank)
-    return found, perf_counter() - began
+    sums = run.work.evaluate(run.facts.n_test, run.cluster.n_ranks, run.cluster.rank)
+    return sums, perf_counter() - began
 
 
 def moved(run: Run) -> np.ndarray:
@@ -181,5 +181,5 @@ def _moved_bytes(run: Run) -> int:
 
 def _traffics(run: Run) -> list[Traffic]:
     stage_alone = run.whole and run.team.n_workers == 1  # its updates stay on this rank
-    own = [run.updater.traffic] if run.sync.traits.updates_shared and not stage_alone else []
-    return [run.collective.traffic, *own, *run.sync.tally.traffics, *run.work.traffics()]
+    updates = [run.updater.traffic] if run.sync.traits.updates_shared and not stage_alone else []
+    return [run.collective.traffic, *updates, *run.sync.tally.traffics, *run.work.traffics()]

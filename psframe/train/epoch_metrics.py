@@ -156,12 +156,12 @@ def summed(every: Sequence[Report], n_train: int, n_test: int, *, together: bool
     """
     data, compute, wait, exchange = _phases(every, together)
     update_s = every[0].update_s
-    epoch_s = max(rank.seen.ended - rank.seen.begun for rank in every)
-    moved = np.sum([rank.moved for rank in every], axis=0)
-    flight_s, hidden_s = np.sum([rank.flight for rank in every], axis=0)
-    loss, correct = np.sum([rank.tested for rank in every], axis=0).sum(axis=0) / n_test
+    epoch_s = max(report.seen.ended - report.seen.begun for report in every)
+    moved = np.sum([report.moved for report in every], axis=0)
+    flight_s, hidden_s = np.sum([report.flight for report in every], axis=0)
+    loss, correct = np.sum([report.tested for report in every], axis=0).sum(axis=0) / n_test
     n_seen = _over_ranks(every, "samples").sum()
-    did = tally.described(np.sum([rank.counts for rank in every], axis=0), n_train)
+    counts = tally.described(np.sum([report.counts for report in every], axis=0), n_train)
     return {
         "epoch_s": epoch_s,
         "data_s": data,
@@ -169,20 +169,22 @@ def summed(every: Sequence[Report], n_train: int, n_test: int, *, together: bool
         "exchange_s": exchange if beside else max(0.0, exchange - update_s),
         "update_s": update_s,
         "wait_s": wait,
-        "samples_per_s": did["samples_used"] / epoch_s,
+        "samples_per_s": counts["samples_used"] / epoch_s,
         **dict(zip(("bytes_read", "bytes_written", "bytes_sent"), moved.tolist(), strict=True)),
         "bytes_moved": int(moved.sum()),
         "bubble": _bubble(every),
         "overlap": hidden_s / flight_s if flight_s else None,
-        "wild_step": min((rank.first_nonfinite_step for rank in every if rank.first_nonfinite_step), default=None),
+        "wild_step": min(
+            (report.first_nonfinite_step for report in every if report.first_nonfinite_step), default=None
+        ),
         **_guarded(every),
-        **did,
+        **counts,
         "loss": _over_ranks(every, "losses").sum() / n_seen if n_seen else None,
-        "lr": max((float(rank.seen.rates[-1]) for rank in every if len(rank.seen.rates)), default=None),
+        "lr": max((float(report.seen.rates[-1]) for report in every if len(report.seen.rates)), default=None),
         "test_loss": loss,
         "accuracy": correct,
-        "eval_s": max(rank.eval_s for rank in every),
-        **placement_report.record([rank.pages for rank in every]),
+        "eval_s": max(report.eval_s for report in every),
+        **placement_report.record([report.pages for report in every]),
     }
 
 
@@ -191,16 +193,16 @@ def _bubble(every: Sequence[Report]) -> float | None:
 
     None if no rank waited.
     """
-    stalled_s = sum(rank.stalled_s for rank in every)
-    spent_s = sum(np.diff(rank.seen.times, axis=1)[:, 1].sum() for rank in every)
+    stalled_s = sum(report.stalled_s for report in every)
+    spent_s = sum(np.diff(report.seen.times, axis=1)[:, 1].sum() for report in every)
     return float(stalled_s / spent_s) if stalled_s else None
 
 
 def _guarded(every: Sequence[Report]) -> dict[str, Any]:
     """Return skipped and repaired steps, which all ranks count alike, and seconds late by rank, summed over nodes."""
     late: dict[int, float] = {}
-    for rank in every:
-        for member, seconds in rank.guarded["late"].items():
+    for report in every:
+        for member, seconds in report.guarded["late"].items():
             late[member] = late.get(member, 0.0) + seconds
     noted = every[0].guarded
     return {"skipped": noted["skipped"], "repaired": noted["repaired"], "late": {str(r): late[r] for r in sorted(late)}}
@@ -208,29 +210,29 @@ def _guarded(every: Sequence[Report]) -> dict[str, Any]:
 
 def _phases(every: Sequence[Report], together: bool) -> np.ndarray:
     """Return the mean worker's seconds for data, compute, waiting and the rest, (4,)."""
-    waits = [rank.wait_s for rank in every]
+    waits = [report.wait_s for report in every]
     if together:
-        came = np.array([rank.seen.times[rank.seen.met, 2] for rank in every])
-        waits = (came.max(axis=0) - came).sum(axis=1).tolist()
+        arrivals = np.array([report.seen.times[report.seen.met, 2] for report in every])
+        waits = (arrivals.max(axis=0) - arrivals).sum(axis=1).tolist()
     spent = []
-    for rank, wait in zip(every, waits, strict=True):
-        data, compute = np.diff(rank.seen.times, axis=1).sum(axis=0)
-        rest = rank.seen.ended - rank.seen.begun - data - compute - wait
-        if rank.worker is not None:
+    for report, wait in zip(every, waits, strict=True):
+        data, compute = np.diff(report.seen.times, axis=1).sum(axis=0)
+        rest = report.seen.ended - report.seen.begun - data - compute - wait
+        if report.worker is not None:
             spent.append((data, compute, wait, rest))
     return np.mean(spent, axis=0)
 
 
 def trace_waiting(every: Sequence[Report]) -> None:
     """Add to each rank's trace the spans in which it idled until the last rank arrived at an exchange."""
-    came = np.array([rank.seen.times[rank.seen.met, 2] for rank in every])
-    for rank, own in zip(every, came, strict=True):
-        spans, _ = rank.traced
+    arrivals = np.array([report.seen.times[report.seen.met, 2] for report in every])
+    for report, own_arrivals in zip(every, arrivals, strict=True):
+        spans, _ = report.traced
         ended = {span[2]: span[3] for span in spans if span[0] == "exchange" and not span[1]}
         busy = sorted(span[2:] for span in spans if span[0] in ("update", "wait") and not span[1])
-        for at, last in zip(own.tolist(), came.max(axis=0).tolist(), strict=True):
-            if at in ended:  # a traced turn; clock errors between nodes may exceed the exchange's duration
-                spans += [("wait", 0, *gap) for gap in _gaps(busy, at, min(last, ended[at]))]
+        for arrival, last_arrival in zip(own_arrivals.tolist(), arrivals.max(axis=0).tolist(), strict=True):
+            if arrival in ended:  # a traced turn; clock errors between nodes may exceed the exchange's duration
+                spans += [("wait", 0, *gap) for gap in _gaps(busy, arrival, min(last_arrival, ended[arrival]))]
 
 
 def _gaps(busy: Sequence[tuple[float, float]], began: float, ended: float) -> Iterator[tuple[float, float]]:
@@ -248,10 +250,10 @@ def _gaps(busy: Sequence[tuple[float, float]], began: float, ended: float) -> It
 def steps(every: Sequence[Report]) -> list[tuple[int, float, int, float]]:
     """Return (index, mean loss, samples, learning rate) of each step of an epoch that had samples."""
     losses, samples = _over_ranks(every, "losses").sum(axis=1), _over_ranks(every, "samples")
-    rates = np.max([rank.seen.rates for rank in every], axis=0)
+    rates = np.max([report.seen.rates for report in every], axis=0)
     return [(int(i), losses[i] / samples[i], int(samples[i]), float(rates[i])) for i in np.flatnonzero(samples)]
 
 
 def _over_ranks(every: Sequence[Report], name: str) -> np.ndarray:
     """Return an attribute of ``EpochTimings`` summed over ranks, in its shape."""
-    return np.sum([getattr(rank.seen, name) for rank in every], axis=0)
+    return np.sum([getattr(report.seen, name) for report in every], axis=0)

@@ -45,8 +45,8 @@ def _train_epochs(run: Run) -> None:
                 seen = epoch.train_epoch(run)
                 run.cluster.barrier()  # evaluate only once no rank changes parameters any more
                 report = _report(run, seen)
-            every = run.cluster.gather(report)
-            run.cluster.run_on_root_in_time(partial(_settle, run, every or []))
+            reports = run.cluster.gather(report)
+            run.cluster.run_on_root_in_time(partial(_settle, run, reports or []))
             run.progress.epoch += not run.progress.concluded  # rank 0 counted it in _conclude
             epoch.forget(run)
     except (AgreedError, epoch.Stopped):  # collective: raised on every rank
@@ -64,22 +64,22 @@ def _settle(run: Run, every: list[Report]) -> None:
 
 def _conclude(run: Run, every: list[Report]) -> None:
     """Record an epoch on rank 0; raise UserError if training has diverged or a write fails."""
-    n_train, n_test, at, out = run.facts.n_train, run.facts.n_test, run.progress, run.outputs
-    at.epoch, at.concluded = at.epoch + 1, True
+    n_train, n_test, progress, outputs = run.facts.n_train, run.facts.n_test, run.progress, run.outputs
+    progress.epoch, progress.concluded = progress.epoch + 1, True
     beside = run.team.worker is None and not run.sync.traits.in_step
     together = _together(run)
-    measured = summed(every, n_train - at.begun_at, n_test, together=together, beside=beside)
-    measured |= {"begun_at": at.begun_at, "lost": at.lost, "went_back": at.went_back}
-    at.begun_at, at.lost, at.went_back = 0, [], []
-    if out.run_dir:
-        _write_steps(run, out.run_dir, every)
-        at.record = _record(run, out.run_dir, measured)
-        if out.trace.turns:
+    measured = summed(every, n_train - progress.begun_at, n_test, together=together, beside=beside)
+    measured |= {"begun_at": progress.begun_at, "lost": progress.lost, "went_back": progress.went_back}
+    progress.begun_at, progress.lost, progress.went_back = 0, [], []
+    if outputs.run_dir:
+        _write_steps(run, outputs.run_dir, every)
+        progress.record = _record(run, outputs.run_dir, measured)
+        if outputs.trace.turns:
             if together:
                 trace_waiting(every)
-            every[0].traced[0].extend(out.trace.take()[0])  # the checkpoint's spans
-            durably(lambda path: trace.append(path, [rank.traced for rank in every]), out.run_dir)
-        _write_usage(run, [rank.used for rank in every])
+            every[0].traced[0].extend(outputs.trace.take()[0])  # the checkpoint's spans
+            durably(lambda path: trace.append(path, [report.traced for report in every]), outputs.run_dir)
+        _write_usage(run, [report.used for report in every])
     _check_loss(run, measured)
 
 
@@ -115,13 +115,13 @@ def _diverged(measured: dict[str, Any]) -> bool:
 def _check_loss(run: Run, record: dict[str, Any]) -> None:
     """Raise UserError if training has diverged; the checkpoints of earlier epochs remain valid."""
     if _diverged(record):
-        epoch = run.progress.epoch
-        first = f" (gradients were not finite first in step {record['wild_step']})" if record["wild_step"] else ""
-        steps = run.sync.traits.in_step
-        else_ = "warm up with schedule.warmup_epochs" if steps else "optimizer.momentum, as delays add to it"
+        epoch_number = run.progress.epoch
+        note = f" (gradients were not finite first in step {record['wild_step']})" if record["wild_step"] else ""
+        in_step = run.sync.traits.in_step
+        advice = "warm up with schedule.warmup_epochs" if in_step else "optimizer.momentum, as delays add to it"
         raise UserError(
-            f"the loss must stay finite, got {record['loss']} in epoch {epoch} and {record['test_loss']} on "
-            f"the test set after it{first}; lower optimizer.lr, or {else_}"
+            f"the loss must stay finite, got {record['loss']} in epoch {epoch_number} and {record['test_loss']} on "
+            f"the test set after it{note}; lower optimizer.lr, or {advice}"
         )
 
 
@@ -157,24 +157,24 @@ def _together(run: Run) -> bool:
 
 def _record(run: Run, run_dir: RunDir, measured: dict[str, Any]) -> dict[str, Any]:
     """Write the epoch's record, then start its checkpoint: no checkpoint may become durable before its record."""
-    every, began = run.config.checkpoint.every_epochs, perf_counter()
-    at, out = run.progress, run.outputs
-    due = every and (at.epoch % every == 0 or at.epoch == run.config.train.epochs)
+    every_epochs, began = run.config.checkpoint.every_epochs, perf_counter()
+    progress, outputs = run.progress, run.outputs
+    due = every_epochs and (progress.epoch % every_epochs == 0 or progress.epoch == run.config.train.epochs)
     # a diverged one would displace valid checkpoints
-    checkpointer = out.checkpointer if due and not _diverged(measured) else None
+    checkpointer = outputs.checkpointer if due and not _diverged(measured) else None
     if checkpointer:
-        checkpointer.take(run.model_state, run.rows(), at.epoch, at.step)
-        out.trace.add("checkpoint", began)
+        checkpointer.take(run.model_state, run.rows(), progress.epoch, progress.step)
+        outputs.trace.add("checkpoint", began)
     record = {
-        "epoch": at.epoch,
+        "epoch": progress.epoch,
         **{key: float(value) if isinstance(value, np.floating) else value for key, value in measured.items()},
         "checkpoint_s": perf_counter() - began if checkpointer else 0.0,
         **run.labels,
         "params_sha256": checkpoint.sha256(run.model_state.params),
     }
     durably(lambda path: metrics.append(path, "metrics.jsonl", [record]), run_dir)
-    durably(lambda path: out.board.epoch(record), run_dir)
+    durably(lambda path: outputs.board.epoch(record), run_dir)
     if checkpointer:
         checkpointer.start()
-    out.view.end(record)
+    outputs.view.end(record)
     return record

@@ -41,21 +41,21 @@ def fit(
     check_room(cluster, ordinary if trained else {**ordinary, budget.PROCESS: budget.PROCESS_BYTES})
     topology = places.site.topology
     # read the free memory again: imports have allocated some since the topology was read
-    now = cluster.run_on_nodes(lambda: [[*pool, left] for pool, left in budget.free(read("/", environ={})).items()])
-    free = {(node, size): left for node, size, left in now}
+    rows = cluster.run_on_nodes(lambda: [[*pool, left] for pool, left in budget.free(read("/", environ={})).items()])
+    free = {(node, size): left for node, size, left in rows}
     full: list[tuple[list[str], str]] = [(list(sizes), "")]
     for role in (None, *settings.spill):
         if role and not any(role in roles for roles, _ in full):
             continue  # spilling it frees nothing on the full nodes
         if role:
             places.spill(role)
-        own = budget.demands(sizes, places.policies)
-        every = cluster.comm.allgather((cluster.node, own))
-        on_node = [demand for node, of_rank in every if node == cluster.node for demand in of_rank]
-        taken = budget.spread(on_node, free)
-        table = aligned(budget.table(taken, free, topology)) if taken else ""
-        roles = [role for pool in budget.too_small(taken, free) for role in +taken[pool]]
-        full = [found for found in cluster.comm.allgather((roles, table)) if found[0]]
+        own_demands = budget.demands(sizes, places.policies)
+        demands_by_rank = cluster.comm.allgather((cluster.node, own_demands))
+        on_node = [demand for node, demands in demands_by_rank if node == cluster.node for demand in demands]
+        demand_by_pool = budget.spread(on_node, free)
+        table = aligned(budget.table(demand_by_pool, free, topology)) if demand_by_pool else ""
+        roles = [role for pool in budget.too_small(demand_by_pool, free) for role in +demand_by_pool[pool]]
+        full = [entry for entry in cluster.comm.allgather((roles, table)) if entry[0]]
         if not full:
             return table
     spilled = f" with {', '.join(settings.spill)} spilled" if settings.spill else ""
@@ -78,14 +78,14 @@ def check_room(cluster: Cluster, sizes: Mapping[str, int]) -> None:
     sizes : mapping of str to int
         Bytes of ordinary pages that this rank will allocate, by role.
     """
-    every = cluster.comm.allgather((cluster.node, dict(sizes), free_memory.rooms()))
+    needs_by_rank = cluster.comm.allgather((cluster.node, dict(sizes), free_memory.rooms()))
     for node in range(cluster.n_nodes):
-        wanted = [of_rank for of_node, of_rank, _ in every if of_node == node]
-        sums = [sum(of_rank.values()) for of_rank in wanted]
-        found = free_memory.overdrawn(sums, [rooms for of_node, _, rooms in every if of_node == node])
-        if found is None:
+        wanted = [rank_sizes for rank_node, rank_sizes, _ in needs_by_rank if rank_node == node]
+        sums = [sum(rank_sizes.values()) for rank_sizes in wanted]
+        overdraft = free_memory.overdrawn(sums, [rooms for rank_node, _, rooms in needs_by_rank if rank_node == node])
+        if overdraft is None:
             continue
-        exceeded, under = found
+        exceeded, under = overdraft
         where = f" (on {cluster.hosts[node]})" if cluster.n_nodes > 1 else ""
         who = "they" if len(under) == len(wanted) else f"{len(under)} of them"
         raise AgreedError(
@@ -106,13 +106,13 @@ def record(every: ByRank) -> dict[str, Any]:
     """Return ``pages``, by role and node over all ranks, and ``placed``, the worst rank's share placed as requested."""
     pages: dict[str, Pages] = {}
     shares: dict[str, list[float]] = {}
-    for of_rank in every:
-        for role, found in of_rank.items():
-            pages[role] = pages.get(role, Pages()) + found
-            if found.share is not None:
-                shares.setdefault(role, []).append(found.share)
+    for pages_by_role in every:
+        for role, role_pages in pages_by_role.items():
+            pages[role] = pages.get(role, Pages()) + role_pages
+            if role_pages.share is not None:
+                shares.setdefault(role, []).append(role_pages.share)
     return {
-        "pages": {role: found.to_plain() for role, found in pages.items()},
+        "pages": {role: role_pages.to_plain() for role, role_pages in pages.items()},
         "placed": {role: min(of_role) for role, of_role in shares.items()},
     }
 
@@ -125,11 +125,11 @@ def verify(cluster: Cluster, places: Places, settings: schema.Placement, every: 
     complaints: list[str] = []
     if settings.verify == "none":
         return complaints
-    for rank, of_rank in enumerate(every or ()):
-        for role, found in of_rank.items():
-            wrong = audit.complaint(role, places.got[role], found, settings.minimum)
-            if wrong and not any(said.startswith(f"placement.{role}=") for said in complaints):
-                complaints.append(f"{wrong} (on rank {rank})")
+    for rank, pages_by_role in enumerate(every or ()):
+        for role, role_pages in pages_by_role.items():
+            complaint = audit.complaint(role, places.got[role], role_pages, settings.minimum)
+            if complaint and not any(earlier.startswith(f"placement.{role}=") for earlier in complaints):
+                complaints.append(f"{complaint} (on rank {rank})")
 
     def check() -> None:
         if complaints and settings.verify == "error":
@@ -141,8 +141,11 @@ def verify(cluster: Cluster, places: Places, settings: schema.Placement, every: 
 
 def summary(cluster: Cluster, places: Places) -> dict[str, str]:
     """Return each role's placement: the one requested, or the first that a rank got instead. All ranks must call."""
-    every = cluster.comm.allgather(places.summary())
-    return {role: next((of[role] for of in every if of[role] != name), name) for role, name in places.asked.items()}
+    placed_by_rank = cluster.comm.allgather(places.summary())
+    return {
+        role: next((placed[role] for placed in placed_by_rank if placed[role] != name), name)
+        for role, name in places.asked.items()
+    }
 
 
 def describe(cluster: Cluster, places: Places) -> list[dict[str, Any]] | None:

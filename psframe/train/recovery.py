@@ -44,24 +44,24 @@ def shrink_and_continue(run: Run, plan: Plan, lost: BaseException) -> Run:
     if not _can(run, lost):
         raise lost
     began = perf_counter()
-    world, left = run.cluster.world, Survivors(run)
+    world, survivors = run.cluster.world, Survivors(run)
     while True:
         _leave(run.cluster)
         try:
             world = communicators.keep(world.Shrink())
-            left.agree_place(world)
-            gone = left.gone(world)
+            survivors.agree_place(world)
+            gone = survivors.gone(world)
             n_nodes, run.cluster = run.cluster.n_nodes, join(world)
             if run.cluster.n_nodes < n_nodes:
                 communicators.abandon_node()
-            made = _again(regrouped(plan, run.cluster), run.cluster, run, left.held, left.saved)
+            new_run = _again(regrouped(plan, run.cluster), run.cluster, run, survivors.held, survivors.saved)
             break
-        except LOSSES as again:
-            if not _is_loss(again) or (isinstance(again, PeerLost) and 0 in again.ranks):
+        except LOSSES as next_loss:
+            if not _is_loss(next_loss) or (isinstance(next_loss, PeerLost) and 0 in next_loss.ranks):
                 raise
-    made.progress.begun_at = run.progress.begun_at
-    _tell(made, gone, perf_counter() - began)
-    return made
+    new_run.progress.begun_at = run.progress.begun_at
+    _tell(new_run, gone, perf_counter() - began)
+    return new_run
 
 
 def _leave(cluster: Cluster) -> None:
@@ -102,26 +102,28 @@ class Survivors:
     def __init__(self, run: Run):
         self.run, self.team = run, run.cluster.comm.Get_group()
         self.saved: Saved | None = None
-        taken = 0  # complete steps of the epoch's last part
+        n_steps = 0  # complete steps of the epoch's last part
         if run.cluster.rank == 0:
-            self.saved, taken = self._salvaged()
-        self.place = (0 if run.progress.concluded else len(run.progress.parts), taken)
+            self.saved, n_steps = self._salvaged()
+        self.place = (0 if run.progress.concluded else len(run.progress.parts), n_steps)
         self.lockstep, self.n_losses = run.sync.traits.in_step, run.work.n_losses
         self.held = _release(run)
 
     def _salvaged(self) -> tuple[Saved, int]:
         run = self.run
-        at = run.progress
-        inside = bool(at.parts) and not at.parts[-1].whole
-        now = run.sampler.cursor if at.parts and not at.concluded else 0
-        here = run.sync.snapshot() if inside else Snapshot(now, run.network.arena.params, run.sync.state())
-        taken, step = len(at.parts[-1].losses) if at.parts else 0, at.step
+        progress = run.progress
+        inside = bool(progress.parts) and not progress.parts[-1].whole
+        cursor = run.sampler.cursor if progress.parts and not progress.concluded else 0
+        snapshot = run.sync.snapshot() if inside else Snapshot(cursor, run.network.arena.params, run.sync.state())
+        n_steps, step = len(progress.parts[-1].losses) if progress.parts else 0, progress.step
         if inside:
-            taken = run.sampler.steps_to(here.done)
-            step += taken
-        state = np.array(here.rows, np.float32).reshape(-1, len(here.params))
-        saved = Saved(here.params.copy(), state, at.epoch, step, run.network.arena.layout.describe(), here.done)
-        return saved, taken
+            n_steps = run.sampler.steps_to(snapshot.done)
+            step += n_steps
+        state = np.array(snapshot.rows, np.float32).reshape(-1, len(snapshot.params))
+        saved = Saved(
+            snapshot.params.copy(), state, progress.epoch, step, run.network.arena.layout.describe(), snapshot.done
+        )
+        return saved, n_steps
 
     def agree_place(self, world: MPI.Comm) -> None:
         """Drop, on every rank, the steps that rank 0's state does not contain.
@@ -152,9 +154,9 @@ class Survivors:
 
     def gone(self, world: MPI.Comm) -> list[int]:
         """Return the numbers of the lost ranks."""
-        left = world.Get_group()
-        found = MPI.Group.Translate_ranks(self.team, range(self.team.size), left)
-        return [rank for rank, place in enumerate(found) if place == MPI.UNDEFINED]
+        survivors = world.Get_group()
+        new_ranks = MPI.Group.Translate_ranks(self.team, range(self.team.size), survivors)
+        return [rank for rank, new_rank in enumerate(new_ranks) if new_rank == MPI.UNDEFINED]
 
 
 def _release(run: Run) -> LoadedData:
@@ -174,14 +176,14 @@ def _again(plan: Plan, cluster: Cluster, old: Run, held: LoadedData, saved: Save
     AgreedError
         On every rank, if this is impossible.
     """
-    made = assemble.with_fallback(cluster, plan, lambda: assemble.build_run(cluster, plan, held, old.outputs.trace))
-    made.labels["placement"] = old.labels["placement"]
-    made.outputs, made.progress = old.outputs, replace(old.progress, concluded=False)
-    if made.outputs.run_dir:
-        made.outputs.run_dir.saved = saved
-    setup.init_parameters(made, quiet=True)
-    setup.attach_trace(made)
-    return made
+    new_run = assemble.with_fallback(cluster, plan, lambda: assemble.build_run(cluster, plan, held, old.outputs.trace))
+    new_run.labels["placement"] = old.labels["placement"]
+    new_run.outputs, new_run.progress = old.outputs, replace(old.progress, concluded=False)
+    if new_run.outputs.run_dir:
+        new_run.outputs.run_dir.saved = saved
+    setup.init_parameters(new_run, quiet=True)
+    setup.attach_trace(new_run)
+    return new_run
 
 
 def roll_back(run: Run, plan: Plan, failed: Rollback) -> Run:
@@ -199,18 +201,18 @@ def roll_back(run: Run, plan: Plan, failed: Rollback) -> Run:
             f"a step must not fail again after all went back, but did: {failed.reason}; "
             "lower optimizer.lr, or look at the data or the memory of that rank"
         )
-    found: list[Saved | None] = []
-    run.cluster.run_on_root(lambda: found.append(_last(run)))
+    checkpoints: list[Saved | None] = []
+    run.cluster.run_on_root(lambda: checkpoints.append(_last(run)))
     run.progress.parts.clear()
     run.progress.concluded, run.progress.failed_step = False, failed.step
-    held, saved = _release(run), found[0] if found else None
-    made = _again(plan, run.cluster, run, held, saved)
-    made.guard.flip.step = 0  # an injected flip happens once
-    if made.cluster.rank == 0:
-        made.progress.went_back.append({"step": failed.step, "ranks": list(failed.ranks), "reason": failed.reason})
-        to = f"epoch {made.progress.epoch + 1}, {made.sampler.cursor:,} samples" if saved else "the beginning"
-        print(f"psframe: warning: {failed.reason}; all go back to {to}", file=sys.stderr, flush=True)
-    return made
+    held, saved = _release(run), checkpoints[0] if checkpoints else None
+    new_run = _again(plan, run.cluster, run, held, saved)
+    new_run.guard.flip.step = 0  # an injected flip happens once
+    if new_run.cluster.rank == 0:
+        new_run.progress.went_back.append({"step": failed.step, "ranks": list(failed.ranks), "reason": failed.reason})
+        place = f"epoch {new_run.progress.epoch + 1}, {new_run.sampler.cursor:,} samples" if saved else "the beginning"
+        print(f"psframe: warning: {failed.reason}; all go back to {place}", file=sys.stderr, flush=True)
+    return new_run
 
 
 def _last(run: Run) -> Saved | None:
@@ -229,15 +231,15 @@ def _last(run: Run) -> Saved | None:
 def _tell(run: Run, gone: list[int], pause_s: float) -> None:
     if run.cluster.rank == 0:
         who = f"rank {gone[0]} has" if len(gone) == 1 else f"ranks {', '.join(map(str, gone))} have"
-        at, done = run.progress, run.sampler.cursor
-        at.lost.append({"ranks": gone, "step": at.step, "samples_done": done, "pause_s": pause_s})
-        told = (
-            f"in epoch {at.epoch + 1}; {run.labels['n_workers']} worker(s) go on after {done:,} samples "
+        progress, done = run.progress, run.sampler.cursor
+        progress.lost.append({"ranks": gone, "step": progress.step, "samples_done": done, "pause_s": pause_s})
+        details = (
+            f"in epoch {progress.epoch + 1}; {run.labels['n_workers']} worker(s) go on after {done:,} samples "
             f"of it, {pause_s:.2f} s later"
         )
-        if at.epoch == run.config.train.epochs:
-            told = "after the last epoch, and is missed in none"
-        print(f"psframe: {who} died {told}", file=sys.stderr, flush=True)
+        if progress.epoch == run.config.train.epochs:
+            details = "after the last epoch, and is missed in none"
+        print(f"psframe: {who} died {details}", file=sys.stderr, flush=True)
 
 
 def trained(run: Run, plan: Plan, train: Callable[[Run], None]) -> Run:

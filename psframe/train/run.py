@@ -99,24 +99,24 @@ class Run:
 def headline(run: Run) -> str:
     """Return the line that describes a run before it trains. Rank 0 only."""
     labels = run.labels
-    how = labels["sync_mode"] + (f" over {labels['collective']}" if labels["collective"] else "")
-    how += f" and a {labels['store']} store" if labels["store"] and labels["collective"] else ""
-    how += f" over a {labels['store']} store" if labels["store"] and not labels["collective"] else ""
+    exchange = labels["sync_mode"] + (f" over {labels['collective']}" if labels["collective"] else "")
+    exchange += f" and a {labels['store']} store" if labels["store"] and labels["collective"] else ""
+    exchange += f" over a {labels['store']} store" if labels["store"] and not labels["collective"] else ""
     n_servers, server = labels["n_servers"], ""
     if n_servers > 1 or labels["server"] == "dedicated":
         server = f"{n_servers} {labels['server']} servers and " if n_servers > 1 else "a dedicated server and "
     stages = "".join(f"{labels[key]} {key} x " for key in ("stages", "shards") if key in labels)
-    several = f" in {labels['micro_batches']} micro-batches" if "micro_batches" in labels else ""
-    places = f"{labels['n_ranks']} rank(s) on {labels['n_nodes']} node(s)"
+    micro_batches = f" in {labels['micro_batches']} micro-batches" if "micro_batches" in labels else ""
+    ranks = f"{labels['n_ranks']} rank(s) on {labels['n_nodes']} node(s)"
     continued = ""
     run_dir = run.outputs.run_dir
     if run_dir and run_dir.saved:
-        inside = f" and {run_dir.cursor:,} samples" if run_dir.cursor else ""
-        continued = f", continued after epoch {run_dir.epoch}{inside}"
+        samples = f" and {run_dir.cursor:,} samples" if run_dir.cursor else ""
+        continued = f", continued after epoch {run_dir.epoch}{samples}"
     elif run.config.checkpoint.resume == "auto":
         continued = ", a new run: there is no unfinished one to continue"
     return (
         f"psframe {__version__}: {labels['model']} on {labels['dataset']} ({run.facts.n_train:,} training and "
-        f"{run.facts.n_test:,} test samples), {how}, {places}: {server}{stages}{labels['n_workers']} worker(s) "
-        f"x batch {labels['batch_size']}{several}{continued}"
+        f"{run.facts.n_test:,} test samples), {exchange}, {ranks}: {server}{stages}{labels['n_workers']} worker(s) "
+        f"x batch {labels['batch_size']}{micro_batches}{continued}"
     )

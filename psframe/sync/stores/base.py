@@ -120,6 +120,6 @@ def make(name: str, team: Team, size: int, allocator: Allocator, copies: int) ->
     """Return a store by name; ``auto``: ``shared`` on one node, else ``window``. UserError for unsupported nodes."""
     if name == "auto":
         name = "window" if team.cluster and team.cluster.n_nodes > 1 else "shared"
-    made: Store = registry.load("sync.store", TABLE, name)(team, size, allocator, copies)
-    made.name = name
-    return made
+    store: Store = registry.load("sync.store", TABLE, name)(team, size, allocator, copies)
+    store.name = name
+    return store

@@ -55,11 +55,11 @@ def take(cluster: Cluster, plan: Plan, sizes: Sizes, allocator: Allocator, held:
     places = plan.places
     for role in ROLES:  # every role on every rank: a server alone on its node shares fewer, but all ranks must agree
         scopes = (("", cluster), ("stage", plan.grid.cluster), ("crew", plan.grid.crew))
-        for within, among in scopes:
-            n_bytes = (sizes.within[within] if within else sizes.shared).get(role, 0)
-            memory = cluster.run_on_all(_share(among, places, role, n_bytes) if n_bytes else lambda: None)
+        for scope, scope_cluster in scopes:
+            n_bytes = (sizes.within[scope] if scope else sizes.shared).get(role, 0)
+            memory = cluster.run_on_all(_share(scope_cluster, places, role, n_bytes) if n_bytes else lambda: None)
             if memory is not None:
-                allocator.lend(role, memory, within)
+                allocator.lend(role, memory, scope)
     for strict in (True, False):
         roles = [role for role in sizes.private if places.is_strict(role) is strict]
         cluster.run_on_all(_reserve(allocator, {role: sizes.private[role] for role in roles}))
@@ -79,11 +79,11 @@ def build_measured(cluster: Cluster, make: Callable[[Allocator], T]) -> T:
     placement_report.check_room(cluster, reckoning.bytes_by_role)
     for role, n_bytes in reckoning.shared_by_role.items():
         allocator.lend(role, cluster.link.share(n_bytes, take=False))
-    made = make(allocator)
+    result = make(allocator)
     for _, memory in allocator.pieces:
         populate(memory)
     cluster.barrier()
-    return made
+    return result
 
 
 def _reserve(allocator: Allocator, sizes: dict[str, int]) -> Callable[[], None]:

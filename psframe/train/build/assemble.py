@@ -61,36 +61,36 @@ def run(cluster: Cluster, plan: Plan, quiet: bool) -> Run:
     run_dir = opened[0] if opened else None
     try:
         trace = Trace(plan.config.record.traced_turns)
-        made = with_fallback(cluster, plan, lambda: build_run(cluster, plan, trace=trace))
-        data = cluster.run_on_root(lambda: _same_data(plan.facts, made, run_dir))
-        made.labels["placement"] = placement_report.summary(cluster, plan.places)
-        asked = plan.resolved["collective"]["name"]
-        if made.labels["collective"] not in (None, asked):
-            made.labels["collective"] = f"{asked} -> {made.labels['collective']}"
-        made.outputs = setup.outputs(plan.config, run_dir, trace, data, made.sampler.n_steps, quiet)
+        new_run = with_fallback(cluster, plan, lambda: build_run(cluster, plan, trace=trace))
+        data = cluster.run_on_root(lambda: _same_data(plan.facts, new_run, run_dir))
+        new_run.labels["placement"] = placement_report.summary(cluster, plan.places)
+        collective = plan.resolved["collective"]["name"]
+        if new_run.labels["collective"] not in (None, collective):
+            new_run.labels["collective"] = f"{collective} -> {new_run.labels['collective']}"
+        new_run.outputs = setup.outputs(plan.config, run_dir, trace, data, new_run.sampler.n_steps, quiet)
         if run_dir and not quiet:
-            say(headline(made))
-        setup.init_parameters(made, quiet)
-        setup.attach_trace(made)
-        setup.audit_placement(made, quiet)
+            say(headline(new_run))
+        setup.init_parameters(new_run, quiet)
+        setup.attach_trace(new_run)
+        setup.audit_placement(new_run, quiet)
     except BaseException:
         if run_dir and run_dir.new:
             shutil.rmtree(run_dir.path, ignore_errors=True)
         raise
-    return made
+    return new_run
 
 
 def _same_data(facts: Facts, run: Run, run_dir: RunDir | None) -> int:
     """Return the data's checksum, on rank 0; UserError if the run continues one that was trained on other data."""
-    found = run.held.checksum >> 1  # integers in a checkpoint have 63 bits
+    checksum = run.held.checksum >> 1  # integers in a checkpoint have 63 bits
     saved = run_dir.saved if run_dir else None
-    if saved and (saved.data not in (0, found) or saved.cursor > facts.n_train):
+    if saved and (saved.data not in (0, checksum) or saved.cursor > facts.n_train):
         raise UserError(
             "a continued run must have the data that it was begun with, in the same order, got other samples "
             f"({facts.n_train:,} to train, {facts.n_test:,} to test) in the place of those of "
             f"{str(run_dir and run_dir.path)!r}; give it those, or start anew with checkpoint.resume=none"
         )
-    return found
+    return checksum
 
 
 def build_run(cluster: Cluster, plan: Plan, held: LoadedData | None = None, trace: Trace = UNTRACED) -> Run:
@@ -99,10 +99,10 @@ def build_run(cluster: Cluster, plan: Plan, held: LoadedData | None = None, trac
     placement_report.fit(cluster, plan.places, sizes.by_role, plan.config.placement, trained=held is not None)
     allocator = Allocator(plan.places.allocate, homes(cluster, plan.places))  # again: spilled roles use other pages
     data = take(cluster, plan, sizes, allocator, held)
-    made = cluster.run_on_all(lambda: build(cluster, plan, data, allocator, trace))
+    new_run = cluster.run_on_all(lambda: build(cluster, plan, data, allocator, trace))
     adopt(cluster, plan.places, allocator)
-    made.blocks = [*allocator.blocks, *([("data", data.memory)] if cluster.link.leads else [])]
-    return made
+    new_run.blocks = [*allocator.blocks, *([("data", data.memory)] if cluster.link.leads else [])]
+    return new_run
 
 
 def measure_memory(cluster: Cluster, plan: Plan, has_data: bool = False) -> Sizes:
@@ -121,11 +121,11 @@ def with_fallback(cluster: Cluster, plan: Plan, body: Callable[[], T]) -> T:
         return body()
     except AgreedError as error:
         choice = plan.choices["collective"]
-        instead = choice.arguments.get("fallback", "none")
-        if instead == "none":
+        fallback = choice.arguments.get("fallback", "none")
+        if fallback == "none":
             raise
-        plan.choices["collective"] = registry.bind("collective", collectives.TABLE, {"name": instead})
-        plan.places.site.note(f"collective={choice.name} fell back to {instead}: {error}")
+        plan.choices["collective"] = registry.bind("collective", collectives.TABLE, {"name": fallback})
+        plan.places.site.note(f"collective={choice.name} fell back to {fallback}: {error}")
         return body()
 
 
@@ -156,9 +156,9 @@ def build(cluster: Cluster, plan: Plan, held: LoadedData, allocator: Allocator, 
     choice = Null if alone else plan.choices["collective"]
     sampler = any_workers.sampler(plan.facts.n_train, team.n_workers, train)
     fault, group = plan.config.fault, plan.group
-    on = (cluster, team, group, net.layout, optimizer, sampler, allocator)
+    bind_args = (cluster, team, group, net.layout, optimizer, sampler, allocator)
     keeping, drops = guard.keeping(fault, mode.traits), fault.on_nan == "skip"
-    collective, arena = bind(mode, choice, train.reproducible, *on, keeping=keeping, drops=drops, trace=trace)
+    collective, arena = bind(mode, choice, train.reproducible, *bind_args, keeping=keeping, drops=drops, trace=trace)
     threads = Threads(_threads(train.threads, net.flops * sampler.max_batch))
     work = stages.work(cluster, plan, held.arrays, sampler, net, arena, threads, allocator, trace)
     updater = Updater(optimizer, arena, guard.checksums(fault, cluster, team, arena), trace)

@@ -53,22 +53,24 @@ def init_parameters(run: Run, quiet: bool) -> None:
     leads = run.group.leads
     if leads or not arena.shared:
         run.network.initialize(run.config.train.seed)
-    begun = run.outputs.run_dir
-    saved = begun.saved if begun else None
+    run_dir = run.outputs.run_dir
+    saved = run_dir.saved if run_dir else None
     if saved:
         run.model_state.params[:] = saved.params
         # not strict: a rank alone has the optimizer's rows only; a mode's further rows are dropped, or begin anew
-        for row, of_saved in zip(run.rows(), saved.state, strict=False):
-            row[:] = of_saved
-    at = run.progress
-    at.epoch, at.step, at.begun_at = comm.bcast((begun.epoch, begun.step, begun.cursor) if begun else (0, 0, 0))
-    run.sampler.cursor = at.begun_at
-    if run.whole and at.step:
+        for row, saved_row in zip(run.rows(), saved.state, strict=False):
+            row[:] = saved_row
+    progress = run.progress
+    progress.epoch, progress.step, progress.begun_at = comm.bcast(
+        (run_dir.epoch, run_dir.step, run_dir.cursor) if run_dir else (0, 0, 0)
+    )
+    run.sampler.cursor = progress.begun_at
+    if run.whole and progress.step:
         run.whole.hand_out(comm.bcast(len(saved.state) if saved else 0))
-    if at.step and (arena.shared or run.team.server is None):
-        among = run.group.leaders if arena.shared else run.team.comm
+    if progress.step and (arena.shared or run.team.server is None):
+        state_comm = run.group.leaders if arena.shared else run.team.comm
         for row in arena.state if leads or not arena.shared else ():
-            among.Bcast(row)
+            state_comm.Bcast(row)
     run.sync.open(run.updater)
 
 
@@ -82,15 +84,15 @@ def outputs(config: Config, run_dir: RunDir | None, trace: Trace, data: int, n_s
     n_steps : int
         Steps of an epoch.
     """
-    sampled = Usage(sampled_s(run_dir.path) if run_dir else 0.0) if config.record.usage else NoUsage()
+    usage = Usage(sampled_s(run_dir.path) if run_dir else 0.0) if config.record.usage else NoUsage()
     if run_dir is None:
-        return Outputs(trace=trace, usage=sampled)
+        return Outputs(trace=trace, usage=usage)
     return Outputs(
         run_dir,
         Checkpointer(run_dir, config.checkpoint, Crash(config.fault.crash_at), data),
         View(config.train.epochs, n_steps, quiet),
         trace,
-        sampled,
+        usage,
         Board(run_dir.path, run_dir.epoch, run_dir.step) if config.record.tensorboard else NoBoard(),
     )
 
@@ -105,19 +107,19 @@ def attach_trace(run: Run) -> None:
 def audit_placement(run: Run, quiet: bool) -> None:
     """Compare the pages of every role with the requested placement, and write placement.json. All ranks must call."""
     cluster, places, settings = run.cluster, run.places, run.config.placement
-    every = placement_report.count(cluster, places, run.blocks)
-    complaints = [*placement_report.verify(cluster, places, settings, every), *consistency.late_clocks(cluster)]
+    pages_by_rank = placement_report.count(cluster, places, run.blocks)
+    complaints = [*placement_report.verify(cluster, places, settings, pages_by_rank), *consistency.late_clocks(cluster)]
     ranks = placement_report.describe(cluster, places)
     run_dir = run.outputs.run_dir
-    if run_dir is None or every is None or ranks is None:
+    if run_dir is None or pages_by_rank is None or ranks is None:
         return
-    for of_rank, found in zip(ranks, every, strict=True):
-        for role, pages in found.items():
-            of_rank["roles"][role]["pages"] = pages.to_plain()
-    lines = ",\n".join(json.dumps(of_rank) for of_rank in ranks)
-    plain = f'{{"hbw_nodes": {list(places.site.topology.hbw)}, "ranks": [\n{lines}\n]}}\n'
-    durably(lambda path: sealed.put(path / "placement.json", plain), run_dir)
-    notes = dict.fromkeys(note for of_rank in ranks for note in of_rank["notes"])
+    for details, pages_by_role in zip(ranks, pages_by_rank, strict=True):
+        for role, pages in pages_by_role.items():
+            details["roles"][role]["pages"] = pages.to_plain()
+    lines = ",\n".join(json.dumps(details) for details in ranks)
+    text = f'{{"hbw_nodes": {list(places.site.topology.hbw)}, "ranks": [\n{lines}\n]}}\n'
+    durably(lambda path: sealed.put(path / "placement.json", text), run_dir)
+    notes = dict.fromkeys(note for details in ranks for note in details["notes"])
     for warning in () if quiet else (*run_dir.notices, *_changed(run, run_dir), *notes, *complaints):
         print(f"psframe: warning: {warning}", file=sys.stderr, flush=True)
 
@@ -129,11 +131,11 @@ def _changed(run: Run, run_dir: RunDir) -> list[str]:
         return []
     kinds = {"global_batch": "samples a step", "micro_batches": "micro-batches"}
     pairs = {kind: (records[-1].get(key, 1), run.labels.get(key, 1)) for key, kind in kinds.items()}
-    told = _other_rates(run, run_dir)
+    notices = _other_rates(run, run_dir)
     changes = [f"{now} {kind}, not {then}" for kind, (then, now) in pairs.items() if then != now]
     if changes:
-        told.append(f"the run goes on with {', and '.join(changes)}: not to the bits of a run that stayed as it was")
-    return told
+        notices.append(f"the run goes on with {', and '.join(changes)}: not to the bits of a run that stayed as it was")
+    return notices
 
 
 def _other_rates(run: Run, run_dir: RunDir) -> list[str]:

@@ -49,17 +49,21 @@ def work(
         network.bind(arena, sampler.max_batch, allocator, config.nn.kernels, threads)
         batches = Batches(plan.facts, arrays, sampler.max_batch, config.train.seed, allocator)
         return any_workers.work(sampler, plan.team.worker, network, batches, allocator)
-    asked, most = config.parallel, micro(sampler, n_micro)
-    n_inputs = most_kept(asked.schedule, n_micro, grid.n_stages, grid.stage)
-    if asked.convolutions == "data":
+    parallel, max_samples = config.parallel, micro(sampler, n_micro)
+    n_inputs = most_kept(parallel.schedule, n_micro, grid.n_stages, grid.stage)
+    if parallel.convolutions == "data":
         return _hybrid(plan, arrays, sampler, network, arena, threads, allocator, trace)
-    crew = _join(network, plan, most, allocator)
-    network.bind(arena, most, allocator, config.nn.kernels, threads, 1 if asked.recompute else n_inputs, n_micro > 1)
-    batches = Batches(plan.facts, arrays, most, config.train.seed, allocator, 0 if grid.stage else n_inputs)
-    shapes = [network.shape_before(at) for at in plan.cuts]
-    pairs = _channels(cluster, grid, asked.schedule, n_micro, most, shapes, allocator)
-    ends = pairs.get(grid.stage - 1), pairs.get(grid.stage)
-    return Pipeline(sampler, network, batches, grid, n_micro, asked.schedule, asked.recompute, *ends, crew, trace)
+    crew = _join(network, plan, max_samples, allocator)
+    network.bind(
+        arena, max_samples, allocator, config.nn.kernels, threads, 1 if parallel.recompute else n_inputs, n_micro > 1
+    )
+    batches = Batches(plan.facts, arrays, max_samples, config.train.seed, allocator, 0 if grid.stage else n_inputs)
+    shapes = [network.shape_before(cut) for cut in plan.cuts]
+    pairs = _channels(cluster, grid, parallel.schedule, n_micro, max_samples, shapes, allocator)
+    neighbours = pairs.get(grid.stage - 1), pairs.get(grid.stage)
+    return Pipeline(
+        sampler, network, batches, grid, n_micro, parallel.schedule, parallel.recompute, *neighbours, crew, trace
+    )
 
 
 def _hybrid(
@@ -74,14 +78,14 @@ def _hybrid(
 ) -> Hybrid:
     """Return the computation with convolutions split by samples and dense layers by channels."""
     n_micro, kernels = plan.n_micro, plan.config.nn.kernels
-    most, n_shards = micro(sampler, n_micro), plan.grid.n_shards
-    at, network.arena = place(network), arena
-    front, rest = (plan.network(own, plan.grid.shard) for own in (slice(0, at), slice(at, None)))
-    crew = _join(rest, plan, most, allocator, begin_of(network, rest))
+    max_samples, n_shards = micro(sampler, n_micro), plan.grid.n_shards
+    begin, network.arena = place(network), arena
+    front, rest = (plan.network(layers, plan.grid.shard) for layers in (slice(0, begin), slice(begin, None)))
+    crew = _join(rest, plan, max_samples, allocator, begin_of(network, rest))
     assert crew
-    front.bind(arena, -(-most // n_shards), allocator, kernels, threads, 1, n_micro > 1)
-    rest.bind(arena, most, allocator, kernels, threads, 1, n_micro > 1)
-    batches = Batches(plan.facts, arrays, most, plan.config.train.seed, allocator)
+    front.bind(arena, -(-max_samples // n_shards), allocator, kernels, threads, 1, n_micro > 1)
+    rest.bind(arena, max_samples, allocator, kernels, threads, 1, n_micro > 1)
+    batches = Batches(plan.facts, arrays, max_samples, plan.config.train.seed, allocator)
     return Hybrid(sampler, network, batches, plan.grid, n_micro, front, rest, crew, trace)
 
 
@@ -99,29 +103,29 @@ def _channels(
     All ranks of a node request all channels inside it, as shared memory is collective.
     """
     nodes = [node for node, n in enumerate(cluster.sizes) for _ in range(n)]
-    found: dict[int, Pair] = {}
+    channels: dict[int, Pair] = {}
     for sender in range(cluster.n_ranks - grid.n_shards):
         receiver, stage = sender + grid.n_shards, sender // grid.n_shards % grid.n_stages
-        mine, ends = cluster.rank in (sender, receiver), cluster.rank == sender
+        is_end, sends = cluster.rank in (sender, receiver), cluster.rank == sender
         if stage == grid.n_stages - 1:
             continue
         # one slot more than the stage keeps, so that its predecessor need not wait
         depth = most_kept(kind, n_micro, grid.n_stages, stage + 1) + (kind == "1f1b")
         if nodes[sender] == nodes[receiver] == cluster.node:
             pair: Pair = (
-                Near(cluster, allocator, ends if mine else None, depth, most, shapes[stage + 1]),
-                Near(cluster, allocator, not ends if mine else None, 2, most, shapes[stage + 1]),
+                Near(cluster, allocator, sends if is_end else None, depth, most, shapes[stage + 1]),
+                Near(cluster, allocator, not sends if is_end else None, 2, most, shapes[stage + 1]),
             )
-        elif mine:
-            peer = receiver if ends else sender
-            of = (peer, nodes[peer])
+        elif is_end:
+            peer = receiver if sends else sender
+            address = (peer, nodes[peer])
             pair = (
-                Far(cluster, allocator, of, 2 * stage, depth, most, shapes[stage + 1]),
-                Far(cluster, allocator, of, 2 * stage + 1, 2, most, shapes[stage + 1]),
+                Far(cluster, allocator, address, 2 * stage, depth, most, shapes[stage + 1]),
+                Far(cluster, allocator, address, 2 * stage + 1, 2, most, shapes[stage + 1]),
             )
-        if mine:
-            found[stage] = pair
-    return found
+        if is_end:
+            channels[stage] = pair
+    return channels
 
 
 def _join(network: Network, plan: Plan, most: int, allocator: Allocator, least: int = 0) -> ShardGroup | None:
@@ -131,10 +135,10 @@ def _join(network: Network, plan: Plan, most: int, allocator: Allocator, least: 
     """
     if plan.grid.n_shards == 1:
         return None
-    own = network.active[network.own]
-    layers = {at: layer for at, (_, layer) in enumerate(own, network.own.start) if isinstance(layer, Split)}
-    inputs = [most * prod(network.shape_before(at)) for at in layers]
-    crew = ShardGroup(plan.grid.crew, allocator, max([least, *inputs]))
+    active = network.active[network.own]
+    layers = {index: layer for index, (_, layer) in enumerate(active, network.own.start) if isinstance(layer, Split)}
+    input_sizes = [most * prod(network.shape_before(index)) for index in layers]
+    crew = ShardGroup(plan.grid.crew, allocator, max([least, *input_sizes]))
     for layer in layers.values():
         layer.crew = crew
     return crew
@@ -149,5 +153,5 @@ def whole(
     n_shards = plan.grid.n_shards
     shards = [plan.network(shard=shard) for shard in range(n_shards)] if n_shards > 1 else [network]
     cuts = plan.cuts or [0, len(network.active)]
-    parts = [of.stage(slice(*ends)) for ends in pairwise(cuts) for of in shards]
+    parts = [shard_network.stage(slice(*ends)) for ends in pairwise(cuts) for shard_network in shards]
     return FullModel(cluster, plan.grid, network.whole, parts, arena, n_state, allocator)

@@ -31,8 +31,8 @@ def check(train: Train, n_workers: int) -> None:
                 f"{train.reproducible}; give train.batch_size, the samples of a worker, and train.global_batch=null"
             )
         return
-    n_blocks, whole = train.blocks, train.global_batch
-    if whole is None:
+    n_blocks, n_global = train.blocks, train.global_batch
+    if n_global is None:
         raise UserError(
             "train.reproducible: any_workers must know the samples of a step over all workers, got no "
             "train.global_batch; give it instead of train.batch_size, as train.global_batch=128"
@@ -41,9 +41,9 @@ def check(train: Train, n_workers: int) -> None:
         raise UserError(
             f"train.blocks must be a power of two, got {n_blocks}; give train.blocks={1 << n_blocks.bit_length()}"
         )
-    if whole < n_blocks:
+    if n_global < n_blocks:
         raise UserError(
-            f"train.global_batch must have a sample for each of train.blocks, got {whole} for {n_blocks} blocks; "
+            f"train.global_batch must have a sample for each of train.blocks, got {n_global} for {n_blocks} blocks; "
             f"give train.global_batch={n_blocks} or more, or fewer blocks"
         )
     if n_workers > n_blocks:
@@ -125,9 +125,9 @@ class Tree(Work):
         height = 0
         for number, n_merges in enumerate(merges([1] * self.n_own) if self.n_own > 1 else ()):
             height -= n_merges
-            into = stack[height] if number < self.n_own - 1 else grads
+            target = stack[height] if number < self.n_own - 1 else grads
             rows = [*stack[height : height + n_merges], grads]
-            self.sums.append((compiled.elementwise.Mean(rows, [0] * n_merges + [n_merges]), into))
+            self.sums.append((compiled.elementwise.Mean(rows, [0] * n_merges + [n_merges]), target))
             height += 1
 
     def gradients(
@@ -135,18 +135,18 @@ class Tree(Work):
     ) -> float:
         loading_s, first = 0.0, n_samples * self.own.start // self.n_blocks
         for number in range(self.n_own):
-            which = self.own.start + number
-            block = cut(n_samples, self.n_blocks, which)
+            block_number = self.own.start + number
+            block = cut(n_samples, self.n_blocks, block_number)
             samples = mine[block.start - first : block.stop - first]
-            loading_s += super().gradients(samples, n_samples, epoch, losses[which:], hook)
+            loading_s += super().gradients(samples, n_samples, epoch, losses[block_number:], hook)
             if self.sums:
-                mean, into = self.sums[number]
-                mean.into(into)
+                mean, target = self.sums[number]
+                mean.into(target)
         return loading_s
 
     def tested(self, n_test: int, n_ranks: int, rank: int) -> tuple[slice, int]:
         """Return a rank's share in full batches, equal for any number of ranks, and one sum per batch."""
-        batch = self.sampler.max_batch
-        n_batches = -(-n_test // batch)
+        batch_size = self.sampler.max_batch
+        n_batches = -(-n_test // batch_size)
         share = cut(n_batches, n_ranks, rank)
-        return slice(share.start * batch, min(share.stop * batch, n_test)), n_batches
+        return slice(share.start * batch_size, min(share.stop * batch_size, n_test)), n_batches

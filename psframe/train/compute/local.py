@@ -54,12 +54,12 @@ class Work:
 
     def evaluate(self, n_test: int, n_ranks: int, rank: int) -> np.ndarray:
         """Return the sums of losses and hits, (n, 2), over a rank's share of the test set; n as in :meth:`tested`."""
-        mine, n = self.tested(n_test, n_ranks, rank)
-        found, batch = np.zeros((n, 2)), self.sampler.max_batch
-        for lo in range(mine.start, mine.stop, batch):
-            samples = np.arange(lo, min(lo + batch, mine.stop))
-            found[lo // batch % n] += self.network.evaluate(*self.batches.load("test", samples))
-        return found
+        share, n_sums = self.tested(n_test, n_ranks, rank)
+        sums, batch_size = np.zeros((n_sums, 2)), self.sampler.max_batch
+        for lo in range(share.start, share.stop, batch_size):
+            samples = np.arange(lo, min(lo + batch_size, share.stop))
+            sums[lo // batch_size % n_sums] += self.network.evaluate(*self.batches.load("test", samples))
+        return sums
 
     def warm(self) -> None:
         """Compute one sample, so that every kernel is compiled."""

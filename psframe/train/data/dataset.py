@@ -81,10 +81,10 @@ class Facts:
 
     def arrays(self, memory: np.ndarray) -> dict[str, np.ndarray]:
         """Return the arrays as views of ``memory``, uint8 (n_bytes,)."""
-        views, at = {}, 0
+        views, offset = {}, 0
         for name, (shape, dtype) in self._kinds().items():
-            views[name] = memory[at : at + _n_bytes(shape, dtype)].view(dtype).reshape(shape)
-            at += padded(_n_bytes(shape, dtype))
+            views[name] = memory[offset : offset + _n_bytes(shape, dtype)].view(dtype).reshape(shape)
+            offset += padded(_n_bytes(shape, dtype))
         return views
 
     def checksum(self, memory: np.ndarray) -> int:

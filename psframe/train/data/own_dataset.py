@@ -32,9 +32,9 @@ def check(dataset: "Dataset") -> None:
         must(f"{name}.read", "a function of (lo, hi)", split.read, callable(split.read))
     crop = dataset.crop
     must("crop", "None or (height, width) in its shape", crop, crop is None or _is_crop(crop, shape))
-    for name, found, least, which in (("mean", dataset.mean, -np.inf, ""), ("std", dataset.std, 0.0, " above 0")):
-        rule = f"None or {shape[0]} finite numbers{which}, one a channel"
-        must(name, rule, found, found is None or _is_row(found, shape[0], least))
+    for name, values, lower, bound in (("mean", dataset.mean, -np.inf, ""), ("std", dataset.std, 0.0, " above 0")):
+        rule = f"None or {shape[0]} finite numbers{bound}, one a channel"
+        must(name, rule, values, values is None or _is_row(values, shape[0], lower))
 
 
 def read(split: "Split", lo: int, hi: int, shape: tuple[int, ...], kind: np.dtype, name: str) -> tuple[Any, Any]:
@@ -47,9 +47,9 @@ def read(split: "Split", lo: int, hi: int, shape: tuple[int, ...], kind: np.dtyp
     name : str
         Name of the split, for the message.
     """
-    found = split.read(lo, hi)
-    if isinstance(found, tuple) and len(found) == 2:
-        x, y = found
+    result = split.read(lo, hi)
+    if isinstance(result, tuple) and len(result) == 2:
+        x, y = result
         if (
             isinstance(x, np.ndarray) and isinstance(y, np.ndarray)
             and x.shape == (hi - lo, *shape) and y.shape == (hi - lo,)
@@ -58,7 +58,7 @@ def read(split: "Split", lo: int, hi: int, shape: tuple[int, ...], kind: np.dtyp
             return x, y
         got = f"{_described(x)} and {_described(y)}"
     else:
-        got = _described(found)
+        got = _described(result)
     raise UserError(
         f"read({lo}, {hi}) of the {name} split must return two NumPy arrays, {kind} {(hi - lo, *shape)} and "
         f"whole-numbered labels {(hi - lo,)}, got {got}; mend the dataset, say by np.asarray(images, np.{kind})"
@@ -90,7 +90,7 @@ def _is_crop(crop: Any, shape: Any) -> bool:
 def _is_row(row: Any, n: int, least: float) -> bool:
     """Return True if ``row`` has ``n`` finite numbers above ``least``."""
     try:
-        found = np.asarray(row)
+        array = np.asarray(row)
     except ValueError:  # lists of different lengths
         return False
-    return found.shape == (n,) and found.dtype.kind in "iuf" and bool(np.isfinite(found).all() and found.min() > least)
+    return array.shape == (n,) and array.dtype.kind in "iuf" and bool(np.isfinite(array).all() and array.min() > least)

@@ -31,15 +31,19 @@ MAX_SKIPPED = 100  # steps in a row: training does not recover after so many
 def keeping(fault: Fault, traits: Traits) -> Keeping:
     """Return what the arena keeps of replaced parameters, to drop a step or to survive a lost rank."""
     guarded = traits.drops == "steps"
-    two = (guarded and fault.on_nan != "stop") or fault.on_worker_loss == "continue"
-    return Keeping(2 if two else 1, guarded)
+    keeps_two = (guarded and fault.on_nan != "stop") or fault.on_worker_loss == "continue"
+    return Keeping(2 if keeps_two else 1, guarded)
 
 
 def checksums(fault: Fault, cluster: Cluster, team: Team, arena: Arena) -> Sums | None:
     """Return checksums of the memory that this rank alone writes; None if not requested, or if others write it, too."""
     # with several nodes, another node's writes would go unnoticed until the next check
-    only = arena.shared and cluster.n_nodes == 1
-    owns = only or cluster.n_ranks == 1 or (team.server is not None and cluster.rank == 0 and not arena.shared)
+    shared_on_one_node = arena.shared and cluster.n_nodes == 1
+    owns = (
+        shared_on_one_node
+        or cluster.n_ranks == 1
+        or (team.server is not None and cluster.rank == 0 and not arena.shared)
+    )
     return Sums(arena) if fault.check_every and owns else None
 
 
@@ -66,9 +70,9 @@ class Guard:
         self.collective, self.updater, self.arena = collective, updater, updater.arena
         self.flip = Flip(fault, cluster.rank, cluster.n_ranks, self.arena)
         self.replicas = Replicas(cluster, team, self.arena)
-        meeting, meets = cluster.rendezvous, mode.traits.in_step and not config.parallel.is_cut
+        rendezvous, meets = cluster.rendezvous, mode.traits.in_step and not config.parallel.is_cut
         late_s = fault.late_s if meets else 0.0
-        self.watch = StragglerMonitor(cluster.pulse, meeting.members, late_s, meeting.late)
+        self.watch = StragglerMonitor(cluster.pulse, rendezvous.members, late_s, rendezvous.late)
         self.skipped: list[dict[str, Any]] = []
         self.repaired: list[dict[str, Any]] = []
         self.in_a_row, self.loss = 0, 0.0
@@ -103,8 +107,8 @@ class Guard:
         Losses are added to ``losses`` (n,). ``hook`` is called during backward, except in a step in which gradients
         are checked or flipped before their exchange. All ranks must call.
         """
-        every, flips = self.fault.check_every, self.flip.at("gradients", step=step)
-        checks = bool(every) and step % every == 0
+        check_every, flips = self.fault.check_every, self.flip.at("gradients", step=step)
+        checks = bool(check_every) and step % check_every == 0
         is_held = checks or flips
         began = perf_counter()
         loading_s = gradients(hook=None if is_held else hook) if gradients else 0.0
@@ -148,21 +152,21 @@ class Guard:
         self.cluster.pulse.tell(IDLE)
         if self.fault.check_every:
             self._check(step)
-            every = self.cluster.gather(self.updater.sums is None or self.updater.sums.hold())
-            damaged = [rank for rank, sound in enumerate(every or []) if not sound]
+            sound_by_rank = self.cluster.gather(self.updater.sums is None or self.updater.sums.hold())
+            damaged = [rank for rank, sound in enumerate(sound_by_rank or []) if not sound]
             if damaged := self.cluster.run_on_root_in_time(lambda: damaged):
                 raise Rollback(tuple(damaged), step, self._changed(damaged, f"after step {step}"))
 
     def take(self) -> dict[str, Any]:
         """Return the noted faults, and clear them."""
-        taken = {
+        faults = {
             "skipped": [*self.skipped, *self.mode.tally.skipped],
             "repaired": list(self.repaired),
             "late": self.watch.take(),
         }
         for noted in (self.skipped, self.repaired):
             noted.clear()
-        return taken
+        return faults
 
     def _check(self, step: int) -> bool:
         """Compare and repair the replicas; return True if this rank has computed with damage. All ranks must call."""
@@ -180,8 +184,8 @@ class Guard:
         workers = self.collective.nonfinite_workers(self.arena.grads)
         if not isfinite(self.loss) and self.team.worker is not None:
             workers = [*workers, self.team.worker]
-        every = self.cluster.gather(([self.team.workers[worker] for worker in workers], self.updater.take_damage()))
-        verdict = self.cluster.run_on_root_in_time(partial(self._verdict, every or [], step))
+        findings = self.cluster.gather(([self.team.workers[worker] for worker in workers], self.updater.take_damage()))
+        verdict = self.cluster.run_on_root_in_time(partial(self._verdict, findings or [], step))
         ranks = tuple(verdict["ranks"])
         if verdict["back"]:
             raise Rollback(ranks, step, verdict["reason"])

@@ -66,13 +66,13 @@ class Crash:
     """
 
     def __init__(self, crash_at: str):
-        found = re.fullmatch(r"([a-z-]+)(?::([1-9][0-9]{0,8}))?", crash_at)
-        if crash_at != "none" and (not found or found[1] not in CRASH_POINTS):
+        match = re.fullmatch(r"([a-z-]+)(?::([1-9][0-9]{0,8}))?", crash_at)
+        if crash_at != "none" and (not match or match[1] not in CRASH_POINTS):
             raise UserError(
                 f"fault.crash_at must be none or a point of writing a checkpoint, got {crash_at!r}; "
                 f"{nearest(crash_at.partition(':')[0], CRASH_POINTS)}; write `:2` behind it for the second time"
             )
-        self.point, self.left = (found[1], int(found[2] or 1)) if found else ("none", 0)
+        self.point, self.left = (match[1], int(match[2] or 1)) if match else ("none", 0)
 
     def __call__(self, point: str) -> None:
         """Kill this process if ``point`` is the configured one, at its k-th occurrence."""

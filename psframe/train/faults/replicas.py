@@ -39,30 +39,30 @@ class Replicas:
             return []
         damaged = self._repaired() if self.comm != MPI.COMM_NULL else []
         if self.by_node:
-            heard = self.cluster.board.tell(np.array(damaged, np.int64).tobytes())
-            damaged = np.frombuffer(heard, np.int64).tolist()
+            message = self.cluster.board.tell(np.array(damaged, np.int64).tobytes())
+            damaged = np.frombuffer(message, np.int64).tolist()
             firsts = np.cumsum([0, *self.cluster.sizes]).tolist()
             return [firsts[node] for node in damaged]
         return damaged
 
     def is_mine(self, damaged: Sequence[int]) -> bool:
         """Return True if this rank has computed with the repaired values."""
-        mine = sum(self.cluster.sizes[: self.cluster.node]) if self.by_node else self.cluster.rank
-        return mine in damaged
+        own_index = sum(self.cluster.sizes[: self.cluster.node]) if self.by_node else self.cluster.rank
+        return own_index in damaged
 
     def _repaired(self) -> list[int]:
         vectors = [rows() for rows in self.rows]
-        mine = np.array([_checksum(of_kind) for of_kind in vectors], np.uint64)
-        every = np.empty((self.n, len(mine)), np.uint64)
-        self.comm.Allgather(mine, every)
-        found: set[int] = set()
-        for of_kind, sums in zip(vectors, every.T.tolist(), strict=True):
+        own_sums = np.array([_checksum(of_kind) for of_kind in vectors], np.uint64)
+        all_sums = np.empty((self.n, len(own_sums)), np.uint64)
+        self.comm.Allgather(own_sums, all_sums)
+        damaged: set[int] = set()
+        for of_kind, sums in zip(vectors, all_sums.T.tolist(), strict=True):
             right = _right(sums)
             wrong = [rank for rank, value in enumerate(sums) if value != sums[right]]
             for vector in of_kind if wrong else ():
                 self.comm.Bcast(vector, right)
-            found.update(wrong)
-        return sorted(found)
+            damaged.update(wrong)
+        return sorted(damaged)
 
 
 def _checksum(vectors: Sequence[np.ndarray]) -> int:

@@ -51,8 +51,8 @@ class Combination:
 def check(asked: Combination) -> None:
     """Raise UserError with the message of the first of :data:`RULES` that is violated."""
     for rule in RULES:
-        if said := rule(asked):
-            raise UserError(said)
+        if message := rule(asked):
+            raise UserError(message)
 
 
 def blocks_are_no_micro_batches(asked: Combination) -> str:
@@ -102,11 +102,11 @@ def cut_networks_need_replicas_in_step(asked: Combination) -> str:
 def cut_networks_have_no_whole_step(asked: Combination) -> str:
     if not asked.config.parallel.is_cut:
         return ""
-    for key, only in (("on_worker_loss", "stop"), ("on_nan", "stop"), ("check_every", 0), ("flip", "none")):
-        if (got := getattr(asked.config.fault, key)) != only:
+    for key, required in (("on_worker_loss", "stop"), ("on_nan", "stop"), ("check_every", 0), ("flip", "none")):
+        if (got := getattr(asked.config.fault, key)) != required:
             return (
-                f"fault.{key} must be {only} with {_spelled(asked.config.parallel)}, where rank 0 has not "
-                f"all parameters between two steps, got {got}; give fault.{key}={only}"
+                f"fault.{key} must be {required} with {_spelled(asked.config.parallel)}, where rank 0 has not "
+                f"all parameters between two steps, got {got}; give fault.{key}={required}"
             )
     return ""
 
@@ -122,21 +122,21 @@ def lost_workers_must_be_dispensable(asked: Combination) -> str:
 
 
 def nonfinite_gradients_must_be_droppable(asked: Combination) -> str:
-    on_nan, may = asked.config.fault.on_nan, asked.effective.on_nan
-    if on_nan in may:
+    on_nan, allowed = asked.config.fault.on_nan, asked.effective.on_nan
+    if on_nan in allowed:
         return ""
     return (
-        f"fault.on_nan must be {' or '.join(may)} in this sync mode, got {on_nan}; "
-        f"give fault.on_nan={may[0]} or a mode that has it: allreduce, sync_ps with one server"
+        f"fault.on_nan must be {' or '.join(allowed)} in this sync mode, got {on_nan}; "
+        f"give fault.on_nan={allowed[0]} or a mode that has it: allreduce, sync_ps with one server"
     )
 
 
 def checked_ranks_must_step_together(asked: Combination) -> str:
-    every = asked.config.fault.check_every
-    if not every or asked.effective.drops == "steps":
+    check_every = asked.config.fault.check_every
+    if not check_every or asked.effective.drops == "steps":
         return ""
     return (
-        f"fault.check_every must be 0 where ranks do not step together, or several serve, got {every}; "
+        f"fault.check_every must be 0 where ranks do not step together, or several serve, got {check_every}; "
         "give fault.check_every=0, or sync=allreduce, or sync=sync_ps with one server"
     )
 
@@ -176,21 +176,21 @@ def blocks_must_be_summed_in_the_order_of_the_tree(asked: Combination) -> str:
 def statistics_must_be_averaged(asked: Combination) -> str:
     if not asked.statistic or asked.alone:
         return ""
-    rule, name = "where the model keeps statistics of its batches", asked.statistic
+    clause, name = "where the model keeps statistics of its batches", asked.statistic
     instead = "or let the model keep none, as by GroupNorm, or BatchNorm with track_running_stats=False"
     if not asked.traits.averages:
         return (
-            f"sync.mode must take means over workers {rule}, got {asked.mode} and {name}; give sync_ps, allreduce, "
+            f"sync.mode must take means over workers {clause}, got {asked.mode} and {name}; give sync_ps, allreduce, "
             f"local_sgd, block_momentum or easgd, {instead}"
         )
     if asked.traits.exchanges and asked.collective and not of_choice(asked.collective).exact:
-        return f"collective.compression must be none {rule}, got one and {name}; give none, {instead}"
+        return f"collective.compression must be none {clause}, got one and {name}; give none, {instead}"
     return ""
 
 
 def _spelled(parallel: Parallel) -> str:
-    asked = [f"parallel.{key}={n}" for key in ("pipeline", "model") if (n := getattr(parallel, key)) > 1]
-    return " and ".join(asked) or "parallel.pipeline=1"
+    settings = [f"parallel.{key}={n}" for key in ("pipeline", "model") if (n := getattr(parallel, key)) > 1]
+    return " and ".join(settings) or "parallel.pipeline=1"
 
 
 #: in the order of checking; each returns an error message, or "" if it holds

@@ -43,14 +43,14 @@ def check(choice: Choice, reproducible: str) -> None:
     if isinstance(choice(), Compiled):
         return
     _check_attributes(choice)
-    whole, again, *parts = (_tried(choice, cuts) for cuts in (CUTS[0], *CUTS))
-    if not _same(whole, again):
+    uncut, repeat, *parts = (_tried(choice, cuts) for cuts in (CUTS[0], *CUTS))
+    if not _same(uncut, repeat):
         if reproducible != "none":
             raise UserError(
                 f"an optimizer must do the same when it is given the same, got {choice.name!r}, which does not; draw "
                 "nothing at random and keep nothing outside of `state`, or give train.reproducible=none"
             )
-    elif not all(_same(whole, part) for part in parts):
+    elif not all(_same(uncut, part) for part in parts):
         raise UserError(
             "an optimizer must change each number by its own gradient and state alone, since it is given slices of the "
             f"parameters, got {choice.name!r}, whose update of a slice depends on what lies beside it (a norm, a mean, "

@@ -128,54 +128,54 @@ def make(cluster: Cluster, path: str, overrides: Sequence[str]) -> Plan:
     AgreedError
         On every rank, if these ranks cannot run the config.
     """
-    judged, settings = _config(cluster, path, overrides)
-    resolved = judged["resolved"]
+    checked, settings = _config(cluster, path, overrides)
+    resolved = checked["resolved"]
     # a rank that cannot import a user's own module raises here
     choices = cluster.run_on_all(lambda: {s: _choice(resolved, s) for s in ("dataset", "sync")})
-    kept: list[Dataset] = []
-    facts = Facts(**cluster.run_on_nodes(lambda: _check_dataset(choices["dataset"], kept)))
+    datasets: list[Dataset] = []
+    facts = Facts(**cluster.run_on_nodes(lambda: _check_dataset(choices["dataset"], datasets)))
     cluster.run_on_all(lambda: checks.check_nodes(cluster, facts))
     mode = cluster.run_on_all(lambda: sync.make(choices["sync"]))
     cluster.run_on_root(lambda: grids.check(settings.parallel, cluster.n_ranks))
     alone = cluster.n_ranks == settings.parallel.pipeline * settings.parallel.model
-    asked = _goes_together(cluster, Combination(choices["sync"].name, mode.traits, settings, alone=alone))
+    combination = _goes_together(cluster, Combination(choices["sync"].name, mode.traits, settings, alone=alone))
     grid, team, group = _roles(cluster, settings, mode, facts)
-    later = ("model", "optimizer", "collective", *PLACES.values())
-    choices |= cluster.run_on_all(lambda: {s: _choice(resolved, s) for s in later})
+    later_sections = ("model", "optimizer", "collective", *PLACES.values())
+    choices |= cluster.run_on_all(lambda: {s: _choice(resolved, s) for s in later_sections})
     cluster.run_on_all(lambda: check_optimizer(choices["optimizer"], settings.train.reproducible))
     cluster.run_on_root(lambda: any_workers.check(settings.train, team.n_workers))
     # again, for the rules that need the collective
-    asked = _goes_together(cluster, replace(asked, collective=choices["collective"]))
+    combination = _goes_together(cluster, replace(combination, collective=choices["collective"]))
     places = _places(cluster, settings, choices)
     _configure(cluster, group, grid, choices["sync"], affinity.n_cores(cluster, places.site.topology))
     sampler = any_workers.sampler(facts.n_train, team.n_workers, settings.train)
-    made = Plan(
+    plan = Plan(
         config=settings,
         choices=choices,
-        asked=asked,
+        asked=combination,
         places=places,
         team=team,
         group=group,
         facts=facts,
-        dataset=kept[0] if kept else None,
+        dataset=datasets[0] if datasets else None,
         resolved=resolved,
-        unused=[*judged["unused"], *["collective"] * (not mode.traits.exchanges), *any_workers.unused(settings.train)],
+        unused=[*checked["unused"], *["collective"] * (not mode.traits.exchanges), *any_workers.unused(settings.train)],
         grid=grid,
         n_micro=micro_batches(settings.parallel, sampler),
     )
     if settings.parallel.is_cut:
-        made.cuts = cluster.run_on_root(lambda: _cuts(made, micro(sampler, made.n_micro)))
-    return made
+        plan.cuts = cluster.run_on_root(lambda: _cuts(plan, micro(sampler, plan.n_micro)))
+    return plan
 
 
 def _config(cluster: Cluster, path: str, overrides: Sequence[str]) -> tuple[dict[str, Any], Config]:
     """Return the result of :func:`_check_config`, and the config; the same on all ranks."""
     consistency.check_code(cluster)
     collective = "shared" if cluster.n_nodes == 1 else "hierarchical"
-    judged = cluster.run_on_root(lambda: _check_config(path, overrides, collective))
-    record = judged["resolved"]["record"]
+    checked = cluster.run_on_root(lambda: _check_config(path, overrides, collective))
+    record = checked["resolved"]["record"]
     cluster.run_on_all(lambda: checks.check_record(record, cluster.rank))
-    return judged, msgspec.convert(judged["resolved"], Config)
+    return checked, msgspec.convert(checked["resolved"], Config)
 
 
 def _goes_together(cluster: Cluster, asked: Combination) -> Combination:
@@ -230,11 +230,11 @@ def _configure(cluster: Cluster, group: Group, grid: Grid, choice: Choice, n_cor
     """Configure the waits between the ranks of a node, and of a group or crew within it."""
     waits = sync.Waits(**choice.common)
     cluster.rendezvous.configure(waits.wait, waits.deadline_s, n_cores)
-    here = cluster.sizes[cluster.node]
-    for some in (group.cluster, grid.crew):
-        if some is not cluster:
-            wait = waits.wait if waits.wait != "auto" or n_cores >= here else "block"
-            some.rendezvous.configure(wait, waits.deadline_s, max(1, n_cores * some.n_ranks // here))
+    node_size = cluster.sizes[cluster.node]
+    for subcluster in (group.cluster, grid.crew):
+        if subcluster is not cluster:
+            wait = waits.wait if waits.wait != "auto" or n_cores >= node_size else "block"
+            subcluster.rendezvous.configure(wait, waits.deadline_s, max(1, n_cores * subcluster.n_ranks // node_size))
 
 
 def _choice(resolved: dict[str, Any], section: str) -> Choice:
@@ -251,8 +251,8 @@ def _places(cluster: Cluster, settings: Config, choices: dict[str, Choice]) -> P
     machine = cluster.run_on_all(lambda: topology.read("/", settings.placement.hbw_nodes))
     cpus, denied = affinity.pin(cluster, machine, settings.affinity)
     site = Site(machine, cpus, [denied] if denied else [])
-    asked = {role: choices[place] for role, place in PLACES.items()}
-    return cluster.run_on_all(lambda: Places(site, asked, settings.placement.fallback))
+    placements = {role: choices[place] for role, place in PLACES.items()}
+    return cluster.run_on_all(lambda: Places(site, placements, settings.placement.fallback))
 
 
 def _check_config(path: str, overrides: Sequence[str], collective: str) -> dict[str, Any]:
@@ -261,8 +261,8 @@ def _check_config(path: str, overrides: Sequence[str], collective: str) -> dict[
     for section in TABLES:
         choice = _choice(resolved, section)
         *above, last = section.split(".")
-        at = resolved[above[0]] if above else resolved
-        at[last] = {schema.STRATEGIES.get(section, "name"): choice.name, **choice.keys}
+        parent = resolved[above[0]] if above else resolved
+        parent[last] = {schema.STRATEGIES.get(section, "name"): choice.name, **choice.keys}
         unused += [f"{section}.{name}" for name in choice.unused]
     packages = {name: version(name) for name in ("numpy", "numba")}
     resolved["versions"] = {

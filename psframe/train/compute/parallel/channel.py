@@ -55,8 +55,8 @@ class Slots:
         order = row.view(np.uint8)[: len(self.shape)]
         if (order == self.plain).all():
             return row[HEAD:].reshape(n, *self.shape)
-        lying = row[HEAD:].reshape(n, *[self.shape[axis] for axis in order])
-        return lying.transpose(0, *(1 + np.argsort(order)))
+        stored = row[HEAD:].reshape(n, *[self.shape[axis] for axis in order])
+        return stored.transpose(0, *(1 + np.argsort(order)))
 
 
 def size(most: int, shape: Shape) -> int:

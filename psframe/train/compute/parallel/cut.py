@@ -66,9 +66,9 @@ def found(make: Callable[[slice], Network], n_stages: int, n_samples: int, kerne
     UserError
         As :func:`check`.
     """
-    whole = make(slice(None))
-    check(whole, n_stages)
-    cuts = balanced([whole.flops_forward(index) for index, _ in whole.active], n_stages)
+    network = make(slice(None))
+    check(network, n_stages)
+    cuts = balanced([network.flops_forward(index) for index, _ in network.active], n_stages)
     tried: dict[tuple[int, ...], float] = {}
     while tuple(cuts) not in tried and len(tried) < MAX_CUTS:
         stages = [_measured(make(slice(*ends)), n_samples, kernels, ENOUGH_S / n_stages) for ends in pairwise(cuts)]
@@ -81,18 +81,18 @@ def _measured(stage: Network, n_samples: int, kernels: str, enough_s: float) -> 
     """Return the seconds of each layer of a stage, forward plus backward, on one thread; the minimum over passes."""
     allocator = Allocator()
     stage.bind(Arena(stage.layout, 0, allocator), n_samples, allocator, kernels, adds=True)
-    taken: Counter[int] = Counter()
+    seconds: Counter[int] = Counter()
 
     def listener(index: int, layer: object) -> Told:
-        return lambda direction, began: taken.update({index: perf_counter() - began})
+        return lambda direction, began: seconds.update({index: perf_counter() - began})
 
     time_layers(stage, listener)
     x = np.zeros((n_samples, *stage.shape_before(stage.own.start)), np.float32)
     dy = np.ones((n_samples, *stage.shape_before(stage.own.stop)), np.float32)
     state, passes = Pass(True, 0, 0, np.arange(n_samples)), list[list[float]]()
     while len(passes) < 2 or (len(passes) < MOST and sum(map(sum, passes[1:])) < enough_s):
-        taken.clear()
+        seconds.clear()
         stage.forward(x, state)
         stage.backward(dy, state)
-        passes.append([taken[index] for index, _ in stage.active[stage.own]])
+        passes.append([seconds[index] for index, _ in stage.active[stage.own]])
     return [min(of_layer) for of_layer in zip(*passes[1:], strict=True)]  # without the first pass, which may compile

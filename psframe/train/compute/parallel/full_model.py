@@ -52,36 +52,36 @@ class FullModel:
 
     def collect(self) -> None:
         """Gather the current parameters and state on rank 0. All ranks must call."""
-        for whole, own in self._vectors(len(self.state)):
+        for full_vector, own_vector in self._vectors(len(self.state)):
             for rank, name, param in self._tensors():
                 if rank % self.grid.n_shards and not param.of:
                     continue  # replicated: the first shard has the same values
                 if self.comm.rank:
-                    self.comm.Send(np.ascontiguousarray(self._mine(own, name)), 0)
+                    self.comm.Send(np.ascontiguousarray(self._mine(own_vector, name)), 0)
                     continue
-                there = self._there(whole, name, param)
+                target = self._there(full_vector, name, param)
                 if rank:
                     received = np.empty(param.shape, np.float32)
                     self.comm.Recv(received, rank)
-                    there[...] = received
+                    target[...] = received
                 else:
-                    there[...] = self._mine(own, name)
+                    target[...] = self._mine(own_vector, name)
 
     def hand_out(self, n_rows: int) -> None:
         """Send rank 0's :attr:`params`, and ``n_rows`` rows of its :attr:`state`, to the first replica's ranks.
 
         All ranks must call.
         """
-        for whole, own in self._vectors(n_rows):
+        for full_vector, own_vector in self._vectors(n_rows):
             for rank, name, param in self._tensors():
                 if self.comm.rank:
                     received = np.empty(param.shape, np.float32)
                     self.comm.Recv(received, 0)
-                    self._mine(own, name)[...] = received
+                    self._mine(own_vector, name)[...] = received
                 elif rank:
-                    self.comm.Send(np.ascontiguousarray(self._there(whole, name, param)), rank)
+                    self.comm.Send(np.ascontiguousarray(self._there(full_vector, name, param)), rank)
                 else:
-                    self._mine(own, name)[...] = self._there(whole, name, param)
+                    self._mine(own_vector, name)[...] = self._there(full_vector, name, param)
 
     def _vectors(self, n_rows: int) -> Iterator[tuple[np.ndarray, np.ndarray]]:
         if self.grid.replica == 0:

@@ -44,20 +44,20 @@ def make(cluster: Cluster, parallel: Parallel) -> Grid:
     n_stages, n_shards = parallel.pipeline, parallel.model
     replica, place = divmod(cluster.rank, n_stages * n_shards)
     stage, shard = divmod(place, n_shards)
-    own = _apart(cluster, place) if n_stages * n_shards > 1 else cluster
-    crew = _apart(cluster, replica * n_stages + stage) if n_shards > 1 else own
+    peers = _apart(cluster, place) if n_stages * n_shards > 1 else cluster
+    crew = _apart(cluster, replica * n_stages + stage) if n_shards > 1 else peers
     cluster.run_on_all(lambda: _check_crew(cluster, crew, n_shards))
-    return Grid(cluster.n_ranks // (n_stages * n_shards), n_stages, n_shards, replica, stage, shard, own, crew)
+    return Grid(cluster.n_ranks // (n_stages * n_shards), n_stages, n_shards, replica, stage, shard, peers, crew)
 
 
 def _apart(cluster: Cluster, color: int) -> Cluster:
     """Return the ranks of a cluster with the same ``color``. All ranks must call."""
-    made = join(communicators.keep(cluster.comm.Split(color, key=cluster.rank)))
+    subcluster = join(communicators.keep(cluster.comm.Split(color, key=cluster.rank)))
     # report a lost rank by its number in the job, once per node
-    numbers = made.comm.allgather(cluster.rank)
-    made.rendezvous.members = tuple(numbers[member] for member in made.rendezvous.members)
-    made.rendezvous.told_at = cluster.rendezvous.gates
-    return made
+    numbers = subcluster.comm.allgather(cluster.rank)
+    subcluster.rendezvous.members = tuple(numbers[member] for member in subcluster.rendezvous.members)
+    subcluster.rendezvous.told_at = cluster.rendezvous.gates
+    return subcluster
 
 
 def _check_crew(cluster: Cluster, crew: Cluster, n_shards: int) -> None:
@@ -71,17 +71,17 @@ def _check_crew(cluster: Cluster, crew: Cluster, n_shards: int) -> None:
 def check(parallel: Parallel, n_ranks: int) -> None:
     """Raise UserError if the grid does not match the number of ranks."""
     size, data = parallel.pipeline * parallel.model, parallel.data
-    what = " x ".join(key for key in ("pipeline", "model") if getattr(parallel, key) > 1) or "pipeline"
+    axes = " x ".join(key for key in ("pipeline", "model") if getattr(parallel, key) > 1) or "pipeline"
     if n_ranks % size:
-        fitting = ", ".join(str(n) for n in range(1, n_ranks + 1) if n_ranks % n == 0)
-        most = size * (n_ranks // size)
-        fewer = f"{most} or " if most else ""
+        factors = ", ".join(str(n) for n in range(1, n_ranks + 1) if n_ranks % n == 0)
+        largest = size * (n_ranks // size)
+        fewer = f"{largest} or " if largest else ""
         raise UserError(
-            f"parallel: {what} must divide the number of ranks, {n_ranks}, got {size}; give one of {fitting}, or start "
+            f"parallel: {axes} must divide the number of ranks, {n_ranks}, got {size}; give one of {factors}, or start "
             f"{fewer}{size * -(-n_ranks // size)} ranks"
         )
     if data not in ("auto", n_ranks // size):
         raise UserError(
-            f"parallel: data x {what} must be the number of ranks, {n_ranks}, got {data} x {size}; give "
+            f"parallel: data x {axes} must be the number of ranks, {n_ranks}, got {data} x {size}; give "
             f"parallel.data={n_ranks // size}, or start {int(data) * size} ranks"
         )

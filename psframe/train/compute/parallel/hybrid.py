@@ -69,15 +69,15 @@ class Hybrid(Pipeline):
         self.crew.sum(self.of_front)
 
     def _through(self, state: Pass, split: str, at: int = 0) -> tuple[np.ndarray, np.ndarray]:
-        n, own = len(state.samples), self._own(state)
+        n, own_pass = len(state.samples), self._own(state)
         y: np.ndarray = self.joined[state.first : state.first + n]
         share = cut(n, self.grid.n_shards, self.grid.shard)
         part = None
-        if len(own.samples):
+        if len(own_pass.samples):
             began = perf_counter()
-            x, _ = self.batches.load(split, own.samples, state.epoch)
+            x, _ = self.batches.load(split, own_pass.samples, state.epoch)
             self.loading_s += perf_counter() - began
-            part = self.front.forward(x, own)
+            part = self.front.forward(x, own_pass)
         self.crew.meet()  # no rank reads the previous contents any more
         if part is not None:
             y[share] = part
@@ -92,13 +92,13 @@ class Hybrid(Pipeline):
         return Pass(state.train, state.seed, state.epoch, state.samples[share], adds=self.begun)
 
     def _backward(self, number: int, state: Pass) -> float:
-        n, own = len(state.samples), self._own(state)
+        n, own_pass = len(state.samples), self._own(state)
         dy = self.rest.dlogits[:n]
         loss, _ = softmax_cross_entropy(self.outputs[number], self.batches.labels_of("train", state.samples), dy)
         dx = self.rest.backward(dy, state)
         assert dx is not None
-        if len(own.samples):
-            self.front.backward(dx[cut(n, self.grid.n_shards, self.grid.shard)], own)
+        if len(own_pass.samples):
+            self.front.backward(dx[cut(n, self.grid.n_shards, self.grid.shard)], own_pass)
             self.begun = True
         elif not state.adds:
             self.of_front[:] = 0
@@ -115,7 +115,7 @@ def place(network: Network) -> int:
 
     ``network`` has its dense layers split. Raises UserError if no layer with parameters comes before.
     """
-    first = next((at for at, (_, layer) in enumerate(network.active) if isinstance(layer, Split)), 0)
+    first = next((index for index, (_, layer) in enumerate(network.active) if isinstance(layer, Split)), 0)
     if not first or not network.stage(slice(first)):
         raise UserError(
             "parallel.convolutions: data must have layers with parameters before the first dense one that is split, "

@@ -158,16 +158,16 @@ class Pipeline(Work):
 
     def evaluate(self, n_test: int, n_ranks: int, rank: int) -> np.ndarray:
         """Return the losses and hits, (1, 2), of a replica's share of the test set; 0 except on its last stage."""
-        mine, found = cut(n_test, self.grid.n_replicas, self.grid.replica), np.zeros((1, 2))
-        for lo in range(mine.start, mine.stop, self.most):
-            samples = np.arange(lo, min(lo + self.most, mine.stop))
+        share, sums = cut(n_test, self.grid.n_replicas, self.grid.replica), np.zeros((1, 2))
+        for lo in range(share.start, share.stop, self.most):
+            samples = np.arange(lo, min(lo + self.most, share.stop))
             _, y = self._through(Pass(samples=samples), "test")
             if not self.after:
-                labels, spare = self.batches.labels_of("test", samples), self.parts[-1].dlogits[: len(samples)]
-                found[0] += np.multiply(softmax_cross_entropy(y, labels, spare), self.tells)
+                labels, scratch = self.batches.labels_of("test", samples), self.parts[-1].dlogits[: len(samples)]
+                sums[0] += np.multiply(softmax_cross_entropy(y, labels, scratch), self.tells)
             if self.before:
                 self.before[0].free()
-        return found
+        return sums
 
     def traffics(self) -> Sequence[Traffic]:
         return [other.traffic for other in self.waits]
@@ -175,10 +175,10 @@ class Pipeline(Work):
 
 def micro_batches(parallel: Parallel, sampler: Sampler) -> int:
     """Return the number of micro-batches of a step, as configured; each has at least one sample."""
-    asked = parallel.micro_batches
-    if asked == "auto":
-        asked = A_STAGE * parallel.pipeline if parallel.pipeline > 1 else 1
-    return min(asked, sampler.max_batch)
+    n_micro = parallel.micro_batches
+    if n_micro == "auto":
+        n_micro = A_STAGE * parallel.pipeline if parallel.pipeline > 1 else 1
+    return min(n_micro, sampler.max_batch)
 
 
 def micro(sampler: Sampler, n_micro: int) -> int:

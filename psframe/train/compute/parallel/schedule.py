@@ -17,10 +17,10 @@ def turns(kind: Kind, n_micro: int, n_stages: int, stage: int) -> list[Turn]:
     one can go back (PipeDream-Flush: Narayanan et al. 2021), with as many idle turns and fewer activations kept.
     """
     ahead = n_micro if kind == "gpipe" else min(n_micro, n_stages - 1 - stage)
-    found: list[Turn] = [("forward", k) for k in range(ahead)]
+    order: list[Turn] = [("forward", k) for k in range(ahead)]
     for k in range(ahead, n_micro):
-        found += [("forward", k), ("backward", k - ahead)]
-    return found + [("backward", k) for k in range(n_micro - ahead, n_micro)]
+        order += [("forward", k), ("backward", k - ahead)]
+    return order + [("backward", k) for k in range(n_micro - ahead, n_micro)]
 
 
 def most_kept(kind: Kind, n_micro: int, n_stages: int, stage: int) -> int:

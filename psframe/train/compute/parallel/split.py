@@ -90,13 +90,13 @@ class Split(Base):
 
     def setup(self, input_shape: Shape, index: int) -> Shape:
         n = channels(self.layer)
-        own = cut(n, self.n_shards, self.shard)
-        self.own = own
+        share = cut(n, self.n_shards, self.shard)
+        self.own = share
         shape: Shape = self.layer.setup(input_shape, index)
-        setattr(self.layer, _key(self.layer), own.stop - own.start)
+        setattr(self.layer, _key(self.layer), share.stop - share.start)
         self.layer.setup(input_shape, index)
         self.params: Mapping[str, Param] = {
-            name: Param((own.stop - own.start, *p.shape[1:]), p.order, p.bound, p.trained, own.start, n)
+            name: Param((share.stop - share.start, *p.shape[1:]), p.order, p.bound, p.trained, share.start, n)
             for name, p in self.layer.params.items()
         }
         self.shape = shape
@@ -114,18 +114,18 @@ class Split(Base):
         self.layer.use(params)
 
     def forward(self, x: np.ndarray, state: Pass) -> np.ndarray:
-        own = self.layer.forward(x, state)
+        own_y = self.layer.forward(x, state)
         y: np.ndarray = self.y[state.first : state.first + len(x)]
         self.crew.meet()  # no rank reads the previous contents any more
-        y[..., self.own] = own
-        self.crew.traffic.sum(own.nbytes, 1)
+        y[..., self.own] = own_y
+        self.crew.traffic.sum(own_y.nbytes, 1)
         self.crew.meet()
         return y
 
     def backward(self, x: np.ndarray, dy: np.ndarray, state: Pass, need_dx: bool) -> Any:
-        own = self.dy[: len(x)]
-        np.copyto(own, dy[..., self.own])
-        dx = self.layer.backward(x, own, state, need_dx)
+        own_dy = self.dy[: len(x)]
+        np.copyto(own_dy, dy[..., self.own])
+        dx = self.layer.backward(x, own_dy, state, need_dx)
         if need_dx:
             self.crew.sum(dx)
         return dx

@@ -38,13 +38,13 @@ def fill(array: np.ndarray, first: int) -> None:
 
 def check(array: np.ndarray, first: int, times: int = 1) -> None:
     """Compare ``array``, int32 (n,), with the sum of ``times`` ranks' patterns; raise UserError if they differ."""
-    right = _RAMP * times + first
+    expected = _RAMP * times + first
     for lo in range(0, len(array), CHUNK):
         part = array[lo : lo + CHUNK]
-        if not np.array_equal(part, right[: len(part)]):
-            at = lo + int(np.flatnonzero(part != right[: len(part)])[0])
+        if not np.array_equal(part, expected[: len(part)]):
+            at = lo + int(np.flatnonzero(part != expected[: len(part)])[0])
             raise UserError(
-                f"a collective must bring what was sent, got {array[at]} for {right[at - lo]} at place {at}; "
+                f"a collective must bring what was sent, got {array[at]} for {expected[at - lo]} at place {at}; "
                 "trust no figure of this MPI"
             )
 
@@ -150,12 +150,12 @@ class Shared(Method):
 
     def _arrays(self) -> tuple[Any, Any]:
         rank, n = self.comm.rank, self.comm.size
-        every = self._seen_by_all(1 if self.operation == "bcast" else n)
-        self.slots = every
-        sent = every[0 if self.operation == "bcast" else rank]
+        slots = self._seen_by_all(1 if self.operation == "bcast" else n)
+        self.slots = slots
+        sent = slots[0 if self.operation == "bcast" else rank]
         if self.operation == "gather":
-            return sent, every if rank == 0 else every[:0]
-        return sent, self._seen_by_all(1)[0] if self.operation == "allreduce" else every[:0, 0]
+            return sent, slots if rank == 0 else slots[:0]
+        return sent, self._seen_by_all(1)[0] if self.operation == "allreduce" else slots[:0, 0]
 
     def _seen_by_all(self, rows: int) -> np.ndarray:
         """Return shared memory of the node, int32 (rows, count): a row near each rank, or one split among them."""
@@ -163,16 +163,16 @@ class Shared(Method):
         row_bytes = -(-self.count * 4 // page) * page
         memory = self.cluster.link.share(rows * row_bytes, take=False)
         rank, n = self.comm.rank, self.comm.size
-        mine = slice(rank * row_bytes, (rank + 1) * row_bytes)
+        own_bytes = slice(rank * row_bytes, (rank + 1) * row_bytes)
         if rows == 1:
             part = cut(row_bytes // page, n, rank)
-            mine = slice(part.start * page, part.stop * page)
+            own_bytes = slice(part.start * page, part.stop * page)
             if self.operation == "bcast":
-                mine = slice(0, row_bytes if rank == 0 else 0)
-        if len(memory[mine]):
-            pages.bind(memory[mine], self.placement.policy(self.site, True), self.site.note)
-            pages.populate(memory[mine])
-            self.blocks.append(memory[mine])
+                own_bytes = slice(0, row_bytes if rank == 0 else 0)
+        if len(memory[own_bytes]):
+            pages.bind(memory[own_bytes], self.placement.policy(self.site, True), self.site.note)
+            pages.populate(memory[own_bytes])
+            self.blocks.append(memory[own_bytes])
         self.cluster.barrier()  # no rank touches another's pages before their owner has
         return memory.view(np.int32).reshape(rows, -1)[:, : self.count]
 
@@ -228,10 +228,10 @@ class SharedCopy(Shared):
     def allreduce(self) -> None:
         self.seen[:] = self.sent
         self.cluster.barrier()
-        mine, self.received = self.received, self.total
+        private, self.received = self.received, self.total
         super().allreduce()
-        self.received = mine
-        mine[:] = self.total
+        self.received = private
+        private[:] = self.total
 
 
 #: by name; method ``c`` is a separate program

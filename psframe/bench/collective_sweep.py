@@ -26,14 +26,14 @@ PASSED_ON = ("operation", "memory", "repetitions", "warm_up")
 
 def main(argv: Sequence[str]) -> int:
     """Run the command; return the exit status: 1 if a number of ranks failed."""
-    made = collectives.parser()
-    sweep.add_options(made)
-    made.add_argument("--rounds", type=int, default=1, help="starts of each program, in turn (default: 1)")
-    made.add_argument("--out", help="a folder for the figures, or one to add to (default: collectives-TIME)")
+    cli = collectives.parser()
+    sweep.add_options(cli)
+    cli.add_argument("--rounds", type=int, default=1, help="starts of each program, in turn (default: 1)")
+    cli.add_argument("--out", help="a folder for the figures, or one to add to (default: collectives-TIME)")
     if "-h" in argv or "--help" in argv:
-        say(made.format_help())
+        say(cli.format_help())
         return 0
-    arguments = Namespace(**collectives.checked(vars(made.parse_args(list(argv)))))
+    arguments = Namespace(**collectives.checked(vars(cli.parse_args(list(argv)))))
     if arguments.rounds < 1:
         raise UserError(f"--rounds must be 1 or more, got {arguments.rounds}; give 1")
     claim(arguments.json)
@@ -46,8 +46,8 @@ def main(argv: Sequence[str]) -> int:
     collective_table.prepare(out)
     with tempfile.TemporaryDirectory(dir=out, prefix="program-") as folder:
         sweeping = Sweep(arguments, start, topology, _program(arguments, start, Path(folder)), out)
-        found, failed = sweep.over(numbers, sweeping.measure)
-    write(arguments.json, {"bench": "collectives", "rows": [row.plain for rows in found for row in rows]})
+        results, failed = sweep.over(numbers, sweeping.measure)
+    write(arguments.json, {"bench": "collectives", "rows": [row.plain for rows in results for row in rows]})
     if arguments.json != "-":
         say(f"\n{out / collective_table.CSV}, {collective_table.HDF5}; python -m psframe.report {out} draws them")
     return 1 if failed else 0
@@ -79,12 +79,12 @@ def build(start: Sequence[str], folder: Path) -> Path:
     with as_file(files("psframe.bench") / "collectives.c") as source:
         command = [str(compiler), "-O3", "-o", str(program), str(source)]
         try:
-            ended = subprocess.run(command, capture_output=True, text=True, timeout=BUILD_S)
+            result = subprocess.run(command, capture_output=True, text=True, timeout=BUILD_S)
         except (OSError, subprocess.TimeoutExpired) as error:
             raise UserError(f"mpicc must compile a program, got {reason(error)}; try {compiler} by hand") from None
-    if ended.returncode:
-        said = (ended.stderr.strip().splitlines() or ["nothing"])[0]
-        raise UserError(f"mpicc must compile a program, got {said}; try {compiler} by hand")
+    if result.returncode:
+        message = (result.stderr.strip().splitlines() or ["nothing"])[0]
+        raise UserError(f"mpicc must compile a program, got {message}; try {compiler} by hand")
     return program
 
 
@@ -102,11 +102,11 @@ class Sweep:
         for _ in range(self.arguments.rounds):
             report = sweep.on_ranks(self.start, n_ranks, "collectives", self._passed_on())
             self._tell(report["notices"])
-            found = report["rows"] + (self._by_program(n_ranks, report["cpus"]) if self.program else [])
-            for row in found:
+            new_rows = report["rows"] + (self._by_program(n_ranks, report["cpus"]) if self.program else [])
+            for row in new_rows:
                 key = (row["operation"], row["method"], row["memory"])
-                kept = rows.setdefault(key, Measured.of(row, report))
-                kept.seconds += row["seconds"]
+                entry = rows.setdefault(key, Measured.of(row, report))
+                entry.seconds += row["seconds"]
         if not rows:
             raise UserError(
                 f"--memory must name memory of this machine, got {','.join(self.arguments.memory)}; see above"
@@ -138,10 +138,10 @@ class Sweep:
             for operation, n_bytes in self.arguments.bytes.items():
                 counts = (n_bytes, self.arguments.repetitions, self.arguments.warm_up)
                 words = [*self.start, "-n", n_ranks, self.program, operation, *counts, where, pins]
-                ended = mpirun.command([str(word) for word in words])
-                if ended.complaint:
-                    raise UserError(ended.complaint)
-                seconds = [[float(word) for word in line.split()] for line in ended.out.splitlines() if line.strip()]
+                result = mpirun.command([str(word) for word in words])
+                if result.complaint:
+                    raise UserError(result.complaint)
+                seconds = [[float(word) for word in line.split()] for line in result.out.splitlines() if line.strip()]
                 placed = None if memory == "default" else 1.0  # the program fails on misplaced pages
                 row = {"operation": operation, "method": "c", "memory": memory, "bytes": n_bytes, "placed": placed}
                 rows.append(row | {"seconds": seconds})

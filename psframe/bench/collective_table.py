@@ -86,10 +86,10 @@ def environment() -> str:
 
 
 def _n_containers() -> int:
-    said = os.environ.get(CONTAINERS, "") or "0"
-    if not said.isdecimal() or len(said) > 6:
-        raise UserError(f"{CONTAINERS} must be a number of containers, got {said!r}; unset it")
-    return int(said)
+    text = os.environ.get(CONTAINERS, "") or "0"
+    if not text.isdecimal() or len(text) > 6:
+        raise UserError(f"{CONTAINERS} must be a number of containers, got {text!r}; unset it")
+    return int(text)
 
 
 def prepare(out: Path) -> None:
@@ -116,12 +116,12 @@ def prepare(out: Path) -> None:
 
 def _open_figures(path: Path) -> None:
     """Create the HDF5 file, or check that it is intact."""
-    there = path.exists()
+    existed = path.exists()
     try:
         with h5py.File(path, "a"):
             pass
     except OSError as error:
-        if there:
+        if existed:
             raise UserError(f"{path} must be whole to be added to, got ({reason(error)}); give another --out") from None
         raise
 

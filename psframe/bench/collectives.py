@@ -40,29 +40,31 @@ ROOM = 0.8  # share of the free memory that may be allocated
 
 
 def parser() -> Parser:
-    made = Parser(USAGE, "How long a broadcast, a gather, an allreduce take.")
-    made.add_argument("--operation", default=",".join(OPERATIONS), help="which of them (default: all)")
-    made.add_argument("--method", help=f"of {', '.join(ALL_METHODS)} (default: all)")
-    made.add_argument("--memory", default="default", help=f"of {', '.join(MEMORIES)} (default: default)")
-    made.add_argument("--size", help="megabytes a rank (default: 256 for bcast and allreduce, 16 for gather)")
-    made.add_argument("--repetitions", type=int, default=10, help="that count (default: 10)")
-    made.add_argument("--warm-up", type=int, default=2, help="that do not (default: 2)")
-    made.add_argument("--json", help="write the figures to this file; - for stdout, instead of the table")
-    return made
+    cli = Parser(USAGE, "How long a broadcast, a gather, an allreduce take.")
+    cli.add_argument("--operation", default=",".join(OPERATIONS), help="which of them (default: all)")
+    cli.add_argument("--method", help=f"of {', '.join(ALL_METHODS)} (default: all)")
+    cli.add_argument("--memory", default="default", help=f"of {', '.join(MEMORIES)} (default: default)")
+    cli.add_argument("--size", help="megabytes a rank (default: 256 for bcast and allreduce, 16 for gather)")
+    cli.add_argument("--repetitions", type=int, default=10, help="that count (default: 10)")
+    cli.add_argument("--warm-up", type=int, default=2, help="that do not (default: 2)")
+    cli.add_argument("--json", help="write the figures to this file; - for stdout, instead of the table")
+    return cli
 
 
 def checked(arguments: dict[str, Any]) -> dict[str, Any]:
     """Return arguments with lists of names, and sizes in bytes; raise UserError for a mistake."""
     chosen = {"operation": OPERATIONS, "method": ALL_METHODS, "memory": MEMORIES}
     for name, valid in chosen.items():
-        given = (arguments[name] or ",".join(valid)).split(",")
-        for word in given:
+        names = (arguments[name] or ",".join(valid)).split(",")
+        for word in names:
             if word not in valid:
                 raise UserError(f"--{name} must name some of {', '.join(valid)}, got {word!r}; {nearest(word, valid)}")
-        arguments[name] = given
-    for name, least in (("repetitions", 1), ("warm_up", 0)):
-        if arguments[name] < least:
-            raise UserError(f"--{name.replace('_', '-')} must be {least} or more, got {arguments[name]}; give {least}")
+        arguments[name] = names
+    for name, minimum in (("repetitions", 1), ("warm_up", 0)):
+        if arguments[name] < minimum:
+            raise UserError(
+                f"--{name.replace('_', '-')} must be {minimum} or more, got {arguments[name]}; give {minimum}"
+            )
     sizes = dict(PAPER_MB)
     for part in (arguments["size"] or "").split(",") if arguments["size"] else ():
         operation, _, text = part.rpartition("=")
@@ -89,23 +91,23 @@ def room(memories: Sequence[str], topology: Topology) -> int:
 def fitted(n_bytes: dict[str, int], methods: list[str], n_ranks: int, room: int) -> tuple[dict[str, int], list[str]]:
     """Return sizes that fit into ``room`` bytes, halved as often as needed, and a notice for each reduced one."""
     fit, notices = dict(n_bytes), []
-    for operation, asked in n_bytes.items():
+    for operation, requested in n_bytes.items():
         while fit[operation] > 4 and needed_bytes(operation, methods, n_ranks, fit[operation]) > ROOM * room:
             fit[operation] = fit[operation] // 8 * 4
-        if fit[operation] < asked:
+        if fit[operation] < requested:
             notices.append(
-                f"{operation}: {asked / 1e6:g} MB a rank do not fit {n_ranks} ranks into {room / 1e9:.1f} GB of free "
-                f"memory; {fit[operation] / 1e6:g} MB instead"
+                f"{operation}: {requested / 1e6:g} MB a rank do not fit {n_ranks} ranks into {room / 1e9:.1f} GB of "
+                f"free memory; {fit[operation] / 1e6:g} MB instead"
             )
     return fit, notices
 
 
 def main(cluster: Cluster, argv: Sequence[str]) -> int:
     """Run the command on all ranks; return the exit status."""
-    made = parser()
-    if helped(cluster, made, argv):
+    cli = parser()
+    if helped(cluster, cli, argv):
         return 0
-    arguments = Namespace(**cluster.run_on_root(lambda: checked(vars(made.parse_args(list(argv))))))
+    arguments = Namespace(**cluster.run_on_root(lambda: checked(vars(cli.parse_args(list(argv))))))
     topology = cluster.run_on_all(lambda: read("/"))
     cpus = settle(cluster, topology)
     report: dict[str, Any] = {"bench": "collectives", "n_ranks": cluster.n_ranks, "n_nodes": cluster.n_nodes}
@@ -171,7 +173,7 @@ def measure(
 
 def taken(cluster: Cluster, method: Method, repetitions: int, warm_up: int) -> list[list[float]]:
     """Return the seconds by repetition, of each rank. Raise AgreedError if a repetition delivers wrong numbers."""
-    mine = np.zeros(repetitions)
+    seconds = np.zeros(repetitions)
     for k in range(-warm_up, repetitions):
         method.prepare(k + warm_up)
         method.meet()
@@ -180,16 +182,16 @@ def taken(cluster: Cluster, method: Method, repetitions: int, warm_up: int) -> l
         ended = perf_counter()
         method.meet()  # checking would occupy the cores of ranks that are not done yet
         cluster.run_on_all(lambda k=k: method.check(k + warm_up))  # type: ignore[misc]
-        mine[max(k, 0)] = ended - began
-    every = np.zeros((cluster.n_ranks, repetitions))
-    cluster.comm.Allgather(mine, every)
-    return every.T.round(9).tolist()
+        seconds[max(k, 0)] = ended - began
+    by_rank = np.zeros((cluster.n_ranks, repetitions))
+    cluster.comm.Allgather(seconds, by_rank)
+    return by_rank.T.round(9).tolist()
 
 
 def _placed(cluster: Cluster, method: Method, policy: Any) -> float | None:
     """Return the worst rank's share of pages on the requested nodes; None without a request."""
-    found = audit.count([("all", block) for block in method.blocks if len(block)], {"all": policy})
-    shares = cluster.comm.allgather(found["all"].share if found else None)
+    counts = audit.count([("all", block) for block in method.blocks if len(block)], {"all": policy})
+    shares = cluster.comm.allgather(counts["all"].share if counts else None)
     return min((share for share in shares if share is not None), default=None)
 
 

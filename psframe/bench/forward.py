@@ -42,21 +42,21 @@ TOLERANCE = 1e-4  # relative, of the outputs' mean size, between numbers of rank
 
 
 def parser() -> Parser:
-    made = Parser(USAGE, "How long the forward pass of a mini-batch takes that ranks share.")
-    made.add_argument("--model", default="har_cnn", help=f"one of {', '.join(INPUTS)} (default: har_cnn)")
-    made.add_argument("--batch", type=int, default=8000, help="samples of all ranks together (default: 8000)")
-    made.add_argument("--repetitions", type=int, default=10, help="(default: 10)")
-    made.add_argument("--threads", type=int, default=1, help="of each rank (default: 1)")
-    made.add_argument("--json", help="write the figures to this file; - for stdout, instead of the table")
-    return made
+    cli = Parser(USAGE, "How long the forward pass of a mini-batch takes that ranks share.")
+    cli.add_argument("--model", default="har_cnn", help=f"one of {', '.join(INPUTS)} (default: har_cnn)")
+    cli.add_argument("--batch", type=int, default=8000, help="samples of all ranks together (default: 8000)")
+    cli.add_argument("--repetitions", type=int, default=10, help="(default: 10)")
+    cli.add_argument("--threads", type=int, default=1, help="of each rank (default: 1)")
+    cli.add_argument("--json", help="write the figures to this file; - for stdout, instead of the table")
+    return cli
 
 
 def main(cluster: Cluster, argv: Sequence[str]) -> int:
     """Run the command on all ranks; return the exit status."""
-    made = parser()
-    if helped(cluster, made, argv):
+    cli = parser()
+    if helped(cluster, cli, argv):
         return 0
-    arguments = Namespace(**cluster.run_on_root(lambda: _checked(vars(made.parse_args(list(argv))), cluster.n_ranks)))
+    arguments = Namespace(**cluster.run_on_root(lambda: _checked(vars(cli.parse_args(list(argv))), cluster.n_ranks)))
     topology = cluster.run_on_all(lambda: read("/"))
     settle(cluster, topology)
     network, x = cluster.run_on_all(lambda: _made(arguments, cut(arguments.batch, cluster.n_ranks, cluster.rank)))

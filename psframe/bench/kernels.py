@@ -63,24 +63,24 @@ def main(argv: Sequence[str]) -> int:
     threadpool_limits(arguments.threads, user_api="blas")
     models = list(BUILT_IN) if arguments.model == "all" else arguments.model.split(",")
     batches = _whole("--batch", arguments.batch)
-    found = []
+    reports = []
     for model in models:
         for batch in batches:
             bench = Bench(model, batch, arguments)
             if arguments.warm:
                 print(f"{model}, batch {batch}: compiled in {bench.compiled_s:.1f} s", flush=True)
             else:
-                found.append(bench.report())
-                print(describe(found[-1]), flush=True)
-    write(arguments.json, found)
+                reports.append(bench.report())
+                print(describe(reports[-1]), flush=True)
+    write(arguments.json, reports)
     return 0
 
 
 def _whole(option: str, text: str) -> list[int]:
-    found = counts(text)
-    if not found:
+    numbers = counts(text)
+    if not numbers:
         raise UserError(f"{option} must be whole numbers of at least 1, got {text!r}; write, say, {option} 16,64")
-    return found
+    return numbers
 
 
 class Bench:
@@ -120,20 +120,20 @@ class Bench:
                 steps[f"torch {form}"] = torch_network.torch_step(
                     self.network.layers, self.input_shape, self.x, self.labels, form, self.arguments.threads
                 )
-        taken = in_turn(steps, self.arguments.seconds)
+        times = in_turn(steps, self.arguments.seconds)
         report: dict[str, Any] = {
             "model": self.model,
             "batch": self.batch,
             "input": list(self.input_shape),
             "threads": self.arguments.threads,
             "kernels": self.arguments.kernels,
-            "images_per_s": {name: spread([self.batch / s for s in seconds]) for name, seconds in taken.items()},
+            "images_per_s": {name: spread([self.batch / s for s in seconds]) for name, seconds in times.items()},
         }
-        rivals = [name for name in taken if name != "psframe"]
+        rivals = [name for name in times if name != "psframe"]
         if rivals:
             # compare with the faster format, pair by pair
-            best = min(rivals, key=lambda name: median(taken[name]))
-            pairs = zip(taken[best], taken["psframe"], strict=True)
+            best = min(rivals, key=lambda name: median(times[name]))
+            pairs = zip(times[best], times["psframe"], strict=True)
             report["against"] = {"best": best, "ratio": spread([theirs / ours for theirs, ours in pairs])}
         return report | self._layers()
 
@@ -155,15 +155,15 @@ class Bench:
     def _layer(self, number: int, rounds: list[dict[str, float]], top: float) -> dict[str, Any]:
         index, layer = self.network.active[number]
         row: dict[str, Any] = {"number": index, "layer": type(layer).__name__}
-        done = work(self.network, number, self.batch)
+        costs = work(self.network, number, self.batch)
         for direction in DIRECTIONS:
             seconds = spread([r[direction] for r in rounds])
-            gflops = done[direction]["flops"] / seconds["median"] / 1e9
+            gflops = costs[direction]["flops"] / seconds["median"] / 1e9
             row[direction] = {
                 "ms": {key: 1e3 * value for key, value in seconds.items()},
                 "gflops": gflops,
                 "share_of_peak": gflops / top,
-                "bytes": done[direction]["bytes"],
+                "bytes": costs[direction]["bytes"],
             }
         return row
 
@@ -179,15 +179,15 @@ def in_turn(steps: dict[str, Callable[[], None]], seconds: float) -> dict[str, l
         began = perf_counter()
         step()
         repeats[name] = max(1, round(0.02 / (perf_counter() - began)))
-    taken: dict[str, list[float]] = {name: [] for name in steps}
+    times: dict[str, list[float]] = {name: [] for name in steps}
     until = perf_counter() + seconds * len(steps)
-    while perf_counter() < until or len(taken["psframe"]) < 5:
+    while perf_counter() < until or len(times["psframe"]) < 5:
         for name, step in steps.items():
             began = perf_counter()
             for _ in range(repeats[name]):
                 step()
-            taken[name].append((perf_counter() - began) / repeats[name])
-    return taken
+            times[name].append((perf_counter() - began) / repeats[name])
+    return times
 
 
 def describe(report: dict[str, Any]) -> str:
@@ -208,8 +208,8 @@ def describe(report: dict[str, Any]) -> str:
     table = [["layer", "", "ms", "GFLOP/s", "of peak", "MB", ""]]
     for row in report["layers"]:
         for direction in DIRECTIONS:
-            did = row[direction]
-            rate = [f"{did['gflops']:.1f}", f"{did['share_of_peak']:.0%}"] if did["gflops"] else ["", ""]
-            table.append([f"{row['number']} {row['layer']}", direction, f"{did['ms']['median']:.3f}", *rate,
-                          f"{did['bytes'] / 1e6:.2f}", ""])  # fmt: skip
+            figures = row[direction]
+            rate = [f"{figures['gflops']:.1f}", f"{figures['share_of_peak']:.0%}"] if figures["gflops"] else ["", ""]
+            table.append([f"{row['number']} {row['layer']}", direction, f"{figures['ms']['median']:.3f}", *rate,
+                          f"{figures['bytes'] / 1e6:.2f}", ""])  # fmt: skip
     return "\n".join([*lines, aligned(table)]) + "\n"

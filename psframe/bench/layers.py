@@ -21,8 +21,8 @@ class Spent:
 
     def take(self) -> dict[str, float]:
         """Return the seconds since the last call, by direction."""
-        taken, self.seconds = self.seconds, dict.fromkeys(DIRECTIONS, 0.0)
-        return taken
+        seconds, self.seconds = self.seconds, dict.fromkeys(DIRECTIONS, 0.0)
+        return seconds
 
 
 def work(network: Network, number: int, batch: int) -> dict[str, dict[str, float]]:

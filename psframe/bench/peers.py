@@ -52,24 +52,24 @@ class Contender(Protocol):
 
 
 def parser() -> Parser:
-    made = Parser(USAGE, "How long an epoch takes, here and elsewhere.")
-    made.add_argument("config", help="a YAML file; checkpoints and records are not written")
-    made.add_argument("overrides", nargs="*", help="key.path=value; train.epochs: of each, in turn")
-    made.add_argument("--peers", help=f"some of {', '.join(RIVALS)} (default: those that can run here)")
-    made.add_argument("--format", choices=FORMATS, default="channels_last", help="of PyTorch (default: channels_last)")
-    made.add_argument("--global-batch", type=int, help="samples a step of all ranks (default: train.batch_size each)")
-    made.add_argument("--json", help="write the figures to this file; - for stdout, instead of the table")
-    return made
+    cli = Parser(USAGE, "How long an epoch takes, here and elsewhere.")
+    cli.add_argument("config", help="a YAML file; checkpoints and records are not written")
+    cli.add_argument("overrides", nargs="*", help="key.path=value; train.epochs: of each, in turn")
+    cli.add_argument("--peers", help=f"some of {', '.join(RIVALS)} (default: those that can run here)")
+    cli.add_argument("--format", choices=FORMATS, default="channels_last", help="of PyTorch (default: channels_last)")
+    cli.add_argument("--global-batch", type=int, help="samples a step of all ranks (default: train.batch_size each)")
+    cli.add_argument("--json", help="write the figures to this file; - for stdout, instead of the table")
+    return cli
 
 
 def main(cluster: Cluster, argv: Sequence[str]) -> int:
     """Run the command on all ranks; return the exit status."""
-    made = parser()
-    if helped(cluster, made, argv):
+    cli = parser()
+    if helped(cluster, cli, argv):
         return 0
-    arguments = Namespace(**cluster.run_on_root(lambda: _arguments(made, argv, cluster.n_ranks)))
-    judged = plan.make(cluster, arguments.config, arguments.overrides)
-    run = assemble.build_run(cluster, judged)
+    arguments = Namespace(**cluster.run_on_root(lambda: _arguments(cli, argv, cluster.n_ranks)))
+    run_plan = plan.make(cluster, arguments.config, arguments.overrides)
+    run = assemble.build_run(cluster, run_plan)
     cluster.run_on_root(lambda: _check(run))
     setup.init_parameters(run, quiet=True)
     cluster.barrier()  # now every rank has the initial parameters
@@ -88,10 +88,12 @@ def main(cluster: Cluster, argv: Sequence[str]) -> int:
 
 def _arguments(made: Parser, argv: Sequence[str], n_ranks: int) -> dict[str, Any]:
     arguments = vars(made.parse_intermixed_args(list(argv)))
-    if (whole := arguments["global_batch"]) is not None:
-        if whole < n_ranks or whole % n_ranks:
-            raise UserError(f"--global-batch must be a multiple of the ranks, got {whole} for {n_ranks}; give another")
-        arguments["overrides"].append(f"train.batch_size={whole // n_ranks}")
+    if (global_batch := arguments["global_batch"]) is not None:
+        if global_batch < n_ranks or global_batch % n_ranks:
+            raise UserError(
+                f"--global-batch must be a multiple of the ranks, got {global_batch} for {n_ranks}; give another"
+            )
+        arguments["overrides"].append(f"train.batch_size={global_batch // n_ranks}")
     names = None if arguments["peers"] is None else [name.strip() for name in arguments["peers"].split(",")]
     for name in names or ():
         if name not in RIVALS:
@@ -126,7 +128,7 @@ def _invited(run: Run, arguments: Namespace) -> tuple[dict[str, Contender], dict
     rivals: dict[str, Contender] = {}
     # ranks must not wait for a rank that cannot import a package
     missing = {name: run.cluster.comm.allgather(RIVALS[name].missing()) for name in arguments.peers or RIVALS}
-    absent = {name: next(filter(None, every)) for name, every in missing.items() if any(every)}
+    absent = {name: next(filter(None, reasons)) for name, reasons in missing.items() if any(reasons)}
     if arguments.peers and absent:
         name, why = next(iter(absent.items()))
         raise AgreedError(f"--peers must name what is installed, got {name}: {why}; install it, or leave it out")
@@ -175,8 +177,8 @@ class Ours:
 
 def _warm(run: Run, contenders: dict[str, Contender]) -> None:
     """Let all compile, connect and touch their memory in a few steps, then reset them."""
-    whole = run.sampler
-    short = replace(run, sampler=replace(whole, n_samples=min(whole.n_samples, WARM_STEPS * whole.whole)))
+    sampler = run.sampler
+    short = replace(run, sampler=replace(sampler, n_samples=min(sampler.n_samples, WARM_STEPS * sampler.whole)))
     for contender in contenders.values():
         contender.wake()
         contender.train_epoch(short)
@@ -187,7 +189,7 @@ def _warm(run: Run, contenders: dict[str, Contender]) -> None:
 def _in_turn(run: Run, contenders: dict[str, Contender]) -> tuple[dict[str, list[float]], dict[str, list[float]]]:
     """Train all epochs; return the slowest rank's seconds of each, and the mean losses. All ranks must call."""
     cluster, names = run.cluster, list(contenders)
-    taken: dict[str, list[float]] = {name: [] for name in names}
+    times: dict[str, list[float]] = {name: [] for name in names}
     losses: dict[str, list[float]] = {name: [] for name in names}
     for number in range(run.config.train.epochs):
         first = number % len(names)
@@ -200,7 +202,7 @@ def _in_turn(run: Run, contenders: dict[str, Contender]) -> tuple[dict[str, list
             seconds = perf_counter() - began
             cluster.barrier()  # waiting in MPI would occupy the core of a rank that still trains
             contenders[name].rest()
-            taken[name].append(cluster.comm.allreduce(seconds, MPI.MAX))
+            times[name].append(cluster.comm.allreduce(seconds, MPI.MAX))
             losses[name].append(cluster.comm.allreduce(summed) / run.facts.n_train)
             if not isfinite(losses[name][-1]):
                 raise AgreedError(
@@ -208,7 +210,7 @@ def _in_turn(run: Run, contenders: dict[str, Contender]) -> tuple[dict[str, list
                     "optimizer.lr, or warm up with schedule.warmup_epochs"
                 )
         run.progress.epoch += 1
-    return taken, losses
+    return times, losses
 
 
 def _report(

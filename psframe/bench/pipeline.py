@@ -31,32 +31,32 @@ RATE = 1e-6
 
 
 def parser() -> Parser:
-    made = Parser(USAGE, "How much faster stages of a network are than one process.")
-    made.add_argument("config", help="a YAML file with parallel.pipeline; nothing is written")
-    made.add_argument("overrides", nargs="*", help="key.path=value")
-    made.add_argument("--steps", type=int, default=2, help="of a repetition (default: 2)")
-    made.add_argument("--repetitions", type=int, default=7, help="(default: 7)")
-    made.add_argument("--json", help="write the figures to this file; - for stdout, instead of the table")
-    return made
+    cli = Parser(USAGE, "How much faster stages of a network are than one process.")
+    cli.add_argument("config", help="a YAML file with parallel.pipeline; nothing is written")
+    cli.add_argument("overrides", nargs="*", help="key.path=value")
+    cli.add_argument("--steps", type=int, default=2, help="of a repetition (default: 2)")
+    cli.add_argument("--repetitions", type=int, default=7, help="(default: 7)")
+    cli.add_argument("--json", help="write the figures to this file; - for stdout, instead of the table")
+    return cli
 
 
 def main(cluster: Cluster, argv: Sequence[str]) -> int:
     """Run the command on all ranks; return the exit status."""
-    made = parser()
-    if helped(cluster, made, argv):
+    cli = parser()
+    if helped(cluster, cli, argv):
         return 0
-    arguments = Namespace(**cluster.run_on_root(lambda: _arguments(made, argv)))
-    judged = plan.make(cluster, arguments.config, [*arguments.overrides, *SAME])
-    cluster.run_on_root(lambda: _check(judged))
-    contenders = {"pipeline": _built(cluster, judged)}
+    arguments = Namespace(**cluster.run_on_root(lambda: _arguments(cli, argv)))
+    run_plan = plan.make(cluster, arguments.config, [*arguments.overrides, *SAME])
+    cluster.run_on_root(lambda: _check(run_plan))
+    contenders = {"pipeline": _built(cluster, run_plan)}
     if cluster.rank == 0:
         alone = join(MPI.COMM_SELF)
-        cut = f"parallel={{micro_batches: {judged.n_micro}}}"
+        cut = f"parallel={{micro_batches: {run_plan.n_micro}}}"
         contenders["one process"] = _built(
             alone, plan.make(alone, arguments.config, [*arguments.overrides, *SAME, cut])
         )
     cluster.barrier()
-    report = _measured(cluster, judged, contenders, arguments)
+    report = _measured(cluster, run_plan, contenders, arguments)
     if cluster.rank == 0 and arguments.json != "-":
         say(table(report))
     cluster.run_on_root(lambda: write(arguments.json, report))
@@ -85,24 +85,24 @@ def _built(cluster: Cluster, judged: Plan) -> Run:
 
 def _measured(cluster: Cluster, judged: Plan, contenders: dict[str, Run], arguments: Namespace) -> dict[str, Any]:
     """Return the figures. All ranks must call."""
-    taken: dict[str, list[float]] = {"pipeline": [], "one process": []}
+    by_name: dict[str, list[float]] = {"pipeline": [], "one process": []}
     bubbles: list[float] = []
     for number in range(1 + arguments.repetitions):  # the first is not counted
-        for name in list(taken)[:: 1 if number % 2 else -1]:
+        for name in list(by_name)[:: 1 if number % 2 else -1]:
             cluster.barrier()
             began = perf_counter()
             busy_s = _steps(contenders[name], arguments.steps) if name in contenders else 0.0
             seconds = perf_counter() - began
             cluster.barrier()
-            taken[name].append(cluster.comm.allreduce(seconds, MPI.MAX))
+            by_name[name].append(cluster.comm.allreduce(seconds, MPI.MAX))
             if name == "pipeline":
                 stalled_s = contenders[name].work.waited_s
                 contenders[name].work.clear()
                 bubbles.append(cluster.comm.allreduce(stalled_s) / cluster.comm.allreduce(busy_s))
-    for times in (*taken.values(), bubbles):
+    for times in (*by_name.values(), bubbles):
         del times[0]
     n_stages, n_micro = judged.grid.n_stages, judged.n_micro
-    ratios = [one / cut for one, cut in zip(taken["one process"], taken["pipeline"], strict=True)]
+    ratios = [one / cut for one, cut in zip(by_name["one process"], by_name["pipeline"], strict=True)]
     return {
         "stages": n_stages,
         "replicas": judged.grid.n_replicas,
@@ -110,7 +110,7 @@ def _measured(cluster: Cluster, judged: Plan, contenders: dict[str, Run], argume
         "schedule": judged.config.parallel.schedule,
         "batch_size": judged.config.train.batch_size,
         "cuts": judged.cuts,
-        "step_s": {name: spread([seconds / arguments.steps for seconds in times]) for name, times in taken.items()},
+        "step_s": {name: spread([seconds / arguments.steps for seconds in times]) for name, times in by_name.items()},
         "speedup": spread(ratios),
         "limit": n_stages * (1 - bubble(n_micro, n_stages)),
         "bubble": spread(bubbles),
@@ -122,10 +122,10 @@ def _steps(run: Run, n_steps: int) -> float:
     """Run ``n_steps`` steps; return the seconds of computing gradients, or waiting for them."""
     losses, seconds = np.zeros(1), 0.0
     n_samples = run.sampler.samples_in(0)
-    mine = run.sampler.permutation(0)[run.sampler.share(0, run.team.worker or 0)]
+    samples = run.sampler.permutation(0)[run.sampler.share(0, run.team.worker or 0)]
     for step in range(1, 1 + n_steps):
         began = perf_counter()
-        run.work.gradients(mine, n_samples, 0, losses)
+        run.work.gradients(samples, n_samples, 0, losses)
         seconds += perf_counter() - began
         run.sync.step(n_samples, RATE, step)
     return seconds

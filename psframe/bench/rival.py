@@ -86,11 +86,11 @@ class Rival:
 
     def evaluate(self, run: Run) -> float:
         """Return the accuracy on the test set, which is split among the ranks. All ranks must call."""
-        mine, hits = cut(run.facts.n_test, run.cluster.n_ranks, run.cluster.rank), 0
+        part, hits = cut(run.facts.n_test, run.cluster.n_ranks, run.cluster.rank), 0
         self.network.eval()
         with self.torch.no_grad():
-            for lo in range(mine.start, mine.stop, run.sampler.max_batch):
-                samples = np.arange(lo, min(lo + run.sampler.max_batch, mine.stop))
+            for lo in range(part.start, part.stop, run.sampler.max_batch):
+                samples = np.arange(lo, min(lo + run.sampler.max_batch, part.stop))
                 x, labels = run.batches.load("test", samples)
                 logits = self.network(torch_images(x, run.facts.input_shape, self.memory_format))
                 hits += int((logits.argmax(1).numpy() == labels).sum())

@@ -39,18 +39,18 @@ STREAM_BYTES = 64 << 20  # of each array of a rank, beyond any cache
 
 
 def parser() -> Parser:
-    made = Parser(USAGE, "How long one exchange of gradients and the update of the parameters take.")
-    made.add_argument("--size", default="1.72", help="megabytes of parameters (default: 1.72, LeNet)")
-    made.add_argument("--collective", default="shared,buffer", help="names, or one with keys, as '{name: shared, ...}'")
-    made.add_argument("--optimizer", choices=list(OPTIMIZERS), default="momentum")
-    made.add_argument("--mode", choices=("sync_ps", "allreduce"), default="sync_ps")
-    made.add_argument("--server", choices=("dedicated", "colocated"), default="dedicated", help="under sync_ps")
-    made.add_argument("--reproducible", choices=("fixed_workers", "none"), default="fixed_workers")
-    made.add_argument("--wait", choices=("auto", "spin", "block"), default="auto")
-    made.add_argument("--baselines", default=",".join(BASELINES), help="which of them, or none (default: all)")
-    made.add_argument("--seconds", type=float, default=2.0, help="to spend on each method at each size (default: 2)")
-    made.add_argument("--json", help="write the figures to this file")
-    return made
+    cli = Parser(USAGE, "How long one exchange of gradients and the update of the parameters take.")
+    cli.add_argument("--size", default="1.72", help="megabytes of parameters (default: 1.72, LeNet)")
+    cli.add_argument("--collective", default="shared,buffer", help="names, or one with keys, as '{name: shared, ...}'")
+    cli.add_argument("--optimizer", choices=list(OPTIMIZERS), default="momentum")
+    cli.add_argument("--mode", choices=("sync_ps", "allreduce"), default="sync_ps")
+    cli.add_argument("--server", choices=("dedicated", "colocated"), default="dedicated", help="under sync_ps")
+    cli.add_argument("--reproducible", choices=("fixed_workers", "none"), default="fixed_workers")
+    cli.add_argument("--wait", choices=("auto", "spin", "block"), default="auto")
+    cli.add_argument("--baselines", default=",".join(BASELINES), help="which of them, or none (default: all)")
+    cli.add_argument("--seconds", type=float, default=2.0, help="to spend on each method at each size (default: 2)")
+    cli.add_argument("--json", help="write the figures to this file")
+    return cli
 
 
 @dataclass
@@ -68,20 +68,20 @@ class Method:
 
 def main(cluster: Cluster, argv: Sequence[str]) -> int:
     """Run the command on all ranks; return the exit status."""
-    made = parser()
-    if helped(cluster, made, argv):
+    cli = parser()
+    if helped(cluster, cli, argv):
         return 0
-    arguments = Namespace(**cluster.run_on_root(lambda: _arguments(made, argv)))
+    arguments = Namespace(**cluster.run_on_root(lambda: _arguments(cli, argv)))
     topology = read("/", environ={})
     settle(cluster, topology, arguments.wait)
     report: dict[str, Any] = {"n_ranks": cluster.n_ranks, "n_nodes": cluster.n_nodes, **vars(arguments)}
     report["mpi"] = mpi_name()
     report["sizes"] = []
     for megabytes in arguments.sizes:
-        found = measure(cluster, arguments, megabytes)
-        report["sizes"].append(found)
+        figures = measure(cluster, arguments, megabytes)
+        report["sizes"].append(figures)
         if cluster.rank == 0:
-            say(describe(found, report))
+            say(describe(figures, report))
     cluster.run_on_root(lambda: write(arguments.json, report))
     return 0
 
@@ -113,10 +113,10 @@ def measure(cluster: Cluster, arguments: Namespace, megabytes: float) -> dict[st
     methods = {_label(spec): ours(cluster, arguments, spec, size) for spec in arguments.collectives}
     methods |= {name: baseline(cluster, name, size) for name in arguments.baselines}
     stream = Stream(cluster)
-    taken = in_turn(cluster, methods, stream, arguments.seconds)
+    times = in_turn(cluster, methods, stream, arguments.seconds)
     gbps_of_stream = spread(stream.gbps())
-    found: dict[str, Any] = {"megabytes": megabytes, "stream_gbps": gbps_of_stream, "methods": {}}
-    for name, seconds in taken.items():
+    figures: dict[str, Any] = {"megabytes": megabytes, "stream_gbps": gbps_of_stream, "methods": {}}
+    for name, seconds in times.items():
         row: dict[str, Any] = {
             "ms": {key: 1e3 * value for key, value in spread(seconds).items()},
             "rounds": len(seconds),
@@ -126,10 +126,10 @@ def measure(cluster: Cluster, arguments: Namespace, megabytes: float) -> dict[st
             n_bytes, sent = (cluster.comm.allreduce(n) for n in moved())
             gbps = n_bytes / row["ms"]["median"] / 1e6
             row |= {"bytes": n_bytes, "sent": sent, "gbps": gbps, "share_of_stream": gbps / gbps_of_stream["median"]}
-        found["methods"][name] = row
-    ours_taken = taken[_label(arguments.collectives[0])]
-    found["ratios"] = {name: ratios(taken[name], ours_taken) for name in arguments.baselines}
-    return found
+        figures["methods"][name] = row
+    our_times = times[_label(arguments.collectives[0])]
+    figures["ratios"] = {name: ratios(times[name], our_times) for name in arguments.baselines}
+    return figures
 
 
 def ratios(theirs: list[float], ours: list[float]) -> dict[str, float]:
@@ -154,30 +154,30 @@ def ours(cluster: Cluster, arguments: Namespace, spec: dict[str, Any], size: int
 
     def make(allocator: Any) -> tuple[Any, Any]:
         sampler = Sampler(team.n_workers, team.n_workers, 1, 0)
-        on = (cluster, team, group, layout, optimizer, sampler, allocator)
-        return bind(mode, choice, arguments.reproducible, *on)
+        parts = (cluster, team, group, layout, optimizer, sampler, allocator)
+        return bind(mode, choice, arguments.reproducible, *parts)
 
     collective, arena = build_measured(cluster, make)
     collective.warm()
     updater = Updater(optimizer, arena)
     mode.open(updater)
-    one = Witness(optimizer, spec.get("compression", "none") == "none" and spec["name"] != "null")
+    witness = Witness(optimizer, spec.get("compression", "none") == "none" and spec["name"] != "null")
 
     def step() -> None:
         collective.traffic.clear()
         updater.clear()
-        mode.step(team.n_workers, LR, one.n_steps)
+        mode.step(team.n_workers, LR, witness.n_steps)
 
     def dirty(k: int) -> None:
         if team.worker is not None:
             arena.grads[:] = 1 + k % 3
-        one.step(1 + k % 3)
+        witness.step(1 + k % 3)
 
     def moved() -> tuple[int, int]:
         both = (collective.traffic, updater.traffic)
         return sum(t.read + t.written for t in both), collective.traffic.sent
 
-    return Method(step, dirty, moved, lambda: one.check(arena.params))
+    return Method(step, dirty, moved, lambda: witness.check(arena.params))
 
 
 class Witness:
@@ -219,27 +219,27 @@ def in_turn(cluster: Cluster, methods: dict[str, Method], stream: "Stream", seco
 
     A turn is a few steps. Before each step every rank writes new gradients and waits for the others, in the kernel.
     """
-    taken: dict[str, list[tuple[float, float]]] = {name: [] for name in methods}
+    spans: dict[str, list[tuple[float, float]]] = {name: [] for name in methods}
     until = perf_counter() + seconds * len(methods)
     round_ = 0
     while True:
         for name, method in methods.items():
-            for again in range(BURST):
-                method.dirty(round_ + again)
+            for repeat in range(BURST):
+                method.dirty(round_ + repeat)
                 cluster.barrier()
                 began = perf_counter()
                 method.step()
                 ended = perf_counter()
                 cluster.barrier()  # or what the first ranks do next would keep the last from their cores
-                if again:  # the first finds the caches as another method left them
-                    taken[name].append((began, ended))
+                if repeat:  # the first finds the caches as another method left them
+                    spans[name].append((began, ended))
             method.check()
         stream.take()
         round_ += 1
         if cluster.link.tell(round_ > LEAST_ROUNDS and perf_counter() > until if cluster.link.leads else None):
             break
     # the first round made connections and took memory
-    times = np.array([taken[name][BURST - 1 :] for name in methods]) + cluster.clock_offset_s
+    times = np.array([spans[name][BURST - 1 :] for name in methods]) + cluster.clock_offset_s
     cluster.comm.Allreduce(MPI.IN_PLACE, times, MPI.MAX)
     return dict(zip(methods, np.diff(times, axis=2)[:, :, 0].tolist(), strict=True))
 

@@ -41,25 +41,25 @@ MODES: dict[str, str] = {
 
 
 def parser() -> Parser:
-    made = Parser(USAGE, "What a slow worker, or pauses, leave of the speed of each sync mode.")
-    made.add_argument("config", help="a YAML file; its sync section is not used, and nothing is written")
-    made.add_argument("overrides", nargs="*", help="key.path=value")
-    made.add_argument("--modes", default=",".join(MODES), help=f"some of {', '.join(MODES)} (default: all)")
-    made.add_argument("--step-ms", type=float, default=0, help="sleep so long in place of computing (default: 0, no)")
-    made.add_argument("--slow", type=float, default=4, help="step times that the slow worker sleeps (default: 4)")
-    made.add_argument("--pause", type=float, default=3, help="step times of a random pause (default: 3)")
-    made.add_argument("--share", type=float, default=0.02, help="of the steps that have one (default: 0.02)")
-    made.add_argument("--rounds", type=int, default=3, help="epochs of each (default: 3)")
-    made.add_argument("--json", help="write the figures to this file")
-    return made
+    cli = Parser(USAGE, "What a slow worker, or pauses, leave of the speed of each sync mode.")
+    cli.add_argument("config", help="a YAML file; its sync section is not used, and nothing is written")
+    cli.add_argument("overrides", nargs="*", help="key.path=value")
+    cli.add_argument("--modes", default=",".join(MODES), help=f"some of {', '.join(MODES)} (default: all)")
+    cli.add_argument("--step-ms", type=float, default=0, help="sleep so long in place of computing (default: 0, no)")
+    cli.add_argument("--slow", type=float, default=4, help="step times that the slow worker sleeps (default: 4)")
+    cli.add_argument("--pause", type=float, default=3, help="step times of a random pause (default: 3)")
+    cli.add_argument("--share", type=float, default=0.02, help="of the steps that have one (default: 0.02)")
+    cli.add_argument("--rounds", type=int, default=3, help="epochs of each (default: 3)")
+    cli.add_argument("--json", help="write the figures to this file")
+    return cli
 
 
 def main(cluster: Cluster, argv: Sequence[str]) -> int:
     """Run the command on all ranks; return the exit status."""
-    made = parser()
-    if helped(cluster, made, argv):
+    cli = parser()
+    if helped(cluster, cli, argv):
         return 0
-    arguments = Namespace(**cluster.run_on_root(lambda: _arguments(made, argv, cluster)))
+    arguments = Namespace(**cluster.run_on_root(lambda: _arguments(cli, argv, cluster)))
     runs = {name: _begun(cluster, arguments, name) for name in arguments.modes}
     last = cluster.n_ranks - 1
     faults = {
@@ -67,17 +67,17 @@ def main(cluster: Cluster, argv: Sequence[str]) -> int:
         SLOW: Fault(slow_rank=last, slow_steps=arguments.slow),
         PAUSES: Fault(slow_rank="all", slow_steps=arguments.pause, slow_share=arguments.share),
     }
-    taken: dict[str, dict[str, list[float]]] = {name: {how: [] for how in faults} for name in runs}
+    speeds: dict[str, dict[str, list[float]]] = {name: {how: [] for how in faults} for name in runs}
     for number in range(arguments.rounds + 1):
         for name, run in runs.items():
             for how, fault in faults.items():
                 run.guard.slow = Slow(fault, cluster.rank, number)
                 speed = _speed(run)
                 if number:  # the first round is a warm-up
-                    taken[name][how].append(speed)
+                    speeds[name][how].append(speed)
     for run in runs.values():
         run.sync.close()
-    report = _report(arguments, runs, taken)
+    report = _report(arguments, runs, speeds)
     if cluster.rank == 0:
         say(describe(report))
     cluster.run_on_root(lambda: write(arguments.json, report))
@@ -98,8 +98,8 @@ def _arguments(made: Parser, argv: Sequence[str], cluster: Cluster) -> dict[str,
 
 
 def _begun(cluster: Cluster, arguments: Namespace, name: str) -> Run:
-    judged = plan.make(cluster, arguments.config, [*arguments.overrides, f"sync={MODES[name]}"])
-    run = assemble.build_run(cluster, judged)
+    run_plan = plan.make(cluster, arguments.config, [*arguments.overrides, f"sync={MODES[name]}"])
+    run = assemble.build_run(cluster, run_plan)
     setup.init_parameters(run, quiet=True)
     if arguments.step_ms:
         run.network = run.work.network = copy(run.network)
@@ -124,13 +124,13 @@ def _speed(run: Run) -> float:
     Only samples computed and used by then count: at the end of an epoch all workers wait for the last batch, however
     long it takes.
     """
-    seen = epoch.train_epoch(run)
+    timings = epoch.train_epoch(run)
     epoch.forget(run)
     comm = run.cluster.comm
-    mine = seen.times[:, 2] - seen.begun if run.team.worker is not None else np.zeros(0)
-    ends = comm.allgather(float(mine[-1]) if len(mine) else np.inf)
+    step_ends = timings.times[:, 2] - timings.begun if run.team.worker is not None else np.zeros(0)
+    ends = comm.allgather(float(step_ends[-1]) if len(step_ends) else np.inf)
     horizon = min(ends)
-    done = comm.allreduce(int((mine <= horizon).sum()))
+    done = comm.allreduce(int((step_ends <= horizon).sum()))
     dropped = comm.allreduce(run.sync.tally.dropped)
     return max(0, done - dropped) * run.sampler.batch_size / horizon
 
@@ -143,7 +143,7 @@ def _report(arguments: Namespace, runs: dict[str, Run], taken: dict[str, dict[st
     modes: dict[str, Any] = {}
     for name, by_how in taken.items():
         healthy = np.array(by_how[HEALTHY])
-        modes[name] = {how: {"samples_per_s": spread(found)} for how, found in by_how.items()}
+        modes[name] = {how: {"samples_per_s": spread(speeds)} for how, speeds in by_how.items()}
         for how in (SLOW, PAUSES):
             modes[name][how]["of_healthy"] = spread((np.array(by_how[how]) / healthy).tolist())
         n_workers = runs[name].team.n_workers
@@ -159,14 +159,14 @@ def describe(report: dict[str, Any]) -> str:
     """Format the figures as text."""
     step = f"steps of {report['step_ms']:g} ms, asleep" if report["step_ms"] else "computed steps"
     lines = [["mode", "samples/s, healthy", "one slow", "of healthy", "at best", "random pauses", "of healthy"]]
-    for name, found in report["modes"].items():
-        cells = [name, f"{found[HEALTHY]['samples_per_s']['median']:,.0f}"]
+    for name, figures in report["modes"].items():
+        cells = [name, f"{figures[HEALTHY]['samples_per_s']['median']:,.0f}"]
         for how in (SLOW, PAUSES):
-            share = found[how]["of_healthy"]
-            cells.append(f"{found[how]['samples_per_s']['median']:,.0f}")
+            share = figures[how]["of_healthy"]
+            cells.append(f"{figures[how]['samples_per_s']['median']:,.0f}")
             cells.append(f"{share['median']:.2f} ({share['low']:.2f} to {share['high']:.2f})")
             if how == SLOW:
-                cells.append(f"{found['limit']:.2f}")
+                cells.append(f"{figures['limit']:.2f}")
         lines.append(cells)
     return (
         f"{report['model']} on {report['dataset']}, {report['n_ranks']} ranks x batch {report['batch_size']}, {step}\n"

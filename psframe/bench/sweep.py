@@ -32,11 +32,11 @@ def counts(text: str | None, option: str = "--ranks") -> list[int]:
     if text is None:
         n_cores = len(os.sched_getaffinity(0))
         return sorted({n_cores, *(2**power for power in range(n_cores.bit_length()))})
-    found = parser.counts(text, mpirun.MAX_RANKS)
-    if not found:
+    numbers = parser.counts(text, mpirun.MAX_RANKS)
+    if not numbers:
         rule = f"whole numbers of 1 or more, and at most {mpirun.MAX_RANKS:,}"
         raise UserError(f"{option} must be {rule}, got {text!r}; write, say, {option} 2,4")
-    return list(dict.fromkeys(found))
+    return list(dict.fromkeys(numbers))
 
 
 def on_ranks(start: Sequence[str], n_ranks: int, name: str, argv: Sequence[str]) -> dict[str, Any]:
@@ -49,10 +49,10 @@ def reported(start: Sequence[str], n_ranks: int, what: str, module: Sequence[str
 
     Raise UserError with its complaint, or if it prints none.
     """
-    ended = mpirun.python(start, n_ranks, ["-m", *module])
-    if ended.complaint:
-        raise UserError(ended.complaint)
-    lines = [line for line in ended.out.splitlines() if line.startswith(("{", "["))]
+    result = mpirun.python(start, n_ranks, ["-m", *module])
+    if result.complaint:
+        raise UserError(result.complaint)
+    lines = [line for line in result.out.splitlines() if line.startswith(("{", "["))]
     if not lines:
         raise UserError(f"{what} must report, got nothing from {n_ranks} ranks; run it under mpirun alone")
     return json.loads(lines[-1])
@@ -65,9 +65,9 @@ def train(
     from psframe.record import metrics  # loads NumPy: too early in a command that starts MPI here
 
     command = ["-m", "psframe.train", config, "--quiet", *overrides, f"record.dir={where}"]
-    ended = mpirun.python(start, n_ranks, command)
-    if ended.complaint:
-        return [], ended.complaint
+    result = mpirun.python(start, n_ranks, command)
+    if result.complaint:
+        return [], result.complaint
     (run,) = where.iterdir()
     return metrics.read(run), ""
 
@@ -77,16 +77,16 @@ def over(numbers: Sequence[int], measure: Callable[[int], Any]) -> tuple[list[An
 
     A failure at the first number would probably repeat at all of them, so its UserError is raised.
     """
-    found, failed = [], []
+    results, failed = [], []
     for n_ranks in numbers:
         try:
-            found.append(measure(n_ranks))
+            results.append(measure(n_ranks))
         except UserError as error:
-            if not found:
+            if not results:
                 raise
             failed.append(f"{n_ranks} ranks: {error}")
             print(f"psframe: failed at {failed[-1]}", file=sys.stderr)
-    return found, failed
+    return results, failed
 
 
 def main(name: str, bench: Any, argv: Sequence[str]) -> int:
@@ -95,19 +95,19 @@ def main(name: str, bench: Any, argv: Sequence[str]) -> int:
     Options that are not this command's are the benchmark's.
     """
     if "-h" in argv or "--help" in argv:
-        shown = bench.parser()
-        add_options(shown)
-        say(shown.format_help())
+        bench_cli = bench.parser()
+        add_options(bench_cli)
+        say(bench_cli.format_help())
         return 0
-    made = Parser(bench.USAGE, "")
-    add_options(made)
-    made.add_argument("--json", help="write the figures to this file; - for stdout, instead of the table")
-    known, rest = made.parse_known_args(list(argv))
+    cli = Parser(bench.USAGE, "")
+    add_options(cli)
+    cli.add_argument("--json", help="write the figures to this file; - for stdout, instead of the table")
+    known, rest = cli.parse_known_args(list(argv))
     arguments = Namespace(**vars(known))
     claim(arguments.json)
     start = mpirun.launcher(arguments.mpirun)
-    found, failed = over(counts(arguments.ranks), lambda n_ranks: on_ranks(start, n_ranks, name, rest))
-    report = bench.joined(found) | ({"failed": failed} if failed else {})
+    reports, failed = over(counts(arguments.ranks), lambda n_ranks: on_ranks(start, n_ranks, name, rest))
+    report = bench.joined(reports) | ({"failed": failed} if failed else {})
     if arguments.json != "-":
         say(bench.table(report))
     write(arguments.json, report)

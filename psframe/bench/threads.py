@@ -35,25 +35,25 @@ FILE = "threads.json"
 
 
 def parser() -> Parser:
-    made = Parser(USAGE, "What threads in one process and what processes gain over one core.")
-    made.add_argument("--model", default=",".join(SAMPLES), help=f"of {', '.join(SAMPLES)} (default: both)")
-    made.add_argument("--counts", help="of threads and of processes (default: powers of two, to the cores there are)")
-    made.add_argument("--samples", help="made-up training pictures (default: 320 for alexnet, 48 for vgg16)")
-    made.add_argument("--batch", type=int, default=16, help="samples a step, of all together (default: 16)")
-    made.add_argument("--data", help="a folder with a folder of pictures a class (default: made-up pictures)")
-    made.add_argument("--epochs", type=int, default=3, help="of each run (default: 3)")
-    made.add_argument("--repeat", type=int, default=1, help="runs of each, in turn (default: 1)")
-    made.add_argument("--out", help="a new folder for the runs and the figures (default: threads-TIME)")
-    made.add_argument("--mpirun", help=mpirun.HELP)
-    return made
+    cli = Parser(USAGE, "What threads in one process and what processes gain over one core.")
+    cli.add_argument("--model", default=",".join(SAMPLES), help=f"of {', '.join(SAMPLES)} (default: both)")
+    cli.add_argument("--counts", help="of threads and of processes (default: powers of two, to the cores there are)")
+    cli.add_argument("--samples", help="made-up training pictures (default: 320 for alexnet, 48 for vgg16)")
+    cli.add_argument("--batch", type=int, default=16, help="samples a step, of all together (default: 16)")
+    cli.add_argument("--data", help="a folder with a folder of pictures a class (default: made-up pictures)")
+    cli.add_argument("--epochs", type=int, default=3, help="of each run (default: 3)")
+    cli.add_argument("--repeat", type=int, default=1, help="runs of each, in turn (default: 1)")
+    cli.add_argument("--out", help="a new folder for the runs and the figures (default: threads-TIME)")
+    cli.add_argument("--mpirun", help=mpirun.HELP)
+    return cli
 
 
 def main(argv: Sequence[str]) -> int:
     """Run the command; return the exit status: 1 if a run failed."""
-    made = parser()
-    arguments = made.parse_args(list(argv))
+    cli = parser()
+    arguments = cli.parse_args(list(argv))
     if arguments.help:
-        say(made.format_help())
+        say(cli.format_help())
         return 0
     mpirun.refuse_ranks("psframe.bench threads")
     _check(arguments)
@@ -61,12 +61,12 @@ def main(argv: Sequence[str]) -> int:
     out = Path(arguments.out or time.strftime("threads-%Y%m%d-%H%M%S"))
     configs = {model: _config(arguments, model, out) for model in arguments.models}
     rows: dict[tuple[str, str, int], dict[str, Any]] = {}
-    for again in range(arguments.repeat):
+    for repeat in range(arguments.repeat):
         for model, config in configs.items():
             for kind, n in _runs(arguments.numbers):
                 row = rows.setdefault((model, kind, n), {"kind": kind, "n": n, "taken": []})
                 if "failed" not in row:
-                    _run(arguments, start, config, row, out / "runs" / f"{model}-{kind}-{n}-{again}", out)
+                    _run(arguments, start, config, row, out / "runs" / f"{model}-{kind}-{n}-{repeat}", out)
     models: dict[str, list[dict[str, Any]]] = {model: [] for model in arguments.models}
     for (model, _, _), row in rows.items():
         models[model].append(row)
@@ -97,11 +97,11 @@ def _check(arguments: Namespace) -> None:
     arguments.of_model = dict(SAMPLES)
     for part in (arguments.samples or "").split(",") if arguments.samples else ():
         model, _, number = part.rpartition("=")
-        if model not in ("", *SAMPLES) or len(found := counts(number)) != 1 or found[0] < arguments.batch:
+        if model not in ("", *SAMPLES) or len(parsed := counts(number)) != 1 or parsed[0] < arguments.batch:
             raise UserError(
                 f"--samples must be {arguments.batch} or more, got {part!r}; write, say, --samples vgg16=64"
             )
-        arguments.of_model |= dict.fromkeys([model] if model else SAMPLES, found[0])
+        arguments.of_model |= dict.fromkeys([model] if model else SAMPLES, parsed[0])
     if arguments.data and not Path(arguments.data).is_dir():
         raise UserError(f"--data must be a folder of pictures, got {arguments.data!r}; check the path")
 
@@ -167,23 +167,23 @@ def _run(arguments: Namespace, start: Sequence[str], config: Path, row: dict[str
 
 def _compared(rows: Sequence[dict[str, Any]]) -> dict[str, Any]:
     """Return a model's rows, with their speed-ups over one core."""
-    one = rows[0]
-    alone = spread(one["taken"])["median"] if one["taken"] else None
+    base = rows[0]
+    base_s = spread(base["taken"])["median"] if base["taken"] else None
     compared = []
     for row in rows:
-        kept = {key: value for key, value in row.items() if key != "samples"}
+        entry = {key: value for key, value in row.items() if key != "samples"}
         if row["taken"]:
-            kept["epoch_s"] = spread(row["taken"])
-            kept["speedup"] = alone / kept["epoch_s"]["median"] if alone else None
-        compared.append(kept)
-    return {"n_train": one.get("samples"), "rows": compared}
+            entry["epoch_s"] = spread(row["taken"])
+            entry["speedup"] = base_s / entry["epoch_s"]["median"] if base_s else None
+        compared.append(entry)
+    return {"n_train": base.get("samples"), "rows": compared}
 
 
 def table(report: dict[str, Any]) -> str:
     """Format a report as text."""
     lines = [["model", "", "count", "s an epoch", "quartiles", "speed-up", ""]]
-    for model, found in report["models"].items():
-        for row in found["rows"]:
+    for model, figures in report["models"].items():
+        for row in figures["rows"]:
             kind = row["kind"] if row["n"] > 1 else "one core"
             if "epoch_s" not in row:
                 lines.append([model, kind, str(row["n"]), "failed", "", "", ""])

@@ -25,31 +25,31 @@ USAGE = (
 
 
 def parser() -> Parser:
-    made = Parser(USAGE, "How long an epoch would take, as modelled.")
-    made.add_argument("config", nargs="?", help="a YAML file, in sync.mode sync_ps or allreduce")
-    made.add_argument("overrides", nargs="*", help="key.path=value, as train.batch_size=128")
-    made.add_argument("--ranks", default="2,4,8,16", help="numbers of ranks (default: 2,4,8,16)")
-    made.add_argument("--machine", help=f"a profile: a file, or {', '.join(machine.names())}")
-    made.add_argument("--link", help=f"what joins nodes: {', '.join(machine.links())} (default: the machine's)")
-    made.add_argument("--per-node", type=int, help="ranks of a node (default: as many as it has cores)")
-    made.add_argument("--hosts", type=int, help="nodes that are namespaces of this machine, and share its cores")
-    one = made.add_mutually_exclusive_group()
-    one.add_argument("--what-if", metavar="KEY=V,V", help=f"vary one of {', '.join(alternatives.KEYS)}")
-    one.add_argument("--best", action="store_true", help="search ways to do it on so many cores, print the top five")
-    one.add_argument("--check", action="store_true", help="train, too, and add what came out to the profile")
-    one.add_argument("--measure", metavar="FILE", help="measure this machine, and write its profile")
-    made.add_argument("--json", help="write the figures to this file, for psframe.report")
-    made.add_argument("--mpirun", help=mpirun.HELP)
-    return made
+    cli = Parser(USAGE, "How long an epoch would take, as modelled.")
+    cli.add_argument("config", nargs="?", help="a YAML file, in sync.mode sync_ps or allreduce")
+    cli.add_argument("overrides", nargs="*", help="key.path=value, as train.batch_size=128")
+    cli.add_argument("--ranks", default="2,4,8,16", help="numbers of ranks (default: 2,4,8,16)")
+    cli.add_argument("--machine", help=f"a profile: a file, or {', '.join(machine.names())}")
+    cli.add_argument("--link", help=f"what joins nodes: {', '.join(machine.links())} (default: the machine's)")
+    cli.add_argument("--per-node", type=int, help="ranks of a node (default: as many as it has cores)")
+    cli.add_argument("--hosts", type=int, help="nodes that are namespaces of this machine, and share its cores")
+    group = cli.add_mutually_exclusive_group()
+    group.add_argument("--what-if", metavar="KEY=V,V", help=f"vary one of {', '.join(alternatives.KEYS)}")
+    group.add_argument("--best", action="store_true", help="search ways to do it on so many cores, print the top five")
+    group.add_argument("--check", action="store_true", help="train, too, and add what came out to the profile")
+    group.add_argument("--measure", metavar="FILE", help="measure this machine, and write its profile")
+    cli.add_argument("--json", help="write the figures to this file, for psframe.report")
+    cli.add_argument("--mpirun", help=mpirun.HELP)
+    return cli
 
 
 def main(argv: Sequence[str]) -> int:
     """Run the command; return the exit status."""
-    made = parser()
+    cli = parser()
     if "-h" in argv or "--help" in argv:
-        say(made.format_help())
+        say(cli.format_help())
         return 0
-    arguments = made.parse_intermixed_args(list(argv))
+    arguments = cli.parse_intermixed_args(list(argv))
     mpirun.refuse_ranks("psframe.predict")
     start = mpirun.launcher(arguments.mpirun)
     if arguments.measure:
@@ -62,10 +62,10 @@ def main(argv: Sequence[str]) -> int:
 
 def _measure(start: Sequence[str], path: str) -> int:
     machine.claim(path)
-    found = measure.machine(start, lambda what: print(f"measuring {what}", file=sys.stderr, flush=True))
-    warn(NONE, found)
-    machine.write(path, found)
-    say(view.machine(found, path))
+    profile = measure.machine(start, lambda what: print(f"measuring {what}", file=sys.stderr, flush=True))
+    warn(NONE, profile)
+    machine.write(path, profile)
+    say(view.machine(profile, path))
     return 0
 
 
@@ -75,13 +75,13 @@ def _predict(asked: Asked, arguments: Namespace) -> int:
         write(arguments.json, view.plain(asked, search.ranks(asked)))
         return 0
     if arguments.best:
-        found = search.best(asked)
+        predictions = search.best(asked)
     elif arguments.what_if:
-        found = search.varied(asked, *alternatives.judged(arguments.what_if))
+        predictions = search.varied(asked, *alternatives.judged(arguments.what_if))
     else:
-        found = search.ranks(asked)
-    say(view.table(asked, found, best=arguments.best))
-    write(arguments.json, view.plain(asked, found))
+        predictions = search.ranks(asked)
+    say(view.table(asked, predictions, best=arguments.best))
+    write(arguments.json, view.plain(asked, predictions))
     return 0
 
 

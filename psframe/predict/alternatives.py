@@ -21,13 +21,13 @@ VALID: dict[str, tuple[str, ...]] = {
 def judged(said: str) -> tuple[str, list[Any]]:
     """Return the key and the values of KEY=VALUE,VALUE; raise UserError if one is invalid."""
     key, equals, values = said.partition("=")
-    every = parse_value(f"[{values}]") if equals else []
-    if key not in KEYS or not isinstance(every, list) or not every:
+    parsed = parse_value(f"[{values}]") if equals else []
+    if key not in KEYS or not isinstance(parsed, list) or not parsed:
         raise UserError(f"--what-if must be KEY=VALUE,VALUE, got {said!r}; {nearest(key, KEYS)}")
-    every = [str(value) if key == "link" else value for value in every]
-    for value in every:
+    parsed = [str(value) if key == "link" else value for value in parsed]
+    for value in parsed:
         _check(key, value)
-    return key, every
+    return key, parsed
 
 
 def _check(key: str, value: Any) -> None:

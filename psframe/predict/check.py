@@ -27,31 +27,31 @@ def run(asked: Asked) -> Asked:
     Raise UserError if training fails.
     """
     predicted = [(n, asked.job.predict(asked.at(n))) for n in asked.ranks]
-    for n, found in predicted:
-        print(f"predicted: {found.way.name}, {n} ranks: {found.epoch_s:.3g} s", file=sys.stderr, flush=True)
+    for n, prediction in predicted:
+        print(f"predicted: {prediction.way.name}, {n} ranks: {prediction.epoch_s:.3g} s", file=sys.stderr, flush=True)
     checks = []
-    for n, found in predicted:
+    for n, prediction in predicted:
         seconds = trained(asked, n)
-        what = f"{asked.job.work.model}, batch {asked.job.work.batches[0]}, {found.way.method}"
-        what += found.way.encoded
-        what += ", colocated" if found.way.mode == "sync_ps" and not found.way.dedicated else ""
-        what += f", {found.way.link or asked.job.machine.link} Gb/s" if asked.job.hosts > 1 else ""
-        checks.append(Check(what, n, round(found.epoch_s, 5), round(seconds, 5), asked.job.hosts))
+        what = f"{asked.job.work.model}, batch {asked.job.work.batches[0]}, {prediction.way.method}"
+        what += prediction.way.encoded
+        what += ", colocated" if prediction.way.mode == "sync_ps" and not prediction.way.dedicated else ""
+        what += f", {prediction.way.link or asked.job.machine.link} Gb/s" if asked.job.hosts > 1 else ""
+        checks.append(Check(what, n, round(prediction.epoch_s, 5), round(seconds, 5), asked.job.hosts))
     profile = machine.read(asked.profile)  # read again: another command may have added to it meanwhile
-    newest = {(each.what, each.ranks, each.hosts): each for each in (*profile.checks, *checks)}
-    whole = msgspec.structs.replace(profile, checks=list(newest.values()))
-    machine.write(asked.profile, whole)
+    newest = {(check.what, check.ranks, check.hosts): check for check in (*profile.checks, *checks)}
+    updated = msgspec.structs.replace(profile, checks=list(newest.values()))
+    machine.write(asked.profile, updated)
     say(view.checks(checks))
-    say(view.error_line(whole))
-    return replace(asked, job=replace(asked.job, machine=whole))
+    say(view.error_line(updated))
+    return replace(asked, job=replace(asked.job, machine=updated))
 
 
 def trained(asked: Asked, n: int) -> float:
     """Return the median seconds of an epoch on ``n`` ranks."""
     with tempfile.TemporaryDirectory() as folder:
         arguments = ["-m", "psframe.train", asked.config, *asked.overrides, *BESIDE, f"record.dir={folder}", "--quiet"]
-        ended = mpirun.python(asked.start, n, arguments)
-        if ended.complaint:
-            raise UserError(ended.complaint)
+        result = mpirun.python(asked.start, n, arguments)
+        if result.complaint:
+            raise UserError(result.complaint)
         (run,) = [path for path in Path(folder).iterdir() if path.is_dir()]
         return median(float(record["epoch_s"]) for record in metrics.read(run)[1:])

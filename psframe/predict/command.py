@@ -71,28 +71,28 @@ def judged(arguments: Namespace, start: Sequence[str]) -> Asked:
             "which --measure FILE writes"
         )
     ranks = sweep.counts(arguments.ranks)
-    found = machine.read(arguments.machine)
+    profile = machine.read(arguments.machine)
     if arguments.link:
         machine.link(arguments.link)
     if arguments.what_if:
         alternatives.judged(arguments.what_if)
     if arguments.per_node is not None and arguments.per_node < 1:
         raise UserError(f"--per-node must be at least 1, got {arguments.per_node}; give the ranks of a node")
-    here = found.title == measure.this()
+    here = profile.title == measure.this()
     _check_hosts(arguments.hosts, arguments.per_node, ranks, here)
     if arguments.check and not here:
         raise UserError(
-            f"--check must have the profile of this machine ({measure.this()}), got one of {found.title}; write it by "
-            "--measure FILE"
+            f"--check must have the profile of this machine ({measure.this()}), got one of {profile.title}; write it "
+            "by --measure FILE"
         )
-    job, report, seen = _measured(arguments, start, found, here, max(ranks))
-    tier = report["placement"] if report["placement"] in found.tiers else None
+    job, report, other_load = _measured(arguments, start, profile, here, max(ranks))
+    tier = report["placement"] if report["placement"] in profile.tiers else None
     way = {key: report[key] for key in ("mode", "server", "n_servers", "reproducible")}
     way |= {"tier": tier, "link": arguments.link, "compression": job.work.codec.name if job.work.codec else "none"}
     hosts = arguments.hosts or 1
-    per_node = arguments.per_node or (max(ranks) if here else int(found.cores.value))
+    per_node = arguments.per_node or (max(ranks) if here else int(profile.cores.value))
     return Asked(arguments.config, arguments.machine, arguments.overrides, start, replace(job, hosts=hosts), ranks, way,
-                 report["collective"], per_node, seen)  # fmt: skip
+                 report["collective"], per_node, other_load)  # fmt: skip
 
 
 def _check_hosts(hosts: int | None, per_node: int | None, ranks: list[int], here: bool) -> None:
@@ -115,18 +115,18 @@ def _measured(
     print(f"measuring a step of {arguments.config} here, {n} rank(s)", file=sys.stderr, flush=True)
     threads = [] if here else ["train.threads=1"]
     work, report = measure.work(start, n, arguments.config, [*arguments.overrides, *threads])
-    crowded, seen = None, report["load"]
+    crowded, other_load = None, report["load"]
     if here and most > cores:
-        crowded, beside = measure.work(start, 2 * cores, arguments.config, arguments.overrides)
-        seen |= beside["load"]
-    warn(seen, found)
-    return Job(found, work, crowded, here), report, seen
+        crowded, crowded_report = measure.work(start, 2 * cores, arguments.config, arguments.overrides)
+        other_load |= crowded_report["load"]
+    warn(other_load, found)
+    return Job(found, work, crowded, here), report, other_load
 
 
 def warn(seen: Load, profile: Machine) -> None:
     """Warn on stderr of other load during a measurement: of this machine now, or of the profile's machine."""
-    told = {"this machine": seen.told, f"the machine of the profile ({profile.title})": profile.load}
-    for what, load_told in told.items():
+    loads = {"this machine": seen.told, f"the machine of the profile ({profile.title})": profile.load}
+    for what, load_told in loads.items():
         if load_told:
             print(
                 f"psframe: warning: {what} must be idle while it is measured, got other work on it ({load_told}); stop "

@@ -40,31 +40,31 @@ def step_s(work: Work, n: float, core: Core, threads: int = 1) -> float:
 def by_part(work: Work, n: float, core: Core, threads: int = 1) -> dict[str, float]:
     """Return these seconds by part: ``forward``, ``backward``, ``other`` (loading, the loss, Python between layers)."""
     here = Core(work.gflops, work.gbps, work.scalar)
-    found = {
+    seconds = {
         d: sum(_layer_s(layer, d, work.batches, n, here, core, threads) for layer in work.layers) for d in DIRECTIONS
     }
     layers = [sum(layer.seconds[d][i] for layer in work.layers for d in DIRECTIONS) for i in (0, 1)]
     rest = [max(0.0, work.step_s[i] - layers[i]) for i in (0, 1)]
-    fixed, each = line(work.batches, (rest[0], rest[1]))
-    return {**found, "other": (fixed + each * n) * here.scalar / core.scalar}
+    fixed, per_sample = line(work.batches, (rest[0], rest[1]))
+    return {**seconds, "other": (fixed + per_sample * n) * here.scalar / core.scalar}
 
 
 def line(batches: tuple[int, int], seconds: tuple[float, float]) -> tuple[float, float]:
     """Return the fixed seconds and those per sample of the line through two batches; both >= 0, exact for the first."""
     if batches[0] == batches[1]:
         return 0.0, seconds[0] / batches[0]
-    each = (seconds[0] - seconds[1]) / (batches[0] - batches[1])
-    each = min(max(each, 0.0), seconds[0] / batches[0])
-    return seconds[0] - each * batches[0], each
+    per_sample = (seconds[0] - seconds[1]) / (batches[0] - batches[1])
+    per_sample = min(max(per_sample, 0.0), seconds[0] / batches[0])
+    return seconds[0] - per_sample * batches[0], per_sample
 
 
 def _layer_s(
     layer: Layer, direction: str, batches: tuple[int, int], n: float, here: Core, core: Core, threads: int
 ) -> float:
-    fixed, each = line(batches, layer.seconds[direction])
+    fixed, per_sample = line(batches, layer.seconds[direction])
     flops, n_bytes = layer.flops[direction], layer.bytes[direction]
     ratio = roof_s(flops, n_bytes, core, threads) / roof_s(flops, n_bytes, here, 1)
-    return fixed * here.scalar / core.scalar + each * n * ratio
+    return fixed * here.scalar / core.scalar + per_sample * n * ratio
 
 
 def roof_s(flops: float, n_bytes: float, core: Core, threads: int) -> float:

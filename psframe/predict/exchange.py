@@ -58,8 +58,8 @@ class Node:
         """Return each of ``busy`` cores' payload in bytes per second; ``alone``: one core's in GB/s."""
         busy = min(busy * self.hosts, int(self.machine.cores.value))
         tier = self.machine.tier(self.tier)
-        own = self.machine.tier(None)
-        alone *= min(1.0, tier.core_gbps.value / own.core_gbps.value)
+        default_tier = self.machine.tier(None)
+        alone *= min(1.0, tier.core_gbps.value / default_tier.core_gbps.value)
         return 1e9 * min(alone, tier.gbps.value / CROSSINGS / max(1, busy))
 
     def copy_s(self, n_bytes: float, busy: int) -> float:

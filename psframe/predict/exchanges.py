@@ -55,23 +55,23 @@ def measure(cluster: Cluster, path: str) -> list[dict[str, Any]]:
         Path of an empty config.
     """
     np.ones(FREED_BYTES // 8)  # as after reading a dataset: malloc then keeps the memory that pickles release
-    found = []
+    rows = []
     for size in SIZES:
         alone_s = _alone(cluster, path, size)
         for mode, reproducible, name in WAYS:
             n_bytes, step_s = _step(cluster, path, size, mode, reproducible, name)
-            busy = alone_s
+            compute_s = alone_s
             if mode == "sync_ps" and cluster.n_ranks > cluster.rendezvous.n_cores:
-                busy *= (cluster.n_ranks - 1) / cluster.n_ranks  # one rank fewer computes
+                compute_s *= (cluster.n_ranks - 1) / cluster.n_ranks  # one rank fewer computes
             kind = method(mode, "dedicated", 1, name, reproducible)
-            seconds = max(1e-6, step_s - busy)
-            found.append({"method": kind, "ranks": cluster.n_ranks, "bytes": n_bytes, "seconds": seconds})
-    return found
+            seconds = max(1e-6, step_s - compute_s)
+            rows.append({"method": kind, "ranks": cluster.n_ranks, "bytes": n_bytes, "seconds": seconds})
+    return rows
 
 
 def _begun(cluster: Cluster, path: str, size: float, n_workers: int, *overrides: str) -> Run:
     width, samples = max(1, round(size / 4 / FLAT)), STEPS * n_workers * BATCH
-    judged = plan.make(
+    run_plan = plan.make(
         cluster,
         path,
         [
@@ -82,41 +82,41 @@ def _begun(cluster: Cluster, path: str, size: float, n_workers: int, *overrides:
             *overrides,
         ],
     )
-    made = assemble.build_run(cluster, judged)
-    setup.init_parameters(made, quiet=True)
-    return made
+    run = assemble.build_run(cluster, run_plan)
+    setup.init_parameters(run, quiet=True)
+    return run
 
 
 def _alone(cluster: Cluster, path: str, size: float) -> float:
     """Return the seconds of a step without exchange, as the mean over all ranks."""
-    made = _begun(cluster, path, size, cluster.n_ranks, "sync={mode: allreduce}", "collective={name: 'null'}")
-    order, row = made.sampler.permutation(0), np.zeros(made.work.n_losses)
-    taken = []
+    run = _begun(cluster, path, size, cluster.n_ranks, "sync={mode: allreduce}", "collective={name: 'null'}")
+    order, row = run.sampler.permutation(0), np.zeros(run.work.n_losses)
+    seconds = []
     for _ in range(EPOCHS):
         cluster.barrier()
         began = perf_counter()
         for step in range(STEPS):
-            made.work.gradients(order[made.sampler.share(step, cluster.rank)], BATCH, 0, row)
-        taken.append(cluster.comm.allreduce(perf_counter() - began) / cluster.n_ranks / STEPS)
-    _end(made)
-    return float(np.median(taken[1:]))
+            run.work.gradients(order[run.sampler.share(step, cluster.rank)], BATCH, 0, row)
+        seconds.append(cluster.comm.allreduce(perf_counter() - began) / cluster.n_ranks / STEPS)
+    _end(run)
+    return float(np.median(seconds[1:]))
 
 
 def _step(cluster: Cluster, path: str, size: float, mode: str, reproducible: str, name: str) -> tuple[int, float]:
     """Return the bytes of the parameters, and the slowest rank's seconds of a step."""
     n_workers = cluster.n_ranks - (mode == "sync_ps")
-    made = _begun(cluster, path, size, n_workers, f"sync={{mode: {mode}}}", f"collective={{name: {name}}}",
+    run = _begun(cluster, path, size, n_workers, f"sync={{mode: {mode}}}", f"collective={{name: {name}}}",
                   f"train.reproducible={reproducible}")  # fmt: skip
-    taken = []
+    seconds = []
     for _ in range(EPOCHS):
         cluster.barrier()
         began = perf_counter()
-        epoch.train_epoch(made)
-        taken.append(cluster.comm.allreduce(perf_counter() - began, MPI.MAX) / STEPS)
-        epoch.forget(made)
-    n_bytes = 4 * made.network.layout.size
-    _end(made)
-    return n_bytes, float(np.median(taken[1:]))
+        epoch.train_epoch(run)
+        seconds.append(cluster.comm.allreduce(perf_counter() - began, MPI.MAX) / STEPS)
+        epoch.forget(run)
+    n_bytes = 4 * run.network.layout.size
+    _end(run)
+    return n_bytes, float(np.median(seconds[1:]))
 
 
 def _end(made: Run) -> None:

@@ -113,16 +113,16 @@ class Work:
         layers = [
             Layer(
                 row["layer"],
-                {d: of["flops"] for d, of in row["full"].items()},
-                {d: of["bytes"] for d, of in row["full"].items()},
+                {d: counts["flops"] for d, counts in row["full"].items()},
+                {d: counts["bytes"] for d, counts in row["full"].items()},
                 {d: (s[0], s[1]) for d, s in row["seconds"].items()},
             )
             for row in found["layers"]
         ]
         codec = Codec(**found["codec"]) if found["codec"] else None
-        made: dict[str, Any] = {"layers": layers, "codec": codec}
-        made |= {key: tuple(found[key]) for key in ("batches", "step_s")}
-        return cls(**made, **{key: found[key] for key in cls.__dataclass_fields__ if key not in made})
+        fields: dict[str, Any] = {"layers": layers, "codec": codec}
+        fields |= {key: tuple(found[key]) for key in ("batches", "step_s")}
+        return cls(**fields, **{key: found[key] for key in cls.__dataclass_fields__ if key not in fields})
 
 
 @dataclass(frozen=True)
@@ -155,9 +155,11 @@ class ExchangePlan:
     compression: str = "none"
 
     def __post_init__(self) -> None:
-        most = max(1, self.ranks - (self.server == "dedicated"))
-        if self.mode == "sync_ps" and self.n_servers > most:
-            raise UserError(f"servers must be at most {most} of {self.ranks} rank(s), got {self.n_servers}; give fewer")
+        max_servers = max(1, self.ranks - (self.server == "dedicated"))
+        if self.mode == "sync_ps" and self.n_servers > max_servers:
+            raise UserError(
+                f"servers must be at most {max_servers} of {self.ranks} rank(s), got {self.n_servers}; give fewer"
+            )
 
     @property
     def n_workers(self) -> int:

@@ -95,14 +95,14 @@ def reading() -> Reading:
 
 def parsed(text: str) -> dict[int, tuple[int, int]]:
     """Return busy and stolen ticks by CPU, from the text of ``/proc/stat``, without CPUs of incomplete lines."""
-    found = {}
+    by_cpu = {}
     for line in text.splitlines():
         name, *words = line.split() or [""]
         number = name.removeprefix("cpu")
         if number != name and number.isdigit() and len(words) >= len(COLUMNS) and all(map(str.isdigit, words)):
             ticks = dict(zip(COLUMNS, map(int, words), strict=False))
-            found[int(number)] = sum(ticks[key] for key in BUSY), sum(ticks[key] for key in STOLEN)
-    return found
+            by_cpu[int(number)] = sum(ticks[key] for key in BUSY), sum(ticks[key] for key in STOLEN)
+    return by_cpu
 
 
 def between(
@@ -120,11 +120,11 @@ def between(
         Ticks per second; those of this kernel by default.
     """
     hertz = hertz or sysconf("SC_CLK_TCK")
-    cpus = frozenset().union(*(each.cpus for each in before)) & before[0].ticks.keys() & after[0].ticks.keys()
+    cpus = frozenset().union(*(clocks.cpus for clocks in before)) & before[0].ticks.keys() & after[0].ticks.keys()
     seconds = after[0].at_s - before[0].at_s
     if not cpus or seconds <= 0:
         return Load(taken)
     busy, stolen = (sum(after[0].ticks[c][i] - before[0].ticks[c][i] for c in cpus) / hertz for i in (0, 1))
-    own = sum(b.own_s - a.own_s for a, b in zip(before, after, strict=True))
-    whole = seconds * len(cpus)
-    return Load(taken, max(0.0, (busy - own) / whole), max(0.0, stolen / whole))
+    own_s = sum(b.own_s - a.own_s for a, b in zip(before, after, strict=True))
+    total_s = seconds * len(cpus)
+    return Load(taken, max(0.0, (busy - own_s) / total_s), max(0.0, stolen / total_s))

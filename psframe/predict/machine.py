@@ -174,13 +174,13 @@ class Machine(msgspec.Struct, forbid_unknown_fields=True, frozen=True):
 
     def tier(self, name: str | None) -> Tier:
         """Return a tier, the machine's own by default; raise UserError if the machine lacks it."""
-        found = self.tiers.get(name or self.memory)
-        if found is None:
+        tier = self.tiers.get(name or self.memory)
+        if tier is None:
             raise UserError(
                 f"a placement must be a tier of the machine ({self.title}), got {name or self.memory!r}; give one of "
                 f"{', '.join(self.tiers)}"
             )
-        return found
+        return tier
 
 
 def read(name: str) -> Machine:
@@ -200,22 +200,22 @@ def read(name: str) -> Machine:
 @cache
 def links() -> dict[str, Link]:
     """Return the links that come with psframe, by name."""
-    found: dict[str, Link] = _converted(LINKS, _text(LINKS), dict[str, Link])
-    return found
+    by_name: dict[str, Link] = _converted(LINKS, _text(LINKS), dict[str, Link])
+    return by_name
 
 
 def link(name: str) -> Link:
     """Return a link by name; raise UserError if it is unknown."""
-    found = links()
-    if name not in found:
-        raise UserError(f"--link must name a link, got {name!r}; {nearest(name, found)}")
-    return found[name]
+    by_name = links()
+    if name not in by_name:
+        raise UserError(f"--link must name a link, got {name!r}; {nearest(name, by_name)}")
+    return by_name[name]
 
 
 def names() -> list[str]:
     """Return the names of the machines that come with psframe."""
-    every = (Path(entry.name) for entry in files("psframe.machines").iterdir())
-    return sorted(path.stem for path in every if path.suffix == ".yaml" and path.stem != LINKS)
+    paths = (Path(entry.name) for entry in files("psframe.machines").iterdir())
+    return sorted(path.stem for path in paths if path.suffix == ".yaml" and path.stem != LINKS)
 
 
 def claim(path: str) -> None:
@@ -237,8 +237,8 @@ def write(path: str, machine: Machine) -> None:
 
     plain: Mapping[str, Any] = msgspec.to_builtins(machine)
     try:
-        said = yaml.safe_dump(plain, sort_keys=False, width=150, default_flow_style=None)
-        sealed.put(Path(path).parent.resolve() / Path(path).name, said)
+        text = yaml.safe_dump(plain, sort_keys=False, width=150, default_flow_style=None)
+        sealed.put(Path(path).parent.resolve() / Path(path).name, text)
     except OSError as error:
         raise _unwritable(path, error) from None
 

@@ -34,8 +34,8 @@ def machine(start: Sequence[str], told: Callable[[str], None]) -> Machine:
     """Measure this machine, in some minutes; ``told`` is called with the name of each measurement."""
     cores = n_cores()
     told(f"memory and messages, {cores} rank(s)")
-    whole, alone = _ranks(start, max(cores, LEAST), "node"), _ranks(start, 1, "node")
-    seen = _load(whole) | _load(alone)
+    all_ranks, one_rank = _ranks(start, max(cores, LEAST), "node"), _ranks(start, 1, "node")
+    other_load = _load(all_ranks) | _load(one_rank)
     exchanges = []
     n = LEAST
     with tempfile.TemporaryDirectory() as folder:
@@ -43,21 +43,21 @@ def machine(start: Sequence[str], told: Callable[[str], None]) -> Machine:
         empty.write_text("name: exchanges\n", "utf-8")
         while n <= max(LEAST, MAX_A_CORE * cores):
             told(f"exchanges, {n} ranks")
-            found = _ranks(start, n, "exchange", str(empty))
-            exchanges += [Exchange(**row) for row in found["exchanges"]]
-            seen |= _load(found)
+            report = _ranks(start, n, "exchange", str(empty))
+            exchanges += [Exchange(**row) for row in report["exchanges"]]
+            other_load |= _load(report)
             n *= 2
     source = "measured: psframe.predict --measure"
     memory = Tier(
-        Figure(round(whole["gbps"], 2), source),
-        Figure(round(alone["gbps"], 2), source),
+        Figure(round(all_ranks["gbps"], 2), source),
+        Figure(round(one_rank["gbps"], 2), source),
         Figure(round(psutil.virtual_memory().total / 2**30, 1), "the kernel"),
     )
-    figures: Any = {key: Figure(round(whole[key], 3), source) for key in FIGURES}
+    figures: Any = {key: Figure(round(all_ranks[key], 3), source) for key in FIGURES}
     rounded = [Exchange(e.method, e.ranks, e.bytes, round(e.seconds, 7)) for e in _rising(exchanges)]
     return Machine(
-        title=this(), cores=Figure(cores, "the kernel"), memory="ddr", tiers={"ddr": memory}, mpi=whole["mpi"],
-        exchanges=rounded, load=seen.told,
+        title=this(), cores=Figure(cores, "the kernel"), memory="ddr", tiers={"ddr": memory}, mpi=all_ranks["mpi"],
+        exchanges=rounded, load=other_load.told,
         **figures,
     )  # fmt: skip
 
@@ -65,12 +65,12 @@ def machine(start: Sequence[str], told: Callable[[str], None]) -> Machine:
 def _rising(exchanges: Sequence[Exchange]) -> list[Exchange]:
     """Return them with seconds that never fall as bytes grow: differences between steps may be below the noise."""
     longest: dict[tuple[str, int], float] = {}
-    found = []
-    for each in sorted(exchanges, key=lambda e: e.bytes):
-        key = each.method, each.ranks
-        longest[key] = max(longest.get(key, 0.0), each.seconds)
-        found.append(Exchange(each.method, each.ranks, each.bytes, longest[key]))
-    return found
+    rising = []
+    for exchange in sorted(exchanges, key=lambda e: e.bytes):
+        key = exchange.method, exchange.ranks
+        longest[key] = max(longest.get(key, 0.0), exchange.seconds)
+        rising.append(Exchange(exchange.method, exchange.ranks, exchange.bytes, longest[key]))
+    return rising
 
 
 def work(start: Sequence[str], n: int, config: str, overrides: Sequence[str]) -> tuple[Work, dict[str, Any]]:

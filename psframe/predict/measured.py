@@ -14,11 +14,11 @@ def interpolated(exchanges: Sequence[Exchange], way: ExchangePlan, n_bytes: int)
     Between sizes, seconds are linear in bytes, or linear in logarithms if they grow faster than the bytes (for example
     because malloc releases memory); they continue beyond the largest. Between ranks they are linear in logarithms.
     """
-    found = [each for each in exchanges if each.method == way.method]
-    by_ranks = sorted({each.ranks for each in found})
+    matching = [exchange for exchange in exchanges if exchange.method == way.method]
+    by_ranks = sorted({exchange.ranks for exchange in matching})
     if not by_ranks or way.ranks == 1:
         return None
-    seconds = [_at([(e.bytes, e.seconds) for e in found if e.ranks == ranks], n_bytes) for ranks in by_ranks]
+    seconds = [_at([(e.bytes, e.seconds) for e in matching if e.ranks == ranks], n_bytes) for ranks in by_ranks]
     if len(by_ranks) == 1:
         return seconds[0] * way.ranks / by_ranks[0]
     x, y = np.log(by_ranks), np.log(np.maximum(seconds, 1e-6))

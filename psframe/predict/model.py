@@ -134,14 +134,14 @@ class Job:
     def _exchange_s(self, way: ExchangePlan) -> tuple[float, bool]:
         """Return the seconds of an exchange and update of a node, and True if they derive from measured ones."""
         node, n_bytes = exchange.Node(self.machine, way.here, way.tier, self.hosts), self.work.param_bytes
-        codec, found = self.codec(way), None
+        codec, measured_s = self.codec(way), None
         if codec and way.collective == "buffer":
             if way.mode == "allreduce":  # its payloads travel as canonical gradients do
-                found = self._measured_s(replace(way, reproducible="fixed_workers"), int(codec.share * n_bytes))
-            return codec_cost.buffer_s(node, way, n_bytes, codec, found), found is not None
-        found = self._measured_s(way, n_bytes)
-        seconds = exchange.local_s(node, way, n_bytes) if found is None else found
-        return seconds + (codec_cost.leaders_s(way, codec) if codec else 0.0), found is not None
+                measured_s = self._measured_s(replace(way, reproducible="fixed_workers"), int(codec.share * n_bytes))
+            return codec_cost.buffer_s(node, way, n_bytes, codec, measured_s), measured_s is not None
+        measured_s = self._measured_s(way, n_bytes)
+        seconds = exchange.local_s(node, way, n_bytes) if measured_s is None else measured_s
+        return seconds + (codec_cost.leaders_s(way, codec) if codec else 0.0), measured_s is not None
 
     def codec(self, way: ExchangePlan) -> Codec | None:
         """Return the codec of the way's messages, on a core of the machine; None if there is no encoding."""
@@ -160,23 +160,23 @@ class Job:
     def _steps(self, way: ExchangePlan) -> tuple[int, float]:
         """Return the steps of an epoch, and its seconds of computation: the last step shares the remaining samples."""
         n, batch = self.work.n_train, self.work.batches[0]
-        whole, left = divmod(n, way.n_workers * batch)
-        seconds = whole * self.compute_s(way, batch)
+        full_steps, left = divmod(n, way.n_workers * batch)
+        seconds = full_steps * self.compute_s(way, batch)
         if left:
             seconds += self.compute_s(way, left / way.n_workers)
-        return whole + (left > 0), seconds
+        return full_steps + (left > 0), seconds
 
     def _network_s(self, way: ExchangePlan, computed: float) -> float:
         """Return the visible seconds of links in a step, without those hidden by backward."""
-        n_bytes, joined = self.work.param_bytes, link(way.link or self.machine.link)
+        n_bytes, node_link = self.work.param_bytes, link(way.link or self.machine.link)
         if codec := self.codec(way):  # a codec encodes all gradients at once: these leave after backward
-            return exchange.between_s(way, n_bytes, joined, codec)
-        seconds = exchange.between_s(way, n_bytes, joined)
+            return exchange.between_s(way, n_bytes, node_link, codec)
+        seconds = exchange.between_s(way, n_bytes, node_link)
         if way.collective not in ("hierarchical", "shared", "buffer"):
             return seconds
         parts = compute.by_part(self.work, self.work.batches[0], self.core(way), way.threads)
         hidden = HIDDEN * computed * parts["backward"] / sum(parts.values())
-        tail = exchange.between_s(way, n_bytes * (1 - HIDDEN), joined)
+        tail = exchange.between_s(way, n_bytes * (1 - HIDDEN), node_link)
         return max(seconds - hidden, min(tail, seconds))
 
     def _notes(self, way: ExchangePlan) -> tuple[str, ...]:

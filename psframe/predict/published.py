@@ -52,14 +52,14 @@ def woo() -> list[Known]:
     """Return the figures of the buffer method on the host."""
     seconds = [("Bcast", 32, 0.285, False), ("Gather", 32, 0.194, True), ("AllReduce", 32, 1.261, True)]
     ratios = [("Bcast", 16, 5.45), ("Gather", 64, 1.59), ("AllReduce", 68, 2.62)]
-    found = [
+    figures = [
         Known(f"{name}, MCDRAM", "s", ranks, measured, _seconds("mcdram", name, ranks), calibrates)
         for name, ranks, measured, calibrates in seconds
     ]
     for name, ranks, measured in ratios:
         predicted = _seconds("ddr", name, ranks) / _seconds("mcdram", name, ranks)
-        found.append(Known(f"{name}, DDR4 over MCDRAM", "x", ranks, measured, predicted))
-    return found
+        figures.append(Known(f"{name}, DDR4 over MCDRAM", "x", ranks, measured, predicted))
+    return figures
 
 
 def _seconds(memory: str, name: str, ranks: int) -> float:

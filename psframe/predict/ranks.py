@@ -53,40 +53,40 @@ def compute(cluster: Cluster, path: str, overrides: Sequence[str]) -> dict[str, 
 
     Seconds are means over all ranks, in CPU time if a rank computes with one thread. All ranks must call.
     """
-    asked = cluster.run_on_root(lambda: _asked(path, overrides))
-    judged = plan.make(cluster, path, [*overrides, *ALONE])
-    cluster.run_on_root(lambda: _check(judged.config.parallel.is_cut))
-    made = assemble.build_run(cluster, judged)
-    setup.init_parameters(made, quiet=True)
+    way = cluster.run_on_root(lambda: _asked(path, overrides))
+    run_plan = plan.make(cluster, path, [*overrides, *ALONE])
+    cluster.run_on_root(lambda: _check(run_plan.config.parallel.is_cut))
+    training_run = assemble.build_run(cluster, run_plan)
+    setup.init_parameters(training_run, quiet=True)
     startup_s = since_launch_s()
-    clock = _clock(made)
-    spent = {index: Spent(clock) for index, _ in made.network.active}
-    layers: list[dict[str, Any]] = [{"layer": type(layer).__name__} for _, layer in made.network.active]
-    time_layers(made.network, lambda index, layer: spent[index], clock)
-    full = made.sampler.max_batch
+    clock = _clock(training_run)
+    spent = {index: Spent(clock) for index, _ in training_run.network.active}
+    layers: list[dict[str, Any]] = [{"layer": type(layer).__name__} for _, layer in training_run.network.active]
+    time_layers(training_run.network, lambda index, layer: spent[index], clock)
+    full = training_run.sampler.max_batch
     batches = [full, max(1, full // 4)]
-    found = [_steps(made, n, spent, clock) for n in batches]
+    timings = [_steps(training_run, n, spent, clock) for n in batches]
     for number, layer in enumerate(layers):
-        layer["seconds"] = {d: [of["layers"][number][d] for of in found] for d in DIRECTIONS}
-        layer["full"] = work(made.network, number, full)
+        layer["seconds"] = {d: [timing["layers"][number][d] for timing in timings] for d in DIRECTIONS}
+        layer["full"] = work(training_run.network, number, full)
     stream = Stream(cluster, thread_time)
     for _ in range(ROUNDS):
         stream.take()
     return {
-        **asked,
+        **way,
         "cpu_time": clock is thread_time,
         "batches": batches,
-        "step_s": [of["step_s"] for of in found],
-        "deviation": found[0]["deviation"],
-        "taken": max(of["taken"] for of in found),
+        "step_s": [timing["step_s"] for timing in timings],
+        "deviation": timings[0]["deviation"],
+        "taken": max(timing["taken"] for timing in timings),
         "layers": layers,
         "startup_s": startup_s,
-        "n_train": made.facts.n_train,
-        "n_params": made.network.layout.size,
+        "n_train": training_run.facts.n_train,
+        "n_params": training_run.network.layout.size,
         "gflops": _best(cluster, _gflops),
         "gbps": float(np.median(stream.gbps())) / cluster.n_ranks,
         "scalar": _best(cluster, _loops) / REFERENCE_LOOPS,
-        "codec": codecs.measure(cluster, asked["compression"], made.network.layout.size),
+        "codec": codecs.measure(cluster, way["compression"], training_run.network.layout.size),
         "n_ranks": cluster.n_ranks,
         "mpi": mpi_name(),
     }
@@ -94,36 +94,36 @@ def compute(cluster: Cluster, path: str, overrides: Sequence[str]) -> dict[str, 
 
 def _asked(path: str, overrides: Sequence[str]) -> dict[str, Any]:
     """Return the config's way to exchange; raise UserError if it cannot be predicted."""
-    said = schema.read(path, overrides, "auto")
-    mode = sync.make(registry.bind("sync", sync.TABLE, said.sync, "mode"))
-    name = said.sync["mode"]
-    if name not in MODES or said.sync.get("backup_workers"):
+    config = schema.read(path, overrides, "auto")
+    mode = sync.make(registry.bind("sync", sync.TABLE, config.sync, "mode"))
+    name = config.sync["mode"]
+    if name not in MODES or config.sync.get("backup_workers"):
         raise UserError(
             f"psframe.predict knows sync.mode {' and '.join(MODES)}, in which a step is one exchange of all, got "
             f"{name}{' with backup workers' if name in MODES else ''}; give one of them, or measure by psframe.compare"
         )
-    if said.train.reproducible == "any_workers":
+    if config.train.reproducible == "any_workers":
         raise UserError(
             "psframe.predict must have a batch of fixed size for each worker, got train.reproducible=any_workers; give "
             "train.reproducible=fixed_workers"
         )
-    collective = said.collective["name"]
+    collective = config.collective["name"]
     if collective != "auto" and collective not in collectives.TABLE:
         raise UserError(f"psframe.predict knows the collectives of psframe, got {collective}; give one of those")
     if collective != "auto":  # checks its keys: the measured step uses another collective
-        registry.bind("collective", collectives.TABLE, said.collective)
-    encoded = said.collective.get("compression", "none")
-    if encoded != "none":
-        compression.codec_maker(encoded, Allocator())
+        registry.bind("collective", collectives.TABLE, config.collective)
+    codec = config.collective.get("compression", "none")
+    if codec != "none":
+        compression.codec_maker(codec, Allocator())
     return {
-        "model": said.model["name"],
+        "model": config.model["name"],
         "mode": name,
         "server": mode.traits.server,
         "n_servers": mode.traits.n_servers,
         "collective": collective,
-        "compression": encoded,
-        "reproducible": said.train.reproducible,
-        "placement": str(said.placement.parameters["name"]),
+        "compression": codec,
+        "reproducible": config.train.reproducible,
+        "placement": str(config.placement.parameters["name"]),
     }
 
 
@@ -134,27 +134,27 @@ def _check(is_cut: bool) -> None:
 
 def _clock(made: Run) -> steps.Clock:
     """Return the clock of steps: the thread's CPU time, or wall time if several threads of a rank compute."""
-    mine = made.sampler.permutation(0)[: made.sampler.max_batch]
+    samples = made.sampler.permutation(0)[: made.sampler.max_batch]
     row = np.zeros(made.work.n_losses)
-    alone = steps.is_alone(lambda: made.work.gradients(mine, len(mine), 0, row), LEAST_STEPS)
+    alone = steps.is_alone(lambda: made.work.gradients(samples, len(samples), 0, row), LEAST_STEPS)
     return thread_time if all(made.cluster.comm.allgather(alone)) else perf_counter
 
 
 def _steps(made: Run, n: int, spent: dict[int, Spent], clock: steps.Clock) -> dict[str, Any]:
     """Time steps of ``n`` samples, in which ranks do not wait for each other. All ranks must call."""
     order, row = made.sampler.permutation(0), np.zeros(made.work.n_losses)
-    mine = order[np.arange(n) % len(order)]
+    samples = order[np.arange(n) % len(order)]
     made.cluster.barrier()
-    seconds, layers, taken = steps.timed(
-        lambda: made.work.gradients(mine, n, 0, row), lambda: [each.take() for each in spent.values()], clock, SECONDS,
-        LEAST_STEPS,
+    seconds, layers, lost = steps.timed(
+        lambda: made.work.gradients(samples, n, 0, row), lambda: [timer.take() for timer in spent.values()], clock,
+        SECONDS, LEAST_STEPS,
     )  # fmt: skip
     made.cluster.barrier()
     comm = made.cluster.comm
     return {
         **steps.figures(comm.allgather(seconds), clock),
         "layers": steps.mean(comm.allgather(steps.of_layers(layers, clock))),
-        "taken": comm.allreduce(taken, MPI.MAX),
+        "taken": comm.allreduce(lost, MPI.MAX),
     }
 
 
@@ -170,7 +170,7 @@ def _loops() -> float:
 
 
 def _middle(cluster: Cluster, numbers: list[float]) -> float:
-    return float(np.median([n for of in cluster.comm.allgather(numbers) for n in of]))
+    return float(np.median([n for rank_numbers in cluster.comm.allgather(numbers) for n in rank_numbers]))
 
 
 def _best(cluster: Cluster, rate: Callable[[], float]) -> float:
@@ -212,29 +212,29 @@ def _latency_us(cluster: Cluster) -> float:
 
     A burst is much shorter than the kernel's time slices, so that few of them are disturbed. All ranks must call.
     """
-    one, comm = np.zeros(1), cluster.comm
+    message, comm = np.zeros(1), cluster.comm
     if cluster.n_ranks == 1:
         return 0.0
-    taken = []
+    latencies = []
     comm.Barrier()
     for _ in range(BURSTS if comm.rank < 2 else 0):
         began = perf_counter()
         for _ in range(BURST):
             if comm.rank:
-                comm.Recv(one, 0)
-                comm.Send(one, 0)
+                comm.Recv(message, 0)
+                comm.Send(message, 0)
             else:
-                comm.Send(one, 1)
-                comm.Recv(one, 1)
-        taken.append((perf_counter() - began) / BURST / 2 * 1e6)
-    return float(comm.bcast(np.median(taken) if comm.rank == 0 else None))
+                comm.Send(message, 1)
+                comm.Recv(message, 1)
+        latencies.append((perf_counter() - began) / BURST / 2 * 1e6)
+    return float(comm.bcast(np.median(latencies) if comm.rank == 0 else None))
 
 
 def _readings(cluster: Cluster) -> list[load.Reading]:
     """Return the readings of the ranks on rank 0's node, its own first. All ranks must call."""
     cluster.barrier()
-    every = cluster.comm.allgather((cluster.node, load.reading()))
-    return [each for node, each in every if node == every[0][0]]
+    by_rank = cluster.comm.allgather((cluster.node, load.reading()))
+    return [reading for node, reading in by_rank if node == by_rank[0][0]]
 
 
 def _body(cluster: Cluster, argv: Sequence[str]) -> int:
@@ -245,11 +245,11 @@ def _body(cluster: Cluster, argv: Sequence[str]) -> int:
         "node": lambda: node(cluster),
     }
     before = _readings(cluster)
-    found = kinds[what]()
-    seen = load.between(before, _readings(cluster), found.pop("taken", 0.0))
-    found["load"] = asdict(seen)
+    report = kinds[what]()
+    other_load = load.between(before, _readings(cluster), report.pop("taken", 0.0))
+    report["load"] = asdict(other_load)
     if cluster.rank == 0:
-        print(json.dumps(found), flush=True)
+        print(json.dumps(report), flush=True)
     return 0
 
 

@@ -32,10 +32,10 @@ def ranks(asked: Asked) -> list[Found]:
 
 
 def _curves(asked: Asked, n: int) -> Iterator[tuple[str, ExchangePlan]]:
-    own = asked.at(n)
-    yield f"{_curve(own)} (the config)", own
+    config_way = asked.at(n)
+    yield f"{_curve(config_way)} (the config)", config_way
     for way in others(asked, n):
-        if way != own:
+        if way != config_way:
             yield _curve(way), way
 
 
@@ -67,11 +67,11 @@ def varied(asked: Asked, key: str, values: Sequence[Any]) -> list[Found]:
         raise UserError(
             f"--what-if {key} counts under sync.mode sync_ps, got {asked.way['mode']}; give sync.mode=sync_ps"
         )
-    found = []
+    predictions = []
     for value, n in product(values, asked.ranks):
         job, other = _changed(asked, key, value)
-        found.append(Found(f"{key}={value}", job.predict(asked.at(n, **other))))
-    return found
+        predictions.append(Found(f"{key}={value}", job.predict(asked.at(n, **other))))
+    return predictions
 
 
 def _changed(asked: Asked, key: str, value: Any) -> tuple[Job, dict[str, Any]]:
@@ -96,8 +96,8 @@ def resized(work: Work, batch: int) -> Work:
     scale = batch / work.batches[0]
 
     def at(seconds: tuple[float, float]) -> tuple[float, float]:
-        fixed, each = line(work.batches, seconds)
-        return fixed + each * batch, seconds[1]
+        fixed, per_sample = line(work.batches, seconds)
+        return fixed + per_sample * batch, seconds[1]
 
     layers = [
         replace(
@@ -114,18 +114,18 @@ def resized(work: Work, batch: int) -> Work:
 def best(asked: Asked) -> list[Found]:
     """Return the fastest ways on as many cores as the largest number of ranks, the fastest first."""
     cores = max(asked.ranks)
-    found: dict[Any, Prediction] = {}
+    predictions: dict[Any, Prediction] = {}
     for n in _powers(cores):
         for threads in _powers(max(1, cores // n)):
             for tier in asked.job.machine.tiers:
                 per_node = max(1, asked.per_node // threads)
                 for way in others(replace(asked, per_node=per_node), n):
                     way = replace(way, threads=threads, tier=tier)
-                    found[way] = asked.job.predict(way)
-    ranked = sorted(found.values(), key=lambda p: (bool(p.notes), p.epoch_s))
+                    predictions[way] = asked.job.predict(way)
+    ranked = sorted(predictions.values(), key=lambda p: (bool(p.notes), p.epoch_s))
     return [Found(f"{p.way.name}, {p.way.tier}", p) for p in ranked[:TOP]]
 
 
 def _powers(most: int) -> list[int]:
-    found = [1 << i for i in range(most.bit_length()) if 1 << i <= most]
-    return found if found[-1] == most else [*found, most]
+    powers = [1 << i for i in range(most.bit_length()) if 1 << i <= most]
+    return powers if powers[-1] == most else [*powers, most]

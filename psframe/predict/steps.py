@@ -21,16 +21,16 @@ Clock = Callable[[], float]
 
 def is_alone(step: Callable[[], object], n: int) -> bool:
     """True if the calling thread computes ``n`` steps by itself, or nearly so."""
-    own, whole = thread_time(), process_time()
+    thread_began, process_began = thread_time(), process_time()
     for _ in range(n):
         step()
-    return process_time() - whole <= SEVERAL * (thread_time() - own)
+    return process_time() - process_began <= SEVERAL * (thread_time() - thread_began)
 
 
 def least(seconds: Sequence[float], clock: Clock) -> float:
     """Return the typical seconds by a clock: the median of CPU times, the lower quartile of wall times."""
-    found = spread(seconds)
-    return found["low"] if clock is perf_counter else found["median"]
+    quartiles = spread(seconds)
+    return quartiles["low"] if clock is perf_counter else quartiles["median"]
 
 
 def figures(ranks: Sequence[Sequence[float]], clock: Clock) -> dict[str, float]:
@@ -38,10 +38,10 @@ def figures(ranks: Sequence[Sequence[float]], clock: Clock) -> dict[str, float]:
 
     The deviation is that of the faster half: occasional much longer steps are no property of the work.
     """
-    found = spread([seconds for of in ranks for seconds in of])
+    quartiles = spread([seconds for steps in ranks for seconds in steps])
     return {
-        "step_s": float(np.mean([least(of, clock) for of in ranks])),
-        "deviation": (found["median"] - found["low"]) / QUARTILE / found["median"],
+        "step_s": float(np.mean([least(steps, clock) for steps in ranks])),
+        "deviation": (quartiles["median"] - quartiles["low"]) / QUARTILE / quartiles["median"],
     }
 
 
@@ -52,7 +52,10 @@ def of_layers(steps: Sequence[Sequence[dict[str, float]]], clock: Clock) -> list
 
 def mean(ranks: Sequence[Sequence[dict[str, float]]]) -> list[dict[str, float]]:
     """Return each layer's seconds by direction, means over ranks."""
-    return [{d: float(np.mean([of[number][d] for of in ranks])) for d in DIRECTIONS} for number in range(len(ranks[0]))]
+    return [
+        {d: float(np.mean([layers[number][d] for layers in ranks])) for d in DIRECTIONS}
+        for number in range(len(ranks[0]))
+    ]
 
 
 def taken(wall_s: float, own_s: float) -> float:
@@ -67,15 +70,15 @@ def timed(step: Callable[[], object], layers: Callable[[], list[Any]], clock: Cl
     they had no core; the first step is not counted.
     """
     steps: list[float] = []
-    told: list[list[Any]] = []
+    layer_results: list[list[Any]] = []
     wall_s = own_s = 0.0
     until = perf_counter() + seconds
     while perf_counter() < until or len(steps) < n:
-        wall, own, began = perf_counter(), thread_time(), clock()
+        wall_began, own_began, began = perf_counter(), thread_time(), clock()
         step()
         steps.append(clock() - began)
-        own_s += thread_time() - own
-        wall_s += perf_counter() - wall
-        told.append(layers())
+        own_s += thread_time() - own_began
+        wall_s += perf_counter() - wall_began
+        layer_results.append(layers())
     lost = taken(wall_s, own_s) if clock is thread_time else 0.0  # a thread that waits for others has lost nothing
-    return steps[1:], told[1:], lost
+    return steps[1:], layer_results[1:], lost

@@ -23,17 +23,17 @@ def table(asked: Asked, found: Sequence[Found], best: bool) -> str:
         f"{machine.title}: seconds of an epoch, MODELLED; start-up, once compiled, about {asked.job.startup_s:.0f} s\n"
     )
     rows = [["way", "ranks", "nodes", "threads", "s an epoch", *PARTS, "samples/s", "from", ""]]
-    for each in found:
-        p = each.prediction
+    for labelled in found:
+        p = labelled.prediction
         parts = [_share(getattr(p, key), p.epoch_s) for key in PARTS.values()]
         rate = f"{work.n_train / p.epoch_s:,.0f}"
         origin = " and ".join(p.measured) + " measured" if p.measured else "figures alone"
         rows.append(
-            [each.label, str(p.way.ranks), str(p.way.nodes), str(p.way.threads), _seconds(p.epoch_s), *parts, rate,
+            [labelled.label, str(p.way.ranks), str(p.way.nodes), str(p.way.threads), _seconds(p.epoch_s), *parts, rate,
              origin, ""]
         )  # fmt: skip
     lines = [head, aligned(rows), ""]
-    notes = dict.fromkeys(f"note: {note}" for each in found for note in each.prediction.notes)
+    notes = dict.fromkeys(f"note: {note}" for labelled in found for note in labelled.prediction.notes)
     if not best:
         lines += [_fastest(found), ""]
     lines += [*notes, *_caveats(asked), error_line(machine), *known_lines()]
@@ -42,14 +42,14 @@ def table(asked: Asked, found: Sequence[Found], best: bool) -> str:
 
 def _caveats(asked: Asked) -> list[str]:
     """Return notes on all predictions of a command: waiting that is not modelled, other loads that were seen."""
-    found = []
+    notes = []
     if not asked.job.here:
-        found.append("note: wait is 0: how late another machine's ranks are is neither modelled nor measured")
+        notes.append("note: wait is 0: how late another machine's ranks are is neither modelled nor measured")
     if asked.load.seen:
-        found.append(f"note: measured beside other work on this machine: {asked.load.told}")
+        notes.append(f"note: measured beside other work on this machine: {asked.load.told}")
     if asked.job.machine.load:
-        found.append(f"note: the machine's profile was measured beside other work: {asked.job.machine.load}")
-    return found
+        notes.append(f"note: the machine's profile was measured beside other work: {asked.job.machine.load}")
+    return notes
 
 
 def _share(seconds: float, whole: float) -> str:
@@ -63,24 +63,24 @@ def _seconds(seconds: float) -> str:
 def _fastest(found: Sequence[Found]) -> str:
     """Return the fastest way at each number of ranks, as text."""
     by_ranks: dict[int, list[Found]] = {}
-    for each in found:
-        by_ranks.setdefault(each.prediction.way.ranks, []).append(each)
-    told = [f"{n} ranks {_first(of)}" for n, of in sorted(by_ranks.items())]
-    return "fastest, as modelled: " + "; ".join(told)
+    for labelled in found:
+        by_ranks.setdefault(labelled.prediction.way.ranks, []).append(labelled)
+    fastest = [f"{n} ranks {_first(group)}" for n, group in sorted(by_ranks.items())]
+    return "fastest, as modelled: " + "; ".join(fastest)
 
 
 def _first(found: Sequence[Found]) -> str:
     """Return the label of the fastest one, or of all that are equal to it."""
-    least = min(each.prediction.epoch_s for each in found)
-    return " or ".join(each.label for each in found if each.prediction.epoch_s < SAME * least)
+    fastest_s = min(labelled.prediction.epoch_s for labelled in found)
+    return " or ".join(labelled.label for labelled in found if labelled.prediction.epoch_s < SAME * fastest_s)
 
 
 def checks(found: Sequence[Check]) -> str:
     """Format predicted beside measured seconds."""
     rows = [["what", "ranks", "hosts", "predicted s", "measured s", "error", ""]]
-    for each in found:
-        seconds = _seconds(each.predicted_s), _seconds(each.measured_s)
-        rows.append([each.what, str(each.ranks), str(each.hosts), *seconds, f"{each.error:+.0%}", ""])
+    for check in found:
+        seconds = _seconds(check.predicted_s), _seconds(check.measured_s)
+        rows.append([check.what, str(check.ranks), str(check.hosts), *seconds, f"{check.error:+.0%}", ""])
     return aligned(rows)
 
 
@@ -88,12 +88,12 @@ def error_line(machine: Machine) -> str:
     """Return the errors of earlier predictions for this machine, as text."""
     if not machine.checks:
         return "error on epochs of this machine: nothing of it was ever measured (--check, on the machine itself)"
-    errors = [abs(each.error) for each in machine.checks]
+    errors = [abs(check.error) for check in machine.checks]
     right, pairs = order(machine.checks)
-    told = f"; {right} of {pairs} pairs in the right order where they differ by over 10 %" if pairs else ""
+    ordering = f"; {right} of {pairs} pairs in the right order where they differ by over 10 %" if pairs else ""
     return (
         f"error on {len(errors)} measured epochs of this machine: median {median(errors):.0%}, largest "
-        f"{max(errors):.0%}{told}"
+        f"{max(errors):.0%}{ordering}"
     )
 
 
@@ -120,13 +120,13 @@ def _circumstances(of: Check) -> tuple[list[str], str, int, int]:
 
 def known_lines() -> list[str]:
     """Return the errors on published measurements on a Knights Landing, as text."""
-    found = woo()
-    errors = [abs(each.error) for each in found if not each.calibrates]
+    figures = woo()
+    errors = [abs(figure.error) for figure in figures if not figure.calibrates]
     rows = [["Knights Landing (Woo et al. 2020), buffer, host", "ranks", "measured", "modelled", "error", ""]]
-    for each in found:
-        error = "calibrates the model" if each.calibrates else f"{each.error:+.0%}"
-        cells = (f"{value:.3g} {each.unit}" for value in (each.measured, each.predicted))
-        rows.append([each.what, str(each.ranks), *cells, error, ""])
+    for figure in figures:
+        error = "calibrates the model" if figure.calibrates else f"{figure.error:+.0%}"
+        cells = (f"{value:.3g} {figure.unit}" for value in (figure.measured, figure.predicted))
+        rows.append([figure.what, str(figure.ranks), *cells, error, ""])
     return [f"error on tables of others: median {median(errors):.0%}", aligned(rows)]
 
 
@@ -143,11 +143,11 @@ def plain(asked: Asked, found: Sequence[Found]) -> dict[str, Any]:
     """Return predictions and their errors for JSON."""
     work, machine = asked.job.work, asked.job.machine
     rows = []
-    for each in found:
-        p = each.prediction
-        split = {key: getattr(p, of) for key, of in PARTS.items()}
+    for labelled in found:
+        p = labelled.prediction
+        split = {key: getattr(p, field) for key, field in PARTS.items()}
         rows.append(
-            {"label": each.label, "n_ranks": p.way.ranks, "nodes": p.way.nodes, "threads": p.way.threads,
+            {"label": labelled.label, "n_ranks": p.way.ranks, "nodes": p.way.nodes, "threads": p.way.threads,
              "epoch_s": p.epoch_s, "steps": p.steps, "split": split, "measured": list(p.measured),
              "notes": list(p.notes)}
         )  # fmt: skip

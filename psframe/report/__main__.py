@@ -25,8 +25,8 @@ def main(argv: Sequence[str]) -> int:
         say(parser.format_help())
         return 0
     arguments = parser.parse_args(list(argv))
-    made, notices = report(arguments.paths)
-    write(arguments.out, made)
+    page, notices = report(arguments.paths)
+    write(arguments.out, page)
     for notice in notices:
         print(f"psframe: warning: {notice}", file=sys.stderr)
     say(printable(arguments.out))

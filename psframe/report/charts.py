@@ -58,17 +58,17 @@ def styled(number: int) -> Style:
 def lines(name: str, series: Sequence[Series], x: Axis, y: Axis, small: bool = False, heading: str = "") -> str:
     """Return a chart of lines, without points that a logarithmic axis cannot hold."""
     width, height = (SMALL_WIDTH, SMALL_HEIGHT) if small else (WIDTH, HEIGHT)
-    kept = [(s, [(a, b) for a, b in s.points if (a > 0 or not x.base) and (b > 0 or not y.base)]) for s in series]
-    every = [point for _, points in kept for point in points]
-    ends = [v for s, _ in kept for _, low, high in s.spread for v in (low, high)]
+    plotted = [(s, [(a, b) for a, b in s.points if (a > 0 or not x.base) and (b > 0 or not y.base)]) for s in series]
+    all_points = [point for _, points in plotted for point in points]
+    ends = [v for s, _ in plotted for _, low, high in s.spread for v in (low, high)]
     top = 52.0 if heading else 30.0
-    vertical = scale.place(y, [*(b for _, b in every), *ends], height - 42, top)
+    vertical = scale.place(y, [*(b for _, b in all_points), *ends], height - 42, top)
     left = 14 + 6.3 * max(3, *(len(tick) for _, tick in vertical.ticks))
-    across = scale.place(x, [a for a, _ in every], left, width - 14, 5 if small else 8)
+    across = scale.place(x, [a for a, _ in all_points], left, width - 14, 5 if small else 8)
     body = [svg.label(4, 18, svg.fitted(heading, width, 7.9), "heading")] if heading else []
     body += svg.axes(across, vertical)
-    for each, points in sorted(kept, key=lambda pair: not pair[0].ideal):
-        body += _line(each, points, across, vertical)
+    for curve, points in sorted(plotted, key=lambda pair: not pair[0].ideal):
+        body += _line(curve, points, across, vertical)
     return svg.drawing(width, height, f"{name} {heading}".strip(), body)
 
 
@@ -149,14 +149,14 @@ def histogram(name: str, bins: Sequence[tuple[str, float]], x_title: str, y: Axi
     width, height, top = SMALL_WIDTH, 210.0, 52.0
     vertical = scale.place(y, [count for _, count in bins], height - 42, top, 5)
     left = 14 + 6.3 * max(len(tick) for _, tick in vertical.ticks)
-    each = (width - 14 - left) / max(1, len(bins))
-    wide = min(each * 0.82, 46)
+    pitch = (width - 14 - left) / max(1, len(bins))
+    wide = min(pitch * 0.82, 46)
     body = [svg.label(4, 18, svg.fitted(heading, width, 7.9), "heading")]
     body += [svg.line(left, vertical(value), width - 14, vertical(value), "grid") for value, _ in vertical.ticks]
     body += [svg.label(left - 7, vertical(value) + 4, tick, "tick", "end") for value, tick in vertical.ticks]
-    every = max(1, -(-len(bins) * 30 // int(width - left)))
-    for number, (of, count) in enumerate(bins):
-        middle = left + (number + 0.5) * each
+    stride = max(1, -(-len(bins) * 30 // int(width - left)))
+    for number, (label, count) in enumerate(bins):
+        middle = left + (number + 0.5) * pitch
         body.append(
             svg.rectangle(
                 middle - wide / 2,
@@ -164,11 +164,11 @@ def histogram(name: str, bins: Sequence[tuple[str, float]], x_title: str, y: Axi
                 wide,
                 vertical.start - vertical(count),
                 "fill c0",
-                f"{of}: {said(count)}",
+                f"{label}: {said(count)}",
             )
         )
-        if number % every == 0:
-            body.append(svg.label(middle, vertical.start + 17, of, "tick", "middle"))
+        if number % stride == 0:
+            body.append(svg.label(middle, vertical.start + 17, label, "tick", "middle"))
     body += [svg.line(left, vertical.start, width - 14, vertical.start, "axis")]
     body += [svg.label(width - 14, height - 8, x_title, "title", "end"), svg.label(4, top - 13, y.title, "title")]
     return svg.drawing(width, height, f"{name} {heading}".strip(), body)
@@ -183,10 +183,10 @@ def heat(name: str, rows: Sequence[str], columns: Sequence[str], cells: Sequence
     for number, column in enumerate(columns):
         body.append(svg.label(left + (number + 0.5) * wide, top - 8, svg.fitted(column, wide, 6), "tick", "middle"))
     for down, (row, values) in enumerate(zip(rows, cells, strict=True)):
-        y, whole = top + down * high, sum(values) or 1.0
+        y, total = top + down * high, sum(values) or 1.0
         body.append(svg.label(4, y + 17, svg.fitted(row, left - 8), "name"))
         for across, value in enumerate(values):
-            x, share = left + across * wide, value / whole
+            x, share = left + across * wide, value / total
             style = f' style="fill-opacity:{0.06 + 0.94 * share:.2f}"'
             title = f"{row}, {columns[across]}: {value:,.0f} pages, {share:.1%} of the role's"
             body.append(svg.rectangle(x + 1, y + 1, wide - 2, high - 2, "heat", title, style))

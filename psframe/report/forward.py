@@ -19,14 +19,14 @@ def sections(benches: Sequence[tuple[Path, Json]]) -> list[Section]:
     shares: list[Series] = []
     rows: list[list[str]] = []
     for path, bench in benches:
-        kept = _kept(bench)
-        if kept:
+        measured = _kept(bench)
+        if measured:
             name = f"{text(bench.get('model'), 30)}, batch {text(bench.get('batch'), 12)}"
             name += f" ({text(path.stem, 30)})" if len(benches) > 1 else ""
-            drawn, best, share = _series(name, kept, len(shares))
+            drawn, best, share = _series(name, measured, len(shares))
             times += [drawn, best]
             shares.append(share)
-            rows += _rows(name, kept, share)
+            rows += _rows(name, measured, share)
     if not rows:
         return []
     x = ranks_axis([n for series in shares for n, _ in series.points])
@@ -53,25 +53,25 @@ _AFTER = (
 
 def _kept(bench: Json) -> Measured:
     """Return the valid rows of a bench, by ranks."""
-    kept = []
+    measured = []
     for row in list_of(bench.get("rows")):
-        n, found = number(row.get("n_ranks"), 1), spread(row.get("seconds"))
-        if n and found:
-            kept.append((n, found, number(row.get("samples_per_s"), 0)))
-    return sorted(kept, key=lambda each: each[0])
+        n, seconds = number(row.get("n_ranks"), 1), spread(row.get("seconds"))
+        if n and seconds:
+            measured.append((n, seconds, number(row.get("samples_per_s"), 0)))
+    return sorted(measured, key=lambda entry: entry[0])
 
 
 def _series(name: str, kept: Measured, place: int) -> tuple[Series, Series, Series]:
     """Return the lines of seconds, ideal seconds, and efficiency."""
-    least, (took, _, _), _ = kept[0]
+    fewest, (took, _, _), _ = kept[0]
     drawn = Series(name, [(n, s[0]) for n, s, _ in kept], styled(place), [(n, s[1], s[2]) for n, s, _ in kept])
-    best = Series("ideal", [(n, took * least / n) for n, _, _ in kept], ideal=True)
-    return drawn, best, Series(name, [(n, 100 * took * least / (s[0] * n)) for n, s, _ in kept], styled(place))
+    best = Series("ideal", [(n, took * fewest / n) for n, _, _ in kept], ideal=True)
+    return drawn, best, Series(name, [(n, 100 * took * fewest / (s[0] * n)) for n, s, _ in kept], styled(place))
 
 
 def _rows(name: str, kept: Measured, share: Series) -> list[list[str]]:
-    taken = column([found[0] for _, found, _ in kept])
+    medians = column([seconds[0] for _, seconds, _ in kept])
     return [
-        [name, f"{n:.0f}", took, between(found), said(rate, 4), f"{percent:.1f} %"]
-        for (n, found, rate), took, (_, percent) in zip(kept, taken, share.points, strict=True)
+        [name, f"{n:.0f}", took, between(seconds), said(rate, 4), f"{percent:.1f} %"]
+        for (n, seconds, rate), took, (_, percent) in zip(kept, medians, share.points, strict=True)
     ]

@@ -77,7 +77,7 @@ def pair(*parts: str) -> str:
 
 def legend(series: Iterable[Series]) -> str:
     """Return a legend of lines, each once."""
-    shown = {each.label: each for each in series if not each.ideal}
+    shown = {curve.label: curve for curve in series if not curve.ideal}
     if len(shown) < 2:
         return ""
     items = (_item(svg.swatch(s.kind, s.style.dash, s.style.shape), label) for label, s in shown.items())

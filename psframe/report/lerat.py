@@ -22,18 +22,18 @@ def sections(benches: Sequence[tuple[Path, Json]], notices: list[str]) -> list[S
     machines = []
     for path, bench in benches:
         machines.append(f"{text(bench.get('machine')) or 'unknown CPU'}, {text(bench.get('cores'), 9) or '?'} core(s)")
-        for model, of in list(table_of(bench.get("models")).items())[:MAX_MODELS]:
-            kept = [row for row in list_of(table_of(of).get("rows")) if row.get("kind") in KINDS and _count(row)]
-            series = _series(kept)
+        for model, figures in list(table_of(bench.get("models")).items())[:MAX_MODELS]:
+            valid = [row for row in list_of(table_of(figures).get("rows")) if row.get("kind") in KINDS and _count(row)]
+            series = _series(valid)
             if series:
-                counts = sorted({_count(row) or 1.0 for row in kept} | {1.0})
+                counts = sorted({_count(row) or 1.0 for row in valid} | {1.0})
                 best = Series("ideal", [(n, n) for n in counts], ideal=True)
                 x = ranks_axis(counts, "threads or processes")
                 drawings.append(lines("Speed-up", [*series, best], x, Axis("speed-up"), heading=text(model, 40)))
                 legends += series
-            rows += _rows(text(model, 40), kept)
-            beside += _beside(text(model, 40), kept)
-            used += _usage(path, text(model, 40), kept, notices, len(drawings))
+            rows += _rows(text(model, 40), valid)
+            beside += _beside(text(model, 40), valid)
+            used += _usage(path, text(model, 40), valid, notices, len(drawings))
     if not rows:
         return []
     body = paragraph(f"After {paper.LERAT}: speed-up over one CPU core on a 16-core machine.")
@@ -61,21 +61,21 @@ def _count(row: Row) -> float | None:
 
 
 def _series(rows: Sequence[Row]) -> list[Series]:
-    found = []
+    series = []
     for place, kind in enumerate(KINDS):
         # one thread in one process is the first point of both lines, whatever its kind
-        of = [row for row in rows if row["kind"] == kind or _count(row) == 1]
-        points = {(_count(row) or 1.0, s) for row in of if (s := number(row.get("speedup"), 0))}
+        matching = [row for row in rows if row["kind"] == kind or _count(row) == 1]
+        points = {(_count(row) or 1.0, s) for row in matching if (s := number(row.get("speedup"), 0))}
         if points:
-            found.append(Series(kind, sorted(points), Style(place, 0, place)))
-    return found
+            series.append(Series(kind, sorted(points), Style(place, 0, place)))
+    return series
 
 
 def _rows(model: str, rows: Sequence[Row]) -> list[list[str]]:
     seconds = [spread(row.get("epoch_s")) for row in rows]
-    shown = column([found[0] if found else None for found in seconds])
+    shown = column([quartiles[0] if quartiles else None for quartiles in seconds])
     lines = []
-    for row, found, median_s in zip(rows, seconds, shown, strict=True):
+    for row, quartiles, median_s in zip(rows, seconds, shown, strict=True):
         accuracy, speedup = number(row.get("accuracy"), 0), number(row.get("speedup"), 0)
         lines.append(
             [
@@ -83,7 +83,7 @@ def _rows(model: str, rows: Sequence[Row]) -> list[list[str]]:
                 text(row["kind"]),
                 f"{_count(row):.0f}",
                 median_s,
-                between(found),
+                between(quartiles),
                 NONE if speedup is None else f"{speedup:.2f}",
                 NONE if accuracy is None else f"{100 * accuracy:.1f} %",
                 f"failed: {text(row.get('failed'), 200)}" if row.get("failed") else "",

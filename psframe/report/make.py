@@ -26,13 +26,13 @@ from psframe.report.read import Found
 
 def report(paths: Sequence[str]) -> tuple[str, list[str]]:
     """Return the page for the paths, and the notices on it; raise UserError if nothing can be shown."""
-    found = read.read(paths)
-    sections = _sections(found)
-    notices = list(dict.fromkeys(found.notices))
+    inputs = read.read(paths)
+    sections = _sections(inputs)
+    notices = list(dict.fromkeys(inputs.notices))
     if not sections:
         why = "; ".join(notices[:4]) or "it holds nothing that was measured"
         raise UserError(f"psframe.report must be given runs or benches, got nothing that can be shown ({why})")
-    return page.whole(sections, notices, _shown(found)), notices
+    return page.whole(sections, notices, _shown(inputs)), notices
 
 
 def _sections(found: Found) -> list[Section]:
@@ -40,12 +40,12 @@ def _sections(found: Found) -> list[Section]:
     rows, machines = tables.read(found.tables, found.notices)
     if found.tables and not rows:
         found.notices.append("bench collectives' tables must have rows, got none that is whole")
-    having = [run for run in found.runs if run.records or run.config]
+    usable = [run for run in found.runs if run.records or run.config]
     sections = [
-        *runs.sections(having, found.notices),
-        *training.sections(having),
-        *scaling.sections(having),
-        *places.sections(having),
+        *runs.sections(usable, found.notices),
+        *training.sections(usable),
+        *scaling.sections(usable),
+        *places.sections(usable),
         *usage.sections(found.runs),
         *collectives.sections(rows, machines),
         *lerat.sections(found.benches.get("threads", []), found.notices),

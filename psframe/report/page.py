@@ -20,7 +20,7 @@ def whole(sections: Sequence[Section], notices: Sequence[str], shown: str) -> st
         One line on the page's contents.
     """
     style = (files("psframe.report") / "style.css").read_text(encoding="utf-8")
-    links = "".join(f'<li><a href="#{each.name}">{esc(each.title)}</a></li>' for each in sections)
+    links = "".join(f'<li><a href="#{section.name}">{esc(section.title)}</a></li>' for section in sections)
     body = "".join(f'<section id="{s.name}"><h2>{esc(s.title)}</h2>{s.body}</section>' for s in sections)
     when = time.strftime("%Y-%m-%d %H:%M")
     return f"""<!DOCTYPE html>
@@ -49,5 +49,5 @@ def whole(sections: Sequence[Section], notices: Sequence[str], shown: str) -> st
 def _notices(notices: Sequence[str]) -> str:
     if not notices:
         return ""
-    items = "".join(f"<li>{esc(each)}</li>" for each in notices)
+    items = "".join(f"<li>{esc(notice)}</li>" for notice in notices)
     return f'<aside id="notices" aria-label="Notices"><h2>Notices</h2><ul>{items}</ul></aside>'

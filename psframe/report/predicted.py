@@ -42,9 +42,9 @@ def _curves(bench: Json, place: int) -> str:
     )  # fmt: skip
     head = ["<way", "ranks", "nodes", "s/epoch", *PARTS, "<measured of it"]
     body = [_line(row) for row in rows if text(row.get("label"), 60) in names]
-    told = f"The same in numbers ({what}): all modelled, but for what the last column names."
+    table_caption = f"The same in numbers ({what}): all modelled, but for what the last column names."
     return figure(f"figure-predict{after}", caption, [drawn], legend(series)) + table(
-        f"table-predict{after}", told, head, body
+        f"table-predict{after}", table_caption, head, body
     )
 
 
@@ -54,16 +54,16 @@ def _point(row: Row) -> tuple[float, float]:
 
 def _line(row: Row) -> list[str]:
     split = table_of(row.get("split"))
-    whole = float(row["epoch_s"])
+    epoch_s = float(row["epoch_s"])
     shares = [number(split.get(part), 0) for part in PARTS]
-    parts = ["–" if share is None else f"{100 * share / whole:.0f} %" for share in shares]
-    found = row.get("measured")
-    measured = ", ".join(text(each, 20) for each in found[: len(PARTS)]) if isinstance(found, list) else ""
+    parts = ["–" if share is None else f"{100 * share / epoch_s:.0f} %" for share in shares]
+    names = row.get("measured")
+    measured = ", ".join(text(name, 20) for name in names[: len(PARTS)]) if isinstance(names, list) else ""
     return [
         text(row.get("label"), 60),
         f"{row['n_ranks']:.0f}",
         f"{number(row.get('nodes'), 1) or 1:.0f}",
-        said(whole, 4),
+        said(epoch_s, 4),
         *parts,
         measured or "nothing",
     ]
@@ -85,8 +85,10 @@ def _against(benches: Sequence[tuple[Path, Json]]) -> str:
         for (_, _, measured, predicted), kind in pairs.items()
         if kind in kinds
     ]
-    every = [v for _, _, measured, predicted in pairs for v in (measured, predicted)]
-    equal = Series("ideal", [(min(every), min(every)), (max(every), max(every))], Style(-1, 1, None), ideal=True)
+    seconds = [v for _, _, measured, predicted in pairs for v in (measured, predicted)]
+    equal = Series(
+        "ideal", [(min(seconds), min(seconds)), (max(seconds), max(seconds))], Style(-1, 1, None), ideal=True
+    )
     drawn = lines("Predicted against measured", [*points, equal], time_axis("measured"), time_axis("predicted"))
     rows = [
         [what, f"{n:.0f}", said(measured, 4), said(predicted, 4), f"{100 * (predicted / measured - 1):+.0f} %", kind]

@@ -72,16 +72,16 @@ class Found:
 
 def read(paths: Sequence[str]) -> Found:
     """Return the input at the paths; never raises for a file's contents."""
-    found = Found()
+    inputs = Found()
     for name in paths:
-        n_before = len(found.runs)
+        n_before = len(inputs.runs)
         try:
-            _look(Path(name), found)
-            for each in found.runs[n_before:]:
-                each.folder = _below(each.path, Path(name) if len(paths) == 1 else None)
+            _look(Path(name), inputs)
+            for new_run in inputs.runs[n_before:]:
+                new_run.folder = _below(new_run.path, Path(name) if len(paths) == 1 else None)
         except (OSError, ValueError) as error:  # ValueError: a path with a NUL
-            found.notices.append(f"a path must be readable, got {text(name)!r} ({reason(error)}); check it")
-    return found
+            inputs.notices.append(f"a path must be readable, got {text(name)!r} ({reason(error)}); check it")
+    return inputs
 
 
 def _below(path: Path, given: Path | None) -> str:
@@ -122,17 +122,17 @@ def _folder(path: Path, found: Found, depth: int) -> None:
     if (path / "collectives.csv").exists() or (path / "collectives.h5").exists():
         _keep(path, found.tables, found)
     try:
-        inside = sorted(path.iterdir())
+        entries = sorted(path.iterdir())
     except OSError as error:
         found.notices.append(f"a folder must be readable, got {text(str(path))!r} ({reason(error)}); it is left out")
         return
-    for each in sorted(inside, key=lambda path: path.is_dir()):  # files first: a bench names its own runs
-        if each.is_symlink():
-            found.notices.append(f"a link is not followed, got {_named(each)}; give what it leads to, if it is yours")
-        elif each.is_dir() and depth and each.resolve() not in found.of_bench:
-            _folder(each, found, depth - 1)
-        elif each.suffix == ".json" and each.is_file():
-            _bench(each, found, asked=False)
+    for entry in sorted(entries, key=lambda path: path.is_dir()):  # files first: a bench names its own runs
+        if entry.is_symlink():
+            found.notices.append(f"a link is not followed, got {_named(entry)}; give what it leads to, if it is yours")
+        elif entry.is_dir() and depth and entry.resolve() not in found.of_bench:
+            _folder(entry, found, depth - 1)
+        elif entry.suffix == ".json" and entry.is_file():
+            _bench(entry, found, asked=False)
 
 
 def _keep(path: Path, kept: list[Path], found: Found) -> None:
@@ -168,9 +168,9 @@ def run(path: Path, notices: list[str]) -> Run:
 
 def rows(path: Path, notices: list[str]) -> Iterator[Json]:
     """Yield the objects of a file of JSON lines; damaged lines are left out and counted."""
-    said = contents(path, notices)
+    content = contents(path, notices)
     damaged = 0
-    lines = said.split("\n")
+    lines = content.split("\n")
     for line in lines:
         try:
             row = json.loads(line) if line.strip() else None
@@ -197,16 +197,16 @@ def contents(path: Path, notices: list[str]) -> str:
 
 
 def _config(path: Path, notices: list[str]) -> dict[str, str]:
-    said = contents(path / "config.yaml", notices)
+    content = contents(path / "config.yaml", notices)
     try:
-        found = strict_yaml.load(said, "config.yaml") if said else {}
+        config = strict_yaml.load(content, "config.yaml") if content else {}
     except UserError:
-        found = None
-    if not isinstance(found, dict):
+        config = None
+    if not isinstance(config, dict):
         notices.append(f"{_named(path / 'config.yaml')} is damaged: what depends on it is left out")
         return {}
     leaves: dict[str, str] = {}
-    _flatten(found, "", leaves, 6)
+    _flatten(config, "", leaves, 6)
     return leaves
 
 
@@ -221,11 +221,11 @@ def _flatten(of: dict[Any, Any], prefix: str, leaves: dict[str, str], depth: int
 
 
 def _bench(path: Path, found: Found, asked: bool) -> None:
-    said = contents(path, found.notices)
+    content = contents(path, found.notices)
     try:
-        bench = table_of(json.loads(said) if said else None)
+        bench = table_of(json.loads(content) if content else None)
     except (ValueError, RecursionError):
-        if asked and said:
+        if asked and content:
             found.notices.append(f"a JSON file must be whole, got {_named(path)}, which is not; it is left out")
             return
         bench = {}
@@ -244,8 +244,8 @@ def _bench(path: Path, found: Found, asked: bool) -> None:
 
 def runs_of(bench: Any) -> Iterator[str]:
     """Yield the run directories that ``bench threads`` names."""
-    for of in table_of(bench.get("models")).values():
-        yield from filter(None, map(run_of, list_of(table_of(of).get("rows"))))
+    for figures in table_of(bench.get("models")).values():
+        yield from filter(None, map(run_of, list_of(table_of(figures).get("rows"))))
 
 
 def run_of(row: Mapping[str, Any]) -> str:

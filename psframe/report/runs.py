@@ -20,26 +20,26 @@ def label(runs: Sequence[Run]) -> None:
     the config's name only if nothing else does, since overrides may have made it another config.
     """
     # the resolved config's mode: the record of one rank says ``alone``, which its number of ranks says too
-    said: list[tuple[str, ...]] = [(run.config.get("sync.mode") or run.get("sync_mode"),) for run in runs]
-    asked = [[run.get(key) for run in runs] for key in ("collective", "model", "dataset")]
+    labels: list[tuple[str, ...]] = [(run.config.get("sync.mode") or run.get("sync_mode"),) for run in runs]
+    candidates = [[run.get(key) for run in runs] for key in ("collective", "model", "dataset")]
     keys = [key for key in differences(runs) if not key.startswith(("versions", "checkpoint"))]
     keys.sort(key=lambda key: key.startswith(("model", "dataset")))  # a stable sort: these come last
-    asked += [[f"{_short(key)}={run.config[key]}" if key in run.config else "" for run in runs] for key in keys]
-    asked.append([_named(run) for run in runs])
+    candidates += [[f"{_short(key)}={run.config[key]}" if key in run.config else "" for run in runs] for key in keys]
+    candidates.append([_named(run) for run in runs])
     # runs that one word tells apart need no second one
-    for values in asked:
-        told = list(zip(said, map(_ranks, runs), strict=True))
-        if len(set(zip(told, values, strict=True))) > len(set(told)):
-            said = [(*words, value) for words, value in zip(said, values, strict=True)]
-    met: Counter[str] = Counter()
-    for run, shown in zip(runs, _cut(runs, said), strict=True):
+    for values in candidates:
+        labelled = list(zip(labels, map(_ranks, runs), strict=True))
+        if len(set(zip(labelled, values, strict=True))) > len(set(labelled)):
+            labels = [(*words, value) for words, value in zip(labels, values, strict=True)]
+    counts: Counter[str] = Counter()
+    for run, shown in zip(runs, _cut(runs, labels), strict=True):
         run.what = shown
         run.label = run.group = ", ".join(filter(None, (shown, _ranks(run))))
-        met[run.label] += 1
-    again = Counter(dict(met))
+        counts[run.label] += 1
+    remaining = Counter(dict(counts))
     for run in reversed(runs):
-        again[run.label] -= 1
-        run.label += f" #{again[run.label] + 1}" if met[run.label] > 1 else ""
+        remaining[run.label] -= 1
+        run.label += f" #{remaining[run.label] + 1}" if counts[run.label] > 1 else ""
 
 
 def _named(run: Run) -> str:
@@ -48,12 +48,12 @@ def _named(run: Run) -> str:
 
 def _cut(runs: Sequence[Run], said: Sequence[tuple[str, ...]]) -> list[str]:
     """Return the words of each run as one, truncated only as far as different ones stay different."""
-    every = [
+    full = [
         ", ".join(filter(None, words)) or _named(run) or text(run.path.name)
         for run, words in zip(runs, said, strict=True)
     ]
-    short = [text(each, MAX_LABEL) for each in every]
-    return short if len(set(short)) == len(set(every)) else [text(each, LONGEST_LABEL) for each in every]
+    short = [text(name, MAX_LABEL) for name in full]
+    return short if len(set(short)) == len(set(full)) else [text(name, LONGEST_LABEL) for name in full]
 
 
 def _short(key: str) -> str:
@@ -68,20 +68,20 @@ def _ranks(run: Run) -> str:
 
 def differences(runs: Sequence[Run]) -> dict[str, list[str]]:
     """Return the keys in which configs differ, each with the runs' values."""
-    having = [run.config for run in runs if run.config]
-    keys = dict.fromkeys(key for config in having for key in config)
-    told = [key for key in keys if key != "name" and not key.startswith("record.")]
+    configs = [run.config for run in runs if run.config]
+    keys = dict.fromkeys(key for config in configs for key in config)
+    compared = [key for key in keys if key != "name" and not key.startswith("record.")]
     return {
         key: [run.config.get(key, NONE) for run in runs]
-        for key in told
-        if len({config.get(key, NONE) for config in having}) > 1
+        for key in compared
+        if len({config.get(key, NONE) for config in configs}) > 1
     }
 
 
 def key_of(run: Run) -> tuple[tuple[str, str], ...]:
     """Return the keys and values shared by runs that differ only in their number of ranks."""
-    apart = ("record.", "versions.", "checkpoint.")
-    return tuple(sorted((k, v) for k, v in run.config.items() if k != "name" and not k.startswith(apart)))
+    ignored = ("record.", "versions.", "checkpoint.")
+    return tuple(sorted((k, v) for k, v in run.config.items() if k != "name" and not k.startswith(ignored)))
 
 
 def epoch_s(run: Run) -> Spread | None:
@@ -98,8 +98,8 @@ def samples_per_s(run: Run) -> float | None:
 
 def middle(run: Run, key: str) -> float | None:
     """Return a key's median over the complete epochs."""
-    found = numbers(whole(run.records), key)
-    return median(found) if found else None
+    values = numbers(whole(run.records), key)
+    return median(values) if values else None
 
 
 def sections(runs: Sequence[Run], notices: list[str]) -> list[Section]:
@@ -116,7 +116,7 @@ def sections(runs: Sequence[Run], notices: list[str]) -> list[Section]:
 
 def _summary(runs: Sequence[Run]) -> str:
     columns = {
-        "s/epoch": column([None if (found := epoch_s(run)) is None else found[0] for run in runs]),
+        "s/epoch": column([None if (seconds := epoch_s(run)) is None else seconds[0] for run in runs]),
         "samples/s": column([samples_per_s(run) for run in runs]),
         "accuracy": [_percent(number(run.last.get("accuracy"), 0)) for run in runs],
         "MB/epoch": column([_mega(middle(run, "bytes_moved")) for run in runs]),
@@ -144,9 +144,9 @@ def _summary(runs: Sequence[Run]) -> str:
 
 def _unequal(runs: Sequence[Run]) -> str:
     """Return a sentence on differences in workers or global batch between runs of equal ranks; "" if none."""
-    found = [{key: number(run.last.get(key), 1) for key in SHARED} for run in runs]
-    told = unequal([each for each in found if None not in each.values()])
-    return f"{told[:1].upper()}{told[1:]}." if told else ""
+    by_run = [{key: number(run.last.get(key), 1) for key in SHARED} for run in runs]
+    sentence = unequal([figures for figures in by_run if None not in figures.values()])
+    return f"{sentence[:1].upper()}{sentence[1:]}." if sentence else ""
 
 
 _RUNS = (
@@ -168,13 +168,13 @@ _FOLDERS = (
 
 
 def _differences(runs: Sequence[Run]) -> str:
-    found = differences(runs)
-    if len(runs) < 2 or not found:
+    by_key = differences(runs)
+    if len(runs) < 2 or not by_key:
         return ""
-    rows = [[key, *(text(value, 60) for value in values)] for key, values in found.items()]
-    if len(runs) > len(found):  # the longer side goes down the page
-        turned = [[run.label, *(text(values[i], 60) for values in found.values())] for i, run in enumerate(runs)]
-        return table("table-config", _CAPTION, ["<run", *(f"<{key}" for key in found)], turned)
+    rows = [[key, *(text(value, 60) for value in values)] for key, values in by_key.items()]
+    if len(runs) > len(by_key):  # the longer side goes down the page
+        turned = [[run.label, *(text(values[i], 60) for values in by_key.values())] for i, run in enumerate(runs)]
+        return table("table-config", _CAPTION, ["<run", *(f"<{key}" for key in by_key)], turned)
     return table("table-config", _CAPTION, ["<key", *(f"<{run.label}" for run in runs)], rows)
 
 

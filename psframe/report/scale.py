@@ -88,19 +88,19 @@ def _log(axis: Axis, values: Sequence[float], start: float, end: float, most: in
     base = axis.base
     low, high = min(values), max(values)
     first, last = floor(log(low, base) + 1e-9), ceil(log(high, base) - 1e-9)
-    every = max(1, ceil((last - first) / most))
+    stride = max(1, ceil((last - first) / most))
     say = axis.say or (lambda value: f"{value:,.0f}" if value >= 1 else f"{value:g}")
     powers = [base**k for k in range(first, last + 1)]
     if base == 2:  # ranks: the largest measured number is seldom a power of two
         high = high if high > low else 2 * low
-        ticks = [t for t in powers if low * 0.999 <= t <= high * 1.001][::every]
+        ticks = [t for t in powers if low * 0.999 <= t <= high * 1.001][::stride]
         low, high = low / 1.12, high * 1.12
     else:
-        between = [power * factor for power in [powers[0] / base, *powers] for factor in (1, 2, 5)]
-        low = max((t for t in between if t <= low * 1.001), default=powers[0])
-        high = min((t for t in between if t >= high * 0.999 and t > low), default=10 * powers[-1])
-        decades = [t for t in powers if low * 0.999 <= t <= high * 1.001][::every]
-        finer = [t for t in between if low * 0.999 <= t <= high * 1.001]
+        candidates = [power * factor for power in [powers[0] / base, *powers] for factor in (1, 2, 5)]
+        low = max((t for t in candidates if t <= low * 1.001), default=powers[0])
+        high = min((t for t in candidates if t >= high * 0.999 and t > low), default=10 * powers[-1])
+        decades = [t for t in powers if low * 0.999 <= t <= high * 1.001][::stride]
+        finer = [t for t in candidates if low * 0.999 <= t <= high * 1.001]
         ends = [t for t in (low, high) if all(abs(log(t / d, high / low)) > APART for d in decades)]
         ticks = sorted({*ends, *decades}) if len(finer) > 7 else finer
     return Scale(axis, low, high, start, end, tuple((t, say(t)) for t in ticks))

@@ -20,12 +20,12 @@ def sections(runs: Sequence[Run]) -> list[Section]:
         return []
     rates, shares, spreads, rows = [], [], [], []
     for place, (name, by_ranks) in enumerate(groups.items()):
-        points = [(float(n), median(found)) for n, found in by_ranks.items()]
+        points = [(float(n), median(values)) for n, values in by_ranks.items()]
         style = styled(place)
-        spreads = [(float(n), min(found), max(found)) for n, found in by_ranks.items() if len(found) > 1]
+        spreads = [(float(n), min(values), max(values)) for n, values in by_ranks.items() if len(values) > 1]
         rates += [Series(name, points, style, spreads), ideal(points)]
-        least, rate = points[0]
-        efficiency = [(n, 100 * (got / n) / (rate / least)) for n, got in points]
+        fewest, rate = points[0]
+        efficiency = [(n, 100 * (got / n) / (rate / fewest)) for n, got in points]
         shares.append(Series(name, efficiency, style))
         for (n, got), (_, share) in zip(points, efficiency, strict=True):
             rows.append([name, f"{n:.0f}", said(got, 4), f"{len(by_ranks[int(n)])}", f"{share:.1f} %"])
@@ -46,13 +46,13 @@ def sections(runs: Sequence[Run]) -> list[Section]:
 
 def ideal(points: Points) -> Series:
     """Return the line of perfect scaling from the first point."""
-    least, rate = points[0]
-    return Series("ideal", [(n, rate * n / least) for n, _ in points], ideal=True)
+    fewest, rate = points[0]
+    return Series("ideal", [(n, rate * n / fewest) for n, _ in points], ideal=True)
 
 
 def whole(shares: Sequence[Series]) -> Series:
     """Return the line of 100 % efficiency."""
-    return Series("ideal", [(n, 100.0) for n in sorted({n for each in shares for n, _ in each.points})], ideal=True)
+    return Series("ideal", [(n, 100.0) for n in sorted({n for curve in shares for n, _ in curve.points})], ideal=True)
 
 
 def _groups(runs: Sequence[Run]) -> Mapping[str, dict[int, list[float]]]:
@@ -61,15 +61,15 @@ def _groups(runs: Sequence[Run]) -> Mapping[str, dict[int, list[float]]]:
     for run in runs:
         if run.config and number(run.last.get("n_ranks"), 1):
             by_key[key_of(run)].append(run)
-    found: dict[str, dict[int, list[float]]] = {}
-    for of in by_key.values():
+    groups: dict[str, dict[int, list[float]]] = {}
+    for group in by_key.values():
         rates: dict[int, list[float]] = defaultdict(list)
-        for run in of:
+        for run in group:
             rate = samples_per_s(run)
             if rate:
                 rates[int(run.last["n_ranks"])].append(rate)
         if len(rates) > 1:
-            name = text(of[0].what, 60)
-            name = name if name not in found else f"{name} ({len(found) + 1})"
-            found[name] = dict(sorted(rates.items()))
-    return found
+            name = text(group[0].what, 60)
+            name = name if name not in groups else f"{name} ({len(groups) + 1})"
+            groups[name] = dict(sorted(rates.items()))
+    return groups

@@ -66,12 +66,12 @@ def axes(x: Scale, y: Scale) -> list[str]:
     """Return gridlines, ticks and titles; y's title stands above its axis, to be readable."""
     left, right, bottom, top = x.start, x.end, y.start, y.end
     body = [line(left, y(value), right, y(value), "grid") for value, _ in y.ticks]
-    body += [label(left - 7, y(value) + 4, said, "tick", "end") for value, said in y.ticks]
+    body += [label(left - 7, y(value) + 4, tick, "tick", "end") for value, tick in y.ticks]
     body.append(line(left, bottom, right, bottom, "axis"))
-    for value, said in x.ticks:
+    for value, tick in x.ticks:
         body += [
             line(x(value), bottom, x(value), bottom + 4, "axis"),
-            label(x(value), bottom + 17, said, "tick", "middle"),
+            label(x(value), bottom + 17, tick, "tick", "middle"),
         ]
     body.append(label(right, bottom + 34, x.axis.title, "title", "end"))
     body.append(label(4, top - 13, y.axis.title, "title"))

@@ -51,11 +51,11 @@ def read(folders: Sequence[Path], notices: list[str]) -> tuple[list[Row], list[s
     rows: dict[tuple[object, ...], Row] = {}
     machines: list[str] = []
     for folder in folders:
-        said = contents(folder / "collectives.csv", notices)
+        content = contents(folder / "collectives.csv", notices)
         machine, mode = _machine(folder, notices)
         damaged = 0
         # csv rejects a NUL, and extends an unclosed quote to the end of the file
-        for line in csv.DictReader((each.replace("\0", "?") for each in said.splitlines()), quoting=csv.QUOTE_NONE):
+        for line in csv.DictReader((raw.replace("\0", "?") for raw in content.splitlines()), quoting=csv.QUOTE_NONE):
             row = _row(line, mode)
             if row is None:
                 damaged += 1
@@ -65,10 +65,10 @@ def read(folders: Sequence[Path], notices: list[str]) -> tuple[list[Row], list[s
         if damaged:
             notices.append(f"{text(str(folder / 'collectives.csv'), 200)}: {damaged} damaged line(s) are left out")
         machines += [machine] if machine and machine not in machines else []
-    found = list(rows.values())
-    if len({row.mode for row in found if row.mode}) < 2:
-        found = [replace(row, mode="") for row in found]
-    return found, machines
+    measured = list(rows.values())
+    if len({row.mode for row in measured if row.mode}) < 2:
+        measured = [replace(row, mode="") for row in measured]
+    return measured, machines
 
 
 def _row(line: Mapping[str, Any], mode: str) -> Row | None:
@@ -99,13 +99,13 @@ def _machine(folder: Path, notices: list[str]) -> tuple[str, str]:
     try:
         with untrusted_hdf5.opened(path) as file:
             attributes = {key: untrusted_hdf5.attribute(file, key) for key in ("topology", "mpi", "started")}
-        found = {key: str(value) for key, value in attributes.items() if value is not None}
-        topology = table_of(json.loads(found.get("topology", "{}")))
+        texts = {key: str(value) for key, value in attributes.items() if value is not None}
+        topology = table_of(json.loads(texts.get("topology", "{}")))
     except (OSError, ValueError, KeyError, TypeError, RuntimeError, RecursionError):
         notices.append(f"{text(str(path), 200)} is damaged: the machine is not known")
         return "", ""
     topology = table_of(topology.get("topology")) or topology
     cores, mode = number(topology.get("n_cores"), 1), text(topology.get("cluster_mode"), 12)
-    many = f"{cores:.0f} cores" if cores else ""
-    words = (text(topology.get("cpu")), many, mode, text(found.get("mpi"), 60), text(found.get("started"), 19))
+    core_text = f"{cores:.0f} cores" if cores else ""
+    words = (text(topology.get("cpu")), core_text, mode, text(texts.get("mpi"), 60), text(texts.get("started"), 19))
     return ", ".join(word for word in words if word), mode

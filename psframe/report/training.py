@@ -20,24 +20,24 @@ MAX_MARKS = 40  # on a line
 
 
 def sections(runs: Sequence[Run]) -> list[Section]:
-    having = [run for run in runs if run.records]
-    found = [
-        Section("time", "Where the time goes", pair(_phases(having), _bytes(having))),
-        Section("learning", "Loss and accuracy", _curves(having)),
-        Section("staleness", "Staleness", _staleness(having)),
+    recorded = [run for run in runs if run.records]
+    candidates = [
+        Section("time", "Where the time goes", pair(_phases(recorded), _bytes(recorded))),
+        Section("learning", "Loss and accuracy", _curves(recorded)),
+        Section("staleness", "Staleness", _staleness(recorded)),
     ]
-    return [each for each in found if each.body and each.body != pair("", "")]
+    return [section for section in candidates if section.body and section.body != pair("", "")]
 
 
 def _phases(runs: Sequence[Run]) -> str:
     groups = []
     for run in runs:
-        whole = epoch_s(run)
+        total = epoch_s(run)
         parts = [(middle(run, f"{name}_s") or 0.0, name, name) for name in PHASES]
-        rest = whole[0] - sum(length for length, _, _ in parts) if whole else 0.0
+        rest = total[0] - sum(length for length, _, _ in parts) if total else 0.0
         parts.append((max(0.0, rest), "other", "other"))
-        if whole or rest < 0 or any(length for length, _, _ in parts):
-            groups.append(Group(run.label, [Bar(parts, f"{said(whole[0])} s" if whole else "")]))
+        if total or rest < 0 or any(length for length, _, _ in parts):
+            groups.append(Group(run.label, [Bar(parts, f"{said(total[0])} s" if total else "")]))
     if not groups:
         return ""
     return figure(
@@ -51,13 +51,13 @@ def _phases(runs: Sequence[Run]) -> str:
 
 def _bytes(runs: Sequence[Run]) -> str:
     moved = [(run, [(middle(run, key) or 0.0, kind, name) for key, kind, name in MOVED]) for run in runs]
-    most = max((sum(length for length, _, _ in parts) for _, parts in moved), default=0.0)
-    if not most:
+    largest = max((sum(length for length, _, _ in parts) for _, parts in moved), default=0.0)
+    if not largest:
         return ""
-    unit, name = next(((u, n) for u, n in ((1e9, "GB"), (1e6, "MB"), (1e3, "kB")) if most >= u), (1.0, "bytes"))
+    unit, name = next(((u, n) for u, n in ((1e9, "GB"), (1e6, "MB"), (1e3, "kB")) if largest >= u), (1.0, "bytes"))
     groups = []
     for run, parts in moved:
-        shown = [(length / unit, f"fill {kind}", said_name) for length, kind, said_name in parts]
+        shown = [(length / unit, f"fill {kind}", part_name) for length, kind, part_name in parts]
         total = sum(length for length, _, _ in parts)
         groups.append(Group(run.label, [Bar(shown, size(total) if total else "none")]))
     return figure(
@@ -65,14 +65,14 @@ def _bytes(runs: Sequence[Run]) -> str:
         "Bytes that all ranks together read and write in exchanges and updates, and send, in an epoch; medians over "
         "the epochs.",
         [bars("Bytes moved in an epoch", groups, Axis(f"{name} an epoch"))],
-        patches([(f"fill {kind}", said_name) for _, kind, said_name in MOVED]),
+        patches([(f"fill {kind}", part_name) for _, kind, part_name in MOVED]),
     )
 
 
 def _curves(runs: Sequence[Run]) -> str:
     groups = {group: place for place, group in enumerate(dict.fromkeys(run.group for run in runs))}
     shown = [run for run in runs if groups[run.group] < MAX_RUNS]
-    drawings, every = [], []
+    drawings, all_series = [], []
     few = len(shown) <= 2
     for key, title, scale, share in (
         ("loss", "training loss", 1.0, False),
@@ -88,7 +88,7 @@ def _curves(runs: Sequence[Run]) -> str:
                 if few and key == "loss" and (points := _points(run, across, "test_loss", 1.0)):
                     dashed = Style(styled(place).colour, dash=1, shape=None)
                     series.append(Series(f"{run.group}, test loss", points, dashed))
-            every += series
+            all_series += series
             if series:
                 x = Axis(x_title, whole=across == "epoch")
                 named = f"{title}{', test loss dashed' if few and not share else ''}"
@@ -102,7 +102,7 @@ def _curves(runs: Sequence[Run]) -> str:
     caption = (
         "Loss over the training set and accuracy on the test set, against epochs and against the seconds they took."
     )
-    return figure("figure-curves", caption, drawings, legend(every)) + note(more.strip())
+    return figure("figure-curves", caption, drawings, legend(all_series)) + note(more.strip())
 
 
 def _styled(place: int, n_points: int) -> Style:
@@ -120,18 +120,18 @@ def _points(run: Run, across: str, key: str, scale: float) -> list[tuple[float, 
 
 
 def _staleness(runs: Sequence[Run]) -> str:
-    every = [(run.label, counts) for run in runs if any(counts := _counted(run))]  # all 0: a synchronous mode
-    if not every:
+    by_run = [(run.label, counts) for run in runs if any(counts := _counted(run))]  # all 0: a synchronous mode
+    if not by_run:
         return ""
     drawings = [
         histogram("Staleness", _bins(counts), "staleness (clocks)", Axis("gradients"), label)
-        for label, counts in every[:MAX_HISTOGRAMS]
+        for label, counts in by_run[:MAX_HISTOGRAMS]
     ]
     caption = (
         "How many gradients were so many clocks old when they were applied, over all epochs; what a clock is, the mode "
         "says. Runs whose gradients were never old are left out."
     )
-    more = f"The first {MAX_HISTOGRAMS} of {len(every)} runs are drawn." if len(every) > MAX_HISTOGRAMS else ""
+    more = f"The first {MAX_HISTOGRAMS} of {len(by_run)} runs are drawn." if len(by_run) > MAX_HISTOGRAMS else ""
     return figure("figure-staleness", caption, drawings, small=True) + note(more)
 
 
@@ -147,7 +147,7 @@ def _counted(run: Run) -> dict[int, float]:
 
 def _bins(counts: dict[int, float]) -> list[tuple[str, float]]:
     wide = max(1, -(-(max(counts) + 1) // MAX_BINS))
-    found: dict[int, float] = dict.fromkeys(range(max(counts) // wide + 1), 0.0)
+    bins: dict[int, float] = dict.fromkeys(range(max(counts) // wide + 1), 0.0)
     for clocks, count in counts.items():
-        found[clocks // wide] += count
-    return [(f"{b * wide}" if wide == 1 else f"{b * wide}–{(b + 1) * wide - 1}", n) for b, n in found.items()]
+        bins[clocks // wide] += count
+    return [(f"{b * wide}" if wide == 1 else f"{b * wide}–{(b + 1) * wide - 1}", n) for b, n in bins.items()]

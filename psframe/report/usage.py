@@ -25,28 +25,30 @@ Points = list[tuple[float, float]]
 
 
 def sections(runs: Sequence[Run]) -> list[Section]:
-    having = [run for run in runs if run.usage]
-    shown, body = having[:MAX_RUNS], ""
+    sampled = [run for run in runs if run.usage]
+    shown, body = sampled[:MAX_RUNS], ""
     for place, run in enumerate(shown):
         body += heading(run.label) + drawn(run, f"figure-usage-{place}", small=len(shown) > 1)
     if not body:
         return []
-    more = f"The first {MAX_RUNS} of {len(having)} runs are drawn." if len(having) > MAX_RUNS else ""
+    more = f"The first {MAX_RUNS} of {len(sampled)} runs are drawn." if len(sampled) > MAX_RUNS else ""
     return [Section("usage", "CPU, memory, threads and network", body + note(more))]
 
 
 def drawn(run: Run, name: str, small: bool = False) -> str:
     """Return the four panels of a run; "" if its samples are damaged."""
-    drawings, every = [], []
+    drawings, all_series = [], []
     for title, keys, unit in PANELS:
-        most = max((n for key, _ in keys for n in numbers(run.usage, key)), default=0)
-        if keys[0][0] == "sent_bytes_per_s" and 0 < most < 1e5:
+        largest = max((n for key, _ in keys for n in numbers(run.usage, key)), default=0)
+        if keys[0][0] == "sent_bytes_per_s" and 0 < largest < 1e5:
             title, unit = "network of the node (kB/s)", 1e3
-        series = [each for place, (key, word) in enumerate(keys) for each in _series(run.usage, key, word, unit, place)]
+        series = [
+            curve for place, (key, word) in enumerate(keys) for curve in _series(run.usage, key, word, unit, place)
+        ]
         if series:
             y = Axis(title, whole=title == "threads")
             drawings.append(lines(title, series, Axis("seconds since the run began"), y, small))
-            every += series if len(keys) == 1 else []
+            all_series += series if len(keys) == 1 else []
     if not drawings:
         return ""
     ranks = {n for sample in run.usage if (n := number(sample.get("rank"), 0)) is not None}
@@ -55,7 +57,7 @@ def drawn(run: Run, name: str, small: bool = False) -> str:
         f"Samples of {len(ranks)} rank(s): {how}. Network is that of all interfaces of the rank's node: sent solid, "
         "received dashed."
     )
-    return figure(name, caption, drawings, legend(every), small)
+    return figure(name, caption, drawings, legend(all_series), small)
 
 
 def _series(usage: Sequence[Json], key: str, word: str, unit: float, place: int) -> list[Series]:
@@ -67,14 +69,14 @@ def _series(usage: Sequence[Json], key: str, word: str, unit: float, place: int)
     if not by_rank:
         return []
     if word:  # a node's values are the same for all of its ranks
-        points = [point for of in by_rank.values() for point in of]
+        points = [point for rank_points in by_rank.values() for point in rank_points]
         return [Series(word, middle(points), Style(place, place, _mark(points)))]
     if len(by_rank) <= FEW_RANKS:
         numbered = enumerate(sorted(by_rank))
         return [Series(f"rank {r}", thinned(by_rank[r]), Style(n, 0, _mark(by_rank[r]))) for n, r in numbered]
     thin = [Series("a rank", thinned(by_rank[r]), Style(-1, 0, None), thin=True) for r in sorted(by_rank)]
-    every = [point for of in by_rank.values() for point in of]
-    return [*thin, Series("median over the ranks", middle(every), Style(0, 0, None))]
+    all_points = [point for rank_points in by_rank.values() for point in rank_points]
+    return [*thin, Series("median over the ranks", middle(all_points), Style(0, 0, None))]
 
 
 def _mark(points: Points) -> int | None:
@@ -85,8 +87,8 @@ def _mark(points: Points) -> int | None:
 def thinned(points: Points) -> Points:
     """Return at most ``MAX_POINTS`` points: means of neighbours."""
     ordered = sorted(points)
-    many = -(-len(ordered) // MAX_POINTS)
-    cut = [ordered[i : i + many] for i in range(0, len(ordered), many)]
+    group_size = -(-len(ordered) // MAX_POINTS)
+    cut = [ordered[i : i + group_size] for i in range(0, len(ordered), group_size)]
     return [(sum(x for x, _ in part) / len(part), sum(y for _, y in part) / len(part)) for part in cut]
 
 

@@ -25,17 +25,17 @@ def positive(value: Any) -> float | None:
 def parsed(text: Any) -> float | None:
     """Return the number that a text holds; None if it holds none."""
     try:
-        found = float(text)
+        value = float(text)
     except (TypeError, ValueError, OverflowError):
         return None
-    return number(found) if isfinite(found) else None
+    return number(value) if isfinite(value) else None
 
 
 def text(value: Any, most: int = 120) -> str:
     """Return a value as one line of at most ``most`` characters."""
-    said = value[: 4 * most] if isinstance(value, str) else "" if value is None else short(value)
-    said = " ".join(said.split()).encode("utf-8", "replace").decode()
-    return said if len(said) <= most else said[: most - 1] + "…"
+    shown = value[: 4 * most] if isinstance(value, str) else "" if value is None else short(value)
+    shown = " ".join(shown.split()).encode("utf-8", "replace").decode()
+    return shown if len(shown) <= most else shown[: most - 1] + "…"
 
 
 def short(value: Any, depth: int = 3) -> str:
@@ -60,21 +60,21 @@ def table_of(value: Any) -> Mapping[str, Any]:
 
 def list_of(value: Any) -> list[Mapping[str, Any]]:
     """Return the mappings of a value that is a list."""
-    return [each for each in value if isinstance(each, dict)] if isinstance(value, list) else []
+    return [item for item in value if isinstance(item, dict)] if isinstance(value, list) else []
 
 
 def numbers(records: Iterable[Mapping[str, Any]], key: str, least: float = 0) -> list[float]:
     """Return a key's numbers, without invalid ones."""
-    return [found for record in records if (found := number(record.get(key), least)) is not None]
+    return [value for record in records if (value := number(record.get(key), least)) is not None]
 
 
 def spread(value: Any) -> Spread | None:
     """Return median, low and high of a mapping that has at least a median."""
-    of = table_of(value)
-    middle = positive(of.get("median"))
+    mapping = table_of(value)
+    middle = positive(mapping.get("median"))
     if middle is None:
         return None
-    low, high = number(of.get("low"), 0), number(of.get("high"), 0)
+    low, high = number(mapping.get("low"), 0), number(mapping.get("high"), 0)
     return middle, min(middle, middle if low is None else low), max(middle, middle if high is None else high)
 
 
@@ -87,17 +87,17 @@ def said(value: float | None, digits: int = 3) -> str:
 
 def column(values: Sequence[float | None], digits: int = 3) -> list[str]:
     """Return the numbers of one column, all with the same decimals."""
-    there = sorted(abs(v) for v in values if v)
-    if there and (there[0] < 1e-4 or there[-1] >= 1e9):
+    magnitudes = sorted(abs(v) for v in values if v)
+    if magnitudes and (magnitudes[0] < 1e-4 or magnitudes[-1] >= 1e9):
         return [said(v, digits) for v in values]
-    places = decimals(there[: max(1, len(there) // 2)][-1:], digits)
+    places = decimals(magnitudes[: max(1, len(magnitudes) // 2)][-1:], digits)
     return [NONE if v is None else f"{v:,.{places}f}" for v in values]
 
 
 def decimals(values: Sequence[float], digits: int) -> int:
     """Return the number of decimals that show ``digits`` digits of the first non-zero value."""
-    least = next((abs(v) for v in values if v), 1.0)
-    return max(0, min(6, digits - 1 - floor(log10(least))))
+    first = next((abs(v) for v in values if v), 1.0)
+    return max(0, min(6, digits - 1 - floor(log10(first))))
 
 
 def between(found: Spread | None, scale: float = 1.0) -> str:

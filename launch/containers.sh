@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Run a command whose `mpirun -n N` spreads the N ranks over containers on this machine: docs/containers.md
+# Run a command whose `mpirun -n N` spreads the N ranks over containers on this machine: docs/how-to/containers.md
 # shellcheck source-path=SCRIPTDIR disable=SC2034,SC2317 # used in what is sourced; called by a trap
 set -euo pipefail
 

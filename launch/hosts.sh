@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Run a command whose `mpirun -n N` spreads the N ranks over hosts that ssh reaches: README, "On a cluster".
+# Run a command whose `mpirun -n N` spreads the N ranks over hosts that ssh reaches: docs/tutorials/cluster.md.
 set -eo pipefail # without -u, under which bash before 4.4 takes an empty array for none
 
 usage="bash launch/hosts.sh [--agent AGENT] [--timeout S] HOSTFILE COMMAND...

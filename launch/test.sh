@@ -10,7 +10,7 @@ case "${1:-}" in
     --full) select=() && export PSFRAME_TESTS=full && shift ;;
     --changed) since=HEAD && shift ;;
 esac
-environment .venv mpich,test mlxtend scikit-learn aeon
+environment .venv mpich,test mlxtend aeon
 # beside PyTorch, which mostly unpacks; in a process group of its own, which ends with this script
 trap 'exit 130' INT
 set -m

@@ -33,6 +33,7 @@ from psframe.record.view import aligned, in_terminal, say
 from psframe.report import make
 
 USAGE = "python -m psframe.compare CONFIG [CONFIG ...] [--grid KEY=VALUE,VALUE ...] [--ranks N,N] [--out DIR]"
+EXAMPLE = "python -m psframe.compare config.yaml --grid sync.mode=sync_ps,easgd --ranks 2,4"
 GRID = "grid.json"  # the grid of a folder
 MAX_GRID = 16 << 20  # bytes
 
@@ -66,7 +67,7 @@ def _short(value: Any) -> str:
 
 
 def parser() -> Parser:
-    cli = Parser(USAGE, "Train what a grid of configs says, and compare.")
+    cli = Parser(USAGE, "Train a grid of settings, and compare them in one table.", EXAMPLE)
     cli.add_argument("configs", nargs="+", metavar="CONFIG", help="YAML files")
     cli.add_argument(
         "--grid", action="append", default=[], metavar="KEY=VALUE,VALUE", help="as sync.mode=easgd,hogwild"

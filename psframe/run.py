@@ -30,6 +30,7 @@ from psframe.record import checkpoint, metrics, onward, run_dir  # noqa: E402
 from psframe.record.view import say  # noqa: E402
 
 USAGE = "python -m psframe.run -n N[,N ...] [--restarts K] CONFIG [key.path=value ...]"
+EXAMPLE = "python -m psframe.run -n 4 --restarts 3 config.yaml checkpoint.every_seconds=60"
 PR_SET_PDEATHSIG, PR_SET_CHILD_SUBREAPER = 1, 36  # from linux/prctl.h
 LEAVE_S = 12.0  # from a signal until the remaining ranks are killed
 AGAIN_S = 1.0  # from one signal to the next: a launcher drops signals sent before its ranks run
@@ -38,7 +39,7 @@ USER_ERROR = 2  # exit status that a restart would not change
 
 
 def parser() -> Parser:
-    cli = Parser(USAGE, "Train under mpirun, and start again from the last checkpoint when the job dies.")
+    cli = Parser(USAGE, "Train under mpirun, and start again from the last checkpoint when the job dies.", EXAMPLE)
     cli.add_argument("config", nargs="?", help="a YAML file")
     cli.add_argument("overrides", nargs="*", help="key.path=value, as train.epochs=3")
     cli.add_argument("-n", dest="ranks", help="ranks; several numbers are for one start after the other")

@@ -35,7 +35,7 @@ probe() {
         # crun wants cgroups of one version, runc takes a mixture
         if [ "${engine[0]}" = docker ] || ! command -v runc >/dev/null ||
             ! podman --runtime runc run "${ask[@]}" >"$folder/parts" 2>"$folder/said"; then
-            refuse "${engine[0]} must start a container that has psframe's python, got '$said'; see docs/containers.md"
+            refuse "${engine[0]} must start a container that has psframe's python, got '$said'; see docs/how-to/containers.md"
         fi
         engine+=(--runtime runc)
     fi

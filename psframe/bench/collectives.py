@@ -33,6 +33,7 @@ USAGE = (
     "python -m psframe.bench collectives [--ranks N,N] [--operation O,...] [--method M,...] [--memory P,...] "
     "[--size MB | O=MB,...] [--repetitions K] [--warm-up K] [--rounds K] [--out DIR] [--mpirun CMD]"
 )
+EXAMPLE = "python -m psframe.bench collectives --ranks 4,16 --out collectives"
 ALL_METHODS = ("c", *METHODS)
 MEMORIES = ("default", "ddr", "hbw")
 PAPER_MB = {"bcast": 256.0, "gather": 16.0, "allreduce": 256.0}
@@ -40,7 +41,7 @@ ROOM = 0.8  # share of the free memory that may be allocated
 
 
 def parser() -> Parser:
-    cli = Parser(USAGE, "How long a broadcast, a gather, an allreduce take.")
+    cli = Parser(USAGE, "Measure a broadcast, a gather and an allreduce.", EXAMPLE)
     cli.add_argument("--operation", default=",".join(OPERATIONS), help="which of them (default: all)")
     cli.add_argument("--method", help=f"of {', '.join(ALL_METHODS)} (default: all)")
     cli.add_argument("--memory", default="default", help=f"of {', '.join(MEMORIES)} (default: default)")

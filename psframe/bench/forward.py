@@ -37,12 +37,13 @@ USAGE = (
     "python -m psframe.bench forward [--ranks N,N] [--model M] [--batch B] [--repetitions K] [--threads T] "
     "[--json FILE] [--mpirun CMD]"
 )
+EXAMPLE = "python -m psframe.bench forward --ranks 1,2,4"
 SEED = 0
 TOLERANCE = 1e-4  # relative, of the outputs' mean size, between numbers of ranks
 
 
 def parser() -> Parser:
-    cli = Parser(USAGE, "How long the forward pass of a mini-batch takes that ranks share.")
+    cli = Parser(USAGE, "Measure the forward pass of a mini-batch that ranks share.", EXAMPLE)
     cli.add_argument("--model", default="har_cnn", help=f"one of {', '.join(INPUTS)} (default: har_cnn)")
     cli.add_argument("--batch", type=int, default=8000, help="samples of all ranks together (default: 8000)")
     cli.add_argument("--repetitions", type=int, default=10, help="(default: 10)")

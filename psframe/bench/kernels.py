@@ -36,10 +36,11 @@ INPUTS: dict[str, tuple[Shape, int]] = {
     "vgg16_small": ((3, 32, 32), 10),
 }
 USAGE = "python -m psframe.bench kernels [--model M,...] [--batch B,...] [--against torch] [--warm] [--json FILE]"
+EXAMPLE = "python -m psframe.bench kernels --model lenet --batch 64 --against torch"
 
 
 def _arguments(argv: Sequence[str]) -> tuple[Namespace, str]:
-    parser = Parser(USAGE, "How fast the layers of a network are, on one rank.")
+    parser = Parser(USAGE, "Measure the layers of a network on one rank.", EXAMPLE)
     parser.add_argument("--model", default="lenet", help="names of the zoo, or all (default: lenet)")
     parser.add_argument("--batch", default="64", help="samples a step (default: 64)")
     parser.add_argument("--input", help="C,H,W or C,T of a sample (default: what the model was made for)")

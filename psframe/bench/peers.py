@@ -36,6 +36,7 @@ USAGE = (
     "python -m psframe.bench peers CONFIG [key.path=value ...] [--ranks N,N] [--peers ddp,horovod,mpi4py] "
     "[--global-batch B] [--json FILE] [--mpirun CMD]"
 )
+EXAMPLE = "python -m psframe.bench peers config.yaml sync.mode=allreduce --ranks 2,4 --peers ddp"
 SAME = ("allreduce", "sync_ps")  # modes whose step applies the mean over all its samples once
 WARM_STEPS = 3
 
@@ -52,7 +53,7 @@ class Contender(Protocol):
 
 
 def parser() -> Parser:
-    cli = Parser(USAGE, "How long an epoch takes, here and elsewhere.")
+    cli = Parser(USAGE, "Measure an epoch in psframe and in other systems, in turn.", EXAMPLE)
     cli.add_argument("config", help="a YAML file; checkpoints and records are not written")
     cli.add_argument("overrides", nargs="*", help="key.path=value; train.epochs: of each, in turn")
     cli.add_argument("--peers", help=f"some of {', '.join(RIVALS)} (default: those that can run here)")

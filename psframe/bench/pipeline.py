@@ -26,12 +26,13 @@ from psframe.train.plan.plan import Plan
 from psframe.train.run import Run
 
 USAGE = "python -m psframe.bench pipeline CONFIG [key.path=value ...] [--steps K] [--repetitions R] [--json FILE]"
+EXAMPLE = "mpirun -n 2 python -m psframe.bench pipeline config.yaml"
 SAME = ("train.threads=1", "affinity=none")
 RATE = 1e-6
 
 
 def parser() -> Parser:
-    cli = Parser(USAGE, "How much faster stages of a network are than one process.")
+    cli = Parser(USAGE, "Measure the stages of a network against one process.", EXAMPLE)
     cli.add_argument("config", help="a YAML file with parallel.pipeline; nothing is written")
     cli.add_argument("overrides", nargs="*", help="key.path=value")
     cli.add_argument("--steps", type=int, default=2, help="of a repetition (default: 2)")

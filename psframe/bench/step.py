@@ -28,6 +28,7 @@ from psframe.sync.sampler import Sampler
 from psframe.train.build.allocate import build_measured
 
 USAGE = "mpirun -n N python -m psframe.bench step [--size MB,...] [--collective C,...] [--optimizer O] [--json FILE]"
+EXAMPLE = "mpirun -n 16 python -m psframe.bench step --size 1.72 --collective shared"
 OPTIMIZERS: dict[str, dict[str, Any]] = {
     "sgd": {},
     "momentum": {"name": "sgd", "momentum": 0.9},
@@ -39,7 +40,7 @@ STREAM_BYTES = 64 << 20  # of each array of a rank, beyond any cache
 
 
 def parser() -> Parser:
-    cli = Parser(USAGE, "How long one exchange of gradients and the update of the parameters take.")
+    cli = Parser(USAGE, "Measure one exchange of gradients with the update of the parameters.", EXAMPLE)
     cli.add_argument("--size", default="1.72", help="megabytes of parameters (default: 1.72, LeNet)")
     cli.add_argument("--collective", default="shared,buffer", help="names, or one with keys, as '{name: shared, ...}'")
     cli.add_argument("--optimizer", choices=list(OPTIMIZERS), default="momentum")

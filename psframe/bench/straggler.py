@@ -28,6 +28,7 @@ from psframe.train.plan import plan
 from psframe.train.run import Run
 
 USAGE = "mpirun -n N python -m psframe.bench straggler CONFIG [key.path=value ...] [--step-ms T] [--json FILE]"
+EXAMPLE = "mpirun -n 5 python -m psframe.bench straggler config.yaml"
 HEALTHY, SLOW, PAUSES = "healthy", "slow", "pauses"
 #: by name: the config's section ``sync``
 MODES: dict[str, str] = {
@@ -41,7 +42,7 @@ MODES: dict[str, str] = {
 
 
 def parser() -> Parser:
-    cli = Parser(USAGE, "What a slow worker, or pauses, leave of the speed of each sync mode.")
+    cli = Parser(USAGE, "Measure each sync mode with a slow worker, or with pauses.", EXAMPLE)
     cli.add_argument("config", help="a YAML file; its sync section is not used, and nothing is written")
     cli.add_argument("overrides", nargs="*", help="key.path=value")
     cli.add_argument("--modes", default=",".join(MODES), help=f"some of {', '.join(MODES)} (default: all)")

@@ -28,6 +28,7 @@ USAGE = (
     "python -m psframe.bench threads [--model M,M] [--counts N,N] [--samples M=N,...] [--batch B] [--data FOLDER] "
     "[--epochs E] [--repeat K] [--out DIR] [--mpirun CMD]"
 )
+EXAMPLE = "python -m psframe.bench threads --counts 1,2 --out threads"
 SHAPE, CLASSES = (3, 224, 224), 3
 #: synthetic training pictures: about a minute per epoch on one core
 SAMPLES = {"alexnet": 320, "vgg16": 48}
@@ -35,7 +36,7 @@ FILE = "threads.json"
 
 
 def parser() -> Parser:
-    cli = Parser(USAGE, "What threads in one process and what processes gain over one core.")
+    cli = Parser(USAGE, "Measure threads in one process, and processes, against one core.", EXAMPLE)
     cli.add_argument("--model", default=",".join(SAMPLES), help=f"of {', '.join(SAMPLES)} (default: both)")
     cli.add_argument("--counts", help="of threads and of processes (default: powers of two, to the cores there are)")
     cli.add_argument("--samples", help="made-up training pictures (default: 320 for alexnet, 48 for vgg16)")

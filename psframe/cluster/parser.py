@@ -38,14 +38,26 @@ def counts(text: str, most: int = MAX_COUNT) -> list[int]:
 
 
 class Parser(argparse.ArgumentParser):
-    """Argument parser that raises UserError for a mistake, and leaves ``-h`` to the caller."""
+    """Argument parser that raises UserError for a mistake, and leaves ``-h`` to the caller.
 
-    def __init__(self, usage: str, description: str):
+    Parameters
+    ----------
+    usage, description : str
+    example : str
+        A command, printed at the end of the help.
+    """
+
+    def __init__(self, usage: str, description: str, example: str = ""):
         super().__init__(usage=usage, description=description, add_help=False)
+        self.example = example
         # options reject nan, with which a command may never end, and numbers that overflow later
         self.register("type", float, number)
         self.register("type", int, whole)
         self.add_argument("-h", "--help", action="store_true", help="print this, and exit")
+
+    def format_help(self) -> str:
+        example = f"\nexample:\n  {self.example}\n" if self.example else ""
+        return super().format_help() + example
 
     def error(self, message: str) -> Any:
         raise UserError(f"the command must be `{self.usage}`, got an error ({message}); see --help")

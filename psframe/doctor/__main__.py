@@ -36,7 +36,9 @@ def main(argv: Sequence[str]) -> int:
         return _without_mpi(argv, f"an MPI must be installed, got none ({why}); pip install mpich, or load one")
 
     def body(cluster: "Cluster") -> int:
-        arguments = Namespace(**cluster.run_on_root(lambda: vars(_arguments(Parser(USAGE, DESCRIPTION), argv))))
+        arguments = Namespace(
+            **cluster.run_on_root(lambda: vars(_arguments(Parser(USAGE, DESCRIPTION, EXAMPLE), argv)))
+        )
         if arguments.text:
             report: dict[str, Any] = {}
         elif arguments.root:
@@ -52,7 +54,8 @@ def main(argv: Sequence[str]) -> int:
 
 
 USAGE = "[mpirun -n N] python -m psframe.doctor [CONFIG [key.path=value ...]] [--json] [--root DIR]"
-DESCRIPTION = "What a machine has, and what a config would do on it."
+DESCRIPTION = "Report what a machine has, and judge a config on it."
+EXAMPLE = "mpirun -n 64 python -m psframe.doctor config.yaml"
 
 
 def _arguments(parser: ArgumentParser, argv: Sequence[str]) -> Namespace:

@@ -22,10 +22,11 @@ USAGE = (
     "python -m psframe.predict CONFIG [key.path=value ...] --ranks N,N --machine NAME|FILE "
     "[--what-if KEY=V,V | --best | --check] [--json FILE], or --measure FILE"
 )
+EXAMPLE = "python -m psframe.predict config.yaml --machine knl-7250-mcdram --ranks 16,64"
 
 
 def parser() -> Parser:
-    cli = Parser(USAGE, "How long an epoch would take, as modelled.")
+    cli = Parser(USAGE, "Predict the time of an epoch with a model of the machine.", EXAMPLE)
     cli.add_argument("config", nargs="?", help="a YAML file, in sync.mode sync_ps or allreduce")
     cli.add_argument("overrides", nargs="*", help="key.path=value, as train.batch_size=128")
     cli.add_argument("--ranks", default="2,4,8,16", help="numbers of ranks (default: 2,4,8,16)")

@@ -9,11 +9,12 @@ from psframe.record.view import say
 from psframe.report.make import printable, report, write
 
 USAGE = "python -m psframe.report PATH [PATH ...] [--out report.html]"
+EXAMPLE = "python -m psframe.report runs --out report.html"
 
 
 def main(argv: Sequence[str]) -> int:
     """Run the command; return the exit status. Raise UserError for a mistake in it, or if there is nothing to show."""
-    parser = Parser(USAGE, "One self-contained HTML page of runs and benches.")
+    parser = Parser(USAGE, "Make one self-contained HTML page of runs and benchmarks.", EXAMPLE)
     parser.add_argument(
         "paths",
         nargs="+",

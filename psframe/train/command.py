@@ -20,7 +20,8 @@ if TYPE_CHECKING:
 
 def _parser() -> Parser:
     usage = "mpirun -n N python -m psframe.train CONFIG [key.path=value ...]"
-    parser = Parser(usage, "Train a network as a config says.")
+    example = "mpirun -n 4 python -m psframe.train config.yaml sync.mode=allreduce"
+    parser = Parser(usage, "Train a network as a config says.", example)
     parser.add_argument("config", nargs="?", help="a YAML file")
     parser.add_argument("overrides", nargs="*", help="key.path=value, as train.epochs=3")
     parser.add_argument("--dry-run", action="store_true", help="print the resolved config and its memory, and exit")

@@ -1,4 +1,4 @@
-"""Tables of ``docs/combinations.md`` (:func:`table`), from :data:`psframe.train.plan.combinations.RULES`.
+"""Tables of ``docs/reference/combinations.md`` (:func:`table`), from :data:`psframe.train.plan.combinations.RULES`.
 
 ``python -m tests.helpers.combination_table`` prints them.
 """

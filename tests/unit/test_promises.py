@@ -8,7 +8,7 @@ import pytest
 
 from tests.helpers.launcher import ROOT
 
-PAGE = ROOT / "docs" / "promises.md"
+PAGE = ROOT / "docs" / "reference" / "promises.md"
 TEXT = PAGE.read_text()
 #: a row's cells: the promise, where it is made, and what holds it
 ROWS = [
@@ -32,7 +32,10 @@ def held_by(file):
 @cache
 def anchors(file):
     """Return what a page's headings are called in links, as GitHub does it."""
-    prose = re.sub(r"^```.*?^```", "", file.read_text(), flags=re.DOTALL | re.MULTILINE)
+    text = file.read_text()
+    if included := re.match(r"```\{include\} (\S+)", text):
+        return anchors((file.parent / included[1]).resolve())
+    prose = re.sub(r"^```.*?^```", "", text, flags=re.DOTALL | re.MULTILINE)
     headings = re.findall(r"^#+ (.+)$", prose, re.MULTILINE)
     return {re.sub(r"[^\w\- ]", "", heading.lower()).replace(" ", "-") for heading in headings}
 

@@ -23,9 +23,9 @@ environment() { [ "$1" = .venv ] || { echo $BASHPID; while :; do sleep 60; done;
 COUNTED = harness.counts("mpich")["contract.bytes_are_counted"]
 #: a changed file: tests that must be chosen
 CHOSEN = {
-    "README.md": "tests/commands/test_readme.py",
-    "docs/promises.md": "tests/unit/test_promises.py",
-    "docs/sync.md": "tests/commands/test_readme.py",
+    "README.md": "tests/unit/test_docs.py",
+    "docs/reference/promises.md": "tests/unit/test_promises.py",
+    "docs/explanation/sync.md": "tests/commands/test_examples.py",
     "configs/fashion_allreduce.yaml": "tests/commands/test_accuracy.py",
     "launch/containers.sh": "tests/hosts/test_containers.py",
     "tests/knl/conftest.py": "tests/knl/test_modes.py",

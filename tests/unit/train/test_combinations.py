@@ -50,7 +50,7 @@ def test_rank_alone_has_every_mode():
 
 
 def test_documentation_has_the_table():
-    assert combination_table.table() in (ROOT / "docs/combinations.md").read_text()
+    assert combination_table.table() in (ROOT / "docs/reference/combinations.md").read_text()
 
 
 def test_every_mode_of_the_table_is_in_the_documentation():

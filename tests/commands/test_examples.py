@@ -1,4 +1,4 @@
-"""The README's promises: its example runs, its keys and names are those of the code."""
+"""The examples of the documentation train, and its keys and names are those of the code."""
 
 import re
 
@@ -15,18 +15,19 @@ from tests.helpers.families import FAMILIES
 from tests.helpers.launcher import ROOT
 from tests.helpers.said import told
 
-README = (ROOT / "README.md").read_text()
+DOCS = ROOT / "docs"
 
 
-def block(language, begins=""):
-    (found,) = re.findall(rf"```{language}\n({begins}.*?)```", README, re.DOTALL)
+def block(page, language, begins=""):
+    """Return the block of a page of the documentation that begins so."""
+    (found,) = re.findall(rf"```{language}\n({begins}.*?)```", (DOCS / page).read_text(), re.DOTALL)
     return found
 
 
 @pytest.mark.parametrize("mode", ["sync.server=dedicated", "sync.server=colocated", "sync.mode=allreduce"])
 def test_strategies_of_a_users_own(mode, tmp_path):
     mpi = launcher.installed("mpich") or pytest.skip("no mpich: bash launch/test.sh installs it")
-    (tmp_path / "my_module.py").write_text(block("python", "# my_module.py"))
+    (tmp_path / "my_module.py").write_text(block("how-to/extend.md", "python", "# my_module.py"))
     keys = ["collective=my_module:MyCollective", "model=my_module:my_model", "dataset=my_module:my_data"]
     keys += [
         "optimizer=my_module:MySGD",
@@ -46,8 +47,8 @@ def test_strategies_of_a_users_own(mode, tmp_path):
 def test_pytorch_network_of_a_users_own(tmp_path):
     pytest.importorskip("torch", reason="PyTorch is not installed")
     mpi = launcher.installed("mpich") or pytest.skip("no mpich: bash launch/test.sh installs it")
-    (tmp_path / "my_net.py").write_text(block("python", "# my_net.py"))
-    (model,) = re.findall(r'^ +model="(.*my_net.*)"$', README, re.MULTILINE)
+    (tmp_path / "my_net.py").write_text(block("tutorials/pytorch.md", "python", "# my_net.py"))
+    (model,) = re.findall(r'^ +model="(.*my_net.*)"$', (DOCS / "tutorials/pytorch.md").read_text(), re.MULTILINE)
     keys = [f"model={model}", f"record.dir={tmp_path / 'runs'}"]
     command = ["-m", "psframe.train", "configs/quickstart.yaml", "train.epochs=2", *keys]
     ended = launcher.run(mpi, 4, command, PYTHONPATH=str(tmp_path))
@@ -60,7 +61,7 @@ def test_pytorch_network_of_a_users_own(tmp_path):
 
 def test_sync_mode_of_a_users_own_has_the_bits_of_allreduce(tmp_path):
     mpi = launcher.installed("mpich") or pytest.skip("no mpich: bash launch/test.sh installs it")
-    (found,) = re.findall(r"```python\n(.*?)```", (ROOT / "docs" / "sync.md").read_text(), re.DOTALL)
+    (found,) = re.findall(r"```python\n(.*?)```", (ROOT / "docs" / "explanation" / "sync.md").read_text(), re.DOTALL)
     (tmp_path / "my_module.py").write_text(found)
     ends = []
     for mode in ("my_module:MyMode", "allreduce"):
@@ -97,7 +98,7 @@ def test_sync_mode_that_is_none_is_refused_in_a_sentence(wrong, said):
 
 def test_collective_of_a_users_own_refuses_what_it_cannot_do(tmp_path):
     mpi = launcher.installed("mpich") or pytest.skip("no mpich: bash launch/test.sh installs it")
-    (tmp_path / "my_module.py").write_text(block("python", "# my_module.py"))
+    (tmp_path / "my_module.py").write_text(block("how-to/extend.md", "python", "# my_module.py"))
     command = ["-m", "psframe.train", "configs/quickstart.yaml", "collective=my_module:MyCollective"]
     ended = launcher.run(mpi, 3, command, PYTHONPATH=str(tmp_path))
     assert ended.status == 2
@@ -105,7 +106,7 @@ def test_collective_of_a_users_own_refuses_what_it_cannot_do(tmp_path):
 
 
 def test_config_shows_every_key_with_its_default():
-    shown = yaml.safe_load(block("yaml"))
+    shown = yaml.safe_load(block("reference/config.md", "yaml"))
     assert set(shown) == {f.name for f in msgspec.structs.fields(schema.Config)} - {"versions"}
     resolved = msgspec.to_builtins(schema.resolve({"name": "fashion", "model": "lenet", "dataset": "fashion_mnist"}))
     for role in ROLES:
@@ -116,8 +117,12 @@ def test_config_shows_every_key_with_its_default():
 
 @pytest.mark.parametrize("table", [*FAMILIES.values(), PLACEMENTS])
 def test_strategies_are_all_named(table):
+    """In the tables by hand, too; ``docs/reference/generated`` has them anyway."""
+    text = "".join(
+        (DOCS / page).read_text() for page in ("reference/modes.md", "reference/data.md", "tutorials/memory.md")
+    )
     for name in table:
-        assert f"`{name}`" in README, name
+        assert f"`{name}`" in text, name
 
 
 def test_configs_are_those_of_this_version():

@@ -1,0 +1,20 @@
+"""Commands of ``psframe`` (:data:`COMMANDS`), and those of the first minutes: quickstart, new and completion."""
+
+COMMANDS = {
+    "quickstart": "train on digits that come with psframe, on 4 ranks",
+    "new": "write a folder with a config, a model, a dataset and a collective of your own",
+    "train": "train a network as a config says",
+    "run": "train under mpirun, and start again when the job dies",
+    "compare": "train a grid of settings, and put them in one table",
+    "predict": "predict epoch times on machines that are not at hand",
+    "report": "make one page of runs and benchmarks",
+    "doctor": "look at a machine, and at what a config would do on it",
+    "bench": "measure steps, kernels and collectives",
+    "completion": "print a completion script for bash, zsh or fish",
+}
+OVER_RANKS = ("train", "doctor", "bench")  # they take -n N here, and are then started by mpirun
+OWN = {
+    "quickstart": "psframe.starter.quickstart",
+    "new": "psframe.starter.new",
+    "completion": "psframe.starter.completion",
+}

@@ -1,0 +1,36 @@
+"""Command ``psframe quickstart``: train on the digits that come with psframe (:func:`main`)."""
+
+import os
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+
+from psframe.cluster import mpirun
+from psframe.cluster.parser import Parser, counts
+from psframe.cluster.process import guarded
+from psframe.errors import UserError
+
+CONFIG = Path(__file__).with_name("quickstart.yaml")
+USAGE = "psframe quickstart [-n N] [key.path=value ...]"
+EXAMPLE = "psframe quickstart -n 8 sync.mode=allreduce"
+
+
+def main(argv: Sequence[str]) -> int:
+    """Start the training command over ranks, in place of this process."""
+    parser = Parser(USAGE, "Train a small network on 1,797 digits, with the options of psframe train.", EXAMPLE)
+    parser.add_argument("-n", dest="ranks", default="4", help="ranks (default: 4)")
+    arguments, rest = parser.parse_known_args(list(argv))
+    if arguments.help:
+        print(parser.format_help())
+        return 0
+    ranks = counts(arguments.ranks, mpirun.MAX_RANKS)
+    if len(ranks) != 1:
+        raise UserError(f"-n must be a number of ranks, got {arguments.ranks!r}; give -n 4")
+    mpirun.refuse_ranks("psframe quickstart")
+    words = [*mpirun.launcher(None), "-n", str(ranks[0]), sys.executable, "-m", "psframe.train", str(CONFIG), *rest]
+    print("+ " + " ".join(words), file=sys.stderr, flush=True)
+    os.execvp(words[0], words)
+
+
+if __name__ == "__main__":
+    sys.exit(guarded(lambda: main(sys.argv[1:])))

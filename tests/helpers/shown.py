@@ -1,0 +1,73 @@
+"""What the documentation shows: its pages, their prose, their blocks and the commands in these."""
+
+import re
+import shlex
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+from tests.helpers.launcher import ROOT
+
+PAGES = [
+    ROOT / "README.md",
+    *sorted(path for path in (ROOT / "docs").rglob("*.md") if not {"generated", "_build"} & set(path.parts)),
+]
+FENCE = re.compile(r"^```(\S*)\n(.*?)^```$", re.DOTALL | re.MULTILINE)
+INDENTED = re.compile(r"(?:^ {4}\S.*\n?)+", re.MULTILINE)
+STARTS = ("mpirun ", "python -m psframe", "psframe ", "bash launch/", "sbatch ")
+
+
+@dataclass(frozen=True)
+class Command:
+    """A command line of a page, in words."""
+
+    page: str
+    words: tuple[str, ...]
+
+    @property
+    def module(self) -> str:
+        """Module of psframe that it runs, as ``train`` or ``bench step``; "" if it runs none."""
+        words = self.words
+        if words[0] == "psframe":
+            name, rest = words[1], words[2:]
+        elif "-m" in words and words[words.index("-m") + 1].startswith("psframe."):
+            at = words.index("-m") + 1
+            name, rest = words[at].removeprefix("psframe."), words[at + 1 :]
+        else:
+            return ""
+        return f"bench {rest[0]}" if name == "bench" and rest else name
+
+    @property
+    def arguments(self) -> list[str]:
+        """Words behind the module's name."""
+        words, n = list(self.words), len(self.module.split())
+        if words[0] == "psframe":
+            rest = words[1 + n :]
+            return rest[2:] if rest[:1] == ["-n"] and self.module not in ("run", "quickstart") else rest
+        at = words.index("-m") + 1
+        return words[at + n :]
+
+
+def commands(page: Path) -> Iterator[Command]:
+    """Yield the commands of a page, without comments; lines that go on behind a backslash are one."""
+    text = page.read_text()
+    blocks = [body for language, body in FENCE.findall(text) if language in ("", "bash", "sh", "console")]
+    if page.name == "README.md":
+        blocks += INDENTED.findall(FENCE.sub("", text))
+    for block in blocks:
+        for line in re.sub(r"\\\n\s*", " ", block).splitlines():
+            if line.strip().startswith(STARTS):
+                yield Command(page.relative_to(ROOT).as_posix(), tuple(shlex.split(line.strip(), comments=True)))
+
+
+def prose(page: Path) -> str:
+    """Return the text of a page without blocks, links' targets and code."""
+    text = INDENTED.sub("", FENCE.sub("", page.read_text()))
+    text = re.sub(r"\]\([^)]*\)", "]", text)
+    return re.sub(r"`[^`]*`", "code", text)
+
+
+def sentences(page: Path) -> Iterator[str]:
+    """Yield the sentences of a page, cells of tables and items of lists by themselves."""
+    for block in re.split(r"\n\s*\n|\n(?=\s*(?:[-*|#]|\d+\.) ?)|\|", prose(page)):
+        yield from re.split(r"(?<=[.!?;:])\s+(?=[A-Z(\[]|psframe\b|code\b)", " ".join(block.split()))

@@ -2,7 +2,8 @@
 
 A case is a function of the world communicator in a module ``tests.ranks.case_*``, marked with the numbers of ranks it
 runs at. Its outcome on all ranks is a line of the report, written before the next one starts, so that a case that hangs
-is known by its missing line.
+is known by its missing line. Where a case fails on a rank while the others wait for it, the job ends after seconds, with
+that rank's traceback in the report.
 """
 
 import importlib
@@ -14,6 +15,7 @@ import traceback
 import unittest
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 from zlib import crc32
 
 Case = Callable[..., None]
@@ -22,6 +24,9 @@ Case = Callable[..., None]
 IS_FULL = os.environ.get("PSFRAME_TESTS") == "full"
 
 LARGEST = 7  # ranks of the default suite
+#: seconds that a rank waits for the others at the end of a case: one that failed, and one that did not
+FAILED_S, STUCK_S = 10, 200
+LOOK_S = 0.005
 #: files whose cases reach MPI calls in ways of their own; the others train with what these have shown
 BOTH = ("cluster", "contract", "modes", "nodes", "peers", "servers", "stores")
 
@@ -83,11 +88,28 @@ def main(report: str, *only: str) -> None:
             skipped = str(reason)
         except BaseException:
             error = f"rank {world.rank}: {traceback.format_exc()}"
+        line = {"case": name, "skipped": skipped, "seconds": round(time.monotonic() - began, 3)}
+        if not _all_come(world, FAILED_S if error else STUCK_S):
+            _write(report, {**line, "errors": [error or f"rank {world.rank} waited {STUCK_S} s for the others"]})
+            world.Abort(1)
         errors = world.gather(error)
         if world.rank == 0:
-            with open(report, "a") as out:
-                told = {"case": name, "skipped": skipped, "errors": [e for e in errors if e]}
-                out.write(json.dumps(told | {"seconds": round(time.monotonic() - began, 3)}) + "\n")
+            _write(report, {**line, "errors": [e for e in errors if e]})
+
+
+def _all_come(world: Any, seconds: float) -> bool:
+    """Wait for all ranks without a core's time; return False if some have not come in time."""
+    request, until = world.Ibarrier(), time.monotonic() + seconds
+    while not request.Test():
+        if time.monotonic() > until:
+            return False
+        time.sleep(LOOK_S)
+    return True
+
+
+def _write(report: str, line: dict[str, Any]) -> None:
+    with open(report, "a") as out:
+        out.write(json.dumps(line) + "\n")
 
 
 if __name__ == "__main__":

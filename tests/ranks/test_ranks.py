@@ -17,6 +17,7 @@ from tests.ranks.harness import LARGEST, cases, counts
 CASES = cases()
 COUNTS = {mpi: counts(mpi) for mpi in ("mpich", "openmpi")}
 LONGEST_S, LONGEST_FULL_S = 600, 1800
+MAX_JOBS = 4  # of an MPI and a number of ranks, where cases fail
 
 
 PARAMETERS = [
@@ -45,13 +46,20 @@ def outcomes(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFa
             pytest.skip(f"no {name} here: bash launch/test.sh makes an environment with it")
         folder = tmp_path_factory.mktemp(f"{name}-{n}")
         report, chosen = folder / "report.jsonl", folder / "chosen"
-        asked = [item.callspec.params for item in request.session.items if item.originalname == "test_over_ranks"]
-        chosen.write_text("\n".join(one["name"] for one in asked if (one["mpi"], one["n"]) == (name, n)))
-        timeout_s = LONGEST_S if n <= LARGEST else LONGEST_FULL_S
-        ended = launcher.run(mpi, n, ["-m", "tests.ranks.harness", str(report), f"@{chosen}"], timeout_s)
-        lines = report.read_text().splitlines() if report.exists() else []
-        state = "timed out" if ended.timed_out else f"ended with {ended.status}"
-        return {r["case"]: r for r in map(json.loads, lines)}, f"mpirun {state}\n{ended.out}\n{ended.err}"
+        items = [item.callspec.params for item in request.session.items if item.originalname == "test_over_ranks"]
+        left = [one["name"] for one in items if (one["mpi"], one["n"]) == (name, n)]
+        timeout_s, results, story = LONGEST_S if n <= LARGEST else LONGEST_FULL_S, {}, ""
+        for _ in range(MAX_JOBS):  # a job ends with a case that fails while ranks wait for each other
+            chosen.write_text("\n".join(left))
+            ended = launcher.run(mpi, n, ["-m", "tests.ranks.harness", str(report), f"@{chosen}"], timeout_s)
+            lines = report.read_text().splitlines() if report.exists() else []
+            results = {r["case"]: r for r in map(json.loads, lines)}
+            state = "timed out" if ended.timed_out else f"ended with {ended.status}"
+            story += f"mpirun {state}\n{ended.out}\n{ended.err}\n"
+            n_left, left = len(left), [case for case in left if case not in results]
+            if not left or ended.timed_out or len(left) == n_left:
+                break
+        return results, story
 
     return run
 
@@ -74,3 +82,28 @@ def test_cases_need_no_pytest():
     ended = subprocess.run([sys.executable, "-c", text], cwd=launcher.ROOT, capture_output=True, text=True, timeout=120)
     assert ended.returncode == 0, ended.stderr
     assert int(ended.stdout) == len(CASES)
+
+
+FAILING = """
+import sys
+from tests.ranks import harness
+
+@harness.ranks(2)
+def fails_on_one(world):
+    assert world.rank == 0, "on purpose"
+    world.Barrier()
+
+harness.FAILED_S, harness.cases = 1, lambda: {"fails_on_one": fails_on_one}
+harness.main(*sys.argv[1:])
+"""
+
+
+@pytest.mark.parametrize("mpi", ["mpich", "openmpi"])
+def test_case_that_fails_on_one_rank_ends_the_job(mpi, tmp_path):
+    """The other waits for it in MPI, which would be for ever."""
+    here = launcher.installed(mpi) or pytest.skip(f"no {mpi} here: bash launch/test.sh makes an environment with it")
+    ended = launcher.run(here, 2, ["-c", FAILING, str(tmp_path / "report")])
+    assert ended.status != 0
+    assert not ended.timed_out
+    (line,) = map(json.loads, (tmp_path / "report").read_text().splitlines())
+    assert "on purpose" in line["errors"][0]

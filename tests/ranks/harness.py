@@ -2,7 +2,7 @@
 
 A case is a function of the world communicator in a module ``tests.ranks.case_*``, marked with the numbers of ranks it
 runs at. Its outcome on all ranks is a line of the report, written before the next one starts, so that a case that hangs
-is known by its missing line. Where a case fails on a rank while the others wait for it, the job ends after seconds, with
+is known by its missing line. Where a case fails on a rank while the others wait for it, the job ends in seconds, with
 that rank's traceback in the report.
 """
 

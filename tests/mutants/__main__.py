@@ -3,8 +3,8 @@
     python -m tests.mutants [NAME ...] [--jobs 1] [--out TABLE.md] [--folder COPY] [--timeout 30] [--trust]
 
 A mutant is a patch of this folder; its first line says what is wrong. The test that killed it last time runs first
-(``table.md`` of this folder), then those that are near to what it changes (``tests.mutants.near``), then the others of
-the default suite, up to the first that fails. Prints a row a mutant, and exits with 1 where one survived, with 2 where
+(``table.md`` of this folder), then those that are near to what it changes (``tests.mutants.near``), then all modes over
+all collectives, then the others of the default suite, up to the first that fails. Prints a row a mutant, and exits with 1 where one survived, with 2 where
 one cannot be tried. The copy is of the last commit, without what was changed since; ``git checkout -- .`` takes every
 mutant out there.
 """
@@ -22,11 +22,14 @@ from pathlib import Path
 
 import psutil
 
+from tests import changed
 from tests.mutants.copies import Copy, Mutant, UnableError, end
 from tests.mutants.near import tests_of
 
 HERE = Path(__file__).resolve().parent
 TABLE = HERE / "table.md"
+#: what every change of psframe is tried with: all modes over all collectives, and whole runs in every mode
+SMOKE = [changed.RANKS, "-k", f"{changed.MPI} and ({' or '.join(changed.SMOKE)})"]
 ASKED = (signal.SIGINT, signal.SIGTERM)
 HEAD = ("mutant", "what is wrong", "killed by", "seconds")
 
@@ -65,7 +68,7 @@ def _killer(mutant: Mutant, copy: Copy) -> tuple[str, bool]:
         copy.put_in(mutant)
         near = tests_of(copy.folder, mutant.files)
         last = [test for test in [killers(TABLE).get(mutant.path.stem)] if test]
-        for words in (last, near):
+        for words in (last, near, SMOKE):
             if words and (killer := copy.killer(words)):
                 return killer, True
         return copy.killer(["tests", *(f"--ignore={name}" for name in near)]), False

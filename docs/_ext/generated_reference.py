@@ -1,4 +1,4 @@
-"""Sphinx extension that writes ``docs/reference/generated`` from schema, strategies, parsers and errors.
+"""Sphinx extension that writes ``docs/reference/generated`` from schema, strategies, parsers, errors and notebooks.
 
 Nothing there is kept under version control, so none of it can go stale.
 """
@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 import msgspec
+import notebooks
 
 import psframe
 from psframe import collectives, datasets, models, optim, sync
@@ -61,6 +62,8 @@ def write(folder: Path) -> None:
     }
     for name, page in pages.items():
         (folder / f"{name}.md").write_text("\n".join(page()) + "\n")
+    for path in sorted(notebooks.FOLDER.glob("*.ipynb")):
+        path.with_suffix(".md").write_text("\n".join(notebooks.page(path)) + "\n")
 
 
 def config_keys() -> Iterator[str]:

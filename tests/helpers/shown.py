@@ -10,7 +10,9 @@ from tests.helpers.launcher import ROOT
 
 PAGES = [
     ROOT / "README.md",
-    *sorted(path for path in (ROOT / "docs").rglob("*.md") if not {"generated", "_build"} & set(path.parts)),
+    *sorted(
+        path for path in (ROOT / "docs").rglob("*.md") if not {"generated", "_build", "notebooks"} & set(path.parts)
+    ),
 ]
 FENCE = re.compile(r"^```(\S*)\n(.*?)^```$", re.DOTALL | re.MULTILINE)
 INDENTED = re.compile(r"(?:^ {4}\S.*\n?)+", re.MULTILINE)

@@ -4,9 +4,9 @@
 
 A mutant is a patch of this folder; its first line says what is wrong. The test that killed it last time runs first
 (``table.md`` of this folder), then those that are near to what it changes (``tests.mutants.near``), then all modes over
-all collectives, then the others of the default suite, up to the first that fails. Prints a row a mutant, and exits with 1 where one survived, with 2 where
-one cannot be tried. The copy is of the last commit, without what was changed since; ``git checkout -- .`` takes every
-mutant out there.
+all collectives, then the others of the default suite, up to the first that fails. Prints a row a mutant, and exits with
+1 where one survived, with 2 where one cannot be tried. The copy is of the last commit, without what was changed since;
+``git checkout -- .`` takes every mutant out there.
 """
 
 import argparse

@@ -86,14 +86,14 @@ class Overlap(Protocol):
 class Base:
     """Base class of the collectives; by default, the exchange follows backward.
 
+    Members of the family have the arguments as ``_team``, ``_size`` and ``_allocator``, and ``_comm``, the team's
+    communicator.
+
     Attributes
     ----------
     traits : Traits
     traffic : Traffic
         Bytes moved since :meth:`clear`.
-
-    Members of the family have the arguments as ``_team``, ``_size`` and ``_allocator``, and ``_comm``, the team's
-    communicator.
     """
 
     traits = Traits()

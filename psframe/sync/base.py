@@ -106,6 +106,9 @@ class Snapshot:
 class Mode:
     """Base class of the sync modes, with the defaults of a synchronous one.
 
+    ``traits`` is set on construction, the other attributes by :meth:`build`. Members of the family have ``_parts`` from
+    then on, and ``_update`` once :meth:`open` was called.
+
     Attributes
     ----------
     traits : Traits
@@ -117,9 +120,6 @@ class Mode:
         The parameter store, if the mode uses one.
     tally : Tally
         Counts of pulls, pushes, staleness and waits.
-
-    ``traits`` is set on construction, the others by :meth:`build`. Members of the family have ``_parts`` from then on,
-    and ``_update`` once :meth:`open` was called.
     """
 
     arena: Arena

@@ -1,6 +1,7 @@
-"""A plugin of pytest: tests run in the order of the files that it was given, and below a folder the quick ones first.
+"""A plugin of pytest: tests run in the order of the files that it was given, below a folder those over ranks first.
 
-The suite itself begins with the longest, which is for several workers.
+They are what most often notices a defect that tests near to it have not. The suite itself begins with the longest, which
+is for several workers.
 """
 
 import pytest
@@ -14,6 +15,6 @@ def pytest_collection_modifyitems(config, items):
 
     def place(item):
         file = item.nodeid.partition("::")[0]
-        return places.get(file, len(places)), slowness(file)
+        return places.get(file, len(places)), not file.startswith("tests/ranks/"), slowness(file)
 
     items.sort(key=place)

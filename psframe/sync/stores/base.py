@@ -43,6 +43,8 @@ class Tickets:
 class Store:
     """Base class of the stores, constructed as ``make(team, size, allocator, copies)`` on every rank.
 
+    Members of the family have these arguments as ``_team``, ``_size``, ``_allocator`` and ``_copies``.
+
     Parameters
     ----------
     team : Team
@@ -64,8 +66,6 @@ class Store:
     progress : callable or None
         Lets MPI make progress on other ranks' accesses to this rank's memory, which calls it between layers; None if
         all ranks have the parameters in memory.
-
-    Members of the family have the arguments as ``_team``, ``_size``, ``_allocator`` and ``_copies``.
     """
 
     name = ""  # in the config, as the record names it

@@ -1,7 +1,7 @@
 """A plugin of pytest: tests run in the order of the files that it was given, below a folder those over ranks first.
 
-They are what most often notices a defect that tests near to it have not. The suite itself begins with the longest, which
-is for several workers.
+They are what most often notices a defect that tests near to it have not. The suite itself begins with the longest,
+which is for several workers.
 """
 
 import pytest

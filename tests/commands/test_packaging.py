@@ -105,3 +105,16 @@ def test_compiled_has_no_other_attribute():
 
     with pytest.raises(AttributeError, match="nothing"):
         _ = compiled.nothing
+
+
+@pytest.mark.full
+def test_manylinux_wheel_runs_the_quickstart_without_a_compiler(tmp_path):
+    """As a new user does it: an empty environment, the wheel, an MPI from the index."""
+    run("bash", "launch/wheels.sh", sys.executable, cwd=ROOT)
+    (wheel,) = (ROOT / "dist").glob(f"psframe-*-cp{sys.version_info.major}{sys.version_info.minor}-*manylinux*.whl")
+    run(sys.executable, "-m", "venv", tmp_path / "env")
+    bare = {**os.environ, "PATH": "/nowhere", "CC": "/bin/false"}
+    run(tmp_path / "env/bin/pip", "install", "--quiet", wheel, "mpich", env=bare)
+    out = run(tmp_path / "env/bin/psframe", "quickstart", "train.epochs=2", cwd=tmp_path, env=bare)
+    assert "on digits (1,442 training and 355 test samples)" in out
+    assert (tmp_path / "runs").is_dir()

@@ -7,8 +7,10 @@ import subprocess
 import sys
 
 import pytest
+import yaml
 
 from psframe.bench.__main__ import BENCHES
+from psframe.config import schema
 from psframe.errors import UserError
 from tests.helpers.launcher import ROOT
 from tests.helpers.shown import PAGES, commands, prose, sentences
@@ -100,3 +102,15 @@ def test_generated_reference_has_every_key():
 def test_no_page_names_a_machine():
     for page in PAGES:
         assert not re.search(r"/work/|/home/\w+/|file://", prose(page)), page
+
+
+YAML = re.compile(r"^```yaml\n(.*?)^```$", re.DOTALL | re.MULTILINE)
+#: predict.md shows a profile of a machine, which tests/unit/predict read
+CONFIGS = [(page, body) for page in PAGES if page.name != "predict.md" for body in YAML.findall(page.read_text())]
+
+
+@pytest.mark.parametrize(("page", "body"), CONFIGS, ids=lambda value: getattr(value, "name", ""))
+def test_config_that_is_shown_is_one(page, body):
+    """Its keys and values are those of the schema; a part of a config is completed."""
+    raw = yaml.safe_load(body)
+    schema.resolve({"name": "shown", "model": "lenet", "dataset": "synthetic", **raw})

@@ -10,6 +10,7 @@ import subprocess
 import sys
 import tempfile
 from collections.abc import Sequence
+from math import ceil, floor, log2
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +20,9 @@ STYLE = """<style>
 text { font: 13px system-ui, sans-serif; fill: #24292f } .small { font-size: 11px } .mono { font-family: monospace }
 .line { stroke: #57606a; fill: none } .box { fill: #f6f8fa; stroke: #8c959f }
 .blue { fill: #54aeff } .orange { fill: #fb8f44 } .green { fill: #4ac26b }
+.curve { fill: none; stroke-width: 2 } .faint { opacity: 0.25 }
+path.blue { stroke: #0969da } path.orange { stroke: #fb8f44 }
+path.grey { stroke: #8c959f } path.green { stroke: #2da44e }
 .grey { fill: #afb8c1 } .pale { fill: #d8dee4 }
 @media (prefers-color-scheme: dark) {
   text { fill: #e6edf3 } .line { stroke: #8b949e } .box { fill: #161b22; stroke: #6e7681 } .pale { fill: #30363d }
@@ -33,12 +37,15 @@ MODES = {
     "local_sgd, every 4 steps": "{mode: local_sgd, every: 4}",
     "hogwild": "hogwild",
 }
+CURVES = {"psframe": "blue", "mpi4py": "grey", "ddp": "orange", "horovod": "green"}
+LABELS = {"psframe": "psframe", "mpi4py": "mpi4py by hand", "ddp": "PyTorch DDP", "horovod": "Horovod"}
 KINDS = {"data": "grey", "gradients": "blue", "exchange": "orange", "update": "green", "wait": "pale"}
 
 
 def main() -> None:
     OUT.mkdir(parents=True, exist_ok=True)
     drawings = {"floors": floors(), "shared-step": shared_step(), "knl": knl(), "xeon-max": xeon_max()}
+    drawings["epochs"] = epochs(OUT / "peers.json")
     for name, drawing in (drawings | timelines()).items():
         (OUT / f"{name}.svg").write_text(drawing)
 
@@ -126,6 +133,31 @@ def shared_step() -> str:
     body += [text(390, 238, "pass, in a second copy", "small"), box(110, 262, 264, 24, "grey")]
     body += [text(242, 279, "4. one store makes the copy current", "small", "middle")]
     return svg(560, 300, "A step over the collective shared: nothing is sent", body)
+
+
+def epochs(path: Path) -> str:
+    """Return seconds of an epoch against ranks, of psframe and of others, from what ``bench peers --json`` wrote."""
+    rows = json.loads(path.read_text())["rows"]
+    ranks = [row["n_ranks"] for row in rows]
+    names = [name for name in ("psframe", "mpi4py", "ddp", "horovod") if all(name in row["epoch_s"] for row in rows)]
+    seconds = {name: [row["epoch_s"][name]["median"] for row in rows] for name in names}
+    top = log2(1.3 * max(max(values) for values in seconds.values()))
+    low = log2(0.8 * min(min(values) for values in seconds.values()))
+    xs = [90 + 430 * number / (len(ranks) - 1) for number in range(len(ranks))]
+    body = [text(10, 18, "seconds of an epoch (LeNet, Fashion-MNIST, two cores, global batch 128)", "")]
+    for tick in range(ceil(low), floor(top) + 1):
+        y = 270 - 235 * (tick - low) / (top - low)
+        body += [f'<path class="line faint" d="M80 {y:.1f} H540"/>', text(72, y + 4, f"{2**tick:g}", "small", "end")]
+    body += [text(x, 290, f"{n} ranks", "small", "middle") for x, n in zip(xs, ranks, strict=True)]
+    for name, values in seconds.items():
+        ys = [270 - 235 * (log2(value) - low) / (top - low) for value in values]
+        points = " L".join(f"{x:.1f} {y:.1f}" for x, y in zip(xs, ys, strict=True))
+        body.append(f'<path class="curve {CURVES[name]}" d="M{points}"/>')
+        for x, y, value in zip(xs, ys, values, strict=True):
+            body.append(f'<circle class="{CURVES[name]}" cx="{x:.1f}" cy="{y:.1f}" r="3.5"/>')
+            body.append(text(x, y - 8, f"{value:.1f}", "small", "middle"))
+        body.append(text(xs[-1] + 14, ys[-1] + 4, LABELS[name], "small"))
+    return svg(680, 300, "Seconds of an epoch against ranks", body)
 
 
 def knl() -> str:

@@ -41,13 +41,9 @@ class Rig:
         self.choice = registry.bind("collective", collectives.TABLE, {"name": form[0], **form[1]})
         build_measured(cluster, self._make)
         begin = keys.get("start", np.linspace(-1, 1, self.layout.size, dtype=np.float32))
-        if (
-            cluster.rank == 0
-            or (not self.arena.shared and self.team.server is None)
-            or (self.arena.shared and self.group.leads)
-        ):
+        if cluster.rank == 0:
             self.arena.params[:] = begin
-        elif not self.arena.shared:
+        elif not self.arena.shared or (self.group.leads and cluster.node > 0):
             self.arena.params[:] = np.nan  # open() must bring them
         self.update = Updater(self.optimizer, self.arena)
         self.mode.open(self.update)

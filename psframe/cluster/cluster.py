@@ -134,15 +134,15 @@ class Cluster:
         if self.leaders == MPI.COMM_NULL:
             return None
         self._come()
-        by_node = self.leaders.gather(objects)
-        return [of_rank for of_node in by_node for of_rank in of_node] if by_node is not None else None
+        by_node = self.patience.gather(self.leaders, pickle.dumps(objects))
+        return [of_rank for of_node in by_node for of_rank in pickle.loads(of_node)] if by_node is not None else None
 
     def run_on_root_in_time(self, body: Callable[[], T]) -> T:
         """As :meth:`run_on_root`, but during training, with the deadline. All must call."""
         verdict = _verdict(body) if self.rank == 0 else None
         if self.leaders != MPI.COMM_NULL and self.n_nodes > 1:
             self._come()
-            verdict = self.leaders.bcast(verdict)
+            verdict = json.loads(self.patience.bcast(self.leaders, json.dumps(verdict).encode()))
         return _open(json.loads(self.board.tell(json.dumps(verdict).encode())))
 
     def barrier(self) -> None:

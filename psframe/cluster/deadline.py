@@ -82,6 +82,24 @@ class DeadlineWaiter:
             self.look(nodes or self.others)
         self.begin()
 
+    def gather(self, comm: MPI.Comm, data: bytes) -> list[bytes] | None:
+        """Return every rank's ``data``, by rank of ``comm``, on its rank 0; None elsewhere. All of them must call."""
+        own, lengths = np.frombuffer(data, np.uint8), np.zeros(comm.size, np.int64)
+        self.wait(comm.Igather(np.array([len(own)]), lengths if comm.rank == 0 else None))
+        every = np.empty(int(lengths.sum()), np.uint8)
+        self.wait(comm.Igatherv(own, [every, lengths, MPI.BYTE] if comm.rank == 0 else None))
+        ends = np.cumsum(lengths)
+        parts = np.split(every, ends[:-1])
+        return [part.tobytes() for part in parts] if comm.rank == 0 else None
+
+    def bcast(self, comm: MPI.Comm, data: bytes) -> bytes:
+        """Return the ``data`` of rank 0 of ``comm``. All of its ranks must call."""
+        length = np.array([len(data)])
+        self.wait(comm.Ibcast(length))
+        words = np.frombuffer(data, np.uint8) if comm.rank == 0 else np.empty(int(length[0]), np.uint8)
+        self.wait(comm.Ibcast(words))
+        return words.tobytes()
+
     def _give_up(self, nodes: Sequence[int]) -> None:
         reachable = self._roll()
         lost = [node for node in self.nodes if node not in reachable] or list(nodes)

@@ -22,12 +22,12 @@ class Broken(Buffer):
 
 class Raises(Broken):
     def fail(self):
-        if self.comm.rank == self.comm.size - 1:
+        if self._comm.rank == self._comm.size - 1:
             raise RuntimeError("a defect")
 
 class Dies(Broken):
     def fail(self):
-        if self.comm.rank == 1:
+        if self._comm.rank == 1:
             os.kill(os.getpid(), 9)
 
 class Slow(Buffer):

@@ -5,6 +5,7 @@ from itertools import product
 
 import numpy as np
 
+from psframe.cluster.gates import PeerLost
 from psframe.errors import UserError
 from tests.ranks.contract import CODECS, LAYOUTS, MODES, STEPS, expected, start, train
 from tests.ranks.harness import ranks
@@ -134,3 +135,23 @@ def training_on_two_nodes_by_default_has_the_bits_of_one(world):
         assert any("collective=shared fell back to buffer" in note for note in notes)
         with own_network(world, world.rank % 2):
             train_config(world, world.size, where, "collective=shared", expect=2)
+
+
+@ranks(2, 4)
+def node_lost_behind_the_barrier_of_an_exchange_is_noticed(world):
+    """Its first rank has come, and then sends nothing: MPI itself would wait for ever."""
+    for exchange, waits in (("gather", 0), ("run_on_root_in_time", 1)):
+        cluster = apart(world, 2)
+        cluster.rendezvous.deadline_s = 0.5
+        lost = None
+        if cluster.node == waits:
+            try:
+                cluster.gather(1) if exchange == "gather" else cluster.run_on_root_in_time(lambda: 1)
+            except PeerLost as error:
+                lost = str(error)
+        elif cluster.node_rank == 0:
+            cluster._come()
+        world.Barrier()
+        if cluster.node == waits and cluster.node_rank == 0:
+            assert lost is not None, f"{exchange} was not given up"
+            assert f"node {1 - waits} " in lost, lost

@@ -14,7 +14,14 @@ import notebooks
 sys.path.pop(0)
 
 
-@pytest.mark.parametrize("path", sorted(notebooks.FOLDER.glob("*.ipynb")), ids=lambda path: path.stem)
+LONG = ("compare-modes",)
+NOTEBOOKS = [
+    pytest.param(path, id=path.stem, marks=[pytest.mark.full] * (path.stem in LONG))
+    for path in sorted(notebooks.FOLDER.glob("*.ipynb"))
+]
+
+
+@pytest.mark.parametrize("path", NOTEBOOKS)
 def test_notebook_runs_and_prints_as_it_shows(path, tmp_path, monkeypatch):
     mpi = launcher.installed("mpich") or pytest.skip("no mpich: bash launch/test.sh installs it")
     monkeypatch.setenv("PATH", f"{mpi.prefix / 'bin'}:{os.environ['PATH']}")

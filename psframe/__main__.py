@@ -29,7 +29,7 @@ def _main(argv: Sequence[str]) -> int:
     if name not in COMMANDS:
         raise UserError(f"psframe must be given a command, got {name!r}; {nearest(name, COMMANDS)}, or --help")
     words = [sys.executable, "-m", OWN.get(name, f"psframe.{name}"), *rest]
-    if name in OVER_RANKS and rest[:1] == ["-n"]:
+    if name in OVER_RANKS and "-n" in rest:
         words = _over_ranks(name, rest)
     sys.stdout.flush()
     try:
@@ -39,12 +39,13 @@ def _main(argv: Sequence[str]) -> int:
 
 
 def _over_ranks(name: str, rest: Sequence[str]) -> list[str]:
-    """Return the words that start a command over ranks, for ``-n N`` and what follows."""
-    n = rest[1] if len(rest) > 1 else "nothing"
+    """Return the words that start a command over ranks, without its ``-n N``."""
+    at = rest.index("-n")
+    n, others = next(iter(rest[at + 1 :]), "nothing"), [*rest[:at], *rest[at + 2 :]]
     if not (n.isascii() and n.isdigit() and 0 < int(n) <= mpirun.MAX_RANKS):
         raise UserError(f"-n must be a number of ranks, got {n!r}; give psframe {name} -n 4 ...")
     mpirun.refuse_ranks(f"psframe {name} -n")
-    return [*mpirun.launcher(None), "-n", n, sys.executable, "-m", f"psframe.{name}", *rest[2:]]
+    return [*mpirun.launcher(None), "-n", n, sys.executable, "-m", f"psframe.{name}", *others]
 
 
 def _usage() -> str:
@@ -57,7 +58,7 @@ def _usage() -> str:
             "",
             *lines,
             "",
-            "`psframe COMMAND --help` has the options of each. train, doctor and bench take -n N first, for N ranks.",
+            "`psframe COMMAND --help` has the options of each. train, doctor and bench take -n N, for N ranks.",
             "",
             "example: psframe train -n 4 config.yaml sync.mode=allreduce",
         ]

@@ -20,7 +20,7 @@ STYLE = """<style>
 text { font: 13px system-ui, sans-serif; fill: #24292f } .small { font-size: 11px } .mono { font-family: monospace }
 .line { stroke: #57606a; fill: none } .box { fill: #f6f8fa; stroke: #8c959f }
 .blue { fill: #54aeff } .orange { fill: #fb8f44 } .green { fill: #4ac26b }
-.curve { fill: none; stroke-width: 2 } .faint { opacity: 0.25 }
+path.curve { fill: none; stroke-width: 2 } .faint { opacity: 0.25 }
 path.blue { stroke: #0969da } path.orange { stroke: #fb8f44 }
 path.grey { stroke: #8c959f } path.green { stroke: #2da44e }
 .grey { fill: #afb8c1 } .pale { fill: #d8dee4 }

@@ -9,7 +9,7 @@ import re
 import subprocess
 import sys
 import typing
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -34,6 +34,7 @@ FAMILIES = {
     "sync.store": stores.TABLE,
 }
 COMMANDS = {
+    "psframe": [[], ["quickstart"], ["new"], ["completion"]],
     "psframe.train": [[]],
     "psframe.run": [[]],
     "psframe.compare": [[]],
@@ -70,14 +71,23 @@ def config_keys() -> Iterator[str]:
     """Yield a table of each section of a config: keys, types and defaults."""
     yield "# Config keys\n"
     yield "Made from `psframe/config/schema.py`. Strategies have [keys of their own](strategies.md).\n"
+    plain = [field for field in msgspec.structs.fields(schema.Config) if field.name in ("name", "affinity")]
+    yield from _table((field.name, _kind(field.type), _default(_of(field))) for field in plain)
+    yield "`model` and `dataset` are required, too; they and `optimizer`, `sync` and `collective` name a strategy.\n"
     for field in msgspec.structs.fields(schema.Config):
         section = field.type
         if not (isinstance(section, type) and issubclass(section, msgspec.Struct)):
             continue
         yield f"## `{field.name}`\n\n{_prose(section)}\n"
         yield from _table(
-            (inner.name, _kind(inner.type), _default(inner.default)) for inner in msgspec.structs.fields(section)
+            (inner.name, _kind(inner.type), _default(_of(inner))) for inner in msgspec.structs.fields(section)
         )
+
+
+def _of(field: Any) -> Any:
+    """Return the default of a field of a struct."""
+    made = field.default_factory is not msgspec.NODEFAULT
+    return field.default_factory() if made else field.default
 
 
 def strategies() -> Iterator[str]:
@@ -109,7 +119,8 @@ def commands() -> Iterator[str]:
                 text=True,
                 check=True,
             )
-            yield f"## `python -m {title}`\n\n```text\n{help_text.stdout.strip()}\n```\n"
+            command = title if module == "psframe" else f"python -m {title}"
+            yield f"## `{command}`\n\n```text\n{help_text.stdout.strip()}\n```\n"
 
 
 def errors() -> Iterator[str]:
@@ -149,8 +160,10 @@ def _kind(kind: Any) -> str:
         return _kind(args[0]) + _bounds(args[1:])
     if origin is typing.Literal:
         return " or ".join(f"`{value}`" for value in args)
-    if args and origin not in (list, dict, tuple):
+    if args and origin not in (list, dict, tuple, Mapping):
         return " or ".join(dict.fromkeys(_kind(arg) for arg in args))
+    if origin in (list, tuple):
+        return f"a list of {_kind(args[0])}s" if args and origin is list else "a list"
     names = {int: "whole number", float: "number", str: "text", bool: "`true` or `false`", type(None): "`null`"}
     return names.get(kind, str(getattr(kind, "__name__", kind)).replace("|", "or"))
 

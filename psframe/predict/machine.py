@@ -262,4 +262,4 @@ def _converted(name: str, said: str, kind: Any) -> Any:
     try:
         return msgspec.convert(strict_yaml.load(said, name), kind)
     except msgspec.ValidationError as error:
-        raise UserError(f"a machine profile must be as docs/predict.md says, got {name!r}: {error}") from None
+        raise UserError(f"a machine profile must be as explanation/predict.md says, got {name!r}: {error}") from None

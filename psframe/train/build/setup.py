@@ -32,7 +32,11 @@ def _compile(run: Run, quiet: bool) -> None:
     link = run.group.cluster.link if run.group.is_stage else run.cluster.link
     if not link.leads:
         link.tell()
-    notice = Timer(NOTICE_S, say, ["compiling the layers for this CPU, once a machine: up to a minute or two"])
+    notice = Timer(
+        NOTICE_S,
+        say,
+        ["compiling the layers for this CPU, once for each network: up to a minute or two"],
+    )
     if run.outputs.run_dir and not quiet:
         notice.start()
     try:

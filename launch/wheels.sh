@@ -2,8 +2,7 @@
 # Build a wheel of psframe for each Python that is here, into dist/: no compiler is needed where one is installed.
 #   bash launch/wheels.sh [PYTHON ...]        (default: every python3.10 to python3.14 on PATH)
 # auditwheel gives it the tag of the oldest glibc that it runs on; the extensions link no MPI.
-cd "$(dirname "$0")/.."
-source launch/env.sh
+source "$(dirname "$0")/env.sh"
 pythons=("$@")
 if [ $# = 0 ]; then
     for version in 10 11 12 13 14; do

@@ -28,24 +28,12 @@ def _main(argv: Sequence[str]) -> int:
     name, rest = argv[0], list(argv[1:])
     if name not in COMMANDS:
         raise UserError(f"psframe must be given a command, got {name!r}; {nearest(name, COMMANDS)}, or --help")
-    words = [sys.executable, "-m", OWN.get(name, f"psframe.{name}"), *rest]
     if name in OVER_RANKS and "-n" in rest:
-        words = _over_ranks(name, rest)
+        at = rest.index("-n")
+        n_ranks, others = next(iter(rest[at + 1 :]), "nothing"), [*rest[:at], *rest[at + 2 :]]
+        mpirun.become(mpirun.over_ranks(f"psframe {name}", n_ranks, ["-m", f"psframe.{name}", *others]))
     sys.stdout.flush()
-    try:
-        os.execvp(words[0], words)
-    except OSError:
-        raise UserError(f"a launcher must be a program, got {words[0]!r}; mend {mpirun.VARIABLE}") from None
-
-
-def _over_ranks(name: str, rest: Sequence[str]) -> list[str]:
-    """Return the words that start a command over ranks, without its ``-n N``."""
-    at = rest.index("-n")
-    n, others = next(iter(rest[at + 1 :]), "nothing"), [*rest[:at], *rest[at + 2 :]]
-    if not (n.isascii() and n.isdigit() and 0 < int(n) <= mpirun.MAX_RANKS):
-        raise UserError(f"-n must be a number of ranks, got {n!r}; give psframe {name} -n 4 ...")
-    mpirun.refuse_ranks(f"psframe {name} -n")
-    return [*mpirun.launcher(None), "-n", n, sys.executable, "-m", f"psframe.{name}", *others]
+    os.execv(sys.executable, [sys.executable, "-m", OWN.get(name, f"psframe.{name}"), *rest])
 
 
 def _usage() -> str:

@@ -133,6 +133,8 @@ class Cluster:
         objects = [pickle.loads(of_rank) for of_rank in self.board.gather(pickle.dumps(mine))]
         if self.leaders == MPI.COMM_NULL:
             return None
+        if self.n_nodes == 1:
+            return objects
         self._come()
         by_node = self.patience.gather(self.leaders, pickle.dumps(objects))
         return [of_rank for of_node in by_node for of_rank in pickle.loads(of_node)] if by_node is not None else None

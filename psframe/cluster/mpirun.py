@@ -9,8 +9,9 @@ import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, NoReturn
 
+from psframe.cluster.parser import counts
 from psframe.errors import UserError, reason
 
 LAUNCHED = ("PMI_RANK", "PMIX_RANK", "OMPI_COMM_WORLD_RANK")  # set by launchers in every rank
@@ -93,6 +94,27 @@ def command(words: Sequence[str]) -> Ended:
     messages = [line.removeprefix("psframe: ") for line in lines if line.startswith("psframe: ")]
     silent = f"{words[0]} must run what it is given, got exit status {process.returncode} and no word; try it by hand"
     return Ended(out, (messages or lines or [silent])[0])
+
+
+def over_ranks(command: str, n_ranks: str, arguments: Sequence[str]) -> list[str]:
+    """Return the words that start this Python with ``arguments`` on ``n_ranks`` ranks, as ``-n`` of ``command`` asks.
+
+    Raises UserError for what is no number of ranks, or under a launcher.
+    """
+    numbers = counts(n_ranks, MAX_RANKS)
+    if len(numbers) != 1:
+        raise UserError(f"-n must be a number of ranks, got {n_ranks!r}; give {command} -n 4")
+    refuse_ranks(f"{command} -n")
+    return [*launcher(None), "-n", str(numbers[0]), sys.executable, *arguments]
+
+
+def become(words: list[str]) -> NoReturn:
+    """Replace this process by a command that begins with a launcher. Raises UserError if it cannot be started."""
+    sys.stdout.flush()
+    try:
+        os.execvp(words[0], words)
+    except OSError:
+        raise UserError(f"a launcher must be a program, got {words[0]!r}; mend {VARIABLE}") from None
 
 
 def started(words: Sequence[str], **pipes: Any) -> "subprocess.Popen[Any]":

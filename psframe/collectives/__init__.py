@@ -43,8 +43,6 @@ def make(choice: Any, team: Any, size: int, allocator: Any, reproducible: str) -
         # only for collectives whose traits have ``supports_sharding``
         choice = replace(choice, make=Sharded)
     collective = choice(team, size, allocator, reproducible)
-    return (
-        collective.encoded()
-        if isinstance(collective, Base)
-        else UserCollective(collective, team, size, allocator, reproducible)
-    )
+    if not isinstance(collective, Base):
+        return UserCollective(collective, team, size, allocator, reproducible)
+    return collective.encoded()

@@ -14,6 +14,7 @@ from typing import Any, Literal
 import numpy as np
 
 from psframe import compiled
+from psframe.cluster.counters import WRAP
 from psframe.cluster.gates import READY, SUMMED
 from psframe.cluster.roles import Team
 from psframe.collectives.base import Overlap, Segments
@@ -30,7 +31,6 @@ from psframe.record.trace import UNTRACED, Trace
 BUCKET_BYTES = 1 << 17  # a millisecond at 1 Gb/s, a few times a message's latency on faster links
 RANKS_A_LEADER = 8  # of a node, under ``leaders: auto``
 PROGRESS_S = 2e-4  # between two MPI calls of a rank that waits for its node while messages are in flight
-WRAP = 0xFFFFFFFF  # counters are 32 bits
 
 
 class Hierarchical(Shared):

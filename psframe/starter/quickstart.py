@@ -1,14 +1,12 @@
 """Command ``psframe quickstart``: train on the digits that come with psframe (:func:`main`)."""
 
-import os
 import sys
 from collections.abc import Sequence
 from pathlib import Path
 
 from psframe.cluster import mpirun
-from psframe.cluster.parser import Parser, counts
+from psframe.cluster.parser import Parser
 from psframe.cluster.process import guarded
-from psframe.errors import UserError
 
 CONFIG = Path(__file__).with_name("quickstart.yaml")
 USAGE = "psframe quickstart [-n N] [key.path=value ...]"
@@ -23,13 +21,9 @@ def main(argv: Sequence[str]) -> int:
     if arguments.help:
         print(parser.format_help())
         return 0
-    ranks = counts(arguments.ranks, mpirun.MAX_RANKS)
-    if len(ranks) != 1:
-        raise UserError(f"-n must be a number of ranks, got {arguments.ranks!r}; give -n 4")
-    mpirun.refuse_ranks("psframe quickstart")
-    words = [*mpirun.launcher(None), "-n", str(ranks[0]), sys.executable, "-m", "psframe.train", str(CONFIG), *rest]
+    words = mpirun.over_ranks("psframe quickstart", arguments.ranks, ["-m", "psframe.train", str(CONFIG), *rest])
     print("+ " + " ".join(words), file=sys.stderr, flush=True)
-    os.execvp(words[0], words)
+    mpirun.become(words)
 
 
 if __name__ == "__main__":

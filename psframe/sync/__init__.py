@@ -16,8 +16,9 @@ name                parameters
 """
 
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Any
 
+from psframe.cluster.gates import DEADLINE_S, Wait
 from psframe.config.registry import Deadline, Table
 
 TABLE: Table = {
@@ -46,8 +47,8 @@ class Waits:
         Timeout in seconds; the rank that did not arrive then counts as stuck.
     """
 
-    wait: Literal["auto", "spin", "block"] = "auto"
-    deadline_s: Deadline = 1800.0
+    wait: Wait = "auto"
+    deadline_s: Deadline = DEADLINE_S
 
 
 def make(choice: Any) -> Any:

@@ -61,6 +61,14 @@ def test_mistakes_are_told_in_one_sentence(words, said):
     assert said in ended.stderr
 
 
+@pytest.mark.parametrize("words", [["quickstart"], ["train", "-n", "2", "configs/quickstart.yaml"]])
+def test_launcher_that_is_not_there_is_told_in_a_sentence(words):
+    ended = psframe(*words, PSFRAME_MPIRUN="/no/such/mpirun")
+    assert ended.returncode == 2
+    assert "a launcher must be a program, got '/no/such/mpirun'; mend PSFRAME_MPIRUN" in ended.stderr
+    assert "Traceback" not in ended.stderr
+
+
 def test_commands_over_ranks_are_not_nested():
     ended = psframe("train", "-n", 2, "configs/quickstart.yaml", PMI_RANK="0")
     assert ended.returncode == 2

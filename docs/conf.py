@@ -16,8 +16,6 @@ extensions = ["myst_parser", "numpydoc", "sphinx.ext.autodoc", "generated_refere
 exclude_patterns = ["_build"]
 myst_heading_anchors = 4
 myst_enable_extensions = ["deflist", "colon_fence"]
-nitpicky = False
-suppress_warnings = ["myst.header"]  # pages that are generated begin below the first level
 
 autodoc_member_order = "bysource"
 autodoc_typehints = "none"  # docstrings give types with shapes

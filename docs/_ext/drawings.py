@@ -4,7 +4,6 @@
 ranks that it starts, the floors are those of today's imports.
 """
 
-import ast
 import json
 import subprocess
 import sys
@@ -15,6 +14,10 @@ from pathlib import Path
 from typing import Any
 
 ROOT = Path(__file__).parents[2]
+sys.path.insert(0, str(ROOT))
+
+from tests.helpers.modules import MODULES, imports  # noqa: E402
+
 OUT = ROOT / "docs" / "_static" / "drawings"
 STYLE = """<style>
 text { font: 13px system-ui, sans-serif; fill: #24292f } .small { font-size: 11px } .mono { font-family: monospace }
@@ -95,22 +98,18 @@ def floors() -> str:
 
 def _needs() -> dict[str, set[str]]:
     """Return the packages that each package imports."""
-    paths = {"psframe": ROOT / "psframe", "models": ROOT / "models", "datasets": ROOT / "datasets"}
     needs: dict[str, set[str]] = {}
-    for top, folder in paths.items():
-        for path in folder.rglob("*.py"):
-            parts = path.relative_to(folder).with_suffix("").parts
-            own = parts[0] if top == "psframe" else top
-            if own.startswith("__") or "template" in parts:
-                continue
-            needs.setdefault(own, set())
-            for node in ast.walk(ast.parse(path.read_text())):
-                modules = [node.module or ""] if isinstance(node, ast.ImportFrom) else []
-                modules += [alias.name for alias in node.names] if isinstance(node, ast.Import) else []
-                if isinstance(node, ast.ImportFrom) and node.module == "psframe":
-                    modules = [f"psframe.{alias.name}" for alias in node.names]
-                needs[own] |= {module.split(".")[1] for module in modules if module.startswith("psframe.")}
-    return {name: {other for other in others if other in needs and other != name} for name, others in needs.items()}
+    for module, path in MODULES.items():
+        package = _package(module)
+        if package and "template" not in path.parts:
+            needs.setdefault(package, set()).update({*map(_package, imports(path))} - {"", package})
+    return needs
+
+
+def _package(module: str) -> str:
+    """Return the package or module of psframe that a module lies in, "" for psframe itself and its command."""
+    _, _, inner = module.partition(".")
+    return "" if inner.startswith("__") else inner.partition(".")[0]
 
 
 def shared_step() -> str:
@@ -162,34 +161,29 @@ def epochs(path: Path) -> str:
 
 def knl() -> str:
     """Return a Knights Landing in flat mode with SNC-4, and a placement of roles."""
-    body = [text(10, 20, "Knights Landing, flat mode, SNC-4", "")]
-    for quarter in range(4):
-        x = 10 + quarter * 140
-        body += [box(x, 34, 128, 40), text(x + 64, 58, f"node {quarter}: 16 cores", "small", "middle")]
-        body += [box(x, 82, 128, 30, "grey"), text(x + 64, 101, "DDR: activations, data", "small", "middle")]
-        body += [box(x, 120, 128, 30, "orange"), text(x + 64, 139, f"node {quarter + 4}: MCDRAM", "small", "middle")]
-        body += [
-            text(x + 64, 168, "parameters, gradients", "small", "middle"),
-            text(x + 64, 184, "exchange", "small", "middle"),
-        ]
-    body += [text(10, 212, "placement: {parameters: hbw, gradients: hbw, exchange: hbw}", "mono small")]
-    return svg(580, 224, "Placement on a Knights Landing", body)
+    parts = [(f"node {n}: 16 cores", "DDR: activations, data", f"node {n + 4}: MCDRAM") for n in range(4)]
+    keys = "{parameters: hbw, gradients: hbw, exchange: hbw}"
+    return _machine("Knights Landing, flat mode, SNC-4", parts, ("parameters, gradients", "exchange"), keys)
 
 
 def xeon_max() -> str:
     """Return a Xeon Max with two packages in flat mode, and a placement of roles."""
-    body = [text(10, 20, "Xeon Max, two packages, flat mode", "")]
-    for package in range(2):
-        x = 10 + package * 285
-        body += [box(x, 34, 270, 36), text(x + 135, 57, f"node {package}: 56 cores", "small", "middle")]
-        body += [box(x, 78, 270, 30, "grey"), text(x + 135, 97, "DDR5: data, optimizer", "small", "middle")]
-        body += [
-            box(x, 116, 270, 30, "orange"),
-            text(x + 135, 135, f"node {package + 2}: HBM2e, 64 GB", "small", "middle"),
-        ]
-        body += [text(x + 135, 164, "parameters, gradients, activations, exchange", "small", "middle")]
-    keys = "placement: {parameters: hbw, gradients: hbw, activations: hbw, exchange: hbw, optimizer: ddr}"
-    return svg(580, 206, "Placement on a Xeon Max", [*body, text(10, 192, keys, "mono small")])
+    parts = [(f"node {n}: 56 cores", "DDR5: data, optimizer", f"node {n + 2}: HBM2e, 64 GB") for n in range(2)]
+    keys = "{parameters: hbw, gradients: hbw, activations: hbw, exchange: hbw, optimizer: ddr}"
+    return _machine(
+        "Xeon Max, two packages, flat mode", parts, ("parameters, gradients,", "activations, exchange"), keys
+    )
+
+
+def _machine(name: str, parts: Sequence[tuple[str, str, str]], fast: Sequence[str], keys: str) -> str:
+    """Return parts of a machine (cores, ordinary memory, fast memory), and the roles in fast memory."""
+    body, width = [text(10, 20, name, "")], 572 / len(parts)
+    for number, part in enumerate(parts):
+        x, middle = 10 + number * width, 10 + number * width + (width - 12) / 2
+        for y, words, kind in zip((34, 76, 118), part, ("box", "grey", "orange"), strict=True):
+            body += [box(x, y, width - 12, 34, kind), text(middle, y + 22, words, "small", "middle")]
+        body += [text(middle, 170 + 16 * line, words, "small", "middle") for line, words in enumerate(fast)]
+    return svg(580, 224, f"Placement on a machine: {name}", [*body, text(10, 212, f"placement: {keys}", "mono small")])
 
 
 def timelines() -> dict[str, str]:

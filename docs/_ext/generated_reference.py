@@ -17,34 +17,17 @@ import msgspec
 import notebooks
 
 import psframe
-from psframe import collectives, datasets, models, optim, sync
+from psframe import sync
+from psframe.bench.__main__ import BENCHES
 from psframe.config import registry, schema
 from psframe.memory import placement
+from psframe.starter import COMMANDS
 from psframe.sync import stores
+from tests.helpers import families
 
 PACKAGE = Path(psframe.__file__).parent
 FOLDER = Path(__file__).parents[1] / "reference" / "generated"
-FAMILIES = {
-    "model": models.TABLE,
-    "dataset": datasets.TABLE,
-    "optimizer": optim.TABLE,
-    "sync": sync.TABLE,
-    "collective": collectives.TABLE,
-    "placement": placement.TABLE,
-    "sync.store": stores.TABLE,
-}
-COMMANDS = {
-    "psframe": [[], ["quickstart"], ["new"], ["completion"]],
-    "psframe.train": [[]],
-    "psframe.run": [[]],
-    "psframe.compare": [[]],
-    "psframe.doctor": [[]],
-    "psframe.predict": [[]],
-    "psframe.report": [[]],
-    "psframe.bench": [
-        [name] for name in ("step", "collectives", "kernels", "peers", "threads", "forward", "pipeline", "straggler")
-    ],
-}
+FAMILIES = {**families.FAMILIES, "placement": placement.TABLE, "sync.store": stores.TABLE}
 
 
 def setup(app: Any) -> dict[str, bool]:
@@ -109,18 +92,10 @@ def commands() -> Iterator[str]:
     """Yield what each command prints for ``--help``."""
     yield "# Commands and their options\n"
     yield "What each command prints for `--help`.\n"
-    for module, calls in COMMANDS.items():
-        for words in calls:
-            title = " ".join([module, *words])
-            help_text = subprocess.run(
-                [sys.executable, "-m", module, *words, "--help"],
-                cwd=PACKAGE.parent,
-                capture_output=True,
-                text=True,
-                check=True,
-            )
-            command = title if module == "psframe" else f"python -m {title}"
-            yield f"## `{command}`\n\n```text\n{help_text.stdout.strip()}\n```\n"
+    for words in ([], *([name] for name in COMMANDS if name != "bench"), *(["bench", name] for name in BENCHES)):
+        command = [sys.executable, "-m", "psframe", *words, "--help"]
+        help_text = subprocess.run(command, cwd=PACKAGE.parent, capture_output=True, text=True, check=True).stdout
+        yield f"## `{' '.join(['psframe', *words])}`\n\n```text\n{help_text.strip()}\n```\n"
 
 
 def errors() -> Iterator[str]:

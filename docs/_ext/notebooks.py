@@ -23,13 +23,17 @@ def read(path: Path) -> dict[str, Any]:
     return notebook
 
 
+def code(notebook: dict[str, Any]) -> list[dict[str, Any]]:
+    """Return the cells of code."""
+    return [cell for cell in notebook["cells"] if cell["cell_type"] == "code"]
+
+
 def program(notebook: dict[str, Any]) -> str:
     """Return a Python program that does what the code cells do, with MARK behind the output of each."""
     parts = ["import subprocess as _subprocess, sys as _sys"]
-    for cell in notebook["cells"]:
-        if cell["cell_type"] == "code":
-            source = re.sub(r"^!(.*)$", lambda m: f"_shell({m[1]!r})", "".join(cell["source"]), flags=re.MULTILINE)
-            parts += [source, f"print({MARK!r}, end='', flush=True)"]
+    for cell in code(notebook):
+        source = re.sub(r"^!(.*)$", lambda m: f"_shell({m[1]!r})", "".join(cell["source"]), flags=re.MULTILINE)
+        parts += [source, f"print({MARK!r}, end='', flush=True)"]
     parts.insert(
         1,
         "def _shell(command):\n"
@@ -55,7 +59,7 @@ def keep(path: Path) -> None:
     with tempfile.TemporaryDirectory() as folder:
         outputs = iter(run(path, Path(folder)))
     notebook = read(path)
-    for number, cell in enumerate(c for c in notebook["cells"] if c["cell_type"] == "code"):
+    for number, cell in enumerate(code(notebook)):
         text = next(outputs)
         stream = {"output_type": "stream", "name": "stdout", "text": text.splitlines(keepends=True)}
         cell["outputs"], cell["execution_count"] = [stream] if text else [], number + 1

@@ -1,18 +1,11 @@
 """The notebooks of the documentation run as they are, without Jupyter."""
 
 import os
-import sys
 
+import notebooks
 import pytest
 
 from tests.helpers import launcher
-from tests.helpers.launcher import ROOT
-
-sys.path.insert(0, str(ROOT / "docs" / "_ext"))
-import notebooks
-
-sys.path.pop(0)
-
 
 LONG = ("compare-modes",)
 NOTEBOOKS = [
@@ -26,7 +19,7 @@ def test_notebook_runs_and_prints_as_it_shows(path, tmp_path, monkeypatch):
     mpi = launcher.installed("mpich") or pytest.skip("no mpich: bash launch/test.sh installs it")
     monkeypatch.setenv("PATH", f"{mpi.prefix / 'bin'}:{os.environ['PATH']}")
     outputs = notebooks.run(path, tmp_path)
-    code = [cell for cell in notebooks.read(path)["cells"] if cell["cell_type"] == "code"]
+    code = notebooks.code(notebooks.read(path))
     assert len(outputs) == len(code)
     for text, cell in zip(outputs, code, strict=True):
         kept = "".join("".join(output["text"]) for output in cell["outputs"])

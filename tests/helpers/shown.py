@@ -27,27 +27,25 @@ class Command:
     words: tuple[str, ...]
 
     @property
+    def _called(self) -> tuple[str, ...]:
+        """Name of a command of psframe and the words behind it; nothing if it calls none."""
+        if self.words[0] == "psframe":
+            return self.words[1:]
+        at = self.words.index("-m") + 1 if "-m" in self.words else 0
+        name = self.words[at]
+        return (name.removeprefix("psframe."), *self.words[at + 1 :]) if name.startswith("psframe.") else ()
+
+    @property
     def module(self) -> str:
         """Module of psframe that it runs, as ``train`` or ``bench step``; "" if it runs none."""
-        words = self.words
-        if words[0] == "psframe":
-            name, rest = words[1], words[2:]
-        elif "-m" in words and words[words.index("-m") + 1].startswith("psframe."):
-            at = words.index("-m") + 1
-            name, rest = words[at].removeprefix("psframe."), words[at + 1 :]
-        else:
-            return ""
-        return f"bench {rest[0]}" if name == "bench" and rest else name
+        return " ".join(self._called[: 2 if self._called[:1] == ("bench",) else 1])
 
     @property
     def arguments(self) -> list[str]:
-        """Words behind the module's name."""
-        words, n = list(self.words), len(self.module.split())
-        if words[0] == "psframe":
-            rest = words[1 + n :]
-            return rest[2:] if rest[:1] == ["-n"] and self.module not in ("run", "quickstart") else rest
-        at = words.index("-m") + 1
-        return words[at + n :]
+        """Words behind the module's name, without the ``-n N`` that only ``psframe`` itself takes."""
+        rest = list(self._called[len(self.module.split()) :])
+        is_own = self.words[0] == "psframe" and self.module not in ("run", "quickstart")
+        return rest[2:] if is_own and rest[:1] == ["-n"] else rest
 
 
 def commands(page: Path) -> Iterator[Command]:

@@ -47,7 +47,7 @@ class Lane:
         self.comm, self.ready, self.total, self.rows, self.traffic = comm, ready, total, rows, traffic
         self.parts: list[tuple[int, slice]] = []
         #: number of parts summed on this node so far, and of those with the complete sum here, both in order
-        self.summed = self.whole = 0
+        self.summed = self.n_complete = 0
 
     def depart_in(self, parts: list[tuple[int, slice]]) -> None:
         """Set the parts of every step, each with its bucket, in the order in which they are sent."""
@@ -55,7 +55,7 @@ class Lane:
 
     def begin(self) -> None:
         """Begin a step."""
-        self.summed = self.whole = 0
+        self.summed = self.n_complete = 0
 
     def advance(self) -> bool:
         """Progress without blocking; return True if all parts are complete."""
@@ -75,7 +75,7 @@ class Lane:
     @property
     def is_busy(self) -> bool:
         """True if messages may be in flight."""
-        return self.summed > self.whole
+        return self.summed > self.n_complete
 
     def end(self) -> bool:
         """Return True if all sends are complete; called once all parts are."""
@@ -108,9 +108,9 @@ class Combined(Lane):
             self.requests.append(self.comm.Iallreduce(MPI.IN_PLACE, total))
             self.traffic.allreduce(total.nbytes, self.comm.size)
             self.summed += 1
-        while self.whole < len(self.requests) and self.requests[self.whole].Test():
-            self.whole += 1
-        return self.whole == len(self.parts)
+        while self.n_complete < len(self.requests) and self.requests[self.n_complete].Test():
+            self.n_complete += 1
+        return self.n_complete == len(self.parts)
 
 
 @dataclass(frozen=True)
@@ -202,11 +202,11 @@ class Chain(Lane):
                 break
             self._add(self.passing[self.summed])
             self.summed += 1
-        while self.whole < len(self.returning) and self.returning[self.whole].Test():
-            self.traffic.receive(self.total[self.parts[self.whole][1]].nbytes)
-            self._hand_down(self.whole)
-            self.whole += 1
-        return self.whole == len(self.parts)
+        while self.n_complete < len(self.returning) and self.returning[self.n_complete].Test():
+            self.traffic.receive(self.total[self.parts[self.n_complete][1]].nbytes)
+            self._hand_down(self.n_complete)
+            self.n_complete += 1
+        return self.n_complete == len(self.parts)
 
     def _add(self, passing: Passing) -> None:
         self.traffic.receive(sum(total.nbytes for total in passing.arrives))
@@ -216,8 +216,8 @@ class Chain(Lane):
         for total in passing.leaves:
             self._send(total, 1)
         if self.node == self.last:
-            self._hand_down(self.whole)
-            self.whole += 1
+            self._hand_down(self.n_complete)
+            self.n_complete += 1
 
     def _hand_down(self, number: int) -> None:
         if self.node > 0:
@@ -233,7 +233,7 @@ class Chain(Lane):
 
     @property
     def is_busy(self) -> bool:
-        return self.n_running > 0 or self.summed > self.whole or not self.passing
+        return self.n_running > 0 or self.summed > self.n_complete or not self.passing
 
     def end(self) -> bool:
         return bool(MPI.Request.Testall(self.leaving))

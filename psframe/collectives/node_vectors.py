@@ -1,0 +1,146 @@
+"""Vectors of a node's ranks in shared memory, without copies (:class:`NodeVectors`).
+
+The parameters exist once per node; a broadcast is their version number. Every worker writes its gradients to its own
+slot. Updates go to a second copy, which becomes current by a single store once all reducers are done: no rank sees a
+partial step, and a step in which a rank dies has no effect.
+"""
+
+from typing import Literal
+
+import numpy as np
+
+from psframe.cluster.gates import COMMITTED, READY, SUMMED
+from psframe.cluster.roles import Team
+from psframe.collectives.segments import ITEM_BYTES, chosen, divide, vectors
+from psframe.memory.allocator import Allocator
+from psframe.memory.arena import Arena, Layout, Vectors
+from psframe.record.traffic import Traffic
+
+Reducers = Literal["server", "cores", "all"]
+
+
+class NodeVectors:
+    """Parameters, optimizer state and gradients of one node, and the ranks that sum and update them.
+
+    Parameters
+    ----------
+    size : int
+        Length S of the vectors, which are float32.
+    reducers : str
+        Ranks that sum and update; see :class:`psframe.collectives.shared.Shared`.
+    chunk_bytes : int
+        0: gradients are computed in the slots. Otherwise slots have two halves of this size each.
+    traffic : Traffic
+        Counts the copies into slots.
+
+    Attributes
+    ----------
+    meeting : Rendezvous
+        Of the node's ranks.
+    reducing : Parties
+        The reducers, as a part of it.
+    reducer : int or None
+        Number of this rank among the reducers.
+    worker : int
+        Number of this rank among the node's workers; -1 on a dedicated server.
+    n_workers : int
+        Workers of this node.
+    rows : list of ndarray of float32, shape (S,)
+        Their gradients, unless chunked.
+    parts : list of (slice, list of ndarray)
+        This reducer's segment of every chunk, with the workers' slots of it.
+    """
+
+    def __init__(
+        self, team: Team, size: int, allocator: Allocator, reducers: Reducers, chunk_bytes: int, traffic: Traffic
+    ):
+        if team.cluster is None:
+            raise AssertionError("a team over shared memory needs its cluster")
+        self._allocator, self.traffic, self._chunked = allocator, traffic, bool(chunk_bytes)
+        self.meeting, me = team.cluster.rendezvous, team.cluster.node_rank
+        n_ranks = len(self.meeting.members)
+        homes = ("parameters", "optimizer", "exchange" if chunk_bytes else "gradients")
+        page_bytes = max(allocator.home(role).page_bytes for role in homes)
+        n_wanted = {"server": 1, "all": n_ranks, "cores": min(n_ranks, self.meeting.n_cores)}[reducers]
+        self.division = divide(size, page_bytes, chunk_bytes, n_wanted)
+        members = chosen(n_ranks, self.division.n_reducers)
+        self.reducing = self.meeting.among(members)
+        self.reducer = members.index(me) if me in members else None
+        first = 1 if team.server == "dedicated" and self.meeting.members[0] == 0 else 0
+        self.worker, self.n_workers = me - first, n_ranks - first
+        self._n_taken = team.largest or self.n_workers  # slots that are allocated
+        self._current = False  # True if every rank of the node knows the version of the parameters
+
+    def arena(self, layout: Layout, n_state: int, guarded: bool) -> Arena:
+        """Return the arena of this rank, whose parameters and state are the node's. All ranks must call."""
+        params = [self.zeros(1, "parameters") for _ in range(2)]
+        state = [self.zeros(n_state, "optimizer") for _ in range(2)]
+        halves = self._slots()
+        if self._chunked or self.worker < 0:
+            # a dedicated server has no slot; its network needs gradients only to compile
+            grads = self._allocator.zeros(self.division.size, np.float32, "gradients")
+        else:
+            grads = halves[0][self.worker]
+        self.rows = list(halves[0])
+        self._own_slots = [half[self.worker] for half in halves] if self._chunked and self.worker >= 0 else []
+        self.parts: list[tuple[slice, list[np.ndarray]]] = []
+        for number, segment in enumerate(self.division.segments(self.reducer) if self.reducer is not None else ()):
+            begin, half = number * self.division.chunk, halves[number % len(halves)]
+            self.parts.append((segment, [row[segment.start - begin : segment.stop - begin] for row in half]))
+        # parameters and state without padding
+        of_node = Vectors([v[0] for v in params], grads, state)
+        self._arena = Arena(layout, n_state, self._allocator, vectors=of_node, guarded=guarded)
+        return self._arena
+
+    def zeros(self, n: int, role: str) -> np.ndarray:
+        """Return ``n`` vectors in shared memory, float32 (n, S), each aligned to a page. All ranks must call."""
+        return vectors(self._allocator, self.division, self.reducer, n, role)
+
+    def _slots(self) -> list[np.ndarray]:
+        """Return the workers' slots, (workers of the node, S), or if chunked their two halves, (workers, chunk)."""
+        if not self._chunked:
+            return [self.zeros(self._n_taken, "gradients")[: self.n_workers]]
+        n_rows, row_bytes = 2 * self._n_taken, self.division.chunk * ITEM_BYTES
+        part = self.division.within(self.reducer) if self.reducer is not None else slice(0, 0)
+        own_slices = [
+            slice(row * row_bytes + part.start * ITEM_BYTES, row * row_bytes + part.stop * ITEM_BYTES)
+            for row in range(n_rows)
+        ]
+        memory = self._allocator.shared(n_rows * row_bytes, "exchange", own_slices)
+        return list(memory.view(np.float32).reshape(2, self._n_taken, self.division.chunk)[:, : self.n_workers])
+
+    @property
+    def is_current(self) -> bool:
+        """True if every rank of the node knows the version of the parameters: the last change was a commit."""
+        return self._current
+
+    def publish(self) -> None:
+        """Wait until all ranks of the node may read the parameters, which were written otherwise than by a step."""
+        if not self._current:
+            self.meeting.together()
+        self._current = False  # only a step sets it; parameters written otherwise need a barrier
+
+    def put(self, grads: np.ndarray, chunk: int = 0) -> None:
+        """Announce the gradients of a chunk, after copying them to this worker's slot if they are not there."""
+        half = chunk % 2
+        if chunk > 1:
+            self.meeting.wait(SUMMED[half])  # until the previous chunk of this half is summed
+        if self.worker >= 0 and not self._chunked and grads is not self._arena.grads:
+            self._arena.grads[:] = grads
+            self.traffic.sum(grads.nbytes, 1)
+        if self._own_slots:
+            begin = chunk * self.division.chunk
+            part = grads[begin : begin + self.division.chunk]
+            self._own_slots[half][: len(part)] = part
+            self.traffic.sum(part.nbytes, 1)
+        self.meeting.meet(READY[half], self.meeting.everyone, waits=False)
+
+    def commit(self) -> None:
+        """Make the step current once all reducers are done, or drop it where one of them objects."""
+        gates, arena = self.meeting.gates, self._arena
+        if arena.nonfinite:
+            gates.object(COMMITTED)
+        self.meeting.meet(COMMITTED, self.reducing)
+        arena.nonfinite = arena.guarded and gates.is_objected(COMMITTED)
+        arena.close()
+        self._current = True

@@ -34,4 +34,5 @@ def _need(model: str, input_shape: Shape, length: int, what: str) -> None:
     if len(input_shape) != length:
         fitting = {3: IMAGES, 2: SEQUENCES}.get(len(input_shape), ())
         fix = f"choose one of {', '.join(fitting)}" if fitting else "mend the dataset"
+        fix += ", or store grey images as (n, 1, H, W)" if len(input_shape) == 2 else ""
         raise UserError(f"model {model} takes {what}, got samples of shape {tuple(input_shape)}; {fix}")

@@ -40,7 +40,8 @@ class Optimizer(Protocol):
     def update(self, params: np.ndarray, grads: np.ndarray, state: np.ndarray, lr: float, step: int) -> None:
         """Change ``params`` (S,) and ``state`` (n_state, S) in place by the mean gradient ``grads`` (S,), all float32.
 
-        ``step`` counts from 1. The result for an element depends on that element alone.
+        ``step`` counts from 1. The result for an element depends on that element alone, and stays finite where all
+        gradients were 0, as they are in the gaps between tensors.
         """
 
 

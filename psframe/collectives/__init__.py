@@ -38,10 +38,10 @@ def make(choice: Any, team: Any, size: int, allocator: Any, reproducible: str) -
     from psframe.collectives.base import Base, UserCollective
 
     if len(team.servers) > 1:
+        from psframe.collectives.buffer import Buffer
         from psframe.collectives.sharded import Sharded
 
-        # only for collectives whose traits have ``supports_sharding``
-        choice = replace(choice, make=Sharded)
+        choice = replace(choice, make=Sharded) if choice.make is Buffer else choice
     collective = choice(team, size, allocator, reproducible)
     if not isinstance(collective, Base):
         return UserCollective(collective, team, size, allocator, reproducible)

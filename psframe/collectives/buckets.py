@@ -57,7 +57,7 @@ class Flights:
         for number, (left, seen) in enumerate(zip(self.left_at, self.seen_at, strict=True)):
             if trace.on:
                 trace.add("exchange", left, seen, number + 1)
-            self.flight_s += seen - left
+            self.flight_s += max(0.0, seen - left)  # an empty part may be seen before it is sent
             self.hidden_s += max(0.0, min(seen, computed_at) - left)
         self.n_seen = 0
 
@@ -94,11 +94,10 @@ class Departures:
             self.flights.leave(len(self.requests))
             self.requests.append(self.begin(len(self.requests)))
 
-    def arrive(self, number: int) -> slice:
-        """Wait for a bucket, and return it."""
+    def arrive(self, number: int) -> None:
+        """Wait for a bucket."""
         self.wait(self.requests[number])
         self.flights.see(number + 1)
-        return self.buckets[number]
 
     def end(self, computed_at: float, trace: Trace) -> None:
         """Add the times of a step whose backward ended at ``computed_at``, and begin the next."""

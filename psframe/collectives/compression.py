@@ -159,7 +159,7 @@ class Compressed(Base):
 
     def arena(self, layout: Layout, n_state: int, keeping: Keeping = ONE_COPY, trace: Trace = UNTRACED) -> Arena:
         self.gaps = layout.gaps()
-        return self.inner.arena(layout, n_state, keeping, trace)
+        return super().arena(layout, n_state, keeping, trace)
 
     def warm(self) -> None:
         warm(self._spec)

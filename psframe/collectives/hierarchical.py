@@ -28,7 +28,7 @@ from psframe.memory.arena import ONE_COPY, Arena, Keeping, Layout
 from psframe.record.trace import UNTRACED, Trace
 
 BUCKET_BYTES = 1 << 17  # a millisecond at 1 Gb/s, a few times a message's latency on faster links
-RANKS_A_LEADER = 8  # of a node, under ``leaders: auto``
+RANKS_PER_LEADER = 8  # of a node, under ``leaders: auto``
 
 
 class Hierarchical(Base):
@@ -70,7 +70,7 @@ class Hierarchical(Base):
         self.traits = replace(self.traits, exact=compression == "none")
         self._node = NodeVectors(team, size, allocator, reducers, 0, self.traffic)
         smallest = min(team.cluster.sizes)
-        n_wanted = -(-smallest // RANKS_A_LEADER) if leaders == "auto" else max(1, leaders)
+        n_wanted = -(-smallest // RANKS_PER_LEADER) if leaders == "auto" else max(1, leaders)
         n_leaders = min(n_wanted, smallest) if compression == "none" else 1
         self._leading = self._node.meeting.among(tuple(range(n_leaders)))
         self._encoded = None
@@ -132,7 +132,7 @@ class Hierarchical(Base):
 
     def broadcast(self, params: np.ndarray) -> None:
         if self._far and not self._node.is_current and self._cluster.link.leads:
-            self._cluster.lane.Bcast(params)
+            self._wait(self._cluster.lane.Ibcast(params))
             self.traffic.broadcast(params.nbytes, self._cluster.n_nodes, self._cluster.node == 0)
         self._node.publish()
 

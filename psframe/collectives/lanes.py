@@ -229,6 +229,8 @@ class Chain(Lane):
 
     @property
     def peers(self) -> list[int]:
+        if self.n_complete == len(self.parts):  # only sends are pending, to both sides
+            return [node for node in (self.node - 1, self.node + 1) if 0 <= node <= self.last]
         return [self.node - 1] if self.summed < len(self.passing) else [self.node + 1]
 
     @property

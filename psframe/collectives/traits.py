@@ -18,7 +18,7 @@ class Traits:
     moves_data : bool
         True if every rank waits for the data of the others, so that none is a step ahead.
     supports_sharding : bool
-        True if the parameters can be divided among several servers.
+        True if the parameters can be divided among several servers; not inherited by a user's own subclass.
     """
 
     supports_tree_sum: bool = False
@@ -30,4 +30,9 @@ class Traits:
 def of_choice(choice: Choice) -> Traits:
     """Return the traits of the collective that a config chose; the defaults for a user's own without traits."""
     traits: Traits = getattr(choice.make, "traits", Traits())
-    return replace(traits, exact=traits.exact and choice.arguments.get("compression", "none") == "none")
+    declared = "traits" in getattr(choice.make, "__dict__", {})
+    return replace(
+        traits,
+        exact=traits.exact and choice.arguments.get("compression", "none") == "none",
+        supports_sharding=traits.supports_sharding and declared,
+    )

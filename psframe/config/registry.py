@@ -237,12 +237,19 @@ def bind(
         known = set(takes).union(*(keywords(load(section, table, other)) for other in table))
         for k in unused:
             if k not in known:
-                raise UserError(
-                    f"{section}.{k}: {name} takes no such key (got {raw[k]!r}); {nearest(k, [*takes, *shared, key])}"
-                )
+                fix = _as_keyword(make, k) or nearest(k, [*takes, *shared, key])
+                raise UserError(f"{section}.{k}: {name} takes no such key (got {raw[k]!r}); {fix}")
     arguments = _arguments(section, str(name), make, raw)
     of_all = _arguments(section, str(name), common, raw) if common else {}
     return Choice(section, str(name), make, arguments, tuple(unused), of_all)
+
+
+def _as_keyword(make: Callable[..., Any], key: str) -> str:
+    """Return the fix for a key that is a parameter of ``make`` but not keyword-only; "" if it is none."""
+    if key not in inspect.signature(make).parameters:
+        return ""
+    name = getattr(make, "__name__", "build")
+    return f"keys are keyword-only parameters: write it behind a `*`, as in def {name}(..., *, {key})"
 
 
 def _arguments(section: str, name: str, make: Callable[..., Any], given: Mapping[str, Any]) -> dict[str, Any]:

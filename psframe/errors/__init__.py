@@ -41,7 +41,7 @@ class UserError(Exception):
 def nearest(name: object, valid: Iterable[str]) -> str:
     """Return the list of valid names, after ``"did you mean X?"`` if one resembles ``name``."""
     names = sorted(map(str, valid))
-    close = difflib.get_close_matches(str(name), names, n=1, cutoff=0.5)
+    close = difflib.get_close_matches(str(name), names, n=1, cutoff=0.55)
     hint = f"did you mean {close[0]!r}? " if close else ""
     shown = [*names[:MAX_NAMES], "..."] if len(names) > MAX_NAMES else names
     return f"{hint}valid: {', '.join(shown)}" if names else "there are none"

@@ -173,6 +173,16 @@ def blocks_must_be_summed_in_the_order_of_the_tree(asked: Combination) -> str:
     return f"train.reproducible: any_workers is for {BLOCK_COLLECTIVES} got {got}; {instead}"
 
 
+def reductions_choose_the_order_of_sums(asked: Combination) -> str:
+    choice, reproducible = asked.collective, asked.config.train.reproducible
+    if choice is None or choice.arguments.get("gather") != "reduce" or reproducible == "none":
+        return ""
+    return (
+        f"collective.gather: reduce lets MPI choose the order of a sum, got train.reproducible={reproducible}; "
+        "give train.reproducible=none or collective.gather=gather"
+    )
+
+
 def statistics_must_be_averaged(asked: Combination) -> str:
     if not asked.statistic or asked.alone:
         return ""
@@ -205,5 +215,6 @@ RULES: tuple[Callable[[Combination], str], ...] = (
     checked_ranks_must_step_together,
     several_servers_need_a_collective_that_knows_them,
     blocks_must_be_summed_in_the_order_of_the_tree,
+    reductions_choose_the_order_of_sums,
     statistics_must_be_averaged,
 )

@@ -16,6 +16,7 @@ from psframe.errors import UserError, raised
 from psframe.optim import Compiled
 
 N = 193  # elements of the trial's vector
+ZEROS = slice(5, N, 17)  # elements without a gradient, as between two tensors and behind a dead ReLU
 #: (step, gradient scale) of the updates of a trial; a limit by a norm shows at one of the scales
 STEPS = ((1, 1.0), (2, 1e3), (10_000, 1e-3))
 #: cuts of the vector; their slices end inside and at the end of SIMD vectors of every usual width
@@ -38,7 +39,8 @@ def check(choice: Choice, reproducible: str) -> None:
     Raises
     ------
     UserError
-        If the optimizer lacks an attribute, raises, or updates an element depending on others in its slice.
+        If the optimizer lacks an attribute, raises, updates an element depending on others in its slice, or divides by
+        a gradient of 0.
     """
     if isinstance(choice(), Compiled):
         return
@@ -50,7 +52,12 @@ def check(choice: Choice, reproducible: str) -> None:
                 f"an optimizer must do the same when it is given the same, got {choice.name!r}, which does not; draw "
                 "nothing at random and keep nothing outside of `state`, or give train.reproducible=none"
             )
-    elif not all(_same(uncut, part) for part in parts):
+    if not np.isfinite(uncut[0][ZEROS]).all():
+        raise UserError(
+            "an optimizer must leave numbers finite whose gradient is 0 in every step, as it is between two tensors, "
+            f"got {choice.name!r}, which does not; add a small eps to what it divides by"
+        )
+    if _same(uncut, repeat) and not all(_same(uncut, part) for part in parts):
         raise UserError(
             "an optimizer must change each number by its own gradient and state alone, since it is given slices of the "
             f"parameters, got {choice.name!r}, whose update of a slice depends on what lies beside it (a norm, a mean, "
@@ -79,6 +86,7 @@ def _tried(choice: Choice, cuts: Sequence[int]) -> Ended:
     with np.errstate(all="ignore"):
         for step, scale in STEPS:
             grads = random.standard_normal(N, np.float32) * np.float32(scale)
+            grads[ZEROS] = 0
             for begin, end in pairwise(cuts):
                 try:
                     optimizer.update(params[begin:end], grads[begin:end], state[:, begin:end], optimizer.lr, step)

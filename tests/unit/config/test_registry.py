@@ -3,7 +3,7 @@
 import pytest
 
 from psframe.config.registry import bind, keywords, load
-from psframe.errors import UserError
+from psframe.errors import UserError, nearest
 from tests.helpers.families import FAMILIES
 
 TABLE = {
@@ -78,6 +78,16 @@ def test_mistake_in_a_strategy_is_named(spec, words):
 def test_unknown_key_names_the_nearest():
     with pytest.raises(UserError, match=r"sharee.*did you mean 'share'"):
         bind("own", {"own": TABLE["own"]}, {"name": "own", "size": 1, "sharee": 2})
+
+
+def test_parameter_that_is_no_key_is_told_apart():
+    with pytest.raises(UserError, match=r"own\.given: own takes no such key .* def own\(\.\.\., \*, given\)"):
+        bind("own", {"own": TABLE["own"]}, {"name": "own", "size": 1, "given": 2})
+
+
+def test_name_that_resembles_none_has_no_suggestion():
+    assert nearest("nccl", ["buffer", "null", "shared"]) == "valid: buffer, null, shared"
+    assert nearest("bufer", ["buffer", "null"]).startswith("did you mean 'buffer'?")
 
 
 def test_syntax_error_is_told_with_its_line(tmp_path, monkeypatch):

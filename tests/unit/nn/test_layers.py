@@ -57,6 +57,9 @@ def test_models_name_those_that_fit(name):
         model(wrong, 10)
     with pytest.raises(UserError, match="mend the dataset"):
         model((5,), 10)
+    if name != "har_cnn":
+        with pytest.raises(UserError, match=r"grey images as \(n, 1, H, W\)"):
+            model((28, 28), 10)
 
 
 def dropped(samples, index=0, seed=1, epoch=2, p=0.5, features=64):

@@ -37,6 +37,8 @@ CUT = {"parallel": {"pipeline": 2}}
             {"train": {"reproducible": "any_workers", "global_batch": 8}},
             "got buffer with compression fp16",
         ),
+        ("sync_ps", "{name: buffer, gather: reduce}", {}, "lets MPI choose the order of a sum, got .*=fixed_workers"),
+        ("{mode: sync_ps, servers: 2}", "tests.helpers.own:Scratch", {}, "knows one server alone"),
     ],
 )
 def test_options_that_do_not_go_together_are_told(mode, collective, sections, said):

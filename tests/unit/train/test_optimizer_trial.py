@@ -73,6 +73,14 @@ class Noisy(Own):
         params -= lr * (grads + self.random.standard_normal(len(grads), np.float32))
 
 
+class WithoutEps(Own):
+    """AdaGrad that divides 0 by 0 where a gradient has always been 0."""
+
+    def update(self, params, grads, state, lr, step):
+        state[0] += grads**2
+        params -= lr * grads / np.sqrt(state[0])
+
+
 class Fails(Own):
     def update(self, params, grads, state, lr, step):
         params -= lr * grads.reshape(2, -1).sum(0)
@@ -92,6 +100,11 @@ def test_optimizer_that_looks_beside_a_number_is_refused(make):
     for reproducible in ("none", "fixed_workers"):
         with pytest.raises(UserError, match=rf"its own gradient and state alone.*'my:{make.__name__}'"):
             tried(make, reproducible)
+
+
+def test_optimizer_that_divides_by_a_gradient_of_zero_is_refused():
+    with pytest.raises(UserError, match=r"gradient is 0 in every step.*'my:WithoutEps'.*add a small eps"):
+        tried(WithoutEps)
 
 
 @pytest.mark.parametrize("make", [Fails, KeepsItself])

@@ -46,12 +46,11 @@ def check(choice: Choice, reproducible: str) -> None:
         return
     _check_attributes(choice)
     uncut, repeat, *parts = (_tried(choice, cuts) for cuts in (CUTS[0], *CUTS))
-    if not _same(uncut, repeat):
-        if reproducible != "none":
-            raise UserError(
-                f"an optimizer must do the same when it is given the same, got {choice.name!r}, which does not; draw "
-                "nothing at random and keep nothing outside of `state`, or give train.reproducible=none"
-            )
+    if not _same(uncut, repeat) and reproducible != "none":
+        raise UserError(
+            f"an optimizer must do the same when it is given the same, got {choice.name!r}, which does not; draw "
+            "nothing at random and keep nothing outside of `state`, or give train.reproducible=none"
+        )
     if not np.isfinite(uncut[0][ZEROS]).all():
         raise UserError(
             "an optimizer must leave numbers finite whose gradient is 0 in every step, as it is between two tensors, "

@@ -126,13 +126,13 @@ def _entries(root: Path, folder: Path) -> list[os.DirEntry[str]]:
 
 def _split(listed: _Listed, order: np.ndarray, stored: tuple[int, int]) -> Split:
     def read(lo: int, hi: int) -> tuple[np.ndarray, np.ndarray]:
-        return np.stack([_picture(listed.paths[i], stored) for i in order[lo:hi]]), listed.labels[order[lo:hi]]
+        return np.stack([picture(listed.paths[i], stored) for i in order[lo:hi]]), listed.labels[order[lo:hi]]
 
     return Split(len(order), read)
 
 
-def _picture(path: str, stored: tuple[int, int]) -> np.ndarray:
-    """Return the centre of an image, uint8 (3, *stored)."""
+def picture(path: str, stored: tuple[int, int], mode: str = "RGB") -> np.ndarray:
+    """Return the centre of an image, uint8 (3, *stored), or (1, *stored) if ``mode`` is ``L``, grey."""
     image_of, ops = _pillow()
     try:
         with warnings.catch_warnings():
@@ -140,14 +140,14 @@ def _picture(path: str, stored: tuple[int, int]) -> np.ndarray:
             with untrusted.opened(path) as file, image_of.open(file, formats=FORMATS) as image:
                 if image.width * image.height > MAX_PIXELS:
                     raise ValueError(f"{image.width} x {image.height} pixels, and at most {MAX_PIXELS:,} are decoded")
-                upright = ops.exif_transpose(image).convert("RGB")
+                upright = ops.exif_transpose(image).convert(mode)
         fitted = ops.fit(upright, stored[::-1], image_of.Resampling.BILINEAR)
     except Exception as error:  # Pillow's decoders raise exceptions of every kind on damaged bytes
         reason = " ".join(str(error).split())
         raise UserError(
             f"{path} must be a whole picture of moderate size, got: {reason}; replace or remove it"
         ) from None
-    return np.asarray(fitted).transpose(2, 0, 1)
+    return np.atleast_3d(np.asarray(fitted)).transpose(2, 0, 1)
 
 
 def _pillow() -> tuple[Any, Any]:

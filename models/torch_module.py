@@ -5,6 +5,8 @@ from collections.abc import Callable, Mapping
 from functools import partial
 from typing import Any, Literal
 
+import numpy as np
+
 from psframe.config.registry import load
 from psframe.errors import UserError, raised, reason
 from psframe.nn.base import Layer, Shape
@@ -117,6 +119,16 @@ def _maker(build: str, arguments: Mapping[str, Any], known: Mapping[str, Any]) -
         return module
 
     return make
+
+
+def with_tensors(spec: Mapping[str, Any], input_shape: Shape, n_classes: int, tensors: Mapping[str, np.ndarray]) -> Any:
+    """Return the module of a config's section ``model`` in evaluation mode, with the tensors of a run."""
+    import torch
+
+    known = {"input_shape": tuple(input_shape), "n_classes": n_classes}
+    module = _maker(spec["build"], spec.get("arguments") or {}, known)(0)
+    module.load_state_dict({name: torch.from_numpy(array) for name, array in tensors.items()}, strict=False)
+    return module.eval()
 
 
 def _spelled(given: Mapping[str, Any]) -> str:

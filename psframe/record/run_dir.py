@@ -178,7 +178,7 @@ def _runs(base: Path, name: str, notices: list[str]) -> Iterator[Path]:
     if not base.is_dir():
         return
     for path in sorted(base.iterdir(), key=lambda p: (_started(p), p.name), reverse=True):
-        old = _config(path) if path.is_dir() and not path.is_symlink() else None
+        old = config_of(path) if path.is_dir() and not path.is_symlink() else None
         if old is not None and old.get("name") == name:
             if path.stat().st_uid == os.geteuid():
                 yield path
@@ -196,7 +196,8 @@ def _started(path: Path) -> float:
         return 0.0
 
 
-def _config(path: Path) -> dict[str, Any] | None:
+def config_of(path: Path) -> dict[str, Any] | None:
+    """Return the resolved config of a run's folder; None if it is missing or damaged."""
     try:
         with Folder(path) as folder, folder.open("config.yaml") as file:
             data = untrusted.all_of(file, untrusted.CONFIG_BYTES, path)
@@ -208,7 +209,7 @@ def _config(path: Path) -> dict[str, Any] | None:
 
 def _continue(path: Path, resolved: dict[str, Any], layout: checkpoint.Layout) -> RunDir:
     lock = _lock(path)
-    old = _config(path)
+    old = config_of(path)
     if old is None:
         raise UserError(f"a run to continue must have a config, got {str(path / 'config.yaml')!r}, damaged; start anew")
     differing = sorted(_flat(_fixed(old)).items() ^ _flat(_fixed(resolved)).items())

@@ -5,6 +5,9 @@ COMMANDS = {
     "new": "write a folder with a config, a model, a dataset and a collective of your own",
     "train": "train a network as a config says",
     "run": "train under mpirun, and start again when the job dies",
+    "evaluate": "compute loss, accuracy and metrics of a run on a dataset",
+    "label": "write the classes of new samples, by a run's network, as CSV",
+    "export": "write a run's tensors to a file for other software",
     "compare": "train a grid of settings, and put them in one table",
     "predict": "predict epoch times on machines that are not at hand",
     "report": "make one page of runs and benchmarks",
@@ -17,4 +20,7 @@ OWN = {
     "quickstart": "psframe.starter.quickstart",
     "new": "psframe.starter.new",
     "completion": "psframe.starter.completion",
+    "evaluate": "psframe.api.evaluate",
+    "label": "psframe.api.label",
+    "export": "psframe.api.export",
 }

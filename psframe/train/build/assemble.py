@@ -18,7 +18,7 @@ from psframe.errors import UserError
 from psframe.memory.allocator import Allocator
 from psframe.nn.threads import Threads
 from psframe.optim import Updater
-from psframe.record.run_dir import RunDir, open_run
+from psframe.record.run_dir import RunDir, durably, open_run
 from psframe.record.trace import UNTRACED, Trace
 from psframe.record.view import say
 from psframe.sync.allreduce import AllReduce
@@ -62,7 +62,7 @@ def run(cluster: Cluster, plan: Plan, quiet: bool) -> Run:
     try:
         trace = Trace(plan.config.record.traced_turns)
         new_run = with_fallback(cluster, plan, lambda: build_run(cluster, plan, trace=trace))
-        data = cluster.run_on_root(lambda: _same_data(plan.facts, new_run, run_dir))
+        data = cluster.run_on_root(lambda: _note_data(plan.facts, new_run, run_dir))
         new_run.labels["placement"] = placement_report.summary(cluster, plan.places)
         collective = plan.resolved["collective"]["name"]
         if new_run.labels["collective"] not in (None, collective):
@@ -80,8 +80,11 @@ def run(cluster: Cluster, plan: Plan, quiet: bool) -> Run:
     return new_run
 
 
-def _same_data(facts: Facts, run: Run, run_dir: RunDir | None) -> int:
-    """Return the data's checksum, on rank 0; UserError if the run continues one that was trained on other data."""
+def _note_data(facts: Facts, run: Run, run_dir: RunDir | None) -> int:
+    """Return the data's checksum, and note their shape and normalization, on rank 0.
+
+    UserError if the run continues one that was trained on other data.
+    """
     checksum = run.held.checksum >> 1  # integers in a checkpoint have 63 bits
     saved = run_dir.saved if run_dir else None
     if saved and (saved.data not in (0, checksum) or saved.cursor > facts.n_train):
@@ -90,6 +93,8 @@ def _same_data(facts: Facts, run: Run, run_dir: RunDir | None) -> int:
             f"({facts.n_train:,} to train, {facts.n_test:,} to test) in the place of those of "
             f"{str(run_dir and run_dir.path)!r}; give it those, or start anew with checkpoint.resume=none"
         )
+    if run_dir:
+        durably(facts.inputs(run.held.arrays["moments"]).write, run_dir)
     return checksum
 
 

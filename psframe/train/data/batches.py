@@ -1,10 +1,15 @@
 """Batches of a rank: samples turned into a network's input (:class:`Batches`)."""
 
+from typing import TYPE_CHECKING, Union
+
 import numpy as np
 
 from psframe import compiled
 from psframe.memory.allocator import Allocator
-from psframe.train.data.dataset import Facts
+
+if TYPE_CHECKING:
+    from psframe.record.inputs import Inputs
+    from psframe.train.data.dataset import Facts
 
 
 class Batches:
@@ -12,7 +17,7 @@ class Batches:
 
     Parameters
     ----------
-    facts : Facts
+    facts : Facts or Inputs
     arrays : dict of ndarray
         Arrays of :class:`psframe.train.data.dataset.LoadedData`.
     max_batch, seed : int
@@ -22,7 +27,7 @@ class Batches:
 
     def __init__(
         self,
-        facts: Facts,
+        facts: Union["Facts", "Inputs"],
         arrays: dict[str, np.ndarray],
         max_batch: int,
         seed: int,

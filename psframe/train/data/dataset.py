@@ -16,6 +16,7 @@ from psframe.memory.allocator import padded
 from psframe.memory.free_memory import available
 from psframe.memory.pages import RESERVED_BYTES, no_huge_pages
 from psframe.memory.role_placement import Places
+from psframe.record.inputs import Inputs
 from psframe.train.data import own_dataset
 
 if TYPE_CHECKING:
@@ -97,6 +98,11 @@ class Facts:
 
     def to_plain(self) -> dict[str, Any]:
         return asdict(self)
+
+    def inputs(self, moments: np.ndarray) -> Inputs:
+        """Return the description of a sample that a run keeps, with the ``moments`` (2, C) that normalize it."""
+        mean, std = moments.tolist()
+        return Inputs(self.shape, self.dtype, self.n_classes, self.crop, mean, std)
 
 
 def _n_bytes(shape: list[int], dtype: str) -> int:

@@ -1,0 +1,89 @@
+"""Command ``psframe evaluate RUN [DATASET]``: loss, accuracy and metrics of a run on a test set (:func:`main`)."""
+
+import json
+import sys
+from argparse import Namespace
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from psframe.api.runs import Run
+from psframe.cluster.parser import Parser
+from psframe.cluster.process import guarded
+from psframe.config import registry, schema
+from psframe.datasets import TABLE as DATASETS
+from psframe.datasets.base import Dataset
+from psframe.errors import UserError
+from psframe.train.data import own_dataset
+
+USAGE = "psframe evaluate RUN [DATASET] [--split test|train] [--metrics NAME,...] [--json]"
+EXAMPLE = "psframe evaluate runs/fashion-20261121-204643 '{name: hdf5, path: new.h5}' --metrics top_5,f1_macro"
+
+
+def _arguments(argv: Sequence[str]) -> tuple[Namespace, Parser]:
+    parser = Parser(USAGE, "Compute loss and accuracy of a run's network on a dataset.", EXAMPLE)
+    parser.add_argument("run", nargs="?", help="the folder of a run")
+    parser.add_argument("dataset", nargs="?", help="a name, or {name: ..., its keys} (default: the run's)")
+    parser.add_argument("--split", choices=("test", "train"), default="test", help="samples to take (default: test)")
+    parser.add_argument("--metrics", default="", help="names, or a list as record.metrics has it")
+    parser.add_argument("--json", action="store_true", help="print JSON")
+    return parser.parse_args(list(argv)), parser
+
+
+def main(argv: Sequence[str]) -> int:
+    """Run the command; return the exit status. Raise UserError for a mistake in it."""
+    arguments, parser = _arguments(argv)
+    if arguments.help:
+        print(parser.format_help())
+        return 0
+    if arguments.run is None:
+        parser.error("it names no run")
+    run = Run(arguments.run)
+    spec = run.config.dataset if arguments.dataset is None else schema.parse_value(arguments.dataset)
+    images, labels = read(spec, arguments.split, run.trained.inputs.shape)
+    scores = run.evaluate(images, labels, names(arguments.metrics))
+    if arguments.json:
+        print(json.dumps({"run": str(run.path), "n_samples": len(labels), **scores}))
+    else:
+        width = max(map(len, scores))
+        print("\n".join(f"{name:{width}}  {_said(score)}" for name, score in scores.items()))
+    return 0
+
+
+def names(text: str) -> list[Any]:
+    """Return the metrics in an option: names between commas, or a YAML list."""
+    if not text.lstrip().startswith("["):
+        return [name.strip() for name in text.split(",") if name.strip()]
+    value = schema.parse_value(text)
+    if not isinstance(value, list):
+        raise UserError(f"--metrics must be names, or a list, got {text!r}; give, say, --metrics top_5,f1_macro")
+    return value
+
+
+def read(spec: Any, split_name: str, shape: Sequence[int]) -> tuple[np.ndarray, np.ndarray]:
+    """Return images (n, *shape) and labels (n,) of a split of a dataset; UserError if it has samples of another shape.
+
+    ``spec`` is a name, or a mapping with the loader's keys.
+    """
+    plain = {"name": spec} if isinstance(spec, str) else spec
+    if not isinstance(plain, dict) or "name" not in plain:
+        raise UserError(f"a dataset must be a name, or {{name: ..., its keys}}, got {spec!r}; name one")
+    dataset: Dataset = registry.bind("dataset", DATASETS, plain).taking(0)()
+    own_dataset.check(dataset)
+    if list(dataset.shape) != list(shape):
+        raise UserError(
+            f"the dataset must have samples of shape {tuple(shape)}, as the run was trained on, got "
+            f"{tuple(dataset.shape)}; give another dataset"
+        )
+    split = getattr(dataset, split_name)
+    images, labels = own_dataset.read(split, 0, split.n, tuple(dataset.shape), np.dtype(dataset.dtype), split_name)
+    return images, labels
+
+
+def _said(score: Any) -> str:
+    return f"{score:.6g}" if isinstance(score, float | int) else json.dumps(score)
+
+
+if __name__ == "__main__":
+    sys.exit(guarded(lambda: main(sys.argv[1:])))

@@ -1,0 +1,159 @@
+"""Run directory as an object (:class:`Run`): its records as columns, its figures, and its trained network."""
+
+from collections.abc import Iterable, Mapping, Sequence
+from html import escape
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from psframe.api import export, trained
+from psframe.api.trained import Model, TrainedNetwork
+from psframe.config import schema
+from psframe.config.schema import Config
+from psframe.errors import UserError
+from psframe.record import inputs, metrics, run_dir
+from psframe.tensors import tensors
+
+
+class Run:
+    """A run that was trained, or is being trained. It reads the run's folder anew at every call.
+
+    Parameters
+    ----------
+    path : str or Path
+        The run's folder.
+    model : callable, optional
+        ``model(input_shape, n_classes)``, for a run whose model was an object of a script.
+
+    Raises
+    ------
+    UserError
+        The folder is not a run's.
+    """
+
+    def __init__(self, path: str | Path, model: Model | None = None):
+        self.path, self._model = Path(path), model
+        self._trained: tuple[tuple[int, int], TrainedNetwork] | None = None
+        resolved = run_dir.config_of(self.path) if self.path.is_dir() else None
+        if resolved is None:
+            raise UserError(f"a run must be a folder with a config.yaml, got {str(path)!r}; check the path")
+        self.config: Config = schema.resolve(resolved)
+
+    def __repr__(self) -> str:
+        return f"Run({str(self.path)!r}, {len(metrics.read(self.path))} of {self.config.train.epochs} epochs)"
+
+    @property
+    def epochs(self) -> Any:
+        """Records of the epochs as columns: a pandas.DataFrame, or a dict of lists without pandas."""
+        return columns(metrics.read(self.path))
+
+    @property
+    def steps(self) -> Any:
+        """Records of the steps, as :attr:`epochs`; empty without ``record.steps``."""
+        return columns(metrics.read(self.path, "steps.jsonl"))
+
+    def figure(self) -> "Figure":
+        """Return the figures of ``psframe report`` on this run; a notebook shows them."""
+        from psframe.report.make import report
+
+        return Figure(report([str(self.path)])[0])
+
+    def _repr_html_(self) -> str:
+        return self.figure()._repr_html_() if metrics.read(self.path) else f"<code>{escape(repr(self))}</code>"
+
+    @property
+    def trained(self) -> TrainedNetwork:
+        """Network with the parameters of the newest checkpoint, in this process."""
+        saved = trained.newest(self.path)
+        place = saved.epoch, saved.step
+        if self._trained is None or self._trained[0] != place:
+            self._trained = place, TrainedNetwork(self.config, inputs.read(self.path), saved, self._model)
+        return self._trained[1]
+
+    def predict(self, images: np.ndarray) -> np.ndarray:
+        """Return the most likely class of each sample, int64 (n,).
+
+        ``images``, (n, C, H, W) or (n, C, T), are in the units of the training data, which this normalizes.
+        """
+        return self.trained.logits(images).argmax(axis=1)
+
+    def predict_proba(self, images: np.ndarray) -> np.ndarray:
+        """Return the probabilities of the classes, float64 (n, n_classes), of samples as in :meth:`predict`."""
+        return softmax(self.trained.logits(images))
+
+    def evaluate(self, images: np.ndarray, labels: np.ndarray, metrics: Sequence[Any] = ()) -> dict[str, Any]:
+        """Return loss and accuracy, and ``metrics`` by name as ``record.metrics`` takes them.
+
+        Parameters
+        ----------
+        images : ndarray, shape (n, C, H, W) or (n, C, T)
+        labels : ndarray of int, shape (n,)
+        metrics : sequence of str or mapping
+        """
+        truth = np.asarray(labels)
+        if truth.shape != (len(images),) or truth.dtype.kind not in "iu" or not len(truth):
+            raise UserError(
+                f"labels must be one integer a sample, ({len(images)},), and at least one, got {truth.dtype} "
+                f"{truth.shape}; mend them"
+            )
+        network, truth = self.trained, truth.astype(np.int64)
+        logits = network.logits(images)
+        loss, n_correct = network.loss_and_hits(logits, truth)
+        scores: dict[str, Any] = {"loss": loss / len(truth), "accuracy": n_correct / len(truth)}
+        if metrics:
+            from psframe.metrics import compute
+
+            scores |= compute(metrics, logits, truth)
+        return scores
+
+    def tensors(self) -> dict[str, np.ndarray]:
+        """Return the tensors of the newest checkpoint by name; see :func:`psframe.tensors.tensors`."""
+        return tensors(self.path)
+
+    def module(self) -> Any:
+        """Return the run's ``torch.nn.Module`` in evaluation mode; UserError if its model is not ``torch``."""
+        from psframe.models.torch_module import with_tensors
+
+        if self.config.model["name"] != "torch":
+            raise UserError(f"only a run of model: torch has a module, got {self.config.model['name']}; use tensors()")
+        of_run = inputs.read(self.path)
+        return with_tensors(self.config.model, of_run.input_shape, of_run.n_classes, self.tensors())
+
+    def save(self, path: str | Path) -> None:
+        """Write the tensors to a file: ``.safetensors`` or ``.npz``."""
+        export.write(self.tensors(), path)
+
+
+class Figure:
+    """A page of figures, which a notebook shows; :meth:`save` writes it to a file."""
+
+    def __init__(self, page: str):
+        self.page = page
+
+    def _repr_html_(self) -> str:
+        # a frame of its own, so that the page's style does not reach the notebook's
+        return f'<iframe srcdoc="{escape(self.page)}" style="width: 100%; height: 40em; border: 0"></iframe>'
+
+    def save(self, path: str | Path) -> None:
+        """Write the page, HTML that loads nothing from elsewhere."""
+        from psframe.report.make import write
+
+        write(str(path), self.page)
+
+
+def columns(records: Iterable[Mapping[str, Any]]) -> Any:
+    """Return records as columns: a pandas.DataFrame, or a dict of lists without pandas; None where a key is missing."""
+    rows = list(records)
+    by_key = {key: [row.get(key) for row in rows] for key in dict.fromkeys(key for row in rows for key in row)}
+    try:
+        import pandas
+    except ImportError:
+        return by_key
+    return pandas.DataFrame(by_key)
+
+
+def softmax(logits: np.ndarray) -> np.ndarray:
+    """Return the probabilities, float64 (n, n_classes), of logits (n, n_classes)."""
+    powers = np.exp(logits.astype(np.float64) - logits.max(axis=1, keepdims=True, initial=-np.inf))
+    return powers / powers.sum(axis=1, keepdims=True)

@@ -64,6 +64,15 @@ def ranks_out_of_reach_are_nodes_of_their_own(world):
 
 
 @ranks(2, 4, 7)
+def objects_are_gathered_in_the_order_of_the_ranks(world):
+    for n_nodes in (1, 2, world.size):
+        cluster = apart(world, n_nodes)
+        gathered = cluster.gather({"rank": cluster.rank})
+        expected = [{"rank": rank} for rank in range(world.size)]
+        assert gathered == (expected if cluster.rank == 0 else None)
+
+
+@ranks(2, 4, 7)
 def clocks_of_nodes_are_compared(world):
     """One machine has one clock; here that of the second node is made to be ahead."""
     cluster = apart(world, 2)

@@ -81,6 +81,25 @@ def test_crash_points_come_in_order_and_leave_what_is_whole(tmp_path):
     assert there == [1] * 9 + [2] * 3
 
 
+def test_checkpoint_is_on_the_disk_before_it_is_read_back_and_named(tmp_path, monkeypatch):
+    events, fsync = [], os.fsync
+
+    def synced(fd):
+        events.append(os.path.basename(os.readlink(f"/proc/self/fd/{fd}")))
+        fsync(fd)
+
+    monkeypatch.setattr(os, "fsync", synced)
+    keep(tmp_path, 1, events.append)
+    for begin, end, name in (
+        ("sync", "verify", ".h5.part"),
+        ("sync-folder", "latest-write", "checkpoints"),
+        ("latest-sync", "latest-rename", "latest.part"),
+        ("latest-sync-folder", "prune", "checkpoints"),
+    ):
+        between = events[events.index(begin) + 1 : events.index(end)]
+        assert any(event.endswith(name) for event in between), f"nothing is brought to the disk behind {begin}"
+
+
 @pytest.mark.parametrize("kilobytes", [4, 8, 16, 24, 32, 64, 200])
 def test_full_disk_is_an_error_and_leaves_nothing_half_written(tmp_path, kilobytes):
     big = Layout({"weight": Param((100_000,), (0,))})

@@ -1,4 +1,4 @@
-"""Command ``psframe evaluate RUN [DATASET]``: loss, accuracy and metrics of a run on a test set (:func:`main`)."""
+"""Command ``psframe evaluate RUN [DATASET]``: loss and accuracy of a run on a dataset (:func:`main`)."""
 
 import json
 import sys
@@ -17,7 +17,7 @@ from psframe.datasets.base import Dataset
 from psframe.errors import UserError
 from psframe.train.data import own_dataset
 
-USAGE = "psframe evaluate RUN [DATASET] [--split test|train] [--metrics NAME,...] [--json]"
+USAGE = "psframe evaluate RUN [DATASET] [--split test|train] [--json]"
 EXAMPLE = "psframe evaluate runs/fashion-20261121-204643 '{name: hdf5, path: new.h5}' --metrics top_5,f1_macro"
 
 
@@ -26,7 +26,6 @@ def _arguments(argv: Sequence[str]) -> tuple[Namespace, Parser]:
     parser.add_argument("run", nargs="?", help="the folder of a run")
     parser.add_argument("dataset", nargs="?", help="a name, or {name: ..., its keys} (default: the run's)")
     parser.add_argument("--split", choices=("test", "train"), default="test", help="samples to take (default: test)")
-    parser.add_argument("--metrics", default="", help="names, or a list as record.metrics has it")
     parser.add_argument("--json", action="store_true", help="print JSON")
     return parser.parse_args(list(argv)), parser
 
@@ -42,23 +41,13 @@ def main(argv: Sequence[str]) -> int:
     run = Run(arguments.run)
     spec = run.config.dataset if arguments.dataset is None else schema.parse_value(arguments.dataset)
     images, labels = read(spec, arguments.split, run.trained.inputs.shape)
-    scores = run.evaluate(images, labels, names(arguments.metrics))
+    scores = run.evaluate(images, labels)
     if arguments.json:
         print(json.dumps({"run": str(run.path), "n_samples": len(labels), **scores}))
     else:
         width = max(map(len, scores))
-        print("\n".join(f"{name:{width}}  {_said(score)}" for name, score in scores.items()))
+        print("\n".join(f"{name:{width}}  {score:.6g}" for name, score in scores.items()))
     return 0
-
-
-def names(text: str) -> list[Any]:
-    """Return the metrics in an option: names between commas, or a YAML list."""
-    if not text.lstrip().startswith("["):
-        return [name.strip() for name in text.split(",") if name.strip()]
-    value = schema.parse_value(text)
-    if not isinstance(value, list):
-        raise UserError(f"--metrics must be names, or a list, got {text!r}; give, say, --metrics top_5,f1_macro")
-    return value
 
 
 def read(spec: Any, split_name: str, shape: Sequence[int]) -> tuple[np.ndarray, np.ndarray]:
@@ -79,10 +68,6 @@ def read(spec: Any, split_name: str, shape: Sequence[int]) -> tuple[np.ndarray, 
     split = getattr(dataset, split_name)
     images, labels = own_dataset.read(split, 0, split.n, tuple(dataset.shape), np.dtype(dataset.dtype), split_name)
     return images, labels
-
-
-def _said(score: Any) -> str:
-    return f"{score:.6g}" if isinstance(score, float | int) else json.dumps(score)
 
 
 if __name__ == "__main__":

@@ -1,6 +1,6 @@
 """Run directory as an object (:class:`Run`): its records as columns, its figures, and its trained network."""
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from html import escape
 from pathlib import Path
 from typing import Any
@@ -82,14 +82,13 @@ class Run:
         """Return the probabilities of the classes, float64 (n, n_classes), of samples as in :meth:`predict`."""
         return softmax(self.trained.logits(images))
 
-    def evaluate(self, images: np.ndarray, labels: np.ndarray, metrics: Sequence[Any] = ()) -> dict[str, Any]:
-        """Return loss and accuracy, and ``metrics`` by name as ``record.metrics`` takes them.
+    def evaluate(self, images: np.ndarray, labels: np.ndarray) -> dict[str, float]:
+        """Return the mean loss, and the accuracy from 0 to 1, of samples as in :meth:`predict`.
 
         Parameters
         ----------
         images : ndarray, shape (n, C, H, W) or (n, C, T)
         labels : ndarray of int, shape (n,)
-        metrics : sequence of str or mapping
         """
         truth = np.asarray(labels)
         if truth.shape != (len(images),) or truth.dtype.kind not in "iu" or not len(truth):
@@ -100,12 +99,7 @@ class Run:
         network, truth = self.trained, truth.astype(np.int64)
         logits = network.logits(images)
         loss, n_correct = network.loss_and_hits(logits, truth)
-        scores: dict[str, Any] = {"loss": loss / len(truth), "accuracy": n_correct / len(truth)}
-        if metrics:
-            from psframe.metrics import compute
-
-            scores |= compute(metrics, logits, truth)
-        return scores
+        return {"loss": loss / len(truth), "accuracy": n_correct / len(truth)}
 
     def tensors(self) -> dict[str, np.ndarray]:
         """Return the tensors of the newest checkpoint by name; see :func:`psframe.tensors.tensors`."""

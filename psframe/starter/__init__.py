@@ -5,7 +5,7 @@ COMMANDS = {
     "new": "write a folder with a config, a model, a dataset and a collective of your own",
     "train": "train a network as a config says",
     "run": "train under mpirun, and start again when the job dies",
-    "evaluate": "compute loss, accuracy and metrics of a run on a dataset",
+    "evaluate": "compute loss and accuracy of a run on a dataset",
     "label": "write the classes of new samples, by a run's network, as CSV",
     "export": "write a run's tensors to a file for other software",
     "compare": "train a grid of settings, and put them in one table",

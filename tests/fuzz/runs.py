@@ -5,6 +5,7 @@ from pathlib import Path
 
 from psframe import compare
 from psframe.memory import topology
+from psframe.record import inputs as of_run
 from psframe.record import metrics, run_dir, trace
 from psframe.report.make import report
 from tests.fuzz.base import Make, Prepared, told
@@ -103,7 +104,22 @@ def sysfs(folder: Path) -> Prepared:
     return Prepared([bytes([i]) + content for i, content in enumerate(contents[:256])], read)
 
 
+def inputs(folder: Path) -> Prepared:
+    """The input describes a run's samples."""
+    good = of_run.Inputs([3, 8, 9], "uint8", 10, [7, 7], [0.5, 1.0, 2.0], [1.0, 2.0, 3.0])
+    good.write(folder)
+    seed = (folder / of_run.FILE).read_bytes()
+
+    def read(data: bytes) -> None:
+        (folder / of_run.FILE).write_bytes(data)
+        with told():
+            assert of_run.read(folder).input_shape
+
+    return Prepared([seed, seed.replace(b"[7, 7]", b"null"), seed.replace(b"0.5", b"NaN")], read)
+
+
 TARGETS = {
+    "inputs": inputs,
     "report_metrics": in_report("run/metrics.jsonl"),
     "report_usage": in_report("run/usage.jsonl"),
     "report_config": in_report("run/config.yaml"),

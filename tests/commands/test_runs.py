@@ -1,0 +1,183 @@
+"""A trained run from Python and at the prompt: records, predictions, evaluation, export."""
+
+import csv
+import io
+import json
+import os
+import shutil
+import subprocess
+import sys
+
+import numpy as np
+import pytest
+
+import psframe
+from psframe.errors import UserError
+from tests.helpers import launcher
+from tests.helpers.launcher import ROOT
+
+
+def train(folder, n, *keys):
+    """Return the folder of a short run on digits."""
+    mpi = launcher.installed("mpich") or pytest.skip("no mpich: bash launch/test.sh installs it")
+    config = "psframe/starter/quickstart.yaml"
+    ended = launcher.run(mpi, n, ["-m", "psframe.train", config, "train.epochs=2", f"record.dir={folder}", *keys])
+    assert ended.status == 0, ended
+    (path,) = folder.iterdir()
+    return path
+
+
+@pytest.fixture(scope="module")
+def path(tmp_path_factory):
+    return train(tmp_path_factory.mktemp("runs"), 3)
+
+
+@pytest.fixture
+def run(path):
+    return psframe.open_run(path)
+
+
+@pytest.fixture(scope="module")
+def test_set():
+    from psframe.datasets.digits import digits
+
+    split = digits().test
+    return split.read(0, split.n)
+
+
+def command(*words, status=0):
+    """Return what a command prints, on stdout, or on stderr where it is to fail."""
+    ended = subprocess.run(
+        [sys.executable, "-m", "psframe", *map(str, words)], cwd=ROOT, capture_output=True, text=True, timeout=120,
+        env={**os.environ, "PYTHONPATH": str(ROOT)},
+    )  # fmt: skip
+    assert ended.returncode == status, ended
+    return ended.stderr if status else ended.stdout
+
+
+def test_records_are_columns(run):
+    assert list(run.epochs["epoch"]) == [1, 2]
+    assert repr(run).endswith("2 of 2 epochs)")
+    assert len(run.steps) == 0
+
+
+def test_evaluation_on_the_test_set_is_that_of_the_record(run, test_set):
+    scores = run.evaluate(*test_set)
+    assert scores["accuracy"] == run.epochs["accuracy"][1]
+    assert scores["loss"] == pytest.approx(run.epochs["test_loss"][1], rel=1e-12)
+
+
+def test_predictions_do_not_depend_on_the_form_of_the_samples(run, test_set):
+    images, _ = test_set
+    classes = run.predict(images)
+    for other in (images[:, 0], images.astype(np.float64), images.tolist()):
+        np.testing.assert_array_equal(run.predict(other), classes)
+    np.testing.assert_array_equal(np.concatenate([run.predict(images[:5]), run.predict(images[5:])]), classes)
+    probabilities = run.predict_proba(images)
+    np.testing.assert_array_equal(probabilities.argmax(axis=1), classes)
+    np.testing.assert_allclose(probabilities.sum(axis=1), 1)
+    assert run.predict(images[:0]).shape == (0,)
+
+
+@pytest.mark.parametrize(
+    ("images", "said"),
+    [
+        (np.zeros((2, 9, 9)), r"samples must be numbers of shape \(n, 1, 8, 8\).*got float64 \(2, 9, 9\)"),
+        (np.zeros((2, 8, 8, 1)), "transpose them, the channels lie last"),
+        (np.full((2, 1, 8, 8), np.nan), "finite numbers, got others in sample 0"),
+        (np.array([["a"]]), "samples must be numbers"),
+    ],
+)
+def test_samples_that_do_not_fit_are_told(run, images, said):
+    with pytest.raises(UserError, match=said):
+        run.predict(images)
+
+
+def test_labels_that_do_not_fit_are_told(run, test_set):
+    images, labels = test_set
+    for wrong in (labels[1:], labels.astype(float)):
+        with pytest.raises(UserError, match="labels must be one integer a sample"):
+            run.evaluate(images, wrong)
+    with pytest.raises(UserError, match=r"labels must lie in \[0, 10\)"):
+        run.evaluate(images, labels + 1)
+
+
+def test_model_that_is_another_is_told(path):
+    from psframe.nn.activations import Flatten
+    from psframe.nn.dense import Dense
+
+    with pytest.raises(UserError, match="the tensors of its checkpoint"):
+        _ = psframe.open_run(path, model=lambda shape, n_classes: [Flatten(), Dense(n_classes)]).trained
+
+
+def test_figures_are_a_page_and_tensors_a_file(run, tmp_path):
+    run.figure().save(tmp_path / "page.html")
+    assert "figure-curves" in (tmp_path / "page.html").read_text()
+    assert run._repr_html_().startswith("<iframe")
+    run.save(tmp_path / "m.npz")
+    saved = np.load(tmp_path / "m.npz")
+    assert {name: saved[name].tobytes() for name in saved} == {n: t.tobytes() for n, t in run.tensors().items()}
+    with pytest.raises(UserError, match="a file of tensors must end in"):
+        run.save(tmp_path / "m.pt")
+
+
+def test_module_of_a_torch_run_predicts_the_same(tmp_path, test_set):
+    torch = pytest.importorskip("torch", reason="PyTorch is not installed")
+    net = "model={name: torch, build: 'tests.helpers.torch_nets:row'}"
+    run = psframe.open_run(train(tmp_path, 2, net, "train.epochs=1"))
+    images, _ = test_set
+    inputs = run.trained.inputs
+    x = (images.astype(np.float32) - inputs.mean[0]) / inputs.std[0]
+    with torch.no_grad():
+        np.testing.assert_array_equal(
+            run.module()(torch.from_numpy(x.astype(np.float32))).argmax(1), run.predict(images)
+        )
+
+
+def test_python_door_is_light_and_needs_no_mpi(path):
+    code = (
+        "import sys, psframe; assert 'numpy' not in sys.modules; import numpy as np; "
+        f"run = psframe.open_run({str(path)!r}); run.predict(np.zeros((1, 8, 8))); run.figure(); "
+        "assert 'mpi4py.MPI' not in sys.modules"
+    )
+    subprocess.run([sys.executable, "-c", code], cwd=ROOT, check=True, timeout=120)
+
+
+def test_commands_evaluate_label_and_export(path, run, test_set, tmp_path):
+    images, labels = test_set
+    scores = json.loads(command("evaluate", path, "--json"))
+    assert scores.pop("n_samples") == len(labels)
+    assert scores == {"run": str(path), **run.evaluate(*test_set)}
+    assert "accuracy" in command("evaluate", path, "digits", "--split", "train")
+    np.save(tmp_path / "new.npy", images[:300])
+    command("label", path, tmp_path / "new.npy", "--out", tmp_path / "labels.csv")
+    rows = list(csv.DictReader(io.StringIO((tmp_path / "labels.csv").read_text())))
+    assert [int(row["label"]) for row in rows] == run.predict(images[:300]).tolist()
+    assert [int(row["sample"]) for row in rows] == list(range(300))
+    assert "wrote" in command("export", path, "--to", tmp_path / "m.npz")
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (("evaluate", "RUN", "fashion"), "there is no 'fashion'"),
+        (("evaluate", "RUN", "mnist_5k"), "the dataset must have samples of shape (1, 8, 8)"),
+        (("evaluate", "nowhere"), "a run must be a folder with a config.yaml, got 'nowhere'"),
+        (("label", "RUN", "README.md"), "a file of samples must end in one of"),
+        (("label", "RUN", "nothing.npy"), "a file of samples must be sound, got 'nothing.npy'"),
+        (("label", "RUN"), "it names no run, or no files"),
+        (("export", "RUN"), "it names no run, or no file"),
+        (("export", "RUN", "--to", "/proc/x.npz"), "can be written, got '/proc/x.npz'"),
+    ],
+)
+def test_mistakes_are_told_in_one_sentence(path, words, said):
+    printed = command(*(path if word == "RUN" else word for word in words), status=2)
+    assert said in printed
+    assert printed.count("\n") == 1
+
+
+def test_run_without_a_description_of_its_samples_is_told(path, tmp_path):
+    shutil.copytree(path, tmp_path / "old")
+    (tmp_path / "old" / "input.json").unlink()
+    with pytest.raises(UserError, match=r"a run must have input\.json"):
+        psframe.open_run(tmp_path / "old").predict(np.zeros((1, 8, 8)))

@@ -12,6 +12,7 @@ from psframe.cluster.cluster import AgreedError
 from psframe.cluster.startup import since_launch_s
 from psframe.errors import UserError
 from psframe.memory import audit
+from psframe.metrics.meter import conclude
 from psframe.record import checkpoint, metrics, trace, usage
 from psframe.record.run_dir import RunDir, durably
 from psframe.record.usage import Sample
@@ -63,7 +64,7 @@ def _settle(run: Run, every: list[Report]) -> None:
 
 
 def _conclude(run: Run, every: list[Report]) -> None:
-    """Record an epoch on rank 0; raise UserError if training has diverged or a write fails."""
+    """Record an epoch on rank 0; raise UserError if training has diverged, or a metric or a write fails."""
     n_train, n_test, progress, outputs = run.facts.n_train, run.facts.n_test, run.progress, run.outputs
     progress.epoch, progress.concluded = progress.epoch + 1, True
     beside = run.team.worker is None and not run.sync.traits.in_step
@@ -71,6 +72,9 @@ def _conclude(run: Run, every: list[Report]) -> None:
     measured = summed(every, n_train - progress.begun_at, n_test, together=together, beside=beside)
     measured |= {"begun_at": progress.begun_at, "lost": progress.lost, "went_back": progress.went_back}
     progress.begun_at, progress.lost, progress.went_back = 0, [], []
+    values, complaint = conclude(run.metrics, [report.sums for report in every])
+    if run.metrics:
+        measured["metrics"] = values
     if outputs.run_dir:
         _write_steps(run, outputs.run_dir, every)
         progress.record = _record(run, outputs.run_dir, measured)
@@ -81,6 +85,8 @@ def _conclude(run: Run, every: list[Report]) -> None:
             durably(lambda path: trace.append(path, [report.traced for report in every]), outputs.run_dir)
         _write_usage(run, [report.used for report in every])
     _check_loss(run, measured)
+    if complaint:  # behind the epoch's record and checkpoint, which are valid
+        raise UserError(complaint)
 
 
 def _write_steps(run: Run, run_dir: RunDir, every: list[Report]) -> None:
@@ -129,7 +135,7 @@ def _report(run: Run, seen: EpochTimings) -> Report:
     """Evaluate this rank's share of the test set, and return its report of the epoch."""
     seen.times += run.cluster.clock_offset_s if _together(run) else 0.0
     stalled_s = run.work.waited_s  # read before the evaluation, during which stages wait too
-    tested, eval_s = epoch.evaluate(run)
+    tested, sums, eval_s = epoch.evaluate(run)
     run.outputs.trace.add("evaluate", perf_counter() - eval_s)
     return Report(
         seen,
@@ -143,6 +149,7 @@ def _report(run: Run, seen: EpochTimings) -> Report:
         run.guard.take(),
         run.sync.tally.counts(),
         tested,
+        sums,
         eval_s,
         audit.count(run.blocks, run.places.policies),
         run.outputs.trace.take(run.cluster.clock_offset_s),

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from psframe import __version__, collectives, optim, sync
+from psframe import __version__, collectives, metrics, optim, sync
 from psframe.cluster import affinity, consistency
 from psframe.cluster.cluster import Cluster
 from psframe.cluster.groups import Group
@@ -21,6 +21,7 @@ from psframe.datasets import TABLE as DATASETS
 from psframe.memory import placement, topology
 from psframe.memory.process_site import Site
 from psframe.memory.role_placement import Places
+from psframe.metrics.meter import Metrics
 from psframe.models import TABLE as MODELS
 from psframe.nn.conv import Conv2d
 from psframe.nn.dense import Dense
@@ -86,6 +87,8 @@ class Plan:
         Begin of each stage among the active layers, and the end; empty without a pipeline.
     n_micro : int
         Micro-batches of a step.
+    metrics : dict of str to Metric
+        Metrics of the test set, by label.
     """
 
     config: Config
@@ -100,6 +103,7 @@ class Plan:
     unused: list[str]
     grid: Grid
     n_micro: int
+    metrics: Metrics
     cuts: list[int] = field(default_factory=list)
 
     @property
@@ -135,6 +139,7 @@ def make(cluster: Cluster, path: str, overrides: Sequence[str]) -> Plan:
     datasets: list[Dataset] = []
     facts = Facts(**cluster.run_on_nodes(lambda: _check_dataset(choices["dataset"], datasets)))
     cluster.run_on_all(lambda: checks.check_nodes(cluster, facts))
+    metrics_of_test = cluster.run_on_all(lambda: metrics.make(metrics.choose(settings.record.metrics), facts.n_classes))
     mode = cluster.run_on_all(lambda: sync.make(choices["sync"]))
     cluster.run_on_root(lambda: grids.check(settings.parallel, cluster.n_ranks))
     alone = cluster.n_ranks == settings.parallel.pipeline * settings.parallel.model
@@ -162,6 +167,7 @@ def make(cluster: Cluster, path: str, overrides: Sequence[str]) -> Plan:
         unused=[*checked["unused"], *["collective"] * (not mode.traits.exchanges), *any_workers.unused(settings.train)],
         grid=grid,
         n_micro=micro_batches(settings.parallel, sampler),
+        metrics=metrics_of_test,
     )
     if settings.parallel.is_cut:
         plan.cuts = cluster.run_on_root(lambda: _cuts(plan, micro(sampler, plan.n_micro)))
@@ -264,6 +270,9 @@ def _check_config(path: str, overrides: Sequence[str], collective: str) -> dict[
         parent = resolved[above[0]] if above else resolved
         parent[last] = {schema.STRATEGIES.get(section, "name"): choice.name, **choice.keys}
         unused += [f"{section}.{name}" for name in choice.unused]
+    chosen = metrics.choose(resolved["record"]["metrics"])
+    resolved["record"]["metrics"] = [{"name": choice.name, **choice.keys} for choice in chosen]
+    unused += [f"{choice.section}.{name}" for choice in chosen for name in choice.unused]
     packages = {name: version(name) for name in ("numpy", "numba")}
     resolved["versions"] = {
         "psframe": __version__,

@@ -63,6 +63,7 @@ def test_calibration_error_of_certain_and_of_undecided_networks():
     assert compute([{"name": "ece", "bins": 2}], np.zeros((4, 2)), np.array([0, 1, 0, 1])) == {"ece": 0.0}
 
 
+@pytest.mark.filterwarnings("ignore::UserWarning")
 @settings(max_examples=60, deadline=None)
 @given(DRAWN)
 def test_metrics_are_those_of_scikit_learn(case):
@@ -83,7 +84,8 @@ def test_metrics_are_those_of_scikit_learn(case):
         shares = np.array(references.probabilities(logits))
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
-            np.testing.assert_allclose(values["log_loss"], skl.log_loss(labels, shares, labels=every), rtol=1e-9)
+            if shares[np.arange(len(labels)), labels].min() > 1e-15:  # it raises smaller ones to this
+                np.testing.assert_allclose(values["log_loss"], skl.log_loss(labels, shares, labels=every), rtol=1e-9)
             for k in range(1, n_classes):
                 ours = compute([{"name": "top_k", "k": k}], logits, labels)[f"top_{k}"]
                 assert ours == skl.top_k_accuracy_score(labels, logits, k=k, labels=every)
@@ -113,12 +115,12 @@ def test_top_k_has_its_k_in_its_name():
     [
         (["top_7"], "top_k must have a k of at most the 6 classes of the data, got 7; give {name: top_k, k: 5}"),
         (["top_0"], "record.metrics[0].k must be a whole number >= 1, got 0; mend the config"),
-        (["ece", "f2"], "record.metrics[1].name: there is no 'f2'; did you mean 'f1'?"),
+        (["ece", "recal"], "record.metrics[1].name: there is no 'recal'; did you mean 'recall'?"),
         ([{"name": "top_3", "k": 2}], "record.metrics[0]: top_3 has its k in its name, got k=2, too"),
         ([{"name": "ece", "bin": 2}], "record.metrics[0].bin: ece takes no such key (got 2); did you mean 'bins'?"),
         ([{"k": 2}], "record.metrics[0].name must name a strategy, got None"),
         (["ece", {"name": "ece", "bins": 3}], "record.metrics must have each metric once, got 'ece' twice"),
-        (["tests.helpers.own:SignSGD"], "must take 1 positional argument(s), and does not"),
+        (["threading:Event"], "'threading:Event' must take 1 positional argument(s), and does not"),
         (["tests.helpers.own_metrics:Needy"], "record.metrics[0].depth is required by tests.helpers.own_metrics:Needy"),
     ],
 )

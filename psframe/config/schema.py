@@ -12,10 +12,10 @@ from typing import Annotated, Any, Literal
 import msgspec
 import yaml
 
-from psframe.config import strict_yaml, untrusted
+from psframe.config import bases, strict_yaml, untrusted
 from psframe.config.placement_spec import ROLES, spelled_out
 from psframe.config.registry import Count, NonNegative, Positive, PositiveInt, Seconds, convert
-from psframe.errors import UserError, nearest, reason
+from psframe.errors import UserError, nearest
 
 Section = dict[str, Any]
 Name = Annotated[str, msgspec.Meta(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]*$", max_length=100)]
@@ -178,22 +178,16 @@ class Config(msgspec.Struct, forbid_unknown_fields=True, kw_only=True, frozen=Tr
 
 
 def read(path: str, overrides: Sequence[str] = (), collective: str = DEFAULTS["collective"]) -> Config:
-    """Read a config file and apply ``key.path=value`` overrides; ``collective`` is the default if it names none.
+    """Read a config file over its bases (:mod:`psframe.config.bases`), and apply ``key.path=value`` overrides.
+
+    ``collective`` is the default if the config names none.
 
     Raises
     ------
     UserError
-        Missing or unreadable file, malformed YAML, unknown key (with the nearest valid one), wrong type or value.
+        Missing or unreadable file or base, malformed YAML, unknown key (with the nearest one), wrong type or value.
     """
-    try:
-        text = untrusted.text(path, untrusted.CONFIG_BYTES)
-    except UnicodeDecodeError:
-        raise UserError(f"the config must be UTF-8 text, got {path!r}, which is not; name a YAML file") from None
-    except (OSError, ValueError) as error:  # ValueError: a path with a NUL
-        raise UserError(f"a config must be a readable file, got {path!r} ({reason(error)}); check the path") from None
-    raw = strict_yaml.load(text, path)
-    if not isinstance(raw, dict):
-        raise UserError(f"{path} must hold keys and values, got {type(raw).__name__}; begin with `model: lenet`")
+    raw = bases.read(path, SHORT, {**DEFAULTS, "schedule": Schedule().name})
     raw.setdefault("name", re.sub(r"[^A-Za-z0-9._-]", "_", Path(path).stem).lstrip("._-")[:100] or "run")
     return resolve(raw, overrides, collective)
 
@@ -203,6 +197,8 @@ def resolve(raw: dict[str, Any], overrides: Sequence[str] = (), collective: str 
     _expand(raw)
     for override in overrides:
         _apply(raw, override)
+    if bases.KEY in raw:
+        raise UserError(f"{bases.KEY} must stand in a config's file, got {raw[bases.KEY]!r} elsewhere; write it there")
     raw = untrusted.at_home(raw)
     defaults = {**DEFAULTS, "collective": "buffer" if _several_serve(raw.get("sync")) else collective}
     if _is_cut(raw.get("parallel")):

@@ -36,6 +36,20 @@ def whole(folder: Path) -> Prepared:
     return Prepared([path.read_bytes() for path in sorted((ROOT / "configs").glob("*.yaml"))], read)
 
 
+def base(folder: Path) -> Prepared:
+    """A config and its bases, which ``===`` divides: files 0, 1, ... of one folder."""
+
+    def read(data: bytes) -> None:
+        for number, part in enumerate(data.split(b"\n===\n")[:4]):
+            (folder / str(number)).write_bytes(part)
+        with told():
+            resolved(schema.read(str(folder / "0")))
+
+    two = b"base: '1'\nsync: {mode: easgd}\noptimizer: {lr: 1}\nplacement: {data: {numa: [1]}}\n===\nmodel: lenet\n"
+    two += b"dataset: digits\nsync: {mode: sync_ps, server: colocated}\noptimizer: adam\nplacement: {data: ddr}"
+    return Prepared([two, b"base: '1'\n===\nbase: '2'\n===\nmodel: lenet\ndataset: digits", b"base: '0'"], read)
+
+
 def override(folder: Path) -> Prepared:
     def read(data: bytes) -> None:
         with told():
@@ -64,4 +78,4 @@ def hbw_nodes(folder: Path) -> Prepared:
     return Prepared([b"all", b"2-3", b"2,3"], read)
 
 
-TARGETS = {"config": whole, "override": override, "launcher": launcher, "hbw_nodes": hbw_nodes}
+TARGETS = {"config": whole, "base": base, "override": override, "launcher": launcher, "hbw_nodes": hbw_nodes}

@@ -8,8 +8,7 @@ from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING
 
-from mpi4py import MPI
-
+from psframe.cluster.mpi import MPI
 from psframe.cluster.nodes import split_by_kernel
 from psframe.memory import cgroups
 from psframe.memory.sysfs import Tree
@@ -169,7 +168,7 @@ def allowed_threads() -> int:
         return 1  # OpenMP also accepts lists of numbers
 
 
-def limit_threads(world: MPI.Comm) -> None:
+def limit_threads(world: "MPI.Comm") -> None:
     """Let BLAS, OpenMP and Numba start a thread per core of this rank, by affinity and cgroup.
 
     A user's own setting has precedence. All ranks must call, before NumPy is imported.

@@ -9,12 +9,11 @@ from functools import cached_property
 from time import perf_counter
 from typing import Any, TypeVar
 
-from mpi4py import MPI
-
 from psframe.cluster import communicators, gates, node_gather, stop_flag
 from psframe.cluster.deadline import DeadlineWaiter
 from psframe.cluster.gates import Rendezvous
 from psframe.cluster.heartbeat import Pulse
+from psframe.cluster.mpi import MPI
 from psframe.cluster.node_channel import Link
 from psframe.cluster.node_gather import Board
 from psframe.cluster.nodes import prove, split_by_kernel
@@ -62,13 +61,13 @@ class Cluster:
         Waits for other nodes, with a deadline.
     """
 
-    world: MPI.Comm
-    comm: MPI.Comm
+    world: "MPI.Comm"
+    comm: "MPI.Comm"
     link: Link
     node: int
     node_rank: int
     n_nodes: int
-    lane: MPI.Comm
+    lane: "MPI.Comm"
     hosts: tuple[str, ...]
     rendezvous: Rendezvous
     board: Board
@@ -78,7 +77,7 @@ class Cluster:
     patience: DeadlineWaiter
 
     @property
-    def leaders(self) -> MPI.Comm:
+    def leaders(self) -> "MPI.Comm":
         """On a node's first rank, the first ranks of all nodes; MPI.COMM_NULL elsewhere."""
         return self.lane if self.node_rank == 0 else MPI.COMM_NULL
 
@@ -188,7 +187,7 @@ def _open(verdict: dict[str, Any]) -> Any:
     return verdict["result"]
 
 
-def _offset_s(comm: MPI.Comm, rounds: int = 16) -> float:
+def _offset_s(comm: "MPI.Comm", rounds: int = 16) -> float:
     """Estimate the offset to rank 0's clock, in seconds, from the fastest of ``rounds`` round trips (Cristian 1989)."""
     best_s, offset_s = float("inf"), 0.0
     for peer in range(1, comm.size):
@@ -205,7 +204,7 @@ def _offset_s(comm: MPI.Comm, rounds: int = 16) -> float:
     return offset_s
 
 
-def join(world: MPI.Comm | None = None) -> Cluster:
+def join(world: "MPI.Comm | None" = None) -> Cluster:
     """Find the nodes by proof of shared memory, and number the ranks node by node. All ranks must call."""
     world = communicators.keep(MPI.COMM_WORLD if world is None else world)
     near, link, control, fd = prove(split_by_kernel(world))

@@ -5,22 +5,17 @@ import sys
 from contextlib import suppress
 from time import sleep
 
-from mpi4py import MPI
-
 from psframe.cluster import startup
-
-#: error classes of an MPI call that a rank has left, as it died or learned of a death (MPI Forum, User-Level Failure
-#: Mitigation; its own chapter in MPI-5)
-LOST = (MPI.ERR_PROC_FAILED, MPI.ERR_PROC_FAILED_PENDING, MPI.ERR_REVOKED)
+from psframe.cluster.mpi import MPI
 
 KNOWN_S, LOOK_S = 2.0, 0.02  # seconds until MPI knows of a lost rank, and between two checks
 
-_made: list[MPI.Comm] = []
+_made: "list[MPI.Comm]" = []
 _revoked = False
 _forsaken = False
 
 
-def keep(comm: MPI.Comm) -> MPI.Comm:
+def keep(comm: "MPI.Comm") -> "MPI.Comm":
     """Register a communicator, and return it."""
     if comm != MPI.COMM_NULL:
         _made.append(comm)
@@ -70,7 +65,7 @@ def speaker() -> bool:
     return MPI.COMM_WORLD.rank == min(set(range(group.size)) - lost)
 
 
-def _is_harmed(comm: MPI.Comm) -> bool:
+def _is_harmed(comm: "MPI.Comm") -> bool:
     try:
         return bool(comm.Is_revoked() or comm.Get_failed().size)
     except MPI.Exception:
@@ -84,7 +79,9 @@ def is_loss(error: BaseException) -> bool:
     """
     if not isinstance(error, MPI.Exception):
         return False
-    if error.Get_error_class() in LOST:
+    # error classes of an MPI call that a rank has left, as it died or learned of a death (MPI Forum, User-Level Failure
+    # Mitigation; its own chapter in MPI-5)
+    if error.Get_error_class() in (MPI.ERR_PROC_FAILED, MPI.ERR_PROC_FAILED_PENDING, MPI.ERR_REVOKED):
         return True
     for _ in range(round(KNOWN_S / LOOK_S) if startup.tolerant() else 0):
         if any(map(_is_harmed, _made or [MPI.COMM_WORLD])):  # early in the start none is registered

@@ -11,10 +11,10 @@ from pathlib import Path
 from typing import Protocol, TypeVar
 
 import numpy as np
-from mpi4py import MPI
 
 from psframe import __version__
 from psframe.cluster.cluster import Cluster
+from psframe.cluster.mpi import MPI
 from psframe.errors import UserError
 
 CLOCK_S = 60.0  # seconds by which the clocks of two nodes may differ

@@ -6,10 +6,10 @@ from time import perf_counter
 from typing import Any, Protocol
 
 import numpy as np
-from mpi4py import MPI
 
 from psframe.cluster.gates import PeerLost, Rendezvous
 from psframe.cluster.heartbeat import Pulse
+from psframe.cluster.mpi import MPI
 
 ROLL = 0x5F01  # MPI tag of the roll call to the other nodes
 #: most seconds that count between two polls: a job that was suspended is not late
@@ -45,7 +45,7 @@ class DeadlineWaiter:
         Host name of each node.
     """
 
-    def __init__(self, meeting: Rendezvous, pulse: Pulse, lane: MPI.Comm, nodes: Sequence[int], hosts: Sequence[str]):
+    def __init__(self, meeting: Rendezvous, pulse: Pulse, lane: "MPI.Comm", nodes: Sequence[int], hosts: Sequence[str]):
         self.meeting, self.pulse, self.lane, self.nodes, self.hosts = meeting, pulse, lane, tuple(nodes), hosts
         self.node = self.nodes[lane.rank]
         self.others = [number for number in range(len(hosts)) if number != self.node]
@@ -82,7 +82,7 @@ class DeadlineWaiter:
             self.look(nodes or self.others)
         self.begin()
 
-    def gather(self, comm: MPI.Comm, data: bytes) -> list[bytes] | None:
+    def gather(self, comm: "MPI.Comm", data: bytes) -> list[bytes] | None:
         """Return every rank's ``data``, by rank of ``comm``, on its rank 0; None elsewhere. All of them must call."""
         own, lengths = np.frombuffer(data, np.uint8), np.zeros(comm.size, np.int64)
         self.wait(comm.Igather(np.array([len(own)]), lengths if comm.rank == 0 else None))
@@ -92,7 +92,7 @@ class DeadlineWaiter:
         parts = np.split(every, ends[:-1])
         return [part.tobytes() for part in parts] if comm.rank == 0 else None
 
-    def bcast(self, comm: MPI.Comm, data: bytes) -> bytes:
+    def bcast(self, comm: "MPI.Comm", data: bytes) -> bytes:
         """Return the ``data`` of rank 0 of ``comm``. All of its ranks must call."""
         length = np.array([len(data)])
         self.wait(comm.Ibcast(length))

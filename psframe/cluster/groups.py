@@ -3,10 +3,9 @@
 from dataclasses import dataclass
 from typing import Any
 
-from mpi4py import MPI
-
 from psframe.cluster import communicators
 from psframe.cluster.cluster import Cluster, join
+from psframe.cluster.mpi import MPI
 from psframe.cluster.roles import Team
 from psframe.memory.allocator import Apart, Within
 
@@ -41,7 +40,7 @@ class Group:
     place: int
     n_places: int
     leads: bool
-    leaders: MPI.Comm
+    leaders: "MPI.Comm"
     is_stage: bool = False
 
     def apart(self, allocator: Any) -> Any:

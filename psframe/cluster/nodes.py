@@ -10,17 +10,17 @@ from contextlib import suppress
 from pathlib import Path
 
 import numpy as np
-from mpi4py import MPI
 
 from psframe import compiled
 from psframe.cluster import communicators, gates, heartbeat, node_gather, stop_flag
+from psframe.cluster.mpi import MPI
 from psframe.cluster.node_channel import FOLDER, LeaderEnded, Link, accept, connect, listen
 
 TOKEN_BYTES = 16  # too long to be guessed
 BOOT_ID = Path("/proc/sys/kernel/random/boot_id")  # drawn at boot; the same in all containers of a kernel
 
 
-def split_by_kernel(world: MPI.Comm) -> MPI.Comm:
+def split_by_kernel(world: "MPI.Comm") -> "MPI.Comm":
     """Return a communicator of the ranks under this rank's kernel, in their order. All ranks must call.
 
     MPI goes by addresses, by which each container may be a separate machine. If any rank cannot read the kernel's boot
@@ -36,7 +36,7 @@ def split_by_kernel(world: MPI.Comm) -> MPI.Comm:
     return communicators.keep(world.Split(boot_ids.index(boot_id), key=world.rank))
 
 
-def prove(candidates: MPI.Comm) -> tuple[MPI.Comm, Link, np.ndarray, int]:
+def prove(candidates: "MPI.Comm") -> "tuple[MPI.Comm, Link, np.ndarray, int]":
     """Return this rank's node as a communicator, its link, and shared memory for its gates with the file descriptor.
 
     The memory is uint8 (control_bytes,); the descriptor is -1 if the rank is alone. ``candidates`` are the ranks under
@@ -65,7 +65,7 @@ def control_bytes(n_ranks: int) -> int:
     return gates.size(n_ranks) + stop_flag.N_BYTES + node_gather.size(n_ranks) + heartbeat.size(n_ranks)
 
 
-def _connect(candidates: MPI.Comm) -> list[socket.socket]:
+def _connect(candidates: "MPI.Comm") -> list[socket.socket]:
     """Return, on the first rank, sockets to the ranks that can reach it; on these, one socket to it.
 
     An abstract name ends at a network namespace; ranks beyond it may connect by a file, if containers share a folder.

@@ -4,9 +4,8 @@ from dataclasses import dataclass
 from functools import cached_property
 from itertools import accumulate
 
-from mpi4py import MPI
-
 from psframe.cluster.cluster import Cluster
+from psframe.cluster.mpi import MPI
 
 
 @dataclass(frozen=True)
@@ -28,7 +27,7 @@ class Team:
         At most the number of ranks.
     """
 
-    comm: MPI.Comm
+    comm: "MPI.Comm"
     server: str | None
     cluster: Cluster | None = None
     largest: int | None = None

@@ -3,10 +3,10 @@
 from typing import Any
 
 import numpy as np
-from mpi4py import MPI
 
 from psframe import compiled
 from psframe.cluster.deadline import DeadlineWaiter
+from psframe.cluster.mpi import MPI
 
 #: bytes of a node's memory: the front of its steps and, on another cache line, the signal that a rank received
 N_BYTES = 256
@@ -25,7 +25,7 @@ class StopFlag:
         Waits of these ranks for each other.
     """
 
-    def __init__(self, memory: np.ndarray, leaders: MPI.Comm, patience: DeadlineWaiter):
+    def __init__(self, memory: np.ndarray, leaders: "MPI.Comm", patience: DeadlineWaiter):
         self.front: Any = compiled.sync.Front(memory[:128])
         self.sent = memory[128:132].view(np.uint32)
         self.leaders, self.patience, self.several = leaders, patience, bool(patience.others)

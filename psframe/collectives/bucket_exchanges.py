@@ -16,10 +16,10 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-from mpi4py import MPI
 
 from psframe import compiled
 from psframe.cluster.deadline import Request
+from psframe.cluster.mpi import MPI
 from psframe.cluster.roles import Team
 from psframe.collectives.base import Segments, cut
 from psframe.collectives.buckets import MAX_BUCKETS
@@ -272,7 +272,7 @@ class Reduced(ByOwner):
 class RequestGroup:
     """Several MPI requests as one."""
 
-    def __init__(self, requests: list[MPI.Request]):
+    def __init__(self, requests: "list[MPI.Request]"):
         self.requests = requests
 
     def Test(self) -> bool:

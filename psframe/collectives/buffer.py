@@ -8,8 +8,8 @@ from time import perf_counter
 from typing import Any, Literal
 
 import numpy as np
-from mpi4py import MPI
 
+from psframe.cluster.mpi import MPI
 from psframe.cluster.roles import Team
 from psframe.collectives.base import Base, Overlap, Segments
 from psframe.collectives.bucket_exchanges import Allreduced, BucketExchange, Context, Gathered, Reduced, ReduceScattered

@@ -3,13 +3,14 @@
 from typing import Protocol
 
 import numpy as np
-from mpi4py import MPI
+
+from psframe.cluster.mpi import MPI
 
 
 class Carrier(Protocol):
     """Exchange of uint8 arrays; all ranks of the communicator must call."""
 
-    comm: MPI.Comm
+    comm: "MPI.Comm"
 
     def gather(self, payload: np.ndarray, rows: np.ndarray) -> None:
         """Fill ``rows`` (n - 1, n_bytes) on rank 0 with the payloads (n_bytes,) of the other ranks."""
@@ -24,7 +25,7 @@ class Carrier(Protocol):
 class Buffers:
     """Carrier over mpi4py's upper-case calls."""
 
-    def __init__(self, comm: MPI.Comm):
+    def __init__(self, comm: "MPI.Comm"):
         self.comm = comm
 
     def gather(self, payload: np.ndarray, rows: np.ndarray) -> None:
@@ -44,7 +45,7 @@ class Buffers:
 class Pickles:
     """Carrier over mpi4py's lower-case calls."""
 
-    def __init__(self, comm: MPI.Comm):
+    def __init__(self, comm: "MPI.Comm"):
         self.comm = comm
 
     def gather(self, payload: np.ndarray, rows: np.ndarray) -> None:

@@ -9,9 +9,9 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-from mpi4py import MPI
 
 from psframe import compiled
+from psframe.cluster.mpi import MPI
 from psframe.collectives.base import cut
 from psframe.collectives.order import merges, stacked, widths
 from psframe.record.traffic import Traffic
@@ -38,7 +38,7 @@ class Lane:
 
     def __init__(
         self,
-        comm: MPI.Comm,
+        comm: "MPI.Comm",
         ready: Callable[[int], bool],
         total: np.ndarray,
         rows: Sequence[np.ndarray],
@@ -189,7 +189,7 @@ class Chain(Lane):
         above = self.parts if self.node < self.last else []
         self.returning = [self._receive(self.total[where], 1) for _, where in above]
 
-    def _receive(self, numbers: np.ndarray, direction: int) -> MPI.Request:
+    def _receive(self, numbers: np.ndarray, direction: int) -> "MPI.Request":
         return self.comm.Irecv(numbers, self.node + direction, SUM)
 
     def _send(self, numbers: np.ndarray, direction: int) -> None:

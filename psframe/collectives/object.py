@@ -3,9 +3,9 @@
 from typing import Any
 
 import numpy as np
-from mpi4py import MPI
 
 from psframe import compiled
+from psframe.cluster.mpi import MPI
 from psframe.cluster.roles import Team
 from psframe.collectives.base import Base, Segments, cut
 from psframe.collectives.carriers import Pickles

@@ -78,9 +78,8 @@ def _merged(
     for section, key in short.items():
         if section in below and section in above:
             merged[section] = _strategy(_named(below[section], key), above[section], key, defaults.get(section))
-    placements = below.get("placement"), above.get("placement")
-    if all(isinstance(placement, dict) for placement in placements):
-        old, new = placements
+    old, new = below.get("placement"), above.get("placement")
+    if isinstance(old, dict) and isinstance(new, dict):
         for role in ROLES:
             if role in old and role in new:  # a bare name replaces the base's placement
                 upper = new[role] if isinstance(new[role], str) else spelled_out(new[role])

@@ -7,9 +7,9 @@ An average is an optimizer step on global parameters ``w``, with the mean of ``w
 from collections.abc import Iterator
 
 import numpy as np
-from mpi4py import MPI
 
 from psframe import compiled
+from psframe.cluster.mpi import MPI
 from psframe.memory.arena import Arena
 from psframe.optim import SGD, Updater
 from psframe.sync.base import Mode, Parts, Snapshot

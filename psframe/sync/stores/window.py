@@ -8,9 +8,9 @@ the ranks of its own group, the exchanges of other groups wait too.
 from functools import partial
 
 import numpy as np
-from mpi4py import MPI
 
 from psframe.cluster import communicators
+from psframe.cluster.mpi import MPI
 from psframe.cluster.roles import Team
 from psframe.memory.allocator import Allocator
 from psframe.sync.stores.base import Store, Tickets

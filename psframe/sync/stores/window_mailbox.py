@@ -3,8 +3,8 @@
 from collections.abc import Sequence
 
 import numpy as np
-from mpi4py import MPI
 
+from psframe.cluster.mpi import MPI
 from psframe.cluster.roles import Team
 from psframe.memory.allocator import Allocator
 from psframe.record.traffic import Traffic
@@ -24,7 +24,7 @@ class WindowMailbox(Mailbox):
         self._note, self._reply = np.zeros(HEADER), np.zeros(1)
         self._n_posted = self._n_granted = 0
 
-    def open(self, comm: MPI.Intracomm, window: MPI.Win) -> None:
+    def open(self, comm: "MPI.Intracomm", window: "MPI.Win") -> None:
         """Take the store's communicator, and the window of :attr:`inbox`."""
         self._comm, self._window = comm, window
 

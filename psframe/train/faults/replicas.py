@@ -4,10 +4,10 @@ from collections import Counter
 from collections.abc import Sequence
 
 import numpy as np
-from mpi4py import MPI
 
 from psframe import compiled
 from psframe.cluster.cluster import Cluster
+from psframe.cluster.mpi import MPI
 from psframe.cluster.roles import Team
 from psframe.memory.arena import Arena
 

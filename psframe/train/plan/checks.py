@@ -3,10 +3,9 @@
 import importlib
 from typing import Any
 
-from mpi4py import MPI
-
 from psframe.cluster import startup
 from psframe.cluster.cluster import Cluster
+from psframe.cluster.mpi import MPI
 from psframe.cluster.roles import Team
 from psframe.config.schema import Fault
 from psframe.errors import UserError, reason

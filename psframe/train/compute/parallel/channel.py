@@ -9,10 +9,10 @@ from time import perf_counter
 from typing import Any, Protocol
 
 import numpy as np
-from mpi4py import MPI
 
 from psframe.cluster.cluster import Cluster
 from psframe.cluster.counters import NodeCounters
+from psframe.cluster.mpi import MPI
 from psframe.memory.allocator import Allocator, shared_block
 from psframe.nn.base import Shape
 from psframe.record.traffic import Traffic

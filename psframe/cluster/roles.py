@@ -1,4 +1,4 @@
-"""Roles of a job's ranks (:class:`Team`): servers and workers."""
+"""Roles of a job's ranks: servers and workers, by their numbers (:class:`Roles`) or over MPI (:class:`Team`)."""
 
 from dataclasses import dataclass
 from functools import cached_property
@@ -9,8 +9,59 @@ from psframe.cluster.mpi import MPI
 
 
 @dataclass(frozen=True)
+class Roles:
+    """Roles that follow from the numbers of ranks alone; workers are numbered in rank order, and so node by node.
+
+    Attributes
+    ----------
+    sizes : tuple of int
+        Ranks of each node.
+    server : str or None
+        As in :class:`Team`.
+    n_servers : int
+        At most the number of ranks.
+    """
+
+    sizes: tuple[int, ...]
+    server: str | None
+    n_servers: int = 1
+
+    @property
+    def n_ranks(self) -> int:
+        return sum(self.sizes)
+
+    @property
+    def n_nodes(self) -> int:
+        return len(self.sizes)
+
+    @cached_property
+    def servers(self) -> tuple[int, ...]:
+        """The servers, in the order of their shares: the first rank of each node, then the second ranks, and so on."""
+        if self.server is None:
+            return ()
+        firsts = list(accumulate(self.sizes, initial=0))
+        turns = [
+            first + turn
+            for turn in range(max(self.sizes))
+            for first, n in zip(firsts, self.sizes, strict=False)
+            if turn < n
+        ]
+        return tuple(turns[: self.n_servers])
+
+    @cached_property
+    def workers(self) -> tuple[int, ...]:
+        """The ranks that compute gradients, by worker number."""
+        idle = self.servers if self.server == "dedicated" else ()
+        return tuple(rank for rank in range(self.n_ranks) if rank not in idle)
+
+    @property
+    def n_workers(self) -> int:
+        return len(self.workers)
+
+
+@dataclass(frozen=True)
 class Team:
-    """The ranks of a job in their roles; workers are numbered in rank order, and so node by node.
+    """The ranks of a job in their roles.
 
     Attributes
     ----------
@@ -34,26 +85,24 @@ class Team:
     n_servers: int = 1
 
     @cached_property
-    def servers(self) -> tuple[int, ...]:
-        """The servers, in the order of their shares: the first rank of each node, then the second ranks, and so on."""
-        if self.server is None:
-            return ()
-        sizes = self.cluster.sizes if self.cluster else (self.comm.size,)
-        firsts = list(accumulate(sizes, initial=0))
-        turns = [
-            first + turn for turn in range(max(sizes)) for first, n in zip(firsts, sizes, strict=False) if turn < n
-        ]
-        return tuple(turns[: self.n_servers])
+    def roles(self) -> Roles:
+        """The roles by number."""
+        sizes = tuple(self.cluster.sizes) if self.cluster else (self.comm.size,)
+        return Roles(sizes, self.server, self.n_servers)
 
-    @cached_property
+    @property
+    def servers(self) -> tuple[int, ...]:
+        """The servers; see :attr:`Roles.servers`."""
+        return self.roles.servers
+
+    @property
     def workers(self) -> tuple[int, ...]:
         """The ranks that compute gradients, by worker number."""
-        idle = self.servers if self.server == "dedicated" else ()
-        return tuple(rank for rank in range(self.comm.size) if rank not in idle)
+        return self.roles.workers
 
     @property
     def n_workers(self) -> int:
-        return len(self.workers)
+        return self.roles.n_workers
 
     @cached_property
     def worker_of_rank(self) -> dict[int, int]:

@@ -6,10 +6,11 @@ from typing import Any
 from psframe.cluster import startup
 from psframe.cluster.cluster import Cluster
 from psframe.cluster.mpi import MPI
-from psframe.cluster.roles import Team
-from psframe.config.schema import Fault
+from psframe.config.schema import Fault, Train
 from psframe.errors import UserError, reason
 from psframe.memory.sysfs import spell
+from psframe.sync.traits import Traits
+from psframe.train.compute import any_workers
 from psframe.train.data.dataset import Facts
 from psframe.train.faults.injection import Crash
 
@@ -17,6 +18,11 @@ from psframe.train.faults.injection import Crash
 def mpi_version() -> str:
     """Return the MPI library's name and version, on one line."""
     return str(MPI.Get_library_version().replace("\0", "").splitlines()[0].strip())
+
+
+def all_unused(of_strategies: list[str], traits: Traits, train: Train) -> list[str]:
+    """Return the keys that have no effect, among them those that strategies do not use."""
+    return [*of_strategies, *["collective"] * (not traits.exchanges), *any_workers.unused(train)]
 
 
 def check_record(asked: dict[str, Any], rank: int) -> None:
@@ -40,10 +46,11 @@ def check_nodes(cluster: Cluster, facts: Facts) -> None:
         )
 
 
-def check_fault(fault: Fault, workers: tuple[int, ...]) -> None:
+def check_fault(fault: Fault, workers: tuple[int, ...] | None) -> None:
+    """Raise UserError if the keys of injected faults are invalid; ``workers`` are None while unknown."""
     Crash(fault.crash_at)
     slow_rank = fault.slow_rank
-    if isinstance(slow_rank, int) and slow_rank not in workers:
+    if workers is not None and isinstance(slow_rank, int) and slow_rank not in workers:
         raise UserError(
             f"fault.slow_rank must be a worker's rank, {spell(workers)}, got {slow_rank}; give one of these, or none"
         )
@@ -59,9 +66,9 @@ def check_loss() -> None:
         )
 
 
-def check_size(team: Team, facts: Facts) -> None:
-    if team.n_workers > facts.n_train:
+def check_size(n_workers: int, facts: Facts) -> None:
+    if n_workers > facts.n_train:
         raise UserError(
             f"there must be at least as many training samples as workers, got {facts.n_train} samples for "
-            f"{team.n_workers} workers; start fewer ranks or give more samples"
+            f"{n_workers} workers; start fewer ranks or give more samples"
         )

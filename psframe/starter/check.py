@@ -9,6 +9,7 @@ from psframe.cluster import mpirun
 from psframe.cluster.parser import Parser, counts
 from psframe.cluster.process import guarded
 from psframe.errors import UserError
+from psframe.record.view import say
 
 if TYPE_CHECKING:
     from psframe.train.plan.without_ranks import Judged
@@ -42,7 +43,7 @@ def main(argv: Sequence[str]) -> int:
     else:
         text = _verdict(arguments.config, arguments.overrides, _n_ranks(arguments.ranks), arguments.json)
     if mpirun.speaks():
-        print(text)
+        say(text)
     return 0
 
 
@@ -60,7 +61,7 @@ def _verdict(path: str, overrides: Sequence[str], n_ranks: int | None, as_json: 
         judged = without_ranks.judge(path, overrides, n_ranks)
     except UserError as error:
         if as_json and mpirun.speaks():
-            print(json.dumps({"config": path, "sound": False, "mistake": str(error)}, indent=2))
+            say(json.dumps({"config": path, "sound": False, "mistake": str(error)}, indent=2))
         raise
     found = facts(path, judged, n_ranks)
     return json.dumps(found, indent=2) if as_json else sentence(found)

@@ -11,10 +11,14 @@ import msgspec
 
 from psframe import sync
 from psframe.cluster.roles import Roles
+from psframe.collectives.compression import codec_maker
+from psframe.config import registry
 from psframe.config.registry import Choice
-from psframe.config.schema import Config
+from psframe.config.schema import DEFAULTS, Config, Train
 from psframe.memory import role_placement
+from psframe.memory.allocator import Allocator
 from psframe.nn.network import Network
+from psframe.sync import stores
 from psframe.sync.base import Mode
 from psframe.sync.binding import by_number
 from psframe.train.compute import any_workers
@@ -40,7 +44,7 @@ class Judged:
     roles : Roles or None
         Ranks that exchange gradients; None if their number is not known.
     unused : list of str
-        Keys that the chosen members do not use.
+        Keys without an effect, unless they have their defaults.
     """
 
     config: Config
@@ -77,26 +81,46 @@ def judge(path: str, overrides: Sequence[str], n_ranks: int | None = None) -> Ju
     alone = n_ranks == config.parallel.pipeline * config.parallel.model
     combination = Combination(choices["sync"].name, mode.traits, config, choices["collective"], alone=alone)
     combinations.check(combination)
-    roles = None if n_ranks is None else _roles(config, mode, facts, n_ranks)
-    checks.check_fault(
-        config.fault, roles and (tuple(range(n_ranks or 0)) if config.parallel.is_cut else roles.workers)
-    )
+    roles = _roles(config, mode, facts, n_ranks)
     check_optimizer(choices["optimizer"], config.train.reproducible)
     any_workers.check(config.train, roles.n_workers if roles else 1)
-    for place in sections.PLACES.values():
-        role_placement.made(choices[place])
+    _check_named_inside(choices, mode)
     network: Network = sections.network(choices["model"], facts, config.parallel)
     if network.whole.statistic:
         combinations.check(replace(combination, statistic=network.whole.statistic))
     sections.check_cut(choices["model"], facts, config.parallel)
-    unused = checks.all_unused(unused, mode.traits, config.train)
+    unused = [key for key in checks.all_unused(unused, mode.traits, config.train) if _is_chosen(config, key)]
     return Judged(config, choices, facts, network.whole.n_params, mode.traits.exchanges, roles, unused)
 
 
-def _roles(config: Config, mode: Mode, facts: Facts, n_ranks: int) -> Roles:
+def _roles(config: Config, mode: Mode, facts: Facts, n_ranks: int | None) -> Roles | None:
     """Return the roles of the replicas of a part of the network; UserError if they cannot run the config."""
+    if n_ranks is None:
+        checks.check_fault(config.fault, None)
+        return None
     roles = by_number((n_ranks // (config.parallel.pipeline * config.parallel.model),), mode.traits)
     checks.check_size(roles.n_workers, facts)
     if roles.n_ranks > 1:
         mode.check(roles)
+    checks.check_fault(config.fault, tuple(range(n_ranks)) if config.parallel.is_cut else roles.workers)
     return roles
+
+
+def _is_chosen(config: Config, key: str) -> bool:
+    """Return False if a key without an effect has its default, which the config may not even mention."""
+    section, _, name = key.partition(".")
+    if section == "train":
+        return bool(getattr(config.train, name) != getattr(Train(), name))
+    return bool(key != "collective" or config.collective["name"] != DEFAULTS["collective"])
+
+
+def _check_named_inside(choices: dict[str, Choice], mode: Mode) -> None:
+    """Raise UserError if a placement is none, or psframe's own strategies name a store or codec that is none."""
+    for place in sections.PLACES.values():
+        role_placement.made(choices[place])
+    store = choices["sync"].arguments.get("store", "auto")
+    if ":" not in choices["sync"].name and mode.traits.keeps_store and store != "auto":
+        registry.load("sync.store", stores.TABLE, store)
+    codec = choices["collective"].arguments.get("compression", "none")
+    if ":" not in choices["collective"].name and mode.traits.exchanges and codec != "none":
+        codec_maker(codec, Allocator())

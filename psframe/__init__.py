@@ -1,13 +1,8 @@
 """psframe: data-parallel training of small convolutional networks on many-core CPUs over MPI."""
 
-from typing import TYPE_CHECKING, Any
-
-if TYPE_CHECKING:
-    from psframe.api.runs import Run
-    from psframe.api.runs import Run as open_run
+from typing import Any
 
 __version__ = "0.1.0"
-__all__ = ["Run", "open_run"]
 
 #: what the package shows, imported at its first use: a rank, and most commands, need none of it
 _SHOWN = {"Run": "psframe.api.runs:Run", "open_run": "psframe.api.runs:Run"}

@@ -3,12 +3,14 @@
 import sys
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
 from psframe.cluster.parser import Parser
 from psframe.cluster.process import guarded
 from psframe.errors import UserError, nearest, reason
+from psframe.record.folder import chosen_file
 from psframe.tensors import tensors as tensors_of
 
 USAGE = "psframe export RUN --to FILE"
@@ -42,12 +44,14 @@ def _safetensors(tensors: Tensors, path: Path) -> None:
             f"writing .safetensors must have the package safetensors, got none ({reason(error)}); pip install "
             "safetensors, or write .npz"
         ) from None
-    path.write_bytes(save(dict(tensors), {"format": "pt"}))
+    with chosen_file(path, "wb") as file:
+        file.write(save(dict(tensors), {"format": "pt"}))
 
 
 def _npz(tensors: Tensors, path: Path) -> None:
-    with open(path, "wb") as file:
-        np.savez(file, allow_pickle=False, **tensors)
+    by_name: dict[str, Any] = dict(tensors)
+    with chosen_file(path, "wb") as file:
+        np.savez(file, **by_name)
 
 
 FORMATS: dict[str, Callable[[Tensors, Path], None]] = {".safetensors": _safetensors, ".npz": _npz}

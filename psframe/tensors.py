@@ -21,11 +21,7 @@ def tensors(run: str | Path) -> dict[str, np.ndarray]:
     UserError
         The run is missing, or has no complete checkpoint.
     """
-    folder = Path(run) / "checkpoints"
-    saved, _ = checkpoint.newest(folder, None) if folder.is_dir() else (None, [])
-    if saved is None:
-        raise UserError(f"a run must have a checkpoint, got none in {str(run)!r}; give the folder of one that has")
-    by_name = {}
+    saved, by_name = newest(run), {}
     try:
         for name, slot in described(saved.layout).items():
             _, kind, within = (*name.split(".", 2), "", "")[:3]
@@ -33,3 +29,12 @@ def tensors(run: str | Path) -> dict[str, np.ndarray]:
     except ValueError as error:
         raise UserError(f"a checkpoint must hold its tensors, got {error} in {str(run)!r}; restore it") from None
     return by_name
+
+
+def newest(run: str | Path) -> checkpoint.Saved:
+    """Return a run's newest complete checkpoint; UserError if it has none."""
+    folder = Path(run) / "checkpoints"
+    saved, _ = checkpoint.newest(folder, None) if folder.is_dir() else (None, [])
+    if saved is None:
+        raise UserError(f"a run must have a checkpoint, got none in {str(run)!r}; give the folder of one that has")
+    return saved

@@ -7,13 +7,13 @@ from typing import Any
 
 import numpy as np
 
-from psframe.api import export, trained
+from psframe.api import export
 from psframe.api.trained import Model, TrainedNetwork
 from psframe.config import schema
 from psframe.config.schema import Config
 from psframe.errors import UserError
 from psframe.record import inputs, metrics, run_dir
-from psframe.tensors import tensors
+from psframe.tensors import newest, tensors
 
 
 class Run:
@@ -65,7 +65,7 @@ class Run:
     @property
     def trained(self) -> TrainedNetwork:
         """Network with the parameters of the newest checkpoint, in this process."""
-        saved = trained.newest(self.path)
+        saved = newest(self.path)
         place = saved.epoch, saved.step
         if self._trained is None or self._trained[0] != place:
             self._trained = place, TrainedNetwork(self.config, inputs.read(self.path), saved, self._model)

@@ -1,7 +1,6 @@
 """Trained network of a run, in this process (:class:`TrainedNetwork`): logits of new samples, given as they come."""
 
 from collections.abc import Callable, Iterator
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -16,7 +15,6 @@ from psframe.nn.base import Layer, Pass, Shape
 from psframe.nn.jit import compiling
 from psframe.nn.losses import softmax_cross_entropy
 from psframe.nn.network import Network
-from psframe.record import checkpoint
 from psframe.record.checkpoint import Saved
 from psframe.record.inputs import Inputs
 from psframe.train.data.batches import Batches
@@ -121,12 +119,3 @@ def _finite(images: np.ndarray, first: int) -> np.ndarray:
         wrong = int(np.flatnonzero(~np.isfinite(images).reshape(len(images), -1).all(axis=1))[0])
         raise UserError(f"samples must hold finite numbers, got others in sample {first + wrong}; leave it out")
     return images
-
-
-def newest(run: Path) -> Saved:
-    """Return a run's newest complete checkpoint; UserError if it has none."""
-    folder = run / "checkpoints"
-    saved, _ = checkpoint.newest(folder, None) if folder.is_dir() else (None, [])
-    if saved is None:
-        raise UserError(f"a run must have a checkpoint, got none in {str(run)!r}; give the folder of one that has")
-    return saved

@@ -26,7 +26,7 @@ from psframe.cluster.parser import Parser, counts  # noqa: E402
 from psframe.cluster.process import guarded  # noqa: E402
 from psframe.config import schema  # noqa: E402
 from psframe.errors import UserError, reason  # noqa: E402
-from psframe.record import checkpoint, metrics, onward, run_dir  # noqa: E402
+from psframe.record import checkpoint, metrics, onward, run_dir, stopped  # noqa: E402
 from psframe.record.view import say  # noqa: E402
 
 USAGE = "python -m psframe.run -n N[,N ...] [--restarts K] CONFIG [key.path=value ...]"
@@ -145,7 +145,9 @@ class Job:
 
 
 def _finished(path: Path | None, settings: schema.Config) -> bool:
-    """True if a run has trained all epochs, and saved the last one if it is to save any."""
+    """True if a run has trained all epochs, and saved the last one if it is to save any; or was stopped early."""
+    if path is not None and stopped.is_marked(path):
+        return True
     if path is None or metrics.last_epoch(path) < settings.train.epochs:
         return False
     return not settings.checkpoint.every_epochs or checkpoint.epoch_of(path / "checkpoints") == settings.train.epochs

@@ -32,11 +32,21 @@ DEFAULTS = {"optimizer": "sgd", "sync": "sync_ps", "collective": "shared"}
 IN_STRATEGIES = ("optimizer.lr", "optimizer.momentum", "sync.mode", "sync.server", "dataset.path", "dataset.limit")
 
 
+class Stop(msgspec.Struct, forbid_unknown_fields=True, kw_only=True, frozen=True):
+    """Early stopping: after ``patience`` epochs in which the record's number ``metric`` has not become better by more
+    than ``min_delta``. ``better``: ``min`` or ``max``; ``auto``: ``min`` for losses, errors and seconds."""
+
+    metric: str
+    patience: PositiveInt = 3
+    min_delta: NonNegative = 0.0
+    better: Literal["auto", "min", "max"] = "auto"
+
+
 class Train(msgspec.Struct, forbid_unknown_fields=True, kw_only=True, frozen=True):
     """Training loop. ``batch_size``: samples per worker and step; ``reproducible``: the runs that must agree to the
     bit; with ``any_workers``, ``global_batch``: samples per step of all workers, cut into ``blocks``
     (``psframe.train.compute.any_workers``); ``threads``: threads of a rank's kernels, ``auto``: its cores if a step is
-    large enough."""
+    large enough; ``stop``: when to end before the last epoch."""
 
     epochs: PositiveInt = 5
     batch_size: Annotated[int, msgspec.Meta(ge=1, le=2**31)] = 64
@@ -45,6 +55,7 @@ class Train(msgspec.Struct, forbid_unknown_fields=True, kw_only=True, frozen=Tru
     seed: Annotated[int, msgspec.Meta(ge=0, lt=2**62)] = 0
     reproducible: Literal["none", "fixed_workers", "any_workers"] = "fixed_workers"
     threads: PositiveInt | Literal["auto"] = "auto"
+    stop: Stop | None = None
 
 
 class NN(msgspec.Struct, forbid_unknown_fields=True, kw_only=True, frozen=True):
@@ -107,12 +118,14 @@ class Placement(msgspec.Struct, forbid_unknown_fields=True, kw_only=True, frozen
 
 class Checkpoint(msgspec.Struct, forbid_unknown_fields=True, kw_only=True, frozen=True):
     """Checkpoints. ``every_epochs: 0`` writes none after epochs; ``every_seconds`` writes them within epochs, too;
-    ``resume`` is none, auto, or the path of a run."""
+    ``resume`` is none, auto, or the path of a run; ``best``, a number of the epochs' records, keeps that of the best
+    epoch, too."""
 
     every_epochs: Count = 1
     every_seconds: Seconds = 0.0
     keep: PositiveInt = 3
     resume: str = "none"
+    best: str = "none"
 
 
 class Record(msgspec.Struct, forbid_unknown_fields=True, kw_only=True, frozen=True):

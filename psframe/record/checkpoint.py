@@ -1,11 +1,13 @@
 """Checkpoints (:func:`write`, :func:`newest`): sealed HDF5 files in a folder; ``latest`` names only durable ones.
 
 Each is written under a temporary name, synced to disk, read back and renamed before ``latest`` names it; a crash at any
-point leaves the previous checkpoint intact. A read validates the seal, the sizes and the model; if the checkpoint that
-``latest`` names is damaged, the newest intact file replaces it.
+point leaves the previous checkpoint intact. ``best`` names one that is kept beside the newest. A read validates the
+seal, the sizes and the model; if the checkpoint that ``latest`` names is damaged, the newest intact file replaces it.
 """
 
+import errno
 import hashlib
+import os
 import re
 from collections.abc import Iterable, Sequence
 from contextlib import suppress
@@ -117,15 +119,38 @@ def advance(path: Path, keep: int, at: At = anywhere) -> None:
     """Let ``latest`` name the checkpoint ``path``, and keep the newest ``keep`` up to it. OSError if writing fails.
 
     Newer checkpoints are removed, too: they belong to an attempt abandoned for one that continued from an earlier one.
+    The one that ``best`` names stays.
     """
     sealed.put(path.with_name("latest"), f"{path.name}\n", at, "latest")
     at("prune")
     with Folder(path.parent) as folder:
         files = _files(folder)
         before = [old for old in files if _place(old) <= _place(path.name)]
-        for old in {*files} - {*before[:keep]}:
+        for old in {*files} - {*before[:keep], _named(folder, "best")}:
             folder.remove(old)
     at("pruned")
+
+
+def name_best(path: Path) -> None:
+    """Let ``best`` name the checkpoint ``path``, which stays until it names another. OSError if writing fails."""
+    sealed.put(path.with_name("best"), f"{path.name}\n")
+
+
+def step_of(path: Path) -> int:
+    """Return the steps done in a checkpoint, by its name."""
+    return _place(path.name)[1]
+
+
+def _named(folder: Folder, pointer: str) -> str:
+    """Return the checkpoint's name in a file; "" without a file. OSError or ValueError if it holds anything else."""
+    try:
+        with folder.open(pointer) as file:
+            name: str = file.read(200).decode(errors="replace").strip()
+    except FileNotFoundError:
+        return ""
+    if not _place(name):
+        raise ValueError(f"it names {name[:30]!r}, which is no checkpoint of the folder" if name else "it is empty")
+    return name
 
 
 def _place(name: str) -> tuple[int, ...]:
@@ -143,17 +168,14 @@ def _candidates(folder: Folder, wrong: list[str]) -> Iterable[str]:
     """Return the checkpoints' names in the order to try them; append any defect of ``latest`` to ``wrong``."""
     files, pointer = _files(folder), folder.path / "latest"
     try:
-        with folder.open("latest") as file:
-            name = file.read(200).decode(errors="replace").strip()
-        if not _place(name):
-            raise ValueError(f"it names {name[:30]!r}, which is no checkpoint of the folder" if name else "it is empty")
-    except FileNotFoundError as error:
-        wrong += [f"{str(pointer)!r} ({reason(error)})"] if files else []
+        name = _named(folder, "latest")
     except (OSError, ValueError) as error:
         wrong.append(f"{str(pointer)!r} ({reason(error)})")
-    else:
-        files = [name, *(other for other in files if other != name)]
-    return files
+        return files
+    if not name:
+        wrong += [f"{str(pointer)!r} ({os.strerror(errno.ENOENT)})"] if files else []
+        return files
+    return [name, *(other for other in files if other != name)]
 
 
 def epoch_of(folder: Path) -> int | None:
@@ -190,6 +212,19 @@ def newest(folder: Path, layout: Layout | None) -> tuple[Saved | None, list[str]
             "checkpoint.resume=none"
         )
     return None, []
+
+
+def best(folder: Path) -> Saved:
+    """Return the checkpoint that ``best`` names; UserError if there is none, or it is damaged."""
+    try:
+        with Folder(folder) as opened:
+            if name := _named(opened, "best"):
+                return _read(opened, name, None)
+    except sealed.WRONG as error:
+        raise UserError(
+            f"a run's best checkpoint must be whole, got {str(folder)!r} ({reason(error)}); take the newest"
+        ) from None
+    raise UserError(f"a run must have a best checkpoint, got none in {str(folder)!r}; train with checkpoint.best")
 
 
 def _read(folder: Folder, name: str, layout: Layout | None) -> Saved:

@@ -13,17 +13,19 @@ from typing import Any, TextIO
 from psframe.config import strict_yaml, untrusted
 from psframe.config.schema import to_yaml
 from psframe.errors import UserError, reason
-from psframe.record import checkpoint, metrics, sealed, trace
+from psframe.record import checkpoint, metrics, sealed, stopped, trace
 from psframe.record.folder import Folder
 
 #: keys that a continued run may change, because none changes the computation; see also :func:`_fixed`
 FREE_KEYS = (
     ("train", "epochs"),
     ("train", "threads"),
+    ("train", "stop"),
     ("sync", "wait"),
     ("sync", "deadline_s"),
     ("record",),
     ("checkpoint", "resume"),
+    ("checkpoint", "best"),
     ("fault",),
     ("parallel",),
     ("versions",),
@@ -157,7 +159,8 @@ def _newest_unfinished(base: Path, name: str, epochs: int, notices: list[str]) -
     for path in _runs(base, name, notices):
         # records may be ahead of the checkpoint, which is written asynchronously
         epoch = checkpoint.epoch_of(path / "checkpoints")
-        if (metrics.last_epoch(path) if epoch is None else epoch) < epochs and continues(path):
+        done = metrics.last_epoch(path) if epoch is None else epoch
+        if done < epochs and continues(path) and not stopped.is_marked(path):
             return path
     return None
 
@@ -241,6 +244,7 @@ def _continue(path: Path, resolved: dict[str, Any], layout: checkpoint.Layout) -
             f"{resolved['train']['epochs']}; raise train.epochs"
         )
     metrics.cut_back(path, run.epoch)
+    stopped.clear(path)
     if (recorded := metrics.last_epoch(path)) < run.epoch:
         run.notices.append(f"records are lost: those in {str(path)!r} end with epoch {recorded}, of {run.epoch} done")
     sealed.put(path / "config.yaml", to_yaml({**resolved, "versions": _versions(old) or resolved.get("versions", {})}))

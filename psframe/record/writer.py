@@ -2,6 +2,7 @@
 
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import replace
+from pathlib import Path
 
 import numpy as np
 
@@ -23,6 +24,11 @@ class Writer:
         Number of checkpoints to keep.
     at : callable, optional
         Called with each of ``checkpoint.CRASH_POINTS``.
+
+    Attributes
+    ----------
+    written : list of Path
+        Durable checkpoints, oldest first; the owner empties it.
     """
 
     def __init__(self, run_dir: RunDir, keep: int, at: At = anywhere):
@@ -31,6 +37,7 @@ class Writer:
         self.thread = ThreadPoolExecutor(1, "checkpoint")
         self.taken: checkpoint.Saved | None = None
         self.under_way: Future[None] | None = None
+        self.written: list[Path] = []
 
     @property
     def busy(self) -> bool:
@@ -73,6 +80,7 @@ class Writer:
     def _write(self, saved: checkpoint.Saved) -> None:
         path = checkpoint.write(self.run_dir.path / "checkpoints", saved, self.at)
         checkpoint.advance(path, self.keep, self.at)
+        self.written.append(path)
 
     def check(self) -> None:
         """Raise UserError as :meth:`wait`, without waiting."""

@@ -1,8 +1,9 @@
 """Checkpoint schedule of rank 0 (:class:`Checkpointer`): after epochs, and by time while ranks train."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from math import isfinite
+from pathlib import Path
 from time import monotonic
 from typing import Protocol
 
@@ -44,6 +45,8 @@ class Checkpointer:
         Called with each of ``checkpoint.CRASH_POINTS`` as the writer reaches it.
     data : int
         Checksum of the samples, stored in every checkpoint.
+    on_durable : callable, optional
+        Called with the path of each checkpoint that is durable, by this thread, before the next one is begun.
 
     Attributes
     ----------
@@ -51,8 +54,15 @@ class Checkpointer:
         True if the ranks were asked to pause.
     """
 
-    def __init__(self, run_dir: RunDir, keys: Checkpoint, at: At = anywhere, data: int = 0):
-        self.keys, self.writer, self.data = keys, Writer(run_dir, keys.keep, at), data
+    def __init__(
+        self,
+        run_dir: RunDir,
+        keys: Checkpoint,
+        at: At = anywhere,
+        data: int = 0,
+        on_durable: Callable[[Path], None] = lambda path: None,
+    ):
+        self.keys, self.writer, self.data, self.on_durable = keys, Writer(run_dir, keys.keep, at), data, on_durable
         self.asked, self.last_s = False, monotonic()
 
     @property
@@ -65,27 +75,50 @@ class Checkpointer:
         seconds = self.keys.every_seconds
         return bool(seconds) and monotonic() - self.last_s >= seconds and not self.writer.busy
 
-    def save(self, model_state: ModelState, rows: Sequence[np.ndarray], epoch: int, step: int, cursor: int) -> None:
+    def save(
+        self,
+        model_state: ModelState,
+        rows: Sequence[np.ndarray],
+        epoch: int,
+        step: int,
+        cursor: int,
+        always: bool = False,
+    ) -> None:
         """Write parameters (S,) and rows of state (S,), after ``epoch`` epochs and ``cursor`` samples of the next one.
 
-        Non-finite parameters are not written: they would displace valid checkpoints.
+        Non-finite parameters are not written: they would displace valid checkpoints. ``always`` as in :meth:`take`.
         """
         if isfinite(model_state.params.sum(dtype=np.float64)):
-            self.take(model_state, rows, epoch, step, cursor)
+            self.take(model_state, rows, epoch, step, cursor, always)
             self.start()
         else:
             self.writer.check()
 
-    def take(self, model_state: ModelState, rows: Sequence[np.ndarray], epoch: int, step: int, cursor: int = 0) -> None:
-        """Copy the state that :meth:`start` will write."""
+    def take(
+        self,
+        model_state: ModelState,
+        rows: Sequence[np.ndarray],
+        epoch: int,
+        step: int,
+        cursor: int = 0,
+        always: bool = False,
+    ) -> None:
+        """Copy the state that :meth:`start` will write; ``always``: also where the config keeps no checkpoints."""
         self.last_s = monotonic()
-        if self.keys.every_epochs or self.keys.every_seconds:
+        self.rest()
+        self.deliver()
+        if always or self.keys.every_epochs or self.keys.every_seconds:
             saved = Saved(model_state.params, rows, epoch, step, model_state.layout.describe(), cursor, self.data)
             self.writer.take(saved, copies=not model_state.stays)
 
     def start(self) -> None:
         """Start writing the state that :meth:`take` copied."""
         self.writer.start()
+
+    def deliver(self) -> None:
+        """Call ``on_durable`` with each checkpoint that has become durable since the last call."""
+        while self.writer.written:
+            self.on_durable(self.writer.written.pop(0))
 
     def rest(self) -> None:
         """Wait until no write is in progress."""
@@ -100,10 +133,11 @@ class Checkpointer:
     def close(self) -> None:
         """Wait until every saved checkpoint is durable."""
         self.writer.close()
+        self.deliver()
 
     @contextmanager
-    def closing(self, last: bool) -> Iterator[None]:
-        """Close after the context's body if ``last``, or on UserError, whose message then covers both errors."""
+    def closing(self) -> Iterator[None]:
+        """Close on a UserError of the context's body, whose message then covers both errors."""
         try:
             yield
         except UserError as error:
@@ -112,5 +146,3 @@ class Checkpointer:
             except UserError as close_error:
                 raise UserError(f"{error}; besides, {close_error}") from None
             raise
-        if last:
-            self.close()

@@ -9,12 +9,14 @@ from mpi4py import MPI
 
 from psframe.cluster import begin
 from psframe.cluster.cluster import Cluster
-from psframe.cluster.command import helped, run, training_begins
+from psframe.cluster.command import helped
+from psframe.cluster.command import run as over_cluster
 from psframe.cluster.parser import Parser
 from psframe.record import metrics, onward
 from psframe.record.view import pages_table, say, table
 
 if TYPE_CHECKING:
+    from psframe.train.epoch import Stopped
     from psframe.train.run import Run
 
 
@@ -38,7 +40,7 @@ def _arguments(parser: Parser, argv: Sequence[str]) -> dict[str, Any]:
 
 def main(argv: Sequence[str], world: MPI.Comm | None = None) -> int:
     """Run the command on the ranks of ``world`` (all by default), which must all call; return the exit status."""
-    return run(lambda cluster: _command(cluster, argv), world)
+    return over_cluster(lambda cluster: _command(cluster, argv), world)
 
 
 def _command(cluster: Cluster, argv: Sequence[str]) -> int:
@@ -57,39 +59,37 @@ def _command(cluster: Cluster, argv: Sequence[str]) -> int:
         if cluster.rank == 0:
             say(report)
         return 0
-    with begin.importing():  # slow imports: config errors are reported before them
-        assemble, recovery, epoch = cluster.run_on_all(_modules)
-    training_run = assemble.run(cluster, plan, arguments["quiet"])
-    training_begins()
-    try:
-        training_run = recovery.trained(training_run, plan, _train)
-    except epoch.Stopped as stopped:
-        if cluster.rank == 0:
-            hint = f"; {onward.of_left(training_run.outputs.run_dir.path)}" if training_run.outputs.run_dir else ""
-            print(f"psframe: {stopped}{hint}", file=sys.stderr, flush=True)
-        return 128 + stopped.number
-    run_dir, last_record = training_run.outputs.run_dir, training_run.progress.record
-    if run_dir and last_record and not arguments["quiet"]:
-        epochs = [record for record in metrics.read(run_dir.path) if record["epoch"] > run_dir.epoch]
-        say(f"\n{table(epochs)}\n\n{pages_table(last_record)}\n\n{run_dir.path}")
-    training_run.cluster.barrier()  # a rank that ends without MPI_Finalize counts as dead
+    run, stopped = session(cluster).train(cluster, plan, arguments["quiet"])
+    _tell(run, stopped, arguments["quiet"])
+    if stopped and stopped.number:
+        return 128 + int(stopped.number)
+    run.cluster.barrier()  # a rank that ends without MPI_Finalize counts as dead
     return 0
 
 
-def _modules() -> list[Any]:
-    """Import the modules of a run, and load the Numba compiler."""
-    names = ("train.build.assemble", "train.recovery", "train.epoch", "train.loop", "nn.jit")
-    *modules, _, jit = [import_module(f"psframe.{name}") for name in names]
+def session(cluster: Cluster) -> Any:
+    """Import :mod:`psframe.train.session` and load the compiler, which is slow: after a config's errors are told."""
+    with begin.importing():
+        return cluster.run_on_all(_session)
+
+
+def _session() -> Any:
+    module, jit = import_module("psframe.train.session"), import_module("psframe.nn.jit")
     jit.load()
-    return modules
+    return module
 
 
-def _train(run: "Run") -> None:
-    from psframe.cluster.signals import Signals
-    from psframe.train import loop
-
-    keys, where = run.config.checkpoint, ""
-    if run.outputs.run_dir:  # on rank 0
-        where = onward.of_running(run.outputs.run_dir.path, bool(keys.every_epochs or keys.every_seconds))
-    with Signals(run.cluster.halt, speaks=run.cluster.rank == 0, where=where):
-        loop.train(run)
+def _tell(run: "Run", stopped: "Stopped | None", quiet: bool) -> None:
+    """Print the results of a run, and what has stopped it; on rank 0."""
+    run_dir, last_record = run.outputs.run_dir, run.progress.record
+    if not run_dir:
+        return
+    if stopped and stopped.number:
+        print(f"psframe: {stopped}; {onward.of_left(run_dir.path)}", file=sys.stderr, flush=True)
+        return
+    if last_record and not quiet:
+        epochs = [record for record in metrics.read(run_dir.path) if record["epoch"] > run_dir.epoch]
+        say(f"\n{table(epochs)}\n\n{pages_table(last_record)}")
+    if not quiet:
+        early = f"ended early: {stopped or run.progress.stop}\n" if run.progress.stop else ""
+        say(f"\n{early}{run_dir.path}")

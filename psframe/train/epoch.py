@@ -4,13 +4,16 @@ A turn loads one share of a step's batch, computes its gradients and exchanges t
 """
 
 import signal
+from dataclasses import asdict
 from functools import partial
 from time import perf_counter
+from typing import Any
 
 import numpy as np
 
 from psframe.cluster.startup import launcher_ended
 from psframe.record.traffic import Traffic
+from psframe.train.callbacks.base import Word
 from psframe.train.checkpointer import Checkpointer
 from psframe.train.epoch_metrics import EpochTimings
 from psframe.train.run import Run
@@ -18,12 +21,12 @@ from psframe.train.schedule import learning_rate
 
 
 class Stopped(Exception):
-    """A signal has asked all ranks to stop; rank 0 has written a checkpoint, if the run keeps any.
+    """All ranks were asked to stop, by a signal or a callback; rank 0 has written a checkpoint, if the run keeps any.
 
     Attributes
     ----------
     number : int
-        Signal number.
+        Signal number; 0 for a callback.
     """
 
     def __init__(self, number: int, message: str):
@@ -70,7 +73,7 @@ def _part(run: Run) -> None:
     for step, worker in run.sync.turns(n_steps):
         _turn(run, seen, order, step, worker)
         if checkpointer:
-            _checkpoint_if_due(run, checkpointer, step)
+            _after_step(run, checkpointer, step)
     draining = perf_counter()
     run.sync.drain()
     if run.whole:
@@ -107,11 +110,13 @@ def _turn(run: Run, seen: EpochTimings, order: np.ndarray, step: int, worker: in
     run.outputs.view.step()
 
 
-def _checkpoint_if_due(run: Run, checkpointer: Checkpointer, step: int) -> None:
-    """Write a due checkpoint between two steps, or ask for a pause if rank 0 lacks the complete state there."""
+def _after_step(run: Run, checkpointer: Checkpointer, step: int) -> None:
+    """Call the callbacks, and write a due checkpoint; ask for a pause if all ranks must agree or bring their state."""
     if not run.cluster.halt.signal and launcher_ended():
         run.cluster.halt.signal = signal.SIGTERM
-    pauses = bool(run.cluster.halt.signal) or checkpointer.failed
+    checkpointer.deliver()
+    asks = run.outputs.calls.step(run.progress.step + step + 1)
+    pauses = asks or bool(run.cluster.halt.signal) or checkpointer.failed
     if not pauses and checkpointer.due():
         is_complete = run.sync.traits.complete_on_rank_0 and not run.whole
         if is_complete:
@@ -122,42 +127,66 @@ def _checkpoint_if_due(run: Run, checkpointer: Checkpointer, step: int) -> None:
         run.sync.work.stop()
 
 
-def _save(run: Run, checkpointer: Checkpointer, cursor: int, step: int) -> None:
+def _save(run: Run, checkpointer: Checkpointer, cursor: int, step: int, always: bool = False) -> None:
     began = perf_counter()
-    checkpointer.save(run.model_state, run.rows(), run.progress.epoch, step, cursor)
+    checkpointer.save(run.model_state, run.rows(), run.progress.epoch, step, cursor, always)
     run.outputs.trace.add("checkpoint", began)
 
 
 def _pause(run: Run, seen: EpochTimings) -> None:
-    """Agree on the samples done; after a requested pause, save a checkpoint on rank 0; raise Stopped on a signal."""
-    done, steps, number = run.cluster.run_on_root_in_time(partial(_settled, run, len(seen.losses)))
+    """Agree on the samples done, and, after a requested pause, on what was asked for. All ranks must call.
+
+    Raises
+    ------
+    Stopped
+        On every rank, after a signal or where a callback ends the run here.
+    """
+    done, steps, number, word = run.cluster.run_on_root_in_time(partial(_settled, run, len(seen.losses)))
     seen.cut(steps)
     seen.whole = True
     run.sampler.cursor = done
     run.progress.step += steps
-    if number:
-        name, epoch = signal.Signals(number).name, run.progress.epoch + 1
-        raise Stopped(number, f"left on {name} after {done:,} of {run.sampler.n_samples:,} samples of epoch {epoch}")
+    if word is not None:
+        obey(run, word)
+        sums = run.cluster.gather((float(seen.losses.sum()), int(seen.samples.sum())))
+        if sums:
+            run.outputs.calls.losses(*map(sum, zip(*sums, strict=True)))
+    if number or run.progress.stop:
+        cause = signal.Signals(number).name if number else run.progress.stop
+        epoch = run.progress.epoch + 1
+        raise Stopped(number, f"left on {cause} after {done:,} of {run.sampler.n_samples:,} samples of epoch {epoch}")
 
 
-def _settled(run: Run, n_steps: int) -> tuple[int, int, int]:
-    """Return the epoch's samples done, the steps of this part, and the signal to stop on (0: none). Rank 0."""
+def _settled(run: Run, n_steps: int) -> tuple[int, int, int, dict[str, Any] | None]:
+    """Return the epoch's samples done, the steps of this part, the signal to stop on (0: none), and callbacks' word.
+
+    The word is None without callbacks, or unless a pause was requested. Rank 0.
+    """
     sampler, checkpointer = run.sampler, run.outputs.checkpointer
     if not checkpointer or not checkpointer.asked:
-        return sampler.n_samples, n_steps, 0
+        return sampler.n_samples, n_steps, 0, None
     checkpointer.asked = False
-    done = run.sync.work.done()
+    done, calls, number = run.sync.work.done(), run.outputs.calls, run.cluster.halt.signal
     steps = sampler.steps_to(done)
-    _save(run, checkpointer, done, run.progress.step + steps)
-    number = run.cluster.halt.signal
-    if number:
+    word = calls.word() if done < sampler.n_samples else Word()  # else what is asked waits for the end of the epoch
+    asked = word.save or bool(word.stop)
+    if asked or number or checkpointer.failed or checkpointer.due():
+        _save(run, checkpointer, done, run.progress.step + steps, asked)
+    if number or word.stop:
         checkpointer.close()
-    return done, steps, number
+    return done, steps, number, asdict(word) if calls.callbacks else None
+
+
+def obey(run: Run, word: dict[str, Any]) -> None:
+    """Do as the fields of a :class:`Word` say, which all ranks agree on. All ranks must call."""
+    if word["lr"] is not None:
+        run.progress.lr = word["lr"]
+    run.progress.stop = word["stop"]
 
 
 def learning_rate_at(run: Run, epoch: int, step: int) -> float:
     """Return the scheduled learning rate of a step of an epoch, both counted from 0."""
-    sampler, base_lr, epochs = run.sampler, run.updater.optimizer.lr, run.config.train.epochs
+    sampler, base_lr, epochs = run.sampler, run.progress.lr or run.updater.optimizer.lr, run.config.train.epochs
     begun, ended = (epoch + sampler.done_after(steps) / sampler.n_samples for steps in (step, step + 1))
     return learning_rate(run.config.schedule, base_lr, epochs, sampler.global_batch, begun, ended)
 

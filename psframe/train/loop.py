@@ -1,6 +1,6 @@
 """Epoch loop (:func:`train`): train, evaluate, gather, and let rank 0 record each epoch."""
 
-from contextlib import nullcontext
+from dataclasses import asdict
 from functools import partial
 from math import isfinite
 from time import perf_counter
@@ -16,6 +16,7 @@ from psframe.record import checkpoint, metrics, trace, usage
 from psframe.record.run_dir import RunDir, durably
 from psframe.record.usage import Sample
 from psframe.train import epoch
+from psframe.train.callbacks.base import Word
 from psframe.train.epoch_metrics import EpochTimings, Report, steps, summed, trace_waiting
 from psframe.train.run import Run
 
@@ -39,15 +40,16 @@ def train(run: Run) -> None:
 
 def _train_epochs(run: Run) -> None:
     try:
-        while run.progress.epoch < run.config.train.epochs:
+        while run.progress.epoch < run.config.train.epochs and not run.progress.stop:
             run.outputs.view.begin(run.progress.epoch + 1)
             with np.errstate(over="ignore", invalid="ignore"):  # rank 0 checks the loss, see _check_loss
                 seen = epoch.train_epoch(run)
                 run.cluster.barrier()  # evaluate only once no rank changes parameters any more
                 report = _report(run, seen)
             reports = run.cluster.gather(report)
-            run.cluster.run_on_root_in_time(partial(_settle, run, reports or []))
+            word = run.cluster.run_on_root_in_time(partial(_settle, run, reports or []))
             run.progress.epoch += not run.progress.concluded  # rank 0 counted it in _conclude
+            epoch.obey(run, word)
             epoch.forget(run)
     except (AgreedError, epoch.Stopped):  # collective: raised on every rank
         run.sync.close()
@@ -55,15 +57,23 @@ def _train_epochs(run: Run) -> None:
     run.sync.close()
 
 
-def _settle(run: Run, every: list[Report]) -> None:
-    """Conclude an epoch on rank 0; after the last one, or on UserError, wait until all checkpoints are durable."""
+def _settle(run: Run, every: list[Report]) -> dict[str, Any]:
+    """Conclude an epoch, and return the callbacks' word, as a dict. Rank 0.
+
+    After the last epoch, or on UserError, wait until all checkpoints are durable.
+    """
     checkpointer, is_last = run.outputs.checkpointer, run.progress.epoch + 1 == run.config.train.epochs
-    with checkpointer.closing(is_last) if checkpointer else nullcontext():
-        _conclude(run, every)
+    if not checkpointer:
+        return asdict(_conclude(run, every))
+    with checkpointer.closing():
+        word = _conclude(run, every)
+        if is_last or word.stop:
+            checkpointer.close()
+    return asdict(word)
 
 
-def _conclude(run: Run, every: list[Report]) -> None:
-    """Record an epoch on rank 0; raise UserError if training has diverged or a write fails."""
+def _conclude(run: Run, every: list[Report]) -> Word:
+    """Record an epoch on rank 0; raise UserError if training has diverged, a callback raised or a write fails."""
     n_train, n_test, progress, outputs = run.facts.n_train, run.facts.n_test, run.progress, run.outputs
     progress.epoch, progress.concluded = progress.epoch + 1, True
     beside = run.team.worker is None and not run.sync.traits.in_step
@@ -71,9 +81,10 @@ def _conclude(run: Run, every: list[Report]) -> None:
     measured = summed(every, n_train - progress.begun_at, n_test, together=together, beside=beside)
     measured |= {"begun_at": progress.begun_at, "lost": progress.lost, "went_back": progress.went_back}
     progress.begun_at, progress.lost, progress.went_back = 0, [], []
+    word = Word()
     if outputs.run_dir:
         _write_steps(run, outputs.run_dir, every)
-        progress.record = _record(run, outputs.run_dir, measured)
+        progress.record, word = _record(run, outputs.run_dir, measured)
         if outputs.trace.turns:
             if together:
                 trace_waiting(every)
@@ -81,6 +92,7 @@ def _conclude(run: Run, every: list[Report]) -> None:
             durably(lambda path: trace.append(path, [report.traced for report in every]), outputs.run_dir)
         _write_usage(run, [report.used for report in every])
     _check_loss(run, measured)
+    return word
 
 
 def _write_steps(run: Run, run_dir: RunDir, every: list[Report]) -> None:
@@ -155,26 +167,34 @@ def _together(run: Run) -> bool:
     return run.sync.traits.in_step and run.collective.traits.moves_data
 
 
-def _record(run: Run, run_dir: RunDir, measured: dict[str, Any]) -> dict[str, Any]:
-    """Write the epoch's record, then start its checkpoint: no checkpoint may become durable before its record."""
-    every_epochs, began = run.config.checkpoint.every_epochs, perf_counter()
+def _record(run: Run, run_dir: RunDir, measured: dict[str, Any]) -> tuple[dict[str, Any], Word]:
+    """Write the epoch's record, then start its checkpoint: no checkpoint may become durable before its record.
+
+    Return the record, and the callbacks' word on it.
+    """
     progress, outputs = run.progress, run.outputs
-    due = every_epochs and (progress.epoch % every_epochs == 0 or progress.epoch == run.config.train.epochs)
-    # a diverged one would displace valid checkpoints
-    checkpointer = outputs.checkpointer if due and not _diverged(measured) else None
-    if checkpointer:
-        checkpointer.take(run.model_state, run.rows(), progress.epoch, progress.step)
-        outputs.trace.add("checkpoint", began)
     record = {
         "epoch": progress.epoch,
         **{key: float(value) if isinstance(value, np.floating) else value for key, value in measured.items()},
-        "checkpoint_s": perf_counter() - began if checkpointer else 0.0,
+        "checkpoint_s": 0.0,
         **run.labels,
         "params_sha256": checkpoint.sha256(run.model_state.params),
     }
+    if outputs.checkpointer:
+        outputs.checkpointer.deliver()
+    record |= outputs.calls.epoch(progress.epoch, progress.step, record)
+    word, every_epochs, began = outputs.calls.word(), run.config.checkpoint.every_epochs, perf_counter()
+    due = every_epochs and (progress.epoch % every_epochs == 0 or progress.epoch == run.config.train.epochs)
+    asked = word.save or bool(word.stop)
+    # a diverged one would displace valid checkpoints
+    checkpointer = outputs.checkpointer if (due or asked) and not _diverged(measured) else None
+    if checkpointer:
+        checkpointer.take(run.model_state, run.rows(), progress.epoch, progress.step, always=asked)
+        outputs.trace.add("checkpoint", began)
+        record["checkpoint_s"] = perf_counter() - began
     durably(lambda path: metrics.append(path, "metrics.jsonl", [record]), run_dir)
     durably(lambda path: outputs.board.epoch(record), run_dir)
     if checkpointer:
         checkpointer.start()
     outputs.view.end(record)
-    return record
+    return record, word

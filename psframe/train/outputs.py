@@ -9,6 +9,7 @@ from psframe.record.tensorboard import Board
 from psframe.record.trace import UNTRACED, Trace
 from psframe.record.usage import Sample, Usage
 from psframe.record.view import View
+from psframe.train.callbacks.calls import Calls
 from psframe.train.checkpointer import Checkpointer
 
 
@@ -35,7 +36,7 @@ class NoUsage:
 
 @dataclass
 class Outputs:
-    """Outputs of a run; ``run_dir``, ``checkpointer``, ``view`` and ``board`` are active on rank 0 only.
+    """Outputs of a run; ``run_dir``, ``checkpointer``, ``view``, ``board`` and ``calls`` are active on rank 0 only.
 
     Attributes
     ----------
@@ -49,3 +50,4 @@ class Outputs:
     trace: Trace = UNTRACED
     usage: Usage | NoUsage = field(default_factory=NoUsage)
     board: Board | NoBoard = field(default_factory=NoBoard)
+    calls: Calls = field(default_factory=Calls)

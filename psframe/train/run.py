@@ -47,6 +47,10 @@ class Progress:
         Lost ranks and rollbacks to a checkpoint in this epoch.
     failed_step : int
         Step at which the last rollback began.
+    lr : float or None
+        Base learning rate that a callback has set in place of the optimizer's.
+    stop : str
+        Reason of a callback to end the run after this epoch; "" to go on.
     """
 
     epoch: int = 0
@@ -58,6 +62,8 @@ class Progress:
     lost: list[dict[str, Any]] = field(default_factory=list)
     went_back: list[dict[str, Any]] = field(default_factory=list)
     failed_step: int = 0
+    lr: float | None = None
+    stop: str = ""
 
 
 @dataclass

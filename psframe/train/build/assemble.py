@@ -28,6 +28,7 @@ from psframe.sync.sampler import Sampler
 from psframe.train import placement_report
 from psframe.train.build import setup, stages
 from psframe.train.build.allocate import Sizes, adopt, homes, take
+from psframe.train.callbacks.calls import Calls
 from psframe.train.compute import any_workers
 from psframe.train.compute.local import layer_hook
 from psframe.train.data.dataset import Facts, LoadedData, no_memory_for_data
@@ -41,8 +42,10 @@ T = TypeVar("T")
 THREAD_FLOPS = 4e8  # of a step, per thread: below this, waking a thread costs more than it saves
 
 
-def run(cluster: Cluster, plan: Plan, quiet: bool) -> Run:
+def run(cluster: Cluster, plan: Plan, quiet: bool, calls: Calls) -> Run:
     """Open the run directory, read the data, and return a run that is ready to train. All ranks must call.
+
+    ``calls`` are rank 0's callbacks.
 
     Raises
     ------
@@ -67,7 +70,7 @@ def run(cluster: Cluster, plan: Plan, quiet: bool) -> Run:
         collective = plan.resolved["collective"]["name"]
         if new_run.labels["collective"] not in (None, collective):
             new_run.labels["collective"] = f"{collective} -> {new_run.labels['collective']}"
-        new_run.outputs = setup.outputs(plan.config, run_dir, trace, data, new_run.sampler.n_steps, quiet)
+        new_run.outputs = setup.outputs(plan.config, run_dir, trace, data, new_run.sampler.n_steps, quiet, calls)
         if run_dir and not quiet:
             say(headline(new_run))
         setup.init_parameters(new_run, quiet)

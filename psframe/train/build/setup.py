@@ -15,6 +15,7 @@ from psframe.record.trace import Trace
 from psframe.record.usage import Usage, sampled_s
 from psframe.record.view import View, say
 from psframe.train import placement_report
+from psframe.train.callbacks.calls import Calls
 from psframe.train.checkpointer import Checkpointer
 from psframe.train.faults.injection import Crash
 from psframe.train.outputs import NoBoard, NoUsage, Outputs
@@ -65,9 +66,8 @@ def init_parameters(run: Run, quiet: bool) -> None:
         for row, saved_row in zip(run.rows(), saved.state, strict=False):
             row[:] = saved_row
     progress = run.progress
-    progress.epoch, progress.step, progress.begun_at = comm.bcast(
-        (run_dir.epoch, run_dir.step, run_dir.cursor) if run_dir else (0, 0, 0)
-    )
+    place = (run_dir.epoch, run_dir.step, run_dir.cursor) if run_dir else (0, 0, 0)
+    progress.epoch, progress.step, progress.begun_at, progress.lr = comm.bcast((*place, progress.lr))
     run.sampler.cursor = progress.begun_at
     if run.whole and progress.step:
         run.whole.hand_out(comm.bcast(len(saved.state) if saved else 0))
@@ -78,7 +78,9 @@ def init_parameters(run: Run, quiet: bool) -> None:
     run.sync.open(run.updater)
 
 
-def outputs(config: Config, run_dir: RunDir | None, trace: Trace, data: int, n_steps: int, quiet: bool) -> Outputs:
+def outputs(
+    config: Config, run_dir: RunDir | None, trace: Trace, data: int, n_steps: int, quiet: bool, calls: Calls
+) -> Outputs:
     """Return this rank's outputs; ``run_dir`` is None except on rank 0.
 
     Parameters
@@ -93,11 +95,12 @@ def outputs(config: Config, run_dir: RunDir | None, trace: Trace, data: int, n_s
         return Outputs(trace=trace, usage=usage)
     return Outputs(
         run_dir,
-        Checkpointer(run_dir, config.checkpoint, Crash(config.fault.crash_at), data),
+        Checkpointer(run_dir, config.checkpoint, Crash(config.fault.crash_at), data, calls.checkpoint),
         View(config.train.epochs, n_steps, quiet),
         trace,
         usage,
         Board(run_dir.path, run_dir.epoch, run_dir.step) if config.record.tensorboard else NoBoard(),
+        calls,
     )
 
 

@@ -1,0 +1,121 @@
+"""Calls of a run's callbacks on rank 0 (:class:`Calls`); an error in one reaches all ranks at the next boundary."""
+
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from psframe.errors import UserError, reason
+from psframe.train.callbacks.base import Control, Word
+
+
+class Calls:
+    """Callbacks of a run, in order. Without any, or on a rank other than 0, every method does nothing.
+
+    Parameters
+    ----------
+    callbacks : sequence
+        Objects with methods of :class:`psframe.train.callbacks.base.Callback`.
+
+    Attributes
+    ----------
+    control : Control or None
+        From :meth:`begin` on.
+    """
+
+    def __init__(self, callbacks: Sequence[Any] = ()):
+        self.callbacks = callbacks
+        self.control: Control | None = None
+        self.error: UserError | None = None
+        self._after_step, self._on_checkpoint = self._methods("on_step_end"), self._methods("on_checkpoint")
+
+    def _methods(self, name: str) -> list[Callable[..., None]]:
+        return [method for callback in self.callbacks if (method := getattr(callback, name, None)) is not None]
+
+    def begin(self, control: Control) -> Word:
+        """Begin the run, and return what is asked for."""
+        if not self.callbacks:
+            return Word()
+        self.control = control
+        self._call("on_run_begin")
+        return self.word()
+
+    def step(self, step: int) -> bool:
+        """Act after step ``step`` of the run; return True if the ranks must come to a boundary."""
+        if not self.control:
+            return False
+        self.control.step = step
+        self._later(self._after_step)
+        return bool(self.error or self.control.word)
+
+    def checkpoint(self, path: Path) -> None:
+        """Act on a durable checkpoint."""
+        self._later(self._on_checkpoint, path)
+
+    def epoch(self, epoch: int, step: int, record: Mapping[str, Any]) -> dict[str, float]:
+        """Act on an epoch's record; return the numbers to add to it."""
+        if not self.callbacks:
+            return {}
+        assert self.control
+        self.control.epoch, self.control.step = epoch, step
+        self._call("on_epoch_end", record)
+        numbers, self.control.numbers = self.control.numbers, {}
+        if taken := [name for name in numbers if name in record]:
+            raise UserError(f"a callback's number must have a name of its own, got {taken[0]!r}; name it otherwise")
+        return numbers
+
+    def word(self) -> Word:
+        """Return what is asked for since the last call; raise the UserError of a callback that raised."""
+        if self.error:
+            error, self.error = self.error, None
+            raise error
+        if not self.control:
+            return Word()
+        word, self.control.word = self.control.word, Word()
+        if word.lr is not None:
+            self.control.lr = word.lr
+        return word
+
+    def losses(self, loss: float, n_samples: int) -> None:
+        """Note the summed loss of the samples since the last boundary."""
+        if self.control:
+            self.control.loss, self.control.boundaries = (
+                loss / n_samples if n_samples else None,
+                self.control.boundaries + 1,
+            )
+
+    def end(self) -> None:
+        """End the run; raise the UserError of a callback that raised."""
+        if self.control:
+            self.word()
+            self._call("on_run_end")
+
+    def _later(self, methods: Sequence[Callable[..., None]], *given: Any) -> None:
+        """Call methods where the other ranks do not wait for the outcome; :meth:`word` raises their first error."""
+        try:
+            for method in methods:
+                _guarded(method, self.control, *given)
+        except UserError as error:
+            self.error = self.error or error
+
+    def _call(self, name: str, *given: Any) -> None:
+        for method in self._methods(name):
+            _guarded(method, self.control, *given)
+
+
+def _guarded(method: Callable[..., None], *given: Any) -> None:
+    """Call a callback's method; UserError if it raises."""
+    try:
+        method(*given)
+    except UserError:
+        raise
+    except BaseException as error:  # a user's code may raise anything, and the other ranks wait
+        frame = error.__traceback__
+        while frame and frame.tb_next:
+            frame = frame.tb_next
+        where = f" in {Path(frame.tb_frame.f_code.co_filename).name}, line {frame.tb_lineno}" if frame else ""
+        owner = type(getattr(method, "__self__", method)).__name__
+        name = getattr(method, "__name__", "call")
+        raise UserError(
+            f"a callback must not raise, got {type(error).__name__}{where}, from {owner}.{name}: "
+            f"{reason(error)[:300]}; mend it"
+        ) from error

@@ -1,0 +1,41 @@
+"""End of a run whose metric no longer improves (:class:`EarlyStopping`)."""
+
+from collections.abc import Mapping
+from typing import Any
+
+from psframe.train.callbacks.base import Callback, Control
+from psframe.train.callbacks.best import Best, Better
+
+
+class EarlyStopping(Callback):
+    """Stop after ``patience`` epochs in which a number of the record has not improved (Prechelt 1998).
+
+    Parameters
+    ----------
+    metric : str
+        Name of the number, such as ``test_loss`` or ``accuracy``.
+    patience : int
+        Epochs without an improvement before the run ends.
+    min_delta : float
+        An improvement is a change by more than this.
+    better : str
+        ``min`` or ``max``; ``auto``: ``min`` for losses, errors and seconds, else ``max``.
+
+    Attributes
+    ----------
+    best : Best
+        Best value so far, and its epoch.
+    """
+
+    def __init__(self, metric: str = "test_loss", patience: int = 3, min_delta: float = 0.0, better: Better = "auto"):
+        self.patience, self.best, self.begun = patience, Best(metric, min_delta, better), 0
+
+    def on_run_begin(self, control: Control) -> None:
+        self.best.read(control.path)
+        self.begun = control.epoch  # a run that is continued has all of its patience again
+
+    def on_epoch_end(self, control: Control, record: Mapping[str, Any]) -> None:
+        if self.best.improves(record) or control.epoch - max(self.best.epoch, self.begun) < self.patience:
+            return
+        value = "none" if self.best.value is None else f"{self.best.value:.6g} of epoch {self.best.epoch}"
+        control.stop(f"{self.best.metric} not better than {value} for {self.patience} epoch(s)")

@@ -1,0 +1,72 @@
+"""Training of a plan on the ranks of a job (:func:`train`), from the construction of its parts to its end."""
+
+from collections.abc import Sequence
+from functools import partial
+from typing import Any
+
+from psframe.cluster.cluster import Cluster
+from psframe.cluster.command import training_begins
+from psframe.cluster.signals import Signals
+from psframe.record import onward, stopped
+from psframe.record.run_dir import durably
+from psframe.train import loop, recovery
+from psframe.train.build import assemble
+from psframe.train.callbacks import configured
+from psframe.train.callbacks.base import Control
+from psframe.train.callbacks.calls import Calls
+from psframe.train.epoch import Stopped, obey
+from psframe.train.plan.plan import Plan
+from psframe.train.run import Run
+
+
+def train(cluster: Cluster, plan: Plan, quiet: bool, callbacks: Sequence[Any] = ()) -> tuple[Run, Stopped | None]:
+    """Train a plan; return the run, and what has stopped it inside an epoch, if anything. All ranks must call.
+
+    Parameters
+    ----------
+    callbacks : sequence
+        On rank 0, those that are called beside the config's (:class:`psframe.train.callbacks.base.Callback`).
+
+    Raises
+    ------
+    AgreedError
+        On every rank, if the run is impossible, or a callback has raised.
+    """
+    calls = Calls([*configured.callbacks(plan.config), *callbacks] if cluster.rank == 0 else ())
+    run = assemble.run(cluster, plan, quiet, calls)
+    training_begins()
+    obey(run, cluster.run_on_root(partial(_begin, run)))
+    by_stop: Stopped | None = None
+    try:
+        if not run.progress.stop:
+            run = recovery.trained(run, plan, _train)
+    except Stopped as caught:
+        by_stop = caught
+    run.cluster.run_on_root_in_time(partial(_end, run))
+    return run, by_stop
+
+
+def _train(run: Run) -> None:
+    keys, where = run.config.checkpoint, ""
+    if run.outputs.run_dir:  # on rank 0
+        where = onward.of_running(run.outputs.run_dir.path, bool(keys.every_epochs or keys.every_seconds))
+    with Signals(run.cluster.halt, speaks=run.cluster.rank == 0, where=where):
+        loop.train(run)
+
+
+def _begin(run: Run) -> dict[str, Any]:
+    """Begin the callbacks on rank 0; return their word."""
+    outputs, progress = run.outputs, run.progress
+    assert outputs.run_dir
+    lr = run.updater.optimizer.lr
+    word = outputs.calls.begin(Control(outputs.run_dir.path, run.config, progress.epoch, progress.step, lr))
+    return vars(word)
+
+
+def _end(run: Run) -> None:
+    """End the callbacks on rank 0, and mark a run that they have stopped."""
+    outputs, progress = run.outputs, run.progress
+    assert outputs.run_dir
+    outputs.calls.end()
+    if progress.stop:
+        durably(lambda path: stopped.mark(path, progress.stop, progress.epoch, progress.step), outputs.run_dir)

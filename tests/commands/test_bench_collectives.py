@@ -7,13 +7,15 @@ import shutil
 import signal
 import subprocess
 import time
+from itertools import product
 
 import h5py
 import numpy as np
 import pytest
 
+from psframe.bench import collective_table
 from psframe.bench.collective_methods import CHUNK, base, check, fill, needed_bytes
-from psframe.bench.collectives import ALL_METHODS, OPERATIONS, fitted
+from psframe.bench.collectives import ALL_METHODS, MEMORIES, OPERATIONS, fitted
 from psframe.errors import UserError
 from tests.helpers import launcher
 from tests.helpers.launcher import ROOT
@@ -229,3 +231,10 @@ def test_options_that_start_mpirun_are_refused_under_it(mpich):
     assert ended.status == 2
     (line,) = told(ended)
     assert "starts mpirun itself" in line
+
+
+def test_rows_stand_by_operation_then_method_then_memory():
+    places = [*product(OPERATIONS[:2], ALL_METHODS[:3], MEMORIES)]
+    rows = [collective_table.Measured(*place, 2, 1, 1000, None, "MPI") for place in places]
+    shuffled = sorted(rows, key=lambda row: (row.memory, row.method))
+    assert sorted(shuffled, key=lambda row: row.order) == rows

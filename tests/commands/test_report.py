@@ -152,6 +152,14 @@ def test_samples_and_seconds_are_of_the_same_whole_epochs(tmp_path):
     assert (s_an_epoch, rate) == ("2.50", "1,600"), "the median of the rates is 2,500"
 
 
+def test_epochs_stand_in_their_order_also_where_the_file_goes_back(tmp_path):
+    run = report_files.run(tmp_path / "one", epochs=1)
+    record = json.loads((run / "metrics.jsonl").read_text())
+    report_files.write_lines(run / "metrics.jsonl", [{**record, "epoch": n} for n in (1, 3, 2)])
+    (shown,) = read.read([str(tmp_path)]).runs
+    assert [record["epoch"] for record in shown.records] == [1, 2, 3]
+
+
 def test_page_says_where_equal_ranks_are_not_equal_workers(tmp_path):
     said = "At 4 ranks runs differ in workers (3, 4) and global batch (48, 64)"
     ran(tmp_path / "a", "x", n_workers=3, global_batch=48)

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from psframe.collectives import compression
 from psframe.memory.allocator import Allocator
-from psframe.predict import exchange, machine
+from psframe.predict import codec_cost, exchange, machine
 from psframe.predict.job import Codec
 from psframe.record.traffic import Traffic
 from tests.helpers.predictions import job, way, work
@@ -34,6 +34,13 @@ def test_codec_counts_where_it_is_used(changes, codec):
     assert asked.name.endswith(", onebit") == (codec == "onebit")
     plain, coded = (job(work=work(codec=of)).predict(asked).epoch_s for of in (None, ONEBIT))
     assert (plain == coded) == (codec == "none")
+
+
+def test_leaders_encode_their_sums_again_unless_messages_go_to_all():
+    codec = Codec("topk", 1 / 2, encode_s=4.0, add_s=1.0)
+    assert not codec.sent_once(4)
+    asked = way(collective="hierarchical", nodes=4, compression="topk")
+    assert codec_cost.leaders_s(asked, codec) == 4.0 + 4.0 / 4 + 2 * 1.0, "all gradients, a share of the sums, two adds"
 
 
 @pytest.mark.parametrize("collective", ["hierarchical", "buffer"])

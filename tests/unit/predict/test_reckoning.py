@@ -77,6 +77,13 @@ def test_step_on_the_same_core_takes_what_it_took():
         assert compute.step_s(work(), n, CORE) == pytest.approx(seconds)
 
 
+def test_roof_is_the_larger_of_computing_and_moving():
+    core = Core(gflops=2.0, gbps=4.0, scalar=1.0)
+    assert compute.roof_s(6e9, 4e9, core, 1) == 3.0  # computing takes 3 s, moving 1 s
+    assert compute.roof_s(6e9, 40e9, core, 1) == 10.0
+    assert compute.roof_s(6e9, 40e9, core, 2) == 5.0
+
+
 FACTORS = st.floats(0.05, 20)
 
 

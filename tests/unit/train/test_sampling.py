@@ -98,6 +98,10 @@ def test_crops_and_mirrors_depend_on_seed_epoch_and_sample_alone():
         assert len(found) == 1, "an input is one window of its image"
         places.add(found[0])
     assert len(places) > 10
+    every = [made.load("train", np.arange(30), epoch=epoch) and made.place.copy() for epoch in range(20)]
+    assert {tuple(place) for place in np.concatenate(every).tolist()} == {
+        (y, x, mirrored) for y in range(4) for x in range(4) for mirrored in (0, 1)
+    }, "no place, first or last, is left out"
     centred = made.load("test", np.array([3]))[0][0, :, :, 0]
     np.testing.assert_array_equal(centred, images[3, 0, 1:6, 1:7])
 

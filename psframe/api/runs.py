@@ -1,14 +1,14 @@
 """Run directory as an object (:class:`Run`): its records as columns, its figures, and its trained network."""
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from html import escape
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from psframe.api import export
-from psframe.api.trained import Model, TrainedNetwork
+from psframe.api import export, script
+from psframe.api.trained import TrainedNetwork
 from psframe.config import schema
 from psframe.config.schema import Config
 from psframe.errors import UserError
@@ -24,7 +24,9 @@ class Run:
     path : str or Path
         The run's folder.
     model : callable, optional
-        ``model(input_shape, n_classes)``, for a run whose model was an object of a script.
+        For a run whose model was an object of a script: that object.
+    objects : mapping of str to object, optional
+        All of them, by their names in the config.
 
     Raises
     ------
@@ -32,8 +34,15 @@ class Run:
         The folder is not a run's.
     """
 
-    def __init__(self, path: str | Path, model: Model | None = None):
-        self.path, self._model = Path(path), model
+    def __init__(
+        self,
+        path: str | Path,
+        model: Callable[..., Any] | None = None,
+        *,
+        objects: Mapping[str, Any] | None = None,
+    ):
+        self.path = Path(path)
+        self._objects = objects or {"model": model, "model_build": model} if model else (objects or {})
         self._trained: tuple[tuple[int, int], TrainedNetwork] | None = None
         resolved = run_dir.config_of(self.path) if self.path.is_dir() else None
         if resolved is None:
@@ -68,7 +77,8 @@ class Run:
         saved = newest(self.path)
         place = saved.epoch, saved.step
         if self._trained is None or self._trained[0] != place:
-            self._trained = place, TrainedNetwork(self.config, inputs.read(self.path), saved, self._model)
+            with script.given(self._objects):
+                self._trained = place, TrainedNetwork(self.config, inputs.read(self.path), saved)
         return self._trained[1]
 
     def predict(self, images: np.ndarray) -> np.ndarray:
@@ -112,7 +122,8 @@ class Run:
         if self.config.model["name"] != "torch":
             raise UserError(f"only a run of model: torch has a module, got {self.config.model['name']}; use tensors()")
         of_run = inputs.read(self.path)
-        return with_tensors(self.config.model, of_run.input_shape, of_run.n_classes, self.tensors())
+        with script.given(self._objects):
+            return with_tensors(self.config.model, of_run.input_shape, of_run.n_classes, self.tensors())
 
     def save(self, path: str | Path) -> None:
         """Write the tensors to a file: ``.safetensors`` or ``.npz``."""
@@ -134,6 +145,9 @@ class Figure:
         from psframe.report.make import write
 
         write(str(path), self.page)
+
+
+open_run = Run
 
 
 def columns(records: Iterable[Mapping[str, Any]]) -> Any:

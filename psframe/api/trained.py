@@ -1,6 +1,6 @@
 """Trained network of a run, in this process (:class:`TrainedNetwork`): logits of new samples, given as they come."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
@@ -11,7 +11,7 @@ from psframe.errors import UserError
 from psframe.memory.allocator import Allocator
 from psframe.memory.arena import Arena
 from psframe.models import TABLE as MODELS
-from psframe.nn.base import Layer, Pass, Shape
+from psframe.nn.base import Pass
 from psframe.nn.jit import compiling
 from psframe.nn.losses import softmax_cross_entropy
 from psframe.nn.network import Network
@@ -20,8 +20,6 @@ from psframe.record.inputs import Inputs
 from psframe.train.data.batches import Batches
 
 MAX_BATCH = 256  # samples that are computed together
-
-Model = Callable[[Shape, int], list[Layer]]
 
 
 class TrainedNetwork:
@@ -33,8 +31,6 @@ class TrainedNetwork:
     inputs : Inputs
         Shape and normalization of the samples that it was trained on.
     saved : Saved
-    model : callable, optional
-        ``model(input_shape, n_classes)`` returns the layers, in place of the config's model.
 
     Raises
     ------
@@ -42,9 +38,9 @@ class TrainedNetwork:
         The model does not fit the samples, or has other tensors than the checkpoint.
     """
 
-    def __init__(self, config: Config, inputs: Inputs, saved: Saved, model: Model | None = None):
+    def __init__(self, config: Config, inputs: Inputs, saved: Saved):
         self.inputs, self._seed = inputs, config.train.seed
-        choice = model or registry.bind("model", MODELS, config.model).taking(2)
+        choice = registry.bind("model", MODELS, config.model).taking(2)
         self.network = Network(choice(inputs.input_shape, inputs.n_classes), inputs.input_shape, inputs.n_classes)
         if self.network.layout.describe() != saved.layout:
             raise UserError(

@@ -57,9 +57,14 @@ def guarded(main: Callable[[Sequence[str]], int], argv: Sequence[str]) -> int:
         return give_up(error)
 
 
-def give_up(error: BaseException) -> int:
-    """Report the error that ends this rank, unless another rank does, and abort the job; return the exit status."""
+def give_up(error: BaseException, tell: Callable[[str], None] = lambda message: None) -> int:
+    """Report the error that ends this rank, unless another rank does, and abort the job; return the exit status.
+
+    ``tell`` takes the report, too.
+    """
     message, status = _last_words(error, MPI.COMM_WORLD.rank)
+    if message:
+        tell(message)
     sys.stdout.flush()
     sys.stderr.write(message)
     sys.stderr.flush()

@@ -46,7 +46,7 @@ def read(path: str, short: Mapping[str, str], defaults: Mapping[str, str]) -> di
     merged: dict[str, Any] = {}
     for content in reversed(contents):
         merged.pop("name", None)
-        merged = _merged(merged, content, short, defaults)
+        merged = over(merged, content, short, defaults)
     return merged
 
 
@@ -70,10 +70,10 @@ def _path(file: str, name: object) -> str:
     return os.path.join(os.path.dirname(file), untrusted.at_home(name))
 
 
-def _merged(
+def over(
     below: dict[str, Any], above: dict[str, Any], short: Mapping[str, str], defaults: Mapping[str, str]
 ) -> dict[str, Any]:
-    """Return a config's content over its base's."""
+    """Return a config's content over its base's; ``short`` and ``defaults`` as in :func:`read`."""
     merged = _over(below, above)
     for section, key in short.items():
         if section in below and section in above:

@@ -6,6 +6,7 @@ Sections that name a strategy (model, dataset, optimizer, sync, collective) stay
 
 import re
 from collections.abc import Mapping, Sequence
+from copy import deepcopy
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
@@ -190,8 +191,14 @@ class Config(msgspec.Struct, forbid_unknown_fields=True, kw_only=True, frozen=Tr
     versions: dict[str, str] = {}
 
 
-def read(path: str, overrides: Sequence[str] = (), collective: str = DEFAULTS["collective"]) -> Config:
-    """Read a config file over its bases (:mod:`psframe.config.bases`), and apply ``key.path=value`` overrides.
+#: names of the strategies of sections that name none
+STANDARD = {**DEFAULTS, "schedule": Schedule().name}
+
+
+def read(
+    source: str | Mapping[str, Any], overrides: Sequence[str] = (), collective: str = DEFAULTS["collective"]
+) -> Config:
+    """Return a config, a file's path or its content, with ``key.path=value`` overrides applied.
 
     ``collective`` is the default if the config names none.
 
@@ -200,9 +207,19 @@ def read(path: str, overrides: Sequence[str] = (), collective: str = DEFAULTS["c
     UserError
         Missing or unreadable file or base, malformed YAML, unknown key (with the nearest one), wrong type or value.
     """
-    raw = bases.read(path, SHORT, {**DEFAULTS, "schedule": Schedule().name})
+    return resolve(content(source) if isinstance(source, str) else deepcopy(dict(source)), overrides, collective)
+
+
+def content(path: str) -> dict[str, Any]:
+    """Return the content of a config file over its bases (:mod:`psframe.config.bases`), with a name."""
+    raw = bases.read(path, SHORT, STANDARD)
     raw.setdefault("name", re.sub(r"[^A-Za-z0-9._-]", "_", Path(path).stem).lstrip("._-")[:100] or "run")
-    return resolve(raw, overrides, collective)
+    return raw
+
+
+def over(below: dict[str, Any], above: dict[str, Any]) -> dict[str, Any]:
+    """Return a config's content over another's, as over its base."""
+    return bases.over(below, above, SHORT, STANDARD)
 
 
 def resolve(raw: dict[str, Any], overrides: Sequence[str] = (), collective: str = DEFAULTS["collective"]) -> Config:

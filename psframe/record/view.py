@@ -49,10 +49,13 @@ class View:
         if self.bar is not None:
             self.bar.update()
 
-    def end(self, record: Mapping[str, Any]) -> None:
+    def close(self) -> None:
         if self.bar is not None:
             self.bar.close()
             self.bar = None
+
+    def end(self, record: Mapping[str, Any]) -> None:
+        self.close()
         if not self.quiet:
             line = (
                 f"epoch {record['epoch']}/{self.epochs}: {record['epoch_s']:.2f} s, {record['samples_per_s']:,.0f} "

@@ -1,7 +1,7 @@
 """The command ``psframe.train``: plan and build a run, train it, and print its results (:func:`main`)."""
 
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
@@ -17,6 +17,7 @@ from psframe.record.view import pages_table, say, table
 
 if TYPE_CHECKING:
     from psframe.train.epoch import Stopped
+    from psframe.train.plan.plan import Plan
     from psframe.train.run import Run
 
 
@@ -48,29 +49,46 @@ def _command(cluster: Cluster, argv: Sequence[str]) -> int:
     if helped(cluster, parser, argv):
         return 0
     arguments = cluster.run_on_root(lambda: _arguments(parser, argv))
-
-    with begin.importing():
-        planning = cluster.run_on_all(lambda: import_module("psframe.train.plan.plan"))
-    plan = planning.make(cluster, arguments["config"], arguments["overrides"])
+    config, overrides, quiet = arguments["config"], arguments["overrides"], arguments["quiet"]
     if arguments["dry_run"]:
         from psframe.train import dry_run
 
-        report = dry_run.report(cluster, plan)
+        report = dry_run.report(cluster, plan(cluster, config, overrides))
         if cluster.rank == 0:
             say(report)
         return 0
-    run, stopped = session(cluster).train(cluster, plan, arguments["quiet"])
-    _tell(run, stopped, arguments["quiet"])
+    run, stopped = train(cluster, config, overrides, quiet)
+    _tell(run, stopped, quiet)
     if stopped and stopped.number:
         return 128 + int(stopped.number)
     run.cluster.barrier()  # a rank that ends without MPI_Finalize counts as dead
     return 0
 
 
-def session(cluster: Cluster) -> Any:
-    """Import :mod:`psframe.train.session` and load the compiler, which is slow: after a config's errors are told."""
+def train(
+    cluster: Cluster,
+    source: str | Mapping[str, Any],
+    overrides: Sequence[str],
+    quiet: bool,
+    callbacks: Sequence[Any] = (),
+) -> "tuple[Run, Stopped | None]":
+    """Plan and train a config, a file's path or its content; see :func:`psframe.train.session.train`.
+
+    Slow imports come after the config's errors. All ranks must call.
+    """
+    planned = plan(cluster, source, overrides)
     with begin.importing():
-        return cluster.run_on_all(_session)
+        session = cluster.run_on_all(_session)
+    run, stopped = session.train(cluster, planned, quiet, callbacks)
+    return run, stopped
+
+
+def plan(cluster: Cluster, source: str | Mapping[str, Any], overrides: Sequence[str]) -> "Plan":
+    """Return the plan of a config; see :func:`psframe.train.plan.plan.make`. All ranks must call."""
+    with begin.importing():
+        planning = cluster.run_on_all(lambda: import_module("psframe.train.plan.plan"))
+    made: Plan = planning.make(cluster, source, overrides)
+    return made
 
 
 def _session() -> Any:

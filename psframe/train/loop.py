@@ -182,7 +182,7 @@ def _record(run: Run, run_dir: RunDir, measured: dict[str, Any]) -> tuple[dict[s
     }
     if outputs.checkpointer:
         outputs.checkpointer.deliver()
-    record |= outputs.calls.epoch(progress.epoch, progress.step, record)
+    outputs.calls.epoch(progress.epoch, progress.step, record)
     word, every_epochs, began = outputs.calls.word(), run.config.checkpoint.every_epochs, perf_counter()
     due = every_epochs and (progress.epoch % every_epochs == 0 or progress.epoch == run.config.train.epochs)
     asked = word.save or bool(word.stop)

@@ -25,14 +25,14 @@ def train(cluster: Cluster, plan: Plan, quiet: bool, callbacks: Sequence[Any] = 
     Parameters
     ----------
     callbacks : sequence
-        On rank 0, those that are called beside the config's (:class:`psframe.train.callbacks.base.Callback`).
+        On rank 0, those that are called before the config's (:class:`psframe.train.callbacks.base.Callback`).
 
     Raises
     ------
     AgreedError
         On every rank, if the run is impossible, or a callback has raised.
     """
-    calls = Calls([*configured.callbacks(plan.config), *callbacks] if cluster.rank == 0 else ())
+    calls = Calls([*callbacks, *configured.callbacks(plan.config)] if cluster.rank == 0 else ())
     run = assemble.run(cluster, plan, quiet, calls)
     training_begins()
     obey(run, cluster.run_on_root(partial(_begin, run)))
@@ -59,8 +59,9 @@ def _begin(run: Run) -> dict[str, Any]:
     outputs, progress = run.outputs, run.progress
     assert outputs.run_dir
     lr = run.updater.optimizer.lr
-    word = outputs.calls.begin(Control(outputs.run_dir.path, run.config, progress.epoch, progress.step, lr))
-    return vars(word)
+    n_steps = run.sampler.n_steps
+    control = Control(outputs.run_dir.path, run.config, n_steps, progress.epoch, progress.step, lr)
+    return vars(outputs.calls.begin(control))
 
 
 def _end(run: Run) -> None:

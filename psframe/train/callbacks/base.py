@@ -45,6 +45,8 @@ class Control:
     path : Path
         The run's folder.
     config : Config
+    n_steps : int
+        Steps of an epoch.
     epoch, step : int
         Epochs and steps done.
     lr : float
@@ -61,6 +63,7 @@ class Control:
 
     path: Path
     config: Config
+    n_steps: int
     epoch: int
     step: int
     lr: float
@@ -105,7 +108,7 @@ class Callback:
         """Act after a step of rank 0. In asynchronous modes, other ranks are at other steps."""
 
     def on_epoch_end(self, control: Control, record: Mapping[str, Any]) -> None:
-        """Act on an epoch's record, before it is written."""
+        """Act on an epoch's record, before it is written. It has the numbers of the callbacks before this one."""
 
     def on_checkpoint(self, control: Control, path: Path) -> None:
         """Act on a checkpoint that is durable, at the next end of a step or epoch."""

@@ -1,7 +1,8 @@
 """Calls of a run's callbacks on rank 0 (:class:`Calls`); an error in one reaches all ranks at the next boundary."""
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 
 from psframe.errors import UserError, reason
@@ -51,17 +52,18 @@ class Calls:
         """Act on a durable checkpoint."""
         self._later(self._on_checkpoint, path)
 
-    def epoch(self, epoch: int, step: int, record: Mapping[str, Any]) -> dict[str, float]:
-        """Act on an epoch's record; return the numbers to add to it."""
-        if not self.callbacks:
-            return {}
-        assert self.control
+    def epoch(self, epoch: int, step: int, record: dict[str, Any]) -> None:
+        """Act on an epoch's record, and add the callbacks' numbers to it."""
+        if not self.control:
+            return
         self.control.epoch, self.control.step = epoch, step
-        self._call("on_epoch_end", record)
-        numbers, self.control.numbers = self.control.numbers, {}
-        if taken := [name for name in numbers if name in record]:
-            raise UserError(f"a callback's number must have a name of its own, got {taken[0]!r}; name it otherwise")
-        return numbers
+        for method in [None, *self._methods("on_epoch_end")]:
+            if method:
+                _guarded(method, self.control, MappingProxyType(record))
+            numbers, self.control.numbers = self.control.numbers, {}  # of the steps, at first
+            if taken := [name for name in numbers if name in record]:
+                raise UserError(f"a callback's number must have a name of its own, got {taken[0]!r}; rename it")
+            record |= numbers
 
     def word(self) -> Word:
         """Return what is asked for since the last call; raise the UserError of a callback that raised."""

@@ -1,7 +1,7 @@
 """Plan of a run (:func:`make`): a config, checked on as few ranks as possible before any costly work."""
 
 import platform
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from importlib.metadata import version
 from typing import TYPE_CHECKING, Any
@@ -120,15 +120,15 @@ class Plan:
         return Network(layers, self.facts.input_shape, self.facts.n_classes, own)
 
 
-def make(cluster: Cluster, path: str, overrides: Sequence[str]) -> Plan:
-    """Read a config, check it and its dataset, and return the plan. All ranks must call.
+def make(cluster: Cluster, source: str | Mapping[str, Any], overrides: Sequence[str]) -> Plan:
+    """Read a config, a file's path or its content, check it and its dataset, and return the plan. All ranks must call.
 
     Raises
     ------
     AgreedError
         On every rank, if these ranks cannot run the config.
     """
-    checked, settings = _config(cluster, path, overrides)
+    checked, settings = _config(cluster, source, overrides)
     resolved = checked["resolved"]
     # a rank that cannot import a user's own module raises here
     choices = cluster.run_on_all(lambda: {s: _choice(resolved, s) for s in ("dataset", "sync")})
@@ -168,11 +168,13 @@ def make(cluster: Cluster, path: str, overrides: Sequence[str]) -> Plan:
     return plan
 
 
-def _config(cluster: Cluster, path: str, overrides: Sequence[str]) -> tuple[dict[str, Any], Config]:
+def _config(
+    cluster: Cluster, source: str | Mapping[str, Any], overrides: Sequence[str]
+) -> tuple[dict[str, Any], Config]:
     """Return the result of :func:`_check_config`, and the config; the same on all ranks."""
     consistency.check_code(cluster)
     collective = "shared" if cluster.n_nodes == 1 else "hierarchical"
-    checked = cluster.run_on_root(lambda: _check_config(path, overrides, collective))
+    checked = cluster.run_on_root(lambda: _check_config(source, overrides, collective))
     record = checked["resolved"]["record"]
     cluster.run_on_all(lambda: checks.check_record(record, cluster.rank))
     return checked, msgspec.convert(checked["resolved"], Config)
@@ -255,8 +257,8 @@ def _places(cluster: Cluster, settings: Config, choices: dict[str, Choice]) -> P
     return cluster.run_on_all(lambda: Places(site, placements, settings.placement.fallback))
 
 
-def _check_config(path: str, overrides: Sequence[str], collective: str) -> dict[str, Any]:
-    resolved = msgspec.to_builtins(schema.read(path, overrides, collective))
+def _check_config(source: str | Mapping[str, Any], overrides: Sequence[str], collective: str) -> dict[str, Any]:
+    resolved = msgspec.to_builtins(schema.read(source, overrides, collective))
     unused = []
     for section in TABLES:
         choice = _choice(resolved, section)

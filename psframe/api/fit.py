@@ -1,0 +1,151 @@
+"""Training from a script or a notebook (:func:`fit`)."""
+
+import os
+import sys
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from psframe.api import objects, script
+from psframe.api.arrays import Arrays
+from psframe.api.job import Answers, Job
+from psframe.api.live import Live
+from psframe.api.runs import Run
+from psframe.api.watched import RankError, Watched
+from psframe.cluster import mpirun as launchers
+from psframe.config import schema
+from psframe.errors import UserError
+
+
+def fit(
+    config: str | Path | Mapping[str, Any] | None = None,
+    *overrides: str,
+    ranks: int = 4,
+    data: Any = None,
+    test_data: Any = None,
+    callbacks: Sequence[Any] = (),
+    mpirun: str | None = None,
+    quiet: bool = False,
+    **sections: Any,
+) -> Run:
+    """Train a network on ranks that this call starts, and return the run.
+
+    Under ``mpirun``, every rank of the script must call it; it then trains on these ranks, and ``ranks`` does not
+    count.
+
+    Parameters
+    ----------
+    config : str, Path or mapping, optional
+        A YAML file, or its content. A value may be an object of the script where YAML has a name: a function or class
+        for a model, dataset, optimizer, mode or collective, or for ``build`` of ``model: torch``.
+    *overrides : str
+        ``key.path=value``, as at the prompt.
+    ranks : int
+        Ranks to start on this machine.
+    data, test_data : (images, labels), optional
+        Samples in place of ``dataset``: arrays, or what is cut and has a shape as one, (n, C, H, W) or (n, H, W), and
+        integer labels (n,) from 0. Ranks read them from the script's memory, into one copy for all. Keys of
+        ``dataset`` are ``n_classes``, ``sequences``, ``crop``, ``flip``, ``mean`` and ``std``.
+    callbacks : sequence
+        Objects as :class:`psframe.Callback`. They run on rank 0, as copies whose attributes come back at the end.
+    mpirun : str, optional
+        Launcher and its flags, such as ``mpirun --oversubscribe``.
+    quiet : bool
+        True to show no progress.
+    **sections
+        Sections of the config, over those of ``config``: ``model=my_layers, train={"epochs": 3}``. ``model`` may be a
+        list of layers or a class of ``torch.nn.Module``; ``optimizer`` one of ``psframe.optim``.
+
+    Returns
+    -------
+    Run
+
+    Raises
+    ------
+    UserError
+        A mistake in the config, the data or an object, or a callback that raised.
+    RankError
+        Another error on a rank, with its traceback, or a rank that died.
+    KeyboardInterrupt
+        After Ctrl-C; the ranks have left together, and written a checkpoint if the config keeps any.
+    """
+    arrays = None if data is None and test_data is None else Arrays(data, test_data)
+    content, given = objects.named(_content(config, sections, arrays))
+    schema.read(content, overrides)  # most mistakes are told before ranks are started
+    if any(name in os.environ for name in launchers.LAUNCHED):
+        from psframe.api.here import train
+
+        path = train(content, overrides, given, arrays, callbacks, quiet)
+        return Run(path, objects=given)
+    path = _started(content, overrides, given, arrays, callbacks, Live(quiet), _launcher(mpirun, ranks))
+    return Run(path, objects=given)
+
+
+def _content(config: str | Path | Mapping[str, Any] | None, sections: dict[str, Any], arrays: Arrays | None) -> Any:
+    """Return the content of a config with ``sections`` over it."""
+    if config is not None and not isinstance(config, str | Path | Mapping):
+        raise UserError(f"a config must be a path, or keys and values, got {type(config).__name__}; give one of these")
+    below = dict(config) if isinstance(config, Mapping) else schema.content(str(config)) if config else {}
+    sections = {key: value for key, value in sections.items() if value is not None}
+    if arrays:
+        below.pop("dataset", None)
+        keys = sections.get("dataset") or {}
+        if not isinstance(keys, Mapping) or "name" in keys:
+            raise UserError(
+                f"a run has one dataset, got data and dataset={keys!r}; give dataset keys alone, or no data"
+            )
+        sections["dataset"] = {"name": f"{script.__name__}:dataset", **keys}
+    content = schema.over(below, sections)
+    content.setdefault("name", "fit")
+    return content
+
+
+def _launcher(mpirun: str | None, ranks: int) -> list[str]:
+    if isinstance(ranks, bool) or not isinstance(ranks, int | np.integer) or not 1 <= ranks <= launchers.MAX_RANKS:
+        raise UserError(f"ranks must be a number of ranks, got {ranks!r}; give ranks=4")
+    return [*launchers.launcher(mpirun), "-n", str(ranks)]
+
+
+def _started(
+    content: dict[str, Any],
+    overrides: Sequence[str],
+    given: dict[str, Any],
+    arrays: Arrays | None,
+    callbacks: Sequence[Any],
+    live: Live,
+    launcher: Sequence[str],
+) -> Path:
+    """Train on new ranks; return the run's folder."""
+    in_script = [callback for callback in callbacks if getattr(callback, "in_script", False)]
+    on_rank = [callback for callback in callbacks if callback not in in_script]
+    sent = objects.pickled("an object of the script", given)
+    sent_callbacks = objects.pickled("a callback", on_rank)
+    watched = Watched(in_script, live)
+    facts = arrays.facts if arrays else None
+    path = [os.path.abspath(folder) for folder in sys.path]
+    answers: Answers = {
+        "job": lambda rank: rank.send((content, list(overrides), path, sent, facts)),
+        "callbacks": lambda rank: rank.send(sent_callbacks),
+        "read": lambda rank, *part: rank.send(arrays.read(*part) if arrays else None),
+        "begun": watched.begun,
+        "step": watched.step,
+        "epoch": watched.epoch,
+        "end": watched.end,
+        "refuse": watched.refuse,
+        "fail": watched.fail,
+    }
+    job = Job(launcher, answers)
+    try:
+        status = job.run()
+    except KeyboardInterrupt:
+        raise KeyboardInterrupt(*job.said[-1:]) from None
+    finally:
+        live.close()
+    objects.restore(on_rank, watched.states)
+    if watched.refused:
+        raise UserError(watched.refused)
+    if watched.failed or status or watched.path is None:
+        raise RankError(watched.failed or "; ".join(job.said) or f"{launcher[0]} ended with status {status}")
+    return watched.path

@@ -14,6 +14,7 @@ import inspect
 import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Annotated, Any, get_type_hints
 
 import msgspec
@@ -252,9 +253,18 @@ def _as_keyword(make: Callable[..., Any], key: str) -> str:
     return f"keys are keyword-only parameters: write it behind a `*`, as in def {name}(..., *, {key})"
 
 
+def _hints(make: Callable[..., Any]) -> dict[str, Any]:
+    """Return the annotations of a function, a class's constructor, a partial function or an object that is called."""
+    while isinstance(make, partial):
+        make = make.func
+    if not inspect.isroutine(make):
+        make = make.__init__ if inspect.isclass(make) else type(make).__call__
+    return get_type_hints(make, include_extras=True)
+
+
 def _arguments(section: str, name: str, make: Callable[..., Any], given: Mapping[str, Any]) -> dict[str, Any]:
     """Return the keyword-only arguments of ``make``, from the given keys and its defaults."""
-    hints = get_type_hints(make.__init__ if inspect.isclass(make) else make, include_extras=True)
+    hints = _hints(make)
     arguments = {}
     for k, parameter in keywords(make).items():
         if k in given:

@@ -144,6 +144,19 @@ def replicas_are_repaired_to_the_bits_of_an_undisturbed_run(world):
                 assert [record["params_sha256"] for record in records] == whole, (mode, server, collective, fault)
 
 
+@ranks(3)
+def last_step_of_an_epoch_is_checked(world):
+    for mode, server in SERVERS:
+        last = -(-203 // (8 * (world.size - (server == "dedicated"))))
+        with folder(world) as where:
+            whole = hashes(world, world.size, where, *keys_of(mode, server))
+        with folder(world) as where:
+            fault = ["fault.check_every=1000", f"fault.flip=params:1:{last}:3"]
+            records, _, _ = train(world, world.size, where, *keys_of(mode, server, "buffer"), *fault)
+            assert records[0]["repaired"] == [{"rank": 1, "step": last}], (mode, server)
+            assert [record["params_sha256"] for record in records] == whole, (mode, server)
+
+
 @ranks(4)
 def nodes_are_repaired_from_each_other(world):
     for mode, server in SERVERS:

@@ -47,14 +47,15 @@ class LearningRateFinder(Callback):
 
     def on_step_end(self, control: Control) -> None:
         if control.boundaries == self.boundaries:
-            return  # the pause is still to come
+            return None  # the pause is still to come
+        self.boundaries = control.boundaries
         if self.tried and control.loss is not None:
             self.rates.append(self.tried)
             self.losses.append(control.loss)
             smallest = min(self.losses)
             if not isfinite(control.loss) or control.loss > self.diverges * smallest or len(self.rates) == self.steps:
                 return control.stop(f"the range test of {len(self.rates)} learning rates is done")
-        self.boundaries, self.tried = control.boundaries, control.lr
+        self.tried = control.lr
         control.set_lr(self.lowest * self.factor ** (len(self.rates) + 1))
         return None
 

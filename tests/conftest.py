@@ -28,7 +28,7 @@ BESIDE = (
 #: folders and files of tests that start few ranks, or none: their files go to whichever worker is free
 LIGHT = (
     *("tests/unit/", "tests/fuzz/", "tests/knl/", "tests/stress/"),
-    *(f"tests/commands/test_{name}" for name in ("bench_kernels", "doctor", "packaging", "predict", "report")),
+    *(f"tests/commands/test_{name}" for name in ("bench_kernels", "check", "doctor", "packaging", "predict", "report")),
 )
 
 

@@ -21,7 +21,7 @@ from psframe import sync
 from psframe.bench.__main__ import BENCHES
 from psframe.config import registry, schema
 from psframe.memory import placement
-from psframe.starter import COMMANDS
+from psframe.starter import COMMANDS, json_schema
 from psframe.sync import stores
 from tests.helpers import families
 
@@ -32,6 +32,7 @@ FAMILIES = {**families.FAMILIES, "placement": placement.TABLE, "sync.store": sto
 
 def setup(app: Any) -> dict[str, bool]:
     app.connect("builder-inited", lambda _: write(FOLDER))
+    app.connect("build-finished", lambda app, _: write_schema(Path(app.outdir) / "config.schema.json"))
     return {"parallel_read_safe": True}
 
 
@@ -50,12 +51,17 @@ def write(folder: Path) -> None:
         path.with_suffix(".md").write_text("\n".join(notebooks.page(path)) + "\n")
 
 
+def write_schema(path: Path) -> None:
+    """Write the JSON Schema of configs, which editors read from the site."""
+    path.write_text(json_schema.text() + "\n")
+
+
 def config_keys() -> Iterator[str]:
     """Yield a table of each section of a config: keys, types and defaults."""
     yield "# Config keys\n"
     yield "Made from `psframe/config/schema.py`. Strategies have [keys of their own](strategies.md).\n"
     plain = [field for field in msgspec.structs.fields(schema.Config) if field.name in ("name", "affinity")]
-    yield from _table((field.name, _kind(field.type), _default(_of(field))) for field in plain)
+    yield from _table((field.name, _kind(field.type), _default(json_schema.default(field))) for field in plain)
     yield "`model` and `dataset` are required, too; they and `optimizer`, `sync` and `collective` name a strategy.\n"
     for field in msgspec.structs.fields(schema.Config):
         section = field.type
@@ -63,14 +69,9 @@ def config_keys() -> Iterator[str]:
             continue
         yield f"## `{field.name}`\n\n{_prose(section)}\n"
         yield from _table(
-            (inner.name, _kind(inner.type), _default(_of(inner))) for inner in msgspec.structs.fields(section)
+            (inner.name, _kind(inner.type), _default(json_schema.default(inner)))
+            for inner in msgspec.structs.fields(section)
         )
-
-
-def _of(field: Any) -> Any:
-    """Return the default of a field of a struct."""
-    made = field.default_factory is not msgspec.NODEFAULT
-    return field.default_factory() if made else field.default
 
 
 def strategies() -> Iterator[str]:
@@ -113,7 +114,7 @@ def errors() -> Iterator[str]:
 
 
 def _keys(make: Callable[..., Any]) -> Iterator[str]:
-    hints = typing.get_type_hints(make.__init__ if inspect.isclass(make) else make, include_extras=True)
+    hints = registry.kinds(make)
     rows = [
         (name, _kind(hints.get(name, Any)), _default(parameter.default))
         for name, parameter in registry.keywords(make).items()
@@ -161,16 +162,11 @@ def _default(value: Any) -> str:
 
 
 def _summary(make: Callable[..., Any]) -> str:
-    return _plain(inspect.getdoc(make) or "").partition("\n\n")[0]
+    return _prose(make).partition("\n\n")[0]
 
 
 def _prose(owner: Any) -> str:
-    return _plain(inspect.getdoc(owner) or "").partition("\n\nAttributes")[0]
-
-
-def _plain(text: str) -> str:
-    """Return reStructuredText as Markdown."""
-    return re.sub(r":\w+:`~?([^`]*)`", r"`\1`", text).replace("``", "`")
+    return json_schema.plain(inspect.getdoc(owner) or "")
 
 
 def _template(node: ast.expr) -> str:

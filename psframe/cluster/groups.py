@@ -71,7 +71,7 @@ def divide(cluster: Cluster, size: int | str) -> Group:
     inner = join(comm)
     leaders = communicators.keep(cluster.comm.Split(0 if inner.rank == 0 else MPI.UNDEFINED, key=cluster.rank))
     n_groups = cluster.comm.allreduce(int(inner.rank == 0))
-    team = Team(inner.comm, None, inner, -(-n_here // n_places))
+    team = Team(inner.sizes, None, comm=inner.comm, cluster=inner, largest=-(-n_here // n_places))
     members = tuple(inner.comm.allgather(cluster.rank))
     inner.rendezvous.members = members  # a lost rank is named by its number in the job, and reported once per node
     inner.rendezvous.told_at = cluster.rendezvous.gates

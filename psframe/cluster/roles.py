@@ -1,4 +1,4 @@
-"""Roles of a job's ranks (:class:`Team`): servers and workers."""
+"""Roles of a job's ranks, servers and workers: by their numbers (:class:`Roles`), and over MPI (:class:`Team`)."""
 
 from dataclasses import dataclass
 from functools import cached_property
@@ -10,39 +10,43 @@ from psframe.cluster.cluster import Cluster
 
 
 @dataclass(frozen=True)
-class Team:
-    """The ranks of a job in their roles; workers are numbered in rank order, and so node by node.
+class Roles:
+    """Roles of ranks, as far as their numbers tell; workers are numbered in rank order, and so node by node.
 
     Attributes
     ----------
-    comm : MPI.Comm
-        All ranks; rank 0 owns the version and the checkpoints.
+    sizes : tuple of int
+        Ranks of each node.
     server : str or None
         Kind of server: ``dedicated`` (applies updates, computes no gradients), ``colocated`` (does both), or None if
         every rank applies updates.
-    cluster : Cluster or None
-        Nodes of these ranks; None if not needed.
-    largest : int or None
-        Workers of the largest of several teams on a node; all of these allocate memory for that number.
     n_servers : int
         At most the number of ranks.
     """
 
-    comm: MPI.Comm
+    sizes: tuple[int, ...]
     server: str | None
-    cluster: Cluster | None = None
-    largest: int | None = None
     n_servers: int = 1
+
+    @property
+    def n_ranks(self) -> int:
+        return sum(self.sizes)
+
+    @property
+    def n_nodes(self) -> int:
+        return len(self.sizes)
 
     @cached_property
     def servers(self) -> tuple[int, ...]:
         """The servers, in the order of their shares: the first rank of each node, then the second ranks, and so on."""
         if self.server is None:
             return ()
-        sizes = self.cluster.sizes if self.cluster else (self.comm.size,)
-        firsts = list(accumulate(sizes, initial=0))
+        firsts = list(accumulate(self.sizes, initial=0))
         turns = [
-            first + turn for turn in range(max(sizes)) for first, n in zip(firsts, sizes, strict=False) if turn < n
+            first + turn
+            for turn in range(max(self.sizes))
+            for first, n in zip(firsts, self.sizes, strict=False)
+            if turn < n
         ]
         return tuple(turns[: self.n_servers])
 
@@ -50,11 +54,30 @@ class Team:
     def workers(self) -> tuple[int, ...]:
         """The ranks that compute gradients, by worker number."""
         idle = self.servers if self.server == "dedicated" else ()
-        return tuple(rank for rank in range(self.comm.size) if rank not in idle)
+        return tuple(rank for rank in range(self.n_ranks) if rank not in idle)
 
     @property
     def n_workers(self) -> int:
         return len(self.workers)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Team(Roles):
+    """The ranks of a job in their roles, seen from one of them.
+
+    Attributes
+    ----------
+    comm : MPI.Comm
+        All ranks; rank 0 owns the version and the checkpoints.
+    cluster : Cluster or None
+        Nodes of these ranks; None if not needed.
+    largest : int or None
+        Workers of the largest of several teams on a node; all of these allocate memory for that number.
+    """
+
+    comm: MPI.Comm
+    cluster: Cluster | None = None
+    largest: int | None = None
 
     @cached_property
     def worker_of_rank(self) -> dict[int, int]:

@@ -208,6 +208,15 @@ def keywords(target: Callable[..., Any]) -> dict[str, inspect.Parameter]:
     return {p.name: p for p in parameters if p.kind is inspect.Parameter.KEYWORD_ONLY}
 
 
+def kinds(target: Callable[..., Any]) -> dict[str, Any]:
+    """Return the type annotation of each parameter of ``target`` that has one."""
+    while isinstance(target, partial):
+        target = target.func
+    if not inspect.isroutine(target):
+        target = target.__init__ if inspect.isclass(target) else type(target).__call__
+    return get_type_hints(target, include_extras=True)
+
+
 def bind(
     section: str, table: Table, spec: Mapping[str, Any], key: str = "name", common: Callable[..., Any] | None = None
 ) -> Choice:
@@ -253,19 +262,9 @@ def _as_keyword(make: Callable[..., Any], key: str) -> str:
     return f"keys are keyword-only parameters: write it behind a `*`, as in def {name}(..., *, {key})"
 
 
-def _hints(make: Callable[..., Any]) -> dict[str, Any]:
-    """Return the annotations of a function, a class's constructor, a partial function or an object that is called."""
-    while isinstance(make, partial):
-        make = make.func
-    if not inspect.isroutine(make):
-        make = make.__init__ if inspect.isclass(make) else type(make).__call__
-    return get_type_hints(make, include_extras=True)
-
-
 def _arguments(section: str, name: str, make: Callable[..., Any], given: Mapping[str, Any]) -> dict[str, Any]:
     """Return the keyword-only arguments of ``make``, from the given keys and its defaults."""
-    hints = _hints(make)
-    arguments = {}
+    hints, arguments = kinds(make), {}
     for k, parameter in keywords(make).items():
         if k in given:
             arguments[k] = convert(f"{section}.{k}", given[k], hints.get(k, Any))

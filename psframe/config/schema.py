@@ -19,6 +19,7 @@ from psframe.config.registry import Count, NonNegative, Positive, PositiveInt, S
 from psframe.errors import UserError, nearest
 
 Section = dict[str, Any]
+Source = str | Mapping[str, Any]  #: a config: the path of its file, or its content
 Name = Annotated[str, msgspec.Meta(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]*$", max_length=100)]
 
 #: sections that may be the bare name of a strategy, and the key of that name
@@ -195,9 +196,7 @@ class Config(msgspec.Struct, forbid_unknown_fields=True, kw_only=True, frozen=Tr
 STANDARD = {**DEFAULTS, "schedule": Schedule().name}
 
 
-def read(
-    source: str | Mapping[str, Any], overrides: Sequence[str] = (), collective: str = DEFAULTS["collective"]
-) -> Config:
+def read(source: Source, overrides: Sequence[str] = (), collective: str = DEFAULTS["collective"]) -> Config:
     """Return a config, a file's path or its content, with ``key.path=value`` overrides applied.
 
     ``collective`` is the default if the config names none.

@@ -20,7 +20,8 @@ from psframe.memory.process_site import Site
 SHARED = ("data",)
 
 
-def _made(choice: Choice) -> Placement:
+def made(choice: Choice) -> Placement:
+    """Return the placement that a config chose; UserError if it is none."""
     try:
         placement = choice()
     except TypeError:  # it requires positional arguments, and placements get none
@@ -59,7 +60,7 @@ class Places:
         self.site, self.fallback = site, fallback
         self.asked = {role: choices[role].name for role in ROLES}
         self.got = dict(self.asked)
-        self.placements: dict[str, Placement] = {role: _made(choices[role]) for role in ROLES}
+        self.placements: dict[str, Placement] = {role: made(choices[role]) for role in ROLES}
         self.policies: dict[str, Policy] = {}
         for role in ROLES:
             try:

@@ -13,24 +13,8 @@ from typing import Any, TextIO
 from psframe.config import strict_yaml, untrusted
 from psframe.config.schema import to_yaml
 from psframe.errors import UserError, reason
-from psframe.record import checkpoint, metrics, sealed, stopped, trace
+from psframe.record import checkpoint, comparison, metrics, sealed, stopped, trace
 from psframe.record.folder import Folder
-
-#: keys that a continued run may change, because none changes the computation; see also :func:`_fixed`
-FREE_KEYS = (
-    ("train", "epochs"),
-    ("train", "threads"),
-    ("train", "stop"),
-    ("sync", "wait"),
-    ("sync", "deadline_s"),
-    ("record",),
-    ("checkpoint", "resume"),
-    ("checkpoint", "best"),
-    ("fault",),
-    ("parallel",),
-    ("versions",),
-)
-
 
 MAX_OWNER = 200  # characters of a lock file that are shown
 VERSION = re.compile(r"[\w .,:;+()/-]{1,100}", re.ASCII)
@@ -95,16 +79,7 @@ def open_run(resolved: dict[str, Any], layout: checkpoint.Layout) -> RunDir:
         epochs left.
     """
     base, name, resume = Path(resolved["record"]["dir"]), resolved["name"], resolved["checkpoint"]["resume"]
-    folder, notices = None, list[str]()
-    if resume not in ("none", "auto"):
-        folder = Path(resume)
-        if folder.is_symlink():
-            folder = folder.resolve()  # trust links in the user's own path, but none in the run's folder
-        if not (folder / "config.yaml").is_file():
-            raise UserError(
-                f"checkpoint.resume must be none, auto or the directory of a run, got {resume!r}, which holds no "
-                "config.yaml; check the path"
-            )
+    folder, notices = named(resume), list[str]()
     try:
         if resume == "auto":
             folder = _newest_unfinished(base, name, resolved["train"]["epochs"], notices)
@@ -118,6 +93,21 @@ def open_run(resolved: dict[str, Any], layout: checkpoint.Layout) -> RunDir:
         raise UserError(f"{rule}, got {str(where)!r} ({reason(error)}); {fix}") from None
     run.notices += notices
     return run
+
+
+def named(resume: str) -> Path | None:
+    """Return the directory that ``checkpoint.resume`` names; None for none or auto. UserError if it holds no run."""
+    if resume in ("none", "auto"):
+        return None
+    folder = Path(resume)
+    if folder.is_symlink():
+        folder = folder.resolve()  # trust links in the user's own path, but none in the run's folder
+    if not (folder / "config.yaml").is_file():
+        raise UserError(
+            f"checkpoint.resume must be none, auto or the directory of a run, got {resume!r}, which holds no "
+            "config.yaml; check the path"
+        )
+    return folder
 
 
 def _create(base: Path, name: str, resolved: dict[str, Any]) -> RunDir:
@@ -210,20 +200,18 @@ def config_of(path: Path) -> dict[str, Any] | None:
     return old if isinstance(old, dict) else None
 
 
-def _continue(path: Path, resolved: dict[str, Any], layout: checkpoint.Layout) -> RunDir:
-    lock = _lock(path)
+def config_to_continue(path: Path, resolved: dict[str, Any]) -> dict[str, Any]:
+    """Return the config of a run that is to be continued; UserError if the new one differs where it may not."""
     old = config_of(path)
     if old is None:
         raise UserError(f"a run to continue must have a config, got {str(path / 'config.yaml')!r}, damaged; start anew")
-    differing = sorted(_flat(_fixed(old)).items() ^ _flat(_fixed(resolved)).items())
-    if differing:
-        keys = ", ".join(dict.fromkeys(key for key, _ in differing))
-        raise UserError(
-            "a continued run may differ in train.epochs, train.threads, collective, sync.wait, sync.deadline_s, fault, "
-            "parallel, record and the number of ranks, "
-            f"got other values of {keys} than in {str(path)!r}; give the same ones, or start anew with "
-            "checkpoint.resume=none"
-        )
+    comparison.check_same(path, old, resolved)
+    return old
+
+
+def _continue(path: Path, resolved: dict[str, Any], layout: checkpoint.Layout) -> RunDir:
+    lock = _lock(path)
+    old = config_to_continue(path, resolved)
     folder = path / "checkpoints"
     Folder(path, folder.name, make=True).close()
     with Folder(path) as opened:
@@ -256,30 +244,6 @@ def _versions(old: dict[str, Any]) -> dict[str, str]:
     versions = old.get("versions")
     items = versions.items() if isinstance(versions, dict) else ()
     return {k: v for k, v in items if all(isinstance(w, str) and VERSION.fullmatch(w) for w in (k, v))}
-
-
-def _fixed(config: dict[str, Any]) -> dict[str, Any]:
-    """Return the part of ``config`` that must not change: all but the free keys."""
-    fixed = {k: dict(v) if isinstance(v, dict) else v for k, v in config.items()}
-    for *section, key in FREE_KEYS:
-        at = fixed
-        for name in section:
-            at = inner if isinstance(inner := at.get(name), dict) else {}
-        at.pop(key, None)
-    # the collective affects the results only through its compression
-    collective = fixed.pop("collective", None)
-    fixed["compression"] = collective.get("compression", "none") if isinstance(collective, dict) else "none"
-    return fixed
-
-
-def _flat(config: dict[str, Any], prefix: str = "") -> dict[str, str]:
-    flat: dict[str, str] = {}
-    for key, value in config.items():
-        if isinstance(value, dict):
-            flat.update(_flat(value, f"{prefix}{key}."))
-        else:
-            flat[f"{prefix}{key}"] = repr(value)
-    return flat
 
 
 def durably(write: Callable[[Any], Any], run_dir: RunDir) -> Any:

@@ -1,8 +1,9 @@
-"""Commands of ``psframe`` (:data:`COMMANDS`), and those of the first minutes: quickstart, new and completion."""
+"""Commands of ``psframe`` (:data:`COMMANDS`), and those beside training: quickstart, new, check and completion."""
 
 COMMANDS = {
     "quickstart": "train on digits that come with psframe, on 4 ranks",
     "new": "write a folder with a config, a model, a dataset and a collective of your own",
+    "check": "judge a config, without MPI and without training",
     "train": "train a network as a config says",
     "run": "train under mpirun, and start again when the job dies",
     "evaluate": "compute loss and accuracy of a run on a dataset",
@@ -19,6 +20,7 @@ OVER_RANKS = ("train", "doctor", "bench")  # they take -n N here, and are then s
 OWN = {
     "quickstart": "psframe.starter.quickstart",
     "new": "psframe.starter.new",
+    "check": "psframe.starter.check",
     "completion": "psframe.starter.completion",
     "evaluate": "psframe.api.evaluate",
     "label": "psframe.api.label",

@@ -6,8 +6,7 @@ Without backup workers it waits for all, and computes the same mean as ``sync_ps
 from collections.abc import Iterator
 
 from psframe import compiled
-from psframe.cluster.groups import Group
-from psframe.cluster.roles import Team
+from psframe.cluster.roles import Roles
 from psframe.errors import UserError
 from psframe.memory.arena import Arena
 from psframe.sync.base import Parts
@@ -35,10 +34,10 @@ class BackupWorkers(ServerMode):
         super().__init__(store, averages=True)
         self.backup_workers = backup_workers
 
-    def check(self, team: Team, group: Group) -> None:
-        if self.backup_workers >= team.n_workers:
+    def check(self, roles: Roles) -> None:
+        if self.backup_workers >= roles.n_workers:
             raise UserError(
-                f"sync.backup_workers must be fewer than the workers, got {self.backup_workers} of {team.n_workers}; "
+                f"sync.backup_workers must be fewer than the workers, got {self.backup_workers} of {roles.n_workers}; "
                 "lower it or start more ranks"
             )
 

@@ -9,7 +9,7 @@ import numpy as np
 
 from psframe.cluster.cluster import Cluster
 from psframe.cluster.groups import Group
-from psframe.cluster.roles import Team
+from psframe.cluster.roles import Roles, Team
 from psframe.collectives.base import Base, Collective
 from psframe.errors import UserError
 from psframe.memory.allocator import Allocator
@@ -131,8 +131,8 @@ class Mode:
     def __init__(self, traits: Traits):
         self.traits, self.tally = traits, Tally()
 
-    def check(self, team: Team, group: Group) -> None:
-        """Raise UserError if these ranks cannot run the mode. All ranks call."""
+    def check(self, roles: Roles) -> None:
+        """Raise UserError if ranks in these roles cannot run the mode. Rank 0 calls, and ``psframe check``."""
 
     def build(self, parts: Parts) -> Arena:
         """Allocate memory, and return the arena of this rank. No rank waits for another here."""

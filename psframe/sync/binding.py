@@ -5,7 +5,7 @@ from typing import Any
 from psframe import collectives
 from psframe.cluster.cluster import Cluster
 from psframe.cluster.groups import Group, divide, undivided
-from psframe.cluster.roles import Team
+from psframe.cluster.roles import Roles, Team
 from psframe.collectives.base import Base
 from psframe.collectives.null import Null
 from psframe.memory.allocator import Allocator
@@ -21,11 +21,17 @@ def roles(cluster: Cluster, traits: Traits, is_stage: bool = False) -> tuple[Tea
 
     ``is_stage``: they have a part of the network, other clusters other parts.
     """
-    alone = cluster.n_ranks == 1  # all modes are then equal
-    team = Team(cluster.comm, None if alone else traits.server, cluster, n_servers=traits.n_servers)
-    if alone or traits.group_size is None:
+    numbered = by_number(cluster.sizes, traits)
+    team = Team(numbered.sizes, numbered.server, numbered.n_servers, comm=cluster.comm, cluster=cluster)
+    if team.n_ranks == 1 or traits.group_size is None:
         return team, undivided(cluster, team, is_stage)
     return team, divide(cluster, traits.group_size)
+
+
+def by_number(sizes: tuple[int, ...], traits: Traits) -> Roles:
+    """Return the roles of ranks under a mode, from the number of ranks on each node."""
+    alone = sum(sizes) == 1  # all modes are then equal
+    return Roles(sizes, None if alone else traits.server, traits.n_servers)
 
 
 def bind(

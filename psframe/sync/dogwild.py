@@ -5,8 +5,7 @@ from typing import Any, Literal
 
 import numpy as np
 
-from psframe.cluster.groups import Group
-from psframe.cluster.roles import Team
+from psframe.cluster.roles import Roles, Team
 from psframe.config.registry import PositiveInt
 from psframe.memory.arena import Arena
 from psframe.optim import Updater
@@ -44,7 +43,7 @@ class Dogwild(Hogwild):
         self.traits = replace(self.traits, keeps_store=True, survives=False, group_size=group_size)
         self.period, self.store_name = period, store
 
-    def check(self, team: Team, group: Group) -> None:
+    def check(self, roles: Roles) -> None:
         pass
 
     def _team(self, parts: Parts) -> Team:

@@ -6,8 +6,7 @@ from typing import Any
 import numpy as np
 
 from psframe import compiled
-from psframe.cluster.groups import Group
-from psframe.cluster.roles import Team
+from psframe.cluster.roles import Roles, Team
 from psframe.errors import UserError
 from psframe.memory.arena import Arena, Vectors
 from psframe.optim import Updater
@@ -30,11 +29,10 @@ class Hogwild(Mode):
     def __init__(self):
         super().__init__(Traits("none", exchanges=False, survives=True))
 
-    def check(self, team: Team, group: Group) -> None:
-        if team.cluster and team.cluster.n_nodes > 1:
+    def check(self, roles: Roles) -> None:
+        if roles.n_nodes > 1:
             raise UserError(
-                f"sync.mode: hogwild must have all ranks on one node, got {team.cluster.n_nodes} nodes; give "
-                "sync.mode=dogwild"
+                f"sync.mode: hogwild must have all ranks on one node, got {roles.n_nodes} nodes; give sync.mode=dogwild"
             )
 
     def _allocate(self, parts: Parts) -> Arena:

@@ -5,8 +5,7 @@ from typing import TYPE_CHECKING, Literal, cast
 
 import numpy as np
 
-from psframe.cluster.groups import Group
-from psframe.cluster.roles import Team
+from psframe.cluster.roles import Roles
 from psframe.config.registry import Count, PositiveInt
 from psframe.errors import UserError
 from psframe.optim import Updater
@@ -55,12 +54,12 @@ class ShardedPS(Mode):
     def __init__(self, server: str, n_servers: int):
         super().__init__(replace(SYNCHRONOUS, server=server, n_servers=n_servers, survives=False, drops="nothing"))
 
-    def check(self, team: Team, group: Group) -> None:
+    def check(self, roles: Roles) -> None:
         server, n_servers = self.traits.server, self.traits.n_servers
-        limit = team.comm.size - (server == "dedicated")
+        limit = roles.n_ranks - (server == "dedicated")
         if n_servers > limit:
             raise UserError(
-                f"sync.servers must leave a worker, and be at most {limit} of {team.comm.size} ranks under sync.server="
+                f"sync.servers must leave a worker, and be at most {limit} of {roles.n_ranks} ranks under sync.server="
                 f"{server}, got {n_servers}; give fewer, or start more ranks"
             )
 

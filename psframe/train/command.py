@@ -1,7 +1,7 @@
 """The command ``psframe.train``: plan and build a run, train it, and print its results (:func:`main`)."""
 
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
@@ -12,6 +12,7 @@ from psframe.cluster.cluster import Cluster
 from psframe.cluster.command import helped
 from psframe.cluster.command import run as over_cluster
 from psframe.cluster.parser import Parser
+from psframe.config.schema import Source
 from psframe.record import metrics, onward
 from psframe.record.view import pages_table, say, table
 
@@ -67,7 +68,7 @@ def _command(cluster: Cluster, argv: Sequence[str]) -> int:
 
 def train(
     cluster: Cluster,
-    source: str | Mapping[str, Any],
+    source: Source,
     overrides: Sequence[str],
     quiet: bool,
     callbacks: Sequence[Any] = (),
@@ -83,7 +84,7 @@ def train(
     return run, stopped
 
 
-def plan(cluster: Cluster, source: str | Mapping[str, Any], overrides: Sequence[str]) -> "Plan":
+def plan(cluster: Cluster, source: Source, overrides: Sequence[str]) -> "Plan":
     """Return the plan of a config; see :func:`psframe.train.plan.plan.make`. All ranks must call."""
     with begin.importing():
         planning = cluster.run_on_all(lambda: import_module("psframe.train.plan.plan"))

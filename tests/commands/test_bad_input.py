@@ -2,6 +2,8 @@
 
 import pytest
 
+from psframe.errors import UserError
+from psframe.train.plan import without_ranks
 from tests.helpers import launcher
 from tests.helpers.dataset_files import write_idx
 from tests.helpers.launcher import train
@@ -71,6 +73,14 @@ BAD = {  # overrides: words of the sentence
     "too little memory": (["dataset={name: synthetic, samples: 100000000000}"], ["memory for the data"]),
     "a loss that is not finite": (["optimizer.lr=1e30"], ["gradients must be finite, those of rank", "optimizer.lr"]),
 }
+#: what `psframe check` leaves to the ranks
+LEFT = {
+    "label out of range",
+    "unwritable runs",
+    "own dataset of another shape",
+    "too little memory",
+    "a loss that is not finite",
+}
 
 
 def other_run(tmp_path):
@@ -79,16 +89,28 @@ def other_run(tmp_path):
     (tmp_path / "other" / "config.yaml").write_text("name: tiny\nmodel: {name: lenet}\n")
 
 
+def checked(config, overrides, n_ranks):
+    """Return what `psframe check` says; "" of a sound config."""
+    try:
+        without_ranks.check(str(config), overrides, n_ranks)
+    except UserError as error:
+        return str(error)
+    return ""
+
+
 @pytest.mark.parametrize("case", BAD)
 def test_bad_input_is_told_once_and_every_rank_exits_2(case, config, pool, tmp_path):
     cut_dataset(tmp_path / "cut")
     other_run(tmp_path)
     overrides, words = BAD[case]
-    ended = pool(8).train(config, *(o.replace("{tmp}", str(tmp_path)) for o in overrides))
+    overrides = [o.replace("{tmp}", str(tmp_path)) for o in overrides]
+    ended = pool(8).train(config, *overrides)
     assert ended.status == 2, ended
     (line,) = told(ended)
     assert all(word.replace("{tmp}", str(tmp_path)) in line for word in words), line
     assert "Traceback" not in ended.err
+    if case != "usage":
+        assert checked(config, overrides, 8) == ("" if case in LEFT else line.partition("psframe: ")[2])
     if case != "a loss that is not finite":  # which takes steps to find
         assert not list((tmp_path / "runs").glob("*")), "an empty run stays behind"
 

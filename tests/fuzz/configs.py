@@ -7,7 +7,7 @@ import msgspec
 from psframe.cluster import mpirun
 from psframe.config import schema
 from psframe.memory import topology
-from psframe.train.plan import plan
+from psframe.train.plan import sections
 from tests.fuzz.base import Prepared, told
 from tests.helpers import machine_trees as trees
 from tests.helpers.launcher import ROOT
@@ -17,12 +17,12 @@ def resolved(found: schema.Config) -> None:
     """Go on with a config as a run does, up to where its strategies are made."""
     plain = msgspec.to_builtins(found)
     schema.to_yaml(plain)
-    for section in plan.TABLES:
+    for section in sections.TABLES:
         at = plain
         for key in section.split("."):
             at = at[key]
         if ":" not in str(at[schema.STRATEGIES.get(section, "name")]):  # module:attr runs what it names
-            plan._choice(plain, section)
+            sections.choice(plain, section)
 
 
 def whole(folder: Path) -> Prepared:

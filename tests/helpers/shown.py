@@ -5,6 +5,9 @@ import shlex
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
+
+import yaml
 
 from tests.helpers.launcher import ROOT
 
@@ -58,6 +61,14 @@ def commands(page: Path) -> Iterator[Command]:
         for line in re.sub(r"\\\n\s*", " ", block).splitlines():
             if line.strip().startswith(STARTS):
                 yield Command(page.relative_to(ROOT).as_posix(), tuple(shlex.split(line.strip(), comments=True)))
+
+
+def configs() -> list[tuple[Path, dict[str, Any]]]:
+    """Return the configs of all pages; a part of a config is completed."""
+    # predict.md shows a profile of a machine, which tests/unit/predict read
+    shown = [(page, FENCE.findall(page.read_text())) for page in PAGES if page.name != "predict.md"]
+    bodies = [(page, body) for page, blocks in shown for language, body in blocks if language == "yaml"]
+    return [(page, {"model": "lenet", "dataset": "synthetic", **yaml.safe_load(body)}) for page, body in bodies]
 
 
 def prose(page: Path) -> str:

@@ -139,7 +139,9 @@ def verdict_is_that_of_every_rank(world):
 
 @ranks(1, 3)
 def roles_of_a_team(world):
-    dedicated, colocated, none = (Team(world, server) for server in ("dedicated", "colocated", None))
+    dedicated, colocated, none = (
+        Team((world.size,), server, comm=world) for server in ("dedicated", "colocated", None)
+    )
     if world.size > 1:
         assert dedicated.n_workers == world.size - 1
         assert dedicated.worker == (world.rank - 1 if world.rank else None)

@@ -91,12 +91,12 @@ def servers_are_on_different_nodes_as_far_as_there_are(world):
     assert tuple(cluster.sizes) == (3, 3, 1)
     wanted = (0, 3, 6, 1, 4, 2, 5)
     for k in range(1, 7):
-        team = Team(cluster.comm, "dedicated", cluster, n_servers=k)
+        team = Team(cluster.sizes, "dedicated", k, comm=cluster.comm, cluster=cluster)
         assert team.servers == wanted[:k]
         assert team.workers == tuple(rank for rank in range(7) if rank not in wanted[:k])
         assert team.applies_updates == (cluster.rank in wanted[:k])
         assert (team.worker is None) == team.applies_updates
-        colocated = Team(cluster.comm, "colocated", cluster, n_servers=k)
+        colocated = Team(cluster.sizes, "colocated", k, comm=cluster.comm, cluster=cluster)
         assert (colocated.servers, colocated.worker) == (wanted[:k], cluster.rank)
 
 

@@ -17,13 +17,13 @@ TIMES = 25
 
 
 def opened(cluster, name, size, copies):
-    team = Team(cluster.comm, None, cluster)
+    team = Team(cluster.sizes, None, comm=cluster.comm, cluster=cluster)
     return filled(cluster, build_measured(cluster, lambda allocator: make(name, team, size, allocator, copies)))
 
 
 def served(cluster, name, size, rows=1):
     """Return a team with a dedicated server, its store of two copies, and the store's mailbox."""
-    team = Team(cluster.comm, "dedicated", cluster)
+    team = Team(cluster.sizes, "dedicated", comm=cluster.comm, cluster=cluster)
 
     def both(allocator):
         store = make(name, team, size, allocator, copies=2)

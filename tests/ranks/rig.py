@@ -33,7 +33,7 @@ class Rig:
         self.cluster, self.reproducible = cluster, keys.get("reproducible", "fixed_workers")
         self.mode = sync.make(registry.bind("sync", sync.TABLE, spec, "mode"))
         self.team, self.group = roles(cluster, self.mode.traits)
-        self.mode.check(self.team, self.group)
+        self.mode.check(self.team)
         self.layout = Layout({str(i): Param(shape, tuple(range(len(shape)))) for i, shape in enumerate(shapes)})
         n_steps, batch_size = keys.get("n_steps", 4), keys.get("batch_size", 2)
         self.sampler = Sampler(n_steps * batch_size * self.team.n_workers, self.team.n_workers, batch_size, 0)

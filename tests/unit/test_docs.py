@@ -8,14 +8,14 @@ import sys
 
 import generated_reference
 import pytest
-import yaml
 
 from psframe.bench.__main__ import BENCHES
 from psframe.config import schema
 from psframe.errors import UserError
+from psframe.starter import json_schema
 from psframe.starter.completion import keys
 from tests.helpers.launcher import ROOT
-from tests.helpers.shown import PAGES, commands, prose, sentences
+from tests.helpers.shown import PAGES, commands, configs, prose, sentences
 
 MAX_WORDS = 35
 SHOWN = sorted({command for page in PAGES for command in commands(page)}, key=lambda c: (c.page, c.words))
@@ -80,6 +80,7 @@ def test_site_builds_without_a_warning(tmp_path):
     index = (tmp_path / "html" / "index.html").read_text()
     for part in ("Tutorials", "How to", "Reference", "Explanation"):
         assert part in index
+    assert (tmp_path / "html" / "config.schema.json").read_text() == json_schema.text() + "\n"
 
 
 def test_generated_reference_has_every_key():
@@ -98,14 +99,7 @@ def test_no_page_names_a_machine():
         assert not re.search(r"/work/|/home/\w+/|file://", prose(page)), page
 
 
-YAML = re.compile(r"^```yaml\n(.*?)^```$", re.DOTALL | re.MULTILINE)
-#: predict.md shows a profile of a machine, which tests/unit/predict read
-CONFIGS = [(page, body) for page in PAGES if page.name != "predict.md" for body in YAML.findall(page.read_text())]
-
-
-@pytest.mark.parametrize(("page", "body"), CONFIGS, ids=lambda value: getattr(value, "name", ""))
-def test_config_that_is_shown_is_one(page, body):
-    """Its keys and values are those of the schema; a part of a config is completed."""
-    raw = yaml.safe_load(body)
-    raw.pop("base", None)
-    schema.resolve({"name": "shown", "model": "lenet", "dataset": "synthetic", **raw})
+@pytest.mark.parametrize(("page", "raw"), configs(), ids=lambda value: getattr(value, "name", ""))
+def test_config_that_is_shown_is_one(page, raw):
+    """Its keys and values are those of the schema."""
+    schema.resolve({"name": "shown", **{key: value for key, value in raw.items() if key != "base"}})

@@ -54,8 +54,9 @@ def check(train: Train, n_workers: int) -> None:
 
 
 def unused(train: Train) -> list[str]:
-    """Return the keys of ``train`` that this kind of run does not use."""
-    return ["train.batch_size"] if train.reproducible == "any_workers" else ["train.blocks"]
+    """Return the keys of ``train`` that were given and that this kind of run does not use."""
+    key = "batch_size" if train.reproducible == "any_workers" else "blocks"
+    return [f"train.{key}"] if getattr(train, key) != getattr(Train(), key) else []
 
 
 @dataclass

@@ -1,14 +1,15 @@
 """Checks of a config against ranks, nodes and dataset, before any costly work; each raises UserError if it fails."""
 
 import importlib
-from typing import Any
+import platform
+from importlib.metadata import version
 
 from mpi4py import MPI
 
+from psframe import __version__
 from psframe.cluster import startup
 from psframe.cluster.cluster import Cluster
-from psframe.cluster.roles import Team
-from psframe.config.schema import Fault
+from psframe.config.schema import Fault, Record
 from psframe.errors import UserError, reason
 from psframe.memory.sysfs import spell
 from psframe.train.data.dataset import Facts
@@ -20,10 +21,16 @@ def mpi_version() -> str:
     return str(MPI.Get_library_version().replace("\0", "").splitlines()[0].strip())
 
 
-def check_record(asked: dict[str, Any], rank: int) -> None:
+def versions() -> dict[str, str]:
+    """Return the versions of the software that a run's config.yaml records."""
+    packages = {name: version(name) for name in ("numpy", "numba")}
+    return {"psframe": __version__, "python": platform.python_version(), "mpi": mpi_version(), **packages}
+
+
+def check_record(asked: Record, rank: int) -> None:
     """Raise UserError if a package that the run's record needs is missing on this rank."""
     for key, package in (("usage", "psutil"), *([("tensorboard", "tensorboardX")] if rank == 0 else [])):
-        if asked[key]:
+        if getattr(asked, key):
             try:
                 importlib.import_module(package)
             except Exception as error:  # a package with a broken dependency may raise anything
@@ -41,8 +48,11 @@ def check_nodes(cluster: Cluster, facts: Facts) -> None:
         )
 
 
-def check_fault(fault: Fault, workers: tuple[int, ...]) -> None:
+def check_crash(fault: Fault) -> None:
     Crash(fault.crash_at)
+
+
+def check_slow_rank(fault: Fault, workers: tuple[int, ...]) -> None:
     slow_rank = fault.slow_rank
     if isinstance(slow_rank, int) and slow_rank not in workers:
         raise UserError(
@@ -60,9 +70,9 @@ def check_loss() -> None:
         )
 
 
-def check_size(team: Team, facts: Facts) -> None:
-    if team.n_workers > facts.n_train:
+def check_size(n_workers: int, facts: Facts) -> None:
+    if n_workers > facts.n_train:
         raise UserError(
             f"there must be at least as many training samples as workers, got {facts.n_train} samples for "
-            f"{team.n_workers} workers; start fewer ranks or give more samples"
+            f"{n_workers} workers; start fewer ranks or give more samples"
         )

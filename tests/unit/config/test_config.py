@@ -9,6 +9,7 @@ from psframe import optim, sync
 from psframe.config import registry, schema
 from psframe.datasets import TABLE as DATASETS
 from psframe.errors import UserError
+from tests.helpers.mistakes import MISTAKES
 
 MINIMAL = {"name": "x", "model": "lenet", "dataset": "digits"}
 
@@ -62,30 +63,7 @@ def test_section_may_leave_its_default_name_out():
     assert resolve(sync={"server": "colocated"}).sync == {"mode": "sync_ps", "server": "colocated"}
 
 
-@pytest.mark.parametrize(
-    ("overrides", "words"),
-    [
-        (["trian.epochs=3"], ["trian", "did you mean 'train'"]),
-        (["train.epoch=3"], ["train.epoch", "did you mean 'epochs'"]),
-        (["train.epochs=0"], ["train.epochs must be a whole number >= 1", "got 0", "train.epochs=VALUE"]),
-        (["train.epochs=many"], ["train.epochs must be a whole number", "got 'many'"]),
-        (["train.epochs=1.5"], ["train.epochs", "1.5"]),
-        (["train.batch_size=-4"], ["train.batch_size", "-4"]),
-        (["train.seed=-1"], ["train.seed", "-1"]),
-        (["train.reproducible=always"], ["train.reproducible", "fixed_workers", "'always'"]),
-        (["schedule.name=linear"], ["schedule.name", "cosine", "'linear'"]),
-        (["name=a/b"], ["name", "letters, digits, dots", "'a/b'"]),
-        (["1=2"], ["1 is no key"]),
-        (["optimizer={lr: 1", "x=2}"], ["YAML"]),
-        (["train=3"], ["train must be keys and values", "3"]),
-        (["model=[1]"], ["model", "[1]"]),
-        (["train.epochs"], ["key.path=value", "'train.epochs'"]),
-        (["=3"], ["key.path=value"]),
-        (["train.epochs.more=3"], ["train.epochs.more=3", "epochs"]),
-        (["train.epochs=[1"], ["YAML", "[1"]),
-        (["collective.name=3"], ["3"]),
-    ],
-)
+@pytest.mark.parametrize(("overrides", "words"), MISTAKES)
 def test_mistake_in_a_config_is_named(overrides, words):
     with pytest.raises(UserError) as caught:
         resolved = resolve(*overrides, train={"epochs": 2})

@@ -1,0 +1,58 @@
+"""Comparison of a config with that of the run that it is to continue (:func:`check_same`)."""
+
+from pathlib import Path
+from typing import Any
+
+from psframe.errors import UserError
+
+#: keys that a continued run may change, because none changes the computation; see also :func:`_fixed`
+FREE_KEYS = (
+    ("train", "epochs"),
+    ("train", "threads"),
+    ("train", "stop"),
+    ("sync", "wait"),
+    ("sync", "deadline_s"),
+    ("record",),
+    ("checkpoint", "resume"),
+    ("checkpoint", "best"),
+    ("fault",),
+    ("parallel",),
+    ("versions",),
+)
+
+
+def check_same(path: Path, old: dict[str, Any], resolved: dict[str, Any]) -> None:
+    """Raise UserError if a config differs from ``old``, that of the run at ``path``, in what the bits depend on."""
+    differing = sorted(_flat(_fixed(old)).items() ^ _flat(_fixed(resolved)).items())
+    if differing:
+        keys = ", ".join(dict.fromkeys(key for key, _ in differing))
+        raise UserError(
+            "a continued run may differ in train.epochs, train.threads, collective, sync.wait, sync.deadline_s, fault, "
+            "parallel, record and the number of ranks, "
+            f"got other values of {keys} than in {str(path)!r}; give the same ones, or start anew with "
+            "checkpoint.resume=none"
+        )
+
+
+def _fixed(config: dict[str, Any]) -> dict[str, Any]:
+    """Return the part of ``config`` that must not change: all but the free keys."""
+    fixed = {k: dict(v) if isinstance(v, dict) else v for k, v in config.items()}
+    for *section, key in FREE_KEYS:
+        at = fixed
+        for name in section:
+            at = inner if isinstance(inner := at.get(name), dict) else {}
+        at.pop(key, None)
+    # the collective affects the results only through its compression
+    collective = fixed.pop("collective", None)
+    fixed["compression"] = collective.get("compression", "none") if isinstance(collective, dict) else "none"
+    return fixed
+
+
+def _flat(config: dict[str, Any], prefix: str = "") -> dict[str, str]:
+    flat: dict[str, str] = {}
+    for key, value in config.items():
+        if isinstance(value, dict):
+            flat.update(_flat(value, f"{prefix}{key}."))
+        else:
+            flat[f"{prefix}{key}"] = repr(value)
+    return flat

@@ -113,6 +113,17 @@ def without_shared_memory(path: str, n_here: int) -> str:
     )
 
 
+def forget_shared_memory(maps: Path = Path("/proc/self/maps")) -> None:
+    """Remove the name of MPICH's shared memory, which all ranks of the node have mapped once MPI has started.
+
+    MPICH removes it in MPI_Finalize, so that ranks that are killed would leave their memory occupied.
+    """
+    with suppress(OSError):
+        names = {line.split()[-1] for line in maps.read_text().splitlines() if f"{SHM}/mpich_shm_" in line}
+        for name in names:
+            os.unlink(name)  # another rank of the node may be faster
+
+
 def check_limits() -> None:
     """End the job, before MPI starts, if a limit of this process is too low, and report one that is met later.
 
@@ -167,6 +178,7 @@ def begin_mpi() -> None:
             mpi_start.start(MPI, end_launcher)
         else:
             MPI.Init_thread()
+        forget_shared_memory()
         message = foreign_launcher(MPI.COMM_WORLD.size, library)
     if message:
         if next((os.environ[name] for name in RANKS if name in os.environ), "0") == "0":

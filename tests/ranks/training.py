@@ -11,6 +11,7 @@ from mpi4py import MPI
 from psframe.cluster.cluster import join
 from psframe.train import command, epoch
 from psframe.train.build import assemble
+from psframe.train.callbacks.calls import Calls
 from psframe.train.plan import plan
 
 TINY = """\
@@ -68,7 +69,7 @@ def begun(world, where, *keys):
         (where / "config.yaml").write_text(TINY)
     cluster = join(world)
     judged = plan.make(cluster, str(where / "config.yaml"), [f"record.dir={where / 'runs'}", *keys])
-    return assemble.run(cluster, judged, True)
+    return assemble.run(cluster, judged, True, Calls())
 
 
 def one_epoch(run):

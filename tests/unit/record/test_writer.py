@@ -111,24 +111,25 @@ def _keeps(checkpointer, epoch):
 
 
 def _diverges_where_nothing_can_be_written(checkpointer, folder):
-    with checkpointer.closing(last=True):
+    with checkpointer.closing():
         folder.rename(folder.with_name("gone"))
         _keeps(checkpointer, 5)
         raise UserError("diverged")
 
 
-def test_closing_is_for_the_last_and_for_what_fails(run_dir, tmp_path):
+def test_what_fails_closes_once_all_is_durable(run_dir, tmp_path):
     checkpointer = Checkpointer(run_dir, Checkpoint(keep=1))
     for epoch in (1, 2):
-        with checkpointer.closing(last=False):
+        with checkpointer.closing():
             _keeps(checkpointer, epoch)
-    with pytest.raises(UserError, match=r"^diverged$"), checkpointer.closing(last=False):
+    with pytest.raises(UserError, match=r"^diverged$"), checkpointer.closing():
         _keeps(checkpointer, 3)
         raise UserError("diverged")
     assert newest(tmp_path)[0].epoch == 3
     checkpointer = Checkpointer(run_dir, Checkpoint(keep=1))
-    with checkpointer.closing(last=True):
+    with checkpointer.closing():
         _keeps(checkpointer, 4)
+    checkpointer.close()
     assert newest(tmp_path)[0].epoch == 4
     checkpointer = Checkpointer(run_dir, Checkpoint(keep=1))
     with pytest.raises(UserError, match=r"^diverged; besides, the run directory must stay writable"):

@@ -1,9 +1,9 @@
-"""Command ``psframe evaluate RUN [DATASET]``: loss and accuracy of a run on a dataset (:func:`main`)."""
+"""Command ``psframe evaluate RUN [DATASET]``: loss, accuracy and metrics of a run on a dataset (:func:`main`)."""
 
 import json
 import sys
 from argparse import Namespace
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -17,15 +17,18 @@ from psframe.datasets.base import Dataset
 from psframe.errors import UserError
 from psframe.train.data import own_dataset
 
-USAGE = "psframe evaluate RUN [DATASET] [--split test|train] [--json]"
+USAGE = "psframe evaluate RUN [DATASET] [--split test|train] [--metrics NAME,...] [--json]"
 EXAMPLE = "psframe evaluate runs/fashion-20261121-204643 '{name: hdf5, path: new.h5}' --metrics top_5,f1_macro"
 
 
 def _arguments(argv: Sequence[str]) -> tuple[Namespace, Parser]:
-    parser = Parser(USAGE, "Compute loss and accuracy of a run's network on a dataset.", EXAMPLE)
+    parser = Parser(USAGE, "Compute loss, accuracy and metrics of a run's network on a dataset.", EXAMPLE)
     parser.add_argument("run", nargs="?", help="the folder of a run")
     parser.add_argument("dataset", nargs="?", help="a name, or {name: ..., its keys} (default: the run's)")
     parser.add_argument("--split", choices=("test", "train"), default="test", help="samples to take (default: test)")
+    parser.add_argument(
+        "--metrics", default="", help="metrics as record.metrics has them: top_5,'{name: ece, bins: 9}'"
+    )
     parser.add_argument("--json", action="store_true", help="print JSON")
     return parser.parse_args(list(argv)), parser
 
@@ -38,16 +41,33 @@ def main(argv: Sequence[str]) -> int:
         return 0
     if arguments.run is None:
         parser.error("it names no run")
-    run = Run(arguments.run)
+    run, names = Run(arguments.run), arguments.metrics
+    asked = schema.parse_value(names if names.startswith("[") else f"[{names}]")
     spec = run.config.dataset if arguments.dataset is None else schema.parse_value(arguments.dataset)
     images, labels = read(spec, arguments.split, run.trained.inputs.shape)
-    scores = run.evaluate(images, labels)
+    scores = run.evaluate(images, labels, asked)
     if arguments.json:
         print(json.dumps({"run": str(run.path), "n_samples": len(labels), **scores}))
     else:
-        width = max(map(len, scores))
-        print("\n".join(f"{name:{width}}  {score:.6g}" for name, score in scores.items()))
+        values = scores.pop("metrics", {})
+        print(shown({**scores, **values}))
     return 0
+
+
+def shown(scores: Mapping[str, Any]) -> str:
+    """Return a line for each score; a matrix has a line for each of its rows."""
+    width = max(map(len, scores))
+    lines = []
+    for name, score in scores.items():
+        rows = score if isinstance(score, list) and any(isinstance(row, list) for row in score) else [score]
+        lines += [f"{name if not at else '':{width}}  {_numbers(row)}" for at, row in enumerate(rows)]
+    return "\n".join(lines)
+
+
+def _numbers(score: Any) -> str:
+    if isinstance(score, list):
+        return " ".join(map(_numbers, score))
+    return "-" if score is None else f"{score:.6g}"
 
 
 def read(spec: Any, split_name: str, shape: Sequence[int]) -> tuple[np.ndarray, np.ndarray]:

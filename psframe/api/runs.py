@@ -1,6 +1,6 @@
 """Run directory as an object (:class:`Run`): its records as columns, its figures, and its trained network."""
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from html import escape
 from pathlib import Path
 from typing import Any
@@ -12,6 +12,7 @@ from psframe.api.trained import TrainedNetwork
 from psframe.config import schema
 from psframe.config.schema import Config
 from psframe.errors import UserError
+from psframe.nn import metrics as of_samples
 from psframe.record import inputs, metrics, run_dir
 from psframe.tensors import newest, tensors
 
@@ -92,13 +93,27 @@ class Run:
         """Return the probabilities of the classes, float64 (n, n_classes), of samples as in :meth:`predict`."""
         return softmax(self.trained.logits(images))
 
-    def evaluate(self, images: np.ndarray, labels: np.ndarray) -> dict[str, float]:
+    def evaluate(
+        self, images: np.ndarray, labels: np.ndarray, metrics: Sequence[str | Mapping[str, Any]] = ()
+    ) -> dict[str, Any]:
         """Return the mean loss, and the accuracy from 0 to 1, of samples as in :meth:`predict`.
 
         Parameters
         ----------
         images : ndarray, shape (n, C, H, W) or (n, C, T)
         labels : ndarray of int, shape (n,)
+        metrics : sequence of str or dict
+            As ``record.metrics`` of a config has them: ``["top_5", {"name": "ece", "bins": 10}]``.
+
+        Returns
+        -------
+        dict
+            ``loss`` and ``accuracy``, floats; with ``metrics``, ``metrics``, a dict of their values by label.
+
+        Raises
+        ------
+        UserError
+            Arrays of other shapes, a label that is no class, or a metric that is unknown or fails.
         """
         truth = np.asarray(labels)
         if truth.shape != (len(images),) or truth.dtype.kind not in "iu" or not len(truth):
@@ -107,9 +122,11 @@ class Run:
                 f"{truth.shape}; mend them"
             )
         network, truth = self.trained, truth.astype(np.int64)
+        asked = of_samples.make(of_samples.choose(metrics), network.inputs.n_classes)
         logits = network.logits(images)
         loss, n_correct = network.loss_and_hits(logits, truth)
-        return {"loss": loss / len(truth), "accuracy": n_correct / len(truth)}
+        scores: dict[str, Any] = {"loss": loss / len(truth), "accuracy": n_correct / len(truth)}
+        return {**scores, "metrics": of_samples.values(asked, logits, truth)} if asked else scores
 
     def tensors(self) -> dict[str, np.ndarray]:
         """Return the tensors of the newest checkpoint by name; see :func:`psframe.tensors.tensors`."""

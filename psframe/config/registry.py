@@ -160,7 +160,7 @@ def _check_finite(where: str, value: object) -> None:
 
 #: msgspec's terms -> plain words for users
 PLAIN = {
-    r"^object\b": "keys and values",
+    r"\bobject\b": "keys and values",
     r"^array\b": "a list",
     r"\bint\b": "a whole number",
     r"\bfloat\b": "a number",
@@ -269,7 +269,8 @@ def _arguments(section: str, name: str, make: Callable[..., Any], given: Mapping
         if k in given:
             arguments[k] = convert(f"{section}.{k}", given[k], hints.get(k, Any))
         elif parameter.default is inspect.Parameter.empty:
-            raise UserError(f"{section}.{k} is required by {name}, and is missing; add it, or give {section}.{k}=VALUE")
+            fix = "add it" if "[" in section else f"add it, or give {section}.{k}=VALUE"
+            raise UserError(f"{section}.{k} is required by {name}, and is missing; {fix}")
         else:
             arguments[k] = parameter.default
     return arguments

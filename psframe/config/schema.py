@@ -133,13 +133,15 @@ class Checkpoint(msgspec.Struct, forbid_unknown_fields=True, kw_only=True, froze
 class Record(msgspec.Struct, forbid_unknown_fields=True, kw_only=True, frozen=True):
     """Output folder ``dir`` of runs, and optional files: ``steps: true`` adds steps.jsonl, one line per step; ``trace:
     true``, or a number of turns, adds trace.json with the first 50, or that number, of each epoch; ``usage: true`` adds
-    usage.jsonl, each rank's resource use once a second; ``tensorboard: true`` adds event files for TensorBoard."""
+    usage.jsonl, each rank's resource use once a second; ``tensorboard: true`` adds event files for TensorBoard.
+    ``metrics`` of the test set are names, or names with keys (:mod:`psframe.nn.metrics`)."""
 
     dir: str = "runs"
     steps: bool = False
     trace: bool | Count = False
     usage: bool = False
     tensorboard: bool = False
+    metrics: list[str | Section] = []
 
     @property
     def traced_turns(self) -> int:

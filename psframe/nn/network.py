@@ -1,6 +1,6 @@
 """Network of layers in sequence (:class:`Network`): tensors in an arena, buffers for the largest batch."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from itertools import takewhile
 from math import prod
 
@@ -16,6 +16,8 @@ from psframe.nn.losses import softmax_cross_entropy
 from psframe.nn.threads import Threads
 
 PART_BYTES = 1 << 20  # of the front layers' outputs for a part of a batch
+
+Observer = Callable[[np.ndarray, np.ndarray], None]  #: takes logits (n, n_classes) and labels (n,), valid in the call
 
 
 class Network:
@@ -281,9 +283,15 @@ class Network:
                 self.joined_dx[begin:end] = of_part
                 self.dx = self.joined_dx[:n]
 
-    def evaluate(self, x: np.ndarray, labels: np.ndarray) -> tuple[float, int]:
-        """Return the summed loss and the number of correctly classified samples; changes no gradient."""
+    def evaluate(self, x: np.ndarray, labels: np.ndarray, also: Observer | None = None) -> tuple[float, int]:
+        """Return the summed loss and the number of correctly classified samples; changes no gradient.
+
+        ``also`` is called with the logits and the labels, unless there are no samples.
+        """
         if len(x) == 0:
             return 0.0, 0
         logits = self.forward(x, Pass())
-        return softmax_cross_entropy(logits, labels, self.dlogits[: len(x)])
+        loss, n_correct = softmax_cross_entropy(logits, labels, self.dlogits[: len(x)])
+        if also:
+            also(logits, labels)
+        return loss, n_correct

@@ -53,8 +53,10 @@ class Board:
         self.writers: dict[str, Any] = {}
 
     def epoch(self, record: Mapping[str, Any]) -> None:
-        """Write an epoch's record; numbers that it has not (None) are left out."""
+        """Write an epoch's record; numbers that it has not (None), and metrics that are lists, are left out."""
         values = {f"{group}/{key}": record.get(key) for group, keys in GROUPS.items() for key in keys}
+        metrics = record.get("metrics", {}).items()
+        values |= {f"metrics/{label}": value for label, value in metrics if not isinstance(value, list)}
         self._write(FOLDER, [(record["epoch"], values)])
 
     def steps(self, lines: Iterable[Mapping[str, Any]]) -> None:

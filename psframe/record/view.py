@@ -57,9 +57,11 @@ class View:
     def end(self, record: Mapping[str, Any]) -> None:
         self.close()
         if not self.quiet:
+            values = record.get("metrics", {}).items()
+            more = "".join(f", {label} {_cell(v, '.4f')}" for label, v in values if not isinstance(v, list))
             line = (
                 f"epoch {record['epoch']}/{self.epochs}: {record['epoch_s']:.2f} s, {record['samples_per_s']:,.0f} "
-                f"samples/s, loss {_cell(record['loss'], '.4f')}, accuracy {record['accuracy']:.2%}"
+                f"samples/s, loss {_cell(record['loss'], '.4f')}, accuracy {record['accuracy']:.2%}{more}"
             )
             say(line)
 

@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from math import log10
+from math import ceil, log10
 
 from psframe.report import scale, svg
 from psframe.report.scale import Axis
@@ -10,6 +10,7 @@ from psframe.report.values import said
 
 WIDTH, HEIGHT = 460.0, 280.0
 SMALL_WIDTH, SMALL_HEIGHT = 272.0, 250.0
+MIN_LABEL = 18.0  # height of a row that has a label
 
 
 @dataclass(frozen=True)
@@ -174,26 +175,55 @@ def histogram(name: str, bins: Sequence[tuple[str, float]], x_title: str, y: Axi
     return svg.drawing(width, height, f"{name} {heading}".strip(), body)
 
 
-def heat(name: str, rows: Sequence[str], columns: Sequence[str], cells: Sequence[Sequence[float]], heading: str) -> str:
-    """Return a heat map: a cell is as dark as its share of its row, and shows its number."""
-    left, top, high = 96.0, 62.0, 26.0
+def heat(
+    name: str,
+    rows: Sequence[str],
+    columns: Sequence[str],
+    cells: Sequence[Sequence[float]],
+    heading: str,
+    counted: tuple[str, str] = ("role", "pages"),
+) -> str:
+    """Return a heat map: a cell is as dark as its share of its row, and shows its number if there is room.
+
+    Parameters
+    ----------
+    counted : (str, str)
+        Kind of a row, and that of the things counted.
+    """
+    left, top = 96.0, 62.0
     width = SMALL_WIDTH if len(columns) <= 3 else WIDTH
     wide = min(64.0, (width - left - 8) / max(1, len(columns)))
-    body = [svg.label(4, 18, svg.fitted(heading, width, 7.9), "heading"), svg.label(4, top - 8, "role", "title")]
-    for number, column in enumerate(columns):
-        body.append(svg.label(left + (number + 0.5) * wide, top - 8, svg.fitted(column, wide, 6), "tick", "middle"))
+    high = min(26.0, wide)
+    stride = max(1, ceil(MIN_LABEL / high))  # of the labels of many narrow rows and columns
+    body = [svg.label(4, 18, svg.fitted(heading, width, 7.9), "heading"), svg.label(4, top - 8, counted[0], "title")]
+    for number, column in list(enumerate(columns))[::stride]:
+        fitted = svg.fitted(column, wide * stride, 6)
+        body.append(svg.label(left + (number + 0.5) * wide, top - 8, fitted, "tick", "middle"))
     for down, (row, values) in enumerate(zip(rows, cells, strict=True)):
-        y, total = top + down * high, sum(values) or 1.0
-        body.append(svg.label(4, y + 17, svg.fitted(row, left - 8), "name"))
+        y = top + down * high
+        if down % stride == 0:
+            body.append(svg.label(4, y + high / 2 + 4, svg.fitted(row, left - 8), "name"))
+        total = sum(values) or 1.0
         for across, value in enumerate(values):
-            x, share = left + across * wide, value / total
-            style = f' style="fill-opacity:{0.06 + 0.94 * share:.2f}"'
-            title = f"{row}, {columns[across]}: {value:,.0f} pages, {share:.1%} of the role's"
-            body.append(svg.rectangle(x + 1, y + 1, wide - 2, high - 2, "heat", title, style))
-            if value:
-                kind = "on" if share > 0.8 else "mid" if share > 0.6 else "off"  # keeps the number readable
-                body.append(svg.label(x + wide / 2, y + 17, compact(value), kind, "middle"))
+            share = value / total
+            title = f"{row}, {columns[across]}: {value:,.0f} {counted[1]}, {share:.1%} of the {counted[0]}'s"
+            body += _cell(left + across * wide, y, (wide, high), value, share, title)
     return svg.drawing(width, top + high * len(rows) + 10, f"{name} {heading}", body)
+
+
+def _cell(x: float, y: float, size: tuple[float, float], value: float, share: float, title: str) -> list[str]:
+    wide, high = size
+    if high < MIN_LABEL:
+        gap, kind = 0.0, ""
+    else:
+        gap, kind = 1.0, "on" if share > 0.8 else "mid" if share > 0.6 else "off"  # keeps the number readable
+    if not kind and not value:  # of thousands of cells
+        return []
+    style = f' style="fill-opacity:{0.06 + 0.94 * share:.2f}"'
+    body = [svg.rectangle(x + gap, y + gap, wide - 2 * gap, high - 2 * gap, "heat", title, style)]
+    if kind and value:
+        body.append(svg.label(x + wide / 2, y + high / 2 + 4, compact(value), kind, "middle"))
+    return body
 
 
 def compact(value: float) -> str:

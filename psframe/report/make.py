@@ -12,6 +12,7 @@ from psframe.report import (
     peers,
     places,
     predicted,
+    quality,
     read,
     runs,
     scaling,
@@ -44,6 +45,7 @@ def _sections(found: Found) -> list[Section]:
     sections = [
         *runs.sections(usable, found.notices),
         *training.sections(usable),
+        *quality.sections(usable),
         *scaling.sections(usable),
         *places.sections(usable),
         *usage.sections(found.runs),

@@ -70,7 +70,7 @@ def _bytes(runs: Sequence[Run]) -> str:
 
 
 def _curves(runs: Sequence[Run]) -> str:
-    groups = {group: place for place, group in enumerate(dict.fromkeys(run.group for run in runs))}
+    groups = numbered(runs)
     shown = [run for run in runs if groups[run.group] < MAX_RUNS]
     drawings, all_series = [], []
     few = len(shown) <= 2
@@ -84,7 +84,7 @@ def _curves(runs: Sequence[Run]) -> str:
                 place = groups[run.group]
                 points = _points(run, across, key, scale)
                 if points:
-                    series.append(Series(run.group, points, _styled(place, len(points))))
+                    series.append(Series(run.group, points, line_style(place, len(points))))
                 if few and key == "loss" and (points := _points(run, across, "test_loss", 1.0)):
                     dashed = Style(styled(place).colour, dash=1, shape=None)
                     series.append(Series(f"{run.group}, test loss", points, dashed))
@@ -105,7 +105,13 @@ def _curves(runs: Sequence[Run]) -> str:
     return figure("figure-curves", caption, drawings, legend(all_series)) + note(more.strip())
 
 
-def _styled(place: int, n_points: int) -> Style:
+def numbered(runs: Sequence[Run]) -> dict[str, int]:
+    """Return the number of each group of repeated runs, which share a colour."""
+    return {group: place for place, group in enumerate(dict.fromkeys(run.group for run in runs))}
+
+
+def line_style(place: int, n_points: int) -> Style:
+    """Return the look of a group's line; with marks if its points are few."""
     return styled(place) if n_points <= MAX_MARKS else replace(styled(place), shape=None)
 
 

@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 
 from psframe.cluster.startup import launcher_ended
+from psframe.nn.metrics.meter import Meter, Sums
 from psframe.record.traffic import Traffic
 from psframe.train.callbacks.base import Word
 from psframe.train.checkpointer import Checkpointer
@@ -191,11 +192,16 @@ def learning_rate_at(run: Run, epoch: int, step: int) -> float:
     return learning_rate(run.config.schedule, base_lr, epochs, sampler.global_batch, begun, ended)
 
 
-def evaluate(run: Run) -> tuple[np.ndarray, float]:
-    """Return losses and hits (n, 2) of this rank's share of the test set, and the seconds; servers have a share too."""
+def evaluate(run: Run) -> tuple[np.ndarray, Sums, float]:
+    """Return losses and hits (n, 2) of this rank's share of the test set, its sums of the metrics, and the seconds.
+
+    Servers have a share, too.
+    """
     began = perf_counter()
-    sums = run.work.evaluate(run.facts.n_test, run.cluster.n_ranks, run.cluster.rank)
-    return sums, perf_counter() - began
+    meter = Meter(run.metrics)
+    also = meter.add if run.metrics else None
+    tested = run.work.evaluate(run.facts.n_test, run.cluster.n_ranks, run.cluster.rank, also)
+    return tested, meter.take(), perf_counter() - began
 
 
 def moved(run: Run) -> np.ndarray:

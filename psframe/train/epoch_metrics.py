@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 
 from psframe.memory.audit import Pages
+from psframe.nn.metrics.meter import Sums
 from psframe.record.trace import Count, Span
 from psframe.record.usage import Sample
 from psframe.sync import tally
@@ -110,8 +111,10 @@ class Report:
     tested : ndarray, shape (n, 2)
         Sum of losses and number of hits over its share of the test set; n is 1, or the number of test batches with
         ``any_workers``, whose sums must not depend on the ranks.
+    sums : Sums
+        Sums of the metrics over its share.
     eval_s : float
-        Seconds of the evaluation.
+        Seconds of the evaluation, metrics included.
     pages : dict of str to Pages
         Pages by role.
     traced : tuple of lists
@@ -131,6 +134,7 @@ class Report:
     guarded: dict[str, Any]
     counts: np.ndarray
     tested: np.ndarray
+    sums: Sums
     eval_s: float
     pages: dict[str, Pages]
     traced: tuple[list[Span], list[Count]]

@@ -12,6 +12,7 @@ from psframe.cluster.cluster import AgreedError
 from psframe.cluster.startup import since_launch_s
 from psframe.errors import UserError
 from psframe.memory import audit
+from psframe.nn.metrics.meter import conclude
 from psframe.record import checkpoint, metrics, trace, usage
 from psframe.record.run_dir import RunDir, durably
 from psframe.record.usage import Sample
@@ -73,7 +74,7 @@ def _settle(run: Run, every: list[Report]) -> dict[str, Any]:
 
 
 def _conclude(run: Run, every: list[Report]) -> Word:
-    """Record an epoch on rank 0; raise UserError if training has diverged, a callback raised or a write fails."""
+    """Record an epoch on rank 0; raise UserError if training has diverged, or a callback, metric or write fails."""
     n_train, n_test, progress, outputs = run.facts.n_train, run.facts.n_test, run.progress, run.outputs
     progress.epoch, progress.concluded = progress.epoch + 1, True
     beside = run.team.worker is None and not run.sync.traits.in_step
@@ -82,6 +83,9 @@ def _conclude(run: Run, every: list[Report]) -> Word:
     measured |= {"begun_at": progress.begun_at, "lost": progress.lost, "went_back": progress.went_back}
     progress.begun_at, progress.lost, progress.went_back = 0, [], []
     word = Word()
+    values, complaint = conclude(run.metrics, [report.sums for report in every])
+    if run.metrics:
+        measured["metrics"] = values
     if outputs.run_dir:
         _write_steps(run, outputs.run_dir, every)
         progress.record, word = _record(run, outputs.run_dir, measured)
@@ -92,6 +96,8 @@ def _conclude(run: Run, every: list[Report]) -> Word:
             durably(lambda path: trace.append(path, [report.traced for report in every]), outputs.run_dir)
         _write_usage(run, [report.used for report in every])
     _check_loss(run, measured)
+    if complaint:  # behind the epoch's record and checkpoint, which are valid
+        raise UserError(complaint)
     return word
 
 
@@ -141,7 +147,7 @@ def _report(run: Run, seen: EpochTimings) -> Report:
     """Evaluate this rank's share of the test set, and return its report of the epoch."""
     seen.times += run.cluster.clock_offset_s if _together(run) else 0.0
     stalled_s = run.work.waited_s  # read before the evaluation, during which stages wait too
-    tested, eval_s = epoch.evaluate(run)
+    tested, sums, eval_s = epoch.evaluate(run)
     run.outputs.trace.add("evaluate", perf_counter() - eval_s)
     return Report(
         seen,
@@ -155,6 +161,7 @@ def _report(run: Run, seen: EpochTimings) -> Report:
         run.guard.take(),
         run.sync.tally.counts(),
         tested,
+        sums,
         eval_s,
         audit.count(run.blocks, run.places.policies),
         run.outputs.trace.take(run.cluster.clock_offset_s),

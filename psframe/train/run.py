@@ -14,6 +14,7 @@ from psframe.config.schema import Config
 from psframe.memory.arena import Arena
 from psframe.memory.role_placement import Places
 from psframe.nn.base import LayerHook
+from psframe.nn.metrics.meter import Metrics
 from psframe.nn.network import Network
 from psframe.optim import Updater
 from psframe.sync.base import Mode
@@ -86,6 +87,7 @@ class Run:
     group: Group
     work: Work
     labels: dict[str, Any]  # fields of every record: modes, counts
+    metrics: Metrics = field(default_factory=dict)  # of the test set, by label
     hook: LayerHook | None = None
     blocks: list[tuple[str, np.ndarray]] = field(default_factory=list)  # (role, memory), for the page audit
     whole: FullModel | None = None  # with stages or shards: the full network's parameters

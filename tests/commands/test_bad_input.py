@@ -71,6 +71,22 @@ BAD = {  # overrides: words of the sentence
     "classes beyond measure": (["dataset.classes=1000000000"], ["dataset.classes", "1,000,000"]),
     "a batch beyond measure": (["train.batch_size=9000000000000000000"], ["train.batch_size", "2147483648"]),
     "too little memory": (["dataset={name: synthetic, samples: 100000000000}"], ["memory for the data"]),
+    "metrics that are no list": (["record.metrics=top_2"], ["record.metrics must be a list", "got 'top_2'"]),
+    "unknown metric": (["record.metrics=[f1_makro]"], ["record.metrics[0].name", "'f1_makro'", "'f1_macro'"]),
+    "a metric's impossible key": (["record.metrics=[{name: ece, bins: 0}]"], ["metrics[0].bins", ">= 1", "got 0"]),
+    "a metric twice": (["record.metrics=[ece, {name: ece, bins: 3}]"], ["different labels", "got 'ece' twice"]),
+    "more of the largest than classes": (["record.metrics=[top_4]"], ["at most the 3 classes", "got 4", "k: 2"]),
+    "own metric missing": (["record.metrics=[no_such_module:metric]"], ["record.metrics[0]", "no_such_module"]),
+    "own metric that is none": (["record.metrics=[tests.helpers.own_metrics:nothing]"], ["sums and finish", "None"]),
+    "own metric that raises": (
+        ["record.metrics=[tests.helpers.own_metrics:Writing]"],
+        ["metric 'margin' must give sums", "got ValueError in own_metrics.py, line", "mend it"],
+    ),
+    "own metric without a number": (["record.metrics=[tests.helpers.own_metrics:Wordy]"], ["a number", "from finish"]),
+    "own metric that raises later": (
+        ["record.metrics=[ece, tests.helpers.own_metrics:LateFinish]"],
+        ["metric 'margin'", "OverflowError in own_metrics.py, line", "more than ten"],
+    ),
     "a loss that is not finite": (["optimizer.lr=1e30"], ["gradients must be finite, those of rank", "optimizer.lr"]),
 }
 #: what `psframe check` leaves to the ranks
@@ -79,8 +95,12 @@ LEFT = {
     "unwritable runs",
     "own dataset of another shape",
     "too little memory",
+    "own metric that raises later",
     "a loss that is not finite",
 }
+
+
+LATE = ("own metric that raises later", "a loss that is not finite")  # it takes steps to find these
 
 
 def other_run(tmp_path):
@@ -111,7 +131,7 @@ def test_bad_input_is_told_once_and_every_rank_exits_2(case, config, pool, tmp_p
     assert "Traceback" not in ended.err
     if case != "usage":
         assert checked(config, overrides, 8) == ("" if case in LEFT else line.partition("psframe: ")[2])
-    if case != "a loss that is not finite":  # which takes steps to find
+    if case not in LATE:
         assert not list((tmp_path / "runs").glob("*")), "an empty run stays behind"
 
 

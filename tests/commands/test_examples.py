@@ -1,5 +1,6 @@
 """The examples of the documentation train, and its keys and names are those of the code."""
 
+import json
 import re
 
 import msgspec
@@ -42,6 +43,23 @@ def test_strategies_of_a_users_own(mode, tmp_path):
     assert "over my_module:MyCollective" in ended.out
     first, last = re.findall(r"loss ([0-9.]+)", ended.out)
     assert float(last) < float(first)
+
+
+def test_metric_of_a_users_own(tmp_path):
+    mpi = launcher.installed("mpich") or pytest.skip("no mpich: bash launch/test.sh installs it")
+    (tmp_path / "my_metric.py").write_text(block("how-to/metrics.md", "python", "# my_metric.py"))
+    asked = "[confusion, my_metric:Distance]"  # as it is written without keys
+    keys = [f"record.metrics={asked}", f"record.dir={tmp_path / 'runs'}", "train.epochs=1", "dataset.limit=1000"]
+    ended = launcher.run(mpi, 3, ["-m", "psframe.train", "configs/quickstart.yaml", *keys], PYTHONPATH=str(tmp_path))
+    assert ended.status == 0, ended
+    (metrics,) = (tmp_path / "runs").glob("*/metrics.jsonl")
+    values = json.loads(metrics.read_text())["metrics"]
+    counts = {abs(i - j): 0 for i in range(10) for j in range(10)}
+    for i, row in enumerate(values["confusion"]):
+        for j, n in enumerate(row):
+            counts[abs(i - j)] += n
+    mean = sum(apart * n for apart, n in counts.items()) / sum(counts.values())
+    assert values["distance"] == [pytest.approx(mean, rel=1e-12), max(apart for apart, n in counts.items() if n)]
 
 
 def test_pytorch_network_of_a_users_own(tmp_path):
@@ -118,9 +136,8 @@ def test_config_shows_every_key_with_its_default():
 @pytest.mark.parametrize("table", [*FAMILIES.values(), PLACEMENTS])
 def test_strategies_are_all_named(table):
     """In the tables by hand, too; ``docs/reference/generated`` has them anyway."""
-    text = "".join(
-        (DOCS / page).read_text() for page in ("reference/modes.md", "reference/data.md", "tutorials/memory.md")
-    )
+    pages = ("reference/modes.md", "reference/data.md", "reference/records.md", "tutorials/memory.md")
+    text = "".join((DOCS / page).read_text() for page in pages)
     for name in table:
         assert f"`{name}`" in text, name
 

@@ -160,6 +160,40 @@ def test_epochs_stand_in_their_order_also_where_the_file_goes_back(tmp_path):
     assert [record["epoch"] for record in shown.records] == [1, 2, 3]
 
 
+def confused(n, value=3):
+    return {"confusion": [[value] * n for _ in range(n)]}
+
+
+def test_metrics_have_a_curve_a_table_and_a_picture(tmp_path):
+    report_files.run(tmp_path / "a")
+    page, notices = make.report([str(tmp_path)])
+    assert not notices
+    assert "top_2 against epochs" in page
+    label = "async_ps, 4 ranks"
+    assert rows_of(page, "classes") == [[label, "0", "0.500"], [label, "1", "–"], [label, "2", "1.000"]]
+    assert "0, 1: 1 samples, 25.0% of the class&#x27;s" in page
+
+
+@pytest.mark.parametrize(("metrics", "n_cells"), [
+    (confused(30), 900),
+    (confused(100), 10_000),
+    (confused(101), 0),  # more than a picture can show
+    ({"confusion": [[1, 2], [3]]}, 0),
+    ({"confusion": [[1, -2], [3, 4]]}, 0),
+    ({"confusion": [[1, "2"], [3, 4]]}, 0),
+    ({"confusion": []}, 0),
+    ({"recall": {}, "a" * 99: 0.5, "<b>": [[1]]}, 0),
+    ([1], 0),
+    (None, 0),
+])  # fmt: skip
+def test_metrics_of_any_kind_are_shown_or_left_out(tmp_path, metrics, n_cells):
+    report_files.run(tmp_path / "a", metrics=metrics, pages={})
+    page, _ = make.report([str(tmp_path)])
+    sound(page)
+    assert page.count('class="heat"') == n_cells
+    assert ('id="figure-confusion"' in page) == bool(n_cells)
+
+
 def test_page_says_where_equal_ranks_are_not_equal_workers(tmp_path):
     said = "At 4 ranks runs differ in workers (3, 4) and global batch (48, 64)"
     ran(tmp_path / "a", "x", n_workers=3, global_batch=48)

@@ -67,6 +67,19 @@ def test_evaluation_on_the_test_set_is_that_of_the_record(run, test_set):
     assert scores["loss"] == pytest.approx(run.epochs["test_loss"][1], rel=1e-12)
 
 
+def test_metrics_of_the_test_set_are_those_of_the_predictions(run, test_set):
+    images, labels = test_set
+    scores = run.evaluate(images, labels, metrics=["confusion", "top_1", {"name": "log_loss"}])
+    assert {key: scores[key] for key in ("loss", "accuracy")} == run.evaluate(images, labels)
+    counts = np.zeros((10, 10), int)
+    np.add.at(counts, (labels, run.predict(images)), 1)
+    assert scores["metrics"]["confusion"] == counts.tolist()
+    assert scores["metrics"]["top_1"] == scores["accuracy"]
+    assert scores["metrics"]["log_loss"] == pytest.approx(scores["loss"], rel=1e-9)
+    with pytest.raises(UserError, match=r"metrics\[0\]\.name: there is no 'top'"):
+        run.evaluate(images, labels, metrics=["top"])
+
+
 def test_predictions_do_not_depend_on_the_form_of_the_samples(run, test_set):
     images, _ = test_set
     classes = run.predict(images)
@@ -149,6 +162,13 @@ def test_commands_evaluate_label_and_export(path, run, test_set, tmp_path):
     assert scores.pop("n_samples") == len(labels)
     assert scores == {"run": str(path), **run.evaluate(*test_set)}
     assert "accuracy" in command("evaluate", path, "digits", "--split", "train")
+    asked = "f1_macro,{name: top_k, k: 3},confusion"
+    values = run.evaluate(images, labels, metrics=["f1_macro", "top_3", "confusion"])["metrics"]
+    assert json.loads(command("evaluate", path, "--metrics", asked, "--json"))["metrics"] == values
+    shown = [line.split() for line in command("evaluate", path, "--metrics", f"[{asked}]").splitlines()]
+    assert [line[0] for line in shown[:5]] == ["loss", "accuracy", "f1_macro", "top_3", "confusion"]
+    assert float(shown[2][1]) == pytest.approx(values["f1_macro"], rel=1e-5)
+    assert [[int(n) for n in line[-10:]] for line in shown[4:]] == values["confusion"]
     np.save(tmp_path / "new.npy", images[:300])
     command("label", path, tmp_path / "new.npy", "--out", tmp_path / "labels.csv")
     rows = list(csv.DictReader(io.StringIO((tmp_path / "labels.csv").read_text())))
@@ -162,6 +182,10 @@ def test_commands_evaluate_label_and_export(path, run, test_set, tmp_path):
     [
         (("evaluate", "RUN", "fashion"), "there is no 'fashion'"),
         (("evaluate", "RUN", "mnist_5k"), "the dataset must have samples of shape (1, 8, 8)"),
+        (("evaluate", "RUN", "--metrics", "top_5,f1_makro"), "metrics[1].name: there is no 'f1_makro'; did you mean"),
+        (("evaluate", "RUN", "--metrics", "top_11"), "metric top_k must have a k of at most the 10 classes"),
+        (("evaluate", "RUN", "--metrics", "{name: ece, bins: 0}"), "metrics[0].bins must be a whole number >= 1"),
+        (("evaluate", "RUN", "--metrics", "{name"), "the value '[{name]'"),
         (("evaluate", "nowhere"), "a run must be a folder with a config.yaml, got 'nowhere'"),
         (("label", "RUN", "README.md"), "a file of samples must end in one of"),
         (("label", "RUN", "nothing.npy"), "a file of samples must be sound, got 'nothing.npy'"),

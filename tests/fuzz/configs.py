@@ -7,6 +7,7 @@ import msgspec
 from psframe.cluster import mpirun
 from psframe.config import schema
 from psframe.memory import topology
+from psframe.nn import metrics
 from psframe.train.plan import sections
 from tests.fuzz.base import Prepared, told
 from tests.helpers import machine_trees as trees
@@ -23,6 +24,9 @@ def resolved(found: schema.Config) -> None:
             at = at[key]
         if ":" not in str(at[schema.STRATEGIES.get(section, "name")]):  # module:attr runs what it names
             sections.choice(plain, section)
+    asked = plain["record"]["metrics"]
+    if ":" not in str([spec if isinstance(spec, str) else spec.get("name") for spec in asked]):
+        metrics.choose(asked, sections.METRICS)
 
 
 def whole(folder: Path) -> Prepared:

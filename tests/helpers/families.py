@@ -1,6 +1,7 @@
 """The families of strategies, each with the table of its members."""
 
 from psframe import collectives, datasets, models, optim, sync
+from psframe.nn import metrics
 
 FAMILIES = {
     "model": models.TABLE,
@@ -8,4 +9,5 @@ FAMILIES = {
     "optimizer": optim.TABLE,
     "sync": sync.TABLE,
     "collective": collectives.TABLE,
+    "record.metrics": metrics.TABLE,
 }

@@ -26,6 +26,7 @@ RECORD = {
     "loss": 0.5,
     "test_loss": 0.6,
     "accuracy": 0.8,
+    "metrics": {"top_2": 0.9, "ece": 0.04, "recall": [0.5, None, 1.0], "confusion": [[2, 1, 1], [0, 0, 0], [0, 0, 1]]},
     "pages": {"parameters": {"0": 400, "4": 22, "untouched": 3}, "data": {"1": 900}},
     "placed": {"parameters": 0.95},
     "model": "lenet",

@@ -8,9 +8,9 @@ from html.parser import HTMLParser
 from tests.helpers.launcher import ROOT
 
 FIGURES = ("phases", "bytes", "curves", "staleness", "scaling", "pages", "usage-0", "bcast", "gather", "allreduce")
-FIGURES += ("threads", "forward", "peers")
+FIGURES += ("threads", "forward", "peers", "metrics", "confusion")
 TABLES = ("runs", "config", "scaling", "placed", "woo-1", "woo-4", "woo-5", "threads", "lerat", "forward", "peers")
-TABLES += ("traces", "folders")
+TABLES += ("traces", "folders", "classes")
 
 
 def report(*arguments, cwd=ROOT):

@@ -20,7 +20,6 @@ from tests.ranks.training import TINY, folder, hashes
 MOMENTS = ("on_run_begin", "on_step_end", "on_epoch_end", "on_checkpoint", "on_run_end")
 ACTIONS = ("raise", "stop", "save", "lr", "sleep", "record")
 PLAIN = (
-    "sync=sync_ps",
     "sync={mode: sync_ps, server: colocated}",
     "sync=allreduce",
     "sync={mode: sync_ps, servers: 2}",

@@ -189,6 +189,7 @@ def build(cluster: Cluster, plan: Plan, held: LoadedData, allocator: Allocator, 
         group=group,
         work=work,
         labels=_labels(cluster, plan, mode if not alone else None, sampler) | {"threads": threads.n},
+        metrics=plan.metrics,
     )
 
 

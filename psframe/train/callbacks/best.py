@@ -42,18 +42,17 @@ class Best:
     def read(self, run: Path) -> None:
         """Take the values of the epochs that a run has recorded, which may lack the metric."""
         for record in metrics.read(run):
-            if self.metric in record:
+            if self.metric in numbers(record):
                 self.improves(record)
 
     def improves(self, record: Mapping[str, Any]) -> bool:
         """Return True, and keep the value, if a record has a better one; UserError if it has no such number."""
-        value = record.get(self.metric)
-        if self.metric not in record or isinstance(value, bool) or not isinstance(value, int | float | None):
-            numbers = [name for name, other in record.items() if isinstance(other, float)]
+        named = numbers(record)
+        if self.metric not in named:
             raise UserError(
-                f"a metric must be a number of the epochs' records, got {self.metric!r}; "
-                f"{nearest(self.metric, numbers)}"
+                f"a metric must be a number of the epochs' records, got {self.metric!r}; {nearest(self.metric, named)}"
             )
+        value = named[self.metric]
         if value is None or not isfinite(value):
             return False
         if self.value is not None:
@@ -62,3 +61,9 @@ class Best:
                 return False
         self.value, self.epoch = float(value), int(record["epoch"])
         return True
+
+
+def numbers(record: Mapping[str, Any]) -> dict[str, float | None]:
+    """Return the numbers of a record, those of its metrics among them; None where there is no value."""
+    named = {**record, **(record.get("metrics") or {})}
+    return {name: value for name, value in named.items() if value is None or type(value) in (int, float)}

@@ -7,6 +7,7 @@ import msgspec
 
 from psframe.errors import UserError
 from psframe.train.callbacks.base import Callback, Control
+from psframe.train.callbacks.best import numbers
 
 
 class Logger(Callback):
@@ -34,8 +35,7 @@ class Logger(Callback):
             self.configure(_flat(msgspec.to_builtins(control.config)))
 
     def on_epoch_end(self, control: Control, record: Mapping[str, Any]) -> None:
-        numbers = {name: value for name, value in record.items() if isinstance(value, int | float)}
-        self.log({name: value for name, value in numbers.items() if not isinstance(value, bool)}, step=record["epoch"])
+        self.log({name: value for name, value in numbers(record).items() if value is not None}, step=record["epoch"])
 
 
 def _flat(config: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:

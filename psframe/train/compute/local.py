@@ -7,7 +7,7 @@ import numpy as np
 
 from psframe.collectives.base import Base, cut
 from psframe.nn.base import LayerHook, Pass
-from psframe.nn.network import Network
+from psframe.nn.network import Network, Observer
 from psframe.record.traffic import Traffic
 from psframe.sync.base import Mode
 from psframe.sync.sampler import Sampler
@@ -52,13 +52,16 @@ class Work:
         losses[0] += loss
         return loading_s
 
-    def evaluate(self, n_test: int, n_ranks: int, rank: int) -> np.ndarray:
-        """Return the sums of losses and hits, (n, 2), over a rank's share of the test set; n as in :meth:`tested`."""
+    def evaluate(self, n_test: int, n_ranks: int, rank: int, also: Observer | None = None) -> np.ndarray:
+        """Return the sums of losses and hits, (n, 2), over a rank's share of the test set; n as in :meth:`tested`.
+
+        ``also`` is called with the logits and labels of each batch, on the rank that has its loss.
+        """
         share, n_sums = self.tested(n_test, n_ranks, rank)
         sums, batch_size = np.zeros((n_sums, 2)), self.sampler.max_batch
         for lo in range(share.start, share.stop, batch_size):
             samples = np.arange(lo, min(lo + batch_size, share.stop))
-            sums[lo // batch_size % n_sums] += self.network.evaluate(*self.batches.load("test", samples))
+            sums[lo // batch_size % n_sums] += self.network.evaluate(*self.batches.load("test", samples), also)
         return sums
 
     def warm(self) -> None:

@@ -15,6 +15,7 @@ from psframe.config.registry import Choice
 from psframe.config.schema import Config, Source
 from psframe.nn.conv import Conv2d
 from psframe.nn.dense import Dense
+from psframe.nn.metrics.meter import Metrics
 from psframe.nn.network import Network
 from psframe.sync.base import Mode
 from psframe.sync.binding import by_number
@@ -66,6 +67,8 @@ class Judged:
         Chosen member of each family, by its config key.
     asked : Combination
         Combination of options that passed the checks.
+    metrics : dict of str to Metric
+        Metrics of the test set, by label.
     resolved : dict
         Full config with every default, as config.yaml records it.
     unused : list of str
@@ -76,6 +79,7 @@ class Judged:
     choices: dict[str, Choice]
     asked: Combination
     facts: Facts
+    metrics: Metrics
     dataset: "Dataset | None"
     resolved: dict[str, Any]
     unused: list[str]
@@ -125,7 +129,8 @@ def judge(ranks: Ranks, source: Source, overrides: Sequence[str]) -> Judged:
     if not mode.traits.exchanges and choices["collective"].name != default:
         unused.append("collective")
     unused += any_workers.unused(config.train)
-    return Judged(config, choices, asked, facts, datasets[0] if datasets else None, resolved, unused)
+    measured = ranks.run_on_all(lambda: sections.metrics_of(config.record.metrics, facts.n_classes))
+    return Judged(config, choices, asked, facts, measured, datasets[0] if datasets else None, resolved, unused)
 
 
 def roles_of(config: Config, traits: Traits, sizes: tuple[int, ...]) -> Roles:

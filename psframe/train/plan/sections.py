@@ -13,6 +13,8 @@ from psframe.config.schema import Source
 from psframe.datasets import TABLE as DATASETS
 from psframe.memory import placement
 from psframe.models import TABLE as MODELS
+from psframe.nn import metrics
+from psframe.nn.metrics.meter import Metrics
 
 #: config key of each role's placement
 PLACES = {role: f"placement.{role}" for role in ROLES}
@@ -26,6 +28,8 @@ TABLES: dict[str, Table] = {
     "collective": collectives.TABLE,
     **dict.fromkeys(PLACES.values(), placement.TABLE),
 }
+
+METRICS = "record.metrics"
 
 #: positional arguments of a member: (input shape, n_classes); (team, size, allocator, reproducible)
 N_GIVEN = {"model": 2, "dataset": 0, "optimizer": 0, "sync": 0, "collective": 4}
@@ -44,7 +48,15 @@ def resolve(source: Source, overrides: Sequence[str], collective: str) -> tuple[
         parent = resolved[above[0]] if above else resolved
         parent[last] = {schema.STRATEGIES.get(section, "name"): chosen.name, **chosen.keys}
         unused += [f"{section}.{name}" for name in chosen.unused]
+    measured = metrics.choose(resolved["record"]["metrics"], METRICS)
+    resolved["record"]["metrics"] = [{"name": chosen.name, **chosen.keys} for chosen in measured]
+    unused += [f"{chosen.section}.{name}" for chosen in measured for name in chosen.unused]
     return resolved, unused
+
+
+def metrics_of(specs: Sequence[metrics.Spec], n_classes: int) -> Metrics:
+    """Return the metrics of ``record.metrics`` by label; UserError if one is invalid, or not for so many classes."""
+    return metrics.make(metrics.choose(specs, METRICS), n_classes)
 
 
 def choice(resolved: dict[str, Any], section: str) -> Choice:

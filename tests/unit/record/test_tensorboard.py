@@ -120,6 +120,7 @@ def test_folder_that_cannot_be_written_is_told(mpich, config, tmp_path, pool):
 def test_numbers_of_any_kind(tmp_path):
     board = Board(tmp_path, 0, 0)
     board.epoch({"epoch": 1, "loss": np.float32(1.5), "test_loss": math.nan, "accuracy": None, "bytes_sent": 2})
+    board.epoch({"epoch": 1, "metrics": {"ece": 0.5, "log_loss": None, "confusion": [[1]]}})
     board.epoch({"epoch": 2, "loss": np.float64(np.inf), "staleness_p50": np.int64(3), "n_ranks": 4})
     # no close: what was written is there, since an epoch flushes
     found = scalars(tmp_path / FOLDER)
@@ -127,6 +128,7 @@ def test_numbers_of_any_kind(tmp_path):
     assert found == {
         "quality/loss": [(1, 1.5), (2, math.inf)],
         "bytes/bytes_sent": [(1, 2.0)],
+        "metrics/ece": [(1, 0.5)],
         "staleness/staleness_p50": [(2, 3.0)],
     }
 

@@ -9,6 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from psframe.memory.audit import Pages
+from psframe.nn.metrics.meter import Sums
 from psframe.record import trace
 from psframe.record.trace import FILE, Trace, append
 from psframe.train.epoch_metrics import EpochTimings, Report, trace_waiting
@@ -100,7 +101,8 @@ def report(exchanging, spans):
     seen = EpochTimings(times[0, 0], times[-1, 2] + 1, times, met, nothing, np.zeros(1, int), np.zeros(1))
     spans = [*spans, *(("exchange", 0, at, at + 1) for at in exchanging)]
     no = np.zeros(3, int)
-    return Report(seen, 0, 0.0, no, 0.0, (0.0, 0.0), 0.0, 0, {}, no, nothing, 0.0, {"data": Pages()}, (spans, []), [])
+    tested = (nothing, Sums(), 0.0)
+    return Report(seen, 0, 0.0, no, 0.0, (0.0, 0.0), 0.0, 0, {}, no, *tested, {"data": Pages()}, (spans, []), [])
 
 
 def test_wait_for_the_last_rank_is_where_nothing_else_is_done():

@@ -9,7 +9,7 @@ from psframe.collectives.base import cut
 from psframe.config.schema import Parallel
 from psframe.nn.base import LayerHook, Pass
 from psframe.nn.losses import softmax_cross_entropy
-from psframe.nn.network import Network
+from psframe.nn.network import Network, Observer
 from psframe.record.trace import UNTRACED, Trace
 from psframe.record.traffic import Traffic
 from psframe.sync.sampler import Sampler
@@ -156,7 +156,7 @@ class Pipeline(Work):
         for other in self.waits:
             other.waited_s = 0.0
 
-    def evaluate(self, n_test: int, n_ranks: int, rank: int) -> np.ndarray:
+    def evaluate(self, n_test: int, n_ranks: int, rank: int, also: Observer | None = None) -> np.ndarray:
         """Return the losses and hits, (1, 2), of a replica's share of the test set; 0 except on its last stage."""
         share, sums = cut(n_test, self.grid.n_replicas, self.grid.replica), np.zeros((1, 2))
         for lo in range(share.start, share.stop, self.most):
@@ -165,6 +165,8 @@ class Pipeline(Work):
             if not self.after:
                 labels, scratch = self.batches.labels_of("test", samples), self.parts[-1].dlogits[: len(samples)]
                 sums[0] += np.multiply(softmax_cross_entropy(y, labels, scratch), self.tells)
+                if also and self.tells:
+                    also(y, labels)
             if self.before:
                 self.before[0].free()
         return sums

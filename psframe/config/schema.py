@@ -13,19 +13,15 @@ from typing import Annotated, Any, Literal
 import msgspec
 import yaml
 
-from psframe.config import bases, strict_yaml, untrusted
-from psframe.config.placement_spec import ROLES, spelled_out
+from psframe.config import bases, short, strict_yaml, untrusted
 from psframe.config.registry import Count, NonNegative, Positive, PositiveInt, Seconds, convert
+from psframe.config.short import SHORT, STRATEGIES
 from psframe.errors import UserError, nearest
 
 Section = dict[str, Any]
 Source = str | Mapping[str, Any]  #: a config: the path of its file, or its content
 Name = Annotated[str, msgspec.Meta(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]*$", max_length=100)]
 
-#: sections that may be the bare name of a strategy, and the key of that name
-STRATEGIES = {"model": "name", "dataset": "name", "optimizer": "name", "sync": "mode", "collective": "name"}
-#: all sections that may be a bare name
-SHORT = {**STRATEGIES, "schedule": "name"}
 TRACED_TURNS = 50  # per epoch, by default
 #: defaults of sections without a name
 DEFAULTS = {"optimizer": "sgd", "sync": "sync_ps", "collective": "shared"}
@@ -225,9 +221,9 @@ def over(below: dict[str, Any], above: dict[str, Any]) -> dict[str, Any]:
 
 def resolve(raw: dict[str, Any], overrides: Sequence[str] = (), collective: str = DEFAULTS["collective"]) -> Config:
     """Return the validated config of a mapping, to which ``overrides`` are applied first. UserError as :func:`read`."""
-    _expand(raw)
+    short.expand(raw)
     for override in overrides:
-        _apply(raw, override)
+        short.override(raw, override)
     if bases.KEY in raw:
         raise UserError(f"{bases.KEY} must stand in a config's file, got {raw[bases.KEY]!r} elsewhere; write it there")
     raw = untrusted.at_home(raw)
@@ -260,42 +256,6 @@ def _is_cut(parallel: Any) -> bool:
 def parse_value(text: str) -> Any:
     """Return the value that a text on the command line has as YAML."""
     return strict_yaml.load(text, f"the value {text!r}")
-
-
-def _expand(raw: dict[str, Any]) -> None:
-    """Expand every bare name of a strategy in place; YAML reads ``null``, the name of a collective, as None."""
-    for section, key in SHORT.items():
-        if section not in raw:
-            continue
-        value = raw[section]
-        if value is None or isinstance(value, str):
-            raw[section] = {key: value or "null"}
-        elif not isinstance(value, dict):
-            raise UserError(f"{section} must be a name or keys and values, got {value!r}; write `{section}: NAME`")
-        elif key in value and value[key] is None:
-            value[key] = "null"
-    placement: Any = raw.get("placement")
-    for role in ROLES if isinstance(placement, dict) else ():
-        value = spelled_out(placement.get(role, "default"))
-        if not isinstance(value, dict):
-            raise UserError(f"placement.{role} must be a placement, got {value!r}; write `{role}: NAME`")
-        placement[role] = {"name": "default", **value}
-
-
-def _apply(raw: dict[str, Any], override: str) -> None:
-    path, equals, text = override.partition("=")
-    keys = path.split(".")
-    if not equals or not all(keys):
-        raise UserError(f"an override must be key.path=value, got {override!r}; write, say, train.epochs=3")
-    if len(keys) > strict_yaml.MAX_DEPTH:
-        raise UserError(f"an override must have at most {strict_yaml.MAX_DEPTH} keys, got {override!r}; check the path")
-    at: Any = raw
-    for key in keys[:-1]:
-        at = at.setdefault(key, {})
-        if not isinstance(at, dict):
-            raise UserError(f"{override!r} must reach into keys and values, but {key!r} is {at!r}; check the path")
-    at[keys[-1]] = strict_yaml.load(text, f"the value of {override!r}")
-    _expand(raw)
 
 
 def _check_keys(where: str, raw: Mapping[str, Any], struct: type[msgspec.Struct]) -> None:

@@ -4,6 +4,7 @@ import json
 from pathlib import Path
 
 from psframe.record import sealed
+from psframe.record.folder import Folder
 
 FILE = "stopped.json"
 
@@ -15,9 +16,11 @@ def mark(run: Path, reason: str, epoch: int, step: int) -> None:
 
 def is_marked(run: Path) -> bool:
     """Return True if a callback has ended the run."""
-    return (run / FILE).is_file()
+    with Folder(run) as folder:
+        return folder.holds(FILE)
 
 
 def clear(run: Path) -> None:
     """Take the mark off a run that is continued."""
-    (run / FILE).unlink(missing_ok=True)
+    with Folder(run) as folder:
+        folder.remove(FILE)

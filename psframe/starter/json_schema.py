@@ -180,6 +180,9 @@ def _keys(make: Callable[..., Any]) -> dict[str, Schema]:
 
 def _value(kind: Any, default: Any, about: str = "") -> Schema:
     value: Schema = msgspec.json.schema(kind)
+    structs = value.pop("$defs", {})
+    if "anyOf" in value:
+        value["anyOf"] = [structs.get(each.get("$ref", "").rpartition("/")[2], each) for each in value["anyOf"]]
     if default is not inspect.Parameter.empty and default is not msgspec.NODEFAULT:
         value["default"] = msgspec.to_builtins(default)
     if about:

@@ -46,12 +46,17 @@ NEVER = ("eval", "exec", "np.load", "np.fromfile", "np.genfromtxt", "torch.load"
 
 
 def test_files_are_neither_unpickled_nor_evaluated():
-    """Ranks of a job unpickle what each other say (``cluster``, mpi4py); no file is read by what can run code."""
+    """Ranks unpickle what each other say (``cluster``, mpi4py), and what their user's own script sends them (``api``).
+
+    No file is read by what can run code.
+    """
     found = [(module, name, keywords) for module in MODULES for name, keywords in calls(module)]
     assert len(found) > 1000
     assert not [call for call in found if call[1] in NEVER or "allow_pickle" in call[2]]
     assert {module for module, name, _ in found if name.startswith(("pickle.", "marshal."))} == {
-        "psframe.cluster.cluster"
+        "psframe.cluster.cluster",
+        "psframe.api.channel",
+        "psframe.api.objects",
     }
     assert {module for module, name, _ in found if name == "yaml.load"} == {"psframe.config.strict_yaml"}
     assert {module for module, name, _ in found if name == "json.loads"} <= set(JSON)

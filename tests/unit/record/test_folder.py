@@ -242,6 +242,7 @@ def test_report_of_a_folder_from_elsewhere_shows_no_other_files(tmp_path):
 #: who writes files: to places of their own making, or that the user has named as a file
 WRITERS = {
     "psframe.record.folder",  # the one function for a folder that may come from elsewhere
+    "psframe.cluster.startup",  # MPICH's own memory, in /dev/shm
     "psframe.record.sealed",  # by descriptors that it has from there
     "psframe.predict.measure",  # a config, in a folder made for it
     "psframe.cluster.node_channel",  # a file without a name

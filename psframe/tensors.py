@@ -9,19 +9,19 @@ from psframe.memory.arena import described
 from psframe.record import checkpoint
 
 
-def tensors(run: str | Path) -> dict[str, np.ndarray]:
+def tensors(run: str | Path, best: bool = False) -> dict[str, np.ndarray]:
     """Return the tensors of a run's newest complete checkpoint: float32, in their PyTorch shapes.
 
     Names are those of the model, such as ``0.Conv2d.weight``; for ``model: torch``, those of the user's module, so that
     ``module.load_state_dict({name: torch.from_numpy(t) for name, t in tensors(run).items()}, strict=False)`` accepts
-    them. Needs neither other ranks nor MPI.
+    them. Needs neither other ranks nor MPI. ``best``: those of the checkpoint that ``checkpoint.best`` keeps.
 
     Raises
     ------
     UserError
         The run is missing, or has no complete checkpoint.
     """
-    saved, by_name = newest(run), {}
+    saved, by_name = newest(run, best), {}
     try:
         for name, slot in described(saved.layout).items():
             _, kind, within = (*name.split(".", 2), "", "")[:3]
@@ -31,9 +31,11 @@ def tensors(run: str | Path) -> dict[str, np.ndarray]:
     return by_name
 
 
-def newest(run: str | Path) -> checkpoint.Saved:
-    """Return a run's newest complete checkpoint; UserError if it has none."""
+def newest(run: str | Path, best: bool = False) -> checkpoint.Saved:
+    """Return a run's newest complete checkpoint, or its best one; UserError if it has none."""
     folder = Path(run) / "checkpoints"
+    if best and folder.is_dir():
+        return checkpoint.best(folder)
     saved, _ = checkpoint.newest(folder, None) if folder.is_dir() else (None, [])
     if saved is None:
         raise UserError(f"a run must have a checkpoint, got none in {str(run)!r}; give the folder of one that has")

@@ -78,9 +78,10 @@ def fit(
         from psframe.api.here import train
 
         path = train(content, overrides, given, arrays, callbacks, quiet)
-        return Run(path, objects=given)
-    path = _started(content, overrides, given, arrays, callbacks, Live(quiet), _launcher(mpirun, ranks))
-    return Run(path, objects=given)
+    else:
+        path = _started(content, overrides, given, arrays, callbacks, Live(quiet), _launcher(mpirun, ranks))
+    again = {"ranks": ranks, "callbacks": callbacks, "mpirun": mpirun, "quiet": quiet}
+    return Run(path, objects=given, given={**again, **({"data": data, "test_data": test_data} if arrays else {})})
 
 
 def _content(config: str | Path | Mapping[str, Any] | None, sections: dict[str, Any], arrays: Arrays | None) -> Any:
@@ -90,16 +91,20 @@ def _content(config: str | Path | Mapping[str, Any] | None, sections: dict[str, 
     below = dict(config) if isinstance(config, Mapping) else schema.content(str(config)) if config else {}
     sections = {key: value for key, value in sections.items() if value is not None}
     if arrays:
-        below.pop("dataset", None)
-        keys = sections.get("dataset") or {}
-        if not isinstance(keys, Mapping) or "name" in keys:
-            raise UserError(
-                f"a run has one dataset, got data and dataset={keys!r}; give dataset keys alone, or no data"
-            )
-        sections["dataset"] = {"name": f"{script.__name__}:dataset", **keys}
+        sections["dataset"] = _dataset(below.pop("dataset", None), sections.get("dataset"))
     content = schema.over(below, sections)
     content.setdefault("name", "fit")
     return content
+
+
+def _dataset(before: Any, asked: Any) -> dict[str, Any]:
+    """Return the section of a script's arrays, with the keys ``asked``, or those of a run on arrays that goes on."""
+    name = f"{script.__name__}:dataset"
+    if asked is None and isinstance(before, Mapping) and before.get("name") == name:
+        return dict(before)
+    if not isinstance(asked or {}, Mapping) or "name" in (asked or {}):
+        raise UserError(f"a run has one dataset, got data and dataset={asked!r}; give one of them")
+    return {"name": name, **(asked or {})}
 
 
 def _launcher(mpirun: str | None, ranks: int) -> list[str]:
@@ -147,5 +152,5 @@ def _started(
     if watched.refused:
         raise UserError(watched.refused)
     if watched.failed or status or watched.path is None:
-        raise RankError(watched.failed or "; ".join(job.said) or f"{launcher[0]} ended with status {status}")
+        raise RankError(watched.failed or "; ".join(job.said) or f"a rank has died: mpirun ended with status {status}")
     return watched.path

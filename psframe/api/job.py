@@ -22,6 +22,7 @@ from psframe.cluster import mpirun
 LEAVE_S = 12.0  # from the request to leave until the ranks are killed
 AGAIN_S = 1.0  # from one request to the next: a launcher drops signals sent before its ranks run
 END_S = 5.0  # for killed processes to be gone
+BANNER = "=" * 83  # begins what MPICH's launcher prints of a rank that died
 
 #: a rank's request and the function that answers it: ``answer(channel, *given)``
 Answers = dict[str, Callable[..., Any]]
@@ -150,7 +151,7 @@ class Output:
     """
 
     def __init__(self, stream: Any, said: list[str] | None):
-        self.stream, self.said, self.rest = stream, said, b""
+        self.stream, self.said, self.rest, self.ended = stream, said, b"", False
 
     def take(self, pipe: Any) -> bool:
         """Pass on the lines that have come; return False at the end."""
@@ -163,6 +164,9 @@ class Output:
         return bool(data)
 
     def _pass(self, line: str) -> None:
+        if line == BANNER or self.ended:
+            self.ended = True
+            return
         if self.said is not None:
             if line.startswith("psframe: ") and not line.startswith("psframe: warning: "):
                 self.said.append(line.removeprefix("psframe: "))

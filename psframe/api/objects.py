@@ -85,6 +85,16 @@ def _is_torch(value: Any) -> bool:
     return False
 
 
+def restored(config: Any, objects: Mapping[str, Any]) -> Any:
+    """Return a config of :func:`named` with the objects in place of their names, as far as they are there."""
+    prefix = f"{script.__name__}:"
+    if isinstance(config, Mapping):
+        return {key: restored(value, objects) for key, value in config.items()}
+    if isinstance(config, str) and config.startswith(prefix):
+        return objects.get(config.removeprefix(prefix), config)
+    return config
+
+
 class Copies:
     """Function that returns a copy of an object, whatever it is given."""
 

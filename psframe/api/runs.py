@@ -8,7 +8,8 @@ from typing import Any
 import numpy as np
 
 from psframe.api import export, script
-from psframe.api.trained import TrainedNetwork
+from psframe.api import objects as of_script
+from psframe.api.trained import TrainedNetwork, Training
 from psframe.config import schema
 from psframe.config.schema import Config
 from psframe.errors import UserError
@@ -28,6 +29,10 @@ class Run:
         For a run whose model was an object of a script: that object.
     objects : mapping of str to object, optional
         All of them, by their names in the config.
+    best : bool
+        True to use the checkpoint that ``checkpoint.best`` keeps, in place of the newest.
+    given : mapping, optional
+        Arguments of :func:`psframe.fit` that :meth:`resume` is to give again.
 
     Raises
     ------
@@ -41,9 +46,11 @@ class Run:
         model: Callable[..., Any] | None = None,
         *,
         objects: Mapping[str, Any] | None = None,
+        best: bool = False,
+        given: Mapping[str, Any] | None = None,
     ):
-        self.path = Path(path)
-        self._objects = objects or {"model": model, "model_build": model} if model else (objects or {})
+        self.path, self._best, self._given = Path(path), best, given or {}
+        self._objects = dict(objects or of_script.named({"model": model} if model is not None else {})[1])
         self._trained: tuple[tuple[int, int], TrainedNetwork] | None = None
         resolved = run_dir.config_of(self.path) if self.path.is_dir() else None
         if resolved is None:
@@ -74,13 +81,17 @@ class Run:
 
     @property
     def trained(self) -> TrainedNetwork:
-        """Network with the parameters of the newest checkpoint, in this process."""
-        saved = newest(self.path)
+        """Network with the parameters of the newest checkpoint, or of the best, in this process."""
+        saved = newest(self.path, self._best)
         place = saved.epoch, saved.step
         if self._trained is None or self._trained[0] != place:
-            with script.given(self._objects):
-                self._trained = place, TrainedNetwork(self.config, inputs.read(self.path), saved)
+            self._trained = place, TrainedNetwork(self.training)
         return self._trained[1]
+
+    @property
+    def training(self) -> Training:
+        """What :attr:`trained` is made from; it stays when the folder is removed."""
+        return Training(self.config, inputs.read(self.path), newest(self.path, self._best), self._objects)
 
     def predict(self, images: np.ndarray) -> np.ndarray:
         """Return the most likely class of each sample, int64 (n,).
@@ -129,8 +140,8 @@ class Run:
         return {**scores, "metrics": of_samples.values(asked, logits, truth)} if asked else scores
 
     def tensors(self) -> dict[str, np.ndarray]:
-        """Return the tensors of the newest checkpoint by name; see :func:`psframe.tensors.tensors`."""
-        return tensors(self.path)
+        """Return the tensors of that checkpoint by name; see :func:`psframe.tensors.tensors`."""
+        return tensors(self.path, self._best)
 
     def module(self) -> Any:
         """Return the run's ``torch.nn.Module`` in evaluation mode; UserError if its model is not ``torch``."""
@@ -145,6 +156,26 @@ class Run:
     def save(self, path: str | Path) -> None:
         """Write the tensors to a file: ``.safetensors`` or ``.npz``."""
         export.write(self.tensors(), path)
+
+    @property
+    def best(self) -> "Run":
+        """The run with the checkpoint of its best epoch, which ``checkpoint.best`` keeps."""
+        return Run(self.path, objects=self._objects, best=True, given=self._given)
+
+    def resume(self, epochs: int, *overrides: str, **given: Any) -> "Run":
+        """Continue the run up to ``epochs`` epochs in all, and return it.
+
+        Arguments of :func:`psframe.fit` are given again where the run was begun in this script; others may be given in
+        their place. A run that was opened needs the objects of its script: ``data`` and ``test_data``, ``model``.
+        """
+        import psframe
+
+        content = of_script.restored(run_dir.config_of(self.path) or {}, {**self._objects, **given})
+        content.pop("versions", None)
+        content["train"]["epochs"], content["checkpoint"]["resume"] = epochs, str(self.path.resolve())
+        records = metrics.read(self.path)
+        ranks = {"ranks": records[-1]["n_ranks"]} if records else {}
+        return psframe.fit(content, *overrides, **{**ranks, **self._given, **given})
 
 
 class Figure:

@@ -1,10 +1,12 @@
 """Trained network of a run, in this process (:class:`TrainedNetwork`): logits of new samples, given as they come."""
 
 from collections.abc import Iterator
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
+from psframe.api import script
 from psframe.config import registry
 from psframe.config.schema import Config
 from psframe.errors import UserError
@@ -22,15 +24,33 @@ from psframe.train.data.batches import Batches
 MAX_BATCH = 256  # samples that are computed together
 
 
-class TrainedNetwork:
-    """Network of a config with the parameters of a checkpoint.
+@dataclass(frozen=True)
+class Training:
+    """Result of a training: all that its network needs. It can be pickled if its objects can be.
 
-    Parameters
+    Attributes
     ----------
     config : Config
     inputs : Inputs
         Shape and normalization of the samples that it was trained on.
     saved : Saved
+        Checkpoint.
+    objects : dict of str to object
+        Objects of the script that the config names.
+    """
+
+    config: Config
+    inputs: Inputs
+    saved: Saved
+    objects: dict[str, Any]
+
+
+class TrainedNetwork:
+    """Network of a training, in this process.
+
+    Parameters
+    ----------
+    of : Training
 
     Raises
     ------
@@ -38,10 +58,12 @@ class TrainedNetwork:
         The model does not fit the samples, or has other tensors than the checkpoint.
     """
 
-    def __init__(self, config: Config, inputs: Inputs, saved: Saved):
+    def __init__(self, of: Training):
+        config, inputs, saved = of.config, of.inputs, of.saved
         self.inputs, self._seed = inputs, config.train.seed
-        choice = registry.bind("model", MODELS, config.model).taking(2)
-        self.network = Network(choice(inputs.input_shape, inputs.n_classes), inputs.input_shape, inputs.n_classes)
+        with script.given(of.objects):
+            choice = registry.bind("model", MODELS, config.model).taking(2)
+            self.network = Network(choice(inputs.input_shape, inputs.n_classes), inputs.input_shape, inputs.n_classes)
         if self.network.layout.describe() != saved.layout:
             raise UserError(
                 f"a run's model must have the tensors of its checkpoint, got {config.model.get('name')!r} with others; "

@@ -57,6 +57,7 @@ class Classifier(ClassifierMixin, BaseEstimator):
     ----------
     classes_ : ndarray, shape (n_classes,)
     n_features_in_ : int
+    network_ : TrainedNetwork
     run_ : Run or None
         With ``runs``, the run.
     """
@@ -102,9 +103,8 @@ class Classifier(ClassifierMixin, BaseEstimator):
                 callbacks=self.callbacks,
                 quiet=True,
             )
-            self.training_ = run.training
+            self.network_ = TrainedNetwork(run.training)
         self.run_ = run if self.runs else None
-        self._network: TrainedNetwork | None = None
         return self
 
     def predict(self, X: Any) -> np.ndarray:
@@ -120,9 +120,7 @@ class Classifier(ClassifierMixin, BaseEstimator):
     def _logits(self, X: Any) -> np.ndarray:
         check_is_fitted(self)
         images = self._images(validate_data(self, X, reset=False, allow_nd=True))
-        if self._network is None:
-            self._network = TrainedNetwork(self.training_)
-        return self._network.logits(images)
+        return self.network_.logits(images)
 
     def _images(self, X: np.ndarray) -> np.ndarray:
         if X.ndim > 2:
@@ -135,10 +133,6 @@ class Classifier(ClassifierMixin, BaseEstimator):
     def _seed(self) -> int:
         state = self.random_state
         return int(state if isinstance(state, int | np.integer) else check_random_state(state).randint(MAX_SEED))
-
-    def __getstate__(self) -> dict[str, Any]:
-        state: dict[str, Any] = super().__getstate__()
-        return {**state, **({"_network": None} if "_network" in state else {})}  # compiled code is not pickled
 
     def __sklearn_tags__(self) -> Any:
         tags = super().__sklearn_tags__()

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from psframe.api import objects, script
+from psframe.api import notebook, objects, script
 from psframe.api.arrays import Arrays
 from psframe.api.job import Answers, Job
 from psframe.api.live import Live
@@ -79,7 +79,7 @@ def fit(
 
         path = train(content, overrides, given, arrays, callbacks, quiet)
     else:
-        path = _started(content, overrides, given, arrays, callbacks, Live(quiet), _launcher(mpirun, ranks))
+        path = _started(content, overrides, given, arrays, callbacks, _live(quiet), _launcher(mpirun, ranks))
     again = {"ranks": ranks, "callbacks": callbacks, "mpirun": mpirun, "quiet": quiet}
     return Run(path, objects=given, given={**again, **({"data": data, "test_data": test_data} if arrays else {})})
 
@@ -105,6 +105,12 @@ def _dataset(before: Any, asked: Any) -> dict[str, Any]:
     if not isinstance(asked or {}, Mapping) or "name" in (asked or {}):
         raise UserError(f"a run has one dataset, got data and dataset={asked!r}; give one of them")
     return {"name": name, **(asked or {})}
+
+
+def _live(quiet: bool) -> Live:
+    if quiet or not notebook.is_here():
+        return Live(quiet)
+    return notebook.Curve()
 
 
 def _launcher(mpirun: str | None, ranks: int) -> list[str]:

@@ -9,6 +9,7 @@ import numpy as np
 
 from psframe.api import export, script
 from psframe.api import objects as of_script
+from psframe.api.figure import Figure
 from psframe.api.trained import TrainedNetwork, Training
 from psframe.config import schema
 from psframe.config.schema import Config
@@ -70,7 +71,7 @@ class Run:
         """Records of the steps, as :attr:`epochs`; empty without ``record.steps``."""
         return columns(metrics.read(self.path, "steps.jsonl"))
 
-    def figure(self) -> "Figure":
+    def figure(self) -> Figure:
         """Return the figures of ``psframe report`` on this run; a notebook shows them."""
         from psframe.report.make import report
 
@@ -176,23 +177,6 @@ class Run:
         records = metrics.read(self.path)
         ranks = {"ranks": records[-1]["n_ranks"]} if records else {}
         return psframe.fit(content, *overrides, **{**ranks, **self._given, **given})
-
-
-class Figure:
-    """A page of figures, which a notebook shows; :meth:`save` writes it to a file."""
-
-    def __init__(self, page: str):
-        self.page = page
-
-    def _repr_html_(self) -> str:
-        # a frame of its own, so that the page's style does not reach the notebook's
-        return f'<iframe srcdoc="{escape(self.page)}" style="width: 100%; height: 40em; border: 0"></iframe>'
-
-    def save(self, path: str | Path) -> None:
-        """Write the page, HTML that loads nothing from elsewhere."""
-        from psframe.report.make import write
-
-        write(str(path), self.page)
 
 
 open_run = Run

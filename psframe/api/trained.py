@@ -59,6 +59,7 @@ class TrainedNetwork:
     """
 
     def __init__(self, of: Training):
+        self.of = of
         config, inputs, saved = of.config, of.inputs, of.saved
         self.inputs, self._seed = inputs, config.train.seed
         with script.given(of.objects):
@@ -83,6 +84,9 @@ class TrainedNetwork:
         }
         self._batches = Batches(inputs, arrays, MAX_BATCH, self._seed, allocator)
         self._kernels = config.nn.kernels
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return TrainedNetwork, (self.of,)  # its memory and compiled parts are made anew
 
     def batches(self, images: np.ndarray) -> Iterator[tuple[slice, np.ndarray]]:
         """Yield slices of the samples, with their logits (n, n_classes) float32, valid until the next one.

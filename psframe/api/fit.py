@@ -137,7 +137,7 @@ def _started(
     facts = arrays.facts if arrays else None
     path = [os.path.abspath(folder) for folder in sys.path]
     answers: Answers = {
-        "job": lambda rank: rank.send((content, list(overrides), path, sent, facts)),
+        "job": lambda rank: rank.send((content, list(overrides), path, sys.argv, sent, facts)),
         "callbacks": lambda rank: rank.send(sent_callbacks),
         "read": lambda rank, *part: rank.send(arrays.read(*part) if arrays else None),
         "begun": watched.begun,

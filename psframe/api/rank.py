@@ -71,7 +71,7 @@ class Rank:
 
     def _take(self) -> tuple[dict[str, Any], list[str]]:
         """Take the config and its objects from the script."""
-        config, overrides, path, data, facts = self._ask("job")
+        config, overrides, path, sys.argv, data, facts = self._ask("job")
         sys.path[:] = [*path, *(folder for folder in sys.path if folder not in path)]
         given = objects.unpickled("an object of the script", data)
         script.give({**given, **({"dataset": arrays.dataset(facts, self._read)} if facts else {})})

@@ -63,7 +63,7 @@ class Watched:
         self.refused = self.refused or message
 
     def fail(self, rank: Channel, message: str) -> None:
-        self.failed = self.failed or message
+        self.failed = self.failed or message.removeprefix("psframe: ").rstrip()
 
     def _watch(self, asked: object) -> None:
         if asked:

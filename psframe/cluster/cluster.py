@@ -27,6 +27,8 @@ T = TypeVar("T")
 class AgreedError(UserError):
     """A UserError raised on every rank, so that all can exit together."""
 
+    agreed = True
+
 
 @dataclass(frozen=True)
 class Cluster:

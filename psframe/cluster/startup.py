@@ -141,14 +141,21 @@ def check_limits() -> None:
 
 
 def _told(kind: type[BaseException], error: BaseException, trace: Any) -> None:
-    """Report an error that no command has caught, for example one during imports."""
+    """Report an error that no command has caught, for example one during imports.
+
+    One that all ranks raise together is reported once, and each ends by itself.
+    """
     message = sentence(error)
+    loaded = sys.modules.get("mpi4py.MPI")
+    if getattr(error, "agreed", False) and loaded is not None:
+        if loaded.COMM_WORLD.rank == 0:
+            print(f"psframe: {message}", file=sys.stderr, flush=True)
+        return
     if not message:
         sys.__excepthook__(kind, error, trace)
     else:
         print(f"psframe: {message}", file=sys.stderr, flush=True)
     sleep(0.5)  # a launcher that aborts drops the output it has not read by then
-    loaded = sys.modules.get("mpi4py.MPI")
     if loaded is not None and loaded.Is_initialized() and not loaded.Is_finalized():
         loaded.COMM_WORLD.Abort(2 if message else 1)  # the others wait for this rank
     os._exit(2 if message else 1)

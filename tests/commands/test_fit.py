@@ -1,0 +1,371 @@
+"""``psframe.fit``: objects of a script over ranks that it starts, or over those of mpirun, and how it ends."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+from threading import Lock
+
+import numpy as np
+import psutil
+import pytest
+
+import psframe
+from psframe.api import notebook
+from psframe.nn.activations import Flatten
+from psframe.nn.dense import Dense
+from psframe.record import metrics
+from tests.helpers import launcher, scripts
+from tests.helpers.launcher import ROOT
+
+QUICKSTART = str(ROOT / "psframe/starter/quickstart.yaml")
+
+
+@pytest.fixture
+def mpich(monkeypatch):
+    mpi = launcher.installed("mpich") or pytest.skip("no mpich: bash launch/test.sh installs it")
+    monkeypatch.setenv("PSFRAME_MPIRUN", str(mpi.prefix / "bin" / "mpirun"))
+    return mpi
+
+
+@pytest.fixture(params=["mpich", "openmpi"])
+def mpi(request):
+    return launcher.installed(request.param) or pytest.skip(f"no {request.param}: bash launch/test.sh installs it")
+
+
+def told(ended):
+    """Return what a script has told, a dict a line."""
+    assert ended.status == 0, ended.err
+    return [json.loads(line) for line in ended.out.splitlines() if line.startswith("{")]
+
+
+def samples(n=60):
+    """Return images of three classes that differ in the half that is dark."""
+    images = np.random.default_rng(0).integers(0, 255, (n, 6, 6), np.uint8)
+    labels = np.arange(n) % 3
+    images[labels == 1, :3] = 0
+    images[labels == 2, 3:] = 0
+    return images, labels
+
+
+def given(tmp_path, **changes):
+    """Return arguments of a short run, with some of them changed; None leaves one out."""
+    usual = {
+        "model": [Flatten(), Dense(3)],
+        "data": samples(),
+        "test_data": samples(30),
+        "ranks": 2,
+        "quiet": True,
+        "train": {"epochs": 2, "batch_size": 10},
+        "record": {"dir": str(tmp_path / "runs")},
+    }
+    return {key: value for key, value in {**usual, **changes}.items() if value is not None}
+
+
+def test_config_trains_to_the_bits_of_the_command(mpich, tmp_path):
+    keys = ("train.epochs=1", "dataset.limit=300", f"record.dir={tmp_path}")
+    run = psframe.fit(QUICKSTART, *keys, ranks=3, quiet=True)
+    ended = launcher.train(mpich, 3, QUICKSTART, *keys, "name=other")
+    assert ended.status == 0, ended
+    (other,) = tmp_path.glob("other-*")
+    one, two = (metrics.read(path)[0]["params_sha256"] for path in (run.path, other))
+    assert one == two
+    assert run.path.parent == tmp_path
+    assert run.config.name == "quickstart"
+
+
+OBJECTS = """
+class Sgd:
+    n_state = 0
+    def __init__(self, *, lr: float = 0.1):
+        self.lr = lr
+    def update(self, params, grads, state, lr, step):
+        params -= lr * grads
+
+class Notes(psframe.Callback):
+    def __init__(self):
+        self.seen = []
+    def on_epoch_end(self, control, record):
+        self.seen.append(record["accuracy"])
+        control.record(argv=len(sys.argv))
+
+notes = Notes()
+run = psframe.fit(**{**GIVEN, "optimizer": {"name": Sgd, "lr": 0.05}, "callbacks": [notes]})
+if not run_by_mpirun or os.environ.get("PMI_RANK", os.environ.get("OMPI_COMM_WORLD_RANK")) == "0":
+    tell(hashes=hashes(run), seen=notes.seen == list(run.epochs["accuracy"]), argv=list(run.epochs["argv"]),
+         rate=run.config.optimizer["lr"], right=float((run.predict(X) == y).mean()), path=str(run.path))
+"""
+
+
+def test_objects_of_a_script_train_to_one_result_started_by_it_or_by_mpirun(mpi, tmp_path):
+    (alone,) = told(scripts.run(mpi, tmp_path, "run_by_mpirun = False\n" + OBJECTS))
+    path = scripts.write(tmp_path, "run_by_mpirun = True\n" + OBJECTS)
+    (over,) = told(launcher.run(mpi, 3, [str(path)], cwd=tmp_path, PYTHONPATH=str(ROOT)))
+    assert alone["hashes"] == over["hashes"]
+    assert alone["seen"], "a callback on rank 0 has its state in the script at the end"
+    assert alone["argv"] == over["argv"] == [1, 1]
+    assert alone["rate"] == 0.05
+    assert alone["right"] > 0.5
+    assert alone["path"] != over["path"]
+
+
+def test_torch_module_of_a_script_is_trained_and_comes_back(mpich, tmp_path):
+    torch = pytest.importorskip("torch", reason="PyTorch is not installed")
+
+    class Net(torch.nn.Module):
+        def __init__(self, n_classes):
+            super().__init__()
+            self.last = torch.nn.Linear(36, n_classes)
+
+        def forward(self, x):
+            return self.last(x.flatten(1))
+
+    run = psframe.fit(**given(tmp_path, model=Net))
+    module = run.module()
+    assert type(module).__name__ == "Net"
+    np.testing.assert_array_equal(module.last.weight.detach().numpy(), run.tensors()["last.weight"])
+    images, _ = samples(20)
+    assert run.config.model["name"] == "torch"
+    assert run.predict(images).shape == (20,)
+
+
+def test_prediction_is_the_networks_own_by_hand(mpich, tmp_path):
+    run = psframe.fit(**given(tmp_path))
+    images, labels = samples(40)
+    mean, std = (np.array(run.training.inputs.mean), np.array(run.training.inputs.std))
+    x = (images.reshape(40, -1).astype(np.float64) - mean) / std
+    tensors = run.tensors()
+    logits = x @ tensors["1.Dense.weight"].T + tensors["1.Dense.bias"]
+    np.testing.assert_array_equal(run.predict(images), logits.argmax(axis=1))
+    by_hand = np.exp(logits) / np.exp(logits).sum(axis=1, keepdims=True)
+    np.testing.assert_allclose(run.predict_proba(images), by_hand, rtol=1e-4, atol=1e-6)
+    assert run.evaluate(images, labels)["accuracy"] == (logits.argmax(axis=1) == labels).mean()
+
+
+def test_run_goes_on_and_has_its_best_epoch(mpich, tmp_path):
+    run = psframe.fit(**given(tmp_path, checkpoint={"best": "accuracy"}, callbacks=[psframe.EarlyStopping("loss", 9)]))
+    longer = run.resume(4)
+    assert (longer.path, len(metrics.read(run.path))) == (run.path, 4)
+    accuracies = [record["accuracy"] for record in metrics.read(run.path)]
+    images, labels = samples(30)
+    assert longer.best.evaluate(images, labels)["accuracy"] == max(accuracies)
+    opened = psframe.open_run(run.path)
+    with pytest.raises(psframe.UserError, match=r"open_run its model"):
+        opened.predict(images)
+    again = psframe.open_run(run.path, model=[Flatten(), Dense(3)])
+    np.testing.assert_array_equal(again.predict(images), longer.predict(images))
+    assert len(metrics.read(again.resume(5, data=samples(), test_data=samples(30), quiet=True).path)) == 5
+
+
+def function_of_two(input_shape, n_classes):
+    raise RuntimeError("no layers today")
+
+
+MISTAKES = {
+    "key": ({"train": {"epoch": 3}}, ["train.epoch", "did you mean 'epochs'?"]),
+    "ranks": ({"ranks": 0}, ["ranks must be a number of ranks, got 0"]),
+    "labels": ({"data": (samples()[0], samples()[1].astype(float))}, ["labels must be integers", "float64"]),
+    "lengths": ({"data": (samples()[0], samples(30)[1])}, ["one label a sample", "(60,)", "(30,)"]),
+    "shapes": ({"test_data": (np.zeros((5, 7, 7)), np.zeros(5, int))}, ["test_data must be images", "(5, 7, 7)"]),
+    "no test data": ({"test_data": None}, ["test_data must be images and labels", "NoneType"]),
+    "two datasets": ({"dataset": "digits"}, ["one dataset", "'digits'"]),
+    "dataset key": ({"dataset": {"flips": True}}, ["dataset.flips", "did you mean 'flip'?"]),
+    "config": ({"config": 7}, ["a config must be a path", "int"]),
+    "model": ({"model": 3}, ["model must be a name", "int"]),
+    "not to be sent": ({"callbacks": [Lock()]}, ["can be pickled"]),
+    "negative label": ({"data": (samples()[0], samples()[1] - 1)}, ["labels must be 0 to", "got -1"]),
+    "launcher": ({"mpirun": "no-such-mpirun"}, ["no-such-mpirun"]),
+}
+
+
+@pytest.mark.parametrize("case", MISTAKES)
+def test_mistake_is_a_sentence(mpich, tmp_path, case):
+    changes, words = MISTAKES[case]
+    arguments = given(tmp_path, **changes)
+    with pytest.raises(psframe.UserError) as raised:
+        psframe.fit(arguments.pop("config", None), **arguments)
+    assert all(word in str(raised.value) for word in words), raised.value
+
+
+def test_error_on_a_rank_has_its_traceback(mpich, tmp_path):
+    with pytest.raises(psframe.RankError, match=r"rank \d: Traceback[\s\S]*function_of_two[\s\S]*no layers today"):
+        psframe.fit(**given(tmp_path, model=function_of_two))
+
+
+def test_callback_of_the_script_watches_and_asks_for_nothing(mpich, tmp_path):
+    class Watch(psframe.Callback):
+        in_script = True
+
+        def __init__(self, asks):
+            self.asks, self.seen, self.handle = asks, [], open(os.devnull)  # noqa: SIM115
+
+        def on_epoch_end(self, control, record):
+            self.seen.append((control.epoch, os.getpid()))
+            if self.asks:
+                control.stop()
+
+    watch = Watch(False)
+    psframe.fit(**given(tmp_path, callbacks=[watch]))
+    assert watch.seen == [(1, os.getpid()), (2, os.getpid())]
+    with pytest.raises(psframe.UserError, match="asks for nothing"):
+        psframe.fit(**given(tmp_path, callbacks=[Watch(True)]))
+    assert not psutil.Process().children(recursive=True)
+
+
+class Tracker:
+    def __init__(self):
+        self.config, self.logged = {}, []
+
+    def log_params(self, config):
+        self.config.update(config)
+
+    def log_metrics(self, numbers, step):
+        self.logged.append((step, numbers["accuracy"], numbers["f1_macro"]))
+
+
+def test_logger_sends_config_and_numbers(mpich, tmp_path):
+    tracker = Tracker()
+    record = {"dir": str(tmp_path / "runs"), "metrics": ["f1_macro"]}
+    psframe.fit(**given(tmp_path, callbacks=[psframe.Logger(tracker)], record=record))
+    assert tracker.config["train.epochs"] == 2
+    assert [step for step, *_ in tracker.logged] == [1, 2]
+
+
+LONG = """
+GIVEN["train"] = {"epochs": 1000000, "batch_size": 10}
+class Tells(psframe.Callback):
+    in_script = True
+    def on_epoch_end(self, control, record):
+        if control.epoch == 2:
+            tell(path=str(control.path))
+try:
+    psframe.fit(**GIVEN, callbacks=[Tells()])
+except KeyboardInterrupt as left:
+    tell(interrupted=str(left))
+except psframe.RankError as error:
+    tell(lost=str(error))
+"""
+
+
+def ranks_of(pid):
+    """Return the processes that a script has started."""
+    return psutil.Process(pid).children(recursive=True)
+
+
+def disturbed(mpi, folder, number, at_rank=False):
+    """Run a long script, send it or one of its ranks a signal; return what it told, its status, and its ranks."""
+    script = subprocess.Popen(
+        [str(mpi.python), str(scripts.write(folder, LONG))], cwd=folder, env=scripts.environment(mpi), text=True,
+        stdout=subprocess.PIPE, stderr=subprocess.PIPE, start_new_session=True,
+    )  # fmt: skip
+    told_first = json.loads(script.stdout.readline())  # it trains
+    ranks = ranks_of(script.pid)
+    of_python = [rank for rank in ranks if rank.name().startswith("python")]
+    (of_python[-1] if at_rank else script).send_signal(number)
+    out, _ = script.communicate(timeout=60)
+    return [told_first, *map(json.loads, filter(lambda line: line.startswith("{"), out.splitlines()))], script, ranks
+
+
+@pytest.mark.parametrize(
+    ("number", "at_rank"), [(signal.SIGINT, False), (signal.SIGKILL, False), (signal.SIGKILL, True)]
+)
+def test_nothing_stays_whatever_ends_first(mpi, tmp_path, number, at_rank):
+    before = set(os.listdir("/dev/shm"))
+    said, script, ranks = disturbed(mpi, tmp_path, number, at_rank)
+    gone, left = psutil.wait_procs(ranks, timeout=30)
+    assert not left, left
+    assert gone
+    if mpi.name == "mpich" or number != signal.SIGKILL:
+        kept = {name for name in set(os.listdir("/dev/shm")) - before if _is_of(name, ranks)}
+        assert not kept, kept
+    if number == signal.SIGINT:
+        assert "checkpoint.resume=auto" in said[-1]["interrupted"]
+        assert script.returncode == 0
+    elif at_rank:
+        assert "died" in said[-1]["lost"] or "killed" in said[-1]["lost"], said
+
+
+def _is_of(name, ranks):
+    """Return whether a file of /dev/shm is in use by none, as one that these ranks have left."""
+    path = os.path.join("/dev/shm", name)
+    return "mpich_shm" in name and not any(path in maps for maps in _maps())
+
+
+def _maps():
+    for process in psutil.process_iter():
+        try:
+            yield {region.path for region in process.memory_maps()}
+        except psutil.Error:
+            continue
+
+
+MEMORY = """
+import psutil
+
+class Counts(psframe.Callback):
+    in_script = True
+    def on_epoch_end(self, control, record):
+        if control.epoch > 1:
+            return
+        ranks = [p for p in psutil.Process().children(recursive=True) if p.name().startswith("python")]
+        tell(n=len(ranks), pss=sum(rank.memory_full_info().pss for rank in ranks))
+
+for n in (100, 40_000):
+    images, labels = np.zeros((n, 1, 40, 40), np.uint8), np.arange(n) % 2
+    tell(size=images.nbytes)
+    GIVEN["train"] = {"epochs": 3 if n > 100 else 3000, "batch_size": 100}
+    psframe.fit(**{**GIVEN, "data": (images, labels), "test_data": (images[:50], labels[:50]), "ranks": 4},
+                callbacks=[Counts()])
+"""
+
+
+def test_arrays_are_in_memory_once_for_all_ranks(mpich, tmp_path):
+    small, of_small, large, of_large = told(scripts.run(mpich, tmp_path, MEMORY))
+    assert of_small["n"] == of_large["n"] == 4
+    more, copy = of_large["pss"] - of_small["pss"], large["size"] - small["size"]
+    assert more < 1.6 * copy, f"{more / copy:.2f} copies"  # a second copy in each of four ranks would be 4 more
+
+
+MANY = """
+import psutil, threading
+me = psutil.Process()
+def counted():
+    return dict(files=me.num_fds(), children=len(me.children(recursive=True)), threads=threading.active_count(),
+                bytes=me.memory_info().rss)
+GIVEN["train"] = {"epochs": 1, "batch_size": 10}
+psframe.fit(**GIVEN)
+before = counted()
+for number in range(N):
+    psframe.fit(**GIVEN)
+after = counted()
+tell(before=before, after=after)
+"""
+
+
+def test_many_fits_leave_nothing_behind(mpich, tmp_path):
+    n = 99 if os.environ.get("PSFRAME_TESTS") == "full" else 4
+    (counts,) = told(scripts.run(mpich, tmp_path, f"N = {n}\n{MANY}", timeout_s=600))
+    before, after = counts["before"], counts["after"]
+    grown = after.pop("bytes") - before.pop("bytes")
+    assert before == after
+    assert grown < 20_000_000, grown
+
+
+def test_import_needs_neither_mpi_nor_numpy():
+    code = "import sys, psframe; print([m for m in ('mpi4py', 'numpy', 'numba', 'yaml') if m in sys.modules])"
+    found = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, check=True)
+    assert found.stdout.strip() == "[]"
+
+
+def test_curve_of_a_notebook_has_both_losses_and_the_place():
+    assert not notebook.is_here()
+    curve = notebook.Curve()
+    curve._draw = lambda: None
+    curve.epochs, curve.n_steps = 5, 7
+    assert "<svg" not in curve.page()
+    for epoch in (1, 2):
+        curve.epoch({"epoch": epoch, "loss": 1 / epoch, "test_loss": None, "accuracy": 0.5, "epoch_s": 1.0})
+    page = curve.page()
+    assert page.count("<svg") >= 2
+    assert "2 epochs are done, of 5; 0 of 7 steps of the next one" in page

@@ -1,0 +1,91 @@
+"""``psframe.sklearn.Classifier`` as an estimator among others."""
+
+import pickle
+
+import numpy as np
+import pytest
+
+from tests.helpers import launcher
+
+sklearn = pytest.importorskip("sklearn", reason="scikit-learn is not installed")
+
+from sklearn.base import clone  # noqa: E402
+from sklearn.datasets import load_digits, make_blobs  # noqa: E402
+from sklearn.model_selection import GridSearchCV, cross_val_score  # noqa: E402
+from sklearn.pipeline import make_pipeline  # noqa: E402
+from sklearn.preprocessing import FunctionTransformer  # noqa: E402
+from sklearn.utils.estimator_checks import estimator_checks_generator  # noqa: E402
+
+from psframe.nn.activations import Flatten  # noqa: E402
+from psframe.nn.dense import Dense  # noqa: E402
+from psframe.sklearn import Classifier  # noqa: E402
+
+#: of scikit-learn's checks, those of the default suite; the long suites have all
+QUICK = (
+    "check_classifiers_one_label",
+    "check_dict_unchanged",
+    "check_estimators_pickle",
+    "check_estimators_unfitted",
+    "check_fit2d_1sample",
+    "check_methods_subset_invariance",
+    "check_n_features_in_after_fitting",
+    "check_no_attributes_set_in_init",
+)
+#: checks that do not apply: their names, and why
+LEFT = {"check_array_api_input": "arrays of other libraries are converted, not computed with"}
+
+
+@pytest.fixture(autouse=True)
+def mpirun(monkeypatch):
+    mpi = launcher.installed("mpich") or pytest.skip("no mpich: bash launch/test.sh installs it")
+    monkeypatch.setenv("PSFRAME_MPIRUN", str(mpi.prefix / "bin" / "mpirun"))
+
+
+def checks():
+    for _, check in estimator_checks_generator(Classifier(random_state=0)):
+        name = check.func.__name__
+        marks = [] if name in QUICK else [pytest.mark.full]
+        yield pytest.param(check, id=name, marks=[*marks, *([pytest.mark.skip(LEFT[name])] if name in LEFT else [])])
+
+
+@pytest.mark.parametrize("check", list(checks()))
+def test_estimator_is_as_scikit_learn_wants_it(check):
+    check(Classifier(random_state=0))
+
+
+def test_quick_checks_exist():
+    assert {*QUICK, *LEFT} <= {param.id for param in checks()}
+
+
+def test_search_within_a_pipeline_finds_the_better_rate():
+    images, labels = load_digits(return_X_y=True)
+    halved = make_pipeline(FunctionTransformer(np.sqrt), Classifier(epochs=4, random_state=0))
+    rates = [{"name": "adam", "lr": lr} for lr in (1e-7, 1e-2)]
+    search = GridSearchCV(halved, {"classifier__optimizer": rates}, cv=2)
+    search.fit(images[:400], labels[:400])
+    assert search.best_params_["classifier__optimizer"]["lr"] == 1e-2
+    assert search.score(images[400:600], labels[400:600]) > 0.8
+
+
+def test_images_and_classes_of_any_kind_are_learnt_and_kept(tmp_path):
+    images, numbers = load_digits(return_X_y=True)
+    labels = np.array(["even", "odd"])[numbers % 2]
+    network = Classifier(
+        [Flatten(), Dense(20), Dense(2)], input_shape=(1, 8, 8), epochs=3, ranks=3, runs=tmp_path, random_state=1
+    )
+    scores = cross_val_score(network, images[:300], labels[:300], cv=2)
+    assert scores.min() > 0.6
+    fitted = clone(network).fit(images[:300].reshape(300, 1, 8, 8), labels[:300])
+    assert list(fitted.classes_) == ["even", "odd"]
+    assert fitted.run_.path.parent == tmp_path
+    again = pickle.loads(pickle.dumps(fitted))
+    np.testing.assert_array_equal(
+        again.predict_proba(images.reshape(-1, 1, 8, 8)), fitted.predict_proba(images.reshape(-1, 1, 8, 8))
+    )
+    np.testing.assert_allclose(fitted.predict_proba(images.reshape(-1, 1, 8, 8)).sum(axis=1), 1)
+
+
+def test_wrong_shape_is_told():
+    samples, labels = make_blobs(20, random_state=0)
+    with pytest.raises(ValueError, match=r"as many numbers as X has features, got \(1, 3, 3\) for 2"):
+        Classifier(input_shape=(1, 3, 3)).fit(samples, labels)

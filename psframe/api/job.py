@@ -128,16 +128,20 @@ class Job:
         return True
 
     def _answer(self, rank: Channel) -> bool:
-        """Answer a message; return False if the rank is gone."""
+        """Answer a message, or forget a rank that is gone."""
+        answered = False
         try:
             name, *given = rank.receive()
             self.answers[name](rank, *given)
-            return True
+            answered = True
         except (EOFError, OSError):
-            del self.ranks[rank]
-            self.selector.unregister(rank)
-            rank.close()
-            return True  # not registered any more
+            pass
+        finally:
+            if not answered:  # also where Ctrl-C has cut a message short: a rank without its script leaves
+                del self.ranks[rank]
+                self.selector.unregister(rank)
+                rank.close()
+        return True
 
 
 class Output:

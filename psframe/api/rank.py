@@ -25,6 +25,7 @@ from psframe.api.stream import Stream  # noqa: E402
 from psframe.cluster import communicators  # noqa: E402
 from psframe.cluster.cluster import AgreedError, Cluster  # noqa: E402
 from psframe.cluster.command import give_up, run  # noqa: E402
+from psframe.errors import UserError  # noqa: E402
 from psframe.train import command  # noqa: E402
 
 LEAVE_S = 12.0  # from the end of the script until a rank that has not left is killed
@@ -86,8 +87,11 @@ class Rank:
         return images, labels
 
     def _ask(self, *request: Any) -> Any:
-        self.to_script.send(request)
-        return self.to_script.receive()
+        try:
+            self.to_script.send(request)
+            return self.to_script.receive()
+        except (EOFError, OSError):
+            raise UserError("a script must wait for its ranks, and has left them; start it again") from None
 
     def _tell(self, *message: Any) -> None:
         with suppress(OSError):  # the script is gone

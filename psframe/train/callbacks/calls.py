@@ -108,7 +108,7 @@ def _guarded(method: Callable[..., None], *given: Any) -> None:
     """Call a callback's method; UserError if it raises."""
     try:
         method(*given)
-    except UserError:
+    except (UserError, KeyboardInterrupt):
         raise
     except BaseException as error:  # a user's code may raise anything, and the other ranks wait
         frame = error.__traceback__

@@ -6,6 +6,7 @@ import pytest
 
 from tests.helpers import launcher
 from tests.helpers.live import records_of
+from tests.helpers.pairs import pairwise
 
 FASHION = Path("/usr/share/datasets/fashion-mnist")
 MODES = {
@@ -62,11 +63,17 @@ def test_quickstart_ends_on_64_ranks(tmp_path):
     assert records[-1]["loss"] < records[0]["loss"]
 
 
+#: number of ranks, MPI, mode and collective; the contract over ranks has all of their combinations
+SCALES = pairwise(
+    (1, 2, 3, 7, 16, 33, 64),
+    ("mpich", "openmpi"),
+    ("sync.server=dedicated", "sync.server=colocated", "sync.mode=allreduce"),
+    ("buffer", "object"),
+)
+
+
 @pytest.mark.full
-@pytest.mark.parametrize("n", [1, 2, 3, 7, 16, 33, 64])
-@pytest.mark.parametrize("mpi", ["mpich", "openmpi"])
-@pytest.mark.parametrize("mode", ["sync.server=dedicated", "sync.server=colocated", "sync.mode=allreduce"])
-@pytest.mark.parametrize("collective", ["buffer", "object"])
+@pytest.mark.parametrize(("n", "mpi", "mode", "collective"), SCALES)
 def test_quickstart_at_every_number_of_ranks(n, mpi, mode, collective, tmp_path):
     keys = [mode, f"collective={collective}", "train.epochs=2", "dataset.limit=2000"]
     records = train(n, tmp_path, "configs/quickstart.yaml", *keys, mpi=mpi)

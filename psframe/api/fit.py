@@ -129,8 +129,10 @@ def _started(
     launcher: Sequence[str],
 ) -> Path:
     """Train on new ranks; return the run's folder."""
-    in_script = [callback for callback in callbacks if getattr(callback, "in_script", False)]
-    on_rank = [callback for callback in callbacks if callback not in in_script]
+    in_script, on_rank = (
+        [callback for callback in callbacks if bool(getattr(callback, "in_script", False)) == stays]
+        for stays in (True, False)
+    )
     sent = objects.pickled("an object of the script", given)
     sent_callbacks = objects.pickled("a callback", on_rank)
     watched = Watched(in_script, live)

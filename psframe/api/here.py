@@ -29,16 +29,19 @@ def train(
     ------
     AgreedError
         On every rank, for a user's mistake. Any other error ends the job.
+    SystemExit
+        On every rank, after a signal.
     """
     script.give({**given, **({"dataset": dataset(arrays.facts, arrays.read)} if arrays else {})})
     try:
         cluster = join()
         run, stopped = command.train(cluster, content, overrides, quiet, callbacks)
         if stopped and stopped.number:
-            raise KeyboardInterrupt(str(stopped))
+            command.tell(run, stopped, quiet)
+            raise SystemExit(128 + stopped.number)
         path = run.outputs.run_dir.path if run.outputs.run_dir else None
         return Path(run.cluster.run_on_root_in_time(lambda: str(path)))
-    except (AgreedError, KeyboardInterrupt):
+    except (AgreedError, SystemExit):
         raise
     except BaseException as error:  # the other ranks wait for this one
         give_up(error)

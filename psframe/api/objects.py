@@ -5,7 +5,10 @@ import pickle
 import sys
 from collections.abc import Callable, Mapping, Sequence
 from copy import deepcopy
+from pathlib import Path
 from typing import Any
+
+import numpy as np
 
 from psframe import optim
 from psframe.api import script
@@ -30,10 +33,17 @@ def named(config: Mapping[str, Any]) -> tuple[dict[str, Any], dict[str, Any]]:
             name = path.removesuffix("_name").removesuffix("_mode")
             objects[name] = value
             return f"{script.__name__}:{name}"
-        return value
+        if isinstance(value, list | tuple):
+            return [replaced(f"{path}_{number}", inner) for number, inner in enumerate(value)]
+        return _plain(value)
 
     spelled = {key: _spelled(key, value) if key in SECTIONS else value for key, value in config.items()}
     return replaced("", spelled), objects
+
+
+def _plain(value: Any) -> Any:
+    """Return a value as YAML has it: NumPy's numbers and paths are converted."""
+    return value.item() if isinstance(value, np.generic) else str(value) if isinstance(value, Path) else value
 
 
 def _spelled(section: str, value: Any) -> Any:

@@ -59,7 +59,7 @@ def _command(cluster: Cluster, argv: Sequence[str]) -> int:
             say(report)
         return 0
     run, stopped = train(cluster, config, overrides, quiet)
-    _tell(run, stopped, quiet)
+    tell(run, stopped, quiet)
     if stopped and stopped.number:
         return 128 + int(stopped.number)
     run.cluster.barrier()  # a rank that ends without MPI_Finalize counts as dead
@@ -98,7 +98,7 @@ def _session() -> Any:
     return module
 
 
-def _tell(run: "Run", stopped: "Stopped | None", quiet: bool) -> None:
+def tell(run: "Run", stopped: "Stopped | None", quiet: bool) -> None:
     """Print the results of a run, and what has stopped it; on rank 0."""
     run_dir, last_record = run.outputs.run_dir, run.progress.record
     if not run_dir:

@@ -5,6 +5,7 @@ import os
 import signal
 import subprocess
 import sys
+from pathlib import Path
 from threading import Lock
 
 import numpy as np
@@ -65,7 +66,7 @@ def given(tmp_path, **changes):
 
 def test_config_trains_to_the_bits_of_the_command(mpich, tmp_path):
     keys = ("train.epochs=1", "dataset.limit=300", f"record.dir={tmp_path}")
-    run = psframe.fit(QUICKSTART, *keys, ranks=3, quiet=True)
+    run = psframe.fit(Path(QUICKSTART), *keys, ranks=np.int64(3), quiet=True, train={"seed": np.int32(0)})
     ended = launcher.train(mpich, 3, QUICKSTART, *keys, "name=other")
     assert ended.status == 0, ended
     (other,) = tmp_path.glob("other-*")

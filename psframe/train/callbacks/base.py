@@ -7,6 +7,7 @@ agree on at the next boundary, the end of an epoch or a pause between two steps.
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from math import isfinite
+from numbers import Real
 from pathlib import Path
 from typing import Any
 
@@ -82,7 +83,7 @@ class Control:
 
     def set_lr(self, lr: float) -> None:
         """Set the base learning rate from the next boundary on; UserError unless it is a number above 0."""
-        if not isinstance(lr, int | float) or not isfinite(lr) or lr <= 0:
+        if not isinstance(lr, Real) or not isfinite(lr) or lr <= 0:
             raise UserError(f"a learning rate must be a number above 0, got {lr!r}; mend the callback")
         self.word.lr = float(lr)
 

@@ -73,12 +73,12 @@ def fit(
     """
     arrays = None if data is None and test_data is None else Arrays(data, test_data)
     content, given = objects.named(_content(config, sections, arrays))
-    schema.read(content, overrides)  # most mistakes are told before ranks are started
     if any(name in os.environ for name in launchers.LAUNCHED):
         from psframe.api.here import train
 
         path = train(content, overrides, given, arrays, callbacks, quiet)
     else:
+        schema.read(content, overrides)  # most mistakes are told before ranks are started
         path = _started(content, overrides, given, arrays, callbacks, _live(quiet), _launcher(mpirun, ranks))
     again = {"ranks": ranks, "callbacks": callbacks, "mpirun": mpirun, "quiet": quiet}
     return Run(path, objects=given, given={**again, **({"data": data, "test_data": test_data} if arrays else {})})

@@ -10,6 +10,7 @@ from psframe.cluster import begin
 
 begin.over_ranks()
 
+from psframe.cluster import communicators  # noqa: E402
 from psframe.cluster.cluster import AgreedError, join  # noqa: E402
 from psframe.cluster.command import give_up  # noqa: E402
 from psframe.train import command  # noqa: E402
@@ -34,13 +35,16 @@ def train(
     """
     script.give({**given, **({"dataset": dataset(arrays.facts, arrays.read)} if arrays else {})})
     try:
-        cluster = join()
-        run, stopped = command.train(cluster, content, overrides, quiet, callbacks)
+        with communicators.freed():
+            run, stopped = command.train(join(), content, overrides, quiet, callbacks)
+            folder = run.outputs.run_dir
+            path = Path(run.cluster.run_on_root_in_time(lambda: str(folder.path) if folder else ""))
+            if stopped:
+                command.tell(run, stopped, quiet)
+            run.cluster.close()
         if stopped and stopped.number:
-            command.tell(run, stopped, quiet)
             raise SystemExit(128 + stopped.number)
-        path = run.outputs.run_dir.path if run.outputs.run_dir else None
-        return Path(run.cluster.run_on_root_in_time(lambda: str(path)))
+        return path
     except (AgreedError, SystemExit):
         raise
     except BaseException as error:  # the other ranks wait for this one

@@ -2,7 +2,8 @@
 
 import os
 import sys
-from contextlib import suppress
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from time import sleep
 
 from mpi4py import MPI
@@ -25,6 +26,30 @@ def keep(comm: MPI.Comm) -> MPI.Comm:
     if comm != MPI.COMM_NULL:
         _made.append(comm)
     return comm
+
+
+@contextmanager
+def freed() -> Iterator[None]:
+    """Free the communicators that are registered within a context, of which MPI has some thousands, at its end.
+
+    Nothing may use them after that. All ranks must leave the context together, also by an error that all raise.
+    """
+    before = len(_made)
+    try:
+        yield
+    except Exception as error:
+        if not getattr(error, "agreed", False):
+            raise  # the job ends, and other ranks may be anywhere
+        _free(before)
+        raise
+    _free(before)
+
+
+def _free(before: int) -> None:
+    for comm in reversed(_made[before:]) if not _revoked else ():
+        if comm not in (MPI.COMM_WORLD, MPI.COMM_SELF):
+            comm.Free()
+    del _made[before:]
 
 
 def revoke() -> None:

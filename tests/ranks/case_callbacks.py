@@ -7,6 +7,7 @@ from time import sleep
 import numpy as np
 import yaml
 
+from psframe.cluster import communicators
 from psframe.cluster.cluster import AgreedError, join
 from psframe.record import checkpoint, metrics, stopped
 from psframe.tensors import newest
@@ -33,7 +34,9 @@ def trained(world, where, *keys, callbacks=()):
     run, error = None, ""
     try:
         content = {**yaml.safe_load(TINY), "record": {"dir": str(where / "runs"), "steps": True}}
-        run, _ = command.train(join(world), content, keys, True, callbacks)
+        with communicators.freed():
+            run, _ = command.train(join(world), content, keys, True, callbacks)
+            run.cluster.close()
     except AgreedError as agreed:
         error = str(agreed)
     place = (run.progress.epoch, run.progress.step, run.progress.lr, run.progress.stop) if run else None

@@ -47,7 +47,7 @@ def freed() -> Iterator[None]:
 
 def _free(before: int) -> None:
     for comm in reversed(_made[before:]) if not _revoked else ():
-        if comm not in (MPI.COMM_WORLD, MPI.COMM_SELF):
+        if comm not in (MPI.COMM_WORLD, MPI.COMM_SELF, MPI.COMM_NULL):  # null: freed by its owner
             comm.Free()
     del _made[before:]
 

@@ -163,3 +163,10 @@ def test_node_that_is_not_there_is_the_kernels_error():
     assert caught.value.errno == errno.EINVAL
     with pytest.raises(OSError):  # noqa: PT011
         compiled.numa.mbind(block(PAGE), "bind", [1 << 20])
+
+
+def test_memory_is_bound_to_all_of_its_nodes():
+    """The kernel leaves out nodes that do not exist, and refuses a set in which none does."""
+    compiled.numa.mbind(block(PAGE), "bind", [0, 63])
+    with pytest.raises(OSError, match="Invalid argument"):
+        compiled.numa.mbind(block(PAGE), "bind", [63])

@@ -1,6 +1,7 @@
 """Configuration of the documentation: ``sphinx-build -W docs docs/_build/html``."""
 
 import sys
+from importlib.util import find_spec
 from pathlib import Path
 
 sys.path[:0] = [str(Path(__file__).parents[1]), str(Path(__file__).parent / "_ext")]
@@ -18,6 +19,7 @@ myst_heading_anchors = 4
 myst_enable_extensions = ["deflist", "colon_fence"]
 
 autodoc_member_order = "bysource"
+autodoc_mock_imports = [] if find_spec("sklearn") else ["sklearn"]  # which only psframe.sklearn needs
 autodoc_typehints = "none"  # docstrings give types with shapes
 numpydoc_show_class_members = False
 numpydoc_class_members_toctree = False

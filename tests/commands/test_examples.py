@@ -1,7 +1,10 @@
 """The examples of the documentation train, and its keys and names are those of the code."""
 
 import json
+import os
 import re
+import subprocess
+import sys
 
 import msgspec
 import pytest
@@ -60,6 +63,23 @@ def test_metric_of_a_users_own(tmp_path):
             counts[abs(i - j)] += n
     mean = sum(apart * n for apart, n in counts.items()) / sum(counts.values())
     assert values["distance"] == [pytest.approx(mean, rel=1e-12), max(apart for apart, n in counts.items() if n)]
+
+
+@pytest.mark.parametrize(
+    ("page", "name"),
+    [("fit", "my_script"), ("callbacks", "my_run"), pytest.param("sklearn", "my_search", marks=pytest.mark.full)],
+)
+def test_script_that_is_shown_runs(page, name, tmp_path):
+    pytest.importorskip("cloudpickle", reason="cloudpickle is not installed: pip install -e .[script]")
+    if page == "sklearn":
+        pytest.importorskip("sklearn", reason="scikit-learn is not installed: pip install -e .[sklearn]")
+    mpi = launcher.installed("mpich") or pytest.skip("no mpich: bash launch/test.sh installs it")
+    (tmp_path / f"{name}.py").write_text(block(f"how-to/{page}.md", "python", f"# {name}.py"))
+    env = {**os.environ, "PATH": f"{mpi.prefix / 'bin'}:{os.environ['PATH']}", "PYTHONPATH": str(ROOT)}
+    command = [sys.executable, f"{name}.py"]
+    ended = subprocess.run(command, cwd=tmp_path, env=env, capture_output=True, text=True, timeout=300)
+    assert ended.returncode == 0, ended
+    assert ended.stdout, ended
 
 
 def test_pytorch_network_of_a_users_own(tmp_path):

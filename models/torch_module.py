@@ -93,6 +93,11 @@ def _maker(build: str, arguments: Mapping[str, Any], known: Mapping[str, Any]) -
     from psframe.nn.torch_trial import take_shapes
 
     target = load("model.build", {}, build)
+    if isinstance(target, torch.nn.Module):
+        raise UserError(
+            f"model.build: {build} must make a torch.nn.Module, got a {type(target).__name__} that is made; name its "
+            "class, or a function that returns one"
+        )
     try:
         takes = inspect.signature(target).parameters
     except (TypeError, ValueError):

@@ -4,13 +4,14 @@ An optimizer is one compiled rule (``psframe.compiled.elementwise``) with its hy
 own: its state is rows of the arena, so that any rank that sums a slice can update it, to the same bits.
 """
 
+from functools import partial
 from time import perf_counter
 from typing import Any, Protocol
 
 import numpy as np
 
 from psframe import compiled
-from psframe.config.registry import Fraction, NonNegative, Positive, Table
+from psframe.config.registry import Fraction, NonNegative, Positive, Table, keywords
 from psframe.memory.arena import Arena
 from psframe.memory.checksums import Sums
 from psframe.record.trace import UNTRACED, Trace
@@ -50,6 +51,10 @@ class Compiled:
 
     def rule(self, lr: float, step: int) -> Any:
         raise NotImplementedError
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        """Pickle the keys: compiled rules are made anew."""
+        return partial(type(self), **{name: getattr(self, name) for name in keywords(type(self))}), ()
 
     def update(self, params: np.ndarray, grads: np.ndarray, state: np.ndarray, lr: float, step: int) -> None:
         compiled.elementwise.Mean([grads]).update(self.rule(lr, step), params, params, state, state)

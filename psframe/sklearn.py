@@ -39,7 +39,8 @@ class Classifier(ClassifierMixin, BaseEstimator):
         As of :func:`psframe.fit`: a name, ``{"name": "torch", "build": Net}``, a function that makes layers.
     input_shape : tuple of int, optional
         Shape (C, H, W) or (C, T) of a sample whose features are the row of a matrix. Without it each feature is a
-        channel, (n_features, 1, 1), normalized by its own mean and deviation. Arrays of more dimensions are images.
+        channel, (n_features, 1, 1), normalized by its own mean and deviation. Arrays of more dimensions are images, or
+        sequences where this is (C, T).
     epochs, batch_size : int
         ``batch_size`` is of a worker.
     optimizer : str, mapping or object
@@ -87,14 +88,14 @@ class Classifier(ClassifierMixin, BaseEstimator):
         self.classes_, labels = np.unique(y, return_inverse=True)
         if len(self.classes_) < 2:
             raise ValueError(f"Classifier must have samples of two classes, got one class, {self.classes_[0]!r}")
-        images = self._images(X)
+        images, is_sequence = self._images(X), len(self.input_shape or ()) == 2
         with TemporaryDirectory(prefix="psframe-") as folder:
             run = fit(
                 self.config,
                 model=self.model,
                 data=(images, labels),
                 test_data=(images[:N_TOLD], labels[:N_TOLD]),
-                dataset={"n_classes": len(self.classes_)},
+                dataset={"n_classes": len(self.classes_), "sequences": is_sequence},
                 optimizer=self.optimizer,
                 train={"epochs": self.epochs, "batch_size": self.batch_size, "seed": self._seed()},
                 record={"dir": str(self.runs or folder)},

@@ -53,6 +53,11 @@ class Arrays:
                     f"{name} must be images (n, C, H, W) or (n, H, W), or sequences (n, C, T), as in training, got "
                     f"{tuple(others.shape)}; reshape them"
                 )
+            if len(shape) == 3 and shape[2] in (1, 3) and shape[0] == shape[1] > 3:
+                raise UserError(
+                    f"{name} must be images (n, C, H, W), got {tuple(others.shape)}, whose channels lie last; give "
+                    "images.transpose(0, 3, 1, 2)"
+                )
             if tuple(its_labels.shape) != (others.shape[0],) or not len(its_labels):
                 raise UserError(
                     f"{name} must have one label a sample, ({others.shape[0]},), and at least one, got "

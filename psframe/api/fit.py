@@ -10,6 +10,7 @@ import numpy as np
 
 from psframe.api import notebook, objects, script
 from psframe.api.arrays import Arrays
+from psframe.api.channel import Channel
 from psframe.api.job import Answers, Job
 from psframe.api.live import Live
 from psframe.api.runs import Run
@@ -17,6 +18,8 @@ from psframe.api.watched import RankError, Watched
 from psframe.cluster import mpirun as launchers
 from psframe.config import schema
 from psframe.errors import UserError
+from psframe.record import onward
+from psframe.train.callbacks import calls
 
 
 def fit(
@@ -72,6 +75,7 @@ def fit(
         After Ctrl-C; the ranks have left together, and written a checkpoint if the config keeps any.
     """
     arrays = None if data is None and test_data is None else Arrays(data, test_data)
+    calls.check(callbacks)
     content, given = objects.named(_content(config, sections, arrays))
     if any(name in os.environ for name in launchers.LAUNCHED):
         from psframe.api.here import train
@@ -80,6 +84,7 @@ def fit(
     else:
         schema.read(content, overrides)  # most mistakes are told before ranks are started
         path = _started(content, overrides, given, arrays, callbacks, _live(quiet), _launcher(mpirun, ranks))
+    path = path.resolve()
     again = {"ranks": ranks, "callbacks": callbacks, "mpirun": mpirun, "quiet": quiet}
     return Run(path, objects=given, given={**again, **({"data": data, "test_data": test_data} if arrays else {})})
 
@@ -137,6 +142,11 @@ def _started(
     sent_callbacks = objects.pickled("a callback", on_rank)
     watched = Watched(in_script, live)
     facts = arrays.facts if arrays else None
+
+    def fail(rank: Channel, message: str) -> None:
+        job.mute()
+        watched.fail(rank, message)
+
     path = [os.path.abspath(folder) for folder in sys.path]
     answers: Answers = {
         "job": lambda rank: rank.send((content, list(overrides), path, sys.argv, sent, facts)),
@@ -147,16 +157,16 @@ def _started(
         "epoch": watched.epoch,
         "end": watched.end,
         "refuse": watched.refuse,
-        "fail": watched.fail,
+        "fail": fail,
     }
     job = Job(launcher, answers)
     try:
         status = job.run()
     except KeyboardInterrupt:
-        raise KeyboardInterrupt(*job.said[-1:]) from None
+        raise KeyboardInterrupt(onward.of_left(watched.path) if watched.path else "no run has begun") from None
     finally:
         live.close()
-    objects.restore(on_rank, watched.states)
+        objects.restore(on_rank, watched.states)
     if watched.refused:
         raise UserError(watched.refused)
     if watched.failed or status or watched.path is None:

@@ -18,6 +18,7 @@ from typing import Any
 from psframe.api import channel
 from psframe.api.channel import Channel
 from psframe.cluster import mpirun
+from psframe.errors import UserError
 
 LEAVE_S = 12.0  # from the request to leave until the ranks are killed
 AGAIN_S = 1.0  # from one request to the next: a launcher drops signals sent before its ranks run
@@ -57,10 +58,11 @@ class Job:
             self.selector.close()
             raise
         self.selector.register(self.listening, selectors.EVENT_READ, self._accept)
-        for pipe, out, lines in ((self.process.stdout, sys.stdout, None), (self.process.stderr, sys.stderr, self.said)):
+        self.outputs = Output(sys.stdout, None), Output(sys.stderr, self.said)
+        for pipe, output in zip((self.process.stdout, self.process.stderr), self.outputs, strict=True):
             assert pipe
             os.set_blocking(pipe.fileno(), False)
-            self.selector.register(pipe, selectors.EVENT_READ, Output(out, lines).take)
+            self.selector.register(pipe, selectors.EVENT_READ, output.take)
 
     def run(self) -> int:
         """Serve the ranks until all have ended; return the launcher's exit status. Ctrl-C asks them to leave."""
@@ -82,6 +84,11 @@ class Job:
         if asked:
             raise KeyboardInterrupt
         return status
+
+    def mute(self) -> None:
+        """Pass on nothing more of what the ranks print: one has failed, and its error is the caller's."""
+        for output in self.outputs:
+            output.ended = True
 
     def leave(self) -> None:
         """Ask the ranks to leave with the next step, and kill them if they do not."""
@@ -122,7 +129,10 @@ class Job:
 
     def _accept(self, listening: socket.socket) -> bool:
         connected, _ = listening.accept()
-        rank = Channel(connected)
+        try:
+            rank = Channel(connected)
+        except UserError:
+            return True  # another user's process, which is none of the ranks
         self.ranks[rank] = rank.pid
         self.selector.register(rank, selectors.EVENT_READ, self._answer)
         return True

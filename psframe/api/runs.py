@@ -144,8 +144,15 @@ class Run:
         """Return the tensors of that checkpoint by name; see :func:`psframe.tensors.tensors`."""
         return tensors(self.path, self._best)
 
+    def normalize(self, images: np.ndarray) -> np.ndarray:
+        """Return samples as in :meth:`predict` as the network takes them, float32 (n, C, H, W) or (n, C, T)."""
+        return self.trained.normalized(images)
+
     def module(self) -> Any:
-        """Return the run's ``torch.nn.Module`` in evaluation mode; UserError if its model is not ``torch``."""
+        """Return the run's ``torch.nn.Module`` in evaluation mode, which takes samples of :meth:`normalize`.
+
+        UserError if its model is not ``torch``.
+        """
         from psframe.models.torch_module import with_tensors
 
         if self.config.model["name"] != "torch":

@@ -32,6 +32,6 @@ def __getattr__(name: str) -> Any:
     if name not in _objects:
         raise UserError(
             f"a config of a script's objects must be run by that script, got {__name__}:{name} without one; give "
-            f"psframe.fit or psframe.open_run its {'data' if name == 'dataset' else name.partition('_')[0]}"
+            f"{'data' if name == 'dataset' else name.partition('_')[0]}=... to this call, or to psframe.open_run"
         )
     return _objects[name]

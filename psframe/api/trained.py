@@ -94,12 +94,19 @@ class TrainedNetwork:
         ``images`` are as in :meth:`logits`.
         """
         images = self._stored(images)
-        for begin in range(0, len(images), MAX_BATCH):
-            part = slice(begin, min(begin + MAX_BATCH, len(images)))
-            self._batches.arrays["test_images"] = _finite(np.ascontiguousarray(images[part]), begin)
-            x, _ = self._batches.load("test", np.arange(part.stop - begin))
+        for part in _parts(len(images)):
+            x = self._load(images, part)
             with compiling(self._kernels):
                 yield part, self.network.forward(x, Pass())
+
+    def normalized(self, images: np.ndarray) -> np.ndarray:
+        """Return samples as the network takes them, float32 (n, C, H, W) or (n, C, T), with its crop."""
+        images = self._stored(images)
+        x = np.empty((len(images), *self.inputs.input_shape), np.float32)
+        for part in _parts(len(images)):
+            loaded = self._load(images, part).transpose(0, 3, 1, 2)
+            x[part] = loaded.reshape(x[part].shape)
+        return x
 
     def logits(self, images: np.ndarray) -> np.ndarray:
         """Return the logits, float32 (n, n_classes), of samples (n, C, H, W) or (n, C, T) in the data's units.
@@ -115,11 +122,16 @@ class TrainedNetwork:
         """Return the summed loss and the number of correct samples, computed batch by batch as in training."""
         loss, n_correct = 0.0, 0
         nothing = np.empty((0, self.inputs.n_classes), np.float32)
-        for begin in range(0, len(labels), MAX_BATCH):
-            part = slice(begin, begin + MAX_BATCH)
+        for part in _parts(len(labels)):
             of_part = softmax_cross_entropy(logits[part], labels[part], nothing)
             loss, n_correct = loss + of_part[0], n_correct + of_part[1]
         return loss, n_correct
+
+    def _load(self, images: np.ndarray, part: slice) -> np.ndarray:
+        """Return the network's input (n, H, W, C) for a part of the samples, valid until the next call."""
+        self._batches.arrays["test_images"] = _finite(np.ascontiguousarray(images[part]), part.start)
+        x, _ = self._batches.load("test", np.arange(part.stop - part.start))
+        return x
 
     def _stored(self, images: Any) -> np.ndarray:
         """Return samples as they are stored, (n, C, H, W) of uint8 or float32; UserError if they are others."""
@@ -134,6 +146,12 @@ class TrainedNetwork:
             )
         keeps = array.dtype == np.uint8 and self.inputs.dtype == "uint8"
         return array.astype(np.uint8 if keeps else np.float32, copy=False).reshape(len(array), *self._sample)
+
+
+def _parts(n: int) -> Iterator[slice]:
+    """Yield slices of at most ``MAX_BATCH`` of ``n`` samples."""
+    for begin in range(0, n, MAX_BATCH):
+        yield slice(begin, min(begin + MAX_BATCH, n))
 
 
 def _finite(images: np.ndarray, first: int) -> np.ndarray:

@@ -90,6 +90,8 @@ def load(section: str, table: Table, name: object) -> Callable[..., Any]:
     module_name, _, attr = name.partition(":")
     if not module_name.replace(".", "_").isidentifier() or module_name.startswith("."):
         raise UserError(f"{section} must be a name or my_module:attr, got {name!r}; {nearest(name, table)}")
+    if module_name.endswith(".py"):
+        raise UserError(f"{section} must be my_module:attr, got {name!r}; write {module_name[:-3]}:{attr}, without .py")
     try:
         target = importlib.import_module(module_name)
     except ImportError as error:

@@ -60,7 +60,8 @@ def layers(given: object) -> list[Any]:
     """Return the layers of a model; raises UserError if it is not a list of layers, or has one of them twice."""
     model = list(given) if isinstance(given, Sequence) else []
     if not model or not all(hasattr(layer, "setup") for layer in model):
-        raise UserError(f"a model must be a list of layers, got {given!r}; return one from its build function")
+        fix = "give model={name: torch, build: ...}" if hasattr(given, "state_dict") else "return one"
+        raise UserError(f"a model must be a list of psframe's layers, got {type(given).__name__}; {fix}")
     for number, layer in enumerate(model):
         if (first := next(n for n, other in enumerate(model) if other is layer)) < number:
             raise UserError(

@@ -55,6 +55,12 @@ def command(*words, status=0):
     return ended.stderr if status else ended.stdout
 
 
+def test_normalized_samples_are_what_the_network_takes(run, test_set):
+    images, _ = test_set
+    mean, std = (np.array(row)[:, None, None] for row in (run.training.inputs.mean, run.training.inputs.std))
+    np.testing.assert_allclose(run.normalize(images), (images - mean) / std, rtol=1e-5, atol=1e-5)
+
+
 def test_records_are_columns(run):
     assert list(run.epochs["epoch"]) == [1, 2]
     assert repr(run).endswith("2 of 2 epochs)")

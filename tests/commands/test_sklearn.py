@@ -17,7 +17,9 @@ from sklearn.preprocessing import FunctionTransformer  # noqa: E402
 from sklearn.utils.estimator_checks import estimator_checks_generator  # noqa: E402
 
 from psframe.nn.activations import Flatten  # noqa: E402
+from psframe.nn.conv import Conv1d  # noqa: E402
 from psframe.nn.dense import Dense  # noqa: E402
+from psframe.optim import Adam  # noqa: E402
 from psframe.sklearn import Classifier  # noqa: E402
 
 #: of scikit-learn's checks, those of the default suite; the long suites have all
@@ -83,6 +85,17 @@ def test_images_and_classes_of_any_kind_are_learnt_and_kept(tmp_path):
         again.predict_proba(images.reshape(-1, 1, 8, 8)), fitted.predict_proba(images.reshape(-1, 1, 8, 8))
     )
     np.testing.assert_allclose(fitted.predict_proba(images.reshape(-1, 1, 8, 8)).sum(axis=1), 1)
+
+
+def test_sequences_are_learnt_and_an_optimizer_is_copied():
+    sequences = np.random.default_rng(0).random((60, 2, 12)) + (np.arange(60) % 2)[:, None, None]
+    network = Classifier(one_dimensional, input_shape=(2, 12), epochs=4, optimizer=Adam(lr=0.02), random_state=0)
+    fitted = clone(network).fit(sequences.reshape(60, -1), np.arange(60) % 2)
+    assert fitted.score(sequences.reshape(60, -1), np.arange(60) % 2) > 0.9
+
+
+def one_dimensional(input_shape, n_classes):
+    return [Conv1d(4, 3), Flatten(), Dense(n_classes)]
 
 
 def test_wrong_shape_is_told():

@@ -6,7 +6,20 @@ from types import MappingProxyType
 from typing import Any
 
 from psframe.errors import UserError, reason
-from psframe.train.callbacks.base import Control, Word
+from psframe.train.callbacks.base import Callback, Control, Word
+
+#: methods of a callback
+NAMES = tuple(name for name in vars(Callback) if name.startswith("on_"))
+
+
+def check(callbacks: Any) -> None:
+    """Raise UserError unless all are objects with methods of a callback."""
+    if not isinstance(callbacks, list | tuple):
+        raise UserError(f"callbacks must be a list of them, got {type(callbacks).__name__}; write callbacks=[...]")
+    for callback in callbacks:
+        if isinstance(callback, type) or not any(hasattr(callback, name) for name in NAMES):
+            got = f"the class {callback.__name__}" if isinstance(callback, type) else type(callback).__name__
+            raise UserError(f"a callback must be an object with one of {', '.join(NAMES)}, got {got}; make one")
 
 
 class Calls:

@@ -11,6 +11,7 @@ from psframe.config.placement_spec import ROLES
 from psframe.config.registry import Choice, Table
 from psframe.config.schema import Source
 from psframe.datasets import TABLE as DATASETS
+from psframe.errors import UserError
 from psframe.memory import placement
 from psframe.models import TABLE as MODELS
 from psframe.nn import metrics
@@ -66,4 +67,15 @@ def choice(resolved: dict[str, Any], section: str) -> Choice:
         spec = spec[key]
     key = schema.STRATEGIES.get(section, "name")
     chosen = registry.bind(section, TABLES[section], spec, key, sync.Waits if section == "sync" else None)
+    if section == "model" and _is_module(chosen.make):
+        raise UserError(
+            f"model: {chosen.name!r} is a torch.nn.Module, got without torch; give model={{name: torch, build: "
+            f"'{chosen.name}'}}"
+        )
     return chosen.taking(N_GIVEN[section]) if section in N_GIVEN else chosen
+
+
+def _is_module(made: Any) -> bool:
+    """Return True for a class of ``torch.nn.Module``, or one of its objects."""
+    owner = made if isinstance(made, type) else type(made)
+    return any(base.__module__ == "torch.nn.modules.module" for base in owner.__mro__)

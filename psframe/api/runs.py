@@ -1,6 +1,6 @@
 """Run directory as an object (:class:`Run`): its records as columns, its figures, and its trained network."""
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from html import escape
 from pathlib import Path
 from typing import Any
@@ -26,8 +26,9 @@ class Run:
     ----------
     path : str or Path
         The run's folder.
-    model : callable, optional
-        For a run whose model was an object of a script: that object.
+    model : optional
+        Model in place of the one that the config names, as :func:`psframe.fit` takes it: for a run whose model was an
+        object of a script, or is in a module that cannot be imported.
     objects : mapping of str to object, optional
         All of them, by their names in the config.
     best : bool
@@ -44,19 +45,20 @@ class Run:
     def __init__(
         self,
         path: str | Path,
-        model: Callable[..., Any] | None = None,
+        model: Any = None,
         *,
         objects: Mapping[str, Any] | None = None,
         best: bool = False,
         given: Mapping[str, Any] | None = None,
     ):
         self.path, self._best, self._given = Path(path), best, given or {}
-        self._objects = dict(objects or of_script.named({"model": model} if model is not None else {})[1])
+        content, named = of_script.named({"model": model} if model is not None else {})
+        self._objects = dict(objects or named)
         self._trained: tuple[tuple[int, int], TrainedNetwork] | None = None
         resolved = run_dir.config_of(self.path) if self.path.is_dir() else None
         if resolved is None:
             raise UserError(f"a run must be a folder with a config.yaml, got {str(path)!r}; check the path")
-        self.config: Config = schema.resolve(resolved)
+        self.config: Config = schema.resolve(schema.over(resolved, content))
 
     def __repr__(self) -> str:
         return f"Run({str(self.path)!r}, {len(metrics.read(self.path))} of {self.config.train.epochs} epochs)"

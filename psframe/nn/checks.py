@@ -61,7 +61,7 @@ def layers(given: object) -> list[Any]:
     model = list(given) if isinstance(given, Sequence) else []
     if not model or not all(hasattr(layer, "setup") for layer in model):
         fix = "give model={name: torch, build: ...}" if hasattr(given, "state_dict") else "return one"
-        raise UserError(f"a model must be a list of psframe's layers, got {type(given).__name__}; {fix}")
+        raise UserError(f"a model must be a list of layers, got {type(given).__name__}; {fix}")
     for number, layer in enumerate(model):
         if (first := next(n for n, other in enumerate(model) if other is layer)) < number:
             raise UserError(

@@ -13,6 +13,7 @@ from psframe.api.arrays import Arrays
 from psframe.api.channel import Channel
 from psframe.api.job import Answers, Job
 from psframe.api.live import Live
+from psframe.api.request import Request
 from psframe.api.runs import Run
 from psframe.api.watched import RankError, Watched
 from psframe.cluster import mpirun as launchers
@@ -77,13 +78,14 @@ def fit(
     arrays = None if data is None and test_data is None else Arrays(data, test_data)
     calls.check(callbacks)
     content, given = objects.named(_content(config, sections, arrays))
+    asked = Request(content, overrides, given, arrays, callbacks, quiet)
     if any(name in os.environ for name in launchers.LAUNCHED):
         from psframe.api.here import train
 
-        path = train(content, overrides, given, arrays, callbacks, quiet)
+        path = train(asked)
     else:
         schema.read(content, overrides)  # most mistakes are told before ranks are started
-        path = _started(content, overrides, given, arrays, callbacks, _live(quiet), _launcher(mpirun, ranks))
+        path = _started(asked, _launcher(mpirun, ranks))
     path = path.resolve()
     again = {"ranks": ranks, "callbacks": callbacks, "mpirun": mpirun, "quiet": quiet}
     return Run(path, objects=given, given={**again, **({"data": data, "test_data": test_data} if arrays else {})})
@@ -124,24 +126,16 @@ def _launcher(mpirun: str | None, ranks: int) -> list[str]:
     return [*launchers.launcher(mpirun), "-n", str(ranks)]
 
 
-def _started(
-    content: dict[str, Any],
-    overrides: Sequence[str],
-    given: dict[str, Any],
-    arrays: Arrays | None,
-    callbacks: Sequence[Any],
-    live: Live,
-    launcher: Sequence[str],
-) -> Path:
+def _started(asked: Request, launcher: Sequence[str]) -> Path:
     """Train on new ranks; return the run's folder."""
     in_script, on_rank = (
-        [callback for callback in callbacks if bool(getattr(callback, "in_script", False)) == stays]
+        [callback for callback in asked.callbacks if bool(getattr(callback, "in_script", False)) == stays]
         for stays in (True, False)
     )
-    sent = objects.pickled("an object of the script", given)
+    sent = objects.pickled("an object of the script", asked.objects)
     sent_callbacks = objects.pickled("a callback", on_rank)
-    watched = Watched(in_script, live)
-    facts = arrays.facts if arrays else None
+    live, arrays = _live(asked.quiet), asked.arrays
+    watched, facts = Watched(in_script, live), arrays.facts if arrays else None
 
     def fail(rank: Channel, message: str) -> None:
         job.mute()
@@ -149,7 +143,7 @@ def _started(
 
     path = [os.path.abspath(folder) for folder in sys.path]
     answers: Answers = {
-        "job": lambda rank: rank.send((content, list(overrides), path, sys.argv, sent, facts)),
+        "job": lambda rank: rank.send((asked.content, list(asked.overrides), path, sys.argv, sent, facts)),
         "callbacks": lambda rank: rank.send(sent_callbacks),
         "read": lambda rank, *part: rank.send(arrays.read(*part) if arrays else None),
         "begun": watched.begun,

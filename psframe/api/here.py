@@ -1,11 +1,10 @@
 """Training of a script that was itself started by mpirun, on its ranks (:func:`train`)."""
 
-from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any
 
 from psframe.api import script
-from psframe.api.arrays import Arrays, dataset
+from psframe.api.arrays import dataset
+from psframe.api.request import Request
 from psframe.cluster import begin
 
 begin.over_ranks()
@@ -16,14 +15,7 @@ from psframe.cluster.command import give_up  # noqa: E402
 from psframe.train import command  # noqa: E402
 
 
-def train(
-    content: Mapping[str, Any],
-    overrides: Sequence[str],
-    given: Mapping[str, Any],
-    arrays: Arrays | None,
-    callbacks: Sequence[Any],
-    quiet: bool,
-) -> Path:
+def train(asked: Request) -> Path:
     """Train on all ranks, and return the run's folder. All ranks must call.
 
     Raises
@@ -33,14 +25,15 @@ def train(
     SystemExit
         On every rank, after a signal.
     """
-    script.give({**given, **({"dataset": dataset(arrays.facts, arrays.read)} if arrays else {})})
+    arrays = asked.arrays
+    script.give({**asked.objects, **({"dataset": dataset(arrays.facts, arrays.read)} if arrays else {})})
     try:
         with communicators.freed():
-            run, stopped = command.train(join(), content, overrides, quiet, callbacks)
+            run, stopped = command.train(join(), asked.content, asked.overrides, asked.quiet, asked.callbacks)
             folder = run.outputs.run_dir
             path = Path(run.cluster.run_on_root_in_time(lambda: str(folder.path) if folder else ""))
             if stopped:
-                command.tell(run, stopped, quiet)
+                command.tell(run, stopped, asked.quiet)
             run.cluster.close()
         if stopped and stopped.number:
             raise SystemExit(128 + stopped.number)

@@ -47,7 +47,7 @@ class Job:
 
     def __init__(self, words: Sequence[str], answers: Answers):
         self.answers, self.said = answers, list[str]()
-        self.selector, self.ranks = selectors.DefaultSelector(), dict[Channel, int]()
+        self.selector, self.ranks = selectors.DefaultSelector(), set[Channel]()
         self.listening, name = channel.listen()
         self.until = self.again = float("inf")
         pipes: Any = {"stdin": subprocess.DEVNULL, "stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
@@ -133,7 +133,7 @@ class Job:
             rank = Channel(connected)
         except UserError:
             return True  # another user's process, which is none of the ranks
-        self.ranks[rank] = rank.pid
+        self.ranks.add(rank)
         self.selector.register(rank, selectors.EVENT_READ, self._answer)
         return True
 
@@ -148,7 +148,7 @@ class Job:
             pass
         finally:
             if not answered:  # also where Ctrl-C has cut a message short: a rank without its script leaves
-                del self.ranks[rank]
+                self.ranks.discard(rank)
                 self.selector.unregister(rank)
                 rank.close()
         return True

@@ -64,7 +64,7 @@ class Rank:
                 self._tell("refuse", str(error))
             raise
         if cluster.rank == 0:
-            self._tell("end", str(stopped or of_run.progress.stop), objects.states(callbacks))
+            self._tell("end", objects.states(callbacks))
         of_run.cluster.barrier()
         return 128 + stopped.number if stopped and stopped.number else 0
 

@@ -38,7 +38,7 @@ class Watched:
     def __init__(self, callbacks: Sequence[Any], live: Live):
         self.calls, self.live = Calls(callbacks), live
         self.path: Path | None = None
-        self.refused = self.failed = self.ended = ""
+        self.refused = self.failed = ""
         self.states = b""
 
     def begun(self, rank: Channel, control: Control) -> None:
@@ -55,8 +55,8 @@ class Watched:
         self._watch(len(added) > len(record) or self.calls.word())
         self.live.epoch(record)
 
-    def end(self, rank: Channel, reason: str, states: bytes) -> None:
-        self.ended, self.states = reason, states
+    def end(self, rank: Channel, states: bytes) -> None:
+        self.states = states
         self.calls.end()
 
     def refuse(self, rank: Channel, message: str) -> None:

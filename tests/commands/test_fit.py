@@ -1,6 +1,5 @@
 """``psframe.fit``: objects of a script over ranks that it starts, or over those of mpirun, and how it ends."""
 
-import json
 import os
 import subprocess
 import sys
@@ -27,17 +26,6 @@ def mpich(monkeypatch):
     mpi = launcher.installed("mpich") or pytest.skip("no mpich: bash launch/test.sh installs it")
     monkeypatch.setenv("PSFRAME_MPIRUN", str(mpi.prefix / "bin" / "mpirun"))
     return mpi
-
-
-@pytest.fixture(params=["mpich", "openmpi"])
-def mpi(request):
-    return launcher.installed(request.param) or pytest.skip(f"no {request.param}: bash launch/test.sh installs it")
-
-
-def told(ended):
-    """Return what a script has told, a dict a line."""
-    assert ended.status == 0, ended.err
-    return [json.loads(line) for line in ended.out.splitlines() if line.startswith("{")]
 
 
 def samples(n=60):
@@ -99,9 +87,9 @@ if not run_by_mpirun or os.environ.get("PMI_RANK", os.environ.get("OMPI_COMM_WOR
 
 
 def test_objects_of_a_script_train_to_one_result_started_by_it_or_by_mpirun(mpi, tmp_path):
-    (alone,) = told(scripts.run(mpi, tmp_path, "run_by_mpirun = False\n" + OBJECTS))
+    (alone,) = scripts.told(scripts.run(mpi, tmp_path, "run_by_mpirun = False\n" + OBJECTS))
     path = scripts.write(tmp_path, "run_by_mpirun = True\n" + OBJECTS)
-    (over,) = told(launcher.run(mpi, 3, [str(path)], cwd=tmp_path, PYTHONPATH=str(ROOT)))
+    (over,) = scripts.told(launcher.run(mpi, 3, [str(path)], cwd=tmp_path, PYTHONPATH=str(ROOT)))
     assert alone["hashes"] == over["hashes"]
     assert alone["seen"], "a callback on rank 0 has its state in the script at the end"
     assert alone["argv"] == over["argv"] == [1, 1]

@@ -16,17 +16,6 @@ def mpich():
     return launcher.installed("mpich") or pytest.skip("no mpich: bash launch/test.sh installs it")
 
 
-@pytest.fixture(params=["mpich", "openmpi"])
-def mpi(request):
-    return launcher.installed(request.param) or pytest.skip(f"no {request.param}: bash launch/test.sh installs it")
-
-
-def told(ended):
-    """Return what a script has told, a dict a line."""
-    assert ended.status == 0, ended.err
-    return [json.loads(line) for line in ended.out.splitlines() if line.startswith("{")]
-
-
 LONG = """
 GIVEN["train"] = {"epochs": 1000000, "batch_size": 10}
 class Tells(psframe.Callback):
@@ -123,7 +112,7 @@ for n in (100, 40_000):
 
 
 def test_arrays_are_in_memory_once_for_all_ranks(mpich, tmp_path):
-    small, of_small, large, of_large = told(scripts.run(mpich, tmp_path, MEMORY))
+    small, of_small, large, of_large = scripts.told(scripts.run(mpich, tmp_path, MEMORY))
     assert of_small["n"] == of_large["n"] == 4
     more, copy = of_large["pss"] - of_small["pss"], large["size"] - small["size"]
     assert more < 1.6 * copy, f"{more / copy:.2f} copies"  # a second copy in each of four ranks would be 4 more
@@ -147,7 +136,7 @@ tell(before=before, after=after)
 
 def test_many_fits_leave_nothing_behind(mpich, tmp_path):
     n = 99 if os.environ.get("PSFRAME_TESTS") == "full" else 2
-    (counts,) = told(scripts.run(mpich, tmp_path, f"N = {n}\n{MANY}", timeout_s=600))
+    (counts,) = scripts.told(scripts.run(mpich, tmp_path, f"N = {n}\n{MANY}", timeout_s=600))
     before, after = counts["before"], counts["after"]
     grown = after.pop("bytes") - before.pop("bytes")
     assert before == after

@@ -1,5 +1,6 @@
 """Scripts that call ``psframe.fit``, as users write them: started alone, or by mpirun."""
 
+import json
 import os
 import subprocess
 
@@ -54,3 +55,9 @@ def run(mpi, folder, body, timeout_s=120):
     )
     failures.said(process.returncode, process.stdout, process.stderr)
     return Ended(process.returncode, process.stdout, process.stderr, False)
+
+
+def told(ended):
+    """Return what a script has told, a dict a line."""
+    assert ended.status == 0, ended.err
+    return [json.loads(line) for line in ended.out.splitlines() if line.startswith("{")]

@@ -1,13 +1,15 @@
 #!/usr/bin/env bash
 # Install psframe with its tests, once with MPICH and once with Open MPI, then lint, check types and run the tests.
-#   bash launch/test.sh [--full | --changed] [pytest arguments]
-#     --full      adds the long suites: hours
+#   bash launch/test.sh [--full | --soak | --changed] [pytest arguments]
+#     --full      adds the long suites: two hours
+#     --soak      only what finds more the longer it runs: fuzzing, soaking, disturbed runs; more than a day
 #     --changed   only what the changes since the last commit can break: minutes
 source "$(dirname "$0")/env.sh"
-select=(-m "not full")
+select=(-m "not full and not soak")
 since=
 case "${1:-}" in
-    --full) select=() && export PSFRAME_TESTS=full && shift ;;
+    --full) select=(-m "not soak") && export PSFRAME_TESTS=full && shift ;;
+    --soak) select=(-m soak) && export PSFRAME_TESTS=full && shift ;;
     --changed) since=HEAD && shift ;;
 esac
 environment .venv mpich,test mlxtend aeon
@@ -34,8 +36,8 @@ fi
 wait $!
 trap - INT EXIT
 
-# Atheris fuzzes an hour a reader in the long suites, which skip without it; not every Python has a build of it
-if [ ${#select[@]} = 0 ] && ! .venv/bin/pip install --quiet --disable-pip-version-check "atheris>=2.3"; then
+# Atheris fuzzes an hour a reader in what soaks, which skips without it; not every Python has a build of it
+if [ "${select[1]}" = soak ] && ! .venv/bin/pip install --quiet --disable-pip-version-check "atheris>=2.3"; then
     echo "no build of Atheris was found: fuzzing by it will be skipped" >&2
 fi
 

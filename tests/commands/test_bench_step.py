@@ -98,7 +98,7 @@ def test_wrong_parameter_is_noticed():
         one.check(params)
 
 
-@pytest.mark.parametrize("seconds", [5, pytest.param(600, marks=pytest.mark.full)])
+@pytest.mark.parametrize("seconds", [5, pytest.param(600, marks=pytest.mark.soak)])
 @pytest.mark.parametrize("collective", ["shared", "{name: shared, reducers: all, chunk_bytes: 65536}"])
 def test_ranks_stopped_and_continued_neither_hang_nor_sum_wrong(mpi, seconds, collective):
     """After each few steps the command compares all parameters with one that was updated by hand."""

@@ -102,7 +102,7 @@ def test_atheris_tries_inputs(tmp_path):
     assert by_atheris("launcher", 2, tmp_path) > 100
 
 
-@pytest.mark.full
+@pytest.mark.soak
 @pytest.mark.parametrize("name", TARGETS)
 def test_atheris_tries_inputs_for_an_hour(name, tmp_path):
     assert by_atheris(name, 3600, tmp_path) > 1000

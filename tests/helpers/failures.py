@@ -43,8 +43,8 @@ def forget() -> None:
 
 def explain(item: "pytest.Item", report: "pytest.TestReport") -> None:
     """Add to the report of a failed test."""
-    full = ["--full"] if item.get_closest_marker("full") else []  # without it nothing is chosen
-    alone = shlex.join(["bash", "launch/test.sh", *full, item.nodeid])
+    suite = [f"--{mark}" for mark in ("full", "soak") if item.get_closest_marker(mark)][-1:]  # or nothing is chosen
+    alone = shlex.join(["bash", "launch/test.sh", *suite, item.nodeid])
     report.sections.append(("to run this case alone", alone))
     if COMMANDS:
         report.sections.append(("processes that it started, the last ones", "\n".join(COMMANDS)))

@@ -1,6 +1,5 @@
 """Callbacks: one word for all ranks, in every mode; none makes ranks differ or hang."""
 
-import os
 from math import isclose
 from time import sleep
 
@@ -15,7 +14,7 @@ from psframe.train import command
 from psframe.train.callbacks.base import Callback
 from psframe.train.callbacks.learning_rate_finder import LearningRateFinder
 from tests.ranks.every_mode import MODES, key
-from tests.ranks.harness import ranks
+from tests.ranks.harness import IS_FULL, ranks
 from tests.ranks.training import TINY, folder, hashes
 
 MOMENTS = ("on_run_begin", "on_step_end", "on_epoch_end", "on_checkpoint", "on_run_end")
@@ -26,9 +25,9 @@ PLAIN = (
     "sync={mode: sync_ps, servers: 2}",
 )
 #: callbacks tried in each mode
-N_TRIED = 40 if os.environ.get("PSFRAME_TESTS") == "full" else 1
+N_TRIED = 12 if IS_FULL else 1
 #: modes in which they are tried: the default suite has every third
-TRIED = (*PLAIN, *map(key, MODES))[:: 1 if N_TRIED > 1 else 3]
+TRIED = (*PLAIN, *map(key, MODES))[:: 1 if IS_FULL else 3]
 
 
 def trained(world, where, *keys, callbacks=()):

@@ -35,7 +35,7 @@ def test_disturbed_runs_end_as_they_should():
     assert compared == equal > 0
 
 
-@pytest.mark.full
+@pytest.mark.soak
 @pytest.mark.parametrize("seed", [2, 3])
 def test_disturbed_runs_by_hundreds_end_as_they_should(seed):
     assert disturb(150, seed, 4 * 3600)[0] == 150
@@ -72,7 +72,7 @@ def test_flips_are_caught_or_harmless(tmp_path):
     assert not flips.missed(found, files), found
 
 
-@pytest.mark.full
+@pytest.mark.soak
 def test_flips_by_hundreds_are_caught_or_harmless(tmp_path):
     (tmp_path / "files").mkdir()
     found, files = flips.campaign(3, 600, tmp_path), flips.in_files(3, 6000, tmp_path / "files")

@@ -70,7 +70,7 @@ def test_counters_and_locks_notice_mistakes(build, mistake):
 BOARDS = [(1, 2_000, 50, 0, 0), (2, 5_000, 20, 0, WRAPS), (5, 2_000, 200, 500, 0), (9, 500, 20, 0, WRAPS)]
 
 
-@pytest.mark.parametrize("times", [1, pytest.param(50, marks=pytest.mark.full)])
+@pytest.mark.parametrize("times", [1, pytest.param(50, marks=pytest.mark.soak)])
 @pytest.mark.parametrize("sanitized", [False, True], ids=["plain", "sanitized"])
 @pytest.mark.parametrize("arguments", BOARDS, ids=str)
 def test_board_and_a_gate_whose_parties_change(build, arguments, sanitized, times):
@@ -88,7 +88,7 @@ def test_board_notices_mistakes(build, mistake, sanitized):
     assert race or (ended.returncode == 1 and "rank " in ended.stderr), ended
 
 
-@pytest.mark.parametrize("times", [1, pytest.param(50, marks=pytest.mark.full)])
+@pytest.mark.parametrize("times", [1, pytest.param(50, marks=pytest.mark.soak)])
 @pytest.mark.parametrize("sanitized", [False, True], ids=["plain", "sanitized"])
 @pytest.mark.parametrize("arguments", [(1, 1_000, 1_000), (3, 2_000, 2_000), (8, 300, 5_000)], ids=str)
 def test_front_that_is_closed_ends_all_with_one_step(build, arguments, sanitized, times):
@@ -109,7 +109,7 @@ def test_front_notices_mistakes(build, mistake):
 PULLS = [(1, 1, 50_000, 8, 0), (3, 1, 5_000, 8, WRAPS), (2, 2, 20_000, 0, 0), (4, 3, 5_000, 1, WRAPS)]
 
 
-@pytest.mark.parametrize("times", [1, pytest.param(50, marks=pytest.mark.full)])
+@pytest.mark.parametrize("times", [1, pytest.param(50, marks=pytest.mark.soak)])
 @pytest.mark.parametrize("arguments", PULLS, ids=str)
 def test_pulls_beside_a_writer(build, arguments, times):
     """Only plain: ThreadSanitizer does not know the fences that order a copy and the look at its clock."""
@@ -137,7 +137,7 @@ def stress(program, *arguments, seed=1, timeout_s=300):
     pytest.skip(f"ThreadSanitizer does not run here: {ended.stderr}")
 
 
-@pytest.mark.parametrize("times", [1, pytest.param(50, marks=pytest.mark.full)])
+@pytest.mark.parametrize("times", [1, pytest.param(50, marks=pytest.mark.soak)])
 @pytest.mark.parametrize("sanitized", [False, True], ids=["plain", "sanitized"])
 @pytest.mark.parametrize("arguments", STRESSES, ids=str)
 def test_gates_let_no_number_be_wrong(build, arguments, sanitized, times):

@@ -84,13 +84,13 @@ def soak():
     return run
 
 
-@pytest.mark.full
+@pytest.mark.soak
 def test_epochs_by_the_thousand_leave_nothing_in_memory(soak):
     ended = soak(2, 0.6, "dataset.samples=200", "fault={}")
     assert ended.returncode == 0, f"{ended.stdout}\n{ended.stderr}"
 
 
-@pytest.mark.full
+@pytest.mark.soak
 @pytest.mark.parametrize(("kind", "named"), [("Memory", "MiB of memory"), ("Descriptors", "desc"), ("Mappings", "map")])
 def test_run_that_leaks_is_told(soak, tmp_path, kind, named):
     (tmp_path / "leaky.py").write_text(LEAKY)
@@ -99,7 +99,7 @@ def test_run_that_leaks_is_told(soak, tmp_path, kind, named):
     assert re.search(f"^{named}.* grew by", ended.stdout, re.MULTILINE), ended.stdout
 
 
-@pytest.mark.full
+@pytest.mark.soak
 @pytest.mark.parametrize("ranks", [4, 64])
 def test_runs_do_not_grow(soak, ranks):
     ended = soak(ranks, 5)

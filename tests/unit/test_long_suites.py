@@ -8,7 +8,7 @@ from tests.helpers.launcher import ROOT
 
 
 def test_long_suites_all_have_a_row_in_their_table():
-    command = [sys.executable, "-m", "pytest", "--collect-only", "-q", "-m", "full", "-p", "no:cacheprovider"]
+    command = [sys.executable, "-m", "pytest", "--collect-only", "-q", "-m", "full or soak", "-p", "no:cacheprovider"]
     env = {**os.environ, "PSFRAME_TESTS": "full"}
     ended = subprocess.run(command, cwd=ROOT, env=env, capture_output=True, text=True, timeout=300)
     files = {line.partition("::")[0].rpartition("/")[2] for line in ended.stdout.splitlines() if "::" in line}

@@ -65,10 +65,12 @@ def test_change_of_one_module_leaves_slow_tests_out():
         assert not [test for test in changed.chosen([path]) if test.split("/")[1] in changed.SLOW]
 
 
-@pytest.mark.parametrize(("marked", "options"), [(True, "--full "), (False, "")])
-def test_failure_tells_what_runs_the_case_alone(marked, options):
+@pytest.mark.parametrize(
+    ("marks", "options"), [(("full",), "--full "), (("soak",), "--soak "), (("full", "soak"), "--soak "), ((), "")]
+)
+def test_failure_tells_what_runs_the_case_alone(marks, options):
     report = SimpleNamespace(sections=[])
-    item = SimpleNamespace(nodeid="tests/a.py::test_b[c d]", get_closest_marker=lambda name: marked and name == "full")
+    item = SimpleNamespace(nodeid="tests/a.py::test_b[c d]", get_closest_marker=lambda name: name in marks)
     failures.explain(item, report)
     assert ("to run this case alone", f"bash launch/test.sh {options}'tests/a.py::test_b[c d]'") in report.sections
 

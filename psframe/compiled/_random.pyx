@@ -11,49 +11,31 @@ from libc.stdint cimport int64_t, uint32_t, uint64_t
 SHUFFLE, AUGMENT, INITIAL, SYNTHETIC, LAYER = 0, 1, 2, 3, 16
 
 
-cdef inline void philox(uint32_t *c, uint64_t seed) noexcept nogil:
-    cdef uint32_t k0 = <uint32_t>seed, k1 = <uint32_t>(seed >> 32), c0, c2
-    cdef uint64_t p0, p1
-    cdef int _round
-    for _round in range(10):
-        p0 = <uint64_t>0xD2511F53 * c[0]
-        p1 = <uint64_t>0xCD9E8D57 * c[2]
-        c0 = <uint32_t>(p1 >> 32) ^ c[1] ^ k0
-        c2 = <uint32_t>(p0 >> 32) ^ c[3] ^ k1
-        c[1] = <uint32_t>p1
-        c[3] = <uint32_t>p0
-        c[0] = c0
-        c[2] = c2
-        k0 = k0 + <uint32_t>0x9E3779B9U
-        k1 = k1 + <uint32_t>0xBB67AE85U
+cdef extern from "_random.h":
+    void psf_philox(uint32_t *c, uint64_t seed) noexcept nogil
+    void psf_counter(uint32_t *c, uint64_t stream, uint64_t epoch, uint64_t sample, uint64_t block) noexcept nogil
+    void psf_uniform(uint64_t seed, uint64_t stream, uint64_t epoch, uint64_t sample, long m, float *out) noexcept nogil
 
 
 cdef inline void draw(uint32_t *c, uint64_t seed, uint64_t stream, uint64_t epoch, uint64_t sample,
                       uint64_t block) noexcept nogil:
-    c[0] = <uint32_t>sample
-    c[1] = <uint32_t>epoch
-    c[2] = <uint32_t>((stream << 16) | ((block >> 32) & 0xFFFF))
-    c[3] = <uint32_t>block
-    philox(c, seed)
+    psf_counter(c, stream, epoch, sample, block)
+    psf_philox(c, seed)
 
 
 def words(uint64_t seed, uint32_t[::1] counter):
     """Replace ``counter``, uint32 (4,), by Philox4x32-10 of it under the key ``seed``, for the known-answer test."""
-    philox(&counter[0], seed)
+    psf_philox(&counter[0], seed)
 
 
 def uniform(uint64_t seed, uint64_t stream, uint64_t epoch, const int64_t[::1] samples, float[:, ::1] out):
     """Fill ``out``, float32 (n, m), with numbers in [0, 1): row i belongs to ``samples[i]``, int64 (n,)."""
-    cdef Py_ssize_t i, j, k, m = out.shape[1]
-    cdef uint32_t c[4]
+    cdef Py_ssize_t i
     if out.shape[0] != samples.shape[0]:
         raise ValueError(f"out must have a row a sample, got {out.shape[0]} rows for {samples.shape[0]} samples")
     with nogil:
         for i in range(out.shape[0]):
-            for j in range(0, m, 4):
-                draw(c, seed, stream, epoch, <uint64_t>samples[i], <uint64_t>j >> 2)
-                for k in range(min(4, m - j)):
-                    out[i, j + k] = (c[k] >> 8) * <float>(1.0 / 16777216.0)
+            psf_uniform(seed, stream, epoch, <uint64_t>samples[i], out.shape[1], &out[i, 0])
 
 
 def keys(uint64_t seed, uint64_t epoch, uint64_t[::1] out):

@@ -9,11 +9,7 @@ each function is compiled for several widths, and the loader selects the widest 
 #include <stdint.h>
 #include <string.h>
 
-#if defined(__x86_64__) && defined(__gnu_linux__) && defined(__GLIBC__) && defined(__GNUC__) && !defined(__clang__)
-#define PSF_WIDEST __attribute__((target_clones("default", "avx2", "avx512f"), noinline))
-#else
-#define PSF_WIDEST __attribute__((noinline))
-#endif
+#include "_widest.h"
 
 enum { PSF_SGD, PSF_MOMENTUM, PSF_NESTEROV, PSF_ADAM, PSF_ADAGRAD };
 

@@ -78,8 +78,9 @@ class Dropout(Base):
         rows = slice(state.first, state.first + len(x))
         mask = self.mask[rows]
         compiled.random.uniform(state.seed, self.stream, state.epoch, state.samples, mask)
-        keep(mask.reshape(-1), np.float32(self.p_drop))
-        return np.multiply(x, mask.reshape(x.shape), out=self.y[rows])
+        y = self.y[rows]
+        drop(x.reshape(-1), mask.reshape(-1), np.float32(self.p_drop), y.reshape(-1))
+        return y
 
     def backward(self, x: np.ndarray, dy: np.ndarray, state: Pass, need_dx: bool) -> np.ndarray | None:
         if self._drops(state):
@@ -135,8 +136,9 @@ def turn(part, n_parts, x, y):
 
 
 @jit
-def keep(mask, p):
-    """Replace the numbers in [0, 1) of ``mask`` (m,), float32, that are below ``p`` by 0, others by 1 / (1 - p)."""
+def drop(x, mask, p, y):
+    """Write ``x`` (m,) times ``mask`` to ``y``. The mask's numbers in [0, 1) become 0 below ``p``, else 1 / (1 - p)."""
     scale = np.float32(1) / (np.float32(1) - p)
-    for i in range(len(mask)):
+    for i in range(len(x)):
         mask[i] = np.float32(0) if mask[i] < p else scale
+        y[i] = x[i] * mask[i]

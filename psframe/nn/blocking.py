@@ -47,7 +47,9 @@ def _lengths(numbers: tuple[int, ...]) -> tuple[Lengths, ...]:
     return tuple((None,) * number for number in numbers)
 
 
-def blocking(n_rows: int, n_columns: int, itemsize: int = 4, *, max_rows: int | None = None) -> Blocking:
+def blocking(
+    n_rows: int, n_columns: int, itemsize: int = 4, *, max_rows: int | None = None, undivided: bool = False
+) -> Blocking:
     """Return the blocking of a product of ``n_rows`` x ``n_columns`` (both at least 1) estimated fastest on this CPU.
 
     Parameters
@@ -56,18 +58,22 @@ def blocking(n_rows: int, n_columns: int, itemsize: int = 4, *, max_rows: int | 
         Bytes of a number.
     max_rows : int, optional
         Maximum rows of a block, for rows so far apart that more would evict each other from the L1 cache.
+    undivided : bool
+        True to have all columns in one block, even if they are more than fit into registers.
     """
     vectors = host()
-    return _best(n_rows, n_columns, vectors.n_bytes // itemsize, vectors.n_registers, max_rows or n_rows)
+    sizes = vectors.n_bytes // itemsize, vectors.n_registers
+    return _best(n_rows, n_columns, *sizes, max_rows or n_rows, undivided)
 
 
 @cache
-def _best(n_rows: int, n_columns: int, lanes: int, n_registers: int, max_rows: int) -> Blocking:
+def _best(n_rows: int, n_columns: int, lanes: int, n_registers: int, max_rows: int, undivided: bool) -> Blocking:
     n_vectors, tail = divmod(n_columns, lanes)
     # a quarter of the registers is left for a row of B, numbers of A and the compiler's temporaries
     max_sums = max(1, n_registers * 3 // 4)
     best, least_cost = Blocking(lanes, 1, 1, 0, n_vectors, tail), float("inf")
-    for vectors in range(1, n_vectors + (tail > 0) + 1):
+    all_vectors = n_vectors + (tail > 0)
+    for vectors in range(all_vectors if undivided else 1, all_vectors + 1):
         n_blocks, last = divmod(n_vectors, vectors)
         if last + tail == 0:
             n_blocks, last = n_blocks - 1, vectors

@@ -8,6 +8,7 @@ from psframe.nn.blocking import blocking
 from psframe.nn.conv_window import Window
 from psframe.nn.geometry import Geometry
 
+MOST_TOGETHER = 128  # columns of a product whose rows are added where they overlap
 CACHE_BYTES = 512 << 10  # of the L2 cache: half of it on most CPUs, a core's share on Knights Landing
 
 
@@ -30,17 +31,29 @@ class Direct:
         self.weight_gradient, self.bias_gradient = g["weight"].reshape(-1), g["bias"]
         itemsize = p["weight"].itemsize
         self.types = blocking(out_w, out, itemsize).types
-        products = ((out_w, kw * c), (kw * c, out), (1, out))
-        self.gradient_types = tuple(blocking(*product, itemsize).types for product in products)
+        together = kw * c if kw * c <= MOST_TOGETHER else c
+        # windows that overlap are added up from left to right, which several blocks would do one after the other
+        data = blocking(out_w, together, itemsize, undivided=together > c)
+        self.gradient_types = (
+            data.types,
+            *(blocking(*product, itemsize).types for product in ((kw * c, out), (1, out))),
+        )
         # a staged row of the image, and a row of the output
         pitch = max((out_w - 1) * sw + kw, w + pw) * c
         in_bytes, out_bytes = pitch * itemsize, out_w * out * itemsize
         band = min(out_h, max(1, (CACHE_BYTES // in_bytes - kh) // sh + 1))
         data_band = min(h, max(1, CACHE_BYTES // in_bytes))
         weight_band = min(band, max(1, (CACHE_BYTES - kh * in_bytes) // (sh * in_bytes + out_bytes)))
+        # whole samples together, if several fit
+        image = (out_h - 1) * sh + kh
+        samples = max(1, CACHE_BYTES // (image * in_bytes + out_h * out_bytes)) if weight_band == out_h else 1
         self.window = Window(kh, kw, sh, sw, ph, pw, band)
-        self.windows = (self.window._replace(band=data_band), self.window._replace(band=weight_band))
-        self.images = workspace.array((workspace.threads.n, max((band - 1) * sh + kh, data_band) * pitch))
+        self.windows = (
+            self.window._replace(band=data_band, together=together),
+            self.window._replace(band=weight_band, samples=samples),
+        )
+        staged = max((band - 1) * sh + kh, data_band, image * samples if pw and samples > 1 else 0)
+        self.images = workspace.array((workspace.threads.n, staged * pitch))
         self.zeros = workspace.array(out)
         self.zeros[:] = 0
         self.packed, self.packed_gradient = (workspace.array(self.weight.size) for _ in range(2))

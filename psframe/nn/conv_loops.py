@@ -10,7 +10,7 @@ row of pixels is a product: the rows of a window are the sum's ``i``, its column
 import numpy as np
 
 from psframe.nn.conv_gradients import data_gradient, weight_gradient
-from psframe.nn.conv_window import PANEL, pack, rows_inside, source
+from psframe.nn.conv_window import PANEL, PANEL_COLUMNS, pack, rows_inside, source
 from psframe.nn.jit import inline, inner, jit
 from psframe.nn.lanes import pointer
 from psframe.nn.microkernel import multiply_add
@@ -63,8 +63,10 @@ def backward(
             for s in share(len(dy), part, n_parts):
                 zero_where_off(dy[s].reshape(-1), y[s].reshape(-1))
         if need_dx and not add:
-            run = data_window.columns * c
-            pack(part, n_parts, data_types, weights, (data_window.rows, out, run), (run * out, 1, out), packed)
+            rows, run, columns = data_window.rows, data_window.columns * c, data_window.together
+            for column in range(0, run, columns):
+                given, to = weights[column * out :], packed[column * rows * out :]
+                pack(part, n_parts, data_types, given, (rows, out, columns), (run * out, 1, out), to)
     if phase != 0:
         # with one thread, each band gets the ReLU's gradient just before its use, while it is in a cache
         types = weight_types, bias_types
@@ -82,7 +84,7 @@ def _forward(part, n_parts, types, x, packed, bias, zeros, y, floor, window, ima
     for s in share(len(x), part, n_parts):
         for row in range(0, n_rows, window.band):
             n_band = min(window.band, n_rows - row)
-            read = source(x, s, row, n_band, n_columns, window, images[part])
+            read = source(x, s, 1, row, n_band, n_columns, window, images[part])
             for number in range(n_blocks + 1):
                 write = (pointer(y), s * n_rows * n_columns * out + number * block, row, n_band, n_columns, out)
                 panel, start = (
@@ -101,10 +103,10 @@ def _forward(part, n_parts, types, x, packed, bias, zeros, y, floor, window, ima
 def _rows_forward(types, read, height, c, panel, write, start, floor, window):
     """Compute a block of columns of a band, in chunks of window rows whose weights stay in the L2 cache."""
     lanes, rows, last_rows, vectors, tail = types
-    (image, top, pitch), (weights, first), (bias, zeros, column) = read, panel, start
+    (image, top, pitch, _), (weights, first), (bias, zeros, column) = read, panel, start
     y, place, row, n_band, n_columns, out = write
     width, run, step = len(lanes) * len(vectors) + len(tail), window.columns * c, window.column_step * c
-    chunk = max(1, PANEL // (run * width))
+    chunk = max(1, PANEL // (run * min(out, PANEL_COLUMNS)))
     for a in range(0, window.rows, chunk):
         begin_at = (bias if a == 0 else zeros, column)
         chunk_floor = floor if a + chunk >= window.rows else -np.inf

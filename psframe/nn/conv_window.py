@@ -14,12 +14,15 @@ from psframe.nn.lanes import pointer
 from psframe.nn.parts import columns_of, copy, share
 
 PANEL = 64 << 10  # numbers of packed weights that stay in the L2 cache, beside images
+PANEL_COLUMNS = 64  # of them: no block's, since a sum's order must not depend on the CPU's vectors
 
 
 class Window(NamedTuple):
     """Size and steps of a window, and the zero padding of the image.
 
-    ``band`` is the number of rows processed at a time: of the output, or of the input for its gradient.
+    ``band`` is the number of rows processed at a time: of the output, or of the input for its gradient; ``samples`` the
+    number of images, and ``together`` of a window's columns times channels whose products are added to the input's
+    gradient window by window.
     """
 
     rows: int
@@ -29,6 +32,8 @@ class Window(NamedTuple):
     row_padding: int
     column_padding: int
     band: int
+    samples: int = 1
+    together: int = 0
 
 
 @inner
@@ -71,13 +76,18 @@ def stage(x, s, first, n_rows, padding, width, image):
 
 
 @inline
-def source(x, s, row, n_band, n_columns, window, image):
-    """Return the input of a band of output rows: pointer, the row of the image there, and numbers per row."""
+def source(x, s, n, row, n_band, n_columns, window, image):
+    """Return the input of a band of output rows of ``n`` samples from ``s`` on.
+
+    A pointer, the row of the image there, numbers from one row to the next, and from one sample to the next.
+    """
     _, height, width, c = x.shape
     top = row * window.row_step - window.row_padding
     skipped, n_rows = rows_inside(top, (n_band - 1) * window.row_step + window.rows, height)
     if window.column_padding == 0:
-        return pointer(x), -s * height, width * c
+        return pointer(x), -s * height, width * c, height * width * c
     width = (n_columns - 1) * window.column_step + window.columns
-    stage(x, s, top + skipped, n_rows, window.column_padding, width, image)
-    return pointer(image), top + skipped, width * c
+    size = n_rows * width * c
+    for k in range(n):
+        stage(x, s + k, top + skipped, n_rows, window.column_padding, width, image[k * size :])
+    return pointer(image), top + skipped, width * c, size

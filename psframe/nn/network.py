@@ -15,7 +15,7 @@ from psframe.nn.base import Arrays, Layer, LayerHook, Param, Pass, Shape, Worksp
 from psframe.nn.losses import softmax_cross_entropy
 from psframe.nn.threads import Threads
 
-PART_BYTES = 1 << 20  # of the front layers' outputs for a part of a batch
+PART_BYTES = 1 << 20  # of the front layers' outputs for a part of a batch, or more if their weights are
 
 Observer = Callable[[np.ndarray, np.ndarray], None]  #: takes logits (n, n_classes) and labels (n,), valid in the call
 
@@ -168,15 +168,17 @@ class Network:
         return len([*takewhile(lambda active: not active[1].whole, self.active)])
 
     def part_of(self, max_batch: int, kernels: str, n_threads: int) -> int:
-        """Return the number of samples that pass the front layers together, so that their outputs stay in a cache.
+        """Return the number of samples that pass the front layers together, the same for all stages.
 
-        It is the same for all stages, since gradients are summed part by part.
+        Their outputs stay in a cache, or are as many as the weights, which every part reads anew.
         """
         # waking threads for every layer of every part would take longer than a cache saves
         if kernels == "blas" or n_threads > 1 or not self.n_front or any(layer.together for _, layer in self.active):
             return max_batch
-        n_bytes = sum(prod(self.shapes[index + 1]) for index, _ in self.active[: self.n_front]) * 4
-        return min(max_batch, max(1, PART_BYTES // n_bytes))
+        front = self.active[: self.n_front]
+        n_outputs = sum(prod(self.shapes[index + 1]) for index, _ in front)
+        n_weights = sum(prod(param.shape) for _, layer in front for param in layer.params.values())
+        return min(max_batch, max(1, max(PART_BYTES // 4, n_weights) // n_outputs))
 
     def describe(self) -> list[str]:
         """Return a text per layer, and one of all tensors, that differ if the function does; before :meth:`bind`."""

@@ -10,7 +10,7 @@ from psframe.nn.activations import BeforeReLU
 from psframe.nn.base import Arrays, Base, Pass, Shape, Workspace
 from psframe.nn.blocking import blocking
 from psframe.nn.checks import image, pair
-from psframe.nn.pool_loops import avg_backward, avg_forward, max_backward, max_forward
+from psframe.nn.pool_loops import avg_backward, avg_forward, max_backward, max_backward_apart, max_forward
 
 
 class _Pool(Base):
@@ -87,7 +87,8 @@ class MaxPool2d(_Pool, BeforeReLU):
         if self.plain:
             pool_plain.max_backward(dy, dx, self.argmax[rows], *windows)
         else:
-            self.threads.run(max_backward, self.lanes, self.tail, dy, dx, self.argmax[rows], *windows)
+            kernel = max_backward_apart if self.stride == self.kernel else max_backward
+            self.threads.run(kernel, self.lanes, self.tail, dy, dx, self.argmax[rows], *windows)
         return dx
 
 

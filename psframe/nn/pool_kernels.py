@@ -92,6 +92,30 @@ def sum_where(typing, block, counts, dy, where, cell, dx):
 
 
 @intrinsic
+def write_where(typing, block, counts, dy, where, columns, dx):
+    """Write ``dy`` to the cell of a window in ``dx`` that was the largest, a * ``columns`` + b, and 0 to the others."""
+
+    def generate(context: Any, builder: ir.IRBuilder, signature: Any, values: Any) -> Any:
+        row, where_row = _row(context, builder, block, dy), _row(context, builder, block, where)
+        zeros = row.spread(row.number(0))
+        # as a sum of one: -0 becomes 0
+        given = [builder.fadd(zero, v) for zero, v in zip(zeros, row.load(row.operand(values[2])[0]), strict=True)]
+        cells = where_row.load(where_row.operand(values[3])[0])
+        pointer, a_stride, b_stride = row.operand(values[5])
+        with _cells(builder, values[1]) as (a, b):
+            number = builder.trunc(builder.add(builder.mul(a, values[4]), b), where_row.number)
+            wanted = where_row.spread(number)
+            vectors = [
+                builder.select(builder.icmp_signed("==", at, this), vector, zero)
+                for at, this, vector, zero in zip(cells, wanted, given, zeros, strict=True)
+            ]
+            row.store(row.move(row.move(pointer, a_stride, a), b_stride, b), vectors)
+        return context.get_dummy_value()
+
+    return types.void(block, counts, dy, where, columns, dx), generate
+
+
+@intrinsic
 def sum_cells(typing, block, counts, x, divisor, y):
     """Write to ``y`` the sum of the cells, divided by ``divisor`` (an int)."""
 

@@ -6,13 +6,14 @@ Conventions
 (height, width). Windows are clipped at the input's end. A call does ``part`` of ``n_parts``. ``lanes`` is a tuple of
 the length of a vector, ``tail`` one of the length of the remainder of C.
 
-A gradient is gathered, not scattered: a pixel sums over the windows that reach it, and is written once.
+A gradient is gathered, not scattered: a pixel sums over the windows that reach it, and is written once. Where windows
+lie side by side (``stride`` is ``kernel``), a window writes its pixels.
 """
 
 from psframe.nn.jit import inline, jit
 from psframe.nn.lanes import pointer
 from psframe.nn.parts import share
-from psframe.nn.pool_kernels import largest, sum_cells, sum_where
+from psframe.nn.pool_kernels import largest, sum_cells, sum_where, write_where
 
 
 @inline
@@ -73,6 +74,34 @@ def max_backward(part, n_parts, lanes, tail, dy, dx, argmax, kernel, stride):
                             (lanes, (), tail), (counts_i, counts_j), (pointer(dy), y_at + n_full, n_j * c, c),
                             (pointer(argmax), y_at + n_full, n_j * c, c), cell, (pointer(dx), at + n_full),
                         )  # fmt: skip
+
+
+@jit
+def max_backward_apart(part, n_parts, lanes, tail, dy, dx, argmax, kernel, stride):
+    """As :func:`max_backward`, where ``stride`` is ``kernel``."""
+    (_, h, w, c), (_, n_i, n_j, _) = dx.shape, dy.shape
+    n_full = c - len(tail)
+    for s in share(len(dy), part, n_parts):
+        for i in range(n_i):
+            for j in range(n_j):
+                top, left = i * stride[0], j * stride[1]
+                counts = (min(kernel[0], h - top), min(kernel[1], w - left))
+                at, y_at = ((s * h + top) * w + left) * c, ((s * n_i + i) * n_j + j) * c
+                for channel in range(0, n_full, len(lanes)):
+                    write_where(
+                        (lanes, (None,), ()), counts, (pointer(dy), y_at + channel), (pointer(argmax), y_at + channel),
+                        kernel[1], (pointer(dx), at + channel, w * c, c),
+                    )  # fmt: skip
+                if len(tail):
+                    write_where(
+                        (lanes, (), tail), counts, (pointer(dy), y_at + n_full), (pointer(argmax), y_at + n_full),
+                        kernel[1], (pointer(dx), at + n_full, w * c, c),
+                    )  # fmt: skip
+        # what no window reaches
+        dx[s, n_i * kernel[0] :] = 0
+        if n_j * kernel[1] < w:
+            for row in range(h):
+                dx[s, row, n_j * kernel[1] :] = 0
 
 
 @jit

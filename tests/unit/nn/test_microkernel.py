@@ -130,6 +130,8 @@ def test_vectors_of_other_cpus(machine, cpu, features, n_bytes, n_registers, fma
 @has_avx2
 def test_microkernel_on_other_cpus():
     """Their outputs are those of BLAS, and have the same bits at any width; without fused multiplication other ones."""
+    (_, of_conv), (_, my_conv) = (said_on(cpu, "tests.helpers.layer_digest", "conv") for cpu in ("haswell", None))
+    assert of_conv == my_conv
     (haswell, with_fma), (nehalem, without), (_, mine) = (
         said_on(cpu, "tests.helpers.layer_digest", *part)
         for cpu, part in (("haswell", ["forward"]), ("nehalem", []), (None, ["forward"]))

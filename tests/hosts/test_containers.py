@@ -127,6 +127,7 @@ def test_process_numbers_that_containers_share_confuse_nobody(runs):
     assert all(one in ([3], []) for one in lost)
 
 
+@pytest.mark.full
 def test_collectives_are_measured_on_host_and_over_containers(able, mpi, tmp_path):
     """Table 5 of Woo et al. in one command."""
     measure = (

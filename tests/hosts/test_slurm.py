@@ -79,7 +79,7 @@ def test_job_trains_on_its_nodes_each_rank_on_its_core(mpich, cluster, tmp_path)
 
 
 def test_job_goes_on_after_a_preemption_and_after_its_time(mpich, cluster, tmp_path):
-    epochs = 80
+    epochs = 40
     path = written(tmp_path, epochs)
     number, out = job(cluster, mpich, tmp_path, ("-N2", "--ntasks-per-node=2"), path, "--quiet", "name=mine")
     cluster.wait(number, "RUNNING")

@@ -110,6 +110,7 @@ def test_valgrind_finds_no_leak_and_no_double_free(under_valgrind):
     assert under_valgrind("-c", LEAK, 600) == ("no leak\n", [])
 
 
+@pytest.mark.full
 def test_valgrind_finds_nothing_where_owners_go_in_odd_orders(under_valgrind):
     memkind_or_skip()
     assert under_valgrind("-m", "tests.stress.sanitizers.odd_orders", 100) == ("100 arrays\n", [])

@@ -44,6 +44,7 @@ MISTAKES = {
 }
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("mistake", MISTAKES)
 def test_mistakes_are_noticed(copy, mistake):
     code, where = MISTAKES[mistake]
@@ -61,6 +62,7 @@ def test_unit_tests_of_compiled_parts_are_all_watched():
     assert {f"unit/{path.relative_to(unit).with_suffix('')}" for path in found} <= set(runs.FULL)
 
 
+@pytest.mark.full
 def test_quick_tests_find_nothing(copy):
     passes(runs.instrumented(copy, runs.QUICK, timeout_s=600))
 

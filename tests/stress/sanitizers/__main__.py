@@ -16,7 +16,7 @@ LONGEST_S = 3 * 3600.0
 
 def main() -> int:
     parser = argparse.ArgumentParser(prog="python -m tests.stress.sanitizers", description=__doc__.partition(": ")[2])
-    parser.add_argument("--quick", action="store_true", help="a few minutes: what every run of the tests has, too")
+    parser.add_argument("--quick", action="store_true", help="a part, in a few minutes")
     quick = parser.parse_args().quick
     names, leaks = QUICK if quick else FULL, "tests/stress/test_leaks.py"
     print("| tool | over | tests | findings | minutes |\n|---|---|---|---|---|", flush=True)

@@ -65,7 +65,7 @@ def test_quickstart_ends_on_64_ranks(tmp_path):
 
 #: number of ranks, MPI, mode and collective; the contract over ranks has all of their combinations
 SCALES = pairwise(
-    (1, 2, 3, 7, 16, 33, 64),
+    (1, 2, 3, 7, 16, 64),
     ("mpich", "openmpi"),
     ("sync.server=dedicated", "sync.server=colocated", "sync.mode=allreduce"),
     ("buffer", "object"),

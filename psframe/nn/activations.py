@@ -9,7 +9,8 @@ from psframe.errors import UserError
 from psframe.nn.base import Arrays, Base, Layer, Pass, Shape, Workspace
 from psframe.nn.checks import image
 from psframe.nn.jit import jit
-from psframe.nn.parts import share, zero_where_off
+from psframe.nn.pairs import zero_where_off
+from psframe.nn.parts import share
 
 
 class ReLU(Base):

@@ -119,7 +119,7 @@ class Workspace:
     max_batch : int
         Maximum number of samples of a pass.
     dtype : str
-        float32 in training; gradient checks use float64.
+        float32 in training, or uint16 for bfloat16; gradient checks use float64.
     allocate : callable
         ``allocate(shape, dtype)`` returns an array with arbitrary contents.
     kernels : {'direct', 'blas'}
@@ -146,12 +146,21 @@ class Workspace:
     ):
         self.max_batch, self.dtype, self.kernels, self.threads = max_batch, dtype, kernels, threads or Threads()
         self.beside, self.n_kept, self.adds = beside, n_kept, adds
+        is_half = dtype == "uint16"
+        #: numbers along a sum in an element of a product, such elements, and sums; see :mod:`psframe.nn.pairs`
+        self.in_one, self.elements, self.sums = (2, "uint32", "float32") if is_half else (1, dtype, dtype)
         self._allocate = allocate
         self._turns: list[np.ndarray] = []
 
     def array(self, shape: int | Shape, dtype: str | None = None) -> np.ndarray:
         """Return a layer's private array, of the network's dtype by default."""
         return self._allocate((shape,) if isinstance(shape, int) else shape, dtype or self.dtype)
+
+    def one(self) -> np.ndarray:
+        """Return an element of a product that is 1, or a pair of these, in an array (1,)."""
+        one = self.array(1, self.elements)
+        one[0] = 0x3F803F80 if self.in_one == 2 else 1
+        return one
 
     def batch(self, shape: Shape, dtype: str | None = None) -> np.ndarray:
         """Return a layer's private array, (max_batch, *shape)."""

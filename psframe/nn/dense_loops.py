@@ -12,7 +12,8 @@ import numpy as np
 from psframe.nn.jit import inline, jit
 from psframe.nn.lanes import pointer
 from psframe.nn.microkernel import multiply_add
-from psframe.nn.parts import columns_of, copy, share, zero_where_off
+from psframe.nn.pairs import copy, zero_where_off
+from psframe.nn.parts import columns_of, share
 
 CHUNK = 256  # rows of W at a time, so that they stay in cache between blocks of samples
 
@@ -48,13 +49,17 @@ def _samples(types, a, b, c, n, size, floor):
     while s < n:
         read, write = (x, s * depth + k, depth, 1, 0), (y, s * out + column, out)
         if s + len(rows) <= n:
-            multiply_add((lanes, rows, vectors, tail), read, (*b, 0), write, (1, size), (None, 0), floor, True)
+            multiply_add((lanes, rows, vectors, tail), read, (*b, 0), write, (1, size), (None, 0), floor, write, True)
             s += len(rows)
         elif s + len(last_rows) <= n:
-            multiply_add((lanes, last_rows, vectors, tail), read, (*b, 0), write, (1, size), (None, 0), floor, True)
+            multiply_add(
+                (lanes, last_rows, vectors, tail), read, (*b, 0), write, (1, size), (None, 0), floor, write, True
+            )
             s += len(last_rows)
         else:  # a batch smaller than the largest, for which the blocks are chosen
-            multiply_add((lanes, rows[:1], vectors, tail), read, (*b, 0), write, (1, size), (None, 0), floor, True)
+            multiply_add(
+                (lanes, rows[:1], vectors, tail), read, (*b, 0), write, (1, size), (None, 0), floor, write, True
+            )
             s += 1
 
 
@@ -121,9 +126,9 @@ def _features(types, rows, read, dy, to, n, out, adds):
         column = number * block
         b, c = (dy, column, out, 0), (weights, at + column, out)
         if number < n_blocks:
-            multiply_add((lanes, rows, vectors, ()), read, b, c, (1, n), (None, 0), -np.inf, adds)
+            multiply_add((lanes, rows, vectors, ()), read, b, c, (1, n), (None, 0), -np.inf, c, adds)
         else:
-            multiply_add((lanes, rows, last_vectors, tail), read, b, c, (1, n), (None, 0), -np.inf, adds)
+            multiply_add((lanes, rows, last_vectors, tail), read, b, c, (1, n), (None, 0), -np.inf, c, adds)
 
 
 @inline
@@ -156,7 +161,7 @@ def _of_features(types, rows, weights, feature, turned, room, n, max_batch, out)
             break
         if number < n_blocks:
             b = (turned, column * out, block, 0)
-            multiply_add((lanes, rows, vectors, ()), a, b, c, (1, out), (None, 0), -np.inf, False)
+            multiply_add((lanes, rows, vectors, ()), a, b, c, (1, out), (None, 0), -np.inf, c, False)
         else:
             b = (turned, column * out, last, 0)
-            multiply_add((lanes, rows, last_vectors, tail), a, b, c, (1, out), (None, 0), -np.inf, False)
+            multiply_add((lanes, rows, last_vectors, tail), a, b, c, (1, out), (None, 0), -np.inf, c, False)

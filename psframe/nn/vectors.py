@@ -19,11 +19,14 @@ class Vectors:
         Number of registers.
     fma : bool
         True if one instruction multiplies and adds (with one rounding).
+    bf16 : bool
+        True if one instruction adds products of pairs of bfloat16.
     """
 
     n_bytes: int
     n_registers: int
     fma: bool = True
+    bf16: bool = False
 
 
 #: by CPU feature, the best first. Registers are scarce: a block of sums, a row of ``B`` and one number of ``A`` must
@@ -62,7 +65,8 @@ def choose(machine: str, cpu: str, features: str) -> Vectors:
     for feature, vectors in TABLE[family].items():
         if feature in available:
             wide = SVE_BYTES.get(cpu, vectors.n_bytes) if feature == "sve" else vectors.n_bytes
-            return Vectors(wide, vectors.n_registers, vectors.fma)
+            bf16 = feature == "avx512f" and {"avx512bf16", "avx512vl"} <= available
+            return Vectors(wide, vectors.n_registers, vectors.fma, bf16)
     return Vectors(16, 32 if family == "arm" else 16, family == "arm")
 
 

@@ -1,0 +1,120 @@
+"""Elements of a product's operands in jitted code: numbers, or pairs of bfloat16 (:func:`per`, :func:`join`).
+
+The type of an array says which: uint16 holds bfloat16, uint32 pairs of them, and all others numbers as they are. A pair
+is of two numbers that follow each other along the sum. Where their count is odd, the last one is paired with zero.
+"""
+
+from typing import Any
+
+import numpy as np
+from numba import types
+from numba.core import cgutils
+from numba.extending import intrinsic, overload
+
+from psframe.nn.jit import inline
+
+
+@intrinsic
+def per(typing, array):
+    """Return the numbers along a sum that an element of an ``array`` holds: 2 of pairs, else 1."""
+
+    def generate(context: Any, builder: Any, signature: Any, values: Any) -> Any:
+        return cgutils.intp_t(2 if array.dtype == types.uint32 else 1)
+
+    return types.intp(array), generate
+
+
+def part_of(rooms, part):
+    """Return the buffer of a part, or None if there are none."""
+
+
+@overload(part_of)
+def _part_of(rooms, part):
+    if rooms == types.none:
+        return lambda rooms, part: None
+    return lambda rooms, part: rooms[part]
+
+
+def join(n, x, at, other, to, to_at):
+    """Write ``n`` elements to ``to``: of numbers of ``x`` from ``at`` on and, in pairs, those from ``other`` on; where
+    that is negative, zeros."""
+
+
+@overload(join)
+def _join(n, x, at, other, to, to_at):
+    # of slices: an index that might be negative would be wrapped around, and such a loop not vectorised
+    if to.dtype != types.uint32:
+
+        def single(n, x, at, other, to, to_at):
+            given, made = x[at : at + n], to[to_at : to_at + n]
+            for i in range(n):
+                made[i] = given[i]
+
+        return single
+
+    def pairs(n, x, at, other, to, to_at):
+        even, made = x[at : at + n], to[to_at : to_at + n]
+        if other >= 0:
+            odd = x[other : other + n]
+            for i in range(n):
+                made[i] = np.uint32(even[i]) | np.uint32(odd[i]) << np.uint32(16)
+        else:
+            for i in range(n):
+                made[i] = np.uint32(even[i])
+
+    return pairs
+
+
+def copy(n, source, source_at, to, to_at):
+    """Copy ``n`` numbers between arrays (m,) that do not overlap, rounded if only ``to`` is bfloat16.
+
+    A slice assignment might copy them twice.
+    """
+
+
+@overload(copy)
+def _copy(n, source, source_at, to, to_at):
+    if to.dtype != types.uint16 or source.dtype == types.uint16:
+
+        def same(n, source, source_at, to, to_at):
+            for i in range(n):
+                to[to_at + i] = source[source_at + i]
+
+        return same
+
+    def rounded(n, source, source_at, to, to_at):
+        given, made = source[source_at : source_at + n].view(np.uint32), to[to_at : to_at + n]
+        for i in range(n):
+            made[i] = round_bits(given[i])
+
+    return rounded
+
+
+@inline
+def round_bits(bits):
+    """Return the bits (uint32) of a float32 as bfloat16, as :func:`psframe.nn.bfloat16.rounded` does."""
+    upper = bits >> np.uint32(16)
+    near = (bits + (np.uint32(0x7FFF) + (upper & np.uint32(1)))) >> np.uint32(16)
+    near = upper | np.uint32(0x40) if (bits & np.uint32(0x7FFFFFFF)) > np.uint32(0x7F800000) else near
+    return np.uint16(upper & np.uint32(0x8000) if (bits & np.uint32(0x7F800000)) == 0 else near)
+
+
+def zero_where_off(dy, y):
+    """Zero ``dy`` (m,) where ``y`` (m,), the output of a ReLU, is 0: its gradient. NaN is left on."""
+
+
+@overload(zero_where_off)
+def _zero_where_off(dy, y):
+    if dy.dtype == types.uint16:
+
+        def of_bfloat16(dy, y):
+            for i in range(len(dy)):
+                dy[i] = dy[i] if y[i] & np.uint16(0x7FFF) else np.uint16(0)
+
+        return of_bfloat16
+
+    def of_numbers(dy, y):
+        for i in range(len(dy)):
+            dy[i] = 0 if y[i] <= 0 else dy[i]
+
+    return of_numbers

@@ -146,6 +146,7 @@ class Workspace:
     ):
         self.max_batch, self.dtype, self.kernels, self.threads = max_batch, dtype, kernels, threads or Threads()
         self.beside, self.n_kept, self.adds = beside, n_kept, adds
+        self.is_last = False  #: true while the layer is bound whose output is the network's
         is_half = dtype == "uint16"
         #: numbers along a sum in an element of a product, such elements, and sums; see :mod:`psframe.nn.pairs`
         self.in_one, self.elements, self.sums = (2, "uint32", "float32") if is_half else (1, dtype, dtype)
@@ -154,7 +155,12 @@ class Workspace:
 
     def array(self, shape: int | Shape, dtype: str | None = None) -> np.ndarray:
         """Return a layer's private array, of the network's dtype by default."""
-        return self._allocate((shape,) if isinstance(shape, int) else shape, dtype or self.dtype)
+        shape, dtype = (shape,) if isinstance(shape, int) else shape, dtype or self.dtype
+        if dtype != "uint16":
+            return self._allocate(shape, dtype)
+        numbers = self._allocate((prod(shape) + 1,), dtype)  # one more, which a pair at the end reads
+        numbers[-1] = 0
+        return numbers[:-1].reshape(shape)
 
     def one(self) -> np.ndarray:
         """Return an element of a product that is 1, or a pair of these, in an array (1,)."""
@@ -169,6 +175,10 @@ class Workspace:
     def kept(self, shape: Shape, dtype: str | None = None) -> np.ndarray:
         """Return an array for data that a layer keeps until backward, (n_kept * max_batch, *shape)."""
         return self.array((self.n_kept * self.max_batch, *shape), dtype)
+
+    def output(self, shape: Shape) -> np.ndarray:
+        """Return an array as from :meth:`kept` for a layer's output; of sums if that is the network's."""
+        return self.kept(shape, self.sums if self.is_last else None)
 
     def take_turns(self, n_numbers: int) -> None:
         """Let the layers that follow write their input gradients to two arrays of ``n_numbers`` elements in turn.

@@ -39,7 +39,7 @@ class Dense(BeforeReLU):
 
     def bind(self, params: Arrays, grads: Arrays, workspace: Workspace) -> None:
         super().bind(params, grads, workspace)
-        self.y, self.dx = workspace.kept((self.out_features,)), workspace.input_gradient((self.features,))
+        self.y, self.dx = workspace.output((self.out_features,)), workspace.input_gradient((self.features,))
         self.kernels = KERNELS[workspace.kernels](self.p, self.g, self.relu, workspace)
 
     def forward(self, x: np.ndarray, state: Pass) -> np.ndarray:

@@ -13,6 +13,7 @@ from psframe.memory.arena import Arena, Layout
 from psframe.nn import checks
 from psframe.nn.base import Arrays, Layer, LayerHook, Param, Pass, Shape, Workspace
 from psframe.nn.losses import softmax_cross_entropy
+from psframe.nn.precision import TABLE
 from psframe.nn.threads import Threads
 
 PART_BYTES = 1 << 20  # of the front layers' outputs for a part of a batch, or more if their weights are
@@ -106,15 +107,18 @@ class Network:
         threads: Threads | None = None,
         n_kept: int = 1,
         adds: bool = False,
+        precision: str = "float32",
     ) -> None:
         """Give the layers their views of ``arena`` and memory for batches of up to ``max_batch`` samples.
 
         Up to ``n_kept`` batches may wait for their backward pass; with ``adds`` a step has several passes.
+        ``precision`` is a key of :data:`psframe.nn.precision.TABLE`.
         """
         self.arena = arena
+        self.precision = TABLE[precision](arena, lambda shape, dtype: allocator.zeros(shape, dtype, "parameters"))
         workspace = Workspace(
             max_batch,
-            arena.params.dtype.name,
+            self.precision.dtype,
             lambda shape, dtype: allocator.zeros(shape, dtype, "activations"),
             kernels,
             threads,
@@ -129,7 +133,7 @@ class Network:
         inputs = [prod(self.shapes[index]) for index, _ in own_layers]
         grads = arena.views(arena.grads)
         #: each layer's views of the parameters, by the arena's version modulo the number of versions kept
-        self.params_of_layers = [self._by_layer(arena.views(vector)) for vector in arena.vectors.params]
+        self.params_of_layers = [self._by_layer(views) for views in self.precision.params()]
         self.version = arena.version
         params = self._current()
         for number, (_, layer) in enumerate(own_layers):
@@ -137,11 +141,15 @@ class Network:
                 workspace.take_turns(self.part * max(inputs[:n_front]))
             if number == n_front:
                 workspace.take_turns(max_batch * max(inputs[number:]))
+            workspace.is_last = self.own.start + number == len(self.active) - 1
             layer.bind(params[number], self._by_layer(grads)[number], workspace)
         # buffers that join the parts of a batch and of its gradient; an earlier stage needs the latter
         self.joined = workspace.kept(self.shape_before(self.own.start + n_front))
         self.joined_dx = workspace.batch(self.shape_before(self.own.start)) if self.front and self.own.start else None
-        self.dlogits = workspace.batch((self.n_classes,) if self.own.stop == len(self.active) else (0,))
+        is_last = self.own.stop == len(self.active)
+        self.dlogits = workspace.array((max_batch, self.n_classes if is_last else 0), workspace.sums)
+        first_shape = None if self.own.start else self.input_shape
+        self.precision.allocate_ends(n_kept * max_batch, first_shape, self.n_classes if is_last else 0)
         self._inputs: dict[int, list[list[np.ndarray]]] = {}
 
     def _by_layer(self, views: Arrays) -> list[Arrays]:
@@ -178,7 +186,8 @@ class Network:
         front = self.active[: self.n_front]
         n_outputs = sum(prod(self.shapes[index + 1]) for index, _ in front)
         n_weights = sum(prod(param.shape) for _, layer in front for param in layer.params.values())
-        return min(max_batch, max(1, max(PART_BYTES // 4, n_weights) // n_outputs))
+        part = max(2, max(PART_BYTES // 4, n_weights) // n_outputs)
+        return min(max_batch, part - part % 2)  # even, since bfloat16 pairs samples
 
     def describe(self) -> list[str]:
         """Return a text per layer, and one of all tensors, that differ if the function does; before :meth:`bind`."""
@@ -205,6 +214,9 @@ class Network:
         ``x`` and the output are kept until the backward pass; several batches have separate memory.
         """
         self._follow()
+        if not state.adds:
+            self.precision.refresh()
+        x = self.precision.input(x, state)
         n, inputs = len(x), self._inputs.setdefault(state.first, [])
         inputs.clear()
         for begin in range(0, n if self.front else 0, self.part):
@@ -245,9 +257,10 @@ class Network:
         if len(x) == 0:
             self.arena.grads[:] = 0
         else:
-            logits = self.forward(x, state)
+            logits = self.precision.logits(self.forward(x, state))
             dy = self.dlogits[: len(x)]
             loss, n_correct = softmax_cross_entropy(logits, labels, dy)
+            dy = self.precision.gradient(dy)
             for number in self._through_back(dy, state):
                 index = self.active[number][0]
                 if hook and index in hook.layers and self.begins[index] < end:
@@ -292,7 +305,7 @@ class Network:
         """
         if len(x) == 0:
             return 0.0, 0
-        logits = self.forward(x, Pass())
+        logits = self.precision.logits(self.forward(x, Pass()))
         loss, n_correct = softmax_cross_entropy(logits, labels, self.dlogits[: len(x)])
         if also:
             also(logits, labels)

@@ -65,6 +65,34 @@ def _join(n, x, at, other, to, to_at):
     return pairs
 
 
+def paired(rows, pairs):
+    """Return ``pairs`` if these are pairs, else ``rows`` themselves, which are its elements."""
+
+
+@overload(paired)
+def _paired(rows, pairs):
+    if pairs.dtype == types.uint32:
+        return lambda rows, pairs: pairs
+    return lambda rows, pairs: rows
+
+
+def pair(rows, number, pairs):
+    """Write rows 2 * number and, if there is one, the next, as a row of ``pairs``; nothing if these are numbers."""
+
+
+@overload(pair)
+def _pair(rows, number, pairs):
+    if pairs.dtype != types.uint32:
+        return lambda rows, number, pairs: None
+
+    def write(rows, number, pairs):
+        (n, size), at = rows.shape, 2 * number * rows.shape[1]
+        other = at + size if 2 * number + 1 < n else -1
+        join(size, rows.reshape(-1), at, other, pairs.reshape(-1), number * size)
+
+    return write
+
+
 def copy(n, source, source_at, to, to_at):
     """Copy ``n`` numbers between arrays (m,) that do not overlap, rounded if only ``to`` is bfloat16.
 
@@ -105,7 +133,7 @@ def zero_where_off(dy, y):
 
 @overload(zero_where_off)
 def _zero_where_off(dy, y):
-    if dy.dtype == types.uint16:
+    if y.dtype == types.uint16:
 
         def of_bfloat16(dy, y):
             for i in range(len(dy)):
@@ -118,3 +146,41 @@ def _zero_where_off(dy, y):
             dy[i] = 0 if y[i] <= 0 else dy[i]
 
     return of_numbers
+
+
+def zero_where_negative(x, y):
+    """Write max(``x``, 0) to ``y``, both (m,); NaN stays NaN."""
+
+
+@overload(zero_where_negative)
+def _zero_where_negative(x, y):
+    if x.dtype == types.uint16:
+
+        def of_bfloat16(x, y):
+            for i in range(len(x)):
+                is_negative = x[i] >= np.uint16(0x8000) and x[i] <= np.uint16(0xFF80)
+                y[i] = np.uint16(0) if is_negative else x[i]
+
+        return of_bfloat16
+
+    def of_numbers(x, y):
+        for i in range(len(x)):
+            y[i] = 0 if x[i] < 0 else x[i]
+
+    return of_numbers
+
+
+def times(x, factor):
+    """Return ``x``, a number or a bfloat16, times a float32."""
+
+
+@overload(times)
+def _times(x, factor):
+    if x != types.uint16:
+        return lambda x, factor: x * factor
+
+    def of_bfloat16(x, factor):
+        product = (np.uint32(x) << np.uint32(16)).view(np.float32) * factor
+        return round_bits(product.view(np.uint32))
+
+    return of_bfloat16

@@ -55,7 +55,7 @@ class _Pool(Base):
         self.y, self.dx = workspace.kept(self.output_shape), workspace.input_gradient(self.input_shape)
         self.plain = workspace.kernels == "blas"
         if not self.plain:
-            blocks = blocking(1, self.output_shape[2], self.y.itemsize).types
+            blocks = blocking(1, self.output_shape[2], np.dtype(workspace.sums).itemsize).types
             self.lanes, self.tail = blocks[0], blocks[-1]
 
     def _n_windows(self, size: int, kernel: int, stride: int) -> int:

@@ -1,5 +1,6 @@
 """Subnormal numbers as zeros (:func:`flushed`), as bfloat16 instructions have them."""
 
+import platform
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
@@ -11,6 +12,7 @@ from numba.extending import intrinsic
 
 from psframe.nn.jit import jit
 
+AVAILABLE = platform.machine() in ("x86_64", "AMD64")
 _FTZ_DAZ = 0x8040  # bits of MXCSR: results flushed to zero, operands taken as zero
 
 

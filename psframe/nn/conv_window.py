@@ -13,7 +13,7 @@ from numba.extending import overload
 
 from psframe.nn.jit import inline, inner
 from psframe.nn.lanes import pointer
-from psframe.nn.pairs import join, per
+from psframe.nn.pairs import element, join, per
 from psframe.nn.parts import columns_of, share
 
 PANEL = 64 << 10  # numbers of packed weights that stay in the L2 cache, beside images
@@ -67,9 +67,8 @@ def pack(part, n_parts, types, weights, counts, strides, packed):
             else:
                 for column in range(width):
                     for k in range(n_k):
-                        at = in_one * k * k_stride + column * stride
-                        to = k * width + column
-                        join(1, matrix, at, at + k_stride if in_one * k + 1 < n_numbers else -1, panel, to)
+                        at, has_other = in_one * k * k_stride + column * stride, in_one * k + 1 < n_numbers
+                        panel[k * width + column] = element(matrix, at, at + k_stride, has_other, packed)
 
 
 @inline

@@ -24,7 +24,7 @@ class Direct:
         data = blocking(depth, n, itemsize, max_rows=8)
         self.gradient_types = (data.types, blocking(depth, out, itemsize).types)
         n_threads, n_pairs = workspace.threads.n, -(-n // 2) if in_one == 2 else 0
-        self.totals = workspace.array((n, out), workspace.sums) if n_pairs and depth > dense_loops.CHUNK else None
+        self.totals = workspace.array((n, out), workspace.sums) if n_pairs else None
         width = max(blocks.width, blocks.lanes * blocks.last_vectors + blocks.tail)
         self.panels = workspace.array((n_threads, width * dense_loops.CHUNK // 2 * (in_one - 1)), workspace.elements)
         self.pairs = tuple(workspace.array((n_pairs, size), workspace.elements) for size in (depth, out))

@@ -13,7 +13,7 @@ from numba.extending import overload
 from psframe.nn.jit import inline, jit
 from psframe.nn.lanes import pointer
 from psframe.nn.microkernel import multiply_add
-from psframe.nn.pairs import copy, join, pair, paired, per, zero_where_off
+from psframe.nn.pairs import element, join, number_as, pair, paired, per, zero_where_off
 from psframe.nn.parts import columns_of, share
 
 CHUNK = 256  # rows of W at a time, so that they stay in cache between blocks of samples; even, for pairs
@@ -25,7 +25,7 @@ def forward(part, n_parts, types, x, weights, bias, y, totals, room, one, relu):
 
     Parameters
     ----------
-    totals : float32 buffer for the sums of all chunks but the last, (max_batch, out); None: ``y`` itself
+    totals : float32 buffer for the sums of all chunks but the last, (max_batch, out); None: ``y``, which is float32
     room : buffers for a chunk of a block's columns in pairs, (n_parts, ...)
     one : an element that is 1
     """
@@ -94,8 +94,10 @@ def _chunk(types, a, b, c, bias, totals, column, steps, floor, more):
     """Add a chunk to the sums of the ones before, or to the bias."""
     (_, at, out), (adds, is_last) = c, more
     if totals is None:
-        before = c if adds else (bias, column, 0)
-        multiply_add(types, a, (*b, 0), c, (1, steps), (None, 0), floor, before, True)
+        if adds:
+            multiply_add(types, a, (*b, 0), c, (1, steps), (None, 0), floor, c, True)
+        else:
+            multiply_add(types, a, (*b, 0), c, (1, steps), (None, 0), floor, (bias, column, 0), True)
     else:
         before = (totals, at, out) if adds else (bias, column, 0)
         if is_last:
@@ -165,7 +167,8 @@ def _turn(types, s, numbers, turned, max_batch):
     width, steps = block if number < n_blocks else last, -(-len(numbers) // in_one)
     at = number * block * steps + s - number * block
     for k in range(steps):
-        join(1, numbers, in_one * k, in_one * k + 1 if in_one * k + 1 < len(numbers) else -1, turned, at + k * width)
+        first = in_one * k
+        turned[at + k * width] = element(numbers, first, first + 1, first + 1 < len(numbers), turned)
 
 
 @inline
@@ -218,7 +221,7 @@ def _data_gradient(part, n_parts, types, dy, weights, turned, max_batch, rooms, 
             )
         for s in range(n):
             for r in range(size):
-                copy(1, room, r * max_batch + s, dx[s], feature + r)
+                dx[s, feature + r] = number_as(room[r * max_batch + s], dx)
 
 
 @inline

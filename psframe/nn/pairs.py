@@ -7,11 +7,14 @@ is of two numbers that follow each other along the sum. Where their count is odd
 from typing import Any
 
 import numpy as np
+from llvmlite import ir
 from numba import types
 from numba.core import cgutils
 from numba.extending import intrinsic, overload
 
 from psframe.nn.jit import inline
+
+_I32, _FLOAT = ir.IntType(32), ir.FloatType()
 
 
 @intrinsic
@@ -65,6 +68,33 @@ def _join(n, x, at, other, to, to_at):
     return pairs
 
 
+def element(x, at, other, has_other, like):
+    """Return number ``at`` of ``x`` or, if ``like`` holds pairs, it with number ``other``, or with 0."""
+
+
+@overload(element)
+def _element(x, at, other, has_other, like):
+    if like.dtype != types.uint32:
+        return lambda x, at, other, has_other, like: x[at]
+
+    def of_pairs(x, at, other, has_other, like):
+        odd = np.uint32(x[other]) if has_other else np.uint32(0)
+        return np.uint32(x[at]) | odd << np.uint32(16)
+
+    return of_pairs
+
+
+def number_as(value, like):
+    """Return ``value``, rounded if ``like`` is bfloat16."""
+
+
+@overload(number_as)
+def _number_as(value, like):
+    if like.dtype != types.uint16:
+        return lambda value, like: value
+    return lambda value, like: round_bits(bits_of(value))
+
+
 def paired(rows, pairs):
     """Return ``pairs`` if these are pairs, else ``rows`` themselves, which are its elements."""
 
@@ -116,6 +146,18 @@ def _copy(n, source, source_at, to, to_at):
             made[i] = round_bits(given[i])
 
     return rounded
+
+
+@intrinsic
+def bits_of(typing, number):
+    """Return the bits of a float32 as uint32."""
+    return types.uint32(types.float32), lambda context, builder, signature, values: builder.bitcast(values[0], _I32)
+
+
+@intrinsic
+def number_of(typing, bits):
+    """Return the float32 that has these bits, uint32."""
+    return types.float32(types.uint32), lambda context, builder, signature, values: builder.bitcast(values[0], _FLOAT)
 
 
 @inline
@@ -180,7 +222,6 @@ def _times(x, factor):
         return lambda x, factor: x * factor
 
     def of_bfloat16(x, factor):
-        product = (np.uint32(x) << np.uint32(16)).view(np.float32) * factor
-        return round_bits(product.view(np.uint32))
+        return round_bits(bits_of(number_of(np.uint32(x) << np.uint32(16)) * factor))
 
     return of_bfloat16

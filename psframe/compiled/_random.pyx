@@ -17,12 +17,6 @@ cdef extern from "_random.h":
     void psf_uniform(uint64_t seed, uint64_t stream, uint64_t epoch, uint64_t sample, long m, float *out) noexcept nogil
 
 
-cdef inline void draw(uint32_t *c, uint64_t seed, uint64_t stream, uint64_t epoch, uint64_t sample,
-                      uint64_t block) noexcept nogil:
-    psf_counter(c, stream, epoch, sample, block)
-    psf_philox(c, seed)
-
-
 def words(uint64_t seed, uint32_t[::1] counter):
     """Replace ``counter``, uint32 (4,), by Philox4x32-10 of it under the key ``seed``, for the known-answer test."""
     psf_philox(&counter[0], seed)
@@ -44,5 +38,6 @@ def keys(uint64_t seed, uint64_t epoch, uint64_t[::1] out):
     cdef uint32_t c[4]
     with nogil:
         for i in range(out.shape[0]):
-            draw(c, seed, 0, epoch, <uint64_t>i, 0)
+            psf_counter(c, 0, epoch, <uint64_t>i, 0)
+            psf_philox(c, seed)
             out[i] = (<uint64_t>c[0] << 32) | c[1]

@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from psframe.nn.conv_window import PANEL, PANEL_COLUMNS, source
+from psframe.nn.conv_window import panel_rows, source
 from psframe.nn.jit import inline, inner
 from psframe.nn.lanes import pointer
 from psframe.nn.microkernel import multiply_add
@@ -44,7 +44,7 @@ def _rows_data(types, dy, shape, c, packed, image, at, window):
     lanes, rows, last_rows, vectors, tail = types
     (_, height, n_columns, out), (s, row, n_band, pitch, column) = shape, at
     width, step = len(lanes) * len(vectors) + len(tail), window.column_step * c
-    chunk = max(1, PANEL // (out * min(window.together, PANEL_COLUMNS)))
+    chunk = panel_rows(out, window.together)
     for a in range(0, window.rows, chunk):
         for i in range(n_band):
             # this row is row ``first`` of the nearest window that reaches it, ``first + row_step`` of the next

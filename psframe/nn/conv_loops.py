@@ -10,7 +10,7 @@ row of pixels is a product: the rows of a window are the sum's ``i``, its column
 import numpy as np
 
 from psframe.nn.conv_gradients import data_gradient, weight_gradient
-from psframe.nn.conv_window import PANEL, PANEL_COLUMNS, pack, rows_inside, source
+from psframe.nn.conv_window import pack, panel_rows, rows_inside, source
 from psframe.nn.jit import inline, inner, jit
 from psframe.nn.lanes import pointer
 from psframe.nn.microkernel import multiply_add
@@ -106,7 +106,7 @@ def _rows_forward(types, read, height, c, panel, write, start, floor, window):
     (image, top, pitch, _), (weights, first), (bias, zeros, column) = read, panel, start
     y, place, row, n_band, n_columns, out = write
     width, run, step = len(lanes) * len(vectors) + len(tail), window.columns * c, window.column_step * c
-    chunk = max(1, PANEL // (run * min(out, PANEL_COLUMNS)))
+    chunk = panel_rows(run, out)
     for a in range(0, window.rows, chunk):
         begin_at = (bias if a == 0 else zeros, column)
         chunk_floor = floor if a + chunk >= window.rows else -np.inf

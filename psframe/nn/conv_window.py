@@ -36,6 +36,12 @@ class Window(NamedTuple):
     together: int = 0
 
 
+@inline
+def panel_rows(n_k, n_columns):
+    """Return how many rows of a window, of ``n_k`` x ``n_columns`` weights each, stay in the L2 cache when packed."""
+    return max(1, PANEL // (n_k * min(n_columns, PANEL_COLUMNS)))
+
+
 @inner
 def pack(part, n_parts, types, weights, counts, strides, packed):
     """Copy ``weights`` (n_i, n_k, n_columns) with these ``strides`` to blocks of columns (n_i, n_k, width)."""

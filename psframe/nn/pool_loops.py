@@ -23,20 +23,27 @@ def windows_over(place, reach, n_windows):
     return first, max(0, min(n_windows - 1, place) - first + 1)
 
 
+@inline
+def window(s, i, j, input_shape, output_shape, kernel, stride):
+    """Return rows and columns of window (i, j) of sample ``s``, and where its first cell and its output lie."""
+    (_, h, w, c), (_, n_i, n_j, _) = input_shape, output_shape
+    top, left = i * stride[0], j * stride[1]
+    counts = (min(kernel[0], h - top), min(kernel[1], w - left))
+    return counts, ((s * h + top) * w + left) * c, ((s * n_i + i) * n_j + j) * c
+
+
 @jit
 def max_forward(part, n_parts, lanes, tail, x, y, argmax, kernel, stride, relu):
     """Write the maxima to ``y``, and to ``argmax`` the number of their cell in the window, counted row by row.
 
     With ``relu``, a maximum of at most 0 becomes 0, and has no cell (-1).
     """
-    (_, h, w, c), (_, n_i, n_j, _) = x.shape, y.shape
+    (_, _, w, c), (_, n_i, n_j, _) = x.shape, y.shape
     n_full = c - len(tail)
     for s in share(len(x), part, n_parts):
         for i in range(n_i):
             for j in range(n_j):
-                top, left = i * stride[0], j * stride[1]
-                counts = (min(kernel[0], h - top), min(kernel[1], w - left))
-                x_at, y_at = ((s * h + top) * w + left) * c, ((s * n_i + i) * n_j + j) * c
+                counts, x_at, y_at = window(s, i, j, x.shape, y.shape, kernel, stride)
                 for channel in range(0, n_full, len(lanes)):
                     largest(
                         (lanes, (None,), ()), counts, (pointer(x), x_at + channel, w * c, c), kernel[1],
@@ -84,9 +91,7 @@ def max_backward_apart(part, n_parts, lanes, tail, dy, dx, argmax, kernel, strid
     for s in share(len(dy), part, n_parts):
         for i in range(n_i):
             for j in range(n_j):
-                top, left = i * stride[0], j * stride[1]
-                counts = (min(kernel[0], h - top), min(kernel[1], w - left))
-                at, y_at = ((s * h + top) * w + left) * c, ((s * n_i + i) * n_j + j) * c
+                counts, at, y_at = window(s, i, j, dx.shape, dy.shape, kernel, stride)
                 for channel in range(0, n_full, len(lanes)):
                     write_where(
                         (lanes, (None,), ()), counts, (pointer(dy), y_at + channel), (pointer(argmax), y_at + channel),
@@ -107,14 +112,12 @@ def max_backward_apart(part, n_parts, lanes, tail, dy, dx, argmax, kernel, strid
 @jit
 def avg_forward(part, n_parts, lanes, tail, x, y, kernel, stride):
     """Write the means of the windows to ``y``."""
-    (_, h, w, c), (_, n_i, n_j, _) = x.shape, y.shape
+    (_, _, w, c), (_, n_i, n_j, _) = x.shape, y.shape
     n_full = c - len(tail)
     for s in share(len(x), part, n_parts):
         for i in range(n_i):
             for j in range(n_j):
-                top, left = i * stride[0], j * stride[1]
-                counts = (min(kernel[0], h - top), min(kernel[1], w - left))
-                x_at, y_at = ((s * h + top) * w + left) * c, ((s * n_i + i) * n_j + j) * c
+                counts, x_at, y_at = window(s, i, j, x.shape, y.shape, kernel, stride)
                 size = counts[0] * counts[1]
                 for channel in range(0, n_full, len(lanes)):
                     read, write = (pointer(x), x_at + channel, w * c, c), (pointer(y), y_at + channel)

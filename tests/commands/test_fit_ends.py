@@ -8,7 +8,7 @@ import subprocess
 import psutil
 import pytest
 
-from tests.helpers import launcher, scripts
+from tests.helpers import launcher, live, scripts
 
 
 @pytest.fixture
@@ -32,9 +32,16 @@ except psframe.RankError as error:
 """
 
 
-def ranks_of(pid):
-    """Return the processes that a script has started."""
-    return psutil.Process(pid).children(recursive=True)
+def started(script):
+    """Return what runs on behalf of a script, its ranks of Python last; some of it may end at any moment."""
+    return sorted(psutil.Process(script.pid).children(recursive=True), key=_is_rank)
+
+
+def _is_rank(process):
+    try:
+        return live.is_rank(process)
+    except psutil.Error:
+        return False
 
 
 def disturbed(mpi, folder, number, at_rank=False):
@@ -44,9 +51,8 @@ def disturbed(mpi, folder, number, at_rank=False):
         stdout=subprocess.PIPE, stderr=subprocess.PIPE, start_new_session=True,
     )  # fmt: skip
     told_first = json.loads(script.stdout.readline())  # it trains
-    ranks = ranks_of(script.pid)
-    of_python = [rank for rank in ranks if rank.name().startswith("python")]
-    (of_python[-1] if at_rank else script).send_signal(number)
+    ranks = started(script)
+    (ranks[-1] if at_rank else script).send_signal(number)
     out, _ = script.communicate(timeout=60)
     return [told_first, *map(json.loads, filter(lambda line: line.startswith("{"), out.splitlines()))], script, ranks
 

@@ -1,5 +1,6 @@
 """Runs that are watched, and disturbed, while they train."""
 
+import contextlib
 import json
 import os
 import signal
@@ -7,6 +8,8 @@ import subprocess
 import threading
 import time
 from pathlib import Path
+
+import psutil
 
 from tests.helpers.launcher import ROOT
 
@@ -53,19 +56,27 @@ def trains(process, path):
 
 
 def ranks_of(path):
-    """Return the processes that train by a config, by rank where the launcher tells it."""
-    found = {}
-    for entry in Path("/proc").iterdir():
-        try:
-            words = (entry / "cmdline").read_bytes().split(b"\0")
-            environ = dict(word.partition(b"=")[::2] for word in (entry / "environ").read_bytes().split(b"\0"))
-        except OSError:
-            continue
-        if path.encode() in words and b"python" in words[0].rpartition(b"/")[2]:
-            rank = environ.get(b"PMI_RANK", environ.get(b"OMPI_COMM_WORLD_RANK"))
-            if rank is not None:
-                found[int(rank)] = int(entry.name)
-    return [found[rank] for rank in sorted(found)]
+    """Return the PIDs of those that train by a config, by rank where the launcher tells it."""
+    return [process.pid for process in processes_of(path)]
+
+
+def processes_of(path):
+    """Return the processes that train by a config, as ``ranks_of`` does."""
+    ranks = {}
+    for process in psutil.process_iter():
+        with contextlib.suppress(psutil.Error), process.oneshot():
+            environ = process.environ()
+            rank = environ.get("PMI_RANK", environ.get("OMPI_COMM_WORLD_RANK"))
+            if rank is not None and path in process.cmdline() and is_rank(process):
+                ranks[int(rank)] = process
+    return [ranks[rank] for rank in sorted(ranks)]
+
+
+def is_rank(process):
+    """Return whether a process is a rank; a child of one looks like it from fork to exec, and soon ends."""
+    words, parent = process.cmdline(), process.parent()
+    by_python = bool(words) and os.path.basename(words[0]).startswith("python")
+    return by_python and not (parent and parent.cmdline() == words)
 
 
 def says(process, words, seconds=120):

@@ -19,7 +19,7 @@ import numpy as np
 import psutil
 
 from tests.helpers.launcher import ROOT, Mpi, installed
-from tests.helpers.live import left_in_shm
+from tests.helpers.live import left_in_shm, processes_of
 
 CONFIG = """\
 model: tests.helpers.tiny:build
@@ -111,7 +111,7 @@ def _sampled(process: subprocess.Popen, n: int, seconds: float, period_s: float,
             if not list(config.parent.glob("runs/*/metrics.jsonl")):  # written after the first epoch
                 continue
             began = time.monotonic()
-        ranks = ranks_of(config)
+        ranks = processes_of(str(config))
         assert len(ranks) == n, f"{len(ranks)} of {n} ranks are there"
         for rank in ranks:
             of_rank = series.setdefault(rank.pid, Series())
@@ -130,15 +130,6 @@ def _mappings(rank: psutil.Process) -> int:
         return sum(1 for _ in lines)
 
 
-def ranks_of(config: Path) -> list[psutil.Process]:
-    """Return the processes that train by a config."""
-    found = []
-    for process in psutil.process_iter(["cmdline", "name"]):
-        if str(config) in (process.info["cmdline"] or ()) and "python" in (process.info["name"] or ""):
-            found.append(process)
-    return found
-
-
 def _end(process: subprocess.Popen, config: Path) -> None:
     """Stop the job as Ctrl-C does; what stays behind is killed, and is a mistake."""
     if process.poll() is None:
@@ -147,7 +138,7 @@ def _end(process: subprocess.Popen, config: Path) -> None:
         process.wait(END_S)
     except subprocess.TimeoutExpired:
         os.killpg(process.pid, signal.SIGKILL)
-    _, left = psutil.wait_procs(ranks_of(config), END_S)
+    _, left = psutil.wait_procs(processes_of(str(config)), END_S)
     for rank in left:
         rank.kill()
     assert not left, f"{len(left)} ranks stayed behind"

@@ -4,6 +4,7 @@ import os
 import shutil
 import signal
 import subprocess
+import sys
 from types import SimpleNamespace
 
 import psutil
@@ -101,3 +102,25 @@ def test_interrupted_installation_leaves_nothing_behind(tmp_path):
     assert script.wait(60) == 130
     assert psutil.wait_procs(installing, 60)[1] == []
     assert not (tmp_path / ".venv/psframe-torch").exists()  # what was interrupted is not taken for missing
+
+
+#: forks a child that is as its parent, and says its PID
+FORKS = """
+import os, time
+child = os.fork()
+if child:
+    print(child, flush=True)
+time.sleep(60)
+"""
+
+
+def test_child_of_rank_is_not_taken_for_it():
+    words = [sys.executable, "-c", FORKS, "one.yaml"]
+    rank = subprocess.Popen(words, stdout=subprocess.PIPE, env={**os.environ, "PMI_RANK": "1"})
+    child = int(rank.stdout.readline())
+    try:
+        assert live.ranks_of("one.yaml") == [rank.pid]
+    finally:
+        os.kill(child, signal.SIGKILL)
+        rank.kill()
+        rank.communicate()

@@ -14,6 +14,7 @@ from psframe.memory.allocator import Allocator
 from psframe.memory.arena import Arena
 from psframe.models import TABLE as MODELS
 from psframe.nn.base import Pass
+from psframe.nn.initial import initialize
 from psframe.nn.jit import compiling
 from psframe.nn.losses import softmax_cross_entropy
 from psframe.nn.network import Network
@@ -64,7 +65,8 @@ class TrainedNetwork:
         self.inputs, self._seed = inputs, config.train.seed
         with script.given(of.objects):
             choice = registry.bind("model", MODELS, config.model).taking(2)
-            self.network = Network(choice(inputs.input_shape, inputs.n_classes), inputs.input_shape, inputs.n_classes)
+            layers, shape = choice(inputs.input_shape, inputs.n_classes), inputs.input_shape
+            self.network = Network(layers, shape, inputs.n_classes, precision=config.train.precision)
         if self.network.layout.describe() != saved.layout:
             raise UserError(
                 f"a run's model must have the tensors of its checkpoint, got {config.model.get('name')!r} with others; "
@@ -73,7 +75,7 @@ class TrainedNetwork:
         allocator = Allocator()
         arena = Arena(self.network.layout, 0, allocator)
         self.network.bind(arena, MAX_BATCH, allocator, config.nn.kernels)
-        self.network.initialize(self._seed)  # what is not in a checkpoint: frozen parts of a user's module
+        initialize(self.network, self._seed)  # what is not in a checkpoint: frozen parts of a user's module
         arena.params[:] = saved.params
         height = [1] if len(inputs.shape) == 2 else []
         self._sample = (inputs.shape[0], *height, *inputs.shape[1:])

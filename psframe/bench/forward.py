@@ -29,6 +29,7 @@ from psframe.memory.arena import Arena
 from psframe.memory.topology import read
 from psframe.models import BUILT_IN
 from psframe.nn.base import Pass
+from psframe.nn.initial import initialize
 from psframe.nn.network import Network
 from psframe.nn.threads import Threads
 from psframe.record.view import aligned, say
@@ -88,7 +89,7 @@ def _made(arguments: Namespace, mine: slice) -> tuple[Network, np.ndarray]:
     network = Network(load("--model", BUILT_IN, arguments.model)(shape, n_classes), shape, n_classes)
     allocator, n = Allocator(), mine.stop - mine.start
     network.bind(Arena(network.layout, 0, allocator), n, allocator, "direct", Threads(arguments.threads))
-    network.initialize(SEED)
+    initialize(network, SEED)
     x = allocator.zeros((n, *network.input_shape), np.float32, "activations")
     samples = np.arange(mine.start, mine.stop)
     compiled.random.uniform(SEED, compiled.random.AUGMENT, 0, samples, x.reshape(n, -1))

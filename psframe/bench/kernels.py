@@ -18,10 +18,13 @@ from psframe.errors import UserError
 from psframe.memory.allocator import Allocator
 from psframe.memory.arena import Arena
 from psframe.models import BUILT_IN
-from psframe.nn.base import Pass, Shape
+from psframe.nn.base import Layer, Pass
+from psframe.nn.initial import initialize
 from psframe.nn.network import Network
+from psframe.nn.precision import TABLE
 from psframe.nn.threads import Threads
 from psframe.nn.timed import time_layers
+from psframe.nn.workspace import Shape
 from psframe.optim import SGD, Updater
 from psframe.record.view import aligned
 
@@ -35,7 +38,10 @@ INPUTS: dict[str, tuple[Shape, int]] = {
     "vgg16": ((3, 224, 224), 3),
     "vgg16_small": ((3, 32, 32), 10),
 }
-USAGE = "python -m psframe.bench kernels [--model M,...] [--batch B,...] [--against torch] [--warm] [--json FILE]"
+USAGE = (
+    "python -m psframe.bench kernels [--model M,...] [--batch B,...] [--precision bf16] [--against float32|torch] "
+    "[--warm] [--json FILE]"
+)
 EXAMPLE = "python -m psframe.bench kernels --model lenet --batch 64 --against torch"
 
 
@@ -47,7 +53,12 @@ def _arguments(argv: Sequence[str]) -> tuple[Namespace, str]:
     parser.add_argument("--threads", type=int, default=1)
     parser.add_argument("--kernels", choices=("direct", "blas"), default="direct")
     parser.add_argument("--seconds", type=float, default=2.0, help="to spend on each measurement (default: 2)")
-    parser.add_argument("--against", choices=("torch",), help="measure PyTorch in turn with psframe")
+    parser.add_argument("--precision", choices=tuple(TABLE), default="float32", help="as train.precision")
+    parser.add_argument(
+        "--against",
+        choices=("torch", "float32"),
+        help="measure in turn with PyTorch (with bf16, under its autocast), or with psframe in float32",
+    )
     parser.add_argument("--warm", action="store_true", help="only compile, and keep what was compiled")
     parser.add_argument("--json", help="write the figures to this file")
     return parser.parse_args(list(argv)), parser.format_help()
@@ -84,50 +95,72 @@ def _whole(option: str, text: str) -> list[int]:
     return numbers
 
 
-class Bench:
-    """A compiled training step of one model at one batch size, on random data."""
+class Step:
+    """Compiled training step of a network, on data given."""
 
-    def __init__(self, model: str, batch: int, arguments: Namespace):
-        self.model, self.batch, self.arguments = model, batch, arguments
-        self.build = load("--model", BUILT_IN, model)
-        self.input_shape, n_classes = INPUTS.get(model, ((3, 32, 32), 10))
-        if arguments.input:
-            self.input_shape = tuple(_whole("--input", arguments.input))
-        self.network = Network(self.build(self.input_shape, n_classes), self.input_shape, n_classes)
+    def __init__(self, layers: Sequence[Layer], shape: Shape, n_classes: int, batch: int, arguments: Namespace):
+        self.network = Network(layers, shape, n_classes, precision=arguments.precision)
         allocator = Allocator()
         arena = Arena(self.network.layout, 1, allocator)
         self.network.bind(arena, batch, allocator, arguments.kernels, Threads(arguments.threads))
-        self.network.initialize(0)
+        initialize(self.network, 0)
         self.update = Updater(SGD(lr=0.001, momentum=0.9), arena)
-        rng = np.random.default_rng(0)
-        self.x = rng.standard_normal((batch, *self.network.input_shape), np.float32)
+        self.x = np.random.default_rng(0).standard_normal((batch, *self.network.input_shape), np.float32)
         self.labels = np.arange(batch) % n_classes
         self.pass_ = Pass(True, 0, 0, np.arange(batch))
-        began = perf_counter()
-        self.step()
-        self.network.evaluate(self.x, self.labels)
-        self.compiled_s = perf_counter() - began
 
-    def step(self) -> None:
+    def __call__(self) -> None:
         """Run forward, backward, and an update with momentum."""
         self.network.gradients(self.x, self.labels, self.pass_)
-        self.update(slice(0, None), self.network.arena.grads, 0.001 / self.batch, 1)
+        self.update(slice(0, None), self.network.arena.grads, 0.001 / len(self.x), 1)
+
+    def time_layers(self) -> list[Spent]:
+        """Time the active layers from now on; return their times."""
+        timed = {index: Spent() for index, _ in self.network.active}
+        time_layers(self.network, lambda index, layer: timed[index])
+        return list(timed.values())
+
+
+class Bench:
+    """Training steps of one model at one batch size, on random data: psframe's, and others in turn with it."""
+
+    def __init__(self, model: str, batch: int, arguments: Namespace):
+        self.model, self.batch, self.arguments = model, batch, arguments
+        build = load("--model", BUILT_IN, model)
+        shape, self.n_classes = INPUTS.get(model, ((3, 32, 32), 10))
+        self.shape = tuple(_whole("--input", arguments.input)) if arguments.input else shape
+
+        def step(precision: str) -> Step:
+            layers = build(self.shape, self.n_classes)
+            keys = Namespace(**vars(arguments) | {"precision": precision})
+            return Step(layers, self.shape, self.n_classes, batch, keys)
+
+        self.step = step(arguments.precision)
+        self.plain = step("float32") if arguments.against == "float32" else None
+        began = perf_counter()
+        self.step()
+        self.step.network.evaluate(self.step.x, self.step.labels)
+        self.compiled_s = perf_counter() - began
 
     def report(self) -> dict[str, Any]:
         """Measure, and return the figures for JSON."""
         steps: dict[str, Callable[[], None]] = {"psframe": self.step}
-        if self.arguments.against:
-            for form in torch_network.FORMATS:
-                steps[f"torch {form}"] = torch_network.torch_step(
-                    self.network.layers, self.input_shape, self.x, self.labels, form, self.arguments.threads
-                )
+        against, precision = self.arguments.against, self.arguments.precision
+        if self.plain:
+            steps["psframe float32"] = self.plain
+        for form in torch_network.FORMATS if against == "torch" else ():
+            layers, x, labels = self.step.network.layers, self.step.x, self.step.labels
+            steps[f"torch {form}"] = torch_network.torch_step(
+                layers, self.shape, x, labels, form, self.arguments.threads, precision
+            )
         times = in_turn(steps, self.arguments.seconds)
         report: dict[str, Any] = {
             "model": self.model,
             "batch": self.batch,
-            "input": list(self.input_shape),
+            "input": list(self.shape),
             "threads": self.arguments.threads,
             "kernels": self.arguments.kernels,
+            "precision": precision,
             "images_per_s": {name: spread([self.batch / s for s in seconds]) for name, seconds in times.items()},
         }
         rivals = [name for name in times if name != "psframe"]
@@ -139,24 +172,28 @@ class Bench:
         return report | self._layers()
 
     def _layers(self) -> dict[str, Any]:
-        """Time the layers within steps, and the peak between steps."""
-        timed = {index: Spent() for index, _ in self.network.active}
-        time_layers(self.network, lambda index, layer: timed[index])
+        """Time the layers within steps, those of both precisions in turn, and the peak between steps."""
+        steps = [self.step, self.plain] if self.plain else [self.step]
+        timed = [step.time_layers() for step in steps]
         peaks: list[float] = []
-        rounds: list[list[dict[str, float]]] = []
-        until = perf_counter() + self.arguments.seconds
-        while perf_counter() < until or len(rounds) < 5:
+        rounds: list[list[list[dict[str, float]]]] = [[] for _ in steps]
+        until = perf_counter() + self.arguments.seconds * len(steps)
+        while perf_counter() < until or len(peaks) < 5:
             peaks.append(peak.gflops())
-            self.step()
-            rounds.append([spent.take() for spent in timed.values()])
+            for step, layers, times in zip(steps, timed, rounds, strict=True):
+                step()
+                times.append([spent.take() for spent in layers])
         top = median(peaks) * self.arguments.threads
-        rows = [self._layer(number, [r[number] for r in rounds], top) for number in range(len(timed))]
+        rows = [
+            self._layer(number, *([layers[number] for layers in times] for times in rounds), top=top)
+            for number in range(len(timed[0]))
+        ]
         return {"peak_gflops": spread(peaks), "layers": rows}
 
-    def _layer(self, number: int, rounds: list[dict[str, float]], top: float) -> dict[str, Any]:
-        index, layer = self.network.active[number]
+    def _layer(self, number: int, rounds: list[dict[str, float]], *others: Any, top: float) -> dict[str, Any]:
+        index, layer = self.step.network.active[number]
         row: dict[str, Any] = {"number": index, "layer": type(layer).__name__}
-        costs = work(self.network, number, self.batch)
+        costs = work(self.step.network, number, self.batch)
         for direction in DIRECTIONS:
             seconds = spread([r[direction] for r in rounds])
             gflops = costs[direction]["flops"] / seconds["median"] / 1e9
@@ -166,6 +203,9 @@ class Bench:
                 "share_of_peak": gflops / top,
                 "bytes": costs[direction]["bytes"],
             }
+            for other in others:
+                pairs = zip(other, rounds, strict=True)
+                row[direction]["ratio"] = spread([theirs[direction] / ours[direction] for theirs, ours in pairs])
         return row
 
 
@@ -195,7 +235,8 @@ def describe(report: dict[str, Any]) -> str:
     """Format a report as text."""
     shape = "x".join(map(str, report["input"]))
     lines = [
-        f"{report['model']} ({shape}), batch {report['batch']}, {report['threads']} thread(s), {report['kernels']}"
+        f"{report['model']} ({shape}), batch {report['batch']}, {report['threads']} thread(s), {report['kernels']}, "
+        f"{report['precision']}"
     ]
     lines += [
         f"  {name:20} {rate['median']:9,.1f} images/s ({rate['low']:,.1f} to {rate['high']:,.1f})"
@@ -206,11 +247,12 @@ def describe(report: dict[str, Any]) -> str:
         ratio = f"{ratio['median']:.2f} ({ratio['low']:.2f} to {ratio['high']:.2f})"
         lines.append(f"  psframe / {report['against']['best']}: {ratio}")
     lines.append(f"  this core multiplies and adds {report['peak_gflops']['median']:.1f} GFLOP/s in registers")
-    table = [["layer", "", "ms", "GFLOP/s", "of peak", "MB", ""]]
+    table = [["layer", "", "ms", "GFLOP/s", "of peak", "MB", "x float32" * ("ratio" in report["layers"][0]["forward"])]]
     for row in report["layers"]:
         for direction in DIRECTIONS:
             figures = row[direction]
             rate = [f"{figures['gflops']:.1f}", f"{figures['share_of_peak']:.0%}"] if figures["gflops"] else ["", ""]
             table.append([f"{row['number']} {row['layer']}", direction, f"{figures['ms']['median']:.3f}", *rate,
-                          f"{figures['bytes'] / 1e6:.2f}", ""])  # fmt: skip
+                          f"{figures['bytes'] / 1e6:.2f}",
+                          f"{figures['ratio']['median']:.2f}" if "ratio" in figures else ""])  # fmt: skip
     return "\n".join([*lines, aligned(table)]) + "\n"

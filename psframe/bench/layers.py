@@ -4,6 +4,7 @@ from collections.abc import Callable
 from math import prod
 from time import perf_counter
 
+from psframe.nn import operations
 from psframe.nn.network import Network
 
 DIRECTIONS = ("forward", "backward")
@@ -35,12 +36,13 @@ def work(network: Network, number: int, batch: int) -> dict[str, dict[str, float
     following = network.active[number + 1][0] if number + 1 < len(network.active) else len(network.layers)
     inputs, outputs = (batch * prod(network.shapes[i]) for i in (index, following))
     numbers = sum(prod(param.shape) for param in layer.params.values())
-    flops = batch * network.flops_forward(index)
+    of_network = 2 if network.dtype == "uint16" else 4  # bytes of a number; those of gradients of parameters are 4
+    flops = batch * operations.of_forward(network, index)
     first = index == 0
     return {
-        "forward": {"flops": flops, "bytes": 4.0 * (inputs + outputs + numbers)},
+        "forward": {"flops": flops, "bytes": of_network * (inputs + outputs + numbers)},
         "backward": {
             "flops": flops * (1 if first else 2),
-            "bytes": 4.0 * (inputs + outputs + 2 * numbers + (0 if first else inputs)),
+            "bytes": of_network * (inputs + outputs + numbers + (0 if first else inputs)) + 4 * numbers,
         },
     }

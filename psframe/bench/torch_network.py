@@ -47,7 +47,13 @@ def _flat(input_shape: Shape, memory_format: str) -> bool:
 
 
 def torch_step(
-    layers: Sequence[Layer], input_shape: Shape, x: np.ndarray, labels: np.ndarray, memory_format: str, n_threads: int
+    layers: Sequence[Layer],
+    input_shape: Shape,
+    x: np.ndarray,
+    labels: np.ndarray,
+    memory_format: str,
+    n_threads: int,
+    precision: str = "float32",
 ) -> Callable[[], None]:
     """Return a function that runs one training step of the layers in PyTorch: SGD with momentum.
 
@@ -59,6 +65,8 @@ def torch_step(
     x : ndarray, shape (n, H, W, C)
     memory_format : {'contiguous', 'channels_last'}
         Sequences have no channels_last: they are then images of height 1.
+    precision : {'float32', 'bf16'}
+        With ``bf16``, the forward pass is under PyTorch's autocast.
     """
     try:
         import torch
@@ -73,7 +81,9 @@ def torch_step(
 
     def step() -> None:
         optimizer.zero_grad(set_to_none=True)
-        torch.nn.functional.cross_entropy(module(images), answers).backward()
+        with torch.autocast("cpu", torch.bfloat16, enabled=precision == "bf16"):
+            loss = torch.nn.functional.cross_entropy(module(images), answers)
+        loss.backward()
         optimizer.step()
 
     return step

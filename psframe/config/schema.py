@@ -44,7 +44,9 @@ class Train(msgspec.Struct, forbid_unknown_fields=True, kw_only=True, frozen=Tru
     """Training loop. ``batch_size``: samples per worker and step; ``reproducible``: the runs that must agree to the
     bit; with ``any_workers``, ``global_batch``: samples per step of all workers, cut into ``blocks``
     (``psframe.train.compute.any_workers``); ``threads``: threads of a rank's kernels, ``auto``: its cores if a step is
-    large enough; ``stop``: when to end before the last epoch."""
+    large enough; ``precision``: with ``bf16``, activations, their gradients and the weights that layers read are
+    bfloat16, while sums, gradients of parameters, the loss and the parameters that the optimizer updates stay float32;
+    ``stop``: when to end before the last epoch."""
 
     epochs: PositiveInt = 5
     batch_size: Annotated[int, msgspec.Meta(ge=1, le=2**31)] = 64
@@ -53,6 +55,7 @@ class Train(msgspec.Struct, forbid_unknown_fields=True, kw_only=True, frozen=Tru
     seed: Annotated[int, msgspec.Meta(ge=0, lt=2**62)] = 0
     reproducible: Literal["none", "fixed_workers", "any_workers"] = "fixed_workers"
     threads: PositiveInt | Literal["auto"] = "auto"
+    precision: Literal["float32", "bf16"] = "float32"
     stop: Stop | None = None
 
 

@@ -6,14 +6,18 @@ import numpy as np
 
 from psframe import compiled
 from psframe.errors import UserError
-from psframe.nn.base import Arrays, Base, Layer, Pass, Shape, Workspace
+from psframe.nn.base import Arrays, Base, Layer, Pass, Shape
 from psframe.nn.checks import image
 from psframe.nn.jit import jit
-from psframe.nn.parts import share, zero_where_off
+from psframe.nn.pairs import times, zero_where_negative, zero_where_off
+from psframe.nn.parts import share
+from psframe.nn.workspace import Workspace
 
 
 class ReLU(Base):
     """y = max(x, 0), of any shape; NaN stays NaN. A preceding :class:`BeforeReLU` absorbs it."""
+
+    bfloat16 = "arrays"
 
     def setup(self, input_shape: Shape, index: int) -> Shape:
         self.shape = input_shape
@@ -24,7 +28,9 @@ class ReLU(Base):
         self.y = workspace.kept(self.shape)
 
     def forward(self, x: np.ndarray, state: Pass) -> np.ndarray:
-        return np.maximum(x, 0, out=self.y[state.first : state.first + len(x)])
+        y = self.y[state.first : state.first + len(x)]
+        relu_forward(x.reshape(-1), y.reshape(-1))
+        return y
 
     def backward(self, x: np.ndarray, dy: np.ndarray, state: Pass, need_dx: bool) -> np.ndarray | None:
         relu_backward(dy.reshape(-1), self.y[state.first : state.first + len(x)].reshape(-1))
@@ -41,6 +47,7 @@ class BeforeReLU(Base):
     """
 
     relu = False
+    bfloat16 = "arrays"
 
     def absorb(self, following: Layer) -> bool:
         absorbs = isinstance(following, ReLU) and not self.relu
@@ -57,6 +64,8 @@ class Dropout(Base):
     p : float
         In [0, 1).
     """
+
+    bfloat16 = "arrays"
 
     def __init__(self, p: float):
         if not 0 <= p < 1:
@@ -84,7 +93,8 @@ class Dropout(Base):
 
     def backward(self, x: np.ndarray, dy: np.ndarray, state: Pass, need_dx: bool) -> np.ndarray | None:
         if self._drops(state):
-            dy *= self.mask[state.first : state.first + len(x)].reshape(dy.shape)
+            mask = self.mask[state.first : state.first + len(x)]
+            scale(dy.reshape(-1), mask.reshape(-1), dy.reshape(-1))
         return dy
 
     def _drops(self, state: Pass) -> bool:
@@ -93,6 +103,8 @@ class Dropout(Base):
 
 class Flatten(Base):
     """(n, H, W, C) to (n, C * H * W), channels outermost, so that a following Dense has PyTorch's weight order."""
+
+    bfloat16 = "arrays"
 
     def setup(self, input_shape: Shape, index: int) -> Shape:
         h, w, c = image(self, index, input_shape)
@@ -121,6 +133,12 @@ class Flatten(Base):
 
 
 @jit
+def relu_forward(x, y):
+    """Write max(``x``, 0) to ``y``, both (m,); NaN stays NaN."""
+    zero_where_negative(x, y)
+
+
+@jit
 def relu_backward(dy, y):
     """Zero ``dy`` (m,) where ``y`` (m,) is at most 0."""
     zero_where_off(dy, y)
@@ -138,7 +156,14 @@ def turn(part, n_parts, x, y):
 @jit
 def drop(x, mask, p, y):
     """Write ``x`` (m,) times ``mask`` to ``y``. The mask's numbers in [0, 1) become 0 below ``p``, else 1 / (1 - p)."""
-    scale = np.float32(1) / (np.float32(1) - p)
+    factor = np.float32(1) / (np.float32(1) - p)
     for i in range(len(x)):
-        mask[i] = np.float32(0) if mask[i] < p else scale
-        y[i] = x[i] * mask[i]
+        mask[i] = np.float32(0) if mask[i] < p else factor
+        y[i] = times(x[i], mask[i])
+
+
+@jit
+def scale(x, mask, y):
+    """Write ``x`` (m,) times ``mask`` to ``y``, which may be ``x``."""
+    for i in range(len(x)):
+        y[i] = times(x[i], mask[i])

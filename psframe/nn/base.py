@@ -1,4 +1,4 @@
-"""Interface of a layer (:class:`Layer`), its tensors (:class:`Param`) and its memory (:class:`Workspace`).
+"""Interface of a layer (:class:`Layer`), its tensors (:class:`Param`), and a pass through it (:class:`Pass`).
 
 Conventions
 -----------
@@ -12,16 +12,14 @@ Weights have the meaning and the logical shape that they have in PyTorch, (out, 
 
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, field, replace
-from math import prod
 from types import MappingProxyType
 from typing import Any, Protocol
 
 import numpy as np
 
 from psframe.nn.description import description
-from psframe.nn.threads import Threads
+from psframe.nn.workspace import Shape, Workspace
 
-Shape = tuple[int, ...]
 Arrays = dict[str, np.ndarray]
 
 
@@ -111,72 +109,6 @@ class LayerHook:
     call: Callable[[slice], None]
 
 
-class Workspace:
-    """Memory, threads and kernels of the layers.
-
-    Parameters
-    ----------
-    max_batch : int
-        Maximum number of samples of a pass.
-    dtype : str
-        float32 in training; gradient checks use float64.
-    allocate : callable
-        ``allocate(shape, dtype)`` returns an array with arbitrary contents.
-    kernels : {'direct', 'blas'}
-        Implementation of convolutions, dense layers and pooling: compiled loops, or NumPy and its BLAS.
-    threads : Threads
-    beside : callable
-        ``beside(n_bytes)`` counts memory that a layer allocates elsewhere.
-    n_kept : int
-        Maximum number of passes that wait for their backward pass: a layer keeps the outputs of all.
-    adds : bool
-        True if a step has several passes, whose gradients are summed.
-    """
-
-    def __init__(
-        self,
-        max_batch: int,
-        dtype: str,
-        allocate: Callable[[Shape, str], np.ndarray],
-        kernels: str = "direct",
-        threads: Threads | None = None,
-        beside: Callable[[int], None] = lambda n_bytes: None,
-        n_kept: int = 1,
-        adds: bool = False,
-    ):
-        self.max_batch, self.dtype, self.kernels, self.threads = max_batch, dtype, kernels, threads or Threads()
-        self.beside, self.n_kept, self.adds = beside, n_kept, adds
-        self._allocate = allocate
-        self._turns: list[np.ndarray] = []
-
-    def array(self, shape: int | Shape, dtype: str | None = None) -> np.ndarray:
-        """Return a layer's private array, of the network's dtype by default."""
-        return self._allocate((shape,) if isinstance(shape, int) else shape, dtype or self.dtype)
-
-    def batch(self, shape: Shape, dtype: str | None = None) -> np.ndarray:
-        """Return a layer's private array, (max_batch, *shape)."""
-        return self.array((self.max_batch, *shape), dtype)
-
-    def kept(self, shape: Shape, dtype: str | None = None) -> np.ndarray:
-        """Return an array for data that a layer keeps until backward, (n_kept * max_batch, *shape)."""
-        return self.array((self.n_kept * self.max_batch, *shape), dtype)
-
-    def take_turns(self, n_numbers: int) -> None:
-        """Let the layers that follow write their input gradients to two arrays of ``n_numbers`` elements in turn.
-
-        A layer's output gradient is not needed after its input gradient is written, so two arrays suffice.
-        """
-        self._turns = [self.array(n_numbers) for _ in range(2)]
-
-    def input_gradient(self, shape: Shape) -> np.ndarray:
-        """Return the array (..., *shape) for a layer's input gradient; each layer calls once, in network order."""
-        if not self._turns:
-            return self.batch(shape)
-        self._turns.reverse()
-        n = self._turns[0].size // prod(shape)
-        return self._turns[0][: n * prod(shape)].reshape(n, *shape)
-
-
 class Layer(Protocol):
     """Layer: created from hyper-parameters, then given its input shape (``setup``), then its arrays (``bind``)."""
 
@@ -217,6 +149,14 @@ class Layer(Protocol):
         """True if other ranks wait for its passes; then no layer of the network splits a batch into parts."""
 
     @property
+    def bfloat16(self) -> str:
+        """How it computes with ``train.precision: bf16``: on ``arrays`` of bfloat16, or in PyTorch's ``autocast``.
+
+        "" if it does not. With ``arrays``, activations, their gradients and weights are bfloat16, in arrays of uint16;
+        biases and the gradients of parameters are float32.
+        """
+
+    @property
     def kind(self) -> str:
         """Name of the layer's type in the names of tensors."""
 
@@ -246,6 +186,7 @@ class Base:
 
     params: Mapping[str, Param] = MappingProxyType({})
     whole = together = False
+    bfloat16 = ""
     flops: float | None = None
 
     @property

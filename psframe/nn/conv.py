@@ -6,11 +6,12 @@ import numpy as np
 
 from psframe.errors import UserError
 from psframe.nn.activations import BeforeReLU
-from psframe.nn.base import Arrays, Param, Pass, Shape, Workspace
+from psframe.nn.base import Arrays, Param, Pass, Shape
 from psframe.nn.checks import bound, image, pair, whole
 from psframe.nn.conv_blas import Im2col
 from psframe.nn.conv_direct import Direct
 from psframe.nn.geometry import Geometry
+from psframe.nn.workspace import Workspace
 
 KERNELS: dict[str, type[Direct] | type[Im2col]] = {"direct": Direct, "blas": Im2col}
 

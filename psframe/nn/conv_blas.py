@@ -5,8 +5,9 @@ im2col after Chellapilla, Puri, Simard 2006, "High performance convolutional neu
 
 import numpy as np
 
-from psframe.nn.base import Arrays, Pass, Workspace
+from psframe.nn.base import Arrays, Pass
 from psframe.nn.geometry import Geometry
+from psframe.nn.workspace import Workspace
 
 
 class Im2col:

@@ -3,10 +3,11 @@
 import numpy as np
 
 from psframe.nn import conv_loops
-from psframe.nn.base import Arrays, Pass, Workspace
+from psframe.nn.base import Arrays, Pass
 from psframe.nn.blocking import blocking
-from psframe.nn.conv_window import Window
+from psframe.nn.conv_window import Window, panel_rows
 from psframe.nn.geometry import Geometry
+from psframe.nn.workspace import Workspace
 
 MOST_TOGETHER = 128  # columns of a product whose rows are added where they overlap
 CACHE_BYTES = 512 << 10  # of the L2 cache: half of it on most CPUs, a core's share on Knights Landing
@@ -29,15 +30,13 @@ class Direct:
         self.threads, self.relu = workspace.threads, relu
         self.use(p)
         self.weight_gradient, self.bias_gradient = g["weight"].reshape(-1), g["bias"]
-        itemsize = p["weight"].itemsize
+        itemsize = self.weight_gradient.itemsize
         self.types = blocking(out_w, out, itemsize).types
         together = kw * c if kw * c <= MOST_TOGETHER else c
         # windows that overlap are added up from left to right, which several blocks would do one after the other
         data = blocking(out_w, together, itemsize, undivided=together > c)
-        self.gradient_types = (
-            data.types,
-            *(blocking(*product, itemsize).types for product in ((kw * c, out), (1, out))),
-        )
+        weight, bias = blocking(kw * c, out, itemsize), blocking(1, out, itemsize)
+        self.gradient_types = (data.types, weight.types, bias.types)
         # a staged row of the image, and a row of the output
         pitch = max((out_w - 1) * sw + kw, w + pw) * c
         in_bytes, out_bytes = pitch * itemsize, out_w * out * itemsize
@@ -47,18 +46,33 @@ class Direct:
         # whole samples together, if several fit
         image = (out_h - 1) * sh + kh
         samples = max(1, CACHE_BYTES // (image * in_bytes + out_h * out_bytes)) if weight_band == out_h else 1
+        in_one = workspace.in_one
+        samples = -(-samples // in_one) * in_one
         self.window = Window(kh, kw, sh, sw, ph, pw, band)
         self.windows = (
             self.window._replace(band=data_band, together=together),
             self.window._replace(band=weight_band, samples=samples),
         )
-        staged = max((band - 1) * sh + kh, data_band, image * samples if pw and samples > 1 else 0)
-        self.images = workspace.array((workspace.threads.n, staged * pitch))
-        self.zeros = workspace.array(out)
+        n = workspace.threads.n
+        room = band * out_w * out if panel_rows.py_func(kw * c, out) < kh else 0
+        self.room = workspace.array((n, room), workspace.sums) if room else None
+        n_images, n_sums = ((band - 1) * sh + kh) * pitch, data_band * pitch
+        n_staged, n_outputs = ((weight_band - 1) * sh + kh) * pitch * samples, weight_band * out_w * out * samples
+        if in_one == 1:
+            self.images = workspace.array((n, max(n_images, n_staged if pw else 0, n_sums)))
+            self.rooms = (self.images, workspace.array((n, 0)), self.images)
+        else:
+            self.images, sums = workspace.array((n, n_images)), workspace.array((n, n_sums), workspace.sums)
+            staged, outputs = (
+                workspace.array((n, size // in_one), workspace.elements) for size in (n_staged, n_outputs)
+            )
+            self.rooms = (staged, outputs, sums)
+        self.zeros = workspace.array(out, workspace.sums)
         self.zeros[:] = 0
-        self.packed, self.packed_gradient = (workspace.array(self.weight.size) for _ in range(2))
-        self.one = workspace.array(1)
-        self.one[0] = 1
+        run = -(-kw * c // in_one)
+        self.packed = workspace.array(kh * run * out, workspace.elements)
+        self.packed_gradient = workspace.array(kh * kw * c * -(-out // in_one), workspace.elements)
+        self.one = workspace.one()
 
     def use(self, p: Arrays) -> None:
         self.weight, self.bias = p["weight"].reshape(-1), p["bias"]
@@ -67,7 +81,7 @@ class Direct:
         """Write the output to ``y``. The first pass of a step packs the weights for all of its passes."""
         self.threads.run_phases(
             2, conv_loops.forward, self.types, x, self.weight, self.packed, self.bias, self.zeros, y, not state.adds,
-            self.relu, self.window, self.images,
+            self.relu, self.window, self.images, self.room,
         )  # fmt: skip
 
     def backward(
@@ -77,5 +91,5 @@ class Direct:
         self.threads.run_phases(
             2, conv_loops.backward, self.gradient_types, x, y, dy, self.weight, self.packed_gradient,
             self.weight_gradient, self.bias_gradient, self.one, dx, self.relu, need_dx, state.adds, self.windows,
-            self.images,
+            self.rooms,
         )  # fmt: skip

@@ -14,11 +14,12 @@ from psframe.nn.conv_window import pack, panel_rows, rows_inside, source
 from psframe.nn.jit import inline, inner, jit
 from psframe.nn.lanes import pointer
 from psframe.nn.microkernel import multiply_add
-from psframe.nn.parts import columns_of, share, zero_where_off
+from psframe.nn.pairs import part_of, per, zero_where_off
+from psframe.nn.parts import columns_of, share
 
 
 @jit
-def forward(part, n_parts, phase, types, x, weights, packed, bias, zeros, y, packs, relu, window, images):
+def forward(part, n_parts, phase, types, x, weights, packed, bias, zeros, y, packs, relu, window, images, rooms):
     """Write the convolution of ``x`` (n, H, W, C) to ``y`` (n, H', W', out); with ``relu``, negative results are 0.
 
     Parameters
@@ -30,17 +31,19 @@ def forward(part, n_parts, phase, types, x, weights, packed, bias, zeros, y, pac
     packs : bool
         True if the weights are not packed yet.
     images : staging buffers for a band, (n_parts, ...)
+    rooms : float32 buffers for the sums of a block's columns of a band, (n_parts, ...); None for windows of one chunk
     """
     out = y.shape[3]
     if phase != 1 and packs:
-        pack(part, n_parts, types, weights, (1, len(weights) // out, out), (0, out, 1), packed)
+        run = window.columns * x.shape[3]
+        pack(part, n_parts, types, weights, (window.rows, run, out), (run * out, out, 1), packed)
     if phase != 0:
-        _forward(part, n_parts, types, x, packed, bias, zeros, y, 0.0 if relu else -np.inf, window, images)
+        _forward(part, n_parts, types, x, packed, bias, zeros, y, 0.0 if relu else -np.inf, window, images, rooms)
 
 
 @jit
 def backward(
-    part, n_parts, phase, types, x, y, dy, weights, packed, dw, db, one, dx, relu, need_dx, add, windows, images
+    part, n_parts, phase, types, x, y, dy, weights, packed, dw, db, one, dx, relu, need_dx, add, windows, rooms
 ):  # fmt: skip
     """Write the gradients of weights and bias and, with ``need_dx``, of the input.
 
@@ -55,9 +58,11 @@ def backward(
         True for a pass or a part of a batch after the first: it adds to the gradients of weights and bias.
     windows : (data_window, weight_window)
         They differ in their bands.
+    rooms : (images, outputs, sums)
+        Staging buffers for the input, the output's gradient, and sums of the input's gradient in float32.
     """
     (data_types, weight_types, bias_types), (data_window, weight_window) = types, windows
-    (_, _, _, c), out, alone = x.shape, dy.shape[3], phase == -1
+    (_, _, _, c), out, alone, (images, outputs, sums) = x.shape, dy.shape[3], phase == -1, rooms
     if phase != 1:
         if relu and not alone:
             for s in share(len(dy), part, n_parts):
@@ -65,22 +70,26 @@ def backward(
         if need_dx and not add:
             rows, run, columns = data_window.rows, data_window.columns * c, data_window.together
             for column in range(0, run, columns):
-                given, to = weights[column * out :], packed[column * rows * out :]
+                given, to = weights[column * out :], packed[column * rows * -(-out // per(packed)) :]
                 pack(part, n_parts, data_types, given, (rows, out, columns), (run * out, 1, out), to)
     if phase != 0:
         # with one thread, each band gets the ReLU's gradient just before its use, while it is in a cache
         types = weight_types, bias_types
-        weight_gradient(part, n_parts, types, x, y, dy, dw, db, one, relu and alone, add, weight_window, images)
+        weight_gradient(
+            part, n_parts, types, x, y, dy, dw, db, one, relu and alone, add, weight_window, images, outputs
+        )
         if need_dx:
-            data_gradient(part, n_parts, data_types, dy, packed, dx, data_window, images)
+            data_gradient(part, n_parts, data_types, dy, packed, dx, data_window, sums)
 
 
 @inner
-def _forward(part, n_parts, types, x, packed, bias, zeros, y, floor, window, images):
+def _forward(part, n_parts, types, x, packed, bias, zeros, y, floor, window, images, rooms):
     lanes, rows, last_rows, vectors, last_vectors, tail = types
     n_rows, n_columns, out = y.shape[1:]
     block, _, n_blocks = columns_of(types, out)
-    depth, c = window.rows * window.columns * x.shape[3], x.shape[3]
+    room = part_of(rooms, part)
+    c, in_one = x.shape[3], per(packed)
+    depth = window.rows * -(-window.columns * c // in_one)
     for s in share(len(x), part, n_parts):
         for row in range(0, n_rows, window.band):
             n_band = min(window.band, n_rows - row)
@@ -93,31 +102,44 @@ def _forward(part, n_parts, types, x, packed, bias, zeros, y, floor, window, ima
                 )
                 if number < n_blocks:
                     shape = (lanes, rows, last_rows, vectors, ())
-                    _rows_forward(shape, read, x.shape[1], c, panel, write, start, floor, window)
+                    _rows_forward(shape, read, x.shape[1], c, panel, in_one, write, start, floor, window, pointer(room))
                 else:
                     shape = (lanes, rows, last_rows, last_vectors, tail)
-                    _rows_forward(shape, read, x.shape[1], c, panel, write, start, floor, window)
+                    _rows_forward(shape, read, x.shape[1], c, panel, in_one, write, start, floor, window, pointer(room))
 
 
 @inline
-def _rows_forward(types, read, height, c, panel, write, start, floor, window):
+def _rows_forward(types, read, height, c, panel, in_one, write, start, floor, window, room):
     """Compute a block of columns of a band, in chunks of window rows whose weights stay in the L2 cache."""
     lanes, rows, last_rows, vectors, tail = types
     (image, top, pitch, _), (weights, first), (bias, zeros, column) = read, panel, start
     y, place, row, n_band, n_columns, out = write
-    width, run, step = len(lanes) * len(vectors) + len(tail), window.columns * c, window.column_step * c
-    chunk = panel_rows(run, out)
+    run, width, step = window.columns * c, len(lanes) * len(vectors) + len(tail), window.column_step * c
+    chunk, steps = panel_rows(run, out), -(-run // in_one)
     for a in range(0, window.rows, chunk):
-        begin_at = (bias if a == 0 else zeros, column)
-        chunk_floor = floor if a + chunk >= window.rows else -np.inf
+        begin_at, is_last = (bias if a == 0 else zeros, column), a + chunk >= window.rows
         for i in range(row, row + n_band):
             skipped, n_i = rows_inside(i * window.row_step - window.row_padding, window.rows, height)
             low, high = max(a, skipped), min(a + chunk, skipped + n_i)
             begin = (i * window.row_step - window.row_padding + low - top) * pitch
-            b, counts = (weights, first + low * run * width, width, width * run), (max(0, high - low), run)
+            b, counts = (weights, first + low * steps * width, width, width * steps), (max(0, high - low), steps)
             for j in range(0, n_columns, len(rows)):
-                from_, to = (image, begin + j * step, step, 1, pitch), (y, place + (i * n_columns + j) * out, out)
+                from_, to = (image, begin + j * step, step, in_one, pitch), (y, place + (i * n_columns + j) * out, out)
+                place_in_room = (((i - row) * n_columns + j) * width, width)
                 if j + len(rows) <= n_columns:
-                    multiply_add((lanes, rows, vectors, tail), from_, b, to, counts, begin_at, chunk_floor, a > 0)
+                    shape = (lanes, rows, vectors, tail)
+                    _chunk(shape, from_, b, to, counts, begin_at, floor, room, place_in_room, a > 0, is_last)
                 else:
-                    multiply_add((lanes, last_rows, vectors, tail), from_, b, to, counts, begin_at, chunk_floor, a > 0)
+                    shape = (lanes, last_rows, vectors, tail)
+                    _chunk(shape, from_, b, to, counts, begin_at, floor, room, place_in_room, a > 0, is_last)
+
+
+@inline
+def _chunk(types, a, b, c, counts, start, floor, room, place, add, is_last):
+    """Compute a block; of several chunks, sums are kept in ``room`` until the last."""
+    if room is None:
+        multiply_add(types, a, b, c, counts, start, floor, c, False)
+    elif is_last:
+        multiply_add(types, a, b, c, counts, start, floor, (room, *place), add)
+    else:
+        multiply_add(types, a, b, (room, *place), counts, start, -np.inf, (room, *place), add)

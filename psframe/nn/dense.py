@@ -4,9 +4,10 @@ import numpy as np
 
 from psframe.errors import UserError
 from psframe.nn.activations import BeforeReLU
-from psframe.nn.base import Arrays, Param, Pass, Shape, Workspace
+from psframe.nn.base import Arrays, Param, Pass, Shape
 from psframe.nn.checks import bound, whole
 from psframe.nn.dense_kernels import Direct, Matmul
+from psframe.nn.workspace import Workspace
 
 KERNELS: dict[str, type[Direct] | type[Matmul]] = {"direct": Direct, "blas": Matmul}
 
@@ -39,7 +40,7 @@ class Dense(BeforeReLU):
 
     def bind(self, params: Arrays, grads: Arrays, workspace: Workspace) -> None:
         super().bind(params, grads, workspace)
-        self.y, self.dx = workspace.kept((self.out_features,)), workspace.input_gradient((self.features,))
+        self.y, self.dx = workspace.output((self.out_features,)), workspace.input_gradient((self.features,))
         self.kernels = KERNELS[workspace.kernels](self.p, self.g, self.relu, workspace)
 
     def forward(self, x: np.ndarray, state: Pass) -> np.ndarray:

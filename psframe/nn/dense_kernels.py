@@ -6,37 +6,45 @@ Arguments of both: ``weight`` (F, out) and ``bias`` (out,), their gradients, and
 import numpy as np
 
 from psframe.nn import dense_loops
-from psframe.nn.base import Arrays, Workspace
+from psframe.nn.base import Arrays
 from psframe.nn.blocking import blocking
+from psframe.nn.workspace import Workspace
 
 
 class Direct:
     """Products by the microkernel; see :mod:`psframe.nn.dense_loops`."""
 
     def __init__(self, p: Arrays, g: Arrays, relu: bool, workspace: Workspace):
-        (depth, out), n, itemsize = p["weight"].shape, workspace.max_batch, p["weight"].itemsize
-        self.threads, self.relu = workspace.threads, relu
+        (depth, out), n, itemsize = p["weight"].shape, workspace.max_batch, g["weight"].itemsize
+        self.threads, self.relu, in_one = workspace.threads, relu, workspace.in_one
         self.use(p)
         self.weight_gradient, self.bias_gradient = g["weight"].reshape(-1), g["bias"]
-        self.types = blocking(n, out, itemsize).types
+        blocks = blocking(n, out, itemsize)
+        self.types = blocks.types
         # rows of W are often a power of two apart; an L1 cache has 8 or 12 ways for those
         data = blocking(depth, n, itemsize, max_rows=8)
         self.gradient_types = (data.types, blocking(depth, out, itemsize).types)
-        self.turned = workspace.array(out * n)
-        self.room = workspace.array((workspace.threads.n, data.rows * n))
-        self.one = workspace.array(1)
-        self.one[0] = 1
+        n_threads, n_pairs = workspace.threads.n, -(-n // 2) if in_one == 2 else 0
+        self.totals = workspace.array((n, out), workspace.sums) if n_pairs else None
+        width = max(blocks.width, blocks.lanes * blocks.last_vectors + blocks.tail)
+        self.panels = workspace.array((n_threads, width * dense_loops.CHUNK // 2 * (in_one - 1)), workspace.elements)
+        self.pairs = tuple(workspace.array((n_pairs, size), workspace.elements) for size in (depth, out))
+        self.turned = workspace.array(-(-out // in_one) * n, workspace.elements)
+        self.room = workspace.array((n_threads, data.rows, n), workspace.sums)
+        self.one = workspace.one()
 
     def use(self, p: Arrays) -> None:
         self.weight, self.bias = p["weight"].reshape(-1), p["bias"]
 
     def forward(self, x: np.ndarray, y: np.ndarray) -> None:
-        self.threads.run(dense_loops.forward, self.types, x, self.weight, self.bias, y, self.relu)
+        self.threads.run(
+            dense_loops.forward, self.types, x, self.weight, self.bias, y, self.totals, self.panels, self.one, self.relu
+        )
 
     def backward(self, x: np.ndarray, y: np.ndarray, dy: np.ndarray, dx: np.ndarray, need_dx: bool, adds: bool) -> None:
         self.threads.run_phases(
             2, dense_loops.backward, self.gradient_types, x, y, dy, self.weight, self.weight_gradient,
-            self.bias_gradient, self.one, dx, self.turned, self.room, self.relu, need_dx, adds,
+            self.bias_gradient, self.one, dx, *self.pairs, self.turned, self.room, self.relu, need_dx, adds,
         )  # fmt: skip
 
 

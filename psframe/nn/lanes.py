@@ -1,4 +1,4 @@
-"""Rows of numbers in vector registers (:class:`Row`), and LLVM's instructions for them."""
+"""Rows of numbers in vector registers (:class:`Row`, :class:`Half`), and LLVM's instructions for them."""
 
 from collections.abc import Iterator
 from typing import Any
@@ -7,6 +7,8 @@ from llvmlite import ir
 from numba import types
 from numba.core import cgutils
 from numba.extending import intrinsic
+
+from psframe.nn import bfloat16
 
 _INT, _LANE, _BIT = ir.IntType(64), ir.IntType(32), ir.IntType(1)
 
@@ -35,14 +37,19 @@ class Row:
     number : IntType, FloatType or DoubleType
     lanes, n_vectors, n_tail : int
         Lanes of a full vector, number of full vectors, and numbers in a partial one.
+    narrowest : int
+        Fewest lanes of a partial vector.
     """
 
-    def __init__(self, builder: ir.IRBuilder, number: ir.Type, lanes: int, n_vectors: int, n_tail: int):
+    def __init__(
+        self, builder: ir.IRBuilder, number: ir.Type, lanes: int, n_vectors: int, n_tail: int, narrowest: int = 1
+    ):
         self.builder, self.number = builder, number
         bits = number.width if isinstance(number, ir.IntType) else 32 if isinstance(number, ir.FloatType) else 64
         self.align, self.suffix = bits // 8, f"{'i' if isinstance(number, ir.IntType) else 'f'}{bits}"
         # half a register may cost half, so a tail gets the narrowest vector that holds it
-        self.columns = [(lanes, lanes)] * n_vectors + [(1 << (n_tail - 1).bit_length(), n_tail)] * (n_tail > 0)
+        narrow = max(narrowest, 1 << max(0, n_tail - 1).bit_length())
+        self.columns = [(lanes, lanes)] * n_vectors + [(narrow, n_tail)] * (n_tail > 0)
 
     def load(self, pointer: ir.Value) -> list[ir.Value]:
         """Return the row as vectors; unused lanes are 0."""
@@ -101,3 +108,24 @@ class Row:
             mask = ir.Constant(ir.VectorType(_BIT, width), [int(lane < used) for lane in range(width)])
             yield place, kind, None if used == width else mask
             at += width
+
+
+class Half(Row):
+    """Row of bfloat16 in memory and float32 in registers; it is rounded when it is stored."""
+
+    def __init__(self, builder: ir.IRBuilder, lanes: int, n_vectors: int, n_tail: int, narrowest: int = 1):
+        super().__init__(builder, ir.FloatType(), lanes, n_vectors, n_tail, narrowest)
+        self.memory = Row(builder, ir.IntType(16), lanes, n_vectors, n_tail, narrowest)
+
+    def load(self, pointer: ir.Value) -> list[ir.Value]:
+        return [bfloat16.widened(self.builder, vector) for vector in self.memory.load(pointer)]
+
+    def store(self, pointer: ir.Value, vectors: list[ir.Value]) -> None:
+        self.memory.store(pointer, [bfloat16.rounded(self.builder, vector) for vector in vectors])
+
+
+def row_of(context: Any, builder: ir.IRBuilder, pointer: Any, *sizes: int) -> Row:
+    """Return a row of the numbers that a type of pointers points to, uint16 for bfloat16; ``sizes`` as for ``Row``."""
+    if pointer.dtype == types.uint16:
+        return Half(builder, *sizes)
+    return Row(builder, context.get_value_type(pointer.dtype), *sizes)

@@ -19,6 +19,10 @@ gradient of its weights (k and i over pixels, r over the window), or a dense lay
 no window is copied (no im2col). The sum runs over i and k in order, independent of block and vectors: a number has the
 same bits in every block.
 
+In bfloat16, B consists of pairs along the sum: two numbers beside each other in 32 bits. A's numbers are pairs, too,
+from any place on, and a step adds two products. Sums, and what they start from, are float32; C may be either, and is
+rounded when it is stored. See :mod:`psframe.nn.bfloat16`.
+
 After Goto and van de Geijn 2008, "Anatomy of high-performance matrix multiplication", and for convolutions Georganas et
 al. 2018, "Anatomy of high-performance deep learning convolutions on SIMD architectures".
 """
@@ -30,14 +34,15 @@ from numba import types
 from numba.core import cgutils
 from numba.extending import intrinsic
 
-from psframe.nn.lanes import Row
+from psframe.nn import bfloat16
+from psframe.nn.lanes import Row, row_of
 from psframe.nn.vectors import host
 
 _GROUP = 3  # rows addressed from one pointer, as p, p + stride, p + 2 * stride: registers are too few for one per row
 
 
 @intrinsic
-def multiply_add(typing, block, a, b, c, counts, start, floor, add):
+def multiply_add(typing, block, a, b, c, counts, start, floor, old, add):
     """Compute a block of a product and store it. For jitted code, without checks.
 
     Parameters
@@ -46,42 +51,67 @@ def multiply_add(typing, block, a, b, c, counts, start, floor, add):
         **Only the lengths** count, since they are part of the type and known at compile time: lanes of a vector, rows,
         full vectors, and numbers in a last, partial vector. Without rows or columns, nothing is done.
     a : (pointer, at, a_row, a_k, a_i)
-        Pointer to float32 or float64; offset and strides are in numbers, not in bytes.
+        Pointer to float32 or float64, or where b has pairs to uint16 or uint32; offset and strides are in numbers of
+        its type, not in bytes.
     b : (pointer, at, b_k, b_i)
+        Of a's type, or uint32 for pairs of bfloat16.
     c : (pointer, at, c_row)
+        Of a's type; with pairs to float32, or to uint16 for bfloat16.
     counts : (n_i, n_k)
     start : (pointer or None, at)
         Initial value of every row; None: 0.
     floor : float
         max(sum, floor) is stored: with 0 a ReLU, with -inf the sum. NaN stays NaN.
+    old : (pointer, at, old_row)
+        What is added to the sum before that; often ``c`` itself.
     add : bool
-        True to add C to the sum.
+        False to add nothing.
     """
-    return types.void(block, a, b, c, counts, start, floor, add), _generate
+    return types.void(block, a, b, c, counts, start, floor, old, add), _generate
 
 
 def _generate(context: Any, builder: ir.IRBuilder, signature: Any, values: Any) -> Any:
     kinds = signature.args
     lanes, n_rows, n_vectors, n_tail = (len(part) for part in kinds[0])
     if n_rows and n_vectors + n_tail:
-        number = kinds[1][0].dtype  # of the pointer's target
-        block = _Block(builder, context.get_value_type(number), lanes, n_vectors, n_tail)
-        start = None if kinds[5][0] == types.none else values[5]
-        block.generate(n_rows, values[1:5], start, context.cast(builder, values[6], kinds[6], number), values[7])
+        generator = _Pairs if kinds[2][0].dtype == types.uint32 else _Block
+        generator(context, builder, kinds, (lanes, n_vectors, n_tail)).generate(n_rows, values)
     return context.get_dummy_value()
 
 
-class _Block(Row):
-    """Generator of the instructions for one block."""
+class _Block:
+    """Generator of the instructions for one block of float32 or float64."""
 
-    def generate(self, n_rows: int, operands: Any, start: Any, floor: ir.Value, add: ir.Value) -> None:
-        builder = self.builder
-        a, a_row, a_k, a_i = self.operand(operands[0])
-        b, b_k, b_i = self.operand(operands[1])
-        n_i, n_k = cgutils.unpack_tuple(builder, operands[3])
-        first = self.load(self.operand(start)[0]) if start else self.spread(self.number(0))
+    narrowest = 1
+
+    def __init__(self, context: Any, builder: ir.IRBuilder, kinds: Any, sizes: tuple[int, ...]):
+        self.context, self.builder, self.kinds = context, builder, kinds
+        self.sizes = (*sizes, self.narrowest)
+        self.row = Row(builder, self.number, *self.sizes)
+        self.of_b = Row(builder, context.get_value_type(kinds[2][0].dtype), *self.sizes)
+        self.of_c, self.of_old = (row_of(context, builder, kinds[place][0], *self.sizes) for place in (3, 7))
+
+    @property
+    def number(self) -> ir.Type:
+        """Type of the sums."""
+        return self.context.get_value_type(self.kinds[1][0].dtype)
+
+    def spread(self, pointer: ir.Value) -> list[ir.Value]:
+        """Return a row with the number of A that ``pointer`` points to in every lane."""
+        return self.of_b.spread(self.builder.load(pointer))
+
+    def multiply_add(self, x: ir.Value, y: ir.Value, total: ir.Value) -> ir.Value:
+        return fused(self.row, x, y, total)
+
+    def generate(self, n_rows: int, values: Any) -> None:
+        builder, row, (_, a, b, c, counts, start, floor, old, add) = self.builder, self.row, values
+        a, a_row, a_k, a_i = row.operand(a)
+        b, b_k, b_i = row.operand(b)
+        n_i, n_k = cgutils.unpack_tuple(builder, counts)
+        has_start = self.kinds[5][0] != types.none
+        first = row.load(row.operand(start)[0]) if has_start else row.spread(row.number(0))
         sums = [[cgutils.alloca_once_value(builder, vector) for vector in first] for _ in range(n_rows)]
-        pointers = [*(self.move(a, a_row, row) for row in range(0, n_rows, _GROUP)), b]
+        pointers = [*(row.move(a, a_row, number) for number in range(0, n_rows, _GROUP)), b]
         outer = [cgutils.alloca_once_value(builder, pointer) for pointer in pointers]
         inner = [cgutils.alloca_once(builder, pointer.type) for pointer in pointers]
         with cgutils.for_range(builder, n_i):
@@ -91,33 +121,33 @@ class _Block(Row):
                 self._step(inner, a_row, sums)
                 self._advance(inner, a_k, b_k)
             self._advance(outer, a_i, b_i)
-        self._finish(sums, self.operand(operands[2]), floor, add)
+        floor = self.context.cast(builder, floor, self.kinds[6], _FLOATS[row.suffix])
+        self._finish(sums, row.operand(c), floor, row.operand(old), add)
 
     def _step(self, slots: list[ir.Value], a_row: ir.Value, sums: list[list[ir.Value]]) -> None:
         *pointers, b = (self._opaque(self.builder.load(slot)) for slot in slots)
-        row_of_b = self.load(b)
-        for row, of_row in enumerate(sums):
-            number = self.builder.load(self.move(pointers[row // _GROUP], a_row, row % _GROUP))
-            for spread, vector, total in zip(self.spread(number), row_of_b, of_row, strict=True):
-                self.builder.store(fused(self, spread, vector, self.builder.load(total)), total)
+        row_of_b = self.of_b.load(b)
+        for number, of_row in enumerate(sums):
+            spread = self.spread(self.row.move(pointers[number // _GROUP], a_row, number % _GROUP))
+            for x, y, total in zip(spread, row_of_b, of_row, strict=True):
+                self.builder.store(self.multiply_add(x, y, self.builder.load(total)), total)
 
     def _advance(self, slots: list[ir.Value], a_stride: ir.Value, b_stride: ir.Value) -> None:
         for slot in slots:
             stride = b_stride if slot is slots[-1] else a_stride
-            self.builder.store(self.move(self.builder.load(slot), stride), slot)
+            self.builder.store(self.row.move(self.builder.load(slot), stride), slot)
 
-    def _finish(self, sums: list[list[ir.Value]], c: tuple[ir.Value, ...], floor: ir.Value, add: ir.Value) -> None:
-        builder, (pointer, c_row) = self.builder, c
-        for row, of_row in enumerate(sums):
-            place = self.move(pointer, c_row, row)
+    def _finish(self, sums: list[list[ir.Value]], c: Any, floor: ir.Value, old: Any, add: ir.Value) -> None:
+        builder, row, (place, c_row), (before, old_row) = self.builder, self.row, c, old
+        for number, of_row in enumerate(sums):
             with builder.if_then(add):
-                for old, total in zip(self.load(place), of_row, strict=True):
-                    builder.store(builder.fadd(old, builder.load(total)), total)
+                for vector, total in zip(self.of_old.load(row.move(before, old_row, number)), of_row, strict=True):
+                    builder.store(builder.fadd(vector, builder.load(total)), total)
             row_of_c = []
-            for low, total in zip(self.spread(floor), of_row, strict=True):
+            for low, total in zip(row.spread(floor), of_row, strict=True):
                 vector = builder.load(total)
                 row_of_c.append(builder.select(builder.fcmp_ordered("<", vector, low), low, vector))
-            self.store(place, row_of_c)
+            self.of_c.store(row.move(place, c_row, number), row_of_c)
 
     def _opaque(self, pointer: ir.Value) -> ir.Value:
         """Return ``pointer`` through empty inline assembly, at no cost, so that LLVM leaves the loops as written.
@@ -126,6 +156,24 @@ class _Block(Row):
         """
         identity = ir.InlineAsm(ir.FunctionType(pointer.type, [pointer.type]), "", "=r,0")
         return self.builder.call(identity, [pointer], attrs=("convergent",))
+
+
+class _Pairs(_Block):
+    """Generator of the instructions for one block of pairs of bfloat16."""
+
+    narrowest = bfloat16.NARROWEST
+    number = ir.FloatType()
+
+    def spread(self, pointer: ir.Value) -> list[ir.Value]:
+        pair = self.builder.load(self.builder.bitcast(pointer, self.of_b.number.as_pointer()))
+        pair.align = self.kinds[1][0].dtype.bitwidth // 8
+        return self.of_b.spread(pair)
+
+    def multiply_add(self, x: ir.Value, y: ir.Value, total: ir.Value) -> ir.Value:
+        return bfloat16.dot(self.builder, total, x, y)
+
+
+_FLOATS = {"f32": types.float32, "f64": types.float64}
 
 
 def fused(row: Row, x: ir.Value, y: ir.Value, z: ir.Value) -> ir.Value:

@@ -1,21 +1,20 @@
 """Network of layers in sequence (:class:`Network`): tensors in an arena, buffers for the largest batch."""
 
 from collections.abc import Callable, Iterator, Sequence
-from itertools import takewhile
 from math import prod
 
 import numpy as np
 
-from psframe import compiled
 from psframe.errors import UserError
 from psframe.memory.allocator import Allocator
 from psframe.memory.arena import Arena, Layout
 from psframe.nn import checks
-from psframe.nn.base import Arrays, Layer, LayerHook, Param, Pass, Shape, Workspace
+from psframe.nn.base import Arrays, Layer, LayerHook, Param, Pass, Shape
+from psframe.nn.batch_parts import front, part_of
 from psframe.nn.losses import softmax_cross_entropy
+from psframe.nn.precision import chosen
 from psframe.nn.threads import Threads
-
-PART_BYTES = 1 << 20  # of the front layers' outputs for a part of a batch, or more if their weights are
+from psframe.nn.workspace import Workspace
 
 Observer = Callable[[np.ndarray, np.ndarray], None]  #: takes logits (n, n_classes) and labels (n,), valid in the call
 
@@ -34,6 +33,8 @@ class Network:
     n_classes : int
     own : slice, optional
         This stage's layers, as positions in :attr:`active`; by default all.
+    precision : str
+        Key of :data:`psframe.nn.precision.TABLE`.
 
     Attributes
     ----------
@@ -45,11 +46,20 @@ class Network:
     Raises
     ------
     UserError
-        A layer cannot take its input, or the last one does not return one number per class.
+        A layer cannot take its input, or does not compute in the precision, or the last one does not return one number
+        per class.
     """
 
-    def __init__(self, layers: Sequence[Layer], input_shape: Shape, n_classes: int, own: slice = slice(None)):
+    def __init__(
+        self,
+        layers: Sequence[Layer],
+        input_shape: Shape,
+        n_classes: int,
+        own: slice = slice(None),
+        precision: str = "float32",
+    ):
         self.layers: list[Layer] = checks.layers(layers)
+        self._kind = chosen(precision, self.layers)
         channels, *rest = input_shape
         self.input_shape: Shape = (*([1] * (2 - len(rest))), *rest, channels)
         shape = self.input_shape
@@ -81,21 +91,14 @@ class Network:
             for name, param in layer.params.items()
         }
 
+    @property
+    def dtype(self) -> str:
+        """Type of the activations in memory; ``uint16`` holds bfloat16."""
+        return self._kind.dtype
+
     def shape_before(self, number: int) -> Shape:
         """Return the input shape of the layer at a position in :attr:`active`; at its end, the output's shape."""
         return self.shapes[self.active[number][0]] if number < len(self.active) else self.shapes[-1]
-
-    @property
-    def flops(self) -> float:
-        """Multiplications and additions of a training step for one sample: three products per weight and place."""
-        return 3 * sum(map(self.flops_forward, range(len(self.layers))))
-
-    def flops_forward(self, index: int) -> float:
-        """Return the multiplications and additions of a layer's forward pass for one sample; 0 without weights."""
-        flops, weight = self.layers[index].flops, self.layers[index].params.get("weight")
-        if flops is not None:
-            return flops
-        return 2.0 * prod(weight.shape) * prod(self.shapes[index + 1][:-1]) if weight else 0.0
 
     def bind(
         self,
@@ -112,24 +115,26 @@ class Network:
         Up to ``n_kept`` batches may wait for their backward pass; with ``adds`` a step has several passes.
         """
         self.arena = arena
+        self.precision = self._kind(arena, lambda shape, dtype: allocator.zeros(shape, dtype, "parameters"))
         workspace = Workspace(
             max_batch,
-            arena.params.dtype.name,
+            self.precision.dtype,
             lambda shape, dtype: allocator.zeros(shape, dtype, "activations"),
             kernels,
             threads,
             lambda n_bytes: allocator.count("activations", n_bytes),
             n_kept,
             adds,
+            self._kind.autocasts,
         )
-        self.part = self.part_of(max_batch, kernels, workspace.threads.n)
+        self.part = part_of(self.active, self.shapes, max_batch, kernels, workspace.threads.n)
         own_layers = self.active[self.own]
-        n_front = max(0, min(self.n_front, self.own.stop) - self.own.start)
+        n_front = max(0, min(len(front(self.active)), self.own.stop) - self.own.start)
         self.front, self.rest = ([layer for _, layer in part] for part in (own_layers[:n_front], own_layers[n_front:]))
         inputs = [prod(self.shapes[index]) for index, _ in own_layers]
         grads = arena.views(arena.grads)
         #: each layer's views of the parameters, by the arena's version modulo the number of versions kept
-        self.params_of_layers = [self._by_layer(arena.views(vector)) for vector in arena.vectors.params]
+        self.params_of_layers = [self._by_layer(views) for views in self.precision.params()]
         self.version = arena.version
         params = self._current()
         for number, (_, layer) in enumerate(own_layers):
@@ -137,11 +142,14 @@ class Network:
                 workspace.take_turns(self.part * max(inputs[:n_front]))
             if number == n_front:
                 workspace.take_turns(max_batch * max(inputs[number:]))
+            workspace.is_last = self.own.start + number == len(self.active) - 1
             layer.bind(params[number], self._by_layer(grads)[number], workspace)
         # buffers that join the parts of a batch and of its gradient; an earlier stage needs the latter
         self.joined = workspace.kept(self.shape_before(self.own.start + n_front))
         self.joined_dx = workspace.batch(self.shape_before(self.own.start)) if self.front and self.own.start else None
-        self.dlogits = workspace.batch((self.n_classes,) if self.own.stop == len(self.active) else (0,))
+        n_logits = self.n_classes if self.is_last else 0
+        self.dlogits = workspace.array((max_batch, n_logits), workspace.sums)
+        self.precision.allocate_ends(n_kept * max_batch, None if self.own.start else self.input_shape, n_logits)
         self._inputs: dict[int, list[list[np.ndarray]]] = {}
 
     def _by_layer(self, views: Arrays) -> list[Arrays]:
@@ -163,41 +171,20 @@ class Network:
                     layer.use(params)
 
     @property
-    def n_front(self) -> int:
-        """Number of layers in :attr:`active`, from the first on, that process a batch in parts."""
-        return len([*takewhile(lambda active: not active[1].whole, self.active)])
+    def is_last(self) -> bool:
+        """True if the output of the own layers is the logits."""
+        return self.own.stop == len(self.active)
 
-    def part_of(self, max_batch: int, kernels: str, n_threads: int) -> int:
-        """Return the number of samples that pass the front layers together, the same for all stages.
-
-        Their outputs stay in a cache, or are as many as the weights, which every part reads anew.
-        """
-        # waking threads for every layer of every part would take longer than a cache saves
-        if kernels == "blas" or n_threads > 1 or not self.n_front or any(layer.together for _, layer in self.active):
-            return max_batch
-        front = self.active[: self.n_front]
-        n_outputs = sum(prod(self.shapes[index + 1]) for index, _ in front)
-        n_weights = sum(prod(param.shape) for _, layer in front for param in layer.params.values())
-        return min(max_batch, max(1, max(PART_BYTES // 4, n_weights) // n_outputs))
+    def zeros(self) -> np.ndarray:
+        """Return a sample of zeros, (1, ...), as the own layers take it."""
+        shape, dtype = self.shape_before(self.own.start), self.dtype if self.own.start else "float32"
+        # one number more, which a pair of bfloat16 at the end reads
+        return np.zeros(prod(shape) + 1, dtype)[:-1].reshape(1, *shape)
 
     def describe(self) -> list[str]:
         """Return a text per layer, and one of all tensors, that differ if the function does; before :meth:`bind`."""
         layers = [f"layer {n}: {layer.describe()}" for n, layer in enumerate(self.layers)]
         return [*layers, f"tensors: {self.whole.describe()}"]
-
-    def initialize(self, seed: int) -> None:
-        """Draw the initial parameters: uniform within each tensor's bound, or as its layer gives them."""
-        initial = [layer.initial(seed) for layer in self.layers]
-        numbers = {name: number for number, name in enumerate(self.whole.slots)}
-        for name, view in self.arena.views(self.arena.params).items():
-            param, index = self.params[name], numbers[name]
-            if param.bound:
-                drawn = np.empty(param.whole.shape, np.float32)
-                compiled.random.uniform(seed, compiled.random.INITIAL, 0, np.array([index]), drawn.reshape(1, -1))
-                view[...] = (2 * param.rows(drawn) - 1) * param.bound
-            layer, _, within = name.split(".", 2)
-            if within in initial[int(layer)]:
-                view[...] = initial[int(layer)][within]
 
     def forward(self, x: np.ndarray, state: Pass) -> np.ndarray:
         """Return the output of the own layers for ``x`` (n, ...): logits (n, n_classes) for images (n, H, W, C).
@@ -205,6 +192,9 @@ class Network:
         ``x`` and the output are kept until the backward pass; several batches have separate memory.
         """
         self._follow()
+        if not state.adds:
+            self.precision.refresh()
+        x = self.precision.input(x, state)
         n, inputs = len(x), self._inputs.setdefault(state.first, [])
         inputs.clear()
         for begin in range(0, n if self.front else 0, self.part):
@@ -214,14 +204,15 @@ class Network:
                 self.joined[state.first + begin : state.first + end] = y
         if self.front:
             x = y if self.part >= n else self.joined[state.first : state.first + n]
-        return self._through(self.rest, x, state, inputs)
+        y = self._through(self.rest, x, state, inputs)
+        return self.precision.logits(y, state) if self.is_last else y
 
-    @staticmethod
-    def _through(layers: list[Layer], x: np.ndarray, state: Pass, inputs: list[list[np.ndarray]]) -> np.ndarray:
+    def _through(self, layers: list[Layer], x: np.ndarray, state: Pass, inputs: list[list[np.ndarray]]) -> np.ndarray:
         inputs.append([])
-        for layer in layers:
-            inputs[-1].append(x)
-            x = layer.forward(x, state)
+        with self.precision.arithmetic():
+            for layer in layers:
+                inputs[-1].append(x)
+                x = layer.forward(x, state)
         return x
 
     def gradients(
@@ -245,9 +236,8 @@ class Network:
         if len(x) == 0:
             self.arena.grads[:] = 0
         else:
-            logits = self.forward(x, state)
             dy = self.dlogits[: len(x)]
-            loss, n_correct = softmax_cross_entropy(logits, labels, dy)
+            loss, n_correct = softmax_cross_entropy(self.forward(x, state), labels, dy)
             for number in self._through_back(dy, state):
                 index = self.active[number][0]
                 if hook and index in hook.layers and self.begins[index] < end:
@@ -269,16 +259,19 @@ class Network:
     def _through_back(self, dy: np.ndarray, state: Pass) -> Iterator[int]:
         """Go back through the layers; yield the position, in ``active``, of each one whose gradients are complete."""
         (*parts, of_rest), n_front, first, n = self._inputs[state.first], len(self.front), self.own.start, len(dy)
+        dy = self.precision.gradient(dy) if self.is_last else dy
         for number in reversed(range(len(self.rest))):
             # the gradient of the images is not needed
-            dy = self.rest[number].backward(of_rest[number], dy, state, first + n_front + number > 0)
+            with self.precision.arithmetic():
+                dy = self.rest[number].backward(of_rest[number], dy, state, first + n_front + number > 0)
             yield first + n_front + number
         self.dx = dy if first and not n_front else None
         for part, inputs in enumerate(parts):
             begin, end = part * self.part, min((part + 1) * self.part, n)
             of_part, of_state = dy[begin:end], state.part(begin, end)
             for number in reversed(range(n_front)):
-                of_part = self.front[number].backward(inputs[number], of_part, of_state, first + number > 0)
+                with self.precision.arithmetic():
+                    of_part = self.front[number].backward(inputs[number], of_part, of_state, first + number > 0)
                 if part == len(parts) - 1:
                     yield first + number
             if self.joined_dx is not None:

@@ -7,10 +7,11 @@ import numpy as np
 from psframe.errors import UserError
 from psframe.nn import pool_plain
 from psframe.nn.activations import BeforeReLU
-from psframe.nn.base import Arrays, Base, Pass, Shape, Workspace
+from psframe.nn.base import Arrays, Base, Pass, Shape
 from psframe.nn.blocking import blocking
 from psframe.nn.checks import image, pair
 from psframe.nn.pool_loops import avg_backward, avg_forward, max_backward, max_backward_apart, max_forward
+from psframe.nn.workspace import Workspace
 
 
 class _Pool(Base):
@@ -27,6 +28,7 @@ class _Pool(Base):
     """
 
     axes: ClassVar[int] = 2
+    bfloat16 = "arrays"
 
     def __init__(
         self,
@@ -55,7 +57,7 @@ class _Pool(Base):
         self.y, self.dx = workspace.kept(self.output_shape), workspace.input_gradient(self.input_shape)
         self.plain = workspace.kernels == "blas"
         if not self.plain:
-            blocks = blocking(1, self.output_shape[2], self.y.itemsize).types
+            blocks = blocking(1, self.output_shape[2], np.dtype(workspace.sums).itemsize).types
             self.lanes, self.tail = blocks[0], blocks[-1]
 
     def _n_windows(self, size: int, kernel: int, stride: int) -> int:

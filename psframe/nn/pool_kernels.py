@@ -19,7 +19,7 @@ from numba import types
 from numba.core import cgutils
 from numba.extending import intrinsic
 
-from psframe.nn.lanes import Row
+from psframe.nn.lanes import Row, row_of
 
 _CELL = ir.IntType(32)
 
@@ -138,7 +138,7 @@ def sum_cells(typing, block, counts, x, divisor, y):
 
 def _row(context: Any, builder: ir.IRBuilder, block: Any, operand: Any) -> Row:
     """Return a row of the number type that an operand points to."""
-    return Row(builder, context.get_value_type(operand[0].dtype), *(len(part) for part in block))
+    return row_of(context, builder, operand[0], *(len(part) for part in block))
 
 
 @contextmanager

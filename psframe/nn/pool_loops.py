@@ -139,7 +139,13 @@ def avg_backward(part, n_parts, lanes, tail, dy, dx, kernel, stride):
         for i in range(n_i):
             for j in range(n_j):
                 size = min(kernel[0], h - i * stride[0]) * min(kernel[1], w - j * stride[1])
-                dy[s, i, j] /= size
+                y_at = ((s * n_i + i) * n_j + j) * c
+                for channel in range(0, n_full, len(lanes)):
+                    read, write = (pointer(dy), y_at + channel, 0, 0), (pointer(dy), y_at + channel)
+                    sum_cells((lanes, (None,), ()), (1, 1), read, size, write)
+                if len(tail):
+                    read, write = (pointer(dy), y_at + n_full, 0, 0), (pointer(dy), y_at + n_full)
+                    sum_cells((lanes, (), tail), (1, 1), read, size, write)
         for row in range(h):
             i, counts_i = windows_over(row // stride[0], (kernel[0] - 1 - row % stride[0]) // stride[0], n_i)
             for phase in range(stride[1]):

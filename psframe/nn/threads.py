@@ -5,11 +5,14 @@ import threading
 from collections.abc import Callable
 from typing import Any
 
+from psframe.nn import subnormal
+
 
 class Threads:
     """Threads that run the parts of a kernel concurrently.
 
-    They start at the first use, and again in a forked process. Idle threads block on locks; they do not spin.
+    They start at the first use, and again in a forked process. Idle threads block on locks; they do not spin. All
+    compute in the arithmetic of the caller (:mod:`psframe.nn.subnormal`).
 
     Parameters
     ----------
@@ -21,7 +24,7 @@ class Threads:
         self.n = n
         self._pid = 0
         self._failed: BaseException | None = None
-        self._task: tuple[Callable[..., Any], tuple[Any, ...]]
+        self._task: tuple[Callable[..., Any], tuple[Any, ...], int]
 
     def run(self, kernel: Callable[..., Any], *args: Any) -> None:
         """Call ``kernel(part, n, *args)`` for every part in range(n); return after the last one."""
@@ -30,7 +33,7 @@ class Threads:
             return
         if self._pid != os.getpid():
             self._start()
-        self._task = kernel, args
+        self._task = kernel, args, subnormal.mode()
         for lock in self._begin:
             lock.release()
         self._do(0)
@@ -66,8 +69,10 @@ class Threads:
             end.release()
 
     def _do(self, part: int) -> None:
-        kernel, args = self._task
+        kernel, args, mode = self._task
         try:
+            if part:
+                subnormal.take(mode)
             kernel(part, self.n, *args)
         except BaseException as error:  # raised again by the caller of run
             self._failed = error

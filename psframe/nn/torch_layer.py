@@ -9,8 +9,9 @@ from typing import Any
 import numpy as np
 import torch
 
-from psframe.nn.base import Arrays, Base, Param, Pass, Shape, Workspace
+from psframe.nn.base import Arrays, Base, Param, Pass, Shape
 from psframe.nn.torch_trial import Found
+from psframe.nn.workspace import Workspace
 
 #: odd factors that mix (seed, epoch, first sample, layer) into a seed of PyTorch's generator
 MIX = (0x9E3779B97F4A7C15, 0xC2B2AE3D27D4EB4F, 0x165667B19E3779F9, 0x27D4EB2F165667C5)
@@ -39,6 +40,7 @@ class Torch(Base):
     """
 
     whole = True
+    bfloat16 = "autocast"
 
     def __init__(
         self,
@@ -73,7 +75,7 @@ class Torch(Base):
 
     def bind(self, params: Arrays, grads: Arrays, workspace: Workspace) -> None:
         torch.set_num_threads(workspace.threads.n)
-        self.several = workspace.n_kept > 1
+        self.several, self.autocasts = workspace.n_kept > 1, workspace.autocasts
         workspace.beside(workspace.n_kept * workspace.max_batch * self.found.saved_bytes)
         #: by position of a pass's first sample: its input, its output, and the decrease of the statistics
         self.under_way: dict[int, tuple[torch.Tensor, torch.Tensor, list[torch.Tensor]]] = {}
@@ -130,7 +132,7 @@ class Torch(Base):
             self.module.train(state.train)
         if not state.train:
             with torch.no_grad():
-                return _array(self.module(self._tensor(x, state.first)))
+                return _array(self._called(self._tensor(x, state.first)))
         torch.default_generator.manual_seed(_mixed(state, self.index))
         batch = self._tensor(x, state.first)
         if not self.images:
@@ -180,15 +182,22 @@ class Torch(Base):
     def _in_training(self, x: torch.Tensor) -> torch.Tensor:
         """Return the output for a batch; one sample has no variance, and may need the running statistics."""
         if len(x) > 1 or self.found.takes_one:
-            return self.module(x)
+            return self._called(x)
         norms = [m for m in self.module.modules() if isinstance(m, torch.nn.modules.batchnorm._BatchNorm)]
         for norm in norms:
             norm.eval()
         try:
-            return self.module(x)
+            return self._called(x)
         finally:
             for norm in norms:
                 norm.train()
+
+    def _called(self, x: torch.Tensor) -> torch.Tensor:
+        """Return the module's output, float32: it may be bfloat16 under autocast."""
+        if not self.autocasts:
+            return self.module(x)
+        with torch.autocast("cpu", torch.bfloat16):
+            return self.module(x).to(torch.float32)
 
 
 def _array(y: torch.Tensor) -> np.ndarray:

@@ -19,11 +19,17 @@ class Vectors:
         Number of registers.
     fma : bool
         True if one instruction multiplies and adds (with one rounding).
+    bf16 : bool
+        True if one instruction adds products of pairs of bfloat16, and another one rounds to it.
+    fast_bf16 : bool
+        True if the first is faster than multiplying and adding twice.
     """
 
     n_bytes: int
     n_registers: int
     fma: bool = True
+    bf16: bool = False
+    fast_bf16: bool = False
 
 
 #: by CPU feature, the best first. Registers are scarce: a block of sums, a row of ``B`` and one number of ``A`` must
@@ -43,6 +49,9 @@ TABLE: dict[str, dict[str, Vectors]] = {
 }
 #: CPUs whose SVE registers are wider than the common 16 bytes
 SVE_BYTES = {"a64fx": 64, "neoverse-v1": 32}
+#: CPUs that add products of pairs at twice the rate of single ones. Sapphire Rapids does so at half the rate (its AMX,
+#: which is much faster, sums in another order, to other bits)
+FAST_BF16 = ("znver4", "znver5")
 
 
 def choose(machine: str, cpu: str, features: str) -> Vectors:
@@ -62,7 +71,8 @@ def choose(machine: str, cpu: str, features: str) -> Vectors:
     for feature, vectors in TABLE[family].items():
         if feature in available:
             wide = SVE_BYTES.get(cpu, vectors.n_bytes) if feature == "sve" else vectors.n_bytes
-            return Vectors(wide, vectors.n_registers, vectors.fma)
+            bf16 = feature == "avx512f" and {"avx512bf16", "avx512vl"} <= available
+            return Vectors(wide, vectors.n_registers, vectors.fma, bf16, bf16 and cpu in FAST_BF16)
     return Vectors(16, 32 if family == "arm" else 16, family == "arm")
 
 

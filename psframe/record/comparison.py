@@ -9,6 +9,7 @@ from psframe.errors import UserError
 FREE_KEYS = (
     ("train", "epochs"),
     ("train", "threads"),
+    ("train", "precision"),
     ("train", "stop"),
     ("sync", "wait"),
     ("sync", "deadline_s"),
@@ -27,8 +28,8 @@ def check_same(path: Path, old: dict[str, Any], resolved: dict[str, Any]) -> Non
     if differing:
         keys = ", ".join(dict.fromkeys(key for key, _ in differing))
         raise UserError(
-            "a continued run may differ in train.epochs, train.threads, train.stop, checkpoint.best, collective, "
-            "sync.wait, sync.deadline_s, fault, parallel, record and the number of ranks, "
+            "a continued run may differ in train.epochs, train.threads, train.precision, train.stop, checkpoint.best, "
+            "collective, sync.wait, sync.deadline_s, fault, parallel, record and the number of ranks, "
             f"got other values of {keys} than in {str(path)!r}; give the same ones, or start anew with "
             "checkpoint.resume=none"
         )

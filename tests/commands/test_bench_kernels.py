@@ -85,16 +85,17 @@ def test_help_names_its_own_options():
 
 
 def arguments(**changed):
-    given = {"input": None, "threads": 1, "kernels": "direct", "seconds": 0.1, "against": None}
+    given = {"input": None, "threads": 1, "kernels": "direct", "seconds": 0.1, "against": None, "precision": "float32"}
     return kernels.Namespace(**{**given, **changed})
 
 
 def test_timed_layers_add_up_to_the_passes():
     made = kernels.Bench("lenet", 8, arguments())
-    timed = [layers.Spent() for _ in made.network.active]
+    network = made.step.network
+    timed = [layers.Spent() for _ in network.active]
     each = iter(timed)
-    time_layers(made.network, lambda index, layer: next(each))
-    made.network.gradients(made.x, made.labels, Pass(True, 0, 0, made.pass_.samples))
+    time_layers(network, lambda index, layer: next(each))
+    network.gradients(made.step.x, made.step.labels, Pass(True, 0, 0, made.step.pass_.samples))
     taken = [layer.take() for layer in timed]
     assert all(seconds > 0 for of_layer in taken for seconds in of_layer.values())
     assert all(seconds == 0 for layer in timed for seconds in layer.take().values())
@@ -127,7 +128,7 @@ def test_pytorch_learns_from_the_same_network(model):
     pytest.importorskip("torch", reason="PyTorch, which is measured against, is not installed")
     made = kernels.Bench(model, 8, arguments(against="torch"))
     for form in torch_network.FORMATS:
-        step = torch_network.torch_step(made.network.layers, made.input_shape, made.x, made.labels, form, 1)
+        step = torch_network.torch_step(made.step.network.layers, made.shape, made.step.x, made.step.labels, form, 1)
         for _ in range(2):
             step()
     report = made.report()

@@ -4,8 +4,9 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from psframe.nn.base import Layer, Pass, Shape, Workspace
+from psframe.nn.base import Layer, Pass, Shape
 from psframe.nn.threads import Threads
+from psframe.nn.workspace import Workspace
 
 
 class Bench:

@@ -3,6 +3,7 @@
 import os
 import subprocess
 import sys
+from dataclasses import replace
 
 import pytest
 
@@ -12,7 +13,9 @@ from tests.helpers.launcher import ROOT
 #: what a CPU with AVX2 can stand for
 CPUS = {"haswell": "+sse2,+avx,+avx2,+fma", "nehalem": "+sse2,+sse4.2,+popcnt"}
 
-has_avx2 = pytest.mark.skipif(host() not in TABLE["x86"].values() or not host().fma, reason="this CPU has no AVX2")
+has_avx2 = pytest.mark.skipif(
+    replace(host(), bf16=False) not in TABLE["x86"].values() or not host().fma, reason="this CPU has no AVX2"
+)
 
 
 def said_on(cpu, program, *arguments):

@@ -16,6 +16,7 @@ from psframe.collectives.null import Null
 from psframe.config import registry
 from psframe.errors import UserError
 from psframe.memory.allocator import Allocator
+from psframe.nn import operations
 from psframe.nn.threads import Threads
 from psframe.optim import Updater
 from psframe.record.run_dir import RunDir, durably, open_run
@@ -167,7 +168,7 @@ def build(cluster: Cluster, plan: Plan, held: LoadedData, allocator: Allocator, 
     bind_args = (cluster, team, group, net.layout, optimizer, sampler, allocator)
     keeping, drops = guard.keeping(fault, mode.traits), fault.on_nan == "skip"
     collective, arena = bind(mode, choice, train.reproducible, *bind_args, keeping=keeping, drops=drops, trace=trace)
-    threads = Threads(_threads(train.threads, net.flops * sampler.max_batch))
+    threads = Threads(_threads(train.threads, operations.of_step(net) * sampler.max_batch))
     work = stages.work(cluster, plan, held.arrays, sampler, net, arena, threads, allocator, trace)
     updater = Updater(optimizer, arena, guard.checksums(fault, cluster, team, arena), trace)
     return Run(

@@ -6,6 +6,7 @@ from threading import Timer
 
 from psframe.cluster import consistency
 from psframe.config.schema import Config
+from psframe.nn.initial import initialize
 from psframe.nn.jit import compiling
 from psframe.nn.timed import time_layers
 from psframe.record import metrics, sealed
@@ -57,7 +58,7 @@ def init_parameters(run: Run, quiet: bool) -> None:
     comm.Barrier()  # no deadline runs while a rank compiles
     leads = run.group.leads
     if leads or not arena.shared:
-        run.network.initialize(run.config.train.seed)
+        initialize(run.network, run.config.train.seed)
     run_dir = run.outputs.run_dir
     saved = run_dir.saved if run_dir else None
     if saved:

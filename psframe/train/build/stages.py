@@ -59,7 +59,7 @@ def work(
     )
     batches = Batches(plan.facts, arrays, max_samples, config.train.seed, allocator, 0 if grid.stage else n_inputs)
     shapes = [network.shape_before(cut) for cut in plan.cuts]
-    pairs = _channels(cluster, grid, parallel.schedule, n_micro, max_samples, shapes, allocator)
+    pairs = _channels(cluster, grid, parallel.schedule, n_micro, max_samples, shapes, network.dtype, allocator)
     neighbours = pairs.get(grid.stage - 1), pairs.get(grid.stage)
     return Pipeline(
         sampler, network, batches, grid, n_micro, parallel.schedule, parallel.recompute, *neighbours, crew, trace
@@ -96,6 +96,7 @@ def _channels(
     n_micro: int,
     most: int,
     shapes: Sequence[Shape],
+    dtype: str,
     allocator: Allocator,
 ) -> Mapping[int, Pair]:
     """Return this rank's channels by the stage before each cut: activations forward, gradients back.
@@ -113,15 +114,15 @@ def _channels(
         depth = most_kept(kind, n_micro, grid.n_stages, stage + 1) + (kind == "1f1b")
         if nodes[sender] == nodes[receiver] == cluster.node:
             pair: Pair = (
-                Near(cluster, allocator, sends if is_end else None, depth, most, shapes[stage + 1]),
-                Near(cluster, allocator, not sends if is_end else None, 2, most, shapes[stage + 1]),
+                Near(cluster, allocator, sends if is_end else None, depth, most, shapes[stage + 1], dtype),
+                Near(cluster, allocator, not sends if is_end else None, 2, most, shapes[stage + 1], dtype),
             )
         elif is_end:
             peer = receiver if sends else sender
             address = (peer, nodes[peer])
             pair = (
-                Far(cluster, allocator, address, 2 * stage, depth, most, shapes[stage + 1]),
-                Far(cluster, allocator, address, 2 * stage + 1, 2, most, shapes[stage + 1]),
+                Far(cluster, allocator, address, 2 * stage, depth, most, shapes[stage + 1], dtype),
+                Far(cluster, allocator, address, 2 * stage + 1, 2, most, shapes[stage + 1], dtype),
             )
         if is_end:
             channels[stage] = pair
@@ -138,7 +139,7 @@ def _join(network: Network, plan: Plan, most: int, allocator: Allocator, least: 
     active = network.active[network.own]
     layers = {index: layer for index, (_, layer) in enumerate(active, network.own.start) if isinstance(layer, Split)}
     input_sizes = [most * prod(network.shape_before(index)) for index in layers]
-    crew = ShardGroup(plan.grid.crew, allocator, max([least, *input_sizes]))
+    crew = ShardGroup(plan.grid.crew, allocator, max([least, *input_sizes]), network.dtype)
     for layer in layers.values():
         layer.crew = crew
     return crew

@@ -66,6 +66,15 @@ def blocks_are_no_micro_batches(asked: Combination) -> str:
     )
 
 
+def bfloat16_needs_compiled_kernels(asked: Combination) -> str:
+    if asked.config.train.precision == "float32" or asked.config.nn.kernels == "direct":
+        return ""
+    return (
+        f"train.precision: {asked.config.train.precision} must have psframe's own kernels, got "
+        f"nn.kernels={asked.config.nn.kernels}; give nn.kernels=direct, or train.precision=float32"
+    )
+
+
 def convolutions_by_samples_need_shards_alone(asked: Combination) -> str:
     parallel = asked.config.parallel
     if parallel.convolutions != "data" or (parallel.model > 1 and parallel.pipeline == 1):
@@ -205,6 +214,7 @@ def _spelled(parallel: Parallel) -> str:
 
 #: in the order of checking; each returns an error message, or "" if it holds
 RULES: tuple[Callable[[Combination], str], ...] = (
+    bfloat16_needs_compiled_kernels,
     blocks_are_no_micro_batches,
     convolutions_by_samples_need_shards_alone,
     recomputation_needs_stages,

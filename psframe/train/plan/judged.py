@@ -91,7 +91,7 @@ class Judged:
         if shard is not None:
             kinds = (Dense, Conv2d) if parallel.convolutions == "model" else (Dense,)
             layers = split(layers, parallel.model, shard, kinds)
-        return Network(layers, self.facts.input_shape, self.facts.n_classes, own)
+        return Network(layers, self.facts.input_shape, self.facts.n_classes, own, self.config.train.precision)
 
     def check_cut(self) -> None:
         """Raise UserError if there are fewer layers than stages, or no layer can be split into shards."""

@@ -14,11 +14,12 @@ from psframe.config.registry import load
 from psframe.memory.allocator import Allocator
 from psframe.memory.arena import Arena
 from psframe.models import BUILT_IN
-from psframe.nn import network as network_module
+from psframe.nn import batch_parts
 from psframe.nn.activations import Dropout, Flatten, ReLU
 from psframe.nn.base import LayerHook, Pass
 from psframe.nn.conv import Conv1d, Conv2d
 from psframe.nn.dense import Dense
+from psframe.nn.initial import initialize
 from psframe.nn.network import Network
 from psframe.nn.pool import AvgPool2d, MaxPool2d
 from psframe.nn.threads import Threads
@@ -170,7 +171,7 @@ def bound(layers, shape=(3, 12, 12), n_classes=4, max_batch=11, kernels="direct"
     net = Network(layers, shape, n_classes)
     allocator = Allocator()
     net.bind(Arena(net.layout, 0, allocator), max_batch, allocator, kernels, Threads(n_threads))
-    net.initialize(0)
+    initialize(net, 0)
     return net
 
 
@@ -185,7 +186,7 @@ def step(net, n=11, **how):
 def test_bits_depend_on_no_parts_of_a_batch_nor_threads(n, monkeypatch):
     whole = step(bound(mixed()), n)
     for part_bytes, n_threads in ((1, 1), (20_000, 1), (1, 2), (1 << 30, 3)):
-        monkeypatch.setattr(network_module, "PART_BYTES", part_bytes)
+        monkeypatch.setattr(batch_parts, "PART_BYTES", part_bytes)
         net = bound(mixed(), n_threads=n_threads)
         assert net.part == (11 if n_threads > 1 else {1: 1, 20_000: net.part}[part_bytes])
         found = step(net, n)
@@ -195,7 +196,7 @@ def test_bits_depend_on_no_parts_of_a_batch_nor_threads(n, monkeypatch):
 
 
 def test_networks_that_end_without_dense_or_begin_with_it(monkeypatch):
-    monkeypatch.setattr(network_module, "PART_BYTES", 1)
+    monkeypatch.setattr(batch_parts, "PART_BYTES", 1)
     for layers in ([Conv2d(4, 12), Flatten()], [Flatten(), Dense(4)], [Conv2d(4, 12), ReLU(), Flatten(), ReLU()]):
         (loss, _), grads, (again, _) = step(bound(layers))
         assert loss == pytest.approx(again)
@@ -204,7 +205,7 @@ def test_networks_that_end_without_dense_or_begin_with_it(monkeypatch):
 
 def test_gradients_leave_at_boundaries(monkeypatch):
     for part_bytes in (1, 1 << 30):
-        monkeypatch.setattr(network_module, "PART_BYTES", part_bytes)
+        monkeypatch.setattr(batch_parts, "PART_BYTES", part_bytes)
         net = bound(mixed())
         _, whole, _ = step(net)
         for boundaries in ((), (0,), (5,), (9,), (0, 5, 9, 12), range(13)):

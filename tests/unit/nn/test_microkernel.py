@@ -24,6 +24,7 @@ def multiply(block, a, b, c, strides, counts, bias, floor, add):
         counts,
         (pointer(bias), 1),
         floor,
+        (pointer(c), 7, strides[5]),
         add,
     )
 
@@ -128,6 +129,12 @@ def test_blocking_is_as_asked():
 )
 def test_vectors_of_other_cpus(machine, cpu, features, n_bytes, n_registers, fma):
     assert choose(machine, cpu, features) == Vectors(n_bytes, n_registers, fma)
+
+
+@has_avx2
+def test_pairs_of_bfloat16_have_the_bits_of_their_definition_by_instruction_and_without():
+    assert said_on("haswell", "tests.helpers.bfloat16_digest") == ["emulated", "0"]
+    assert said_on(None, "tests.helpers.bfloat16_digest") == ["instruction" if host().fast_bf16 else "emulated", "0"]
 
 
 @has_avx2

@@ -11,6 +11,7 @@ from psframe.models import BUILT_IN
 from psframe.nn.activations import Flatten
 from psframe.nn.base import Param, Pass
 from psframe.nn.dense import Dense
+from psframe.nn.initial import initialize
 from psframe.nn.network import Network
 from tests.helpers.thinned import thinned
 
@@ -31,7 +32,7 @@ def network(name, max_batch=8, dtype="float32", kernels="direct"):
     net = Network(load("model", BUILT_IN, name)(INPUTS[name], 10), INPUTS[name], 10)
     allocator = Allocator()
     net.bind(Arena(net.layout, 1, allocator, dtype), max_batch, allocator, kernels)
-    net.initialize(0)
+    initialize(net, 0)
     return net, allocator
 
 

@@ -8,7 +8,9 @@ from psframe.errors import UserError
 from psframe.memory.allocator import Allocator
 from psframe.memory.arena import Arena
 from psframe.models.torch_module import torch_module
+from psframe.nn import operations
 from psframe.nn.base import LayerHook, Pass
+from psframe.nn.initial import initialize
 from psframe.nn.network import Network
 from psframe.optim import SGD, Adam, Updater
 from psframe.record import checkpoint
@@ -59,7 +61,7 @@ class Worker:
         self.allocator = Allocator()
         self.arena = Arena(self.network.layout, n_state, self.allocator, copies=copies)
         self.network.bind(self.arena, BATCH, self.allocator)
-        self.network.initialize(7)
+        initialize(self.network, 7)
 
     def tensors(self):
         """Return the arena's tensors by the names that they have in the user's module."""
@@ -243,7 +245,7 @@ def test_memory_that_pytorch_takes_is_reckoned_and_not_reserved():
 
 def test_operations_are_counted():
     convolution = 2 * 5 * 2 * 9 * 6 * 7
-    assert Worker("row", IMAGES).network.flops_forward(0) == convolution
+    assert operations.of_forward(Worker("row", IMAGES).network, 0) == convolution
 
 
 BAD = {

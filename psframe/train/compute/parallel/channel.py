@@ -18,54 +18,58 @@ from psframe.nn.base import Shape
 from psframe.record.traffic import Traffic
 
 SENT, FREED = 0, 1
-HEAD = 16  # floats before the data of a slot: a cache line, whose first bytes encode the order of the axes in memory
+LINE_BYTES = 64  # before the data of a slot: a cache line, whose first bytes encode the order of the axes in memory
 
 
 class Slots:
-    """Slots for ``depth`` float32 arrays (n, *shape) of up to ``most`` samples, with ``shape`` in any memory order.
+    """Slots for ``depth`` arrays (n, *shape) of up to ``most`` samples, with ``shape`` in any memory order.
 
     PyTorch's kernels use the memory order of their input for their output, and their rounding depends on it.
     """
 
-    def __init__(self, memory: np.ndarray, depth: int, most: int, shape: Shape):
-        self.rows = memory.view(np.float32)[: depth * size(most, shape)].reshape(depth, size(most, shape))
-        self.shape = shape
+    def __init__(self, memory: np.ndarray, depth: int, most: int, shape: Shape, dtype: str):
+        n_bytes = slot_bytes(most, shape, dtype)
+        self.rows = memory.view(np.uint8)[: depth * n_bytes].reshape(depth, n_bytes)
+        self.shape, self.dtype = shape, np.dtype(dtype)
         self.plain = np.arange(len(shape), dtype=np.uint8)
 
     def __len__(self) -> int:
         return len(self.rows)
 
     def write(self, place: int, array: np.ndarray) -> np.ndarray:
-        """Write an array to a slot; return the used part of the slot, with its head."""
-        row = self.rows[place % len(self.rows)]
+        """Write an array to a slot; return the used bytes of the slot, with its head."""
+        row = self.taken(place, len(array))
         order = self.plain
         if not array.flags.c_contiguous:
             order = np.argsort([-stride for stride in array.strides[1:]], kind="stable").astype(np.uint8)
-        row.view(np.uint8)[: len(order)] = order
+        row[: len(order)] = order
         np.copyto(self.read(place, len(array)), array)
-        return row[: HEAD + array.size]
+        return row
 
     def taken(self, place: int, n: int) -> np.ndarray:
-        """Return the part of a slot that ``n`` samples use, with its head."""
-        return self.rows[place % len(self.rows), : HEAD + n * prod(self.shape)]
+        """Return the bytes of a slot that ``n`` samples use, with its head."""
+        return self.rows[place % len(self.rows), : LINE_BYTES + n * prod(self.shape) * self.dtype.itemsize]
 
     def read(self, place: int, n: int) -> np.ndarray:
         """Return the array (n, *shape) in a slot, as a view with the memory order it was written in."""
         row = self.taken(place, n)
-        order = row.view(np.uint8)[: len(self.shape)]
+        order, numbers = row[: len(self.shape)], row[LINE_BYTES:].view(self.dtype)
         if (order == self.plain).all():
-            return row[HEAD:].reshape(n, *self.shape)
-        stored = row[HEAD:].reshape(n, *[self.shape[axis] for axis in order])
+            return numbers.reshape(n, *self.shape)
+        stored = numbers.reshape(n, *[self.shape[axis] for axis in order])
         return stored.transpose(0, *(1 + np.argsort(order)))
 
 
-def size(most: int, shape: Shape) -> int:
-    """Return the size of a slot in float32 elements, a multiple of a cache line."""
-    return -(-(HEAD + most * prod(shape)) // HEAD) * HEAD
+def slot_bytes(most: int, shape: Shape, dtype: str) -> int:
+    """Return the bytes of a slot, a multiple of a cache line.
+
+    One number more than in its arrays is there, which a pair of bfloat16 at the end reads.
+    """
+    return -(-(LINE_BYTES + (most * prod(shape) + 1) * np.dtype(dtype).itemsize) // LINE_BYTES) * LINE_BYTES
 
 
 class Channel(Protocol):
-    """One direction between two ranks, for float32 arrays (n, *shape) of up to ``most`` samples, ``depth`` at a time.
+    """One direction between two ranks, for arrays (n, *shape) of up to ``most`` samples, ``depth`` at a time.
 
     Attributes
     ----------
@@ -97,15 +101,25 @@ class Near:
         True if this rank sends, False if it receives, None if neither.
     """
 
-    def __init__(self, cluster: Cluster, allocator: Allocator, sends: bool | None, depth: int, most: int, shape: Shape):
+    def __init__(
+        self,
+        cluster: Cluster,
+        allocator: Allocator,
+        sends: bool | None,
+        depth: int,
+        most: int,
+        shape: Shape,
+        dtype: str = "float32",
+    ):
         counters_bytes = NodeCounters.n_bytes(2)
         # the receiver computes in it, so its pages belong there
-        memory = shared_block(allocator, counters_bytes + depth * size(most, shape) * 4, "exchange", sends is False)
+        n_bytes = counters_bytes + depth * slot_bytes(most, shape, dtype)
+        memory = shared_block(allocator, n_bytes, "exchange", sends is False)
         self.traffic, self.waited_s = Traffic(), 0.0
         if sends is None:
             return
         self.counters = NodeCounters(memory, 2, cluster.rendezvous)
-        self.slots = Slots(memory[counters_bytes:], depth, most, shape)
+        self.slots = Slots(memory[counters_bytes:], depth, most, shape, dtype)
         self.n_sent = self.n_received = self.n_freed = 0
 
     def _until(self, counter: int, value: int) -> None:
@@ -152,10 +166,11 @@ class Far:
         depth: int,
         most: int,
         shape: Shape,
+        dtype: str = "float32",
     ):
         self.cluster, (self.peer, self.node), self.tag = cluster, peer, tag
-        memory = allocator.zeros(depth * size(most, shape), np.float32, "exchange")
-        self.slots = Slots(memory, depth, most, shape)
+        memory = allocator.zeros(depth * slot_bytes(most, shape, dtype), np.uint8, "exchange")
+        self.slots = Slots(memory, depth, most, shape, dtype)
         self.requests: list[Any] = [MPI.REQUEST_NULL] * depth
         self.traffic, self.waited_s, self.count = Traffic(), 0.0, 0
 

@@ -10,6 +10,7 @@ import numpy as np
 from psframe.errors import UserError
 from psframe.memory.allocator import Allocator
 from psframe.memory.arena import Arena
+from psframe.nn import operations
 from psframe.nn.base import Pass
 from psframe.nn.network import Network
 from psframe.nn.timed import Told, time_layers
@@ -68,7 +69,7 @@ def found(make: Callable[[slice], Network], n_stages: int, n_samples: int, kerne
     """
     network = make(slice(None))
     check(network, n_stages)
-    cuts = balanced([network.flops_forward(index) for index, _ in network.active], n_stages)
+    cuts = balanced([operations.of_forward(network, index) for index, _ in network.active], n_stages)
     tried: dict[tuple[int, ...], float] = {}
     while tuple(cuts) not in tried and len(tried) < MAX_CUTS:
         stages = [_measured(make(slice(*ends)), n_samples, kernels, ENOUGH_S / n_stages) for ends in pairwise(cuts)]

@@ -48,7 +48,7 @@ class Hybrid(Pipeline):
         super().__init__(sampler, network, batches, grid, n_micro, "1f1b", False, None, None, crew, trace)
         self.front, self.rest, self.crew = front, rest, crew
         self.begun = False  # True once the step has written gradients of the front
-        self.joined = crew.shared((self.n_inputs * self.most, *front.shape_before(front.own.stop)))
+        self.joined = crew.shared((self.n_inputs * self.most, *front.shape_before(front.own.stop)), front.dtype)
         self.of_front = self.network.arena.grads[: begin_of(self.network, rest)]
 
     @property
@@ -56,9 +56,8 @@ class Hybrid(Pipeline):
         return [self.front, self.rest]
 
     def warm(self) -> None:
-        x = np.zeros((1, *self.network.input_shape), np.float32)
         state = Pass(True, 0, 0, np.zeros(1, np.int64))
-        self.rest.forward(self.front.forward(x, state), state)
+        self.rest.forward(self.front.forward(self.front.zeros(), state), state)
         dy = np.zeros((1, self.network.n_classes), np.float32)
         dx = self.rest.backward(dy, state)
         assert dx is not None

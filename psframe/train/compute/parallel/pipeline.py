@@ -75,8 +75,7 @@ class Pipeline(Work):
     def warm(self) -> None:
         """Pass one sample forward and back, so that every kernel is compiled."""
         state = Pass(True, 0, 0, np.zeros(1, np.int64))
-        x = np.zeros((1, *self.network.shape_before(self.network.own.start)), np.float32)
-        y = self.network.forward(x, state)
+        y = self.network.forward(self.network.zeros(), state)
         self.network.backward(np.zeros_like(y), state)
         if not self.after:
             softmax_cross_entropy(y, np.zeros(1, np.int64), np.zeros_like(y))

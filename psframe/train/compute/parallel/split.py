@@ -16,10 +16,12 @@ from psframe.cluster.cluster import Cluster
 from psframe.collectives.base import cut
 from psframe.errors import UserError
 from psframe.memory.allocator import Allocator, shared_block
-from psframe.nn.base import Arrays, Base, Layer, Param, Pass, Shape, Workspace
+from psframe.nn.base import Arrays, Base, Layer, Param, Pass, Shape
 from psframe.nn.conv import Conv2d
 from psframe.nn.dense import Dense
 from psframe.nn.network import Network
+from psframe.nn.precision import narrow, widen
+from psframe.nn.workspace import Workspace
 from psframe.record.traffic import Traffic
 
 
@@ -33,17 +35,21 @@ class ShardGroup:
     allocator : Allocator
     most : int
         Elements of the largest gradient that they sum.
+    dtype : str
+        Type of activations and their gradients in memory; ``uint16`` holds bfloat16.
     """
 
-    def __init__(self, cluster: Cluster, allocator: Allocator, most: int):
+    def __init__(self, cluster: Cluster, allocator: Allocator, most: int, dtype: str = "float32"):
         self.cluster, self.allocator = cluster, allocator
         self.traffic, self.waited_s = Traffic(), 0.0
         self.slots = self.shared((cluster.n_ranks, most))
+        self.wide = allocator.zeros((2, most if dtype == "uint16" else 0), np.float32, "exchange")
 
-    def shared(self, shape: Shape) -> np.ndarray:
-        """Return a shared float32 array; all ranks of the crew must call, with the same shapes in the same order."""
-        memory = shared_block(self.allocator, prod(shape) * 4, "exchange", self.cluster.rank == 0, "crew")
-        return memory.view(np.float32)[: prod(shape)].reshape(shape)
+    def shared(self, shape: Shape, dtype: str = "float32") -> np.ndarray:
+        """Return a shared array; all ranks of the crew must call, with the same arguments in the same order."""
+        n = prod(shape) + 1  # one number more, which a pair of bfloat16 at the end reads
+        memory = shared_block(self.allocator, n * np.dtype(dtype).itemsize, "exchange", self.cluster.rank == 0, "crew")
+        return memory.view(dtype)[: n - 1].reshape(shape)
 
     def meet(self) -> None:
         """Wait at a barrier of the crew."""
@@ -52,15 +58,26 @@ class ShardGroup:
         self.waited_s += perf_counter() - began
 
     def sum(self, own: np.ndarray) -> None:
-        """Replace ``own``, contiguous float32, by its sum over the crew. All its ranks must call."""
+        """Replace ``own``, contiguous, by its sum over the crew. All its ranks must call.
+
+        The sum of bfloat16 is float32, and is rounded at its end.
+        """
         flat = own.reshape(-1)
-        slots = self.slots[:, : len(flat)]
+        slots = self.slots.view(flat.dtype)[:, : len(flat)]
         self.meet()  # no rank reads the previous contents any more
         slots[self.cluster.rank] = flat
         self.meet()
-        np.copyto(flat, slots[0])
-        for slot in slots[1:]:
-            flat += slot
+        if flat.dtype == np.uint16:
+            total, wide = self.wide[:, : len(flat)]
+            widen(slots[0], total)
+            for slot in slots[1:]:
+                widen(slot, wide)
+                total += wide
+            narrow(total, flat)
+        else:
+            np.copyto(flat, slots[0])
+            for slot in slots[1:]:
+                flat += slot
         self.traffic.sum(own.nbytes, 1 + len(slots))
 
 
@@ -88,6 +105,10 @@ class Split(Base):
     def whole(self) -> bool:  # type: ignore[override]
         return bool(self.layer.whole)
 
+    @property
+    def bfloat16(self) -> str:  # type: ignore[override]
+        return str(self.layer.bfloat16)
+
     def setup(self, input_shape: Shape, index: int) -> Shape:
         n = channels(self.layer)
         share = cut(n, self.n_shards, self.shard)
@@ -108,7 +129,8 @@ class Split(Base):
     def bind(self, params: Arrays, grads: Arrays, workspace: Workspace) -> None:
         self.layer.bind(params, grads, workspace)
         self.dy = workspace.batch((*self.shape[:-1], self.own.stop - self.own.start))
-        self.y = self.crew.shared((workspace.n_kept * workspace.max_batch, *self.shape))
+        y_dtype = workspace.sums if workspace.is_last else workspace.dtype
+        self.y = self.crew.shared((workspace.n_kept * workspace.max_batch, *self.shape), y_dtype)
 
     def use(self, params: Arrays) -> None:
         self.layer.use(params)

@@ -1,0 +1,19 @@
+"""Multiplications and additions of a network (:func:`of_step`, :func:`of_forward`)."""
+
+from math import prod
+
+from psframe.nn.network import Network
+
+
+def of_step(network: Network) -> float:
+    """Return those of a training step for one sample: three products per weight and place."""
+    return 3 * sum(of_forward(network, index) for index in range(len(network.layers)))
+
+
+def of_forward(network: Network, index: int) -> float:
+    """Return those of a layer's forward pass for one sample; 0 without weights."""
+    layer = network.layers[index]
+    weight = layer.params.get("weight")
+    if layer.flops is not None:
+        return layer.flops
+    return 2.0 * prod(weight.shape) * prod(network.shapes[index + 1][:-1]) if weight else 0.0

@@ -1,0 +1,153 @@
+"""Numbers that layers compute with (:data:`TABLE`): those of the arena, or bfloat16 beside it (:class:`BFloat16`)."""
+
+from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager, nullcontext
+
+import numpy as np
+
+from psframe.errors import UserError
+from psframe.memory.arena import Arena
+from psframe.nn import subnormal
+from psframe.nn.base import Arrays, Layer, Pass, Shape
+from psframe.nn.jit import jit
+from psframe.nn.pairs import copy
+from psframe.nn.vectors import host
+
+Allocate = Callable[[Shape, str], np.ndarray]  #: returns an array with arbitrary contents
+
+
+class Float32:
+    """The arena's own numbers: nothing is converted.
+
+    Attributes
+    ----------
+    dtype : str
+        Type of the activations in memory; ``uint16`` holds bfloat16.
+    autocasts : bool
+        True if PyTorch's modules are to compute under its autocast for bfloat16.
+    """
+
+    dtype, autocasts = "float32", False
+
+    def __init__(self, arena: Arena, allocate: Allocate):
+        self.arena, self.dtype = arena, arena.params.dtype.name
+
+    def params(self) -> list[Arrays]:
+        """Return what layers read of the parameters, by the arena's version modulo the number of versions kept."""
+        return [self.arena.views(vector) for vector in self.arena.vectors.params]
+
+    def refresh(self) -> None:
+        """Follow a change of the parameters."""
+
+    def allocate_ends(self, n_kept: int, input_shape: Shape | None, n_classes: int) -> None:
+        """Allocate what the first layer's input and the last one's gradient need, if they are this network's."""
+
+    def input(self, x: np.ndarray, state: Pass) -> np.ndarray:
+        """Return samples (n, ...) as the first layer takes them."""
+        return x
+
+    def logits(self, y: np.ndarray, state: Pass) -> np.ndarray:
+        """Return the last layer's output as the loss takes it."""
+        return y
+
+    def gradient(self, dy: np.ndarray) -> np.ndarray:
+        """Return the loss's gradient as the last layer takes it."""
+        return dy
+
+    def arithmetic(self) -> AbstractContextManager[None]:
+        """Return a context to compute in."""
+        return nullcontext()
+
+
+class BFloat16(Float32):
+    """Activations, their gradients and weights in bfloat16; sums, biases, gradients of parameters, and the arena's
+    parameters, which an optimizer updates, in float32.
+
+    Raises
+    ------
+    UserError
+        This CPU can neither multiply pairs of bfloat16 nor add exact products.
+    """
+
+    dtype = "uint16"
+
+    def __init__(self, arena: Arena, allocate: Allocate):
+        super().__init__(arena, allocate)
+        self.dtype, self.allocate = BFloat16.dtype, allocate
+        if not subnormal.AVAILABLE or not host().fma:
+            raise UserError(
+                "train.precision: bf16 must have a CPU with fused multiply-adds (x86 with AVX2, or newer), got another "
+                "one; give train.precision=float32"
+            )
+        # one number more, which a pair at the end reads
+        self.half = allocate((arena.layout.size + 1,), self.dtype)
+        self.half[-1] = 0
+
+    def params(self) -> list[Arrays]:
+        halves = self.arena.views(self.half[:-1])
+        return [
+            {name: view if view.ndim == 1 else halves[name] for name, view in masters.items()}
+            for masters in super().params()
+        ]
+
+    def refresh(self) -> None:
+        narrow(self.arena.params, self.half)
+
+    def allocate_ends(self, n_kept: int, input_shape: Shape | None, n_classes: int) -> None:
+        self.x = self.allocate((n_kept, *input_shape), self.dtype) if input_shape else None
+        self.dlogits = self.allocate((n_kept, n_classes), self.dtype)  # of one batch at a time
+        self.wide = self.allocate((n_kept, n_classes), "float32")
+
+    def input(self, x: np.ndarray, state: Pass) -> np.ndarray:
+        if self.x is None or x.dtype == np.uint16:
+            return x
+        halves = self.x[state.first : state.first + len(x)]
+        narrow(x.reshape(-1), halves.reshape(-1))
+        return halves
+
+    def logits(self, y: np.ndarray, state: Pass) -> np.ndarray:
+        if y.dtype != np.uint16:
+            return y
+        wide = self.wide[state.first : state.first + len(y)]
+        widen(y, wide)
+        return wide
+
+    def gradient(self, dy: np.ndarray) -> np.ndarray:
+        narrow(dy.reshape(-1), self.dlogits[: len(dy)].reshape(-1))
+        return self.dlogits[: len(dy)]
+
+    def arithmetic(self) -> AbstractContextManager[None]:
+        return subnormal.flushed()
+
+
+def widen(x: np.ndarray, y: np.ndarray) -> None:
+    """Write ``x``, bfloat16, as float32 to ``y`` of its shape."""
+    np.left_shift(x, 16, out=y.view(np.uint32), dtype=np.uint32, casting="unsafe")
+
+
+@jit
+def narrow(x, y):
+    """Write ``x`` (m,) as bfloat16 to the first m numbers of ``y``."""
+    copy(len(x), x, 0, y, 0)
+
+
+class Autocast(Float32):
+    """PyTorch's own choice of bfloat16 or float32 for each operation; the arena is float32."""
+
+    autocasts = True
+
+
+def chosen(name: str, layers: Sequence[Layer]) -> type[Float32]:
+    """Return the precision of a network by its name in :data:`TABLE`; UserError if a layer does not compute in it."""
+    if name != "bf16":
+        return TABLE[name]
+    for number, layer in enumerate(layers):
+        if layer.bfloat16 != layers[0].bfloat16 or not layer.bfloat16:
+            raise UserError(
+                f"train.precision: bf16 must have layers that compute in it, got layer {number}, {layer.kind}, which "
+                "does not; give train.precision=float32, or take psframe's own layers"
+            )
+    return Autocast if layers[0].bfloat16 == "autocast" else BFloat16
+
+
+TABLE: dict[str, type[Float32]] = {"float32": Float32, "bf16": BFloat16}

@@ -1,0 +1,98 @@
+"""Memory, threads and kernels of the layers (:class:`Workspace`)."""
+
+from collections.abc import Callable
+from math import prod
+
+import numpy as np
+
+from psframe.nn.threads import Threads
+
+Shape = tuple[int, ...]
+
+
+class Workspace:
+    """Memory, threads and kernels of the layers.
+
+    Parameters
+    ----------
+    max_batch : int
+        Maximum number of samples of a pass.
+    dtype : str
+        float32 in training, or uint16 for bfloat16; gradient checks use float64.
+    allocate : callable
+        ``allocate(shape, dtype)`` returns an array with arbitrary contents.
+    kernels : {'direct', 'blas'}
+        Implementation of convolutions, dense layers and pooling: compiled loops, or NumPy and its BLAS.
+    threads : Threads
+    beside : callable
+        ``beside(n_bytes)`` counts memory that a layer allocates elsewhere.
+    n_kept : int
+        Maximum number of passes that wait for their backward pass: a layer keeps the outputs of all.
+    adds : bool
+        True if a step has several passes, whose gradients are summed.
+    autocasts : bool
+        True if PyTorch's modules compute under its autocast for bfloat16.
+    """
+
+    def __init__(
+        self,
+        max_batch: int,
+        dtype: str,
+        allocate: Callable[[Shape, str], np.ndarray],
+        kernels: str = "direct",
+        threads: Threads | None = None,
+        beside: Callable[[int], None] = lambda n_bytes: None,
+        n_kept: int = 1,
+        adds: bool = False,
+        autocasts: bool = False,
+    ):
+        self.max_batch, self.dtype, self.kernels, self.threads = max_batch, dtype, kernels, threads or Threads()
+        self.beside, self.n_kept, self.adds, self.autocasts = beside, n_kept, adds, autocasts
+        self.is_last = False  #: true while the layer is bound whose output is the network's
+        is_half = dtype == "uint16"
+        #: numbers along a sum in an element of a product, such elements, and sums; see :mod:`psframe.nn.pairs`
+        self.in_one, self.elements, self.sums = (2, "uint32", "float32") if is_half else (1, dtype, dtype)
+        self._allocate = allocate
+        self._turns: list[np.ndarray] = []
+
+    def array(self, shape: int | Shape, dtype: str | None = None) -> np.ndarray:
+        """Return a layer's private array, of the network's dtype by default."""
+        shape, dtype = (shape,) if isinstance(shape, int) else shape, dtype or self.dtype
+        if dtype != "uint16":
+            return self._allocate(shape, dtype)
+        numbers = self._allocate((prod(shape) + 1,), dtype)  # one more, which a pair at the end reads
+        numbers[-1] = 0
+        return numbers[:-1].reshape(shape)
+
+    def one(self) -> np.ndarray:
+        """Return an element of a product that is 1, or a pair of these, in an array (1,)."""
+        one = self.array(1, self.elements)
+        one[0] = 0x3F803F80 if self.in_one == 2 else 1
+        return one
+
+    def batch(self, shape: Shape, dtype: str | None = None) -> np.ndarray:
+        """Return a layer's private array, (max_batch, *shape)."""
+        return self.array((self.max_batch, *shape), dtype)
+
+    def kept(self, shape: Shape, dtype: str | None = None) -> np.ndarray:
+        """Return an array for data that a layer keeps until backward, (n_kept * max_batch, *shape)."""
+        return self.array((self.n_kept * self.max_batch, *shape), dtype)
+
+    def output(self, shape: Shape) -> np.ndarray:
+        """Return an array as from :meth:`kept` for a layer's output; of sums if that is the network's."""
+        return self.kept(shape, self.sums if self.is_last else None)
+
+    def take_turns(self, n_numbers: int) -> None:
+        """Let the layers that follow write their input gradients to two arrays of ``n_numbers`` elements in turn.
+
+        A layer's output gradient is not needed after its input gradient is written, so two arrays suffice.
+        """
+        self._turns = [self.array(n_numbers) for _ in range(2)]
+
+    def input_gradient(self, shape: Shape) -> np.ndarray:
+        """Return the array (..., *shape) for a layer's input gradient; each layer calls once, in network order."""
+        if not self._turns:
+            return self.batch(shape)
+        self._turns.reverse()
+        n = self._turns[0].size // prod(shape)
+        return self._turns[0][: n * prod(shape)].reshape(n, *shape)

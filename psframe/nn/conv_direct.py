@@ -53,20 +53,11 @@ class Direct:
             self.window._replace(band=data_band, together=together),
             self.window._replace(band=weight_band, samples=samples),
         )
-        n = workspace.threads.n
         room = band * out_w * out if panel_rows.py_func(kw * c, out) < kh else 0
-        self.room = workspace.array((n, room), workspace.sums) if room else None
-        n_images, n_sums = ((band - 1) * sh + kh) * pitch, data_band * pitch
+        self.room = workspace.array((workspace.threads.n, room), workspace.sums) if room else None
+        n_images, n_sums = ((band - 1) * sh + kh) * pitch + in_one - 1, data_band * pitch
         n_staged, n_outputs = ((weight_band - 1) * sh + kh) * pitch * samples, weight_band * out_w * out * samples
-        if in_one == 1:
-            self.images = workspace.array((n, max(n_images, n_staged if pw else 0, n_sums)))
-            self.rooms = (self.images, workspace.array((n, 0)), self.images)
-        else:
-            self.images, sums = workspace.array((n, n_images)), workspace.array((n, n_sums), workspace.sums)
-            staged, outputs = (
-                workspace.array((n, size // in_one), workspace.elements) for size in (n_staged, n_outputs)
-            )
-            self.rooms = (staged, outputs, sums)
+        self.images, self.rooms = _staging(workspace, n_images, n_staged if pw or in_one > 1 else 0, n_outputs, n_sums)
         self.zeros = workspace.array(out, workspace.sums)
         self.zeros[:] = 0
         run = -(-kw * c // in_one)
@@ -93,3 +84,18 @@ class Direct:
             self.weight_gradient, self.bias_gradient, self.one, dx, self.relu, need_dx, state.adds, self.windows,
             self.rooms,
         )  # fmt: skip
+
+
+def _staging(
+    workspace: Workspace, n_images: int, n_staged: int, n_outputs: int, n_sums: int
+) -> tuple[np.ndarray, tuple[np.ndarray, np.ndarray, np.ndarray]]:
+    """Return buffers of each thread for a band of images, and of backward: images, outputs, sums of the gradient.
+
+    Numbers are not paired, and one buffer serves for all; outputs are then read in place.
+    """
+    n, in_one = workspace.threads.n, workspace.in_one
+    if in_one == 1:
+        images = workspace.array((n, max(n_images, n_staged, n_sums)))
+        return images, (images, workspace.array((n, 0)), images)
+    staged, outputs = (workspace.array((n, size // in_one), workspace.elements) for size in (n_staged, n_outputs))
+    return workspace.array((n, n_images)), (staged, outputs, workspace.array((n, n_sums), workspace.sums))

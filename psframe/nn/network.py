@@ -149,7 +149,7 @@ class Network:
         self.joined_dx = workspace.batch(self.shape_before(self.own.start)) if self.front and self.own.start else None
         n_logits = self.n_classes if self.is_last else 0
         self.dlogits = workspace.array((max_batch, n_logits), workspace.sums)
-        self.precision.allocate_ends(n_kept * max_batch, None if self.own.start else self.input_shape, n_logits)
+        self.precision.allocate_ends(workspace, None if self.own.start else self.input_shape, n_logits)
         self._inputs: dict[int, list[list[np.ndarray]]] = {}
 
     def _by_layer(self, views: Arrays) -> list[Arrays]:

@@ -8,10 +8,11 @@ import numpy as np
 from psframe.errors import UserError
 from psframe.memory.arena import Arena
 from psframe.nn import subnormal
-from psframe.nn.base import Arrays, Layer, Pass, Shape
+from psframe.nn.base import Arrays, Layer, Pass
 from psframe.nn.jit import jit
 from psframe.nn.pairs import copy
 from psframe.nn.vectors import host
+from psframe.nn.workspace import Shape, Workspace
 
 Allocate = Callable[[Shape, str], np.ndarray]  #: returns an array with arbitrary contents
 
@@ -39,7 +40,7 @@ class Float32:
     def refresh(self) -> None:
         """Follow a change of the parameters."""
 
-    def allocate_ends(self, n_kept: int, input_shape: Shape | None, n_classes: int) -> None:
+    def allocate_ends(self, workspace: Workspace, input_shape: Shape | None, n_classes: int) -> None:
         """Allocate what the first layer's input and the last one's gradient need, if they are this network's."""
 
     def input(self, x: np.ndarray, state: Pass) -> np.ndarray:
@@ -73,7 +74,7 @@ class BFloat16(Float32):
 
     def __init__(self, arena: Arena, allocate: Allocate):
         super().__init__(arena, allocate)
-        self.dtype, self.allocate = BFloat16.dtype, allocate
+        self.dtype = BFloat16.dtype
         if not subnormal.AVAILABLE or not host().fma:
             raise UserError(
                 "train.precision: bf16 must have a CPU with fused multiply-adds (x86 with AVX2, or newer), got another "
@@ -93,10 +94,10 @@ class BFloat16(Float32):
     def refresh(self) -> None:
         narrow(self.arena.params, self.half)
 
-    def allocate_ends(self, n_kept: int, input_shape: Shape | None, n_classes: int) -> None:
-        self.x = self.allocate((n_kept, *input_shape), self.dtype) if input_shape else None
-        self.dlogits = self.allocate((n_kept, n_classes), self.dtype)  # of one batch at a time
-        self.wide = self.allocate((n_kept, n_classes), "float32")
+    def allocate_ends(self, workspace: Workspace, input_shape: Shape | None, n_classes: int) -> None:
+        self.x = workspace.kept(input_shape) if input_shape else None
+        self.dlogits = workspace.batch((n_classes,))
+        self.wide = workspace.kept((n_classes,), workspace.sums)
 
     def input(self, x: np.ndarray, state: Pass) -> np.ndarray:
         if self.x is None or x.dtype == np.uint16:

@@ -1,11 +1,13 @@
 """Hold one pass through every kind of layer against BLAS: ``python -m tests.helpers.layer_digest [forward | conv]``.
 
-``forward`` leaves out the way back, whose code is compiled by itself; ``conv`` is a convolution alone, there and back.
+``forward`` leaves out the way back, whose code is compiled by itself; ``conv`` is a convolution alone, there and back;
+``bf16`` passes bfloat16 through every kind, there and back, and holds it against BLAS roughly.
 Prints the width of a vector and a hash of all results. Numba's variables say for which CPU it is compiled.
 """
 
 import hashlib
 import sys
+from contextlib import nullcontext
 
 import numpy as np
 
@@ -13,8 +15,10 @@ from psframe.nn.activations import Flatten, ReLU
 from psframe.nn.conv import Conv2d
 from psframe.nn.dense import Dense
 from psframe.nn.pool import AvgPool2d, MaxPool2d
+from psframe.nn.subnormal import flushed
 from psframe.nn.vectors import host
-from tests.helpers.layers import Bench
+from tests.helpers.bfloat16_model import widened
+from tests.helpers.layers import Bench, half
 
 
 def of_every_kind():
@@ -30,13 +34,20 @@ def main(part=""):
     results = []
     for kernels in ("direct", "blas"):
         layers, shape = conv() if part == "conv" else of_every_kind()
-        bench = Bench(layers, shape, 5, "float32", kernels)
+        is_half = part == "bf16" and kernels == "direct"
+        given = half if is_half else np.asarray
+        bench = Bench(layers, shape, 5, "uint16" if is_half else "float32", kernels)
         rng = np.random.default_rng(0)
-        y = bench.forward(rng.standard_normal((5, *shape), dtype=np.float32)).copy()
-        dy = rng.standard_normal(y.shape, dtype=np.float32)
-        results.append([y, *([] if part == "forward" else [bench.backward(dy).copy(), *bench.grads])])
+        with flushed() if is_half else nullcontext():
+            y = bench.forward(given(rng.standard_normal((5, *shape), dtype=np.float32))).copy()
+            dy = rng.standard_normal(y.shape, dtype=np.float32)
+            results.append([y, *([] if part == "forward" else [bench.backward(given(dy)).copy(), *bench.grads])])
     for direct, blas in zip(*results, strict=True):
-        np.testing.assert_allclose(direct, blas, rtol=1e-4, atol=1e-4 * np.abs(blas).max())
+        if part == "bf16":
+            wide = widened(direct) if direct.dtype == np.uint16 else direct
+            assert np.linalg.norm(wide - blas) < 0.05 * np.linalg.norm(blas)
+        else:
+            np.testing.assert_allclose(direct, blas, rtol=1e-4, atol=1e-4 * np.abs(blas).max())
     print(host().n_bytes, hashlib.sha256(b"".join(np.ascontiguousarray(x).tobytes() for x in results[0])).hexdigest())
 
 

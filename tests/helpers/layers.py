@@ -7,12 +7,32 @@ import numpy as np
 from psframe.nn.base import Layer, Pass, Shape
 from psframe.nn.threads import Threads
 from psframe.nn.workspace import Workspace
+from tests.helpers.bfloat16_model import rounded
+
+#: NaN, also of bfloat16 and of pairs of these
+JUNK = {"float32": np.nan, "float64": np.nan, "uint16": 0x7FC0, "uint32": 0x7FC07FC0}
+
+
+def half(x: np.ndarray) -> np.ndarray:
+    """Return float32 as bfloat16, in the same order in memory, with one number more behind them."""
+    order = np.argsort([-stride for stride in x.strides], kind="stable")
+    in_memory = x.transpose(order)
+    numbers = np.zeros(x.size + 1, np.uint16)
+    numbers[:-1] = rounded(in_memory).reshape(-1)
+    return numbers[:-1].reshape(in_memory.shape).transpose(np.argsort(order))
+
+
+def copied(x: np.ndarray) -> np.ndarray:
+    """Return a copy of bfloat16 with one number more behind it."""
+    numbers = np.append(x.reshape(-1), np.uint16(0))
+    return numbers[:-1].reshape(x.shape)
 
 
 class Bench:
     """Layers in a row for batches of up to ``max_batch``; their arrays hold junk at first.
 
-    ``params`` and ``grads`` are lists, in the layers' order, of (logical) views as a network hands them out.
+    ``params`` and ``grads`` are lists, in the layers' order, of (logical) views as a network hands them out. With
+    ``dtype`` uint16, activations and weights are bfloat16, and are given as such.
     """
 
     def __init__(
@@ -32,6 +52,8 @@ class Bench:
         for index, layer in enumerate(self.layers):
             shape = layer.setup(shape, index)
             params = {name: self._tensor(p, rng.uniform(-0.5, 0.5, p.shape)) for name, p in layer.params.items()}
+            if dtype == "uint16":
+                params = {name: half(view) if view.ndim > 1 else view for name, view in params.items()}
             grads = {name: self._tensor(p, np.nan) for name, p in layer.params.items()}
             layer.bind(params, grads, workspace)
             self.params += params.values()
@@ -39,7 +61,8 @@ class Bench:
         self.output_shape = shape
 
     def _tensor(self, param, values) -> np.ndarray:
-        in_memory = np.empty([param.shape[axis] for axis in param.order], self.dtype)
+        dtype = "float32" if self.dtype == "uint16" else self.dtype
+        in_memory = np.empty([param.shape[axis] for axis in param.order], dtype)
         logical = in_memory.transpose(np.argsort(param.order))
         logical[...] = values
         return logical
@@ -47,7 +70,7 @@ class Bench:
     @staticmethod
     def _junk(shape: Shape, dtype: str) -> np.ndarray:
         junk = np.empty(shape, dtype)
-        junk.fill(np.nan if junk.dtype.kind == "f" else 113)
+        junk.fill(JUNK.get(junk.dtype.name, 113))
         return junk
 
     def forward(self, x: np.ndarray, state: Pass | None = None) -> np.ndarray:
@@ -59,7 +82,7 @@ class Bench:
 
     def backward(self, dy: np.ndarray) -> np.ndarray:
         """Return the input's gradient; ``dy`` is left as it is."""
-        dy = dy.copy()
+        dy = copied(dy) if dy.dtype == np.uint16 else dy.copy()
         for layer, x in zip(reversed(self.layers), reversed(self.inputs), strict=True):
             dy = layer.backward(x, dy, self.state, True)
         return dy

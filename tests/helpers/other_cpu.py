@@ -6,16 +6,20 @@ import sys
 from dataclasses import replace
 
 import pytest
+from numba.core.registry import cpu_target
 
 from psframe.nn.vectors import TABLE, host
 from tests.helpers.launcher import ROOT
 
-#: what a CPU with AVX2 can stand for
-CPUS = {"haswell": "+sse2,+avx,+avx2,+fma", "nehalem": "+sse2,+sse4.2,+popcnt"}
+#: what a CPU with AVX2 can stand for; and one with this one's features, whose instructions for bfloat16 are fast
+CPUS = {
+    "haswell": "+sse2,+avx,+avx2,+fma",
+    "nehalem": "+sse2,+sse4.2,+popcnt",
+    "znver4": cpu_target.target_context.codegen().magic_tuple()[2],
+}
 
-has_avx2 = pytest.mark.skipif(
-    replace(host(), bf16=False) not in TABLE["x86"].values() or not host().fma, reason="this CPU has no AVX2"
-)
+_PLAIN = replace(host(), bf16=False, fast_bf16=False)
+has_avx2 = pytest.mark.skipif(_PLAIN not in TABLE["x86"].values() or not host().fma, reason="this CPU has no AVX2")
 
 
 def said_on(cpu, program, *arguments):

@@ -22,7 +22,7 @@ def runs_end_as_written_down(world):
 
 def check_bits(found):
     """Runs that are the same there are so here; on a CPU whose first run ends in the bits written down, so do all."""
-    for kind in ("direct", "blas", "torch"):
+    for kind in ("direct", "blas", "bf16", "torch"):
         pairs = {name: pair for name, pair in found.items() if golden.kind(name) == kind and pair != (None, None)}
         n_here, n_there = (len({pair[side] for pair in pairs.values()}) for side in (0, 1))
         assert len({*pairs.values()}) == n_here == n_there, f"{kind}: what had the same bits differs, or the reverse"

@@ -1,10 +1,12 @@
 """Short runs, and what each has to end in: ``golden.json``, by their names.
 
-``mpirun -n 5 python -m tests.ranks.golden`` writes the file anew, from what this checkout does. Only a change that is
+``mpirun -n 5 python -m tests.ranks.golden`` writes the file anew, from what this checkout does; with ``--new``, only
+what is not in it yet. Only a change that is
 meant to change bits, bytes or the record's keys does that, and says so.
 """
 
 import json
+import sys
 from collections.abc import Iterator
 from functools import cache
 from pathlib import Path
@@ -20,6 +22,7 @@ ANY = "train={reproducible: any_workers, global_batch: 24, epochs: 1}"
 DROPOUT = "model={name: 'tests.helpers.tiny:build', dropout: 0.3}"
 TORCH = "model={name: torch, build: 'tests.helpers.torch_nets:row'}"
 BLAS = "nn.kernels=blas"
+BF16 = "train.precision=bf16"
 APART = (
     "{mode: sync_ps, backup_workers: 1}",
     "{mode: async_ps}",
@@ -85,6 +88,7 @@ def _single() -> Iterator[Run]:
         yield 3, ["sync=sync_ps", f"collective={{name: object, compression: {codec}}}"]
     yield from _parallel()
     yield from _others()
+    yield from _bfloat16()
 
 
 def _parallel() -> Iterator[Run]:
@@ -114,6 +118,26 @@ def _others() -> Iterator[Run]:
         yield n, ["sync=allreduce", TORCH, "train.threads=1"]
 
 
+def _bfloat16() -> Iterator[Run]:
+    for at, mode in enumerate(SERVERS):
+        for collective in ("shared", "hierarchical", "buffer"):
+            yield 3, [f"sync={mode}", f"collective={collective}", BF16]
+        for n in (1, 2, 3, 5):
+            yield n, [f"sync={mode}", f"collective={('shared', 'hierarchical', 'buffer')[(n + at) % 3]}", ANY, BF16]
+    yield 3, ["sync=allreduce", DROPOUT, "optimizer={name: adam, lr: 0.002}", BF16]
+    yield 3, ["sync={mode: local_sgd, every: 3}", BF16]
+    yield 3, ["sync={mode: easgd, period: 4}", BF16]
+    yield 4, ["sync={mode: sync_ps, servers: 2}", "collective=buffer", BF16]
+    yield 3, ["sync=sync_ps", "fault={on_nan: skip, check_every: 2}", BF16]
+    for n, parallel in (
+        (1, "{micro_batches: 3}"),
+        (2, "{micro_batches: 3, pipeline: 2}"),
+        (2, "{model: 2}"),
+        (2, "{model: 2, convolutions: data}"),
+    ):
+        yield n, ["sync=allreduce", f"parallel={parallel}", BF16]
+
+
 def _continued() -> Iterator[tuple[str, list[Run]]]:
     yield "sync_ps", [(3, ["sync=sync_ps"])] * 2
     yield "fewer ranks", [(4, ["sync=allreduce", ANY]), (2, ["sync=allreduce", ANY])]
@@ -121,11 +145,14 @@ def _continued() -> Iterator[tuple[str, list[Run]]]:
     yield "block_momentum", [(3, ["sync={mode: block_momentum, every: 3}"])] * 2
     cuts = ("{micro_batches: 2}", "{micro_batches: 2, pipeline: 2}")
     yield "another cut", [(n, ["sync=allreduce", BLAS, f"parallel={cut}"]) for n, cut in enumerate(cuts, 1)]
+    yield BF16, [(3, ["sync=sync_ps", *([BF16] if precise else [])]) for precise in (True, False, True)]
     yield "torch", [(2, ["sync=allreduce", TORCH, "train.threads=1"])] * 2
 
 
 def kind(name: str) -> str:
     """Return whose arithmetic a run has, which may differ from machine to machine: the bits of one kind go together."""
+    if BF16 in name:
+        return "bf16"
     return "torch" if "torch" in name else "blas" if BLAS in name or "another cut" in name else "direct"
 
 
@@ -167,8 +194,8 @@ def write(every: dict[str, dict[str, Any]]) -> None:
 def main() -> None:
     from mpi4py import MPI
 
-    world = MPI.COMM_WORLD
-    every = {name: run(world, name) for name in runs()}
+    world, known = MPI.COMM_WORLD, read() if sys.argv[1:] == ["--new"] else {}
+    every = {name: known[name] if name in known else run(world, name) for name in runs()}
     if world.rank == 0:
         write(every)
 

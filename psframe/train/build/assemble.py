@@ -217,4 +217,5 @@ def _labels(cluster: Cluster, plan: Plan, mode: Mode | None, sampler: Sampler) -
         **({"stages": plan.grid.n_stages} if plan.grid.n_stages > 1 else {}),
         **({"shards": plan.grid.n_shards} if plan.grid.n_shards > 1 else {}),
         **({"micro_batches": plan.n_micro} if plan.n_micro > 1 else {}),
+        **({"precision": train.precision} if (train := plan.config.train).precision != "float32" else {}),
     }

@@ -23,17 +23,17 @@ from psframe.nn.initial import initialize
 from psframe.nn.network import Network
 from psframe.nn.pool import AvgPool2d, MaxPool2d
 from psframe.nn.threads import Threads
-from tests.helpers.layers import Bench
+from tests.helpers.layers import Bench, half
 from tests.helpers.thinned import thinned
 
 
-def results(layer, input_shape, n, kernels, n_threads=1, spare=1):
-    """Return output and all gradients in float32, as copies."""
-    bench = Bench([layer], input_shape, n + spare, "float32", kernels, n_threads)
+def results(layer, input_shape, n, kernels, n_threads=1, spare=1, dtype="float32"):
+    """Return output and all gradients, as copies."""
+    bench = Bench([layer], input_shape, n + spare, dtype, kernels, n_threads)
     rng = np.random.default_rng(0)
-    x = rng.standard_normal((n, *input_shape), dtype=np.float32)
-    y = bench.forward(x).copy()
-    dy = rng.standard_normal(y.shape, dtype=np.float32)
+    given = half if dtype == "uint16" else np.asarray
+    y = bench.forward(given(rng.standard_normal((n, *input_shape), dtype=np.float32))).copy()
+    dy = given(rng.standard_normal(y.shape, dtype=np.float32))
     return [y, bench.backward(dy).copy(), *(grad.copy() for grad in bench.grads)]
 
 
@@ -108,12 +108,13 @@ LAYERS = {
 }
 
 
+@pytest.mark.parametrize("dtype", ["float32", "uint16"])
 @pytest.mark.parametrize("case", thinned(LAYERS, (0, 2, 3, 4, 5, 6)))
-def test_threads_change_no_bit(case):
+def test_threads_change_no_bit(case, dtype):
     make, shape = LAYERS[case]
-    alone = results(make(), shape, 5, "direct")
+    alone = results(make(), shape, 5, "direct", dtype=dtype)
     for n_threads in (2, 3, 7):
-        for one, many in zip(alone, results(make(), shape, 5, "direct", n_threads), strict=True):
+        for one, many in zip(alone, results(make(), shape, 5, "direct", n_threads, dtype=dtype), strict=True):
             np.testing.assert_array_equal(one, many)
 
 
@@ -131,21 +132,23 @@ def test_pools(kind, kernel, stride, ceil_mode, channels):
 
 
 @pytest.mark.parametrize("make", [lambda: Conv2d(5, 3), lambda: Dense(9), lambda: MaxPool2d(3, 2)])
-@pytest.mark.parametrize("kernels", ["direct", "blas"])
-def test_relu_that_is_absorbed(make, kernels):
+@pytest.mark.parametrize(("kernels", "dtype"), [("direct", "float32"), ("direct", "uint16"), ("blas", "float32")])
+def test_relu_that_is_absorbed(make, kernels, dtype):
     shape = (40,) if isinstance(make(), Dense) else (7, 8, 6)
-    apart = Bench([make(), ReLU()], shape, 4, "float32", kernels)
+    given = half if dtype == "uint16" else np.asarray
+    apart = Bench([make(), ReLU()], shape, 4, dtype, kernels)
     layer = make()
     assert layer.absorb(ReLU())
     assert not layer.absorb(ReLU()), "once is enough"
     assert not make().absorb(Flatten())
-    merged = Bench([layer], shape, 4, "float32", kernels)
+    merged = Bench([layer], shape, 4, dtype, kernels)
     x = np.random.default_rng(0).standard_normal((4, *shape), dtype=np.float32) - 1.5
     x.reshape(-1)[::97] = np.nan
+    x = given(x)
     y = apart.forward(x)
     assert (y == 0).any()
     np.testing.assert_array_equal(merged.forward(x), y)
-    dy = np.random.default_rng(1).standard_normal(y.shape, dtype=np.float32)
+    dy = given(np.random.default_rng(1).standard_normal(y.shape, dtype=np.float32))
     np.testing.assert_array_equal(merged.backward(dy), apart.backward(dy))
     for one, two in zip(merged.grads, apart.grads, strict=True):
         np.testing.assert_array_equal(one, two)
@@ -167,8 +170,8 @@ def mixed():
     ]
 
 
-def bound(layers, shape=(3, 12, 12), n_classes=4, max_batch=11, kernels="direct", n_threads=1):
-    net = Network(layers, shape, n_classes)
+def bound(layers, shape=(3, 12, 12), n_classes=4, max_batch=11, kernels="direct", n_threads=1, precision="float32"):
+    net = Network(layers, shape, n_classes, precision=precision)
     allocator = Allocator()
     net.bind(Arena(net.layout, 0, allocator), max_batch, allocator, kernels, Threads(n_threads))
     initialize(net, 0)
@@ -182,23 +185,25 @@ def step(net, n=11, **how):
     return found, net.arena.grads.copy(), net.evaluate(x, np.arange(n) % net.n_classes)
 
 
+@pytest.mark.parametrize("precision", ["float32", "bf16"])
 @pytest.mark.parametrize("n", [1, 4, 11])
-def test_bits_depend_on_no_parts_of_a_batch_nor_threads(n, monkeypatch):
-    whole = step(bound(mixed()), n)
+def test_bits_depend_on_no_parts_of_a_batch_nor_threads(n, precision, monkeypatch):
+    whole = step(bound(mixed(), precision=precision), n)
     for part_bytes, n_threads in ((1, 1), (20_000, 1), (1, 2), (1 << 30, 3)):
         monkeypatch.setattr(batch_parts, "PART_BYTES", part_bytes)
-        net = bound(mixed(), n_threads=n_threads)
-        assert net.part == (11 if n_threads > 1 else {1: 1, 20_000: net.part}[part_bytes])
+        net = bound(mixed(), n_threads=n_threads, precision=precision)
+        assert net.part == (11 if n_threads > 1 else {1: 2, 20_000: net.part}[part_bytes])
         found = step(net, n)
         assert found[0] == whole[0]
         assert found[2] == whole[2]
         np.testing.assert_array_equal(found[1], whole[1])
 
 
-def test_networks_that_end_without_dense_or_begin_with_it(monkeypatch):
+@pytest.mark.parametrize("precision", ["float32", "bf16"])
+def test_networks_that_end_without_dense_or_begin_with_it(precision, monkeypatch):
     monkeypatch.setattr(batch_parts, "PART_BYTES", 1)
     for layers in ([Conv2d(4, 12), Flatten()], [Flatten(), Dense(4)], [Conv2d(4, 12), ReLU(), Flatten(), ReLU()]):
-        (loss, _), grads, (again, _) = step(bound(layers))
+        (loss, _), grads, (again, _) = step(bound(layers, precision=precision))
         assert loss == pytest.approx(again)
         assert np.abs(grads).max() > 0
 
@@ -229,9 +234,12 @@ def test_gradients_leave_at_boundaries(monkeypatch):
 INPUTS = {"lenet": (1, 28, 28), "cifar_quick": (3, 32, 32)}
 
 
-@pytest.mark.parametrize("name", ["lenet", pytest.param("cifar_quick", marks=pytest.mark.full)])
-def test_step_allocates_nothing(name):
-    net = bound(load("model", BUILT_IN, name)(INPUTS[name], 10), INPUTS[name], 10, 8)
+@pytest.mark.parametrize(
+    ("name", "precision"),
+    [("lenet", "float32"), ("lenet", "bf16"), pytest.param("cifar_quick", "float32", marks=pytest.mark.full)],
+)
+def test_step_allocates_nothing(name, precision):
+    net = bound(load("model", BUILT_IN, name)(INPUTS[name], 10), INPUTS[name], 10, 8, precision=precision)
     x = np.random.default_rng(0).standard_normal((8, *net.input_shape), dtype=np.float32)
     labels, state = np.arange(8), Pass(True, 1, 2, np.arange(8))
     for _ in range(3):
@@ -265,11 +273,12 @@ def test_jitted_code_allocates_nothing(monkeypatch):
     assert "NRT_MemInfo_alloc" in next(iter(fresh.inspect_asm().values())), "this is how it would be seen"
     monkeypatch.setattr(Threads, "run", run)
     monkeypatch.setattr(Threads, "run_phases", lambda self, n, kernel, *args: run(self, kernel, -1, *args))
-    net = bound(mixed())
-    rng = np.random.default_rng(0)
-    x = rng.standard_normal((4, *net.input_shape), dtype=np.float32)
-    net.gradients(x, np.arange(4), Pass(True, 1, 2, np.arange(4)))
-    assert len(set(seen)) == 9
+    for precision in ("float32", "bf16"):
+        net = bound(mixed(), precision=precision)
+        rng = np.random.default_rng(0)
+        x = rng.standard_normal((4, *net.input_shape), dtype=np.float32)
+        net.gradients(x, np.arange(4), Pass(True, 1, 2, np.arange(4)))
+        assert len(set(seen)) == 9
 
 
 @pytest.mark.parametrize("name", ["lenet", pytest.param("cifar_quick", marks=pytest.mark.full)])

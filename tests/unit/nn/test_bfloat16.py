@@ -1,0 +1,181 @@
+"""Layers in bfloat16: forward to the bit of the NumPy model, gradients near those of float64, the same on every CPU."""
+
+from types import SimpleNamespace
+
+import numpy as np
+import pytest
+
+from psframe.errors import UserError
+from psframe.nn import precision, subnormal
+from psframe.nn.activations import Dropout, Flatten, ReLU
+from psframe.nn.base import Base, Pass
+from psframe.nn.conv import Conv1d, Conv2d
+from psframe.nn.dense import Dense
+from psframe.nn.network import Network
+from psframe.nn.pool import AvgPool2d, MaxPool2d
+from psframe.nn.subnormal import flushed
+from psframe.nn.vectors import host
+from tests.helpers import bfloat16_model as model
+from tests.helpers.layers import Bench, half
+from tests.helpers.other_cpu import has_avx2, said_on
+
+pytestmark = pytest.mark.skipif(not subnormal.AVAILABLE or not host().fma, reason="bf16 needs an x86 CPU with AVX2")
+
+#: bfloat16: zeros, subnormal numbers, the least and the largest normal ones, infinities, NaN, ones
+SPECIAL = np.array([0, 0x8000, 1, 0x80, 0x8080, 0x7F7F, 0x7F80, 0xFF80, 0x7FC0, 0x3F80, 0xBF80, 0x2000], np.uint16)
+
+CONVOLUTIONS = [
+    (lambda: Conv2d(20, 5), (9, 8, 1)),
+    (lambda: Conv2d(6, 3, padding=1), (7, 6, 16)),
+    (lambda: Conv2d(33, (2, 3), stride=(2, 1), padding=(1, 2)), (7, 9, 5)),
+    (lambda: Conv1d(17, 3), (1, 20, 9)),
+    (lambda: Conv2d(70, 3, padding=1), (3, 2, 300)),  # in chunks of window rows
+]
+
+
+def random(shape, special=False):
+    rng = np.random.default_rng(0)
+    x = half(rng.standard_normal(shape, dtype=np.float32))
+    if special:
+        x[...] = np.where(rng.random(shape) < 0.2, rng.choice(SPECIAL, shape), x)
+    return x
+
+
+def packed(even, odd):
+    return even.astype(np.uint32) | odd.astype(np.uint32) << np.uint32(16)
+
+
+def convolved(layer, x, weight, bias):
+    """Return a convolution as it is defined: window row by row, pairs along its columns and channels in order."""
+    (n, h, w, c), ((ph, pw), (sh, sw)) = x.shape, (layer.padding, layer.stride)
+    out_h, out_w, out = layer.output_shape
+    weight = weight.reshape(out, c, *((1,) * (4 - weight.ndim)), *weight.shape[2:])
+    kh, kw = weight.shape[2:]
+    image = np.zeros((n, h, w + 2 * pw, c), np.uint16)
+    image[:, :, pw : pw + w] = x
+    run, total = kw * c, np.tile(bias, (n, out_h, out_w, 1))
+    rows = weight.transpose(2, 3, 1, 0).reshape(kh, run, out)
+    for i in range(kh):
+        inside = [r for r in range(out_h) if 0 <= r * sh - ph + i < h]
+        for r in inside:
+            line = image[:, r * sh - ph + i].reshape(n, -1)
+            runs = np.stack([line[:, j * sw * c : j * sw * c + run] for j in range(out_w)], 1)
+            for k in range(0, run, 2):
+                odd = runs[..., k + 1] if k + 1 < run else np.zeros(runs.shape[:2], np.uint16)
+                row = packed(rows[i, k], rows[i, k + 1] if k + 1 < run else np.zeros(out, np.uint16))
+                pairs = np.broadcast_to(packed(runs[..., k], odd)[..., None], total[:, r].shape)
+                total[:, r] = model.dot(total[:, r], pairs, np.broadcast_to(row, pairs.shape))
+    return model.rounded(total).reshape(total.shape)
+
+
+def same(got, wanted):
+    return (got == wanted) | (np.isnan(model.widened(got)) & np.isnan(model.widened(wanted)))
+
+
+@pytest.mark.parametrize("special", [False, True])
+@pytest.mark.parametrize(("make", "shape"), CONVOLUTIONS)
+def test_convolutions_have_the_bits_of_their_definition(make, shape, special):
+    layer, n = make(), 3
+    bench = Bench([layer], shape, n, "uint16")
+    x = random((n, *shape), special and shape[-1] % 2 == 0)
+    with flushed():
+        y = bench.forward(x).copy()
+    assert same(y, convolved(layer, x, *bench.params)).all()
+
+
+@pytest.mark.parametrize(("features", "out"), [(70, 50), (33, 7), (600, 20)])
+def test_dense_layers_have_the_bits_of_their_definition(features, out):
+    bench = Bench([Dense(out)], (features,), 6, "uint16")
+    x = random((5, features))
+    with flushed():
+        y = bench.forward(x).copy()
+    weight, bias = bench.params
+    total = np.zeros((5, out), np.float32)
+    for begin in range(0, features, 256):
+        sums, end = np.zeros((5, out), np.float32), min(begin + 256, features)
+        for k in range(begin, end, 2):
+            has_odd = k + 1 < end
+            row = packed(weight[:, k], weight[:, k + 1] if has_odd else np.zeros(out, np.uint16))
+            pairs = packed(x[:, k], x[:, k + 1] if has_odd else np.zeros(5, np.uint16))
+            sums = model.dot(sums, *np.broadcast_arrays(pairs[:, None], row[None]))
+        total = (total if begin else np.broadcast_to(bias, total.shape)) + sums
+    np.testing.assert_array_equal(y, model.rounded(total).reshape(y.shape))
+
+
+def of_all_kinds():
+    return [
+        (lambda: Conv2d(20, 5, padding=2), (9, 8, 3)),
+        (lambda: Conv2d(16, 3), (9, 8, 16)),
+        (lambda: Conv2d(7, 3, stride=2), (9, 8, 5)),
+        (lambda: Conv1d(33, 3), (1, 30, 9)),
+        (lambda: Dense(50), (71,)),
+        (lambda: MaxPool2d(3, 2, ceil_mode=True), (9, 8, 20)),
+        (lambda: AvgPool2d(2), (9, 8, 20)),
+        (ReLU, (9, 8, 5)),
+        (Flatten, (4, 3, 5)),
+    ]
+
+
+@pytest.mark.parametrize("n", [1, 2, 5])
+@pytest.mark.parametrize(("make", "shape"), of_all_kinds())
+def test_gradients_are_near_those_of_float64(make, shape, n):
+    found = []
+    for dtype in ("uint16", "float64"):
+        bench = Bench([make()], shape, n + 1, dtype, "direct" if dtype == "uint16" else "blas")
+        wide = dtype == "float64"
+        if wide:  # of the same numbers
+            for mine, theirs in zip(bench.params, found[0][0], strict=True):
+                mine[...] = theirs
+        x = random((n, *shape))
+        y = bench.forward(model.widened(x).astype(np.float64) if wide else x).copy()
+        dy = random(y.shape)
+        dx = bench.backward(model.widened(dy).astype(np.float64) if wide else dy)
+        numbers = [y, dx, *bench.grads]
+        found.append(([*map(in_float, bench.params)], [*map(in_float, numbers)]))
+    for got, wanted in zip(found[0][1], found[1][1], strict=True):
+        assert got.shape == wanted.shape
+        assert np.linalg.norm(got - wanted) <= 2.0**-8 * np.linalg.norm(wanted)
+
+
+def in_float(x):
+    return (model.widened(np.ascontiguousarray(x)) if x.dtype == np.uint16 else x).astype(np.float64)
+
+
+def test_dropout_scales_and_rounds():
+    layer = Dropout(0.3)
+    bench = Bench([layer], (5, 6), 4, "uint16")
+    x = random((4, 5, 6))
+    state = Pass(True, 1, 2, np.arange(4))
+    y = bench.forward(x, state)
+    kept = y & 0x7FFF != 0
+    assert 0.4 < kept.mean() < 0.95
+    scaled = model.rounded(model.widened(x) * (np.float32(1) / (np.float32(1) - np.float32(0.3)))).reshape(x.shape)
+    np.testing.assert_array_equal(y[kept], scaled[kept])
+
+
+@has_avx2
+def test_layers_have_the_same_bits_on_every_cpu():
+    cpus = ["haswell", None, *(["znver4"] if host().bf16 else [])]  # without the instruction, and with it
+    assert len({said_on(cpu, "tests.helpers.layer_digest", "bf16")[1] for cpu in cpus}) == 1
+
+
+class Own(Base):
+    """Doubles its input."""
+
+    def setup(self, input_shape, index):
+        return input_shape
+
+    def forward(self, x, state):
+        return x + x
+
+
+def test_layers_that_do_not_compute_in_it_are_told():
+    with pytest.raises(UserError, match="layer 1, Own, which does not"):
+        Network([Flatten(), Own(), Dense(3)], (1, 4, 4), 3, precision="bf16")
+    Network([Flatten(), Own(), Dense(3)], (1, 4, 4), 3)
+
+
+def test_cpus_that_cannot_are_told(monkeypatch):
+    monkeypatch.setattr(subnormal, "AVAILABLE", False)
+    with pytest.raises(UserError, match="must have a CPU with fused multiply-adds"):
+        precision.BFloat16(SimpleNamespace(params=np.empty(0)), lambda shape, dtype: np.empty(shape, dtype))

@@ -155,7 +155,7 @@ class Updater:
             self.damaged = self.arena.nonfinite = True
         n_bytes = (1 + self.arena.state.shape[0]) * 4 * mean.size  # bytes of parameters and state, read and written
         self.traffic.read += mean.n_rows * 4 * mean.size + n_bytes
-        self.traffic.written += n_bytes
+        self.traffic.written += n_bytes + (2 * mean.size if self.arena.new_half is not None else 0)
         self.update_s += perf_counter() - began
         if self.trace.on:
             self.trace.add("update", began)
@@ -171,6 +171,7 @@ class Updater:
             arena.new_state[:, segment],
             self.sums.scratch if self.sums else None,
             arena.layout.n_trained - (segment.start or 0),
+            None if arena.new_half is None else arena.new_half[:-1][segment],
         )
 
     def _in_blocks(self, segment: slice, mean: Any, lr: float, step: int) -> bool:
@@ -190,6 +191,8 @@ class Updater:
             params[n:] -= gradient[n:]
             if n:
                 self.optimizer.update(params[:n], gradient[:n], state[:, :n], lr, step)
+        if arena.new_half is not None:
+            compiled.elementwise.narrow(arena.new_params[segment], arena.new_half[:-1][segment])
         if self.sums:
             self.sums.read(segment, False)
         return finite

@@ -7,6 +7,7 @@ any_workers`` the tree of ``psframe.collectives.order``.
 """
 
 from collections.abc import Collection, Iterable, Sequence
+from dataclasses import replace
 from typing import Any, Protocol
 
 import numpy as np
@@ -114,8 +115,11 @@ class Base:
         ``trace`` receives the exchanges that overlap each other.
         """
         applies = self._team.applies_updates
-        n_state, copies = (n_state, keeping.copies) if applies else (0, 1)
-        return Arena(layout, n_state, self._allocator, copies=copies, guarded=keeping.guarded)
+        # where there is a server, others receive their parameters
+        keeping = replace(
+            keeping, copies=keeping.copies if applies else 1, halves=keeping.halves and not self._team.server
+        )
+        return Arena(layout, n_state if applies else 0, self._allocator, keeping=keeping)
 
     def _wait(self, request: Request) -> None:
         """Wait for a pending request; NodeLost if other nodes do not arrive within ``sync.deadline_s``."""

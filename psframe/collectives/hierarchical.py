@@ -80,7 +80,7 @@ class Hierarchical(Base):
         self._between: Streamed | Encoded | None = None
 
     def arena(self, layout: Layout, n_state: int, keeping: Keeping = ONE_COPY, trace: Trace = UNTRACED) -> Arena:
-        arena = self._node.arena(layout, n_state, keeping.guarded)
+        arena = self._node.arena(layout, n_state, keeping)
         if self._far:
             total = self._node.zeros(1, "exchange")[0]
             self._means = [(segment, compiled.elementwise.Mean([total[segment]])) for segment, _ in self._node.parts]

@@ -13,7 +13,7 @@ from psframe.cluster.gates import COMMITTED, READY, SUMMED
 from psframe.cluster.roles import Team
 from psframe.collectives.segments import ITEM_BYTES, chosen, divide, vectors
 from psframe.memory.allocator import Allocator
-from psframe.memory.arena import Arena, Layout, Vectors
+from psframe.memory.arena import Arena, Keeping, Layout, Vectors
 from psframe.record.traffic import Traffic
 
 Reducers = Literal["server", "cores", "all"]
@@ -71,26 +71,35 @@ class NodeVectors:
         self._n_taken = team.largest or self.n_workers  # slots that are allocated
         self._current = False  # True if every rank of the node knows the version of the parameters
 
-    def arena(self, layout: Layout, n_state: int, guarded: bool) -> Arena:
+    def arena(self, layout: Layout, n_state: int, keeping: Keeping) -> Arena:
         """Return the arena of this rank, whose parameters and state are the node's. All ranks must call."""
         params = [self.zeros(1, "parameters") for _ in range(2)]
         state = [self.zeros(n_state, "optimizer") for _ in range(2)]
-        halves = self._slots()
+        slots = self._slots()
         if self._chunked or self.worker < 0:
             # a dedicated server has no slot; its network needs gradients only to compile
             grads = self._allocator.zeros(self.division.size, np.float32, "gradients")
         else:
-            grads = halves[0][self.worker]
-        self.rows = list(halves[0])
-        self._own_slots = [half[self.worker] for half in halves] if self._chunked and self.worker >= 0 else []
+            grads = slots[0][self.worker]
+        self.rows = list(slots[0])
+        self._own_slots = [half[self.worker] for half in slots] if self._chunked and self.worker >= 0 else []
         self.parts: list[tuple[slice, list[np.ndarray]]] = []
         for number, segment in enumerate(self.division.segments(self.reducer) if self.reducer is not None else ()):
-            begin, half = number * self.division.chunk, halves[number % len(halves)]
+            begin, half = number * self.division.chunk, slots[number % len(slots)]
             self.parts.append((segment, [row[segment.start - begin : segment.stop - begin] for row in half]))
         # parameters and state without padding
-        of_node = Vectors([v[0] for v in params], grads, state)
-        self._arena = Arena(layout, n_state, self._allocator, vectors=of_node, guarded=guarded)
+        halves = [self._half() for _ in range(2)] if keeping.halves else ()
+        of_node = Vectors([v[0] for v in params], grads, state, halves)
+        self._arena = Arena(layout, n_state, self._allocator, vectors=of_node, keeping=keeping)
         return self._arena
+
+    def _half(self) -> np.ndarray:
+        """Return a vector of bfloat16 that the node shares, uint16 (S + 1,), whose pages its reducers place."""
+        page_bytes, n_reducers = self._allocator.home("parameters").page_bytes, self.division.n_reducers
+        n_pages = -(-2 * (self.division.size + 1) // page_bytes)
+        bounds = [n_pages * part // n_reducers * page_bytes for part in range(n_reducers + 1)]
+        own = [slice(*bounds[self.reducer : self.reducer + 2])] if self.reducer is not None else []
+        return self._allocator.shared(n_pages * page_bytes, "parameters", own).view(np.uint16)[: self.division.size + 1]
 
     def zeros(self, n: int, role: str) -> np.ndarray:
         """Return ``n`` vectors in shared memory, float32 (n, S), each aligned to a page. All ranks must call."""

@@ -63,7 +63,7 @@ class Shared(Base):
         self._node = NodeVectors(team, size, allocator, reducers, chunk_bytes, self.traffic)
 
     def arena(self, layout: Layout, n_state: int, keeping: Keeping = ONE_COPY, trace: Trace = UNTRACED) -> Arena:
-        arena = self._node.arena(layout, n_state, keeping.guarded)
+        arena = self._node.arena(layout, n_state, keeping)
         self._means = [(segment, self.mean_of(rows)) for segment, rows in self._node.parts]
         return arena
 

@@ -4,7 +4,7 @@
 Every collective and every optimizer uses it. It works element by element in one fixed order of operations
 (``_update.h``), so that the bits are the same for every way to move the bytes.
 """
-from libc.stdint cimport uint64_t
+from libc.stdint cimport uint16_t, uint64_t
 from libc.stdlib cimport free, malloc
 
 cdef extern from "_update.h" nogil:
@@ -14,7 +14,9 @@ cdef extern from "_update.h" nogil:
         float lr, decay, momentum, beta1, beta2, eps, correct1, correct2
     bint psf_ordered(const float** row, const int* merges, long n_rows, long at, long size, float n, float* out)
     bint psf_step(const float** row, const int* merges, long n_rows, long size, long trained, float n, psf_rule rule,
-                  int n_state, const float* w, float* new_w, const float** state, float** new_state, uint64_t* sums)
+                  int n_state, const float* w, float* new_w, const float** state, float** new_state, uint64_t* sums,
+                  uint16_t* half)
+    void psf_narrow(const float* v, long size, uint16_t* half)
     uint64_t psf_checksum(const float* v, long size)
     bint psf_is_finite(const float* v, long size)
 
@@ -38,6 +40,18 @@ def is_finite(const float[::1] vector):
         with nogil:
             found = psf_is_finite(&vector[0], vector.shape[0])
     return bool(found)
+
+
+def narrow(const float[::1] vector, uint16_t[::1] half):
+    """Write a float32 vector (S,) as bfloat16 to the first S numbers of ``half``.
+
+    To nearest even; subnormal numbers become zeros of their sign, and NaN quiet.
+    """
+    if half.shape[0] < vector.shape[0]:
+        raise ValueError(f"{vector.shape[0]} numbers do not fit into {half.shape[0]}")
+    if vector.shape[0]:
+        with nogil:
+            psf_narrow(&vector[0], vector.shape[0], &half[0])
 
 
 cdef class Rule:
@@ -140,7 +154,7 @@ cdef class Mean:
         return bool(finite)
 
     def update(self, Rule rule, const float[::1] params, float[::1] new_params, state, new_state, sums=None,
-               trained=None):
+               trained=None, half=None):
         """Compute the mean and apply the rule to it in one pass; return True if the mean is finite.
 
         Parameters
@@ -153,6 +167,8 @@ cdef class Mean:
             Receives :func:`checksum` of the old parameters and state rows, and in its second half of the new ones.
         trained : int, optional
             The rule is for this many leading numbers (default: all); the mean is subtracted from the others.
+        half : uint16, shape (S,), optional
+            Receives the new parameters as bfloat16.
         """
         cdef const float* old[PSF_STATE]
         cdef float* new[PSF_STATE]
@@ -160,6 +176,8 @@ cdef class Mean:
         cdef float[::1] new_row
         cdef uint64_t[::1] found
         cdef uint64_t* into = NULL
+        cdef uint16_t[::1] rounded
+        cdef uint16_t* to_half = NULL
         cdef Py_ssize_t i, n_trained = self.size if trained is None else trained
         cdef bint finite
         if params.shape[0] != self.size or new_params.shape[0] != self.size:
@@ -172,6 +190,11 @@ cdef class Mean:
             if found.shape[0] != N_SUMS:
                 raise ValueError(f"an update leaves {N_SUMS} checksums")
             into = &found[0]
+        if half is not None:
+            rounded = half
+            if rounded.shape[0] != self.size:
+                raise ValueError(f"a mean of {self.size} numbers updates as many of bfloat16")
+            to_half = &rounded[0] if self.size else NULL
         if self.size == 0:
             return True
         for i in range(rule.n_state):
@@ -181,5 +204,5 @@ cdef class Mean:
             old[i], new[i] = &old_row[0], &new_row[0]
         with nogil:
             finite = psf_step(self.row, self.merges, self.n_rows, self.size, n_trained, self.n_samples, rule.rule,
-                              rule.n_state, &params[0], &new_params[0], old, new, into)
+                              rule.n_state, &params[0], &new_params[0], old, new, into, to_half)
         return bool(finite)

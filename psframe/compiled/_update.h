@@ -183,6 +183,18 @@ static void psf_apply(psf_rule rule, long size, const float *g, const float *w, 
     }
 }
 
+/* half = v as bfloat16, the upper half of its bits: to nearest even, subnormal numbers to zeros of their sign, NaN
+quiet; as psframe.nn.bfloat16.rounded */
+PSF_WIDEST static void psf_narrow(const float *v, long size, uint16_t *half) {
+    for (long i = 0; i < size; i++) {
+        uint32_t bits;
+        memcpy(&bits, &v[i], sizeof bits);
+        uint32_t upper = bits >> 16, near = (bits + 0x7fffu + (upper & 1u)) >> 16;
+        near = (bits & 0x7fffffffu) > 0x7f800000u ? upper | 0x40u : near;
+        half[i] = (uint16_t)((bits & 0x7f800000u) == 0 ? upper & 0x8000u : near);
+    }
+}
+
 /* Continue a checksum over another block. Every lane sums its words and their running sums, so that the place of a word
 counts, too. The weights of the first are odd and those of the second even: a flipped bit k changes a checksum by an odd
 number times 2**k, which is never 0. */
@@ -229,10 +241,11 @@ PSF_WIDEST static int psf_is_finite(const float *v, long size) {
 /* Mean and update in one pass: the mean of a block goes from the cache into the rule, which is for the first `trained`
 numbers; it is subtracted from the others, which have no state. Old and new vectors may be the same. Returns 1 if the
 mean is finite. `sums`, if not NULL, receives the checksums of the old parameters and state, and from index
-1 + PSF_STATE on those of the new ones, while they are in the cache. */
+1 + PSF_STATE on those of the new ones, and `half`, if not NULL, the new parameters as bfloat16, while they are in the
+cache. */
 static int psf_step(const float *const *row, const int *merges, long n_rows, long size, long trained, float n,
                     psf_rule rule, int n_state, const float *w, float *new_w, const float *const *state,
-                    float *const *new_state, uint64_t *sums) {
+                    float *const *new_state, uint64_t *sums, uint16_t *half) {
     const psf_rule as_it_is = {.kind = PSF_SGD, .lr = 1};
     float mean[PSF_BLOCK];
     int finite = 1;
@@ -253,6 +266,8 @@ static int psf_step(const float *const *row, const int *merges, long n_rows, lon
         long head = trained <= at ? 0 : trained - at < part ? trained - at : part;
         psf_apply(rule, head, mean, w + at, new_w + at, old[0], new[0], old[1], new[1]);
         psf_apply(as_it_is, part - head, mean + head, w + at + head, new_w + at + head, NULL, NULL, NULL, NULL);
+        if (half)
+            psf_narrow(new_w + at, part, half + at);
         if (sums) {
             uint64_t *written = sums + 1 + PSF_STATE;
             written[0] = psf_checksum_block(written[0], new_w + at, part);

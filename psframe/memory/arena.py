@@ -8,6 +8,7 @@ from typing import Protocol
 
 import numpy as np
 
+from psframe import compiled
 from psframe.memory.allocator import ALIGNMENT_BYTES, Allocator
 
 
@@ -111,10 +112,14 @@ class Keeping:
         Copies of private parameters and state on a rank that applies updates; 2 if a step may have to be dropped.
     guarded : bool
         True if an unsound step is dropped.
+    halves : bool
+        True to have the parameters as bfloat16, too, which updates write. Only for modes and ranks whose parameters
+        nothing but updates change from step to step.
     """
 
     copies: int = 1
     guarded: bool = False
+    halves: bool = False
 
 
 ONE_COPY = Keeping()
@@ -122,11 +127,16 @@ ONE_COPY = Keeping()
 
 @dataclass(frozen=True)
 class Vectors:
-    """Memory of an arena: one copy of parameters and state, or two if a step writes the copy that is not read."""
+    """Memory of an arena: one copy of parameters and state, or two if a step writes the copy that is not read.
+
+    ``halves`` are the copies of the parameters as bfloat16, uint16 (layout.size + 1,), or none; the last number, which
+    a pair at the end reads, is 0.
+    """
 
     params: Sequence[np.ndarray]
     grads: np.ndarray
     state: Sequence[np.ndarray]
+    halves: Sequence[np.ndarray] = ()
 
 
 class Arena:
@@ -138,8 +148,8 @@ class Arena:
         Existing memory, such as that shared by a node's ranks; by default it is allocated from ``allocator``.
     shared : bool, optional
         By default, True if ``vectors`` is given.
-    copies : int
-        Copies of parameters and state, if allocated here: 2 to keep the values before a step.
+    keeping : Keeping
+        Copies of parameters and state, if allocated here; and what becomes of an unsound step.
 
     Attributes
     ----------
@@ -149,6 +159,8 @@ class Arena:
         Optimizer state; empty on ranks that apply no update.
     new_params, new_state : ndarray
         Output of an update: the same arrays, or others that :meth:`commit` makes current.
+    half, new_half : ndarray of uint16, shape (layout.size + 1,), or None
+        ``params`` and ``new_params`` as bfloat16.
     version : int
         Number of committed steps.
     stays : bool
@@ -174,16 +186,18 @@ class Arena:
         dtype: str = "float32",
         vectors: Vectors | None = None,
         shared: bool | None = None,
-        copies: int = 1,
-        guarded: bool = False,
+        keeping: Keeping = ONE_COPY,
     ):
-        self.layout, self.version, self.guarded = layout, 0, guarded
+        self.layout, self.version, self.guarded = layout, 0, keeping.guarded
         self.shared = vectors is not None if shared is None else shared
         if vectors is None:
             vectors = Vectors(
-                [allocator.zeros(layout.size, dtype, "parameters") for _ in range(copies)],
+                [allocator.zeros(layout.size, dtype, "parameters") for _ in range(keeping.copies)],
                 allocator.zeros(layout.size, dtype, "gradients"),
-                [allocator.zeros((n_state, layout.size), dtype, "optimizer") for _ in range(copies)],
+                [allocator.zeros((n_state, layout.size), dtype, "optimizer") for _ in range(keeping.copies)],
+                [allocator.zeros(layout.size + 1, "uint16", "parameters") for _ in range(keeping.copies)]
+                if keeping.halves
+                else (),
             )
         self.vectors, self.grads = vectors, vectors.grads
         self._point()
@@ -192,6 +206,14 @@ class Arena:
         params, state = self.vectors.params, self.vectors.state
         self.params, self.new_params = params[self.version % len(params)], params[(self.version + 1) % len(params)]
         self.state, self.new_state = state[self.version % len(state)], state[(self.version + 1) % len(state)]
+        self.half = self.new_half = None
+        if halves := self.vectors.halves:
+            self.half, self.new_half = halves[self.version % len(halves)], halves[(self.version + 1) % len(halves)]
+
+    def refresh_half(self) -> None:
+        """Write ``half`` anew, after parameters were written otherwise than by an update."""
+        if self.half is not None:
+            compiled.elementwise.narrow(self.params, self.half)
 
     def commit(self) -> None:
         """Make the updated vectors current."""

@@ -5,12 +5,11 @@ from contextlib import AbstractContextManager, nullcontext
 
 import numpy as np
 
+from psframe import compiled
 from psframe.errors import UserError
 from psframe.memory.arena import Arena
 from psframe.nn import subnormal
 from psframe.nn.base import Arrays, Layer, Pass
-from psframe.nn.jit import jit
-from psframe.nn.pairs import copy
 from psframe.nn.vectors import host
 from psframe.nn.workspace import Shape, Workspace
 
@@ -80,19 +79,23 @@ class BFloat16(Float32):
                 "train.precision: bf16 must have a CPU with fused multiply-adds (x86 with AVX2, or newer), got another "
                 "one; give train.precision=float32"
             )
-        # one number more, which a pair at the end reads
-        self.half = allocate((arena.layout.size + 1,), self.dtype)
-        self.half[-1] = 0
+        self.kept = bool(arena.vectors.halves)  # by updates; else written anew for each pass
+        self.halves = list(arena.vectors.halves)
+        if not self.kept:
+            self.halves = [allocate((arena.layout.size + 1,), self.dtype)]
+            self.halves[0][-1] = 0  # which a pair at the end reads
 
     def params(self) -> list[Arrays]:
-        halves = self.arena.views(self.half[:-1])
+        of_versions = super().params()
         return [
             {name: view if view.ndim == 1 else halves[name] for name, view in masters.items()}
-            for masters in super().params()
+            for number, masters in enumerate(of_versions)
+            for halves in [self.arena.views(self.halves[number % len(self.halves)][:-1])]
         ]
 
     def refresh(self) -> None:
-        narrow(self.arena.params, self.half)
+        if not self.kept:
+            compiled.elementwise.narrow(self.arena.params, self.halves[0])
 
     def allocate_ends(self, workspace: Workspace, input_shape: Shape | None, n_classes: int) -> None:
         self.x = workspace.kept(input_shape) if input_shape else None
@@ -103,7 +106,7 @@ class BFloat16(Float32):
         if self.x is None or x.dtype == np.uint16:
             return x
         halves = self.x[state.first : state.first + len(x)]
-        narrow(x.reshape(-1), halves.reshape(-1))
+        narrow(x, halves)
         return halves
 
     def logits(self, y: np.ndarray, state: Pass) -> np.ndarray:
@@ -114,7 +117,7 @@ class BFloat16(Float32):
         return wide
 
     def gradient(self, dy: np.ndarray) -> np.ndarray:
-        narrow(dy.reshape(-1), self.dlogits[: len(dy)].reshape(-1))
+        narrow(dy, self.dlogits[: len(dy)])
         return self.dlogits[: len(dy)]
 
     def arithmetic(self) -> AbstractContextManager[None]:
@@ -126,10 +129,9 @@ def widen(x: np.ndarray, y: np.ndarray) -> None:
     np.left_shift(x, 16, out=y.view(np.uint32), dtype=np.uint32, casting="unsafe")
 
 
-@jit
-def narrow(x, y):
-    """Write ``x`` (m,) as bfloat16 to the first m numbers of ``y``."""
-    copy(len(x), x, 0, y, 0)
+def narrow(x: np.ndarray, y: np.ndarray) -> None:
+    """Write ``x``, float32, as bfloat16 to ``y`` of its shape; both contiguous."""
+    compiled.elementwise.narrow(x.reshape(-1), y.reshape(-1))
 
 
 class Autocast(Float32):

@@ -1,7 +1,7 @@
 """Contract of a sync mode: :class:`SyncMode` for a user's own, :class:`Mode` for the built-in ones."""
 
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from time import perf_counter
 from typing import Protocol
 
@@ -218,6 +218,10 @@ class UserMode(Mode):
             )
         super().__init__(Traits("step", inner.server, averages=True, overlaps=getattr(inner, "overlaps", False)))
         self.inner = inner
+
+    def _allocate(self, parts: Parts) -> Arena:
+        # it may write parameters in ways of its own
+        return super()._allocate(replace(parts, keeping=replace(parts.keeping, halves=False)))
 
     def open(self, update: Updater) -> None:
         self.inner.open(self.arena, self._parts.collective, update)

@@ -166,7 +166,9 @@ def build(cluster: Cluster, plan: Plan, held: LoadedData, allocator: Allocator, 
     sampler = any_workers.sampler(plan.facts.n_train, team.n_workers, train)
     fault, group = plan.config.fault, plan.group
     bind_args = (cluster, team, group, net.layout, optimizer, sampler, allocator)
-    keeping, drops = guard.keeping(fault, mode.traits), fault.on_nan == "skip"
+    # parameters that nothing but updates change are kept in what layers read, too
+    halves = net.dtype == "uint16" and mode.traits.same_each_step and (team.server is None or cluster.n_nodes == 1)
+    keeping, drops = replace(guard.keeping(fault, mode.traits), halves=halves), fault.on_nan == "skip"
     collective, arena = bind(mode, choice, train.reproducible, *bind_args, keeping=keeping, drops=drops, trace=trace)
     threads = Threads(_threads(train.threads, operations.of_step(net) * sampler.max_batch))
     work = stages.work(cluster, plan, held.arrays, sampler, net, arena, threads, allocator, trace)

@@ -77,6 +77,10 @@ def init_parameters(run: Run, quiet: bool) -> None:
         for row in arena.state if leads or not arena.shared else ():
             state_comm.Bcast(row)
     run.sync.open(run.updater)
+    if arena.half is not None:
+        if leads or not arena.shared:
+            arena.refresh_half()
+        comm.Barrier()
 
 
 def outputs(

@@ -62,6 +62,8 @@ class Replicas:
             for vector in of_kind if wrong else ():
                 self.comm.Bcast(vector, right)
             damaged.update(wrong)
+        if damaged:
+            self.arena.refresh_half()
         return sorted(damaged)
 
 

@@ -6,7 +6,7 @@ import pytest
 from psframe import compiled
 from psframe.errors import UserError
 from psframe.memory.allocator import Allocator
-from psframe.memory.arena import Arena
+from psframe.memory.arena import Arena, Keeping
 from psframe.models.torch_module import torch_module
 from psframe.nn import operations
 from psframe.nn.base import LayerHook, Pass
@@ -59,7 +59,7 @@ class Worker:
         spec = {"build": f"tests.helpers.torch_nets:{name}", "arguments": arguments}
         self.network = Network(torch_module(input_shape, CLASSES, **spec), input_shape, CLASSES)
         self.allocator = Allocator()
-        self.arena = Arena(self.network.layout, n_state, self.allocator, copies=copies)
+        self.arena = Arena(self.network.layout, n_state, self.allocator, keeping=Keeping(copies))
         self.network.bind(self.arena, BATCH, self.allocator)
         initialize(self.network, 7)
 

@@ -114,11 +114,9 @@ class Base:
 
         ``trace`` receives the exchanges that overlap each other.
         """
-        applies = self._team.applies_updates
-        # where there is a server, others receive their parameters
-        keeping = replace(
-            keeping, copies=keeping.copies if applies else 1, halves=keeping.halves and not self._team.server
-        )
+        applies, servers = self._team.applies_updates, self._team.servers
+        halves = keeping.halves and (not servers or (self.traits.broadcasts_any_size and len(servers) == 1))
+        keeping = replace(keeping, copies=keeping.copies if applies else 1, halves=halves)
         return Arena(layout, n_state if applies else 0, self._allocator, keeping=keeping)
 
     def _wait(self, request: Request) -> None:

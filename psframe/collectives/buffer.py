@@ -37,7 +37,7 @@ class Buffer(Base):
         See :mod:`psframe.collectives.compression`.
     """
 
-    traits = Traits(supports_tree_sum=True, supports_sharding=True)
+    traits = Traits(supports_tree_sum=True, supports_sharding=True, broadcasts_any_size=True)
 
     def __init__(
         self,

@@ -19,12 +19,15 @@ class Traits:
         True if every rank waits for the data of the others, so that none is a step ahead.
     supports_sharding : bool
         True if the parameters can be divided among several servers; not inherited by a user's own subclass.
+    broadcasts_any_size : bool
+        True if ``broadcast`` takes vectors of other lengths than the arena's, as parameters in bfloat16 have.
     """
 
     supports_tree_sum: bool = False
     exact: bool = True
     moves_data: bool = True
     supports_sharding: bool = False
+    broadcasts_any_size: bool = False
 
 
 def of_choice(choice: Choice) -> Traits:

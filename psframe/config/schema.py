@@ -44,8 +44,9 @@ class Train(msgspec.Struct, forbid_unknown_fields=True, kw_only=True, frozen=Tru
     """Training loop. ``batch_size``: samples per worker and step; ``reproducible``: the runs that must agree to the
     bit; with ``any_workers``, ``global_batch``: samples per step of all workers, cut into ``blocks``
     (``psframe.train.compute.any_workers``); ``threads``: threads of a rank's kernels, ``auto``: its cores if a step is
-    large enough; ``precision``: with ``bf16``, activations, their gradients and the weights that layers read are
-    bfloat16, while sums, gradients of parameters, the loss and the parameters that the optimizer updates stay float32;
+    large enough; ``precision``: with ``bf16``, activations, their gradients and what layers read of the
+    parameters are bfloat16, while sums, gradients of parameters, the loss and the parameters that the optimizer updates
+    stay float32;
     ``stop``: when to end before the last epoch."""
 
     epochs: PositiveInt = 5

@@ -154,7 +154,8 @@ class Arena:
     Attributes
     ----------
     params, grads : ndarray, shape (layout.size,)
-        float32 in training; gradient checks use float64.
+        float32 in training; gradient checks use float64. With ``half``, a worker that receives its parameters receives
+        that alone.
     state : ndarray, shape (n_state, layout.size)
         Optimizer state; empty on ranks that apply no update.
     new_params, new_state : ndarray
@@ -209,6 +210,16 @@ class Arena:
         self.half = self.new_half = None
         if halves := self.vectors.halves:
             self.half, self.new_half = halves[self.version % len(halves)], halves[(self.version + 1) % len(halves)]
+
+    @property
+    def published(self) -> np.ndarray:
+        """What layers read of the parameters, as a server sends it: float32, or bfloat16 in half as many float32."""
+        return self.params if self.half is None else self.half[:-1].view(np.float32)
+
+    @property
+    def new_published(self) -> np.ndarray:
+        """The same of ``new_params``."""
+        return self.new_params if self.new_half is None else self.new_half[:-1].view(np.float32)
 
     def refresh_half(self) -> None:
         """Write ``half`` anew, after parameters were written otherwise than by an update."""

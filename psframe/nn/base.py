@@ -152,8 +152,8 @@ class Layer(Protocol):
     def bfloat16(self) -> str:
         """How it computes with ``train.precision: bf16``: on ``arrays`` of bfloat16, or in PyTorch's ``autocast``.
 
-        "" if it does not. With ``arrays``, activations, their gradients and weights are bfloat16, in arrays of uint16;
-        biases and the gradients of parameters are float32.
+        "" if it does not. With ``arrays``, activations, their gradients and parameters are bfloat16, in arrays of
+        uint16; the gradients of parameters are float32.
         """
 
     @property

@@ -58,6 +58,7 @@ class Direct:
         n_images, n_sums = ((band - 1) * sh + kh) * pitch + in_one - 1, data_band * pitch
         n_staged, n_outputs = ((weight_band - 1) * sh + kh) * pitch * samples, weight_band * out_w * out * samples
         self.images, self.rooms = _staging(workspace, n_images, n_staged if pw or in_one > 1 else 0, n_outputs, n_sums)
+        self.wide = workspace.array((workspace.threads.n, out if in_one > 1 else 0), workspace.sums)
         self.zeros = workspace.array(out, workspace.sums)
         self.zeros[:] = 0
         run = -(-kw * c // in_one)
@@ -71,8 +72,8 @@ class Direct:
     def forward(self, x: np.ndarray, y: np.ndarray, state: Pass) -> None:
         """Write the output to ``y``. The first pass of a step packs the weights for all of its passes."""
         self.threads.run_phases(
-            2, conv_loops.forward, self.types, x, self.weight, self.packed, self.bias, self.zeros, y, not state.adds,
-            self.relu, self.window, self.images, self.room,
+            2, conv_loops.forward, self.types, x, self.weight, self.packed, self.bias, self.wide, self.zeros, y,
+            not state.adds, self.relu, self.window, self.images, self.room,
         )  # fmt: skip
 
     def backward(

@@ -14,12 +14,12 @@ from psframe.nn.conv_window import pack, panel_rows, rows_inside, source
 from psframe.nn.jit import inline, inner, jit
 from psframe.nn.lanes import pointer
 from psframe.nn.microkernel import multiply_add
-from psframe.nn.pairs import part_of, per, zero_where_off
+from psframe.nn.pairs import part_of, per, widened, zero_where_off
 from psframe.nn.parts import columns_of, share
 
 
 @jit
-def forward(part, n_parts, phase, types, x, weights, packed, bias, zeros, y, packs, relu, window, images, rooms):
+def forward(part, n_parts, phase, types, x, weights, packed, bias, wide, zeros, y, packs, relu, window, images, rooms):
     """Write the convolution of ``x`` (n, H, W, C) to ``y`` (n, H', W', out); with ``relu``, negative results are 0.
 
     Parameters
@@ -27,6 +27,7 @@ def forward(part, n_parts, phase, types, x, weights, packed, bias, zeros, y, pac
     phase : int
         0: pack the weights; 1: convolve; -1: both.
     packed : buffer for the packed weights
+    wide : buffers for the bias in float32, (n_parts, out)
     zeros : zeros, of the shape of ``bias``
     packs : bool
         True if the weights are not packed yet.
@@ -38,6 +39,7 @@ def forward(part, n_parts, phase, types, x, weights, packed, bias, zeros, y, pac
         run = window.columns * x.shape[3]
         pack(part, n_parts, types, weights, (window.rows, run, out), (run * out, out, 1), packed)
     if phase != 0:
+        bias = widened(bias, part, wide)
         _forward(part, n_parts, types, x, packed, bias, zeros, y, 0.0 if relu else -np.inf, window, images, rooms)
 
 

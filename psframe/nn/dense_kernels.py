@@ -25,6 +25,7 @@ class Direct:
         data = blocking(depth, n, itemsize, max_rows=8)
         self.gradient_types = (data.types, blocking(depth, out, itemsize).types)
         n_threads, n_pairs = workspace.threads.n, -(-n // 2) if in_one == 2 else 0
+        self.wide = workspace.array((n_threads, out if n_pairs else 0), workspace.sums)
         self.totals = workspace.array((n, out), workspace.sums) if n_pairs else None
         width = max(blocks.width, blocks.lanes * blocks.last_vectors + blocks.tail)
         self.panels = workspace.array((n_threads, width * dense_loops.CHUNK // 2 * (in_one - 1)), workspace.elements)
@@ -38,8 +39,9 @@ class Direct:
 
     def forward(self, x: np.ndarray, y: np.ndarray) -> None:
         self.threads.run(
-            dense_loops.forward, self.types, x, self.weight, self.bias, y, self.totals, self.panels, self.one, self.relu
-        )
+            dense_loops.forward, self.types, x, self.weight, self.bias, self.wide, y, self.totals, self.panels,
+            self.one, self.relu,
+        )  # fmt: skip
 
     def backward(self, x: np.ndarray, y: np.ndarray, dy: np.ndarray, dx: np.ndarray, need_dx: bool, adds: bool) -> None:
         self.threads.run_phases(

@@ -13,18 +13,19 @@ from numba.extending import overload
 from psframe.nn.jit import inline, jit
 from psframe.nn.lanes import pointer
 from psframe.nn.microkernel import multiply_add
-from psframe.nn.pairs import element, join, number_as, pair, paired, per, zero_where_off
+from psframe.nn.pairs import element, join, number_as, pair, paired, per, widened, zero_where_off
 from psframe.nn.parts import columns_of, share
 
 CHUNK = 256  # rows of W at a time, so that they stay in cache between blocks of samples; even, for pairs
 
 
 @jit
-def forward(part, n_parts, types, x, weights, bias, y, totals, room, one, relu):
+def forward(part, n_parts, types, x, weights, bias, wide, y, totals, room, one, relu):
     """Write x W + b to ``y``; with ``relu``, negative results are 0. The rows of a block are samples.
 
     Parameters
     ----------
+    wide : buffers for the bias in float32, (n_parts, out)
     totals : float32 buffer for the sums of all chunks but the last, (max_batch, out); None: ``y``, which is float32
     room : buffers for a chunk of a block's columns in pairs, (n_parts, ...)
     one : an element that is 1
@@ -33,7 +34,7 @@ def forward(part, n_parts, types, x, weights, bias, y, totals, room, one, relu):
     lanes, rows, last_rows, vectors, last_vectors, tail = types
     block, last, n_blocks = columns_of(types, out)
     in_one = per(one)
-    numbers = share(n_blocks + 1, part, n_parts)
+    numbers, sums = share(n_blocks + 1, part, n_parts), (pointer(widened(bias, part, wide)), pointer(totals))
     for k in range(0, depth, CHUNK):
         size, is_last = min(CHUNK, depth - k), k + CHUNK >= depth
         floor = 0.0 if relu and is_last else -np.inf
@@ -41,7 +42,7 @@ def forward(part, n_parts, types, x, weights, bias, y, totals, room, one, relu):
             column = number * block
             b = panel(weights, k, size, column, block if number < n_blocks else last, out, room[part])
             a, c, more = (pointer(x), k, depth, in_one), (pointer(y), column, out), (k > 0, is_last)
-            sums, steps = (pointer(bias), pointer(totals)), -(-size // in_one)
+            steps = -(-size // in_one)
             if number < n_blocks:
                 _samples((lanes, rows, last_rows, vectors, ()), a, b, c, sums, n, steps, floor, more)
             else:

@@ -68,6 +68,24 @@ def _join(n, x, at, other, to, to_at):
     return pairs
 
 
+def widened(x, part, rooms):
+    """Return ``x``, or bfloat16 as float32 in the buffer of a part."""
+
+
+@overload(widened)
+def _widened(x, part, rooms):
+    if x.dtype != types.uint16:
+        return lambda x, part, rooms: x
+
+    def of_bfloat16(x, part, rooms):
+        wide = rooms[part]
+        for i in range(len(x)):
+            wide[i] = number_of(np.uint32(x[i]) << np.uint32(16))
+        return wide
+
+    return of_bfloat16
+
+
 def end(x, at):
     """Write 0 behind the ``at`` numbers of ``x`` if they are bfloat16, of which a pair at the end reads it."""
 

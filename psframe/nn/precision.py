@@ -60,8 +60,8 @@ class Float32:
 
 
 class BFloat16(Float32):
-    """Activations, their gradients and weights in bfloat16; sums, biases, gradients of parameters, and the arena's
-    parameters, which an optimizer updates, in float32.
+    """Activations, their gradients and what layers read of the parameters in bfloat16; sums, gradients of parameters,
+    and the arena's parameters, which an optimizer updates, in float32.
 
     Raises
     ------
@@ -86,12 +86,8 @@ class BFloat16(Float32):
             self.halves[0][-1] = 0  # which a pair at the end reads
 
     def params(self) -> list[Arrays]:
-        of_versions = super().params()
-        return [
-            {name: view if view.ndim == 1 else halves[name] for name, view in masters.items()}
-            for number, masters in enumerate(of_versions)
-            for halves in [self.arena.views(self.halves[number % len(self.halves)][:-1])]
-        ]
+        n = len(self.arena.vectors.params)
+        return [self.arena.views(self.halves[version % len(self.halves)][:-1]) for version in range(n)]
 
     def refresh(self) -> None:
         if not self.kept:

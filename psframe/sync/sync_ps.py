@@ -36,12 +36,12 @@ class SyncPS(Mode):
         if self._parts.team.applies_updates:
             arena.close()
         if arena.nonfinite:
-            arena.new_params.view(np.uint32)[0] = NONFINITE_MARK
-        news = arena.new_params if arena.nonfinite else arena.params
+            arena.new_published.view(np.uint32)[0] = NONFINITE_MARK
+        news = arena.new_published if arena.nonfinite else arena.published
         collective.broadcast(news)
         if arena.guarded and news.view(np.uint32)[0] == NONFINITE_MARK:  # informs the workers without another message
             arena.nonfinite = True
-            collective.broadcast(arena.params)
+            collective.broadcast(arena.published)
         return True
 
 

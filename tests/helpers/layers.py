@@ -53,7 +53,7 @@ class Bench:
             shape = layer.setup(shape, index)
             params = {name: self._tensor(p, rng.uniform(-0.5, 0.5, p.shape)) for name, p in layer.params.items()}
             if dtype == "uint16":
-                params = {name: half(view) if view.ndim > 1 else view for name, view in params.items()}
+                params = {name: half(view) for name, view in params.items()}
             grads = {name: self._tensor(p, np.nan) for name, p in layer.params.items()}
             layer.bind(params, grads, workspace)
             self.params += params.values()

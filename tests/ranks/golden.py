@@ -128,7 +128,11 @@ def _bfloat16() -> Iterator[Run]:
     yield 3, ["sync={mode: local_sgd, every: 3}", BF16]
     yield 3, ["sync={mode: easgd, period: 4}", BF16]
     yield 4, ["sync={mode: sync_ps, servers: 2}", "collective=buffer", BF16]
-    yield 3, ["sync=sync_ps", "fault={on_nan: skip, check_every: 2}", BF16]
+    for mode in ("allreduce", "sync_ps"):
+        for collective in ("shared", "buffer"):
+            yield 3, [f"sync={mode}", f"collective={collective}", "fault={on_nan: skip, check_every: 2}", BF16]
+    yield 3, ["sync=sync_ps", "collective=object", BF16]
+    yield 3, ["sync=sync_ps", "collective={name: buffer, compression: fp16}", BF16]
     for n, parallel in (
         (1, "{micro_batches: 3}"),
         (2, "{micro_batches: 3, pipeline: 2}"),

@@ -27,7 +27,8 @@ class Replicas:
         self.comm = cluster.leaders if self.by_node else cluster.comm
         self.n = cluster.n_nodes if self.by_node else cluster.n_ranks
         with_state = self.by_node or team.server is None
-        self.rows = [lambda: [self.arena.params], *([lambda: list(self.arena.state)] if with_state else [])]
+        self.receives = team.server is not None and not self.by_node
+        self.rows = [self._params, *([lambda: list(self.arena.state)] if with_state else [])]
 
     def check(self) -> list[int]:
         """Repair parameters and state that differ, and return their ranks. All ranks must call.
@@ -50,6 +51,9 @@ class Replicas:
         own_index = sum(self.cluster.sizes[: self.cluster.node]) if self.by_node else self.cluster.rank
         return own_index in damaged
 
+    def _params(self) -> list[np.ndarray]:
+        return [self.arena.published if self.receives else self.arena.params]
+
     def _repaired(self) -> list[int]:
         vectors = [rows() for rows in self.rows]
         own_sums = np.array([_checksum(of_kind) for of_kind in vectors], np.uint64)
@@ -62,7 +66,7 @@ class Replicas:
             for vector in of_kind if wrong else ():
                 self.comm.Bcast(vector, right)
             damaged.update(wrong)
-        if damaged:
+        if damaged and not self.receives:
             self.arena.refresh_half()
         return sorted(damaged)
 

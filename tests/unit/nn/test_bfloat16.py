@@ -10,6 +10,7 @@ from psframe.nn import precision, subnormal
 from psframe.nn.activations import Dropout, Flatten, ReLU
 from psframe.nn.base import Base, Pass
 from psframe.nn.conv import Conv1d, Conv2d
+from psframe.nn.conv_window import panel_rows
 from psframe.nn.dense import Dense
 from psframe.nn.network import Network
 from psframe.nn.pool import AvgPool2d, MaxPool2d
@@ -46,26 +47,35 @@ def packed(even, odd):
 
 
 def convolved(layer, x, weight, bias):
-    """Return a convolution as it is defined: window row by row, pairs along its columns and channels in order."""
+    """Return a convolution as it is defined: window row by row, pairs along its columns and channels in order, and
+    sums of so many window rows as a cache holds."""
     (n, h, w, c), ((ph, pw), (sh, sw)) = x.shape, (layer.padding, layer.stride)
     out_h, out_w, out = layer.output_shape
     weight = weight.reshape(out, c, *((1,) * (4 - weight.ndim)), *weight.shape[2:])
     kh, kw = weight.shape[2:]
     image = np.zeros((n, h, w + 2 * pw, c), np.uint16)
     image[:, :, pw : pw + w] = x
-    run, total = kw * c, np.tile(bias, (n, out_h, out_w, 1))
-    rows = weight.transpose(2, 3, 1, 0).reshape(kh, run, out)
-    for i in range(kh):
-        inside = [r for r in range(out_h) if 0 <= r * sh - ph + i < h]
-        for r in inside:
-            line = image[:, r * sh - ph + i].reshape(n, -1)
-            runs = np.stack([line[:, j * sw * c : j * sw * c + run] for j in range(out_w)], 1)
-            for k in range(0, run, 2):
-                odd = runs[..., k + 1] if k + 1 < run else np.zeros(runs.shape[:2], np.uint16)
-                row = packed(rows[i, k], rows[i, k + 1] if k + 1 < run else np.zeros(out, np.uint16))
-                pairs = np.broadcast_to(packed(runs[..., k], odd)[..., None], total[:, r].shape)
-                total[:, r] = model.dot(total[:, r], pairs, np.broadcast_to(row, pairs.shape))
+    run, rows = kw * c, weight.transpose(2, 3, 1, 0).reshape(kh, kw * c, out)
+    total, chunk = np.zeros((n, out_h, out_w, out), np.float32), panel_rows.py_func(run, out)
+    for first in range(0, kh, chunk):
+        sums = np.tile(np.zeros(out, np.float32) if first else model.widened(bias), (n, out_h, out_w, 1))
+        for i in range(first, min(kh, first + chunk)):
+            for r in [r for r in range(out_h) if 0 <= r * sh - ph + i < h]:
+                line = image[:, r * sh - ph + i].reshape(n, -1)
+                runs = np.stack([line[:, j * sw * c : j * sw * c + run] for j in range(out_w)], 1)
+                sums[:, r] = summed(sums[:, r], runs, rows[i])
+        total = total + sums if first else sums
     return model.rounded(total).reshape(total.shape)
+
+
+def summed(sums, runs, rows):
+    """Add to ``sums`` (n, columns, out) the products of ``runs`` (n, columns, run) and ``rows`` (run, out)."""
+    run = len(rows)
+    for k in range(0, run, 2):
+        odd = runs[..., k + 1] if k + 1 < run else np.zeros(runs.shape[:2], np.uint16)
+        row = packed(rows[k], rows[k + 1] if k + 1 < run else np.zeros(rows.shape[1], np.uint16))
+        sums = model.dot(sums, *np.broadcast_arrays(packed(runs[..., k], odd)[..., None], row))
+    return sums
 
 
 def same(got, wanted):
@@ -98,7 +108,7 @@ def test_dense_layers_have_the_bits_of_their_definition(features, out):
             row = packed(weight[:, k], weight[:, k + 1] if has_odd else np.zeros(out, np.uint16))
             pairs = packed(x[:, k], x[:, k + 1] if has_odd else np.zeros(5, np.uint16))
             sums = model.dot(sums, *np.broadcast_arrays(pairs[:, None], row[None]))
-        total = (total if begin else np.broadcast_to(bias, total.shape)) + sums
+        total = (total if begin else np.broadcast_to(model.widened(bias), total.shape)) + sums
     np.testing.assert_array_equal(y, model.rounded(total).reshape(y.shape))
 
 

@@ -18,6 +18,7 @@ from psframe.nn.initial import initialize
 from psframe.nn.jit import compiling
 from psframe.nn.losses import softmax_cross_entropy
 from psframe.nn.network import Network
+from psframe.nn.precision import BFloat16
 from psframe.record.checkpoint import Saved
 from psframe.record.inputs import Inputs
 from psframe.train.data.batches import Batches
@@ -66,7 +67,9 @@ class TrainedNetwork:
         with script.given(of.objects):
             choice = registry.bind("model", MODELS, config.model).taking(2)
             layers, shape = choice(inputs.input_shape, inputs.n_classes), inputs.input_shape
-            self.network = Network(layers, shape, inputs.n_classes, precision=config.train.precision)
+            # a network that was trained on another CPU is wanted here, too
+            precision = config.train.precision if BFloat16.available() else "float32"
+            self.network = Network(layers, shape, inputs.n_classes, precision=precision)
         if self.network.layout.describe() != saved.layout:
             raise UserError(
                 f"a run's model must have the tensors of its checkpoint, got {config.model.get('name')!r} with others; "

@@ -119,6 +119,7 @@ def live(
         "ranks": [],
         "oversubscribed": False,
         "memkind": machine.memkind(topology),
+        "bfloat16": machine.bfloat16(),
         "limits": machine.limits(),
         "permissions": machine.permissions(topology),
         "placements": machine.placements(site, live=True),

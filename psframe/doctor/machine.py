@@ -136,6 +136,16 @@ def memkind(topology: Topology) -> dict[str, Any]:
     return {"version": compiled.memkind.version(), "finds_hbw": finds, "error": None}
 
 
+def bfloat16() -> str:
+    """Return how ``train.precision: bf16`` multiplies on this CPU: ``instruction``, ``multiply-adds``, or ``none``."""
+    from psframe.nn.precision import BFloat16
+    from psframe.nn.vectors import host
+
+    if not BFloat16.available():
+        return "none"
+    return "instruction" if host().fast_bf16 else "multiply-adds"
+
+
 def limits() -> dict[str, Any]:
     """Return limits in bytes: of locked memory (None: no limit), of /dev/shm, and of the free part of that.
 
@@ -157,6 +167,14 @@ def limits() -> dict[str, Any]:
         "memory_limit": room.limit or None,
         "cpus": min(cgroups.cpus(Tree("/")).values(), default=None),
     }
+
+
+#: by the report's word
+_BFLOAT16 = {
+    "instruction": "an instruction adds products of pairs, twice as many as of float32",
+    "multiply-adds": "two multiply-adds a pair, to the bits of the instruction, and slower than float32",
+    "none": "not on this CPU; train.precision=bf16 must have x86 with AVX2",
+}
 
 
 def text(report: Mapping[str, Any]) -> str:
@@ -220,6 +238,7 @@ def _live(report: Mapping[str, Any]) -> list[str]:
         f"             memory {limit['memory_bytes'] / 1e6:,.0f} MB free{by}{time}",
         "permissions  " + ", ".join(f"{name} {outcome}" for name, outcome in report["permissions"].items()),
         f"MPI          {mpi['error'] or mpi['library']}",
+        f"bfloat16     {_BFLOAT16[report['bfloat16']]}",
     ]
     if report["ranks"]:
         over = ", more than there are cores: they will wait for each other's cores" if report["oversubscribed"] else ""

@@ -74,7 +74,7 @@ class BFloat16(Float32):
     def __init__(self, arena: Arena, allocate: Allocate):
         super().__init__(arena, allocate)
         self.dtype = BFloat16.dtype
-        if not subnormal.AVAILABLE or not host().fma:
+        if not self.available():
             raise UserError(
                 "train.precision: bf16 must have a CPU with fused multiply-adds (x86 with AVX2, or newer), got another "
                 "one; give train.precision=float32"
@@ -84,6 +84,11 @@ class BFloat16(Float32):
         if not self.kept:
             self.halves = [allocate((arena.layout.size + 1,), self.dtype)]
             self.halves[0][-1] = 0  # which a pair at the end reads
+
+    @staticmethod
+    def available() -> bool:
+        """Return True if this CPU can multiply pairs of bfloat16, by one instruction or by two."""
+        return subnormal.AVAILABLE and host().fma
 
     def params(self) -> list[Arrays]:
         n = len(self.arena.vectors.params)

@@ -107,6 +107,11 @@ def _asked(path: str, overrides: Sequence[str]) -> dict[str, Any]:
             "psframe.predict must have a batch of fixed size for each worker, got train.reproducible=any_workers; give "
             "train.reproducible=fixed_workers"
         )
+    if config.train.precision != "float32":
+        raise UserError(
+            "psframe.predict knows how fast CPUs compute in float32 alone, got "
+            f"train.precision={config.train.precision}; give float32, or measure by psframe.compare"
+        )
     collective = config.collective["name"]
     if collective != "auto" and collective not in collectives.TABLE:
         raise UserError(f"psframe.predict knows the collectives of psframe, got {collective}; give one of those")

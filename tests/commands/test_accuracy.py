@@ -39,6 +39,29 @@ def test_quickstart_keeps_its_promise(tmp_path):
     assert train(4, tmp_path, "configs/quickstart.yaml")[-1]["accuracy"] >= 0.96
 
 
+def means(tmp_path, *keys):
+    """Return the mean over four seeds of LeNet's accuracy on Fashion-MNIST, and of its training loss in the end."""
+    last = []
+    for seed in range(4):
+        given = [f"train.seed={seed}", "train.epochs=3", "train.batch_size=32", *keys]
+        last.append(train(2, tmp_path / f"{seed}-{len(keys)}", "configs/fashion_allreduce.yaml", *given)[-1])
+    return [sum(record[key] for record in last) / len(last) for key in ("accuracy", "loss")]
+
+
+@pytest.mark.full
+def test_bfloat16_learns_as_float32_does_and_not_without_masters(tmp_path):
+    if not FASHION.is_dir():
+        pytest.skip("no Fashion-MNIST here: apt-get install dataset-fashion-mnist")
+    (accuracy, loss), (half_accuracy, half_loss), (_, loss_without) = (
+        means(tmp_path / "float32"),
+        means(tmp_path / "bf16", "train.precision=bf16"),
+        means(tmp_path / "none", "train.precision=bf16", "optimizer={name: 'tests.helpers.own:Masterless', lr: 0.02}"),
+    )
+    assert half_accuracy == pytest.approx(accuracy, abs=0.003)
+    assert half_loss == pytest.approx(loss, rel=0.01)
+    assert loss_without > 1.01 * loss
+
+
 def test_quickstart_learns_in_three_epochs(tmp_path):
     assert train(4, tmp_path, "configs/quickstart.yaml", "train.epochs=3")[-1]["accuracy"] >= 0.93
 

@@ -42,6 +42,7 @@ def test_doctor_of_this_machine():
         "memlock_bytes", "dev_shm_bytes", "dev_shm_free_bytes", "memory_bytes", "memory_limit", "cpus"
     }  # fmt: skip
     assert report["limits"]["memory_bytes"] > 0
+    assert report["bfloat16"] in ("instruction", "multiply-adds", "none")
     for name, found in report["placements"].items():
         assert found["error"] or sum(found["tried"].values()) > 0, name
     assert report["placements"]["default"]["error"] is None
@@ -52,7 +53,18 @@ def test_doctor_fits_one_screen():
     assert ended.returncode == 0
     lines = ended.stdout.splitlines()
     assert len(lines) <= 40
-    for word in ("NUMA node", "tier", "memkind", "memlock", "/dev/shm", "mbind", "MPI", "huge pages", "interleave"):
+    for word in (
+        "NUMA node",
+        "tier",
+        "memkind",
+        "memlock",
+        "/dev/shm",
+        "mbind",
+        "MPI",
+        "huge pages",
+        "interleave",
+        "bfloat16",
+    ):
         assert word in ended.stdout
 
 

@@ -125,6 +125,7 @@ WRONG = {
     "key": (["small.yaml", "--machine", "a64fx", "--what-if", "colour=1"], "--what-if must be KEY=VALUE"),
     "value": (["small.yaml", "--machine", "a64fx", "--what-if", "mode=easgd"], "must be one of sync_ps, allreduce"),
     "mode": (["small.yaml", "--machine", "a64fx", "sync={mode: easgd}"], "knows sync.mode sync_ps and allreduce"),
+    "bfloat16": (["small.yaml", "--machine", "a64fx", "train.precision=bf16"], "in float32 alone"),
     "any workers": (["small.yaml", "--machine", "a64fx", "train.reproducible=any_workers"], "batch of fixed size"),
     "grid": (["small.yaml", "--machine", "a64fx", "parallel={pipeline: 2}"], "whole network on each worker"),
     "config's key": (["small.yaml", "--machine", "a64fx", "train.colour=1"], "colour"),

@@ -73,6 +73,15 @@ def test_evaluation_on_the_test_set_is_that_of_the_record(run, test_set):
     assert scores["loss"] == pytest.approx(run.epochs["test_loss"][1], rel=1e-12)
 
 
+def test_run_in_bfloat16_is_evaluated_as_it_was_trained(tmp_path, test_set):
+    run = psframe.open_run(train(tmp_path, 2, "train.precision=bf16"))
+    assert run.evaluate(*test_set)["accuracy"] == run.epochs["accuracy"][-1]
+    assert run.epochs["precision"][-1] == "bf16"
+    tensors = run.tensors()
+    assert {tensor.dtype for tensor in tensors.values()} == {np.dtype(np.float32)}
+    assert any((tensor.view(np.uint32) & 0xFFFF).any() for tensor in tensors.values()), "these are the masters"
+
+
 def test_metrics_of_the_test_set_are_those_of_the_predictions(run, test_set):
     images, labels = test_set
     scores = run.evaluate(images, labels, metrics=["confusion", "top_1", {"name": "log_loss"}])

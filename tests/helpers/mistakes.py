@@ -10,6 +10,7 @@ MISTAKES = [
     (["train.batch_size=-4"], ["train.batch_size", "-4"]),
     (["train.seed=-1"], ["train.seed", "-1"]),
     (["train.reproducible=always"], ["train.reproducible", "fixed_workers", "'always'"]),
+    (["train.precision=half"], ["train.precision", "bf16", "'half'"]),
     (["schedule.name=linear"], ["schedule.name", "cosine", "'linear'"]),
     (["name=a/b"], ["name", "letters, digits, dots", "'a/b'"]),
     (["1=2"], ["1 is no key"]),

@@ -6,6 +6,7 @@ from psframe.collectives.buffer import Buffer
 from psframe.config.registry import Positive, PositiveInt
 from psframe.memory.pages import Policy
 from psframe.memory.placement import Base
+from tests.helpers.bfloat16_model import rounded, widened
 
 
 class Lazy:
@@ -40,6 +41,19 @@ class SignSGD:
 
     def update(self, params, grads, state, lr, step):
         params -= np.float32(lr) * np.sign(grads)
+
+
+class Masterless:
+    """SGD with momentum 0.9 on parameters that are rounded to bfloat16 after each step."""
+
+    n_state = 1
+
+    def __init__(self, *, lr: Positive):
+        self.lr = lr
+
+    def update(self, params, grads, state, lr, step):
+        state[0] = np.float32(0.9) * state[0] + grads
+        params[:] = widened(rounded(params - np.float32(lr) * state[0]))
 
 
 class ByNorm(SignSGD):

@@ -8,7 +8,7 @@ import pytest
 from psframe.errors import UserError
 from psframe.nn import precision, subnormal
 from psframe.nn.activations import Dropout, Flatten, ReLU
-from psframe.nn.base import Base, Pass
+from psframe.nn.base import Pass
 from psframe.nn.conv import Conv1d, Conv2d
 from psframe.nn.conv_window import panel_rows
 from psframe.nn.dense import Dense
@@ -17,6 +17,7 @@ from psframe.nn.pool import AvgPool2d, MaxPool2d
 from psframe.nn.subnormal import flushed
 from psframe.nn.vectors import host
 from tests.helpers import bfloat16_model as model
+from tests.helpers import tiny
 from tests.helpers.layers import Bench, half
 from tests.helpers.other_cpu import has_avx2, said_on
 
@@ -169,20 +170,10 @@ def test_layers_have_the_same_bits_on_every_cpu():
     assert len({said_on(cpu, "tests.helpers.layer_digest", "bf16")[1] for cpu in cpus}) == 1
 
 
-class Own(Base):
-    """Doubles its input."""
-
-    def setup(self, input_shape, index):
-        return input_shape
-
-    def forward(self, x, state):
-        return x + x
-
-
 def test_layers_that_do_not_compute_in_it_are_told():
-    with pytest.raises(UserError, match="layer 1, Own, which does not"):
-        Network([Flatten(), Own(), Dense(3)], (1, 4, 4), 3, precision="bf16")
-    Network([Flatten(), Own(), Dense(3)], (1, 4, 4), 3)
+    with pytest.raises(UserError, match="layer 1, Doubled, which does not"):
+        Network(tiny.mixed((1, 4, 4), 3), (1, 4, 4), 3, precision="bf16")
+    Network(tiny.mixed((1, 4, 4), 3), (1, 4, 4), 3)
 
 
 def test_cpus_that_cannot_are_told(monkeypatch):

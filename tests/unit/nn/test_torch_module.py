@@ -55,9 +55,9 @@ def torch_generator():
 class Worker:
     """A rank's network in memory of its own."""
 
-    def __init__(self, name, input_shape, n_state=1, copies=1, **arguments):
+    def __init__(self, name, input_shape, n_state=1, copies=1, precision="float32", **arguments):
         spec = {"build": f"tests.helpers.torch_nets:{name}", "arguments": arguments}
-        self.network = Network(torch_module(input_shape, CLASSES, **spec), input_shape, CLASSES)
+        self.network = Network(torch_module(input_shape, CLASSES, **spec), input_shape, CLASSES, precision=precision)
         self.allocator = Allocator()
         self.arena = Arena(self.network.layout, n_state, self.allocator, keeping=Keeping(copies))
         self.network.bind(self.arena, BATCH, self.allocator)
@@ -100,6 +100,25 @@ def seeded(module, index=0):
 def close(got, want, rtol=1e-5):
     want = want.detach().numpy()
     np.testing.assert_allclose(got, want, rtol=rtol, atol=rtol * max(1e-3, np.abs(want).max()))
+
+
+@pytest.mark.parametrize("name", ["row", "ResNet"])
+def test_gradients_in_bfloat16_are_those_of_autocast(name):
+    worker, module = Worker(name, IMAGES, precision="bf16"), reference(name, IMAGES, 7)
+    ours, theirs, labels = batches(IMAGES, BATCH, 0)
+    loss, _ = worker.network.gradients(ours, labels, Pass(True, 3, 1, np.arange(BATCH)))
+    with torch.autocast("cpu", torch.bfloat16):
+        logits = seeded(module)(theirs)
+    assert logits.dtype == torch.bfloat16
+    wanted = torch.nn.functional.cross_entropy(logits.float(), torch.from_numpy(labels), reduction="sum")
+    wanted.backward()
+    assert loss == pytest.approx(wanted.item(), rel=0.02)
+    grads = {n.split(".", 2)[2]: view for n, view in worker.arena.views(worker.arena.grads).items()}
+    for tensor_name, parameter in module.named_parameters():
+        if parameter.grad is not None:
+            wanted = parameter.grad.numpy()
+            assert grads[tensor_name].dtype == np.float32
+            assert np.linalg.norm(grads[tensor_name] - wanted) <= 0.05 * np.linalg.norm(wanted) + 1e-3
 
 
 @pytest.mark.parametrize("name", CASES)

@@ -37,6 +37,7 @@ CUT = {"parallel": {"pipeline": 2}}
             {"train": {"reproducible": "any_workers", "global_batch": 8}},
             "got buffer with compression fp16",
         ),
+        ("allreduce", "shared", {"train": {"precision": "bf16"}, "nn": {"kernels": "blas"}}, "got nn.kernels=blas"),
         ("sync_ps", "{name: buffer, gather: reduce}", {}, "lets MPI choose the order of a sum, got .*=fixed_workers"),
         ("{mode: sync_ps, servers: 2}", "tests.helpers.own:Scratch", {}, "knows one server alone"),
     ],

@@ -66,6 +66,8 @@ MISTAKES = {
     "package": (["dataset=tests.helpers.wrong:nothing"], None, "has no 'nothing'"),
     "base": (["base=x"], None, "base must stand in a config's file"),
     "cut network": (["parallel.pipeline=2", "sync=easgd"], None, "all replicas step together"),
+    "precision": (["train.precision=bf16", "nn.kernels=blas"], None, "train.precision: bf16 must have psframe's own"),
+    "layers": (["train.precision=bf16", "model=tests.helpers.tiny:mixed"], None, "layer 1, Doubled, which does not"),
     "stages": (["parallel.pipeline=64"], None, "parallel.pipeline must leave a layer for every stage"),
     "shards": (["parallel.model=64"], None, "parallel.model"),
     "grid": (["parallel.pipeline=2"], 3, "must divide the number of ranks, 3"),

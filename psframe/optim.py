@@ -171,7 +171,7 @@ class Updater:
             arena.new_state[:, segment],
             self.sums.scratch if self.sums else None,
             arena.layout.n_trained - (segment.start or 0),
-            None if arena.new_half is None else arena.new_half[:-1][segment],
+            None if arena.new_half is None else arena.new_half[segment],
         )
 
     def _in_blocks(self, segment: slice, mean: Any, lr: float, step: int) -> bool:
@@ -192,7 +192,7 @@ class Updater:
             if n:
                 self.optimizer.update(params[:n], gradient[:n], state[:, :n], lr, step)
         if arena.new_half is not None:
-            compiled.elementwise.narrow(arena.new_params[segment], arena.new_half[:-1][segment])
+            compiled.elementwise.narrow(arena.new_params[segment], arena.new_half[segment])
         if self.sums:
             self.sums.read(segment, False)
         return finite

@@ -94,12 +94,12 @@ class NodeVectors:
         return self._arena
 
     def _half(self) -> np.ndarray:
-        """Return a vector of bfloat16 that the node shares, uint16 (S + 1,), whose pages its reducers place."""
+        """Return a vector of bfloat16 that the node shares, uint16 (S,), whose pages its reducers place."""
         page_bytes, n_reducers = self._allocator.home("parameters").page_bytes, self.division.n_reducers
-        n_pages = -(-2 * (self.division.size + 1) // page_bytes)
+        n_pages = -(-2 * self.division.size // page_bytes)
         bounds = [n_pages * part // n_reducers * page_bytes for part in range(n_reducers + 1)]
         own = [slice(*bounds[self.reducer : self.reducer + 2])] if self.reducer is not None else []
-        return self._allocator.shared(n_pages * page_bytes, "parameters", own).view(np.uint16)[: self.division.size + 1]
+        return self._allocator.shared(n_pages * page_bytes, "parameters", own).view(np.uint16)[: self.division.size]
 
     def zeros(self, n: int, role: str) -> np.ndarray:
         """Return ``n`` vectors in shared memory, float32 (n, S), each aligned to a page. All ranks must call."""

@@ -129,8 +129,7 @@ ONE_COPY = Keeping()
 class Vectors:
     """Memory of an arena: one copy of parameters and state, or two if a step writes the copy that is not read.
 
-    ``halves`` are the copies of the parameters as bfloat16, uint16 (layout.size + 1,), or none; the last number, which
-    a pair at the end reads, is 0.
+    ``halves`` are the copies of the parameters as bfloat16, uint16 (layout.size,), or none.
     """
 
     params: Sequence[np.ndarray]
@@ -160,7 +159,7 @@ class Arena:
         Optimizer state; empty on ranks that apply no update.
     new_params, new_state : ndarray
         Output of an update: the same arrays, or others that :meth:`commit` makes current.
-    half, new_half : ndarray of uint16, shape (layout.size + 1,), or None
+    half, new_half : ndarray of uint16, shape (layout.size,), or None
         ``params`` and ``new_params`` as bfloat16.
     version : int
         Number of committed steps.
@@ -196,7 +195,7 @@ class Arena:
                 [allocator.zeros(layout.size, dtype, "parameters") for _ in range(keeping.copies)],
                 allocator.zeros(layout.size, dtype, "gradients"),
                 [allocator.zeros((n_state, layout.size), dtype, "optimizer") for _ in range(keeping.copies)],
-                [allocator.zeros(layout.size + 1, "uint16", "parameters") for _ in range(keeping.copies)]
+                [allocator.zeros(layout.size, "uint16", "parameters") for _ in range(keeping.copies)]
                 if keeping.halves
                 else (),
             )
@@ -214,12 +213,12 @@ class Arena:
     @property
     def published(self) -> np.ndarray:
         """What layers read of the parameters, as a server sends it: float32, or bfloat16 in half as many float32."""
-        return self.params if self.half is None else self.half[:-1].view(np.float32)
+        return self.params if self.half is None else self.half.view(np.float32)
 
     @property
     def new_published(self) -> np.ndarray:
         """The same of ``new_params``."""
-        return self.new_params if self.new_half is None else self.new_half[:-1].view(np.float32)
+        return self.new_params if self.new_half is None else self.new_half.view(np.float32)
 
     def refresh_half(self) -> None:
         """Write ``half`` anew, after parameters were written otherwise than by an update."""

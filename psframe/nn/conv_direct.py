@@ -55,7 +55,7 @@ class Direct:
         )
         room = band * out_w * out if panel_rows.py_func(kw * c, out) < kh else 0
         self.room = workspace.array((workspace.threads.n, room), workspace.sums) if room else None
-        n_images, n_sums = ((band - 1) * sh + kh) * pitch + in_one - 1, data_band * pitch
+        n_images, n_sums = ((band - 1) * sh + kh) * pitch, data_band * pitch
         n_staged, n_outputs = ((weight_band - 1) * sh + kh) * pitch * samples, weight_band * out_w * out * samples
         self.images, self.rooms = _staging(workspace, n_images, n_staged if pw or in_one > 1 else 0, n_outputs, n_sums)
         self.wide = workspace.array((workspace.threads.n, out if in_one > 1 else 0), workspace.sums)

@@ -67,7 +67,7 @@ def _rows_data(types, dy, shape, c, packed, in_one, image, at, window):
                 )
                 if j + len(rows) <= n_columns:
                     multiply_add(
-                        (lanes, rows, vectors, tail), from_, weights, to, (n_i, steps), (None, 0), -np.inf, to, True
+                        (lanes, rows, vectors, tail), from_, weights, to, (n_i, out), (None, 0), -np.inf, to, True
                     )
                 else:
                     multiply_add(
@@ -75,7 +75,7 @@ def _rows_data(types, dy, shape, c, packed, in_one, image, at, window):
                         from_,
                         weights,
                         to,
-                        (n_i, steps),
+                        (n_i, out),
                         (None, 0),
                         -np.inf,
                         to,

@@ -124,7 +124,7 @@ def _rows_forward(types, read, height, c, panel, in_one, write, start, floor, wi
             skipped, n_i = rows_inside(i * window.row_step - window.row_padding, window.rows, height)
             low, high = max(a, skipped), min(a + chunk, skipped + n_i)
             begin = (i * window.row_step - window.row_padding + low - top) * pitch
-            b, counts = (weights, first + low * steps * width, width, width * steps), (max(0, high - low), steps)
+            b, counts = (weights, first + low * steps * width, width, width * steps), (max(0, high - low), run)
             for j in range(0, n_columns, len(rows)):
                 from_, to = (image, begin + j * step, step, in_one, pitch), (y, place + (i * n_columns + j) * out, out)
                 place_in_room = (((i - row) * n_columns + j) * width, width)

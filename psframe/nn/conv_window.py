@@ -9,12 +9,11 @@ Images are C-contiguous, (n, H, W, C).
 
 from typing import NamedTuple
 
-from numba import types
 from numba.extending import overload
 
 from psframe.nn.jit import inline, inner
 from psframe.nn.lanes import pointer
-from psframe.nn.pairs import element, end, join, per
+from psframe.nn.pairs import element, join, per
 from psframe.nn.parts import columns_of, share
 
 PANEL = 64 << 10  # numbers of packed weights that stay in the L2 cache, beside images
@@ -99,19 +98,17 @@ def source(x, s, n, row, n_band, n_columns, window, image):
     """Return the input of a band of output rows of ``n`` samples, or pairs of samples, from ``s`` on.
 
     A pointer, the row of the image there, elements from one row to the next, and from one sample to the next. It is
-    ``x`` itself where its columns are not padded, else staged. Pairs always are, and so is bfloat16 of which a window's
-    row is an odd number, for a pair at the end of a sample reads what is behind it.
+    ``x`` itself where its columns are not padded, else staged. Pairs always are.
     """
 
 
 @overload(source)
 def _source(x, s, n, row, n_band, n_columns, window, image):
     if image.dtype == x.dtype:
-        in_one = 2 if x.dtype == types.uint16 else 1
 
         def single(x, s, n, row, n_band, n_columns, window, image):
             _, height, width, c = x.shape
-            if window.column_padding == 0 and window.columns * c % in_one == 0:
+            if window.column_padding == 0:
                 return pointer(x), -s * height, width * c, height * width * c
             return staged(x, s, n, row, n_band, n_columns, window, image)
 
@@ -133,7 +130,6 @@ def staged(x, s, n, row, n_band, n_columns, window, image):
     size = n_rows * width * c
     for k in range(n):
         stage(x, s + per(image) * k, top + skipped, n_rows, window.column_padding, width, image[k * size :])
-    end(image, n * size)
     return pointer(image), top + skipped, width * c, size
 
 

@@ -42,11 +42,10 @@ def forward(part, n_parts, types, x, weights, bias, wide, y, totals, room, one, 
             column = number * block
             b = panel(weights, k, size, column, block if number < n_blocks else last, out, room[part])
             a, c, more = (pointer(x), k, depth, in_one), (pointer(y), column, out), (k > 0, is_last)
-            steps = -(-size // in_one)
             if number < n_blocks:
-                _samples((lanes, rows, last_rows, vectors, ()), a, b, c, sums, n, steps, floor, more)
+                _samples((lanes, rows, last_rows, vectors, ()), a, b, c, sums, n, size, floor, more)
             else:
-                _samples((lanes, rows, last_rows, last_vectors, tail), a, b, c, sums, n, steps, floor, more)
+                _samples((lanes, rows, last_rows, last_vectors, tail), a, b, c, sums, n, size, floor, more)
 
 
 def panel(weights, k, size, column, width, out, room):
@@ -72,7 +71,7 @@ def _panel(weights, k, size, column, width, out, room):
 
 
 @inline
-def _samples(types, a, b, c, sums, n, steps, floor, more):
+def _samples(types, a, b, c, sums, n, size, floor, more):
     """Add a chunk of the sum to a block of columns, for all samples."""
     lanes, rows, last_rows, vectors, tail = types
     (x, k, depth, in_one), (y, column, out) = a, c
@@ -80,31 +79,31 @@ def _samples(types, a, b, c, sums, n, steps, floor, more):
     while s < n:
         read, write = (x, s * depth + k, depth, in_one, 0), (y, s * out + column, out)
         if s + len(rows) <= n:
-            _chunk((lanes, rows, vectors, tail), read, b, write, sums[0], sums[1], column, steps, floor, more)
+            _chunk((lanes, rows, vectors, tail), read, b, write, sums[0], sums[1], column, size, floor, more)
             s += len(rows)
         elif s + len(last_rows) <= n:
-            _chunk((lanes, last_rows, vectors, tail), read, b, write, sums[0], sums[1], column, steps, floor, more)
+            _chunk((lanes, last_rows, vectors, tail), read, b, write, sums[0], sums[1], column, size, floor, more)
             s += len(last_rows)
         else:  # a batch smaller than the largest, for which the blocks are chosen
-            _chunk((lanes, rows[:1], vectors, tail), read, b, write, sums[0], sums[1], column, steps, floor, more)
+            _chunk((lanes, rows[:1], vectors, tail), read, b, write, sums[0], sums[1], column, size, floor, more)
             s += 1
 
 
 @inline
-def _chunk(types, a, b, c, bias, totals, column, steps, floor, more):
+def _chunk(types, a, b, c, bias, totals, column, size, floor, more):
     """Add a chunk to the sums of the ones before, or to the bias."""
     (_, at, out), (adds, is_last) = c, more
     if totals is None:
         if adds:
-            multiply_add(types, a, (*b, 0), c, (1, steps), (None, 0), floor, c, True)
+            multiply_add(types, a, (*b, 0), c, (1, size), (None, 0), floor, c, True)
         else:
-            multiply_add(types, a, (*b, 0), c, (1, steps), (None, 0), floor, (bias, column, 0), True)
+            multiply_add(types, a, (*b, 0), c, (1, size), (None, 0), floor, (bias, column, 0), True)
     else:
         before = (totals, at, out) if adds else (bias, column, 0)
         if is_last:
-            multiply_add(types, a, (*b, 0), c, (1, steps), (None, 0), floor, before, True)
+            multiply_add(types, a, (*b, 0), c, (1, size), (None, 0), floor, before, True)
         else:
-            multiply_add(types, a, (*b, 0), (totals, at, out), (1, steps), (None, 0), floor, before, True)
+            multiply_add(types, a, (*b, 0), (totals, at, out), (1, size), (None, 0), floor, before, True)
 
 
 @jit
@@ -208,17 +207,16 @@ def _data_gradient(part, n_parts, types, dy, weights, turned, max_batch, rooms, 
     _, rows, last_rows, _, _, _ = types
     (n, out), depth = dy.shape, dx.shape[1]
     in_one, room = per(turned), rooms.reshape(-1)
-    a_step = (in_one, -(-out // in_one))
     for number in share(-(-depth // len(rows)), part, n_parts):
         feature = number * len(rows)
         size = min(len(rows), depth - feature)
         if size == len(rows):
             _of_features(
-                types, rows, pointer(weights), feature, a_step, pointer(turned), pointer(room), n, max_batch, out
+                types, rows, pointer(weights), feature, in_one, pointer(turned), pointer(room), n, max_batch, out
             )
         else:
             _of_features(
-                types, last_rows, pointer(weights), feature, a_step, pointer(turned), pointer(room), n, max_batch, out
+                types, last_rows, pointer(weights), feature, in_one, pointer(turned), pointer(room), n, max_batch, out
             )
         for s in range(n):
             for r in range(size):
@@ -226,10 +224,10 @@ def _data_gradient(part, n_parts, types, dy, weights, turned, max_batch, rooms, 
 
 
 @inline
-def _of_features(types, rows, weights, feature, a_step, turned, room, n, max_batch, out):
+def _of_features(types, rows, weights, feature, in_one, turned, room, n, max_batch, out):
     lanes, _, _, vectors, last_vectors, tail = types
     block, last, n_blocks = columns_of(types, max_batch)
-    (in_one, steps) = a_step
+    steps = -(-out // in_one)
     a = (weights, feature * out, out, in_one, 0)
     for number in range(n_blocks + 1):
         column = number * block
@@ -238,7 +236,7 @@ def _of_features(types, rows, weights, feature, a_step, turned, room, n, max_bat
             break
         if number < n_blocks:
             b = (turned, column * steps, block, 0)
-            multiply_add((lanes, rows, vectors, ()), a, b, c, (1, steps), (None, 0), -np.inf, c, False)
+            multiply_add((lanes, rows, vectors, ()), a, b, c, (1, out), (None, 0), -np.inf, c, False)
         else:
             b = (turned, column * steps, last, 0)
-            multiply_add((lanes, rows, last_vectors, tail), a, b, c, (1, steps), (None, 0), -np.inf, c, False)
+            multiply_add((lanes, rows, last_vectors, tail), a, b, c, (1, out), (None, 0), -np.inf, c, False)

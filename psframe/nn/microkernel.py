@@ -20,13 +20,14 @@ no window is copied (no im2col). The sum runs over i and k in order, independent
 same bits in every block.
 
 In bfloat16, B consists of pairs along the sum: two numbers beside each other in 32 bits. A's numbers are pairs, too,
-from any place on, and a step adds two products. Sums, and what they start from, are float32; C may be either, and is
-rounded when it is stored. See :mod:`psframe.nn.bfloat16`.
+from any place on, and a step adds two products; of an odd number, the last step adds one. Sums, and what they start
+from, are float32; C may be either, and is rounded when it is stored. See :mod:`psframe.nn.bfloat16`.
 
 After Goto and van de Geijn 2008, "Anatomy of high-performance matrix multiplication", and for convolutions Georganas et
 al. 2018, "Anatomy of high-performance deep learning convolutions on SIMD architectures".
 """
 
+from collections.abc import Callable
 from typing import Any
 
 from llvmlite import ir
@@ -38,6 +39,9 @@ from psframe.nn import bfloat16
 from psframe.nn.lanes import Row, row_of
 from psframe.nn.vectors import host
 
+Spread = Callable[[ir.Value], list[ir.Value]]
+
+_BIT = ir.IntType(1)
 _GROUP = 3  # rows addressed from one pointer, as p, p + stride, p + 2 * stride: registers are too few for one per row
 
 
@@ -58,6 +62,7 @@ def multiply_add(typing, block, a, b, c, counts, start, floor, old, add):
     c : (pointer, at, c_row)
         Of a's type; with pairs to float32, or to uint16 for bfloat16.
     counts : (n_i, n_k)
+        In elements of A: pairs if it points to uint32, else numbers.
     start : (pointer or None, at)
         Initial value of every row; None: 0.
     floor : float
@@ -117,18 +122,26 @@ class _Block:
         with cgutils.for_range(builder, n_i):
             for slot, began in zip(inner, outer, strict=True):
                 builder.store(self._opaque(builder.load(began)), slot)
-            with cgutils.for_range(builder, n_k):
-                self._step(inner, a_row, sums)
+            with cgutils.for_range(builder, self.steps(n_k)):
+                self._step(inner, a_row, sums, self.spread)
                 self._advance(inner, a_k, b_k)
+            self.last_step(n_k, lambda spread: self._step(inner, a_row, sums, spread))
             self._advance(outer, a_i, b_i)
         floor = self.context.cast(builder, floor, self.kinds[6], _FLOATS[row.suffix])
         self._finish(sums, row.operand(c), floor, row.operand(old), add)
 
-    def _step(self, slots: list[ir.Value], a_row: ir.Value, sums: list[list[ir.Value]]) -> None:
+    def steps(self, n_k: ir.Value) -> ir.Value:
+        """Return the number of full steps for ``n_k`` elements of A."""
+        return n_k
+
+    def last_step(self, n_k: ir.Value, step: Callable[[Spread], None]) -> None:
+        """Generate what follows the full steps."""
+
+    def _step(self, slots: list[ir.Value], a_row: ir.Value, sums: list[list[ir.Value]], spread_of: Spread) -> None:
         *pointers, b = (self._opaque(self.builder.load(slot)) for slot in slots)
         row_of_b = self.of_b.load(b)
         for number, of_row in enumerate(sums):
-            spread = self.spread(self.row.move(pointers[number // _GROUP], a_row, number % _GROUP))
+            spread = spread_of(self.row.move(pointers[number // _GROUP], a_row, number % _GROUP))
             for x, y, total in zip(spread, row_of_b, of_row, strict=True):
                 self.builder.store(self.multiply_add(x, y, self.builder.load(total)), total)
 
@@ -168,6 +181,23 @@ class _Pairs(_Block):
         pair = self.builder.load(self.builder.bitcast(pointer, self.of_b.number.as_pointer()))
         pair.align = self.kinds[1][0].dtype.bitwidth // 8
         return self.of_b.spread(pair)
+
+    @property
+    def of_numbers(self) -> bool:
+        """True if A consists of numbers, two of which make a pair."""
+        return bool(self.kinds[1][0].dtype.bitwidth == 16)
+
+    def steps(self, n_k: ir.Value) -> ir.Value:
+        return self.builder.lshr(n_k, n_k.type(1)) if self.of_numbers else n_k
+
+    def last_step(self, n_k: ir.Value, step: Callable[[Spread], None]) -> None:
+        if self.of_numbers:
+            with self.builder.if_then(self.builder.trunc(n_k, _BIT), likely=False):
+                step(self.spread_half)
+
+    def spread_half(self, pointer: ir.Value) -> list[ir.Value]:
+        """Return a row with the number that ``pointer`` points to, and 0, as a pair in every lane."""
+        return self.of_b.spread(self.builder.zext(self.builder.load(pointer), self.of_b.number))
 
     def multiply_add(self, x: ir.Value, y: ir.Value, total: ir.Value) -> ir.Value:
         return bfloat16.dot(self.builder, total, x, y)

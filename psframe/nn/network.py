@@ -177,9 +177,7 @@ class Network:
 
     def zeros(self) -> np.ndarray:
         """Return a sample of zeros, (1, ...), as the own layers take it."""
-        shape, dtype = self.shape_before(self.own.start), self.dtype if self.own.start else "float32"
-        # one number more, which a pair of bfloat16 at the end reads
-        return np.zeros(prod(shape) + 1, dtype)[:-1].reshape(1, *shape)
+        return np.zeros((1, *self.shape_before(self.own.start)), self.dtype if self.own.start else "float32")
 
     def describe(self) -> list[str]:
         """Return a text per layer, and one of all tensors, that differ if the function does; before :meth:`bind`."""

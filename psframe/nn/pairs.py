@@ -86,21 +86,6 @@ def _widened(x, part, rooms):
     return of_bfloat16
 
 
-def end(x, at):
-    """Write 0 behind the ``at`` numbers of ``x`` if they are bfloat16, of which a pair at the end reads it."""
-
-
-@overload(end)
-def _end(x, at):
-    if x.dtype != types.uint16:
-        return lambda x, at: None
-
-    def of_bfloat16(x, at):
-        x[at] = np.uint16(0)
-
-    return of_bfloat16
-
-
 def element(x, at, other, has_other, like):
     """Return number ``at`` of ``x`` or, if ``like`` holds pairs, it with number ``other``, or with 0."""
 

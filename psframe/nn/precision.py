@@ -82,8 +82,7 @@ class BFloat16(Float32):
         self.kept = bool(arena.vectors.halves)  # by updates; else written anew for each pass
         self.halves = list(arena.vectors.halves)
         if not self.kept:
-            self.halves = [allocate((arena.layout.size + 1,), self.dtype)]
-            self.halves[0][-1] = 0  # which a pair at the end reads
+            self.halves = [allocate((arena.layout.size,), self.dtype)]
 
     @staticmethod
     def available() -> bool:
@@ -92,7 +91,7 @@ class BFloat16(Float32):
 
     def params(self) -> list[Arrays]:
         n = len(self.arena.vectors.params)
-        return [self.arena.views(self.halves[version % len(self.halves)][:-1]) for version in range(n)]
+        return [self.arena.views(self.halves[version % len(self.halves)]) for version in range(n)]
 
     def refresh(self) -> None:
         if not self.kept:

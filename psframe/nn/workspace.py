@@ -57,12 +57,7 @@ class Workspace:
 
     def array(self, shape: int | Shape, dtype: str | None = None) -> np.ndarray:
         """Return a layer's private array, of the network's dtype by default."""
-        shape, dtype = (shape,) if isinstance(shape, int) else shape, dtype or self.dtype
-        if dtype != "uint16":
-            return self._allocate(shape, dtype)
-        numbers = self._allocate((prod(shape) + 1,), dtype)  # one more, which a pair at the end reads
-        numbers[-1] = 0
-        return numbers[:-1].reshape(shape)
+        return self._allocate((shape,) if isinstance(shape, int) else shape, dtype or self.dtype)
 
     def one(self) -> np.ndarray:
         """Return an element of a product that is 1, or a pair of these, in an array (1,)."""

@@ -61,11 +61,8 @@ class Slots:
 
 
 def slot_bytes(most: int, shape: Shape, dtype: str) -> int:
-    """Return the bytes of a slot, a multiple of a cache line.
-
-    One number more than in its arrays is there, which a pair of bfloat16 at the end reads.
-    """
-    return -(-(LINE_BYTES + (most * prod(shape) + 1) * np.dtype(dtype).itemsize) // LINE_BYTES) * LINE_BYTES
+    """Return the bytes of a slot, a multiple of a cache line."""
+    return -(-(LINE_BYTES + most * prod(shape) * np.dtype(dtype).itemsize) // LINE_BYTES) * LINE_BYTES
 
 
 class Channel(Protocol):

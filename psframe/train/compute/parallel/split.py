@@ -47,9 +47,9 @@ class ShardGroup:
 
     def shared(self, shape: Shape, dtype: str = "float32") -> np.ndarray:
         """Return a shared array; all ranks of the crew must call, with the same arguments in the same order."""
-        n = prod(shape) + 1  # one number more, which a pair of bfloat16 at the end reads
-        memory = shared_block(self.allocator, n * np.dtype(dtype).itemsize, "exchange", self.cluster.rank == 0, "crew")
-        return memory.view(dtype)[: n - 1].reshape(shape)
+        n_bytes = prod(shape) * np.dtype(dtype).itemsize
+        memory = shared_block(self.allocator, n_bytes, "exchange", self.cluster.rank == 0, "crew")
+        return memory[:n_bytes].view(dtype).reshape(shape)
 
     def meet(self) -> None:
         """Wait at a barrier of the crew."""

@@ -94,7 +94,7 @@ class Dropout(Base):
     def backward(self, x: np.ndarray, dy: np.ndarray, state: Pass, need_dx: bool) -> np.ndarray | None:
         if self._drops(state):
             mask = self.mask[state.first : state.first + len(x)]
-            scale(dy.reshape(-1), mask.reshape(-1), dy.reshape(-1))
+            scale(dy.reshape(-1), mask.reshape(-1))
         return dy
 
     def _drops(self, state: Pass) -> bool:
@@ -163,7 +163,7 @@ def drop(x, mask, p, y):
 
 
 @jit
-def scale(x, mask, y):
-    """Write ``x`` (m,) times ``mask`` to ``y``, which may be ``x``."""
+def scale(x, mask):
+    """Multiply ``x`` (m,) by ``mask``, in place."""
     for i in range(len(x)):
-        y[i] = times(x[i], mask[i])
+        x[i] = times(x[i], mask[i])

@@ -153,8 +153,9 @@ def _copy(n, source, source_at, to, to_at):
     if to.dtype != types.uint16 or source.dtype == types.uint16:
 
         def same(n, source, source_at, to, to_at):
+            given, made = source[source_at : source_at + n], to[to_at : to_at + n]
             for i in range(n):
-                to[to_at + i] = source[source_at + i]
+                made[i] = given[i]
 
         return same
 

@@ -21,6 +21,7 @@ cd "$(dirname "${BASH_SOURCE[0]}")/.."
 environment() { [ "$1" = .venv ] || { echo $BASHPID; while :; do sleep 60; done; }; }
 """
 
+MUTANTS = sorted((ROOT / "tests/mutants").glob("*.patch"))
 COUNTED = harness.counts("mpich")["contract.bytes_are_counted"]
 #: a changed file: tests that must be chosen
 CHOSEN = {
@@ -124,3 +125,12 @@ def test_child_of_rank_is_not_taken_for_it():
         os.kill(child, signal.SIGKILL)
         rank.kill()
         rank.communicate()
+
+
+@pytest.mark.parametrize("patch", MUTANTS, ids=lambda path: path.stem)
+def test_mutant_applies_to_the_checkout(patch):
+    ended = subprocess.run(["git", "apply", "--check", str(patch)], cwd=ROOT, capture_output=True, text=True)
+    if "not a git repository" in ended.stderr:
+        pytest.skip("no checkout of git, which applies patches")
+    assert ended.returncode == 0, ended.stderr
+    assert patch.read_text().startswith("What is wrong: ")

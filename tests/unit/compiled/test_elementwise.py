@@ -11,6 +11,8 @@ from psframe import compiled
 from psframe.memory.arena import Arena, Layout, Vectors
 from psframe.nn.base import Param
 from psframe.optim import SGD, AdaGrad, Adam, Updater
+from tests.helpers import own
+from tests.helpers.bfloat16_model import rounded
 
 F = np.float32
 
@@ -62,10 +64,11 @@ OPTIMIZERS = {
 }
 
 
-def held(params, state):
+def held(params, state, halves=()):
     """An arena over vectors that stand already."""
     size = len(params[0])
-    return Arena(Layout({"all": Param((size,), (0,))}), 0, None, vectors=Vectors(params, np.zeros(size, F), state))
+    vectors = Vectors(params, np.zeros(size, F), state, halves)
+    return Arena(Layout({"all": Param((size,), (0,))}), 0, None, vectors=vectors)
 
 
 def run(optimizer, n_steps, size, cuts=()):
@@ -136,6 +139,37 @@ def test_fused_update_has_the_bits_of_a_sum_and_an_update(n_rows, size, name, n_
     np.testing.assert_array_equal(new_state, state)
     assert update.first_nonfinite_step == 0
     assert update.traffic.read == (n_rows + 1 + optimizer.n_state) * size * 4
+
+
+def test_numbers_are_narrowed_as_the_model_has_it():
+    rng = np.random.default_rng(0)
+    bits = np.concatenate([rng.integers(0, 1 << 32, 100_003, np.uint32), np.arange(1 << 12, dtype=np.uint32) << 20])
+    x, half = bits.view(F), np.zeros(len(bits), np.uint16)
+    compiled.elementwise.narrow(x, half)
+    np.testing.assert_array_equal(half, rounded(x))
+    with pytest.raises(ValueError, match="do not fit"):
+        compiled.elementwise.narrow(x, half[1:])
+
+
+@pytest.mark.parametrize("optimizer", [*OPTIMIZERS.values(), own.SignSGD(lr=0.1)])
+@pytest.mark.parametrize("n_copies", [1, 2])
+def test_update_leaves_the_new_parameters_as_bfloat16(optimizer, n_copies):
+    size, lr = 70_003, 0.1
+    params = [numbers(1, size) for _ in range(n_copies)]
+    halves = [np.zeros(size, np.uint16) for _ in range(n_copies)]
+    arena = held(params, [np.zeros((optimizer.n_state, size), F) for _ in range(n_copies)], halves)
+    update, plain = Updater(optimizer, arena), held([numbers(1, size)], [np.zeros((optimizer.n_state, size), F)])
+    for step in (1, 2):
+        for segment in (slice(0, 66_000), slice(66_000, size)):
+            gradient = numbers((2, step), size)[segment]
+            update(segment, gradient, lr, step)
+            Updater(optimizer, plain)(segment, gradient, lr, step)
+        arena.commit()
+        np.testing.assert_array_equal(arena.params, plain.params)
+        np.testing.assert_array_equal(arena.half, rounded(arena.params))
+    arena.params[:] = numbers(5, size)
+    arena.refresh_half()
+    np.testing.assert_array_equal(arena.half, rounded(arena.params))
 
 
 @pytest.mark.parametrize("nonfinite", [np.nan, np.inf, -np.inf])

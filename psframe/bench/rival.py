@@ -1,8 +1,9 @@
 """Base class of psframe's rivals (:class:`Rival`): the same run in PyTorch, all but the exchange of gradients.
 
 A rival trains the network of a run from the run's initial parameters, on the batches that psframe's own code prepares,
-at the run's learning rates. Every rank is a worker and takes every step, with no samples if none are left for it.
-Losses are summed and scaled so that the mean over ranks is the mean over the samples of the step.
+at the run's learning rates, and with ``train.precision: bf16`` under PyTorch's autocast. Every rank is a worker and
+takes every step, with no samples if none are left for it. Losses are summed and scaled so that the mean over ranks is
+the mean over the samples of the step.
 """
 
 from importlib import import_module
@@ -74,7 +75,8 @@ class Rival:
         return losses
 
     def loss(self, x: np.ndarray, labels: np.ndarray, run: Run) -> Any:
-        logits = self.module(torch_images(x, run.facts.input_shape, self.memory_format))
+        with self._autocast(run):
+            logits = self.module(torch_images(x, run.facts.input_shape, self.memory_format)).float()
         return self.torch.nn.functional.cross_entropy(logits, self.torch.from_numpy(labels), reduction="sum")
 
     def step(self, loss: Any, n_samples: int, lr: float) -> None:
@@ -88,13 +90,16 @@ class Rival:
         """Return the accuracy on the test set, which is split among the ranks. All ranks must call."""
         part, hits = cut(run.facts.n_test, run.cluster.n_ranks, run.cluster.rank), 0
         self.network.eval()
-        with self.torch.no_grad():
+        with self.torch.no_grad(), self._autocast(run):
             for lo in range(part.start, part.stop, run.sampler.max_batch):
                 samples = np.arange(lo, min(lo + run.sampler.max_batch, part.stop))
                 x, labels = run.batches.load("test", samples)
                 logits = self.network(torch_images(x, run.facts.input_shape, self.memory_format))
                 hits += int((logits.argmax(1).numpy() == labels).sum())
         return self.comm.allreduce(hits) / run.facts.n_test
+
+    def _autocast(self, run: Run) -> Any:
+        return self.torch.autocast("cpu", self.torch.bfloat16, enabled=run.config.train.precision == "bf16")
 
     def restore(self) -> None:
         """Reset to the initial parameters and no momentum."""

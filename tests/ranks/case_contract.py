@@ -4,7 +4,9 @@ import numpy as np
 
 from psframe.cluster.cluster import join
 from psframe.cluster.gates import PeerLost
+from psframe.memory.arena import Keeping
 from psframe.optim import SGD
+from tests.helpers.bfloat16_model import rounded
 from tests.ranks.contract import CODECS, FORMS, LAYOUTS, MODES, STEPS, expected, start, train
 from tests.ranks.harness import ranks
 from tests.ranks.lateness import count_from
@@ -21,6 +23,18 @@ def canonical_bits_in_every_mode_over_every_collective(world):
                 where = f"{mode} {arguments} over {form}, {shapes}"
                 np.testing.assert_array_equal(arena.params, wanted, err_msg=where)
                 assert update.first_nonfinite_step == 0
+
+
+@ranks(2, 3, 4, 7)
+def layers_read_the_parameters_in_bfloat16(world):
+    cluster = join(world)
+    for mode, arguments in MODES:
+        for form in FORMS:
+            for own_optimizer in (False, True):
+                how = {"own_optimizer": own_optimizer, "keeping": Keeping(halves=True)}
+                arena, _, team, _ = train(cluster, mode, arguments, form, "fixed_workers", LAYOUTS[2], **how)
+                wanted = rounded(expected(team.n_workers, arena.layout, STEPS))
+                np.testing.assert_array_equal(arena.half, wanted, err_msg=f"{mode} {arguments} over {form}")
 
 
 @ranks(2, 3, 4, 7)

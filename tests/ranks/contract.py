@@ -2,6 +2,7 @@
 
 import numpy as np
 
+from psframe.memory.arena import ONE_COPY
 from psframe.optim import SGD
 from tests.ranks.rig import Rig
 
@@ -54,7 +55,7 @@ def start(size):
     return np.linspace(-1, 1, size, dtype=np.float32)
 
 
-def train(cluster, mode, arguments, form, reproducible, shapes, own_optimizer=False):
+def train(cluster, mode, arguments, form, reproducible, shapes, own_optimizer=False, keeping=ONE_COPY):
     """Take STEPS steps and return (arena, collective, team, updater).
 
     As backward does not, nothing writes between tensors; what a codec makes of zeros there would be summed again.
@@ -67,6 +68,7 @@ def train(cluster, mode, arguments, form, reproducible, shapes, own_optimizer=Fa
         shapes,
         reproducible=reproducible,
         optimizer=Plainly(optimizer) if own_optimizer else optimizer,
+        keeping=keeping,
     )
     team, arena, collective, layout = rig.team, rig.arena, rig.collective, rig.layout
     begins, overlap = [slot.start for slot in layout.slots.values()], collective.overlap

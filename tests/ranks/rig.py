@@ -4,7 +4,7 @@ import numpy as np
 
 from psframe import collectives, sync
 from psframe.config import registry
-from psframe.memory.arena import Layout
+from psframe.memory.arena import ONE_COPY, Layout
 from psframe.nn.base import Param
 from psframe.optim import SGD, Updater
 from psframe.sync.binding import bind, roles
@@ -27,6 +27,7 @@ class Rig:
         Of an epoch.
     start : ndarray
         The parameters at the beginning, by default from -1 to 1.
+    keeping : Keeping
     """
 
     def __init__(self, cluster, spec, form=("shared", {}), shapes=((40,),), **keys):
@@ -39,6 +40,7 @@ class Rig:
         self.sampler = Sampler(n_steps * batch_size * self.team.n_workers, self.team.n_workers, batch_size, 0)
         self.optimizer = keys.get("optimizer") or SGD(lr=0.1, momentum=0.9, weight_decay=0.01)
         self.choice = registry.bind("collective", collectives.TABLE, {"name": form[0], **form[1]})
+        self.keeping = keys.get("keeping", ONE_COPY)
         build_measured(cluster, self._make)
         begin = keys.get("start", np.linspace(-1, 1, self.layout.size, dtype=np.float32))
         if cluster.rank == 0:
@@ -47,13 +49,16 @@ class Rig:
             self.arena.params[:] = np.nan  # open() must bring them
         self.update = Updater(self.optimizer, self.arena)
         self.mode.open(self.update)
+        if self.arena.half is not None and (self.group.leads or not self.arena.shared):
+            self.arena.refresh_half()
+        cluster.barrier()
         self.promised = dict(self.allocator.bytes_by_role)
         self.collective.clear()
 
     def _make(self, allocator):
         self.allocator = allocator
         on = (self.cluster, self.team, self.group, self.layout, self.optimizer, self.sampler, allocator)
-        self.collective, self.arena = bind(self.mode, self.choice, self.reproducible, *on)
+        self.collective, self.arena = bind(self.mode, self.choice, self.reproducible, *on, keeping=self.keeping)
 
     def epoch(self, gradient, lr=0.1, first=0):
         """Take an epoch; ``gradient(worker, step, params)`` gives a sum over samples, and this rank writes it."""

@@ -74,7 +74,7 @@ def test_evaluation_on_the_test_set_is_that_of_the_record(run, test_set):
 
 
 def test_run_in_bfloat16_is_evaluated_as_it_was_trained(tmp_path, test_set):
-    run = psframe.open_run(train(tmp_path, 2, "train.precision=bf16"))
+    run = psframe.open_run(train(tmp_path, 2, "train.precision=bf16", "model=tests.helpers.tiny:build"))
     assert run.evaluate(*test_set)["accuracy"] == run.epochs["accuracy"][-1]
     assert run.epochs["precision"][-1] == "bf16"
     tensors = run.tensors()

@@ -9,6 +9,7 @@ from psframe.config.schema import Config
 from psframe.nn.initial import initialize
 from psframe.nn.jit import compiling
 from psframe.nn.timed import time_layers
+from psframe.nn.vectors import host
 from psframe.record import metrics, sealed
 from psframe.record.run_dir import RunDir, durably
 from psframe.record.tensorboard import Board
@@ -132,7 +133,7 @@ def audit_placement(run: Run, quiet: bool) -> None:
     text = f'{{"hbw_nodes": {list(places.site.topology.hbw)}, "ranks": [\n{lines}\n]}}\n'
     durably(lambda path: sealed.put(path / "placement.json", text), run_dir)
     notes = dict.fromkeys(note for details in ranks for note in details["notes"])
-    for warning in () if quiet else (*run_dir.notices, *_changed(run, run_dir), *notes, *complaints):
+    for warning in () if quiet else (*run_dir.notices, *_changed(run, run_dir), *_slower(run), *notes, *complaints):
         print(f"psframe: warning: {warning}", file=sys.stderr, flush=True)
 
 
@@ -148,6 +149,16 @@ def _changed(run: Run, run_dir: RunDir) -> list[str]:
     if changes:
         notices.append(f"the run goes on with {', and '.join(changes)}: not to the bits of a run that stayed as it was")
     return notices
+
+
+def _slower(run: Run) -> list[str]:
+    """Return a notice if this CPU would be faster in float32."""
+    if run.network.dtype == "float32" or host().fast_bf16:
+        return []
+    return [
+        "train.precision=bf16 takes two multiply-adds for each pair on this CPU: it halves the memory of activations, "
+        "and is slower than float32"
+    ]
 
 
 def _other_rates(run: Run, run_dir: RunDir) -> list[str]:

@@ -3,6 +3,7 @@
 from tests.ranks import golden
 from tests.ranks.harness import IS_FULL, ranks
 from tests.ranks.torch_models import is_missing
+from tests.ranks.training import folder, hashes
 
 STRIDE = 5  # of the default suite
 
@@ -18,6 +19,15 @@ def runs_end_as_written_down(world):
         assert not differs, (name, differs)
         found[name] = (here, there)
     check_bits(found)
+
+
+@ranks(3)
+def bfloat16_that_updates_keep_is_what_is_rounded_before_each_pass(world):
+    """A user's own mode may write parameters in any way, so they are rounded anew; this one does as ``allreduce``."""
+    with folder(world) as where:
+        modes = ("allreduce", "{mode: 'tests.helpers.own:Lazy', every: 1}")
+        found = {tuple(hashes(world, 3, where, *golden.SHORT, golden.BF16, f"sync={mode}")) for mode in modes}
+    assert len(found) == 1, found
 
 
 def check_bits(found):

@@ -14,7 +14,7 @@ from psframe.nn.conv_window import pack, panel_rows, rows_inside, source
 from psframe.nn.jit import inline, inner, jit
 from psframe.nn.lanes import pointer
 from psframe.nn.microkernel import multiply_add
-from psframe.nn.pairs import part_of, per, widened, zero_where_off
+from psframe.nn.pairs import per, room_of, widened, zero_where_off
 from psframe.nn.parts import columns_of, share
 
 
@@ -89,7 +89,7 @@ def _forward(part, n_parts, types, x, packed, bias, zeros, y, floor, window, ima
     lanes, rows, last_rows, vectors, last_vectors, tail = types
     n_rows, n_columns, out = y.shape[1:]
     block, _, n_blocks = columns_of(types, out)
-    room = part_of(rooms, part)
+    room = room_of(rooms, part)
     c, in_one = x.shape[3], per(packed)
     depth = window.rows * -(-window.columns * c // in_one)
     for s in share(len(x), part, n_parts):

@@ -27,12 +27,12 @@ def per(typing, array):
     return types.intp(array), generate
 
 
-def part_of(rooms, part):
+def room_of(rooms, part):
     """Return the buffer of a part, or None if there are none."""
 
 
-@overload(part_of)
-def _part_of(rooms, part):
+@overload(room_of)
+def _room_of(rooms, part):
     if rooms == types.none:
         return lambda rooms, part: None
     return lambda rooms, part: rooms[part]
@@ -151,13 +151,7 @@ def copy(n, source, source_at, to, to_at):
 @overload(copy)
 def _copy(n, source, source_at, to, to_at):
     if to.dtype != types.uint16 or source.dtype == types.uint16:
-
-        def same(n, source, source_at, to, to_at):
-            given, made = source[source_at : source_at + n], to[to_at : to_at + n]
-            for i in range(n):
-                made[i] = given[i]
-
-        return same
+        return lambda n, source, source_at, to, to_at: join(n, source, source_at, -1, to, to_at)
 
     def rounded(n, source, source_at, to, to_at):
         given, made = source[source_at : source_at + n].view(np.uint32), to[to_at : to_at + n]

@@ -73,9 +73,14 @@ class Workspace:
         """Return an array for data that a layer keeps until backward, (n_kept * max_batch, *shape)."""
         return self.array((self.n_kept * self.max_batch, *shape), dtype)
 
+    @property
+    def output_dtype(self) -> str:
+        """Type of a layer's output: that of sums if it is the network's."""
+        return self.sums if self.is_last else self.dtype
+
     def output(self, shape: Shape) -> np.ndarray:
         """Return an array as from :meth:`kept` for a layer's output; of sums if that is the network's."""
-        return self.kept(shape, self.sums if self.is_last else None)
+        return self.kept(shape, self.output_dtype)
 
     def take_turns(self, n_numbers: int) -> None:
         """Let the layers that follow write their input gradients to two arrays of ``n_numbers`` elements in turn.

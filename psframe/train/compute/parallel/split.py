@@ -129,8 +129,7 @@ class Split(Base):
     def bind(self, params: Arrays, grads: Arrays, workspace: Workspace) -> None:
         self.layer.bind(params, grads, workspace)
         self.dy = workspace.batch((*self.shape[:-1], self.own.stop - self.own.start))
-        y_dtype = workspace.sums if workspace.is_last else workspace.dtype
-        self.y = self.crew.shared((workspace.n_kept * workspace.max_batch, *self.shape), y_dtype)
+        self.y = self.crew.shared((workspace.n_kept * workspace.max_batch, *self.shape), workspace.output_dtype)
 
     def use(self, params: Arrays) -> None:
         self.layer.use(params)

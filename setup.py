@@ -23,6 +23,7 @@ EXTENSIONS = [
         "psframe.compiled._numa",
         "psframe.compiled._memkind",
         "psframe.compiled._sync",
+        "psframe.compiled._rooms",
     )
 ]
 

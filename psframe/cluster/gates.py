@@ -134,10 +134,13 @@ class Rendezvous:
         if not self.gates.wait(gate, LOOK_S):
             self._watch(partial(self.gates.wait, gate), self.late)
 
-    def until(self, wait: Callable[[float], bool]) -> None:
-        """Wait for another event: ``wait(timeout_s)`` returns True if it is there. Raises PeerLost as :meth:`meet`."""
+    def until(self, wait: Callable[[float], bool], late: Callable[[], list[int]] = list) -> None:
+        """Wait for another event: ``wait(timeout_s)`` returns True if it is there. Raises PeerLost as :meth:`meet`.
+
+        ``late`` returns the numbers on the node of those who keep it away, as far as that is known.
+        """
         if not wait(LOOK_S):
-            self._watch(wait, list)
+            self._watch(wait, late)
 
     def _watch(self, wait: Callable[[float], bool], who_is_late: Callable[[], list[int]]) -> None:
         """Wait on, and check the other ranks meanwhile."""
@@ -159,7 +162,7 @@ class Rendezvous:
             if self.told_at.is_told():
                 raise PeerLost("a rank is lost, as another one tells", (), False)
             # ranks are checked before the gate: one that arrived and then ended leaves nobody waiting
-            dead = self._dead()
+            dead = self.dead()
             if dead and not wait(0):
                 self._lost(dead, "has died" if len(dead) == 1 else "have died", True)
             if wait(LOOK_S):
@@ -174,7 +177,8 @@ class Rendezvous:
                 return sorted(late)
         return []
 
-    def _dead(self) -> list[int]:
+    def dead(self) -> list[int]:
+        """Return the numbers on the node of those ranks that have ended."""
         others = (rank for rank in self.everyone.ranks if rank != self.me)
         return [rank for rank in others if not compiled.sync.is_locked(self.fd, rank)]
 

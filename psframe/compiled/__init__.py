@@ -5,7 +5,8 @@ from typing import Any
 
 from psframe.errors import UserError, limits
 
-_MODULES = {name: f"psframe.compiled._{name}" for name in ("random", "elementwise", "batch", "numa", "memkind", "sync")}
+_NAMES = ("random", "elementwise", "batch", "numa", "memkind", "sync", "rooms")
+_MODULES = {name: f"psframe.compiled._{name}" for name in _NAMES}
 
 
 def __getattr__(name: str) -> Any:

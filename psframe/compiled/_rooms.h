@@ -1,0 +1,298 @@
+/* Collectives of a group of ranks through shared memory (psf_rooms, psf_move), chunk by chunk, without a lock of Python.
+
+A ring of rooms holds a slot for each rank and one for a sum. Chunk s of the group uses room s modulo their number:
+
+    PUT     every rank has put its part into its slot, and a note of what it means to do
+    SUMMED  every rank has summed its segment of the slots (where that is less work than that each sums all of them)
+    LEFT    every rank has taken what it wants; the room may be used again
+
+A rank never waits inside: psf_rooms_on() does what can be done now, of all collectives begun, in their order. */
+#ifndef PSFRAME_ROOMS_H
+#define PSFRAME_ROOMS_H
+
+#include <pthread.h>
+#include <sched.h>
+#include <stddef.h>
+
+#include "_fold.h"
+#include "_sync.h"
+
+enum { PSF_PUT, PSF_SUMMED_GATE, PSF_LEFT };
+enum { PSF_NOTHING, PSF_COPY, PSF_FOLDED };
+enum { PSF_GOING, PSF_DONE, PSF_UNLIKE };
+#define PSF_PAGE 4096
+/* turns of a spin between two offers of the core to others: launchers of PyTorch do not pin ranks */
+#define PSF_TURNS_A_YIELD 64
+
+/* what a rank does, which all compare at the first chunk; and how many chunks it needs, of which the most count */
+typedef struct {
+    uint32_t kind, type, op, root;
+    uint64_t n_bytes, number;
+    _Alignas(PSF_LINE / 2) uint64_t n_chunks;
+} psf_note;
+#define PSF_COMPARED offsetof(psf_note, n_chunks)
+
+/* part of a tensor that goes into sub-slot `of` of this rank's slot, or comes from the slot of rank `of` */
+typedef struct {
+    char *at;
+    long n_bytes, of;
+} psf_part;
+
+typedef struct psf_move {
+    struct psf_move *next;
+    psf_note note;
+    psf_part *in, *out;
+    int n_in, n_out, take, in_segments, is_uneven, state;
+    int odd;         /* the rank whose note differs */
+    long sub, width; /* sub-slot that this rank takes; bytes of one */
+    uint64_t first;
+    long n_chunks, n_put, n_summed, n_taken;
+} psf_move;
+
+typedef struct {
+    pthread_mutex_t lock;
+    char *base;
+    long head_bytes, slot_bytes, room_bytes, spins;
+    int n, me, n_rooms, is_broken;
+    uint64_t next_chunk, n_moves;
+    psf_move *begun, *last;
+    const char **rows;
+} psf_rooms;
+
+/* a gate that a rank waits for */
+typedef struct {
+    psf_gate *gate;
+    uint32_t passage;
+} psf_awaited;
+
+static long psf_head_bytes(int n) {
+    size_t each = sizeof(psf_rank) + sizeof(psf_note) + (size_t)n * sizeof(int64_t);
+    long bytes = (long)(sizeof(psf_control) + (size_t)n * each);
+    return (bytes + PSF_PAGE - 1) / PSF_PAGE * PSF_PAGE;
+}
+
+static long psf_room_bytes(int n, long slot_bytes) { return psf_head_bytes(n) + (n + 1) * slot_bytes; }
+
+static inline char *psf_room(const psf_rooms *g, uint64_t chunk) {
+    return g->base + (long)(chunk % (uint64_t)g->n_rooms) * g->room_bytes;
+}
+static inline uint32_t psf_use(const psf_rooms *g, uint64_t chunk) {
+    return (uint32_t)(chunk / (uint64_t)g->n_rooms + 1);
+}
+static inline psf_gate *psf_gate_of(const psf_rooms *g, uint64_t chunk, int gate) {
+    return &((psf_control *)psf_room(g, chunk))->gate[gate];
+}
+static inline int psf_passed(const psf_rooms *g, uint64_t chunk, int gate) {
+    return psf_is_open(psf_gate_of(g, chunk, gate), psf_use(g, chunk));
+}
+static inline int psf_is_free(const psf_rooms *g, uint64_t chunk) {
+    return psf_is_open(psf_gate_of(g, chunk, PSF_LEFT), psf_use(g, chunk) - 1);
+}
+static inline void psf_arrive_at(psf_rooms *g, uint64_t chunk, int gate) {
+    psf_arrive((psf_control *)psf_room(g, chunk), g->me, gate, (uint32_t)g->n, psf_use(g, chunk));
+}
+static inline psf_note *psf_notes(const psf_rooms *g, uint64_t chunk) {
+    return (psf_note *)(psf_room(g, chunk) + sizeof(psf_control) + (size_t)g->n * sizeof(psf_rank));
+}
+/* bytes that a rank has for each other one, where they may differ */
+static inline int64_t *psf_lengths(const psf_rooms *g, uint64_t chunk, long rank) {
+    return (int64_t *)(psf_notes(g, chunk) + g->n) + rank * g->n;
+}
+/* slot n is the one for sums */
+static inline char *psf_slot(const psf_rooms *g, uint64_t chunk, long rank) {
+    return psf_room(g, chunk) + g->head_bytes + rank * g->slot_bytes;
+}
+
+/* Bytes of a part in chunk k. */
+static inline long psf_share_of(const psf_move *m, const psf_part *part, long k) {
+    long left = part->n_bytes - k * m->width;
+    return left < 0 ? 0 : left < m->width ? left : m->width;
+}
+
+static void psf_put(psf_rooms *g, psf_move *m, long k) {
+    uint64_t chunk = m->first + (uint64_t)k;
+    char *slot = psf_slot(g, chunk, g->me);
+    for (int i = 0; i < m->n_in; i++) {
+        long n_bytes = psf_share_of(m, &m->in[i], k);
+        if (n_bytes)
+            memcpy(slot + m->in[i].of * m->width, m->in[i].at + k * m->width, (size_t)n_bytes);
+    }
+    if (k == 0) {
+        psf_notes(g, chunk)[g->me] = m->note;
+        for (int i = 0; m->is_uneven && i < m->n_in; i++)
+            psf_lengths(g, chunk, g->me)[m->in[i].of] = m->in[i].n_bytes;
+    }
+    psf_arrive_at(g, chunk, PSF_PUT);
+}
+
+/* Return 1 if all ranks mean the same; else remember one that does not. */
+static int psf_agree(psf_rooms *g, psf_move *m) {
+    psf_note *notes = psf_notes(g, m->first);
+    m->odd = -1;
+    for (int rank = 0; rank < g->n; rank++) {
+        if (memcmp(&notes[rank], &m->note, PSF_COMPARED))
+            m->odd = m->odd < 0 ? rank : m->odd;
+        if (m->is_uneven && (long)notes[rank].n_chunks > m->n_chunks)
+            m->n_chunks = (long)notes[rank].n_chunks;
+    }
+    for (int i = 0; m->odd < 0 && m->is_uneven && i < m->n_out; i++)
+        if (psf_lengths(g, m->first, m->out[i].of)[g->me] != m->out[i].n_bytes)
+            m->odd = (int)m->out[i].of;
+    if (m->odd < 0)
+        return 1;
+    m->state = PSF_UNLIKE;
+    g->is_broken = 1;
+    return 0;
+}
+
+/* Fold the slots of all ranks, `n_bytes` from `at` on. */
+static void psf_fold_slots(psf_rooms *g, psf_move *m, uint64_t chunk, long at, long n_bytes, char *out) {
+    for (int rank = 0; rank < g->n; rank++)
+        g->rows[rank] = psf_slot(g, chunk, rank) + at;
+    psf_fold((int)m->note.type, (int)m->note.op, g->rows, g->n, n_bytes, out);
+}
+
+static long psf_chunk_bytes(const psf_move *m, long k) {
+    long left = (long)m->note.n_bytes - k * m->width;
+    return left < 0 ? 0 : left < m->width ? left : m->width;
+}
+
+/* Fold this rank's segment of a chunk, whole cache lines, into the slot for sums. */
+static void psf_sum(psf_rooms *g, psf_move *m, long k) {
+    uint64_t chunk = m->first + (uint64_t)k;
+    long n_bytes = psf_chunk_bytes(m, k), lines = (n_bytes + PSF_LINE - 1) / PSF_LINE;
+    long from = lines * g->me / g->n * PSF_LINE, to = lines * (g->me + 1) / g->n * PSF_LINE;
+    to = to < n_bytes ? to : n_bytes;
+    if (from < to)
+        psf_fold_slots(g, m, chunk, from, to - from, psf_slot(g, chunk, g->n) + from);
+    psf_arrive_at(g, chunk, PSF_SUMMED_GATE);
+}
+
+static void psf_take(psf_rooms *g, psf_move *m, long k) {
+    uint64_t chunk = m->first + (uint64_t)k;
+    for (int i = 0; m->take != PSF_NOTHING && i < m->n_out; i++) {
+        long n_bytes = psf_share_of(m, &m->out[i], k);
+        char *to = m->out[i].at + k * m->width;
+        if (!n_bytes)
+            continue;
+        if (m->take == PSF_FOLDED)
+            psf_fold_slots(g, m, chunk, m->sub * m->width, n_bytes, to);
+        else
+            memcpy(to, psf_slot(g, chunk, m->out[i].of) + m->sub * m->width, (size_t)n_bytes);
+    }
+    psf_arrive_at(g, chunk, PSF_LEFT);
+}
+
+/* Do what can be done of a collective; return 1 if all of it is put, so that the next one may begin. */
+static int psf_move_on(psf_rooms *g, psf_move *m) {
+    int goes_on = 1;
+    while (goes_on && m->state == PSF_GOING) {
+        goes_on = 0;
+        if (m->n_put < m->n_chunks && psf_is_free(g, m->first + (uint64_t)m->n_put)) {
+            psf_put(g, m, m->n_put++);
+            goes_on = 1;
+        }
+        if (m->n_summed < m->n_put && psf_passed(g, m->first + (uint64_t)m->n_summed, PSF_PUT)) {
+            if (m->n_summed == 0 && !psf_agree(g, m))
+                return 0;
+            if (m->in_segments)
+                psf_sum(g, m, m->n_summed);
+            m->n_summed++;
+            goes_on = 1;
+        }
+        if (m->n_taken < m->n_summed &&
+            (!m->in_segments || psf_passed(g, m->first + (uint64_t)m->n_taken, PSF_SUMMED_GATE))) {
+            psf_take(g, m, m->n_taken++);
+            goes_on = 1;
+        }
+        if (m->n_taken == m->n_chunks)
+            m->state = PSF_DONE;
+    }
+    return m->n_put == m->n_chunks && (!m->is_uneven || m->n_summed);
+}
+
+/* Do what can be done of all collectives begun, in their order; the caller holds the lock. */
+static void psf_rooms_on(psf_rooms *g) {
+    int all_put = 1;
+    for (psf_move *m = g->begun; m && all_put && !g->is_broken; m = m->next) {
+        if (m->n_put == 0) /* all before it are put: its chunks are the next ones */
+            m->first = g->next_chunk;
+        all_put = psf_move_on(g, m);
+        if (m->n_put)
+            g->next_chunk = m->first + (uint64_t)m->n_chunks;
+    }
+    while (g->begun && g->begun->state != PSF_GOING)
+        g->begun = g->begun->next;
+}
+
+static void psf_begin(psf_rooms *g, psf_move *m) {
+    pthread_mutex_lock(&g->lock);
+    m->note.number = g->n_moves++;
+    m->next = NULL;
+    if (g->begun)
+        g->last->next = m;
+    else
+        g->begun = m;
+    g->last = m;
+    psf_rooms_on(g);
+    pthread_mutex_unlock(&g->lock);
+}
+
+/* The gate that keeps the first collective from going on. */
+static psf_awaited psf_awaits(psf_rooms *g) {
+    psf_move *m = g->begun;
+    int gate = m->n_put == m->n_taken ? PSF_LEFT : m->n_taken < m->n_summed ? PSF_SUMMED_GATE : PSF_PUT;
+    uint64_t chunk = m->first + (uint64_t)m->n_taken;
+    psf_awaited found = {psf_gate_of(g, chunk, gate), psf_use(g, chunk) - (gate == PSF_LEFT)};
+    return found;
+}
+
+/* Returns 1 if a rank has not come to the gate that the first collective waits for. */
+static int psf_is_late(psf_rooms *g, int rank) {
+    int late = 0;
+    pthread_mutex_lock(&g->lock);
+    if (g->begun) {
+        psf_awaited a = psf_awaits(g);
+        psf_control *control = (psf_control *)psf_room(g, g->begun->first + (uint64_t)g->begun->n_taken);
+        uint32_t last = atomic_load_explicit(&control->rank[rank].passage[a.gate - control->gate], memory_order_relaxed);
+        late = (int32_t)(last - a.passage) < 0;
+    }
+    pthread_mutex_unlock(&g->lock);
+    return late;
+}
+
+static void psf_rooms_poll(psf_rooms *g) {
+    pthread_mutex_lock(&g->lock);
+    psf_rooms_on(g);
+    pthread_mutex_unlock(&g->lock);
+}
+
+static int psf_await(psf_awaited a, long spins, double timeout_s) {
+    for (long i = 1; i <= spins; i++) {
+        if (psf_is_open(a.gate, a.passage))
+            return 1;
+        psf_pause();
+        if (i % PSF_TURNS_A_YIELD == 0)
+            sched_yield();
+    }
+    return psf_wait(a.gate, a.passage, 0, timeout_s);
+}
+
+/* Go on until a collective is done, or the group is broken, or nothing has come for `timeout_s`; return 0 for that. */
+static int psf_run(psf_rooms *g, psf_move *m, double timeout_s) {
+    for (;;) {
+        pthread_mutex_lock(&g->lock);
+        psf_rooms_on(g);
+        int ended = m->state != PSF_GOING || g->is_broken || !g->begun;
+        psf_awaited a = {NULL, 0};
+        if (!ended)
+            a = psf_awaits(g);
+        pthread_mutex_unlock(&g->lock);
+        if (ended)
+            return 1;
+        if (!psf_await(a, g->spins, timeout_s))
+            return 0;
+    }
+}
+
+#endif

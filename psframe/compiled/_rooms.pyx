@@ -1,0 +1,193 @@
+# cython: language_level=3, boundscheck=False, wraparound=False
+"""Collectives of a group's ranks through shared memory (:class:`Rooms`, :class:`Move`); see ``_rooms.h``."""
+
+from collections import deque
+
+from libc.stdint cimport int64_t, uint32_t, uint64_t, uintptr_t
+from libc.stdlib cimport calloc, free
+
+cdef extern from "_rooms.h" nogil:
+    enum: PSF_COPY, PSF_FOLDED, PSF_NOTHING, PSF_DONE, PSF_GOING, PSF_UNLIKE
+    ctypedef struct pthread_mutex_t:
+        pass
+    int pthread_mutex_init(pthread_mutex_t* lock, void* attributes)
+    ctypedef struct psf_note:
+        uint32_t kind, type, op, root
+        uint64_t n_bytes, number, n_chunks
+    ctypedef struct psf_part:
+        char* at
+        long n_bytes, of
+    ctypedef struct psf_move:
+        psf_note note
+        psf_part* inward "in"
+        psf_part* out
+        int n_in, n_out, take, in_segments, is_uneven, state, odd
+        long sub, width, n_chunks, n_put, n_taken
+        uint64_t first
+    ctypedef struct psf_rooms:
+        pthread_mutex_t lock
+        char* base
+        long head_bytes, slot_bytes, room_bytes, spins
+        int n, me, n_rooms, is_broken
+        psf_move* begun
+        const char** rows
+    long psf_head_bytes(int n)
+    long psf_room_bytes(int n, long slot_bytes)
+    psf_note* psf_notes(const psf_rooms* g, uint64_t chunk)
+    int64_t* psf_lengths(const psf_rooms* g, uint64_t chunk, long rank)
+    void psf_begin(psf_rooms* g, psf_move* m)
+    void psf_rooms_poll(psf_rooms* g)
+    int psf_run(psf_rooms* g, psf_move* m, double timeout_s)
+    int psf_is_late(psf_rooms* g, int rank)
+
+NOTHING, COPY, FOLD = PSF_NOTHING, PSF_COPY, PSF_FOLDED
+
+
+cdef class Move:
+    """What this rank gives to a collective, and takes from it.
+
+    Parameters
+    ----------
+    note : tuple of int
+        Kind, type, operation, root and bytes: all ranks must have the same.
+    width : int
+        Bytes of a sub-slot: as many of each part go into a chunk.
+    longest : int
+        Bytes of the longest part, of all ranks or, if they are uneven, of this one.
+    inward, out : list of (address, bytes, number)
+        Parts that go into the sub-slots of those numbers; parts that come from the slots of those ranks. The memory
+        must stay until the collective is done.
+    take : int
+        NOTHING, COPY from each rank, or FOLD over all ranks by the note's type and operation.
+    sub : int
+        Number of the sub-slots that this rank takes from.
+    in_segments : bool
+        True if each rank folds a segment for all others.
+    is_uneven : bool
+        True if each rank alone knows how much it has for the others; their number of chunks is then agreed on.
+    """
+    cdef psf_move m
+
+    def __init__(self, note, long width, long longest, inward, out, int take=PSF_NOTHING, long sub=0,
+                 bint in_segments=False, bint is_uneven=False):
+        self.m.note.kind, self.m.note.type, self.m.note.op, self.m.note.root, self.m.note.n_bytes = note
+        self.m.width, self.m.take, self.m.sub = width, take, sub
+        self.m.in_segments, self.m.is_uneven = in_segments, is_uneven
+        self.m.inward, self.m.n_in = _parts(inward), len(inward)
+        self.m.out, self.m.n_out = _parts(out), len(out)
+        self.m.n_chunks = max(1, -(-longest // width))
+        self.m.note.n_chunks = <uint64_t>self.m.n_chunks
+
+    def __dealloc__(self):
+        free(self.m.inward)
+        free(self.m.out)
+
+    @property
+    def is_done(self):
+        """True if this rank has given and taken everything."""
+        return self.m.state == PSF_DONE
+
+    @property
+    def odd(self):
+        """Rank whose note differs from this one's; -1 if none is known."""
+        return self.m.odd if self.m.state == PSF_UNLIKE else -1
+
+    @property
+    def note(self):
+        """Kind, type, operation, root and bytes."""
+        return self.m.note.kind, self.m.note.type, self.m.note.op, self.m.note.root, self.m.note.n_bytes
+
+    @property
+    def number(self):
+        """How many collectives the group began before this one."""
+        return self.m.note.number
+
+
+cdef psf_part* _parts(parts) except? NULL:
+    cdef psf_part* made = <psf_part*>calloc(max(1, len(parts)), sizeof(psf_part))
+    cdef int i
+    if made == NULL:
+        raise MemoryError
+    for i, (at, n_bytes, of) in enumerate(parts):
+        made[i].at, made[i].n_bytes, made[i].of = <char*><uintptr_t>at, n_bytes, of
+    return made
+
+
+cdef class Rooms:
+    """Ring of rooms through which the chunks of a group's collectives go, in a shared mapping, zeroed on creation.
+
+    Parameters
+    ----------
+    memory : uint8, shape (n,)
+        At least :meth:`n_bytes` bytes, page-aligned.
+    n, me : int
+        Ranks of the group, and the number of this one.
+    n_rooms, slot_bytes : int
+        How many rooms, and the bytes of a rank in each: a multiple of a page.
+    spins : int
+        Turns that a wait spins before it sleeps.
+    """
+    cdef psf_rooms g
+    cdef unsigned char[::1] memory
+    cdef object kept
+
+    def __init__(self, unsigned char[::1] memory, int n, int me, int n_rooms, long slot_bytes, long spins):
+        if memory.shape[0] < Rooms.n_bytes(n, n_rooms, slot_bytes) or <uintptr_t>&memory[0] % 128 or slot_bytes % 4096:
+            raise ValueError("rooms need aligned memory for every rank")
+        if not 0 <= me < n or n_rooms < 1:
+            raise ValueError("rooms need a rank of the group")
+        self.memory, self.kept = memory, deque()
+        self.g.base, self.g.n, self.g.me = <char*>&memory[0], n, me
+        self.g.n_rooms, self.g.slot_bytes, self.g.spins = n_rooms, slot_bytes, spins
+        self.g.head_bytes, self.g.room_bytes = psf_head_bytes(n), psf_room_bytes(n, slot_bytes)
+        self.g.rows = <const char**>calloc(n, sizeof(char*))
+        if self.g.rows == NULL or pthread_mutex_init(&self.g.lock, NULL):
+            raise MemoryError
+
+    def __dealloc__(self):
+        free(self.g.rows)
+
+    @staticmethod
+    def n_bytes(int n, int n_rooms, long slot_bytes):
+        """Return the bytes of ``n_rooms`` rooms for ``n`` ranks."""
+        return n_rooms * psf_room_bytes(n, slot_bytes)
+
+    def begin(self, Move move):
+        """Begin a collective after those before it, and do what can be done without a wait."""
+        self.kept.append(move)
+        with nogil:
+            psf_begin(&self.g, &move.m)
+        self._forget()
+
+    def poll(self):
+        """Do what can be done without a wait."""
+        with nogil:
+            psf_rooms_poll(&self.g)
+        self._forget()
+
+    def run(self, Move move, double timeout_s):
+        """Go on until ``move`` is done; return False if nothing has come for ``timeout_s``."""
+        cdef bint ended
+        with nogil:
+            ended = psf_run(&self.g, &move.m, timeout_s)
+        self._forget()
+        return ended
+
+    cdef _forget(self):
+        # what is done is in no list of C any more
+        while self.kept and (<Move>self.kept[0]).m.state != PSF_GOING:
+            self.kept.popleft()
+
+    @property
+    def is_broken(self):
+        """True after a collective to which ranks came with different notes: none can follow it."""
+        return bool(self.g.is_broken)
+
+    def late(self):
+        """Return the ranks that the first collective waits for."""
+        return [rank for rank in range(self.g.n) if psf_is_late(&self.g, rank)]
+
+    def note(self, Move move, int rank):
+        """Return a rank's note of a collective whose notes differ, and the bytes that it has for this rank."""
+        cdef psf_note n = psf_notes(&self.g, move.m.first)[rank]
+        return (n.kind, n.type, n.op, n.root, n.n_bytes), psf_lengths(&self.g, move.m.first, rank)[self.g.me]

@@ -1,0 +1,187 @@
+"""Group of ranks whose exchanges go through psframe's memory (:class:`Group`), as PyTorch calls it."""
+
+from collections import deque
+from collections.abc import Sequence
+from datetime import timedelta
+from functools import partial
+from typing import Any
+
+import torch
+import torch.distributed as dist
+
+from psframe.torch.collectives import Collectives
+from psframe.torch.meeting import Meeting
+from psframe.torch.messages import Messages
+from psframe.torch.moves import Moves, described
+from psframe.torch.peers import Peers
+from psframe.torch.progress import PROGRESS
+from psframe.torch.work import Collective, Message, Several, Work
+
+CPU = torch.device("cpu")
+
+
+class Group(Collectives, Messages, dist.ProcessGroup):
+    """Process group over shared memory.
+
+    Every rank of the group must make one, which ``init_process_group`` and ``new_group`` do.
+
+    Parameters
+    ----------
+    store : torch.distributed.Store
+    rank, size : int
+        Of this rank in the group.
+    timeout : timedelta
+        Longest wait for a rank.
+    name : str
+    ranks : sequence of int
+        Numbers of the group's ranks in the job; empty for those of the job.
+    """
+
+    def __init__(self, store: Any, rank: int, size: int, timeout: timedelta, name: str, ranks: Sequence[int]):
+        super().__init__(rank, size)
+        self.me, self.n, self.ranks = rank, size, tuple(ranks) or tuple(range(size))
+        self.timeout_s = timeout.total_seconds()
+        self._names = {"name": name, "text": ""}
+        self.meeting = Meeting(store, rank, size, self.ranks, f"group {name}")
+        self.rooms = self.meeting.rooms
+        self.moves = Moves(rank, size, self.meeting.slot_bytes)
+        self.peers = Peers(self.meeting.listener, self.meeting.connect, rank)
+        self.pending: deque[Work] = deque()  # collectives, in their order
+        self.messages: list[Message] = []
+        self.error: Exception | None = None
+        self._began: list[Work] | None = None  # works that are begun as one
+        PROGRESS.add(self)
+
+    def begin(self, move: Any, tensors: Sequence[Any], kept: Any, is_async: bool, last: Any = None) -> Work:
+        """Begin a collective, and return its work. ``kept`` has the tensors whose memory the move is about."""
+        if self.error is not None:
+            raise self.error
+        work = Collective(self, partial(self.told, move), move, tensors, last, kept)
+        with PROGRESS.lock:
+            self.rooms.begin(move)
+            self.pending.append(work)
+        return self._noted(work, is_async)
+
+    def begin_message(self, message: Message, is_async: bool) -> Work:
+        self.messages.append(message)
+        return self._noted(message, is_async)
+
+    def _noted(self, work: Work, is_async: bool) -> Work:
+        if self._began is not None:
+            self._began.append(work)
+        if is_async:
+            PROGRESS.began(work)
+        return work
+
+    def told(self, move: Any) -> str:
+        """Return a collective in words."""
+        return f"{described(move.note)} (number {move.number} of {self.meeting.name})"
+
+    def poll(self) -> None:
+        """Let everything go on that can without a wait."""
+        if self.pending:
+            self.rooms.poll()
+        if self.messages:
+            with PROGRESS.lock:
+                self.peers.poll()
+        self.reap()
+
+    def reap(self) -> None:
+        """End the works of what has come."""
+        if not (self.pending or self.messages):
+            return
+        with PROGRESS.lock:
+            while self.pending and self.pending[0].has_come():
+                self.pending.popleft().complete()
+            if self.rooms.is_broken and self.error is None:
+                self.fail(self._unlike())
+            for message in [message for message in self.messages if message.has_come()]:
+                self.messages.remove(message)
+                message.complete()
+
+    def late(self) -> list[int]:
+        """Return the ranks that keep the first collective from going on."""
+        return [rank for rank in self.rooms.late() if rank != self.me]
+
+    def fail(self, error: Exception) -> None:
+        """End all works with an error: after it ranks may stand at different places."""
+        with PROGRESS.lock:
+            self.error = self.error or error
+            works, self.messages = [*self.pending, *self.messages], []
+            self.pending.clear()
+            for work in works:
+                work.complete(self.error)
+
+    def _unlike(self) -> Exception:
+        move = next(work.move for work in self.pending if isinstance(work, Collective) and work.move.odd >= 0)
+        note, given = self.rooms.note(move, move.odd)
+        self.meeting.give_up(move.odd)
+        theirs = described(note)
+        if note == move.note:
+            theirs += f" and {given:,} bytes for this rank, which expects another size"
+        return dist.DistBackendError(
+            f"all ranks must begin the same collective, got rank {self.ranks[move.odd]} with {theirs} and rank "
+            f"{self.ranks[self.me]} with {self.told(move)}"
+        )
+
+    def shutdown(self) -> None:
+        """Give back memory and descriptors."""
+        if self.meeting is None:
+            return
+        self.poll()
+        PROGRESS.remove(self)
+        self.error = self.error or dist.DistBackendError(f"{self.meeting.name} has been destroyed")
+        self.peers.close()
+        self.meeting.close()
+
+    abort = shutdown
+
+    def set_timeout(self, timeout: timedelta) -> None:
+        self.timeout_s = timeout.total_seconds()
+
+    _set_default_timeout = set_timeout
+
+    def _start_coalescing(self, device: torch.device) -> None:
+        self._began = []
+
+    def _end_coalescing(self, device: torch.device) -> Work:
+        works, self._began = self._began or [], None
+        return Several(self, works)
+
+    # what PyTorch asks of a group, and of its backend for CPU tensors, which it is itself
+    supports_splitting = supports_coalescing = supports_time_estimate = False
+
+    @property
+    def _device_types(self) -> list[torch.device]:
+        return [CPU]
+
+    def _get_backend(self, device: torch.device) -> "Group":
+        if torch.device(device).type != "cpu":
+            raise RuntimeError(f"a psframe group exchanges CPU tensors, got the device {device}")
+        return self
+
+    def supports_tensor_alloc(self, device: torch.device) -> bool:
+        return False
+
+    def getBackendName(self) -> str:
+        return "psframe"
+
+    name = _get_backend_name = getBackendName
+
+    def setGroupName(self, name: str) -> None:
+        self._names["name"] = name
+
+    def getGroupName(self) -> str:
+        return self._names["name"]
+
+    def setGroupDesc(self, text: str) -> None:
+        self._names["text"] = text
+
+    def getGroupDesc(self) -> str:
+        return self._names["text"]
+
+    def _set_sequence_number_for_group(self) -> None:
+        pass
+
+    def _get_sequence_number_for_group(self) -> int:
+        return 0

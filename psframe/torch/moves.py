@@ -1,0 +1,154 @@
+"""Parts of tensors that a rank gives to a collective and takes from it (:class:`Moves`), as moves through rooms."""
+
+from collections.abc import Sequence
+from typing import Any
+from zlib import crc32
+
+import torch
+
+from psframe import compiled
+from psframe.torch.types import type_name, type_number
+
+COPY, FOLD, Move = compiled.rooms.COPY, compiled.rooms.FOLD, compiled.rooms.Move
+
+KINDS = (
+    "all_reduce",
+    "reduce",
+    "broadcast",
+    "all_gather",
+    "gather",
+    "scatter",
+    "reduce_scatter",
+    "all_to_all",
+    "barrier",
+)
+_NUMBER = {kind: number for number, kind in enumerate(KINDS)}
+LINE = 64
+#: bytes of all slots together above which each rank sums a segment for all, which takes one more wait
+SEGMENTED_BYTES = 1 << 19
+
+Part = tuple[int, int, int]
+
+
+def n_bytes(tensor: torch.Tensor) -> int:
+    return tensor.numel() * tensor.element_size()
+
+
+def part(tensor: torch.Tensor, of: int = 0) -> Part:
+    """Return a contiguous tensor as a part: address, bytes, and the sub-slot or rank it belongs to."""
+    return tensor.data_ptr(), n_bytes(tensor), of
+
+
+def parts(tensors: Sequence[torch.Tensor]) -> list[Part]:
+    return [part(tensor, number) for number, tensor in enumerate(tensors)]
+
+
+def described(note: tuple[int, ...]) -> str:
+    """Return a note in words: the name of the collective and what it moves."""
+    kind, number, _, root, total = note
+    rooted = f" with root {root}" if KINDS[kind] in ("reduce", "broadcast", "gather", "scatter") else ""
+    sized = "" if KINDS[kind] in ("barrier", "all_to_all") else f" of {total:,} bytes of {type_name(number)}"
+    return f"{KINDS[kind]}{sized}{rooted}"
+
+
+class Moves:
+    """Moves of a group's rank: contiguous tensors in, contiguous tensors out.
+
+    Parameters
+    ----------
+    me, n : int
+        This rank's number in the group, and their number.
+    slot_bytes : int
+        Bytes of a rank's part of a chunk.
+    """
+
+    def __init__(self, me: int, n: int, slot_bytes: int):
+        self.me, self.n, self.slot_bytes = me, n, slot_bytes
+        self.sub_bytes = max(LINE, slot_bytes // n // LINE * LINE)  # where a slot has a part for each rank
+
+    def all_reduce(self, tensor: torch.Tensor, op: int) -> Any:
+        mine, total = [part(tensor)], n_bytes(tensor)
+        note = (0, type_number(tensor.dtype), op, 0, total)
+        if self._in_segments(total):
+            return Move(note, self.slot_bytes, total, mine, [(mine[0][0], total, self.n)], COPY, in_segments=True)
+        return Move(note, self.slot_bytes, total, mine, mine, FOLD)
+
+    def reduce(self, tensor: torch.Tensor, root: int, op: int) -> Any:
+        mine, total = [part(tensor)], n_bytes(tensor)
+        note = (_NUMBER["reduce"], type_number(tensor.dtype), op, root, total)
+        if self._in_segments(total):
+            out = [(mine[0][0], total, self.n)] if self.me == root else []
+            return Move(note, self.slot_bytes, total, mine, out, COPY, in_segments=True)
+        return Move(note, self.slot_bytes, total, mine, mine if self.me == root else [], FOLD)
+
+    def _in_segments(self, total: int) -> bool:
+        return self.n > 2 and total * self.n > SEGMENTED_BYTES
+
+    def broadcast(self, tensor: torch.Tensor, root: int) -> Any:
+        total = n_bytes(tensor)
+        note = (_NUMBER["broadcast"], type_number(tensor.dtype), 0, root, total)
+        if self.me == root:
+            return Move(note, self.slot_bytes, total, [part(tensor)], [])
+        return Move(note, self.slot_bytes, total, [], [part(tensor, root)], COPY)
+
+    def all_gather(self, outs: Sequence[torch.Tensor], tensor: torch.Tensor) -> Any:
+        """``outs`` has a tensor for each rank; they may differ in size, and then do so on all ranks alike."""
+        sizes = [n_bytes(out) for out in outs]
+        return self._gather("all_gather", sizes, tensor, parts(outs))
+
+    def all_gather_single(self, out: torch.Tensor, tensor: torch.Tensor) -> Any:
+        each, base = n_bytes(tensor), out.data_ptr()
+        outs = [(base + rank * each, each, rank) for rank in range(self.n)]
+        return self._gather("all_gather", [each] * self.n, tensor, outs)
+
+    def gather(self, outs: Sequence[torch.Tensor], tensor: torch.Tensor, root: int) -> Any:
+        """``outs`` is empty but on the root."""
+        return self._gather("gather", [n_bytes(tensor)] * self.n, tensor, parts(outs), root)
+
+    def _gather(self, kind: str, sizes: list[int], tensor: torch.Tensor, outs: list[Part], root: int = 0) -> Any:
+        note = (_NUMBER[kind], type_number(tensor.dtype), self._shape(sizes), root, sum(sizes))
+        return Move(note, self.slot_bytes, max(sizes), [part(tensor)], outs, COPY)
+
+    def scatter(self, out: torch.Tensor, tensors: Sequence[torch.Tensor], root: int) -> Any:
+        """``tensors`` is empty but on the root."""
+        note = (_NUMBER["scatter"], type_number(out.dtype), 0, root, n_bytes(out))
+        return Move(note, self.sub_bytes, n_bytes(out), parts(tensors), [part(out, root)], COPY, self.me)
+
+    def reduce_scatter(self, out: torch.Tensor, tensors: Sequence[torch.Tensor], op: int) -> Any:
+        """``tensors`` has a part for each rank; they may differ in size, and then do so on all ranks alike."""
+        return self._reduce_scatter(out, parts(tensors), op)
+
+    def reduce_scatter_single(self, out: torch.Tensor, tensor: torch.Tensor, op: int) -> Any:
+        each, base = n_bytes(out), tensor.data_ptr()
+        return self._reduce_scatter(out, [(base + rank * each, each, rank) for rank in range(self.n)], op)
+
+    def _reduce_scatter(self, out: torch.Tensor, given: list[Part], op: int) -> Any:
+        sizes = [size for _, size, _ in given]
+        note = (_NUMBER["reduce_scatter"], type_number(out.dtype), op, self._shape(sizes), sum(sizes))
+        return Move(note, self.sub_bytes, max(sizes), given, [part(out)], FOLD, self.me)
+
+    def all_to_all(self, outs: Sequence[torch.Tensor], tensors: Sequence[torch.Tensor], dtype: torch.dtype) -> Any:
+        """Each rank alone knows how much it has for the others."""
+        note = (_NUMBER["all_to_all"], type_number(dtype), 0, 0, 0)
+        longest = max(map(n_bytes, [*outs, *tensors]))
+        return Move(note, self.sub_bytes, longest, parts(tensors), parts(outs), COPY, self.me, is_uneven=True)
+
+    def barrier(self) -> Any:
+        return Move((_NUMBER["barrier"], 0, 0, 0, 0), self.slot_bytes, 0, [], [])
+
+    def _shape(self, sizes: list[int]) -> int:
+        """Return a number that tells other sizes apart; 0 where all are the same."""
+        return 0 if len(set(sizes)) == 1 else crc32(repr(sizes).encode())
+
+
+def sizes(given: Any, n: int, total: int) -> list[int]:
+    """Return the rows of each rank's part: as given, or even ones of ``total``."""
+    if given:
+        found = [int(size) for size in given]
+    else:
+        if total % n:
+            raise ValueError(f"a tensor without split sizes must have a multiple of {n} rows, got {total}")
+        found = [total // n] * n
+    if len(found) != n or sum(found) != total or min(found) < 0:
+        raise ValueError(f"split sizes must be {n} that add to the {total} rows of the tensor, got {found}")
+    return found

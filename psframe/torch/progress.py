@@ -1,0 +1,120 @@
+"""Progress of all groups of a process (:class:`Progress`): whoever waits for one exchange lets all go on."""
+
+import threading
+from typing import Any
+
+import torch
+import torch.distributed as dist
+
+from psframe.cluster.gates import LOOK_S
+
+#: seconds of a wait for one group while exchanges of others are in progress
+TURN_S = 0.0005
+#: seconds after which a thread lets exchanges go on that nobody waits for, or that are waited for in ways unknown here
+IDLE_S = 0.02
+
+
+class Progress:
+    """The exchanges that this process has begun and not ended.
+
+    Each goes on where a thread waits for any of them, asks for its state, or begins another one. Only where none of
+    this happens for a while, a thread of its own lets them go on: where something else is waited for meanwhile, or a
+    future of PyTorch's own that follows one.
+
+    Attributes
+    ----------
+    lock : RLock
+        Held while works are ended, and by nobody who waits.
+    """
+
+    def __init__(self) -> None:
+        self.lock = threading.RLock()
+        self.groups: list[Any] = []
+        self._task = -1
+        self._is_idle = threading.Event()
+        self._turns = 0
+        self._watch: threading.Thread | None = None
+
+    def add(self, group: Any) -> None:
+        with self.lock:
+            self.groups = [*self.groups, group]
+
+    def remove(self, group: Any) -> None:
+        with self.lock:
+            self.groups = [other for other in self.groups if other is not group]
+
+    def began(self, work: Any) -> None:
+        """Take note of a new work that nobody waits for yet."""
+        self._turns += 1
+        if torch._C._current_autograd_node() is not None:
+            self._end_with_backward()
+        if not self._is_idle.is_set():
+            if self._watch is None:
+                self._watch = threading.Thread(target=self._go_on, name="psframe", daemon=True)
+                self._watch.start()
+            self._is_idle.set()
+
+    def _end_with_backward(self) -> None:
+        """End works in a callback behind a backward pass: DDP's, which comes after it, waits for them in C++."""
+        task = torch._C._current_graph_task_id()
+        if task != self._task:
+            self._task = task
+            torch.autograd.Variable._execution_engine.queue_callback(self.drain)
+
+    def poll(self) -> None:
+        """Let everything go on that can without a wait."""
+        self._turns += 1
+        for group in self.groups:
+            group.poll()
+
+    def drain(self) -> None:
+        """Wait until all works that have been begun have ended."""
+        for group in self.groups:
+            while group.pending:
+                group.pending[0].finish()
+
+    def until(self, work: Any, timeout_s: float) -> None:
+        """Wait until a work has ended, in an error if a rank of its group ends, or ``timeout_s`` pass."""
+        group = work.group
+        self._turns += 1
+
+        def wait(seconds: float) -> bool:
+            others = [other for other in self.groups if other is not group and other.pending]
+            if not others and not (group.messages and group.pending):
+                return bool(work.step(seconds))
+            for _ in range(max(1, round(seconds / TURN_S))):
+                if work.is_done or work.step(min(seconds, TURN_S)):
+                    return True
+                self._turns += 1
+                self.poll()
+            return bool(work.is_done)
+
+        if not (work.is_done or wait(LOOK_S)):
+            try:
+                group.meeting.until(wait, timeout_s, work.what(), group.late)
+            except dist.DistBackendError as error:
+                group.fail(error)
+        group.poll()
+        if not work.is_done:  # a work before it has ended the group
+            group.poll()
+
+    def _go_on(self) -> None:
+        """Let works go on that have been left alone."""
+        while True:
+            self._is_idle.wait()
+            before, pending = self._turns, self._pending()
+            if not pending:
+                self._is_idle.clear()
+                if not self._pending():  # one that began before the flag fell
+                    continue
+                self._is_idle.set()
+            threading.Event().wait(IDLE_S)
+            if self._turns == before:
+                for group in self.groups:
+                    group.poll()
+
+    def _pending(self) -> bool:
+        return any(group.pending or group.messages for group in self.groups)
+
+
+PROGRESS = Progress()

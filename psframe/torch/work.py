@@ -1,0 +1,191 @@
+"""Exchanges in progress (:class:`Work`), and what they end in (:class:`Future`), as PyTorch waits for them."""
+
+from collections.abc import Callable, Sequence
+from datetime import timedelta
+from typing import Any
+
+import torch
+import torch.distributed as dist
+
+from psframe.torch.peers import Parcel
+from psframe.torch.progress import PROGRESS
+
+
+def in_backward() -> bool:
+    """Return True if autograd runs a graph now, a callback at its end included."""
+    return bool(torch._C._current_graph_task_id() != -1)
+
+
+class Future(torch.futures.Future):
+    """Value of a work, an exchange or what follows one. Waiting for it lets exchanges go on; there is no thread."""
+
+    work: "Work"
+
+    def wait(self) -> Any:
+        self.work.finish()
+        return super().wait()
+
+    def done(self) -> bool:
+        PROGRESS.poll()
+        return bool(super().done())
+
+    def then(self, callback: Callable[[Any], Any]) -> "Future":
+        """Return the future of ``callback(self)``, called when this one has its value."""
+        after = Future()
+        after.work = self.work
+
+        def run(done: Any) -> None:
+            try:
+                after.set_result(callback(done))
+            except Exception as error:
+                after.set_exception(error)
+
+        self.add_done_callback(run)
+        return after
+
+
+class Work(dist.Work):
+    """An exchange that a rank has begun.
+
+    Parameters
+    ----------
+    group : Group
+    what : str
+        Its name, for messages.
+    tensors : sequence of Tensor
+        Its result.
+    last : callable, optional
+        Called once all has come, before anybody is told.
+    """
+
+    def __init__(self, group: Any, what: Callable[[], str], tensors: Sequence[Any], last: Callable[[], Any] | None):
+        super().__init__()
+        self.group, self.what, self.tensors, self.last = group, what, list(tensors), last
+        self.is_done = False
+        self.error: Exception | None = None
+        self.future: Future | None = None
+
+    def has_come(self) -> bool:
+        """Return True if all is given and taken."""
+        raise NotImplementedError
+
+    def step(self, timeout_s: float) -> bool:
+        """Go on; return False if nothing has come for ``timeout_s``."""
+        raise NotImplementedError
+
+    def complete(self, error: Exception | None = None) -> None:
+        """Tell those who wait that it has ended."""
+        if error is None and self.last:
+            self.last()
+        self.last, self.error, self.is_done = None, error, True
+        if self.future is not None:
+            self._tell(self.future)
+
+    def _tell(self, future: Future) -> None:
+        if self.error is None:
+            future.set_result(self.tensors)
+        else:
+            future.set_exception(self.error)
+
+    def finish(self, timeout_s: float | None = None) -> None:
+        """Wait until it has ended, well or not."""
+        if not self.is_done:
+            PROGRESS.until(self, self.group.timeout_s if timeout_s is None else timeout_s)
+
+    def wait(self, timeout: timedelta | None = None) -> bool:
+        """Wait until it has ended; raises DistBackendError if it ended badly."""
+        seconds = timeout.total_seconds() if timeout is not None else 0
+        self.finish(seconds if seconds > 0 else None)
+        if self.error is not None:
+            raise self.error
+        return True
+
+    synchronize = wait
+
+    def get_future(self) -> Future:
+        if self.future is None:
+            self.future = Future()
+            self.future.work = self
+            # what begins in a callback at the end of backward is waited for there, by C++, which lets nothing go on
+            if not self.is_done and in_backward() and torch._C._current_autograd_node() is None:
+                self.finish()
+            elif self.is_done:
+                self._tell(self.future)
+        return self.future
+
+    def is_completed(self) -> bool:
+        if not self.is_done:
+            PROGRESS.poll()
+        return self.is_done
+
+    def is_success(self) -> bool:
+        return self.is_done and self.error is None
+
+    def exception(self) -> Exception | None:
+        return self.error
+
+    def result(self) -> list[Any]:
+        return self.tensors
+
+
+class Collective(Work):
+    """A collective, through the rooms of its group."""
+
+    def __init__(self, group: Any, what: Callable[[], str], move: Any, tensors: Sequence[Any], last: Any, kept: Any):
+        super().__init__(group, what, tensors, last)
+        self.move, self.kept = move, kept
+
+    def has_come(self) -> bool:
+        return bool(self.move.is_done)
+
+    def step(self, timeout_s: float) -> bool:
+        return bool(self.group.rooms.run(self.move, timeout_s))
+
+    def complete(self, error: Exception | None = None) -> None:
+        super().complete(error)
+        self.kept = None
+
+
+class Message(Work):
+    """A message to a rank, or from one."""
+
+    def __init__(self, group: Any, what: Callable[[], str], parcel: Parcel, tensors: Sequence[Any], last: Any):
+        super().__init__(group, what, tensors, last)
+        self.parcel = parcel
+
+    def has_come(self) -> bool:
+        return self.parcel.is_done or bool(self.parcel.error)
+
+    def complete(self, error: Exception | None = None) -> None:
+        if error is None and self.parcel.error:
+            error = dist.DistBackendError(f"{self.parcel.error.format(*self.group.ranks)}, in {self.what()}")
+        super().complete(error)
+
+    def step(self, timeout_s: float) -> bool:
+        with PROGRESS.lock:
+            self.group.peers.poll()
+        if not self.has_come():
+            self.group.peers.wait(timeout_s)
+        return self.has_come()
+
+    def source_rank(self) -> int:
+        return self.parcel.rank
+
+    _source_rank = source_rank
+
+
+class Several(Work):
+    """Works that were begun as one."""
+
+    def __init__(self, group: Any, works: Sequence[Work]):
+        super().__init__(group, lambda: "", [t for work in works for t in work.tensors], None)
+        self.works = works
+
+    def has_come(self) -> bool:
+        return all(work.is_done for work in self.works)
+
+    def finish(self, timeout_s: float | None = None) -> None:
+        for work in self.works:
+            work.finish(timeout_s)
+        if not self.is_done:
+            self.complete(next((work.error for work in self.works if work.error), None))

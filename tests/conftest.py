@@ -12,6 +12,7 @@ from tests.helpers import failures, launcher, report_files, runs
 from tests.helpers.configs import BROKEN, TINY
 from tests.helpers.pool import Pool
 from tests.helpers.report_page import report
+from tests.ranks.harness import LARGEST
 
 settings.register_profile("psframe", deadline=None)  # nothing is asserted about seconds
 settings.load_profile("psframe")
@@ -54,12 +55,15 @@ def pytest_xdist_make_scheduler(config, log):
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(config, items):
-    """Begin with the jobs; leave Open MPI to those tests that MPI matters to."""
+    """Begin with the jobs; leave Open MPI to those tests that MPI matters to, and jobs of many ranks to a time alone."""
     items.sort(key=lambda item: _order(item.nodeid))
     for item in items:
-        is_second = hasattr(item, "callspec") and item.callspec.params.get("mpi") == "openmpi"
-        if is_second and not item.get_closest_marker("each_mpi"):
+        parameters = item.callspec.params if hasattr(item, "callspec") else {}
+        if parameters.get("mpi") == "openmpi" and not item.get_closest_marker("each_mpi"):
             item.add_marker(pytest.mark.full)
+        if "mpi" in parameters and isinstance(n := parameters.get("n"), int) and n > LARGEST:
+            item.add_marker(pytest.mark.full)
+            item.add_marker(pytest.mark.wide)
 
 
 @pytest.hookimpl(hookwrapper=True)

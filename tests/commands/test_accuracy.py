@@ -80,6 +80,7 @@ def test_loss_curve_is_that_of_one_process(tmp_path):
 
 
 @pytest.mark.full
+@pytest.mark.wide
 def test_quickstart_ends_on_64_ranks(tmp_path):
     records = train(64, tmp_path, "configs/quickstart.yaml")
     assert records[-1]["n_workers"] == 63

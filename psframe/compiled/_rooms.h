@@ -267,6 +267,13 @@ static void psf_rooms_poll(psf_rooms *g) {
     pthread_mutex_unlock(&g->lock);
 }
 
+/* Let nothing go on any more: the tensors of what has begun may go. */
+static void psf_stop(psf_rooms *g) {
+    pthread_mutex_lock(&g->lock);
+    g->is_broken = 1;
+    pthread_mutex_unlock(&g->lock);
+}
+
 static int psf_await(psf_awaited a, long spins, double timeout_s) {
     for (long i = 1; i <= spins; i++) {
         if (psf_is_open(a.gate, a.passage))

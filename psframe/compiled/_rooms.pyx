@@ -37,6 +37,7 @@ cdef extern from "_rooms.h" nogil:
     int64_t* psf_lengths(const psf_rooms* g, uint64_t chunk, long rank)
     void psf_begin(psf_rooms* g, psf_move* m)
     void psf_rooms_poll(psf_rooms* g)
+    void psf_stop(psf_rooms* g)
     int psf_run(psf_rooms* g, psf_move* m, double timeout_s)
     int psf_is_late(psf_rooms* g, int rank)
 
@@ -172,6 +173,11 @@ cdef class Rooms:
             ended = psf_run(&self.g, &move.m, timeout_s)
         self._forget()
         return ended
+
+    def stop(self):
+        """Let nothing go on any more: the memory of what has begun may be given back."""
+        with nogil:
+            psf_stop(&self.g)
 
     cdef _forget(self):
         # what is done is in no list of C any more

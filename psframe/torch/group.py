@@ -3,7 +3,6 @@
 from collections import deque
 from collections.abc import Sequence
 from datetime import timedelta
-from functools import partial
 from typing import Any
 
 import torch
@@ -46,7 +45,7 @@ class Group(Collectives, Messages, dist.ProcessGroup):
         self.rooms = self.meeting.rooms
         self.moves = Moves(rank, size, self.meeting.slot_bytes)
         self.peers = Peers(self.meeting.listener, self.meeting.connect, rank)
-        self.pending: deque[Work] = deque()  # collectives, in their order
+        self.pending: deque[Collective] = deque()  # collectives, in their order
         self.messages: list[Message] = []
         self.error: Exception | None = None
         self._began: list[Work] | None = None  # works that are begun as one
@@ -56,7 +55,7 @@ class Group(Collectives, Messages, dist.ProcessGroup):
         """Begin a collective, and return its work. ``kept`` has the tensors whose memory the move is about."""
         if self.error is not None:
             raise self.error
-        work = Collective(self, partial(self.told, move), move, tensors, last, kept)
+        work = Collective(self, move, tensors, last, kept)
         with PROGRESS.lock:
             self.rooms.begin(move)
             self.pending.append(work)
@@ -72,10 +71,6 @@ class Group(Collectives, Messages, dist.ProcessGroup):
         if is_async:
             PROGRESS.began(work)
         return work
-
-    def told(self, move: Any) -> str:
-        """Return a collective in words."""
-        return f"{described(move.note)} (number {move.number} of {self.meeting.name})"
 
     def poll(self) -> None:
         """Let everything go on that can without a wait."""
@@ -93,9 +88,9 @@ class Group(Collectives, Messages, dist.ProcessGroup):
         with PROGRESS.lock:
             while self.pending and self.pending[0].has_come():
                 self.pending.popleft().complete()
-            if self.rooms.is_broken and self.error is None:
+            if self.pending and self.rooms.is_broken and self.error is None:
                 self.fail(self._unlike())
-            for message in [message for message in self.messages if message.has_come()]:
+            for message in self.messages and [message for message in self.messages if message.has_come()]:
                 self.messages.remove(message)
                 message.complete()
 
@@ -107,13 +102,15 @@ class Group(Collectives, Messages, dist.ProcessGroup):
         """End all works with an error: after it ranks may stand at different places."""
         with PROGRESS.lock:
             self.error = self.error or error
+            self.rooms.stop()
             works, self.messages = [*self.pending, *self.messages], []
             self.pending.clear()
             for work in works:
                 work.complete(self.error)
 
     def _unlike(self) -> Exception:
-        move = next(work.move for work in self.pending if isinstance(work, Collective) and work.move.odd >= 0)
+        work = next(work for work in self.pending if work.move.odd >= 0)
+        move = work.move
         note, given = self.rooms.note(move, move.odd)
         self.meeting.give_up(move.odd)
         theirs = described(note)
@@ -121,7 +118,7 @@ class Group(Collectives, Messages, dist.ProcessGroup):
             theirs += f" and {given:,} bytes for this rank, which expects another size"
         return dist.DistBackendError(
             f"all ranks must begin the same collective, got rank {self.ranks[move.odd]} with {theirs} and rank "
-            f"{self.ranks[self.me]} with {self.told(move)}"
+            f"{self.ranks[self.me]} with {work.what()}"
         )
 
     def shutdown(self) -> None:
@@ -130,6 +127,7 @@ class Group(Collectives, Messages, dist.ProcessGroup):
             return
         self.poll()
         PROGRESS.remove(self)
+        self.rooms.stop()
         self.error = self.error or dist.DistBackendError(f"{self.meeting.name} has been destroyed")
         self.peers.close()
         self.meeting.close()

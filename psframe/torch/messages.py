@@ -18,7 +18,6 @@ class Messages:
     peers: Peers
     begin_message: Any
     error: Exception | None
-    ranks: tuple[int, ...]
 
     def send(self, tensors: Sequence[torch.Tensor], rank: int, tag: int = 0) -> Any:
         (tensor,) = tensors
@@ -39,8 +38,7 @@ class Messages:
     def _begin(self, said: str, parcel: Parcel, tensors: list[torch.Tensor], last: Any, start: Any) -> Any:
         if self.error is not None:
             raise self.error
-        what = f"{said} of {len(parcel.data):,} bytes"
-        message = Message(self, lambda: what.format(*self.ranks), parcel, tensors, last)
+        message = Message(self, f"{said} of {len(parcel.data):,} bytes", parcel, tensors, last)
         with PROGRESS.lock:
             start(parcel)
         return self.begin_message(message, True)

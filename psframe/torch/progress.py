@@ -77,6 +77,10 @@ class Progress:
         """Wait until a work has ended, in an error if a rank of its group ends, or ``timeout_s`` pass."""
         group = work.group
         self._turns += 1
+        if len(self.groups) == 1 and not group.messages and work.step(LOOK_S):  # as nearly always, and quick
+            group.reap()
+            if work.is_done:
+                return
 
         def wait(seconds: float) -> bool:
             others = [other for other in self.groups if other is not group and other.pending]

@@ -19,10 +19,16 @@ _WITHOUT = {
     **dict.fromkeys(_FOLDED[4:6], ("MIN", "MAX", "BAND", "BOR", "BXOR")),
     torch.bool: ("AVG",),
 }
-_TYPE_OF = {
-    getattr(dist.ReduceOp, name): (number, name)
-    for number, name in enumerate(_OPERATIONS)
-    if hasattr(dist.ReduceOp, name)
+#: by PyTorch's number of an operation
+_NAMED = {int(getattr(dist.ReduceOp.RedOpType, name)): (number, name) for number, name in enumerate(_OPERATIONS)}
+_SUM_OF_TORCH = int(dist.ReduceOp.RedOpType.SUM)
+_PREMULTIPLIED = int(dist.ReduceOp.RedOpType.PREMUL_SUM)
+#: number of an operation by its number in PyTorch and the type, of those that the type has
+_ALLOWED = {
+    (torchs, dtype): number
+    for torchs, (number, name) in _NAMED.items()
+    for dtype in _FOLDED
+    if name not in _WITHOUT.get(dtype, ())
 }
 
 
@@ -46,18 +52,14 @@ def operation(asked: Any, dtype: torch.dtype) -> tuple[int, Any]:
         The type has no such operation.
     """
     asked = getattr(asked, "reduceOp", asked)
-    kind = getattr(asked, "op", asked)
-    if kind == dist.ReduceOp.RedOpType.PREMUL_SUM:
-        _check(dtype, "SUM")
+    kind = int(getattr(asked, "op", asked))
+    allowed = _ALLOWED.get((kind, dtype))
+    if allowed is not None:
+        return allowed, None
+    if kind == _PREMULTIPLIED and (_SUM_OF_TORCH, dtype) in _ALLOWED:
         return _SUM, asked.factor
-    number, name = _TYPE_OF.get(kind, (-1, str(kind)))
-    _check(dtype, name)
-    return number, None
-
-
-def _check(dtype: torch.dtype, name: str) -> None:
-    if dtype not in _NUMBERS or name not in _OPERATIONS or name in _WITHOUT.get(dtype, ()):
-        raise ValueError(
-            f"psframe reduces floating-point and complex numbers, integers and bool by the operations these have, got "
-            f"{name} of {dtype}; take another operation, or convert the tensor"
-        )
+    raise ValueError(
+        f"psframe reduces floating-point and complex numbers, integers and bool by the operations these have, got "
+        f"{_NAMED[kind][1] if kind in _NAMED else 'another operation'} of {dtype}; take another operation, or convert "
+        "the tensor"
+    )

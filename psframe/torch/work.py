@@ -7,6 +7,7 @@ from typing import Any
 import torch
 import torch.distributed as dist
 
+from psframe.torch.moves import described
 from psframe.torch.peers import Parcel
 from psframe.torch.progress import PROGRESS
 
@@ -50,20 +51,22 @@ class Work(dist.Work):
     Parameters
     ----------
     group : Group
-    what : str
-        Its name, for messages.
     tensors : sequence of Tensor
         Its result.
     last : callable, optional
         Called once all has come, before anybody is told.
     """
 
-    def __init__(self, group: Any, what: Callable[[], str], tensors: Sequence[Any], last: Callable[[], Any] | None):
+    def __init__(self, group: Any, tensors: Sequence[Any], last: Callable[[], Any] | None):
         super().__init__()
-        self.group, self.what, self.tensors, self.last = group, what, list(tensors), last
+        self.group, self.tensors, self.last = group, list(tensors), last
         self.is_done = False
         self.error: Exception | None = None
         self.future: Future | None = None
+
+    def what(self) -> str:
+        """Return it in words, for messages."""
+        raise NotImplementedError
 
     def has_come(self) -> bool:
         """Return True if all is given and taken."""
@@ -131,9 +134,12 @@ class Work(dist.Work):
 class Collective(Work):
     """A collective, through the rooms of its group."""
 
-    def __init__(self, group: Any, what: Callable[[], str], move: Any, tensors: Sequence[Any], last: Any, kept: Any):
-        super().__init__(group, what, tensors, last)
+    def __init__(self, group: Any, move: Any, tensors: Sequence[Any], last: Any, kept: Any):
+        super().__init__(group, tensors, last)
         self.move, self.kept = move, kept
+
+    def what(self) -> str:
+        return f"{described(self.move.note)} (number {self.move.number} of {self.group.meeting.name})"
 
     def has_come(self) -> bool:
         return bool(self.move.is_done)
@@ -149,9 +155,12 @@ class Collective(Work):
 class Message(Work):
     """A message to a rank, or from one."""
 
-    def __init__(self, group: Any, what: Callable[[], str], parcel: Parcel, tensors: Sequence[Any], last: Any):
-        super().__init__(group, what, tensors, last)
-        self.parcel = parcel
+    def __init__(self, group: Any, said: str, parcel: Parcel, tensors: Sequence[Any], last: Any):
+        super().__init__(group, tensors, last)
+        self.said, self.parcel = said, parcel
+
+    def what(self) -> str:
+        return self.said.format(*self.group.ranks)
 
     def has_come(self) -> bool:
         return self.parcel.is_done or bool(self.parcel.error)
@@ -178,7 +187,7 @@ class Several(Work):
     """Works that were begun as one."""
 
     def __init__(self, group: Any, works: Sequence[Work]):
-        super().__init__(group, lambda: "", [t for work in works for t in work.tensors], None)
+        super().__init__(group, [t for work in works for t in work.tensors], None)
         self.works = works
 
     def has_come(self) -> bool:

@@ -1,0 +1,126 @@
+"""Benchmark ``torch`` (:func:`main`): the backend ``psframe`` of torch.distributed against another one, in turn.
+
+``python -m psframe.bench torch --ranks 2,4`` starts the ranks as torchrun would, one thread each and not pinned. In each
+round both backends reduce each size, and both take steps of DistributedDataParallel, in rotating order; a time is that
+of the slowest rank, and a ratio that of two neighbours in a round.
+"""
+
+import json
+import os
+import socket
+import subprocess
+import sys
+from collections.abc import Sequence
+from typing import Any
+
+from psframe.bench.stats import claim, spread, write
+from psframe.bench.torch_models import MODELS
+from psframe.cluster.parser import Parser
+from psframe.errors import UserError
+
+USAGE = (
+    "python -m psframe.bench torch [--ranks N,N] [--against gloo] [--sizes BYTES,BYTES] [--models NAME,NAME] "
+    "[--global-batch B] [--rounds N] [--json FILE]"
+)
+EXAMPLE = "python -m psframe.bench torch --ranks 2,4 --models lenet"
+SIZES = "16,65536,1740000,33554432"
+TIMEOUT_S = 1800
+
+
+def parser() -> Parser:
+    cli = Parser(USAGE, "Measure all_reduce and steps of DDP over psframe's backend and over another one.", EXAMPLE)
+    cli.add_argument("--ranks", default="2", help="numbers of ranks, one after another (default: 2)")
+    cli.add_argument("--against", default="gloo", help="the other backend (default: gloo)")
+    cli.add_argument("--sizes", default=SIZES, help=f"bytes of float32 to reduce (default: {SIZES})")
+    cli.add_argument("--models", default="lenet", help=f"some of {', '.join(MODELS)}; none for no steps")
+    cli.add_argument("--global-batch", type=int, default=64, help="samples of a step over all ranks (default: 64)")
+    cli.add_argument("--rounds", type=int, default=20, help="of each size, and of ten steps (default: 20)")
+    cli.add_argument("--json", help="write the figures to this file; - for stdout, instead of the table")
+    return cli
+
+
+def main(argv: Sequence[str]) -> int:
+    """Run the command; return the exit status."""
+    arguments = parser().parse_args(list(argv))
+    claim(arguments.json)
+    asked = {
+        "against": arguments.against,
+        "sizes": _numbers("--sizes", arguments.sizes),
+        "models": _models(arguments.models),
+        "global_batch": arguments.global_batch,
+        "rounds": arguments.rounds,
+    }
+    counts = _numbers("--ranks", arguments.ranks)
+    if min([*counts, arguments.rounds, arguments.global_batch], default=0) < 1:
+        raise UserError("--ranks, --rounds and --global-batch must be at least 1; give others")
+    rows: list[dict[str, Any]] = []
+    for n in counts:
+        rows += _judged(_measure(n, asked), n, arguments.against)
+        if arguments.json != "-":
+            for row in rows[-len(asked["sizes"]) - len(asked["models"]) :]:
+                print(line(row), flush=True)
+    write(arguments.json, {"benchmark": "torch", **asked, "rows": rows})
+    return 0
+
+
+def line(row: dict[str, Any]) -> str:
+    """Return a row of the table."""
+    ours, theirs, ratio = (row[key] for key in ("psframe_ms", "against_ms", "ratio"))
+    return (
+        f"{row['ranks']:>3} ranks  {row['what']:<24} psframe {ours['median']:>10.4g} ms   {row['against']} "
+        f"{theirs['median']:>10.4g} ms   {ratio['median']:.3g} times as fast ({ratio['low']:.3g} to {ratio['high']:.3g})"
+    )
+
+
+def _numbers(option: str, text: str) -> list[int]:
+    try:
+        return [int(word) for word in text.split(",") if word]
+    except ValueError:
+        raise UserError(f"{option} must be whole numbers with commas, got {text!r}; mend it") from None
+
+
+def _models(text: str) -> list[str]:
+    names = [name for name in text.split(",") if name and name != "none"]
+    for name in names:
+        if name not in MODELS:
+            raise UserError(f"--models must name some of {', '.join(MODELS)}, got {name!r}; mend it")
+    return names
+
+
+def _judged(times: dict[str, Any], n: int, against: str) -> list[dict[str, Any]]:
+    """Return a row for each thing measured, from seconds by backend and round."""
+    rows = []
+    for what, (ours, theirs) in times.items():
+        ratios = [there / here for here, there in zip(ours, theirs, strict=True)]
+        in_ms = [spread([1000 * seconds for seconds in found]) for found in (ours, theirs)]
+        rows.append(
+            {
+                **{"ranks": n, "what": what, "against": against},
+                **{"psframe_ms": in_ms[0], "against_ms": in_ms[1], "ratio": spread(ratios)},
+            }
+        )
+    return rows
+
+
+def _measure(n: int, asked: dict[str, Any]) -> dict[str, Any]:
+    """Start ``n`` ranks, and return what the first one prints."""
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = free.getsockname()[1]
+    shared = {"WORLD_SIZE": str(n), "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(port), "OMP_NUM_THREADS": "1"}
+    ranks = [
+        subprocess.Popen(
+            [sys.executable, "-m", "psframe.bench.torch_rank", json.dumps(asked)],
+            env={**os.environ, "GLOO_SOCKET_IFNAME": "lo", **shared, "RANK": str(rank), "LOCAL_RANK": str(rank)},
+            stdout=subprocess.PIPE if rank == 0 else subprocess.DEVNULL,
+        )
+        for rank in range(n)
+    ]
+    try:
+        said, _ = ranks[0].communicate(timeout=TIMEOUT_S)
+    finally:
+        for process in ranks:
+            process.kill() if process.poll() is None and ranks[0].returncode else process.wait(TIMEOUT_S)
+    if ranks[0].returncode:
+        raise UserError("a rank must end well, and did not; what it printed is above")
+    return dict(json.loads(said.splitlines()[-1]))

@@ -32,10 +32,11 @@ typedef struct {
 } psf_note;
 #define PSF_COMPARED offsetof(psf_note, n_chunks)
 
-/* part of a tensor that goes into sub-slot `of` of this rank's slot, or comes from the slot of rank `of` */
+/* memory that goes into sub-slot `of` of this rank's slot, or comes from the slot of rank `of`: the bytes from `from` on
+of what passes there, chunk after chunk */
 typedef struct {
     char *at;
-    long n_bytes, of;
+    long n_bytes, of, from;
 } psf_part;
 
 typedef struct psf_move {
@@ -103,19 +104,32 @@ static inline char *psf_slot(const psf_rooms *g, uint64_t chunk, long rank) {
     return psf_room(g, chunk) + g->head_bytes + rank * g->slot_bytes;
 }
 
-/* Bytes of a part in chunk k. */
-static inline long psf_share_of(const psf_move *m, const psf_part *part, long k) {
-    long left = part->n_bytes - k * m->width;
-    return left < 0 ? 0 : left < m->width ? left : m->width;
+/* what chunk k has of a part: `n_bytes` at `at`, from byte `within` of the sub-slot on */
+typedef struct {
+    char *at;
+    long n_bytes, within;
+} psf_piece;
+
+static inline psf_piece psf_piece_of(const psf_move *m, const psf_part *part, long k) {
+    long from = k * m->width, to = from + m->width, end = part->from + part->n_bytes;
+    psf_piece piece = {part->at, 0, 0};
+    from = from > part->from ? from : part->from;
+    to = to < end ? to : end;
+    if (from < to) {
+        piece.at += from - part->from;
+        piece.n_bytes = to - from;
+        piece.within = from - k * m->width;
+    }
+    return piece;
 }
 
 static void psf_put(psf_rooms *g, psf_move *m, long k) {
     uint64_t chunk = m->first + (uint64_t)k;
     char *slot = psf_slot(g, chunk, g->me);
     for (int i = 0; i < m->n_in; i++) {
-        long n_bytes = psf_share_of(m, &m->in[i], k);
-        if (n_bytes)
-            memcpy(slot + m->in[i].of * m->width, m->in[i].at + k * m->width, (size_t)n_bytes);
+        psf_piece piece = psf_piece_of(m, &m->in[i], k);
+        if (piece.n_bytes)
+            memcpy(slot + m->in[i].of * m->width + piece.within, piece.at, (size_t)piece.n_bytes);
     }
     if (k == 0) {
         psf_notes(g, chunk)[g->me] = m->note;
@@ -171,14 +185,14 @@ static void psf_sum(psf_rooms *g, psf_move *m, long k) {
 static void psf_take(psf_rooms *g, psf_move *m, long k) {
     uint64_t chunk = m->first + (uint64_t)k;
     for (int i = 0; m->take != PSF_NOTHING && i < m->n_out; i++) {
-        long n_bytes = psf_share_of(m, &m->out[i], k);
-        char *to = m->out[i].at + k * m->width;
-        if (!n_bytes)
+        psf_piece piece = psf_piece_of(m, &m->out[i], k);
+        long at = m->sub * m->width + piece.within;
+        if (!piece.n_bytes)
             continue;
         if (m->take == PSF_FOLDED)
-            psf_fold_slots(g, m, chunk, m->sub * m->width, n_bytes, to);
+            psf_fold_slots(g, m, chunk, at, piece.n_bytes, piece.at);
         else
-            memcpy(to, psf_slot(g, chunk, m->out[i].of) + m->sub * m->width, (size_t)n_bytes);
+            memcpy(piece.at, psf_slot(g, chunk, m->out[i].of) + at, (size_t)piece.n_bytes);
     }
     psf_arrive_at(g, chunk, PSF_LEFT);
 }

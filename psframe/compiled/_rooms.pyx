@@ -16,7 +16,7 @@ cdef extern from "_rooms.h" nogil:
         uint64_t n_bytes, number, n_chunks
     ctypedef struct psf_part:
         char* at
-        long n_bytes, of
+        long n_bytes, of, begins "from"
     ctypedef struct psf_move:
         psf_note note
         psf_part* inward "in"
@@ -54,10 +54,10 @@ cdef class Move:
     width : int
         Bytes of a sub-slot: as many of each part go into a chunk.
     longest : int
-        Bytes of the longest part, of all ranks or, if they are uneven, of this one.
-    inward, out : list of (address, bytes, number)
-        Parts that go into the sub-slots of those numbers; parts that come from the slots of those ranks. The memory
-        must stay until the collective is done.
+        Bytes of the longest sub-slot's parts together, of all ranks or, if they are uneven, of this one.
+    inward, out : list of (address, bytes, number, begin)
+        Parts that go into the sub-slots of those numbers; parts that come from the slots of those ranks. Several that
+        go one after the other have different begins, in bytes. The memory must stay until the collective is done.
     take : int
         NOTHING, COPY from each rank, or FOLD over all ranks by the note's type and operation.
     sub : int
@@ -109,8 +109,8 @@ cdef psf_part* _parts(parts) except? NULL:
     cdef int i
     if made == NULL:
         raise MemoryError
-    for i, (at, n_bytes, of) in enumerate(parts):
-        made[i].at, made[i].n_bytes, made[i].of = <char*><uintptr_t>at, n_bytes, of
+    for i, (at, n_bytes, of, begin) in enumerate(parts):
+        made[i].at, made[i].n_bytes, made[i].of, made[i].begins = <char*><uintptr_t>at, n_bytes, of, begin
     return made
 
 

@@ -28,16 +28,7 @@ def _topology() -> Topology:
 def empty(shape: int | tuple[int, ...], dtype: DTypeLike, placement: str | Mapping[str, Any] | Placement) -> np.ndarray:
     """See :func:`psframe.memory.empty`."""
     shape, dtype = _described(shape, dtype)
-    if isinstance(placement, str | Mapping):
-        choice = bind("placement", TABLE, spelled_out(placement))
-        if choice.unused:
-            raise UserError(f"{choice.name} takes no {', '.join(choice.unused)}, got {placement!r}; remove it")
-        chosen: Placement = choice()
-    elif all(hasattr(placement, name) for name in ("policy", "allocate", "bind")):
-        chosen = placement
-    else:
-        raise UserError(f"a placement must be a name, a mapping or a Placement, got {placement!r}; give, say, 'hbw'")
-    site = Site(_topology(), tuple(sorted(os.sched_getaffinity(0))))
+    chosen, site = placed(placement)
     n_bytes = prod(shape) * dtype.itemsize
     try:
         memory = chosen.allocate(n_bytes, site)
@@ -52,6 +43,20 @@ def empty(shape: int | tuple[int, ...], dtype: DTypeLike, placement: str | Mappi
     for note in site.notes:
         warnings.warn(note, RuntimeWarning, stacklevel=3)  # the caller of psframe.memory.empty
     return np.ndarray(shape, dtype, memory)
+
+
+def placed(placement: str | Mapping[str, Any] | Placement) -> tuple[Placement, Site]:
+    """Return the placement that a name, a mapping or an object stands for, and where this process is."""
+    if isinstance(placement, str | Mapping):
+        choice = bind("placement", TABLE, spelled_out(placement))
+        if choice.unused:
+            raise UserError(f"{choice.name} takes no {', '.join(choice.unused)}, got {placement!r}; remove it")
+        chosen: Placement = choice()
+    elif all(hasattr(placement, name) for name in ("policy", "allocate", "bind")):
+        chosen = placement
+    else:
+        raise UserError(f"a placement must be a name, a mapping or a Placement, got {placement!r}; give, say, 'hbw'")
+    return chosen, Site(_topology(), tuple(sorted(os.sched_getaffinity(0))))
 
 
 def _described(shape: Any, dtype: DTypeLike) -> tuple[tuple[int, ...], np.dtype]:

@@ -6,7 +6,8 @@
 """
 
 from psframe.torch.backend import register
+from psframe.torch.hooks import compressed_hook, fused_hook
 
-__all__ = ["register"]
+__all__ = ["compressed_hook", "fused_hook", "register"]
 
 register()

@@ -15,18 +15,18 @@ SUM = dist.ReduceOp.SUM
 
 def given(tensor: torch.Tensor) -> torch.Tensor:
     """Return a tensor's values one after the other in memory: itself, if it has them so, or a copy."""
-    _check(tensor)
-    if tensor.is_conj() or tensor.is_neg():
-        tensor = tensor.resolve_conj().resolve_neg()
-    return tensor.contiguous()
+    return tensor if _is_plain(tensor) else tensor.resolve_conj().resolve_neg().contiguous()
 
 
 def room(tensor: torch.Tensor) -> torch.Tensor:
     """Return memory for a tensor's new values one after the other: its own, if it has them so, or new memory."""
+    return tensor if _is_plain(tensor) else torch.empty(tensor.shape, dtype=tensor.dtype)
+
+
+def _is_plain(tensor: torch.Tensor) -> bool:
+    """Return True if a tensor's memory has its values one after the other."""
     _check(tensor)
-    if tensor.is_contiguous() and not tensor.is_conj() and not tensor.is_neg():
-        return tensor
-    return torch.empty(tensor.shape, dtype=tensor.dtype)
+    return tensor.is_contiguous() and not tensor.is_conj() and not tensor.is_neg()
 
 
 def _check(tensor: torch.Tensor) -> None:
@@ -74,15 +74,17 @@ class Collectives:
         return int(opts.rootRank)
 
     def allreduce(self, tensors: Sequence[torch.Tensor], opts: Any = None, timeout: timedelta | None = None) -> Any:
-        (tensor,) = tensors
-        op, factor = operation(SUM if opts is None else opts, tensor.dtype)
-        if factor is None and tensor.is_contiguous() and not tensor.is_conj() and not tensor.is_neg():
-            _check(tensor)
-            return self.begin(self.moves.all_reduce(tensor, op), tensors, tensor, is_async(opts))
-        memory = _own(_times(given(tensor), factor), tensor)
-        return self.begin(self.moves.all_reduce(memory, op), tensors, memory, is_async(opts), back([(tensor, memory)]))
+        """Reduce tensors of one type as one, on all ranks."""
+        op, factor = operation(SUM if opts is None else opts, tensors[0].dtype)
+        memory, last = tensors, None
+        if factor is not None or not all(_is_plain(tensor) for tensor in tensors):
+            memory = [_own(_times(given(tensor), factor), tensor) for tensor in tensors]
+            last = back(list(zip(tensors, memory, strict=True)))
+        return self.begin(self.moves.all_reduce(memory, op), tensors, memory, is_async(opts), last)
 
     def allreduce_coalesced(self, tensors: Sequence[torch.Tensor], opts: Any = None) -> Any:
+        if len({tensor.dtype for tensor in tensors}) == 1:
+            return self.allreduce(tensors, opts)
         return self._last([self.allreduce([tensor], opts) for tensor in tensors], tensors)
 
     def reduce(self, tensors: Sequence[torch.Tensor], opts: Any, *_: Any) -> Any:
@@ -163,9 +165,14 @@ class Collectives:
             self._check_rows(row, out)
             op, factor = operation(SUM if opts is None else opts, out.dtype)
             mine, memory = [_times(given(tensor), factor) for tensor in row], room(out)
-            move = self.moves.reduce_scatter(memory, mine, op)
+            move = self.moves.reduce_scatter([memory], [mine], op)
             works.append(self.begin(move, [out], (mine, memory), is_async(opts), back([(out, memory)])))
         return self._last(works, outs)
+
+    def reduce_scatter_lists(self, outs: Sequence[torch.Tensor], rows: Sequence[Any], op: Any) -> Any:
+        """Reduce contiguous tensors of one type as one: each of ``rows`` has a part for each rank, for each output."""
+        move = self.moves.reduce_scatter(outs, rows, operation(op, outs[0].dtype)[0])
+        return self.begin(move, outs, (outs, rows), True)
 
     def reduce_scatter_single(self, out: torch.Tensor, tensor: torch.Tensor, opts: Any = None) -> Any:
         if tensor.numel() != out.numel() * self.n or out.dtype != tensor.dtype:
@@ -175,7 +182,7 @@ class Collectives:
             )
         op, factor = operation(SUM if opts is None else opts, out.dtype)
         mine, memory = _times(given(tensor), factor), room(out)
-        move = self.moves.reduce_scatter_single(memory, mine, op)
+        move = self.moves.reduce_scatter([memory], [mine.view(-1).tensor_split(self.n)], op)
         return self.begin(move, [out], (mine, memory), is_async(opts), back([(out, memory)]))
 
     _reduce_scatter_base = reduce_scatter_single

@@ -14,6 +14,7 @@ from psframe.torch.messages import Messages
 from psframe.torch.moves import Moves, described
 from psframe.torch.peers import Peers
 from psframe.torch.progress import PROGRESS
+from psframe.torch.record import Record
 from psframe.torch.work import Collective, Message, Several, Work
 
 CPU = torch.device("cpu")
@@ -48,6 +49,7 @@ class Group(Collectives, Messages, dist.ProcessGroup):
         self.pending: deque[Collective] = deque()  # collectives, in their order
         self.messages: list[Message] = []
         self.error: Exception | None = None
+        self.record = Record.asked(name, self.ranks, rank)
         self._began: list[Work] | None = None  # works that are begun as one
         PROGRESS.add(self)
 
@@ -127,6 +129,8 @@ class Group(Collectives, Messages, dist.ProcessGroup):
             return
         self.poll()
         PROGRESS.remove(self)
+        if self.record:
+            self.record.write(self.meeting.memory)
         self.rooms.stop()
         self.error = self.error or dist.DistBackendError(f"{self.meeting.name} has been destroyed")
         self.peers.close()

@@ -3,6 +3,7 @@
 import mmap
 import os
 import time
+import warnings
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -12,6 +13,9 @@ import torch.distributed as dist
 from psframe import compiled
 from psframe.cluster import node_channel
 from psframe.cluster.gates import LOOK_S, PeerLost, Rendezvous, size
+from psframe.errors import reason
+from psframe.memory import arrays
+from psframe.torch.record import PLACEMENT
 
 PAGE = 4096
 #: rooms of a group; most bytes of a rank's slot in one, and of all slots of a group together
@@ -39,6 +43,8 @@ class Meeting:
     Attributes
     ----------
     rooms : psframe.compiled.rooms.Rooms
+    memory : ndarray of uint8
+        All of it.
     slot_bytes : int
         Bytes of a rank's part of a chunk.
     listener : socket
@@ -61,6 +67,7 @@ class Meeting:
         memory, fd, n_cores = self._share(store, n_bytes, address)
         self.rendezvous = Rendezvous(memory[: head - PAGE], fd, me, range(n))
         self.rendezvous.n_cores = n_cores
+        self.memory = memory
         self._lost = memory[head - PAGE : head].view(np.int64)[:1]  # number of a rank that is lost, from 1
         spins = SPINS if n_cores >= n else 0
         self.rooms = compiled.rooms.Rooms(memory[head:], n, me, ROOMS, self.slot_bytes, spins)
@@ -68,7 +75,7 @@ class Meeting:
     def _share(self, store: Any, n_bytes: int, address: str) -> tuple[np.ndarray, int, int]:
         """Return memory of all ranks, its descriptor, and the number of cores that they have together."""
         cores = sorted(os.sched_getaffinity(0))
-        self.addresses = [address]
+        self.addresses, self.link = [address], node_channel.Link([], True)
         if self.n == 1:
             return np.frombuffer(mmap.mmap(-1, n_bytes), np.uint8), -1, len(cores)
         # a group may be made again with the keys of one before it in the store
@@ -87,18 +94,27 @@ class Meeting:
         if self.me == 0:
             sockets = node_channel.accept(server, self.n - 1)
             server.close()
-        link = node_channel.Link(sockets, self.me == 0)
-        try:
-            memory, fd = link.share_open(n_bytes, take=False)
-        except OSError as error:
-            raise dist.DistBackendError(
-                f"the {self.n} ranks of {self.name} need {n_bytes:,} bytes of memory to share, and do not get them "
-                f"({error.strerror})"
-            ) from None
-        finally:
-            link.close()
+        self.link = node_channel.Link(sockets, self.me == 0)
+        memory, fd = self._open(n_bytes)
         self.addresses = ["\0" + where for where, *_ in every]
         return memory, fd, len({core for _, _, cores, _ in every for core in cores.split(",")})
+
+    def share(self, n_bytes: int) -> np.ndarray:
+        """Return more memory that the ranks share, uint8 (n_bytes,), zeroed; all of them must call."""
+        if self.n == 1:
+            return np.zeros(n_bytes, np.uint8)
+        memory, fd = self._open(n_bytes)
+        os.close(fd)
+        return memory
+
+    def _open(self, n_bytes: int) -> tuple[np.ndarray, int]:
+        try:
+            return self.link.share_open(n_bytes, place=_place, take=False)
+        except (OSError, PeerLost, node_channel.LeaderEnded) as error:
+            raise dist.DistBackendError(
+                f"the {self.n} ranks of {self.name} need {n_bytes:,} bytes of memory to share, and do not get them "
+                f"({reason(error) or 'a rank has ended'})"
+            ) from None
 
     def _check_one_node(self, every: Sequence[tuple[int, str]]) -> None:
         away = [rank for rank, (there, _) in enumerate(every) if not there]
@@ -150,7 +166,17 @@ class Meeting:
     def close(self) -> None:
         """Give back the descriptors; the memory goes with the last tensor and rank that has it."""
         self.listener.close()
+        self.link.close()
         self.rendezvous.close()
+
+
+def _place(memory: np.ndarray) -> None:
+    """Bind the pages of shared memory as the environment asks; the first rank calls. Raises UserError."""
+    if asked := os.environ.get(PLACEMENT):
+        placement, site = arrays.placed(asked)
+        placement.bind(memory, site)
+        for note in site.notes:
+            warnings.warn(note, RuntimeWarning, stacklevel=2)
 
 
 def _all(store: Any, keys: list[str]) -> list[bytes]:

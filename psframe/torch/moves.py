@@ -1,6 +1,7 @@
 """Parts of tensors that a rank gives to a collective and takes from it (:class:`Moves`), as moves through rooms."""
 
 from collections.abc import Sequence
+from itertools import accumulate
 from typing import Any
 from zlib import crc32
 
@@ -27,20 +28,26 @@ LINE = 64
 #: bytes of all slots together above which each rank sums a segment for all, which takes one more wait
 SEGMENTED_BYTES = 1 << 19
 
-Part = tuple[int, int, int]
+Part = tuple[int, int, int, int]
 
 
 def n_bytes(tensor: torch.Tensor) -> int:
     return tensor.numel() * tensor.element_size()
 
 
-def part(tensor: torch.Tensor, of: int = 0) -> Part:
-    """Return a contiguous tensor as a part: address, bytes, and the sub-slot or rank it belongs to."""
-    return tensor.data_ptr(), n_bytes(tensor), of
+def part(tensor: torch.Tensor, of: int = 0, begin: int = 0) -> Part:
+    """Return a contiguous tensor as a part: address, bytes, the sub-slot or rank it belongs to, and its begin there."""
+    return tensor.data_ptr(), n_bytes(tensor), of, begin
 
 
 def parts(tensors: Sequence[torch.Tensor]) -> list[Part]:
     return [part(tensor, number) for number, tensor in enumerate(tensors)]
+
+
+def in_line(tensors: Sequence[torch.Tensor], of: int = 0) -> tuple[list[Part], int]:
+    """Return the parts of tensors that go one after the other to the same place, and their bytes together."""
+    begins = list(accumulate(map(n_bytes, tensors), initial=0))
+    return [part(tensor, of, begin) for tensor, begin in zip(tensors, begins, strict=False)], begins[-1]
 
 
 def described(note: tuple[int, ...]) -> str:
@@ -66,20 +73,21 @@ class Moves:
         self.me, self.n, self.slot_bytes = me, n, slot_bytes
         self.sub_bytes = max(LINE, slot_bytes // n // LINE * LINE)  # where a slot has a part for each rank
 
-    def all_reduce(self, tensor: torch.Tensor, op: int) -> Any:
-        mine, total = [part(tensor)], n_bytes(tensor)
-        note = (0, type_number(tensor.dtype), op, 0, total)
-        if self._in_segments(total):
-            return Move(note, self.slot_bytes, total, mine, [(mine[0][0], total, self.n)], COPY, in_segments=True)
-        return Move(note, self.slot_bytes, total, mine, mine, FOLD)
+    def all_reduce(self, tensors: Sequence[torch.Tensor], op: int) -> Any:
+        """``tensors`` have one type; their numbers are exchanged one after the other."""
+        mine, total = in_line(tensors)
+        return self._reduce((0, type_number(tensors[0].dtype), op, 0, total), mine, True)
 
     def reduce(self, tensor: torch.Tensor, root: int, op: int) -> Any:
-        mine, total = [part(tensor)], n_bytes(tensor)
-        note = (_NUMBER["reduce"], type_number(tensor.dtype), op, root, total)
+        note = (_NUMBER["reduce"], type_number(tensor.dtype), op, root, n_bytes(tensor))
+        return self._reduce(note, [part(tensor)], self.me == root)
+
+    def _reduce(self, note: tuple[int, ...], mine: list[Part], takes: bool) -> Any:
+        total = note[4]
         if self._in_segments(total):
-            out = [(mine[0][0], total, self.n)] if self.me == root else []
+            out = [(at, size, self.n, begin) for at, size, _, begin in mine] if takes else []
             return Move(note, self.slot_bytes, total, mine, out, COPY, in_segments=True)
-        return Move(note, self.slot_bytes, total, mine, mine if self.me == root else [], FOLD)
+        return Move(note, self.slot_bytes, total, mine, mine if takes else [], FOLD)
 
     def _in_segments(self, total: int) -> bool:
         return self.n > 2 and total * self.n > SEGMENTED_BYTES
@@ -98,7 +106,7 @@ class Moves:
 
     def all_gather_single(self, out: torch.Tensor, tensor: torch.Tensor) -> Any:
         each, base = n_bytes(tensor), out.data_ptr()
-        outs = [(base + rank * each, each, rank) for rank in range(self.n)]
+        outs = [(base + rank * each, each, rank, 0) for rank in range(self.n)]
         return self._gather("all_gather", [each] * self.n, tensor, outs)
 
     def gather(self, outs: Sequence[torch.Tensor], tensor: torch.Tensor, root: int) -> Any:
@@ -114,18 +122,15 @@ class Moves:
         note = (_NUMBER["scatter"], type_number(out.dtype), 0, root, n_bytes(out))
         return Move(note, self.sub_bytes, n_bytes(out), parts(tensors), [part(out, root)], COPY, self.me)
 
-    def reduce_scatter(self, out: torch.Tensor, tensors: Sequence[torch.Tensor], op: int) -> Any:
-        """``tensors`` has a part for each rank; they may differ in size, and then do so on all ranks alike."""
-        return self._reduce_scatter(out, parts(tensors), op)
+    def reduce_scatter(self, outs: Sequence[torch.Tensor], rows: Sequence[Sequence[torch.Tensor]], op: int) -> Any:
+        """Each of ``rows`` has, for each of ``outs``, a part for each rank.
 
-    def reduce_scatter_single(self, out: torch.Tensor, tensor: torch.Tensor, op: int) -> Any:
-        each, base = n_bytes(out), tensor.data_ptr()
-        return self._reduce_scatter(out, [(base + rank * each, each, rank) for rank in range(self.n)], op)
-
-    def _reduce_scatter(self, out: torch.Tensor, given: list[Part], op: int) -> Any:
-        sizes = [size for _, size, _ in given]
-        note = (_NUMBER["reduce_scatter"], type_number(out.dtype), op, self._shape(sizes), sum(sizes))
-        return Move(note, self.sub_bytes, max(sizes), given, [part(out)], FOLD, self.me)
+        Parts may differ in size, and then do so on all ranks alike. All tensors have one type.
+        """
+        lines = [in_line([row[rank] for row in rows], rank) for rank in range(self.n)]
+        given, sizes = [one for line, _ in lines for one in line], [size for _, size in lines]
+        note = (_NUMBER["reduce_scatter"], type_number(outs[0].dtype), op, self._shape(sizes), sum(sizes))
+        return Move(note, self.sub_bytes, max(sizes), given, in_line(outs)[0], FOLD, self.me)
 
     def all_to_all(self, outs: Sequence[torch.Tensor], tensors: Sequence[torch.Tensor], dtype: torch.dtype) -> Any:
         """Each rank alone knows how much it has for the others."""

@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Sequence
 from datetime import timedelta
+from time import perf_counter
 from typing import Any
 
 import torch
@@ -150,6 +151,15 @@ class Collective(Work):
     def complete(self, error: Exception | None = None) -> None:
         super().complete(error)
         self.kept = None
+        if self.group.record:
+            self.group.record.ended(self)
+
+    def finish(self, timeout_s: float | None = None) -> None:
+        if not self.group.record or self.is_done:
+            return super().finish(timeout_s)
+        began = perf_counter()
+        super().finish(timeout_s)
+        self.group.record.waited(self, perf_counter() - began)
 
 
 class Message(Work):

@@ -1,7 +1,7 @@
 """Command ``[mpirun -n N] python -m psframe.bench NAME`` (:func:`main`): runs one benchmark.
 
-Start ``kernels``, ``threads`` and ``torch`` alone, ``step``, ``straggler`` and ``pipeline`` under mpirun, the others either way:
-alone, they start mpirun for one number of ranks after another.
+Start ``kernels``, ``threads`` and ``torch`` alone, ``step``, ``straggler`` and ``pipeline`` under mpirun, the others
+either way: alone, they start mpirun for one number of ranks after another.
 """
 
 import os

@@ -1,8 +1,8 @@
 """Benchmark ``torch`` (:func:`main`): the backend ``psframe`` of torch.distributed against another one, in turn.
 
-``python -m psframe.bench torch --ranks 2,4`` starts the ranks as torchrun would, one thread each and not pinned. In each
-round both backends reduce each size, and both take steps of DistributedDataParallel, in rotating order; a time is that
-of the slowest rank, and a ratio that of two neighbours in a round.
+``python -m psframe.bench torch --ranks 2,4`` starts the ranks as torchrun would, one thread each and not pinned. In
+each round both backends reduce each size, and both take steps of DistributedDataParallel, in rotating order. A time is
+that of the slowest rank, and a ratio that of two neighbours in a round.
 """
 
 import json
@@ -59,17 +59,16 @@ def main(argv: Sequence[str]) -> int:
         if arguments.json != "-":
             for row in rows[-len(asked["sizes"]) - len(asked["models"]) :]:
                 print(line(row), flush=True)
-    write(arguments.json, {"benchmark": "torch", **asked, "rows": rows})
+    write(arguments.json, {"bench": "torch", **asked, "rows": rows})
     return 0
 
 
 def line(row: dict[str, Any]) -> str:
     """Return a row of the table."""
-    ours, theirs, ratio = (row[key] for key in ("psframe_ms", "against_ms", "ratio"))
-    return (
-        f"{row['ranks']:>3} ranks  {row['what']:<24} psframe {ours['median']:>10.4g} ms   {row['against']} "
-        f"{theirs['median']:>10.4g} ms   {ratio['median']:.3g} times as fast ({ratio['low']:.3g} to {ratio['high']:.3g})"
-    )
+    ours, theirs, times = (row[key] for key in ("psframe_ms", "against_ms", "ratio"))
+    measured = f"psframe {ours['median']:>10.4g} ms   {row['against']} {theirs['median']:>10.4g} ms"
+    ratio = f"{times['median']:.3g} times as fast ({times['low']:.3g} to {times['high']:.3g})"
+    return f"{row['ranks']:>3} ranks  {row['what']:<24} {measured}   {ratio}"
 
 
 def _numbers(option: str, text: str) -> list[int]:

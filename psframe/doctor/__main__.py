@@ -53,7 +53,7 @@ def main(argv: Sequence[str]) -> int:
     return command.guarded(lambda _: command.run(body), argv)
 
 
-USAGE = "[mpirun -n N] python -m psframe.doctor [CONFIG [key.path=value ...]] [--json] [--root DIR]"
+USAGE = "[mpirun -n N] python -m psframe.doctor [CONFIG [key.path=value ...]] [--json] [--torch] [--root DIR]"
 DESCRIPTION = "Report what a machine has, and judge a config on it."
 EXAMPLE = "mpirun -n 64 python -m psframe.doctor config.yaml"
 
@@ -62,10 +62,13 @@ def _arguments(parser: ArgumentParser, argv: Sequence[str]) -> Namespace:
     parser.add_argument("config", nargs="?", help="a YAML file to judge, for the ranks that the command runs on")
     parser.add_argument("overrides", nargs="*", help="key.path=value")
     parser.add_argument("--json", action="store_true", help="print JSON")
+    parser.add_argument("--torch", action="store_true", help="report on psframe as a backend of torch.distributed")
     parser.add_argument("--root", help="read /sys and /proc below this folder: a machine that was captured")
     arguments = parser.parse_intermixed_args(list(argv))
     if arguments.root and arguments.config:
         parser.error("a config is judged on the machine it will run on: leave out --root or the config")
+    if arguments.root and arguments.torch:
+        parser.error("PyTorch is looked at on this machine: leave out --root or --torch")
     if arguments.root and not Path(arguments.root).is_dir():
         parser.error(f"--root must be a folder that holds sys and proc, got {arguments.root!r}")
     arguments.text = parser.format_help() if getattr(arguments, "help", False) else ""
@@ -89,6 +92,10 @@ def _without_mpi(argv: Sequence[str], why: str) -> int:
 def _print(report: dict[str, Any], arguments: Namespace) -> None:
     from psframe.record.view import say
 
+    if arguments.torch and report:
+        from psframe.torch.facts import facts
+
+        report["torch"] = facts(len(os.sched_getaffinity(0)))
     say(arguments.text or (json.dumps(report, indent=1) if arguments.json else machine.text(report)))
 
 

@@ -188,6 +188,10 @@ def text(report: Mapping[str, Any]) -> str:
     lines += ["", "placements   what each would do here"]
     for name, effect in report["placements"].items():
         lines.append(f"  {name:<11}{effect['error'] or _would(effect)}")
+    if "torch" in report:
+        from psframe.torch.facts import lines as of_torch
+
+        lines += of_torch(report["torch"])
     if "config" in report:
         error = report["config"]["error"]
         lines += ["", f"config       {report['config']['path']}: {'can run as asked' if error is None else error}"]

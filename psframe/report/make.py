@@ -5,6 +5,7 @@ from collections.abc import Sequence
 from psframe.errors import UserError, reason
 from psframe.record.folder import chosen_output
 from psframe.report import (
+    backend,
     collectives,
     forward,
     lerat,
@@ -53,6 +54,7 @@ def _sections(found: Found) -> list[Section]:
         *lerat.sections(found.benches.get("threads", []), found.notices),
         *forward.sections(found.benches.get("forward", [])),
         *peers.sections(found.benches.get("peers", [])),
+        *backend.sections(found.benches.get("torch", []), found.benches.get("torch_record", [])),
         *predicted.sections(found.benches.get("predict", [])),
         *traces.sections(found.runs),
     ]

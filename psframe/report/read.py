@@ -15,7 +15,7 @@ DEPTH = 4  # levels of folders that are searched below a given one
 MAX_BYTES = 256 << 20  # of a file
 MAX_PATH = 1000  # characters of a path in a file
 MAX_LEAVES = 500  # of a config
-BENCHES = ("threads", "forward", "peers", "predict")
+BENCHES = ("threads", "forward", "peers", "predict", "torch", "torch_record")
 
 Json = dict[str, Any]
 

@@ -58,10 +58,7 @@ class Meeting:
 
     def __init__(self, store: Any, me: int, n: int, ranks: Sequence[int], name: str):
         self.me, self.n, self.ranks, self.name = me, n, tuple(ranks), name
-        each = min(SLOT_BYTES, GROUP_BYTES // (ROOMS * (n + 1)))
-        self.slot_bytes = max(PAGE, each // PAGE * PAGE)
-        head = -(-size(n) // PAGE) * PAGE + PAGE
-        n_bytes = head + int(compiled.rooms.Rooms.n_bytes(n, ROOMS, self.slot_bytes))
+        self.slot_bytes, n_bytes, head = size_of(n)
         self.listener, address = node_channel.listen(max(n, 1))
         self.listener.settimeout(0)
         memory, fd, n_cores = self._share(store, n_bytes, address)
@@ -168,6 +165,14 @@ class Meeting:
         self.listener.close()
         self.link.close()
         self.rendezvous.close()
+
+
+def size_of(n: int) -> tuple[int, int, int]:
+    """Return the bytes of a slot, of all memory, and of what comes before the rooms, for a group of ``n`` ranks."""
+    each = min(SLOT_BYTES, GROUP_BYTES // (ROOMS * (n + 1)))
+    slot_bytes = max(PAGE, each // PAGE * PAGE)
+    head = -(-size(n) // PAGE) * PAGE + PAGE
+    return slot_bytes, head + int(compiled.rooms.Rooms.n_bytes(n, ROOMS, slot_bytes)), head
 
 
 def _place(memory: np.ndarray) -> None:

@@ -63,5 +63,8 @@ class Record:
             for (kind, dtype), row in sorted(self.rows.items())
         ]
         self.path.parent.mkdir(parents=True, exist_ok=True)
-        text = json.dumps({**self.about, "collectives": rows, "pages": pages["exchange"].to_plain()}, indent=1)
+        text = json.dumps(
+            {"bench": "torch_record", **self.about, "collectives": rows, "pages": pages["exchange"].to_plain()},
+            indent=1,
+        )
         self.path.write_text(text + "\n")

@@ -84,7 +84,16 @@ def test_configs(tmp_path_factory, content):
 @FUZZ
 @given(
     data=st.data(),
-    make=st.sampled_from([report_files.threads, report_files.forward, report_files.peers, report_files.predict]),
+    make=st.sampled_from(
+        [
+            report_files.threads,
+            report_files.forward,
+            report_files.peers,
+            report_files.predict,
+            report_files.torch,
+            report_files.torch_record,
+        ]
+    ),
 )
 def test_benches(tmp_path_factory, data, make):
     root = tmp_path_factory.mktemp("fuzz")

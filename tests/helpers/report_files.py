@@ -157,6 +157,32 @@ def predict():
     return {"bench": "predict", "model": "lenet", "machine": "A CPU", "rows": rows, "pairs": pairs}
 
 
+def torch():
+    rows = [
+        {"ranks": n, "what": what, "against": "gloo", "psframe_ms": spread(1.0), "against_ms": spread(5.0),
+         "ratio": spread(5.0)}
+        for n in (2, 4)
+        for what in ("all_reduce 65,536", "step of lenet")
+    ]  # fmt: skip
+    return {"bench": "torch", "against": "gloo", "rows": rows}
+
+
+def torch_record(rank=0):
+    rows = [
+        {"collective": name, "dtype": dtype, "calls": 10, "bytes": 4000, "waited_s": 0.1 * (rank + 1),
+         "longest_wait_s": 0.05}
+        for name, dtype in (("all_reduce", "float32"), ("barrier", ""))
+    ]  # fmt: skip
+    return {
+        "bench": "torch_record",
+        "group": "0",
+        "rank": rank,
+        "ranks": [0, 1],
+        "collectives": rows,
+        "pages": {"0": 5},
+    }
+
+
 def everything(root):
     """Write one of each below ``root``."""
     run(root / "runs" / "one")
@@ -164,6 +190,6 @@ def everything(root):
     run(root / "runs" / "three", lr=0.2, epoch_s=2.5, samples_per_s=1600.0)
     run(root / "runs" / "four")
     collectives(root / "collectives")
-    for made in (threads("runs/four"), forward(), peers(), predict()):
-        (root / f"{made['bench']}.json").write_text(json.dumps(made))
+    for made in (threads("runs/four"), forward(), peers(), predict(), torch(), torch_record(0), torch_record(1)):
+        (root / f"{made['bench']}-{made.get('rank', 0)}.json").write_text(json.dumps(made))
     return root

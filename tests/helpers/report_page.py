@@ -10,7 +10,7 @@ from tests.helpers.launcher import ROOT
 FIGURES = ("phases", "bytes", "curves", "staleness", "scaling", "pages", "usage-0", "bcast", "gather", "allreduce")
 FIGURES += ("threads", "forward", "peers", "metrics", "confusion")
 TABLES = ("runs", "config", "scaling", "placed", "woo-1", "woo-4", "woo-5", "threads", "lerat", "forward", "peers")
-TABLES += ("traces", "folders", "classes")
+TABLES += ("traces", "folders", "classes", "torch", "torch_record")
 
 
 def report(*arguments, cwd=ROOT):

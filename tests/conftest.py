@@ -55,7 +55,7 @@ def pytest_xdist_make_scheduler(config, log):
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(config, items):
-    """Begin with the jobs; leave Open MPI to those tests that MPI matters to, and jobs of many ranks to a time alone."""
+    """Begin with the jobs; leave Open MPI to those tests that MPI matters to, and large ones to a time alone."""
     items.sort(key=lambda item: _order(item.nodeid))
     for item in items:
         parameters = item.callspec.params if hasattr(item, "callspec") else {}

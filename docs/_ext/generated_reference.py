@@ -146,11 +146,22 @@ def _kind(kind: Any) -> str:
 
 def _bounds(marks: Any) -> str:
     words = {"ge": "≥", "gt": ">", "le": "≤", "lt": "<"}
-    found = [
+    found = [_pattern(mark.pattern) for mark in marks if getattr(mark, "pattern", None)]
+    found += [
         f"{sign} {getattr(mark, name):g}" for mark in marks for name, sign in words.items()
         if getattr(mark, name, None) is not None and getattr(mark, name) < 1e9
     ]  # fmt: skip
+    lengths = {"min_length": "at least", "max_length": "at most"}
+    found += [
+        f"{sign} {getattr(mark, name):,} characters" for mark in marks for name, sign in lengths.items()
+        if getattr(mark, name, None) is not None
+    ]  # fmt: skip
     return f" ({', '.join(found)})" if found else ""
+
+
+def _pattern(pattern: str) -> str:
+    """Return what the messages of mistakes say of a text that must match a pattern, without "a text"."""
+    return registry.plainly(f"str matching regex {pattern!r}").removeprefix("a text ")
 
 
 def _default(value: Any) -> str:

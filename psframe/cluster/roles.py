@@ -30,10 +30,12 @@ class Roles:
 
     @property
     def n_ranks(self) -> int:
+        """Number of ranks."""
         return sum(self.sizes)
 
     @property
     def n_nodes(self) -> int:
+        """Number of nodes."""
         return len(self.sizes)
 
     @cached_property
@@ -58,6 +60,7 @@ class Roles:
 
     @property
     def n_workers(self) -> int:
+        """Number of workers."""
         return len(self.workers)
 
 

@@ -30,6 +30,7 @@ MAX_SECONDS = 1e9  # 31 years: within the range of the calls that wait
 Seconds = Annotated[float, msgspec.Meta(ge=0, le=MAX_SECONDS)]
 Deadline = Annotated[float, msgspec.Meta(gt=0, le=MAX_SECONDS)]  #: seconds, more than 0
 MAX_FLOAT = 3.4e38  # just below the largest float32, the type in which most numbers end
+END = r"(?![\s\S])"  #: end of a text in a pattern: ``$`` also matches before a last line break, editors know no ``\Z``
 
 Table = Mapping[str, str]  #: name -> "module:attr", so that only chosen members are imported
 
@@ -141,8 +142,7 @@ def convert(where: str, value: object, kind: Any) -> Any:
         rule = message.removeprefix("Expected ").split(", got ")[0].replace("`", "")
         if message.startswith("Invalid enum value"):
             rule = " or ".join(filter(None, (_numbers(kind), "one of " + ", ".join(_names(kind)))))
-        for jargon, plain in PLAIN.items():
-            rule = re.sub(jargon, plain, rule)
+        rule = plainly(rule)
         fix = "mend the config" if "[" in where else f"mend the config or give {where}=VALUE"
         raise UserError(f"{where} must be {rule}, got {value!r}; {fix}") from None
 
@@ -167,11 +167,19 @@ PLAIN = {
     r"\bint\b": "a whole number",
     r"\bfloat\b": "a number",
     r"^Number out of range$": f"a finite number, at most {MAX_FLOAT:g}",
-    r"\bstr matching regex .*A-Za-z0-9.*": "a text of letters, digits, dots, dashes and underscores",
+    r"\bstr matching regex .*\^\[A-Za-z0-9\].*": "a text of letters, digits, dots, dashes and underscores that begins "
+    "with a letter or digit",
     r"\bstr\b": "a text",
     r"\bbool\b": "true or false",
     r" \| ": " or ",
 }
+
+
+def plainly(rule: str) -> str:
+    """Return a rule of msgspec, such as ``int >= 1``, in plain words."""
+    for jargon, plain in PLAIN.items():
+        rule = re.sub(jargon, plain, rule)
+    return rule
 
 
 def _names(kind: Any) -> list[str]:

@@ -14,13 +14,13 @@ import msgspec
 import yaml
 
 from psframe.config import bases, short, strict_yaml, untrusted
-from psframe.config.registry import Count, NonNegative, Positive, PositiveInt, Seconds, convert
+from psframe.config.registry import END, Count, NonNegative, Positive, PositiveInt, Seconds, convert
 from psframe.config.short import SHORT, STRATEGIES
 from psframe.errors import UserError, nearest
 
 Section = dict[str, Any]
 Source = str | Mapping[str, Any]  #: a config: the path of its file, or its content
-Name = Annotated[str, msgspec.Meta(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]*$", max_length=100)]
+Name = Annotated[str, msgspec.Meta(pattern=rf"^[A-Za-z0-9][A-Za-z0-9._-]*{END}", max_length=100)]
 
 TRACED_TURNS = 50  # per epoch, by default
 #: defaults of sections without a name

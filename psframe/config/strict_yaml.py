@@ -69,7 +69,7 @@ class Loader(yaml.SafeLoader):
 
 Loader.add_implicit_resolver(
     "tag:yaml.org,2002:float",
-    re.compile(r"^[-+]?(\d+\.?\d*|\.\d+)[eE][-+]?\d+$"),
+    re.compile(r"^[-+]?(\d+\.?\d*|\.\d+)[eE][-+]?\d+\Z"),
     list("-+.0123456789"),
 )
 for _kind in ("int", "float"):

@@ -13,7 +13,7 @@ from typing import Any, BinaryIO
 from psframe.errors import UserError
 
 CONFIG_BYTES = 1 << 20  # largest config
-HOME = re.compile(r"~[\w.-]*(/|$)", re.ASCII)
+HOME = re.compile(r"~[\w.-]*(/|\Z)", re.ASCII)
 
 
 def opened(path: str | Path) -> BinaryIO:

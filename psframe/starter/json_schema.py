@@ -19,7 +19,11 @@ from psframe.train.plan.sections import TABLES
 
 Schema = dict[str, Any]
 DIALECT = "https://json-schema.org/draft/2020-12/schema"
-OWN = {"type": "string", "pattern": "^[^:]+:.+$", "description": "A strategy of your own, as my_module:attr."}
+OWN = {
+    "type": "string",
+    "pattern": f"^[^:]+:.+{registry.END}",
+    "description": "A strategy of your own, as my_module:attr.",
+}
 REQUIRED = ("model", "dataset")
 #: short forms of a placement, and the key that each stands for
 SHORT_PLACEMENTS = {"numa": "nodes", "interleave": "nodes"}

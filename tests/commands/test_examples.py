@@ -14,7 +14,7 @@ from psframe.config import schema
 from psframe.config.placement_spec import ROLES, spelled_out
 from psframe.memory.placement import TABLE as PLACEMENTS
 from psframe.tensors import tensors
-from tests.helpers import launcher
+from tests.helpers import launcher, torchrun
 from tests.helpers.families import FAMILIES
 from tests.helpers.launcher import ROOT
 from tests.helpers.said import told
@@ -82,6 +82,15 @@ def test_script_that_is_shown_runs(page, name, tmp_path):
     assert ended.stdout, ended
 
 
+def test_script_of_pytorch_that_is_shown_runs(tmp_path):
+    pytest.importorskip("torch", reason="PyTorch is not installed")
+    script = tmp_path / "train_ddp.py"
+    script.write_text(block("how-to/torch-backend.md", "python", "# train_ddp.py"))
+    ended = torchrun.run(3, [script])
+    assert ended.status == 0, ended
+    assert sorted(re.findall(r"rank (\d)", ended.out)) == ["0", "1", "2"]
+
+
 def test_pytorch_network_of_a_users_own(tmp_path):
     pytest.importorskip("torch", reason="PyTorch is not installed")
     mpi = launcher.installed("mpich") or pytest.skip("no mpich: bash launch/test.sh installs it")
@@ -141,6 +150,32 @@ def test_collective_of_a_users_own_refuses_what_it_cannot_do(tmp_path):
     ended = launcher.run(mpi, 3, command, PYTHONPATH=str(tmp_path))
     assert ended.status == 2
     assert ended.err.count("give train.reproducible=none") == 1
+
+
+SHOWN_CASE = """
+import sys
+import case_broadcast as module
+from tests.ranks import harness
+
+harness.cases = lambda: {name: case for name, case in vars(module).items() if hasattr(case, "ranks")}
+harness.main(*sys.argv[1:])
+"""
+
+
+def test_case_over_ranks_that_is_shown_passes(tmp_path):
+    mpi = launcher.installed("mpich") or pytest.skip("no mpich: bash launch/test.sh installs it")
+    (tmp_path / "case_broadcast.py").write_text(block("developer/testing.md", "python", '"""What a run begins with'))
+    report = tmp_path / "report.jsonl"
+    ended = launcher.run(mpi, 2, ["-c", SHOWN_CASE, str(report)], PYTHONPATH=str(tmp_path))
+    assert ended.status == 0, ended
+    (line,) = map(json.loads, report.read_text().splitlines())
+    assert line["case"] == "parameters_of_rank_0_reach_every_rank"
+    assert not line["errors"]
+
+
+def test_case_of_a_users_own_that_is_shown_is_one_of_the_suite():
+    shown = block("developer/testing.md", "python", '"""A collective of a user\'s own')
+    assert shown == (ROOT / "tests" / "ranks" / "case_own.py").read_text()
 
 
 def test_config_shows_every_key_with_its_default():

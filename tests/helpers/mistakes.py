@@ -13,6 +13,8 @@ MISTAKES = [
     (["train.precision=half"], ["train.precision", "bf16", "'half'"]),
     (["schedule.name=linear"], ["schedule.name", "cosine", "'linear'"]),
     (["name=a/b"], ["name", "letters, digits, dots", "'a/b'"]),
+    (['name="run\\n"'], ["name must be a text of letters, digits", "got 'run\\n'"]),
+    ([f"name={'x' * 101}"], ["name must be a text of length <= 100"]),
     (["1=2"], ["1 is no key"]),
     (["optimizer={lr: 1", "x=2}"], ["YAML"]),
     (["train=3"], ["train must be keys and values", "3"]),

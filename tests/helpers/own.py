@@ -2,10 +2,12 @@
 
 import numpy as np
 
+from psframe.collectives.base import Base
 from psframe.collectives.buffer import Buffer
+from psframe.collectives.traits import Traits
 from psframe.config.registry import Positive, PositiveInt
+from psframe.memory import placement
 from psframe.memory.pages import Policy
-from psframe.memory.placement import Base
 from tests.helpers.bfloat16_model import rounded, widened
 
 
@@ -63,21 +65,21 @@ class ByNorm(SignSGD):
         params -= np.float32(lr) * grads / np.linalg.norm(grads)
 
 
-class Upwards(Base):
+class Upwards(placement.Base):
     """A placement: on the NUMA node with the highest number."""
 
     def policy(self, site, shared):
         return Policy("bind", (max(site.topology.memory),), self.huge_pages)
 
 
-class Nowhere(Base):
+class Nowhere(placement.Base):
     """A placement that asks for a NUMA node and does nothing to get there."""
 
     def policy(self, site, shared):
         return Policy("default", (4000,), self.huge_pages)
 
 
-class Offline(Base):
+class Offline(placement.Base):
     """A placement on a NUMA node that is not there."""
 
     def policy(self, site, shared):
@@ -92,7 +94,34 @@ class Scratch(Buffer):
         allocator.zeros(size, "float32", "scratch")
 
 
-class Words(Base):
+class Rows(Base):
+    """A collective with the bits of psframe's own: all workers' gradients as rows, and their canonical mean."""
+
+    traits = Traits(supports_tree_sum=True, broadcasts_any_size=True)
+
+    def __init__(self, team, size, allocator, reproducible):
+        super().__init__(team, size, allocator, reproducible)
+        n_rows = team.comm.size if team.applies_updates else 0
+        self._rows = allocator.zeros((n_rows, size), "float32", "exchange")
+
+    def broadcast(self, params):
+        self._comm.Bcast(params)
+
+    def gather_mean(self, grads, n_samples):
+        self._comm.Gather(grads, self._rows)
+        if self._team.applies_updates:
+            yield self._mean(n_samples)
+
+    def allreduce_mean(self, grads, n_samples):
+        self._comm.Allgather(grads, self._rows)
+        yield self._mean(n_samples)
+
+    def _mean(self, n_samples):
+        rows = [self._rows[rank] for rank in self._team.workers]  # a dedicated server's is no gradient
+        return slice(0, self._size), self.mean_of(rows).over(n_samples)
+
+
+class Words(placement.Base):
     """A placement that answers with words."""
 
     def policy(self, site, shared):

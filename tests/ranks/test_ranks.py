@@ -86,24 +86,44 @@ def test_cases_need_no_pytest():
 
 FAILING = """
 import sys
+from contextlib import nullcontext
 from tests.ranks import harness
+from tests.ranks.nodes import own_network
+from tests.ranks.training import folder
+
+WITHIN = {"nothing": nullcontext, "folder": folder, "own_network": lambda world: own_network(world, 0)}
 
 @harness.ranks(2)
 def fails_on_one(world):
-    assert world.rank == 0, "on purpose"
-    world.Barrier()
+    with WITHIN[sys.argv[2]](world):
+        assert world.rank != int(sys.argv[3]), "on purpose"
+        world.recv()  # which no barrier of the other answers
 
 harness.FAILED_S, harness.cases = 1, lambda: {"fails_on_one": fails_on_one}
-harness.main(*sys.argv[1:])
+harness.main(sys.argv[1])
 """
 
 
-@pytest.mark.parametrize("mpi", ["mpich", "openmpi"])
-def test_case_that_fails_on_one_rank_ends_the_job(mpi, tmp_path):
-    """The other waits for it in MPI, which would be for ever."""
+@pytest.mark.parametrize(
+    ("mpi", "within", "failing"),
+    [
+        ("mpich", "nothing", 1),
+        ("openmpi", "nothing", 1),
+        ("mpich", "folder", 0),
+        ("mpich", "folder", 1),
+        ("mpich", "own_network", 1),
+    ],
+)
+def test_case_that_fails_on_one_rank_ends_the_job(mpi, within, failing, tmp_path):
+    """The other waits for it in MPI, which would be for ever; also within what the helpers put around cases."""
     here = launcher.installed(mpi) or pytest.skip(f"no {mpi} here: bash launch/test.sh makes an environment with it")
-    ended = launcher.run(here, 2, ["-c", FAILING, str(tmp_path / "report")])
+    words = ["-c", FAILING, str(tmp_path / "report"), within, str(failing)]
+    ended = launcher.run(here, 2, words, TMPDIR=str(tmp_path))
     assert ended.status != 0
     assert not ended.timed_out
     (line,) = map(json.loads, (tmp_path / "report").read_text().splitlines())
+    if line["skipped"]:
+        pytest.skip(line["skipped"])
     assert "on purpose" in line["errors"][0]
+    if failing == 0:
+        assert not [*tmp_path.glob("psframe-test-*")]

@@ -91,6 +91,9 @@ def test_generated_reference_has_every_key():
             assert f"| `{name}` |" in text, key
     strategies = "\n".join(generated_reference.strategies())
     assert all(f"| `{name}` |" in strategies for name in ("servers", "deadline_s", "compression", "huge_pages"))
+    assert "| `epochs` | whole number (≥ 1) | `5` |" in text
+    (name,) = re.findall(r"\| `name` \| text \((.*)\) \| required \|", text)
+    assert re.fullmatch("of letters, digits, .* that begins with a letter or digit, at most 100 characters", name)
     assert "must" in "\n".join(generated_reference.errors())
 
 

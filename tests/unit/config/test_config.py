@@ -184,9 +184,11 @@ def test_hints_name_keys_that_there_are():
 
 def test_paths_that_begin_at_home_are_written_in_full(monkeypatch):
     monkeypatch.setenv("HOME", "/home/me")
-    found = resolve("record.dir=~/rr/x", dataset={"name": "idx", "path": "~/data"}, checkpoint={"resume": "~/r"})
+    idx = {"name": "idx", "path": "~/data", "own": ["~", "~/a", {"b": "~/b"}, 1]}
+    found = resolve("record.dir=~/rr/x", dataset=idx, checkpoint={"resume": "~/r"})
     assert (found.record.dir, found.checkpoint.resume) == ("/home/me/rr/x", "/home/me/r")
     assert found.dataset["path"] == "/home/me/data"
+    assert found.dataset["own"] == ["/home/me", "/home/me/a", {"b": "/home/me/b"}, 1]
     for kept in ("a~", "./~/x", "~x y/z"):
         assert resolve(f"record.dir={kept}").record.dir == kept
     with pytest.raises(UserError, match=r"must be in a user's home, got '~nobody-at-all/x'"):

@@ -82,6 +82,7 @@ def test_schema_accepts(validator, raw):
         {**MINIMAL, "placement": {"data": {"numa": "1"}}},
         {**MINIMAL, "placement": {"dta": "ddr"}},
         {**MINIMAL, "base": 3},
+        {**MINIMAL, "model": "mine:build\n"},
     ],
 )
 def test_schema_refuses(validator, raw):

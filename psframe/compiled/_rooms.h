@@ -6,6 +6,12 @@ A ring of rooms holds a slot for each rank and one for a sum. Chunk s of the gro
     SUMMED  every rank has summed its segment of the slots (where that is less work than that each sums all of them)
     LEFT    every rank has taken what it wants; the room may be used again
 
+On several nodes each has a ring, and these gates are of its ranks. Its leader, the first of them, lets in what comes from
+the others, at two more gates:
+
+    ALL     the slots of the other nodes' ranks are there, or the sum over the ranks of the nodes before, if chained
+    TOTAL   the slot for the sum has that over all ranks, of a chained collective
+
 A rank never waits inside: psf_rooms_on() does what can be done now, of all collectives begun, in their order. */
 #ifndef PSFRAME_ROOMS_H
 #define PSFRAME_ROOMS_H
@@ -17,7 +23,7 @@ A rank never waits inside: psf_rooms_on() does what can be done now, of all coll
 #include "_fold.h"
 #include "_sync.h"
 
-enum { PSF_PUT, PSF_SUMMED_GATE, PSF_LEFT };
+enum { PSF_PUT, PSF_SUMMED_GATE, PSF_LEFT, PSF_ALL, PSF_TOTAL };
 enum { PSF_NOTHING, PSF_COPY, PSF_FOLDED };
 enum { PSF_GOING, PSF_DONE, PSF_UNLIKE };
 #define PSF_PAGE 4096
@@ -28,7 +34,7 @@ enum { PSF_GOING, PSF_DONE, PSF_UNLIKE };
 typedef struct {
     uint32_t kind, type, op, root;
     uint64_t n_bytes, number;
-    _Alignas(PSF_LINE / 2) uint64_t n_chunks;
+    uint64_t n_chunks, unused[3]; /* a cache line of its own */
 } psf_note;
 #define PSF_COMPARED offsetof(psf_note, n_chunks)
 
@@ -43,7 +49,7 @@ typedef struct psf_move {
     struct psf_move *next;
     psf_note note;
     psf_part *in, *out;
-    int n_in, n_out, take, in_segments, is_uneven, state;
+    int n_in, n_out, take, in_segments, is_uneven, is_chained, state;
     int odd;         /* the rank whose note differs */
     long sub, width; /* sub-slot that this rank takes; bytes of one */
     uint64_t first;
@@ -55,6 +61,8 @@ typedef struct {
     char *base;
     long head_bytes, slot_bytes, room_bytes, spins;
     int n, me, n_rooms, is_broken;
+    int n_here, here, is_last; /* ranks of this node, this one's number among them, and if no node follows */
+    int *ranks_here;
     uint64_t next_chunk, n_moves;
     psf_move *begun, *last;
     const char **rows;
@@ -72,7 +80,8 @@ static long psf_head_bytes(int n) {
     return (bytes + PSF_PAGE - 1) / PSF_PAGE * PSF_PAGE;
 }
 
-static long psf_room_bytes(int n, long slot_bytes) { return psf_head_bytes(n) + (n + 1) * slot_bytes; }
+/* with a slot for the sum, and one for the sum over the nodes before */
+static long psf_room_bytes(int n, long slot_bytes) { return psf_head_bytes(n) + (n + 2) * slot_bytes; }
 
 static inline char *psf_room(const psf_rooms *g, uint64_t chunk) {
     return g->base + (long)(chunk % (uint64_t)g->n_rooms) * g->room_bytes;
@@ -90,8 +99,12 @@ static inline int psf_is_free(const psf_rooms *g, uint64_t chunk) {
     return psf_is_open(psf_gate_of(g, chunk, PSF_LEFT), psf_use(g, chunk) - 1);
 }
 static inline void psf_arrive_at(psf_rooms *g, uint64_t chunk, int gate) {
-    psf_arrive((psf_control *)psf_room(g, chunk), g->me, gate, (uint32_t)g->n, psf_use(g, chunk));
+    uint32_t parties = gate == PSF_ALL || gate == PSF_TOTAL ? 1 : (uint32_t)g->n_here;
+    psf_arrive((psf_control *)psf_room(g, chunk), g->here, gate, parties, psf_use(g, chunk));
 }
+/* the gate behind which a chunk's slots, or its sum, may be read */
+static inline int psf_gate_of_slots(const psf_rooms *g) { return g->n_here == g->n ? PSF_PUT : PSF_ALL; }
+static inline int psf_gate_of_sum(const psf_move *m) { return m->is_chained ? PSF_TOTAL : PSF_SUMMED_GATE; }
 static inline psf_note *psf_notes(const psf_rooms *g, uint64_t chunk) {
     return (psf_note *)(psf_room(g, chunk) + sizeof(psf_control) + (size_t)g->n * sizeof(psf_rank));
 }
@@ -99,7 +112,7 @@ static inline psf_note *psf_notes(const psf_rooms *g, uint64_t chunk) {
 static inline int64_t *psf_lengths(const psf_rooms *g, uint64_t chunk, long rank) {
     return (int64_t *)(psf_notes(g, chunk) + g->n) + rank * g->n;
 }
-/* slot n is the one for sums */
+/* slot n is the one for sums, slot n + 1 that for the sum over the nodes before */
 static inline char *psf_slot(const psf_rooms *g, uint64_t chunk, long rank) {
     return psf_room(g, chunk) + g->head_bytes + rank * g->slot_bytes;
 }
@@ -144,6 +157,9 @@ static int psf_agree(psf_rooms *g, psf_move *m) {
     psf_note *notes = psf_notes(g, m->first);
     m->odd = -1;
     for (int rank = 0; rank < g->n; rank++) {
+        /* a chain brings the note of the rank before this node's */
+        if (m->is_chained && (rank < g->ranks_here[0] - 1 || rank > g->ranks_here[g->n_here - 1]))
+            continue;
         if (memcmp(&notes[rank], &m->note, PSF_COMPARED))
             m->odd = m->odd < 0 ? rank : m->odd;
         if (m->is_uneven && (long)notes[rank].n_chunks > m->n_chunks)
@@ -159,11 +175,16 @@ static int psf_agree(psf_rooms *g, psf_move *m) {
     return 0;
 }
 
-/* Fold the slots of all ranks, `n_bytes` from `at` on. */
+/* Fold the slots of all ranks, `n_bytes` from `at` on; of a chain, what comes from the nodes before and those of this. */
 static void psf_fold_slots(psf_rooms *g, psf_move *m, uint64_t chunk, long at, long n_bytes, char *out) {
-    for (int rank = 0; rank < g->n; rank++)
-        g->rows[rank] = psf_slot(g, chunk, rank) + at;
-    psf_fold((int)m->note.type, (int)m->note.op, g->rows, g->n, n_bytes, out);
+    int n_rows = 0, op = (int)m->note.op;
+    if (m->is_chained && g->ranks_here[0])
+        g->rows[n_rows++] = psf_slot(g, chunk, g->n + 1) + at;
+    for (int i = 0; i < (m->is_chained ? g->n_here : g->n); i++)
+        g->rows[n_rows++] = psf_slot(g, chunk, m->is_chained ? g->ranks_here[i] : i) + at;
+    psf_fold((int)m->note.type, op == PSF_AVG && m->is_chained ? PSF_SUM : op, g->rows, n_rows, n_bytes, out);
+    if (op == PSF_AVG && m->is_chained && g->is_last)
+        psf_share((int)m->note.type, n_bytes / psf_type_bytes[m->note.type], g->n, out);
 }
 
 static long psf_chunk_bytes(const psf_move *m, long k) {
@@ -175,7 +196,7 @@ static long psf_chunk_bytes(const psf_move *m, long k) {
 static void psf_sum(psf_rooms *g, psf_move *m, long k) {
     uint64_t chunk = m->first + (uint64_t)k;
     long n_bytes = psf_chunk_bytes(m, k), lines = (n_bytes + PSF_LINE - 1) / PSF_LINE;
-    long from = lines * g->me / g->n * PSF_LINE, to = lines * (g->me + 1) / g->n * PSF_LINE;
+    long from = lines * g->here / g->n_here * PSF_LINE, to = lines * (g->here + 1) / g->n_here * PSF_LINE;
     to = to < n_bytes ? to : n_bytes;
     if (from < to)
         psf_fold_slots(g, m, chunk, from, to - from, psf_slot(g, chunk, g->n) + from);
@@ -206,7 +227,7 @@ static int psf_move_on(psf_rooms *g, psf_move *m) {
             psf_put(g, m, m->n_put++);
             goes_on = 1;
         }
-        if (m->n_summed < m->n_put && psf_passed(g, m->first + (uint64_t)m->n_summed, PSF_PUT)) {
+        if (m->n_summed < m->n_put && psf_passed(g, m->first + (uint64_t)m->n_summed, psf_gate_of_slots(g))) {
             if (m->n_summed == 0 && !psf_agree(g, m))
                 return 0;
             if (m->in_segments)
@@ -215,7 +236,7 @@ static int psf_move_on(psf_rooms *g, psf_move *m) {
             goes_on = 1;
         }
         if (m->n_taken < m->n_summed &&
-            (!m->in_segments || psf_passed(g, m->first + (uint64_t)m->n_taken, PSF_SUMMED_GATE))) {
+            (!m->in_segments || psf_passed(g, m->first + (uint64_t)m->n_taken, psf_gate_of_sum(m)))) {
             psf_take(g, m, m->n_taken++);
             goes_on = 1;
         }
@@ -255,20 +276,22 @@ static void psf_begin(psf_rooms *g, psf_move *m) {
 /* The gate that keeps the first collective from going on. */
 static psf_awaited psf_awaits(psf_rooms *g) {
     psf_move *m = g->begun;
-    int gate = m->n_put == m->n_taken ? PSF_LEFT : m->n_taken < m->n_summed ? PSF_SUMMED_GATE : PSF_PUT;
+    int gate = m->n_put == m->n_taken ? PSF_LEFT : m->n_taken < m->n_summed ? psf_gate_of_sum(m) : psf_gate_of_slots(g);
     uint64_t chunk = m->first + (uint64_t)m->n_taken;
     psf_awaited found = {psf_gate_of(g, chunk, gate), psf_use(g, chunk) - (gate == PSF_LEFT)};
     return found;
 }
 
-/* Returns 1 if a rank has not come to the gate that the first collective waits for. */
+/* Returns 1 if a rank of this node, by its number there, has not come to what the first collective waits for. */
 static int psf_is_late(psf_rooms *g, int rank) {
     int late = 0;
     pthread_mutex_lock(&g->lock);
     if (g->begun) {
         psf_awaited a = psf_awaits(g);
         psf_control *control = (psf_control *)psf_room(g, g->begun->first + (uint64_t)g->begun->n_taken);
-        uint32_t last = atomic_load_explicit(&control->rank[rank].passage[a.gate - control->gate], memory_order_relaxed);
+        long gate = a.gate - control->gate; /* what only a leader opens may wait for a rank of its node */
+        gate = gate == PSF_ALL ? PSF_PUT : gate == PSF_TOTAL ? PSF_SUMMED_GATE : gate;
+        uint32_t last = atomic_load_explicit(&control->rank[rank].passage[gate], memory_order_relaxed);
         late = (int32_t)(last - a.passage) < 0;
     }
     pthread_mutex_unlock(&g->lock);
@@ -287,6 +310,10 @@ static void psf_stop(psf_rooms *g) {
     g->is_broken = 1;
     pthread_mutex_unlock(&g->lock);
 }
+
+/* For a leader: arrive at a gate of a chunk, or ask if it is open. */
+static void psf_let_in(psf_rooms *g, uint64_t chunk, int gate) { psf_arrive_at(g, chunk, gate); }
+static int psf_has_passed(const psf_rooms *g, uint64_t chunk, int gate) { return psf_passed(g, chunk, gate); }
 
 static int psf_await(psf_awaited a, long spins, double timeout_s) {
     for (long i = 1; i <= spins; i++) {

@@ -113,7 +113,9 @@ class Collectives:
             works.append(self.begin(move, row, (mine, memory), is_async(opts), last))
         return self._last(works, [list(row) for row in outs] if len(outs) > 1 else outs[0])
 
-    allgather_coalesced = allgather
+    def allgather_coalesced(self, outs: Sequence[Sequence[torch.Tensor]], tensors: Any, opts: Any = None) -> Any:
+        """Gather several tensors: ``outs`` has, for each rank, a tensor for each of them."""
+        return self.allgather(list(zip(*outs, strict=True)), tensors, opts)
 
     def _check_rows(self, row: Sequence[torch.Tensor], tensor: torch.Tensor) -> None:
         if len(row) != self.n or any(out.dtype != tensor.dtype for out in row):
@@ -217,7 +219,7 @@ class Collectives:
         return self.begin(self.moves.barrier(), [], None, is_async(opts))
 
     def monitored_barrier(self, timeout: timedelta | None = None, wait_all_ranks: bool = False) -> None:
-        """Wait for all ranks; raises DistBackendError with the first that does not come."""
+        """Wait for all ranks; raises DistBackendError with the ranks that do not come: with all, or with the first."""
         self.barrier().wait(timeout)
 
     def _last(self, works: list[Any], tensors: Any) -> Any:

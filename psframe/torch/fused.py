@@ -31,21 +31,27 @@ class Fused:
         Any whose update of a number needs no other number than its own gradient and state: SGD, Adam, AdamW, Adagrad,
         RMSprop and others, without state so far.
     group : ProcessGroup, optional
-        A psframe group; by default the job's.
+        A psframe group whose ranks are on one node; by default the job's.
 
     Raises
     ------
     ValueError
-        The group is none of psframe's, the optimizer has a state, or parameters are not contiguous.
+        The group is none of psframe's, or on several nodes; the optimizer has a state; or parameters are not
+        contiguous.
     """
 
     def __init__(self, optimizer: torch.optim.Optimizer, group: Any = None):
         group = dist.group.WORLD if group is None else group
         parameters = [p for options in optimizer.param_groups for p in options["params"]]
-        if not isinstance(group, Group) or optimizer.state or not all(p.is_contiguous() for p in parameters):
+        if (
+            not isinstance(group, Group)
+            or len(group.meeting.nodes.ranks) > 1
+            or optimizer.state
+            or not all(p.is_contiguous() for p in parameters)
+        ):
             raise ValueError(
-                "a fused hook must have a psframe group, contiguous parameters, and an optimizer without state, got "
-                f"{type(group).__name__} and {type(optimizer).__name__} with {len(optimizer.state)} states; make the "
+                "a fused hook must have a psframe group of one node, contiguous parameters, and an optimizer without "
+                f"state, got {type(group).__name__} and {type(optimizer).__name__} with {len(optimizer.state)} states; make the "
                 "optimizer anew, and load its state behind the hook"
             )
         self.optimizer, self.group = optimizer, group

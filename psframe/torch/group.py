@@ -3,6 +3,7 @@
 from collections import deque
 from collections.abc import Sequence
 from datetime import timedelta
+from itertools import chain
 from typing import Any
 
 import torch
@@ -44,8 +45,16 @@ class Group(Collectives, Messages, dist.ProcessGroup):
         self._names = {"name": name, "text": ""}
         self.meeting = Meeting(store, rank, size, self.ranks, f"group {name}")
         self.rooms = self.meeting.rooms
-        self.moves = Moves(rank, size, self.meeting.slot_bytes)
-        self.peers = Peers(self.meeting.listener, self.meeting.connect, rank)
+        nodes = self.meeting.nodes
+        self.between: Any = None
+        if len(nodes.ranks) > 1 and nodes.ranks[nodes.here][0] == rank:
+            from psframe.torch.between import Between
+
+            self.between = Between(self.meeting, store)
+            self.meeting.absent = self.between.absent
+        is_chain = len(nodes.ranks) > 1 and [*chain(*nodes.ranks)] == list(range(size))
+        self.moves = Moves(rank, size, self.meeting.slot_bytes, is_chain)
+        self.peers = Peers(self.meeting.nodes.listeners, self.meeting.connect, rank, self.meeting.nodes.token)
         self.pending: deque[Collective] = deque()  # collectives, in their order
         self.messages: list[Message] = []
         self.error: Exception | None = None
@@ -61,6 +70,8 @@ class Group(Collectives, Messages, dist.ProcessGroup):
         with PROGRESS.lock:
             self.rooms.begin(move)
             self.pending.append(work)
+            if self.between:
+                self.between.begin(move)
         return self._noted(work, is_async)
 
     def begin_message(self, message: Message, is_async: bool) -> Work:
@@ -78,8 +89,13 @@ class Group(Collectives, Messages, dist.ProcessGroup):
         """Let everything go on that can without a wait."""
         if self.pending:
             self.rooms.poll()
-        if self.messages:
-            with PROGRESS.lock:
+        with PROGRESS.lock:
+            if self.between and self.between.duties and self.error is None:
+                try:
+                    self.between.poll()
+                except dist.DistBackendError as error:
+                    self.fail(error)
+            if self.messages:
                 self.peers.poll()
         self.reap()
 
@@ -97,14 +113,17 @@ class Group(Collectives, Messages, dist.ProcessGroup):
                 message.complete()
 
     def late(self) -> list[int]:
-        """Return the ranks that keep the first collective from going on."""
-        return [rank for rank in self.rooms.late() if rank != self.me]
+        """Return the numbers on this node of the ranks that keep the first collective from going on."""
+        here = self.meeting.nodes.ranks[self.meeting.nodes.here]
+        return [number for number in self.rooms.late() if here[number] != self.me]
 
     def fail(self, error: Exception) -> None:
         """End all works with an error: after it ranks may stand at different places."""
         with PROGRESS.lock:
             self.error = self.error or error
             self.rooms.stop()
+            if self.between:
+                self.between.fail(str(self.error))
             works, self.messages = [*self.pending, *self.messages], []
             self.pending.clear()
             for work in works:
@@ -114,7 +133,7 @@ class Group(Collectives, Messages, dist.ProcessGroup):
         work = next(work for work in self.pending if work.move.odd >= 0)
         move = work.move
         note, given = self.rooms.note(move, move.odd)
-        self.meeting.give_up(move.odd)
+        self.meeting.give_up([move.odd], False)
         theirs = described(note)
         if note == move.note:
             theirs += f" and {given:,} bytes for this rank, which expects another size"
@@ -134,6 +153,8 @@ class Group(Collectives, Messages, dist.ProcessGroup):
         self.rooms.stop()
         self.error = self.error or dist.DistBackendError(f"{self.meeting.name} has been destroyed")
         self.peers.close()
+        if self.between:
+            self.between.close()
         self.meeting.close()
 
     abort = shutdown

@@ -8,7 +8,7 @@ from zlib import crc32
 import torch
 
 from psframe import compiled
-from psframe.torch.types import type_name, type_number
+from psframe.torch.types import OPERATIONS, type_name, type_number
 
 COPY, FOLD, Move = compiled.rooms.COPY, compiled.rooms.FOLD, compiled.rooms.Move
 
@@ -52,10 +52,11 @@ def in_line(tensors: Sequence[torch.Tensor], of: int = 0) -> tuple[list[Part], i
 
 def described(note: tuple[int, ...]) -> str:
     """Return a note in words: the name of the collective and what it moves."""
-    kind, number, _, root, total = note
+    kind, number, op, root, total, place = note
     rooted = f" with root {root}" if KINDS[kind] in ("reduce", "broadcast", "gather", "scatter") else ""
     sized = "" if KINDS[kind] in ("barrier", "all_to_all") else f" of {total:,} bytes of {type_name(number)}"
-    return f"{KINDS[kind]}{sized}{rooted}"
+    folded = f" by {OPERATIONS[op]}" if "reduce" in KINDS[kind] else ""
+    return f"{KINDS[kind]}{sized}{folded}{rooted}, number {place}"
 
 
 class Moves:
@@ -67,10 +68,12 @@ class Moves:
         This rank's number in the group, and their number.
     slot_bytes : int
         Bytes of a rank's part of a chunk.
+    is_chain : bool
+        True if the ranks are on several nodes, and numbered node by node.
     """
 
-    def __init__(self, me: int, n: int, slot_bytes: int):
-        self.me, self.n, self.slot_bytes = me, n, slot_bytes
+    def __init__(self, me: int, n: int, slot_bytes: int, is_chain: bool = False):
+        self.me, self.n, self.slot_bytes, self.is_chain = me, n, slot_bytes, is_chain
         self.sub_bytes = max(LINE, slot_bytes // n // LINE * LINE)  # where a slot has a part for each rank
 
     def all_reduce(self, tensors: Sequence[torch.Tensor], op: int) -> Any:
@@ -86,11 +89,11 @@ class Moves:
         total = note[4]
         if self._in_segments(total):
             out = [(at, size, self.n, begin) for at, size, _, begin in mine] if takes else []
-            return Move(note, self.slot_bytes, total, mine, out, COPY, in_segments=True)
+            return Move(note, self.slot_bytes, total, mine, out, COPY, in_segments=True, is_chained=self.is_chain)
         return Move(note, self.slot_bytes, total, mine, mine if takes else [], FOLD)
 
     def _in_segments(self, total: int) -> bool:
-        return self.n > 2 and total * self.n > SEGMENTED_BYTES
+        return (self.n > 2 or self.is_chain) and total * self.n > SEGMENTED_BYTES
 
     def broadcast(self, tensor: torch.Tensor, root: int) -> Any:
         total = n_bytes(tensor)

@@ -6,11 +6,12 @@ kept in this process, so a sender need not wait for its receiver, and tags may b
 
 import ctypes
 import errno
+import secrets
 import select
 import socket
 import struct
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 import torch
 import torch.distributed as dist
@@ -46,9 +47,9 @@ class Parcel:
 class _Incoming:
     """A stream from a rank: what of the message that now arrives is there."""
 
-    def __init__(self, source: socket.socket):
-        self.socket, self.rank = source, -1
-        self.head, self.left = bytearray(), HELLO.size
+    def __init__(self, source: socket.socket, token: bytes):
+        self.socket, self.rank, self.token = source, -1, token
+        self.head, self.left = bytearray(), HELLO.size + len(token)
         self.message: Parcel | None = None
         self.at = 0
 
@@ -58,15 +59,23 @@ class Peers:
 
     Parameters
     ----------
-    listener : socket
-        Does not block; others connect to it.
+    listeners : sequence of socket
+        Do not block; others connect to them: the first one's are of this node.
     connect : callable
         Returns a socket to the listener of a rank.
     me : int
+    token : bytes
+        Begins every stream of another node's.
     """
 
-    def __init__(self, listener: socket.socket, connect: Callable[[int], socket.socket], me: int):
-        self.listener, self.connect, self.me = listener, connect, me
+    def __init__(
+        self,
+        listeners: Sequence[socket.socket],
+        connect: Callable[[int], socket.socket],
+        me: int,
+        token: bytes = b"",
+    ):
+        self.listeners, self.connect, self.me, self.token = listeners, connect, me, token
         self.incoming: list[_Incoming] = []
         self.gone: set[int] = set()
         self.waiting: list[Parcel] = []  # receives, in their order
@@ -118,7 +127,8 @@ class Peers:
     def wait(self, timeout_s: float) -> None:
         """Wait until something can be sent or received."""
         events = select.poll()
-        events.register(self.listener, select.POLLIN)
+        for listener in self.listeners:
+            events.register(listener, select.POLLIN)
         for stream in self.incoming:
             events.register(stream.socket, select.POLLIN)
         for out, queue in self.outgoing.values():
@@ -156,13 +166,15 @@ class Peers:
         queue.clear()
 
     def _accept(self) -> None:
-        while True:
-            try:
-                source, _ = self.listener.accept()
-            except OSError:
-                return
-            source.setblocking(False)
-            self.incoming.append(_Incoming(source))
+        for listener in self.listeners:
+            token = self.token if listener.family == socket.AF_INET else b""
+            while True:
+                try:
+                    source, _ = listener.accept()
+                except OSError:
+                    break
+                source.setblocking(False)
+                self.incoming.append(_Incoming(source, token))
 
     def _receive(self, stream: _Incoming) -> bool:
         """Take a part of a message; return False if there is none now."""
@@ -187,13 +199,16 @@ class Peers:
             if not stream.left:
                 self._begin(stream)
         self._finish(stream)
-        return True
+        return stream in self.incoming
 
     def _begin(self, stream: _Incoming) -> None:
         """Read a header: of the stream, or of a message."""
         head, stream.head, stream.left = bytes(stream.head), bytearray(), HEADER.size
         if stream.rank < 0:
-            (stream.rank,) = HELLO.unpack(head)
+            if not secrets.compare_digest(head[: len(stream.token)], stream.token):
+                self._end(stream)  # no rank of this group
+            else:
+                (stream.rank,) = HELLO.unpack(head[len(stream.token) :])
             return
         tag, kind, n_bytes = HEADER.unpack(head)
         if n_bytes > MOST_BYTES:

@@ -1,6 +1,7 @@
 """Progress of all groups of a process (:class:`Progress`): whoever waits for one exchange lets all go on."""
 
 import threading
+from functools import partial
 from typing import Any
 
 import torch
@@ -74,33 +75,35 @@ class Progress:
                 group.pending[0].finish()
 
     def until(self, work: Any, timeout_s: float) -> None:
-        """Wait until a work has ended, in an error if a rank of its group ends, or ``timeout_s`` pass."""
+        """Wait until a work has ended, in an error if a rank of its group ends, or ``timeout_s`` pass.
+
+        A short exchange may be there before a long one that was begun before it; works end in their order.
+        """
         group = work.group
         self._turns += 1
         if len(self.groups) == 1 and not group.messages and work.step(LOOK_S):  # as nearly always, and quick
             group.reap()
-            if work.is_done:
-                return
-
-        def wait(seconds: float) -> bool:
-            others = [other for other in self.groups if other is not group and other.pending]
-            if not others and not (group.messages and group.pending):
-                return bool(work.step(seconds))
-            for _ in range(max(1, round(seconds / TURN_S))):
-                if work.is_done or work.step(min(seconds, TURN_S)):
-                    return True
-                self._turns += 1
-                self.poll()
-            return bool(work.is_done)
-
-        if not (work.is_done or wait(LOOK_S)):
-            try:
-                group.meeting.until(wait, timeout_s, work.what(), group.late)
-            except dist.DistBackendError as error:
-                group.fail(error)
-        group.poll()
-        if not work.is_done:  # a work before it has ended the group
+        while not work.is_done:
+            next_work = group.pending[0] if group.pending and work in group.pending else work
+            if not self._step(next_work, LOOK_S):
+                try:
+                    wait = partial(self._step, next_work)
+                    group.meeting.until(wait, timeout_s, next_work.what(), group.late)
+                except dist.DistBackendError as error:
+                    group.fail(error)
             group.poll()
+
+    def _step(self, work: Any, seconds: float) -> bool:
+        """Let a work go on for a while, and the others with it; return True if it has come."""
+        others = any(other.pending for other in self.groups if other is not work.group)
+        if not others and not (work.group.messages and work.group.pending):
+            return bool(work.step(seconds))
+        for _ in range(max(1, round(seconds / TURN_S))):
+            if work.is_done or work.step(min(seconds, TURN_S)):
+                return True
+            self._turns += 1
+            self.poll()
+        return bool(work.is_done)
 
     def _go_on(self) -> None:
         """Let works go on that have been left alone."""

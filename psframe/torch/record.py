@@ -42,7 +42,7 @@ class Record:
 
     def ended(self, work: Any) -> None:
         """Count a collective that has ended."""
-        kind, number, _, _, n_bytes = work.move.note
+        kind, number, _, _, n_bytes, _ = work.move.note
         row = self.rows[KINDS[kind], type_name(number) if n_bytes else ""]
         row[0] += 1
         row[1] += n_bytes

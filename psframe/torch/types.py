@@ -11,8 +11,8 @@ _FOLDED = (
     *(torch.uint8, torch.int8, torch.int16, torch.int32, torch.int64, torch.uint16, torch.uint32, torch.uint64),
 )
 _NUMBERS = {dtype: number for number, dtype in enumerate(_FOLDED)}
-_OPERATIONS = ("SUM", "AVG", "PRODUCT", "MIN", "MAX", "BAND", "BOR", "BXOR")
-_SUM = _OPERATIONS.index("SUM")
+OPERATIONS = ("SUM", "AVG", "PRODUCT", "MIN", "MAX", "BAND", "BOR", "BXOR")
+_SUM = OPERATIONS.index("SUM")
 #: operations that a type has not
 _WITHOUT = {
     **dict.fromkeys(_FOLDED[:4], ("BAND", "BOR", "BXOR")),
@@ -20,7 +20,7 @@ _WITHOUT = {
     torch.bool: ("AVG",),
 }
 #: by PyTorch's number of an operation
-_NAMED = {int(getattr(dist.ReduceOp.RedOpType, name)): (number, name) for number, name in enumerate(_OPERATIONS)}
+_NAMED = {int(getattr(dist.ReduceOp.RedOpType, name)): (number, name) for number, name in enumerate(OPERATIONS)}
 _SUM_OF_TORCH = int(dist.ReduceOp.RedOpType.SUM)
 _PREMULTIPLIED = int(dist.ReduceOp.RedOpType.PREMUL_SUM)
 #: number of an operation by its number in PyTorch and the type, of those that the type has

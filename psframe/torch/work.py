@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Sequence
 from datetime import timedelta
-from time import perf_counter
+from time import monotonic, perf_counter
 from typing import Any
 
 import torch
@@ -140,12 +140,18 @@ class Collective(Work):
         self.move, self.kept = move, kept
 
     def what(self) -> str:
-        return f"{described(self.move.note)} (number {self.move.number} of {self.group.meeting.name})"
+        return f"{described(self.move.note)} of {self.group.meeting.name}"
 
     def has_come(self) -> bool:
         return bool(self.move.is_done)
 
     def step(self, timeout_s: float) -> bool:
+        if self.group.between:
+            try:
+                return bool(self.group.between.step(self.move, timeout_s))
+            except dist.DistBackendError as error:
+                self.group.fail(error)
+                return True
         return bool(self.group.rooms.run(self.move, timeout_s))
 
     def complete(self, error: Exception | None = None) -> None:
@@ -181,11 +187,14 @@ class Message(Work):
         super().complete(error)
 
     def step(self, timeout_s: float) -> bool:
-        with PROGRESS.lock:
-            self.group.peers.poll()
-        if not self.has_come():
-            self.group.peers.wait(timeout_s)
-        return self.has_come()
+        until = monotonic() + timeout_s
+        while True:
+            with PROGRESS.lock:
+                self.group.peers.poll()
+            left = until - monotonic()
+            if self.has_come() or left <= 0:
+                return self.has_come()
+            self.group.peers.wait(left)
 
     def source_rank(self) -> int:
         return self.parcel.rank

@@ -51,8 +51,8 @@ class Fused:
         ):
             raise ValueError(
                 "a fused hook must have a psframe group of one node, contiguous parameters, and an optimizer without "
-                f"state, got {type(group).__name__} and {type(optimizer).__name__} with {len(optimizer.state)} states; make the "
-                "optimizer anew, and load its state behind the hook"
+                f"state, got {type(group).__name__} and {len(optimizer.state)} states of {type(optimizer).__name__}; "
+                "make the optimizer anew, and load its state behind the hook"
             )
         self.optimizer, self.group = optimizer, group
         self.__name__ = self.__qualname__ = "fused_hook"

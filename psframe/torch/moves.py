@@ -117,7 +117,8 @@ class Moves:
         return self._gather("gather", [n_bytes(tensor)] * self.n, tensor, parts(outs), root)
 
     def _gather(self, kind: str, sizes: list[int], tensor: torch.Tensor, outs: list[Part], root: int = 0) -> Any:
-        note = (_NUMBER[kind], type_number(tensor.dtype), self._shape(sizes), root, sum(sizes))
+        total = sizes[self.me] if len(set(sizes)) == 1 else sum(sizes)  # as the caller has it
+        note = (_NUMBER[kind], type_number(tensor.dtype), self._shape(sizes), root, total)
         return Move(note, self.slot_bytes, max(sizes), [part(tensor)], outs, COPY)
 
     def scatter(self, out: torch.Tensor, tensors: Sequence[torch.Tensor], root: int) -> Any:

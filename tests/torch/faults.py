@@ -12,6 +12,7 @@ from typing import Any
 
 import torch
 import torch.distributed as dist
+from torch.distributed.algorithms.ddp_comm_hooks import default_hooks
 from torch.nn.parallel import DistributedDataParallel as DDP
 
 SIZE = 40_000  # floats of each collective
@@ -34,9 +35,8 @@ def _collective(name: str, rank: int, n: int) -> Callable[[], Any]:
     """Return a call that all ranks make again and again."""
     x, every = torch.ones(SIZE), torch.ones(n * SIZE)
     parts, objects = list(every.chunk(n)), [None] * n
-    if name == "ddp":
-        model = DDP(torch.nn.Linear(200, 199), bucket_cap_mb=1)
-        return lambda: model(torch.ones(1, 200)).sum().backward()
+    if name.startswith("ddp"):
+        return _step(name)
     if name == "ring":
         given = torch.ones(SIZE)
         sides = [dist.P2POp(dist.isend, x, (rank + 1) % n), dist.P2POp(dist.irecv, given, (rank - 1) % n)]
@@ -59,16 +59,26 @@ def _collective(name: str, rank: int, n: int) -> Callable[[], Any]:
     }[name]
 
 
+def _step(name: str) -> Callable[[], Any]:
+    """Return a forward and backward of a model, of which each gradient is exchanged."""
+    net = torch.nn.Sequential(torch.nn.Linear(200, 199), torch.nn.BatchNorm1d(199, affine=False))
+    model = DDP(net, bucket_cap_mb=1, static_graph=name == "ddp_static", broadcast_buffers=name == "ddp_buffers")
+    if name == "ddp_hook":
+        model.register_comm_hook(None, default_hooks.fp16_compress_hook)
+    return lambda: model(torch.rand(2, 200)).sum().backward()
+
+
 def lost(name: str, victim: int, how: str, timeout_s: float) -> None:
     """A rank gets a signal while it is in a collective, since another one is late for it."""
     rank, n = begin(timeout_s)
     call = _collective(name, rank, n)
     pids, inside = [None] * n, Path(os.environ["FOLDER"]) / "inside"
     dist.all_gather_object(pids, os.getpid())
+    late = 0 if name == "ddp_static" else 3  # whose first step is like no other
     for turn in range(100):
-        if turn == 3 and rank == victim:
+        if turn == late and rank == victim:
             inside.touch()
-        if turn == 3 and rank == (0 if victim == n - 1 else n - 1):
+        if turn == late and rank == (0 if victim == n - 1 else n - 1):
             while not inside.exists():
                 time.sleep(0.01)
             time.sleep(0.2)

@@ -19,6 +19,9 @@ LATE_S = 60
 MESSAGES = {
     "all_reduce": ("all_reduce", "160,000 bytes"),
     "ddp": ("all_reduce", "159,996 bytes"),
+    "ddp_static": ("all_reduce", "159,996 bytes"),
+    "ddp_hook": ("all_reduce", "79,998 bytes"),
+    "ddp_buffers": ("bytes",),
     "ring": ("rank 1", "160,000 bytes"),
     "broadcast": ("broadcast", "160,000 bytes"),
     "all_gather": ("all_gather", "480,000 bytes"),
@@ -33,7 +36,7 @@ MESSAGES = {
     "gather": ("gather", "480,000 bytes"),
     "scatter": ("scatter", "160,000 bytes"),
 }
-MOST, FEW = [*MESSAGES][:10], [*MESSAGES][:3]
+MOST, FEW = [*MESSAGES][:13], ("all_reduce", "ddp", "ring")
 TIMEOUT_S = {"SIGKILL": LATE_S * 10, "SIGSTOP": 2}  # the end of a rank is noticed without it
 
 

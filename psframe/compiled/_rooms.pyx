@@ -76,12 +76,12 @@ cdef class Move:
         True if each node folds on from the nodes before, and sends its sum to the next.
     """
     cdef psf_move m
-    cdef readonly long longest
+    cdef readonly long longest, given_bytes
 
     def __init__(self, note, long width, long longest, inward, out, int take=PSF_NOTHING, long sub=0,
                  bint in_segments=False, bint is_uneven=False, bint is_chained=False):
         self.m.note.kind, self.m.note.type, self.m.note.op, self.m.note.root, self.m.note.n_bytes = note
-        self.longest = longest
+        self.longest, self.given_bytes = longest, sum([part[1] for part in inward])
         self.m.width, self.m.take, self.m.sub = width, take, sub
         self.m.in_segments, self.m.is_uneven, self.m.is_chained = in_segments, is_uneven, is_chained
         self.m.inward, self.m.n_in = _parts(inward), len(inward)

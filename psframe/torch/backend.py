@@ -13,8 +13,10 @@ def register() -> None:
 
 def _group(options: Any, _: Any) -> Any:
     """Return a group; its modules are imported by the first one, since all that import PyTorch come by here."""
+    from psframe.torch.eager import skip
     from psframe.torch.group import Group
 
+    skip(Group)
     return Group(
         options.store,
         options.group_rank,

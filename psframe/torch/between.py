@@ -221,6 +221,7 @@ class Between:
         if kind == SUM:
             self._total(duty, first, k, self.rooms.slot(chunk, self.meeting.n)[: pieces[0][2]])
             return
+        self._send(duty, *duty.move.chunks)  # behind the gate the room is used again
         duty.come.setdefault(k, set()).add(way.node)
         if kind == BEFORE or len(duty.come[k]) == len(self.nodes.ranks) - 1:
             self.rooms.let_in(chunk, ALL)
@@ -229,12 +230,12 @@ class Between:
         """Tell the other nodes why this one cannot go on."""
         for way in self.ways.values():
             way.send(FAILED, 0, [(0, SAID, said.encode()[:MOST_SAID])])
-        self.close()
+        self.close(until_read=True)
 
-    def close(self) -> None:
-        for way in self.ways.values():
-            way.close()
-        self.ways = {}
+    def close(self, until_read: bool = False) -> None:
+        ways, self.ways = self.ways, {}
+        for way in ways.values():
+            way.close(until_read)
 
     def _named(self, node: int) -> str:
         rank = self.nodes.ranks[node][0]

@@ -220,7 +220,9 @@ class Collectives:
 
     def monitored_barrier(self, timeout: timedelta | None = None, wait_all_ranks: bool = False) -> None:
         """Wait for all ranks; raises DistBackendError with the ranks that do not come: with all, or with the first."""
-        self.barrier().wait(timeout)
+        work = self.barrier()
+        work.finish(None if timeout is None else timeout.total_seconds())
+        work.wait()
 
     def _last(self, works: list[Any], tensors: Any) -> Any:
         """Return the last of works that were begun one after the other: it ends after the others."""

@@ -46,8 +46,9 @@ class Group(Collectives, Messages, dist.ProcessGroup):
         self.meeting = Meeting(store, rank, size, self.ranks, f"group {name}")
         self.rooms = self.meeting.rooms
         nodes = self.meeting.nodes
+        self.here = nodes.ranks[nodes.here]
         self.between: Any = None
-        if len(nodes.ranks) > 1 and nodes.ranks[nodes.here][0] == rank:
+        if len(nodes.ranks) > 1 and self.here[0] == rank:
             from psframe.torch.between import Between
 
             self.between = Between(self.meeting, store)
@@ -112,11 +113,6 @@ class Group(Collectives, Messages, dist.ProcessGroup):
                 self.messages.remove(message)
                 message.complete()
 
-    def late(self) -> list[int]:
-        """Return the numbers on this node of the ranks that keep the first collective from going on."""
-        here = self.meeting.nodes.ranks[self.meeting.nodes.here]
-        return [number for number in self.rooms.late() if here[number] != self.me]
-
     def fail(self, error: Exception) -> None:
         """End all works with an error: after it ranks may stand at different places."""
         with PROGRESS.lock:
@@ -134,7 +130,7 @@ class Group(Collectives, Messages, dist.ProcessGroup):
         move = work.move
         note, given = self.rooms.note(move, move.odd)
         self.meeting.give_up([move.odd], False)
-        theirs = described(note)
+        theirs = described(note, given)
         if note == move.note:
             theirs += f" and {given:,} bytes for this rank, which expects another size"
         return dist.DistBackendError(

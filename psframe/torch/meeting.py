@@ -116,7 +116,7 @@ class Meeting:
         named = f"rank{'s' * (len(ranks) > 1)} {', '.join(map(str, ranks))}" if ranks else "a rank"
         if self._lost[0] == ENDED:
             return f"{named} {'have' if len(ranks) > 1 else 'has'} ended, and {what} cannot go on without it"
-        return f"{named} did not come to {what} within {timeout_s:g} s"
+        return f"{named} did not come to {what} within the timeout of {timeout_s:g} s"
 
     def give_up(self, ranks: Sequence[int], have_ended: bool) -> None:
         """Let the others on this node know that the group has no use any more, because of ranks of it."""

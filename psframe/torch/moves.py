@@ -50,11 +50,12 @@ def in_line(tensors: Sequence[torch.Tensor], of: int = 0) -> tuple[list[Part], i
     return [part(tensor, of, begin) for tensor, begin in zip(tensors, begins, strict=False)], begins[-1]
 
 
-def described(note: tuple[int, ...]) -> str:
-    """Return a note in words: the name of the collective and what it moves."""
+def described(note: tuple[int, ...], given_bytes: int) -> str:
+    """Return a note in words: the name of the collective and what it moves; ``given_bytes`` where ranks may differ."""
     kind, number, op, root, total, place = note
     rooted = f" with root {root}" if KINDS[kind] in ("reduce", "broadcast", "gather", "scatter") else ""
-    sized = "" if KINDS[kind] in ("barrier", "all_to_all") else f" of {total:,} bytes of {type_name(number)}"
+    total = given_bytes if KINDS[kind] == "all_to_all" else total
+    sized = "" if KINDS[kind] == "barrier" else f" of {total:,} bytes of {type_name(number)}"
     folded = f" by {OPERATIONS[op]}" if "reduce" in KINDS[kind] else ""
     return f"{KINDS[kind]}{sized}{folded}{rooted}, number {place}"
 

@@ -32,6 +32,7 @@ class Progress:
         self.lock = threading.RLock()
         self.groups: list[Any] = []
         self._task = -1
+        self._of_backward: list[Any] = []  # works that the backward pass has begun
         self._is_idle = threading.Event()
         self._turns = 0
         self._watch: threading.Thread | None = None
@@ -48,19 +49,27 @@ class Progress:
         """Take note of a new work that nobody waits for yet."""
         self._turns += 1
         if torch._C._current_autograd_node() is not None:
-            self._end_with_backward()
+            self._end_with_backward(work)
         if not self._is_idle.is_set():
             if self._watch is None:
                 self._watch = threading.Thread(target=self._go_on, name="psframe", daemon=True)
                 self._watch.start()
             self._is_idle.set()
 
-    def _end_with_backward(self) -> None:
+    def _end_with_backward(self, work: Any) -> None:
         """End works in a callback behind a backward pass: DDP's, which comes after it, waits for them in C++."""
         task = torch._C._current_graph_task_id()
         if task != self._task:
-            self._task = task
-            torch.autograd.Variable._execution_engine.queue_callback(self.drain)
+            self._task, self._of_backward = task, []
+            torch.autograd.Variable._execution_engine.queue_callback(self._end_backward)
+        self._of_backward.append(work)
+
+    def _end_backward(self) -> None:
+        self.drain()
+        works, self._of_backward = self._of_backward, []
+        for work in works:
+            if work.error is not None:
+                raise work.error  # C++ would take the error of a future of Python for its value
 
     def poll(self) -> None:
         """Let everything go on that can without a wait."""
@@ -88,7 +97,7 @@ class Progress:
             if not self._step(next_work, LOOK_S):
                 try:
                     wait = partial(self._step, next_work)
-                    group.meeting.until(wait, timeout_s, next_work.what(), group.late)
+                    group.meeting.until(wait, timeout_s, next_work.what(), next_work.late)
                 except dist.DistBackendError as error:
                     group.fail(error)
             group.poll()

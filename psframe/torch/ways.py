@@ -5,6 +5,7 @@ import socket
 import struct
 from collections import deque
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from typing import Any
 
 import torch.distributed as dist
@@ -63,8 +64,7 @@ class Way:
                 sent = self.socket.send(self.out[0])
             except OSError as error:
                 if error.errno not in (errno.EAGAIN, errno.EWOULDBLOCK):
-                    self.is_lost = True
-                    self.out.clear()
+                    self.out.clear()  # why it is gone may still be to be read
                 return
             if sent < len(self.out[0]):
                 self.out[0] = self.out[0][sent:]
@@ -130,8 +130,12 @@ class Way:
         if not self.left:
             self.frame = kind, chunk, list(PIECE.iter_unpack(bytes(self.head[FRAME.size :])))
 
-    def close(self) -> None:
-        """Send what is left, for a while, and close."""
+    def close(self, until_read: bool = False) -> None:
+        """Send what is left, for a while, and close; ``until_read``: once the other end has closed, too."""
         self.socket.settimeout(LAST_S)
         self.flush()
+        with suppress(OSError):
+            self.socket.shutdown(socket.SHUT_WR)
+            while until_read and self.socket.recv(1 << 16):  # what is not read would take along what was sent
+                pass
         self.socket.close()

@@ -69,6 +69,10 @@ class Work(dist.Work):
         """Return it in words, for messages."""
         raise NotImplementedError
 
+    def late(self) -> list[int]:
+        """Return the numbers on this node of the ranks that keep it from going on."""
+        raise NotImplementedError
+
     def has_come(self) -> bool:
         """Return True if all is given and taken."""
         raise NotImplementedError
@@ -140,7 +144,10 @@ class Collective(Work):
         self.move, self.kept = move, kept
 
     def what(self) -> str:
-        return f"{described(self.move.note)} of {self.group.meeting.name}"
+        return f"{described(self.move.note, self.move.given_bytes)} of {self.group.meeting.name}"
+
+    def late(self) -> list[int]:
+        return [number for number in self.group.rooms.late() if self.group.here[number] != self.group.me]
 
     def has_come(self) -> bool:
         return bool(self.move.is_done)
@@ -177,6 +184,9 @@ class Message(Work):
 
     def what(self) -> str:
         return self.said.format(*self.group.ranks)
+
+    def late(self) -> list[int]:
+        return [number for number, rank in enumerate(self.group.here) if rank == self.parcel.rank]
 
     def has_come(self) -> bool:
         return self.parcel.is_done or bool(self.parcel.error)

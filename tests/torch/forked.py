@@ -9,6 +9,7 @@ others have ended are killed, and all of them when ``late_s`` have passed. A lin
 ranks ended with.
 """
 
+import gc
 import importlib
 import json
 import os
@@ -32,6 +33,7 @@ def main() -> tuple[str, list[Any]] | None:
 
     backend, folder, *jobs = sys.argv[1:]
     faults.backend(backend)
+    gc.freeze()  # ranks do not look through what has been imported, which would copy it
     for number, words in enumerate(jobs):
         job = json.loads(words)
         own = Path(folder) / str(number)

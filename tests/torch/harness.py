@@ -17,6 +17,7 @@ import sys
 import threading
 import time
 import traceback
+import types
 import unittest
 from collections.abc import Callable
 from pathlib import Path
@@ -82,6 +83,9 @@ def main(report: str, backend: str, seed: str, *only: str) -> None:
     if backend == "psframe":
         importlib.import_module("psframe.torch")
     meeting = Meeting()
+    if layout := os.environ.get("PSFRAME_TEST_NODES"):  # this rank's kernel is that of its node's ranks alone
+        nodes = importlib.import_module("psframe.torch.nodes")
+        nodes.BOOT = types.SimpleNamespace(read_text=lambda: layout.split(",")[meeting.rank])
     dist.init_process_group(backend)
     team = Team(backend, int(seed))
     for name, (case, example) in chosen(only).items():

@@ -1,0 +1,58 @@
+"""Cases of tests/torch over ranks that are on several nodes: each node has a name of its own for its kernel.
+
+``tests/hosts/test_torch_hosts.py`` has hosts with a network between them.
+"""
+
+from functools import cache
+
+import pytest
+
+from tests.helpers import seeds, torchrun
+from tests.torch.harness import cases
+from tests.torch.test_torch_cases import LONGEST_S, read
+
+pytest.importorskip("torch", reason="PyTorch, whose backend this is, is not installed: pip install -e .[torch]")
+
+#: node of each rank; ranks are numbered node by node, or dealt to the nodes
+FEW = ("0,0,1", "0,1,0,1")
+LAYOUTS = (*FEW, "0,1", "0,1,2", "0,0,1,1,2", "0,1,1,0,2")
+NAMES = [name for name, case in cases().items() if not case.is_alone and not case.is_full]
+#: what matters between nodes, of a few layouts
+SHORT = ("collectives.", "messages.", "works.", "coalesced.")
+
+PARAMETERS = [
+    pytest.param(layout, name, id=f"{layout}-{name}", marks=[] if few else [pytest.mark.full])
+    for layout in LAYOUTS
+    for name in NAMES
+    if len(layout.split(",")) in cases()[name].ranks
+    for few in [layout in FEW and name.startswith(SHORT)]
+]
+
+
+@pytest.fixture(scope="session")
+def outcomes(request, tmp_path_factory):
+    """Return what runs all chosen cases of a layout, once: their outcomes, what was said, and the seed."""
+
+    @cache
+    def run(layout):
+        folder = tmp_path_factory.mktemp("torch-nodes")
+        items = [item.callspec.params for item in request.session.items if item.originalname == "test_over_nodes"]
+        (folder / "chosen").write_text("\n".join(one["name"] for one in items if one["layout"] == layout))
+        seed = seeds.seeded(f"torch cases over {layout}").randrange(2**32)
+        args = ["-m", "tests.torch.harness", folder / "report.jsonl", "psframe", seed, f"@{folder / 'chosen'}"]
+        ended = torchrun.run(len(layout.split(",")), args, LONGEST_S, PSFRAME_TEST_NODES=layout)
+        return read(folder / "report.jsonl"), ended, seed
+
+    return run
+
+
+@pytest.mark.parametrize(("layout", "name"), PARAMETERS)
+def test_over_nodes(layout, name, outcomes):
+    results, ended, seed = outcomes(layout)
+    n = len(layout.split(","))
+    command = torchrun.command(n, ["-m", "tests.torch.harness", "REPORT", "psframe", seed, name])
+    print("by hand:", f"PSFRAME_TEST_NODES={layout}", *command)
+    assert name in results, f"{name} did not come to an end: {ended}"
+    assert not results[name]["errors"], "\n".join(results[name]["errors"])
+    if results[name]["skipped"]:
+        pytest.skip(results[name]["skipped"])

@@ -42,6 +42,12 @@ class _Duty:
         after = {self.node + 1} if k >= self.n_total and self.node + 1 < self.n_nodes else set()
         return after if self.node == 0 or k in self.come else after | {self.node - 1}
 
+    def first_wanted(self) -> int:
+        """Return the first chunk of which not all has come."""
+        if self.move.is_chained:
+            return self.n_total
+        return next((k for k in range(self.n_sent) if self.wants(k)), self.n_sent)
+
     def all_wanted(self) -> set[int]:
         """Return the nodes of which something of any chunk has not come yet."""
         _, n, _ = self.move.chunks or (0, 1, False)
@@ -88,10 +94,10 @@ class Between:
             if time.monotonic() > until:
                 return False
             turn = min(TURN_S, timeout_s)
-            if not self.absent():
-                self.rooms.run(move, turn)
-            else:
+            if self._waits():
                 self._wait(turn)
+            else:
+                self.rooms.run(move, turn)
 
     def _wait(self, timeout_s: float) -> None:
         events = select.poll()
@@ -100,16 +106,23 @@ class Between:
                 events.register(way.socket, select.POLLIN | (select.POLLOUT if way.out else 0))
         events.poll(timeout_s * 1000)
 
+    def _waits(self) -> bool:
+        """Return True if the first collective waits for another node, and not for ranks of this one."""
+        if not self.duties or not self.duties[0].move.chunks:
+            return False
+        duty = self.duties[0]
+        k = duty.first_wanted()
+        if k >= duty.n_sent:
+            return False
+        return not duty.move.is_chained or duty.n_summed > k or any(node < self.node for node in duty.wants(k))
+
     def absent(self) -> list[int]:
-        """Return the first ranks of those nodes that the first collective waits for."""
-        wanted: set[int] = set()
-        if self.duties and self.duties[0].move.chunks:
-            duty = self.duties[0]
-            k = duty.n_total if duty.move.is_chained else next(k for k in range(duty.n_sent + 1) if duty.wants(k))
-            if k < duty.n_sent:
-                before = {node for node in duty.wants(k) if node < self.node}
-                wanted = duty.wants(k) if duty.n_summed > k or not duty.move.is_chained else before
-        return [self.nodes.ranks[node][0] for node in sorted(wanted)]
+        """Return the first ranks of those nodes that have not come to the first collective, as far as is known."""
+        if not self.duties:
+            return []
+        duty = self.duties[0]
+        missing = [node for node in duty.wants(duty.first_wanted()) if node in self.ways and not self.ways[node].frame]
+        return [self.nodes.ranks[node][0] for node in sorted(missing)]
 
     def poll(self) -> bool:
         """Send and receive what can be without a wait; return True if anything was.
@@ -126,7 +139,7 @@ class Between:
             moved |= self._send(duty, *chunks)
         for way in list(self.ways.values()):
             way.flush()
-            while frame := way.receive(partial(self._place, way)):
+            while frame := way.receive(self._is_ready, partial(self._place, way)):
                 self._have(way, *frame)
                 moved = True
         while self.duties and self.duties[0].is_done():
@@ -140,9 +153,8 @@ class Between:
         return moved
 
     def _send(self, duty: _Duty, first: int, n: int, is_agreed: bool) -> bool:
-        """Send what this node has of a collective."""
+        """Send what this node has of a collective: of ``n`` chunks, or more where that is not agreed on yet."""
         before = duty.n_sent, duty.n_summed
-        n = n if is_agreed else 1
         while duty.n_sent < n and self.rooms.has_passed(first + duty.n_sent, PUT):
             if not duty.move.is_chained:
                 self._send_slots(duty, first, duty.n_sent)
@@ -196,13 +208,15 @@ class Between:
         duty.n_total += 1
         self.rooms.let_in(first + k, TOTAL)
 
-    def _place(self, way: Way, chunk: int, piece: Piece) -> memoryview | None:
-        """Return the memory that a piece goes to; None until this node's ranks have put theirs there."""
+    def _is_ready(self, chunk: int) -> bool:
+        """Return True if this node's ranks have put theirs into a chunk's room."""
+        return bool(self.rooms.has_passed(chunk, PUT))
+
+    def _place(self, way: Way, chunk: int, piece: Piece) -> memoryview:
+        """Return the memory that a piece goes to."""
         slot, at, n_bytes = piece
         if at == SAID:
             return memoryview(self.said)[: min(n_bytes, MOST_SAID)]
-        if not self.rooms.has_passed(chunk, PUT):
-            return None
         if 0 <= slot < self.meeting.n and at in (NOTE, LENGTHS):
             found = self.rooms.notes(chunk, slot)[at == LENGTHS]
         else:

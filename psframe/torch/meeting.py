@@ -107,8 +107,8 @@ class Meeting:
             raise dist.DistBackendError(self._sentence(lost, timeout_s, what)) from None
 
     def _sentence(self, lost: PeerLost, timeout_s: float, what: str) -> str:
-        if ranks := lost.ranks or self.absent():
-            self.give_up(ranks, lost.dead)
+        if missing := {*lost.ranks, *(() if lost.dead else self.absent())}:
+            self.give_up(sorted(missing), lost.dead)
         until = time.monotonic() + TOLD_S
         while not self._lost[0] and time.monotonic() < until:
             time.sleep(LOOK_S / 50)

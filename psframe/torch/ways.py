@@ -18,8 +18,8 @@ NOTE, LENGTHS, SAID = -1, -2, -3
 LAST_S = 1.0  # for what is left to send at the end
 
 Piece = tuple[int, int, int]
-#: the memory that a piece of a chunk goes to; None until the chunk's room may be written to
-Place = Callable[[int, Piece], "memoryview | None"]
+Ready = Callable[[int], bool]  #: True once a chunk's room may be written to
+Place = Callable[[int, Piece], memoryview]  #: the memory that a piece of a chunk goes to
 
 
 class Way:
@@ -71,7 +71,7 @@ class Way:
             else:
                 self.out.popleft()
 
-    def receive(self, place: Place) -> tuple[int, int, list[Piece]] | None:
+    def receive(self, ready: Ready, place: Place) -> tuple[int, int, list[Piece]] | None:
         """Receive until a frame is whole, and return its kind, chunk and pieces; None if the rest is not there yet.
 
         Raises
@@ -80,8 +80,11 @@ class Way:
             What comes is no frame.
         """
         while not self.is_lost:
-            if self.frame and self.targets is None and not self._have_places(place):
-                return None
+            if self.frame and self.targets is None:
+                kind, chunk, pieces = self.frame
+                if kind != FAILED and not ready(chunk):  # a frame without a piece means something, too
+                    return None
+                self.targets = deque(memory for piece in pieces if (memory := place(chunk, piece)))
             if self.frame and not self.targets:
                 frame = self.frame
                 self._begin()
@@ -91,15 +94,6 @@ class Way:
             if not self.left and not self.frame:
                 self._read()
         return None
-
-    def _have_places(self, place: Place) -> bool:
-        assert self.frame
-        _, chunk, pieces = self.frame
-        found = [place(chunk, piece) for piece in pieces]
-        if any(memory is None for memory in found):
-            return False
-        self.targets = deque(memory for memory in found if memory)
-        return True
 
     def _take(self) -> bool:
         """Receive a part of a head, or of a piece; return False if there is none now."""

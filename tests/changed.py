@@ -147,7 +147,9 @@ def chosen(paths: list[str]) -> list[str]:
     found, cases = {*ALWAYS}, set(SMOKE if any(map(module, paths)) else ())
     themselves = {ROOT / path for path in paths} & tests()
     for test in themselves.union(*map(concerned, paths)):
-        if test.name.startswith("case_"):
+        if test.name.startswith("case_") and test.parent.name == "torch":
+            found.add("tests/torch/test_torch_cases.py")
+        elif test.name.startswith("case_"):
             cases.add(f"{test.stem.removeprefix('case_')}.")
         elif (name := str(test.relative_to(ROOT))) != RANKS:
             found.add(name)

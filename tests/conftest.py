@@ -28,7 +28,7 @@ BESIDE = (
 )
 #: folders and files of tests that start few ranks, or none: their files go to whichever worker is free
 LIGHT = (
-    *("tests/unit/", "tests/fuzz/", "tests/knl/", "tests/stress/"),
+    *("tests/unit/", "tests/fuzz/", "tests/knl/", "tests/stress/", "tests/torch/"),
     *(f"tests/commands/test_{name}" for name in ("bench_kernels", "check", "doctor", "packaging", "predict", "report")),
 )
 
@@ -61,7 +61,8 @@ def pytest_collection_modifyitems(config, items):
         parameters = item.callspec.params if hasattr(item, "callspec") else {}
         if parameters.get("mpi") == "openmpi" and not item.get_closest_marker("each_mpi"):
             item.add_marker(pytest.mark.full)
-        if "mpi" in parameters and isinstance(n := parameters.get("n"), int) and n > LARGEST:
+        has_ranks = "mpi" in parameters or item.nodeid.startswith("tests/torch/")
+        if has_ranks and isinstance(n := parameters.get("n"), int) and n > LARGEST:
             item.add_marker(pytest.mark.full)
             item.add_marker(pytest.mark.wide)
 

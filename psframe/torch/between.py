@@ -146,6 +146,7 @@ class Between:
             self.duties.popleft()
         lost = {way.node for way in self.ways.values() if way.is_lost}
         if lost and self.duties and (missed := lost & self.duties[0].all_wanted()):
+            self.meeting.give_up([rank for node in sorted(missed) for rank in self.nodes.ranks[node]], True)
             raise dist.DistBackendError(
                 f"{self._named(min(missed))} has ended, or cannot be reached any more, and {self.meeting.name} cannot "
                 "go on without it"
@@ -228,6 +229,7 @@ class Between:
     def _have(self, way: Way, kind: int, chunk: int, pieces: list[Piece]) -> None:
         """Let in what a frame has brought."""
         if kind == FAILED:
+            self.meeting.give_up(self.nodes.ranks[way.node][:1], True)
             raise dist.DistBackendError(bytes(self.said[: pieces[0][2]]).decode(errors="replace"))
         duty = next(d for d in self.duties if d.move.chunks and 0 <= chunk - d.move.chunks[0] < d.move.chunks[1])
         first = duty.move.chunks[0]

@@ -5,7 +5,7 @@ from importlib.metadata import entry_points
 from typing import Any
 
 RANKS = (2, 8, 64)
-LACKS = ("tensors of a GPU", "groups over several nodes", "sparse tensors", "split_group")
+LACKS = ("tensors of a GPU", "sparse tensors", "split_group")
 
 
 def facts(n_cores: int) -> dict[str, Any]:

@@ -16,7 +16,7 @@ pytest.importorskip("torch", reason="PyTorch, whose backend this is, is not inst
 
 CASES = cases()
 #: ranks that the default suite has
-FEW = (1, 2, 3, 5)
+FEW = (2, 5)
 LONGEST_S, LONGEST_FULL_S = 400, 3600
 MAX_JOBS = 6  # of a number of ranks, where cases end theirs
 

@@ -58,7 +58,7 @@ def compare(n, ours, gloo):
     ("n", "script"),
     [
         *((2, script) for script in ("ddp", "resnet", "transformer", "fsdp2", "zero", "pipeline")),
-        *((4, script) for script in ("mesh",)),
+        (4, "mesh"),
         *(pytest.param(n, script, marks=pytest.mark.full) for n in (3, 4) for script in ("ddp", "fsdp2", "zero")),
         *(pytest.param(n, script, marks=pytest.mark.full) for n in (3, 5) for script in ("resnet", "pipeline")),
         *(pytest.param(n, "mesh", marks=pytest.mark.full) for n in (2, 6)),
@@ -76,7 +76,8 @@ def test_compiled_models_train_as_with_gloo(tmp_path):
     compare(2, found["psframe"], found["gloo"])
 
 
-@pytest.mark.parametrize("how", ["sync", pytest.param("async", marks=pytest.mark.full)])
+@pytest.mark.full
+@pytest.mark.parametrize("how", ["sync", "async"])
 def test_checkpoint_of_two_ranks_is_read_by_three(how, tmp_path):
     save, load = {"sync": ("save", "load"), "async": ("save_async", "load_async")}[how]
     saved = told(2, "checkpoint", "psframe", save, CHECKPOINT=str(tmp_path))["psframe"][save]
@@ -91,6 +92,7 @@ def test_checkpoint_is_what_gloo_makes(tmp_path):
     compare(2, found["psframe"], found["gloo"])
 
 
+@pytest.mark.full
 def test_training_starts_again_after_a_rank_is_killed(tmp_path):
     """From its last snapshot, with the parameters of a training that nothing has disturbed."""
     ends = {}

@@ -41,7 +41,13 @@ JSON = (
     "psframe.cluster.node_channel",
     "psframe.cluster.cluster",
 )
-JSON += ("psframe.bench.sweep", "psframe.record.checkpoint", "psframe.record.writer")
+JSON += (
+    "psframe.bench.sweep",
+    "psframe.bench.torch",
+    "psframe.bench.torch_rank",
+    "psframe.record.checkpoint",
+    "psframe.record.writer",
+)
 NEVER = ("eval", "exec", "np.load", "np.fromfile", "np.genfromtxt", "torch.load", "yaml.safe_load")
 
 

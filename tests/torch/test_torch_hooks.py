@@ -1,0 +1,45 @@
+"""Hooks of psframe for DDP: the bits of DDP without one, state that can be saved, and compression that learns."""
+
+import json
+
+import pytest
+
+from tests.helpers import torchrun
+
+pytest.importorskip("torch", reason="PyTorch, whose backend this is, is not installed: pip install -e .[torch]")
+
+SCRIPT = "tests/torch/scripts/hooks.py"
+
+
+@pytest.fixture(scope="module")
+def told():
+    """What the script says at 3 ranks, where a mean is no power of two."""
+    ended = torchrun.run(3, [SCRIPT], 200)
+    assert ended.status == 0, ended
+    return json.loads(ended.out.splitlines()[-1])
+
+
+@pytest.mark.parametrize("optimizer", ["sgd", "adamw"])
+def test_fused_hook_has_the_bits_of_ddp(told, optimizer):
+    plain, fused = told[f"{optimizer} plain"], told[f"{optimizer} fused"]
+    assert fused["losses"] == plain["losses"]
+    assert fused["parameters"] == plain["parameters"]
+    assert len(set(fused["parameters"])) == 1
+
+
+@pytest.mark.parametrize("optimizer", ["sgd", "adamw"])
+def test_state_of_the_fused_hook_is_that_of_the_optimizer(told, optimizer):
+    assert told[f"{optimizer} fused"]["state"] == told[f"{optimizer} plain"]["state"]
+    assert told[f"{optimizer} fused"]["continued"] == told[f"{optimizer} plain"]["continued"]
+
+
+def test_mistakes_are_refused_in_a_sentence(told):
+    assert "psframe group of one node" in told["stateful"]
+    assert "nosuch" in told["codec"]
+
+
+@pytest.mark.parametrize("codec", ["fp16", "bf16", "onebit", "topk"])
+def test_compressed_hook_learns_and_all_ranks_have_the_same(told, codec):
+    losses = told[codec]["losses"]
+    assert losses[-1] < losses[0]
+    assert len(set(told[codec]["parameters"])) == 1

@@ -18,6 +18,8 @@ STEPS = 10  # of a network in a round
 ROUND_BYTES, MOST_CALLS = 1 << 25, 200
 WARM = 3
 
+Task = Callable[[], None]
+
 
 def main(asked: dict[str, Any]) -> None:
     dist.init_process_group("gloo")
@@ -37,32 +39,36 @@ def main(asked: dict[str, Any]) -> None:
     dist.destroy_process_group()
 
 
-def _in_turn(tasks: list[Callable[[], None]], rounds: int, calls: int) -> list[list[float]]:
-    """Return seconds a call by task and round, of the slowest rank."""
+def _in_turn(tasks: list[tuple[Task, Task]], rounds: int, calls: int) -> list[list[float]]:
+    """Return seconds a call by task and round, of the slowest rank; a task is what is timed, and what comes before."""
     found = torch.zeros(len(tasks), rounds, dtype=torch.float64)
-    for task in tasks:
+    for task, _ in tasks:
         for _ in range(WARM):
             task()
     for number in range(rounds):
         for at in (range(len(tasks)), range(len(tasks) - 1, -1, -1))[number % 2]:
+            task, prepare = tasks[at]
+            prepare()
             dist.barrier()
             began = perf_counter()
-            tasks[at]()
+            task()
             found[at, number] = (perf_counter() - began) / calls
     dist.all_reduce(found, dist.ReduceOp.MAX)
     return [list(map(float, row)) for row in found]
 
 
-def _reduce(tensor: torch.Tensor, group: Any, calls: int) -> Callable[[], None]:
+def _reduce(tensor: torch.Tensor, group: Any, calls: int) -> tuple[Task, Task]:
     def task() -> None:
-        tensor.fill_(1e-3)  # its lines are this core's own again
         for _ in range(calls):
             dist.all_reduce(tensor, group=group)
 
-    return task
+    def prepare() -> None:
+        tensor.fill_(1e-3)  # its lines are this core's own again
+
+    return task, prepare
 
 
-def _steps(name: str, group: Any, global_batch: int) -> Callable[[], None]:
+def _steps(name: str, group: Any, global_batch: int) -> tuple[Task, Task]:
     made, shape = MODELS[name]
     torch.manual_seed(0)
     model = DistributedDataParallel(made(), process_group=group)
@@ -77,7 +83,7 @@ def _steps(name: str, group: Any, global_batch: int) -> Callable[[], None]:
             torch.nn.functional.cross_entropy(model(x), labels).backward()
             optimizer.step()
 
-    return task
+    return task, lambda: None
 
 
 if __name__ == "__main__":

@@ -29,6 +29,8 @@ enum { PSF_GOING, PSF_DONE, PSF_UNLIKE };
 #define PSF_PAGE 4096
 /* turns of a spin between two offers of the core to others: launchers of PyTorch do not pin ranks */
 #define PSF_TURNS_A_YIELD 64
+/* offers of the core before a sleep, where ranks share cores: shorter than to be woken */
+#define PSF_YIELDS 16
 
 /* what a rank does, which all compare at the first chunk; and how many chunks it needs, of which the most count */
 typedef struct {
@@ -316,6 +318,11 @@ static void psf_let_in(psf_rooms *g, uint64_t chunk, int gate) { psf_arrive_at(g
 static int psf_has_passed(const psf_rooms *g, uint64_t chunk, int gate) { return psf_passed(g, chunk, gate); }
 
 static int psf_await(psf_awaited a, long spins, double timeout_s) {
+    for (int i = 0; !spins && i < PSF_YIELDS; i++) { /* another rank may be all that is missing, and wait for this core */
+        if (psf_is_open(a.gate, a.passage))
+            return 1;
+        sched_yield();
+    }
     for (long i = 1; i <= spins; i++) {
         if (psf_is_open(a.gate, a.passage))
             return 1;

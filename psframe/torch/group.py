@@ -91,13 +91,13 @@ class Group(Collectives, Messages, dist.ProcessGroup):
         if self.pending:
             self.rooms.poll()
         with PROGRESS.lock:
-            if self.between and self.between.duties and self.error is None:
-                try:
+            try:
+                if self.between and self.between.duties and self.error is None:
                     self.between.poll()
-                except dist.DistBackendError as error:
-                    self.fail(error)
-            if self.messages:
-                self.peers.poll()
+                if self.messages:
+                    self.peers.poll()
+            except dist.DistBackendError as error:
+                self.fail(error)
         self.reap()
 
     def reap(self) -> None:
@@ -140,7 +140,7 @@ class Group(Collectives, Messages, dist.ProcessGroup):
 
     def shutdown(self) -> None:
         """Give back memory and descriptors."""
-        if self.meeting is None:
+        if self not in PROGRESS.groups:
             return
         self.poll()
         PROGRESS.remove(self)

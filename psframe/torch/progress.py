@@ -1,6 +1,7 @@
 """Progress of all groups of a process (:class:`Progress`): whoever waits for one exchange lets all go on."""
 
 import threading
+import time
 from functools import partial
 from typing import Any
 
@@ -33,7 +34,7 @@ class Progress:
         self.groups: list[Any] = []
         self._task = -1
         self._of_backward: list[Any] = []  # works that the backward pass has begun
-        self._is_idle = threading.Event()
+        self._has_begun = threading.Event()
         self._turns = 0
         self._watch: threading.Thread | None = None
 
@@ -50,11 +51,11 @@ class Progress:
         self._turns += 1
         if torch._C._current_autograd_node() is not None:
             self._end_with_backward(work)
-        if not self._is_idle.is_set():
+        if not self._has_begun.is_set():
             if self._watch is None:
                 self._watch = threading.Thread(target=self._go_on, name="psframe", daemon=True)
                 self._watch.start()
-            self._is_idle.set()
+            self._has_begun.set()
 
     def _end_with_backward(self, work: Any) -> None:
         """End works in a callback behind a backward pass: DDP's, which comes after it, waits for them in C++."""
@@ -117,14 +118,14 @@ class Progress:
     def _go_on(self) -> None:
         """Let works go on that have been left alone."""
         while True:
-            self._is_idle.wait()
-            before, pending = self._turns, self._pending()
-            if not pending:
-                self._is_idle.clear()
-                if not self._pending():  # one that began before the flag fell
+            self._has_begun.wait()
+            before = self._turns
+            if not self._pending():
+                self._has_begun.clear()
+                if not self._pending():
                     continue
-                self._is_idle.set()
-            threading.Event().wait(IDLE_S)
+                self._has_begun.set()  # for one that began before the flag fell
+            time.sleep(IDLE_S)
             if self._turns == before:
                 for group in self.groups:
                     group.poll()

@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 
 from psframe.memory import arrays, audit
+from psframe.record.folder import chosen_output
 from psframe.torch.moves import KINDS
 from psframe.torch.types import type_name
 
@@ -67,4 +68,5 @@ class Record:
             {"bench": "torch_record", **self.about, "collectives": rows, "pages": pages["exchange"].to_plain()},
             indent=1,
         )
-        self.path.write_text(text + "\n")
+        with chosen_output(self.path) as file:
+            file.write(text + "\n")

@@ -222,6 +222,12 @@ class Several(Work):
     def has_come(self) -> bool:
         return all(work.is_done for work in self.works)
 
+    def is_completed(self) -> bool:
+        PROGRESS.poll()
+        if self.has_come():
+            self.finish()
+        return self.is_done
+
     def finish(self, timeout_s: float | None = None) -> None:
         for work in self.works:
             work.finish(timeout_s)

@@ -28,12 +28,12 @@ values, looks, clock = np.split(memory[-8 * (2 * n + 1) :].view(np.int64), (n, 2
 meeting = Rendezvous(memory, fd, me, range(10, 10 + n))
 meeting.configure(sys.argv[4], float(sys.argv[5]), n)
 board = Board(memory[size(n) :], meeting)
-def look(at_others=meeting._dead):
+def look(at_others=meeting.dead):
     looks[me] += 1
     while looks[me] > clock[0]:
         time.sleep(0.005)
     return at_others()
-meeting._dead = look
+meeting.dead = look
 print('"is here"', flush=True)
 for line in sys.stdin:
     try:

@@ -45,7 +45,7 @@ def outcomes(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFa
     def run(n: int) -> tuple[dict[str, dict[str, Any]], str, int]:
         folder = tmp_path_factory.mktemp(f"torch-{n}")
         report, chosen = folder / "report.jsonl", folder / "chosen"
-        items = [item.callspec.params for item in request.session.items if item.originalname == "test_over_ranks"]
+        items = [item.callspec.params for item in request.session.items if item.originalname == "test_case_over_ranks"]
         left = [one["name"] for one in items if one["n"] == n]
         seed = seeds.seeded(f"torch cases of {n}").randrange(2**32)
         results, story = {}, ""
@@ -69,7 +69,7 @@ def outcomes(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFa
 
 
 @pytest.mark.parametrize(("n", "name"), PARAMETERS)
-def test_over_ranks(n, name, outcomes):
+def test_case_over_ranks(n, name, outcomes):
     results, story, seed = outcomes(n)
     print("by hand:", *torchrun.command(n, ["-m", "tests.torch.harness", "REPORT", "psframe", seed, name]))
     assert name in results, f"{name} did not come to an end: {story}"

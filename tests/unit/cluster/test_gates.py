@@ -102,9 +102,9 @@ def memory():
 def test_rank_that_arrives_and_ends_leaves_nobody_waiting(memory, monkeypatch):
     meeting, other = Rendezvous(*memory, 0, (10, 11)), compiled.sync.Gates(memory[0], 2, 1)
     comes_and_ends = [lambda: other.begin(TOGETHER), lambda: other.arrive(TOGETHER, 2), lambda: [1]]
-    monkeypatch.setattr(meeting, "_dead", lambda: [act() for act in comes_and_ends][-1])
+    monkeypatch.setattr(meeting, "dead", lambda: [act() for act in comes_and_ends][-1])
     meeting.together()
-    monkeypatch.setattr(meeting, "_dead", lambda: [1])
+    monkeypatch.setattr(meeting, "dead", lambda: [1])
     with pytest.raises(PeerLost, match="rank 11 has died"):
         meeting.together()
 
@@ -190,7 +190,7 @@ def test_rank_that_comes_at_the_last_moment_has_come(memory):
     meeting, other = Rendezvous(*memory, 0, (10, 11)), compiled.sync.Gates(memory[0], 2, 1)
     meeting.configure("block", 0, 2)
     comes = [lambda: other.begin(TOGETHER), lambda: other.arrive(TOGETHER, 2)]
-    meeting._dead = lambda: [rank for come in comes if (rank := come())]
+    meeting.dead = lambda: [rank for come in comes if (rank := come())]
     meeting.together()
 
 
@@ -199,7 +199,7 @@ def test_rank_that_waits_for_other_nodes_has_a_deadline_of_its_own(memory, away,
     """It may have begun to wait when the others had nearly given it up; then it calls these nodes, for twice 2 s."""
     meeting, looks = Rendezvous(*memory, 0, (10, 11)), []
     meeting.configure("block", 0.5, 2)
-    meeting._dead, meeting.is_away = list, lambda rank: away
+    meeting.dead, meeting.is_away = list, lambda rank: away
 
     def wait(seconds):
         looks.extend([seconds] * (seconds > 0))

@@ -63,7 +63,7 @@ def ended(ranks, timeout_s=120):
                 os.killpg(rank.pid, signal.SIGKILL)
 
 
-@pytest.mark.parametrize("places", [(0, 0, 1), (0, 1, 0, 1)])
+@pytest.mark.parametrize("places", [pytest.param((0, 0, 1), marks=pytest.mark.full), (0, 1, 0, 1)])
 def test_hosts_end_in_the_bits_of_one(tmp_path, places):
     if hosts.missing():
         pytest.skip(hosts.missing())

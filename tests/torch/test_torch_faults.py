@@ -36,7 +36,8 @@ MESSAGES = {
     "gather": ("gather of 160,000 bytes",),
     "scatter": ("scatter of 160,000 bytes",),
 }
-MOST, FEW = [*MESSAGES][:13], ("all_reduce", "ddp", "ring")
+MOST = ("all_reduce", "ddp", "ddp_hook", "ring", "all_to_all", "barrier", "future")
+FEW = MOST[:2]
 TIMEOUT_S = {"SIGKILL": LATE_S * 10, "SIGSTOP": 2}  # the end of a rank is noticed without it
 
 

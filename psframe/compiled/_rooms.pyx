@@ -6,7 +6,7 @@ from collections import deque
 from libc.stdint cimport int64_t, uint32_t, uint64_t, uintptr_t
 from libc.stdlib cimport calloc, free
 
-cdef extern from "_rooms.h" nogil:
+cdef extern from "_moves.h" nogil:
     enum: PSF_COPY, PSF_FOLDED, PSF_NOTHING, PSF_DONE, PSF_GOING, PSF_UNLIKE
     ctypedef struct pthread_mutex_t:
         pass

@@ -13,9 +13,11 @@ import sys
 from collections.abc import Sequence
 from typing import Any
 
+from psframe.bench import sweep
 from psframe.bench.stats import claim, spread, write
 from psframe.bench.torch_models import MODELS
 from psframe.cluster.parser import Parser
+from psframe.cluster.parser import counts as counts_of
 from psframe.errors import UserError
 
 USAGE = (
@@ -25,6 +27,7 @@ USAGE = (
 EXAMPLE = "python -m psframe.bench torch --ranks 2,4 --models lenet"
 SIZES = "16,65536,1740000,33554432"
 TIMEOUT_S = 1800
+MOST_BYTES = 1 << 40
 
 
 def parser() -> Parser:
@@ -45,14 +48,14 @@ def main(argv: Sequence[str]) -> int:
     claim(arguments.json)
     asked = {
         "against": arguments.against,
-        "sizes": _numbers("--sizes", arguments.sizes),
+        "sizes": _sizes(arguments.sizes),
         "models": _models(arguments.models),
         "global_batch": arguments.global_batch,
         "rounds": arguments.rounds,
     }
-    counts = _numbers("--ranks", arguments.ranks)
-    if min([*counts, arguments.rounds, arguments.global_batch], default=0) < 1:
-        raise UserError("--ranks, --rounds and --global-batch must be at least 1; give others")
+    counts = sweep.counts(arguments.ranks)
+    if min(arguments.rounds, arguments.global_batch) < 1:
+        raise UserError("--rounds and --global-batch must be at least 1; give others")
     rows: list[dict[str, Any]] = []
     for n in counts:
         rows += _judged(_measure(n, asked), n, arguments.against)
@@ -71,11 +74,11 @@ def line(row: dict[str, Any]) -> str:
     return f"{row['ranks']:>3} ranks  {row['what']:<24} {measured}   {ratio}"
 
 
-def _numbers(option: str, text: str) -> list[int]:
-    try:
-        return [int(word) for word in text.split(",") if word]
-    except ValueError:
-        raise UserError(f"{option} must be whole numbers with commas, got {text!r}; mend it") from None
+def _sizes(text: str) -> list[int]:
+    sizes = counts_of(text, MOST_BYTES)
+    if not sizes:
+        raise UserError(f"--sizes must be bytes from 1 to {MOST_BYTES:,}, with commas, got {text!r}; mend it")
+    return list(sizes)
 
 
 def _models(text: str) -> list[str]:

@@ -146,8 +146,11 @@ static void psf_rooms_on(psf_rooms *g) {
         if (m->n_put)
             g->next_chunk = m->first + (uint64_t)m->n_chunks;
     }
-    while (g->begun && g->begun->state != PSF_GOING)
-        g->begun = g->begun->next;
+    while (g->begun && g->begun->state != PSF_GOING) {
+        psf_move *done = g->begun;
+        g->begun = done->next;
+        done->is_out = 1;
+    }
 }
 
 static void psf_begin(psf_rooms *g, psf_move *m) {
@@ -200,10 +203,6 @@ static void psf_stop(psf_rooms *g) {
     g->is_broken = 1;
     pthread_mutex_unlock(&g->lock);
 }
-
-/* For a leader: arrive at a gate of a chunk, or ask if it is open. */
-static void psf_let_in(psf_rooms *g, uint64_t chunk, int gate) { psf_arrive_at(g, chunk, gate); }
-static int psf_has_passed(const psf_rooms *g, uint64_t chunk, int gate) { return psf_passed(g, chunk, gate); }
 
 static int psf_await(psf_awaited a, long spins, double timeout_s) {
     for (int i = 0; !spins && i < PSF_YIELDS; i++) { /* the rank that is missing may wait for this core */

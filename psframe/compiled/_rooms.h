@@ -50,6 +50,7 @@ typedef struct psf_move {
     psf_note note;
     psf_part *in, *out;
     int n_in, n_out, take, in_segments, is_uneven, is_chained, state;
+    int is_out;      /* of the list of what has begun: only then may its memory go */
     int odd;         /* the rank whose note differs */
     long sub, width; /* sub-slot that this rank takes; bytes of one */
     uint64_t first;

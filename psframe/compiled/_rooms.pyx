@@ -7,7 +7,7 @@ from libc.stdint cimport int64_t, uint32_t, uint64_t, uintptr_t
 from libc.stdlib cimport calloc, free
 
 cdef extern from "_moves.h" nogil:
-    enum: PSF_COPY, PSF_FOLDED, PSF_NOTHING, PSF_DONE, PSF_GOING, PSF_UNLIKE
+    enum: PSF_COPY, PSF_FOLDED, PSF_NOTHING, PSF_DONE, PSF_UNLIKE
     ctypedef struct pthread_mutex_t:
         pass
     int pthread_mutex_init(pthread_mutex_t* lock, void* attributes)
@@ -21,7 +21,7 @@ cdef extern from "_moves.h" nogil:
         psf_note note
         psf_part* inward "in"
         psf_part* out
-        int n_in, n_out, take, in_segments, is_uneven, is_chained, state, odd
+        int n_in, n_out, take, in_segments, is_uneven, is_chained, state, is_out, odd
         long sub, width, n_chunks, n_put, n_summed, n_taken
         uint64_t first
     ctypedef struct psf_rooms:
@@ -41,8 +41,8 @@ cdef extern from "_moves.h" nogil:
     void psf_stop(psf_rooms* g)
     int psf_run(psf_rooms* g, psf_move* m, double timeout_s)
     int psf_is_late(psf_rooms* g, int rank)
-    void psf_let_in(psf_rooms* g, uint64_t chunk, int gate)
-    int psf_has_passed(const psf_rooms* g, uint64_t chunk, int gate)
+    void psf_arrive_at(psf_rooms* g, uint64_t chunk, int gate)
+    int psf_passed(const psf_rooms* g, uint64_t chunk, int gate)
     char* psf_slot(const psf_rooms* g, uint64_t chunk, long rank)
     enum: PSF_PUT, PSF_SUMMED_GATE, PSF_ALL, PSF_TOTAL
 
@@ -126,11 +126,6 @@ cdef class Move:
     @property
     def width(self):
         return self.m.width
-
-    @property
-    def number(self):
-        """How many collectives the group began before this one."""
-        return self.m.note.number
 
 
 cdef psf_part* _parts(parts) except? NULL:
@@ -216,8 +211,8 @@ cdef class Rooms:
             psf_stop(&self.g)
 
     cdef _forget(self):
-        # what is done is in no list of C any more
-        while self.kept and (<Move>self.kept[0]).m.state != PSF_GOING:
+        # not what is done: another thread may be about to take it out of the list, and reads it for that
+        while self.kept and (<Move>self.kept[0]).m.is_out:
             self.kept.popleft()
 
     @property
@@ -231,11 +226,11 @@ cdef class Rooms:
 
     def has_passed(self, uint64_t chunk, int gate):
         """Return True if a gate of a chunk is open: PUT, SUMMED, ALL or TOTAL."""
-        return bool(psf_has_passed(&self.g, chunk, gate))
+        return bool(psf_passed(&self.g, chunk, gate))
 
     def let_in(self, uint64_t chunk, int gate):
         """Open a chunk's gate, ALL or TOTAL, to the ranks of this node. Its leader calls, once for each."""
-        psf_let_in(&self.g, chunk, gate)
+        psf_arrive_at(&self.g, chunk, gate)
 
     def slot(self, uint64_t chunk, long rank):
         """Return the bytes of a rank's slot in a chunk's room; rank n has the sum, n + 1 that over the nodes before."""

@@ -5,7 +5,6 @@ kept in this process, so a sender need not wait for its receiver, and tags may b
 """
 
 import ctypes
-import errno
 import secrets
 import select
 import socket
@@ -148,9 +147,10 @@ class Peers:
             data, parcel = queue[0]
             try:
                 sent = out.send(data) if data else 0
-            except OSError as error:
-                if error.errno not in (errno.EAGAIN, errno.EWOULDBLOCK):
-                    self._lose(queue, rank)
+            except BlockingIOError:
+                return
+            except OSError:
+                self._lose(queue, rank)
                 return
             if sent < len(data):
                 queue[0] = data[sent:], parcel
@@ -185,9 +185,9 @@ class Peers:
                 stream.head += part
             else:
                 n_bytes = stream.socket.recv_into(stream.message.data[stream.at :])
-        except OSError as error:
-            if error.errno in (errno.EAGAIN, errno.EWOULDBLOCK):
-                return False
+        except BlockingIOError:
+            return False
+        except OSError:
             n_bytes = 0
         if not n_bytes:
             self._end(stream)

@@ -1,6 +1,5 @@
 """Frames between the leaders of two nodes (:class:`Way`): pieces of slots, sent and received without a wait."""
 
-import errno
 import socket
 import struct
 from collections import deque
@@ -62,9 +61,10 @@ class Way:
         while self.out:
             try:
                 sent = self.socket.send(self.out[0])
-            except OSError as error:
-                if error.errno not in (errno.EAGAIN, errno.EWOULDBLOCK):
-                    self.out.clear()  # why it is gone may still be to be read
+            except BlockingIOError:
+                return
+            except OSError:
+                self.out.clear()  # why it is gone may still be to be read
                 return
             if sent < len(self.out[0]):
                 self.out[0] = self.out[0][sent:]
@@ -108,9 +108,9 @@ class Way:
                 self.targets[0] = self.targets[0][n_bytes:]
                 if not self.targets[0]:
                     self.targets.popleft()
-        except OSError as error:
-            if error.errno in (errno.EAGAIN, errno.EWOULDBLOCK):
-                return False
+        except BlockingIOError:
+            return False
+        except OSError:
             n_bytes = 0
         self.is_lost = not n_bytes
         return not self.is_lost

@@ -59,14 +59,10 @@ class Nodes:
         """Return a socket to the listener of a rank; None if it has ended."""
         if self.is_mine(rank):
             return node_channel.connect(self.unix[rank])
-        host, _, port = self.tcp[rank].rpartition(":")
         try:
-            found = socket.create_connection((host, int(port)), TIMEOUT_S)
+            return _dial(self.tcp[rank], self.token)
         except OSError:
             return None
-        found.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-        found.sendall(self.token)
-        return found
 
 
 def meet(store: Any, me: int, n: int) -> Nodes:
@@ -113,11 +109,9 @@ def _listen_to_others(nodes: Nodes, store: Any, me: int, n: int) -> None:
     if me == 0:
         store.set("token", secrets.token_hex(TOKEN_BYTES))
     nodes.token = bytes.fromhex(store.get("token").decode())
-    listener = socket.create_server((_own_host(), 0), backlog=n)
+    listener = _door(store, f"tcp/{me}", n)
     listener.settimeout(0)
     nodes.listeners.append(listener)
-    host, port = listener.getsockname()[:2]
-    store.set(f"tcp/{me}", f"{host}:{port}")
     nodes.tcp = _all(store, "tcp", n)
 
 
@@ -125,14 +119,10 @@ def leaders(nodes: Nodes, store: Any) -> dict[int, socket.socket]:
     """Return sockets to the leaders of the other nodes, by node, which do not block. All leaders must call."""
     found: dict[int, socket.socket] = {}
     n = len(nodes.ranks)
-    with socket.create_server((_own_host(), 0), backlog=n) as door:
-        host, port = door.getsockname()[:2]
-        store.set(f"door/{nodes.here}", f"{host}:{port}")
+    with _door(store, f"door/{nodes.here}", n) as door:
         door.settimeout(TIMEOUT_S)
         for node, where in enumerate(_all(store, "door", n)[: nodes.here]):
-            name, _, number = where.rpartition(":")
-            found[node] = socket.create_connection((name, int(number)), TIMEOUT_S)
-            found[node].sendall(nodes.token + HELLO.pack(nodes.here))
+            found[node] = _dial(where, nodes.token + HELLO.pack(nodes.here))
         while len(found) < n - 1:
             way, _ = door.accept()
             way.settimeout(TIMEOUT_S)
@@ -144,6 +134,23 @@ def leaders(nodes: Nodes, store: Any) -> dict[int, socket.socket]:
     for way in found.values():
         way.setblocking(False)
         way.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+    return found
+
+
+def _door(store: Any, key: str, n: int) -> socket.socket:
+    """Return a listener over TCP for ``n`` others, whose address the store has from now on."""
+    listener = socket.create_server((_own_host(), 0), backlog=n)
+    host, port = listener.getsockname()[:2]
+    store.set(key, f"{host}:{port}")
+    return listener
+
+
+def _dial(where: str, hello: bytes) -> socket.socket:
+    """Return a socket to a listener over TCP, which has been sent the hello."""
+    host, _, port = where.rpartition(":")
+    found = socket.create_connection((host, int(port)), TIMEOUT_S)
+    found.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+    found.sendall(hello)
     return found
 
 

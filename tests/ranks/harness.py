@@ -6,7 +6,6 @@ is known by its missing line. Where a case fails on a rank while the others wait
 that rank's traceback in the report.
 """
 
-import importlib
 import json
 import os
 import sys
@@ -18,7 +17,7 @@ from pathlib import Path
 from typing import Any
 from zlib import crc32
 
-Case = Callable[..., None]
+from tests.helpers.cases import Case, found
 
 #: whether cases have all of their combinations, as in the long suites, in place of some that have each pair
 IS_FULL = os.environ.get("PSFRAME_TESTS") == "full"
@@ -43,13 +42,7 @@ def ranks(*counts: int, full: bool = False) -> Callable[[Case], Case]:
 
 def cases() -> dict[str, Case]:
     """Return every case by name, in the order of their modules' names and lines."""
-    found = {}
-    for path in sorted(Path(__file__).parent.glob("case_*.py")):
-        module = importlib.import_module(f"tests.ranks.{path.stem}")
-        for name, value in vars(module).items():
-            if getattr(value, "__module__", None) == module.__name__ and hasattr(value, "ranks"):
-                found[f"{path.stem.removeprefix('case_')}.{name}"] = value
-    return found
+    return found(Path(__file__).parent, "tests.ranks")
 
 
 def counts(mpi: str) -> dict[str, int]:

@@ -23,7 +23,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-Case = Callable[..., None]
+from tests.helpers.cases import Case, found
 
 #: whether random cases have many examples, as in the long suites
 IS_FULL = os.environ.get("PSFRAME_TESTS") == "full"
@@ -48,13 +48,7 @@ def ranks(*counts: int, full: bool = False, alone: bool = False, own: bool = Fal
 
 def cases() -> dict[str, Case]:
     """Return every case by name, in the order of their modules' names and lines."""
-    found = {}
-    for path in sorted(Path(__file__).parent.glob("case_*.py")):
-        module = importlib.import_module(f"tests.torch.{path.stem}")
-        for name, value in vars(module).items():
-            if getattr(value, "__module__", None) == module.__name__ and hasattr(value, "ranks"):
-                found[f"{path.stem.removeprefix('case_')}.{name}"] = value
-    return found
+    return found(Path(__file__).parent, "tests.torch")
 
 
 def chosen(only: tuple[str, ...]) -> dict[str, tuple[Case, int | None]]:

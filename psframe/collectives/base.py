@@ -19,6 +19,7 @@ from psframe.collectives.order import merges, widths
 from psframe.collectives.traits import Traits
 from psframe.memory.allocator import Allocator
 from psframe.memory.arena import ONE_COPY, Arena, Keeping, Layout
+from psframe.memory.extent import Extent
 from psframe.record.trace import UNTRACED, Trace
 from psframe.record.traffic import Traffic
 
@@ -29,8 +30,9 @@ Segments = Iterable[tuple[slice, Any]]
 class Collective(Protocol):
     """Interface of a user's own collective, which moves parameters and gradients between the ranks of a team.
 
-    Constructed as ``make(team, size, allocator, reproducible, **yaml_keys)`` on every rank. Buffers that outlive a call
-    are allocated from ``allocator`` under the role ``exchange``, before the first step.
+    Constructed as ``make(team, size, allocator, reproducible, **yaml_keys)`` on every rank; ``size`` is an int, the
+    vectors' length, that knows where they may be cut for updates (:class:`psframe.memory.extent.Extent`). Buffers that
+    outlive a call are allocated from ``allocator`` under the role ``exchange``, before the first step.
 
     Postcondition of a step (except for ``null``): all workers hold the same parameters, and every worker's gradient was
     applied once. With ``reproducible`` other than ``none`` the mean is the canonical one.
@@ -87,8 +89,8 @@ class Overlap(Protocol):
 class Base:
     """Base class of the collectives; by default, the exchange follows backward.
 
-    Members of the family have the arguments as ``_team``, ``_size`` and ``_allocator``, and ``_comm``, the team's
-    communicator.
+    Members of the family have the arguments as ``_team``, ``_size`` and ``_allocator``, the size as an ``Extent``,
+    ``_extent``, and ``_comm``, the team's communicator.
 
     Attributes
     ----------
@@ -101,6 +103,7 @@ class Base:
 
     def __init__(self, team: Team, size: int, allocator: Allocator, reproducible: str):
         self._team, self._comm, self._size, self._allocator = team, team.comm, size, allocator
+        self._extent = size if isinstance(size, Extent) else Extent(size)
         self._canonical = reproducible != "none"
         self._merges = merges(widths(team.n_workers)) if reproducible == "any_workers" else None
         self.traffic = Traffic()

@@ -21,18 +21,23 @@ from mpi4py import MPI
 from psframe import compiled
 from psframe.cluster.deadline import Request
 from psframe.cluster.roles import Team
-from psframe.collectives.base import Segments, cut
+from psframe.collectives.base import Segments
 from psframe.collectives.buckets import MAX_BUCKETS
+from psframe.collectives.shares import ANYWHERE, Share
 from psframe.memory.allocator import Allocator
+from psframe.memory.extent import Extent
 from psframe.record.traffic import Traffic
 
 
 @dataclass(frozen=True)
 class Context:
-    """Components of an exchange: ``source`` (S,) is the vector exchanged; the callables are the collective's."""
+    """Components of an exchange: ``source`` (S,) is the vector exchanged, ``extent`` its length and the places at which
+    updates may be cut; the callables are the collective's.
+    """
 
     team: Team
     source: np.ndarray
+    extent: Extent
     allocator: Allocator
     traffic: Traffic
     mean_of: Callable[[Sequence[np.ndarray]], Any]
@@ -136,39 +141,6 @@ class Allreduced(BucketExchange):
         self.finite = True
 
 
-class Share:
-    """Division of a bucket among its owners, the ranks that sum it.
-
-    Attributes
-    ----------
-    bucket : slice
-    segments : dict of int to slice
-        Slice of the vector that each owner sums, by rank.
-    own : slice
-        That of this rank; empty if it sums nothing.
-    counts, starts : list of int
-        Length of each rank's slice, and its offset in the bucket.
-    rows : ndarray of float32, shape (n_workers, length of ``own``)
-        Received gradients, by worker; no rows if MPI sums, or if this rank sums nothing.
-    sent, received, places : list of int
-        Counts of numbers to and from each rank, and offsets of the latter in ``rows``.
-    """
-
-    def __init__(self, bucket: slice, owners: Sequence[int], team: Team, memory: np.ndarray, n_rows: int):
-        n, rank, ranks = bucket.stop - bucket.start, team.comm.rank, range(team.comm.size)
-        parts = {owner: cut(n, len(owners), number) for number, owner in enumerate(owners)}
-        self.bucket = bucket
-        self.segments = {r: slice(bucket.start + part.start, bucket.start + part.stop) for r, part in parts.items()}
-        self.own = self.segments.get(rank, slice(bucket.start, bucket.start))
-        by_rank = [parts.get(other, slice(0, 0)) for other in ranks]
-        self.counts, self.starts = [part.stop - part.start for part in by_rank], [part.start for part in by_rank]
-        n_own = self.own.stop - self.own.start
-        self.rows = memory[: n_rows * n_own].reshape(n_rows, n_own)
-        self.sent = self.counts if team.worker is not None else [0 for _ in ranks]
-        self.received = [n_own if n_rows and other in team.worker_of_rank else 0 for other in ranks]
-        self.places = [team.worker_of_rank[other] * n_own if n else 0 for other, n in enumerate(self.received)]
-
-
 class ByOwner(BucketExchange):
     """Base class of the exchanges that divide a bucket among owners: the servers; without servers, all ranks.
 
@@ -181,15 +153,21 @@ class ByOwner(BucketExchange):
     def __init__(self, context: Context, n_rows: int):
         super().__init__(context)
         self._owners, self._n_rows = self._team.servers or range(self._comm.size), n_rows
-        # an owner's slices of all buckets may have one number a bucket more than its slice of the whole vector would
-        longest = -(-len(context.source) // len(self._owners)) + MAX_BUCKETS
+        # without servers, all update what some have summed
+        self._extent, n = context.extent if self._team.servers else ANYWHERE, len(self._owners)
+        if self._extent.places is None:
+            # an owner's slices of all buckets may have one number a bucket more than its slice of the vector would
+            longest = -(-len(context.source) // n) + MAX_BUCKETS
+        else:
+            longest = max(part.stop - part.start for part in (self._extent.cut(n, number) for number in range(n)))
         self._memory = context.allocator.zeros(n_rows * longest, np.float32, "exchange")
 
     def plan(self, buckets: Sequence[slice]) -> None:
         self.shares: list[Share] = []
         n_used = 0
         for bucket in buckets:
-            self.shares.append(Share(bucket, self._owners, self._team, self._memory[n_used:], self._n_rows))
+            memory = self._memory[n_used:]
+            self.shares.append(Share(bucket, self._owners, self._team, memory, self._n_rows, self._extent))
             n_used += self.shares[-1].rows.size
         super().plan(buckets)
 

@@ -37,7 +37,7 @@ class Buffer(Base):
         See :mod:`psframe.collectives.compression`.
     """
 
-    traits = Traits(supports_tree_sum=True, supports_sharding=True, broadcasts_any_size=True)
+    traits = Traits(supports_tree_sum=True, supports_sharding=True, broadcasts_any_size=True, keeps_tensors=True)
 
     def __init__(
         self,
@@ -65,9 +65,9 @@ class Buffer(Base):
 
     def arena(self, layout: Layout, n_state: int, keeping: Keeping = ONE_COPY, trace: Trace = UNTRACED) -> Arena:
         arena, self._trace = super().arena(layout, n_state, keeping), trace
-        self._source = arena.grads
+        self._source, calls = arena.grads, (self.mean_of, self._allgather)
         self._exchange = self._exchange_of(
-            Context(self._team, self._source, self._allocator, self.traffic, self.mean_of, self._allgather)
+            Context(self._team, self._source, self._extent, self._allocator, self.traffic, *calls)
         )
         self._plan([slice(0, self._size)])
         return arena
@@ -83,7 +83,8 @@ class Buffer(Base):
     def hook_layers(self, begins: Sequence[int]) -> Collection[int]:
         if not self._bucket_bytes:
             return ()
-        buckets = cut_at_layers(begins, self._size, least_of(self._bucket_bytes, self._size))
+        allowed = self._extent.allowed(begins)
+        buckets = cut_at_layers(allowed, self._size, least_of(self._bucket_bytes, self._size))
         self._plan(buckets)
         return range(len(begins)) if len(buckets) > 1 else ()
 

@@ -48,7 +48,7 @@ class Hierarchical(Base):
         after backward.
     """
 
-    traits = Traits(supports_tree_sum=True)
+    traits = Traits(supports_tree_sum=True, keeps_tensors=True)
 
     def __init__(
         self,

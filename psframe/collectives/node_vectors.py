@@ -85,7 +85,7 @@ class NodeVectors:
         self._own_slots = [half[self.worker] for half in slots] if self._chunked and self.worker >= 0 else []
         self.parts: list[tuple[slice, list[np.ndarray]]] = []
         for number, segment in enumerate(self.division.segments(self.reducer) if self.reducer is not None else ()):
-            begin, half = number * self.division.chunk, slots[number % len(slots)]
+            begin, half = self.division.chunks[number].start, slots[number % len(slots)]
             self.parts.append((segment, [row[segment.start - begin : segment.stop - begin] for row in half]))
         # parameters and state without padding
         halves = [self._half() for _ in range(2)] if keeping.halves else ()
@@ -138,8 +138,7 @@ class NodeVectors:
             self._arena.grads[:] = grads
             self.traffic.sum(grads.nbytes, 1)
         if self._own_slots:
-            begin = chunk * self.division.chunk
-            part = grads[begin : begin + self.division.chunk]
+            part = grads[self.division.chunks[chunk]]
             self._own_slots[half][: len(part)] = part
             self.traffic.sum(part.nbytes, 1)
         self.meeting.meet(READY[half], self.meeting.everyone, waits=False)

@@ -10,7 +10,7 @@ from psframe.collectives.traits import Traits
 class Null(Base):
     """Collective without communication: each rank that applies updates applies its own gradient."""
 
-    traits = Traits(moves_data=False, broadcasts_any_size=True)
+    traits = Traits(moves_data=False, broadcasts_any_size=True, keeps_tensors=True)
 
     def broadcast(self, params: np.ndarray) -> None:
         pass

@@ -23,7 +23,7 @@ class Object(Base):
         See :mod:`psframe.collectives.compression`.
     """
 
-    traits = Traits(supports_tree_sum=True, broadcasts_any_size=True)
+    traits = Traits(supports_tree_sum=True, broadcasts_any_size=True, keeps_tensors=True)
 
     def __init__(
         self,

@@ -38,7 +38,7 @@ class Shared(Base):
         Collective to use without shared memory; ``psframe.train.build.assemble`` reads it.
     """
 
-    traits = Traits(supports_tree_sum=True)
+    traits = Traits(supports_tree_sum=True, keeps_tensors=True)
 
     def __init__(
         self,

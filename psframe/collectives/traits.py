@@ -21,6 +21,8 @@ class Traits:
         True if the parameters can be divided among several servers; not inherited by a user's own subclass.
     broadcasts_any_size : bool
         True if ``broadcast`` takes vectors of other lengths than the arena's, as parameters in bfloat16 have.
+    keeps_tensors : bool
+        True if segments end only where ``size``, an ``Extent``, allows; not inherited by a user's own subclass.
     """
 
     supports_tree_sum: bool = False
@@ -28,6 +30,7 @@ class Traits:
     moves_data: bool = True
     supports_sharding: bool = False
     broadcasts_any_size: bool = False
+    keeps_tensors: bool = False
 
 
 def of_choice(choice: Choice) -> Traits:
@@ -38,4 +41,5 @@ def of_choice(choice: Choice) -> Traits:
         traits,
         exact=traits.exact and choice.arguments.get("compression", "none") == "none",
         supports_sharding=traits.supports_sharding and declared,
+        keeps_tensors=traits.keeps_tensors and declared,
     )

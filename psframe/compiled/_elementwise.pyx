@@ -2,20 +2,41 @@
 """Sums and updates of flat float32 vectors (:class:`Mean`): the only code that adds gradients or changes parameters.
 
 Every collective and every optimizer uses it. It works element by element in one fixed order of operations
-(``_update.h``), so that the bits are the same for every way to move the bytes.
+(``_update.h``, ``_rules.h``), or tensor by tensor where norms are needed (``_layerwise.h``), so that the bits are the
+same for every way to move the bytes.
 """
 from libc.stdint cimport uint16_t, uint64_t
 from libc.stdlib cimport free, malloc
 
-cdef extern from "_update.h" nogil:
-    enum: PSF_SGD, PSF_MOMENTUM, PSF_NESTEROV, PSF_ADAM, PSF_ADAGRAD, PSF_BLOCK, PSF_TREE_DEPTH, PSF_STATE
+cdef extern from "_layerwise.h" nogil:
+    enum: PSF_SGD, PSF_MOMENTUM, PSF_NESTEROV, PSF_MOMENTUM_W, PSF_NESTEROV_W, PSF_ADAM, PSF_ADAM_W, PSF_ADAGRAD
+    enum: PSF_LION, PSF_LARS, PSF_LAMB, PSF_BLOCK, PSF_TREE_DEPTH, PSF_STATE
     ctypedef struct psf_rule:
         int kind
-        float lr, decay, momentum, beta1, beta2, eps, correct1, correct2
+        float lr, decay, momentum, beta1, beta2, eps, correct1, correct2, trust, clip_value
+        double clip_norm
+    ctypedef struct psf_part:
+        long start, stop
+        float lr, decay
+        int trained, adapts
+    ctypedef struct psf_source:
+        const float** row
+        const int* merges
+        long n_rows, size, begin
+        float n
+    ctypedef struct psf_target:
+        int n_state
+        const float* w
+        const float* state[PSF_STATE]
+        float* new_w
+        float* new_state[PSF_STATE]
+        uint64_t* sums
+        uint16_t* half
     bint psf_ordered(const float** row, const int* merges, long n_rows, long at, long size, float n, float* out)
-    bint psf_step(const float** row, const int* merges, long n_rows, long size, long trained, float n, psf_rule rule,
-                  int n_state, const float* w, float* new_w, const float** state, float** new_state, uint64_t* sums,
-                  uint16_t* half)
+    bint psf_step(const psf_source* mean, const psf_part* parts, long n_parts, psf_rule rule, const psf_target* to)
+    bint psf_step_whole(const psf_source* mean, const psf_part* parts, long n_parts, psf_rule rule, float* scratch,
+                        const psf_target* to)
+    bint psf_is_whole(const psf_source* mean, const psf_part* parts, long n_parts, bint needs_all)
     void psf_narrow(const float* v, long size, uint16_t* half)
     uint64_t psf_checksum(const float* v, long size)
     bint psf_is_finite(const float* v, long size)
@@ -55,22 +76,57 @@ def narrow(const float[::1] vector, uint16_t[::1] half):
 
 
 cdef class Rule:
-    """An elementwise update with its hyper-parameters; its kinds are the keys of ``KINDS``."""
+    """An update with its hyper-parameters; its kinds are the keys of ``KINDS``, the last two of whole tensors."""
     cdef psf_rule rule
     cdef readonly int n_state
 
     KINDS = {"sgd": (PSF_SGD, 0), "momentum": (PSF_MOMENTUM, 1), "nesterov": (PSF_NESTEROV, 1),
-             "adam": (PSF_ADAM, 2), "adagrad": (PSF_ADAGRAD, 1)}
+             "momentum_w": (PSF_MOMENTUM_W, 1), "nesterov_w": (PSF_NESTEROV_W, 1), "adam": (PSF_ADAM, 2),
+             "adam_w": (PSF_ADAM_W, 2), "adagrad": (PSF_ADAGRAD, 1), "lion": (PSF_LION, 1), "lars": (PSF_LARS, 1),
+             "lamb": (PSF_LAMB, 2)}
 
-    def __init__(self, str kind, *, float decay=0, float momentum=0, float beta1=0, float beta2=0, float eps=0):
+    def __init__(self, str kind, *, float decay=0, float momentum=0, float beta1=0, float beta2=0, float eps=0,
+                 float trust=0, float clip_value=0, double clip_norm=0):
         self.rule.kind, self.n_state = self.KINDS[kind]
-        self.rule.decay, self.rule.momentum = decay, momentum
+        self.rule.decay, self.rule.momentum, self.rule.trust = decay, momentum, trust
         self.rule.beta1, self.rule.beta2, self.rule.eps = beta1, beta2, eps
+        self.rule.clip_value, self.rule.clip_norm = clip_value, clip_norm
+
+    @property
+    def decay(self):
+        """Weight decay, float32."""
+        return self.rule.decay
 
     def at(self, float lr, double correct1=1, double correct2=1):
         """Set the learning rate, and Adam's ``1 - beta**t``; return this rule."""
         self.rule.lr, self.rule.correct1, self.rule.correct2 = lr, <float>correct1, <float>correct2
         return self
+
+
+cdef class Parts:
+    """Parts of a vector, each with its own rule: rows of (start, stop, trained, lr, decay, adapts), in its order.
+
+    Trained numbers get the rule with ``lr`` times its learning rate, and ``decay`` in place of its own; from the others
+    the mean is subtracted. Numbers of no part stay as they are. If ``adapts``, a rule of whole tensors uses norms.
+    """
+    cdef psf_part* part
+    cdef readonly Py_ssize_t n, longest
+
+    def __cinit__(self, rows):
+        cdef Py_ssize_t i, end = 0
+        self.n = len(rows)
+        self.part = <psf_part *>malloc(max(1, self.n) * sizeof(psf_part))
+        if self.part == NULL:
+            raise MemoryError()
+        for i in range(self.n):
+            start, stop, trained, lr, decay, adapts = rows[i]
+            if not end <= start <= stop:
+                raise ValueError(f"parts must follow each other, not {rows}")
+            self.part[i] = psf_part(start, stop, lr, decay, trained, adapts)
+            self.longest, end = max(self.longest, stop - start), stop
+
+    def __dealloc__(self):
+        free(self.part)
 
 
 cdef class Mean:
@@ -154,7 +210,7 @@ cdef class Mean:
         return bool(finite)
 
     def update(self, Rule rule, const float[::1] params, float[::1] new_params, state, new_state, sums=None,
-               trained=None, half=None):
+               Parts parts=None, Py_ssize_t begin=0, half=None, float[::1] scratch=None):
         """Compute the mean and apply the rule to it in one pass; return True if the mean is finite.
 
         Parameters
@@ -165,44 +221,71 @@ cdef class Mean:
             Likewise.
         sums : uint64, shape (N_SUMS,), optional
             Receives :func:`checksum` of the old parameters and state rows, and in its second half of the new ones.
-        trained : int, optional
-            The rule is for this many leading numbers (default: all); the mean is subtracted from the others.
+        parts : Parts, optional
+            Parts of the vector of which these are a segment, from ``begin`` on; by default, all is one tensor.
         half : uint16, shape (S,), optional
             Receives the new parameters as bfloat16.
+        scratch : float32, optional
+            Room for the longest part, which a rule of whole tensors needs.
+
+        Raises
+        ------
+        ValueError
+            If lengths differ, or the segment cuts a tensor or a gradient of which the rule needs the norm.
         """
-        cdef const float* old[PSF_STATE]
-        cdef float* new[PSF_STATE]
+        cdef psf_target to
+        cdef psf_source mean = psf_source(self.row, self.merges, self.n_rows, self.size, begin, self.n_samples)
+        cdef bint finite, by_tensor = rule.rule.kind >= PSF_LARS, by_norm = rule.rule.clip_norm > 0
+        cdef float* room = NULL
+        self._aim(&to, rule.n_state, params, new_params, state, new_state)
+        self._note(&to, sums, half)
+        if self.size == 0:
+            return True
+        if parts is None:
+            parts = Parts([(begin, begin + self.size, True, 1, rule.rule.decay, True)])
+        if not by_tensor and not by_norm:
+            with nogil:
+                finite = psf_step(&mean, parts.part, parts.n, rule.rule, &to)
+            return bool(finite)
+        if not psf_is_whole(&mean, parts.part, parts.n, by_norm):
+            raise ValueError(f"numbers {begin} to {begin + self.size} cut what the rule needs whole")
+        if by_tensor and parts.longest:
+            if scratch is None or scratch.shape[0] < parts.longest:
+                raise ValueError(f"the longest part has {parts.longest} numbers, for which scratch has no room")
+            room = &scratch[0]
+        with nogil:
+            finite = psf_step_whole(&mean, parts.part, parts.n, rule.rule, room, &to)
+        return bool(finite)
+
+    cdef _aim(self, psf_target* to, int n_state, const float[::1] params, float[::1] new_params, state, new_state):
+        """Point at parameters and state."""
         cdef const float[::1] old_row
         cdef float[::1] new_row
-        cdef uint64_t[::1] found
-        cdef uint64_t* into = NULL
-        cdef uint16_t[::1] rounded
-        cdef uint16_t* to_half = NULL
-        cdef Py_ssize_t i, n_trained = self.size if trained is None else trained
-        cdef bint finite
+        cdef Py_ssize_t i
         if params.shape[0] != self.size or new_params.shape[0] != self.size:
             raise ValueError(f"a mean of {self.size} numbers updates as many parameters")
-        if len(state) < rule.n_state or len(new_state) < rule.n_state:
-            raise ValueError(f"the rule keeps {rule.n_state} numbers for each parameter")
+        if len(state) < n_state or len(new_state) < n_state:
+            raise ValueError(f"the rule keeps {n_state} numbers for each parameter")
+        to.n_state, to.w, to.new_w = n_state, &params[0], &new_params[0]
+        for i in range(n_state):
+            old_row, new_row = state[i], new_state[i]
+            if old_row.shape[0] != self.size or new_row.shape[0] != self.size:
+                raise ValueError(f"a mean of {self.size} numbers updates as much state")
+            to.state[i], to.new_state[i] = &old_row[0], &new_row[0]
+
+    cdef _note(self, psf_target* to, sums, half):
+        """Point at what receives checksums, and bfloat16."""
+        cdef uint64_t[::1] found
+        cdef uint16_t[::1] rounded
+        to.sums, to.half = NULL, NULL
         if sums is not None:
             sums[:] = 0
             found = sums
             if found.shape[0] != N_SUMS:
                 raise ValueError(f"an update leaves {N_SUMS} checksums")
-            into = &found[0]
+            to.sums = &found[0]
         if half is not None:
             rounded = half
             if rounded.shape[0] != self.size:
                 raise ValueError(f"a mean of {self.size} numbers updates as many of bfloat16")
-            to_half = &rounded[0] if self.size else NULL
-        if self.size == 0:
-            return True
-        for i in range(rule.n_state):
-            old_row, new_row = state[i], new_state[i]
-            if old_row.shape[0] != self.size or new_row.shape[0] != self.size:
-                raise ValueError(f"a mean of {self.size} numbers updates as much state")
-            old[i], new[i] = &old_row[0], &new_row[0]
-        with nogil:
-            finite = psf_step(self.row, self.merges, self.n_rows, self.size, n_trained, self.n_samples, rule.rule,
-                              rule.n_state, &params[0], &new_params[0], old, new, into, to_half)
-        return bool(finite)
+            to.half = &rounded[0]

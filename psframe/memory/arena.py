@@ -10,6 +10,7 @@ import numpy as np
 
 from psframe import compiled
 from psframe.memory.allocator import ALIGNMENT_BYTES, Allocator
+from psframe.memory.extent import Extent, Places
 
 
 class Tensor(Protocol):
@@ -76,6 +77,15 @@ class Layout:
         """Name of the first tensor that is not trained, within its module; "" if all are."""
         tensor_name = next((name for name, slot in self.slots.items() if slot.start >= self.n_trained), "")
         return tensor_name.split(".", 2)[-1]
+
+    def extent(self, cuts: Places) -> Extent:
+        """Return the vector's length, with the places at which an optimizer lets it be cut."""
+        places = {
+            "anywhere": None,
+            "tensors": [slot.start for slot in self.slots.values()],
+            "nowhere": [],
+        }
+        return Extent(self.size, places[cuts])
 
     def gaps(self) -> list[slice]:
         """Return the slices between tensors, which layers never write: gradients must stay 0 there."""

@@ -10,6 +10,7 @@ from psframe.collectives.base import Base
 from psframe.collectives.null import Null
 from psframe.memory.allocator import Allocator
 from psframe.memory.arena import Arena, Layout
+from psframe.memory.extent import Places
 from psframe.optim import Optimizer
 from psframe.sync.base import Mode, Parts
 from psframe.sync.sampler import Sampler
@@ -52,6 +53,8 @@ def bind(
     No rank waits for another here. ``more`` are further fields of :class:`Parts`.
     """
     choice = choice if mode.traits.exchanges else Null
-    collective = collectives.make(choice, group.team, layout.size, group.apart(allocator), reproducible)
+    # elsewhere each rank updates parameters of its own, all of them
+    cuts: Places = getattr(optimizer, "cuts", "anywhere") if mode.traits.updates_shared else "anywhere"
+    collective = collectives.make(choice, group.team, layout.extent(cuts), group.apart(allocator), reproducible)
     parts = Parts(team, group, layout, optimizer, collective, allocator, sampler, cluster, **more)
     return collective, mode.build(parts)

@@ -59,6 +59,7 @@ def run(cluster: Cluster, plan: Plan, quiet: bool, calls: Calls) -> Run:
     layout = consistency.same_network(cluster, plan.network).whole
     if layout.statistic:  # again, for the rules on batch statistics, which need the network
         cluster.run_on_root(lambda: combinations.check(replace(plan.asked, statistic=layout.statistic)))
+    cluster.run_on_root(lambda: plan.check_tensors(layout))
     gc.collect()  # frees that network: PyTorch's first pass leaves a reference cycle with its module
     opened: list[RunDir] = []
     cluster.run_on_root(lambda: opened.append(open_run(plan.resolved, layout)))
@@ -172,7 +173,7 @@ def build(cluster: Cluster, plan: Plan, held: LoadedData, allocator: Allocator, 
     collective, arena = bind(mode, choice, train.reproducible, *bind_args, keeping=keeping, drops=drops, trace=trace)
     threads = Threads(_threads(train.threads, operations.of_step(net) * sampler.max_batch))
     work = stages.work(cluster, plan, held.arrays, sampler, net, arena, threads, allocator, trace)
-    updater = Updater(optimizer, arena, guard.checksums(fault, cluster, team, arena), trace)
+    updater = Updater(optimizer, arena, guard.checksums(fault, cluster, team, arena), trace, allocator)
     return Run(
         config=plan.config,
         cluster=cluster,

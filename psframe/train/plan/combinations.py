@@ -11,6 +11,7 @@ from psframe.collectives.traits import of_choice
 from psframe.config.registry import Choice
 from psframe.config.schema import Config, Parallel
 from psframe.errors import UserError
+from psframe.memory.extent import Places
 from psframe.sync.traits import SYNCHRONOUS, Traits
 
 BLOCK_MODES = "sync.mode=allreduce, or sync_ps without backup_workers,"
@@ -33,6 +34,8 @@ class Combination:
         Name of a tensor with batch statistics; "" if the model has none or is not known yet.
     alone : bool
         True if each rank exchanges with no other (one replica): all modes are then equal.
+    cuts : str
+        Places at which the optimizer lets vectors be cut.
     """
 
     mode: str
@@ -41,6 +44,7 @@ class Combination:
     collective: Choice | None = None
     statistic: str = ""
     alone: bool = False
+    cuts: Places = "anywhere"
 
     @property
     def effective(self) -> Traits:
@@ -207,6 +211,39 @@ def statistics_must_be_averaged(asked: Combination) -> str:
     return ""
 
 
+def one_cycle_warms_up_by_itself(asked: Combination) -> str:
+    schedule = asked.config.schedule
+    if schedule.name != "one_cycle" or not schedule.warmup_epochs:
+        return ""
+    return (
+        f"schedule.warmup_epochs must be 0 with one_cycle, whose rate rises by itself, got {schedule.warmup_epochs:g}; "
+        "give schedule.rise in its place"
+    )
+
+
+def norms_need_whole_tensors(asked: Combination) -> str:
+    parallel, optimizer = asked.config.parallel, asked.config.optimizer
+    if asked.cuts == "nowhere" and parallel.is_cut:
+        return (
+            f"optimizer.clip_norm needs ranks that have the whole network, got {optimizer.get('clip_norm')} with "
+            f"{_spelled(parallel)}; give optimizer.clip_value in its place, or drop the latter"
+        )
+    if asked.cuts == "tensors" and parallel.model > 1:
+        return (
+            f"optimizer={optimizer['name']} needs norms of whole tensors, of which a rank has a part with "
+            f"parallel.model, got {parallel.model}; give parallel.pipeline, or another optimizer"
+        )
+    choice = asked.collective
+    if asked.cuts == "anywhere" or choice is None or asked.alone or not asked.traits.exchanges:
+        return ""
+    if of_choice(choice).keeps_tensors or not asked.traits.updates_shared:
+        return ""
+    return (
+        f"collective must keep whole what optimizer={optimizer['name']} needs the norm of, got {choice.name}, whose "
+        "traits do not say so (keeps_tensors); give one of psframe's, or another optimizer"
+    )
+
+
 def _spelled(parallel: Parallel) -> str:
     settings = [f"parallel.{key}={n}" for key in ("pipeline", "model") if (n := getattr(parallel, key)) > 1]
     return " and ".join(settings) or "parallel.pipeline=1"
@@ -227,4 +264,6 @@ RULES: tuple[Callable[[Combination], str], ...] = (
     blocks_must_be_summed_in_the_order_of_the_tree,
     reductions_choose_the_order_of_sums,
     statistics_must_be_averaged,
+    one_cycle_warms_up_by_itself,
+    norms_need_whole_tensors,
 )

@@ -13,10 +13,12 @@ from psframe import sync
 from psframe.cluster.roles import Roles
 from psframe.config.registry import Choice
 from psframe.config.schema import Config, Source
+from psframe.memory.arena import Layout
 from psframe.nn.conv import Conv2d
 from psframe.nn.dense import Dense
 from psframe.nn.metrics.meter import Metrics
 from psframe.nn.network import Network
+from psframe.optim import Compiled
 from psframe.sync.base import Mode
 from psframe.sync.binding import by_number
 from psframe.sync.traits import Traits
@@ -93,6 +95,12 @@ class Judged:
             layers = split(layers, parallel.model, shard, kinds)
         return Network(layers, self.facts.input_shape, self.facts.n_classes, own, self.config.train.precision)
 
+    def check_tensors(self, layout: Layout) -> None:
+        """Raise UserError if the optimizer names tensors that a network of this layout does not have."""
+        optimizer = self.choices["optimizer"]()
+        if isinstance(optimizer, Compiled):
+            optimizer.check(layout)
+
     def check_cut(self) -> None:
         """Raise UserError if there are fewer layers than stages, or no layer can be split into shards."""
         parallel = self.config.parallel
@@ -123,9 +131,9 @@ def judge(ranks: Ranks, source: Source, overrides: Sequence[str]) -> Judged:
     facts = Facts(**ranks.run_on_nodes(lambda: _facts(choices["dataset"], datasets)))
     mode: Mode = ranks.run_on_all(lambda: sync.make(choices["sync"]))
     alone = sum(ranks.sizes) == config.parallel.pipeline * config.parallel.model
-    asked = Combination(choices["sync"].name, mode.traits, config, choices["collective"], alone=alone)
+    cuts = ranks.run_on_all(lambda: check_optimizer(choices["optimizer"], config.train.reproducible))
+    asked = Combination(choices["sync"].name, mode.traits, config, choices["collective"], alone=alone, cuts=cuts)
     ranks.run_on_root(lambda: _check_together(asked, mode, facts, ranks.sizes))
-    ranks.run_on_all(lambda: check_optimizer(choices["optimizer"], config.train.reproducible))
     if not mode.traits.exchanges and choices["collective"].name != default:
         unused.append("collective")
     unused += any_workers.unused(config.train)

@@ -7,12 +7,13 @@ optimizer that uses more than each element (the norm of a layer, say) would depe
 from collections.abc import Sequence
 from itertools import pairwise
 from math import isfinite
-from typing import Any
+from typing import Any, get_args
 
 import numpy as np
 
 from psframe.config.registry import Choice
 from psframe.errors import UserError, raised
+from psframe.memory.extent import Places
 from psframe.optim import Compiled
 
 N = 193  # elements of the trial's vector
@@ -26,8 +27,10 @@ MAX_STATE = 64
 Ended = tuple[np.ndarray, np.ndarray]  #: parameters (N,) and state (n_state, N)
 
 
-def check(choice: Choice, reproducible: str) -> None:
+def check(choice: Choice, reproducible: str) -> Places:
     """Try an optimizer, unless it is a compiled rule, on a small vector, in one piece and in slices.
+
+    Returns the places at which it lets vectors be cut; slices are tried if that is anywhere.
 
     Parameters
     ----------
@@ -42,10 +45,12 @@ def check(choice: Choice, reproducible: str) -> None:
         If the optimizer lacks an attribute, raises, updates an element depending on others in its slice, or divides by
         a gradient of 0.
     """
-    if isinstance(choice(), Compiled):
-        return
+    made = choice()
+    cuts: Places = getattr(made, "cuts", "anywhere")
+    if isinstance(made, Compiled):
+        return cuts
     _check_attributes(choice)
-    uncut, repeat, *parts = (_tried(choice, cuts) for cuts in (CUTS[0], *CUTS))
+    uncut, repeat, *parts = (_tried(choice, cut) for cut in (CUTS[0], *(CUTS if cuts == "anywhere" else CUTS[:1])))
     if not _same(uncut, repeat) and reproducible != "none":
         raise UserError(
             f"an optimizer must do the same when it is given the same, got {choice.name!r}, which does not; draw "
@@ -60,8 +65,9 @@ def check(choice: Choice, reproducible: str) -> None:
         raise UserError(
             "an optimizer must change each number by its own gradient and state alone, since it is given slices of the "
             f"parameters, got {choice.name!r}, whose update of a slice depends on what lies beside it (a norm, a mean, "
-            "or something it keeps outside of `state`); leave that out"
+            "or something it keeps outside of `state`); leave that out, or give it cuts = 'tensors'"
         )
+    return cuts
 
 
 def _check_attributes(choice: Choice) -> None:
@@ -70,7 +76,9 @@ def _check_attributes(choice: Choice) -> None:
         raise UserError(
             f"an optimizer must have lr, n_state and update, got {optimizer!r}; see psframe.optim.Optimizer"
         )
-    lr, n_state = optimizer.lr, optimizer.n_state
+    lr, n_state, cuts = optimizer.lr, optimizer.n_state, getattr(optimizer, "cuts", "anywhere")
+    if cuts not in get_args(Places):
+        raise UserError(f"an optimizer's cuts must be {' or '.join(get_args(Places))}, got {cuts!r}; mend it")
     if not isinstance(n_state, int) or not 0 <= n_state <= MAX_STATE:
         raise UserError(f"an optimizer's n_state must be a number of rows, 0 to {MAX_STATE}, got {n_state!r}; mend it")
     if not isinstance(lr, int | float | np.number) or not isfinite(lr):

@@ -76,6 +76,7 @@ def check(path: str, overrides: Sequence[str], n_ranks: int | None = None) -> Ve
         role_placement.made(judged.choices[place])
     judged.check_cut()
     network = judged.network()
+    judged.check_tensors(network.whole)
     if network.whole.statistic:
         combinations.check(replace(asked, statistic=network.whole.statistic))
     if folder := run_dir.named(judged.config.checkpoint.resume):

@@ -1,9 +1,12 @@
 """Which rank sums which part of the vector."""
 
+from itertools import accumulate
+
 from hypothesis import given
 from hypothesis import strategies as st
 
 from psframe.collectives.segments import ITEM_BYTES, chosen, divide
+from psframe.memory.extent import Extent
 
 divisions = st.builds(
     divide,
@@ -13,8 +16,14 @@ divisions = st.builds(
     st.integers(1, 70),
 ).filter(lambda division: division.n_chunks * division.n_reducers < 5000)
 
+lengths = st.lists(st.integers(0, 3000), max_size=20).filter(any)
+extents = lengths.map(lambda found: Extent(sum(found), accumulate(found)))
+snapped = st.builds(
+    divide, extents, st.sampled_from([4, 16, 4096]), st.just(0) | st.integers(1, 1 << 14), st.integers(1, 9)
+)
 
-@given(divisions)
+
+@given(divisions | snapped)
 def test_segments_tile_the_vector_and_pages_the_memory(division):
     reducers = range(division.n_reducers)
     summed = [segment for chunk in zip(*map(division.segments, reducers), strict=True) for segment in chunk]
@@ -32,6 +41,17 @@ def test_reducer_sums_what_lies_in_its_pages_and_has_some(division):
         summed = (segment for segment in division.segments(reducer) if segment.start < segment.stop)
         for segment, part in zip(summed, division.pages(reducer), strict=False):
             assert part.start <= segment.start * ITEM_BYTES < segment.stop * ITEM_BYTES <= part.stop
+
+
+@given(snapped)
+def test_segments_and_chunks_end_between_tensors_and_chunks_have_room(division):
+    reducers = range(division.n_reducers)
+    ends = {end for reducer in reducers for s in division.segments(reducer) for end in (s.start, s.stop)}
+    assert ends | {end for chunk in division.chunks for end in (chunk.start, chunk.stop)} <= set(division.extent.places)
+    assert all(chunk.stop - chunk.start <= division.chunk for chunk in division.chunks)
+    for number, chunk in enumerate(division.chunks):
+        inside = [s for reducer in reducers for s in [list(division.segments(reducer))[number]] if s.start < s.stop]
+        assert all(chunk.start <= s.start and s.stop <= chunk.stop for s in inside)
 
 
 @given(st.integers(1, 300), st.data())

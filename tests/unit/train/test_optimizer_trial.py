@@ -34,6 +34,10 @@ class LARS(Own):
         params -= lr * grads * np.linalg.norm(params) / (np.linalg.norm(grads) + 1e-8)
 
 
+class WholeLARS(LARS):
+    cuts = "tensors"
+
+
 class ClipsByNorm(Own):
     def update(self, params, grads, state, lr, step):
         params -= lr * grads * min(1.0, 100 / (np.linalg.norm(grads) + 1e-8))
@@ -90,7 +94,7 @@ def tried(make, reproducible="fixed_workers"):
     check(Choice("optimizer", f"my:{make.__name__}", make, {"lr": 0.1} if make is SignSGD else {}), reproducible)
 
 
-@pytest.mark.parametrize("make", [Own, RMSprop, SignSGD])
+@pytest.mark.parametrize("make", [Own, RMSprop, SignSGD, WholeLARS])
 def test_optimizer_that_is_elementwise_passes(make):
     tried(make)
 
@@ -119,7 +123,10 @@ def test_optimizer_that_draws_at_random_needs_reproducible_none():
     tried(Noisy, "none")
 
 
-@pytest.mark.parametrize(("name", "value"), [("n_state", -1), ("n_state", "2"), ("lr", "fast"), ("lr", float("nan"))])
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [("n_state", -1), ("n_state", "2"), ("lr", "fast"), ("lr", float("nan")), ("cuts", "layers")],
+)
 def test_optimizer_with_a_wrong_attribute_is_told(name, value):
     with pytest.raises(UserError, match=f"an optimizer's {name} must be"):
         tried(type("Wrong", (Own,), {name: value}))

@@ -14,7 +14,8 @@ import msgspec
 import yaml
 
 from psframe.config import bases, short, strict_yaml, untrusted
-from psframe.config.registry import END, Count, NonNegative, Positive, PositiveInt, Seconds, convert
+from psframe.config.registry import END, Count, NonNegative, PositiveInt, Seconds, convert
+from psframe.config.schedule import Schedule
 from psframe.config.short import SHORT, STRATEGIES
 from psframe.errors import UserError, nearest
 
@@ -85,16 +86,6 @@ class Parallel(msgspec.Struct, forbid_unknown_fields=True, kw_only=True, frozen=
     def is_cut(self) -> bool:
         """True if ranks have different parts of the network."""
         return self.pipeline * self.model > 1
-
-
-class Schedule(msgspec.Struct, forbid_unknown_fields=True, kw_only=True, frozen=True):
-    """The learning rate over the epochs; see ``psframe.train.schedule``."""
-
-    name: Literal["constant", "step", "cosine"] = "constant"
-    step_epochs: PositiveInt = 10
-    gamma: Positive = 0.1
-    warmup_epochs: NonNegative = 0.0
-    base_batch: PositiveInt | None = None
 
 
 class Placement(msgspec.Struct, forbid_unknown_fields=True, kw_only=True, frozen=True):

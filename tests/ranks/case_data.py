@@ -51,4 +51,7 @@ def cosine_over_more_epochs_says_where_the_rate_goes_on(world):
         with contextlib.redirect_stderr(said):
             train(world, world.size, where, *keys, "train.epochs=2", f"checkpoint.resume={run}", quiet=False)
         every = world.allgather(said.getvalue())
-        assert "falls to 0 after 2 epochs now, not 1: the learning rate goes on at 0.04, where it was at 0" in every[0]
+        assert (
+            "schedule cosine ends after 2 epochs now, not 1: the learning rate goes on at 0.04, where it was at 0"
+            in every[0]
+        )

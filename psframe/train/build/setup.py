@@ -22,7 +22,7 @@ from psframe.train.checkpointer import Checkpointer
 from psframe.train.faults.injection import Crash
 from psframe.train.outputs import NoBoard, NoUsage, Outputs
 from psframe.train.run import Run
-from psframe.train.schedule import learning_rate
+from psframe.train.schedule import falls_to_the_end, learning_rate
 
 NOTICE_S = 3.0  # compiling for longer than this prints a notice
 
@@ -162,13 +162,13 @@ def _slower(run: Run) -> list[str]:
 
 
 def _other_rates(run: Run, run_dir: RunDir) -> list[str]:
-    """Return a notice if the number of epochs, and with it the cosine schedule, has changed."""
+    """Return a notice if the number of epochs, and with it a schedule that ends with them, has changed."""
     schedule, now, then = run.config.schedule, run.config.train.epochs, run_dir.planned
-    if schedule.name != "cosine" or then in (None, now):
+    if not falls_to_the_end(schedule) or then in (None, now):
         return []
     lr, begun = run.updater.optimizer.lr, run.progress.epoch + run.progress.begun_at / run.facts.n_train
     rates = [learning_rate(schedule, lr, epochs, run.sampler.global_batch, begun, begun) for epochs in (then, now)]
     return [
-        f"schedule cosine falls to 0 after {now} epochs now, not {then}: the learning rate goes on at {rates[1]:.3g}, "
-        f"where it was at {rates[0]:.3g}"
+        f"schedule {schedule.name} ends after {now} epochs now, not {then}: the learning rate goes on at "
+        f"{rates[1]:.3g}, where it was at {rates[0]:.3g}"
     ]

@@ -5,7 +5,7 @@ from math import cos, pi
 import pytest
 
 from psframe.config.schema import Schedule
-from psframe.train.schedule import learning_rate
+from psframe.train.schedule import falls_to_the_end, learning_rate
 
 
 def rates(schedule, epochs, n_steps, global_batch=256, base_lr=0.1):
@@ -47,3 +47,66 @@ def test_warm_up_of_part_of_an_epoch():
 def test_cosine_begins_after_the_warm_up():
     found = rates(Schedule(name="cosine", warmup_epochs=1), 3, 2)
     assert found == pytest.approx([0.05, 0.1] + [0.05 * (1 + cos(pi * i / 4)) for i in range(4)])
+
+
+def by_pytorch(make, n, base_lr=0.1):
+    torch = pytest.importorskip("torch", reason="PyTorch, the reference, is not installed")
+    optimizer = torch.optim.SGD([torch.nn.Parameter(torch.zeros(1))], base_lr)
+    scheduler, found = make(torch.optim.lr_scheduler, optimizer), []
+    for _ in range(n):
+        found.append(optimizer.param_groups[0]["lr"])
+        optimizer.step()
+        scheduler.step() if len(found) < n else None
+    return found
+
+
+@pytest.mark.parametrize(("epochs", "n_steps"), [(1, 10), (3, 7), (10, 4)])
+@pytest.mark.parametrize(
+    ("schedule", "make"),
+    [
+        (Schedule(name="polynomial"), lambda s, o, n, of_epoch: s.PolynomialLR(o, n)),
+        (Schedule(name="polynomial", power=2.5), lambda s, o, n, of_epoch: s.PolynomialLR(o, n, 2.5)),
+        (Schedule(name="polynomial", end=0.1), lambda s, o, n, of_epoch: s.LinearLR(o, 1, 0.1, n)),
+        (Schedule(name="cosine", end=0.2), lambda s, o, n, of_epoch: s.CosineAnnealingLR(o, n, 0.02)),
+        (
+            Schedule(name="cosine", restart_epochs=2),
+            lambda s, o, n, of_epoch: s.CosineAnnealingWarmRestarts(o, 2 * of_epoch),
+        ),
+        (
+            Schedule(name="cosine", restart_epochs=1, restart_factor=2, end=0.1),
+            lambda s, o, n, of_epoch: s.CosineAnnealingWarmRestarts(o, of_epoch, 2, 0.01),
+        ),
+        (Schedule(name="one_cycle", end=4e-6), lambda s, o, n, of_epoch: s.OneCycleLR(o, 0.1, n)),
+        (
+            Schedule(name="one_cycle", start=0.2, rise=0.45, end=0.02),
+            lambda s, o, n, of_epoch: s.OneCycleLR(o, 0.1, n, pct_start=0.45, div_factor=5, final_div_factor=10),
+        ),
+    ],
+)
+def test_schedules_are_those_of_pytorch_step_by_step(schedule, make, epochs, n_steps):
+    n = epochs * n_steps
+    found = rates(schedule, epochs, n_steps)
+    wanted = by_pytorch(lambda schedulers, optimizer: make(schedulers, optimizer, n, n_steps), n)
+    assert found == pytest.approx(wanted, rel=1e-9, abs=1e-12)
+    assert len({round(rate, 9) for rate in found}) > 3
+
+
+def test_schedule_after_a_warm_up_is_that_of_the_epochs_left():
+    for keys in ({"name": "polynomial", "power": 2.0}, {"name": "cosine", "restart_epochs": 1}):
+        found = rates(Schedule(warmup_epochs=2, **keys), 5, 4)
+        assert found[8:] == pytest.approx(rates(Schedule(**keys), 3, 4))
+
+
+def test_schedules_that_end_with_the_run_are_known():
+    assert [falls_to_the_end(Schedule(name=n)) for n in ("constant", "step", "cosine", "polynomial", "one_cycle")] == [
+        False,
+        False,
+        True,
+        True,
+        True,
+    ]
+    assert not falls_to_the_end(Schedule(name="cosine", restart_epochs=3))
+    assert (
+        rates(Schedule(name="cosine", restart_epochs=1), 2, 4)
+        == rates(Schedule(name="cosine", restart_epochs=1), 9, 4)[:8]
+    )

@@ -75,6 +75,12 @@ MISTAKES = {
     "servers": (["sync.servers=2"], 2, "sync.servers must leave a worker"),
     "backup workers": (["sync.backup_workers=1"], 2, "sync.backup_workers must be fewer"),
     "samples": ([], 99, "60 samples for 98 workers"),
+    "group": (["optimizer.groups=[{tensors: '*.bais'}]"], None, "did you mean '*.bias'?"),
+    "group's key": (["optimizer.groups=[{tensors: '*', rate: 2}]"], None, "groups[0].rate is no key of a group"),
+    "norms of parts": (["optimizer=lars", "parallel.model=2"], None, "optimizer=lars needs norms of whole tensors"),
+    "norm of stages": (["optimizer.clip_norm=1", "parallel.pipeline=2"], None, "clip_norm needs ranks that have the"),
+    "norms over one's own": (["optimizer=lamb", "collective=tests.helpers.own:Rows"], 4, "keeps_tensors"),
+    "rise": (["schedule={name: one_cycle, warmup_epochs: 1}"], None, "schedule.warmup_epochs must be 0 with one_cycle"),
     "slow rank": (["fault.slow_rank=0"], 2, "fault.slow_rank"),
 }
 

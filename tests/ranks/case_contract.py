@@ -5,7 +5,7 @@ import numpy as np
 from psframe.cluster.cluster import join
 from psframe.cluster.gates import PeerLost
 from psframe.memory.arena import Keeping
-from psframe.optim import SGD
+from psframe.optim import SGD, Updater
 from tests.helpers.bfloat16_model import rounded
 from tests.ranks.contract import CODECS, FORMS, LAYOUTS, MODES, STEPS, expected, start, train
 from tests.ranks.harness import ranks
@@ -159,9 +159,9 @@ def own_mode_exchanges_what_it_gives(world):
     """Not the arena's gradients, but something else."""
     cluster = join(world)
     for form in FORMS:
-        arena, collective, _, update = train(cluster, "allreduce", {}, form, "none", LAYOUTS[2])
+        arena, collective, *_ = train(cluster, "allreduce", {}, form, "none", LAYOUTS[2])
         before, kept = arena.params.copy(), np.full(arena.layout.size, 3, np.float32)
-        update.optimizer = SGD(lr=0.5)
+        update = Updater(SGD(lr=0.5), arena)
         for segment, mean in collective.allreduce_mean(kept, world.size):
             update(segment, mean, 0.5, 1)
         np.testing.assert_array_equal(arena.params, before - np.float32(1.5), err_msg=str(form))

@@ -122,6 +122,9 @@ def _check(run: Run) -> None:
     if type(run.updater.optimizer) is not SGD:
         name = type(run.updater.optimizer).__name__
         raise UserError(f"optimizer must be sgd, which all have, got {name}; give optimizer.name=sgd")
+    for key in ("decoupled", "clip_value", "clip_norm", "groups"):
+        if got := getattr(run.updater.optimizer, key):
+            raise UserError(f"optimizer must be sgd as all have it, got {key}={got}; leave optimizer.{key} out")
 
 
 def _invited(run: Run, arguments: Namespace) -> tuple[dict[str, Contender], dict[str, str]]:

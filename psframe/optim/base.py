@@ -47,8 +47,8 @@ class Compiled:
     ----------
     groups : list of dict or None
         Tensors with other learning rates or decay (:class:`psframe.optim.groups.Group`).
-    clip_norm : float
-        The most that the norm of the whole mean gradient may be; 0: any.
+    clip_value, clip_norm : float
+        The most that a number of the mean gradient, and the norm of all of it, may be; 0: any.
     by_tensor : bool
         True if the rule needs norms of whole tensors.
     decays_vectors : bool
@@ -58,13 +58,19 @@ class Compiled:
     lr: float
     n_state: int
     groups: grouping.Groups = None
-    clip_norm = 0.0
+    clip_value = clip_norm = 0.0
     by_tensor: ClassVar[bool] = False
     decays_vectors: ClassVar[bool] = True
 
     def rule(self, lr: float, step: int) -> Any:
         """Return the rule of a step, a ``compiled.elementwise.Rule``."""
         raise NotImplementedError
+
+    def _compile(self, kind: str, **hyper: float) -> Any:
+        """Return the rule of a kind with the limits, once the keys are attributes; UserError if a group is none."""
+        grouping.read(self.groups, self.by_tensor)
+        limits = {"clip_value": self.clip_value, "clip_norm": self.clip_norm}
+        return compiled.elementwise.Rule(kind, **hyper, **limits)
 
     def __reduce__(self) -> tuple[Any, ...]:
         """Pickle the keys: compiled rules are made anew."""

@@ -6,10 +6,9 @@ Tensors of one dimension do not decay unless a group says so.
 
 from typing import Any
 
-from psframe import compiled
 from psframe.config.registry import Fraction, NonNegative, Positive
 from psframe.optim.base import Compiled
-from psframe.optim.groups import Groups, read
+from psframe.optim.groups import Groups
 
 
 class LARS(Compiled):
@@ -37,11 +36,7 @@ class LARS(Compiled):
     ):
         self.lr, self.momentum, self.weight_decay, self.trust, self.eps = lr, momentum, weight_decay, trust, eps
         self.clip_value, self.clip_norm, self.groups = clip_value, clip_norm, groups
-        read(groups, True)
-        limits = {"clip_value": clip_value, "clip_norm": clip_norm}
-        self._rule = compiled.elementwise.Rule(
-            "lars", decay=weight_decay, momentum=momentum, trust=trust, eps=eps, **limits
-        )
+        self._rule = self._compile("lars", decay=weight_decay, momentum=momentum, trust=trust, eps=eps)
 
     def rule(self, lr: float, step: int) -> Any:
         return self._rule.at(lr)
@@ -73,11 +68,7 @@ class LAMB(Compiled):
     ):
         self.lr, self.beta1, self.beta2, self.eps, self.weight_decay = lr, beta1, beta2, eps, weight_decay
         self.clamp, self.clip_value, self.clip_norm, self.groups = clamp, clip_value, clip_norm, groups
-        read(groups, True)
-        limits = {"clip_value": clip_value, "clip_norm": clip_norm}
-        self._rule = compiled.elementwise.Rule(
-            "lamb", decay=weight_decay, beta1=beta1, beta2=beta2, eps=eps, trust=clamp, **limits
-        )
+        self._rule = self._compile("lamb", decay=weight_decay, beta1=beta1, beta2=beta2, eps=eps, trust=clamp)
 
     def rule(self, lr: float, step: int) -> Any:
         return self._rule.at(lr, 1 - self.beta1**step, 1 - self.beta2**step)

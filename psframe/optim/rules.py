@@ -2,10 +2,9 @@
 
 from typing import Any
 
-from psframe import compiled
 from psframe.config.registry import Fraction, NonNegative, Positive
 from psframe.optim.base import Compiled
-from psframe.optim.groups import Groups, read
+from psframe.optim.groups import Groups
 
 
 class SGD(Compiled):
@@ -30,11 +29,9 @@ class SGD(Compiled):
     ):
         self.lr, self.momentum, self.nesterov, self.weight_decay = lr, momentum, nesterov, weight_decay
         self.decoupled, self.clip_value, self.clip_norm, self.groups = decoupled, clip_value, clip_norm, groups
-        read(groups)
         kind = "sgd" if not momentum else "nesterov" if nesterov else "momentum"
         kind += "_w" if decoupled and momentum else ""  # without a velocity the two decays are one
-        limits = {"clip_value": clip_value, "clip_norm": clip_norm}
-        self._rule = compiled.elementwise.Rule(kind, decay=weight_decay, momentum=momentum, **limits)
+        self._rule = self._compile(kind, decay=weight_decay, momentum=momentum)
         self.n_state = self._rule.n_state
 
     def rule(self, lr: float, step: int) -> Any:
@@ -61,11 +58,7 @@ class Adam(Compiled):
     ):
         self.lr, self.beta1, self.beta2, self.eps, self.weight_decay = lr, beta1, beta2, eps, weight_decay
         self.clip_value, self.clip_norm, self.groups = clip_value, clip_norm, groups
-        read(groups)
-        limits = {"clip_value": clip_value, "clip_norm": clip_norm}
-        self._rule = compiled.elementwise.Rule(
-            self.kind, decay=weight_decay, beta1=beta1, beta2=beta2, eps=eps, **limits
-        )
+        self._rule = self._compile(self.kind, decay=weight_decay, beta1=beta1, beta2=beta2, eps=eps)
 
     def rule(self, lr: float, step: int) -> Any:
         return self._rule.at(lr, 1 - self.beta1**step, 1 - self.beta2**step)
@@ -112,9 +105,7 @@ class AdaGrad(Compiled):
     ):
         self.lr, self.eps, self.weight_decay = lr, eps, weight_decay
         self.clip_value, self.clip_norm, self.groups = clip_value, clip_norm, groups
-        read(groups)
-        limits = {"clip_value": clip_value, "clip_norm": clip_norm}
-        self._rule = compiled.elementwise.Rule("adagrad", decay=weight_decay, eps=eps, **limits)
+        self._rule = self._compile("adagrad", decay=weight_decay, eps=eps)
 
     def rule(self, lr: float, step: int) -> Any:
         return self._rule.at(lr)
@@ -142,9 +133,7 @@ class Lion(Compiled):
     ):
         self.lr, self.beta1, self.beta2, self.weight_decay = lr, beta1, beta2, weight_decay
         self.clip_value, self.clip_norm, self.groups = clip_value, clip_norm, groups
-        read(groups)
-        limits = {"clip_value": clip_value, "clip_norm": clip_norm}
-        self._rule = compiled.elementwise.Rule("lion", decay=weight_decay, beta1=beta1, beta2=beta2, **limits)
+        self._rule = self._compile("lion", decay=weight_decay, beta1=beta1, beta2=beta2)
 
     def rule(self, lr: float, step: int) -> Any:
         return self._rule.at(lr)

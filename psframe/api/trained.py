@@ -21,6 +21,7 @@ from psframe.nn.network import Network
 from psframe.nn.precision import BFloat16
 from psframe.record.checkpoint import Saved
 from psframe.record.inputs import Inputs
+from psframe.train.data.augment import Recipe
 from psframe.train.data.batches import Batches
 
 MAX_BATCH = 256  # samples that are computed together
@@ -87,7 +88,7 @@ class TrainedNetwork:
             "test_labels": np.zeros(MAX_BATCH, np.int64),
             "moments": np.array([inputs.mean, inputs.std]),
         }
-        self._batches = Batches(inputs, arrays, MAX_BATCH, self._seed, allocator)
+        self._batches = Batches(inputs, arrays, MAX_BATCH, Recipe(self._seed), allocator)
         self._kernels = config.nn.kernels
 
     def __reduce__(self) -> tuple[Any, ...]:
@@ -135,8 +136,7 @@ class TrainedNetwork:
     def _load(self, images: np.ndarray, part: slice) -> np.ndarray:
         """Return the network's input (n, H, W, C) for a part of the samples, valid until the next call."""
         self._batches.arrays["test_images"] = _finite(np.ascontiguousarray(images[part]), part.start)
-        x, _ = self._batches.load("test", np.arange(part.stop - part.start))
-        return x
+        return self._batches.load("test", np.arange(part.stop - part.start))
 
     def _stored(self, images: Any) -> np.ndarray:
         """Return samples as they are stored, (n, C, H, W) of uint8 or float32; UserError if they are others."""

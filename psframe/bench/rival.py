@@ -14,6 +14,7 @@ import numpy as np
 from psframe.bench.torch_network import copy_parameters, torch_images, torch_module
 from psframe.collectives.base import cut
 from psframe.errors import reason
+from psframe.nn.losses import Labels, Targets
 from psframe.train import epoch
 from psframe.train.run import Run
 
@@ -68,16 +69,18 @@ class Rival:
         assert worker is not None
         self.module.train()
         for step in range(run.sampler.n_steps):
-            x, labels = run.batches.load("train", order[run.sampler.share(step, worker)], run.progress.epoch)
-            loss = self.loss(x, labels, run)
+            samples = order[run.sampler.share(step, worker)]
+            x = run.batches.load("train", samples, run.progress.epoch)
+            loss = self.loss(x, run.batches.targets_of(samples, run.progress.epoch), run)
             self.step(loss, run.sampler.samples_in(step), epoch.learning_rate_at(run, run.progress.epoch, step))
             losses[step] = loss.item()
         return losses
 
-    def loss(self, x: np.ndarray, labels: np.ndarray, run: Run) -> Any:
+    def loss(self, x: np.ndarray, labels: Labels, run: Run) -> Any:
         with self._autocast(run):
             logits = self.module(torch_images(x, run.facts.input_shape, self.memory_format)).float()
-        return self.torch.nn.functional.cross_entropy(logits, self.torch.from_numpy(labels), reduction="sum")
+        wanted = labels.dense(run.facts.n_classes) if isinstance(labels, Targets) else labels
+        return self.torch.nn.functional.cross_entropy(logits, self.torch.from_numpy(wanted), reduction="sum")
 
     def step(self, loss: Any, n_samples: int, lr: float) -> None:
         """Run backward from this rank's summed loss; update by the mean over the ``n_samples`` of all ranks."""
@@ -93,9 +96,9 @@ class Rival:
         with self.torch.no_grad(), self._autocast(run):
             for lo in range(part.start, part.stop, run.sampler.max_batch):
                 samples = np.arange(lo, min(lo + run.sampler.max_batch, part.stop))
-                x, labels = run.batches.load("test", samples)
+                x = run.batches.load("test", samples)
                 logits = self.network(torch_images(x, run.facts.input_shape, self.memory_format))
-                hits += int((logits.argmax(1).numpy() == labels).sum())
+                hits += int((logits.argmax(1).numpy() == run.batches.labels_of("test", samples)).sum())
         return self.comm.allreduce(hits) / run.facts.n_test
 
     def _autocast(self, run: Run) -> Any:

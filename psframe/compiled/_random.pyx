@@ -3,12 +3,13 @@
 numbers: as easy as 1, 2, 3").
 
 A number is a pure function of (seed, stream, epoch, sample, position), so any rank may draw it. ``stream`` separates
-the numbers of one sample: 0 for the shuffle, 1 for crop and flip, 2 for initial values, 3 for synthetic data, from 16
-on for a network's layers. Key: seed (64 bits). Counter: sample (32 bits), epoch (32), stream (16) and position (48).
+the numbers of one sample: 0 for the shuffle, 1 for crop, flip and cutout, 2 for initial values, 3 for synthetic data,
+4 for mix-up, from 16 on for a network's layers. Key: seed (64 bits). Counter: sample (32 bits), epoch (32), stream (16)
+and position (48).
 """
 from libc.stdint cimport int64_t, uint32_t, uint64_t
 
-SHUFFLE, AUGMENT, INITIAL, SYNTHETIC, LAYER = 0, 1, 2, 3, 16
+SHUFFLE, AUGMENT, INITIAL, SYNTHETIC, MIXUP, LAYER = 0, 1, 2, 3, 4, 16
 
 
 cdef extern from "_random.h":

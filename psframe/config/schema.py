@@ -14,7 +14,8 @@ import msgspec
 import yaml
 
 from psframe.config import bases, short, strict_yaml, untrusted
-from psframe.config.registry import END, Count, NonNegative, PositiveInt, Seconds, convert
+from psframe.config.augment import Augment
+from psframe.config.registry import END, Count, Fraction, NonNegative, PositiveInt, Seconds, convert
 from psframe.config.schedule import Schedule
 from psframe.config.short import SHORT, STRATEGIES
 from psframe.errors import UserError, nearest
@@ -48,6 +49,7 @@ class Train(msgspec.Struct, forbid_unknown_fields=True, kw_only=True, frozen=Tru
     large enough; ``precision``: with ``bf16``, activations, their gradients and what layers read of the
     parameters are bfloat16, while sums, gradients of parameters, the loss and the parameters that the optimizer updates
     stay float32;
+    ``label_smoothing``: share of a sample's target that all classes have alike;
     ``stop``: when to end before the last epoch."""
 
     epochs: PositiveInt = 5
@@ -58,6 +60,7 @@ class Train(msgspec.Struct, forbid_unknown_fields=True, kw_only=True, frozen=Tru
     reproducible: Literal["none", "fixed_workers", "any_workers"] = "fixed_workers"
     threads: PositiveInt | Literal["auto"] = "auto"
     precision: Literal["float32", "bf16"] = "float32"
+    label_smoothing: Fraction = 0.0
     stop: Stop | None = None
 
 
@@ -171,6 +174,7 @@ class Config(msgspec.Struct, forbid_unknown_fields=True, kw_only=True, frozen=Tr
     model: Section
     dataset: Section
     train: Train = Train()
+    augment: Augment = Augment()
     nn: NN = NN()
     parallel: Parallel = Parallel()
     optimizer: Section

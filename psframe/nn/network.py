@@ -11,7 +11,7 @@ from psframe.memory.arena import Arena, Layout
 from psframe.nn import checks
 from psframe.nn.base import Arrays, Layer, LayerHook, Param, Pass, Shape
 from psframe.nn.batch_parts import front, part_of
-from psframe.nn.losses import softmax_cross_entropy
+from psframe.nn.losses import Labels, softmax_cross_entropy
 from psframe.nn.precision import chosen
 from psframe.nn.threads import Threads
 from psframe.nn.workspace import Workspace
@@ -213,15 +213,13 @@ class Network:
                 x = layer.forward(x, state)
         return x
 
-    def gradients(
-        self, x: np.ndarray, labels: np.ndarray, state: Pass, hook: LayerHook | None = None
-    ) -> tuple[float, int]:
+    def gradients(self, x: np.ndarray, labels: Labels, state: Pass, hook: LayerHook | None = None) -> tuple[float, int]:
         """Run forward and backward: write the gradients of the summed loss to the arena.
 
         Parameters
         ----------
         x : ndarray, shape (n, H, W, C)
-        labels : ndarray of int64, shape (n,)
+        labels : ndarray of int64, shape (n,), or Targets
         hook : LayerHook, optional
 
         Returns

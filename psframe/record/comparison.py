@@ -3,6 +3,9 @@
 from pathlib import Path
 from typing import Any
 
+import msgspec
+
+from psframe.config.schema import Config
 from psframe.errors import UserError
 
 #: keys that a continued run may change, because none changes the computation; see also :func:`_fixed`
@@ -20,6 +23,12 @@ FREE_KEYS = (
     ("parallel",),
     ("versions",),
 )
+#: sections with fixed keys, with the default of each
+_DEFAULTS: dict[str, dict[str, Any]] = {
+    field.name: msgspec.to_builtins(field.default)
+    for field in msgspec.structs.fields(Config)
+    if isinstance(field.default, msgspec.Struct)
+}
 
 
 def check_same(path: Path, old: dict[str, Any], resolved: dict[str, Any]) -> None:
@@ -36,8 +45,14 @@ def check_same(path: Path, old: dict[str, Any], resolved: dict[str, Any]) -> Non
 
 
 def _fixed(config: dict[str, Any]) -> dict[str, Any]:
-    """Return the part of ``config`` that must not change: all but the free keys."""
-    fixed = {k: dict(v) if isinstance(v, dict) else v for k, v in config.items()}
+    """Return the part of ``config`` that must not change: all but the free keys.
+
+    Keys that psframe did not have yet when the run was begun have their defaults, which change nothing.
+    """
+    fixed = {k: dict(v) if isinstance(v, dict) else v for k, v in (_DEFAULTS | config).items()}
+    for name, defaults in _DEFAULTS.items():
+        if isinstance(fixed[name], dict):
+            fixed[name] = defaults | fixed[name]
     for *section, key in FREE_KEYS:
         at = fixed
         for name in section:

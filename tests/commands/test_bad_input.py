@@ -47,6 +47,8 @@ BAD = {  # overrides: words of the sentence
     "servers and backups": (["sync.servers=2", "sync.backup_workers=1"], ["must be 1 with backup workers"]),
     "servers and a skipped step": (["sync.servers=2", "fault.on_nan=skip"], ["fault.on_nan must be stop", "got skip"]),
     "a slow server": (["sync.servers=2", "fault.slow_rank=1"], ["fault.slow_rank", "a worker's rank", "got 1"]),
+    "padding of an image and more": (["augment.crop=6"], ["augment.crop", "6 of (1, 6, 6)", "augment.crop=5"]),
+    "a cut larger than the image": (["augment.cutout=7"], ["augment.cutout", "got 7", "augment.cutout=6"]),
     "unknown model": (["model=lenett"], ["'lenett'", "'lenet'"]),
     "unknown dataset": (["dataset=mnist5k"], ["'mnist5k'", "'mnist_5k'"]),
     "unknown mode": (["sync.mode=allredcue"], ["'allredcue'", "'allreduce'"]),

@@ -47,7 +47,7 @@ def work(
     config, grid, n_micro = plan.config, plan.grid, plan.n_micro
     if n_micro == 1 and not config.parallel.is_cut:
         network.bind(arena, sampler.max_batch, allocator, config.nn.kernels, threads)
-        batches = Batches(plan.facts, arrays, sampler.max_batch, config.train.seed, allocator)
+        batches = Batches(plan.facts, arrays, sampler.max_batch, plan.recipe, allocator)
         return any_workers.work(sampler, plan.team.worker, network, batches, allocator)
     parallel, max_samples = config.parallel, micro(sampler, n_micro)
     n_inputs = most_kept(parallel.schedule, n_micro, grid.n_stages, grid.stage)
@@ -57,7 +57,7 @@ def work(
     network.bind(
         arena, max_samples, allocator, config.nn.kernels, threads, 1 if parallel.recompute else n_inputs, n_micro > 1
     )
-    batches = Batches(plan.facts, arrays, max_samples, config.train.seed, allocator, 0 if grid.stage else n_inputs)
+    batches = Batches(plan.facts, arrays, max_samples, plan.recipe, allocator, 0 if grid.stage else n_inputs)
     shapes = [network.shape_before(cut) for cut in plan.cuts]
     pairs = _channels(cluster, grid, parallel.schedule, n_micro, max_samples, shapes, network.dtype, allocator)
     neighbours = pairs.get(grid.stage - 1), pairs.get(grid.stage)
@@ -85,7 +85,7 @@ def _hybrid(
     assert crew
     front.bind(arena, -(-max_samples // n_shards), allocator, kernels, threads, 1, n_micro > 1)
     rest.bind(arena, max_samples, allocator, kernels, threads, 1, n_micro > 1)
-    batches = Batches(plan.facts, arrays, max_samples, plan.config.train.seed, allocator)
+    batches = Batches(plan.facts, arrays, max_samples, plan.recipe, allocator)
     return Hybrid(sampler, network, batches, plan.grid, n_micro, front, rest, crew, trace)
 
 

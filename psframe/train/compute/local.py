@@ -46,9 +46,9 @@ class Work:
         hook : LayerHook, optional
         """
         began = perf_counter()
-        x, labels = self.batches.load("train", mine, epoch)
+        x, targets = self.batches.load("train", mine, epoch), self.batches.targets_of(mine, epoch)
         loading_s = perf_counter() - began
-        loss, _ = self.network.gradients(x, labels, Pass(True, self.sampler.seed, epoch, mine), hook)
+        loss, _ = self.network.gradients(x, targets, Pass(True, self.sampler.seed, epoch, mine), hook)
         losses[0] += loss
         return loading_s
 
@@ -61,15 +61,16 @@ class Work:
         sums, batch_size = np.zeros((n_sums, 2)), self.sampler.max_batch
         for lo in range(share.start, share.stop, batch_size):
             samples = np.arange(lo, min(lo + batch_size, share.stop))
-            sums[lo // batch_size % n_sums] += self.network.evaluate(*self.batches.load("test", samples), also)
+            x, labels = self.batches.load("test", samples), self.batches.labels_of("test", samples)
+            sums[lo // batch_size % n_sums] += self.network.evaluate(x, labels, also)
         return sums
 
     def warm(self) -> None:
         """Compute one sample, so that every kernel is compiled."""
         sample = np.zeros(1, np.int64)
-        x, labels = self.batches.load("train", sample)
-        self.network.gradients(x, labels, Pass(True, 0, 0, sample))
-        self.network.evaluate(x, labels)
+        x = self.batches.load("train", sample)
+        self.network.gradients(x, self.batches.targets_of(sample, 0), Pass(True, 0, 0, sample))
+        self.network.evaluate(x, self.batches.labels_of("test", sample))
 
     @property
     def parts(self) -> list[Network]:

@@ -27,6 +27,8 @@ from psframe.train.compute.parallel import cut, hybrid
 from psframe.train.compute.parallel import grid as grids
 from psframe.train.compute.parallel.split import check as check_split
 from psframe.train.compute.parallel.split import split
+from psframe.train.data import augment
+from psframe.train.data.augment import Recipe
 from psframe.train.data.dataset import Facts
 from psframe.train.plan import checks, combinations, sections
 from psframe.train.plan.combinations import Combination
@@ -85,6 +87,11 @@ class Judged:
     dataset: "Dataset | None"
     resolved: dict[str, Any]
     unused: list[str]
+
+    @property
+    def recipe(self) -> Recipe:
+        """What is made of training samples and their labels."""
+        return Recipe(self.config.train.seed, self.config.augment, self.config.train.label_smoothing)
 
     def network(self, own: slice = slice(None), shard: int | None = None) -> Network:
         """Return the network, or a stage or shard of it, without memory; UserError if it does not fit the data."""
@@ -159,6 +166,7 @@ def _check_together(asked: Combination, mode: Mode, facts: Facts, sizes: tuple[i
     if sizes:
         grids.check(config.parallel, sum(sizes))
     combinations.check(asked)
+    augment.check(config.augment, facts)
     checks.check_crash(config.fault)
     if sizes:
         roles = roles_of(config, mode.traits, sizes)

@@ -66,6 +66,18 @@ def test_continued_run_names_the_keys_that_differ(tmp_path, changes, word):
         open_run(config, LAYOUT)
 
 
+def test_run_that_was_begun_before_there_was_a_key_goes_on_with_its_default(tmp_path):
+    run = close(open_run(resolved(tmp_path), LAYOUT))
+    keep(run.path, 1)
+    for same, other, key in (
+        ({"train__label_smoothing": 0.0}, {"train__label_smoothing": 0.1}, "train.label_smoothing"),
+        ({"augment": {"crop": 0}}, {"augment": {"crop": 4}}, "augment.crop"),
+    ):
+        with pytest.raises(UserError, match=f"other values of {key} than"):
+            open_run(resolved(tmp_path, checkpoint__resume=str(run.path), **other), LAYOUT)
+        assert close(open_run(resolved(tmp_path, checkpoint__resume=str(run.path), **same), LAYOUT)).epoch == 1
+
+
 def test_run_whose_checkpoints_are_gone_is_not_overwritten(tmp_path):
     run = close(open_run(resolved(tmp_path), LAYOUT))
     metrics.append(run.path, "metrics.jsonl", [{"epoch": 1}])

@@ -7,6 +7,7 @@ from hypothesis import strategies as st
 
 from psframe.memory.allocator import Allocator
 from psframe.sync.sampler import Sampler
+from psframe.train.data.augment import Recipe
 from psframe.train.data.batches import Batches
 from psframe.train.data.dataset import Facts, moments
 
@@ -52,13 +53,15 @@ def batches(images, labels=None, crop=None, flip=False, mean=None, std=None):
         arrays[f"{split}_images"][:] = images.reshape(arrays[f"{split}_images"].shape)
         arrays[f"{split}_labels"][:] = np.arange(n) % 10 if labels is None else labels
     arrays["moments"][:] = (mean, std) if mean else moments(arrays["train_images"])
-    return Batches(facts, arrays, n, 5, Allocator()), arrays
+    return Batches(facts, arrays, n, Recipe(5), Allocator()), arrays
 
 
 @pytest.mark.parametrize("dtype", ["uint8", "float32"])
 def test_input_is_normalised_by_channel_and_channels_last(dtype):
     images = (np.random.default_rng(0).random((40, 3, 5, 6)) * 200).astype(dtype)
-    x, labels = batches(images)[0].load("train", np.array([7, 0, 33]))
+    samples = np.array([7, 0, 33])
+    made, _ = batches(images)
+    x, labels = made.load("train", samples), made.targets_of(samples, 0)
     assert x.shape == (3, 5, 6, 3)
     mean, std = images.mean((0, 2, 3), np.float64), images.std((0, 2, 3), np.float64)
     wanted = (images[[7, 0, 33]].transpose(0, 2, 3, 1) - mean) / std
@@ -68,24 +71,24 @@ def test_input_is_normalised_by_channel_and_channels_last(dtype):
 
 def test_sequences_are_images_of_height_one():
     images = np.random.default_rng(0).random((9, 4, 11)).astype("float32")
-    x, _ = batches(images)[0].load("test", np.array([2]))
+    x = batches(images)[0].load("test", np.array([2]))
     assert x.shape == (1, 1, 11, 4)
     wanted = (images[2].T - images.mean((0, 2))) / images.std((0, 2))
     np.testing.assert_allclose(x[0, 0], wanted, rtol=1e-3, atol=1e-4)
 
 
 def test_constant_channel_is_not_divided_by_zero():
-    x, _ = batches(np.full((4, 1, 2, 2), 7, np.uint8))[0].load("train", np.arange(4))
+    x = batches(np.full((4, 1, 2, 2), 7, np.uint8))[0].load("train", np.arange(4))
     np.testing.assert_array_equal(x, 0)
 
 
 def test_crops_and_mirrors_depend_on_seed_epoch_and_sample_alone():
     images = np.random.default_rng(0).integers(0, 255, (30, 1, 8, 9), np.uint8)
     made, _ = batches(images, crop=[5, 6], flip=True, mean=[0.0], std=[1.0])
-    whole = made.load("train", np.arange(30), epoch=2)[0].copy()
+    whole = made.load("train", np.arange(30), epoch=2).copy()
     for part in (np.array([4, 5]), np.array([29]), np.arange(30)[::-1].copy()):
-        np.testing.assert_array_equal(made.load("train", part, epoch=2)[0], whole[part])
-    assert (made.load("train", np.arange(30), epoch=3)[0] != whole).any()
+        np.testing.assert_array_equal(made.load("train", part, epoch=2), whole[part])
+    assert (made.load("train", np.arange(30), epoch=3) != whole).any()
     places = set()
     for sample, crop in enumerate(whole[..., 0]):
         found = [
@@ -98,11 +101,11 @@ def test_crops_and_mirrors_depend_on_seed_epoch_and_sample_alone():
         assert len(found) == 1, "an input is one window of its image"
         places.add(found[0])
     assert len(places) > 10
-    every = [made.load("train", np.arange(30), epoch=epoch) and made.place.copy() for epoch in range(20)]
-    assert {tuple(place) for place in np.concatenate(every).tolist()} == {
-        (y, x, mirrored) for y in range(4) for x in range(4) for mirrored in (0, 1)
+    every = [made.load("train", np.arange(30), epoch=epoch).any() and made.plan.copy() for epoch in range(20)]
+    assert {tuple(row) for row in np.concatenate(every).tolist()} == {
+        (y, x, mirrored, 0, 0, 0, 0, 0) for y in range(4) for x in range(4) for mirrored in (0, 1)
     }, "no place, first or last, is left out"
-    centred = made.load("test", np.array([3]))[0][0, :, :, 0]
+    centred = made.load("test", np.array([3]))[0, :, :, 0]
     np.testing.assert_array_equal(centred, images[3, 0, 1:6, 1:7])
 
 

@@ -74,7 +74,7 @@ class Hybrid(Pipeline):
         part = None
         if len(own_pass.samples):
             began = perf_counter()
-            x, _ = self.batches.load(split, own_pass.samples, state.epoch)
+            x = self.batches.load(split, own_pass.samples, state.epoch)
             self.loading_s += perf_counter() - began
             part = self.front.forward(x, own_pass)
         self.crew.meet()  # no rank reads the previous contents any more
@@ -93,7 +93,8 @@ class Hybrid(Pipeline):
     def _backward(self, number: int, state: Pass) -> float:
         n, own_pass = len(state.samples), self._own(state)
         dy = self.rest.dlogits[:n]
-        loss, _ = softmax_cross_entropy(self.outputs[number], self.batches.labels_of("train", state.samples), dy)
+        targets = self.batches.targets_of(state.samples, state.epoch)
+        loss, _ = softmax_cross_entropy(self.outputs[number], targets, dy)
         dx = self.rest.backward(dy, state)
         assert dx is not None
         if len(own_pass.samples):

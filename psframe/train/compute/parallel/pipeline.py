@@ -123,7 +123,7 @@ class Pipeline(Work):
             x = self.before[0].receive(len(state.samples))
         else:
             began = perf_counter()
-            x, _ = self.batches.load(split, state.samples, state.epoch, at)
+            x = self.batches.load(split, state.samples, state.epoch, at)
             self.loading_s += perf_counter() - began
         y = self.network.forward(x, state)
         if self.after:
@@ -137,7 +137,8 @@ class Pipeline(Work):
         if self.recompute:
             self.outputs[number] = self.network.forward(self.inputs[number], state)
         if not self.after:
-            loss, _ = softmax_cross_entropy(self.outputs[number], self.batches.labels_of("train", state.samples), dy)
+            targets = self.batches.targets_of(state.samples, state.epoch)
+            loss, _ = softmax_cross_entropy(self.outputs[number], targets, dy)
         dx = self.network.backward(dy, state)
         if self.after:
             self.after[1].free()

@@ -65,6 +65,17 @@ def norms_are_the_same_on_two_nodes(world):
                     assert hashes(world, 4, where, f"optimizer={optimizer}", *ANY, *how) == alone, (optimizer, mode)
 
 
+@ranks(3, 4)
+def mpi_may_choose_the_order_of_sums_before_a_norm(world):
+    ways = (WAYS[3], WAYS[6], (0, (SEVERAL[0], "collective={name: buffer, bucket_bytes: 64, gather: reduce}")))
+    with folder(world) as where:
+        for optimizer, (_, way) in product(OPTIMIZERS[:3], ways):
+            keys = [f"optimizer={optimizer}", *way]
+            exact = train(world, world.size, where, *keys[:-1], "collective=buffer")[0][-1]
+            summed = train(world, world.size, where, *keys, "train.reproducible=none")[0][-1]
+            np.testing.assert_allclose(summed["loss"], exact["loss"], rtol=1e-3, err_msg=f"{optimizer} {way}")
+
+
 @ranks(2, 3)
 def run_with_norms_goes_on_to_the_same_bits(world):
     for optimizer, way in zip(OPTIMIZERS, (WAYS[0], WAYS[3], WAYS[7], WAYS[9]), strict=True):

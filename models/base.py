@@ -9,8 +9,11 @@ from typing import Protocol
 from psframe.errors import UserError
 from psframe.nn.base import Layer, Shape
 
-IMAGES = ("lenet", "cifar_quick", "alexnet", "alexnet_small", "vgg16", "vgg16_small")
-SEQUENCES = ("har_cnn",)
+IMAGES = (
+    *("lenet", "cifar_quick", "alexnet", "alexnet_small", "vgg16", "vgg16_small", "vgg16_bn_small"),
+    *("resnet8", "resnet18", "resnet20", "mobilenet_small"),
+)
+SEQUENCES = ("har_cnn", "har_resnet")
 
 
 class Model(Protocol):

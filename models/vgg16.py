@@ -6,6 +6,7 @@ from psframe.nn.activations import Dropout, Flatten, ReLU
 from psframe.nn.base import Layer, Shape
 from psframe.nn.conv import Conv2d
 from psframe.nn.dense import Dense
+from psframe.nn.normalization import Norm, normalization
 from psframe.nn.pool import MaxPool2d
 
 BLOCKS = ((64, 64), (128, 128), (256, 256, 256), (512, 512, 512), (512, 512, 512))
@@ -37,11 +38,27 @@ def vgg16_small(input_shape: Shape, n_classes: int, *, dropout: Fraction = 0.5) 
     return [*_convolutions(), *_classifier(512, n_classes, dropout)]
 
 
-def _convolutions() -> list[Layer]:
+def vgg16_bn_small(input_shape: Shape, n_classes: int, *, dropout: Fraction = 0.5, norm: Norm = "batch") -> list[Layer]:
+    """Return :func:`vgg16_small` with a normalization in place of every convolution's bias: 15 249 354 parameters for
+    (3, 32, 32) and 10 classes.
+
+    Parameters
+    ----------
+    dropout : float
+        As in :func:`vgg16`.
+    norm : str
+        Key of :data:`psframe.nn.normalization.TABLE`.
+    """
+    need_image("vgg16_bn_small", input_shape)
+    return [*_convolutions(norm), *_classifier(512, n_classes, dropout)]
+
+
+def _convolutions(norm: Norm | None = None) -> list[Layer]:
     layers: list[Layer] = []
     for block in BLOCKS:
         for width in block:
-            layers += [Conv2d(width, 3, padding=1, init="he"), ReLU()]
+            layers.append(Conv2d(width, 3, padding=1, bias=norm is None, init="he"))
+            layers += [normalization(norm, width), ReLU()] if norm else [ReLU()]
         layers.append(MaxPool2d(2))
     return layers
 

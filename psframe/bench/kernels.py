@@ -33,6 +33,8 @@ INPUTS: dict[str, tuple[Shape, int]] = {
     "lenet": ((1, 28, 28), 10),
     "cifar_quick": ((3, 32, 32), 10),
     "har_cnn": ((9, 128), 6),
+    "har_resnet": ((9, 128), 6),
+    "resnet18": ((3, 64, 64), 10),
     "alexnet": ((3, 224, 224), 3),
     "alexnet_small": ((3, 32, 32), 10),
     "vgg16": ((3, 224, 224), 3),

@@ -5,8 +5,8 @@ from typing import Any
 
 import numpy as np
 
+from psframe.bench.torch_layers import sequence_of
 from psframe.errors import UserError
-from psframe.nn import activations, conv, dense, pool
 from psframe.nn.base import Layer, Shape
 
 FORMATS = ("contiguous", "channels_last")
@@ -17,8 +17,7 @@ def torch_module(layers: Sequence[Layer], input_shape: Shape, memory_format: str
     import torch
 
     flat = _flat(input_shape, memory_format)
-    channels = {"n": input_shape[0], "features": 0}
-    module = torch.nn.Sequential(*(_module(layer, flat, channels) for layer in layers))
+    module = sequence_of(layers, flat)
     form = torch.channels_last if memory_format == "channels_last" else torch.contiguous_format
     return module if flat else module.to(memory_format=form)
 
@@ -87,30 +86,3 @@ def torch_step(
         optimizer.step()
 
     return step
-
-
-def _module(layer: Layer, flat: bool, channels: dict[str, int]) -> Any:
-    """Return PyTorch's counterpart of a layer; ``channels["n"]`` counts the channels of its input, and is updated."""
-    from torch import nn
-
-    def size(pair: tuple[int, int]) -> Any:
-        return pair[1] if flat else pair
-
-    if hasattr(layer, "twin"):
-        return layer.twin()
-    if isinstance(layer, conv.Conv2d):
-        kind = nn.Conv1d if flat else nn.Conv2d
-        before, channels["n"] = channels["n"], layer.out_channels
-        return kind(before, layer.out_channels, size(layer.kernel), size(layer.stride), size(layer.padding))
-    if isinstance(layer, pool.MaxPool2d | pool.AvgPool2d):
-        name = ("Max" if isinstance(layer, pool.MaxPool2d) else "Avg") + ("Pool1d" if flat else "Pool2d")
-        return getattr(nn, name)(size(layer.kernel), size(layer.stride), ceil_mode=layer.ceil_mode)
-    if isinstance(layer, dense.Dense):
-        return nn.Linear(layer.features, layer.out_features)
-    if isinstance(layer, activations.Dropout):
-        return nn.Dropout(layer.p_drop)
-    if isinstance(layer, activations.ReLU):
-        return nn.ReLU()
-    if isinstance(layer, activations.Flatten):
-        return nn.Flatten()
-    raise UserError(f"PyTorch must have every layer of the model, got {type(layer).__name__}; measure without PyTorch")

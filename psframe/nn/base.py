@@ -142,7 +142,7 @@ class Layer(Protocol):
 
     @property
     def whole(self) -> bool:
-        """True if a batch must not be split into parts, for speed: many weights, small samples."""
+        """True if a batch must not be split into parts: for speed (many weights, small samples), or if samples meet."""
 
     @property
     def together(self) -> bool:
@@ -159,6 +159,14 @@ class Layer(Protocol):
     @property
     def kind(self) -> str:
         """Name of the layer's type in the names of tensors."""
+
+    def note_statistics(self, n: int, state: Pass) -> None:
+        """Write, or with ``state.adds`` add, the gradients of tensors that are not trained.
+
+        Each is ``n`` times what a step is to subtract from the tensor for the forward pass of ``state``, which had
+        ``n`` samples. Called before the first layer's backward pass, so that these gradients are complete with the
+        last layer's, behind which they lie. Only for layers that have such tensors.
+        """
 
     def forward(self, x: np.ndarray, state: Pass) -> np.ndarray:
         """Return the output (n, ...) for ``x`` (n, ...), which the caller keeps until the backward pass.
@@ -197,18 +205,23 @@ class Base:
         return False
 
     def bind(self, params: Arrays, grads: Arrays, workspace: Workspace) -> None:
-        self.p = {name: param.memory(params[name]) for name, param in self.params.items()}
-        self.g = {name: param.memory(grads[name]) for name, param in self.params.items()}
+        self.p, self.g = self._in_memory(params), self._in_memory(grads)
         self.threads = workspace.threads
         self.kernels: Any = None
 
     def use(self, params: Arrays) -> None:
-        self.p = {name: param.memory(params[name]) for name, param in self.params.items()}
+        self.p = self._in_memory(params)
         if self.kernels is not None:
             self.kernels.use(self.p)
 
+    def _in_memory(self, arrays: Arrays) -> Arrays:
+        return {name: param.memory(arrays[name]) for name, param in self.params.items()}
+
     def initial(self, seed: int) -> Arrays:
         return {}
+
+    def note_statistics(self, n: int, state: Pass) -> None:
+        """Do nothing: without statistics there is nothing to note."""
 
     def describe(self) -> str:
         return description(self)

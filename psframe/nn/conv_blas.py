@@ -14,7 +14,7 @@ class Im2col:
     """Convolution and its gradients from copies of all windows; arguments as for ``conv_direct.Direct``."""
 
     def __init__(self, geometry: Geometry, p: Arrays, g: Arrays, relu: bool, workspace: Workspace):
-        (h, w, c), (out_h, out_w, out), (kh, kw), _, (ph, pw) = self.geometry = geometry
+        (h, w, c), (out_h, out_w, out), (kh, kw), _, (ph, pw), _ = self.geometry = geometry
         self.relu, self.g = relu, g
         self.use(p)
         self.weight_gradient = g["weight"].reshape(-1, out)

@@ -26,7 +26,7 @@ class Direct:
     """
 
     def __init__(self, geometry: Geometry, p: Arrays, g: Arrays, relu: bool, workspace: Workspace):
-        (h, w, c), (out_h, out_w, out), (kh, kw), (sh, sw), (ph, pw) = geometry
+        (h, w, c), (out_h, out_w, out), (kh, kw), (sh, sw), (ph, pw), _ = geometry
         self.threads, self.relu = workspace.threads, relu
         self.use(p)
         self.weight_gradient, self.bias_gradient = g["weight"].reshape(-1), g["bias"]

@@ -146,19 +146,21 @@ class Torch(Base):
         return _array(y)
 
     def backward(self, x: np.ndarray, dy: np.ndarray, state: Pass, need_dx: bool) -> Any:
-        batch, y, lost = self.under_way.pop(state.first)
+        batch, y, _ = self.under_way.pop(state.first)
         self.adds, self.written[:] = state.adds, [False] * len(self.written)
         y.backward(torch.from_numpy(dy))
         for written, grad in zip(self.written, self.grads, strict=True):
             if not written and not state.adds:  # the pass has not used the parameter
                 grad.zero_()
-        for total, of_pass in zip(self.lost, lost, strict=True):
-            of_pass *= len(x)
+        return batch.grad.numpy() if need_dx else None
+
+    def note_statistics(self, n: int, state: Pass) -> None:
+        for total, of_pass in zip(self.lost, self.under_way[state.first][2], strict=True):
+            of_pass *= n
             if state.adds:
                 total += of_pass
             else:
                 total.copy_(of_pass)
-        return batch.grad.numpy() if need_dx else None
 
     def _take(self, number: int, parameter: torch.Tensor) -> None:
         grad = self.grads[number]

@@ -1,6 +1,7 @@
 """Memory, threads and kernels of the layers (:class:`Workspace`)."""
 
 from collections.abc import Callable
+from copy import copy
 from math import prod
 
 import numpy as np
@@ -81,6 +82,12 @@ class Workspace:
     def output(self, shape: Shape) -> np.ndarray:
         """Return an array as from :meth:`kept` for a layer's output; of sums if that is the network's."""
         return self.kept(shape, self.output_dtype)
+
+    def branch(self) -> "Workspace":
+        """Return a workspace for layers within a layer, whose input gradients take turns apart from this one's."""
+        branch = copy(self)
+        branch._turns, branch.is_last = [], False
+        return branch
 
     def take_turns(self, n_numbers: int) -> None:
         """Let the layers that follow write their input gradients to two arrays of ``n_numbers`` elements in turn.

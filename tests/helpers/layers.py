@@ -75,6 +75,8 @@ class Bench:
     def backward(self, dy: np.ndarray) -> np.ndarray:
         """Return the input's gradient; ``dy`` is left as it is."""
         dy = dy.copy()
+        for layer in self.layers:
+            layer.note_statistics(len(dy), self.state)
         for layer, x in zip(reversed(self.layers), reversed(self.inputs), strict=True):
             dy = layer.backward(x, dy, self.state, True)
         return dy

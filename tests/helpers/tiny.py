@@ -4,7 +4,10 @@ from psframe.nn.activations import Dropout, Flatten, ReLU
 from psframe.nn.base import Base
 from psframe.nn.conv import Conv2d
 from psframe.nn.dense import Dense
+from psframe.nn.global_pool import GlobalAvgPool
+from psframe.nn.normalization import Norm, normalization
 from psframe.nn.pool import MaxPool2d
+from psframe.nn.residual import Residual, Subsample
 
 
 def build(input_shape, n_classes, *, dropout: float = 0.0, width: int = 4):
@@ -15,6 +18,17 @@ def build(input_shape, n_classes, *, dropout: float = 0.0, width: int = 4):
         Flatten(),
         *([Dropout(dropout)] if dropout else []),
         Dense(n_classes),
+    ]
+
+
+def residual(input_shape, n_classes, *, norm: Norm = "batch"):
+    return [
+        *(Conv2d(4, 3, padding=1, bias=False), normalization(norm, 4), ReLU()),
+        Residual([Conv2d(4, 3, padding=1, groups=4, bias=False), normalization(norm, 4), ReLU(), Conv2d(4, 1)]),
+        ReLU(),
+        Residual([Conv2d(8, 3, stride=2, padding=1, bias=False), normalization(norm, 8)], [Subsample(8, 2)]),
+        ReLU(),
+        *(GlobalAvgPool(), Dense(n_classes)),
     ]
 
 

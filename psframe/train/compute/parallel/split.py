@@ -154,7 +154,9 @@ class Split(Base):
 
 def _key(layer: Any) -> str:
     """Return the name of a layer's attribute with its output channels; "" if it cannot be split."""
-    return "out_features" if isinstance(layer, Dense) else "out_channels" if isinstance(layer, Conv2d) else ""
+    if isinstance(layer, Conv2d) and layer.groups == 1:
+        return "out_channels"
+    return "out_features" if isinstance(layer, Dense) else ""
 
 
 def channels(layer: Any) -> int:

@@ -1,0 +1,107 @@
+"""Layers one after the other within a layer (:class:`Chain`)."""
+
+from collections.abc import Sequence
+from math import prod
+
+import numpy as np
+
+from psframe.errors import UserError
+from psframe.nn.base import Arrays, Layer, Param, Pass, Shape
+from psframe.nn.checks import layers as checked
+from psframe.nn.operations import of_layer
+from psframe.nn.workspace import Workspace
+
+FIRST = 1000  # number of the first layer within a layer: behind those of any network
+
+
+class Chain:
+    """Layers in sequence, as part of a layer; a layer may absorb the one that follows.
+
+    Parameters
+    ----------
+    layers : sequence of Layer
+        None at all returns its input.
+    """
+
+    def __init__(self, layers: Sequence[Layer]):
+        self.layers: list[Layer] = checked(layers) if len(layers) else []
+        self.active: list[tuple[int, Layer]] = []
+        self._inputs: dict[int, list[np.ndarray]] = {}
+
+    def setup(self, input_shape: Shape, index: int, begin: int, where: str) -> Shape:
+        """Return the output shape of one sample; the chain's first layer is number ``begin`` of layer ``index``."""
+        shape, self.shapes = input_shape, [input_shape]
+        for number, layer in enumerate(self.layers, begin):
+            of_layer = FIRST * (index + 1) + number
+            try:
+                shape = layer.setup(shape, of_layer)
+            except UserError as error:
+                place = f"layer {number - begin} of layer {index}'s {where}"
+                raise UserError(str(error).replace(f"layer {of_layer}", place)) from None
+            self.shapes.append(shape)
+        self.active = []
+        for number, layer in enumerate(self.layers):
+            if not (self.active and self.active[-1][1].absorb(layer)):
+                self.active.append((number, layer))
+        self.begin = begin
+        return shape
+
+    def absorb(self, following: Layer) -> bool:
+        """Return True if the last layer absorbs the one that follows the chain."""
+        return bool(self.active) and self.active[-1][1].absorb(following)
+
+    @property
+    def params(self) -> dict[str, Param]:
+        """Tensors of all layers, by number, kind and name."""
+        return {f"{self._prefix(k, layer)}{name}": p for k, layer in self.active for name, p in layer.params.items()}
+
+    @property
+    def flops(self) -> float:
+        return sum(of_layer(layer, shape) for layer, shape in zip(self.layers, self.shapes[1:], strict=True))
+
+    def _prefix(self, number: int, layer: Layer) -> str:
+        return f"{self.begin + number}.{layer.kind}."
+
+    def _own(self, arrays: Arrays, number: int, layer: Layer) -> Arrays:
+        return {name: arrays[f"{self._prefix(number, layer)}{name}"] for name in layer.params}
+
+    def bind(self, params: Arrays, grads: Arrays, workspace: Workspace) -> None:
+        """Bind the layers; ``workspace`` is one of :meth:`Workspace.branch`."""
+        workspace.take_turns(workspace.max_batch * max(map(prod, self.shapes)))
+        for number, layer in self.active:
+            layer.bind(self._own(params, number, layer), self._own(grads, number, layer), workspace)
+        #: layers with tensors that are not trained
+        self.keep_statistics = [one for _, one in self.active if not all(p.trained for p in one.params.values())]
+
+    def use(self, params: Arrays) -> None:
+        for number, layer in self.active:
+            layer.use(self._own(params, number, layer))
+
+    def initial(self, seed: int) -> Arrays:
+        return {
+            f"{self._prefix(number, layer)}{name}": values
+            for number, layer in self.active
+            for name, values in layer.initial(seed).items()
+        }
+
+    def describe(self) -> str:
+        return ", ".join(layer.describe() for layer in self.layers)
+
+    def note_statistics(self, n: int, state: Pass) -> None:
+        for layer in self.keep_statistics:
+            layer.note_statistics(n, state)
+
+    def forward(self, x: np.ndarray, state: Pass) -> np.ndarray:
+        inputs = self._inputs.setdefault(state.first, [])
+        inputs.clear()
+        for _, layer in self.active:
+            inputs.append(x)
+            x = layer.forward(x, state)
+        return x
+
+    def backward(self, dy: np.ndarray, state: Pass, need_dx: bool) -> np.ndarray:
+        """Write the gradients; return that of the input, or anything without ``need_dx``. ``dy`` is overwritten."""
+        inputs = self._inputs[state.first]
+        for number in reversed(range(len(self.active))):
+            dy = self.active[number][1].backward(inputs[number], dy, state, need_dx or number > 0)
+        return dy

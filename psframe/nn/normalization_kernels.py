@@ -1,0 +1,165 @@
+"""Sums and maps over the places of an image (:func:`moments` and others), for some channels in vector registers.
+
+Shared parameters
+-----------------
+block : tuple of three tuples
+    Only the lengths count, as for :func:`psframe.nn.microkernel.multiply_add`: lanes of a vector, full vectors, and
+    numbers in a partial one. These are the channels.
+n : int
+    Places, one after the other.
+x, dy, y : (pointer, at, stride)
+    ``stride`` is the distance from one place to the next.
+by_channel : (pointer, at, stride)
+    Rows of numbers by channel, of x's type, ``stride`` apart.
+floor : float
+    The output was max(z, floor), z = (x - mean) * scale + shift: with 0 a ReLU, with -inf z itself.
+"""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+from llvmlite import ir
+from numba import types
+from numba.core import cgutils
+from numba.extending import intrinsic
+
+from psframe.nn.lanes import Row
+from psframe.nn.microkernel import fused
+
+Vectors = list[ir.Value]
+
+
+@intrinsic
+def moments(typing, block, n, x, by_channel):
+    """Write to two rows the sums of d and of d * d, where d is the difference from the first place's number."""
+
+    def generate(context: Any, builder: ir.IRBuilder, signature: Any, values: Any) -> Any:
+        row = _row(context, builder, block, x)
+        first = row.load(row.operand(values[2])[0])
+        totals = _Totals(row, 2)
+        with _places(row, values[1], values[2]) as (place,):
+            d = [builder.fsub(number, shift) for number, shift in zip(row.load(place), first, strict=True)]
+            totals.add(0, d)
+            totals.add_products(1, d, d)
+        totals.store(values[3])
+        return context.get_dummy_value()
+
+    return types.void(block, n, x, by_channel), generate
+
+
+@intrinsic
+def normalize(typing, block, n, x, by_channel, floor, y):
+    """Write max(z, ``floor``) to ``y``; rows by channel are mean, scale and shift. NaN stays NaN."""
+
+    def generate(context: Any, builder: ir.IRBuilder, signature: Any, values: Any) -> Any:
+        row = _row(context, builder, block, x)
+        channels, low = _rows(row, values[3], 3), _spread(context, row, values[4], floor, x)
+        with _places(row, values[1], values[2], values[5]) as (place, to):
+            _, z = _output(row, place, channels)
+            off = [builder.fcmp_ordered("<", number, least) for number, least in zip(z, low, strict=True)]
+            row.store(to, [builder.select(*three) for three in zip(off, low, z, strict=True)])
+        return context.get_dummy_value()
+
+    return types.void(block, n, x, by_channel, floor, y), generate
+
+
+@intrinsic
+def gradient_sums(typing, block, n, x, dy, by_channel, floor, sums):
+    """Write to two rows the sums of g and of g * (x - mean), where g is ``dy``, or 0 where z is at most ``floor``."""
+
+    def generate(context: Any, builder: ir.IRBuilder, signature: Any, values: Any) -> Any:
+        row = _row(context, builder, block, x)
+        channels, low = _rows(row, values[4], 3), _spread(context, row, values[5], floor, x)
+        totals = _Totals(row, 2)
+        with _places(row, values[1], values[2], values[3]) as (place, given):
+            d, g = _gradient(row, place, given, channels, low)
+            totals.add(0, g)
+            totals.add_products(1, g, d)
+        totals.store(values[6])
+        return context.get_dummy_value()
+
+    return types.void(block, n, x, dy, by_channel, floor, sums), generate
+
+
+@intrinsic
+def input_gradient(typing, block, n, x, dy, by_channel, floor, of_means):
+    """Write scale * g - a - b * (x - mean) over ``dy``; the rows of ``of_means`` are a and b, g as above."""
+
+    def generate(context: Any, builder: ir.IRBuilder, signature: Any, values: Any) -> Any:
+        row = _row(context, builder, block, x)
+        channels, low = _rows(row, values[4], 3), _spread(context, row, values[5], floor, x)
+        means = _rows(row, values[6], 2)
+        with _places(row, values[1], values[2], values[3]) as (place, given):
+            d, g = _gradient(row, place, given, channels, low)
+            row.store(
+                given,
+                [
+                    builder.fsub(builder.fsub(builder.fmul(scale, number), a), builder.fmul(b, difference))
+                    for number, difference, scale, a, b in zip(g, d, channels[1], *means, strict=True)
+                ],
+            )
+        return context.get_dummy_value()
+
+    return types.void(block, n, x, dy, by_channel, floor, of_means), generate
+
+
+class _Totals:
+    """Sums of vectors in registers."""
+
+    def __init__(self, row: Row, n: int):
+        self.row, zeros = row, row.spread(row.number(0))
+        self.slots = [[cgutils.alloca_once_value(row.builder, zero) for zero in zeros] for _ in range(n)]
+
+    def add(self, number: int, vectors: Vectors) -> None:
+        builder = self.row.builder
+        for slot, vector in zip(self.slots[number], vectors, strict=True):
+            builder.store(builder.fadd(builder.load(slot), vector), slot)
+
+    def add_products(self, number: int, a: Vectors, b: Vectors) -> None:
+        builder = self.row.builder
+        for slot, x, y in zip(self.slots[number], a, b, strict=True):
+            builder.store(fused(self.row, x, y, builder.load(slot)), slot)
+
+    def store(self, rows: ir.Value) -> None:
+        to, stride = self.row.operand(rows)
+        for number, slots in enumerate(self.slots):
+            self.row.store(self.row.move(to, stride, number), [self.row.builder.load(slot) for slot in slots])
+
+
+def _row(context: Any, builder: ir.IRBuilder, block: Any, operand: Any) -> Row:
+    return Row(builder, context.get_value_type(operand[0].dtype), *(len(part) for part in block))
+
+
+def _rows(row: Row, operand: ir.Value, n: int) -> list[Vectors]:
+    pointer, stride = row.operand(operand)
+    return [row.load(row.move(pointer, stride, number)) for number in range(n)]
+
+
+def _spread(context: Any, row: Row, value: ir.Value, kind: Any, x: Any) -> Vectors:
+    return row.spread(context.cast(row.builder, value, kind, x[0].dtype))
+
+
+@contextmanager
+def _places(row: Row, n: ir.Value, *operands: ir.Value) -> Iterator[tuple[ir.Value, ...]]:
+    """Loop over places; yield each operand's address there."""
+    starts = [row.operand(operand) for operand in operands]
+    with cgutils.for_range(row.builder, n) as loop:
+        yield tuple(row.move(pointer, stride, loop.index) for pointer, stride in starts)
+
+
+def _output(row: Row, place: ir.Value, channels: list[Vectors]) -> tuple[Vectors, Vectors]:
+    """Return x - mean, and z."""
+    mean, scale, shift = channels
+    d = [row.builder.fsub(number, middle) for number, middle in zip(row.load(place), mean, strict=True)]
+    return d, [fused(row, *three) for three in zip(d, scale, shift, strict=True)]
+
+
+def _gradient(
+    row: Row, place: ir.Value, given: ir.Value, channels: list[Vectors], low: Vectors
+) -> tuple[Vectors, Vectors]:
+    """Return x - mean, and g."""
+    builder, (d, z) = row.builder, _output(row, place, channels)
+    zero = row.spread(row.number(0))
+    off = [builder.fcmp_ordered("<=", number, least) for number, least in zip(z, low, strict=True)]
+    return d, [builder.select(*three) for three in zip(off, zero, row.load(given), strict=True)]

@@ -1,0 +1,152 @@
+"""Shortcuts: :class:`Residual` adds what goes through some layers to what goes around, :class:`Subsample` fits it."""
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from psframe.errors import UserError
+from psframe.nn.activations import BeforeReLU
+from psframe.nn.base import Arrays, Base, Layer, Pass, Shape
+from psframe.nn.chain import Chain
+from psframe.nn.checks import image, whole
+from psframe.nn.jit import jit
+from psframe.nn.parts import share
+from psframe.nn.workspace import Workspace
+
+
+class Residual(BeforeReLU):
+    """y = body(x) + shortcut(x) (He et al. 2016, eq. 2); a following ReLU is absorbed.
+
+    The tensors of its layers are numbered from the body's first layer to the shortcut's last.
+
+    Parameters
+    ----------
+    body : sequence of Layer
+    shortcut : sequence of Layer
+        None at all, by default: the shortcut is the input itself.
+    """
+
+    def __init__(self, body: Sequence[Layer], shortcut: Sequence[Layer] = ()):
+        if not len(body):
+            raise UserError("body of Residual must have a layer, got none; mend the model")
+        self.body, self.shortcut = Chain(body), Chain(shortcut)
+        self.chains = self.body, self.shortcut
+
+    def setup(self, input_shape: Shape, index: int) -> Shape:
+        shape = self.body.setup(input_shape, index, 0, "body")
+        around = self.shortcut.setup(input_shape, index, len(self.body.layers), "shortcut")
+        if shape != around:
+            raise UserError(
+                f"layer {index}, Residual, must get one shape from body and shortcut, got {shape} and {around}; give a "
+                "shortcut that returns the body's"
+            )
+        self.input_shape, self.shape = input_shape, shape
+        self.params = {**self.body.params, **self.shortcut.params}
+        layers = [*self.body.layers, *self.shortcut.layers]
+        self.whole, self.together = any(one.whole for one in layers), any(one.together for one in layers)
+        self.bfloat16 = "arrays" if all(one.bfloat16 == "arrays" for one in layers) else ""
+        self.flops = self.body.flops + self.shortcut.flops
+        return shape
+
+    def bind(self, params: Arrays, grads: Arrays, workspace: Workspace) -> None:
+        self.threads = workspace.threads
+        for chain in self.chains:
+            chain.bind(params, grads, workspace.branch())
+        self.y, self.dx = workspace.output(self.shape), workspace.input_gradient(self.input_shape)
+        self.around = workspace.branch().batch(self.shape) if self.shortcut.active else self.dx
+
+    def use(self, params: Arrays) -> None:
+        for chain in self.chains:
+            chain.use(params)
+
+    def initial(self, seed: int) -> Arrays:
+        return {**self.body.initial(seed), **self.shortcut.initial(seed)}
+
+    def describe(self) -> str:
+        return f"Residual([{self.body.describe()}], [{self.shortcut.describe()}])"
+
+    def note_statistics(self, n: int, state: Pass) -> None:
+        for chain in self.chains:
+            chain.note_statistics(n, state)
+
+    def forward(self, x: np.ndarray, state: Pass) -> np.ndarray:
+        y = self.y[state.first : state.first + len(x)]
+        through, around = self.body.forward(x, state), self.shortcut.forward(x, state)
+        self.threads.run(add, through.reshape(-1), around.reshape(-1), self.relu, y.reshape(-1))
+        return y
+
+    def backward(self, x: np.ndarray, dy: np.ndarray, state: Pass, need_dx: bool) -> np.ndarray | None:
+        y, dx, around = self.y[state.first : state.first + len(x)], self.dx[: len(x)], self.around[: len(x)]
+        # layers may overwrite what they are given, so each way has its own
+        self.threads.run(split, dy.reshape(-1), y.reshape(-1), self.relu, around.reshape(-1))
+        if self.shortcut.active:
+            of_shortcut = self.shortcut.backward(around, state, need_dx)
+            if need_dx:
+                dx[...] = of_shortcut
+        of_body = self.body.backward(dy, state, need_dx)
+        if not need_dx:
+            return None
+        self.threads.run(add, dx.reshape(-1), of_body.reshape(-1), False, dx.reshape(-1))
+        return dx
+
+
+class Subsample(Base):
+    """Every ``stride``-th place, and further channels of zeros: a shortcut without weights (He et al. 2016, option A).
+
+    Parameters
+    ----------
+    channels : int
+        Of the output, at least as many as of the input; half of the new ones come first.
+    stride : int
+    """
+
+    def __init__(self, channels: int, stride: int = 1):
+        self.channels, self.stride = whole("channels", channels, 1), whole("stride", stride, 1)
+
+    def setup(self, input_shape: Shape, index: int) -> Shape:
+        h, w, c = image(self, index, input_shape)
+        if c > self.channels:
+            raise UserError(
+                f"layer {index}, Subsample, must get at most {self.channels} channels, got {c}; mend the model"
+            )
+        self.input_shape, self.begin = input_shape, (self.channels - c) // 2
+        self.shape = -(-h // self.stride), -(-w // self.stride), self.channels
+        return self.shape
+
+    def bind(self, params: Arrays, grads: Arrays, workspace: Workspace) -> None:
+        super().bind(params, grads, workspace)
+        self.y, self.dx = workspace.output(self.shape), workspace.input_gradient(self.input_shape)
+        self.inside = slice(self.begin, self.begin + self.input_shape[2])
+
+    def forward(self, x: np.ndarray, state: Pass) -> np.ndarray:
+        y = self.y[state.first : state.first + len(x)]
+        y[...] = 0
+        y[..., self.inside] = x[:, :: self.stride, :: self.stride]
+        return y
+
+    def backward(self, x: np.ndarray, dy: np.ndarray, state: Pass, need_dx: bool) -> np.ndarray | None:
+        if not need_dx:
+            return None
+        dx = self.dx[: len(x)]
+        dx[...] = 0
+        dx[:, :: self.stride, :: self.stride] = dy[..., self.inside]
+        return dx
+
+
+@jit
+def add(part, n_parts, a, b, relu, y):
+    """Write ``a`` + ``b`` to ``y``, all (m,), with ``relu`` negative sums as 0; ``y`` may be one of them."""
+    m, floor = len(y), y.dtype.type(0 if relu else -np.inf)
+    for i in share(m, part, n_parts):
+        z = a[i] + b[i]
+        y[i] = floor if z < floor else z
+
+
+@jit
+def split(part, n_parts, dy, y, relu, other):
+    """With ``relu``, zero ``dy`` where ``y`` is at most 0; copy it to ``other``. All are (m,)."""
+    floor = y.dtype.type(0 if relu else -np.inf)
+    for i in share(len(y), part, n_parts):
+        g = y.dtype.type(0) if y[i] <= floor else dy[i]
+        dy[i] = g
+        other[i] = g

@@ -1,0 +1,122 @@
+"""Activations other than ReLU: :class:`LeakyReLU`, :class:`SiLU` and :class:`GELU`."""
+
+from math import erf, exp, pi, sqrt
+from typing import Any, ClassVar
+
+import numpy as np
+
+from psframe.errors import UserError
+from psframe.nn.base import Arrays, Base, Pass, Shape
+from psframe.nn.jit import inline, jit
+from psframe.nn.parts import share
+from psframe.nn.workspace import Workspace
+
+
+class _Activation(Base):
+    """y = f(x), number by number, of any shape."""
+
+    kernels_of: ClassVar[tuple[Any, Any]]
+
+    def setup(self, input_shape: Shape, index: int) -> Shape:
+        self.shape = input_shape
+        return input_shape
+
+    def bind(self, params: Arrays, grads: Arrays, workspace: Workspace) -> None:
+        super().bind(params, grads, workspace)
+        self.y = workspace.output(self.shape)
+
+    def forward(self, x: np.ndarray, state: Pass) -> np.ndarray:
+        y = self.y[state.first : state.first + len(x)]
+        self.threads.run(self.kernels_of[0], x.reshape(-1), self.slope, y.reshape(-1))
+        return y
+
+    def backward(self, x: np.ndarray, dy: np.ndarray, state: Pass, need_dx: bool) -> np.ndarray | None:
+        self.threads.run(self.kernels_of[1], x.reshape(-1), self.slope, dy.reshape(-1))
+        return dy
+
+    slope = 0.0
+
+
+@jit
+def leaky_forward(part, n_parts, x, slope, y):
+    """Write ``x``, negative numbers times ``slope``, to ``y``; both (m,)."""
+    for i in share(len(x), part, n_parts):
+        y[i] = x[i] * x.dtype.type(slope) if x[i] < 0 else x[i]
+
+
+@jit
+def leaky_backward(part, n_parts, x, slope, dy):
+    """Multiply ``dy`` by the slope at ``x``; both (m,)."""
+    for i in share(len(x), part, n_parts):
+        dy[i] = dy[i] if x[i] > 0 else dy[i] * x.dtype.type(slope)
+
+
+@jit
+def silu_forward(part, n_parts, x, slope, y):
+    """Write ``x`` / (1 + exp(-``x``)) to ``y``; both (m,)."""
+    for i in share(len(x), part, n_parts):
+        y[i] = x[i] * sigmoid(x[i])
+
+
+@jit
+def silu_backward(part, n_parts, x, slope, dy):
+    """Multiply ``dy`` by the derivative at ``x``; both (m,)."""
+    for i in share(len(x), part, n_parts):
+        s = sigmoid(x[i])
+        dy[i] = dy[i] * (s + x[i] * s * (1 - s))
+
+
+@jit
+def gelu_forward(part, n_parts, x, slope, y):
+    """Write ``x`` times the normal distribution function at ``x`` to ``y``; both (m,)."""
+    for i in share(len(x), part, n_parts):
+        y[i] = x[i] * normal(x[i])
+
+
+@jit
+def gelu_backward(part, n_parts, x, slope, dy):
+    """Multiply ``dy`` by the derivative at ``x``; both (m,)."""
+    for i in share(len(x), part, n_parts):
+        density = exp(-0.5 * x[i] * x[i]) / sqrt(2 * pi)
+        dy[i] = dy[i] * (normal(x[i]) + x[i] * density)
+
+
+@inline
+def sigmoid(x):
+    """Return 1 / (1 + exp(-x)), in float64, without overflow."""
+    small = exp(-abs(np.float64(x)))
+    return 1 / (1 + small) if x >= 0 else small / (1 + small)
+
+
+@inline
+def normal(x):
+    """Return the share of a standard normal distribution below ``x``, in float64."""
+    return 0.5 * (1 + erf(np.float64(x) / sqrt(2.0)))
+
+
+class LeakyReLU(_Activation):
+    """y = max(x, 0) + ``slope`` * min(x, 0) (Maas, Hannun and Ng 2013).
+
+    Parameters
+    ----------
+    slope : float
+    """
+
+    kernels_of = (leaky_forward, leaky_backward)
+
+    def __init__(self, slope: float = 0.01):
+        if not 0 <= slope < 1:
+            raise UserError(f"slope of LeakyReLU must lie in [0, 1), got {slope!r}; mend the model")
+        self.slope = slope
+
+
+class SiLU(_Activation):
+    """y = x / (1 + exp(-x)) (Elfwing, Uchibe and Doya 2018)."""
+
+    kernels_of = (silu_forward, silu_backward)
+
+
+class GELU(_Activation):
+    """y = x times the normal distribution function at x, exactly (Hendrycks and Gimpel 2016)."""
+
+    kernels_of = (gelu_forward, gelu_backward)

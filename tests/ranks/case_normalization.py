@@ -1,0 +1,87 @@
+"""Normalization, shortcuts and depthwise layers over ranks: the same bits in every way, also of batch statistics."""
+
+from itertools import product
+
+from tests.helpers.launcher import go_back
+from tests.ranks.harness import IS_FULL, ranks
+from tests.ranks.torch_models import ROW, SHORT, need_torch
+from tests.ranks.training import folder, hashes, train
+
+NET = "model=tests.helpers.tiny:residual"
+#: buckets of a layer or two, so that gradients of the last layers leave before those of the first are there
+BUCKETS = "{name: buffer, bucket_bytes: 256}"
+COLLECTIVES = ("shared", "{name: shared, chunk_bytes: 4096}", BUCKETS, "object", "hierarchical")
+MODES = (("allreduce", "dedicated"), ("sync_ps", "dedicated"), ("sync_ps", "colocated"))
+
+
+@ranks(4)
+def batch_statistics_have_the_same_bits_in_every_way(world):
+    with folder(world) as where:
+        chosen = list(product(MODES, COLLECTIVES))
+        if not IS_FULL:  # each collective, and each mode
+            chosen = [(MODES[at % 3], collective) for at, collective in enumerate(COLLECTIVES)]
+        found = {}
+        for (mode, server), collective in chosen:
+            n_ranks = 4 if (mode, server) == ("sync_ps", "dedicated") else 3
+            keys = [NET, f"sync.mode={mode}", f"collective={collective}", "train.threads=1"]
+            if mode == "sync_ps":
+                keys.append(f"sync.server={server}")
+            found[mode, server, collective] = tuple(hashes(world, n_ranks, where, *keys))
+        keys = (NET, "sync.server=colocated", "sync.servers=2", "train.threads=1")
+        found["two servers"] = tuple(hashes(world, 3, where, *keys))
+        found["two threads"] = tuple(hashes(world, 3, where, NET, "sync.mode=allreduce", "train.threads=2"))
+        assert len(set(found.values())) == 1, found
+        assert len(set(found["two servers"])) == 2, "training changed nothing"
+
+
+@ranks(5)
+def batch_statistics_of_blocks_are_those_of_any_number_of_workers(world):
+    with folder(world) as where:
+        keys = (NET, "sync.mode=allreduce", "train.reproducible=any_workers", "train.global_batch=24")
+        alone, *others = (tuple(hashes(world, workers, where, *keys)) for workers in range(1, 6))
+        assert set(others) == {alone}
+        assert len(set(alone)) == 2, "training changed nothing"
+
+
+@ranks(1, 3)
+def batch_statistics_go_on_to_the_same_bits(world):
+    with folder(world) as where:
+        keys = (NET, "train.epochs=4", "sync.mode=allreduce")
+        records, _, _ = train(world, world.size, where, *keys, "name=whole")
+        train(world, world.size, where, *keys, "name=parts")
+        run = next((where / "runs").glob("parts-*"))
+        if world.rank == 0:
+            go_back(run, 2)
+        world.Barrier()
+        again, _, _ = train(world, world.size, where, *keys, f"checkpoint.resume={run}", "name=parts")
+        assert [r["params_sha256"] for r in records] == [r["params_sha256"] for r in again]
+
+
+@ranks(4)
+def stages_and_shards_have_batch_statistics(world):
+    """A pipeline in either order of its passes, that repeats them or not, has one run's bits; shards train."""
+    with folder(world) as where:
+        found = set()
+        for pipeline in ("{pipeline: 2}", "{pipeline: 2, schedule: gpipe}", "{pipeline: 2, recompute: true}"):
+            found.add(tuple(hashes(world, 4, where, NET, f"parallel={pipeline}", "parallel.micro_batches=4")))
+        assert len(found) == 1
+        assert len(set(*found)) == 2, "training changed nothing"
+        assert len(set(hashes(world, 4, where, NET, "parallel={model: 2}"))) == 2
+
+
+@ranks(3)
+def modes_that_cannot_carry_statistics_say_so(world):
+    with folder(world) as where:
+        assert train(world, 3, where, NET, "sync.mode=async_ps", expect=2) is None
+        without = "model={name: 'tests.helpers.tiny:residual', norm: group}"
+        assert len(set(hashes(world, 3, where, without, "sync.mode=async_ps"))) == 2
+        assert len(set(hashes(world, 3, where, NET, "sync.mode=local_sgd"))) == 2
+
+
+@ranks(3)
+def parts_of_a_torch_module_send_no_statistic_before_it_is_there(world):
+    need_torch()
+    with folder(world) as where:
+        keys = (ROW, *SHORT, "sync.mode=allreduce")
+        found = {tuple(hashes(world, 3, where, *keys, f"collective={c}")) for c in ("shared", BUCKETS)}
+        assert len(found) == 1

@@ -131,6 +131,8 @@ class Network:
         own_layers = self.active[self.own]
         n_front = max(0, min(len(front(self.active)), self.own.stop) - self.own.start)
         self.front, self.rest = ([layer for _, layer in part] for part in (own_layers[:n_front], own_layers[n_front:]))
+        #: layers with tensors that are not trained
+        self.keep_statistics = [one for _, one in own_layers if not all(p.trained for p in one.params.values())]
         inputs = [prod(self.shapes[index]) for index, _ in own_layers]
         grads = arena.views(arena.grads)
         #: each layer's views of the parameters, by the arena's version modulo the number of versions kept
@@ -255,6 +257,8 @@ class Network:
     def _through_back(self, dy: np.ndarray, state: Pass) -> Iterator[int]:
         """Go back through the layers; yield the position, in ``active``, of each one whose gradients are complete."""
         (*parts, of_rest), n_front, first, n = self._inputs[state.first], len(self.front), self.own.start, len(dy)
+        for layer in self.keep_statistics:
+            layer.note_statistics(n, state)
         dy = self.precision.gradient(dy) if self.is_last else dy
         for number in reversed(range(len(self.rest))):
             # the gradient of the images is not needed

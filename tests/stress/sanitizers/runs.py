@@ -12,6 +12,7 @@ from tests.stress.sanitizers.instrumented import Instrumented
 #: tests of the compiled parts that need neither Numba nor other processes
 QUICK = (
     "unit/compiled/test_elementwise",
+    "unit/optim/test_rules",
     "unit/compiled/test_random",
     "unit/train/test_sampling",
     "unit/collectives/test_order",

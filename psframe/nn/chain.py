@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 from math import prod
+from typing import Any
 
 import numpy as np
 
@@ -43,8 +44,12 @@ class Chain:
         for number, layer in enumerate(self.layers):
             if not (self.active and self.active[-1][1].absorb(layer)):
                 self.active.append((number, layer))
-        self.begin = begin
+        self.begin, self.running = begin, [layer for _, layer in self.active]
         return shape
+
+    def give_last(self, kind: type) -> Any:
+        """Return the last layer, if it is of that kind, and let the caller run it; else None."""
+        return self.running.pop() if self.running and isinstance(self.running[-1], kind) else None
 
     def absorb(self, following: Layer) -> bool:
         """Return True if the last layer absorbs the one that follows the chain."""
@@ -94,7 +99,7 @@ class Chain:
     def forward(self, x: np.ndarray, state: Pass) -> np.ndarray:
         inputs = self._inputs.setdefault(state.first, [])
         inputs.clear()
-        for _, layer in self.active:
+        for layer in self.running:
             inputs.append(x)
             x = layer.forward(x, state)
         return x
@@ -102,6 +107,6 @@ class Chain:
     def backward(self, dy: np.ndarray, state: Pass, need_dx: bool) -> np.ndarray:
         """Write the gradients; return that of the input, or anything without ``need_dx``. ``dy`` is overwritten."""
         inputs = self._inputs[state.first]
-        for number in reversed(range(len(self.active))):
-            dy = self.active[number][1].backward(inputs[number], dy, state, need_dx or number > 0)
+        for number in reversed(range(len(self.running))):
+            dy = self.running[number].backward(inputs[number], dy, state, need_dx or number > 0)
         return dy

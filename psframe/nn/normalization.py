@@ -18,7 +18,7 @@ Norm = Literal["batch", "group", "layer"]  #: keys of :data:`TABLE`
 GROUPS = 8  # of channels, in the models: a few channels in each, and vectors that are full
 
 
-class _Normalization(BeforeReLU):
+class Normalization(BeforeReLU):
     """y = (x - mean) / sqrt(variance + eps) * weight + bias, by channel; input and output (n, ..., C).
 
     Members say over what mean and variance are taken. A following ReLU is absorbed.
@@ -74,26 +74,49 @@ class _Normalization(BeforeReLU):
         self._run(loops.sample_moments, x.reshape(len(x), -1), self.sums, moments)
         return moments
 
-    def _normalized(self, x: np.ndarray, state: Pass) -> np.ndarray:
-        y, by_channel = self.y[state.first : state.first + len(x)], self.by_channel[self._sets(x, state)]
-        self._run(loops.normalize, x.reshape(len(x), -1), by_channel, self.floor, y.reshape(len(x), -1))
+    def forward(self, x: np.ndarray, state: Pass) -> np.ndarray:
+        return self.forward_sum(x, None, self.y[state.first : state.first + len(x)], state)
+
+    def forward_sum(self, x: np.ndarray, around: np.ndarray | None, y: np.ndarray, state: Pass) -> np.ndarray:
+        """Write the output plus ``around``, with an absorbed ReLU behind the sum, to ``y``; return it."""
+        self._prepare(x, state)
+        n, by_channel = len(x), self.by_channel[self._sets(x, state)]
+        around = None if around is None else around.reshape(n, -1)
+        self._run(loops.normalize, x.reshape(n, -1), by_channel, around, self.floor, y.reshape(n, -1))
         return y
 
-    def _gradient_sums(self, x: np.ndarray, dy: np.ndarray, state: Pass) -> np.ndarray:
+    def backward(self, x: np.ndarray, dy: np.ndarray, state: Pass, need_dx: bool) -> np.ndarray | None:
+        self._gradients(x, self._gradient_sums(x, dy, None, None, state), state)
+        return self._input_gradient(x, dy, self.floor, dy, state) if need_dx else None
+
+    def backward_sum(self, x: np.ndarray, dy: np.ndarray, y: np.ndarray, around: np.ndarray, state: Pass) -> np.ndarray:
+        """Do the same for the sum ``y``: write the gradient of what goes around to ``around``; return the input's."""
+        self._gradients(x, self._gradient_sums(x, dy, y.reshape(len(x), -1), around.reshape(len(x), -1), state), state)
+        return self._input_gradient(x, around, -np.inf, dy, state)
+
+    def _prepare(self, x: np.ndarray, state: Pass) -> None:
+        """Write ``found`` and ``by_channel`` for a pass."""
+        raise NotImplementedError
+
+    def _gradients(self, x: np.ndarray, sums: np.ndarray, state: Pass) -> None:
+        """Write the gradients of weight and bias, and ``of_means``."""
+        raise NotImplementedError
+
+    def _gradient_sums(self, x: np.ndarray, dy: np.ndarray, y: Any, around: Any, state: Pass) -> np.ndarray:
         """Return each sample's sums of dy and of dy * (x - mean), (n, 2, channels); 0 where a ReLU is off."""
-        n, sums = len(x), self.sums[: len(x)]
-        by_channel = self.by_channel[self._sets(x, state)]
-        self._run(loops.gradient_sums, x.reshape(n, -1), dy.reshape(n, -1), by_channel, self.floor, sums)
+        n, sums, by_channel = len(x), self.sums[: len(x)], self.by_channel[self._sets(x, state)]
+        given = x.reshape(n, -1), dy.reshape(n, -1), by_channel
+        self._run(loops.gradient_sums, *given, self.floor, y, around, sums)
         return sums
 
-    def _input_gradient(self, x: np.ndarray, dy: np.ndarray, state: Pass) -> np.ndarray:
+    def _input_gradient(self, x: np.ndarray, dy: np.ndarray, floor: float, dx: np.ndarray, state: Pass) -> np.ndarray:
         n, by_channel = len(x), self.by_channel[self._sets(x, state)]
-        of_means = self.of_means[: len(by_channel)]
-        self._run(loops.input_gradient, x.reshape(n, -1), dy.reshape(n, -1), by_channel, self.floor, of_means)
-        return dy
+        given = x.reshape(n, -1), dy.reshape(n, -1), by_channel
+        self._run(loops.input_gradient, *given, floor, self.of_means[: len(by_channel)], dx.reshape(n, -1))
+        return dx
 
 
-class BatchNorm(_Normalization):
+class BatchNorm(Normalization):
     """Normalization by mean and variance of each channel over a worker's samples of a pass (Ioffe and Szegedy 2015).
 
     Evaluation takes running means of both, which a step moves by ``momentum`` towards those of the batch, as PyTorch's
@@ -124,22 +147,20 @@ class BatchNorm(_Normalization):
     def initial(self, seed: int) -> Arrays:
         return {**super().initial(seed), "running_var": np.ones(self.channels, np.float32)}
 
-    def forward(self, x: np.ndarray, state: Pass) -> np.ndarray:
+    def _prepare(self, x: np.ndarray, state: Pass) -> None:
         sets, of_weight = self._sets(x, state), (self.eps, self.p["weight"], self.p["bias"])
         found, by_channel = self.found[sets][0], self.by_channel[sets]
         if state.train:
             loops.of_batch(self._moments(x), self.places, *of_weight, found, by_channel)
         else:
             loops.of_running(self.p["running_mean"], self.p["running_var"], *of_weight, found, by_channel)
-        return self._normalized(x, state)
 
-    def backward(self, x: np.ndarray, dy: np.ndarray, state: Pass, need_dx: bool) -> np.ndarray | None:
+    def _gradients(self, x: np.ndarray, sums: np.ndarray, state: Pass) -> None:
         found, total, g = self.found[self._sets(x, state)][0], len(x) * self.places, self.g
         loops.batch_gradients(
-            self._gradient_sums(x, dy, state), total, self.p["weight"], found, state.adds, g["weight"], g["bias"],
+            sums, total, self.p["weight"], found, state.adds, g["weight"], g["bias"],
             self.of_means,
         )  # fmt: skip
-        return self._input_gradient(x, dy, state) if need_dx else None
 
     def note_statistics(self, n: int, state: Pass) -> None:
         found, p, g = self.found[state.first // self.max_batch], self.p, self.g
@@ -149,7 +170,7 @@ class BatchNorm(_Normalization):
         )  # fmt: skip
 
 
-class GroupNorm(_Normalization):
+class GroupNorm(Normalization):
     """Normalization of each sample by mean and variance of a group of its channels (Wu and He 2018).
 
     Parameters
@@ -173,20 +194,18 @@ class GroupNorm(_Normalization):
             )
         return super().setup(input_shape, index)
 
-    def forward(self, x: np.ndarray, state: Pass) -> np.ndarray:
+    def _prepare(self, x: np.ndarray, state: Pass) -> None:
         sets = self._sets(x, state)
         loops.of_groups(
             self._moments(x), self.places, self.groups, self.eps, self.p["weight"], self.p["bias"], self.found[sets],
             self.by_channel[sets],
         )  # fmt: skip
-        return self._normalized(x, state)
 
-    def backward(self, x: np.ndarray, dy: np.ndarray, state: Pass, need_dx: bool) -> np.ndarray | None:
+    def _gradients(self, x: np.ndarray, sums: np.ndarray, state: Pass) -> None:
         loops.group_gradients(
-            self._gradient_sums(x, dy, state), self.places, self.groups, self.p["weight"],
+            sums, self.places, self.groups, self.p["weight"],
             self.found[self._sets(x, state)], state.adds, self.g["weight"], self.g["bias"], self.of_means,
         )  # fmt: skip
-        return self._input_gradient(x, dy, state) if need_dx else None
 
 
 class LayerNorm(GroupNorm):

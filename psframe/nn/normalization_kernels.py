@@ -13,6 +13,8 @@ by_channel : (pointer, at, stride)
     Rows of numbers by channel, of x's type, ``stride`` apart.
 floor : float
     The output was max(z, floor), z = (x - mean) * scale + shift: with 0 a ReLU, with -inf z itself.
+around, y : (pointer, at, stride)
+    With a shortcut, what goes around is part of z, and the output is at hand; without one the pointers are None.
 """
 
 from collections.abc import Iterator
@@ -49,59 +51,74 @@ def moments(typing, block, n, x, by_channel):
 
 
 @intrinsic
-def normalize(typing, block, n, x, by_channel, floor, y):
+def normalize(typing, block, n, x, by_channel, around, floor, y):
     """Write max(z, ``floor``) to ``y``; rows by channel are mean, scale and shift. NaN stays NaN."""
 
     def generate(context: Any, builder: ir.IRBuilder, signature: Any, values: Any) -> Any:
         row = _row(context, builder, block, x)
-        channels, low = _rows(row, values[3], 3), _spread(context, row, values[4], floor, x)
-        with _places(row, values[1], values[2], values[5]) as (place, to):
+        channels, low = _rows(row, values[3], 3), _spread(context, row, values[5], floor, x)
+        others = [values[4]] if _is_there(around) else []
+        with _places(row, values[1], values[2], values[6], *others) as (place, to, *of_others):
             _, z = _output(row, place, channels)
+            for other in of_others:
+                z = [builder.fadd(number, more) for number, more in zip(z, row.load(other), strict=True)]
             off = [builder.fcmp_ordered("<", number, least) for number, least in zip(z, low, strict=True)]
             row.store(to, [builder.select(*three) for three in zip(off, low, z, strict=True)])
         return context.get_dummy_value()
 
-    return types.void(block, n, x, by_channel, floor, y), generate
+    return types.void(block, n, x, by_channel, around, floor, y), generate
 
 
 @intrinsic
-def gradient_sums(typing, block, n, x, dy, by_channel, floor, sums):
-    """Write to two rows the sums of g and of g * (x - mean), where g is ``dy``, or 0 where z is at most ``floor``."""
+def gradient_sums(typing, block, n, x, dy, by_channel, floor, y, around, sums):
+    """Write to two rows the sums of g and of g * (x - mean), where g is ``dy``, or 0 where z is at most ``floor``.
+
+    With a shortcut, g is written to ``around``, too: the gradient of what goes around.
+    """
 
     def generate(context: Any, builder: ir.IRBuilder, signature: Any, values: Any) -> Any:
         row = _row(context, builder, block, x)
         channels, low = _rows(row, values[4], 3), _spread(context, row, values[5], floor, x)
-        totals = _Totals(row, 2)
-        with _places(row, values[1], values[2], values[3]) as (place, given):
-            d, g = _gradient(row, place, given, channels, low)
+        totals, others = _Totals(row, 2), [values[6], values[7]] if _is_there(around) else []
+        with _places(row, values[1], values[2], values[3], *others) as (place, given, *of_others):
+            d, z = _output(row, place, channels)
+            g = _where_on(row, row.load(of_others[0]) if of_others else z, low, row.load(given))
+            if of_others:
+                row.store(of_others[1], g)
             totals.add(0, g)
             totals.add_products(1, g, d)
-        totals.store(values[6])
+        totals.store(values[8])
         return context.get_dummy_value()
 
-    return types.void(block, n, x, dy, by_channel, floor, sums), generate
+    return types.void(block, n, x, dy, by_channel, floor, y, around, sums), generate
 
 
 @intrinsic
-def input_gradient(typing, block, n, x, dy, by_channel, floor, of_means):
-    """Write scale * g - a - b * (x - mean) over ``dy``; the rows of ``of_means`` are a and b, g as above."""
+def input_gradient(typing, block, n, x, dy, by_channel, floor, of_means, dx):
+    """Write scale * g - a - b * (x - mean) to ``dx``; the rows of ``of_means`` are a and b, g as above.
+
+    ``dy`` and ``dx`` may be one.
+    """
 
     def generate(context: Any, builder: ir.IRBuilder, signature: Any, values: Any) -> Any:
         row = _row(context, builder, block, x)
         channels, low = _rows(row, values[4], 3), _spread(context, row, values[5], floor, x)
         means = _rows(row, values[6], 2)
-        with _places(row, values[1], values[2], values[3]) as (place, given):
-            d, g = _gradient(row, place, given, channels, low)
-            row.store(
-                given,
-                [
-                    builder.fsub(builder.fsub(builder.fmul(scale, number), a), builder.fmul(b, difference))
-                    for number, difference, scale, a, b in zip(g, d, channels[1], *means, strict=True)
-                ],
-            )
+        with _places(row, values[1], values[2], values[3], values[7]) as (place, given, to):
+            d, z = _output(row, place, channels)
+            g = _where_on(row, z, low, row.load(given))
+            gradients = [
+                builder.fsub(builder.fsub(builder.fmul(scale, number), a), builder.fmul(b, difference))
+                for number, difference, scale, a, b in zip(g, d, channels[1], *means, strict=True)
+            ]
+            row.store(to, gradients)
         return context.get_dummy_value()
 
-    return types.void(block, n, x, dy, by_channel, floor, of_means), generate
+    return types.void(block, n, x, dy, by_channel, floor, of_means, dx), generate
+
+
+def _is_there(operand: Any) -> bool:
+    return bool(operand[0] != types.none)
 
 
 class _Totals:
@@ -155,11 +172,8 @@ def _output(row: Row, place: ir.Value, channels: list[Vectors]) -> tuple[Vectors
     return d, [fused(row, *three) for three in zip(d, scale, shift, strict=True)]
 
 
-def _gradient(
-    row: Row, place: ir.Value, given: ir.Value, channels: list[Vectors], low: Vectors
-) -> tuple[Vectors, Vectors]:
-    """Return x - mean, and g."""
-    builder, (d, z) = row.builder, _output(row, place, channels)
+def _where_on(row: Row, output: Vectors, low: Vectors, given: Vectors) -> Vectors:
+    """Return ``given``, or 0 where the output was not more than the floor."""
     zero = row.spread(row.number(0))
-    off = [builder.fcmp_ordered("<=", number, least) for number, least in zip(z, low, strict=True)]
-    return d, [builder.select(*three) for three in zip(off, zero, row.load(given), strict=True)]
+    off = [row.builder.fcmp_ordered("<=", number, least) for number, least in zip(output, low, strict=True)]
+    return [row.builder.select(*three) for three in zip(off, zero, given, strict=True)]

@@ -43,51 +43,61 @@ def sample_moments(part, n_parts, lanes, tail, x, sums, moments):
 
 
 @jit
-def normalize(part, n_parts, lanes, tail, x, by_channel, floor, y):
-    """Write max((``x`` - mean) * scale + shift, ``floor``) to ``y``; ``by_channel`` has the three. NaN stays NaN."""
+def normalize(part, n_parts, lanes, tail, x, by_channel, around, floor, y):
+    """Write max((``x`` - mean) * scale + shift, ``floor``) to ``y``; ``by_channel`` has the three. NaN stays NaN.
+
+    ``around`` (n, m), or None, is added before that.
+    """
     c = by_channel.shape[2]
     n_places, n_full = x.shape[1] // c, c - len(tail)
     for s in share(len(x), part, n_parts):
         at, own = s * x.shape[1], s * 3 * c if len(by_channel) > 1 else 0
         for channel in range(0, n_full, len(lanes)):
+            place = at + channel
             kernels.normalize(
-                (lanes, (None,), ()), n_places, (pointer(x), at + channel, c),
-                (pointer(by_channel), own + channel, c), floor, (pointer(y), at + channel, c),
+                (lanes, (None,), ()), n_places, (pointer(x), place, c), (pointer(by_channel), own + channel, c),
+                (pointer(around), place, c), floor, (pointer(y), place, c),
             )  # fmt: skip
         if len(tail):
+            place = at + n_full
             kernels.normalize(
-                (lanes, (), tail), n_places, (pointer(x), at + n_full, c),
-                (pointer(by_channel), own + n_full, c), floor, (pointer(y), at + n_full, c),
+                (lanes, (), tail), n_places, (pointer(x), place, c), (pointer(by_channel), own + n_full, c),
+                (pointer(around), place, c), floor, (pointer(y), place, c),
             )  # fmt: skip
 
 
 @jit
-def gradient_sums(part, n_parts, lanes, tail, x, dy, by_channel, floor, sums):
+def gradient_sums(part, n_parts, lanes, tail, x, dy, by_channel, floor, y, around, sums):
     """Write each sample's sums of g and of g * (x - mean) to ``sums`` (n, 2, channels).
 
-    g is ``dy``, or 0 where the output was at most ``floor``: 0 with a ReLU, else -inf.
+    g is ``dy``, or 0 where the output was at most ``floor``: 0 with a ReLU, else -inf. With the output ``y`` of a sum,
+    g is written to ``around``, too; both are None without one.
     """
     c = by_channel.shape[2]
     n_places, n_full = x.shape[1] // c, c - len(tail)
     for s in share(len(x), part, n_parts):
         at, to, own = s * x.shape[1], s * 2 * c, s * 3 * c if len(by_channel) > 1 else 0
         for channel in range(0, n_full, len(lanes)):
+            place = at + channel
             kernels.gradient_sums(
-                (lanes, (None,), ()), n_places, (pointer(x), at + channel, c), (pointer(dy), at + channel, c),
-                (pointer(by_channel), own + channel, c), floor, (pointer(sums), to + channel, c),
+                (lanes, (None,), ()), n_places, (pointer(x), place, c), (pointer(dy), place, c),
+                (pointer(by_channel), own + channel, c), floor, (pointer(y), place, c), (pointer(around), place, c),
+                (pointer(sums), to + channel, c),
             )  # fmt: skip
         if len(tail):
+            place = at + n_full
             kernels.gradient_sums(
-                (lanes, (), tail), n_places, (pointer(x), at + n_full, c), (pointer(dy), at + n_full, c),
-                (pointer(by_channel), own + n_full, c), floor, (pointer(sums), to + n_full, c),
+                (lanes, (), tail), n_places, (pointer(x), place, c), (pointer(dy), place, c),
+                (pointer(by_channel), own + n_full, c), floor, (pointer(y), place, c), (pointer(around), place, c),
+                (pointer(sums), to + n_full, c),
             )  # fmt: skip
 
 
 @jit
-def input_gradient(part, n_parts, lanes, tail, x, dy, by_channel, floor, of_means):
-    """Write scale * g - a - b * (x - mean) over ``dy``: what reaches the input, also through mean and variance.
+def input_gradient(part, n_parts, lanes, tail, x, dy, by_channel, floor, of_means, dx):
+    """Write scale * g - a - b * (x - mean) to ``dx``: what reaches the input, also through mean and variance.
 
-    ``of_means`` has a and b, for all samples or for each, as ``by_channel``.
+    ``of_means`` has a and b, for all samples or for each, as ``by_channel``. ``dx`` may be ``dy``.
     """
     c = by_channel.shape[2]
     n_places, n_full = x.shape[1] // c, c - len(tail)
@@ -95,14 +105,18 @@ def input_gradient(part, n_parts, lanes, tail, x, dy, by_channel, floor, of_mean
         at, several = s * x.shape[1], len(by_channel) > 1
         own, means = s * 3 * c if several else 0, s * 2 * c if several else 0
         for channel in range(0, n_full, len(lanes)):
+            place = at + channel
             kernels.input_gradient(
-                (lanes, (None,), ()), n_places, (pointer(x), at + channel, c), (pointer(dy), at + channel, c),
+                (lanes, (None,), ()), n_places, (pointer(x), place, c), (pointer(dy), place, c),
                 (pointer(by_channel), own + channel, c), floor, (pointer(of_means), means + channel, c),
+                (pointer(dx), place, c),
             )  # fmt: skip
         if len(tail):
+            place = at + n_full
             kernels.input_gradient(
-                (lanes, (), tail), n_places, (pointer(x), at + n_full, c), (pointer(dy), at + n_full, c),
+                (lanes, (), tail), n_places, (pointer(x), place, c), (pointer(dy), place, c),
                 (pointer(by_channel), own + n_full, c), floor, (pointer(of_means), means + n_full, c),
+                (pointer(dx), place, c),
             )  # fmt: skip
 
 

@@ -5,11 +5,12 @@ from collections.abc import Sequence
 import numpy as np
 
 from psframe.errors import UserError
-from psframe.nn.activations import BeforeReLU
+from psframe.nn.activations import BeforeReLU, relu_backward
 from psframe.nn.base import Arrays, Base, Layer, Pass, Shape
 from psframe.nn.chain import Chain
 from psframe.nn.checks import image, whole
 from psframe.nn.jit import jit
+from psframe.nn.normalization import Normalization
 from psframe.nn.parts import share
 from psframe.nn.workspace import Workspace
 
@@ -41,6 +42,8 @@ class Residual(BeforeReLU):
                 "shortcut that returns the body's"
             )
         self.input_shape, self.shape = input_shape, shape
+        #: the body's last layer if it sums up, while its numbers are in registers
+        self.last: Normalization | None = self.body.give_last(Normalization)
         self.params = {**self.body.params, **self.shortcut.params}
         layers = [*self.body.layers, *self.shortcut.layers]
         self.whole, self.together = any(one.whole for one in layers), any(one.together for one in layers)
@@ -48,11 +51,19 @@ class Residual(BeforeReLU):
         self.flops = self.body.flops + self.shortcut.flops
         return shape
 
+    def absorb(self, following: Layer) -> bool:
+        absorbs = super().absorb(following)
+        if self.last and absorbs:
+            self.last.absorb(following)
+        return absorbs
+
     def bind(self, params: Arrays, grads: Arrays, workspace: Workspace) -> None:
         self.threads = workspace.threads
         for chain in self.chains:
             chain.bind(params, grads, workspace.branch())
         self.y, self.dx = workspace.output(self.shape), workspace.input_gradient(self.input_shape)
+        #: by a pass's first sample: the input of the last layer
+        self.through: dict[int, np.ndarray] = {}
         self.around = workspace.branch().batch(self.shape) if self.shortcut.active else self.dx
 
     def use(self, params: Arrays) -> None:
@@ -72,21 +83,27 @@ class Residual(BeforeReLU):
     def forward(self, x: np.ndarray, state: Pass) -> np.ndarray:
         y = self.y[state.first : state.first + len(x)]
         through, around = self.body.forward(x, state), self.shortcut.forward(x, state)
+        if self.last:
+            self.through[state.first] = through
+            return self.last.forward_sum(through, around, y, state)
         self.threads.run(add, through.reshape(-1), around.reshape(-1), self.relu, y.reshape(-1))
         return y
 
     def backward(self, x: np.ndarray, dy: np.ndarray, state: Pass, need_dx: bool) -> np.ndarray | None:
         y, dx, around = self.y[state.first : state.first + len(x)], self.dx[: len(x)], self.around[: len(x)]
         # layers may overwrite what they are given, so each way has its own
-        self.threads.run(split, dy.reshape(-1), y.reshape(-1), self.relu, around.reshape(-1))
-        if self.shortcut.active:
-            of_shortcut = self.shortcut.backward(around, state, need_dx)
-            if need_dx:
-                dx[...] = of_shortcut
+        if self.last:
+            dy = self.last.backward_sum(self.through[state.first], dy, y, around, state)
+        else:
+            if self.relu:
+                relu_backward(dy.reshape(-1), y.reshape(-1))
+            around[...] = dy
+        # the ways have memory of their own: one's result outlives the other's pass
+        of_shortcut = self.shortcut.backward(around, state, need_dx)
         of_body = self.body.backward(dy, state, need_dx)
         if not need_dx:
             return None
-        self.threads.run(add, dx.reshape(-1), of_body.reshape(-1), False, dx.reshape(-1))
+        self.threads.run(add, of_shortcut.reshape(-1), of_body.reshape(-1), False, dx.reshape(-1))
         return dx
 
 
@@ -140,13 +157,3 @@ def add(part, n_parts, a, b, relu, y):
     for i in share(m, part, n_parts):
         z = a[i] + b[i]
         y[i] = floor if z < floor else z
-
-
-@jit
-def split(part, n_parts, dy, y, relu, other):
-    """With ``relu``, zero ``dy`` where ``y`` is at most 0; copy it to ``other``. All are (m,)."""
-    floor = y.dtype.type(0 if relu else -np.inf)
-    for i in share(len(y), part, n_parts):
-        g = y.dtype.type(0) if y[i] <= floor else dy[i]
-        dy[i] = g
-        other[i] = g

@@ -13,6 +13,7 @@ from psframe.nn.conv_blas import Im2col
 from psframe.nn.conv_depthwise import Depthwise
 from psframe.nn.conv_direct import Direct
 from psframe.nn.conv_gathered import Gathered
+from psframe.nn.conv_unfolded import Unfolded, pays
 from psframe.nn.geometry import Geometry
 from psframe.nn.workspace import Workspace
 
@@ -112,8 +113,12 @@ class Conv2d(BeforeReLU):
         arguments = geometry, self.p, self.g, self.relu, workspace
         if self.depthwise:
             self.kernels = Depthwise(*arguments)
+        elif not self.is_dense:
+            self.kernels = Gathered(dense, *arguments, self.groups)
+        elif workspace.kernels == "direct" and workspace.in_one == 1 and pays(geometry, self.p["weight"].size):
+            self.kernels = Unfolded(*arguments)
         else:
-            self.kernels = dense(*arguments) if self.is_dense else Gathered(dense, *arguments, self.groups)
+            self.kernels = dense(*arguments)
 
     def _in_memory(self, arrays: Arrays) -> Arrays:
         return {**super()._in_memory(arrays), **self.no_bias}

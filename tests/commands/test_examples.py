@@ -82,6 +82,16 @@ def test_script_that_is_shown_runs(page, name, tmp_path):
     assert ended.stdout, ended
 
 
+def test_network_that_is_shown_trains(tmp_path):
+    mpi = launcher.installed("mpich") or pytest.skip("no mpich: bash launch/test.sh installs it")
+    (tmp_path / "my_network.py").write_text(block("how-to/layers.md", "python", "# my_network.py"))
+    (model,) = re.findall(r'model="(.*my_network.*)"$', (DOCS / "how-to/layers.md").read_text(), re.MULTILINE)
+    keys = [f"model={model}", "train.epochs=1", f"record.dir={tmp_path / 'runs'}"]
+    command = ["-m", "psframe.train", "configs/quickstart.yaml", *keys]
+    ended = launcher.run(mpi, 2, command, PYTHONPATH=str(tmp_path))
+    assert ended.status == 0, ended
+
+
 def test_script_of_pytorch_that_is_shown_runs(tmp_path):
     pytest.importorskip("torch", reason="PyTorch is not installed")
     script = tmp_path / "train_ddp.py"

@@ -16,7 +16,11 @@ from psframe.nn.activations import Dropout, Flatten, ReLU
 from psframe.nn.base import Layer, Pass
 from psframe.nn.conv import Conv1d, Conv2d
 from psframe.nn.dense import Dense
+from psframe.nn.global_pool import GlobalAvgPool
+from psframe.nn.normalization import BatchNorm, GroupNorm
 from psframe.nn.pool import AvgPool2d, MaxPool2d
+from psframe.nn.residual import Residual, Subsample
+from psframe.nn.smooth import GELU, SiLU
 from tests.helpers.layers import Bench
 
 PAGE = mmap.PAGESIZE
@@ -28,6 +32,10 @@ CASES: list[tuple[Sequence[Layer], tuple[int, ...], int]] = [
     ([Conv2d(17, 3, padding=1), ReLU(), AvgPool2d(3, stride=2)], (9, 7, 3), 2),
     ([Conv2d(33, (2, 5), stride=(2, 1), padding=(1, 2)), MaxPool2d(2, stride=2)], (8, 11, 16), 1),
     ([Conv2d(1, 1), Dropout(0.5), Flatten(), Dense(1)], (1, 1, 1), 1),
+    ([Conv2d(33, 3, padding=1, stride=2, groups=33), BatchNorm(), ReLU(), GlobalAvgPool()], (5, 9, 33), 2),
+    ([Conv2d(6, 3, padding=2, dilation=2, groups=2), GroupNorm(3), GELU(), Conv2d(5, 1)], (7, 6, 4), 2),
+    ([Residual([Conv2d(5, 1), BatchNorm()]), ReLU(), Residual([SiLU()], [Subsample(5)])], (4, 3, 5), 3),
+    ([Conv2d(257, 3)], (3, 3, 130), 3),
     ([Conv1d(10, 5, stride=2), ReLU(), Flatten(), Dense(6)], (1, 31, 9), 5),
     ([Dense(37), ReLU(), Dense(3)], (101,), 7),
 ]
@@ -76,6 +84,8 @@ def step(bench: Bench, input_shape: Sequence[int], n: int) -> list[np.ndarray]:
         kept(rng.standard_normal((n, *input_shape), dtype=np.float32)), Pass(train=True, samples=np.arange(n))
     )
     dy = kept(rng.standard_normal(y.shape, dtype=np.float32))
+    for layer in bench.layers:
+        layer.note_statistics(n, bench.state)
     for layer, x in zip(reversed(bench.layers), reversed(bench.inputs), strict=True):
         dy = layer.backward(x, dy, bench.state, True)
     return [y.copy(), dy.copy(), *(grad.copy() for grad in bench.grads)]

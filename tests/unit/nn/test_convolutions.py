@@ -9,6 +9,7 @@ from psframe.errors import UserError
 from psframe.nn.activations import ReLU
 from psframe.nn.base import Pass
 from psframe.nn.conv import Conv1d, Conv2d
+from psframe.nn.conv_unfolded import Unfolded
 from tests.helpers.layers import Bench
 
 pytest.importorskip("torch", reason="PyTorch, which the layers are compared with, is not installed")
@@ -69,6 +70,26 @@ def test_one_of_each_by_the_microkernel():
     check(Conv2d(6, 3, padding=2, dilation=2, groups=2), (7, 6, 4), 2, True, "direct", "float32", 1e-4)
     check(Conv2d(20, 1), (5, 7, 12), 3, True, "direct", "float32", 1e-4)
     check(Conv2d(20, 1, stride=2, bias=False), (5, 7, 12), 3, False, "direct", "float32", 1e-4)
+
+
+@pytest.mark.parametrize(
+    ("layer", "shape", "n"),
+    [
+        (lambda: Conv2d(256, 3, padding=1), (2, 2, 128), 5),
+        (lambda: Conv2d(300, (3, 2), stride=2, padding=(1, 0)), (3, 4, 260), 70),  # samples in several parts
+        (lambda: Conv2d(257, 3, bias=False), (3, 3, 130), 3),
+    ],
+)
+def test_small_images_with_large_weights(layer, shape, n):
+    x = np.random.default_rng(0).standard_normal((n, *shape), dtype=np.float32)
+    results = []
+    for n_threads in (1, 2):
+        twins = Twins([layer(), ReLU()], shape, n, n_threads=n_threads)
+        assert isinstance(twins.bench.layers[0].kernels, Unfolded)
+        twins.check(x, 2e-5)
+        results.append([*twins.bench.grads])
+    for one, two in zip(*results, strict=True):
+        np.testing.assert_array_equal(one, two)
 
 
 def test_sequences_have_groups_and_dilation():

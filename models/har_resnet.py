@@ -5,8 +5,8 @@ from psframe.nn.activations import ReLU
 from psframe.nn.base import Layer, Shape
 from psframe.nn.conv import Conv1d
 from psframe.nn.dense import Dense
-from psframe.nn.global_pool import GlobalAvgPool
 from psframe.nn.normalization import Norm, normalization
+from psframe.nn.pool import GlobalAvgPool
 from psframe.nn.residual import Residual
 
 

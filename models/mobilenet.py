@@ -5,8 +5,8 @@ from psframe.nn.activations import ReLU
 from psframe.nn.base import Layer, Shape
 from psframe.nn.conv import Conv2d
 from psframe.nn.dense import Dense
-from psframe.nn.global_pool import GlobalAvgPool
 from psframe.nn.normalization import Norm, normalization
+from psframe.nn.pool import GlobalAvgPool
 
 BLOCKS = ((64, 1), (128, 2), (128, 1), (256, 2), (256, 1), (512, 2), (512, 1))  # channels and stride
 

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from psframe.errors import UserError
-from psframe.nn import activations, conv, dense, global_pool, normalization, pool, residual, smooth
+from psframe.nn import activations, conv, dense, normalization, pool, residual, smooth
 from psframe.nn.base import Layer
 
 
@@ -28,7 +28,7 @@ def module_of(layer: Layer, flat: bool) -> Any:
         kind = nn.Conv1d if flat else nn.Conv2d
         window = map(size, (layer.kernel, layer.stride, layer.padding, layer.dilation))
         return kind(layer.input_shape[2], layer.out_channels, *window, layer.groups, layer.has_bias)
-    if isinstance(layer, global_pool.GlobalAvgPool):
+    if isinstance(layer, pool.GlobalAvgPool):
         return nn.Sequential(nn.AdaptiveAvgPool1d(1) if flat else nn.AdaptiveAvgPool2d(1), nn.Flatten())
     if isinstance(layer, pool.MaxPool2d | pool.AvgPool2d):
         name = ("Max" if isinstance(layer, pool.MaxPool2d) else "Avg") + ("Pool1d" if flat else "Pool2d")

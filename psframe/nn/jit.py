@@ -32,7 +32,7 @@ def _folder() -> str:
     """
     folder = Path(__file__).parent
     digest = hashlib.sha256()
-    for path in sorted(folder.glob("*.py")):
+    for path in sorted(folder.rglob("*.py")):
         digest.update(path.read_bytes())
     return str(folder / "__pycache__" / digest.hexdigest()[:16])
 

@@ -4,9 +4,8 @@ from psframe.nn.activations import Dropout, Flatten, ReLU
 from psframe.nn.base import Base
 from psframe.nn.conv import Conv2d
 from psframe.nn.dense import Dense
-from psframe.nn.global_pool import GlobalAvgPool
 from psframe.nn.normalization import Norm, normalization
-from psframe.nn.pool import MaxPool2d
+from psframe.nn.pool import GlobalAvgPool, MaxPool2d
 from psframe.nn.residual import Residual, Subsample
 
 

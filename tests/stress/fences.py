@@ -16,9 +16,8 @@ from psframe.nn.activations import Dropout, Flatten, ReLU
 from psframe.nn.base import Layer, Pass
 from psframe.nn.conv import Conv1d, Conv2d
 from psframe.nn.dense import Dense
-from psframe.nn.global_pool import GlobalAvgPool
 from psframe.nn.normalization import BatchNorm, GroupNorm
-from psframe.nn.pool import AvgPool2d, MaxPool2d
+from psframe.nn.pool import AvgPool2d, GlobalAvgPool, MaxPool2d
 from psframe.nn.residual import Residual, Subsample
 from psframe.nn.smooth import GELU, SiLU
 from tests.helpers.layers import Bench

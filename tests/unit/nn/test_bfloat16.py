@@ -10,7 +10,7 @@ from psframe.nn import precision, subnormal
 from psframe.nn.activations import Dropout, Flatten, ReLU
 from psframe.nn.base import Pass
 from psframe.nn.conv import Conv1d, Conv2d
-from psframe.nn.conv_window import panel_rows
+from psframe.nn.conv.window import panel_rows
 from psframe.nn.dense import Dense
 from psframe.nn.network import Network
 from psframe.nn.pool import AvgPool2d, MaxPool2d

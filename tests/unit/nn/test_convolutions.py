@@ -9,7 +9,7 @@ from psframe.errors import UserError
 from psframe.nn.activations import ReLU
 from psframe.nn.base import Pass
 from psframe.nn.conv import Conv1d, Conv2d
-from psframe.nn.conv_unfolded import Unfolded
+from psframe.nn.conv.unfolded import Unfolded
 from tests.helpers.layers import Bench
 
 pytest.importorskip("torch", reason="PyTorch, which the layers are compared with, is not installed")

@@ -8,9 +8,9 @@ from psframe.nn.activations import Dropout, ReLU
 from psframe.nn.base import Pass
 from psframe.nn.conv import Conv2d
 from psframe.nn.dense import Dense
-from psframe.nn.global_pool import GlobalAvgPool
 from psframe.nn.network import Network
 from psframe.nn.normalization import BatchNorm, LayerNorm
+from psframe.nn.pool import GlobalAvgPool
 from psframe.nn.residual import Residual, Subsample
 from psframe.nn.smooth import GELU, LeakyReLU, SiLU
 from tests.helpers.layers import Bench

@@ -9,8 +9,8 @@ row of pixels is a product: the rows of a window are the sum's ``i``, its column
 
 import numpy as np
 
-from psframe.nn.conv_gradients import data_gradient, weight_gradient
-from psframe.nn.conv_window import pack, panel_rows, rows_inside, source
+from psframe.nn.conv.gradients import data_gradient, weight_gradient
+from psframe.nn.conv.window import pack, panel_rows, rows_inside, source
 from psframe.nn.jit import inline, inner, jit
 from psframe.nn.lanes import pointer
 from psframe.nn.microkernel import multiply_add

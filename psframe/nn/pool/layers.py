@@ -5,12 +5,12 @@ from typing import ClassVar
 import numpy as np
 
 from psframe.errors import UserError
-from psframe.nn import pool_plain
 from psframe.nn.activations import BeforeReLU
 from psframe.nn.base import Arrays, Base, Pass, Shape
 from psframe.nn.blocking import blocking
 from psframe.nn.checks import image, pair
-from psframe.nn.pool_loops import avg_backward, avg_forward, max_backward, max_backward_apart, max_forward
+from psframe.nn.pool import plain
+from psframe.nn.pool.loops import avg_backward, avg_forward, max_backward, max_backward_apart, max_forward
 from psframe.nn.workspace import Workspace
 
 
@@ -78,7 +78,7 @@ class MaxPool2d(_Pool, BeforeReLU):
         rows, windows = slice(state.first, state.first + len(x)), (self.kernel, self.stride)
         y = self.y[rows]
         if self.plain:
-            pool_plain.max_forward(x, y, self.argmax[rows], *windows, self.relu)
+            plain.max_forward(x, y, self.argmax[rows], *windows, self.relu)
         else:
             self.threads.run(max_forward, self.lanes, self.tail, x, y, self.argmax[rows], *windows, self.relu)
         return y
@@ -87,7 +87,7 @@ class MaxPool2d(_Pool, BeforeReLU):
         rows, windows = slice(state.first, state.first + len(x)), (self.kernel, self.stride)
         dx = self.dx[: len(x)]
         if self.plain:
-            pool_plain.max_backward(dy, dx, self.argmax[rows], *windows)
+            plain.max_backward(dy, dx, self.argmax[rows], *windows)
         else:
             kernel = max_backward_apart if self.stride == self.kernel else max_backward
             self.threads.run(kernel, self.lanes, self.tail, dy, dx, self.argmax[rows], *windows)
@@ -100,7 +100,7 @@ class AvgPool2d(_Pool):
     def forward(self, x: np.ndarray, state: Pass) -> np.ndarray:
         y = self.y[state.first : state.first + len(x)]
         if self.plain:
-            pool_plain.avg_forward(x, y, self.kernel, self.stride)
+            plain.avg_forward(x, y, self.kernel, self.stride)
         else:
             self.threads.run(avg_forward, self.lanes, self.tail, x, y, self.kernel, self.stride)
         return y
@@ -108,7 +108,7 @@ class AvgPool2d(_Pool):
     def backward(self, x: np.ndarray, dy: np.ndarray, state: Pass, need_dx: bool) -> np.ndarray | None:
         dx = self.dx[: len(dy)]
         if self.plain:
-            pool_plain.avg_backward(dy, dx, self.kernel, self.stride)
+            plain.avg_backward(dy, dx, self.kernel, self.stride)
         else:
             self.threads.run(avg_backward, self.lanes, self.tail, dy, dx, self.kernel, self.stride)
         return dx

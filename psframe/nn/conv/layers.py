@@ -9,12 +9,12 @@ from psframe.errors import UserError
 from psframe.nn.activations import BeforeReLU
 from psframe.nn.base import Arrays, Param, Pass, Shape
 from psframe.nn.checks import bound, image, pair, whole
-from psframe.nn.conv_blas import Im2col
-from psframe.nn.conv_depthwise import Depthwise
-from psframe.nn.conv_direct import Direct
-from psframe.nn.conv_gathered import Gathered
-from psframe.nn.conv_unfolded import Unfolded, pays
-from psframe.nn.geometry import Geometry
+from psframe.nn.conv.blas import Im2col
+from psframe.nn.conv.depthwise import Depthwise
+from psframe.nn.conv.direct import Direct
+from psframe.nn.conv.gathered import Gathered
+from psframe.nn.conv.geometry import Geometry
+from psframe.nn.conv.unfolded import Unfolded, pays
 from psframe.nn.workspace import Workspace
 
 KERNELS: dict[str, type[Direct] | type[Im2col]] = {"direct": Direct, "blas": Im2col}

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from psframe.nn.base import Arrays, Pass
-from psframe.nn.geometry import Geometry
+from psframe.nn.conv.geometry import Geometry
 from psframe.nn.workspace import Workspace
 
 

@@ -5,14 +5,14 @@ Arguments of both: ``weight`` (F, out) and ``bias`` (out,), their gradients, and
 
 import numpy as np
 
-from psframe.nn import dense_loops
 from psframe.nn.base import Arrays
 from psframe.nn.blocking import blocking
+from psframe.nn.dense import loops
 from psframe.nn.workspace import Workspace
 
 
 class Direct:
-    """Products by the microkernel; see :mod:`psframe.nn.dense_loops`."""
+    """Products by the microkernel; see :mod:`psframe.nn.dense.loops`."""
 
     def __init__(self, p: Arrays, g: Arrays, relu: bool, workspace: Workspace):
         (depth, out), n, itemsize = p["weight"].shape, workspace.max_batch, g["weight"].itemsize
@@ -28,7 +28,7 @@ class Direct:
         self.wide = workspace.array((n_threads, out if n_pairs else 0), workspace.sums)
         self.totals = workspace.array((n, out), workspace.sums) if n_pairs else None
         width = max(blocks.width, blocks.lanes * blocks.last_vectors + blocks.tail)
-        self.panels = workspace.array((n_threads, width * dense_loops.CHUNK // 2 * (in_one - 1)), workspace.elements)
+        self.panels = workspace.array((n_threads, width * loops.CHUNK // 2 * (in_one - 1)), workspace.elements)
         self.pairs = tuple(workspace.array((n_pairs, size), workspace.elements) for size in (depth, out))
         self.turned = workspace.array(-(-out // in_one) * n, workspace.elements)
         self.room = workspace.array((n_threads, data.rows, n), workspace.sums)
@@ -39,13 +39,13 @@ class Direct:
 
     def forward(self, x: np.ndarray, y: np.ndarray) -> None:
         self.threads.run(
-            dense_loops.forward, self.types, x, self.weight, self.bias, self.wide, y, self.totals, self.panels,
+            loops.forward, self.types, x, self.weight, self.bias, self.wide, y, self.totals, self.panels,
             self.one, self.relu,
         )  # fmt: skip
 
     def backward(self, x: np.ndarray, y: np.ndarray, dy: np.ndarray, dx: np.ndarray, need_dx: bool, adds: bool) -> None:
         self.threads.run_phases(
-            2, dense_loops.backward, self.gradient_types, x, y, dy, self.weight, self.weight_gradient,
+            2, loops.backward, self.gradient_types, x, y, dy, self.weight, self.weight_gradient,
             self.bias_gradient, self.one, dx, *self.pairs, self.turned, self.room, self.relu, need_dx, adds,
         )  # fmt: skip
 

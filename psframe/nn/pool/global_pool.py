@@ -4,7 +4,7 @@ import numpy as np
 
 from psframe.nn.base import Pass, Shape
 from psframe.nn.checks import image
-from psframe.nn.pool import AvgPool2d
+from psframe.nn.pool.layers import AvgPool2d
 
 
 class GlobalAvgPool(AvgPool2d):

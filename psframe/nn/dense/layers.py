@@ -6,7 +6,7 @@ from psframe.errors import UserError
 from psframe.nn.activations import BeforeReLU
 from psframe.nn.base import Arrays, Param, Pass, Shape
 from psframe.nn.checks import bound, whole
-from psframe.nn.dense_kernels import Direct, Matmul
+from psframe.nn.dense.kernels import Direct, Matmul
 from psframe.nn.workspace import Workspace
 
 KERNELS: dict[str, type[Direct] | type[Matmul]] = {"direct": Direct, "blas": Matmul}

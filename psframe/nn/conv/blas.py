@@ -6,12 +6,12 @@ im2col after Chellapilla, Puri, Simard 2006, "High performance convolutional neu
 import numpy as np
 
 from psframe.nn.base import Arrays, Pass
-from psframe.nn.geometry import Geometry
+from psframe.nn.conv.geometry import Geometry
 from psframe.nn.workspace import Workspace
 
 
 class Im2col:
-    """Convolution and its gradients from copies of all windows; arguments as for ``conv_direct.Direct``."""
+    """Convolution and its gradients from copies of all windows; arguments as for ``conv.direct.Direct``."""
 
     def __init__(self, geometry: Geometry, p: Arrays, g: Arrays, relu: bool, workspace: Workspace):
         (h, w, c), (out_h, out_w, out), (kh, kw), _, (ph, pw), _ = self.geometry = geometry

@@ -1,15 +1,15 @@
 """Convolution of small images with large weights (:class:`Unfolded`), as a dense layer over windows of some samples.
 
-:class:`psframe.nn.conv_direct.Direct` reads the weights for every sample. With few pixels in a sample that takes longer
+:class:`psframe.nn.conv.direct.Direct` reads the weights for every sample. With few pixels in a sample that takes longer
 than the products (im2col after Chellapilla, Puri and Simard 2006).
 """
 
 import numpy as np
 
 from psframe.nn.base import Arrays, Pass
-from psframe.nn.conv_window import PANEL
-from psframe.nn.dense_kernels import Direct as Dense
-from psframe.nn.geometry import Geometry
+from psframe.nn.conv.geometry import Geometry
+from psframe.nn.conv.window import PANEL
+from psframe.nn.dense.kernels import Direct as Dense
 from psframe.nn.jit import jit
 from psframe.nn.parts import share
 from psframe.nn.workspace import Workspace
@@ -24,7 +24,7 @@ def pays(geometry: Geometry, n_weights: int) -> bool:
 
 
 class Unfolded:
-    """Convolution and its gradients from copies of windows; arguments as for ``conv_direct.Direct``."""
+    """Convolution and its gradients from copies of windows; arguments as for ``conv.direct.Direct``."""
 
     def __init__(self, geometry: Geometry, p: Arrays, g: Arrays, relu: bool, workspace: Workspace):
         (*_, c), (out_h, out_w, _), (kh, kw), *self.places = geometry

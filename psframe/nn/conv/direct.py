@@ -2,11 +2,11 @@
 
 import numpy as np
 
-from psframe.nn import conv_loops
 from psframe.nn.base import Arrays, Pass
 from psframe.nn.blocking import blocking
-from psframe.nn.conv_window import Window, panel_rows
-from psframe.nn.geometry import Geometry
+from psframe.nn.conv import loops
+from psframe.nn.conv.geometry import Geometry
+from psframe.nn.conv.window import Window, panel_rows
 from psframe.nn.workspace import Workspace
 
 MOST_TOGETHER = 128  # columns of a product whose rows are added where they overlap
@@ -14,7 +14,7 @@ CACHE_BYTES = 512 << 10  # of the L2 cache: half of it on most CPUs, a core's sh
 
 
 class Direct:
-    """Convolution and its gradients on the images in place (see :mod:`psframe.nn.conv_loops`).
+    """Convolution and its gradients on the images in place (see :mod:`psframe.nn.conv.loops`).
 
     Parameters
     ----------
@@ -72,7 +72,7 @@ class Direct:
     def forward(self, x: np.ndarray, y: np.ndarray, state: Pass) -> None:
         """Write the output to ``y``. The first pass of a step packs the weights for all of its passes."""
         self.threads.run_phases(
-            2, conv_loops.forward, self.types, x, self.weight, self.packed, self.bias, self.wide, self.zeros, y,
+            2, loops.forward, self.types, x, self.weight, self.packed, self.bias, self.wide, self.zeros, y,
             not state.adds, self.relu, self.window, self.images, self.room,
         )  # fmt: skip
 
@@ -81,7 +81,7 @@ class Direct:
     ) -> None:
         """Write the gradients; with ``state.adds``, add those of the parameters."""
         self.threads.run_phases(
-            2, conv_loops.backward, self.gradient_types, x, y, dy, self.weight, self.packed_gradient,
+            2, loops.backward, self.gradient_types, x, y, dy, self.weight, self.packed_gradient,
             self.weight_gradient, self.bias_gradient, self.one, dx, self.relu, need_dx, state.adds, self.windows,
             self.rooms,
         )  # fmt: skip

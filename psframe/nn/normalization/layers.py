@@ -7,11 +7,11 @@ from typing import Any, Literal
 import numpy as np
 
 from psframe.errors import UserError
-from psframe.nn import normalization_loops as loops
 from psframe.nn.activations import BeforeReLU
 from psframe.nn.base import Arrays, Layer, Param, Pass, Shape
 from psframe.nn.blocking import blocking
 from psframe.nn.checks import whole
+from psframe.nn.normalization import loops
 from psframe.nn.workspace import Workspace
 
 Norm = Literal["batch", "group", "layer"]  #: keys of :data:`TABLE`

@@ -1,8 +1,8 @@
-"""Gradients of a convolution (:func:`data_gradient`, :func:`weight_gradient`); see :mod:`psframe.nn.conv_loops`."""
+"""Gradients of a convolution (:func:`data_gradient`, :func:`weight_gradient`); see :mod:`psframe.nn.conv.loops`."""
 
 import numpy as np
 
-from psframe.nn.conv_window import output, panel_rows, source
+from psframe.nn.conv.window import output, panel_rows, source
 from psframe.nn.jit import inline, inner
 from psframe.nn.lanes import pointer
 from psframe.nn.microkernel import multiply_add

@@ -1,6 +1,6 @@
 """Pooling in plain NumPy (:func:`max_forward` and others): the reference for the compiled loops.
 
-Arguments are those of :mod:`psframe.nn.pool_loops`.
+Arguments are those of :mod:`psframe.nn.pool.loops`.
 """
 
 from collections.abc import Iterator

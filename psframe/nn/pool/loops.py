@@ -13,7 +13,7 @@ lie side by side (``stride`` is ``kernel``), a window writes its pixels.
 from psframe.nn.jit import inline, jit
 from psframe.nn.lanes import pointer
 from psframe.nn.parts import share
-from psframe.nn.pool_kernels import largest, sum_cells, sum_where, write_where
+from psframe.nn.pool.kernels import largest, sum_cells, sum_where, write_where
 
 
 @inline

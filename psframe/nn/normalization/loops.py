@@ -12,9 +12,9 @@ depend neither on the threads nor on which rank has a sample.
 
 import numpy as np
 
-from psframe.nn import normalization_kernels as kernels
 from psframe.nn.jit import inline, jit
 from psframe.nn.lanes import pointer
+from psframe.nn.normalization import kernels
 from psframe.nn.parts import share
 
 

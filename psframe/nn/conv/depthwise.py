@@ -8,8 +8,8 @@ import numpy as np
 
 from psframe.nn.base import Arrays, Pass
 from psframe.nn.blocking import blocking
-from psframe.nn.depthwise_kernels import correlate, weigh
-from psframe.nn.geometry import Geometry
+from psframe.nn.conv.depthwise_kernels import correlate, weigh
+from psframe.nn.conv.geometry import Geometry
 from psframe.nn.jit import inline, inner, jit
 from psframe.nn.lanes import pointer
 from psframe.nn.pairs import zero_where_off

@@ -39,6 +39,10 @@ INPUTS: dict[str, tuple[Shape, int]] = {
     "alexnet_small": ((3, 32, 32), 10),
     "vgg16": ((3, 224, 224), 3),
     "vgg16_small": ((3, 32, 32), 10),
+    "vgg16_bn_small": ((3, 32, 32), 10),
+    "resnet8": ((3, 32, 32), 10),
+    "resnet20": ((3, 32, 32), 10),
+    "mobilenet_small": ((3, 32, 32), 10),
 }
 USAGE = (
     "python -m psframe.bench kernels [--model M,...] [--batch B,...] [--precision bf16] [--against float32|torch] "

@@ -148,7 +148,7 @@ def chosen(name: str, layers: Sequence[Layer]) -> type[Float32]:
         if layer.bfloat16 != layers[0].bfloat16 or not layer.bfloat16:
             raise UserError(
                 f"train.precision: bf16 must have layers that compute in it, got layer {number}, {layer.kind}, which "
-                "does not; give train.precision=float32, or take psframe's own layers"
+                "does not; give train.precision=float32, or a model without it"
             )
     return Autocast if layers[0].bfloat16 == "autocast" else BFloat16
 

@@ -86,7 +86,8 @@ def test_network_that_is_shown_trains(tmp_path):
     mpi = launcher.installed("mpich") or pytest.skip("no mpich: bash launch/test.sh installs it")
     (tmp_path / "my_network.py").write_text(block("how-to/layers.md", "python", "# my_network.py"))
     (model,) = re.findall(r'model="(.*my_network.*)"$', (DOCS / "how-to/layers.md").read_text(), re.MULTILINE)
-    keys = [f"model={model}", "train.epochs=1", f"record.dir={tmp_path / 'runs'}"]
+    # by BLAS: the fast kernels of so many shapes would take a minute to compile
+    keys = [f"model={model}", "train.epochs=1", "nn.kernels=blas", f"record.dir={tmp_path / 'runs'}"]
     command = ["-m", "psframe.train", "configs/quickstart.yaml", *keys]
     ended = launcher.run(mpi, 2, command, PYTHONPATH=str(tmp_path))
     assert ended.status == 0, ended

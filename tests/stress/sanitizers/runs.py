@@ -23,6 +23,7 @@ QUICK_MODULES = ("_random", "_elementwise", "_batch")
 #: all tests that reach compiled parts, also in ranks over each MPI
 FULL = (
     *QUICK,
+    "unit/train/test_augment",
     "unit/cluster/test_gates",  # whose protocol the stress programs have under ThreadSanitizer in the default suite
     "unit/cluster/test_node_gather",
     "unit/memory/test_budget",

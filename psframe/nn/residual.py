@@ -59,12 +59,12 @@ class Residual(BeforeReLU):
 
     def bind(self, params: Arrays, grads: Arrays, workspace: Workspace) -> None:
         self.threads = workspace.threads
-        for chain in self.chains:
-            chain.bind(params, grads, workspace.branch())
+        self.body.bind(params, grads, workspace.branch("body"))
+        self.shortcut.bind(params, grads, workspace.branch("shortcut"))
         self.y, self.dx = workspace.output(self.shape), workspace.input_gradient(self.input_shape)
         #: by a pass's first sample: the input of the last layer
         self.through: dict[int, np.ndarray] = {}
-        self.around = workspace.branch().batch(self.shape) if self.shortcut.active else self.dx
+        self.around = workspace.batch(self.shape) if self.shortcut.active else self.dx
 
     def use(self, params: Arrays) -> None:
         for chain in self.chains:

@@ -55,6 +55,8 @@ class Workspace:
         self.in_one, self.elements, self.sums = (2, "uint32", "float32") if is_half else (1, dtype, dtype)
         self._allocate = allocate
         self._turns: list[np.ndarray] = []
+        self._place = ""  # of the layers within others
+        self._turns_of: dict[str, list[np.ndarray]] = {}  # by place
 
     def array(self, shape: int | Shape, dtype: str | None = None) -> np.ndarray:
         """Return a layer's private array, of the network's dtype by default."""
@@ -83,10 +85,13 @@ class Workspace:
         """Return an array as from :meth:`kept` for a layer's output; of sums if that is the network's."""
         return self.kept(shape, self.output_dtype)
 
-    def branch(self) -> "Workspace":
-        """Return a workspace for layers within a layer, whose input gradients take turns apart from this one's."""
+    def branch(self, place: str) -> "Workspace":
+        """Return a workspace for layers within a layer, whose input gradients take turns apart from this one's.
+
+        Layers at the same ``place`` of others, one after the other in backward, have the same arrays.
+        """
         branch = copy(self)
-        branch._turns, branch.is_last = [], False
+        branch._turns, branch._place, branch.is_last = [], f"{self._place}/{place}", False
         return branch
 
     def take_turns(self, n_numbers: int) -> None:
@@ -94,7 +99,10 @@ class Workspace:
 
         A layer's output gradient is not needed after its input gradient is written, so two arrays suffice.
         """
-        self._turns = [self.array(n_numbers) for _ in range(2)]
+        turns = self._turns_of.get(self._place, [])
+        if not self._place or not turns or turns[0].size < n_numbers:
+            turns = self._turns_of[self._place] = [self.array(n_numbers) for _ in range(2)]
+        self._turns = [turn[:n_numbers] for turn in turns]
 
     def input_gradient(self, shape: Shape) -> np.ndarray:
         """Return the array (..., *shape) for a layer's input gradient; each layer calls once, in network order."""

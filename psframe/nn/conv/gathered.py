@@ -74,7 +74,7 @@ class Gathered:
         self.groups, self.g, self.shape = groups, g, (*kernel, c // groups, out)
         inside, outside = (rows.n_in, columns.n_in, c // groups), (rows.n_out, columns.n_out, out // groups)
         dense = Geometry(inside, outside, kernel, (rows.stride, columns.stride), (0, 0))
-        workspace = workspace.branch()
+        workspace = workspace.branch("windows")
         workspace.max_batch *= len(self.phases)
         self.x, self.dx = workspace.batch(inside), workspace.batch(inside)
         self.y, self.dy = workspace.batch(outside), workspace.batch(outside)

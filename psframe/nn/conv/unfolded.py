@@ -31,7 +31,7 @@ class Unfolded:
         self.threads, self.pixels, self.n_numbers = workspace.threads, out_h * out_w, kh * kw * c
         self.samples = max(1, min(workspace.max_batch, ROWS // self.pixels))
         self.shape = (out_h, out_w, kh, kw, c)
-        rows = workspace.branch()
+        rows = workspace.branch("windows")
         rows.max_batch = self.samples * self.pixels
         self.columns, self.d_columns = rows.batch((self.n_numbers,)), rows.batch((self.n_numbers,))
         self.dense = Dense(self._as_dense(p), self._as_dense(g), relu, rows)

@@ -48,11 +48,9 @@ def module_of(layer: Layer, flat: bool) -> Any:
         return nn.LeakyReLU(layer.slope)
     if isinstance(layer, activations.Dropout):
         return nn.Dropout(layer.p_drop)
-    for kind, theirs in ((activations.ReLU, "ReLU"), (activations.Flatten, "Flatten"), (smooth.SiLU, "SiLU")):
+    for kind in (activations.ReLU, activations.Flatten, smooth.SiLU, smooth.GELU):
         if isinstance(layer, kind):
-            return getattr(nn, theirs)()
-    if isinstance(layer, smooth.GELU):
-        return nn.GELU()
+            return getattr(nn, kind.__name__)()
     raise UserError(f"PyTorch must have every layer of the model, got {type(layer).__name__}; measure without PyTorch")
 
 

@@ -10,7 +10,7 @@ Weights have the meaning and the logical shape that they have in PyTorch, (out, 
 (out, in); ``Param.order`` is the order of their axes in memory.
 """
 
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from types import MappingProxyType
 from typing import Any, Protocol
@@ -225,3 +225,17 @@ class Base:
 
     def describe(self) -> str:
         return description(self)
+
+
+def running(layers: Sequence[Layer]) -> list[tuple[int, Layer]]:
+    """Return the layers that run, with their positions: without those that the one before absorbs."""
+    active: list[tuple[int, Layer]] = []
+    for position, layer in enumerate(layers):
+        if not (active and active[-1][1].absorb(layer)):
+            active.append((position, layer))
+    return active
+
+
+def keeping_statistics(active: Iterable[tuple[int, Layer]]) -> list[Layer]:
+    """Return the layers that have tensors which are not trained."""
+    return [layer for _, layer in active if not all(param.trained for param in layer.params.values())]

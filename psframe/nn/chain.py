@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 
 from psframe.errors import UserError
-from psframe.nn.base import Arrays, Layer, Param, Pass, Shape
+from psframe.nn.base import Arrays, Layer, Param, Pass, Shape, keeping_statistics, running
 from psframe.nn.checks import layers as checked
 from psframe.nn.operations import of_layer
 from psframe.nn.workspace import Workspace
@@ -40,20 +40,13 @@ class Chain:
                 place = f"layer {number - begin} of layer {index}'s {where}"
                 raise UserError(str(error).replace(f"layer {of_layer}", place)) from None
             self.shapes.append(shape)
-        self.active = []
-        for number, layer in enumerate(self.layers):
-            if not (self.active and self.active[-1][1].absorb(layer)):
-                self.active.append((number, layer))
+        self.active = running(self.layers)
         self.begin, self.running = begin, [layer for _, layer in self.active]
         return shape
 
     def give_last(self, kind: type) -> Any:
         """Return the last layer, if it is of that kind, and let the caller run it; else None."""
         return self.running.pop() if self.running and isinstance(self.running[-1], kind) else None
-
-    def absorb(self, following: Layer) -> bool:
-        """Return True if the last layer absorbs the one that follows the chain."""
-        return bool(self.active) and self.active[-1][1].absorb(following)
 
     @property
     def params(self) -> dict[str, Param]:
@@ -75,8 +68,7 @@ class Chain:
         workspace.take_turns(workspace.max_batch * max(map(prod, self.shapes)))
         for number, layer in self.active:
             layer.bind(self._own(params, number, layer), self._own(grads, number, layer), workspace)
-        #: layers with tensors that are not trained
-        self.keep_statistics = [one for _, one in self.active if not all(p.trained for p in one.params.values())]
+        self.keep_statistics = keeping_statistics(self.active)
 
     def use(self, params: Arrays) -> None:
         for number, layer in self.active:

@@ -9,7 +9,7 @@ from psframe.errors import UserError
 from psframe.memory.allocator import Allocator
 from psframe.memory.arena import Arena, Layout
 from psframe.nn import checks
-from psframe.nn.base import Arrays, Layer, LayerHook, Param, Pass, Shape
+from psframe.nn.base import Arrays, Layer, LayerHook, Param, Pass, Shape, keeping_statistics, running
 from psframe.nn.batch_parts import front, part_of
 from psframe.nn.losses import Labels, softmax_cross_entropy
 from psframe.nn.precision import chosen
@@ -70,10 +70,7 @@ class Network:
         if shape != (n_classes,):
             raise UserError(f"a model must end in one number a class, ({n_classes},), got {shape}; mend its last layer")
         self.n_classes = n_classes
-        self.active: list[tuple[int, Layer]] = []
-        for index, layer in enumerate(self.layers):
-            if not (self.active and self.active[-1][1].absorb(layer)):
-                self.active.append((index, layer))
+        self.active = running(self.layers)
         self.own = slice(*own.indices(len(self.active))[:2])
         self.whole = Layout({name: param.whole for name, param in self.stage(slice(None)).items()})
         self.params = self.stage(self.own)
@@ -131,8 +128,7 @@ class Network:
         own_layers = self.active[self.own]
         n_front = max(0, min(len(front(self.active)), self.own.stop) - self.own.start)
         self.front, self.rest = ([layer for _, layer in part] for part in (own_layers[:n_front], own_layers[n_front:]))
-        #: layers with tensors that are not trained
-        self.keep_statistics = [one for _, one in own_layers if not all(p.trained for p in one.params.values())]
+        self.keep_statistics = keeping_statistics(own_layers)
         inputs = [prod(self.shapes[index]) for index, _ in own_layers]
         grads = arena.views(arena.grads)
         #: each layer's views of the parameters, by the arena's version modulo the number of versions kept

@@ -2,10 +2,9 @@
 
 from itertools import product
 
-from tests.helpers.launcher import go_back
 from tests.ranks.harness import IS_FULL, ranks
 from tests.ranks.torch_models import ROW, SHORT, need_torch
-from tests.ranks.training import folder, hashes, train
+from tests.ranks.training import continued, folder, hashes, train
 
 NET = "model=tests.helpers.tiny:residual"
 #: buckets of a layer or two, so that gradients of the last layers leave before those of the first are there
@@ -47,14 +46,8 @@ def batch_statistics_of_blocks_are_those_of_any_number_of_workers(world):
 def batch_statistics_go_on_to_the_same_bits(world):
     with folder(world) as where:
         keys = (NET, "train.epochs=4", "sync.mode=allreduce")
-        records, _, _ = train(world, world.size, where, *keys, "name=whole")
-        train(world, world.size, where, *keys, "name=parts")
-        run = next((where / "runs").glob("parts-*"))
-        if world.rank == 0:
-            go_back(run, 2)
-        world.Barrier()
-        again, _, _ = train(world, world.size, where, *keys, f"checkpoint.resume={run}", "name=parts")
-        assert [r["params_sha256"] for r in records] == [r["params_sha256"] for r in again]
+        whole, again = continued(world, where, *keys)
+        assert whole == again
 
 
 @ranks(4)

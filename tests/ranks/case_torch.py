@@ -4,10 +4,9 @@ from itertools import product
 
 import numpy as np
 
-from tests.helpers.launcher import go_back
 from tests.ranks.harness import IS_FULL, ranks
 from tests.ranks.torch_models import ATTENTION, NET, ROW, SHORT, need_torch
-from tests.ranks.training import folder, hashes, train
+from tests.ranks.training import continued, folder, hashes, train
 
 
 @ranks(4)
@@ -50,14 +49,8 @@ def torch_module_goes_on_to_the_same_bits(world):
     need_torch()
     with folder(world) as where:
         keys = (NET, *SHORT, "train.epochs=4", "sync.mode=allreduce")
-        records, _, _ = train(world, world.size, where, *keys, "name=whole")
-        train(world, world.size, where, *keys, "name=parts")
-        run = next((where / "runs").glob("parts-*"))
-        if world.rank == 0:
-            go_back(run, 2)
-        world.Barrier()
-        again, _, _ = train(world, world.size, where, *keys, f"checkpoint.resume={run}", "name=parts")
-        assert [r["params_sha256"] for r in records] == [r["params_sha256"] for r in again]
+        whole, again = continued(world, where, *keys)
+        assert whole == again
 
 
 @ranks(4, full=True)

@@ -14,6 +14,7 @@ from psframe.train import command, epoch
 from psframe.train.build import assemble
 from psframe.train.callbacks.calls import Calls
 from psframe.train.plan import plan
+from tests.helpers.launcher import go_back
 
 TINY = """\
 name: tiny
@@ -81,3 +82,14 @@ def one_epoch(run):
     epoch.train_epoch(run)
     run.progress.epoch, run.sampler.cursor = run.progress.epoch + 1, 0
     run.progress.parts.clear()
+
+
+def continued(world, where, *overrides):
+    """Return the hashes of epochs of a run, and of one that goes on behind its second epoch."""
+    whole = hashes(world, world.size, where, *overrides, "name=whole")
+    train(world, world.size, where, *overrides, "name=parts")
+    run = next((where / "runs").glob("parts-*"))
+    if world.rank == 0:
+        go_back(run, 2)
+    world.Barrier()
+    return whole, hashes(world, world.size, where, *overrides, f"checkpoint.resume={run}", "name=parts")

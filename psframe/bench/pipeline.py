@@ -98,7 +98,7 @@ def _measured(cluster: Cluster, judged: Plan, contenders: dict[str, Run], argume
             by_name[name].append(cluster.comm.allreduce(seconds, MPI.MAX))
             if name == "pipeline":
                 stalled_s = contenders[name].work.waited_s
-                contenders[name].work.clear()
+                contenders[name].work.begin()
                 bubbles.append(cluster.comm.allreduce(stalled_s) / cluster.comm.allreduce(busy_s))
     for times in (*by_name.values(), bubbles):
         del times[0]

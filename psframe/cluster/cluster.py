@@ -130,7 +130,7 @@ class Cluster:
     def gather(self, mine: Any) -> list[Any] | None:
         """Return every rank's object, by rank, on rank 0; None elsewhere. All must call.
 
-        This and :meth:`run_on_root_in_time` keep to ``sync.deadline_s``: they are for ranks that train.
+        This and the next two keep to ``sync.deadline_s``: they are for ranks that train.
         """
         objects = [pickle.loads(of_rank) for of_rank in self.board.gather(pickle.dumps(mine))]
         if self.leaders == MPI.COMM_NULL:
@@ -140,6 +140,20 @@ class Cluster:
         self._come()
         by_node = self.patience.gather(self.leaders, pickle.dumps(objects))
         return [of_rank for of_node in by_node for of_rank in pickle.loads(of_node)] if by_node is not None else None
+
+    def gather_to_all(self, message: bytes) -> list[bytes]:
+        """Return every rank's message, by rank, on all ranks; as :meth:`gather`, with the deadline. All must call."""
+        messages = self.board.gather_to_all(message)
+        if self.n_nodes == 1:
+            return messages
+        everyones = b""
+        if self.leaders != MPI.COMM_NULL:
+            self._come()
+            by_node = self.patience.gather(self.leaders, pickle.dumps(messages))
+            joined = [of_rank for of_node in by_node for of_rank in pickle.loads(of_node)] if by_node else []
+            everyones = self.patience.bcast(self.leaders, pickle.dumps(joined))
+        objects: list[bytes] = pickle.loads(self.board.tell(everyones))
+        return objects
 
     def run_on_root_in_time(self, body: Callable[[], T]) -> T:
         """As :meth:`run_on_root`, but during training, with the deadline. All must call."""

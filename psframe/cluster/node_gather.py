@@ -33,6 +33,10 @@ class Board:
         """
         return self._exchange(message, range(len(self.rows)) if self.meeting.me == 0 else ())
 
+    def gather_to_all(self, message: bytes) -> list[bytes]:
+        """Return every rank's message, on all ranks. All of the node must call."""
+        return self._exchange(message, range(len(self.rows)))
+
     def tell(self, message: bytes = b"") -> bytes:
         """Return the first rank's message. All ranks of the node must call."""
         (heard,) = self._exchange(message if self.meeting.me == 0 else b"", (0,))

@@ -77,6 +77,11 @@ class Pass:
         Position of the pass's first sample among those whose outputs a layer keeps: a batch may be split into parts.
     adds : bool
         True if other passes of the step came before: this one adds its gradients to theirs.
+    idle : bool
+        True if its samples only keep those of other ranks company: they count in no statistic, and have no gradients.
+    done : callable, optional
+        Called with a layer's gradients, by each that has no layers within it, once they are complete for this batch;
+        with None, once those of all tensors that are not trained are.
     """
 
     train: bool = False
@@ -85,11 +90,14 @@ class Pass:
     samples: np.ndarray = field(default_factory=lambda: np.empty(0, np.int64))
     first: int = 0
     adds: bool = False
+    idle: bool = False
+    done: Callable[[Arrays | None], None] | None = None
 
-    def part(self, begin: int, end: int) -> "Pass":
-        """Return the arguments for the samples ``begin`` to ``end - 1`` of the batch."""
-        adds = self.adds or begin > 0
-        return Pass(self.train, self.seed, self.epoch, self.samples[begin:end], self.first + begin, adds)
+    def part(self, begin: int, end: int, n: int) -> "Pass":
+        """Return the arguments for the samples ``begin`` to ``end - 1`` of the batch of ``n``."""
+        adds, done = self.adds or begin > 0, self.done if end == n else None
+        samples = self.samples[begin:end]
+        return Pass(self.train, self.seed, self.epoch, samples, self.first + begin, adds, self.idle, done)
 
 
 @dataclass(frozen=True)
@@ -142,11 +150,19 @@ class Layer(Protocol):
 
     @property
     def whole(self) -> bool:
-        """True if a batch must not be split into parts: for speed (many weights, small samples), or if samples meet."""
+        """True if a batch should not be split into parts, for speed: many weights, small samples."""
 
     @property
     def together(self) -> bool:
         """True if other ranks wait for its passes; then no layer of the network splits a batch into parts."""
+
+    @property
+    def meets(self) -> str:
+        """The samples that meet in training: none (""), those of a worker's ``batch``, or those of all ``workers``.
+
+        A layer in which they do has ``forward_steps`` and ``backward_steps``, too: the same as ``forward`` and
+        ``backward``, as :data:`psframe.nn.steps.Steps`. A batch comes to them in parts, in the order of samples.
+        """
 
     @property
     def bfloat16(self) -> str:
@@ -194,7 +210,7 @@ class Base:
 
     params: Mapping[str, Param] = MappingProxyType({})
     whole = together = False
-    bfloat16 = ""
+    meets = bfloat16 = ""
     flops: float | None = None
 
     @property

@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 
 from psframe.errors import UserError
+from psframe.nn import steps
 from psframe.nn.base import Arrays, Layer, Param, Pass, Shape, keeping_statistics, running
 from psframe.nn.checks import layers as checked
 from psframe.nn.operations import of_layer
@@ -54,6 +55,11 @@ class Chain:
         return {f"{self._prefix(k, layer)}{name}": p for k, layer in self.active for name, p in layer.params.items()}
 
     @property
+    def meets(self) -> str:
+        """As of a layer: the most samples that meet in one of these."""
+        return max((layer.meets for layer in self.layers), default="")
+
+    @property
     def flops(self) -> float:
         return sum(of_layer(layer, shape) for layer, shape in zip(self.layers, self.shapes[1:], strict=True))
 
@@ -65,9 +71,10 @@ class Chain:
 
     def bind(self, params: Arrays, grads: Arrays, workspace: Workspace) -> None:
         """Bind the layers; ``workspace`` is one of :meth:`Workspace.branch`."""
-        workspace.take_turns(workspace.max_batch * max(map(prod, self.shapes)))
-        for number, layer in self.active:
-            layer.bind(self._own(params, number, layer), self._own(grads, number, layer), workspace)
+        workspace.take_turns(max(map(prod, self.shapes)))
+        self.grads = [self._own(grads, number, layer) for number, layer in self.active]
+        for (number, layer), own in zip(self.active, self.grads, strict=True):
+            layer.bind(self._own(params, number, layer), own, workspace)
         self.keep_statistics = keeping_statistics(self.active)
 
     def use(self, params: Arrays) -> None:
@@ -88,17 +95,9 @@ class Chain:
         for layer in self.keep_statistics:
             layer.note_statistics(n, state)
 
-    def forward(self, x: np.ndarray, state: Pass) -> np.ndarray:
-        inputs = self._inputs.setdefault(state.first, [])
-        inputs.clear()
-        for layer in self.running:
-            inputs.append(x)
-            x = layer.forward(x, state)
-        return x
+    def forward(self, x: np.ndarray, state: Pass) -> steps.Steps[np.ndarray]:
+        return steps.forward(self.running, x, state, self._inputs.setdefault(state.first, []))
 
-    def backward(self, dy: np.ndarray, state: Pass, need_dx: bool) -> np.ndarray:
+    def backward(self, dy: np.ndarray, state: Pass, need_dx: bool) -> steps.Steps[Any]:
         """Write the gradients; return that of the input, or anything without ``need_dx``. ``dy`` is overwritten."""
-        inputs = self._inputs[state.first]
-        for number in reversed(range(len(self.running))):
-            dy = self.running[number].backward(inputs[number], dy, state, need_dx or number > 0)
-        return dy
+        return steps.backward(self.running, self.grads, self._inputs[state.first], dy, state, need_dx)

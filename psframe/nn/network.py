@@ -1,6 +1,7 @@
 """Network of layers in sequence (:class:`Network`): tensors in an arena, buffers for the largest batch."""
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
+from dataclasses import replace
 from math import prod
 
 import numpy as np
@@ -8,13 +9,15 @@ import numpy as np
 from psframe.errors import UserError
 from psframe.memory.allocator import Allocator
 from psframe.memory.arena import Arena, Layout
-from psframe.nn import checks
+from psframe.nn import checks, steps
 from psframe.nn.base import Arrays, Layer, LayerHook, Param, Pass, Shape, keeping_statistics, running
-from psframe.nn.batch_parts import front, part_of
 from psframe.nn.losses import Labels, softmax_cross_entropy
 from psframe.nn.precision import chosen
+from psframe.nn.progress import Batch, Progress
+from psframe.nn.section import Section, front, part_of
+from psframe.nn.steps import Steps
 from psframe.nn.threads import Threads
-from psframe.nn.workspace import Workspace
+from psframe.nn.workspace import Others, Workspace
 
 Observer = Callable[[np.ndarray, np.ndarray], None]  #: takes logits (n, n_classes) and labels (n,), valid in the call
 
@@ -106,10 +109,12 @@ class Network:
         threads: Threads | None = None,
         n_kept: int = 1,
         adds: bool = False,
+        others: Others | None = None,
     ) -> None:
         """Give the layers their views of ``arena`` and memory for batches of up to ``max_batch`` samples.
 
-        Up to ``n_kept`` batches may wait for their backward pass; with ``adds`` a step has several passes.
+        Up to ``n_kept`` batches may wait for their backward pass; with ``adds`` a step has several passes. Without
+        ``others``, samples that meet those of all workers meet those of this rank.
         """
         self.arena = arena
         self.precision = self._kind(arena, lambda shape, dtype: allocator.zeros(shape, dtype, "parameters"))
@@ -124,31 +129,32 @@ class Network:
             adds,
             self._kind.autocasts,
         )
-        self.part = part_of(self.active, self.shapes, max_batch, kernels, workspace.threads.n)
+        part = part_of(self.active, self.shapes, max_batch, kernels, workspace.threads.n)
+        workspace.others, workspace.in_step = others, n_kept > 1 and self.meets == "workers"
         own_layers = self.active[self.own]
         n_front = max(0, min(len(front(self.active)), self.own.stop) - self.own.start)
-        self.front, self.rest = ([layer for _, layer in part] for part in (own_layers[:n_front], own_layers[n_front:]))
         self.keep_statistics = keeping_statistics(own_layers)
-        inputs = [prod(self.shapes[index]) for index, _ in own_layers]
-        grads = arena.views(arena.grads)
+        grads = self._by_layer(arena.views(arena.grads))
         #: each layer's views of the parameters, by the arena's version modulo the number of versions kept
         self.params_of_layers = [self._by_layer(views) for views in self.precision.params()]
         self.version = arena.version
         params = self._current()
         for number, (_, layer) in enumerate(own_layers):
-            if number == 0 and self.front:
-                workspace.take_turns(self.part * max(inputs[:n_front]))
-            if number == n_front:
-                workspace.take_turns(max_batch * max(inputs[number:]))
+            if number in (0, n_front):
+                workspace.part = part if number < n_front else max_batch
+                end = n_front if number < n_front else len(own_layers)
+                workspace.take_turns(max(prod(self.shapes[index]) for index, _ in own_layers[number:end]))
             workspace.is_last = self.own.start + number == len(self.active) - 1
-            layer.bind(params[number], self._by_layer(grads)[number], workspace)
-        # buffers that join the parts of a batch and of its gradient; an earlier stage needs the latter
-        self.joined = workspace.kept(self.shape_before(self.own.start + n_front))
-        self.joined_dx = workspace.batch(self.shape_before(self.own.start)) if self.front and self.own.start else None
+            layer.bind(params[number], grads[number], workspace)
+        #: layers that a batch passes in parts, and those that it passes as one
+        self.sections = [
+            Section(self, slice(self.own.start + begin, self.own.start + end), grads[begin:end], size, workspace)
+            for begin, end, size in ((0, n_front, part), (n_front, len(own_layers), max_batch))
+            if begin < end
+        ]
         n_logits = self.n_classes if self.is_last else 0
         self.dlogits = workspace.array((max_batch, n_logits), workspace.sums)
         self.precision.allocate_ends(workspace, None if self.own.start else self.input_shape, n_logits)
-        self._inputs: dict[int, list[list[np.ndarray]]] = {}
 
     def _by_layer(self, views: Arrays) -> list[Arrays]:
         """Return this stage's tensors by active layer, under their names in the layer."""
@@ -173,6 +179,11 @@ class Network:
         """True if the output of the own layers is the logits."""
         return self.own.stop == len(self.active)
 
+    @property
+    def meets(self) -> str:
+        """As of a layer: the most samples that meet in one of these."""
+        return max(layer.meets for _, layer in self.active[self.own])
+
     def zeros(self) -> np.ndarray:
         """Return a sample of zeros, (1, ...), as the own layers take it."""
         return np.zeros((1, *self.shape_before(self.own.start)), self.dtype if self.own.start else "float32")
@@ -187,29 +198,16 @@ class Network:
 
         ``x`` and the output are kept until the backward pass; several batches have separate memory.
         """
+        return steps.finish(self._forward(x, state))
+
+    def _forward(self, x: np.ndarray, state: Pass) -> Steps[np.ndarray]:
         self._follow()
         if not state.adds:
             self.precision.refresh()
         x = self.precision.input(x, state)
-        n, inputs = len(x), self._inputs.setdefault(state.first, [])
-        inputs.clear()
-        for begin in range(0, n if self.front else 0, self.part):
-            end = min(begin + self.part, n)
-            y = self._through(self.front, x[begin:end], state.part(begin, end), inputs)
-            if end - begin < n:
-                self.joined[state.first + begin : state.first + end] = y
-        if self.front:
-            x = y if self.part >= n else self.joined[state.first : state.first + n]
-        y = self._through(self.rest, x, state, inputs)
-        return self.precision.logits(y, state) if self.is_last else y
-
-    def _through(self, layers: list[Layer], x: np.ndarray, state: Pass, inputs: list[list[np.ndarray]]) -> np.ndarray:
-        inputs.append([])
-        with self.precision.arithmetic():
-            for layer in layers:
-                inputs[-1].append(x)
-                x = layer.forward(x, state)
-        return x
+        for section in self.sections:
+            x = yield from section.forward(x, state)
+        return self.precision.logits(x, state) if self.is_last else x
 
     def gradients(self, x: np.ndarray, labels: Labels, state: Pass, hook: LayerHook | None = None) -> tuple[float, int]:
         """Run forward and backward: write the gradients of the summed loss to the arena.
@@ -226,53 +224,56 @@ class Network:
             Summed over the n samples.
         n_correct : int
         """
-        end, loss, n_correct = self.layout.size, 0.0, 0
-        if len(x) == 0:
-            self.arena.grads[:] = 0
+        return steps.finish(self._gradients(Batch(x, lambda: labels, state), hook))
+
+    def gradients_in_step(self, batches: Sequence[Batch]) -> list[tuple[float, int]]:
+        """Do the same for several batches, each up to where its samples meet those of the others.
+
+        Each writes its gradients where the others do, layer by layer; ``state.done`` is to fetch them.
+        """
+        return steps.finish(steps.in_step([self._gradients(batch, None) for batch in batches]))
+
+    def _gradients(self, batch: Batch, hook: LayerHook | None) -> Steps[tuple[float, int]]:
+        n, state, told = len(batch.x), batch.state, Progress(self.active, self.begins, self.layout.size, hook)
+        if n:
+            dy = self.dlogits[:n]
+            logits = yield from self._forward(batch.x, state)
+            loss, n_correct = softmax_cross_entropy(logits, batch.labels(), dy)
+            yield from self._backward(dy, state, told.layer)
         else:
-            dy = self.dlogits[: len(x)]
-            loss, n_correct = softmax_cross_entropy(self.forward(x, state), labels, dy)
-            for number in self._through_back(dy, state):
-                index = self.active[number][0]
-                if hook and index in hook.layers and self.begins[index] < end:
-                    hook.call(slice(self.begins[index], end))
-                    end = self.begins[index]
-        if hook and end:
-            hook.call(slice(0, end))
+            loss, n_correct = 0.0, 0
+            if self.meets == "workers":
+                yield from self._keep_company(state)
+            if not state.done:
+                self.arena.grads[:] = 0
+        told.finish()
         return loss, n_correct
+
+    def _keep_company(self, state: Pass) -> Steps[None]:
+        """Pass a sample that does not count, so that the others meet as many as they expect."""
+        idle, dy = replace(state, idle=True, samples=np.zeros(1, np.int64)), self.dlogits[:1]
+        yield from self._forward(self.zeros(), idle)
+        dy[:] = 0
+        yield from self._backward(dy, idle, lambda number: None)
 
     def backward(self, dy: np.ndarray, state: Pass) -> np.ndarray | None:
         """Write, or add, the gradients of the own layers; return that of their input, None in the first stage.
 
         ``state`` is that of the forward pass. The returned array is valid until the next backward pass.
         """
-        for _ in self._through_back(dy, state):
-            pass
+        steps.finish(self._backward(dy, state, lambda number: None))
         return self.dx
 
-    def _through_back(self, dy: np.ndarray, state: Pass) -> Iterator[int]:
-        """Go back through the layers; yield the position, in ``active``, of each one whose gradients are complete."""
-        (*parts, of_rest), n_front, first, n = self._inputs[state.first], len(self.front), self.own.start, len(dy)
+    def _backward(self, dy: np.ndarray, state: Pass, done: Callable[[int], None]) -> Steps[None]:
+        """Go back through the layers; call ``done`` with the position, in ``active``, of each one that is complete."""
         for layer in self.keep_statistics:
-            layer.note_statistics(n, state)
+            layer.note_statistics(len(dy), state)
+        if state.done:
+            state.done(None)
         dy = self.precision.gradient(dy) if self.is_last else dy
-        for number in reversed(range(len(self.rest))):
-            # the gradient of the images is not needed
-            with self.precision.arithmetic():
-                dy = self.rest[number].backward(of_rest[number], dy, state, first + n_front + number > 0)
-            yield first + n_front + number
-        self.dx = dy if first and not n_front else None
-        for part, inputs in enumerate(parts):
-            begin, end = part * self.part, min((part + 1) * self.part, n)
-            of_part, of_state = dy[begin:end], state.part(begin, end)
-            for number in reversed(range(n_front)):
-                with self.precision.arithmetic():
-                    of_part = self.front[number].backward(inputs[number], of_part, of_state, first + number > 0)
-                if part == len(parts) - 1:
-                    yield first + number
-            if self.joined_dx is not None:
-                self.joined_dx[begin:end] = of_part
-                self.dx = self.joined_dx[:n]
+        for section in reversed(self.sections):
+            dy = yield from section.backward(dy, state, done)
+        self.dx = dy if self.own.start else None
 
     def evaluate(self, x: np.ndarray, labels: np.ndarray, also: Observer | None = None) -> tuple[float, int]:
         """Return the summed loss and the number of correctly classified samples; changes no gradient.

@@ -12,10 +12,11 @@ from psframe.nn.checks import image, whole
 from psframe.nn.jit import jit
 from psframe.nn.normalization import Normalization
 from psframe.nn.parts import share
+from psframe.nn.steps import Stepping, Steps
 from psframe.nn.workspace import Workspace
 
 
-class Residual(BeforeReLU):
+class Residual(Stepping, BeforeReLU):
     """y = body(x) + shortcut(x) (He et al. 2016, eq. 2); a following ReLU is absorbed.
 
     The tensors of its layers are numbered from the body's first layer to the shortcut's last.
@@ -47,6 +48,7 @@ class Residual(BeforeReLU):
         self.params = {**self.body.params, **self.shortcut.params}
         layers = [*self.body.layers, *self.shortcut.layers]
         self.whole, self.together = any(one.whole for one in layers), any(one.together for one in layers)
+        self.meets = max(self.body.meets, self.shortcut.meets)
         self.bfloat16 = "arrays" if all(one.bfloat16 == "arrays" for one in layers) else ""
         self.flops = self.body.flops + self.shortcut.flops
         return shape
@@ -64,7 +66,10 @@ class Residual(BeforeReLU):
         self.y, self.dx = workspace.output(self.shape), workspace.input_gradient(self.input_shape)
         #: by a pass's first sample: the input of the last layer
         self.through: dict[int, np.ndarray] = {}
-        self.around = workspace.batch(self.shape) if self.shortcut.active else self.dx
+        #: gradients of what goes around, and, while the shortcut waits for a meeting, of what went through
+        self.around = workspace.held(self.shape)
+        waits = workspace.in_step and self.shortcut.meets
+        self.waiting = workspace.branch("waiting").held(self.input_shape) if waits else None
 
     def use(self, params: Arrays) -> None:
         for chain in self.chains:
@@ -80,29 +85,36 @@ class Residual(BeforeReLU):
         for chain in self.chains:
             chain.note_statistics(n, state)
 
-    def forward(self, x: np.ndarray, state: Pass) -> np.ndarray:
+    def forward_steps(self, x: np.ndarray, state: Pass) -> Steps[np.ndarray]:
         y = self.y[state.first : state.first + len(x)]
-        through, around = self.body.forward(x, state), self.shortcut.forward(x, state)
+        through = yield from self.body.forward(x, state)
+        around = yield from self.shortcut.forward(x, state)
         if self.last:
             self.through[state.first] = through
-            return self.last.forward_sum(through, around, y, state)
+            return (yield from self.last.forward_steps(through, state, around, y))
         self.threads.run(add, through.reshape(-1), around.reshape(-1), self.relu, y.reshape(-1))
         return y
 
-    def backward(self, x: np.ndarray, dy: np.ndarray, state: Pass, need_dx: bool) -> np.ndarray | None:
-        y, dx, around = self.y[state.first : state.first + len(x)], self.dx[: len(x)], self.around[: len(x)]
+    def backward_steps(self, x: np.ndarray, dy: np.ndarray, state: Pass, need_dx: bool) -> Steps[np.ndarray | None]:
+        y, around = self.y[state.first : state.first + len(x)], self.around.rows(state.first, len(x))
         # layers may overwrite what they are given, so each way has its own
         if self.last:
-            dy = self.last.backward_sum(self.through[state.first], dy, y, around, state)
+            through = self.through[state.first]
+            dy = yield from self.last.backward_steps(through, dy, state, True, y, around)  # type: ignore[assignment]
         else:
             if self.relu:
                 relu_backward(dy.reshape(-1), y.reshape(-1))
             around[...] = dy
         # the ways have memory of their own: one's result outlives the other's pass
-        of_shortcut = self.shortcut.backward(around, state, need_dx)
-        of_body = self.body.backward(dy, state, need_dx)
+        of_body = yield from self.body.backward(dy, state, need_dx)
+        if self.waiting and need_dx:
+            waiting = self.waiting.rows(state.first, len(x))
+            waiting[...] = of_body
+            of_body = waiting
+        of_shortcut = yield from self.shortcut.backward(around, state, need_dx)
         if not need_dx:
             return None
+        dx = self.dx[: len(x)]
         self.threads.run(add, of_shortcut.reshape(-1), of_body.reshape(-1), False, dx.reshape(-1))
         return dx
 

@@ -1,6 +1,7 @@
 """Layers that report the times of their passes (:class:`Timed`)."""
 
 from collections.abc import Callable
+from functools import partial
 from time import perf_counter
 from typing import Any
 
@@ -8,6 +9,7 @@ import numpy as np
 
 from psframe.nn.base import Layer, Pass
 from psframe.nn.network import Network
+from psframe.nn.steps import Meeting, Steps
 
 #: called at the end of a pass with ``forward`` or ``backward`` and the time of its beginning
 Told = Callable[[str, float], None]
@@ -17,7 +19,7 @@ Clock = Callable[[], float]  #: returns seconds
 class Timed:
     """Wrapper that replaces a layer in a network and reports each of its passes."""
 
-    def __init__(self, layer: Layer, told: Told, clock: Clock = perf_counter):
+    def __init__(self, layer: Any, told: Told, clock: Clock = perf_counter):
         self.layer, self.told, self.clock = layer, told, clock
 
     def __getattr__(self, name: str) -> Any:
@@ -35,9 +37,35 @@ class Timed:
         self.told("backward", began)
         return dx
 
+    def forward_steps(self, x: np.ndarray, state: Pass) -> Steps[np.ndarray]:
+        return (yield from self._timed("forward", self.layer.forward_steps(x, state)))
+
+    def backward_steps(self, x: np.ndarray, dy: np.ndarray, state: Pass, need_dx: bool) -> Steps[Any]:
+        return (yield from self._timed("backward", self.layer.backward_steps(x, dy, state, need_dx)))
+
+    def _timed(self, direction: str, steps: Steps[Any]) -> Steps[Any]:
+        """Report each stretch between two meetings as a pass, and the meetings as its own."""
+        while True:
+            began = self.clock()
+            try:
+                meeting = next(steps)
+            except StopIteration as end:
+                return end.value
+            finally:
+                self.told(direction, began)
+            yield partial(self._meet, direction, meeting)
+
+    def _meet(self, direction: str, meeting: Meeting) -> None:
+        began = self.clock()
+        meeting()
+        self.told(direction, began)
+
 
 def time_layers(network: Network, listener: Callable[[int, Layer], Told], clock: Clock = perf_counter) -> None:
     """Replace every own layer that runs by a :class:`Timed`, which reports to ``listener(index, layer)``."""
-    timed: list[Any] = [Timed(layer, listener(index, layer), clock) for index, layer in network.active[network.own]]
-    n_front = len(network.front)
-    network.front[:], network.rest[:] = timed[:n_front], timed[n_front:]
+    layers = iter(network.active[network.own])
+    for section in network.sections:
+        section.layers = [
+            Timed(layer, listener(index, layer), clock)
+            for _, (index, layer) in zip(section.layers, layers, strict=False)
+        ]

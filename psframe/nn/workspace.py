@@ -3,6 +3,7 @@
 from collections.abc import Callable
 from copy import copy
 from math import prod
+from typing import Protocol
 
 import numpy as np
 
@@ -50,11 +51,16 @@ class Workspace:
         self.max_batch, self.dtype, self.kernels, self.threads = max_batch, dtype, kernels, threads or Threads()
         self.beside, self.n_kept, self.adds, self.autocasts = beside, n_kept, adds, autocasts
         self.is_last = False  #: true while the layer is bound whose output is the network's
+        self.part = max_batch  #: samples that pass the layers together
+        self.in_step = False  #: true if several passes go on in step, from one meeting to the next
+        self.others: Others | None = None  #: the other workers, for layers in which samples meet theirs
         is_half = dtype == "uint16"
         #: numbers along a sum in an element of a product, such elements, and sums; see :mod:`psframe.nn.pairs`
         self.in_one, self.elements, self.sums = (2, "uint32", "float32") if is_half else (1, dtype, dtype)
         self._allocate = allocate
         self._turns: list[np.ndarray] = []
+        self._most = 0  # numbers of a sample in these
+        self._held: dict[str, tuple[int, np.ndarray]] = {}  # by place
         self._place = ""  # of the layers within others
         self._turns_of: dict[str, list[np.ndarray]] = {}  # by place
 
@@ -94,11 +100,12 @@ class Workspace:
         branch._turns, branch._place, branch.is_last = [], f"{self._place}/{place}", False
         return branch
 
-    def take_turns(self, n_numbers: int) -> None:
-        """Let the layers that follow write their input gradients to two arrays of ``n_numbers`` elements in turn.
+    def take_turns(self, most: int) -> None:
+        """Let the layers that follow write their input gradients, of up to ``most`` numbers, to two arrays in turn.
 
         A layer's output gradient is not needed after its input gradient is written, so two arrays suffice.
         """
+        self._most, n_numbers = most, self.part * most
         turns = self._turns_of.get(self._place, [])
         if not self._place or not turns or turns[0].size < n_numbers:
             turns = self._turns_of[self._place] = [self.array(n_numbers) for _ in range(2)]
@@ -111,3 +118,31 @@ class Workspace:
         self._turns.reverse()
         n = self._turns[0].size // prod(shape)
         return self._turns[0][: n * prod(shape)].reshape(n, *shape)
+
+    def held(self, shape: Shape) -> "Held":
+        """Return memory for an output gradient that outlives a meeting, shared with the other layers at this place."""
+        most, array = self._held.get(self._place, (0, np.empty(0)))
+        if most < prod(shape):
+            most = max(self._most, prod(shape))
+            array = self.kept((most,)).reshape(-1)
+            self._held[self._place] = most, array
+        return Held(array, most, shape)
+
+
+class Others(Protocol):
+    """The other workers, for layers in which samples meet theirs."""
+
+    def gather(self, rows: np.ndarray) -> np.ndarray:
+        """Return the rows (m, k), float64, of all workers in their order. All must call, and wait for each other."""
+
+
+class Held:
+    """Memory for samples (..., *shape), with as many numbers for each as the largest that lie there have."""
+
+    def __init__(self, array: np.ndarray, most: int, shape: Shape):
+        self.array, self.most, self.shape = array, most, shape
+
+    def rows(self, first: int, n: int) -> np.ndarray:
+        """Return the array (n, *shape) for ``n`` samples from the one at ``first`` on."""
+        begin = first * self.most
+        return self.array[begin : begin + n * prod(self.shape)].reshape(n, *self.shape)

@@ -57,6 +57,7 @@ def compute(cluster: Cluster, path: str, overrides: Sequence[str]) -> dict[str, 
     run_plan = plan.make(cluster, path, [*overrides, *ALONE])
     cluster.run_on_root(lambda: _check(run_plan.config.parallel.is_cut))
     training_run = assemble.build_run(cluster, run_plan)
+    cluster.run_on_root(lambda: _check_meets(training_run.network.meets))
     setup.init_parameters(training_run, quiet=True)
     startup_s = since_launch_s()
     clock = _clock(training_run)
@@ -135,6 +136,14 @@ def _asked(path: str, overrides: Sequence[str]) -> dict[str, Any]:
 def _check(is_cut: bool) -> None:
     if is_cut:
         raise UserError("psframe.predict must have a whole network on each worker, got parallel; leave it out")
+
+
+def _check_meets(meets: str) -> None:
+    if meets == "workers":
+        raise UserError(
+            "psframe.predict knows no exchange within layers, got BatchNorm with over=workers; give over=batch, or "
+            "measure by psframe.compare"
+        )
 
 
 def _clock(made: Run) -> steps.Clock:

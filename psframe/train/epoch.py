@@ -46,7 +46,7 @@ def train_epoch(run: Run) -> EpochTimings:
     run.collective.clear()
     run.updater.clear()
     run.sync.tally.clear()
-    run.work.clear()
+    run.work.begin()
     run.outputs.trace.begin()
     while not run.progress.parts or run.sampler.n_left:
         _part(run)

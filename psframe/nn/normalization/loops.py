@@ -121,28 +121,49 @@ def input_gradient(part, n_parts, lanes, tail, x, dy, by_channel, floor, of_mean
 
 
 @jit
-def of_batch(moments, places, eps, weight, bias, found, by_channel):
-    """Write mean and variance over all samples, and 1 / sqrt(variance + eps), to ``found`` (3, channels) float64.
+def fold_moments(moments, places, block):
+    """Write the number of samples, and by channel the sum of their means and of squares around their common mean.
 
-    Samples are merged as in Chan, Golub and LeVeque 1983. ``by_channel`` (1, 3, channels) receives what
-    :func:`normalize` takes.
+    ``block`` is (1 + 2 * channels,) float64. Samples are merged as in Chan, Golub and LeVeque 1983.
     """
     n, _, channels = moments.shape
-    mean, variance, _ = found
+    mean, around = block[1 : 1 + channels], block[1 + channels :]
+    block[0] = n
     mean[:] = 0
-    variance[:] = 0
+    around[:] = 0
     for s in range(n):
         for channel in range(channels):
             mean[channel] += moments[s, 0, channel]
-    for channel in range(channels):
-        mean[channel] /= n
     for s in range(n):
         for channel in range(channels):
-            d = moments[s, 0, channel] - mean[channel]
-            variance[channel] += moments[s, 1, channel] + places * d * d
+            d = moments[s, 0, channel] - mean[channel] / n
+            around[channel] += moments[s, 1, channel] + places * d * d
+
+
+@jit
+def of_blocks(blocks, places, eps, weight, bias, found, by_channel):
+    """Write mean and variance over all blocks, and 1 / sqrt(variance + eps), to ``found`` (3, channels) float64.
+
+    Blocks, (m, 1 + 2 * channels), are merged as samples. ``by_channel`` (3, channels) receives what :func:`normalize`
+    takes.
+    """
+    mean, variance, _ = found
+    channels = len(mean)
+    n = 0.0
+    for block in range(len(blocks)):
+        n += blocks[block, 0]
     for channel in range(channels):
-        variance[channel] /= n * places
-    prepare(eps, weight, bias, found, by_channel[0])
+        total, around = 0.0, 0.0
+        for block in range(len(blocks)):
+            total += blocks[block, 1 + channel]
+        middle = total / n
+        for block in range(len(blocks)):
+            if blocks[block, 0] > 0:
+                d = blocks[block, 1 + channel] / blocks[block, 0] - middle
+                around += blocks[block, 1 + channels + channel] + blocks[block, 0] * places * d * d
+        mean[channel] = middle
+        variance[channel] = around / (n * places)
+    prepare(eps, weight, bias, found, by_channel)
 
 
 @jit
@@ -150,7 +171,7 @@ def of_running(running_mean, running_var, eps, weight, bias, found, by_channel):
     """Do the same with given mean and variance, both (channels,)."""
     found[0] = running_mean
     found[1] = running_var
-    prepare(eps, weight, bias, found, by_channel[0])
+    prepare(eps, weight, bias, found, by_channel)
 
 
 @jit
@@ -198,28 +219,48 @@ def statistics_gradients(found, total, n, momentum, adds, running_mean, running_
 
 
 @jit
-def batch_gradients(sums, total, weight, found, adds, dw, db, of_means):
-    """Write, or add, the gradients of weight and bias; write what :func:`input_gradient` takes to ``of_means``.
-
-    ``sums`` is (n, 2, channels), ``total`` the number of numbers of a channel.
-    """
-    for channel in range(len(weight)):
-        of_dy, of_product, inverse = 0.0, 0.0, found[2, channel]
-        for s in range(len(sums)):
-            of_dy += sums[s, 0, channel]
-            of_product += sums[s, 1, channel]
-        dw[channel] = dw[channel] + of_product * inverse if adds else of_product * inverse
-        db[channel] = db[channel] + of_dy if adds else of_dy
-        scale = inverse * weight[channel] / total
-        of_means[0, 0, channel] = scale * of_dy
-        of_means[0, 1, channel] = scale * inverse * inverse * of_product
+def fold_sums(sums, block):
+    """Write the number of samples, and the sums of their rows of :func:`gradient_sums`, to ``block``; as above."""
+    n, _, channels = sums.shape
+    block[0] = n
+    block[1:] = 0
+    for s in range(n):
+        for channel in range(channels):
+            block[1 + channel] += sums[s, 0, channel]
+            block[1 + channels + channel] += sums[s, 1, channel]
 
 
 @jit
-def group_gradients(sums, places, groups, weight, found, adds, dw, db, of_means):
-    """Do the same for mean and variance of each sample's groups of channels."""
+def of_block_means(blocks, total, weight, found, of_means):
+    """Write what :func:`input_gradient` takes to ``of_means`` (2, channels), from all blocks.
+
+    ``total`` is the number of numbers of a channel.
+    """
+    channels = len(weight)
+    for channel in range(channels):
+        of_dy, of_product, inverse = 0.0, 0.0, found[2, channel]
+        for block in range(len(blocks)):
+            of_dy += blocks[block, 1 + channel]
+            of_product += blocks[block, 1 + channels + channel]
+        scale = inverse * weight[channel] / total
+        of_means[0, channel] = scale * of_dy
+        of_means[1, channel] = scale * inverse * inverse * of_product
+
+
+@jit
+def block_gradients(block, found, adds, dw, db):
+    """Write, or add, the gradients of weight and bias over a block."""
+    channels = len(dw)
+    for channel in range(channels):
+        of_dy, of_product = block[1 + channel], block[1 + channels + channel] * found[2, channel]
+        dw[channel] = dw[channel] + of_product if adds else of_product
+        db[channel] = db[channel] + of_dy if adds else of_dy
+
+
+@jit
+def group_gradients(sums, found, adds, dw, db):
+    """Write, or add, the gradients of weight and bias where each sample has its own mean and variance."""
     n, _, channels = sums.shape
-    size = channels // groups
     for channel in range(channels):
         of_weight, of_bias = 0.0, 0.0
         for s in range(n):
@@ -227,6 +268,13 @@ def group_gradients(sums, places, groups, weight, found, adds, dw, db, of_means)
             of_bias += sums[s, 0, channel]
         dw[channel] = dw[channel] + of_weight if adds else of_weight
         db[channel] = db[channel] + of_bias if adds else of_bias
+
+
+@jit
+def of_group_means(sums, places, groups, weight, found, of_means):
+    """Do the same as :func:`of_block_means` for mean and variance of each sample's groups of channels."""
+    n, _, channels = sums.shape
+    size = channels // groups
     for s in range(n):
         for begin in range(0, channels, size):
             of_dy, of_product, inverse = 0.0, 0.0, found[s, 2, begin]

@@ -35,7 +35,7 @@ from psframe.train.compute.local import layer_hook
 from psframe.train.data.dataset import Facts, LoadedData, no_memory_for_data
 from psframe.train.faults import guard
 from psframe.train.plan import combinations
-from psframe.train.plan.plan import Plan
+from psframe.train.plan.plan import Plan, acquaint
 from psframe.train.run import Run, headline
 
 T = TypeVar("T")
@@ -56,9 +56,10 @@ def run(cluster: Cluster, plan: Plan, quiet: bool, calls: Calls) -> Run:
     if plan.config.train.reproducible != "none":
         # BLAS rounds differently with the number of threads, which depends on the machine
         threadpool_limits(1, user_api="blas")
-    layout = consistency.same_network(cluster, plan.network).whole
-    if layout.statistic:  # again, for the rules on batch statistics, which need the network
-        cluster.run_on_root(lambda: combinations.check(replace(plan.asked, statistic=layout.statistic)))
+    network = consistency.same_network(cluster, plan.network)
+    layout, asked = network.whole, plan.asked.of(network)
+    del network
+    cluster.run_on_root(lambda: combinations.check(asked))
     cluster.run_on_root(lambda: plan.check_tensors(layout))
     gc.collect()  # frees that network: PyTorch's first pass leaves a reference cycle with its module
     opened: list[RunDir] = []
@@ -105,7 +106,8 @@ def _note_data(facts: Facts, run: Run, run_dir: RunDir | None) -> int:
 
 def build_run(cluster: Cluster, plan: Plan, held: LoadedData | None = None, trace: Trace = UNTRACED) -> Run:
     """Allocate a run's memory, read the data unless ``held`` has them, and build the run. All ranks must call."""
-    sizes = measure_memory(cluster, plan, held is not None)
+    sizes, meets = measure_memory(cluster, plan, held is not None)
+    acquaint(plan, cluster, meets)
     placement_report.fit(cluster, plan.places, sizes.by_role, plan.config.placement, trained=held is not None)
     allocator = Allocator(plan.places.allocate, homes(cluster, plan.places))  # again: spilled roles use other pages
     data = take(cluster, plan, sizes, allocator, held)
@@ -115,11 +117,14 @@ def build_run(cluster: Cluster, plan: Plan, held: LoadedData | None = None, trac
     return new_run
 
 
-def measure_memory(cluster: Cluster, plan: Plan, has_data: bool = False) -> Sizes:
-    """Return the bytes that this rank will allocate, counted by a first :func:`build`. All ranks must call."""
+def measure_memory(cluster: Cluster, plan: Plan, has_data: bool = False) -> tuple[Sizes, str]:
+    """Return the bytes that this rank will allocate, counted by a first :func:`build`, and what samples meet.
+
+    All ranks must call.
+    """
     allocator = Allocator(homes=homes(cluster, plan.places))
-    cluster.run_on_all(lambda: build(cluster, plan, _untouched(plan.facts), allocator))
-    return Sizes.of(allocator, plan.facts.n_bytes if cluster.link.leads and not has_data else 0)
+    meets = cluster.run_on_all(lambda: build(cluster, plan, _untouched(plan.facts), allocator).network.meets)
+    return Sizes.of(allocator, plan.facts.n_bytes if cluster.link.leads and not has_data else 0), meets
 
 
 def with_fallback(cluster: Cluster, plan: Plan, body: Callable[[], T]) -> T:
@@ -141,7 +146,7 @@ def with_fallback(cluster: Cluster, plan: Plan, body: Callable[[], T]) -> T:
 
 def planned(cluster: Cluster, plan: Plan) -> dict[str, int]:
     """Return the bytes that this rank will allocate, by role. All ranks must call."""
-    return with_fallback(cluster, plan, lambda: measure_memory(cluster, plan)).by_role
+    return with_fallback(cluster, plan, lambda: measure_memory(cluster, plan))[0].by_role
 
 
 def _untouched(facts: Facts) -> LoadedData:

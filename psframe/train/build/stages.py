@@ -46,9 +46,11 @@ def work(
     """
     config, grid, n_micro = plan.config, plan.grid, plan.n_micro
     if n_micro == 1 and not config.parallel.is_cut:
-        network.bind(arena, sampler.max_batch, allocator, config.nn.kernels, threads)
-        batches = Batches(plan.facts, arrays, sampler.max_batch, plan.recipe, allocator)
-        return any_workers.work(sampler, plan.team.worker, network, batches, allocator)
+        worker, others, max_batch = plan.team.worker, plan.others, sampler.max_batch
+        n_kept = any_workers.n_in_step(sampler, worker, network)
+        network.bind(arena, max_batch, allocator, config.nn.kernels, threads, n_kept, others=others)
+        batches = Batches(plan.facts, arrays, max_batch, plan.recipe, allocator, n_kept)
+        return any_workers.work(sampler, worker, network, batches, allocator, others)
     parallel, max_samples = config.parallel, micro(sampler, n_micro)
     n_inputs = most_kept(parallel.schedule, n_micro, grid.n_stages, grid.stage)
     if parallel.convolutions == "data":

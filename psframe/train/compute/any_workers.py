@@ -2,9 +2,15 @@
 
 A step's batch is cut into a fixed number of blocks. Each block's gradient is computed separately; all are summed in a
 balanced binary tree over the block numbers, of which every worker computes a subtree (``psframe.collectives.order``).
+
+Where samples meet those of all workers, a worker's blocks pass the layers in step with each other, and a layer's
+gradients are summed as soon as a block has them.
 """
 
+from collections.abc import Iterator
 from dataclasses import dataclass
+from functools import partial
+from time import perf_counter
 from typing import Any
 
 import numpy as np
@@ -15,10 +21,12 @@ from psframe.collectives.order import merges, owned
 from psframe.config.schema import Train
 from psframe.errors import UserError
 from psframe.memory.allocator import Allocator
-from psframe.nn.base import LayerHook
+from psframe.nn.base import Arrays, LayerHook, Pass
 from psframe.nn.network import Network
+from psframe.nn.progress import Batch
 from psframe.sync.sampler import Sampler
 from psframe.train.compute.local import Work
+from psframe.train.compute.meeting import Workers
 from psframe.train.data.batches import Batches
 
 
@@ -93,11 +101,26 @@ def sampler(n_samples: int, n_workers: int, train: Train) -> Sampler:
     return BlockSampler(n_samples, n_workers, batch_size, train.seed, n_global=n_global, n_blocks=n_blocks)
 
 
-def work(sampler: Sampler, worker: int | None, network: Network, batches: Batches, allocator: Allocator) -> Work:
+def n_in_step(sampler: Sampler, worker: int | None, network: Network) -> int:
+    """Return the number of a worker's batches that wait for their backward passes at a time."""
+    if worker is None or network.meets != "workers" or not isinstance(sampler, BlockSampler):
+        return 1
+    blocks = owned(sampler.n_workers, worker, sampler.n_blocks)
+    return blocks.stop - blocks.start
+
+
+def work(
+    sampler: Sampler,
+    worker: int | None,
+    network: Network,
+    batches: Batches,
+    allocator: Allocator,
+    others: Workers | None = None,
+) -> Work:
     """Return the computation of the steps of ``sampler``, on a network bound to its arena."""
     if isinstance(sampler, BlockSampler):
-        return Tree(sampler, worker, network, batches, allocator)
-    return Work(sampler, network, batches)
+        return Tree(sampler, worker, network, batches, allocator, others)
+    return Work(sampler, network, batches, others)
 
 
 class Tree(Work):
@@ -112,9 +135,15 @@ class Tree(Work):
     """
 
     def __init__(
-        self, sampler: BlockSampler, worker: int | None, network: Network, batches: Batches, allocator: Allocator
+        self,
+        sampler: BlockSampler,
+        worker: int | None,
+        network: Network,
+        batches: Batches,
+        allocator: Allocator,
+        others: Workers | None = None,
     ):
-        super().__init__(sampler, network, batches)
+        super().__init__(sampler, network, batches, others)
         self.n_losses = self.n_blocks = sampler.n_blocks
         self.several = self.n_blocks > sampler.n_workers
         self.own = owned(sampler.n_workers, worker, self.n_blocks) if worker is not None else slice(0, 0)
@@ -134,16 +163,54 @@ class Tree(Work):
     def gradients(
         self, mine: np.ndarray, n_samples: int, epoch: int, losses: np.ndarray, hook: LayerHook | None = None
     ) -> float:
-        loading_s, first = 0.0, n_samples * self.own.start // self.n_blocks
-        for number in range(self.n_own):
-            block_number = self.own.start + number
-            block = cut(n_samples, self.n_blocks, block_number)
-            samples = mine[block.start - first : block.stop - first]
-            loading_s += super().gradients(samples, n_samples, epoch, losses[block_number:], hook)
+        if self.network.meets == "workers" and self.sums:
+            return self._in_step(mine, n_samples, epoch, losses)
+        loading_s = 0.0
+        for number, samples in self._blocks(mine, n_samples):
+            loading_s += super().gradients(samples, n_samples, epoch, losses[self.own.start + number :], hook)
             if self.sums:
                 mean, target = self.sums[number]
                 mean.into(target)
         return loading_s
+
+    def _blocks(self, mine: np.ndarray, n_samples: int) -> Iterator[tuple[int, np.ndarray]]:
+        """Yield the numbers of the worker's blocks, from 0 on, and their samples."""
+        first = n_samples * self.own.start // self.n_blocks
+        for number in range(self.n_own):
+            block = cut(n_samples, self.n_blocks, self.own.start + number)
+            yield number, mine[block.start - first : block.stop - first]
+
+    def _in_step(self, mine: np.ndarray, n_samples: int, epoch: int, losses: np.ndarray) -> float:
+        """Do the same with all blocks in step, summing gradients layer by layer."""
+        began, batches, seed = perf_counter(), [], self.sampler.seed
+        for number, samples in self._blocks(mine, n_samples):
+            first = number * self.sampler.max_batch
+            x, done = self.batches.load("train", samples, epoch, first), partial(self._add, number, not len(samples))
+            state = Pass(True, seed, epoch, samples, first, done=done)
+            batches.append(Batch(x, partial(self.batches.targets_of, samples, epoch), state))
+        loading_s = perf_counter() - began
+        for number, (loss, _) in enumerate(self.network.gradients_in_step(batches)):
+            losses[self.own.start + number] += loss
+        return loading_s
+
+    def _add(self, number: int, is_empty: bool, grads: Arrays | None) -> None:
+        """Sum up a layer's gradients over the blocks so far; None: those of tensors that are not trained."""
+        arena, (mean, target) = self.network.arena, self.sums[number]
+        for own in self._places(grads):
+            if is_empty:
+                arena.grads[own] = 0
+            mean.into(target[own], own.start)
+
+    def _places(self, grads: Arrays | None) -> Iterator[slice]:
+        """Yield the places of a layer's trained tensors in the arena's vectors; of None, that of all others."""
+        arena = self.network.arena
+        if grads is None:
+            yield slice(arena.layout.n_trained, arena.layout.size)
+        begin = arena.grads.ctypes.data
+        for tensor in (grads or {}).values():
+            start = (tensor.ctypes.data - begin) // arena.grads.itemsize
+            if start < arena.layout.n_trained:
+                yield slice(start, start + tensor.size)
 
     def tested(self, n_test: int, n_ranks: int, rank: int) -> tuple[slice, int]:
         """Return a rank's share in full batches, equal for any number of ranks, and one sum per batch."""

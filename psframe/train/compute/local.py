@@ -11,11 +11,17 @@ from psframe.nn.network import Network, Observer
 from psframe.record.traffic import Traffic
 from psframe.sync.base import Mode
 from psframe.sync.sampler import Sampler
+from psframe.train.compute.meeting import Workers
 from psframe.train.data.batches import Batches
 
 
 class Work:
     """Computation of a worker's samples of a step as one batch.
+
+    Parameters
+    ----------
+    others : Workers, optional
+        The workers whose samples meet in some layers.
 
     Attributes
     ----------
@@ -29,8 +35,8 @@ class Work:
 
     several, n_losses, tells = False, 1, True
 
-    def __init__(self, sampler: Sampler, network: Network, batches: Batches):
-        self.sampler, self.network, self.batches = sampler, network, batches
+    def __init__(self, sampler: Sampler, network: Network, batches: Batches, others: Workers | None = None):
+        self.sampler, self.network, self.batches, self.others = sampler, network, batches, others
 
     def gradients(
         self, mine: np.ndarray, n_samples: int, epoch: int, losses: np.ndarray, hook: LayerHook | None = None
@@ -77,19 +83,21 @@ class Work:
         """Networks that samples pass through, in order."""
         return [self.network]
 
-    def clear(self) -> None:
-        """Reset the counts."""
+    def begin(self) -> None:
+        """Begin steps that all workers take together: reset the counts."""
         for traffic in self.traffics():
             traffic.clear()
+        if self.others:
+            self.others.are_in_step, self.others.waited_s = True, 0.0
 
     @property
     def waited_s(self) -> float:
         """Seconds of waiting for other ranks."""
-        return 0.0
+        return self.others.waited_s if self.others else 0.0
 
     def traffics(self) -> Sequence[Traffic]:
         """Return the counts of bytes moved between ranks."""
-        return []
+        return [self.others.traffic] if self.others else []
 
     def tested(self, n_test: int, n_ranks: int, rank: int) -> tuple[slice, int]:
         """Return a rank's share of the test set, and the number of sums over the set."""

@@ -5,13 +5,14 @@ if the constraint holds.
 """
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from psframe.collectives.traits import of_choice
 from psframe.config.registry import Choice
 from psframe.config.schema import Config, Parallel
 from psframe.errors import UserError
 from psframe.memory.extent import Places
+from psframe.nn.network import Network
 from psframe.sync.traits import SYNCHRONOUS, Traits
 
 BLOCK_MODES = "sync.mode=allreduce, or sync_ps without backup_workers,"
@@ -36,6 +37,8 @@ class Combination:
         True if each rank exchanges with no other (one replica): all modes are then equal.
     cuts : str
         Places at which the optimizer lets vectors be cut.
+    meets : str
+        Samples that meet in the model, as of a layer; "" if it is not known yet.
     """
 
     mode: str
@@ -45,6 +48,11 @@ class Combination:
     statistic: str = ""
     alone: bool = False
     cuts: Places = "anywhere"
+    meets: str = ""
+
+    def of(self, network: Network) -> "Combination":
+        """Return the same with what the network tells."""
+        return replace(self, statistic=network.whole.statistic, meets=network.meets)
 
     @property
     def effective(self) -> Traits:
@@ -211,6 +219,21 @@ def statistics_must_be_averaged(asked: Combination) -> str:
     return ""
 
 
+def samples_meet_where_workers_take_the_same_steps(asked: Combination) -> str:
+    if asked.meets != "workers":
+        return ""
+    clause = "BatchNorm with over=workers must have samples of whole batches"
+    parallel = asked.config.parallel
+    if parallel.is_cut or parallel.micro_batches not in ("auto", 1):
+        return (
+            f"{clause}, got {_spelled(parallel)} and parallel.micro_batches={parallel.micro_batches}; leave these out, "
+            "or give over=batch"
+        )
+    if not asked.alone and not asked.traits.one_mean:
+        return f"{clause} of all workers in a step, got {asked.mode}; give {BLOCK_MODES} or over=batch"
+    return ""
+
+
 def one_cycle_warms_up_by_itself(asked: Combination) -> str:
     schedule = asked.config.schedule
     if schedule.name != "one_cycle" or not schedule.warmup_epochs:
@@ -264,6 +287,7 @@ RULES: tuple[Callable[[Combination], str], ...] = (
     blocks_must_be_summed_in_the_order_of_the_tree,
     reductions_choose_the_order_of_sums,
     statistics_must_be_averaged,
+    samples_meet_where_workers_take_the_same_steps,
     one_cycle_warms_up_by_itself,
     norms_need_whole_tensors,
 )

@@ -17,6 +17,7 @@ from psframe.nn.jit import compiling
 from psframe.nn.network import Network
 from psframe.sync.binding import roles
 from psframe.train.compute import any_workers
+from psframe.train.compute.meeting import Workers, cluster_of_workers
 from psframe.train.compute.parallel import cut
 from psframe.train.compute.parallel import grid as grids
 from psframe.train.compute.parallel.grid import Grid
@@ -29,7 +30,7 @@ from psframe.train.plan.judged import Judged, judge
 class Plan(Judged):
     """Plan of a run: a judged config with this rank's memory and its roles.
 
-    The last six are this rank's; the others are the same on every rank.
+    The last seven are this rank's; the others are the same on every rank.
 
     Attributes
     ----------
@@ -41,6 +42,8 @@ class Plan(Judged):
         Micro-batches of a step.
     cuts : list of int
         Begin of each stage among the active layers, and the end; empty without a pipeline.
+    others : Workers or None
+        The workers, if samples meet those of all of them in the network; see :func:`acquaint`.
     """
 
     places: Places
@@ -49,6 +52,7 @@ class Plan(Judged):
     grid: Grid
     n_micro: int
     cuts: list[int] = field(default_factory=list)
+    others: Workers | None = None
 
     @property
     def own(self) -> slice:
@@ -95,7 +99,16 @@ def regrouped(plan: Plan, cluster: Cluster) -> Plan:
     _configure(cluster, group, grid, plan.choices["sync"], affinity.n_cores(cluster, plan.places.site.topology))
     if cluster.n_ranks > 1:
         cluster.run_on_root(lambda: mode.check(team))
-    return replace(plan, team=team, group=group, grid=grid)
+    return replace(plan, team=team, group=group, grid=grid, others=None)
+
+
+def acquaint(plan: Plan, cluster: Cluster, meets: str) -> None:
+    """Let the plan's workers meet, if samples meet those of all workers in its network. All ranks must call."""
+    if meets != "workers" or plan.team.n_workers == 1:
+        return
+    of_workers = cluster_of_workers(cluster, plan.team)
+    _configure_within(cluster, [of_workers], plan.choices["sync"], affinity.n_cores(cluster, plan.places.site.topology))
+    plan.others = Workers(of_workers)
 
 
 def _cuts(plan: Plan, n_samples: int) -> list[int]:
@@ -115,8 +128,13 @@ def _configure(cluster: Cluster, group: Group, grid: Grid, choice: Choice, n_cor
     """Configure the waits between the ranks of a node, and of a group or crew within it."""
     waits = sync.Waits(**choice.common)
     cluster.rendezvous.configure(waits.wait, waits.deadline_s, n_cores)
-    node_size = cluster.sizes[cluster.node]
-    for subcluster in (group.cluster, grid.crew):
+    _configure_within(cluster, [group.cluster, grid.crew], choice, n_cores)
+
+
+def _configure_within(cluster: Cluster, subclusters: Sequence[Cluster], choice: Choice, n_cores: int) -> None:
+    """Configure the waits between some of the ranks of ``cluster``."""
+    waits, node_size = sync.Waits(**choice.common), cluster.sizes[cluster.node]
+    for subcluster in subclusters:
         if subcluster is not cluster:
             wait = waits.wait if waits.wait != "auto" or n_cores >= node_size else "block"
             subcluster.rendezvous.configure(wait, waits.deadline_s, max(1, n_cores * subcluster.n_ranks // node_size))

@@ -1,7 +1,7 @@
 """Verdict on a config without ranks (:func:`check`), by the checks that a plan and the start of a run make."""
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import TypeVar
 
 from psframe.cluster.roles import Roles
@@ -77,8 +77,7 @@ def check(path: str, overrides: Sequence[str], n_ranks: int | None = None) -> Ve
     judged.check_cut()
     network = judged.network()
     judged.check_tensors(network.whole)
-    if network.whole.statistic:
-        combinations.check(replace(asked, statistic=network.whole.statistic))
+    combinations.check(asked.of(network))
     if folder := run_dir.named(judged.config.checkpoint.resume):
         run_dir.config_to_continue(folder, judged.resolved)
     if not asked.alone:

@@ -151,8 +151,8 @@ class Pipeline(Work):
     def waited_s(self) -> float:
         return sum(other.waited_s for other in self.waits)
 
-    def clear(self) -> None:
-        super().clear()
+    def begin(self) -> None:
+        super().begin()
         for other in self.waits:
             other.waited_s = 0.0
 

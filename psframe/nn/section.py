@@ -1,0 +1,123 @@
+"""Layers that a batch passes in parts, or as one (:class:`Section`); the number of samples in a part."""
+
+from collections.abc import Callable, Sequence
+from itertools import takewhile
+from math import prod
+from typing import Any, Protocol
+
+import numpy as np
+
+from psframe.nn import steps
+from psframe.nn.base import Arrays, Layer, Pass
+from psframe.nn.precision import Float32
+from psframe.nn.steps import Steps
+from psframe.nn.workspace import Shape, Workspace
+
+PART_BYTES = 1 << 20  # of the front layers' outputs for a part of a batch, or more if their weights are
+
+
+def front(active: Sequence[tuple[int, Layer]]) -> Sequence[tuple[int, Layer]]:
+    """Return the layers, from the first on, that process a batch in parts."""
+    # between two meetings, parts were found to gain nothing: what they keep in a cache, they write for later once more
+    return [*takewhile(lambda numbered: not (numbered[1].whole or numbered[1].meets), active)]
+
+
+def part_of(
+    active: Sequence[tuple[int, Layer]], shapes: Sequence[Shape], max_batch: int, kernels: str, n_threads: int
+) -> int:
+    """Return the number of samples that pass the front layers together, the same for all stages of a network.
+
+    Their outputs stay in a cache, or are as many as the weights, which every part reads anew. ``active`` and ``shapes``
+    are those of the complete network.
+    """
+    layers = front(active)
+    # waking threads for every layer of every part would take longer than a cache saves
+    if kernels == "blas" or n_threads > 1 or not layers or any(layer.together for _, layer in active):
+        return max_batch
+    n_outputs = sum(prod(shapes[index + 1]) for index, _ in layers)
+    n_weights = sum(prod(param.shape) for _, layer in layers for param in layer.params.values())
+    part = max(2, max(PART_BYTES // 4, n_weights) // n_outputs)
+    return min(max_batch, part - part % 2)  # even, since bfloat16 pairs samples
+
+
+class Stage(Protocol):
+    """Network that a section is part of."""
+
+    active: list[tuple[int, Layer]]
+    precision: Float32
+
+    def shape_before(self, number: int) -> Shape: ...
+
+
+class Section:
+    """Layers that a batch passes in parts of up to ``part`` samples; between two meetings, one part after the other.
+
+    Parameters
+    ----------
+    stage : Stage
+    own : slice
+        Positions of the layers in ``stage.active``.
+    grads : sequence of Arrays
+        Their gradients.
+    part : int
+    workspace : Workspace
+    """
+
+    def __init__(self, stage: Stage, own: slice, grads: Sequence[Arrays], part: int, workspace: Workspace):
+        self.begin, self.grads, self.part = own.start, grads, part
+        self.layers = [layer for _, layer in stage.active[own]]
+        self.arithmetic = stage.precision.arithmetic
+        self.joined = self.joined_dx = None
+        if part < workspace.max_batch:
+            self.joined = workspace.kept(stage.shape_before(own.stop))
+            # an earlier stage, or section, needs it
+            self.joined_dx = workspace.batch(stage.shape_before(own.start)) if own.start else None
+        #: of each pass that waits for its backward pass, by its first sample: the layers' inputs, by part
+        self.inputs: dict[int, list[list[np.ndarray]]] = {}
+
+    def _parts(self, n: int) -> list[tuple[int, int]]:
+        """Return begin and end of each part of ``n`` samples."""
+        return [(begin, min(begin + self.part, n)) for begin in range(0, n, self.part)]
+
+    def forward(self, x: np.ndarray, state: Pass) -> Steps[np.ndarray]:
+        """Return the output (n, ...) for ``x`` (n, ...)."""
+        n, parts = len(x), self._parts(len(x))
+        inputs = self.inputs[state.first] = [[] for _ in parts]
+        if len(parts) == 1:
+            return (yield from steps.forward(self.layers, x, state, inputs[0], self.arithmetic))
+        assert self.joined is not None
+        joined = self.joined[state.first : state.first + n]
+
+        def through(begin: int, end: int, of_part: list[np.ndarray]) -> Steps[None]:
+            own = state.part(begin, end, n)
+            joined[begin:end] = yield from steps.forward(self.layers, x[begin:end], own, of_part, self.arithmetic)
+
+        yield from steps.in_step([through(*ends, of_part) for ends, of_part in zip(parts, inputs, strict=True)])
+        return joined
+
+    def backward(self, dy: np.ndarray, state: Pass, done: Callable[[int], None]) -> Steps[Any]:
+        """Return the gradient of the input, None of the first layer's.
+
+        ``done`` is called with the position, in ``stage.active``, of each layer whose gradients are complete.
+        """
+        n, parts, needs_dx = len(dy), self._parts(len(dy)), self.begin > 0
+
+        def back(begin: int, end: int, inputs: list[np.ndarray]) -> Steps[Any]:
+            own, of_part = (state, dy) if len(parts) == 1 else (state.part(begin, end, n), dy[begin:end])
+            tell = (lambda number: done(self.begin + number)) if end == n else None
+            return (
+                yield from steps.backward(
+                    self.layers, self.grads, inputs, of_part, own, needs_dx, tell, self.arithmetic
+                )
+            )
+
+        def joining(begin: int, end: int, inputs: list[np.ndarray]) -> Steps[None]:
+            dx = yield from back(begin, end, inputs)
+            if self.joined_dx is not None:
+                self.joined_dx[begin:end] = dx
+
+        passes = [*zip(parts, self.inputs[state.first], strict=True)]
+        if len(parts) == 1:
+            return (yield from back(*passes[0][0], passes[0][1]))
+        yield from steps.in_step([joining(*ends, inputs) for ends, inputs in passes])
+        return self.joined_dx[:n] if self.joined_dx is not None else None

@@ -1,0 +1,55 @@
+"""Exchange between workers within layers in which samples meet those of all workers (:class:`Workers`)."""
+
+from time import perf_counter
+
+import numpy as np
+
+from psframe.cluster import communicators
+from psframe.cluster.cluster import Cluster, join
+from psframe.cluster.roles import Team
+from psframe.record.traffic import Traffic
+
+
+class Workers:
+    """The workers, which exchange a few rows in each such layer, and wait for each other there.
+
+    Parameters
+    ----------
+    cluster : Cluster
+        Of the workers alone.
+
+    Attributes
+    ----------
+    are_in_step : bool
+        False while workers compute each for itself, as they do when layers are compiled: then nothing is exchanged.
+    """
+
+    def __init__(self, cluster: Cluster):
+        self.cluster, self.are_in_step = cluster, False
+        self.traffic, self.waited_s = Traffic(), 0.0
+
+    def gather(self, rows: np.ndarray) -> np.ndarray:
+        """Return the rows (m, k), float64, of all workers in their order. All must call, and wait for each other.
+
+        Raises PeerLost if a worker has died, or has missed the deadline.
+        """
+        if not self.are_in_step:
+            return rows
+        began = perf_counter()
+        everyones = b"".join(self.cluster.gather_to_all(rows.tobytes()))
+        self.waited_s += perf_counter() - began
+        self.traffic.sum(rows.nbytes, 1)
+        return np.frombuffer(everyones).reshape(-1, rows.shape[1])
+
+
+def cluster_of_workers(cluster: Cluster, team: Team) -> Cluster:
+    """Return the cluster of the workers alone. All ranks of ``team`` must call; servers are given their own."""
+    if team.n_workers == team.n_ranks:
+        return cluster
+    workers = join(communicators.keep(team.comm.Split(int(team.worker is None), key=team.comm.rank)))
+    # a lost rank is named by its number in the job, and reported once a node
+    numbers = workers.comm.allgather(cluster.rank)
+    here = sum(workers.sizes[: workers.node])
+    workers.rendezvous.members = tuple(numbers[here : here + workers.sizes[workers.node]])
+    workers.rendezvous.told_at = cluster.rendezvous.gates
+    return workers

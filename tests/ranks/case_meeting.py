@@ -1,0 +1,73 @@
+"""Batch statistics over all workers: one run for any number of workers, however gradients move."""
+
+from tests.ranks.harness import IS_FULL, ranks
+from tests.ranks.nodes import own_network
+from tests.ranks.training import continued, folder, hashes, train
+
+NET = "model=tests.helpers.tiny:meeting"
+SHORTCUTS = "model={name: 'tests.helpers.tiny:residual', norm: batch_over_workers}"
+ANY = ("train.reproducible=any_workers", "train.global_batch=24", "train.blocks=8")
+ALLREDUCE = ("sync.mode=allreduce",)
+DEDICATED, COLOCATED = ("sync.mode=sync_ps", "sync.server=dedicated"), ("sync.mode=sync_ps", "sync.server=colocated")
+
+
+@ranks(6)
+def statistics_over_workers_are_those_of_any_number_of_workers(world):
+    with folder(world) as where:
+        for net in (NET, SHORTCUTS):
+            alone = hashes(world, 1, where, net, *ALLREDUCE, *ANY)
+            assert len(set(alone)) == 2, "training changed nothing"
+            for workers in range(2, 6):
+                assert hashes(world, workers, where, net, *ALLREDUCE, *ANY) == alone, (net, workers)
+            for workers in (2, 5) if IS_FULL else (5,):
+                assert hashes(world, workers + 1, where, net, *DEDICATED, *ANY) == alone, (net, workers)
+
+
+@ranks(3)
+def statistics_over_workers_are_the_same_in_every_way(world):
+    ways = (
+        (*ALLREDUCE, "collective={name: buffer, bucket_bytes: 256}"),
+        (*ALLREDUCE, "collective={name: shared, chunk_bytes: 4096}"),
+        (*COLOCATED, "collective=object"),
+        (*ALLREDUCE, "train.threads=2"),
+    )
+    with folder(world) as where:
+        for more in (ANY, ()):
+            first, *others = (hashes(world, 3, where, NET, *more, *way) for way in ways)
+            assert others == [first] * (len(ways) - 1)
+            assert len(set(first)) == 2, "training changed nothing"
+
+
+@ranks(4)
+def statistics_over_workers_cross_nodes(world):
+    with folder(world) as where:
+        for mode in (ALLREDUCE, DEDICATED):
+            alone = hashes(world, 4, where, NET, *mode, *ANY, "collective={name: hierarchical, reducers: all}")
+            with own_network(world, world.rank % 2):
+                apart = hashes(world, 4, where, NET, *mode, *ANY, "collective={name: hierarchical, reducers: all}")
+            assert apart == alone
+
+
+@ranks(2, 3)
+def run_with_statistics_over_workers_goes_on_to_the_same_bits(world):
+    with folder(world) as where:
+        whole, again = continued(world, where, NET, "train.epochs=4", *ALLREDUCE, *ANY)
+        assert whole == again
+
+
+@ranks(3)
+def worker_without_samples_meets_the_others(world):
+    """The last step of an epoch has 2 samples, or 3 in 8 blocks, so that some workers, and blocks, have none."""
+    with folder(world) as where:
+        few = "dataset={name: synthetic, shape: [2, 8, 9], classes: 5, samples: 32}"
+        for batch in (("train.batch_size=8",), ("train.reproducible=any_workers", "train.global_batch=23")):
+            records = train(world, 3, where, NET, *ALLREDUCE, few, *batch)[0]
+            assert len({record["params_sha256"] for record in records}) == 2
+
+
+@ranks(3)
+def what_cannot_let_workers_meet_says_so(world):
+    with folder(world) as where:
+        for keys in (("sync.mode=async_ps",), ("sync.mode=local_sgd",), ("parallel.micro_batches=2",)):
+            assert train(world, 3, where, NET, *keys, expect=2) is None
+        assert train(world, 3, where, NET, "parallel={pipeline: 3}", expect=2) is None

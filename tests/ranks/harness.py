@@ -82,7 +82,7 @@ def main(report: str, *only: str) -> None:
         except BaseException:
             error = f"rank {world.rank}: {traceback.format_exc()}"
         line = {"case": name, "skipped": skipped, "seconds": round(time.monotonic() - began, 3)}
-        if not _all_come(world, FAILED_S if error else STUCK_S):
+        if not all_come(world, FAILED_S if error else STUCK_S):
             _write(report, {**line, "errors": [error or f"rank {world.rank} waited {STUCK_S} s for the others"]})
             world.Abort(1)
         errors = world.gather(error)
@@ -90,7 +90,7 @@ def main(report: str, *only: str) -> None:
             _write(report, {**line, "errors": [e for e in errors if e]})
 
 
-def _all_come(world: Any, seconds: float) -> bool:
+def all_come(world: Any, seconds: float = STUCK_S) -> bool:
     """Wait for all ranks without a core's time; return False if some have not come in time."""
     request, until = world.Ibarrier(), time.monotonic() + seconds
     while not request.Test():

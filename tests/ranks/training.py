@@ -15,6 +15,7 @@ from psframe.train.build import assemble
 from psframe.train.callbacks.calls import Calls
 from psframe.train.plan import plan
 from tests.helpers.launcher import go_back
+from tests.ranks.harness import all_come
 
 TINY = """\
 name: tiny
@@ -53,6 +54,7 @@ def train(world, n_ranks, where, *overrides, config=TINY, expect=0, quiet=True):
         words = [str(path), *(["--quiet"] if quiet else []), f"record.dir={where / 'runs'}", *overrides]
         status = command.main(words, group)
         group.Free()
+    all_come(world)  # those that train have the cores for themselves: ranks that wait in MPI's calls spin
     statuses = [s for s in world.allgather(status) if s is not None]
     assert set(statuses) == {expect}, statuses  # on every rank, or those that trained not would wait for ever
     if expect:

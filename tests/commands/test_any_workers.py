@@ -1,5 +1,7 @@
 """A run that loses a worker and goes on without it ends in the bits of one that lost none."""
 
+import pytest
+
 from tests.helpers import launcher
 from tests.helpers.live import records_of
 
@@ -7,7 +9,6 @@ KEYS = [
     "train.reproducible=any_workers",
     "train.global_batch=24",
     "train.epochs=3",
-    "sync.mode=allreduce",
     "fault.on_worker_loss=continue",
     "--quiet",
 ]
@@ -20,10 +21,15 @@ def trained(mpi, where, *command):
     return records_of(where), ended.err
 
 
-def test_lost_worker_changes_no_bit(ulfm, config, tmp_path):
-    whole, _ = trained(ulfm, tmp_path / "whole", "-m", "psframe.train", config)
-    lost, told = trained(ulfm, tmp_path / "lost", "-m", "tests.helpers.dying", "2", "9", config)
+@pytest.mark.parametrize(
+    ("model", "mode", "n_workers"), [("build", "allreduce", 4), ("meeting", "allreduce", 4), ("meeting", "sync_ps", 3)]
+)
+def test_lost_worker_changes_no_bit(ulfm, config, tmp_path, model, mode, n_workers):
+    """Also one that others wait for within a layer."""
+    keys = [config, f"model=tests.helpers.tiny:{model}", f"sync.mode={mode}"]
+    whole, _ = trained(ulfm, tmp_path / "whole", "-m", "psframe.train", *keys)
+    lost, told = trained(ulfm, tmp_path / "lost", "-m", "tests.helpers.dying", "2", "9", *keys)
     assert "rank 2 has died in epoch 2" in told
-    assert [record["n_workers"] for record in lost] == [4, 3, 3]
+    assert [record["n_workers"] for record in lost] == [n_workers, n_workers - 1, n_workers - 1]
     for key in ("params_sha256", "test_loss", "accuracy"):
         assert [record[key] for record in lost] == [record[key] for record in whole], key

@@ -31,6 +31,8 @@ MODES = (
 )
 #: rows of the second table: values of ``collective``
 COLLECTIVES = ("shared", "hierarchical", "buffer", "object", "{name: buffer, compression: fp16}", "null")
+#: columns: what models have, by its name there
+MODELS = {"batch statistics": {"statistic": "mean"}, "those of all workers": {"statistic": "mean", "meets": "workers"}}
 #: columns: further options, by section of the config
 BESIDE: dict[str, dict[str, dict[str, Any]]] = {
     "`parallel`": {"parallel": {"pipeline": 2}},
@@ -39,7 +41,7 @@ BESIDE: dict[str, dict[str, dict[str, Any]]] = {
     "`rollback`": {"fault": {"on_nan": "rollback"}},
     "`check_every`": {"fault": {"check_every": 10}},
     "`on_worker_loss`": {"fault": {"on_worker_loss": "continue"}},
-    "batch statistics": {},
+    **dict.fromkeys(MODELS, {}),
 }
 
 
@@ -47,9 +49,9 @@ def table() -> str:
     """Return the tables of options that a sync mode and a collective can be combined with, in Markdown."""
     heads = ["`sync`", "same parameters", "through", *BESIDE]
     rows = [[f"`{mode}`", *_described(asked_for(mode).traits), *_marks(mode, "buffer")] for mode in MODES]
-    columns = ("`any_workers`", "batch statistics")
+    columns = ("`any_workers`", *MODELS)
     lines = [_line(heads), _line(["---"] * len(heads)), *map(_line, rows), ""]
-    lines += [_line(["`collective`", "`sync.servers`", *columns]), _line(["---"] * 4)]
+    lines += [_line(["`collective`", "`sync.servers`", *columns]), _line(["---"] * (2 + len(columns)))]
     for collective in COLLECTIVES:
         several = _mark(asked_for("{mode: sync_ps, servers: 2}", collective))
         marks = dict(zip(BESIDE, _marks("allreduce", collective), strict=True))
@@ -66,7 +68,7 @@ def _described(traits: Traits) -> tuple[str, str]:
 def _marks(mode: str, collective: str) -> Iterator[str]:
     for name, sections in BESIDE.items():
         asked = asked_for(mode, collective, **sections)
-        yield _mark(replace(asked, statistic="mean") if name == "batch statistics" else asked)
+        yield _mark(replace(asked, **MODELS.get(name, {})))
 
 
 def _mark(asked: Combination) -> str:

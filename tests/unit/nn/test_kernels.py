@@ -14,7 +14,7 @@ from psframe.config.registry import load
 from psframe.memory.allocator import Allocator
 from psframe.memory.arena import Arena
 from psframe.models import BUILT_IN
-from psframe.nn import batch_parts
+from psframe.nn import section
 from psframe.nn.activations import Dropout, Flatten, ReLU
 from psframe.nn.base import LayerHook, Pass
 from psframe.nn.conv import Conv1d, Conv2d
@@ -190,9 +190,9 @@ def step(net, n=11, **how):
 def test_bits_depend_on_no_parts_of_a_batch_nor_threads(n, precision, monkeypatch):
     whole = step(bound(mixed(), precision=precision), n)
     for part_bytes, n_threads in ((1, 1), (20_000, 1), (1, 2), (1 << 30, 3)):
-        monkeypatch.setattr(batch_parts, "PART_BYTES", part_bytes)
+        monkeypatch.setattr(section, "PART_BYTES", part_bytes)
         net = bound(mixed(), n_threads=n_threads, precision=precision)
-        assert net.part == (11 if n_threads > 1 else {1: 2, 20_000: net.part}[part_bytes])
+        assert net.sections[0].part == (11 if n_threads > 1 else {1: 2, 20_000: net.sections[0].part}[part_bytes])
         found = step(net, n)
         assert found[0] == whole[0]
         assert found[2] == whole[2]
@@ -201,7 +201,7 @@ def test_bits_depend_on_no_parts_of_a_batch_nor_threads(n, precision, monkeypatc
 
 @pytest.mark.parametrize("precision", ["float32", "bf16"])
 def test_networks_that_end_without_dense_or_begin_with_it(precision, monkeypatch):
-    monkeypatch.setattr(batch_parts, "PART_BYTES", 1)
+    monkeypatch.setattr(section, "PART_BYTES", 1)
     for layers in ([Conv2d(4, 12), Flatten()], [Flatten(), Dense(4)], [Conv2d(4, 12), ReLU(), Flatten(), ReLU()]):
         (loss, _), grads, (again, _) = step(bound(layers, precision=precision))
         assert loss == pytest.approx(again)
@@ -210,7 +210,7 @@ def test_networks_that_end_without_dense_or_begin_with_it(precision, monkeypatch
 
 def test_gradients_leave_at_boundaries(monkeypatch):
     for part_bytes in (1, 1 << 30):
-        monkeypatch.setattr(batch_parts, "PART_BYTES", part_bytes)
+        monkeypatch.setattr(section, "PART_BYTES", part_bytes)
         net = bound(mixed())
         _, whole, _ = step(net)
         for boundaries in ((), (0,), (5,), (9,), (0, 5, 9, 12), range(13)):

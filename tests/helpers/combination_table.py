@@ -41,7 +41,7 @@ BESIDE: dict[str, dict[str, dict[str, Any]]] = {
     "`rollback`": {"fault": {"on_nan": "rollback"}},
     "`check_every`": {"fault": {"check_every": 10}},
     "`on_worker_loss`": {"fault": {"on_worker_loss": "continue"}},
-    **dict.fromkeys(MODELS, {}),
+    **{name: {} for name in MODELS},
 }
 
 

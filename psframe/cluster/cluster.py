@@ -137,6 +137,10 @@ class Cluster:
             return None
         if self.n_nodes == 1:
             return objects
+        return self._of_nodes(objects)
+
+    def _of_nodes(self, objects: list[Any]) -> list[Any] | None:
+        """Return the objects of all nodes' ranks, by rank, on rank 0; None elsewhere. All leaders must call."""
         self._come()
         by_node = self.patience.gather(self.leaders, pickle.dumps(objects))
         return [of_rank for of_node in by_node for of_rank in pickle.loads(of_node)] if by_node is not None else None
@@ -148,12 +152,9 @@ class Cluster:
             return messages
         everyones = b""
         if self.leaders != MPI.COMM_NULL:
-            self._come()
-            by_node = self.patience.gather(self.leaders, pickle.dumps(messages))
-            joined = [of_rank for of_node in by_node for of_rank in pickle.loads(of_node)] if by_node else []
-            everyones = self.patience.bcast(self.leaders, pickle.dumps(joined))
-        objects: list[bytes] = pickle.loads(self.board.tell(everyones))
-        return objects
+            everyones = self.patience.bcast(self.leaders, pickle.dumps(self._of_nodes(messages)))
+        of_ranks: list[bytes] = pickle.loads(self.board.tell(everyones))
+        return of_ranks
 
     def run_on_root_in_time(self, body: Callable[[], T]) -> T:
         """As :meth:`run_on_root`, but during training, with the deadline. All must call."""

@@ -35,21 +35,14 @@ def meeting(input_shape, n_classes, *, norm: Norm = "batch_over_workers"):
     """Return layers that meet wherever layers can: before and in a shortcut, one within another, behind dense ones."""
     inner = [Conv2d(4, 3, padding=1), normalization(norm, 4)]
     return [
-        *(normalization(norm, 2), Conv2d(4, 3, padding=1, bias=False), normalization(norm, 4), ReLU()),
+        *(Conv2d(4, 3, padding=1), normalization(norm, 4), ReLU()),
         Residual(
-            [
-                Conv2d(6, 3, padding=1, stride=2),
-                normalization("group", 6),
-                ReLU(),
-                Conv2d(6, 1),
-                normalization(norm, 6),
-            ],
-            [Conv2d(6, 1, stride=2, bias=False), normalization(norm, 6)],
+            [Subsample(4, 2), normalization("group", 4), ReLU(), Conv2d(4, 1), normalization(norm, 4)],
+            [Subsample(4, 2), normalization(norm, 4)],
         ),
         ReLU(),
-        Residual([Conv2d(4, 1), Residual(inner), ReLU(), Conv2d(6, 1)], [normalization(norm, 6)]),
-        *(MaxPool2d(2), Flatten(), Dense(9), normalization(norm, 9), ReLU(), Dropout(0.2)),
-        *(Dense(n_classes), normalization(norm, n_classes)),
+        Residual([Conv2d(4, 1), Residual(inner), ReLU(), Conv2d(4, 1)], [normalization(norm, 4)]),
+        *(GlobalAvgPool(), Dense(4), normalization(norm, 4), ReLU(), Dropout(0.2), Dense(n_classes)),
     ]
 
 

@@ -95,6 +95,7 @@ def test_best_ways_and_another_link_are_predicted(folder):
     assert slow["epoch_s"] > fast["epoch_s"]
 
 
+@pytest.mark.full
 def test_check_predicts_first_and_adds_what_came_out(folder):
     mine = msgspec.structs.replace(machine.read("a64fx"), title=measure.this(), memory="hbw")
     machine.write(str(folder / "here.yaml"), mine)

@@ -30,7 +30,7 @@ FEW = (
 @pytest.mark.parametrize(
     ("like", "n", "names", "least"),
     [
-        ("gloo", 3, FEW, 20),
+        pytest.param("gloo", 3, FEW, 20, marks=pytest.mark.full),
         pytest.param("gloo", 3, (), 85, marks=pytest.mark.full),
         pytest.param("mpi", 3, (), 85, marks=pytest.mark.full),
         pytest.param("gloo", 2, (), 80, marks=pytest.mark.full),

@@ -57,7 +57,8 @@ def compare(n, ours, gloo):
 @pytest.mark.parametrize(
     ("n", "script"),
     [
-        *((2, script) for script in ("ddp", "resnet", "transformer", "fsdp2", "zero", "pipeline")),
+        *((2, script) for script in ("ddp", "fsdp2")),
+        *(pytest.param(2, script, marks=pytest.mark.full) for script in ("resnet", "transformer", "zero", "pipeline")),
         (4, "mesh"),
         *(pytest.param(n, script, marks=pytest.mark.full) for n in (3, 4) for script in ("ddp", "fsdp2", "zero")),
         *(pytest.param(n, script, marks=pytest.mark.full) for n in (3, 5) for script in ("resnet", "pipeline")),

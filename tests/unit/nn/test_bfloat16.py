@@ -164,6 +164,7 @@ def test_dropout_scales_and_rounds():
     np.testing.assert_array_equal(y[kept], scaled[kept])
 
 
+@pytest.mark.full
 @has_avx2
 def test_layers_have_the_same_bits_on_every_cpu():
     cpus = ["haswell", None, *(["znver4"] if host().bf16 else [])]  # without the instruction, and with it

@@ -47,7 +47,7 @@ def check(layer, shape, n, relu, kernels, dtype, rtol, n_threads=1):
     Twins(layers, shape, n, dtype=dtype, kernels=kernels, n_threads=n_threads).check(x, rtol)
 
 
-@settings(max_examples=60, deadline=None, derandomize=True)
+@settings(max_examples=24, deadline=None, derandomize=True)
 @given(gathered(), st.integers(1, 4), st.booleans())
 def test_grouped_and_dilated_are_those_of_pytorch(made, n, relu):
     check(*made, n, relu, "blas", "float64", 1e-9)
@@ -60,7 +60,7 @@ def test_depthwise_is_that_of_pytorch(made, n, relu, n_threads):
 
 
 @pytest.mark.full
-@settings(max_examples=25, deadline=None, derandomize=True)
+@settings(max_examples=12, deadline=None, derandomize=True)
 @given(gathered(), st.integers(1, 4), st.booleans())
 def test_grouped_and_dilated_by_the_microkernel(made, n, relu):
     check(*made, n, relu, "direct", "float32", 1e-4)

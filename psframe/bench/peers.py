@@ -104,6 +104,11 @@ def _arguments(made: Parser, argv: Sequence[str], n_ranks: int) -> dict[str, Any
 
 def _check(run: Run) -> None:
     """Raise UserError if the rivals could not train the same."""
+    if run.network.meets == "workers" and run.team.n_workers > 1:
+        raise UserError(
+            "the model must have no BatchNorm with over=workers, which the others' networks have not, got one; give "
+            "over=batch"
+        )
     mode = run.labels["sync_mode"]
     if mode not in (*SAME, "alone"):
         raise UserError(

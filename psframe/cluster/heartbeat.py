@@ -1,5 +1,7 @@
 """Current activity of a node's ranks in shared memory (:class:`Pulse`): one store per change, and no call."""
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from time import perf_counter_ns
 
 import numpy as np
@@ -33,6 +35,16 @@ class Pulse:
         """Set this rank's activity from now on; ``step`` counts over the entire run."""
         self.mine[1] = perf_counter_ns()
         self.mine[0] = step * KINDS + does
+
+    @contextmanager
+    def arrived(self) -> Iterator[None]:
+        """Mark this rank as one that waits for others within its step, and then as what it was, anew."""
+        step, did = divmod(int(self.mine[0]), KINDS)
+        self.tell(ARRIVED, step)
+        try:
+            yield
+        finally:
+            self.tell(did, step)
 
     def leave(self) -> None:
         """Mark this rank as waiting for other nodes, from any activity."""

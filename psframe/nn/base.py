@@ -21,6 +21,7 @@ from psframe.nn.description import description
 from psframe.nn.workspace import Shape, Workspace
 
 Arrays = dict[str, np.ndarray]
+MEETS = ("", "batch", "workers")  #: samples that may meet in a layer, from none to most
 
 
 @dataclass(frozen=True)
@@ -80,8 +81,8 @@ class Pass:
     idle : bool
         True if its samples only keep those of other ranks company: they count in no statistic, and have no gradients.
     done : callable, optional
-        Called with a layer's gradients, by each that has no layers within it, once they are complete for this batch;
-        with None, once those of all tensors that are not trained are.
+        Called with the gradients of a layer, or of all layers within one, once they are complete for this batch; with
+        None, once those of all tensors that are not trained are.
     """
 
     train: bool = False
@@ -161,7 +162,8 @@ class Layer(Protocol):
         """The samples that meet in training: none (""), those of a worker's ``batch``, or those of all ``workers``.
 
         A layer in which they do has ``forward_steps`` and ``backward_steps``, too: the same as ``forward`` and
-        ``backward``, as :data:`psframe.nn.steps.Steps`. A batch comes to them in parts, in the order of samples.
+        ``backward``, as :data:`psframe.nn.steps.Steps`. Several batches may come to a meeting, each with a ``first``
+        of its own.
         """
 
     @property
@@ -241,6 +243,11 @@ class Base:
 
     def describe(self) -> str:
         return description(self)
+
+
+def widest(layers: Iterable[Layer]) -> str:
+    """Return ``meets`` of the layer in which most samples meet."""
+    return max((layer.meets for layer in layers), key=MEETS.index, default="")
 
 
 def running(layers: Sequence[Layer]) -> list[tuple[int, Layer]]:

@@ -55,11 +55,6 @@ class Chain:
         return {f"{self._prefix(k, layer)}{name}": p for k, layer in self.active for name, p in layer.params.items()}
 
     @property
-    def meets(self) -> str:
-        """As of a layer: the most samples that meet in one of these."""
-        return max((layer.meets for layer in self.layers), default="")
-
-    @property
     def flops(self) -> float:
         return sum(of_layer(layer, shape) for layer, shape in zip(self.layers, self.shapes[1:], strict=True))
 

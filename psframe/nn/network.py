@@ -10,7 +10,7 @@ from psframe.errors import UserError
 from psframe.memory.allocator import Allocator
 from psframe.memory.arena import Arena, Layout
 from psframe.nn import checks, steps
-from psframe.nn.base import Arrays, Layer, LayerHook, Param, Pass, Shape, keeping_statistics, running
+from psframe.nn.base import Arrays, Layer, LayerHook, Param, Pass, Shape, keeping_statistics, running, widest
 from psframe.nn.losses import Labels, softmax_cross_entropy
 from psframe.nn.precision import chosen
 from psframe.nn.progress import Batch, Progress
@@ -129,32 +129,34 @@ class Network:
             adds,
             self._kind.autocasts,
         )
-        part = part_of(self.active, self.shapes, max_batch, kernels, workspace.threads.n)
         workspace.others, workspace.in_step = others, n_kept > 1 and self.meets == "workers"
-        own_layers = self.active[self.own]
-        n_front = max(0, min(len(front(self.active)), self.own.stop) - self.own.start)
-        self.keep_statistics = keeping_statistics(own_layers)
-        grads = self._by_layer(arena.views(arena.grads))
+        self.keep_statistics = keeping_statistics(self.active[self.own])
         #: each layer's views of the parameters, by the arena's version modulo the number of versions kept
         self.params_of_layers = [self._by_layer(views) for views in self.precision.params()]
         self.version = arena.version
-        params = self._current()
-        for number, (_, layer) in enumerate(own_layers):
-            if number in (0, n_front):
-                workspace.part = part if number < n_front else max_batch
-                end = n_front if number < n_front else len(own_layers)
-                workspace.take_turns(max(prod(self.shapes[index]) for index, _ in own_layers[number:end]))
-            workspace.is_last = self.own.start + number == len(self.active) - 1
-            layer.bind(params[number], grads[number], workspace)
+        grads = self._by_layer(arena.views(arena.grads))
+        part = part_of(self.active, self.shapes, max_batch, kernels, workspace.threads.n)
+        middle = min(max(len(front(self.active)), self.own.start), self.own.stop)
         #: layers that a batch passes in parts, and those that it passes as one
         self.sections = [
-            Section(self, slice(self.own.start + begin, self.own.start + end), grads[begin:end], size, workspace)
-            for begin, end, size in ((0, n_front, part), (n_front, len(own_layers), max_batch))
+            self._section(slice(begin, end), grads, size, workspace)
+            for begin, end, size in ((self.own.start, middle, part), (middle, self.own.stop, max_batch))
             if begin < end
         ]
         n_logits = self.n_classes if self.is_last else 0
         self.dlogits = workspace.array((max_batch, n_logits), workspace.sums)
         self.precision.allocate_ends(workspace, None if self.own.start else self.input_shape, n_logits)
+
+    def _section(self, own: slice, grads: list[Arrays], part: int, workspace: Workspace) -> Section:
+        """Bind the layers at some positions in ``active``, for parts of a batch."""
+        workspace.part = part
+        workspace.take_turns(max(prod(self.shapes[index]) for index, _ in self.active[own]))
+        inside = slice(own.start - self.own.start, own.stop - self.own.start)
+        params = self._current()[inside]
+        for number, (_, layer) in enumerate(self.active[own]):
+            workspace.is_last = own.start + number == len(self.active) - 1
+            layer.bind(params[number], grads[inside][number], workspace)
+        return Section(self, own, grads[inside], part, workspace)
 
     def _by_layer(self, views: Arrays) -> list[Arrays]:
         """Return this stage's tensors by active layer, under their names in the layer."""
@@ -181,8 +183,8 @@ class Network:
 
     @property
     def meets(self) -> str:
-        """As of a layer: the most samples that meet in one of these."""
-        return max(layer.meets for _, layer in self.active[self.own])
+        """Samples that meet in the own layers, as of a layer."""
+        return widest(layer for _, layer in self.active[self.own])
 
     def zeros(self) -> np.ndarray:
         """Return a sample of zeros, (1, ...), as the own layers take it."""

@@ -6,7 +6,7 @@ import numpy as np
 
 from psframe.errors import UserError
 from psframe.nn.activations import BeforeReLU, relu_backward
-from psframe.nn.base import Arrays, Base, Layer, Pass, Shape
+from psframe.nn.base import Arrays, Base, Layer, Pass, Shape, widest
 from psframe.nn.chain import Chain
 from psframe.nn.checks import image, whole
 from psframe.nn.jit import jit
@@ -48,7 +48,7 @@ class Residual(Stepping, BeforeReLU):
         self.params = {**self.body.params, **self.shortcut.params}
         layers = [*self.body.layers, *self.shortcut.layers]
         self.whole, self.together = any(one.whole for one in layers), any(one.together for one in layers)
-        self.meets = max(self.body.meets, self.shortcut.meets)
+        self.meets = widest(layers)
         self.bfloat16 = "arrays" if all(one.bfloat16 == "arrays" for one in layers) else ""
         self.flops = self.body.flops + self.shortcut.flops
         return shape
@@ -68,7 +68,7 @@ class Residual(Stepping, BeforeReLU):
         self.through: dict[int, np.ndarray] = {}
         #: gradients of what goes around, and, while the shortcut waits for a meeting, of what went through
         self.around = workspace.held(self.shape)
-        waits = workspace.in_step and self.shortcut.meets
+        waits = workspace.in_step and widest(self.shortcut.layers)
         self.waiting = workspace.branch("waiting").held(self.input_shape) if waits else None
 
     def use(self, params: Arrays) -> None:

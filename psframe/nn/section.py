@@ -18,7 +18,7 @@ PART_BYTES = 1 << 20  # of the front layers' outputs for a part of a batch, or m
 
 def front(active: Sequence[tuple[int, Layer]]) -> Sequence[tuple[int, Layer]]:
     """Return the layers, from the first on, that process a batch in parts."""
-    # between two meetings, parts were found to gain nothing: what they keep in a cache, they write for later once more
+    # parts between two meetings were slower: each normalization has to keep its gradient until all parts are there
     return [*takewhile(lambda numbered: not (numbered[1].whole or numbered[1].meets), active)]
 
 
@@ -50,7 +50,9 @@ class Stage(Protocol):
 
 
 class Section:
-    """Layers that a batch passes in parts of up to ``part`` samples; between two meetings, one part after the other.
+    """Layers that a batch passes in parts of up to ``part`` samples, one after the other, or as one.
+
+    Samples of different parts do not meet.
 
     Parameters
     ----------
@@ -87,12 +89,10 @@ class Section:
             return (yield from steps.forward(self.layers, x, state, inputs[0], self.arithmetic))
         assert self.joined is not None
         joined = self.joined[state.first : state.first + n]
-
-        def through(begin: int, end: int, of_part: list[np.ndarray]) -> Steps[None]:
+        for (begin, end), of_part in zip(parts, inputs, strict=True):
             own = state.part(begin, end, n)
-            joined[begin:end] = yield from steps.forward(self.layers, x[begin:end], own, of_part, self.arithmetic)
-
-        yield from steps.in_step([through(*ends, of_part) for ends, of_part in zip(parts, inputs, strict=True)])
+            through = steps.forward(self.layers, x[begin:end], own, of_part, self.arithmetic)
+            joined[begin:end] = steps.finish(through)
         return joined
 
     def backward(self, dy: np.ndarray, state: Pass, done: Callable[[int], None]) -> Steps[Any]:
@@ -102,22 +102,15 @@ class Section:
         """
         n, parts, needs_dx = len(dy), self._parts(len(dy)), self.begin > 0
 
-        def back(begin: int, end: int, inputs: list[np.ndarray]) -> Steps[Any]:
-            own, of_part = (state, dy) if len(parts) == 1 else (state.part(begin, end, n), dy[begin:end])
-            tell = (lambda number: done(self.begin + number)) if end == n else None
-            return (
-                yield from steps.backward(
-                    self.layers, self.grads, inputs, of_part, own, needs_dx, tell, self.arithmetic
-                )
-            )
+        def back(of_part: np.ndarray, own: Pass, inputs: list[np.ndarray], is_last: bool) -> Steps[Any]:
+            tell = (lambda number: done(self.begin + number)) if is_last else None
+            return steps.backward(self.layers, self.grads, inputs, of_part, own, needs_dx, tell, self.arithmetic)
 
-        def joining(begin: int, end: int, inputs: list[np.ndarray]) -> Steps[None]:
-            dx = yield from back(begin, end, inputs)
+        inputs = self.inputs[state.first]
+        if len(parts) == 1:
+            return (yield from back(dy, state, inputs[0], True))
+        for (begin, end), of_part in zip(parts, inputs, strict=True):
+            dx = steps.finish(back(dy[begin:end], state.part(begin, end, n), of_part, end == n))
             if self.joined_dx is not None:
                 self.joined_dx[begin:end] = dx
-
-        passes = [*zip(parts, self.inputs[state.first], strict=True)]
-        if len(parts) == 1:
-            return (yield from back(*passes[0][0], passes[0][1]))
-        yield from steps.in_step([joining(*ends, inputs) for ends, inputs in passes])
         return self.joined_dx[:n] if self.joined_dx is not None else None

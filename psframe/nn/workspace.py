@@ -121,12 +121,13 @@ class Workspace:
 
     def held(self, shape: Shape) -> "Held":
         """Return memory for an output gradient that outlives a meeting, shared with the other layers at this place."""
+        n = self.n_kept * self.max_batch if self.in_step else self.part
         most, array = self._held.get(self._place, (0, np.empty(0)))
-        if most < prod(shape):
+        if most < prod(shape) or array.size < n * most:
             most = max(self._most, prod(shape))
-            array = self.kept((most,)).reshape(-1)
+            array = self.array(n * most)
             self._held[self._place] = most, array
-        return Held(array, most, shape)
+        return Held(array, most if self.in_step else 0, shape)
 
 
 class Others(Protocol):
@@ -137,7 +138,10 @@ class Others(Protocol):
 
 
 class Held:
-    """Memory for samples (..., *shape), with as many numbers for each as the largest that lie there have."""
+    """Memory for samples (..., *shape) of all passes in step, or of one at a time.
+
+    Each sample has as many numbers as the largest that lie there; ``most`` is 0 where only one pass is held.
+    """
 
     def __init__(self, array: np.ndarray, most: int, shape: Shape):
         self.array, self.most, self.shape = array, most, shape

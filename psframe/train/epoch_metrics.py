@@ -193,7 +193,7 @@ def summed(every: Sequence[Report], n_train: int, n_test: int, *, together: bool
 
 
 def _bubble(every: Sequence[Report]) -> float | None:
-    """Return the share of compute time in which stages and shards waited for each other.
+    """Return the share of compute time in which stages, shards, or workers within a layer waited for each other.
 
     None if no rank waited.
     """

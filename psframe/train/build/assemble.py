@@ -35,6 +35,7 @@ from psframe.train.compute.local import layer_hook
 from psframe.train.data.dataset import Facts, LoadedData, no_memory_for_data
 from psframe.train.faults import guard
 from psframe.train.plan import combinations
+from psframe.train.plan.combinations import Combination
 from psframe.train.plan.plan import Plan, acquaint
 from psframe.train.run import Run, headline
 
@@ -56,10 +57,7 @@ def run(cluster: Cluster, plan: Plan, quiet: bool, calls: Calls) -> Run:
     if plan.config.train.reproducible != "none":
         # BLAS rounds differently with the number of threads, which depends on the machine
         threadpool_limits(1, user_api="blas")
-    network = consistency.same_network(cluster, plan.network)
-    layout, asked = network.whole, plan.asked.of(network)
-    del network
-    cluster.run_on_root(lambda: combinations.check(asked))
+    layout = consistency.same_network(cluster, plan.network).whole
     cluster.run_on_root(lambda: plan.check_tensors(layout))
     gc.collect()  # frees that network: PyTorch's first pass leaves a reference cycle with its module
     opened: list[RunDir] = []
@@ -106,8 +104,9 @@ def _note_data(facts: Facts, run: Run, run_dir: RunDir | None) -> int:
 
 def build_run(cluster: Cluster, plan: Plan, held: LoadedData | None = None, trace: Trace = UNTRACED) -> Run:
     """Allocate a run's memory, read the data unless ``held`` has them, and build the run. All ranks must call."""
-    sizes, meets = measure_memory(cluster, plan, held is not None)
-    acquaint(plan, cluster, meets)
+    sizes, asked = measure_memory(cluster, plan, held is not None)
+    cluster.run_on_root(lambda: combinations.check(asked))
+    acquaint(plan, cluster, asked.meets)
     placement_report.fit(cluster, plan.places, sizes.by_role, plan.config.placement, trained=held is not None)
     allocator = Allocator(plan.places.allocate, homes(cluster, plan.places))  # again: spilled roles use other pages
     data = take(cluster, plan, sizes, allocator, held)
@@ -117,14 +116,14 @@ def build_run(cluster: Cluster, plan: Plan, held: LoadedData | None = None, trac
     return new_run
 
 
-def measure_memory(cluster: Cluster, plan: Plan, has_data: bool = False) -> tuple[Sizes, str]:
-    """Return the bytes that this rank will allocate, counted by a first :func:`build`, and what samples meet.
+def measure_memory(cluster: Cluster, plan: Plan, has_data: bool = False) -> tuple[Sizes, Combination]:
+    """Return the bytes that this rank will allocate, counted by a first :func:`build`, and what its network asks for.
 
     All ranks must call.
     """
     allocator = Allocator(homes=homes(cluster, plan.places))
-    meets = cluster.run_on_all(lambda: build(cluster, plan, _untouched(plan.facts), allocator).network.meets)
-    return Sizes.of(allocator, plan.facts.n_bytes if cluster.link.leads and not has_data else 0), meets
+    network = cluster.run_on_all(lambda: build(cluster, plan, _untouched(plan.facts), allocator)).network
+    return Sizes.of(allocator, plan.facts.n_bytes if cluster.link.leads and not has_data else 0), plan.asked.of(network)
 
 
 def with_fallback(cluster: Cluster, plan: Plan, body: Callable[[], T]) -> T:
@@ -192,7 +191,7 @@ def build(cluster: Cluster, plan: Plan, held: LoadedData, allocator: Allocator, 
         places=plan.places,
         collective=collective,
         updater=updater,
-        guard=guard.Guard(plan.config, cluster, team, mode, collective, updater),
+        guard=guard.Guard(plan.config, cluster, team, mode, collective, updater, net.meets == "workers"),
         hook=layer_hook(mode, collective, work),
         sync=mode,
         group=group,

@@ -6,6 +6,7 @@ import numpy as np
 
 from psframe.cluster import communicators
 from psframe.cluster.cluster import Cluster, join
+from psframe.cluster.heartbeat import Pulse
 from psframe.cluster.roles import Team
 from psframe.record.traffic import Traffic
 
@@ -16,7 +17,9 @@ class Workers:
     Parameters
     ----------
     cluster : Cluster
-        Of the workers alone.
+        Of the workers alone, and for nothing else.
+    pulse : Pulse
+        Shows the job's ranks that this one waits for others.
 
     Attributes
     ----------
@@ -24,8 +27,8 @@ class Workers:
         False while workers compute each for itself, as they do when layers are compiled: then nothing is exchanged.
     """
 
-    def __init__(self, cluster: Cluster):
-        self.cluster, self.are_in_step = cluster, False
+    def __init__(self, cluster: Cluster, pulse: Pulse):
+        self.cluster, self.pulse, self.are_in_step = cluster, pulse, False
         self.traffic, self.waited_s = Traffic(), 0.0
 
     def gather(self, rows: np.ndarray) -> np.ndarray:
@@ -36,16 +39,23 @@ class Workers:
         if not self.are_in_step:
             return rows
         began = perf_counter()
-        everyones = b"".join(self.cluster.gather_to_all(rows.tobytes()))
+        with self.pulse.arrived():
+            # in writable memory, for which layers are compiled
+            everyones = bytearray().join(self.cluster.gather_to_all(rows.tobytes()))
         self.waited_s += perf_counter() - began
-        self.traffic.sum(rows.nbytes, 1)
+        self.traffic.read += len(everyones)
+        self.traffic.written += rows.nbytes
+        if self.cluster.n_nodes > 1 and self.cluster.node_rank == 0:
+            self.traffic.send(rows.nbytes * self.cluster.sizes[self.cluster.node])
+            self.traffic.receive(len(everyones))
         return np.frombuffer(everyones).reshape(-1, rows.shape[1])
 
 
 def cluster_of_workers(cluster: Cluster, team: Team) -> Cluster:
-    """Return the cluster of the workers alone. All ranks of ``team`` must call; servers are given their own."""
-    if team.n_workers == team.n_ranks:
-        return cluster
+    """Return a cluster of the workers alone. All ranks of ``team`` must call; servers are given their own.
+
+    It has communicators and gates of its own, since gradients may be on their way when workers meet.
+    """
     workers = join(communicators.keep(team.comm.Split(int(team.worker is None), key=team.comm.rank)))
     # a lost rank is named by its number in the job, and reported once a node
     numbers = workers.comm.allgather(cluster.rank)

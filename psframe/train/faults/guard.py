@@ -63,8 +63,17 @@ class Guard:
         ``step`` and ``rank`` of each repair since then.
     """
 
-    def __init__(self, config: Config, cluster: Cluster, team: Team, mode: Mode, collective: Base, updater: Updater):
-        fault = config.fault
+    def __init__(
+        self,
+        config: Config,
+        cluster: Cluster,
+        team: Team,
+        mode: Mode,
+        collective: Base,
+        updater: Updater,
+        meets: bool = False,
+    ):
+        self.meets, fault = meets, config.fault
         self.slow = Slow(fault, cluster.rank, config.train.seed)
         self.fault, self.cluster, self.team, self.mode = fault, cluster, team, mode
         self.collective, self.updater, self.arena = collective, updater, updater.arena
@@ -169,7 +178,7 @@ class Guard:
         return faults
 
     def _check(self, step: int) -> bool:
-        """Compare and repair the replicas; return True if this rank has computed with damage. All ranks must call."""
+        """Compare and repair the replicas; return True if this rank must compute anew. All ranks must call."""
         self.cluster.pulse.tell(ARRIVED, step)
         damaged = self.replicas.check()
         self.repaired += [{"rank": rank, "step": step} for rank in damaged]
@@ -177,7 +186,8 @@ class Guard:
             self._warn(f"the parameters or optimizer state of {_named(damaged)} were not those of the others in step "
                        f"{step}, and were repaired")  # fmt: skip
         self.cluster.pulse.tell(COMPUTING, step)
-        return self.replicas.is_mine(damaged)
+        # samples that met those of a damaged rank were computed with its damage
+        return bool(damaged) if self.meets else self.replicas.is_mine(damaged)
 
     def _blame(self, step: int) -> None:
         """Find the ranks at fault for a non-finite step; skip, stop or roll back as configured. All ranks must call."""

@@ -106,9 +106,9 @@ def acquaint(plan: Plan, cluster: Cluster, meets: str) -> None:
     """Let the plan's workers meet, if samples meet those of all workers in its network. All ranks must call."""
     if meets != "workers" or plan.team.n_workers == 1:
         return
-    of_workers = cluster_of_workers(cluster, plan.team)
+    of_workers = plan.others.cluster if plan.others else cluster_of_workers(cluster, plan.team)
     _configure_within(cluster, [of_workers], plan.choices["sync"], affinity.n_cores(cluster, plan.places.site.topology))
-    plan.others = Workers(of_workers)
+    plan.others = Workers(of_workers, cluster.pulse)
 
 
 def _cuts(plan: Plan, n_samples: int) -> list[int]:

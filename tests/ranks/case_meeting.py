@@ -1,5 +1,7 @@
 """Batch statistics over all workers: one run for any number of workers, however gradients move."""
 
+import numpy as np
+
 from tests.ranks.harness import IS_FULL, ranks
 from tests.ranks.nodes import own_network
 from tests.ranks.training import continued, folder, hashes, train
@@ -46,6 +48,28 @@ def statistics_over_workers_cross_nodes(world):
             with own_network(world, world.rank % 2):
                 apart = hashes(world, 4, where, NET, *mode, *ANY, "collective={name: hierarchical, reducers: all}")
             assert apart == alone
+
+
+@ranks(4)
+def workers_meet_while_gradients_are_on_their_way_between_nodes(world):
+    """MPI sums buckets as they come, at another time on each node, and a worker without samples gives its own last."""
+    with folder(world) as where:
+        keys = (NET, *ALLREDUCE, "train.batch_size=12", "train.reproducible=none", "train.epochs=3")
+        with own_network(world, world.rank % 2):
+            records = train(world, 4, where, *keys, "collective={name: hierarchical, bucket_bytes: 64}")[0]
+        one = train(world, 4, where, *keys[:3], "train.epochs=3", "collective=shared")[0]
+        np.testing.assert_allclose([r["loss"] for r in records], [r["loss"] for r in one], rtol=1e-3)
+
+
+@ranks(3)
+def workers_compute_together_again_behind_a_repair(world):
+    """Samples that met those of a rank with a wrong parameter were wrong, too."""
+    with folder(world) as where:
+        keys = (NET, *ALLREDUCE, "collective=buffer", *ANY, "fault.check_every=4")
+        whole = hashes(world, 3, where, *keys)
+        records = train(world, 3, where, *keys, "fault.flip=params:1:7:27")[0]
+        assert [repair for record in records for repair in record["repaired"]] == [{"rank": 1, "step": 8}]
+        assert [record["params_sha256"] for record in records] == whole
 
 
 @ranks(2, 3)

@@ -18,8 +18,8 @@ from tests.helpers import tiny
 SHAPE, CLASSES, SIZES = (2, 8, 9), 5, (4, 3, 0, 4)
 
 
-def bound(norm, max_batch, n_kept=1, n_threads=1, others=None):
-    net = Network(tiny.meeting(SHAPE, CLASSES, norm=norm), SHAPE, CLASSES)
+def bound(norm, max_batch, n_kept=1, n_threads=1, others=None, build=tiny.meeting):
+    net = Network(build(SHAPE, CLASSES, norm=norm), SHAPE, CLASSES)
     allocator = Allocator()
     net.bind(Arena(net.layout, 1, allocator), max_batch, allocator, "direct", Threads(n_threads), n_kept, others=others)
     initialize(net, 0)
@@ -91,15 +91,17 @@ def test_samples_that_others_have_count():
     assert (net.arena.grads[n:] != alone.arena.grads[n:]).any()
 
 
-def test_group_normalization_has_the_same_bits_in_any_parts(monkeypatch):
+@pytest.mark.parametrize("norm", ["group", "layer"])
+def test_normalization_of_samples_has_the_same_bits_in_any_parts(norm, monkeypatch):
     found = []
     for part_bytes, n_threads in ((1 << 30, 1), (1, 1), (20_000, 1), (1, 3)):
         monkeypatch.setattr(section, "PART_BYTES", part_bytes)
-        net = bound("group", 11, n_threads=n_threads)
+        net = bound(norm, 11, n_threads=n_threads, build=tiny.residual)
         assert net.sections[0].part == (2 if (part_bytes, n_threads) == (1, 1) else net.sections[0].part)
         x, labels = data(net)
         net.gradients(x, labels, Pass(True, 1, 2, np.arange(11)))
         found.append(net.arena.grads.copy())
+    assert np.abs(net.arena.views(found[0])["1." + net.layers[1].kind + ".weight"]).min() > 0
     for other in found[1:]:
         np.testing.assert_array_equal(found[0], other)
 

@@ -56,6 +56,16 @@ def undivided(cluster: Cluster, team: Team, is_stage: bool = False) -> Group:
     return Group(cluster, team, (), cluster.n_nodes, 0, 1, cluster.link.leads, cluster.leaders, is_stage)
 
 
+def subcluster(cluster: Cluster, color: int) -> Cluster:
+    """Return the ranks with the same ``color``, with gates and communicators of their own. All ranks must call."""
+    inner = join(communicators.keep(cluster.comm.Split(color, key=cluster.rank)))
+    # a lost rank is named by its number in the job, and reported once per node
+    numbers = inner.comm.allgather(cluster.rank)
+    inner.rendezvous.members = tuple(numbers[member] for member in inner.rendezvous.members)
+    inner.rendezvous.told_at = cluster.rendezvous.gates
+    return inner
+
+
 def divide(cluster: Cluster, size: int | str) -> Group:
     """Return this rank's group, of at most ``size`` ranks of its node. All ranks must call.
 
@@ -67,12 +77,8 @@ def divide(cluster: Cluster, size: int | str) -> Group:
     else:
         n_places = -(-n_here // min(int(size), n_here))
     place = cluster.node_rank * n_places // n_here
-    comm = communicators.keep(cluster.comm.Split(cluster.node * cluster.n_ranks + place, key=cluster.rank))
-    inner = join(comm)
+    inner = subcluster(cluster, cluster.node * cluster.n_ranks + place)
     leaders = communicators.keep(cluster.comm.Split(0 if inner.rank == 0 else MPI.UNDEFINED, key=cluster.rank))
     n_groups = cluster.comm.allreduce(int(inner.rank == 0))
     team = Team(inner.sizes, None, comm=inner.comm, cluster=inner, largest=-(-n_here // n_places))
-    members = tuple(inner.comm.allgather(cluster.rank))
-    inner.rendezvous.members = members  # a lost rank is named by its number in the job, and reported once per node
-    inner.rendezvous.told_at = cluster.rendezvous.gates
-    return Group(inner, team, members, n_groups, place, n_places, inner.rank == 0, leaders)
+    return Group(inner, team, inner.rendezvous.members, n_groups, place, n_places, inner.rank == 0, leaders)

@@ -252,6 +252,11 @@ class Arena:
         """Number of steps committed or dropped."""
         return self.version + self.dropped
 
+    def place_of(self, gradient: np.ndarray) -> slice:
+        """Return where in the vectors a tensor lies, from its view of ``grads``."""
+        start = (gradient.ctypes.data - self.grads.ctypes.data) // self.grads.itemsize
+        return slice(start, start + gradient.size)
+
     def views(self, vector: np.ndarray) -> dict[str, np.ndarray]:
         """Return every tensor of ``vector`` by name, as a view in its logical shape."""
         return {name: slot.view(vector) for name, slot in self.layout.slots.items()}

@@ -97,8 +97,7 @@ class Pass:
     def part(self, begin: int, end: int, n: int) -> "Pass":
         """Return the arguments for the samples ``begin`` to ``end - 1`` of the batch of ``n``."""
         adds, done = self.adds or begin > 0, self.done if end == n else None
-        samples = self.samples[begin:end]
-        return Pass(self.train, self.seed, self.epoch, samples, self.first + begin, adds, self.idle, done)
+        return replace(self, samples=self.samples[begin:end], first=self.first + begin, adds=adds, done=done)
 
 
 @dataclass(frozen=True)

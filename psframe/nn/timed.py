@@ -2,6 +2,7 @@
 
 from collections.abc import Callable
 from functools import partial
+from itertools import islice
 from time import perf_counter
 from typing import Any
 
@@ -66,6 +67,5 @@ def time_layers(network: Network, listener: Callable[[int, Layer], Told], clock:
     layers = iter(network.active[network.own])
     for section in network.sections:
         section.layers = [
-            Timed(layer, listener(index, layer), clock)
-            for _, (index, layer) in zip(section.layers, layers, strict=False)
+            Timed(layer, listener(index, layer), clock) for index, layer in islice(layers, len(section.layers))
         ]

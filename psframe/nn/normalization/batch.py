@@ -110,8 +110,7 @@ class BatchNorm(Normalization):
 
     def _of_parameters(self, x: np.ndarray, state: Pass) -> None:
         place, g = self._place(state), self.g
-        if state.first == self._rows(place).start:
-            loops.block_gradients(self.blocks[place], self.found[place], state.adds, g["weight"], g["bias"])
+        loops.block_gradients(self.blocks[place], self.found[place], state.adds, g["weight"], g["bias"])
 
     def note_statistics(self, n: int, state: Pass) -> None:
         place, p, g = self._place(state), self.p, self.g

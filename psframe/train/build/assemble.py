@@ -105,7 +105,8 @@ def _note_data(facts: Facts, run: Run, run_dir: RunDir | None) -> int:
 def build_run(cluster: Cluster, plan: Plan, held: LoadedData | None = None, trace: Trace = UNTRACED) -> Run:
     """Allocate a run's memory, read the data unless ``held`` has them, and build the run. All ranks must call."""
     sizes, asked = measure_memory(cluster, plan, held is not None)
-    cluster.run_on_root(lambda: combinations.check(asked))
+    if asked != plan.asked:  # again, for the rules on what samples have in common, which need the network
+        cluster.run_on_root(lambda: combinations.check(asked))
     acquaint(plan, cluster, asked.meets)
     placement_report.fit(cluster, plan.places, sizes.by_role, plan.config.placement, trained=held is not None)
     allocator = Allocator(plan.places.allocate, homes(cluster, plan.places))  # again: spilled roles use other pages

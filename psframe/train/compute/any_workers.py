@@ -201,16 +201,12 @@ class Tree(Work):
                 arena.grads[own] = 0
             mean.into(target[own], own.start)
 
-    def _places(self, grads: Arrays | None) -> Iterator[slice]:
-        """Yield the places of a layer's trained tensors in the arena's vectors; of None, that of all others."""
-        arena = self.network.arena
+    def _places(self, grads: Arrays | None) -> list[slice]:
+        """Return the places of a layer's trained tensors in the arena's vectors; of None, that of all others."""
+        arena, n_trained = self.network.arena, self.network.arena.layout.n_trained
         if grads is None:
-            yield slice(arena.layout.n_trained, arena.layout.size)
-        begin = arena.grads.ctypes.data
-        for tensor in (grads or {}).values():
-            start = (tensor.ctypes.data - begin) // arena.grads.itemsize
-            if start < arena.layout.n_trained:
-                yield slice(start, start + tensor.size)
+            return [slice(n_trained, arena.layout.size)]
+        return [place for place in map(arena.place_of, grads.values()) if place.start < n_trained]
 
     def tested(self, n_test: int, n_ranks: int, rank: int) -> tuple[slice, int]:
         """Return a rank's share in full batches, equal for any number of ranks, and one sum per batch."""

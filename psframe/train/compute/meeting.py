@@ -4,10 +4,8 @@ from time import perf_counter
 
 import numpy as np
 
-from psframe.cluster import communicators
-from psframe.cluster.cluster import Cluster, join
+from psframe.cluster.cluster import Cluster
 from psframe.cluster.heartbeat import Pulse
-from psframe.cluster.roles import Team
 from psframe.record.traffic import Traffic
 
 
@@ -17,7 +15,7 @@ class Workers:
     Parameters
     ----------
     cluster : Cluster
-        Of the workers alone, and for nothing else.
+        Of the workers alone, and for nothing else: gradients may be on their way when workers meet.
     pulse : Pulse
         Shows the job's ranks that this one waits for others.
 
@@ -49,17 +47,3 @@ class Workers:
             self.traffic.send(rows.nbytes * self.cluster.sizes[self.cluster.node])
             self.traffic.receive(len(everyones))
         return np.frombuffer(everyones).reshape(-1, rows.shape[1])
-
-
-def cluster_of_workers(cluster: Cluster, team: Team) -> Cluster:
-    """Return a cluster of the workers alone. All ranks of ``team`` must call; servers are given their own.
-
-    It has communicators and gates of its own, since gradients may be on their way when workers meet.
-    """
-    workers = join(communicators.keep(team.comm.Split(int(team.worker is None), key=team.comm.rank)))
-    # a lost rank is named by its number in the job, and reported once a node
-    numbers = workers.comm.allgather(cluster.rank)
-    here = sum(workers.sizes[: workers.node])
-    workers.rendezvous.members = tuple(numbers[here : here + workers.sizes[workers.node]])
-    workers.rendezvous.told_at = cluster.rendezvous.gates
-    return workers

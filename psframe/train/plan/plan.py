@@ -6,7 +6,7 @@ from dataclasses import dataclass, field, replace
 from psframe import sync
 from psframe.cluster import affinity, consistency
 from psframe.cluster.cluster import Cluster
-from psframe.cluster.groups import Group
+from psframe.cluster.groups import Group, subcluster
 from psframe.cluster.roles import Team
 from psframe.config.registry import Choice
 from psframe.config.schema import Config, Source
@@ -17,7 +17,7 @@ from psframe.nn.jit import compiling
 from psframe.nn.network import Network
 from psframe.sync.binding import roles
 from psframe.train.compute import any_workers
-from psframe.train.compute.meeting import Workers, cluster_of_workers
+from psframe.train.compute.meeting import Workers
 from psframe.train.compute.parallel import cut
 from psframe.train.compute.parallel import grid as grids
 from psframe.train.compute.parallel.grid import Grid
@@ -106,8 +106,9 @@ def acquaint(plan: Plan, cluster: Cluster, meets: str) -> None:
     """Let the plan's workers meet, if samples meet those of all workers in its network. All ranks must call."""
     if meets != "workers" or plan.team.n_workers == 1:
         return
-    of_workers = plan.others.cluster if plan.others else cluster_of_workers(cluster, plan.team)
-    _configure_within(cluster, [of_workers], plan.choices["sync"], affinity.n_cores(cluster, plan.places.site.topology))
+    of_workers = plan.others.cluster if plan.others else subcluster(cluster, int(plan.team.worker is None))
+    waits, n_cores = sync.Waits(**plan.choices["sync"].common), affinity.n_cores(cluster, plan.places.site.topology)
+    _configure_within(cluster, [of_workers], waits, n_cores)
     plan.others = Workers(of_workers, cluster.pulse)
 
 
@@ -128,16 +129,16 @@ def _configure(cluster: Cluster, group: Group, grid: Grid, choice: Choice, n_cor
     """Configure the waits between the ranks of a node, and of a group or crew within it."""
     waits = sync.Waits(**choice.common)
     cluster.rendezvous.configure(waits.wait, waits.deadline_s, n_cores)
-    _configure_within(cluster, [group.cluster, grid.crew], choice, n_cores)
+    _configure_within(cluster, [group.cluster, grid.crew], waits, n_cores)
 
 
-def _configure_within(cluster: Cluster, subclusters: Sequence[Cluster], choice: Choice, n_cores: int) -> None:
+def _configure_within(cluster: Cluster, subclusters: Sequence[Cluster], waits: sync.Waits, n_cores: int) -> None:
     """Configure the waits between some of the ranks of ``cluster``."""
-    waits, node_size = sync.Waits(**choice.common), cluster.sizes[cluster.node]
-    for subcluster in subclusters:
-        if subcluster is not cluster:
+    node_size = cluster.sizes[cluster.node]
+    for inner in subclusters:
+        if inner is not cluster:
             wait = waits.wait if waits.wait != "auto" or n_cores >= node_size else "block"
-            subcluster.rendezvous.configure(wait, waits.deadline_s, max(1, n_cores * subcluster.n_ranks // node_size))
+            inner.rendezvous.configure(wait, waits.deadline_s, max(1, n_cores * inner.n_ranks // node_size))
 
 
 def _places(cluster: Cluster, settings: Config, choices: dict[str, Choice]) -> Places:

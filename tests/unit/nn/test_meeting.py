@@ -36,13 +36,12 @@ def of_batches(net, x, labels):
     total, batches = np.zeros_like(net.arena.grads), []
 
     def add(grads):
-        n_trained, begin = net.layout.n_trained, net.arena.grads.ctypes.data
+        n_trained = net.layout.n_trained
         if grads is None:
             total[n_trained:] += net.arena.grads[n_trained:]
-        for tensor in (grads or {}).values():
-            start = (tensor.ctypes.data - begin) // 4
-            if start < n_trained:
-                total[start : start + tensor.size] += net.arena.grads[start : start + tensor.size]
+        for place in map(net.arena.place_of, (grads or {}).values()):
+            if place.start < n_trained:
+                total[place] += net.arena.grads[place]
 
     def put_nothing(grads):
         pass

@@ -2,8 +2,8 @@
 
 from dataclasses import dataclass
 
-from psframe.cluster import communicators
-from psframe.cluster.cluster import Cluster, join
+from psframe.cluster.cluster import Cluster
+from psframe.cluster.groups import subcluster
 from psframe.config.schema import Parallel
 from psframe.errors import UserError
 
@@ -44,20 +44,10 @@ def make(cluster: Cluster, parallel: Parallel) -> Grid:
     n_stages, n_shards = parallel.pipeline, parallel.model
     replica, place = divmod(cluster.rank, n_stages * n_shards)
     stage, shard = divmod(place, n_shards)
-    peers = _apart(cluster, place) if n_stages * n_shards > 1 else cluster
-    crew = _apart(cluster, replica * n_stages + stage) if n_shards > 1 else peers
+    peers = subcluster(cluster, place) if n_stages * n_shards > 1 else cluster
+    crew = subcluster(cluster, replica * n_stages + stage) if n_shards > 1 else peers
     cluster.run_on_all(lambda: _check_crew(cluster, crew, n_shards))
     return Grid(cluster.n_ranks // (n_stages * n_shards), n_stages, n_shards, replica, stage, shard, peers, crew)
-
-
-def _apart(cluster: Cluster, color: int) -> Cluster:
-    """Return the ranks of a cluster with the same ``color``. All ranks must call."""
-    subcluster = join(communicators.keep(cluster.comm.Split(color, key=cluster.rank)))
-    # report a lost rank by its number in the job, once per node
-    numbers = subcluster.comm.allgather(cluster.rank)
-    subcluster.rendezvous.members = tuple(numbers[member] for member in subcluster.rendezvous.members)
-    subcluster.rendezvous.told_at = cluster.rendezvous.gates
-    return subcluster
 
 
 def _check_crew(cluster: Cluster, crew: Cluster, n_shards: int) -> None:

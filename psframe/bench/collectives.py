@@ -192,7 +192,7 @@ def taken(cluster: Cluster, method: Method, repetitions: int, warm_up: int) -> l
 def _placed(cluster: Cluster, method: Method, policy: Any) -> float | None:
     """Return the worst rank's share of pages on the requested nodes; None without a request."""
     counts = audit.count([("all", block) for block in method.blocks if len(block)], {"all": policy})
-    shares = cluster.comm.allgather(counts["all"].share if counts else None)
+    shares = cluster.allgather(counts["all"].share if counts else None)
     return min((share for share in shares if share is not None), default=None)
 
 

@@ -136,7 +136,7 @@ def _invited(run: Run, arguments: Namespace) -> tuple[dict[str, Contender], dict
     """Return the rivals, and why others are absent; AgreedError if a requested one is. All ranks must call."""
     rivals: dict[str, Contender] = {}
     # ranks must not wait for a rank that cannot import a package
-    missing = {name: run.cluster.comm.allgather(RIVALS[name].missing()) for name in arguments.peers or RIVALS}
+    missing = {name: run.cluster.allgather(RIVALS[name].missing()) for name in arguments.peers or RIVALS}
     absent = {name: next(filter(None, reasons)) for name, reasons in missing.items() if any(reasons)}
     if arguments.peers and absent:
         name, why = next(iter(absent.items()))

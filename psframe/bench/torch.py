@@ -44,7 +44,11 @@ def parser() -> Parser:
 
 def main(argv: Sequence[str]) -> int:
     """Run the command; return the exit status."""
-    arguments = parser().parse_args(list(argv))
+    cli = parser()
+    arguments = cli.parse_args(list(argv))
+    if arguments.help:
+        print(cli.format_help())
+        return 0
     claim(arguments.json)
     asked = {
         "against": arguments.against,

@@ -97,7 +97,7 @@ def _turns(of_node: Mapping[int, Sequence[Core]]) -> Iterator[int]:
 
 def own(cluster: "Cluster", topology: Topology, kind: str) -> frozenset[int]:
     """Return the CPUs that :func:`pin` would give this rank. All ranks must call."""
-    by_rank = cluster.comm.allgather((cluster.node, frozenset(os.sched_getaffinity(0))))
+    by_rank = cluster.allgather((cluster.node, frozenset(os.sched_getaffinity(0))))
     return assign(kind, topology, [mask for node, mask in by_rank if node == cluster.node])[cluster.node_rank]
 
 
@@ -138,7 +138,7 @@ def n_cores(cluster: "Cluster", topology: Topology) -> int:
 
     All ranks must call.
     """
-    by_rank = cluster.comm.allgather((cluster.node, frozenset(os.sched_getaffinity(0)), cgroups.cpus(Tree("/"))))
+    by_rank = cluster.allgather((cluster.node, frozenset(os.sched_getaffinity(0)), cgroups.cpus(Tree("/"))))
     usable: frozenset[int] = frozenset().union(*(mask for node, mask, _ in by_rank if node == cluster.node))
     allowed = int(sum(quotas([of_rank for node, _, of_rank in by_rank if node == cluster.node])) + 1e-9)
     return max(1, min(topology.n_cores_of(usable), allowed))

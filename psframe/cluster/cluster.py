@@ -6,6 +6,7 @@ import socket
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from operator import itemgetter
 from time import perf_counter
 from typing import Any, TypeVar
 
@@ -116,7 +117,7 @@ class Cluster:
             error = sentence(raised)
             if not error:
                 raise
-        errors = self.comm.allgather(error)
+        errors = self.allgather(error)
         if any(errors):
             nodes = [node for node, n in enumerate(self.sizes) for _ in range(n)]
             raise AgreedError(self._located(errors, nodes))
@@ -130,8 +131,27 @@ class Cluster:
     def gather(self, mine: Any) -> list[Any] | None:
         """Return every rank's object, by rank, on rank 0; None elsewhere. All must call.
 
-        This and the next two keep to ``sync.deadline_s``: they are for ranks that train.
+        This and the next two are for what precedes and follows training. There is no deadline, and a node's ranks wait
+        without MPI, which would spin.
         """
+        of_node = self.link.gather(pickle.dumps((self.rank, mine)))
+        by_node = self.leaders.gather(of_node) if self.leaders != MPI.COMM_NULL else None
+        return _by_rank(by_node) if by_node else None
+
+    def allgather(self, mine: Any) -> list[Any]:
+        """Return every rank's object, by rank, on all ranks. All must call."""
+        of_node = self.link.gather(pickle.dumps((self.rank, mine)))
+        by_node = self.leaders.allgather(of_node) if self.leaders != MPI.COMM_NULL else None
+        return _by_rank(pickle.loads(self.link.spread(pickle.dumps(by_node))))
+
+    def bcast(self, mine: Any) -> Any:
+        """Return rank 0's object on all ranks. All must call."""
+        if self.leaders != MPI.COMM_NULL:
+            mine = self.leaders.bcast(mine)
+        return pickle.loads(self.link.spread(pickle.dumps(mine)))
+
+    def gather_in_time(self, mine: Any) -> list[Any] | None:
+        """Return as :meth:`gather`, with ``sync.deadline_s``, as the rest here: they are for ranks that train."""
         objects = [pickle.loads(of_rank) for of_rank in self.board.gather(pickle.dumps(mine))]
         if self.leaders == MPI.COMM_NULL:
             return None
@@ -145,8 +165,8 @@ class Cluster:
         by_node = self.patience.gather(self.leaders, pickle.dumps(objects))
         return [of_rank for of_node in by_node for of_rank in pickle.loads(of_node)] if by_node is not None else None
 
-    def gather_to_all(self, message: bytes) -> list[bytes]:
-        """Return every rank's message, by rank, on all ranks; as :meth:`gather`, with the deadline. All must call."""
+    def allgather_in_time(self, message: bytes) -> list[bytes]:
+        """Return every rank's message, by rank, on all ranks. All must call."""
         messages = self.board.gather_to_all(message)
         if self.n_nodes == 1:
             return messages
@@ -157,7 +177,7 @@ class Cluster:
         return of_ranks
 
     def run_on_root_in_time(self, body: Callable[[], T]) -> T:
-        """As :meth:`run_on_root`, but during training, with the deadline. All must call."""
+        """As :meth:`run_on_root`. All must call."""
         verdict = _verdict(body) if self.rank == 0 else None
         if self.leaders != MPI.COMM_NULL and self.n_nodes > 1:
             self._come()
@@ -203,6 +223,12 @@ def _open(verdict: dict[str, Any]) -> Any:
     if "error" in verdict:
         raise AgreedError(verdict["error"])
     return verdict["result"]
+
+
+def _by_rank(by_node: list[list[bytes]]) -> list[Any]:
+    """Return the objects of all nodes' ranks, by rank, from what :meth:`Link.gather` has returned on each node."""
+    numbered = [pickle.loads(of_rank) for of_node in by_node for of_rank in of_node]
+    return [mine for _, mine in sorted(numbered, key=itemgetter(0))]
 
 
 def _offset_s(comm: MPI.Comm, rounds: int = 16) -> float:

@@ -10,9 +10,11 @@ import json
 import mmap
 import os
 import secrets
+import selectors
 import socket
 import struct
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from typing import Any
 
 import numpy as np
@@ -51,17 +53,45 @@ class Link:
     def tell(self, message: Any = None) -> Any:
         """Return the first rank's ``message`` (plain values, as JSON) on every rank of the node, which must all call.
 
-        Raises LeaderEnded if the first rank has died, and PeerLost on the first rank if another one has.
+        Every rank gets the same: lists in place of tuples. Raises as :meth:`gather`.
         """
-        if not self.leads:
-            return json.loads(_receive(self.peers[0]))
-        frame = json.dumps(message).encode()
-        for peer in self.peers:
-            try:
-                peer.sendall(struct.pack("<Q", len(frame)) + frame)
-            except (BrokenPipeError, ConnectionResetError):
-                raise PeerLost("a rank of this node has died", (), True) from None
-        return json.loads(frame)  # so that every rank gets the same: lists in place of tuples
+        return json.loads(self.spread(json.dumps(message).encode()))
+
+    def spread(self, frame: bytes) -> bytes:
+        """Return the first rank's bytes on every rank of the node, which must all call. Raises as :meth:`gather`."""
+        with self._noticing():
+            if not self.leads:
+                return _receive(self.peers[0])
+            for peer in self.peers:
+                _send(peer, frame)
+        return frame
+
+    def gather(self, frame: bytes) -> list[bytes]:
+        """Return the bytes of every rank, in any order, on the first rank, [] elsewhere. All of the node must call.
+
+        There is no deadline: a rank may read data, or compile, for as long as it needs. Raises LeaderEnded if the first
+        rank has died, and PeerLost on the first rank if another one has.
+        """
+        with self._noticing():
+            if not self.leads:
+                _send(self.peers[0], frame)
+                return []
+            frames = [frame]
+            with selectors.DefaultSelector() as waiting:  # so that one that has died is noticed before others come
+                for peer in self.peers:
+                    waiting.register(peer, selectors.EVENT_READ, peer)
+                while waiting.get_map():
+                    for key, _ in waiting.select():
+                        waiting.unregister(key.fileobj)
+                        frames.append(_receive(key.data))
+        return frames
+
+    @contextmanager
+    def _noticing(self) -> Iterator[None]:
+        try:
+            yield
+        except ConnectionError:
+            raise (PeerLost("a rank of this node has died", (), True) if self.leads else LeaderEnded) from None
 
     def share(self, n_bytes: int, page_bytes: int = 0, place: Place | None = None, take: bool = True) -> np.ndarray:
         """Return zeroed memory, uint8 (n_bytes,), shared by all ranks of the node, which must all call.
@@ -149,6 +179,10 @@ def _nameless(page_bytes: int) -> int:
         return os.open(FOLDER, os.O_TMPFILE | os.O_RDWR | os.O_CLOEXEC, 0o600)
 
 
+def _send(peer: socket.socket, frame: bytes) -> None:
+    peer.sendall(struct.pack("<Q", len(frame)) + frame)
+
+
 def _receive(peer: socket.socket) -> bytes:
     (size,) = struct.unpack("<Q", _exactly(peer, 8))
     return _exactly(peer, size)
@@ -157,12 +191,9 @@ def _receive(peer: socket.socket) -> bytes:
 def _exactly(peer: socket.socket, size: int) -> bytes:
     data = bytearray()
     while len(data) < size:
-        try:
-            part = peer.recv(min(size - len(data), 1 << 20))
-        except ConnectionResetError:
-            part = b""
+        part = peer.recv(min(size - len(data), 1 << 20))
         if not part:
-            raise LeaderEnded
+            raise ConnectionResetError
         data += part
     return bytes(data)
 

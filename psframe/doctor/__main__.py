@@ -157,14 +157,14 @@ def affinity_of(cluster: "Cluster", topology: Topology) -> list[int]:
 
 def _ranks(cluster: "Cluster", site: Site, cpus: Sequence[int]) -> tuple[list[dict[str, Any]], bool]:
     """Return each rank's allowed and bound CPUs, and True if some node has more ranks than cores. All must call."""
-    ranks = cluster.comm.allgather(
+    ranks = cluster.allgather(
         {"rank": cluster.rank, "node": cluster.node, "allowed_cpus": spell(site.cpus), "cpus": spell(cpus)}
     )
-    by_rank = cluster.comm.allgather((cluster.node, frozenset(site.cpus)))
+    by_rank = cluster.allgather((cluster.node, frozenset(site.cpus)))
     usable = frozenset().union(*(mask for node, mask in by_rank if node == cluster.node))
     n_cores = sum(1 for core in site.topology.cores if usable.intersection(core))
     on_node = sum(1 for node, _ in by_rank if node == cluster.node)
-    return ranks, any(cluster.comm.allgather(on_node > n_cores))
+    return ranks, any(cluster.allgather(on_node > n_cores))
 
 
 def _check(
@@ -190,7 +190,7 @@ def _check(
     wanted = judged.config.placement.verify == "error" and any(policy.nodes for policy in policies)
     if wanted and permissions["move_pages"] != "allowed":
         notes.append(f"move_pages, by which placement.verify=error counts pages, is {permissions['move_pages']}")
-    by_rank = cluster.comm.allgather(notes)
+    by_rank = cluster.allgather(notes)
     return judged.places.site.cpus, "; ".join(dict.fromkeys(note for of_rank in by_rank for note in of_rank))
 
 

@@ -35,7 +35,7 @@ def measure(cluster: Cluster, spec: str | Mapping[str, Any], n_params: int) -> d
         codec.add(payload, total)
         encoded.append(between - began)
         added.append(thread_time() - between)
-    means = np.mean(cluster.comm.allgather([np.median(encoded), np.median(added)]), axis=0) * (n_params / size)
+    means = np.mean(cluster.allgather([np.median(encoded), np.median(added)]), axis=0) * (n_params / size)
     return {
         "name": spec if isinstance(spec, str) else spec["name"],
         "share": codec.n_bytes / (4 * size),

@@ -151,7 +151,7 @@ def _clock(made: Run) -> steps.Clock:
     samples = made.sampler.permutation(0)[: made.sampler.max_batch]
     row = np.zeros(made.work.n_losses)
     alone = steps.is_alone(lambda: made.work.gradients(samples, len(samples), 0, row), LEAST_STEPS)
-    return thread_time if all(made.cluster.comm.allgather(alone)) else perf_counter
+    return thread_time if all(made.cluster.allgather(alone)) else perf_counter
 
 
 def _steps(made: Run, n: int, spent: dict[int, Spent], clock: steps.Clock) -> dict[str, Any]:
@@ -184,7 +184,7 @@ def _loops() -> float:
 
 
 def _middle(cluster: Cluster, numbers: list[float]) -> float:
-    return float(np.median([n for rank_numbers in cluster.comm.allgather(numbers) for n in rank_numbers]))
+    return float(np.median([n for rank_numbers in cluster.allgather(numbers) for n in rank_numbers]))
 
 
 def _best(cluster: Cluster, rate: Callable[[], float]) -> float:
@@ -247,7 +247,7 @@ def _latency_us(cluster: Cluster) -> float:
 def _readings(cluster: Cluster) -> list[load.Reading]:
     """Return the readings of the ranks on rank 0's node, its own first. All ranks must call."""
     cluster.barrier()
-    by_rank = cluster.comm.allgather((cluster.node, load.reading()))
+    by_rank = cluster.allgather((cluster.node, load.reading()))
     return [reading for node, reading in by_rank if node == by_rank[0][0]]
 
 

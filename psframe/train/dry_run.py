@@ -18,7 +18,7 @@ def report(cluster: Cluster, plan: Plan) -> str:
     """
     sizes = planned(cluster, plan)
     node_table = placement_report.fit(cluster, plan.places, sizes, plan.config.placement)
-    by_rank = cluster.comm.gather(sizes)
+    by_rank = cluster.gather(sizes)
     ranks = placement_report.describe(cluster, plan.places)
     if by_rank is None or ranks is None:
         return ""

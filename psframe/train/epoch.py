@@ -149,7 +149,7 @@ def _pause(run: Run, seen: EpochTimings) -> None:
     run.progress.step += steps
     if word is not None:
         obey(run, word)
-        sums = run.cluster.gather((float(seen.losses.sum()), int(seen.samples.sum())))
+        sums = run.cluster.gather_in_time((float(seen.losses.sum()), int(seen.samples.sum())))
         if sums:
             run.outputs.calls.losses(*map(sum, zip(*sums, strict=True)))
     if number or run.progress.stop:

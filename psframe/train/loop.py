@@ -35,7 +35,7 @@ def train(run: Run) -> None:
     with run.outputs.usage, run.guard:
         _train_epochs(run)
     if run.config.record.usage:  # samples since the last epoch's report
-        used = run.cluster.gather(run.outputs.usage.take(run.cluster.clock_offset_s))
+        used = run.cluster.gather_in_time(run.outputs.usage.take(run.cluster.clock_offset_s))
         run.cluster.run_on_root_in_time(partial(_write_usage, run, used or []))
 
 
@@ -47,7 +47,7 @@ def _train_epochs(run: Run) -> None:
                 seen = epoch.train_epoch(run)
                 run.cluster.barrier()  # evaluate only once no rank changes parameters any more
                 report = _report(run, seen)
-            reports = run.cluster.gather(report)
+            reports = run.cluster.gather_in_time(report)
             word = run.cluster.run_on_root_in_time(partial(_settle, run, reports or []))
             run.progress.epoch += not run.progress.concluded  # rank 0 counted it in _conclude
             epoch.obey(run, word)

@@ -50,12 +50,12 @@ def fit(
         if role:
             places.spill(role)
         own_demands = budget.demands(sizes, places.policies)
-        demands_by_rank = cluster.comm.allgather((cluster.node, own_demands))
+        demands_by_rank = cluster.allgather((cluster.node, own_demands))
         on_node = [demand for node, demands in demands_by_rank if node == cluster.node for demand in demands]
         demand_by_pool = budget.spread(on_node, free)
         table = aligned(budget.table(demand_by_pool, free, topology)) if demand_by_pool else ""
         roles = [role for pool in budget.too_small(demand_by_pool, free) for role in +demand_by_pool[pool]]
-        full = [entry for entry in cluster.comm.allgather((roles, table)) if entry[0]]
+        full = [entry for entry in cluster.allgather((roles, table)) if entry[0]]
         if not full:
             return table
     spilled = f" with {', '.join(settings.spill)} spilled" if settings.spill else ""
@@ -78,7 +78,7 @@ def check_room(cluster: Cluster, sizes: Mapping[str, int]) -> None:
     sizes : mapping of str to int
         Bytes of ordinary pages that this rank will allocate, by role.
     """
-    needs_by_rank = cluster.comm.allgather((cluster.node, dict(sizes), free_memory.rooms()))
+    needs_by_rank = cluster.allgather((cluster.node, dict(sizes), free_memory.rooms()))
     for node in range(cluster.n_nodes):
         wanted = [rank_sizes for rank_node, rank_sizes, _ in needs_by_rank if rank_node == node]
         sums = [sum(rank_sizes.values()) for rank_sizes in wanted]
@@ -99,7 +99,7 @@ def check_room(cluster: Cluster, sizes: Mapping[str, int]) -> None:
 
 def count(cluster: Cluster, places: Places, blocks: audit.Blocks) -> ByRank | None:
     """Return every rank's pages by role on rank 0, None elsewhere. All ranks must call."""
-    return cluster.comm.gather(audit.count(blocks, places.policies))
+    return cluster.gather(audit.count(blocks, places.policies))
 
 
 def record(every: ByRank) -> dict[str, Any]:
@@ -141,7 +141,7 @@ def verify(cluster: Cluster, places: Places, settings: schema.Placement, every: 
 
 def summary(cluster: Cluster, places: Places) -> dict[str, str]:
     """Return each role's placement: the one requested, or the first that a rank got instead. All ranks must call."""
-    placed_by_rank = cluster.comm.allgather(places.summary())
+    placed_by_rank = cluster.allgather(places.summary())
     return {
         role: next((placed[role] for placed in placed_by_rank if placed[role] != name), name)
         for role, name in places.asked.items()
@@ -161,7 +161,7 @@ def describe(cluster: Cluster, places: Places) -> list[dict[str, Any]] | None:
         for role, policy in places.policies.items()
     }
     site = places.site
-    return cluster.comm.gather(
+    return cluster.gather(
         {
             "rank": cluster.rank,
             "node": cluster.node,

@@ -6,6 +6,8 @@ import sys
 
 import pytest
 
+from psframe.bench.__main__ import BENCHES, OVER_RANKS
+from psframe.bench.__main__ import main as bench
 from psframe.starter import COMMANDS
 from psframe.starter.completion import SHELLS, keys, script
 from tests.helpers import launcher
@@ -35,10 +37,16 @@ def test_version_is_the_packages():
 
 @pytest.mark.parametrize("name", COMMANDS)
 def test_help_of_every_command_has_an_example(name):
-    bench = ["step"] if name == "bench" else []
-    ended = psframe(name, *bench, "--help")
+    which = ["step"] if name == "bench" else []
+    ended = psframe(name, *which, "--help")
     assert ended.returncode == 0, ended.stderr
     assert "example" in ended.stdout
+
+
+@pytest.mark.parametrize("name", sorted({*BENCHES} - {*OVER_RANKS}))
+def test_help_of_every_bench_has_an_example(name, capsys):
+    assert bench([name, "--help"]) == 0
+    assert "example" in capsys.readouterr().out
 
 
 @pytest.mark.parametrize(

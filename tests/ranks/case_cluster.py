@@ -1,6 +1,7 @@
 """Nodes, links and agreement."""
 
 import os
+import pickle
 from time import perf_counter
 from unittest import mock
 
@@ -63,13 +64,21 @@ def ranks_out_of_reach_are_nodes_of_their_own(world):
     assert cluster.run_on_nodes(lambda: cluster.node) == cluster.node
 
 
+def object_of(rank):
+    """Return an object that JSON has not, longer than what a socket holds, and of another length on each rank."""
+    return rank, {rank}, "x" * (400_000 + rank)
+
+
 @ranks(2, 4, 7)
 def objects_are_gathered_in_the_order_of_the_ranks(world):
     for n_nodes in (1, 2, world.size):
         cluster = apart(world, n_nodes)
-        gathered = cluster.gather({"rank": cluster.rank})
-        expected = [{"rank": rank} for rank in range(world.size)]
-        assert gathered == (expected if cluster.rank == 0 else None)
+        mine, expected = object_of(cluster.rank), [object_of(rank) for rank in range(world.size)]
+        for gather in (cluster.gather, cluster.gather_in_time):
+            assert gather(mine) == (expected if cluster.rank == 0 else None)
+        assert cluster.allgather(mine) == expected
+        assert list(map(pickle.loads, cluster.allgather_in_time(pickle.dumps(mine)))) == expected
+        assert cluster.bcast(mine) == expected[0]
 
 
 @ranks(2, 4, 7)

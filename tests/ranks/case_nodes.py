@@ -146,7 +146,7 @@ def node_lost_behind_the_barrier_of_an_exchange_is_noticed(world):
         lost = None
         if cluster.node == waits:
             try:
-                cluster.gather(1) if exchange == "gather" else cluster.run_on_root_in_time(lambda: 1)
+                cluster.gather_in_time(1) if exchange == "gather" else cluster.run_on_root_in_time(lambda: 1)
             except PeerLost as error:
                 lost = str(error)
         elif cluster.node_rank == 0:

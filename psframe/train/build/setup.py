@@ -55,8 +55,8 @@ def _compile(run: Run, quiet: bool) -> None:
 def init_parameters(run: Run, quiet: bool) -> None:
     """Compile, and set every rank's parameters: initial ones, or rank 0's checkpoint. All ranks must call."""
     _compile(run, quiet)
-    arena, comm = run.network.arena, run.cluster.comm
-    comm.Barrier()  # no deadline runs while a rank compiles
+    arena, cluster = run.network.arena, run.cluster
+    cluster.allgather(None)  # no deadline runs while a rank compiles
     leads = run.group.leads
     if leads or not arena.shared:
         initialize(run.network, run.config.train.seed)
@@ -69,10 +69,10 @@ def init_parameters(run: Run, quiet: bool) -> None:
             row[:] = saved_row
     progress = run.progress
     place = (run_dir.epoch, run_dir.step, run_dir.cursor) if run_dir else (0, 0, 0)
-    progress.epoch, progress.step, progress.begun_at, progress.lr = comm.bcast((*place, progress.lr))
+    progress.epoch, progress.step, progress.begun_at, progress.lr = cluster.bcast((*place, progress.lr))
     run.sampler.cursor = progress.begun_at
     if run.whole and progress.step:
-        run.whole.hand_out(comm.bcast(len(saved.state) if saved else 0))
+        run.whole.hand_out(cluster.bcast(len(saved.state) if saved else 0))
     if progress.step and (arena.shared or run.team.server is None):
         state_comm = run.group.leaders if arena.shared else run.team.comm
         for row in arena.state if leads or not arena.shared else ():
@@ -81,7 +81,7 @@ def init_parameters(run: Run, quiet: bool) -> None:
     if arena.half is not None:
         if leads or not arena.shared:
             arena.refresh_half()
-        comm.Barrier()
+        cluster.barrier()
 
 
 def outputs(

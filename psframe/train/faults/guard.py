@@ -161,7 +161,7 @@ class Guard:
         self.cluster.pulse.tell(IDLE)
         if self.fault.check_every:
             self._check(step)
-            sound_by_rank = self.cluster.gather(self.updater.sums is None or self.updater.sums.hold())
+            sound_by_rank = self.cluster.gather_in_time(self.updater.sums is None or self.updater.sums.hold())
             damaged = [rank for rank, sound in enumerate(sound_by_rank or []) if not sound]
             if damaged := self.cluster.run_on_root_in_time(lambda: damaged):
                 raise Rollback(tuple(damaged), step, self._changed(damaged, f"after step {step}"))
@@ -194,7 +194,9 @@ class Guard:
         workers = self.collective.nonfinite_workers(self.arena.grads)
         if not isfinite(self.loss) and self.team.worker is not None:
             workers = [*workers, self.team.worker]
-        findings = self.cluster.gather(([self.team.workers[worker] for worker in workers], self.updater.take_damage()))
+        findings = self.cluster.gather_in_time(
+            ([self.team.workers[worker] for worker in workers], self.updater.take_damage())
+        )
         verdict = self.cluster.run_on_root_in_time(partial(self._verdict, findings or [], step))
         ranks = tuple(verdict["ranks"])
         if verdict["back"]:

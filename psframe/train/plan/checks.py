@@ -41,7 +41,7 @@ def check_record(asked: Record, rank: int) -> None:
 
 
 def check_nodes(cluster: Cluster, facts: Facts) -> None:
-    first = cluster.comm.bcast(facts)
+    first = cluster.bcast(facts)
     if facts != first:
         raise UserError(
             f"all nodes must see one dataset, got {facts} on node {cluster.node}, {first} on node 0; copy it"

@@ -48,14 +48,14 @@ if [ -n "$since" ]; then
     chosen=$(python -m tests.changed "$since") # in <(...) its failure would end nothing, and all tests run
     [ -z "$chosen" ] || mapfile -t paths <<<"$chosen"
 fi
-# three for two cores: commands over ranks one after the other, other jobs beside them, what is light; tests/conftest.py
+# four for two cores: commands over ranks one after the other, other jobs beside them, what is light; tests/conftest.py
 set -x
 ruff check .
 ruff format --check .
 cython-lint psframe/compiled/*.pyx
 mypy
 failed=0
-python -m pytest -n 3 --dist loadscope --no-loadscope-reorder "${select[@]}" "${paths[@]}" "$@" || failed=$?
+python -m pytest -n 4 --dist loadscope --no-loadscope-reorder "${select[@]}" "${paths[@]}" "$@" || failed=$?
 # jobs of more ranks than the cores of most machines: one at a time, since beside each other they starve
 [ -z "$wide" ] || python -m pytest "$@" -m "wide and not soak" || { s=$? && [ $s = 5 ]; } || failed=$s
 exit $failed

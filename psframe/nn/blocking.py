@@ -48,7 +48,13 @@ def _lengths(numbers: tuple[int, ...]) -> tuple[Lengths, ...]:
 
 
 def blocking(
-    n_rows: int, n_columns: int, itemsize: int = 4, *, max_rows: int | None = None, undivided: bool = False
+    n_rows: int,
+    n_columns: int,
+    itemsize: int = 4,
+    *,
+    max_rows: int | None = None,
+    undivided: bool = False,
+    halving: bool = False,
 ) -> Blocking:
     """Return the blocking of a product of ``n_rows`` x ``n_columns`` (both at least 1) estimated fastest on this CPU.
 
@@ -60,14 +66,18 @@ def blocking(
         Maximum rows of a block, for rows so far apart that more would evict each other from the L1 cache.
     undivided : bool
         True to have all columns in one block, even if they are more than fit into registers.
+    halving : bool
+        True for rows that are a power of two.
     """
     vectors = host()
     sizes = vectors.n_bytes // itemsize, vectors.n_registers
-    return _best(n_rows, n_columns, *sizes, max_rows or n_rows, undivided)
+    return _best(n_rows, n_columns, *sizes, max_rows or n_rows, undivided, halving)
 
 
 @cache
-def _best(n_rows: int, n_columns: int, lanes: int, n_registers: int, max_rows: int, undivided: bool) -> Blocking:
+def _best(
+    n_rows: int, n_columns: int, lanes: int, n_registers: int, max_rows: int, undivided: bool, halving: bool
+) -> Blocking:
     n_vectors, tail = divmod(n_columns, lanes)
     # a quarter of the registers is left for a row of B, numbers of A and the compiler's temporaries
     max_sums = max(1, n_registers * 3 // 4)
@@ -79,6 +89,8 @@ def _best(n_rows: int, n_columns: int, lanes: int, n_registers: int, max_rows: i
             n_blocks, last = n_blocks - 1, vectors
         columns = [(vectors, n_blocks), (last + (tail > 0), 1)]
         for rows in range(1, min(n_rows, max_rows, max_sums // max(vectors * (n_blocks > 0), columns[1][0])) + 1):
+            if halving and rows & rows - 1:
+                continue
             n_whole = (n_rows - 1) // rows
             last_rows = n_rows - n_whole * rows
             blocks = ((r, c, n * m) for r, n in ((rows, n_whole), (last_rows, 1)) for c, m in columns)

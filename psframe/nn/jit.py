@@ -5,6 +5,7 @@ called only from jitted code, ``inline`` for those to be inlined there.
 """
 
 import hashlib
+import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -57,8 +58,26 @@ def jit(function: Callable[..., Any]) -> Any:
 
 def load() -> None:
     """Load Numba's compiler data now; by default, Numba loads it before its first compilation."""
-    cpu_target.typing_context.refresh()
-    cpu_target.target_context.refresh()
+    with _without_linear_algebra():
+        cpu_target.typing_context.refresh()
+        cpu_target.target_context.refresh()
+
+
+@contextmanager
+def _without_linear_algebra() -> Iterator[None]:
+    """Let an import of SciPy's linear algebra fail, unless it has been imported.
+
+    Numba imports it to see if it is there, which takes a tenth of a rank's start, and does so again where jitted code
+    needs it, as ``np.dot`` does.
+    """
+    if "scipy.linalg" in sys.modules:
+        yield
+        return
+    sys.modules["scipy.linalg"] = None  # type: ignore[assignment]
+    try:
+        yield
+    finally:
+        del sys.modules["scipy.linalg"]
 
 
 @contextmanager

@@ -75,6 +75,9 @@ class Progress:
     def poll(self) -> None:
         """Let everything go on that can without a wait."""
         self._turns += 1
+        self._let_go_on()
+
+    def _let_go_on(self) -> None:
         for group in self.groups:
             group.poll()
 
@@ -127,8 +130,7 @@ class Progress:
                 self._has_begun.set()  # for one that began before the flag fell
             time.sleep(IDLE_S)
             if self._turns == before:
-                for group in self.groups:
-                    group.poll()
+                self._let_go_on()  # not here, where the last group would be kept for as long as this thread waits
 
     def _pending(self) -> bool:
         return any(group.pending or group.messages for group in self.groups)

@@ -3,6 +3,8 @@
 import gc
 import multiprocessing
 import os
+import time
+import weakref
 from pathlib import Path
 
 import torch
@@ -72,6 +74,24 @@ def groups_renewed(times: int) -> None:
         del group
     held.append(_held())
     tell(held=held)
+    dist.destroy_process_group()
+
+
+def forgotten() -> None:
+    """What went on by itself in a group is over, and the group is destroyed."""
+    _, n = begin(20)
+    group = dist.new_group()
+    held = weakref.ref(group._get_backend(torch.device("cpu")))
+    x = torch.ones(SIZE)
+    work = dist.all_reduce(x, group=group, async_op=True)
+    until = time.monotonic() + 20
+    while not x.eq(n).all() and time.monotonic() < until:  # by the thread that lets works go on, as nobody waits
+        time.sleep(0.01)
+    dist.barrier()
+    dist.destroy_process_group(group)
+    del group, work
+    gc.collect()
+    tell(same=bool(x.eq(n).all()), gone=held() is None)
     dist.destroy_process_group()
 
 

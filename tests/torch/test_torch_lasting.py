@@ -41,6 +41,11 @@ def test_groups_that_are_gone_leave_nothing(told):
         assert after["mappings"] <= before["mappings"] + 5
 
 
+@pytest.mark.parametrize("jobs", [[job(2, "lasting.forgotten")]])
+def test_group_is_gone_when_it_is_destroyed(told):
+    assert [(rank["same"], rank["gone"]) for rank in ended_well(told)] == [(True, True)] * 2
+
+
 @pytest.mark.parametrize("jobs", [[job(2, "lasting.workers")]])
 def test_forked_workers_do_no_harm(told):
     assert [rank["same"] for rank in ended_well(told)] == [True, True]

@@ -10,6 +10,9 @@ from psframe.nn.blocking import blocking
 from psframe.nn.dense import loops
 from psframe.nn.workspace import Workspace
 
+#: a batch of so many samples or more has the blocks of one of ``MANY``, so that one code serves them all
+FEW, MANY = 8, 64
+
 
 class Direct:
     """Products by the microkernel; see :mod:`psframe.nn.dense.loops`."""
@@ -19,19 +22,19 @@ class Direct:
         self.threads, self.relu, in_one = workspace.threads, relu, workspace.in_one
         self.use(p)
         self.weight_gradient, self.bias_gradient = g["weight"].reshape(-1), g["bias"]
-        blocks = blocking(n, out, itemsize)
-        self.types = blocks.types
+        blocks = blocking(n, out, itemsize) if n < FEW else blocking(MANY, out, itemsize, halving=True)
+        self.types, width = blocks.types, columns_for(n, blocks.lanes)
         # rows of W are often a power of two apart; an L1 cache has 8 or 12 ways for those
-        data = blocking(depth, n, itemsize, max_rows=8)
-        self.gradient_types = (data.types, blocking(depth, out, itemsize).types)
+        data = blocking(1 << min(depth, MANY).bit_length() - 1, width, itemsize, max_rows=8, halving=True)
+        self.gradient_types = (data.types, blocking(MANY, out, itemsize, halving=True).types)
         n_threads, n_pairs = workspace.threads.n, -(-n // 2) if in_one == 2 else 0
         self.wide = workspace.array((n_threads, out if n_pairs else 0), workspace.sums)
         self.totals = workspace.array((n, out), workspace.sums) if n_pairs else None
-        width = max(blocks.width, blocks.lanes * blocks.last_vectors + blocks.tail)
-        self.panels = workspace.array((n_threads, width * loops.CHUNK // 2 * (in_one - 1)), workspace.elements)
+        panel = max(blocks.width, blocks.lanes * blocks.last_vectors + blocks.tail)
+        self.panels = workspace.array((n_threads, panel * loops.CHUNK // 2 * (in_one - 1)), workspace.elements)
         self.pairs = tuple(workspace.array((n_pairs, size), workspace.elements) for size in (depth, out))
-        self.turned = workspace.array(-(-out // in_one) * n, workspace.elements)
-        self.room = workspace.array((n_threads, data.rows, n), workspace.sums)
+        self.turned = workspace.array(-(-out // in_one) * width, workspace.elements)
+        self.room = workspace.array((n_threads, data.rows, width), workspace.sums)
         self.one = workspace.one()
 
     def use(self, p: Arrays) -> None:
@@ -48,6 +51,11 @@ class Direct:
             2, loops.backward, self.gradient_types, x, y, dy, self.weight, self.weight_gradient,
             self.bias_gradient, self.one, dx, *self.pairs, self.turned, self.room, self.relu, need_dx, adds,
         )  # fmt: skip
+
+
+def columns_for(n: int, lanes: int) -> int:
+    """Return the columns for ``n`` samples, some of them unused: whole vectors, or less than one, a power of two."""
+    return -(-n // lanes) * lanes if n > lanes else 1 << (n - 1).bit_length()
 
 
 class Matmul:

@@ -31,7 +31,7 @@ def forward(part, n_parts, types, x, weights, bias, wide, y, totals, room, one, 
     one : an element that is 1
     """
     (n, depth), out = x.shape, y.shape[1]
-    lanes, rows, last_rows, vectors, last_vectors, tail = types
+    lanes, rows, _, vectors, last_vectors, tail = types
     block, last, n_blocks = columns_of(types, out)
     in_one = per(one)
     numbers, sums = share(n_blocks + 1, part, n_parts), (pointer(widened(bias, part, wide)), pointer(totals))
@@ -43,9 +43,9 @@ def forward(part, n_parts, types, x, weights, bias, wide, y, totals, room, one, 
             b = panel(weights, k, size, column, block if number < n_blocks else last, out, room[part])
             a, c, more = (pointer(x), k, depth, in_one), (pointer(y), column, out), (k > 0, is_last)
             if number < n_blocks:
-                _samples((lanes, rows, last_rows, vectors, ()), a, b, c, sums, n, size, floor, more)
+                _samples((lanes, rows, vectors, ()), a, b, c, sums, n, size, floor, more)
             else:
-                _samples((lanes, rows, last_rows, last_vectors, tail), a, b, c, sums, n, size, floor, more)
+                _samples((lanes, rows, last_vectors, tail), a, b, c, sums, n, size, floor, more)
 
 
 def panel(weights, k, size, column, width, out, room):
@@ -73,37 +73,36 @@ def _panel(weights, k, size, column, width, out, room):
 @inline
 def _samples(types, a, b, c, sums, n, size, floor, more):
     """Add a chunk of the sum to a block of columns, for all samples."""
-    lanes, rows, last_rows, vectors, tail = types
-    (x, k, depth, in_one), (y, column, out) = a, c
+    lanes, rows, vectors, tail = types
     s = 0
+    while s + len(rows) <= n:
+        _chunk((lanes, rows, vectors, tail), s, a, b, c, sums[0], sums[1], size, floor, more)
+        s += len(rows)
+    while s + 4 <= n:  # what is left, less than a block: of any batch
+        _chunk((lanes, rows[:4], vectors, tail), s, a, b, c, sums[0], sums[1], size, floor, more)
+        s += 4
     while s < n:
-        read, write = (x, s * depth + k, depth, in_one, 0), (y, s * out + column, out)
-        if s + len(rows) <= n:
-            _chunk((lanes, rows, vectors, tail), read, b, write, sums[0], sums[1], column, size, floor, more)
-            s += len(rows)
-        elif s + len(last_rows) <= n:
-            _chunk((lanes, last_rows, vectors, tail), read, b, write, sums[0], sums[1], column, size, floor, more)
-            s += len(last_rows)
-        else:  # a batch smaller than the largest, for which the blocks are chosen
-            _chunk((lanes, rows[:1], vectors, tail), read, b, write, sums[0], sums[1], column, size, floor, more)
-            s += 1
+        _chunk((lanes, rows[:1], vectors, tail), s, a, b, c, sums[0], sums[1], size, floor, more)
+        s += 1
 
 
 @inline
-def _chunk(types, a, b, c, bias, totals, column, size, floor, more):
-    """Add a chunk to the sums of the ones before, or to the bias."""
-    (_, at, out), (adds, is_last) = c, more
+def _chunk(types, s, a, b, c, bias, totals, size, floor, more):
+    """Add a chunk to the sums of the ones before, or to the bias, for samples from ``s`` on."""
+    (x, k, depth, in_one), (y, column, out), (adds, is_last) = a, c, more
+    read, write = (x, s * depth + k, depth, in_one, 0), (y, s * out + column, out)
     if totals is None:
         if adds:
-            multiply_add(types, a, (*b, 0), c, (1, size), (None, 0), floor, c, True)
+            multiply_add(types, read, (*b, 0), write, (1, size), (None, 0), floor, write, True)
         else:
-            multiply_add(types, a, (*b, 0), c, (1, size), (None, 0), floor, (bias, column, 0), True)
+            multiply_add(types, read, (*b, 0), write, (1, size), (None, 0), floor, (bias, column, 0), True)
     else:
-        before = (totals, at, out) if adds else (bias, column, 0)
+        total = (totals, s * out + column, out)
+        before = total if adds else (bias, column, 0)
         if is_last:
-            multiply_add(types, a, (*b, 0), c, (1, size), (None, 0), floor, before, True)
+            multiply_add(types, read, (*b, 0), write, (1, size), (None, 0), floor, before, True)
         else:
-            multiply_add(types, a, (*b, 0), (totals, at, out), (1, size), (None, 0), floor, before, True)
+            multiply_add(types, read, (*b, 0), total, (1, size), (None, 0), floor, before, True)
 
 
 @jit
@@ -138,10 +137,11 @@ def backward(
     dy : overwritten if ``relu``
     one : an element that is 1: the bias is the weight of an input that is always 1
     pairs_x, pairs_dy : buffers for ``x`` and ``dy`` with samples in pairs, (max_batch / 2, ...)
-    turned : buffer for ``dy`` with the samples innermost, (out * max_batch,), or half of that in pairs
-    room : buffers for a block of the input's gradient, (n_parts, rows of a block * max_batch)
+    turned : buffer for ``dy`` with the samples innermost, (out * width,), or half of that in pairs; ``width`` is the
+        largest batch, with as many columns more as fill its vectors
+    room : buffers for a block of the input's gradient, (n_parts, rows of a block, width)
     """
-    (data_types, weight_types), max_batch = types, room.shape[2]
+    (data_types, weight_types), width = types, room.shape[2]
     if phase != 1:
         in_one, n = per(one), len(dy)
         for element in share(-(-n // in_one), part, n_parts):
@@ -149,52 +149,58 @@ def backward(
                 if relu:
                     zero_where_off(dy[s], y[s])
                 if need_dx:
-                    _turn(data_types, s, dy[s], turned, max_batch)
+                    _turn(data_types, s, dy[s], turned, width)
             pair(x, element, pairs_x)
             pair(dy, element, pairs_dy)
     if phase != 0:
         given_x, given_dy = paired(x, pairs_x), paired(dy, pairs_dy)
         _weight_gradient(part, n_parts, weight_types, given_x, given_dy, -(-len(dy) // per(one)), dw, db, one, adds)
         if need_dx:
-            _data_gradient(part, n_parts, data_types, dy, weights, turned, max_batch, room[part], dx)
+            _data_gradient(part, n_parts, data_types, dy, weights, turned, width, room[part], dx)
 
 
 @inline
-def _turn(types, s, numbers, turned, max_batch):
+def _turn(types, s, numbers, turned, width):
     """Write ``numbers`` (out,) of sample ``s`` to its column of ``turned``, which is in blocks of columns."""
-    block, last, n_blocks = columns_of(types, max_batch)
+    block, last, n_blocks = columns_of(types, width)
     number, in_one = min(s // block, n_blocks) if block else 0, per(turned)
-    width, steps = block if number < n_blocks else last, -(-len(numbers) // in_one)
+    columns, steps = block if number < n_blocks else last, -(-len(numbers) // in_one)
     at = number * block * steps + s - number * block
     for k in range(steps):
         first = in_one * k
-        turned[at + k * width] = element(numbers, first, first + 1, first + 1 < len(numbers), turned)
+        turned[at + k * columns] = element(numbers, first, first + 1, first + 1 < len(numbers), turned)
 
 
 @inline
 def _weight_gradient(part, n_parts, types, x, dy, n, dw, db, one, adds):
     """Compute dW and db. Rows of a block are features, the sum runs over samples; rows of dW are written in order."""
-    _, rows, last_rows, _, _, _ = types
-    depth, out = x.shape[1], dy.shape[1]
+    _, rows, _, _, _, _ = types
+    (depth, out), given = (x.shape[1], dy.shape[1]), (pointer(x), pointer(dy), pointer(dw))
     for number in share(-(-depth // len(rows)), part, n_parts):
         feature = number * len(rows)
-        read, to = (pointer(x), feature, 1, depth, 0), (pointer(dw), feature * out)
         if feature + len(rows) <= depth:
-            _features(types, rows, read, pointer(dy), to, n, out, adds)
-        else:
-            _features(types, last_rows, read, pointer(dy), to, n, out, adds)
+            _features(types, rows, feature, given, n, depth, out, adds)
+            continue
+        while feature + 4 <= depth:
+            _features(types, rows[:4], feature, given, n, depth, out, adds)
+            feature += 4
+        while feature < depth:
+            _features(types, rows[:1], feature, given, n, depth, out, adds)
+            feature += 1
     if part == 0:
-        _features(types, rows[:1], (pointer(one), 0, 0, 0, 0), pointer(dy), (pointer(db), 0), n, out, adds)
+        _features(types, rows[:1], 0, (pointer(one), pointer(dy), pointer(db)), n, 0, out, adds)
 
 
 @inline
-def _features(types, rows, read, dy, to, n, out, adds):
+def _features(types, rows, feature, given, n, depth, out, adds):
+    """Compute the gradients of the weights of some features from ``feature`` on; ``depth`` 0: of one that is 1."""
     lanes, _, _, vectors, last_vectors, tail = types
     block, _, n_blocks = columns_of(types, out)
-    weights, at = to
+    x, dy, weights = given
+    read = (x, feature, 1, depth, 0)
     for number in range(n_blocks + 1):
         column = number * block
-        b, c = (dy, column, out, 0), (weights, at + column, out)
+        b, c = (dy, column, out, 0), (weights, feature * out + column, out)
         if number < n_blocks:
             multiply_add((lanes, rows, vectors, ()), read, b, c, (1, n), (None, 0), -np.inf, c, adds)
         else:
@@ -202,41 +208,27 @@ def _features(types, rows, read, dy, to, n, out, adds):
 
 
 @inline
-def _data_gradient(part, n_parts, types, dy, weights, turned, max_batch, rooms, dx):
+def _data_gradient(part, n_parts, types, dy, weights, turned, width, rooms, dx):
     """Compute dx transposed: rows of a block are features, columns samples, so that W is read along its rows."""
-    _, rows, last_rows, _, _, _ = types
-    (n, out), depth = dy.shape, dx.shape[1]
-    in_one, room = per(turned), rooms.reshape(-1)
+    lanes, rows, _, vectors, last_vectors, tail = types
+    block, last, n_blocks = columns_of(types, width)
+    (n, out), depth, in_one, room = dy.shape, dx.shape[1], per(turned), rooms.reshape(-1)
+    steps = -(-out // in_one)
     for number in share(-(-depth // len(rows)), part, n_parts):
         feature = number * len(rows)
-        size = min(len(rows), depth - feature)
-        if size == len(rows):
-            _of_features(
-                types, rows, pointer(weights), feature, in_one, pointer(turned), pointer(room), n, max_batch, out
-            )
-        else:
-            _of_features(
-                types, last_rows, pointer(weights), feature, in_one, pointer(turned), pointer(room), n, max_batch, out
-            )
+        first = min(feature, depth - len(rows))  # the last block begins earlier, where it has been computed
+        a = (pointer(weights), first * out, out, in_one, 0)
+        for block_number in range(n_blocks + 1):
+            column = block_number * block
+            if column >= n:
+                break
+            b, c = (pointer(turned), column * steps), (pointer(room), column, width)
+            if block_number < n_blocks:
+                multiply_add((lanes, rows, vectors, ()), a, (*b, block, 0), c, (1, out), (None, 0), -np.inf, c, False)
+            else:
+                multiply_add(
+                    (lanes, rows, last_vectors, tail), a, (*b, last, 0), c, (1, out), (None, 0), -np.inf, c, False
+                )
         for s in range(n):
-            for r in range(size):
-                dx[s, feature + r] = number_as(room[r * max_batch + s], dx)
-
-
-@inline
-def _of_features(types, rows, weights, feature, in_one, turned, room, n, max_batch, out):
-    lanes, _, _, vectors, last_vectors, tail = types
-    block, last, n_blocks = columns_of(types, max_batch)
-    steps = -(-out // in_one)
-    a = (weights, feature * out, out, in_one, 0)
-    for number in range(n_blocks + 1):
-        column = number * block
-        c = (room, column, max_batch)
-        if column >= n:
-            break
-        if number < n_blocks:
-            b = (turned, column * steps, block, 0)
-            multiply_add((lanes, rows, vectors, ()), a, b, c, (1, out), (None, 0), -np.inf, c, False)
-        else:
-            b = (turned, column * steps, last, 0)
-            multiply_add((lanes, rows, last_vectors, tail), a, b, c, (1, out), (None, 0), -np.inf, c, False)
+            for r in range(feature - first, len(rows)):
+                dx[s, first + r] = number_as(room[r * width + s], dx)

@@ -83,14 +83,14 @@ def test_table_tells_what_each_role_takes():
 def test_roles_that_do_not_fit_are_an_error_with_the_table(monkeypatch):
     left = [Room(MACHINE, 90), Room((2, 100), 40, "memory.max=50 of the cgroup /job")]
     monkeypatch.setattr(free_memory, "rooms", lambda: left)
-    cluster = SimpleNamespace(node=0, n_nodes=1, hosts=("a",), comm=SimpleNamespace(allgather=lambda mine: [mine] * 2))
+    cluster = SimpleNamespace(node=0, n_nodes=1, hosts=("a",), allgather=lambda mine: [mine] * 2)
     check_room(cluster, {"data": 10, "gradients": 10})
     with pytest.raises(AgreedError) as told:
         check_room(cluster, {"data": 11, "gradients": 10})
     said, *table = str(told.value).splitlines()
     assert "want 42 bytes, got 40 by memory.max=50 of the cgroup /job; raise that limit" in said
     assert [line.split()[-1] for line in table] == ["ranks", "20", "22", "42", "40"]
-    cluster.comm.allgather = lambda mine: [mine, (1, {"data": 91}, left[:1])]  # of another node, where no group is
+    cluster.allgather = lambda mine: [mine, (1, {"data": 91}, left[:1])]  # of another node, where no group is
     cluster.n_nodes, cluster.hosts = 2, ("a", "b")
     with pytest.raises(AgreedError, match=r"want 91 bytes, got 90 \(on b\); lower"):
         check_room(cluster, {"data": 11})

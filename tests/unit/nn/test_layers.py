@@ -12,7 +12,7 @@ from psframe.errors import UserError
 from psframe.nn.activations import Dropout, Flatten, ReLU
 from psframe.nn.base import Pass
 from psframe.nn.conv import Conv1d, Conv2d
-from psframe.nn.dense import Dense
+from psframe.nn.dense import Dense, loops
 from psframe.nn.jit import jit
 from psframe.nn.losses import softmax_cross_entropy
 from psframe.nn.pool import AvgPool2d, MaxPool1d, MaxPool2d
@@ -210,6 +210,16 @@ def test_initial_bounds():
         layer.setup((5, 5, 2), 0)
         assert layer.params["weight"].bound ** 2 / 3 == pytest.approx(variance / 18)
         assert layer.params["bias"].bound == 0
+
+
+def test_dense_layers_of_any_larger_batch_have_one_code():
+    def compiled(n):
+        bench = Bench([Dense(6)], (11,), n, "float32")
+        bench.backward(bench.forward(np.ones((n, 11), np.float32)))
+        return len(loops.forward.signatures), len(loops.backward.signatures)
+
+    before = compiled(16)
+    assert [compiled(n) for n in (9, 13, 15, 16)] == [before] * 4
 
 
 def one_more(x):

@@ -91,10 +91,16 @@ def test_number_has_the_same_bits_in_every_block():
 
 
 @given(
-    st.integers(1, 300), st.integers(1, 600), st.sampled_from([2, 4, 8, 16]), st.sampled_from([16, 32]), st.booleans()
+    st.integers(1, 300),
+    st.integers(1, 600),
+    st.sampled_from([2, 4, 8, 16]),
+    st.sampled_from([16, 32]),
+    st.booleans(),
+    st.booleans(),
 )
-def test_blocks_cover_the_product_and_fit(n_rows, n_columns, lanes, n_registers, undivided):
-    b = _best(n_rows, n_columns, lanes, n_registers, n_rows, undivided)
+def test_blocks_cover_the_product_and_fit(n_rows, n_columns, lanes, n_registers, undivided, halving):
+    b = _best(n_rows, n_columns, lanes, n_registers, n_rows, undivided, halving)
+    assert not halving or b.rows.bit_count() == 1
     assert not (undivided and b.vectors)
     last = b.last_vectors * lanes + b.tail
     assert 1 <= b.rows <= n_rows

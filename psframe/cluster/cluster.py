@@ -131,7 +131,7 @@ class Cluster:
     def gather(self, mine: Any) -> list[Any] | None:
         """Return every rank's object, by rank, on rank 0; None elsewhere. All must call.
 
-        This and the next two are for what precedes and follows training. There is no deadline, and a node's ranks wait
+        This and the next two are for what precedes and follows training: there is no deadline, and a node's ranks wait
         without MPI, which would spin.
         """
         of_node = self.link.gather(pickle.dumps((self.rank, mine)))
@@ -151,7 +151,10 @@ class Cluster:
         return pickle.loads(self.link.spread(pickle.dumps(mine)))
 
     def gather_in_time(self, mine: Any) -> list[Any] | None:
-        """Return as :meth:`gather`, with ``sync.deadline_s``, as the rest here: they are for ranks that train."""
+        """Return the same as :meth:`gather`. All must call.
+
+        This and the next two are for ranks that train: one that does not come within ``sync.deadline_s`` is lost.
+        """
         objects = [pickle.loads(of_rank) for of_rank in self.board.gather(pickle.dumps(mine))]
         if self.leaders == MPI.COMM_NULL:
             return None
@@ -166,7 +169,7 @@ class Cluster:
         return [of_rank for of_node in by_node for of_rank in pickle.loads(of_node)] if by_node is not None else None
 
     def allgather_in_time(self, message: bytes) -> list[bytes]:
-        """Return every rank's message, by rank, on all ranks. All must call."""
+        """Return every rank's message, bytes, by rank, on all ranks. All must call."""
         messages = self.board.gather_to_all(message)
         if self.n_nodes == 1:
             return messages
@@ -177,7 +180,7 @@ class Cluster:
         return of_ranks
 
     def run_on_root_in_time(self, body: Callable[[], T]) -> T:
-        """As :meth:`run_on_root`. All must call."""
+        """Do the same as :meth:`run_on_root`. All must call."""
         verdict = _verdict(body) if self.rank == 0 else None
         if self.leaders != MPI.COMM_NULL and self.n_nodes > 1:
             self._come()

@@ -87,12 +87,12 @@ def _last_words(error: BaseException, rank: int) -> tuple[str, int]:
     The reporting rank aborts the job at once; if it does not, this rank does so later.
     """
     if isinstance(error, LeaderEnded):  # it was killed, or is reporting its error now
-        sleep(2)
+        sleep(TELL_S)
         return f"psframe: the first rank of a node has ended, and with it the job{_again}\n" if rank == 1 else "", 1
     if isinstance(error, PeerLost) or communicators.is_loss(error):
         message = str(error) if isinstance(error, PeerLost) else "a rank has died, as MPI tells"
         speaks = error.speaks if isinstance(error, PeerLost) else communicators.speaker() or _must_speak()
-        if not speaks:
+        if not speaks or (isinstance(error, PeerLost) and not error.ranks):  # the lost rank may report its error now
             sleep(2)
         return f"psframe: {message}{_again}\n" if speaks else "", 1
     if message := sentence(error):

@@ -60,7 +60,7 @@ def subcluster(cluster: Cluster, color: int) -> Cluster:
     """Return the ranks with the same ``color``, with gates and communicators of their own. All ranks must call."""
     inner = join(communicators.keep(cluster.comm.Split(color, key=cluster.rank)))
     # a lost rank is named by its number in the job, and reported once per node
-    numbers = inner.allgather(cluster.rank)
+    numbers = inner.comm.allgather(cluster.rank)
     inner.rendezvous.members = tuple(numbers[member] for member in inner.rendezvous.members)
     inner.rendezvous.told_at = cluster.rendezvous.gates
     return inner

@@ -54,7 +54,7 @@ def blocking(
     *,
     max_rows: int | None = None,
     undivided: bool = False,
-    halving: bool = False,
+    power_of_two: bool = False,
 ) -> Blocking:
     """Return the blocking of a product of ``n_rows`` x ``n_columns`` (both at least 1) estimated fastest on this CPU.
 
@@ -66,17 +66,17 @@ def blocking(
         Maximum rows of a block, for rows so far apart that more would evict each other from the L1 cache.
     undivided : bool
         True to have all columns in one block, even if they are more than fit into registers.
-    halving : bool
+    power_of_two : bool
         True for rows that are a power of two.
     """
     vectors = host()
     sizes = vectors.n_bytes // itemsize, vectors.n_registers
-    return _best(n_rows, n_columns, *sizes, max_rows or n_rows, undivided, halving)
+    return _best(n_rows, n_columns, *sizes, max_rows or n_rows, undivided, power_of_two)
 
 
 @cache
 def _best(
-    n_rows: int, n_columns: int, lanes: int, n_registers: int, max_rows: int, undivided: bool, halving: bool
+    n_rows: int, n_columns: int, lanes: int, n_registers: int, max_rows: int, undivided: bool, power_of_two: bool
 ) -> Blocking:
     n_vectors, tail = divmod(n_columns, lanes)
     # a quarter of the registers is left for a row of B, numbers of A and the compiler's temporaries
@@ -89,7 +89,7 @@ def _best(
             n_blocks, last = n_blocks - 1, vectors
         columns = [(vectors, n_blocks), (last + (tail > 0), 1)]
         for rows in range(1, min(n_rows, max_rows, max_sums // max(vectors * (n_blocks > 0), columns[1][0])) + 1):
-            if halving and rows & rows - 1:
+            if power_of_two and rows & rows - 1:
                 continue
             n_whole = (n_rows - 1) // rows
             last_rows = n_rows - n_whole * rows

@@ -58,26 +58,25 @@ def jit(function: Callable[..., Any]) -> Any:
 
 def load() -> None:
     """Load Numba's compiler data now; by default, Numba loads it before its first compilation."""
-    with _without_linear_algebra():
-        cpu_target.typing_context.refresh()
-        cpu_target.target_context.refresh()
+    _load_array_functions()
+    cpu_target.typing_context.refresh()
+    cpu_target.target_context.refresh()
 
 
-@contextmanager
-def _without_linear_algebra() -> Iterator[None]:
-    """Let an import of SciPy's linear algebra fail, unless it has been imported.
+def _load_array_functions() -> None:
+    """Import Numba's functions of arrays without SciPy's linear algebra, unless either has been imported.
 
-    Numba imports it to see if it is there, which takes a tenth of a rank's start, and does so again where jitted code
-    needs it, as ``np.dot`` does.
+    Numba imports the latter to see if it is there, which takes a fifth of a rank's CPU time at start, and does so again
+    where jitted code needs it, as ``np.dot`` does.
     """
-    if "scipy.linalg" in sys.modules:
-        yield
+    if {"scipy.linalg", "numba.np.arraymath"} & sys.modules.keys():
         return
-    sys.modules["scipy.linalg"] = None  # type: ignore[assignment]
+    sys.modules["scipy.linalg"] = None  # type: ignore[assignment]  # its import fails
     try:
-        yield
+        from numba.np import arraymath
     finally:
         del sys.modules["scipy.linalg"]
+    arraymath._HAVE_BLAS = "scipy" in sys.modules  # as it would have found
 
 
 @contextmanager

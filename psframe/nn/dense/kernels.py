@@ -22,11 +22,13 @@ class Direct:
         self.threads, self.relu, in_one = workspace.threads, relu, workspace.in_one
         self.use(p)
         self.weight_gradient, self.bias_gradient = g["weight"].reshape(-1), g["bias"]
-        blocks = blocking(n, out, itemsize) if n < FEW else blocking(MANY, out, itemsize, halving=True)
-        self.types, width = blocks.types, columns_for(n, blocks.lanes)
+        blocks = blocking(n, out, itemsize) if n < FEW else blocking(MANY, out, itemsize, power_of_two=True)
+        self.types = blocks.types
         # rows of W are often a power of two apart; an L1 cache has 8 or 12 ways for those
-        data = blocking(1 << min(depth, MANY).bit_length() - 1, width, itemsize, max_rows=8, halving=True)
-        self.gradient_types = (data.types, blocking(MANY, out, itemsize, halving=True).types)
+        lanes, rows = blocks.lanes, 1 << min(depth, MANY).bit_length() - 1
+        data = blocking(rows, 2 * lanes, itemsize, max_rows=8, undivided=True, power_of_two=True)
+        self.gradient_types = (data.types, blocking(MANY, out, itemsize, power_of_two=True).types)
+        width = -(-n // lanes) * lanes
         n_threads, n_pairs = workspace.threads.n, -(-n // 2) if in_one == 2 else 0
         self.wide = workspace.array((n_threads, out if n_pairs else 0), workspace.sums)
         self.totals = workspace.array((n, out), workspace.sums) if n_pairs else None
@@ -51,11 +53,6 @@ class Direct:
             2, loops.backward, self.gradient_types, x, y, dy, self.weight, self.weight_gradient,
             self.bias_gradient, self.one, dx, *self.pairs, self.turned, self.room, self.relu, need_dx, adds,
         )  # fmt: skip
-
-
-def columns_for(n: int, lanes: int) -> int:
-    """Return the columns for ``n`` samples, some of them unused: whole vectors, or less than one, a power of two."""
-    return -(-n // lanes) * lanes if n > lanes else 1 << (n - 1).bit_length()
 
 
 class Matmul:

@@ -81,7 +81,7 @@ def init_parameters(run: Run, quiet: bool) -> None:
     if arena.half is not None:
         if leads or not arena.shared:
             arena.refresh_half()
-        cluster.barrier()
+        cluster.allgather(None)
 
 
 def outputs(

@@ -98,9 +98,9 @@ def test_number_has_the_same_bits_in_every_block():
     st.booleans(),
     st.booleans(),
 )
-def test_blocks_cover_the_product_and_fit(n_rows, n_columns, lanes, n_registers, undivided, halving):
-    b = _best(n_rows, n_columns, lanes, n_registers, n_rows, undivided, halving)
-    assert not halving or b.rows.bit_count() == 1
+def test_blocks_cover_the_product_and_fit(n_rows, n_columns, lanes, n_registers, undivided, power_of_two):
+    b = _best(n_rows, n_columns, lanes, n_registers, n_rows, undivided, power_of_two)
+    assert not power_of_two or b.rows.bit_count() == 1
     assert not (undivided and b.vectors)
     last = b.last_vectors * lanes + b.tail
     assert 1 <= b.rows <= n_rows

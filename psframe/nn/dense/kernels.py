@@ -12,6 +12,7 @@ from psframe.nn.workspace import Workspace
 
 #: a batch of so many samples or more has the blocks of one of ``MANY``, so that one code serves them all
 FEW, MANY = 8, 64
+FEATURES = 96  # of a layer, whose blocks are for so many: 4, 6, 8, 12 and 24 divide it
 
 
 class Direct:
@@ -22,13 +23,15 @@ class Direct:
         self.threads, self.relu, in_one = workspace.threads, relu, workspace.in_one
         self.use(p)
         self.weight_gradient, self.bias_gradient = g["weight"].reshape(-1), g["bias"]
-        blocks = blocking(n, out, itemsize) if n < FEW else blocking(MANY, out, itemsize, power_of_two=True)
+        is_few, lanes = n < FEW, blocking(1, 1, itemsize).lanes
+        blocks = blocking(n, out, itemsize) if is_few else blocking(MANY, out, itemsize, power_of_two=True)
         self.types = blocks.types
+        # samples are columns of the input's gradient: in whole vectors, or if they are few in a part of one
+        columns, width = (1 << (n - 1).bit_length(),) * 2 if is_few else (2 * lanes, -(-n // lanes) * lanes)
         # rows of W are often a power of two apart; an L1 cache has 8 or 12 ways for those
-        lanes, rows = blocks.lanes, 1 << min(depth, MANY).bit_length() - 1
-        data = blocking(rows, 2 * lanes, itemsize, max_rows=8, undivided=True, power_of_two=True)
-        self.gradient_types = (data.types, blocking(MANY, out, itemsize, power_of_two=True).types)
-        width = -(-n // lanes) * lanes
+        rows = 1 << min(depth, MANY).bit_length() - 1
+        data = blocking(rows, columns, itemsize, max_rows=8, undivided=True, power_of_two=True)
+        self.gradient_types = (data.types, blocking(FEATURES, out, itemsize).types)
         n_threads, n_pairs = workspace.threads.n, -(-n // 2) if in_one == 2 else 0
         self.wide = workspace.array((n_threads, out if n_pairs else 0), workspace.sums)
         self.totals = workspace.array((n, out), workspace.sums) if n_pairs else None

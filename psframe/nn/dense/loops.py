@@ -138,7 +138,7 @@ def backward(
     one : an element that is 1: the bias is the weight of an input that is always 1
     pairs_x, pairs_dy : buffers for ``x`` and ``dy`` with samples in pairs, (max_batch / 2, ...)
     turned : buffer for ``dy`` with the samples innermost, (out * width,), or half of that in pairs; ``width`` is the
-        largest batch, in whole vectors
+        largest batch, and some columns that are not used
     room : buffers for a block of the input's gradient, (n_parts, rows of a block, width)
     """
     (data_types, weight_types), width = types, room.shape[2]
@@ -162,8 +162,8 @@ def backward(
 @inline
 def _turn(types, s, numbers, turned, width):
     """Write ``numbers`` (out,) of sample ``s`` to its column of ``turned``: blocks of columns, and a last vector."""
-    lanes, _, _, _, vectors, _ = types
-    block, steps, in_one = len(lanes) * len(vectors), -(-len(numbers) // per(turned)), per(turned)
+    lanes, _, _, _, vectors, tail = types
+    block, steps, in_one = len(lanes) * len(vectors) + len(tail), -(-len(numbers) // per(turned)), per(turned)
     number = s // block
     columns = min(block, width - number * block)
     at = number * block * steps + s - number * block
@@ -211,9 +211,9 @@ def _features(types, rows, feature, given, n, depth, out, adds):
 @inline
 def _data_gradient(part, n_parts, types, dy, weights, turned, width, rooms, dx):
     """Compute dx transposed: rows of a block are features, columns samples, so that W is read along its rows."""
-    lanes, rows, _, _, vectors, _ = types
+    lanes, rows, _, _, vectors, tail = types
     (n, out), depth, in_one, room = dy.shape, dx.shape[1], per(turned), rooms.reshape(-1)
-    block, steps = len(lanes) * len(vectors), -(-out // in_one)
+    block, steps = len(lanes) * len(vectors) + len(tail), -(-out // in_one)
     for number in share(-(-depth // len(rows)), part, n_parts):
         feature = number * len(rows)
         first = min(feature, depth - len(rows))  # the last block begins earlier, where it has been computed
@@ -221,7 +221,7 @@ def _data_gradient(part, n_parts, types, dy, weights, turned, width, rooms, dx):
         for column in range(0, n, block):
             b, c = (pointer(turned), column * steps), (pointer(room), column, width)
             if column + block <= width:
-                multiply_add((lanes, rows, vectors, ()), a, (*b, block, 0), c, (1, out), (None, 0), -np.inf, c, False)
+                multiply_add((lanes, rows, vectors, tail), a, (*b, block, 0), c, (1, out), (None, 0), -np.inf, c, False)
             else:
                 one = (*b, len(lanes), 0)
                 multiply_add((lanes, rows, vectors[:1], ()), a, one, c, (1, out), (None, 0), -np.inf, c, False)

@@ -24,12 +24,14 @@ signal.signal(signal.SIGINT, signal.default_int_handler)
 #: of jobs over ranks, those beside the commands: they wait for each other, and for deadlines, or are one long job
 BESIDE = (
     *("tests/hosts/", "tests/ranks/"),
-    *(f"tests/commands/test_{name}.py" for name in ("bad_input", "bench_peers", "limits", "mpi_start")),
+    *(f"tests/commands/test_{name}.py" for name in ("bad_input", "limits", "mpi_start")),
 )
-#: folders and files of tests that start few ranks, or none: their files go to whichever worker is free
+#: commands of tests that start few ranks, or none, or one job after another of a few
+FEW = ("bench_kernels", "bench_peers", "check", "doctor", "notebooks", "packaging", "predict", "report", "runs", "sklearn")
+#: folders and files whose tests are like that: their files go to whichever worker is free
 LIGHT = (
     *("tests/unit/", "tests/fuzz/", "tests/knl/", "tests/stress/", "tests/torch/"),
-    *(f"tests/commands/test_{name}" for name in ("bench_kernels", "check", "doctor", "packaging", "predict", "report")),
+    *(f"tests/commands/test_{name}" for name in FEW),
 )
 
 

@@ -26,8 +26,11 @@ BESIDE = (
     *("tests/hosts/", "tests/ranks/"),
     *(f"tests/commands/test_{name}.py" for name in ("bad_input", "limits", "mpi_start")),
 )
-#: commands of tests that start few ranks, or none, or one job after another of a few
-FEW = ("bench_kernels", "bench_peers", "check", "doctor", "notebooks", "packaging", "predict", "report", "runs", "sklearn")
+#: commands whose tests start few ranks, or none
+FEW = (
+    *("bench_kernels", "bench_peers", "check", "doctor", "notebooks", "packaging", "predict", "report", "runs"),
+    "sklearn",
+)
 #: folders and files whose tests are like that: their files go to whichever worker is free
 LIGHT = (
     *("tests/unit/", "tests/fuzz/", "tests/knl/", "tests/stress/", "tests/torch/"),

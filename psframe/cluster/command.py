@@ -90,9 +90,12 @@ def _last_words(error: BaseException, rank: int) -> tuple[str, int]:
         sleep(TELL_S)
         return f"psframe: the first rank of a node has ended, and with it the job{_again}\n" if rank == 1 else "", 1
     if isinstance(error, PeerLost) or communicators.is_loss(error):
-        message = str(error) if isinstance(error, PeerLost) else "a rank has died, as MPI tells"
-        speaks = error.speaks if isinstance(error, PeerLost) else communicators.speaker() or _must_speak()
-        if not speaks or (isinstance(error, PeerLost) and not error.ranks):  # the lost rank may report its error now
+        if isinstance(error, PeerLost):
+            message, speaks, is_named = str(error), error.speaks, bool(error.ranks)
+        else:
+            message, is_named = "a rank has died, as MPI tells", True
+            speaks = communicators.speaker() or _must_speak()
+        if not (speaks and is_named):  # another rank reports the loss, or the lost one may report its own error now
             sleep(2)
         return f"psframe: {message}{_again}\n" if speaks else "", 1
     if message := sentence(error):

@@ -1,8 +1,11 @@
 """The compiled modules; everything else stands in pyproject.toml."""
 
+import os
 from glob import glob
 
 from setuptools import Extension, setup
+from setuptools.command.build_ext import build_ext
+from setuptools.modified import newer_group
 
 # -ffp-contract=off: a fused multiply-add rounds once where two instructions round twice, so the bits of a sum or an
 # update would depend on the machine that compiled it
@@ -12,7 +15,7 @@ EXTENSIONS = [
     Extension(
         name,
         [f"{name.replace('.', '/')}.pyx"],
-        depends=glob("psframe/**/*.h", recursive=True),
+        depends=["setup.py", *glob("psframe/compiled/*.h"), *glob("psframe/compiled/*.pxd")],
         extra_compile_args=FLAGS,
         libraries=["dl"],
     )
@@ -27,4 +30,21 @@ EXTENSIONS = [
     )
 ]
 
-setup(ext_modules=EXTENSIONS)
+
+class Build(build_ext):
+    """Compile on all cores; an editable installation keeps its modules for the next one by this Python."""
+
+    def finalize_options(self):
+        if self.editable_mode:
+            self.build_lib = self.build_lib or os.path.join("build", "editable")
+        super().finalize_options()
+        self.parallel = self.parallel or os.cpu_count()
+
+    def build_extension(self, ext):
+        # Cython would see its own files, newly unpacked for each installation, as changes
+        compiled = self.get_ext_fullpath(ext.name)
+        if not self.editable_mode or newer_group([*ext.sources, *ext.depends], compiled):
+            super().build_extension(ext)
+
+
+setup(ext_modules=EXTENSIONS, cmdclass={"build_ext": Build})

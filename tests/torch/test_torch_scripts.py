@@ -20,9 +20,9 @@ ROUNDED = {"bf16": 1e-2, "bf16_reduced": 1e-2, "fsdp1_bf16": 1e-2, "fp16_hook": 
 CLOSE = 1e-4
 
 
-def told(n, script, *args, timeout_s=300, **env):
+def told(n, script, *args, launch=torchrun.run, timeout_s=300, **env):
     """Run a script; return by backend what rank 0 printed."""
-    ended = torchrun.run(n, [SCRIPTS / f"{script}.py", *args], timeout_s, PYTHONWARNINGS="ignore", **env)
+    ended = launch(n, [SCRIPTS / f"{script}.py", *args], timeout_s, PYTHONWARNINGS="ignore", **env)
     lines = [json.loads(line) for line in ended.out.splitlines() if line.startswith('{"backend"')]
     found = {line["backend"]: line["cases"] for line in lines}
     # gloo, which is the last one, is sometimes aborted by its own threads at the exit
@@ -66,7 +66,8 @@ def compare(n, ours, gloo):
     ],
 )
 def test_script_trains_as_with_gloo(n, script):
-    found = told(n, script, "psframe,gloo")
+    launch = torchrun.run if script == "ddp" else torchrun.forked
+    found = told(n, script, "psframe,gloo", launch=launch)
     compare(n, found["psframe"], found["gloo"])
 
 

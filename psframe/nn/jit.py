@@ -28,7 +28,7 @@ inner = numba.njit(no_cpython_wrapper=True, **_OPTIONS)
 inline = numba.njit(no_cpython_wrapper=True, forceinline=True, **_OPTIONS)
 
 
-class _Collector(event.Listener):  # type: ignore[misc]
+class _Collector(event.Listener):
     """Puts garbage collection off until a compilation ends: it would look through Numba's objects, which stay."""
 
     def __init__(self) -> None:

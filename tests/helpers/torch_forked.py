@@ -37,10 +37,11 @@ def main(n: int) -> None:
             os.environ |= {"RANK": str(rank), "LOCAL_RANK": str(rank)}
             return
         ranks.add(pid)
-    import torch.distributed as dist
+    from torch.distributed import TCPStore
 
-    port = listening.getsockname()[1]  # its threads, which a fork would not have, begin here
-    store = dist.TCPStore("127.0.0.1", port, is_master=True, wait_for_workers=False, master_listen_fd=listening.detach())
+    host, port = listening.getsockname()
+    own = {"is_master": True, "wait_for_workers": False, "master_listen_fd": listening.detach()}
+    store = TCPStore(host, port, **own)  # its threads, which a fork would not have, begin here
     status = _wait(ranks)
     del store
     sys.exit(status)

@@ -1,0 +1,53 @@
+"""Compilation puts garbage collection off, and leaves it as it was: also where it fails, or calls for another."""
+
+import gc
+
+import numba
+import pytest
+from numba.core import event
+from numba.core.errors import NumbaError
+
+from psframe.nn.jit import inner, jit
+
+
+class States(event.Listener):
+    """Notes at the end of every compilation whether collection was on: before it is turned on again."""
+
+    def __init__(self):
+        self.seen = []
+
+    def on_start(self, event):
+        pass
+
+    def on_end(self, event):
+        self.seen.append(gc.isenabled())
+
+
+@pytest.mark.parametrize("is_on", [True, False])
+def test_collection_waits_for_a_compilation_and_is_as_before(is_on, monkeypatch, tmp_path):
+    monkeypatch.setattr("psframe.nn.jit._FOLDER", str(tmp_path))  # where nothing has been compiled
+
+    @inner
+    def twice(x):
+        return 2 * x
+
+    def outer(x):
+        return twice(x) + 1
+
+    def wrong(x):
+        return x.nothing_of_a_number
+
+    was_on, states = gc.isenabled(), States()
+    before = event._registered["numba:compile"]
+    event._registered["numba:compile"] = [states, *before]
+    try:
+        (gc.enable if is_on else gc.disable)()
+        assert jit(outer)(numba.float32(3)) == 7
+        assert states.seen == [False, False], "the function, and the one that it calls"
+        assert gc.isenabled() == is_on
+        with pytest.raises(NumbaError):
+            jit(wrong)(1)
+        assert gc.isenabled() == is_on
+    finally:
+        event._registered["numba:compile"] = before
+        (gc.enable if was_on else gc.disable)()

@@ -14,7 +14,8 @@ def tensors(run: str | Path, best: bool = False) -> dict[str, np.ndarray]:
 
     Names are those of the model, such as ``0.Conv2d.weight``; for ``model: torch``, those of the user's module, so that
     ``module.load_state_dict({name: torch.from_numpy(t) for name, t in tensors(run).items()}, strict=False)`` accepts
-    them. Needs neither other ranks nor MPI. ``best``: those of the checkpoint that ``checkpoint.best`` keeps.
+    them. Needs neither other ranks nor MPI. ``best``: those of the checkpoint that ``checkpoint.best`` keeps. Of a run
+    that kept an average of its parameters, they are that.
 
     Raises
     ------
@@ -25,7 +26,7 @@ def tensors(run: str | Path, best: bool = False) -> dict[str, np.ndarray]:
     try:
         for name, slot in described(saved.layout).items():
             _, kind, within = (*name.split(".", 2), "", "")[:3]
-            by_name[within if kind == "Torch" else name] = np.ascontiguousarray(slot.view(saved.params))
+            by_name[within if kind == "Torch" else name] = np.ascontiguousarray(slot.view(saved.evaluated))
     except ValueError as error:
         raise UserError(f"a checkpoint must hold its tensors, got {error} in {str(run)!r}; restore it") from None
     return by_name

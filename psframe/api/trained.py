@@ -14,6 +14,7 @@ from psframe.memory.allocator import Allocator
 from psframe.memory.arena import Arena
 from psframe.models import TABLE as MODELS
 from psframe.nn.base import Pass
+from psframe.nn.folding import folded
 from psframe.nn.initial import initialize
 from psframe.nn.jit import compiling
 from psframe.nn.losses import softmax_cross_entropy
@@ -70,17 +71,22 @@ class TrainedNetwork:
             layers, shape = choice(inputs.input_shape, inputs.n_classes), inputs.input_shape
             # a network that was trained on another CPU is wanted here, too
             precision = config.train.precision if BFloat16.available() else "float32"
-            self.network = Network(layers, shape, inputs.n_classes, precision=precision)
-        if self.network.layout.describe() != saved.layout:
+            network = Network(layers, shape, inputs.n_classes, precision=precision)
+        if network.layout.describe() != saved.layout:
             raise UserError(
                 f"a run's model must have the tensors of its checkpoint, got {config.model.get('name')!r} with others; "
                 "give the model that the run was trained with"
             )
-        allocator = Allocator()
+        tensors = {name: slot.view(saved.evaluated) for name, slot in network.layout.slots.items()}
+        fewer, of_fewer = folded(network.layers, tensors)
+        if len(of_fewer) < len(tensors):
+            network, tensors = Network(fewer, shape, inputs.n_classes, precision=precision), of_fewer
+        self.network, allocator = network, Allocator()
         arena = Arena(self.network.layout, 0, allocator)
         self.network.bind(arena, MAX_BATCH, allocator, config.nn.kernels)
         initialize(self.network, self._seed)  # what is not in a checkpoint: frozen parts of a user's module
-        arena.params[:] = saved.params
+        for name, view in arena.views(arena.params).items():
+            view[...] = tensors[name]
         height = [1] if len(inputs.shape) == 2 else []
         self._sample = (inputs.shape[0], *height, *inputs.shape[1:])
         arrays = {

@@ -26,6 +26,8 @@ cdef extern from "_layerwise.h" nogil:
         float n
     ctypedef struct psf_target:
         int n_state
+        bint averages
+        float rate
         const float* w
         const float* state[PSF_STATE]
         float* new_w
@@ -210,7 +212,7 @@ cdef class Mean:
         return bool(finite)
 
     def update(self, Rule rule, const float[::1] params, float[::1] new_params, state, new_state, sums=None,
-               Parts parts=None, Py_ssize_t begin=0, half=None, float[::1] scratch=None):
+               Parts parts=None, Py_ssize_t begin=0, half=None, float[::1] scratch=None, rate=None):
         """Compute the mean and apply the rule to it in one pass; return True if the mean is finite.
 
         Parameters
@@ -227,6 +229,8 @@ cdef class Mean:
             Receives the new parameters as bfloat16.
         scratch : float32, optional
             Room for the longest part, which a rule of whole tensors needs.
+        rate : float, optional
+            Share of the new parameters in an average of theirs, a row of state behind the rule's own.
 
         Raises
         ------
@@ -237,7 +241,8 @@ cdef class Mean:
         cdef psf_source mean = psf_source(self.row, self.merges, self.n_rows, self.size, begin, self.n_samples)
         cdef bint finite, by_tensor = rule.rule.kind >= PSF_LARS, by_norm = rule.rule.clip_norm > 0
         cdef float* room = NULL
-        self._aim(&to, rule.n_state, params, new_params, state, new_state)
+        to.averages, to.rate = rate is not None, 0 if rate is None else rate
+        self._aim(&to, rule.n_state + to.averages, params, new_params, state, new_state)
         self._note(&to, sums, half)
         if self.size == 0:
             return True
@@ -265,7 +270,7 @@ cdef class Mean:
         if params.shape[0] != self.size or new_params.shape[0] != self.size:
             raise ValueError(f"a mean of {self.size} numbers updates as many parameters")
         if len(state) < n_state or len(new_state) < n_state:
-            raise ValueError(f"the rule keeps {n_state} numbers for each parameter")
+            raise ValueError(f"an update keeps {n_state} numbers for each parameter")
         to.n_state, to.w, to.new_w = n_state, &params[0], &new_params[0]
         for i in range(n_state):
             old_row, new_row = state[i], new_state[i]

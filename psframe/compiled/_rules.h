@@ -3,6 +3,7 @@
 #define PSFRAME_RULES_H
 
 #include <math.h>
+#include <string.h>
 
 #include "_widest.h"
 
@@ -37,8 +38,8 @@ typedef struct {
     int trained, adapts;
 } psf_part;
 
-/* most state numbers of a rule for each parameter */
-#define PSF_STATE 2
+/* most state numbers for each parameter: of a rule, and an average */
+#define PSF_STATE 3
 
 static psf_rule psf_of_part(psf_rule rule, const psf_part *part) {
     const psf_rule as_it_is = {.kind = PSF_SGD, .lr = 1};
@@ -168,6 +169,16 @@ PSF_WIDEST static void psf_clip(float *g, long size, float most) {
 PSF_WIDEST static void psf_scale(float *g, long size, float factor) {
     for (long i = 0; i < size; i++)
         g[i] = factor * g[i];
+}
+
+/* a <- a + rate (w - a): of an average, a share `rate` is the new parameters' */
+PSF_WIDEST static void psf_average(float rate, long size, const float *w, const float *a, float *new_a) {
+    if (rate == 1) {
+        memcpy(new_a, w, (size_t)size * sizeof(float));
+        return;
+    }
+    for (long i = 0; i < size; i++)
+        new_a[i] = a[i] + rate * (w[i] - a[i]);
 }
 
 static void psf_apply(psf_rule rule, long size, const float *g, const float *w, float *new_w, const float *m,

@@ -14,11 +14,13 @@ typedef struct {
     float n;
 } psf_source;
 
-/* What a step reads and writes of the segment; old and new vectors may be the same. `sums`, if not NULL, receives the
-checksums of the old parameters and state, and from index 1 + PSF_STATE on those of the new ones, and `half`, if not
-NULL, the new parameters as bfloat16. */
+/* What a step reads and writes of the segment; old and new vectors may be the same. `averages`: the last row of state is
+an average of the parameters, which takes a share `rate` of the new ones. `sums`, if not NULL, receives the checksums of
+the old parameters and state, and from index 1 + PSF_STATE on those of the new ones, and `half`, if not NULL, the new
+parameters as bfloat16. */
 typedef struct {
-    int n_state;
+    int n_state, averages;
+    float rate;
     const float *w, *state[PSF_STATE];
     float *new_w, *new_state[PSF_STATE];
     uint64_t *sums;
@@ -36,8 +38,8 @@ static void psf_limit(psf_rule rule, const psf_part *part, float factor, long si
 /* Update `size` numbers of a part, from `at` of the segment on, by their mean gradients `g`, which are overwritten. */
 static void psf_update(psf_rule rule, const psf_part *part, float factor, long at, long size, float *g,
                        const psf_target *to) {
-    const float *old[PSF_STATE] = {NULL, NULL};
-    float *new[PSF_STATE] = {NULL, NULL};
+    const float *old[PSF_STATE] = {NULL};
+    float *new[PSF_STATE] = {NULL};
     for (int k = 0; k < to->n_state; k++) {
         old[k] = to->state[k] + at;
         new[k] = to->new_state[k] + at;
@@ -54,8 +56,11 @@ static void psf_sum_old(const psf_target *to, long at, long size) {
         to->sums[1 + k] = psf_checksum_block(to->sums[1 + k], to->state[k] + at, size);
 }
 
-/* Leave what else is wanted of new numbers: bfloat16 and checksums. */
+/* Leave what else is wanted of new numbers: their average, bfloat16 and checksums. */
 static void psf_leave(const psf_target *to, long at, long size) {
+    int last = to->n_state - 1;
+    if (to->averages)
+        psf_average(to->rate, size, to->new_w + at, to->state[last] + at, to->new_state[last] + at);
     if (to->half)
         psf_narrow(to->new_w + at, size, to->half + at);
     if (!to->sums)

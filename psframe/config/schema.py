@@ -15,6 +15,7 @@ import yaml
 
 from psframe.config import bases, short, strict_yaml, untrusted
 from psframe.config.augment import Augment
+from psframe.config.average import Average
 from psframe.config.registry import END, Count, Fraction, NonNegative, PositiveInt, Seconds, convert
 from psframe.config.schedule import Schedule
 from psframe.config.short import SHORT, STRATEGIES
@@ -179,6 +180,7 @@ class Config(msgspec.Struct, forbid_unknown_fields=True, kw_only=True, frozen=Tr
     parallel: Parallel = Parallel()
     optimizer: Section
     schedule: Schedule = Schedule()
+    average: Average = Average()
     sync: Section
     collective: Section
     placement: Placement = Placement()
@@ -190,7 +192,7 @@ class Config(msgspec.Struct, forbid_unknown_fields=True, kw_only=True, frozen=Tr
 
 
 #: names of the strategies of sections that name none
-STANDARD = {**DEFAULTS, "schedule": Schedule().name}
+STANDARD = {**DEFAULTS, "schedule": Schedule().name, "average": Average().name}
 
 
 def read(source: Source, overrides: Sequence[str] = (), collective: str = DEFAULTS["collective"]) -> Config:

@@ -9,7 +9,7 @@ from psframe.errors import UserError
 #: sections that may be the bare name of a strategy, and the key of that name
 STRATEGIES = {"model": "name", "dataset": "name", "optimizer": "name", "sync": "mode", "collective": "name"}
 #: all sections that may be a bare name
-SHORT = {**STRATEGIES, "schedule": "name"}
+SHORT = {**STRATEGIES, "schedule": "name", "average": "name"}
 
 
 def expand(raw: dict[str, Any]) -> None:

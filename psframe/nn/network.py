@@ -14,6 +14,7 @@ from psframe.nn.base import Arrays, Layer, LayerHook, Param, Pass, Shape, keepin
 from psframe.nn.losses import Labels, softmax_cross_entropy
 from psframe.nn.precision import chosen
 from psframe.nn.progress import Batch, Progress
+from psframe.nn.reader import Reader
 from psframe.nn.section import Section, front, part_of
 from psframe.nn.steps import Steps
 from psframe.nn.threads import Threads
@@ -131,10 +132,8 @@ class Network:
         )
         workspace.others, workspace.in_step = others, n_kept > 1 and self.meets == "workers"
         self.keep_statistics = keeping_statistics(self.active[self.own])
-        #: each layer's views of the parameters, by the arena's version modulo the number of versions kept
-        self.params_of_layers = [self._by_layer(views) for views in self.precision.params()]
-        self.version = arena.version
-        grads = self._by_layer(arena.views(arena.grads))
+        self.reader = Reader(self.active[self.own], arena, self.precision.params())
+        grads = self.reader.by_layer(arena.views(arena.grads))
         part = part_of(self.active, self.shapes, max_batch, kernels, workspace.threads.n)
         middle = min(max(len(front(self.active)), self.own.start), self.own.stop)
         #: layers that a batch passes in parts, and those that it passes as one
@@ -152,29 +151,11 @@ class Network:
         workspace.part = part
         workspace.take_turns(max(prod(self.shapes[index]) for index, _ in self.active[own]))
         inside = slice(own.start - self.own.start, own.stop - self.own.start)
-        params = self._current()[inside]
+        params = self.reader.current[inside]
         for number, (_, layer) in enumerate(self.active[own]):
             workspace.is_last = own.start + number == len(self.active) - 1
             layer.bind(params[number], grads[inside][number], workspace)
         return Section(self, own, grads[inside], part, workspace)
-
-    def _by_layer(self, views: Arrays) -> list[Arrays]:
-        """Return this stage's tensors by active layer, under their names in the layer."""
-        return [
-            {name: views[f"{index}.{layer.kind}.{name}"] for name in layer.params}
-            for index, layer in self.active[self.own]
-        ]
-
-    def _current(self) -> list[Arrays]:
-        return self.params_of_layers[self.version % len(self.params_of_layers)]
-
-    def _follow(self) -> None:
-        """Point the layers to the parameters of the arena's current version."""
-        if self.version != self.arena.version:
-            self.version = self.arena.version
-            if len(self.params_of_layers) > 1:
-                for (_, layer), params in zip(self.active[self.own], self._current(), strict=True):
-                    layer.use(params)
 
     @property
     def is_last(self) -> bool:
@@ -203,7 +184,7 @@ class Network:
         return steps.finish(self._forward(x, state))
 
     def _forward(self, x: np.ndarray, state: Pass) -> Steps[np.ndarray]:
-        self._follow()
+        self.reader.follow()
         if not state.adds:
             self.precision.refresh()
         x = self.precision.input(x, state)

@@ -11,6 +11,7 @@ from psframe.errors import UserError
 from psframe.memory.allocator import Allocator
 from psframe.memory.arena import Arena
 from psframe.memory.checksums import Sums
+from psframe.optim.average import Average
 from psframe.optim.base import Compiled, Optimizer
 from psframe.record.trace import UNTRACED, Trace
 from psframe.record.traffic import Traffic
@@ -21,7 +22,8 @@ BLOCK = 1 << 16  # parameters per call of a user's own optimizer
 class Updater:
     """Application of an optimizer to segments of an arena, with its time and traffic.
 
-    ``allocator`` is the source of memory that the updates of whole tensors need.
+    ``allocator`` is the source of memory that the updates of whole tensors need. ``average`` keeps an average of the
+    parameters in the arena's last row of state.
 
     Attributes
     ----------
@@ -42,8 +44,9 @@ class Updater:
         sums: Sums | None = None,
         trace: Trace = UNTRACED,
         allocator: Allocator | None = None,
+        average: Average | None = None,
     ):
-        self.optimizer, self.arena, self.sums, self.trace = optimizer, arena, sums, trace
+        self.optimizer, self.arena, self.sums, self.trace, self.average = optimizer, arena, sums, trace, average
         self.damaged = False
         self.parts = optimizer.parts(arena.layout) if isinstance(optimizer, Compiled) else None
         self.cuts = getattr(optimizer, "cuts", "anywhere")
@@ -95,6 +98,7 @@ class Updater:
             segment.start or 0,
             None if arena.new_half is None else arena.new_half[segment],
             self.scratch,
+            self.average.rate(step) if self.average else None,
         )
 
     def _in_pieces(self, segment: slice, mean: Any, lr: float, step: int) -> bool:
@@ -112,7 +116,9 @@ class Updater:
             n = max(0, arena.layout.n_trained - piece.start)
             params[n:] -= gradient[n:]
             if n:
-                self.optimizer.update(params[:n], gradient[:n], state[:, :n], lr, step)
+                self.optimizer.update(params[:n], gradient[:n], state[: self.optimizer.n_state, :n], lr, step)
+            if self.average:
+                _move(state[-1], params, self.average.rate(step), gradient)
         if arena.new_half is not None:
             compiled.elementwise.narrow(arena.new_params[segment], arena.new_half[segment])
         if self.sums:
@@ -154,3 +160,13 @@ class Updater:
                 f"{stop}, without all of {cut[0]}; cut by `size.cut`, or give collective=buffer"
             )
         self._seen.add((start, stop))
+
+
+def _move(average: np.ndarray, params: np.ndarray, rate: float, room: np.ndarray) -> None:
+    """Do the same to an average (S,) as ``Mean.update``; ``room`` is overwritten."""
+    if rate == 1:
+        average[:] = params
+        return
+    np.subtract(params, average, out=room)
+    np.multiply(room, np.float32(rate), out=room)
+    np.add(average, room, out=average)

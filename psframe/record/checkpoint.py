@@ -67,6 +67,8 @@ class Saved:
         Samples of epoch ``epoch + 1`` that are done.
     data : int
         Checksum of the training samples; 0 if unknown.
+    average : int
+        Number of the row of ``state``, from 1, that is an average of the parameters; 0: none is.
     """
 
     params: np.ndarray
@@ -76,6 +78,12 @@ class Saved:
     layout: str
     cursor: int = 0
     data: int = 0
+    average: int = 0
+
+    @property
+    def evaluated(self) -> np.ndarray:
+        """Parameters that a trained network has, float32 (S,): their average, if the run kept one."""
+        return self.state[self.average - 1] if self.average else self.params
 
 
 def sha256(array: np.ndarray) -> str:
@@ -93,6 +101,7 @@ def write(folder: Path, saved: Saved, at: At = anywhere) -> Path:
     layout = np.frombuffer(saved.layout.encode(), np.uint8)
     state = np.asarray(saved.state, np.float32).reshape(-1, saved.params.size)
     numbers = {"epoch": saved.epoch, "step": saved.step, "cursor": saved.cursor, "data": saved.data}
+    numbers |= {"average": saved.average} if saved.average else {}
     clear(folder)
     try:
         sealed.write(temporary, numbers, {"layout": layout, "params": saved.params, "state": state}, at)
@@ -237,7 +246,8 @@ def _read(folder: Folder, name: str, layout: Layout | None) -> Saved:
             counts = {name: sealed.count(file, name) for name in ("epoch", "step", "cursor")}
             if (counts["epoch"], counts["step"]) != _place(name):
                 raise ValueError(f"it is of epoch {counts['epoch']} and step {counts['step']}")
-            data = sealed.count(file, "data") if "data" in file.attrs else 0  # checkpoints of psframe 0.1.0 have none
+            # checkpoints of psframe 0.1.0 have none of these
+            data, average = (sealed.count(file, name) if name in file.attrs else 0 for name in ("data", "average"))
             text = sealed.array(file, "layout", np.uint8).tobytes().decode()
             if layout and text != layout.describe():
                 raise UserError(
@@ -247,6 +257,6 @@ def _read(folder: Folder, name: str, layout: Layout | None) -> Saved:
                 )
             size = layout.size if layout else None
             params, state = (sealed.array(file, name, np.float32, size) for name in ("params", "state"))
-    if params.ndim != 1 or state.ndim != 2:
+    if params.ndim != 1 or state.ndim != 2 or average > len(state):
         raise ValueError("its arrays have other shapes")
-    return Saved(params, state, **counts, layout=text, data=data)
+    return Saved(params, state, **counts, layout=text, data=data, average=average)

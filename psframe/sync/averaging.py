@@ -63,7 +63,7 @@ class Averaging(Mode):
         self.kept = parts.allocator.zeros((self.n_outer, parts.layout.size), np.float32, "exchange")
         self.since = self.at = 0
         self.drains = False
-        return Arena(parts.layout, parts.optimizer.n_state, parts.allocator)
+        return Arena(parts.layout, parts.n_state, parts.allocator)
 
     def open(self, update: Updater) -> None:
         self._update = update

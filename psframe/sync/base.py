@@ -14,7 +14,7 @@ from psframe.collectives.base import Base, Collective
 from psframe.errors import UserError
 from psframe.memory.allocator import Allocator
 from psframe.memory.arena import ONE_COPY, Arena, Keeping, Layout
-from psframe.optim import Optimizer, Updater
+from psframe.optim import Updater
 from psframe.record.trace import UNTRACED, Trace
 from psframe.sync.sampler import Sampler
 from psframe.sync.stores.base import Store
@@ -60,6 +60,8 @@ class Parts:
         All ranks.
     group : Group
         The ranks that act together in a mode with groups; without groups, those of a node.
+    n_state : int
+        Numbers that an update keeps for each parameter.
     collective : Base
         Over the ranks of the group if the mode has groups, else over all ranks.
     cluster : Cluster
@@ -75,7 +77,7 @@ class Parts:
     team: Team
     group: Group
     layout: Layout
-    optimizer: Optimizer
+    n_state: int
     collective: Base
     allocator: Allocator
     sampler: Sampler
@@ -144,7 +146,7 @@ class Mode:
 
     def _allocate(self, parts: Parts) -> Arena:
         """Return the arena of this rank, and allocate the other memory of the mode."""
-        return parts.collective.arena(parts.layout, parts.optimizer.n_state, parts.keeping, parts.trace)
+        return parts.collective.arena(parts.layout, parts.n_state, parts.keeping, parts.trace)
 
     def _source(self, parts: Parts) -> WorkSource:
         return StaticShards(parts.sampler, parts.cluster.halt, self.arena, self.traits.same_each_step)

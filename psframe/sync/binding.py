@@ -46,15 +46,18 @@ def bind(
     optimizer: Optimizer,
     sampler: Sampler,
     allocator: Allocator,
+    averages: bool = False,
     **more: Any,
 ) -> tuple[Base, Arena]:
     """Build the mode over the collective of ``choice``, or none if it exchanges nothing; return that and the arena.
 
-    No rank waits for another here. ``more`` are further fields of :class:`Parts`.
+    No rank waits for another here. ``averages``: an average of the parameters is kept beside the optimizer's state;
+    ``more`` are further fields of :class:`Parts`.
     """
     choice = choice if mode.traits.exchanges else Null
     # elsewhere each rank updates parameters of its own, all of them
     cuts: Places = getattr(optimizer, "cuts", "anywhere") if mode.traits.updates_shared else "anywhere"
     collective = collectives.make(choice, group.team, layout.extent(cuts), group.apart(allocator), reproducible)
-    parts = Parts(team, group, layout, optimizer, collective, allocator, sampler, cluster, **more)
+    n_state = optimizer.n_state + averages
+    parts = Parts(team, group, layout, n_state, collective, allocator, sampler, cluster, **more)
     return collective, mode.build(parts)

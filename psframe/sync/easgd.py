@@ -43,7 +43,7 @@ class EASGD(Mode):
         team, allocator = parts.team, parts.allocator
         self.store: Store = make(self.store_name, team, parts.layout.size, allocator, copies=1)
         self.exchange = Elastic(self.store, parts.layout.size, allocator, self.beta / team.n_workers, self.tally)
-        return Arena(parts.layout, parts.optimizer.n_state, allocator)
+        return Arena(parts.layout, parts.n_state, allocator)
 
     def _source(self, parts: Parts) -> SampleQueue:
         return SampleQueue(self.store.tickets, parts.sampler)

@@ -41,9 +41,9 @@ class Hogwild(Mode):
         vectors = Vectors(
             self.common.params,
             parts.allocator.zeros(parts.layout.size, np.float32, "gradients"),
-            [parts.allocator.zeros((parts.optimizer.n_state, parts.layout.size), np.float32, "optimizer")],
+            [parts.allocator.zeros((parts.n_state, parts.layout.size), np.float32, "optimizer")],
         )
-        return Arena(parts.layout, parts.optimizer.n_state, parts.allocator, vectors=vectors)
+        return Arena(parts.layout, parts.n_state, parts.allocator, vectors=vectors)
 
     def _source(self, parts: Parts) -> SampleQueue:
         return SampleQueue(self.common.tickets, parts.sampler)

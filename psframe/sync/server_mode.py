@@ -49,9 +49,9 @@ class ServerMode(Mode):
         vectors = Vectors(
             self.store.params,
             allocator.zeros(layout.size, np.float32, "gradients"),  # only used to compile
-            [allocator.zeros((parts.optimizer.n_state, layout.size), np.float32, "optimizer")],
+            [allocator.zeros((parts.n_state, layout.size), np.float32, "optimizer")],
         )
-        return Arena(layout, parts.optimizer.n_state, allocator, vectors=vectors, shared=False)
+        return Arena(layout, parts.n_state, allocator, vectors=vectors, shared=False)
 
     def _of_worker(self, parts: Parts) -> Arena:
         slot = self.mailbox.slot() if self.waits else None

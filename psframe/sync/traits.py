@@ -68,6 +68,11 @@ class Traits:
         return self.same_each_step and self.n_servers == 1
 
     @property
+    def updates_one_model(self) -> bool:
+        """True if every update of the optimizer goes to the run's one model, by one rank or by all alike."""
+        return self.same_each_step or self.server == "dedicated"
+
+    @property
     def on_nan(self) -> tuple[str, ...]:
         """Valid values of ``fault.on_nan``."""
         return {"steps": ("stop", "skip", "rollback"), "gradients": ("stop", "skip"), "nothing": ("stop",)}[self.drops]

@@ -47,6 +47,8 @@ class Checkpointer:
         Checksum of the samples, stored in every checkpoint.
     on_durable : callable, optional
         Called with the path of each checkpoint that is durable, by this thread, before the next one is begun.
+    average : int
+        Number of the row of state that is an average of the parameters, as in ``checkpoint.Saved``.
 
     Attributes
     ----------
@@ -61,8 +63,10 @@ class Checkpointer:
         at: At = anywhere,
         data: int = 0,
         on_durable: Callable[[Path], None] = lambda path: None,
+        average: int = 0,
     ):
         self.keys, self.writer, self.data, self.on_durable = keys, Writer(run_dir, keys.keep, at), data, on_durable
+        self.average = average
         self.asked, self.last_s = False, monotonic()
 
     @property
@@ -108,7 +112,8 @@ class Checkpointer:
         self.rest()
         self.deliver()
         if always or self.keys.every_epochs or self.keys.every_seconds:
-            saved = Saved(model_state.params, rows, epoch, step, model_state.layout.describe(), cursor, self.data)
+            layout = model_state.layout.describe()
+            saved = Saved(model_state.params, rows, epoch, step, layout, cursor, self.data, self.average)
             self.writer.take(saved, copies=not model_state.stays)
 
     def start(self) -> None:

@@ -195,12 +195,13 @@ def learning_rate_at(run: Run, epoch: int, step: int) -> float:
 def evaluate(run: Run) -> tuple[np.ndarray, Sums, float]:
     """Return losses and hits (n, 2) of this rank's share of the test set, its sums of the metrics, and the seconds.
 
-    Servers have a share, too.
+    Servers have a share, too. All ranks must call.
     """
     began = perf_counter()
     meter = Meter(run.metrics)
     also = meter.add if run.metrics else None
-    tested = run.work.evaluate(run.facts.n_test, run.cluster.n_ranks, run.cluster.rank, also)
+    with run.evaluated.reading():
+        tested = run.work.evaluate(run.facts.n_test, run.cluster.n_ranks, run.cluster.rank, also)
     return tested, meter.take(), perf_counter() - began
 
 

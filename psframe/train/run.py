@@ -19,6 +19,7 @@ from psframe.nn.network import Network
 from psframe.optim import Updater
 from psframe.sync.base import Mode
 from psframe.sync.sampler import Sampler
+from psframe.train.compute.evaluated import Current
 from psframe.train.compute.local import Work
 from psframe.train.compute.parallel.full_model import FullModel
 from psframe.train.data.batches import Batches
@@ -90,6 +91,7 @@ class Run:
     metrics: Metrics = field(default_factory=dict)  # of the test set, by label
     hook: LayerHook | None = None
     blocks: list[tuple[str, np.ndarray]] = field(default_factory=list)  # (role, memory), for the page audit
+    evaluated: Current = field(default_factory=Current)  # parameters that the test set is evaluated with
     whole: FullModel | None = None  # with stages or shards: the full network's parameters
     progress: Progress = field(default_factory=Progress)
     outputs: Outputs = field(default_factory=Outputs)

@@ -10,7 +10,8 @@ from typing import Any
 from psframe import collectives, sync
 from psframe.config import registry, schema
 from psframe.sync.traits import Traits
-from psframe.train.plan.combinations import RULES, Combination
+from psframe.train.plan.combination import Combination
+from psframe.train.plan.combinations import RULES
 
 #: rows of the first table: values of ``sync`` in a config
 MODES = (
@@ -41,6 +42,7 @@ BESIDE: dict[str, dict[str, dict[str, Any]]] = {
     "`rollback`": {"fault": {"on_nan": "rollback"}},
     "`check_every`": {"fault": {"check_every": 10}},
     "`on_worker_loss`": {"fault": {"on_worker_loss": "continue"}},
+    "`average`": {"average": "ema"},
     **{name: {} for name in MODELS},
 }
 

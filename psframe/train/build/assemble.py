@@ -31,11 +31,12 @@ from psframe.train.build import setup, stages
 from psframe.train.build.allocate import Sizes, adopt, homes, take
 from psframe.train.callbacks.calls import Calls
 from psframe.train.compute import any_workers
+from psframe.train.compute.evaluated import Averaged, Current
 from psframe.train.compute.local import layer_hook
 from psframe.train.data.dataset import Facts, LoadedData, no_memory_for_data
 from psframe.train.faults import guard
 from psframe.train.plan import combinations
-from psframe.train.plan.combinations import Combination
+from psframe.train.plan.combination import Combination
 from psframe.train.plan.plan import Plan, acquaint
 from psframe.train.run import Run, headline
 
@@ -71,7 +72,7 @@ def run(cluster: Cluster, plan: Plan, quiet: bool, calls: Calls) -> Run:
         collective = plan.resolved["collective"]["name"]
         if new_run.labels["collective"] not in (None, collective):
             new_run.labels["collective"] = f"{collective} -> {new_run.labels['collective']}"
-        new_run.outputs = setup.outputs(plan.config, run_dir, trace, data, new_run.sampler.n_steps, quiet, calls)
+        new_run.outputs = setup.outputs(new_run, run_dir, trace, data, quiet, calls)
         if run_dir and not quiet:
             say(headline(new_run))
         setup.init_parameters(new_run, quiet)
@@ -165,7 +166,7 @@ def build(cluster: Cluster, plan: Plan, held: LoadedData, allocator: Allocator, 
     No rank waits for another here.
     """
     train, team, net = plan.config.train, plan.team, plan.part()
-    optimizer = plan.choices["optimizer"]()
+    optimizer, average = plan.choices["optimizer"](), plan.average
     alone = team.comm.size == 1  # no rank to exchange with: all modes are then equal
     mode = AllReduce() if alone else sync.make(plan.choices["sync"])
     choice = Null if alone else plan.choices["collective"]
@@ -175,10 +176,11 @@ def build(cluster: Cluster, plan: Plan, held: LoadedData, allocator: Allocator, 
     # parameters that nothing but updates change are kept in what layers read, too
     halves = net.dtype == "uint16" and mode.traits.same_each_step
     keeping, drops = replace(guard.keeping(fault, mode.traits), halves=halves), fault.on_nan == "skip"
-    collective, arena = bind(mode, choice, train.reproducible, *bind_args, keeping=keeping, drops=drops, trace=trace)
+    more: dict[str, Any] = {"keeping": keeping, "drops": drops, "trace": trace, "averages": average is not None}
+    collective, arena = bind(mode, choice, train.reproducible, *bind_args, **more)
     threads = Threads(_threads(train.threads, operations.of_step(net) * sampler.max_batch))
     work = stages.work(cluster, plan, held.arrays, sampler, net, arena, threads, allocator, trace)
-    updater = Updater(optimizer, arena, guard.checksums(fault, cluster, team, arena), trace, allocator)
+    updater = Updater(optimizer, arena, guard.checksums(fault, cluster, team, arena), trace, allocator, average)
     return Run(
         config=plan.config,
         cluster=cluster,
@@ -197,6 +199,7 @@ def build(cluster: Cluster, plan: Plan, held: LoadedData, allocator: Allocator, 
         sync=mode,
         group=group,
         work=work,
+        evaluated=Averaged(cluster, net, arena, allocator) if average else Current(),
         labels=_labels(cluster, plan, mode if not alone else None, sampler) | {"threads": threads.n},
         metrics=plan.metrics,
     )
@@ -226,4 +229,5 @@ def _labels(cluster: Cluster, plan: Plan, mode: Mode | None, sampler: Sampler) -
         **({"shards": plan.grid.n_shards} if plan.grid.n_shards > 1 else {}),
         **({"micro_batches": plan.n_micro} if plan.n_micro > 1 else {}),
         **({"precision": train.precision} if (train := plan.config.train).precision != "float32" else {}),
+        **({"average": plan.average.name} if plan.average else {}),
     }

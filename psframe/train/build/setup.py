@@ -5,7 +5,6 @@ import sys
 from threading import Timer
 
 from psframe.cluster import consistency
-from psframe.config.schema import Config
 from psframe.nn.initial import initialize
 from psframe.nn.jit import compiling
 from psframe.nn.timed import time_layers
@@ -78,31 +77,25 @@ def init_parameters(run: Run, quiet: bool) -> None:
         for row in arena.state if leads or not arena.shared else ():
             state_comm.Bcast(row)
     run.sync.open(run.updater)
+    if run.updater.average and not progress.step and (leads or not arena.shared):
+        arena.state[-1:] = arena.params  # no row on ranks that update nothing
     if arena.half is not None:
         if leads or not arena.shared:
             arena.refresh_half()
         cluster.allgather(None)
 
 
-def outputs(
-    config: Config, run_dir: RunDir | None, trace: Trace, data: int, n_steps: int, quiet: bool, calls: Calls
-) -> Outputs:
-    """Return this rank's outputs; ``run_dir`` is None except on rank 0.
-
-    Parameters
-    ----------
-    data : int
-        Checksum of the samples.
-    n_steps : int
-        Steps of an epoch.
-    """
+def outputs(run: Run, run_dir: RunDir | None, trace: Trace, data: int, quiet: bool, calls: Calls) -> Outputs:
+    """Return this rank's outputs; ``run_dir`` is None except on rank 0. ``data`` is the checksum of the samples."""
+    config = run.config
     usage = Usage(sampled_s(run_dir.path) if run_dir else 0.0) if config.record.usage else NoUsage()
     if run_dir is None:
         return Outputs(trace=trace, usage=usage)
+    average = run.updater.optimizer.n_state + 1 if run.updater.average else 0
     return Outputs(
         run_dir,
-        Checkpointer(run_dir, config.checkpoint, Crash(config.fault.crash_at), data, calls.checkpoint),
-        View(config.train.epochs, n_steps, quiet),
+        Checkpointer(run_dir, config.checkpoint, Crash(config.fault.crash_at), data, calls.checkpoint, average),
+        View(config.train.epochs, run.sampler.n_steps, quiet),
         trace,
         usage,
         Board(run_dir.path, run_dir.epoch, run_dir.step) if config.record.tensorboard else NoBoard(),

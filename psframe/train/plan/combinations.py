@@ -5,59 +5,14 @@ if the constraint holds.
 """
 
 from collections.abc import Callable
-from dataclasses import dataclass, replace
 
 from psframe.collectives.traits import of_choice
-from psframe.config.registry import Choice
-from psframe.config.schema import Config, Parallel
+from psframe.config.schema import Parallel
 from psframe.errors import UserError
-from psframe.memory.extent import Places
-from psframe.nn.network import Network
-from psframe.sync.traits import SYNCHRONOUS, Traits
+from psframe.train.plan.combination import Combination
 
 BLOCK_MODES = "sync.mode=allreduce, or sync_ps without backup_workers,"
 BLOCK_COLLECTIVES = "the collectives shared, hierarchical, buffer and object, without compression,"
-
-
-@dataclass(frozen=True)
-class Combination:
-    """Combination of options that a config asks for.
-
-    Attributes
-    ----------
-    mode : str
-        The sync mode's name, or ``my_module:attr``.
-    traits : Traits
-        Traits of the mode.
-    collective : Choice or None
-        None while unknown: rules then ignore it.
-    statistic : str
-        Name of a tensor with batch statistics; "" if the model has none or is not known yet.
-    alone : bool
-        True if each rank exchanges with no other (one replica): all modes are then equal.
-    cuts : str
-        Places at which the optimizer lets vectors be cut.
-    meets : str
-        Samples that meet in the model, as of a layer; "" if it is not known yet.
-    """
-
-    mode: str
-    traits: Traits
-    config: Config
-    collective: Choice | None = None
-    statistic: str = ""
-    alone: bool = False
-    cuts: Places = "anywhere"
-    meets: str = ""
-
-    def of(self, network: Network) -> "Combination":
-        """Return the same with what the network tells."""
-        return replace(self, statistic=network.whole.statistic, meets=network.meets)
-
-    @property
-    def effective(self) -> Traits:
-        """Traits in effect: those of a synchronous mode if ``alone``."""
-        return SYNCHRONOUS if self.alone else self.traits
 
 
 def check(asked: Combination) -> None:
@@ -234,6 +189,23 @@ def samples_meet_where_workers_take_the_same_steps(asked: Combination) -> str:
     return ""
 
 
+def averages_are_of_one_model(asked: Combination) -> str:
+    name, parallel = asked.config.average.name, asked.config.parallel
+    if name == "none":
+        return ""
+    if parallel.is_cut:
+        return (
+            f"average={name} needs ranks that have the whole network, got {_spelled(parallel)}; drop the latter, or "
+            "give average=none"
+        )
+    if not asked.alone and not asked.traits.updates_one_model:
+        return (
+            f"average={name} must have a mode that updates one model (allreduce, sync_ps, async_ps), got {asked.mode}; "
+            "give one of these, or average=none"
+        )
+    return ""
+
+
 def one_cycle_warms_up_by_itself(asked: Combination) -> str:
     schedule = asked.config.schedule
     if schedule.name != "one_cycle" or not schedule.warmup_epochs:
@@ -288,6 +260,7 @@ RULES: tuple[Callable[[Combination], str], ...] = (
     reductions_choose_the_order_of_sums,
     statistics_must_be_averaged,
     samples_meet_where_workers_take_the_same_steps,
+    averages_are_of_one_model,
     one_cycle_warms_up_by_itself,
     norms_need_whole_tensors,
 )

@@ -31,7 +31,7 @@ from psframe.train.data import augment
 from psframe.train.data.augment import Recipe
 from psframe.train.data.dataset import Facts
 from psframe.train.plan import checks, combinations, sections
-from psframe.train.plan.combinations import Combination
+from psframe.train.plan.combination import Combination
 from psframe.train.plan.optimizer_trial import check as check_optimizer
 
 if TYPE_CHECKING:

@@ -15,6 +15,7 @@ from psframe.memory.process_site import Site
 from psframe.memory.role_placement import Places
 from psframe.nn.jit import compiling
 from psframe.nn.network import Network
+from psframe.optim.average import Average
 from psframe.sync.binding import roles
 from psframe.train.compute import any_workers
 from psframe.train.compute.meeting import Workers
@@ -58,6 +59,14 @@ class Plan(Judged):
     def own(self) -> slice:
         """Slice of the active layers that this rank runs."""
         return slice(*self.cuts[self.grid.stage : self.grid.stage + 2]) if self.cuts else slice(None)
+
+    @property
+    def average(self) -> Average | None:
+        """Average of the parameters to keep, if the config asks for one."""
+        keys = self.config.average
+        if keys.name == "none":
+            return None
+        return Average(keys.name, keys.decay, keys.begin_step, keys.every_steps)
 
     def part(self) -> Network:
         """Return this rank's part of the network, without memory."""

@@ -13,7 +13,7 @@ from psframe.nn.network import Network
 from psframe.record import run_dir
 from psframe.sync import stores
 from psframe.train.plan import combinations, sections
-from psframe.train.plan.combinations import Combination
+from psframe.train.plan.combination import Combination
 from psframe.train.plan.judged import Judged, judge, roles_of
 
 T = TypeVar("T")

@@ -27,10 +27,10 @@ pytestmark = pytest.mark.skipif(not subnormal.AVAILABLE or not host().fma, reaso
 SPECIAL = np.array([0, 0x8000, 1, 0x80, 0x8080, 0x7F7F, 0x7F80, 0xFF80, 0x7FC0, 0x3F80, 0xBF80, 0x2000], np.uint16)
 
 CONVOLUTIONS = [
-    (lambda: Conv2d(20, 5), (9, 8, 1)),
+    (lambda: Conv2d(20, 5, padding=2), (9, 8, 1)),
     (lambda: Conv2d(6, 3, padding=1), (7, 6, 16)),
     (lambda: Conv2d(33, (2, 3), stride=(2, 1), padding=(1, 2)), (7, 9, 5)),
-    (lambda: Conv1d(17, 3), (1, 20, 9)),
+    (lambda: Conv1d(33, 3), (1, 30, 9)),
     (lambda: Conv2d(70, 3, padding=1), (3, 2, 300)),  # in chunks of window rows
 ]
 

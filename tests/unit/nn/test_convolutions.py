@@ -37,7 +37,7 @@ def gathered(draw):
 
 @st.composite
 def depthwise(draw):
-    channels = draw(st.sampled_from([2, 5, 16, 20, 33]))
+    channels = draw(st.sampled_from([2, 16, 33]))
     return drawn(draw, channels, channels, channels)
 
 
@@ -75,7 +75,7 @@ def test_one_of_each_by_the_microkernel():
 @pytest.mark.parametrize(
     ("layer", "shape", "n"),
     [
-        (lambda: Conv2d(256, 3, padding=1), (2, 2, 128), 5),
+        pytest.param(lambda: Conv2d(256, 3, padding=1), (2, 2, 128), 5, marks=pytest.mark.full),
         (lambda: Conv2d(300, (3, 2), stride=2, padding=(1, 0)), (3, 4, 260), 70),  # samples in several parts
         (lambda: Conv2d(257, 3, bias=False), (3, 3, 130), 3),
     ],

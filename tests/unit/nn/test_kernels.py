@@ -134,7 +134,7 @@ def test_pools(kind, kernel, stride, ceil_mode, channels):
 @pytest.mark.parametrize("make", [lambda: Conv2d(5, 3), lambda: Dense(9), lambda: MaxPool2d(3, 2)])
 @pytest.mark.parametrize(("kernels", "dtype"), [("direct", "float32"), ("direct", "uint16"), ("blas", "float32")])
 def test_relu_that_is_absorbed(make, kernels, dtype):
-    shape = (40,) if isinstance(make(), Dense) else (7, 8, 6)
+    shape = (40,) if isinstance(make(), Dense) else (7, 8, 3)
     given = half if dtype == "uint16" else np.asarray
     apart = Bench([make(), ReLU()], shape, 4, dtype, kernels)
     layer = make()
@@ -199,7 +199,7 @@ def test_bits_depend_on_no_parts_of_a_batch_nor_threads(n, precision, monkeypatc
         np.testing.assert_array_equal(found[1], whole[1])
 
 
-@pytest.mark.parametrize("precision", ["float32", "bf16"])
+@pytest.mark.parametrize("precision", ["float32", pytest.param("bf16", marks=pytest.mark.full)])
 def test_networks_that_end_without_dense_or_begin_with_it(precision, monkeypatch):
     monkeypatch.setattr(section, "PART_BYTES", 1)
     for layers in ([Conv2d(4, 12), Flatten()], [Flatten(), Dense(4)], [Conv2d(4, 12), ReLU(), Flatten(), ReLU()]):

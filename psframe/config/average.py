@@ -1,0 +1,18 @@
+"""Section ``average`` of a config (:class:`Average`)."""
+
+from typing import Literal
+
+import msgspec
+
+from psframe.config.registry import Count, Fraction, PositiveInt
+
+
+class Average(msgspec.Struct, forbid_unknown_fields=True, kw_only=True, frozen=True):
+    """Average of the parameters, beside those that are trained (``psframe.optim.average``): the test set is evaluated
+    with it, and a trained network has it. ``ema`` forgets the share ``1 - decay`` of itself with each step; ``swa`` is
+    the mean of all. Both begin behind ``begin_step`` and take the parameters of every ``every_steps``-th step."""
+
+    name: Literal["none", "ema", "swa"] = "none"
+    decay: Fraction = 0.999
+    begin_step: Count = 0
+    every_steps: PositiveInt = 1

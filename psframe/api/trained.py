@@ -83,7 +83,7 @@ class TrainedNetwork:
             network, tensors = Network(fewer, shape, inputs.n_classes, precision=precision), of_fewer
         self.network, allocator = network, Allocator()
         arena = Arena(self.network.layout, 0, allocator)
-        self.network.bind(arena, MAX_BATCH, allocator, config.nn.kernels)
+        self.network.bind(arena, MAX_BATCH, allocator, config.nn.kernels, infers=True)
         initialize(self.network, self._seed)  # what is not in a checkpoint: frozen parts of a user's module
         for name, view in arena.views(arena.params).items():
             view[...] = tensors[name]

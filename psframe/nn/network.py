@@ -111,11 +111,13 @@ class Network:
         n_kept: int = 1,
         adds: bool = False,
         others: Others | None = None,
+        infers: bool = False,
     ) -> None:
         """Give the layers their views of ``arena`` and memory for batches of up to ``max_batch`` samples.
 
         Up to ``n_kept`` batches may wait for their backward pass; with ``adds`` a step has several passes. Without
-        ``others``, samples that meet those of all workers meet those of this rank.
+        ``others``, samples that meet those of all workers meet those of this rank. With ``infers`` no backward pass
+        follows.
         """
         self.arena = arena
         self.precision = self._kind(arena, lambda shape, dtype: allocator.zeros(shape, dtype, "parameters"))
@@ -134,7 +136,8 @@ class Network:
         self.keep_statistics = keeping_statistics(self.active[self.own])
         self.reader = Reader(self.active[self.own], arena, self.precision.params())
         grads = self.reader.by_layer(arena.views(arena.grads))
-        part = part_of(self.active, self.shapes, max_batch, kernels, workspace.threads.n)
+        # without a backward pass no output is read again, and calls for each part take longer than a cache saves
+        part = max_batch if infers else part_of(self.active, self.shapes, max_batch, kernels, workspace.threads.n)
         middle = min(max(len(front(self.active)), self.own.start), self.own.stop)
         #: layers that a batch passes in parts, and those that it passes as one
         self.sections = [

@@ -165,7 +165,8 @@ class Subsample(Base):
 @jit
 def add(part, n_parts, a, b, relu, y):
     """Write ``a`` + ``b`` to ``y``, all (m,), with ``relu`` negative sums as 0; ``y`` may be one of them."""
-    m, floor = len(y), y.dtype.type(0 if relu else -np.inf)
-    for i in share(m, part, n_parts):
+    own, floor = share(len(y), part, n_parts), y.dtype.type(0 if relu else -np.inf)
+    a, b, y = a[own.start : own.stop], b[own.start : own.stop], y[own.start : own.stop]
+    for i in range(len(y)):  # from 0 on, so that no index may be negative, and LLVM takes vectors
         z = a[i] + b[i]
         y[i] = floor if z < floor else z

@@ -7,6 +7,7 @@ from psframe.config.registry import load
 from psframe.memory.allocator import Allocator
 from psframe.memory.arena import Arena
 from psframe.models import BUILT_IN
+from psframe.nn import section
 from psframe.nn.activations import Flatten, ReLU
 from psframe.nn.base import Pass
 from psframe.nn.conv import Conv1d, Conv2d
@@ -55,10 +56,10 @@ def sequences():
     return [Conv1d(6, 3, bias=False), BatchNorm(), ReLU(), Conv1d(6, 3), BatchNorm(), GlobalAvgPool(), Dense(3)]
 
 
-def bound(layers, shape, n_classes=3):
+def bound(layers, shape, n_classes=3, kernels="blas", infers=False):
     """Return a network with random parameters, and with statistics that a training may have left."""
     network, allocator = Network(layers, shape, n_classes), Allocator()
-    network.bind(Arena(network.layout, 0, allocator), 4, allocator, "blas")
+    network.bind(Arena(network.layout, 0, allocator), 4, allocator, kernels, infers=infers)
     rng = np.random.default_rng(0)
     for name, view in network.arena.views(network.arena.params).items():
         view[...] = rng.uniform(0.1, 2, view.shape) if "var" in name else rng.standard_normal(view.shape)
@@ -91,7 +92,7 @@ def test_folded_network_infers_the_same(case):
     x = np.random.default_rng(1).standard_normal((4, *network.input_shape), dtype=np.float32)
     wanted = network.forward(x, Pass()).copy()
 
-    other = bound(fewer, shape)
+    other = bound(fewer, shape, infers=True)
     for name, view in other.arena.views(other.arena.params).items():
         view[...] = of_fewer[name]
     assert of_fewer.keys() == other.params.keys()
@@ -105,3 +106,11 @@ def test_folded_network_infers_the_same(case):
 
 def norms(network):
     return sum(name.endswith("running_mean") for name in network.params)
+
+
+def test_inference_without_parts_has_the_same_bits(monkeypatch):
+    monkeypatch.setattr(section, "PART_BYTES", 1)
+    networks = [bound(tiny.build(SHAPE, 3), SHAPE, kernels="direct", infers=infers) for infers in (False, True)]
+    assert [network.sections[0].part for network in networks] == [2, 4]
+    x = np.random.default_rng(1).standard_normal((4, *networks[0].input_shape), dtype=np.float32)
+    np.testing.assert_array_equal(*(network.forward(x, Pass()) for network in networks))

@@ -2,6 +2,7 @@
 
 import os
 from glob import glob
+from pathlib import Path
 
 from setuptools import Extension, setup
 from setuptools.command.build_ext import build_ext
@@ -32,7 +33,10 @@ EXTENSIONS = [
 
 
 class Build(build_ext):
-    """Compile on all cores; an editable installation keeps its modules for the next one by this Python."""
+    """Compile on all cores; an editable installation keeps its modules for the next one by this Python.
+
+    Remove ``build`` to compile for another compiler, or with other ``CFLAGS``.
+    """
 
     def finalize_options(self):
         if self.editable_mode:
@@ -43,8 +47,12 @@ class Build(build_ext):
     def build_extension(self, ext):
         # Cython would see its own files, newly unpacked for each installation, as changes
         compiled = self.get_ext_fullpath(ext.name)
-        if not self.editable_mode or newer_group([*ext.sources, *ext.depends], compiled):
-            super().build_extension(ext)
+        done = Path(f"{compiled}.done")  # missing or old where a compilation was interrupted
+        if os.path.exists(compiled) and not newer_group([*ext.sources, *ext.depends], done):
+            return
+        super().build_extension(ext)
+        if self.editable_mode:
+            done.touch()
 
 
 setup(ext_modules=EXTENSIONS, cmdclass={"build_ext": Build})

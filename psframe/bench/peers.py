@@ -124,6 +124,8 @@ def _check(run: Run) -> None:
             "every rank must take its samples of a step as one batch, as in DDP, got "
             "train.reproducible=any_workers, or parallel; give train.reproducible=fixed_workers, and no parallel"
         )
+    if run.updater.average:
+        raise UserError(f"average must be none, as rivals have none, got {run.config.average.name}; leave average out")
     if type(run.updater.optimizer) is not SGD:
         name = type(run.updater.optimizer).__name__
         raise UserError(f"optimizer must be sgd, which all have, got {name}; give optimizer.name=sgd")

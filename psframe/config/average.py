@@ -10,7 +10,8 @@ from psframe.config.registry import Count, Fraction, PositiveInt
 class Average(msgspec.Struct, forbid_unknown_fields=True, kw_only=True, frozen=True):
     """Average of the parameters, beside those that are trained (``psframe.optim.average``): the test set is evaluated
     with it, and a trained network has it. ``ema`` forgets the share ``1 - decay`` of itself with each step; ``swa`` is
-    the mean of all. Both begin behind ``begin_step`` and take the parameters of every ``every_steps``-th step."""
+    the mean of all. Up to ``begin_step`` the average is the parameters themselves; then it takes those of every
+    ``every_steps``-th step."""
 
     name: Literal["none", "ema", "swa"] = "none"
     decay: Fraction = 0.999

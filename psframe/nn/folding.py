@@ -16,7 +16,7 @@ LINEAR = (Conv2d, Conv1d, Dense)  # each output channel has weights of its own, 
 
 
 def folded(layers: Sequence[Layer], tensors: Arrays) -> tuple[list[Layer], Arrays]:
-    """Return layers that infer the same, to set up anew, and their tensors: as many as before if none was folded.
+    """Return layers that infer the same, to set up anew, and their tensors; with a layer of a user's own, all as given.
 
     In evaluation, a BatchNorm multiplies each channel and adds to it. Behind a convolution or a dense layer it becomes
     a part of its weights and bias (Jacob et al. 2018, eq. 14). A ReLU that follows is then that layer's.
@@ -28,8 +28,16 @@ def folded(layers: Sequence[Layer], tensors: Arrays) -> tuple[list[Layer], Array
     tensors : dict of str to ndarray
         By the names that the network gives them, in logical order.
     """
+    if not all(map(_known, layers)):
+        return list(layers), tensors
     made, arrays = _chain(layers, tensors, 0)
     return made, _named(made, arrays, 0)
+
+
+def _known(layer: Layer) -> bool:
+    """Return True if a copy of the layer, and of those within, may be set up anew."""
+    within = (*layer.body.layers, *layer.shortcut.layers) if type(layer) is Residual else ()
+    return type(layer).__module__.startswith("psframe.") and all(map(_known, within))
 
 
 def _chain(layers: Sequence[Layer], tensors: Arrays, begin: int) -> tuple[list[Layer], list[Arrays]]:

@@ -3,8 +3,6 @@
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 
-import numpy as np
-
 from psframe.memory.arena import Arena
 from psframe.nn.base import Arrays, Layer
 
@@ -43,10 +41,10 @@ class Reader:
                 self._use(self.current)
 
     @contextmanager
-    def reading(self, vector: np.ndarray) -> Iterator[None]:
-        """Point the layers to another vector (layout.size,), of the type that they read, until the arena changes."""
+    def reading(self, views: Sequence[Arrays]) -> Iterator[None]:
+        """Point the layers to other parameters meanwhile, by layer; no step may end within."""
         self.follow()
-        self._use(self.by_layer(self.arena.views(vector)))
+        self._use(views)
         try:
             yield
         finally:

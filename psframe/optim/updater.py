@@ -7,11 +7,12 @@ from typing import Any
 import numpy as np
 
 from psframe import compiled
+from psframe.config.average import Average
 from psframe.errors import UserError
 from psframe.memory.allocator import Allocator
 from psframe.memory.arena import Arena
 from psframe.memory.checksums import Sums
-from psframe.optim.average import Average
+from psframe.optim.average import rate
 from psframe.optim.base import Compiled, Optimizer
 from psframe.record.trace import UNTRACED, Trace
 from psframe.record.traffic import Traffic
@@ -98,7 +99,7 @@ class Updater:
             segment.start or 0,
             None if arena.new_half is None else arena.new_half[segment],
             self.scratch,
-            self.average.rate(step) if self.average else None,
+            rate(self.average, step) if self.average else None,
         )
 
     def _in_pieces(self, segment: slice, mean: Any, lr: float, step: int) -> bool:
@@ -118,7 +119,7 @@ class Updater:
             if n:
                 self.optimizer.update(params[:n], gradient[:n], state[: self.optimizer.n_state, :n], lr, step)
             if self.average:
-                _move(state[-1], params, self.average.rate(step), gradient)
+                _move(state[-1], params, np.float32(rate(self.average, step)), gradient)
         if arena.new_half is not None:
             compiled.elementwise.narrow(arena.new_params[segment], arena.new_half[segment])
         if self.sums:
@@ -162,11 +163,11 @@ class Updater:
         self._seen.add((start, stop))
 
 
-def _move(average: np.ndarray, params: np.ndarray, rate: float, room: np.ndarray) -> None:
+def _move(average: np.ndarray, params: np.ndarray, share: np.float32, room: np.ndarray) -> None:
     """Do the same to an average (S,) as ``Mean.update``; ``room`` is overwritten."""
-    if rate == 1:
+    if share == 1:
         average[:] = params
         return
     np.subtract(params, average, out=room)
-    np.multiply(room, np.float32(rate), out=room)
+    np.multiply(room, share, out=room)
     np.add(average, room, out=average)

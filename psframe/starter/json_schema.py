@@ -61,7 +61,7 @@ def of_configs() -> Schema:
 
 
 def _section(name: str, struct: type[msgspec.Struct]) -> Schema:
-    """Return the schema of a section with fixed keys, which may be a bare name if it is a schedule."""
+    """Return the schema of a section with fixed keys, which may be a bare name if it has one."""
     document = plain(inspect.getdoc(struct) or "")
     properties = {}
     for field in msgspec.structs.fields(struct):

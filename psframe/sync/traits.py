@@ -68,9 +68,9 @@ class Traits:
         return self.same_each_step and self.n_servers == 1
 
     @property
-    def updates_one_model(self) -> bool:
-        """True if every update of the optimizer goes to the run's one model, by one rank or by all alike."""
-        return self.same_each_step or self.server == "dedicated"
+    def updates_once_a_step(self) -> bool:
+        """True if the optimizer updates the run's one model once in each step, by a mean over workers."""
+        return self.same_each_step or (self.server == "dedicated" and self.averages)
 
     @property
     def on_nan(self) -> tuple[str, ...]:

@@ -161,7 +161,7 @@ class Survivors:
 
 def _release(run: Run) -> LoadedData:
     """Free the memory of a run that ends here, but for its data; return the data."""
-    for part in ("network", "batches", "work", "collective", "updater", "guard", "sync", "hook"):
+    for part in ("network", "batches", "work", "collective", "updater", "guard", "sync", "hook", "evaluated"):
         setattr(run, part, None)
     run.blocks = []
     gc.collect()

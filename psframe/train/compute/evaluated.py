@@ -22,7 +22,7 @@ class Current:
 
 
 class Averaged(Current):
-    """Average of the parameters, of which rank 0 has the current one: a copy on each node, in memory of its ranks.
+    """Average of the parameters, which rank 0 keeps: each node has a copy for its ranks, in shared memory.
 
     All ranks must construct it.
     """
@@ -32,6 +32,7 @@ class Averaged(Current):
         self.vector = self._shared(allocator, "float32")
         # what layers read, where that is bfloat16
         self.read = self.vector if network.dtype == "float32" else self._shared(allocator, network.dtype)
+        self.views = network.reader.by_layer(arena.views(self.read))
 
     def _shared(self, allocator: Allocator, dtype: str) -> np.ndarray:
         n = self.arena.layout.size
@@ -49,5 +50,5 @@ class Averaged(Current):
             if self.read is not self.vector:
                 compiled.elementwise.narrow(self.vector, self.read)
         cluster.rendezvous.together()
-        with self.network.reader.reading(self.read):
+        with self.network.reader.reading(self.views):
             yield

@@ -189,19 +189,19 @@ def samples_meet_where_workers_take_the_same_steps(asked: Combination) -> str:
     return ""
 
 
-def averages_are_of_one_model(asked: Combination) -> str:
+def averages_count_steps_of_one_model(asked: Combination) -> str:
     name, parallel = asked.config.average.name, asked.config.parallel
     if name == "none":
         return ""
     if parallel.is_cut:
         return (
-            f"average={name} needs ranks that have the whole network, got {_spelled(parallel)}; drop the latter, or "
+            f"average={name} must have ranks with the whole network, got {_spelled(parallel)}; drop the latter, or "
             "give average=none"
         )
-    if not asked.alone and not asked.traits.updates_one_model:
+    if not asked.alone and not asked.traits.updates_once_a_step:
         return (
-            f"average={name} must have a mode that updates one model (allreduce, sync_ps, async_ps), got {asked.mode}; "
-            "give one of these, or average=none"
+            f"average={name} must have a mode that updates one model once a step (allreduce, sync_ps, async_ps with "
+            f"staleness: 0), got {asked.mode}; give one of these, or average=none"
         )
     return ""
 
@@ -260,7 +260,7 @@ RULES: tuple[Callable[[Combination], str], ...] = (
     reductions_choose_the_order_of_sums,
     statistics_must_be_averaged,
     samples_meet_where_workers_take_the_same_steps,
-    averages_are_of_one_model,
+    averages_count_steps_of_one_model,
     one_cycle_warms_up_by_itself,
     norms_need_whole_tensors,
 )

@@ -8,6 +8,7 @@ from psframe.cluster import affinity, consistency
 from psframe.cluster.cluster import Cluster
 from psframe.cluster.groups import Group, subcluster
 from psframe.cluster.roles import Team
+from psframe.config.average import Average
 from psframe.config.registry import Choice
 from psframe.config.schema import Config, Source
 from psframe.memory import topology
@@ -15,7 +16,6 @@ from psframe.memory.process_site import Site
 from psframe.memory.role_placement import Places
 from psframe.nn.jit import compiling
 from psframe.nn.network import Network
-from psframe.optim.average import Average
 from psframe.sync.binding import roles
 from psframe.train.compute import any_workers
 from psframe.train.compute.meeting import Workers
@@ -63,10 +63,7 @@ class Plan(Judged):
     @property
     def average(self) -> Average | None:
         """Average of the parameters to keep, if the config asks for one."""
-        keys = self.config.average
-        if keys.name == "none":
-            return None
-        return Average(keys.name, keys.decay, keys.begin_step, keys.every_steps)
+        return self.config.average if self.config.average.name != "none" else None
 
     def part(self) -> Network:
         """Return this rank's part of the network, without memory."""

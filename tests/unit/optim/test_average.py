@@ -6,11 +6,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from psframe import compiled
+from psframe.config.average import Average
 from psframe.memory.allocator import Allocator
 from psframe.memory.arena import Arena, Layout
 from psframe.nn.base import Param
 from psframe.optim import LAMB, LARS, SGD, Adam, Lion, Updater
-from psframe.optim.average import Average
+from psframe.optim.average import rate
 
 F = np.float32
 #: the second tensor ends in the middle of a cache line, behind which no number is trained
@@ -25,6 +26,13 @@ OPTIMIZERS = {
     "lars": lambda: LARS(lr=1.0),
     "lamb": LAMB,
 }
+
+
+def average_of(name, decay, begin_step, every_steps):
+    return Average(name=name, decay=decay, begin_step=begin_step, every_steps=every_steps)
+
+
+AVERAGES = [average_of("ema", 0.7, 0, 1), average_of("swa", 0.7, 3, 2)]
 
 
 class OwnSGD:
@@ -55,31 +63,38 @@ def wanted(seen, average):
     """Return the average by its definition, in float64."""
     found = seen[0].astype(float)
     for step, params in enumerate(seen[1:], 1):
-        found += average.rate(step) * (params - found)
+        found += rate(average, step) * (params - found)
     return found
 
 
 @given(st.integers(0, 5), st.integers(1, 4), st.integers(0, 40))
 def test_swa_is_the_mean_of_every_so_many(begin, every, more):
-    average, taken, found = Average("swa", 0.9, begin, every), [], np.nan
+    average, taken, found = average_of("swa", 0.9, begin, every), [], np.nan
     for step in range(begin + more + 1):
         value = step * 1.5 - 7
         taken = [*taken, value] if step > begin and (step - begin) % every == 0 else taken
         taken = [value] if step <= begin else taken
-        found = value if step == 0 else found + average.rate(step) * (value - found)
+        found = value if step == 0 else found + rate(average, step) * (value - found)
         assert found == pytest.approx(np.mean(taken), abs=1e-9)
 
 
 def test_ema_begins_as_a_mean_and_then_forgets():
-    average = Average("ema", 0.9, 2, 1)
-    assert [average.rate(step) for step in (1, 2)] == [1, 1]
-    assert [average.rate(step) for step in (3, 4, 5)] == pytest.approx([1 / 2, 1 / 3, 1 / 4])
-    assert [average.rate(step) for step in (11, 12, 1000)] == pytest.approx([0.1, 0.1, 0.1])
-    assert Average("ema", 0.9, 0, 3).rate(4) == 0
+    average = average_of("ema", 0.9, 2, 1)
+    assert [rate(average, step) for step in (1, 2)] == [1, 1]
+    assert [rate(average, step) for step in (3, 4, 5)] == pytest.approx([1 / 2, 1 / 3, 1 / 4])
+    assert [rate(average, step) for step in (11, 12, 1000)] == pytest.approx([0.1, 0.1, 0.1])
+    assert rate(average_of("ema", 0.9, 0, 3), 4) == 0
 
 
 @pytest.mark.parametrize("name", OPTIMIZERS)
-@pytest.mark.parametrize("average", [Average("ema", 0.7, 0, 1), Average("swa", 0.7, 3, 2)], ids=["ema", "swa"])
+@pytest.mark.parametrize(
+    "average",
+    [
+        average_of("ema", 0.7, 0, 1),
+        average_of("swa", 0.7, 3, 2),
+    ],
+    ids=["ema", "swa"],
+)
 def test_average_stands_beside_the_same_training(name, average):
     seen, state = trained(OPTIMIZERS[name](), average)
     plain, plain_state = trained(OPTIMIZERS[name](), None)
@@ -90,7 +105,10 @@ def test_average_stands_beside_the_same_training(name, average):
 
 
 def test_average_under_a_users_own_optimizer_has_the_bits_of_a_compiled_one():
-    for average in (Average("ema", 0.7, 0, 1), Average("swa", 0.7, 3, 2)):
+    for average in (
+        average_of("ema", 0.7, 0, 1),
+        average_of("swa", 0.7, 3, 2),
+    ):
         (ours, state), (own, own_state) = trained(SGD(lr=0.1), average), trained(OwnSGD(), average)
         trained_numbers = slice(0, LAYOUT.n_trained)
         np.testing.assert_array_equal(ours[-1][trained_numbers], own[-1][trained_numbers])
@@ -104,12 +122,12 @@ def test_new_average_leaves_the_old_one_where_a_step_has_its_own_memory():
     params, gradient = (rng.standard_normal(n).astype(F) for _ in range(2))
     state, new_params, new_state = np.ones((3, n), F), np.empty(n, F), np.empty((3, n), F)
     sums, rule = np.zeros(compiled.elementwise.N_SUMS, np.uint64), Adam().rule(0.01, 1)
-    for rate in (1.0, 0.25, 0.0):
+    for share in (1.0, 0.25, 0.0):
         compiled.elementwise.Mean([gradient]).update(
-            rule, params, new_params, state, new_state, sums, scratch=np.empty(n, F), rate=rate
+            rule, params, new_params, state, new_state, sums, scratch=np.empty(n, F), rate=share
         )
         assert set(state.reshape(-1)) == {1}
-        mean = new_params if rate == 1 else state[2] + F(rate) * (new_params - state[2])
+        mean = new_params if share == 1 else state[2] + F(share) * (new_params - state[2])
         np.testing.assert_array_equal(new_state[2], mean)
         rows = [params, *state, new_params, *new_state]
         assert list(sums) == [compiled.elementwise.checksum(row) for row in rows]
@@ -125,9 +143,12 @@ def test_averages_are_those_of_pytorch():
     torch = pytest.importorskip("torch", reason="PyTorch, the reference, is not installed")
     swa_utils = pytest.importorskip("torch.optim.swa_utils")
     for average, how in (
-        (Average("swa", 0.0, 1, 1), {}),
+        (average_of("swa", 0.0, 1, 1), {}),
         # its first parameters count in full; ours do so for as long as the decay would forget faster
-        (Average("ema", 0.5, 1, 1), {"multi_avg_fn": swa_utils.get_ema_multi_avg_fn(0.5)}),
+        (
+            average_of("ema", 0.5, 1, 1),
+            {"multi_avg_fn": swa_utils.get_ema_multi_avg_fn(0.5)},
+        ),
     ):
         seen, state = trained(SGD(lr=0.1), average)
         module = torch.nn.Linear(1, LAYOUT.size, bias=False)

@@ -38,6 +38,7 @@ MODES = (
     ("{mode: allreduce}", ("collective={name: buffer, bucket_bytes: 256}",)),
     ("{mode: allreduce}", ("collective=object",)),
     ("{mode: local_sgd, every: 3}", ("collective=buffer",)),
+    ("{mode: allreduce}", ("average=ema",)),
 )
 
 

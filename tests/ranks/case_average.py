@@ -83,6 +83,19 @@ def averages_change_nothing_else_and_go_on_to_the_same_bits(world):
 
 
 @ranks(3)
+def average_goes_back_with_the_parameters(world):
+    """To the checkpoint of an epoch; the run's second arena, which it then has, is evaluated."""
+    found = []
+    for fault in ("fault.on_nan=rollback", "fault={on_nan: rollback, flip: 'gradients:1:15:nan'}"):
+        with folder(world) as where:
+            records, _, run = train(world, 3, where, *WAYS[0], "train.epochs=3", fault, EMA)
+            found.append((saved(run)[-1], [record["test_loss"] for record in records]))
+            assert any(record["went_back"] for record in records) == ("flip" in fault)
+    np.testing.assert_array_equal(*(state for state, _ in found))
+    assert found[0][1] == found[1][1]
+
+
+@ranks(3)
 def test_set_is_evaluated_with_the_average(world):
     """On all ranks; and a network that is loaded, and its tensors, are the average."""
     with folder(world) as where:

@@ -13,6 +13,7 @@ from tests.stress.sanitizers.instrumented import Instrumented
 QUICK = (
     "unit/compiled/test_elementwise",
     "unit/optim/test_rules",
+    "unit/optim/test_average",
     "unit/compiled/test_random",
     "unit/train/test_sampling",
     "unit/collectives/test_order",

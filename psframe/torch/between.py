@@ -229,8 +229,9 @@ class Between:
     def _have(self, way: Way, kind: int, chunk: int, pieces: list[Piece]) -> None:
         """Let in what a frame has brought."""
         if kind == FAILED:
-            self.meeting.give_up(self.nodes.ranks[way.node][:1], True)
-            raise dist.DistBackendError(bytes(self.said[: pieces[0][2]]).decode(errors="replace"))
+            said = bytes(self.said[: pieces[0][2]]).decode(errors="replace")
+            self.meeting.give_up(self.nodes.ranks[way.node][:1], True, said)
+            raise dist.DistBackendError(said)
         duty = next(d for d in self.duties if d.move.chunks and 0 <= chunk - d.move.chunks[0] < d.move.chunks[1])
         first = duty.move.chunks[0]
         k = chunk - first

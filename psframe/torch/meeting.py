@@ -22,7 +22,7 @@ PAGE = 4096
 #: rooms of a group; most bytes of a rank's slot in one, and of all slots of a group together
 ROOMS, SLOT_BYTES, GROUP_BYTES = 4, 1 << 18, 32 << 20
 SPINS = 4000  # turns of a wait where every rank has a core
-ENDED, LATE = 1, 2
+ENDED, LATE, TOLD = 1, 2, 3
 TOLD_S = 0.1  # longest wait for the name of a lost rank, which another one has noticed
 
 
@@ -70,7 +70,9 @@ class Meeting:
         else:
             self.memory, fd = self._open(n_bytes)
         self.rendezvous = Rendezvous(self.memory[: head - PAGE], fd, here.index(me), here)
-        self._lost = self.memory[head - PAGE : head]  # why ranks are lost, and for each if it is
+        #: why ranks are lost, for each if it is, and what another node has said about it
+        self._lost = self.memory[head - PAGE : head]
+        self._said = self._lost[1 + n :]
         self.absent: Callable[[], Sequence[int]] = tuple
         spins = SPINS if self.nodes.n_cores >= len(here) else 0
         self.rooms = compiled.rooms.Rooms(self.memory[head:], n, me, here, ROOMS, self.slot_bytes, spins)
@@ -112,17 +114,24 @@ class Meeting:
         until = time.monotonic() + TOLD_S
         while not self._lost[0] and time.monotonic() < until:
             time.sleep(LOOK_S / 50)
+        if self._lost[0] == TOLD:
+            return bytes(self._said).rstrip(b"\0").decode(errors="replace")
         ranks = [self.ranks[rank] for rank in range(self.n) if self._lost[1 + rank]]
         named = f"rank{'s' * (len(ranks) > 1)} {', '.join(map(str, ranks))}" if ranks else "a rank"
         if self._lost[0] == ENDED:
             return f"{named} {'have' if len(ranks) > 1 else 'has'} ended, and {what} cannot go on without it"
         return f"{named} did not come to {what} within the timeout of {timeout_s:g} s"
 
-    def give_up(self, ranks: Sequence[int], have_ended: bool) -> None:
-        """Let the others on this node know that the group has no use any more, because of ranks of it."""
+    def give_up(self, ranks: Sequence[int], have_ended: bool, said: str = "") -> None:
+        """Let the others on this node know that the group has no use any more, because of ranks of it.
+
+        ``said`` is another node's sentence on it, which they then raise as it is.
+        """
         if not self._lost[0]:
             self._lost[1:][list(ranks)] = 1
-            self._lost[0] = ENDED if have_ended else LATE
+            text = np.frombuffer(said.encode()[: len(self._said)], np.uint8)
+            self._said[: len(text)] = text
+            self._lost[0] = TOLD if said else ENDED if have_ended else LATE
         self.rendezvous.told_at.tell()
 
     def connect(self, rank: int) -> Any:

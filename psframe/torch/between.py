@@ -76,6 +76,7 @@ class Between:
         n_pieces = meeting.n * (meeting.n + 2)
         self.ways = {node: Way(node, stream, n_pieces) for node, stream in leaders(self.nodes, store).items()}
         self.said = bytearray(MOST_SAID)
+        self.failed: tuple[int, str] | None = None  # a node that cannot go on, and its sentence
 
     def begin(self, move: Any) -> None:
         self.duties.append(_Duty(move, self.node, len(self.nodes.ranks)))
@@ -85,12 +86,12 @@ class Between:
         until = time.monotonic() + timeout_s
         while True:
             self.rooms.poll()
-            with PROGRESS.lock:
-                has_moved = self.poll()
             if move.is_done or self.rooms.is_broken:
                 return True
-            if has_moved:
-                continue
+            with PROGRESS.lock:
+                if self.poll():
+                    continue
+                self.check(move)
             if time.monotonic() > until:
                 return False
             turn = min(TURN_S, timeout_s)
@@ -125,13 +126,7 @@ class Between:
         return [self.nodes.ranks[node][0] for node in sorted(missing)]
 
     def poll(self) -> bool:
-        """Send and receive what can be without a wait; return True if anything was.
-
-        Raises
-        ------
-        DistBackendError
-            Another node has ended, or its ranks have failed.
-        """
+        """Send and receive what can be without a wait; return True if anything was."""
         moved = False
         for duty in self.duties:
             if (chunks := duty.move.chunks) is None:
@@ -144,14 +139,27 @@ class Between:
                 moved = True
         while self.duties and self.duties[0].is_done():
             self.duties.popleft()
+        return moved
+
+    def check(self, move: Any) -> None:
+        """Raise DistBackendError if a collective misses what another node will not send, since it has ended or failed.
+
+        One for which all has come is left to end well.
+        """
+        duty = next((duty for duty in self.duties if duty.move is move), None)
+        if duty is None:
+            return
+        if self.failed and duty.all_wanted():
+            node, said = self.failed
+            self.meeting.give_up(self.nodes.ranks[node][:1], True, said)
+            raise dist.DistBackendError(said)
         lost = {way.node for way in self.ways.values() if way.is_lost}
-        if lost and self.duties and (missed := lost & self.duties[0].all_wanted()):
+        if missed := lost & duty.all_wanted():
             self.meeting.give_up([rank for node in sorted(missed) for rank in self.nodes.ranks[node]], True)
             raise dist.DistBackendError(
                 f"{self._named(min(missed))} has ended, or cannot be reached any more, and {self.meeting.name} cannot "
                 "go on without it"
             )
-        return moved
 
     def _send(self, duty: _Duty, first: int, n: int, is_agreed: bool) -> bool:
         """Send what this node has of a collective: of ``n`` chunks, or more where that is not agreed on yet."""
@@ -229,9 +237,8 @@ class Between:
     def _have(self, way: Way, kind: int, chunk: int, pieces: list[Piece]) -> None:
         """Let in what a frame has brought."""
         if kind == FAILED:
-            said = bytes(self.said[: pieces[0][2]]).decode(errors="replace")
-            self.meeting.give_up(self.nodes.ranks[way.node][:1], True, said)
-            raise dist.DistBackendError(said)
+            self.failed = way.node, bytes(self.said[: pieces[0][2]]).decode(errors="replace")
+            return
         duty = next(d for d in self.duties if d.move.chunks and 0 <= chunk - d.move.chunks[0] < d.move.chunks[1])
         first = duty.move.chunks[0]
         k = chunk - first

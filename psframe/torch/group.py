@@ -93,7 +93,9 @@ class Group(Collectives, Messages, dist.ProcessGroup):
         with PROGRESS.lock:
             try:
                 if self.between and self.between.duties and self.error is None:
-                    self.between.poll()
+                    moved = self.between.poll()
+                    if self.pending and not moved:
+                        self.between.check(self.pending[0].move)
                 if self.messages:
                     self.peers.poll()
             except dist.DistBackendError as error:
@@ -105,17 +107,21 @@ class Group(Collectives, Messages, dist.ProcessGroup):
         if not (self.pending or self.messages):
             return
         with PROGRESS.lock:
-            while self.pending and self.pending[0].has_come():
-                self.pending.popleft().complete()
+            self._complete()
             if self.pending and self.rooms.is_broken and self.error is None:
                 self.fail(self._unlike())
             for message in self.messages and [message for message in self.messages if message.has_come()]:
                 self.messages.remove(message)
                 message.complete()
 
+    def _complete(self) -> None:
+        while self.pending and self.pending[0].has_come():
+            self.pending.popleft().complete()
+
     def fail(self, error: Exception) -> None:
-        """End all works with an error: after it ranks may stand at different places."""
+        """End all works that have not come with an error: after it ranks may stand at different places."""
         with PROGRESS.lock:
+            self._complete()
             self.error = self.error or error
             self.rooms.stop()
             if self.between:

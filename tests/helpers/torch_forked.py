@@ -26,7 +26,8 @@ def main(n: int) -> None:
     for name in IMPORTED:
         importlib.import_module(name)
     listening = socket.create_server(("127.0.0.1", 0))
-    os.environ |= {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(listening.getsockname()[1])}
+    host, port = listening.getsockname()
+    os.environ |= {"MASTER_ADDR": host, "MASTER_PORT": str(port)}
     os.environ |= {"WORLD_SIZE": str(n), "LOCAL_WORLD_SIZE": str(n), "TORCHELASTIC_USE_AGENT_STORE": "True"}
     gc.freeze()  # ranks do not look through what has been imported, which would copy it
     ranks = set()
@@ -39,7 +40,6 @@ def main(n: int) -> None:
         ranks.add(pid)
     from torch.distributed import TCPStore
 
-    host, port = listening.getsockname()
     own = {"is_master": True, "wait_for_workers": False, "master_listen_fd": listening.detach()}
     store = TCPStore(host, port, **own)  # its threads, which a fork would not have, begin here
     status = _wait(ranks)

@@ -18,7 +18,7 @@ FEW = ("0,0,1", "0,1,0,1")
 LAYOUTS = (*FEW, "0,1", "0,1,2", "0,0,1,1,2", "0,1,1,0,2")
 NAMES = [name for name, case in cases().items() if not case.is_alone and not case.is_full]
 #: what matters between nodes, of a few layouts
-SHORT = ("collectives.", "messages.", "works.", "coalesced.")
+SHORT = ("collectives.", "messages.", "works.", "coalesced.", "mismatch.every_rank", "mismatch.calls")
 
 PARAMETERS = [
     pytest.param(layout, name, id=f"{layout}-{name}", marks=[] if few else [pytest.mark.full])

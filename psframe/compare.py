@@ -18,14 +18,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TextIO
 
-import yaml
-
 from psframe.bench import sweep
 from psframe.cluster import mpirun
 from psframe.cluster.parser import Parser, no_folder
 from psframe.cluster.process import guarded
 from psframe.config import strict_yaml, untrusted
-from psframe.config.schema import parse_value
+from psframe.config.schema import parse_value, spelled
 from psframe.errors import UserError
 from psframe.record import metrics, summary
 from psframe.record.folder import Folder, chosen_file
@@ -60,10 +58,6 @@ class Point:
     def key(self) -> tuple[str, str, int]:
         """A key that is equal for the same run."""
         return str(Path(self.config).resolve()), " ".join(self.overrides), self.n_ranks
-
-
-def _short(value: Any) -> str:
-    return yaml.safe_dump(value, default_flow_style=True, sort_keys=False, width=1000).removesuffix("...\n").strip()
 
 
 def parser() -> Parser:
@@ -117,7 +111,7 @@ def grid(arguments: Namespace) -> Iterator[Point]:
     stems = [Path(config).stem for config in arguments.configs]
     if len(set(stems)) < len(stems):
         raise UserError(f"configs must differ in their files' names, got {' '.join(arguments.configs)}; rename one")
-    axes = [[f"{key}={_short(value)}" for value in values] for key, values in map(_axis, arguments.grid)]
+    axes = [[f"{key}={spelled(value)}" for value in values] for key, values in map(_axis, arguments.grid)]
     ranks = sweep.counts(arguments.ranks)
     for config, n_ranks, *overrides in itertools.product(arguments.configs, ranks, *axes):
         yield Point(config, tuple(overrides), n_ranks)

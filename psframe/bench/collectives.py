@@ -15,10 +15,11 @@ import numpy as np
 from mpi4py import MPI
 
 from psframe.bench.collective_methods import METHODS, OPERATIONS, Method, needed_bytes
-from psframe.bench.ranks import mpi_name, settle
+from psframe.bench.ranks import settle
 from psframe.bench.stats import spread, write
 from psframe.cluster.cluster import AgreedError, Cluster
 from psframe.cluster.command import helped
+from psframe.cluster.communicators import mpi_name
 from psframe.cluster.parser import Parser
 from psframe.config.registry import bind
 from psframe.errors import UserError, nearest

@@ -17,12 +17,12 @@ from typing import Any, Protocol
 import numpy as np
 from mpi4py import MPI
 
-from psframe.bench.ranks import mpi_name
 from psframe.bench.rivals import RIVALS
 from psframe.bench.stats import spread, write
 from psframe.bench.torch_network import FORMATS
 from psframe.cluster.cluster import AgreedError, Cluster
 from psframe.cluster.command import helped
+from psframe.cluster.communicators import mpi_name
 from psframe.cluster.parser import Parser
 from psframe.errors import UserError
 from psframe.optim import SGD

@@ -2,8 +2,6 @@
 
 from typing import Literal
 
-from mpi4py import MPI
-
 from psframe.cluster import affinity
 from psframe.cluster.cluster import Cluster
 from psframe.memory.topology import Topology
@@ -16,8 +14,3 @@ def settle(cluster: Cluster, topology: Topology, wait: Literal["auto", "spin", "
     cpus, _ = affinity.pin(cluster, topology, "numa")
     cluster.rendezvous.configure(wait, DEADLINE_S, affinity.n_cores(cluster, topology))
     return cpus
-
-
-def mpi_name() -> str:
-    """Return the name and version of the MPI library, in one line."""
-    return MPI.Get_library_version().splitlines()[0].strip("\0 ")

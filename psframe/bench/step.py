@@ -11,10 +11,11 @@ from mpi4py import MPI
 
 from psframe import collectives, optim, sync
 from psframe.bench.baselines import BASELINES, TUNED, Vectors
-from psframe.bench.ranks import mpi_name, settle
+from psframe.bench.ranks import settle
 from psframe.bench.stats import spread, write
 from psframe.cluster.cluster import Cluster
 from psframe.cluster.command import helped
+from psframe.cluster.communicators import mpi_name
 from psframe.cluster.parser import Parser, number
 from psframe.config import registry, schema
 from psframe.errors import UserError

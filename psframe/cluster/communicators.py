@@ -117,3 +117,8 @@ def is_loss(error: BaseException) -> bool:
         MPI.COMM_SELF.Iprobe()  # MPI learns of a loss only inside an MPI call
         sleep(LOOK_S)
     return False
+
+
+def mpi_name() -> str:
+    """Return the name and version of the MPI library, in one line."""
+    return MPI.Get_library_version().splitlines()[0].strip("\0 ")

@@ -259,6 +259,11 @@ def parse_value(text: str) -> Any:
     return strict_yaml.load(text, f"the value {text!r}")
 
 
+def spelled(value: Any) -> str:
+    """Return a value as the YAML that :func:`parse_value` reads, in one line."""
+    return yaml.safe_dump(value, default_flow_style=True, sort_keys=False, width=1000).removesuffix("...\n").strip()
+
+
 def _check_keys(where: str, raw: Mapping[str, Any], struct: type[msgspec.Struct]) -> None:
     fields = {f.name: f.type for f in msgspec.structs.fields(struct)}
     for key, value in raw.items():

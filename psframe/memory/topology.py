@@ -57,6 +57,12 @@ class Topology:
         """All online CPUs, ascending."""
         return tuple(sorted(cpu for core in self.cores for cpu in core))
 
+    @property
+    def title(self) -> str:
+        """The kind of machine: its CPU, cores and memory."""
+        gib = sum(node.total_bytes for node in self.nodes) / 2**30
+        return f"{self.cpu or os.uname().machine}, {len(self.cores)} core(s), {gib:.0f} GiB"
+
     def n_cores_of(self, cpus: set[int] | frozenset[int]) -> int:
         """Return the number of cores with at least one of these CPUs; the number of CPUs if none is in a known core."""
         return sum(1 for core in self.cores if cpus.intersection(core)) or len(cpus)

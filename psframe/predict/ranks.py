@@ -22,10 +22,11 @@ from mpi4py import MPI  # noqa: E402
 from psframe import collectives, sync  # noqa: E402
 from psframe.bench import peak  # noqa: E402
 from psframe.bench.layers import DIRECTIONS, Spent, work  # noqa: E402
-from psframe.bench.ranks import mpi_name, settle  # noqa: E402
+from psframe.bench.ranks import settle  # noqa: E402
 from psframe.bench.step import Stream  # noqa: E402
 from psframe.cluster.cluster import Cluster  # noqa: E402
 from psframe.cluster.command import guarded, run  # noqa: E402
+from psframe.cluster.communicators import mpi_name  # noqa: E402
 from psframe.cluster.startup import since_launch_s  # noqa: E402
 from psframe.collectives import compression  # noqa: E402
 from psframe.config import registry, schema  # noqa: E402

@@ -10,6 +10,7 @@ COMMANDS = {
     "label": "write the classes of new samples, by a run's network, as CSV",
     "export": "write a run's tensors to a file for other software",
     "compare": "train a grid of settings, and put them in one table",
+    "tune": "find the fastest way to train a config on this machine",
     "predict": "predict epoch times on machines that are not at hand",
     "report": "make one page of runs and benchmarks",
     "doctor": "look at a machine, and at what a config would do on it",

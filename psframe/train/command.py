@@ -88,7 +88,8 @@ def plan(cluster: Cluster, source: Source, overrides: Sequence[str]) -> "Plan":
     """Return the plan of a config; see :func:`psframe.train.plan.plan.make`. All ranks must call."""
     with begin.importing():
         planning = cluster.run_on_all(lambda: import_module("psframe.train.plan.plan"))
-    made: Plan = planning.make(cluster, source, overrides)
+        tuned = import_module("psframe.train.plan.tuned")
+    made: Plan = planning.make(cluster, source, tuned.applied(cluster, source, overrides))
     return made
 
 

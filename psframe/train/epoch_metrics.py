@@ -158,7 +158,7 @@ def summed(every: Sequence[Report], n_train: int, n_test: int, *, together: bool
     beside : bool
         True if rank 0 updates while the workers compute.
     """
-    data, compute, wait, exchange = _phases(every, together)
+    data, compute, wait, exchange = phases(every, together)
     update_s = every[0].update_s
     epoch_s = max(report.seen.ended - report.seen.begun for report in every)
     moved = np.sum([report.moved for report in every], axis=0)
@@ -212,7 +212,7 @@ def _guarded(every: Sequence[Report]) -> dict[str, Any]:
     return {"skipped": noted["skipped"], "repaired": noted["repaired"], "late": {str(r): late[r] for r in sorted(late)}}
 
 
-def _phases(every: Sequence[Report], together: bool) -> np.ndarray:
+def phases(every: Sequence[Report], together: bool) -> np.ndarray:
     """Return the mean worker's seconds for data, compute, waiting and the rest, (4,)."""
     waits = [report.wait_s for report in every]
     if together:

@@ -78,8 +78,8 @@ def _conclude(run: Run, every: list[Report]) -> Word:
     n_train, n_test, progress, outputs = run.facts.n_train, run.facts.n_test, run.progress, run.outputs
     progress.epoch, progress.concluded = progress.epoch + 1, True
     beside = run.team.worker is None and not run.sync.traits.in_step
-    together = _together(run)
-    measured = summed(every, n_train - progress.begun_at, n_test, together=together, beside=beside)
+    in_step = together(run)
+    measured = summed(every, n_train - progress.begun_at, n_test, together=in_step, beside=beside)
     measured |= {"begun_at": progress.begun_at, "lost": progress.lost, "went_back": progress.went_back}
     progress.begun_at, progress.lost, progress.went_back = 0, [], []
     word = Word()
@@ -90,7 +90,7 @@ def _conclude(run: Run, every: list[Report]) -> Word:
         _write_steps(run, outputs.run_dir, every)
         progress.record, word = _record(run, outputs.run_dir, measured)
         if outputs.trace.turns:
-            if together:
+            if in_step:
                 trace_waiting(every)
             every[0].traced[0].extend(outputs.trace.take()[0])  # the checkpoint's spans
             durably(lambda path: trace.append(path, [report.traced for report in every]), outputs.run_dir)
@@ -145,7 +145,7 @@ def _check_loss(run: Run, record: dict[str, Any]) -> None:
 
 def _report(run: Run, seen: EpochTimings) -> Report:
     """Evaluate this rank's share of the test set, and return its report of the epoch."""
-    seen.times += run.cluster.clock_offset_s if _together(run) else 0.0
+    seen.times += run.cluster.clock_offset_s if together(run) else 0.0
     stalled_s = run.work.waited_s  # read before the evaluation, during which stages wait too
     tested, sums, eval_s = epoch.evaluate(run)
     run.outputs.trace.add("evaluate", perf_counter() - eval_s)
@@ -169,8 +169,8 @@ def _report(run: Run, seen: EpochTimings) -> Report:
     )
 
 
-def _together(run: Run) -> bool:
-    """Return True if every rank takes part in each exchange."""
+def together(run: Run) -> bool:
+    """Return True if every rank takes part in each exchange of a run."""
     return run.sync.traits.in_step and run.collective.traits.moves_data
 
 

@@ -55,9 +55,7 @@ def run(cluster: Cluster, plan: Plan, quiet: bool, calls: Calls) -> Run:
     AgreedError
         On every rank, if one of these is impossible.
     """
-    if plan.config.train.reproducible != "none":
-        # BLAS rounds differently with the number of threads, which depends on the machine
-        threadpool_limits(1, user_api="blas")
+    limit_blas(plan)
     layout = consistency.same_network(cluster, plan.network).whole
     cluster.run_on_root(lambda: plan.check_tensors(layout))
     gc.collect()  # frees that network: PyTorch's first pass leaves a reference cycle with its module
@@ -83,6 +81,12 @@ def run(cluster: Cluster, plan: Plan, quiet: bool, calls: Calls) -> Run:
             shutil.rmtree(run_dir.path, ignore_errors=True)
         raise
     return new_run
+
+
+def limit_blas(plan: Plan) -> None:
+    """Give BLAS one thread if bits count: it rounds differently with their number, which depends on the machine."""
+    if plan.config.train.reproducible != "none":
+        threadpool_limits(1, user_api="blas")
 
 
 def _note_data(facts: Facts, run: Run, run_dir: RunDir | None) -> int:

@@ -88,10 +88,10 @@ def make(cluster: Cluster, source: Source, overrides: Sequence[str]) -> Plan:
     if team.n_ranks > 1 and settings.fault.on_worker_loss == "continue":
         cluster.run_on_root(checks.check_loss)
     places = _places(cluster, settings, choices)
-    _configure(cluster, group, grid, choices["sync"], affinity.n_cores(cluster, places.site.topology))
     sampler = any_workers.sampler(facts.n_train, team.n_workers, settings.train)
     n_micro = micro_batches(settings.parallel, sampler)
     plan = Plan(**vars(judged), places=places, team=team, group=group, grid=grid, n_micro=n_micro)
+    configure(plan, cluster)
     if settings.parallel.is_cut:
         plan.cuts = cluster.run_on_root(lambda: _cuts(plan, micro(sampler, plan.n_micro)))
     return plan
@@ -102,10 +102,11 @@ def regrouped(plan: Plan, cluster: Cluster) -> Plan:
     mode = sync.make(plan.choices["sync"])
     team, group = roles(cluster, mode.traits)
     grid = grids.make(cluster, plan.config.parallel)
-    _configure(cluster, group, grid, plan.choices["sync"], affinity.n_cores(cluster, plan.places.site.topology))
+    survivors = replace(plan, team=team, group=group, grid=grid, others=None)
+    configure(survivors, cluster)
     if cluster.n_ranks > 1:
         cluster.run_on_root(lambda: mode.check(team))
-    return replace(plan, team=team, group=group, grid=grid, others=None)
+    return survivors
 
 
 def acquaint(plan: Plan, cluster: Cluster, meets: str) -> None:
@@ -131,11 +132,11 @@ def _cuts(plan: Plan, n_samples: int) -> list[int]:
         return cut.found(plan.network, plan.grid.n_stages, n_samples, kernels)
 
 
-def _configure(cluster: Cluster, group: Group, grid: Grid, choice: Choice, n_cores: int) -> None:
-    """Configure the waits between the ranks of a node, and of a group or crew within it."""
-    waits = sync.Waits(**choice.common)
+def configure(plan: Plan, cluster: Cluster) -> None:
+    """Configure the waits between the ranks of a node, and of a group or crew within it. All ranks must call."""
+    waits, n_cores = sync.Waits(**plan.choices["sync"].common), affinity.n_cores(cluster, plan.places.site.topology)
     cluster.rendezvous.configure(waits.wait, waits.deadline_s, n_cores)
-    _configure_within(cluster, [group.cluster, grid.crew], waits, n_cores)
+    _configure_within(cluster, [plan.group.cluster, plan.grid.crew], waits, n_cores)
 
 
 def _configure_within(cluster: Cluster, subclusters: Sequence[Cluster], waits: sync.Waits, n_cores: int) -> None:

@@ -1,0 +1,102 @@
+"""Results of tuning (:class:`Tuned`) and the configs they are for: the keys that tuning may change, and all others."""
+
+import hashlib
+import json
+from collections.abc import Iterator, Mapping, Sequence
+from copy import deepcopy
+from typing import Any
+
+import msgspec
+
+from psframe.config import schema, short
+from psframe.config.placement_spec import ROLES
+
+#: keys that tuning may change
+KEYS = (
+    "sync.server",
+    "sync.servers",
+    "collective.name",
+    "collective.reducers",
+    "collective.bucket_bytes",
+    "train.threads",
+    "affinity",
+    "parallel.micro_batches",
+    "parallel.schedule",
+    *(f"placement.{role}.name" for role in ROLES),
+)
+#: what makes no step faster or slower, and, with KEYS, the strategies that tuning may exchange
+BESIDE = ("name", "versions", "schedule", "record", "checkpoint", "fault", "train.epochs", "train.seed", "train.stop")
+BATCH = "train.batch_size"
+FOLDER = "tuned"  # in the user's cache
+
+
+class Tuned(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """The fastest way to train a config on a machine with some number of ranks.
+
+    Attributes
+    ----------
+    machine, mpi : str
+    n_nodes, n_ranks, global_batch : int
+    overrides : list of str
+        Settings of the way, as a command line has them.
+    samples_per_s : float
+    """
+
+    machine: str
+    mpi: str
+    n_nodes: int
+    n_ranks: int
+    global_batch: int
+    overrides: list[str]
+    samples_per_s: float
+
+    def name(self, config_key: str) -> str:
+        """Return the name of its file."""
+        words = (config_key, self.machine, self.mpi, self.n_nodes, self.n_ranks, self.global_batch)
+        return f"{_digest(words)}.json"
+
+
+def key(resolved: Mapping[str, Any], set_by_user: Sequence[str]) -> str:
+    """Return a digest of what a config trains, and of the keys of tuning that its user has set."""
+    left = deepcopy(dict(resolved))
+    for path in (*BESIDE, *KEYS, BATCH, "collective", "placement"):
+        _remove(left, path.split("."))
+    prefixes = ("collective.", "placement.")
+    own = {path: _at(resolved, path) for path in set_by_user if path in KEYS or path.startswith(prefixes)}
+    return _digest([left, own])
+
+
+def set_keys(source: schema.Source, overrides: Sequence[str]) -> list[str]:
+    """Return the dotted keys that a config, its bases and overrides set; raises UserError as the schema does."""
+    raw: dict[str, Any] = schema.content(source) if isinstance(source, str) else dict(source)
+    above: dict[str, Any] = {}
+    for override in overrides:
+        short.override(above, override)
+    keys = {*_flat(raw, ""), *_flat(above, "")}
+    bare = {section for section in short.SHORT if section in keys}  # the name of a strategy alone
+    return sorted(keys | {f"{section}.{short.SHORT[section]}" for section in bare})
+
+
+def _flat(raw: Mapping[str, Any], above: str) -> Iterator[str]:
+    for name, value in raw.items():
+        if isinstance(value, Mapping):
+            yield from _flat(value, f"{above}{name}.")
+        else:
+            yield f"{above}{name}"
+
+
+def _remove(at: Any, path: Sequence[str]) -> None:
+    for part in path[:-1]:
+        at = at.get(part, {})
+    if isinstance(at, dict):
+        at.pop(path[-1], None)
+
+
+def _at(at: Any, path: str) -> Any:
+    for part in path.split("."):
+        at = at.get(part) if isinstance(at, Mapping) else None
+    return at
+
+
+def _digest(plain: Any) -> str:
+    return hashlib.sha256(json.dumps(plain, sort_keys=True, default=str).encode()).hexdigest()[:32]

@@ -1,0 +1,1 @@
+"""Search for the fastest way to train a config on this machine, by measuring."""

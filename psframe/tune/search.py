@@ -1,0 +1,191 @@
+"""Search for the fastest way (:class:`Search`): broad choices in all combinations, then fine ones one at a time."""
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import msgspec
+
+from psframe.config.schema import parse_value
+from psframe.errors import UserError
+from psframe.tune import outcome, space
+from psframe.tune.outcome import Outcome
+from psframe.tune.race import Entry, Race
+from psframe.tune.space import Origin
+from psframe.tune.way import BATCH, Way
+
+BROAD_ROUNDS, FINE_ROUNDS, LAST_ROUNDS, ABLATION_ROUNDS = 6, 8, 16, 6
+BROAD_KEPT, FINE_KEPT, LAST_KEPT = 4, 4, 3
+NEAR = 1.25  # ratio to the best broad way beyond which fine settings are not tried
+BETTER = 0.99  # ratio below which a fine setting is taken into the combination of all that help
+
+Ask = Callable[..., dict[str, Any]]
+
+
+@dataclass(frozen=True)
+class Request:
+    """The request of a command: numbers of ranks (empty: by the machine's cores), and keys that it opens."""
+
+    ranks: Sequence[int]
+    vary: Mapping[str, Sequence[Any] | None]
+
+
+@dataclass
+class Search:
+    """Search among the ways of a config.
+
+    Parameters
+    ----------
+    request : Request
+    first : int
+        Ranks of the config as it is: the first of the request, or a rank for each core.
+    ask : callable
+        ``ask(n_ranks, what, way, *given)`` returns a reply of ``psframe.tune.ranks``; UserError if it is refused.
+    drop : callable
+        Called with ways that are no longer needed.
+    left_s : callable
+        Seconds that remain.
+    tell : callable
+        Called with a line of progress.
+
+    Attributes
+    ----------
+    plain : Way
+        The config as it is.
+    left_out : dict of str to int
+        Ways that were not raced, by reason.
+    """
+
+    request: Request
+    first: int
+    ask: Ask
+    drop: Callable[[list[Way]], None]
+    left_s: Callable[[], float]
+    tell: Callable[[str], None]
+    left_out: dict[str, int] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        self.plain = Way(self.first)
+        self.race = Race(lambda way, n: self.ask("train", way, n), self.drop, self.left_s)
+
+    def run(self) -> Outcome:
+        """Search; return the outcome. UserError if the config itself cannot be run."""
+        self.origin = msgspec.convert(self.ask("look", self.plain), Origin)
+        self.space = space.opened(self.origin, self.request.vary)
+        broad = [self.plain, *self._valid(self._broad())]
+        self.tell(f"{len(broad)} ways: {', '.join(['ranks', *self.space.broad])}")
+        found = self.race.run(broad, BROAD_ROUNDS, BROAD_KEPT, [self.plain])
+        if not found:
+            failed = self.race.entries[self.plain].failed
+            raise UserError(failed or "--budget must leave time for a step of each way, got too little; give more")
+        if self.space.fine:
+            found = self._fine([e for e in found if e.calm < NEAR * found[0].calm])
+        self.tell(f"the last {len(found)}, and the config as it is")
+        found = self.race.run([e.way for e in found], LAST_ROUNDS, LAST_KEPT, [self.plain])
+        found += [e for e in [self.race.entries[self.plain]] if e not in found]
+        best = outcome.best(found, self.race, self.changes).way
+        if ablated := self._valid(self._ablated(best)):
+            self.tell(f"the best without each of its {len(ablated)} setting(s)")
+            self.race.run([best], ABLATION_ROUNDS, 1, ablated)
+        return outcome.concluded(found, self.race, self.plain, self.changes, self.own)
+
+    def own(self, key: str) -> Any:
+        """Return the config's own value of a key, or of ``ranks``."""
+        return self.plain.n_ranks if key == "ranks" else space.own(self.origin, key)
+
+    def changes(self, way: Way) -> int:
+        """Return the number of differences from the config as it is."""
+        return len(way.settings) + (way.n_ranks != self.plain.n_ranks)
+
+    def _fine(self, found: list[Entry]) -> list[Entry]:
+        """Race fine settings of the ways found, and the combination of those that make the fastest one faster."""
+        variants = [*self._valid(v for e in found for v in self._one_at_a_time(e.way))]
+        if not variants:
+            return found
+        self.tell(f"{len(variants)} more: {', '.join(self.space.fine)}")
+        bases = [e.way for e in found]
+        found = self.race.run([*bases, *variants], FINE_ROUNDS, FINE_KEPT, [self.plain])
+        combined = [self._combined(base) for base in dict.fromkeys(self._base(e.way) for e in found)]
+        if new := [way for way in combined if way is not None and way not in self.race.entries]:
+            found = self.race.run([*(e.way for e in found), *new], FINE_ROUNDS, FINE_KEPT, [self.plain])
+        return found
+
+    def _broad(self) -> Iterator[Way]:
+        for n_ranks in self.request.ranks or default_ranks(self.origin):
+            for settings in space.combinations(self.origin, n_ranks, self.space.broad):
+                way = Way(n_ranks)
+                for key, value in settings.items():
+                    way = way.having(key, value)
+                yield way
+
+    def _one_at_a_time(self, way: Way) -> Iterator[Way]:
+        """Yield the way with one fine setting, for each value that counts."""
+        settings = {key: parse_value(value) for key, value in way.settings}
+        get = space.getter(self.origin, way.n_ranks, settings)
+        for key, values in self.space.fine.items():
+            for value in values:
+                if value != get(key) and space.KNOBS[key].counts(self.origin, get, value):
+                    yield way.having(key, value)
+
+    def _base(self, way: Way) -> Way:
+        """Return the way without fine settings."""
+        for key in self.space.fine:
+            way = way.without(key)
+        return way
+
+    def _combined(self, base: Way) -> Way | None:
+        """Return the base with the best value of each fine key that makes it faster, if those are several."""
+        best: dict[str, tuple[float, Way]] = {}
+        for way in self._one_at_a_time(base):
+            entry = self.race.entries.get(way.but(batch_size=base.batch_size))
+            ratio = self.race.ratio(entry.way, base) if entry else None
+            if entry and ratio and ratio.middle < BETTER:
+                (key,) = dict(entry.way.settings).keys() - dict(base.settings).keys()
+                best[key] = min(best.get(key, (1.0, entry.way)), (ratio.middle, entry.way), key=lambda pair: pair[0])
+        if len(best) < 2:
+            return None
+        combined = base
+        for key, (_, way) in best.items():
+            combined = combined.having(key, parse_value(dict(way.settings)[key]))
+        return combined
+
+    def _ablated(self, winner: Way) -> Iterator[Way]:
+        """Yield the winner without each of its settings, and on the config's own ranks."""
+        for key, _ in winner.settings:
+            yield winner.without(key).but(batch_size=None)
+        if winner.n_ranks != self.plain.n_ranks:
+            yield winner.but(n_ranks=self.plain.n_ranks, batch_size=None)
+
+    def _valid(self, ways: Iterator[Way]) -> list[Way]:
+        """Return the ways that train the same, each with its batch; count the others in ``left_out``."""
+        new = [*dict.fromkeys(ways)]
+        found = self.ask("workers", self.plain, *([way.overrides, way.n_ranks] for way in new))["found"] if new else []
+        valid = []
+        for way, n_workers in zip(new, found, strict=True):
+            fitted = self._fitted(way, n_workers) if isinstance(n_workers, int) else n_workers
+            if isinstance(fitted, Way):
+                valid.append(fitted)
+            else:
+                self.left_out[fitted] = self.left_out.get(fitted, 0) + 1
+        return [way for way in dict.fromkeys(valid) if way != self.plain]
+
+    def _fitted(self, way: Way, n_workers: int) -> Way | str:
+        """Return the way with the batch that leaves the global one as it is; why there is none, where there is none."""
+        origin = self.origin
+        if BATCH in dict(way.settings) or origin.config["train"]["reproducible"] == "any_workers":
+            return way
+        if n_workers == origin.n_workers:
+            return way
+        if not origin.same_each_step or origin.own_statistics:
+            kind = "batch normalization" if origin.same_each_step else f"sync.mode {origin.value('sync.mode')}"
+            return f"with {kind} another number of workers than {origin.n_workers} trains otherwise"
+        if origin.global_batch % n_workers:
+            return f"{origin.global_batch} samples of a step cannot be divided evenly among so many workers"
+        return way.but(batch_size=origin.global_batch // n_workers)
+
+
+def default_ranks(origin: Origin) -> list[int]:
+    """Return numbers of ranks worth trying: all cores, a half and a quarter, each also with a rank that only serves."""
+    cores = origin.cores * origin.n_nodes
+    workers = sorted({max(1, cores // part) for part in (1, 2, 4)})
+    return sorted({n for w in workers for n in (w, w + 1)})

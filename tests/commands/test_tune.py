@@ -1,0 +1,160 @@
+"""``psframe tune`` over real ranks: searches, what they write, and how they end."""
+
+import json
+import os
+import signal
+import subprocess
+import time
+
+import psutil
+import pytest
+import yaml
+
+from psframe.record import tuned as cache
+from tests.helpers.launcher import ROOT, installed, train
+from tests.helpers.live import heed
+
+SMALL = """\
+name: small
+model: tests.helpers.tiny:build
+dataset: {name: synthetic, shape: [1, 6, 6], classes: 3, samples: 960}
+train: {epochs: 1, batch_size: 8}
+optimizer: {lr: 0.05}
+"""
+
+
+@pytest.fixture
+def small(tmp_path):
+    (tmp_path / "small.yaml").write_text(SMALL + f"record: {{dir: {tmp_path / 'runs'}}}\n")
+    return str(tmp_path / "small.yaml")
+
+
+def words(mpi, *arguments):
+    start = " ".join(mpi.command(1, [])[: -len(["-n", "1", mpi.python])])
+    return [str(mpi.python), "-m", "psframe.tune", *map(str, arguments), "--mpirun", start]
+
+
+def tune(mpi, *arguments, timeout_s=240, **env):
+    return subprocess.run(
+        words(mpi, *arguments), capture_output=True, text=True, timeout=timeout_s, cwd=ROOT, env={**os.environ, **env}
+    )
+
+
+def runs(folder):
+    return [json.loads((run / "metrics.jsonl").read_text().splitlines()[-1]) for run in sorted(folder.glob("runs/*"))]
+
+
+@pytest.mark.each_mpi
+def test_search_ends_with_a_config_that_runs_and_is_found_again(mpi, small, tmp_path):
+    out, env = tmp_path / "out", {cache.VARIABLE: str(tmp_path / "cache")}
+    ended = tune(mpi, small, "--ranks", "3,2", "--budget", "30s", "--vary", "affinity=numa,none", "--out", out, **env)
+    assert ended.returncode == 0, ended
+    found = json.loads((out / "tune.json").read_text())
+    best = found["ways"][0]
+    assert best["samples_per_s"] > 0
+    assert (found["global_batch"], found["n_train"]) == (16, 960)
+    for way in found["ways"]:  # two workers of eight samples, however they are made up
+        servers = way["n_ranks"] > 1 and way["settings"].get("sync.server", "dedicated") == "dedicated"
+        assert (way["n_ranks"] - servers) * (way["batch_size"] or 8) == 16, way
+    tuned = out / "tuned.yaml"
+    assert f"mpirun -n {best['n_ranks']} python -m psframe.train {tuned}" in ended.stdout
+    content = yaml.safe_load(tuned.read_text())
+    assert content["name"] == "small"
+    trained = train(mpi, best["n_ranks"], tuned, "--quiet")
+    assert trained.status == 0, trained
+    again = train(mpi, 3, small, "tuned=auto", **env)
+    assert again.status == 0, again
+    assert "tuned=auto: " in again.out
+    assert "nothing was tuned" not in again.out
+    of_tuned, of_auto = runs(tmp_path)
+    assert of_tuned["global_batch"] == of_auto["global_batch"] == 16
+    other = train(mpi, 2, small, "tuned=auto", "--quiet", **env)
+    assert (other.status, "nothing was tuned for this config on 2 rank(s)" in other.out) == (0, True), other
+
+
+def test_search_that_was_broken_off_goes_on(mpich, small, tmp_path):
+    out = tmp_path / "out"
+    command = words(mpich, small, "--ranks", "2,3", "--budget", "60s", "--out", out)
+    env = {**os.environ, cache.VARIABLE: str(tmp_path)}
+    process = subprocess.Popen(command, cwd=ROOT, env=env, stderr=subprocess.PIPE, text=True, preexec_fn=heed)
+    journal, until = out / "journal.jsonl", time.monotonic() + 120
+    while not journal.exists() or len(journal.read_text().splitlines()) < 12:
+        assert time.monotonic() < until, "the search does not begin"
+        time.sleep(0.05)
+    ranks = [child.pid for child in psutil.Process(process.pid).children(recursive=True)]
+    process.send_signal(signal.SIGINT)
+    _, told = process.communicate(timeout=60)
+    assert process.returncode == 128 + signal.SIGINT
+    assert f"--out {out} goes on" in told
+    assert not [pid for pid in ranks if psutil.pid_exists(pid)], "ranks are left"
+    before = journal.read_text().splitlines()
+    ended = tune(mpich, small, "--ranks", "2,3", "--budget", "60s", "--out", out, **env)
+    assert ended.returncode == 0, ended
+    assert journal.read_text().splitlines()[: len(before) - 1] == before[:-1]
+
+
+def test_rank_that_dies_takes_its_way_out_of_the_race(mpich, small, tmp_path):
+    """The others are built again in new ranks, and the search ends."""
+    (tmp_path / "broken.py").write_text(
+        "import os\nfrom psframe.collectives.buffer import Buffer\n\nclass Dies(Buffer):\n"
+        "    def broadcast(self, params):\n        os.kill(os.getpid(), 9)\n"
+    )
+    vary = ["--vary", "collective.name='shared','broken:Dies'"]
+    env = {"PYTHONPATH": f"{tmp_path}:{ROOT}", cache.VARIABLE: str(tmp_path)}
+    ended = tune(mpich, small, "--ranks", "2", *vary, "--budget", "60s", "--out", tmp_path / "out", **env)
+    assert ended.returncode == 0, ended
+    found = json.loads((tmp_path / "out" / "tune.json").read_text())
+    assert any("broken:Dies" in label for label in found["failed"])
+    assert "collective.name" not in found["ways"][0]["settings"]
+
+
+def test_killed_search_leaves_no_ranks(mpich, small, tmp_path):
+    command = words(mpich, small, "--ranks", "2", "--out", tmp_path / "out")
+    process = subprocess.Popen(
+        command, cwd=ROOT, stderr=subprocess.DEVNULL, env={**os.environ, cache.VARIABLE: str(tmp_path)}
+    )
+    until = time.monotonic() + 120
+    while not (ranks := psutil.Process(process.pid).children(recursive=True)):
+        assert time.monotonic() < until, "no ranks are started"
+        time.sleep(0.05)
+    process.kill()
+    process.wait()
+    _, left = psutil.wait_procs(ranks, timeout=60)
+    assert not left
+
+
+@pytest.mark.parametrize(
+    ("arguments", "told"),
+    [
+        (["nowhere.yaml"], "a config must be a readable file, got 'nowhere.yaml'"),
+        (["configs/quickstart.yaml", "--ranks", "2,none"], "--ranks must be whole numbers"),
+        (["configs/quickstart.yaml", "--budget", "10"], "--budget must be a time as 90s, 10m or 1h, got '10'"),
+        (["configs/quickstart.yaml", "--budget", "0s"], "--budget must be a time"),
+        (["configs/quickstart.yaml", "--vary", "affinty"], "did you mean 'affinity'"),
+        (["configs/quickstart.yaml", "--for", "accuracy"], "--for"),
+        (["configs/quickstart.yaml", "--out", "configs"], "--out must be a new or empty folder, got 'configs'"),
+        (["configs/quickstart.yaml", "sync.mode=nix", "--out", "{tmp}/out", "--ranks", "2"], "did you mean"),
+        (["configs/quickstart.yaml", "nix", "--out", "{tmp}/out", "--ranks", "2"], "key.path=value"),
+        ([], "it names no config"),
+    ],
+)
+def test_mistakes_are_told_in_one_sentence(mpich, arguments, told, tmp_path):
+    ended = tune(mpich, *(a.format(tmp=tmp_path) for a in arguments))
+    assert ended.returncode == 2, ended
+    assert told in ended.stderr
+    lines = [line for line in ended.stderr.splitlines() if not line.startswith("psframe tune: ")]
+    assert len(lines) == 1, ended.stderr
+
+
+def test_word_that_is_no_choice_is_told(mpich, small):
+    ended = train(mpich, 2, small, "tuned=always")
+    assert ended.status == 2
+    assert ended.err.strip() == "psframe: tuned must be auto or none, got 'always'; give tuned=auto"
+
+
+def test_tune_refuses_under_mpirun(mpich, small):
+    ended = subprocess.run(
+        mpich.command(2, ["-m", "psframe.tune", small]), capture_output=True, text=True, timeout=60, cwd=ROOT
+    )
+    assert ended.returncode == 2
+    assert "starts mpirun itself" in ended.stderr

@@ -1,0 +1,110 @@
+"""Races among ways whose true seconds are known."""
+
+from math import exp
+from random import Random
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from psframe.tune.intervals import interval
+from psframe.tune.race import HOPELESS, PROBE_STEPS, Race
+from psframe.tune.way import Way
+from tests.helpers.simulated import Simulated
+
+WAYS = [Way(2).having("train.threads", number) for number in range(1, 25)]
+
+
+def race(step_s, ways=WAYS, budget_s=600.0, n_rounds=16, keep=1, **keys):
+    machine = Simulated(lambda way: step_s[way], **keys)
+    raced = Race(machine.train, machine.drop, lambda: budget_s - machine.now_s)
+    return raced, raced.run(ways, n_rounds, keep), machine
+
+
+def drawn(seed):
+    """Return steps of which some are nearly equal, and others far slower."""
+    random = Random(seed)
+    return {way: 0.01 * exp(abs(random.gauss(0, 0.4))) for way in WAYS}
+
+
+@pytest.mark.parametrize("neighbour", [False, True])
+def test_race_finds_a_way_within_5_percent_at_a_fraction_of_the_steps(neighbour):
+    good, spent_s, grids_s = 0, 0.0, 0.0
+    for seed in range(40):
+        step_s = drawn(seed)
+        _, found, machine = race(step_s, seed=seed, neighbour=neighbour, noise=0.05)
+        good += step_s[found[0].way] <= 1.05 * min(step_s.values())
+        spent_s += machine.now_s
+        grids_s += sum(3 * 60000 / 64 * seconds for seconds in step_s.values())  # three epochs of each
+    assert good >= 36, f"{good} of 40"
+    assert spent_s < 0.15 * grids_s
+
+
+def test_hopeless_way_leaves_after_its_probes():
+    step_s = dict.fromkeys(WAYS[:4], 0.01) | {WAYS[3]: 0.05}
+    raced, _, machine = race(step_s, WAYS[:4], noise=0.01)
+    assert machine.steps[WAYS[3]] == 3 * PROBE_STEPS, "a probe that was disturbed has a second chance"
+    assert WAYS[3] in machine.dropped
+    assert raced.entries[WAYS[3]].middle > HOPELESS * raced.entries[WAYS[0]].middle
+    assert raced.ratio(WAYS[3], WAYS[0]) is None, "it was in no round"
+
+
+def test_way_that_never_leaves_is_in_every_round():
+    step_s = {WAYS[0]: 0.01, WAYS[1]: 0.04}
+    machine = Simulated(lambda way: step_s[way])
+    raced = Race(machine.train, machine.drop, lambda: 600 - machine.now_s)
+    raced.run([WAYS[0]], 6, 1, always=[WAYS[1]])
+    ratio = raced.ratio(WAYS[1], WAYS[0])
+    assert ratio.n == 6
+    assert ratio.low > 3
+
+
+def test_way_that_fails_is_out_with_its_reason():
+    step_s = dict.fromkeys(WAYS[:3], 0.01)
+    raced, found, _ = race(step_s, WAYS[:3], refused={WAYS[1]: "there is no room"})
+    assert raced.entries[WAYS[1]].failed == "there is no room"
+    assert WAYS[1] not in [entry.way for entry in found]
+
+
+def test_budget_ends_the_race():
+    step_s = dict.fromkeys(WAYS, 0.01)
+    raced, found, machine = race(step_s, budget_s=8.0, n_rounds=100)
+    assert raced.out_of_time
+    assert found
+    assert machine.now_s < 8.0 + 24 * 0.3, "it ends with the round"
+
+
+def test_race_is_the_same_for_the_same_replies():
+    orders = []
+    for _ in range(2):
+        _, found, machine = race(drawn(3), seed=3)
+        orders.append(([entry.way for entry in found], dict(machine.steps)))
+    assert orders[0] == orders[1]
+
+
+@given(st.lists(st.floats(-2, 2), min_size=1, max_size=60))
+def test_interval_lies_around_its_median(logs):
+    found = interval(logs)
+    assert found.low <= found.middle <= found.high
+    assert found.n == len(logs)
+    assert exp(min(logs)) <= found.low * (1 + 1e-12)
+    assert found.high <= exp(max(logs)) * (1 + 1e-12)
+
+
+@pytest.mark.parametrize("n", [6, 9, 12, 20, 45])
+def test_interval_misses_the_true_median_once_in_twenty_at_most(n):
+    """Of lognormal ratios with heavy disturbances, whose median is 1."""
+    random, missed = Random(n), 0
+    for _ in range(2000):
+        logs = [random.gauss(0, 1) * (1 if random.random() < 0.7 else 20) for _ in range(n)]
+        found = interval(logs)
+        missed += not found.low <= 1.0 <= found.high
+    assert missed / 2000 < 0.05 + 0.015
+
+
+def test_interval_narrows_with_rounds():
+    random = Random(1)
+    logs = [random.gauss(0, 0.1) for _ in range(100)]
+    widths = [interval(logs[:n]).high - interval(logs[:n]).low for n in (6, 20, 100)]
+    assert widths == sorted(widths, reverse=True)
+    assert widths[2] < widths[0] / 2

@@ -18,6 +18,7 @@ from psframe.tune.way import Way
 STRETCH_S = 0.2  # aim of a stretch: many time slices of the kernel, and short against what disturbs
 HOPELESS = 2.5  # ratio to the best probe beyond which a way is not raced: no noise makes that of a good one
 PROBE_STEPS = 2
+LONG_STEP_S = 1.0  # a step that takes longer is a stretch by itself
 SURE_ROUNDS = 6  # from here on an interval is one of 95 % and more
 EARLY, SURE = 1.10, 1.01  # least lower bounds that end a way's race, before and after these rounds
 EQUAL = 1.02  # upper bound below which two ways are equally fast
@@ -55,7 +56,7 @@ class Entry:
 
     @property
     def calm(self) -> float:
-        """Lower quartile of the seconds a sample: what disturbs a machine makes it slower alone, for a part of the time."""
+        """Lower quartile of the seconds a sample: what disturbs a machine only makes it slower."""
         ordered = sorted(self.seconds.values())
         return ordered[len(ordered) // 4]
 
@@ -122,16 +123,17 @@ class Race:
                 self.out_of_time = True
                 break
             try:
-                self.train(way, PROBE_STEPS)  # the first one warms caches and pages
-                probe = self.train(way, PROBE_STEPS)
+                probe = self.train(way, 1)  # the first step warms caches and pages
+                entry.n_steps = PROBE_STEPS if probe["seconds"] < LONG_STEP_S else 1
+                probe = self.train(way, entry.n_steps)
             except UserError as error:
                 entry.failed = str(error)
                 continue
             rates[way] = probe["seconds"] / probe["samples"]
-            entry.n_steps = max(PROBE_STEPS, ceil(STRETCH_S / probe["seconds"] * PROBE_STEPS))
+            entry.n_steps = max(entry.n_steps, ceil(STRETCH_S / probe["seconds"] * entry.n_steps))
         least = min(rates.values(), default=0.0)
         for way in [w for w, rate in rates.items() if rate > HOPELESS * least]:
-            probe = self.train(way, PROBE_STEPS)  # once more: the first one may have been disturbed
+            probe = self.train(way, self.entries[way].n_steps)  # once more: it may have been disturbed
             rates[way] = min(rates[way], probe["seconds"] / probe["samples"])
         hopeless = [self.entries[w] for w, rate in rates.items() if rate > HOPELESS * least and w not in always]
         for entry in hopeless:

@@ -9,11 +9,15 @@ import json
 import os
 import sys
 from collections.abc import Sequence
+from time import sleep
 from typing import Any
 
 from psframe.cluster import begin
 
 begin.over_ranks()
+
+import numpy as np  # noqa: E402
+from mpi4py import MPI  # noqa: E402
 
 from psframe.cluster import affinity  # noqa: E402
 from psframe.cluster.cluster import AgreedError, Cluster  # noqa: E402
@@ -25,6 +29,8 @@ from psframe.nn import jit  # noqa: E402
 from psframe.train.data.dataset import LoadedData  # noqa: E402
 from psframe.train.plan import plan, without_ranks  # noqa: E402
 from psframe.tune.stretch import BESIDE, Candidate, bind, train  # noqa: E402
+
+POLL_S = 0.005  # between looks for a message of another node, while this job trains nothing
 
 
 class Candidates:
@@ -116,7 +122,7 @@ def serve(cluster: Cluster, argv: Sequence[str]) -> int:
     candidates = Candidates(cluster, argv[0], argv[1:])
     jit.load()
     while True:
-        line = cluster.bcast(sys.stdin.readline() if cluster.rank == 0 else None)
+        line = _told(cluster, sys.stdin.readline().encode() if cluster.rank == 0 else b"")
         if not line:
             return 0
         what, *given = json.loads(line)
@@ -126,6 +132,23 @@ def serve(cluster: Cluster, argv: Sequence[str]) -> int:
             reply = {"refused": str(error)}
         if cluster.rank == 0:
             print(json.dumps(reply), flush=True)
+
+
+def _told(cluster: Cluster, line: bytes) -> bytes:
+    """Return rank 0's line on all ranks, which must all call; they sleep until it comes."""
+    if cluster.leaders != MPI.COMM_NULL and cluster.n_nodes > 1:
+        length = np.array([len(line)])
+        _await(cluster.leaders.Ibcast(length))
+        data = np.frombuffer(line, np.uint8) if cluster.rank == 0 else np.empty(int(length[0]), np.uint8)
+        _await(cluster.leaders.Ibcast(data))
+        line = data.tobytes()
+    return cluster.link.spread(line)
+
+
+def _await(request: MPI.Request) -> None:
+    """Wait for a message of another node; MPI has no wait that does not spin, and other jobs train meanwhile."""
+    while not request.Test():
+        sleep(POLL_S)
 
 
 if __name__ == "__main__":

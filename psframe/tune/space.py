@@ -171,9 +171,14 @@ def opened(origin: Origin, vary: Mapping[str, Sequence[Any] | None]) -> Space:
     broad: dict[str, list[Any]] = {}
     fine: dict[str, list[Any]] = {}
     for key, knob in KNOBS.items():
-        if key.partition(".")[0] in vary and key not in vary:
+        section = key.partition(".")[0]
+        if section in vary and key not in vary:
             continue  # it is varied as a whole
-        if key in vary or ALL in vary or key not in origin.set_keys:
+        # keys of the user's own, such as compression, belong to the user's collective
+        own_keys = section == "collective" and any(
+            k.startswith("collective.") for k in origin.set_keys if k not in KNOBS
+        )
+        if key in vary or ALL in vary or not (key in origin.set_keys or own_keys):
             values = vary.get(key) or knob.values(origin)
             (fine if knob.fine else broad)[key] = list(dict.fromkeys([own(origin, key), *values]))
     broad |= {key: list(values) for key, values in vary.items() if key not in KNOBS and key != ALL and values}

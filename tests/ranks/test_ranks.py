@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from tests.helpers import launcher
-from tests.ranks.harness import LARGEST, cases, counts
+from tests.ranks.harness import IS_FULL, LARGEST, cases, counts
 
 CASES = cases()
 COUNTS = {mpi: counts(mpi) for mpi in ("mpich", "openmpi")}
@@ -48,7 +48,8 @@ def outcomes(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFa
         report, chosen = folder / "report.jsonl", folder / "chosen"
         items = [item.callspec.params for item in request.session.items if item.originalname == "test_over_ranks"]
         left = [one["name"] for one in items if (one["mpi"], one["n"]) == (name, n)]
-        timeout_s, results, story = LONGEST_S if n <= LARGEST else LONGEST_FULL_S, {}, ""
+        few = n <= LARGEST and not IS_FULL
+        timeout_s, results, story = LONGEST_S if few else LONGEST_FULL_S, {}, ""
         for _ in range(MAX_JOBS):  # a job ends with a case that fails while ranks wait for each other
             chosen.write_text("\n".join(left))
             ended = launcher.run(mpi, n, ["-m", "tests.ranks.harness", str(report), f"@{chosen}"], timeout_s)

@@ -47,6 +47,8 @@ JSON += (
     "psframe.bench.torch_rank",
     "psframe.record.checkpoint",
     "psframe.record.writer",
+    "psframe.tune.jobs",
+    "psframe.tune.ranks",
 )
 NEVER = ("eval", "exec", "np.load", "np.fromfile", "np.genfromtxt", "torch.load", "yaml.safe_load")
 

@@ -43,7 +43,7 @@ def test_race_finds_a_way_within_5_percent_at_a_fraction_of_the_steps(neighbour)
 def test_hopeless_way_leaves_after_its_probes():
     step_s = dict.fromkeys(WAYS[:4], 0.01) | {WAYS[3]: 0.05}
     raced, _, machine = race(step_s, WAYS[:4], noise=0.01)
-    assert machine.steps[WAYS[3]] == 3 * PROBE_STEPS, "a probe that was disturbed has a second chance"
+    assert 1 + PROBE_STEPS < machine.steps[WAYS[3]] < 12, "a probe that was disturbed has a second chance, not a race"
     assert WAYS[3] in machine.dropped
     assert raced.entries[WAYS[3]].middle > HOPELESS * raced.entries[WAYS[0]].middle
     assert raced.ratio(WAYS[3], WAYS[0]) is None, "it was in no round"

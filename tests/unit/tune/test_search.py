@@ -112,7 +112,7 @@ def test_worth_of_each_setting_is_measured():
             * (1 if settings.get("collective.name") == "buffer" else 1.5)
         )
 
-    made, outcome, _ = search(ranks=(9,), step_s=seconds, n_workers=lambda way: 8)
+    _, outcome, _ = search(ranks=(9,), step_s=seconds, n_workers=lambda way: 8)
     assert dict(outcome.best.way.settings) == {"affinity": "compact", "collective.name": "buffer"}
     worth = {effect.key: effect.ratio for effect in outcome.effects}
     assert worth["affinity"].low <= 1.2 <= worth["affinity"].high * 1.02

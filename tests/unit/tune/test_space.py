@@ -64,7 +64,7 @@ def test_vary(words, found):
 
 @pytest.mark.parametrize("word", ["affinty", "train.batch_size", "train.batch_size=", "=3", "train.threads=[1"])
 def test_vary_that_is_wrong_is_told(word):
-    with pytest.raises(UserError, match="--vary must be|YAML"):
+    with pytest.raises(UserError, match=r"--vary must be|YAML"):
         space.varied([word])
 
 

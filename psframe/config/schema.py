@@ -35,12 +35,15 @@ IN_STRATEGIES = ("optimizer.lr", "optimizer.momentum", "sync.mode", "sync.server
 
 class Stop(msgspec.Struct, forbid_unknown_fields=True, kw_only=True, frozen=True):
     """Early stopping: after ``patience`` epochs in which the record's number ``metric`` has not become better by more
-    than ``min_delta``. ``better``: ``min`` or ``max``; ``auto``: ``min`` for losses, errors and seconds."""
+    than ``min_delta``. ``better``: ``min`` or ``max``; ``auto``: ``min`` for losses, errors and seconds. ``reach``: a
+    value of the metric at which to stop; ``seconds``: of training, after which to stop (0: no limit)."""
 
     metric: str
     patience: PositiveInt = 3
     min_delta: NonNegative = 0.0
     better: Literal["auto", "min", "max"] = "auto"
+    reach: float | None = None
+    seconds: Seconds = 0.0
 
 
 class Train(msgspec.Struct, forbid_unknown_fields=True, kw_only=True, frozen=True):

@@ -1,8 +1,10 @@
 """Command ``psframe tune CONFIG`` (:func:`main`): race the ways to train a config on this machine, keep the fastest."""
 
+import json
 import re
 import sys
 import time
+from argparse import Namespace
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -12,18 +14,23 @@ from psframe.cluster import mpirun
 from psframe.cluster.parser import Parser, no_folder
 from psframe.cluster.process import guarded
 from psframe.config import untrusted
+from psframe.config.schema import parse_value
 from psframe.errors import UserError
 from psframe.predict import measure
 from psframe.record.view import say
 from psframe.tune import space, written
+from psframe.tune.goal import GoalSearch
+from psframe.tune.goal import text as to_text
 from psframe.tune.jobs import Jobs
 from psframe.tune.journal import Journal
 from psframe.tune.search import Request, Search
+from psframe.tune.trials import Trials
 from psframe.tune.way import Way
 
 USAGE = "psframe tune CONFIG [key.path=value ...] [--ranks N,N] [--budget 10m] [--vary KEY[=V,V]] [--out DIR]"
 EXAMPLE = "psframe tune config.yaml --ranks 4,8 --budget 5m"
-GOALS = ("epoch_s", "samples_per_s")
+FIGURES = ("epoch_s", "samples_per_s")
+FIRST = 0.5  # share of the budget for the fastest way, if a target is to be reached by it
 
 
 def parser() -> Parser:
@@ -34,7 +41,8 @@ def parser() -> Parser:
     cli.add_argument("overrides", nargs="*", help="key.path=value, as train.batch_size=128")
     cli.add_argument("--ranks", help="numbers of ranks; the first tells the global batch (default: by the cores)")
     cli.add_argument("--budget", default="10m", help="most time to take, as 90s, 10m or 1h (default: 10m)")
-    cli.add_argument("--for", dest="goal", choices=GOALS, default=GOALS[0], help="figure to print (default: epoch_s)")
+    cli.add_argument("--for", dest="goal", default=FIGURES[0], metavar="WHAT",
+                     help=f"figure to print, {' or '.join(FIGURES)}, or a target, as accuracy=0.88")  # fmt: skip
     cli.add_argument("--vary", action="append", default=[], metavar="KEY[=V,V]",
                      help=f"open a key that the config sets, or narrow one: {', '.join(space.KNOBS)}, all")  # fmt: skip
     cli.add_argument("--mpirun", help=mpirun.HELP)
@@ -50,6 +58,16 @@ def seconds(text: str) -> float:
     return int(match[1]) * {"s": 1.0, "m": 60.0, "h": 3600.0}[match[2]]
 
 
+def goal(text: str) -> tuple[str, float | None]:
+    """Return the figure of ``--for``, and its target if it has one; raise UserError for anything else."""
+    name, equals, value = text.removeprefix("seconds to ").partition("=")
+    target = parse_value(value) if equals else None
+    wrong = type(target) not in (int, float) or name in FIGURES if equals else name not in FIGURES
+    if wrong or not name:
+        raise UserError(f"--for must be {', '.join(FIGURES)} or METRIC=VALUE, got {text!r}; write, say, accuracy=0.88")
+    return name, None if target is None else float(target)
+
+
 def main(argv: Sequence[str]) -> int:
     """Run the command; return the exit status."""
     cli = parser()
@@ -60,32 +78,55 @@ def main(argv: Sequence[str]) -> int:
     if arguments.config is None:
         cli.error("it names no config")
     mpirun.refuse_ranks("psframe tune")
-    budget_s, vary = seconds(arguments.budget), space.varied(arguments.vary)
-    ranks = sweep.counts(arguments.ranks) if arguments.ranks else []
-    text = _text(arguments.config)
-    start = mpirun.launcher(arguments.mpirun)
     out = Path(arguments.out or time.strftime("tune-%Y%m%d-%H%M%S"))
-    request = Request(ranks, vary)
-    asked = {"config": text, "overrides": arguments.overrides, "ranks": ranks, "vary": vary, "mpirun": start}
-    journal = Journal(out, asked)
-    jobs = Jobs(start, arguments.config, arguments.overrides)
+    asked = {
+        "config": _text(arguments.config),
+        "overrides": arguments.overrides,
+        "ranks": sweep.counts(arguments.ranks) if arguments.ranks else [],
+        "vary": space.varied(arguments.vary),
+        "for": goal(arguments.goal),
+        "mpirun": mpirun.launcher(arguments.mpirun),
+    }
+    budget_s = seconds(arguments.budget)
+    journal = Journal(out, json.loads(json.dumps(asked)))
     try:
-        search = Search(request, ranks[0] if ranks else measure.n_cores(), _asking(journal, jobs), jobs.drop,
-                        lambda: budget_s - journal.elapsed_s, _tell)  # fmt: skip
-        concluded = search.run()
+        _tune(asked, arguments, out, journal, budget_s)
     except KeyboardInterrupt:
         print(f"psframe: broken off; the same command with --out {out} goes on", file=sys.stderr)
         raise
-    finally:
-        jobs.close()
-        journal.close()
-    try:
-        written.write(search, concluded, arguments.config, arguments.overrides, out)
-        written.keep(search, concluded)
     except OSError as error:
         raise no_folder(error.filename or out, error) from None
-    say(written.text(search, concluded, arguments.goal, out, journal.elapsed_s))
+    finally:
+        journal.close()
     return 0
+
+
+def _tune(asked: dict[str, Any], arguments: Namespace, out: Path, journal: Journal, budget_s: float) -> None:
+    """Find the fastest way; then, with a target, the settings that reach it first."""
+    (figure, target), vary, ranks = asked["for"], asked["vary"], asked["ranks"]
+    of_system = {
+        key: values for key, values in vary.items() if target is None or key in space.KNOBS or key == space.ALL
+    }
+    first_s = budget_s if target is None else FIRST * budget_s
+    jobs = Jobs(asked["mpirun"], arguments.config, arguments.overrides)
+    first_ranks = ranks[0] if ranks else measure.n_cores()
+    search = Search(Request(ranks, of_system), first_ranks, _asking(journal, jobs), jobs.drop,
+                    lambda: first_s - journal.elapsed_s, _tell)  # fmt: skip
+    try:
+        concluded = search.run()
+    finally:
+        jobs.close()
+    results = written.Results(search, concluded, arguments.config, arguments.overrides, arguments.mpirun, out)
+    results.write(concluded.best.way)
+    results.keep()
+    say(results.text(figure if figure in FIGURES else FIGURES[0], journal.elapsed_s))
+    if target is not None:
+        others = {key: values for key, values in vary.items() if key not in of_system}
+        trials = Trials(asked["mpirun"], arguments.config, arguments.overrides, out, figure, target, journal)
+        found = GoalSearch(search.origin, concluded.best.way, others, target, trials.train,
+                           lambda: budget_s - journal.elapsed_s, _tell).run()  # fmt: skip
+        results.write(found.best, found)
+        say(f"\n{to_text(found, target, figure)}\n{results.command(found.best)}")
 
 
 def _text(path: str) -> str:

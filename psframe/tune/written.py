@@ -1,19 +1,20 @@
-"""Results of a search: ``tuned.yaml``, which runs as it is (:func:`write`), figures in JSON, text (:func:`text`)."""
+"""Results of a search (:class:`Results`): ``tuned.yaml``, which runs as it is, figures in JSON, and text."""
 
 import json
 import os
 from collections.abc import Sequence
-from dataclasses import asdict
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
 from psframe import __version__
 from psframe.config import short
-from psframe.config.schema import spelled, to_yaml
+from psframe.config.schema import to_yaml
 from psframe.config.tuned import Tuned
 from psframe.record import tuned as cache
 from psframe.record.folder import chosen_file
 from psframe.record.view import aligned
+from psframe.tune.goal import Found
 from psframe.tune.outcome import Outcome, lost_by
 from psframe.tune.race import SURE_ROUNDS, Entry
 from psframe.tune.search import Search
@@ -23,88 +24,133 @@ TOP = 8  # rows of the table
 CONFIG, FIGURES = "tuned.yaml", "tune.json"
 
 
-def command(way: Way, path: Path) -> str:
-    """Return the command that trains a way by its file."""
-    return f"mpirun -n {way.n_ranks} python -m psframe.train {path}"
+@dataclass(frozen=True)
+class Results:
+    """Results of a search.
+
+    Attributes
+    ----------
+    search : Search
+    outcome : Outcome
+    config : str
+    overrides : sequence of str
+        The command's.
+    mpirun : str or None
+        The launcher as it was given.
+    out : Path
+    """
+
+    search: Search
+    outcome: Outcome
+    config: str
+    overrides: Sequence[str]
+    mpirun: str | None
+    out: Path
+
+    def command(self, way: Way) -> str:
+        """Return the command that trains a way by ``tuned.yaml``."""
+        return f"{self.mpirun or 'mpirun'} -n {way.n_ranks} python -m psframe.train {self.out / CONFIG}"
+
+    def write(self, best: Way, found: Found | None = None) -> None:
+        """Write ``tuned.yaml`` with the ``best`` way, and ``tune.json``. Raises OSError.
+
+        Parameters
+        ----------
+        found : Found, optional
+            Outcome of a search for a target.
+        """
+        origin, outcome = self.search.origin, self.outcome
+        content: dict[str, Any] = {"base": os.path.relpath(self.config, self.out), "name": origin.config["name"]}
+        for override in (*self.overrides, *best.overrides):
+            short.override(content, override)
+        on = f"{self.search.plain.n_ranks} rank(s)"
+        gain = f"; the config as it is on {on}: {outcome.plain.told} seconds" if outcome.plain else ""
+        head = [
+            f"The fastest of {len(self.search.race.entries)} ways to train {self.config} (psframe tune {__version__}):",
+            f"    {self.command(best)}",
+            f"{_rate(outcome.best):,.0f} samples/s, {_epoch_s(self.search, outcome.best):.4g} s an epoch{gain}",
+            f"on {origin.machine}, {origin.mpi}, {origin.n_nodes} node(s), {origin.global_batch} samples a step",
+        ]
+        head += [f"and of {len(found.trials)} trials, those settings that reached the target first"] if found else []
+        with chosen_file(self.out / CONFIG, "w") as file:
+            file.write("".join(f"# {line}\n" for line in head) + to_yaml(content))
+        with chosen_file(self.out / FIGURES, "w") as file:
+            file.write(json.dumps({**self.plain(), **_goal(found)}, indent=1) + "\n")
+
+    def keep(self) -> None:
+        """Keep the fastest way on each number of ranks for ``tuned=auto``. Raises OSError."""
+        origin, n_done = self.search.origin, set[int]()
+        longest = [entry for entry, ratio in self.outcome.rivals if ratio.n >= SURE_ROUNDS]
+        for entry in (self.outcome.best, *longest):
+            if entry.way.n_ranks not in n_done:
+                n_done.add(entry.way.n_ranks)
+                place = (origin.machine, origin.mpi, origin.n_nodes, entry.way.n_ranks, origin.global_batch)
+                cache.keep(origin.key, Tuned(*place, entry.way.overrides, _rate(entry)))
+
+    def plain(self) -> dict[str, Any]:
+        """Return the outcome for JSON."""
+        search, outcome, origin = self.search, self.outcome, self.search.origin
+        rows = [{**_row(outcome.best), "ratio": None}]
+        rows += [{**_row(entry), "ratio": asdict(ratio)} for entry, ratio in outcome.rivals]
+        return {
+            "bench": "tune",
+            "psframe": __version__,
+            "config": origin.config["name"],
+            **{key: getattr(origin, key) for key in ("machine", "mpi", "n_nodes", "cores", "global_batch", "n_train")},
+            "plain": search.plain.plain,
+            "gain": asdict(outcome.plain) if outcome.plain else None,
+            "ways": rows,
+            "equals": [entry.way.plain for entry in outcome.equals],
+            "effects": [asdict(effect) for effect in outcome.effects],
+            "left_out": search.left_out,
+            "failed": {e.way.label: e.failed for e in search.race.entries.values() if e.failed},
+        }
+
+    def text(self, figure: str, elapsed_s: float) -> str:
+        """Return the outcome as text for a terminal."""
+        search, outcome, origin = self.search, self.outcome, self.search.origin
+        rivals = outcome.rivals[:TOP]
+        rivals += [pair for pair in outcome.rivals[TOP:] if pair[0].way == search.plain]
+        rows = [["", *_cells(search, outcome.best, figure), "the best", "", ""]]
+        rows += [["", *_cells(search, e, figure), ratio.told, lost_by(e, outcome.best), ""] for e, ratio in rivals]
+        lines = [
+            f"{origin.config['name']} on {origin.machine}, {origin.n_nodes} node(s): {len(search.race.entries)} ways "
+            f"raced in {search.race.round} rounds, {elapsed_s:.0f} s; {origin.global_batch} samples a step in all",
+            "",
+            aligned([["", "way", figure, "longer than the best", "by", ""], *rows]),
+            "",
+            *_worth(outcome),
+            *_notes(search, outcome),
+            self.command(outcome.best.way),
+        ]
+        return "\n".join(lines)
 
 
-def write(search: Search, outcome: Outcome, config: str, overrides: Sequence[str], out: Path) -> None:
-    """Write ``tuned.yaml`` and ``tune.json`` into ``out``. Raises OSError."""
-    origin, best = search.origin, outcome.best
-    content: dict[str, Any] = {"base": os.path.relpath(config, out), "name": origin.config["name"]}
-    for override in (*overrides, *best.way.overrides):
-        short.override(content, override)
-    gain = f"; the config as it is on {search.plain.n_ranks} rank(s): {outcome.plain.told}" if outcome.plain else ""
-    head = [
-        f"The fastest of {len(search.race.entries)} ways to train {config}, found by psframe tune {__version__}:",
-        f"    {command(best.way, out / CONFIG)}",
-        f"{1 / best.middle:,.0f} samples/s, {best.middle * origin.n_train:.4g} s an epoch{gain}",
-        f"on {origin.machine}, {origin.mpi}, {origin.n_nodes} node(s), {origin.global_batch} samples a step",
-    ]
-    with chosen_file(out / CONFIG, "w") as file:
-        file.write("".join(f"# {line}\n" for line in head) + to_yaml(content))
-    with chosen_file(out / FIGURES, "w") as file:
-        file.write(json.dumps(plain(search, outcome), indent=1) + "\n")
+def _rate(entry: Entry) -> float:
+    return 1 / entry.middle
 
 
-def keep(search: Search, outcome: Outcome) -> None:
-    """Keep the fastest way on each number of ranks for ``tuned=auto``. Raises OSError."""
-    origin, n_done = search.origin, set[int]()
-    for entry in (outcome.best, *(entry for entry, ratio in outcome.rivals if ratio.n >= SURE_ROUNDS)):
-        if entry.way.n_ranks not in n_done:
-            n_done.add(entry.way.n_ranks)
-            result = Tuned(origin.machine, origin.mpi, origin.n_nodes, entry.way.n_ranks, origin.global_batch,
-                           entry.way.overrides, 1 / entry.middle)  # fmt: skip
-            cache.keep(origin.key, result)
-
-
-def plain(search: Search, outcome: Outcome) -> dict[str, Any]:
-    """Return the outcome for JSON."""
-    origin = search.origin
-    rows = [{**_row(outcome.best), "ratio": None}]
-    rows += [{**_row(entry), "ratio": asdict(ratio)} for entry, ratio in outcome.rivals]
-    return {
-        "bench": "tune",
-        "psframe": __version__,
-        "config": origin.config["name"],
-        **{key: getattr(origin, key) for key in ("machine", "mpi", "n_nodes", "cores", "global_batch", "n_train")},
-        "plain": search.plain.plain,
-        "gain": asdict(outcome.plain) if outcome.plain else None,
-        "ways": rows,
-        "equals": [entry.way.plain for entry in outcome.equals],
-        "effects": [asdict(effect) for effect in outcome.effects],
-        "left_out": search.left_out,
-        "failed": {e.way.label: e.failed for e in search.race.entries.values() if e.failed},
-    }
+def _epoch_s(search: Search, entry: Entry) -> float:
+    return entry.middle * search.origin.n_train
 
 
 def _row(entry: Entry) -> dict[str, Any]:
-    return {**entry.way.plain, "samples_per_s": 1 / entry.middle, "rounds": len(entry.seconds)}
+    return {**entry.way.plain, "samples_per_s": _rate(entry), "rounds": len(entry.seconds)}
 
 
-def text(search: Search, outcome: Outcome, goal: str, out: Path, elapsed_s: float) -> str:
-    """Return the outcome as text for a terminal."""
-    origin, best = search.origin, outcome.best
-    shown = [pair for number, pair in enumerate(outcome.rivals) if number < TOP or pair[0].way == search.plain]
-    rows = [["", *_cells(search, best, goal), "the best", "", ""]]
-    rows += [["", *_cells(search, e, goal), ratio.told, lost_by(e, best), ""] for e, ratio in shown]
-    lines = [
-        f"{origin.config['name']} on {origin.machine}, {origin.n_nodes} node(s): {len(search.race.entries)} ways "
-        f"raced in {search.race.round} rounds, {elapsed_s:.0f} s; {origin.global_batch} samples a step in all",
-        "",
-        aligned([["", "way", goal, "longer than the best", "by", ""], *rows]),
-        "",
-        *_worth(outcome),
-        *_honest(search, outcome),
-        f"{out / CONFIG}: {command(best.way, out / CONFIG)}",
-    ]
-    return "\n".join(lines)
+def _goal(found: Found | None) -> dict[str, Any]:
+    """Return the outcome of a search for a target for JSON."""
+    if found is None:
+        return {}
+    trials = [{**t.way.plain, "seed": t.seed, "curve": t.curve, "failed": t.failed} for t in found.trials]
+    seconds = [{**way.plain, "seconds": by_seed} for way, by_seed in found.seconds.items()]
+    return {"goal": {"best": found.best.plain, "seconds": seconds, "trials": trials}}
 
 
-def _cells(search: Search, entry: Entry, goal: str) -> list[str]:
+def _cells(search: Search, entry: Entry, figure: str) -> list[str]:
     mark = " (the config)" if entry.way == search.plain else ""
-    rate = f"{1 / entry.middle:,.0f}" if goal == "samples_per_s" else f"{entry.middle * search.origin.n_train:.3g}"
-    return [entry.way.label + mark, rate]
+    number = f"{_rate(entry):,.0f}" if figure == "samples_per_s" else f"{_epoch_s(search, entry):.3g}"
+    return [entry.way.label + mark, number]
 
 
 def _worth(outcome: Outcome) -> list[str]:
@@ -120,7 +166,7 @@ def _worth(outcome: Outcome) -> list[str]:
     return lines
 
 
-def _honest(search: Search, outcome: Outcome) -> list[str]:
+def _notes(search: Search, outcome: Outcome) -> list[str]:
     """Return notes on what the search did not do, or could not tell."""
     lines = []
     if outcome.equals:
@@ -132,4 +178,4 @@ def _honest(search: Search, outcome: Outcome) -> list[str]:
         lines.append("note: the budget has ended the race; with more of it the same command may find a faster way")
     lines += [f"note: left out {n} way(s): {why}" for why, n in search.left_out.items()]
     failed = [e for e in search.race.entries.values() if e.failed]
-    return lines + [f"note: {e.way.label} cannot be trained: {spelled(e.failed)}" for e in failed]
+    return lines + [f"note: {e.way.label} cannot be trained: {e.failed}" for e in failed]

@@ -131,7 +131,9 @@ def test_killed_search_leaves_no_ranks(mpich, small, tmp_path):
         (["configs/quickstart.yaml", "--budget", "10"], "--budget must be a time as 90s, 10m or 1h, got '10'"),
         (["configs/quickstart.yaml", "--budget", "0s"], "--budget must be a time"),
         (["configs/quickstart.yaml", "--vary", "affinty"], "did you mean 'affinity'"),
-        (["configs/quickstart.yaml", "--for", "accuracy"], "--for"),
+        (["configs/quickstart.yaml", "--for", "accuracy"], "--for must be epoch_s, samples_per_s or METRIC=VALUE"),
+        (["configs/quickstart.yaml", "--for", "epoch_s=3"], "--for must be"),
+        (["configs/quickstart.yaml", "--for", "accuracy=high"], "--for must be"),
         (["configs/quickstart.yaml", "--out", "configs"], "--out must be a new or empty folder, got 'configs'"),
         (
             ["configs/quickstart.yaml", "sync.mode=nix", "--out", "{tmp}/out", "--ranks", "2"],
@@ -161,3 +163,22 @@ def test_tune_refuses_under_mpirun(mpich, small):
     )
     assert ended.returncode == 2
     assert "starts mpirun itself" in ended.stderr
+
+
+def test_search_for_a_target_ends_with_settings_that_reach_it(mpich, small, tmp_path):
+    out, env = tmp_path / "out", {cache.VARIABLE: str(tmp_path)}
+    narrow = ["--vary", "affinity=numa", "--vary", "optimizer.lr=0.05,0.1", "--vary", "train.batch_size=8"]
+    goal = ["--for", "accuracy=0.9", "--ranks", "2", "collective.name=shared", "collective.reducers=cores"]
+    ended = tune(mpich, small, "train.epochs=30", *goal, *narrow, "--out", out, **env)
+    assert ended.returncode == 0, ended
+    found = json.loads((out / "tune.json").read_text())["goal"]
+    assert {trial["settings"].get("optimizer.lr") for trial in found["trials"]} == {None, "0.1"}
+    reached = [s for by_seed in found["seconds"] for s in by_seed["seconds"] if s is not None]
+    assert reached
+    first = found["trials"][0]["curve"]
+    assert first[-1][1] >= 0.9 > max([value for _, value in first[:-1]], default=0.0)
+    content = yaml.safe_load((out / "tuned.yaml").read_text())
+    assert content.get("optimizer", {}).get("lr") == (0.1 if found["best"]["settings"] else None)
+    assert "seconds of training to accuracy 0.9, by seed:" in ended.stdout
+    again = tune(mpich, small, "train.epochs=30", *goal, *narrow, "--out", out, **env)
+    assert again.stdout.splitlines()[3:] == ended.stdout.splitlines()[3:], "all of it is answered from the journal"

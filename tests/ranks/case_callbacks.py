@@ -215,6 +215,22 @@ def early_stopping_ends_the_run_and_the_best_checkpoint_stays(world):
         assert "did you mean 'accuracy'?" in error
 
 
+@ranks(2)
+def run_ends_once_it_has_reached_its_goal_or_its_seconds(world):
+    with folder(world) as where:
+        goal = "train.stop={metric: test_loss, reach: 1.0, patience: 1000}"
+        error, path, (epoch, _, _, reason) = trained(world, where, "train.epochs=40", "optimizer.lr=0.1", goal)
+        assert not error
+        assert reason == "test_loss has reached 1"
+        if world.rank == 0:
+            losses = [record["test_loss"] for record in metrics.read(path)]
+            assert losses[-1] <= 1.0 < min([*losses[:-1], 9.0])
+            assert newest(path).epoch == epoch == len(losses)
+        limit = "train.stop={metric: test_loss, seconds: 1.0e-6, patience: 1000}"
+        error, _, (epoch, _, _, reason) = trained(world, where, "train.epochs=40", limit)
+        assert (error, epoch, reason) == ("", 1, "1e-06 s of training are over")
+
+
 @ranks(3)
 def range_test_notes_a_loss_for_each_rate(world):
     for mode in ("sync=allreduce", "sync=async_ps"):

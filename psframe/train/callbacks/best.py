@@ -45,6 +45,11 @@ class Best:
             if self.metric in numbers(record):
                 self.improves(record)
 
+    def is_as_good(self, record: Mapping[str, Any], goal: float) -> bool:
+        """Return True if a record's value is ``goal`` or better; False without a value."""
+        value = numbers(record).get(self.metric)
+        return value is not None and (value <= goal if self.smaller else value >= goal)
+
     def improves(self, record: Mapping[str, Any]) -> bool:
         """Return True, and keep the value, if a record has a better one; UserError if it has no such number."""
         named = numbers(record)

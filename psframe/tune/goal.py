@@ -1,0 +1,226 @@
+"""Search for the settings that reach a target first (:class:`GoalSearch`): real runs, of which the worse half leaves.
+
+Trials train for equal seconds, a rung at a time, and go on from their checkpoints. The half with the better metric
+stays (successive halving, Jamieson and Talwalkar 2016). No trial trains longer than the fastest one took to the target.
+The last ones are repeated with other seeds.
+"""
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from itertools import product
+from math import ceil
+from random import Random
+from statistics import median
+from typing import Any
+
+from psframe.errors import UserError
+from psframe.tune import space
+from psframe.tune.space import Origin
+from psframe.tune.way import BATCH, Way
+
+RUNGS = (0.25, 0.5, 1.0)  # shares of the seconds of the config as it is
+MAX_TRIALS = 24
+FINALISTS, SEEDS = 3, (1, 2)  # beside the config's own seed
+LR = "optimizer.lr"
+FACTORS = {LR: (1.0, 0.5, 2.0, 4.0), BATCH: (1.0, 0.5, 2.0)}  # of the config's values
+
+Curve = list[tuple[float, float]]  #: seconds of training, and the metric, at the end of each epoch
+
+
+@dataclass
+class Trial:
+    """A run of some settings with some seed.
+
+    Attributes
+    ----------
+    number : int
+    way : Way
+    seed : int or None
+        None for the config's own.
+    curve : Curve
+    failed : str
+        Why it has ended before its time; "" if it has not.
+    is_over : bool
+        True once it has trained all epochs of the config.
+    """
+
+    number: int
+    way: Way
+    seed: int | None = None
+    curve: Curve = field(default_factory=list)
+    failed: str = ""
+    is_over: bool = False
+
+    @property
+    def seconds(self) -> float:
+        """Seconds of training so far."""
+        return self.curve[-1][0] if self.curve else 0.0
+
+    def reached_s(self, target: float) -> float | None:
+        """Return the seconds to the end of the first epoch with the target; None if it was not reached."""
+        return next((seconds for seconds, value in self.curve if value >= target), None)
+
+    def best(self, seconds: float) -> float:
+        """Return the best value of the first ``seconds``."""
+        return max((value for at, value in self.curve if at <= seconds * 1.001), default=float("-inf"))
+
+
+#: trains a trial on until its target or to so many seconds; returns its curve, UserError if it fails
+TrainTrial = Callable[[Trial, float], Curve]
+
+
+@dataclass
+class Found:
+    """Outcome of a search for a target.
+
+    Attributes
+    ----------
+    best, plain : Way
+        The best settings, and the config's own.
+    seconds : dict of Way to list
+        Seconds to the target of each seed, None where it was not reached, of the ways that were repeated.
+    trials : list of Trial
+        All, in the order in which they began.
+    """
+
+    best: Way
+    plain: Way
+    seconds: dict[Way, list[float | None]]
+    trials: list[Trial]
+
+
+class GoalSearch:
+    """Search for the settings that reach a target first.
+
+    Parameters
+    ----------
+    origin : Origin
+    plain : Way
+        The config's own settings, on the fastest way.
+    vary : mapping
+        Keys with their values; those of :data:`FACTORS` are open without.
+    target : float
+        Value of the metric to reach; larger is better.
+    train : callable
+        See :data:`TrainTrial`.
+    left_s, tell : callable
+        Seconds that remain; called with a line of progress.
+    """
+
+    def __init__(
+        self,
+        origin: Origin,
+        plain: Way,
+        vary: Mapping[str, Sequence[Any] | None],
+        target: float,
+        train: TrainTrial,
+        left_s: Callable[[], float],
+        tell: Callable[[str], None],
+    ):
+        self.origin, self.plain, self.vary, self.target = origin, plain, vary, target
+        self.train, self.left_s, self.tell = train, left_s, tell
+        self.trials: list[Trial] = []
+
+    def run(self) -> Found:
+        """Search; return the outcome. UserError if the config itself fails."""
+        first = self._begin(self.plain)
+        self.tell(f"trial 1: {self.plain.label}, until it reaches {self.target:g}")
+        self._go_on(first, float("inf"))
+        if first.failed:
+            raise UserError(first.failed)
+        others = [self._begin(way) for way in self._ways() if way != self.plain]
+        racing, whole_s = others, first.reached_s(self.target) or first.seconds
+        for share in RUNGS:
+            self.tell(f"{len(racing)} trials, to {share * whole_s:.3g} s of training each")
+            limit_s = share * whole_s
+            for trial in racing:
+                self._go_on(trial, min(limit_s, self._least_s() or limit_s))
+            racing = sorted((t for t in racing if not t.failed), key=lambda t: self._rank(t, limit_s))
+            racing = racing[: ceil(len(racing) / 2)] if share < 1 else racing
+        return self._repeated(first)
+
+    def _ways(self) -> Iterator[Way]:
+        """Yield the combinations of all values, or a random choice of them if they are many."""
+        keys: dict[str, list[Any]] = {}
+        for key in dict.fromkeys([*FACTORS, *self.vary]):
+            own = self._own(key)
+            values = self.vary.get(key) or [type(own)(own * factor) for factor in FACTORS.get(key, ())]
+            keys[key] = list(dict.fromkeys([*values]))
+        combined = [dict(zip(keys, values, strict=True)) for values in product(*keys.values())]
+        if len(combined) > MAX_TRIALS:  # Bergstra and Bengio (2012): better than a coarser grid
+            combined = Random(0).sample(combined, MAX_TRIALS)
+        for settings in combined:
+            way = self.plain
+            for key, value in settings.items():
+                if key == BATCH:
+                    way = way.but(batch_size=max(1, value))
+                elif value != self._own(key):
+                    way = way.having(key, value)
+            yield way.but(batch_size=None) if way.batch_size == self.origin.batch_size else way
+
+    def _own(self, key: str) -> Any:
+        if key == BATCH:
+            return self.plain.batch_size or self.origin.batch_size
+        return space.own(self.origin, key)
+
+    def _begin(self, way: Way, seed: int | None = None) -> Trial:
+        self.trials.append(Trial(len(self.trials) + 1, way, seed))
+        return self.trials[-1]
+
+    def _go_on(self, trial: Trial, seconds: float) -> None:
+        """Train a trial to so many seconds, unless it is there, or there is no time left."""
+        if trial.failed or trial.is_over or trial.seconds >= seconds or trial.reached_s(self.target) is not None:
+            return
+        if self.left_s() <= 0:
+            trial.failed = "the budget has ended the search"
+            return
+        try:
+            trial.curve = self.train(trial, seconds)
+            trial.is_over = trial.seconds < seconds
+        except UserError as error:
+            trial.failed = str(error)
+
+    def _least_s(self) -> float | None:
+        return min((s for t in self.trials if (s := t.reached_s(self.target)) is not None), default=None)
+
+    def _rank(self, trial: Trial, seconds: float) -> tuple[float, float]:
+        """Return a key that sorts by the seconds to the target, and behind those that reach it by the metric."""
+        reached = trial.reached_s(self.target)
+        return (float("inf") if reached is None else reached), -trial.best(seconds)
+
+    def _repeated(self, first: Trial) -> Found:
+        """Repeat the best trials with other seeds; return the outcome."""
+        reached = sorted((t for t in self.trials if t.reached_s(self.target)), key=lambda t: self._rank(t, 0.0))
+        finalists = [t for t in reached[:FINALISTS] if t is not first] + [first]
+        self.tell(f"{len(finalists)} settings, with {len(SEEDS)} more seeds")
+        seconds: dict[Way, list[float | None]] = {t.way: [t.reached_s(self.target)] for t in finalists}
+        longest_s = 2 * max(first.seconds, *(t.seconds for t in finalists))
+        for seed in SEEDS:
+            for finalist in finalists:
+                trial = self._begin(finalist.way, seed)
+                self._go_on(trial, longest_s)
+                if trial.curve:
+                    seconds[trial.way].append(trial.reached_s(self.target))
+        best = min(seconds, key=lambda way: (median(float("inf") if s is None else s for s in seconds[way]), way.label))
+        return Found(best, first.way, seconds, self.trials)
+
+
+def _overlap(best: Sequence[float | None], plain: Sequence[float | None]) -> bool:
+    slowest = max(float("inf") if s is None else s for s in best)
+    return min(float("inf") if s is None else s for s in plain) <= slowest
+
+
+def text(found: Found, target: float, metric: str) -> str:
+    """Return the outcome as text for a terminal."""
+    lines = [f"seconds of training to {metric} {target:g}, by seed:"]
+    for way in sorted(found.seconds, key=lambda way: way is not found.best):
+        told = ", ".join("not reached" if s is None else f"{s:.3g}" for s in found.seconds[way])
+        mark = " (the config, on the fastest way)" if way == found.plain else ""
+        batch = f" {BATCH}={way.batch_size}" if way.batch_size is not None else ""
+        lines.append(f"  {told}: {way.label}{batch}{mark}")
+    if found.best == found.plain:
+        lines.append("note: no other settings that were tried were faster to the target")
+    elif _overlap(found.seconds[found.best], found.seconds[found.plain]):
+        lines.append("note: the seeds' seconds overlap with those of the config: they may be no better")
+    lines += [f"note: trial {t.number}, {t.way.label}: {t.failed}" for t in found.trials if t.failed]
+    return "\n".join(lines)

@@ -1,0 +1,121 @@
+"""Searches for a target, over trials whose curves are known."""
+
+from math import exp
+
+import pytest
+
+from psframe.errors import UserError
+from psframe.tune.goal import MAX_TRIALS, RUNGS, SEEDS, GoalSearch, text
+from psframe.tune.way import BATCH, Way
+from tests.helpers.simulated import Simulated
+from tests.unit.tune.test_space import origin
+
+EPOCH_S, EPOCHS = 2.0, 30
+PLAIN = Way(8).having("affinity", "none")
+
+
+def speed(way):
+    """How fast a way learns: the best rate is 0.02, smaller batches help, and a rate of 0.04 diverges."""
+    lr = float(dict(way.settings).get("optimizer.lr", 0.01))
+    if lr >= 0.04:
+        raise UserError("the loss must stay finite")
+    return {0.005: 0.6, 0.01: 1.0, 0.02: 2.0}.get(lr, 0.1) * 32 / (way.batch_size or 32)
+
+
+class Trained:
+    """Trials that train in no time, with the seconds that each has trained."""
+
+    def __init__(self):
+        self.asked = []
+
+    def __call__(self, trial, seconds):
+        self.asked.append((trial.number, trial.way, trial.seed, seconds))
+        noise = 1 + 0.02 * (trial.seed or 0)
+        rate, curve = speed(trial.way) * noise, []
+        for epoch in range(1, EPOCHS + 1):
+            curve.append((EPOCH_S * epoch, 1 - exp(-0.1 * rate * epoch)))
+            if curve[-1][1] >= 0.5 or curve[-1][0] >= seconds:
+                break
+        return curve
+
+
+def search(vary=None, target=0.5, left_s=lambda: 1e9, train=None, **changes):
+    config = {**Simulated(None).look(PLAIN)["config"], "optimizer": {"name": "sgd", "lr": 0.01}, **changes}
+    trained = train or Trained()
+    made = GoalSearch(origin(config=config), PLAIN, vary or {}, target, trained, left_s, lambda line: None)
+    return made.run(), trained
+
+
+def test_settings_that_reach_the_target_first_win():
+    found, _ = search()
+    assert dict(found.best.settings) == {"affinity": "none", "optimizer.lr": "0.02"}
+    assert found.best.batch_size == 16
+    assert len(found.seconds[found.best]) == 1 + len(SEEDS)
+    assert found.plain in found.seconds, "the config itself is repeated, too"
+    assert "0.5, by seed" in text(found, 0.5, "accuracy")
+
+
+def test_trial_that_diverges_is_out_with_its_reason():
+    found, _ = search()
+    failed = [trial for trial in found.trials if trial.failed]
+    assert failed
+    assert all(dict(trial.way.settings)["optimizer.lr"] == "0.04" for trial in failed)
+    assert "the loss must stay finite" in text(found, 0.5, "accuracy")
+
+
+def test_worse_half_leaves_and_nobody_trains_longer_than_the_fastest():
+    found, trained = search()
+    first_s = found.trials[0].seconds
+    others = [row for row in trained.asked if row[0] > 1 and row[2] is None]
+    by_rung = [len({row[0] for row in others if row[3] <= share * first_s * 1.001}) for share in RUNGS]
+    n_once = len({row[0] for row in others})
+    for_long = {row[0] for row in others if row[3] > RUNGS[0] * first_s}
+    assert by_rung[0] == n_once
+    assert len(for_long) <= n_once // 2 + 1
+    assert all(row[3] <= first_s for row in others)
+
+
+def test_values_of_the_command_are_tried_and_no_others():
+    found, _ = search(vary={"optimizer.lr": [0.005, 0.01], BATCH: [32], "sync.mode": ["sync_ps", "allreduce"]})
+    tried = {tuple(sorted(trial.way.settings)) for trial in found.trials}
+    assert len(tried) == 4
+    assert {trial.way.batch_size for trial in found.trials} == {None}
+
+
+def test_many_combinations_are_drawn_at_random_but_always_the_same():
+    vary = {"optimizer.lr": [0.001 * n for n in range(1, 20)], "optimizer.momentum": [0.1 * n for n in range(10)]}
+    (one, _), (other, _) = search(vary=vary), search(vary=vary)
+    assert [t.way for t in one.trials] == [t.way for t in other.trials]
+    assert len({t.way for t in one.trials}) <= MAX_TRIALS + 1
+
+
+def test_config_that_never_reaches_the_target_gives_its_seconds():
+    found, trained = search(vary={"optimizer.lr": [0.005, 0.02], BATCH: [32]}, target=0.99)
+    assert all(row[3] <= EPOCH_S * EPOCHS for row in trained.asked if row[2] is None and row[0] > 1)
+    assert found.best == found.plain
+    assert "not reached" in text(found, 0.99, "accuracy")
+
+
+def test_config_that_fails_is_an_error():
+    def fail(trial, seconds):
+        raise UserError("no room")
+
+    with pytest.raises(UserError, match="no room"):
+        search(train=fail)
+
+
+def test_budget_ends_the_search_with_what_it_has():
+    left = iter([1.0] * 4)
+    found, _ = search(left_s=lambda: next(left, 0.0))
+    assert len([trial for trial in found.trials if trial.curve]) == 4
+    assert "the budget has ended the search" in text(found, 0.5, "accuracy")
+
+
+def test_seeds_that_overlap_are_told():
+    def noisy(trial, seconds):
+        hurry = 2 if trial.seed == 1 and trial.way == PLAIN else 1
+        curve = Trained()(trial, seconds)
+        return [(s / hurry, value) for s, value in curve]
+
+    found, _ = search(vary={"optimizer.lr": [0.012], BATCH: [32]}, train=noisy)
+    assert ("overlap" in text(found, 0.5, "accuracy")) == (found.best != found.plain)

@@ -2,6 +2,7 @@
 
 import sys
 import tempfile
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 from statistics import median
@@ -12,7 +13,7 @@ from psframe.cluster import mpirun
 from psframe.errors import UserError
 from psframe.predict import machine, view
 from psframe.predict.command import Asked
-from psframe.predict.machine import Check
+from psframe.predict.machine import Check, Machine
 from psframe.record import metrics
 from psframe.record.view import say
 
@@ -32,18 +33,21 @@ def run(asked: Asked) -> Asked:
     checks = []
     for n, prediction in predicted:
         seconds = trained(asked, n)
-        what = f"{asked.job.work.model}, batch {asked.job.work.batches[0]}, {prediction.way.method}"
-        what += prediction.way.encoded
-        what += ", colocated" if prediction.way.mode == "sync_ps" and not prediction.way.dedicated else ""
-        what += f", {prediction.way.link or asked.job.machine.link} Gb/s" if asked.job.hosts > 1 else ""
-        checks.append(Check(what, n, round(prediction.epoch_s, 5), round(seconds, 5), asked.job.hosts))
-    profile = machine.read(asked.profile)  # read again: another command may have added to it meanwhile
-    newest = {(check.what, check.ranks, check.hosts): check for check in (*profile.checks, *checks)}
-    updated = msgspec.structs.replace(profile, checks=list(newest.values()))
-    machine.write(asked.profile, updated)
+        what = asked.job.named(prediction.way)
+        checks.append(Check(what, n, round(prediction.modelled_s, 5), round(seconds, 5), asked.job.hosts))
+    updated = add(asked.profile, checks)
     say(view.checks(checks))
     say(view.error_line(updated))
     return replace(asked, job=replace(asked.job, machine=updated))
+
+
+def add(path: str, checks: Sequence[Check]) -> Machine:
+    """Add epochs to a profile, in place of earlier ones of the same; return the profile. UserError if it cannot be."""
+    profile = machine.read(path)  # read again: another command may have added to it meanwhile
+    newest = {(check.what, check.ranks, check.hosts): check for check in (*profile.checks, *checks)}
+    updated = msgspec.structs.replace(profile, checks=list(newest.values()))
+    machine.write(path, updated)
+    return updated
 
 
 def trained(asked: Asked, n: int) -> float:

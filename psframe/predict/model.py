@@ -11,7 +11,7 @@ send gradients during backward; the time that this hides is not counted.
 from dataclasses import dataclass, replace
 from math import ceil, log, sqrt
 
-from psframe.predict import codec_cost, compute, exchange
+from psframe.predict import codec_cost, compute, exchange, learned
 from psframe.predict.compute import Core
 from psframe.predict.job import Codec, ExchangePlan, Work
 from psframe.predict.machine import Machine, link
@@ -36,6 +36,8 @@ class Prediction:
         Those of these that are from measurements of this very machine, not computed from figures.
     notes : tuple of str
         Problems of the way, such as too little memory.
+    factor : float
+        Correction by measured epochs (:mod:`psframe.predict.learned`).
     """
 
     way: ExchangePlan
@@ -46,10 +48,17 @@ class Prediction:
     network_s: float
     measured: tuple[str, ...] = ()
     notes: tuple[str, ...] = ()
+    factor: float = 1.0
+
+    @property
+    def modelled_s(self) -> float:
+        """Seconds of an epoch, without the correction."""
+        return self.compute_s + self.wait_s + self.exchange_s + self.network_s
 
     @property
     def epoch_s(self) -> float:
-        return self.compute_s + self.wait_s + self.exchange_s + self.network_s
+        """Seconds of an epoch."""
+        return self.modelled_s * self.factor
 
 
 @dataclass(frozen=True)
@@ -129,7 +138,12 @@ class Job:
             steps * shown,
             tuple(measured),
             self._notes(way),
+            learned.factor(self.machine.checks, self.named(way), way.ranks, self.hosts) if self.here else 1.0,
         )
+
+    def named(self, way: ExchangePlan) -> str:
+        """Return the name of an epoch among the measured ones of the machine."""
+        return learned.named(self.work, way, self.machine, self.hosts)
 
     def _exchange_s(self, way: ExchangePlan) -> tuple[float, bool]:
         """Return the seconds of an exchange and update of a node, and True if they derive from measured ones."""

@@ -4,6 +4,7 @@ from collections.abc import Sequence
 from statistics import median
 from typing import Any
 
+from psframe.predict import learned
 from psframe.predict.command import Asked
 from psframe.predict.machine import Check, Machine
 from psframe.predict.published import woo
@@ -25,7 +26,7 @@ def table(asked: Asked, found: Sequence[Found], best: bool) -> str:
     rows = [["way", "ranks", "nodes", "threads", "s an epoch", *PARTS, "samples/s", "from", ""]]
     for labelled in found:
         p = labelled.prediction
-        parts = [_share(getattr(p, key), p.epoch_s) for key in PARTS.values()]
+        parts = [_share(getattr(p, key), p.modelled_s) for key in PARTS.values()]
         rate = f"{work.n_train / p.epoch_s:,.0f}"
         origin = " and ".join(p.measured) + " measured" if p.measured else "figures alone"
         rows.append(
@@ -93,7 +94,7 @@ def error_line(machine: Machine) -> str:
     ordering = f"; {right} of {pairs} pairs in the right order where they differ by over 10 %" if pairs else ""
     return (
         f"error on {len(errors)} measured epochs of this machine: median {median(errors):.0%}, largest "
-        f"{max(errors):.0%}{ordering}"
+        f"{max(errors):.0%}{ordering}\n{learned.told(machine.checks)}"
     )
 
 
@@ -145,7 +146,7 @@ def plain(asked: Asked, found: Sequence[Found]) -> dict[str, Any]:
     rows = []
     for labelled in found:
         p = labelled.prediction
-        split = {key: getattr(p, field) for key, field in PARTS.items()}
+        split = {key: getattr(p, field) * p.factor for key, field in PARTS.items()}
         rows.append(
             {"label": labelled.label, "n_ranks": p.way.ranks, "nodes": p.way.nodes, "threads": p.way.threads,
              "epoch_s": p.epoch_s, "steps": p.steps, "split": split, "measured": list(p.measured),

@@ -16,14 +16,15 @@ from psframe.cluster.process import guarded
 from psframe.config import untrusted
 from psframe.config.schema import parse_value
 from psframe.errors import UserError
-from psframe.predict import measure
+from psframe.predict import measure, view
 from psframe.record.view import say
 from psframe.tune import space, written
 from psframe.tune.goal import GoalSearch
 from psframe.tune.goal import text as to_text
 from psframe.tune.jobs import Jobs
 from psframe.tune.journal import Journal
-from psframe.tune.search import Request, Search
+from psframe.tune.learn import Model
+from psframe.tune.search import Request, Search, unknown
 from psframe.tune.trials import Trials
 from psframe.tune.way import Way
 
@@ -45,6 +46,7 @@ def parser() -> Parser:
                      help=f"figure to print, {' or '.join(FIGURES)}, or a target, as accuracy=0.88")  # fmt: skip
     cli.add_argument("--vary", action="append", default=[], metavar="KEY[=V,V]",
                      help=f"open a key that the config sets, or narrow one: {', '.join(space.KNOBS)}, all")  # fmt: skip
+    cli.add_argument("--machine", metavar="FILE", help="this machine's profile (psframe predict --measure): it learns")
     cli.add_argument("--mpirun", help=mpirun.HELP)
     cli.add_argument("--out", help="a folder for tuned.yaml, or one to go on in (default: tune-TIME)")
     return cli
@@ -85,6 +87,7 @@ def main(argv: Sequence[str]) -> int:
         "ranks": sweep.counts(arguments.ranks) if arguments.ranks else [],
         "vary": space.varied(arguments.vary),
         "for": goal(arguments.goal),
+        "machine": arguments.machine,
         "mpirun": mpirun.launcher(arguments.mpirun),
     }
     budget_s = seconds(arguments.budget)
@@ -110,8 +113,17 @@ def _tune(asked: dict[str, Any], arguments: Namespace, out: Path, journal: Journ
     first_s = budget_s if target is None else FIRST * budget_s
     jobs = Jobs(asked["mpirun"], arguments.config, arguments.overrides)
     first_ranks = ranks[0] if ranks else measure.n_cores()
+    of_machine = (
+        arguments.config,
+        arguments.overrides,
+        ranks or [first_ranks, first_ranks + 1],
+        arguments.machine,
+        asked["mpirun"],
+    )
+    model = Model(*of_machine) if arguments.machine else None
     search = Search(Request(ranks, of_system), first_ranks, _asking(journal, jobs), jobs.drop,
-                    lambda: first_s - journal.elapsed_s, _tell)  # fmt: skip
+                    lambda: first_s - journal.elapsed_s, _tell,
+                    model.seconds if model else unknown)  # fmt: skip
     try:
         concluded = search.run()
     finally:
@@ -120,6 +132,9 @@ def _tune(asked: dict[str, Any], arguments: Namespace, out: Path, journal: Journ
     results.write(concluded.best.way)
     results.keep()
     say(results.text(figure if figure in FIGURES else FIGURES[0], journal.elapsed_s))
+    if model:
+        checks, profile = model.learn([*search.race.entries.values()], search.origin.n_train)
+        say(f"\n{view.checks(checks)}\n{view.error_line(profile)}")
     if target is not None:
         others = {key: values for key, values in vary.items() if key not in of_system}
         trials = Trials(asked["mpirun"], arguments.config, arguments.overrides, out, figure, target, journal)

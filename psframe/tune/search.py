@@ -16,6 +16,7 @@ from psframe.tune.way import BATCH, Way
 
 BROAD_ROUNDS, FINE_ROUNDS, LAST_ROUNDS, ABLATION_ROUNDS = 6, 8, 16, 6
 BROAD_KEPT, FINE_KEPT, LAST_KEPT = 4, 4, 3
+HOPELESS = 3.0  # ratio of modelled seconds to the least beyond which a way is not raced
 NEAR = 1.25  # ratio to the best broad way beyond which fine settings are not tried
 BETTER = 0.99  # ratio below which a fine setting is taken into the combination of all that help
 
@@ -28,6 +29,11 @@ class Request:
 
     ranks: Sequence[int]
     vary: Mapping[str, Sequence[Any] | None]
+
+
+def unknown(way: Way) -> float | None:
+    """Return None: nothing is expected of a way."""
+    return None
 
 
 @dataclass
@@ -47,6 +53,8 @@ class Search:
         Seconds that remain.
     tell : callable
         Called with a line of progress.
+    expected : callable, optional
+        Modelled seconds of an epoch of a way, None if unknown: ways that are far slower are not raced.
 
     Attributes
     ----------
@@ -62,6 +70,7 @@ class Search:
     drop: Callable[[list[Way]], None]
     left_s: Callable[[], float]
     tell: Callable[[str], None]
+    expected: Callable[[Way], float | None] = unknown
     left_out: dict[str, int] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
@@ -72,7 +81,7 @@ class Search:
         """Search; return the outcome. UserError if the config itself cannot be run."""
         self.origin = msgspec.convert(self.ask("look", self.plain), Origin)
         self.space = space.opened(self.origin, self.request.vary)
-        broad = [self.plain, *self._valid(self._broad())]
+        broad = [self.plain, *self._hopeful(self._valid(self._broad()))]
         self.tell(f"{len(broad)} ways: {', '.join(['ranks', *self.space.broad])}")
         found = self.race.run(broad, BROAD_ROUNDS, BROAD_KEPT, [self.plain])
         if not found:
@@ -117,6 +126,17 @@ class Search:
                 for key, value in settings.items():
                     way = way.having(key, value)
                 yield way
+
+    def _hopeful(self, ways: list[Way]) -> list[Way]:
+        """Return the ways that may win as far as the model of the machine tells; count the others in ``left_out``."""
+        expected = {way: seconds for way in (self.plain, *ways) if (seconds := self.expected(way)) is not None}
+        least = min(expected.values(), default=0.0)
+        slow = [way for way, seconds in expected.items() if seconds > HOPELESS * least and way != self.plain]
+        if slow:
+            self.left_out[f"the model of the machine expects over {HOPELESS:g} times the seconds of the best"] = len(
+                slow
+            )
+        return [way for way in ways if way not in slow]
 
     def _one_at_a_time(self, way: Way) -> Iterator[Way]:
         """Yield the way with one fine setting, for each value that counts."""

@@ -6,10 +6,12 @@ import signal
 import subprocess
 import time
 
+import msgspec
 import psutil
 import pytest
 import yaml
 
+from psframe.predict import machine, measure
 from psframe.record import tuned as cache
 from tests.helpers.launcher import ROOT, train
 from tests.helpers.live import heed
@@ -70,6 +72,24 @@ def test_search_ends_with_a_config_that_runs_and_is_found_again(mpi, small, tmp_
     assert of_tuned["global_batch"] == of_auto["global_batch"] == 16
     other = train(mpi, 2, small, "tuned=auto", "--quiet", **env)
     assert (other.status, "nothing was tuned for this config on 2 rank(s)" in other.out) == (0, True), other
+
+
+def test_profile_of_the_machine_learns_from_a_search(mpich, small, tmp_path):
+    path = str(tmp_path / "here.yaml")
+    machine.write(path, msgspec.structs.replace(machine.read("a64fx"), title=measure.this(), memory="hbw"))
+    out, env = tmp_path / "out", {cache.VARIABLE: str(tmp_path)}
+    ended = tune(mpich, small, "--ranks", "3,2", "--vary", "affinity=numa", "--machine", path, "--out", out, **env)
+    assert ended.returncode == 0, ended
+    checks = machine.read(path).checks
+    assert checks
+    assert all(check.what.startswith("tests.helpers.tiny:build, batch ") for check in checks)
+    figures = {
+        way["n_ranks"]: 960 / way["samples_per_s"] for way in json.loads((out / "tune.json").read_text())["ways"]
+    }
+    assert {check.ranks for check in checks} <= figures.keys()
+    assert "corrected by all others of these" in ended.stdout
+    other = tune(mpich, small, "--machine", "a64fx", "--out", tmp_path / "other", **env)
+    assert (other.returncode, "must have the profile of this machine" in other.stderr) == (2, True), other
 
 
 def test_search_that_was_broken_off_goes_on(mpich, small, tmp_path):

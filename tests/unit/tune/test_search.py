@@ -140,3 +140,16 @@ def test_default_ranks_are_those_of_the_cores():
     made, _, _ = search(ranks=(), first=8, n_workers=dedicated, origin={"n_workers": 8, "global_batch": 256})
     assert {way.n_ranks for way in made.race.entries} <= {2, 3, 4, 5, 8, 9}
     assert {4, 5, 8, 9} <= {way.n_ranks for way in made.race.entries}
+
+
+def test_way_that_the_model_expects_to_be_far_slower_is_not_raced():
+    machine = Simulated(step_s, n_workers=dedicated)
+    slow = Way(8).having("collective.name", "buffer")
+    made = Search(
+        Request([8], {}), 8, machine.ask, machine.drop, lambda: 600.0, lambda text: None,
+        lambda way: 10.0 if way == slow else 1.0 if not way.settings else None,
+    )  # fmt: skip
+    made.run()
+    assert slow not in made.race.entries
+    assert any("expects over 3 times" in why for why in made.left_out)
+    assert len(made.race.entries) > 3, "a way that the model does not know is raced"

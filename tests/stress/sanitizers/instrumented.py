@@ -17,7 +17,12 @@ from tests.helpers.launcher import ROOT
 SANITIZERS = ["-fsanitize=address,undefined,float-cast-overflow", "-fsanitize-undefined-trap-on-error"]
 #: as setup.py has them where they bear on the bits, but -O1: then a stack trace names every line
 FLAGS = ["-O1", "-g", "-fno-omit-frame-pointer", "-ffp-contract=off", "-fno-math-errno"]
-LEFT_BEHIND = shutil.ignore_patterns(".*", "*.so", "*.egg-info", "__pycache__", "runs", "build", "dist")
+LEFT_BEHIND = shutil.ignore_patterns(".*", "*.so", "*.egg-info", "__pycache__")
+BUILT = ("runs", "build", "dist")  # in the checkout itself; a package has one of these names, too
+
+
+def _left_behind(folder: str, names: list[str]) -> set[str]:
+    return LEFT_BEHIND(folder, names) | (set(names) & set(BUILT) if Path(folder) == ROOT else set())
 
 
 class NoSanitizerError(Exception):
@@ -76,7 +81,7 @@ def build(folder: Path, names: Collection[str] = ()) -> Instrumented:
     """
     runtime = _runtime()
     root, reports = folder / "psframe", folder / "reports"
-    shutil.copytree(ROOT, root, ignore=LEFT_BEHIND)
+    shutil.copytree(ROOT, root, ignore=_left_behind)
     reports.mkdir()
     for name in ("models", "datasets"):
         (root / "psframe" / name).symlink_to(root / name)

@@ -24,7 +24,7 @@ KEYS = (
     "parallel.schedule",
     *(f"placement.{role}.name" for role in ROLES),
 )
-#: what makes no step faster or slower, and, with KEYS, the strategies that tuning may exchange
+#: what hardly makes a step faster or slower
 BESIDE = ("name", "versions", "schedule", "record", "checkpoint", "fault", "train.epochs", "train.seed", "train.stop")
 BATCH = "train.batch_size"
 FOLDER = "tuned"  # in the user's cache
@@ -36,24 +36,29 @@ class Tuned(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     Attributes
     ----------
     machine, mpi : str
-    n_nodes, n_ranks, global_batch : int
+    n_nodes, cores, n_ranks, global_batch : int
+        ``cores``: of a node, that the ranks may use.
     overrides : list of str
         Settings of the way, as a command line has them.
     samples_per_s : float
+    n_workers : int or None
+        Workers of the way, where another number than the config's would train otherwise.
     """
 
     machine: str
     mpi: str
     n_nodes: int
+    cores: int
     n_ranks: int
     global_batch: int
-    overrides: list[str]
-    samples_per_s: float
+    overrides: list[str] = []
+    samples_per_s: float = 0.0
+    n_workers: int | None = None
 
     def name(self, config_key: str) -> str:
         """Return the name of its file."""
-        words = (config_key, self.machine, self.mpi, self.n_nodes, self.n_ranks, self.global_batch)
-        return f"{_digest(words)}.json"
+        place = (self.machine, self.mpi, self.n_nodes, self.cores, self.n_ranks, self.global_batch)
+        return f"{_digest((config_key, *place))}.json"
 
 
 def key(resolved: Mapping[str, Any], set_by_user: Sequence[str]) -> str:
@@ -68,13 +73,14 @@ def key(resolved: Mapping[str, Any], set_by_user: Sequence[str]) -> str:
 
 def set_keys(source: schema.Source, overrides: Sequence[str]) -> list[str]:
     """Return the dotted keys that a config, its bases and overrides set; raises UserError as the schema does."""
-    raw: dict[str, Any] = schema.content(source) if isinstance(source, str) else dict(source)
-    above: dict[str, Any] = {}
+    keys = {*_flat(schema.content(source) if isinstance(source, str) else source, "")}
     for override in overrides:
-        short.override(above, override)
-    keys = {*_flat(raw, ""), *_flat(above, "")}
+        path, _, text = override.partition("=")
+        value = schema.parse_value(text)
+        keys |= {*_flat(value, f"{path}.")} if isinstance(value, Mapping) else {path}
     bare = {section for section in short.SHORT if section in keys}  # the name of a strategy alone
-    return sorted(keys | {f"{section}.{short.SHORT[section]}" for section in bare})
+    places = {f"placement.{role}.name" for role in ROLES for key in keys if f"{key}.".startswith(f"placement.{role}.")}
+    return sorted(keys | {f"{section}.{short.SHORT[section]}" for section in bare} | places)
 
 
 def _flat(raw: Mapping[str, Any], above: str) -> Iterator[str]:

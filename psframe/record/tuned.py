@@ -1,5 +1,6 @@
 """Cache of results of tuning in the user's folder: :func:`keep` one, :func:`find` it again."""
 
+import errno
 import os
 from pathlib import Path
 
@@ -14,9 +15,13 @@ VARIABLE = "XDG_CACHE_HOME"  # of the XDG Base Directory Specification
 
 
 def folder() -> Path:
-    """Return the cache's folder, which may not exist."""
+    """Return the cache's folder, which may not exist; OSError if the user has none."""
     cache = os.environ.get(VARIABLE, "")
-    return (Path(cache) if os.path.isabs(cache) else Path.home() / ".cache") / "psframe" / tuned.FOLDER
+    if not os.path.isabs(cache):
+        cache = os.path.expanduser("~/.cache")
+    if not os.path.isabs(cache):
+        raise OSError(errno.ENOENT, "this user has no home", "~")
+    return Path(cache) / "psframe" / tuned.FOLDER
 
 
 def keep(config_key: str, found: Tuned) -> None:

@@ -6,6 +6,7 @@ import sys
 import time
 from argparse import Namespace
 from collections.abc import Sequence
+from math import isfinite
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +16,7 @@ from psframe.cluster.parser import Parser, no_folder
 from psframe.cluster.process import guarded
 from psframe.config import untrusted
 from psframe.config.schema import parse_value
-from psframe.errors import UserError
+from psframe.errors import UserError, nearest
 from psframe.predict import measure, view
 from psframe.record.view import say
 from psframe.tune import space, written
@@ -62,10 +63,14 @@ def seconds(text: str) -> float:
 
 def goal(text: str) -> tuple[str, float | None]:
     """Return the figure of ``--for``, and its target if it has one; raise UserError for anything else."""
-    name, equals, value = text.removeprefix("seconds to ").partition("=")
+    name, equals, value = text.partition("=")
     target = parse_value(value) if equals else None
-    wrong = type(target) not in (int, float) or name in FIGURES if equals else name not in FIGURES
-    if wrong or not name:
+    wrong = (
+        (not isinstance(target, int | float) or isinstance(target, bool) or not isfinite(target))
+        if equals
+        else name not in FIGURES
+    )
+    if wrong or not name or (equals and name in FIGURES):
         raise UserError(f"--for must be {', '.join(FIGURES)} or METRIC=VALUE, got {text!r}; write, say, accuracy=0.88")
     return name, None if target is None else float(target)
 
@@ -125,23 +130,26 @@ def _tune(asked: dict[str, Any], arguments: Namespace, out: Path, journal: Journ
                     lambda: first_s - journal.elapsed_s, _tell,
                     model.seconds if model else unknown)  # fmt: skip
     try:
+        search.look()
+        if target is not None and figure not in search.origin.metrics:
+            raise UserError(f"--for must name a metric, got {figure!r}; {nearest(figure, search.origin.metrics)}")
         concluded = search.run()
     finally:
         jobs.close()
     results = written.Results(search, concluded, arguments.config, arguments.overrides, arguments.mpirun, out)
     results.write(concluded.best.way)
-    results.keep()
     say(results.text(figure if figure in FIGURES else FIGURES[0], journal.elapsed_s))
+    results.keep()
     if model:
         checks, profile = model.learn([*search.race.entries.values()], search.origin.n_train)
         say(f"\n{view.checks(checks)}\n{view.error_line(profile)}")
     if target is not None:
         others = {key: values for key, values in vary.items() if key not in of_system}
         trials = Trials(asked["mpirun"], arguments.config, arguments.overrides, out, figure, target, journal)
-        found = GoalSearch(search.origin, concluded.best.way, others, target, trials.train,
+        found = GoalSearch(search.origin, concluded.best.way, others, trials.sign * target, trials.train,
                            lambda: budget_s - journal.elapsed_s, _tell).run()  # fmt: skip
         results.write(found.best, found)
-        say(f"\n{to_text(found, target, figure)}\n{results.command(found.best)}")
+        say(f"\n{to_text(found, f'{figure} {target:g}')}\n{results.command(found.best)}")
 
 
 def _text(path: str) -> str:

@@ -24,6 +24,8 @@ FINALISTS, SEEDS = 3, (1, 2)  # beside the config's own seed
 LR = "optimizer.lr"
 FACTORS = {LR: (1.0, 0.5, 2.0, 4.0), BATCH: (1.0, 0.5, 2.0)}  # of the config's values
 
+OUT_OF_TIME = "the budget has ended the search"
+
 Curve = list[tuple[float, float]]  #: seconds of training, and the metric, at the end of each epoch
 
 
@@ -100,7 +102,7 @@ class GoalSearch:
     vary : mapping
         Keys with their values; those of :data:`FACTORS` are open without.
     target : float
-        Value of the metric to reach; larger is better.
+        Value to reach of what a curve has; larger is better.
     train : callable
         See :data:`TrainTrial`.
     left_s, tell : callable
@@ -142,10 +144,14 @@ class GoalSearch:
     def _ways(self) -> Iterator[Way]:
         """Yield the combinations of all values, or a random choice of them if they are many."""
         keys: dict[str, list[Any]] = {}
-        for key in dict.fromkeys([*FACTORS, *self.vary]):
+        any_workers = self.origin.config["train"]["reproducible"] == "any_workers"  # has no batch of a worker
+        for key in dict.fromkeys([*(k for k in FACTORS if not (any_workers and k == BATCH)), *self.vary]):
             own = self._own(key)
-            values = self.vary.get(key) or [type(own)(own * factor) for factor in FACTORS.get(key, ())]
-            keys[key] = list(dict.fromkeys([*values]))
+            values = self.vary.get(key)
+            if not values and isinstance(own, int | float):
+                values = [*dict.fromkeys(type(own)(own * factor) for factor in FACTORS[key])]
+            if values:
+                keys[key] = list(values)
         combined = [dict(zip(keys, values, strict=True)) for values in product(*keys.values())]
         if len(combined) > MAX_TRIALS:  # Bergstra and Bengio (2012): better than a coarser grid
             combined = Random(0).sample(combined, MAX_TRIALS)
@@ -161,7 +167,7 @@ class GoalSearch:
     def _own(self, key: str) -> Any:
         if key == BATCH:
             return self.plain.batch_size or self.origin.batch_size
-        return space.own(self.origin, key)
+        return space.own(self.origin, key, {})
 
     def _begin(self, way: Way, seed: int | None = None) -> Trial:
         self.trials.append(Trial(len(self.trials) + 1, way, seed))
@@ -171,14 +177,15 @@ class GoalSearch:
         """Train a trial to so many seconds, unless it is there, or there is no time left."""
         if trial.failed or trial.is_over or trial.seconds >= seconds or trial.reached_s(self.target) is not None:
             return
-        if self.left_s() <= 0:
-            trial.failed = "the budget has ended the search"
+        left_s = self.left_s()
+        if left_s <= 0:
+            trial.failed = OUT_OF_TIME
             return
         try:
-            trial.curve = self.train(trial, seconds)
-            trial.is_over = trial.seconds < seconds
+            trial.curve = self.train(trial, min(seconds, left_s))
+            trial.is_over = trial.seconds < min(seconds, left_s)
         except UserError as error:
-            trial.failed = str(error)
+            trial.failed = str(error).splitlines()[0]
 
     def _least_s(self) -> float | None:
         return min((s for t in self.trials if (s := t.reached_s(self.target)) is not None), default=None)
@@ -199,7 +206,7 @@ class GoalSearch:
             for finalist in finalists:
                 trial = self._begin(finalist.way, seed)
                 self._go_on(trial, longest_s)
-                if trial.curve:
+                if trial.failed != OUT_OF_TIME:  # one that diverges does not reach it
                     seconds[trial.way].append(trial.reached_s(self.target))
         best = min(seconds, key=lambda way: (median(float("inf") if s is None else s for s in seconds[way]), way.label))
         return Found(best, first.way, seconds, self.trials)
@@ -210,9 +217,9 @@ def _overlap(best: Sequence[float | None], plain: Sequence[float | None]) -> boo
     return min(float("inf") if s is None else s for s in plain) <= slowest
 
 
-def text(found: Found, target: float, metric: str) -> str:
-    """Return the outcome as text for a terminal."""
-    lines = [f"seconds of training to {metric} {target:g}, by seed:"]
+def text(found: Found, goal: str) -> str:
+    """Return the outcome as text for a terminal; ``goal`` is the target in words."""
+    lines = [f"seconds of training to {goal}, by seed:"]
     for way in sorted(found.seconds, key=lambda way: way is not found.best):
         told = ", ".join("not reached" if s is None else f"{s:.3g}" for s in found.seconds[way])
         mark = " (the config, on the fastest way)" if way == found.plain else ""

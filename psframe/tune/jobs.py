@@ -17,7 +17,9 @@ from psframe.cluster import mpirun
 from psframe.errors import UserError
 from psframe.tune.way import Way
 
-END_S = 10.0  # for ranks to end once their stdin has
+END_S = 10.0  # for ranks to end once their stdin has, and again when they are asked to
+MOST_HELD = 48  # candidates that a job builds before its ranks are started anew
+MEMORY = "memory"  # in a refusal for lack of it
 
 
 class Job:
@@ -48,30 +50,34 @@ class Job:
             if line.startswith("{"):
                 reply: dict[str, Any] = json.loads(line)
                 if "refused" in reply:
-                    raise UserError(reply["refused"])
+                    said, _, table = reply["refused"].partition("\n")
+                    raise UserError(said, table)
                 return reply
         raise JobEnded(self._complaint())
 
-    def hold(self, way: Way) -> dict[str, Any]:
-        """Let the ranks build a candidate; return what they say of it."""
+    def hold(self, way: Way) -> None:
+        """Let the ranks build a candidate."""
         self.n_held += 1
-        reply = self.ask("hold", self.n_held, way.overrides)
+        self.ask("hold", self.n_held, way.overrides)
         self.numbers[way] = self.n_held
-        return reply
 
     def close(self) -> None:
-        """End the ranks."""
+        """End the ranks: by the end of their stdin, then by SIGTERM, then by SIGKILL."""
         with suppress(BrokenPipeError):
             self.process.stdin.close()  # type: ignore[union-attr]
         try:
-            self.process.wait(END_S)
-        except BaseException as error:  # they do not leave, or Ctrl-C
+            for number in (0, signal.SIGTERM, signal.SIGKILL):
+                with suppress(subprocess.TimeoutExpired, ProcessLookupError):
+                    if number:
+                        os.killpg(self.process.pid, number)
+                    self.process.wait(END_S)
+                    break
+        except BaseException:  # Ctrl-C once more
             with suppress(ProcessLookupError):
                 os.killpg(self.process.pid, signal.SIGKILL)
-            self.process.wait()
-            if not isinstance(error, subprocess.TimeoutExpired):
-                raise
+            raise
         finally:
+            self.process.wait()
             self.process.stdout.close()  # type: ignore[union-attr]
             self.errors.close()
 
@@ -106,47 +112,39 @@ class Jobs:
         self.start, self.words = start, [config, *overrides]
         self.jobs: dict[int, Job] = {}
 
-    def ask(self, n_ranks: int, *request: Any) -> dict[str, Any]:
-        """Return the reply of the job of ``n_ranks`` ranks; raises UserError as :meth:`Job.ask`."""
-        job = self.jobs.get(n_ranks) or Job(self.start, n_ranks, self.words)
-        self.jobs[n_ranks] = job
-        try:
-            return job.ask(*request)
-        except JobEnded:
-            self._end(n_ranks)
-            raise
+    def of(self, way: Way, what: str, *given: Any) -> dict[str, Any]:
+        """Return the reply to a request about a candidate, which is built if it is not held.
 
-    def hold(self, way: Way) -> dict[str, Any]:
-        """Let the ranks build a candidate; alone, if it is refused beside others, for it may not fit beside them."""
+        What is lost with its ranks, or finds no memory beside others, is tried once more, in new ranks and alone.
+        UserError if it is refused, or its ranks end again.
+        """
         try:
-            return self._hold(way)
+            return self._of(way, what, *given)
         except UserError as error:
-            others = [n for n, job in self.jobs.items() if job.numbers]
-            if isinstance(error, JobEnded) or not others:
+            if not isinstance(error, JobEnded) and not (MEMORY in str(error) and self._holds_others(way)):
                 raise
-            first = error
-        for n_ranks in others:
-            self._end(n_ranks)
-        try:
-            return self._hold(way)
-        except UserError:
-            raise first from None
+        self.close()
+        return self._of(way, what, *given)
 
-    def _hold(self, way: Way) -> dict[str, Any]:
-        job = self.jobs.get(way.n_ranks) or Job(self.start, way.n_ranks, self.words)
-        self.jobs[way.n_ranks] = job
+    def _of(self, way: Way, what: str, *given: Any) -> dict[str, Any]:
+        job = self.jobs.get(way.n_ranks)
+        if job and way not in job.numbers and job.n_held >= MOST_HELD:
+            self._end(way.n_ranks)  # what a dropped candidate leaves in its process is little, but not nothing
+            job = None
+        if job is None:
+            job = self.jobs[way.n_ranks] = Job(self.start, way.n_ranks, self.words)
         try:
-            return job.hold(way)
+            if way not in job.numbers:
+                job.hold(way)
+                if what == "train":
+                    job.ask("train", job.numbers[way], 1)  # warms caches and pages
+            return job.ask(what, job.numbers[way], *given)
         except JobEnded:
             self._end(way.n_ranks)
             raise
 
-    def of(self, way: Way, *request: Any) -> dict[str, Any]:
-        """Return the reply to ``request[0]`` about a candidate, which is built if it is not held."""
-        if way not in getattr(self.jobs.get(way.n_ranks), "numbers", ()):
-            self.hold(way)
-        what, *given = request
-        return self.ask(way.n_ranks, what, self.jobs[way.n_ranks].numbers[way], *given)
+    def _holds_others(self, way: Way) -> bool:
+        return any(other != way for job in self.jobs.values() for other in job.numbers)
 
     def drop(self, ways: Iterable[Way]) -> None:
         """Release candidates; end the jobs that hold none any more."""
@@ -155,7 +153,10 @@ class Jobs:
             if len(gone) == len(job.numbers):
                 self._end(n_ranks)
             elif gone:
-                self.ask(n_ranks, "drop", *(job.numbers.pop(way) for way in gone))
+                try:
+                    job.ask("drop", *(job.numbers.pop(way) for way in gone))
+                except JobEnded:  # nothing was lost that is not built again
+                    self._end(n_ranks)
 
     def close(self) -> None:
         """End all jobs."""

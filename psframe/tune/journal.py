@@ -7,6 +7,7 @@ as that reaches.
 import fcntl
 import json
 from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 from time import monotonic
 from typing import Any, TextIO
@@ -18,6 +19,7 @@ from psframe.record.folder import Folder
 
 NAME = "journal.jsonl"
 MAX_BYTES = 256 << 20
+KEPT = ("train", "trial")  # requests whose refusals are kept
 
 
 class Journal:
@@ -60,10 +62,11 @@ class Journal:
         fcntl.lockf(self.file, fcntl.LOCK_EX | fcntl.LOCK_NB)
         self.file.seek(0)
         text = self.file.read(MAX_BYTES)
-        whole = text[: text.rfind("\n") + 1]
-        self.file.truncate(len(whole.encode()))
+        whole = text[: text.rfind("\n") + 1].split("\n")[:-1]
+        self.sizes = [len(line.encode()) + 1 for line in whole]
+        self.file.truncate(sum(self.sizes))
         try:
-            return [untrusted.of_json(line) for line in whole.splitlines()]
+            return [untrusted.of_json(line) for line in whole]
         except ValueError:
             raise UserError(
                 f"a search must have a journal in JSON, got another in {str(out)!r}; give another --out"
@@ -81,10 +84,13 @@ class Journal:
             if line["request"] == request:
                 self.before_s, self.began = line["s"], monotonic()
                 return _opened(line["reply"])
-            self.lines.clear()  # another psframe searches otherwise: from here on it is measured anew
+            self.file.truncate(sum(self.sizes[: -1 - len(self.lines)]))  # from here on it is measured anew
+            self.lines.clear()
         try:
             reply = do()
         except UserError as error:
+            if request[0] not in KEPT:
+                raise  # what ends a search may be mended
             reply = {"refused": str(error)}
         self._write({"request": request, "reply": reply, "s": round(self.elapsed_s, 3)})
         return _opened(reply)
@@ -95,7 +101,8 @@ class Journal:
 
     def close(self) -> None:
         """Close the file, which ends the lock."""
-        self.file.close()
+        with suppress(OSError):  # a full disk, told before
+            self.file.close()
 
 
 def _opened(reply: dict[str, Any]) -> dict[str, Any]:

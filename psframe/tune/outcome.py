@@ -33,9 +33,9 @@ class Outcome:
     Attributes
     ----------
     best : Entry
-        Of the ways that may be the fastest, one with the fewest settings.
+        Of the ways that may be the fastest at the end of the race, one with the fewest settings.
     equals : list of Entry
-        Others of these.
+        Others that may be as fast.
     rivals : list of Rival
         All others that were raced, the fastest first.
     runner_up : Rival or None
@@ -55,34 +55,32 @@ class Outcome:
 
 def best(found: Sequence[Entry], race: Race, changes: Callable[[Way], int]) -> Entry:
     """Return the way with the fewest changes of those that may be the fastest; ``found`` are sorted by time."""
-    return min(_tied(found, race, found[0]), key=lambda e: (changes(e.way), e.calm), default=found[0])
+    tied = [(found[0], 1.0), *_tied(found, race, found[0])]
+    return min(tied, key=lambda pair: (changes(pair[0].way), pair[1]))[0]
 
 
-def _tied(entries: Sequence[Entry], race: Race, first: Entry) -> list[Entry]:
-    """Return the ways that may be as fast as the first one, with it."""
-    ratios = [(e, race.ratio(e.way, first.way)) for e in entries]
-    return [e for e, ratio in ratios if e is first or (ratio and ratio.low <= 1.0 and ratio.middle < EQUAL)]
+def _tied(entries: Sequence[Entry], race: Race, first: Entry) -> list[tuple[Entry, float]]:
+    """Return the others that may be as fast as the first one, with their ratios to it."""
+    ratios = [(e, race.ratio(e.way, first.way)) for e in entries if e is not first]
+    return [(e, ratio.middle) for e, ratio in ratios if ratio and ratio.low <= 1.0 and ratio.middle < EQUAL]
 
 
-def concluded(
-    found: Sequence[Entry], race: Race, plain: Way, changes: Callable[[Way], int], own: Callable[[str], Any]
-) -> Outcome:
+def concluded(chosen: Entry, race: Race, plain: Way, own: Callable[[str, Way], Any]) -> Outcome:
     """Return the outcome of a race that has ended.
 
     Parameters
     ----------
-    found : sequence of Entry
-        The last ways in the race, the fastest first.
+    chosen : Entry
+        The best way.
     plain : Way
         The config as it is.
-    changes, own : callable
-        The number of a way's differences from the config, and the config's value of a key.
+    own : callable
+        Returns the value of a key in a way without a setting of it.
     """
-    chosen = best(found, race, changes)
     raced = [e for e in race.entries.values() if not e.failed and e is not chosen]
     rivals = [(e, ratio) for e in raced if (ratio := race.ratio(e.way, chosen.way))]
     rivals.sort(key=lambda rival: rival[1].middle)
-    equals = [e for e in _tied(raced, race, chosen) if e in found or race.ratio(e.way, chosen.way)]
+    equals = [e for e, _ in _tied(raced, race, chosen)]
     long = [(e, ratio) for e, ratio in rivals if e not in equals and ratio.n >= SURE_ROUNDS]
     return Outcome(
         chosen,
@@ -94,13 +92,13 @@ def concluded(
     )
 
 
-def _effects(race: Race, chosen: Way, own: Callable[[str], Any]) -> Iterator[Effect]:
+def _effects(race: Race, chosen: Way, own: Callable[[str, Way], Any]) -> Iterator[Effect]:
     values = {"ranks": str(chosen.n_ranks), **dict(chosen.settings)}
     for key, value in values.items():
         for entry in race.entries.values():
             ratio = race.ratio(entry.way, chosen) if _differs_in(entry.way, chosen, key) else None
             if ratio and ratio.n >= SURE_ROUNDS:
-                other = entry.way.n_ranks if key == "ranks" else own(key)
+                other = entry.way.n_ranks if key == "ranks" else own(key, chosen)
                 yield Effect(key, value, str(other), ratio)
 
 

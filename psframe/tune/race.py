@@ -37,6 +37,10 @@ class Entry:
         Steps of its stretches.
     seconds : dict of int to float
         Seconds a sample, by round.
+    probe : float
+        Seconds a sample of the first steps; 0 before them.
+    stretch_s : float
+        Expected seconds of a stretch.
     phases : dict of str to list of float
         Mean worker's seconds a sample in each phase, by round.
     failed : str
@@ -46,19 +50,20 @@ class Entry:
     way: Way
     n_steps: int = PROBE_STEPS
     seconds: dict[int, float] = field(default_factory=dict)
+    probe: float = 0.0
     phases: dict[str, list[float]] = field(default_factory=dict)
+    stretch_s: float = STRETCH_S
     failed: str = ""
 
     @property
     def middle(self) -> float:
-        """Median seconds a sample."""
-        return median(self.seconds.values())
+        """Median seconds a sample; those of the probe if it was in no round."""
+        return median(self.seconds.values()) if self.seconds else self.probe
 
-    @property
-    def calm(self) -> float:
-        """Lower quartile of the seconds a sample: what disturbs a machine only makes it slower."""
-        ordered = sorted(self.seconds.values())
-        return ordered[len(ordered) // 4]
+    def calm(self, since: int) -> float:
+        """Return the lower quartile of the seconds a sample after a round: what disturbs only makes slower."""
+        ordered = sorted(seconds for number, seconds in self.seconds.items() if number > since)
+        return ordered[len(ordered) // 4] if ordered else self.probe
 
 
 class Race:
@@ -82,7 +87,7 @@ class Race:
     ) -> None:
         self.train, self.drop, self.left_s, self.random = train, drop, left_s, Random(seed)
         self.entries: dict[Way, Entry] = {}
-        self.round = 0
+        self.round = self.since = 0  # rounds of all races, and those before this one
         self.out_of_time = False
 
     def run(self, ways: Sequence[Way], n_rounds: int, keep: int, always: Sequence[Way] = ()) -> list[Entry]:
@@ -95,6 +100,7 @@ class Race:
         always : sequence of Way
             Ways that never leave.
         """
+        self.since = self.round
         runners = self._probed([*dict.fromkeys([*ways, *always])], always)
         for number in range(1, n_rounds + 1):
             if not self._round(runners):
@@ -102,9 +108,12 @@ class Race:
             runners = self._without_losers(runners, number, keep, always)
             if number >= SURE_ROUNDS and self._are_equal([e for e in runners if e.way not in always]):
                 break
-        ranked = sorted((e for e in runners if e.seconds), key=lambda e: e.calm)
+        ranked = sorted((e for e in runners if not e.failed), key=self._calm)
         self._leave([e for e in ranked[keep:] if e.way not in always])
         return ranked[:keep]
+
+    def _calm(self, entry: Entry) -> float:
+        return entry.calm(self.since)
 
     def ratio(self, a: Way, b: Way) -> Interval | None:
         """Return the ratio of a's seconds to b's over the rounds of both; None without any."""
@@ -114,45 +123,54 @@ class Race:
 
     def _probed(self, ways: Sequence[Way], always: Sequence[Way]) -> list[Entry]:
         """Build new ways and train a few steps of each; return all but those that are hopeless, or fail."""
-        rates: dict[Way, float] = {}
+        new = []
         for way in ways:
             entry = self.entries.setdefault(way, Entry(way))
-            if entry.seconds or entry.failed:
-                continue
-            if self.left_s() <= 0:
-                self.out_of_time = True
-                break
-            try:
-                probe = self.train(way, 1)  # the first step warms caches and pages
-                entry.n_steps = PROBE_STEPS if probe["seconds"] < LONG_STEP_S else 1
-                probe = self.train(way, entry.n_steps)
-            except UserError as error:
-                entry.failed = str(error)
-                continue
-            rates[way] = probe["seconds"] / probe["samples"]
-            entry.n_steps = max(entry.n_steps, ceil(STRETCH_S / probe["seconds"] * entry.n_steps))
-        least = min(rates.values(), default=0.0)
-        for way in [w for w, rate in rates.items() if rate > HOPELESS * least]:
-            probe = self.train(way, self.entries[way].n_steps)  # once more: it may have been disturbed
-            rates[way] = min(rates[way], probe["seconds"] / probe["samples"])
-        hopeless = [self.entries[w] for w, rate in rates.items() if rate > HOPELESS * least and w not in always]
-        for entry in hopeless:
-            entry.seconds[0] = rates[entry.way]  # round 0 has nothing to pair
+            if not entry.probe and not entry.failed:
+                if self.left_s() <= 0:
+                    self.out_of_time = True
+                    break
+                self._probe(entry)
+                new.append(entry)
+        probed = [self.entries[way] for way in ways if way in self.entries and self.entries[way].probe]
+        least = min((entry.probe for entry in probed), default=0.0)
+        for entry in [e for e in new if e.probe > HOPELESS * least]:
+            if again := self._stretch(entry):  # the first one may have been disturbed
+                entry.probe = min(entry.probe, again["seconds"] / again["samples"])
+        hopeless = [e for e in new if e.probe > HOPELESS * least and e.way not in always]
         self._leave(hopeless)
-        tried = (self.entries[way] for way in ways if way in self.entries)
-        return [e for e in tried if not e.failed and e not in hopeless and (e.seconds or e.way in rates)]
+        return [e for e in probed if not e.failed and e not in hopeless]
+
+    def _probe(self, entry: Entry) -> None:
+        """Train the first steps of a way, and set the steps of its stretches."""
+        entry.n_steps = 1
+        if not (first := self._stretch(entry)):  # it warms caches and pages
+            return
+        entry.n_steps = PROBE_STEPS if first["seconds"] < LONG_STEP_S else 1
+        if probe := self._stretch(entry):
+            entry.probe = probe["seconds"] / probe["samples"]
+            step_s = probe["seconds"] / entry.n_steps
+            entry.n_steps = max(entry.n_steps, ceil(STRETCH_S / step_s))
+            entry.stretch_s = entry.n_steps * step_s
+
+    def _stretch(self, entry: Entry) -> dict[str, Any] | None:
+        """Train a stretch of a way; None if it fails, with which it leaves."""
+        try:
+            return self.train(entry.way, entry.n_steps)
+        except UserError as error:
+            entry.failed = str(error).splitlines()[0]
+            self._leave([entry])
+            return None
 
     def _round(self, runners: list[Entry]) -> bool:
         """Train a stretch of each; False if there is no time for it, or nobody to race."""
-        if self.left_s() <= len(runners) * STRETCH_S:
+        if self.left_s() <= sum(entry.stretch_s for entry in runners):
             self.out_of_time = True
             return False
         self.round += 1
         for entry in self.random.sample(runners, len(runners)):
-            try:
-                stretch = self.train(entry.way, entry.n_steps)
-            except UserError as error:
-                entry.failed = str(error)
+            stretch = self._stretch(entry)
+            if stretch is None:
                 runners.remove(entry)
                 continue
             entry.seconds[self.round] = stretch["seconds"] / stretch["samples"]
@@ -162,7 +180,7 @@ class Race:
 
     def _without_losers(self, runners: list[Entry], number: int, keep: int, always: Sequence[Way]) -> list[Entry]:
         """Let those leave that are slower for sure, and at some rounds the slower half; return the others."""
-        racing = sorted(runners, key=lambda e: e.calm)
+        racing = sorted(runners, key=self._calm)
         if number < 3:
             return runners
         least = SURE if number >= SURE_ROUNDS else EARLY
@@ -180,7 +198,7 @@ class Race:
 
     def _are_equal(self, racing: list[Entry]) -> bool:
         """True if no way but the first could still turn out to be faster, or slower by much."""
-        racing.sort(key=lambda e: e.calm)
+        racing.sort(key=self._calm)
         ratios = [self.ratio(e.way, racing[0].way) for e in racing[1:]]
         return all(ratio and ratio.high < EQUAL for ratio in ratios)
 

@@ -7,10 +7,11 @@ computes or polls. They end with stdin.
 import gc
 import json
 import os
+import resource
 import sys
 from collections.abc import Sequence
 from time import sleep
-from typing import Any
+from typing import Any, TextIO
 
 from psframe.cluster import begin
 
@@ -19,17 +20,20 @@ begin.over_ranks()
 import numpy as np  # noqa: E402
 from mpi4py import MPI  # noqa: E402
 
+from psframe import collectives  # noqa: E402
 from psframe.cluster import affinity  # noqa: E402
 from psframe.cluster.cluster import AgreedError, Cluster  # noqa: E402
 from psframe.cluster.command import guarded, run  # noqa: E402
 from psframe.cluster.communicators import mpi_name  # noqa: E402
-from psframe.config import tuned  # noqa: E402
+from psframe.config import registry, tuned  # noqa: E402
 from psframe.errors import UserError  # noqa: E402
 from psframe.nn import jit  # noqa: E402
 from psframe.train.data.dataset import LoadedData  # noqa: E402
 from psframe.train.plan import plan, without_ranks  # noqa: E402
 from psframe.tune.stretch import BESIDE, Candidate, bind, train  # noqa: E402
 
+NAMES = ("shared", "hierarchical", "buffer")  # collectives whose defaults are reported
+OF_DATA = ("dataset", "placement.data")  # choices that the data in memory depend on
 POLL_S = 0.005  # between looks for a message of another node, while this job trains nothing
 
 
@@ -50,12 +54,11 @@ class Candidates:
         self.held: dict[int, Candidate] = {}
 
     def hold(self, number: int, overrides: Sequence[str]) -> dict[str, Any]:
-        """Build a candidate; its data are those of another one if they lie in the same place."""
+        """Build a candidate; its data are those of another one if they are the same, in the same place."""
         bind(self.cpus)
         made = plan.make(self.cluster, self.path, [*self.given, *overrides, *BESIDE])
-        self.held[number] = candidate = Candidate(self.cluster, made, self._data(made))
-        sampler = candidate.run.sampler
-        return {"whole": sampler.whole, "most_steps": max(1, sampler.n_samples // sampler.whole)}
+        self.held[number] = Candidate(self.cluster, made, self._data(made))
+        return {}
 
     def look(self, number: int) -> dict[str, Any]:
         """Return the fields of :class:`psframe.tune.space.Origin`, for a candidate; on rank 0, elsewhere {}."""
@@ -77,6 +80,8 @@ class Candidates:
             "n_train": run.sampler.n_samples,
             "same_each_step": run.sync.traits.same_each_step,
             "own_statistics": run.network.meets == "batch",
+            "metrics": ["accuracy", "loss", "test_loss", *run.metrics],
+            "defaults": {name: registry.bind("collective", collectives.TABLE, {"name": name}).keys for name in NAMES},
             "config": candidate.plan.resolved,
             "set_keys": cluster.run_on_root(lambda: tuned.set_keys(self.path, self.given)),
             "key": cluster.run_on_root(
@@ -85,18 +90,18 @@ class Candidates:
         }
 
     def workers(self, number: int, *ways: tuple[Sequence[str], int]) -> dict[str, Any]:
-        """Return the number of workers of each pair of overrides and ranks; why it cannot be, where it cannot.
+        """Return the workers of each pair of overrides and ranks, and True if they step together; or why it cannot be.
 
         ``number`` is any candidate.
         """
         return {"found": self.cluster.run_on_root(lambda: [self._workers(*way) for way in ways])}
 
-    def _workers(self, overrides: Sequence[str], n_ranks: int) -> int | str:
+    def _workers(self, overrides: Sequence[str], n_ranks: int) -> tuple[int, bool] | str:
         try:
-            roles = without_ranks.check(self.path, [*self.given, *overrides], n_ranks).roles
+            verdict = without_ranks.check(self.path, [*self.given, *overrides], n_ranks)
         except UserError as error:
             return str(error)
-        return roles.n_workers if roles else 1
+        return verdict.roles.n_workers if verdict.roles else 1, verdict.judged.asked.traits.same_each_step
 
     def train(self, number: int, n_steps: int) -> dict[str, Any]:
         """Train a stretch of a candidate."""
@@ -113,12 +118,17 @@ class Candidates:
         return {}
 
     def _data(self, made: plan.Plan) -> LoadedData | None:
-        place = made.choices["placement.data"]
-        return next((c.run.held for c in self.held.values() if c.plan.choices["placement.data"] == place), None)
+        def same(other: plan.Plan) -> bool:
+            return other.facts == made.facts and all(other.choices[k] == made.choices[k] for k in OF_DATA)
+
+        return next((c.run.held for c in self.held.values() if same(c.plan)), None)
 
 
 def serve(cluster: Cluster, argv: Sequence[str]) -> int:
     """Answer the requests until stdin ends. All ranks must call."""
+    replies = _replies()
+    _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))  # each candidate holds some files
     candidates = Candidates(cluster, argv[0], argv[1:])
     jit.load()
     while True:
@@ -131,7 +141,14 @@ def serve(cluster: Cluster, argv: Sequence[str]) -> int:
         except AgreedError as error:
             reply = {"refused": str(error)}
         if cluster.rank == 0:
-            print(json.dumps(reply), flush=True)
+            print(json.dumps(reply), file=replies, flush=True)
+
+
+def _replies() -> TextIO:
+    """Return the stream of replies: stdout as it was given, which what users' code prints does not reach any more."""
+    replies = os.fdopen(os.dup(1), "w")
+    os.dup2(2, 1)
+    return replies
 
 
 def _told(cluster: Cluster, line: bytes) -> bytes:

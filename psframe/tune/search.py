@@ -16,6 +16,7 @@ from psframe.tune.way import BATCH, Way
 
 BROAD_ROUNDS, FINE_ROUNDS, LAST_ROUNDS, ABLATION_ROUNDS = 6, 8, 16, 6
 BROAD_KEPT, FINE_KEPT, LAST_KEPT = 4, 4, 3
+MODE = "sync.mode"
 HOPELESS = 3.0  # ratio of modelled seconds to the least beyond which a way is not raced
 NEAR = 1.25  # ratio to the best broad way beyond which fine settings are not tried
 BETTER = 0.99  # ratio below which a fine setting is taken into the combination of all that help
@@ -46,7 +47,7 @@ class Search:
     first : int
         Ranks of the config as it is: the first of the request, or a rank for each core.
     ask : callable
-        ``ask(n_ranks, what, way, *given)`` returns a reply of ``psframe.tune.ranks``; UserError if it is refused.
+        ``ask(what, way, *given)`` returns a reply of ``psframe.tune.ranks``; UserError if it is refused.
     drop : callable
         Called with ways that are no longer needed.
     left_s : callable
@@ -77,9 +78,12 @@ class Search:
         self.plain = Way(self.first)
         self.race = Race(lambda way, n: self.ask("train", way, n), self.drop, self.left_s)
 
-    def run(self) -> Outcome:
-        """Search; return the outcome. UserError if the config itself cannot be run."""
+    def look(self) -> None:
+        """Learn of the config on this machine. UserError if it cannot be run."""
         self.origin = msgspec.convert(self.ask("look", self.plain), Origin)
+
+    def run(self) -> Outcome:
+        """Search, after :meth:`look`; return the outcome. UserError if the config itself cannot be run."""
         self.space = space.opened(self.origin, self.request.vary)
         broad = [self.plain, *self._hopeful(self._valid(self._broad()))]
         self.tell(f"{len(broad)} ways: {', '.join(['ranks', *self.space.broad])}")
@@ -88,19 +92,22 @@ class Search:
             failed = self.race.entries[self.plain].failed
             raise UserError(failed or "--budget must leave time for a step of each way, got too little; give more")
         if self.space.fine:
-            found = self._fine([e for e in found if e.calm < NEAR * found[0].calm])
+            found = self._fine([e for e in found if e.calm(self.race.since) < NEAR * found[0].calm(self.race.since)])
         self.tell(f"the last {len(found)}, and the config as it is")
         found = self.race.run([e.way for e in found], LAST_ROUNDS, LAST_KEPT, [self.plain])
-        found += [e for e in [self.race.entries[self.plain]] if e not in found]
-        best = outcome.best(found, self.race, self.changes).way
-        if ablated := self._valid(self._ablated(best)):
+        found += [e for e in [self.race.entries[self.plain]] if e not in found and not e.failed]
+        best = outcome.best(found, self.race, self.changes)
+        if ablated := self._valid(self._ablated(best.way)):
             self.tell(f"the best without each of its {len(ablated)} setting(s)")
-            self.race.run([best], ABLATION_ROUNDS, 1, ablated)
-        return outcome.concluded(found, self.race, self.plain, self.changes, self.own)
+            self.race.run([best.way], ABLATION_ROUNDS, 1, ablated)
+            raced = [self.race.entries[way] for way in ablated if way in self.race.entries]
+            best = outcome.best([best, *(e for e in raced if not e.failed)], self.race, self.changes)
+        return outcome.concluded(best, self.race, self.plain, self.own)
 
-    def own(self, key: str) -> Any:
-        """Return the config's own value of a key, or of ``ranks``."""
-        return self.plain.n_ranks if key == "ranks" else space.own(self.origin, key)
+    def own(self, key: str, way: Way) -> Any:
+        """Return the value that a key has in a way without a setting of it."""
+        settings = {name: parse_value(value) for name, value in way.without(key).settings}
+        return space.own(self.origin, key, settings)
 
     def changes(self, way: Way) -> int:
         """Return the number of differences from the config as it is."""
@@ -144,7 +151,7 @@ class Search:
         get = space.getter(self.origin, way.n_ranks, settings)
         for key, values in self.space.fine.items():
             for value in values:
-                if value != get(key) and space.KNOBS[key].counts(self.origin, get, value):
+                if value not in (None, get(key)) and space.KNOBS[key].counts(self.origin, get, value):
                     yield way.having(key, value)
 
     def _base(self, way: Way) -> Way:
@@ -181,23 +188,26 @@ class Search:
         new = [*dict.fromkeys(ways)]
         found = self.ask("workers", self.plain, *([way.overrides, way.n_ranks] for way in new))["found"] if new else []
         valid = []
-        for way, n_workers in zip(new, found, strict=True):
-            fitted = self._fitted(way, n_workers) if isinstance(n_workers, int) else n_workers
+        for way, answer in zip(new, found, strict=True):
+            fitted = answer if isinstance(answer, str) else self._fitted(way, *answer)
             if isinstance(fitted, Way):
                 valid.append(fitted)
             else:
                 self.left_out[fitted] = self.left_out.get(fitted, 0) + 1
         return [way for way in dict.fromkeys(valid) if way != self.plain]
 
-    def _fitted(self, way: Way, n_workers: int) -> Way | str:
+    def _fitted(self, way: Way, n_workers: int, same_each_step: bool) -> Way | str:
         """Return the way with the batch that leaves the global one as it is; why there is none, where there is none."""
         origin = self.origin
         if BATCH in dict(way.settings) or origin.config["train"]["reproducible"] == "any_workers":
             return way
         if n_workers == origin.n_workers:
             return way
-        if not origin.same_each_step or origin.own_statistics:
-            kind = "batch normalization" if origin.same_each_step else f"sync.mode {origin.value('sync.mode')}"
+        together = same_each_step and origin.same_each_step
+        if not together or origin.own_statistics:
+            kind = (
+                "batch normalization" if together else f"sync.mode {dict(way.settings).get(MODE, origin.value(MODE))}"
+            )
             return f"with {kind} another number of workers than {origin.n_workers} trains otherwise"
         if origin.global_batch % n_workers:
             return f"{origin.global_batch} samples of a step cannot be divided evenly among so many workers"

@@ -7,7 +7,7 @@ from typing import Any
 import msgspec
 
 from psframe.config.placement_spec import ROLES
-from psframe.config.schema import parse_value
+from psframe.config.schema import parse_value, spelled
 from psframe.errors import UserError, nearest
 
 ALL = "all"
@@ -34,6 +34,10 @@ class Origin(msgspec.Struct, frozen=True):
         True if a layer computes statistics of a worker's own samples: the batch of a worker must stay.
     config : dict
         The resolved config.
+    metrics : list of str
+        Numbers of an epoch's record that tell how good a network is.
+    defaults : dict
+        Keys of psframe's collectives with their defaults, by name.
     set_keys : list of str
         Keys that the user has set.
     key : str
@@ -53,6 +57,8 @@ class Origin(msgspec.Struct, frozen=True):
     same_each_step: bool
     own_statistics: bool
     config: dict[str, Any]
+    metrics: list[str]
+    defaults: dict[str, dict[str, Any]]
     set_keys: list[str]
     key: str
 
@@ -111,11 +117,13 @@ def _in_stages(*values: Any) -> Knob:
     """Return a knob of networks that are cut into stages."""
     return Knob(
         lambda origin: values if origin.value("parallel.pipeline") > 1 else values[:1],
-        lambda origin, get, value: True,
+        # batch normalization takes the statistics of a micro-batch
+        lambda origin, get, value: not origin.own_statistics,
     )
 
 
 KNOBS: dict[str, Knob] = {
+    "collective.name": Knob(_collectives, lambda origin, get, value: _exchanges(origin, get), fine=False),
     "sync.server": Knob(
         lambda origin: ("dedicated", "colocated"),
         lambda origin, get, value: get("sync.mode") == "sync_ps" and _exchanges(origin, get),
@@ -126,7 +134,6 @@ KNOBS: dict[str, Knob] = {
         lambda origin, get, value: get("sync.mode") == "sync_ps" and _exchanges(origin, get, "buffer"),
         fine=False,
     ),
-    "collective.name": Knob(_collectives, lambda origin, get, value: _exchanges(origin, get), fine=False),
     "train.threads": Knob(lambda origin: ["auto", *_powers(origin.cores)], _threads, fine=False),
     "collective.reducers": Knob(
         lambda origin: ("cores", "all", "server"),
@@ -168,28 +175,43 @@ def opened(origin: Origin, vary: Mapping[str, Sequence[Any] | None]) -> Space:
     vary : mapping
         As :func:`varied` returns it.
     """
-    broad: dict[str, list[Any]] = {}
+    # first what decides which of the others count
+    broad = {key: list(values) for key, values in vary.items() if key not in KNOBS and key != ALL and values}
     fine: dict[str, list[Any]] = {}
     for key, knob in KNOBS.items():
-        section = key.partition(".")[0]
-        if section in vary and key not in vary:
-            continue  # it is varied as a whole
-        # keys of the user's own, such as compression, belong to the user's collective
-        own_keys = section == "collective" and any(
-            k.startswith("collective.") for k in origin.set_keys if k not in KNOBS
-        )
-        if key in vary or ALL in vary or not (key in origin.set_keys or own_keys):
-            values = vary.get(key) or knob.values(origin)
-            (fine if knob.fine else broad)[key] = list(dict.fromkeys([own(origin, key), *values]))
-    broad |= {key: list(values) for key, values in vary.items() if key not in KNOBS and key != ALL and values}
+        if vary.get(key):
+            (fine if knob.fine else broad)[key] = list(vary[key] or ())
+        elif key in vary or _is_open(origin, key, vary):
+            values = {spelled(value): value for value in (own(origin, key, {}), *knob.values(origin))}
+            (fine if knob.fine else broad)[key] = list(values.values())
     # a machine of one core or one kind of memory, and a network in one piece, leave some keys one value
     return Space(*({k: v for k, v in part.items() if len(v) > 1 or k in vary} for part in (broad, fine)))
 
 
-def own(origin: Origin, key: str) -> Any:
-    """Return the config's own value of a key; that of a strategy which the config does not use is its default."""
+def _is_open(origin: Origin, key: str, vary: Mapping[str, Any]) -> bool:
+    """True if a key is open without being named: the user has not set it, nor keys that belong to its value."""
+    section = key.partition(".")[0]
+    if section in vary:
+        return False  # it is varied as a whole
+    compressed = origin.value("collective.compression") not in (None, "none")
+    if key == "collective.name" and compressed:
+        return False  # the others may not compress, which trains otherwise
+    own_keys = [k for k in origin.set_keys if k.startswith("collective.") and k not in KNOBS]
+    is_set = key in origin.set_keys or (section == "collective" and bool(own_keys))
+    return ALL in vary or not is_set
+
+
+def own(origin: Origin, key: str, settings: Mapping[str, Any]) -> Any:
+    """Return the value that a key has in a way with ``settings`` that do not name it.
+
+    It is the config's, or the default of a strategy that the config does not use.
+    """
+    section, _, name = key.partition(".")
+    collective = settings.get("collective.name")
+    if section == "collective" and name != "name" and collective not in (None, origin.value("collective.name")):
+        return origin.defaults.get(collective, {}).get(name)
     value = origin.value(key)
-    return value if value is not None or key not in KNOBS else KNOBS[key].values(origin)[0]
+    return KNOBS[key].values(origin)[0] if value is None and key in KNOBS and section != "collective" else value
 
 
 def varied(words: Sequence[str]) -> dict[str, Sequence[Any] | None]:
@@ -204,15 +226,27 @@ def varied(words: Sequence[str]) -> dict[str, Sequence[Any] | None]:
         if not equals and key not in (*KNOBS, ALL):
             raise UserError(f"--vary must be KEY=VALUE,VALUE, or a key of psframe tune, got {word!r}; "
                             f"{nearest(key, [*KNOBS, ALL])}")  # fmt: skip
-        if equals and (not isinstance(values, list) or not values or not key):
+        plain = isinstance(values, list) and all(_is_plain(value) for value in values)
+        if equals and (not plain or not values or not key):
             raise UserError(f"--vary must be KEY=VALUE,VALUE, got {word!r}; write, say, --vary affinity=numa,none")
         keys[key] = values
     return keys
 
 
+def _is_plain(value: Any) -> bool:
+    """True for a value that JSON has, too; YAML has dates."""
+    if isinstance(value, dict):
+        return all(map(_is_plain, value.values()))
+    return (
+        all(map(_is_plain, value))
+        if isinstance(value, list)
+        else value is None or type(value) in (str, bool, int, float)
+    )
+
+
 def getter(origin: Origin, n_ranks: int, settings: Mapping[str, Any]) -> Get:
     """Return the function that gives a key's value in a way; ``settings`` are plain."""
-    return lambda key: n_ranks if key == "ranks" else settings[key] if key in settings else own(origin, key)
+    return lambda key: n_ranks if key == "ranks" else settings.get(key, own(origin, key, settings))
 
 
 def combinations(origin: Origin, n_ranks: int, keys: Mapping[str, Sequence[Any]]) -> Iterator[dict[str, Any]]:
@@ -223,7 +257,7 @@ def combinations(origin: Origin, n_ranks: int, keys: Mapping[str, Sequence[Any]]
         for settings in partial:
             get = getter(origin, n_ranks, settings)
             for value in values:
-                if value == own(origin, key):
+                if value == own(origin, key, settings):
                     extended.append(settings)
                 elif knob is None or knob.counts(origin, get, value):
                     extended.append({**settings, key: value})

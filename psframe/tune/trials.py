@@ -1,5 +1,6 @@
 """Trials of a search for a target (:class:`Trials`): runs under mpirun, which go on where they were stopped."""
 
+import shutil
 from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import accumulate
@@ -9,6 +10,7 @@ from typing import Any
 from psframe.bench import sweep
 from psframe.config.schema import spelled
 from psframe.errors import UserError
+from psframe.train.callbacks.best import Best
 from psframe.tune.goal import Curve, Trial
 from psframe.tune.journal import Journal
 
@@ -40,26 +42,41 @@ class Trials:
     target: float
     journal: Journal
 
+    @property
+    def sign(self) -> int:
+        """1 if more of the metric is better, else -1: curves have the metric times this."""
+        return -1 if Best(self.metric).smaller else 1
+
     def train(self, trial: Trial, seconds: float) -> Curve:
         """Train a trial to the target, or to so many seconds of training; return its curve. UserError if it fails."""
         request = ["trial", trial.number, trial.way.plain, trial.seed, seconds if seconds < float("inf") else None]
-        curve: Curve = [
-            (s, value) for s, value in self.journal.reply(request, lambda: self._run(trial, seconds))["curve"]
-        ]
-        return curve
+        reply = self.journal.reply(request, lambda: {"curve": self._curve(trial, seconds)})
+        return [(s, float("-inf") if value is None else self.sign * value) for s, value in reply["curve"]]
 
-    def _run(self, trial: Trial, seconds: float) -> dict[str, Any]:
+    def _curve(self, trial: Trial, seconds: float) -> list[tuple[float, float | None]]:
         where = self.out / "trials" / f"{trial.number:03d}"
+        records = self._run(trial, seconds, where)
+        if any(record["begun_at"] for record in records):  # it was broken off within an epoch, of which a part is timed
+            shutil.rmtree(where)
+            records = self._run(trial, seconds, where)
+        values = [(record.get("metrics") or {}).get(self.metric, record.get(self.metric)) for record in records]
+        return [*zip(accumulate(record["epoch_s"] for record in records), values, strict=True)]
+
+    def _run(self, trial: Trial, seconds: float, where: Path) -> list[dict[str, Any]]:
+        """Train a trial on from its last checkpoint, or anew where it has none; return the records of its epochs."""
         where.mkdir(parents=True, exist_ok=True)
+        resume = "none"
+        for run in where.iterdir():
+            if (run / "checkpoints" / "latest").exists():
+                resume = str(run)
+            else:
+                shutil.rmtree(run)
         stop: dict[str, Any] = {"metric": self.metric, "reach": self.target, "patience": ENDLESS}
         stop |= {"seconds": seconds} if seconds < float("inf") else {}
         seed = [f"train.seed={trial.seed}"] if trial.seed is not None else []
-        begun = [str(run) for run in where.iterdir() if (run / "checkpoints" / "latest").exists()]
-        resume = [f"checkpoint.resume={run}" for run in begun[:1]]
-        own = [f"train.stop={spelled(stop)}", "checkpoint.keep=1", *seed, *resume]
+        own = [f"train.stop={spelled(stop)}", "checkpoint.keep=1", f"checkpoint.resume={resume}", *seed]
         overrides = [*self.overrides, *trial.way.overrides, *own]
         records, complaint = sweep.train(self.start, trial.way.n_ranks, self.config, overrides, where)
         if complaint:
             raise UserError(complaint)
-        values = [(record.get("metrics") or {}).get(self.metric, record.get(self.metric)) for record in records]
-        return {"curve": [*zip(accumulate(record["epoch_s"] for record in records), values, strict=True)]}
+        return records

@@ -1,25 +1,28 @@
 """Results of a search (:class:`Results`): ``tuned.yaml``, which runs as it is, figures in JSON, and text."""
 
 import json
-import os
+import shlex
+import sys
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
 from psframe import __version__
-from psframe.config import short
+from psframe.config import schema, short
 from psframe.config.schema import to_yaml
-from psframe.config.tuned import Tuned
+from psframe.config.tuned import KEYS, Tuned
+from psframe.errors import reason
 from psframe.record import tuned as cache
 from psframe.record.folder import chosen_file
 from psframe.record.view import aligned
 from psframe.tune.goal import Found
 from psframe.tune.outcome import Outcome, lost_by
-from psframe.tune.race import SURE_ROUNDS, Entry
+from psframe.tune.race import Entry
 from psframe.tune.search import Search
 from psframe.tune.way import Way
 
+LEAST_ROUNDS = 3  # of a comparison
 TOP = 8  # rows of the table
 CONFIG, FIGURES = "tuned.yaml", "tune.json"
 
@@ -49,7 +52,9 @@ class Results:
 
     def command(self, way: Way) -> str:
         """Return the command that trains a way by ``tuned.yaml``."""
-        return f"{self.mpirun or 'mpirun'} -n {way.n_ranks} python -m psframe.train {self.out / CONFIG}"
+        return (
+            f"{self.mpirun or 'mpirun'} -n {way.n_ranks} python -m psframe.train {shlex.quote(str(self.out / CONFIG))}"
+        )
 
     def write(self, best: Way, found: Found | None = None) -> None:
         """Write ``tuned.yaml`` with the ``best`` way, and ``tune.json``. Raises OSError.
@@ -60,15 +65,22 @@ class Results:
             Outcome of a search for a target.
         """
         origin, outcome = self.search.origin, self.outcome
-        content: dict[str, Any] = {"base": os.path.relpath(self.config, self.out), "name": origin.config["name"]}
+        content = schema.content(self.config)  # as a whole: over a base, sections would merge where overrides replace
         for override in (*self.overrides, *best.overrides):
             short.override(content, override)
-        on = f"{self.search.plain.n_ranks} rank(s)"
-        gain = f"; the config as it is on {on}: {outcome.plain.told} seconds" if outcome.plain else ""
         head = [
             f"The fastest of {len(self.search.race.entries)} ways to train {self.config} (psframe tune {__version__}):",
             f"    {self.command(best)}",
-            f"{_rate(outcome.best):,.0f} samples/s, {_epoch_s(self.search, outcome.best):.4g} s an epoch{gain}",
+            *(
+                []
+                if found
+                else [f"{_rate(outcome.best):,.0f} samples/s, {_epoch_s(self.search, outcome.best):.4g} s an epoch"]
+            ),
+            *(
+                [f"the config as it is on {self.search.plain.n_ranks} rank(s): {outcome.plain.told} seconds"]
+                if outcome.plain
+                else []
+            ),
             f"on {origin.machine}, {origin.mpi}, {origin.n_nodes} node(s), {origin.global_batch} samples a step",
         ]
         head += [f"and of {len(found.trials)} trials, those settings that reached the target first"] if found else []
@@ -78,14 +90,28 @@ class Results:
             file.write(json.dumps({**self.plain(), **_goal(found)}, indent=1) + "\n")
 
     def keep(self) -> None:
-        """Keep the fastest way on each number of ranks for ``tuned=auto``. Raises OSError."""
+        """Keep the fastest way on each number of ranks for ``tuned=auto``; warn on stderr if it cannot be.
+
+        Ways with keys that the user has set, or that are none of tuning, are kept for nobody who did not ask for them.
+        """
         origin, n_done = self.search.origin, set[int]()
-        longest = [entry for entry, ratio in self.outcome.rivals if ratio.n >= SURE_ROUNDS]
-        for entry in (self.outcome.best, *longest):
-            if entry.way.n_ranks not in n_done:
-                n_done.add(entry.way.n_ranks)
-                place = (origin.machine, origin.mpi, origin.n_nodes, entry.way.n_ranks, origin.global_batch)
-                cache.keep(origin.key, Tuned(*place, entry.way.overrides, _rate(entry)))
+        own = origin.batch_size if origin.config["train"]["reproducible"] != "any_workers" else None
+        fixed = not origin.same_each_step or origin.own_statistics
+        sure = [entry for entry, ratio in self.outcome.rivals if ratio.n >= LEAST_ROUNDS]
+        for entry in (self.outcome.best, *sure):
+            way = entry.way.but(batch_size=entry.way.batch_size or own)
+            asked = [key for key, _ in way.settings if key not in KEYS or key in origin.set_keys]
+            if way.n_ranks in n_done or asked:
+                continue
+            n_done.add(way.n_ranks)
+            place = (origin.machine, origin.mpi, origin.n_nodes, origin.cores, way.n_ranks, origin.global_batch)
+            n_workers = origin.n_workers if fixed else None
+            try:
+                cache.keep(origin.key, Tuned(*place, way.overrides, _rate(entry), n_workers))
+            except OSError as error:
+                told = f"psframe: warning: tuned=auto will not find this: {error.filename}: {reason(error)}"
+                print(told, file=sys.stderr, flush=True)
+                return
 
     def plain(self) -> dict[str, Any]:
         """Return the outcome for JSON."""
@@ -171,8 +197,8 @@ def _notes(search: Search, outcome: Outcome) -> list[str]:
     lines = []
     if outcome.equals:
         labels = "; ".join(entry.way.label for entry in outcome.equals)
-        lines.append(f"note: noise alone may part these from the best, and none has fewer settings: {labels}")
-    if outcome.plain is None:
+        lines.append(f"note: noise alone may part these from the best: {labels}")
+    if outcome.best.way == search.plain:
         lines.append("note: no way was faster than the config as it is")
     if search.race.out_of_time:
         lines.append("note: the budget has ended the race; with more of it the same command may find a faster way")

@@ -59,7 +59,7 @@ def test_search_ends_with_a_config_that_runs_and_is_found_again(mpi, small, tmp_
         servers = way["n_ranks"] > 1 and way["settings"].get("sync.server", "dedicated") == "dedicated"
         assert (way["n_ranks"] - servers) * (way["batch_size"] or 8) == 16, way
     tuned = out / "tuned.yaml"
-    assert f"mpirun -n {best['n_ranks']} python -m psframe.train {tuned}" in ended.stdout
+    assert f" -n {best['n_ranks']} python -m psframe.train {tuned}" in ended.stdout
     content = yaml.safe_load(tuned.read_text())
     assert content["name"] == "small"
     trained = train(mpi, best["n_ranks"], tuned, "--quiet")
@@ -126,6 +126,31 @@ def test_rank_that_dies_takes_its_way_out_of_the_race(mpich, small, tmp_path):
     found = json.loads((tmp_path / "out" / "tune.json").read_text())
     assert any("broken:Dies" in label for label in found["failed"])
     assert "collective.name" not in found["ways"][0]["settings"]
+
+
+def test_what_users_code_prints_does_not_disturb(mpich, small, tmp_path):
+    (tmp_path / "talks.py").write_text(
+        "from tests.helpers import tiny\n\ndef build(input_shape, n_classes):\n"
+        "    print('{}')\n    print('{\"refused\": \"never\"}', end='', flush=True)\n"
+        "    return tiny.build(input_shape, n_classes)\n"
+    )
+    env = {"PYTHONPATH": f"{tmp_path}:{ROOT}", cache.VARIABLE: str(tmp_path)}
+    fast = ["--vary", "affinity=numa", "collective.name=shared", "collective.reducers=cores"]
+    ended = tune(mpich, small, "model=talks:build", *fast, "--ranks", "2", "--out", tmp_path / "out", **env)
+    assert ended.returncode == 0, ended
+    assert json.loads((tmp_path / "out" / "tune.json").read_text())["failed"] == {}
+
+
+def test_batch_that_is_varied_is_not_found_by_who_did_not_ask(mpich, small, tmp_path):
+    env = {cache.VARIABLE: str(tmp_path)}
+    fast = ["--vary", "affinity=numa", "collective.name=shared", "collective.reducers=cores"]
+    ended = tune(mpich, small, *fast, "--vary", "train.batch_size=64", "--ranks", "2", "--out", tmp_path / "out", **env)
+    assert ended.returncode == 0, ended
+    content = yaml.safe_load((tmp_path / "out" / "tuned.yaml").read_text())
+    found = train(mpich, 2, small, "tuned=auto", "collective.name=shared", "collective.reducers=cores", **env)
+    assert found.status == 0, found
+    assert runs(tmp_path)[-1]["global_batch"] == 8
+    assert content["train"]["batch_size"] in (8, 64)
 
 
 def test_killed_search_leaves_no_ranks(mpich, small, tmp_path):

@@ -44,7 +44,8 @@ class Simulated:
         return {
             "machine": "a machine", "mpi": "an MPI", "n_nodes": 1, "cores": 8, "n_numa": 1, "tiers": ["ddr"],
             "n_workers": n_workers, "batch_size": 32, "global_batch": 32 * n_workers, "n_train": 60000,
-            "same_each_step": True, "own_statistics": False, "set_keys": [], "key": "k",
+            "same_each_step": True, "own_statistics": False, "set_keys": [], "key": "k", "metrics": ["accuracy"],
+            "defaults": {"shared": {"reducers": "cores"}, "buffer": {"bucket_bytes": 1 << 20}, "hierarchical": {}},
             "config": {
                 "name": "simulated", "train": {"threads": "auto", "reproducible": "fixed_workers"},
                 "sync": {"mode": "sync_ps", "server": "dedicated", "servers": 1},
@@ -59,7 +60,7 @@ class Simulated:
         from psframe.tune.way import Way
 
         made = [Way(n, tuple(tuple(o.split("=", 1)) for o in overrides)) for overrides, n in ways]
-        return {"found": [self.n_workers(one) for one in made]}
+        return {"found": [(self.n_workers(one), True) for one in made]}
 
     def train(self, way, n_steps):
         if way in self.refused:

@@ -52,7 +52,7 @@ def test_settings_that_reach_the_target_first_win():
     assert found.best.batch_size == 16
     assert len(found.seconds[found.best]) == 1 + len(SEEDS)
     assert found.plain in found.seconds, "the config itself is repeated, too"
-    assert "0.5, by seed" in text(found, 0.5, "accuracy")
+    assert "accuracy 0.5, by seed" in text(found, "accuracy 0.5")
 
 
 def test_trial_that_diverges_is_out_with_its_reason():
@@ -60,7 +60,7 @@ def test_trial_that_diverges_is_out_with_its_reason():
     failed = [trial for trial in found.trials if trial.failed]
     assert failed
     assert all(dict(trial.way.settings)["optimizer.lr"] == "0.04" for trial in failed)
-    assert "the loss must stay finite" in text(found, 0.5, "accuracy")
+    assert "the loss must stay finite" in text(found, "accuracy 0.5")
 
 
 def test_worse_half_leaves_and_nobody_trains_longer_than_the_fastest():
@@ -93,7 +93,7 @@ def test_config_that_never_reaches_the_target_gives_its_seconds():
     found, trained = search(vary={"optimizer.lr": [0.005, 0.02], BATCH: [32]}, target=0.99)
     assert all(row[3] <= EPOCH_S * EPOCHS for row in trained.asked if row[2] is None and row[0] > 1)
     assert found.best == found.plain
-    assert "not reached" in text(found, 0.99, "accuracy")
+    assert "not reached" in text(found, "accuracy 0.99")
 
 
 def test_config_that_fails_is_an_error():
@@ -108,7 +108,7 @@ def test_budget_ends_the_search_with_what_it_has():
     left = iter([1.0] * 4)
     found, _ = search(left_s=lambda: next(left, 0.0))
     assert len([trial for trial in found.trials if trial.curve]) == 4
-    assert "the budget has ended the search" in text(found, 0.5, "accuracy")
+    assert "the budget has ended the search" in text(found, "accuracy 0.5")
 
 
 def test_seeds_that_overlap_are_told():
@@ -118,4 +118,23 @@ def test_seeds_that_overlap_are_told():
         return [(s / hurry, value) for s, value in curve]
 
     found, _ = search(vary={"optimizer.lr": [0.012], BATCH: [32]}, train=noisy)
-    assert ("overlap" in text(found, 0.5, "accuracy")) == (found.best != found.plain)
+    assert ("overlap" in text(found, "accuracy 0.5")) == (found.best != found.plain)
+
+
+def test_setting_whose_seeds_diverge_does_not_win_by_a_lucky_one():
+    def lucky(trial, seconds):
+        if trial.seed is not None and dict(trial.way.settings).get("optimizer.lr") == "0.02":
+            raise UserError("the loss must stay finite")
+        return Trained()(trial, seconds)
+
+    found, _ = search(vary={BATCH: [32]}, train=lucky)
+    assert dict(found.best.settings).get("optimizer.lr") != "0.02"
+    fast = next(way for way in found.seconds if dict(way.settings).get("optimizer.lr") == "0.02")
+    assert found.seconds[fast][1:] == [None] * len(SEEDS)
+
+
+def test_batch_of_a_worker_is_left_alone_where_there_is_none():
+    section = {"threads": "auto", "reproducible": "any_workers", "global_batch": 256}
+    config = {**Simulated(None).look(PLAIN)["config"], "optimizer": {"name": "sgd", "lr": 0.01}, "train": section}
+    found = GoalSearch(origin(config=config), PLAIN, {}, 0.5, Trained(), lambda: 1e9, lambda line: None).run()
+    assert {trial.way.batch_size for trial in found.trials} == {None}

@@ -56,8 +56,27 @@ def test_refusal_is_kept(tmp_path):
     for do in (refuse, lambda: {}):
         journal = Journal(tmp_path / "out", ASKED)
         with pytest.raises(UserError, match="no room"):
-            journal.reply(["hold"], do)
+            journal.reply(["train"], do)
         journal.close()
+
+
+def test_refusal_that_ends_the_search_is_asked_again(tmp_path):
+    def refuse():
+        raise UserError("no such module")
+
+    journal = Journal(tmp_path / "out", ASKED)
+    with pytest.raises(UserError, match="no such module"):
+        journal.reply(["look"], refuse)
+    journal.close()
+    journal = Journal(tmp_path / "out", ASKED)
+    assert journal.reply(["look"], lambda: {"found": 1}) == {"found": 1}
+    journal.close()
+
+
+def test_what_follows_a_difference_is_measured_anew_and_kept(tmp_path):
+    replies(tmp_path / "out", [1, 2, 3])
+    assert replies(tmp_path / "out", [1, 4, 5])[1] == [4, 5]
+    assert replies(tmp_path / "out", [1, 4, 5, 6])[1] == [6]
 
 
 def test_seconds_go_on_where_they_broke_off(tmp_path):
@@ -87,7 +106,7 @@ def test_folders_that_cannot_be_are_told(tmp_path):
         Journal(tmp_path / "out" / NAME / "below", ASKED)
 
 
-FOUND = Tuned("a machine", "an MPI", 1, 4, 128, ["collective.name=buffer"], 1000.0)
+FOUND = Tuned("a machine", "an MPI", 1, 8, 4, 128, ["collective.name=buffer"], 1000.0)
 
 
 @pytest.fixture
@@ -98,9 +117,16 @@ def home(tmp_path, monkeypatch):
 
 def test_cache_gives_what_it_keeps(home):
     cache.keep("key", FOUND)
-    like = Tuned("a machine", "an MPI", 1, 4, 128, [], 0.0)
+    like = Tuned("a machine", "an MPI", 1, 8, 4, 128)
     assert cache.find("key", like) == FOUND
-    for other in ({"n_ranks": 5}, {"machine": "another"}, {"mpi": "another"}, {"global_batch": 64}, {"n_nodes": 2}):
+    for other in (
+        {"n_ranks": 5},
+        {"machine": "another"},
+        {"mpi": "another"},
+        {"global_batch": 64},
+        {"n_nodes": 2},
+        {"cores": 4},
+    ):
         changed = Tuned(**{field: other.get(field, getattr(like, field)) for field in like.__struct_fields__})
         assert cache.find("key", changed) is None, other
     assert cache.find("another", like) is None
@@ -152,7 +178,19 @@ def test_set_keys_are_those_of_file_and_command_line(tmp_path):
     expected = {"sync.mode", "train.threads", "collective.name", "collective.bucket_bytes", "affinity", "sync.server"}
     assert expected <= set(found)
     assert "train.epochs" not in found
-    assert [key for key in found if key.startswith("placement")] in (
-        ["placement.parameters"],
-        ["placement.parameters.name"],
-    )
+    assert {key for key in found if key.endswith(".name") and "placement" in key} == {"placement.parameters.name"}
+
+
+@pytest.mark.parametrize("override", ["placement.data={numa: [0]}", "placement={data: hbw}", "placement.data=hbw"])
+def test_placement_of_one_role_sets_that_role_alone(tmp_path, override):
+    (tmp_path / "c.yaml").write_text("name: c\nmodel: lenet\n")
+    found = tuned.set_keys(str(tmp_path / "c.yaml"), [override])
+    assert {key for key in found if key.endswith(".name")} - {"model.name"} == {"placement.data.name"}
+
+
+def test_user_without_a_home_has_no_cache(monkeypatch):
+    monkeypatch.delenv(cache.VARIABLE, raising=False)
+    monkeypatch.setattr(cache.os.path, "expanduser", lambda path: path)
+    assert cache.find("key", FOUND) is None
+    with pytest.raises(OSError, match="no home"):
+        cache.keep("key", FOUND)

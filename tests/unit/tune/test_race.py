@@ -7,6 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from psframe.errors import UserError
 from psframe.tune.intervals import interval
 from psframe.tune.race import HOPELESS, PROBE_STEPS, Race
 from psframe.tune.way import Way
@@ -108,3 +109,36 @@ def test_interval_narrows_with_rounds():
     widths = [interval(logs[:n]).high - interval(logs[:n]).low for n in (6, 20, 100)]
     assert widths == sorted(widths, reverse=True)
     assert widths[2] < widths[0] / 2
+
+
+def test_way_that_joins_late_is_judged_by_the_rounds_since():
+    """The machine has become slower by then: seconds of earlier rounds would be better for all the others."""
+    machine = Simulated(lambda way: 0.01 * (1.0 if machine.now_s < 10 else 1.5) * (0.9 if way == WAYS[3] else 1.0))
+    raced = Race(machine.train, machine.drop, lambda: 600 - machine.now_s)
+    first = raced.run(WAYS[:3], 8, 3)
+    machine.now_s = max(machine.now_s, 10.0)
+    found = raced.run([*(entry.way for entry in first), WAYS[3]], 8, 1)
+    assert found[0].way == WAYS[3]
+
+
+def test_race_without_time_for_a_round_goes_by_the_probes():
+    step_s = dict(zip(WAYS[:3], (0.01, 0.005, 0.02), strict=True))
+    raced, found, _ = race(step_s, WAYS[:3], budget_s=0.3, noise=0.0)
+    assert raced.out_of_time
+    assert found[0].way == WAYS[1]
+
+
+def test_failure_in_a_later_stretch_ends_that_way_alone():
+    step_s = dict.fromkeys(WAYS[:3], 0.01)
+    machine = Simulated(lambda way: step_s[way])
+
+    def train(way, n_steps):
+        if way == WAYS[1] and machine.steps[way] > 30:
+            raise UserError("a rank has died", "with a table")
+        return machine.train(way, n_steps)
+
+    raced = Race(train, machine.drop, lambda: 600 - machine.now_s)
+    found = raced.run(WAYS[:3], 6, 3)
+    assert {entry.way for entry in found} == {WAYS[0], WAYS[2]}
+    assert raced.entries[WAYS[1]].failed == "a rank has died"
+    assert WAYS[1] in machine.dropped

@@ -37,6 +37,7 @@ def search(ranks=(8,), vary=None, first=None, budget_s=600.0, **keys):
         Request(list(ranks), vary or {}), first or ranks[0], machine.ask, machine.drop,
         lambda: budget_s - machine.now_s, lambda text: None,
     )  # fmt: skip
+    made.look()
     return made, made.run(), machine
 
 
@@ -149,7 +150,38 @@ def test_way_that_the_model_expects_to_be_far_slower_is_not_raced():
         Request([8], {}), 8, machine.ask, machine.drop, lambda: 600.0, lambda text: None,
         lambda way: 10.0 if way == slow else 1.0 if not way.settings else None,
     )  # fmt: skip
+    made.look()
     made.run()
     assert slow not in made.race.entries
     assert any("expects over 3 times" in why for why in made.left_out)
     assert len(made.race.entries) > 3, "a way that the model does not know is raced"
+
+
+def test_setting_that_is_worth_nothing_in_the_end_is_left_out():
+    """What looked faster by luck races once more without each setting."""
+    _, outcome, _ = search(
+        ranks=(9,),
+        step_s=lambda way: (
+            BASE_S * 0.8 ** (way.n_ranks == 9) * (0.7 if dict(way.settings).get("affinity") == "none" else 1.0)
+        ),
+        n_workers=lambda way: 8,
+        noise=0.04,
+    )
+    assert dict(outcome.best.way.settings) == {"affinity": "none"}
+
+
+def test_mode_that_is_varied_keeps_its_workers_if_they_matter():
+    class Modes(Simulated):
+        def workers(self, way, *ways):
+            found = super().workers(way, *ways)["found"]
+            asynchronous = ["sync.mode=async_ps" in overrides for overrides, _ in ways]
+            return {"found": [(n, not free) for (n, _), free in zip(found, asynchronous, strict=True)]}
+
+    machine = Modes(step_s, n_workers=dedicated)
+    vary = {"sync.mode": ["sync_ps", "async_ps"]}
+    made = Search(Request([5, 8], vary), 5, machine.ask, machine.drop, lambda: 600.0, lambda text: None)
+    made.look()
+    made.run()
+    free = [way for way in made.race.entries if dict(way.settings).get("sync.mode") == "async_ps"]
+    assert free
+    assert {dedicated(way) for way in free} == {4}

@@ -4,11 +4,10 @@ import importlib
 import platform
 from importlib.metadata import version
 
-from mpi4py import MPI
-
 from psframe import __version__
 from psframe.cluster import startup
 from psframe.cluster.cluster import Cluster
+from psframe.cluster.communicators import mpi_name
 from psframe.config.schema import Fault, Record
 from psframe.errors import UserError, reason
 from psframe.memory.sysfs import spell
@@ -16,15 +15,10 @@ from psframe.train.data.dataset import Facts
 from psframe.train.faults.injection import Crash
 
 
-def mpi_version() -> str:
-    """Return the MPI library's name and version, on one line."""
-    return str(MPI.Get_library_version().replace("\0", "").splitlines()[0].strip())
-
-
 def versions() -> dict[str, str]:
     """Return the versions of the software that a run's config.yaml records."""
     packages = {name: version(name) for name in ("numpy", "numba")}
-    return {"psframe": __version__, "python": platform.python_version(), "mpi": mpi_version(), **packages}
+    return {"psframe": __version__, "python": platform.python_version(), "mpi": mpi_name(), **packages}
 
 
 def check_record(asked: Record, rank: int) -> None:
@@ -65,7 +59,7 @@ def check_loss() -> None:
     if not startup.tolerant():
         raise UserError(
             "fault.on_worker_loss: continue must have an Open MPI whose mpirun was given --with-ft ulfm, got "
-            f"{' '.join(mpi_version().split(',')[0].split())} without; start it so, or give fault.on_worker_loss=stop, "
+            f"{' '.join(mpi_name().split(',')[0].split())} without; start it so, or give fault.on_worker_loss=stop, "
             "and let `python -m psframe.run --restarts K` start the job again"
         )
 

@@ -6,7 +6,7 @@ from statistics import median
 from typing import Any
 
 from psframe.tune.intervals import Interval
-from psframe.tune.race import EQUAL, SURE_ROUNDS, Entry, Race
+from psframe.tune.race import SURE_ROUNDS, Entry, Race
 from psframe.tune.way import Way
 
 #: phases of a step, in words
@@ -23,6 +23,7 @@ class Effect:
     ratio: Interval
 
 
+LEAST_ROUNDS = 3  # of a comparison
 Rival = tuple[Entry, Interval]  #: a way, and its seconds over those of the best
 
 
@@ -39,7 +40,7 @@ class Outcome:
     rivals : list of Rival
         All others that were raced, the fastest first.
     runner_up : Rival or None
-        The fastest that is not among the equals, of those that were raced for long.
+        The fastest that is slower for more than noise.
     effects : list of Effect
     plain : Interval or None
         Seconds of the config as it is over those of the best; None if that is the config.
@@ -61,8 +62,8 @@ def best(found: Sequence[Entry], race: Race, changes: Callable[[Way], int]) -> E
 
 def _tied(entries: Sequence[Entry], race: Race, first: Entry) -> list[tuple[Entry, float]]:
     """Return the others that may be as fast as the first one, with their ratios to it."""
-    ratios = [(e, race.ratio(e.way, first.way)) for e in entries if e is not first]
-    return [(e, ratio.middle) for e, ratio in ratios if ratio and ratio.low <= 1.0 and ratio.middle < EQUAL]
+    ratios = [(e, race.ratio(e.way, first.way)) for e in entries if e is not first and race.is_equal(e.way, first.way)]
+    return [(e, ratio.middle) for e, ratio in ratios if ratio]
 
 
 def concluded(chosen: Entry, race: Race, plain: Way, own: Callable[[str, Way], Any]) -> Outcome:
@@ -81,12 +82,12 @@ def concluded(chosen: Entry, race: Race, plain: Way, own: Callable[[str, Way], A
     rivals = [(e, ratio) for e in raced if (ratio := race.ratio(e.way, chosen.way))]
     rivals.sort(key=lambda rival: rival[1].middle)
     equals = [e for e, _ in _tied(raced, race, chosen)]
-    long = [(e, ratio) for e, ratio in rivals if e not in equals and ratio.n >= SURE_ROUNDS]
+    slower = [(e, ratio) for e, ratio in rivals if e not in equals and ratio.n >= LEAST_ROUNDS and ratio.middle > 1]
     return Outcome(
         chosen,
         equals,
         rivals,
-        long[0] if long else None,
+        slower[0] if slower else None,
         [*_effects(race, chosen.way, own)],
         race.ratio(plain, chosen.way) if chosen.way != plain else None,
     )

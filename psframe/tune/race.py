@@ -62,8 +62,12 @@ class Entry:
 
     def calm(self, since: int) -> float:
         """Return the lower quartile of the seconds a sample after a round: what disturbs only makes slower."""
-        ordered = sorted(seconds for number, seconds in self.seconds.items() if number > since)
-        return ordered[len(ordered) // 4] if ordered else self.probe
+        return _quartile([seconds for number, seconds in self.seconds.items() if number > since], self.probe)
+
+
+def _quartile(seconds: Sequence[float], otherwise: float) -> float:
+    """Return the lower quartile; ``otherwise`` without any."""
+    return sorted(seconds)[len(seconds) // 4] if seconds else otherwise
 
 
 class Race:
@@ -120,6 +124,14 @@ class Race:
         first, second = self.entries[a].seconds, self.entries[b].seconds
         logs = [log(first[number] / second[number]) for number in first if number in second]
         return interval(logs) if logs else None
+
+    def is_equal(self, a: Way, b: Way) -> bool:
+        """True if a may be as fast as b: by the undisturbed quarter of their rounds, and by all of them."""
+        first, second = self.entries[a].seconds, self.entries[b].seconds
+        both = [number for number in first if number in second]
+        calm = _quartile([first[n] for n in both], 1.0) / _quartile([second[n] for n in both], 1.0)
+        ratio = self.ratio(a, b)
+        return ratio is not None and ratio.low <= 1.0 and calm < EQUAL
 
     def _probed(self, ways: Sequence[Way], always: Sequence[Way]) -> list[Entry]:
         """Build new ways and train a few steps of each; return all but those that are hopeless, or fail."""

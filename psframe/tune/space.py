@@ -253,13 +253,16 @@ def combinations(origin: Origin, n_ranks: int, keys: Mapping[str, Sequence[Any]]
     """Yield all combinations of the values that count, as settings without those that are the config's own."""
     partial: list[dict[str, Any]] = [{}]
     for key, values in keys.items():
-        knob, extended = KNOBS.get(key), []
+        knob = KNOBS.get(key)
+        extended: list[dict[str, Any]] = []
         for settings in partial:
-            get = getter(origin, n_ranks, settings)
+            get, n_before = getter(origin, n_ranks, settings), len(extended)
             for value in values:
                 if value == own(origin, key, settings):
                     extended.append(settings)
                 elif knob is None or knob.counts(origin, get, value):
                     extended.append({**settings, key: value})
+            if len(extended) == n_before:
+                extended.append(settings)  # no value counts here
         partial = extended
     yield from partial

@@ -17,12 +17,11 @@ from psframe.record import tuned as cache
 from psframe.record.folder import chosen_file
 from psframe.record.view import aligned
 from psframe.tune.goal import Found
-from psframe.tune.outcome import Outcome, lost_by
+from psframe.tune.outcome import LEAST_ROUNDS, Outcome, lost_by
 from psframe.tune.race import Entry
 from psframe.tune.search import Search
 from psframe.tune.way import Way
 
-LEAST_ROUNDS = 3  # of a comparison
 TOP = 8  # rows of the table
 CONFIG, FIGURES = "tuned.yaml", "tune.json"
 

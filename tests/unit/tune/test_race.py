@@ -142,3 +142,15 @@ def test_failure_in_a_later_stretch_ends_that_way_alone():
     assert {entry.way for entry in found} == {WAYS[0], WAYS[2]}
     assert raced.entries[WAYS[1]].failed == "a rank has died"
     assert WAYS[1] in machine.dropped
+
+
+def test_way_that_spares_a_core_is_no_equal_of_one_that_a_neighbour_halves():
+    """One stays at 1.7 times the seconds; the other has a half of the machine for most of the time."""
+    machine = Simulated(
+        lambda way: 0.017 if way == WAYS[0] else 0.01 * (1 if machine.now_s % 4 < 1.5 else 2), noise=0.01
+    )
+    raced = Race(machine.train, machine.drop, lambda: 600 - machine.now_s)
+    found = raced.run(WAYS[:2], 16, 2, always=WAYS[:2])
+    assert raced.ratio(WAYS[0], WAYS[1]).low < 1.0
+    assert found[0].way == WAYS[1]
+    assert not raced.is_equal(WAYS[0], WAYS[1])

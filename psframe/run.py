@@ -24,7 +24,7 @@ import psutil  # noqa: E402
 from psframe.cluster import mpirun  # noqa: E402
 from psframe.cluster.parser import Parser, counts  # noqa: E402
 from psframe.cluster.process import guarded  # noqa: E402
-from psframe.config import schema  # noqa: E402
+from psframe.config import schema, tuned  # noqa: E402
 from psframe.errors import UserError, reason  # noqa: E402
 from psframe.record import checkpoint, metrics, onward, run_dir, stopped  # noqa: E402
 from psframe.record.view import say  # noqa: E402
@@ -155,7 +155,7 @@ def _finished(path: Path | None, settings: schema.Config) -> bool:
 
 def supervise(arguments: Namespace) -> int:
     """Start the job, and restart it while it dies; return the exit status of the last start."""
-    settings = schema.read(arguments.config, arguments.overrides)
+    settings = schema.read(arguments.config, tuned.without_word(arguments.overrides))
     start = mpirun.launcher(arguments.mpirun)
     if settings.fault.on_worker_loss == "continue" and "--with-ft" not in start and mpirun.is_openmpi(start):
         start += ["--with-ft", "ulfm"]

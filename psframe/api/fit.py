@@ -17,7 +17,7 @@ from psframe.api.request import Request
 from psframe.api.runs import Run
 from psframe.api.watched import RankError, Watched
 from psframe.cluster import mpirun as launchers
-from psframe.config import schema
+from psframe.config import schema, tuned
 from psframe.errors import UserError
 from psframe.record import onward
 from psframe.train.callbacks import calls
@@ -84,7 +84,7 @@ def fit(
 
         path = train(asked)
     else:
-        schema.read(content, overrides)  # most mistakes are told before ranks are started
+        schema.read(content, tuned.without_word(overrides))  # most mistakes are told before ranks are started
         path = _started(asked, _launcher(mpirun, ranks))
     path = path.resolve()
     again = {"ranks": ranks, "callbacks": callbacks, "mpirun": mpirun, "quiet": quiet}

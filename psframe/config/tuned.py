@@ -27,6 +27,7 @@ KEYS = (
 #: what hardly makes a step faster or slower
 BESIDE = ("name", "versions", "schedule", "record", "checkpoint", "fault", "train.epochs", "train.seed", "train.stop")
 BATCH = "train.batch_size"
+WORD = "tuned="  # of a training command, before auto or none
 FOLDER = "tuned"  # in the user's cache
 
 
@@ -59,6 +60,11 @@ class Tuned(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         """Return the name of its file."""
         place = (self.machine, self.mpi, self.n_nodes, self.cores, self.n_ranks, self.global_batch)
         return f"{_digest((config_key, *place))}.json"
+
+
+def without_word(overrides: Sequence[str]) -> list[str]:
+    """Return the overrides without ``tuned=...``, which ranks heed (:mod:`psframe.train.plan.tuned`)."""
+    return [override for override in overrides if not override.startswith(WORD)]
 
 
 def key(resolved: Mapping[str, Any], set_by_user: Sequence[str]) -> str:

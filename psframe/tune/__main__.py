@@ -1,6 +1,5 @@
 """Command ``psframe tune CONFIG`` (:func:`main`): race the ways to train a config on this machine, keep the fastest."""
 
-import json
 import re
 import sys
 import time
@@ -91,12 +90,12 @@ def main(argv: Sequence[str]) -> int:
         "overrides": arguments.overrides,
         "ranks": sweep.counts(arguments.ranks) if arguments.ranks else [],
         "vary": space.varied(arguments.vary),
-        "for": goal(arguments.goal),
+        "for": [*goal(arguments.goal)],
         "machine": arguments.machine,
         "mpirun": mpirun.launcher(arguments.mpirun),
     }
     budget_s = seconds(arguments.budget)
-    journal = Journal(out, json.loads(json.dumps(asked)))
+    journal = Journal(out, asked)
     try:
         _tune(asked, arguments, out, journal, budget_s)
     except KeyboardInterrupt:

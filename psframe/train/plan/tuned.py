@@ -18,7 +18,6 @@ from psframe.train.compute import any_workers
 from psframe.train.plan import sections
 from psframe.train.plan.judged import roles_of
 
-WORD = "tuned="
 VALUES = ("auto", "none")
 
 
@@ -27,8 +26,8 @@ def applied(cluster: Cluster, source: Source, overrides: Sequence[str]) -> list[
 
     Raises AgreedError for another value than ``auto`` and ``none``.
     """
-    words = [override.removeprefix(WORD) for override in overrides if override.startswith(WORD)]
-    others = [override for override in overrides if not override.startswith(WORD)]
+    words = [override.removeprefix(tuned.WORD) for override in overrides if override.startswith(tuned.WORD)]
+    others = tuned.without_word(overrides)
     if not words:
         return others
     n_cores = affinity.n_cores(cluster, topology.read("/", environ={}))

@@ -21,7 +21,8 @@ PROBE_STEPS = 2
 LONG_STEP_S = 1.0  # a step that takes longer is a stretch by itself
 SURE_ROUNDS = 6  # from here on an interval is one of 95 % and more
 EARLY, SURE = 1.10, 1.01  # least lower bounds that end a way's race, before and after these rounds
-EQUAL = 1.02  # upper bound below which two ways are equally fast
+EQUAL, NEGLIGIBLE = 1.02, 1.01  # ratios below which ways may be equally fast, and are whatever the interval
+PROBING = 0.5  # share of a race's time for its first steps
 HALVINGS = (4, 8, 16)  # rounds after which the slower half leaves
 
 Train = Callable[[Way, int], dict[str, Any]]
@@ -131,15 +132,15 @@ class Race:
         both = [number for number in first if number in second]
         calm = _quartile([first[n] for n in both], 1.0) / _quartile([second[n] for n in both], 1.0)
         ratio = self.ratio(a, b)
-        return ratio is not None and ratio.low <= 1.0 and calm < EQUAL
+        return ratio is not None and calm < EQUAL and (ratio.low <= 1.0 or ratio.middle < NEGLIGIBLE)
 
     def _probed(self, ways: Sequence[Way], always: Sequence[Way]) -> list[Entry]:
         """Build new ways and train a few steps of each; return all but those that are hopeless, or fail."""
-        new = []
+        new, reserved_s = [], (1 - PROBING) * self.left_s()
         for way in ways:
             entry = self.entries.setdefault(way, Entry(way))
             if not entry.probe and not entry.failed:
-                if self.left_s() <= 0:
+                if self.left_s() <= reserved_s:
                     self.out_of_time = True
                     break
                 self._probe(entry)

@@ -15,6 +15,7 @@ from psframe.tune.space import Origin
 from psframe.tune.way import BATCH, Way
 
 BROAD_ROUNDS, FINE_ROUNDS, LAST_ROUNDS, ABLATION_ROUNDS = 6, 8, 16, 6
+BROAD_SHARE, FINE_SHARE, LAST_SHARE = 0.4, 0.75, 0.92  # of the time, at the end of each of these races
 BROAD_KEPT, FINE_KEPT, LAST_KEPT = 4, 4, 3
 MODE = "sync.mode"
 HOPELESS = 3.0  # ratio of modelled seconds to the least beyond which a way is not raced
@@ -76,7 +77,8 @@ class Search:
 
     def __post_init__(self) -> None:
         self.plain = Way(self.first)
-        self.race = Race(lambda way, n: self.ask("train", way, n), self.drop, self.left_s)
+        self.reserved_s = 0.0  # for the races behind this one
+        self.race = Race(lambda way, n: self.ask("train", way, n), self.drop, lambda: self.left_s() - self.reserved_s)
 
     def look(self) -> None:
         """Learn of the config on this machine. UserError if it cannot be run."""
@@ -84,25 +86,36 @@ class Search:
 
     def run(self) -> Outcome:
         """Search, after :meth:`look`; return the outcome. UserError if the config itself cannot be run."""
-        self.space = space.opened(self.origin, self.request.vary)
+        self.space, whole_s = space.opened(self.origin, self.request.vary), self.left_s()
+        self.reserved_s = whole_s * (1 - BROAD_SHARE)
         broad = [self.plain, *self._hopeful(self._valid(self._broad()))]
         self.tell(f"{len(broad)} ways: {', '.join(['ranks', *self.space.broad])}")
         found = self.race.run(broad, BROAD_ROUNDS, BROAD_KEPT, [self.plain])
         if not found:
             failed = self.race.entries[self.plain].failed
             raise UserError(failed or "--budget must leave time for a step of each way, got too little; give more")
+        self.reserved_s = whole_s * (1 - FINE_SHARE)
         if self.space.fine:
             found = self._fine([e for e in found if e.calm(self.race.since) < NEAR * found[0].calm(self.race.since)])
+        self.reserved_s = whole_s * (1 - LAST_SHARE)
         self.tell(f"the last {len(found)}, and the config as it is")
         found = self.race.run([e.way for e in found], LAST_ROUNDS, LAST_KEPT, [self.plain])
         found += [e for e in [self.race.entries[self.plain]] if e not in found and not e.failed]
-        best = outcome.best(found, self.race, self.changes)
+        self.reserved_s = 0.0
+        best = self._sure(outcome.best(found, self.race, self.changes))
         if ablated := self._valid(self._ablated(best.way)):
             self.tell(f"the best without each of its {len(ablated)} setting(s)")
             self.race.run([best.way], ABLATION_ROUNDS, 1, ablated)
             raced = [self.race.entries[way] for way in ablated if way in self.race.entries]
             best = outcome.best([best, *(e for e in raced if not e.failed)], self.race, self.changes)
         return outcome.concluded(best, self.race, self.plain, self.own)
+
+    def _sure(self, best: Entry) -> Entry:
+        """Return the best way, or the config as it is where there was no time to compare the two."""
+        if best.way == self.plain or self.race.entries[self.plain].failed:
+            return best
+        ratio = self.race.ratio(self.plain, best.way)
+        return best if ratio and ratio.n >= outcome.LEAST_ROUNDS else self.race.entries[self.plain]
 
     def own(self, key: str, way: Way) -> Any:
         """Return the value that a key has in a way without a setting of it."""

@@ -185,3 +185,23 @@ def test_mode_that_is_varied_keeps_its_workers_if_they_matter():
     free = [way for way in made.race.entries if dict(way.settings).get("sync.mode") == "async_ps"]
     assert free
     assert {dedicated(way) for way in free} == {4}
+
+
+@pytest.mark.parametrize("budget_s", [3.0, 6.0, 12.0, 25.0])
+def test_way_that_there_was_no_time_to_compare_is_not_recommended(budget_s):
+    """Steps are long, and probes of all ways would take the budget."""
+    made, outcome, machine = search(
+        ranks=(9, 8), step_s=lambda way: 0.3 * (way.batch_size or 32) / 32, budget_s=budget_s
+    )
+    assert made.race.out_of_time
+    if outcome.best.way != made.plain:
+        assert made.race.ratio(made.plain, outcome.best.way).n >= 3
+    assert machine.now_s < 1.5 * budget_s + 3
+
+
+def test_gain_of_less_than_a_per_cent_is_not_worth_a_setting():
+    def seconds(way):
+        return BASE_S * (0.995 if dict(way.settings).get("affinity") == "none" else 1.0)
+
+    made, outcome, _ = search(ranks=(9,), step_s=seconds, n_workers=lambda way: 8, noise=0.0001)
+    assert outcome.best.way == made.plain

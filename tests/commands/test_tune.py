@@ -216,7 +216,7 @@ def test_search_for_a_target_ends_with_settings_that_reach_it(mpich, small, tmp_
     first = found["trials"][0]["curve"]
     assert first[-1][1] >= 0.9 > max([value for _, value in first[:-1]], default=0.0)
     content = yaml.safe_load((out / "tuned.yaml").read_text())
-    assert content.get("optimizer", {}).get("lr") == (0.1 if found["best"]["settings"] else None)
+    assert content["optimizer"]["lr"] == float(found["best"]["settings"].get("optimizer.lr", 0.05))
     assert "seconds of training to accuracy 0.9, by seed:" in ended.stdout
     again = tune(mpich, small, "train.epochs=30", *goal, *narrow, "--out", out, **env)
     assert again.stdout.splitlines()[3:] == ended.stdout.splitlines()[3:], "all of it is answered from the journal"

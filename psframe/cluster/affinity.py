@@ -5,7 +5,7 @@ This module does not import NumPy: the number of its BLAS threads is set before 
 
 import os
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence, Set
 from typing import TYPE_CHECKING
 
 from mpi4py import MPI
@@ -111,17 +111,22 @@ def pin(cluster: "Cluster", topology: Topology, kind: str) -> tuple[tuple[int, .
     denied : str
         The reason if the binding was denied, else "".
     """
-    cpus, denied = own(cluster, topology, kind), ""
-    if cpus != os.sched_getaffinity(0):
-        for thread in os.listdir("/proc/self/task"):  # BLAS has already started threads
-            try:
-                os.sched_setaffinity(int(thread), cpus)
-            except ProcessLookupError:
-                continue  # the thread has ended
-            except OSError as error:
-                denied = f"sched_setaffinity is denied here ({error.strerror}), so ranks run where they were started"
-                break
+    denied = bind(own(cluster, topology, kind))
     return tuple(sorted(os.sched_getaffinity(0))), denied
+
+
+def bind(cpus: Set[int]) -> str:
+    """Let all threads of this process run on ``cpus``; return the reason if that was denied, else ""."""
+    if cpus == os.sched_getaffinity(0):
+        return ""
+    for thread in os.listdir("/proc/self/task"):  # BLAS has already started threads
+        try:
+            os.sched_setaffinity(int(thread), cpus)
+        except ProcessLookupError:
+            continue  # the thread has ended
+        except OSError as error:
+            return f"sched_setaffinity is denied here ({error.strerror}), so ranks run where they were started"
+    return ""
 
 
 def n_threads(topology: Topology, masks: Sequence[frozenset[int]], rank: int) -> int:

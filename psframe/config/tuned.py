@@ -2,13 +2,14 @@
 
 import hashlib
 import json
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from copy import deepcopy
 from typing import Any
 
 import msgspec
 
 from psframe.config import schema, short
+from psframe.config.paths import at, flat
 from psframe.config.placement_spec import ROLES
 
 #: keys that tuning may change
@@ -73,28 +74,20 @@ def key(resolved: Mapping[str, Any], set_by_user: Sequence[str]) -> str:
     for path in (*BESIDE, *KEYS, BATCH, "collective", "placement"):
         _remove(left, path.split("."))
     prefixes = ("collective.", "placement.")
-    own = {path: _at(resolved, path) for path in set_by_user if path in KEYS or path.startswith(prefixes)}
+    own = {path: at(resolved, path) for path in set_by_user if path in KEYS or path.startswith(prefixes)}
     return _digest([left, own])
 
 
 def set_keys(source: schema.Source, overrides: Sequence[str]) -> list[str]:
     """Return the dotted keys that a config, its bases and overrides set; raises UserError as the schema does."""
-    keys = {*_flat(schema.content(source) if isinstance(source, str) else source, "")}
+    keys = {*flat(schema.content(source) if isinstance(source, str) else source)}
     for override in overrides:
         path, _, text = override.partition("=")
         value = schema.parse_value(text)
-        keys |= {*_flat(value, f"{path}.")} if isinstance(value, Mapping) else {path}
+        keys |= {*flat(value, f"{path}.")} if isinstance(value, Mapping) else {path}
     bare = {section for section in short.SHORT if section in keys}  # the name of a strategy alone
     places = {f"placement.{role}.name" for role in ROLES for key in keys if f"{key}.".startswith(f"placement.{role}.")}
     return sorted(keys | {f"{section}.{short.SHORT[section]}" for section in bare} | places)
-
-
-def _flat(raw: Mapping[str, Any], above: str) -> Iterator[str]:
-    for name, value in raw.items():
-        if isinstance(value, Mapping):
-            yield from _flat(value, f"{above}{name}.")
-        else:
-            yield f"{above}{name}"
 
 
 def _remove(at: Any, path: Sequence[str]) -> None:
@@ -102,12 +95,6 @@ def _remove(at: Any, path: Sequence[str]) -> None:
         at = at.get(part, {})
     if isinstance(at, dict):
         at.pop(path[-1], None)
-
-
-def _at(at: Any, path: str) -> Any:
-    for part in path.split("."):
-        at = at.get(part) if isinstance(at, Mapping) else None
-    return at
 
 
 def _digest(plain: Any) -> str:

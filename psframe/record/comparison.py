@@ -5,6 +5,7 @@ from typing import Any
 
 import msgspec
 
+from psframe.config.paths import flat
 from psframe.config.schema import Config
 from psframe.errors import UserError
 
@@ -33,7 +34,7 @@ _DEFAULTS: dict[str, dict[str, Any]] = {
 
 def check_same(path: Path, old: dict[str, Any], resolved: dict[str, Any]) -> None:
     """Raise UserError if a config differs from ``old``, that of the run at ``path``, in what the bits depend on."""
-    differing = sorted(_flat(_fixed(old)).items() ^ _flat(_fixed(resolved)).items())
+    differing = sorted(_leaves(_fixed(old)) ^ _leaves(_fixed(resolved)))
     if differing:
         keys = ", ".join(dict.fromkeys(key for key, _ in differing))
         raise UserError(
@@ -64,11 +65,6 @@ def _fixed(config: dict[str, Any]) -> dict[str, Any]:
     return fixed
 
 
-def _flat(config: dict[str, Any], prefix: str = "") -> dict[str, str]:
-    flat: dict[str, str] = {}
-    for key, value in config.items():
-        if isinstance(value, dict):
-            flat.update(_flat(value, f"{prefix}{key}."))
-        else:
-            flat[f"{prefix}{key}"] = repr(value)
-    return flat
+def _leaves(config: dict[str, Any]) -> set[tuple[str, str]]:
+    """Return a config's paths, each with its value's text."""
+    return {(path, repr(value)) for path, value in flat(config).items()}

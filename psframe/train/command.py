@@ -12,6 +12,7 @@ from psframe.cluster.cluster import Cluster
 from psframe.cluster.command import helped
 from psframe.cluster.command import run as over_cluster
 from psframe.cluster.parser import Parser
+from psframe.config import tuned
 from psframe.config.schema import Source
 from psframe.record import metrics, onward
 from psframe.record.view import pages_table, say, table
@@ -88,8 +89,9 @@ def plan(cluster: Cluster, source: Source, overrides: Sequence[str]) -> "Plan":
     """Return the plan of a config; see :func:`psframe.train.plan.plan.make`. All ranks must call."""
     with begin.importing():
         planning = cluster.run_on_all(lambda: import_module("psframe.train.plan.plan"))
-        tuned = import_module("psframe.train.plan.tuned")
-    made: Plan = planning.make(cluster, source, tuned.applied(cluster, source, overrides))
+        if any(override.startswith(tuned.WORD) for override in overrides):
+            overrides = import_module("psframe.train.plan.tuned").applied(cluster, source, overrides)
+    made: Plan = planning.make(cluster, source, overrides)
     return made
 
 

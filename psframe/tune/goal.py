@@ -13,16 +13,16 @@ from random import Random
 from statistics import median
 from typing import Any
 
+from psframe.config.tuned import BATCH
 from psframe.errors import UserError
 from psframe.tune import space
 from psframe.tune.space import Origin
-from psframe.tune.way import BATCH, Way
+from psframe.tune.way import Way
 
 RUNGS = (0.25, 0.5, 1.0)  # shares of the seconds of the config as it is
 MAX_TRIALS = 24
 FINALISTS, SEEDS = 3, (1, 2)  # beside the config's own seed
-LR = "optimizer.lr"
-FACTORS = {LR: (1.0, 0.5, 2.0, 4.0), BATCH: (1.0, 0.5, 2.0)}  # of the config's values
+FACTORS = {"optimizer.lr": (1.0, 0.5, 2.0, 4.0), BATCH: (1.0, 0.5, 2.0)}  # of the config's values
 
 OUT_OF_TIME = "the budget has ended the search"
 

@@ -5,12 +5,13 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from psframe.config.schema import parse_value
+from psframe.config.tuned import BATCH
 from psframe.predict import check, command, search
 from psframe.predict.command import Asked
 from psframe.predict.machine import Check, Machine
 from psframe.predict.model import Prediction
 from psframe.tune.race import SURE_ROUNDS, Entry
-from psframe.tune.way import BATCH, Way
+from psframe.tune.way import Way
 
 #: keys of a way that the model knows, and the names it has for them
 KNOWN = {"sync.mode": "mode", "sync.server": "server", "sync.servers": "n_servers", "collective.name": "collective"}

@@ -6,7 +6,7 @@ from statistics import median
 from typing import Any
 
 from psframe.tune.intervals import Interval
-from psframe.tune.race import SURE_ROUNDS, Entry, Race
+from psframe.tune.race import LEAST_ROUNDS, SURE_ROUNDS, Entry, Race
 from psframe.tune.way import Way
 
 #: phases of a step, in words
@@ -23,7 +23,6 @@ class Effect:
     ratio: Interval
 
 
-LEAST_ROUNDS = 3  # of a comparison
 Rival = tuple[Entry, Interval]  #: a way, and its seconds over those of the best
 
 

@@ -19,6 +19,7 @@ STRETCH_S = 0.2  # aim of a stretch: many time slices of the kernel, and short a
 HOPELESS = 2.5  # ratio to the best probe beyond which a way is not raced: no noise makes that of a good one
 PROBE_STEPS = 2
 LONG_STEP_S = 1.0  # a step that takes longer is a stretch by itself
+LEAST_ROUNDS = 3  # of a comparison
 SURE_ROUNDS = 6  # from here on an interval is one of 95 % and more
 EARLY, SURE = 1.10, 1.01  # least lower bounds that end a way's race, before and after these rounds
 EQUAL, NEGLIGIBLE = 1.02, 1.01  # ratios below which ways may be equally fast, and are whatever the interval
@@ -193,9 +194,9 @@ class Race:
 
     def _without_losers(self, runners: list[Entry], number: int, keep: int, always: Sequence[Way]) -> list[Entry]:
         """Let those leave that are slower for sure, and at some rounds the slower half; return the others."""
-        racing = sorted(runners, key=self._calm)
-        if number < 3:
+        if number < LEAST_ROUNDS:
             return runners
+        racing = sorted(runners, key=self._calm)
         least = SURE if number >= SURE_ROUNDS else EARLY
         losers = [e for e in racing[1:] if self._bound(e, racing[0]) > least]
         if number in HALVINGS:
@@ -207,7 +208,7 @@ class Race:
 
     def _bound(self, entry: Entry, leader: Entry) -> float:
         ratio = self.ratio(entry.way, leader.way)
-        return ratio.low if ratio and ratio.n >= 3 else 0.0
+        return ratio.low if ratio and ratio.n >= LEAST_ROUNDS else 0.0
 
     def _are_equal(self, racing: list[Entry]) -> bool:
         """True if no way but the first could still turn out to be faster, or slower by much."""

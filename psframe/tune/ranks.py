@@ -30,7 +30,7 @@ from psframe.errors import UserError  # noqa: E402
 from psframe.nn import jit  # noqa: E402
 from psframe.train.data.dataset import LoadedData  # noqa: E402
 from psframe.train.plan import plan, without_ranks  # noqa: E402
-from psframe.tune.stretch import BESIDE, Candidate, bind, train  # noqa: E402
+from psframe.tune.stretch import BESIDE, Candidate, train  # noqa: E402
 
 NAMES = ("shared", "hierarchical", "buffer")  # collectives whose defaults are reported
 OF_DATA = ("dataset", "placement.data")  # choices that the data in memory depend on
@@ -55,7 +55,7 @@ class Candidates:
 
     def hold(self, number: int, overrides: Sequence[str]) -> dict[str, Any]:
         """Build a candidate; its data are those of another one if they are the same, in the same place."""
-        bind(self.cpus)
+        affinity.bind(self.cpus)
         made = plan.make(self.cluster, self.path, [*self.given, *overrides, *BESIDE])
         self.held[number] = Candidate(self.cluster, made, self._data(made))
         return {}
@@ -63,10 +63,11 @@ class Candidates:
     def look(self, number: int) -> dict[str, Any]:
         """Return the fields of :class:`psframe.tune.space.Origin`, for a candidate; on rank 0, elsewhere {}."""
         candidate, cluster = self.held[number], self.cluster
-        bind(self.cpus)
+        affinity.bind(self.cpus)
         topology, run = candidate.plan.places.site.topology, candidate.run
         cores = affinity.n_cores(cluster, topology)
         candidate.resume(cluster)
+        set_keys = cluster.run_on_root(lambda: tuned.set_keys(self.path, self.given))
         return {
             "machine": topology.title,
             "mpi": mpi_name(),
@@ -83,10 +84,8 @@ class Candidates:
             "metrics": ["accuracy", "loss", "test_loss", *run.metrics],
             "defaults": {name: registry.bind("collective", collectives.TABLE, {"name": name}).keys for name in NAMES},
             "config": candidate.plan.resolved,
-            "set_keys": cluster.run_on_root(lambda: tuned.set_keys(self.path, self.given)),
-            "key": cluster.run_on_root(
-                lambda: tuned.key(candidate.plan.resolved, tuned.set_keys(self.path, self.given))
-            ),
+            "set_keys": set_keys,
+            "key": tuned.key(candidate.plan.resolved, set_keys),
         }
 
     def workers(self, number: int, *ways: tuple[Sequence[str], int]) -> dict[str, Any]:

@@ -7,12 +7,13 @@ from typing import Any
 import msgspec
 
 from psframe.config.schema import parse_value
+from psframe.config.tuned import BATCH
 from psframe.errors import UserError
 from psframe.tune import outcome, space
 from psframe.tune.outcome import Outcome
-from psframe.tune.race import Entry, Race
+from psframe.tune.race import LEAST_ROUNDS, Entry, Race
 from psframe.tune.space import Origin
-from psframe.tune.way import BATCH, Way
+from psframe.tune.way import Way
 
 BROAD_ROUNDS, FINE_ROUNDS, LAST_ROUNDS, ABLATION_ROUNDS = 6, 8, 16, 6
 BROAD_SHARE, FINE_SHARE, LAST_SHARE = 0.4, 0.75, 0.92  # of the time, at the end of each of these races
@@ -115,7 +116,7 @@ class Search:
         if best.way == self.plain or self.race.entries[self.plain].failed:
             return best
         ratio = self.race.ratio(self.plain, best.way)
-        return best if ratio and ratio.n >= outcome.LEAST_ROUNDS else self.race.entries[self.plain]
+        return best if ratio and ratio.n >= LEAST_ROUNDS else self.race.entries[self.plain]
 
     def own(self, key: str, way: Way) -> Any:
         """Return the value that a key has in a way without a setting of it."""

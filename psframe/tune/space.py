@@ -6,6 +6,7 @@ from typing import Any
 
 import msgspec
 
+from psframe.config.paths import at
 from psframe.config.placement_spec import ROLES
 from psframe.config.schema import parse_value, spelled
 from psframe.errors import UserError, nearest
@@ -64,10 +65,7 @@ class Origin(msgspec.Struct, frozen=True):
 
     def value(self, key: str) -> Any:
         """Return the config's value of a key, as ``train.threads``; None if it has none."""
-        at: Any = self.config
-        for part in key.split("."):
-            at = at.get(part) if isinstance(at, Mapping) else None
-        return at
+        return at(self.config, key)
 
 
 Get = Callable[[str], Any]  #: the value of a key, or of ``ranks``, in a way

@@ -4,6 +4,7 @@ import os
 from dataclasses import dataclass
 from typing import Any
 
+from psframe.cluster import affinity
 from psframe.cluster.cluster import Cluster
 from psframe.train import epoch, epoch_metrics, loop
 from psframe.train.build import assemble, setup
@@ -46,23 +47,12 @@ class Candidate:
 
     def resume(self, cluster: Cluster) -> None:
         """Bind this rank, and set how ranks wait, as the candidate asks. All ranks must call."""
-        bind(self.cpus)
+        affinity.bind(self.cpus)
         plans.configure(self.plan, cluster)
 
     def close(self) -> None:
         """Release what the run holds outside of this process. All ranks must call."""
         self.run.sync.close()
-
-
-def bind(cpus: set[int]) -> None:
-    """Let all threads of this process run on ``cpus``."""
-    if os.sched_getaffinity(0) == cpus:
-        return
-    for thread in os.listdir("/proc/self/task"):
-        try:
-            os.sched_setaffinity(int(thread), cpus)
-        except OSError:
-            continue  # the thread has ended, or binding is denied here
 
 
 def train(run: Run, n_steps: int) -> dict[str, Any]:

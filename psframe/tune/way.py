@@ -1,12 +1,10 @@
 """Ways to train a config (:class:`Way`): a number of ranks, and settings in place of the config's."""
 
-from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
 from psframe.config.schema import spelled
-
-BATCH = "train.batch_size"
+from psframe.config.tuned import BATCH
 
 
 @dataclass(frozen=True)
@@ -55,8 +53,3 @@ class Way:
     def plain(self) -> dict[str, Any]:
         """The way for JSON."""
         return {"n_ranks": self.n_ranks, "settings": dict(self.settings), "batch_size": self.batch_size}
-
-    @classmethod
-    def of(cls, plain: Mapping[str, Any]) -> "Way":
-        """Return the way of :attr:`plain`."""
-        return cls(plain["n_ranks"], tuple(sorted(plain["settings"].items())), plain["batch_size"])

@@ -17,8 +17,8 @@ from psframe.record import tuned as cache
 from psframe.record.folder import chosen_file
 from psframe.record.view import aligned
 from psframe.tune.goal import Found
-from psframe.tune.outcome import LEAST_ROUNDS, Outcome, lost_by
-from psframe.tune.race import Entry
+from psframe.tune.outcome import Outcome, lost_by
+from psframe.tune.race import LEAST_ROUNDS, Entry
 from psframe.tune.search import Search
 from psframe.tune.way import Way
 

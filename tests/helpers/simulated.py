@@ -31,7 +31,7 @@ class Simulated:
     origin: dict = field(default_factory=dict)
 
     def __post_init__(self):
-        self.random, self.now_s, self.spells = Random(self.seed), 0.0, 0.0
+        self.random, self.now_s = Random(self.seed), 0.0
         self.steps, self.dropped = Counter(), []
 
     def ask(self, what, way, *given):

@@ -5,6 +5,7 @@ from typing import Any
 
 import msgspec
 
+from psframe.config.paths import flat
 from psframe.errors import UserError
 from psframe.train.callbacks.base import Callback, Control
 from psframe.train.callbacks.best import numbers
@@ -32,15 +33,7 @@ class Logger(Callback):
 
     def on_run_begin(self, control: Control) -> None:
         if self.configure:
-            self.configure(_flat(msgspec.to_builtins(control.config)))
+            self.configure(flat(msgspec.to_builtins(control.config)))
 
     def on_epoch_end(self, control: Control, record: Mapping[str, Any]) -> None:
         self.log({name: value for name, value in numbers(record).items() if value is not None}, step=record["epoch"])
-
-
-def _flat(config: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
-    """Return a config's values by their paths, such as ``train.epochs``."""
-    flat: dict[str, Any] = {}
-    for key, value in config.items():
-        flat |= _flat(value, f"{prefix}{key}.") if isinstance(value, dict) else {f"{prefix}{key}": value}
-    return flat

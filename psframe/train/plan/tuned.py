@@ -22,14 +22,12 @@ VALUES = ("auto", "none")
 
 
 def applied(cluster: Cluster, source: Source, overrides: Sequence[str]) -> list[str]:
-    """Return the overrides without the word, and with those of a result that fits. All ranks must call.
+    """Return overrides with the word without it, and with those of a result that fits. All ranks must call.
 
     Raises AgreedError for another value than ``auto`` and ``none``.
     """
     words = [override.removeprefix(tuned.WORD) for override in overrides if override.startswith(tuned.WORD)]
     others = tuned.without_word(overrides)
-    if not words:
-        return others
     n_cores = affinity.n_cores(cluster, topology.read("/", environ={}))
     found: list[str] = cluster.run_on_root(lambda: _settings(source, others, cluster.sizes, words[-1], n_cores))
     return [*others, *found]

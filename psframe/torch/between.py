@@ -19,7 +19,7 @@ from psframe.torch.meeting import Meeting
 from psframe.torch.moves import KINDS
 from psframe.torch.nodes import leaders
 from psframe.torch.progress import PROGRESS
-from psframe.torch.ways import BEFORE, FAILED, LENGTHS, NOTE, SAID, SLOTS, SUM, Piece, Way
+from psframe.torch.ways import BEFORE, FAILED, LENGTHS, NOTE, SAID, SLOTS, SUM, WAITS, Piece, Way
 
 PUT, SUMMED, ALL, TOTAL = compiled.rooms.PUT, compiled.rooms.SUMMED, compiled.rooms.ALL, compiled.rooms.TOTAL
 #: seconds of a wait for a gate, or for another node, while the other of the two may come
@@ -33,6 +33,7 @@ class _Duty:
     def __init__(self, move: Any, node: int, n_nodes: int):
         self.move, self.node, self.n_nodes = move, node, n_nodes
         self.n_sent = self.n_summed = self.n_total = 0
+        self.began, self.is_told = time.monotonic(), False
         self.come: dict[int, set[int]] = {}  # by chunk, the nodes whose slots, or sum over the nodes before, have come
 
     def wants(self, k: int) -> set[int]:
@@ -77,6 +78,7 @@ class Between:
         self.ways = {node: Way(node, stream, n_pieces) for node, stream in leaders(self.nodes, store).items()}
         self.said = bytearray(MOST_SAID)
         self.failed: tuple[int, str] | None = None  # a node that cannot go on, and its sentence
+        self.awaited: dict[int, list[int]] = {}  # by node, those of its ranks that it has said to wait for
 
     def begin(self, move: Any) -> None:
         self.duties.append(_Duty(move, self.node, len(self.nodes.ranks)))
@@ -92,6 +94,7 @@ class Between:
                 if self.poll():
                     continue
                 self.check(move)
+                self._tell_late()
             if time.monotonic() > until:
                 return False
             turn = min(TURN_S, timeout_s)
@@ -118,12 +121,23 @@ class Between:
         return not duty.move.is_chained or duty.n_summed > k or any(node < self.node for node in duty.wants(k))
 
     def absent(self) -> list[int]:
-        """Return the first ranks of those nodes that have not come to the first collective, as far as is known."""
+        """Return the ranks for which nodes do not come to the first collective: as these have said, or their first."""
         if not self.duties:
             return []
         duty = self.duties[0]
         missing = [node for node in duty.wants(duty.first_wanted()) if node in self.ways and not self.ways[node].frame]
-        return [self.nodes.ranks[node][0] for node in sorted(missing)]
+        return [rank for node in sorted(missing) for rank in self.awaited.get(node, self.nodes.ranks[node][:1])]
+
+    def _tell_late(self) -> None:
+        """Tell the other nodes for which ranks of this one the first collective waits, before a time-out ends it."""
+        if not self.duties or self.duties[0].is_told or self._waits():
+            return
+        duty = self.duties[0]
+        if time.monotonic() > duty.began + self.meeting.rendezvous.deadline_s / 2 and (late := self.rooms.late()):
+            duty.is_told = True
+            said = " ".join(str(self.here[number]) for number in late).encode()
+            for way in self.ways.values():
+                way.send(WAITS, 0, [(0, SAID, said)])
 
     def poll(self) -> bool:
         """Send and receive what can be without a wait; return True if anything was."""
@@ -239,6 +253,10 @@ class Between:
         if kind == FAILED:
             self.failed = way.node, bytes(self.said[: pieces[0][2]]).decode(errors="replace")
             return
+        if kind == WAITS:
+            self.awaited[way.node] = [*map(int, self.said[: pieces[0][2]].split())]
+            return
+        self.awaited.pop(way.node, None)
         duty = next(d for d in self.duties if d.move.chunks and 0 <= chunk - d.move.chunks[0] < d.move.chunks[1])
         first = duty.move.chunks[0]
         k = chunk - first

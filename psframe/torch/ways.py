@@ -11,7 +11,9 @@ import torch.distributed as dist
 
 FRAME = struct.Struct("<qqq")  # kind, chunk, pieces
 PIECE = struct.Struct("<qqq")  # slot, offset, bytes
-SLOTS, BEFORE, SUM, FAILED = range(4)
+SLOTS, BEFORE, SUM, FAILED, WAITS = range(5)
+#: kinds of words about a node, which no room need be ready for
+WORDS = (FAILED, WAITS)
 #: offsets of pieces that are no part of a slot: a rank's note, its lengths, and words
 NOTE, LENGTHS, SAID = -1, -2, -3
 LAST_S = 1.0  # for what is left to send at the end
@@ -82,7 +84,7 @@ class Way:
         while not self.is_lost:
             if self.frame and self.targets is None:
                 kind, chunk, pieces = self.frame
-                if kind != FAILED and not ready(chunk):  # a frame without a piece means something, too
+                if kind not in WORDS and not ready(chunk):  # a frame without a piece means something, too
                     return None
                 self.targets = deque(memory for piece in pieces if (memory := place(chunk, piece)))
             if self.frame and not self.targets:
@@ -118,7 +120,7 @@ class Way:
     def _read(self) -> None:
         """Read a frame's head, and once they are there those of its pieces."""
         kind, chunk, n = FRAME.unpack_from(self.head)
-        if not 0 <= n <= self.n_pieces or kind not in (SLOTS, BEFORE, SUM, FAILED):
+        if not 0 <= n <= self.n_pieces or kind not in (SLOTS, BEFORE, SUM, *WORDS):
             raise dist.DistBackendError("another node sends what is none of psframe's frames")
         self.left = FRAME.size + n * PIECE.size - len(self.head)
         if not self.left:

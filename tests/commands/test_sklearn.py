@@ -59,6 +59,7 @@ def test_quick_checks_exist():
     assert {*QUICK, *LEFT} <= {param.id for param in checks()}
 
 
+@pytest.mark.full
 def test_search_within_a_pipeline_finds_the_better_rate():
     images, labels = load_digits(return_X_y=True)
     halved = make_pipeline(FunctionTransformer(np.sqrt), Classifier(epochs=4, random_state=0))

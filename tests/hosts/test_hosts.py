@@ -32,7 +32,7 @@ def begin(mpi, two, each, tmp_path, *overrides, epochs):
 
 @pytest.mark.parametrize(
     ("each", "servers"),
-    thinned([((2, 2), 1), ((1, 3), 1), ((3, 1), 1), ((2, 1, 1, 2), 1), ((2, 1, 1, 2), 4), ((1, 3), 2)], kept=(1, 4)),
+    thinned([((2, 2), 1), ((1, 3), 1), ((3, 1), 1), ((2, 1, 1, 2), 1), ((2, 1, 1, 2), 4), ((1, 3), 2)], kept=(1,)),
 )
 def test_hosts_end_in_the_bits_of_one(mpi, two, tmp_path, each, servers):
     n_workers = sum(each) - servers

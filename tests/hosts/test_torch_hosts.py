@@ -10,6 +10,7 @@ import pytest
 
 from tests import hosts
 from tests.helpers.launcher import ROOT
+from tests.helpers.thinned import thinned
 
 pytest.importorskip("torch", reason="PyTorch, whose backend this is, is not installed: pip install -e .[torch]")
 
@@ -63,7 +64,7 @@ def ended(ranks, timeout_s=120):
                 os.killpg(rank.pid, signal.SIGKILL)
 
 
-@pytest.mark.parametrize("places", [pytest.param((0, 0, 1), marks=pytest.mark.full), (0, 1, 0, 1)])
+@pytest.mark.parametrize("places", thinned([((0, 0, 1),), ((0, 1, 0, 1),), ((0, 1, 0),)], (2,)))
 def test_hosts_end_in_the_bits_of_one(tmp_path, places):
     if hosts.missing():
         pytest.skip(hosts.missing())

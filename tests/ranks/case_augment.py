@@ -116,7 +116,7 @@ def continued_run_augments_as_if_it_had_never_stopped(world):
             assert f"got other values of {other.partition('=')[0]} than" in world.bcast(said.getvalue())
 
 
-@ranks(2)
+@ranks(4)  # as other cases of PyTorch, which each job imports once
 def module_of_pytorch_is_trained_on_soft_targets(world):
     need_torch()
     with folder(world) as where:

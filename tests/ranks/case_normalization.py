@@ -71,7 +71,7 @@ def modes_that_cannot_carry_statistics_say_so(world):
         assert len(set(hashes(world, 3, where, NET, "sync.mode=local_sgd"))) == 2
 
 
-@ranks(3)
+@ranks(4)  # as other cases of PyTorch, which each job imports once
 def parts_of_a_torch_module_send_no_statistic_before_it_is_there(world):
     need_torch()
     with folder(world) as where:

@@ -48,7 +48,7 @@ def norms_are_the_same_for_any_number_of_workers_and_every_way(world):
                 for n_workers in range(2 - (apart > 0), min(5, world.size - apart) + 1):
                     if apart == 0 and n_workers == 1:
                         continue
-                    if not IS_FULL and (number + n_workers + at) % 3:
+                    if not IS_FULL and (number + n_workers + at) % 6:
                         continue
                     got = hashes(world, n_workers + apart, where, *keys, *way)
                     assert got == alone, (optimizer, n_workers, way)
@@ -69,7 +69,7 @@ def norms_are_the_same_on_two_nodes(world):
 def mpi_may_choose_the_order_of_sums_before_a_norm(world):
     ways = (WAYS[3], WAYS[6], (0, (SEVERAL[0], "collective={name: buffer, bucket_bytes: 64, gather: reduce}")))
     with folder(world) as where:
-        for optimizer, (_, way) in product(OPTIMIZERS[:3], ways):
+        for optimizer, (_, way) in product(OPTIMIZERS[:3], ways) if IS_FULL else zip(OPTIMIZERS, ways, strict=False):
             keys = [f"optimizer={optimizer}", *way]
             exact = train(world, world.size, where, *keys[:-1], "collective=buffer")[0][-1]
             summed = train(world, world.size, where, *keys, "train.reproducible=none")[0][-1]
@@ -78,7 +78,8 @@ def mpi_may_choose_the_order_of_sums_before_a_norm(world):
 
 @ranks(2, 3)
 def run_with_norms_goes_on_to_the_same_bits(world):
-    for optimizer, way in zip(OPTIMIZERS, (WAYS[0], WAYS[3], WAYS[7], WAYS[9]), strict=True):
+    every = [*zip(OPTIMIZERS, (WAYS[0], WAYS[3], WAYS[7], WAYS[9]), strict=True)]
+    for optimizer, way in every if IS_FULL else every[::2]:
         keys = [f"optimizer={optimizer}", *way[1], "checkpoint.every_epochs=1"]
         with folder(world) as where:
             whole = hashes(world, world.size, where, *keys, "name=whole", "train.epochs=3")
@@ -100,7 +101,8 @@ def every_mode_takes_norms(world):
         "hybrid",
     )
     with folder(world) as where:
-        for mode, optimizer in product(modes, OPTIMIZERS if IS_FULL else OPTIMIZERS[1:3]):
+        few = ((mode, OPTIMIZERS[1 + at % 2]) for at, mode in enumerate(modes))
+        for mode, optimizer in product(modes, OPTIMIZERS) if IS_FULL else few:
             records = train(world, 3, where, f"sync={mode}", f"optimizer={optimizer}")[0]
             assert np.isfinite(records[-1]["loss"]), (mode, optimizer)
 

@@ -105,6 +105,7 @@ def under_valgrind(tmp_path):
     return run
 
 
+@pytest.mark.full
 def test_valgrind_finds_no_leak_and_no_double_free(under_valgrind):
     memkind_or_skip()
     assert under_valgrind("-c", LEAK, 600) == ("no leak\n", [])
@@ -116,6 +117,7 @@ def test_valgrind_finds_nothing_where_owners_go_in_odd_orders(under_valgrind):
     assert under_valgrind("-m", "tests.stress.sanitizers.odd_orders", 100) == ("100 arrays\n", [])
 
 
+@pytest.mark.full
 def test_valgrind_would_find_a_leak(under_valgrind):
     printed, found = under_valgrind("-c", LOST)
     assert printed == ""

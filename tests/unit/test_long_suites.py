@@ -4,9 +4,12 @@ import os
 import subprocess
 import sys
 
+import pytest
+
 from tests.helpers.launcher import ROOT
 
 
+@pytest.mark.full  # collects all tests once more
 def test_long_suites_all_have_a_row_in_their_table():
     command = [sys.executable, "-m", "pytest", "--collect-only", "-q", "-m", "full or soak", "-p", "no:cacheprovider"]
     env = {**os.environ, "PSFRAME_TESTS": "full"}

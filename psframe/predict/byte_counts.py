@@ -23,7 +23,7 @@ def counted(way: ExchangePlan, n_bytes: float) -> tuple[float, float]:
     if way.collective in ("shared", "hierarchical"):
         return (w + STATE) * n_bytes, 0.0
     sent = 2 * (n - 1) * n_bytes
-    canonical = way.reproducible == "fixed_workers"
+    canonical = way.is_canonical
     if way.mode == "allreduce":  # each rank sums a segment, and then updates all parameters
         return 2 * sent + ((w + 1) * canonical + n * (1 + STATE)) * n_bytes, sent
     rows = w if canonical or way.collective == "object" else 1

@@ -14,6 +14,7 @@ from psframe.errors import UserError
 from psframe.predict import machine, view
 from psframe.predict.command import Asked
 from psframe.predict.machine import Check, Machine
+from psframe.predict.paces import predicted
 from psframe.record import metrics
 from psframe.record.view import say
 
@@ -27,11 +28,11 @@ def run(asked: Asked) -> Asked:
 
     Raise UserError if training fails.
     """
-    predicted = [(n, asked.job.predict(asked.at(n))) for n in asked.ranks]
-    for n, prediction in predicted:
+    predictions = [(n, predicted(asked.job, asked.at(n))) for n in asked.ranks]
+    for n, prediction in predictions:
         print(f"predicted: {prediction.way.name}, {n} ranks: {prediction.epoch_s:.3g} s", file=sys.stderr, flush=True)
     checks = []
-    for n, prediction in predicted:
+    for n, prediction in predictions:
         seconds = trained(asked, n)
         what = asked.job.named(prediction.way)
         checks.append(Check(what, n, round(prediction.modelled_s, 5), round(seconds, 5), asked.job.hosts))

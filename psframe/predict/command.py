@@ -15,6 +15,9 @@ from psframe.predict.load import Load
 from psframe.predict.machine import Machine
 from psframe.predict.model import Job
 
+#: fields of a way that the ranks report as the config gives them
+OF_CONFIG = ("mode", "server", "n_servers", "reproducible", "every", "blocks", "stages", "shards", "micro_batches")
+
 
 @dataclass(frozen=True)
 class Asked:
@@ -87,7 +90,7 @@ def judged(arguments: Namespace, start: Sequence[str]) -> Asked:
         )
     job, report, other_load = _measured(arguments, start, profile, here, max(ranks))
     tier = report["placement"] if report["placement"] in profile.tiers else None
-    way = {key: report[key] for key in ("mode", "server", "n_servers", "reproducible")}
+    way = {key: report[key] for key in OF_CONFIG}
     way |= {"tier": tier, "link": arguments.link, "compression": job.work.codec.name if job.work.codec else "none"}
     hosts = arguments.hosts or 1
     per_node = arguments.per_node or (max(ranks) if here else int(profile.cores.value))

@@ -49,6 +49,16 @@ def by_part(work: Work, n: float, core: Core, threads: int = 1) -> dict[str, flo
     return {**seconds, "other": (fixed + per_sample * n) * here.scalar / core.scalar}
 
 
+def of_layers(work: Work, n: float, core: Core, threads: int = 1) -> list[float]:
+    """Return each layer's seconds of a step of ``n`` samples; half of the time beside layers is the first's."""
+    here = Core(work.gflops, work.gbps, work.scalar)
+    seconds = [sum(_layer_s(la, d, work.batches, n, here, core, threads) for d in DIRECTIONS) for la in work.layers]
+    beside = by_part(work, n, core, threads)["other"] / 2
+    seconds[0] += beside
+    seconds[-1] += beside
+    return seconds
+
+
 def line(batches: tuple[int, int], seconds: tuple[float, float]) -> tuple[float, float]:
     """Return the fixed seconds and those per sample of the line through two batches; both >= 0, exact for the first."""
     if batches[0] == batches[1]:

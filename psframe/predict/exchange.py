@@ -133,7 +133,7 @@ def local_s(node: Node, way: ExchangePlan, n_bytes: float) -> float:
 
 def _slowest_s(node: Node, way: ExchangePlan, n_bytes: float) -> float:
     """Return the seconds of the busiest rank, including its waiting."""
-    p, w, canonical = node.ranks, way.n_workers, way.reproducible == "fixed_workers"
+    p, w, canonical = node.ranks, way.n_workers, way.is_canonical
     if way.collective == "null" or p == 1:
         return node.update_s(n_bytes, p)
     if way.collective in ("shared", "hierarchical"):
@@ -164,7 +164,7 @@ def between_s(way: ExchangePlan, n_bytes: float, link: Link, codec: Codec | None
     rate, latency = link.gbit.value * 1e9 / 8, link.latency_us.value * 1e-6
     if n == 1 or way.collective == "null":
         return 0.0
-    canonical = way.reproducible == "fixed_workers"
+    canonical = way.is_canonical
     sent = codec.share * n_bytes if codec else n_bytes
     if way.collective in ("shared", "hierarchical"):
         if codec:

@@ -5,6 +5,11 @@ from typing import Any
 
 from psframe.errors import UserError
 
+#: how workers go in modes in which they do not exchange in every step
+PACES = {
+    **dict.fromkeys(("async_ps", "easgd", "hogwild", "dogwild"), "own"),
+    **dict.fromkeys(("local_sgd", "block_momentum", "synchronous easgd"), "period"),
+}
 FEW = 1 / 8  # share of a vector up to which all nodes' payloads are sent once, as in psframe.collectives.compression
 
 
@@ -13,7 +18,7 @@ def method(mode: str, server: str | None, n_servers: int, collective: str, repro
     if collective in ("shared", "hierarchical"):
         return f"{mode} {collective}"  # the sums are canonical at no cost
     servers = f" x{n_servers}" if n_servers > 1 else ""
-    return f"{mode}{servers} {collective} {'canonical' if reproducible == 'fixed_workers' else 'any order'}"
+    return f"{mode}{servers} {collective} {'canonical' if reproducible != 'none' else 'any order'}"
 
 
 @dataclass(frozen=True)
@@ -27,12 +32,16 @@ class Layer:
         By direction: operations of a step of the measured batch, and the least bytes that it moves.
     seconds : dict of str to tuple of float
         By direction: seconds of a step of that batch, and of the smaller one.
+    outputs, params : int
+        Numbers that it hands on for a sample, and its parameters.
     """
 
     name: str
     flops: dict[str, float]
     bytes: dict[str, float]
     seconds: dict[str, tuple[float, float]]
+    outputs: int = 0
+    params: int = 0
 
 
 @dataclass(frozen=True)
@@ -116,6 +125,8 @@ class Work:
                 {d: counts["flops"] for d, counts in row["full"].items()},
                 {d: counts["bytes"] for d, counts in row["full"].items()},
                 {d: (s[0], s[1]) for d, s in row["seconds"].items()},
+                row["outputs"],
+                row["params"],
             )
             for row in found["layers"]
         ]
@@ -127,7 +138,7 @@ class Work:
 
 @dataclass(frozen=True)
 class ExchangePlan:
-    """A way to train; ``server`` and ``n_servers`` apply under ``sync_ps``.
+    """A way to train; ``server`` is None in modes without one, ``n_servers`` applies under ``sync_ps``.
 
     Attributes
     ----------
@@ -140,6 +151,12 @@ class ExchangePlan:
         Link between nodes; None: the machine's own.
     compression : str
         A codec's name, or ``none``.
+    every : int
+        Steps of a worker between two exchanges.
+    blocks : int
+        Of a step with ``any_workers``; 0: every worker has a batch of its own.
+    stages, shards, micro_batches : int
+        Of a network that is cut: ``parallel.pipeline``, ``model`` and ``micro_batches``.
     """
 
     mode: str
@@ -153,6 +170,11 @@ class ExchangePlan:
     tier: str | None = None
     link: str | None = None
     compression: str = "none"
+    every: int = 1
+    blocks: int = 0
+    stages: int = 1
+    shards: int = 1
+    micro_batches: int = 1
 
     def __post_init__(self) -> None:
         max_servers = max(1, self.ranks - (self.server == "dedicated"))
@@ -160,14 +182,31 @@ class ExchangePlan:
             raise UserError(
                 f"servers must be at most {max_servers} of {self.ranks} rank(s), got {self.n_servers}; give fewer"
             )
+        if self.ranks % (self.stages * self.shards):
+            raise UserError(
+                f"parallel: pipeline x model must divide the number of ranks, {self.ranks}, got "
+                f"{self.stages * self.shards}; give other --ranks"
+            )
 
     @property
     def n_workers(self) -> int:
-        return self.ranks - 1 if self.dedicated else self.ranks
+        return (self.ranks - 1 if self.dedicated else self.ranks) // (self.stages * self.shards)
 
     @property
     def dedicated(self) -> bool:
-        return self.mode == "sync_ps" and self.server == "dedicated" and self.ranks > 1  # one rank trains alone
+        return self.server == "dedicated" and self.ranks > 1  # one rank trains alone
+
+    @property
+    def is_canonical(self) -> bool:
+        """True if the order of a sum's terms is given."""
+        return self.reproducible != "none"
+
+    @property
+    def pace(self) -> str:
+        """How workers go, as :data:`psframe.predict.paces.PACES` has it."""
+        if self.stages * self.shards * self.micro_batches > 1:
+            return "stages"
+        return PACES.get(self.mode, "step")
 
     @property
     def here(self) -> int:
@@ -176,19 +215,32 @@ class ExchangePlan:
 
     @property
     def method(self) -> str:
-        return method(self.mode, self.server, self.n_servers, self.collective, self.reproducible)
+        if self.pace == "own":  # through a store
+            return f"{self.mode} /{self.every}"
+        exchanged = method(self.mode, self.server, self.n_servers, self.collective, self.reproducible)
+        cut = [f"{n} {what}" for n, what in zip(self._parts, ("stages", "shards", "parts"), strict=True) if n > 1]
+        return " ".join([exchanged, *cut, *([f"/{self.every}"] if self.pace == "period" else [])])
+
+    @property
+    def _parts(self) -> tuple[int, int, int]:
+        return self.stages, self.shards, self.micro_batches
 
     @property
     def codec(self) -> str:
         """The codec of this way's messages: ``buffer`` encodes all, ``hierarchical`` those between nodes."""
+        if self.pace == "own":
+            return "none"
         coded = self.nodes > 1 if self.collective in ("shared", "hierarchical") else self.collective == "buffer"
         return self.compression if coded and self.ranks > 1 and self.n_servers == 1 else "none"
 
     @property
     def name(self) -> str:
         """The way in words, without the ranks."""
-        server = f", {self.n_servers} servers" if self.n_servers > 1 else ""
-        return f"{self.mode}{server} over {self.collective}{self.encoded}"
+        words = [self.mode] if self.every == 1 else [f"{self.mode} every {self.every}"]
+        counts = (self.n_servers, *self._parts, self.blocks)
+        for n, what in zip(counts, ("servers", "stages", "shards", "micro-batches", "blocks"), strict=True):
+            words += [f"{n} {what}"] if n > 1 else []
+        return ", ".join(words) + ("" if self.pace == "own" else f" over {self.collective}{self.encoded}")
 
     @property
     def encoded(self) -> str:

@@ -19,7 +19,8 @@ OTHER_MODEL, OTHER_EXCHANGE = 0.1, 0.3  # weights of epochs of another model, or
 def named(work: Work, way: ExchangePlan, machine: Machine, hosts: int) -> str:
     """Return the model, batch and exchange of an epoch, as :class:`Check` has them."""
     words = [work.model, f"batch {work.batches[0]}", way.method + way.encoded]
-    words += ["colocated"] if way.mode == "sync_ps" and not way.dedicated else []
+    words += ["colocated"] if way.server and not way.dedicated else []
+    words += [f"{way.blocks} blocks"] if way.blocks else []
     words += [f"{way.link or machine.link} Gb/s"] if hosts > 1 else []
     return ", ".join(words)
 

@@ -1,4 +1,4 @@
-"""Model of the seconds of an epoch (:class:`Job`): computation, exchange and waiting.
+"""Model of the work of an epoch on a machine (:class:`Job`): computation, exchange and links of a step.
 
     epoch = steps x (computation x turns x straggler + exchange of a node + visible time of links)
 
@@ -9,7 +9,7 @@ send gradients during backward; the time that this hides is not counted.
 """
 
 from dataclasses import dataclass, replace
-from math import ceil, log, sqrt
+from math import ceil
 
 from psframe.predict import codec_cost, compute, exchange, learned
 from psframe.predict.compute import Core
@@ -118,37 +118,20 @@ class Job:
         turns = (way.here - sleeps) * way.threads / cores
         return max(1.0, float(ceil(turns)) if turns < WHOLE_TURNS else turns)
 
-    def predict(self, way: ExchangePlan) -> Prediction:
-        """Return the prediction of an epoch for a way to train."""
-        steps, computed = self._steps(way)
-        measured = ["compute"] if self.here else []
-        seconds, anchored = self._exchange_s(way)
-        if anchored:
-            measured.append("exchange")
-        late = 0.0
-        if self.here and way.n_workers > 1 and self.turns(way) == 1:
-            late = self.work.deviation * sqrt(2 * log(way.n_workers))
-        shown = self._network_s(way, computed / steps)
-        return Prediction(
-            way,
-            steps,
-            computed,
-            computed * late,
-            steps * seconds,
-            steps * shown,
-            tuple(measured),
-            self._notes(way),
-            learned.factor(self.machine.checks, self.named(way), way.ranks, self.hosts) if self.here else 1.0,
-        )
+    def node(self, way: ExchangePlan) -> exchange.Node:
+        """Return the model of the fullest node's ranks in an exchange."""
+        return exchange.Node(self.machine, way.here, way.tier, self.hosts)
 
     def named(self, way: ExchangePlan) -> str:
         """Return the name of an epoch among the measured ones of the machine."""
         return learned.named(self.work, way, self.machine, self.hosts)
 
-    def _exchange_s(self, way: ExchangePlan) -> tuple[float, bool]:
-        """Return the seconds of an exchange and update of a node, and True if they derive from measured ones."""
-        node, n_bytes = exchange.Node(self.machine, way.here, way.tier, self.hosts), self.work.param_bytes
-        codec, measured_s = self.codec(way), None
+    def exchange_s(self, way: ExchangePlan, n_bytes: int) -> tuple[float, bool]:
+        """Return the seconds of an exchange and update of a node, and True if they derive from measured ones.
+
+        ``n_bytes`` are those of the parameters that ranks exchange.
+        """
+        node, codec, measured_s = self.node(way), self.codec(way), None
         if codec and way.collective == "buffer":
             if way.mode == "allreduce":  # its payloads travel as canonical gradients do
                 measured_s = self._measured_s(replace(way, reproducible="fixed_workers"), int(codec.share * n_bytes))
@@ -171,16 +154,7 @@ class Job:
         collective = "shared" if way.collective == "hierarchical" else way.collective
         return interpolated(self.machine.exchanges, replace(way, collective=collective), n_bytes)
 
-    def _steps(self, way: ExchangePlan) -> tuple[int, float]:
-        """Return the steps of an epoch, and its seconds of computation: the last step shares the remaining samples."""
-        n, batch = self.work.n_train, self.work.batches[0]
-        full_steps, left = divmod(n, way.n_workers * batch)
-        seconds = full_steps * self.compute_s(way, batch)
-        if left:
-            seconds += self.compute_s(way, left / way.n_workers)
-        return full_steps + (left > 0), seconds
-
-    def _network_s(self, way: ExchangePlan, computed: float) -> float:
+    def network_s(self, way: ExchangePlan, computed: float) -> float:
         """Return the visible seconds of links in a step, without those hidden by backward."""
         n_bytes, node_link = self.work.param_bytes, link(way.link or self.machine.link)
         if codec := self.codec(way):  # a codec encodes all gradients at once: these leave after backward
@@ -193,15 +167,17 @@ class Job:
         tail = exchange.between_s(way, n_bytes * (1 - HIDDEN), node_link)
         return max(seconds - hidden, min(tail, seconds))
 
-    def _notes(self, way: ExchangePlan) -> tuple[str, ...]:
+    def notes(self, way: ExchangePlan) -> tuple[str, ...]:
         """Return the problems of a way on this machine."""
         notes = []
-        if way.n_workers * self.work.batches[0] > self.work.n_train:
+        if (way.blocks or way.n_workers) * self.work.batches[0] > self.work.n_train:
             notes.append(f"{way.ranks} ranks take all {self.work.n_train:,} samples in one step")
         tier = self.machine.tier(way.tier)
         need = (2 * way.here + 4) * self.work.param_bytes / 2**30
         if need > tier.gib.value:
             notes.append(f"parameters, gradients and state take {need:.0f} GiB of {tier.gib.value:.0f}")
+        if way.blocks and way.n_workers > way.blocks:
+            notes.append(f"{way.n_workers} workers for {way.blocks} blocks: training refuses that")
         cores = self.machine.cores.value / self.hosts
         if way.here * way.threads > cores:
             notes.append(f"{way.here} ranks of {way.threads} thread(s) on {cores:g} core(s)")

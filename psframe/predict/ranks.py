@@ -9,6 +9,7 @@ import json
 import sys
 from collections.abc import Callable, Sequence
 from dataclasses import asdict
+from math import prod
 from time import perf_counter, thread_time
 from typing import Any
 
@@ -19,7 +20,6 @@ begin.over_ranks()
 import numpy as np  # noqa: E402
 from mpi4py import MPI  # noqa: E402
 
-from psframe import collectives, sync  # noqa: E402
 from psframe.bench import peak  # noqa: E402
 from psframe.bench.layers import DIRECTIONS, Spent, work  # noqa: E402
 from psframe.bench.ranks import settle  # noqa: E402
@@ -28,20 +28,14 @@ from psframe.cluster.cluster import Cluster  # noqa: E402
 from psframe.cluster.command import guarded, run  # noqa: E402
 from psframe.cluster.communicators import mpi_name  # noqa: E402
 from psframe.cluster.startup import since_launch_s  # noqa: E402
-from psframe.collectives import compression  # noqa: E402
-from psframe.config import registry, schema  # noqa: E402
-from psframe.errors import UserError  # noqa: E402
-from psframe.memory.allocator import Allocator  # noqa: E402
 from psframe.memory.topology import read  # noqa: E402
+from psframe.nn.network import Network  # noqa: E402
 from psframe.nn.timed import time_layers  # noqa: E402
-from psframe.predict import codecs, exchanges, load, steps  # noqa: E402
+from psframe.predict import codecs, config_way, exchanges, load, steps  # noqa: E402
 from psframe.train.build import assemble, setup  # noqa: E402
 from psframe.train.plan import plan  # noqa: E402
 from psframe.train.run import Run  # noqa: E402
 
-#: a measured step exchanges nothing, and is the same in every mode
-ALONE = ("sync={mode: allreduce}", "collective={name: 'null'}", "train.reproducible=none")
-MODES = ("sync_ps", "allreduce")
 SECONDS, LEAST_STEPS = 2.0, 6  # of each batch size
 REFERENCE_LOOPS = 2.4e7  # iterations per second of CPython's empty loop on a core of Zen 3 at 3.4 GHz: an estimate
 LOOPS = 200_000
@@ -54,16 +48,15 @@ def compute(cluster: Cluster, path: str, overrides: Sequence[str]) -> dict[str, 
 
     Seconds are means over all ranks, in CPU time if a rank computes with one thread. All ranks must call.
     """
-    way = cluster.run_on_root(lambda: _asked(path, overrides))
-    run_plan = plan.make(cluster, path, [*overrides, *ALONE])
-    cluster.run_on_root(lambda: _check(run_plan.config.parallel.is_cut))
+    way = cluster.run_on_root(lambda: config_way.asked(path, overrides))
+    run_plan = plan.make(cluster, path, config_way.alone(path, overrides))
     training_run = assemble.build_run(cluster, run_plan)
-    cluster.run_on_root(lambda: _check_meets(training_run.network.meets))
+    cluster.run_on_root(lambda: config_way.check_meets(training_run.network.meets))
     setup.init_parameters(training_run, quiet=True)
     startup_s = since_launch_s()
     clock = _clock(training_run)
     spent = {index: Spent(clock) for index, _ in training_run.network.active}
-    layers: list[dict[str, Any]] = [{"layer": type(layer).__name__} for _, layer in training_run.network.active]
+    layers = _described(training_run.network)
     time_layers(training_run.network, lambda index, layer: spent[index], clock)
     full = training_run.sampler.max_batch
     batches = [full, max(1, full // 4)]
@@ -94,57 +87,17 @@ def compute(cluster: Cluster, path: str, overrides: Sequence[str]) -> dict[str, 
     }
 
 
-def _asked(path: str, overrides: Sequence[str]) -> dict[str, Any]:
-    """Return the config's way to exchange; raise UserError if it cannot be predicted."""
-    config = schema.read(path, overrides, "auto")
-    mode = sync.make(registry.bind("sync", sync.TABLE, config.sync, "mode"))
-    name = config.sync["mode"]
-    if name not in MODES or config.sync.get("backup_workers"):
-        raise UserError(
-            f"psframe.predict knows sync.mode {' and '.join(MODES)}, in which a step is one exchange of all, got "
-            f"{name}{' with backup workers' if name in MODES else ''}; give one of them, or measure by psframe.compare"
-        )
-    if config.train.reproducible == "any_workers":
-        raise UserError(
-            "psframe.predict must have a batch of fixed size for each worker, got train.reproducible=any_workers; give "
-            "train.reproducible=fixed_workers"
-        )
-    if config.train.precision != "float32":
-        raise UserError(
-            "psframe.predict knows how fast CPUs compute in float32 alone, got "
-            f"train.precision={config.train.precision}; give float32, or measure by psframe.compare"
-        )
-    collective = config.collective["name"]
-    if collective != "auto" and collective not in collectives.TABLE:
-        raise UserError(f"psframe.predict knows the collectives of psframe, got {collective}; give one of those")
-    if collective != "auto":  # checks its keys: the measured step uses another collective
-        registry.bind("collective", collectives.TABLE, config.collective)
-    codec = config.collective.get("compression", "none")
-    if codec != "none":
-        compression.codec_maker(codec, Allocator())
-    return {
-        "model": config.model["name"],
-        "mode": name,
-        "server": mode.traits.server,
-        "n_servers": mode.traits.n_servers,
-        "collective": collective,
-        "compression": codec,
-        "reproducible": config.train.reproducible,
-        "placement": str(config.placement.parameters["name"]),
-    }
-
-
-def _check(is_cut: bool) -> None:
-    if is_cut:
-        raise UserError("psframe.predict must have a whole network on each worker, got parallel; leave it out")
-
-
-def _check_meets(meets: str) -> None:
-    if meets == "workers":
-        raise UserError(
-            "psframe.predict knows no exchange within layers, got BatchNorm with over=workers; give over=batch, or "
-            "measure by psframe.compare"
-        )
+def _described(network: Network) -> list[dict[str, Any]]:
+    """Return each active layer's name, the numbers that it hands on for a sample, and its parameters."""
+    ends = [*(index for index, _ in network.active[1:]), len(network.layers)]
+    return [
+        {
+            "layer": type(layer).__name__,
+            "outputs": prod(network.shapes[end]),
+            "params": sum(prod(param.shape) for param in layer.params.values()),
+        }
+        for (_, layer), end in zip(network.active, ends, strict=True)
+    ]
 
 
 def _clock(made: Run) -> steps.Clock:

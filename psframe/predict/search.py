@@ -14,8 +14,11 @@ from psframe.predict.compute import line
 from psframe.predict.job import ExchangePlan, Work
 from psframe.predict.machine import Figure, Machine
 from psframe.predict.model import Job, Prediction
+from psframe.predict.paces import predicted
 
 TOP = 5
+#: fields of a way whose workers have whole networks and exchange in every step
+IN_STEP = {"every": 1, "stages": 1, "shards": 1, "micro_batches": 1}
 
 
 @dataclass(frozen=True)
@@ -28,7 +31,7 @@ class Found:
 
 def ranks(asked: Asked) -> list[Found]:
     """Return predictions of the config over ranks, and of the same with several servers, or none."""
-    return [Found(name, asked.job.predict(way)) for n in asked.ranks for name, way in _curves(asked, n)]
+    return [Found(name, predicted(asked.job, way)) for n in asked.ranks for name, way in _curves(asked, n)]
 
 
 def _curves(asked: Asked, n: int) -> Iterator[tuple[str, ExchangePlan]]:
@@ -41,9 +44,12 @@ def _curves(asked: Asked, n: int) -> Iterator[tuple[str, ExchangePlan]]:
 
 def _curve(way: ExchangePlan) -> str:
     """Return the label of a way, the same on one node and on many."""
+    if way.pace == "own":
+        return way.name
     memory = way.collective in ("shared", "hierarchical")
     servers = ", a server a node" if way.n_servers == way.nodes > 1 else ""
-    return f"{way.mode}{servers} over {'shared memory' if memory else way.collective}{way.encoded}"
+    name, _, _ = replace(way, n_servers=1).name.partition(" over ")
+    return f"{name}{servers} over {'shared memory' if memory else way.collective}{way.encoded}"
 
 
 def others(asked: Asked, n: int) -> Iterator[ExchangePlan]:
@@ -52,10 +58,10 @@ def others(asked: Asked, n: int) -> Iterator[ExchangePlan]:
         return
     nodes = asked.at(n).nodes
     fast = "shared" if nodes == 1 else "hierarchical"
-    server = {"mode": "sync_ps", "server": "dedicated"}
+    server = {"mode": "sync_ps", "server": "dedicated", **IN_STEP}
     for collective in dict.fromkeys((fast, "buffer")):
         yield asked.at(n, **server, n_servers=1, collective=collective)
-        yield asked.at(n, mode="allreduce", server=None, n_servers=1, collective=collective)
+        yield asked.at(n, mode="allreduce", server=None, n_servers=1, collective=collective, **IN_STEP)
     if nodes > 1:
         k = min(nodes, n - 1)
         yield asked.at(n, **server, n_servers=k, collective="buffer")
@@ -70,7 +76,7 @@ def varied(asked: Asked, key: str, values: Sequence[Any]) -> list[Found]:
     predictions = []
     for value, n in product(values, asked.ranks):
         job, other = _changed(asked, key, value)
-        predictions.append(Found(f"{key}={value}", job.predict(asked.at(n, **other))))
+        predictions.append(Found(f"{key}={value}", predicted(job, asked.at(n, **other))))
     return predictions
 
 
@@ -81,7 +87,8 @@ def _changed(asked: Asked, key: str, value: Any) -> tuple[Job, dict[str, Any]]:
     if key in FIGURES:
         return replace(job, machine=_with(job.machine, key, value), here=False), {}
     if key == "mode":
-        return job, {"mode": value, "server": asked.way["server"] or "dedicated" if value == "sync_ps" else None}
+        server = asked.way["server"] or "dedicated" if value == "sync_ps" else None
+        return job, {"mode": value, "server": server, **IN_STEP}
     return job, {key: value}
 
 
@@ -121,7 +128,7 @@ def best(asked: Asked) -> list[Found]:
                 per_node = max(1, asked.per_node // threads)
                 for way in others(replace(asked, per_node=per_node), n):
                     way = replace(way, threads=threads, tier=tier)
-                    predictions[way] = asked.job.predict(way)
+                    predictions[way] = predicted(asked.job, way)
     ranked = sorted(predictions.values(), key=lambda p: (bool(p.notes), p.epoch_s))
     return [Found(f"{p.way.name}, {p.way.tier}", p) for p in ranked[:TOP]]
 

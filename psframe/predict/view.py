@@ -19,8 +19,9 @@ PARTS = {"compute": "compute_s", "wait": "wait_s", "exchange": "exchange_s", "li
 def table(asked: Asked, found: Sequence[Found], best: bool) -> str:
     """Format predictions as text, with their modelled parts, and the errors of earlier ones."""
     work, machine = asked.job.work, asked.job.machine
+    batch = f"blocks of {work.batches[0]}" if asked.way["blocks"] else f"batch {work.batches[0]} a worker"
     head = (
-        f"{work.model}, {work.n_train:,} samples, batch {work.batches[0]} a worker, {work.n_params:,} parameters, on "
+        f"{work.model}, {work.n_train:,} samples, {batch}, {work.n_params:,} parameters, on "
         f"{machine.title}: seconds of an epoch, MODELLED; start-up, once compiled, about {asked.job.startup_s:.0f} s\n"
     )
     rows = [["way", "ranks", "nodes", "threads", "s an epoch", *PARTS, "samples/s", "from", ""]]

@@ -10,6 +10,7 @@ from psframe.predict import check, command, search
 from psframe.predict.command import Asked
 from psframe.predict.machine import Check, Machine
 from psframe.predict.model import Prediction
+from psframe.predict.paces import predicted
 from psframe.tune.race import SURE_ROUNDS, Entry
 from psframe.tune.way import Way
 
@@ -45,7 +46,7 @@ class Model:
         job = self.asked.job
         if batch is not None:
             job = replace(job, work=search.resized(job.work, batch))
-        return job.predict(self.asked.at(way.n_ranks, **{KNOWN[key]: value for key, value in settings.items()}))
+        return predicted(job, self.asked.at(way.n_ranks, **{KNOWN[key]: value for key, value in settings.items()}))
 
     def seconds(self, way: Way) -> float | None:
         """Return the modelled seconds of an epoch; None if the model does not know."""

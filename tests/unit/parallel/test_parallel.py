@@ -12,7 +12,7 @@ from psframe.errors import UserError
 from psframe.nn.activations import Flatten
 from psframe.nn.dense import Dense
 from psframe.nn.network import Network
-from psframe.train.compute.parallel import cut, grid
+from psframe.train.compute.parallel import cut, grid, partition
 from psframe.train.compute.parallel.schedule import bubble, most_kept, turns
 from psframe.train.compute.parallel.split import Split, split
 from psframe.train.compute.parallel.split import check as split_judge
@@ -68,7 +68,7 @@ def test_schedules_take_as_long_as_their_formula_says(kind, n_micro, n_stages, b
 @given(costs=st.lists(st.integers(0, 50), min_size=1, max_size=9), n_stages=st.integers(1, 9))
 def test_cuts_are_as_balanced_as_any(costs, n_stages):
     n_stages = min(n_stages, len(costs))
-    found = cut.balanced(costs, n_stages)
+    found = partition.balanced(costs, n_stages)
     assert found[0] == 0
     assert found[-1] == len(costs)
     assert all(a < b for a, b in pairwise(found))

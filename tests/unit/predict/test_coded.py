@@ -11,6 +11,7 @@ from psframe.collectives import compression
 from psframe.memory.allocator import Allocator
 from psframe.predict import codec_cost, exchange, machine
 from psframe.predict.job import Codec
+from psframe.predict.paces import predicted
 from psframe.record.traffic import Traffic
 from tests.helpers.predictions import job, way, work
 
@@ -32,7 +33,7 @@ def test_codec_counts_where_it_is_used(changes, codec):
     asked = way(compression="onebit", **changes)
     assert asked.codec == codec
     assert asked.name.endswith(", onebit") == (codec == "onebit")
-    plain, coded = (job(work=work(codec=of)).predict(asked).epoch_s for of in (None, ONEBIT))
+    plain, coded = (predicted(job(work=work(codec=of)), asked).epoch_s for of in (None, ONEBIT))
     assert (plain == coded) == (codec == "none")
 
 
@@ -48,7 +49,7 @@ def test_leaders_encode_their_sums_again_unless_messages_go_to_all():
 def test_codec_pays_on_a_slow_link(collective, mode):
     asked = way(collective=collective, mode=mode, server="colocated" if mode == "sync_ps" else None, nodes=4, ranks=16)
     seconds = {
-        (link, name): job(work=work(codec=ONEBIT)).predict(replace(asked, link=link, compression=name)).epoch_s
+        (link, name): predicted(job(work=work(codec=ONEBIT)), replace(asked, link=link, compression=name)).epoch_s
         for link in ("1", "100")
         for name in ("none", "onebit")
     }

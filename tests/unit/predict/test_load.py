@@ -10,6 +10,7 @@ import pytest
 from psframe.nn import timed
 from psframe.predict import command, load, machine, measure, steps, view
 from psframe.predict.load import Load, Reading
+from psframe.predict.paces import predicted
 from tests.helpers.predictions import job, way, work
 
 #: of two CPUs: one that is busy, half of it for this user; and one that idles. The first line adds them up
@@ -142,7 +143,7 @@ def reported(taken, cpu_time=True):
     """What ranks report of :func:`tests.helpers.predictions.work`."""
     made = work()
     layers = [
-        {"layer": layer.name, "seconds": layer.seconds,
+        {"layer": layer.name, "seconds": layer.seconds, "outputs": layer.outputs, "params": layer.params,
          "full": {d: {"flops": layer.flops[d], "bytes": layer.bytes[d]} for d in layer.flops}}
         for layer in made.layers
     ]  # fmt: skip
@@ -166,10 +167,10 @@ def test_turns_on_the_wall_are_not_counted_again():
 
 
 def test_lateness_measured_here_is_not_another_machines():
-    still, late = (job(work=work(deviation=d)).predict(way(ranks=64)) for d in (0.0, 0.7))
+    still, late = (predicted(job(work=work(deviation=d)), way(ranks=64)) for d in (0.0, 0.7))
     assert still == late
     assert late.wait_s == 0
-    still, late = (job(work=work(deviation=d), here=True).predict(way(ranks=64)) for d in (0.0, 0.7))
+    still, late = (predicted(job(work=work(deviation=d), here=True), way(ranks=64)) for d in (0.0, 0.7))
     assert late.wait_s > still.wait_s == 0
 
 

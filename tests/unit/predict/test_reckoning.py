@@ -12,6 +12,7 @@ from psframe.errors import UserError
 from psframe.predict import compute, exchange, machine, measure, measured, published, view
 from psframe.predict.compute import Core
 from psframe.predict.machine import Check, Exchange
+from psframe.predict.paces import predicted
 from psframe.predict.search import resized
 from tests.helpers.predictions import job, way, work
 
@@ -180,12 +181,12 @@ def test_exchange_that_was_not_measured_is_none():
 
 
 def test_epoch_is_its_steps():
-    found = job().predict(way(ranks=4))
+    found = predicted(job(), way(ranks=4))
     assert found.steps == 47  # 46 of 128 samples, and one of the 112 that are left
     assert found.epoch_s == pytest.approx(found.compute_s + found.wait_s + found.exchange_s + found.network_s)
     assert found.network_s == 0
     assert not found.measured
-    alone = job(work=work(n_train=46 * 128)).predict(way(ranks=4))
+    alone = predicted(job(work=work(n_train=46 * 128)), way(ranks=4))
     assert alone.steps == 46
     assert 46 * job().compute_s(way(ranks=4), 32) == pytest.approx(alone.compute_s)
 
@@ -199,8 +200,8 @@ def test_ranks_that_share_cores_take_turns():
 
 
 def test_backward_hides_what_links_carry():
-    slow = job().predict(way(ranks=128, nodes=2, collective="hierarchical", link="1"))
-    fast = job().predict(way(ranks=128, nodes=2, collective="hierarchical", link="100"))
+    slow = predicted(job(), way(ranks=128, nodes=2, collective="hierarchical", link="1"))
+    fast = predicted(job(), way(ranks=128, nodes=2, collective="hierarchical", link="100"))
     bare = exchange.between_s(slow.way, work().param_bytes, machine.link("1"))
     assert 0 < slow.network_s < slow.steps * bare
     assert fast.network_s < slow.network_s
@@ -209,19 +210,19 @@ def test_backward_hides_what_links_carry():
 def test_server_on_each_node():
     """More servers than a node has ranks; and several are faster than one."""
     server = {"mode": "sync_ps", "server": "colocated", "collective": "buffer", "reproducible": "fixed_workers"}
-    several, one = (job().predict(way(ranks=4, nodes=4, n_servers=k, link="1", **server)) for k in (4, 1))
+    several, one = (predicted(job(), way(ranks=4, nodes=4, n_servers=k, link="1", **server)) for k in (4, 1))
     assert several.epoch_s < one.epoch_s
 
 
 def test_memory_too_much_is_noted():
-    found = job(work=work(n_params=100_000_000)).predict(way(ranks=64))
+    found = predicted(job(work=work(n_params=100_000_000)), way(ranks=64))
     assert any("GiB" in note for note in found.notes)
-    assert not job().predict(way(ranks=64)).notes
+    assert not predicted(job(), way(ranks=64)).notes
 
 
 def test_mpi_that_is_another_is_noted():
     mine = msgspec.structs.replace(machine.read("a64fx"), mpi="MPI 2")
-    (note,) = job(machine=mine, here=True).predict(way()).notes
+    (note,) = predicted(job(machine=mine, here=True), way()).notes
     assert "MPI 2" in note
     assert "MPI 1" in note
 

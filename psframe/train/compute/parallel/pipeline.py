@@ -177,10 +177,14 @@ class Pipeline(Work):
 
 def micro_batches(parallel: Parallel, sampler: Sampler) -> int:
     """Return the number of micro-batches of a step, as configured; each has at least one sample."""
-    n_micro = parallel.micro_batches
-    if n_micro == "auto":
-        n_micro = A_STAGE * parallel.pipeline if parallel.pipeline > 1 else 1
-    return min(n_micro, sampler.max_batch)
+    return min(wanted(parallel), sampler.max_batch)
+
+
+def wanted(parallel: Parallel) -> int:
+    """Return the number of micro-batches of a step that has samples enough."""
+    if parallel.micro_batches == "auto":
+        return A_STAGE * parallel.pipeline if parallel.pipeline > 1 else 1
+    return parallel.micro_batches
 
 
 def micro(sampler: Sampler, n_micro: int) -> int:

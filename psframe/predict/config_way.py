@@ -10,6 +10,7 @@ from psframe.config.schema import Config
 from psframe.errors import UserError
 from psframe.memory.allocator import Allocator
 from psframe.predict.job import PACES
+from psframe.sync.backup_workers import BackupWorkers
 from psframe.sync.base import Mode
 from psframe.train.compute.parallel import pipeline
 
@@ -87,13 +88,11 @@ def _every(mode: Mode) -> int:
 
 def _check(config: Config, mode: Mode) -> None:
     name = config.sync["mode"]
-    waits_for_few = name == "async_ps" and mode.traits.same_each_step
-    if name not in MODES or config.sync.get("backup_workers") or waits_for_few:
-        bounded = " with backup workers" if name in MODES and not waits_for_few else ""
-        bounded = " with staleness 0" if waits_for_few else bounded
+    if name not in MODES or isinstance(mode, BackupWorkers):
+        how = " with staleness 0" if name == "async_ps" else " with backup workers" if name in MODES else ""
         raise UserError(
-            f"psframe.predict knows sync.mode {', '.join(MODES)}, and no backup workers, got {name}{bounded}; give one "
-            "of them, or measure by psframe.compare"
+            f"psframe.predict knows sync.mode {', '.join(MODES)}, and no backup workers, got {name}{how}; give one of "
+            "them, or measure by psframe.compare"
         )
     if config.train.precision != "float32":
         raise UserError(

@@ -82,13 +82,15 @@ def test_bytes_are_those_that_the_collectives_count(folder, pool, n):
 
 
 def test_best_ways_and_another_link_are_predicted(folder):
-    ended = predict(folder, "small.yaml", "--machine", "xeon-max-9480-flat", "--ranks", "112", "--best")
+    keys = ("sync={mode: local_sgd, every: 4}", "--machine", "xeon-max-9480-flat", "--ranks", "112", "--best")
+    ended = predict(folder, "small.yaml", *keys)
     assert ended.returncode == 0, ended.stderr
     rows = [line for line in ended.stdout.splitlines() if "figures alone" in line]
     assert len(rows) == 5
     ended = predict(
-        folder, "small.yaml", "--machine", "a64fx", "--ranks", "192", "--what-if", "link=1,100", "--json", "links.json"
-    )
+        folder, "small.yaml", "train.reproducible=any_workers", "train.global_batch=2048", "train.blocks=256",
+        "--machine", "a64fx", "--ranks", "192", "--what-if", "link=1,100", "--json", "links.json"
+    )  # fmt: skip
     assert ended.returncode == 0, ended.stderr
     slow, fast = json.loads((folder / "links.json").read_text())["rows"]
     assert (slow["label"], fast["label"]) == ("link=1", "link=100")

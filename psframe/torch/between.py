@@ -19,12 +19,11 @@ from psframe.torch.meeting import Meeting
 from psframe.torch.moves import KINDS
 from psframe.torch.nodes import leaders
 from psframe.torch.progress import PROGRESS
-from psframe.torch.ways import BEFORE, FAILED, LENGTHS, NOTE, SAID, SLOTS, SUM, WAITS, Piece, Way
+from psframe.torch.ways import BEFORE, FAILED, LENGTHS, MOST_SAID, NOTE, SAID, SLOTS, SUM, WAITS, Piece, Way
 
 PUT, SUMMED, ALL, TOTAL = compiled.rooms.PUT, compiled.rooms.SUMMED, compiled.rooms.ALL, compiled.rooms.TOTAL
 #: seconds of a wait for a gate, or for another node, while the other of the two may come
 TURN_S = 0.001
-MOST_SAID = 1 << 16
 
 
 class _Duty:
@@ -33,7 +32,8 @@ class _Duty:
     def __init__(self, move: Any, node: int, n_nodes: int):
         self.move, self.node, self.n_nodes = move, node, n_nodes
         self.n_sent = self.n_summed = self.n_total = 0
-        self.began, self.is_told = time.monotonic(), False
+        self.began = 0.0  # when the ones before it were done
+        self.told: list[int] = []  # ranks that others were told it waits for
         self.come: dict[int, set[int]] = {}  # by chunk, the nodes whose slots, or sum over the nodes before, have come
 
     def wants(self, k: int) -> set[int]:
@@ -76,9 +76,8 @@ class Between:
         self.duties: deque[_Duty] = deque()
         n_pieces = meeting.n * (meeting.n + 2)
         self.ways = {node: Way(node, stream, n_pieces) for node, stream in leaders(self.nodes, store).items()}
-        self.said = bytearray(MOST_SAID)
         self.failed: tuple[int, str] | None = None  # a node that cannot go on, and its sentence
-        self.awaited: dict[int, list[int]] = {}  # by node, those of its ranks that it has said to wait for
+        self.awaited: dict[int, tuple[int, list[int]]] = {}  # by node, the chunk and the ranks that it waits for
 
     def begin(self, move: Any) -> None:
         self.duties.append(_Duty(move, self.node, len(self.nodes.ranks)))
@@ -121,23 +120,32 @@ class Between:
         return not duty.move.is_chained or duty.n_summed > k or any(node < self.node for node in duty.wants(k))
 
     def absent(self) -> list[int]:
-        """Return the ranks for which nodes do not come to the first collective: as these have said, or their first."""
-        if not self.duties:
+        """Return the ranks that the first collective waits for, as the nodes have said; not who has said it."""
+        if not self.duties or not (chunks := self.duties[0].move.chunks):
             return []
+        told = {node: ranks for node, (chunk, ranks) in self.awaited.items() if chunk == chunks[0]}
+        come = {self.here[0], *(self.nodes.ranks[node][0] for node in told)}
+        return sorted({*self._late(), *(rank for ranks in told.values() for rank in ranks)} - come)
+
+    def _late(self) -> list[int]:
+        """Return the ranks that this node waits for: of its own, or the first of those nodes that have not come."""
+        if not self._waits():
+            return [self.here[number] for number in self.rooms.late()]
         duty = self.duties[0]
-        missing = [node for node in duty.wants(duty.first_wanted()) if node in self.ways and not self.ways[node].frame]
-        return [rank for node in sorted(missing) for rank in self.awaited.get(node, self.nodes.ranks[node][:1])]
+        missing = {n for n in duty.wants(duty.first_wanted()) if n in self.ways and not self.ways[n].frame}
+        before = {node for node in missing if duty.move.is_chained and node < self.node}  # whom the one after awaits
+        return [self.nodes.ranks[node][0] for node in sorted(before or missing)]
 
     def _tell_late(self) -> None:
-        """Tell the other nodes for which ranks of this one the first collective waits, before a time-out ends it."""
-        if not self.duties or self.duties[0].is_told or self._waits():
+        """Tell the other nodes whom the first collective waits for, before a time-out ends it."""
+        if not self.duties or not (chunks := self.duties[0].move.chunks):
             return
-        duty = self.duties[0]
-        if time.monotonic() > duty.began + self.meeting.rendezvous.deadline_s / 2 and (late := self.rooms.late()):
-            duty.is_told = True
-            said = " ".join(str(self.here[number]) for number in late).encode()
+        duty, now = self.duties[0], time.monotonic()
+        duty.began = duty.began or now
+        if now > duty.began + self.meeting.rendezvous.deadline_s / 2 and (late := self._late()) != duty.told:
+            duty.told = late
             for way in self.ways.values():
-                way.send(WAITS, 0, [(0, SAID, said)])
+                way.send(WAITS, chunks[0], [(0, SAID, " ".join(map(str, late)).encode())])
 
     def poll(self) -> bool:
         """Send and receive what can be without a wait; return True if anything was."""
@@ -239,7 +247,7 @@ class Between:
         """Return the memory that a piece goes to."""
         slot, at, n_bytes = piece
         if at == SAID:
-            return memoryview(self.said)[: min(n_bytes, MOST_SAID)]
+            return memoryview(way.said)[:n_bytes]
         if 0 <= slot < self.meeting.n and at in (NOTE, LENGTHS):
             found = self.rooms.notes(chunk, slot)[at == LENGTHS]
         else:
@@ -251,12 +259,12 @@ class Between:
     def _have(self, way: Way, kind: int, chunk: int, pieces: list[Piece]) -> None:
         """Let in what a frame has brought."""
         if kind == FAILED:
-            self.failed = way.node, bytes(self.said[: pieces[0][2]]).decode(errors="replace")
+            self.failed = way.node, way.words(pieces)
             return
         if kind == WAITS:
-            self.awaited[way.node] = [*map(int, self.said[: pieces[0][2]].split())]
+            numbers = [int(word) for word in way.words(pieces).split() if word.isascii() and word.isdigit()]
+            self.awaited[way.node] = chunk, [rank for rank in numbers if rank < self.meeting.n]
             return
-        self.awaited.pop(way.node, None)
         duty = next(d for d in self.duties if d.move.chunks and 0 <= chunk - d.move.chunks[0] < d.move.chunks[1])
         first = duty.move.chunks[0]
         k = chunk - first

@@ -23,7 +23,9 @@ PAGE = 4096
 ROOMS, SLOT_BYTES, GROUP_BYTES = 4, 1 << 18, 32 << 20
 SPINS = 4000  # turns of a wait where every rank has a core
 ENDED, LATE, TOLD = 1, 2, 3
-TOLD_S = 0.1  # longest wait for the name of a lost rank, which another one has noticed
+#: longest waits for the name of a lost rank: where another one has noticed its end; where only the node's leader, whose
+#: time-out may end later, hears for whom other nodes wait
+TOLD_S, HEARD_S = 0.1, 1.0
 
 
 class Meeting:
@@ -111,7 +113,7 @@ class Meeting:
     def _sentence(self, lost: PeerLost, timeout_s: float, what: str) -> str:
         if missing := {*lost.ranks, *(() if lost.dead else self.absent())}:
             self.give_up(sorted(missing), lost.dead)
-        until = time.monotonic() + TOLD_S
+        until = time.monotonic() + (TOLD_S if missing or lost.dead else HEARD_S)
         while not self._lost[0] and time.monotonic() < until:
             time.sleep(LOOK_S / 50)
         if self._lost[0] == TOLD:

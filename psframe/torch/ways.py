@@ -16,6 +16,7 @@ SLOTS, BEFORE, SUM, FAILED, WAITS = range(5)
 WORDS = (FAILED, WAITS)
 #: offsets of pieces that are no part of a slot: a rank's note, its lengths, and words
 NOTE, LENGTHS, SAID = -1, -2, -3
+MOST_SAID = 1 << 16
 LAST_S = 1.0  # for what is left to send at the end
 
 Piece = tuple[int, int, int]
@@ -43,6 +44,7 @@ class Way:
     def __init__(self, node: int, stream: socket.socket, n_pieces: int):
         self.node, self.socket, self.n_pieces = node, stream, n_pieces
         self.out: deque[memoryview] = deque()
+        self.said = bytearray(MOST_SAID)
         self.is_lost = False
         self._begin()
 
@@ -124,7 +126,15 @@ class Way:
             raise dist.DistBackendError("another node sends what is none of psframe's frames")
         self.left = FRAME.size + n * PIECE.size - len(self.head)
         if not self.left:
-            self.frame = kind, chunk, list(PIECE.iter_unpack(bytes(self.head[FRAME.size :])))
+            pieces = list(PIECE.iter_unpack(bytes(self.head[FRAME.size :])))
+            if kind in WORDS and [(at, 0 <= size <= MOST_SAID) for _, at, size in pieces] != [(SAID, True)]:
+                raise dist.DistBackendError("another node says what are none of psframe's words")
+            self.frame = kind, chunk, pieces
+
+    def words(self, pieces: Sequence[Piece]) -> str:
+        """Return what a frame of words says."""
+        ((_, _, size),) = pieces
+        return bytes(self.said[:size]).decode(errors="replace")
 
     def close(self, until_read: bool = False) -> None:
         """Send what is left, for a while, and close; ``until_read``: once the other end has closed, too."""

@@ -4,6 +4,7 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import timedelta
+from itertools import product
 
 import torch
 import torch.distributed as dist
@@ -191,13 +192,13 @@ def splits_that_do_not_fit_are_told(team):
 
 @ranks(2, 3, 5, own=True)
 def rank_that_does_not_come_is_named(team):
-    """Past the group's time-out those that wait are told for whom, and of what."""
-    for draw in team.examples(1, team.groups[:1]):
+    """Past the group's time-out those that wait are told for whom, and of what; also where nodes hand on their sums."""
+    for draw, numel in product(team.examples(1, team.groups[:1]), (11, 300_000)):
         missing = draw.rng.randrange(team.size)
         group = dist.new_group(timeout=timedelta(seconds=1))
         if team.rank != missing:
             began = time.monotonic()
-            error = _raised(_reduced(), group, "sync")
+            error = _raised(_reduced(numel), group, "sync")
             _look(team, f"without rank {missing}", error, ((f"rank {missing}",), ("allreduce",)))
             team.expect(time.monotonic() - began > 0.5, "the time-out was not awaited")
         dist.barrier()

@@ -5,6 +5,7 @@ import sys
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from time import sleep
+from typing import TypeVar
 
 from mpi4py import MPI
 
@@ -16,13 +17,15 @@ LOST = (MPI.ERR_PROC_FAILED, MPI.ERR_PROC_FAILED_PENDING, MPI.ERR_REVOKED)
 
 KNOWN_S, LOOK_S = 2.0, 0.02  # seconds until MPI knows of a lost rank, and between two checks
 
+Comm = TypeVar("Comm", bound=MPI.Comm)
+
 _made: list[MPI.Comm] = []
 _revoked = False
 _forsaken = False
 
 
-def keep(comm: MPI.Comm) -> MPI.Comm:
-    """Register a communicator, and return it."""
+def keep(comm: Comm) -> Comm:
+    """Register a communicator, and return it: the same object, by which a user of it that frees it tells."""
     if comm != MPI.COMM_NULL:
         _made.append(comm)
     return comm

@@ -27,7 +27,7 @@ EXAMPLE = "python -m psframe.predict config.yaml --machine knl-7250-mcdram --ran
 
 def parser() -> Parser:
     cli = Parser(USAGE, "Predict the time of an epoch with a model of the machine.", EXAMPLE)
-    cli.add_argument("config", nargs="?", help="a YAML file, in sync.mode sync_ps or allreduce")
+    cli.add_argument("config", nargs="?", help="a YAML file")
     cli.add_argument("overrides", nargs="*", help="key.path=value, as train.batch_size=128")
     cli.add_argument("--ranks", default="2,4,8,16", help="numbers of ranks (default: 2,4,8,16)")
     cli.add_argument("--machine", help=f"a profile: a file, or {', '.join(machine.names())}")

@@ -16,7 +16,10 @@ from psframe.predict.machine import Machine
 from psframe.predict.model import Job
 
 #: fields of a way that the ranks report as the config gives them
-OF_CONFIG = ("mode", "server", "n_servers", "reproducible", "every", "blocks", "stages", "shards", "micro_batches")
+OF_CONFIG = (
+    *("mode", "server", "n_servers", "reproducible", "every", "pull_every", "blocks", "samples"),
+    *("stages", "shards", "micro_batches"),
+)
 
 
 @dataclass(frozen=True)

@@ -4,15 +4,15 @@ from collections.abc import Sequence
 from typing import Any
 
 from psframe import collectives, sync
-from psframe.collectives import compression
 from psframe.config import registry, schema
 from psframe.config.schema import Config
 from psframe.errors import UserError
-from psframe.memory.allocator import Allocator
 from psframe.predict.job import PACES
+from psframe.sync.async_ps import AsyncPS
 from psframe.sync.backup_workers import BackupWorkers
 from psframe.sync.base import Mode
 from psframe.train.compute.parallel import pipeline
+from psframe.train.plan import without_ranks
 
 #: a measured step exchanges nothing, and is the same in every mode
 ALONE = (
@@ -28,30 +28,26 @@ MODES = ("sync_ps", "allreduce", *(name for name in PACES if " " not in name))
 def asked(path: str, overrides: Sequence[str]) -> dict[str, Any]:
     """Return the fields of :class:`psframe.predict.job.ExchangePlan` that a config gives, and more for the command.
 
-    Raise UserError if it cannot be predicted.
+    Raise UserError if it cannot be trained, or not predicted.
     """
-    config = schema.read(path, overrides, "auto")
+    config = schema.read(path, overrides, "auto")  # the collective as it is given: it depends on the nodes
     mode = sync.make(registry.bind("sync", sync.TABLE, config.sync, "mode"))
     _check(config, mode)
-    collective = config.collective["name"]
-    if collective != "auto":  # checks its keys: the measured step uses another collective
-        registry.bind("collective", collectives.TABLE, config.collective)
-    codec = config.collective.get("compression", "none")
-    if codec != "none":
-        compression.codec_maker(codec, Allocator())
-    cut = config.parallel
+    without_ranks.check(path, overrides)
+    cut, in_blocks = config.parallel, config.train.reproducible == "any_workers"
     return {
         "model": config.model["name"],
         "mode": _name(config, mode),
         "server": mode.traits.server,
         "n_servers": mode.traits.n_servers,
-        "every": _every(mode),
-        "blocks": config.train.blocks if config.train.reproducible == "any_workers" else 0,
+        **_periods(mode),
+        "blocks": config.train.blocks if in_blocks else 0,
+        "samples": (config.train.global_batch or 0) if in_blocks else 0,
         "stages": cut.pipeline,
         "shards": cut.model,
         "micro_batches": pipeline.wanted(cut),
-        "collective": collective,
-        "compression": codec,
+        "collective": config.collective["name"],
+        "compression": config.collective.get("compression", "none"),
         "reproducible": config.train.reproducible,
         "placement": str(config.placement.parameters["name"]),
     }
@@ -75,15 +71,22 @@ def check_meets(meets: str) -> None:
 
 
 def _name(config: Config, mode: Mode) -> str:
-    """Return the mode's name, by its pace."""
-    is_periodic = config.sync["mode"] == "easgd" and mode.traits.consistency == "period"
-    return f"synchronous {config.sync['mode']}" if is_periodic else str(config.sync["mode"])
+    """Return the mode's name, with what of its keys gives it another pace."""
+    words = [str(config.sync["mode"])]
+    if isinstance(mode, AsyncPS):
+        words = ["bounded"] * mode.bounded + ["compensated"] * bool(mode.compensation) + words
+    elif words == ["easgd"] and mode.traits.consistency == "period":
+        words = ["synchronous", *words]
+    return " ".join(words)
 
 
-def _every(mode: Mode) -> int:
-    """Return the steps of a worker between two exchanges."""
-    counts = [getattr(mode, key, 1) for key in ("every", "period", "pull_every", "push_every")]
-    return max(count for count in counts if isinstance(count, int))
+def _periods(mode: Mode) -> dict[str, int]:
+    """Return the steps of a worker between two exchanges, and between two pulls."""
+    if isinstance(mode, AsyncPS):
+        return {"every": mode.push_every, "pull_every": mode.pull_every}
+    counts = [getattr(mode, key, 1) for key in ("every", "period")]
+    every = max(count for count in counts if isinstance(count, int))
+    return {"every": every, "pull_every": every}
 
 
 def _check(config: Config, mode: Mode) -> None:
@@ -99,10 +102,11 @@ def _check(config: Config, mode: Mode) -> None:
             "psframe.predict knows how fast CPUs compute in float32 alone, got "
             f"train.precision={config.train.precision}; give float32, or measure by psframe.compare"
         )
-    if config.parallel.recompute:
+    if config.parallel.recompute or config.parallel.convolutions == "data":
+        key = "recompute=true" if config.parallel.recompute else "convolutions=data"
         raise UserError(
-            "psframe.predict knows no pass that is computed twice, got parallel.recompute; leave it out, or measure by "
-            "psframe.compare"
+            f"psframe.predict knows networks that are cut by layers and channels alone, got parallel.{key}; leave that "
+            "out, or measure by psframe.compare"
         )
     collective = config.collective["name"]
     if collective != "auto" and collective not in collectives.TABLE:

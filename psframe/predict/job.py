@@ -7,7 +7,8 @@ from psframe.errors import UserError
 
 #: how workers go in modes in which they do not exchange in every step
 PACES = {
-    **dict.fromkeys(("async_ps", "easgd", "hogwild", "dogwild"), "own"),
+    **dict.fromkeys(("async_ps", "bounded async_ps", "compensated async_ps", "bounded compensated async_ps"), "own"),
+    **dict.fromkeys(("easgd", "hogwild", "dogwild"), "own"),
     **dict.fromkeys(("local_sgd", "block_momentum", "synchronous easgd"), "period"),
 }
 FEW = 1 / 8  # share of a vector up to which all nodes' payloads are sent once, as in psframe.collectives.compression
@@ -151,10 +152,10 @@ class ExchangePlan:
         Link between nodes; None: the machine's own.
     compression : str
         A codec's name, or ``none``.
-    every : int
-        Steps of a worker between two exchanges.
-    blocks : int
-        Of a step with ``any_workers``; 0: every worker has a batch of its own.
+    every, pull_every : int
+        Steps of a worker between two exchanges, or posts; and between two pulls.
+    blocks, samples : int
+        Of a step of all workers with ``any_workers``; 0: every worker has a batch of its own.
     stages, shards, micro_batches : int
         Of a network that is cut: ``parallel.pipeline``, ``model`` and ``micro_batches``.
     """
@@ -171,7 +172,9 @@ class ExchangePlan:
     link: str | None = None
     compression: str = "none"
     every: int = 1
+    pull_every: int = 1
     blocks: int = 0
+    samples: int = 0
     stages: int = 1
     shards: int = 1
     micro_batches: int = 1
@@ -204,9 +207,9 @@ class ExchangePlan:
     @property
     def pace(self) -> str:
         """How workers go, as :data:`psframe.predict.paces.PACES` has it."""
-        if self.stages * self.shards * self.micro_batches > 1:
+        if self.stages * self.shards > 1:
             return "stages"
-        return PACES.get(self.mode, "step")
+        return PACES.get(self.mode, "step") if self.ranks > 1 else "step"  # one rank trains alone
 
     @property
     def here(self) -> int:
@@ -216,7 +219,7 @@ class ExchangePlan:
     @property
     def method(self) -> str:
         if self.pace == "own":  # through a store
-            return f"{self.mode} /{self.every}"
+            return f"{self.mode} /{self.pull_every}/{self.every}"
         exchanged = method(self.mode, self.server, self.n_servers, self.collective, self.reproducible)
         cut = [f"{n} {what}" for n, what in zip(self._parts, ("stages", "shards", "parts"), strict=True) if n > 1]
         return " ".join([exchanged, *cut, *([f"/{self.every}"] if self.pace == "period" else [])])
@@ -236,7 +239,8 @@ class ExchangePlan:
     @property
     def name(self) -> str:
         """The way in words, without the ranks."""
-        words = [self.mode] if self.every == 1 else [f"{self.mode} every {self.every}"]
+        each = max(self.every, self.pull_every)
+        words = [self.mode] if each == 1 else [f"{self.mode} every {each}"]
         counts = (self.n_servers, *self._parts, self.blocks)
         for n, what in zip(counts, ("servers", "stages", "shards", "micro-batches", "blocks"), strict=True):
             words += [f"{n} {what}"] if n > 1 else []

@@ -155,7 +155,10 @@ class Job:
         return interpolated(self.machine.exchanges, replace(way, collective=collective), n_bytes)
 
     def network_s(self, way: ExchangePlan, computed: float) -> float:
-        """Return the visible seconds of links in a step, without those hidden by backward."""
+        """Return the visible seconds of links in a step, without those hidden by backward.
+
+        ``computed``: seconds of computation beside which gradients leave; 0 if they leave after it.
+        """
         n_bytes, node_link = self.work.param_bytes, link(way.link or self.machine.link)
         if codec := self.codec(way):  # a codec encodes all gradients at once: these leave after backward
             return exchange.between_s(way, n_bytes, node_link, codec)
@@ -170,12 +173,14 @@ class Job:
     def notes(self, way: ExchangePlan) -> tuple[str, ...]:
         """Return the problems of a way on this machine."""
         notes = []
-        if (way.blocks or way.n_workers) * self.work.batches[0] > self.work.n_train:
+        if (way.samples or way.n_workers * self.work.batches[0]) > self.work.n_train:
             notes.append(f"{way.ranks} ranks take all {self.work.n_train:,} samples in one step")
         tier = self.machine.tier(way.tier)
         need = (2 * way.here + 4) * self.work.param_bytes / 2**30
         if need > tier.gib.value:
             notes.append(f"parameters, gradients and state take {need:.0f} GiB of {tier.gib.value:.0f}")
+        if way.mode == "hogwild" and way.nodes > 1:
+            notes.append(f"hogwild on {way.nodes} nodes: training refuses that; dogwild does it")
         if way.blocks and way.n_workers > way.blocks:
             notes.append(f"{way.n_workers} workers for {way.blocks} blocks: training refuses that")
         cores = self.machine.cores.value / self.hosts

@@ -18,7 +18,7 @@ from psframe.predict.paces import predicted
 
 TOP = 5
 #: fields of a way whose workers have whole networks and exchange in every step
-IN_STEP = {"every": 1, "stages": 1, "shards": 1, "micro_batches": 1}
+IN_STEP = {"every": 1, "pull_every": 1, "stages": 1, "shards": 1, "micro_batches": 1}
 
 
 @dataclass(frozen=True)
@@ -56,7 +56,7 @@ def others(asked: Asked, n: int) -> Iterator[ExchangePlan]:
     """Yield the alternatives of interest on ``n`` ranks: servers, one and several, and none."""
     if n == 1:
         return
-    nodes = asked.at(n).nodes
+    nodes = asked.at(n, mode="allreduce", server=None, n_servers=1, **IN_STEP).nodes
     fast = "shared" if nodes == 1 else "hierarchical"
     server = {"mode": "sync_ps", "server": "dedicated", **IN_STEP}
     for collective in dict.fromkeys((fast, "buffer")):
@@ -72,6 +72,10 @@ def varied(asked: Asked, key: str, values: Sequence[Any]) -> list[Found]:
     if key in ("server", "n_servers") and asked.way["mode"] != "sync_ps":
         raise UserError(
             f"--what-if {key} counts under sync.mode sync_ps, got {asked.way['mode']}; give sync.mode=sync_ps"
+        )
+    if key in ("reproducible", "batch_size") and asked.way["blocks"]:
+        raise UserError(
+            f"--what-if {key} counts where workers have batches, got train.reproducible=any_workers; give fixed_workers"
         )
     predictions = []
     for value, n in product(values, asked.ranks):

@@ -7,6 +7,7 @@ from dataclasses import replace
 from psframe.config.schema import parse_value
 from psframe.config.tuned import BATCH
 from psframe.predict import check, command, search
+from psframe.predict.alternatives import VALID
 from psframe.predict.command import Asked
 from psframe.predict.machine import Check, Machine
 from psframe.predict.model import Prediction
@@ -43,10 +44,16 @@ class Model:
         batch = settings.pop(BATCH, way.batch_size)
         if not settings.keys() <= KNOWN.keys():
             return None
+        fields = {KNOWN[key]: value for key, value in settings.items()}
+        if "mode" in fields:
+            if fields["mode"] not in VALID["mode"]:
+                return None
+            server = (self.asked.way["server"] or "dedicated") if fields["mode"] == "sync_ps" else None
+            fields = {"server": server, "every": 1, "pull_every": 1, **fields}
         job = self.asked.job
         if batch is not None:
             job = replace(job, work=search.resized(job.work, batch))
-        return predicted(job, self.asked.at(way.n_ranks, **{KNOWN[key]: value for key, value in settings.items()}))
+        return predicted(job, self.asked.at(way.n_ranks, **fields))
 
     def seconds(self, way: Way) -> float | None:
         """Return the modelled seconds of an epoch; None if the model does not know."""

@@ -9,6 +9,7 @@ from pathlib import Path
 
 from mpi4py import MPI
 
+from psframe.cluster import communicators
 from psframe.cluster.cluster import join
 from psframe.train import command, epoch
 from psframe.train.build import assemble
@@ -52,8 +53,10 @@ def train(world, n_ranks, where, *overrides, config=TINY, expect=0, quiet=True):
     status = None
     if group != MPI.COMM_NULL:
         words = [str(path), *(["--quiet"] if quiet else []), f"record.dir={where / 'runs'}", *overrides]
-        status = command.main(words, group)
-        group.Free()
+        with communicators.freed():  # of which MPICH has 2,048
+            status = command.main(words, group)
+        if group != MPI.COMM_NULL:  # it was refused before it joined
+            group.Free()
     all_come(world)  # those that train have the cores for themselves: ranks that wait in MPI's calls spin
     statuses = [s for s in world.allgather(status) if s is not None]
     assert set(statuses) == {expect}, statuses  # on every rank, or those that trained not would wait for ever

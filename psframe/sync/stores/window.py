@@ -41,7 +41,7 @@ class Window(Store):
 
     def open(self) -> None:
         # a communicator of its own, so that no other message matches the store's
-        self._comm = MPI.Intracomm(communicators.keep(self._team.comm.Dup()))
+        self._comm = communicators.keep(MPI.Intracomm(self._team.comm.Dup()))
         mail = [self._mailbox.inbox] if self._mailbox else []
         for memory in (self._vectors, self._words, *mail):
             window = MPI.Win.Create(memory if memory.size else None, memory.itemsize, comm=self._comm)

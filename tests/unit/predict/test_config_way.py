@@ -12,7 +12,8 @@ model: tests.helpers.tiny:build
 dataset: {name: synthetic, shape: [1, 6, 6], classes: 3, samples: 480}
 train: {epochs: 1, batch_size: 8}
 """
-PLAIN = {"every": 1, "blocks": 0, "stages": 1, "shards": 1, "micro_batches": 1}
+EACH_3 = {"every": 3, "pull_every": 3}
+PLAIN = {"every": 1, "pull_every": 1, "blocks": 0, "stages": 1, "shards": 1, "micro_batches": 1}
 
 
 @pytest.fixture
@@ -27,14 +28,20 @@ def path(tmp_path):
         ([], "step", {"mode": "sync_ps", "server": "dedicated"}),
         (["sync={mode: sync_ps, server: colocated, servers: 2}"], "step", {"server": "colocated", "n_servers": 2}),
         (["sync={mode: async_ps}"], "own", {"mode": "async_ps", "server": "dedicated"}),
-        (["sync={mode: async_ps, pull_every: 2, push_every: 5}"], "own", {"every": 5}),
-        (["sync={mode: easgd, period: 3}"], "own", {"mode": "easgd", "every": 3}),
-        (["sync={mode: easgd, period: 3, synchronous: true}"], "period", {"mode": "synchronous easgd", "every": 3}),
-        (["sync={mode: local_sgd, every: 6}"], "period", {"every": 6, "server": None}),
-        (["sync={mode: block_momentum, every: 6}"], "period", {"every": 6}),
+        (["sync={mode: async_ps, pull_every: 2, push_every: 5}"], "own", {"every": 5, "pull_every": 2}),
+        (["sync={mode: async_ps, staleness: 2}"], "own", {"mode": "bounded async_ps"}),
+        (["sync={mode: async_ps, compensate: true}"], "own", {"mode": "compensated async_ps"}),
+        (["sync={mode: easgd, period: 3}"], "own", {"mode": "easgd", "every": 3, "pull_every": 3}),
+        (
+            ["sync={mode: easgd, period: 3, synchronous: true}"],
+            "period",
+            {"mode": "synchronous easgd", "every": 3, "pull_every": 3},
+        ),
+        (["sync={mode: local_sgd, every: 6}"], "period", {"every": 6, "pull_every": 6, "server": None}),
+        (["sync={mode: block_momentum, every: 6}"], "period", {"every": 6, "pull_every": 6}),
         (["sync={mode: hogwild}"], "own", {"every": 1}),
-        (["sync={mode: dogwild, period: 7}"], "own", {"every": 7}),
-        (["train.reproducible=any_workers", "train.global_batch=64"], "step", {"blocks": 8}),
+        (["sync={mode: dogwild, period: 7}"], "own", {"every": 7, "pull_every": 7}),
+        (["train.reproducible=any_workers", "train.global_batch=64"], "step", {"blocks": 8, "samples": 64}),
         (["sync=allreduce", "parallel={pipeline: 2}"], "stages", {"stages": 2, "micro_batches": 8}),
         (["sync=allreduce", "parallel={model: 2, micro_batches: 3}"], "stages", {"shards": 2, "micro_batches": 3}),
     ],
@@ -70,7 +77,11 @@ def test_config_without_exchange_has_the_batch_of_one_computation(path, keys, ba
         (["sync={mode: sync_ps, backup_workers: 1}"], "got sync_ps with backup workers"),
         (["sync={mode: async_ps, staleness: 0}"], "got async_ps with staleness 0"),
         (["train.precision=bf16"], "float32 alone"),
-        (["sync=allreduce", "parallel={pipeline: 2, recompute: true}"], "computed twice"),
+        (["sync=allreduce", "parallel={pipeline: 2, recompute: true}"], "parallel.recompute=true"),
+        (["sync=allreduce", "parallel={model: 2, convolutions: data}"], "parallel.convolutions=data"),
+        (["sync={mode: local_sgd}", "parallel={pipeline: 2}"], "parallel"),
+        (["sync=async_ps", "train.reproducible=any_workers", "train.global_batch=8"], "reproducible"),
+        (["train.reproducible=any_workers"], "global_batch"),
         (["collective=tests.helpers.own:Rows"], "knows the collectives of psframe"),
     ],
 )

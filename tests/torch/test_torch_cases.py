@@ -10,14 +10,15 @@ from typing import Any
 import pytest
 
 from tests.helpers import seeds, torchrun
-from tests.torch.harness import LARGEST, cases
+from tests.torch.harness import IS_FULL, LARGEST, cases
 
 pytest.importorskip("torch", reason="PyTorch, whose backend this is, is not installed: pip install -e .[torch]")
 
 CASES = cases()
 #: ranks that the default suite has
 FEW = (2, 5)
-LONGEST_S, LONGEST_FULL_S = 400, 3600
+LONGEST_FULL_S = 3600
+LONGEST_S = LONGEST_FULL_S if IS_FULL else 400
 MAX_JOBS = 6  # of a number of ranks, where cases end theirs
 
 PARAMETERS = [

@@ -5,7 +5,7 @@ from tests.ranks.harness import IS_FULL, ranks
 from tests.ranks.torch_models import is_missing
 from tests.ranks.training import folder, hashes
 
-STRIDE = 7  # of the default suite, which leaves PyTorch to other cases
+STRIDE = 5  # of the default suite, which leaves PyTorch to other cases
 
 
 @ranks(5)

@@ -119,12 +119,12 @@ def test_job_that_stops_at_a_step_says_whose_gradients_it_was(mpi, config, colle
 
 @pytest.fixture
 def slow_steps(tmp_path):
-    """A run of which a rank is all but always computing."""
+    """A run of which a rank is all but always computing, of epochs of ten steps: waits for these grow with a load."""
     path = tmp_path / "slow.yaml"
     path.write_text(
-        "model: tests.helpers.tiny:build\ndataset: {name: synthetic, shape: [1, 6, 6], classes: 3, samples: 3000}\n"
+        "model: tests.helpers.tiny:build\ndataset: {name: synthetic, shape: [1, 6, 6], classes: 3, samples: 600}\n"
         f"train: {{epochs: 100000, batch_size: 20}}\nrecord: {{dir: {tmp_path / 'runs'}}}\n"
-        "checkpoint: {every_epochs: 0}\nsync: allreduce\nfault: {slow_rank: all, slow_steps: 50, late_s: 1}\n"
+        "checkpoint: {every_epochs: 0}\nsync: allreduce\nfault: {slow_rank: all, slow_steps: 20, late_s: 1}\n"
     )
     return str(path)
 

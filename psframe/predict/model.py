@@ -110,13 +110,14 @@ class Job:
     def turns(self, way: ExchangePlan) -> float:
         """Return the number of ranks that a worker's core serves while it computes.
 
-        Few ranks take complete turns, since a step is shorter than the kernel's time slices. A server that waits in MPI
-        spins, and so needs its turn.
+        Few ranks take complete turns, since a step is shorter than the kernel's time slices; several steps between two
+        exchanges are not. A server that waits in MPI spins, and so needs its turn.
         """
         cores = self.machine.cores.value / self.hosts
         sleeps = way.dedicated and way.nodes == 1 and way.collective in ("shared", "hierarchical", "null")
         turns = (way.here - sleeps) * way.threads / cores
-        return max(1.0, float(ceil(turns)) if turns < WHOLE_TURNS else turns)
+        meets_each_step = way.every == 1
+        return max(1.0, float(ceil(turns)) if turns < WHOLE_TURNS and meets_each_step else turns)
 
     def node(self, way: ExchangePlan) -> exchange.Node:
         """Return the model of the fullest node's ranks in an exchange."""

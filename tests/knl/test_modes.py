@@ -7,15 +7,14 @@ from tests.ranks.harness import IS_FULL
 
 BRIEF = """
 for node in /sys/devices/system/node/node[0-9]*; do echo 24 > $node/hugepages/hugepages-2048kB/nr_hugepages; done
+python -m psframe.doctor --json > $OUT/doctor.json
 python -m tests.knl.probe $OUT/probe.json
 python -m psframe.memory.quadrants 4 > $OUT/quadrants.txt
 train 2 name=main collective=buffer placement.parameters=hbw placement.verify=error > $OUT/main.txt 2>&1
 """
 
-DOCTOR = "python -m psframe.doctor --json > $OUT/doctor.json\n"
-
 SCRIPT = f"""
-{BRIEF.replace("train 2", "train 4").replace("python -m tests.knl.probe", DOCTOR + "python -m tests.knl.probe")}
+{BRIEF.replace("train 2", "train 4")}
 wide="train.epochs=1 model.width=400"
 train 4 name=roles collective=buffer train.epochs=1 placement.gradients='{{name: hbw, policy: interleave}}' placement.optimizer='{{name: hbw, policy: preferred}}' \
     placement.data='{{name: hbw, huge_pages: 2M}}' placement.exchange=ddr placement.activations='{{numa: [1]}}' placement.verify=error \
@@ -34,6 +33,8 @@ python -m psframe.doctor --json > $OUT/doctor.json
 train 4 name=main placement.parameters=hbw > $OUT/main.txt 2>&1; echo $? > $OUT/main.status
 train 4 name=fallback placement.parameters=hbw placement.fallback=ddr > $OUT/fallback.txt 2>&1
 """
+
+DOCTOR = "python -m psframe.doctor --json > $OUT/doctor.json\n"
 
 #: of each flat mode: nodes with CPUs and DDR, nodes of MCDRAM
 FLAT = {"SNC-4": ([0, 1, 2, 3], [4, 5, 6, 7]), "quadrant": ([0], [1])}
@@ -62,9 +63,8 @@ def flat(flat_mode, knl):
     return knl(flat_mode, SCRIPT)
 
 
-@pytest.mark.full  # a third of what the default suite has of a boot; it reads captured trees, too
-def test_doctor_names_tiers_and_modes(flat_mode, flat):
-    report, mode = flat.json("doctor.json"), flat_mode
+def test_doctor_names_tiers_and_modes(mode, brief):
+    report = brief.json("doctor.json")
     ddr, hbw = FLAT[mode]
     assert (report["platform"], report["cluster_mode"], report["memory_mode"]) == ("knl", mode, "flat")
     assert {node["node"]: node["tier"] for node in report["nodes"]} == dict.fromkeys(ddr, "ddr") | dict.fromkeys(

@@ -64,6 +64,11 @@ class Asked:
             collective = "shared" if nodes == 1 else "hierarchical"
         return ExchangePlan(**{**self.way, "ranks": ranks, "nodes": nodes, "collective": collective, **other})
 
+    def in_mode(self, mode: str) -> dict[str, Any]:
+        """Return the fields of a way in ``sync_ps`` or ``allreduce`` in place of the config's mode."""
+        server = (self.way["server"] or "dedicated") if mode == "sync_ps" else None
+        return {"mode": mode, "server": server, "every": 1, "pull_every": 1}
+
 
 def judged(arguments: Namespace, start: Sequence[str]) -> Asked:
     """Measure the config's work on this machine and return the request; raise UserError for a mistake."""

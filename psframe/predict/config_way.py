@@ -7,7 +7,7 @@ from psframe import collectives, sync
 from psframe.config import registry, schema
 from psframe.config.schema import Config
 from psframe.errors import UserError
-from psframe.predict.job import PACES
+from psframe.predict.job import PACE_OF
 from psframe.sync.async_ps import AsyncPS
 from psframe.sync.backup_workers import BackupWorkers
 from psframe.sync.base import Mode
@@ -22,7 +22,7 @@ ALONE = (
     "train.reproducible=none",
     "train.global_batch=null",
 )
-MODES = ("sync_ps", "allreduce", *(name for name in PACES if " " not in name))
+MODES = ("sync_ps", "allreduce", *(name for name in PACE_OF if " " not in name))
 
 
 def asked(path: str, overrides: Sequence[str]) -> dict[str, Any]:

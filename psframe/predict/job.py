@@ -6,7 +6,7 @@ from typing import Any
 from psframe.errors import UserError
 
 #: how workers go in modes in which they do not exchange in every step
-PACES = {
+PACE_OF = {
     **dict.fromkeys(("async_ps", "bounded async_ps", "compensated async_ps", "bounded compensated async_ps"), "own"),
     **dict.fromkeys(("easgd", "hogwild", "dogwild"), "own"),
     **dict.fromkeys(("local_sgd", "block_momentum", "synchronous easgd"), "period"),
@@ -209,7 +209,7 @@ class ExchangePlan:
         """How workers go, as :data:`psframe.predict.paces.PACES` has it."""
         if self.stages * self.shards > 1:
             return "stages"
-        return PACES.get(self.mode, "step") if self.ranks > 1 else "step"  # one rank trains alone
+        return PACE_OF.get(self.mode, "step") if self.ranks > 1 else "step"  # one rank trains alone
 
     @property
     def here(self) -> int:

@@ -116,7 +116,8 @@ def in_stages(job: Job, way: ExchangePlan) -> Parts:
     work, batch = job.work, job.work.batches[0]
     if way.nodes > 1:
         raise UserError(f"psframe.predict knows networks that are cut on one node, got {way.nodes} nodes; give one")
-    costs = compute.of_layers(work, batch / min(way.micro_batches, batch), job.core(way), way.threads)
+    n_micro = min(way.micro_batches, batch)
+    costs = compute.of_layers(work, batch / n_micro, job.core(way), way.threads)
     if len(costs) < way.stages:
         raise UserError(
             f"parallel.pipeline must leave a layer for every stage, got {way.stages} stages for {len(costs)} layers; "
@@ -124,7 +125,7 @@ def in_stages(job: Job, way: ExchangePlan) -> Parts:
         )
     costs = [s / way.shards if la.name in SPLIT else s for s, la in zip(costs, work.layers, strict=True)]
     stages = [slice(*ends) for ends in pairwise(balanced(costs, way.stages))]
-    step_s, computed_s = _pipeline_s(job, way, costs, stages)
+    step_s, computed_s = _pipeline_s(job, way, costs, stages, n_micro)
     steps = work.n_train / (way.n_workers * batch)
     n_bytes = 4 * max(sum(layer.params for layer in work.layers[stage]) for stage in stages) / way.shards
     seconds, is_anchored = job.node(way).update_s(n_bytes, way.here), False
@@ -135,9 +136,10 @@ def in_stages(job: Job, way: ExchangePlan) -> Parts:
     return Parts(ceil(steps), steps * computed_s, waited, ceil(steps) * seconds, 0.0, is_anchored)
 
 
-def _pipeline_s(job: Job, way: ExchangePlan, costs: list[float], stages: list[slice]) -> tuple[float, float]:
+def _pipeline_s(
+    job: Job, way: ExchangePlan, costs: list[float], stages: list[slice], n_micro: int
+) -> tuple[float, float]:
     """Return the seconds of a step, and the mean of what ranks compute of it."""
-    n_micro = min(way.micro_batches, job.work.batches[0])
     n = job.work.batches[0] / n_micro
     computed = [sum(costs[stage]) for stage in stages]
     passed = [_passed_s(job, way, stage, n) for stage in stages]

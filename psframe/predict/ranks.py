@@ -49,7 +49,7 @@ def compute(cluster: Cluster, path: str, overrides: Sequence[str]) -> dict[str, 
     Seconds are means over all ranks, in CPU time if a rank computes with one thread. All ranks must call.
     """
     way = cluster.run_on_root(lambda: config_way.asked(path, overrides))
-    run_plan = plan.make(cluster, path, config_way.alone(path, overrides))
+    run_plan = plan.make(cluster, path, cluster.run_on_root(lambda: config_way.alone(path, overrides)))
     training_run = assemble.build_run(cluster, run_plan)
     cluster.run_on_root(lambda: config_way.check_meets(training_run.network.meets))
     setup.init_parameters(training_run, quiet=True)

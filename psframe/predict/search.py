@@ -91,8 +91,7 @@ def _changed(asked: Asked, key: str, value: Any) -> tuple[Job, dict[str, Any]]:
     if key in FIGURES:
         return replace(job, machine=_with(job.machine, key, value), here=False), {}
     if key == "mode":
-        server = asked.way["server"] or "dedicated" if value == "sync_ps" else None
-        return job, {"mode": value, "server": server, **IN_STEP}
+        return job, {**IN_STEP, **asked.in_mode(value)}
     return job, {key: value}
 
 

@@ -48,8 +48,7 @@ class Model:
         if "mode" in fields:
             if fields["mode"] not in VALID["mode"]:
                 return None
-            server = (self.asked.way["server"] or "dedicated") if fields["mode"] == "sync_ps" else None
-            fields = {"server": server, "every": 1, "pull_every": 1, **fields}
+            fields = {**self.asked.in_mode(fields["mode"]), **fields}
         job = self.asked.job
         if batch is not None:
             job = replace(job, work=search.resized(job.work, batch))

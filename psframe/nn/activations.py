@@ -7,10 +7,13 @@ import numpy as np
 from psframe import compiled
 from psframe.errors import UserError
 from psframe.nn.base import Arrays, Base, Layer, Pass, Shape
+from psframe.nn.blocking import blocking
 from psframe.nn.checks import image
 from psframe.nn.jit import jit
+from psframe.nn.lanes import pointer
 from psframe.nn.pairs import times, zero_where_negative, zero_where_off
 from psframe.nn.parts import share
+from psframe.nn.transpose import tile, transpose
 from psframe.nn.workspace import Workspace
 
 
@@ -116,19 +119,24 @@ class Flatten(Base):
         super().bind(params, grads, workspace)
         if not self.is_view:
             self.y, self.dx = workspace.kept((prod(self.input_shape),)), workspace.input_gradient(self.input_shape)
+            lanes, channels = blocking(1, 1, np.dtype(workspace.sums).itemsize).lanes, self.input_shape[2]
+            self.tile = tile(lanes, self.places, channels)
+            self.back_tile = tile(lanes, channels, self.places)
 
     def forward(self, x: np.ndarray, state: Pass) -> np.ndarray:
         if self.is_view:
             return x.reshape(len(x), prod(self.input_shape))
         y, channels = self.y[state.first : state.first + len(x)], self.input_shape[2]
-        self.threads.run(turn, x.reshape(len(x), self.places, channels), y.reshape(len(x), channels, self.places))
+        given, made = (len(x), self.places, channels), (len(x), channels, self.places)
+        self.threads.run(turn, self.tile, x.reshape(given), y.reshape(made))
         return y
 
     def backward(self, x: np.ndarray, dy: np.ndarray, state: Pass, need_dx: bool) -> np.ndarray | None:
         if self.is_view:
             return dy.reshape(len(dy), *self.input_shape)
         dx, channels = self.dx[: len(dy)], self.input_shape[2]
-        self.threads.run(turn, dy.reshape(len(dy), channels, self.places), dx.reshape(len(dy), self.places, channels))
+        given, made = (len(dy), channels, self.places), (len(dy), self.places, channels)
+        self.threads.run(turn, self.back_tile, dy.reshape(given), dx.reshape(made))
         return dx
 
 
@@ -145,12 +153,12 @@ def relu_backward(dy, y):
 
 
 @jit
-def turn(part, n_parts, x, y):
+def turn(part, n_parts, tile, x, y):
     """Write the transpose of each sample of ``x`` (n, a, b) to ``y`` (n, b, a)."""
-    for s in share(len(x), part, n_parts):
-        for i in range(y.shape[1]):
-            for j in range(y.shape[2]):
-                y[s, i, j] = x[s, j, i]
+    n, a, b = x.shape
+    for s in share(n, part, n_parts):
+        at = s * a * b
+        transpose(tile, (a, b), (pointer(x), at, b), (pointer(y), at, a))
 
 
 @jit

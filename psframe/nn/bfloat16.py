@@ -1,4 +1,4 @@
-"""LLVM's instructions for bfloat16 (:func:`dot`, :func:`widened`, :func:`rounded`), or others with the same bits.
+"""LLVM's instructions for bfloat16 (:func:`dot`, :func:`zipped`, :func:`rounded`), or others with the same bits.
 
 A bfloat16 is the upper half of a float32, in an array of uint16. A pair is two of them in a uint32, the even one in the
 lower half. CPUs with ``avx512bf16`` (Cooper Lake, Sapphire Rapids, Zen 4) add two products of pairs in one instruction,
@@ -28,6 +28,13 @@ def dot(builder: ir.IRBuilder, total: ir.Value, x: ir.Value, y: ir.Value) -> ir.
     for half in (_odd, _even):
         total = builder.call(fma, [half(builder, x), half(builder, y), total])
     return total
+
+
+def zipped(builder: ir.IRBuilder, even: ir.Value, odd: ir.Value) -> ir.Value:
+    """Return two vectors of bfloat16 as one of pairs."""
+    n = even.type.count
+    order = ir.Constant(_vector(_I32, 2 * n), [lane // 2 + n * (lane % 2) for lane in range(2 * n)])
+    return builder.bitcast(builder.shuffle_vector(even, odd, order), _vector(_I32, n))
 
 
 def widened(builder: ir.IRBuilder, x: ir.Value) -> ir.Value:

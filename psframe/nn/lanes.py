@@ -84,8 +84,11 @@ class Row:
 
     def move(self, pointer: ir.Value, stride: ir.Value, times: int | ir.Value = 1) -> ir.Value:
         """Return ``pointer`` advanced by ``times`` * ``stride`` numbers."""
-        times = _INT(times) if isinstance(times, int) else times
-        return self.builder.gep(pointer, [self.builder.mul(stride, times)])
+        return self.builder.gep(pointer, [self.times(stride, times)])
+
+    def times(self, stride: ir.Value, times: int | ir.Value) -> ir.Value:
+        """Return ``stride`` multiplied."""
+        return self.builder.mul(stride, _INT(times) if isinstance(times, int) else times)
 
     def operand(self, value: ir.Value) -> tuple[ir.Value, ...]:
         """Return a tuple (pointer, at, strides...) as (pointer + at, strides...)."""

@@ -19,15 +19,17 @@ gradient of its weights (k and i over pixels, r over the window), or a dense lay
 no window is copied (no im2col). The sum runs over i and k in order, independent of block and vectors: a number has the
 same bits in every block.
 
-In bfloat16, B consists of pairs along the sum: two numbers beside each other in 32 bits. A's numbers are pairs, too,
-from any place on, and a step adds two products; of an odd number, the last step adds one. Sums, and what they start
-from, are float32; C may be either, and is rounded when it is stored. See :mod:`psframe.nn.bfloat16`.
+In bfloat16, B consists of pairs along the sum: two numbers beside each other in 32 bits. Or it has rows of numbers, two
+of which are made pairs in registers. A's numbers are pairs, too, from any place on, and a step adds two products; of an
+odd number, the last step adds one. Sums, and what they start from, are float32; C may be either, and is rounded when it
+is stored. See :mod:`psframe.nn.bfloat16`.
 
 After Goto and van de Geijn 2008, "Anatomy of high-performance matrix multiplication", and for convolutions Georganas et
 al. 2018, "Anatomy of high-performance deep learning convolutions on SIMD architectures".
 """
 
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 from llvmlite import ir
@@ -40,6 +42,7 @@ from psframe.nn.lanes import Row, row_of
 from psframe.nn.vectors import host
 
 Spread = Callable[[ir.Value], list[ir.Value]]
+Load = Callable[[ir.Value, ir.Value], list[ir.Value]]
 
 _BIT = ir.IntType(1)
 _GROUP = 3  # rows addressed from one pointer, as p, p + stride, p + 2 * stride: registers are too few for one per row
@@ -55,10 +58,10 @@ def multiply_add(typing, block, a, b, c, counts, start, floor, old, add):
         **Only the lengths** count, since they are part of the type and known at compile time: lanes of a vector, rows,
         full vectors, and numbers in a last, partial vector. Without rows or columns, nothing is done.
     a : (pointer, at, a_row, a_k, a_i)
-        Pointer to float32 or float64, or where b has pairs to uint16 or uint32; offset and strides are in numbers of
-        its type, not in bytes.
+        Pointer to float32 or float64, or in bfloat16 to uint16, or uint32 where b has pairs; offset and strides are in
+        numbers of its type, not in bytes.
     b : (pointer, at, b_k, b_i)
-        Of a's type, or uint32 for pairs of bfloat16.
+        Of a's type, or uint32 for pairs of bfloat16; b_k is the stride of a row of numbers, or of pairs.
     c : (pointer, at, c_row)
         Of a's type; with pairs to float32, or to uint16 for bfloat16.
     counts : (n_i, n_k)
@@ -79,7 +82,7 @@ def _generate(context: Any, builder: ir.IRBuilder, signature: Any, values: Any) 
     kinds = signature.args
     lanes, n_rows, n_vectors, n_tail = (len(part) for part in kinds[0])
     if n_rows and n_vectors + n_tail:
-        generator = _Pairs if kinds[2][0].dtype == types.uint32 else _Block
+        generator = {types.uint32: _Pairs, types.uint16: _Rows}.get(kinds[2][0].dtype, _Block)
         generator(context, builder, kinds, (lanes, n_vectors, n_tail)).generate(n_rows, values)
     return context.get_dummy_value()
 
@@ -88,12 +91,13 @@ class _Block:
     """Generator of the instructions for one block of float32 or float64."""
 
     narrowest = 1
+    rows_a_step = 1  # of B
 
     def __init__(self, context: Any, builder: ir.IRBuilder, kinds: Any, sizes: tuple[int, ...]):
         self.context, self.builder, self.kinds = context, builder, kinds
         self.sizes = (*sizes, self.narrowest)
         self.row = Row(builder, self.number, *self.sizes)
-        self.of_b = Row(builder, context.get_value_type(kinds[2][0].dtype), *self.sizes)
+        self.of_b = Row(builder, self.element, *self.sizes)
         self.of_c, self.of_old = (row_of(context, builder, kinds[place][0], *self.sizes) for place in (3, 7))
 
     @property
@@ -101,9 +105,18 @@ class _Block:
         """Type of the sums."""
         return self.context.get_value_type(self.kinds[1][0].dtype)
 
+    @property
+    def element(self) -> ir.Type:
+        """Type of what a step multiplies: a number, or a pair."""
+        return self.number
+
     def spread(self, pointer: ir.Value) -> list[ir.Value]:
         """Return a row with the number of A that ``pointer`` points to in every lane."""
         return self.of_b.spread(self.builder.load(pointer))
+
+    def load(self, b: ir.Value, b_k: ir.Value) -> list[ir.Value]:
+        """Return the row of B for a step; ``b_k`` is the stride of its rows."""
+        return self.of_b.load(b)
 
     def multiply_add(self, x: ir.Value, y: ir.Value, total: ir.Value) -> ir.Value:
         return fused(self.row, x, y, total)
@@ -123,9 +136,9 @@ class _Block:
             for slot, began in zip(inner, outer, strict=True):
                 builder.store(self._opaque(builder.load(began)), slot)
             with cgutils.for_range(builder, self.steps(n_k)):
-                self._step(inner, a_row, sums, self.spread)
-                self._advance(inner, a_k, b_k)
-            self.last_step(n_k, lambda spread: self._step(inner, a_row, sums, spread))
+                self._step(inner, a_row, b_k, sums, self.spread, self.load)
+                self._advance(inner, a_k, row.times(b_k, self.rows_a_step))
+            self.last_step(n_k, partial(self._step, inner, a_row, b_k, sums))
             self._advance(outer, a_i, b_i)
         floor = self.context.cast(builder, floor, self.kinds[6], _FLOATS[row.suffix])
         self._finish(sums, row.operand(c), floor, row.operand(old), add)
@@ -134,12 +147,15 @@ class _Block:
         """Return the number of full steps for ``n_k`` elements of A."""
         return n_k
 
-    def last_step(self, n_k: ir.Value, step: Callable[[Spread], None]) -> None:
+    def last_step(self, n_k: ir.Value, step: Callable[[Spread, Load], None]) -> None:
         """Generate what follows the full steps."""
 
-    def _step(self, slots: list[ir.Value], a_row: ir.Value, sums: list[list[ir.Value]], spread_of: Spread) -> None:
+    def _step(
+        self, slots: list[ir.Value], a_row: ir.Value, b_k: ir.Value, sums: list[list[ir.Value]], spread_of: Spread,
+        load: Load,
+    ) -> None:  # fmt: skip
         *pointers, b = (self._opaque(self.builder.load(slot)) for slot in slots)
-        row_of_b = self.of_b.load(b)
+        row_of_b = load(b, b_k)
         for number, of_row in enumerate(sums):
             spread = spread_of(self.row.move(pointers[number // _GROUP], a_row, number % _GROUP))
             for x, y, total in zip(spread, row_of_b, of_row, strict=True):
@@ -175,7 +191,7 @@ class _Pairs(_Block):
     """Generator of the instructions for one block of pairs of bfloat16."""
 
     narrowest = bfloat16.NARROWEST
-    number = ir.FloatType()
+    number, element = ir.FloatType(), ir.IntType(32)
 
     def spread(self, pointer: ir.Value) -> list[ir.Value]:
         pair = self.builder.load(self.builder.bitcast(pointer, self.of_b.number.as_pointer()))
@@ -190,17 +206,39 @@ class _Pairs(_Block):
     def steps(self, n_k: ir.Value) -> ir.Value:
         return self.builder.lshr(n_k, n_k.type(1)) if self.of_numbers else n_k
 
-    def last_step(self, n_k: ir.Value, step: Callable[[Spread], None]) -> None:
+    def last_step(self, n_k: ir.Value, step: Callable[[Spread, Load], None]) -> None:
         if self.of_numbers:
             with self.builder.if_then(self.builder.trunc(n_k, _BIT), likely=False):
-                step(self.spread_half)
+                step(self.spread_half, self.load_half)
 
     def spread_half(self, pointer: ir.Value) -> list[ir.Value]:
         """Return a row with the number that ``pointer`` points to, and 0, as a pair in every lane."""
         return self.of_b.spread(self.builder.zext(self.builder.load(pointer), self.of_b.number))
 
+    def load_half(self, b: ir.Value, b_k: ir.Value) -> list[ir.Value]:
+        """Return the row of B for a last step of one number."""
+        return self.of_b.load(b)
+
     def multiply_add(self, x: ir.Value, y: ir.Value, total: ir.Value) -> ir.Value:
         return bfloat16.dot(self.builder, total, x, y)
+
+
+class _Rows(_Pairs):
+    """Generator of the instructions for one block of bfloat16, where B has rows of numbers: two a step."""
+
+    rows_a_step = 2
+
+    def __init__(self, *arguments: Any):
+        super().__init__(*arguments)
+        self.numbers_of_b = Row(self.builder, ir.IntType(16), *self.sizes)
+
+    def load(self, b: ir.Value, b_k: ir.Value) -> list[ir.Value]:
+        even, odd = (self.numbers_of_b.load(self.row.move(b, b_k, number)) for number in range(2))
+        return [bfloat16.zipped(self.builder, *numbers) for numbers in zip(even, odd, strict=True)]
+
+    def load_half(self, b: ir.Value, b_k: ir.Value) -> list[ir.Value]:
+        rows = zip(self.numbers_of_b.load(b), self.of_b.columns, strict=True)
+        return [self.builder.zext(numbers, ir.VectorType(self.element, width)) for numbers, (width, _) in rows]
 
 
 _FLOATS = {"f32": types.float32, "f64": types.float64}

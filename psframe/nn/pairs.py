@@ -102,17 +102,6 @@ def _element(x, at, other, has_other, like):
     return of_pairs
 
 
-def number_as(value, like):
-    """Return ``value``, rounded if ``like`` is bfloat16."""
-
-
-@overload(number_as)
-def _number_as(value, like):
-    if like.dtype != types.uint16:
-        return lambda value, like: value
-    return lambda value, like: round_bits(bits_of(value))
-
-
 def paired(rows, pairs):
     """Return ``pairs`` if these are pairs, else ``rows`` themselves, which are its elements."""
 

@@ -35,11 +35,9 @@ class Direct:
         n_threads, n_pairs = workspace.threads.n, -(-n // 2) if in_one == 2 else 0
         self.wide = workspace.array((n_threads, out if n_pairs else 0), workspace.sums)
         self.totals = workspace.array((n, out), workspace.sums) if n_pairs else None
-        panel = max(blocks.width, blocks.lanes * blocks.last_vectors + blocks.tail)
-        self.panels = workspace.array((n_threads, panel * loops.CHUNK // 2 * (in_one - 1)), workspace.elements)
         self.pairs = tuple(workspace.array((n_pairs, size), workspace.elements) for size in (depth, out))
         self.turned = workspace.array(-(-out // in_one) * width, workspace.elements)
-        self.room = workspace.array((n_threads, data.rows, width), workspace.sums)
+        self.room = workspace.array((n_threads, data.rows, width))
         self.one = workspace.one()
 
     def use(self, p: Arrays) -> None:
@@ -47,9 +45,8 @@ class Direct:
 
     def forward(self, x: np.ndarray, y: np.ndarray) -> None:
         self.threads.run(
-            loops.forward, self.types, x, self.weight, self.bias, self.wide, y, self.totals, self.panels,
-            self.one, self.relu,
-        )  # fmt: skip
+            loops.forward, self.types, x, self.weight, self.bias, self.wide, y, self.totals, self.one, self.relu
+        )
 
     def backward(self, x: np.ndarray, y: np.ndarray, dy: np.ndarray, dx: np.ndarray, need_dx: bool, adds: bool) -> None:
         self.threads.run_phases(

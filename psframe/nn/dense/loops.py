@@ -8,31 +8,30 @@ would cost as much as the product with the few samples of a batch; it is read on
 """
 
 import numpy as np
-from numba.extending import overload
 
 from psframe.nn.jit import inline, jit
 from psframe.nn.lanes import pointer
 from psframe.nn.microkernel import multiply_add
-from psframe.nn.pairs import element, join, number_as, pair, paired, per, widened, zero_where_off
+from psframe.nn.pairs import element, pair, paired, per, widened, zero_where_off
 from psframe.nn.parts import columns_of, share
+from psframe.nn.transpose import transpose
 
 CHUNK = 256  # rows of W at a time, so that they stay in cache between blocks of samples; even, for pairs
 
 
 @jit
-def forward(part, n_parts, types, x, weights, bias, wide, y, totals, room, one, relu):
+def forward(part, n_parts, types, x, weights, bias, wide, y, totals, one, relu):
     """Write x W + b to ``y``; with ``relu``, negative results are 0. The rows of a block are samples.
 
     Parameters
     ----------
     wide : buffers for the bias in float32, (n_parts, out)
     totals : float32 buffer for the sums of all chunks but the last, (max_batch, out); None: ``y``, which is float32
-    room : buffers for a chunk of a block's columns in pairs, (n_parts, ...)
     one : an element that is 1
     """
     (n, depth), out = x.shape, y.shape[1]
     lanes, rows, _, vectors, last_vectors, tail = types
-    block, last, n_blocks = columns_of(types, out)
+    block, _, n_blocks = columns_of(types, out)
     in_one = per(one)
     numbers, sums = share(n_blocks + 1, part, n_parts), (pointer(widened(bias, part, wide)), pointer(totals))
     for k in range(0, depth, CHUNK):
@@ -40,34 +39,12 @@ def forward(part, n_parts, types, x, weights, bias, wide, y, totals, room, one, 
         floor = 0.0 if relu and is_last else -np.inf
         for number in numbers:
             column = number * block
-            b = panel(weights, k, size, column, block if number < n_blocks else last, out, room[part])
-            a, c, more = (pointer(x), k, depth, in_one), (pointer(y), column, out), (k > 0, is_last)
+            a, b = (pointer(x), k, depth, in_one), (pointer(weights), k * out + column, out)
+            c, more = (pointer(y), column, out), (k > 0, is_last)
             if number < n_blocks:
                 _samples((lanes, rows, vectors, ()), a, b, c, sums, n, size, floor, more)
             else:
                 _samples((lanes, rows, last_vectors, tail), a, b, c, sums, n, size, floor, more)
-
-
-def panel(weights, k, size, column, width, out, room):
-    """Return ``size`` rows of W from ``k`` on, of some columns: pointer, offset, and elements from row to row."""
-
-
-@overload(panel)
-def _panel(weights, k, size, column, width, out, room):
-    if room.dtype == weights.dtype:
-
-        def single(weights, k, size, column, width, out, room):
-            return pointer(weights), k * out + column, out
-
-        return single
-
-    def pairs(weights, k, size, column, width, out, room):
-        for i in range(0, size, 2):
-            at = (k + i) * out + column
-            join(width, weights, at, at + out if i + 1 < size else -1, room, i // 2 * width)
-        return pointer(room), 0, width
-
-    return pairs
 
 
 @inline
@@ -216,7 +193,7 @@ def _data_gradient(part, n_parts, types, dy, weights, turned, width, rooms, dx):
     block, steps = len(lanes) * len(vectors) + len(tail), -(-out // in_one)
     for number in share(-(-depth // len(rows)), part, n_parts):
         feature = number * len(rows)
-        first = min(feature, depth - len(rows))  # the last block begins earlier, where it has been computed
+        first = min(feature, depth - len(rows))  # the last block begins earlier, and some are computed twice
         a = (pointer(weights), first * out, out, in_one, 0)
         for column in range(0, n, block):
             b, c = (pointer(turned), column * steps), (pointer(room), column, width)
@@ -225,6 +202,4 @@ def _data_gradient(part, n_parts, types, dy, weights, turned, width, rooms, dx):
             else:
                 one = (*b, len(lanes), 0)
                 multiply_add((lanes, rows, vectors[:1], ()), a, one, c, (1, out), (None, 0), -np.inf, c, False)
-        for s in range(n):
-            for r in range(feature - first, len(rows)):
-                dx[s, first + r] = number_as(room[r * width + s], dx)
+        transpose((lanes, rows), (len(rows), n), (pointer(room), 0, width), (pointer(dx), first, depth))

@@ -23,12 +23,17 @@ def front(active: Sequence[tuple[int, Layer]]) -> Sequence[tuple[int, Layer]]:
 
 
 def part_of(
-    active: Sequence[tuple[int, Layer]], shapes: Sequence[Shape], max_batch: int, kernels: str, n_threads: int
+    active: Sequence[tuple[int, Layer]],
+    shapes: Sequence[Shape],
+    itemsize: int,
+    max_batch: int,
+    kernels: str,
+    n_threads: int,
 ) -> int:
     """Return the number of samples that pass the front layers together, the same for all stages of a network.
 
     Their outputs stay in a cache, or are as many as the weights, which every part reads anew. ``active`` and ``shapes``
-    are those of the complete network.
+    are those of the complete network, ``itemsize`` the bytes of an output's number.
     """
     layers = front(active)
     # waking threads for every layer of every part would take longer than a cache saves
@@ -36,7 +41,7 @@ def part_of(
         return max_batch
     n_outputs = sum(prod(shapes[index + 1]) for index, _ in layers)
     n_weights = sum(prod(param.shape) for _, layer in layers for param in layer.params.values())
-    part = max(2, max(PART_BYTES // 4, n_weights) // n_outputs)
+    part = max(2, max(PART_BYTES // itemsize, n_weights) // n_outputs)
     return min(max_batch, part - part % 2)  # even, since bfloat16 pairs samples
 
 

@@ -74,6 +74,15 @@ def blocking(
     return _best(n_rows, n_columns, *sizes, max_rows or n_rows, undivided, power_of_two)
 
 
+def side_by_side(n_columns: int, itemsize: int = 4) -> Blocking:
+    """Return blocks of one row and few vectors, for loops that hold several numbers for each one of the row."""
+    vectors = host()
+    lanes, most = vectors.n_bytes // itemsize, vectors.n_registers // 8
+    n_vectors, tail = divmod(n_columns, lanes)
+    n_blocks = -(-(n_vectors + (tail > 0)) // most) - 1
+    return Blocking(lanes, 1, 1, most if n_blocks else 0, n_vectors - n_blocks * most, tail)
+
+
 @cache
 def _best(
     n_rows: int, n_columns: int, lanes: int, n_registers: int, max_rows: int, undivided: bool, power_of_two: bool

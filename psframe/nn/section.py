@@ -13,7 +13,7 @@ from psframe.nn.precision import Float32
 from psframe.nn.steps import Steps
 from psframe.nn.workspace import Shape, Workspace
 
-PART_BYTES = 1 << 20  # of the front layers' outputs for a part of a batch, or more if their weights are
+PART_BYTES = 2 << 20  # of the front layers' outputs for a part of a batch, or more if their weights are
 
 
 def front(active: Sequence[tuple[int, Layer]]) -> Sequence[tuple[int, Layer]]:

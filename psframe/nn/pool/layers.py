@@ -7,7 +7,7 @@ import numpy as np
 from psframe.errors import UserError
 from psframe.nn.activations import BeforeReLU
 from psframe.nn.base import Arrays, Base, Pass, Shape
-from psframe.nn.blocking import blocking
+from psframe.nn.blocking import side_by_side
 from psframe.nn.checks import image, pair
 from psframe.nn.pool import plain
 from psframe.nn.pool.loops import avg_backward, avg_forward, max_backward, max_backward_apart, max_forward
@@ -57,8 +57,7 @@ class _Pool(Base):
         self.y, self.dx = workspace.kept(self.output_shape), workspace.input_gradient(self.input_shape)
         self.plain = workspace.kernels == "blas"
         if not self.plain:
-            blocks = blocking(1, self.output_shape[2], np.dtype(workspace.sums).itemsize).types
-            self.lanes, self.tail = blocks[0], blocks[-1]
+            self.types = side_by_side(self.output_shape[2], np.dtype(workspace.sums).itemsize).types
 
     def _n_windows(self, size: int, kernel: int, stride: int) -> int:
         n = (size - kernel + (stride - 1 if self.ceil_mode else 0)) // stride + 1
@@ -80,7 +79,7 @@ class MaxPool2d(_Pool, BeforeReLU):
         if self.plain:
             plain.max_forward(x, y, self.argmax[rows], *windows, self.relu)
         else:
-            self.threads.run(max_forward, self.lanes, self.tail, x, y, self.argmax[rows], *windows, self.relu)
+            self.threads.run(max_forward, self.types, x, y, self.argmax[rows], *windows, self.relu)
         return y
 
     def backward(self, x: np.ndarray, dy: np.ndarray, state: Pass, need_dx: bool) -> np.ndarray | None:
@@ -90,7 +89,7 @@ class MaxPool2d(_Pool, BeforeReLU):
             plain.max_backward(dy, dx, self.argmax[rows], *windows)
         else:
             kernel = max_backward_apart if self.stride == self.kernel else max_backward
-            self.threads.run(kernel, self.lanes, self.tail, dy, dx, self.argmax[rows], *windows)
+            self.threads.run(kernel, self.types, dy, dx, self.argmax[rows], *windows)
         return dx
 
 
@@ -102,7 +101,7 @@ class AvgPool2d(_Pool):
         if self.plain:
             plain.avg_forward(x, y, self.kernel, self.stride)
         else:
-            self.threads.run(avg_forward, self.lanes, self.tail, x, y, self.kernel, self.stride)
+            self.threads.run(avg_forward, self.types, x, y, self.kernel, self.stride)
         return y
 
     def backward(self, x: np.ndarray, dy: np.ndarray, state: Pass, need_dx: bool) -> np.ndarray | None:
@@ -110,7 +109,7 @@ class AvgPool2d(_Pool):
         if self.plain:
             plain.avg_backward(dy, dx, self.kernel, self.stride)
         else:
-            self.threads.run(avg_backward, self.lanes, self.tail, dy, dx, self.kernel, self.stride)
+            self.threads.run(avg_backward, self.types, dy, dx, self.kernel, self.stride)
         return dx
 
 

@@ -102,6 +102,28 @@ def _element(x, at, other, has_other, like):
     return of_pairs
 
 
+def as_number(x):
+    """Return a number of an array, bfloat16 as float32."""
+
+
+@overload(as_number)
+def _as_number(x):
+    if x != types.uint16:
+        return lambda x: x
+    return lambda x: number_of(np.uint32(x) << np.uint32(16))
+
+
+def number_as(value, like):
+    """Return ``value``, rounded if ``like`` is bfloat16."""
+
+
+@overload(number_as)
+def _number_as(value, like):
+    if like.dtype != types.uint16:
+        return lambda value, like: value
+    return lambda value, like: round_bits(bits_of(np.float32(value)))
+
+
 def paired(rows, pairs):
     """Return ``pairs`` if these are pairs, else ``rows`` themselves, which are its elements."""
 
@@ -131,7 +153,7 @@ def _pair(rows, number, pairs):
 
 
 def copy(n, source, source_at, to, to_at):
-    """Copy ``n`` numbers between arrays (m,) that do not overlap, rounded if only ``to`` is bfloat16.
+    """Copy ``n`` numbers between arrays (m,) that do not overlap; only one of them may be bfloat16.
 
     A slice assignment might copy them twice.
     """
@@ -139,15 +161,20 @@ def copy(n, source, source_at, to, to_at):
 
 @overload(copy)
 def _copy(n, source, source_at, to, to_at):
-    if to.dtype != types.uint16 or source.dtype == types.uint16:
+    if to.dtype == source.dtype:
         return lambda n, source, source_at, to, to_at: join(n, source, source_at, -1, to, to_at)
+
+    def widened(n, source, source_at, to, to_at):
+        given, made = source[source_at : source_at + n], to[to_at : to_at + n].view(np.uint32)
+        for i in range(n):
+            made[i] = np.uint32(given[i]) << np.uint32(16)
 
     def rounded(n, source, source_at, to, to_at):
         given, made = source[source_at : source_at + n].view(np.uint32), to[to_at : to_at + n]
         for i in range(n):
             made[i] = round_bits(given[i])
 
-    return rounded
+    return widened if source.dtype == types.uint16 else rounded
 
 
 @intrinsic
@@ -222,8 +249,4 @@ def times(x, factor):
 def _times(x, factor):
     if x != types.uint16:
         return lambda x, factor: x * factor
-
-    def of_bfloat16(x, factor):
-        return round_bits(bits_of(number_of(np.uint32(x) << np.uint32(16)) * factor))
-
-    return of_bfloat16
+    return lambda x, factor: round_bits(bits_of(as_number(x) * factor))

@@ -11,6 +11,7 @@ from psframe.nn.chain import Chain
 from psframe.nn.checks import image, whole
 from psframe.nn.jit import jit
 from psframe.nn.normalization import Normalization
+from psframe.nn.pairs import as_number, number_as
 from psframe.nn.parts import share
 from psframe.nn.steps import Stepping, Steps
 from psframe.nn.workspace import Workspace
@@ -129,6 +130,8 @@ class Subsample(Base):
     stride : int
     """
 
+    bfloat16 = "arrays"
+
     def __init__(self, channels: int, stride: int = 1):
         self.channels, self.stride = whole("channels", channels, 1), whole("stride", stride, 1)
 
@@ -144,7 +147,7 @@ class Subsample(Base):
 
     def bind(self, params: Arrays, grads: Arrays, workspace: Workspace) -> None:
         super().bind(params, grads, workspace)
-        self.y, self.dx = workspace.output(self.shape), workspace.input_gradient(self.input_shape)
+        self.y, self.dx = workspace.kept(self.shape), workspace.input_gradient(self.input_shape)
         self.inside = slice(self.begin, self.begin + self.input_shape[2])
 
     def forward(self, x: np.ndarray, state: Pass) -> np.ndarray:
@@ -165,8 +168,8 @@ class Subsample(Base):
 @jit
 def add(part, n_parts, a, b, relu, y):
     """Write ``a`` + ``b`` to ``y``, all (m,), with ``relu`` negative sums as 0; ``y`` may be one of them."""
-    own, floor = share(len(y), part, n_parts), y.dtype.type(0 if relu else -np.inf)
+    own, floor = share(len(y), part, n_parts), np.float32(0 if relu else -np.inf)
     a, b, y = a[own.start : own.stop], b[own.start : own.stop], y[own.start : own.stop]
     for i in range(len(y)):  # from 0 on, so that no index may be negative, and LLVM takes vectors
-        z = a[i] + b[i]
-        y[i] = floor if z < floor else z
+        z = as_number(a[i]) + as_number(b[i])
+        y[i] = number_as(floor if z < floor else z, y)

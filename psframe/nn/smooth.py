@@ -8,6 +8,7 @@ import numpy as np
 from psframe.errors import UserError
 from psframe.nn.base import Arrays, Base, Pass, Shape
 from psframe.nn.jit import inline, jit
+from psframe.nn.pairs import as_number, number_as
 from psframe.nn.parts import share
 from psframe.nn.workspace import Workspace
 
@@ -16,6 +17,7 @@ class _Activation(Base):
     """y = f(x), number by number, of any shape."""
 
     kernels_of: ClassVar[tuple[Any, Any]]
+    bfloat16, slope = "arrays", 0.0
 
     def setup(self, input_shape: Shape, index: int) -> Shape:
         self.shape = input_shape
@@ -23,62 +25,66 @@ class _Activation(Base):
 
     def bind(self, params: Arrays, grads: Arrays, workspace: Workspace) -> None:
         super().bind(params, grads, workspace)
-        self.y = workspace.output(self.shape)
+        self.y, self.factor = workspace.output(self.shape), np.dtype(workspace.sums).type(self.slope)
 
     def forward(self, x: np.ndarray, state: Pass) -> np.ndarray:
         y = self.y[state.first : state.first + len(x)]
-        self.threads.run(self.kernels_of[0], x.reshape(-1), self.slope, y.reshape(-1))
+        self.threads.run(self.kernels_of[0], x.reshape(-1), self.factor, y.reshape(-1))
         return y
 
     def backward(self, x: np.ndarray, dy: np.ndarray, state: Pass, need_dx: bool) -> np.ndarray | None:
-        self.threads.run(self.kernels_of[1], x.reshape(-1), self.slope, dy.reshape(-1))
+        self.threads.run(self.kernels_of[1], x.reshape(-1), self.factor, dy.reshape(-1))
         return dy
-
-    slope = 0.0
 
 
 @jit
 def leaky_forward(part, n_parts, x, slope, y):
     """Write ``x``, negative numbers times ``slope``, to ``y``; both (m,)."""
     for i in share(len(x), part, n_parts):
-        y[i] = x[i] * x.dtype.type(slope) if x[i] < 0 else x[i]
+        z = as_number(x[i])
+        y[i] = number_as(z * slope if z < 0 else z, y)
 
 
 @jit
 def leaky_backward(part, n_parts, x, slope, dy):
     """Multiply ``dy`` by the slope at ``x``; both (m,)."""
     for i in share(len(x), part, n_parts):
-        dy[i] = dy[i] if x[i] > 0 else dy[i] * x.dtype.type(slope)
+        g = as_number(dy[i])
+        dy[i] = number_as(g if as_number(x[i]) > 0 else g * slope, dy)
 
 
 @jit
 def silu_forward(part, n_parts, x, slope, y):
     """Write ``x`` / (1 + exp(-``x``)) to ``y``; both (m,)."""
     for i in share(len(x), part, n_parts):
-        y[i] = x[i] * sigmoid(x[i])
+        z = as_number(x[i])
+        y[i] = number_as(z * sigmoid(z), y)
 
 
 @jit
 def silu_backward(part, n_parts, x, slope, dy):
     """Multiply ``dy`` by the derivative at ``x``; both (m,)."""
     for i in share(len(x), part, n_parts):
-        s = sigmoid(x[i])
-        dy[i] = dy[i] * (s + x[i] * s * (1 - s))
+        z = as_number(x[i])
+        s = sigmoid(z)
+        dy[i] = number_as(as_number(dy[i]) * (s + z * s * (1 - s)), dy)
 
 
 @jit
 def gelu_forward(part, n_parts, x, slope, y):
     """Write ``x`` times the normal distribution function at ``x`` to ``y``; both (m,)."""
     for i in share(len(x), part, n_parts):
-        y[i] = x[i] * normal(x[i])
+        z = as_number(x[i])
+        y[i] = number_as(z * normal(z), y)
 
 
 @jit
 def gelu_backward(part, n_parts, x, slope, dy):
     """Multiply ``dy`` by the derivative at ``x``; both (m,)."""
     for i in share(len(x), part, n_parts):
-        density = exp(-0.5 * x[i] * x[i]) / sqrt(2 * pi)
-        dy[i] = dy[i] * (normal(x[i]) + x[i] * density)
+        z = as_number(x[i])
+        density = exp(-0.5 * z * z) / sqrt(2 * pi)
+        dy[i] = number_as(as_number(dy[i]) * (normal(z) + z * density), dy)
 
 
 @inline

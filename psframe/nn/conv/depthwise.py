@@ -12,7 +12,7 @@ from psframe.nn.conv.depthwise_kernels import correlate, weigh
 from psframe.nn.conv.geometry import Geometry
 from psframe.nn.jit import inline, inner, jit
 from psframe.nn.lanes import pointer
-from psframe.nn.pairs import zero_where_off
+from psframe.nn.pairs import as_number, copy, zero_where_off
 from psframe.nn.parts import share
 from psframe.nn.workspace import Workspace
 
@@ -38,16 +38,17 @@ class Depthwise:
         self.places = stride, padding, (dh, dw)
         self.use(p)
         self.weight_gradient, self.bias_gradient = g["weight"].reshape(kh, kw, c), g["bias"]
-        blocks = blocking(1, c, workspace.array(1).itemsize).types
-        self.lanes, self.tail = blocks[0], blocks[-1]
+        blocks = blocking(1, c, np.dtype(workspace.sums).itemsize).types
+        self.lanes, self.tail, sums = blocks[0], blocks[-1], workspace.sums
         rows, columns = (kh - 1) * dh + 1, (kw - 1) * dw + 1
         inside = ((out_h - 1) * stride[0] + rows, (out_w - 1) * stride[1] + columns)
         n = workspace.threads.n
-        self.images = workspace.array((n, *inside, c))
-        self.outputs = workspace.array((n, h + rows - 1, w + columns - 1, c))
-        self.turned, self.taps = workspace.array((kh, kw, c)), (None,) * kw
-        self.zeros, self.rooms = workspace.array(c), workspace.array((n, kh, kw, c))
+        self.images = workspace.array((n, *inside, c), sums)
+        self.outputs = workspace.array((n, h + rows - 1, w + columns - 1, c), sums)
+        self.taps, self.zeros, self.rooms = (None,) * kw, workspace.array(c), workspace.array((n, c), sums)
         self.zeros[:] = 0
+        #: of each thread, what a pass reads of the parameters, as numbers
+        self.weights, self.biases = workspace.array((n, kh, kw, c), sums), workspace.array((n, c), sums)
 
     def use(self, p: Arrays) -> None:
         self.weight, self.bias = p["weight"].reshape(*self.window, -1), p["bias"]
@@ -56,7 +57,8 @@ class Depthwise:
         """Write the output to ``y``."""
         floor = 0.0 if self.relu else -np.inf
         self.threads.run(
-            forward, self.lanes, self.tail, x, self.weight, self.bias, floor, y, *self.places, self.images
+            forward, self.lanes, self.tail, x, self.weight, self.bias, floor, y, *self.places, self.images,
+            self.weights, self.biases,
         )  # fmt: skip
 
     def backward(
@@ -70,10 +72,10 @@ class Depthwise:
             state.adds, *self.places, self.images, self.rooms,
         )  # fmt: skip
         if need_dx:
-            self.turned[...] = self.weight[::-1, ::-1]
             self.threads.run(
-                data_gradient, self.lanes, self.tail, dy, self.turned, self.zeros, dx, *self.places, self.outputs
-            )
+                data_gradient, self.lanes, self.tail, dy, self.weight, self.zeros, dx, *self.places, self.outputs,
+                self.weights, self.biases,
+            )  # fmt: skip
 
 
 @jit
@@ -84,12 +86,15 @@ def off(part, n_parts, dy, y):
 
 
 @jit
-def forward(part, n_parts, lanes, tail, x, weight, bias, floor, y, stride, padding, dilation, images):
+def forward(
+    part, n_parts, lanes, tail, x, weight, bias, floor, y, stride, padding, dilation, images, weights, biases
+):  # fmt: skip
     """Write the convolution of ``x`` (n, H, W, C) to ``y`` (n, H', W', C), at least ``floor``.
 
-    ``images`` are buffers for a sample with zeros around it, (n_parts, ...).
+    ``images`` are buffers for a sample with zeros around it, ``weights`` and ``biases`` for the parameters as numbers;
+    all (n_parts, ...).
     """
-    image = images[part]
+    image, weight, bias = images[part], numbers(weight, weights[part], False), numbers(bias, biases[part], False)
     image[...] = 0
     for s in share(len(x), part, n_parts):
         stage(x[s], (1, 1), padding, image)
@@ -97,14 +102,17 @@ def forward(part, n_parts, lanes, tail, x, weight, bias, floor, y, stride, paddi
 
 
 @jit
-def data_gradient(part, n_parts, lanes, tail, dy, turned, zeros, dx, stride, padding, dilation, outputs):
-    """Write the gradient of the input; ``turned`` are the weights, rows and columns in reverse order."""
-    output, (kh, kw, _) = outputs[part], turned.shape
+def data_gradient(
+    part, n_parts, lanes, tail, dy, weight, zeros, dx, stride, padding, dilation, outputs, weights, biases
+):  # fmt: skip
+    """Write the gradient of the input: by weights whose rows and columns are in reverse order."""
+    output, (kh, kw, _) = outputs[part], weight.shape
+    turned, none = numbers(weight, weights[part], True), numbers(zeros, biases[part], False)
     output[...] = 0
     before = (kh - 1) * dilation[0] - padding[0], (kw - 1) * dilation[1] - padding[1]
     for s in share(len(dy), part, n_parts):
         stage(dy[s], stride, before, output)
-        convolve(lanes, tail, output, turned, zeros, -np.inf, dx[s], (1, 1), dilation)
+        convolve(lanes, tail, output, turned, none, -np.inf, dx[s], (1, 1), dilation)
 
 
 @jit
@@ -131,11 +139,11 @@ def weight_gradient(
                 of_channels((lanes, (None,), (), taps), image, dy, s, channel, dw, stride, dilation)
             elif len(tail):
                 of_channels((lanes, (), tail, taps), image, dy, s, channel, dw, stride, dilation)
-        of_bias, given = rooms[part, 0, 0], dy[s].reshape(-1, c)
+        of_bias, given = rooms[part], dy[s].reshape(-1, c)
         of_bias[begin:end] = 0
         for place in range(len(given)):
             for channel in range(begin, end):
-                of_bias[channel] += given[place, channel]
+                of_bias[channel] += as_number(given[place, channel])
         for channel in range(begin, end):
             db[channel] += of_bias[channel]
 
@@ -153,6 +161,15 @@ def of_channels(block, image, dy, s, channel, dw, stride, dilation):
 
 
 @inner
+def numbers(given, room, turns):
+    """Write parameters (..., C) as numbers to ``room``, with ``turns`` the places in reverse order; return it."""
+    from_, to = given.reshape(-1, given.shape[-1]), room.reshape(-1, given.shape[-1])
+    for place in range(len(to)):
+        copy(to.shape[1], from_[len(to) - 1 - place if turns else place], 0, to[place], 0)
+    return room
+
+
+@inner
 def stage(x, step, before, image):
     """Copy a sample (H, W, C) to ``image``, ``step`` apart, behind ``before`` rows and columns; what is out is left."""
     (h, w, c), (rows, columns, _) = x.shape, image.shape
@@ -164,11 +181,10 @@ def stage(x, step, before, image):
             to, given = image[row].reshape(-1), x[i, first:end].reshape(-1)
             begin = (before[1] + first * step[1]) * c
             if step[1] == 1:
-                to[begin : begin + len(given)] = given
+                copy(len(given), given, 0, to, begin)
             else:
                 for j in range(end - first):
-                    for channel in range(c):
-                        to[begin + j * step[1] * c + channel] = given[j * c + channel]
+                    copy(c, given, j * c, to, begin + j * step[1] * c)
 
 
 @inner

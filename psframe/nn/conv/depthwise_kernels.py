@@ -8,7 +8,7 @@ block : tuple of four tuples
 counts : (n_a, n_b)
     Rows and columns that are summed over.
 operands : (pointer, at, a_stride, b_stride, step)
-    ``step`` is the distance from one result to the next.
+    ``step`` is the distance from one result to the next. The output and its gradient may be bfloat16, uint16.
 """
 
 from typing import Any
@@ -17,7 +17,7 @@ from numba import types
 from numba.core import cgutils
 from numba.extending import intrinsic
 
-from psframe.nn.lanes import Row
+from psframe.nn.lanes import Row, row_of
 from psframe.nn.microkernel import fused
 
 
@@ -29,7 +29,7 @@ def weigh(typing, block, counts, x, weights, bias, floor, y):
     """
 
     def generate(context: Any, builder: Any, signature: Any, values: Any) -> Any:
-        row, n = _row(context, builder, block, x)
+        (row, n), (of_y, _) = (_row(context, builder, block, operand) for operand in (x, y))
         place, a_stride, b_stride, step = row.operand(values[2])
         weight, a_weight, b_weight = row.operand(values[3])
         first = row.load(row.operand(values[4])[0])
@@ -47,7 +47,7 @@ def weigh(typing, block, counts, x, weights, bias, floor, y):
             vectors = [builder.load(total) for total in of_pixel]
             off = [builder.fcmp_ordered("<", v, least) for v, least in zip(vectors, low, strict=True)]
             kept = [builder.select(*three) for three in zip(off, low, vectors, strict=True)]
-            row.store(row.move(to, y_step, number), kept)
+            of_y.store(row.move(to, y_step, number), kept)
         return context.get_dummy_value()
 
     return types.void(block, counts, x, weights, bias, floor, y), generate
@@ -61,7 +61,7 @@ def correlate(typing, block, counts, x, dy, total):
     """
 
     def generate(context: Any, builder: Any, signature: Any, values: Any) -> Any:
-        row, n = _row(context, builder, block, x)
+        (row, n), (of_dy, _) = (_row(context, builder, block, operand) for operand in (x, dy))
         place, a_stride, b_stride, step = row.operand(values[2])
         given, a_given, b_given = row.operand(values[3])
         to, to_step = row.operand(values[4])
@@ -69,7 +69,7 @@ def correlate(typing, block, counts, x, dy, total):
         sums = [[cgutils.alloca_once_value(builder, zero) for zero in zeros] for _ in range(n)]
         n_a, n_b = cgutils.unpack_tuple(builder, values[1])
         with cgutils.for_range(builder, n_a) as a, cgutils.for_range(builder, n_b) as b:
-            of_pixel = row.load(row.move(row.move(given, a_given, a.index), b_given, b.index))
+            of_pixel = of_dy.load(row.move(row.move(given, a_given, a.index), b_given, b.index))
             pixel = row.move(row.move(place, a_stride, a.index), b_stride, b.index)
             for number, of_total in enumerate(sums):
                 for vector, by, one in zip(row.load(row.move(pixel, step, number)), of_pixel, of_total, strict=True):
@@ -85,4 +85,4 @@ def correlate(typing, block, counts, x, dy, total):
 
 def _row(context: Any, builder: Any, block: Any, operand: Any) -> tuple[Row, int]:
     lanes, n_vectors, n_tail, n_results = (len(part) for part in block)
-    return Row(builder, context.get_value_type(operand[0].dtype), lanes, n_vectors, n_tail), n_results
+    return row_of(context, builder, operand[0], lanes, n_vectors, n_tail), n_results

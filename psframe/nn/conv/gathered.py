@@ -82,10 +82,10 @@ class Gathered:
         for _ in range(groups):
             own, gradients = (
                 {
-                    "weight": workspace.array((*kernel, c // groups, out // groups)),
-                    "bias": workspace.array(out // groups),
+                    "weight": workspace.array((*kernel, c // groups, out // groups), dtype),
+                    "bias": workspace.array(out // groups, dtype),
                 }
-                for _ in range(2)
+                for dtype in (workspace.dtype, workspace.sums)
             )
             self.own.append(own)
             self.own_gradients.append(gradients)
@@ -146,4 +146,4 @@ class Gathered:
             for number, (i, j) in enumerate(self.phases if need_dx else ()):
                 (rows, row_places), (columns, column_places) = self.rows.inputs(i), self.columns.inputs(j)
                 of_phase = of_input[number * n : (number + 1) * n, row_places, column_places]
-                dx[:, rows, columns, self._channels(group, dx)] += of_phase
+                dx[:, rows, columns, self._channels(group, dx)] = of_phase  # phases have no pixel in common

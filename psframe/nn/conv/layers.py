@@ -91,10 +91,6 @@ class Conv2d(BeforeReLU):
         """True if every output sees all channels of neighbouring pixels."""
         return self.groups == 1 and self.dilation == (1, 1)
 
-    @property
-    def bfloat16(self) -> str:  # type: ignore[override]
-        return "arrays" if self.is_dense else ""
-
     def bind(self, params: Arrays, grads: Arrays, workspace: Workspace) -> None:
         # kernels add zeros, and leave the gradient of these where nobody looks
         self.no_bias = {} if self.has_bias else {"bias": workspace.array(self.out_channels)}

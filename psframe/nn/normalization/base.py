@@ -9,7 +9,7 @@ import numpy as np
 from psframe.errors import UserError
 from psframe.nn.activations import BeforeReLU
 from psframe.nn.base import Arrays, Param, Pass, Shape
-from psframe.nn.blocking import blocking
+from psframe.nn.blocking import side_by_side
 from psframe.nn.normalization import loops
 from psframe.nn.steps import Meeting, Stepping, Steps
 from psframe.nn.workspace import Workspace
@@ -21,7 +21,7 @@ class Normalization(Stepping, BeforeReLU):
     Members say over what mean and variance are taken. A following ReLU is absorbed.
     """
 
-    bfloat16, flops = "", 0.0
+    flops = 0.0
     #: True if all samples share mean and variance
     shared: bool
 
@@ -45,18 +45,17 @@ class Normalization(Stepping, BeforeReLU):
         n, self.max_batch = workspace.max_batch, workspace.max_batch
         n_kept, kept = workspace.n_kept, workspace.n_kept * n
         self.y = workspace.output(self.shape)
-        blocks = blocking(1, self.channels, self.y.itemsize).types
-        self.lanes, self.tail, self.floor = blocks[0], blocks[-1], 0.0 if self.relu else -np.inf
+        self.types = side_by_side(self.channels, np.dtype(workspace.sums).itemsize).types
+        self.floor = 0.0 if self.relu else -np.inf
         self.moments, self.sums = (
-            workspace.array((kept, 2, self.channels), "float64"),
-            workspace.array((kept, 2, self.channels)),
+            workspace.array((kept, 2, self.channels), dtype) for dtype in ("float64", workspace.sums)
         )
         # of each batch that waits for its backward pass, or of each of its samples
         n_sets = n_kept if self.shared else kept
         #: mean, variance and 1 / sqrt(variance + eps); mean, scale and shift as the loops take them
         self.found = workspace.array((n_sets, 3, self.channels), "float64")
-        self.by_channel = workspace.array((n_sets, 3, self.channels))
-        self.of_means = workspace.array((n_sets, 2, self.channels))
+        self.by_channel = workspace.array((n_sets, 3, self.channels), workspace.sums)
+        self.of_means = workspace.array((n_sets, 2, self.channels), workspace.sums)
         #: samples of the batches that wait, by their places
         self.n_of = np.zeros(n_kept, np.int64)
         self.held = workspace.held(self.shape) if self.meets and workspace.in_step else None
@@ -76,7 +75,7 @@ class Normalization(Stepping, BeforeReLU):
         return slice(state.first, state.first + len(x))
 
     def _run(self, loop: Callable[..., None], *args: Any) -> None:
-        self.threads.run(loop, self.lanes, self.tail, *args)
+        self.threads.run(loop, self.types, *args)
 
     def _observe(self, x: np.ndarray, state: Pass) -> None:
         """Write each sample's means and sums of squares to its rows of ``moments``."""

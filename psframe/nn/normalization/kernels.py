@@ -7,10 +7,10 @@ block : tuple of three tuples
     numbers in a partial one. These are the channels.
 n : int
     Places, one after the other.
-x, dy, y : (pointer, at, stride)
-    ``stride`` is the distance from one place to the next.
-by_channel : (pointer, at, stride)
-    Rows of numbers by channel, of x's type, ``stride`` apart.
+x, dy, y, dx : (pointer, at, stride)
+    ``stride`` is the distance from one place to the next. uint16 is bfloat16.
+by_channel, sums, of_means : (pointer, at, stride)
+    Rows of numbers by channel, of float32 or float64, ``stride`` apart.
 floor : float
     The output was max(z, floor), z = (x - mean) * scale + shift: with 0 a ReLU, with -inf z itself.
 around, y : (pointer, at, stride)
@@ -26,7 +26,7 @@ from numba import types
 from numba.core import cgutils
 from numba.extending import intrinsic
 
-from psframe.nn.lanes import Row
+from psframe.nn.lanes import Row, row_of
 from psframe.nn.microkernel import fused
 
 Vectors = list[ir.Value]
@@ -37,11 +37,11 @@ def moments(typing, block, n, x, by_channel):
     """Write to two rows the sums of d and of d * d, where d is the difference from the first place's number."""
 
     def generate(context: Any, builder: ir.IRBuilder, signature: Any, values: Any) -> Any:
-        row = _row(context, builder, block, x)
-        first = row.load(row.operand(values[2])[0])
+        row, of_x = (_row(context, builder, block, operand) for operand in (by_channel, x))
+        first = of_x.load(row.operand(values[2])[0])
         totals = _Totals(row, 2)
         with _places(row, values[1], values[2]) as (place,):
-            d = [builder.fsub(number, shift) for number, shift in zip(row.load(place), first, strict=True)]
+            d = [builder.fsub(number, shift) for number, shift in zip(of_x.load(place), first, strict=True)]
             totals.add(0, d)
             totals.add_products(1, d, d)
         totals.store(values[3])
@@ -55,15 +55,15 @@ def normalize(typing, block, n, x, by_channel, around, floor, y):
     """Write max(z, ``floor``) to ``y``; rows by channel are mean, scale and shift. NaN stays NaN."""
 
     def generate(context: Any, builder: ir.IRBuilder, signature: Any, values: Any) -> Any:
-        row = _row(context, builder, block, x)
-        channels, low = _rows(row, values[3], 3), _spread(context, row, values[5], floor, x)
+        row, of_x, of_y = (_row(context, builder, block, operand) for operand in (by_channel, x, y))
+        channels, low = _rows(row, values[3], 3), _spread(context, row, values[5], floor, by_channel)
         others = [values[4]] if _is_there(around) else []
         with _places(row, values[1], values[2], values[6], *others) as (place, to, *of_others):
-            _, z = _output(row, place, channels)
+            _, z = _output(row, of_x.load(place), channels)
             for other in of_others:
-                z = [builder.fadd(number, more) for number, more in zip(z, row.load(other), strict=True)]
+                z = [builder.fadd(number, more) for number, more in zip(z, of_x.load(other), strict=True)]
             off = [builder.fcmp_ordered("<", number, least) for number, least in zip(z, low, strict=True)]
-            row.store(to, [builder.select(*three) for three in zip(off, low, z, strict=True)])
+            of_y.store(to, [builder.select(*three) for three in zip(off, low, z, strict=True)])
         return context.get_dummy_value()
 
     return types.void(block, n, x, by_channel, around, floor, y), generate
@@ -77,14 +77,15 @@ def gradient_sums(typing, block, n, x, dy, by_channel, floor, y, around, sums):
     """
 
     def generate(context: Any, builder: ir.IRBuilder, signature: Any, values: Any) -> Any:
-        row = _row(context, builder, block, x)
-        channels, low = _rows(row, values[4], 3), _spread(context, row, values[5], floor, x)
+        row, of_x, of_dy = (_row(context, builder, block, operand) for operand in (by_channel, x, dy))
+        channels, low = _rows(row, values[4], 3), _spread(context, row, values[5], floor, by_channel)
         totals, others = _Totals(row, 2), [values[6], values[7]] if _is_there(around) else []
         with _places(row, values[1], values[2], values[3], *others) as (place, given, *of_others):
-            d, z = _output(row, place, channels)
-            g = _where_on(row, row.load(of_others[0]) if of_others else z, low, row.load(given))
+            d, z = _output(row, of_x.load(place), channels)
+            output = _row(context, builder, block, y).load(of_others[0]) if of_others else z
+            g = _where_on(row, output, low, of_dy.load(given))
             if of_others:
-                row.store(of_others[1], g)
+                of_dy.store(of_others[1], g)
             totals.add(0, g)
             totals.add_products(1, g, d)
         totals.store(values[8])
@@ -101,17 +102,17 @@ def input_gradient(typing, block, n, x, dy, by_channel, floor, of_means, dx):
     """
 
     def generate(context: Any, builder: ir.IRBuilder, signature: Any, values: Any) -> Any:
-        row = _row(context, builder, block, x)
-        channels, low = _rows(row, values[4], 3), _spread(context, row, values[5], floor, x)
+        row, of_x, of_dy = (_row(context, builder, block, operand) for operand in (by_channel, x, dy))
+        channels, low = _rows(row, values[4], 3), _spread(context, row, values[5], floor, by_channel)
         means = _rows(row, values[6], 2)
         with _places(row, values[1], values[2], values[3], values[7]) as (place, given, to):
-            d, z = _output(row, place, channels)
-            g = _where_on(row, z, low, row.load(given))
+            d, z = _output(row, of_x.load(place), channels)
+            g = _where_on(row, z, low, of_dy.load(given))
             gradients = [
                 builder.fsub(builder.fsub(builder.fmul(scale, number), a), builder.fmul(b, difference))
                 for number, difference, scale, a, b in zip(g, d, channels[1], *means, strict=True)
             ]
-            row.store(to, gradients)
+            of_dy.store(to, gradients)
         return context.get_dummy_value()
 
     return types.void(block, n, x, dy, by_channel, floor, of_means, dx), generate
@@ -145,7 +146,7 @@ class _Totals:
 
 
 def _row(context: Any, builder: ir.IRBuilder, block: Any, operand: Any) -> Row:
-    return Row(builder, context.get_value_type(operand[0].dtype), *(len(part) for part in block))
+    return row_of(context, builder, operand[0], *(len(part) for part in block))
 
 
 def _rows(row: Row, operand: ir.Value, n: int) -> list[Vectors]:
@@ -153,8 +154,8 @@ def _rows(row: Row, operand: ir.Value, n: int) -> list[Vectors]:
     return [row.load(row.move(pointer, stride, number)) for number in range(n)]
 
 
-def _spread(context: Any, row: Row, value: ir.Value, kind: Any, x: Any) -> Vectors:
-    return row.spread(context.cast(row.builder, value, kind, x[0].dtype))
+def _spread(context: Any, row: Row, value: ir.Value, kind: Any, like: Any) -> Vectors:
+    return row.spread(context.cast(row.builder, value, kind, like[0].dtype))
 
 
 @contextmanager
@@ -165,10 +166,10 @@ def _places(row: Row, n: ir.Value, *operands: ir.Value) -> Iterator[tuple[ir.Val
         yield tuple(row.move(pointer, stride, loop.index) for pointer, stride in starts)
 
 
-def _output(row: Row, place: ir.Value, channels: list[Vectors]) -> tuple[Vectors, Vectors]:
+def _output(row: Row, x: Vectors, channels: list[Vectors]) -> tuple[Vectors, Vectors]:
     """Return x - mean, and z."""
     mean, scale, shift = channels
-    d = [row.builder.fsub(number, middle) for number, middle in zip(row.load(place), mean, strict=True)]
+    d = [row.builder.fsub(number, middle) for number, middle in zip(x, mean, strict=True)]
     return d, [fused(row, *three) for three in zip(d, scale, shift, strict=True)]
 
 

@@ -3,8 +3,8 @@
 Conventions
 -----------
 ``x`` and ``dy`` are (n, m), a row a sample: places times channels, channels innermost. What is given by channel is one
-for all samples, (1, k, channels), or one for each, (n, k, channels). A call does ``part`` of ``n_parts``. ``lanes`` is
-a tuple of the length of a vector, ``tail`` one of the length of the remainder of the channels.
+for all samples, (1, k, channels), or one for each, (n, k, channels). A call does ``part`` of ``n_parts``. ``types`` is
+``Blocking.types`` for the channels. uint16 is bfloat16.
 
 Sums are taken for each sample alone, place by place, and then folded in float64 in the order of samples: their bits
 depend neither on the threads nor on which rank has a sample.
@@ -15,109 +15,114 @@ import numpy as np
 from psframe.nn.jit import inline, jit
 from psframe.nn.lanes import pointer
 from psframe.nn.normalization import kernels
-from psframe.nn.parts import share
+from psframe.nn.pairs import as_number
+from psframe.nn.parts import columns_of, share
 
 
 @jit
-def sample_moments(part, n_parts, lanes, tail, x, sums, moments):
+def sample_moments(part, n_parts, types, x, sums, moments):
     """Write each sample's means, and sums of squared differences from them, to ``moments`` (n, 2, channels) float64.
 
     Differences are taken from the first place's numbers, so that a mean far from 0 costs no digits. ``sums`` is a
-    buffer (n, 2, channels) of x's type.
+    buffer (n, 2, channels).
     """
     c = moments.shape[2]
-    n_places, n_full = x.shape[1] // c, c - len(tail)
+    n_places, (lanes, _, _, vectors, last_vectors, tail) = x.shape[1] // c, types
+    block, _, n_blocks = columns_of(types, c)
+    last = n_blocks * block
     for s in share(len(x), part, n_parts):
         at, to = s * x.shape[1], s * 2 * c
-        for channel in range(0, n_full, len(lanes)):
-            kernels.moments(
-                (lanes, (None,), ()), n_places, (pointer(x), at + channel, c), (pointer(sums), to + channel, c)
-            )
-        if len(tail):
-            kernels.moments((lanes, (), tail), n_places, (pointer(x), at + n_full, c), (pointer(sums), to + n_full, c))
+        for number in range(n_blocks):
+            read, write = (pointer(x), at + number * block, c), (pointer(sums), to + number * block, c)
+            kernels.moments((lanes, vectors, ()), n_places, read, write)
+        read, write = (pointer(x), at + last, c), (pointer(sums), to + last, c)
+        kernels.moments((lanes, last_vectors, tail), n_places, read, write)
         for channel in range(c):
             sum_d, sum_squares = np.float64(sums[s, 0, channel]), np.float64(sums[s, 1, channel])
             around = sum_squares - sum_d * sum_d / n_places
-            moments[s, 0, channel] = x[s, channel] + sum_d / n_places
+            moments[s, 0, channel] = as_number(x[s, channel]) + sum_d / n_places
             moments[s, 1, channel] = 0.0 if around < 0 else around
 
 
 @jit
-def normalize(part, n_parts, lanes, tail, x, by_channel, around, floor, y):
+def normalize(part, n_parts, types, x, by_channel, around, floor, y):
     """Write max((``x`` - mean) * scale + shift, ``floor``) to ``y``; ``by_channel`` has the three. NaN stays NaN.
 
     ``around`` (n, m), or None, is added before that.
     """
     c = by_channel.shape[2]
-    n_places, n_full = x.shape[1] // c, c - len(tail)
+    n_places, (lanes, _, _, vectors, last_vectors, tail) = x.shape[1] // c, types
+    block, _, n_blocks = columns_of(types, c)
+    last = n_blocks * block
     for s in share(len(x), part, n_parts):
         at, own = s * x.shape[1], s * 3 * c if len(by_channel) > 1 else 0
-        for channel in range(0, n_full, len(lanes)):
-            place = at + channel
+        for number in range(n_blocks):
+            channel, place = number * block, at + number * block
             kernels.normalize(
-                (lanes, (None,), ()), n_places, (pointer(x), place, c), (pointer(by_channel), own + channel, c),
+                (lanes, vectors, ()), n_places, (pointer(x), place, c), (pointer(by_channel), own + channel, c),
                 (pointer(around), place, c), floor, (pointer(y), place, c),
             )  # fmt: skip
-        if len(tail):
-            place = at + n_full
-            kernels.normalize(
-                (lanes, (), tail), n_places, (pointer(x), place, c), (pointer(by_channel), own + n_full, c),
-                (pointer(around), place, c), floor, (pointer(y), place, c),
-            )  # fmt: skip
+        place = at + last
+        kernels.normalize(
+            (lanes, last_vectors, tail), n_places, (pointer(x), place, c), (pointer(by_channel), own + last, c),
+            (pointer(around), place, c), floor, (pointer(y), place, c),
+        )  # fmt: skip
 
 
 @jit
-def gradient_sums(part, n_parts, lanes, tail, x, dy, by_channel, floor, y, around, sums):
+def gradient_sums(part, n_parts, types, x, dy, by_channel, floor, y, around, sums):
     """Write each sample's sums of g and of g * (x - mean) to ``sums`` (n, 2, channels).
 
     g is ``dy``, or 0 where the output was at most ``floor``: 0 with a ReLU, else -inf. With the output ``y`` of a sum,
     g is written to ``around``, too; both are None without one.
     """
     c = by_channel.shape[2]
-    n_places, n_full = x.shape[1] // c, c - len(tail)
+    n_places, (lanes, _, _, vectors, last_vectors, tail) = x.shape[1] // c, types
+    block, _, n_blocks = columns_of(types, c)
+    last = n_blocks * block
     for s in share(len(x), part, n_parts):
         at, to, own = s * x.shape[1], s * 2 * c, s * 3 * c if len(by_channel) > 1 else 0
-        for channel in range(0, n_full, len(lanes)):
-            place = at + channel
+        for number in range(n_blocks):
+            channel, place = number * block, at + number * block
             kernels.gradient_sums(
-                (lanes, (None,), ()), n_places, (pointer(x), place, c), (pointer(dy), place, c),
+                (lanes, vectors, ()), n_places, (pointer(x), place, c), (pointer(dy), place, c),
                 (pointer(by_channel), own + channel, c), floor, (pointer(y), place, c), (pointer(around), place, c),
                 (pointer(sums), to + channel, c),
             )  # fmt: skip
-        if len(tail):
-            place = at + n_full
-            kernels.gradient_sums(
-                (lanes, (), tail), n_places, (pointer(x), place, c), (pointer(dy), place, c),
-                (pointer(by_channel), own + n_full, c), floor, (pointer(y), place, c), (pointer(around), place, c),
-                (pointer(sums), to + n_full, c),
-            )  # fmt: skip
+        place = at + last
+        kernels.gradient_sums(
+            (lanes, last_vectors, tail), n_places, (pointer(x), place, c), (pointer(dy), place, c),
+            (pointer(by_channel), own + last, c), floor, (pointer(y), place, c), (pointer(around), place, c),
+            (pointer(sums), to + last, c),
+        )  # fmt: skip
 
 
 @jit
-def input_gradient(part, n_parts, lanes, tail, x, dy, by_channel, floor, of_means, dx):
+def input_gradient(part, n_parts, types, x, dy, by_channel, floor, of_means, dx):
     """Write scale * g - a - b * (x - mean) to ``dx``: what reaches the input, also through mean and variance.
 
     ``of_means`` has a and b, for all samples or for each, as ``by_channel``. ``dx`` may be ``dy``.
     """
     c = by_channel.shape[2]
-    n_places, n_full = x.shape[1] // c, c - len(tail)
+    n_places, (lanes, _, _, vectors, last_vectors, tail) = x.shape[1] // c, types
+    block, _, n_blocks = columns_of(types, c)
+    last = n_blocks * block
     for s in share(len(x), part, n_parts):
         at, several = s * x.shape[1], len(by_channel) > 1
         own, means = s * 3 * c if several else 0, s * 2 * c if several else 0
-        for channel in range(0, n_full, len(lanes)):
-            place = at + channel
+        for number in range(n_blocks):
+            channel, place = number * block, at + number * block
             kernels.input_gradient(
-                (lanes, (None,), ()), n_places, (pointer(x), place, c), (pointer(dy), place, c),
+                (lanes, vectors, ()), n_places, (pointer(x), place, c), (pointer(dy), place, c),
                 (pointer(by_channel), own + channel, c), floor, (pointer(of_means), means + channel, c),
                 (pointer(dx), place, c),
             )  # fmt: skip
-        if len(tail):
-            place = at + n_full
-            kernels.input_gradient(
-                (lanes, (), tail), n_places, (pointer(x), place, c), (pointer(dy), place, c),
-                (pointer(by_channel), own + n_full, c), floor, (pointer(of_means), means + n_full, c),
-                (pointer(dx), place, c),
-            )  # fmt: skip
+        place = at + last
+        kernels.input_gradient(
+            (lanes, last_vectors, tail), n_places, (pointer(x), place, c), (pointer(dy), place, c),
+            (pointer(by_channel), own + last, c), floor, (pointer(of_means), means + last, c),
+            (pointer(dx), place, c),
+        )  # fmt: skip
 
 
 @jit
@@ -169,8 +174,8 @@ def of_blocks(blocks, places, eps, weight, bias, found, by_channel):
 @jit
 def of_running(running_mean, running_var, eps, weight, bias, found, by_channel):
     """Do the same with given mean and variance, both (channels,)."""
-    found[0] = running_mean
-    found[1] = running_var
+    for channel in range(len(running_mean)):
+        found[0, channel], found[1, channel] = as_number(running_mean[channel]), as_number(running_var[channel])
     prepare(eps, weight, bias, found, by_channel)
 
 
@@ -200,8 +205,8 @@ def prepare(eps, weight, bias, found, by_channel):
     for channel in range(len(mean)):
         inverse[channel] = 1 / np.sqrt(variance[channel] + eps)
         by_channel[0, channel] = mean[channel]
-        by_channel[1, channel] = inverse[channel] * weight[channel]
-        by_channel[2, channel] = bias[channel]
+        by_channel[1, channel] = inverse[channel] * as_number(weight[channel])
+        by_channel[2, channel] = as_number(bias[channel])
 
 
 @jit
@@ -212,8 +217,8 @@ def statistics_gradients(found, total, n, momentum, adds, running_mean, running_
     """
     for channel in range(found.shape[1]):
         seen = found[1, channel] * (total / max(1, total - 1))
-        of_mean = n * momentum * (running_mean[channel] - found[0, channel])
-        of_var = n * momentum * (running_var[channel] - seen)
+        of_mean = n * momentum * (as_number(running_mean[channel]) - found[0, channel])
+        of_var = n * momentum * (as_number(running_var[channel]) - seen)
         d_mean[channel] = d_mean[channel] + of_mean if adds else of_mean
         d_var[channel] = d_var[channel] + of_var if adds else of_var
 
@@ -242,7 +247,7 @@ def of_block_means(blocks, total, weight, found, of_means):
         for block in range(len(blocks)):
             of_dy += blocks[block, 1 + channel]
             of_product += blocks[block, 1 + channels + channel]
-        scale = inverse * weight[channel] / total
+        scale = inverse * as_number(weight[channel]) / total
         of_means[0, channel] = scale * of_dy
         of_means[1, channel] = scale * inverse * inverse * of_product
 
@@ -279,7 +284,7 @@ def of_group_means(sums, places, groups, weight, found, of_means):
         for begin in range(0, channels, size):
             of_dy, of_product, inverse = 0.0, 0.0, found[s, 2, begin]
             for channel in range(begin, begin + size):
-                of_dy += weight[channel] * sums[s, 0, channel]
-                of_product += weight[channel] * sums[s, 1, channel]
+                of_dy += as_number(weight[channel]) * sums[s, 0, channel]
+                of_product += as_number(weight[channel]) * sums[s, 1, channel]
             of_means[s, 0, begin : begin + size] = inverse * of_dy / (size * places)
             of_means[s, 1, begin : begin + size] = inverse**3 * of_product / (size * places)

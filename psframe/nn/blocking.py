@@ -6,6 +6,9 @@ from functools import cache
 from psframe.nn.vectors import host
 
 Lengths = tuple[None, ...]  #: a number that is part of the type; see ``multiply_add``
+#: rows of a block of one vector, and of several, at most. LLVM loads all pairs of A that a step multiplies by before it
+#: multiplies the first; beside those of more rows, sums would not stay in registers
+MOST_ROWS = {1: (MANY := 1 << 30, MANY), 2: (12, 8)}
 
 
 @dataclass(frozen=True)
@@ -55,6 +58,7 @@ def blocking(
     max_rows: int | None = None,
     undivided: bool = False,
     power_of_two: bool = False,
+    in_one: int = 1,
 ) -> Blocking:
     """Return the blocking of a product of ``n_rows`` x ``n_columns`` (both at least 1) estimated fastest on this CPU.
 
@@ -68,10 +72,12 @@ def blocking(
         True to have all columns in one block, even if they are more than fit into registers.
     power_of_two : bool
         True for rows that are a power of two.
+    in_one : int
+        Numbers along the sum in an element of the product: 2 for pairs of bfloat16.
     """
     vectors = host()
     sizes = vectors.n_bytes // itemsize, vectors.n_registers
-    return _best(n_rows, n_columns, *sizes, max_rows or n_rows, undivided, power_of_two)
+    return _best(n_rows, n_columns, *sizes, max_rows or n_rows, undivided, power_of_two, MOST_ROWS[in_one])
 
 
 def side_by_side(n_columns: int, itemsize: int = 4) -> Blocking:
@@ -85,7 +91,14 @@ def side_by_side(n_columns: int, itemsize: int = 4) -> Blocking:
 
 @cache
 def _best(
-    n_rows: int, n_columns: int, lanes: int, n_registers: int, max_rows: int, undivided: bool, power_of_two: bool
+    n_rows: int,
+    n_columns: int,
+    lanes: int,
+    n_registers: int,
+    max_rows: int,
+    undivided: bool,
+    power_of_two: bool,
+    most_rows: tuple[int, int],
 ) -> Blocking:
     n_vectors, tail = divmod(n_columns, lanes)
     # a quarter of the registers is left for a row of B, numbers of A and the compiler's temporaries
@@ -97,7 +110,8 @@ def _best(
         if last + tail == 0:
             n_blocks, last = n_blocks - 1, vectors
         columns = [(vectors, n_blocks), (last + (tail > 0), 1)]
-        for rows in range(1, min(n_rows, max_rows, max_sums // max(vectors * (n_blocks > 0), columns[1][0])) + 1):
+        widest = max(vectors * (n_blocks > 0), columns[1][0])
+        for rows in range(1, min(n_rows, max_rows, max_sums // widest, most_rows[widest > 1]) + 1):
             if power_of_two and rows & rows - 1:
                 continue
             n_whole = (n_rows - 1) // rows

@@ -53,7 +53,7 @@ def _tile(typing, tile, source, to):
         place, to_stride = row.operand(values[2])
         vectors = [row.load(row.move(pointer, stride, r))[0] for r in range(n_rows)]
         # a perfect shuffle of all numbers for each bit of a row's number, which so comes behind the column's
-        for _ in range(n_rows.bit_length() - 1):
+        for _ in range(n_rows.bit_length() - 1 if n_columns > 1 else 0):
             halves = zip(vectors[: n_rows // 2], vectors[n_rows // 2 :], strict=True)
             vectors = [_zipped(builder, *pair, begin) for pair in halves for begin in (0, n_columns // 2)]
         size = min(n_columns, n_rows)

@@ -42,6 +42,19 @@ def batch_statistics_of_blocks_are_those_of_any_number_of_workers(world):
         assert len(set(alone)) == 2, "training changed nothing"
 
 
+@ranks(4)
+def batch_statistics_in_bfloat16_have_the_same_bits_in_every_way(world):
+    with folder(world) as where:
+        keys = (NET, "train.precision=bf16")
+        ways = ["collective=buffer"], ["sync.server=colocated", "sync.servers=2"], ["sync.mode=allreduce"]
+        found = {tuple(hashes(world, 4 - (at > 0), where, *keys, *way)) for at, way in enumerate(ways)}
+        assert len(found) == 1
+        assert len(set(*found)) == 2, "training changed nothing"
+        over = "model={name: 'tests.helpers.tiny:residual', norm: batch_over_workers}"
+        keys = (over, *keys[1:], "sync.mode=allreduce", "train.reproducible=any_workers", "train.global_batch=24")
+        assert len({tuple(hashes(world, workers, where, *keys)) for workers in (1, 3)}) == 1
+
+
 @ranks(1, 3)
 def batch_statistics_go_on_to_the_same_bits(world):
     with folder(world) as where:

@@ -31,11 +31,12 @@ class Direct:
         self.use(p)
         self.weight_gradient, self.bias_gradient = g["weight"].reshape(-1), g["bias"]
         itemsize = self.weight_gradient.itemsize
-        self.types = blocking(out_w, out, itemsize).types
+        in_one = workspace.in_one
+        self.types = blocking(out_w, out, itemsize, in_one=in_one).types
         together = kw * c if kw * c <= MOST_TOGETHER else c
         # windows that overlap are added up from left to right, which several blocks would do one after the other
-        data = blocking(out_w, together, itemsize, undivided=together > c)
-        weight, bias = blocking(kw * c, out, itemsize), blocking(1, out, itemsize)
+        data = blocking(out_w, together, itemsize, undivided=together > c, in_one=in_one)
+        weight, bias = blocking(kw * c, out, itemsize, in_one=in_one), blocking(1, out, itemsize)
         self.gradient_types = (data.types, weight.types, bias.types)
         # a staged row of the image, and a row of the output
         pitch = max((out_w - 1) * sw + kw, w + pw) * c
@@ -46,7 +47,6 @@ class Direct:
         # whole samples together, if several fit
         image = (out_h - 1) * sh + kh
         samples = max(1, CACHE_BYTES // (image * in_bytes + out_h * out_bytes)) if weight_band == out_h else 1
-        in_one = workspace.in_one
         samples = -(-samples // in_one) * in_one
         self.window = Window(kh, kw, sh, sw, ph, pw, band)
         self.windows = (

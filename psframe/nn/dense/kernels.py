@@ -24,14 +24,15 @@ class Direct:
         self.use(p)
         self.weight_gradient, self.bias_gradient = g["weight"].reshape(-1), g["bias"]
         is_few, lanes = n < FEW, blocking(1, 1, itemsize).lanes
-        blocks = blocking(n, out, itemsize) if is_few else blocking(MANY, out, itemsize, power_of_two=True)
+        n_rows = n if is_few else MANY
+        blocks = blocking(n_rows, out, itemsize, power_of_two=not is_few, in_one=in_one)
         self.types = blocks.types
         # samples are columns of the input's gradient: in whole vectors, or if they are few in a part of one
         columns, width = (1 << (n - 1).bit_length(),) * 2 if is_few else (2 * lanes, -(-n // lanes) * lanes)
         # rows of W are often a power of two apart; an L1 cache has 8 or 12 ways for those
         rows = 1 << min(depth, MANY).bit_length() - 1
         data = blocking(rows, columns, itemsize, max_rows=8, undivided=True, power_of_two=True)
-        self.gradient_types = (data.types, blocking(FEATURES, out, itemsize).types)
+        self.gradient_types = (data.types, blocking(FEATURES, out, itemsize, in_one=in_one).types)
         n_threads, n_pairs = workspace.threads.n, -(-n // 2) if in_one == 2 else 0
         self.wide = workspace.array((n_threads, out if n_pairs else 0), workspace.sums)
         self.totals = workspace.array((n, out), workspace.sums) if n_pairs else None

@@ -13,7 +13,10 @@ from psframe.nn.conv import Conv1d, Conv2d
 from psframe.nn.conv.window import panel_rows
 from psframe.nn.dense import Dense
 from psframe.nn.network import Network
-from psframe.nn.pool import AvgPool2d, MaxPool2d
+from psframe.nn.normalization import BatchNorm, GroupNorm, LayerNorm
+from psframe.nn.pool import AvgPool2d, GlobalAvgPool, MaxPool2d
+from psframe.nn.residual import Residual, Subsample
+from psframe.nn.smooth import GELU, LeakyReLU, SiLU
 from psframe.nn.subnormal import flushed
 from psframe.nn.vectors import host
 from tests.helpers import bfloat16_model as model
@@ -36,8 +39,8 @@ CONVOLUTIONS = [
 ]
 
 
-def random(shape, special=False):
-    rng = np.random.default_rng(0)
+def random(shape, special=False, seed=0):
+    rng = np.random.default_rng(seed)
     x = half(rng.standard_normal(shape, dtype=np.float32))
     if special:
         x[...] = np.where(rng.random(shape) < 0.2, rng.choice(SPECIAL, shape), x)
@@ -125,11 +128,21 @@ def of_all_kinds():
         (lambda: AvgPool2d(2), (9, 8, 20)),
         (ReLU, (9, 8, 5)),
         (Flatten, (4, 3, 5)),
+        (BatchNorm, (9, 8, 21)),
+        (lambda: GroupNorm(3), (9, 8, 21)),
+        (LayerNorm, (40,)),
+        (GELU, (9, 8, 5)),
+        (SiLU, (9, 8, 5)),
+        (LeakyReLU, (9, 8, 5)),
+        (lambda: Conv2d(21, 3, padding=1, groups=21, stride=2), (9, 8, 21)),
+        (lambda: Conv2d(8, 3, padding=2, dilation=2, groups=2), (9, 8, 6)),
+        (lambda: Residual([Conv2d(24, 1)], [Subsample(24)]), (9, 8, 21)),
+        (GlobalAvgPool, (9, 8, 21)),
     ]
 
 
 @pytest.mark.parametrize("n", [1, 2, 5])
-@pytest.mark.parametrize(("make", "shape"), thinned(of_all_kinds(), (0, 4, 5, 6, 7, 8)))
+@pytest.mark.parametrize(("make", "shape"), thinned(of_all_kinds(), (0, 4, 5, 6, 7, 8, 9, 15, 16, 17)))
 def test_gradients_are_near_those_of_float64(make, shape, n):
     found = []
     for dtype in ("uint16", "float64"):
@@ -139,8 +152,9 @@ def test_gradients_are_near_those_of_float64(make, shape, n):
             for mine, theirs in zip(bench.params, found[0][0], strict=True):
                 mine[...] = theirs
         x = random((n, *shape))
-        y = bench.forward(model.widened(x).astype(np.float64) if wide else x).copy()
-        dy = random(y.shape)
+        given = model.widened(x).astype(np.float64) if wide else x
+        y = bench.forward(given, Pass(train=True)).copy()
+        dy = random(y.shape, seed=1)
         dx = bench.backward(model.widened(dy).astype(np.float64) if wide else dy)
         numbers = [y, dx, *bench.grads]
         found.append(([*map(in_float, bench.params)], [*map(in_float, numbers)]))
@@ -167,9 +181,10 @@ def test_dropout_scales_and_rounds():
 
 @pytest.mark.full
 @has_avx2
-def test_layers_have_the_same_bits_on_every_cpu():
+@pytest.mark.parametrize("part", ["bf16", "recent"])
+def test_layers_have_the_same_bits_on_every_cpu(part):
     cpus = ["haswell", None, *(["znver4"] if host().bf16 else [])]  # without the instruction, and with it
-    assert len({said_on(cpu, "tests.helpers.layer_digest", "bf16")[1] for cpu in cpus}) == 1
+    assert len({said_on(cpu, "tests.helpers.layer_digest", part)[1] for cpu in cpus}) == 1
 
 
 def test_layers_that_do_not_compute_in_it_are_told():

@@ -6,10 +6,13 @@ import pytest
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
-from psframe.nn.blocking import _best, blocking
+from psframe.nn.blocking import MOST_ROWS, _best, blocking, side_by_side
 from psframe.nn.lanes import pointer
 from psframe.nn.microkernel import multiply_add
+from psframe.nn.parts import columns_of
+from psframe.nn.transpose import tile, transpose
 from psframe.nn.vectors import Vectors, choose, host
+from tests.helpers.layers import half
 from tests.helpers.other_cpu import has_avx2, said_on
 
 
@@ -97,9 +100,11 @@ def test_number_has_the_same_bits_in_every_block():
     st.sampled_from([16, 32]),
     st.booleans(),
     st.booleans(),
+    st.sampled_from([1, 2]),
 )
-def test_blocks_cover_the_product_and_fit(n_rows, n_columns, lanes, n_registers, undivided, power_of_two):
-    b = _best(n_rows, n_columns, lanes, n_registers, n_rows, undivided, power_of_two)
+def test_blocks_cover_the_product_and_fit(n_rows, n_columns, lanes, n_registers, undivided, power_of_two, in_one):
+    b = _best(n_rows, n_columns, lanes, n_registers, n_rows, undivided, power_of_two, MOST_ROWS[in_one])
+    assert b.rows <= MOST_ROWS[in_one][max(b.vectors, b.last_vectors + (b.tail > 0)) > 1]
     assert not power_of_two or b.rows.bit_count() == 1
     assert not (undivided and b.vectors)
     last = b.last_vectors * lanes + b.tail
@@ -110,6 +115,53 @@ def test_blocks_cover_the_product_and_fit(n_rows, n_columns, lanes, n_registers,
     assert 1 <= b.last_rows <= b.rows
     for vectors in (b.vectors, b.last_vectors + (b.tail > 0)):
         assert b.rows * vectors <= max(n_registers * 3 // 4, vectors)
+
+
+@given(st.integers(1, 2000), st.sampled_from([4, 8]))
+def test_blocks_side_by_side_cover_the_columns(n_columns, itemsize):
+    b = side_by_side(n_columns, itemsize)
+    block, last, n_blocks = columns_of.py_func(b.types, n_columns)
+    assert last > 0
+    assert n_blocks * block + last == n_columns
+    assert max(b.vectors, b.last_vectors + (b.tail > 0)) <= host().n_registers // 8
+
+
+@numba.njit
+def transposed(tile, x, y):
+    """Write the middle of ``x`` to ``y``, which is wider by one number at each side."""
+    counts = (x.shape[0], x.shape[1] - 2)
+    transpose(tile, counts, (pointer(x), 1, x.shape[1]), (pointer(y), 1, y.shape[1]))
+
+
+@pytest.mark.parametrize("dtype", ["float32", "uint16", "float64"])
+@pytest.mark.parametrize(("lanes", "n_rows", "n_columns"), [(16, 19, 37), (4, 16, 8), (16, 3, 5), (8, 1, 9), (2, 7, 1)])
+def test_transposes_of_any_shape(lanes, n_rows, n_columns, dtype):
+    x = np.random.default_rng(0).integers(0, 1 << 16, (n_rows, n_columns + 2)).astype(dtype)
+    y = np.full((n_columns, n_rows + 2), 7, dtype)
+    transposed(tile(lanes, n_rows, n_columns), x, y)
+    np.testing.assert_array_equal(y[:, 1:-1], x[:, 1:-1].T)
+    assert (y[:, [0, -1]] == 7).all()
+
+
+def test_rows_of_bfloat16_are_as_pairs_of_them():
+    """An odd number of rows, and NaN behind the last one, which must not be read."""
+    rng = np.random.default_rng(0)
+    a, rows = (half(rng.standard_normal(size, dtype=np.float32)) for size in (99, (5, 23)))
+    b = np.full((6, 23), 0x7FC0, np.uint16)
+    b[:5] = rows
+    pairs = np.zeros((3, 23), np.uint32)
+    pairs[:] = rows[::2]
+    pairs[:2] |= rows[1::2].astype(np.uint32) << 16
+    found = []
+    for of_b, stride in ((b, 23), (pairs, 23)):
+        c = np.zeros(100, np.float32)
+        lengths = tuple((None,) * n for n in (4, 3, 4, 2))
+        given = np.concatenate([np.zeros(5, of_b.dtype), of_b.reshape(-1)])
+        multiply(lengths, a, given, c, (7, 2, 0, stride, 0, 30), (1, 5), None, -np.inf, False)
+        found.append(c)
+    np.testing.assert_array_equal(*found)
+    assert np.isfinite(found[0]).all()
+    assert np.count_nonzero(found[0]) == 3 * 18
 
 
 def test_blocking_is_as_asked():

@@ -6,9 +6,10 @@ from functools import cache
 from psframe.nn.vectors import host
 
 Lengths = tuple[None, ...]  #: a number that is part of the type; see ``multiply_add``
-#: rows of a block of one vector, and of several, at most. LLVM loads all pairs of A that a step multiplies by before it
-#: multiplies the first; beside those of more rows, sums would not stay in registers
-MOST_ROWS = {1: (MANY := 1 << 30, MANY), 2: (12, 8)}
+_ANY = 1 << 30
+#: by numbers in an element: rows of a block of one vector, and of several, at most. LLVM loads all pairs of A that a
+#: step multiplies by before it multiplies the first; beside those of more rows, sums would not stay in registers
+MOST_ROWS = {1: (_ANY, _ANY), 2: (12, 8)}
 
 
 @dataclass(frozen=True)
@@ -38,11 +39,6 @@ class Blocking:
     def types(self) -> tuple[Lengths, ...]:
         """Argument of jitted code: tuples whose lengths are the attributes, in their order."""
         return _lengths((self.lanes, self.rows, self.last_rows, self.vectors, self.last_vectors, self.tail))
-
-    @property
-    def width(self) -> int:
-        """Columns of a full block."""
-        return self.lanes * self.vectors
 
 
 @cache

@@ -67,6 +67,7 @@ class Chain:
     def bind(self, params: Arrays, grads: Arrays, workspace: Workspace) -> None:
         """Bind the layers; ``workspace`` is one of :meth:`Workspace.branch`."""
         workspace.take_turns(max(map(prod, self.shapes)))
+        self.arithmetic = workspace.arithmetic
         self.grads = [self._own(grads, number, layer) for number, layer in self.active]
         for (number, layer), own in zip(self.active, self.grads, strict=True):
             layer.bind(self._own(params, number, layer), own, workspace)
@@ -91,8 +92,9 @@ class Chain:
             layer.note_statistics(n, state)
 
     def forward(self, x: np.ndarray, state: Pass) -> steps.Steps[np.ndarray]:
-        return steps.forward(self.running, x, state, self._inputs.setdefault(state.first, []))
+        return steps.forward(self.running, x, state, self._inputs.setdefault(state.first, []), self.arithmetic)
 
     def backward(self, dy: np.ndarray, state: Pass, need_dx: bool) -> steps.Steps[Any]:
         """Write the gradients; return that of the input, or anything without ``need_dx``. ``dy`` is overwritten."""
-        return steps.backward(self.running, self.grads, self._inputs[state.first], dy, state, need_dx)
+        inputs = self._inputs[state.first]
+        return steps.backward(self.running, self.grads, inputs, dy, state, need_dx, arithmetic=self.arithmetic)

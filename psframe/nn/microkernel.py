@@ -63,7 +63,7 @@ def multiply_add(typing, block, a, b, c, counts, start, floor, old, add):
     b : (pointer, at, b_k, b_i)
         Of a's type, or uint32 for pairs of bfloat16; b_k is the stride of a row of numbers, or of pairs.
     c : (pointer, at, c_row)
-        Of a's type; with pairs to float32, or to uint16 for bfloat16.
+        Of a's type; in bfloat16 to float32, or to uint16.
     counts : (n_i, n_k)
         In elements of A: pairs if it points to uint32, else numbers.
     start : (pointer or None, at)

@@ -133,6 +133,7 @@ class Network:
             self._kind.autocasts,
         )
         workspace.others, workspace.in_step = others, n_kept > 1 and self.meets == "workers"
+        workspace.arithmetic = self.precision.arithmetic
         self.keep_statistics = keeping_statistics(self.active[self.own])
         self.reader = Reader(self.active[self.own], arena, self.precision.params())
         grads = self.reader.by_layer(arena.views(arena.grads))

@@ -153,7 +153,7 @@ def _pair(rows, number, pairs):
 
 
 def copy(n, source, source_at, to, to_at):
-    """Copy ``n`` numbers between arrays (m,) that do not overlap; only one of them may be bfloat16.
+    """Copy ``n`` numbers between arrays (m,) that do not overlap; either may be bfloat16.
 
     A slice assignment might copy them twice.
     """

@@ -35,6 +35,11 @@ class Residual(Stepping, BeforeReLU):
         self.body, self.shortcut = Chain(body), Chain(shortcut)
         self.chains = self.body, self.shortcut
 
+    @property
+    def bfloat16(self) -> str:  # type: ignore[override]
+        layers = [*self.body.layers, *self.shortcut.layers]
+        return "arrays" if all(one.bfloat16 == "arrays" for one in layers) else ""
+
     def setup(self, input_shape: Shape, index: int) -> Shape:
         shape = self.body.setup(input_shape, index, 0, "body")
         around = self.shortcut.setup(input_shape, index, len(self.body.layers), "shortcut")
@@ -50,7 +55,6 @@ class Residual(Stepping, BeforeReLU):
         layers = [*self.body.layers, *self.shortcut.layers]
         self.whole, self.together = any(one.whole for one in layers), any(one.together for one in layers)
         self.meets = widest(layers)
-        self.bfloat16 = "arrays" if all(one.bfloat16 == "arrays" for one in layers) else ""
         self.flops = self.body.flops + self.shortcut.flops
         return shape
 

@@ -9,7 +9,6 @@ import numpy as np
 
 from psframe.nn import steps
 from psframe.nn.base import Arrays, Layer, Pass
-from psframe.nn.precision import Float32
 from psframe.nn.steps import Steps
 from psframe.nn.workspace import Shape, Workspace
 
@@ -49,7 +48,6 @@ class Stage(Protocol):
     """Network that a section is part of."""
 
     active: list[tuple[int, Layer]]
-    precision: Float32
 
     def shape_before(self, number: int) -> Shape: ...
 
@@ -73,7 +71,7 @@ class Section:
     def __init__(self, stage: Stage, own: slice, grads: Sequence[Arrays], part: int, workspace: Workspace):
         self.begin, self.grads, self.part = own.start, grads, part
         self.layers = [layer for _, layer in stage.active[own]]
-        self.arithmetic = stage.precision.arithmetic
+        self.arithmetic = workspace.arithmetic
         self.joined = self.joined_dx = None
         if part < workspace.max_batch:
             self.joined = workspace.kept(stage.shape_before(own.stop))

@@ -1,6 +1,7 @@
 """Memory, threads and kernels of the layers (:class:`Workspace`)."""
 
 from collections.abc import Callable
+from contextlib import AbstractContextManager, nullcontext
 from copy import copy
 from math import prod
 from typing import Protocol
@@ -10,6 +11,7 @@ import numpy as np
 from psframe.nn.threads import Threads
 
 Shape = tuple[int, ...]
+Arithmetic = Callable[[], AbstractContextManager[None]]
 
 
 class Workspace:
@@ -54,6 +56,7 @@ class Workspace:
         self.part = max_batch  #: samples that pass the layers together
         self.in_step = False  #: true if several passes go on in step, from one meeting to the next
         self.others: Others | None = None  #: the other workers, for layers in which samples meet theirs
+        self.arithmetic: Arithmetic = nullcontext  #: what layers compute in, but for those whose samples meet
         is_half = dtype == "uint16"
         #: numbers along a sum in an element of a product, such elements, and sums; see :mod:`psframe.nn.pairs`
         self.in_one, self.elements, self.sums = (2, "uint32", "float32") if is_half else (1, dtype, dtype)

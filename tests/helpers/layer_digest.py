@@ -1,8 +1,8 @@
 """Hold one pass through every kind of layer against BLAS: ``python -m tests.helpers.layer_digest [forward | conv]``.
 
 ``forward`` leaves out the way back, whose code is compiled by itself; ``conv`` is a convolution alone, there and back;
-``bf16`` passes bfloat16 through every kind, there and back, and holds it against BLAS roughly; ``recent`` does so for
-normalization, shortcuts, and what else has bfloat16 by loops of its own.
+``bf16`` passes bfloat16 through every kind, there and back, and holds it against BLAS roughly; ``normalized`` does so
+for normalization, shortcuts, and what else has bfloat16 by loops of its own.
 Prints the width of a vector and a hash of all results. Numba's variables say for which CPU it is compiled.
 """
 
@@ -35,7 +35,7 @@ def conv():
     return [Conv2d(34, 3, padding=1)], (9, 11, 21)
 
 
-def recent():
+def normalized():
     around = Residual([Conv2d(21, 3, padding=1, groups=21, bias=False), BatchNorm()], [Subsample(21)])
     layers = [Conv2d(21, 3, groups=3), GroupNorm(3), SiLU(), around, ReLU(), GlobalAvgPool(), LayerNorm(), Dense(9)]
     return layers, (9, 8, 6)
@@ -44,8 +44,8 @@ def recent():
 def main(part=""):
     results = []
     for kernels in ("direct", "blas"):
-        layers, shape = {"conv": conv, "recent": recent}.get(part, of_every_kind)()
-        is_half = part in ("bf16", "recent") and kernels == "direct"
+        layers, shape = {"conv": conv, "normalized": normalized}.get(part, of_every_kind)()
+        is_half = part in ("bf16", "normalized") and kernels == "direct"
         given = half if is_half else np.asarray
         bench = Bench(layers, shape, 5, "uint16" if is_half else "float32", kernels)
         rng = np.random.default_rng(0)
@@ -55,7 +55,7 @@ def main(part=""):
             dy = rng.standard_normal(y.shape, dtype=np.float32)
             results.append([y, *([] if part == "forward" else [bench.backward(given(dy)).copy(), *bench.grads])])
     for direct, blas in zip(*results, strict=True):
-        if part in ("bf16", "recent"):
+        if part in ("bf16", "normalized"):
             wide = widened(direct) if direct.dtype == np.uint16 else direct
             assert np.linalg.norm(wide - blas) < (0.05 if part == "bf16" else 0.2) * np.linalg.norm(blas)
         else:

@@ -45,8 +45,7 @@ class Depthwise:
         n = workspace.threads.n
         self.images = workspace.array((n, *inside, c), sums)
         self.outputs = workspace.array((n, h + rows - 1, w + columns - 1, c), sums)
-        self.taps, self.zeros, self.rooms = (None,) * kw, workspace.array(c), workspace.array((n, c), sums)
-        self.zeros[:] = 0
+        self.taps, self.rooms = (None,) * kw, workspace.array((n, c), sums)
         #: of each thread, what a pass reads of the parameters, as numbers
         self.weights, self.biases = workspace.array((n, kh, kw, c), sums), workspace.array((n, c), sums)
 
@@ -73,7 +72,7 @@ class Depthwise:
         )  # fmt: skip
         if need_dx:
             self.threads.run(
-                data_gradient, self.lanes, self.tail, dy, self.weight, self.zeros, dx, *self.places, self.outputs,
+                data_gradient, self.lanes, self.tail, dy, self.weight, dx, *self.places, self.outputs,
                 self.weights, self.biases,
             )  # fmt: skip
 
@@ -94,7 +93,7 @@ def forward(
     ``images`` are buffers for a sample with zeros around it, ``weights`` and ``biases`` for the parameters as numbers;
     all (n_parts, ...).
     """
-    image, weight, bias = images[part], numbers(weight, weights[part], False), numbers(bias, biases[part], False)
+    image, weight, bias = images[part], as_numbers(weight, weights[part], False), as_numbers(bias, biases[part], False)
     image[...] = 0
     for s in share(len(x), part, n_parts):
         stage(x[s], (1, 1), padding, image)
@@ -103,12 +102,13 @@ def forward(
 
 @jit
 def data_gradient(
-    part, n_parts, lanes, tail, dy, weight, zeros, dx, stride, padding, dilation, outputs, weights, biases
+    part, n_parts, lanes, tail, dy, weight, dx, stride, padding, dilation, outputs, weights, biases
 ):  # fmt: skip
     """Write the gradient of the input: by weights whose rows and columns are in reverse order."""
     output, (kh, kw, _) = outputs[part], weight.shape
-    turned, none = numbers(weight, weights[part], True), numbers(zeros, biases[part], False)
+    turned, none = as_numbers(weight, weights[part], True), biases[part]
     output[...] = 0
+    none[:] = 0
     before = (kh - 1) * dilation[0] - padding[0], (kw - 1) * dilation[1] - padding[1]
     for s in share(len(dy), part, n_parts):
         stage(dy[s], stride, before, output)
@@ -161,7 +161,7 @@ def of_channels(block, image, dy, s, channel, dw, stride, dilation):
 
 
 @inner
-def numbers(given, room, turns):
+def as_numbers(given, room, turns):
     """Write parameters (..., C) as numbers to ``room``, with ``turns`` the places in reverse order; return it."""
     from_, to = given.reshape(-1, given.shape[-1]), room.reshape(-1, given.shape[-1])
     for place in range(len(to)):

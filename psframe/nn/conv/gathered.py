@@ -1,7 +1,8 @@
 """Grouped and dilated convolution (:class:`Gathered`): as dense ones of what is gathered for them.
 
 A dilated window sees every d-th pixel. Outputs whose windows see the same ones make a *phase*: a dense convolution of
-those pixels, and the phases of a sample are samples of it. A group's channels are gathered likewise.
+those pixels, and the phases of a sample are samples of it, one after the other: so the parts that a batch is cut into
+change no sum. A group's channels are gathered likewise.
 """
 
 from math import gcd
@@ -105,14 +106,17 @@ class Gathered:
 
     def _gather(self, given: np.ndarray, to: np.ndarray, group: int, places: str) -> np.ndarray:
         """Copy a group's channels of ``places``, inputs or outputs, of all phases; zeros where there is none."""
-        n, channels = len(given), self._channels(group, given)
-        gathered = to[: n * len(self.phases)]
+        channels, gathered = self._channels(group, given), self._by_sample(to, len(given))
         gathered[...] = 0
         for number, (i, j) in enumerate(self.phases):
             rows, row_places = getattr(self.rows, places)(i)
             columns, column_places = getattr(self.columns, places)(j)
-            gathered[number * n : (number + 1) * n, row_places, column_places] = given[:, rows, columns, channels]
-        return gathered
+            gathered[:, number, row_places, column_places] = given[:, rows, columns, channels]
+        return to[: len(given) * len(self.phases)]
+
+    def _by_sample(self, array: np.ndarray, n: int) -> np.ndarray:
+        """Return the phases of ``n`` samples, (n, phases, ...)."""
+        return array[: n * len(self.phases)].reshape(n, len(self.phases), *array.shape[1:])
 
     def forward(self, x: np.ndarray, y: np.ndarray, state: Pass) -> None:
         """Write the output to ``y``. The first pass of a step copies the weights for all of its passes."""
@@ -123,9 +127,10 @@ class Gathered:
                 own["weight"][...], own["bias"][...] = weight[..., channels], self.p["bias"][channels]
             gathered, result = self._gather(x, self.x, group, "inputs"), self.y[: n * len(self.phases)]
             kernels.forward(gathered, result, self._pass(state))
+            by_sample = self._by_sample(result, n)
             for number, (i, j) in enumerate(self.phases):
                 (rows, row_places), (columns, column_places) = self.rows.outputs(i), self.columns.outputs(j)
-                of_phase = result[number * n : (number + 1) * n, row_places, column_places]
+                of_phase = by_sample[:, number, row_places, column_places]
                 y[:, rows, columns, self._channels(group, y)] = of_phase
 
     def backward(
@@ -143,7 +148,8 @@ class Gathered:
             channels = self._channels(group, dy)
             self.g["weight"].reshape(self.shape)[..., channels] = gradients["weight"]
             self.g["bias"][channels] = gradients["bias"]
+            by_sample = self._by_sample(of_input, n)
             for number, (i, j) in enumerate(self.phases if need_dx else ()):
                 (rows, row_places), (columns, column_places) = self.rows.inputs(i), self.columns.inputs(j)
-                of_phase = of_input[number * n : (number + 1) * n, row_places, column_places]
+                of_phase = by_sample[:, number, row_places, column_places]
                 dx[:, rows, columns, self._channels(group, dx)] = of_phase  # phases have no pixel in common

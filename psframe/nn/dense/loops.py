@@ -193,7 +193,7 @@ def _data_gradient(part, n_parts, types, dy, weights, turned, width, rooms, dx):
     block, steps = len(lanes) * len(vectors) + len(tail), -(-out // in_one)
     for number in share(-(-depth // len(rows)), part, n_parts):
         feature = number * len(rows)
-        first = min(feature, depth - len(rows))  # the last block begins earlier, and some are computed twice
+        first = min(feature, depth - len(rows))  # the last block begins earlier, where it has been computed
         a = (pointer(weights), first * out, out, in_one, 0)
         for column in range(0, n, block):
             b, c = (pointer(turned), column * steps), (pointer(room), column, width)
@@ -202,4 +202,6 @@ def _data_gradient(part, n_parts, types, dy, weights, turned, width, rooms, dx):
             else:
                 one = (*b, len(lanes), 0)
                 multiply_add((lanes, rows, vectors[:1], ()), a, one, c, (1, out), (None, 0), -np.inf, c, False)
-        transpose((lanes, rows), (len(rows), n), (pointer(room), 0, width), (pointer(dx), first, depth))
+        skipped = feature - first
+        read, write = (pointer(room), skipped * width, width), (pointer(dx), feature, depth)
+        transpose((lanes, rows), (len(rows) - skipped, n), read, write)

@@ -7,13 +7,13 @@ block : tuple of three tuples
     numbers in a partial one. These are the channels.
 n : int
     Places, one after the other.
-x, dy, y, dx : (pointer, at, stride)
+x, dy, dx, and the output y : (pointer, at, stride)
     ``stride`` is the distance from one place to the next. uint16 is bfloat16.
 by_channel, sums, of_means : (pointer, at, stride)
     Rows of numbers by channel, of float32 or float64, ``stride`` apart.
 floor : float
     The output was max(z, floor), z = (x - mean) * scale + shift: with 0 a ReLU, with -inf z itself.
-around, y : (pointer, at, stride)
+around, and y of gradients : (pointer, at, stride)
     With a shortcut, what goes around is part of z, and the output is at hand; without one the pointers are None.
 """
 

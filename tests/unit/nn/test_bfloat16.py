@@ -6,9 +6,11 @@ import numpy as np
 import pytest
 
 from psframe.errors import UserError
+from psframe.memory.allocator import Allocator
+from psframe.memory.arena import Arena
 from psframe.nn import precision, subnormal
 from psframe.nn.activations import Dropout, Flatten, ReLU
-from psframe.nn.base import Pass
+from psframe.nn.base import Base, Pass
 from psframe.nn.conv import Conv1d, Conv2d
 from psframe.nn.conv.window import panel_rows
 from psframe.nn.dense import Dense
@@ -138,11 +140,19 @@ def of_all_kinds():
         (lambda: Conv2d(8, 3, padding=2, dilation=2, groups=2), (9, 8, 6)),
         (lambda: Residual([Conv2d(24, 1)], [Subsample(24)]), (9, 8, 21)),
         (GlobalAvgPool, (9, 8, 21)),
+        (lambda: summing_up(), (9, 8, 21)),
     ]
 
 
+def summing_up():
+    """A shortcut whose body ends in a normalization, which adds what goes around, and a ReLU."""
+    layer = Residual([BatchNorm()])
+    assert layer.absorb(ReLU())
+    return layer
+
+
 @pytest.mark.parametrize("n", [1, 2, 5])
-@pytest.mark.parametrize(("make", "shape"), thinned(of_all_kinds(), (0, 4, 5, 6, 7, 8, 9, 15, 16, 17)))
+@pytest.mark.parametrize(("make", "shape"), thinned(of_all_kinds(), (0, 4, 5, 6, 7, 8, 9, 15, 16, 17, 19)))
 def test_gradients_are_near_those_of_float64(make, shape, n):
     found = []
     for dtype in ("uint16", "float64"):
@@ -181,7 +191,7 @@ def test_dropout_scales_and_rounds():
 
 @pytest.mark.full
 @has_avx2
-@pytest.mark.parametrize("part", ["bf16", "recent"])
+@pytest.mark.parametrize("part", ["bf16", "normalized"])
 def test_layers_have_the_same_bits_on_every_cpu(part):
     cpus = ["haswell", None, *(["znver4"] if host().bf16 else [])]  # without the instruction, and with it
     assert len({said_on(cpu, "tests.helpers.layer_digest", part)[1] for cpu in cpus}) == 1
@@ -190,7 +200,39 @@ def test_layers_have_the_same_bits_on_every_cpu(part):
 def test_layers_that_do_not_compute_in_it_are_told():
     with pytest.raises(UserError, match="layer 1, Doubled, which does not"):
         Network(tiny.mixed((1, 4, 4), 3), (1, 4, 4), 3, precision="bf16")
+    with pytest.raises(UserError, match="layer 1, Residual, which does not"):
+        Network([Flatten(), Residual([tiny.Doubled()]), Dense(3)], (1, 4, 4), 3, precision="bf16")
     Network(tiny.mixed((1, 4, 4), 3), (1, 4, 4), 3)
+
+
+class Probe(Base):
+    """Notes how its thread treats subnormal numbers."""
+
+    bfloat16 = "arrays"
+
+    def setup(self, input_shape, index):
+        self.seen = set()
+        return input_shape
+
+    def forward(self, x, state):
+        self.seen.add(subnormal.mode())
+        return x
+
+    def backward(self, x, dy, state, need_dx):
+        self.seen.add(subnormal.mode())
+        return dy
+
+
+def test_subnormal_numbers_are_zeros_within_shortcuts_whose_samples_meet():
+    probes = Probe(), Probe(), Probe()
+    layers = [Residual([probes[0], BatchNorm()]), Residual([probes[1], Conv2d(3, 1)]), Flatten(), probes[2], Dense(2)]
+    net = Network(layers, (3, 4, 4), 2, precision="bf16")
+    allocator = Allocator()
+    net.bind(Arena(net.layout, 0, allocator), 4, allocator)
+    net.gradients(np.ones((4, *net.input_shape), np.float32), np.zeros(4, np.int64), Pass(True, samples=np.arange(4)))
+    assert subnormal.mode() == 0
+    with flushed():
+        assert [probe.seen for probe in probes] == [{subnormal.mode()}] * 3
 
 
 def test_cpus_that_cannot_are_told(monkeypatch):

@@ -21,7 +21,10 @@ from psframe.nn.conv import Conv1d, Conv2d
 from psframe.nn.dense import Dense
 from psframe.nn.initial import initialize
 from psframe.nn.network import Network
+from psframe.nn.normalization import GroupNorm, LayerNorm
 from psframe.nn.pool import AvgPool2d, MaxPool2d
+from psframe.nn.residual import Residual
+from psframe.nn.smooth import GELU
 from psframe.nn.threads import Threads
 from tests.helpers.layers import Bench, half
 from tests.helpers.thinned import thinned
@@ -105,11 +108,15 @@ LAYERS = {
     "max": (lambda: MaxPool2d(3, 2, ceil_mode=True), (9, 8, 20)),
     "avg": (lambda: AvgPool2d(2), (9, 8, 20)),
     "flatten": (Flatten, (4, 3, 5)),
+    "depthwise": (lambda: Conv2d(20, 3, padding=1, groups=20), (9, 8, 20)),
+    "groups": (lambda: Conv2d(6, 3, dilation=2, groups=3), (9, 8, 6)),
+    "group norm": (lambda: GroupNorm(2), (9, 8, 20)),
+    "residual": (lambda: Residual([Conv2d(20, 1)]), (9, 8, 20)),
 }
 
 
 @pytest.mark.parametrize("dtype", ["float32", "uint16"])
-@pytest.mark.parametrize("case", thinned(LAYERS, (0, 2, 3, 4, 5, 6)))
+@pytest.mark.parametrize("case", thinned(LAYERS, (0, 2, 3, 4, 5, 6, 7, 9)))
 def test_threads_change_no_bit(case, dtype):
     make, shape = LAYERS[case]
     alone = results(make(), shape, 5, "direct", dtype=dtype)
@@ -170,6 +177,13 @@ def mixed():
     ]
 
 
+def recent():
+    return [
+        *(Conv2d(6, 3, padding=2, dilation=2, groups=3), ReLU(), Conv2d(6, 3, groups=6), GELU(), GroupNorm(2)),
+        *(Residual([Conv2d(6, 1)]), Flatten(), Dense(4)),
+    ]
+
+
 def bound(layers, shape=(3, 12, 12), n_classes=4, max_batch=11, kernels="direct", n_threads=1, precision="float32"):
     net = Network(layers, shape, n_classes, precision=precision)
     allocator = Allocator()
@@ -186,12 +200,12 @@ def step(net, n=11, **how):
 
 
 @pytest.mark.parametrize("precision", ["float32", "bf16"])
-@pytest.mark.parametrize("n", [1, 4, 11])
-def test_bits_depend_on_no_parts_of_a_batch_nor_threads(n, precision, monkeypatch):
-    whole = step(bound(mixed(), precision=precision), n)
+@pytest.mark.parametrize(("layers", "n"), [(mixed, 1), (mixed, 4), (mixed, 11), (recent, 11)])
+def test_bits_depend_on_no_parts_of_a_batch_nor_threads(layers, n, precision, monkeypatch):
+    whole = step(bound(layers(), precision=precision), n)
     for part_bytes, n_threads in ((1, 1), (20_000, 1), (1, 2), (1 << 30, 3)):
         monkeypatch.setattr(section, "PART_BYTES", part_bytes)
-        net = bound(mixed(), n_threads=n_threads, precision=precision)
+        net = bound(layers(), n_threads=n_threads, precision=precision)
         assert net.sections[0].part == (11 if n_threads > 1 else {1: 2, 20_000: net.sections[0].part}[part_bytes])
         found = step(net, n)
         assert found[0] == whole[0]
@@ -202,7 +216,14 @@ def test_bits_depend_on_no_parts_of_a_batch_nor_threads(n, precision, monkeypatc
 @pytest.mark.parametrize("precision", ["float32", pytest.param("bf16", marks=pytest.mark.full)])
 def test_networks_that_end_without_dense_or_begin_with_it(precision, monkeypatch):
     monkeypatch.setattr(section, "PART_BYTES", 1)
-    for layers in ([Conv2d(4, 12), Flatten()], [Flatten(), Dense(4)], [Conv2d(4, 12), ReLU(), Flatten(), ReLU()]):
+    for layers in (
+        [Conv2d(4, 12), Flatten()],
+        [Flatten(), Dense(4)],
+        [Conv2d(4, 12), ReLU(), Flatten(), ReLU()],
+        [Flatten(), Dense(4), LayerNorm()],
+        [Flatten(), Dense(4), GELU()],
+        [Flatten(), Dense(4), Residual([Dense(4), LayerNorm()]), ReLU()],
+    ):
         (loss, _), grads, (again, _) = step(bound(layers, precision=precision))
         assert loss == pytest.approx(again)
         assert np.abs(grads).max() > 0

@@ -110,7 +110,8 @@ def test_blocks_cover_the_product_and_fit(n_rows, n_columns, lanes, n_registers,
     last = b.last_vectors * lanes + b.tail
     assert 1 <= b.rows <= n_rows
     assert 0 <= b.tail < lanes
-    assert last + (n_columns - last) // max(1, b.width) * b.width == n_columns
+    width = b.lanes * b.vectors
+    assert last + (n_columns - last) // max(1, width) * width == n_columns
     assert (n_rows - b.last_rows) % b.rows == 0
     assert 1 <= b.last_rows <= b.rows
     for vectors in (b.vectors, b.last_vectors + (b.tail > 0)):

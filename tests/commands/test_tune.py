@@ -13,6 +13,7 @@ import yaml
 
 from psframe.predict import machine, measure
 from psframe.record import tuned as cache
+from psframe.tune.race import LEAST_ROUNDS
 from tests.helpers.launcher import ROOT, train
 from tests.helpers.live import heed
 
@@ -70,7 +71,9 @@ def test_search_ends_with_a_config_that_runs_and_is_found_again(mpi, small, tmp_
     again = subprocess.run(run, capture_output=True, text=True, timeout=120, cwd=ROOT, env={**os.environ, **env})
     assert again.returncode == 0, again
     assert "tuned=auto: " in again.stdout
-    assert "nothing was tuned" not in again.stdout
+    # on a busy machine ways on three ranks may be out before they are measured often enough to be kept
+    sure = [best, *(way for way in found["ways"][1:] if way["ratio"]["n"] >= LEAST_ROUNDS)]
+    assert ("nothing was tuned" not in again.stdout) == any(way["n_ranks"] == 3 for way in sure), again
     of_tuned, of_auto = runs(tmp_path)
     assert of_tuned["global_batch"] == of_auto["global_batch"] == 16
     other = train(mpi, 2, small, "tuned=auto", "--quiet", **env)

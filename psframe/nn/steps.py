@@ -6,18 +6,18 @@ one after the other, while their activations are in a cache.
 """
 
 from collections.abc import Callable, Generator, Sequence
-from contextlib import AbstractContextManager, nullcontext
+from contextlib import nullcontext
 from dataclasses import replace
 from typing import Any, TypeVar
 
 import numpy as np
 
 from psframe.nn.base import Arrays, Layer, Pass
+from psframe.nn.workspace import Arithmetic
 
 Meeting = Callable[[], None]  #: concludes from what all passes have brought; called once for all of them
 T = TypeVar("T")
 Steps = Generator[Meeting, None, T]
-Arithmetic = Callable[[], AbstractContextManager[None]]  #: returns a context for layers to compute in
 
 
 def finish(steps: Steps[T]) -> T:

@@ -11,7 +11,7 @@ import numpy as np
 from psframe.nn.threads import Threads
 
 Shape = tuple[int, ...]
-Arithmetic = Callable[[], AbstractContextManager[None]]
+Arithmetic = Callable[[], AbstractContextManager[None]]  #: returns a context for layers to compute in
 
 
 class Workspace:

@@ -1,11 +1,14 @@
-"""Networks to be cut across ranks: random ones, and one of mostly dense layers."""
+"""Networks to be cut: across ranks, random ones and one of mostly dense layers; in parts of a batch, of many kinds."""
 
 import numpy as np
 
 from psframe.nn.activations import Dropout, Flatten, ReLU
 from psframe.nn.conv import Conv2d
 from psframe.nn.dense import Dense
+from psframe.nn.normalization import GroupNorm
 from psframe.nn.pool import AvgPool2d, MaxPool2d
+from psframe.nn.residual import Residual
+from psframe.nn.smooth import GELU
 
 
 def random(input_shape, n_classes, *, seed: int = 0):
@@ -26,3 +29,19 @@ def heavy(input_shape, n_classes):
     """Return a network whose dense layers have nearly all parameters."""
     layers = [Conv2d(8, 3, stride=2), ReLU(), MaxPool2d(2), Flatten()]
     return [*layers, Dense(1024), ReLU(), Dense(1024), ReLU(), Dense(n_classes)]
+
+
+def mixed():
+    """Return layers for images (3, 12, 12) and four classes."""
+    return [
+        *(Conv2d(6, 3, padding=1), ReLU(), Dropout(0.3), MaxPool2d(2), ReLU(), Conv2d(9, 2), AvgPool2d(2)),
+        *(Dropout(0.2), Flatten(), Dense(20), ReLU(), Dropout(0.5), Dense(4)),
+    ]
+
+
+def grouped():
+    """Return layers of other kinds for such images: dilated, grouped and depthwise, a normalization, a shortcut."""
+    return [
+        *(Conv2d(6, 3, padding=2, dilation=2, groups=3), ReLU(), Conv2d(6, 3, groups=6), GELU(), GroupNorm(2)),
+        *(Residual([Conv2d(6, 1)]), Flatten(), Dense(4)),
+    ]

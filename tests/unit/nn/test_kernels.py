@@ -15,7 +15,7 @@ from psframe.memory.allocator import Allocator
 from psframe.memory.arena import Arena
 from psframe.models import BUILT_IN
 from psframe.nn import section
-from psframe.nn.activations import Dropout, Flatten, ReLU
+from psframe.nn.activations import Flatten, ReLU
 from psframe.nn.base import LayerHook, Pass
 from psframe.nn.conv import Conv1d, Conv2d
 from psframe.nn.dense import Dense
@@ -27,6 +27,7 @@ from psframe.nn.residual import Residual
 from psframe.nn.smooth import GELU
 from psframe.nn.threads import Threads
 from tests.helpers.layers import Bench, half
+from tests.helpers.nets import grouped, mixed
 from tests.helpers.thinned import thinned
 
 
@@ -161,29 +162,6 @@ def test_relu_that_is_absorbed(make, kernels, dtype):
         np.testing.assert_array_equal(one, two)
 
 
-def mixed():
-    return [
-        *(
-            Conv2d(6, 3, padding=1),
-            ReLU(),
-            Dropout(0.3),
-            MaxPool2d(2),
-            ReLU(),
-            Conv2d(9, 2),
-            AvgPool2d(2),
-            Dropout(0.2),
-        ),
-        *(Flatten(), Dense(20), ReLU(), Dropout(0.5), Dense(4)),
-    ]
-
-
-def recent():
-    return [
-        *(Conv2d(6, 3, padding=2, dilation=2, groups=3), ReLU(), Conv2d(6, 3, groups=6), GELU(), GroupNorm(2)),
-        *(Residual([Conv2d(6, 1)]), Flatten(), Dense(4)),
-    ]
-
-
 def bound(layers, shape=(3, 12, 12), n_classes=4, max_batch=11, kernels="direct", n_threads=1, precision="float32"):
     net = Network(layers, shape, n_classes, precision=precision)
     allocator = Allocator()
@@ -200,7 +178,7 @@ def step(net, n=11, **how):
 
 
 @pytest.mark.parametrize("precision", ["float32", "bf16"])
-@pytest.mark.parametrize(("layers", "n"), [(mixed, 1), (mixed, 4), (mixed, 11), (recent, 11)])
+@pytest.mark.parametrize(("layers", "n"), [(mixed, 1), (mixed, 4), (mixed, 11), (grouped, 11)])
 def test_bits_depend_on_no_parts_of_a_batch_nor_threads(layers, n, precision, monkeypatch):
     whole = step(bound(layers(), precision=precision), n)
     for part_bytes, n_threads in ((1, 1), (20_000, 1), (1, 2), (1 << 30, 3)):

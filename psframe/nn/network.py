@@ -139,8 +139,7 @@ class Network:
         grads = self.reader.by_layer(arena.views(arena.grads))
         # without a backward pass no output is read again, and calls for each part take longer than a cache saves
         itemsize, n_threads = np.dtype(self.precision.dtype).itemsize, workspace.threads.n
-        cut = part_of(self.active, self.shapes, itemsize, max_batch, kernels, n_threads)
-        part = max_batch if infers else cut
+        part = max_batch if infers else part_of(self.active, self.shapes, itemsize, max_batch, kernels, n_threads)
         middle = min(max(len(front(self.active)), self.own.start), self.own.stop)
         #: layers that a batch passes in parts, and those that it passes as one
         self.sections = [

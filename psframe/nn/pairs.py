@@ -80,7 +80,7 @@ def _widened(x, part, rooms):
     def of_bfloat16(x, part, rooms):
         wide = rooms[part]
         for i in range(len(x)):
-            wide[i] = number_of(np.uint32(x[i]) << np.uint32(16))
+            wide[i] = as_number(x[i])
         return wide
 
     return of_bfloat16

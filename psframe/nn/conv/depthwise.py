@@ -12,7 +12,7 @@ from psframe.nn.conv.depthwise_kernels import correlate, weigh
 from psframe.nn.conv.geometry import Geometry
 from psframe.nn.jit import inline, inner, jit
 from psframe.nn.lanes import pointer
-from psframe.nn.pairs import as_number, copy, zero_where_off
+from psframe.nn.pairs import as_number, copy, widened, zero_where_off
 from psframe.nn.parts import share
 from psframe.nn.workspace import Workspace
 
@@ -93,7 +93,7 @@ def forward(
     ``images`` are buffers for a sample with zeros around it, ``weights`` and ``biases`` for the parameters as numbers;
     all (n_parts, ...).
     """
-    image, weight, bias = images[part], as_numbers(weight, weights[part], False), as_numbers(bias, biases[part], False)
+    image, weight, bias = images[part], as_numbers(weight, weights[part], False), widened(bias, part, biases)
     image[...] = 0
     for s in share(len(x), part, n_parts):
         stage(x[s], (1, 1), padding, image)

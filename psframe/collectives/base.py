@@ -73,7 +73,7 @@ class Overlap(Protocol):
     Attributes
     ----------
     overlap_s : tuple of float
-        Seconds of exchanges in flight, and the part of them that backward hid, since the owner's last ``clear``.
+        Seconds of exchanges in flight, and the part of them that backward hid, since :meth:`clear`.
     """
 
     @property
@@ -84,6 +84,28 @@ class Overlap(Protocol):
 
     def grads_ready(self, segment: slice) -> None:
         """Start to send the gradients in ``segment`` and behind it, up to the vector's end, which are complete."""
+
+    def clear(self) -> None:
+        """Reset ``overlap_s``."""
+
+
+class NoOverlap:
+    """Exchange that follows backward (an :class:`Overlap`)."""
+
+    overlap_s = (0.0, 0.0)
+
+    def hook_layers(self, begins: Sequence[int]) -> Collection[int]:
+        """Return no layers."""
+        return ()
+
+    def grads_ready(self, segment: slice) -> None:
+        """Send nothing yet."""
+
+    def clear(self) -> None:
+        """Reset nothing."""
+
+
+NO_OVERLAP = NoOverlap()
 
 
 class Base:
@@ -96,7 +118,7 @@ class Base:
     ----------
     traits : Traits
     traffic : Traffic
-        Bytes moved since :meth:`clear`.
+        Bytes moved since its ``clear``.
     """
 
     traits = Traits()
@@ -139,13 +161,9 @@ class Base:
         return compiled.elementwise.Mean(rows, self._merges)
 
     @property
-    def overlap(self) -> Overlap | None:
-        """Exchange during backward; None if not supported."""
-        return None
-
-    def clear(self) -> None:
-        """Reset the counts."""
-        self.traffic.clear()
+    def overlap(self) -> Overlap:
+        """Exchange during backward, if the collective supports that."""
+        return NO_OVERLAP
 
     def broadcast(self, params: np.ndarray) -> None:
         raise NotImplementedError

@@ -67,7 +67,7 @@ class Streamed:
         return self._flights.flight_s, self._flights.hidden_s
 
     def clear(self) -> None:
-        """Reset the counts."""
+        """Reset ``overlap_s``."""
         self._flights.clear()
 
     def forget(self) -> None:
@@ -165,9 +165,6 @@ class Encoded:
         self._sums: list[tuple[Any, np.ndarray]] = [
             (compiled.elementwise.Mean(rows) if rows else None, total[segment]) for segment, rows in node.parts
         ]
-
-    def clear(self) -> None:
-        """Reset nothing: no exchange is in flight during backward."""
 
     def forget(self) -> None:
         """Discard non-finite residuals."""

@@ -77,7 +77,7 @@ class Buffer(Base):
         self._departures = Departures(buckets, self._exchange.begin, self._wait)
 
     @property
-    def overlap(self) -> Overlap | None:
+    def overlap(self) -> Overlap:
         return self
 
     def hook_layers(self, begins: Sequence[int]) -> Collection[int]:
@@ -96,7 +96,7 @@ class Buffer(Base):
         return self._departures.flights.flight_s, self._departures.flights.hidden_s
 
     def clear(self) -> None:
-        super().clear()
+        """Reset ``overlap_s``."""
         self._departures.clear()
 
     def nonfinite_workers(self, grads: np.ndarray) -> list[int]:

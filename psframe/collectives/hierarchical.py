@@ -14,7 +14,7 @@ import numpy as np
 from psframe import compiled
 from psframe.cluster.gates import READY, SUMMED
 from psframe.cluster.roles import Team
-from psframe.collectives.base import Base, Overlap, Segments
+from psframe.collectives.base import NO_OVERLAP, Base, Overlap, Segments
 from psframe.collectives.between_nodes import Encoded, Streamed
 from psframe.collectives.buckets import MAX_BUCKETS
 from psframe.collectives.carriers import Buffers
@@ -114,8 +114,8 @@ class Hierarchical(Base):
         )
 
     @property
-    def overlap(self) -> Overlap | None:
-        return self._between if isinstance(self._between, Streamed) else None
+    def overlap(self) -> Overlap:
+        return self._between if isinstance(self._between, Streamed) else NO_OVERLAP
 
     def warm(self) -> None:
         if self._encoded is not None:
@@ -124,11 +124,6 @@ class Hierarchical(Base):
     def forget(self) -> None:
         if self._between:
             self._between.forget()
-
-    def clear(self) -> None:
-        super().clear()
-        if self._between:
-            self._between.clear()
 
     def broadcast(self, params: np.ndarray) -> None:
         if self._far and not self._node.is_current and self._cluster.link.leads:

@@ -11,8 +11,8 @@ class AllReduce(Mode):
         super().__init__(SYNCHRONOUS)
 
     def step(self, n_samples: int, lr: float, step: int) -> bool:
-        for segment, gradient in self._parts.collective.allreduce_mean(self.arena.grads, n_samples):
+        for segment, gradient in self._parts.collective.allreduce_mean(self._arena.grads, n_samples):
             self._update(segment, gradient, lr, step)
-        if not self.arena.shared:
-            self.arena.close()
+        if not self._arena.shared:
+            self._arena.close()
         return True

@@ -14,12 +14,19 @@ from psframe.config.registry import Count, NonNegative, PositiveInt
 from psframe.errors import UserError
 from psframe.memory.arena import Arena
 from psframe.sync.backup_workers import BackupWorkers
-from psframe.sync.base import Mode, Parts, Snapshot
+from psframe.sync.base import Mode, Parts
 from psframe.sync.server_mode import ServerMode
 from psframe.sync.stores.mailbox import PULLED, RATE, SAMPLES, STEP
-from psframe.sync.work_source import SampleQueue, WorkSource
+from psframe.sync.work_source import SampleQueue, StaticShards, WorkSource
 
 FREE = 1 << 30  # a staleness bound that is never reached
+
+
+class OwnPace(StaticShards):
+    """Static shards whose workers are at different steps; after a loss, those count that all have begun."""
+
+    def salvaged(self) -> int:
+        return self.done()
 
 
 class AsyncPS(ServerMode):
@@ -64,7 +71,9 @@ class AsyncPS(ServerMode):
         return arena
 
     def _source(self, parts: Parts) -> WorkSource:
-        return super()._source(parts) if self.bounded else SampleQueue(self.store.tickets, parts.sampler)
+        if not self.bounded:
+            return SampleQueue(self._store.tickets, parts.sampler)
+        return OwnPace(parts.sampler, parts.cluster.halt, self._arena, in_step=False)
 
     def worker_turns(self, n_steps: int) -> Iterator[tuple[int, int | None]]:
         worker = self._parts.team.worker
@@ -85,7 +94,7 @@ class AsyncPS(ServerMode):
             yield step, share
 
     def report(self, n_samples: int, lr: float, step: int) -> None:
-        grads, params = self.arena.grads, self.arena.params
+        grads, params = self._arena.grads, self._arena.params
         if self.pull_every == self.push_every == 1:
             share = self.n_own / n_samples if self.bounded else 1
             self._push(grads, self.n_own, lr * share, step, self.pulled)
@@ -103,7 +112,7 @@ class AsyncPS(ServerMode):
 
     def _push(self, gradient: np.ndarray, over: int, lr: float, step: int, pulled: int) -> None:
         self.tally.pushed()
-        self.post((gradient, self.arena.params)[: self.rows], over, lr, step, pulled, 0)
+        self.post((gradient, self._arena.params)[: self.rows], over, lr, step, pulled, 0)
         if self.n_kept:
             self.kept[:], self.n_kept = 0, 0
 
@@ -111,7 +120,7 @@ class AsyncPS(ServerMode):
         note = self.mailbox.headers[worker]
         n_samples, step = int(note[SAMPLES]), int(note[STEP])
         if not self.bounded:
-            self.tally.saw((self.store.clock - int(note[PULLED])) % (1 << 32))
+            self.tally.saw((self._store.clock - int(note[PULLED])) % (1 << 32))
         if n_samples and not self.is_dropped(
             worker, step
         ):  # under a bound a worker's share of the last step may be empty
@@ -128,7 +137,7 @@ class AsyncPS(ServerMode):
         """``g <- g + lambda g * g * (w - w')``, in place in the posted gradient."""
         mean.into(gradient)
         mean.over(1)
-        np.subtract(self.arena.params, basis, out=self.correction)
+        np.subtract(self._arena.params, basis, out=self.correction)
         self.correction *= gradient
         self.correction *= gradient
         self.correction *= np.float32(self.compensation)
@@ -141,11 +150,6 @@ class AsyncPS(ServerMode):
             if waits and self.clocks[worker] - slowest <= self.bound:
                 self.waiting[worker] = False
                 self.mailbox.ack(worker, slowest)
-
-    def snapshot(self) -> Snapshot:
-        if self.bounded:  # workers are at different steps
-            return Snapshot(self.work.done(), self.arena.params, self.state())
-        return super().snapshot()
 
     def drain(self) -> None:
         if self._parts.team.worker is None:

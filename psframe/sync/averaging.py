@@ -67,16 +67,16 @@ class Averaging(Mode):
 
     def open(self, update: Updater) -> None:
         self._update = update
-        self.mean = compiled.elementwise.Mean([self.arena.grads])
+        self.mean = compiled.elementwise.Mean([self._arena.grads])
         self.whole = slice(0, self._parts.layout.size)
         self.update_global = Updater(self.outer, self.global_arena)
         self.tally.traffics.append(self.update_global.traffic)
         group, comm = self._parts.group, self._parts.team.comm
-        comm.Bcast(self.arena.params)
+        comm.Bcast(self._arena.params)
         among = group.leaders if self.global_arena.shared else comm
         for row in self.global_arena.state if among else ():  # of a continued run
             among.Bcast(row)
-        self._set(self.arena.params, self.global_arena.state)
+        self._set(self._arena.params, self.global_arena.state)
 
     def _set(self, params: np.ndarray, state: np.ndarray) -> None:
         """Set the global parameters (S,) and their state (n_outer, S), from arguments that are equal on all ranks."""
@@ -90,7 +90,7 @@ class Averaging(Mode):
 
     def restart(self) -> None:
         """Set the worker's parameters to the start of its next local steps."""
-        self.arena.params[:] = self.global_arena.params
+        self._arena.params[:] = self.global_arena.params
 
     def anchor(self) -> np.ndarray:
         """Return the parameters (S,) at which the local steps began."""
@@ -100,7 +100,7 @@ class Averaging(Mode):
         """Use this worker's ``w_k_0 - w_k`` (S,) before the collective overwrites it."""
 
     def _source(self, parts: Parts) -> StaticShards:
-        return AveragedShards(parts.sampler, parts.cluster.halt, self.arena, in_step=False)
+        return AveragedShards(parts.sampler, parts.cluster.halt, self._arena, in_step=False)
 
     def turns(self, n_steps: int) -> Iterator[tuple[int, int | None]]:
         self.restart()
@@ -130,7 +130,7 @@ class Averaging(Mode):
         self.tally.pulled()
         self.tally.pushed()
         self.since = 0
-        np.subtract(self.anchor(), self.arena.params, out=self.global_arena.grads)
+        np.subtract(self.anchor(), self._arena.params, out=self.global_arena.grads)
         self.lean(self.global_arena.grads)
         for segment, mean in self._parts.collective.allreduce_mean(self.global_arena.grads, self.n_workers):
             self.update_global(segment, mean, self.outer_lr, step)
@@ -142,22 +142,21 @@ class Averaging(Mode):
         if not self.global_arena.shared:
             self.global_arena.commit()
 
-    def snapshot(self) -> Snapshot:
-        done = self.work.salvaged()
+    def state(self) -> Snapshot:
         if self.drains:  # the states being averaged pass through the global parameters
-            return Snapshot(done, self.arena.params, [*self.arena.state, *self.kept])
-        return Snapshot(done, self.global_arena.params, self.state())
+            return Snapshot(self._arena.params, [*self._arena.state, *self.kept])
+        return Snapshot(self.global_arena.params, [*self._arena.state, *self.global_arena.state])
 
     def drain(self) -> None:
         if self.since:
             self._average_params(0)
-        self.arena.params[:] = self.global_arena.params
-        if len(self.arena.state):
+        self._arena.params[:] = self.global_arena.params
+        if len(self._arena.state):
             self.kept[:] = self.global_arena.state
             self.drains = True
-            for row in self.arena.state:
+            for row in self._arena.state:
                 self._average(row)
-            self._set(self.arena.params, self.kept)
+            self._set(self._arena.params, self.kept)
         self.drains = False
 
     def _average(self, vector: np.ndarray) -> None:
@@ -176,6 +175,3 @@ class Averaging(Mode):
                 mean.into(target)
         self._take()
         vector[:] = self.global_arena.params
-
-    def state(self) -> list[np.ndarray]:
-        return [*self.arena.state, *self.global_arena.state]

@@ -64,11 +64,11 @@ class BackupWorkers(ServerMode):
 
     def report(self, n_samples: int, lr: float, step: int) -> None:
         self.tally.pushed()
-        self.post((self.arena.grads,), self.n_own, lr, step, self.pulled, 0)
+        self.post((self._arena.grads,), self.n_own, lr, step, self.pulled, 0)
 
     def take(self, worker: int) -> None:
         note = self.mailbox.headers[worker]
-        if int(note[PULLED]) != self.store.clock:
+        if int(note[PULLED]) != self._store.clock:
             self.tally.dropped += 1
             self.mailbox.ack(worker)
             return

@@ -89,18 +89,15 @@ class Parts:
 
 @dataclass(frozen=True)
 class Snapshot:
-    """State on rank 0 from which training continues after a worker died.
+    """State on rank 0 from which training can continue.
 
     Attributes
     ----------
-    done : int
-        Samples of the epoch whose gradients are in ``params``.
     params : ndarray of float32, shape (S,)
     rows : list of ndarray of float32, shape (S,)
         Vectors of a checkpoint besides the parameters.
     """
 
-    done: int
     params: np.ndarray
     rows: list[np.ndarray]
 
@@ -109,24 +106,21 @@ class Mode:
     """Base class of the sync modes, with the defaults of a synchronous one.
 
     ``traits`` is set on construction, the other attributes by :meth:`build`. Members of the family have ``_parts`` from
-    then on, and ``_update`` once :meth:`open` was called.
+    then on and ``_arena``, the vectors that this rank computes on; ``_store``, if they keep one; and ``_update`` once
+    :meth:`open` was called.
 
     Attributes
     ----------
     traits : Traits
-    arena : Arena
-        Parameters, gradients and optimizer state that this rank computes on.
     work : WorkSource
         Assigns the steps.
-    store : Store or None
-        The parameter store, if the mode uses one.
     tally : Tally
         Counts of pulls, pushes, staleness and waits.
     """
 
-    arena: Arena
     work: WorkSource
-    store: Store | None = None
+    _arena: Arena
+    _store: Store | None = None
     _parts: Parts
     _update: Updater
 
@@ -137,24 +131,24 @@ class Mode:
         """Raise UserError if ranks in these roles cannot run the mode. Rank 0 calls, and ``psframe check``."""
 
     def build(self, parts: Parts) -> Arena:
-        """Allocate memory, and return the arena of this rank. No rank waits for another here."""
+        """Allocate memory, and return the arena that this rank computes on. No rank waits for another here."""
         self._parts, self.tally = parts, Tally(parts.trace)
-        self.arena = self._allocate(parts)
-        self.tally.traffics += [self.store.traffic] if self.store else []
+        self._arena = self._allocate(parts)
+        self.tally.traffics += [self._store.traffic] if self._store else []
         self.work = self._source(parts)
-        return self.arena
+        return self._arena
 
     def _allocate(self, parts: Parts) -> Arena:
         """Return the arena of this rank, and allocate the other memory of the mode."""
         return parts.collective.arena(parts.layout, parts.n_state, parts.keeping, parts.trace)
 
     def _source(self, parts: Parts) -> WorkSource:
-        return StaticShards(parts.sampler, parts.cluster.halt, self.arena, self.traits.same_each_step)
+        return StaticShards(parts.sampler, parts.cluster.halt, self._arena, self.traits.same_each_step)
 
     def open(self, update: Updater) -> None:
         """Copy rank 0's parameters to every rank. All ranks must call."""
         self._update = update
-        self._parts.collective.broadcast(self.arena.params)
+        self._parts.collective.broadcast(self._arena.params)
 
     def turns(self, n_steps: int) -> Iterator[tuple[int, int | None]]:
         """Yield the turns of this rank in an epoch: a step, and the worker whose share of it to compute, or None.
@@ -177,28 +171,24 @@ class Mode:
     def drain(self) -> None:
         """End an epoch: complete what is pending, and give every rank the run's parameters. All ranks must call."""
 
-    def snapshot(self) -> Snapshot:
-        """Return the state to continue from after a worker died. Rank 0 calls, once no rank trains any more."""
-        return Snapshot(self.work.salvaged(), self.arena.params, self.state())
-
-    def state(self) -> list[np.ndarray]:
-        """Return the vectors of a checkpoint besides the parameters, each float32 (S,), as rank 0 has them."""
-        return list(self.arena.state)
+    def state(self) -> Snapshot:
+        """Return what a checkpoint holds. Rank 0 calls, between steps, or once no rank trains after a worker died."""
+        return Snapshot(self._arena.params, list(self._arena.state))
 
     @property
-    def layer_hook(self) -> Callable[[], None] | None:
-        """Function to call between layers, for MPI to serve other ranks from this rank's memory; None if not needed."""
-        return self.store.progress if self.store and self.traits.server is None else None
+    def progress(self) -> Callable[[], None] | None:
+        """Function that lets MPI serve other ranks from this rank's memory; None if they need no MPI to reach it."""
+        return self._store.progress if self._store else None
 
     def close(self) -> None:
         """End a run. All ranks must call."""
-        if self.store:
-            self.store.close()
+        if self._store:
+            self._store.close()
 
     def _fill(self, store: Store) -> None:
         """Open a store of one copy, filled with rank 0's parameters. All ranks must call."""
         if self._parts.team.comm.rank == 0:
-            store.params[0][:] = self.arena.params
+            store.params[0][:] = self._arena.params
         store.open()
 
     def _meet_at(self, store: Store) -> None:
@@ -226,7 +216,7 @@ class UserMode(Mode):
         return super()._allocate(replace(parts, keeping=replace(parts.keeping, halves=False)))
 
     def open(self, update: Updater) -> None:
-        self.inner.open(self.arena, self._parts.collective, update)
+        self.inner.open(self._arena, self._parts.collective, update)
 
     def step(self, n_samples: int, lr: float, step: int) -> bool:
         self.inner.step(n_samples, lr, step)

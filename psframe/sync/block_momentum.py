@@ -51,7 +51,7 @@ class BlockMomentum(Averaging):
         if self.nesterov:
             np.multiply(self.global_arena.state[0], np.float32(-self.eta * self.outer_lr), out=self.start)
             self.start += self.global_arena.params
-            self.arena.params[:] = self.start
+            self._arena.params[:] = self.start
         else:
             super().restart()
 

@@ -55,16 +55,16 @@ class Dogwild(Hogwild):
     def _allocate(self, parts: Parts) -> Arena:
         arena = super()._allocate(parts)
         size, allocator = parts.layout.size, parts.allocator
-        self.store: Store = make(self.store_name, parts.team, size, allocator, copies=1)
+        self._store: Store = make(self.store_name, parts.team, size, allocator, copies=1)
         vectors = allocator.zeros((3, size if parts.group.leads else 0), np.float32, "exchange")
         self.reference, self.difference, self.master = vectors[0], vectors[1], vectors[2]
         return arena
 
     def _source(self, parts: Parts) -> SampleQueue:
-        return SampleQueue(self.store.tickets, parts.sampler)
+        return SampleQueue(self._store.tickets, parts.sampler)
 
     def open(self, update: Updater) -> None:
-        self._fill(self.store)
+        self._fill(self._store)
         super().open(update)
         self._adopt()
 
@@ -76,10 +76,10 @@ class Dogwild(Hogwild):
         return True
 
     def _exchange(self) -> None:
-        w, r, d, m = self.arena.params, self.reference, self.difference, self.master
+        w, r, d, m = self._arena.params, self.reference, self.difference, self.master
         np.subtract(w, r, out=d)
-        self.store.push(d)
-        self.store.pull(m)
+        self._store.push(d)
+        self._store.pull(m)
         r += d
         np.subtract(m, r, out=d)
         w += d  # in place: concurrent updates by other ranks stay
@@ -88,14 +88,14 @@ class Dogwild(Hogwild):
     def _adopt(self) -> None:
         """Copy the master's parameters, while no rank trains."""
         if self._parts.group.leads:
-            self.store.pull(self.arena.params)
-            self.reference[:] = self.arena.params
-        self.store.rest()
+            self._store.pull(self._arena.params)
+            self.reference[:] = self._arena.params
+        self._store.rest()
 
     def drain(self) -> None:
-        self._meet_at(self.store)  # until all ranks have written their last update
+        self._meet_at(self._store)  # until all ranks have written their last update
         if self._parts.group.leads:
-            np.subtract(self.arena.params, self.reference, out=self.difference)
-            self.store.push(self.difference)
-        self.store.rest()
+            np.subtract(self._arena.params, self.reference, out=self.difference)
+            self._store.push(self.difference)
+        self._store.rest()
         self._adopt()

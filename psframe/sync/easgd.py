@@ -41,23 +41,23 @@ class EASGD(Mode):
 
     def _allocate(self, parts: Parts) -> Arena:
         team, allocator = parts.team, parts.allocator
-        self.store: Store = make(self.store_name, team, parts.layout.size, allocator, copies=1)
-        self.exchange = Elastic(self.store, parts.layout.size, allocator, self.beta / team.n_workers, self.tally)
+        self._store: Store = make(self.store_name, team, parts.layout.size, allocator, copies=1)
+        self.exchange = Elastic(self._store, parts.layout.size, allocator, self.beta / team.n_workers, self.tally)
         return Arena(parts.layout, parts.n_state, allocator)
 
     def _source(self, parts: Parts) -> SampleQueue:
-        return SampleQueue(self.store.tickets, parts.sampler)
+        return SampleQueue(self._store.tickets, parts.sampler)
 
     def open(self, update: Updater) -> None:
         self._update, self.whole = update, slice(0, self._parts.layout.size)
-        self.mean = compiled.elementwise.Mean([self.arena.grads])
-        self._fill(self.store)
+        self.mean = compiled.elementwise.Mean([self._arena.grads])
+        self._fill(self._store)
         self._adopt()
 
     def _adopt(self) -> None:
         """Copy the centre's parameters, while no rank trains."""
-        self.exchange.seen = self.store.pull(self.arena.params)
-        self.store.rest()
+        self.exchange.seen = self._store.pull(self._arena.params)
+        self._store.rest()
         self.made = 0
 
     def turns(self, n_steps: int) -> Iterator[tuple[int, int | None]]:
@@ -69,12 +69,12 @@ class EASGD(Mode):
         self._update(self.whole, self.mean.over(self.n_own), lr, step)
         self.made += 1
         if self.made % self.period == 0:
-            self.exchange(self.arena.params)
+            self.exchange(self._arena.params)
         return True
 
     def drain(self) -> None:
-        self.exchange(self.arena.params)
-        self._meet_at(self.store)
+        self.exchange(self._arena.params)
+        self._meet_at(self._store)
         self._adopt()
 
 
@@ -95,7 +95,7 @@ class SyncEASGD(Averaging):
 
     def lean(self, difference: np.ndarray) -> None:
         np.multiply(difference, np.float32(self.outer_lr / self.n_workers), out=self.force)
-        self.arena.params += self.force
+        self._arena.params += self.force
 
     def restart(self) -> None:
         pass

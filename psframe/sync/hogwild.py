@@ -58,8 +58,8 @@ class Hogwild(Mode):
 
     def open(self, update: Updater) -> None:
         self._update, self.whole = update, slice(0, self._parts.layout.size)
-        self.mean = compiled.elementwise.Mean([self.arena.grads])
-        for row in self.arena.state:  # of a continued run; state is private, unlike the parameters
+        self.mean = compiled.elementwise.Mean([self._arena.grads])
+        for row in self._arena.state:  # of a continued run; state is private, unlike the parameters
             self._parts.team.comm.Bcast(row)
         self.common.open()
         self.made = 0

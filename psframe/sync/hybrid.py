@@ -45,30 +45,30 @@ class Hybrid(Mode):
 
     def _allocate(self, parts: Parts) -> Arena:
         arena = super()._allocate(parts)
-        self.store: Store = make(self.store_name, parts.team, parts.layout.size, parts.allocator, copies=1)
+        self._store: Store = make(self.store_name, parts.team, parts.layout.size, parts.allocator, copies=1)
         if parts.group.leads:
             self.exchange = Elastic(
-                self.store, parts.layout.size, parts.allocator, self.beta / parts.group.n_groups, self.tally
+                self._store, parts.layout.size, parts.allocator, self.beta / parts.group.n_groups, self.tally
             )
         return arena
 
     def open(self, update: Updater) -> None:
         self._update = update
-        self._fill(self.store)
+        self._fill(self._store)
         self._adopt()
 
     def _adopt(self) -> None:
         """Copy the centre's parameters, while no rank trains."""
         if self._parts.group.leads:
-            self.exchange.seen = self.store.pull(self.arena.params)
+            self.exchange.seen = self._store.pull(self._arena.params)
         self._tell()
-        self.store.rest()
+        self._store.rest()
 
     def _tell(self) -> None:
         """Give the group's ranks the parameters that its first rank has changed."""
         self._parts.group.cluster.barrier()
-        if not self.arena.shared:
-            self._parts.collective.broadcast(self.arena.params)
+        if not self._arena.shared:
+            self._parts.collective.broadcast(self._arena.params)
 
     def turns(self, n_steps: int) -> Iterator[tuple[int, int | None]]:
         for step in steps(self.work, n_steps):
@@ -76,11 +76,11 @@ class Hybrid(Mode):
             yield step, self._parts.team.worker
 
     def step(self, n_samples: int, lr: float, step: int) -> bool:
-        for segment, gradient in self._parts.collective.allreduce_mean(self.arena.grads, self._samples()):
+        for segment, gradient in self._parts.collective.allreduce_mean(self._arena.grads, self._samples()):
             self._update(segment, gradient, lr, step)
         if step % self.period == 0:
             if self._parts.group.leads:
-                self.exchange(self.arena.params)
+                self.exchange(self._arena.params)
             self._tell()
         return True
 
@@ -91,6 +91,6 @@ class Hybrid(Mode):
 
     def drain(self) -> None:
         if self._parts.group.leads:
-            self.exchange(self.arena.params)
-        self._meet_at(self.store)
+            self.exchange(self._arena.params)
+        self._meet_at(self._store)
         self._adopt()

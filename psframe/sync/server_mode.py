@@ -42,12 +42,12 @@ class ServerMode(Mode):
         team, layout, allocator = parts.team, parts.layout, parts.allocator
         self.size, self.n_workers = layout.size, team.n_workers
         self.posts_a_turn = self.n_workers
-        self.store: Store = make(self.store_name, team, layout.size, allocator, copies=2)
-        self.mailbox = self.store.mailbox(self.rows)
+        self._store: Store = make(self.store_name, team, layout.size, allocator, copies=2)
+        self.mailbox = self._store.mailbox(self.rows)
         if team.worker is not None:
             return self._of_worker(parts)
         vectors = Vectors(
-            self.store.params,
+            self._store.params,
             allocator.zeros(layout.size, np.float32, "gradients"),  # only used to compile
             [allocator.zeros((parts.n_state, layout.size), np.float32, "optimizer")],
         )
@@ -63,7 +63,7 @@ class ServerMode(Mode):
 
     def open(self, update: Updater) -> None:
         self._update, self.whole = update, slice(0, self.size)
-        self.store.open()
+        self._store.open()
         self._arrive()
 
     def turns(self, n_steps: int) -> Iterator[tuple[int, int | None]]:
@@ -112,32 +112,30 @@ class ServerMode(Mode):
         if self._parts.team.worker is not None:
             self.post((), 0, 0, 0, 0, 1)
             self._settled()
-        self._meet_at(self.store)
+        self._meet_at(self._store)
         self._arrive()
 
     def _arrive(self) -> None:
         """Pull the epoch's initial parameters; no worker posts before all have them. All ranks must call."""
         self.began = self._pull()
-        self.store.rest()
+        self._store.rest()
 
     def apply(self, mean: Any, lr: float, number: int, step: int) -> None:
         """Update the parameters by a mean gradient, in the copy that is not read, and make it current. Rank 0.
 
         ``number`` is the update's number, for the optimizer; ``step`` is the step of the gradient.
         """
-        self.store.begin()
-        was_nonfinite = self._update.first_nonfinite_step
-        self._update(self.whole, mean, lr, number)
-        self._update.first_nonfinite_step = was_nonfinite or (self._update.first_nonfinite_step and step)
-        self.arena.commit()
-        self.store.commit()
+        with self._store.writing:
+            was_nonfinite = self._update.first_nonfinite_step
+            self._update(self.whole, mean, lr, number)
+            self._update.first_nonfinite_step = was_nonfinite or (self._update.first_nonfinite_step and step)
+            self._arena.commit()
 
     def keep(self) -> None:
         """Advance the clock with unchanged parameters. Rank 0."""
-        self.store.begin()
-        self.arena.new_params[:], self.arena.new_state[:] = self.arena.params, self.arena.state
-        self.arena.commit()
-        self.store.commit()
+        with self._store.writing:
+            self._arena.new_params[:], self._arena.new_state[:] = self._arena.params, self._arena.state
+            self._arena.commit()
 
     def is_dropped(self, worker: int, step: int) -> bool:
         """Return True if a worker's post is to be dropped, and record it. Rank 0."""
@@ -150,9 +148,9 @@ class ServerMode(Mode):
     def _pull(self) -> int:
         """Pull the current parameters on a worker; return their clock."""
         if self._parts.team.worker is None:
-            return self.store.clock
+            return self._store.clock
         self.tally.pulled()
-        return self.store.pull(self.arena.params)
+        return self._store.pull(self._arena.params)
 
     def post(self, vectors: Sequence[np.ndarray], *note: float) -> None:
         """Post to rank 0, once it has granted this worker's previous post."""

@@ -27,7 +27,7 @@ class SyncPS(Mode):
         super().__init__(replace(SYNCHRONOUS, server=server))
 
     def step(self, n_samples: int, lr: float, step: int) -> bool:
-        collective, arena = self._parts.collective, self.arena
+        collective, arena = self._parts.collective, self._arena
         for segment, gradient in collective.gather_mean(arena.grads, n_samples):
             self._update(segment, gradient, lr, step)
         if arena.shared:
@@ -69,18 +69,18 @@ class ShardedPS(Mode):
 
     def open(self, update: Updater) -> None:
         super().open(update)
-        self._servers.hand_out(self.arena.state)
+        self._servers.hand_out(self._arena.state)
 
     def step(self, n_samples: int, lr: float, step: int) -> bool:
-        for segment, gradient in self._servers.gather_mean(self.arena.grads, n_samples):
+        for segment, gradient in self._servers.gather_mean(self._arena.grads, n_samples):
             self._update(segment, gradient, lr, step)
         if self._parts.team.applies_updates:
-            self.arena.close()
-        self._servers.publish(self.arena.params)
+            self._arena.close()
+        self._servers.publish(self._arena.params)
         return True
 
     def drain(self) -> None:
-        self._servers.collect(self.arena.state)
+        self._servers.collect(self._arena.state)
 
 
 def sync_ps(

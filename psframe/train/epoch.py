@@ -43,7 +43,8 @@ def train_epoch(run: Run) -> EpochTimings:
     Stopped
         On every rank, after a signal.
     """
-    run.collective.clear()
+    run.collective.traffic.clear()
+    run.collective.overlap.clear()
     run.updater.clear()
     run.sync.tally.clear()
     run.work.begin()

@@ -155,7 +155,7 @@ def _report(run: Run, seen: EpochTimings) -> Report:
         run.sync.tally.wait_s,
         epoch.moved(run),
         stalled_s,
-        run.collective.overlap.overlap_s if run.collective.overlap else (0.0, 0.0),
+        run.collective.overlap.overlap_s,
         run.updater.update_s,
         run.updater.first_nonfinite_step,
         run.guard.take(),

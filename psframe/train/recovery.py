@@ -21,7 +21,6 @@ from psframe.cluster.node_channel import LeaderEnded
 from psframe.record import metrics
 from psframe.record.checkpoint import Saved
 from psframe.record.run_dir import durably
-from psframe.sync.base import Snapshot
 from psframe.train.build import assemble, setup
 from psframe.train.data.dataset import LoadedData
 from psframe.train.epoch_metrics import EpochTimings
@@ -75,7 +74,7 @@ def _can(run: Run, lost: BaseException) -> bool:
     """Return True if the run can continue after ``lost``: the death of a rank, not a rank that is stuck."""
     if run.config.fault.on_worker_loss != "continue" or not startup.tolerant() or not run.sync.traits.survives:
         return False
-    if run.sync.store and run.sync.store.progress:
+    if run.sync.progress:
         return False  # Open MPI's one-sided windows do not outlive a rank
     return _is_loss(lost)
 
@@ -113,16 +112,16 @@ class Survivors:
         run = self.run
         progress = run.progress
         inside = bool(progress.parts) and not progress.parts[-1].whole
-        cursor = run.sampler.cursor if progress.parts and not progress.concluded else 0
-        snapshot = run.sync.snapshot() if inside else Snapshot(cursor, run.network.arena.params, run.sync.state())
+        done = run.sampler.cursor if progress.parts and not progress.concluded else 0
         n_steps, step = len(progress.parts[-1].losses) if progress.parts else 0, progress.step
         if inside:
-            n_steps = run.sampler.steps_to(snapshot.done)
+            done = run.sync.work.salvaged()
+            n_steps = run.sampler.steps_to(done)
             step += n_steps
+        snapshot = run.sync.state()
         state = np.array(snapshot.rows, np.float32).reshape(-1, len(snapshot.params))
-        saved = Saved(
-            snapshot.params.copy(), state, progress.epoch, step, run.network.arena.layout.describe(), snapshot.done
-        )
+        layout = run.network.arena.layout.describe()
+        saved = Saved(snapshot.params.copy(), state, progress.epoch, step, layout, done)
         return saved, n_steps
 
     def agree_place(self, world: MPI.Comm) -> None:

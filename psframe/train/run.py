@@ -103,7 +103,7 @@ class Run:
 
     def rows(self) -> list[np.ndarray]:
         """Return the rows of state that a checkpoint stores beside the parameters, on rank 0."""
-        return list(self.whole.state) if self.whole else self.sync.state()
+        return list(self.whole.state) if self.whole else self.sync.state().rows
 
 
 def headline(run: Run) -> str:

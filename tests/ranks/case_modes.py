@@ -161,7 +161,7 @@ def backup_workers_close_a_step_with_the_first(world):
         def late(worker, step, params, rig=rig, begun=begun):
             if worker == last:
                 begun[0] = step + 1
-            while worker == last and rig.mode.store.clock == rig.mode.pulled:
+            while worker == last and rig.mode._store.clock == rig.mode.pulled:
                 time.sleep(0.001)  # until the others have closed the step
             while begun[0] <= step:
                 time.sleep(0.001)  # until the last one has pulled what it is too late with

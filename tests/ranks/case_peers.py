@@ -36,7 +36,7 @@ def elastic_averaging(world):
         turns = rig.mode.turns(n_steps)
         for rank in order:
             turn(rig, turns, world.rank == rank)
-            (rig.mode.layer_hook or int)()
+            (rig.mode.progress or int)()
             world.Barrier()
         own = [START.copy() for _ in range(world.size)]
         rules, made, centre = [Momentum(0.9) for _ in own], [0] * world.size, START
@@ -48,11 +48,11 @@ def elastic_averaging(world):
                 d = alpha * (own[rank] - centre)
                 own[rank], centre = own[rank] - d, centre + d
         same(world, rig.arena.params, own[world.rank], spec)
-        rig.mode.store.rest()
+        rig.mode._store.rest()
         out = np.empty(SIZE, np.float32)
-        rig.mode.store.pull(out)
+        rig.mode._store.pull(out)
         same(world, out, centre, spec)
-        rig.mode.store.rest()
+        rig.mode._store.rest()
         rig.close()
 
 
@@ -229,5 +229,5 @@ def hybrid(world):
                         x[g], centre = x[g] - d, centre + d
                 mine = [g for g, members in enumerate(groups) if world.rank in members]
                 same(world, rig.arena.params, x[mine[0]], (spec, form))
-                rig.mode.store.rest()
+                rig.mode._store.rest()
                 rig.close()

@@ -97,9 +97,8 @@ def pull_is_of_one_clock(world):
                 while at_work:
                     worker = mailbox.collect()
                     at_work -= int(mailbox.headers[worker, 4])
-                    store.begin()
-                    store.params[(clock + 1) % 2][:] = clock + 2
-                    store.commit()
+                    with store.writing:
+                        store.params[(clock + 1) % 2][:] = clock + 2
                     clock += 1
                     mailbox.ack(worker)
             else:
@@ -128,9 +127,8 @@ def pull_that_is_overtaken_is_still_whole(world):
         if world.rank == 0:
             clock = 0
             while done[: world.size - 1].sum() < world.size - 1:
-                store.begin()
-                store.params[(clock + 1) % 2][:] = clock + 2
-                store.commit()
+                with store.writing:
+                    store.params[(clock + 1) % 2][:] = clock + 2
                 clock += 1
         else:
             out = np.empty(size, np.float32)

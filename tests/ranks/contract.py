@@ -74,7 +74,7 @@ def train(cluster, mode, arguments, form, reproducible, shapes, own_optimizer=Fa
     )
     team, arena, collective, layout = rig.team, rig.arena, rig.collective, rig.layout
     begins, overlap = [slot.start for slot in layout.slots.values()], collective.overlap
-    boundaries = overlap.hook_layers(begins) if overlap else ()
+    boundaries = overlap.hook_layers(begins)
     for step in range(STEPS):
         every = [gradients(worker, step, layout) for worker in range(team.n_workers)]
         for slot in layout.slots.values():

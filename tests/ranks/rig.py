@@ -53,7 +53,7 @@ class Rig:
             self.arena.refresh_half()
         cluster.barrier()
         self.promised = dict(self.allocator.bytes_by_role)
-        self.collective.clear()
+        self.collective.traffic.clear()
 
     def _make(self, allocator):
         self.allocator = allocator

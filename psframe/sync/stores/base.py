@@ -40,6 +40,20 @@ class Tickets:
         return self._add(NO_MORE)
 
 
+class Writing:
+    """Context in which rank 0 writes the copy of a store's parameters that is not read; it is current afterwards."""
+
+    def __init__(self, store: "Store"):
+        self._store = store
+
+    def __enter__(self) -> None:
+        self._store._begin()
+
+    def __exit__(self, kind: object, *error: object) -> None:
+        if kind is None:
+            self._store._commit()
+
+
 class Store:
     """Base class of the stores, constructed as ``make(team, size, allocator, copies)`` on every rank.
 
@@ -60,6 +74,8 @@ class Store:
     ----------
     params : list of ndarray of float32, shape (S,)
         The copies, on ranks that have them in memory: all ranks of a shared store, rank 0 of a window.
+    writing : Writing
+        Context in which rank 0, the only writer of two copies, writes ``params[(clock + 1) % 2]``; advances the clock.
     tickets : Tickets
     traffic : Traffic
         Bytes moved by this rank, the mailbox's included.
@@ -68,14 +84,13 @@ class Store:
         all ranks have the parameters in memory.
     """
 
-    name = ""  # in the config, as the record names it
     params: Sequence[np.ndarray] = ()
     tickets: Tickets
     progress: Callable[[], None] | None = None
 
     def __init__(self, team: Team, size: int, allocator: Allocator, copies: int):
         self._team, self._size, self._allocator, self._copies = team, size, allocator, copies
-        self.traffic = Traffic()
+        self.writing, self.traffic = Writing(self), Traffic()
 
     def mailbox(self, rows: int) -> Mailbox:
         """Return a mailbox for posts of ``rows`` vectors, before :meth:`open`. All ranks must call."""
@@ -107,19 +122,24 @@ class Store:
         """Wait for all ranks and their one-sided operations; restart tickets at 0. All ranks must call."""
         raise NotImplementedError
 
-    def begin(self) -> None:
-        """Announce that the copy which is not current will be written. Rank 0, the only writer, calls."""
+    def _begin(self) -> None:
+        """Announce that the copy which is not current will be written."""
         raise NotImplementedError
 
-    def commit(self) -> None:
-        """Make that copy the current one, and advance the clock. Rank 0 calls."""
+    def _commit(self) -> None:
+        """Make that copy the current one, and advance the clock."""
         raise NotImplementedError
+
+
+def resolved(name: str, n_nodes: int) -> str:
+    """Return the name of a store on so many nodes; ``auto``: ``shared`` on one node, else ``window``."""
+    if name != "auto":
+        return name
+    return "window" if n_nodes > 1 else "shared"
 
 
 def make(name: str, team: Team, size: int, allocator: Allocator, copies: int) -> Store:
-    """Return a store by name; ``auto``: ``shared`` on one node, else ``window``. UserError for unsupported nodes."""
-    if name == "auto":
-        name = "window" if team.cluster and team.cluster.n_nodes > 1 else "shared"
+    """Return a store by name, or ``auto``. UserError for unsupported nodes."""
+    name = resolved(name, team.cluster.n_nodes if team.cluster else 1)
     store: Store = registry.load("sync.store", TABLE, name)(team, size, allocator, copies)
-    store.name = name
     return store

@@ -94,10 +94,10 @@ class Shared(Store):
             self._counters.add(TICKETS, -self._counters.load(TICKETS) & WRAP)
         self._barrier()
 
-    def begin(self) -> None:
+    def _begin(self) -> None:
         self._counters.lock(CLOCK)
         self._counters.add(BEGUN)
 
-    def commit(self) -> None:
+    def _commit(self) -> None:
         self._counters.add(CLOCK)
         self._counters.unlock(CLOCK)

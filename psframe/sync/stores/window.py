@@ -120,11 +120,11 @@ class Window(Store):
         if self._is_home:
             self._comm.Iprobe(MPI.ANY_SOURCE, MPI.ANY_TAG)
 
-    def begin(self) -> None:
+    def _begin(self) -> None:
         while self._load(HELD):  # in MPI, which progresses the pull that asked
             self._comm.Iprobe(MPI.ANY_SOURCE, MPI.ANY_TAG)
         self._add(BEGUN, 1)
 
-    def commit(self) -> None:
+    def _commit(self) -> None:
         self._of_params.Sync()  # makes stores visible to gets
         self._add(CLOCK, 1)

@@ -26,6 +26,7 @@ from psframe.sync.allreduce import AllReduce
 from psframe.sync.base import Mode
 from psframe.sync.binding import bind
 from psframe.sync.sampler import Sampler
+from psframe.sync.stores.base import resolved
 from psframe.train import placement_report
 from psframe.train.build import setup, stages
 from psframe.train.build.allocate import Sizes, adopt, homes, take
@@ -216,6 +217,7 @@ def _threads(asked: int | str, flops: float) -> int:
 
 def _labels(cluster: Cluster, plan: Plan, mode: Mode | None, sampler: Sampler) -> dict[str, Any]:
     """Return the fields common to all records; ``mode`` is None for a rank that is alone."""
+    store = plan.choices["sync"].arguments.get("store", "auto")
     return {
         "model": plan.choices["model"].name,
         "dataset": plan.choices["dataset"].name,
@@ -223,7 +225,7 @@ def _labels(cluster: Cluster, plan: Plan, mode: Mode | None, sampler: Sampler) -
         "server": plan.team.server,
         "n_servers": len(plan.team.servers),
         "collective": plan.choices["collective"].name if mode and mode.traits.exchanges else None,
-        "store": mode.store.name if mode and mode.store else None,
+        "store": resolved(store, cluster.n_nodes) if mode and mode.traits.keeps_store else None,
         "n_ranks": cluster.n_ranks,
         "n_workers": plan.team.n_workers,
         "n_nodes": cluster.n_nodes,

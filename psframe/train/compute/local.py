@@ -107,8 +107,8 @@ class Work:
 def layer_hook(mode: Mode, collective: Base, work: Work) -> LayerHook | None:
     """Return what backward calls on its way: the collective, to send gradients, or the mode, to serve other ranks."""
     net, overlap = work.network, collective.overlap
-    if overlap and mode.traits.overlaps and not work.several and (layers := overlap.hook_layers(net.begins)):
+    if mode.traits.overlaps and not work.several and (layers := overlap.hook_layers(net.begins)):
         return LayerHook(layers, overlap.grads_ready)
-    if hook := mode.layer_hook:
+    if mode.traits.server is None and (hook := mode.progress):
         return LayerHook(range(len(net.layers)), lambda segment: hook())
     return None

@@ -193,7 +193,7 @@ class Scattered(ByOwner):
         self._traffic.receive(4 * (sum(share.received) - share.received[rank]))
         return self._comm.Ialltoallv(
             [self._source[share.bucket], share.sent, share.starts, MPI.FLOAT],
-            [share.rows, share.received, share.places, MPI.FLOAT],
+            [share.rows, share.received, share.offsets, MPI.FLOAT],
         )
 
 

@@ -150,5 +150,5 @@ class NodeVectors:
             gates.object(COMMITTED)
         self.meeting.meet(COMMITTED, self.reducing)
         arena.nonfinite = arena.guarded and gates.is_objected(COMMITTED)
-        arena.close()
+        arena.end_step()
         self._current = True

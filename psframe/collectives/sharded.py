@@ -41,7 +41,7 @@ class Sharded(Buffer):
         for share in self._shares:
             self._allgather(params[share.bucket], share.counts, share.starts)
 
-    def collect(self, rows: np.ndarray) -> None:
+    def gather_state(self, rows: np.ndarray) -> None:
         """Send the other servers' shares of the optimizer state (n_state, S) to rank 0. The servers must call."""
         for server in self._team.servers[1:]:
             for segment in [share.segments[server] for share in self._shares]:
@@ -51,7 +51,7 @@ class Sharded(Buffer):
                     elif self._comm.rank == server:
                         self._wait(self._comm.Isend(row[segment], 0, STATE_TAG))
 
-    def hand_out(self, rows: np.ndarray) -> None:
+    def scatter_state(self, rows: np.ndarray) -> None:
         """Send rank 0's optimizer state (n_state, S) to the other servers. The servers must call."""
         for server in self._team.servers[1:]:
             for row in rows:

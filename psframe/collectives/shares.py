@@ -25,7 +25,7 @@ class Share:
         Length of each rank's slice, and its offset in the bucket.
     rows : ndarray of float32, shape (n_workers, length of ``own``)
         Received gradients, by worker; no rows if MPI sums, or if this rank sums nothing.
-    sent, received, places : list of int
+    sent, received, offsets : list of int
         Counts of numbers to and from each rank, and offsets of the latter in ``rows``.
     """
 
@@ -49,7 +49,7 @@ class Share:
         self.rows = memory[: n_rows * n_own].reshape(n_rows, n_own)
         self.sent = self.counts if team.worker is not None else [0 for _ in ranks]
         self.received = [n_own if n_rows and other in team.worker_of_rank else 0 for other in ranks]
-        self.places = [team.worker_of_rank[other] * n_own if n else 0 for other, n in enumerate(self.received)]
+        self.offsets = [team.worker_of_rank[other] * n_own if n else 0 for other, n in enumerate(self.received)]
 
 
 def owned(bucket: slice, extent: Extent, n_owners: int, number: int) -> slice:

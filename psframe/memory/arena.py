@@ -227,7 +227,7 @@ class Arena:
 
     @property
     def new_published(self) -> np.ndarray:
-        """The same of ``new_params``."""
+        """``new_params`` as a server sends them: float32, or bfloat16 in half as many float32."""
         return self.new_params if self.new_half is None else self.new_half.view(np.float32)
 
     def refresh_half(self) -> None:
@@ -240,7 +240,7 @@ class Arena:
         self.version += 1
         self._point()
 
-    def close(self) -> None:
+    def end_step(self) -> None:
         """End a step: make the updated vectors current if the step is sound."""
         if self.nonfinite:
             self.dropped += 1
@@ -248,7 +248,7 @@ class Arena:
             self.commit()
 
     @property
-    def taken(self) -> int:
+    def steps_ended(self) -> int:
         """Number of steps committed or dropped."""
         return self.version + self.dropped
 

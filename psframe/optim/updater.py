@@ -103,7 +103,7 @@ class Updater:
         )
 
     def _in_pieces(self, segment: slice, mean: Any, lr: float, step: int) -> bool:
-        """Do the same with a user's own optimizer, which works in place; return True if the gradient is finite."""
+        """Update a segment by a user's own optimizer, which works in place; return True if the gradient is finite."""
         arena, finite = self.arena, True
         start, stop, _ = segment.indices(arena.layout.size)
         if self.sums:
@@ -164,7 +164,7 @@ class Updater:
 
 
 def _move(average: np.ndarray, params: np.ndarray, share: np.float32, room: np.ndarray) -> None:
-    """Do the same to an average (S,) as ``Mean.update``; ``room`` is overwritten."""
+    """Draw an average (S,) towards ``params`` by ``share``, with the bits of ``Mean.update``; overwrite ``room``."""
     if share == 1:
         average[:] = params
         return

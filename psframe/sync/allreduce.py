@@ -14,5 +14,5 @@ class AllReduce(Mode):
         for segment, gradient in self._parts.collective.allreduce_mean(self._arena.grads, n_samples):
             self._update(segment, gradient, lr, step)
         if not self._arena.shared:
-            self._arena.close()
+            self._arena.end_step()
         return True

@@ -88,22 +88,22 @@ class Averaging(Mode):
         if arena.shared:
             barrier()
 
-    def restart(self) -> None:
+    def begin_local_steps(self) -> None:
         """Set the worker's parameters to the start of its next local steps."""
         self._arena.params[:] = self.global_arena.params
 
-    def anchor(self) -> np.ndarray:
+    def local_start(self) -> np.ndarray:
         """Return the parameters (S,) at which the local steps began."""
         return self.global_arena.params
 
-    def lean(self, difference: np.ndarray) -> None:
+    def before_exchange(self, difference: np.ndarray) -> None:
         """Use this worker's ``w_k_0 - w_k`` (S,) before the collective overwrites it."""
 
     def _source(self, parts: Parts) -> StaticShards:
         return AveragedShards(parts.sampler, parts.cluster.halt, self._arena, in_step=False)
 
     def turns(self, n_steps: int) -> Iterator[tuple[int, int | None]]:
-        self.restart()
+        self.begin_local_steps()
         for step in steps(self.work, n_steps):
             self.at = step
             yield step, self._parts.team.worker
@@ -116,7 +116,7 @@ class Averaging(Mode):
         if self.since < self.period(step):
             return False
         self._average_params(step)
-        self.restart()
+        self.begin_local_steps()
         return True
 
     def period(self, step: int) -> int:
@@ -130,8 +130,8 @@ class Averaging(Mode):
         self.tally.pulled()
         self.tally.pushed()
         self.since = 0
-        np.subtract(self.anchor(), self._arena.params, out=self.global_arena.grads)
-        self.lean(self.global_arena.grads)
+        np.subtract(self.local_start(), self._arena.params, out=self.global_arena.grads)
+        self.before_exchange(self.global_arena.grads)
         for segment, mean in self._parts.collective.allreduce_mean(self.global_arena.grads, self.n_workers):
             self.update_global(segment, mean, self.outer_lr, step)
         self._take()

@@ -158,7 +158,7 @@ class Mode:
         worker = self._parts.team.worker
         for step in steps(self.work, n_steps):
             yield step, worker
-            if worker is not None:
+            if worker is not None and self.traits.same_each_step:
                 self.tally.exchanged(0)
 
     def step(self, n_samples: int, lr: float, step: int) -> bool:

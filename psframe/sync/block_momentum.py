@@ -47,13 +47,13 @@ class BlockMomentum(Averaging):
         self.start = parts.allocator.zeros(parts.layout.size if self.nesterov else 0, np.float32, "exchange")
         return arena
 
-    def restart(self) -> None:
+    def begin_local_steps(self) -> None:
         if self.nesterov:
             np.multiply(self.global_arena.state[0], np.float32(-self.eta * self.outer_lr), out=self.start)
             self.start += self.global_arena.params
             self._arena.params[:] = self.start
         else:
-            super().restart()
+            super().begin_local_steps()
 
-    def anchor(self) -> np.ndarray:
+    def local_start(self) -> np.ndarray:
         return self.start if self.nesterov else self.global_arena.params

@@ -93,11 +93,11 @@ class SyncEASGD(Averaging):
         self.force = parts.allocator.zeros(parts.layout.size, np.float32, "exchange")
         return arena
 
-    def lean(self, difference: np.ndarray) -> None:
+    def before_exchange(self, difference: np.ndarray) -> None:
         np.multiply(difference, np.float32(self.outer_lr / self.n_workers), out=self.force)
         self._arena.params += self.force
 
-    def restart(self) -> None:
+    def begin_local_steps(self) -> None:
         pass
 
 

@@ -40,22 +40,22 @@ class Sampler:
 
     def steps_to(self, done: int) -> int:
         """Return the number of steps until ``done`` samples of the epoch are done."""
-        return -(-(done - self.cursor) // self.whole)
+        return -(-(done - self.cursor) // self.samples_per_step)
 
     @property
     def steps_an_epoch(self) -> int:
         """Steps of a complete epoch."""
-        return -(-self.n_samples // self.whole)
+        return -(-self.n_samples // self.samples_per_step)
 
     @property
-    def whole(self) -> int:
+    def samples_per_step(self) -> int:
         """Samples of a full step over all workers, from the batch size."""
         return self.n_workers * self.batch_size
 
     @property
     def global_batch(self) -> int:
         """Samples of a full step over all workers, at most those of the data set."""
-        return min(self.whole, self.n_samples)
+        return min(self.samples_per_step, self.n_samples)
 
     @property
     def max_batch(self) -> int:
@@ -70,11 +70,11 @@ class Sampler:
 
     def samples_in(self, step: int) -> int:
         """Return the number of samples of a step over all workers."""
-        return min(self.whole, self.n_left - step * self.whole)
+        return min(self.samples_per_step, self.n_left - step * self.samples_per_step)
 
     def share(self, step: int, worker: int) -> slice:
         """Return a worker's slice of the permutation in a step; it may be empty in the last step."""
-        begin, share = self.cursor + step * self.whole, self.cut(self.samples_in(step), worker)
+        begin, share = self.cursor + step * self.samples_per_step, self.cut(self.samples_in(step), worker)
         return slice(begin + share.start, begin + share.stop)
 
     def cut(self, n: int, worker: int) -> slice:
@@ -83,7 +83,7 @@ class Sampler:
 
     def done_after(self, n_steps: int) -> int:
         """Return the number of samples of the epoch done after ``n_steps`` more steps."""
-        return min(self.cursor + n_steps * self.whole, self.n_samples)
+        return min(self.cursor + n_steps * self.samples_per_step, self.n_samples)
 
     def size_of(self, step: int, worker: int) -> int:
         """Return the number of samples of a worker in a step."""

@@ -34,7 +34,7 @@ class SyncPS(Mode):
             collective.broadcast(arena.params)
             return True
         if self._parts.team.applies_updates:
-            arena.close()
+            arena.end_step()
         if arena.nonfinite:
             arena.new_published.view(np.uint32)[0] = NONFINITE_MARK
         news = arena.new_published if arena.nonfinite else arena.published
@@ -69,18 +69,18 @@ class ShardedPS(Mode):
 
     def open(self, update: Updater) -> None:
         super().open(update)
-        self._servers.hand_out(self._arena.state)
+        self._servers.scatter_state(self._arena.state)
 
     def step(self, n_samples: int, lr: float, step: int) -> bool:
         for segment, gradient in self._servers.gather_mean(self._arena.grads, n_samples):
             self._update(segment, gradient, lr, step)
         if self._parts.team.applies_updates:
-            self._arena.close()
+            self._arena.end_step()
         self._servers.publish(self._arena.params)
         return True
 
     def drain(self) -> None:
-        self._servers.collect(self._arena.state)
+        self._servers.gather_state(self._arena.state)
 
 
 def sync_ps(

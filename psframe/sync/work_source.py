@@ -50,7 +50,7 @@ class StaticShards:
         self.version = 0  # steps committed or dropped before the epoch
 
     def begin(self) -> None:
-        self.version = self.arena.taken
+        self.version = self.arena.steps_ended
 
     def may_begin(self, step: int) -> bool:
         return self.halt.may(step, self.in_step)
@@ -62,7 +62,7 @@ class StaticShards:
         return self.sampler.done_after(self.halt.begun)
 
     def salvaged(self) -> int:
-        return self.sampler.done_after(self.arena.taken - self.version)
+        return self.sampler.done_after(self.arena.steps_ended - self.version)
 
 
 class SampleQueue:

@@ -78,10 +78,10 @@ def _part(run: Run) -> None:
             _after_step(run, checkpointer, step)
     draining = perf_counter()
     run.sync.drain()
-    if run.whole:
+    if run.full_model:
         if checkpointer:
             checkpointer.rest()  # the writer reads these vectors in place
-        run.whole.collect()
+        run.full_model.gather()
     run.outputs.trace.end()
     run.outputs.trace.add("drain", draining)
     seen.ended = perf_counter()
@@ -120,7 +120,7 @@ def _after_step(run: Run, checkpointer: Checkpointer, step: int) -> None:
     asks = run.outputs.calls.step(run.progress.step + step + 1)
     pauses = asks or bool(run.cluster.halt.signal) or checkpointer.failed
     if not pauses and checkpointer.due():
-        is_complete = run.sync.traits.complete_on_rank_0 and not run.whole
+        is_complete = run.sync.traits.complete_on_rank_0 and not run.full_model
         if is_complete:
             _save(run, checkpointer, run.sampler.done_after(step + 1), run.progress.step + step + 1)
         pauses = not is_complete
@@ -145,7 +145,7 @@ def _pause(run: Run, seen: EpochTimings) -> None:
     """
     done, steps, number, word = run.cluster.run_on_root_in_time(partial(_settled, run, len(seen.losses)))
     seen.cut(steps)
-    seen.whole = True
+    seen.is_complete = True
     run.sampler.cursor = done
     run.progress.step += steps
     if word is not None:
@@ -217,6 +217,6 @@ def _moved_bytes(run: Run) -> int:
 
 
 def _traffics(run: Run) -> list[Traffic]:
-    stage_alone = run.whole and run.team.n_workers == 1  # its updates stay on this rank
+    stage_alone = run.full_model and run.team.n_workers == 1  # its updates stay on this rank
     updates = [run.updater.traffic] if run.sync.traits.updates_shared and not stage_alone else []
     return [run.collective.traffic, *updates, *run.sync.tally.traffics, *run.work.traffics()]

@@ -92,18 +92,18 @@ class Run:
     hook: LayerHook | None = None
     blocks: list[tuple[str, np.ndarray]] = field(default_factory=list)  # (role, memory), for the page audit
     evaluated: Current = field(default_factory=Current)  # parameters that the test set is evaluated with
-    whole: FullModel | None = None  # with stages or shards: the full network's parameters
+    full_model: FullModel | None = None  # with stages or shards: the full network's parameters
     progress: Progress = field(default_factory=Progress)
     outputs: Outputs = field(default_factory=Outputs)
 
     @property
     def model_state(self) -> Arena | FullModel:
         """Holder of the full network's parameters (on rank 0) and of their layout."""
-        return self.whole or self.network.arena
+        return self.full_model or self.network.arena
 
     def rows(self) -> list[np.ndarray]:
         """Return the rows of state that a checkpoint stores beside the parameters, on rank 0."""
-        return list(self.whole.state) if self.whole else self.sync.state().rows
+        return list(self.full_model.state) if self.full_model else self.sync.state().rows
 
 
 def headline(run: Run) -> str:

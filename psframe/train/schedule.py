@@ -5,7 +5,7 @@ from math import cos, inf, pi
 
 from psframe.config.schema import Schedule
 
-MINUTE = 1e-9  # epochs, in place of a length of 0
+TINY = 1e-9  # epochs, in place of a length of 0
 
 
 def learning_rate(
@@ -49,7 +49,7 @@ def _cosine(schedule: Schedule, begun: float, ended: float, epochs: float) -> fl
 
     With ``restart_epochs`` it begins anew after so many epochs, and each time lasts ``restart_factor`` times as long.
     """
-    length = float(schedule.restart_epochs) or max(epochs, MINUTE)
+    length = float(schedule.restart_epochs) or max(epochs, TINY)
     if schedule.restart_epochs and schedule.restart_factor == 1:
         begun %= length
     while schedule.restart_epochs and begun >= length:
@@ -59,7 +59,7 @@ def _cosine(schedule: Schedule, begun: float, ended: float, epochs: float) -> fl
 
 def _polynomial(schedule: Schedule, begun: float, ended: float, epochs: float) -> float:
     """``(1 - t / T)^power`` down to ``end``."""
-    left = 1 - min(1.0, begun / max(epochs, MINUTE))
+    left = 1 - min(1.0, begun / max(epochs, TINY))
     return schedule.end + (1 - schedule.end) * left**schedule.power
 
 
@@ -69,10 +69,10 @@ def _one_cycle(schedule: Schedule, begun: float, ended: float, epochs: float) ->
     Smith and Topin 2018, as PyTorch has it: the last step has the last rate. The momentum stays as it is.
     """
     one = ended - begun
-    top, last = schedule.rise * epochs - one, max(epochs - one, MINUTE)
+    top, last = schedule.rise * epochs - one, max(epochs - one, TINY)
     if begun <= top:
-        return 1 - (1 - schedule.start) * _half_cosine(begun / max(top, MINUTE))
-    share = (begun - top) / max(last - top, MINUTE)
+        return 1 - (1 - schedule.start) * _half_cosine(begun / max(top, TINY))
+    share = (begun - top) / max(last - top, TINY)
     return schedule.end + (1 - schedule.end) * _half_cosine(min(1.0, share))
 
 

@@ -77,7 +77,7 @@ class Candidates:
             "tiers": sorted({node.tier for node in topology.nodes if node.tier and node.allowed}),
             "n_workers": run.team.n_workers,
             "batch_size": run.sampler.batch_size,
-            "global_batch": run.sampler.whole,
+            "global_batch": run.sampler.samples_per_step,
             "n_train": run.sampler.n_samples,
             "same_each_step": run.sync.traits.same_each_step,
             "own_statistics": run.network.meets == "batch",

@@ -64,7 +64,8 @@ def train(run: Run, n_steps: int) -> dict[str, Any]:
         On rank 0: ``samples``; ``seconds`` of the slowest rank; the mean worker's seconds by phase. Elsewhere {}.
     """
     cluster, sampler = run.cluster, run.sampler
-    n_samples = min(sampler.n_samples, max(1, min(n_steps, sampler.n_samples // sampler.whole)) * sampler.whole)
+    n_full = max(1, min(n_steps, sampler.n_samples // sampler.samples_per_step))
+    n_samples = min(sampler.n_samples, n_full * sampler.samples_per_step)
     sampler.cursor = sampler.n_samples - n_samples
     run.progress.begun_at = sampler.cursor
     run.progress.epoch += 1  # other samples than before, which no cache holds

@@ -70,8 +70,8 @@ def init_parameters(run: Run, quiet: bool) -> None:
     place = (run_dir.epoch, run_dir.step, run_dir.cursor) if run_dir else (0, 0, 0)
     progress.epoch, progress.step, progress.begun_at, progress.lr = cluster.bcast((*place, progress.lr))
     run.sampler.cursor = progress.begun_at
-    if run.whole and progress.step:
-        run.whole.hand_out(cluster.bcast(len(saved.state) if saved else 0))
+    if run.full_model and progress.step:
+        run.full_model.scatter_state(cluster.bcast(len(saved.state) if saved else 0))
     if progress.step and (arena.shared or run.team.server is None):
         state_comm = run.group.leaders if arena.shared else run.team.comm
         for row in arena.state if leads or not arena.shared else ():

@@ -147,7 +147,7 @@ def _join(network: Network, plan: Plan, most: int, allocator: Allocator, least: 
     return crew
 
 
-def whole(
+def full_model(
     cluster: Cluster, plan: Plan, network: Network, arena: Arena, n_state: int, allocator: Allocator
 ) -> FullModel | None:
     """Return the holder of the full network's parameters on rank 0; None if every rank has them."""

@@ -78,7 +78,7 @@ class BlockSampler(Sampler):
     n_blocks: int = 1
 
     @property
-    def whole(self) -> int:
+    def samples_per_step(self) -> int:
         return self.n_global
 
     @property

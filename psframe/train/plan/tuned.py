@@ -64,7 +64,7 @@ def _step(resolved: dict[str, Any], sizes: tuple[int, ...]) -> tuple[int, int]:
     """Return the workers, and the samples of a step."""
     config, mode = resolve(dict(resolved)), sync.make(sections.choice(resolved, "sync"))
     n_workers = roles_of(config, mode.traits, sizes).n_workers
-    return n_workers, any_workers.sampler(1 << 62, n_workers, config.train).whole
+    return n_workers, any_workers.sampler(1 << 62, n_workers, config.train).samples_per_step
 
 
 def _trains_the_same(found: Tuned, step: tuple[int, int], n_workers: int) -> bool:

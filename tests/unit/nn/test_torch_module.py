@@ -133,7 +133,7 @@ def test_steps_of_workers_are_those_of_one_module(name, sizes, copies, optimizer
                 updater(
                     part, compiled.elementwise.Mean([r[part] for r in rows]).over(n_all), updater.optimizer.lr, step + 1
                 )
-            worker.arena.close()
+            worker.arena.end_step()
         for n, p in [*module.named_parameters(), *module.named_buffers()]:
             for worker in workers:
                 if n in worker.tensors():

@@ -30,7 +30,7 @@ class FullModel:
     params : ndarray of float32, shape (layout.size,)
     state : ndarray of float32, shape (n_state, layout.size)
     stays : bool
-        True: these vectors change in :meth:`collect` and on resume only.
+        True: these vectors change in :meth:`gather` and on resume only.
     """
 
     stays = True
@@ -50,7 +50,7 @@ class FullModel:
         self.params = allocator.zeros(size, np.float32, "parameters")
         self.state = allocator.zeros((n_state, size), np.float32, "optimizer")
 
-    def collect(self) -> None:
+    def gather(self) -> None:
         """Gather the current parameters and state on rank 0. All ranks must call."""
         for full_vector, own_vector in self._vectors(len(self.state)):
             for rank, name, param in self._tensors():
@@ -67,7 +67,7 @@ class FullModel:
                 else:
                     target[...] = self._mine(own_vector, name)
 
-    def hand_out(self, n_rows: int) -> None:
+    def scatter_state(self, n_rows: int) -> None:
         """Send rank 0's :attr:`params`, and ``n_rows`` rows of its :attr:`state`, to the first replica's ranks.
 
         All ranks must call.

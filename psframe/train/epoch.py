@@ -145,7 +145,7 @@ def _pause(run: Run, seen: EpochTimings) -> None:
     """
     done, steps, number, word = run.cluster.run_on_root_in_time(partial(_settled, run, len(seen.losses)))
     seen.cut(steps)
-    seen.is_complete = True
+    seen.is_agreed = True
     run.sampler.cursor = done
     run.progress.step += steps
     if word is not None:

@@ -33,7 +33,7 @@ class EpochTimings:
         This rank's samples, by step.
     rates : ndarray, shape (n_steps,)
         Learning rates, 0 for steps without this rank.
-    is_complete : bool
+    is_agreed : bool
         True once the ranks have agreed on the number of steps.
     row : ndarray, shape (n,)
         Losses of the current turn.
@@ -46,7 +46,7 @@ class EpochTimings:
     losses: np.ndarray
     samples: np.ndarray
     rates: np.ndarray
-    is_complete: bool = False
+    is_agreed: bool = False
     row: np.ndarray = field(default_factory=lambda: np.zeros(1))
 
     @classmethod

@@ -111,7 +111,7 @@ class Survivors:
     def _salvaged(self) -> tuple[Saved, int]:
         run = self.run
         progress = run.progress
-        inside = bool(progress.parts) and not progress.parts[-1].is_complete
+        inside = bool(progress.parts) and not progress.parts[-1].is_agreed
         done = run.sampler.cursor if progress.parts and not progress.concluded else 0
         n_steps, step = len(progress.parts[-1].losses) if progress.parts else 0, progress.step
         if inside:
@@ -148,8 +148,8 @@ class Survivors:
             parts[-1].cut(n_steps)
             if self.lockstep:
                 parts[-1].cut_turns(n_steps, now)
-            if not parts[-1].is_complete:
-                parts[-1].begun, parts[-1].ended, parts[-1].is_complete = parts[-1].begun or now, now, True
+            if not parts[-1].is_agreed:
+                parts[-1].begun, parts[-1].ended, parts[-1].is_agreed = parts[-1].begun or now, now, True
 
     def gone(self, world: MPI.Comm) -> list[int]:
         """Return the numbers of the lost ranks."""

@@ -22,10 +22,14 @@ from numba.core import event  # noqa: E402
 from numba.core.errors import NumbaError  # noqa: E402
 from numba.core.registry import cpu_target  # noqa: E402
 
+from psframe.nn import inlined  # noqa: E402
+
 _OPTIONS = {"nogil": True, "error_model": "numpy", "no_cfunc_wrapper": True}
 
-inner = numba.njit(no_cpython_wrapper=True, **_OPTIONS)
-inline = numba.njit(no_cpython_wrapper=True, forceinline=True, **_OPTIONS)
+_INNER = {"no_cpython_wrapper": True, **({"pipeline_class": inlined.Inlined} if inlined.IS_SUPPORTED else {})}
+
+inner = numba.njit(**_INNER, **_OPTIONS)
+inline = numba.njit(forceinline=True, **_INNER, **_OPTIONS)
 
 
 class _Collector(event.Listener):

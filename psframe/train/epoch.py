@@ -81,7 +81,7 @@ def _part(run: Run) -> None:
     if run.full_model:
         if checkpointer:
             checkpointer.rest()  # the writer reads these vectors in place
-        run.full_model.gather()
+        run.full_model.refresh()
     run.outputs.trace.end()
     run.outputs.trace.add("drain", draining)
     seen.ended = perf_counter()

@@ -1,13 +1,16 @@
-"""Compilation puts garbage collection off, and leaves it as it was: also where it fails, or calls for another."""
+"""Compilation puts garbage collection off, and leaves it as it was: also where it fails, or calls for another. Inner
+functions become code within their callers alone."""
 
 import gc
 
 import numba
+import numpy as np
 import pytest
 from numba.core import event
 from numba.core.errors import NumbaError
 
-from psframe.nn.jit import inner, jit
+from psframe.nn import inlined
+from psframe.nn.jit import inline, inner, jit
 
 
 class States(event.Listener):
@@ -51,3 +54,31 @@ def test_collection_waits_for_a_compilation_and_is_as_before(is_on, monkeypatch,
     finally:
         event._registered["numba:compile"] = before
         (gc.enable if was_on else gc.disable)()
+
+
+@pytest.mark.skipif(not inlined.IS_SUPPORTED, reason="this Numba compiles each function by itself")
+@pytest.mark.parametrize("kind", [inner, inline])
+def test_inner_functions_are_code_of_their_callers_alone(kind, monkeypatch, tmp_path):
+    monkeypatch.setattr("psframe.nn.jit._FOLDER", str(tmp_path))
+
+    @kind
+    def twice(x):
+        return 2 * x
+
+    @kind
+    def more(x, numbers):
+        for at in range(len(numbers)):
+            numbers[at] += twice(x)
+        return len(numbers)
+
+    def outer(x, numbers):
+        return more(x, numbers) + twice(x)
+
+    numbers = np.zeros(3)
+    assert jit(outer)(1.5, numbers) == 6
+    assert numbers.tolist() == [3, 3, 3]
+    for function in (twice, more):
+        (made,) = function.overloads.values()
+        assert made.library._codegen._engine.is_symbol_defined(made.fndesc.llvm_func_name) is False
+    assert jit(outer)(1.5, numbers) == 6, "from the cache"
+    assert numbers.tolist() == [6, 6, 6]

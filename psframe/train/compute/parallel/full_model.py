@@ -30,7 +30,7 @@ class FullModel:
     params : ndarray of float32, shape (layout.size,)
     state : ndarray of float32, shape (n_state, layout.size)
     stays : bool
-        True: these vectors change in :meth:`gather` and on resume only.
+        True: these vectors change in :meth:`refresh` and on resume only.
     """
 
     stays = True
@@ -50,7 +50,7 @@ class FullModel:
         self.params = allocator.zeros(size, np.float32, "parameters")
         self.state = allocator.zeros((n_state, size), np.float32, "optimizer")
 
-    def gather(self) -> None:
+    def refresh(self) -> None:
         """Gather the current parameters and state on rank 0. All ranks must call."""
         for full_vector, own_vector in self._vectors(len(self.state)):
             for rank, name, param in self._tensors():

@@ -52,7 +52,7 @@ class Watched:
     def epoch(self, rank: Channel, control: Control, record: dict[str, Any]) -> None:
         added = {**record}
         self.calls.epoch(control.epoch, control.step, added)
-        self._watch(len(added) > len(record) or self.calls.word())
+        self._watch(len(added) > len(record) or self.calls.requests())
         self.live.epoch(record)
 
     def end(self, rank: Channel, states: bytes) -> None:

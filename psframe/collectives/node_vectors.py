@@ -149,6 +149,6 @@ class NodeVectors:
         if arena.nonfinite:
             gates.object(COMMITTED)
         self.meeting.meet(COMMITTED, self.reducing)
-        arena.nonfinite = arena.guarded and gates.is_objected(COMMITTED)
+        arena.nonfinite = arena.drops_unsound and gates.is_objected(COMMITTED)
         arena.end_step()
         self._current = True

@@ -120,7 +120,7 @@ class Keeping:
     ----------
     copies : int
         Copies of private parameters and state on a rank that applies updates; 2 if a step may have to be dropped.
-    guarded : bool
+    drops_unsound : bool
         True if an unsound step is dropped.
     halves : bool
         True to have the parameters as bfloat16, too, which updates write. Only for modes and ranks whose parameters
@@ -128,7 +128,7 @@ class Keeping:
     """
 
     copies: int = 1
-    guarded: bool = False
+    drops_unsound: bool = False
     halves: bool = False
 
 
@@ -179,10 +179,10 @@ class Arena:
         True if other ranks have the same parameters and state in the same memory.
     dropped : int
         Number of unsound steps, which were not committed.
-    guarded : bool
+    drops_unsound : bool
         True if an unsound step is to be dropped.
     nonfinite : bool
-        True if the current or last step is unsound; never without ``guarded``.
+        True if the current or last step is unsound; never without ``drops_unsound``.
     """
 
     nonfinite = stays = False
@@ -198,7 +198,7 @@ class Arena:
         shared: bool | None = None,
         keeping: Keeping = ONE_COPY,
     ):
-        self.layout, self.version, self.guarded = layout, 0, keeping.guarded
+        self.layout, self.version, self.drops_unsound = layout, 0, keeping.drops_unsound
         self.shared = vectors is not None if shared is None else shared
         if vectors is None:
             vectors = Vectors(

@@ -1,4 +1,4 @@
-"""Checksums of parameters and optimizer state (:class:`Sums`): made as a step writes, verified as the next reads."""
+"""Checksums of parameters and optimizer state (:class:`Checksums`), made by a step and verified by the next."""
 
 import numpy as np
 
@@ -6,7 +6,7 @@ from psframe import compiled
 from psframe.memory.arena import Arena
 
 
-class Sums:
+class Checksums:
     """Checksums of the segments that this rank updates, as it last wrote them.
 
     Attributes

@@ -11,7 +11,7 @@ from psframe.config.average import Average
 from psframe.errors import UserError
 from psframe.memory.allocator import Allocator
 from psframe.memory.arena import Arena
-from psframe.memory.checksums import Sums
+from psframe.memory.checksums import Checksums
 from psframe.optim.average import rate
 from psframe.optim.base import Compiled, Optimizer
 from psframe.record.trace import UNTRACED, Trace
@@ -34,7 +34,7 @@ class Updater:
         Bytes that these moved.
     first_nonfinite_step : int
         The first step whose mean gradient was not finite here, or 0.
-    sums : Sums or None
+    sums : Checksums or None
         Checksums of written segments, verified on the next read; None without such checks.
     """
 
@@ -42,7 +42,7 @@ class Updater:
         self,
         optimizer: Optimizer,
         arena: Arena,
-        sums: Sums | None = None,
+        sums: Checksums | None = None,
         trace: Trace = UNTRACED,
         allocator: Allocator | None = None,
         average: Average | None = None,
@@ -75,7 +75,7 @@ class Updater:
         take = self._in_one_pass if self.parts is not None else self._in_pieces
         if not take(segment, mean, lr, step):
             self.first_nonfinite_step = self.first_nonfinite_step or step
-            self.arena.nonfinite = self.arena.guarded
+            self.arena.nonfinite = self.arena.drops_unsound
         if self.sums and not self.sums.note(segment):
             self.damaged = self.arena.nonfinite = True
         n_bytes = (1 + self.arena.state.shape[0]) * 4 * mean.size  # bytes of parameters and state, read and written

@@ -11,7 +11,7 @@ from psframe.errors import UserError
 from psframe.memory.arena import Arena, Vectors
 from psframe.optim import Updater
 from psframe.sync.base import Mode, Parts
-from psframe.sync.stores.shared import Shared
+from psframe.sync.stores.shared import SharedStore
 from psframe.sync.traits import Traits
 from psframe.sync.work_source import SampleQueue
 
@@ -36,7 +36,7 @@ class Hogwild(Mode):
             )
 
     def _allocate(self, parts: Parts) -> Arena:
-        self.common = Shared(self._team(parts), parts.layout.size, self._memory(parts), copies=1)
+        self.common = SharedStore(self._team(parts), parts.layout.size, self._memory(parts), copies=1)
         self.tally.traffics.append(self.common.traffic)
         vectors = Vectors(
             self.common.params,

@@ -14,7 +14,7 @@ import numpy as np
 from psframe.cluster.startup import launcher_ended
 from psframe.nn.metrics.meter import Meter, Sums
 from psframe.record.traffic import Traffic
-from psframe.train.callbacks.base import Word
+from psframe.train.callbacks.base import Requests
 from psframe.train.checkpointer import Checkpointer
 from psframe.train.epoch_metrics import EpochTimings
 from psframe.train.run import Run
@@ -97,7 +97,7 @@ def _turn(run: Run, seen: EpochTimings, order: np.ndarray, step: int, worker: in
     if worker is not None:
         samples = order[run.sampler.share(step, worker)]
         compute = partial(run.work.gradients, samples, run.sampler.samples_in(step), run.progress.epoch, seen.row)
-        seen.samples[step] += len(samples) * run.work.tells  # once per sample: on the rank with its loss
+        seen.samples[step] += len(samples) * run.work.reports_loss  # once per sample: on the rank with its loss
     seen.row[:] = 0
     computing += run.guard.compute(run_step, seen.row, compute, run.hook)
     seen.losses[step] += seen.row
@@ -143,13 +143,13 @@ def _pause(run: Run, seen: EpochTimings) -> None:
     Stopped
         On every rank, after a signal or where a callback ends the run here.
     """
-    done, steps, number, word = run.cluster.run_on_root_in_time(partial(_settled, run, len(seen.losses)))
+    done, steps, number, requests = run.cluster.run_on_root_in_time(partial(_settled, run, len(seen.losses)))
     seen.cut(steps)
     seen.is_agreed = True
     run.sampler.cursor = done
     run.progress.step += steps
-    if word is not None:
-        obey(run, word)
+    if requests is not None:
+        apply_requests(run, requests)
         sums = run.cluster.gather_in_time((float(seen.losses.sum()), int(seen.samples.sum())))
         if sums:
             run.outputs.calls.losses(*map(sum, zip(*sums, strict=True)))
@@ -160,9 +160,9 @@ def _pause(run: Run, seen: EpochTimings) -> None:
 
 
 def _settled(run: Run, n_steps: int) -> tuple[int, int, int, dict[str, Any] | None]:
-    """Return the epoch's samples done, the steps of this part, the signal to stop on (0: none), and callbacks' word.
+    """Return the epoch's samples done, the steps of this part, the signal to stop on (0: none), and requests.
 
-    The word is None without callbacks, or unless a pause was requested. Rank 0.
+    The callbacks' requests are None without callbacks, or unless a pause was requested. Rank 0.
     """
     sampler, checkpointer = run.sampler, run.outputs.checkpointer
     if not checkpointer or not checkpointer.asked:
@@ -170,20 +170,21 @@ def _settled(run: Run, n_steps: int) -> tuple[int, int, int, dict[str, Any] | No
     checkpointer.asked = False
     done, calls, number = run.sync.work.done(), run.outputs.calls, run.cluster.halt.signal
     steps = sampler.steps_to(done)
-    word = calls.word() if done < sampler.n_samples else Word()  # else what is asked waits for the end of the epoch
-    asked = word.save or bool(word.stop)
+    # what is asked in the last step waits for the end of the epoch
+    requests = calls.requests() if done < sampler.n_samples else Requests()
+    asked = requests.save or bool(requests.stop)
     if asked or number or checkpointer.failed or checkpointer.due():
         _save(run, checkpointer, done, run.progress.step + steps, asked)
-    if number or word.stop:
+    if number or requests.stop:
         checkpointer.close()
-    return done, steps, number, asdict(word) if calls.callbacks else None
+    return done, steps, number, asdict(requests) if calls.callbacks else None
 
 
-def obey(run: Run, word: dict[str, Any]) -> None:
-    """Do as the fields of a :class:`Word` say, which all ranks agree on. All ranks must call."""
-    if word["lr"] is not None:
-        run.progress.lr = word["lr"]
-    run.progress.stop = word["stop"]
+def apply_requests(run: Run, requests: dict[str, Any]) -> None:
+    """Do as the fields of a :class:`Requests` say, which all ranks agree on. All ranks must call."""
+    if requests["lr"] is not None:
+        run.progress.lr = requests["lr"]
+    run.progress.stop = requests["stop"]
 
 
 def learning_rate_at(run: Run, epoch: int, step: int) -> float:

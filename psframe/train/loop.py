@@ -17,7 +17,7 @@ from psframe.record import checkpoint, metrics, trace, usage
 from psframe.record.run_dir import RunDir, durably
 from psframe.record.usage import Sample
 from psframe.train import epoch
-from psframe.train.callbacks.base import Word
+from psframe.train.callbacks.base import Requests
 from psframe.train.epoch_metrics import EpochTimings, Report, steps, summed, trace_waiting
 from psframe.train.run import Run
 
@@ -48,9 +48,9 @@ def _train_epochs(run: Run) -> None:
                 run.cluster.barrier()  # evaluate only once no rank changes parameters any more
                 report = _report(run, seen)
             reports = run.cluster.gather_in_time(report)
-            word = run.cluster.run_on_root_in_time(partial(_settle, run, reports or []))
+            requests = run.cluster.run_on_root_in_time(partial(_settle, run, reports or []))
             run.progress.epoch += not run.progress.concluded  # rank 0 counted it in _conclude
-            epoch.obey(run, word)
+            epoch.apply_requests(run, requests)
             epoch.forget(run)
     except (AgreedError, epoch.Stopped):  # collective: raised on every rank
         run.sync.close()
@@ -59,7 +59,7 @@ def _train_epochs(run: Run) -> None:
 
 
 def _settle(run: Run, every: list[Report]) -> dict[str, Any]:
-    """Conclude an epoch, and return the callbacks' word, as a dict. Rank 0.
+    """Conclude an epoch, and return the callbacks' requests, as a dict. Rank 0.
 
     After the last epoch, or on UserError, wait until all checkpoints are durable.
     """
@@ -67,13 +67,13 @@ def _settle(run: Run, every: list[Report]) -> dict[str, Any]:
     if not checkpointer:
         return asdict(_conclude(run, every))
     with checkpointer.closing():
-        word = _conclude(run, every)
-        if is_last or word.stop:
+        requests = _conclude(run, every)
+        if is_last or requests.stop:
             checkpointer.close()
-    return asdict(word)
+    return asdict(requests)
 
 
-def _conclude(run: Run, every: list[Report]) -> Word:
+def _conclude(run: Run, every: list[Report]) -> Requests:
     """Record an epoch on rank 0; raise UserError if training has diverged, or a callback, metric or write fails."""
     n_train, n_test, progress, outputs = run.facts.n_train, run.facts.n_test, run.progress, run.outputs
     progress.epoch, progress.concluded = progress.epoch + 1, True
@@ -82,13 +82,13 @@ def _conclude(run: Run, every: list[Report]) -> Word:
     measured = summed(every, n_train - progress.begun_at, n_test, together=in_step, beside=beside)
     measured |= {"begun_at": progress.begun_at, "lost": progress.lost, "went_back": progress.went_back}
     progress.begun_at, progress.lost, progress.went_back = 0, [], []
-    word = Word()
+    requests = Requests()
     values, complaint = conclude(run.metrics, [report.sums for report in every])
     if run.metrics:
         measured["metrics"] = values
     if outputs.run_dir:
         _write_steps(run, outputs.run_dir, every)
-        progress.record, word = _record(run, outputs.run_dir, measured)
+        progress.record, requests = _record(run, outputs.run_dir, measured)
         if outputs.trace.turns:
             if in_step:
                 trace_waiting(every)
@@ -98,7 +98,7 @@ def _conclude(run: Run, every: list[Report]) -> Word:
     _check_loss(run, measured)
     if complaint:  # behind the epoch's record and checkpoint, which are valid
         raise UserError(complaint)
-    return word
+    return requests
 
 
 def _write_steps(run: Run, run_dir: RunDir, every: list[Report]) -> None:
@@ -174,10 +174,10 @@ def together(run: Run) -> bool:
     return run.sync.traits.in_step and run.collective.traits.moves_data
 
 
-def _record(run: Run, run_dir: RunDir, measured: dict[str, Any]) -> tuple[dict[str, Any], Word]:
+def _record(run: Run, run_dir: RunDir, measured: dict[str, Any]) -> tuple[dict[str, Any], Requests]:
     """Write the epoch's record, then start its checkpoint: no checkpoint may become durable before its record.
 
-    Return the record, and the callbacks' word on it.
+    Return the record, and the callbacks' requests on it.
     """
     progress, outputs = run.progress, run.outputs
     record = {
@@ -190,9 +190,9 @@ def _record(run: Run, run_dir: RunDir, measured: dict[str, Any]) -> tuple[dict[s
     if outputs.checkpointer:
         outputs.checkpointer.deliver()
     outputs.calls.epoch(progress.epoch, progress.step, record)
-    word, every_epochs, began = outputs.calls.word(), run.config.checkpoint.every_epochs, perf_counter()
+    requests, every_epochs, began = outputs.calls.requests(), run.config.checkpoint.every_epochs, perf_counter()
     due = every_epochs and (progress.epoch % every_epochs == 0 or progress.epoch == run.config.train.epochs)
-    asked = word.save or bool(word.stop)
+    asked = requests.save or bool(requests.stop)
     # a diverged one would displace valid checkpoints
     checkpointer = outputs.checkpointer if (due or asked) and not _diverged(measured) else None
     if checkpointer:
@@ -204,4 +204,4 @@ def _record(run: Run, run_dir: RunDir, measured: dict[str, Any]) -> tuple[dict[s
     if checkpointer:
         checkpointer.start()
     outputs.view.end(record)
-    return record, word
+    return record, requests

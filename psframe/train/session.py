@@ -14,7 +14,7 @@ from psframe.train.build import assemble
 from psframe.train.callbacks import configured
 from psframe.train.callbacks.base import Control
 from psframe.train.callbacks.calls import Calls
-from psframe.train.epoch import Stopped, obey
+from psframe.train.epoch import Stopped, apply_requests
 from psframe.train.plan.plan import Plan
 from psframe.train.run import Run
 
@@ -35,7 +35,7 @@ def train(cluster: Cluster, plan: Plan, quiet: bool, callbacks: Sequence[Any] = 
     calls = Calls([*callbacks, *configured.callbacks(plan.config)] if cluster.rank == 0 else ())
     run = assemble.run(cluster, plan, quiet, calls)
     training_begins()
-    obey(run, cluster.run_on_root(partial(_begin, run)))
+    apply_requests(run, cluster.run_on_root(partial(_begin, run)))
     by_stop: Stopped | None = None
     try:
         if not run.progress.stop:
@@ -55,7 +55,7 @@ def _train(run: Run) -> None:
 
 
 def _begin(run: Run) -> dict[str, Any]:
-    """Begin the callbacks on rank 0; return their word."""
+    """Begin the callbacks on rank 0; return their requests."""
     outputs, progress = run.outputs, run.progress
     assert outputs.run_dir
     lr = run.updater.optimizer.lr

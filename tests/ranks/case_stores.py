@@ -8,7 +8,7 @@ from psframe.cluster.groups import divide
 from psframe.cluster.roles import Team
 from psframe.sync.stores import TABLE
 from psframe.sync.stores.base import make
-from psframe.sync.stores.shared import LOCKS, Shared
+from psframe.sync.stores.shared import LOCKS, SharedStore
 from psframe.train.build.allocate import build_measured
 from tests.ranks.harness import ranks
 
@@ -201,7 +201,7 @@ def groups_share_memory_with_nobody_else(world):
         assert len(group.members) <= (100 if size == "auto" else size)
         every = group.leaders.allgather(group.members) if group.leads else [tuple(range(world.size))]
         assert sorted(member for members in every for member in members) == list(range(world.size))
-        store = build_measured(cluster, lambda allocator: Shared(group.team, 50, group.apart(allocator), 1))  # noqa: B023
+        store = build_measured(cluster, lambda allocator: SharedStore(group.team, 50, group.apart(allocator), 1))  # noqa: B023
         store.open()
         store.params[0][:] = -1
         group.cluster.barrier()

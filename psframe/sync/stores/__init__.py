@@ -10,4 +10,4 @@ name        location                                                          re
 
 from psframe.config.registry import Table
 
-TABLE: Table = {"shared": "psframe.sync.stores.shared:Shared", "window": "psframe.sync.stores.window:Window"}
+TABLE: Table = {"shared": "psframe.sync.stores.shared:SharedStore", "window": "psframe.sync.stores.window:WindowStore"}

@@ -1,4 +1,4 @@
-"""``shared`` (:class:`Shared`): a store in a node's shared memory. A pull is a copy, a push a sum in place."""
+"""``shared`` (:class:`SharedStore`): a store in a node's shared memory. A pull is a copy, a push a sum in place."""
 
 from functools import partial
 
@@ -19,7 +19,7 @@ STRIPE = 1 << 14  # least numbers of one
 TRIES = 8  # of a pull, before it makes the writer wait
 
 
-class Shared(Store):
+class SharedStore(Store):
     """See :class:`psframe.sync.stores.base.Store`. Ranks that wait for a lock detect the death of its holder."""
 
     def __init__(self, team: Team, size: int, allocator: Allocator, copies: int):

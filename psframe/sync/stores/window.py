@@ -1,8 +1,8 @@
-"""``window`` (:class:`Window`): a store in rank 0's memory, reached from any node by MPI's one-sided operations.
+"""``window`` (:class:`WindowStore`): a store in rank 0's memory, reached from any node by MPI's one-sided operations.
 
 Synchronization is passive-target. But an MPI may progress accesses to a rank only inside that rank's own calls, so rank
-0 calls :meth:`Window.progress` between layers, and waits in MPI for the end of an epoch. While it waits at a gate for
-the ranks of its own group, the exchanges of other groups wait too.
+0 calls :meth:`WindowStore.progress` between layers, and waits in MPI for the end of an epoch. While it waits at a gate
+for the ranks of its own group, the exchanges of other groups wait too.
 """
 
 from functools import partial
@@ -20,7 +20,7 @@ CLOCK, BEGUN, TICKETS, HELD, WORDS = range(5)
 TRIES = 8  # of a pull, before it asks rank 0 to wait
 
 
-class Window(Store):
+class WindowStore(Store):
     """See :class:`psframe.sync.stores.base.Store`."""
 
     def __init__(self, team: Team, size: int, allocator: Allocator, copies: int):

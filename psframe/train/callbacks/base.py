@@ -1,7 +1,7 @@
 """Interface of a callback (:class:`Callback`), and a run as callbacks see it (:class:`Control`).
 
-Callbacks run on rank 0. They change nothing themselves: what they ask for becomes one :class:`Word`, which all ranks
-agree on at the next boundary, the end of an epoch or a pause between two steps.
+Callbacks run on rank 0. They change nothing themselves: what they ask for becomes :class:`Requests`, which all ranks
+meet at the next boundary, the end of an epoch or a pause between two steps.
 """
 
 from collections.abc import Mapping
@@ -16,8 +16,8 @@ from psframe.errors import UserError
 
 
 @dataclass
-class Word:
-    """Agreement of all ranks at a boundary, as rank 0's callbacks asked.
+class Requests:
+    """Requests of rank 0's callbacks, which all ranks meet at a boundary.
 
     Attributes
     ----------
@@ -56,8 +56,8 @@ class Control:
         Pauses between steps so far.
     loss : float or None
         Mean training loss of the steps up to the last of these, from the one before or the begin of the epoch.
-    word : Word
-        What was asked for and is not done yet.
+    requests : Requests
+        Those not met yet.
     numbers : dict
         Numbers for the next epoch's record.
     """
@@ -70,22 +70,22 @@ class Control:
     lr: float
     boundaries: int = 0
     loss: float | None = None
-    word: Word = field(default_factory=Word)
+    requests: Requests = field(default_factory=Requests)
     numbers: dict[str, float] = field(default_factory=dict)
 
     def stop(self, reason: str = "a callback asked to") -> None:
         """End the run at the next boundary. Inside an epoch, a checkpoint is written and the epoch has no record."""
-        self.word.stop = self.word.stop or str(reason) or "a callback asked to"
+        self.requests.stop = self.requests.stop or str(reason) or "a callback asked to"
 
     def save(self) -> None:
         """Write a checkpoint at the next boundary, also where ``checkpoint.every_epochs`` is 0."""
-        self.word.save = True
+        self.requests.save = True
 
     def set_lr(self, lr: float) -> None:
         """Set the base learning rate from the next boundary on; UserError unless it is a number above 0."""
         if not isinstance(lr, Real) or not isfinite(lr) or lr <= 0:
             raise UserError(f"a learning rate must be a number above 0, got {lr!r}; mend the callback")
-        self.word.lr = float(lr)
+        self.requests.lr = float(lr)
 
     def record(self, **numbers: float) -> None:
         """Add numbers to the record of this epoch, under names that it does not have; UserError if they are others."""

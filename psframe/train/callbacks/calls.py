@@ -6,7 +6,7 @@ from types import MappingProxyType
 from typing import Any
 
 from psframe.errors import UserError, reason
-from psframe.train.callbacks.base import Callback, Control, Word
+from psframe.train.callbacks.base import Callback, Control, Requests
 
 #: methods of a callback
 NAMES = tuple(name for name in vars(Callback) if name.startswith("on_"))
@@ -45,13 +45,13 @@ class Calls:
     def _methods(self, name: str) -> list[Callable[..., None]]:
         return [method for callback in self.callbacks if (method := getattr(callback, name, None)) is not None]
 
-    def begin(self, control: Control) -> Word:
+    def begin(self, control: Control) -> Requests:
         """Begin the run, and return what is asked for."""
         if not self.callbacks:
-            return Word()
+            return Requests()
         self.control = control
         self._call("on_run_begin")
-        return self.word()
+        return self.requests()
 
     def step(self, step: int) -> bool:
         """Act after step ``step`` of the run; return True if the ranks must come to a boundary."""
@@ -59,7 +59,7 @@ class Calls:
             return False
         self.control.step = step
         self._later(self._after_step)
-        return bool(self.error or self.control.word)
+        return bool(self.error or self.control.requests)
 
     def checkpoint(self, path: Path) -> None:
         """Act on a durable checkpoint."""
@@ -78,17 +78,17 @@ class Calls:
                 raise UserError(f"a callback's number must have a name of its own, got {taken[0]!r}; rename it")
             record |= numbers
 
-    def word(self) -> Word:
+    def requests(self) -> Requests:
         """Return what is asked for since the last call; raise the UserError of a callback that raised."""
         if self.error:
             error, self.error = self.error, None
             raise error
         if not self.control:
-            return Word()
-        word, self.control.word = self.control.word, Word()
-        if word.lr is not None:
-            self.control.lr = word.lr
-        return word
+            return Requests()
+        requests, self.control.requests = self.control.requests, Requests()
+        if requests.lr is not None:
+            self.control.lr = requests.lr
+        return requests
 
     def losses(self, loss: float, n_samples: int) -> None:
         """Note the summed loss of the samples since the last boundary."""
@@ -101,11 +101,11 @@ class Calls:
     def end(self) -> None:
         """End the run; raise the UserError of a callback that raised."""
         if self.control:
-            self.word()
+            self.requests()
             self._call("on_run_end")
 
     def _later(self, methods: Sequence[Callable[..., None]], *given: Any) -> None:
-        """Call methods where the other ranks do not wait for the outcome; :meth:`word` raises their first error."""
+        """Call methods where the other ranks do not wait for the outcome; :meth:`requests` raises their first error."""
         try:
             for method in methods:
                 _guarded(method, self.control, *given)

@@ -29,11 +29,11 @@ class Work:
         True if a worker may compute several batches per step: gradients are final after the last one only.
     n_losses : int
         Number of loss sums per step.
-    tells : bool
+    reports_loss : bool
         True if this rank reports the losses of its samples: with stages or shards, the last stage's first shard only.
     """
 
-    several, n_losses, tells = False, 1, True
+    several, n_losses, reports_loss = False, 1, True
 
     def __init__(self, sampler: Sampler, network: Network, batches: Batches, others: Workers | None = None):
         self.sampler, self.network, self.batches, self.others = sampler, network, batches, others

@@ -17,7 +17,7 @@ from psframe.collectives.base import Base
 from psframe.config.schema import Config, Fault
 from psframe.errors import UserError
 from psframe.memory.arena import Arena, Keeping
-from psframe.memory.checksums import Sums
+from psframe.memory.checksums import Checksums
 from psframe.nn.base import LayerHook
 from psframe.optim import Updater
 from psframe.sync.base import Mode
@@ -30,12 +30,12 @@ MAX_SKIPPED = 100  # steps in a row: training does not recover after so many
 
 def keeping(fault: Fault, traits: Traits) -> Keeping:
     """Return what the arena keeps of replaced parameters, to drop a step or to survive a lost rank."""
-    guarded = traits.drops == "steps"
-    keeps_two = (guarded and fault.on_nan != "stop") or fault.on_worker_loss == "continue"
-    return Keeping(2 if keeps_two else 1, guarded)
+    drops_unsound = traits.drops == "steps"
+    keeps_two = (drops_unsound and fault.on_nan != "stop") or fault.on_worker_loss == "continue"
+    return Keeping(2 if keeps_two else 1, drops_unsound)
 
 
-def checksums(fault: Fault, cluster: Cluster, team: Team, arena: Arena) -> Sums | None:
+def checksums(fault: Fault, cluster: Cluster, team: Team, arena: Arena) -> Checksums | None:
     """Return checksums of the memory that this rank alone writes; None if not requested, or if others write it, too."""
     # with several nodes, another node's writes would go unnoticed until the next check
     shared_on_one_node = arena.shared and cluster.n_nodes == 1
@@ -44,7 +44,7 @@ def checksums(fault: Fault, cluster: Cluster, team: Team, arena: Arena) -> Sums 
         or cluster.n_ranks == 1
         or (team.server is not None and cluster.rank == 0 and not arena.shared)
     )
-    return Sums(arena) if fault.check_every and owns else None
+    return Checksums(arena) if fault.check_every and owns else None
 
 
 class Guard:
@@ -129,7 +129,7 @@ class Guard:
         self.loss = float(losses.sum())
         if flips:
             self.flip.apply()
-        if not isfinite(self.loss) and is_held and self.arena.guarded:
+        if not isfinite(self.loss) and is_held and self.arena.drops_unsound:
             self.arena.grads[0] = nan  # the exchange spreads it to all ranks
         return loading_s
 

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from psframe.errors import UserError
 from psframe.memory.allocator import Allocator
 from psframe.memory.arena import Arena, Layout
-from psframe.memory.checksums import Sums
+from psframe.memory.checksums import Checksums
 from psframe.nn.base import Param
 from psframe.optim import LAMB, LARS, SGD, AdaGrad, Adam, AdamW, Lion, Updater
 
@@ -256,7 +256,7 @@ def test_statistics_gaps_checksums_and_bfloat16_are_those_of_every_update(optimi
     layout = Layout({**tensors, "mean": Param((33,), (0,), trained=False)})
     arena = Arena(layout, optimizer.n_state, Allocator(), keeping=Keeping(n_copies, halves=True))
     arena.params[: LAYOUT.size], arena.params[LAYOUT.size : LAYOUT.size + 33] = vector(1), 7.0
-    sums = Sums(arena)
+    sums = Checksums(arena)
     update, plain = Updater(optimizer, arena, sums), trained_once(optimizer)
     gradient = np.zeros(layout.size, F)
     gradient[: LAYOUT.size], gradient[LAYOUT.size : LAYOUT.size + 33] = vector(2, 1), 2.0

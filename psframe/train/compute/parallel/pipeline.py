@@ -62,7 +62,7 @@ class Pipeline(Work):
     ):
         super().__init__(sampler, network, batches)
         self.grid, self.n_micro, self.recompute, self.trace = grid, n_micro, recompute, trace
-        self.before, self.after, self.tells = before, after, after is None and grid.shard == 0
+        self.before, self.after, self.reports_loss = before, after, after is None and grid.shard == 0
         self.waits: list[Channel | ShardGroup] = [channel for pair in (before, after) if pair for channel in pair]
         self.waits += [crew] if crew else []
         self.most = micro(sampler, n_micro)
@@ -94,7 +94,7 @@ class Pipeline(Work):
             if direction == "forward":
                 self._forward(number, self._state(mine[share], number, epoch))
             else:
-                losses[0] += self._backward(number, self._state(mine[share], number, epoch)) * self.tells
+                losses[0] += self._backward(number, self._state(mine[share], number, epoch)) * self.reports_loss
             if self.trace.on:
                 waited_s = self.waited_s - waited_s  # most of it passes at the beginning, in receive
                 self.trace.add("stall", began, began + waited_s)
@@ -164,8 +164,8 @@ class Pipeline(Work):
             _, y = self._through(Pass(samples=samples), "test")
             if not self.after:
                 labels, scratch = self.batches.labels_of("test", samples), self.parts[-1].dlogits[: len(samples)]
-                sums[0] += np.multiply(softmax_cross_entropy(y, labels, scratch), self.tells)
-                if also and self.tells:
+                sums[0] += np.multiply(softmax_cross_entropy(y, labels, scratch), self.reports_loss)
+                if also and self.reports_loss:
                     also(y, labels)
             if self.before:
                 self.before[0].free()

@@ -1,7 +1,8 @@
 """Compilation of functions that only jitted code calls (:class:`Inlined`): optimized with their callers alone.
 
 By default Numba optimizes each function with all that it calls and makes machine code of it, and then does both again
-for each caller, which takes a fifth of the time. The bits are the same; and so is the speed of psframe's kernels.
+for each caller, which takes a fifth of the time. The bits are the same; and so is the speed of psframe's kernels. Such
+functions must not raise with values computed there: Numba's environment, which these need, is set where they are made.
 """
 
 from typing import Any
@@ -59,5 +60,7 @@ class Inlined(CompilerBase):
         return [passes]
 
 
-#: False with a Numba that goes about this otherwise: then functions are compiled as by default
-IS_SUPPORTED = all(hasattr(JITCodeLibrary, name) for name in ("_optimize_final_module", "_finalize_final_module"))
+def options() -> dict[str, Any]:
+    """Return arguments of ``numba.njit``; none with a Numba whose code libraries are made otherwise."""
+    known = all(hasattr(JITCodeLibrary, name) for name in ("_optimize_final_module", "_finalize_final_module"))
+    return {"pipeline_class": Inlined} if known else {}

@@ -22,14 +22,22 @@ from numba.core import event  # noqa: E402
 from numba.core.errors import NumbaError  # noqa: E402
 from numba.core.registry import cpu_target  # noqa: E402
 
-from psframe.nn import inlined  # noqa: E402
+
+def _options_of_inner() -> dict[str, Any]:
+    """Return how to compile what only jitted code calls; as everything else where Numba's parts are elsewhere."""
+    try:
+        from psframe.nn import inlined
+    except ImportError:
+        return {}
+    return inlined.options()
+
 
 _OPTIONS = {"nogil": True, "error_model": "numpy", "no_cfunc_wrapper": True}
 
-_INNER = {"no_cpython_wrapper": True, **({"pipeline_class": inlined.Inlined} if inlined.IS_SUPPORTED else {})}
+_INNER = {"no_cpython_wrapper": True, **_OPTIONS, **_options_of_inner()}
 
-inner = numba.njit(**_INNER, **_OPTIONS)
-inline = numba.njit(forceinline=True, **_INNER, **_OPTIONS)
+inner = numba.njit(**_INNER)
+inline = numba.njit(forceinline=True, **_INNER)
 
 
 class _Collector(event.Listener):

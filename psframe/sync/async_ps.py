@@ -23,7 +23,7 @@ FREE = 1 << 30  # a staleness bound that is never reached
 
 
 class OwnPace(StaticShards):
-    """Static shards whose workers are at different steps; after a loss, those count that all have begun."""
+    """Static shards whose workers are at different steps; after a loss, all steps that any has begun are done."""
 
     def salvaged(self) -> int:
         return self.done()

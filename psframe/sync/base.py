@@ -139,10 +139,11 @@ class Mode:
         return self._arena
 
     def _allocate(self, parts: Parts) -> Arena:
-        """Return the arena of this rank, and allocate the other memory of the mode."""
+        """Return the arena of this rank, and allocate the other memory of the mode; by default the collective's."""
         return parts.collective.arena(parts.layout, parts.n_state, parts.keeping, parts.trace)
 
     def _source(self, parts: Parts) -> WorkSource:
+        """Return what assigns steps to this rank; by default each worker computes its own share of every step."""
         return StaticShards(parts.sampler, parts.cluster.halt, self._arena, self.traits.same_each_step)
 
     def open(self, update: Updater) -> None:

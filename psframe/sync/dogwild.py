@@ -40,8 +40,8 @@ class Dogwild(Hogwild):
     ):
         super().__init__()
         # the worker that died may be its group's first rank, which exchanges
-        self.traits = replace(self.traits, keeps_store=True, survives=False, group_size=group_size)
-        self.period, self.store_name = period, store
+        self.traits = replace(self.traits, store=store, survives=False, group_size=group_size)
+        self.period = period
 
     def check(self, roles: Roles) -> None:
         pass
@@ -55,7 +55,7 @@ class Dogwild(Hogwild):
     def _allocate(self, parts: Parts) -> Arena:
         arena = super()._allocate(parts)
         size, allocator = parts.layout.size, parts.allocator
-        self._store: Store = make(self.store_name, parts.team, size, allocator, copies=1)
+        self._store: Store = make(self.traits.store, parts.team, size, allocator, copies=1)
         vectors = allocator.zeros((3, size if parts.group.leads else 0), np.float32, "exchange")
         self.reference, self.difference, self.master = vectors[0], vectors[1], vectors[2]
         return arena

@@ -31,17 +31,17 @@ class EASGD(Mode):
             Traits(
                 "none",
                 exchanges=False,
-                keeps_store=True,
+                store=store,
                 updates_shared=False,
                 averages=True,
                 survives=True,
             )
         )
-        self.period, self.beta, self.store_name = period, beta, store
+        self.period, self.beta = period, beta
 
     def _allocate(self, parts: Parts) -> Arena:
         team, allocator = parts.team, parts.allocator
-        self._store: Store = make(self.store_name, team, parts.layout.size, allocator, copies=1)
+        self._store: Store = make(self.traits.store, team, parts.layout.size, allocator, copies=1)
         self.exchange = Elastic(self._store, parts.layout.size, allocator, self.beta / team.n_workers, self.tally)
         return Arena(parts.layout, parts.n_state, allocator)
 

@@ -40,12 +40,12 @@ class Hybrid(Mode):
         beta: Force = 0.9,
         store: str = "auto",
     ):
-        super().__init__(Traits("none", keeps_store=True, group_size=group_size))
-        self.period, self.beta, self.store_name = period, beta, store
+        super().__init__(Traits("none", store=store, group_size=group_size))
+        self.period, self.beta = period, beta
 
     def _allocate(self, parts: Parts) -> Arena:
         arena = super()._allocate(parts)
-        self._store: Store = make(self.store_name, parts.team, parts.layout.size, parts.allocator, copies=1)
+        self._store: Store = make(self.traits.store, parts.team, parts.layout.size, parts.allocator, copies=1)
         if parts.group.leads:
             self.exchange = Elastic(
                 self._store, parts.layout.size, parts.allocator, self.beta / parts.group.n_groups, self.tally

@@ -30,19 +30,18 @@ class ServerMode(Mode):
                 "none",
                 "dedicated",
                 exchanges=False,
-                keeps_store=True,
+                store=store,
                 averages=averages,
                 survives=True,
                 drops="gradients",
             )
         )
-        self.store_name = store
 
     def _allocate(self, parts: Parts) -> Arena:
         team, layout, allocator = parts.team, parts.layout, parts.allocator
         self.size, self.n_workers = layout.size, team.n_workers
         self.posts_a_turn = self.n_workers
-        self._store: Store = make(self.store_name, team, layout.size, allocator, copies=2)
+        self._store: Store = make(self.traits.store, team, layout.size, allocator, copies=2)
         self.mailbox = self._store.mailbox(self.rows)
         if team.worker is not None:
             return self._of_worker(parts)

@@ -39,9 +39,8 @@ class SyncPS(Mode):
             arena.new_published.view(np.uint32)[0] = NONFINITE_MARK
         news = arena.new_published if arena.nonfinite else arena.published
         collective.broadcast(news)
-        if (
-            arena.drops_unsound and news.view(np.uint32)[0] == NONFINITE_MARK
-        ):  # informs the workers without another message
+        # informs the workers without another message
+        if arena.drops_unsound and news.view(np.uint32)[0] == NONFINITE_MARK:
             arena.nonfinite = True
             collective.broadcast(arena.published)
         return True

@@ -19,8 +19,8 @@ class Traits:
         Number of servers, each with a share of the parameters.
     exchanges : bool
         True if gradients or parameters go through ``collective``.
-    keeps_store : bool
-        True if parameters or posts are in a store (``sync.store``).
+    store : str or None
+        Store of parameters or posts, as ``sync.store`` names it; None without one.
     one_mean : bool
         True if a step applies one mean over the gradients of all workers: its bits need not depend on their number.
     overlaps : bool
@@ -43,7 +43,7 @@ class Traits:
     server: str | None = None
     n_servers: int = 1
     exchanges: bool = True
-    keeps_store: bool = False
+    store: str | None = None
     one_mean: bool = False
     overlaps: bool = False
     updates_shared: bool = True

@@ -62,7 +62,7 @@ def table() -> str:
 
 
 def _described(traits: Traits) -> tuple[str, str]:
-    through = [*["a collective"] * traits.exchanges, *["a store"] * traits.keeps_store]
+    through = [*["a collective"] * traits.exchanges, *["a store"] * bool(traits.store)]
     when = {"step": "after each step", "period": "every few steps", "none": "at the end of an epoch"}
     return when[traits.consistency], " and ".join(through) or "shared memory"
 

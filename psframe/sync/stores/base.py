@@ -74,8 +74,6 @@ class Store:
     ----------
     params : list of ndarray of float32, shape (S,)
         The copies, on ranks that have them in memory: all ranks of a shared store, rank 0 of a window.
-    writing : Writing
-        Context in which rank 0, the only writer of two copies, writes ``params[(clock + 1) % 2]``; advances the clock.
     tickets : Tickets
     traffic : Traffic
         Bytes moved by this rank, the mailbox's included.
@@ -90,7 +88,12 @@ class Store:
 
     def __init__(self, team: Team, size: int, allocator: Allocator, copies: int):
         self._team, self._size, self._allocator, self._copies = team, size, allocator, copies
-        self.writing, self.traffic = Writing(self), Traffic()
+        self.traffic = Traffic()
+
+    @property
+    def writing(self) -> Writing:
+        """Context in which rank 0, the only writer of two copies, writes the other one; advances the clock."""
+        return Writing(self)  # not kept: a cycle of references would keep the memory
 
     def mailbox(self, rows: int) -> Mailbox:
         """Return a mailbox for posts of ``rows`` vectors, before :meth:`open`. All ranks must call."""
@@ -138,8 +141,8 @@ def resolved(name: str, n_nodes: int) -> str:
     return "window" if n_nodes > 1 else "shared"
 
 
-def make(name: str, team: Team, size: int, allocator: Allocator, copies: int) -> Store:
-    """Return a store by name, or ``auto``. UserError for unsupported nodes."""
-    name = resolved(name, team.cluster.n_nodes if team.cluster else 1)
+def make(name: str | None, team: Team, size: int, allocator: Allocator, copies: int) -> Store:
+    """Return a store by name, by default ``auto``. UserError for unsupported nodes."""
+    name = resolved(name or "auto", team.cluster.n_nodes if team.cluster else 1)
     store: Store = registry.load("sync.store", TABLE, name)(team, size, allocator, copies)
     return store

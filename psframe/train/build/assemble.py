@@ -217,7 +217,6 @@ def _threads(asked: int | str, flops: float) -> int:
 
 def _labels(cluster: Cluster, plan: Plan, mode: Mode | None, sampler: Sampler) -> dict[str, Any]:
     """Return the fields common to all records; ``mode`` is None for a rank that is alone."""
-    store = plan.choices["sync"].arguments.get("store", "auto")
     return {
         "model": plan.choices["model"].name,
         "dataset": plan.choices["dataset"].name,
@@ -225,7 +224,7 @@ def _labels(cluster: Cluster, plan: Plan, mode: Mode | None, sampler: Sampler) -
         "server": plan.team.server,
         "n_servers": len(plan.team.servers),
         "collective": plan.choices["collective"].name if mode and mode.traits.exchanges else None,
-        "store": resolved(store, cluster.n_nodes) if mode and mode.traits.keeps_store else None,
+        "store": resolved(mode.traits.store, cluster.n_nodes) if mode and mode.traits.store else None,
         "n_ranks": cluster.n_ranks,
         "n_workers": plan.team.n_workers,
         "n_nodes": cluster.n_nodes,

@@ -71,7 +71,7 @@ def init_parameters(run: Run, quiet: bool) -> None:
     progress.epoch, progress.step, progress.begun_at, progress.lr = cluster.bcast((*place, progress.lr))
     run.sampler.cursor = progress.begun_at
     if run.full_model and progress.step:
-        run.full_model.scatter_state(cluster.bcast(len(saved.state) if saved else 0))
+        run.full_model.scatter(cluster.bcast(len(saved.state) if saved else 0))
     if progress.step and (arena.shared or run.team.server is None):
         state_comm = run.group.leaders if arena.shared else run.team.comm
         for row in arena.state if leads or not arena.shared else ():

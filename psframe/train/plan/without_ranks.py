@@ -96,9 +96,8 @@ def _left(asked: Combination, n_ranks: int | None) -> list[str]:
 def _check_named_inside(judged: Judged) -> None:
     """Raise UserError if psframe's own strategies name a store or codec that is none."""
     sync, collective, traits = judged.choices["sync"], judged.choices["collective"], judged.asked.traits
-    store = sync.arguments.get("store", "auto")
-    if ":" not in sync.name and traits.keeps_store and store != "auto":
-        registry.load("sync.store", stores.TABLE, store)
+    if ":" not in sync.name and traits.store not in (None, "auto"):
+        registry.load("sync.store", stores.TABLE, traits.store)
     codec = collective.arguments.get("compression", "none")
     if ":" not in collective.name and traits.exchanges and codec != "none":
         codec_maker(codec, Allocator())

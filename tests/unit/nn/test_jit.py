@@ -9,8 +9,7 @@ import pytest
 from numba.core import event
 from numba.core.errors import NumbaError
 
-from psframe.nn import inlined
-from psframe.nn.jit import inline, inner, jit
+from psframe.nn.jit import _INNER, inline, inner, jit
 
 
 class States(event.Listener):
@@ -56,7 +55,7 @@ def test_collection_waits_for_a_compilation_and_is_as_before(is_on, monkeypatch,
         (gc.enable if was_on else gc.disable)()
 
 
-@pytest.mark.skipif(not inlined.IS_SUPPORTED, reason="this Numba compiles each function by itself")
+@pytest.mark.skipif("pipeline_class" not in _INNER, reason="this Numba compiles each function by itself")
 @pytest.mark.parametrize("kind", [inner, inline])
 def test_inner_functions_are_code_of_their_callers_alone(kind, monkeypatch, tmp_path):
     monkeypatch.setattr("psframe.nn.jit._FOLDER", str(tmp_path))
@@ -80,5 +79,7 @@ def test_inner_functions_are_code_of_their_callers_alone(kind, monkeypatch, tmp_
     for function in (twice, more):
         (made,) = function.overloads.values()
         assert made.library._codegen._engine.is_symbol_defined(made.fndesc.llvm_func_name) is False
-    assert jit(outer)(1.5, numbers) == 6, "from the cache"
+    again = jit(outer)
+    assert again(1.5, numbers) == 6
     assert numbers.tolist() == [6, 6, 6]
+    assert sum(again.stats.cache_hits.values()) == 1

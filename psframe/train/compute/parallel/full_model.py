@@ -67,7 +67,7 @@ class FullModel:
                 else:
                     target[...] = self._mine(own_vector, name)
 
-    def scatter_state(self, n_rows: int) -> None:
+    def scatter(self, n_rows: int) -> None:
         """Send rank 0's :attr:`params`, and ``n_rows`` rows of its :attr:`state`, to the first replica's ranks.
 
         All ranks must call.

@@ -5,13 +5,14 @@ from typing import Any
 from psframe.config.schema import parse_value
 from psframe.errors import UserError, nearest
 from psframe.predict import machine
+from psframe.predict.exchange import COLLECTIVES
 
 #: keys of a way to train, and of a machine
 WAYS = ("collective", "mode", "server", "n_servers", "reproducible", "tier", "link", "threads", "per_node")
 FIGURES = ("cores", *machine.FIGURES)
 KEYS = (*WAYS, "batch_size", *FIGURES)
 VALID: dict[str, tuple[str, ...]] = {
-    "collective": ("shared", "hierarchical", "buffer", "object", "null"),
+    "collective": COLLECTIVES,
     "mode": ("sync_ps", "allreduce"),
     "server": ("dedicated", "colocated"),
     "reproducible": ("none", "fixed_workers"),

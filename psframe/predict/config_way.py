@@ -3,10 +3,11 @@
 from collections.abc import Sequence
 from typing import Any
 
-from psframe import collectives, sync
+from psframe import sync
 from psframe.config import registry, schema
 from psframe.config.schema import Config
 from psframe.errors import UserError
+from psframe.predict.exchange import COLLECTIVES
 from psframe.predict.job import PACE_OF
 from psframe.sync.async_ps import AsyncPS
 from psframe.sync.backup_workers import BackupWorkers
@@ -109,5 +110,7 @@ def _check(config: Config, mode: Mode) -> None:
             "out, or measure by psframe.compare"
         )
     collective = config.collective["name"]
-    if collective != "auto" and collective not in collectives.TABLE:
-        raise UserError(f"psframe.predict knows the collectives of psframe, got {collective}; give one of those")
+    if collective != "auto" and collective not in COLLECTIVES:
+        raise UserError(
+            f"psframe.predict knows collective {', '.join(COLLECTIVES)}, got {collective}; give one of them"
+        )

@@ -27,6 +27,8 @@ from psframe.predict.byte_counts import STATE, counted
 from psframe.predict.job import Codec, ExchangePlan
 from psframe.predict.machine import Link, Machine
 
+#: collectives whose exchanges are modelled here
+COLLECTIVES = ("shared", "hierarchical", "buffer", "object", "null")
 CROSSINGS = 3  # of memory by a copied byte: the source is read, the target read and written
 UPDATE_VECTORS = 5 / 3  # of an update with momentum, in additions: it moves five vectors over memory, an addition three
 GATES = 3  # barriers of a node's ranks in a step

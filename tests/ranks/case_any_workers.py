@@ -9,8 +9,9 @@ import numpy as np
 
 from psframe.cluster.cluster import join
 from psframe.collectives.order import widths
-from tests.ranks.contract import FORMS, LAYOUTS, MODES, STEPS, expected
+from tests.ranks.contract import LAYOUTS, MODES, STEPS, expected
 from tests.ranks.contract import train as take_steps
+from tests.ranks.every_collective import COLLECTIVES, FORMS
 from tests.ranks.harness import IS_FULL, ranks
 from tests.ranks.nodes import own_network
 from tests.ranks.training import folder, hashes, train
@@ -22,7 +23,6 @@ KEYS = (
     "model={name: 'tests.helpers.tiny:build', dropout: 0.3}",
 )
 SERVERS = (("allreduce", "dedicated"), ("sync_ps", "dedicated"), ("sync_ps", "colocated"))
-COLLECTIVES = ("shared", "{name: shared, chunk_bytes: 4096}", "buffer", "object", "hierarchical")
 
 
 def tree(rows):

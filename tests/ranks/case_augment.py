@@ -6,13 +6,13 @@ import json
 
 import numpy as np
 
+from tests.ranks.every_collective import COLLECTIVES
 from tests.ranks.harness import IS_FULL, ranks
 from tests.ranks.torch_models import ROW, SHORT, need_torch
 from tests.ranks.training import folder, hashes, train
 
 ALL = ("augment={crop: 2, flip: both, cutout: 3, mixup: 0.4}", "train.label_smoothing=0.1")
 ANY = ("train.reproducible=any_workers", "train.global_batch=24", "train.epochs=2")
-COLLECTIVES = ("shared", "buffer", "hierarchical", "object")
 #: modes whose workers take shares of their own at times of their own
 OTHERS = (
     "{mode: sync_ps, backup_workers: 1}",
@@ -36,7 +36,7 @@ def workers_of_any_number_augment_alike(world):
         assert len({*plain, *alone}) == 4, "an augmentation that changes nothing tests nothing"
         for workers in range(2, 6):
             for at, mode in enumerate(("allreduce", "sync_ps")):
-                every = COLLECTIVES if IS_FULL else [COLLECTIVES[(workers + 2 * at) % 4]]
+                every = COLLECTIVES if IS_FULL else [COLLECTIVES[(workers + 2 * at) % len(COLLECTIVES)]]
                 for collective in every:
                     how = [f"sync={mode}", f"collective={collective}"]
                     found = hashes(world, workers + (mode == "sync_ps"), where, *ANY, *ALL, *how)

@@ -7,7 +7,8 @@ from psframe.cluster.gates import PeerLost
 from psframe.memory.arena import Keeping
 from psframe.optim import SGD, Updater
 from tests.helpers.bfloat16_model import rounded
-from tests.ranks.contract import CODECS, FORMS, LAYOUTS, MODES, STEPS, expected, start, train
+from tests.ranks.contract import CODECS, LAYOUTS, MODES, STEPS, expected, start, train
+from tests.ranks.every_collective import FORMS
 from tests.ranks.harness import ranks
 from tests.ranks.lateness import count_from
 

@@ -4,12 +4,12 @@ import numpy as np
 
 from psframe.cluster.cluster import AgreedError
 from psframe.train.faults.injection import Rollback
+from tests.ranks.every_collective import COLLECTIVES
 from tests.ranks.harness import ranks
 from tests.ranks.nodes import own_network
 from tests.ranks.training import begun, folder, hashes, one_epoch, train
 
 SERVERS = (("sync_ps", "dedicated"), ("sync_ps", "colocated"), ("allreduce", "colocated"))
-COLLECTIVES = ("shared", "{name: shared, chunk_bytes: 4096}", "hierarchical", "buffer", "object")
 INEXACT = ("{name: buffer, compression: onebit}", "{name: buffer, compression: {name: topk, density: 0.1}}")
 
 

@@ -5,12 +5,12 @@ import json
 import numpy as np
 
 from psframe.tensors import tensors
+from tests.ranks.every_collective import COLLECTIVES
 from tests.ranks.harness import IS_FULL, ranks
 from tests.ranks.nodes import own_network
 from tests.ranks.torch_models import ROW, need_torch
 from tests.ranks.training import folder, hashes, train
 
-COLLECTIVES = ("shared", "{name: shared, chunk_bytes: 4096}", "hierarchical", "buffer", "object")
 MODES = ("allreduce", "{mode: sync_ps, server: colocated}")
 OPTIMIZERS = ("{name: sgd, lr: 0.02, momentum: 0.5, weight_decay: 0.001}", "{name: adam, lr: 0.001}")
 

@@ -7,20 +7,6 @@ from psframe.optim import SGD
 from tests.ranks.rig import Rig
 
 MODES = (("sync_ps", {"server": "dedicated"}), ("sync_ps", {"server": "colocated"}), ("allreduce", {}))
-#: every collective that exchanges, in all its forms, and a user's own; the cases take the trait ``supports_tree_sum``
-#: for granted, and where a node does not share the parameters ``broadcasts_any_size``
-FORMS = (
-    ("shared", {}),
-    ("shared", {"reducers": "all"}),
-    ("shared", {"reducers": "server"}),
-    ("shared", {"reducers": "all", "chunk_bytes": 8192}),
-    ("hierarchical", {}),
-    ("buffer", {}),
-    ("buffer", {"bucket_bytes": 0, "gather": "gather"}),
-    ("buffer", {"bucket_bytes": 64}),
-    ("object", {}),
-    ("tests.helpers.own:Rows", {}),
-)
 CODECS = ("fp16", "bf16", "onebit", {"name": "topk", "density": 0.3})
 LAYOUTS = ([(3, 5), (7,)], [(1,)], [(40, 300), (11,), (2, 3, 5, 5)])
 STEPS = 4

@@ -82,7 +82,7 @@ def test_config_without_exchange_has_the_batch_of_one_computation(path, keys, ba
         (["sync={mode: local_sgd}", "parallel={pipeline: 2}"], "parallel"),
         (["sync=async_ps", "train.reproducible=any_workers", "train.global_batch=8"], "reproducible"),
         (["train.reproducible=any_workers"], "global_batch"),
-        (["collective=tests.helpers.own:Rows"], "knows the collectives of psframe"),
+        (["collective=tests.helpers.own:Rows"], "knows collective shared, hierarchical, "),
     ],
 )
 def test_what_is_not_known_is_told(path, keys, told):

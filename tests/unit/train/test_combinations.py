@@ -4,12 +4,13 @@ from dataclasses import replace
 
 import pytest
 
-from psframe import sync
+from psframe import collectives, sync
 from psframe.config import schema
 from psframe.errors import UserError
 from psframe.train.plan import combinations
 from tests.helpers import combination_table
 from tests.helpers.launcher import ROOT
+from tests.ranks.every_collective import COLLECTIVES, FORMS
 
 CUT = {"parallel": {"pipeline": 2}}
 
@@ -53,7 +54,8 @@ def test_rank_alone_has_every_mode():
 
 
 def test_documentation_has_the_table():
-    assert combination_table.table() in (ROOT / "docs/reference/combinations.md").read_text()
+    is_there = combination_table.table() in (ROOT / "docs/reference/combinations.md").read_text()
+    assert is_there, "put there what `python -m tests.helpers.combination_table` prints"
 
 
 def test_every_mode_of_the_table_is_in_the_documentation():
@@ -61,3 +63,15 @@ def test_every_mode_of_the_table_is_in_the_documentation():
         schema.parse_value(mode) if "{" not in mode else schema.parse_value(mode)["mode"]
         for mode in combination_table.MODES
     } == set(sync.TABLE)
+
+
+def names(collectives):
+    return {schema.parse_value(one)["name"] if "{" in one else one for one in collectives}
+
+
+def test_every_collective_is_in_the_documentation_and_tried():
+    """A new one is told here where it belongs: docs/developer/testing.md has the steps."""
+    assert names(combination_table.COLLECTIVES) == set(collectives.TABLE)
+    moving = set(collectives.TABLE) - {"null"}
+    assert {name for name, _ in FORMS if ":" not in name} == moving, "FORMS of tests/ranks/every_collective.py"
+    assert names(COLLECTIVES) == moving, "COLLECTIVES of tests/ranks/every_collective.py"

@@ -26,10 +26,10 @@ BESIDE = (
     *("tests/hosts/", "tests/ranks/"),
     *(f"tests/commands/test_{name}.py" for name in ("bad_input", "limits", "mpi_start")),
 )
-#: commands whose tests start few ranks, or none
+#: commands whose tests start few ranks, or none; and those of a few long runs, whose ranks wait for each other by sleeping
 FEW = (
-    *("bench_kernels", "bench_peers", "check", "doctor", "notebooks", "packaging", "predict", "report", "runs"),
-    "sklearn",
+    *("accuracy", "bench_kernels", "bench_peers", "check", "doctor", "notebooks", "packaging", "predict", "report"),
+    *("runs", "sklearn"),
 )
 #: folders and files whose tests are like that: their files go to whichever worker is free
 LIGHT = (

@@ -26,7 +26,7 @@ BESIDE = (
     *("tests/hosts/", "tests/ranks/"),
     *(f"tests/commands/test_{name}.py" for name in ("bad_input", "limits", "mpi_start")),
 )
-#: commands whose tests start few ranks, or none; and those of a few long runs, whose ranks wait for each other by sleeping
+#: commands whose tests start few ranks, or none; and those of a few long runs
 FEW = (
     *("accuracy", "bench_kernels", "bench_peers", "check", "doctor", "notebooks", "packaging", "predict", "report"),
     *("runs", "sklearn"),

@@ -112,12 +112,13 @@ class Work(dist.Work):
 
     def get_future(self) -> Future:
         if self.future is None:
+            # what begins in a callback at the end of backward is waited for there, by C++, which lets nothing go on,
+            # and takes the error of a future of Python for its value
+            if in_backward() and torch._C._current_autograd_node() is None:
+                self.wait()
             self.future = Future()
             self.future.work = self
-            # what begins in a callback at the end of backward is waited for there, by C++, which lets nothing go on
-            if not self.is_done and in_backward() and torch._C._current_autograd_node() is None:
-                self.finish()
-            elif self.is_done:
+            if self.is_done:
                 self._tell(self.future)
         return self.future
 

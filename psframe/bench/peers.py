@@ -190,9 +190,8 @@ class Ours:
 def _warm(run: Run, contenders: dict[str, Contender]) -> None:
     """Let all compile, connect and touch their memory in a few steps, then reset them."""
     sampler = run.sampler
-    short = replace(
-        run, sampler=replace(sampler, n_samples=min(sampler.n_samples, WARM_STEPS * sampler.samples_per_step))
-    )
+    n_samples = min(sampler.n_samples, WARM_STEPS * sampler.samples_per_step)
+    short = replace(run, sampler=replace(sampler, n_samples=n_samples))
     for contender in contenders.values():
         contender.wake()
         contender.train_epoch(short)

@@ -17,7 +17,7 @@ from psframe.memory.arena import ONE_COPY, Arena, Keeping, Layout
 from psframe.optim import Updater
 from psframe.record.trace import UNTRACED, Trace
 from psframe.sync.sampler import Sampler
-from psframe.sync.stores.base import Store
+from psframe.sync.stores.base import Store, make
 from psframe.sync.tally import Tally
 from psframe.sync.traits import Traits
 from psframe.sync.work_source import SampleQueue, StaticShards, WorkSource, steps
@@ -141,6 +141,10 @@ class Mode:
     def _allocate(self, parts: Parts) -> Arena:
         """Return the arena of this rank, and allocate the other memory of the mode; by default the collective's."""
         return parts.collective.arena(parts.layout, parts.n_state, parts.keeping, parts.trace)
+
+    def _make_store(self, parts: Parts, copies: int = 1) -> Store:
+        """Return the store that the traits name, for :attr:`_store`; UserError for unsupported nodes."""
+        return make(self.traits.store or "auto", parts.team, parts.layout.size, parts.allocator, copies)
 
     def _source(self, parts: Parts) -> WorkSource:
         """Return what assigns steps to this rank; by default each worker computes its own share of every step."""

@@ -11,7 +11,7 @@ from psframe.memory.arena import Arena
 from psframe.optim import Updater
 from psframe.sync.base import Parts
 from psframe.sync.hogwild import Hogwild
-from psframe.sync.stores.base import Store, make
+from psframe.sync.stores.base import Store
 from psframe.sync.work_source import SampleQueue
 
 
@@ -55,7 +55,7 @@ class Dogwild(Hogwild):
     def _allocate(self, parts: Parts) -> Arena:
         arena = super()._allocate(parts)
         size, allocator = parts.layout.size, parts.allocator
-        self._store: Store = make(self.traits.store, parts.team, size, allocator, copies=1)
+        self._store: Store = self._make_store(parts)
         vectors = allocator.zeros((3, size if parts.group.leads else 0), np.float32, "exchange")
         self.reference, self.difference, self.master = vectors[0], vectors[1], vectors[2]
         return arena

@@ -11,7 +11,7 @@ from psframe.optim import SGD, Updater
 from psframe.sync.averaging import Averaging
 from psframe.sync.base import Mode, Parts
 from psframe.sync.elastic import Elastic, Force
-from psframe.sync.stores.base import Store, make
+from psframe.sync.stores.base import Store
 from psframe.sync.traits import Traits
 from psframe.sync.work_source import SampleQueue
 
@@ -41,7 +41,7 @@ class EASGD(Mode):
 
     def _allocate(self, parts: Parts) -> Arena:
         team, allocator = parts.team, parts.allocator
-        self._store: Store = make(self.traits.store, team, parts.layout.size, allocator, copies=1)
+        self._store: Store = self._make_store(parts)
         self.exchange = Elastic(self._store, parts.layout.size, allocator, self.beta / team.n_workers, self.tally)
         return Arena(parts.layout, parts.n_state, allocator)
 

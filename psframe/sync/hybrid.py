@@ -8,7 +8,7 @@ from psframe.memory.arena import Arena
 from psframe.optim import Updater
 from psframe.sync.base import Mode, Parts
 from psframe.sync.elastic import Elastic, Force
-from psframe.sync.stores.base import Store, make
+from psframe.sync.stores.base import Store
 from psframe.sync.traits import Traits
 from psframe.sync.work_source import steps
 
@@ -45,7 +45,7 @@ class Hybrid(Mode):
 
     def _allocate(self, parts: Parts) -> Arena:
         arena = super()._allocate(parts)
-        self._store: Store = make(self.traits.store, parts.team, parts.layout.size, parts.allocator, copies=1)
+        self._store: Store = self._make_store(parts)
         if parts.group.leads:
             self.exchange = Elastic(
                 self._store, parts.layout.size, parts.allocator, self.beta / parts.group.n_groups, self.tally

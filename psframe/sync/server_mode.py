@@ -10,7 +10,7 @@ from psframe import compiled
 from psframe.memory.arena import Arena, Vectors
 from psframe.optim import Updater
 from psframe.sync.base import Mode, Parts
-from psframe.sync.stores.base import Store, make
+from psframe.sync.stores.base import Store
 from psframe.sync.stores.mailbox import LAST
 from psframe.sync.traits import Traits
 
@@ -41,7 +41,7 @@ class ServerMode(Mode):
         team, layout, allocator = parts.team, parts.layout, parts.allocator
         self.size, self.n_workers = layout.size, team.n_workers
         self.posts_a_turn = self.n_workers
-        self._store: Store = make(self.traits.store, team, layout.size, allocator, copies=2)
+        self._store: Store = self._make_store(parts, copies=2)
         self.mailbox = self._store.mailbox(self.rows)
         if team.worker is not None:
             return self._of_worker(parts)

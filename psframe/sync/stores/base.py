@@ -141,8 +141,8 @@ def resolved(name: str, n_nodes: int) -> str:
     return "window" if n_nodes > 1 else "shared"
 
 
-def make(name: str | None, team: Team, size: int, allocator: Allocator, copies: int) -> Store:
-    """Return a store by name, by default ``auto``. UserError for unsupported nodes."""
-    name = resolved(name or "auto", team.cluster.n_nodes if team.cluster else 1)
+def make(name: str, team: Team, size: int, allocator: Allocator, copies: int) -> Store:
+    """Return a store by name, or ``auto``. UserError for unsupported nodes."""
+    name = resolved(name, team.cluster.n_nodes if team.cluster else 1)
     store: Store = registry.load("sync.store", TABLE, name)(team, size, allocator, copies)
     return store

@@ -59,14 +59,12 @@ def test_documentation_has_the_table():
 
 
 def test_every_mode_of_the_table_is_in_the_documentation():
-    assert {
-        schema.parse_value(mode) if "{" not in mode else schema.parse_value(mode)["mode"]
-        for mode in combination_table.MODES
-    } == set(sync.TABLE)
+    assert names(combination_table.MODES, "mode") == set(sync.TABLE)
 
 
-def names(collectives):
-    return {schema.parse_value(one)["name"] if "{" in one else one for one in collectives}
+def names(values, key="name"):
+    """Return the strategies that values of a config name: by themselves, or under ``key``."""
+    return {schema.parse_value(value)[key] if "{" in value else value for value in values}
 
 
 def test_every_collective_is_in_the_documentation_and_tried():

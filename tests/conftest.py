@@ -1,5 +1,6 @@
 """What tests that start the command share."""
 
+import gc
 import signal
 import tempfile
 from pathlib import Path
@@ -70,6 +71,12 @@ def pytest_collection_modifyitems(config, items):
         if has_ranks and isinstance(n := parameters.get("n"), int) and n > LARGEST:
             item.add_marker(pytest.mark.full)
             item.add_marker(pytest.mark.wide)
+
+
+def pytest_collection_finish(session):
+    """Keep what tests import from being looked through by each collection of garbage."""
+    gc.collect()
+    gc.freeze()
 
 
 @pytest.hookimpl(hookwrapper=True)

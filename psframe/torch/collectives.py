@@ -64,8 +64,11 @@ class Collectives:
 
     moves: Any
     begin: Any
+    meeting: Any
     n: int
     me: int
+    ranks: Sequence[int]
+    n_monitored = 0
 
     def _root(self, opts: Any) -> int:
         """Return the number of the root in the group."""
@@ -219,10 +222,23 @@ class Collectives:
         return self.begin(self.moves.barrier(), [], None, is_async(opts))
 
     def monitored_barrier(self, timeout: timedelta | None = None, wait_all_ranks: bool = False) -> None:
-        """Wait for all ranks; raises DistBackendError with the ranks that do not come: with all, or with the first."""
-        work = self.barrier()
-        work.finish(None if timeout is None else timeout.total_seconds())
-        work.wait()
+        """Wait for all ranks; raises DistBackendError with the first that does not come, or with all of them.
+
+        Each rank writes to the store that it has come: between nodes a barrier knows only whom its own node waits for.
+        """
+        store, self.n_monitored = self.meeting.store, self.n_monitored + 1
+        came = [f"monitored/{self.n_monitored}/{rank}" for rank in range(self.n)]
+        store.set(came[self.me], "")
+        try:
+            work = self.barrier()
+            work.finish(None if timeout is None else timeout.total_seconds())
+            work.wait()
+        except dist.DistBackendError as error:
+            missing = [str(self.ranks[rank]) for rank in range(self.n) if not store.check([came[rank]])]
+            if not (wait_all_ranks and missing):
+                raise
+            raise dist.DistBackendError(f"{error}; to this barrier did not come: {', '.join(missing)}") from None
+        store.delete_key(came[self.me])
 
     def _last(self, works: list[Any], tensors: Any) -> Any:
         """Return the last of works that were begun one after the other: it ends after the others."""

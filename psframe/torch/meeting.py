@@ -51,6 +51,8 @@ class Meeting:
         All of it.
     slot_bytes : int
         Bytes of a rank's part of a chunk.
+    store : torch.distributed.Store
+        Of this group alone, also where it is made again.
     nodes : Nodes
     absent : callable
         Returns ranks of other nodes that are waited for.
@@ -65,7 +67,8 @@ class Meeting:
         self.me, self.n, self.ranks, self.name = me, n, tuple(ranks), name
         self.slot_bytes, n_bytes, head = size_of(n)
         # a group may be made again with the keys of one before it in the store
-        self.nodes = meet(dist.PrefixStore(str(store.add(f"made/{me}", 1)), store), me, n)
+        self.store = dist.PrefixStore(str(store.add(f"made/{me}", 1)), store)
+        self.nodes = meet(self.store, me, n)
         here = self.nodes.ranks[self.nodes.here]
         if len(here) == 1:
             self.memory, fd = np.frombuffer(mmap.mmap(-1, n_bytes), np.uint8), -1

@@ -54,7 +54,7 @@ def test_number_of_ranks_that_fails_is_named_and_others_shown(mpich, tmp_path):
 def test_threads_and_processes_do_the_same_work(mpich, tmp_path):
     out = tmp_path / "out"
     keys = ["--model", "alexnet", "--counts", "1,2", "--samples", 4, "--batch", 4, "--epochs", 1]
-    ended = bench(mpich, "threads", *keys, "--out", out)
+    ended = bench(mpich, "threads", *keys, "--out", out, timeout_s=600)
     assert ended.returncode == 0, ended
     report = json.loads((out / "threads.json").read_text())
     found = report["models"]["alexnet"]

@@ -6,6 +6,7 @@ is known by its missing line. Where a case fails on a rank while the others wait
 that rank's traceback in the report.
 """
 
+import gc
 import json
 import os
 import sys
@@ -74,6 +75,8 @@ def main(report: str, *only: str) -> None:
     for name, case in chosen(only).items():
         if world.size not in case.ranks:
             continue
+        gc.collect()
+        gc.freeze()  # what cases before have imported and compiled, which each run would look through
         error, skipped, began = None, None, time.monotonic()
         try:
             case(world)

@@ -38,7 +38,8 @@ class Instrumented:
     root : Path
         To run tests in, by the environment's Python.
     runtime : str
-        The sanitizers' library, which must be loaded before all others, since Python itself was not built with it.
+        Libraries that must be loaded before all others: the sanitizers', since Python itself was not built with it, and
+        that of C++, whose exceptions it takes over where it finds them at its start.
     reports : Path
         A folder with a file for each process in which something was found.
     """
@@ -98,13 +99,19 @@ def build(folder: Path, names: Collection[str] = ()) -> Instrumented:
 
 
 def _runtime() -> str:
+    asan, cxx = _library("libasan.so"), _library("libstdc++.so.6")
+    if asan is None:
+        raise NoSanitizerError("gcc has no AddressSanitizer")
+    return " ".join(filter(None, (asan, cxx)))
+
+
+def _library(name: str) -> str | None:
+    """Return where gcc finds a library; None if it has none."""
     compiler = shutil.which("gcc")
     if compiler is None:
         raise NoSanitizerError("gcc is not installed")
-    said = subprocess.run([compiler, "-print-file-name=libasan.so"], capture_output=True, text=True, timeout=60).stdout
-    if not os.path.isabs(said.strip()):  # where there is none the name comes back
-        raise NoSanitizerError("gcc has no AddressSanitizer")
-    return said.strip()
+    said = subprocess.run([compiler, f"-print-file-name={name}"], capture_output=True, text=True, timeout=60).stdout
+    return said.strip() if os.path.isabs(said.strip()) else None  # where there is none the name comes back
 
 
 def _compile(root: Path, source: Path, module: Path) -> None:

@@ -107,10 +107,10 @@ class Step:
     def __init__(self, layers: Sequence[Layer], shape: Shape, n_classes: int, batch: int, arguments: Namespace):
         self.network = Network(layers, shape, n_classes, precision=arguments.precision)
         allocator = Allocator()
-        arena = Arena(self.network.layout, 1, allocator, keeping=Keeping(halves=self.network.dtype == "uint16"))
+        arena = Arena(self.network.layout, 1, allocator, keeping=Keeping(bfloat16=self.network.dtype == "uint16"))
         self.network.bind(arena, batch, allocator, arguments.kernels, Threads(arguments.threads))
         initialize(self.network, 0)
-        arena.refresh_half()
+        arena.refresh_bf16()
         self.update = Updater(SGD(lr=0.001, momentum=0.9), arena)
         self.x = np.random.default_rng(0).standard_normal((batch, *self.network.input_shape), np.float32)
         self.labels = np.arange(batch) % n_classes

@@ -174,7 +174,7 @@ class Ours:
         arena.state[:] = 0
         if self.run.group.leads or not arena.shared:
             arena.params[:] = self.initial
-            arena.refresh_half()
+            arena.refresh_bf16()
         cluster.barrier()
 
     def wake(self) -> None:

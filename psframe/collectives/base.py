@@ -140,8 +140,8 @@ class Base:
         ``trace`` receives the exchanges that overlap each other.
         """
         applies, servers = self._team.applies_updates, self._team.servers
-        halves = keeping.halves and (not servers or (self.traits.broadcasts_any_size and len(servers) == 1))
-        keeping = replace(keeping, copies=keeping.copies if applies else 1, halves=halves)
+        bfloat16 = keeping.bfloat16 and (not servers or (self.traits.broadcasts_any_size and len(servers) == 1))
+        keeping = replace(keeping, copies=keeping.copies if applies else 1, bfloat16=bfloat16)
         return Arena(layout, n_state if applies else 0, self._allocator, keeping=keeping)
 
     def _wait(self, request: Request) -> None:

@@ -88,12 +88,12 @@ class NodeVectors:
             begin, half = self.division.chunks[number].start, slots[number % len(slots)]
             self.parts.append((segment, [row[segment.start - begin : segment.stop - begin] for row in half]))
         # parameters and state without padding
-        halves = [self._half() for _ in range(2)] if keeping.halves else ()
-        of_node = Vectors([v[0] for v in params], grads, state, halves)
+        params_bf16 = [self._bfloat16() for _ in range(2)] if keeping.bfloat16 else ()
+        of_node = Vectors([v[0] for v in params], grads, state, params_bf16)
         self._arena = Arena(layout, n_state, self._allocator, vectors=of_node, keeping=keeping)
         return self._arena
 
-    def _half(self) -> np.ndarray:
+    def _bfloat16(self) -> np.ndarray:
         """Return a vector of bfloat16 that the node shares, uint16 (S,), whose pages its reducers place."""
         page_bytes, n_reducers = self._allocator.home("parameters").page_bytes, self.division.n_reducers
         n_pages = -(-2 * self.division.size // page_bytes)

@@ -122,14 +122,14 @@ class Keeping:
         Copies of private parameters and state on a rank that applies updates; 2 if a step may have to be dropped.
     drops_unsound : bool
         True if an unsound step is dropped.
-    halves : bool
+    bfloat16 : bool
         True to have the parameters as bfloat16, too, which updates write. Only for modes and ranks whose parameters
         nothing but updates change from step to step.
     """
 
     copies: int = 1
     drops_unsound: bool = False
-    halves: bool = False
+    bfloat16: bool = False
 
 
 ONE_COPY = Keeping()
@@ -139,13 +139,13 @@ ONE_COPY = Keeping()
 class Vectors:
     """Memory of an arena: one copy of parameters and state, or two if a step writes the copy that is not read.
 
-    ``halves`` are the copies of the parameters as bfloat16, uint16 (layout.size,), or none.
+    ``params_bf16`` are the copies of the parameters as bfloat16, uint16 (layout.size,), or none.
     """
 
     params: Sequence[np.ndarray]
     grads: np.ndarray
     state: Sequence[np.ndarray]
-    halves: Sequence[np.ndarray] = ()
+    params_bf16: Sequence[np.ndarray] = ()
 
 
 class Arena:
@@ -163,13 +163,13 @@ class Arena:
     Attributes
     ----------
     params, grads : ndarray, shape (layout.size,)
-        float32 in training; gradient checks use float64. With ``half``, a worker that receives its parameters receives
-        that alone.
+        float32 in training; gradient checks use float64. With ``params_bf16``, a worker that receives its parameters
+        receives these alone.
     state : ndarray, shape (n_state, layout.size)
         Optimizer state; empty on ranks that apply no update.
     new_params, new_state : ndarray
         Output of an update: the same arrays, or others that :meth:`commit` makes current.
-    half, new_half : ndarray of uint16, shape (layout.size,), or None
+    params_bf16, new_params_bf16 : ndarray of uint16, shape (layout.size,), or None
         ``params`` and ``new_params`` as bfloat16.
     version : int
         Number of committed steps.
@@ -206,7 +206,7 @@ class Arena:
                 allocator.zeros(layout.size, dtype, "gradients"),
                 [allocator.zeros((n_state, layout.size), dtype, "optimizer") for _ in range(keeping.copies)],
                 [allocator.zeros(layout.size, "uint16", "parameters") for _ in range(keeping.copies)]
-                if keeping.halves
+                if keeping.bfloat16
                 else (),
             )
         self.vectors, self.grads = vectors, vectors.grads
@@ -216,24 +216,27 @@ class Arena:
         params, state = self.vectors.params, self.vectors.state
         self.params, self.new_params = params[self.version % len(params)], params[(self.version + 1) % len(params)]
         self.state, self.new_state = state[self.version % len(state)], state[(self.version + 1) % len(state)]
-        self.half = self.new_half = None
-        if halves := self.vectors.halves:
-            self.half, self.new_half = halves[self.version % len(halves)], halves[(self.version + 1) % len(halves)]
+        self.params_bf16 = self.new_params_bf16 = None
+        if copies := self.vectors.params_bf16:
+            self.params_bf16 = copies[self.version % len(copies)]
+            self.new_params_bf16 = copies[(self.version + 1) % len(copies)]
 
     @property
     def published(self) -> np.ndarray:
         """What layers read of the parameters, as a server sends it: float32, or bfloat16 in half as many float32."""
-        return self.params if self.half is None else self.half.view(np.float32)
+        return self.params if self.params_bf16 is None else self.params_bf16.view(np.float32)
 
     @property
     def new_published(self) -> np.ndarray:
         """``new_params`` as a server sends them: float32, or bfloat16 in half as many float32."""
-        return self.new_params if self.new_half is None else self.new_half.view(np.float32)
+        if self.new_params_bf16 is None:
+            return self.new_params
+        return self.new_params_bf16.view(np.float32)
 
-    def refresh_half(self) -> None:
-        """Write ``half`` anew, after parameters were written otherwise than by an update."""
-        if self.half is not None:
-            compiled.elementwise.narrow(self.params, self.half)
+    def refresh_bf16(self) -> None:
+        """Write ``params_bf16`` anew, after parameters were written otherwise than by an update."""
+        if self.params_bf16 is not None:
+            compiled.elementwise.narrow(self.params, self.params_bf16)
 
     def commit(self) -> None:
         """Make the updated vectors current."""

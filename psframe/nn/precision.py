@@ -79,10 +79,10 @@ class BFloat16(Float32):
                 "train.precision: bf16 must have a CPU with fused multiply-adds (x86 with AVX2, or newer), got another "
                 "one; give train.precision=float32"
             )
-        self.kept = bool(arena.vectors.halves)  # by updates; else written anew for each pass
-        self.halves = list(arena.vectors.halves)
+        self.kept = bool(arena.vectors.params_bf16)  # by updates; else written anew for each pass
+        self.copies = list(arena.vectors.params_bf16)
         if not self.kept:
-            self.halves = [allocate((arena.layout.size,), self.dtype)]
+            self.copies = [allocate((arena.layout.size,), self.dtype)]
 
     @staticmethod
     def available() -> bool:
@@ -91,11 +91,11 @@ class BFloat16(Float32):
 
     def params(self) -> list[Arrays]:
         n = len(self.arena.vectors.params)
-        return [self.arena.views(self.halves[version % len(self.halves)]) for version in range(n)]
+        return [self.arena.views(self.copies[version % len(self.copies)]) for version in range(n)]
 
     def refresh(self) -> None:
         if not self.kept:
-            compiled.elementwise.narrow(self.arena.params, self.halves[0])
+            compiled.elementwise.narrow(self.arena.params, self.copies[0])
 
     def allocate_ends(self, workspace: Workspace, input_shape: Shape | None, n_classes: int) -> None:
         self.x = workspace.kept(input_shape) if input_shape else None
@@ -105,9 +105,9 @@ class BFloat16(Float32):
     def input(self, x: np.ndarray, state: Pass) -> np.ndarray:
         if self.x is None or x.dtype == np.uint16:
             return x
-        halves = self.x[state.first : state.first + len(x)]
-        narrow(x, halves)
-        return halves
+        rounded = self.x[state.first : state.first + len(x)]
+        narrow(x, rounded)
+        return rounded
 
     def logits(self, y: np.ndarray, state: Pass) -> np.ndarray:
         if y.dtype != np.uint16:

@@ -80,7 +80,7 @@ class Updater:
             self.damaged = self.arena.nonfinite = True
         n_bytes = (1 + self.arena.state.shape[0]) * 4 * mean.size  # bytes of parameters and state, read and written
         self.traffic.read += mean.n_rows * 4 * mean.size + n_bytes
-        self.traffic.written += n_bytes + (2 * mean.size if self.arena.new_half is not None else 0)
+        self.traffic.written += n_bytes + (2 * mean.size if self.arena.new_params_bf16 is not None else 0)
         self.update_s += perf_counter() - began
         if self.trace.on:
             self.trace.add("update", began)
@@ -97,7 +97,7 @@ class Updater:
             self.sums.scratch if self.sums else None,
             self.parts,
             segment.start or 0,
-            None if arena.new_half is None else arena.new_half[segment],
+            None if arena.new_params_bf16 is None else arena.new_params_bf16[segment],
             self.scratch,
             rate(self.average, step) if self.average else None,
         )
@@ -120,8 +120,8 @@ class Updater:
                 self.optimizer.update(params[:n], gradient[:n], state[: self.optimizer.n_state, :n], lr, step)
             if self.average:
                 _move(state[-1], params, np.float32(rate(self.average, step)), gradient)
-        if arena.new_half is not None:
-            compiled.elementwise.narrow(arena.new_params[segment], arena.new_half[segment])
+        if arena.new_params_bf16 is not None:
+            compiled.elementwise.narrow(arena.new_params[segment], arena.new_params_bf16[segment])
         if self.sums:
             self.sums.read(segment, False)
         return finite

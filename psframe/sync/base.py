@@ -218,7 +218,7 @@ class UserMode(Mode):
 
     def _allocate(self, parts: Parts) -> Arena:
         # it may write parameters in ways of its own
-        return super()._allocate(replace(parts, keeping=replace(parts.keeping, halves=False)))
+        return super()._allocate(replace(parts, keeping=replace(parts.keeping, bfloat16=False)))
 
     def open(self, update: Updater) -> None:
         self.inner.open(self._arena, self._parts.collective, update)

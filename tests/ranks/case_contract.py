@@ -32,10 +32,10 @@ def layers_read_the_parameters_in_bfloat16(world):
     for mode, arguments in MODES:
         for form in FORMS:
             for own_optimizer in (False, True):
-                how = {"own_optimizer": own_optimizer, "keeping": Keeping(halves=True)}
+                how = {"own_optimizer": own_optimizer, "keeping": Keeping(bfloat16=True)}
                 arena, _, team, _ = train(cluster, mode, arguments, form, "fixed_workers", LAYOUTS[2], **how)
                 wanted = rounded(expected(team.n_workers, arena.layout, STEPS))
-                np.testing.assert_array_equal(arena.half, wanted, err_msg=f"{mode} {arguments} over {form}")
+                np.testing.assert_array_equal(arena.params_bf16, wanted, err_msg=f"{mode} {arguments} over {form}")
 
 
 @ranks(2, 3, 4, 7)

@@ -49,8 +49,8 @@ class Rig:
             self.arena.params[:] = np.nan  # open() must bring them
         self.update = Updater(self.optimizer, self.arena)
         self.mode.open(self.update)
-        if self.arena.half is not None and (self.group.leads or not self.arena.shared):
-            self.arena.refresh_half()
+        if self.arena.params_bf16 is not None and (self.group.leads or not self.arena.shared):
+            self.arena.refresh_bf16()
         cluster.barrier()
         self.promised = dict(self.allocator.bytes_by_role)
         self.collective.traffic.clear()

@@ -179,8 +179,8 @@ def build(cluster: Cluster, plan: Plan, held: LoadedData, allocator: Allocator, 
     fault, group = plan.config.fault, plan.group
     bind_args = (cluster, team, group, net.layout, optimizer, sampler, allocator)
     # parameters that nothing but updates change are kept in what layers read, too
-    halves = net.dtype == "uint16" and mode.traits.same_each_step
-    keeping, drops = replace(guard.keeping(fault, mode.traits), halves=halves), fault.on_nan == "skip"
+    bfloat16 = net.dtype == "uint16" and mode.traits.same_each_step
+    keeping, drops = replace(guard.keeping(fault, mode.traits), bfloat16=bfloat16), fault.on_nan == "skip"
     more: dict[str, Any] = {"keeping": keeping, "drops": drops, "trace": trace, "averages": average is not None}
     collective, arena = bind(mode, choice, train.reproducible, *bind_args, **more)
     threads = Threads(_threads(train.threads, operations.of_step(net) * sampler.max_batch))

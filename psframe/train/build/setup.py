@@ -79,9 +79,9 @@ def init_parameters(run: Run, quiet: bool) -> None:
     run.sync.open(run.updater)
     if run.updater.average and not progress.step and (leads or not arena.shared):
         arena.state[-1:] = arena.params  # no row on ranks that update nothing
-    if arena.half is not None:
+    if arena.params_bf16 is not None:
         if leads or not arena.shared:
-            arena.refresh_half()
+            arena.refresh_bf16()
         cluster.allgather(None)
 
 

@@ -67,7 +67,7 @@ class Replicas:
                 self.comm.Bcast(vector, right)
             damaged.update(wrong)
         if damaged and not self.receives:
-            self.arena.refresh_half()
+            self.arena.refresh_bf16()
         return sorted(damaged)
 
 

@@ -64,10 +64,10 @@ OPTIMIZERS = {
 }
 
 
-def held(params, state, halves=()):
+def held(params, state, params_bf16=()):
     """An arena over vectors that stand already."""
     size = len(params[0])
-    vectors = Vectors(params, np.zeros(size, F), state, halves)
+    vectors = Vectors(params, np.zeros(size, F), state, params_bf16)
     return Arena(Layout({"all": Param((size,), (0,))}), 0, None, vectors=vectors)
 
 
@@ -156,8 +156,8 @@ def test_numbers_are_narrowed_as_the_model_has_it():
 def test_update_leaves_the_new_parameters_as_bfloat16(optimizer, n_copies):
     size, lr = 70_003, 0.1
     params = [numbers(1, size) for _ in range(n_copies)]
-    halves = [np.zeros(size, np.uint16) for _ in range(n_copies)]
-    arena = held(params, [np.zeros((optimizer.n_state, size), F) for _ in range(n_copies)], halves)
+    params_bf16 = [np.zeros(size, np.uint16) for _ in range(n_copies)]
+    arena = held(params, [np.zeros((optimizer.n_state, size), F) for _ in range(n_copies)], params_bf16)
     update, plain = Updater(optimizer, arena), held([numbers(1, size)], [np.zeros((optimizer.n_state, size), F)])
     for step in (1, 2):
         for segment in (slice(0, 66_000), slice(66_000, size)):
@@ -166,10 +166,10 @@ def test_update_leaves_the_new_parameters_as_bfloat16(optimizer, n_copies):
             Updater(optimizer, plain)(segment, gradient, lr, step)
         arena.commit()
         np.testing.assert_array_equal(arena.params, plain.params)
-        np.testing.assert_array_equal(arena.half, rounded(arena.params))
+        np.testing.assert_array_equal(arena.params_bf16, rounded(arena.params))
     arena.params[:] = numbers(5, size)
-    arena.refresh_half()
-    np.testing.assert_array_equal(arena.half, rounded(arena.params))
+    arena.refresh_bf16()
+    np.testing.assert_array_equal(arena.params_bf16, rounded(arena.params))
 
 
 @pytest.mark.parametrize("nonfinite", [np.nan, np.inf, -np.inf])

@@ -254,7 +254,7 @@ def test_statistics_gaps_checksums_and_bfloat16_are_those_of_every_update(optimi
 
     tensors = {name: Param(slot.shape, slot.order) for name, slot in SLOTS.items()}
     layout = Layout({**tensors, "mean": Param((33,), (0,), trained=False)})
-    arena = Arena(layout, optimizer.n_state, Allocator(), keeping=Keeping(n_copies, halves=True))
+    arena = Arena(layout, optimizer.n_state, Allocator(), keeping=Keeping(n_copies, bfloat16=True))
     arena.params[: LAYOUT.size], arena.params[LAYOUT.size : LAYOUT.size + 33] = vector(1), 7.0
     sums = Checksums(arena)
     update, plain = Updater(optimizer, arena, sums), trained_once(optimizer)
@@ -264,7 +264,7 @@ def test_statistics_gaps_checksums_and_bfloat16_are_those_of_every_update(optimi
     arena.commit()
     np.testing.assert_array_equal(arena.params[: LAYOUT.size], plain)
     np.testing.assert_array_equal(arena.params[LAYOUT.size : LAYOUT.size + 33], 5.0)
-    np.testing.assert_array_equal(arena.half, rounded(arena.params))
+    np.testing.assert_array_equal(arena.params_bf16, rounded(arena.params))
     assert not any(arena.params[gap].any() for gap in layout.gaps())
     assert sums.hold()
     arena.params.view(np.uint32)[100] ^= 1 << 7

@@ -8,6 +8,7 @@ from psframe.memory.sysfs import Tree, parse_list, spell
 
 NODES = "sys/devices/system/node"
 MAX_PARENTS = 64
+BLOCK_BYTES = 128 << 20  # least memory that is added to a running machine
 
 
 @dataclass(frozen=True)
@@ -68,8 +69,9 @@ def local_cpus(tree: Tree, number: int) -> tuple[int, ...] | None:
 
 
 def read_nodes(tree: Tree, online_cpus: tuple[int, ...]) -> Shown:
-    """Return the nodes; if the kernel shows none, one node 0 with all CPUs and all memory."""
-    folders = tree.numbered(NODES, "node")
+    """Return the nodes; if the kernel shows none, one node 0 with all CPUs and all memory. GPUs' nodes are left out."""
+    gpus = _gpu_nodes(tree)
+    folders = [number for number in tree.numbered(NODES, "node") if number not in gpus]
     if not folders:
         tree.note("The kernel shows no NUMA nodes; all CPUs and all memory are taken for one node 0.")
         total, free = _memory(tree, "proc/meminfo")
@@ -78,8 +80,8 @@ def read_nodes(tree: Tree, online_cpus: tuple[int, ...]) -> Shown:
         return Shown((node,), frozenset([0]), ())
     listed = tree.numbers(f"{NODES}/online") or tuple(folders)
     online = sorted(set(listed) & set(folders))
-    if len(online) < len(listed):
-        tree.note(f"Nodes {spell(set(listed) - set(folders))} are online but have no folder; they are left out.")
+    if unseen := set(listed) - set(folders) - gpus:
+        tree.note(f"Nodes {spell(unseen)} are online but have no folder; they are left out.")
     if not online:
         listed, online = tuple(folders), folders
     cpus, twice = _share_cpus(tree, online, len(folders) == 1, online_cpus)
@@ -89,13 +91,25 @@ def read_nodes(tree: Tree, online_cpus: tuple[int, ...]) -> Shown:
     if allowed is not None and not allowed & set(online):
         tree.note(f"The nodes that this process may use ({spell(allowed)}) are none of those online; all are used.")
         allowed = None
-    nodes = []
+    with_memory = set(tree.numbers(f"{NODES}/has_memory") or ()) - gpus
+    alone, nodes = len(set(folders) | with_memory) == 1, []
     for number in online:
-        node = _read_node(tree, number, homes, alone=len(folders) == 1)
+        node = _read_node(tree, number, homes, alone)
         distances = _distances(tree, number, listed, online)
         is_allowed = allowed is None or number in allowed
         nodes.append(replace(node, cpus=cpus[number], distances=distances, allowed=is_allowed))
-    return Shown(tuple(nodes), homes, tuple(sorted(set(folders) - set(online))))
+    return Shown(tuple(nodes), homes, tuple(sorted((set(folders) | with_memory) - set(online))))
+
+
+def _gpu_nodes(tree: Tree) -> set[int]:
+    """Return the nodes whose memory is a GPU's, which its driver may take back, as NVIDIA's driver names them."""
+    place = "proc/driver/nvidia/gpus"
+    said = (tree.text(f"{place}/{name}/numa_status") or "" for name in tree.names(place))
+    found = {int(row[1]) for text in said if (row := re.search(r"^Node:\s+([0-9]{1,5})\s*$", text, re.M | re.A))}
+    found &= set(tree.numbered(NODES, "node"))
+    if found:
+        tree.note(f"The memory of node(s) {spell(found)} is that of GPUs; they are left out.")
+    return found
 
 
 def _read_node(tree: Tree, number: int, homes: frozenset[int], alone: bool) -> Node:
@@ -103,7 +117,7 @@ def _read_node(tree: Tree, number: int, homes: frozenset[int], alone: bool) -> N
     place = f"{NODES}/node{number}"
     total, free = _memory(tree, f"{place}/meminfo")
     machine = _memory(tree, "proc/meminfo") if alone else (0, 0)
-    if machine[0] > total:  # a node's total may lack memory hot-added to a virtual machine
+    if machine[0] - total >= (BLOCK_BYTES if total else 1):  # it may lack memory hot-added to a virtual machine
         if not total:
             tree.note("The only node says nothing of its memory; the whole machine's is taken.")
         total, free = machine

@@ -141,8 +141,7 @@ def read(
     tree = Tree(root)
     cpus = _online_cpus(tree)
     cores = _cores(tree, cpus)
-    ids = {tree.integer(f"{CPUS}/cpu{core[0]}/topology/physical_package_id") for core in cores}
-    packages = len({number for number in ids if number is not None and number >= 0}) or None
+    packages = _packages(tree, cores)
     shown = read_nodes(tree, cpus)
     cpu, platform = machine.recognise(tree)
     fast = tiers.declared(hbw_nodes, environ, shown.nodes)
@@ -203,12 +202,25 @@ def _cores(tree: Tree, online: tuple[int, ...]) -> tuple[tuple[int, ...], ...]:
 
 
 def _siblings(tree: Tree, cpu: int) -> tuple[int, ...]:
-    """Return the hardware threads of a CPU's core; () if unknown. Older names of the files come last."""
+    """Return the hardware threads of a CPU's core; () if unknown."""
+    return _together(tree, cpu, "core_cpus", "thread_siblings")
+
+
+def _packages(tree: Tree, cores: Iterable[tuple[int, ...]]) -> int | None:
+    """Return the number of packages; None if unknown.
+
+    Some kernels give packages no number, or the same to two of them (s390, POWER, Itanium), but list their CPUs.
+    """
+    members = {_together(tree, core[0], "package_cpus", "core_siblings") for core in cores}
+    if members and () not in members:
+        return len(members)
+    ids = {tree.integer(f"{CPUS}/cpu{core[0]}/topology/physical_package_id") for core in cores}
+    return len({number for number in ids if number is not None and number >= 0}) or None
+
+
+def _together(tree: Tree, cpu: int, *names: str) -> tuple[int, ...]:
+    """Return the CPUs in the first of these files of a CPU that names any, as a list or a mask; () if none does."""
     place = f"{CPUS}/cpu{cpu}/topology"
-    return (
-        tree.numbers(f"{place}/core_cpus_list")
-        or tree.numbers(f"{place}/thread_siblings_list")
-        or tree.bits(f"{place}/core_cpus")
-        or tree.bits(f"{place}/thread_siblings")
-        or ()
-    )
+    lists = (tree.numbers(f"{place}/{name}_list") for name in names)
+    masks = (tree.bits(f"{place}/{name}") for name in names)
+    return next((cpus for cpus in (*lists, *masks) if cpus), ())

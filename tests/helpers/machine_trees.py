@@ -41,6 +41,13 @@ def put(root, place, text):
     path.write_text(f"{text}\n")
 
 
+def mask_of(cpus):
+    """Return CPUs as the kernel writes a mask: words of 32 bits, the highest first."""
+    bits = sum(1 << cpu for cpu in cpus)
+    n_words = max(1, -(-bits.bit_length() // 32))
+    return ",".join(f"{bits >> 32 * word & (1 << 32) - 1:08x}" for word in reversed(range(n_words)))
+
+
 def memory_of(gib, free_gib, prefix=""):
     kib = {"MemTotal": gib, "MemFree": gib / 2 if free_gib is None else free_gib, "Active(file)": 0, "SReclaimable": 0}
     return "\n".join(f"{prefix}{name}: {int(amount * 1024 * MIB_KIB):15} kB" for name, amount in kib.items())
@@ -51,11 +58,18 @@ def put_cpus(root, online, threads=1, packages=1, offline="", cpuinfo=XEON):
     online, offline = parse_list(online), parse_list(offline)
     n = len(online) + len(offline)
     n_cores = n // threads
+    package_of = {cpu: cpu % n_cores * packages // n_cores for cpu in online}
     for cpu in online:
         core = cpu % n_cores
         place = f"{CPUS}/cpu{cpu}/topology"
-        put(root, f"{place}/thread_siblings_list", spell(core + i * n_cores for i in range(threads)))
-        put(root, f"{place}/physical_package_id", core * packages // n_cores)
+        siblings = {
+            "thread_siblings": [core + i * n_cores for i in range(threads) if core + i * n_cores in online],
+            "core_siblings": [other for other in online if package_of[other] == package_of[cpu]],
+        }
+        for name, cpus in siblings.items():
+            put(root, f"{place}/{name}_list", spell(cpus))
+            put(root, f"{place}/{name}", mask_of(cpus))
+        put(root, f"{place}/physical_package_id", package_of[cpu])
         put(root, f"{place}/core_id", core)
     for cpu in offline:
         put(root, f"{CPUS}/cpu{cpu}/online", 0)
@@ -68,6 +82,7 @@ def put_cpus(root, online, threads=1, packages=1, offline="", cpuinfo=XEON):
 def put_node(root, number, node, distances):
     place = f"{NODES}/node{number}"
     put(root, f"{place}/cpulist", node.cpus)
+    put(root, f"{place}/cpumap", mask_of(parse_list(node.cpus)))
     put(root, f"{place}/meminfo", memory_of(node.gib, node.free_gib, f"Node {number} "))
     put(root, f"{place}/distance", " ".join(map(str, distances)))
     put(root, f"{place}/hugepages/hugepages-2048kB/nr_hugepages", 8)

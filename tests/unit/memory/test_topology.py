@@ -165,6 +165,19 @@ def test_gpu_nodes(tmp_path):
         found.node(1)
 
 
+def test_gpu_nodes_are_left_out_where_their_driver_names_them(tmp_path):
+    nodes = {0: Memory("0-3"), 8: Memory("4-7"), 250: Memory(), 255: Memory()}
+    rows = [[10, 40, 80, 80], [40, 10, 80, 80], [80, 80, 10, 80], [80, 80, 80, 10]]
+    machine(tmp_path, nodes, rows)
+    for at, said in enumerate(["Node:      250\nStatus:    online", "Node:\t255\n", "Node: 8x", "Node: 77", ""]):
+        put(tmp_path, f"proc/driver/nvidia/gpus/0035:0{at}:00.0/numa_status", said)
+    found = read(tmp_path)
+    assert tiers(found) == {0: "ddr", 8: "ddr"}
+    assert found.node(0).distances == {0: 10, 8: 40}
+    assert found.offline_nodes == ()
+    assert found.notes == ("The memory of node(s) 250,255 is that of GPUs; they are left out.",)
+
+
 @pytest.mark.parametrize("hbw_nodes", [None, [1]])
 def test_declared_nodes(tmp_path, hbw_nodes):
     machine(tmp_path, {0: Memory("0-3"), 1: Memory(), 2: Memory("", 0), 4: Memory()})

@@ -51,6 +51,32 @@ def test_node_that_is_alone_has_what_the_machine_has(tmp_path):
     assert 19 * GIB < node.free_bytes < 20 * GIB
 
 
+def test_memory_that_was_added_is_more_than_some_pages(tmp_path):
+    """What the machine has beyond its only node's is the kernel's rounding, or that of a node which is not shown."""
+    machine(tmp_path, {1: Memory("0-1", 8)}, [[10]], online="0-1")
+    put(tmp_path, "proc/meminfo", f"MemTotal: {(8 << 20) + 16} kB\n")
+    assert read(tmp_path).node(1).total_bytes == 8 * GIB
+    put(tmp_path, "proc/meminfo", f"MemTotal: {16 << 20} kB\n")
+    put(tmp_path, f"{NODES}/has_memory", "0-1")
+    found = read(tmp_path)
+    assert (found.node(1).total_bytes, found.offline_nodes) == (8 * GIB, (0,))
+
+
+@pytest.mark.parametrize("name", ["core_siblings_list", "core_siblings", "package_cpus_list", "package_cpus"])
+def test_packages_without_numbers_of_their_own(tmp_path, name):
+    """Some kernels number all -1, or two alike."""
+    machine(tmp_path, {0: Memory("0-5")}, packages=3)
+    for place in tmp_path.glob(f"{trees.CPUS}/cpu*/topology"):
+        (place / "physical_package_id").write_text("-1\n")
+        cpus = (place / "core_siblings_list").read_text()
+        for other in place.glob("core_siblings*"):
+            other.unlink()
+        (place / name).write_text(cpus if name.endswith("list") else trees.mask_of(parse_list(cpus)))
+    assert read(tmp_path).packages == 3
+    shutil.rmtree(tmp_path / trees.CPUS / "cpu0/topology")
+    assert read(tmp_path).packages is None
+
+
 def test_spell():
     assert spell([8, 0, 1, 2]) == "0-2,8"
     assert parse_list(spell(range(0, 99, 7))) == tuple(range(0, 99, 7))
@@ -158,8 +184,8 @@ def test_distances_malformed(tmp_path):
 
 def test_files_that_fail_alike_share_a_note(tmp_path):
     knl(tmp_path)
-    for place in tmp_path.glob("sys/devices/system/cpu/cpu*/topology/thread_siblings_list"):
-        place.write_bytes(b"\xff\x00\xfe")
+    for place in tmp_path.glob("sys/devices/system/cpu/cpu*/topology/thread_siblings*"):
+        place.unlink() if place.name == "thread_siblings" else place.write_bytes(b"\xff\x00\xfe")
     found = read(tmp_path)
     assert len(found.cores) == 64
     assert len(found.notes) == 2

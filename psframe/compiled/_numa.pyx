@@ -28,7 +28,7 @@ cdef extern from "<unistd.h>" nogil:
     long syscall(long number, ...)
 
 #: memory policies (linux/mempolicy.h)
-MODES = {"default": 0, "preferred": 1, "bind": 2, "interleave": 3}
+MODES = {"default": 0, "preferred": 1, "bind": 2, "interleave": 3, "weighted": 6}
 #: advice (asm-generic/mman-common.h)
 HUGEPAGE, POPULATE_WRITE = 14, 23
 

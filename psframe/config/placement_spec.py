@@ -5,6 +5,8 @@ from typing import Any
 
 #: uses of memory, each with its own placement
 ROLES = ("parameters", "gradients", "optimizer", "activations", "data", "exchange")
+#: placements with a short form, and the key that it stands for
+SHORT = {"numa": "nodes", "interleave": "nodes", "weighted": "weights"}
 
 
 def spelled_out(spec: Any) -> Any:
@@ -12,8 +14,8 @@ def spelled_out(spec: Any) -> Any:
     if isinstance(spec, str):
         return {"name": spec}
     if isinstance(spec, Mapping) and "name" not in spec:
-        short = [name for name in ("numa", "interleave") if name in spec]
+        short = [name for name in SHORT if name in spec]
         if len(short) == 1:
             others = {key: value for key, value in spec.items() if key != short[0]}
-            return {"name": short[0], "nodes": spec[short[0]], **others}
+            return {"name": short[0], SHORT[short[0]]: spec[short[0]], **others}
     return dict(spec) if isinstance(spec, Mapping) else spec

@@ -134,7 +134,7 @@ def convert(where: str, value: object, kind: Any) -> Any:
         return converted
     except msgspec.ValidationError as error:
         # "Expected `int` >= 1, got `str` - at `$.epochs`": msgspec names the place below the value it was given
-        message, _, place = str(error).partition(" - at `$")
+        message, _, place = str(error).replace("[...]", "").partition(" - at `$")  # some value of a mapping
         for key in re.findall(r"\.([^.\[`]+)|\[(\d+)\]", place):
             at = key[0] or int(key[1])
             where = f"{where}.{at}".lstrip(".") if key[0] else f"{where}[{at}]"

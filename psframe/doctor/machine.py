@@ -77,8 +77,7 @@ def placements(site: Site, live: bool) -> dict[str, dict[str, Any]]:
 
     effects: dict[str, dict[str, Any]] = {}
     for name in TABLE:
-        usable = list(site.topology.memory[:1])
-        placement = load("placement", TABLE, name)(**({"nodes": usable} if name == "numa" else {}))
+        placement = load("placement", TABLE, name)(**_keys(name, site.topology.memory))
         try:
             policy = placement.policy(site, False)
             effects[name] = {"mode": policy.mode, "nodes": list(policy.nodes), "error": None}
@@ -87,6 +86,13 @@ def placements(site: Site, live: bool) -> dict[str, dict[str, Any]]:
         except (UserError, OSError) as error:
             effects[name] = {"mode": None, "nodes": [], "error": str(error)}
     return effects
+
+
+def _keys(name: str, nodes: tuple[int, ...]) -> dict[str, Any]:
+    """Return the keys that a placement must have, of some of the nodes."""
+    if name == "numa":
+        return {"nodes": nodes[:1]}
+    return {"weights": dict.fromkeys(nodes, 1)} if name == "weighted" else {}
 
 
 def _try(placement: Any, site: Site) -> dict[str, int]:

@@ -20,6 +20,8 @@ class Pages:
     ----------
     asked : tuple of int
         The NUMA nodes requested; () for any.
+    wanted : Counter
+        Pages requested of each of them, of memory in a proportion; empty for others.
     by_node : Counter
         Pages by NUMA node.
     untouched : int
@@ -32,12 +34,19 @@ class Pages:
     by_node: Counter[int] = field(default_factory=Counter)
     untouched: int = 0
     denied: int = 0
+    wanted: Counter[int] = field(default_factory=Counter)
 
     @property
     def share(self) -> float | None:
-        """Fraction of the allocated pages known to be on a requested node; None without such pages or a request."""
+        """Fraction of the allocated pages known to be on a requested node; None without such pages or a request.
+
+        Pages beyond those that are wanted of a node do not count.
+        """
         n_pages = self.by_node.total() + self.denied
-        return sum(self.by_node[node] for node in self.asked) / n_pages if n_pages and self.asked else None
+        if not n_pages or not self.asked:
+            return None
+        placed = self.by_node & self.wanted if self.wanted else self.by_node
+        return sum(placed[node] for node in self.asked) / n_pages
 
     def __add__(self, other: "Pages") -> "Pages":
         return Pages(
@@ -45,6 +54,7 @@ class Pages:
             self.by_node + other.by_node,
             self.untouched + other.untouched,
             self.denied + other.denied,
+            self.wanted + other.wanted,
         )
 
     def to_plain(self) -> dict[str, int]:
@@ -66,12 +76,13 @@ def count(blocks: Blocks, policies: Mapping[str, Policy]) -> dict[str, Pages]:
     by_role: dict[str, Pages] = {}
     for role, memory in blocks:
         if len(memory):
-            pages = _count(memory, policies[role].nodes)
+            pages = _count(memory, policies[role])
             by_role[role] = by_role[role] + pages if role in by_role else pages
     return by_role
 
 
-def _count(memory: np.ndarray, asked: tuple[int, ...]) -> Pages:
+def _count(memory: np.ndarray, policy: Policy) -> Pages:
+    asked = policy.nodes
     try:
         by_node = Counter(compiled.numa.where(memory))
     except OSError as error:
@@ -79,15 +90,22 @@ def _count(memory: np.ndarray, asked: tuple[int, ...]) -> Pages:
             raise
         page, first = compiled.numa.PAGE_BYTES, memory.ctypes.data
         return Pages(asked, denied=-(-(first + len(memory)) // page) - first // page)
-    untouched = by_node.pop(-1, 0)
-    return Pages(asked, by_node, untouched)
+    untouched, n_pages = by_node.pop(-1, 0), by_node.total()
+    return Pages(asked, by_node, untouched, wanted=_wanted(policy, n_pages, len(memory)))
+
+
+def _wanted(policy: Policy, n_pages: int, n_bytes: int) -> Counter[int]:
+    """Return the pages that a policy wants of each node of so many; a round over the nodes may be left unfinished."""
+    unit, total = policy.unit_bytes(n_bytes) // compiled.numa.PAGE_BYTES, sum(policy.weights)
+    of_nodes = zip(policy.nodes, policy.weights, strict=False)
+    return Counter({node: -(-n_pages * weight // total) + unit * weight for node, weight in of_nodes})
 
 
 def complaint(role: str, placement: str, pages: Pages, minimum: float) -> str | None:
     """Return an error message if less than ``minimum`` (a fraction) of a role is placed as requested, else None."""
     if pages.share is None or pages.share >= minimum:
         return None
-    where = ", ".join(map(str, pages.asked))
+    where = ", ".join(f"{node} ({pages.wanted[node]:,} pages)" if pages.wanted else f"{node}" for node in pages.asked)
     if not pages.by_node:
         return (
             f"placement.{role}={placement} must be shown to lie on NUMA node(s) {where}, but move_pages is denied "

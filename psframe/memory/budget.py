@@ -28,7 +28,7 @@ class Demand:
     def strict(self) -> bool:
         """True if the memory must come from the requested nodes, or from reserved huge pages."""
         reserved = RESERVED_BYTES[self.policy.huge_pages]
-        return self.n_bytes > 0 and (self.policy.mode in ("bind", "interleave") or reserved > 0)
+        return self.n_bytes > 0 and (self.policy.mode in ("bind", "interleave", "weighted") or reserved > 0)
 
 
 def demands(sizes: Mapping[str, int], policies: Mapping[str, Policy]) -> list[Demand]:
@@ -52,19 +52,21 @@ def free(topology: Topology) -> dict[Pool, int]:
 def spread(wanted: Iterable[Demand], room: Mapping[Pool, int]) -> dict[Pool, Counter[str]]:
     """Return the bytes by pool and role, as the kernel would allocate them.
 
-    Interleaved memory takes an equal part of each node. Bound memory fills its nodes in order; reserved huge pages that
-    are not bound fill all nodes, their preferred ones first. Bytes that fit nowhere are counted on the first node, so
-    that the shortage shows. Demands that are not :attr:`Demand.strict` are not counted.
+    Interleaved memory takes an equal part of each node, or one in proportion to its weight. Bound memory fills its
+    nodes in order; reserved huge pages that are not bound fill all nodes, their preferred ones first. Bytes that fit
+    nowhere are counted on the first node, so that the shortage shows. Demands that are not :attr:`Demand.strict` are
+    not counted.
     """
     taken: dict[Pool, Counter[str]] = defaultdict(Counter)
     everywhere = sorted({node for node, _ in room})
-    order = {"interleave": 0, "bind": 1}  # the least flexible first
+    order = {"interleave": 0, "weighted": 0, "bind": 1}  # the least flexible first
     strict = sorted((d for d in wanted if d.strict), key=lambda d: (order.get(d.policy.mode, 2), len(d.policy.nodes)))
     for demand in strict:
         nodes, size = demand.policy.nodes, RESERVED_BYTES[demand.policy.huge_pages]
-        if demand.policy.mode == "interleave":
-            for node in nodes:
-                taken[node, size][demand.role] += demand.n_bytes // len(nodes)
+        if demand.policy.mode in ("interleave", "weighted"):
+            weights = demand.policy.weights or (1,) * len(nodes)
+            for node, weight in zip(nodes, weights, strict=True):
+                taken[node, size][demand.role] += demand.n_bytes * weight // sum(weights)
             continue
         if demand.policy.mode != "bind":
             nodes = (*nodes, *(node for node in everywhere if node not in nodes))

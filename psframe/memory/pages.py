@@ -9,6 +9,7 @@ import numpy as np
 
 from psframe import compiled
 from psframe.errors import UserError
+from psframe.memory import weighted
 
 HugePages = Literal["none", "transparent", "2M", "1G"]
 
@@ -25,21 +26,29 @@ class Policy:
 
     Attributes
     ----------
-    mode : {'default', 'bind', 'preferred', 'interleave'}
+    mode : {'default', 'bind', 'preferred', 'interleave', 'weighted'}
         ``default``: on the node of the first touch.
     nodes : tuple of int
         The NUMA nodes requested; () for any.
+    weights : tuple of int
+        Of ``weighted``: what each node has of the sum of them.
     huge_pages : {'none', 'transparent', '2M', '1G'}
     """
 
     mode: str = "default"
     nodes: tuple[int, ...] = ()
     huge_pages: HugePages = "none"
+    weights: tuple[int, ...] = ()
 
     @property
     def page_bytes(self) -> int:
         """Page size in bytes: of reserved huge pages, else of ordinary ones."""
         return RESERVED_BYTES[self.huge_pages] or compiled.numa.PAGE_BYTES
+
+    def unit_bytes(self, n_bytes: int) -> int:
+        """Return the size of the pages that a mapping of ``n_bytes`` may get, transparent huge ones included."""
+        is_huge = self.huge_pages == "transparent" and n_bytes >= TRANSPARENT_BYTES
+        return TRANSPARENT_BYTES if is_huge else self.page_bytes
 
 
 def private(n_bytes: int, policy: Policy, note: Callable[[str], None]) -> Any:
@@ -52,7 +61,8 @@ def private(n_bytes: int, policy: Policy, note: Callable[[str], None]) -> Any:
     UserError
         The kernel refuses a node.
     """
-    align_bytes = TRANSPARENT_BYTES if policy.huge_pages == "transparent" and n_bytes >= TRANSPARENT_BYTES else 0
+    unit_bytes = policy.unit_bytes(n_bytes)
+    align_bytes = unit_bytes if policy.huge_pages == "transparent" else 0
     size = -(-max(n_bytes, 1) // policy.page_bytes) * policy.page_bytes
     block = compiled.numa.Block(size, RESERVED_BYTES[policy.huge_pages], align_bytes)
     memory = np.frombuffer(block, np.uint8)
@@ -82,7 +92,10 @@ def bind(memory: np.ndarray, policy: Policy, note: Callable[[str], None]) -> Non
         return
     if policy.mode != "default":
         try:
-            compiled.numa.mbind(memory, policy.mode, policy.nodes)
+            if policy.mode == "weighted":
+                weighted.bind(memory, policy.nodes, policy.weights, policy.unit_bytes(len(memory)))
+            else:
+                compiled.numa.mbind(memory, policy.mode, policy.nodes)
         except OSError as error:
             if error.errno not in DENIED:
                 raise UserError(

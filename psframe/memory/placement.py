@@ -9,17 +9,21 @@ name            location of the pages
                 ``preferred`` the nearest while it has free pages; ``interleave`` over all of it
 ``numa``        on the NUMA ``nodes`` given, the nearest first
 ``interleave``  page by page over the NUMA ``nodes`` given, all by default
+``weighted``    over nodes, or tiers of memory, in the proportion of their ``weights``: ``{hbw: 3, ddr: 1}``
 ==============  ====================================================================================================
 
 Each accepts ``huge_pages: none | transparent | 2M | 1G``.
 """
 
-from collections.abc import Sequence
+import re
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from math import gcd, lcm
 from typing import Any, Protocol
 
 import numpy as np
 
-from psframe.config.registry import Count, Table
+from psframe.config.registry import Count, PositiveInt, Table
 from psframe.errors import UserError
 from psframe.memory import pages
 from psframe.memory.pages import HugePages, Policy
@@ -31,6 +35,7 @@ TABLE: Table = {
     "hbw": "psframe.memory.hbw:HBW",
     "numa": "psframe.memory.placement:Numa",
     "interleave": "psframe.memory.placement:Interleave",
+    "weighted": "psframe.memory.placement:Weighted",
 }
 
 
@@ -116,6 +121,47 @@ class Interleave(Base):
     def policy(self, site: Site, shared: bool) -> Policy:
         nodes = site.topology.memory if self.nodes is None else existing(self.nodes, site)
         return Policy("interleave", tuple(sorted(nodes)), self.huge_pages)
+
+
+class Weighted(Base):
+    """Placement over memory in a proportion, so that the bandwidths of all of it add up.
+
+    Parameters
+    ----------
+    weights : mapping of int or str to int
+        Weight of a NUMA node, by its number, or of a tier, ``ddr`` or ``hbw``: of its node nearest to the rank's cores;
+        of shared memory, of all its nodes.
+    """
+
+    def __init__(self, *, weights: Mapping[str | Count, PositiveInt], huge_pages: HugePages = "none"):
+        super().__init__(huge_pages=huge_pages)
+        self.weights = {str(key): weight for key, weight in weights.items()}  # a config's keys are texts
+        if wrong := [key for key in self.weights if not re.fullmatch("[0-9]{1,5}|ddr|hbw", key, re.ASCII)]:
+            raise UserError(
+                f"weights must be of NUMA nodes by number, or of ddr and hbw, got {wrong[0]!r}; give, say, "
+                "{hbw: 3, ddr: 1}"
+            )
+
+    def policy(self, site: Site, shared: bool) -> Policy:
+        parts: Counter[int] = Counter()
+        shares = {key: (self._nodes(key, site, shared), weight) for key, weight in self.weights.items()}
+        common = lcm(*(len(nodes) for nodes, _ in shares.values()))
+        for nodes, weight in shares.values():
+            parts.update(dict.fromkeys(nodes, weight * common // len(nodes)))
+        nodes, weights = tuple(sorted(parts)), [parts[node] for node in sorted(parts)]
+        return Policy("weighted", existing(nodes, site), self.huge_pages, tuple(w // gcd(*weights) for w in weights))
+
+    @staticmethod
+    def _nodes(key: str, site: Site, shared: bool) -> tuple[int, ...]:
+        if key.isdecimal():
+            return (int(key),)
+        nodes = site.topology.hbw if key == "hbw" else site.topology.ddr
+        if not nodes:
+            raise MissingMemoryError(
+                f"weights must be of memory that this machine has, got {key}, of which there is none; leave it out, or "
+                "give placement.fallback=ddr"
+            )
+        return nodes if shared else site.nearest(nodes)
 
 
 def existing(nodes: Sequence[int], site: Site) -> tuple[int, ...]:

@@ -26,6 +26,8 @@ def made(choice: Choice) -> Placement:
         placement = choice()
     except TypeError:  # it requires positional arguments, and placements get none
         placement = None
+    except UserError as error:
+        raise UserError(f"{choice.section}: {error}") from None
     if not all(hasattr(placement, name) for name in ("policy", "allocate", "bind")):
         raise UserError(
             f"{choice.section} must name a placement, got {choice.name!r}, which is none; "
@@ -77,8 +79,13 @@ class Places:
         policy = self.placements[role].policy(self.site, role in SHARED)
         if not isinstance(policy, Policy):
             raise UserError(f"a placement's policy must be a psframe.memory.pages.Policy, got {policy!r}; return one")
-        if policy.mode not in compiled.numa.MODES or policy.huge_pages not in RESERVED_BYTES:
-            raise UserError(f"a Policy must have the kernel's modes and page sizes, got {policy}; see its docstring")
+        n_weights = len(policy.nodes) if policy.mode == "weighted" else 0
+        has_weights = len(policy.weights) == n_weights and all(weight > 0 for weight in policy.weights)
+        if policy.mode not in compiled.numa.MODES or policy.huge_pages not in RESERVED_BYTES or not has_weights:
+            raise UserError(
+                "a Policy must have the kernel's modes and page sizes, and positive weights of its nodes if it is "
+                f"`weighted`, got {policy}; see its docstring"
+            )
         if policy.mode != "default":
             existing(policy.nodes, self.site)
         return policy

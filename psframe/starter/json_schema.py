@@ -14,7 +14,7 @@ import msgspec
 
 from psframe import __version__, sync
 from psframe.config import bases, registry, schema
-from psframe.config.placement_spec import ROLES
+from psframe.config.placement_spec import ROLES, SHORT
 from psframe.train.plan.sections import TABLES
 
 Schema = dict[str, Any]
@@ -25,8 +25,6 @@ OWN = {
     "description": "A strategy of your own, as my_module:attr.",
 }
 REQUIRED = ("model", "dataset")
-#: short forms of a placement, and the key that each stands for
-SHORT_PLACEMENTS = {"numa": "nodes", "interleave": "nodes"}
 
 
 def text() -> str:
@@ -101,7 +99,7 @@ def _placement() -> Schema:
     section = f"placement.{ROLES[0]}"
     members = _members(section)
     choices = [_bare(section), OWN, *(_member("name", name, members, _names(name)) for name in members)]
-    for short, key in SHORT_PLACEMENTS.items():
+    for short, key in SHORT.items():
         _, keys = members[short]
         others = {name: True for name in _all_keys(members) if name not in keys}
         properties = {short: keys[key], **keys, **others}

@@ -156,6 +156,7 @@ def describe(cluster: Cluster, places: Places) -> list[dict[str, Any]] | None:
             "got": places.got[role],
             "mode": policy.mode,
             "nodes": list(policy.nodes),
+            **({"weights": list(policy.weights)} if policy.weights else {}),
             "huge_pages": policy.huge_pages,
         }
         for role, policy in places.policies.items()

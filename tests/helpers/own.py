@@ -72,6 +72,13 @@ class Upwards(placement.Base):
         return Policy("bind", (max(site.topology.memory),), self.huge_pages)
 
 
+class Unweighted(placement.Base):
+    """A placement in a proportion that it does not give."""
+
+    def policy(self, site, shared):
+        return Policy("weighted", site.topology.memory, self.huge_pages)
+
+
 class Nowhere(placement.Base):
     """A placement that asks for a NUMA node and does nothing to get there."""
 

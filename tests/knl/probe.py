@@ -32,6 +32,7 @@ SPECS = [
     {"name": "interleave", "huge_pages": "2M"},
     {"name": "hbw", "policy": "interleave", "huge_pages": "2M"},
     {"name": "interleave"},
+    {"name": "weighted", "weights": {"hbw": 3, "ddr": 1}},
 ]
 
 

@@ -108,6 +108,10 @@ def test_memory_lies_where_it_was_asked_for(mode, brief):
             assert nodes == {one["home"]}, one
         elif name == "interleave":
             assert len(nodes) >= 2, one
+        elif name == "weighted":
+            assert nodes == ({*ddr, *hbw} if one["shared"] else {one["home"], own}), one
+            of_mcdram = sum(n for node, n in one["pages"].items() if int(node) in hbw)
+            assert of_mcdram / sum(one["pages"].values()) == pytest.approx(0.75, abs=0.01)
         else:
             assert nodes == {max(hbw)}, one
         assert nodes <= set(one["asked"] or nodes)

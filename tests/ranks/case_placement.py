@@ -20,6 +20,7 @@ SPECS = (
     "{name: hbw, huge_pages: transparent}",
     f"{{numa: [{NODE}]}}",
     "interleave",
+    f"{{weighted: {{hbw: 3, {NODE}: 1}}}}",
     "tests.helpers.own:Upwards",
 )
 

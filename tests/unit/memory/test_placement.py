@@ -35,6 +35,7 @@ SPECS = [
     {"name": "numa", "nodes": [NODE]},
     {"name": "interleave"},
     {"name": "interleave", "nodes": [NODE]},
+    {"name": "weighted", "weights": {NODE: 2}},
     {"name": "tests.helpers.own:Upwards"},
 ]
 assert {spec["name"] for spec in SPECS} >= set(TABLE)

@@ -229,6 +229,7 @@ class Collectives:
         store, self.n_monitored = self.meeting.store, self.n_monitored + 1
         came = [f"monitored/{self.n_monitored}/{rank}" for rank in range(self.n)]
         store.set(came[self.me], "")
+        store.delete_key(f"monitored/{self.n_monitored - 2}/{self.me}")  # which no rank can be in any more
         try:
             work = self.barrier()
             work.finish(None if timeout is None else timeout.total_seconds())
@@ -238,7 +239,6 @@ class Collectives:
             if not (wait_all_ranks and missing):
                 raise
             raise dist.DistBackendError(f"{error}; to this barrier did not come: {', '.join(missing)}") from None
-        store.delete_key(came[self.me])
 
     def _last(self, works: list[Any], tensors: Any) -> Any:
         """Return the last of works that were begun one after the other: it ends after the others."""

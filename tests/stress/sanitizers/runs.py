@@ -29,6 +29,7 @@ FULL = (
     "unit/cluster/test_node_gather",
     "unit/memory/test_budget",
     "unit/memory/test_placement",
+    "unit/memory/test_weighted",
     "stress/test_leaks",
     "unit/collectives/test_codecs",
     "unit/datasets/test_datasets",

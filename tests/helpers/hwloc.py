@@ -12,7 +12,7 @@ from psframe.memory.sysfs import parse_mask, spell
 from psframe.memory.topology import Topology
 
 LSTOPO = shutil.which("lstopo-no-graphics") or shutil.which("lstopo")
-WORDS = ("--of", "xml", "--whole-system", "--no-io")
+WORDS = ("--of", "xml", "--disallowed", "--no-io")
 
 
 @dataclass(frozen=True)

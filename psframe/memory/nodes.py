@@ -70,8 +70,9 @@ def local_cpus(tree: Tree, number: int) -> tuple[int, ...] | None:
 
 def read_nodes(tree: Tree, online_cpus: tuple[int, ...]) -> Shown:
     """Return the nodes; if the kernel shows none, one node 0 with all CPUs and all memory. GPUs' nodes are left out."""
-    gpus = _gpu_nodes(tree)
-    folders = [number for number in tree.numbered(NODES, "node") if number not in gpus]
+    folders = tree.numbered(NODES, "node")
+    gpus = _gpu_nodes(tree, folders)
+    folders = [number for number in folders if number not in gpus]
     if not folders:
         tree.note("The kernel shows no NUMA nodes; all CPUs and all memory are taken for one node 0.")
         total, free = _memory(tree, "proc/meminfo")
@@ -101,12 +102,12 @@ def read_nodes(tree: Tree, online_cpus: tuple[int, ...]) -> Shown:
     return Shown(tuple(nodes), homes, tuple(sorted((set(folders) | with_memory) - set(online))))
 
 
-def _gpu_nodes(tree: Tree) -> set[int]:
-    """Return the nodes whose memory is a GPU's, which its driver may take back, as NVIDIA's driver names them."""
+def _gpu_nodes(tree: Tree, folders: Iterable[int]) -> set[int]:
+    """Return those of the nodes that NVIDIA's driver names as a GPU's memory, which it may take back."""
     place = "proc/driver/nvidia/gpus"
     said = (tree.text(f"{place}/{name}/numa_status") or "" for name in tree.names(place))
     found = {int(row[1]) for text in said if (row := re.search(r"^Node:\s+([0-9]{1,5})\s*$", text, re.M | re.A))}
-    found &= set(tree.numbered(NODES, "node"))
+    found &= set(folders)
     if found:
         tree.note(f"The memory of node(s) {spell(found)} is that of GPUs; they are left out.")
     return found

@@ -51,7 +51,7 @@ def has_weights(tree: Tree, nodes: Sequence[int], weights: Sequence[int]) -> boo
 def runs(n_units: int, weights: Sequence[int]) -> Iterator[tuple[int, int, int]]:
     """Yield runs of pages, in turn of each node: the number of the node, the first page and the one after the last.
 
-    All nodes together have all ``n_units`` pages, each the part that its weight is of their sum, to a page.
+    All nodes together have all ``n_units`` pages, each the part that its weight is of their sum, to a page a round.
     """
     ends = [0, *accumulate(weights)]
     n_rounds = max(1, min(n_units // ends[-1], MOST_RUNS // len(weights)))

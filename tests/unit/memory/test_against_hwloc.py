@@ -16,7 +16,7 @@ pytestmark = pytest.mark.skipif(hwloc.LSTOPO is None, reason="lstopo is not inst
 
 CAPTURED = os.environ.get("PSFRAME_MACHINE_TREES", "")
 
-#: what is read otherwise of the machines that hwloc is tested with, and why: docs/explanation/limits.md
+#: what is read otherwise of the machines that hwloc is tested with, and why: docs/tutorials/memory.md
 OTHERWISE = {
     "40intel64-4n10c+pci-conflicts": ["4 packages, not 3"],
     "64amd64-4s2n4ca2co": ["32 cores, not 64"],

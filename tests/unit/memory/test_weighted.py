@@ -127,7 +127,7 @@ def policies_of(memory):
 @pytest.mark.skipif(not os.path.exists("/proc/self/numa_maps"), reason="this kernel does not show policies")
 @pytest.mark.parametrize("own", [True, False], ids=["kernel", "runs"])
 def test_kernel_is_asked_for_its_own_way_or_for_runs(monkeypatch, own):
-    """With one node: that a mapping in two parts is one of them is for a machine with more, as in tests/knl."""
+    """One node shows which way is taken; tests/knl counts the pages of several."""
     if own and not os.path.exists(f"/{weighted.WEIGHTS}/node{NODE}"):
         pytest.skip("this kernel interleaves by no weights: Linux 6.9 does")
     if not own:

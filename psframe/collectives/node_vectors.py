@@ -90,6 +90,8 @@ class NodeVectors:
         # parameters and state without padding
         params_bf16 = [self._bfloat16() for _ in range(2)] if keeping.bfloat16 else ()
         of_node = Vectors([v[0] for v in params], grads, state, params_bf16)
+        for row in () if self._chunked else self.rows:
+            layout.name(self._allocator, row)  # this rank may place a part of another's
         self._arena = Arena(layout, n_state, self._allocator, vectors=of_node, keeping=keeping)
         return self._arena
 

@@ -5,15 +5,23 @@ from typing import Any
 
 #: uses of memory, each with its own placement
 ROLES = ("parameters", "gradients", "optimizer", "activations", "data", "exchange")
+#: placement of a role's tensors one by one, and its keys: one of all that no pattern matches, and patterns
+BY_TENSOR, REST, PATTERNS = "by_tensor", "default", "tensors"
 #: placements with a short form, and the key that it stands for
 SHORT = {"numa": "nodes", "interleave": "nodes", "weighted": "weights"}
 
 
 def spelled_out(spec: Any) -> Any:
-    """Expand a placement's short form, ``hbw`` or ``{numa: [1]}``, to a mapping with its ``name``."""
+    """Expand a placement's short form, ``hbw`` or ``{numa: [1]}``, to a mapping with its ``name``.
+
+    ``{default: ddr, conv1: hbw}`` places tensors one by one.
+    """
     if isinstance(spec, str):
         return {"name": spec}
     if isinstance(spec, Mapping) and "name" not in spec:
+        if REST in spec:
+            patterns = {key: value for key, value in spec.items() if key != REST}
+            return {"name": BY_TENSOR, REST: spec[REST], PATTERNS: patterns}
         short = [name for name in SHORT if name in spec]
         if len(short) == 1:
             others = {key: value for key, value in spec.items() if key != short[0]}

@@ -12,6 +12,8 @@ from numpy.typing import DTypeLike
 from psframe import compiled
 from psframe.config.placement_spec import ROLES
 from psframe.errors import UserError, nearest
+from psframe.memory.labels import Labels, Part, Span
+from psframe.memory.tensor_names import place_of, role_of
 
 ALIGNMENT_BYTES = 64  # a cache line, and the widest vector register
 
@@ -41,45 +43,53 @@ def shared_block(allocator: "Allocator", n_bytes: int, role: str, is_mine: bool,
 
 @dataclass(frozen=True)
 class Home:
-    """Placement name and page size of a role, the same on all ranks of a node."""
+    """Placement name and page size of a role, the same on all ranks of a node.
+
+    ``by_tensor`` is True if its tensors may have placements of their own.
+    """
 
     placement: str = "default"
     page_bytes: int = 4096
+    by_tensor: bool = False
 
 
 class Allocator:
-    """Allocator of zeroed arrays, each from the block reserved for its role, with a count of bytes by role.
+    """Allocator of zeroed arrays, each from the block reserved for its place, with a count of bytes by place.
+
+    A place is a role, or a tensor of one (:func:`psframe.memory.tensor_names.place_of`).
 
     Parameters
     ----------
     allocate : callable
-        ``allocate(role, n_bytes)`` returns zeroed, page-aligned memory, or raises OSError.
+        ``allocate(place, n_bytes)`` returns zeroed, page-aligned memory, or raises OSError.
     homes : mapping of str to Home, optional
 
     Attributes
     ----------
-    bytes_by_role : Counter
-        Bytes allocated, by role of ``ROLES``, arrays rounded up to cache lines; of shared memory, this rank's pieces.
+    bytes_by_place : Counter
+        Bytes allocated, arrays rounded up to cache lines; of shared memory, this rank's pieces, by role.
     shared_by_role : Counter
         Bytes shared by all ranks of a node, by role; the same on all of them.
     blocks : list of (str, ndarray)
-        Role and memory, uint8 (n,), of every private block; the caller adds ``pieces`` once they are placed.
+        Place and memory, uint8 (n,), of every private block; the caller adds ``pieces`` once they are placed.
     pieces : list of (str, ndarray)
-        This rank's pieces of shared memory, uint8 (n,), which it places and touches.
+        Role and memory, uint8 (n,), that the caller places and touches: this rank's pieces of shared memory, and
+        private vectors of several tensors.
     beside : Counter
         Bytes that other code allocates, by role.
     """
 
     def __init__(self, allocate: Callable[[str, int], Any] = untouched, homes: Mapping[str, Home] | None = None):
         self.allocate, self.homes = allocate, homes or {}
-        self.bytes_by_role: Counter[str] = Counter()
+        self.bytes_by_place: Counter[str] = Counter()
         self.shared_by_role: Counter[str] = Counter()
         self.beside: Counter[str] = Counter()
         self.blocks: list[tuple[str, np.ndarray]] = []
         self.pieces: list[tuple[str, np.ndarray]] = []
         #: bytes that a group of the node's ranks shares, by scope and role
         self.within: dict[str, Counter[str]] = {scope: Counter() for scope in SCOPES}
-        self._left: dict[str, np.ndarray] = {}
+        self._labels = Labels()
+        self._left: dict[str, np.ndarray] = {}  # by place
         self._lent: dict[tuple[str, str], np.ndarray] = {}
 
     def home(self, role: str) -> Home:
@@ -90,13 +100,25 @@ class Allocator:
         """Count memory that other code allocates."""
         self.beside[role] += n_bytes
 
-    def reserve(self, role: str, n_bytes: int) -> None:
-        """Allocate one block for the arrays of a role; an array that does not fit gets a block of its own.
+    def name(self, array: np.ndarray, spans: Iterable[Span]) -> None:
+        """Name the tensors of a C-contiguous array, so that their pages are placed and counted apart."""
+        self._labels.add(array, spans)
+
+    def parts(self) -> list[tuple[str, Part]]:
+        """Return ``pieces`` with their places; those of roles by tensor are cut into the pages of each tensor."""
+        return [
+            (place_of(role, part.tensor), part)
+            for role, memory in self.pieces
+            for part in (self._labels.cut(memory) if self.home(role).by_tensor else [Part("", memory)])
+        ]
+
+    def reserve(self, place: str, n_bytes: int) -> None:
+        """Allocate one block for the arrays of a place; an array that does not fit gets a block of its own.
 
         UserError if the system refuses.
         """
         if n_bytes:
-            self._left[role] = self._block(role, n_bytes)
+            self._left[place] = self._block(place, n_bytes)
 
     def lend(self, role: str, memory: np.ndarray, within: str = "") -> None:
         """Provide the shared memory, uint8 (n,), of a role, of all the node's ranks or of one of ``SCOPES``."""
@@ -128,36 +150,50 @@ class Allocator:
             memory = np.ndarray(n_bytes, np.uint8, self._allocated(untouched, role, n_bytes))
         for part in mine:
             if part.stop > part.start:
-                self.bytes_by_role[role] += part.stop - part.start
+                self.bytes_by_place[role] += part.stop - part.start
                 self.pieces.append((role, memory[part]))
         return memory
 
-    def zeros(self, shape: int | tuple[int, ...], dtype: DTypeLike, role: str) -> np.ndarray:
-        """Return a C-contiguous zeroed array, 64-byte aligned; UserError if the system refuses."""
+    def zeros(self, shape: int | tuple[int, ...], dtype: DTypeLike, role: str, tensor: str = "") -> np.ndarray:
+        """Return a C-contiguous zeroed array, 64-byte aligned; UserError if the system refuses.
+
+        It belongs to ``tensor``, or to those that :meth:`name` names later.
+        """
         if role not in ROLES:
             raise UserError(f"memory must be for a role, got {role!r}; {nearest(role, ROLES)}")
         shape = (shape,) if isinstance(shape, int) else shape
         n_bytes = prod(shape) * np.dtype(dtype).itemsize
-        n_padded = padded(n_bytes)
-        left = self._left.get(role)
-        if left is None or len(left) < n_padded:
-            memory = self._block(role, n_padded)
+        n_padded, by_tensor = padded(n_bytes), self.home(role).by_tensor
+        place = place_of(role, tensor) if by_tensor else role
+        left = self._left.get(place)
+        if by_tensor and not tensor:
+            memory, n_padded = self._piece(role, n_bytes)
+        elif left is None or len(left) < n_padded:
+            memory = self._block(place, n_padded)
         else:
-            memory, self._left[role] = left[:n_padded], left[n_padded:]
-        self.bytes_by_role[role] += n_padded
+            memory, self._left[place] = left[:n_padded], left[n_padded:]
+        self.bytes_by_place[place] += n_padded
         return memory[:n_bytes].view(dtype).reshape(shape)
 
-    def _block(self, role: str, n_bytes: int) -> np.ndarray:
-        memory = np.ndarray(n_bytes, np.uint8, self._allocated(self.allocate, role, n_bytes))
-        self.blocks.append((role, memory))
+    def _piece(self, role: str, n_bytes: int) -> tuple[np.ndarray, int]:
+        """Return memory that the caller places later, and its size in bytes: full pages."""
+        size = -(-n_bytes // compiled.numa.PAGE_BYTES) * compiled.numa.PAGE_BYTES
+        memory = np.ndarray(size, np.uint8, self._allocated(untouched, role, size))
+        if size:
+            self.pieces.append((role, memory))
+        return memory, size
+
+    def _block(self, place: str, n_bytes: int) -> np.ndarray:
+        memory = np.ndarray(n_bytes, np.uint8, self._allocated(self.allocate, place, n_bytes))
+        self.blocks.append((place, memory))
         return memory
 
-    def _allocated(self, allocate: Callable[[str, int], Any], role: str, n_bytes: int) -> Any:
+    def _allocated(self, allocate: Callable[[str, int], Any], place: str, n_bytes: int) -> Any:
         try:
-            return allocate(role, n_bytes)
+            return allocate(place, n_bytes)
         except (MemoryError, ValueError, OverflowError, OSError):
             raise UserError(
-                f"a rank must have memory for its {role}, got none for {n_bytes:,} bytes; lower train.batch_size or "
+                f"a rank must have memory for its {role_of(place)}, got none for {n_bytes:,} bytes; lower train.batch_size or "
                 "choose a smaller model"
             ) from None
 

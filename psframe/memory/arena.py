@@ -87,6 +87,11 @@ class Layout:
         }
         return Extent(self.size, places[cuts])
 
+    def name(self, allocator: Allocator, vector: np.ndarray) -> None:
+        """Name the tensors of a vector, which lie in memory from ``allocator``."""
+        size = vector.itemsize
+        allocator.name(vector, [(name, s.start * size, s.stop * size) for name, s in self.slots.items()])
+
     def gaps(self) -> list[slice]:
         """Return the slices between tensors, which layers never write: gradients must stay 0 there."""
         begins = [slot.start for slot in self.slots.values()] + [self.size]
@@ -210,6 +215,10 @@ class Arena:
                 else (),
             )
         self.vectors, self.grads = vectors, vectors.grads
+        for vector in (*vectors.params, vectors.grads, *(row for rows in vectors.state for row in rows)):
+            layout.name(allocator, vector)
+        for vector in vectors.params_bf16:
+            layout.name(allocator, vector)
         self._point()
 
     def _point(self) -> None:

@@ -1,4 +1,4 @@
-"""Audit of page locations (:func:`count`): each role's pages by NUMA node, as the kernel reports them."""
+"""Audit of page locations (:func:`count`): pages of roles and tensors by NUMA node, as the kernel reports them."""
 
 from collections import Counter
 from collections.abc import Iterable, Mapping
@@ -8,13 +8,14 @@ import numpy as np
 
 from psframe import compiled
 from psframe.memory.pages import DENIED, Policy
+from psframe.memory.tensor_names import key_of
 
 Blocks = Iterable[tuple[str, np.ndarray]]
 
 
 @dataclass
 class Pages:
-    """Page counts of one role, on one rank or summed over several.
+    """Page counts of one role, or of a tensor, on one rank or summed over several.
 
     Attributes
     ----------
@@ -64,21 +65,21 @@ class Pages:
 
 
 def count(blocks: Blocks, policies: Mapping[str, Policy]) -> dict[str, Pages]:
-    """Count the pages of this process's blocks by role.
+    """Count the pages of this process's blocks by place.
 
     Parameters
     ----------
     blocks : iterable of (str, ndarray)
-        Role and memory, uint8 (n,).
+        Place (a role, or a tensor of one) and memory, uint8 (n,).
     policies : mapping of str to Policy
-        The requested policies, by role.
+        The requested policies, by place.
     """
-    by_role: dict[str, Pages] = {}
-    for role, memory in blocks:
+    by_place: dict[str, Pages] = {}
+    for place, memory in blocks:
         if len(memory):
-            pages = _count(memory, policies[role])
-            by_role[role] = by_role[role] + pages if role in by_role else pages
-    return by_role
+            pages = _count(memory, policies[place])
+            by_place[place] = by_place[place] + pages if place in by_place else pages
+    return by_place
 
 
 def _count(memory: np.ndarray, policy: Policy) -> Pages:
@@ -101,19 +102,19 @@ def _wanted(policy: Policy, n_pages: int, n_bytes: int) -> Counter[int]:
     return Counter({node: -(-n_pages * weight // total) + unit * weight for node, weight in of_nodes})
 
 
-def complaint(role: str, placement: str, pages: Pages, minimum: float) -> str | None:
-    """Return an error message if less than ``minimum`` (a fraction) of a role is placed as requested, else None."""
+def complaint(place: str, placement: str, pages: Pages, minimum: float) -> str | None:
+    """Return an error message if less than ``minimum`` (a fraction) of a place is placed as requested, else None."""
     if pages.share is None or pages.share >= minimum:
         return None
     where = ", ".join(f"{node} ({pages.wanted[node]:,} pages)" if pages.wanted else f"{node}" for node in pages.asked)
     if not pages.by_node:
         return (
-            f"placement.{role}={placement} must be shown to lie on NUMA node(s) {where}, but move_pages is denied "
+            f"{key_of(place)}={placement} must be shown to lie on NUMA node(s) {where}, but move_pages is denied "
             "here; in a container, allow it with --cap-add SYS_NICE"
         )
     places = ", ".join(f"{n:,} on node {node}" for node, n in sorted(pages.by_node.items()))
     denied = f", {pages.denied:,} that the kernel does not tell of" if pages.denied else ""
     return (
-        f"placement.{role}={placement} must have {minimum:.0%} of its pages on NUMA node(s) {where}, got "
+        f"{key_of(place)}={placement} must have {minimum:.0%} of its pages on NUMA node(s) {where}, got "
         f"{pages.share:.1%} ({places}{denied}); see psframe.doctor, or lower placement.minimum"
     )

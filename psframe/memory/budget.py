@@ -6,6 +6,7 @@ from dataclasses import dataclass
 
 from psframe.config.placement_spec import ROLES
 from psframe.memory.pages import RESERVED_BYTES, Policy
+from psframe.memory.tensor_names import role_of
 from psframe.memory.topology import Topology
 
 #: memory of a training rank outside its roles: compiled layers, threads and MPI; 10 to 25 MB were measured
@@ -18,7 +19,7 @@ Pool = tuple[int, int]
 
 @dataclass(frozen=True)
 class Demand:
-    """Memory demand of one role on one rank."""
+    """Memory demand of one role, or of a tensor of it, on one rank."""
 
     role: str
     n_bytes: int
@@ -32,12 +33,20 @@ class Demand:
 
 
 def demands(sizes: Mapping[str, int], policies: Mapping[str, Policy]) -> list[Demand]:
-    """Return the demands of one rank, rounded up to pages."""
+    """Return the demands of one rank, rounded up to pages; both arguments are by place."""
     rounded = []
-    for role, n_bytes in sizes.items():
-        page_bytes = policies[role].page_bytes
-        rounded.append(Demand(role, -(-n_bytes // page_bytes) * page_bytes, policies[role]))
+    for place, n_bytes in sizes.items():
+        page_bytes = policies[place].page_bytes
+        rounded.append(Demand(role_of(place), -(-n_bytes // page_bytes) * page_bytes, policies[place]))
     return rounded
+
+
+def by_role(sizes: Mapping[str, int]) -> dict[str, int]:
+    """Return bytes by role from those by place."""
+    sums: Counter[str] = Counter()
+    for place, n_bytes in sizes.items():
+        sums[role_of(place)] += n_bytes
+    return dict(sums)
 
 
 def free(topology: Topology) -> dict[Pool, int]:

@@ -10,6 +10,7 @@ name            location of the pages
 ``numa``        on the NUMA ``nodes`` given, the nearest first
 ``interleave``  page by page over the NUMA ``nodes`` given, all by default
 ``weighted``    over nodes, or tiers of memory, in the proportion of their ``weights``: ``{hbw: 3, ddr: 1}``
+``by_tensor``   of each tensor, as the first of the patterns ``tensors`` says that matches its name
 ==============  ====================================================================================================
 
 Each accepts ``huge_pages: none | transparent | 2M | 1G``.
@@ -36,6 +37,7 @@ TABLE: Table = {
     "numa": "psframe.memory.placement:Numa",
     "interleave": "psframe.memory.placement:Interleave",
     "weighted": "psframe.memory.placement:Weighted",
+    "by_tensor": "psframe.memory.by_tensor:ByTensor",
 }
 
 

@@ -1,20 +1,24 @@
 """Placements of all roles on one rank (:class:`Places`), as requested and as available on this machine."""
 
-from collections.abc import Mapping
+from collections import Counter
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 import numpy as np
 
 from psframe import compiled
-from psframe.config.placement_spec import ROLES
+from psframe.config.placement_spec import ROLES, spelled_out
 from psframe.config.registry import Choice
 from psframe.errors import UserError
 from psframe.memory import pages
 from psframe.memory.allocator import Home
 from psframe.memory.budget import Demand
+from psframe.memory.by_tensor import ROLES as WITH_TENSORS
+from psframe.memory.by_tensor import ByTensor
 from psframe.memory.pages import RESERVED_BYTES, HugePages, Policy, no_huge_pages, populate
 from psframe.memory.placement import DDR, Default, MissingMemoryError, Placement, existing
 from psframe.memory.process_site import Site
+from psframe.memory.tensor_names import Names, key_of, place_of, role_of
 
 #: the data are one shared segment per machine; memory of the other roles is each rank's own
 SHARED = ("data",)
@@ -37,7 +41,7 @@ def made(choice: Choice) -> Placement:
 
 
 class Places:
-    """Placements by role.
+    """Placements by place: a role, a pattern below it, or, once :meth:`settle` knows them, a tensor.
 
     Parameters
     ----------
@@ -49,8 +53,15 @@ class Places:
     Attributes
     ----------
     asked, got : dict of str to str
-        Names of the requested and actual placements, by role; they differ after a fallback or a spill.
+        Names of the requested and actual placements, by place; they differ after a fallback or a spill.
     policies : dict of str to Policy
+        By place; of a role by tensor, that of its default.
+    by_tensor : dict of str to list of str
+        Roles by tensor, with their patterns.
+    all : list of str
+        The roles, and the tensors of those by tensor.
+    mixed : Counter
+        Pages of this rank's tensors that hold bytes of others, too, by place.
 
     Raises
     ------
@@ -63,20 +74,62 @@ class Places:
         self.asked = {role: choices[role].name for role in ROLES}
         self.got = dict(self.asked)
         self.placements: dict[str, Placement] = {role: made(choices[role]) for role in ROLES}
+        self.by_tensor: dict[str, list[str]] = {}
+        self.all, self.mixed = [*ROLES], Counter[str]()
+        for role, placement in list(self.placements.items()):
+            if isinstance(placement, ByTensor):
+                self._add_patterns(role, placement, choices[role])
         self.policies: dict[str, Policy] = {}
-        for role in ROLES:
+        for place in self.placements:
             try:
-                self.policies[role] = self._policy(role)
+                self.policies[place] = self._policy(place)
             except MissingMemoryError as error:
                 if fallback == "none":
-                    raise UserError(f"placement.{role}: {error}") from None
-                self._replace(role, fallback)
-                site.note(f"placement.{role}={self.asked[role]} fell back to {self.got[role]}: {error}")
+                    raise UserError(f"{key_of(place)}: {error}") from None
+                self._replace(place, fallback)
+                site.note(f"{key_of(place)}={self.asked[place]} fell back to {self.got[place]}: {error}")
             except UserError as error:
-                raise UserError(f"placement.{role}: {error}") from None
+                raise UserError(f"{key_of(place)}: {error}") from None
 
-    def _policy(self, role: str) -> Policy:
-        policy = self.placements[role].policy(self.site, role in SHARED)
+    def _add_patterns(self, role: str, placement: ByTensor, choice: Choice) -> None:
+        """Add the placements of a role by tensor; UserError if the role has no tensors."""
+        if role not in WITH_TENSORS:
+            raise UserError(
+                f"placement.{role} must be one place, since it has no tensors, got {choice.name}; name, say, hbw, or "
+                f"place these by tensor: {', '.join(WITH_TENSORS)}"
+            )
+        self.placements[role] = placement.default
+        self.asked[role] = self.got[role] = spelled_out(choice.arguments["default"])["name"]
+        for pattern, of_pattern in placement.tensors.items():
+            place = place_of(role, pattern)
+            self.placements[place] = of_pattern
+            self.asked[place] = self.got[place] = spelled_out(choice.arguments["tensors"][pattern])["name"]
+        self.by_tensor[role] = [*placement.tensors]
+
+    def settle(self, tensors: Mapping[str, Iterable[str]]) -> None:
+        """Place the tensors of roles by tensor: those of all ranks, by role.
+
+        UserError if a pattern matches none.
+        """
+        self.all = [*ROLES]
+        for role, patterns in self.by_tensor.items():
+            names = Names(tensors.get(role, ()))
+            if idle := names.idle(patterns):
+                raise UserError(
+                    f"{key_of(role)}: a pattern must match a tensor, got {idle[0]!r}; "
+                    f"give * for any text; there are {', '.join(names.tensors[:40])}"
+                )
+            for tensor in names.tensors:
+                self._settle(place_of(role, tensor), place_of(role, names.chosen(tensor, patterns) or ""))
+
+    def _settle(self, place: str, like: str) -> None:
+        """Place memory like that of another place."""
+        for of in (self.placements, self.policies, self.asked, self.got):
+            of[place] = of[like]
+        self.all.append(place)
+
+    def _policy(self, place: str) -> Policy:
+        policy = self.placements[place].policy(self.site, place in SHARED)
         if not isinstance(policy, Policy):
             raise UserError(f"a placement's policy must be a psframe.memory.pages.Policy, got {policy!r}; return one")
         n_weights = len(policy.nodes) if policy.mode == "weighted" else 0
@@ -90,34 +143,35 @@ class Places:
             existing(policy.nodes, self.site)
         return policy
 
-    def _replace(self, role: str, name: str) -> None:
+    def _replace(self, place: str, name: str) -> None:
         ordinary = name == "ddr" and self.site.topology.ddr
         # transparent huge pages are available on any node, reserved ones perhaps not
-        requested = getattr(self.placements[role], "huge_pages", "none")
+        requested = getattr(self.placements[place], "huge_pages", "none")
         huge_pages: HugePages = "transparent" if requested == "transparent" else "none"
         if requested in ("2M", "1G"):
-            self.site.note(f"placement.{role} goes without its huge_pages: {requested} where it goes instead")
-        self.got[role] = "ddr" if ordinary else "default"
-        self.placements[role] = (DDR if ordinary else Default)(huge_pages=huge_pages)
-        self.policies[role] = self._policy(role)
+            self.site.note(f"{key_of(place)} goes without its huge_pages: {requested} where it goes instead")
+        self.got[place] = "ddr" if ordinary else "default"
+        self.placements[place] = (DDR if ordinary else Default)(huge_pages=huge_pages)
+        self.policies[place] = self._policy(place)
 
-    def is_strict(self, role: str) -> bool:
-        """Return True if a role must lie on certain nodes, or in reserved huge pages."""
-        return Demand(role, 1, self.policies[role]).strict
+    def is_strict(self, place: str) -> bool:
+        """Return True if memory must lie on certain nodes, or in reserved huge pages."""
+        return Demand(place, 1, self.policies[place]).strict
 
     def spill(self, role: str) -> None:
-        """Move a role that does not fit to ordinary memory."""
-        self._replace(role, "ddr")
+        """Move a role that does not fit to ordinary memory, with all of its tensors."""
+        for place in [place for place in self.placements if role_of(place) == role]:
+            self._replace(place, "ddr")
         self.site.note(f"placement.{role}={self.asked[role]} does not fit and was spilled to {self.got[role]}")
 
-    def allocate(self, role: str, n_bytes: int) -> Any:
-        """Return zeroed private memory for a role; memory with requested nodes is touched at once, by this rank.
+    def allocate(self, place: str, n_bytes: int) -> Any:
+        """Return zeroed private memory for a place; memory with requested nodes is touched at once, by this rank.
 
         OSError if the allocation fails; UserError if too few huge pages are reserved.
         """
-        policy = self.policies[role]
+        policy = self.policies[place]
         try:
-            block = self.placements[role].allocate(n_bytes, self.site)
+            block = self.placements[place].allocate(n_bytes, self.site)
         except OSError as error:
             if RESERVED_BYTES[policy.huge_pages]:
                 raise no_huge_pages(policy, n_bytes) from error
@@ -134,12 +188,12 @@ class Places:
             # applies to its own mapping, not to the file.
             populate(memory)
 
-    def adopt(self, role: str, memory: np.ndarray) -> None:
-        """Place and allocate this rank's own pages of a shared mapping, uint8 (n,), as its private memory.
+    def adopt(self, place: str, memory: np.ndarray) -> None:
+        """Place and allocate this rank's own pages of a mapping, uint8 (n,), as its private memory.
 
         UserError if too few pages are free.
         """
-        policy = self.policies[role]
+        policy = self.policies[place]
         pages.bind(memory, policy, self.site.note)
         try:
             populate(memory)
@@ -147,15 +201,18 @@ class Places:
             if RESERVED_BYTES[policy.huge_pages]:
                 raise no_huge_pages(policy, len(memory)) from None
             raise UserError(
-                f"a rank must have memory for its {role}, got none for {len(memory):,} bytes of what its node shares "
-                f"({error.strerror}); start fewer ranks or choose a smaller model"
+                f"a rank must have memory for its {role_of(place)}, got none for {len(memory):,} bytes of what its node "
+                f"shares ({error.strerror}); start fewer ranks or choose a smaller model"
             ) from None
 
     def homes(self) -> dict[str, Home]:
         """Return the home of every role, as this rank sees it."""
-        return {role: Home(self.got[role], policy.page_bytes) for role, policy in self.policies.items()}
+        return {
+            role: Home(self.got[role], self.policies[role].page_bytes, role in self.by_tensor) for role in ROLES
+        }
 
     def summary(self) -> dict[str, str]:
-        """Return each role's requested placement, as "requested -> actual" if they differ."""
-        named = ((role, name, self.got[role]) for role, name in self.asked.items())
-        return {role: name if name == actual else f"{name} -> {actual}" for role, name, actual in named}
+        """Return the requested placement of every role and tensor, as "requested -> actual" if they differ."""
+        named = ((place, self.asked[place], self.got[place]) for place in self.all)
+        return {place: name if name == actual else f"{name} -> {actual}" for place, name, actual in named}
+

@@ -124,7 +124,7 @@ class Network:
         workspace = Workspace(
             max_batch,
             self.precision.dtype,
-            lambda shape, dtype: allocator.zeros(shape, dtype, "activations"),
+            lambda shape, dtype, tensor: allocator.zeros(shape, dtype, "activations", tensor),
             kernels,
             threads,
             lambda n_bytes: allocator.count("activations", n_bytes),
@@ -157,9 +157,11 @@ class Network:
         workspace.take_turns(max(prod(self.shapes[index]) for index, _ in self.active[own]))
         inside = slice(own.start - self.own.start, own.stop - self.own.start)
         params = self.reader.current[inside]
-        for number, (_, layer) in enumerate(self.active[own]):
+        for number, (index, layer) in enumerate(self.active[own]):
             workspace.is_last = own.start + number == len(self.active) - 1
+            workspace.layer = f"{index}.{layer.kind}"
             layer.bind(params[number], grads[inside][number], workspace)
+        workspace.layer = ""
         return Section(self, own, grads[inside], part, workspace)
 
     @property

@@ -11,6 +11,10 @@ import numpy as np
 from psframe.nn.threads import Threads
 
 Shape = tuple[int, ...]
+#: names of activations, behind a layer's: what lives from its forward to its backward pass, and within a pass
+KEPT, SCRATCH = "kept", "scratch"
+#: names of activations that layers share: input gradients, which take turns, and output gradients that outlive a meeting
+GRADIENTS, HELD = "input_gradients", "held_gradients"
 Arithmetic = Callable[[], AbstractContextManager[None]]  #: returns a context for layers to compute in
 
 
@@ -24,7 +28,7 @@ class Workspace:
     dtype : str
         float32 in training, or uint16 for bfloat16; gradient checks use float64.
     allocate : callable
-        ``allocate(shape, dtype)`` returns an array with arbitrary contents.
+        ``allocate(shape, dtype, tensor)`` returns an array with arbitrary contents, for an activation of that name.
     kernels : {'direct', 'blas'}
         Implementation of convolutions, dense layers and pooling: compiled loops, or NumPy and its BLAS.
     threads : Threads
@@ -42,7 +46,7 @@ class Workspace:
         self,
         max_batch: int,
         dtype: str,
-        allocate: Callable[[Shape, str], np.ndarray],
+        allocate: Callable[[Shape, str, str], np.ndarray],
         kernels: str = "direct",
         threads: Threads | None = None,
         beside: Callable[[int], None] = lambda n_bytes: None,
@@ -52,6 +56,7 @@ class Workspace:
     ):
         self.max_batch, self.dtype, self.kernels, self.threads = max_batch, dtype, kernels, threads or Threads()
         self.beside, self.n_kept, self.adds, self.autocasts = beside, n_kept, adds, autocasts
+        self.layer = ""  #: number and kind of the layer that is bound, as in the names of its tensors
         self.is_last = False  #: true while the layer is bound whose output is the network's
         self.part = max_batch  #: samples that pass the layers together
         self.in_step = False  #: true if several passes go on in step, from one meeting to the next
@@ -67,9 +72,14 @@ class Workspace:
         self._place = ""  # of the layers within others
         self._turns_of: dict[str, list[np.ndarray]] = {}  # by place
 
-    def array(self, shape: int | Shape, dtype: str | None = None) -> np.ndarray:
+    def array(self, shape: int | Shape, dtype: str | None = None, use: str = SCRATCH) -> np.ndarray:
         """Return a layer's private array, of the network's dtype by default."""
-        return self._allocate((shape,) if isinstance(shape, int) else shape, dtype or self.dtype)
+        tensor = f"{self.layer}.{use}" if self.layer else use
+        return self._allocate((shape,) if isinstance(shape, int) else shape, dtype or self.dtype, tensor)
+
+    def _of_all(self, n_numbers: int, tensor: str) -> np.ndarray:
+        """Return an array that layers share."""
+        return self._allocate((n_numbers,), self.dtype, tensor)
 
     def one(self) -> np.ndarray:
         """Return an element of a product that is 1, or a pair of these, in an array (1,)."""
@@ -83,7 +93,7 @@ class Workspace:
 
     def kept(self, shape: Shape, dtype: str | None = None) -> np.ndarray:
         """Return an array for data that a layer keeps until backward, (n_kept * max_batch, *shape)."""
-        return self.array((self.n_kept * self.max_batch, *shape), dtype)
+        return self.array((self.n_kept * self.max_batch, *shape), dtype, KEPT)
 
     @property
     def output_dtype(self) -> str:
@@ -111,7 +121,7 @@ class Workspace:
         self._most, n_numbers = most, self.part * most
         turns = self._turns_of.get(self._place, [])
         if not self._place or not turns or turns[0].size < n_numbers:
-            turns = self._turns_of[self._place] = [self.array(n_numbers) for _ in range(2)]
+            turns = self._turns_of[self._place] = [self._of_all(n_numbers, GRADIENTS) for _ in range(2)]
         self._turns = [turn[:n_numbers] for turn in turns]
 
     def input_gradient(self, shape: Shape) -> np.ndarray:
@@ -128,7 +138,7 @@ class Workspace:
         most, array = self._held.get(self._place, (0, np.empty(0)))
         if most < prod(shape) or array.size < n * most:
             most = max(self._most, prod(shape))
-            array = self.array(n * most)
+            array = self._of_all(n * most, HELD)
             self._held[self._place] = most, array
         return Held(array, most if self.in_step else 0, shape)
 

@@ -4,7 +4,9 @@ from typing import Any
 
 from psframe.cluster.cluster import Cluster
 from psframe.config.schema import to_yaml
+from psframe.memory import budget
 from psframe.memory.sysfs import spell
+from psframe.memory.tensor_names import role_of, tensor_of
 from psframe.record.view import aligned
 from psframe.train import placement_report
 from psframe.train.build.assemble import planned
@@ -24,7 +26,10 @@ def report(cluster: Cluster, plan: Plan) -> str:
         return ""
     unused = "".join(f"# not used by this choice: {key}\n" for key in plan.unused)
     notes = "".join(f"# {note}\n" for note in dict.fromkeys(note for details in ranks for note in details["notes"]))
-    tables = [memory_table(by_rank, [kind(plan, rank) for rank in range(len(by_rank))]), places_table(ranks)]
+    by_role = [budget.by_role(of_rank) for of_rank in by_rank]
+    tables = [memory_table(by_role, [kind(plan, rank) for rank in range(len(by_rank))]), places_table(ranks)]
+    if plan.places.by_tensor:
+        tables.append(tensors_table(by_rank, ranks))
     if node_table:
         tables.append(f"bytes asked of each NUMA node by the ranks of rank 0's machine\n{node_table}")
     return f"{to_yaml(plan.resolved)}{unused}{notes}\n" + "\n\n".join(tables)
@@ -57,9 +62,20 @@ def kind(plan: Plan, rank: int) -> str:
 
 def places_table(ranks: list[dict[str, Any]]) -> str:
     """Return the table of each rank's CPUs and of its roles' placement, with NUMA nodes if requested."""
-    roles = list(ranks[0]["roles"])
+    roles = [place for place in ranks[0]["roles"] if not tensor_of(place)]
     lines = [["rank", "node", "cpus", "NUMA node", *roles]]
     for details in ranks:
         cells = [str(details[key]) for key in ("rank", "node", "cpus", "numa_node")]
-        lines.append([*cells, *(f"{p['got']} {spell(p['nodes'])}".rstrip() for p in details["roles"].values())])
+        lines.append([*cells, *(f"{p['got']} {spell(p['nodes'])}".rstrip() for p in map(details["roles"].get, roles))])
     return f"CPUs and placement by rank\n{aligned(lines)}"
+
+
+def tensors_table(sizes: list[dict[str, int]], ranks: list[dict[str, Any]]) -> str:
+    """Return the table of the tensors of roles by tensor: their placement, and their bytes on all ranks."""
+    lines = [["role", "tensor", "placement", "ranks", "most of a rank", "all ranks"]]
+    for place, details in ranks[0]["roles"].items():
+        of_ranks = [n_bytes for of_rank in sizes if (n_bytes := of_rank.get(place, 0))]
+        if of_ranks and (tensor := tensor_of(place)):
+            cells = [role_of(place), tensor, details["got"], str(len(of_ranks))]
+            lines.append([*cells, f"{max(of_ranks):,}", f"{sum(of_ranks):,}"])
+    return f"placement and bytes by tensor\n{aligned(lines)}"

@@ -11,23 +11,26 @@ from psframe.memory.audit import Pages
 from psframe.memory.pages import RESERVED_BYTES
 from psframe.memory.role_placement import Places
 from psframe.memory.sysfs import spell
+from psframe.memory.tensor_names import role_of, tensor_of
 from psframe.memory.topology import read
 from psframe.record.view import aligned
 
-ByRank = list[dict[str, Pages]]  #: each rank's pages by role
+ByRank = list[dict[str, Pages]]  #: each rank's pages by place
 
 
 def fit(
     cluster: Cluster, places: Places, sizes: Mapping[str, int], settings: schema.Placement, trained: bool = False
 ) -> str:
-    """Spill roles in the order of ``settings.spill`` until everything fits; return the table of requested bytes.
+    """Place tensors, and spill roles in the order of ``settings.spill`` until everything fits.
+
+    Return the table of requested bytes.
 
     The table covers this rank's node; it is "" if no NUMA node was requested. All ranks must call.
 
     Parameters
     ----------
     sizes : mapping of str to int
-        Bytes that this rank will allocate, by role.
+        Bytes that this rank will allocate, by place.
     trained : bool
         True if the rank has trained, so that the process's own memory is in use already.
 
@@ -36,8 +39,9 @@ def fit(
     AgreedError
         If it does not fit: with the table of the first machine that is too small, or has too small NUMA nodes.
     """
+    _settle(cluster, places, sizes)
     # reserved huge pages are not part of the available memory
-    ordinary = {role: n for role, n in sizes.items() if not RESERVED_BYTES[places.policies[role].huge_pages]}
+    ordinary = {place: n for place, n in sizes.items() if not RESERVED_BYTES[places.policies[place].huge_pages]}
     check_room(cluster, ordinary if trained else {**ordinary, budget.PROCESS: budget.PROCESS_BYTES})
     topology = places.site.topology
     # read the free memory again: imports have allocated some since the topology was read
@@ -67,6 +71,17 @@ def fit(
     )
 
 
+def _settle(cluster: Cluster, places: Places, sizes: Mapping[str, int]) -> None:
+    """Place the tensors of roles by tensor. All ranks must call, since each may have other tensors."""
+    if not places.by_tensor:
+        return
+    tensors: dict[str, set[str]] = {}
+    for of_rank in cluster.allgather([place for place in sizes if tensor_of(place)]):
+        for place in of_rank:
+            tensors.setdefault(role_of(place), set()).add(tensor_of(place))
+    cluster.run_on_all(lambda: places.settle(tensors))
+
+
 def check_room(cluster: Cluster, sizes: Mapping[str, int]) -> None:
     """Raise AgreedError if the ranks of a node need more memory than it has, or than their cgroups allow.
 
@@ -76,9 +91,9 @@ def check_room(cluster: Cluster, sizes: Mapping[str, int]) -> None:
     Parameters
     ----------
     sizes : mapping of str to int
-        Bytes of ordinary pages that this rank will allocate, by role.
+        Bytes of ordinary pages that this rank will allocate, by place.
     """
-    needs_by_rank = cluster.allgather((cluster.node, dict(sizes), free_memory.rooms()))
+    needs_by_rank = cluster.allgather((cluster.node, budget.by_role(sizes), free_memory.rooms()))
     for node in range(cluster.n_nodes):
         wanted = [rank_sizes for rank_node, rank_sizes, _ in needs_by_rank if rank_node == node]
         sums = [sum(rank_sizes.values()) for rank_sizes in wanted]
@@ -98,37 +113,39 @@ def check_room(cluster: Cluster, sizes: Mapping[str, int]) -> None:
 
 
 def count(cluster: Cluster, places: Places, blocks: audit.Blocks) -> ByRank | None:
-    """Return every rank's pages by role on rank 0, None elsewhere. All ranks must call."""
+    """Return every rank's pages by place on rank 0, None elsewhere. All ranks must call."""
     return cluster.gather(audit.count(blocks, places.policies))
 
 
 def record(every: ByRank) -> dict[str, Any]:
-    """Return ``pages``, by role and node over all ranks, and ``placed``, the worst rank's share placed as requested."""
-    pages: dict[str, Pages] = {}
+    """Return ``pages``, by place and node over all ranks, and ``placed``, the worst rank's share placed as requested."""
+    sums: dict[str, Pages] = {}
     shares: dict[str, list[float]] = {}
-    for pages_by_role in every:
-        for role, role_pages in pages_by_role.items():
-            pages[role] = pages.get(role, Pages()) + role_pages
-            if role_pages.share is not None:
-                shares.setdefault(role, []).append(role_pages.share)
+    for of_rank in every:
+        for place, pages in of_rank.items():
+            sums[place] = sums.get(place, Pages()) + pages
+            if pages.share is not None:
+                shares.setdefault(place, []).append(pages.share)
     return {
-        "pages": {role: role_pages.to_plain() for role, role_pages in pages.items()},
-        "placed": {role: min(of_role) for role, of_role in shares.items()},
+        "pages": {place: pages.to_plain() for place, pages in sums.items()},
+        "placed": {place: min(of_place) for place, of_place in shares.items()},
     }
 
 
 def verify(cluster: Cluster, places: Places, settings: schema.Placement, every: ByRank | None) -> list[str]:
-    """Return complaints about misplaced roles, on rank 0; with ``verify: error`` raise AgreedError instead.
+    """Return a complaint about each misplaced role, on rank 0; with ``verify: error`` raise AgreedError instead.
 
     All ranks must call. ``every`` is the result of :func:`count`.
     """
     complaints: list[str] = []
     if settings.verify == "none":
         return complaints
-    for rank, pages_by_role in enumerate(every or ()):
-        for role, role_pages in pages_by_role.items():
-            complaint = audit.complaint(role, places.got[role], role_pages, settings.minimum)
-            if complaint and not any(earlier.startswith(f"placement.{role}=") for earlier in complaints):
+    wrong: set[str] = set()
+    for rank, of_rank in enumerate(every or ()):
+        for place, pages in of_rank.items():
+            complaint = audit.complaint(place, places.got[place], pages, settings.minimum)
+            if complaint and role_of(place) not in wrong:
+                wrong.add(role_of(place))
                 complaints.append(f"{complaint} (on rank {rank})")
 
     def check() -> None:
@@ -140,26 +157,30 @@ def verify(cluster: Cluster, places: Places, settings: schema.Placement, every: 
 
 
 def summary(cluster: Cluster, places: Places) -> dict[str, str]:
-    """Return each role's placement: the one requested, or the first that a rank got instead. All ranks must call."""
+    """Return the placement by place: the one requested, or the first that a rank got instead. All ranks must call."""
     placed_by_rank = cluster.allgather(places.summary())
     return {
-        role: next((placed[role] for placed in placed_by_rank if placed[role] != name), name)
-        for role, name in places.asked.items()
+        place: next((placed[place] for placed in placed_by_rank if placed[place] != name), name)
+        for place, name in ((place, places.asked[place]) for place in places.all)
     }
 
 
 def describe(cluster: Cluster, places: Places) -> list[dict[str, Any]] | None:
-    """Return every rank's CPUs and its roles' placements on rank 0, None elsewhere. All ranks must call."""
+    """Return every rank's CPUs and the placement of its roles and tensors on rank 0, None elsewhere.
+
+    All ranks must call.
+    """
     roles = {
-        role: {
-            "asked": places.asked[role],
-            "got": places.got[role],
+        place: {
+            "asked": places.asked[place],
+            "got": places.got[place],
             "mode": policy.mode,
             "nodes": list(policy.nodes),
             **({"weights": list(policy.weights)} if policy.weights else {}),
             "huge_pages": policy.huge_pages,
+            **({"mixed_pages": n_mixed} if (n_mixed := places.mixed[place]) else {}),
         }
-        for role, policy in places.policies.items()
+        for place, policy in ((place, places.policies[place]) for place in places.all)
     }
     site = places.site
     return cluster.gather(

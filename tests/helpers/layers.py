@@ -60,7 +60,7 @@ class Bench:
         return logical
 
     @staticmethod
-    def _junk(shape: Shape, dtype: str) -> np.ndarray:
+    def _junk(shape: Shape, dtype: str, tensor: str) -> np.ndarray:
         junk = np.empty(shape, dtype)
         junk.fill(JUNK.get(junk.dtype.name, 113))
         return junk

@@ -70,7 +70,7 @@ def train(cluster, mode, arguments, form, reproducible, shapes, own_optimizer=Fa
         rig.mode.step(sum(n for _, n in every), 0.1, step + 1)
         for gap in layout.gaps() if team.worker is not None else ():
             assert not arena.grads[gap].any(), (mode, form, step)
-    assert dict(rig.allocator.bytes_by_role) == rig.promised, "a step allocated memory"
+    assert dict(rig.allocator.bytes_by_place) == rig.promised, "a step allocated memory"
     cluster.barrier()
     return arena, collective, team, rig.update
 

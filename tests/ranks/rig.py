@@ -52,7 +52,7 @@ class Rig:
         if self.arena.params_bf16 is not None and (self.group.leads or not self.arena.shared):
             self.arena.refresh_bf16()
         cluster.barrier()
-        self.promised = dict(self.allocator.bytes_by_role)
+        self.promised = dict(self.allocator.bytes_by_place)
         self.collective.traffic.clear()
 
     def _make(self, allocator):
@@ -67,7 +67,7 @@ class Rig:
                 self.arena.grads[:] = gradient(worker, step, self.arena.params)
             self.mode.step(self.sampler.samples_in(step), lr, first + step + 1)
         self.mode.drain()
-        assert dict(self.allocator.bytes_by_role) == self.promised, "a step allocated memory"
+        assert dict(self.allocator.bytes_by_place) == self.promised, "a step allocated memory"
 
     def close(self):
         self.cluster.barrier()

@@ -1,6 +1,7 @@
 """Allocation of a run's memory (:func:`take`): private memory of every role, memory shared by a node, and the data."""
 
 import errno
+from collections import Counter
 from collections.abc import Callable
 from dataclasses import astuple, dataclass
 from typing import TypeVar
@@ -23,9 +24,9 @@ T = TypeVar("T")
 
 @dataclass(frozen=True)
 class Sizes:
-    """Bytes by role: total and private part of this rank, and parts shared by its node and by each of ``SCOPES``."""
+    """Bytes of this rank by place, all and the private ones; by role, those its node and each of ``SCOPES`` share."""
 
-    by_role: dict[str, int]
+    by_place: dict[str, int]
     private: dict[str, int]
     shared: dict[str, int]
     within: dict[str, dict[str, int]]
@@ -33,12 +34,16 @@ class Sizes:
     @classmethod
     def of(cls, allocator: Allocator, data_bytes: int) -> "Sizes":
         """Return the sizes requested from ``allocator``, plus ``data_bytes`` of data."""
-        by_role, private = dict(allocator.bytes_by_role + allocator.beside), dict(allocator.bytes_by_role)
+        private = dict(allocator.bytes_by_place)
         for role, memory in allocator.pieces:
             private[role] -= len(memory)
+        by_place = Counter(private)
+        for place, part in allocator.parts():
+            by_place[place] += len(part.memory)
+        by_place.update(allocator.beside)
         data = {"data": data_bytes} if data_bytes else {}
         shared = {role: n for role, n in allocator.shared_by_role.items() if n}
-        return cls(by_role | data, private, shared, {scope: dict(counts) for scope, counts in allocator.within.items()})
+        return cls(dict(by_place) | data, private, shared, {scope: dict(counts) for scope, counts in allocator.within.items()})
 
 
 def homes(cluster: Cluster, places: Places) -> dict[str, Home]:
@@ -61,8 +66,8 @@ def take(cluster: Cluster, plan: Plan, sizes: Sizes, allocator: Allocator, held:
             if memory is not None:
                 allocator.lend(role, memory, scope)
     for strict in (True, False):
-        roles = [role for role in sizes.private if places.is_strict(role) is strict]
-        cluster.run_on_all(_reserve(allocator, {role: sizes.private[role] for role in roles}))
+        chosen = [place for place in sizes.private if places.is_strict(place) is strict]
+        cluster.run_on_all(_reserve(allocator, {place: sizes.private[place] for place in chosen}))
         if held is None and places.is_strict("data") is strict:
             held = hold(cluster, plan.facts, plan.dataset, places)
     assert held is not None
@@ -76,7 +81,7 @@ def build_measured(cluster: Cluster, make: Callable[[Allocator], T]) -> T:
     """
     reckoning, allocator = Allocator(), Allocator()
     make(reckoning)
-    placement_report.check_room(cluster, reckoning.bytes_by_role)
+    placement_report.check_room(cluster, reckoning.bytes_by_place)
     for role, n_bytes in reckoning.shared_by_role.items():
         allocator.lend(role, cluster.link.share(n_bytes, take=False))
     result = make(allocator)
@@ -88,8 +93,8 @@ def build_measured(cluster: Cluster, make: Callable[[Allocator], T]) -> T:
 
 def _reserve(allocator: Allocator, sizes: dict[str, int]) -> Callable[[], None]:
     def reserve() -> None:
-        for role, n_bytes in sizes.items():
-            allocator.reserve(role, n_bytes)
+        for place, n_bytes in sizes.items():
+            allocator.reserve(place, n_bytes)
 
     return reserve
 
@@ -117,11 +122,15 @@ def _share(cluster: Cluster, places: Places, role: str, n_bytes: int) -> Callabl
 
 
 def adopt(cluster: Cluster, places: Places, allocator: Allocator) -> None:
-    """Place and touch this rank's own pieces of shared memory. All ranks must call."""
+    """Place and touch this rank's own pieces of memory, as by now known to be whose. All ranks must call."""
+    parts = [(place, part) for place, part in allocator.parts() if len(part.memory)]
 
     def own() -> None:
-        for role, memory in allocator.pieces:
-            places.adopt(role, memory)
+        for place, part in parts:
+            places.adopt(place, part.memory)
 
     cluster.run_on_all(own)  # collective: no rank uses memory that its owner has not placed
-    allocator.blocks += allocator.pieces
+    places.mixed = Counter()
+    for place, part in parts:
+        places.mixed[place] += part.n_shared
+        allocator.blocks.append((place, part.memory))

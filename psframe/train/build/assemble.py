@@ -114,7 +114,7 @@ def build_run(cluster: Cluster, plan: Plan, held: LoadedData | None = None, trac
     if asked != plan.asked:  # again, for the rules on what samples have in common, which need the network
         cluster.run_on_root(lambda: combinations.check(asked))
     acquaint(plan, cluster, asked.meets)
-    placement_report.fit(cluster, plan.places, sizes.by_role, plan.config.placement, trained=held is not None)
+    placement_report.fit(cluster, plan.places, sizes.by_place, plan.config.placement, trained=held is not None)
     allocator = Allocator(plan.places.allocate, homes(cluster, plan.places))  # again: spilled roles use other pages
     data = take(cluster, plan, sizes, allocator, held)
     new_run = cluster.run_on_all(lambda: build(cluster, plan, data, allocator, trace))
@@ -151,8 +151,8 @@ def with_fallback(cluster: Cluster, plan: Plan, body: Callable[[], T]) -> T:
 
 
 def planned(cluster: Cluster, plan: Plan) -> dict[str, int]:
-    """Return the bytes that this rank will allocate, by role. All ranks must call."""
-    return with_fallback(cluster, plan, lambda: measure_memory(cluster, plan))[0].by_role
+    """Return the bytes that this rank will allocate, by place. All ranks must call."""
+    return with_fallback(cluster, plan, lambda: measure_memory(cluster, plan))[0].by_place
 
 
 def _untouched(facts: Facts) -> LoadedData:

@@ -45,15 +45,15 @@ class Batches:
         channels, (sides, spare) = facts.shape[0], augment.frame(facts)
         self.arrays, self.recipe, alpha = arrays, recipe, recipe.augment.mixup
         n_rows = 2 * max_batch if alpha else max_batch
-        self.x = allocator.zeros((n_kept * max_batch, *sides.tolist(), channels), np.float32, "activations")
-        self.labels = allocator.zeros(n_rows, np.int64, "activations")
-        self.plan = allocator.zeros((n_rows, compiled.batch.N_COLUMNS), np.int64, "activations")
-        self.drawn = allocator.zeros((n_rows, N_DRAWN), np.float32, "activations")
+        self.x = allocator.zeros((n_kept * max_batch, *sides.tolist(), channels), np.float32, "activations", "input")
+        self.labels = allocator.zeros(n_rows, np.int64, "activations", "input")
+        self.plan = allocator.zeros((n_rows, compiled.batch.N_COLUMNS), np.int64, "activations", "input")
+        self.drawn = allocator.zeros((n_rows, N_DRAWN), np.float32, "activations", "input")
         self.mixup, self.partner = None, np.empty(1, np.float32)
         if alpha:
             n_train = len(arrays["train_labels"])
             self.mixup = Mixup(alpha, recipe.seed, n_train, max_batch, allocator)
-            self.partner = allocator.zeros(int(sides.prod()) * channels, np.float32, "activations")
+            self.partner = allocator.zeros(int(sides.prod()) * channels, np.float32, "activations", "input")
         self.augmentations = augment.chosen(recipe.augment, facts)
         self.centred = np.zeros(compiled.batch.N_COLUMNS, np.int64)
         self.centred[compiled.batch.WINDOW] = spare // 2

@@ -21,9 +21,9 @@ class Mixup:
 
     def __init__(self, alpha: float, seed: int, n_samples: int, max_batch: int, allocator: Allocator):
         self.alpha, self.seed, self.n_samples = alpha, seed, n_samples
-        self.index = allocator.zeros(2 * max_batch, np.int64, "activations")
-        self.shares = allocator.zeros(max_batch, np.float32, "activations")
-        self.drawn = allocator.zeros((max_batch, 4), np.float32, "activations")
+        self.index = allocator.zeros(2 * max_batch, np.int64, "activations", "input")
+        self.shares = allocator.zeros(max_batch, np.float32, "activations", "input")
+        self.drawn = allocator.zeros((max_batch, 4), np.float32, "activations", "input")
 
     def draw(self, samples: np.ndarray, epoch: int) -> tuple[np.ndarray, np.ndarray]:
         """Return sample numbers, int64 (2 n,), the given ones and their partners, and shares, float32 (n,).

@@ -137,7 +137,7 @@ def test_pass_has_the_same_bits_every_time(name):
 
 def test_allocation_is_what_was_counted():
     _, allocator = network("lenet", max_batch=3)
-    size = allocator.bytes_by_role
+    size = allocator.bytes_by_place
     assert size["parameters"] == size["gradients"] == size["optimizer"] >= 431_080 * 4
     cols = 24 * 24 * 25 + 8 * 8 * 500
     assert size["activations"] > 3 * cols * 4
@@ -160,4 +160,4 @@ def test_allocations_are_aligned_and_zero():
         assert not array.any()
         assert array.flags.c_contiguous
         assert array.flags.writeable
-    assert allocator.bytes_by_role == {"exchange": 0 + 64 + 64 + 192 + 0}  # whole cache lines
+    assert allocator.bytes_by_place == {"exchange": 0 + 64 + 64 + 192 + 0}  # whole cache lines

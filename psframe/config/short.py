@@ -24,6 +24,8 @@ def expand(raw: dict[str, Any]) -> None:
             raise UserError(f"{section} must be a name or keys and values, got {value!r}; write `{section}: NAME`")
         elif key in value and value[key] is None:
             value[key] = "null"
+    if raw.get("placement") == "auto":
+        raw["placement"] = dict.fromkeys((role for role in ROLES if role != "data"), "auto")
     placement: Any = raw.get("placement")
     for role in ROLES if isinstance(placement, dict) else ():
         value = spelled_out(placement.get(role, "default"))

@@ -193,8 +193,8 @@ class Allocator:
             return allocate(place, n_bytes)
         except (MemoryError, ValueError, OverflowError, OSError):
             raise UserError(
-                f"a rank must have memory for its {role_of(place)}, got none for {n_bytes:,} bytes; lower train.batch_size or "
-                "choose a smaller model"
+                f"a rank must have memory for its {role_of(place)}, got none for {n_bytes:,} bytes; lower "
+                "train.batch_size or choose a smaller model"
             ) from None
 
 

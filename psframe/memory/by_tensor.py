@@ -6,6 +6,7 @@ from typing import Any
 from psframe.config.placement_spec import spelled_out
 from psframe.config.registry import bind
 from psframe.errors import UserError
+from psframe.memory.auto import Auto
 from psframe.memory.pages import RESERVED_BYTES, Policy
 from psframe.memory.placement import TABLE, Base, Placement
 from psframe.memory.process_site import Site
@@ -40,7 +41,7 @@ def _made(key: str, spec: Any) -> Placement:
     if choice.unused:
         raise UserError(f"{key}: {choice.name} takes no {', '.join(choice.unused)}; remove it")
     placement: Placement = choice()
-    if isinstance(placement, ByTensor):
+    if isinstance(placement, ByTensor | Auto):
         raise UserError(f"{key} must be one place, got {spec!r}, which is by tensor itself; name, say, hbw")
     if RESERVED_BYTES.get(getattr(placement, "huge_pages", "none")):
         raise UserError(

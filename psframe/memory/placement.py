@@ -10,6 +10,7 @@ name            location of the pages
 ``numa``        on the NUMA ``nodes`` given, the nearest first
 ``interleave``  page by page over the NUMA ``nodes`` given, all by default
 ``weighted``    over nodes, or tiers of memory, in the proportion of their ``weights``: ``{hbw: 3, ddr: 1}``
+``auto``        of each tensor, in the tier where a step gains most by it: by a plan
 ``by_tensor``   of each tensor, as the first of the patterns ``tensors`` says that matches its name
 ==============  ====================================================================================================
 
@@ -38,6 +39,7 @@ TABLE: Table = {
     "interleave": "psframe.memory.placement:Interleave",
     "weighted": "psframe.memory.placement:Weighted",
     "by_tensor": "psframe.memory.by_tensor:ByTensor",
+    "auto": "psframe.memory.auto:Auto",
 }
 
 

@@ -12,6 +12,7 @@ from psframe.config.registry import Choice
 from psframe.errors import UserError
 from psframe.memory import pages
 from psframe.memory.allocator import Home
+from psframe.memory.auto import Auto, has_tiers
 from psframe.memory.budget import Demand
 from psframe.memory.by_tensor import ROLES as WITH_TENSORS
 from psframe.memory.by_tensor import ByTensor
@@ -60,6 +61,10 @@ class Places:
         Roles by tensor, with their patterns.
     all : list of str
         The roles, and the tensors of those by tensor.
+    auto : dict of str to Auto
+        Roles by a plan, where this machine has several tiers for one; :meth:`put` then places them.
+    plan : dict
+        The plan, as :mod:`psframe.train.tier_places` makes it; empty without one.
     mixed : Counter
         Pages of this rank's tensors that hold bytes of others, too, by place.
 
@@ -76,9 +81,13 @@ class Places:
         self.placements: dict[str, Placement] = {role: made(choices[role]) for role in ROLES}
         self.by_tensor: dict[str, list[str]] = {}
         self.all, self.mixed = [*ROLES], Counter[str]()
+        self.auto: dict[str, Auto] = {}
+        self.plan: dict[str, Any] = {}
         for role, placement in list(self.placements.items()):
             if isinstance(placement, ByTensor):
                 self._add_patterns(role, placement, choices[role])
+            elif isinstance(placement, Auto):
+                self._add_auto(role, placement)
         self.policies: dict[str, Policy] = {}
         for place in self.placements:
             try:
@@ -106,6 +115,18 @@ class Places:
             self.asked[place] = self.got[place] = spelled_out(choice.arguments["tensors"][pattern])["name"]
         self.by_tensor[role] = [*placement.tensors]
 
+    def _add_auto(self, role: str, placement: Auto) -> None:
+        """Note a role that a plan will place; UserError if there is none for it."""
+        if role in SHARED:
+            raise UserError(
+                f"placement.{role} must be one place, got auto, which plans for what a step reads again and again; "
+                "name, say, ddr"
+            )
+        if has_tiers(self.site):
+            self.auto[role] = placement
+            if role in WITH_TENSORS:
+                self.by_tensor[role] = []
+
     def settle(self, tensors: Mapping[str, Iterable[str]]) -> None:
         """Place the tensors of roles by tensor: those of all ranks, by role.
 
@@ -122,10 +143,15 @@ class Places:
             for tensor in names.tensors:
                 self._settle(place_of(role, tensor), place_of(role, names.chosen(tensor, patterns) or ""))
 
+    def put(self, place: str, placement: Placement, name: str) -> None:
+        """Place a role or a tensor as a plan says."""
+        self.placements[place], self.got[place] = placement, name
+        self.policies[place] = self._policy(place)
+
     def _settle(self, place: str, like: str) -> None:
         """Place memory like that of another place."""
-        for of in (self.placements, self.policies, self.asked, self.got):
-            of[place] = of[like]
+        self.placements[place], self.policies[place] = self.placements[like], self.policies[like]
+        self.asked[place], self.got[place] = self.asked[like], self.got[like]
         self.all.append(place)
 
     def _policy(self, place: str) -> Policy:
@@ -201,18 +227,15 @@ class Places:
             if RESERVED_BYTES[policy.huge_pages]:
                 raise no_huge_pages(policy, len(memory)) from None
             raise UserError(
-                f"a rank must have memory for its {role_of(place)}, got none for {len(memory):,} bytes of what its node "
-                f"shares ({error.strerror}); start fewer ranks or choose a smaller model"
+                f"a rank must have memory for its {role_of(place)}, got none for {len(memory):,} bytes of what its "
+                f"node shares ({error.strerror}); start fewer ranks or choose a smaller model"
             ) from None
 
     def homes(self) -> dict[str, Home]:
         """Return the home of every role, as this rank sees it."""
-        return {
-            role: Home(self.got[role], self.policies[role].page_bytes, role in self.by_tensor) for role in ROLES
-        }
+        return {role: Home(self.got[role], self.policies[role].page_bytes, role in self.by_tensor) for role in ROLES}
 
     def summary(self) -> dict[str, str]:
         """Return the requested placement of every role and tensor, as "requested -> actual" if they differ."""
         named = ((place, self.asked[place], self.got[place]) for place in self.all)
         return {place: name if name == actual else f"{name} -> {actual}" for place, name, actual in named}
-

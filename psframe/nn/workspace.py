@@ -13,7 +13,7 @@ from psframe.nn.threads import Threads
 Shape = tuple[int, ...]
 #: names of activations, behind a layer's: what lives from its forward to its backward pass, and within a pass
 KEPT, SCRATCH = "kept", "scratch"
-#: names of activations that layers share: input gradients, which take turns, and output gradients that outlive a meeting
+#: names of what layers share: input gradients, which take turns, and output gradients that outlive a meeting
 GRADIENTS, HELD = "input_gradients", "held_gradients"
 Arithmetic = Callable[[], AbstractContextManager[None]]  #: returns a context for layers to compute in
 

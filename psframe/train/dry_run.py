@@ -8,7 +8,7 @@ from psframe.memory import budget
 from psframe.memory.sysfs import spell
 from psframe.memory.tensor_names import role_of, tensor_of
 from psframe.record.view import aligned
-from psframe.train import placement_report
+from psframe.train import placement_report, tier_places
 from psframe.train.build.assemble import planned
 from psframe.train.plan.plan import Plan
 
@@ -20,7 +20,7 @@ def report(cluster: Cluster, plan: Plan) -> str:
     """
     sizes = planned(cluster, plan)
     node_table = placement_report.fit(cluster, plan.places, sizes, plan.config.placement)
-    by_rank = cluster.gather(sizes)
+    by_rank = cluster.gather(sizes.by_place)
     ranks = placement_report.describe(cluster, plan.places)
     if by_rank is None or ranks is None:
         return ""
@@ -30,6 +30,8 @@ def report(cluster: Cluster, plan: Plan) -> str:
     tables = [memory_table(by_role, [kind(plan, rank) for rank in range(len(by_rank))]), places_table(ranks)]
     if plan.places.by_tensor:
         tables.append(tensors_table(by_rank, ranks))
+    if plan.places.plan:
+        tables.append(tier_places.account(plan.places.plan))
     if node_table:
         tables.append(f"bytes asked of each NUMA node by the ranks of rank 0's machine\n{node_table}")
     return f"{to_yaml(plan.resolved)}{unused}{notes}\n" + "\n\n".join(tables)

@@ -14,13 +14,13 @@ from psframe.memory.sysfs import spell
 from psframe.memory.tensor_names import role_of, tensor_of
 from psframe.memory.topology import read
 from psframe.record.view import aligned
+from psframe.train import tier_places
+from psframe.train.build.sizes import Sizes
 
 ByRank = list[dict[str, Pages]]  #: each rank's pages by place
 
 
-def fit(
-    cluster: Cluster, places: Places, sizes: Mapping[str, int], settings: schema.Placement, trained: bool = False
-) -> str:
+def fit(cluster: Cluster, places: Places, wanted: Sizes, settings: schema.Placement, trained: bool = False) -> str:
     """Place tensors, and spill roles in the order of ``settings.spill`` until everything fits.
 
     Return the table of requested bytes.
@@ -29,8 +29,8 @@ def fit(
 
     Parameters
     ----------
-    sizes : mapping of str to int
-        Bytes that this rank will allocate, by place.
+    wanted : Sizes
+        Bytes that this rank will allocate.
     trained : bool
         True if the rank has trained, so that the process's own memory is in use already.
 
@@ -39,6 +39,7 @@ def fit(
     AgreedError
         If it does not fit: with the table of the first machine that is too small, or has too small NUMA nodes.
     """
+    sizes = wanted.by_place
     _settle(cluster, places, sizes)
     # reserved huge pages are not part of the available memory
     ordinary = {place: n for place, n in sizes.items() if not RESERVED_BYTES[places.policies[place].huge_pages]}
@@ -47,6 +48,7 @@ def fit(
     # read the free memory again: imports have allocated some since the topology was read
     rows = cluster.run_on_nodes(lambda: [[*pool, left] for pool, left in budget.free(read("/", environ={})).items()])
     free = {(node, size): left for node, size, left in rows}
+    tier_places.arrange(cluster, places, wanted, free)
     full: list[tuple[list[str], str]] = [(list(sizes), "")]
     for role in (None, *settings.spill):
         if role and not any(role in roles for roles, _ in full):
@@ -118,7 +120,7 @@ def count(cluster: Cluster, places: Places, blocks: audit.Blocks) -> ByRank | No
 
 
 def record(every: ByRank) -> dict[str, Any]:
-    """Return ``pages``, by place and node over all ranks, and ``placed``, the worst rank's share placed as requested."""
+    """Return ``pages``, by place and node over all ranks, and ``placed``, the worst rank's share that is as asked."""
     sums: dict[str, Pages] = {}
     shares: dict[str, list[float]] = {}
     for of_rank in every:

@@ -3,7 +3,7 @@
 import errno
 from collections import Counter
 from collections.abc import Callable
-from dataclasses import astuple, dataclass
+from dataclasses import astuple
 from typing import TypeVar
 
 import numpy as np
@@ -16,34 +16,11 @@ from psframe.memory.free_memory import available
 from psframe.memory.pages import RESERVED_BYTES, no_huge_pages, populate
 from psframe.memory.role_placement import Places
 from psframe.train import placement_report
+from psframe.train.build.sizes import Sizes
 from psframe.train.data.dataset import LoadedData, hold
 from psframe.train.plan.plan import Plan
 
 T = TypeVar("T")
-
-
-@dataclass(frozen=True)
-class Sizes:
-    """Bytes of this rank by place, all and the private ones; by role, those its node and each of ``SCOPES`` share."""
-
-    by_place: dict[str, int]
-    private: dict[str, int]
-    shared: dict[str, int]
-    within: dict[str, dict[str, int]]
-
-    @classmethod
-    def of(cls, allocator: Allocator, data_bytes: int) -> "Sizes":
-        """Return the sizes requested from ``allocator``, plus ``data_bytes`` of data."""
-        private = dict(allocator.bytes_by_place)
-        for role, memory in allocator.pieces:
-            private[role] -= len(memory)
-        by_place = Counter(private)
-        for place, part in allocator.parts():
-            by_place[place] += len(part.memory)
-        by_place.update(allocator.beside)
-        data = {"data": data_bytes} if data_bytes else {}
-        shared = {role: n for role, n in allocator.shared_by_role.items() if n}
-        return cls(dict(by_place) | data, private, shared, {scope: dict(counts) for scope, counts in allocator.within.items()})
 
 
 def homes(cluster: Cluster, places: Places) -> dict[str, Home]:

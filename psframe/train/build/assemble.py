@@ -29,7 +29,9 @@ from psframe.sync.sampler import Sampler
 from psframe.sync.stores.base import resolved
 from psframe.train import placement_report
 from psframe.train.build import setup, stages
-from psframe.train.build.allocate import Sizes, adopt, homes, take
+from psframe.train.build.allocate import adopt, homes, take
+from psframe.train.build.moves import of_step
+from psframe.train.build.sizes import Sizes
 from psframe.train.callbacks.calls import Calls
 from psframe.train.compute import any_workers
 from psframe.train.compute.evaluated import Averaged, Current
@@ -114,7 +116,7 @@ def build_run(cluster: Cluster, plan: Plan, held: LoadedData | None = None, trac
     if asked != plan.asked:  # again, for the rules on what samples have in common, which need the network
         cluster.run_on_root(lambda: combinations.check(asked))
     acquaint(plan, cluster, asked.meets)
-    placement_report.fit(cluster, plan.places, sizes.by_place, plan.config.placement, trained=held is not None)
+    placement_report.fit(cluster, plan.places, sizes, plan.config.placement, trained=held is not None)
     allocator = Allocator(plan.places.allocate, homes(cluster, plan.places))  # again: spilled roles use other pages
     data = take(cluster, plan, sizes, allocator, held)
     new_run = cluster.run_on_all(lambda: build(cluster, plan, data, allocator, trace))
@@ -129,8 +131,11 @@ def measure_memory(cluster: Cluster, plan: Plan, has_data: bool = False) -> tupl
     All ranks must call.
     """
     allocator = Allocator(homes=homes(cluster, plan.places))
-    network = cluster.run_on_all(lambda: build(cluster, plan, _untouched(plan.facts), allocator)).network
-    return Sizes.of(allocator, plan.facts.n_bytes if cluster.link.leads and not has_data else 0), plan.asked.of(network)
+    first = cluster.run_on_all(lambda: build(cluster, plan, _untouched(plan.facts), allocator))
+    sizes = Sizes.of(allocator, plan.facts.n_bytes if cluster.link.leads and not has_data else 0)
+    if plan.places.auto:
+        sizes = replace(sizes, moves=of_step(first, sizes.by_place))
+    return sizes, plan.asked.of(first.network)
 
 
 def with_fallback(cluster: Cluster, plan: Plan, body: Callable[[], T]) -> T:
@@ -150,9 +155,9 @@ def with_fallback(cluster: Cluster, plan: Plan, body: Callable[[], T]) -> T:
         return body()
 
 
-def planned(cluster: Cluster, plan: Plan) -> dict[str, int]:
-    """Return the bytes that this rank will allocate, by place. All ranks must call."""
-    return with_fallback(cluster, plan, lambda: measure_memory(cluster, plan))[0].by_place
+def planned(cluster: Cluster, plan: Plan) -> Sizes:
+    """Return the bytes that this rank will allocate. All ranks must call."""
+    return with_fallback(cluster, plan, lambda: measure_memory(cluster, plan))[0]
 
 
 def _untouched(facts: Facts) -> LoadedData:

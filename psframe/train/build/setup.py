@@ -123,7 +123,8 @@ def audit_placement(run: Run, quiet: bool) -> None:
         for role, pages in pages_by_role.items():
             details["roles"][role]["pages"] = pages.to_plain()
     lines = ",\n".join(json.dumps(details) for details in ranks)
-    text = f'{{"hbw_nodes": {list(places.site.topology.hbw)}, "ranks": [\n{lines}\n]}}\n'
+    plan_line = f'"plan": {json.dumps(places.plan)},\n' if places.plan else ""
+    text = f'{{"hbw_nodes": {list(places.site.topology.hbw)}, {plan_line}"ranks": [\n{lines}\n]}}\n'
     durably(lambda path: sealed.put(path / "placement.json", text), run_dir)
     notes = dict.fromkeys(note for details in ranks for note in details["notes"])
     for warning in () if quiet else (*run_dir.notices, *_changed(run, run_dir), *_slower(run), *notes, *complaints):

@@ -49,6 +49,8 @@ class FullModel:
         size = layout.size if cluster.rank == 0 else 0
         self.params = allocator.zeros(size, np.float32, "parameters")
         self.state = allocator.zeros((n_state, size), np.float32, "optimizer")
+        for vector in (self.params, *self.state) if size else ():
+            layout.name(allocator, vector)
 
     def refresh(self) -> None:
         """Gather the current parameters and state on rank 0. All ranks must call."""

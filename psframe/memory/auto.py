@@ -1,0 +1,128 @@
+"""Placement of tensors where they gain most (:class:`Auto`), and the tiers it chooses from (:func:`tiers`)."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Literal
+
+from psframe.config.registry import Positive, PositiveInt
+from psframe.errors import UserError, nearest
+from psframe.memory.hbw import HBW
+from psframe.memory.pages import Policy
+from psframe.memory.placement import DDR, Base, Numa, Placement, Weighted
+from psframe.memory.process_site import Site
+from psframe.memory.tier_plan import Option
+
+NAMES = ("hbw", "ddr", "other")  #: tiers, the fastest first
+#: GB/s of all memory of a tier, by platform: STREAM triad
+PUBLISHED = {
+    "knl": ({"hbw": 421.7, "ddr": 88.4}, "K. Rupp 2016, Xeon Phi 7250, measured"),
+    "xeon-max": ({"hbw": 1640.0, "ddr": 470.0}, "after J. D. McCalpin 2023, two Xeon Max 9480, estimated"),
+}
+ASSUMED = {"hbw": 400.0, "ddr": 100.0, "other": 25.0}
+
+
+class Auto(Base):
+    """Placement by a plan: each tensor in the tier where the step gains most (:mod:`psframe.memory.tier_plan`).
+
+    On a machine with one tier there is nothing to plan, and the role lies as by ``default``.
+
+    Parameters
+    ----------
+    split : bool
+        True if a tensor may lie in two tiers, in proportion to their bandwidths, so that these add up.
+    most_mb : int, optional
+        Most MB (10^6 bytes) of the fastest tier that the ranks which share a part of it may take; by default all
+        that is free.
+    gbps : mapping of str to float, optional
+        Bandwidths in GB/s of all memory of the tiers ``hbw``, ``ddr`` and ``other``, where they are known better than
+        by the firmware.
+    """
+
+    def __init__(
+        self,
+        *,
+        split: bool = False,
+        most_mb: PositiveInt | None = None,
+        gbps: Mapping[str, Positive] | None = None,
+        huge_pages: Literal["none", "transparent"] = "none",
+    ):
+        super().__init__(huge_pages=huge_pages)
+        self.split, self.most_mb, self.gbps = split, most_mb, dict(gbps or {})
+        if wrong := [tier for tier in self.gbps if tier not in NAMES]:
+            raise UserError(f"gbps must be of tiers, got {wrong[0]!r}; {nearest(wrong[0], NAMES)}")
+
+    def policy(self, site: Site, shared: bool) -> Policy:
+        return Policy(huge_pages=self.huge_pages)
+
+    def chosen(self, site: Site, tiers: list[str], option: Option) -> Placement:
+        """Return the placement of a tensor that the plan has put into one or two of the tiers."""
+        names = [tiers[tier] for tier in option.tiers]
+        if len(names) == 1:
+            return self._alone(site, names[0])
+        weights: dict[str | int, int] = {}
+        for tier, name in zip(option.tiers, names, strict=True):
+            weights[name if name != "other" else _nodes(site, name)[0]] = option.weights[tier]
+        return Weighted(weights=weights, huge_pages=self.huge_pages)
+
+    def _alone(self, site: Site, tier: str) -> Placement:
+        if tier == "other":
+            return Numa(nodes=_nodes(site, tier), huge_pages=self.huge_pages)
+        return (HBW if tier == "hbw" else DDR)(huge_pages=self.huge_pages)
+
+
+@dataclass(frozen=True)
+class Reach:
+    """Memory of one tier that a rank's tensors may come from.
+
+    Attributes
+    ----------
+    name : str
+    nodes : tuple of int
+        NUMA nodes, the nearest first.
+    gbps : float
+        Bandwidth in GB/s of the nearest of them.
+    source : str
+        Origin of the bandwidth.
+    """
+
+    name: str
+    nodes: tuple[int, ...]
+    gbps: float
+    source: str
+
+
+def has_tiers(site: Site) -> bool:
+    """Return True if this machine has memory of several tiers."""
+    return sum(bool(_nodes(site, name)) for name in NAMES) > 1
+
+
+def tiers(site: Site, gbps: Mapping[str, float]) -> list[Reach]:
+    """Return the tiers that this machine has, the fastest first.
+
+    A bandwidth is the user's (``gbps``), the firmware's, a published one of this platform, or, for lack of all of
+    these, assumed.
+    """
+    present = [name for name in NAMES if _nodes(site, name)]
+    by_firmware = all(site.topology.node(n).bandwidth_mbps for name in present for n in _nodes(site, name))
+    published, paper = PUBLISHED.get(site.topology.platform or "", ({}, ""))
+    reaches = []
+    for name in present:
+        every = _nodes(site, name)
+        near = site.nearest(every)
+        if name in gbps:
+            rate, source = gbps[name] * len(near) / len(every), "given"
+        elif by_firmware:
+            rate = sum(site.topology.node(n).bandwidth_mbps or 0 for n in near) / 1e3
+            source = "firmware (HMAT)"
+        elif all(other in published for other in present):
+            rate, source = published[name] * len(near) / len(every), paper
+        else:
+            rate, source = ASSUMED[name] * len(near) / len(every), "assumed"
+        nodes = near if name == "hbw" else site.by_distance(every)  # as HBW and DDR bind
+        reaches.append(Reach(name, nodes, rate, source))
+    return sorted(reaches, key=lambda reach: -reach.gbps)
+
+
+def _nodes(site: Site, tier: str) -> tuple[int, ...]:
+    """Return the numbers of a tier's nodes that this process may use."""
+    return tuple(node.number for node in site.topology.nodes if node.tier == tier and node.allowed)

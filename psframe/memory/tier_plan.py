@@ -1,0 +1,214 @@
+"""Plan of the tier that each tensor belongs in (:func:`best`): exact by an integer program, or greedy.
+
+A step takes, for each tensor, the bytes that it moves there over the tier's bandwidth; the plan has the least sum of
+these times whose tensors fit. A written byte counts twice, since a cache reads a line before it is written (write
+allocation). Written data thus go first (as in Chandrasekar et al. 2017 on Knights Landing), and what is large and
+seldom read goes last.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from fractions import Fraction
+from itertools import pairwise
+
+import numpy as np
+
+WRITE_COST = 2  # a line is read and written
+MOST_NODES = 100_000  # of the integer program's search
+MOST_WEIGHT = 4  # of the slower tier's share of a split tensor
+
+
+@dataclass(frozen=True)
+class Item:
+    """Tensor of all ranks that share memory.
+
+    Attributes
+    ----------
+    place : str
+        See :mod:`psframe.memory.tensor_names`.
+    n_bytes : int
+        Size in whole pages, on all of these ranks.
+    read, written : int
+        Bytes of a step.
+    """
+
+    place: str
+    n_bytes: int
+    read: int = 0
+    written: int = 0
+
+    @property
+    def moved(self) -> int:
+        """Bytes to and from memory."""
+        return self.read + WRITE_COST * self.written
+
+
+@dataclass(frozen=True)
+class Tier:
+    """Memory of one kind.
+
+    Attributes
+    ----------
+    name : str
+    gbps : float
+        Bandwidth in GB/s.
+    n_bytes : int
+        Room.
+    """
+
+    name: str
+    gbps: float
+    n_bytes: int
+
+
+@dataclass(frozen=True)
+class Option:
+    """Use of the tiers by one tensor: of all its bytes, a share in each, by weights."""
+
+    weights: tuple[int, ...]
+
+    @property
+    def tiers(self) -> list[int]:
+        """The tiers that it has bytes in."""
+        return [tier for tier, weight in enumerate(self.weights) if weight]
+
+    def n_bytes(self, item: Item, tier: int) -> int:
+        """Return an item's bytes in a tier, rounded up."""
+        return -(-item.n_bytes * self.weights[tier] // sum(self.weights))
+
+    def seconds(self, item: Item, tiers: Sequence[Tier]) -> float:
+        """Return the time that an item's bytes take; parts in several tiers are moved at the same time."""
+        shares = ((self.weights[tier] / sum(self.weights), tiers[tier].gbps) for tier in self.tiers)
+        return max(item.moved * share / (gbps * 1e9) for share, gbps in shares)
+
+
+@dataclass(frozen=True)
+class Plan:
+    """Option of each item.
+
+    Attributes
+    ----------
+    chosen : dict of str to Option
+        By place.
+    seconds : float
+        Of a step.
+    bound : float
+        No plan takes less; ``seconds`` if this one is optimal.
+    by : str
+        Method: ``integer program`` or ``greedy``.
+    """
+
+    chosen: dict[str, Option]
+    seconds: float
+    bound: float
+    by: str
+
+    @property
+    def distance(self) -> float:
+        """Share of the time that a better plan may save at most."""
+        return max(0.0, 1 - self.bound / self.seconds) if self.seconds else 0.0
+
+
+def options(tiers: Sequence[Tier], splits: bool) -> list[Option]:
+    """Return the options: each tier alone, the fastest first; with ``splits`` neighbours, too, in proportion."""
+    n = len(tiers)
+    alone = [Option(tuple(int(tier == k) for k in range(n))) for tier in range(n)]
+    both = []
+    for fast, slow in pairwise(range(n)) if splits else ():
+        ratio = Fraction(tiers[fast].gbps / tiers[slow].gbps).limit_denominator(MOST_WEIGHT)
+        weights = {fast: ratio.numerator, slow: ratio.denominator}
+        both.append(Option(tuple(weights.get(k, 0) for k in range(n))))
+    return [*alone, *both]
+
+
+def best(items: Sequence[Item], tiers: Sequence[Tier], splits: bool = False) -> Plan | None:
+    """Return the plan with the least time, None if the items do not fit. The fastest tier comes first.
+
+    Deterministic. With scipy it is optimal; without it, greedy.
+    """
+    choices = options(tiers, splits)
+    try:
+        from scipy.optimize import milp
+    except ImportError:
+        return greedy(items, tiers, choices)
+    return _program(milp, items, tiers, choices) or greedy(items, tiers, choices)
+
+
+def _program(milp: object, items: Sequence[Item], tiers: Sequence[Tier], choices: Sequence[Option]) -> Plan | None:
+    """Return the optimal plan, by HiGHS (Huangfu and Hall 2018); None if it finds none."""
+    from scipy.optimize import Bounds, LinearConstraint
+    from scipy.sparse import lil_array
+
+    n, k = len(items), len(choices)
+    if not n:
+        return Plan({}, 0.0, 0.0, "integer program")
+    seconds = np.array([[option.seconds(item, tiers) for option in choices] for item in items])
+    one, room = lil_array((n, n * k)), lil_array((len(tiers), n * k))
+    for row, item in enumerate(items):
+        for column, option in enumerate(choices, row * k):
+            one[row, column] = 1
+            for tier in option.tiers:
+                room[tier, column] = option.n_bytes(item, tier) / 4096
+    limits = [tier.n_bytes // 4096 for tier in tiers]
+    found = milp(  # type: ignore[operator]
+        seconds.ravel() / (seconds.max() or 1),
+        integrality=np.ones(n * k),
+        bounds=Bounds(0, 1),
+        constraints=[LinearConstraint(one.tocsr(), 1, 1), LinearConstraint(room.tocsr(), -np.inf, limits)],
+        options={"mip_rel_gap": 0, "node_limit": MOST_NODES},
+    )
+    if found.x is None:
+        return None
+    numbers = found.x.reshape(n, k).argmax(1)
+    chosen = {item.place: choices[number] for item, number in zip(items, numbers, strict=True)}
+    if not fits(items, tiers, chosen):  # by the program's tolerance
+        return None
+    total = float(sum(row[number] for row, number in zip(seconds, numbers, strict=True)))
+    bound = total if found.status == 0 else min(total, float(found.mip_dual_bound) * float(seconds.max() or 1))
+    return Plan(chosen, total, bound, "integer program")
+
+
+def greedy(items: Sequence[Item], tiers: Sequence[Tier], choices: Sequence[Option]) -> Plan | None:
+    """Return a plan in which what gains most by byte of a fast tier goes there first; None if the items do not fit."""
+    left, chosen = [tier.n_bytes for tier in tiers], dict[str, Option]()
+    slowest = choices[len(tiers) - 1]
+    gains = [
+        ((slowest.seconds(item, tiers) - option.seconds(item, tiers)) / max(1, item.n_bytes), -number, -rank)
+        for rank, item in enumerate(items)
+        for number, option in enumerate(choices)
+    ]
+    for _, number, rank in sorted(gains, reverse=True):
+        item, option = items[-rank], choices[-number]
+        sizes = {tier: option.n_bytes(item, tier) for tier in option.tiers}
+        if item.place not in chosen and all(size <= left[tier] for tier, size in sizes.items()):
+            chosen[item.place] = option
+            for tier, size in sizes.items():
+                left[tier] -= size
+    if len(chosen) < len(items):
+        return None
+    total = sum(chosen[item.place].seconds(item, tiers) for item in items)
+    return Plan(chosen, total, min(total, _bound(items, tiers, choices)), "greedy")
+
+
+def fits(items: Sequence[Item], tiers: Sequence[Tier], chosen: dict[str, Option]) -> bool:
+    """Return True if no tier has more bytes than room."""
+    return all(
+        sum(chosen[item.place].n_bytes(item, number) for item in items) <= tier.n_bytes
+        for number, tier in enumerate(tiers)
+    )
+
+
+def _bound(items: Sequence[Item], tiers: Sequence[Tier], choices: Sequence[Option]) -> float:
+    """Return a time that no plan goes below: items may be divided, and all tiers but the first have room for all."""
+    fast = [option for option in choices if option.weights[0]]
+    slow = [option for option in choices if not option.weights[0]] or fast
+    total, left, gains = 0.0, float(tiers[0].n_bytes), []
+    for item in items:
+        base = min(option.seconds(item, tiers) for option in slow)
+        total += base
+        least = min(option.n_bytes(item, 0) for option in fast)  # an item needs no more than this of the first tier
+        gains.append((base - min(option.seconds(item, tiers) for option in fast), least))
+    for gain, size in sorted(gains, key=lambda pair: pair[0] / max(1, pair[1]), reverse=True):
+        share = min(1.0, left / size) if size else 1.0
+        total, left = total - max(0.0, gain) * share, left - size * share
+    return total

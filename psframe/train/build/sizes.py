@@ -1,0 +1,39 @@
+"""Memory that a rank will take, and what a step moves there (:class:`Sizes`): counted by a first build."""
+
+from collections import Counter
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from psframe.memory.allocator import Allocator
+
+Moves = Mapping[str, tuple[int, int]]  #: bytes read and written a step, by place
+
+
+@dataclass(frozen=True)
+class Sizes:
+    """Bytes of this rank by place, all and the private ones; by role, those its node and each of ``SCOPES`` share.
+
+    ``moves`` are the bytes that this rank moves in a step; only of roles that are placed by a plan.
+    """
+
+    by_place: dict[str, int]
+    private: dict[str, int]
+    shared: dict[str, int]
+    within: dict[str, dict[str, int]]
+    moves: Moves = field(default_factory=dict)
+
+    @classmethod
+    def of(cls, allocator: Allocator, data_bytes: int) -> "Sizes":
+        """Return the sizes requested from ``allocator``, plus ``data_bytes`` of data."""
+        private = dict(allocator.bytes_by_place)
+        for role, memory in allocator.pieces:
+            private[role] -= len(memory)
+        by_place = Counter(private)
+        for place, part in allocator.parts():
+            by_place[place] += len(part.memory)
+        by_place.update(allocator.beside)
+        data = {"data": data_bytes} if data_bytes else {}
+        shared = {role: n for role, n in allocator.shared_by_role.items() if n}
+        return cls(
+            dict(by_place) | data, private, shared, {scope: dict(counts) for scope, counts in allocator.within.items()}
+        )

@@ -89,6 +89,7 @@ class Allocator:
         #: bytes that a group of the node's ranks shares, by scope and role
         self.within: dict[str, Counter[str]] = {scope: Counter() for scope in SCOPES}
         self._labels = Labels()
+        self.counts_only = True  #: False once all shared memory has been lent
         self._left: dict[str, np.ndarray] = {}  # by place
         self._lent: dict[tuple[str, str], np.ndarray] = {}
 
@@ -128,7 +129,7 @@ class Allocator:
         """Return zeroed, page-aligned memory, uint8 (n_bytes,), visible to all ranks of the node (or of ``within``).
 
         All of these ranks must call, with the same arguments but ``mine``, in the same order. Without memory from
-        :meth:`lend`, the result is private: enough for a dry run that only counts bytes.
+        :meth:`lend`, the result is private: enough while ``counts_only``.
 
         Parameters
         ----------
@@ -146,6 +147,8 @@ class Allocator:
             memory = self._lent[role, within][begin : begin + n_bytes]
             if len(memory) < n_bytes:
                 raise AssertionError(f"{role}: more shared memory was asked for than was reckoned with")
+        elif n_bytes and not self.counts_only:
+            raise AssertionError(f"{role}: shared memory was asked for that was not reckoned with")
         else:
             memory = np.ndarray(n_bytes, np.uint8, self._allocated(untouched, role, n_bytes))
         for part in mine:

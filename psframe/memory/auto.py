@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Literal
 
-from psframe.config.registry import Positive, PositiveInt
+from psframe.config.registry import Positive
 from psframe.errors import UserError, nearest
 from psframe.memory.hbw import HBW
 from psframe.memory.pages import Policy
@@ -30,7 +30,7 @@ class Auto(Base):
     ----------
     split : bool
         True if a tensor may lie in two tiers, in proportion to their bandwidths, so that these add up.
-    most_mb : int, optional
+    most_mb : float, optional
         Most MB (10^6 bytes) of the fastest tier that the ranks which share a part of it may take; by default all
         that is free.
     gbps : mapping of str to float, optional
@@ -42,7 +42,7 @@ class Auto(Base):
         self,
         *,
         split: bool = False,
-        most_mb: PositiveInt | None = None,
+        most_mb: Positive | None = None,
         gbps: Mapping[str, Positive] | None = None,
         huge_pages: Literal["none", "transparent"] = "none",
     ):

@@ -37,7 +37,10 @@ class ByTensor(Base):
 
 def _made(key: str, spec: Any) -> Placement:
     """Return the placement of one pattern; UserError if it is none, or has pages of its own size."""
-    choice = bind(key, TABLE, spelled_out(spec))
+    spelled = spelled_out(spec)
+    if not isinstance(spelled, dict):
+        raise UserError(f"{key} must be a placement, got {spec!r}; name, say, hbw")
+    choice = bind(key, TABLE, spelled)
     if choice.unused:
         raise UserError(f"{key}: {choice.name} takes no {', '.join(choice.unused)}; remove it")
     placement: Placement = choice()

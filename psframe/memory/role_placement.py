@@ -100,6 +100,8 @@ class Places:
             except UserError as error:
                 raise UserError(f"{key_of(place)}: {error}") from None
 
+        self._first = dict(self.got)
+
     def _add_patterns(self, role: str, placement: ByTensor, choice: Choice) -> None:
         """Add the placements of a role by tensor; UserError if the role has no tensors."""
         if role not in WITH_TENSORS:
@@ -232,8 +234,11 @@ class Places:
             ) from None
 
     def homes(self) -> dict[str, Home]:
-        """Return the home of every role, as this rank sees it."""
-        return {role: Home(self.got[role], self.policies[role].page_bytes, role in self.by_tensor) for role in ROLES}
+        """Return the home of every role, as this rank sees it; a later spill or plan does not change its name.
+
+        What is built by it must be the same when memory is counted and when it is taken.
+        """
+        return {role: Home(self._first[role], self.policies[role].page_bytes, role in self.by_tensor) for role in ROLES}
 
     def summary(self) -> dict[str, str]:
         """Return the requested placement of every role and tensor, as "requested -> actual" if they differ."""

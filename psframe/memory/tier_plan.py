@@ -7,7 +7,7 @@ seldom read goes last.
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from fractions import Fraction
 from itertools import pairwise
 
@@ -126,6 +126,18 @@ def best(items: Sequence[Item], tiers: Sequence[Tier], splits: bool = False) -> 
 
     Deterministic. With scipy it is optimal; without it, greedy.
     """
+    idle = [item for item in items if not item.moved]
+    slowest, size = tiers[-1], sum(item.n_bytes for item in idle)
+    if idle and size <= slowest.n_bytes:  # these gain nothing anywhere, and leave fast memory to others
+        left = [*tiers[:-1], Tier(slowest.name, slowest.gbps, slowest.n_bytes - size)]
+        if (plan := _best([item for item in items if item.moved], left, splits)) is not None:
+            last = options(tiers, False)[-1]
+            return replace(plan, chosen={**plan.chosen, **{item.place: last for item in idle}})
+    return _best(items, tiers, splits)
+
+
+def _best(items: Sequence[Item], tiers: Sequence[Tier], splits: bool) -> Plan | None:
+    """Return the plan with the least time as far as scipy is installed."""
     choices = options(tiers, splits)
     try:
         from scipy.optimize import milp

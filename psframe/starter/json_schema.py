@@ -14,7 +14,7 @@ import msgspec
 
 from psframe import __version__, sync
 from psframe.config import bases, registry, schema
-from psframe.config.placement_spec import ROLES, SHORT
+from psframe.config.placement_spec import REST, ROLES, SHORT
 from psframe.train.plan.sections import TABLES
 
 Schema = dict[str, Any]
@@ -45,6 +45,7 @@ def of_configs() -> Schema:
         else:
             properties[field.name] = _value(field.type, default(field))
     complete = {name: _complete(name, key) for name, key in schema.STRATEGIES.items()}
+    properties["placement"] = {"anyOf": [{"const": "auto"}, properties["placement"]]}
     complete["placement"] = {"properties": {role: {"$ref": "#/$defs/complete_place"} for role in ROLES}}
     return {
         "$schema": DIALECT,
@@ -104,6 +105,8 @@ def _placement() -> Schema:
         others = {name: True for name in _all_keys(members) if name not in keys}
         properties = {short: keys[key], **keys, **others}
         choices.append({"type": "object", "properties": properties, "required": [short], "additionalProperties": False})
+    place = {"$ref": "#/$defs/place"}
+    choices.append({"type": "object", "additionalProperties": place, "required": [REST], "properties": {"name": False}})
     return {"default": "default", "anyOf": [*choices, _nameless(members, "name", "default"), _of_own("name")]}
 
 

@@ -79,7 +79,7 @@ def _plans(on_node: Sequence[tuple[Any, Any]], free: Mapping[Pool, int]) -> dict
             tiers.append(Tier(name, gbps, int(room)))
         if group[0]["most_mb"]:
             fast = tiers[0]
-            tiers[0] = Tier(fast.name, fast.gbps, min(fast.n_bytes, group[0]["most_mb"] * MB))
+            tiers[0] = Tier(fast.name, fast.gbps, min(fast.n_bytes, int(group[0]["most_mb"] * MB)))
         plans[key] = _plan(group, tiers)
     return plans
 

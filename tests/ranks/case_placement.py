@@ -6,6 +6,7 @@ import unittest
 from contextlib import suppress
 
 from psframe.config.placement_spec import ROLES
+from psframe.memory.tensor_names import role_of, tensor_of
 from psframe.memory.topology import read
 from tests.ranks.harness import ranks
 from tests.ranks.nodes import own_network
@@ -50,6 +51,52 @@ def roles_lie_where_they_were_asked_for_and_the_bits_stay(world):
             world.Barrier()
 
 
+@ranks(1, 2, 3, 4, 7)
+def tensors_are_placed_and_counted_one_by_one_and_the_bits_stay(world):
+    """Of several modes, collectives and cuts of the network, each with vectors and slots in other memory."""
+    fast = f"{{default: {{numa: [{NODE}]}}, '*.bias': ddr, 'dense*': {{weighted: {{{NODE}: 2}}}}, conv1: interleave}}"
+    asked = [f"placement.{role}={fast}" for role in ("parameters", "gradients", "optimizer")]
+    asked += [f"placement.activations={{default: interleave, 'conv1.kept': {{numa: [{NODE}]}}}}"]
+    ways = [[], ["sync.mode=allreduce", "collective=buffer"], ["sync.mode=async_ps"], ["train.precision=bf16"]]
+    ways += [["parallel.pipeline=2", "sync.mode=allreduce"]] if world.size in (2, 4) else []
+    with folder(world) as where:
+        for way in ways:
+            plain = hashes(world, world.size, where, "train.epochs=1", *way) if "async_ps" not in str(way) else None
+            (record,), _, run = train(
+                world, world.size, where, "train.epochs=1", *way, *asked, "placement.verify=error"
+            )
+            assert plain is None or record["params_sha256"] == plain[0], way
+            tensors = {role_of(place): tensor_of(place) for place in record["pages"] if tensor_of(place)}
+            assert set(tensors) >= {"parameters", "activations"}, record["pages"]
+            assert {record["placed"][place] for place in record["placed"]} == {1.0}, record["placed"]
+            everyone = json.loads((run / "placement.json").read_text())["ranks"]
+            names = [set(of_rank["roles"]) for of_rank in everyone]
+            assert all(of_rank == names[0] for of_rank in names)
+            world.Barrier()
+
+
+@ranks(2)
+def patterns_that_match_no_tensor_of_any_rank_are_one_error(world):
+    with folder(world) as where:
+        for spec in ("{default: ddr, conv9: ddr}", "{default: ddr, conv1: nowhere}"):
+            train(world, 2, where, f"placement.parameters={spec}", expect=2)
+        train(world, 2, where, "placement.data={default: ddr, x: ddr}", expect=2)
+        assert not list((where / "runs").glob("*"))
+
+
+@ranks(1, 3)
+def auto_places_nothing_on_a_machine_of_one_tier(world):
+    if len({node.tier for node in read("/").nodes if node.tier}) > 1:
+        raise unittest.SkipTest("this machine has several tiers")
+    with folder(world) as where:
+        plain = train(world, world.size, where, "train.epochs=1")[0][0]
+        record, _, run = train(world, world.size, where, "train.epochs=1", "placement=auto")
+        assert record[0]["params_sha256"] == plain["params_sha256"]
+        assert record[0]["pages"].keys() == plain["pages"].keys()
+        assert record[0]["placement"]["parameters"] == "auto"
+        assert "plan" not in json.loads((run / "placement.json").read_text())
+
+
 @ranks(1, 3)
 def pages_are_counted_by_default_and_nothing_is_asked(world):
     with folder(world) as where:
@@ -84,6 +131,9 @@ def role_that_does_not_fit_is_an_error_or_is_spilled(world):
         spilled = train(world, 3, where, *asked, "placement.spill=[gradients, optimizer]")[0][0]
         assert spilled["placement"]["optimizer"] == "hbw -> default"
         assert spilled["placement"]["gradients"] == "default"  # moving them would have made no room
+        slots = ["placement.gradients={name: hbw, huge_pages: 2M}", "placement.exchange=hbw", FAST]
+        record = train(world, 3, where, *slots, "placement.spill=[gradients]")[0][-1]
+        assert record["params_sha256"] == spilled["params_sha256"]  # the collective was built as it was reckoned with
         anywhere = ["placement.activations={name: default, huge_pages: 2M}"]
         train(world, 3, where, *anywhere, expect=2)
         assert train(world, 3, where, *anywhere, "placement.spill=[activations]")[0]

@@ -42,6 +42,7 @@ def take(cluster: Cluster, plan: Plan, sizes: Sizes, allocator: Allocator, held:
             memory = cluster.run_on_all(_share(scope_cluster, places, role, n_bytes) if n_bytes else lambda: None)
             if memory is not None:
                 allocator.lend(role, memory, scope)
+    allocator.counts_only = False
     for strict in (True, False):
         chosen = [place for place in sizes.private if places.is_strict(place) is strict]
         cluster.run_on_all(_reserve(allocator, {place: sizes.private[place] for place in chosen}))
@@ -61,6 +62,7 @@ def build_measured(cluster: Cluster, make: Callable[[Allocator], T]) -> T:
     placement_report.check_room(cluster, reckoning.bytes_by_place)
     for role, n_bytes in reckoning.shared_by_role.items():
         allocator.lend(role, cluster.link.share(n_bytes, take=False))
+    allocator.counts_only = False
     result = make(allocator)
     for _, memory in allocator.pieces:
         populate(memory)

@@ -1,0 +1,96 @@
+"""Tensors of the emulated machine, by patterns and by a plan: each page where it should be, and the same bits."""
+
+import pytest
+
+from psframe.memory.tensor_names import role_of, tensor_of
+
+#: most MB of MCDRAM: of what a worker's quarter would take, or all ranks together, 100, 60, 30 and 10 %
+SHARES = {"SNC-4": (100, 1.2, 0.6, 0.2), "quadrant": (100, 5.0, 2.5, 0.8)}
+TRAIN = "train 4 name={name} train.epochs=1 model.width=400 {more} placement.verify=error > $OUT/{name}.txt 2>&1\n"
+BY_TENSOR = (
+    "placement.activations='{default: ddr, pool*: hbw, maxpool1: hbw}' "
+    "placement.parameters='{default: hbw, dense1: ddr}' "
+    "placement.optimizer='{default: {numa: [1]}, dense1.weight: {weighted: {hbw: 3, ddr: 1}}}'"
+)
+ROLES = ("parameters", "gradients", "optimizer", "activations", "exchange")
+PAGE = 4096
+
+pytestmark = pytest.mark.full  # each boot has six runs over ranks, of an emulated minute each
+
+
+def script(mode):
+    """Return what runs: all as by default, by tensor, and by plans within shares of MCDRAM."""
+    runs = {"plain": "", "named": BY_TENSOR.replace("pool*: hbw, ", "")}
+    for number, most in enumerate(SHARES[mode]):
+        auto = f"{{name: auto, most_mb: {most}, split: {str(number == 2).lower()}}}"
+        runs[f"auto{number}"] = " ".join(f"placement.{role}='{auto}'" for role in ROLES)
+    return "".join(TRAIN.format(name=name, more=more) for name, more in runs.items())
+
+
+@pytest.fixture(params=SHARES)
+def left(request, knl):
+    return request.param, knl(request.param, script(request.param))
+
+
+def nodes_of(told):
+    return {int(node) for node in told.get("pages", {})}
+
+
+def test_tensors_lie_where_their_patterns_say_and_the_bits_stay(left):
+    mode, found = left
+    plain, _ = found.run("plain")
+    metrics, placement = found.run("named")
+    assert metrics[-1]["params_sha256"] == plain[-1]["params_sha256"]
+    fast = {4, 5, 6, 7} if mode == "SNC-4" else {1}
+    n_fast = 0
+    for rank in placement["ranks"]:
+        for place, told in rank["roles"].items():
+            if told["nodes"]:
+                assert nodes_of(told) <= set(told["nodes"]), (rank["rank"], place, told)
+            expected = {"parameters/0.Conv2d.weight": "hbw", "parameters/4.Dense.weight": "ddr"}.get(place)
+            expected = "hbw" if place == "activations/1.MaxPool2d.kept" else expected
+            if expected and told.get("pages"):
+                assert told["got"] == expected
+                assert (nodes_of(told) <= fast) == (expected == "hbw"), (rank["rank"], place, told)
+                n_fast += expected == "hbw"
+    assert n_fast > 4
+    split = metrics[-1]["pages"]["optimizer/4.Dense.weight"]
+    assert sum(n for node, n in split.items() if int(node) in fast) >= sum(split.values()) / 2
+
+
+def test_plan_is_kept_to_the_page_and_changes_no_bit(left):
+    mode, found = left
+    plain, _ = found.run("plain")
+    on_fast = []
+    for number, most in enumerate(SHARES[mode]):
+        metrics, placement = found.run(f"auto{number}")
+        assert metrics[-1]["params_sha256"] == plain[-1]["params_sha256"]
+        n_fast = 0
+        for rank in placement["ranks"]:
+            fast_pages = 0
+            for place, told in rank["roles"].items():
+                if role_of(place) in ROLES and told["nodes"]:
+                    assert nodes_of(told) <= set(told["nodes"]), (rank["rank"], place, told)
+                    if told["got"] == "hbw":
+                        fast_pages += sum(told.get("pages", {}).values())
+            n_fast += fast_pages
+            assert fast_pages * PAGE <= most * 10**6
+        on_fast.append(n_fast)
+        assert n_fast * PAGE <= most * 10**6 * (4 if mode == "SNC-4" else 1)
+        check_items(mode, placement)
+    assert on_fast[0] > on_fast[1] > on_fast[3] > 0
+
+
+def check_items(mode, placement):
+    """Check that the pages of each tensor are those that the plan reckons with, on the ranks that it is for."""
+    plan = placement["plan"]
+    of_plan = placement["ranks"] if mode == "quadrant" else placement["ranks"][:1]
+    assert plan["by"] == "integer program"
+    assert plan["distance"] == 0
+    for place, n_bytes, *_ in plan["items"]:
+        pages = [rank["roles"][place].get("pages", {}) for rank in of_plan]
+        assert sum(sum(of_rank.values()) for of_rank in pages) == n_bytes // PAGE, (place, pages)
+        weights, names = plan["chosen"][place], [name for name, *_ in plan["tiers"]]
+        tiers = "+".join(name for name, weight in zip(names, weights, strict=True) if weight)
+        if tensor_of(place) and n_bytes:
+            assert {rank["roles"][place]["got"] for rank in of_plan} == {tiers}

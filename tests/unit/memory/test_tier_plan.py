@@ -1,0 +1,135 @@
+"""Plans of tiers: against all there are, against greedy ones, with wrong bandwidths; tiers and rates of machines."""
+
+import itertools
+import sys
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from psframe.config.registry import bind
+from psframe.errors import UserError
+from psframe.memory import auto
+from psframe.memory.placement import TABLE
+from psframe.memory.process_site import Site
+from psframe.memory.tier_plan import Item, Option, Tier, best, fits, greedy, options
+from psframe.memory.topology import read
+from tests.helpers.machine_trees import hmat, knl, machine, xeon_max
+
+PAGE = 4096
+pages = st.integers(0, 60).map(lambda n: n * PAGE)
+moved = st.integers(0, 10**6)
+items_of = st.lists(st.tuples(pages, moved, moved), max_size=6).map(
+    lambda rows: [Item(str(k), *row) for k, row in enumerate(rows)]
+)
+tiers_of = st.tuples(st.integers(0, 120), st.sampled_from([100, 300]), st.integers(2, 3)).map(
+    lambda t: [Tier("hbw", 400, t[0] * PAGE), Tier("ddr", 90, t[1] * PAGE), Tier("other", 20, 1 << 40)][: t[2]]
+)
+
+
+def seconds(items, tiers, chosen):
+    return sum(chosen[item.place].seconds(item, tiers) for item in items)
+
+
+@settings(max_examples=150)
+@given(items=items_of, tiers=tiers_of, splits=st.booleans())
+def test_plan_is_the_best_of_all_there_are(items, tiers, splits):
+    choices = options(tiers, splits)
+    every = (
+        {item.place: o for item, o in zip(items, c, strict=True)} for c in itertools.product(choices, repeat=len(items))
+    )
+    least = min((seconds(items, tiers, chosen) for chosen in every if fits(items, tiers, chosen)), default=None)
+    plan, rough = best(items, tiers, splits), greedy(items, tiers, choices)
+    assert (plan is None) == (least is None)
+    if plan:
+        assert plan.seconds == pytest.approx(least)
+        assert fits(items, tiers, plan.chosen)
+        assert plan.distance == 0
+    if rough:
+        assert fits(items, tiers, rough.chosen)
+        assert rough.bound <= least * (1 + 1e-9)
+        assert least <= rough.seconds * (1 + 1e-9) <= least / (1 - rough.distance) * (1 + 1e-6) or rough.distance == 1
+
+
+def test_without_scipy_the_plan_is_greedy_and_tells_its_distance(monkeypatch):
+    monkeypatch.setitem(sys.modules, "scipy.optimize", None)
+    items = [Item("a", 6 * PAGE, 600), Item("b", 5 * PAGE, 490), Item("c", 5 * PAGE, 490)]
+    plan = best(items, [Tier("hbw", 400, 10 * PAGE), Tier("ddr", 90, 1 << 30)])
+    assert plan.by == "greedy"
+    assert 0 < plan.distance < 0.5
+    assert [plan.chosen[place].weights for place in "abc"] == [(1, 0), (0, 1), (0, 1)]
+
+
+def test_written_data_go_first_and_seldom_read_ones_last():
+    items = [Item("read", 4 * PAGE, 100, 0), Item("written", 4 * PAGE, 0, 100), Item("large", 40 * PAGE, 150, 0)]
+    for room, fast in ((4, {"written"}), (8, {"written", "read"}), (48, {"written", "read", "large"})):
+        plan = best(items, [Tier("hbw", 400, room * PAGE), Tier("ddr", 90, 1 << 30)])
+        assert {place for place, option in plan.chosen.items() if option.weights[0]} == fast
+
+
+def test_split_tensor_takes_the_time_of_both_bandwidths():
+    tiers = [Tier("hbw", 300, 1 << 30), Tier("ddr", 100, 1 << 30)]
+    item = Item("a", 8 * PAGE, 4 * 10**9)
+    plan = best([item], tiers, splits=True)
+    assert plan.chosen["a"] == Option((3, 1))
+    assert plan.seconds == pytest.approx(0.01)  # 4 GB over 400 GB/s
+    assert [plan.chosen["a"].n_bytes(item, tier) for tier in (0, 1)] == [6 * PAGE, 2 * PAGE]
+
+
+@given(items=items_of, factor=st.sampled_from([2 / 3, 4 / 3]), room=st.integers(0, 200))
+def test_bandwidths_wrong_by_a_third_leave_a_plan_of_two_tiers_as_it_is(items, factor, room):
+    """Of two tiers, what gains most by page does so whatever their bandwidths are."""
+    right = [Tier("hbw", 400, room * PAGE), Tier("ddr", 90, 1 << 40)]
+    wrong = [Tier("hbw", 400 * factor, room * PAGE), right[1]]
+    plan, misled = best(items, right), best(items, wrong)
+    assert seconds(items, right, misled.chosen) == pytest.approx(plan.seconds, rel=1e-6)
+
+
+def reaches(root, cpus=(0,), **gbps):
+    return {r.name: (r.nodes, round(r.gbps, 3), r.source) for r in auto.tiers(Site(read(root), cpus), gbps)}
+
+
+def test_tiers_have_the_nearest_memory_and_the_best_known_rates(tmp_path):
+    root = xeon_max(tmp_path / "max", homes=4)  # 0 to 3 with DDR and CPUs, 4 to 7 with HBM
+    found = reaches(root, (9,))
+    assert found["hbw"][:2] == ((6,), 410.0)
+    assert found["ddr"][0][0] == 2
+    assert found["ddr"][1] == 117.5
+    assert "McCalpin" in found["ddr"][2]
+    assert reaches(root, (9,), hbw=800.0)["hbw"] == ((6,), 200.0, "given")
+    with_hmat = knl(tmp_path / "knl", hmat=True)
+    assert {source for *_, source in reaches(with_hmat).values()} == {"firmware (HMAT)"}
+    assert list(reaches(with_hmat)) == ["hbw", "ddr"]
+
+
+def test_memory_without_cpus_that_is_slow_is_a_tier_behind(tmp_path):
+    nodes = {0: hmat(100_000, 0, cpus="0-3"), 1: hmat(30_000, 0, gib=64.0)}
+    assert reaches(machine(tmp_path, nodes)) == {
+        "ddr": ((0,), 100.0, "firmware (HMAT)"),
+        "other": ((1,), 30.0, "firmware (HMAT)"),
+    }
+
+
+def test_one_tier_is_none_to_plan_for(tmp_path):
+    assert not auto.has_tiers(Site(read(knl(tmp_path / "cache", hbw=0)), (0,)))
+    assert auto.has_tiers(Site(read(knl(tmp_path / "flat")), (0,)))
+
+
+def test_what_no_step_moves_leaves_fast_memory_to_others():
+    items = [Item("idle", 4 * PAGE), Item("busy", 4 * PAGE, 100)]
+    plan = best(items, [Tier("hbw", 400, 1 << 30), Tier("ddr", 90, 1 << 30)])
+    assert {place: option.weights for place, option in plan.chosen.items()} == {"idle": (0, 1), "busy": (1, 0)}
+
+
+@pytest.mark.parametrize(
+    ("keys", "words"),
+    [
+        ({"gbps": {"mcdram": 400}}, "gbps must be of tiers, got 'mcdram'"),
+        ({"gbps": {"hbw": 0}}, "gbps must be a number > 0"),
+        ({"most_mb": 0}, "most_mb must be"),
+        ({"huge_pages": "2M"}, "huge_pages must be one of none, transparent"),
+    ],
+)
+def test_auto_refuses_what_cannot_be(keys, words):
+    with pytest.raises(UserError, match=words):
+        bind("placement", TABLE, {"name": "auto", **keys})()

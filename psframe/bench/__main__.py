@@ -1,7 +1,7 @@
 """Command ``[mpirun -n N] python -m psframe.bench NAME`` (:func:`main`): runs one benchmark.
 
-Start ``kernels``, ``threads`` and ``torch`` alone, ``step``, ``straggler`` and ``pipeline`` under mpirun, the others
-either way: alone, they start mpirun for one number of ranks after another.
+Start ``kernels``, ``threads``, ``tiers`` and ``torch`` alone, ``step``, ``straggler`` and ``pipeline`` under mpirun,
+the others either way: alone, they start mpirun for one number of ranks after another.
 """
 
 import os
@@ -15,7 +15,7 @@ from psframe.cluster import begin, mpirun
 from psframe.cluster.process import guarded
 from psframe.errors import UserError
 
-ALONE = ("kernels", "threads", "torch")
+ALONE = ("kernels", "threads", "tiers", "torch")
 OVER_RANKS = ("step", "straggler", "pipeline")
 EITHER = ("collectives", "forward", "peers")
 BENCHES = (*ALONE, *OVER_RANKS, *EITHER)

@@ -4,8 +4,8 @@ import os
 from collections.abc import Mapping
 from typing import Any
 
-from psframe.config import strict_yaml, untrusted
-from psframe.config.placement_spec import ROLES, spelled_out
+from psframe.config import placement_spec, strict_yaml, untrusted
+from psframe.config.placement_spec import BY_TENSOR, ROLES, spelled_out
 from psframe.errors import UserError, reason
 
 KEY = "base"
@@ -74,6 +74,9 @@ def over(
     below: dict[str, Any], above: dict[str, Any], short: Mapping[str, str], defaults: Mapping[str, str]
 ) -> dict[str, Any]:
     """Return a config's content over its base's; ``short`` and ``defaults`` as in :func:`read`."""
+    for at in (below, above):
+        if "placement" in at:
+            at["placement"] = placement_spec.section(at["placement"])
     merged = _over(below, above)
     for section, key in short.items():
         if section in below and section in above:
@@ -83,7 +86,10 @@ def over(
         for role in ROLES:
             if role in old and role in new:  # a bare name replaces the base's placement
                 upper = new[role] if isinstance(new[role], str) else spelled_out(new[role])
-                merged["placement"][role] = _strategy(spelled_out(old[role]), upper, "name", "default")
+                lower = spelled_out(old[role])
+                if isinstance(upper, dict) and upper.get("name") == BY_TENSOR:
+                    lower = None  # the order of patterns counts: they replace the base's
+                merged["placement"][role] = _strategy(lower, upper, "name", "default")
     return merged
 
 

@@ -11,6 +11,11 @@ BY_TENSOR, REST, PATTERNS = "by_tensor", "default", "tensors"
 SHORT = {"numa": "nodes", "interleave": "nodes", "weighted": "weights"}
 
 
+def section(spec: Any) -> Any:
+    """Expand the section's short form ``auto``: all roles but the data, which a step reads once."""
+    return dict.fromkeys((role for role in ROLES if role != "data"), "auto") if spec == "auto" else spec
+
+
 def spelled_out(spec: Any) -> Any:
     """Expand a placement's short form, ``hbw`` or ``{numa: [1]}``, to a mapping with its ``name``.
 

@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from psframe.config import strict_yaml
+from psframe.config import placement_spec, strict_yaml
 from psframe.config.placement_spec import ROLES, spelled_out
 from psframe.errors import UserError
 
@@ -24,9 +24,9 @@ def expand(raw: dict[str, Any]) -> None:
             raise UserError(f"{section} must be a name or keys and values, got {value!r}; write `{section}: NAME`")
         elif key in value and value[key] is None:
             value[key] = "null"
-    if raw.get("placement") == "auto":
-        raw["placement"] = dict.fromkeys((role for role in ROLES if role != "data"), "auto")
-    placement: Any = raw.get("placement")
+    placement: Any = placement_spec.section(raw.get("placement"))
+    if isinstance(placement, dict):
+        raw["placement"] = placement
     for role in ROLES if isinstance(placement, dict) else ():
         value = spelled_out(placement.get(role, "default"))
         if not isinstance(value, dict):
@@ -47,5 +47,8 @@ def override(raw: dict[str, Any], override: str) -> None:
         at = at.setdefault(key, {})
         if not isinstance(at, dict):
             raise UserError(f"{override!r} must reach into keys and values, but {key!r} is {at!r}; check the path")
-    at[keys[-1]] = strict_yaml.load(text, f"the value of {override!r}")
+    value = strict_yaml.load(text, f"the value of {override!r}")
+    if path == "placement" and value == "auto" and isinstance(old := at.get(path), dict):
+        value = {**old, **placement_spec.section(value)}  # what else the section says stays
+    at[keys[-1]] = value
     expand(raw)

@@ -87,6 +87,8 @@ def set_keys(source: schema.Source, overrides: Sequence[str]) -> list[str]:
         keys |= {*flat(value, f"{path}.")} if isinstance(value, Mapping) else {path}
     bare = {section for section in short.SHORT if section in keys}  # the name of a strategy alone
     places = {f"placement.{role}.name" for role in ROLES for key in keys if f"{key}.".startswith(f"placement.{role}.")}
+    if "placement" in keys:  # all of it by one word
+        places = {f"placement.{role}.name" for role in ROLES}
     return sorted(keys | {f"{section}.{short.SHORT[section]}" for section in bare} | places)
 
 

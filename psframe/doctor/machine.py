@@ -73,10 +73,10 @@ def placements(site: Site, live: bool) -> dict[str, dict[str, Any]]:
     ``tried`` counts by NUMA node the pages of a test allocation that was written to.
     """
     from psframe.config.registry import load
-    from psframe.memory.placement import TABLE
+    from psframe.memory.placement import FOR_RUNS, TABLE
 
     effects: dict[str, dict[str, Any]] = {}
-    for name in TABLE:
+    for name in (name for name in TABLE if name not in FOR_RUNS):
         placement = load("placement", TABLE, name)(**_keys(name, site.topology.memory))
         try:
             policy = placement.policy(site, False)

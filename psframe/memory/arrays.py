@@ -15,7 +15,7 @@ from psframe.config.placement_spec import spelled_out
 from psframe.config.registry import bind
 from psframe.errors import UserError
 from psframe.memory.pages import RESERVED_BYTES, no_huge_pages
-from psframe.memory.placement import TABLE, Placement
+from psframe.memory.placement import FOR_RUNS, TABLE, Placement
 from psframe.memory.process_site import Site
 from psframe.memory.topology import Topology, read
 
@@ -51,6 +51,8 @@ def placed(placement: str | Mapping[str, Any] | Placement) -> tuple[Placement, S
         choice = bind("placement", TABLE, spelled_out(placement))
         if choice.unused:
             raise UserError(f"{choice.name} takes no {', '.join(choice.unused)}, got {placement!r}; remove it")
+        if choice.name in FOR_RUNS:
+            raise UserError(f"an array must have one place, got {choice.name!r}, which is for a run; give, say, 'hbw'")
         chosen: Placement = choice()
     elif all(hasattr(placement, name) for name in ("policy", "allocate", "bind")):
         chosen = placement

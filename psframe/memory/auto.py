@@ -92,8 +92,11 @@ class Reach:
 
 
 def has_tiers(site: Site) -> bool:
-    """Return True if this machine has memory of several tiers."""
-    return sum(bool(_nodes(site, name)) for name in NAMES) > 1
+    """Return True if this machine has memory of several tiers, also if this process may use one of them only.
+
+    So all ranks of a machine say the same.
+    """
+    return len({node.tier for node in site.topology.nodes if node.tier in NAMES}) > 1
 
 
 def tiers(site: Site, gbps: Mapping[str, float]) -> list[Reach]:

@@ -8,7 +8,7 @@ from psframe.config.registry import bind
 from psframe.errors import UserError
 from psframe.memory.auto import Auto
 from psframe.memory.pages import RESERVED_BYTES, Policy
-from psframe.memory.placement import TABLE, Base, Placement
+from psframe.memory.placement import TABLE, Base, Placement, placement_of
 from psframe.memory.process_site import Site
 
 #: roles whose memory has tensors; of the others, all lies together
@@ -43,7 +43,7 @@ def _made(key: str, spec: Any) -> Placement:
     choice = bind(key, TABLE, spelled)
     if choice.unused:
         raise UserError(f"{key}: {choice.name} takes no {', '.join(choice.unused)}; remove it")
-    placement: Placement = choice()
+    placement = placement_of(choice)
     if isinstance(placement, ByTensor | Auto):
         raise UserError(f"{key} must be one place, got {spec!r}, which is by tensor itself; name, say, hbw")
     if RESERVED_BYTES.get(getattr(placement, "huge_pages", "none")):

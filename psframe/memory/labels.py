@@ -38,7 +38,7 @@ class Labels:
         self._spans: list[tuple[int, int, str]] = []
 
     def add(self, array: np.ndarray, spans: Iterable[Span]) -> None:
-        """Name the tensors of a C-contiguous array; one that is named again keeps its name."""
+        """Name the tensors of a C-contiguous array; to name it again in the same way changes nothing."""
         begin = array.ctypes.data
         self._spans += [(begin + first, begin + end, tensor) for tensor, first, end in spans if end > first]
 

@@ -14,7 +14,7 @@ name            location of the pages
 ``by_tensor``   of each tensor, as the first of the patterns ``tensors`` says that matches its name
 ==============  ====================================================================================================
 
-Each accepts ``huge_pages: none | transparent | 2M | 1G``.
+Each but the last two accepts ``huge_pages: none | transparent | 2M | 1G``; ``auto`` accepts the first two.
 """
 
 import re
@@ -25,7 +25,7 @@ from typing import Any, Protocol
 
 import numpy as np
 
-from psframe.config.registry import Count, PositiveInt, Table
+from psframe.config.registry import Choice, Count, PositiveInt, Table
 from psframe.errors import UserError
 from psframe.memory import pages
 from psframe.memory.pages import HugePages, Policy
@@ -41,6 +41,10 @@ TABLE: Table = {
     "by_tensor": "psframe.memory.by_tensor:ByTensor",
     "auto": "psframe.memory.auto:Auto",
 }
+
+
+#: placements that make sense for a role of a run alone
+FOR_RUNS = ("by_tensor", "auto")
 
 
 class MissingMemoryError(UserError):
@@ -166,6 +170,22 @@ class Weighted(Base):
                 "give placement.fallback=ddr"
             )
         return nodes if shared else site.nearest(nodes)
+
+
+def placement_of(choice: Choice) -> Placement:
+    """Return the placement that a config chose; UserError if it is none."""
+    try:
+        placement = choice()
+    except TypeError:  # it requires positional arguments, and placements get none
+        placement = None
+    except UserError as error:
+        raise UserError(f"{choice.section}: {error}") from None
+    if not all(hasattr(placement, name) for name in ("policy", "allocate", "bind")):
+        raise UserError(
+            f"{choice.section} must name a placement, got {choice.name!r}, which is none; "
+            "see psframe.memory.placement.Placement"
+        )
+    return placement
 
 
 def existing(nodes: Sequence[int], site: Site) -> tuple[int, ...]:

@@ -17,7 +17,7 @@ from psframe.memory.budget import Demand
 from psframe.memory.by_tensor import ROLES as WITH_TENSORS
 from psframe.memory.by_tensor import ByTensor
 from psframe.memory.pages import RESERVED_BYTES, HugePages, Policy, no_huge_pages, populate
-from psframe.memory.placement import DDR, Default, MissingMemoryError, Placement, existing
+from psframe.memory.placement import DDR, Default, MissingMemoryError, Placement, existing, placement_of
 from psframe.memory.process_site import Site
 from psframe.memory.tensor_names import Names, key_of, place_of, role_of
 
@@ -25,18 +25,18 @@ from psframe.memory.tensor_names import Names, key_of, place_of, role_of
 SHARED = ("data",)
 
 
-def made(choice: Choice) -> Placement:
-    """Return the placement that a config chose; UserError if it is none."""
-    try:
-        placement = choice()
-    except TypeError:  # it requires positional arguments, and placements get none
-        placement = None
-    except UserError as error:
-        raise UserError(f"{choice.section}: {error}") from None
-    if not all(hasattr(placement, name) for name in ("policy", "allocate", "bind")):
+def made(choice: Choice, role: str) -> Placement:
+    """Return the placement that a config chose for a role; UserError if it is none, or none for this role."""
+    placement = placement_of(choice)
+    if isinstance(placement, ByTensor) and role not in WITH_TENSORS:
         raise UserError(
-            f"{choice.section} must name a placement, got {choice.name!r}, which is none; "
-            "see psframe.memory.placement.Placement"
+            f"placement.{role} must be one place, since it has no tensors, got {choice.name}; name, say, hbw, or "
+            f"place these by tensor: {', '.join(WITH_TENSORS)}"
+        )
+    if isinstance(placement, Auto) and role in SHARED:
+        raise UserError(
+            f"placement.{role} must be one place, got auto, which plans for what a step reads again and again; "
+            "name, say, ddr"
         )
     return placement
 
@@ -63,6 +63,8 @@ class Places:
         The roles, and the tensors of those by tensor.
     auto : dict of str to Auto
         Roles by a plan, where this machine has several tiers for one; :meth:`put` then places them.
+    asks_by_tensor, asks_for_plan : bool
+        True if a role is asked to lie by tensor, or by a plan; the same on all ranks of a job.
     plan : dict
         The plan, as :mod:`psframe.train.tier_places` makes it; empty without one.
     mixed : Counter
@@ -78,11 +80,12 @@ class Places:
         self.site, self.fallback = site, fallback
         self.asked = {role: choices[role].name for role in ROLES}
         self.got = dict(self.asked)
-        self.placements: dict[str, Placement] = {role: made(choices[role]) for role in ROLES}
+        self.placements: dict[str, Placement] = {role: made(choices[role], role) for role in ROLES}
         self.by_tensor: dict[str, list[str]] = {}
         self.all, self.mixed = [*ROLES], Counter[str]()
         self.auto: dict[str, Auto] = {}
         self.plan: dict[str, Any] = {}
+        self.asks_by_tensor = self.asks_for_plan = False
         for role, placement in list(self.placements.items()):
             if isinstance(placement, ByTensor):
                 self._add_patterns(role, placement, choices[role])
@@ -100,15 +103,11 @@ class Places:
             except UserError as error:
                 raise UserError(f"{key_of(place)}: {error}") from None
 
-        self._first = dict(self.got)
+        self._first = self.got | {role: "default" for role in ROLES if isinstance(self.placements[role], Auto)}
 
     def _add_patterns(self, role: str, placement: ByTensor, choice: Choice) -> None:
-        """Add the placements of a role by tensor; UserError if the role has no tensors."""
-        if role not in WITH_TENSORS:
-            raise UserError(
-                f"placement.{role} must be one place, since it has no tensors, got {choice.name}; name, say, hbw, or "
-                f"place these by tensor: {', '.join(WITH_TENSORS)}"
-            )
+        """Add the placements of a role by tensor."""
+        self.asks_by_tensor = True
         self.placements[role] = placement.default
         self.asked[role] = self.got[role] = spelled_out(choice.arguments["default"])["name"]
         for pattern, of_pattern in placement.tensors.items():
@@ -118,12 +117,8 @@ class Places:
         self.by_tensor[role] = [*placement.tensors]
 
     def _add_auto(self, role: str, placement: Auto) -> None:
-        """Note a role that a plan will place; UserError if there is none for it."""
-        if role in SHARED:
-            raise UserError(
-                f"placement.{role} must be one place, got auto, which plans for what a step reads again and again; "
-                "name, say, ddr"
-            )
+        """Note a role that a plan will place, if there is anything to choose from."""
+        self.asks_by_tensor = self.asks_for_plan = True
         if has_tiers(self.site):
             self.auto[role] = placement
             if role in WITH_TENSORS:

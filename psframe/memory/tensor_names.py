@@ -1,8 +1,8 @@
 """Names of tensors in memory, and patterns that choose some of them (:class:`Names`).
 
-A tensor is named as in a checkpoint, ``0.Conv.weight``, and an activation likewise, ``0.Conv.output``: the number of
-its layer, the layer's kind, and its use. A layer may also be counted among those of its kind: ``conv1.weight``. That
-goes for ``0.Conv2d.weight``, too.
+A tensor is named as in a checkpoint, ``0.Conv2d.weight``, and an activation likewise, ``0.Conv2d.kept``: the number of
+its layer, the layer's kind, and its use. Patterns may also count a layer among those of its kind, in one and in two
+dimensions together: ``conv1.weight``.
 """
 
 import re
@@ -11,7 +11,7 @@ from fnmatch import fnmatchcase
 
 
 def place_of(role: str, tensor: str) -> str:
-    """Return the key of a tensor's memory, ``activations/0.Conv.output``; the role's own without a tensor."""
+    """Return the key of a tensor's memory, ``activations/0.Conv2d.kept``; the role's own without a tensor."""
     return f"{role}/{tensor}" if tensor else role
 
 

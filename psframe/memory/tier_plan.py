@@ -6,16 +6,23 @@ allocation). Written data thus go first (as in Chandrasekar et al. 2017 on Knigh
 seldom read goes last.
 """
 
-from collections.abc import Sequence
+import ctypes
+import os
+import sys
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from fractions import Fraction
 from itertools import pairwise
 
 import numpy as np
 
+PAGE_BYTES = 4096  # the program's unit: of bytes the numbers would be too large for its tolerance
 WRITE_COST = 2  # a line is read and written
-MOST_NODES = 100_000  # of the integer program's search
-MOST_WEIGHT = 4  # of the slower tier's share of a split tensor
+MOST_NODES, MOST_S = 100_000, 10.0  # of the integer program's search, in which ranks wait
+MOST_WEIGHT = 4  # of the slower tier's share of a split tensor: pages take turns in short rounds
+PARTS = ((3, 1), (1, 1), (1, 3))  # of a tensor that does not fit into the fastest tier as a whole, and of the next tier
+PART_BYTES = 1 << 20  # smaller tensors have one tier: pages are too coarse for their parts
 
 
 @dataclass(frozen=True)
@@ -63,23 +70,31 @@ class Tier:
 
 @dataclass(frozen=True)
 class Option:
-    """Use of the tiers by one tensor: of all its bytes, a share in each, by weights."""
+    """Use of the tiers by one tensor: of all its bytes, a share in each, by weights.
+
+    ``adds`` is True if the parts are taken to be moved at the same time.
+    """
 
     weights: tuple[int, ...]
+    adds: bool = False
 
     @property
     def tiers(self) -> list[int]:
         """The tiers that it has bytes in."""
         return [tier for tier, weight in enumerate(self.weights) if weight]
 
+    def is_for(self, item: Item) -> bool:
+        """Return True if the item is large enough for it."""
+        return len(self.tiers) == 1 or item.n_bytes >= PART_BYTES
+
     def n_bytes(self, item: Item, tier: int) -> int:
         """Return an item's bytes in a tier, rounded up."""
         return -(-item.n_bytes * self.weights[tier] // sum(self.weights))
 
     def seconds(self, item: Item, tiers: Sequence[Tier]) -> float:
-        """Return the time that an item's bytes take; parts in several tiers are moved at the same time."""
-        shares = ((self.weights[tier] / sum(self.weights), tiers[tier].gbps) for tier in self.tiers)
-        return max(item.moved * share / (gbps * 1e9) for share, gbps in shares)
+        """Return the time that an item's bytes take."""
+        shares = [(self.weights[tier] / sum(self.weights), tiers[tier].gbps) for tier in self.tiers]
+        return (max if self.adds else sum)(item.moved * share / (gbps * 1e9) for share, gbps in shares)
 
 
 @dataclass(frozen=True)
@@ -110,15 +125,21 @@ class Plan:
 
 
 def options(tiers: Sequence[Tier], splits: bool) -> list[Option]:
-    """Return the options: each tier alone, the fastest first; with ``splits`` neighbours, too, in proportion."""
+    """Return the options: each tier alone, the fastest first; parts in the first two; with ``splits``, neighbours.
+
+    These are in proportion to their bandwidths.
+    """
     n = len(tiers)
-    alone = [Option(tuple(int(tier == k) for k in range(n))) for tier in range(n)]
-    both = []
+
+    def of(weights: Mapping[int, int], adds: bool = False) -> Option:
+        return Option(tuple(weights.get(k, 0) for k in range(n)), adds)
+
+    found = [of({tier: 1}) for tier in range(n)]
+    found += [of({0: a, 1: b}) for a, b in PARTS if n > 1]
     for fast, slow in pairwise(range(n)) if splits else ():
         ratio = Fraction(tiers[fast].gbps / tiers[slow].gbps).limit_denominator(MOST_WEIGHT)
-        weights = {fast: ratio.numerator, slow: ratio.denominator}
-        both.append(Option(tuple(weights.get(k, 0) for k in range(n))))
-    return [*alone, *both]
+        found.append(of({fast: ratio.numerator, slow: ratio.denominator}, adds=True))
+    return found
 
 
 def best(items: Sequence[Item], tiers: Sequence[Tier], splits: bool = False) -> Plan | None:
@@ -131,7 +152,7 @@ def best(items: Sequence[Item], tiers: Sequence[Tier], splits: bool = False) -> 
     if idle and size <= slowest.n_bytes:  # these gain nothing anywhere, and leave fast memory to others
         left = [*tiers[:-1], Tier(slowest.name, slowest.gbps, slowest.n_bytes - size)]
         if (plan := _best([item for item in items if item.moved], left, splits)) is not None:
-            last = options(tiers, False)[-1]
+            last = options(tiers, False)[len(tiers) - 1]
             return replace(plan, chosen={**plan.chosen, **{item.place: last for item in idle}})
     return _best(items, tiers, splits)
 
@@ -160,15 +181,16 @@ def _program(milp: object, items: Sequence[Item], tiers: Sequence[Tier], choices
         for column, option in enumerate(choices, row * k):
             one[row, column] = 1
             for tier in option.tiers:
-                room[tier, column] = option.n_bytes(item, tier) / 4096
-    limits = [tier.n_bytes // 4096 for tier in tiers]
-    found = milp(  # type: ignore[operator]
-        seconds.ravel() / (seconds.max() or 1),
-        integrality=np.ones(n * k),
-        bounds=Bounds(0, 1),
-        constraints=[LinearConstraint(one.tocsr(), 1, 1), LinearConstraint(room.tocsr(), -np.inf, limits)],
-        options={"mip_rel_gap": 0, "node_limit": MOST_NODES},
-    )
+                room[tier, column] = option.n_bytes(item, tier) / PAGE_BYTES
+    limits = [tier.n_bytes / PAGE_BYTES for tier in tiers]
+    with _unheard():
+        found = milp(  # type: ignore[operator]
+            seconds.ravel() / (seconds.max() or 1),
+            integrality=np.ones(n * k),
+            bounds=Bounds(0, [option.is_for(item) for item in items for option in choices]),
+            constraints=[LinearConstraint(one.tocsr(), 1, 1), LinearConstraint(room.tocsr(), -np.inf, limits)],
+            options={"mip_rel_gap": 0, "node_limit": MOST_NODES, "time_limit": MOST_S},
+        )
     if found.x is None:
         return None
     numbers = found.x.reshape(n, k).argmax(1)
@@ -180,6 +202,21 @@ def _program(milp: object, items: Sequence[Item], tiers: Sequence[Tier], choices
     return Plan(chosen, total, bound, "integer program")
 
 
+@contextmanager
+def _unheard() -> Iterator[None]:
+    """Keep what C code writes to standard output from there: HiGHS leaves a line of its own whatever it is asked."""
+    sys.stdout.flush()
+    before, nowhere = os.dup(1), os.open(os.devnull, os.O_WRONLY)
+    os.dup2(nowhere, 1)
+    try:
+        yield
+    finally:
+        ctypes.CDLL(None).fflush(None)  # C has a buffer of its own
+        os.dup2(before, 1)
+        os.close(before)
+        os.close(nowhere)
+
+
 def greedy(items: Sequence[Item], tiers: Sequence[Tier], choices: Sequence[Option]) -> Plan | None:
     """Return a plan in which what gains most by byte of a fast tier goes there first; None if the items do not fit."""
     left, chosen = [tier.n_bytes for tier in tiers], dict[str, Option]()
@@ -188,6 +225,7 @@ def greedy(items: Sequence[Item], tiers: Sequence[Tier], choices: Sequence[Optio
         ((slowest.seconds(item, tiers) - option.seconds(item, tiers)) / max(1, item.n_bytes), -number, -rank)
         for rank, item in enumerate(items)
         for number, option in enumerate(choices)
+        if option.is_for(item)
     ]
     for _, number, rank in sorted(gains, reverse=True):
         item, option = items[-rank], choices[-number]
@@ -197,9 +235,22 @@ def greedy(items: Sequence[Item], tiers: Sequence[Tier], choices: Sequence[Optio
             for tier, size in sizes.items():
                 left[tier] -= size
     if len(chosen) < len(items):
-        return None
+        packed = _packed(items, tiers, choices)
+        if packed is None:
+            return None
+        chosen = packed
     total = sum(chosen[item.place].seconds(item, tiers) for item in items)
     return Plan(chosen, total, min(total, _bound(items, tiers, choices)), "greedy")
+
+
+def _packed(items: Sequence[Item], tiers: Sequence[Tier], choices: Sequence[Option]) -> dict[str, Option] | None:
+    """Return a plan in which the largest item goes where most room is left; None if they do not fit so either."""
+    left, chosen = [tier.n_bytes for tier in tiers], {}
+    for item in sorted(items, key=lambda item: -item.n_bytes):
+        tier = max(range(len(tiers)), key=lambda number: left[number])
+        left[tier] -= item.n_bytes
+        chosen[item.place] = choices[tier]
+    return chosen if min(left) >= 0 else None
 
 
 def fits(items: Sequence[Item], tiers: Sequence[Tier], chosen: dict[str, Option]) -> bool:
@@ -216,10 +267,11 @@ def _bound(items: Sequence[Item], tiers: Sequence[Tier], choices: Sequence[Optio
     slow = [option for option in choices if not option.weights[0]] or fast
     total, left, gains = 0.0, float(tiers[0].n_bytes), []
     for item in items:
-        base = min(option.seconds(item, tiers) for option in slow)
+        base = min(option.seconds(item, tiers) for option in slow if option.is_for(item))
         total += base
-        least = min(option.n_bytes(item, 0) for option in fast)  # an item needs no more than this of the first tier
-        gains.append((base - min(option.seconds(item, tiers) for option in fast), least))
+        able = [option for option in fast if option.is_for(item)]
+        least = min(option.n_bytes(item, 0) for option in able)  # an item needs no more than this of the first tier
+        gains.append((base - min(option.seconds(item, tiers) for option in able), least))
     for gain, size in sorted(gains, key=lambda pair: pair[0] / max(1, pair[1]), reverse=True):
         share = min(1.0, left / size) if size else 1.0
         total, left = total - max(0.0, gain) * share, left - size * share

@@ -14,8 +14,8 @@ from psframe import compiled
 from psframe.memory.sysfs import Tree
 
 WEIGHTS = "sys/kernel/mm/mempolicy/weighted_interleave"
-#: most runs of a mapping; each is an area of the kernel's, of which a process may have 65,530
-MOST_RUNS = 1024
+#: most runs of a mapping; each is an area of the kernel's, of which a process may have MOST_AREAS, where it is not told
+MOST_RUNS, MOST_AREAS = 1024, 65_530
 
 
 def bind(memory: np.ndarray, nodes: Sequence[int], weights: Sequence[int], unit_bytes: int) -> None:
@@ -37,7 +37,7 @@ def bind(memory: np.ndarray, nodes: Sequence[int], weights: Sequence[int], unit_
         except OSError as error:
             if error.errno != errno.EINVAL:  # the kernel has the files, but not the policy
                 raise
-    for number, begin, end in runs(-(-len(memory) // unit_bytes), weights):
+    for number, begin, end in runs(-(-len(memory) // unit_bytes), weights, _most_runs(len(weights))):
         compiled.numa.mbind(memory[begin * unit_bytes : end * unit_bytes], "preferred", nodes[number : number + 1])
     return None
 
@@ -48,13 +48,23 @@ def has_weights(tree: Tree, nodes: Sequence[int], weights: Sequence[int]) -> boo
     return own[0] > 0 and all(own[0] * weight == weights[0] * other for other, weight in zip(own, weights, strict=True))
 
 
-def runs(n_units: int, weights: Sequence[int]) -> Iterator[tuple[int, int, int]]:
+def _most_runs(least: int) -> int:
+    """Return the most runs of the next mapping: a part of the areas that the kernel lets this process have yet."""
+    try:
+        with open("/proc/self/maps", "rb") as lines:
+            left = (Tree("/").integer("proc/sys/vm/max_map_count") or MOST_AREAS) - sum(1 for _ in lines)
+    except OSError:
+        left = MOST_AREAS // 2
+    return max(least, min(MOST_RUNS, left // 32))
+
+
+def runs(n_units: int, weights: Sequence[int], most: int = MOST_RUNS) -> Iterator[tuple[int, int, int]]:
     """Yield runs of pages, in turn of each node: the number of the node, the first page and the one after the last.
 
     All nodes together have all ``n_units`` pages, each the part that its weight is of their sum, to a page a round.
     """
     ends = [0, *accumulate(weights)]
-    n_rounds = max(1, min(n_units // ends[-1], MOST_RUNS // len(weights)))
+    n_rounds = max(1, min(n_units // ends[-1], most // len(weights)))
 
     def page(turn: int, weight: int) -> int:
         """Return the page at which a node's run begins that has so much weight before it in its round."""

@@ -119,8 +119,8 @@ class Network:
         ``others``, samples that meet those of all workers meet those of this rank. With ``infers`` no backward pass
         follows.
         """
-        self.arena = arena
-        self.precision = self._kind(arena, lambda shape, dtype: allocator.zeros(shape, dtype, "parameters"))
+        self.arena, self.max_batch, self.n_kept = arena, max_batch, n_kept
+        self.precision = self._kind(arena, lambda shape, dtype: self._vector(allocator, shape, dtype))
         workspace = Workspace(
             max_batch,
             self.precision.dtype,
@@ -150,6 +150,12 @@ class Network:
         n_logits = self.n_classes if self.is_last else 0
         self.dlogits = workspace.array((max_batch, n_logits), workspace.sums)
         self.precision.allocate_ends(workspace, None if self.own.start else self.input_shape, n_logits)
+
+    def _vector(self, allocator: Allocator, shape: Shape, dtype: str) -> np.ndarray:
+        """Return memory for a copy of the parameters."""
+        vector = allocator.zeros(shape, dtype, "parameters")
+        self.layout.name(allocator, vector)
+        return vector
 
     def _section(self, own: slice, grads: list[Arrays], part: int, workspace: Workspace) -> Section:
         """Bind the layers at some positions in ``active``, for parts of a batch."""

@@ -5,6 +5,7 @@ from typing import Any
 
 from psframe import sync
 from psframe.config import registry, schema
+from psframe.config.placement_spec import REST, spelled_out
 from psframe.config.schema import Config
 from psframe.errors import UserError
 from psframe.predict.exchange import COLLECTIVES
@@ -50,7 +51,7 @@ def asked(path: str, overrides: Sequence[str]) -> dict[str, Any]:
         "collective": config.collective["name"],
         "compression": config.collective.get("compression", "none"),
         "reproducible": config.train.reproducible,
-        "placement": str(config.placement.parameters["name"]),
+        "placement": str(spelled_out(config.placement.parameters.get(REST, config.placement.parameters))["name"]),
     }
 
 

@@ -75,9 +75,11 @@ def places_table(ranks: list[dict[str, Any]]) -> str:
 def tensors_table(sizes: list[dict[str, int]], ranks: list[dict[str, Any]]) -> str:
     """Return the table of the tensors of roles by tensor: their placement, and their bytes on all ranks."""
     lines = [["role", "tensor", "placement", "ranks", "most of a rank", "all ranks"]]
-    for place, details in ranks[0]["roles"].items():
+    for place in dict.fromkeys(place for rank in ranks for place in rank["roles"]):
         of_ranks = [n_bytes for of_rank in sizes if (n_bytes := of_rank.get(place, 0))]
         if of_ranks and (tensor := tensor_of(place)):
-            cells = [role_of(place), tensor, details["got"], str(len(of_ranks))]
+            owners = [rank for rank, of_rank in zip(ranks, sizes, strict=True) if of_rank.get(place)]
+            got = dict.fromkeys(rank["roles"][place]["got"] for rank in owners)
+            cells = [role_of(place), tensor, ", ".join(got), str(len(of_ranks))]
             lines.append([*cells, f"{max(of_ranks):,}", f"{sum(of_ranks):,}"])
     return f"placement and bytes by tensor\n{aligned(lines)}"

@@ -75,7 +75,7 @@ def fit(cluster: Cluster, places: Places, wanted: Sizes, settings: schema.Placem
 
 def _settle(cluster: Cluster, places: Places, sizes: Mapping[str, int]) -> None:
     """Place the tensors of roles by tensor. All ranks must call, since each may have other tensors."""
-    if not places.by_tensor:
+    if not places.asks_by_tensor:
         return
     tensors: dict[str, set[str]] = {}
     for of_rank in cluster.allgather([place for place in sizes if tensor_of(place)]):
@@ -142,10 +142,11 @@ def verify(cluster: Cluster, places: Places, settings: schema.Placement, every: 
     complaints: list[str] = []
     if settings.verify == "none":
         return complaints
+    got = cluster.gather(places.got) or []
     wrong: set[str] = set()
     for rank, of_rank in enumerate(every or ()):
         for place, pages in of_rank.items():
-            complaint = audit.complaint(place, places.got[place], pages, settings.minimum)
+            complaint = audit.complaint(place, got[rank][place], pages, settings.minimum)
             if complaint and role_of(place) not in wrong:
                 wrong.add(role_of(place))
                 complaints.append(f"{complaint} (on rank {rank})")
@@ -162,7 +163,7 @@ def summary(cluster: Cluster, places: Places) -> dict[str, str]:
     """Return the placement by place: the one requested, or the first that a rank got instead. All ranks must call."""
     placed_by_rank = cluster.allgather(places.summary())
     return {
-        place: next((placed[place] for placed in placed_by_rank if placed[place] != name), name)
+        place: next((other for placed in placed_by_rank if (other := placed.get(place, name)) != name), name)
         for place, name in ((place, places.asked[place]) for place in places.all)
     }
 

@@ -21,6 +21,7 @@ from psframe.cluster.node_channel import LeaderEnded
 from psframe.record import metrics
 from psframe.record.checkpoint import Saved
 from psframe.record.run_dir import durably
+from psframe.train import placement_report
 from psframe.train.build import assemble, setup
 from psframe.train.data.dataset import LoadedData
 from psframe.train.epoch_metrics import EpochTimings
@@ -176,7 +177,7 @@ def _again(plan: Plan, cluster: Cluster, old: Run, held: LoadedData, saved: Save
         On every rank, if this is impossible.
     """
     new_run = assemble.with_fallback(cluster, plan, lambda: assemble.build_run(cluster, plan, held, old.outputs.trace))
-    new_run.labels["placement"] = old.labels["placement"]
+    new_run.labels["placement"] = placement_report.summary(cluster, plan.places)
     new_run.outputs, new_run.progress = old.outputs, replace(old.progress, concluded=False)
     if new_run.outputs.run_dir:
         new_run.outputs.run_dir.saved = saved

@@ -2,18 +2,21 @@
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 from psframe import compiled
 from psframe.cluster.cluster import Cluster
 from psframe.errors import UserError
-from psframe.memory import auto, budget, tier_plan
-from psframe.memory.budget import Pool
+from psframe.memory import budget, tier_plan
+from psframe.memory.auto import Reach
+from psframe.memory.auto import tiers as tiers_of
+from psframe.memory.budget import Demand, Pool
 from psframe.memory.role_placement import Places
 from psframe.memory.tensor_names import role_of, tensor_of
 from psframe.memory.tier_plan import Item, Option, Plan, Tier
 from psframe.record.view import aligned
-from psframe.train.build.sizes import Sizes
+from psframe.train.build.sizes import Moves, Sizes
 
 #: share of the free memory that stays free: the kernel and others take some between the plan and the first touch
 RESERVE = 1 / 32
@@ -30,67 +33,124 @@ def arrange(cluster: Cluster, places: Places, sizes: Sizes, free: Mapping[Pool, 
     AgreedError
         They do not fit into all tiers together.
     """
+    if not places.asks_for_plan:
+        return
+    wish = _wish(places, sizes)
+    by_rank = cluster.allgather((cluster.node, wish))
+    wishes = [wish for node, wish in by_rank if node == cluster.node]
+    plans = cluster.run_on_nodes(lambda: _plans([wish for wish in wishes if wish.reaches], free))
     if not places.auto:
         return
-    page = compiled.numa.PAGE_BYTES
-    planned = {place: -(-n // page) * page for place, n in sizes.by_place.items() if role_of(place) in places.auto}
-    fixed = {place: n for place, n in sizes.by_place.items() if place not in planned}
-    given = {tier: rate for placement in places.auto.values() for tier, rate in placement.gbps.items()}
-    reaches = auto.tiers(places.site, given)
-    mine: dict[str, Any] = {
-        "tiers": [[reach.name, list(reach.nodes), reach.gbps, reach.source] for reach in reaches],
-        "items": [[place, n_bytes, *sizes.moves.get(place, (0, 0))] for place, n_bytes in planned.items()],
-        "most_mb": min((a.most_mb for a in places.auto.values() if a.most_mb), default=None),
-        "splits": all(placement.split for placement in places.auto.values()),
-    }
-    by_rank = cluster.allgather((cluster.node, mine, budget.demands(fixed, places.policies)))
-    on_node = [(told, demands) for node, told, demands in by_rank if node == cluster.node]
-    plans = cluster.run_on_nodes(lambda: _plans(on_node, free))
-    places.plan = plans[_group(mine["tiers"])]
-    names = [str(name) for name, *_ in mine["tiers"]]
+    places.plan = plans[wish.group]
+    names = [reach.name for reach in wish.reaches]
     for place, weights in places.plan["chosen"].items():
         option = Option(tuple(weights))
         placement = places.auto[role_of(place)].chosen(places.site, names, option)
         places.put(place, placement, "+".join(names[tier] for tier in option.tiers))
 
 
-def _group(tiers: Sequence[Sequence[Any]]) -> str:
-    """Return the key of the ranks that share memory: the nodes of their tiers."""
-    return "; ".join(f"{name} {nodes}" for name, nodes, *_ in tiers)
+@dataclass(frozen=True)
+class Wish:
+    """Memory that a rank wants placed by a plan.
+
+    Attributes
+    ----------
+    reaches : list of Reach
+        The tiers it can come from, the fastest first; none on a machine of one tier.
+    n_bytes : dict of str to int
+        Bytes by place, in whole pages.
+    moves : Moves
+    fixed : list of Demand
+        Memory that is placed otherwise.
+    most_mb : float or None
+        Most MB of the fastest tier.
+    splits : bool
+    """
+
+    reaches: list[Reach]
+    n_bytes: dict[str, int]
+    moves: Moves
+    fixed: list[Demand]
+    most_mb: float | None
+    splits: bool
+
+    @property
+    def group(self) -> str:
+        """Key of the ranks that share memory: the nodes of their tiers."""
+        return "; ".join(f"{reach.name} {sorted(reach.nodes)}" for reach in self.reaches)
+
+    @property
+    def total(self) -> int:
+        """Bytes of all places."""
+        return sum(self.n_bytes.values())
 
 
-def _plans(on_node: Sequence[tuple[Any, Any]], free: Mapping[Pool, int]) -> dict[str, Any]:
+def _wish(places: Places, sizes: Sizes) -> Wish:
+    """Return what this rank wants."""
+    page = compiled.numa.PAGE_BYTES
+    n_bytes = {place: -(-n // page) * page for place, n in sizes.by_place.items() if role_of(place) in places.auto}
+    fixed = {place: n for place, n in sizes.by_place.items() if place not in n_bytes}
+    settings = places.auto.values()
+    given = {tier: rate for placement in settings for tier, rate in placement.gbps.items()}
+    return Wish(
+        tiers_of(places.site, given) if places.auto else [],
+        n_bytes,
+        sizes.moves,
+        budget.demands(fixed, places.policies),
+        min((placement.most_mb for placement in settings if placement.most_mb), default=None),
+        all(placement.split for placement in settings),
+    )
+
+
+def _plans(wishes: Sequence[Wish], free: Mapping[Pool, int]) -> dict[str, Any]:
     """Return the plan of each group of a node's ranks, as plain values."""
-    taken = budget.spread([demand for _, demands in on_node for demand in demands], free)
-    groups: dict[str, list[Any]] = {}
-    for told, _ in on_node:
-        groups.setdefault(_group(told["tiers"]), []).append(told)
-    wanted = {key: sum(item[1] for told in group for item in told["items"]) for key, group in groups.items()}
+    taken = budget.spread([demand for wish in wishes for demand in wish.fixed], free)
+    groups: dict[str, list[Wish]] = {}
+    for wish in wishes:
+        groups.setdefault(wish.group, []).append(wish)
+    wanted = {key: sum(wish.total for wish in group) for key, group in groups.items()}
     by_node: Counter[int] = Counter()  # bytes of the groups that a NUMA node is shared by
     for key, group in groups.items():
-        for node in {node for _, nodes, *_ in group[0]["tiers"] for node in nodes}:
+        for node in {node for reach in group[0].reaches for node in reach.nodes}:
             by_node[node] += wanted[key]
     plans = {}
     for key, group in groups.items():
-        tiers = []
-        for name, nodes, gbps, _ in group[0]["tiers"]:
-            rooms = {node: free.get((node, 0), 0) - sum(taken.get((node, 0), {}).values()) for node in nodes}
-            room = sum(max(0, n) * (1 - RESERVE) * wanted[key] / max(1, by_node[node]) for node, n in rooms.items())
-            tiers.append(Tier(name, gbps, int(room)))
-        if group[0]["most_mb"]:
-            fast = tiers[0]
-            tiers[0] = Tier(fast.name, fast.gbps, min(fast.n_bytes, int(group[0]["most_mb"] * MB)))
-        plans[key] = _plan(group, tiers)
+        tiers: list[Tier] = []
+        for reach in group[0].reaches:
+            share = {node: wanted[key] / max(1, by_node[node]) for node in reach.nodes}
+            left = {node: free.get((node, 0), 0) - taken.get((node, 0), Counter()).total() for node in reach.nodes}
+            room = sum(max(0, left[node]) * (1 - RESERVE) * share[node] for node in reach.nodes)
+            if not tiers and group[0].most_mb:
+                room = min(room, group[0].most_mb * MB * max(share.values()))
+            tiers.append(Tier(reach.name, reach.gbps, int(room)))
+        plans[key] = _plan(group, tiers, _items(group, wishes))
     return plans
 
 
-def _plan(group: Sequence[Any], tiers: Sequence[Tier]) -> dict[str, Any]:
+def _items(group: Sequence[Wish], wishes: Sequence[Wish]) -> list[Item]:
+    """Return the tensors of a group's ranks.
+
+    All ranks of the node move what they share: a group has the part of these moves that it has of the pages.
+    """
+    sizes, of_node, shared = Counter[str](), Counter[str](), dict[str, list[int]]()
+    moves = {place: [0, 0] for wish in group for place in wish.n_bytes}
+    for wish in wishes:
+        of_node.update(wish.n_bytes)
+        for place, pair in wish.moves.shared.items():
+            shared[place] = [a + b for a, b in zip(shared.get(place, [0, 0]), pair, strict=True)]
+    for wish in group:
+        sizes.update(wish.n_bytes)
+        for place in wish.n_bytes:
+            moves[place] = [a + b for a, b in zip(moves[place], wish.moves.own.get(place, (0, 0)), strict=True)]
+    for place, total in shared.items():
+        if sizes[place]:
+            moves[place] = [a + b * sizes[place] // of_node[place] for a, b in zip(moves[place], total, strict=True)]
+    return [Item(place, sizes[place], *pair) for place, pair in moves.items()]
+
+
+def _plan(group: Sequence[Wish], tiers: Sequence[Tier], items: Sequence[Item]) -> dict[str, Any]:
     """Return the plan of ranks that share the tiers, with its account, as plain values."""
-    sums: dict[str, list[int]] = {}
-    for told in group:
-        for place, *numbers in told["items"]:
-            sums[place] = [a + b for a, b in zip(sums.get(place, [0, 0, 0]), numbers, strict=True)]
-    items, splits = [Item(place, *numbers) for place, numbers in sums.items()], group[0]["splits"]
+    splits = group[0].splits
     plan = tier_plan.best(items, tiers, splits)
     if plan is None:
         raise UserError(
@@ -102,8 +162,8 @@ def _plan(group: Sequence[Any], tiers: Sequence[Tier]) -> dict[str, Any]:
     return {
         "chosen": {place: list(option.weights) for place, option in plan.chosen.items()},
         "tiers": [[tier.name, tier.gbps, tier.n_bytes] for tier in tiers],
-        "sources": sorted({source for *_, source in group[0]["tiers"]}),
-        "nodes": {name: nodes for name, nodes, *_ in group[0]["tiers"]},
+        "sources": sorted({reach.source for reach in group[0].reaches}),
+        "nodes": {reach.name: list(reach.nodes) for reach in group[0].reaches},
         "items": [[item.place, item.n_bytes, item.read, item.written] for item in items],
         "seconds": plan.seconds,
         "by": plan.by,
@@ -140,7 +200,7 @@ def account(plan: Mapping[str, Any]) -> str:
         tier = " : ".join(f"{name} {weight}" for name, weight in used) if len(used) > 1 else used[0][0]
         lines.append([role_of(place), tensor_of(place), f"{n_bytes:,}", f"{read:,}", f"{written:,}", tier])
     room = ", ".join(f"{name} {n:,} bytes at {gbps:.4g} GB/s" for name, gbps, n in plan["tiers"])
-    optimal = "optimal" if not plan["distance"] else f"at most {plan['distance']:.1%} above the optimum"
+    optimal = "optimal" if not plan["distance"] else f"a better plan would save at most {plan['distance']:.1%}"
     gains = ", ".join(f"{name} {1e3 * seconds:.3f}" for name, seconds in plan["others"].items())
     return "\n".join(
         [

@@ -134,7 +134,9 @@ def measure_memory(cluster: Cluster, plan: Plan, has_data: bool = False) -> tupl
     first = cluster.run_on_all(lambda: build(cluster, plan, _untouched(plan.facts), allocator))
     sizes = Sizes.of(allocator, plan.facts.n_bytes if cluster.link.leads and not has_data else 0)
     if plan.places.auto:
-        sizes = replace(sizes, moves=of_step(first, sizes.by_place))
+        works, applies = first.team.worker is not None, first.team.applies_updates
+        moves = of_step(first.network, first.sampler.max_batch, works, applies, sizes.by_place)
+        sizes = replace(sizes, moves=moves)
     return sizes, plan.asked.of(first.network)
 
 

@@ -22,48 +22,73 @@ from math import prod
 import numpy as np
 
 from psframe.memory.tensor_names import place_of, role_of, tensor_of
+from psframe.nn.network import Network
 from psframe.nn.workspace import GRADIENTS, KEPT
-from psframe.train.run import Run
+from psframe.train.build.sizes import Moves
 
 
-def of_step(run: Run, sizes: Mapping[str, int]) -> dict[str, tuple[int, int]]:
-    """Return bytes read and written by this rank in a step, by place; ``sizes`` are its bytes by place."""
-    moves: dict[str, tuple[int, int]] = {}
-    works, applies = run.team.worker is not None, run.team.applies_updates
-    copies = len(run.network.arena.vectors.params)
+def of_step(network: Network, n_samples: int, works: bool, applies: bool, sizes: Mapping[str, int]) -> Moves:
+    """Return what a rank moves in a step.
+
+    Parameters
+    ----------
+    network : Network
+        Bound to its memory.
+    n_samples : int
+        Samples of a step; they pass the network at once, or in micro-batches.
+    works, applies : bool
+        True if the rank is a worker; if it applies updates to memory of its own.
+    sizes : mapping of str to int
+        Its bytes, by place.
+    """
+    own: dict[str, tuple[int, int]] = {}
+    arena = network.arena
     for place, size in sizes.items():
         role = role_of(place)
         if role == "activations":
-            moves[place] = _of_activation(run, tensor_of(place), size) if works else (0, 0)
-        elif role in ("parameters", "optimizer"):
-            share = size // copies if applies else 0
-            moves[place] = share, share
-        elif role == "gradients":
-            moves[place] = 0, 0  # added below, by those who compute them
+            own[place] = _of_activation(network, n_samples, tensor_of(place), size) if works else (0, 0)
+        elif role in ("parameters", "optimizer"):  # one copy is read, the other written, by who updates them
+            share = size // len(arena.vectors.params) if applies or arena.shared else 0
+            own[place] = share, share
+        elif role == "gradients" and (tensor_of(place) or not works):
+            own[place] = 0, 0  # added below, by those who compute them
         else:
-            moves[place] = size, size
-    if works:
-        _add_vectors(run, moves)
-    return moves
+            own[place] = size, size
+    vectors = _of_vectors(network, n_samples, applies) if works else {}
+    if arena.shared:
+        return Moves(own, vectors)
+    for place, (read, written) in vectors.items():
+        before = own.get(place, (0, 0))
+        own[place] = before[0] + read, before[1] + written
+    return Moves(own)
 
 
-def _of_activation(run: Run, tensor: str, size: int) -> tuple[int, int]:
+def _passes(network: Network, n_samples: int) -> int:
+    """Return the number of passes in which the samples of a step go through the network."""
+    return max(1, -(-n_samples // max(1, network.max_batch)))
+
+
+def _of_activation(network: Network, n_samples: int, tensor: str, size: int) -> tuple[int, int]:
     if tensor == GRADIENTS:
-        itemsize = np.dtype(run.network.dtype).itemsize
-        active = run.network.active[run.network.own]
-        n = sum(prod(run.network.shapes[index]) for index, _ in active) * run.sampler.max_batch * itemsize
+        active = network.active[network.own]
+        n = sum(prod(network.shapes[index]) for index, _ in active) * n_samples * np.dtype(network.dtype).itemsize
         return n, n
+    passes = _passes(network, n_samples)
     if tensor.endswith(KEPT):
+        size = size * passes // network.n_kept
         return 3 * size, size
-    return 2 * size, 2 * size
+    return 2 * size * passes, 2 * size * passes
 
 
-def _add_vectors(run: Run, moves: dict[str, tuple[int, int]]) -> None:
-    """Add a worker's passes over parameters and gradients, tensor by tensor."""
-    arena, itemsize = run.network.arena, np.dtype(run.network.dtype).itemsize
-    receives = not arena.shared and not run.team.applies_updates
-    for tensor, slot in run.network.layout.slots.items():
+def _of_vectors(network: Network, n_samples: int, applies: bool) -> dict[str, tuple[int, int]]:
+    """Return a worker's passes over parameters and gradients, tensor by tensor."""
+    itemsize, passes = np.dtype(network.dtype).itemsize, _passes(network, n_samples)
+    receives = not network.arena.shared and not applies
+    moves: dict[str, tuple[int, int]] = {}
+    for tensor, slot in network.layout.slots.items():
         n = slot.stop - slot.start
-        read, written = moves.get(place_of("parameters", tensor), (0, 0))
-        moves[place_of("parameters", tensor)] = read + 2 * n * itemsize, written + (n * itemsize if receives else 0)
-        moves[place_of("gradients", tensor)] = 4 * n, 4 * n if arena.shared else 8 * n
+        moves[place_of("parameters", tensor)] = 2 * n * itemsize * passes, n * itemsize if receives else 0
+        # added to in each pass but the first; read by the exchange, which writes its sum into private ones
+        read = 4 * n * passes
+        moves[place_of("gradients", tensor)] = read, 4 * n * passes + (0 if network.arena.shared else 4 * n)
+    return moves

@@ -6,21 +6,27 @@ from dataclasses import dataclass, field
 
 from psframe.memory.allocator import Allocator
 
-Moves = Mapping[str, tuple[int, int]]  #: bytes read and written a step, by place
+
+@dataclass(frozen=True)
+class Moves:
+    """Bytes that a rank reads and writes in a step, by place: in memory of its own, and in what its node shares."""
+
+    own: Mapping[str, tuple[int, int]] = field(default_factory=dict)
+    shared: Mapping[str, tuple[int, int]] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
 class Sizes:
     """Bytes of this rank by place, all and the private ones; by role, those its node and each of ``SCOPES`` share.
 
-    ``moves`` are the bytes that this rank moves in a step; only of roles that are placed by a plan.
+    ``moves`` are known where a role is placed by a plan.
     """
 
     by_place: dict[str, int]
     private: dict[str, int]
     shared: dict[str, int]
     within: dict[str, dict[str, int]]
-    moves: Moves = field(default_factory=dict)
+    moves: Moves = field(default_factory=Moves)
 
     @classmethod
     def of(cls, allocator: Allocator, data_bytes: int) -> "Sizes":

@@ -72,8 +72,8 @@ def check(path: str, overrides: Sequence[str], n_ranks: int | None = None) -> Ve
     ranks = Counted((n_ranks,) if n_ranks else ())
     judged = judge(ranks, path, overrides)
     asked = judged.asked
-    for place in sections.PLACES.values():
-        role_placement.made(judged.choices[place])
+    for role, place in sections.PLACES.items():
+        role_placement.made(judged.choices[place], role)
     judged.check_cut()
     network = judged.network()
     judged.check_tensors(network.whole)

@@ -17,13 +17,15 @@ from psframe.memory.topology import read
 from tests.helpers.machine_trees import hmat, knl, machine, xeon_max
 
 PAGE = 4096
-pages = st.integers(0, 60).map(lambda n: n * PAGE)
+pages = st.integers(0, 60).map(lambda n: n * 16 * PAGE)  # with parts, and too small for them
 moved = st.integers(0, 10**6)
-items_of = st.lists(st.tuples(pages, moved, moved), max_size=6).map(
+items_of = st.lists(st.tuples(pages, moved, moved), max_size=5).map(
     lambda rows: [Item(str(k), *row) for k, row in enumerate(rows)]
 )
 tiers_of = st.tuples(st.integers(0, 120), st.sampled_from([100, 300]), st.integers(2, 3)).map(
-    lambda t: [Tier("hbw", 400, t[0] * PAGE), Tier("ddr", 90, t[1] * PAGE), Tier("other", 20, 1 << 40)][: t[2]]
+    lambda t: [Tier("hbw", 400, t[0] * 16 * PAGE), Tier("ddr", 90, t[1] * 16 * PAGE), Tier("other", 20, 1 << 40)][
+        : t[2]
+    ]
 )
 
 
@@ -31,13 +33,13 @@ def seconds(items, tiers, chosen):
     return sum(chosen[item.place].seconds(item, tiers) for item in items)
 
 
-@settings(max_examples=150)
+@settings(max_examples=60)
 @given(items=items_of, tiers=tiers_of, splits=st.booleans())
 def test_plan_is_the_best_of_all_there_are(items, tiers, splits):
     choices = options(tiers, splits)
-    every = (
-        {item.place: o for item, o in zip(items, c, strict=True)} for c in itertools.product(choices, repeat=len(items))
-    )
+    able = [[option for option in choices if option.is_for(item)] for item in items]
+    ways = itertools.product(*able)
+    every = ({item.place: option for item, option in zip(items, way, strict=True)} for way in ways)
     least = min((seconds(items, tiers, chosen) for chosen in every if fits(items, tiers, chosen)), default=None)
     plan, rough = best(items, tiers, splits), greedy(items, tiers, choices)
     assert (plan is None) == (least is None)
@@ -48,7 +50,8 @@ def test_plan_is_the_best_of_all_there_are(items, tiers, splits):
     if rough:
         assert fits(items, tiers, rough.chosen)
         assert rough.bound <= least * (1 + 1e-9)
-        assert least <= rough.seconds * (1 + 1e-9) <= least / (1 - rough.distance) * (1 + 1e-6) or rough.distance == 1
+        assert rough.seconds >= least * (1 - 1e-9)
+        assert rough.seconds * (1 - rough.distance) <= least * (1 + 1e-6)
 
 
 def test_without_scipy_the_plan_is_greedy_and_tells_its_distance(monkeypatch):
@@ -69,20 +72,26 @@ def test_written_data_go_first_and_seldom_read_ones_last():
 
 def test_split_tensor_takes_the_time_of_both_bandwidths():
     tiers = [Tier("hbw", 300, 1 << 30), Tier("ddr", 100, 1 << 30)]
-    item = Item("a", 8 * PAGE, 4 * 10**9)
+    item = Item("a", 800 * PAGE, 4 * 10**9)
     plan = best([item], tiers, splits=True)
-    assert plan.chosen["a"] == Option((3, 1))
+    assert plan.chosen["a"] == Option((3, 1), adds=True)
     assert plan.seconds == pytest.approx(0.01)  # 4 GB over 400 GB/s
-    assert [plan.chosen["a"].n_bytes(item, tier) for tier in (0, 1)] == [6 * PAGE, 2 * PAGE]
+    assert [plan.chosen["a"].n_bytes(item, tier) for tier in (0, 1)] == [600 * PAGE, 200 * PAGE]
 
 
 @given(items=items_of, factor=st.sampled_from([2 / 3, 4 / 3]), room=st.integers(0, 200))
 def test_bandwidths_wrong_by_a_third_leave_a_plan_of_two_tiers_as_it_is(items, factor, room):
     """Of two tiers, what gains most by page does so whatever their bandwidths are."""
-    right = [Tier("hbw", 400, room * PAGE), Tier("ddr", 90, 1 << 40)]
-    wrong = [Tier("hbw", 400 * factor, room * PAGE), right[1]]
+    right = [Tier("hbw", 400, room * 16 * PAGE), Tier("ddr", 90, 1 << 40)]
+    wrong = [Tier("hbw", 400 * factor, room * 16 * PAGE), right[1]]
     plan, misled = best(items, right), best(items, wrong)
     assert seconds(items, right, misled.chosen) == pytest.approx(plan.seconds, rel=1e-6)
+
+
+def test_tensor_that_does_not_fit_as_a_whole_has_a_part_there():
+    items = [Item("a", 1000 * PAGE, 10**6), Item("b", 10 * PAGE, 10**9)]
+    plan = best(items, [Tier("hbw", 400, 600 * PAGE), Tier("ddr", 90, 1 << 40)])
+    assert {place: option.weights for place, option in plan.chosen.items()} == {"a": (1, 1), "b": (1, 0)}
 
 
 def reaches(root, cpus=(0,), **gbps):

@@ -4,10 +4,15 @@ import json
 import os
 import unittest
 from contextlib import suppress
+from unittest.mock import patch
 
 from psframe.config.placement_spec import ROLES
+from psframe.memory import role_placement
+from psframe.memory.auto import Auto, Reach
+from psframe.memory.placement import Numa
 from psframe.memory.tensor_names import role_of, tensor_of
 from psframe.memory.topology import read
+from psframe.train import tier_places
 from tests.ranks.harness import ranks
 from tests.ranks.nodes import own_network
 from tests.ranks.training import folder, hashes, train
@@ -82,6 +87,27 @@ def patterns_that_match_no_tensor_of_any_rank_are_one_error(world):
             train(world, 2, where, f"placement.parameters={spec}", expect=2)
         train(world, 2, where, "placement.data={default: ddr, x: ddr}", expect=2)
         assert not list((where / "runs").glob("*"))
+
+
+@ranks(4)
+def nodes_of_one_tier_and_of_several_plan_each_their_own(world):
+    """This machine's memory is two tiers of one node, on the second node of the job alone."""
+    reaches = [Reach("hbw", (NODE,), 400.0, "given"), Reach("ddr", (NODE,), 90.0, "given")]
+    has_several = world.rank % 2
+    with own_network(world, has_several), folder(world) as where:
+        plain = train(world, 4, where, "train.epochs=1", "sync.mode=allreduce")[0][0]
+        with (
+            patch.object(role_placement, "has_tiers", lambda site: bool(has_several)),
+            patch.object(tier_places, "tiers_of", lambda site, gbps: reaches),
+            patch.object(Auto, "chosen", lambda *_: Numa(nodes=[NODE])),
+        ):
+            keys = ("train.epochs=1", "sync.mode=allreduce", "placement=auto", "placement.verify=error")
+            (record,), _, run = train(world, 4, where, *keys)
+        assert record["params_sha256"] == plain["params_sha256"]
+        everyone = json.loads((run / "placement.json").read_text())["ranks"]
+        tensors = [{tensor_of(place) for place in of_rank["roles"]} - {""} for of_rank in everyone]
+        assert [bool(names) for names in tensors] == [False, False, True, True]
+        assert [of_rank["node"] for of_rank in everyone] == [0, 0, 1, 1]
 
 
 @ranks(1, 3)

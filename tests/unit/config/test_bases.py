@@ -151,3 +151,43 @@ def test_chain_has_a_largest_length(tmp_path, n_bases):
 def test_base_on_the_command_line_is_refused(tmp_path):
     with pytest.raises(UserError, match="base must stand in a config's file"):
         read(tmp_path, "", "base=x.yaml")
+
+
+AUTO = {"parameters", "gradients", "optimizer", "activations", "exchange"}
+
+
+def by_auto(found):
+    return {role for role in (*AUTO, "data") if getattr(found.placement, role) == {"name": "auto"}}
+
+
+@pytest.mark.parametrize("where", ["file", "override", "base"])
+def test_auto_for_all_roles_leaves_what_else_the_section_says(tmp_path, where):
+    rest = "verify: error, hbw_nodes: [1, 2], data: ddr"
+    if where == "file":
+        found = read(tmp_path, "placement: auto")
+    elif where == "override":
+        found = read(tmp_path, f"placement: {{{rest}}}", "placement=auto")
+    else:
+        below = BASE.replace(BASE[BASE.index("placement") :], "placement: auto\n")
+        found = read(tmp_path, f"placement: {{{rest}}}", below=below)
+        assert by_auto(read(tmp_path, "", below=below)) == AUTO
+    assert by_auto(found) == AUTO
+    assert found.placement.data == {"name": "ddr"}
+    assert found.placement.hbw_nodes == [1, 2]
+
+
+def test_one_role_of_a_plan_for_all_may_be_placed_otherwise(tmp_path):
+    found = read(tmp_path, "placement: auto", "placement.gradients=ddr", "placement.verify=error")
+    assert by_auto(found) == AUTO - {"gradients"}
+    assert found.placement.verify == "error"
+
+
+@pytest.mark.parametrize("below", ["{default: ddr, 'conv*': hbw}", "hbw", "{numa: [1]}"])
+def test_patterns_replace_the_base_since_their_order_counts(tmp_path, below):
+    text = BASE.replace("{numa: [1], huge_pages: 2M}", below)
+    found = read(tmp_path, "placement: {parameters: {default: {numa: [0]}, conv1: ddr}}", below=text)
+    assert found.placement.parameters == {
+        "name": "by_tensor",
+        "default": {"numa": [0]},
+        "tensors": {"conv1": "ddr"},
+    }

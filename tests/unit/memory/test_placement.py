@@ -145,6 +145,12 @@ def test_reserved_pages_too_few_are_named(spec):
 # psframe.memory.empty: arrays as NumPy's own
 
 
+@pytest.mark.parametrize("spec", ["auto", {"default": "ddr", "a": "ddr"}], ids=str)
+def test_empty_array_has_no_tensors_to_place(spec):
+    with pytest.raises(UserError, match="an array must have one place"):
+        empty(3, "float32", spec)
+
+
 @pytest.mark.parametrize("spec", ["default", "ddr", {"numa": [NODE]}, "interleave"])
 @given(
     shape=st.one_of(st.integers(0, 50), st.lists(st.integers(0, 9), max_size=4).map(tuple)),

@@ -63,6 +63,19 @@ def test_without_scipy_the_plan_is_greedy_and_tells_its_distance(monkeypatch):
     assert [plan.chosen[place].weights for place in "abc"] == [(1, 0), (0, 1), (0, 1)]
 
 
+def test_greedy_plan_packs_what_fits_in_one_way_alone():
+    items = [Item(name, n * PAGE, 10) for name, n in (("a", 60), ("b", 50), ("c", 50))]
+    tiers = [Tier("hbw", 400, 100 * PAGE), Tier("ddr", 90, 60 * PAGE)]
+    assert fits(items, tiers, greedy(items, tiers, options(tiers, False)).chosen)
+
+
+def test_nothing_of_the_program_is_heard(capfd):
+    for n in range(3, 60, 7):
+        items = [Item(str(k), (1 + k * 37 % 101) * 300 * PAGE, k * 7919 % 1009, k * 31 % 17) for k in range(n)]
+        assert best(items, [Tier("hbw", 400, n * 4000 * PAGE), Tier("ddr", 90, 1 << 50)], True).distance == 0
+    assert capfd.readouterr().out == ""
+
+
 def test_written_data_go_first_and_seldom_read_ones_last():
     items = [Item("read", 4 * PAGE, 100, 0), Item("written", 4 * PAGE, 0, 100), Item("large", 40 * PAGE, 150, 0)]
     for room, fast in ((4, {"written"}), (8, {"written", "read"}), (48, {"written", "read", "large"})):

@@ -50,6 +50,16 @@ def test_runs_have_each_page_once_and_each_node_its_part(n, weights):
         assert [of_nodes[number] for number in range(len(weights))] == [rounds * weight for weight in weights]
 
 
+def test_mappings_leave_areas_of_the_kernel_to_others(monkeypatch):
+    """Each tensor may be a mapping of its own; an area too many would end the process."""
+    assert weighted._most_runs(2) == weighted.MOST_RUNS
+    monkeypatch.setattr(Tree, "integer", lambda *_: 3200 + sum(1 for _ in open("/proc/self/maps", "rb")))  # noqa: SIM115
+    assert 90 <= weighted._most_runs(2) <= 101
+    monkeypatch.setattr(Tree, "integer", lambda *_: 1)
+    assert weighted._most_runs(3) == 3
+    assert len(list(weighted.runs(10_000, [3, 1], 64))) == 64
+
+
 def test_runs_are_in_turn():
     assert list(weighted.runs(8, [3, 1])) == [(0, 0, 3), (1, 3, 4), (0, 4, 7), (1, 7, 8)]
     assert list(weighted.runs(3, [1, 9])) == [(1, 0, 3)]

@@ -188,6 +188,12 @@ def test_placement_of_one_role_sets_that_role_alone(tmp_path, override):
     assert {key for key in found if key.endswith(".name")} - {"model.name"} == {"placement.data.name"}
 
 
+def test_plan_for_all_roles_sets_each(tmp_path):
+    (tmp_path / "c.yaml").write_text("name: c\nmodel: lenet\n")
+    found = tuned.set_keys(str(tmp_path / "c.yaml"), ["placement=auto"])
+    assert {"placement.parameters.name", "placement.exchange.name"} <= set(found)
+
+
 def test_user_without_a_home_has_no_cache(monkeypatch):
     monkeypatch.delenv(cache.VARIABLE, raising=False)
     monkeypatch.setattr(cache.os.path, "expanduser", lambda path: path)

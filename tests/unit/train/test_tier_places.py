@@ -1,0 +1,115 @@
+"""Plans for the ranks of a machine: what they share, rooms of groups, rates; their account."""
+
+import numpy as np
+import pytest
+
+from psframe.config.registry import load
+from psframe.memory.allocator import Allocator, Home
+from psframe.memory.arena import Arena, Vectors
+from psframe.memory.auto import Reach
+from psframe.memory.budget import Demand
+from psframe.memory.by_tensor import ROLES
+from psframe.memory.pages import Policy
+from psframe.models import BUILT_IN
+from psframe.nn.network import Network
+from psframe.train import tier_places
+from psframe.train.build.moves import of_step
+from psframe.train.build.sizes import Moves, Sizes
+from psframe.train.tier_places import RESERVE, Wish
+
+PAGE = 4096
+QUARTERS = {n: [Reach("hbw", (4 + n,), 100.0, "given"), Reach("ddr", (n, 3 - n), 25.0, "given")] for n in (0, 3)}
+
+
+def wish(quarter, n_bytes, own=None, shared=None, fixed=(), most_mb=None):
+    return Wish(QUARTERS[quarter], n_bytes, Moves(own or {}, shared or {}), list(fixed), most_mb, False)
+
+
+def test_all_ranks_moves_of_shared_memory_count_where_its_pages_are():
+    """Three workers read parameters that two of them place, a third and two thirds."""
+    place, shared = "parameters/0.Dense.weight", {"parameters/0.Dense.weight": (900, 30)}
+    wishes = [wish(0, {place: 1 * PAGE}, {place: (7, 7)}, shared), wish(3, {place: 2 * PAGE}, {}, shared)]
+    wishes.append(wish(3, {"activations/input": PAGE}, {"activations/input": (5, 6)}, shared))
+    first, second = ([w for w in wishes if w.group == wishes[k].group] for k in (0, 1))
+    (item,) = tier_places._items(first, wishes)
+    assert (item.place, item.n_bytes, item.read, item.written) == (place, PAGE, 7 + 900, 7 + 30)
+    by_place = {item.place: item for item in tier_places._items(second, wishes)}
+    assert by_place[place].read == 1800
+    assert (by_place["activations/input"].read, by_place["activations/input"].written) == (5, 6)
+
+
+def test_room_is_what_others_leave_and_groups_share():
+    free = {(4, 0): 1000 * PAGE, (7, 0): 1000 * PAGE, (0, 0): 4000 * PAGE, (3, 0): 4000 * PAGE}
+    taken = Demand("data", 200 * PAGE, Policy("bind", (4,)))
+    wishes = [wish(0, {"exchange": 300 * PAGE}, fixed=[taken]), wish(3, {"exchange": 100 * PAGE})]
+    plans = tier_places._plans(wishes, free)
+    rooms = {key: [n_bytes for _, _, n_bytes in plan["tiers"]] for key, plan in plans.items()}
+    kept = 1 - RESERVE
+    assert rooms[wishes[0].group] == [int(800 * PAGE * kept), int(8000 * PAGE * kept * 0.75)]
+    assert rooms[wishes[1].group] == [int(1000 * PAGE * kept), int(8000 * PAGE * kept * 0.25)]
+    assert sum(n for _, n in rooms.values()) <= 8000 * PAGE
+
+
+@pytest.mark.parametrize("most_mb", [0.5, 2])
+def test_most_is_of_a_fast_node_also_for_several_groups(most_mb):
+    reaches = [Reach("hbw", (4,), 100.0, "given")]
+    wishes = [
+        Wish([*reaches, Reach("ddr", nodes, 25.0, "given")], {"exchange": n}, Moves(), [], most_mb, False)
+        for nodes, n in (((0,), PAGE), ((1,), 3 * PAGE))
+    ]
+    plans = tier_places._plans(wishes, {(n, 0): 1 << 30 for n in (0, 1, 4)})
+    assert len(plans) == 2
+    assert sum(plan["tiers"][0][2] for plan in plans.values()) == pytest.approx(most_mb * 1e6, abs=2)
+
+
+def lenet(shared, **more):
+    network = Network(load("model", BUILT_IN, "lenet")((1, 28, 28), 10), (1, 28, 28), 10)
+    allocator = Allocator(homes={role: Home(by_tensor=True) for role in ROLES})
+    arena = Arena(network.layout, 1, allocator)
+    if shared:
+        vectors = Vectors([arena.params, arena.params], arena.grads, [arena.state, arena.state])
+        arena = Arena(network.layout, 1, allocator, vectors=vectors)
+    network.bind(arena, 8, allocator, **more)
+    return network, Sizes.of(allocator, 0).by_place
+
+
+def test_step_moves_parameters_gradients_and_state_as_often_as_they_are_used():
+    network, sizes = lenet(shared=False)
+    weight = "5.Dense.weight"
+    n, size = 4 * int(np.prod(network.params[weight].shape)), sizes[f"parameters/{weight}"]
+    moves = of_step(network, 8, True, True, sizes).own
+    assert moves[f"parameters/{weight}"] == (2 * n + size, size)
+    assert moves[f"gradients/{weight}"] == (n, 2 * n)
+    assert moves[f"optimizer/{weight}"] == (size, size)
+    worker = of_step(network, 8, True, False, sizes).own
+    assert worker[f"parameters/{weight}"] == (2 * n, n)
+    assert worker[f"optimizer/{weight}"] == (0, 0)
+    server = of_step(network, 8, False, True, sizes).own
+    assert server[f"gradients/{weight}"] == (0, 0)
+    assert {moves for place, moves in server.items() if place.startswith("activations")} == {(0, 0)}
+    thrice = of_step(network, 24, True, True, sizes).own
+    assert thrice[f"gradients/{weight}"] == (3 * n, 4 * n)
+    for place in ("activations/0.Conv2d.kept", "activations/input_gradients"):
+        assert thrice[place] == tuple(3 * number for number in moves[place])
+
+
+def test_workers_of_a_node_move_what_it_shares_and_its_owners_update_it():
+    network, sizes = lenet(shared=True)
+    weight = "5.Dense.weight"
+    n, size = 4 * int(np.prod(network.params[weight].shape)), sizes[f"parameters/{weight}"]
+    for applies in (True, False):
+        moves = of_step(network, 8, True, applies, sizes)
+        assert moves.shared[f"parameters/{weight}"] == (2 * n, 0)
+        assert moves.shared[f"gradients/{weight}"] == (n, n)
+        assert moves.own[f"parameters/{weight}"] == (size // 2, size // 2)
+
+
+def test_account_tells_each_tensor_and_that_nothing_was_measured():
+    wishes = [wish(0, {"parameters/0.Dense.weight": PAGE, "exchange": PAGE}, {"exchange": (50_000, 10)})]
+    plan = tier_places._plans(wishes, {(n, 0): 1 << 20 for n in (0, 3, 4)})[wishes[0].group]
+    told = tier_places.account(plan)
+    assert "nothing of it was measured" in told
+    rows = {line.split()[0]: line.split() for line in told.splitlines()[2:4]}
+    assert rows["parameters"][1:] == ["0.Dense.weight", "4,096", "0", "0", "ddr"]
+    assert rows["exchange"][-4:] == ["4,096", "50,000", "10", "hbw"]
+    assert "(integer program, optimal); all ddr 0.002, hbw while it lasts" in told

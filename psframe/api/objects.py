@@ -2,6 +2,7 @@
 
 import inspect
 import pickle
+import re
 import sys
 from collections.abc import Callable, Mapping, Sequence
 from copy import deepcopy
@@ -30,7 +31,9 @@ def named(config: Mapping[str, Any]) -> tuple[dict[str, Any], dict[str, Any]]:
         if isinstance(value, Mapping):
             return {key: replaced(f"{path}_{key}" if path else str(key), inner) for key, inner in value.items()}
         if callable(value):
-            name = path.removesuffix("_name").removesuffix("_mode")
+            name = re.sub(r"\W", "_", path.removesuffix("_name").removesuffix("_mode"))
+            while objects.get(name, value) is not value:  # patterns of tensors differ in other characters, too
+                name += "_"
             objects[name] = value
             return f"{script.__name__}:{name}"
         if isinstance(value, list | tuple):

@@ -12,6 +12,7 @@ import pytest
 
 import psframe
 from psframe.api import notebook
+from psframe.api.objects import named
 from psframe.nn.activations import Flatten
 from psframe.nn.dense import Dense
 from psframe.record import metrics
@@ -183,6 +184,21 @@ def test_mistake_is_a_sentence(mpich, tmp_path, case):
     with pytest.raises(psframe.UserError) as raised:
         psframe.fit(arguments.pop("config", None), **arguments)
     assert all(word in str(raised.value) for word in words), raised.value
+
+
+def test_objects_below_patterns_have_names_of_their_own():
+    first, second = (lambda: 1), (lambda: 2)
+    config = {
+        "placement": {"parameters": {"default": "ddr", "0.Conv2d.weight": first, "conv*": second, "conv?": first}}
+    }
+    plain, objects = named(config)
+    names = {key: spec.partition(":")[2] for key, spec in plain["placement"]["parameters"].items() if ":" in spec}
+    assert {key: objects[name] for key, name in names.items()} == {
+        "0.Conv2d.weight": first,
+        "conv*": second,
+        "conv?": first,
+    }
+    assert all(name.isidentifier() for name in objects)
 
 
 def test_error_on_a_rank_has_its_traceback(mpich, tmp_path):

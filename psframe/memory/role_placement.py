@@ -65,6 +65,8 @@ class Places:
         Roles by a plan, where this machine has several tiers for one; :meth:`put` then places them.
     asks_by_tensor, asks_for_plan : bool
         True if a role is asked to lie by tensor, or by a plan; the same on all ranks of a job.
+    gbps : dict of str to float
+        Bandwidths that the user gave for it, by tier.
     plan : dict
         The plan, as :mod:`psframe.train.tier_places` makes it; empty without one.
     mixed : Counter
@@ -84,6 +86,7 @@ class Places:
         self.by_tensor: dict[str, list[str]] = {}
         self.all, self.mixed = [*ROLES], Counter[str]()
         self.auto: dict[str, Auto] = {}
+        self.gbps: dict[str, float] = {}
         self.plan: dict[str, Any] = {}
         self.asks_by_tensor = self.asks_for_plan = False
         for role, placement in list(self.placements.items()):
@@ -119,6 +122,12 @@ class Places:
     def _add_auto(self, role: str, placement: Auto) -> None:
         """Note a role that a plan will place, if there is anything to choose from."""
         self.asks_by_tensor = self.asks_for_plan = True
+        for tier, rate in placement.gbps.items():
+            if self.gbps.setdefault(tier, rate) != rate:
+                raise UserError(
+                    f"placement.{role}.gbps must be the same for all roles, got {rate:g} and {self.gbps[tier]:g} for "
+                    f"{tier}; give one"
+                )
         if has_tiers(self.site):
             self.auto[role] = placement
             if role in WITH_TENSORS:
@@ -132,11 +141,7 @@ class Places:
         self.all = [*ROLES]
         for role, patterns in self.by_tensor.items():
             names = Names(tensors.get(role, ()))
-            if idle := names.idle(patterns):
-                raise UserError(
-                    f"{key_of(role)}: a pattern must match a tensor, got {idle[0]!r}; "
-                    f"give * for any text; there are {', '.join(names.tensors[:40])}"
-                )
+            names.check(key_of(role), patterns)
             for tensor in names.tensors:
                 self._settle(place_of(role, tensor), place_of(role, names.chosen(tensor, patterns) or ""))
 

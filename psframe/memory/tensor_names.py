@@ -9,6 +9,8 @@ import re
 from collections.abc import Iterable
 from fnmatch import fnmatchcase
 
+from psframe.errors import UserError, nearest
+
 
 def place_of(role: str, tensor: str) -> str:
     """Return the key of a tensor's memory, ``activations/0.Conv2d.kept``; the role's own without a tensor."""
@@ -62,9 +64,16 @@ class Names:
         spellings = self.spellings(tensor)
         return next((p for p in patterns if any(fnmatchcase(name, p.lower()) for name in spellings)), None)
 
-    def idle(self, patterns: Iterable[str]) -> list[str]:
-        """Return the patterns that match no tensor."""
-        return [pattern for pattern in patterns if not any(self.chosen(name, [pattern]) for name in self.tensors)]
+    def check(self, key: str, patterns: Iterable[str]) -> None:
+        """Raise UserError if a pattern matches no tensor; ``key`` is the config's."""
+        for pattern in patterns:
+            if not any(self.chosen(name, [pattern]) for name in self.tensors):
+                # of several kinds of names: the layers counted, and the tensors in full
+                valid = [*dict.fromkeys(self._counted.values()), *self.tensors]
+                raise UserError(
+                    f"{key}: a pattern must match a tensor or a layer, got {pattern!r}; {nearest(pattern, valid)}; "
+                    "* stands for any characters, as in 'dense*' or '*.bias'"
+                )
 
 
 def _layer(tensor: str) -> tuple[int, str]:

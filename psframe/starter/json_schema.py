@@ -105,9 +105,10 @@ def _placement() -> Schema:
         others = {name: True for name in _all_keys(members) if name not in keys}
         properties = {short: keys[key], **keys, **others}
         choices.append({"type": "object", "properties": properties, "required": [short], "additionalProperties": False})
-    place = {"$ref": "#/$defs/place"}
-    choices.append({"type": "object", "additionalProperties": place, "required": [REST], "properties": {"name": False}})
-    return {"default": "default", "anyOf": [*choices, _nameless(members, "name", "default"), _of_own("name")]}
+    choices += [_nameless(members, "name", "default"), _of_own("name")]
+    by_tensor = {"type": "object", "additionalProperties": {"$ref": "#/$defs/place"}}
+    is_by_tensor = {"type": "object", "required": [REST], "not": {"required": ["name"]}}
+    return {"default": "default", "if": is_by_tensor, "then": by_tensor, "else": {"anyOf": choices}}
 
 
 Members = Mapping[str, tuple[str, dict[str, Schema]]]  #: by name: the summary, and the schema of each key

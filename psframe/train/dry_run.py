@@ -30,6 +30,9 @@ def report(cluster: Cluster, plan: Plan) -> str:
     tables = [memory_table(by_role, [kind(plan, rank) for rank in range(len(by_rank))]), places_table(ranks)]
     if plan.places.by_tensor:
         tables.append(tensors_table(by_rank, ranks))
+    if plan.places.asks_for_plan and not plan.places.plan:
+        tier = next(iter({node.tier for node in plan.places.site.topology.nodes if node.tier}), "one kind")
+        tables.append(f"auto places nothing here: all memory of this machine is {tier}")
     if plan.places.plan:
         tables.append(tier_places.account(plan.places.plan))
     if node_table:
@@ -68,7 +71,10 @@ def places_table(ranks: list[dict[str, Any]]) -> str:
     lines = [["rank", "node", "cpus", "NUMA node", *roles]]
     for details in ranks:
         cells = [str(details[key]) for key in ("rank", "node", "cpus", "numa_node")]
-        lines.append([*cells, *(f"{p['got']} {spell(p['nodes'])}".rstrip() for p in map(details["roles"].get, roles))])
+        apart = {role_of(place) for place in details["roles"] if tensor_of(place)}
+        placed = ((role, details["roles"][role]) for role in roles)
+        names = ("by tensor" if role in apart else f"{p['got']} {spell(p['nodes'])}".rstrip() for role, p in placed)
+        lines.append([*cells, *names])
     return f"CPUs and placement by rank\n{aligned(lines)}"
 
 
@@ -77,7 +83,9 @@ def tensors_table(sizes: list[dict[str, int]], ranks: list[dict[str, Any]]) -> s
     lines = [["role", "tensor", "placement", "ranks", "most of a rank", "all ranks"]]
     for place in dict.fromkeys(place for rank in ranks for place in rank["roles"]):
         of_ranks = [n_bytes for of_rank in sizes if (n_bytes := of_rank.get(place, 0))]
-        if of_ranks and (tensor := tensor_of(place)):
+        if tensor_of(place) and not of_ranks:
+            lines.append([role_of(place), tensor_of(place), "beside others", "0", "0", "0"])
+        elif tensor := tensor_of(place):
             owners = [rank for rank, of_rank in zip(ranks, sizes, strict=True) if of_rank.get(place)]
             got = dict.fromkeys(rank["roles"][place]["got"] for rank in owners)
             cells = [role_of(place), tensor, ", ".join(got), str(len(of_ranks))]

@@ -91,9 +91,8 @@ def _wish(places: Places, sizes: Sizes) -> Wish:
     n_bytes = {place: -(-n // page) * page for place, n in sizes.by_place.items() if role_of(place) in places.auto}
     fixed = {place: n for place, n in sizes.by_place.items() if place not in n_bytes}
     settings = places.auto.values()
-    given = {tier: rate for placement in settings for tier, rate in placement.gbps.items()}
     return Wish(
-        tiers_of(places.site, given) if places.auto else [],
+        tiers_of(places.site, places.gbps) if places.auto else [],
         n_bytes,
         sizes.moves,
         budget.demands(fixed, places.policies),

@@ -7,9 +7,13 @@ from typing import TypeVar
 from psframe.cluster.roles import Roles
 from psframe.collectives.compression import codec_maker
 from psframe.config import registry
+from psframe.config.placement_spec import BY_TENSOR, PATTERNS
 from psframe.memory import role_placement
 from psframe.memory.allocator import Allocator
+from psframe.memory.by_tensor import ROLES as WITH_TENSORS
+from psframe.memory.tensor_names import Names
 from psframe.nn.network import Network
+from psframe.nn.workspace import GRADIENTS, HELD, KEPT, SCRATCH
 from psframe.record import run_dir
 from psframe.sync import stores
 from psframe.train.plan import combinations, sections
@@ -77,6 +81,7 @@ def check(path: str, overrides: Sequence[str], n_ranks: int | None = None) -> Ve
     judged.check_cut()
     network = judged.network()
     judged.check_tensors(network.whole)
+    _check_patterns(judged, network)
     combinations.check(asked.of(network))
     if folder := run_dir.named(judged.config.checkpoint.resume):
         run_dir.config_to_continue(folder, judged.resolved)
@@ -84,6 +89,18 @@ def check(path: str, overrides: Sequence[str], n_ranks: int | None = None) -> Ve
         _check_named_inside(judged)
     roles = roles_of(judged.config, asked.traits, ranks.sizes) if ranks.sizes else None
     return Verdict(judged, network, roles, _left(asked, n_ranks))
+
+
+def _check_patterns(judged: Judged, network: Network) -> None:
+    """Raise UserError if a tensor's placement is for none that the network can have."""
+    parameters = list(network.whole.slots)
+    layers = [f"{index}.{layer.kind}" for index, layer in network.active]
+    activations = [f"{layer}.{use}" for layer in layers for use in (KEPT, SCRATCH)]
+    tensors = {"activations": [*activations, "input", KEPT, SCRATCH, GRADIENTS, HELD]}
+    for role in WITH_TENSORS:
+        choice = judged.choices[sections.PLACES[role]]
+        if choice.name == BY_TENSOR:
+            Names(tensors.get(role, parameters)).check(f"placement.{role}", choice.arguments[PATTERNS])
 
 
 def _left(asked: Combination, n_ranks: int | None) -> list[str]:

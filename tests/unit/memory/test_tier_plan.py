@@ -7,11 +7,13 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from psframe.config.placement_spec import ROLES
 from psframe.config.registry import bind
 from psframe.errors import UserError
 from psframe.memory import auto
 from psframe.memory.placement import TABLE
 from psframe.memory.process_site import Site
+from psframe.memory.role_placement import Places
 from psframe.memory.tier_plan import Item, Option, Tier, best, fits, greedy, options
 from psframe.memory.topology import read
 from tests.helpers.machine_trees import hmat, knl, machine, xeon_max
@@ -67,6 +69,14 @@ def test_greedy_plan_packs_what_fits_in_one_way_alone():
     items = [Item(name, n * PAGE, 10) for name, n in (("a", 60), ("b", 50), ("c", 50))]
     tiers = [Tier("hbw", 400, 100 * PAGE), Tier("ddr", 90, 60 * PAGE)]
     assert fits(items, tiers, greedy(items, tiers, options(tiers, False)).chosen)
+
+
+def test_rates_of_roles_must_agree():
+    site = Site(read("/"), (0,))
+    auto_of = {r: {"name": "auto", "gbps": {"hbw": rate}} for r, rate in (("gradients", 400), ("exchange", 300))}
+    chosen = {role: bind("placement", TABLE, auto_of.get(role, {"name": "default"})) for role in ROLES}
+    with pytest.raises(UserError, match=r"placement.exchange.gbps must be the same for all roles, got 300 and 400"):
+        Places(site, chosen)
 
 
 def test_nothing_of_the_program_is_heard(capfd):

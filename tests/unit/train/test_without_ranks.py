@@ -22,6 +22,28 @@ def test_configs_that_come_with_psframe_are_sound(path):
         assert verdict.network.whole.n_params == 431_080
 
 
+@pytest.mark.parametrize(
+    ("key", "words"),
+    [
+        ("placement.activations={default: default, convl: ddr}", "got 'convl'; did you mean 'conv1'"),
+        ("placement.gradients={default: default, '*.biass': ddr}", "got '*.biass'; "),
+        ("placement.activations={conv1: ddr}", "placement.activations.conv1: default takes no such key"),
+        ("placement.data=auto", "placement.data must be one place, got auto"),
+        ("placement.exchange={default: ddr, x: hbw}", "placement.exchange must be one place"),
+        ("placement.gradients={default: 'os:getcwd'}", "default must name a placement"),
+    ],
+)
+def test_places_that_no_tensor_can_have_are_refused(config, key, words):
+    with pytest.raises(UserError) as told:
+        without_ranks.check(config, [key])
+    assert words in str(told.value)
+
+
+@pytest.mark.parametrize("pattern", ["conv1", "conv1.kept", "*.scratch", "input", "0.conv2d", "dense*"])
+def test_activations_that_ranks_may_have_are_sound(config, pattern):
+    assert without_ranks.check(config, [f"placement.activations={{default: ddr, {pattern!r}: hbw}}"])
+
+
 def test_roles_are_those_of_the_ranks(config):
     """One rank is alone; ranks of a network that is cut are those with one part of it."""
     for keys, n_ranks, n_workers, n_servers in (

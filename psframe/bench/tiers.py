@@ -49,7 +49,12 @@ def parser() -> Parser:
 
 def main(argv: Sequence[str]) -> int:
     """Run the command; return the exit status."""
-    arguments = _checked(parser().parse_args(list(argv)))
+    cli = parser()
+    arguments = cli.parse_args(list(argv))
+    if arguments.help:
+        print(cli.format_help())
+        return 0
+    arguments = _checked(arguments)
     rows = [
         {"model": model, "share": share, **compared(items, share / 100, arguments.gbps)}
         for model in arguments.models

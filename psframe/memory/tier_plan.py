@@ -206,7 +206,7 @@ def _program(milp: object, items: Sequence[Item], tiers: Sequence[Tier], choices
 def _unheard() -> Iterator[None]:
     """Keep what C code writes to standard output from there: HiGHS leaves a line of its own whatever it is asked."""
     sys.stdout.flush()
-    before, nowhere = os.dup(1), os.open(os.devnull, os.O_WRONLY)
+    before, nowhere = os.dup(1), os.memfd_create("unheard")
     os.dup2(nowhere, 1)
     try:
         yield

@@ -158,7 +158,7 @@ def role_that_does_not_fit_is_an_error_or_is_spilled(world):
         assert spilled["placement"]["optimizer"] == "hbw -> default"
         assert spilled["placement"]["gradients"] == "default"  # moving them would have made no room
         slots = ["placement.gradients={name: hbw, huge_pages: 2M}", "placement.exchange=hbw", FAST]
-        record = train(world, 3, where, *slots, "placement.spill=[gradients]")[0][-1]
+        record = train(world, 3, where, *slots, "placement.spill=[gradients]")[0][0]
         assert record["params_sha256"] == spilled["params_sha256"]  # the collective was built as it was reckoned with
         anywhere = ["placement.activations={name: default, huge_pages: 2M}"]
         train(world, 3, where, *anywhere, expect=2)

@@ -30,6 +30,7 @@ FULL = (
     "unit/memory/test_budget",
     "unit/memory/test_placement",
     "unit/memory/test_weighted",
+    "unit/memory/test_by_tensor",
     "stress/test_leaks",
     "unit/collectives/test_codecs",
     "unit/datasets/test_datasets",

@@ -7,6 +7,7 @@ from hypothesis import strategies as st
 
 from psframe import compiled
 from psframe.collectives.order import merges, owned, stacked, widths
+from psframe.memory.allocator import Allocator
 from psframe.memory.arena import Arena, Layout, Vectors
 from psframe.nn.base import Param
 from psframe.optim import SGD, Updater
@@ -90,7 +91,7 @@ def test_fused_update_takes_the_same_mean(n_rows, size):
     rows, order = numbers(size, n_rows, size), merges(widths(n_rows))
     params, state = numbers(1, size), numbers(2, 1, size)
     vectors = Vectors([params.copy()], np.zeros(size, F), [state.copy()])
-    arena = Arena(Layout({"all": Param((size,), (0,))}), 0, None, vectors=vectors)
+    arena = Arena(Layout({"all": Param((size,), (0,))}), 0, Allocator(), vectors=vectors)
     optimizer, mean = SGD(lr=0.1, momentum=0.9, weight_decay=0.01), compiled.elementwise.Mean(list(rows), order)
     update = Updater(optimizer, arena)
     update(slice(0, size), mean.over(7), 0.1, 1)

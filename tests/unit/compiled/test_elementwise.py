@@ -8,6 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from psframe import compiled
+from psframe.memory.allocator import Allocator
 from psframe.memory.arena import Arena, Layout, Vectors
 from psframe.nn.base import Param
 from psframe.optim import SGD, AdaGrad, Adam, Updater
@@ -68,7 +69,7 @@ def held(params, state, params_bf16=()):
     """An arena over vectors that stand already."""
     size = len(params[0])
     vectors = Vectors(params, np.zeros(size, F), state, params_bf16)
-    return Arena(Layout({"all": Param((size,), (0,))}), 0, None, vectors=vectors)
+    return Arena(Layout({"all": Param((size,), (0,))}), 0, Allocator(), vectors=vectors)
 
 
 def run(optimizer, n_steps, size, cuts=()):

@@ -204,7 +204,7 @@ def test_memory_that_pytorch_takes_is_reckoned_and_not_reserved():
     of_conv = BATCH * 4 * 4 * 8 * 9
     assert beside[0] > 5 * of_conv
     sizes = Sizes.of(small.allocator, 0)
-    assert sizes.by_role["activations"] - sizes.private["activations"] == beside[0]
+    assert sizes.by_place["activations"] - sizes.private["activations"] == beside[0]
 
 
 def test_operations_are_counted():

@@ -21,7 +21,8 @@ PAGE_BYTES = 4096  # the program's unit: of bytes the numbers would be too large
 WRITE_COST = 2  # a line is read and written
 MOST_NODES, MOST_S = 100_000, 10.0  # of the integer program's search, in which ranks wait
 MOST_WEIGHT = 4  # of the slower tier's share of a split tensor: pages take turns in short rounds
-PARTS = ((3, 1), (1, 1), (1, 3))  # of a tensor that does not fit into the fastest tier as a whole, and of the next tier
+#: parts of a tensor in the fastest tier, into which it does not fit as a whole, and in the next one
+PARTS = ((7, 1), (3, 1), (1, 1), (1, 3), (1, 7), (1, 15))
 PART_BYTES = 1 << 20  # smaller tensors have one tier: pages are too coarse for their parts
 
 

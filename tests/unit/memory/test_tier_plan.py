@@ -21,7 +21,7 @@ from tests.helpers.machine_trees import hmat, knl, machine, xeon_max
 PAGE = 4096
 pages = st.integers(0, 60).map(lambda n: n * 16 * PAGE)  # with parts, and too small for them
 moved = st.integers(0, 10**6)
-items_of = st.lists(st.tuples(pages, moved, moved), max_size=5).map(
+items_of = st.lists(st.tuples(pages, moved, moved), max_size=4).map(
     lambda rows: [Item(str(k), *row) for k, row in enumerate(rows)]
 )
 tiers_of = st.tuples(st.integers(0, 120), st.sampled_from([100, 300]), st.integers(2, 3)).map(

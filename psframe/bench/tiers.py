@@ -12,7 +12,7 @@ from statistics import median
 from typing import Any
 
 from psframe.bench.kernels import INPUTS
-from psframe.bench.stats import write
+from psframe.bench.stats import claim, write
 from psframe.cluster.parser import Parser
 from psframe.config.registry import load
 from psframe.errors import UserError, nearest
@@ -55,6 +55,7 @@ def main(argv: Sequence[str]) -> int:
         print(cli.format_help())
         return 0
     arguments = _checked(arguments)
+    claim(arguments.json)
     rows = [
         {"model": model, "share": share, **compared(items, share / 100, arguments.gbps)}
         for model in arguments.models

@@ -88,7 +88,7 @@ class Allocator:
         self.pieces: list[tuple[str, np.ndarray]] = []
         #: bytes that a group of the node's ranks shares, by scope and role
         self.within: dict[str, Counter[str]] = {scope: Counter() for scope in SCOPES}
-        self._labels = Labels()
+        self._labels, self._has_tensors = Labels(), any(home.by_tensor for home in self.homes.values())
         self.counts_only = True  #: False once all shared memory has been lent
         self._left: dict[str, np.ndarray] = {}  # by place
         self._lent: dict[tuple[str, str], np.ndarray] = {}
@@ -103,7 +103,8 @@ class Allocator:
 
     def name(self, array: np.ndarray, spans: Iterable[Span]) -> None:
         """Name the tensors of a C-contiguous array, so that their pages are placed and counted apart."""
-        self._labels.add(array, spans)
+        if self._has_tensors:
+            self._labels.add(array, spans)
 
     def parts(self) -> list[tuple[str, Part]]:
         """Return ``pieces`` with their places; those of roles by tensor are cut into the pages of each tensor."""

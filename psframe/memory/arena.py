@@ -90,7 +90,7 @@ class Layout:
     def name(self, allocator: Allocator, vector: np.ndarray) -> None:
         """Name the tensors of a vector, which lie in memory from ``allocator``."""
         size = vector.itemsize
-        allocator.name(vector, [(name, s.start * size, s.stop * size) for name, s in self.slots.items()])
+        allocator.name(vector, ((name, s.start * size, s.stop * size) for name, s in self.slots.items()))
 
     def gaps(self) -> list[slice]:
         """Return the slices between tensors, which layers never write: gradients must stay 0 there."""

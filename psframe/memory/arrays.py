@@ -11,11 +11,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import DTypeLike
 
-from psframe.config.placement_spec import spelled_out
-from psframe.config.registry import bind
 from psframe.errors import UserError
 from psframe.memory.pages import RESERVED_BYTES, no_huge_pages
-from psframe.memory.placement import FOR_RUNS, TABLE, Placement
+from psframe.memory.placement import FOR_RUNS, Placement, bound
 from psframe.memory.process_site import Site
 from psframe.memory.topology import Topology, read
 
@@ -48,9 +46,7 @@ def empty(shape: int | tuple[int, ...], dtype: DTypeLike, placement: str | Mappi
 def placed(placement: str | Mapping[str, Any] | Placement) -> tuple[Placement, Site]:
     """Return the placement that a name, a mapping or an object stands for, and where this process is."""
     if isinstance(placement, str | Mapping):
-        choice = bind("placement", TABLE, spelled_out(placement))
-        if choice.unused:
-            raise UserError(f"{choice.name} takes no {', '.join(choice.unused)}, got {placement!r}; remove it")
+        choice = bound(placement)
         if choice.name in FOR_RUNS:
             raise UserError(f"an array must have one place, got {choice.name!r}, which is for a run; give, say, 'hbw'")
         chosen: Placement = choice()

@@ -61,12 +61,12 @@ class Auto(Base):
             return self._alone(site, names[0])
         weights: dict[str | int, int] = {}
         for tier, name in zip(option.tiers, names, strict=True):
-            weights[name if name != "other" else _nodes(site, name)[0]] = option.weights[tier]
+            weights[name if name != "other" else site.topology.of_tier(name)[0]] = option.weights[tier]
         return Weighted(weights=weights, huge_pages=self.huge_pages)
 
     def _alone(self, site: Site, tier: str) -> Placement:
         if tier == "other":
-            return Numa(nodes=_nodes(site, tier), huge_pages=self.huge_pages)
+            return Numa(nodes=site.topology.of_tier(tier), huge_pages=self.huge_pages)
         return (HBW if tier == "hbw" else DDR)(huge_pages=self.huge_pages)
 
 
@@ -105,12 +105,12 @@ def tiers(site: Site, gbps: Mapping[str, float]) -> list[Reach]:
     A bandwidth is the user's (``gbps``), the firmware's, a published one of this platform, or, for lack of all of
     these, assumed.
     """
-    present = [name for name in NAMES if _nodes(site, name)]
-    by_firmware = all(site.topology.node(n).bandwidth_mbps for name in present for n in _nodes(site, name))
+    present = [name for name in NAMES if site.topology.of_tier(name)]
+    by_firmware = all(site.topology.node(n).bandwidth_mbps for name in present for n in site.topology.of_tier(name))
     published, paper = PUBLISHED.get(site.topology.platform or "", ({}, ""))
     reaches = []
     for name in present:
-        every = _nodes(site, name)
+        every = site.topology.of_tier(name)
         near = site.nearest(every)
         if name in gbps:
             rate, source = gbps[name] * len(near) / len(every), "given"
@@ -124,8 +124,3 @@ def tiers(site: Site, gbps: Mapping[str, float]) -> list[Reach]:
         nodes = near if name == "hbw" else site.by_distance(every)  # as HBW and DDR bind
         reaches.append(Reach(name, nodes, rate, source))
     return sorted(reaches, key=lambda reach: -reach.gbps)
-
-
-def _nodes(site: Site, tier: str) -> tuple[int, ...]:
-    """Return the numbers of a tier's nodes that this process may use."""
-    return tuple(node.number for node in site.topology.nodes if node.tier == tier and node.allowed)

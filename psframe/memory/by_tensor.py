@@ -3,12 +3,10 @@
 from collections.abc import Mapping
 from typing import Any
 
-from psframe.config.placement_spec import spelled_out
-from psframe.config.registry import bind
 from psframe.errors import UserError
 from psframe.memory.auto import Auto
 from psframe.memory.pages import RESERVED_BYTES, Policy
-from psframe.memory.placement import TABLE, Base, Placement, placement_of
+from psframe.memory.placement import Base, Placement, bound, placement_of
 from psframe.memory.process_site import Site
 
 #: roles whose memory has tensors; of the others, all lies together
@@ -37,13 +35,9 @@ class ByTensor(Base):
 
 def _made(key: str, spec: Any) -> Placement:
     """Return the placement of one pattern; UserError if it is none, or has pages of its own size."""
-    spelled = spelled_out(spec)
-    if not isinstance(spelled, dict):
+    if not isinstance(spec, str | Mapping):
         raise UserError(f"{key} must be a placement, got {spec!r}; name, say, hbw")
-    choice = bind(key, TABLE, spelled)
-    if choice.unused:
-        raise UserError(f"{key}: {choice.name} takes no {', '.join(choice.unused)}; remove it")
-    placement = placement_of(choice)
+    placement = placement_of(bound(spec, key))
     if isinstance(placement, ByTensor | Auto):
         raise UserError(f"{key} must be one place, got {spec!r}, which is by tensor itself; name, say, hbw")
     if RESERVED_BYTES.get(getattr(placement, "huge_pages", "none")):

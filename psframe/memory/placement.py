@@ -25,7 +25,8 @@ from typing import Any, Protocol
 
 import numpy as np
 
-from psframe.config.registry import Choice, Count, PositiveInt, Table
+from psframe.config.placement_spec import spelled_out
+from psframe.config.registry import Choice, Count, PositiveInt, Table, bind
 from psframe.errors import UserError
 from psframe.memory import pages
 from psframe.memory.pages import HugePages, Policy
@@ -170,6 +171,14 @@ class Weighted(Base):
                 "give placement.fallback=ddr"
             )
         return nodes if shared else site.nearest(nodes)
+
+
+def bound(spec: Any, section: str = "placement") -> Choice:
+    """Return the placement that a name or a mapping stands for where no other key is idle; UserError if one is."""
+    choice = bind(section, TABLE, spelled_out(spec))
+    if choice.unused:
+        raise UserError(f"{section}: {choice.name} takes no {', '.join(choice.unused)}, got {spec!r}; remove it")
+    return choice
 
 
 def placement_of(choice: Choice) -> Placement:

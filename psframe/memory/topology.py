@@ -70,12 +70,16 @@ class Topology:
     @property
     def hbw(self) -> tuple[int, ...]:
         """Numbers of the high-bandwidth memory nodes that this process may use."""
-        return tuple(node.number for node in self.nodes if node.tier == "hbw" and node.allowed)
+        return self.of_tier("hbw")
 
     @property
     def ddr(self) -> tuple[int, ...]:
         """Numbers of the ordinary memory nodes that this process may use."""
-        return tuple(node.number for node in self.nodes if node.tier == "ddr" and node.allowed)
+        return self.of_tier("ddr")
+
+    def of_tier(self, tier: str) -> tuple[int, ...]:
+        """Return the numbers of a tier's nodes that this process may use."""
+        return tuple(node.number for node in self.nodes if node.tier == tier and node.allowed)
 
     @property
     def memory(self) -> tuple[int, ...]:

@@ -12,13 +12,14 @@ from typing import Any, Literal
 import numpy as np
 
 from psframe import compiled
-from psframe.cluster.gates import READY, SUMMED
+from psframe.cluster.gates import SUMMED
 from psframe.cluster.roles import Team
 from psframe.collectives.base import NO_OVERLAP, Base, Overlap, Segments
 from psframe.collectives.between_nodes import Encoded, Streamed
 from psframe.collectives.buckets import MAX_BUCKETS
 from psframe.collectives.carriers import Buffers
 from psframe.collectives.compression import sum_between_nodes, warm
+from psframe.collectives.domains import Domains
 from psframe.collectives.lanes import Chain, Combined, Lane
 from psframe.collectives.node_vectors import NodeVectors, Reducers
 from psframe.collectives.traits import Traits
@@ -68,7 +69,8 @@ class Hierarchical(Base):
             raise AssertionError("a team over shared memory needs its cluster")
         self._cluster, self._codec, self._bucket_bytes = team.cluster, compression, bucket_bytes
         self.traits = replace(self.traits, exact=compression == "none")
-        self._node = NodeVectors(team, size, allocator, reducers, 0, self.traffic)
+        domains: Domains = 1 if self._far or self._merges is not None else "auto"
+        self._node = NodeVectors(team, size, allocator, reducers, 0, self.traffic, domains)
         smallest = min(team.cluster.sizes)
         n_wanted = -(-smallest // RANKS_PER_LEADER) if leaders == "auto" else max(1, leaders)
         n_leaders = min(n_wanted, smallest) if compression == "none" else 1
@@ -134,12 +136,13 @@ class Hierarchical(Base):
     def gather_mean(self, grads: np.ndarray, n_samples: int) -> Segments:
         computed_at, node = perf_counter(), self._node
         node.put(grads)
+        node.sum()
         if self._between:
             self._between.sum()
             # the leaders have the complete sum
             node.meeting.meet(SUMMED[1], self._leading, waits=node.reducer is not None)
         elif node.reducer is not None:
-            node.meeting.wait(READY[0])
+            node.wait()
         for segment, mean in self._means:
             if segment.start < segment.stop:
                 yield segment, mean.over(n_samples)

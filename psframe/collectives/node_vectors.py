@@ -5,12 +5,15 @@ slot. Updates go to a second copy, which becomes current by a single store once 
 partial step, and a step in which a rank dies has no effect.
 """
 
+from collections.abc import Sequence
 from typing import Literal
 
 import numpy as np
 
 from psframe.cluster.gates import COMMITTED, READY, SUMMED
 from psframe.cluster.roles import Team
+from psframe.collectives.domain_sums import AtOnce, ByDomain
+from psframe.collectives.domains import Domains, near
 from psframe.collectives.segments import ITEM_BYTES, chosen, divide, vectors
 from psframe.memory.allocator import Allocator
 from psframe.memory.arena import Arena, Keeping, Layout, Vectors
@@ -31,7 +34,9 @@ class NodeVectors:
     chunk_bytes : int
         0: gradients are computed in the slots. Otherwise slots have two halves of this size each.
     traffic : Traffic
-        Counts the copies into slots.
+        Counts the copies into slots, and what crosses between domains of memory.
+    domains : int or 'auto'
+        See :class:`psframe.collectives.shared.Shared`; 1 where workers' slots must stay as they are.
 
     Attributes
     ----------
@@ -48,11 +53,18 @@ class NodeVectors:
     rows : list of ndarray of float32, shape (S,)
         Their gradients, unless chunked.
     parts : list of (slice, list of ndarray)
-        This reducer's segment of every chunk, with the workers' slots of it.
+        This reducer's segment of every chunk, with the rows to sum: the workers' slots of it, or one sum of all.
     """
 
     def __init__(
-        self, team: Team, size: int, allocator: Allocator, reducers: Reducers, chunk_bytes: int, traffic: Traffic
+        self,
+        team: Team,
+        size: int,
+        allocator: Allocator,
+        reducers: Reducers,
+        chunk_bytes: int,
+        traffic: Traffic,
+        domains: Domains = 1,
     ):
         if team.cluster is None:
             raise AssertionError("a team over shared memory needs its cluster")
@@ -70,6 +82,21 @@ class NodeVectors:
         self.worker, self.n_workers = me - first, n_ranks - first
         self._n_taken = team.largest or self.n_workers  # slots that are allocated
         self._current = False  # True if every rank of the node knows the version of the parameters
+        self._sums = self._made_sums(domains, members, 1 if team.largest or chunk_bytes else domains)
+
+    def _made_sums(self, asked: Domains, reducers: Sequence[int], allowed: Domains) -> AtOnce | ByDomain:
+        """Return how the node's gradients are summed."""
+        division, ranks, allocator = self.division, self.meeting.members, self._allocator
+        shares = [ITEM_BYTES * division.n_of(reducer) for reducer in range(len(reducers))]
+        nodes = allocator.home("gradients").near
+        domains = [nodes.get(rank, -1) for rank in ranks]
+        workers = slice(len(ranks) - self.n_workers, None)
+        known = near(asked, domains, workers, reducers, shares)
+        if len(known.runs) > 1 and (known.pays if allowed == "auto" else allowed != 1):
+            return ByDomain(self.meeting, allocator, division.size, known, self.worker, self.reducer, self.traffic)
+        return AtOnce(
+            self.meeting, known.beside(known.workers[self.worker]) if known.workers and self.worker >= 0 else 0
+        )
 
     def arena(self, layout: Layout, n_state: int, keeping: Keeping) -> Arena:
         """Return the arena of this rank, whose parameters and state are the node's. All ranks must call."""
@@ -86,7 +113,9 @@ class NodeVectors:
         self.parts: list[tuple[slice, list[np.ndarray]]] = []
         for number, segment in enumerate(self.division.segments(self.reducer) if self.reducer is not None else ()):
             begin, half = self.division.chunks[number].start, slots[number % len(slots)]
-            self.parts.append((segment, [row[segment.start - begin : segment.stop - begin] for row in half]))
+            rows = half if self._sums.total is None else [self._sums.total]
+            self.parts.append((segment, [row[segment.start - begin : segment.stop - begin] for row in rows]))
+        self._sums.attach(self.rows, self.parts[0][0] if self.parts else slice(0, 0))
         # parameters and state without padding
         params_bf16 = [self._bfloat16() for _ in range(2)] if keeping.bfloat16 else ()
         of_node = Vectors([v[0] for v in params], grads, state, params_bf16)
@@ -110,7 +139,9 @@ class NodeVectors:
     def _slots(self) -> list[np.ndarray]:
         """Return the workers' slots, (workers of the node, S), or if chunked their two halves, (workers, chunk)."""
         if not self._chunked:
-            return [self.zeros(self._n_taken, "gradients")[: self.n_workers]]
+            owner = self.reducer if self._sums.total is None else None
+            row = self.worker if self._sums.total is not None and self.worker >= 0 else None
+            return [vectors(self._allocator, self.division, owner, self._n_taken, "gradients", row)[: self.n_workers]]
         n_rows, row_bytes = 2 * self._n_taken, self.division.chunk * ITEM_BYTES
         part = self.division.within(self.reducer) if self.reducer is not None else slice(0, 0)
         own_slices = [
@@ -144,6 +175,16 @@ class NodeVectors:
             self._own_slots[half][: len(part)] = part
             self.traffic.sum(part.nbytes, 1)
         self.meeting.meet(READY[half], self.meeting.everyone, waits=False)
+        if chunk == 0:
+            self.traffic.remote += self._sums.remote
+
+    def sum(self) -> None:
+        """Add what this rank adds of its domain's gradients, once those are announced. All ranks must call."""
+        self._sums.sum()
+
+    def wait(self, chunk: int = 0) -> None:
+        """Wait until the rows of a chunk's part can be summed. Reducers call."""
+        self._sums.wait(chunk)
 
     def commit(self) -> None:
         """Make the step current once all reducers are done, or drop it where one of them objects."""

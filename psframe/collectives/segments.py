@@ -48,6 +48,10 @@ class Division:
     def n_chunks(self) -> int:
         return len(self.chunks)
 
+    def n_of(self, reducer: int) -> int:
+        """Return how many numbers of the vector a reducer has."""
+        return sum(segment.stop - segment.start for segment in self.segments(reducer))
+
     def within(self, reducer: int) -> slice:
         """Return the reducer's pages of a chunk in memory, as a slice of its numbers."""
         page = self.page_bytes // ITEM_BYTES
@@ -128,15 +132,20 @@ def chosen(n_ranks: int, n_reducers: int) -> tuple[int, ...]:
     return tuple(n_ranks * reducer // n_reducers for reducer in range(n_reducers))
 
 
-def vectors(allocator: Allocator, division: Division, owner: int | None, n: int, role: str) -> np.ndarray:
+def vectors(
+    allocator: Allocator, division: Division, owner: int | None, n: int, role: str, own_row: int | None = None
+) -> np.ndarray:
     """Return ``n`` float32 vectors shared by the ranks of a node, (n, size), each aligned to a page.
 
-    This rank places and touches the pages of reducer ``owner``. All ranks of the node must call.
+    This rank places and touches the pages of reducer ``owner``, and of ``own_row``. All ranks of the node must call.
     """
+    row_bytes = division.padded * ITEM_BYTES
     own_slices = [
-        slice(row * division.padded * ITEM_BYTES + part.start, row * division.padded * ITEM_BYTES + part.stop)
+        slice(row * row_bytes + part.start, row * row_bytes + part.stop)
         for row in range(n)
         for part in (division.pages(owner) if owner is not None else ())
     ]
-    memory = allocator.shared(n * division.padded * ITEM_BYTES, role, own_slices)
+    if own_row is not None:
+        own_slices.append(slice(own_row * row_bytes, (own_row + 1) * row_bytes))
+    memory = allocator.shared(n * row_bytes, role, own_slices)
     return memory.view(np.float32).reshape(n, division.padded)[:, : division.size]

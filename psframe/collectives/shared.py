@@ -8,12 +8,13 @@ from typing import Literal
 
 import numpy as np
 
-from psframe.cluster.gates import READY, SUMMED
+from psframe.cluster.gates import SUMMED
 from psframe.cluster.roles import Team
 from psframe.collectives.base import Base, Segments
+from psframe.collectives.domains import Domains, need_plain
 from psframe.collectives.node_vectors import NodeVectors, Reducers
 from psframe.collectives.traits import Traits
-from psframe.config.registry import Count
+from psframe.config.registry import Count, PositiveInt
 from psframe.errors import UserError
 from psframe.memory.allocator import Allocator
 from psframe.memory.arena import ONE_COPY, Arena, Keeping, Layout
@@ -34,6 +35,10 @@ class Shared(Base):
         0: gradients are computed in the slots. Otherwise they are copied chunk by chunk to slots of twice this size,
         for gradients that exceed the memory of the exchange. ``auto``: 1 MiB if ``placement.exchange`` is given and
         differs from ``placement.gradients``, else 0.
+    domains : int or 'auto'
+        Domains of memory whose workers sum one after the other, so that fewer bytes cross between them. ``auto``: the
+        NUMA nodes near the ranks, where fewer bytes cross so; 1: all is summed at once; a number: so many groups of
+        neighbouring ranks, as of those with a cache in common.
     fallback : {'none', 'buffer'}
         Collective to use without shared memory; ``psframe.train.build.assemble`` reads it.
     """
@@ -49,6 +54,7 @@ class Shared(Base):
         *,
         reducers: Reducers = "cores",
         chunk_bytes: Count | Literal["auto"] = "auto",
+        domains: PositiveInt | Literal["auto"] = "auto",
         fallback: Literal["none", "buffer"] = "none",
     ):
         super().__init__(team, size, allocator, reproducible)
@@ -60,7 +66,9 @@ class Shared(Base):
         if chunk_bytes == "auto":
             placement = allocator.home("exchange").placement
             chunk_bytes = CHUNK_BYTES if placement not in ("default", allocator.home("gradients").placement) else 0
-        self._node = NodeVectors(team, size, allocator, reducers, chunk_bytes, self.traffic)
+        need_plain(domains, self._merges is None, bool(chunk_bytes), team.largest is not None)
+        plain: Domains = domains if self._merges is None else 1
+        self._node = NodeVectors(team, size, allocator, reducers, chunk_bytes, self.traffic, plain)
 
     def arena(self, layout: Layout, n_state: int, keeping: Keeping = ONE_COPY, trace: Trace = UNTRACED) -> Arena:
         arena = self._node.arena(layout, n_state, keeping)
@@ -73,11 +81,12 @@ class Shared(Base):
     def gather_mean(self, grads: np.ndarray, n_samples: int) -> Segments:
         node, last = self._node, self._node.division.n_chunks - 1
         node.put(grads)
+        node.sum()
         for chunk in range(last + 1):
             if chunk < last:
                 node.put(grads, chunk + 1)  # while other ranks may still sum this one
             if node.reducer is not None:
-                node.meeting.wait(READY[chunk % 2])
+                node.wait(chunk)
                 segment, mean = self._means[chunk]
                 if segment.start < segment.stop:
                     yield segment, mean.over(n_samples)

@@ -2,7 +2,7 @@
 
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from math import prod
 from typing import Any
 
@@ -45,12 +45,18 @@ def shared_block(allocator: "Allocator", n_bytes: int, role: str, is_mine: bool,
 class Home:
     """Placement name and page size of a role, the same on all ranks of a node.
 
-    ``by_tensor`` is True if its tensors may have placements of their own.
+    Attributes
+    ----------
+    by_tensor : bool
+        True if its tensors may have placements of their own.
+    near : mapping of int to int
+        NUMA node near each of the node's ranks, by its number in the job, if memory is placed near the rank.
     """
 
     placement: str = "default"
     page_bytes: int = 4096
     by_tensor: bool = False
+    near: Mapping[int, int] = field(default_factory=dict)
 
 
 class Allocator:

@@ -23,6 +23,8 @@ from psframe.memory.tensor_names import Names, key_of, place_of, role_of
 
 #: the data are one shared segment per machine; memory of the other roles is each rank's own
 SHARED = ("data",)
+#: placements of memory near the rank that touches it first
+NEAR = ("default", "ddr", "hbw")
 
 
 def made(choice: Choice, role: str) -> Placement:
@@ -69,6 +71,8 @@ class Places:
         Bandwidths that the user gave for it, by tier.
     plan : dict
         The plan, as :mod:`psframe.train.tier_places` makes it; empty without one.
+    near : list of str
+        Roles whose memory is placed near the rank, whether they are spilled or not.
     mixed : Counter
         Pages of this rank's tensors that hold bytes of others, too, by place.
 
@@ -107,6 +111,7 @@ class Places:
                 raise UserError(f"{key_of(place)}: {error}") from None
 
         self._first = self.got | {role: "default" for role in ROLES if isinstance(self.placements[role], Auto)}
+        self.near = [role for role in ROLES if self._first[role] in NEAR and self.policies[role].mode != "interleave"]
 
     def _add_patterns(self, role: str, placement: ByTensor, choice: Choice) -> None:
         """Add the placements of a role by tensor."""

@@ -10,14 +10,20 @@ class Traffic:
     A message counts as one read by the sender and one write by the receiver, without MPI's internal copies. MPI's own
     reductions count with their lower bound, for an allreduce 2 (n - 1) / n of the vector per rank (Patarasuk and Yuan
     2009).
+
+    Attributes
+    ----------
+    remote : int
+        Bytes of gradients and their sums that were read from another domain of the node's memory, or written there.
     """
 
     read: int = 0
     written: int = 0
     sent: int = 0
+    remote: int = 0
 
     def clear(self) -> None:
-        self.read = self.written = self.sent = 0
+        self.read = self.written = self.sent = self.remote = 0
 
     def send(self, n_bytes: int) -> None:
         self.sent += n_bytes

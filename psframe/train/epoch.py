@@ -208,8 +208,8 @@ def evaluate(run: Run) -> tuple[np.ndarray, Sums, float]:
 
 
 def moved(run: Run) -> np.ndarray:
-    """Return the bytes that this rank has read, written and sent in this epoch, int64 (3,)."""
-    return np.sum([(t.read, t.written, t.sent) for t in _traffics(run)], axis=0)
+    """Return this rank's bytes of the epoch, int64 (4,): read, written, sent, and those of other domains of memory."""
+    return np.sum([(t.read, t.written, t.sent, t.remote) for t in _traffics(run)], axis=0)
 
 
 def _moved_bytes(run: Run) -> int:

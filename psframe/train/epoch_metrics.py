@@ -94,8 +94,8 @@ class Report:
         Number among the workers.
     wait_s : float
         Seconds of waiting, as counted by the sync mode.
-    moved : ndarray of int64, shape (3,)
-        Bytes read, written and sent.
+    moved : ndarray of int64, shape (4,)
+        Bytes read, written and sent, and those of them in other domains of memory.
     stalled_s : float
         Seconds that a stage or shard waited for the others.
     flight : tuple of float
@@ -161,7 +161,7 @@ def summed(every: Sequence[Report], n_train: int, n_test: int, *, together: bool
     data, compute, wait, exchange = phases(every, together)
     update_s = every[0].update_s
     epoch_s = max(report.seen.ended - report.seen.begun for report in every)
-    moved = np.sum([report.moved for report in every], axis=0)
+    *moved, remote = np.sum([report.moved for report in every], axis=0).tolist()
     flight_s, hidden_s = np.sum([report.flight for report in every], axis=0)
     loss, correct = np.sum([report.tested for report in every], axis=0).sum(axis=0) / n_test
     n_seen = _over_ranks(every, "samples").sum()
@@ -174,8 +174,9 @@ def summed(every: Sequence[Report], n_train: int, n_test: int, *, together: bool
         "update_s": update_s,
         "wait_s": wait,
         "samples_per_s": counts["samples_used"] / epoch_s,
-        **dict(zip(("bytes_read", "bytes_written", "bytes_sent"), moved.tolist(), strict=True)),
-        "bytes_moved": int(moved.sum()),
+        **dict(zip(("bytes_read", "bytes_written", "bytes_sent"), moved, strict=True)),
+        "bytes_moved": sum(moved),
+        **({"bytes_remote": remote} if remote else {}),
         "bubble": _bubble(every),
         "overlap": hidden_s / flight_s if flight_s else None,
         "wild_step": min(

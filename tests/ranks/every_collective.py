@@ -7,6 +7,7 @@ FORMS = (
     ("shared", {"reducers": "all"}),
     ("shared", {"reducers": "server"}),
     ("shared", {"reducers": "all", "chunk_bytes": 8192}),
+    ("shared", {"reducers": "all", "domains": 2}),
     ("hierarchical", {}),
     ("buffer", {}),
     ("buffer", {"bucket_bytes": 0, "gather": "gather"}),

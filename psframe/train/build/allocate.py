@@ -3,7 +3,7 @@
 import errno
 from collections import Counter
 from collections.abc import Callable
-from dataclasses import astuple
+from dataclasses import astuple, replace
 from typing import TypeVar
 
 import numpy as np
@@ -24,9 +24,15 @@ T = TypeVar("T")
 
 
 def homes(cluster: Cluster, places: Places) -> dict[str, Home]:
-    """Return the home of every role as seen by the node's first rank. All ranks must call."""
-    plain = cluster.link.tell({role: astuple(home) for role, home in places.homes().items()})
-    return {role: Home(*home) for role, home in plain.items()}
+    """Return the home of every role as seen by the node's first rank, and what is near its ranks. All must call."""
+    nodes = places.site.homes
+    of_ranks = cluster.link.gather(f"{cluster.rank} {nodes[0]}".encode() if len(nodes) == 1 else b"")
+    pairs = [[int(number) for number in frame.split()] for frame in of_ranks if frame]
+    plain, pairs, roles = cluster.link.tell(
+        [{role: astuple(home) for role, home in places.homes().items()}, pairs, places.near]
+    )
+    near = dict(pairs)
+    return {role: replace(Home(*home), near=near if role in roles else {}) for role, home in plain.items()}
 
 
 def take(cluster: Cluster, plan: Plan, sizes: Sizes, allocator: Allocator, held: LoadedData | None) -> LoadedData:

@@ -155,6 +155,28 @@ def test_tensors_are_placed_by_their_first_pattern(tmp_path):
 
 
 @pytest.mark.parametrize(
+    ("spec", "is_near"),
+    [
+        ("default", True),
+        ("ddr", True),
+        ("hbw", True),
+        ({"default": "hbw", "conv*": "ddr"}, True),
+        ("auto", True),
+        ({"name": "hbw", "policy": "interleave"}, False),
+        ("interleave", False),
+        ({"weighted": {"hbw": 3, "ddr": 1}}, False),
+        ({"numa": [0]}, False),
+    ],
+)
+def test_memory_is_near_its_rank_where_a_placement_says_so_and_stays_so_after_a_spill(tmp_path, spec, is_near):
+    found = places(Site(read(knl(tmp_path)), (0,)), gradients=spec)
+    assert ("gradients" in found.near) is is_near
+    found.spill("gradients")
+    assert ("gradients" in found.near) is is_near
+    assert "parameters" in found.near
+
+
+@pytest.mark.parametrize(
     ("specs", "words"),
     [
         ({"data": {"default": "ddr", "x": "ddr"}}, "placement.data must be one place, since it has no tensors"),

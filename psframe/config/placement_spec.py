@@ -12,7 +12,7 @@ SHORT = {"numa": "nodes", "interleave": "nodes", "weighted": "weights"}
 
 
 def section(spec: Any) -> Any:
-    """Expand the section's short form ``auto``: all roles but the data, which a step reads once."""
+    """Expand the section's short form ``auto``: all roles but the data, of which a step reads a few."""
     return dict.fromkeys((role for role in ROLES if role != "data"), "auto") if spec == "auto" else spec
 
 

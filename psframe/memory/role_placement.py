@@ -35,11 +35,6 @@ def made(choice: Choice, role: str) -> Placement:
             f"placement.{role} must be one place, since it has no tensors, got {choice.name}; name, say, hbw, or "
             f"place these by tensor: {', '.join(WITH_TENSORS)}"
         )
-    if isinstance(placement, Auto) and role in SHARED:
-        raise UserError(
-            f"placement.{role} must be one place, got auto, which plans for what a step reads again and again; "
-            "name, say, ddr"
-        )
     return placement
 
 

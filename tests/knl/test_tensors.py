@@ -12,7 +12,7 @@ BY_TENSOR = (
     "placement.parameters='{default: hbw, dense1: ddr}' "
     "placement.optimizer='{default: {numa: [1]}, dense1.weight: {weighted: {hbw: 3, ddr: 1}}}'"
 )
-ROLES = ("parameters", "gradients", "optimizer", "activations", "exchange")
+ROLES = ("parameters", "gradients", "optimizer", "activations", "exchange", "data")
 PAGE = 4096
 
 pytestmark = pytest.mark.full  # each boot has six runs over ranks, of an emulated minute each

@@ -101,7 +101,8 @@ def nodes_of_one_tier_and_of_several_plan_each_their_own(world):
             patch.object(tier_places, "tiers_of", lambda site, gbps: reaches),
             patch.object(Auto, "chosen", lambda *_: Numa(nodes=[NODE])),
         ):
-            keys = ("train.epochs=1", "sync.mode=allreduce", "placement=auto", "placement.verify=error")
+            keys = ("train.epochs=1", "sync.mode=allreduce", "placement=auto", "placement.data=auto")
+            keys = (*keys, "placement.verify=error")
             (record,), _, run = train(world, 4, where, *keys)
         assert record["params_sha256"] == plain["params_sha256"]
         everyone = json.loads((run / "placement.json").read_text())["ranks"]
@@ -116,7 +117,7 @@ def auto_places_nothing_on_a_machine_of_one_tier(world):
         raise unittest.SkipTest("this machine has several tiers")
     with folder(world) as where:
         plain = train(world, world.size, where, "train.epochs=1")[0][0]
-        record, _, run = train(world, world.size, where, "train.epochs=1", "placement=auto")
+        record, _, run = train(world, world.size, where, "train.epochs=1", "placement=auto", "placement.data=auto")
         assert record[0]["params_sha256"] == plain["params_sha256"]
         assert record[0]["pages"].keys() == plain["pages"].keys()
         assert record[0]["placement"]["parameters"] == "auto"

@@ -49,10 +49,11 @@ def take(cluster: Cluster, plan: Plan, sizes: Sizes, allocator: Allocator, held:
             if memory is not None:
                 allocator.lend(role, memory, scope)
     allocator.counts_only = False
+    data_are_strict = held is None and any(cluster.allgather(places.is_strict("data")))  # nodes may have other tiers
     for strict in (True, False):
         chosen = [place for place in sizes.private if places.is_strict(place) is strict]
         cluster.run_on_all(_reserve(allocator, {place: sizes.private[place] for place in chosen}))
-        if held is None and places.is_strict("data") is strict:
+        if held is None and data_are_strict is strict:
             held = hold(cluster, plan.facts, plan.dataset, places)
     assert held is not None
     return held

@@ -135,7 +135,8 @@ def measure_memory(cluster: Cluster, plan: Plan, has_data: bool = False) -> tupl
     sizes = Sizes.of(allocator, plan.facts.n_bytes if cluster.link.leads and not has_data else 0)
     if plan.places.auto:
         works, applies = first.team.worker is not None, first.team.applies_updates
-        moves = of_step(first.network, first.sampler.max_batch, works, applies, sizes.by_place)
+        samples, sample_bytes = first.sampler.max_batch, plan.facts.sample_bytes
+        moves = of_step(first.network, samples, works, applies, sizes.by_place, sample_bytes)
         sizes = replace(sizes, moves=moves)
     return sizes, plan.asked.of(first.network)
 

@@ -10,6 +10,7 @@ parameters             of a worker: read forward and backward; received, where e
                        are applied: read and written
 gradients              of a worker: written backward, read by the exchange; written by it, too, if they are private
 optimizer state        read and written where updates are applied
+``data``               the samples of a step, read by each worker
 ``exchange``, others   written and read
 =====================  =========================================================================================
 
@@ -27,7 +28,9 @@ from psframe.nn.workspace import GRADIENTS, KEPT
 from psframe.train.build.sizes import Moves
 
 
-def of_step(network: Network, n_samples: int, works: bool, applies: bool, sizes: Mapping[str, int]) -> Moves:
+def of_step(
+    network: Network, n_samples: int, works: bool, applies: bool, sizes: Mapping[str, int], sample_bytes: int = 0
+) -> Moves:
     """Return what a rank moves in a step.
 
     Parameters
@@ -40,6 +43,8 @@ def of_step(network: Network, n_samples: int, works: bool, applies: bool, sizes:
         True if the rank is a worker; if it applies updates to memory of its own.
     sizes : mapping of str to int
         Its bytes, by place.
+    sample_bytes : int
+        Bytes of a sample as the node's memory has it.
     """
     own: dict[str, tuple[int, int]] = {}
     arena = network.arena
@@ -50,17 +55,18 @@ def of_step(network: Network, n_samples: int, works: bool, applies: bool, sizes:
         elif role in ("parameters", "optimizer"):  # one copy is read, the other written, by who updates them
             share = size // len(arena.vectors.params) if applies or arena.shared else 0
             own[place] = share, share
-        elif role == "gradients" and (tensor_of(place) or not works):
+        elif role == "data" or (role == "gradients" and (tensor_of(place) or not works)):
             own[place] = 0, 0  # added below, by those who compute them
         else:
             own[place] = size, size
     vectors = _of_vectors(network, n_samples, applies) if works else {}
+    data = {"data": (n_samples * sample_bytes, 0)} if works else {}
     if arena.shared:
-        return Moves(own, vectors)
+        return Moves(own, vectors | data)
     for place, (read, written) in vectors.items():
         before = own.get(place, (0, 0))
         own[place] = before[0] + read, before[1] + written
-    return Moves(own)
+    return Moves(own, data)
 
 
 def _passes(network: Network, n_samples: int) -> int:

@@ -64,6 +64,11 @@ class Facts:
         return (self.shape[0], *self.crop) if self.crop else tuple(self.shape)
 
     @property
+    def sample_bytes(self) -> int:
+        """Bytes of a sample's image in a node's memory."""
+        return prod(self.shape) * np.dtype(self.dtype).itemsize
+
+    @property
     def n_bytes(self) -> int:
         """Bytes of the dataset in a node's memory."""
         return sum(padded(_n_bytes(shape, dtype)) for shape, dtype in self._kinds().values())

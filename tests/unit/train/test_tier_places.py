@@ -93,6 +93,26 @@ def test_step_moves_parameters_gradients_and_state_as_often_as_they_are_used():
         assert thrice[place] == tuple(3 * number for number in moves[place])
 
 
+def test_workers_read_the_samples_of_a_step_in_memory_that_one_rank_has():
+    network, sizes = lenet(shared=False)
+    sizes = {**sizes, "data": 100 * PAGE}
+    moves = of_step(network, 8, True, True, sizes, 784)
+    assert (moves.own["data"], moves.shared["data"]) == ((0, 0), (8 * 784, 0))
+    assert "data" not in of_step(network, 8, False, True, sizes, 784).shared
+    read = {"data": (6272, 0)}
+    wishes = [wish(0, {"data": 100 * PAGE}, shared=read), wish(0, {"exchange": PAGE}, shared=read)]
+    plan = tier_places._plans(wishes, {(n, 0): 1 << 30 for n in (0, 3, 4)})[wishes[0].group]
+    assert ["data", 100 * PAGE, 2 * 6272, 0] in plan["items"]
+
+
+def test_data_too_large_for_the_fastest_tier_have_a_part_there():
+    n_bytes = 1024 * PAGE
+    wishes = [wish(0, {"data": n_bytes}, shared={"data": (6272, 0)})]
+    plan = tier_places._plans(wishes, {(0, 0): 1 << 30, (3, 0): 1 << 30, (4, 0): n_bytes // 2})[wishes[0].group]
+    weights = plan["chosen"]["data"]
+    assert 0 < weights[0] / sum(weights) <= 0.5
+
+
 def test_workers_of_a_node_move_what_it_shares_and_its_owners_update_it():
     network, sizes = lenet(shared=True)
     weight = "5.Dense.weight"

@@ -28,7 +28,6 @@ def test_configs_that_come_with_psframe_are_sound(path):
         ("placement.activations={default: default, convl: ddr}", "got 'convl'; did you mean 'conv1'"),
         ("placement.gradients={default: default, '*.biass': ddr}", "got '*.biass'; "),
         ("placement.activations={conv1: ddr}", "placement.activations.conv1: default takes no such key"),
-        ("placement.data=auto", "placement.data must be one place, got auto"),
         ("placement.exchange={default: ddr, x: hbw}", "placement.exchange must be one place"),
         ("placement.gradients={default: 'os:getcwd'}", "default must name a placement"),
     ],

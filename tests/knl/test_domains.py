@@ -1,0 +1,42 @@
+"""Sums from quarter to quarter of the emulated machine: where the gradients lie, what crosses, and the same bits."""
+
+import pytest
+
+pytestmark = pytest.mark.full  # three runs of 4 and 8 ranks, of an emulated minute each
+
+WIDTH = 7200  # the vector is longer than the least that is summed so
+N_BYTES = 4 * (37 * WIDTH + 16)  # with what aligns its tensors
+FAST = "placement.parameters=hbw placement.gradients=hbw placement.exchange=hbw placement.verify=error"
+TRAIN = (
+    "train {n} name={name} sync.mode=allreduce train.epochs=1 train.batch_size=2 model.width={width} record.steps=true "
+    "collective='{{name: shared, reducers: all, domains: {domains}}}' {fast} > $OUT/{name}.txt 2>&1\n"
+)
+RUNS = {"at_once": (8, "1"), "by_domain": (8, "auto"), "few": (4, "auto")}
+SCRIPT = "".join(
+    TRAIN.format(n=n, name=name, width=WIDTH, domains=domains, fast=FAST) for name, (n, domains) in RUNS.items()
+)
+STEPS = {8: 4, 4: 8}  # of 60 samples
+
+
+@pytest.fixture
+def left(knl):
+    return knl("SNC-4", SCRIPT)
+
+
+@pytest.mark.parametrize(("name", "vectors"), [("at_once", 6.0), ("by_domain", 3.75), ("few", 3.0)])
+def test_bytes_that_cross_between_quarters_are_those_computed(left, name, vectors):
+    """Eight workers cross less from quarter to quarter, four less at once."""
+    (record,), _ = left.run(name)
+    crossed = record["bytes_remote"] / STEPS[RUNS[name][0]] / N_BYTES
+    assert abs(crossed - vectors) < 0.05
+
+
+def test_workers_write_at_home_and_the_bits_stay(left):
+    (at_once,), _ = left.run("at_once")
+    (by_domain,), placement = left.run("by_domain")
+    assert by_domain["params_sha256"] == at_once["params_sha256"]
+    for rank in placement["ranks"]:
+        pages = rank["roles"]["gradients"]["pages"]
+        quarter = 4 + rank["rank"] // 2
+        assert pages.get(str(quarter), 0) * 4096 >= N_BYTES, (rank["rank"], pages)
+        assert set(pages) <= {str(quarter)}, (rank["rank"], pages)

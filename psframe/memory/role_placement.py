@@ -190,6 +190,8 @@ class Places:
         """Move a role that does not fit to ordinary memory, with all of its tensors."""
         for place in [place for place in self.placements if role_of(place) == role]:
             self._replace(place, "ddr")
+        if role in self.auto:
+            self.plan["spilled"] = [*self.plan.get("spilled", []), role]
         self.site.note(f"placement.{role}={self.asked[role]} does not fit and was spilled to {self.got[role]}")
 
     def allocate(self, place: str, n_bytes: int) -> Any:

@@ -208,5 +208,6 @@ def account(plan: Mapping[str, Any]) -> str:
             f"room: {room} (bandwidths: {', '.join(plan['sources'])})",
             f"memory time of a step, in ms: {1e3 * plan['seconds']:.3f} ({plan['by']}, {optimal}); {gains}",
             f"one more MB of {names[0]} would save {1e6 * plan['mb_more_s']:.3f} us a step",
+            *(f"{role} was spilled to ordinary memory, otherwise than planned" for role in plan.get("spilled", ())),
         ]
     )

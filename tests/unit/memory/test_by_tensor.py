@@ -173,6 +173,7 @@ def test_memory_is_near_its_rank_where_a_placement_says_so_and_stays_so_after_a_
     assert ("gradients" in found.near) is is_near
     found.spill("gradients")
     assert ("gradients" in found.near) is is_near
+    assert found.plan.get("spilled", []) == ["gradients"] * (spec == "auto")
     assert "parameters" in found.near
 
 

@@ -129,6 +129,8 @@ def test_account_tells_each_tensor_and_that_nothing_was_measured():
     plan = tier_places._plans(wishes, {(n, 0): 1 << 20 for n in (0, 3, 4)})[wishes[0].group]
     told = tier_places.account(plan)
     assert "nothing of it was measured" in told
+    assert "spilled" not in told
+    assert "exchange was spilled to ordinary memory" in tier_places.account({**plan, "spilled": ["exchange"]})
     rows = {line.split()[0]: line.split() for line in told.splitlines()[2:4]}
     assert rows["parameters"][1:] == ["0.Dense.weight", "4,096", "0", "0", "ddr"]
     assert rows["exchange"][-4:] == ["4,096", "50,000", "10", "hbw"]

@@ -2,14 +2,20 @@
 
 from dataclasses import dataclass
 
-#: MCDRAM beside DDR, both in quarters; both whole; MCDRAM as a cache in front of DDR
-MODES = ("SNC-4", "quadrant", "cache")
+#: MCDRAM beside DDR, both in quarters; both whole; MCDRAM as a cache in front of DDR; and another machine: two sockets
+#: with slow memory beside each, as over CXL
+MODES = ("SNC-4", "quadrant", "cache", "CXL")
 
 CPUS = 8
+
+Speeds = tuple[tuple[int, int], tuple[int, int]]
 
 # latency in ns and bandwidth in GB/s, near those measured on the hardware: from the own quarter, from another one
 DDR = ((130, 90), (140, 80))
 MCDRAM = ((150, 400), (170, 300))
+FAR = ((250, 30), (350, 25))
+#: of the SLIT: from a node with CPUs to the memory beside it, and to that of others
+MCDRAM_DISTANCES, FAR_DISTANCES = (31, 41), (50, 60)
 
 
 @dataclass(frozen=True)
@@ -19,7 +25,7 @@ class Memory:
     Attributes
     ----------
     ddr, mcdram : int
-        MiB. In cache mode MCDRAM is no memory of its own.
+        MiB. In cache mode MCDRAM is no memory of its own; in mode CXL it stands for the slow memory.
     hmat : bool
         Whether firmware tells of speeds, and in cache mode of the cache, by an ACPI HMAT. The hardware's does not,
         being older than that table, and leaves it at the distances; newer machines with such memory do.
@@ -44,11 +50,12 @@ def arguments(mode: str, memory: Memory) -> list[str]:
     """
     if mode not in MODES:
         raise ValueError(f"mode is one of {', '.join(MODES)}, not {mode!r}")
-    quarters, flat = (4 if mode == "SNC-4" else 1), mode != "cache"
+    quarters, flat = {"SNC-4": 4, "CXL": 2}.get(mode, 1), mode != "cache"
+    beside, distances = (FAR, FAR_DISTANCES) if mode == "CXL" else (MCDRAM, MCDRAM_DISTANCES)
     sizes = [memory.ddr // quarters] * quarters + [memory.mcdram // quarters] * quarters * flat
-    numa = [*_nodes(quarters, len(sizes), memory.hmat), *_distances(quarters, len(sizes))]
+    numa = [*_nodes(quarters, len(sizes), memory.hmat), *_distances(quarters, len(sizes), distances)]
     if memory.hmat:
-        numa += _speeds(quarters, len(sizes))
+        numa += _speeds(quarters, len(sizes), beside)
         if not flat:
             cache = "level=1,associativity=direct,policy=write-back,line=64"
             numa.append(f"hmat-cache,node-id=0,size={memory.mcdram}M,{cache}")
@@ -72,12 +79,12 @@ def _nodes(quarters: int, nodes: int, hmat: bool) -> list[str]:
     return options
 
 
-def _speeds(quarters: int, nodes: int) -> list[str]:
+def _speeds(quarters: int, nodes: int, beside: Speeds) -> list[str]:
     """The Heterogeneous Memory Attribute Table, from each node with CPUs to each node."""
     options = []
     for cpu in range(quarters):
         for node in range(nodes):
-            kind = DDR if node < quarters else MCDRAM
+            kind = DDR if node < quarters else beside
             latency, bandwidth = kind[0 if node % quarters == cpu else 1]
             path = f"hmat-lb,initiator={cpu},target={node},hierarchy=memory"
             options.append(f"{path},data-type=access-latency,latency={latency}")
@@ -85,11 +92,11 @@ def _speeds(quarters: int, nodes: int) -> list[str]:
     return options
 
 
-def _distances(quarters: int, nodes: int) -> list[str]:
-    """The hardware's SLIT, by which older software tells MCDRAM from DDR: 31 to the own MCDRAM, 41 to the others."""
+def _distances(quarters: int, nodes: int, beside: tuple[int, int]) -> list[str]:
+    """The hardware's SLIT, by which older software tells MCDRAM from DDR."""
     options = []
     for a in range(nodes):
         for b in range(a + 1, nodes):
-            to_mcdram = 31 if b - quarters == a else 41
-            options.append(f"dist,src={a},dst={b},val={21 if b < quarters else to_mcdram}")
+            to_other = beside[0] if b - quarters == a else beside[1]
+            options.append(f"dist,src={a},dst={b},val={21 if b < quarters else to_other}")
     return options

@@ -115,15 +115,17 @@ class Rendezvous:
         """Return the parties of a gate, from the numbers of ranks on this node."""
         return Parties(ranks, len(ranks), self.me in ranks)
 
-    def meet(self, gate: int, parties: Parties, waits: bool = True) -> None:
+    def meet(
+        self, gate: int, parties: Parties, waits: bool = True, late: Callable[[], list[int]] | None = None
+    ) -> None:
         """Pass a gate: arrive if this rank is one of the ``parties``, and if it ``waits``, wait until all have arrived.
 
-        Every rank of the node must call, for each passage. Raises PeerLost if a rank of the node has died, or the
-        deadline has passed.
+        Every rank of the node must call, for each passage. ``late`` is as in :meth:`until`, by default :meth:`late`.
+        Raises PeerLost if a rank of the node has died, or the deadline has passed.
         """
         self._parties[gate] = parties
         if not self.gates.meet(gate, parties.n, parties.mine, waits, LOOK_S):
-            self._watch(partial(self.gates.wait, gate), self.late)
+            self._watch(partial(self.gates.wait, gate), late or self.late)
 
     def together(self) -> None:
         """Wait until every rank of the node has arrived."""

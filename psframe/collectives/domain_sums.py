@@ -33,7 +33,7 @@ class AtOnce:
     total: np.ndarray | None = None
 
     def __init__(self, meeting: Rendezvous, remote: int):
-        self._meeting, self.remote = meeting, remote
+        self._meeting, self.remote, self.late = meeting, remote, meeting.late
 
     def attach(self, slots: Sequence[np.ndarray], segment: slice) -> None:
         """Note nothing."""
@@ -53,10 +53,11 @@ class ByDomain:
     ----------
     meeting : Rendezvous
         Of the node's ranks.
+    runs : list of slice
+        Workers of each domain, one after the other.
+    near : Near
     worker : int
         Number of this rank among the node's workers; negative if it is none.
-    reducer : int or None
-        Number of this rank among the reducers.
     traffic : Traffic
         Counts what this rank adds.
 
@@ -71,24 +72,22 @@ class ByDomain:
         meeting: Rendezvous,
         allocator: Allocator,
         size: int,
+        runs: list[slice],
         near: Near,
         worker: int,
-        reducer: int | None,
         traffic: Traffic,
     ):
-        self._meeting, self._worker, self._traffic, self._steps = meeting, worker, traffic, 0
-        self._chain = chain = Chain(size, allocator.home("exchange").page_bytes, near.runs)
+        self._meeting, self._near, self._worker, self._traffic, self._steps = meeting, near, worker, traffic, 0
+        self._chain = chain = Chain(size, allocator.home("exchange").page_bytes, runs)
         self._run = chain.run_of(worker)
         self._own = chain.of(self._run, worker) if self._run is not None else []
-        memory = allocator.shared(len(near.runs) * chain.padded * ITEM_BYTES, "exchange", self._pages())
+        memory = allocator.shared(len(runs) * chain.padded * ITEM_BYTES, "exchange", self._pages())
         self._sums = memory.view(np.float32).reshape(-1, chain.padded)[:, :size]
         self.total = self._sums[-1]
-        n = len(near.workers)
+        n = chain.n_workers
         block = shared_block(allocator, NodeCounters.n_bytes(n), "exchange", meeting.me == 0)
         self._counters = NodeCounters(block, n, meeting)
-        self.remote = sum(self._sums[0, chain.pieces[piece]].nbytes for piece in self._own) if self._run else 0
-        if reducer is not None and near.reducers[reducer] != near.workers[-1]:
-            self.remote += near.shares[reducer]
+        self.remote = 0
 
     def _pages(self) -> list[slice]:
         """Return this rank's pages of the sums, in bytes: those of the pieces that it adds."""
@@ -101,21 +100,32 @@ class ByDomain:
         """Note the workers' slots, float32 (S,), and the segment that this rank updates; empty if it is no reducer."""
         self._tasks: list[tuple[Any, np.ndarray, list[Turn]]] = []
         self._awaited = self._chain.over(segment)
+        self.remote = self._crossing(segment)
         for number in self._own:
             piece, run = self._chain.pieces[number], self._run or 0
-            first, *others = [slot[piece] for slot in slots[self._chain.runs[run]]]
-            before, awaited = [], []
-            if run:
-                # as the second row, so that the first one is added to it: in either order to the same bits
-                before, awaited = [self._sums[run - 1, piece]], [self._chain.turn(run - 1, number)]
-            mean = compiled.elementwise.Mean([first, *before, *others])
+            before = [self._sums[run - 1, piece]] if run else []
+            awaited = [self._chain.turn(run - 1, number)] if run else []
+            mean = compiled.elementwise.Mean([*before, *(slot[piece] for slot in slots[self._chain.runs[run]])])
             self._tasks.append((mean, self._sums[run, piece], awaited))
+
+    def _crossing(self, segment: slice) -> int:
+        """Return the bytes that this rank reads from near other NUMA nodes, to add its pieces and for its segment."""
+        chain, first, me = self._chain, self._near.n_servers, self._meeting.me
+        run, n = self._run or 0, 0
+        for number in self._own:
+            others = [*range(chain.runs[run].start, chain.runs[run].stop)]
+            others += [chain.turn(run - 1, number).worker] if run else []
+            piece = chain.pieces[number]
+            n += (piece.stop - piece.start) * sum(self._near.crosses(me, first + other) for other in others)
+        for number, piece in enumerate(chain.pieces):
+            n_read = max(0, min(piece.stop, segment.stop) - max(piece.start, segment.start))
+            n += n_read * self._near.crosses(me, first + chain.turn(len(chain.runs) - 1, number).worker)
+        return n * ITEM_BYTES
 
     def sum(self) -> None:
         """Add this rank's pieces, each once the domain before has. All ranks must call."""
         self._steps += 1
-        if self._tasks:
-            self._meeting.wait(READY[0])
+        self._meeting.wait(READY[0])  # those who add nothing, too: so the gate names who keeps the gradients away
         for mean, out, awaited in self._tasks:
             self._until(awaited)
             mean.into(out)
@@ -128,11 +138,11 @@ class ByDomain:
 
     def _until(self, turns: Sequence[Turn]) -> None:
         for turn in turns:
-            self._counters.until(turn.worker, (self._steps - 1) * turn.of + turn.number, self._late)
+            self._counters.until(turn.worker, (self._steps - 1) * turn.of + turn.number, self.late)
 
-    def _late(self) -> list[int]:
-        """Return the ranks of the node that keep the sum away: those of the first run that is not done."""
-        before = len(self._meeting.members) - self._chain.n_workers
+    def late(self) -> list[int]:
+        """Return the ranks of the node that keep others waiting: of the first run that is not done, or at a gate."""
+        before = self._near.n_servers
         for run, workers in enumerate(self._chain.runs):
             left = [
                 before + worker
@@ -142,4 +152,4 @@ class ByDomain:
             ]
             if left:
                 return left
-        return []
+        return self._meeting.late()

@@ -1,4 +1,4 @@
-"""Domains of a node's memory (:class:`Near`), the bytes that cross between them, and a chain of sums (:class:`Chain`).
+"""Domains of a node's memory, the bytes that cross between them (:class:`Near`), and a chain of sums (:class:`Chain`).
 
 A domain is a NUMA node, or a group of ranks that the user takes for one; :mod:`psframe.collectives.domain_sums` sums.
 """
@@ -17,81 +17,75 @@ Domains = Literal["auto"] | int
 
 #: of a vector; below, the waits of a chain are thought to cost more than remote memory (not measured)
 LEAST_BYTES = 1 << 20
+#: vectors that each domain moves more: it writes a sum, which the next one reads
+MOVED = 2
 PIECES = 4  # for each rank of the largest run, so that the next domain begins before the last piece
+
+
+def runs_of(domains: Sequence[int]) -> list[slice]:
+    """Return the slices of neighbours in one domain."""
+    found, begin = [], 0
+    for _, members in groupby(domains):
+        end = begin + len(list(members))
+        found.append(slice(begin, end))
+        begin = end
+    return found
 
 
 @dataclass(frozen=True)
 class Near:
-    """Domains of a node's ranks.
+    """NUMA nodes near the ranks of a node.
 
     Attributes
     ----------
-    workers : tuple of int
-        Domain of each worker; () if they are not known, or not to be told apart.
+    ranks : tuple of int
+        NUMA node near each rank; () if there is none near one of them.
+    n_servers : int
+        Ranks before the first worker.
     reducers : tuple of int
-        Domain of each reducer.
-    shares : tuple of int
-        Bytes that each reducer sums and updates.
+        Numbers of the reducers among the ranks.
     """
 
-    workers: tuple[int, ...] = ()
-    reducers: tuple[int, ...] = ()
-    shares: tuple[int, ...] = ()
+    ranks: tuple[int, ...]
+    n_servers: int
+    reducers: tuple[int, ...]
 
     @property
     def runs(self) -> list[slice]:
-        """Slices of the workers: neighbours in one domain."""
-        found, begin = [], 0
-        for _, members in groupby(self.workers):
-            end = begin + len(list(members))
-            found.append(slice(begin, end))
-            begin = end
-        return found
+        """Slices of the workers: neighbours near one NUMA node."""
+        return runs_of(self.ranks[self.n_servers :])
 
-    def beside(self, domain: int) -> int:
-        """Return the bytes that are summed in other domains than this one."""
-        return sum(share for share, other in zip(self.shares, self.reducers, strict=True) if other != domain)
+    def crosses(self, one: int, other: int) -> bool:
+        """Return True if two ranks are near different NUMA nodes."""
+        return bool(self.ranks) and self.ranks[one] != self.ranks[other]
 
-    @property
-    def at_once(self) -> int:
-        """Bytes that cross between domains in a step whose workers write to where their gradients are summed."""
-        return sum(map(self.beside, self.workers))
+    def beside(self, rank: int, shares: Sequence[int]) -> int:
+        """Return the bytes that reducers near other NUMA nodes than this rank's sum; ``shares`` are each reducer's."""
+        return sum(share for share, reducer in zip(shares, self.reducers, strict=True) if self.crosses(rank, reducer))
 
-    @property
-    def by_domain(self) -> int:
-        """Bytes that cross in a step whose domains sum one after the other."""
-        return (len(self.runs) - 1) * sum(self.shares) + self.beside(self.workers[-1])
+    def at_once(self, shares: Sequence[int]) -> int:
+        """Return the bytes that cross in a step whose workers write to where their gradients are summed."""
+        return sum(self.beside(rank, shares) for rank in range(self.n_servers, len(self.ranks)))
 
-    @property
-    def pays(self) -> bool:
-        """True if fewer bytes cross when domains sum one after the other, and they are many."""
-        return len(self.runs) > 1 and sum(self.shares) >= LEAST_BYTES and self.by_domain < self.at_once
+    def by_domain(self, shares: Sequence[int]) -> int:
+        """Return the bytes that cross in a step whose NUMA nodes sum one after the other."""
+        return (len(self.runs) - 1) * sum(shares) + self.beside(len(self.ranks) - 1, shares)
+
+    def pays(self, n_bytes: int) -> bool:
+        """Return True if a vector of ``n_bytes`` should be summed from NUMA node to NUMA node.
+
+        That is so if as many bytes less cross as are moved more, since each node writes a sum which the next one reads.
+        Reducers are reckoned with equal shares, so that pages of another size change nothing.
+        """
+        if len(self.runs) < 2 or n_bytes < LEAST_BYTES:
+            return False
+        shares = [n_bytes // len(self.reducers)] * len(self.reducers)
+        return self.at_once(shares) - self.by_domain(shares) >= MOVED * len(self.runs) * n_bytes
 
 
-def near(
-    asked: Domains, domains: Sequence[int], workers: slice, reducers: Sequence[int], shares: Sequence[int]
-) -> Near:
-    """Return the domains of a node's ranks.
-
-    Parameters
-    ----------
-    asked : int or 'auto'
-        Number of groups of neighbouring ranks to take for domains; ``auto`` or 1: ``domains``.
-    domains : sequence of int
-        NUMA node near each rank of the node; negative if there is none.
-    workers : slice
-        Workers among these ranks.
-    reducers : sequence of int
-        Reducers among these ranks.
-    shares : sequence of int
-        Bytes that each reducer sums.
-    """
-    known = list(domains)
-    if asked != "auto" and asked > 1:
-        known = [rank * asked // len(known) for rank in range(len(known))]
-    if min(known, default=-1) < 0 or len(set(known)) == 1:
-        return Near()
-    return Near(tuple(known[workers]), tuple(known[rank] for rank in reducers), tuple(shares))
+def groups(n_ranks: int, n_groups: int) -> list[int]:
+    """Return the group of each rank, of so many nearly equal ones of neighbours."""
+    return [rank * n_groups // n_ranks for rank in range(n_ranks)]
 
 
 def need_plain(asked: Domains, keeps_order: bool, is_chunked: bool, is_group: bool) -> None:

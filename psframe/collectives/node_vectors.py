@@ -5,7 +5,7 @@ slot. Updates go to a second copy, which becomes current by a single store once 
 partial step, and a step in which a rank dies has no effect.
 """
 
-from collections.abc import Sequence
+from dataclasses import replace
 from typing import Literal
 
 import numpy as np
@@ -13,7 +13,7 @@ import numpy as np
 from psframe.cluster.gates import COMMITTED, READY, SUMMED
 from psframe.cluster.roles import Team
 from psframe.collectives.domain_sums import AtOnce, ByDomain
-from psframe.collectives.domains import Domains, near
+from psframe.collectives.domains import Domains, Near, groups, runs_of
 from psframe.collectives.segments import ITEM_BYTES, chosen, divide, vectors
 from psframe.memory.allocator import Allocator
 from psframe.memory.arena import Arena, Keeping, Layout, Vectors
@@ -69,6 +69,7 @@ class NodeVectors:
         if team.cluster is None:
             raise AssertionError("a team over shared memory needs its cluster")
         self._allocator, self.traffic, self._chunked = allocator, traffic, bool(chunk_bytes)
+        self._is_alone = team.cluster.n_nodes == 1
         self.meeting, me = team.cluster.rendezvous, team.cluster.node_rank
         n_ranks = len(self.meeting.members)
         homes = ("parameters", "optimizer", "exchange" if chunk_bytes else "gradients")
@@ -82,21 +83,27 @@ class NodeVectors:
         self.worker, self.n_workers = me - first, n_ranks - first
         self._n_taken = team.largest or self.n_workers  # slots that are allocated
         self._current = False  # True if every rank of the node knows the version of the parameters
-        self._sums = self._made_sums(domains, members, 1 if team.largest or chunk_bytes else domains)
+        near = self._near(chosen(n_ranks, n_wanted))
+        self._sums = self._made_sums(1 if team.largest or chunk_bytes else domains, near, members)
 
-    def _made_sums(self, asked: Domains, reducers: Sequence[int], allowed: Domains) -> AtOnce | ByDomain:
-        """Return how the node's gradients are summed."""
-        division, ranks, allocator = self.division, self.meeting.members, self._allocator
+    def _near(self, reducers: tuple[int, ...]) -> Near:
+        """Return the NUMA nodes near the ranks; none where gradients go on to other nodes, too."""
+        members, n_servers = self.meeting.members, len(self.meeting.members) - self.n_workers
+        places = self._allocator.home("exchange" if self._chunked else "gradients").near if self._is_alone else {}
+        ranks = tuple(places[rank] for rank in members if rank in places)
+        return Near(ranks if len(ranks) == len(members) else (), n_servers, reducers)
+
+    def _made_sums(self, domains: Domains, near: Near, reducers: tuple[int, ...]) -> AtOnce | ByDomain:
+        """Return how gradients are summed. That hangs on nothing that a spill changes after memory was counted."""
+        allocator, division = self._allocator, self.division
+        runs = near.runs if allocator.home("exchange").near and near.pays(ITEM_BYTES * division.size) else []
+        if domains != "auto":
+            runs = runs_of(groups(len(self.meeting.members), domains)[near.n_servers :])
+        if len(runs) > 1:
+            return ByDomain(self.meeting, allocator, division.size, runs, near, self.worker, self.traffic)
         shares = [ITEM_BYTES * division.n_of(reducer) for reducer in range(len(reducers))]
-        nodes = allocator.home("gradients").near
-        domains = [nodes.get(rank, -1) for rank in ranks]
-        workers = slice(len(ranks) - self.n_workers, None)
-        known = near(asked, domains, workers, reducers, shares)
-        if len(known.runs) > 1 and (known.pays if allowed == "auto" else allowed != 1):
-            return ByDomain(self.meeting, allocator, division.size, known, self.worker, self.reducer, self.traffic)
-        return AtOnce(
-            self.meeting, known.beside(known.workers[self.worker]) if known.workers and self.worker >= 0 else 0
-        )
+        crossing = replace(near, reducers=reducers).beside(self.meeting.me, shares) if self.worker >= 0 else 0
+        return AtOnce(self.meeting, crossing)
 
     def arena(self, layout: Layout, n_state: int, keeping: Keeping) -> Arena:
         """Return the arena of this rank, whose parameters and state are the node's. All ranks must call."""
@@ -191,7 +198,7 @@ class NodeVectors:
         gates, arena = self.meeting.gates, self._arena
         if arena.nonfinite:
             gates.object(COMMITTED)
-        self.meeting.meet(COMMITTED, self.reducing)
+        self.meeting.meet(COMMITTED, self.reducing, late=self._sums.late)
         arena.nonfinite = arena.drops_unsound and gates.is_objected(COMMITTED)
         arena.end_step()
         self._current = True

@@ -1,7 +1,8 @@
 """Placement of tensors where they gain most (:class:`Auto`), and the tiers it chooses from (:func:`tiers`)."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from math import lcm
 from typing import Literal
 
 from psframe.config.registry import Positive
@@ -54,14 +55,23 @@ class Auto(Base):
     def policy(self, site: Site, shared: bool) -> Policy:
         return Policy(huge_pages=self.huge_pages)
 
-    def chosen(self, site: Site, tiers: list[str], option: Option) -> Placement:
-        """Return the placement of a tensor that the plan has put into one or two of the tiers."""
-        names = [tiers[tier] for tier in option.tiers]
-        if len(names) == 1:
-            return self._alone(site, names[0])
-        weights: dict[str | int, int] = {}
-        for tier, name in zip(option.tiers, names, strict=True):
-            weights[name if name != "other" else site.topology.of_tier(name)[0]] = option.weights[tier]
+    def chosen(self, site: Site, reaches: Sequence["Reach"], option: Option, shared: bool) -> Placement:
+        """Return the placement of a tensor that the plan has put into one or two of the tiers.
+
+        ``shared``: it is memory that all ranks of a node map.
+        """
+        if len(option.tiers) == 1:
+            return self._alone(site, reaches[option.tiers[0]].name)
+        keys: dict[int, tuple[str | int, ...]] = {}
+        for tier in option.tiers:
+            reach = reaches[tier]
+            keys[tier] = (reach.name,)
+            if reach.name == "other":
+                keys[tier] = site.topology.of_tier(reach.name)[:1]
+            elif shared and reach.name == "hbw":  # the nodes that the plan reckons with, not all of the tier
+                keys[tier] = reach.nodes
+        common = lcm(*map(len, keys.values()))
+        weights = {key: option.weights[tier] * common // len(found) for tier, found in keys.items() for key in found}
         return Weighted(weights=weights, huge_pages=self.huge_pages)
 
     def _alone(self, site: Site, tier: str) -> Placement:

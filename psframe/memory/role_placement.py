@@ -106,7 +106,15 @@ class Places:
                 raise UserError(f"{key_of(place)}: {error}") from None
 
         self._first = self.got | {role: "default" for role in ROLES if isinstance(self.placements[role], Auto)}
-        self.near = [role for role in ROLES if self._first[role] in NEAR and self.policies[role].mode != "interleave"]
+        self.near = [
+            role
+            for role in ROLES
+            if all(
+                self._first[place] in NEAR and self.policies[place].mode != "interleave"
+                for place in self.placements
+                if role_of(place) == role
+            )
+        ]
 
     def _add_patterns(self, role: str, placement: ByTensor, choice: Choice) -> None:
         """Add the placements of a role by tensor."""

@@ -12,7 +12,7 @@ from psframe.memory import budget, tier_plan
 from psframe.memory.auto import Reach
 from psframe.memory.auto import tiers as tiers_of
 from psframe.memory.budget import Demand, Pool
-from psframe.memory.role_placement import Places
+from psframe.memory.role_placement import SHARED, Places
 from psframe.memory.tensor_names import role_of, tensor_of
 from psframe.memory.tier_plan import Item, Option, Plan, Tier
 from psframe.record.view import aligned
@@ -42,11 +42,11 @@ def arrange(cluster: Cluster, places: Places, sizes: Sizes, free: Mapping[Pool, 
     if not places.auto:
         return
     places.plan = plans[wish.group]
-    names = [reach.name for reach in wish.reaches]
+    reaches = wish.reaches
     for place, weights in places.plan["chosen"].items():
         option = Option(tuple(weights))
-        placement = places.auto[role_of(place)].chosen(places.site, names, option)
-        places.put(place, placement, "+".join(names[tier] for tier in option.tiers))
+        placement = places.auto[role_of(place)].chosen(places.site, reaches, option, place in SHARED)
+        places.put(place, placement, "+".join(reaches[tier].name for tier in option.tiers))
 
 
 @dataclass(frozen=True)

@@ -11,7 +11,7 @@ TRAIN = (
     "train {n} name={name} sync.mode=allreduce train.epochs=1 train.batch_size=2 model.width={width} record.steps=true "
     "collective='{{name: shared, reducers: all, domains: {domains}}}' {fast} > $OUT/{name}.txt 2>&1\n"
 )
-RUNS = {"at_once": (8, "1"), "by_domain": (8, "auto"), "few": (4, "auto")}
+RUNS = {"at_once": (8, "auto"), "by_domain": (8, "4"), "few": (4, "4")}
 SCRIPT = "".join(
     TRAIN.format(n=n, name=name, width=WIDTH, domains=domains, fast=FAST) for name, (n, domains) in RUNS.items()
 )
@@ -23,9 +23,9 @@ def left(knl):
     return knl("SNC-4", SCRIPT)
 
 
-@pytest.mark.parametrize(("name", "vectors"), [("at_once", 6.0), ("by_domain", 3.75), ("few", 3.0)])
+@pytest.mark.parametrize(("name", "vectors"), [("at_once", 6.0), ("by_domain", 3.75), ("few", 3.75)])
 def test_bytes_that_cross_between_quarters_are_those_computed(left, name, vectors):
-    """Eight workers cross less from quarter to quarter, four less at once."""
+    """Of eight and four workers. What is saved would not be worth what is moved: by default they sum at once."""
     (record,), _ = left.run(name)
     crossed = record["bytes_remote"] / STEPS[RUNS[name][0]] / N_BYTES
     assert abs(crossed - vectors) < 0.05

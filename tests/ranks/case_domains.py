@@ -8,7 +8,8 @@ import numpy as np
 from psframe.cluster.cluster import join
 from psframe.cluster.gates import PeerLost
 from psframe.collectives import domains
-from psframe.memory.process_site import Site
+from psframe.memory.topology import read
+from psframe.train.build import allocate
 from tests.ranks import contract
 from tests.ranks.harness import ranks
 from tests.ranks.lateness import count_from
@@ -17,6 +18,11 @@ from tests.ranks.training import folder, hashes, train
 SAMPLES = "dataset={name: synthetic, shape: [1, 28, 28], classes: 10, samples: 48}"
 WIDE = (SAMPLES, "model=lenet", "train.epochs=1", "train.batch_size=4")
 N_BYTES = 4 * 431_088  # of LeNet's vector, with what aligns its tensors
+
+
+def near_node(node):
+    """Let this process take its CPUs for those of a NUMA node."""
+    return patch.object(allocate, "node_near", lambda site: node)
 
 
 def collective(**keys):
@@ -49,7 +55,7 @@ def bytes_that_cross_are_those_computed(world):
         near = world.rank * n_domains // world.size
         known = [rank * n_domains // world.size for rank in range(world.size)]
         at_once, by_domain = 0, 0
-        with folder(world) as where, patch.object(Site, "homes", (near,)):
+        with folder(world) as where, near_node(near):
             for server, n_workers in (("colocated", world.size), ("dedicated", world.size - 1)):
                 keys = {"reducers": "all"}
                 ((record,), steps, _) = train(
@@ -74,16 +80,40 @@ def bytes_that_cross_are_those_computed(world):
 def order_is_chosen_by_the_bytes_that_cross(world):
     """Two domains of two ranks: 1.5 vectors cross in place of 2; of one rank each, 3.75 in place of 3.
 
-    Short vectors are summed at once.
+    Short vectors are summed at once, and any if what is moved more counts.
     """
-    pairs, least = world.rank // 2, domains.LEAST_BYTES
-    ways = ((pairs, least, 1.5), (pairs, 1 << 30, 2.0), (world.rank, 0, 3.0), (0, 0, 0.0), (world.rank % 2, 0, 2.0))
+    pairs = world.rank // 2
+    ways = ((pairs, 0, 0, 1.5), (pairs, 1 << 30, 0, 2.0), (pairs, 0, 2, 2.0), (world.rank, 0, 0, 3.0), (0, 0, 0, 0.0))
     with folder(world) as where:
-        for near, least_bytes, n_vectors in ways:
-            with patch.object(Site, "homes", (near,)), patch.object(domains, "LEAST_BYTES", least_bytes):
+        for near, least_bytes, moved, n_vectors in ways:
+            with near_node(near), patch.multiple(domains, LEAST_BYTES=least_bytes, MOVED=moved):
                 ((record,), steps, _) = train(world, 4, where, *WIDE, "sync.mode=allreduce", collective(reducers="all"))
             crossed = record.get("bytes_remote", 0) / len(steps) / N_BYTES
             assert abs(crossed - n_vectors) < 0.02, (near, crossed, n_vectors)
+
+
+@ranks(4)
+def groups_that_are_no_domains_cross_nothing_and_other_nodes_count_by_node(world):
+    with folder(world) as where:
+        keys = (*WIDE, "sync.mode=allreduce")
+        record = train(world, 4, where, *keys, collective(domains=2))[0][0]
+        assert "bytes_remote" not in record
+        with near_node(world.rank):  # two nodes in each group: each worker reads its neighbour's half, too
+            ((record,), steps, _) = train(world, 4, where, *keys, collective(domains=2, reducers="all"))
+        crossed = record["bytes_remote"] / len(steps) / N_BYTES
+        # in each group one of two slots; the first group's sum, of which no piece is near; three quarters of the last
+        assert abs(crossed - (2 + 1 + 0.75)) < 0.05, crossed
+
+
+@ranks(4)
+def spill_changes_no_order_for_which_memory_was_counted(world):
+    """Optimizer state in pages of 2 MiB, of which there are none, leaves one reducer; in plain pages there are four."""
+    node = read("/").memory[0]
+    declared = (f"placement.hbw_nodes=[{node}]", "placement.spill=[optimizer]")
+    keys = (*WIDE, "sync.mode=allreduce", collective(reducers="all"))
+    with folder(world) as where, near_node(world.rank // 2), patch.object(domains, "MOVED", 0):
+        plain = hashes(world, 4, where, *keys)
+        assert hashes(world, 4, where, *keys, *declared, "placement.optimizer={name: hbw, huge_pages: 2M}") == plain
 
 
 @ranks(2)
@@ -100,26 +130,34 @@ def domains_are_refused_where_gradients_are_not_summed_in_place(world):
 
 @ranks(3, 4)
 def rank_that_does_not_add_is_named(world):
-    """The second domain's rank announces its gradients, and then adds nothing: all others wait for it."""
-    cluster = join(world)
-    form = ("shared", {"reducers": "all", "domains": world.size})
-    arena, collective, *_ = contract.train(cluster, "allreduce", {}, form, "none", [(1 << 14,)])
-    version, before = arena.version, arena.params.copy()
-    arena.grads[:] = 1
-    lost, spoke, left = 1, False, cluster.link.share(64)
-    count_from(cluster.rendezvous, 0.3, lambda: left[0])
-    if world.rank == lost:
-        collective._node.put(arena.grads)
-        left[0] = 1
-    else:
-        try:
-            for _ in collective.allreduce_mean(arena.grads, world.size):
-                raise AssertionError("a segment was summed without a rank's gradients")
-        except PeerLost as error:
-            spoke = error.speaks
-            if spoke:
-                assert error.ranks == (lost,), error.ranks
-                assert f"rank {lost} did not come" in str(error)
-    assert world.allreduce(spoke) == 1
-    assert arena.version == version
-    np.testing.assert_array_equal(arena.params, before)
+    """One announces its gradients and adds none of its pieces, or one; or does not even announce them.
+
+    All others wait for it.
+    """
+    last = world.size - 1
+    for lost, n_added, reducers in ((1, 0, "all"), (last, 1, "server"), (last, None, "server")):
+        cluster = join(world)
+        form = ("shared", {"reducers": reducers, "domains": world.size})
+        arena, collective, *_ = contract.train(cluster, "allreduce", {}, form, "none", [(1 << 14,)])
+        version, before = arena.version, arena.params.copy()
+        arena.grads[:] = 1
+        spoke, left, sums = False, cluster.link.share(64), collective._node._sums
+        count_from(cluster.rendezvous, 0.3, lambda left=left: left[0])
+        if world.rank == lost:
+            if n_added is not None:
+                collective._node.put(arena.grads)
+                del sums._tasks[n_added:]
+                sums.sum()
+            left[0] = 1
+        else:
+            try:
+                for _ in collective.allreduce_mean(arena.grads, world.size):
+                    raise AssertionError("a segment was summed without a rank's gradients")
+            except PeerLost as error:
+                spoke = error.speaks
+                if spoke:
+                    assert error.ranks == (lost,), error.ranks
+                    assert f"rank {lost} did not come" in str(error)
+        assert world.allreduce(spoke) == 1
+        assert arena.version == version
+        np.testing.assert_array_equal(arena.params, before)

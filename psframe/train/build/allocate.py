@@ -14,6 +14,7 @@ from psframe.errors import UserError, limits
 from psframe.memory.allocator import Allocator, Home
 from psframe.memory.free_memory import available
 from psframe.memory.pages import RESERVED_BYTES, no_huge_pages, populate
+from psframe.memory.process_site import Site
 from psframe.memory.role_placement import Places
 from psframe.train import placement_report
 from psframe.train.build.sizes import Sizes
@@ -23,10 +24,15 @@ from psframe.train.plan.plan import Plan
 T = TypeVar("T")
 
 
+def node_near(site: Site) -> int | None:
+    """Return the NUMA node that this rank is bound to; None if its CPUs are of several."""
+    return site.homes[0] if len(site.homes) == 1 else None
+
+
 def homes(cluster: Cluster, places: Places) -> dict[str, Home]:
     """Return the home of every role as seen by the node's first rank, and what is near its ranks. All must call."""
-    nodes = places.site.homes
-    of_ranks = cluster.link.gather(f"{cluster.rank} {nodes[0]}".encode() if len(nodes) == 1 else b"")
+    node = node_near(places.site)
+    of_ranks = cluster.link.gather(b"" if node is None else f"{cluster.rank} {node}".encode())
     pairs = [[int(number) for number in frame.split()] for frame in of_ranks if frame]
     plain, pairs, roles = cluster.link.tell(
         [{role: astuple(home) for role, home in places.homes().items()}, pairs, places.near]

@@ -136,7 +136,8 @@ def measure_memory(cluster: Cluster, plan: Plan, has_data: bool = False) -> tupl
     if plan.places.auto:
         works, applies = first.team.worker is not None, first.team.applies_updates
         samples, sample_bytes = first.sampler.max_batch, plan.facts.sample_bytes
-        moves = of_step(first.network, samples, works, applies, sizes.by_place, sample_bytes)
+        reads = sample_bytes if plan.grid.stage == 0 else 0
+        moves = of_step(first.network, samples, works, applies, sizes.by_place, reads)
         sizes = replace(sizes, moves=moves)
     return sizes, plan.asked.of(first.network)
 

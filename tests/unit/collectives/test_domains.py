@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from psframe.collectives.domains import LEAST_BYTES, Chain, Near, near, need_plain
+from psframe.collectives.domains import LEAST_BYTES, Chain, Near, groups, need_plain, runs_of
 from psframe.errors import UserError
 
 maps = st.lists(st.integers(0, 3), min_size=1, max_size=12)
@@ -13,7 +13,7 @@ maps = st.lists(st.integers(0, 3), min_size=1, max_size=12)
 
 @given(maps, st.integers(0, 40_000), st.sampled_from([4, 64, 4096]))
 def test_every_run_adds_every_piece_once_and_pieces_tile_the_vector(workers, size, page_bytes):
-    chain = Chain(size, page_bytes, Near(tuple(workers)).runs)
+    chain = Chain(size, page_bytes, runs_of(workers))
     ends = [*(piece.stop for piece in chain.pieces), *[size] * (not chain.pieces)]
     assert [0, *ends] == [*(piece.start for piece in chain.pieces), size]
     assert all(piece.start * 4 % page_bytes == 0 for piece in chain.pieces)
@@ -31,7 +31,7 @@ def test_every_run_adds_every_piece_once_and_pieces_tile_the_vector(workers, siz
 
 @given(maps, st.integers(1, 300), st.data())
 def test_segment_waits_for_the_last_run_s_pieces_of_it_and_no_others(workers, size, data):
-    chain = Chain(size, 64, Near(tuple(workers)).runs)
+    chain = Chain(size, 64, runs_of(workers))
     start = data.draw(st.integers(0, size))
     segment = slice(start, data.draw(st.integers(start, size)))
     awaited, last = chain.over(segment), len(chain.runs) - 1
@@ -44,47 +44,49 @@ def test_segment_waits_for_the_last_run_s_pieces_of_it_and_no_others(workers, si
 
 
 @given(maps.filter(lambda found: len(set(found)) > 1), st.integers(1, 4), st.data())
-def test_bytes_that_cross_are_those_of_every_read_and_write(domains, n_reducers, data):
+def test_bytes_that_cross_are_those_of_every_read_and_write(nodes, n_reducers, data):
     """Of a model of every float: who writes or reads it, and in whose memory."""
     size = data.draw(st.integers(n_reducers, 60))
-    reducers = sorted(data.draw(st.permutations(range(len(domains))))[:n_reducers])
+    reducers = tuple(sorted(data.draw(st.permutations(range(len(nodes))))[:n_reducers]))
     owner = np.sort(data.draw(st.lists(st.integers(0, len(reducers) - 1), min_size=size, max_size=size)))
     shares = [4 * int((owner == reducer).sum()) for reducer in range(len(reducers))]
-    known = near("auto", domains, slice(0, None), reducers, shares)
-    of_owner = [domains[reducers[reducer]] for reducer in owner]
-    written = sum(4 for worker in domains for home in of_owner if home != worker)
-    runs = [domains[run.start] for run in known.runs]
+    n_servers = data.draw(st.integers(0, len(nodes) - 1))
+    near = Near(tuple(nodes), n_servers, reducers)
+    of_owner = [nodes[reducers[reducer]] for reducer in owner]
+    written = sum(4 for worker in nodes[n_servers:] for home in of_owner if home != worker)
+    runs = [nodes[n_servers + run.start] for run in near.runs]
     read = 4 * size * (len(runs) - 1) + sum(4 for home in of_owner if home != runs[-1])
-    assert (known.at_once, known.by_domain) == (written, read)
+    assert (near.at_once(shares), near.by_domain(shares)) == (written, read)
 
 
 @pytest.mark.parametrize(
-    ("n_workers", "n_domains", "pays"),
-    [(4, 4, False), (8, 4, True), (16, 4, True), (4, 2, True), (8, 2, True), (2, 2, False)],
+    ("n_workers", "n_nodes", "pays"),
+    [(2, 2, False), (4, 2, False), (4, 4, False), (8, 4, False), (16, 2, True), (16, 4, True), (64, 4, True)],
 )
-def test_chain_pays_where_fewer_vectors_cross(n_workers, n_domains, pays):
-    """(W - W / D) S in place of (D - 1 / D) S, of long vectors alone."""
-    domains = [rank * n_domains // n_workers for rank in range(n_workers)]
-    found = near("auto", domains, slice(0, None), range(n_workers), [LEAST_BYTES] * n_workers)
-    size = LEAST_BYTES * n_workers
-    assert found.at_once == size * (n_workers - n_workers // n_domains)
-    assert found.by_domain == size * (n_domains - 1) + size - size // n_domains
-    assert found.pays is pays
-    short = near("auto", domains, slice(0, None), range(n_workers), [LEAST_BYTES // n_workers - 4] * n_workers)
-    assert not short.pays
+def test_chain_pays_where_as_many_bytes_less_cross_as_are_moved_more(n_workers, n_nodes, pays):
+    """(W - W / D) S cross in place of (D - 1 / D) S, for 2 D S that are moved; of long vectors alone."""
+    near = Near(tuple(rank * n_nodes // n_workers for rank in range(n_workers)), 0, tuple(range(n_workers)))
+    shares = [LEAST_BYTES] * n_workers
+    size = sum(shares)
+    assert near.at_once(shares) == size * (n_workers - n_workers // n_nodes)
+    assert near.by_domain(shares) == size * (n_nodes - 1) + size - size // n_nodes
+    assert near.pays(size) is pays
+    assert not near.pays(LEAST_BYTES - 4)
 
 
-@pytest.mark.parametrize("domains", [[0, 0, 0], [0, -1, 1], [-1, -1], [2]])
-def test_ranks_that_are_not_near_different_memory_have_no_domains(domains):
-    found = near("auto", domains, slice(0, None), [0], [8])
-    assert (found.runs, found.pays) == ([], False)
-    assert (found.workers, found.reducers) == ((), ())
+@pytest.mark.parametrize("nodes", [(0, 0, 0), (), (2,)])
+def test_ranks_that_are_not_near_different_memory_cross_nothing(nodes):
+    near = Near(nodes, 0, tuple(range(len(nodes))))
+    assert not near.pays(1 << 30)
+    assert len(near.runs) <= 1
+    assert near.at_once([8] * len(nodes)) == 0
 
 
 def test_groups_of_ranks_may_be_taken_for_domains_and_a_server_is_in_one_of_them():
-    found = near(2, [0] * 5, slice(1, None), [0, 4], [40, 60])
-    assert (found.workers, found.reducers, found.runs) == ((0, 0, 1, 1), (0, 1), [slice(0, 2), slice(2, 4)])
-    assert near(1, [3, 4], slice(0, None), [0], [8]).workers == (3, 4)  # counted, though summed at once
+    assert groups(5, 2) == [0, 0, 0, 1, 1]
+    assert runs_of(groups(5, 2)[1:]) == [slice(0, 2), slice(2, 4)]
+    assert runs_of(groups(3, 5)) == [slice(0, 1), slice(1, 2), slice(2, 3)]
+    assert runs_of([1, 0, 0, 1]) == [slice(0, 1), slice(1, 3), slice(3, 4)]
 
 
 @pytest.mark.parametrize(("at", "message"), [(0, "any_workers"), (1, "collective.chunk_bytes=0"), (2, "groups")])

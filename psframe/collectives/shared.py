@@ -37,8 +37,8 @@ class Shared(Base):
         differs from ``placement.gradients``, else 0.
     domains : int or 'auto'
         Domains of memory whose workers sum one after the other, so that fewer bytes cross between them. ``auto``: the
-        NUMA nodes near the ranks, where that saves more than it moves; 1: all is summed at once; a number: so many groups of
-        neighbouring ranks, as of those with a cache in common.
+        NUMA nodes near the ranks, where that saves more than it moves; 1: all is summed at once; a number: so many
+        groups of neighbouring ranks, as of those with a cache in common.
     fallback : {'none', 'buffer'}
         Collective to use without shared memory; ``psframe.train.build.assemble`` reads it.
     """

@@ -28,6 +28,8 @@ class AtOnce:
         Bytes that this rank reads from other domains, or writes there, in a step.
     total : ndarray or None
         The sum, float32 (S,), of which reducers read their segments; None if they sum the slots.
+    late : callable
+        Returns the ranks of the node that keep others waiting.
     """
 
     total: np.ndarray | None = None
@@ -63,7 +65,7 @@ class ByDomain:
 
     Attributes
     ----------
-    remote, total
+    remote, total, late
         As in :class:`AtOnce`.
     """
 

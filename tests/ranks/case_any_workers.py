@@ -50,7 +50,7 @@ def collectives_add_in_the_order_of_the_tree(world):
     cluster = join(world)
     for shapes in LAYOUTS:
         for mode, arguments in MODES:
-            for form in FORMS:
+            for form in (form for form in FORMS if "domains" not in form[1]):  # which a tree refuses
                 arena, _, team, update = take_steps(cluster, mode, arguments, form, "any_workers", shapes)
                 wanted = expected(team.n_workers, arena.layout, STEPS, tree)
                 np.testing.assert_array_equal(arena.params, wanted, err_msg=f"{mode} {arguments} over {form}, {shapes}")

@@ -82,7 +82,7 @@ class ByDomain:
         self._meeting, self._near, self._worker, self._traffic, self._steps = meeting, near, worker, traffic, 0
         self._chain = chain = Chain(size, allocator.home("exchange").page_bytes, runs)
         self._run = chain.run_of(worker)
-        self._own = chain.of(self._run, worker) if self._run is not None else []
+        self._own = chain.of(self._run, worker)
         memory = allocator.shared(len(runs) * chain.padded * ITEM_BYTES, "exchange", self._pages())
         self._sums = memory.view(np.float32).reshape(-1, chain.padded)[:, :size]
         self.total = self._sums[-1]
@@ -95,7 +95,7 @@ class ByDomain:
         """Return this rank's pages of the sums, in bytes: those of the pieces that it adds."""
         chain, starts = self._chain, [piece.start for piece in self._chain.pieces]
         ends = [*starts[1:], chain.padded]
-        begin = (self._run or 0) * chain.padded
+        begin = self._run * chain.padded
         return [slice((begin + starts[n]) * ITEM_BYTES, (begin + ends[n]) * ITEM_BYTES) for n in self._own]
 
     def attach(self, slots: Sequence[np.ndarray], segment: slice) -> None:
@@ -104,7 +104,7 @@ class ByDomain:
         self._awaited = self._chain.over(segment)
         self.remote = self._crossing(segment)
         for number in self._own:
-            piece, run = self._chain.pieces[number], self._run or 0
+            piece, run = self._chain.pieces[number], self._run
             before = [self._sums[run - 1, piece]] if run else []
             awaited = [self._chain.turn(run - 1, number)] if run else []
             mean = compiled.elementwise.Mean([*before, *(slot[piece] for slot in slots[self._chain.runs[run]])])
@@ -113,7 +113,7 @@ class ByDomain:
     def _crossing(self, segment: slice) -> int:
         """Return the bytes that this rank reads from near other NUMA nodes, to add its pieces and for its segment."""
         chain, first, me = self._chain, self._near.n_servers, self._meeting.me
-        run, n = self._run or 0, 0
+        run, n = self._run, 0
         for number in self._own:
             others = [*range(chain.runs[run].start, chain.runs[run].stop)]
             others += [chain.turn(run - 1, number).worker] if run else []

@@ -3,7 +3,7 @@
 A domain is a NUMA node, or a group of ranks that the user takes for one; :mod:`psframe.collectives.domain_sums` sums.
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from itertools import groupby
@@ -42,13 +42,10 @@ class Near:
         NUMA node near each rank; () if there is none near one of them.
     n_servers : int
         Ranks before the first worker.
-    reducers : tuple of int
-        Numbers of the reducers among the ranks.
     """
 
     ranks: tuple[int, ...]
     n_servers: int
-    reducers: tuple[int, ...]
 
     @property
     def runs(self) -> list[slice]:
@@ -59,19 +56,19 @@ class Near:
         """Return True if two ranks are near different NUMA nodes."""
         return bool(self.ranks) and self.ranks[one] != self.ranks[other]
 
-    def beside(self, rank: int, shares: Sequence[int]) -> int:
-        """Return the bytes that reducers near other NUMA nodes than this rank's sum; ``shares`` are each reducer's."""
-        return sum(share for share, reducer in zip(shares, self.reducers, strict=True) if self.crosses(rank, reducer))
+    def beside(self, rank: int, shares: Mapping[int, int]) -> int:
+        """Return the bytes that are summed near other NUMA nodes than this rank's; ``shares`` are each reducer's."""
+        return sum(share for reducer, share in shares.items() if self.crosses(rank, reducer))
 
-    def at_once(self, shares: Sequence[int]) -> int:
+    def at_once(self, shares: Mapping[int, int]) -> int:
         """Return the bytes that cross in a step whose workers write to where their gradients are summed."""
         return sum(self.beside(rank, shares) for rank in range(self.n_servers, len(self.ranks)))
 
-    def by_domain(self, shares: Sequence[int]) -> int:
+    def by_domain(self, shares: Mapping[int, int]) -> int:
         """Return the bytes that cross in a step whose NUMA nodes sum one after the other."""
-        return (len(self.runs) - 1) * sum(shares) + self.beside(len(self.ranks) - 1, shares)
+        return (len(self.runs) - 1) * sum(shares.values()) + self.beside(len(self.ranks) - 1, shares)
 
-    def pays(self, n_bytes: int) -> bool:
+    def pays(self, n_bytes: int, reducers: Sequence[int]) -> bool:
         """Return True if a vector of ``n_bytes`` should be summed from NUMA node to NUMA node.
 
         That is so if as many bytes less cross as are moved more, since each node writes a sum which the next one reads.
@@ -79,7 +76,7 @@ class Near:
         """
         if len(self.runs) < 2 or n_bytes < LEAST_BYTES:
             return False
-        shares = [n_bytes // len(self.reducers)] * len(self.reducers)
+        shares = dict.fromkeys(reducers, n_bytes // len(reducers))
         return self.at_once(shares) - self.by_domain(shares) >= MOVED * len(self.runs) * n_bytes
 
 
@@ -154,9 +151,9 @@ class Chain:
         """Number of workers in all runs."""
         return self.runs[-1].stop
 
-    def run_of(self, worker: int) -> int | None:
-        """Return the number of a worker's run; None of what is no worker."""
-        return next((n for n, run in enumerate(self.runs) if run.start <= worker < run.stop), None)
+    def run_of(self, worker: int) -> int:
+        """Return the number of a worker's run; 0 of what is no worker, and adds nothing."""
+        return next((n for n, run in enumerate(self.runs) if run.start <= worker < run.stop), 0)
 
     def turn(self, run: int, piece: int) -> Turn:
         """Return who adds a piece, by its number, in a run."""

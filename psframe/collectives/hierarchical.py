@@ -69,7 +69,7 @@ class Hierarchical(Base):
             raise AssertionError("a team over shared memory needs its cluster")
         self._cluster, self._codec, self._bucket_bytes = team.cluster, compression, bucket_bytes
         self.traits = replace(self.traits, exact=compression == "none")
-        domains: Domains = 1 if self._far or self._merges is not None else "auto"
+        domains: Domains = "auto" if self._merges is None else 1
         self._node = NodeVectors(team, size, allocator, reducers, 0, self.traffic, domains)
         smallest = min(team.cluster.sizes)
         n_wanted = -(-smallest // RANKS_PER_LEADER) if leaders == "auto" else max(1, leaders)

@@ -5,7 +5,6 @@ slot. Updates go to a second copy, which becomes current by a single store once 
 partial step, and a step in which a rank dies has no effect.
 """
 
-from dataclasses import replace
 from typing import Literal
 
 import numpy as np
@@ -83,27 +82,29 @@ class NodeVectors:
         self.worker, self.n_workers = me - first, n_ranks - first
         self._n_taken = team.largest or self.n_workers  # slots that are allocated
         self._current = False  # True if every rank of the node knows the version of the parameters
-        near = self._near(chosen(n_ranks, n_wanted))
-        self._sums = self._made_sums(1 if team.largest or chunk_bytes else domains, near, members)
+        wanted = chosen(n_ranks, n_wanted)  # the reducers, whatever the size of pages
+        self._sums = self._made_sums(1 if team.largest or chunk_bytes else domains, self._near(), wanted, members)
 
-    def _near(self, reducers: tuple[int, ...]) -> Near:
+    def _near(self) -> Near:
         """Return the NUMA nodes near the ranks; none where gradients go on to other nodes, too."""
         members, n_servers = self.meeting.members, len(self.meeting.members) - self.n_workers
         places = self._allocator.home("exchange" if self._chunked else "gradients").near if self._is_alone else {}
         ranks = tuple(places[rank] for rank in members if rank in places)
-        return Near(ranks if len(ranks) == len(members) else (), n_servers, reducers)
+        return Near(ranks if len(ranks) == len(members) else (), n_servers)
 
-    def _made_sums(self, domains: Domains, near: Near, reducers: tuple[int, ...]) -> AtOnce | ByDomain:
+    def _made_sums(
+        self, domains: Domains, near: Near, wanted: tuple[int, ...], reducers: tuple[int, ...]
+    ) -> AtOnce | ByDomain:
         """Return how gradients are summed. That hangs on nothing that a spill changes after memory was counted."""
-        allocator, division = self._allocator, self.division
-        runs = near.runs if allocator.home("exchange").near and near.pays(ITEM_BYTES * division.size) else []
+        allocator, size, runs = self._allocator, self.division.size, []
         if domains != "auto":
             runs = runs_of(groups(len(self.meeting.members), domains)[near.n_servers :])
+        elif allocator.home("exchange").near and near.pays(ITEM_BYTES * size, wanted):
+            runs = near.runs
         if len(runs) > 1:
-            return ByDomain(self.meeting, allocator, division.size, runs, near, self.worker, self.traffic)
-        shares = [ITEM_BYTES * division.n_of(reducer) for reducer in range(len(reducers))]
-        crossing = replace(near, reducers=reducers).beside(self.meeting.me, shares) if self.worker >= 0 else 0
-        return AtOnce(self.meeting, crossing)
+            return ByDomain(self.meeting, allocator, size, runs, near, self.worker, self.traffic)
+        shares = {rank: ITEM_BYTES * self.division.n_of(number) for number, rank in enumerate(reducers)}
+        return AtOnce(self.meeting, near.beside(self.meeting.me, shares) if self.worker >= 0 else 0)
 
     def arena(self, layout: Layout, n_state: int, keeping: Keeping) -> Arena:
         """Return the arena of this rank, whose parameters and state are the node's. All ranks must call."""

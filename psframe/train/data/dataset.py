@@ -66,7 +66,7 @@ class Facts:
     @property
     def sample_bytes(self) -> int:
         """Bytes of a sample's image in a node's memory."""
-        return prod(self.shape) * np.dtype(self.dtype).itemsize
+        return _n_bytes(self.shape, self.dtype)
 
     @property
     def n_bytes(self) -> int:
@@ -178,7 +178,7 @@ def no_memory_for_data(n_bytes: int, why: str) -> UserError:
 def _fill(facts: Facts, dataset: "Dataset", arrays: dict[str, np.ndarray]) -> None:
     for name, split in (("train", dataset.train), ("test", dataset.test)):
         images, labels = arrays[f"{name}_images"], arrays[f"{name}_labels"]
-        for lo, hi, x, y in _slices(split, images[0].nbytes, facts, name):
+        for lo, hi, x, y in _slices(split, facts, name):
             wrong = np.flatnonzero((y < 0) | (y >= facts.n_classes))
             if len(wrong):
                 raise UserError(
@@ -206,10 +206,8 @@ def _check_finite(images: np.ndarray, lo: int, split: str) -> None:
     )
 
 
-def _slices(
-    split: "Split", sample_bytes: int, facts: Facts, name: str
-) -> Iterator[tuple[int, int, np.ndarray, np.ndarray]]:
-    rows = max(1, SLICE_BYTES // sample_bytes)
+def _slices(split: "Split", facts: Facts, name: str) -> Iterator[tuple[int, int, np.ndarray, np.ndarray]]:
+    rows = max(1, SLICE_BYTES // facts.sample_bytes)
     for lo in range(0, split.n, rows):
         hi = min(lo + rows, split.n)
         yield lo, hi, *own_dataset.read(split, lo, hi, tuple(facts.shape), np.dtype(facts.dtype), name)

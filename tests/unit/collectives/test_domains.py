@@ -49,9 +49,9 @@ def test_bytes_that_cross_are_those_of_every_read_and_write(nodes, n_reducers, d
     size = data.draw(st.integers(n_reducers, 60))
     reducers = tuple(sorted(data.draw(st.permutations(range(len(nodes))))[:n_reducers]))
     owner = np.sort(data.draw(st.lists(st.integers(0, len(reducers) - 1), min_size=size, max_size=size)))
-    shares = [4 * int((owner == reducer).sum()) for reducer in range(len(reducers))]
+    shares = {rank: 4 * int((owner == number).sum()) for number, rank in enumerate(reducers)}
     n_servers = data.draw(st.integers(0, len(nodes) - 1))
-    near = Near(tuple(nodes), n_servers, reducers)
+    near = Near(tuple(nodes), n_servers)
     of_owner = [nodes[reducers[reducer]] for reducer in owner]
     written = sum(4 for worker in nodes[n_servers:] for home in of_owner if home != worker)
     runs = [nodes[n_servers + run.start] for run in near.runs]
@@ -65,21 +65,21 @@ def test_bytes_that_cross_are_those_of_every_read_and_write(nodes, n_reducers, d
 )
 def test_chain_pays_where_as_many_bytes_less_cross_as_are_moved_more(n_workers, n_nodes, pays):
     """(W - W / D) S cross in place of (D - 1 / D) S, for 2 D S that are moved; of long vectors alone."""
-    near = Near(tuple(rank * n_nodes // n_workers for rank in range(n_workers)), 0, tuple(range(n_workers)))
-    shares = [LEAST_BYTES] * n_workers
-    size = sum(shares)
+    near = Near(tuple(rank * n_nodes // n_workers for rank in range(n_workers)), 0)
+    shares = dict.fromkeys(range(n_workers), LEAST_BYTES)
+    size = sum(shares.values())
     assert near.at_once(shares) == size * (n_workers - n_workers // n_nodes)
     assert near.by_domain(shares) == size * (n_nodes - 1) + size - size // n_nodes
-    assert near.pays(size) is pays
-    assert not near.pays(LEAST_BYTES - 4)
+    assert near.pays(size, range(n_workers)) is pays
+    assert not near.pays(LEAST_BYTES - 4, range(n_workers))
 
 
 @pytest.mark.parametrize("nodes", [(0, 0, 0), (), (2,)])
 def test_ranks_that_are_not_near_different_memory_cross_nothing(nodes):
-    near = Near(nodes, 0, tuple(range(len(nodes))))
-    assert not near.pays(1 << 30)
+    near = Near(nodes, 0)
+    assert not near.pays(1 << 30, range(len(nodes)))
     assert len(near.runs) <= 1
-    assert near.at_once([8] * len(nodes)) == 0
+    assert near.at_once(dict.fromkeys(range(len(nodes)), 8)) == 0
 
 
 def test_groups_of_ranks_may_be_taken_for_domains_and_a_server_is_in_one_of_them():

@@ -13,6 +13,7 @@ from copy import copy
 from typing import Any
 
 import numpy as np
+from mpi4py import MPI
 
 from psframe.bench.stats import spread, write
 from psframe.cluster.cluster import Cluster
@@ -122,18 +123,17 @@ def _asleep(run: Run, seconds: float) -> Any:
 def _speed(run: Run) -> float:
     """Return the samples per second of an epoch, until the first worker runs out of work. All ranks must call.
 
-    Only samples computed and used by then count: at the end of an epoch all workers wait for the last batch, however
-    long it takes.
+    Only samples computed by then count: at the end of an epoch all workers wait for the last batch, however long it
+    takes. Where a mode drops gradients, its workers run out of work with the last update, and what was used counts.
     """
     timings = epoch.train_epoch(run)
     epoch.forget(run)
-    comm = run.cluster.comm
-    step_ends = timings.times[:, 2] - timings.begun if run.team.worker is not None else np.zeros(0)
-    ends = comm.allgather(float(step_ends[-1]) if len(step_ends) else np.inf)
-    horizon = min(ends)
+    comm, is_worker = run.cluster.comm, run.team.worker is not None
+    step_ends = timings.times[:, 2] - timings.begun if is_worker else np.zeros(0)
+    horizon = comm.allreduce(timings.left - timings.begun if is_worker else np.inf, MPI.MIN)
     done = comm.allreduce(int((step_ends <= horizon).sum()))
-    dropped = comm.allreduce(run.sync.tally.dropped)
-    return max(0, done - dropped) * run.sampler.batch_size / horizon
+    used = comm.allreduce(run.sync.tally.used)
+    return float((used or done * run.sampler.batch_size) / horizon)
 
 
 def _report(arguments: Namespace, runs: dict[str, Run], taken: dict[str, dict[str, list[float]]]) -> dict[str, Any]:

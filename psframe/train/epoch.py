@@ -76,14 +76,14 @@ def _part(run: Run) -> None:
         _turn(run, seen, order, step, worker)
         if checkpointer:
             _after_step(run, checkpointer, step)
-    draining = perf_counter()
+    seen.left = perf_counter()
     run.sync.drain()
     if run.full_model:
         if checkpointer:
             checkpointer.rest()  # the writer reads these vectors in place
         run.full_model.refresh()
     run.outputs.trace.end()
-    run.outputs.trace.add("drain", draining)
+    run.outputs.trace.add("drain", seen.left)
     seen.ended = perf_counter()
     _pause(run, seen)
     run.guard.end(run.progress.step)

@@ -21,8 +21,9 @@ class EpochTimings:
 
     Attributes
     ----------
-    begun, ended : float
-        Begin, and end after the exchanges in flight were drained, by ``time.perf_counter``, in seconds.
+    begun, left, ended : float
+        Begin, end of the turns, and end after the exchanges in flight were drained, by ``time.perf_counter``, in
+        seconds.
     times : list of tuple
         Of each turn, the times before data, compute and exchange; a float64 array (n_turns, 3) once joined.
     met : list of bool
@@ -46,6 +47,7 @@ class EpochTimings:
     losses: np.ndarray
     samples: np.ndarray
     rates: np.ndarray
+    left: float = 0.0
     is_agreed: bool = False
     row: np.ndarray = field(default_factory=lambda: np.zeros(1))
 
@@ -79,7 +81,7 @@ class EpochTimings:
         losses, samples, rates = (
             np.concatenate([getattr(part, name) for part in parts]) for name in ("losses", "samples", "rates")
         )
-        return cls(parts[0].begun, parts[-1].ended, times, met, losses, samples, rates)
+        return cls(parts[0].begun, parts[-1].ended, times, met, losses, samples, rates, parts[-1].left)
 
 
 @dataclass

@@ -50,10 +50,8 @@ def test_stragglers_are_measured(mpi, pool, config, tmp_path):
     assert ended.status == 0, ended
     report = json.loads(path.read_text())
     assert list(report["modes"]) == ["sync_ps", "backup_workers: 1", "staleness: 4", "async_ps", "easgd", "hogwild"]
-    for mode, found in report["modes"].items():
-        for how in ("healthy", "slow", "pauses"):
-            # where workers pause, each gradient of a short run may come too late to be used
-            assert found[how]["samples_per_s"]["median"] > 0 or (mode, how) == ("backup_workers: 1", "pauses")
+    for found in report["modes"].values():
+        assert all(found[how]["samples_per_s"]["median"] > 0 for how in ("healthy", "slow", "pauses"))
     assert report["modes"]["async_ps"]["limit"] == pytest.approx((2 - 0.8) / 2)
     assert report["modes"]["hogwild"]["limit"] == pytest.approx((3 - 0.8) / 3)
     assert not (tmp_path / "runs").exists()

@@ -16,7 +16,7 @@ from psframe.memory.arena import Arena
 from psframe.sync.backup_workers import BackupWorkers
 from psframe.sync.base import Mode, Parts
 from psframe.sync.server_mode import ServerMode
-from psframe.sync.stores.mailbox import PULLED, RATE, SAMPLES, STEP
+from psframe.sync.stores.mailbox import RATE, SAMPLES, STEP
 from psframe.sync.work_source import SampleQueue, StaticShards, WorkSource
 
 FREE = 1 << 30  # a staleness bound that is never reached
@@ -120,7 +120,7 @@ class AsyncPS(ServerMode):
         note = self.mailbox.headers[worker]
         n_samples, step = int(note[SAMPLES]), int(note[STEP])
         if not self.bounded:
-            self.tally.saw((self._store.clock - int(note[PULLED])) % (1 << 32))
+            self.tally.saw(self.age(worker))
         if n_samples and not self.is_dropped(
             worker, step
         ):  # under a bound a worker's share of the last step may be empty

@@ -70,7 +70,7 @@ class Averaging(Mode):
         self.mean = compiled.elementwise.Mean([self._arena.grads])
         self.whole = slice(0, self._parts.layout.size)
         self.update_global = Updater(self.outer, self.global_arena)
-        self.tally.traffics.append(self.update_global.traffic)
+        self.tally.moved_by(self.update_global.traffic)
         group, comm = self._parts.group, self._parts.team.comm
         comm.Bcast(self._arena.params)
         among = group.leaders if self.global_arena.shared else comm

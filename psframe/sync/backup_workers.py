@@ -11,7 +11,7 @@ from psframe.errors import UserError
 from psframe.memory.arena import Arena
 from psframe.sync.base import Parts
 from psframe.sync.server_mode import ServerMode
-from psframe.sync.stores.mailbox import PULLED, RATE, SAMPLES, STEP
+from psframe.sync.stores.mailbox import RATE, SAMPLES, STEP
 
 
 class BackupWorkers(ServerMode):
@@ -68,7 +68,7 @@ class BackupWorkers(ServerMode):
 
     def take(self, worker: int) -> None:
         note = self.mailbox.headers[worker]
-        if int(note[PULLED]) != self._store.clock:
+        if self.age(worker):
             self.tally.dropped += 1
             self.mailbox.ack(worker)
             return

@@ -16,6 +16,7 @@ from psframe.memory.allocator import Allocator
 from psframe.memory.arena import ONE_COPY, Arena, Keeping, Layout
 from psframe.optim import Updater
 from psframe.record.trace import UNTRACED, Trace
+from psframe.record.traffic import Traffic
 from psframe.sync.sampler import Sampler
 from psframe.sync.stores.base import Store, make
 from psframe.sync.tally import Tally
@@ -134,7 +135,6 @@ class Mode:
         """Allocate memory, and return the arena that this rank computes on. No rank waits for another here."""
         self._parts, self.tally = parts, Tally(parts.trace)
         self._arena = self._allocate(parts)
-        self.tally.traffics += [self._store.traffic] if self._store else []
         self.work = self._source(parts)
         return self._arena
 
@@ -144,7 +144,8 @@ class Mode:
 
     def _make_store(self, parts: Parts, copies: int = 1) -> Store:
         """Return the store that the traits name, for :attr:`_store`; UserError for unsupported nodes."""
-        return make(self.traits.store or "auto", parts.team, parts.layout.size, parts.allocator, copies)
+        traffic = self.tally.moved_by(Traffic())
+        return make(self.traits.store or "auto", parts.team, parts.layout.size, parts.allocator, copies, traffic)
 
     def _source(self, parts: Parts) -> WorkSource:
         """Return what assigns steps to this rank; by default each worker computes its own share of every step."""

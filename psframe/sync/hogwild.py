@@ -10,6 +10,7 @@ from psframe.cluster.roles import Roles, Team
 from psframe.errors import UserError
 from psframe.memory.arena import Arena, Vectors
 from psframe.optim import Updater
+from psframe.record.traffic import Traffic
 from psframe.sync.base import Mode, Parts
 from psframe.sync.stores.shared import SharedStore
 from psframe.sync.traits import Traits
@@ -36,8 +37,8 @@ class Hogwild(Mode):
             )
 
     def _allocate(self, parts: Parts) -> Arena:
-        self.common = SharedStore(self._team(parts), parts.layout.size, self._memory(parts), copies=1)
-        self.tally.traffics.append(self.common.traffic)
+        traffic = self.tally.moved_by(Traffic())
+        self.common = SharedStore(self._team(parts), parts.layout.size, self._memory(parts), 1, traffic)
         vectors = Vectors(
             self.common.params,
             parts.allocator.zeros(parts.layout.size, np.float32, "gradients"),

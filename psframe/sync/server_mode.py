@@ -11,13 +11,14 @@ from psframe.memory.arena import Arena, Vectors
 from psframe.optim import Updater
 from psframe.sync.base import Mode, Parts
 from psframe.sync.stores.base import Store
-from psframe.sync.stores.mailbox import LAST
+from psframe.sync.stores.mailbox import LAST, PULLED
 from psframe.sync.traits import Traits
 
 
 class ServerMode(Mode):
     """Server loop: rank 0 processes posts in order of arrival, until every worker has posted its end of the epoch.
 
+    Rank 0 is the only one that writes to the store, and so the clock of its parameters is the number of its updates.
     A worker's post waits until its previous one is granted. A checkpoint holds the parameters and state of rank 0.
     """
 
@@ -62,6 +63,7 @@ class ServerMode(Mode):
 
     def open(self, update: Updater) -> None:
         self._update, self.whole = update, slice(0, self.size)
+        self.clock = 0
         self._store.open()
         self._arrive()
 
@@ -129,12 +131,18 @@ class ServerMode(Mode):
             self._update(self.whole, mean, lr, number)
             self._update.first_nonfinite_step = was_nonfinite or (self._update.first_nonfinite_step and step)
             self._arena.commit()
+        self.clock += 1
 
     def keep(self) -> None:
         """Advance the clock with unchanged parameters. Rank 0."""
         with self._store.writing:
             self._arena.new_params[:], self._arena.new_state[:] = self._arena.params, self._arena.state
             self._arena.commit()
+        self.clock += 1
+
+    def age(self, worker: int) -> int:
+        """Return the number of updates since the parameters that a worker's post was computed from. Rank 0."""
+        return int(self.clock - self.mailbox.headers[worker, PULLED]) % (1 << 32)
 
     def is_dropped(self, worker: int, step: int) -> bool:
         """Return True if a worker's post is to be dropped, and record it. Rank 0."""
@@ -147,7 +155,7 @@ class ServerMode(Mode):
     def _pull(self) -> int:
         """Pull the current parameters on a worker; return their clock."""
         if self._parts.team.worker is None:
-            return self._store.clock
+            return self.clock
         self.tally.pulled()
         return self._store.pull(self._arena.params)
 

@@ -29,7 +29,7 @@ class Tally:
     skipped : list of dict
         ``step`` and ``ranks`` of non-finite gradients that a server dropped.
     traffics : list of Traffic
-        Bytes that neither the collective nor the mode's ``Updater`` counts; the mode adds its own.
+        Bytes that neither the collective nor the mode's ``Updater`` counts, by what moves them; see :meth:`moved_by`.
 
     Parameters
     ----------
@@ -53,6 +53,11 @@ class Tally:
         self.skipped.clear()
         for traffic in self.traffics:
             traffic.clear()
+
+    def moved_by(self, traffic: Traffic) -> Traffic:
+        """Count these bytes too, and clear them with the rest; return ``traffic``."""
+        self.traffics.append(traffic)
+        return traffic
 
     def saw(self, staleness: int) -> None:
         """Count a gradient of this staleness."""

@@ -157,11 +157,12 @@ def backup_workers_close_a_step_with_the_first(world):
         rig = Rig(cluster, spec, optimizer=SGD(lr=0.1), n_steps=n_steps, **PLAIN)
         rig.cluster.rendezvous.deadline_s = 120
         begun = cluster.link.share(8).view(np.int64)  # steps of the last worker
+        seen = np.empty_like(rig.arena.params)
 
-        def late(worker, step, params, rig=rig, begun=begun):
+        def late(worker, step, params, rig=rig, begun=begun, seen=seen):
             if worker == last:
                 begun[0] = step + 1
-            while worker == last and rig.mode._store.clock == rig.mode.pulled:
+            while worker == last and rig.mode._store.pull(seen) == rig.mode.pulled:
                 time.sleep(0.001)  # until the others have closed the step
             while begun[0] <= step:
                 time.sleep(0.001)  # until the last one has pulled what it is too late with

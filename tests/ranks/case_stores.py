@@ -6,6 +6,7 @@ from psframe.cluster.cluster import join
 from psframe.cluster.gates import PeerLost
 from psframe.cluster.groups import divide
 from psframe.cluster.roles import Team
+from psframe.record.traffic import Traffic
 from psframe.sync.stores import TABLE
 from psframe.sync.stores.base import make
 from psframe.sync.stores.shared import LOCKS, SharedStore
@@ -16,9 +17,12 @@ SIZES = (1, 1000, 1 << 17)  # of one stripe, and of several
 TIMES = 25
 
 
-def opened(cluster, name, size, copies):
+def opened(cluster, name, size, copies, traffic=None):
     team = Team(cluster.sizes, None, comm=cluster.comm, cluster=cluster)
-    return filled(cluster, build_measured(cluster, lambda allocator: make(name, team, size, allocator, copies)))
+    return filled(
+        cluster,
+        build_measured(cluster, lambda allocator: make(name, team, size, allocator, copies, traffic or Traffic())),
+    )
 
 
 def served(cluster, name, size, rows=1):
@@ -26,7 +30,7 @@ def served(cluster, name, size, rows=1):
     team = Team(cluster.sizes, "dedicated", comm=cluster.comm, cluster=cluster)
 
     def both(allocator):
-        store = make(name, team, size, allocator, copies=2)
+        store = make(name, team, size, allocator, 2, Traffic())
         return store, store.mailbox(rows)
 
     store, mailbox = build_measured(cluster, both)
@@ -51,7 +55,8 @@ def pushes_are_counted_once(world):
     cluster = join(world)
     for name in TABLE:
         for size in SIZES:
-            store = opened(cluster, name, size, copies=1)
+            traffic = Traffic()
+            store = opened(cluster, name, size, 1, traffic)
             delta = np.full(size, world.rank + 1, np.float32) * (1 + np.arange(size, dtype=np.float32) % 3)
             out = np.empty(size, np.float32)
             for _ in range(TIMES):
@@ -64,7 +69,7 @@ def pushes_are_counted_once(world):
             np.testing.assert_array_equal(out, 1 + each * (1 + np.arange(size, dtype=np.float32) % 3), err_msg=name)
             assert clock == TIMES * world.size
             store.rest()
-            assert store.traffic.read == (3 * TIMES + 1) * out.nbytes  # a pull, a push and what it is added to
+            assert traffic.read == (3 * TIMES + 1) * out.nbytes  # a pull, a push and what it is added to
             store.close()
 
 
@@ -112,7 +117,8 @@ def pull_is_of_one_clock(world):
                     mailbox.post((), 0, 0, 0, 0, float(time == TIMES - 1))
                 mailbox.wait_ack()
             store.rest()
-            assert store.clock == TIMES * (world.size - 1)
+            assert store.pull(np.empty(size, np.float32)) == TIMES * (world.size - 1)
+            store.rest()
             store.rest()
             store.close()
 
@@ -201,7 +207,11 @@ def groups_share_memory_with_nobody_else(world):
         assert len(group.members) <= (100 if size == "auto" else size)
         every = group.leaders.allgather(group.members) if group.leads else [tuple(range(world.size))]
         assert sorted(member for members in every for member in members) == list(range(world.size))
-        store = build_measured(cluster, lambda allocator: SharedStore(group.team, 50, group.apart(allocator), 1))  # noqa: B023
+
+        def make_store(allocator, group=group):
+            return SharedStore(group.team, 50, group.apart(allocator), 1, Traffic())
+
+        store = build_measured(cluster, make_store)
         store.open()
         store.params[0][:] = -1
         group.cluster.barrier()

@@ -55,9 +55,9 @@ class Writing:
 
 
 class Store:
-    """Base class of the stores, constructed as ``make(team, size, allocator, copies)`` on every rank.
+    """Base class of the stores, constructed as ``make(team, size, allocator, copies, traffic)`` on every rank.
 
-    Members of the family have these arguments as ``_team``, ``_size``, ``_allocator`` and ``_copies``.
+    Members of the family have these arguments as attributes whose names begin with ``_``.
 
     Parameters
     ----------
@@ -69,14 +69,14 @@ class Store:
     copies : int
         1: every rank writes, and a pull may read part of a concurrent push. 2: rank 0 writes the copy that is not
         read, so that every pull is of one clock.
+    traffic : Traffic
+        Counts the bytes moved by this rank, the mailbox's included.
 
     Attributes
     ----------
     params : list of ndarray of float32, shape (S,)
         The copies, on ranks that have them in memory: all ranks of a shared store, rank 0 of a window.
     tickets : Tickets
-    traffic : Traffic
-        Bytes moved by this rank, the mailbox's included.
     progress : callable or None
         Lets MPI make progress on other ranks' accesses to this rank's memory, which calls it between layers; None if
         all ranks have the parameters in memory.
@@ -86,9 +86,9 @@ class Store:
     tickets: Tickets
     progress: Callable[[], None] | None = None
 
-    def __init__(self, team: Team, size: int, allocator: Allocator, copies: int):
-        self._team, self._size, self._allocator, self._copies = team, size, allocator, copies
-        self.traffic = Traffic()
+    def __init__(self, team: Team, size: int, allocator: Allocator, copies: int, traffic: Traffic):
+        self._team, self._size, self._allocator = team, size, allocator
+        self._copies, self._traffic = copies, traffic
 
     @property
     def writing(self) -> Writing:
@@ -104,11 +104,6 @@ class Store:
 
     def close(self) -> None:
         """Free the MPI objects of the store. All ranks must call."""
-
-    @property
-    def clock(self) -> int:
-        """Number of pushes applied, or of updates made by the server."""
-        raise NotImplementedError
 
     def pull(self, out: np.ndarray) -> int:
         """Copy the parameters to ``out`` (S,); return a clock, everything up to which they contain."""
@@ -141,8 +136,8 @@ def resolved(name: str, n_nodes: int) -> str:
     return "window" if n_nodes > 1 else "shared"
 
 
-def make(name: str, team: Team, size: int, allocator: Allocator, copies: int) -> Store:
+def make(name: str, team: Team, size: int, allocator: Allocator, copies: int, traffic: Traffic) -> Store:
     """Return a store by name, or ``auto``. UserError for unsupported nodes."""
     name = resolved(name, team.cluster.n_nodes if team.cluster else 1)
-    store: Store = registry.load("sync.store", TABLE, name)(team, size, allocator, copies)
+    store: Store = registry.load("sync.store", TABLE, name)(team, size, allocator, copies, traffic)
     return store

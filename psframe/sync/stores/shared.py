@@ -9,6 +9,7 @@ from psframe.cluster.roles import Team
 from psframe.collectives.segments import divide, vectors
 from psframe.errors import UserError
 from psframe.memory.allocator import Allocator, shared_block
+from psframe.record.traffic import Traffic
 from psframe.sync.stores.base import Store, Tickets
 from psframe.sync.stores.shared_mailbox import SharedMailbox
 
@@ -22,8 +23,8 @@ TRIES = 8  # of a pull, before it makes the writer wait
 class SharedStore(Store):
     """See :class:`psframe.sync.stores.base.Store`. Ranks that wait for a lock detect the death of its holder."""
 
-    def __init__(self, team: Team, size: int, allocator: Allocator, copies: int):
-        super().__init__(team, size, allocator, copies)
+    def __init__(self, team: Team, size: int, allocator: Allocator, copies: int, traffic: Traffic):
+        super().__init__(team, size, allocator, copies, traffic)
         if team.cluster is None:
             raise AssertionError("a store in shared memory needs its cluster")
         if team.cluster.n_nodes > 1:
@@ -46,17 +47,18 @@ class SharedStore(Store):
         self.tickets = Tickets(partial(self._counters.add, TICKETS))
 
     def mailbox(self, rows: int) -> SharedMailbox:
-        return SharedMailbox(self._team, self._size, self._allocator, rows, self.traffic)
+        return SharedMailbox(self._team, self._size, self._allocator, rows, self._traffic)
 
     def open(self) -> None:
         self._barrier()
 
     @property
     def clock(self) -> int:
+        """Number of pushes applied, or of updates made by the server."""
         return int(self._counters.load(CLOCK))
 
     def pull(self, out: np.ndarray) -> int:
-        self.traffic.sum(out.nbytes, 1)
+        self._traffic.sum(out.nbytes, 1)
         if self._copies == 1:
             return self._copied(out)
         for _ in range(TRIES):
@@ -77,7 +79,7 @@ class SharedStore(Store):
 
     def push(self, delta: np.ndarray) -> int:
         params = self.params[0]
-        self.traffic.sum(delta.nbytes, 2)
+        self._traffic.sum(delta.nbytes, 2)
         for lock, stripe in enumerate(self._stripes, LOCKS):
             self._counters.lock(lock)
             np.add(params[stripe], delta[stripe], out=params[stripe])

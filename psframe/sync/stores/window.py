@@ -13,6 +13,7 @@ from mpi4py import MPI
 from psframe.cluster import communicators
 from psframe.cluster.roles import Team
 from psframe.memory.allocator import Allocator
+from psframe.record.traffic import Traffic
 from psframe.sync.stores.base import Store, Tickets
 from psframe.sync.stores.window_mailbox import WindowMailbox
 
@@ -23,8 +24,8 @@ TRIES = 8  # of a pull, before it asks rank 0 to wait
 class WindowStore(Store):
     """See :class:`psframe.sync.stores.base.Store`."""
 
-    def __init__(self, team: Team, size: int, allocator: Allocator, copies: int):
-        super().__init__(team, size, allocator, copies)
+    def __init__(self, team: Team, size: int, allocator: Allocator, copies: int, traffic: Traffic):
+        super().__init__(team, size, allocator, copies, traffic)
         self._is_home = team.comm.rank == 0
         at_home = 1 if self._is_home else 0
         self._vectors = allocator.zeros((at_home * copies, size), np.float32, "parameters")
@@ -36,7 +37,7 @@ class WindowStore(Store):
         self._windows: list[MPI.Win] = []
 
     def mailbox(self, rows: int) -> WindowMailbox:
-        self._mailbox = WindowMailbox(self._team, self._size, self._allocator, rows, self.traffic)
+        self._mailbox = WindowMailbox(self._team, self._size, self._allocator, rows, self._traffic)
         return self._mailbox
 
     def open(self) -> None:
@@ -73,16 +74,12 @@ class WindowStore(Store):
         self._of_words.Flush(0)
         return int(self._old[0])
 
-    @property
-    def clock(self) -> int:
-        return self._load(CLOCK)
-
     def pull(self, out: np.ndarray) -> int:
         if self._copies == 1:  # accumulate operations are atomic per element with concurrent pushes
-            clock = self.clock
+            clock = self._load(CLOCK)
             self._of_params.Get_accumulate(out, out, 0, (0, self._size, MPI.FLOAT), MPI.NO_OP)
             self._of_params.Flush(0)
-            self.traffic.transfer(out.nbytes)
+            self._traffic.transfer(out.nbytes)
             return clock
         for _ in range(TRIES):
             if (got := self._got(out)) is not None:
@@ -95,18 +92,18 @@ class WindowStore(Store):
 
     def _got(self, out: np.ndarray) -> int | None:
         """Get the parameters; return their clock, or None if they may have been overwritten meanwhile."""
-        clock = self.clock
+        clock = self._load(CLOCK)
         self._of_params.Get(out, 0, (clock % self._copies) * self._size)
         self._of_params.Flush(0)
-        self.traffic.transfer(out.nbytes)
+        self._traffic.transfer(out.nbytes)
         # the copy just read is overwritten two clocks later
         return clock if self._load(BEGUN) - clock < self._copies else None
 
     def push(self, delta: np.ndarray) -> int:
         self._of_params.Accumulate(delta, 0, 0, MPI.SUM)
         self._of_params.Flush(0)
-        self.traffic.transfer(delta.nbytes)
-        self.traffic.read += delta.nbytes  # the parameters added to
+        self._traffic.transfer(delta.nbytes)
+        self._traffic.read += delta.nbytes  # the parameters added to
         return self._add(CLOCK, 1)
 
     def rest(self) -> None:

@@ -3,6 +3,8 @@
 from collections.abc import Mapping
 from typing import Any
 
+from psframe.errors import UserError
+
 #: uses of memory, each with its own placement
 ROLES = ("parameters", "gradients", "optimizer", "activations", "data", "exchange")
 #: placement of a role's tensors one by one, and its keys: one of all that no pattern matches, and patterns
@@ -12,8 +14,18 @@ SHORT = {"numa": "nodes", "interleave": "nodes", "weighted": "weights"}
 
 
 def section(spec: Any) -> Any:
-    """Expand the section's short form ``auto``: all roles but the data, of which a step reads a few."""
-    return dict.fromkeys((role for role in ROLES if role != "data"), "auto") if spec == "auto" else spec
+    """Expand the section's short form ``auto``: all roles but the data, of which a step reads a few.
+
+    UserError if the section is itself a placement, as ``hbw``.
+    """
+    if spec == "auto":
+        return dict.fromkeys((role for role in ROLES if role != "data"), "auto")
+    if isinstance(spec, str) or (isinstance(spec, Mapping) and not {"name", REST, *SHORT}.isdisjoint(spec)):
+        raise UserError(
+            f"placement must be auto, or have a placement for each role, got {spec!r}; write, say, "
+            f"placement.parameters=hbw; the roles are {', '.join(ROLES)}"
+        )
+    return spec
 
 
 def spelled_out(spec: Any) -> Any:

@@ -175,7 +175,13 @@ class Weighted(Base):
 
 def bound(spec: Any, section: str = "placement") -> Choice:
     """Return the placement that a name or a mapping stands for where no other key is idle; UserError if one is."""
-    choice = bind(section, TABLE, spelled_out(spec))
+    spelled = spelled_out(spec)
+    if isinstance(spelled, Mapping) and "name" not in spelled:
+        raise UserError(
+            f"{section} must be a placement, got {spec!r}; write a name, as hbw, one with keys, as "
+            "{name: hbw, policy: preferred}, or a proportion, as {weighted: {hbw: 3, ddr: 1}}"
+        )
+    choice = bind(section, TABLE, spelled)
     if choice.unused:
         raise UserError(f"{section}: {choice.name} takes no {', '.join(choice.unused)}, got {spec!r}; remove it")
     return choice

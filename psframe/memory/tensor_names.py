@@ -6,7 +6,7 @@ dimensions together: ``conv1.weight``.
 """
 
 import re
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 from fnmatch import fnmatchcase
 
 from psframe.errors import UserError, nearest
@@ -64,9 +64,12 @@ class Names:
         spellings = self.spellings(tensor)
         return next((p for p in patterns if any(fnmatchcase(name, p.lower()) for name in spellings)), None)
 
-    def check(self, key: str, patterns: Iterable[str]) -> None:
-        """Raise UserError if a pattern matches no tensor; ``key`` is the config's."""
+    def check(self, key: str, patterns: Collection[str]) -> None:
+        """Raise UserError if a pattern is the first to match no tensor; ``key`` is the config's."""
+        first = {self.chosen(name, patterns) for name in self.tensors}
         for pattern in patterns:
+            if pattern in first:
+                continue
             if not any(self.chosen(name, [pattern]) for name in self.tensors):
                 # of several kinds of names: the layers counted, and the tensors in full
                 valid = [*dict.fromkeys(self._counted.values()), *self.tensors]
@@ -74,6 +77,10 @@ class Names:
                     f"{key}: a pattern must match a tensor or a layer, got {pattern!r}; {nearest(pattern, valid)}; "
                     "* stands for any characters, as in 'dense*' or '*.bias'"
                 )
+            raise UserError(
+                f"{key}: a pattern must place some tensor, got {pattern!r}, whose tensors are all placed by patterns "
+                "before it; put special patterns before general ones"
+            )
 
 
 def _layer(tensor: str) -> tuple[int, str]:

@@ -13,7 +13,7 @@ from psframe import compiled
 from psframe.cluster.cluster import Cluster
 from psframe.cluster.counters import WRAP
 from psframe.cluster.gates import READY, SUMMED, Parties
-from psframe.collectives.buckets import MAX_BUCKETS, Flights, cut_at_layers, least_of
+from psframe.collectives.buckets import MAX_BUCKETS, SendTimes, cut_at_layers, least_of
 from psframe.collectives.compression import CompressedSum, GatheredSum, forget
 from psframe.collectives.lanes import Lane, shares
 from psframe.collectives.node_vectors import NodeVectors
@@ -43,7 +43,7 @@ class Streamed:
         self._lane: Lane | None = None
         #: by bucket: number of complete gradients of this node's workers, over all steps
         self._departed = compiled.sync.Counters(memory, MAX_BUCKETS)
-        self._buckets, self._flights = [slice(0, self._size)], Flights(1)
+        self._buckets, self._times = [slice(0, self._size)], SendTimes(1)
         self._begun, self._n_left, self._n_steps = False, 0, 0
 
     def lead(self, lane: Lane) -> None:
@@ -58,17 +58,17 @@ class Streamed:
         return range(len(begins)) if len(self._buckets) > 1 else ()
 
     def _plan_buckets(self, buckets: list[slice]) -> None:
-        self._buckets, self._flights = buckets, Flights(len(buckets))
+        self._buckets, self._times = buckets, SendTimes(len(buckets))
         if self._lane:
             self._lane.depart_in(shares(buckets, len(self._leading.ranks), self._cluster.node_rank))
 
     @property
     def overlap_s(self) -> tuple[float, float]:
-        return self._flights.flight_s, self._flights.hidden_s
+        return self._times.flight_s, self._times.hidden_s
 
     def clear(self) -> None:
         """Reset ``overlap_s``."""
-        self._flights.clear()
+        self._times.clear()
 
     def forget(self) -> None:
         """Discard nothing: no state is left by a step."""
@@ -80,7 +80,7 @@ class Streamed:
         while self._n_left < len(self._buckets) and self._buckets[self._n_left].start >= segment.start:
             self._departed.add(self._n_left)
             if self._lane:
-                self._flights.leave(self._n_left)
+                self._times.sent(self._n_left)
             self._n_left += 1
         if self._lane:
             self._advance(self._lane)
@@ -103,7 +103,7 @@ class Streamed:
     def _advance(self, lane: Lane) -> bool:
         done = lane.advance()
         if self._node.worker >= 0:
-            self._flights.see(lane.parts[lane.n_complete][0] if not done else len(self._buckets))
+            self._times.completed(lane.parts[lane.n_complete][0] if not done else len(self._buckets))
         return done
 
     def sum(self) -> None:
@@ -118,7 +118,7 @@ class Streamed:
     def end(self, computed_at: float) -> None:
         """Add the times of a step whose backward ended at ``computed_at``."""
         if self._lane and self._node.worker >= 0:
-            self._flights.end(computed_at, self._trace)
+            self._times.end(computed_at, self._trace)
 
     def _finish(self, lane: Lane) -> None:
         """Wait until a lane's parts of the sum are complete, and its sends too."""

@@ -1,4 +1,4 @@
-"""Buckets of gradients, sent while backward computes those of earlier layers (:class:`Departures`)."""
+"""Buckets of gradients, sent while backward computes those of earlier layers (:class:`BucketSends`)."""
 
 from collections.abc import Callable, Sequence
 from time import perf_counter
@@ -28,8 +28,8 @@ def least_of(bucket_bytes: int, size: int) -> int:
     return max(bucket_bytes // 4, -(-size // MAX_BUCKETS))
 
 
-class Flights:
-    """Times at which each bucket of a step was sent, and seen to be complete.
+class SendTimes:
+    """Times at which each bucket of a step was sent, and found complete.
 
     Attributes
     ----------
@@ -38,38 +38,38 @@ class Flights:
     """
 
     def __init__(self, n_buckets: int):
-        self.left_at, self.seen_at = [0.0] * n_buckets, [0.0] * n_buckets
-        self.n_seen = 0
+        self.sent_at, self.done_at = [0.0] * n_buckets, [0.0] * n_buckets
+        self.n_done = 0
         self.flight_s = self.hidden_s = 0.0
 
-    def leave(self, number: int) -> None:
+    def sent(self, number: int) -> None:
         """Record that a bucket is sent now."""
-        self.left_at[number] = perf_counter()
+        self.sent_at[number] = perf_counter()
 
-    def see(self, n: int) -> None:
+    def completed(self, n: int) -> None:
         """Record that the first ``n`` buckets are complete, those of them that are not recorded yet."""
-        while self.n_seen < n:
-            self.seen_at[self.n_seen] = perf_counter()
-            self.n_seen += 1
+        while self.n_done < n:
+            self.done_at[self.n_done] = perf_counter()
+            self.n_done += 1
 
     def end(self, computed_at: float, trace: Trace) -> None:
         """Add the times of a step whose backward ended at ``computed_at``, and begin the next."""
-        for number, (left, seen) in enumerate(zip(self.left_at, self.seen_at, strict=True)):
+        for number, (sent, done) in enumerate(zip(self.sent_at, self.done_at, strict=True)):
             if trace.on:
-                trace.add("exchange", left, seen, number + 1)
-            self.flight_s += max(0.0, seen - left)  # an empty part may be seen before it is sent
-            self.hidden_s += max(0.0, min(seen, computed_at) - left)
-        self.n_seen = 0
+                trace.add("exchange", sent, done, number + 1)
+            self.flight_s += max(0.0, done - sent)  # an empty part may be done before it is sent
+            self.hidden_s += max(0.0, min(done, computed_at) - sent)
+        self.n_done = 0
 
     def clear(self) -> None:
         """Reset the counts."""
         self.flight_s = self.hidden_s = 0.0
 
 
-class Departures:
+class BucketSends:
     """Exchanges of one step, one MPI request per bucket.
 
-    MPI makes progress only inside its own calls, so a computing rank calls :meth:`leave` now and then.
+    MPI makes progress only inside its own calls, so a computing rank calls :meth:`start_ready` now and then.
 
     Parameters
     ----------
@@ -84,26 +84,26 @@ class Departures:
     def __init__(self, buckets: list[slice], begin: Callable[[int], Request], wait: Callable[[Request], None]):
         self.buckets, self.begin, self.wait = buckets, begin, wait
         self.requests: list[Request] = []
-        self.flights = Flights(len(buckets))
+        self.times = SendTimes(len(buckets))
 
-    def leave(self, first: int) -> None:
+    def start_ready(self, first: int) -> None:
         """Start every bucket that begins at ``first`` or behind it, and let MPI make progress on pending ones."""
-        while self.flights.n_seen < len(self.requests) and self.requests[self.flights.n_seen].Test():
-            self.flights.see(self.flights.n_seen + 1)
+        while self.times.n_done < len(self.requests) and self.requests[self.times.n_done].Test():
+            self.times.completed(self.times.n_done + 1)
         while len(self.requests) < len(self.buckets) and self.buckets[len(self.requests)].start >= first:
-            self.flights.leave(len(self.requests))
+            self.times.sent(len(self.requests))
             self.requests.append(self.begin(len(self.requests)))
 
-    def arrive(self, number: int) -> None:
+    def wait_for(self, number: int) -> None:
         """Wait for a bucket."""
         self.wait(self.requests[number])
-        self.flights.see(number + 1)
+        self.times.completed(number + 1)
 
     def end(self, computed_at: float, trace: Trace) -> None:
         """Add the times of a step whose backward ended at ``computed_at``, and begin the next."""
-        self.flights.end(computed_at, trace)
+        self.times.end(computed_at, trace)
         self.requests.clear()
 
     def clear(self) -> None:
         """Reset the counts."""
-        self.flights.clear()
+        self.times.clear()

@@ -13,7 +13,7 @@ from mpi4py import MPI
 from psframe.cluster.roles import Team
 from psframe.collectives.base import Base, Overlap, Segments
 from psframe.collectives.bucket_exchanges import Allreduced, BucketExchange, Context, Gathered, Reduced, ReduceScattered
-from psframe.collectives.buckets import BUCKET_BYTES, Departures, cut_at_layers, least_of
+from psframe.collectives.buckets import BUCKET_BYTES, BucketSends, cut_at_layers, least_of
 from psframe.collectives.carriers import Buffers
 from psframe.collectives.compression import Compressed
 from psframe.collectives.traits import Traits
@@ -74,7 +74,7 @@ class Buffer(Base):
 
     def _plan(self, buckets: list[slice]) -> None:
         self._exchange.plan(buckets)
-        self._departures = Departures(buckets, self._exchange.begin, self._wait)
+        self._sends = BucketSends(buckets, self._exchange.begin, self._wait)
 
     @property
     def overlap(self) -> Overlap:
@@ -89,15 +89,15 @@ class Buffer(Base):
         return range(len(begins)) if len(buckets) > 1 else ()
 
     def grads_ready(self, segment: slice) -> None:
-        self._departures.leave(segment.start)
+        self._sends.start_ready(segment.start)
 
     @property
     def overlap_s(self) -> tuple[float, float]:
-        return self._departures.flights.flight_s, self._departures.flights.hidden_s
+        return self._sends.times.flight_s, self._sends.times.hidden_s
 
     def clear(self) -> None:
         """Reset ``overlap_s``."""
-        self._departures.clear()
+        self._sends.clear()
 
     def nonfinite_workers(self, grads: np.ndarray) -> list[int]:
         return self._exchange.nonfinite_workers()
@@ -126,10 +126,10 @@ class Buffer(Base):
         computed_at = perf_counter()
         if grads is not self._source:  # a sync mode that exchanges a vector other than the gradients
             self._source[:] = grads
-        self._departures.leave(0)
-        for number in range(len(self._departures.buckets)):
-            self._departures.arrive(number)
+        self._sends.start_ready(0)
+        for number in range(len(self._sends.buckets)):
+            self._sends.wait_for(number)
             yield from self._exchange.segments(number, n_samples)
-        self._departures.end(computed_at, self._trace)
+        self._sends.end(computed_at, self._trace)
 
     allreduce_mean = gather_mean

@@ -33,13 +33,13 @@ cdef extern from "_layerwise.h" nogil:
         float* new_w
         float* new_state[PSF_STATE]
         uint64_t* sums
-        uint16_t* half
+        uint16_t* bf16
     bint psf_ordered(const float** row, const int* merges, long n_rows, long at, long size, float n, float* out)
     bint psf_step(const psf_source* mean, const psf_part* parts, long n_parts, psf_rule rule, const psf_target* to)
     bint psf_step_whole(const psf_source* mean, const psf_part* parts, long n_parts, psf_rule rule, float* scratch,
                         const psf_target* to)
     bint psf_is_whole(const psf_source* mean, const psf_part* parts, long n_parts, bint needs_all)
-    void psf_narrow(const float* v, long size, uint16_t* half)
+    void psf_narrow(const float* v, long size, uint16_t* bf16)
     uint64_t psf_checksum(const float* v, long size)
     bint psf_is_finite(const float* v, long size)
 
@@ -65,16 +65,16 @@ def is_finite(const float[::1] vector):
     return bool(found)
 
 
-def narrow(const float[::1] vector, uint16_t[::1] half):
-    """Write a float32 vector (S,) as bfloat16 to the first S numbers of ``half``.
+def narrow(const float[::1] vector, uint16_t[::1] bf16):
+    """Write a float32 vector (S,) as bfloat16 to the first S numbers of ``bf16``.
 
     To nearest even; subnormal numbers become zeros of their sign, and NaN quiet.
     """
-    if half.shape[0] < vector.shape[0]:
-        raise ValueError(f"{vector.shape[0]} numbers do not fit into {half.shape[0]}")
+    if bf16.shape[0] < vector.shape[0]:
+        raise ValueError(f"{vector.shape[0]} numbers do not fit into {bf16.shape[0]}")
     if vector.shape[0]:
         with nogil:
-            psf_narrow(&vector[0], vector.shape[0], &half[0])
+            psf_narrow(&vector[0], vector.shape[0], &bf16[0])
 
 
 cdef class Rule:
@@ -212,7 +212,7 @@ cdef class Mean:
         return bool(finite)
 
     def update(self, Rule rule, const float[::1] params, float[::1] new_params, state, new_state, sums=None,
-               Parts parts=None, Py_ssize_t begin=0, half=None, float[::1] scratch=None, rate=None):
+               Parts parts=None, Py_ssize_t begin=0, bf16=None, float[::1] scratch=None, rate=None):
         """Compute the mean and apply the rule to it in one pass; return True if the mean is finite.
 
         Parameters
@@ -225,7 +225,7 @@ cdef class Mean:
             Receives :func:`checksum` of the old parameters and state rows, and in its second half of the new ones.
         parts : Parts, optional
             Parts of the vector of which these are a segment, from ``begin`` on; by default, all is one tensor.
-        half : uint16, shape (S,), optional
+        bf16 : uint16, shape (S,), optional
             Receives the new parameters as bfloat16.
         scratch : float32, optional
             Room for the longest part, which a rule of whole tensors needs.
@@ -243,7 +243,7 @@ cdef class Mean:
         cdef float* room = NULL
         to.averages, to.rate = rate is not None, 0 if rate is None else rate
         self._aim(&to, rule.n_state + to.averages, params, new_params, state, new_state)
-        self._note(&to, sums, half)
+        self._note(&to, sums, bf16)
         if self.size == 0:
             return True
         if parts is None:
@@ -278,19 +278,19 @@ cdef class Mean:
                 raise ValueError(f"a mean of {self.size} numbers updates as much state")
             to.state[i], to.new_state[i] = &old_row[0], &new_row[0]
 
-    cdef _note(self, psf_target* to, sums, half):
+    cdef _note(self, psf_target* to, sums, bf16):
         """Point at what receives checksums, and bfloat16."""
         cdef uint64_t[::1] found
         cdef uint16_t[::1] rounded
-        to.sums, to.half = NULL, NULL
+        to.sums, to.bf16 = NULL, NULL
         if sums is not None:
             sums[:] = 0
             found = sums
             if found.shape[0] != N_SUMS:
                 raise ValueError(f"an update leaves {N_SUMS} checksums")
             to.sums = &found[0]
-        if half is not None:
-            rounded = half
+        if bf16 is not None:
+            rounded = bf16
             if rounded.shape[0] != self.size:
                 raise ValueError(f"a mean of {self.size} numbers updates as many of bfloat16")
-            to.half = &rounded[0]
+            to.bf16 = &rounded[0]

@@ -22,8 +22,8 @@ enum {
 typedef struct { float re, im; } psf_c64;
 typedef struct { double re, im; } psf_c128;
 
-static inline float psf_from_bf16(uint16_t half) {
-    uint32_t bits = (uint32_t)half << 16;
+static inline float psf_from_bf16(uint16_t bf16) {
+    uint32_t bits = (uint32_t)bf16 << 16;
     float value;
     memcpy(&value, &bits, sizeof value);
     return value;

@@ -16,7 +16,7 @@ typedef struct {
 
 /* What a step reads and writes of the segment; old and new vectors may be the same. `averages`: the last row of state is
 an average of the parameters, which takes a share `rate` of the new ones. `sums`, if not NULL, receives the checksums of
-the old parameters and state, and from index 1 + PSF_STATE on those of the new ones, and `half`, if not NULL, the new
+the old parameters and state, and from index 1 + PSF_STATE on those of the new ones, and `bf16`, if not NULL, the new
 parameters as bfloat16. */
 typedef struct {
     int n_state, averages;
@@ -24,7 +24,7 @@ typedef struct {
     const float *w, *state[PSF_STATE];
     float *new_w, *new_state[PSF_STATE];
     uint64_t *sums;
-    uint16_t *half;
+    uint16_t *bf16;
 } psf_target;
 
 /* Limit the mean gradient of a part to the rule's range; `factor` is that of clipping by norm. */
@@ -61,8 +61,8 @@ static void psf_leave(const psf_target *to, long at, long size) {
     int last = to->n_state - 1;
     if (to->averages)
         psf_average(to->rate, size, to->new_w + at, to->state[last] + at, to->new_state[last] + at);
-    if (to->half)
-        psf_narrow(to->new_w + at, size, to->half + at);
+    if (to->bf16)
+        psf_narrow(to->new_w + at, size, to->bf16 + at);
     if (!to->sums)
         return;
     uint64_t *written = to->sums + 1 + PSF_STATE;

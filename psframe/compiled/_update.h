@@ -96,15 +96,15 @@ static int psf_ordered(const float *const *row, const int *merges, long n_rows, 
     return psf_mean(row, n_rows, at, size, n, out);
 }
 
-/* half = v as bfloat16, the upper half of its bits: to nearest even, subnormal numbers to zeros of their sign, NaN
+/* bf16 = v as bfloat16, the upper half of its bits: to nearest even, subnormal numbers to zeros of their sign, NaN
 quiet; as psframe.nn.bfloat16.rounded */
-PSF_WIDEST static void psf_narrow(const float *v, long size, uint16_t *half) {
+PSF_WIDEST static void psf_narrow(const float *v, long size, uint16_t *bf16) {
     for (long i = 0; i < size; i++) {
         uint32_t bits;
         memcpy(&bits, &v[i], sizeof bits);
         uint32_t upper = bits >> 16, near = (bits + 0x7fffu + (upper & 1u)) >> 16;
         near = (bits & 0x7fffffffu) > 0x7f800000u ? upper | 0x40u : near;
-        half[i] = (uint16_t)((bits & 0x7f800000u) == 0 ? upper & 0x8000u : near);
+        bf16[i] = (uint16_t)((bits & 0x7f800000u) == 0 ? upper & 0x8000u : near);
     }
 }
 

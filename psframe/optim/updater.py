@@ -72,8 +72,8 @@ class Updater:
         mean = compiled.elementwise.Mean([gradient]) if isinstance(gradient, np.ndarray) else gradient
         if self.cuts != "anywhere":
             self._check(segment)
-        take = self._in_one_pass if self.parts is not None else self._in_pieces
-        if not take(segment, mean, lr, step):
+        apply = self._in_one_pass if self.parts is not None else self._in_pieces
+        if not apply(segment, mean, lr, step):
             self.first_nonfinite_step = self.first_nonfinite_step or step
             self.arena.nonfinite = self.arena.drops_unsound
         if self.sums and not self.sums.note(segment):

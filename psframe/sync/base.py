@@ -7,7 +7,8 @@ from typing import Protocol
 
 import numpy as np
 
-from psframe.cluster.cluster import Cluster
+from psframe import compiled
+from psframe.cluster.cluster import AgreedError, Cluster
 from psframe.cluster.groups import Group
 from psframe.cluster.roles import Roles, Team
 from psframe.collectives.base import Base, Collective
@@ -29,7 +30,11 @@ class SyncMode(Protocol):
 
     Constructed as ``make(**yaml_keys)``, before there are ranks; :meth:`open` then passes the arena, the collective and
     the updater. Postcondition of a step: all workers hold the same parameters, and the mean gradient over all samples
-    of the step was applied once. A mode with any other postcondition derives from :class:`Mode`.
+    of the step was applied once. At the end of an epoch the run fails where parameters differ. A mode with any other
+    postcondition derives from :class:`Mode`, or from :class:`psframe.sync.averaging.Averaging`.
+
+    The collective yields slices of the vector with their mean gradients. A mean is an array, or a
+    ``compiled.elementwise.Mean`` that is not computed yet: ``update(segment, mean, lr, step)`` takes either.
 
     Attributes
     ----------
@@ -227,3 +232,14 @@ class UserMode(Mode):
     def step(self, n_samples: int, lr: float, step: int) -> bool:
         self.inner.step(n_samples, lr, step)
         return True
+
+    def drain(self) -> None:
+        """Raise UserError on all ranks if their parameters differ, where the collective moves any."""
+        own = compiled.elementwise.checksum(self._arena.params)
+        sums = self._parts.cluster.allgather_in_time(str(own).encode())
+        if self._parts.collective.traits.moves_data and len(set(sums)) > 1:
+            raise AgreedError(
+                f"sync.mode: {type(self.inner).__name__}.step must leave all ranks with the same parameters, got "
+                f"{len(set(sums))} different ones of {len(sums)} ranks; derive from psframe.sync.averaging.Averaging, "
+                "or from psframe.sync.base.Mode"
+            )

@@ -49,6 +49,7 @@ class SyncPS(Mode):
 class ShardedPS(Mode):
     """The same with several servers, each of which updates a share of ``w`` and has the optimizer state of that share.
 
+    For ``n_servers`` above 1, ``psframe.collectives.make`` gives a :class:`Sharded` in place of ``buffer``.
     After a non-finite gradient the run fails at the end of the epoch: no server learns in time of another one's share.
     """
 

@@ -63,50 +63,50 @@ def forget(run: Run) -> None:
 def _part(run: Run) -> None:
     """Train until the epoch ends or rank 0 asks for a pause, then drain exchanges in flight."""
     n_steps, order = run.sampler.n_steps, run.sampler.permutation(run.progress.epoch)
-    seen = EpochTimings.of(n_steps, run.work.n_losses)
-    run.progress.parts.append(seen)
+    timings = EpochTimings.of(n_steps, run.work.n_losses)
+    run.progress.parts.append(timings)
     run.sync.work.begin()
     if run.cluster.node_rank == 0:
         run.cluster.halt.reopen()
     run.cluster.barrier()
     checkpointer = run.outputs.checkpointer
-    seen.begun = perf_counter()
+    timings.begun = perf_counter()
     run.guard.begin(run.progress.epoch + 1, run.progress.step + 1)
     for step, worker in run.sync.turns(n_steps):
-        _turn(run, seen, order, step, worker)
+        _turn(run, timings, order, step, worker)
         if checkpointer:
             _after_step(run, checkpointer, step)
-    seen.left = perf_counter()
+    timings.left = perf_counter()
     run.sync.drain()
     if run.full_model:
         if checkpointer:
             checkpointer.rest()  # the writer reads these vectors in place
         run.full_model.refresh()
     run.outputs.trace.end()
-    run.outputs.trace.add("drain", seen.left)
-    seen.ended = perf_counter()
-    _pause(run, seen)
+    run.outputs.trace.add("drain", timings.left)
+    timings.ended = perf_counter()
+    _pause(run, timings)
     run.guard.end(run.progress.step)
 
 
-def _turn(run: Run, seen: EpochTimings, order: np.ndarray, step: int, worker: int | None) -> None:
+def _turn(run: Run, timings: EpochTimings, order: np.ndarray, step: int, worker: int | None) -> None:
     """Compute ``worker``'s share of a step, unless None, and take part in the step's exchange."""
     loading = computing = perf_counter()
     compute, run_step = None, run.progress.step + step + 1
     rate = learning_rate_at(run, run.progress.epoch, step)
     if worker is not None:
         samples = order[run.sampler.share(step, worker)]
-        compute = partial(run.work.gradients, samples, run.sampler.samples_in(step), run.progress.epoch, seen.row)
-        seen.samples[step] += len(samples) * run.work.reports_loss  # once per sample: on the rank with its loss
-    seen.row[:] = 0
-    computing += run.guard.compute(run_step, seen.row, compute, run.hook)
-    seen.losses[step] += seen.row
-    seen.rates[step] = rate
+        compute = partial(run.work.gradients, samples, run.sampler.samples_in(step), run.progress.epoch, timings.row)
+        timings.samples[step] += len(samples) * run.work.reports_loss  # once per sample: on the rank with its loss
+    timings.row[:] = 0
+    computing += run.guard.compute(run_step, timings.row, compute, run.hook)
+    timings.losses[step] += timings.row
+    timings.rates[step] = rate
     times = loading, computing, run.guard.mark_arrival(run_step)
     exchanged = run.sync.step(run.sampler.samples_in(step), rate, run_step)
     if run.guard.finish_step(run_step):
-        seen.losses[step] = seen.samples[step] = 0  # a dropped step counts nowhere
-    seen.record_step(times, exchanged)
+        timings.losses[step] = timings.samples[step] = 0  # a dropped step counts nowhere
+    timings.record_step(times, exchanged)
     if run.outputs.trace.on:
         run.outputs.trace.turn(*times, {"bytes moved": _moved_bytes(run), "staleness": run.sync.tally.last})
     run.outputs.view.step()
@@ -135,7 +135,7 @@ def _save(run: Run, checkpointer: Checkpointer, cursor: int, step: int, always: 
     run.outputs.trace.add("checkpoint", began)
 
 
-def _pause(run: Run, seen: EpochTimings) -> None:
+def _pause(run: Run, timings: EpochTimings) -> None:
     """Agree on the samples done, and, after a requested pause, on what was asked for. All ranks must call.
 
     Raises
@@ -143,14 +143,14 @@ def _pause(run: Run, seen: EpochTimings) -> None:
     Stopped
         On every rank, after a signal or where a callback ends the run here.
     """
-    done, steps, number, requests = run.cluster.run_on_root_in_time(partial(_settled, run, len(seen.losses)))
-    seen.cut(steps)
-    seen.is_agreed = True
+    done, steps, number, requests = run.cluster.run_on_root_in_time(partial(_settled, run, len(timings.losses)))
+    timings.cut(steps)
+    timings.is_agreed = True
     run.sampler.cursor = done
     run.progress.step += steps
     if requests is not None:
         apply_requests(run, requests)
-        sums = run.cluster.gather_in_time((float(seen.losses.sum()), int(seen.samples.sum())))
+        sums = run.cluster.gather_in_time((float(timings.losses.sum()), int(timings.samples.sum())))
         if sums:
             run.outputs.calls.losses(*map(sum, zip(*sums, strict=True)))
     if number or run.progress.stop:

@@ -90,7 +90,7 @@ class Report:
 
     Attributes
     ----------
-    seen : EpochTimings
+    timings : EpochTimings
         Measurements; times by rank 0's clock if all ranks take part in each exchange, else by its own.
     worker : int or None
         Number among the workers.
@@ -125,7 +125,7 @@ class Report:
         Result of ``Usage.take``.
     """
 
-    seen: EpochTimings
+    timings: EpochTimings
     worker: int | None
     wait_s: float
     moved: np.ndarray
@@ -162,7 +162,7 @@ def summed(every: Sequence[Report], n_train: int, n_test: int, *, together: bool
     """
     data, compute, wait, exchange = phases(every, together)
     update_s = every[0].update_s
-    epoch_s = max(report.seen.ended - report.seen.begun for report in every)
+    epoch_s = max(report.timings.ended - report.timings.begun for report in every)
     *moved, remote = np.sum([report.moved for report in every], axis=0).tolist()
     flight_s, hidden_s = np.sum([report.flight for report in every], axis=0)
     loss, correct = np.sum([report.tested for report in every], axis=0).sum(axis=0) / n_test
@@ -187,7 +187,7 @@ def summed(every: Sequence[Report], n_train: int, n_test: int, *, together: bool
         **_guarded(every),
         **counts,
         "loss": _over_ranks(every, "losses").sum() / n_seen if n_seen else None,
-        "lr": max((float(report.seen.rates[-1]) for report in every if len(report.seen.rates)), default=None),
+        "lr": max((float(report.timings.rates[-1]) for report in every if len(report.timings.rates)), default=None),
         "test_loss": loss,
         "accuracy": correct,
         "eval_s": max(report.eval_s for report in every),
@@ -201,7 +201,7 @@ def _bubble(every: Sequence[Report]) -> float | None:
     None if no rank waited.
     """
     stalled_s = sum(report.stalled_s for report in every)
-    spent_s = sum(np.diff(report.seen.times, axis=1)[:, 1].sum() for report in every)
+    spent_s = sum(np.diff(report.timings.times, axis=1)[:, 1].sum() for report in every)
     return float(stalled_s / spent_s) if stalled_s else None
 
 
@@ -219,12 +219,12 @@ def phases(every: Sequence[Report], together: bool) -> np.ndarray:
     """Return the mean worker's seconds for data, compute, waiting and the rest, (4,)."""
     waits = [report.wait_s for report in every]
     if together:
-        arrivals = np.array([report.seen.times[report.seen.met, 2] for report in every])
+        arrivals = np.array([report.timings.times[report.timings.met, 2] for report in every])
         waits = (arrivals.max(axis=0) - arrivals).sum(axis=1).tolist()
     spent = []
     for report, wait in zip(every, waits, strict=True):
-        data, compute = np.diff(report.seen.times, axis=1).sum(axis=0)
-        rest = report.seen.ended - report.seen.begun - data - compute - wait
+        data, compute = np.diff(report.timings.times, axis=1).sum(axis=0)
+        rest = report.timings.ended - report.timings.begun - data - compute - wait
         if report.worker is not None:
             spent.append((data, compute, wait, rest))
     return np.mean(spent, axis=0)
@@ -232,7 +232,7 @@ def phases(every: Sequence[Report], together: bool) -> np.ndarray:
 
 def trace_waiting(every: Sequence[Report]) -> None:
     """Add to each rank's trace the spans in which it idled until the last rank arrived at an exchange."""
-    arrivals = np.array([report.seen.times[report.seen.met, 2] for report in every])
+    arrivals = np.array([report.timings.times[report.timings.met, 2] for report in every])
     for report, own_arrivals in zip(every, arrivals, strict=True):
         spans, _ = report.traced
         ended = {span[2]: span[3] for span in spans if span[0] == "exchange" and not span[1]}
@@ -257,10 +257,10 @@ def _gaps(busy: Sequence[tuple[float, float]], began: float, ended: float) -> It
 def steps(every: Sequence[Report]) -> list[tuple[int, float, int, float]]:
     """Return (index, mean loss, samples, learning rate) of each step of an epoch that had samples."""
     losses, samples = _over_ranks(every, "losses").sum(axis=1), _over_ranks(every, "samples")
-    rates = np.max([report.seen.rates for report in every], axis=0)
+    rates = np.max([report.timings.rates for report in every], axis=0)
     return [(int(i), losses[i] / samples[i], int(samples[i]), float(rates[i])) for i in np.flatnonzero(samples)]
 
 
 def _over_ranks(every: Sequence[Report], name: str) -> np.ndarray:
     """Return an attribute of ``EpochTimings`` summed over ranks, in its shape."""
-    return np.sum([getattr(report.seen, name) for report in every], axis=0)
+    return np.sum([getattr(report.timings, name) for report in every], axis=0)

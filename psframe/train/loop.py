@@ -44,9 +44,9 @@ def _train_epochs(run: Run) -> None:
         while run.progress.epoch < run.config.train.epochs and not run.progress.stop:
             run.outputs.view.begin(run.progress.epoch + 1)
             with np.errstate(over="ignore", invalid="ignore"):  # rank 0 checks the loss, see _check_loss
-                seen = epoch.train_epoch(run)
+                timings = epoch.train_epoch(run)
                 run.cluster.barrier()  # evaluate only once no rank changes parameters any more
-                report = _report(run, seen)
+                report = _report(run, timings)
             reports = run.cluster.gather_in_time(report)
             requests = run.cluster.run_on_root_in_time(partial(_settle, run, reports or []))
             run.progress.epoch += not run.progress.concluded  # rank 0 counted it in _conclude
@@ -104,7 +104,7 @@ def _conclude(run: Run, every: list[Report]) -> Requests:
 def _write_steps(run: Run, run_dir: RunDir, every: list[Report]) -> None:
     """Write the loss of each step if ``record.steps`` is set."""
     if run.config.record.steps:
-        first = run.progress.step - len(every[0].seen.losses)
+        first = run.progress.step - len(every[0].timings.losses)
         lines = [
             {
                 "epoch": run.progress.epoch,
@@ -143,14 +143,14 @@ def _check_loss(run: Run, record: dict[str, Any]) -> None:
         )
 
 
-def _report(run: Run, seen: EpochTimings) -> Report:
+def _report(run: Run, timings: EpochTimings) -> Report:
     """Evaluate this rank's share of the test set, and return its report of the epoch."""
-    seen.times += run.cluster.clock_offset_s if together(run) else 0.0
+    timings.times += run.cluster.clock_offset_s if together(run) else 0.0
     stalled_s = run.work.waited_s  # read before the evaluation, during which stages wait too
     tested, sums, eval_s = epoch.evaluate(run)
     run.outputs.trace.add("evaluate", perf_counter() - eval_s)
     return Report(
-        seen,
+        timings,
         run.team.worker,
         run.sync.tally.wait_s,
         epoch.moved(run),

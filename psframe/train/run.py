@@ -1,5 +1,6 @@
 """State of a run on one rank (:class:`Run`): its parts, and its progress (:class:`Progress`)."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -106,8 +107,8 @@ class Run:
         return list(self.full_model.state) if self.full_model else self.sync.state().rows
 
 
-def headline(run: Run) -> str:
-    """Return the line that describes a run before it trains. Rank 0 only."""
+def headline(run: Run, unused: Sequence[str]) -> str:
+    """Return the line that describes a run before it trains, and one of keys without effect. Rank 0 only."""
     labels = run.labels
     exchange = labels["sync_mode"] + (f" over {labels['collective']}" if labels["collective"] else "")
     exchange += f" and a {labels['store']} store" if labels["store"] and labels["collective"] else ""
@@ -125,8 +126,9 @@ def headline(run: Run) -> str:
         continued = f", continued after epoch {run_dir.epoch}{samples}"
     elif run.config.checkpoint.resume == "auto":
         continued = ", a new run: there is no unfinished one to continue"
+    idle = f"\nnot used by this choice: {', '.join(unused)}" if unused else ""
     return (
         f"psframe {__version__}: {labels['model']} on {labels['dataset']} ({run.facts.n_train:,} training and "
         f"{run.facts.n_test:,} test samples), {exchange}, {ranks}: {server}{stages}{labels['n_workers']} worker(s) "
-        f"x batch {labels['batch_size']}{micro_batches}{continued}"
+        f"x batch {labels['batch_size']}{micro_batches}{continued}{idle}"
     )

@@ -23,7 +23,7 @@ PHASES = ("data", "compute", "wait", "exchange")  # of epoch_metrics.phases
 class Seen:
     """Measurements of a rank, as :func:`psframe.train.epoch_metrics.phases` takes them."""
 
-    seen: EpochTimings
+    timings: EpochTimings
     worker: int | None
     wait_s: float
 
@@ -78,5 +78,5 @@ def train(run: Run, n_steps: int) -> dict[str, Any]:
     if not every:
         return {}
     phases = epoch_metrics.phases(every, loop.together(run))
-    seconds = max(rank.seen.ended - rank.seen.begun for rank in every)
+    seconds = max(rank.timings.ended - rank.timings.begun for rank in every)
     return {"samples": n_samples, "seconds": seconds, "phases": dict(zip(PHASES, phases.tolist(), strict=True))}

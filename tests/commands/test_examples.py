@@ -158,6 +158,16 @@ def test_sync_mode_that_is_none_is_refused_in_a_sentence(wrong, said):
     assert "Traceback" not in ended.err
 
 
+def test_sync_mode_whose_ranks_drift_apart_is_refused_in_a_sentence(tmp_path):
+    mpi = launcher.installed("mpich") or pytest.skip("no mpich: bash launch/test.sh installs it")
+    keys = ["sync.mode=tests.helpers.own:Alone", "collective=buffer", f"record.dir={tmp_path}"]
+    keys += ["dataset.limit=1000", "optimizer.lr=0.0001", "model=tests.helpers.tiny:build"]
+    ended = launcher.run(mpi, 3, ["-m", "psframe.train", "configs/quickstart.yaml", *keys])
+    assert ended.status == 2, ended
+    (line,) = told(ended)
+    assert "Alone.step must leave all ranks with the same parameters, got 3 different ones of 3 ranks" in line
+
+
 def test_collective_of_a_users_own_refuses_what_it_cannot_do(tmp_path):
     mpi = launcher.installed("mpich") or pytest.skip("no mpich: bash launch/test.sh installs it")
     (tmp_path / "my_module.py").write_text(block("how-to/extend.md", "python", "# my_module.py"))

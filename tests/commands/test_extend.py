@@ -14,7 +14,7 @@ from tests.helpers.own import Rows
 DOCS = (ROOT / "docs" / "how-to" / "extend.md").read_text()
 COMMANDS = re.findall(r"^ *mpirun -n \d python -m psframe\.train (configs/\S+ .*my_(?:parts|rows).*)$", DOCS, re.M)
 SAYS = {
-    "EveryThird": ("EveryThird", "my_parts:EveryThird over buffer"),
+    "EveryThird": ("EveryThird", "my_parts:EveryThird over shared"),
     "Logged": ("collective=my_parts:Logged", "exchange of "),
     "Logged into a file": ("file: exchanges.log", "allreduce over my_parts:Logged"),
     "Counted": ("Counted", "rank 2: "),

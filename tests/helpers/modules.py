@@ -18,6 +18,22 @@ def modules():
 MODULES = modules()
 
 
+def members():
+    """Return, by the name of each class of psframe, all names that its body or that of a base holds or assigns."""
+    own, bases = {}, {}
+    for path in MODULES.values():
+        for node in ast.walk(ast.parse(path.read_text())):
+            if isinstance(node, ast.ClassDef):
+                inner = list(ast.walk(node))
+                own.setdefault(node.name, set()).update(
+                    *({n.name for n in inner if isinstance(n, ast.FunctionDef)},),
+                    *({n.attr for n in inner if isinstance(n, ast.Attribute)},),
+                    *({n.id for n in inner if isinstance(n, ast.Name) and isinstance(n.ctx, ast.Store)},),
+                )
+                bases.setdefault(node.name, set()).update(b.id for b in node.bases if isinstance(b, ast.Name))
+    return {name: names.union(*(own.get(base, ()) for base in bases[name])) for name, names in own.items()}
+
+
 def imports(path):
     """Yield every module of psframe that a file imports, also inside functions and for type checkers alone."""
     for node in ast.walk(ast.parse(path.read_text())):

@@ -33,6 +33,13 @@ class Lazy:
             self.kept[:], self.n_kept = 0, 0
 
 
+class Alone(Lazy):
+    """Every rank applies its own gradients alone, which leaves each with parameters of its own."""
+
+    def step(self, n_samples, lr, step):
+        self.update(slice(0, len(self.arena.grads)), self.arena.grads, lr, step)
+
+
 class SignSGD:
     """w <- w - lr sign(g)."""
 

@@ -15,6 +15,7 @@ from psframe.errors import UserError
 from psframe.starter import json_schema
 from psframe.starter.completion import keys
 from tests.helpers.launcher import ROOT
+from tests.helpers.modules import members
 from tests.helpers.shown import PAGES, commands, configs, prose, sentences
 
 MAX_WORDS = 35
@@ -25,6 +26,17 @@ SHOWN = sorted({command for page in PAGES for command in commands(page)}, key=la
 def test_sentences_are_short(page):
     long = [sentence for sentence in sentences(page) if len(sentence.split()) > MAX_WORDS]
     assert not long, f"{page.name} has sentences of more than {MAX_WORDS} words: {long[:3]}"
+
+
+def test_members_that_are_named_exist():
+    """`Arena.commit` is a member of that class; `psframe/train/loop.py` is a file."""
+    known, pages = members(), [*PAGES, ROOT / "CONTRIBUTING.md"]
+    for page in dict.fromkeys(pages):
+        text = page.read_text()
+        for owner, name in re.findall(r"`([A-Z]\w+)\.(\w+)(?:\(.*?\))?`", text):
+            assert owner not in known or name in known[owner], f"{page.name}: {owner} has no {name}"
+        for path in re.findall(r"`(psframe/[\w/]+\.(?:py|pyx|h))`", text):
+            assert (ROOT / path).is_file(), f"{page.name}: there is no {path}"
 
 
 def test_front_page_is_one_page():

@@ -75,7 +75,7 @@ def run(cluster: Cluster, plan: Plan, quiet: bool, calls: Calls) -> Run:
             new_run.labels["collective"] = f"{collective} -> {new_run.labels['collective']}"
         new_run.outputs = setup.outputs(new_run, run_dir, trace, data, quiet, calls)
         if run_dir and not quiet:
-            say(headline(new_run))
+            say(headline(new_run, plan.unused))
         setup.init_parameters(new_run, quiet)
         setup.attach_trace(new_run)
         setup.audit_placement(new_run, quiet)

@@ -2,7 +2,7 @@
 
 import pytest
 
-pytestmark = pytest.mark.full  # three runs of 4 and 8 ranks, of an emulated minute each
+pytestmark = pytest.mark.full  # runs of 4, 8 and 16 ranks, of an emulated minute and more each
 
 WIDTH = 7200  # the vector is longer than the least that is summed so
 N_BYTES = 4 * (37 * WIDTH + 16)  # with what aligns its tensors
@@ -12,15 +12,19 @@ TRAIN = (
     "collective='{{name: shared, reducers: all, domains: {domains}}}' {fast} > $OUT/{name}.txt 2>&1\n"
 )
 RUNS = {"at_once": (8, "auto"), "by_domain": (8, "4"), "few": (4, "4")}
-SCRIPT = "".join(
-    TRAIN.format(n=n, name=name, width=WIDTH, domains=domains, fast=FAST) for name, (n, domains) in RUNS.items()
-)
-STEPS = {8: 4, 4: 8}  # of 60 samples
+MANY = {"many_at_once": (16, "1"), "many": (16, "auto")}
+STEPS = {16: 2, 8: 4, 4: 8}  # of 60 samples
+
+
+def script(runs):
+    return "".join(
+        TRAIN.format(n=n, name=name, width=WIDTH, domains=domains, fast=FAST) for name, (n, domains) in runs.items()
+    )
 
 
 @pytest.fixture
 def left(knl):
-    return knl("SNC-4", SCRIPT)
+    return knl("SNC-4", script(RUNS))
 
 
 @pytest.mark.parametrize(("name", "vectors"), [("at_once", 6.0), ("by_domain", 3.75), ("few", 3.75)])
@@ -40,3 +44,14 @@ def test_workers_write_at_home_and_the_bits_stay(left):
         quarter = 4 + rank["rank"] // 2
         assert pages.get(str(quarter), 0) * 4096 >= N_BYTES, (rank["rank"], pages)
         assert set(pages) <= {str(quarter)}, (rank["rank"], pages)
+
+
+def test_sixteen_workers_sum_by_domain_of_their_own_accord(knl):
+    found = knl("SNC-4", script(MANY))
+    (at_once,), _ = found.run("many_at_once")
+    (by_domain,), placement = found.run("many")
+    assert by_domain["params_sha256"] == at_once["params_sha256"]
+    for record, vectors in ((at_once, 12.0), (by_domain, 3.75)):
+        assert abs(record["bytes_remote"] / STEPS[16] / N_BYTES - vectors) < 0.05
+    for rank in placement["ranks"]:
+        assert set(rank["roles"]["gradients"]["pages"]) == {str(4 + rank["rank"] // 4)}

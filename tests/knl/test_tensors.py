@@ -5,8 +5,10 @@ import pytest
 from psframe.memory.tensor_names import role_of, tensor_of
 
 #: most MB of the fast memory: of what a worker's quarter would take, or all ranks together, 100, 60, 30 and 10 %
-SHARES = {"SNC-4": (100, 1.2, 0.6, 0.2), "quadrant": (100, 5.0, 2.5, 0.8), "CXL": (100, 5.0, 2.5, 0.8)}
-FAST = {"SNC-4": "hbw", "quadrant": "hbw", "CXL": "ddr"}
+A_QUARTER, ALL = (100, 1.2, 0.6, 0.2), (100, 5.0, 2.5, 0.8)
+SHARES = {"SNC-4": A_QUARTER, "Max": A_QUARTER, "quadrant": ALL, "CXL": ALL}
+FAST = {"SNC-4": "hbw", "Max": "hbw", "quadrant": "hbw", "CXL": "ddr"}
+IN_QUARTERS = ("SNC-4", "Max")
 TRAIN = "train 4 name={name} train.epochs=1 model.width=400 {more} placement.verify=error > $OUT/{name}.txt 2>&1\n"
 BY_TENSOR = (
     "placement.activations='{default: ddr, pool*: hbw, maxpool1: hbw}' "
@@ -46,7 +48,7 @@ def test_tensors_lie_where_their_patterns_say_and_the_bits_stay(left):
     plain, _ = found.run("plain")
     metrics, placement = found.run("named")
     assert metrics[-1]["params_sha256"] == plain[-1]["params_sha256"]
-    fast = {4, 5, 6, 7} if mode == "SNC-4" else {1}
+    fast = {4, 5, 6, 7} if mode in IN_QUARTERS else {1}
     n_fast = 0
     for rank in placement["ranks"]:
         for place, told in rank["roles"].items():
@@ -81,7 +83,7 @@ def test_plan_is_kept_to_the_page_and_changes_no_bit(left):
             n_fast += fast_pages
             assert fast_pages * PAGE <= most * 10**6
         on_fast.append(n_fast)
-        assert n_fast * PAGE <= most * 10**6 * (4 if mode == "SNC-4" else 1)
+        assert n_fast * PAGE <= most * 10**6 * (4 if mode in IN_QUARTERS else 1)
         check_items(mode, placement)
     assert on_fast[0] > on_fast[1] > on_fast[3] > 0
 
@@ -89,7 +91,7 @@ def test_plan_is_kept_to_the_page_and_changes_no_bit(left):
 def check_items(mode, placement):
     """Check that the pages of each tensor are those that the plan reckons with, on the ranks that it is for."""
     plan = placement["plan"]
-    of_plan = placement["ranks"] if mode != "SNC-4" else placement["ranks"][:1]
+    of_plan = placement["ranks"][:1] if mode in IN_QUARTERS else placement["ranks"]
     assert plan["by"] == "integer program"
     assert plan["distance"] == 0
     for place, n_bytes, *_ in plan["items"]:
@@ -99,3 +101,26 @@ def check_items(mode, placement):
         tiers = "+".join(name for name, weight in zip(names, weights, strict=True) if weight)
         if tensor_of(place) and n_bytes:
             assert {rank["roles"][place]["got"] for rank in of_plan} == {tiers}
+
+
+def test_machine_of_fast_memory_alone_has_nothing_to_plan(knl):
+    """Every page lies in the rank's own quarter, by a plan, by name and by first touch; there is no ordinary memory."""
+    runs = {"plain": "", "auto": "placement=auto", "named": "placement.parameters=hbw placement.activations=hbw"}
+    trained = "".join(TRAIN.format(name=name, more=more) for name, more in runs.items())
+    missing = "train 2 placement.parameters=ddr > $OUT/missing.txt 2>&1\n"
+    left = knl("HBM-only", trained + "python -m psframe.doctor --json > $OUT/doctor.json\n" + missing)
+    report = left.json("doctor.json")
+    assert (report["platform"], report["cluster_mode"], report["memory_mode"]) == ("xeon-max", "SNC-4", "HBM-only")
+    assert {node["tier"] for node in report["nodes"]} == {"hbw"}
+    plain, _ = left.run("plain")
+    for name in ("auto", "named"):
+        metrics, placement = left.run(name)
+        assert metrics[-1]["params_sha256"] == plain[-1]["params_sha256"]
+        assert not placement.get("plan")
+        for rank in placement["ranks"]:
+            for place, told in rank["roles"].items():
+                if role_of(place) == "activations" and told.get("pages"):
+                    assert len(nodes_of(told)) == 1, (name, rank["rank"], place, told)
+    said = left.text("missing.txt").splitlines()
+    assert next(line for line in said if line.startswith("psframe: ")).startswith("psframe: placement.parameters")
+    assert "Traceback" not in left.text("missing.txt")

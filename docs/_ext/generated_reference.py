@@ -85,8 +85,8 @@ def strategies() -> Iterator[str]:
             yield f"### {family}: `{name}`\n\n{_summary(make)}\n"
             yield from _keys(make)
         if family == "sync":
-            yield f"### Keys of every mode\n\n{_prose(sync.Waits)}\n"
-            yield from _keys(sync.Waits)
+            yield f"### Keys of every mode\n\n{_prose(sync.Common)}\n"
+            yield from _keys(sync.Common)
 
 
 def commands() -> Iterator[str]:

@@ -22,6 +22,7 @@ from psframe.cluster.parser import Parser
 from psframe.config.schema import Fault
 from psframe.errors import UserError
 from psframe.record.view import aligned, say
+from psframe.sync.sampler import BalancedSampler
 from psframe.train import epoch
 from psframe.train.build import assemble, setup
 from psframe.train.faults.injection import Slow
@@ -34,6 +35,7 @@ HEALTHY, SLOW, PAUSES = "healthy", "slow", "pauses"
 #: by name: the config's section ``sync``
 MODES: dict[str, str] = {
     "sync_ps": "{mode: sync_ps}",
+    "balance: speed": "{mode: sync_ps, balance: speed}",
     "backup_workers: 1": "{mode: sync_ps, backup_workers: 1}",
     "staleness: 4": "{mode: async_ps, staleness: 4}",
     "async_ps": "{mode: async_ps}",
@@ -70,11 +72,16 @@ def main(cluster: Cluster, argv: Sequence[str]) -> int:
         PAUSES: Fault(slow_rank="all", slow_steps=arguments.pause, slow_share=arguments.share),
     }
     speeds: dict[str, dict[str, list[float]]] = {name: {how: [] for how in faults} for name in runs}
+    divided: dict[tuple[str, str], list[int]] = {}  # shares of a step at the end of the last epoch of the kind
     for number in range(arguments.rounds + 1):
         for name, run in runs.items():
             for how, fault in faults.items():
                 run.guard.slow = Slow(fault, cluster.rank, number)
+                if isinstance(run.sampler, BalancedSampler):
+                    run.sampler.divide(divided.get((name, how), run.sampler.even))
                 speed = _speed(run)
+                if isinstance(run.sampler, BalancedSampler):
+                    divided[name, how] = run.sampler.sizes
                 if number:  # the first round is a warm-up
                     speeds[name][how].append(speed)
     for run in runs.values():
@@ -110,11 +117,11 @@ def _begun(cluster: Cluster, arguments: Namespace, name: str) -> Run:
 
 
 def _asleep(run: Run, seconds: float) -> Any:
-    """Return a replacement of ``Network.gradients`` that sleeps ``seconds`` and leaves gradients of zero."""
+    """Return a replacement of ``Network.gradients`` that sleeps ``seconds`` for a batch, and leaves no gradients."""
 
     def gradients(x: np.ndarray, *_: Any) -> tuple[float, int]:
         run.network.arena.grads[:] = 0
-        time.sleep(seconds)
+        time.sleep(seconds * len(x) / run.sampler.batch_size)
         return 0.0, 0
 
     return gradients
@@ -131,9 +138,9 @@ def _speed(run: Run) -> float:
     comm, is_worker = run.cluster.comm, run.team.worker is not None
     step_ends = timings.times[:, 2] - timings.begun if is_worker else np.zeros(0)
     horizon = comm.allreduce(timings.left - timings.begun if is_worker else np.inf, MPI.MIN)
-    done = comm.allreduce(int((step_ends <= horizon).sum()))
+    done = comm.allreduce(float(timings.samples.sum() * (step_ends <= horizon).mean()) if len(step_ends) else 0.0)
     used = comm.allreduce(run.sync.tally.used)
-    return float((used or done * run.sampler.batch_size) / horizon)
+    return float((used or done) / horizon)
 
 
 def _report(arguments: Namespace, runs: dict[str, Run], taken: dict[str, dict[str, list[float]]]) -> dict[str, Any]:

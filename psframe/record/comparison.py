@@ -15,6 +15,7 @@ FREE_KEYS = (
     ("train", "threads"),
     ("train", "precision"),
     ("train", "stop"),
+    ("sync", "balance"),
     ("sync", "wait"),
     ("sync", "deadline_s"),
     ("record",),
@@ -39,7 +40,7 @@ def check_same(path: Path, old: dict[str, Any], resolved: dict[str, Any]) -> Non
         keys = ", ".join(dict.fromkeys(key for key, _ in differing))
         raise UserError(
             "a continued run may differ in train.epochs, train.threads, train.precision, train.stop, checkpoint.best, "
-            "collective, sync.wait, sync.deadline_s, fault, parallel, record and the number of ranks, "
+            "collective, sync.balance, sync.wait, sync.deadline_s, fault, parallel, record and the number of ranks, "
             f"got other values of {keys} than in {str(path)!r}; give the same ones, or start anew with "
             "checkpoint.resume=none"
         )

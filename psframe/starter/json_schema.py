@@ -77,7 +77,7 @@ def _section(name: str, struct: type[msgspec.Struct]) -> Schema:
 def _strategy(section: str) -> Schema:
     """Return the schema of a section that names a strategy: a bare name, or a mapping with the keys of each member."""
     key, default = schema.STRATEGIES[section], schema.DEFAULTS.get(section)
-    members = _members(section, sync.Waits if section == "sync" else None)
+    members = _members(section, sync.Common if section == "sync" else None)
     choices: list[Schema] = [_bare(section), OWN]
     choices += [_member(key, name, members, _names(name)) for name in members]
     else_ = f", {default} by default" if default else ""

@@ -16,7 +16,7 @@ name                parameters
 """
 
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Literal
 
 from psframe.cluster.gates import DEADLINE_S, Wait
 from psframe.config.registry import Deadline, Table
@@ -35,18 +35,21 @@ TABLE: Table = {
 
 
 @dataclass(frozen=True, kw_only=True)
-class Waits:
-    """Keys of ``sync`` that all modes have: the waits of a node's ranks for each other over shared memory.
+class Common:
+    """Keys of ``sync`` that all modes have.
 
     Attributes
     ----------
+    balance : str
+        ``none``: all workers take equal shares of a step; ``speed``: shares in proportion to their measured speed.
     wait : str
-        ``block``: in the kernel; ``auto``: the same, after spinning for about the time of a wake-up if every rank has a
-        core; ``spin``: spinning only.
+        Waits of a node's ranks for each other. ``block``: in the kernel; ``auto``: the same, after spinning for about
+        the time of a wake-up if every rank has a core; ``spin``: spinning only.
     deadline_s : float
         Timeout in seconds; the rank that did not arrive then counts as stuck.
     """
 
+    balance: Literal["none", "speed"] = "none"
     wait: Wait = "auto"
     deadline_s: Deadline = DEADLINE_S
 

@@ -1,11 +1,13 @@
 """Samples of each worker in each step (:class:`Sampler`), known to every rank without communication."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import numpy as np
 
 from psframe import compiled
 from psframe.collectives.base import cut
+
+MOST = 2  # times the batch size, the largest share of a balanced step: so much memory it takes
 
 
 @dataclass
@@ -89,3 +91,37 @@ class Sampler:
         """Return the number of samples of a worker in a step."""
         share = self.share(step, worker)
         return share.stop - share.start
+
+
+@dataclass
+class BalancedSampler(Sampler):
+    """Sampler whose shares of a step may differ from worker to worker.
+
+    Attributes
+    ----------
+    sizes : list of int
+        Samples of each worker in a full step; those of an even division to begin with.
+    """
+
+    sizes: list[int] = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.sizes = self.even
+
+    @property
+    def even(self) -> list[int]:
+        """Equal shares of a full step."""
+        return [self.batch_size] * self.n_workers
+
+    @property
+    def max_batch(self) -> int:
+        return min(MOST * self.batch_size, self.n_samples)
+
+    def divide(self, sizes: list[int]) -> bool:
+        """Give the workers shares of other sizes from the next step on; return True if any has changed."""
+        changed, self.sizes = sizes != self.sizes, sizes
+        return changed
+
+    def cut(self, n: int, worker: int) -> slice:
+        before, total = sum(self.sizes[:worker]), self.samples_per_step
+        return slice(n * before // total, n * (before + self.sizes[worker]) // total)

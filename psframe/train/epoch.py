@@ -74,6 +74,7 @@ def _part(run: Run) -> None:
     run.guard.begin(run.progress.epoch + 1, run.progress.step + 1)
     for step, worker in run.sync.turns(n_steps):
         _turn(run, timings, order, step, worker)
+        run.balance.after_step()
         if checkpointer:
             _after_step(run, checkpointer, step)
     timings.left = perf_counter()
@@ -103,6 +104,8 @@ def _turn(run: Run, timings: EpochTimings, order: np.ndarray, step: int, worker:
     timings.losses[step] += timings.row
     timings.rates[step] = rate
     times = loading, computing, run.guard.mark_arrival(run_step)
+    if worker is not None:
+        run.balance.note(len(samples), times[2] - loading)
     exchanged = run.sync.step(run.sampler.samples_in(step), rate, run_step)
     if run.guard.finish_step(run_step):
         timings.losses[step] = timings.samples[step] = 0  # a dropped step counts nowhere

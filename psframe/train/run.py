@@ -18,6 +18,7 @@ from psframe.nn.base import LayerHook
 from psframe.nn.metrics.meter import Metrics
 from psframe.nn.network import Network
 from psframe.optim import Updater
+from psframe.sync.balance import NO_BALANCE, Balance, NoBalance
 from psframe.sync.base import Mode
 from psframe.sync.sampler import Sampler
 from psframe.train.compute.evaluated import Current
@@ -90,6 +91,7 @@ class Run:
     work: Work
     labels: dict[str, Any]  # fields of every record: modes, counts
     metrics: Metrics = field(default_factory=dict)  # of the test set, by label
+    balance: Balance | NoBalance = NO_BALANCE
     hook: LayerHook | None = None
     blocks: list[tuple[str, np.ndarray]] = field(default_factory=list)  # (role, memory), for the page audit
     evaluated: Current = field(default_factory=Current)  # parameters that the test set is evaluated with

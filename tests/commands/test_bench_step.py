@@ -49,7 +49,15 @@ def test_stragglers_are_measured(mpi, pool, config, tmp_path):
     ended = pool(3, mpi).bench("straggler", config, "--rounds", "1", "--json", str(path), *asleep)
     assert ended.status == 0, ended
     report = json.loads(path.read_text())
-    assert list(report["modes"]) == ["sync_ps", "backup_workers: 1", "staleness: 4", "async_ps", "easgd", "hogwild"]
+    assert list(report["modes"]) == [
+        "sync_ps",
+        "balance: speed",
+        "backup_workers: 1",
+        "staleness: 4",
+        "async_ps",
+        "easgd",
+        "hogwild",
+    ]
     for found in report["modes"].values():
         assert all(found[how]["samples_per_s"]["median"] > 0 for how in ("healthy", "slow", "pauses"))
     assert report["modes"]["async_ps"]["limit"] == pytest.approx((2 - 0.8) / 2)

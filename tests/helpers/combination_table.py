@@ -43,6 +43,7 @@ BESIDE: dict[str, dict[str, dict[str, Any]]] = {
     "`check_every`": {"fault": {"check_every": 10}},
     "`on_worker_loss`": {"fault": {"on_worker_loss": "continue"}},
     "`average`": {"average": "ema"},
+    "`balance`": {"sync": {"balance": "speed"}},
     **{name: {} for name in MODELS},
 }
 
@@ -78,11 +79,13 @@ def _mark(asked: Combination) -> str:
 
 
 def asked_for(mode: str, collective: str = "buffer", **sections: dict[str, Any]) -> Combination:
+    chosen = schema.parse_value(mode)
+    chosen = {**({"mode": chosen} if isinstance(chosen, str) else chosen), **sections.pop("sync", {})}
     spec = {"name": "table", "model": "lenet", "dataset": "digits", **sections}
-    config = schema.resolve({**spec, "sync": schema.parse_value(mode), "collective": schema.parse_value(collective)})
-    chosen = registry.bind("sync", sync.TABLE, config.sync, "mode")
+    config = schema.resolve({**spec, "sync": chosen, "collective": schema.parse_value(collective)})
+    choice = registry.bind("sync", sync.TABLE, config.sync, "mode", sync.Common)
     return Combination(
-        chosen.name, sync.make(chosen).traits, config, registry.bind("collective", collectives.TABLE, config.collective)
+        choice.name, sync.make(choice).traits, config, registry.bind("collective", collectives.TABLE, config.collective)
     )
 
 

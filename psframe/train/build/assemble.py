@@ -23,9 +23,10 @@ from psframe.record.run_dir import RunDir, durably, open_run
 from psframe.record.trace import UNTRACED, Trace
 from psframe.record.view import say
 from psframe.sync.allreduce import AllReduce
+from psframe.sync.balance import NO_BALANCE, Balance
 from psframe.sync.base import Mode
 from psframe.sync.binding import bind
-from psframe.sync.sampler import Sampler
+from psframe.sync.sampler import BalancedSampler, Sampler
 from psframe.sync.stores.base import resolved
 from psframe.train import placement_report
 from psframe.train.build import setup, stages
@@ -184,7 +185,7 @@ def build(cluster: Cluster, plan: Plan, held: LoadedData, allocator: Allocator, 
     alone = team.comm.size == 1  # no rank to exchange with: all modes are then equal
     mode = AllReduce() if alone else sync.make(plan.choices["sync"])
     choice = Null if alone else plan.choices["collective"]
-    sampler = any_workers.sampler(plan.facts.n_train, team.n_workers, train)
+    sampler = any_workers.sampler(plan.facts.n_train, team.n_workers, train, plan.choices["sync"].common["balance"])
     fault, group = plan.config.fault, plan.group
     bind_args = (cluster, team, group, net.layout, optimizer, sampler, allocator)
     # parameters that nothing but updates change are kept in what layers read, too
@@ -213,6 +214,7 @@ def build(cluster: Cluster, plan: Plan, held: LoadedData, allocator: Allocator, 
         sync=mode,
         group=group,
         work=work,
+        balance=Balance(sampler, cluster, team.worker) if isinstance(sampler, BalancedSampler) else NO_BALANCE,
         evaluated=Averaged(cluster, net, arena, allocator) if average else Current(),
         labels=_labels(cluster, plan, mode if not alone else None, sampler) | {"threads": threads.n},
         metrics=plan.metrics,

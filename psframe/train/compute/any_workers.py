@@ -24,7 +24,7 @@ from psframe.memory.allocator import Allocator
 from psframe.nn.base import Arrays, LayerHook, Pass
 from psframe.nn.network import Network
 from psframe.nn.progress import Batch
-from psframe.sync.sampler import Sampler
+from psframe.sync.sampler import BalancedSampler, Sampler
 from psframe.train.compute.local import Work
 from psframe.train.compute.meeting import Workers
 from psframe.train.data.batches import Batches
@@ -91,10 +91,11 @@ class BlockSampler(Sampler):
         return slice(n * blocks.start // self.n_blocks, n * blocks.stop // self.n_blocks)
 
 
-def sampler(n_samples: int, n_workers: int, train: Train) -> Sampler:
-    """Return the sampler that cuts an epoch into steps as ``train`` asks."""
+def sampler(n_samples: int, n_workers: int, train: Train, balance: str = "none") -> Sampler:
+    """Return the sampler that cuts an epoch into steps as ``train`` and ``sync.balance`` ask."""
     if train.reproducible != "any_workers" or train.global_batch is None:
-        return Sampler(n_samples, n_workers, train.batch_size, train.seed)
+        make = BalancedSampler if balance == "speed" and n_workers > 1 else Sampler
+        return make(n_samples, n_workers, train.batch_size, train.seed)
     n_blocks, n_global = train.blocks, min(train.global_batch, n_samples)
     widest = owned(n_workers, n_workers - 1, n_blocks)
     batch_size = -(-n_global * (widest.stop - widest.start) // n_blocks)

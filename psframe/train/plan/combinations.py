@@ -42,6 +42,33 @@ def bfloat16_needs_compiled_kernels(asked: Combination) -> str:
     )
 
 
+def shares_by_speed_need_one_mean_a_step(asked: Combination) -> str:
+    if asked.config.sync.get("balance", "none") == "none" or asked.alone:
+        return ""
+    parallel, reproducible = asked.config.parallel, asked.config.train.reproducible
+    if not (asked.traits.same_each_step and asked.traits.one_mean):
+        return (
+            f"sync.balance: speed is for sync_ps without backup_workers and for allreduce, got {asked.mode}; give one "
+            "of these, or sync.balance=none: async_ps, easgd, hogwild and dogwild deal shares to whom is free"
+        )
+    if reproducible == "any_workers":
+        return (
+            f"sync.balance: speed moves samples between workers, got train.reproducible={reproducible}, whose blocks "
+            "have fixed workers; give train.reproducible=fixed_workers, or sync.balance=none"
+        )
+    if parallel.is_cut or parallel.micro_batches not in ("auto", 1):
+        return (
+            f"sync.balance: speed is for workers with the whole network and batch, got {_spelled(parallel)} and "
+            f"parallel.micro_batches={parallel.micro_batches}; leave these out, or give sync.balance=none"
+        )
+    if asked.meets == "workers":
+        return (
+            "sync.balance: speed is for samples that meet those of one worker alone, got a model with over=workers; "
+            "give over=batch, or sync.balance=none"
+        )
+    return ""
+
+
 def convolutions_by_samples_need_shards_alone(asked: Combination) -> str:
     parallel = asked.config.parallel
     if parallel.convolutions != "data" or (parallel.model > 1 and parallel.pipeline == 1):
@@ -248,6 +275,7 @@ def _spelled(parallel: Parallel) -> str:
 RULES: tuple[Callable[[Combination], str], ...] = (
     bfloat16_needs_compiled_kernels,
     blocks_are_no_micro_batches,
+    shares_by_speed_need_one_mean_a_step,
     convolutions_by_samples_need_shards_alone,
     recomputation_needs_stages,
     cut_networks_need_replicas_in_step,

@@ -114,7 +114,7 @@ def acquaint(plan: Plan, cluster: Cluster, meets: str) -> None:
     if meets != "workers" or plan.team.n_workers == 1:
         return
     of_workers = plan.others.cluster if plan.others else subcluster(cluster, int(plan.team.worker is None))
-    waits, n_cores = sync.Waits(**plan.choices["sync"].common), affinity.n_cores(cluster, plan.places.site.topology)
+    waits, n_cores = sync.Common(**plan.choices["sync"].common), affinity.n_cores(cluster, plan.places.site.topology)
     _configure_within(cluster, [of_workers], waits, n_cores)
     plan.others = Workers(of_workers, cluster.pulse)
 
@@ -134,12 +134,12 @@ def _cuts(plan: Plan, n_samples: int) -> list[int]:
 
 def configure(plan: Plan, cluster: Cluster) -> None:
     """Configure the waits between the ranks of a node, and of a group or crew within it. All ranks must call."""
-    waits, n_cores = sync.Waits(**plan.choices["sync"].common), affinity.n_cores(cluster, plan.places.site.topology)
+    waits, n_cores = sync.Common(**plan.choices["sync"].common), affinity.n_cores(cluster, plan.places.site.topology)
     cluster.rendezvous.configure(waits.wait, waits.deadline_s, n_cores)
     _configure_within(cluster, [plan.group.cluster, plan.grid.crew], waits, n_cores)
 
 
-def _configure_within(cluster: Cluster, subclusters: Sequence[Cluster], waits: sync.Waits, n_cores: int) -> None:
+def _configure_within(cluster: Cluster, subclusters: Sequence[Cluster], waits: sync.Common, n_cores: int) -> None:
     """Configure the waits between some of the ranks of ``cluster``."""
     node_size = cluster.sizes[cluster.node]
     for inner in subclusters:

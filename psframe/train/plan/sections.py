@@ -66,7 +66,7 @@ def choice(resolved: dict[str, Any], section: str) -> Choice:
     for key in section.split("."):
         spec = spec[key]
     key = schema.STRATEGIES.get(section, "name")
-    chosen = registry.bind(section, TABLES[section], spec, key, sync.Waits if section == "sync" else None)
+    chosen = registry.bind(section, TABLES[section], spec, key, sync.Common if section == "sync" else None)
     if section == "model" and _is_module(chosen.make):
         raise UserError(
             f"model: {chosen.name!r} is a torch.nn.Module, got without torch; give model={{name: torch, build: "

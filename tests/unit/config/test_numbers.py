@@ -75,7 +75,7 @@ def test_numbers_are_looked_for_in_lists_and_mappings_too():
 @pytest.mark.parametrize("key", ["sync.deadline_s", "fault.late_s", "checkpoint.every_seconds", "fault.slow_steps"])
 def test_seconds_are_as_many_as_can_be_waited(key):
     section, _, name = key.partition(".")
-    kinds = {"sync": lambda v: bind("sync", sync.TABLE, {"mode": "sync_ps", name: v}, "mode", sync.Waits)}
+    kinds = {"sync": lambda v: bind("sync", sync.TABLE, {"mode": "sync_ps", name: v}, "mode", sync.Common)}
     raw = {"name": "x", "model": "lenet", "dataset": "synthetic"}
     take = kinds.get(section, lambda v: schema.resolve({**raw, section: {name: v}}))
     take(3600)

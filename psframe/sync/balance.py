@@ -1,0 +1,106 @@
+"""Shares of a step by the workers' measured speed (:class:`Balance`), under ``sync.balance: speed``."""
+
+import struct
+from collections.abc import Sequence
+from heapq import heapify, heappop, heappush
+from statistics import median
+
+from psframe.cluster.cluster import Cluster
+from psframe.sync.sampler import BalancedSampler
+
+WINDOW = 16  # steps that a measurement is the median of
+LONGEST = 128  # steps between two measurements, where shares have long been right
+GAIN = 0.05  # least part of a step's time that other shares must save; noise alone promises less
+MESSAGE = struct.Struct("=qd")  # a worker, -1 for a rank that is none, and its seconds a sample
+
+
+class NoBalance:
+    """Shares that stay as they are (a :class:`Balance`)."""
+
+    def note(self, n_samples: int, seconds: float) -> None:
+        """Note nothing."""
+
+    def after_step(self) -> None:
+        """Change nothing."""
+
+
+NO_BALANCE = NoBalance()
+
+
+class Balance:
+    """Controller of the shares: measures the seconds a sample of each worker, and divides a step in proportion.
+
+    A step lasts as long as its slowest worker. The samples of a step over all workers stay the same, so does their
+    order; only the cuts between workers move. All ranks compute the same shares from the same measurements.
+
+    Parameters
+    ----------
+    sampler : BalancedSampler
+        Its shares are changed in place, on all ranks before the same step.
+    worker : int or None
+        This rank's number among the workers; None on a server.
+    """
+
+    def __init__(self, sampler: BalancedSampler, cluster: Cluster, worker: int | None):
+        self.sampler, self.cluster, self.worker = sampler, cluster, worker
+        self.seconds: list[float] = []  # a sample, of the last steps
+        self.n_steps, self.due = 0, WINDOW
+
+    def note(self, n_samples: int, seconds: float) -> None:
+        """Note the time of this worker's share of a step, from its first sample to its arrival at the exchange."""
+        if n_samples:
+            self.seconds.append(seconds / n_samples)
+
+    def after_step(self) -> None:
+        """Change the shares if they are due and worth it. All ranks must call, after every step."""
+        self.n_steps += 1
+        if self.n_steps < self.due:
+            return
+        sampler, own = self.sampler, median(self.seconds[-WINDOW:]) if self.seconds else 0.0
+        speeds = [0.0] * sampler.n_workers
+        message = MESSAGE.pack(-1 if self.worker is None else self.worker, own)
+        for worker, seconds in map(MESSAGE.unpack, self.cluster.allgather_in_time(message)):
+            if worker >= 0:
+                speeds[worker] = 1 / seconds if seconds > 0 else 0.0
+        changed = all(speeds) and sampler.divide(better(sampler.sizes, speeds, sampler.max_batch))
+        self.due = WINDOW if changed else min(2 * self.due, LONGEST)
+        self.n_steps = 0
+        self.seconds.clear()
+
+
+def better(sizes: Sequence[int], speeds: Sequence[float], most: int) -> list[int]:
+    """Return shares of a step that take less time, or ``sizes`` if none would save :data:`GAIN` of it.
+
+    Parameters
+    ----------
+    sizes : sequence of int
+        Samples of each worker now.
+    speeds : sequence of float
+        Samples a second of each, above 0.
+    most : int
+        Most samples of a worker; at least the mean of ``sizes``.
+    """
+    proposed = proportional(sum(sizes), speeds, most)
+    before, after = (max(n / speed for n, speed in zip(of, speeds, strict=True)) for of in (sizes, proposed))
+    return proposed if after < (1 - GAIN) * before else list(sizes)
+
+
+def proportional(total: int, speeds: Sequence[float], most: int) -> list[int]:
+    """Return whole shares of ``total``, each from 1 to ``most``, of which the slowest ends as early as can be.
+
+    Shares in proportion to ``speeds``, rounded down; of what is left, each sample goes to the worker that would have
+    done it first (D'Hondt's method). ``total`` lies between all 1 and all ``most``.
+    """
+    of_all = sum(speeds)
+    shares = [min(most, max(1, int(total * (speed / of_all)))) for speed in speeds]
+    ends = [((shares[k] + 1) / speed, k) for k, speed in enumerate(speeds) if shares[k] < most]
+    heapify(ends)
+    for _ in range(total - sum(shares)):
+        _, k = heappop(ends)
+        shares[k] += 1
+        if shares[k] < most:
+            heappush(ends, ((shares[k] + 1) / speeds[k], k))
+    for _ in range(sum(shares) - total):  # as some were raised to 1
+        longest = max((k for k in range(len(speeds)) if shares[k] > 1), key=lambda k: shares[k] / speeds[k])
+        shares[longest] -= 1
+    return shares

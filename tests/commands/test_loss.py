@@ -39,6 +39,7 @@ MODES = (
     ("{mode: allreduce}", ("collective=object",)),
     ("{mode: local_sgd, every: 3}", ("collective=buffer",)),
     ("{mode: allreduce}", ("average=ema",)),
+    ("{mode: sync_ps, balance: speed}", ()),
 )
 
 

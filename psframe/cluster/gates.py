@@ -12,6 +12,7 @@ import numpy as np
 from psframe import compiled
 
 Wait = Literal["auto", "spin", "block"]
+Lost = Callable[[list[int]], list[int]]  #: of dead ranks, those that a wait is in vain without
 
 LOOK_S = 0.25  # seconds between two checks for dead ranks, while waiting
 SPINS = {"auto": 4000, "spin": 1 << 60, "block": 0}  # `auto`, if every rank has a core: about 100 microseconds
@@ -136,26 +137,27 @@ class Rendezvous:
         if not self.gates.wait(gate, LOOK_S):
             self._watch(partial(self.gates.wait, gate), self.late)
 
-    def until(self, wait: Callable[[float], bool], late: Callable[[], list[int]] = list) -> None:
+    def until(self, wait: Callable[[float], bool], late: Callable[[], list[int]] = list, lost: Lost = list) -> None:
         """Wait for another event: ``wait(timeout_s)`` returns True if it is there. Raises PeerLost as :meth:`meet`.
 
-        ``late`` returns the numbers on the node of those who keep it away, as far as that is known.
+        ``late`` returns the numbers on the node of those who keep it away, as far as that is known, and ``lost`` those
+        of dead ranks that it needs: by default all.
         """
         if not wait(LOOK_S):
-            self._watch(wait, late)
+            self._watch(wait, late, lost)
 
-    def _watch(self, wait: Callable[[float], bool], who_is_late: Callable[[], list[int]]) -> None:
+    def _watch(self, wait: Callable[[float], bool], who_is_late: Callable[[], list[int]], lost: Lost = list) -> None:
         """Wait on, and check the other ranks meanwhile."""
-        if self._comes(wait, self.deadline_s):
+        if self._comes(wait, self.deadline_s, lost):
             return
         late = who_is_late()
         # their wait for other nodes may have begun when this one was nearly over
-        if late and all(map(self.is_away, late)) and self._comes(wait, self.deadline_s + 2 * self.roll_s):
+        if late and all(map(self.is_away, late)) and self._comes(wait, self.deadline_s + 2 * self.roll_s, lost):
             return
         if not wait(0):
             self._lost(late, f"did not come to an exchange for {self.deadline_s:g} s (sync.deadline_s)", False)
 
-    def _comes(self, wait: Callable[[float], bool], seconds: float) -> bool:
+    def _comes(self, wait: Callable[[float], bool], seconds: float, lost: Lost) -> bool:
         """Wait for ``seconds``; return True if it is there. Raises PeerLost if a rank has died or reports a loss."""
         # checks are counted, not seconds: a job that was suspended is not late
         for _ in range(max(1, round(seconds / LOOK_S))):
@@ -164,7 +166,7 @@ class Rendezvous:
             if self.told_at.is_told():
                 raise PeerLost("a rank is lost, as another one tells", (), False)
             # ranks are checked before the gate: one that arrived and then ended leaves nobody waiting
-            dead = self.dead()
+            dead = lost(self.dead())
             if dead and not wait(0):
                 self._lost(dead, "has died" if len(dead) == 1 else "have died", True)
             if wait(LOOK_S):

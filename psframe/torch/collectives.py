@@ -18,9 +18,13 @@ def given(tensor: torch.Tensor) -> torch.Tensor:
     return tensor if _is_plain(tensor) else tensor.resolve_conj().resolve_neg().contiguous()
 
 
-def room(tensor: torch.Tensor) -> torch.Tensor:
-    """Return memory for a tensor's new values one after the other: its own, if it has them so, or new memory."""
-    return tensor if _is_plain(tensor) else torch.empty(tensor.shape, dtype=tensor.dtype)
+def room(tensor: torch.Tensor, dtype: torch.dtype | None = None) -> torch.Tensor:
+    """Return memory for a tensor's new values one after the other: its own, if it has them so, or new memory.
+
+    ``dtype`` is that of the values, if it is not the tensor's.
+    """
+    dtype = dtype or tensor.dtype
+    return tensor if _is_plain(tensor) and tensor.dtype == dtype else torch.empty(tensor.shape, dtype=dtype)
 
 
 def _is_plain(tensor: torch.Tensor) -> bool:
@@ -44,11 +48,20 @@ def back(pairs: Sequence[tuple[torch.Tensor, torch.Tensor]]) -> Callable[[], Non
         return None
 
     def copy() -> None:
-        with torch.no_grad():
-            for tensor, memory in moved:
-                tensor.copy_(memory)
+        for tensor, memory in moved:
+            # a thread that lets exchanges go on is in no mode of the one that began them
+            with torch.inference_mode() if tensor.is_inference() else torch.no_grad():
+                _once(tensor).copy_(_once(memory, like=tensor))
 
     return copy
+
+
+def _once(tensor: torch.Tensor, like: torch.Tensor | None = None) -> torch.Tensor:
+    """Return the part of an expanded tensor that has each number once, or that part of one of its shape."""
+    for dim, stride in enumerate((tensor if like is None else like).stride()):
+        if stride == 0 and tensor.shape[dim] > 1:
+            tensor = tensor.narrow(dim, 0, 1)
+    return tensor
 
 
 def is_async(opts: Any) -> bool:
@@ -169,7 +182,8 @@ class Collectives:
         for out, row in zip(outs, tensors, strict=True):
             self._check_rows(row, out)
             op, factor = operation(SUM if opts is None else opts, out.dtype)
-            mine, memory = [_times(given(tensor), factor) for tensor in row], room(out)
+            mine = [_times(given(tensor), factor) for tensor in row]
+            memory = room(out, mine[0].dtype)
             move = self.moves.reduce_scatter([memory], [mine], op)
             works.append(self.begin(move, [out], (mine, memory), is_async(opts), back([(out, memory)])))
         return self._last(works, outs)
@@ -186,7 +200,8 @@ class Collectives:
                 f"{tensor.numel()} of {tensor.dtype}"
             )
         op, factor = operation(SUM if opts is None else opts, out.dtype)
-        mine, memory = _times(given(tensor), factor), room(out)
+        mine = _times(given(tensor), factor)
+        memory = room(out, mine.dtype)
         move = self.moves.reduce_scatter([memory], [mine.view(-1).tensor_split(self.n)], op)
         return self.begin(move, [out], (mine, memory), is_async(opts), back([(out, memory)]))
 

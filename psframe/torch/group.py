@@ -152,8 +152,11 @@ class Group(Collectives, Messages, dist.ProcessGroup):
         PROGRESS.remove(self)
         if self.record:
             self.record.write(self.meeting.memory)
+        error = dist.DistBackendError(f"{self.meeting.name} has been destroyed")
+        if self.pending or self.messages:
+            self.fail(error)  # nobody lets them go on any more
         self.rooms.stop()
-        self.error = self.error or dist.DistBackendError(f"{self.meeting.name} has been destroyed")
+        self.error = self.error or error
         self.peers.close()
         if self.between:
             self.between.close()

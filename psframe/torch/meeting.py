@@ -18,7 +18,7 @@ from psframe.memory import arrays
 from psframe.torch.nodes import meet
 from psframe.torch.record import PLACEMENT
 
-PAGE = 4096
+PAGE, LINE = 4096, 64
 #: rooms of a group; most bytes of a rank's slot in one, and of all slots of a group together
 ROOMS, SLOT_BYTES, GROUP_BYTES = 4, 1 << 18, 32 << 20
 SPINS = 4000  # turns of a wait where every rank has a core
@@ -99,19 +99,19 @@ class Meeting:
                 f"({reason(error) or 'a rank has ended'})"
             ) from None
 
-    def until(self, wait: Callable[[float], bool], timeout_s: float, what: str, late: Callable[[], list[int]]) -> None:
-        """Wait until ``wait(timeout_s)`` returns True.
+    def until(self, wait: Callable[[float], bool], timeout_s: float, work: Any) -> None:
+        """Wait for a work until ``wait(timeout_s)`` returns True.
 
         Raises
         ------
         DistBackendError
-            A rank has ended, which is noticed within a second, or ``timeout_s`` have passed. ``what`` says in what.
+            A rank that it needs has ended, which is noticed within a second, or ``timeout_s`` have passed.
         """
         self.rendezvous.deadline_s = timeout_s
         try:
-            self.rendezvous.until(wait, late)
+            self.rendezvous.until(wait, work.late, work.lost)
         except PeerLost as lost:
-            raise dist.DistBackendError(self._sentence(lost, timeout_s, what)) from None
+            raise dist.DistBackendError(self._sentence(lost, timeout_s, work.what())) from None
 
     def _sentence(self, lost: PeerLost, timeout_s: float, what: str) -> str:
         if missing := {*lost.ranks, *(() if lost.dead else self.absent())}:
@@ -157,7 +157,8 @@ class Meeting:
 def size_of(n: int) -> tuple[int, int, int]:
     """Return the bytes of a slot, of all memory, and of what comes before the rooms, for a group of ``n`` ranks."""
     each = min(SLOT_BYTES, GROUP_BYTES // (ROOMS * (n + 1)))
-    slot_bytes = max(PAGE, each // PAGE * PAGE)
+    least = -(-LINE * n // PAGE) * PAGE  # a part of a slot for each rank
+    slot_bytes = max(PAGE, each // PAGE * PAGE, least)
     head = -(-size(n) // PAGE) * PAGE + PAGE
     return slot_bytes, head + int(compiled.rooms.Rooms.n_bytes(n, ROOMS, slot_bytes)), head
 

@@ -66,11 +66,13 @@ class Progress:
         self._of_backward.append(work)
 
     def _end_backward(self) -> None:
-        self.drain()
-        works, self._of_backward = self._of_backward, []
-        for work in works:
-            if work.error is not None:
-                raise work.error  # C++ would take the error of a future of Python for its value
+        """End what the backward pass has begun, also in what followed on it."""
+        while self._of_backward:
+            works, self._of_backward = self._of_backward, []
+            for work in works:
+                work.finish()
+                if work.error is not None:
+                    raise work.error  # C++ would take the error of a future of Python for its value
 
     def poll(self) -> None:
         """Let everything go on that can without a wait."""
@@ -80,12 +82,6 @@ class Progress:
     def _let_go_on(self) -> None:
         for group in self.groups:
             group.poll()
-
-    def drain(self) -> None:
-        """Wait until all works that have been begun have ended."""
-        for group in self.groups:
-            while group.pending:
-                group.pending[0].finish()
 
     def until(self, work: Any, timeout_s: float) -> None:
         """Wait until a work has ended, in an error if a rank of its group ends, or ``timeout_s`` pass.
@@ -101,7 +97,7 @@ class Progress:
             if not self._step(next_work, LOOK_S):
                 try:
                     wait = partial(self._step, next_work)
-                    group.meeting.until(wait, timeout_s, next_work.what(), next_work.late)
+                    group.meeting.until(wait, timeout_s, next_work)
                 except dist.DistBackendError as error:
                     group.fail(error)
             group.poll()
@@ -111,12 +107,14 @@ class Progress:
         others = any(other.pending for other in self.groups if other is not work.group)
         if not others and not (work.group.messages and work.group.pending):
             return bool(work.step(seconds))
-        for _ in range(max(1, round(seconds / TURN_S))):
+        until = time.monotonic() + seconds
+        while True:
             if work.is_done or work.step(min(seconds, TURN_S)):
                 return True
             self._turns += 1
             self.poll()
-        return bool(work.is_done)
+            if time.monotonic() >= until:
+                return bool(work.is_done)
 
     def _go_on(self) -> None:
         """Let works go on that have been left alone."""

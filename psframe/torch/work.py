@@ -64,6 +64,7 @@ class Work(dist.Work):
         self.is_done = False
         self.error: Exception | None = None
         self.future: Future | None = None
+        self.whole: Several | None = None  # that it was begun as a part of
 
     def what(self) -> str:
         """Return it in words, for messages."""
@@ -77,6 +78,10 @@ class Work(dist.Work):
         """Return True if all is given and taken."""
         raise NotImplementedError
 
+    def lost(self, dead: list[int]) -> list[int]:
+        """Return those of the node's ``dead`` ranks, by their numbers there, without whom it cannot end."""
+        return dead
+
     def step(self, timeout_s: float) -> bool:
         """Go on; return False if nothing has come for ``timeout_s``."""
         raise NotImplementedError
@@ -84,10 +89,15 @@ class Work(dist.Work):
     def complete(self, error: Exception | None = None) -> None:
         """Tell those who wait that it has ended."""
         if error is None and self.last:
-            self.last()
+            try:
+                self.last()
+            except Exception as failed:  # as of a tensor that may not be written to; they would wait for ever
+                error = failed
         self.last, self.error, self.is_done = None, error, True
         if self.future is not None:
             self._tell(self.future)
+        if self.whole is not None:
+            self.whole.end_if_all_have()
 
     def _tell(self, future: Future) -> None:
         if self.error is None:
@@ -189,6 +199,12 @@ class Message(Work):
     def late(self) -> list[int]:
         return [number for number, rank in enumerate(self.group.here) if rank == self.parcel.rank]
 
+    def lost(self, dead: list[int]) -> list[int]:
+        """Return those of the node's dead ranks without whom there is no message: its other end, or all of any."""
+        if self.parcel.rank >= 0:
+            return [number for number in dead if self.group.here[number] == self.parcel.rank]
+        return dead if len(dead) == self.group.n - 1 else []
+
     def has_come(self) -> bool:
         return self.parcel.is_done or bool(self.parcel.error)
 
@@ -219,18 +235,19 @@ class Several(Work):
     def __init__(self, group: Any, works: Sequence[Work]):
         super().__init__(group, [t for work in works for t in work.tensors], None)
         self.works = works
+        with PROGRESS.lock:
+            for work in works:
+                work.whole = self
+            self.end_if_all_have()
 
     def has_come(self) -> bool:
         return all(work.is_done for work in self.works)
 
-    def is_completed(self) -> bool:
-        PROGRESS.poll()
-        if self.has_come():
-            self.finish()
-        return self.is_done
+    def end_if_all_have(self) -> None:
+        """End with the last of the works, in the first of their errors."""
+        if self.has_come() and not self.is_done:
+            self.complete(next((work.error for work in self.works if work.error), None))
 
     def finish(self, timeout_s: float | None = None) -> None:
         for work in self.works:
             work.finish(timeout_s)
-        if not self.is_done:
-            self.complete(next((work.error for work in self.works if work.error), None))

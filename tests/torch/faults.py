@@ -117,6 +117,25 @@ def left(how: str) -> None:
     dist.all_reduce(x)
 
 
+def left_before_messages(kind: str) -> None:
+    """A rank without a part in a message has left: ``pair``: rank 2; ``any``: each sender once it has sent."""
+    rank, n = begin(20)
+    x = torch.zeros(3)
+    dist.barrier()
+    if kind == "pair" and rank == 1:
+        time.sleep(1)  # until rank 2 is seen to have left
+        dist.send(torch.ones(3), 0)
+    elif kind == "pair" and rank == 0:
+        dist.recv(x, 1)
+        tell(come=[x.tolist()])
+    elif kind == "any" and rank:
+        time.sleep(0.7 * rank)
+        dist.send(torch.full((3,), float(rank)), 0)
+    elif kind == "any":
+        tell(come=[[dist.recv(x), *x.tolist()] for _ in range(n - 1)])
+    dist.destroy_process_group()
+
+
 def tell(**results: Any) -> None:
     print(json.dumps(results), flush=True)
 

@@ -123,6 +123,21 @@ def test_rank_that_leaves_is_named(told):
     assert errors(told["err"][1]) == (["ValueError: a mistake of the script"] if how == "raises" else [])
 
 
+@pytest.mark.parametrize(
+    ("jobs", "come"),
+    [
+        ([job(3, "faults.left_before_messages", "pair")], [[1, 1, 1]]),
+        ([job(3, "faults.left_before_messages", "any")], [[1, 1, 1, 1], [2, 2, 2, 2]]),
+    ],
+    ids=["pair", "any"],
+)
+def test_message_comes_though_others_have_left(told, come):
+    (told,) = told
+    _left_nothing(told)
+    assert told["statuses"] == [0, 0, 0], told["err"]
+    assert json.loads(told["out"][0])["come"] == come
+
+
 @pytest.mark.parametrize("jobs", [[job(2, "faults.lost_with_child", 3)]])
 def test_killed_rank_is_noticed_though_a_process_of_its_own_lives_on(told):
     (told,) = told

@@ -14,7 +14,7 @@ from psframe.cluster.process import guarded
 from psframe.config import untrusted, untrusted_hdf5
 from psframe.datasets.image_folder import SUFFIXES, picture
 from psframe.errors import UserError, reason
-from psframe.record.folder import chosen_output
+from psframe.record.folder import chosen_output, refuse_inputs
 from psframe.record.inputs import Inputs
 
 USAGE = "psframe label RUN FILE [FILE ...] [--out labels.csv]"
@@ -40,6 +40,7 @@ def main(argv: Sequence[str]) -> int:
     if arguments.out == "-":
         _write(run, arguments.files, sys.stdout)
         return 0
+    refuse_inputs(arguments.out, arguments.files)
     try:
         with chosen_output(arguments.out) as file:
             _write(run, arguments.files, file)

@@ -135,12 +135,15 @@ def _speed(run: Run) -> float:
     """
     timings = epoch.train_epoch(run)
     epoch.forget(run)
-    comm, is_worker = run.cluster.comm, run.team.worker is not None
-    step_ends = timings.times[:, 2] - timings.begun if is_worker else np.zeros(0)
-    horizon = comm.allreduce(timings.left - timings.begun if is_worker else np.inf, MPI.MIN)
+    comm, offset_s = run.cluster.comm, run.cluster.clock_offset_s
+    is_worker = run.team.worker is not None
+    step_ends = timings.times[:, 2] + offset_s if is_worker else np.zeros(0)
+    # by one clock: who wakes late finds all work done, though it has only just begun
+    begun = comm.allreduce(timings.begun + offset_s, MPI.MIN)
+    horizon = comm.allreduce(timings.left + offset_s if is_worker else np.inf, MPI.MIN)
     done = comm.allreduce(float(timings.samples.sum() * (step_ends <= horizon).mean()) if len(step_ends) else 0.0)
     used = comm.allreduce(run.sync.tally.used)
-    return float((used or done) / horizon)
+    return float((used or done) / (horizon - begun))
 
 
 def _report(arguments: Namespace, runs: dict[str, Run], taken: dict[str, dict[str, list[float]]]) -> dict[str, Any]:

@@ -38,6 +38,8 @@ def override(raw: dict[str, Any], override: str) -> None:
     """Apply ``key.path=value`` to a config in place; UserError if it is not of that form."""
     path, equals, text = override.partition("=")
     keys = path.split(".")
+    if path == "tuned":
+        raise UserError(f"{override} is for psframe train, run and fit, got it elsewhere; leave it out here")
     if not equals or not all(keys):
         raise UserError(f"an override must be key.path=value, got {override!r}; write, say, train.epochs=3")
     if len(keys) > strict_yaml.MAX_DEPTH:

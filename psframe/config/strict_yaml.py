@@ -44,6 +44,8 @@ class Loader(yaml.SafeLoader):
         if self.depth > MAX_DEPTH:
             raise UserError(f"YAML must have at most {MAX_DEPTH} levels, got more in line {line}; remove some")
         node = super().compose_node(parent, index)
+        if isinstance(node, yaml.ScalarNode) and "\0" in node.value:
+            raise UserError(f"a text must have no character NUL, got {node.value!r} in line {line}; remove it")
         self.depth -= 1
         if isinstance(event, yaml.NodeEvent) and not isinstance(event, yaml.AliasEvent) and event.anchor:
             self.sizes[event.anchor] = self.n_nodes - before

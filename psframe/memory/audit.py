@@ -82,10 +82,20 @@ def count(blocks: Blocks, policies: Mapping[str, Policy]) -> dict[str, Pages]:
     return by_place
 
 
+def located(memory: np.ndarray) -> Counter[int]:
+    """Return the pages of memory by NUMA node, -1 for those not allocated.
+
+    While the kernel joins pages to a huge one, they are nowhere for a moment: pages that are missing are looked for
+    twice.
+    """
+    found = Counter[int](compiled.numa.where(memory))
+    return min(found, Counter(compiled.numa.where(memory)), key=lambda pages: pages[-1]) if found[-1] else found
+
+
 def _count(memory: np.ndarray, policy: Policy) -> Pages:
     asked = policy.nodes
     try:
-        by_node = Counter(compiled.numa.where(memory))
+        by_node = located(memory)
     except OSError as error:
         if error.errno not in DENIED:
             raise

@@ -7,6 +7,7 @@ import numpy as np
 
 from psframe import compiled
 from psframe.config.registry import keywords
+from psframe.errors import UserError
 from psframe.memory.arena import Layout
 from psframe.memory.extent import Places
 from psframe.optim import groups as grouping
@@ -96,3 +97,20 @@ class Compiled:
         scratch = np.empty(len(params) if self.by_tensor else 0, np.float32)
         rule, mean = self.rule(lr, step), compiled.elementwise.Mean([grads])
         mean.update(rule, params, params, state, state, scratch=scratch)
+
+
+def as_computed(**given: float) -> float:
+    """Return the decay of a moment, by its key, as float32 has it, in which the moments are computed.
+
+    Their corrections must have the same: with another one, a step would be too long by its rounding over 1 - beta.
+
+    Raises
+    ------
+    UserError
+        It is 1 there.
+    """
+    ((key, beta),) = given.items()
+    found = float(np.float32(beta))
+    if found >= 1:
+        raise UserError(f"optimizer.{key} must be below 1 in float32, got {beta}; give 0.9999999 or less")
+    return found

@@ -88,6 +88,9 @@ class Work:
         Standard deviation of these steps over their median.
     layers : list of Layer
     n_train, n_params : int
+        Training samples, and parameters with the zeros that align them.
+    n_unpadded : int
+        Parameters alone, as they are told.
     gflops, gbps, scalar : float
         Of a core of that machine while all ranks are busy; as in :class:`psframe.predict.machine.Machine`.
     n_ranks : int
@@ -112,6 +115,7 @@ class Work:
     startup_s: float
     mpi: str
     codec: Codec | None = None
+    n_unpadded: int = 0
 
     @property
     def param_bytes(self) -> int:

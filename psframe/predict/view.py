@@ -21,7 +21,7 @@ def table(asked: Asked, found: Sequence[Found], best: bool) -> str:
     work, machine = asked.job.work, asked.job.machine
     batch = f"blocks of {work.batches[0]}" if asked.way["blocks"] else f"batch {work.batches[0]} a worker"
     head = (
-        f"{work.model}, {work.n_train:,} samples, {batch}, {work.n_params:,} parameters, on "
+        f"{work.model}, {work.n_train:,} samples, {batch}, {work.n_unpadded or work.n_params:,} parameters, on "
         f"{machine.title}: seconds of an epoch, MODELLED; start-up, once compiled, about {asked.job.startup_s:.0f} s\n"
     )
     rows = [["way", "ranks", "nodes", "threads", "s an epoch", *PARTS, "samples/s", "from", ""]]

@@ -8,13 +8,14 @@ import errno
 import os
 import re
 import stat
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from types import TracebackType
 from typing import Any
 
 from psframe.config import untrusted
+from psframe.errors import UserError
 
 _FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 
@@ -126,6 +127,25 @@ class Folder:
         with self._named(new):
             os.replace(old, new, src_dir_fd=self.fd, dst_dir_fd=self.fd)
 
+    @contextmanager
+    def replaced(self, name: str) -> Iterator[Any]:
+        """Open a text file that takes the place of ``name``, and its permissions, unless the writer raises."""
+        part, mode = f"{name}.part", None
+        if self.holds(name):
+            old = self.open_fd(name, os.O_WRONLY)
+            mode = stat.S_IMODE(os.fstat(old).st_mode)
+            os.close(old)
+        fd = self.make_fd(part)
+        try:
+            with open(fd, "w", encoding="utf-8", newline="") as file:
+                if mode is not None:
+                    os.fchmod(fd, mode)
+                yield file
+            self.replace(part, name)
+        except BaseException:
+            self.remove(part)
+            raise
+
     def sync(self) -> None:
         """Sync the folder's entries to disk."""
         with self._named():
@@ -165,9 +185,13 @@ def _given(path: str | Path) -> int | None:
 
 @contextmanager
 def chosen_output(path: str | Path) -> Iterator[Any]:
-    """Open an output file named by the user, for text: a stream as it is, any other file truncated."""
+    """Open an output file named by the user, for text: a stream as it is, any other file to be replaced once written.
+
+    A file of that name stays as it is where the writer raises.
+    """
     if not is_stream(path):
-        with chosen_file(path, "w") as file:
+        path = Path(path)
+        with Folder.chosen(path.parent) as folder, folder.replaced(path.name) as file:
             yield file
         return
     given_fd = _given(path)
@@ -176,3 +200,10 @@ def chosen_output(path: str | Path) -> Iterator[Any]:
         if given_fd is None and not _flows(os.fstat(fd)):  # replaced since is_stream
             raise OSError(errno.EINVAL, "it is no regular file", str(path))
         yield file
+
+
+def refuse_inputs(out: str, inputs: Iterable[str]) -> None:
+    """Raise UserError if an output file named by the user is one of the files that are read."""
+    for name in inputs:
+        if os.path.exists(out) and os.path.exists(name) and os.path.samefile(out, name):
+            raise UserError(f"--out must be another file than those that are read, got {out!r} for both; give another")

@@ -5,6 +5,7 @@ from collections.abc import Sequence
 
 from psframe.cluster.parser import Parser
 from psframe.cluster.process import guarded
+from psframe.record.folder import refuse_inputs
 from psframe.record.view import say
 from psframe.report.make import printable, report, write
 
@@ -26,6 +27,7 @@ def main(argv: Sequence[str]) -> int:
         say(parser.format_help())
         return 0
     arguments = parser.parse_args(list(argv))
+    refuse_inputs(arguments.out, arguments.paths)
     page, notices = report(arguments.paths)
     write(arguments.out, page)
     for notice in notices:

@@ -5,7 +5,7 @@ from math import cos, inf, pi
 
 from psframe.config.schema import Schedule
 
-TINY = 1e-9  # epochs, in place of a length of 0
+TINY = 1e-9  # epochs, in place of a length of 0; the roundings of sums of epochs are smaller
 
 
 def learning_rate(
@@ -52,8 +52,9 @@ def _cosine(schedule: Schedule, begun: float, ended: float, epochs: float) -> fl
     length = float(schedule.restart_epochs) or max(epochs, TINY)
     if schedule.restart_epochs and schedule.restart_factor == 1:
         begun %= length
-    while schedule.restart_epochs and begun >= length:
-        begun, length = begun - length, length * schedule.restart_factor
+    # a step may begin a rounding before the restart, as behind 0.3 epochs of warm-up
+    while schedule.restart_epochs and begun >= length - TINY:
+        begun, length = max(0.0, begun - length), length * schedule.restart_factor
     return schedule.end + (1 - schedule.end) * _half_cosine(begun / length)
 
 

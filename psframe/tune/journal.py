@@ -12,14 +12,24 @@ from pathlib import Path
 from time import monotonic
 from typing import Any, TextIO
 
+import msgspec
+
 from psframe.cluster.parser import no_folder
 from psframe.config import untrusted
-from psframe.errors import UserError
+from psframe.errors import UserError, reason
 from psframe.record.folder import Folder
 
 NAME = "journal.jsonl"
 MAX_BYTES = 256 << 20
 KEPT = ("train", "trial")  # requests whose refusals are kept
+
+
+class Line(msgspec.Struct):
+    """A line of a journal behind its first one: a request, its reply, and the seconds of the search until then."""
+
+    request: list[Any]
+    reply: dict[str, Any]
+    s: float
 
 
 class Journal:
@@ -61,16 +71,19 @@ class Journal:
             self.file: TextIO = folder.open(NAME, "a+")
         fcntl.lockf(self.file, fcntl.LOCK_EX | fcntl.LOCK_NB)
         self.file.seek(0)
-        text = self.file.read(MAX_BYTES)
-        whole = text[: text.rfind("\n") + 1].split("\n")[:-1]
-        self.sizes = [len(line.encode()) + 1 for line in whole]
-        self.file.truncate(sum(self.sizes))
         try:
-            return [untrusted.of_json(line) for line in whole]
-        except ValueError:
+            text = self.file.read(MAX_BYTES)
+            whole = text[: text.rfind("\n") + 1].split("\n")[:-1]
+            self.sizes = [len(line.encode()) + 1 for line in whole]
+            lines = [untrusted.of_json(line) for line in whole]
+            for line in lines[1:]:
+                msgspec.convert(line, Line)
+        except ValueError as error:  # msgspec's, too
             raise UserError(
-                f"a search must have a journal in JSON, got another in {str(out)!r}; give another --out"
+                f"a search must have a sound journal, got another in {str(out)!r} ({reason(error)}); give another --out"
             ) from None
+        self.file.truncate(sum(self.sizes))
+        return lines
 
     @property
     def elapsed_s(self) -> float:

@@ -83,7 +83,10 @@ class Search:
 
     def look(self) -> None:
         """Learn of the config on this machine. UserError if it cannot be run."""
-        self.origin = msgspec.convert(self.ask("look", self.plain), Origin)
+        try:
+            self.origin = msgspec.convert(self.ask("look", self.plain), Origin)
+        except msgspec.ValidationError as error:
+            raise UserError(f"a search must have a sound journal, got another ({error}); give another --out") from None
 
     def run(self) -> Outcome:
         """Search, after :meth:`look`; return the outcome. UserError if the config itself cannot be run."""

@@ -56,6 +56,12 @@ def test_mistake_is_told_in_one_sentence(check, config):
     assert found["mistake"].startswith("train.epochs must be a whole number >= 1, got 0")
 
 
+def test_word_of_training_is_told(check, config):
+    ended = check(config, "tuned=auto")
+    assert ended.returncode == 2
+    assert ended.stderr.startswith("psframe: tuned=auto is for psframe train, run and fit"), ended.stderr
+
+
 def test_json_has_the_facts(check, config):
     found = json.loads(check(config, "--json", "-n", 3, "sync.servers=2").stdout)
     assert found["sound"]

@@ -8,13 +8,12 @@ import mmap
 import multiprocessing
 import os
 import sys
-from collections import Counter
 
 import numpy as np
 
-from psframe import compiled
 from psframe.compiled import _memkind
 from psframe.config.registry import bind
+from psframe.memory.audit import located
 from psframe.memory.placement import TABLE
 from psframe.memory.process_site import Site
 from psframe.memory.topology import read
@@ -70,7 +69,7 @@ def probe(number):
                     "shared": take is shared,
                     "memkind": isinstance(block, _memkind.HbwBlock),
                     "asked": placement.policy(site, take is shared).nodes,
-                    "pages": Counter(compiled.numa.where(memory)),
+                    "pages": located(memory),
                     "notes": list(site.notes),
                 }
             )

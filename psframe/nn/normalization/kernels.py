@@ -33,21 +33,21 @@ Vectors = list[ir.Value]
 
 
 @intrinsic
-def moments(typing, block, n, x, by_channel):
-    """Write to two rows the sums of d and of d * d, where d is the difference from the first place's number."""
+def moments(typing, block, n, x, near, by_channel):
+    """Write to two rows the sums of d and of d * d, where d is the difference from the number at the place ``near``."""
 
     def generate(context: Any, builder: ir.IRBuilder, signature: Any, values: Any) -> Any:
         row, of_x = (_row(context, builder, block, operand) for operand in (by_channel, x))
-        first = of_x.load(row.operand(values[2])[0])
+        shifts = of_x.load(row.operand(values[3])[0])
         totals = _Totals(row, 2)
         with _places(row, values[1], values[2]) as (place,):
-            d = [builder.fsub(number, shift) for number, shift in zip(of_x.load(place), first, strict=True)]
+            d = [builder.fsub(number, shift) for number, shift in zip(of_x.load(place), shifts, strict=True)]
             totals.add(0, d)
             totals.add_products(1, d, d)
-        totals.store(values[3])
+        totals.store(values[4])
         return context.get_dummy_value()
 
-    return types.void(block, n, x, by_channel), generate
+    return types.void(block, n, x, near, by_channel), generate
 
 
 @intrinsic

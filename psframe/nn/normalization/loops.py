@@ -23,24 +23,25 @@ from psframe.nn.parts import columns_of, share
 def sample_moments(part, n_parts, types, x, sums, moments):
     """Write each sample's means, and sums of squared differences from them, to ``moments`` (n, 2, channels) float64.
 
-    Differences are taken from the first place's numbers, so that a mean far from 0 costs no digits. ``sums`` is a
-    buffer (n, 2, channels).
+    Differences are taken from the middle place's numbers, so that a mean far from 0 costs no digits; behind a padded
+    convolution those of the corners are unlike all others. ``sums`` is a buffer (n, 2, channels).
     """
     c = moments.shape[2]
     n_places, (lanes, _, _, vectors, last_vectors, tail) = x.shape[1] // c, types
     block, _, n_blocks = columns_of(types, c)
     last = n_blocks * block
     for s in share(len(x), part, n_parts):
-        at, to = s * x.shape[1], s * 2 * c
+        at, to, middle = s * x.shape[1], s * 2 * c, n_places // 2 * c
         for number in range(n_blocks):
             read, write = (pointer(x), at + number * block, c), (pointer(sums), to + number * block, c)
-            kernels.moments((lanes, vectors, ()), n_places, read, write)
+            near = (pointer(x), at + middle + number * block, c)
+            kernels.moments((lanes, vectors, ()), n_places, read, near, write)
         read, write = (pointer(x), at + last, c), (pointer(sums), to + last, c)
-        kernels.moments((lanes, last_vectors, tail), n_places, read, write)
+        kernels.moments((lanes, last_vectors, tail), n_places, read, (pointer(x), at + middle + last, c), write)
         for channel in range(c):
             sum_d, sum_squares = np.float64(sums[s, 0, channel]), np.float64(sums[s, 1, channel])
             around = sum_squares - sum_d * sum_d / n_places
-            moments[s, 0, channel] = as_number(x[s, channel]) + sum_d / n_places
+            moments[s, 0, channel] = as_number(x[s, middle + channel]) + sum_d / n_places
             moments[s, 1, channel] = 0.0 if around < 0 else around
 
 

@@ -118,7 +118,7 @@ def test_path_is_relative_to_the_file_that_names_it(tmp_path, monkeypatch):
         ("broken.yaml", ["broken.yaml must be YAML", "line 1"]),
         ("bytes.yaml", ["the base of", "UTF-8", "bytes.yaml"]),
         ("~nobody-at-all/x", ["in a user's home"]),
-        ('"a\\0b"', ["the base of", "readable file"]),
+        ('"a\\0b"', ["no character NUL", "line 1"]),
         ("pipe", ["the base of", "no regular file"]),
     ],
 )

@@ -81,6 +81,16 @@ def test_variance_far_from_zero_keeps_its_digits():
     close(layer.found[0, 1], x.astype(np.float64).var(axis=(0, 1, 2)), 1e-5)
 
 
+@pytest.mark.parametrize("at", [(0, 0), (0, 63), (63, 63)])
+def test_corner_that_is_unlike_all_others_costs_no_digits(at):
+    """As behind a padded convolution of images far from zero."""
+    x = np.random.default_rng(0).standard_normal((2, 64, 64, 3)).astype(np.float32)
+    x[:, at[0], at[1]] = 1000
+    layer = BatchNorm()
+    Bench([layer], x.shape[1:], 2, "float32").forward(x, Pass(train=True))
+    close(layer.found[0, 1], x.astype(np.float64).var(axis=(0, 1, 2)), 1e-5)
+
+
 def test_gradients_of_several_passes_add_up():
     rng = np.random.default_rng(0)
     x, dy = rng.standard_normal((2, 2, 3, 2, 2, 4))

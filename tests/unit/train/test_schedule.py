@@ -49,6 +49,16 @@ def test_cosine_begins_after_the_warm_up():
     assert found == pytest.approx([0.05, 0.1] + [0.05 * (1 + cos(pi * i / 4)) for i in range(4)])
 
 
+@pytest.mark.parametrize("warmup", [k / 10 for k in range(1, 20)])
+@pytest.mark.parametrize("factor", [1, 2, 3])
+def test_restart_behind_part_of_an_epoch_is_not_late(warmup, factor):
+    schedule = Schedule(name="cosine", restart_epochs=2, restart_factor=factor, warmup_epochs=warmup)
+    found = rates(schedule, 12, 10)
+    first = round(10 * (warmup + 2))
+    assert found[first] == pytest.approx(0.1)
+    assert min(found[round(10 * warmup) :]) > 1e-6
+
+
 def by_pytorch(make, n, base_lr=0.1):
     torch = pytest.importorskip("torch", reason="PyTorch, the reference, is not installed")
     optimizer = torch.optim.SGD([torch.nn.Parameter(torch.zeros(1))], base_lr)

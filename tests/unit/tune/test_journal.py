@@ -99,11 +99,19 @@ def test_folders_that_cannot_be_are_told(tmp_path):
     (tmp_path / "full" / "a").touch()
     with pytest.raises(UserError, match="new or empty folder"):
         Journal(tmp_path / "full", ASKED)
-    (tmp_path / "out" / NAME).write_text("{\n")
-    with pytest.raises(UserError, match="journal in JSON"):
-        Journal(tmp_path / "out", ASKED)
     with pytest.raises(UserError, match="--out must be a folder"):
         Journal(tmp_path / "out" / NAME / "below", ASKED)
+
+
+@pytest.mark.parametrize("line", [b"{", b"1", b"{}", b"[]", b"\xff\xfe", b'{"request": [1], "reply": 7, "s": 1}'])
+def test_damaged_journal_is_told(tmp_path, line):
+    replies(tmp_path / "out", [1])
+    path = tmp_path / "out" / NAME
+    whole = path.read_bytes().splitlines()[0] + b"\n" + line + b"\n"
+    path.write_bytes(whole)
+    with pytest.raises(UserError, match="sound journal"):
+        Journal(tmp_path / "out", ASKED)
+    assert path.read_bytes() == whole
 
 
 FOUND = Tuned("a machine", "an MPI", 1, 8, 4, 128, ["collective.name=buffer"], 1000.0)

@@ -11,7 +11,7 @@ import pytest
 from psframe.bench import stats
 from psframe.errors import UserError
 from psframe.record import checkpoint, metrics, sealed, trace
-from psframe.record.folder import Folder, chosen_file, chosen_output, refuse_inputs
+from psframe.record.folder import Folder, chosen_file
 from psframe.record.run_dir import durably, open_run
 from psframe.report import make
 from psframe.report.make import report
@@ -273,29 +273,3 @@ def test_files_are_written_in_one_place():
         if isinstance(node, ast.Call) and _writes(node)
     }
     assert found <= WRITERS, f"{found - WRITERS} write(s) files by path; go through psframe.record.folder"
-
-
-def test_output_takes_the_place_of_a_file_once_it_is_whole(tmp_path):
-    path = tmp_path / "out.csv"
-    path.write_text("old")
-    path.chmod(0o640)
-    with pytest.raises(UserError, match="on the way"), chosen_output(path) as file:
-        file.write("half")
-        raise UserError("on the way")
-    assert path.read_text() == "old"
-    with chosen_output(path) as file:
-        file.write("new")
-        assert path.read_text() == "old"
-    assert path.read_text() == "new"
-    assert path.stat().st_mode & 0o777 == 0o640
-    assert os.listdir(tmp_path) == ["out.csv"]
-
-
-def test_output_that_is_read_is_refused(tmp_path):
-    path, other = tmp_path / "in.npy", tmp_path / "in.csv"
-    path.write_bytes(b"")
-    other.symlink_to(path)
-    refuse_inputs(str(tmp_path / "new.csv"), [str(path)])
-    for out in (path, other):
-        with pytest.raises(UserError, match="--out must be another file than those that are read"):
-            refuse_inputs(str(out), [str(path)])

@@ -33,7 +33,7 @@ def asked(path: str, overrides: Sequence[str]) -> dict[str, Any]:
     Raise UserError if it cannot be trained, or not predicted.
     """
     config = schema.read(path, overrides, "auto")  # the collective as it is given: it depends on the nodes
-    mode = sync.make(registry.bind("sync", sync.TABLE, config.sync, "mode"))
+    mode = sync.make(registry.bind("sync", sync.TABLE, config.sync, "mode", sync.Common))
     _check(config, mode)
     without_ranks.check(path, overrides)
     cut, in_blocks = config.parallel, config.train.reproducible == "any_workers"

@@ -27,6 +27,7 @@ def path(tmp_path):
     [
         ([], "step", {"mode": "sync_ps", "server": "dedicated"}),
         (["sync={mode: sync_ps, server: colocated, servers: 2}"], "step", {"server": "colocated", "n_servers": 2}),
+        (["sync={mode: allreduce, wait: block, deadline_s: 60, balance: speed}"], "step", {"server": None}),
         (["sync={mode: async_ps}"], "own", {"mode": "async_ps", "server": "dedicated"}),
         (["sync={mode: async_ps, pull_every: 2, push_every: 5}"], "own", {"every": 5, "pull_every": 2}),
         (["sync={mode: async_ps, staleness: 2}"], "own", {"mode": "bounded async_ps"}),

@@ -39,15 +39,23 @@ def run(asked: Asked) -> Asked:
     updated = add(asked.profile, checks)
     say(view.checks(checks))
     say(view.error_line(updated))
+    if machine.is_own(asked.profile):
+        say(
+            f"{asked.profile} comes with psframe and is left as it is; --measure FILE writes a profile that keeps checks"
+        )
     return replace(asked, job=replace(asked.job, machine=updated))
 
 
 def add(path: str, checks: Sequence[Check]) -> Machine:
-    """Add epochs to a profile, in place of earlier ones of the same; return the profile. UserError if it cannot be."""
+    """Add epochs to a profile, in place of earlier ones of the same; return the profile. UserError if it cannot be.
+
+    One that comes with psframe is left as it is: there is no file of its name to write to.
+    """
     profile = machine.read(path)  # read again: another command may have added to it meanwhile
     newest = {(check.what, check.ranks, check.hosts): check for check in (*profile.checks, *checks)}
     updated = msgspec.structs.replace(profile, checks=list(newest.values()))
-    machine.write(path, updated)
+    if not machine.is_own(path):
+        machine.write(path, updated)
     return updated
 
 

@@ -218,6 +218,11 @@ def names() -> list[str]:
     return sorted(path.stem for path in paths if path.suffix == ".yaml" and path.stem != LINKS)
 
 
+def is_own(name: str) -> bool:
+    """Return True if :func:`read` takes a name for a profile that comes with psframe, and not for a file."""
+    return name in names()
+
+
 def claim(path: str) -> None:
     """Raise UserError, before anything is measured, if :func:`write` could not write; existing content stays."""
     try:

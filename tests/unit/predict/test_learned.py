@@ -4,7 +4,7 @@ from statistics import mean, median
 
 import pytest
 
-from psframe.predict import learned, machine
+from psframe.predict import check, learned, machine
 from psframe.predict.machine import Check
 
 SHARED, BUFFER = "lenet, batch 32, allreduce shared", "lenet, batch 32, allreduce buffer any order"
@@ -53,3 +53,12 @@ def test_measured_machine_is_not_predicted_worse():
     raw, corrected = ([abs(e) for e in errors] for errors in ([c.error for c in checks], learned.errors(checks)))
     assert mean(corrected) < mean(raw)
     assert max(corrected) < max(raw)
+
+
+def test_profile_that_comes_with_psframe_is_left_as_it_is(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    found = check.add("epyc-2-cores", [Check(SHARED, 4, 1.0, 2.0)])
+    assert found.checks[-1] == Check(SHARED, 4, 1.0, 2.0)
+    assert not list(tmp_path.iterdir())
+    machine.write("mine.yaml", found)
+    assert check.add("mine.yaml", [Check(SHARED, 3, 1.0, 2.0)]) == machine.read("mine.yaml")

@@ -40,9 +40,7 @@ def run(asked: Asked) -> Asked:
     say(view.checks(checks))
     say(view.error_line(updated))
     if machine.is_own(asked.profile):
-        say(
-            f"{asked.profile} comes with psframe and is left as it is; --measure FILE writes a profile that keeps checks"
-        )
+        say(f"{asked.profile} comes with psframe, and stays as it is; --measure FILE writes one that keeps checks")
     return replace(asked, job=replace(asked.job, machine=updated))
 
 

@@ -128,12 +128,18 @@ class Race:
         return interval(logs) if logs else None
 
     def is_equal(self, a: Way, b: Way) -> bool:
-        """True if a may be as fast as b: by the undisturbed quarter of their rounds, and by all of them."""
+        """True if a may be as fast as b: by the undisturbed quarter of their rounds, and by all of them.
+
+        So it may where noise alone parts them, and most rounds say that a is the faster one.
+        """
         first, second = self.entries[a].seconds, self.entries[b].seconds
         both = [number for number in first if number in second]
         calm = _quartile([first[n] for n in both], 1.0) / _quartile([second[n] for n in both], 1.0)
         ratio = self.ratio(a, b)
-        return ratio is not None and calm < EQUAL and (ratio.low <= 1.0 or ratio.middle < NEGLIGIBLE)
+        if ratio is None:
+            return False
+        may_be = ratio.low <= 1.0
+        return (calm < EQUAL and (may_be or ratio.middle < NEGLIGIBLE)) or (may_be and ratio.middle <= 1.0)
 
     def _probed(self, ways: Sequence[Way], always: Sequence[Way]) -> list[Entry]:
         """Build new ways and train a few steps of each; return all but those that are hopeless, or fail."""

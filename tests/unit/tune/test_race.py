@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from psframe.errors import UserError
 from psframe.tune.intervals import interval
-from psframe.tune.race import HOPELESS, PROBE_STEPS, Race
+from psframe.tune.race import HOPELESS, PROBE_STEPS, Entry, Race
 from psframe.tune.way import Way
 from tests.helpers.simulated import Simulated
 
@@ -154,3 +154,14 @@ def test_way_that_spares_a_core_is_no_equal_of_one_that_a_neighbour_halves():
     assert raced.ratio(WAYS[0], WAYS[1]).low < 1.0
     assert found[0].way == WAYS[1]
     assert not raced.is_equal(WAYS[0], WAYS[1])
+
+
+def test_way_that_most_rounds_find_faster_is_an_equal_of_the_winner():
+    """Though the winner's least disturbed rounds were shorter: noise alone parts them."""
+    raced = Race(lambda *_: {}, lambda _: None, lambda: 0.0)
+    config, winner = (Entry(way) for way in WAYS[:2])
+    config.seconds = dict(enumerate([1.0, 1.0, 1.0, 1.1, 1.0, 1.0, 1.0, 1.2], 1))
+    winner.seconds = dict(enumerate([0.8, 0.7, 1.2, 1.3, 1.4, 1.5, 1.3, 1.4], 1))
+    raced.entries = {entry.way: entry for entry in (config, winner)}
+    assert raced.ratio(config.way, winner.way).middle < 1 < raced.ratio(config.way, winner.way).high
+    assert raced.is_equal(config.way, winner.way)

@@ -78,6 +78,10 @@ def test_search_ends_with_a_config_that_runs_and_is_found_again(mpi, small, tmp_
     assert of_tuned["global_batch"] == of_auto["global_batch"] == 16
     other = train(mpi, 2, small, "tuned=auto", "--quiet", **env)
     assert (other.status, "nothing was tuned for this config on 2 rank(s)" in other.out) == (0, True), other
+    for path in (tmp_path / "cache").rglob("*.json"):  # what is damaged is no mistake of the user's
+        path.write_text(json.dumps({**json.loads(path.read_text()), "overrides": ["nope=3"]}))
+    damaged = train(mpi, best["n_ranks"], small, "tuned=auto", "--quiet", **env)
+    assert (damaged.status, "nothing was tuned" in damaged.out) == (0, True), damaged
 
 
 def test_profile_of_the_machine_learns_from_a_search(mpich, small, tmp_path):

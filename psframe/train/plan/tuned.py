@@ -42,9 +42,12 @@ def _settings(source: Source, overrides: Sequence[str], sizes: tuple[int, ...], 
     n_workers, whole = _step(resolved, sizes)
     here = Tuned(topology.read("/", environ={}).title, mpi_name(), len(sizes), n_cores, sum(sizes), whole)
     found = cache.find(tuned.key(resolved, tuned.set_keys(source, overrides)), here)
-    if found and not _trains_the_same(
-        found, _step(_resolved(source, [*overrides, *found.overrides], sizes), sizes), n_workers
-    ):
+    try:
+        if found and not _trains_the_same(
+            found, _step(_resolved(source, [*overrides, *found.overrides], sizes), sizes), n_workers
+        ):
+            found = None
+    except UserError:  # of a damaged file, whose settings the user has not written
         found = None
     if found is None:
         say(

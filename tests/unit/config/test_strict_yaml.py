@@ -41,3 +41,8 @@ def test_yaml_within_the_limits_is_read():
         "b": {"k": 1e-3, "l": [{"k": 1e-3}] * 2},
         "c": 90,
     }
+
+
+def test_text_with_nul_is_refused():
+    """No path may have one, and Python would raise ValueError where it is opened."""
+    refuse(lambda: schema.parse_value('{dir: "a\\0b"}'), "no character NUL", "line 1")

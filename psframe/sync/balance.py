@@ -17,6 +17,9 @@ MESSAGE = struct.Struct("=qd")  # a worker, -1 for a rank that is none, and its 
 class NoBalance:
     """Shares that stay as they are (a :class:`Balance`)."""
 
+    def begin(self) -> None:
+        """Begin nothing."""
+
     def note(self, n_samples: int, seconds: float) -> None:
         """Note nothing."""
 
@@ -44,7 +47,12 @@ class Balance:
     def __init__(self, sampler: BalancedSampler, cluster: Cluster, worker: int | None):
         self.sampler, self.cluster, self.worker = sampler, cluster, worker
         self.seconds: list[float] = []  # a sample, of the last steps
+        self.begin()
+
+    def begin(self) -> None:
+        """Begin an epoch, in which the first measurement is not long in coming. All ranks must call."""
         self.n_steps, self.due = 0, WINDOW
+        self.seconds.clear()
 
     def note(self, n_samples: int, seconds: float) -> None:
         """Note the time of this worker's share of a step, from its first sample to its arrival at the exchange."""

@@ -48,6 +48,7 @@ def train_epoch(run: Run) -> EpochTimings:
     run.updater.clear()
     run.sync.tally.clear()
     run.work.begin()
+    run.balance.begin()
     run.outputs.trace.begin()
     while not run.progress.parts or run.sampler.n_left:
         _part(run)

@@ -22,7 +22,6 @@ from psframe.cluster.parser import Parser
 from psframe.config.schema import Fault
 from psframe.errors import UserError
 from psframe.record.view import aligned, say
-from psframe.sync.sampler import BalancedSampler
 from psframe.train import epoch
 from psframe.train.build import assemble, setup
 from psframe.train.faults.injection import Slow
@@ -72,16 +71,14 @@ def main(cluster: Cluster, argv: Sequence[str]) -> int:
         PAUSES: Fault(slow_rank="all", slow_steps=arguments.pause, slow_share=arguments.share),
     }
     speeds: dict[str, dict[str, list[float]]] = {name: {how: [] for how in faults} for name in runs}
-    divided: dict[tuple[str, str], list[int]] = {}  # shares of a step at the end of the last epoch of the kind
+    divided: dict[tuple[str, str], Sequence[int]] = {}  # shares of a step at the end of the last epoch of the kind
     for number in range(arguments.rounds + 1):
         for name, run in runs.items():
             for how, fault in faults.items():
                 run.guard.slow = Slow(fault, cluster.rank, number)
-                if isinstance(run.sampler, BalancedSampler):
-                    run.sampler.divide(divided.get((name, how), run.sampler.even))
+                run.balance.divide(divided.get((name, how), ()))
                 speed = _speed(run)
-                if isinstance(run.sampler, BalancedSampler):
-                    divided[name, how] = run.sampler.sizes
+                divided[name, how] = run.balance.shares
                 if number:  # the first round is a warm-up
                     speeds[name][how].append(speed)
     for run in runs.values():

@@ -65,7 +65,10 @@ class Names:
         return next((p for p in patterns if any(fnmatchcase(name, p.lower()) for name in spellings)), None)
 
     def check(self, key: str, patterns: Collection[str]) -> None:
-        """Raise UserError if a pattern is the first to match no tensor; ``key`` is the config's."""
+        """Raise UserError for a pattern that places no tensor: none matches it, or others before it match them all.
+
+        ``key`` is the config's.
+        """
         first = {self.chosen(name, patterns) for name in self.tensors}
         for pattern in patterns:
             if pattern in first:

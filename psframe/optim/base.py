@@ -99,18 +99,24 @@ class Compiled:
         mean.update(rule, params, params, state, state, scratch=scratch)
 
 
-def as_computed(**given: float) -> float:
-    """Return the decay of a moment, by its key, as float32 has it, in which the moments are computed.
+class Corrections:
+    """Corrections ``1 - beta**t`` of two moments (Kingma and Ba 2015, section 3), by float32's decays.
 
-    Their corrections must have the same: with another one, a step would be too long by its rounding over 1 - beta.
+    The moments are computed with these: with float64's a step would be too long by their rounding over 1 - beta.
 
     Raises
     ------
     UserError
-        It is 1 there.
+        A decay is 1 in float32.
     """
-    ((key, beta),) = given.items()
-    found = float(np.float32(beta))
-    if found >= 1:
-        raise UserError(f"optimizer.{key} must be below 1 in float32, got {beta}; give 0.9999999 or less")
-    return found
+
+    def __init__(self, beta1: float, beta2: float):
+        self.decays = float(np.float32(beta1)), float(np.float32(beta2))
+        for key, given, decay in zip(("beta1", "beta2"), (beta1, beta2), self.decays, strict=True):
+            if decay >= 1:
+                raise UserError(f"optimizer.{key} must be below 1 in float32, got {given}; give 0.9999999 or less")
+
+    def __call__(self, step: int) -> tuple[float, float]:
+        """Return those of a step, which counts from 1."""
+        first, second = self.decays
+        return 1 - first**step, 1 - second**step

@@ -7,7 +7,7 @@ Tensors of one dimension do not decay unless a group says so.
 from typing import Any
 
 from psframe.config.registry import Fraction, NonNegative, Positive
-from psframe.optim.base import Compiled, as_computed
+from psframe.optim.base import Compiled, Corrections
 from psframe.optim.groups import Groups
 
 
@@ -69,8 +69,7 @@ class LAMB(Compiled):
         self.lr, self.beta1, self.beta2, self.eps, self.weight_decay = lr, beta1, beta2, eps, weight_decay
         self.clamp, self.clip_value, self.clip_norm, self.groups = clamp, clip_value, clip_norm, groups
         self._rule = self._compile("lamb", decay=weight_decay, beta1=beta1, beta2=beta2, eps=eps, trust=clamp)
-        self._decays = as_computed(beta1=beta1), as_computed(beta2=beta2)
+        self._corrections = Corrections(beta1, beta2)
 
     def rule(self, lr: float, step: int) -> Any:
-        first, second = self._decays
-        return self._rule.at(lr, 1 - first**step, 1 - second**step)
+        return self._rule.at(lr, *self._corrections(step))

@@ -17,6 +17,11 @@ MESSAGE = struct.Struct("=qd")  # a worker, -1 for a rank that is none, and its 
 class NoBalance:
     """Shares that stay as they are (a :class:`Balance`)."""
 
+    shares: Sequence[int] = ()
+
+    def divide(self, shares: Sequence[int]) -> None:
+        """Divide nothing."""
+
     def begin(self) -> None:
         """Begin nothing."""
 
@@ -48,6 +53,15 @@ class Balance:
         self.sampler, self.cluster, self.worker = sampler, cluster, worker
         self.seconds: list[float] = []  # a sample, of the last steps
         self.begin()
+
+    @property
+    def shares(self) -> list[int]:
+        """Samples of each worker in a full step."""
+        return self.sampler.sizes
+
+    def divide(self, shares: Sequence[int]) -> None:
+        """Go on from these shares; of an even division if there are none."""
+        self.sampler.divide(list(shares) or self.sampler.even)
 
     def begin(self) -> None:
         """Begin an epoch, in which the first measurement is not long in coming. All ranks must call."""

@@ -235,9 +235,11 @@ class UserMode(Mode):
 
     def drain(self) -> None:
         """Raise UserError on all ranks if their parameters differ, where the collective moves any."""
+        if not self._parts.collective.traits.moves_data:
+            return
         own = compiled.elementwise.checksum(self._arena.params)
         sums = self._parts.cluster.allgather_in_time(str(own).encode())
-        if self._parts.collective.traits.moves_data and len(set(sums)) > 1:
+        if len(set(sums)) > 1:
             raise AgreedError(
                 f"sync.mode: {type(self.inner).__name__}.step must leave all ranks with the same parameters, got "
                 f"{len(set(sums))} different ones of {len(sums)} ranks; derive from psframe.sync.averaging.Averaging, "

@@ -15,10 +15,11 @@ from psframe.cluster import node_channel
 from psframe.cluster.gates import LOOK_S, PeerLost, Rendezvous, size
 from psframe.errors import reason
 from psframe.memory import arrays
+from psframe.torch.moves import LINE
 from psframe.torch.nodes import meet
 from psframe.torch.record import PLACEMENT
 
-PAGE, LINE = 4096, 64
+PAGE = 4096
 #: rooms of a group; most bytes of a rank's slot in one, and of all slots of a group together
 ROOMS, SLOT_BYTES, GROUP_BYTES = 4, 1 << 18, 32 << 20
 SPINS = 4000  # turns of a wait where every rank has a core

@@ -16,7 +16,6 @@ from psframe.nn.metrics.meter import conclude
 from psframe.record import checkpoint, metrics, trace, usage
 from psframe.record.run_dir import RunDir, durably
 from psframe.record.usage import Sample
-from psframe.sync.sampler import BalancedSampler
 from psframe.train import epoch
 from psframe.train.callbacks.base import Requests
 from psframe.train.epoch_metrics import EpochTimings, Report, steps, summed, trace_waiting
@@ -186,7 +185,7 @@ def _record(run: Run, run_dir: RunDir, measured: dict[str, Any]) -> tuple[dict[s
         **{key: float(value) if isinstance(value, np.floating) else value for key, value in measured.items()},
         "checkpoint_s": 0.0,
         **run.labels,
-        **({"shares": list(run.sampler.sizes)} if isinstance(run.sampler, BalancedSampler) else {}),
+        **({"shares": list(run.balance.shares)} if run.balance.shares else {}),
         "params_sha256": checkpoint.sha256(run.model_state.params),
     }
     if outputs.checkpointer:

@@ -42,14 +42,7 @@ def _settings(source: Source, overrides: Sequence[str], sizes: tuple[int, ...], 
     n_workers, whole = _step(resolved, sizes)
     here = Tuned(topology.read("/", environ={}).title, mpi_name(), len(sizes), n_cores, sum(sizes), whole)
     found = cache.find(tuned.key(resolved, tuned.set_keys(source, overrides)), here)
-    try:
-        if found and not _trains_the_same(
-            found, _step(_resolved(source, [*overrides, *found.overrides], sizes), sizes), n_workers
-        ):
-            found = None
-    except UserError:  # of a damaged file, whose settings the user has not written
-        found = None
-    if found is None:
+    if found is None or not _trains_the_same(found, source, overrides, sizes, n_workers):
         say(
             f"tuned=auto: nothing was tuned for this config on {here.n_ranks} rank(s) of this machine; "
             f"psframe tune CONFIG --ranks {here.n_ranks} does"
@@ -70,7 +63,13 @@ def _step(resolved: dict[str, Any], sizes: tuple[int, ...]) -> tuple[int, int]:
     return n_workers, any_workers.sampler(1 << 62, n_workers, config.train).samples_per_step
 
 
-def _trains_the_same(found: Tuned, step: tuple[int, int], n_workers: int) -> bool:
+def _trains_the_same(
+    found: Tuned, source: Source, overrides: Sequence[str], sizes: tuple[int, ...], n_workers: int
+) -> bool:
     """True if a step with the result has as many samples, and as many workers where they count."""
-    same_workers = found.n_workers is None or step[0] == n_workers == found.n_workers
-    return step[1] == found.global_batch and same_workers
+    try:
+        workers, samples = _step(_resolved(source, [*overrides, *found.overrides], sizes), sizes)
+    except UserError:  # of a damaged file, whose settings the user has not written
+        return False
+    same_workers = found.n_workers is None or workers == n_workers == found.n_workers
+    return samples == found.global_batch and same_workers

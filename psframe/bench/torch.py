@@ -5,12 +5,13 @@ each round both backends reduce each size, and both take steps of DistributedDat
 that of the slowest rank, and a ratio that of two neighbours in a round.
 """
 
+import contextlib
 import json
 import os
 import socket
 import subprocess
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 from psframe.bench import sweep
@@ -110,11 +111,30 @@ def _judged(times: dict[str, Any], n: int, against: str) -> list[dict[str, Any]]
 
 def _measure(n: int, asked: dict[str, Any]) -> dict[str, Any]:
     """Start ``n`` ranks, and return what the first one prints."""
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        port = free.getsockname()[1]
+    with reserved_port() as port:
+        return _ended(_started(n, port, asked))
+
+
+@contextlib.contextmanager
+def reserved_port() -> Iterator[int]:
+    """Hold a TCP port of all addresses of this machine for a rank that is yet to listen there.
+
+    A port that is bound and let go again can be given to another process first. This one stays bound, without
+    listening: Linux then gives it to nobody who asks for any port, and lets a socket with SO_REUSEADDR, as that of
+    ``TCPStore``, listen on it.
+    """
+    family = socket.AF_INET6 if socket.has_dualstack_ipv6() else socket.AF_INET
+    with socket.socket(family) as held:
+        held.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        if family == socket.AF_INET6:
+            held.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 0)
+        held.bind(("", 0))
+        yield held.getsockname()[1]
+
+
+def _started(n: int, port: int, asked: dict[str, Any]) -> list[subprocess.Popen]:
     shared = {"WORLD_SIZE": str(n), "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(port), "OMP_NUM_THREADS": "1"}
-    ranks = [
+    return [
         subprocess.Popen(
             [sys.executable, "-m", "psframe.bench.torch_rank", json.dumps(asked)],
             env={**os.environ, "GLOO_SOCKET_IFNAME": "lo", **shared, "RANK": str(rank), "LOCAL_RANK": str(rank)},
@@ -122,6 +142,9 @@ def _measure(n: int, asked: dict[str, Any]) -> dict[str, Any]:
         )
         for rank in range(n)
     ]
+
+
+def _ended(ranks: list[subprocess.Popen]) -> dict[str, Any]:
     try:
         said, _ = ranks[0].communicate(timeout=TIMEOUT_S)
     finally:

@@ -8,6 +8,7 @@ import sys
 
 import pytest
 
+from psframe.bench.torch import reserved_port
 from tests import hosts
 from tests.helpers.launcher import ROOT
 from tests.helpers.thinned import thinned
@@ -39,13 +40,12 @@ dist.destroy_process_group()
 """
 
 
-def started(several, places, script, steps):
+def started(several, places, script, steps, port):
     """Start a rank on each of the hosts named by number, or on this machine where ``several`` is None."""
     address = several.addresses[places[0]] if several else "127.0.0.1"
-    port = str(20000 + os.getpid() % 20000)
     ranks = []
     for rank, place in enumerate(places):
-        env = {"RANK": str(rank), "WORLD_SIZE": str(len(places)), "MASTER_ADDR": address, "MASTER_PORT": port}
+        env = {"RANK": str(rank), "WORLD_SIZE": str(len(places)), "MASTER_ADDR": address, "MASTER_PORT": str(port)}
         words = ["env", *(f"{k}={v}" for k, v in env.items()), "OMP_NUM_THREADS=1", f"PYTHONPATH={ROOT}"]
         words += [sys.executable, str(script), str(steps)]
         command = several.on(place, words) if several else words
@@ -70,9 +70,10 @@ def test_hosts_end_in_the_bits_of_one(tmp_path, places):
         pytest.skip(hosts.missing())
     script = tmp_path / "train.py"
     script.write_text(SCRIPT)
-    with hosts.Hosts(2) as two:
-        over = ended(started(two, places, script, 5))
-    one = ended(started(None, places, script, 5))
+    with reserved_port() as port:
+        with hosts.Hosts(2) as two:
+            over = ended(started(two, places, script, 5, port))
+        one = ended(started(None, places, script, 5, port))
     hashes = {re.search("[0-9a-f]{64}", out)[0] for out, err in [*over, *one]}
     assert len(hashes) == 1, (over, one)
 
@@ -82,8 +83,8 @@ def test_host_that_is_lost_is_told_by_the_other(tmp_path):
         pytest.skip(hosts.missing())
     script = tmp_path / "train.py"
     script.write_text(SCRIPT)
-    with hosts.Hosts(2) as two:
-        ranks = started(two, (0, 0, 1, 1), script, 100_000)
+    with hosts.Hosts(2) as two, reserved_port() as port:
+        ranks = started(two, (0, 0, 1, 1), script, 100_000, port)
         assert "trains" in ranks[0].stdout.readline(), ended(ranks, 1)
         for rank in ranks[2:]:
             os.killpg(rank.pid, signal.SIGKILL)

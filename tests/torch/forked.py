@@ -14,13 +14,14 @@ import importlib
 import json
 import os
 import signal
-import socket
 import sys
 import time
 from pathlib import Path
 from typing import Any
 
 import psutil
+
+from psframe.bench.torch import reserved_port
 
 LOOK_S = 0.02
 
@@ -38,17 +39,18 @@ def main() -> tuple[str, list[Any]] | None:
         job = json.loads(words)
         own = Path(folder) / str(number)
         own.mkdir()
-        os.environ |= {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(_free_port()), "FOLDER": str(own)}
-        os.environ |= {"WORLD_SIZE": str(job["n"]), "BACKEND": backend}
+        os.environ |= {"FOLDER": str(own), "WORLD_SIZE": str(job["n"]), "BACKEND": backend}
         before = set(os.listdir("/dev/shm"))
-        ranks = []
-        for rank in range(job["n"]):
-            pid = os.fork()
-            if pid == 0:
-                _become(rank, own)
-                return job["case"], job["args"]
-            ranks.append(pid)
-        statuses, is_late = _wait(ranks, job.get("late_s", 60))
+        with reserved_port() as port:
+            os.environ |= {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(port)}
+            ranks = []
+            for rank in range(job["n"]):
+                pid = os.fork()
+                if pid == 0:
+                    _become(rank, own)
+                    return job["case"], job["args"]
+                ranks.append(pid)
+            statuses, is_late = _wait(ranks, job.get("late_s", 60))
         left = _left_processes()
         told = {
             "job": job,
@@ -61,12 +63,6 @@ def main() -> tuple[str, list[Any]] | None:
         }
         print(json.dumps(told), flush=True)
     return None
-
-
-def _free_port() -> int:
-    with socket.socket() as found:
-        found.bind(("127.0.0.1", 0))
-        return found.getsockname()[1]
 
 
 def _become(rank: int, folder: Path) -> None:

@@ -5,13 +5,13 @@ import json
 import os
 import re
 import signal
-import socket
 import subprocess
 import sys
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
+from psframe.bench.torch import reserved_port
 from tests.helpers import failures
 from tests.helpers.launcher import ROOT
 from tests.helpers.torchrun import SETTINGS
@@ -58,11 +58,8 @@ def _session(command: Sequence[str], **env: str) -> Iterator[subprocess.Popen]:
 @contextlib.contextmanager
 def plain(n: int, args: Sequence[object], **env: str) -> Iterator[list[subprocess.Popen]]:
     """Start ``n`` processes with the environment of ranks, each in a session of its own."""
-    with socket.socket() as found:
-        found.bind(("127.0.0.1", 0))
-        port = str(found.getsockname()[1])
-    place = {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": port, "WORLD_SIZE": str(n), **env}
-    with contextlib.ExitStack() as stack:
+    with reserved_port() as port, contextlib.ExitStack() as stack:
+        place = {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(port), "WORLD_SIZE": str(n), **env}
         command = [sys.executable, *map(str, args)]
         yield [stack.enter_context(_session(command, **place, RANK=str(r), LOCAL_RANK=str(r))) for r in range(n)]
 

@@ -72,7 +72,7 @@ def main(cluster: Cluster, argv: Sequence[str]) -> int:
     run_plan = plan.make(cluster, arguments.config, arguments.overrides)
     run = assemble.build_run(cluster, run_plan)
     cluster.run_on_root(lambda: _check(run))
-    setup.init_parameters(run, quiet=True)
+    setup.init_parameters(run, None, quiet=True)
     cluster.barrier()  # now every rank has the initial parameters
     contenders: dict[str, Contender] = {"psframe": Ours(run)}
     rivals, absent = _invited(run, arguments)

@@ -80,7 +80,7 @@ def _check(judged: Plan) -> None:
 
 def _built(cluster: Cluster, judged: Plan) -> Run:
     run = assemble.build_run(cluster, judged)
-    setup.init_parameters(run, quiet=True)
+    setup.init_parameters(run, None, quiet=True)
     return run
 
 

@@ -106,7 +106,7 @@ def _arguments(made: Parser, argv: Sequence[str], cluster: Cluster) -> dict[str,
 def _begun(cluster: Cluster, arguments: Namespace, name: str) -> Run:
     run_plan = plan.make(cluster, arguments.config, [*arguments.overrides, f"sync={MODES[name]}"])
     run = assemble.build_run(cluster, run_plan)
-    setup.init_parameters(run, quiet=True)
+    setup.init_parameters(run, None, quiet=True)
     if arguments.step_ms:
         run.network = run.work.network = copy(run.network)
         run.network.gradients = _asleep(run, arguments.step_ms / 1e3)  # type: ignore[method-assign]

@@ -37,18 +37,24 @@ def freed() -> Iterator[None]:
 
     Nothing may use them after that. All ranks must leave the context together, also by an error that all raise.
     """
-    before = len(_made)
+    before = n_kept()
     try:
         yield
     except Exception as error:
         if not getattr(error, "agreed", False):
             raise  # the job ends, and other ranks may be anywhere
-        _free(before)
+        free_after(before)
         raise
-    _free(before)
+    free_after(before)
 
 
-def _free(before: int) -> None:
+def n_kept() -> int:
+    """Return the number of registered communicators, for :func:`free_after`."""
+    return len(_made)
+
+
+def free_after(before: int) -> None:
+    """Free the communicators registered since there were ``before``. All ranks that have them must call."""
     for comm in reversed(_made[before:]) if not _revoked else ():
         if comm not in (MPI.COMM_WORLD, MPI.COMM_SELF, MPI.COMM_NULL):  # null: freed by its owner
             comm.Free()

@@ -52,8 +52,7 @@ class Train(msgspec.Struct, forbid_unknown_fields=True, kw_only=True, frozen=Tru
     (``psframe.train.compute.any_workers``); ``threads``: threads of a rank's kernels, ``auto``: its cores if a step is
     large enough; ``precision``: with ``bf16``, activations, their gradients and what layers read of the
     parameters are bfloat16, while sums, gradients of parameters, the loss and the parameters that the optimizer updates
-    stay float32;
-    ``label_smoothing``: share of a sample's target that all classes have alike;
+    stay float32; ``label_smoothing``: share of a sample's target that all classes have alike;
     ``stop``: when to end before the last epoch."""
 
     epochs: PositiveInt = 5
@@ -171,6 +170,13 @@ class Fault(msgspec.Struct, forbid_unknown_fields=True, kw_only=True, frozen=Tru
     flip: str = "none"
 
 
+class Elastic(msgspec.Struct, forbid_unknown_fields=True, kw_only=True, frozen=True):
+    """Ranks that join and leave a running job (``psframe scale``). ``ranks``: those that train at first, where the
+    others wait as spares; ``null``: all train, and none can join or leave."""
+
+    ranks: PositiveInt | None = None
+
+
 class Config(msgspec.Struct, forbid_unknown_fields=True, kw_only=True, frozen=True):
     """Resolved config; ``versions`` lists the software versions in a run's config.yaml, and has no effect."""
 
@@ -191,6 +197,7 @@ class Config(msgspec.Struct, forbid_unknown_fields=True, kw_only=True, frozen=Tr
     checkpoint: Checkpoint = Checkpoint()
     record: Record = Record()
     fault: Fault = Fault()
+    elastic: Elastic = Elastic()
     versions: dict[str, str] = {}
 
 

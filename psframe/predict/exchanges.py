@@ -83,7 +83,7 @@ def _begun(cluster: Cluster, path: str, size: float, n_workers: int, *overrides:
         ],
     )
     run = assemble.build_run(cluster, run_plan)
-    setup.init_parameters(run, quiet=True)
+    setup.init_parameters(run, None, quiet=True)
     return run
 
 

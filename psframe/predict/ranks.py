@@ -52,7 +52,7 @@ def compute(cluster: Cluster, path: str, overrides: Sequence[str]) -> dict[str, 
     run_plan = plan.make(cluster, path, cluster.run_on_root(lambda: config_way.alone(path, overrides)))
     training_run = assemble.build_run(cluster, run_plan)
     cluster.run_on_root(lambda: config_way.check_meets(training_run.network.meets))
-    setup.init_parameters(training_run, quiet=True)
+    setup.init_parameters(training_run, None, quiet=True)
     startup_s = since_launch_s()
     clock = _clock(training_run)
     spent = {index: Spent(clock) for index, _ in training_run.network.active}

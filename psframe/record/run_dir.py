@@ -10,10 +10,11 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, TextIO
 
+from psframe import compiled
 from psframe.config import strict_yaml, untrusted
 from psframe.config.schema import to_yaml
 from psframe.errors import UserError, reason
-from psframe.record import checkpoint, comparison, metrics, sealed, stopped, trace
+from psframe.record import checkpoint, comparison, metrics, scaling, sealed, stopped, trace
 from psframe.record.folder import Folder
 
 MAX_OWNER = 200  # characters of a lock file that are shown
@@ -145,6 +146,12 @@ def _lock(path: Path) -> TextIO:
     return lock
 
 
+def is_live(path: Path) -> bool:
+    """Return True if a run in the folder trains, on a host whose locks this one sees. OSError if there is no run."""
+    with Folder(path) as folder, folder.open("lock") as lock:
+        return bool(compiled.sync.is_locked(lock.fileno(), 0))
+
+
 def _newest_unfinished(base: Path, name: str, epochs: int, notices: list[str]) -> Path | None:
     for path in _runs(base, name, notices):
         # records may be ahead of the checkpoint, which is written asynchronously
@@ -233,6 +240,7 @@ def _continue(path: Path, resolved: dict[str, Any], layout: checkpoint.Layout) -
         )
     metrics.cut_back(path, run.epoch)
     stopped.clear(path)
+    scaling.clear(path)
     if (recorded := metrics.last_epoch(path)) < run.epoch:
         run.notices.append(f"records are lost: those in {str(path)!r} end with epoch {recorded}, of {run.epoch} done")
     sealed.put(path / "config.yaml", to_yaml({**resolved, "versions": _versions(old) or resolved.get("versions", {})}))

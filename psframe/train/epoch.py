@@ -21,6 +21,20 @@ from psframe.train.run import Run
 from psframe.train.schedule import learning_rate
 
 
+class Resized(Exception):
+    """All ranks pause for a change of the ranks that train.
+
+    Attributes
+    ----------
+    change : dict
+        As in :func:`psframe.train.elastic.resize.resized`.
+    """
+
+    def __init__(self, change: dict[str, Any]):
+        super().__init__()
+        self.change = change
+
+
 class Stopped(Exception):
     """All ranks were asked to stop, by a signal or a callback; rank 0 has written a checkpoint, if the run keeps any.
 
@@ -122,7 +136,7 @@ def _after_step(run: Run, checkpointer: Checkpointer, step: int) -> None:
         run.cluster.halt.signal = signal.SIGTERM
     checkpointer.deliver()
     asks = run.outputs.calls.step(run.progress.step + step + 1)
-    pauses = asks or bool(run.cluster.halt.signal) or checkpointer.failed
+    pauses = asks or bool(run.cluster.halt.signal) or checkpointer.failed or run.outputs.scaling.due()
     if not pauses and checkpointer.due():
         is_complete = run.sync.traits.complete_on_rank_0 and not run.full_model
         if is_complete:
@@ -146,8 +160,10 @@ def _pause(run: Run, timings: EpochTimings) -> None:
     ------
     Stopped
         On every rank, after a signal or where a callback ends the run here.
+    Resized
+        On every rank, if other ranks are to train from here on.
     """
-    done, steps, number, requests = run.cluster.run_on_root_in_time(partial(_settled, run, len(timings.losses)))
+    done, steps, number, requests, change = run.cluster.run_on_root_in_time(partial(_settled, run, len(timings.losses)))
     timings.cut(steps)
     timings.is_agreed = True
     run.sampler.cursor = done
@@ -161,27 +177,32 @@ def _pause(run: Run, timings: EpochTimings) -> None:
         cause = signal.Signals(number).name if number else run.progress.stop
         epoch = run.progress.epoch + 1
         raise Stopped(number, f"left on {cause} after {done:,} of {run.sampler.n_samples:,} samples of epoch {epoch}")
+    if change is not None:
+        raise Resized(change)
 
 
-def _settled(run: Run, n_steps: int) -> tuple[int, int, int, dict[str, Any] | None]:
-    """Return the epoch's samples done, the steps of this part, the signal to stop on (0: none), and requests.
+def _settled(run: Run, n_steps: int) -> tuple[int, int, int, dict[str, Any] | None, dict[str, Any] | None]:
+    """Return the epoch's samples done, the steps of this part, the signal to stop on (0: none), and what is asked for.
 
-    The callbacks' requests are None without callbacks, or unless a pause was requested. Rank 0.
+    That are requests of callbacks, None without callbacks or unless a pause was requested, and a change of the ranks,
+    None for none. Rank 0.
     """
     sampler, checkpointer = run.sampler, run.outputs.checkpointer
     if not checkpointer or not checkpointer.asked:
-        return sampler.n_samples, n_steps, 0, None
+        return sampler.n_samples, n_steps, 0, None, None
     checkpointer.asked = False
     done, calls, number = run.sync.work.done(), run.outputs.calls, run.cluster.halt.signal
     steps = sampler.steps_to(done)
-    # what is asked in the last step waits for the end of the epoch
-    requests = calls.requests() if done < sampler.n_samples else Requests()
+    # what is asked in the last step waits for the end of the epoch, and a change for the next one
+    inside = done < sampler.n_samples
+    requests = calls.requests() if inside else Requests()
     asked = requests.save or bool(requests.stop)
     if asked or number or checkpointer.failed or checkpointer.due():
         _save(run, checkpointer, done, run.progress.step + steps, asked)
     if number or requests.stop:
         checkpointer.close()
-    return done, steps, number, asdict(requests) if calls.callbacks else None
+    change = run.outputs.scaling.take() if inside and not number and not requests.stop else None
+    return done, steps, number, asdict(requests) if calls.callbacks else None, change
 
 
 def apply_requests(run: Run, requests: dict[str, Any]) -> None:

@@ -81,7 +81,9 @@ def _conclude(run: Run, every: list[Report]) -> Requests:
     in_step = together(run)
     measured = summed(every, n_train - progress.begun_at, n_test, together=in_step, beside=beside)
     measured |= {"begun_at": progress.begun_at, "lost": progress.lost, "went_back": progress.went_back}
-    progress.begun_at, progress.lost, progress.went_back = 0, [], []
+    if progress.resized:
+        measured["resized"] = progress.resized
+    progress.begun_at, progress.lost, progress.went_back, progress.resized = 0, [], [], []
     requests = Requests()
     values, complaint = conclude(run.metrics, [report.sums for report in every])
     if run.metrics:

@@ -11,6 +11,7 @@ from psframe.record.usage import Sample, Usage
 from psframe.record.view import View
 from psframe.train.callbacks.calls import Calls
 from psframe.train.checkpointer import Checkpointer
+from psframe.train.elastic.scaling import NoScaling, Scaling
 
 
 class NoBoard:
@@ -36,7 +37,7 @@ class NoUsage:
 
 @dataclass
 class Outputs:
-    """Outputs of a run; ``run_dir``, ``checkpointer``, ``view``, ``board`` and ``calls`` are active on rank 0 only.
+    """Outputs of a run; all but ``trace`` and ``usage`` are active on rank 0 only.
 
     Attributes
     ----------
@@ -51,3 +52,4 @@ class Outputs:
     usage: Usage | NoUsage = field(default_factory=NoUsage)
     board: Board | NoBoard = field(default_factory=NoBoard)
     calls: Calls = field(default_factory=Calls)
+    scaling: Scaling | NoScaling = field(default_factory=NoScaling)

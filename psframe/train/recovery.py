@@ -5,10 +5,8 @@ rebuild every part of the run from rank 0's state after the last complete step. 
 data stay in memory.
 """
 
-import gc
 import sys
 from collections.abc import Callable
-from dataclasses import replace
 from time import perf_counter
 
 import numpy as np
@@ -18,15 +16,16 @@ from psframe.cluster import communicators, startup
 from psframe.cluster.cluster import AgreedError, Cluster, join
 from psframe.cluster.gates import PeerLost
 from psframe.cluster.node_channel import LeaderEnded
+from psframe.cluster.pool import Pool
 from psframe.record import metrics
 from psframe.record.checkpoint import Saved
 from psframe.record.run_dir import durably
-from psframe.train import placement_report
-from psframe.train.build import assemble, setup
-from psframe.train.data.dataset import LoadedData
+from psframe.train.build.again import rebuilt, released
+from psframe.train.elastic.resize import resized
+from psframe.train.epoch import Resized, Stopped
 from psframe.train.epoch_metrics import EpochTimings
 from psframe.train.faults.injection import Rollback
-from psframe.train.plan.plan import Plan, regrouped
+from psframe.train.plan.plan import Plan
 from psframe.train.run import Run
 
 #: exceptions in a rank when another one is lost
@@ -54,7 +53,7 @@ def shrink_and_continue(run: Run, plan: Plan, lost: BaseException) -> Run:
             n_nodes, run.cluster = run.cluster.n_nodes, join(world)
             if run.cluster.n_nodes < n_nodes:
                 communicators.abandon_node()
-            new_run = _again(regrouped(plan, run.cluster), run.cluster, run, survivors.held, survivors.saved)
+            new_run = rebuilt(plan, run.cluster, run, survivors.held, survivors.saved)
             break
         except LOSSES as next_loss:
             if not _is_loss(next_loss) or (isinstance(next_loss, PeerLost) and 0 in next_loss.ranks):
@@ -107,7 +106,7 @@ class Survivors:
             self.saved, n_steps = self._salvaged()
         self.place = (0 if run.progress.concluded else len(run.progress.parts), n_steps)
         self.lockstep, self.n_losses = run.sync.traits.in_step, run.work.n_losses
-        self.held = _release(run)
+        self.held = released(run)
 
     def _salvaged(self) -> tuple[Saved, int]:
         run = self.run
@@ -159,33 +158,6 @@ class Survivors:
         return [rank for rank, new_rank in enumerate(new_ranks) if new_rank == MPI.UNDEFINED]
 
 
-def _release(run: Run) -> LoadedData:
-    """Free the memory of a run that ends here, but for its data; return the data."""
-    for part in ("network", "batches", "work", "collective", "updater", "guard", "sync", "hook", "evaluated"):
-        setattr(run, part, None)
-    run.blocks = []
-    gc.collect()
-    return run.held
-
-
-def _again(plan: Plan, cluster: Cluster, old: Run, held: LoadedData, saved: Saved | None) -> Run:
-    """Return a new run on ``cluster`` that continues ``old`` from ``saved``, given on rank 0. All ranks must call.
-
-    Raises
-    ------
-    AgreedError
-        On every rank, if this is impossible.
-    """
-    new_run = assemble.with_fallback(cluster, plan, lambda: assemble.build_run(cluster, plan, held, old.outputs.trace))
-    new_run.labels["placement"] = placement_report.summary(cluster, plan.places)
-    new_run.outputs, new_run.progress = old.outputs, replace(old.progress, concluded=False)
-    if new_run.outputs.run_dir:
-        new_run.outputs.run_dir.saved = saved
-    setup.init_parameters(new_run, quiet=True)
-    setup.attach_trace(new_run)
-    return new_run
-
-
 def roll_back(run: Run, plan: Plan, failed: Rollback) -> Run:
     """Return the run as it was at its last checkpoint, or at its beginning. All ranks must call.
 
@@ -205,8 +177,8 @@ def roll_back(run: Run, plan: Plan, failed: Rollback) -> Run:
     run.cluster.run_on_root(lambda: checkpoints.append(_last(run)))
     run.progress.parts.clear()
     run.progress.concluded, run.progress.failed_step = False, failed.step
-    held, saved = _release(run), checkpoints[0] if checkpoints else None
-    new_run = _again(plan, run.cluster, run, held, saved)
+    held, saved = released(run), checkpoints[0] if checkpoints else None
+    new_run = rebuilt(plan, run.cluster, run, held, saved)
     new_run.guard.flip.step = 0  # an injected flip happens once
     if new_run.cluster.rank == 0:
         new_run.progress.went_back.append({"step": failed.step, "ranks": list(failed.ranks), "reason": failed.reason})
@@ -242,12 +214,26 @@ def _tell(run: Run, gone: list[int], pause_s: float) -> None:
         print(f"psframe: {who} died {details}", file=sys.stderr, flush=True)
 
 
-def trained(run: Run, plan: Plan, train: Callable[[Run], None]) -> Run:
-    """Train, recovering from faults while rank 0 and a worker survive; return the last run. All ranks must call."""
+def trained(run: Run, plan: Plan, train: Callable[[Run], None], pool: Pool) -> tuple[Run, Stopped | None]:
+    """Train, recovering from faults while rank 0 and a worker survive. All ranks must call.
+
+    Return the last run, and what has stopped it inside an epoch, if anything.
+
+    Raises Dismissed on a rank that the job does without at its end.
+    """
+    n_at_first = plan.config.elastic.ranks
+    change = {"members": list(pool.chosen(n_at_first)), "drained": []} if n_at_first else None
     while True:
         try:
+            if change:
+                run = resized(run, plan, pool, change)
+            change = None
             train(run)
-            return run
+            return run, None
+        except Stopped as by_stop:
+            return run, by_stop
+        except Resized as asked:
+            change = asked.change
         except Rollback as failed:
             run = roll_back(run, plan, failed)
         except LOSSES as lost:

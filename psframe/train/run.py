@@ -47,8 +47,8 @@ class Progress:
         True once the current epoch has a record and is counted in ``epoch``.
     record : dict or None
         Record of the last epoch, on rank 0.
-    lost, went_back : list of dict
-        Lost ranks and rollbacks to a checkpoint in this epoch.
+    lost, went_back, resized : list of dict
+        Lost ranks, rollbacks to a checkpoint and changes of the ranks in this epoch.
     failed_step : int
         Step at which the last rollback began.
     lr : float or None
@@ -65,6 +65,7 @@ class Progress:
     record: dict[str, Any] | None = None
     lost: list[dict[str, Any]] = field(default_factory=list)
     went_back: list[dict[str, Any]] = field(default_factory=list)
+    resized: list[dict[str, Any]] = field(default_factory=list)
     failed_step: int = 0
     lr: float | None = None
     stop: str = ""

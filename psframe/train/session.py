@@ -4,8 +4,9 @@ from collections.abc import Sequence
 from functools import partial
 from typing import Any
 
-from psframe.cluster.cluster import Cluster
+from psframe.cluster.cluster import AgreedError, Cluster
 from psframe.cluster.command import training_begins
+from psframe.cluster.pool import Pool
 from psframe.cluster.signals import Signals
 from psframe.record import onward, stopped
 from psframe.record.run_dir import durably
@@ -14,7 +15,10 @@ from psframe.train.build import assemble
 from psframe.train.callbacks import configured
 from psframe.train.callbacks.base import Control
 from psframe.train.callbacks.calls import Calls
+from psframe.train.elastic.resize import Dismissed, dismiss
+from psframe.train.elastic.scaling import Scaling
 from psframe.train.epoch import Stopped, apply_requests
+from psframe.train.plan import judged
 from psframe.train.plan.plan import Plan
 from psframe.train.run import Run
 
@@ -32,17 +36,27 @@ def train(cluster: Cluster, plan: Plan, quiet: bool, callbacks: Sequence[Any] = 
     AgreedError
         On every rank, if the run is impossible, or a callback has raised.
     """
+    pool = Pool(cluster)
     calls = Calls([*callbacks, *configured.callbacks(plan.config)] if cluster.rank == 0 else ())
     run = assemble.run(cluster, plan, quiet, calls)
     training_begins()
     apply_requests(run, cluster.run_on_root(partial(_begin, run)))
     by_stop: Stopped | None = None
+    if plan.config.elastic.ranks and run.outputs.run_dir:
+        run.outputs.scaling = Scaling(run.outputs.run_dir.path, pool, partial(judged.check_ranks, plan))
     try:
         if not run.progress.stop:
-            run = recovery.trained(run, plan, _train)
-    except Stopped as caught:
-        by_stop = caught
-    run.cluster.run_on_root_in_time(partial(_end, run))
+            run, by_stop = recovery.trained(run, plan, _train, pool)
+        run.cluster.run_on_root_in_time(partial(_end, run))
+    except Dismissed as told:
+        by_stop = Stopped(told.number, told.cause) if told.cause else None
+    except AgreedError as error:
+        dismiss(pool, error=str(error))
+        raise
+    else:
+        dismiss(pool, *(by_stop.number, str(by_stop)) if by_stop else ())
+    if pool.has_spares:
+        run.cluster = cluster  # all ranks end together
     return run, by_stop
 
 

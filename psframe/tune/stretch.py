@@ -43,7 +43,7 @@ class Candidate:
         self.plan, self.cpus = plan, os.sched_getaffinity(0)
         assemble.limit_blas(plan)
         self.run: Run = assemble.with_fallback(cluster, plan, lambda: assemble.build_run(cluster, plan, held))
-        setup.init_parameters(self.run, quiet=True)
+        setup.init_parameters(self.run, None, quiet=True)
 
     def resume(self, cluster: Cluster) -> None:
         """Bind this rank, and set how ranks wait, as the candidate asks. All ranks must call."""

@@ -77,7 +77,7 @@ def run(cluster: Cluster, plan: Plan, quiet: bool, calls: Calls) -> Run:
         new_run.outputs = setup.outputs(new_run, run_dir, trace, data, quiet, calls)
         if run_dir and not quiet:
             say(headline(new_run, plan.unused))
-        setup.init_parameters(new_run, quiet)
+        setup.init_parameters(new_run, run_dir.saved if run_dir else None, quiet)
         setup.attach_trace(new_run)
         setup.audit_placement(new_run, quiet)
     except BaseException:

@@ -10,6 +10,7 @@ from psframe.nn.jit import compiling
 from psframe.nn.timed import time_layers
 from psframe.nn.vectors import host
 from psframe.record import metrics, sealed
+from psframe.record.checkpoint import Saved
 from psframe.record.run_dir import RunDir, durably
 from psframe.record.tensorboard import Board
 from psframe.record.trace import Trace
@@ -51,23 +52,21 @@ def _compile(run: Run, quiet: bool) -> None:
         link.tell()
 
 
-def init_parameters(run: Run, quiet: bool) -> None:
-    """Compile, and set every rank's parameters: initial ones, or rank 0's checkpoint. All ranks must call."""
+def init_parameters(run: Run, saved: Saved | None, quiet: bool) -> None:
+    """Compile, and set every rank's parameters: initial ones, or rank 0's ``saved`` state. All ranks must call."""
     _compile(run, quiet)
     arena, cluster = run.network.arena, run.cluster
     cluster.allgather(None)  # no deadline runs while a rank compiles
     leads = run.group.leads
     if leads or not arena.shared:
         initialize(run.network, run.config.train.seed)
-    run_dir = run.outputs.run_dir
-    saved = run_dir.saved if run_dir else None
     if saved:
         run.model_state.params[:] = saved.params
         # not strict: a rank alone has the optimizer's rows only; a mode's further rows are dropped, or begin anew
         for row, saved_row in zip(run.rows(), saved.state, strict=False):
             row[:] = saved_row
     progress = run.progress
-    place = (run_dir.epoch, run_dir.step, run_dir.cursor) if run_dir else (0, 0, 0)
+    place = (saved.epoch, saved.step, saved.cursor) if saved else (0, 0, 0)
     progress.epoch, progress.step, progress.begun_at, progress.lr = cluster.bcast((*place, progress.lr))
     run.sampler.cursor = progress.begun_at
     if run.full_model and progress.step:

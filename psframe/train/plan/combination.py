@@ -3,7 +3,7 @@
 from dataclasses import dataclass, replace
 
 from psframe.config.registry import Choice
-from psframe.config.schema import Config
+from psframe.config.schema import Config, Parallel
 from psframe.memory.extent import Places
 from psframe.nn.network import Network
 from psframe.sync.traits import SYNCHRONOUS, Traits
@@ -48,3 +48,8 @@ class Combination:
     def effective(self) -> Traits:
         """Traits in effect: those of a synchronous mode if ``alone``."""
         return SYNCHRONOUS if self.alone else self.traits
+
+
+def spelled(parallel: Parallel) -> str:
+    settings = [f"parallel.{key}={n}" for key in ("pipeline", "model") if (n := getattr(parallel, key)) > 1]
+    return " and ".join(settings) or "parallel.pipeline=1"

@@ -7,9 +7,14 @@ if the constraint holds.
 from collections.abc import Callable
 
 from psframe.collectives.traits import of_choice
-from psframe.config.schema import Parallel
 from psframe.errors import UserError
-from psframe.train.plan.combination import Combination
+from psframe.train.plan.combination import Combination, spelled
+from psframe.train.plan.fault_rules import (
+    checked_ranks_must_step_together,
+    elastic_ranks_have_whole_networks,
+    lost_workers_must_be_dispensable,
+    nonfinite_gradients_must_be_droppable,
+)
 
 BLOCK_MODES = "sync.mode=allreduce, or sync_ps without backup_workers,"
 BLOCK_COLLECTIVES = "the collectives shared, hierarchical, buffer and object, without compression,"
@@ -28,7 +33,7 @@ def blocks_are_no_micro_batches(asked: Combination) -> str:
     if asked.config.train.reproducible != "any_workers" or not has_micro:
         return ""
     return (
-        f"train.reproducible: any_workers cuts a step into blocks of its own, got it with {_spelled(parallel)} and "
+        f"train.reproducible: any_workers cuts a step into blocks of its own, got it with {spelled(parallel)} and "
         f"parallel.micro_batches={parallel.micro_batches}; give fixed_workers"
     )
 
@@ -58,7 +63,7 @@ def shares_by_speed_need_one_mean_a_step(asked: Combination) -> str:
         )
     if parallel.is_cut or parallel.micro_batches not in ("auto", 1):
         return (
-            f"sync.balance: speed is for workers with the whole network and batch, got {_spelled(parallel)} and "
+            f"sync.balance: speed is for workers with the whole network and batch, got {spelled(parallel)} and "
             f"parallel.micro_batches={parallel.micro_batches}; leave these out, or give sync.balance=none"
         )
     if asked.meets == "workers":
@@ -92,7 +97,7 @@ def recomputation_needs_stages(asked: Combination) -> str:
 def cut_networks_need_replicas_in_step(asked: Combination) -> str:
     if not asked.config.parallel.is_cut:
         return ""
-    what, traits = _spelled(asked.config.parallel), asked.traits
+    what, traits = spelled(asked.config.parallel), asked.traits
     instead = "give sync=allreduce, or sync='{mode: sync_ps, server: colocated}'"
     if not traits.same_each_step or not traits.one_mean or traits.n_servers > 1:
         several = " with sync.servers or sync.backup_workers" if asked.mode == "sync_ps" else ""
@@ -108,40 +113,10 @@ def cut_networks_have_no_whole_step(asked: Combination) -> str:
     for key, required in (("on_worker_loss", "stop"), ("on_nan", "stop"), ("check_every", 0), ("flip", "none")):
         if (got := getattr(asked.config.fault, key)) != required:
             return (
-                f"fault.{key} must be {required} with {_spelled(asked.config.parallel)}, where rank 0 has not "
+                f"fault.{key} must be {required} with {spelled(asked.config.parallel)}, where rank 0 has not "
                 f"all parameters between two steps, got {got}; give fault.{key}={required}"
             )
     return ""
-
-
-def lost_workers_must_be_dispensable(asked: Combination) -> str:
-    if asked.config.fault.on_worker_loss == "stop" or asked.effective.survives:
-        return ""
-    return (
-        "fault.on_worker_loss: continue must have a sync.mode that can do without a rank (sync_ps with one server, "
-        f"allreduce, async_ps, easgd, hogwild, local_sgd, block_momentum), got {asked.mode}; give "
-        "fault.on_worker_loss=stop, and let `python -m psframe.run --restarts K` start the job again"
-    )
-
-
-def nonfinite_gradients_must_be_droppable(asked: Combination) -> str:
-    on_nan, allowed = asked.config.fault.on_nan, asked.effective.on_nan
-    if on_nan in allowed:
-        return ""
-    return (
-        f"fault.on_nan must be {' or '.join(allowed)} in this sync mode, got {on_nan}; "
-        f"give fault.on_nan={allowed[0]} or a mode that has it: allreduce, sync_ps with one server"
-    )
-
-
-def checked_ranks_must_step_together(asked: Combination) -> str:
-    check_every = asked.config.fault.check_every
-    if not check_every or asked.effective.drops == "steps":
-        return ""
-    return (
-        f"fault.check_every must be 0 where ranks do not step together, or several serve, got {check_every}; "
-        "give fault.check_every=0, or sync=allreduce, or sync=sync_ps with one server"
-    )
 
 
 def several_servers_need_a_collective_that_knows_them(asked: Combination) -> str:
@@ -208,7 +183,7 @@ def samples_meet_where_workers_take_the_same_steps(asked: Combination) -> str:
     parallel = asked.config.parallel
     if parallel.is_cut or parallel.micro_batches not in ("auto", 1):
         return (
-            f"{clause}, got {_spelled(parallel)} and parallel.micro_batches={parallel.micro_batches}; leave these out, "
+            f"{clause}, got {spelled(parallel)} and parallel.micro_batches={parallel.micro_batches}; leave these out, "
             "or give over=batch"
         )
     if not asked.alone and not asked.traits.one_mean:
@@ -222,7 +197,7 @@ def averages_count_steps_of_one_model(asked: Combination) -> str:
         return ""
     if parallel.is_cut:
         return (
-            f"average={name} must have ranks with the whole network, got {_spelled(parallel)}; drop the latter, or "
+            f"average={name} must have ranks with the whole network, got {spelled(parallel)}; drop the latter, or "
             "give average=none"
         )
     if not asked.alone and not asked.traits.updates_once_a_step:
@@ -248,7 +223,7 @@ def norms_need_whole_tensors(asked: Combination) -> str:
     if asked.cuts == "nowhere" and parallel.is_cut:
         return (
             f"optimizer.clip_norm needs ranks that have the whole network, got {optimizer.get('clip_norm')} with "
-            f"{_spelled(parallel)}; give optimizer.clip_value in its place, or drop the latter"
+            f"{spelled(parallel)}; give optimizer.clip_value in its place, or drop the latter"
         )
     if asked.cuts == "tensors" and parallel.model > 1:
         return (
@@ -266,11 +241,6 @@ def norms_need_whole_tensors(asked: Combination) -> str:
     )
 
 
-def _spelled(parallel: Parallel) -> str:
-    settings = [f"parallel.{key}={n}" for key in ("pipeline", "model") if (n := getattr(parallel, key)) > 1]
-    return " and ".join(settings) or "parallel.pipeline=1"
-
-
 #: in the order of checking; each returns an error message, or "" if it holds
 RULES: tuple[Callable[[Combination], str], ...] = (
     bfloat16_needs_compiled_kernels,
@@ -281,6 +251,7 @@ RULES: tuple[Callable[[Combination], str], ...] = (
     cut_networks_need_replicas_in_step,
     cut_networks_have_no_whole_step,
     lost_workers_must_be_dispensable,
+    elastic_ranks_have_whole_networks,
     nonfinite_gradients_must_be_droppable,
     checked_ranks_must_step_together,
     several_servers_need_a_collective_that_knows_them,

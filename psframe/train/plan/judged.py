@@ -13,6 +13,7 @@ from psframe import sync
 from psframe.cluster.roles import Roles
 from psframe.config.registry import Choice
 from psframe.config.schema import Config, Source
+from psframe.errors import UserError
 from psframe.memory.arena import Layout
 from psframe.nn.conv import Conv2d
 from psframe.nn.dense import Dense
@@ -169,10 +170,27 @@ def _check_together(asked: Combination, mode: Mode, facts: Facts, sizes: tuple[i
     augment.check(config.augment, facts)
     checks.check_crash(config.fault)
     if sizes:
-        roles = roles_of(config, mode.traits, sizes)
-        n_workers = roles.n_workers
-        checks.check_size(n_workers, facts)
-        if roles.n_ranks > 1:
-            mode.check(roles)
-        checks.check_slow_rank(config.fault, tuple(range(sum(sizes))) if config.parallel.is_cut else roles.workers)
+        n_workers = _check_roles(config, mode, facts, sizes)
+        at_first = config.elastic.ranks
+        if at_first is not None and at_first > sum(sizes):
+            raise UserError(
+                f"elastic.ranks must be at most the ranks of the job, {sum(sizes)}, got {at_first}; lower it, or start "
+                "more ranks"
+            )
     any_workers.check(config.train, n_workers)
+
+
+def _check_roles(config: Config, mode: Mode, facts: Facts, sizes: tuple[int, ...]) -> int:
+    """Raise UserError if ranks, that many on each node, cannot run a config; return the number of workers."""
+    roles = roles_of(config, mode.traits, sizes)
+    checks.check_size(roles.n_workers, facts)
+    if roles.n_ranks > 1:
+        mode.check(roles)
+    checks.check_slow_rank(config.fault, tuple(range(sum(sizes))) if config.parallel.is_cut else roles.workers)
+    return roles.n_workers
+
+
+def check_ranks(judged: Judged, sizes: tuple[int, ...]) -> None:
+    """Raise UserError if other ranks, that many on each node, cannot go on with a run. Rank 0 calls."""
+    n_workers = _check_roles(judged.config, sync.make(judged.choices["sync"]), judged.facts, sizes)
+    any_workers.check(judged.config.train, n_workers)

@@ -1,0 +1,97 @@
+"""Command ``psframe scale RUN --to N`` (:func:`main`): ranks that join a running job, or leave it."""
+
+import sys
+from argparse import Namespace
+from collections.abc import Sequence
+from pathlib import Path
+from time import perf_counter, sleep
+
+from psframe.cluster.parser import Parser
+from psframe.cluster.process import guarded
+from psframe.config.schema import content
+from psframe.errors import UserError, reason
+from psframe.record import run_dir, scaling
+from psframe.record.scaling import Answer, Request
+
+USAGE = "psframe scale RUN [--to N] [--drain HOST[,HOST]] [--timeout SECONDS]"
+EXAMPLE = "psframe scale runs/fashion-20261121-204643 --to 8"
+LOOK_S = 0.05  # seconds between two looks for the answer, a file that the job's host may write on a network disk
+
+
+def parser() -> Parser:
+    cli = Parser(USAGE, "Let spare ranks of a running job join it, or ranks leave and wait.", EXAMPLE)
+    cli.add_argument("run", nargs="?", help="the folder of a run that trains, begun with elastic.ranks")
+    cli.add_argument("--to", type=int, help="ranks that train from then on")
+    cli.add_argument("--drain", default="", help="hosts whose ranks leave, and do not come back")
+    cli.add_argument("--timeout", type=float, default=60.0, help="seconds to wait for the answer (default: 60)")
+    return cli
+
+
+def _arguments(argv: Sequence[str]) -> Namespace:
+    cli = parser()
+    arguments = cli.parse_args(list(argv))
+    if arguments.help:
+        print(cli.format_help())
+        sys.exit(0)
+    arguments.drain = [host for host in arguments.drain.split(",") if host]
+    if arguments.run is None or (arguments.to is None and not arguments.drain):
+        cli.error("it must name a run, and --to N or --drain HOST")
+    if arguments.to is not None and arguments.to < 1:
+        cli.error(f"--to must be 1 or more, got {arguments.to}")
+    if not arguments.timeout > 0:
+        cli.error(f"--timeout must be above 0, got {arguments.timeout:g}")
+    return arguments
+
+
+def main(argv: Sequence[str]) -> int:
+    """Run the command; return the exit status. Raise UserError for a mistake in it."""
+    arguments = _arguments(argv)
+    run, began = Path(arguments.run), perf_counter()
+    _check(run)
+    try:
+        asked = scaling.ask(run, arguments.to, arguments.drain)
+    except OSError as error:
+        raise UserError(f"the folder of the run must be writable, got {str(run)!r} ({reason(error)})") from None
+    told = _answer(run, asked, arguments.timeout)
+    if told.error:
+        raise UserError(told.error)
+    if told.before == told.now:
+        print(f"{told.now} ranks train, as before")
+        return 0
+    print(
+        f"{told.now} ranks train, {told.before} did before: from epoch {told.epoch}, after step {told.step:,}, "
+        f"{perf_counter() - began:.2f} s from the command; the pause took {told.pause_s:.2f} s"
+    )
+    return 0
+
+
+def _check(run: Path) -> None:
+    try:
+        is_live = run_dir.is_live(run)
+    except OSError as error:
+        raise UserError(f"RUN must be the folder of a run, got {str(run)!r} ({reason(error)})") from None
+    if not is_live:
+        raise UserError(f"RUN must be a run that trains, got {str(run)!r}, in which no process does; start it first")
+    if not content(str(run / "config.yaml")).get("elastic", {}).get("ranks"):
+        raise UserError(
+            f"RUN must have been begun with elastic.ranks, got {str(run)!r} without: all its ranks train to the end; "
+            "start it with elastic.ranks=N, of the more ranks that mpirun starts"
+        )
+
+
+def _answer(run: Path, asked: Request, timeout_s: float) -> Answer:
+    until = perf_counter() + timeout_s
+    while perf_counter() < until:
+        if (told := scaling.answered(run, asked)) is not None:
+            return told
+        if not run_dir.is_live(run):
+            raise UserError(f"the job must still train to change, got {str(run)!r}, which has ended")
+        sleep(LOOK_S)
+    raise UserError(
+        f"the job must answer within --timeout, {timeout_s:g} s, and did not: it changes after the step under way, or "
+        "after an evaluation; look again, or give a longer one"
+    )
+
+
+if __name__ == "__main__":
+    sys.exit(guarded(lambda: main(sys.argv[1:])))

@@ -1,0 +1,101 @@
+"""Requests to a running job for more or fewer ranks (:class:`Request`), and its answers: two files in the run's folder.
+
+Rank 0 looks for a request between two steps, so the command may run on any host that sees the folder.
+"""
+
+import json
+import secrets
+from pathlib import Path
+from typing import Annotated, Any
+
+import msgspec
+
+from psframe.record.folder import Folder
+
+ASKED, ANSWERED = "scale.json", "scaled.json"
+MOST_BYTES = 1 << 16  # of either file
+
+Rank = Annotated[int, msgspec.Meta(ge=1, le=1 << 30)]
+Word = Annotated[str, msgspec.Meta(max_length=4096)]
+
+
+class Request(msgspec.Struct, forbid_unknown_fields=True, frozen=True, kw_only=True):
+    """Request to a job.
+
+    Attributes
+    ----------
+    id : str
+        Drawn for this request; the answer repeats it.
+    ranks : int or None
+        Number of ranks that are to train; None: as many as now, less those of ``drain``.
+    drain : list of str
+        Hosts whose ranks are to leave, and not to come back.
+    """
+
+    id: Word
+    ranks: Rank | None = None
+    drain: list[Word] = []
+
+
+class Answer(msgspec.Struct, forbid_unknown_fields=True, frozen=True, kw_only=True):
+    """Answer of a job: what it has done, or ``error``, why it has not.
+
+    Attributes
+    ----------
+    before, now : int
+        Ranks that train.
+    epoch, step : int
+        Epoch under way, from 1, and steps done in the run, at which they changed.
+    pause_s : float
+        Seconds between the last step of the old ranks and the first of the new ones.
+    """
+
+    id: Word
+    before: int = 0
+    now: int = 0
+    epoch: int = 0
+    step: int = 0
+    pause_s: float = 0.0
+    error: Word = ""
+
+
+def ask(run: Path, ranks: int | None, drain: list[str]) -> Request:
+    """Write a request into a run's folder, and return it. OSError if that is impossible."""
+    asked = Request(id=secrets.token_hex(8), ranks=ranks, drain=drain)
+    _put(run, ASKED, asked)
+    return asked
+
+
+def answer(run: Path, answered: Answer) -> None:
+    """Write an answer. OSError if that is impossible."""
+    _put(run, ANSWERED, answered)
+
+
+def asked(run: Path) -> Request | None:
+    """Return the last request; None if there is none, or it cannot be read."""
+    return _get(run, ASKED, Request)
+
+
+def answered(run: Path, of: Request) -> Answer | None:
+    """Return the answer to a request; None if there is none yet."""
+    found = _get(run, ANSWERED, Answer)
+    return found if found is not None and found.id == of.id else None
+
+
+def clear(run: Path) -> None:
+    """Remove the last request, as it was to a job that has ended. OSError if that is impossible."""
+    with Folder(run) as folder:
+        folder.remove(ASKED)
+
+
+def _put(run: Path, name: str, content: msgspec.Struct) -> None:
+    with Folder(run) as folder, folder.replaced(name) as file:
+        file.write(json.dumps(msgspec.to_builtins(content)) + "\n")
+
+
+def _get(run: Path, name: str, kind: Any) -> Any:
+    try:
+        with Folder(run) as folder, folder.open(name) as file:
+            return msgspec.json.decode(file.read(MOST_BYTES), type=kind)
+    except (OSError, msgspec.MsgspecError, UnicodeDecodeError):
+        return None

@@ -1,0 +1,41 @@
+"""Construction of a run from one that ends in the same processes (:func:`rebuilt`): on other ranks, or from a state.
+
+The data stay in memory.
+"""
+
+import gc
+from dataclasses import replace
+
+from psframe.cluster.cluster import Cluster
+from psframe.record.checkpoint import Saved
+from psframe.train import placement_report
+from psframe.train.build import assemble, setup
+from psframe.train.data.dataset import LoadedData
+from psframe.train.plan.plan import Plan, regrouped
+from psframe.train.run import Run
+
+
+def released(run: Run) -> LoadedData:
+    """Free the memory of a run that ends here, but for its data; return the data."""
+    for part in ("network", "batches", "work", "collective", "updater", "guard", "sync", "hook", "evaluated"):
+        setattr(run, part, None)
+    run.blocks = []
+    gc.collect()
+    return run.held
+
+
+def rebuilt(plan: Plan, cluster: Cluster, old: Run, held: LoadedData, saved: Saved | None) -> Run:
+    """Return a new run on ``cluster`` that continues ``old`` from ``saved``, given on rank 0. All ranks must call.
+
+    Raises
+    ------
+    AgreedError
+        On every rank, if this is impossible.
+    """
+    plan = regrouped(plan, cluster)
+    new_run = assemble.with_fallback(cluster, plan, lambda: assemble.build_run(cluster, plan, held, old.outputs.trace))
+    new_run.labels["placement"] = placement_report.summary(cluster, plan.places)
+    new_run.outputs, new_run.progress = old.outputs, replace(old.progress, concluded=False)
+    setup.init_parameters(new_run, saved, quiet=True)
+    setup.attach_trace(new_run)
+    return new_run

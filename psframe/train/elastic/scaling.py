@@ -1,0 +1,103 @@
+"""Scaling for other ranks, as rank 0 sees them between two steps (:class:`Scaling`)."""
+
+from collections.abc import Callable
+from contextlib import suppress
+from pathlib import Path
+from time import perf_counter
+from typing import Any
+
+from psframe.cluster.pool import Pool
+from psframe.errors import UserError, nearest
+from psframe.record import scaling
+from psframe.record.scaling import Answer, Request
+
+LOOK_S = 0.05  # seconds between two looks for a request, which cost a system call each
+
+
+class NoScaling:
+    """Scaling of a job without spares, and on ranks but the first."""
+
+    def due(self) -> bool:
+        return False
+
+    def take(self) -> dict[str, Any] | None:
+        return None
+
+    def done(self, before: int, epoch: int, step: int, pause_s: float) -> None: ...
+
+
+class Scaling:
+    """Scaling to a job, in its run's folder; rank 0 alone has them.
+
+    Parameters
+    ----------
+    run : Path
+    pool : Pool
+    check : callable
+        Called with the number of ranks on each node; raises UserError if these cannot train.
+    """
+
+    def __init__(self, run: Path, pool: Pool, check: Callable[[tuple[int, ...]], None]):
+        self.run, self.pool, self.check = run, pool, check
+        self.seen: Request | None = None
+        self.change: dict[str, Any] | None = None
+        self.looked = perf_counter()
+
+    def due(self) -> bool:
+        """Return True if the ranks must pause for a request; one that cannot be done is answered here."""
+        now = perf_counter()
+        if self.change is None and now - self.looked >= LOOK_S:
+            self.looked = now
+            self._look()
+        return self.change is not None
+
+    def take(self) -> dict[str, Any] | None:
+        """Return the change that all ranks must now make, plain values: members and drained nodes; None for none."""
+        change, self.change = self.change, None
+        return change
+
+    def done(self, before: int, epoch: int, step: int, pause_s: float) -> None:
+        """Answer the last request, once the new members are ready to train."""
+        now = len(self.pool.members)
+        self._answer(before=before, now=now, epoch=epoch, step=step, pause_s=pause_s)
+
+    def _look(self) -> None:
+        asked = scaling.asked(self.run)
+        if asked is None or asked == self.seen:
+            return
+        self.seen = asked
+        try:
+            self.change = self._change(asked)
+        except UserError as error:
+            self._answer(error=str(error))
+            return
+        if self.change["members"] == list(self.pool.members):
+            self.pool.drained.update(self.change["drained"])
+            self.change = None
+            self._answer(before=len(self.pool.members), now=len(self.pool.members))
+
+    def _change(self, asked: Request) -> dict[str, Any]:
+        pool, hosts = self.pool, self.pool.cluster.hosts
+        for host in asked.drain:
+            if host not in hosts:
+                raise UserError(f"--drain must name hosts of the job, got {host!r}; {nearest(host, hosts)}")
+        drained = [node for node, host in enumerate(hosts) if host in asked.drain]
+        if 0 in drained:
+            raise UserError(
+                f"--drain must leave the host of rank 0, which keeps the parameters, got {hosts[0]!r}; end the job "
+                "and continue it elsewhere (checkpoint.resume)"
+            )
+        members = pool.chosen(asked.ranks, drained)
+        if asked.ranks is not None and len(members) < asked.ranks:
+            away = " that are not drained" if drained or pool.drained else ""
+            raise UserError(
+                f"--to must be at most the ranks of the job{away}, {len(members)}, got {asked.ranks}; give fewer, or "
+                "start the job with more ranks (mpirun -n), of which elastic.ranks train at first"
+            )
+        self.check(pool.sizes(members))
+        return {"members": list(members), "drained": drained}
+
+    def _answer(self, **of: Any) -> None:
+        assert self.seen
+        with suppress(OSError):  # who asked sees no answer; the job goes on
+            scaling.answer(self.run, Answer(id=self.seen.id, **of))

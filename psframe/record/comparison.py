@@ -22,6 +22,7 @@ FREE_KEYS = (
     ("checkpoint", "resume"),
     ("checkpoint", "best"),
     ("fault",),
+    ("elastic",),
     ("parallel",),
     ("versions",),
 )
@@ -40,8 +41,8 @@ def check_same(path: Path, old: dict[str, Any], resolved: dict[str, Any]) -> Non
         keys = ", ".join(dict.fromkeys(key for key, _ in differing))
         raise UserError(
             "a continued run may differ in train.epochs, train.threads, train.precision, train.stop, checkpoint.best, "
-            "collective, sync.balance, sync.wait, sync.deadline_s, fault, parallel, record and the number of ranks, "
-            f"got other values of {keys} than in {str(path)!r}; give the same ones, or start anew with "
+            "collective, sync.balance, sync.wait, sync.deadline_s, fault, elastic, parallel, record and the number of "
+            f"ranks, got other values of {keys} than in {str(path)!r}; give the same ones, or start anew with "
             "checkpoint.resume=none"
         )
 

@@ -34,7 +34,7 @@ class Usage:
     Attributes
     ----------
     zero : float
-        The ``time.perf_counter`` of the run's start, as if it had never been interrupted.
+        The ``time.perf_counter`` of the run's start, as if it had never been interrupted; 0 before it.
     """
 
     def __init__(self, before_s: float = 0.0, period_s: float = PERIOD_S):
@@ -43,11 +43,14 @@ class Usage:
         self.before_s, self.period_s, self.psutil = before_s, period_s, psutil
         self.process = _or_none(psutil.Process)
         self.kept: deque[Sample] = deque()  # one thread appends, another pops
-        self.stopped, self.thread = Event(), Thread(target=self._run, name="usage", daemon=True)
+        self.zero = 0.0
 
     def __enter__(self) -> "Usage":
+        """Sample from now on; a context may be left and entered again."""
         self.began = perf_counter()
-        self.zero = self.began - self.before_s
+        if not self.zero:
+            self.zero = self.began - self.before_s
+        self.stopped, self.thread = Event(), Thread(target=self._run, name="usage", daemon=True)
         self.last_at, self.moved = self.began, _or_none(self._moved)
         _or_none(lambda: self.process.cpu_percent())  # the first call sets the reference
         self.thread.start()

@@ -193,7 +193,7 @@ def _settled(run: Run, n_steps: int) -> tuple[int, int, int, dict[str, Any] | No
     checkpointer.asked = False
     done, calls, number = run.sync.work.done(), run.outputs.calls, run.cluster.halt.signal
     steps = sampler.steps_to(done)
-    # what is asked in the last step waits for the end of the epoch, and a change for the next one
+    # what is asked in the last step waits for the end of the epoch
     inside = done < sampler.n_samples
     requests = calls.requests() if inside else Requests()
     asked = requests.save or bool(requests.stop)

@@ -52,6 +52,8 @@ def _train_epochs(run: Run) -> None:
             run.progress.epoch += not run.progress.concluded  # rank 0 counted it in _conclude
             epoch.apply_requests(run, requests)
             epoch.forget(run)
+            if requests["change"]:
+                raise epoch.Resized(requests["change"])
     except (AgreedError, epoch.Stopped):  # collective: raised on every rank
         run.sync.close()
         raise
@@ -59,18 +61,20 @@ def _train_epochs(run: Run) -> None:
 
 
 def _settle(run: Run, every: list[Report]) -> dict[str, Any]:
-    """Conclude an epoch, and return the callbacks' requests, as a dict. Rank 0.
+    """Conclude an epoch; return the callbacks' requests, and a change of the ranks (None for none), as a dict. Rank 0.
 
     After the last epoch, or on UserError, wait until all checkpoints are durable.
     """
     checkpointer, is_last = run.outputs.checkpointer, run.progress.epoch + 1 == run.config.train.epochs
     if not checkpointer:
-        return asdict(_conclude(run, every))
+        return asdict(_conclude(run, every)) | {"change": None}
     with checkpointer.closing():
         requests = _conclude(run, every)
-        if is_last or requests.stop:
+        ends = is_last or bool(requests.stop)
+        if ends:
             checkpointer.close()
-    return asdict(requests)
+    # also where ranks cannot pause inside an epoch
+    return asdict(requests) | {"change": None if ends else run.outputs.scaling.take()}
 
 
 def _conclude(run: Run, every: list[Report]) -> Requests:

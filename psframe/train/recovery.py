@@ -222,7 +222,7 @@ def trained(run: Run, plan: Plan, train: Callable[[Run], None], pool: Pool) -> t
     Raises Dismissed on a rank that the job does without at its end.
     """
     n_at_first = plan.config.elastic.ranks
-    change = {"members": list(pool.chosen(n_at_first)), "drained": []} if n_at_first else None
+    change = {"members": list(pool.chosen(n_at_first)), "drained": [], "first": True} if n_at_first else None
     while True:
         try:
             if change:

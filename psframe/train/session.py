@@ -49,14 +49,17 @@ def train(cluster: Cluster, plan: Plan, quiet: bool, callbacks: Sequence[Any] = 
             run, by_stop = recovery.trained(run, plan, _train, pool)
         run.cluster.run_on_root_in_time(partial(_end, run))
     except Dismissed as told:
+        if told.error:
+            raise AgreedError(told.error) from None
         by_stop = Stopped(told.number, told.cause) if told.cause else None
     except AgreedError as error:
         dismiss(pool, error=str(error))
         raise
     else:
         dismiss(pool, *(by_stop.number, str(by_stop)) if by_stop else ())
-    if pool.has_spares:
-        run.cluster = cluster  # all ranks end together
+    if plan.config.elastic.ranks and run.cluster is not cluster:  # all ranks of the job end together
+        run.cluster.close()
+        run.cluster = cluster
     return run, by_stop
 
 

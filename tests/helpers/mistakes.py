@@ -17,6 +17,7 @@ MISTAKES = [
     (["augment.mixup=-0.1"], ["augment.mixup must be a number >= 0", "got -0.1"]),
     (["augment.crops=1"], ["augment.crops", "did you mean 'crop'"]),
     (["schedule.name=linear"], ["schedule.name", "cosine", "'linear'"]),
+    (["elastic.ranks=0"], ["elastic.ranks must be a whole number >= 1", "got 0"]),
     (["name=a/b"], ["name", "letters, digits, dots", "'a/b'"]),
     (['name="run\\n"'], ["name must be a text of letters, digits", "got 'run\\n'"]),
     ([f"name={'x' * 101}"], ["name must be a text of length <= 100"]),

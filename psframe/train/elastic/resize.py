@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 
-from psframe.cluster.cluster import AgreedError
+from psframe.cluster.cluster import Cluster
 from psframe.cluster.pool import Pool
 from psframe.cluster.signals import NUMBERS
 from psframe.record.checkpoint import Saved
@@ -32,11 +32,13 @@ class Dismissed(Exception):
     ----------
     number, cause : int and str
         As of ``Stopped``, if the members were stopped inside an epoch; else 0 and "".
+    error : str
+        That of the members; "" if there was none.
     """
 
-    def __init__(self, number: int, cause: str):
-        super().__init__(cause)
-        self.number, self.cause = number, cause
+    def __init__(self, number: int, cause: str, error: str):
+        super().__init__(error or cause)
+        self.number, self.cause, self.error = number, cause, error
 
 
 def resized(run: Run, plan: Plan, pool: Pool, change: dict[str, Any]) -> Run:
@@ -46,47 +48,49 @@ def resized(run: Run, plan: Plan, pool: Pool, change: dict[str, Any]) -> Run:
     ----------
     change : dict
         ``members``, the numbers in the job of the new members, and ``drained`` nodes; the same on all members.
+        ``first`` before anything is trained.
 
     Raises
     ------
     AgreedError
-        On every rank of the job, if the new members cannot train.
+        On every new member, if they cannot train.
     Dismissed
         On a rank that is none of them, when the job ends.
     """
-    leaves = pool.cluster.rank not in change["members"]
+    began, leaves = perf_counter(), pool.cluster.rank not in change["members"]
     saved = _state(run) if run.cluster.rank == 0 else None
     _hand_over(run, leaves)
     run.sync.close()
     before, held = len(pool.members), released(run)
-    message = pool.hear(change)
     if run.cluster is not pool.cluster:
         run.cluster.close()
+    run.cluster = cluster = _joined(pool, change)
+    begun_at = run.progress.begun_at
+    new_run = rebuilt(plan, cluster, run, held, saved)
+    new_run.progress.begun_at = begun_at
+    _catch_up(new_run)
+    if cluster.rank == 0:
+        _tell(new_run, before, pool, began, "first" in change)
+    return new_run
+
+
+def _joined(pool: Pool, change: dict[str, Any]) -> Cluster:
+    """Meet all ranks of the job; return the new members' cluster, on a rank that leaves once it is one again."""
+    message = pool.hear(change)
     while True:
         pool.drained.update(message["drained"])
-        cluster = pool.divide(message["members"])
-        if cluster:
-            break
+        if cluster := pool.divide(message["members"]):
+            return cluster
         with _deaf():
             message = pool.hear()
         if "ended" in message:
-            raise _end(**message["ended"])
-    run.cluster, began = cluster, run.progress.begun_at
-    new_run = rebuilt(plan, cluster, run, held, saved)
-    new_run.progress.begun_at = began
-    _catch_up(new_run)
-    _tell(new_run, before, pool)
-    return new_run
+            raise Dismissed(**message["ended"])
 
 
 def dismiss(pool: Pool, number: int = 0, cause: str = "", error: str = "") -> None:
     """Let the spares end with the job: as it was stopped, or with an error. All members must call."""
     if pool.has_spares:
         pool.hear({"ended": {"number": number, "cause": cause, "error": error}})
-
-
-def _end(number: int, cause: str, error: str) -> Exception:
-    return AgreedError(error) if error else Dismissed(number, cause)
 
 
 @contextmanager
@@ -136,16 +140,14 @@ def _catch_up(run: Run) -> None:
         parts.append(part)
 
 
-def _tell(run: Run, before: int, pool: Pool) -> None:
-    if run.cluster.rank != 0:
-        return
+def _tell(run: Run, before: int, pool: Pool, began: float, is_first: bool) -> None:
     progress, parts, now = run.progress, run.progress.parts, len(pool.members)
-    if not parts:  # before anything was trained
+    if is_first:
         if not run.outputs.view.quiet:
             n_spares = pool.cluster.n_ranks - now
             say(f"{now} of {pool.cluster.n_ranks} ranks train, {n_spares} wait (psframe scale RUN --to N)")
         return
-    pause_s = perf_counter() - parts[-1].left
+    pause_s = perf_counter() - (parts[-1].left if parts else began)
     place = {"step": progress.step, "samples_done": run.sampler.cursor}
     progress.resized.append({"before": before, "now": now, **place, "pause_s": pause_s})
     run.outputs.scaling.done(before, progress.epoch + 1, progress.step, pause_s)

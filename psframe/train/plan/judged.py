@@ -177,7 +177,18 @@ def _check_together(asked: Combination, mode: Mode, facts: Facts, sizes: tuple[i
                 f"elastic.ranks must be at most the ranks of the job, {sum(sizes)}, got {at_first}; lower it, or start "
                 "more ranks"
             )
+        if at_first:
+            n_workers = max(n_workers, _check_roles(config, mode, facts, first(sizes, at_first)))
     any_workers.check(config.train, n_workers)
+
+
+def first(sizes: tuple[int, ...], n: int) -> tuple[int, ...]:
+    """Return how many of the first ``n`` ranks are on each node, from all ranks of each; nodes without any are left
+    out."""
+    found: list[int] = []
+    for size in sizes:
+        found.append(min(size, n - sum(found)))
+    return tuple(size for size in found if size)
 
 
 def _check_roles(config: Config, mode: Mode, facts: Facts, sizes: tuple[int, ...]) -> int:

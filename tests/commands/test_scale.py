@@ -1,0 +1,243 @@
+"""Ranks of a job that join and leave it while it trains: the same bits, every sample once an epoch, nothing left."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from tests.helpers import launcher, live, runs
+from tests.helpers.live import ends, left_in_shm, records_of
+from tests.helpers.seeds import seeded
+from tests.helpers.thinned import thinned
+
+N = 4
+BLOCKS = ("train.reproducible=any_workers", "train.global_batch=24")
+#: the mode, and what else of the config is another: stores, collectives and state of every kind
+MODES = (
+    ("{mode: sync_ps}", ()),
+    ("{mode: sync_ps, server: colocated}", ("optimizer=adam",)),
+    ("{mode: sync_ps, balance: speed}", ()),
+    ("{mode: sync_ps, backup_workers: 1}", ()),
+    ("{mode: allreduce}", ("collective=object", "train.precision=bf16", "fault.check_every=3")),
+    ("{mode: allreduce}", ("collective=buffer", "average=ema", "record.trace=true", "record.usage=true")),
+    ("{mode: async_ps}", ()),
+    ("{mode: async_ps, store: window, staleness: 2}", ("checkpoint.every_seconds=0.05",)),
+    ("{mode: easgd, period: 4}", ()),
+    ("{mode: easgd, period: 4, synchronous: true}", ()),
+    ("{mode: hogwild}", ()),
+    ("{mode: dogwild}", ()),
+    ("{mode: hybrid}", ()),
+    ("{mode: local_sgd, every: 3}", ()),
+    ("{mode: block_momentum, every: 3}", ()),
+)
+SOME = (1, 5, 7)
+
+
+def scaled(mpi, n, schedule, path, *keys, first=2):
+    """Train by a schedule, of steps and ranks; return the records of the run, and the answers."""
+    words = ",".join(f"{step}:{ranks}" for step, ranks in schedule)
+    ended = launcher.run(
+        mpi, n, ["-m", "tests.helpers.scaling", words, path, "--quiet", f"elastic.ranks={first}", *keys]
+    )
+    assert ended.status == 0, ended
+    assert "psframe:" not in ended.err, ended
+    answers = [json.loads(line) for line in ended.out.splitlines() if line.startswith("{")]
+    assert [answer["error"] for answer in answers] == [""] * len(schedule), ended
+    assert [answer["now"] for answer in answers] == [ranks for _, ranks in schedule]
+    return records_of(Path(path).parent), answers
+
+
+def drawn(draw, n_steps, n, n_changes=4):
+    """Return steps, and ranks from 1 to ``n`` that train from each on."""
+    return [(step, draw.randint(1, n)) for step in sorted(draw.sample(range(1, n_steps), n_changes))]
+
+
+def seen(tmp_path):
+    """Return how many samples were trained in each epoch."""
+    found = {}
+    for step in records_of(tmp_path, "steps.jsonl"):
+        found[step["epoch"]] = found.get(step["epoch"], 0) + step["n_samples"]
+    return list(found.values())
+
+
+@pytest.mark.each_mpi
+@pytest.mark.parametrize(
+    ("model", "mode"),
+    thinned([("build", "{mode: allreduce}"), ("build", "{mode: sync_ps}"), ("meeting", "{mode: allreduce}")], (1,)),
+)
+def test_ranks_that_come_and_go_change_no_bit(mpi, tmp_path, model, mode):
+    """Nor what the record says of losses and samples, as each rank hands over what it has counted."""
+    draw = seeded("schedule")
+    keys = (*BLOCKS, f"model=tests.helpers.tiny:{model}", f"sync={mode}")
+    for name in ("still", "scaled"):
+        (tmp_path / name).mkdir()
+    path = runs.write(tmp_path / "still" / "run.yaml", 2)
+    assert launcher.train(mpi, 2, path, "--quiet", *keys).status == 0
+    still = records_of(tmp_path / "still")
+    path = runs.write(tmp_path / "scaled" / "run.yaml", 2)
+    records, answers = scaled(mpi, N, drawn(draw, 190, N), path, *keys)
+    for key in ("params_sha256", "loss", "test_loss", "accuracy", "samples_used"):
+        assert [record[key] for record in records] == [record[key] for record in still], key
+    assert seen(tmp_path / "scaled") == [2400, 2400]
+    changes = [change for record in records for change in record.get("resized", ())]
+    assert [(change["before"], change["now"]) for change in changes] == [
+        (answer["before"], answer["now"]) for answer in answers if answer["before"] != answer["now"]
+    ]
+    assert all(change["pause_s"] > 0 for change in changes)
+    assert not left_in_shm()
+
+
+@pytest.mark.parametrize(("sync", "keys"), thinned(MODES, SOME), ids=[" ".join((sync, *keys)) for sync, keys in MODES])
+def test_every_mode_goes_on_with_other_ranks(mpich, tmp_path, sync, keys):
+    draw = seeded("schedule")
+    path = runs.write(tmp_path / "run.yaml", 6)
+    needs = 3 if "backup" in sync else 1
+    schedule = [(step, max(needs, ranks)) for step, ranks in drawn(draw, 250, N, 6)]
+    records, _ = scaled(mpich, N, schedule, path, f"sync={sync}", *keys, first=max(needs, 2))
+    assert [record["epoch"] for record in records] == list(range(1, 7))
+    if "backup" not in sync:
+        assert seen(tmp_path) == [2400] * 6
+    assert records[-1]["loss"] < records[0]["loss"]
+    assert not left_in_shm()
+
+
+@pytest.mark.parametrize("n", [7, 16])
+def test_number_of_ranks_may_be_any(mpich, tmp_path, n):
+    path = runs.write(tmp_path / "run.yaml", 2)
+    schedule = [(10, n), (40, 1), (80, n - 1), (120, 3)]
+    records, _ = scaled(mpich, n, schedule, path, *BLOCKS, "train.blocks=16", "sync=allreduce", first=1)
+    assert records[-1]["n_ranks"] == 3
+
+
+def scale(*words):
+    """Run the command; return its status, what it printed and its error."""
+    command = [sys.executable, "-m", "psframe", "scale", *map(str, words)]
+    ended = subprocess.run(command, capture_output=True, text=True, timeout=100, cwd=launcher.ROOT)
+    return ended.returncode, ended.stdout, ended.stderr
+
+
+def begin(mpi, tmp_path, *keys, n=3, epochs=4000):
+    path = runs.write(tmp_path / "run.yaml", epochs, steps=False)
+    process, ranks = live.start(mpi, n, path, *keys)
+    (run,) = (tmp_path / "runs").iterdir()
+    return process, path, ranks, run
+
+
+def test_command_changes_a_running_job_and_says_what_it_cannot(mpich, tmp_path):
+    process, path, ranks, run = begin(mpich, tmp_path, "elastic.ranks=2", "sync.mode=allreduce")
+    status, out, err = scale(run, "--to", 3)
+    assert (status, err) == (0, "")
+    assert out.startswith("3 ranks train, 2 did before: from epoch ")
+    assert scale(run, "--to", 3)[:2] == (0, "3 ranks train, as before\n")
+    host = os.uname().nodename
+    for words, expected in (
+        (("--to", 4), "--to must be at most the ranks of the job, 3, got 4"),
+        (("--drain", "nowhere"), "--drain must name hosts of the job, got 'nowhere'"),
+        (("--drain", host), f"--drain must leave the host of rank 0, which keeps the parameters, got '{host}'"),
+    ):
+        status, out, err = scale(run, *words)
+        assert (status, out) == (2, "")
+        assert expected in err
+        assert err.count("\n") == 1
+    os.kill(ranks[0], signal.SIGUSR1)
+    ends(process, path)
+    status, _, err = scale(run, "--to", 2)
+    assert status == 2
+    assert "in which no process does" in err
+
+
+@pytest.mark.parametrize(
+    ("words", "expected"),
+    [
+        ((), "it must name a run, and --to N or --drain HOST"),
+        (("nowhere", "--to", "2"), "RUN must be the folder of a run, got 'nowhere'"),
+        (("nowhere", "--to", "0"), "--to must be 1 or more, got 0"),
+        (("nowhere", "--to", "2", "--timeout", "0"), "--timeout must be above 0"),
+    ],
+)
+def test_mistakes_are_told_in_one_line(words, expected):
+    status, _, err = scale(*words)
+    assert status == 2
+    assert expected in err
+    assert "Traceback" not in err
+
+
+def test_job_without_spares_and_a_mode_that_needs_more_are_told(mpich, tmp_path):
+    process, path, ranks, run = begin(mpich, tmp_path)
+    status, _, err = scale(run, "--to", 2)
+    assert status == 2
+    assert "RUN must have been begun with elastic.ranks" in err
+    os.kill(ranks[0], signal.SIGUSR1)
+    ends(process, path)
+
+
+def test_roles_that_fewer_ranks_cannot_fill_are_refused(mpich, tmp_path):
+    process, path, ranks, run = begin(
+        mpich, tmp_path, "elastic.ranks=3", "sync={mode: sync_ps, servers: 2}", "collective=buffer"
+    )
+    status, _, err = scale(run, "--to", 2)
+    assert status == 2
+    assert "sync.servers must leave a worker, and be at most 1 of 2 ranks" in err
+    os.kill(ranks[0], signal.SIGUSR1)
+    ends(process, path)
+
+
+@pytest.mark.parametrize("sign", thinned([signal.SIGINT, signal.SIGTERM, signal.SIGUSR1], (2,)))
+def test_spares_leave_with_the_job(mpich, tmp_path, sign):
+    """A signal to all of them is heeded by those that train, and continued from."""
+    process, path, ranks, run = begin(mpich, tmp_path, "elastic.ranks=2", "checkpoint.every_epochs=1")
+    for rank in reversed(ranks):
+        os.kill(rank, sign)
+    err = ends(process, path)
+    assert f"left on {sign.name} after" in err
+    assert not left_in_shm()
+    ended = launcher.train(mpich, 3, path, "--quiet", "elastic.ranks=2", f"checkpoint.resume={run}", "train.epochs=1")
+    assert "must have epochs left" in ended.err
+
+
+def test_spare_that_is_asked_alone_waits_on(mpich, tmp_path):
+    process, path, ranks, run = begin(mpich, tmp_path, "elastic.ranks=2")
+    os.kill(ranks[2], signal.SIGTERM)
+    assert scale(run, "--to", 3)[0] == 0
+    os.kill(ranks[0], signal.SIGUSR1)
+    ends(process, path)
+
+
+@pytest.mark.each_mpi
+@pytest.mark.parametrize("victim", thinned([0, 1, 2], (2,)))
+def test_killed_rank_ends_the_job_with_its_spares(mpi, tmp_path, victim):
+    process, path, ranks, _ = begin(mpi, tmp_path, "elastic.ranks=2")
+    os.kill(ranks[victim], signal.SIGKILL)
+    ends(process, path)
+    assert process.returncode != 0
+    assert not left_in_shm()
+
+
+def test_error_of_the_members_ends_the_spares_with_one_message(mpich, tmp_path):
+    path = runs.write(tmp_path / "run.yaml", 5)
+    ended = launcher.train(mpich, 4, path, "--quiet", "elastic.ranks=2", "optimizer.lr=1e30")
+    assert ended.status == 2, ended
+    assert ended.err.count("psframe:") == 1
+    assert "gradients must be finite" in ended.err
+    assert "Traceback" not in ended.err
+
+
+@pytest.mark.parametrize(
+    ("keys", "expected"),
+    [
+        (("elastic.ranks=5",), "elastic.ranks must be at most the ranks of the job, 3, got 5"),
+        (("elastic.ranks=2", "parallel.pipeline=2"), "elastic.ranks is for ranks with the whole network"),
+        (
+            ("elastic.ranks=2", "sync={mode: sync_ps, servers: 2}", "collective=buffer"),
+            "sync.servers must leave a worker, and be at most 1 of 2 ranks",
+        ),
+    ],
+)
+def test_ranks_at_first_that_cannot_be_are_refused(pool, tmp_path, keys, expected):
+    ended = pool(3).train(runs.write(tmp_path / "run.yaml", 1), *keys)
+    assert ended.status == 2
+    assert expected in ended.err

@@ -14,7 +14,7 @@ import selectors
 import socket
 import struct
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from typing import Any
 
 import numpy as np
@@ -65,6 +65,13 @@ class Link:
             for peer in self.peers:
                 _send(peer, frame)
         return frame
+
+    def call(self, message: Any) -> None:
+        """Send a message to the other ranks of the node, from the first one, as far as they are left."""
+        frame = json.dumps(message).encode()
+        for peer in self.peers if self.leads else ():
+            with suppress(OSError):
+                _send(peer, frame)
 
     def gather(self, frame: bytes) -> list[bytes]:
         """Return the bytes of every rank, in any order, on the first rank, [] elsewhere. All of the node must call.

@@ -8,9 +8,21 @@ from mpi4py import MPI
 
 from psframe.cluster import communicators
 from psframe.cluster.cluster import Cluster, join
+from psframe.cluster.gates import PeerLost
+from psframe.cluster.node_channel import LeaderEnded
 
+LOST = {"lost": True}  # message to spares, which then find out who
 CALL = 0x5F02  # MPI tag of rank 0's messages to the other nodes
 LOOK_S = 0.02  # seconds between two looks of a node without ranks that train: MPI has no wait that does not spin
+
+
+#: exceptions in a rank when another one is lost
+LOSSES = (PeerLost, LeaderEnded, MPI.Exception)
+
+
+def is_loss(lost: BaseException) -> bool:
+    """Return True if one of LOSSES tells of the death of a rank, not of one that is stuck."""
+    return lost.dead if isinstance(lost, PeerLost) else isinstance(lost, LeaderEnded) or communicators.is_loss(lost)
 
 
 class Pool:
@@ -20,18 +32,22 @@ class Pool:
     ----------
     cluster : Cluster
         All ranks of the job; at first all are members.
+    survives : bool
+        True if the others go on without a rank that died.
 
     Attributes
     ----------
     members : tuple of int
         Numbers in ``cluster`` of the ranks that train, ascending; rank 0 is always one.
-    drained : set of int
-        Nodes whose ranks do not come back.
+    wanted : int
+        Number of members that was asked for last; there may be fewer after losses.
+    drained : set of str
+        Hosts whose ranks do not come back.
     """
 
-    def __init__(self, cluster: Cluster):
-        self.cluster, self.members = cluster, tuple(range(cluster.n_ranks))
-        self.drained: set[int] = set()
+    def __init__(self, cluster: Cluster, survives: bool = False):
+        self.cluster, self.survives, self.members = cluster, survives, tuple(range(cluster.n_ranks))
+        self.wanted, self.drained = cluster.n_ranks, set[str]()
         self.n_kept = communicators.n_kept()
 
     @property
@@ -48,13 +64,13 @@ class Pool:
         nodes = [self.node_of_rank[member] for member in members]
         return tuple(nodes.count(node) for node in sorted(set(nodes)))
 
-    def chosen(self, n: int | None, drain: Sequence[int] = ()) -> tuple[int, ...]:
+    def chosen(self, n: int | None, drain: Sequence[str] = ()) -> tuple[int, ...]:
         """Return the members that make ``n`` of the present ones: those with the lowest numbers stay, or come first.
 
-        Ranks on nodes of ``drain``, and on those drained before, are no members; ``n`` None: all others stay.
+        Ranks on hosts of ``drain``, and on those drained before, are no members; ``n`` None: all others stay.
         """
-        away = self.drained.union(drain)
-        fit = [rank for rank in range(self.cluster.n_ranks) if self.node_of_rank[rank] not in away]
+        away, hosts = self.drained.union(drain), self.cluster.hosts
+        fit = [rank for rank, node in enumerate(self.node_of_rank) if hosts[node] not in away]
         present = [rank for rank in fit if rank in self.members]
         spares = [rank for rank in fit if rank not in self.members]
         return tuple(sorted([*present, *spares][: len(present) if n is None else n]))
@@ -62,7 +78,7 @@ class Pool:
     def hear(self, message: Any = None) -> Any:
         """Return rank 0's ``message`` (plain values) on every rank. All ranks of the job must call: spares wait here.
 
-        Raises LeaderEnded or PeerLost if a rank of this node has ended.
+        Raises LeaderEnded, PeerLost or MPI.Exception if a rank has ended.
         """
         cluster = self.cluster
         if cluster.leaders != MPI.COMM_NULL and cluster.rank == 0:
@@ -72,7 +88,61 @@ class Pool:
             while not cluster.leaders.Iprobe(0, CALL):
                 sleep(LOOK_S)
             message = cluster.leaders.recv(source=0, tag=CALL)
-        return cluster.link.tell(message)
+        message = cluster.link.tell(message)
+        if message == LOST:
+            raise PeerLost("a rank is lost, as another one tells", (), False)
+        return message
+
+    def survive(self) -> None:
+        """Form a smaller job of the ranks that are left; those of them that are members, as rank 0 sees it, still are.
+
+        All that are left must call, spares too (Shrink: User-Level Failure Mitigation, Bland et al. 2013). What they do
+        next is what rank 0 then tells them (:meth:`hear`). Raises PeerLost if rank 0 died.
+        """
+        old, was_first = self.cluster, self.cluster.rank == 0
+        communicators.revoke()
+        old.rendezvous.gates.tell()
+        old.link.call(LOST)
+        old.close()
+        new = join(communicators.keep(old.world.Shrink()))
+        if new.n_nodes < old.n_nodes:
+            communicators.abandon_node()
+        if not any(new.allgather(was_first)):
+            raise PeerLost(
+                "rank 0 has died, which keeps the parameters and writes the checkpoints; the others cannot go on "
+                "without it",
+                (0,),
+                new.rank == 0,
+            )
+        numbers = MPI.Group.Translate_ranks(old.comm.Get_group(), self.members, new.comm.Get_group())
+        members = sorted(number for number in numbers if number != MPI.UNDEFINED)
+        # a rank may have died in a change of which some know, and others do not
+        members, self.wanted, drained = new.bcast((members, self.wanted, self.drained))
+        self.members, self.drained = tuple(members), set(drained)
+        self.cluster, self.n_kept = new, communicators.n_kept()
+
+    def leave(self, message: Any, heard: bool = False) -> None:
+        """Tell the spares rank 0's last ``message``, and wait for all ranks. All of the job must call, once.
+
+        ``heard``: this rank has the message.
+        """
+        while True:
+            try:
+                if not heard:
+                    message = self.hear(message)
+                self.cluster.barrier()
+                return
+            except LOSSES as lost:
+                if not self.survives or not is_loss(lost):
+                    raise
+                self.survive()
+                heard = False
+
+    def change(self, members: Sequence[int], drained: Sequence[str]) -> Cluster | None:
+        """Change the members as was asked for; return as :meth:`divide`. All ranks of the job must call."""
+        self.wanted = len(members)
+        self.drained.update(drained)
+        return self.divide(members)
 
     def divide(self, members: Sequence[int]) -> Cluster | None:
         """Return the cluster of the new members, on these, and None elsewhere. All ranks of the job must call.
@@ -80,9 +150,10 @@ class Pool:
         What the members before have made with MPI since the pool was made is freed.
         """
         communicators.free_after(self.n_kept)
-        is_member = self.cluster.rank in members
+        self.members, is_member = tuple(members), self.cluster.rank in members
+        if not self.has_spares:
+            return self.cluster
         comm = self.cluster.comm.Split(0 if is_member else MPI.UNDEFINED, key=self.cluster.rank)
-        self.members = tuple(members)
         if not is_member:
             return None
         active = join(comm)

@@ -9,56 +9,53 @@ import sys
 from collections.abc import Callable
 from time import perf_counter
 
-import numpy as np
 from mpi4py import MPI
 
 from psframe.cluster import communicators, startup
-from psframe.cluster.cluster import AgreedError, Cluster, join
+from psframe.cluster.cluster import AgreedError, Cluster
 from psframe.cluster.gates import PeerLost
-from psframe.cluster.node_channel import LeaderEnded
-from psframe.cluster.pool import Pool
+from psframe.cluster.pool import LOSSES, Pool, is_loss
 from psframe.record import metrics
 from psframe.record.checkpoint import Saved
 from psframe.record.run_dir import durably
 from psframe.train.build.again import rebuilt, released
-from psframe.train.elastic.resize import resized
+from psframe.train.elastic.remainder import Remainder
+from psframe.train.elastic.resize import continued, heard, resized, wait
 from psframe.train.epoch import Resized, Stopped
-from psframe.train.epoch_metrics import EpochTimings
 from psframe.train.faults.injection import Rollback
 from psframe.train.plan.plan import Plan
 from psframe.train.run import Run
 
-#: exceptions in a rank when another one is lost
-LOSSES = (PeerLost, LeaderEnded, MPI.Exception)
 
-
-def shrink_and_continue(run: Run, plan: Plan, lost: BaseException) -> Run:
+def shrink_and_continue(run: Run, plan: Plan, lost: BaseException, pool: Pool) -> Run:
     """Return the run as the surviving ranks continue it. All survivors must call, each with its exception.
+
+    Spares take the places of lost members.
 
     Raises
     ------
     PeerLost, LeaderEnded, MPI.Exception
         ``lost``, if the run cannot continue; PeerLost if rank 0 died.
+    Dismissed
+        On a spare, when the job ends.
     """
-    if not _can(run, lost):
+    if not _can(run, plan, lost):
         raise lost
-    began = perf_counter()
-    world, survivors = run.cluster.world, Survivors(run)
+    began, team = perf_counter(), pool.cluster.comm.Get_group()
+    remainder = run.remainder or Remainder.after_loss(run)
     while True:
         _leave(run.cluster)
         try:
-            world = communicators.keep(world.Shrink())
-            survivors.agree_place(world)
-            gone = survivors.gone(world)
-            n_nodes, run.cluster = run.cluster.n_nodes, join(world)
-            if run.cluster.n_nodes < n_nodes:
-                communicators.abandon_node()
-            new_run = rebuilt(plan, run.cluster, run, survivors.held, survivors.saved)
+            pool.survive()
+            heard(pool, {"goes_on": True})
+            remainder.agree_place(pool.cluster)
+            gone = _gone(team, pool.cluster)
+            run.cluster = pool.divide(pool.chosen(pool.wanted)) or wait(pool)
+            new_run = continued(run, plan, remainder)
             break
         except LOSSES as next_loss:
-            if not _is_loss(next_loss) or (isinstance(next_loss, PeerLost) and 0 in next_loss.ranks):
+            if not is_loss(next_loss) or (isinstance(next_loss, PeerLost) and 0 in next_loss.ranks):
                 raise
-    new_run.progress.begun_at = run.progress.begun_at
     _tell(new_run, gone, perf_counter() - began)
     return new_run
 
@@ -70,92 +67,19 @@ def _leave(cluster: Cluster) -> None:
     cluster.close()
 
 
-def _can(run: Run, lost: BaseException) -> bool:
+def _can(run: Run, plan: Plan, lost: BaseException) -> bool:
     """Return True if the run can continue after ``lost``: the death of a rank, not a rank that is stuck."""
-    if run.config.fault.on_worker_loss != "continue" or not startup.tolerant() or not run.sync.traits.survives:
+    if plan.config.fault.on_worker_loss != "continue" or not startup.tolerant() or not plan.asked.effective.survives:
         return False
-    if run.sync.progress:
+    if run.sync is not None and run.sync.progress:
         return False  # Open MPI's one-sided windows do not outlive a rank
-    return _is_loss(lost)
+    return is_loss(lost)
 
 
-def _is_loss(lost: BaseException) -> bool:
-    return lost.dead if isinstance(lost, PeerLost) else isinstance(lost, LeaderEnded) or communicators.is_loss(lost)
-
-
-class Survivors:
-    """Remainder of a run after a death: rank 0's state, the data in memory, the surviving ranks.
-
-    Parameters
-    ----------
-    run : Run
-        The run at the time of the loss.
-
-    Attributes
-    ----------
-    saved : Saved or None
-        State to continue from, on rank 0.
-    held : LoadedData
-    """
-
-    def __init__(self, run: Run):
-        self.run, self.team = run, run.cluster.comm.Get_group()
-        self.saved: Saved | None = None
-        n_steps = 0  # complete steps of the epoch's last part
-        if run.cluster.rank == 0:
-            self.saved, n_steps = self._salvaged()
-        self.place = (0 if run.progress.concluded else len(run.progress.parts), n_steps)
-        self.lockstep, self.n_losses = run.sync.traits.in_step, run.work.n_losses
-        self.held = released(run)
-
-    def _salvaged(self) -> tuple[Saved, int]:
-        run = self.run
-        progress = run.progress
-        inside = bool(progress.parts) and not progress.parts[-1].is_agreed
-        done = run.sampler.cursor if progress.parts and not progress.concluded else 0
-        n_steps, step = len(progress.parts[-1].losses) if progress.parts else 0, progress.step
-        if inside:
-            done = run.sync.work.salvaged()
-            n_steps = run.sampler.steps_to(done)
-            step += n_steps
-        snapshot = run.sync.state()
-        state = np.array(snapshot.rows, np.float32).reshape(-1, len(snapshot.params))
-        layout = run.network.arena.layout.describe()
-        saved = Saved(snapshot.params.copy(), state, progress.epoch, step, layout, done)
-        return saved, n_steps
-
-    def agree_place(self, world: MPI.Comm) -> None:
-        """Drop, on every rank, the steps that rank 0's state does not contain.
-
-        All survivors must call. Raises PeerLost if rank 0 is not among them.
-        """
-        if not any(world.allgather(self.saved is not None)):
-            raise PeerLost(
-                "rank 0 has died, which keeps the parameters and writes the checkpoints; the others cannot go on "
-                "without it",
-                (0,),
-                world.rank == 0,
-            )
-        self._forget(*world.bcast(self.place))  # a surviving rank 0 is rank 0 of ``world``, too
-
-    def _forget(self, n_parts: int, n_steps: int) -> None:
-        parts, now = self.run.progress.parts, perf_counter()
-        del parts[n_parts:]
-        while len(parts) < n_parts:  # a part that this rank had not begun
-            parts.append(EpochTimings.of(n_steps, self.n_losses))
-        self.run.progress.concluded = False
-        if parts:
-            parts[-1].cut(n_steps)
-            if self.lockstep:
-                parts[-1].cut_turns(n_steps, now)
-            if not parts[-1].is_agreed:
-                parts[-1].begun, parts[-1].ended, parts[-1].is_agreed = parts[-1].begun or now, now, True
-
-    def gone(self, world: MPI.Comm) -> list[int]:
-        """Return the numbers of the lost ranks."""
-        survivors = world.Get_group()
-        new_ranks = MPI.Group.Translate_ranks(self.team, range(self.team.size), survivors)
-        return [rank for rank, new_rank in enumerate(new_ranks) if new_rank == MPI.UNDEFINED]
+def _gone(team: MPI.Group, cluster: Cluster) -> list[int]:
+    """Return the numbers in ``team`` of its ranks that are not in ``cluster``."""
+    new_ranks = MPI.Group.Translate_ranks(team, range(team.size), cluster.comm.Get_group())
+    return [rank for rank, new_rank in enumerate(new_ranks) if new_rank == MPI.UNDEFINED]
 
 
 def roll_back(run: Run, plan: Plan, failed: Rollback) -> Run:
@@ -203,6 +127,7 @@ def _last(run: Run) -> Saved | None:
 def _tell(run: Run, gone: list[int], pause_s: float) -> None:
     if run.cluster.rank == 0:
         who = f"rank {gone[0]} has" if len(gone) == 1 else f"ranks {', '.join(map(str, gone))} have"
+        run.outputs.scaling.again()
         progress, done = run.progress, run.sampler.cursor
         progress.lost.append({"ranks": gone, "step": progress.step, "samples_done": done, "pause_s": pause_s})
         details = (
@@ -237,4 +162,4 @@ def trained(run: Run, plan: Plan, train: Callable[[Run], None], pool: Pool) -> t
         except Rollback as failed:
             run = roll_back(run, plan, failed)
         except LOSSES as lost:
-            run = shrink_and_continue(run, plan, lost)
+            run, change = shrink_and_continue(run, plan, lost, pool), None

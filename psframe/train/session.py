@@ -36,7 +36,7 @@ def train(cluster: Cluster, plan: Plan, quiet: bool, callbacks: Sequence[Any] = 
     AgreedError
         On every rank, if the run is impossible, or a callback has raised.
     """
-    pool = Pool(cluster)
+    pool = Pool(cluster, survives=plan.config.fault.on_worker_loss == "continue")
     calls = Calls([*callbacks, *configured.callbacks(plan.config)] if cluster.rank == 0 else ())
     run = assemble.run(cluster, plan, quiet, calls)
     training_begins()
@@ -57,9 +57,9 @@ def train(cluster: Cluster, plan: Plan, quiet: bool, callbacks: Sequence[Any] = 
         raise
     else:
         dismiss(pool, *(by_stop.number, str(by_stop)) if by_stop else ())
-    if plan.config.elastic.ranks and run.cluster is not cluster:  # all ranks of the job end together
+    if run.cluster is not pool.cluster:  # all ranks of the job end together
         run.cluster.close()
-        run.cluster = cluster
+        run.cluster = pool.cluster
     return run, by_stop
 
 

@@ -113,6 +113,34 @@ def test_number_of_ranks_may_be_any(mpich, tmp_path, n):
     assert records[-1]["n_ranks"] == 3
 
 
+def disturbed(draw, n_steps, n):
+    """Return a schedule of three changes, and of two ranks that are killed."""
+    steps = sorted(draw.sample(range(1, n_steps), 5))
+    whats = [*(str(draw.randint(1, n)) for _ in range(3)), *(f"kill-{rank}" for rank in draw.sample(range(1, n), 2))]
+    draw.shuffle(whats)
+    return ",".join(f"{step}:{what}" for step, what in zip(steps, whats, strict=True))
+
+
+@pytest.mark.parametrize("turn", thinned(list(range(12)), (0,)))
+def test_ranks_that_come_go_and_die_change_no_bit(ulfm, tmp_path, turn):
+    """Where others go on without a rank that died, a spare takes its place."""
+    draw, n = seeded("schedule"), 5
+    mode = draw.choice(("{mode: allreduce}", "{mode: sync_ps}", "{mode: sync_ps, server: colocated}"))
+    keys = (*BLOCKS, f"sync={mode}", "collective=" + draw.choice(("shared", "buffer", "object")))
+    for name in ("still", "scaled"):
+        (tmp_path / name).mkdir()
+    path = runs.write(tmp_path / "still" / "run.yaml", 2)
+    assert launcher.train(ulfm, 2, path, "--quiet", *keys).status == 0
+    path = runs.write(tmp_path / "scaled" / "run.yaml", 2, "continue")
+    words = disturbed(draw, 190, n)
+    ended = launcher.run(
+        ulfm, n, ["-m", "tests.helpers.scaling", words, path, "--quiet", f"elastic.ranks={draw.randint(1, n)}", *keys]
+    )
+    assert ended.status == 0, (words, keys, ended)
+    assert runs.hashes_of(tmp_path / "scaled") == runs.hashes_of(tmp_path / "still"), (words, keys)
+    assert not left_in_shm()
+
+
 def scale(*words):
     """Run the command; return its status, what it printed and its error."""
     command = [sys.executable, "-m", "psframe", "scale", *map(str, words)]

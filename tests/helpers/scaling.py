@@ -1,13 +1,16 @@
 """Train, and let other ranks train from given steps on: ``python -m tests.helpers.scaling STEP:RANKS[,...] CONFIG``.
 
 Steps count from 1 over the job, as rank 0 takes them. A request is written after that step, or once the one before is
-answered, and looked for at once. Answers are printed as JSON, one a line.
+answered, and looked for at once. Answers are printed as JSON, one a line. In place of RANKS, ``kill-3`` kills rank 3.
 """
 
 import json
+import os
+import signal
 import sys
 from pathlib import Path
 
+from mpi4py import MPI
 from msgspec import to_builtins
 
 from psframe.cluster.command import guarded
@@ -15,7 +18,8 @@ from psframe.record import scaling
 from psframe.train import command
 from psframe.train.elastic.scaling import Scaling
 
-schedule = [tuple(map(int, part.split(":"))) for part in sys.argv[1].split(",")]
+schedule = [part.split(":") for part in sys.argv[1].split(",")]
+pids = MPI.COMM_WORLD.allgather(os.getpid())
 due, answer = Scaling.due, scaling.answer
 n_steps, n_open = 0, 0
 
@@ -23,9 +27,14 @@ n_steps, n_open = 0, 0
 def and_ask(job: Scaling) -> bool:
     global n_steps, n_open
     n_steps += 1
-    if schedule and n_steps >= schedule[0][0] and not n_open:
-        scaling.ask(job.run, schedule.pop(0)[1], [])
-        n_open = 1
+    if schedule and n_steps >= int(schedule[0][0]) and not n_open:
+        _, what = schedule.pop(0)
+        if what.startswith("kill-"):
+            os.kill(pids[int(what[5:])], signal.SIGKILL)
+        else:
+            scaling.ask(job.run, int(what), [])
+            n_open = 1
+    if n_open:
         job.looked = 0.0
     return due(job)
 

@@ -11,16 +11,12 @@ from contextlib import contextmanager
 from time import perf_counter
 from typing import Any
 
-import numpy as np
-
 from psframe.cluster.cluster import Cluster
 from psframe.cluster.pool import Pool
 from psframe.cluster.signals import NUMBERS
-from psframe.record.checkpoint import Saved
 from psframe.record.view import say
-from psframe.train.build.again import rebuilt, released
-from psframe.train.epoch_metrics import EpochTimings
-from psframe.train.loop import together
+from psframe.train.build.again import rebuilt
+from psframe.train.elastic.remainder import Remainder, catch_up, hand_over
 from psframe.train.plan.plan import Plan
 from psframe.train.run import Run
 
@@ -47,7 +43,7 @@ def resized(run: Run, plan: Plan, pool: Pool, change: dict[str, Any]) -> Run:
     Parameters
     ----------
     change : dict
-        ``members``, the numbers in the job of the new members, and ``drained`` nodes; the same on all members.
+        ``members``, the numbers in the job of the new members, and ``drained`` hosts; the same on all members.
         ``first`` before anything is trained.
 
     Raises
@@ -58,39 +54,63 @@ def resized(run: Run, plan: Plan, pool: Pool, change: dict[str, Any]) -> Run:
         On a rank that is none of them, when the job ends.
     """
     began, leaves = perf_counter(), pool.cluster.rank not in change["members"]
-    saved = _state(run) if run.cluster.rank == 0 else None
-    _hand_over(run, leaves)
+    hand_over(run, leaves)
     run.sync.close()
-    before, held = len(pool.members), released(run)
+    before, remainder = len(pool.members), Remainder.at_pause(run)
     if run.cluster is not pool.cluster:
         run.cluster.close()
-    run.cluster = cluster = _joined(pool, change)
-    begun_at = run.progress.begun_at
-    new_run = rebuilt(plan, cluster, run, held, saved)
-    new_run.progress.begun_at = begun_at
-    _catch_up(new_run)
+    run.cluster = cluster = _met(pool, change)
+    new_run = continued(run, plan, remainder)
     if cluster.rank == 0:
         _tell(new_run, before, pool, began, "first" in change)
     return new_run
 
 
-def _joined(pool: Pool, change: dict[str, Any]) -> Cluster:
+def continued(run: Run, plan: Plan, remainder: Remainder) -> Run:
+    """Return a new run on ``run.cluster`` that continues ``run``. All its ranks must call."""
+    begun_at = run.progress.begun_at
+    new_run = rebuilt(plan, run.cluster, run, remainder.held, remainder.saved)
+    new_run.progress.begun_at = begun_at
+    catch_up(new_run)
+    return new_run
+
+
+def _met(pool: Pool, change: dict[str, Any]) -> Cluster:
     """Meet all ranks of the job; return the new members' cluster, on a rank that leaves once it is one again."""
     message = pool.hear(change)
+    return pool.change(message["members"], message["drained"]) or wait(pool)
+
+
+def wait(pool: Pool) -> Cluster:
+    """Wait as a spare; return the members' cluster once this rank is one of them.
+
+    Raises
+    ------
+    Dismissed
+        When the job ends.
+    PeerLost, LeaderEnded, MPI.Exception
+        If a rank of the job has died.
+    """
     while True:
-        pool.drained.update(message["drained"])
-        if cluster := pool.divide(message["members"]):
-            return cluster
         with _deaf():
-            message = pool.hear()
-        if "ended" in message:
-            raise Dismissed(**message["ended"])
+            message = heard(pool)
+        if cluster := pool.change(message["members"], message["drained"]):
+            return cluster
+
+
+def heard(pool: Pool, message: Any = None) -> Any:
+    """Return rank 0's ``message`` on every rank of the job, which must all call; raise Dismissed if it is the last."""
+    message = pool.hear(message)
+    if "ended" in message:
+        pool.leave(message, heard=True)
+        raise Dismissed(**message["ended"])
+    return message
 
 
 def dismiss(pool: Pool, number: int = 0, cause: str = "", error: str = "") -> None:
     """Let the spares end with the job: as it was stopped, or with an error. All members must call."""
     if pool.has_spares:
-        pool.hear({"ended": {"number": number, "cause": cause, "error": error}})
+        pool.leave({"ended": {"number": number, "cause": cause, "error": error}})
 
 
 @contextmanager
@@ -102,42 +122,6 @@ def _deaf() -> Iterator[None]:
     finally:
         for number, handler in before.items():
             signal.signal(number, handler)
-
-
-def _state(run: Run) -> Saved:
-    """Return a copy of the run's state at a pause. Rank 0 calls."""
-    progress, holder = run.progress, run.model_state
-    rows = [row.copy() for row in run.rows()]
-    layout = holder.layout.describe()
-    return Saved(holder.params.copy(), rows, progress.epoch, progress.step, layout, run.sampler.cursor)
-
-
-def _hand_over(run: Run, leaves: bool) -> None:
-    """Add to rank 0's measurements of the epoch those of ranks that leave. All members must call."""
-    parts = run.progress.parts
-    mine = [(part.losses, part.samples) for part in parts] if leaves else []
-    for of_rank in run.cluster.gather_in_time(mine) or []:
-        for part, (losses, samples) in zip(parts, of_rank, strict=False):
-            part.losses += losses
-            part.samples += samples
-    if leaves:
-        parts.clear()
-
-
-def _catch_up(run: Run) -> None:
-    """Give a rank that has joined the epoch's parts before, in which it computed nothing. All members must call."""
-    parts = run.progress.parts
-    of_first = run.cluster.bcast([(len(part.losses), part.begun, part.ended, part.times, part.met) for part in parts])
-    offset_s = run.cluster.clock_offset_s
-    if parts or not of_first:
-        return
-    for n_steps, begun, ended, times, met in of_first:
-        part = EpochTimings.of(n_steps, run.work.n_losses)
-        part.begun, part.ended, part.left, part.is_agreed = begun - offset_s, ended - offset_s, ended - offset_s, True
-        if together(run):  # each exchange counts as met at rank 0's time
-            arrivals = np.array(times).reshape(-1, 3)[:, 2] - offset_s
-            part.times, part.met = [(at, at, at) for at in arrivals.tolist()], list(met)
-        parts.append(part)
 
 
 def _tell(run: Run, before: int, pool: Pool, began: float, is_first: bool) -> None:

@@ -25,6 +25,8 @@ class NoScaling:
 
     def done(self, before: int, epoch: int, step: int, pause_s: float) -> None: ...
 
+    def again(self) -> None: ...
+
 
 class Scaling:
     """Scaling to a job, in its run's folder; rank 0 alone has them.
@@ -40,6 +42,7 @@ class Scaling:
     def __init__(self, run: Path, pool: Pool, check: Callable[[tuple[int, ...]], None]):
         self.run, self.pool, self.check = run, pool, check
         self.seen: Request | None = None
+        self.answered: Request | None = None
         self.change: dict[str, Any] | None = None
         self.looked = perf_counter()
 
@@ -52,7 +55,7 @@ class Scaling:
         return self.change is not None
 
     def take(self) -> dict[str, Any] | None:
-        """Return the change that all ranks must now make, plain values: members and drained nodes; None for none."""
+        """Return the change that all ranks must now make, plain values: members and drained hosts; None for none."""
         change, self.change = self.change, None
         return change
 
@@ -60,6 +63,10 @@ class Scaling:
         """Answer the last request, once the new members are ready to train."""
         now = len(self.pool.members)
         self._answer(before=before, now=now, epoch=epoch, step=step, pause_s=pause_s)
+
+    def again(self) -> None:
+        """Look for an unanswered request once more, as a change was broken off."""
+        self.seen, self.change = self.answered, None
 
     def _look(self) -> None:
         asked = scaling.asked(self.run)
@@ -81,23 +88,23 @@ class Scaling:
         for host in asked.drain:
             if host not in hosts:
                 raise UserError(f"--drain must name hosts of the job, got {host!r}; {nearest(host, hosts)}")
-        drained = [node for node, host in enumerate(hosts) if host in asked.drain]
-        if 0 in drained:
+        if hosts[0] in asked.drain:
             raise UserError(
                 f"--drain must leave the host of rank 0, which keeps the parameters, got {hosts[0]!r}; end the job "
                 "and continue it elsewhere (checkpoint.resume)"
             )
-        members = pool.chosen(asked.ranks, drained)
+        members = pool.chosen(asked.ranks, asked.drain)
         if asked.ranks is not None and len(members) < asked.ranks:
-            away = " that are not drained" if drained or pool.drained else ""
+            away = " that are not drained" if asked.drain or pool.drained else ""
             raise UserError(
                 f"--to must be at most the ranks of the job{away}, {len(members)}, got {asked.ranks}; give fewer, or "
                 "start the job with more ranks (mpirun -n), of which elastic.ranks train at first"
             )
         self.check(pool.sizes(members))
-        return {"members": list(members), "drained": drained}
+        return {"members": list(members), "drained": asked.drain}
 
     def _answer(self, **of: Any) -> None:
         assert self.seen
+        self.answered = self.seen
         with suppress(OSError):  # who asked sees no answer; the job goes on
             scaling.answer(self.run, Answer(id=self.seen.id, **of))

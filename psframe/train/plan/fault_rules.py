@@ -14,19 +14,10 @@ def lost_workers_must_be_dispensable(asked: Combination) -> str:
 
 
 def elastic_ranks_have_whole_networks(asked: Combination) -> str:
-    config = asked.config
-    if config.elastic.ranks is None:
+    if asked.config.elastic.ranks is None or not asked.config.parallel.is_cut:
         return ""
-    if config.parallel.is_cut:
-        return (
-            f"elastic.ranks is for ranks with the whole network, got {spelled(config.parallel)}; leave one of them out"
-        )
-    if config.fault.on_worker_loss == "continue":
-        return (
-            f"elastic.ranks is for fault.on_worker_loss=stop, got {config.elastic.ranks} with continue; leave one of "
-            "them out"
-        )
-    return ""
+    cut = spelled(asked.config.parallel)
+    return f"elastic.ranks is for ranks with the whole network, got {cut}; leave one of them out"
 
 
 def nonfinite_gradients_must_be_droppable(asked: Combination) -> str:

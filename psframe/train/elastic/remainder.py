@@ -1,0 +1,116 @@
+"""Remainder of a run between its old ranks and its new ones (:class:`Remainder`): state, data and measurements."""
+
+from time import perf_counter
+
+import numpy as np
+
+from psframe.cluster.cluster import Cluster
+from psframe.record.checkpoint import Saved
+from psframe.train.build.again import released
+from psframe.train.epoch_metrics import EpochTimings
+from psframe.train.loop import together
+from psframe.train.run import Run
+
+
+class Remainder:
+    """Remainder of a run whose ranks change; the run's own memory is freed, but for its data.
+
+    Parameters
+    ----------
+    run : Run
+        It refers to its remainder until another run takes its place.
+    saved : Saved or None
+        State to continue from, on rank 0.
+    n_steps : int
+        Steps of the epoch's last part that ``saved`` contains, on rank 0.
+
+    Attributes
+    ----------
+    held : LoadedData
+    """
+
+    def __init__(self, run: Run, saved: Saved | None, n_steps: int):
+        self.run, self.saved = run, saved
+        self.place = (0 if run.progress.concluded else len(run.progress.parts), n_steps)
+        self.lockstep, self.n_losses = run.sync.traits.in_step, run.work.n_losses
+        self.held = released(run)
+        run.remainder = self
+
+    @classmethod
+    def at_pause(cls, run: Run) -> "Remainder":
+        """Return the remainder of a run whose ranks have all paused after the same step."""
+        parts = run.progress.parts
+        return cls(run, _state(run) if run.cluster.rank == 0 else None, len(parts[-1].losses) if parts else 0)
+
+    @classmethod
+    def after_loss(cls, run: Run) -> "Remainder":
+        """Return the remainder of a run whose ranks were anywhere when one of them died."""
+        return cls(run, *(_salvaged(run) if run.cluster.rank == 0 else (None, 0)))
+
+    def agree_place(self, cluster: Cluster) -> None:
+        """Drop, on every rank, the steps that rank 0's state does not contain. All survivors must call."""
+        self._forget(*cluster.bcast(self.place))
+
+    def _forget(self, n_parts: int, n_steps: int) -> None:
+        parts, now = self.run.progress.parts, perf_counter()
+        self.run.progress.concluded = False
+        del parts[n_parts:]
+        while 0 < len(parts) < n_parts:  # a part that this rank had not begun; one that has none catches up later
+            parts.append(EpochTimings.of(n_steps, self.n_losses))
+        if parts:
+            parts[-1].cut(n_steps)
+            if self.lockstep:
+                parts[-1].cut_turns(n_steps, now)
+            if not parts[-1].is_agreed:
+                parts[-1].begun, parts[-1].ended, parts[-1].is_agreed = parts[-1].begun or now, now, True
+
+
+def _state(run: Run) -> Saved:
+    progress, holder = run.progress, run.model_state
+    rows = [row.copy() for row in run.rows()]
+    layout = holder.layout.describe()
+    return Saved(holder.params.copy(), rows, progress.epoch, progress.step, layout, run.sampler.cursor)
+
+
+def _salvaged(run: Run) -> tuple[Saved, int]:
+    progress = run.progress
+    inside = bool(progress.parts) and not progress.parts[-1].is_agreed
+    done = run.sampler.cursor if progress.parts and not progress.concluded else 0
+    n_steps, step = len(progress.parts[-1].losses) if progress.parts else 0, progress.step
+    if inside:
+        done = run.sync.work.salvaged()
+        n_steps = run.sampler.steps_to(done)
+        step += n_steps
+    snapshot = run.sync.state()
+    state = np.array(snapshot.rows, np.float32).reshape(-1, len(snapshot.params))
+    layout = run.network.arena.layout.describe()
+    saved = Saved(snapshot.params.copy(), state, progress.epoch, step, layout, done)
+    return saved, n_steps
+
+
+def hand_over(run: Run, leaves: bool) -> None:
+    """Add to rank 0's measurements of the epoch those of ranks that leave. All members must call."""
+    parts = run.progress.parts
+    mine = [(part.losses, part.samples) for part in parts] if leaves else []
+    for of_rank in run.cluster.gather_in_time(mine) or []:
+        for part, (losses, samples) in zip(parts, of_rank, strict=False):
+            part.losses += losses
+            part.samples += samples
+    if leaves:
+        parts.clear()
+
+
+def catch_up(run: Run) -> None:
+    """Give a rank that has joined the epoch's parts before, in which it computed nothing. All members must call."""
+    parts = run.progress.parts
+    of_first = run.cluster.bcast([(len(part.losses), part.begun, part.ended, part.times, part.met) for part in parts])
+    offset_s = run.cluster.clock_offset_s
+    if parts or not of_first:
+        return
+    for n_steps, begun, ended, times, met in of_first:
+        part = EpochTimings.of(n_steps, run.work.n_losses)
+        part.begun, part.ended, part.left, part.is_agreed = begun - offset_s, ended - offset_s, ended - offset_s, True
+        if together(run):  # each exchange counts as met at rank 0's time
+            arrivals = np.array(times).reshape(-1, 3)[:, 2] - offset_s
+            part.times, part.met = [(at, at, at) for at in arrivals.tolist()], list(met)
+        parts.append(part)

@@ -1,6 +1,6 @@
 """Ranks of a job, of which some train and the others wait as spares (:class:`Pool`)."""
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from time import sleep
 from typing import Any
 
@@ -41,13 +41,13 @@ class Pool:
         Numbers in ``cluster`` of the ranks that train, ascending; rank 0 is always one.
     wanted : int
         Number of members that was asked for last; there may be fewer after losses.
-    drained : set of str
-        Hosts whose ranks do not come back.
+    drained : set of str or int
+        Hosts whose ranks do not come back, and such ranks by their numbers in MPI.COMM_WORLD.
     """
 
     def __init__(self, cluster: Cluster, survives: bool = False):
         self.cluster, self.survives, self.members = cluster, survives, tuple(range(cluster.n_ranks))
-        self.wanted, self.drained = cluster.n_ranks, set[str]()
+        self.wanted, self.drained = cluster.n_ranks, set[str | int]()
         self.n_kept = communicators.n_kept()
 
     @property
@@ -64,13 +64,15 @@ class Pool:
         nodes = [self.node_of_rank[member] for member in members]
         return tuple(nodes.count(node) for node in sorted(set(nodes)))
 
-    def chosen(self, n: int | None, drain: Sequence[str] = ()) -> tuple[int, ...]:
+    def chosen(self, n: int | None, drain: Iterable[str | int] = ()) -> tuple[int, ...]:
         """Return the members that make ``n`` of the present ones: those with the lowest numbers stay, or come first.
 
-        Ranks on hosts of ``drain``, and on those drained before, are no members; ``n`` None: all others stay.
+        Those of ``drain``, and those drained before, are no members; ``n`` None: all others stay.
         """
         away, hosts = self.drained.union(drain), self.cluster.hosts
-        fit = [rank for rank, node in enumerate(self.node_of_rank) if hosts[node] not in away]
+        numbers = MPI.Group.Translate_ranks(self.cluster.comm.Get_group(), None, MPI.COMM_WORLD.Get_group())
+        places = enumerate(zip(self.node_of_rank, numbers, strict=True))
+        fit = [rank for rank, (node, number) in places if away.isdisjoint((hosts[node], number))]
         present = [rank for rank in fit if rank in self.members]
         spares = [rank for rank in fit if rank not in self.members]
         return tuple(sorted([*present, *spares][: len(present) if n is None else n]))
@@ -138,7 +140,7 @@ class Pool:
                 self.survive()
                 heard = False
 
-    def change(self, members: Sequence[int], drained: Sequence[str]) -> Cluster | None:
+    def change(self, members: Sequence[int], drained: Iterable[str | int]) -> Cluster | None:
         """Change the members as was asked for; return as :meth:`divide`. All ranks of the job must call."""
         self.wanted = len(members)
         self.drained.update(drained)

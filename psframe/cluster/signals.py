@@ -5,6 +5,7 @@ A second Ctrl-C ends them.
 
 import os
 import signal
+from collections.abc import Callable
 from types import FrameType, TracebackType
 from typing import Any
 
@@ -28,12 +29,14 @@ class Signals:
         True if this rank reports to the user.
     where : str
         Addition to its message: an MPI may end its ranks before they can print more.
+    leaves : callable, optional
+        On a rank that the job can do without: called on SIGTERM in place of ``halt``; returns False if it was in vain.
     """
 
-    def __init__(self, halt: StopFlag, speaks: bool, where: str = ""):
-        self.halt, self.speaks, self.where = halt, speaks, where
+    def __init__(self, halt: StopFlag, speaks: bool, where: str = "", leaves: Callable[[], bool] = lambda: False):
+        self.halt, self.speaks, self.where, self.leaves = halt, speaks, where, leaves
         self.before: dict[int, Any] = {}
-        self.asked = False
+        self.asked = self.left = False
 
     def __enter__(self) -> None:
         self.before = {number: signal.signal(number, self._ask) for number in NUMBERS}
@@ -41,9 +44,12 @@ class Signals:
     def __exit__(self, kind: type | None, error: BaseException | None, trace: TracebackType | None) -> None:
         signal.alarm(0)
         for number, handler in self.before.items():
-            signal.signal(number, signal.SIG_IGN if self.halt.signal and number in REPEATED else handler)
+            signal.signal(number, signal.SIG_IGN if (self.halt.signal or self.left) and number in REPEATED else handler)
 
     def _ask(self, number: int, frame: FrameType | None) -> None:
+        if number == signal.SIGTERM and not self.asked and self.leaves():
+            self.left = True
+            return
         if self.asked:  # those of REPEATED keep this handler: Python complains if a pending one has lost it
             return
         self.asked = True

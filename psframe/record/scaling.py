@@ -1,9 +1,11 @@
-"""Requests to a running job for more or fewer ranks (:class:`Request`), and its answers: two files in the run's folder.
+"""Requests to a running job for more or fewer ranks (:class:`Request`), and its answers: files in the run's folder.
 
 Rank 0 looks for a request between two steps, so the command may run on any host that sees the folder.
 """
 
 import json
+import os
+import re
 import secrets
 from pathlib import Path
 from typing import Annotated, Any
@@ -13,6 +15,7 @@ import msgspec
 from psframe.record.folder import Folder
 
 ASKED, ANSWERED = "scale.json", "scaled.json"
+LEAVING = re.compile(r"leave-([0-9]{1,9})")  # a rank that asks to leave
 MOST_BYTES = 1 << 16  # of either file
 
 Rank = Annotated[int, msgspec.Meta(ge=1, le=1 << 30)]
@@ -82,10 +85,27 @@ def answered(run: Path, of: Request) -> Answer | None:
     return found if found is not None and found.id == of.id else None
 
 
-def clear(run: Path) -> None:
-    """Remove the last request, as it was to a job that has ended. OSError if that is impossible."""
+def leave(run: Path, rank: int) -> None:
+    """Ask that a rank may leave, by its number in the world. OSError if that is impossible."""
     with Folder(run) as folder:
-        folder.remove(ASKED)
+        os.close(folder.make_fd(f"leave-{rank}"))
+
+
+def leaving(run: Path) -> list[int]:
+    """Return the ranks that have asked to leave since :func:`clear`."""
+    try:
+        with Folder(run) as folder:
+            return sorted(int(match[1]) for name in folder.names() if (match := LEAVING.fullmatch(name)))
+    except OSError:
+        return []
+
+
+def clear(run: Path) -> None:
+    """Remove all requests, as they were to a job that has ended. OSError if that is impossible."""
+    ranks = leaving(run)
+    with Folder(run) as folder:
+        for name in (ASKED, *(f"leave-{rank}" for rank in ranks)):
+            folder.remove(name)
 
 
 def _put(run: Path, name: str, content: msgspec.Struct) -> None:

@@ -1,14 +1,18 @@
 """Training of a plan on the ranks of a job (:func:`train`), from the construction of its parts to its end."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from contextlib import suppress
 from functools import partial
+from pathlib import Path
 from typing import Any
+
+from mpi4py import MPI
 
 from psframe.cluster.cluster import AgreedError, Cluster
 from psframe.cluster.command import training_begins
 from psframe.cluster.pool import Pool
 from psframe.cluster.signals import Signals
-from psframe.record import onward, stopped
+from psframe.record import onward, scaling, stopped
 from psframe.record.run_dir import durably
 from psframe.train import loop, recovery
 from psframe.train.build import assemble
@@ -42,11 +46,10 @@ def train(cluster: Cluster, plan: Plan, quiet: bool, callbacks: Sequence[Any] = 
     training_begins()
     apply_requests(run, cluster.run_on_root(partial(_begin, run)))
     by_stop: Stopped | None = None
-    if plan.config.elastic.ranks and run.outputs.run_dir:
-        run.outputs.scaling = Scaling(run.outputs.run_dir.path, pool, partial(judged.check_ranks, plan))
+    leaves = _scales(run, plan, pool) if plan.config.elastic.ranks else _stays
     try:
         if not run.progress.stop:
-            run, by_stop = recovery.trained(run, plan, _train, pool)
+            run, by_stop = recovery.trained(run, plan, partial(_train, leaves=leaves), pool)
         run.cluster.run_on_root_in_time(partial(_end, run))
     except Dismissed as told:
         if told.error:
@@ -63,11 +66,31 @@ def train(cluster: Cluster, plan: Plan, quiet: bool, callbacks: Sequence[Any] = 
     return run, by_stop
 
 
-def _train(run: Run) -> None:
+def _scales(run: Run, plan: Plan, pool: Pool) -> Callable[[], bool]:
+    """Let rank 0 heed requests for other ranks; return what asks that this rank may leave. All ranks must call."""
+    opened = run.outputs.run_dir
+    if opened:
+        run.outputs.scaling = Scaling(opened.path, pool, partial(judged.check_ranks, plan))
+    folder = Path(run.cluster.bcast(str(opened.path.absolute()) if opened else ""))
+
+    def leaves() -> bool:
+        with suppress(OSError):  # the folder may lie on a disk of rank 0's host
+            scaling.leave(folder, MPI.COMM_WORLD.rank)
+            return True
+        return False
+
+    return leaves if run.cluster.rank else _stays
+
+
+def _stays() -> bool:
+    return False
+
+
+def _train(run: Run, leaves: Callable[[], bool]) -> None:
     keys, where = run.config.checkpoint, ""
     if run.outputs.run_dir:  # on rank 0
         where = onward.of_running(run.outputs.run_dir.path, bool(keys.every_epochs or keys.every_seconds))
-    with Signals(run.cluster.halt, speaks=run.cluster.rank == 0, where=where):
+    with Signals(run.cluster.halt, speaks=run.cluster.rank == 0, where=where, leaves=leaves):
         loop.train(run)
 
 
@@ -86,5 +109,7 @@ def _end(run: Run) -> None:
     outputs, progress = run.outputs, run.progress
     assert outputs.run_dir
     outputs.calls.end()
+    if run.config.elastic.ranks:
+        durably(scaling.clear, outputs.run_dir)
     if progress.stop:
         durably(lambda path: stopped.mark(path, progress.stop, progress.epoch, progress.step), outputs.run_dir)

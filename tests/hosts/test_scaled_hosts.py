@@ -57,6 +57,25 @@ def test_host_that_joins_and_leaves_changes_no_bit(mpi, two, tmp_path, each, syn
     assert runs.hashes_of(tmp_path) == runs.hashes_of(tmp_path / "still")
 
 
+@pytest.mark.full
+@pytest.mark.parametrize("mode", ["local_sgd", "hybrid"])
+def test_modes_that_cannot_pause_inside_an_epoch_change_at_its_end(mpich, two, tmp_path, mode):
+    path = runs.write(tmp_path / "run.yaml", 5)
+    words = ["-m", "tests.helpers.scaling", "3:4,90:3", path, "--quiet", "elastic.ranks=2", f"sync.mode={mode}"]
+    ended = subprocess.run(
+        two.on_first(two.mpi(mpich, 2).command(4, [*words, "fault.late_s=0"])),
+        env={**os.environ, **two.environment},
+        capture_output=True,
+        text=True,
+        timeout=120,
+        cwd=launcher.ROOT,
+    )
+    assert ended.returncode == 0, ended.stderr
+    records = records_of(tmp_path)
+    assert [record["n_ranks"] for record in records][-1] == 3
+    assert [len(record.get("resized", [])) for record in records].count(1) == 2
+
+
 def test_host_that_is_drained_does_not_come_back(mpich, two, tmp_path):
     path = runs.write(tmp_path / "run.yaml", 4000, steps=False)
     words = ["-m", "psframe.train", path, "--quiet", "elastic.ranks=4", "fault.late_s=0"]

@@ -1,5 +1,6 @@
 """Scaling for other ranks, as rank 0 sees them between two steps (:class:`Scaling`)."""
 
+import sys
 from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
@@ -11,7 +12,9 @@ from psframe.errors import UserError, nearest
 from psframe.record import scaling
 from psframe.record.scaling import Answer, Request
 
-LOOK_S = 0.05  # seconds between two looks for a request, which cost a system call each
+LOOK_S = 0.1  # seconds between two looks for a request, which may cost a millisecond each on a network disk
+#: seconds from the signal of a rank that it alone was to leave, and not the job
+ALONE_S = 1.0
 
 
 class NoScaling:
@@ -43,6 +46,8 @@ class Scaling:
         self.run, self.pool, self.check = run, pool, check
         self.seen: Request | None = None
         self.answered: Request | None = None
+        self.leaving: dict[int, float] = {}  # ranks that have asked to leave, and since when
+        self.kept: set[str | int] = set()  # those of them that the others cannot do without
         self.change: dict[str, Any] | None = None
         self.looked = perf_counter()
 
@@ -60,7 +65,9 @@ class Scaling:
         return change
 
     def done(self, before: int, epoch: int, step: int, pause_s: float) -> None:
-        """Answer the last request, once the new members are ready to train."""
+        """Answer a request, once the new members are ready to train."""
+        if self.seen == self.answered:
+            return  # ranks have left by themselves
         now = len(self.pool.members)
         self._answer(before=before, now=now, epoch=epoch, step=step, pause_s=pause_s)
 
@@ -69,6 +76,9 @@ class Scaling:
         self.seen, self.change = self.answered, None
 
     def _look(self) -> None:
+        if alone := self._alone():
+            self._drain(alone)
+            return
         asked = scaling.asked(self.run)
         if asked is None or asked == self.seen:
             return
@@ -82,6 +92,26 @@ class Scaling:
             self.pool.drained.update(self.change["drained"])
             self.change = None
             self._answer(before=len(self.pool.members), now=len(self.pool.members))
+
+    def _alone(self) -> list[int]:
+        """Return the ranks that have asked to leave, and whose job was not asked to end since."""
+        now, pool = perf_counter(), self.pool
+        for rank in scaling.leaving(self.run):
+            self.leaving.setdefault(rank, now)
+        done = pool.drained | self.kept
+        return [rank for rank, at in self.leaving.items() if now - at >= ALONE_S and rank not in done]
+
+    def _drain(self, alone: list[int]) -> None:
+        members = self.pool.chosen(None, alone)
+        try:
+            self.check(self.pool.sizes(members))
+        except UserError as error:
+            self.kept.update(alone)
+            print(
+                f"psframe: warning: rank {alone[0]} was asked to leave, and stays: {error}", file=sys.stderr, flush=True
+            )
+            return
+        self.change = {"members": list(members), "drained": alone}
 
     def _change(self, asked: Request) -> dict[str, Any]:
         pool, hosts = self.pool, self.pool.cluster.hosts

@@ -5,6 +5,7 @@ import os
 import signal
 import subprocess
 import sys
+import time
 from pathlib import Path
 
 import pytest
@@ -235,6 +236,32 @@ def test_spare_that_is_asked_alone_waits_on(mpich, tmp_path):
     ends(process, path)
 
 
+def test_member_that_is_asked_alone_leaves_and_does_not_come_back(mpich, tmp_path):
+    process, path, ranks, run = begin(mpich, tmp_path, "elastic.ranks=3", "sync.mode=allreduce")
+    os.kill(ranks[1], signal.SIGTERM)
+    until = time.monotonic() + 60
+    while live.lines_of(run)[-1]["n_ranks"] == 3:
+        assert time.monotonic() < until
+        time.sleep(0.05)
+    status, _, err = scale(run, "--to", 3)
+    assert status == 2
+    assert "--to must be at most the ranks of the job that are not drained, 2, got 3" in err
+    os.kill(ranks[0], signal.SIGUSR1)
+    ends(process, path)
+    assert live.lines_of(run)[-1]["n_ranks"] == 2
+    assert not [name for name in os.listdir(run) if name.startswith("leave-")]
+
+
+def test_rank_that_others_cannot_do_without_stays(mpich, tmp_path):
+    keys = ("elastic.ranks=3", "sync={mode: sync_ps, servers: 2}", "collective=buffer")
+    process, path, ranks, run = begin(mpich, tmp_path, *keys)
+    os.kill(ranks[2], signal.SIGTERM)
+    assert "rank 2 was asked to leave, and stays: sync.servers must" in live.says(process, "psframe: warning", 60)
+    os.kill(ranks[0], signal.SIGUSR1)
+    ends(process, path)
+    assert live.lines_of(run)[-1]["n_ranks"] == 3
+
+
 @pytest.mark.each_mpi
 @pytest.mark.parametrize("victim", thinned([0, 1, 2], (2,)))
 def test_killed_rank_ends_the_job_with_its_spares(mpi, tmp_path, victim):
@@ -258,7 +285,7 @@ def test_error_of_the_members_ends_the_spares_with_one_message(mpich, tmp_path):
     ("keys", "expected"),
     [
         (("elastic.ranks=5",), "elastic.ranks must be at most the ranks of the job, 3, got 5"),
-        (("elastic.ranks=2", "parallel.pipeline=2"), "elastic.ranks is for ranks with the whole network"),
+        (("elastic.ranks=2", "parallel.pipeline=3"), "elastic.ranks is for ranks with the whole network"),
         (
             ("elastic.ranks=2", "sync={mode: sync_ps, servers: 2}", "collective=buffer"),
             "sync.servers must leave a worker, and be at most 1 of 2 ranks",

@@ -1,6 +1,7 @@
 """Ranks of a job, of which some train and the others wait as spares (:class:`Pool`)."""
 
 from collections.abc import Iterable, Sequence
+from contextlib import suppress
 from time import sleep
 from typing import Any
 
@@ -77,19 +78,23 @@ class Pool:
         spares = [rank for rank in fit if rank not in self.members]
         return tuple(sorted([*present, *spares][: len(present) if n is None else n]))
 
-    def hear(self, message: Any = None) -> Any:
+    def hear(self, message: Any = None, last: bool = False) -> Any:
         """Return rank 0's ``message`` (plain values) on every rank. All ranks of the job must call: spares wait here.
 
-        Raises LeaderEnded, PeerLost or MPI.Exception if a rank has ended.
+        ``last``: one that died need not have it. Raises LeaderEnded, PeerLost or MPI.Exception if a rank has ended.
         """
         cluster = self.cluster
         if cluster.leaders != MPI.COMM_NULL and cluster.rank == 0:
             for node in range(1, cluster.n_nodes):
-                cluster.leaders.send(message, node, CALL)
+                with suppress(*((MPI.Exception,) if last else ())):
+                    cluster.leaders.send(message, node, CALL)
         elif cluster.leaders != MPI.COMM_NULL:
             while not cluster.leaders.Iprobe(0, CALL):
                 sleep(LOOK_S)
             message = cluster.leaders.recv(source=0, tag=CALL)
+        if last and cluster.link.leads:
+            cluster.link.call(message)
+            return message
         message = cluster.link.tell(message)
         if message == LOST:
             raise PeerLost("a rank is lost, as another one tells", (), False)
@@ -126,19 +131,16 @@ class Pool:
     def leave(self, message: Any, heard: bool = False) -> None:
         """Tell the spares rank 0's last ``message``, and wait for all ranks. All of the job must call, once.
 
-        ``heard``: this rank has the message.
+        A rank that dies meanwhile is waited for by nobody. ``heard``: this rank has the message.
         """
-        while True:
-            try:
-                if not heard:
-                    message = self.hear(message)
-                self.cluster.barrier()
-                return
-            except LOSSES as lost:
-                if not self.survives or not is_loss(lost):
-                    raise
-                self.survive()
-                heard = False
+        try:
+            if not heard:
+                self.hear(message, last=True)
+            self.cluster.barrier()
+        except LOSSES as lost:
+            if not self.survives or not is_loss(lost):
+                raise
+            communicators.revoke()  # MPI's own end would wait for the one that died
 
     def change(self, members: Sequence[int], drained: Iterable[str | int]) -> Cluster | None:
         """Change the members as was asked for; return as :meth:`divide`. All ranks of the job must call."""

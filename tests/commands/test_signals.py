@@ -33,10 +33,10 @@ def test_signals_that_come_together_ask_once(monkeypatch):
         for _ in range(3):
             signal.pthread_sigmask(signal.SIG_BLOCK, both)
             for number in both:
-                os.kill(os.getpid(), number)
+                signal.raise_signal(number)  # to this thread: another one would take it at any later time
             signal.pthread_sigmask(signal.SIG_UNBLOCK, both)
         assert halt.signal in both
-    os.kill(os.getpid(), signal.SIGTERM)  # one that comes when it is all over
+    signal.raise_signal(signal.SIGTERM)  # one that comes when it is all over
     assert not complaints
 
 

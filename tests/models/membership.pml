@@ -3,7 +3,7 @@
 Rank 0 keeps the parameters; one fault may strike any rank at any moment. A step is a sample; a view is a set of members.
 Names are those of psframe/cluster/pool.py and psframe/train/recovery.py. With MISTAKE=n, the model has a defect.
 
-    spin -DN=4 -a membership.pml && gcc -O2 -DSAFETY -o pan pan.c && ./pan
+    spin -DN=4 -DSTEPS=2 -a membership.pml && gcc -O2 -DSAFETY -DCOLLAPSE -o pan pan.c && ./pan
 */
 #ifndef N
 #define N 3
@@ -17,12 +17,13 @@ Names are those of psframe/cluster/pool.py and psframe/train/recovery.py. With M
 #define ALL ((1 << N) - 1)
 #define ME (1 << me)
 #define ERAS 2
-#define VIEWS 6
+#define VIEWS 8
+#define BOX(rank) ((MISTAKE == 15 -> 0 : era) * N + rank)
 
 mtype = { CHANGE, ENDED, GOES_ON, LOST }
 
 chan link[ERAS * N] = [3] of { mtype, byte };   /* rank 0's messages, by era (Pool.hear) */
-byte dead;                                      /* ranks that have died */
+byte dead, ended;                               /* ranks that have died, and that are done: their locks drop alike */
 bool revoked[ERAS];                             /* communicators of an era */
 byte job[ERAS];                                 /* ranks of the job */
 byte shrunk[ERAS];                              /* ranks that have called Shrink */
@@ -35,7 +36,8 @@ byte used[STEPS];                               /* how often each sample was app
 byte place[N], view_of[N];                      /* step and view of each rank that trains */
 bool changed;                                   /* the one request of the run was done */
 
-#define gone(era, set) ((dead & (set)) || revoked[era] || (dead & 1))
+#define left (dead | ended)
+#define gone(era, set) ((left & (set)) || revoked[era] || (left & 1))
 
 /* A wait in shared memory looks at the gate once more when it has seen a loss; one in MPI may tell a loss either way. */
 #define wait_for(condition, set) \
@@ -53,7 +55,7 @@ inline tell_all(kind, mask) {
     to = 1;
     do
     :: to < N && (job[era] & (1 << to)) ->
-        link[era * N + to] ! kind, mask;
+        link[BOX(to)] ! kind, mask;
         to++
     :: to < N && !(job[era] & (1 << to)) -> to++
     :: to >= N -> break
@@ -81,6 +83,7 @@ divide: /* Pool.divide: all ranks of the job meet */
             view_of[me] = view;
             if
             :: MISTAKE == 2 && me > 0 -> skip
+            :: MISTAKE == 14 && me > 0 && era > 0 && place[me] > 0 -> skip
             :: else -> place[me] = cursor
             fi
         };
@@ -101,6 +104,7 @@ step:   if
         :: me == 0 ->
             if
             :: MISTAKE == 3 -> skip
+            :: MISTAKE == 13 -> wait_for(((arrived[view] | dead) & members) == members, members)
             :: else -> wait_for((arrived[view] & members) == members, members)
             fi;
             d_step { /* commit */
@@ -160,8 +164,8 @@ change: /* resized: rank 0 says who trains from here on */
 spare:  /* Pool.hear: a rank that leaves and one that has left wait alike */
         view_of[me] = 0;
         if
-        :: atomic { link[era * N + me] ? word, next -> skip }
-        :: atomic { empty(link[era * N + me]) && (dead & 1) -> goto over }
+        :: atomic { link[BOX(me)] ? word, next -> skip }
+        :: atomic { empty(link[BOX(me)]) && (left & 1) -> goto over }
         fi;
         if
         :: word == CHANGE || word == GOES_ON -> goto divide
@@ -171,7 +175,7 @@ spare:  /* Pool.hear: a rank that leaves and one that has left wait alike */
 
 loss:   /* Pool.survive: revoke, call the spares, Shrink */
         if
-        :: dead & 1 -> goto over
+        :: left & 1 -> goto over
         :: else -> skip
         fi;
         if
@@ -182,28 +186,29 @@ loss:   /* Pool.survive: revoke, call the spares, Shrink */
         :: me == 0 && MISTAKE != 7 ->
             to = 1;
             do
-            :: to < N && nfull(link[era * N + to]) -> link[era * N + to] ! LOST, 0; to++
-            :: to < N && full(link[era * N + to]) -> to++
+            :: to < N && nfull(link[BOX(to)]) -> link[BOX(to)] ! LOST, 0; to++
+            :: to < N && full(link[BOX(to)]) -> to++
             :: to >= N -> break
             od
         :: else -> skip
         fi;
         if
-        :: me == 0 && MISTAKE == 8 -> used[cursor]++; cursor++   /* as if the step under way were done */
+        :: me == 0 && MISTAKE == 8 && cursor < STEPS -> cursor++   /* as if the step under way were done */
         :: else -> skip
         fi;
         shrunk[era] = shrunk[era] | ME;
         if
-        :: atomic { ((shrunk[era] | (MISTAKE == 9 -> 0 : dead)) & job[era]) == job[era] -> skip }
-        :: atomic { (dead & 1) -> goto over }
+        :: atomic { ((shrunk[era] | (MISTAKE == 9 -> 0 : left)) & job[era]) == job[era] -> skip }
+        :: atomic { (left & 1) -> goto over }
         fi;
         d_step {
             if
-            :: job[era + 1] == 0 -> job[era + 1] = job[era] & ~dead
+            :: job[era + 1] == 0 -> job[era + 1] = shrunk[era]
             :: else -> skip
             fi
         };
         era++;
+        view = 4;       /* an era has gates and communicators of its own */
         if
         :: me == 0 ->
             if
@@ -219,7 +224,7 @@ loss:   /* Pool.survive: revoke, call the spares, Shrink */
         :: else ->
             if
             :: MISTAKE == 10 -> /* each by its own view */
-                link[era * N + me] ? word, to;
+                link[BOX(me)] ? word, to;
                 next = members & job[era];
                 if
                 :: word == ENDED -> goto leave
@@ -236,7 +241,7 @@ end:    /* dismiss: the last message, and a barrier of all */
             :: MISTAKE == 11 -> /* to members alone */
                 to = 1;
                 do
-                :: to < N && (members & job[era] & (1 << to)) -> link[era * N + to] ! ENDED, 0; to++
+                :: to < N && (members & job[era] & (1 << to)) -> link[BOX(to)] ! ENDED, 0; to++
                 :: to < N && !(members & job[era] & (1 << to)) -> to++
                 :: to >= N -> break
                 od
@@ -259,7 +264,7 @@ leave:  parting[era] = parting[era] | ME;
             od
         :: else -> skip
         fi;
-over:   skip
+over:   ended = ended | ME
     } unless { dead & ME }
 }
 

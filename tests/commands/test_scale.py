@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 
+from psframe.record import scaling
 from tests.helpers import launcher, live, runs
 from tests.helpers.live import ends, left_in_shm, records_of
 from tests.helpers.seeds import seeded
@@ -250,6 +251,27 @@ def test_member_that_is_asked_alone_leaves_and_does_not_come_back(mpich, tmp_pat
     ends(process, path)
     assert live.lines_of(run)[-1]["n_ranks"] == 2
     assert not [name for name in os.listdir(run) if name.startswith("leave-")]
+
+
+def test_changes_leave_nothing_open(mpich, tmp_path):
+    """Nor those of a network whose workers meet, and have gates of their own."""
+    keys = ("elastic.ranks=2", *BLOCKS, "model=tests.helpers.tiny:meeting", "sync.mode=allreduce")
+    process, path, _, run = begin(mpich, tmp_path, *keys)
+
+    def held():
+        return [rank.num_fds() for rank in live.processes_of(path)]
+
+    before = None
+    for n in (3, 1, 2) * 5:
+        asked = scaling.ask(run, n, [])
+        until = time.monotonic() + 60
+        while not scaling.answered(run, asked):
+            assert time.monotonic() < until
+            time.sleep(0.01)
+        before = before or held()
+    assert all(now <= then + 6 for then, now in zip(before, held(), strict=True)), (before, held())
+    os.kill(live.ranks_of(path)[0], signal.SIGUSR1)
+    ends(process, path)
 
 
 def test_rank_that_others_cannot_do_without_stays(mpich, tmp_path):

@@ -32,6 +32,8 @@ def rebuilt(plan: Plan, cluster: Cluster, old: Run, held: LoadedData, saved: Sav
     AgreedError
         On every rank, if this is impossible.
     """
+    for inner in old.inner:
+        inner.close()
     plan = regrouped(plan, cluster)
     new_run = assemble.with_fallback(cluster, plan, lambda: assemble.build_run(cluster, plan, held, old.outputs.trace))
     new_run.labels["placement"] = placement_report.summary(cluster, plan.places)

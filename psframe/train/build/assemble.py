@@ -122,6 +122,8 @@ def build_run(cluster: Cluster, plan: Plan, held: LoadedData | None = None, trac
     data = take(cluster, plan, sizes, allocator, held)
     new_run = cluster.run_on_all(lambda: build(cluster, plan, data, allocator, trace))
     adopt(cluster, plan.places, allocator)
+    clusters = [plan.group.cluster, *([plan.others.cluster] if plan.others else [])]
+    new_run.inner = [inner for inner in clusters if inner is not cluster]
     new_run.blocks = [*allocator.blocks, *([("data", data.memory)] if cluster.link.leads else [])]
     return new_run
 

@@ -28,6 +28,7 @@ Place = Callable[[np.ndarray], None]
 #: folder that containers in different network namespaces may share
 FOLDER = "/dev/shm"
 
+LOST = (1 << 64) - 1  # in place of a message's length: a rank of the job is lost
 TIMEOUT_S = 60.0  # limit of exchanges that take milliseconds unless a peer is dead; waiting for work has no limit
 
 
@@ -53,7 +54,8 @@ class Link:
     def tell(self, message: Any = None) -> Any:
         """Return the first rank's ``message`` (plain values, as JSON) on every rank of the node, which must all call.
 
-        Every rank gets the same: lists in place of tuples. Raises as :meth:`gather`.
+        Every rank gets the same: lists in place of tuples. Raises as :meth:`gather`, and PeerLost if the first rank
+        has called it off.
         """
         return json.loads(self.spread(json.dumps(message).encode()))
 
@@ -72,6 +74,12 @@ class Link:
         for peer in self.peers if self.leads else ():
             with suppress(OSError):
                 _send(peer, frame)
+
+    def call_off(self) -> None:
+        """Let the other ranks of the node raise PeerLost, from the first one, as far as they wait for its messages."""
+        for peer in self.peers if self.leads else ():
+            with suppress(OSError):
+                peer.sendall(struct.pack("<Q", LOST))
 
     def gather(self, frame: bytes) -> list[bytes]:
         """Return the bytes of every rank, in any order, on the first rank, [] elsewhere. All of the node must call.
@@ -192,6 +200,8 @@ def _send(peer: socket.socket, frame: bytes) -> None:
 
 def _receive(peer: socket.socket) -> bytes:
     (size,) = struct.unpack("<Q", _exactly(peer, 8))
+    if size == LOST:
+        raise PeerLost("a rank is lost, as another one tells", (), False)
     return _exactly(peer, size)
 
 

@@ -12,7 +12,6 @@ from psframe.cluster.cluster import Cluster, join
 from psframe.cluster.gates import PeerLost
 from psframe.cluster.node_channel import LeaderEnded
 
-LOST = {"lost": True}  # message to spares, which then find out who
 CALL = 0x5F02  # MPI tag of rank 0's messages to the other nodes
 LOOK_S = 0.02  # seconds between two looks of a node without ranks that train: MPI has no wait that does not spin
 
@@ -95,10 +94,7 @@ class Pool:
         if last and cluster.link.leads:
             cluster.link.call(message)
             return message
-        message = cluster.link.tell(message)
-        if message == LOST:
-            raise PeerLost("a rank is lost, as another one tells", (), False)
-        return message
+        return cluster.link.tell(message)
 
     def survive(self) -> None:
         """Form a smaller job of the ranks that are left; those of them that are members, as rank 0 sees it, still are.
@@ -109,7 +105,7 @@ class Pool:
         old, was_first = self.cluster, self.cluster.rank == 0
         communicators.revoke()
         old.rendezvous.gates.tell()
-        old.link.call(LOST)
+        old.link.call_off()
         old.close()
         new = join(communicators.keep(old.world.Shrink()))
         if new.n_nodes < old.n_nodes:

@@ -1,8 +1,10 @@
 """Command ``psframe scale RUN --to N`` (:func:`main`): ranks that join a running job, or leave it."""
 
+import fcntl
 import sys
 from argparse import Namespace
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from time import perf_counter, sleep
 
@@ -11,6 +13,7 @@ from psframe.cluster.process import guarded
 from psframe.config.schema import content
 from psframe.errors import UserError, reason
 from psframe.record import run_dir, scaling
+from psframe.record.folder import Folder
 from psframe.record.scaling import Answer, Request
 
 USAGE = "psframe scale RUN [--to N] [--drain HOST[,HOST]] [--timeout SECONDS]"
@@ -49,10 +52,10 @@ def main(argv: Sequence[str]) -> int:
     run, began = Path(arguments.run), perf_counter()
     _check(run)
     try:
-        asked = scaling.ask(run, arguments.to, arguments.drain)
+        with alone(run):
+            told = _answer(run, scaling.ask(run, arguments.to, arguments.drain), arguments.timeout)
     except OSError as error:
         raise UserError(f"the folder of the run must be writable, got {str(run)!r} ({reason(error)})") from None
-    told = _answer(run, asked, arguments.timeout)
     if told.error:
         raise UserError(told.error)
     if told.before == told.now:
@@ -63,6 +66,21 @@ def main(argv: Sequence[str]) -> int:
         f"{perf_counter() - began:.2f} s from the command; the pause took {told.pause_s:.2f} s"
     )
     return 0
+
+
+@contextmanager
+def alone(run: Path) -> Iterator[None]:
+    """Let one command at a time ask a job, as far as its disk has locks; UserError if another one does."""
+    with Folder(run) as folder:
+        try:
+            fcntl.flock(folder.fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            raise UserError(
+                f"one command at a time may ask a job, got another one that waits for {str(run)!r}; try again after it"
+            ) from None
+        except OSError:
+            pass
+        yield
 
 
 def _check(run: Path) -> None:
@@ -87,9 +105,10 @@ def _answer(run: Path, asked: Request, timeout_s: float) -> Answer:
         if not run_dir.is_live(run):
             raise UserError(f"the job must still train to change, got {str(run)!r}, which has ended")
         sleep(LOOK_S)
+    is_off = scaling.withdraw(run, asked)
     raise UserError(
         f"the job must answer within --timeout, {timeout_s:g} s, and did not: it changes after the step under way, or "
-        "after an evaluation; look again, or give a longer one"
+        f"after an evaluation; {'the request is withdrawn' if is_off else 'it may still change'}, give a longer one"
     )
 
 

@@ -1,6 +1,6 @@
 """Ranks of a job, of which some train and the others wait as spares (:class:`Pool`)."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
 from time import sleep
 from typing import Any
@@ -41,6 +41,8 @@ class Pool:
         Numbers in ``cluster`` of the ranks that train, ascending; rank 0 is always one.
     wanted : int
         Number of members that was asked for last; there may be fewer after losses.
+    leaves : callable
+        Asks that this rank may leave; returns False if that is in vain.
     drained : set of str or int
         Hosts whose ranks do not come back, and such ranks by their numbers in MPI.COMM_WORLD.
     """
@@ -48,6 +50,7 @@ class Pool:
     def __init__(self, cluster: Cluster, survives: bool = False):
         self.cluster, self.survives, self.members = cluster, survives, tuple(range(cluster.n_ranks))
         self.wanted, self.drained = cluster.n_ranks, set[str | int]()
+        self.leaves: Callable[[], bool] = lambda: False
         self.n_kept = communicators.n_kept()
 
     @property

@@ -22,9 +22,11 @@ LEAVE_S = 9  # seconds until the kernel ends a rank that was asked to leave and 
 class Signals:
     """Context in which the first of NUMBERS asks all ranks to leave, by ``halt``; SIGINT after it ends this rank.
 
+    One that comes where there is no ``halt`` is heeded at the next :meth:`heed`.
+
     Parameters
     ----------
-    halt : StopFlag
+    halt : StopFlag or None
     speaks : bool
         True if this rank reports to the user.
     where : str
@@ -33,26 +35,38 @@ class Signals:
         On a rank that the job can do without: called on SIGTERM in place of ``halt``; returns False if it was in vain.
     """
 
-    def __init__(self, halt: StopFlag, speaks: bool, where: str = "", leaves: Callable[[], bool] = lambda: False):
+    def __init__(
+        self, halt: StopFlag | None, speaks: bool, where: str = "", leaves: Callable[[], bool] = lambda: False
+    ):
         self.halt, self.speaks, self.where, self.leaves = halt, speaks, where, leaves
         self.before: dict[int, Any] = {}
-        self.asked = self.left = False
+        self.number, self.left = 0, False
 
-    def __enter__(self) -> None:
+    def __enter__(self) -> "Signals":
         self.before = {number: signal.signal(number, self._ask) for number in NUMBERS}
+        return self
 
     def __exit__(self, kind: type | None, error: BaseException | None, trace: TracebackType | None) -> None:
         signal.alarm(0)
+        self.heed(None)
         for number, handler in self.before.items():
-            signal.signal(number, signal.SIG_IGN if (self.halt.signal or self.left) and number in REPEATED else handler)
+            signal.signal(number, signal.SIG_IGN if self.left and number in REPEATED else handler)
+
+    def heed(self, halt: StopFlag | None) -> None:
+        """Ask by another flag from here on, for the signal that came before, too; by none until the next call."""
+        if self.halt is not None and self.halt.signal:
+            self.left = True
+        self.halt = halt
+        if halt is not None and self.number:
+            halt.signal = self.number
 
     def _ask(self, number: int, frame: FrameType | None) -> None:
-        if number == signal.SIGTERM and not self.asked and self.leaves():
+        if number == signal.SIGTERM and not self.number and self.leaves():
             self.left = True
             return
-        if self.asked:  # those of REPEATED keep this handler: Python complains if a pending one has lost it
+        if self.number:  # those of REPEATED keep this handler: Python complains if a pending one has lost it
             return
-        self.asked = True
+        self.number = number
         for signum in set(NUMBERS).difference(REPEATED):
             signal.signal(signum, signal.SIG_DFL)
         signal.alarm(LEAVE_S)  # by the kernel: a step or an MPI call may not return to Python
@@ -62,4 +76,5 @@ class Signals:
             where = f"; {self.where}" if self.where else ""
             text = f"psframe: {name}: leaving after this step{more}{where}\n"
             os.write(2, text.encode())  # a print may be in progress
-        self.halt.signal = number
+        if self.halt is not None:
+            self.halt.signal = number

@@ -12,6 +12,7 @@ from typing import Annotated, Any
 
 import msgspec
 
+from psframe.errors import UserError
 from psframe.record.folder import Folder
 
 ASKED, ANSWERED = "scale.json", "scaled.json"
@@ -63,8 +64,16 @@ class Answer(msgspec.Struct, forbid_unknown_fields=True, frozen=True, kw_only=Tr
 
 
 def ask(run: Path, ranks: int | None, drain: list[str]) -> Request:
-    """Write a request into a run's folder, and return it. OSError if that is impossible."""
-    asked = Request(id=secrets.token_hex(8), ranks=ranks, drain=drain)
+    """Write a request into a run's folder, and return it; one that nobody has answered is replaced.
+
+    OSError if that is impossible, UserError if the request is none.
+    """
+    try:
+        asked = msgspec.convert({"id": secrets.token_hex(8), "ranks": ranks, "drain": drain}, Request)
+    except msgspec.ValidationError as error:
+        raise UserError(
+            f"a job can be asked for ranks by number, and hosts by name, and this is neither: {error}"
+        ) from None
     _put(run, ASKED, asked)
     return asked
 
@@ -77,6 +86,15 @@ def answer(run: Path, answered: Answer) -> None:
 def asked(run: Path) -> Request | None:
     """Return the last request; None if there is none, or it cannot be read."""
     return _get(run, ASKED, Request)
+
+
+def withdraw(run: Path, of: Request) -> bool:
+    """Remove a request that nobody has answered; return False if it was not there. OSError if that is impossible."""
+    with Folder(run) as folder:
+        if _get(run, ASKED, Request) != of:
+            return False
+        folder.remove(ASKED)
+    return True
 
 
 def answered(run: Path, of: Request) -> Answer | None:

@@ -101,8 +101,10 @@ def _part(run: Run) -> None:
     run.outputs.trace.end()
     run.outputs.trace.add("drain", timings.left)
     timings.ended = perf_counter()
-    _pause(run, timings)
+    change = _pause(run, timings)
     run.guard.end(run.progress.step)
+    if change is not None:
+        raise Resized(change)
 
 
 def _turn(run: Run, timings: EpochTimings, order: np.ndarray, step: int, worker: int | None) -> None:
@@ -153,15 +155,15 @@ def _save(run: Run, checkpointer: Checkpointer, cursor: int, step: int, always: 
     run.outputs.trace.add("checkpoint", began)
 
 
-def _pause(run: Run, timings: EpochTimings) -> None:
-    """Agree on the samples done, and, after a requested pause, on what was asked for. All ranks must call.
+def _pause(run: Run, timings: EpochTimings) -> dict[str, Any] | None:
+    """Agree on the samples done, and, after a requested pause, on what was asked for; return a change of the ranks.
+
+    All ranks must call.
 
     Raises
     ------
     Stopped
         On every rank, after a signal or where a callback ends the run here.
-    Resized
-        On every rank, if other ranks are to train from here on.
     """
     done, steps, number, requests, change = run.cluster.run_on_root_in_time(partial(_settled, run, len(timings.losses)))
     timings.cut(steps)
@@ -177,8 +179,7 @@ def _pause(run: Run, timings: EpochTimings) -> None:
         cause = signal.Signals(number).name if number else run.progress.stop
         epoch = run.progress.epoch + 1
         raise Stopped(number, f"left on {cause} after {done:,} of {run.sampler.n_samples:,} samples of epoch {epoch}")
-    if change is not None:
-        raise Resized(change)
+    return change
 
 
 def _settled(run: Run, n_steps: int) -> tuple[int, int, int, dict[str, Any] | None, dict[str, Any] | None]:

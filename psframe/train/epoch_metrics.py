@@ -34,6 +34,8 @@ class EpochTimings:
         This rank's samples, by step.
     rates : ndarray, shape (n_steps,)
         Learning rates, 0 for steps without this rank.
+    absent_s : float
+        Seconds of it before this rank joined.
     is_agreed : bool
         True once the ranks have agreed on the number of steps.
     row : ndarray, shape (n,)
@@ -49,6 +51,7 @@ class EpochTimings:
     rates: np.ndarray
     left: float = 0.0
     is_agreed: bool = False
+    absent_s: float = 0.0
     row: np.ndarray = field(default_factory=lambda: np.zeros(1))
 
     @classmethod
@@ -81,7 +84,9 @@ class EpochTimings:
         losses, samples, rates = (
             np.concatenate([getattr(part, name) for part in parts]) for name in ("losses", "samples", "rates")
         )
-        return cls(parts[0].begun, parts[-1].ended, times, met, losses, samples, rates, parts[-1].left)
+        absent_s = sum(part.absent_s for part in parts)
+        ends = parts[0].begun, parts[-1].ended
+        return cls(*ends, times, met, losses, samples, rates, parts[-1].left, absent_s=absent_s)
 
 
 @dataclass
@@ -224,7 +229,7 @@ def phases(every: Sequence[Report], together: bool) -> np.ndarray:
     spent = []
     for report, wait in zip(every, waits, strict=True):
         data, compute = np.diff(report.timings.times, axis=1).sum(axis=0)
-        rest = report.timings.ended - report.timings.begun - data - compute - wait
+        rest = report.timings.ended - report.timings.begun - report.timings.absent_s - data - compute - wait
         if report.worker is not None:
             spent.append((data, compute, wait, rest))
     return np.mean(spent, axis=0)

@@ -31,7 +31,7 @@ def train(run: Run) -> None:
         On every rank, after a signal has asked the job to stop.
     """
     run.cluster.barrier()
-    run.labels["startup_s"] = since_launch_s()
+    run.labels.setdefault("startup_s", since_launch_s())
     with run.outputs.usage, run.guard:
         _train_epochs(run)
     if run.config.record.usage:  # samples since the last epoch's report
@@ -87,7 +87,7 @@ def _conclude(run: Run, every: list[Report]) -> Requests:
     measured |= {"begun_at": progress.begun_at, "lost": progress.lost, "went_back": progress.went_back}
     if progress.resized:
         measured["resized"] = progress.resized
-    progress.begun_at, progress.lost, progress.went_back, progress.resized = 0, [], [], []
+    progress.begun_at, progress.lost, progress.went_back, progress.resized, progress.counted = 0, [], [], [], None
     requests = Requests()
     values, complaint = conclude(run.metrics, [report.sums for report in every])
     if run.metrics:
@@ -155,7 +155,7 @@ def _report(run: Run, timings: EpochTimings) -> Report:
     stalled_s = run.work.waited_s  # read before the evaluation, during which stages wait too
     tested, sums, eval_s = epoch.evaluate(run)
     run.outputs.trace.add("evaluate", perf_counter() - eval_s)
-    return Report(
+    report = Report(
         timings,
         run.team.worker,
         run.sync.tally.wait_s,
@@ -173,6 +173,9 @@ def _report(run: Run, timings: EpochTimings) -> Report:
         run.outputs.trace.take(run.cluster.clock_offset_s),
         run.outputs.usage.take(run.cluster.clock_offset_s),
     )
+    if run.progress.counted:
+        run.progress.counted.add_to(report)
+    return report
 
 
 def together(run: Run) -> bool:

@@ -100,11 +100,13 @@ def roll_back(run: Run, plan: Plan, failed: Rollback) -> Run:
     checkpoints: list[Saved | None] = []
     run.cluster.run_on_root(lambda: checkpoints.append(_last(run)))
     run.progress.parts.clear()
+    run.progress.counted = None
     run.progress.concluded, run.progress.failed_step = False, failed.step
     held, saved = released(run), checkpoints[0] if checkpoints else None
     new_run = rebuilt(plan, run.cluster, run, held, saved)
     new_run.guard.flip.step = 0  # an injected flip happens once
     if new_run.cluster.rank == 0:
+        new_run.outputs.scaling.again()
         new_run.progress.went_back.append({"step": failed.step, "ranks": list(failed.ranks), "reason": failed.reason})
         place = f"epoch {new_run.progress.epoch + 1}, {new_run.sampler.cursor:,} samples" if saved else "the beginning"
         print(f"psframe: warning: {failed.reason}; all go back to {place}", file=sys.stderr, flush=True)

@@ -26,6 +26,7 @@ from psframe.train.compute.local import Work
 from psframe.train.compute.parallel.full_model import FullModel
 from psframe.train.data.batches import Batches
 from psframe.train.data.dataset import Facts, LoadedData
+from psframe.train.elastic.counted import Counted
 from psframe.train.epoch_metrics import EpochTimings
 from psframe.train.faults.guard import Guard
 from psframe.train.outputs import Outputs
@@ -49,6 +50,8 @@ class Progress:
         Record of the last epoch, on rank 0.
     lost, went_back, resized : list of dict
         Lost ranks, rollbacks to a checkpoint and changes of the ranks in this epoch.
+    counted : Counted or None
+        Counts of the current epoch by the ranks before a change, on rank 0.
     failed_step : int
         Step at which the last rollback began.
     lr : float or None
@@ -66,6 +69,7 @@ class Progress:
     lost: list[dict[str, Any]] = field(default_factory=list)
     went_back: list[dict[str, Any]] = field(default_factory=list)
     resized: list[dict[str, Any]] = field(default_factory=list)
+    counted: Counted | None = None
     failed_step: int = 0
     lr: float | None = None
     stop: str = ""

@@ -1,6 +1,6 @@
 """Training of a plan on the ranks of a job (:func:`train`), from the construction of its parts to its end."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from contextlib import suppress
 from functools import partial
 from pathlib import Path
@@ -41,15 +41,18 @@ def train(cluster: Cluster, plan: Plan, quiet: bool, callbacks: Sequence[Any] = 
         On every rank, if the run is impossible, or a callback has raised.
     """
     pool = Pool(cluster, survives=plan.config.fault.on_worker_loss == "continue")
+    cluster.run_on_root(lambda: judged.check_first(plan, cluster.sizes))
     calls = Calls([*callbacks, *configured.callbacks(plan.config)] if cluster.rank == 0 else ())
     run = assemble.run(cluster, plan, quiet, calls)
     training_begins()
     apply_requests(run, cluster.run_on_root(partial(_begin, run)))
     by_stop: Stopped | None = None
-    leaves = _scales(run, plan, pool) if plan.config.elastic.ranks else _stays
+    if plan.config.elastic.ranks:
+        _scale(run, plan, pool)
     try:
         if not run.progress.stop:
-            run, by_stop = recovery.trained(run, plan, partial(_train, leaves=leaves), pool)
+            with _signals(run, pool) as signals:
+                run, by_stop = recovery.trained(run, plan, partial(_train, signals=signals), pool)
         run.cluster.run_on_root_in_time(partial(_end, run))
     except Dismissed as told:
         if told.error:
@@ -66,8 +69,8 @@ def train(cluster: Cluster, plan: Plan, quiet: bool, callbacks: Sequence[Any] = 
     return run, by_stop
 
 
-def _scales(run: Run, plan: Plan, pool: Pool) -> Callable[[], bool]:
-    """Let rank 0 heed requests for other ranks; return what asks that this rank may leave. All ranks must call."""
+def _scale(run: Run, plan: Plan, pool: Pool) -> None:
+    """Let rank 0 heed requests for other ranks, and the others ask that they may leave. All ranks must call."""
     opened = run.outputs.run_dir
     if opened:
         run.outputs.scaling = Scaling(opened.path, pool, partial(judged.check_ranks, plan))
@@ -79,19 +82,23 @@ def _scales(run: Run, plan: Plan, pool: Pool) -> Callable[[], bool]:
             return True
         return False
 
-    return leaves if run.cluster.rank else _stays
+    if run.cluster.rank:
+        pool.leaves = leaves
 
 
-def _stays() -> bool:
-    return False
-
-
-def _train(run: Run, leaves: Callable[[], bool]) -> None:
+def _signals(run: Run, pool: Pool) -> Signals:
     keys, where = run.config.checkpoint, ""
     if run.outputs.run_dir:  # on rank 0
         where = onward.of_running(run.outputs.run_dir.path, bool(keys.every_epochs or keys.every_seconds))
-    with Signals(run.cluster.halt, speaks=run.cluster.rank == 0, where=where, leaves=leaves):
+    return Signals(None, speaks=run.cluster.rank == 0, where=where, leaves=pool.leaves)
+
+
+def _train(run: Run, signals: Signals) -> None:
+    signals.heed(run.cluster.halt)
+    try:
         loop.train(run)
+    finally:
+        signals.heed(None)
 
 
 def _begin(run: Run) -> dict[str, Any]:

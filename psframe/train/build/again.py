@@ -6,7 +6,9 @@ The data stay in memory.
 import gc
 from dataclasses import replace
 
+from psframe import collectives
 from psframe.cluster.cluster import Cluster
+from psframe.config import registry
 from psframe.record.checkpoint import Saved
 from psframe.train import placement_report
 from psframe.train.build import assemble, setup
@@ -35,8 +37,13 @@ def rebuilt(plan: Plan, cluster: Cluster, old: Run, held: LoadedData, saved: Sav
     for inner in old.inner:
         inner.close()
     plan = regrouped(plan, cluster)
+    chosen = cluster.bcast(plan.choices["collective"].name)  # others may have fallen back to it
+    if chosen != plan.choices["collective"].name:
+        plan.choices["collective"] = registry.bind("collective", collectives.TABLE, {"name": chosen})
     new_run = assemble.with_fallback(cluster, plan, lambda: assemble.build_run(cluster, plan, held, old.outputs.trace))
     new_run.labels["placement"] = placement_report.summary(cluster, plan.places)
+    if "startup_s" in old.labels:
+        new_run.labels["startup_s"] = old.labels["startup_s"]
     new_run.outputs, new_run.progress = old.outputs, replace(old.progress, concluded=False)
     setup.init_parameters(new_run, saved, quiet=True)
     setup.attach_trace(new_run)

@@ -67,7 +67,8 @@ def init_parameters(run: Run, saved: Saved | None, quiet: bool) -> None:
             row[:] = saved_row
     progress = run.progress
     place = (saved.epoch, saved.step, saved.cursor) if saved else (0, 0, 0)
-    progress.epoch, progress.step, progress.begun_at, progress.lr = cluster.bcast((*place, progress.lr))
+    told = cluster.bcast((*place, progress.lr, progress.failed_step))
+    progress.epoch, progress.step, progress.begun_at, progress.lr, progress.failed_step = told
     run.sampler.cursor = progress.begun_at
     if run.full_model and progress.step:
         run.full_model.scatter(cluster.bcast(len(saved.state) if saved else 0))

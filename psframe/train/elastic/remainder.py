@@ -7,6 +7,8 @@ import numpy as np
 from psframe.cluster.cluster import Cluster
 from psframe.record.checkpoint import Saved
 from psframe.train.build.again import released
+from psframe.train.elastic.counted import Counted
+from psframe.train.epoch import moved
 from psframe.train.epoch_metrics import EpochTimings
 from psframe.train.loop import together
 from psframe.train.run import Run
@@ -89,15 +91,24 @@ def _salvaged(run: Run) -> tuple[Saved, int]:
 
 
 def hand_over(run: Run, leaves: bool) -> None:
-    """Add to rank 0's measurements of the epoch those of ranks that leave. All members must call."""
-    parts = run.progress.parts
-    mine = [(part.losses, part.samples) for part in parts] if leaves else []
-    for of_rank in run.cluster.gather_in_time(mine) or []:
-        for part, (losses, samples) in zip(parts, of_rank, strict=False):
-            part.losses += losses
+    """Add to rank 0's measurements of the epoch those of ranks that leave, and what all have counted. All must call."""
+    parts, progress = run.progress.parts, run.progress
+    mine = Counted(moved(run), run.sync.tally.counts(), run.guard.take(), run.updater.first_nonfinite_step)
+    losses = [(part.losses, part.samples) for part in parts] if leaves else []
+    for rank, (of_rank, counted) in enumerate(run.cluster.gather_in_time((losses, mine)) or []):
+        for part, (of_part, samples) in zip(parts, of_rank, strict=False):
+            part.losses += of_part
             part.samples += samples
+        if progress.counted is None:
+            progress.counted = counted
+        elif rank == 0:
+            progress.counted.note(counted)
+        else:
+            progress.counted.add(counted)
     if leaves:
         parts.clear()
+        run.outputs.usage.take()
+        run.outputs.trace.take()
 
 
 def catch_up(run: Run) -> None:
@@ -114,3 +125,4 @@ def catch_up(run: Run) -> None:
             arrivals = np.array(times).reshape(-1, 3)[:, 2] - offset_s
             part.times, part.met = [(at, at, at) for at in arrivals.tolist()], list(met)
         parts.append(part)
+    parts[0].absent_s = perf_counter() - parts[0].begun

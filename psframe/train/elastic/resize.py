@@ -72,6 +72,10 @@ def continued(run: Run, plan: Plan, remainder: Remainder) -> Run:
     new_run = rebuilt(plan, run.cluster, run, remainder.held, remainder.saved)
     new_run.progress.begun_at = begun_at
     catch_up(new_run)
+    outputs = new_run.outputs
+    outputs.view.n_steps = new_run.sampler.steps_an_epoch
+    if outputs.calls.control:
+        outputs.calls.control.n_steps = new_run.sampler.steps_an_epoch
     return new_run
 
 
@@ -92,7 +96,7 @@ def wait(pool: Pool) -> Cluster:
         If a rank of the job has died.
     """
     while True:
-        with _deaf():
+        with _deaf(pool):
             message = heard(pool)
         if cluster := pool.change(message["members"], message["drained"]):
             return cluster
@@ -114,9 +118,11 @@ def dismiss(pool: Pool, number: int = 0, cause: str = "", error: str = "") -> No
 
 
 @contextmanager
-def _deaf() -> Iterator[None]:
-    """Ignore signals that ask the job to leave: the members do, and dismiss this rank."""
+def _deaf(pool: Pool) -> Iterator[None]:
+    """Ignore signals that ask the job to leave: the members do, and dismiss this rank. By SIGTERM it is not called."""
+    signal.alarm(0)  # of one that came when it was a member
     before = {number: signal.signal(number, signal.SIG_IGN) for number in NUMBERS}
+    signal.signal(signal.SIGTERM, lambda *_: pool.leaves())
     try:
         yield
     finally:

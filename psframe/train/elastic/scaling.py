@@ -62,10 +62,13 @@ class Scaling:
     def take(self) -> dict[str, Any] | None:
         """Return the change that all ranks must now make, plain values: members and drained hosts; None for none."""
         change, self.change = self.change, None
+        if change and self.seen != self.answered and scaling.asked(self.run) != self.seen:
+            return None  # it was withdrawn
         return change
 
     def done(self, before: int, epoch: int, step: int, pause_s: float) -> None:
         """Answer a request, once the new members are ready to train."""
+        self.kept.clear()
         if self.seen == self.answered:
             return  # ranks have left by themselves
         now = len(self.pool.members)
@@ -86,7 +89,7 @@ class Scaling:
         try:
             self.change = self._change(asked)
         except UserError as error:
-            self._answer(error=str(error))
+            self._answer(error=str(error)[:4000])
             return
         if self.change["members"] == list(self.pool.members):
             self.pool.drained.update(self.change["drained"])
@@ -103,6 +106,9 @@ class Scaling:
 
     def _drain(self, alone: list[int]) -> None:
         members = self.pool.chosen(None, alone)
+        if members == self.pool.members:  # they are spares
+            self.pool.drained.update(alone)
+            return
         try:
             self.check(self.pool.sizes(members))
         except UserError as error:

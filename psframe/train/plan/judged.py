@@ -171,14 +171,6 @@ def _check_together(asked: Combination, mode: Mode, facts: Facts, sizes: tuple[i
     checks.check_crash(config.fault)
     if sizes:
         n_workers = _check_roles(config, mode, facts, sizes)
-        at_first = config.elastic.ranks
-        if at_first is not None and at_first > sum(sizes):
-            raise UserError(
-                f"elastic.ranks must be at most the ranks of the job, {sum(sizes)}, got {at_first}; lower it, or start "
-                "more ranks"
-            )
-        if at_first:
-            n_workers = max(n_workers, _check_roles(config, mode, facts, first(sizes, at_first)))
     any_workers.check(config.train, n_workers)
 
 
@@ -199,6 +191,18 @@ def _check_roles(config: Config, mode: Mode, facts: Facts, sizes: tuple[int, ...
         mode.check(roles)
     checks.check_slow_rank(config.fault, tuple(range(sum(sizes))) if config.parallel.is_cut else roles.workers)
     return roles.n_workers
+
+
+def check_first(judged: Judged, sizes: tuple[int, ...]) -> None:
+    """Raise UserError if a job, of so many ranks on each node, cannot begin with ``elastic.ranks``. Rank 0 calls."""
+    at_first = judged.config.elastic.ranks
+    if at_first is not None and at_first > sum(sizes):
+        raise UserError(
+            f"elastic.ranks must be at most the ranks of the job, {sum(sizes)}, got {at_first}; lower it, or start "
+            "more ranks"
+        )
+    if at_first is not None:
+        check_ranks(judged, first(sizes, at_first))
 
 
 def check_ranks(judged: Judged, sizes: tuple[int, ...]) -> None:

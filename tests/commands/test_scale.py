@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 
+from psframe.api.scale import alone
 from psframe.record import scaling
 from tests.helpers import launcher, live, runs
 from tests.helpers.live import ends, left_in_shm, records_of
@@ -209,6 +210,25 @@ def test_job_without_spares_and_a_mode_that_needs_more_are_told(mpich, tmp_path)
     ends(process, path)
 
 
+def test_request_that_the_job_does_not_answer_is_withdrawn(mpich, tmp_path):
+    process, path, ranks, run = begin(mpich, tmp_path, "elastic.ranks=2")
+    with alone(run):
+        status, _, err = scale(run, "--to", 3)
+        assert status == 2
+        assert "one command at a time may ask a job" in err
+    status, _, err = scale(run, "--to", 2_000_000_000)
+    assert status == 2
+    assert "a job can be asked for ranks by number" in err
+    os.kill(ranks[0], signal.SIGSTOP)
+    status, _, err = scale(run, "--to", 3, "--timeout", 0.5)
+    os.kill(ranks[0], signal.SIGCONT)
+    assert status == 2
+    assert "the request is withdrawn" in err
+    assert scale(run, "--to", 2)[:2] == (0, "2 ranks train, as before\n")
+    os.kill(ranks[0], signal.SIGUSR1)
+    ends(process, path)
+
+
 def test_roles_that_fewer_ranks_cannot_fill_are_refused(mpich, tmp_path):
     process, path, ranks, run = begin(
         mpich, tmp_path, "elastic.ranks=3", "sync={mode: sync_ps, servers: 2}", "collective=buffer"
@@ -231,6 +251,38 @@ def test_spares_leave_with_the_job(mpich, tmp_path, sign):
     assert not left_in_shm()
     ended = launcher.train(mpich, 3, path, "--quiet", "elastic.ranks=2", f"checkpoint.resume={run}", "train.epochs=1")
     assert "must have epochs left" in ended.err
+
+
+@pytest.mark.parametrize("term_at", thinned([1, 2], (1,)))
+def test_signal_within_a_change_is_heeded_after_it(mpich, tmp_path, term_at):
+    path = runs.write(tmp_path / "run.yaml", 30)
+    words = ["-m", "tests.helpers.scaling", "20:3", path, "--quiet", "elastic.ranks=2", "sync.mode=allreduce"]
+    ended = launcher.run(mpich, 3, words, TERM_AT=str(term_at))
+    assert ended.status == 143, ended
+    assert ended.err.count("psframe: left on SIGTERM after") == 1
+    assert list((tmp_path / "runs").glob("*/checkpoints/*.h5"))
+
+
+def test_ranks_that_have_joined_know_what_failed_before(mpich, tmp_path):
+    """A step that fails again after all went back ends the job, on those too that were spares when it failed first."""
+    path = runs.write(tmp_path / "run.yaml", 1)
+    keys = (*BLOCKS, "sync=allreduce", "fault.on_nan=rollback", "optimizer.lr=1e4", "schedule.warmup_epochs=1")
+    words = ["-m", "tests.helpers.scaling", "9:4", path, "--quiet", "elastic.ranks=2", *keys]
+    ended = launcher.run(mpich, 4, words)
+    assert ended.status == 2, ended
+    assert "a step must not fail again after all went back" in ended.err
+    assert '"now": 4' in ended.out
+
+
+def test_record_has_what_was_counted_before_a_change(mpich, tmp_path):
+    path = runs.write(tmp_path / "run.yaml", 2)
+    keys = ("sync=allreduce", "fault.on_nan=skip", "fault.flip=gradients:1:22:nan", "fault.check_every=10")
+    records, _ = scaled(mpich, 3, [(41, 3), (100, 2)], path, *keys)
+    assert records[0]["skipped"] == [{"step": 22, "ranks": [1]}]
+    assert records[0]["startup_s"] == records[1]["startup_s"]
+    assert records[0]["bytes_moved"] > records[1]["bytes_moved"] * 0.6
+    for record in records:
+        assert record["exchange_s"] < record["epoch_s"]
 
 
 def test_spare_that_is_asked_alone_waits_on(mpich, tmp_path):

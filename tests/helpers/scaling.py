@@ -2,6 +2,7 @@
 
 Steps count from 1 over the job, as rank 0 takes them. A request is written after that step, or once the one before is
 answered, and looked for at once. Answers are printed as JSON, one a line. In place of RANKS, ``kill-3`` kills rank 3.
+With TERM_AT=2 in the environment, each rank gets a SIGTERM while it builds its part of the run anew a second time.
 """
 
 import json
@@ -16,12 +17,13 @@ from msgspec import to_builtins
 from psframe.cluster.command import guarded
 from psframe.record import scaling
 from psframe.train import command
+from psframe.train.elastic import resize
 from psframe.train.elastic.scaling import Scaling
 
 schedule = [part.split(":") for part in sys.argv[1].split(",")]
 pids = MPI.COMM_WORLD.allgather(os.getpid())
-due, answer = Scaling.due, scaling.answer
-n_steps, n_open = 0, 0
+due, answer, rebuilt = Scaling.due, scaling.answer, resize.rebuilt
+n_steps, n_open, n_built, term_at = 0, 0, 0, int(os.environ.get("TERM_AT", 0))
 
 
 def and_ask(job: Scaling) -> bool:
@@ -46,6 +48,15 @@ def and_tell(run: Path, told: scaling.Answer) -> None:
     print(json.dumps(to_builtins(told)), flush=True)
 
 
+def and_term(*given):
+    global n_built
+    n_built += 1
+    if n_built == term_at:
+        os.kill(os.getpid(), signal.SIGTERM)
+    return rebuilt(*given)
+
+
 if __name__ == "__main__":
+    resize.rebuilt = and_term
     Scaling.due, scaling.answer = and_ask, and_tell
     sys.exit(guarded(command.main, sys.argv[2:]))

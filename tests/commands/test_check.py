@@ -37,6 +37,13 @@ def check(tmp_path, config):
     return run
 
 
+def test_ranks_at_first_are_some_of_the_job(check, config):
+    assert check(config, "elastic.ranks=3", "-n", "4").returncode == 0
+    ended = check(config, "elastic.ranks=3", "-n", "2")
+    assert ended.returncode == 2
+    assert "elastic.ranks must be at most the ranks of the job, 2, got 3" in ended.stderr
+
+
 def test_verdict_is_a_line_and_what_is_left(check, config):
     ended = check(config, "-n", 4, "sync={mode: allreduce, server: colocated}")
     assert ended.returncode == 0, ended.stderr

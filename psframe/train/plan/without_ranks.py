@@ -18,7 +18,7 @@ from psframe.record import run_dir
 from psframe.sync import stores
 from psframe.train.plan import combinations, sections
 from psframe.train.plan.combination import Combination
-from psframe.train.plan.judged import Judged, judge, roles_of
+from psframe.train.plan.judged import Judged, check_first, judge, roles_of
 
 T = TypeVar("T")
 
@@ -75,6 +75,8 @@ def check(path: str, overrides: Sequence[str], n_ranks: int | None = None) -> Ve
     """
     ranks = Counted((n_ranks,) if n_ranks else ())
     judged = judge(ranks, path, overrides)
+    if ranks.sizes:
+        check_first(judged, ranks.sizes)
     asked = judged.asked
     for role, place in sections.PLACES.items():
         role_placement.made(judged.choices[place], role)

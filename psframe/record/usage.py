@@ -44,13 +44,14 @@ class Usage:
         self.process = _or_none(psutil.Process)
         self.kept: deque[Sample] = deque()  # one thread appends, another pops
         self.zero = 0.0
+        self.stopped = Event()
 
     def __enter__(self) -> "Usage":
         """Sample from now on; a context may be left and entered again."""
         self.began = perf_counter()
         if not self.zero:
             self.zero = self.began - self.before_s
-        self.stopped, self.thread = Event(), Thread(target=self._run, name="usage", daemon=True)
+        self.thread = Thread(target=self._run, name="usage", daemon=True)
         self.last_at, self.moved = self.began, _or_none(self._moved)
         _or_none(lambda: self.process.cpu_percent())  # the first call sets the reference
         self.thread.start()
@@ -59,6 +60,7 @@ class Usage:
     def __exit__(self, *raised: object) -> None:
         self.stopped.set()
         self.thread.join()
+        self.stopped = Event()
 
     def _run(self) -> None:
         tick = 1

@@ -132,10 +132,12 @@ def test_signal_within_a_change_is_heeded_after_it(mpich, tmp_path, term_at):
     assert list((tmp_path / "runs").glob("*/checkpoints/*.h5"))
 
 
-def test_spare_that_is_asked_alone_waits_on(mpich, tmp_path):
+def test_spare_that_is_asked_alone_is_not_called(mpich, tmp_path):
     process, path, ranks, run = begin(mpich, tmp_path, "elastic.ranks=2")
     os.kill(ranks[2], signal.SIGTERM)
-    assert scale(run, "--to", 3)[0] == 0
+    until = time.monotonic() + 60
+    while scale(run, "--to", 3)[0] == 0:  # it may come before rank 0 knows, and then leaves
+        assert time.monotonic() < until
     os.kill(ranks[0], signal.SIGUSR1)
     ends(process, path)
 

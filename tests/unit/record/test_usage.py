@@ -88,6 +88,17 @@ def test_samples_come_on_the_tick_and_late_ones_do_not_put_off_the_next(monkeypa
     assert [at for at, _ in used.take(100.0)] == [151.0, 152.0, 153.75, 156.5, 157.0, 158.0]
 
 
+def test_sampling_goes_on_where_training_does():
+    used = Usage(before_s=3.0, period_s=0.02)
+    for _ in range(2):
+        with used:
+            zero = used.zero
+            while not used.kept:
+                time.sleep(0.02)
+        assert used.zero == zero
+        assert used.take()
+
+
 def test_thread_ends_when_training_fails():
     with pytest.raises(ZeroDivisionError), Usage():
         raise ZeroDivisionError

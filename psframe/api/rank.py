@@ -65,7 +65,8 @@ class Rank:
             raise
         if cluster.rank == 0:
             self._tell("end", objects.states(callbacks))
-        of_run.cluster.barrier()
+        if not of_run.parted:
+            of_run.cluster.barrier()
         return 128 + stopped.number if stopped and stopped.number else 0
 
     def fail(self, message: str) -> None:

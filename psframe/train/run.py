@@ -102,6 +102,7 @@ class Run:
     evaluated: Current = field(default_factory=Current)  # parameters that the test set is evaluated with
     full_model: FullModel | None = None  # with stages or shards: the full network's parameters
     inner: list[Cluster] = field(default_factory=list)  # clusters of some of the ranks, made for this run alone
+    parted: bool = False  # True once all ranks of its job have met for the last time
     remainder: Any = None  # a Remainder, once its ranks change
     progress: Progress = field(default_factory=Progress)
     outputs: Outputs = field(default_factory=Outputs)

@@ -63,6 +63,7 @@ def train(cluster: Cluster, plan: Plan, quiet: bool, callbacks: Sequence[Any] = 
         raise
     else:
         dismiss(pool, *(by_stop.number, str(by_stop)) if by_stop else ())
+    run.parted = pool.has_spares
     if run.cluster is not pool.cluster:  # all ranks of the job end together
         run.cluster.close()
         run.cluster = pool.cluster

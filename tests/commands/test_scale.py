@@ -117,11 +117,15 @@ def disturbed(draw, n_steps, n):
     return ",".join(f"{step}:{what}" for step, what in zip(steps, whats, strict=True))
 
 
-#: a spare that died is noticed when all are to train, and with another one
-FOUND = ("103:kill-4,115:5,143:3,151:3,157:kill-1", "63:1,76:kill-4,97:kill-3,127:5,136:1")
+#: a spare that died is noticed when all are to train, with another one, and at the end alone
+FOUND = (
+    "103:kill-4,115:5,143:3,151:3,157:kill-1",
+    "63:1,76:kill-4,97:kill-3,127:5,136:1",
+    "13:1,23:1,48:kill-1,164:1,166:kill-3",
+)
 
 
-@pytest.mark.parametrize("schedule", thinned([*FOUND, *map(str, range(12))], (0, 2)))
+@pytest.mark.parametrize("schedule", thinned([*FOUND, *map(str, range(12))], (0, 3)))
 def test_ranks_that_come_go_and_die_change_no_bit(ulfm, tmp_path, schedule):
     """Where others go on without a rank that died, a spare takes its place."""
     draw, n = seeded("schedule"), 5

@@ -70,16 +70,16 @@ class Link:
 
     def call(self, message: Any) -> None:
         """Send a message to the other ranks of the node, from the first one, as far as they are left."""
-        frame = json.dumps(message).encode()
-        for peer in self.peers if self.leads else ():
-            with suppress(OSError):
-                _send(peer, frame)
+        self._send_to_left(_framed(json.dumps(message).encode()))
 
     def call_off(self) -> None:
         """Let the other ranks of the node raise PeerLost, from the first one, as far as they wait for its messages."""
+        self._send_to_left(struct.pack("<Q", LOST))
+
+    def _send_to_left(self, data: bytes) -> None:
         for peer in self.peers if self.leads else ():
             with suppress(OSError):
-                peer.sendall(struct.pack("<Q", LOST))
+                peer.sendall(data)
 
     def gather(self, frame: bytes) -> list[bytes]:
         """Return the bytes of every rank, in any order, on the first rank, [] elsewhere. All of the node must call.
@@ -195,7 +195,11 @@ def _nameless(page_bytes: int) -> int:
 
 
 def _send(peer: socket.socket, frame: bytes) -> None:
-    peer.sendall(struct.pack("<Q", len(frame)) + frame)
+    peer.sendall(_framed(frame))
+
+
+def _framed(frame: bytes) -> bytes:
+    return struct.pack("<Q", len(frame)) + frame
 
 
 def _receive(peer: socket.socket) -> bytes:

@@ -42,7 +42,7 @@ def shrink_and_continue(run: Run, plan: Plan, lost: BaseException, pool: Pool) -
     if not _can(run, plan, lost):
         raise lost
     began, team = perf_counter(), pool.cluster.comm.Get_group()
-    remainder = run.remainder or Remainder.after_loss(run)
+    remainder = run.remainder or Remainder(run)
     while True:
         _leave(run.cluster)
         try:

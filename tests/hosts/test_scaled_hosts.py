@@ -24,6 +24,14 @@ def two():
         yield made
 
 
+def ended_over(two, command):
+    """Run a launcher on the first host, and wait for its end."""
+    env = {**os.environ, **two.environment}
+    return subprocess.run(
+        two.on_first(command), env=env, capture_output=True, text=True, timeout=120, cwd=launcher.ROOT
+    )
+
+
 @pytest.mark.parametrize(
     ("each", "sync", "schedule"),
     thinned(
@@ -41,14 +49,7 @@ def test_host_that_joins_and_leaves_changes_no_bit(mpi, two, tmp_path, each, syn
     assert launcher.train(mpi, 2, path, "--quiet", *keys).status == 0
     path = runs.write(tmp_path / "run.yaml", 2)
     words = ["-m", "tests.helpers.scaling", schedule, path, "--quiet", f"elastic.ranks={each[0]}", *keys]
-    ended = subprocess.run(
-        two.on_first(two.mpi(mpi, each).command(sum(each), words)),
-        env={**os.environ, **two.environment},
-        capture_output=True,
-        text=True,
-        timeout=120,
-        cwd=launcher.ROOT,
-    )
+    ended = ended_over(two, two.mpi(mpi, each).command(sum(each), words))
     assert ended.returncode == 0, ended.stderr
     answers = [json.loads(line) for line in ended.stdout.splitlines() if line.startswith("{")]
     assert [(answer["now"], answer["error"]) for answer in answers] == [
@@ -62,14 +63,7 @@ def test_host_that_joins_and_leaves_changes_no_bit(mpi, two, tmp_path, each, syn
 def test_modes_that_cannot_pause_inside_an_epoch_change_at_its_end(mpich, two, tmp_path, mode):
     path = runs.write(tmp_path / "run.yaml", 5)
     words = ["-m", "tests.helpers.scaling", "3:4,90:3", path, "--quiet", "elastic.ranks=2", f"sync.mode={mode}"]
-    ended = subprocess.run(
-        two.on_first(two.mpi(mpich, 2).command(4, [*words, "fault.late_s=0"])),
-        env={**os.environ, **two.environment},
-        capture_output=True,
-        text=True,
-        timeout=120,
-        cwd=launcher.ROOT,
-    )
+    ended = ended_over(two, two.mpi(mpich, 2).command(4, [*words, "fault.late_s=0"]))
     assert ended.returncode == 0, ended.stderr
     records = records_of(tmp_path)
     assert [record["n_ranks"] for record in records][-1] == 3

@@ -20,34 +20,26 @@ class Remainder:
     Parameters
     ----------
     run : Run
-        It refers to its remainder until another run takes its place.
-    saved : Saved or None
-        State to continue from, on rank 0.
-    n_steps : int
-        Steps of the epoch's last part that ``saved`` contains, on rank 0.
+        Its ranks have all paused after the same step, or were anywhere when one of them died. It refers to its
+        remainder until another run takes its place.
 
     Attributes
     ----------
+    saved : Saved or None
+        State to continue from, on rank 0.
     held : LoadedData
     """
 
-    def __init__(self, run: Run, saved: Saved | None, n_steps: int):
-        self.run, self.saved = run, saved
+    def __init__(self, run: Run):
+        self.run = run
+        self.saved: Saved | None = None
+        n_steps = 0
+        if run.cluster.rank == 0:
+            self.saved, n_steps = _state(run)
         self.place = (0 if run.progress.concluded else len(run.progress.parts), n_steps)
         self.lockstep, self.n_losses = run.sync.traits.in_step, run.work.n_losses
         self.held = released(run)
         run.remainder = self
-
-    @classmethod
-    def at_pause(cls, run: Run) -> "Remainder":
-        """Return the remainder of a run whose ranks have all paused after the same step."""
-        parts = run.progress.parts
-        return cls(run, _state(run) if run.cluster.rank == 0 else None, len(parts[-1].losses) if parts else 0)
-
-    @classmethod
-    def after_loss(cls, run: Run) -> "Remainder":
-        """Return the remainder of a run whose ranks were anywhere when one of them died."""
-        return cls(run, *(_salvaged(run) if run.cluster.rank == 0 else (None, 0)))
 
     def agree_place(self, cluster: Cluster) -> None:
         """Drop, on every rank, the steps that rank 0's state does not contain. All survivors must call."""
@@ -67,27 +59,19 @@ class Remainder:
                 parts[-1].begun, parts[-1].ended, parts[-1].is_agreed = parts[-1].begun or now, now, True
 
 
-def _state(run: Run) -> Saved:
-    progress, holder = run.progress, run.model_state
-    rows = [row.copy() for row in run.rows()]
-    layout = holder.layout.describe()
-    return Saved(holder.params.copy(), rows, progress.epoch, progress.step, layout, run.sampler.cursor)
-
-
-def _salvaged(run: Run) -> tuple[Saved, int]:
+def _state(run: Run) -> tuple[Saved, int]:
+    """Return a copy of rank 0's state after the last complete step, and the steps of the epoch's last part in it."""
     progress = run.progress
-    inside = bool(progress.parts) and not progress.parts[-1].is_agreed
-    done = run.sampler.cursor if progress.parts and not progress.concluded else 0
+    done = 0 if progress.concluded else run.sampler.cursor
     n_steps, step = len(progress.parts[-1].losses) if progress.parts else 0, progress.step
-    if inside:
+    if progress.parts and not progress.parts[-1].is_agreed:  # ranks were inside it
         done = run.sync.work.salvaged()
         n_steps = run.sampler.steps_to(done)
         step += n_steps
     snapshot = run.sync.state()
     state = np.array(snapshot.rows, np.float32).reshape(-1, len(snapshot.params))
     layout = run.network.arena.layout.describe()
-    saved = Saved(snapshot.params.copy(), state, progress.epoch, step, layout, done)
-    return saved, n_steps
+    return Saved(snapshot.params.copy(), state, progress.epoch, step, layout, done), n_steps
 
 
 def hand_over(run: Run, leaves: bool) -> None:

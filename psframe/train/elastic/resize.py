@@ -56,7 +56,7 @@ def resized(run: Run, plan: Plan, pool: Pool, change: dict[str, Any]) -> Run:
     began, leaves = perf_counter(), pool.cluster.rank not in change["members"]
     hand_over(run, leaves)
     run.sync.close()
-    before, remainder = len(pool.members), Remainder.at_pause(run)
+    before, remainder = len(pool.members), Remainder(run)
     if run.cluster is not pool.cluster:
         run.cluster.close()
     run.cluster = cluster = _met(pool, change)

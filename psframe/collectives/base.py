@@ -16,6 +16,7 @@ from psframe import compiled
 from psframe.cluster.deadline import Request
 from psframe.cluster.roles import Team
 from psframe.collectives.order import merges, widths
+from psframe.collectives.server_vectors import server_arena
 from psframe.collectives.traits import Traits
 from psframe.memory.allocator import Allocator
 from psframe.memory.arena import ONE_COPY, Arena, Keeping, Layout
@@ -141,7 +142,10 @@ class Base:
         """
         applies, servers = self._team.applies_updates, self._team.servers
         bfloat16 = keeping.bfloat16 and (not servers or (self.traits.broadcasts_any_size and len(servers) == 1))
-        keeping = replace(keeping, copies=keeping.copies if applies else 1, bfloat16=bfloat16)
+        keeping = replace(keeping, bfloat16=bfloat16)
+        if keeping.outlives_server and len(servers) == 1:
+            return server_arena(self._team, layout, n_state, self._allocator, keeping)
+        keeping = replace(keeping, copies=keeping.copies if applies else 1)
         return Arena(layout, n_state if applies else 0, self._allocator, keeping=keeping)
 
     def _wait(self, request: Request) -> None:

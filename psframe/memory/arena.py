@@ -130,11 +130,14 @@ class Keeping:
     bfloat16 : bool
         True to have the parameters as bfloat16, too, which updates write. Only for modes and ranks whose parameters
         nothing but updates change from step to step.
+    outlives_server : bool
+        True to have a server's parameters and state where the other ranks of its node read them when it has died.
     """
 
     copies: int = 1
     drops_unsound: bool = False
     bfloat16: bool = False
+    outlives_server: bool = False
 
 
 ONE_COPY = Keeping()
@@ -188,10 +191,13 @@ class Arena:
         True if an unsound step is to be dropped.
     nonfinite : bool
         True if the current or last step is unsound; never without ``drops_unsound``.
+    of_server : Vectors or None
+        On a rank that receives its parameters, those of its server, and the optimizer state; None if out of reach.
     """
 
     nonfinite = stays = False
     dropped = 0
+    of_server: Vectors | None = None
 
     def __init__(
         self,
@@ -258,6 +264,17 @@ class Arena:
             self.dropped += 1
         else:
             self.commit()
+
+    @property
+    def complete(self) -> tuple[np.ndarray, np.ndarray]:
+        """Parameters (S,) and optimizer state (n_state, S) after the last step that this rank knows to be committed.
+
+        A server does not write them again before this rank's gradients of the step after next.
+        """
+        if self.of_server is None:
+            return self.params, self.state
+        params, state = self.of_server.params, self.of_server.state
+        return params[self.version % len(params)], state[self.version % len(state)]
 
     @property
     def steps_ended(self) -> int:

@@ -147,6 +147,10 @@ class Averaging(Mode):
             return Snapshot(self._arena.params, [*self._arena.state, *self.kept])
         return Snapshot(self.global_arena.params, [*self._arena.state, *self.global_arena.state])
 
+    @property
+    def holds_state(self) -> bool:
+        return True  # its own, with the averages that all have
+
     def drain(self) -> None:
         if self.since:
             self._average_params(0)

@@ -183,8 +183,18 @@ class Mode:
         """End an epoch: complete what is pending, and give every rank the run's parameters. All ranks must call."""
 
     def state(self) -> Snapshot:
-        """Return what a checkpoint holds. Rank 0 calls, between steps, or once no rank trains after a worker died."""
-        return Snapshot(self._arena.params, list(self._arena.state))
+        """Return what a checkpoint holds, on rank 0, and on ranks that hold it, too.
+
+        To call between steps, or once no rank trains after one died.
+        """
+        params, state = self._arena.complete
+        return Snapshot(params, list(state))
+
+    @property
+    def holds_state(self) -> bool:
+        """True if this rank could go on as rank 0, when that has died: it has the state of the last complete step."""
+        arena, team = self._arena, self._parts.team
+        return self.traits.same_each_step and (arena.shared or team.applies_updates or arena.of_server is not None)
 
     @property
     def progress(self) -> Callable[[], None] | None:

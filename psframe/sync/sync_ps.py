@@ -43,6 +43,8 @@ class SyncPS(Mode):
         if arena.drops_unsound and news.view(np.uint32)[0] == NONFINITE_MARK:
             arena.nonfinite = True
             collective.broadcast(arena.published)
+        if not self._parts.team.applies_updates:
+            arena.end_step()
         return True
 
 

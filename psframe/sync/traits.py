@@ -31,7 +31,7 @@ class Traits:
         True if gradients or parameters are averaged over workers. Statistics that each worker computes of its own
         batches are then averaged too; applied one by one they would change too fast.
     survives : bool
-        True if the other ranks can continue without a worker that died.
+        True if the other ranks can continue without one that died.
     drops : str
         Unit that can be dropped for a non-finite gradient: ``steps``, by all ranks together; ``gradients``, by the
         server that receives them; ``nothing``.

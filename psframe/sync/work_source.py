@@ -25,7 +25,7 @@ class WorkSource(Protocol):
         """Return the number of samples of the epoch that are done, once every rank has ended it. Rank 0 calls."""
 
     def salvaged(self) -> int:
-        """Return the number of samples done after a worker died, once no rank trains any more. Rank 0 calls."""
+        """Return the number of samples done after a rank died, once no rank trains. Ranks that hold the state call."""
 
 
 def steps(work: WorkSource, n_steps: int) -> Iterator[int]:

@@ -31,8 +31,9 @@ MAX_SKIPPED = 100  # steps in a row: training does not recover after so many
 def keeping(fault: Fault, traits: Traits) -> Keeping:
     """Return what the arena keeps of replaced parameters, to drop a step or to survive a lost rank."""
     drops_unsound = traits.drops == "steps"
-    keeps_two = (drops_unsound and fault.on_nan != "stop") or fault.on_worker_loss == "continue"
-    return Keeping(2 if keeps_two else 1, drops_unsound)
+    outlives = fault.on_worker_loss == "continue"
+    keeps_two = (drops_unsound and fault.on_nan != "stop") or outlives
+    return Keeping(2 if keeps_two else 1, drops_unsound, outlives_server=outlives)
 
 
 def checksums(fault: Fault, cluster: Cluster, team: Team, arena: Arena) -> Checksums | None:

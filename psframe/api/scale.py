@@ -7,6 +7,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from time import perf_counter, sleep
+from typing import Any
 
 from psframe.cluster.parser import Parser
 from psframe.cluster.process import guarded
@@ -18,6 +19,7 @@ from psframe.record.scaling import Answer, Request
 
 USAGE = "psframe scale RUN [--to N] [--drain HOST[,HOST]] [--timeout SECONDS]"
 EXAMPLE = "psframe scale runs/fashion-20261121-204643 --to 8"
+HEIR_S = 15.0  # seconds in which another rank may go on in the place of rank 0, where ranks outlive each other
 LOOK_S = 0.05  # seconds between two looks for the answer, a file that the job's host may write on a network disk
 
 
@@ -90,19 +92,27 @@ def _check(run: Path) -> None:
         raise UserError(f"RUN must be the folder of a run, got {str(run)!r} ({reason(error)})") from None
     if not is_live:
         raise UserError(f"RUN must be a run that trains, got {str(run)!r}, in which no process does; start it first")
-    if not content(str(run / "config.yaml")).get("elastic", {}).get("ranks"):
+    if not _config(run).get("elastic", {}).get("ranks"):
         raise UserError(
             f"RUN must have been begun with elastic.ranks, got {str(run)!r} without: all its ranks train to the end; "
             "start it with elastic.ranks=N, of the more ranks that mpirun starts"
         )
 
 
+def _config(run: Path) -> dict[str, Any]:
+    return content(str(run / "config.yaml"))
+
+
 def _answer(run: Path, asked: Request, timeout_s: float) -> Answer:
-    until = perf_counter() + timeout_s
-    while perf_counter() < until:
+    lived = perf_counter()
+    until, outlives = lived + timeout_s, _config(run).get("fault", {}).get("on_worker_loss") == "continue"
+    while (now := perf_counter()) < until:
         if (told := scaling.answered(run, asked)) is not None:
             return told
-        if not run_dir.is_live(run):
+        if run_dir.is_live(run):
+            lived = now
+        elif now - lived > (HEIR_S if outlives else 0):
+            scaling.withdraw(run, asked)
             raise UserError(f"the job must still train to change, got {str(run)!r}, which has ended")
         sleep(LOOK_S)
     is_off = scaling.withdraw(run, asked)

@@ -40,7 +40,7 @@ def run(body: Callable[[Cluster], int], world: MPI.Comm | None = None) -> int:
     try:
         return body(cluster)
     except AgreedError as error:
-        if cluster.rank == 0:
+        if communicators.reports(cluster.rank):
             print(f"psframe: {error}", file=sys.stderr, flush=True)
         with suppress(MPI.Exception):  # some ranks may be gone
             cluster.comm.Barrier()  # else a launcher may end ranks before they exit with 2
@@ -88,7 +88,8 @@ def _last_words(error: BaseException, rank: int) -> tuple[str, int]:
     """
     if isinstance(error, LeaderEnded):  # it was killed, or is reporting its error now
         sleep(TELL_S)
-        return f"psframe: the first rank of a node has ended, and with it the job{_again}\n" if rank == 1 else "", 1
+        speaks = communicators.speaker() if startup.tolerant() else rank == 1
+        return f"psframe: the first rank of a node has ended, and with it the job{_again}\n" if speaks else "", 1
     if isinstance(error, PeerLost) or communicators.is_loss(error):
         if isinstance(error, PeerLost):
             message, speaks, is_named = str(error), error.speaks, bool(error.ranks)

@@ -21,6 +21,7 @@ Comm = TypeVar("Comm", bound=MPI.Comm)
 
 _made: list[MPI.Comm] = []
 _revoked = False
+_leads: bool | None = None  # after a loss, True on the rank that is rank 0 then
 _forsaken = False
 
 
@@ -71,10 +72,18 @@ def revoke() -> None:
     _made.clear()
 
 
-def abandon_node() -> None:
-    """Note that an entire node is lost: the launcher will wait for it."""
-    global _forsaken
-    _forsaken = True
+def survived(leads: bool, is_node_lost: bool) -> None:
+    """Note that the job goes on without a rank, with this one as rank 0 if it ``leads``.
+
+    If an entire node is lost, the launcher will wait for it.
+    """
+    global _leads, _forsaken
+    _leads, _forsaken = leads, _forsaken or is_node_lost
+
+
+def reports(rank: int) -> bool:
+    """Return True if this rank, ``rank`` at the start, reports what all know: rank 0, or the one that leads since."""
+    return rank == 0 if _leads is None else _leads
 
 
 def end(status: int) -> int:
@@ -84,7 +93,7 @@ def end(status: int) -> int:
     """
     if not _revoked and not startup.launcher_ended():
         return status
-    if _forsaken and MPI.COMM_WORLD.rank == 0:
+    if _forsaken and _leads:
         print(
             "psframe: done; mpirun waits for the node that is lost, and is ended with a status of its own",
             file=sys.stderr,

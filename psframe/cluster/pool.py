@@ -1,7 +1,7 @@
 """Ranks of a job, of which some train and the others wait as spares (:class:`Pool`)."""
 
-from collections.abc import Callable, Iterable, Sequence
-from contextlib import suppress
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager, suppress
 from time import sleep
 from typing import Any
 
@@ -18,6 +18,10 @@ LOOK_S = 0.02  # seconds between two looks of a node without ranks that train: M
 
 #: exceptions in a rank when another one is lost
 LOSSES = (PeerLost, LeaderEnded, MPI.Exception)
+
+
+class StateLost(PeerLost):
+    """No rank is left that has the parameters and the optimizer's state."""
 
 
 def is_loss(lost: BaseException) -> bool:
@@ -99,43 +103,67 @@ class Pool:
             return message
         return cluster.link.tell(message)
 
-    def survive(self) -> None:
+    def survive(self, holds: bool) -> list[int]:
         """Form a smaller job of the ranks that are left; those of them that are members, as rank 0 sees it, still are.
 
         All that are left must call, spares too (Shrink: User-Level Failure Mitigation, Bland et al. 2013). What they do
-        next is what rank 0 then tells them (:meth:`hear`). Raises PeerLost if rank 0 died.
+        next is what rank 0 then tells them (:meth:`hear`).
+
+        Parameters
+        ----------
+        holds : bool
+            True if this rank has the run's state. When rank 0 has died, the first one that has it is rank 0.
+
+        Returns
+        -------
+        list of int
+            Numbers in the smaller job of the ranks that have it.
+
+        Raises
+        ------
+        StateLost
+            On every rank, if none is left that has it.
         """
-        old, was_first = self.cluster, self.cluster.rank == 0
+        old = self.cluster
         communicators.revoke()
         old.rendezvous.gates.tell()
         old.link.call_off()
         old.close()
-        new = join(communicators.keep(old.world.Shrink()))
-        if new.n_nodes < old.n_nodes:
-            communicators.abandon_node()
-        if not any(new.allgather(was_first)):
-            raise PeerLost(
+        left = communicators.keep(old.world.Shrink())
+        heirs = sorted(filter(None, left.allgather((old.rank, left.rank) if holds else None)))
+        if not heirs:
+            raise StateLost(
                 "rank 0 has died, which keeps the parameters and writes the checkpoints; the others cannot go on "
                 "without it",
                 (0,),
-                new.rank == 0,
+                left.rank == 0,
             )
+        first = heirs[0][1]
+        new = join(left if first == 0 else communicators.keep(left.Split(0, (left.rank != first) * (left.rank + 1))))
+        communicators.survived(new.rank == 0, new.n_nodes < old.n_nodes)
         numbers = MPI.Group.Translate_ranks(old.comm.Get_group(), self.members, new.comm.Get_group())
         members = sorted(number for number in numbers if number != MPI.UNDEFINED)
         # a rank may have died in a change of which some know, and others do not
         members, self.wanted, drained = new.bcast((members, self.wanted, self.drained))
         self.members, self.drained = tuple(members), set(drained)
         self.cluster, self.n_kept = new, communicators.n_kept()
+        return [rank for rank, has in enumerate(new.allgather(holds)) if has]
 
     def leave(self, message: Any, heard: bool = False) -> None:
         """Tell the spares rank 0's last ``message``, and wait for all ranks. All of the job must call, once.
 
-        A rank that dies meanwhile is waited for by nobody. ``heard``: this rank has the message.
+        ``heard``: this rank has the message.
         """
-        try:
+        with self.ending():
             if not heard:
                 self.hear(message, last=True)
             self.cluster.barrier()
+
+    @contextmanager
+    def ending(self) -> Iterator[None]:
+        """End without a rank that dies within the context, where the others survive: the work is done."""
+        try:
+            yield
         except LOSSES as lost:
             if not self.survives or not is_loss(lost):
                 raise

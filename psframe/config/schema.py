@@ -149,7 +149,7 @@ class Record(msgspec.Struct, forbid_unknown_fields=True, kw_only=True, frozen=Tr
 class Fault(msgspec.Struct, forbid_unknown_fields=True, kw_only=True, frozen=True):
     """Handling of faults, and injected faults.
 
-    ``on_worker_loss``: after a worker died, the job ends, or the others continue.
+    ``on_worker_loss``: after a rank died, the job ends, or the others continue.
 
     ``on_nan``: reaction to non-finite gradients; ``check_every``: steps between two checks of memory contents (0:
     none); ``late_s``: seconds that others wait before a late rank is reported (0: never).

@@ -96,7 +96,7 @@ def write(folder: Path, saved: Saved, at: At = anywhere) -> Path:
 
     The caller must own the folder exclusively: files left half-written by an earlier run are removed.
     """
-    path = folder / f"epoch-{saved.epoch:05d}-step-{saved.step:010d}.h5"
+    path = path_of(folder, saved.epoch, saved.step)
     temporary = path.with_suffix(".h5.part")
     layout = np.frombuffer(saved.layout.encode(), np.uint8)
     state = np.asarray(saved.state, np.float32).reshape(-1, saved.params.size)
@@ -114,6 +114,11 @@ def write(folder: Path, saved: Saved, at: At = anywhere) -> Path:
         clear(folder)  # free the space on a full disk
         raise
     return path
+
+
+def path_of(folder: Path, epoch: int, step: int) -> Path:
+    """Return the path of the checkpoint of a place in the training."""
+    return folder / f"epoch-{epoch:05d}-step-{step:010d}.h5"
 
 
 def clear(folder: Path) -> None:

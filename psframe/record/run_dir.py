@@ -17,6 +17,7 @@ from psframe.errors import UserError, reason
 from psframe.record import checkpoint, comparison, metrics, scaling, sealed, stopped, trace
 from psframe.record.folder import Folder
 
+LOCKED_S = 5  # seconds that a process may still hold a lock while the kernel ends it
 MAX_OWNER = 200  # characters of a lock file that are shown
 VERSION = re.compile(r"[\w .,:;+()/-]{1,100}", re.ASCII)
 
@@ -38,6 +39,8 @@ class RunDir:
         Notices for the user: damaged checkpoints, lost records, runs passed over.
     planned : int or None
         ``train.epochs`` of the continued run before; None for a new one.
+    begun : int
+        Epochs done when this job began.
     """
 
     path: Path
@@ -46,6 +49,7 @@ class RunDir:
     new: bool = False
     notices: list[str] = field(default_factory=list)
     planned: int | None = None
+    begun: int = 0
 
     @property
     def epoch(self) -> int:
@@ -233,6 +237,7 @@ def _continue(path: Path, resolved: dict[str, Any], layout: checkpoint.Layout) -
         )
     planned = old.get("train", {}).get("epochs") if isinstance(old.get("train"), dict) else None
     run = RunDir(path, lock, saved, notices=notices, planned=planned if isinstance(planned, int) else None)
+    run.begun = run.epoch
     if run.epoch >= resolved["train"]["epochs"]:
         raise UserError(
             f"a continued run must have epochs left, got {str(path)!r} with {run.epoch} done of "
@@ -245,6 +250,28 @@ def _continue(path: Path, resolved: dict[str, Any], layout: checkpoint.Layout) -
         run.notices.append(f"records are lost: those in {str(path)!r} end with epoch {recorded}, of {run.epoch} done")
     sealed.put(path / "config.yaml", to_yaml({**resolved, "versions": _versions(old) or resolved.get("versions", {})}))
     return run
+
+
+def taken_over(path: Path, epoch: int, begun: int) -> RunDir:
+    """Return the directory of a run whose rank 0 has died, for the rank that goes on after ``epoch`` epochs.
+
+    Raises UserError if it cannot be written from this host, or another job has it.
+    """
+    try:
+        for _ in range(LOCKED_S * 50):
+            if not is_live(path):
+                break
+            time.sleep(0.02)  # until the kernel has ended the process
+        lock = _lock(path)
+        checkpoint.clear(path / "checkpoints")
+        metrics.cut_back(path, epoch)
+    except OSError as error:
+        raise UserError(
+            "the run directory must be writable for the rank that goes on in rank 0's place, got "
+            f"{str(error.filename or path)!r} ({reason(error)}); put it on a disk that all hosts see, and continue "
+            "with checkpoint.resume=auto"
+        ) from None
+    return RunDir(path, lock, begun=begun)
 
 
 def _versions(old: dict[str, Any]) -> dict[str, str]:

@@ -111,7 +111,7 @@ def tell(run: "Run", stopped: "Stopped | None", quiet: bool) -> None:
         print(f"psframe: {stopped}; {onward.of_left(run_dir.path)}", file=sys.stderr, flush=True)
         return
     if last_record and not quiet:
-        epochs = [record for record in metrics.read(run_dir.path) if record["epoch"] > run_dir.epoch]
+        epochs = [record for record in metrics.read(run_dir.path) if record["epoch"] > run_dir.begun]
         say(f"\n{table(epochs)}\n\n{pages_table(last_record)}")
     if not quiet:
         early = f"ended early: {stopped or run.progress.stop}\n" if run.progress.stop else ""

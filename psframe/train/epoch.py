@@ -71,8 +71,8 @@ def train_epoch(run: Run) -> EpochTimings:
 
 def forget(run: Run) -> None:
     """Reset for the next epoch, once this one is reported. All ranks must call."""
-    run.sampler.cursor, run.progress.concluded = 0, False
-    run.progress.parts.clear()
+    run.sampler.cursor = 0
+    run.progress.forget()
 
 
 def _part(run: Run) -> None:

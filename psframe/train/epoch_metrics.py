@@ -66,8 +66,11 @@ class EpochTimings:
         self.met.append(met)
 
     def cut(self, n_steps: int) -> None:
-        """Drop all but the first ``n_steps`` steps, which were the ones taken."""
-        self.losses, self.samples, self.rates = self.losses[:n_steps], self.samples[:n_steps], self.rates[:n_steps]
+        """Cut the steps to the first ``n_steps``, which were the ones taken; those that are missing are zeros."""
+        for name in ("losses", "samples", "rates"):
+            values = getattr(self, name)[:n_steps]
+            fill = [(0, n_steps - len(values))] + [(0, 0)] * (values.ndim - 1)
+            setattr(self, name, np.pad(values, fill) if len(values) < n_steps else values)
 
     def cut_turns(self, n_turns: int, now: float) -> None:
         """Cut or fill the turns to ``n_turns``; a turn that was taken but not recorded has zero duration at ``now``."""

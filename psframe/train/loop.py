@@ -87,7 +87,6 @@ def _conclude(run: Run, every: list[Report]) -> Requests:
     measured |= {"begun_at": progress.begun_at, "lost": progress.lost, "went_back": progress.went_back}
     if progress.resized:
         measured["resized"] = progress.resized
-    progress.begun_at, progress.lost, progress.went_back, progress.resized, progress.counted = 0, [], [], [], None
     requests = Requests()
     values, complaint = conclude(run.metrics, [report.sums for report in every])
     if run.metrics:

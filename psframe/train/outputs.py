@@ -25,7 +25,7 @@ class NoBoard:
 class NoUsage:
     """Usage of a run that samples no resources."""
 
-    zero = 0.0
+    zero = before_s = 0.0
 
     def __enter__(self) -> None: ...
 

@@ -1,33 +1,34 @@
-"""Recovery in the running processes (:func:`trained`): without a worker that died, or from a checkpoint.
+"""Recovery in the running processes (:func:`trained`): without a rank that died, or from a checkpoint.
 
 After a death, the survivors leave all waits, form a smaller job (User-Level Failure Mitigation: Bland et al. 2013), and
-rebuild every part of the run from rank 0's state after the last complete step. They share the rest of the epoch; the
-data stay in memory.
+rebuild every part of the run from rank 0's state after the last complete step, or from that of the rank that leads in
+its place. They share the rest of the epoch; the data stay in memory.
 """
 
 import sys
 from collections.abc import Callable
+from functools import partial
 from time import perf_counter
 
 from mpi4py import MPI
 
 from psframe.cluster import communicators, startup
 from psframe.cluster.cluster import AgreedError, Cluster
-from psframe.cluster.gates import PeerLost
-from psframe.cluster.pool import LOSSES, Pool, is_loss
+from psframe.cluster.pool import LOSSES, Pool, StateLost, is_loss
 from psframe.record import metrics
 from psframe.record.checkpoint import Saved
 from psframe.record.run_dir import durably
 from psframe.train.build.again import rebuilt, released
 from psframe.train.elastic.remainder import Remainder
 from psframe.train.elastic.resize import continued, heard, resized, wait
+from psframe.train.elastic.succession import Succession
 from psframe.train.epoch import Resized, Stopped
 from psframe.train.faults.injection import Rollback
 from psframe.train.plan.plan import Plan
 from psframe.train.run import Run
 
 
-def shrink_and_continue(run: Run, plan: Plan, lost: BaseException, pool: Pool) -> Run:
+def shrink_and_continue(run: Run, plan: Plan, lost: BaseException, pool: Pool, succession: Succession) -> Run:
     """Return the run as the surviving ranks continue it. All survivors must call, each with its exception.
 
     Spares take the places of lost members.
@@ -35,28 +36,34 @@ def shrink_and_continue(run: Run, plan: Plan, lost: BaseException, pool: Pool) -
     Raises
     ------
     PeerLost, LeaderEnded, MPI.Exception
-        ``lost``, if the run cannot continue; PeerLost if rank 0 died.
+        ``lost``, if the run cannot continue; StateLost if nobody can lead in the place of rank 0.
     Dismissed
         On a spare, when the job ends.
     """
     if not _can(run, plan, lost):
         raise lost
     began, team = perf_counter(), pool.cluster.comm.Get_group()
-    remainder = run.remainder or Remainder(run)
     while True:
         _leave(run.cluster)
         try:
-            pool.survive()
+            keepers = pool.survive(succession.holds_state(run))[:2]
+            remainder = run.remainder or Remainder(run, pool.cluster.rank in keepers)
             heard(pool, {"goes_on": True})
-            remainder.agree_place(pool.cluster)
+            remainder.agree_place(pool.cluster, keepers)
             gone = _gone(team, pool.cluster)
-            run.cluster = pool.divide(pool.chosen(pool.wanted)) or wait(pool)
-            new_run = continued(run, plan, remainder)
+            cluster = pool.divide(pool.chosen(pool.wanted))
+            run.cluster = cluster or wait(pool)
+            if not cluster:  # a spare, which has joined by a change since
+                return continued(run, plan, remainder)
+            new_run = continued(run, plan, remainder, partial(_note, gone, began))
+            succession.take_over(new_run)
             break
         except LOSSES as next_loss:
-            if not is_loss(next_loss) or (isinstance(next_loss, PeerLost) and 0 in next_loss.ranks):
+            if isinstance(next_loss, StateLost) or not is_loss(next_loss):
                 raise
-    _tell(new_run, gone, perf_counter() - began)
+    if new_run.cluster.rank == 0:
+        new_run.outputs.scaling.again()
+        _tell(new_run)
     return new_run
 
 
@@ -71,6 +78,8 @@ def _can(run: Run, plan: Plan, lost: BaseException) -> bool:
     """Return True if the run can continue after ``lost``: the death of a rank, not a rank that is stuck."""
     if plan.config.fault.on_worker_loss != "continue" or not startup.tolerant() or not plan.asked.effective.survives:
         return False
+    if run.sync is None and run.remainder is None:
+        return False  # the ranks were going back to a checkpoint
     if run.sync is not None and run.sync.progress:
         return False  # Open MPI's one-sided windows do not outlive a rank
     return is_loss(lost)
@@ -105,9 +114,9 @@ def roll_back(run: Run, plan: Plan, failed: Rollback) -> Run:
     held, saved = released(run), checkpoints[0] if checkpoints else None
     new_run = rebuilt(plan, run.cluster, run, held, saved)
     new_run.guard.flip.step = 0  # an injected flip happens once
+    new_run.progress.went_back.append({"step": failed.step, "ranks": list(failed.ranks), "reason": failed.reason})
     if new_run.cluster.rank == 0:
         new_run.outputs.scaling.again()
-        new_run.progress.went_back.append({"step": failed.step, "ranks": list(failed.ranks), "reason": failed.reason})
         place = f"epoch {new_run.progress.epoch + 1}, {new_run.sampler.cursor:,} samples" if saved else "the beginning"
         print(f"psframe: warning: {failed.reason}; all go back to {place}", file=sys.stderr, flush=True)
     return new_run
@@ -120,29 +129,35 @@ def _last(run: Run) -> Saved | None:
     assert run_dir
     saved = checkpointer.newest(run.network.arena.layout)
     epoch = saved.epoch if saved else 0
-    if run.progress.record and run.progress.record["epoch"] > epoch:
+    if metrics.last_epoch(run_dir.path) > epoch:
         run.progress.record = None
         durably(lambda path: metrics.cut_back(path, epoch), run_dir)
     return saved
 
 
-def _tell(run: Run, gone: list[int], pause_s: float) -> None:
-    if run.cluster.rank == 0:
-        who = f"rank {gone[0]} has" if len(gone) == 1 else f"ranks {', '.join(map(str, gone))} have"
-        run.outputs.scaling.again()
-        progress, done = run.progress, run.sampler.cursor
-        progress.lost.append({"ranks": gone, "step": progress.step, "samples_done": done, "pause_s": pause_s})
-        details = (
-            f"in epoch {progress.epoch + 1}; {run.labels['n_workers']} worker(s) go on after {done:,} samples "
-            f"of it, {pause_s:.2f} s later"
-        )
-        if progress.epoch == run.config.train.epochs:
-            details = "after the last epoch, and is missed in none"
-        print(f"psframe: {who} died {details}", file=sys.stderr, flush=True)
+def _note(gone: list[int], began: float, run: Run) -> None:
+    progress = run.progress
+    place = {"step": progress.step, "samples_done": run.sampler.cursor}
+    progress.lost = [*progress.lost, {"ranks": gone, **place, "pause_s": perf_counter() - began}]
 
 
-def trained(run: Run, plan: Plan, train: Callable[[Run], None], pool: Pool) -> tuple[Run, Stopped | None]:
-    """Train, recovering from faults while rank 0 and a worker survive. All ranks must call.
+def _tell(run: Run) -> None:
+    progress, loss = run.progress, run.progress.lost[-1]
+    gone = loss["ranks"]
+    who = f"rank {gone[0]} has" if len(gone) == 1 else f"ranks {', '.join(map(str, gone))} have"
+    details = (
+        f"in epoch {progress.epoch + 1}; {run.labels['n_workers']} worker(s) go on after {loss['samples_done']:,} "
+        f"samples of it, {loss['pause_s']:.2f} s later"
+    )
+    if progress.epoch == run.config.train.epochs:
+        details = "after the last epoch, and is missed in none"
+    print(f"psframe: {who} died {details}", file=sys.stderr, flush=True)
+
+
+def trained(
+    run: Run, plan: Plan, train: Callable[[Run], None], pool: Pool, succession: Succession
+) -> tuple[Run, Stopped | None]:
+    """Train, recovering from faults while a worker survives, and rank 0 or one that can lead. All ranks must call.
 
     Return the last run, and what has stopped it inside an epoch, if anything.
 
@@ -164,4 +179,4 @@ def trained(run: Run, plan: Plan, train: Callable[[Run], None], pool: Pool) -> t
         except Rollback as failed:
             run = roll_back(run, plan, failed)
         except LOSSES as lost:
-            run, change = shrink_and_continue(run, plan, lost, pool), None
+            run, change = shrink_and_continue(run, plan, lost, pool, succession), None

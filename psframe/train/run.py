@@ -74,6 +74,12 @@ class Progress:
     lr: float | None = None
     stop: str = ""
 
+    def forget(self) -> None:
+        """Begin the next epoch, once this one is counted."""
+        self.begun_at, self.concluded, self.counted = 0, False, None
+        self.parts.clear()
+        self.lost, self.went_back, self.resized = [], [], []  # the record has those that were
+
 
 @dataclass
 class Run:
@@ -102,6 +108,7 @@ class Run:
     evaluated: Current = field(default_factory=Current)  # parameters that the test set is evaluated with
     full_model: FullModel | None = None  # with stages or shards: the full network's parameters
     inner: list[Cluster] = field(default_factory=list)  # clusters of some of the ranks, made for this run alone
+    leaves: bool = False  # True once this rank has handed over what it measured, to wait as a spare
     parted: bool = False  # True once all ranks of its job have met for the last time
     remainder: Any = None  # a Remainder, once its ranks change
     progress: Progress = field(default_factory=Progress)

@@ -4,6 +4,7 @@ from collections.abc import Sequence
 from contextlib import suppress
 from functools import partial
 from pathlib import Path
+from time import perf_counter
 from typing import Any
 
 from mpi4py import MPI
@@ -17,10 +18,9 @@ from psframe.record.run_dir import durably
 from psframe.train import loop, recovery
 from psframe.train.build import assemble
 from psframe.train.callbacks import configured
-from psframe.train.callbacks.base import Control
 from psframe.train.callbacks.calls import Calls
 from psframe.train.elastic.resize import Dismissed, dismiss
-from psframe.train.elastic.scaling import Scaling
+from psframe.train.elastic.succession import Succession, begin
 from psframe.train.epoch import Stopped, apply_requests
 from psframe.train.plan import judged
 from psframe.train.plan.plan import Plan
@@ -45,15 +45,15 @@ def train(cluster: Cluster, plan: Plan, quiet: bool, callbacks: Sequence[Any] = 
     calls = Calls([*callbacks, *configured.callbacks(plan.config)] if cluster.rank == 0 else ())
     run = assemble.run(cluster, plan, quiet, calls)
     training_begins()
-    apply_requests(run, cluster.run_on_root(partial(_begin, run)))
+    apply_requests(run, cluster.run_on_root(lambda: begin(run, run.progress.epoch, run.sampler.n_steps)))
     by_stop: Stopped | None = None
-    if plan.config.elastic.ranks:
-        _scale(run, plan, pool)
+    succession = _succession(run, plan, pool, quiet, not callbacks)
     try:
-        if not run.progress.stop:
-            with _signals(run, pool) as signals:
-                run, by_stop = recovery.trained(run, plan, partial(_train, signals=signals), pool)
-        run.cluster.run_on_root_in_time(partial(_end, run))
+        if run.progress.stop:
+            run.cluster.run_on_root(partial(_end, run))
+        else:
+            with Signals(None, speaks=False, leaves=lambda: pool.leaves()) as signals:
+                run, by_stop = recovery.trained(run, plan, partial(_train, signals=signals), pool, succession)
     except Dismissed as told:
         if told.error:
             raise AgreedError(told.error) from None
@@ -63,19 +63,22 @@ def train(cluster: Cluster, plan: Plan, quiet: bool, callbacks: Sequence[Any] = 
         raise
     else:
         dismiss(pool, *(by_stop.number, str(by_stop)) if by_stop else ())
-    run.parted = pool.has_spares
+    run.parted = pool.has_spares or pool.survives
     if run.cluster is not pool.cluster:  # all ranks of the job end together
         run.cluster.close()
         run.cluster = pool.cluster
     return run, by_stop
 
 
-def _scale(run: Run, plan: Plan, pool: Pool) -> None:
-    """Let rank 0 heed requests for other ranks, and the others ask that they may leave. All ranks must call."""
-    opened = run.outputs.run_dir
-    if opened:
-        run.outputs.scaling = Scaling(opened.path, pool, partial(judged.check_ranks, plan))
-    folder = Path(run.cluster.bcast(str(opened.path.absolute()) if opened else ""))
+def _succession(run: Run, plan: Plan, pool: Pool, quiet: bool, is_open: bool) -> Succession:
+    """Let all ranks know the duties of rank 0, and ask that they may leave, the others. All ranks must call."""
+    outputs = run.outputs
+    duties: list[Any] = []
+    if outputs.run_dir and outputs.checkpointer:  # on rank 0
+        opened, data = outputs.run_dir, outputs.checkpointer.data
+        duties = [str(opened.path.absolute()), data, opened.begun, outputs.usage.before_s, is_open]
+    path, data, begun, sampled_s, is_open = run.cluster.bcast(duties)
+    folder, outputs.usage.zero = Path(path), perf_counter() - sampled_s
 
     def leaves() -> bool:
         with suppress(OSError):  # the folder may lie on a disk of rank 0's host
@@ -83,33 +86,27 @@ def _scale(run: Run, plan: Plan, pool: Pool) -> None:
             return True
         return False
 
-    if run.cluster.rank:
+    succession = Succession(folder, data, begun, quiet, is_open, pool, partial(judged.check_ranks, plan))
+    if outputs.run_dir:
+        succession.heed(run)
+    elif plan.config.elastic.ranks:
         pool.leaves = leaves
-
-
-def _signals(run: Run, pool: Pool) -> Signals:
-    keys, where = run.config.checkpoint, ""
-    if run.outputs.run_dir:  # on rank 0
-        where = onward.of_running(run.outputs.run_dir.path, bool(keys.every_epochs or keys.every_seconds))
-    return Signals(None, speaks=run.cluster.rank == 0, where=where, leaves=pool.leaves)
+    return succession
 
 
 def _train(run: Run, signals: Signals) -> None:
+    opened, keys = run.outputs.run_dir, run.config.checkpoint
+    signals.speaks = opened is not None  # on rank 0, which may be another one now
+    signals.where = onward.of_running(opened.path, bool(keys.every_epochs or keys.every_seconds)) if opened else ""
     signals.heed(run.cluster.halt)
     try:
         loop.train(run)
+    except Stopped:
+        run.cluster.run_on_root_in_time(partial(_end, run))
+        raise
     finally:
         signals.heed(None)
-
-
-def _begin(run: Run) -> dict[str, Any]:
-    """Begin the callbacks on rank 0; return their requests."""
-    outputs, progress = run.outputs, run.progress
-    assert outputs.run_dir
-    lr = run.updater.optimizer.lr
-    n_steps = run.sampler.n_steps
-    control = Control(outputs.run_dir.path, run.config, n_steps, progress.epoch, progress.step, lr)
-    return vars(outputs.calls.begin(control))
+    run.cluster.run_on_root_in_time(partial(_end, run))
 
 
 def _end(run: Run) -> None:

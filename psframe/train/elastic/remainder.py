@@ -1,5 +1,6 @@
 """Remainder of a run between its old ranks and its new ones (:class:`Remainder`): state, data and measurements."""
 
+from collections.abc import Sequence
 from time import perf_counter
 
 import numpy as np
@@ -22,32 +23,46 @@ class Remainder:
     run : Run
         Its ranks have all paused after the same step, or were anywhere when one of them died. It refers to its
         remainder until another run takes its place.
+    keeps : bool
+        True on rank 0, and on the one that leads in its place if it dies before the run goes on.
 
     Attributes
     ----------
     saved : Saved or None
-        State to continue from, on rank 0.
+        State to continue from, on ranks that keep it.
     held : LoadedData
     """
 
-    def __init__(self, run: Run):
+    def __init__(self, run: Run, keeps: bool):
         self.run = run
         self.saved: Saved | None = None
         n_steps = 0
-        if run.cluster.rank == 0:
+        if keeps:
             self.saved, n_steps = _state(run)
-        self.place = (0 if run.progress.concluded else len(run.progress.parts), n_steps)
+        self.place = [run.progress.epoch, 0 if run.progress.concluded else len(run.progress.parts), n_steps]
         self.lockstep, self.n_losses = run.sync.traits.in_step, run.work.n_losses
         self.held = released(run)
         run.remainder = self
 
-    def agree_place(self, cluster: Cluster) -> None:
-        """Drop, on every rank, the steps that rank 0's state does not contain. All survivors must call."""
-        self._forget(*cluster.bcast(self.place))
+    def agree_place(self, cluster: Cluster, keepers: Sequence[int]) -> None:
+        """Drop, on every rank, the steps that rank 0's state does not contain. All survivors must call.
 
-    def _forget(self, n_parts: int, n_steps: int) -> None:
-        parts, now = self.run.progress.parts, perf_counter()
-        self.run.progress.concluded = False
+        ``keepers`` have a state, rank 0 first; those that have another one than rank 0 get its state.
+        """
+        places = cluster.allgather(self.place)
+        for keeper in keepers:
+            if places[keeper] == places[0]:
+                continue
+            if cluster.rank == 0:
+                cluster.comm.send(self.saved, keeper)
+            elif cluster.rank == keeper:
+                self.saved, self.place = cluster.comm.recv(source=0), places[0]
+        self._forget(*places[0])
+
+    def _forget(self, epoch: int, n_parts: int, n_steps: int) -> None:
+        progress, parts, now = self.run.progress, self.run.progress.parts, perf_counter()
+        if progress.concluded or progress.epoch != epoch:  # a rank died while rank 0 told that an epoch has ended
+            progress.forget()
         del parts[n_parts:]
         while 0 < len(parts) < n_parts:  # a part that this rank had not begun; one that has none catches up later
             parts.append(EpochTimings.of(n_steps, self.n_losses))
@@ -60,7 +75,7 @@ class Remainder:
 
 
 def _state(run: Run) -> tuple[Saved, int]:
-    """Return a copy of rank 0's state after the last complete step, and the steps of the epoch's last part in it."""
+    """Return a copy of the state after the last complete step, and the steps of the epoch's last part in it."""
     progress = run.progress
     done = 0 if progress.concluded else run.sampler.cursor
     n_steps, step = len(progress.parts[-1].losses) if progress.parts else 0, progress.step
@@ -90,15 +105,22 @@ def hand_over(run: Run, leaves: bool) -> None:
         else:
             progress.counted.add(counted)
     if leaves:
+        run.leaves = True
         parts.clear()
         run.outputs.usage.take()
         run.outputs.trace.take()
 
 
-def catch_up(run: Run) -> None:
-    """Give a rank that has joined the epoch's parts before, in which it computed nothing. All members must call."""
-    parts = run.progress.parts
-    of_first = run.cluster.bcast([(len(part.losses), part.begun, part.ended, part.times, part.met) for part in parts])
+def catch_up(run: Run, begun_at: int) -> None:
+    """Give a rank that has joined the epoch's parts before, in which it computed nothing. All members must call.
+
+    All note what rank 0 has noted of the epoch, as any of them may be rank 0 next; ``begun_at`` as in Progress.
+    """
+    progress, parts = run.progress, run.progress.parts
+    measured = [(len(part.losses), part.begun, part.ended, part.times, part.met) for part in parts]
+    noted = begun_at, progress.lost, progress.went_back, progress.resized
+    of_first, noted = run.cluster.bcast((measured, noted))
+    progress.begun_at, progress.lost, progress.went_back, progress.resized = noted
     offset_s = run.cluster.clock_offset_s
     if parts or not of_first:
         return

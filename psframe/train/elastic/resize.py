@@ -6,8 +6,9 @@ the layers compiled.
 """
 
 import signal
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from functools import partial
 from time import perf_counter
 from typing import Any
 
@@ -56,22 +57,32 @@ def resized(run: Run, plan: Plan, pool: Pool, change: dict[str, Any]) -> Run:
     began, leaves = perf_counter(), pool.cluster.rank not in change["members"]
     hand_over(run, leaves)
     run.sync.close()
-    before, remainder = len(pool.members), Remainder(run)
+    before, remainder = len(pool.members), Remainder(run, run.cluster.rank in keepers(run, pool, change))
     if run.cluster is not pool.cluster:
         run.cluster.close()
     run.cluster = cluster = _met(pool, change)
-    new_run = continued(run, plan, remainder)
-    if cluster.rank == 0:
-        _tell(new_run, before, pool, began, "first" in change)
+    new_run = continued(run, plan, remainder, partial(_note, before, pool, began) if "first" not in change else None)
+    if "first" not in change:
+        new_run.outputs.scaling.done(new_run.progress.epoch + 1, new_run.progress.resized[-1])
+    elif cluster.rank == 0 and not new_run.outputs.view.quiet:
+        now, n_spares = len(pool.members), pool.cluster.n_ranks - len(pool.members)
+        say(f"{now} of {pool.cluster.n_ranks} ranks train, {n_spares} wait (psframe scale RUN --to N)")
     return new_run
 
 
-def continued(run: Run, plan: Plan, remainder: Remainder) -> Run:
-    """Return a new run on ``run.cluster`` that continues ``run``. All its ranks must call."""
+def keepers(run: Run, pool: Pool, change: dict[str, Any]) -> tuple[int, ...]:
+    """Return the members that keep the state in a change: rank 0, and the next that trains on and could be rank 0."""
+    next_ones = [pool.members.index(member) for member in change["members"][1:] if member in pool.members]
+    return (0, next_ones[0]) if pool.survives and next_ones and run.sync.holds_state else (0,)
+
+
+def continued(run: Run, plan: Plan, remainder: Remainder, note: Callable[[Run], None] | None = None) -> Run:
+    """Return a new run on ``run.cluster`` that continues ``run``, by ``note`` on rank 0. All its ranks must call."""
     begun_at = run.progress.begun_at
     new_run = rebuilt(plan, run.cluster, run, remainder.held, remainder.saved)
-    new_run.progress.begun_at = begun_at
-    catch_up(new_run)
+    if note and run.cluster.rank == 0:
+        note(new_run)
+    catch_up(new_run, begun_at)
     outputs = new_run.outputs
     outputs.view.n_steps = new_run.sampler.steps_an_epoch
     if outputs.calls.control:
@@ -113,7 +124,7 @@ def heard(pool: Pool, message: Any = None) -> Any:
 
 def dismiss(pool: Pool, number: int = 0, cause: str = "", error: str = "") -> None:
     """Let the spares end with the job: as it was stopped, or with an error. All members must call."""
-    if pool.has_spares:
+    if pool.has_spares or pool.survives:
         pool.leave({"ended": {"number": number, "cause": cause, "error": error}})
 
 
@@ -130,14 +141,8 @@ def _deaf(pool: Pool) -> Iterator[None]:
             signal.signal(number, handler)
 
 
-def _tell(run: Run, before: int, pool: Pool, began: float, is_first: bool) -> None:
-    progress, parts, now = run.progress, run.progress.parts, len(pool.members)
-    if is_first:
-        if not run.outputs.view.quiet:
-            n_spares = pool.cluster.n_ranks - now
-            say(f"{now} of {pool.cluster.n_ranks} ranks train, {n_spares} wait (psframe scale RUN --to N)")
-        return
+def _note(before: int, pool: Pool, began: float, run: Run) -> None:
+    progress, parts = run.progress, run.progress.parts
     pause_s = perf_counter() - (parts[-1].left if parts else began)
     place = {"step": progress.step, "samples_done": run.sampler.cursor}
-    progress.resized.append({"before": before, "now": now, **place, "pause_s": pause_s})
-    run.outputs.scaling.done(before, progress.epoch + 1, progress.step, pause_s)
+    progress.resized = [*progress.resized, {"before": before, "now": len(pool.members), **place, "pause_s": pause_s}]

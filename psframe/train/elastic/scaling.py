@@ -7,6 +7,8 @@ from pathlib import Path
 from time import perf_counter
 from typing import Any
 
+from mpi4py import MPI
+
 from psframe.cluster.pool import Pool
 from psframe.errors import UserError, nearest
 from psframe.record import scaling
@@ -26,7 +28,7 @@ class NoScaling:
     def take(self) -> dict[str, Any] | None:
         return None
 
-    def done(self, before: int, epoch: int, step: int, pause_s: float) -> None: ...
+    def done(self, epoch: int, resized: dict[str, Any]) -> None: ...
 
     def again(self) -> None: ...
 
@@ -46,6 +48,8 @@ class Scaling:
         self.run, self.pool, self.check = run, pool, check
         self.seen: Request | None = None
         self.answered: Request | None = None
+        if (asked := scaling.asked(run)) and scaling.answered(run, asked):  # by a rank 0 that has died
+            self.seen = self.answered = asked
         self.leaving: dict[int, float] = {}  # ranks that have asked to leave, and since when
         self.kept: set[str | int] = set()  # those of them that the others cannot do without
         self.change: dict[str, Any] | None = None
@@ -66,13 +70,12 @@ class Scaling:
             return None  # it was withdrawn
         return change
 
-    def done(self, before: int, epoch: int, step: int, pause_s: float) -> None:
-        """Answer a request, once the new members are ready to train."""
+    def done(self, epoch: int, resized: dict[str, Any]) -> None:
+        """Answer a request, once the new members are ready to train, by what is noted in the record of ``epoch``."""
         self.kept.clear()
         if self.seen == self.answered:
             return  # ranks have left by themselves
-        now = len(self.pool.members)
-        self._answer(before=before, now=now, epoch=epoch, step=step, pause_s=pause_s)
+        self._answer(epoch=epoch, **{key: resized[key] for key in ("before", "now", "step", "pause_s")})
 
     def again(self) -> None:
         """Look for an unanswered request once more, as a change was broken off."""
@@ -99,7 +102,7 @@ class Scaling:
     def _alone(self) -> list[int]:
         """Return the ranks that have asked to leave, and whose job was not asked to end since."""
         now, pool = perf_counter(), self.pool
-        for rank in scaling.leaving(self.run):
+        for rank in set(scaling.leaving(self.run)) - {MPI.COMM_WORLD.rank}:  # this rank has asked before it led
             self.leaving.setdefault(rank, now)
         done = pool.drained | self.kept
         return [rank for rank, at in self.leaving.items() if now - at >= ALONE_S and rank not in done]

@@ -1,7 +1,7 @@
 /* Membership of a job whose ranks join, leave and die: what docs/explanation/membership.md tells in words.
 
-Rank 0 keeps the parameters; one fault may strike any rank at any moment. A step is a sample; a view is a set of members.
-Names are those of psframe/cluster/pool.py and psframe/train/recovery.py. With MISTAKE=n, the model has a defect.
+Rank 0 leads, and another member in its place when it has died; one fault may strike any rank at any moment. A step is a
+sample; a view is a set of members; an era ends with a loss. Names are those of psframe/cluster/pool.py and psframe/train/recovery.py. With MISTAKE=n, the model has a defect.
 
     spin -DN=4 -DSTEPS=2 -a membership.pml && gcc -O2 -DSAFETY -DCOLLAPSE -o pan pan.c && ./pan
 */
@@ -16,28 +16,34 @@ Names are those of psframe/cluster/pool.py and psframe/train/recovery.py. With M
 #endif
 #define ALL ((1 << N) - 1)
 #define ME (1 << me)
+#define LEAD (1 << lead)
+#define NOBODY N
 #define ERAS 2
 #define VIEWS 8
 #define BOX(rank) ((MISTAKE == 15 -> 0 : era) * N + rank)
 
 mtype = { CHANGE, ENDED, GOES_ON, LOST }
 
-chan link[ERAS * N] = [3] of { mtype, byte };   /* rank 0's messages, by era (Pool.hear) */
+chan link[ERAS * N] = [3] of { mtype, byte };   /* the leader's messages, by era (Pool.hear) */
 byte dead, ended;                               /* ranks that have died, and that are done: their locks drop alike */
 bool revoked[ERAS];                             /* communicators of an era */
 byte job[ERAS];                                 /* ranks of the job */
 byte shrunk[ERAS];                              /* ranks that have called Shrink */
+byte has[ERAS];                                 /* those of them that have the state */
+byte leader[ERAS];                              /* rank 0 of the job */
+byte owed;                                      /* ranks that must have the state: to check, no rank reads it */
 byte split[VIEWS];                              /* ranks that have called Split, for a view (Pool.divide) */
 byte parting[ERAS];                             /* ranks at the last barrier (Pool.leave) */
 byte arrived[VIEWS], released[VIEWS];           /* the gate of a step */
-bool halted[VIEWS];                             /* rank 0 asks for a pause (StopFlag) */
-byte cursor;                                    /* steps that rank 0 has committed */
-byte used[STEPS];                               /* how often each sample was applied */
+byte pause[VIEWS];                              /* members after the pause that the leader asks for (StopFlag) */
+bool concluded[ERAS];                           /* the epoch has its record */
+byte cursor;                                    /* steps that the leader has committed */
+byte used[STEPS];                               /* how often each sample was applied, in the leader's state */
 byte place[N], view_of[N];                      /* step and view of each rank that trains */
 bool changed;                                   /* the one request of the run was done */
 
 #define left (dead | ended)
-#define gone(era, set) ((left & (set)) || revoked[era] || (left & 1))
+#define gone(era, set) ((left & (set)) || revoked[era] || (left & LEAD))
 
 /* A wait in shared memory looks at the gate once more when it has seen a loss; one in MPI may tell a loss either way. */
 #define wait_for(condition, set) \
@@ -52,22 +58,33 @@ bool changed;                                   /* the one request of the run wa
     fi
 
 inline tell_all(kind, mask) {
-    to = 1;
+    to = 0;
     do
-    :: to < N && (job[era] & (1 << to)) ->
+    :: to < N && to != lead && (whom & job[era] & (1 << to)) ->
         link[BOX(to)] ! kind, mask;
         to++
-    :: to < N && !(job[era] & (1 << to)) -> to++
+    :: to < N && !(to != lead && (whom & job[era] & (1 << to))) -> to++
     :: to >= N -> break
     od
 }
 
+/* The next of those who train on has the state, too, until all have it (resize.keepers). */
+inline find_keeper() {
+    to = 0;
+    do
+    :: to < N && (to == lead || !(next & members & (1 << to))) -> to++
+    :: else -> break
+    od
+}
+
 proctype Rank(byte me) {
-    byte era = 0, view = 0, members = ALL, next = 0, mine = 0, to = 0;
+    byte era = 0, view = 0, members = ALL, next = 0, mine = 0, to = 0, lead = 0, whom = ALL;
+    bool holds;
     mtype word;
     {
         /* before training: all know how many train at first */
         next = (1 << (N - 1)) - 1;
+        d_step { holds = (me <= 1); owed = owed | (me <= 1 -> ME : 0) };
 divide: /* Pool.divide: all ranks of the job meet */
         view++;
         split[view] = split[view] | ME;
@@ -75,33 +92,34 @@ divide: /* Pool.divide: all ranks of the job meet */
         members = next;
         mine = 0;
         if
-        :: !(members & ME) && !(MISTAKE == 1 && me > 0) -> goto spare
+        :: !(members & ME) && !(MISTAKE == 1 && me != lead) -> goto spare
         :: else -> skip
         fi;
-        /* rebuilt: the new members take over rank 0's state and place */
+        /* rebuilt: the new members take over the leader's state and place */
         d_step {
             view_of[me] = view;
             if
-            :: MISTAKE == 2 && me > 0 -> skip
-            :: MISTAKE == 14 && me > 0 && era > 0 && place[me] > 0 -> skip
+            :: MISTAKE == 2 && me != lead -> skip
+            :: MISTAKE == 14 && me != lead && era > 0 && place[me] > 0 -> skip
             :: else -> place[me] = cursor
             fi
         };
         arrived[view] = arrived[view] | ME;
         wait_for((arrived[view] & members) == members || released[view] > mine, members);
         if
-        :: me == 0 -> d_step { arrived[view] = 0; released[view]++ }
+        :: me == lead -> d_step { arrived[view] = 0; released[view]++ }
         :: else -> wait_for(released[view] > mine, members)
         fi;
         mine++;
+        d_step { holds = true; owed = owed | ME };
 
 step:   if
-        :: place[me] == STEPS -> goto end
+        :: place[me] == STEPS -> goto conclude
         :: else -> skip
         fi;
         arrived[view] = arrived[view] | ME;
         if
-        :: me == 0 ->
+        :: me == lead ->
             if
             :: MISTAKE == 3 -> skip
             :: MISTAKE == 13 -> wait_for(((arrived[view] | dead) & members) == members, members)
@@ -121,16 +139,30 @@ step:   if
                 od;
                 used[cursor]++;
                 cursor++;
-                place[0] = cursor
+                place[lead] = cursor
             };
+            next = 0;
             if
-            :: !changed && cursor < STEPS -> changed = true; halted[view] = (MISTAKE != 4); to = N
-            :: true -> to = 0
+            :: !changed && cursor < STEPS ->
+                if
+                :: next = ALL
+                :: next = 1
+                :: next = 3
+                :: next = 5
+                fi;
+                d_step {
+                    changed = true;
+                    next = (next | LEAD) & job[era];
+                    pause[view] = (MISTAKE == 4 -> 0 : next);
+                    find_keeper();
+                    owed = LEAD | (to < N -> 1 << to : 0)
+                }
+            :: true -> skip
             fi;
             d_step { arrived[view] = 0; released[view]++ };
             mine++;
             if
-            :: to == N -> goto change
+            :: next -> goto change
             :: else -> goto step
             fi
         :: else ->
@@ -138,20 +170,20 @@ step:   if
             mine++;
             place[me]++;
             if
-            :: halted[view] -> goto change
+            :: pause[view] ->
+                d_step {
+                    next = pause[view];
+                    find_keeper();
+                    holds = (me == to && MISTAKE != 18)
+                };
+                goto change
             :: else -> goto step
             fi
         fi;
 
-change: /* resized: rank 0 says who trains from here on */
+change: /* resized: the leader says who trains from here on */
         if
-        :: me == 0 ->
-            if
-            :: next = ALL
-            :: next = 1
-            :: next = 3
-            fi;
-            next = next & job[era];
+        :: me == lead ->
             tell_all(CHANGE, next);
             if
             :: MISTAKE == 5 -> cursor = cursor - 1
@@ -165,7 +197,7 @@ spare:  /* Pool.hear: a rank that leaves and one that has left wait alike */
         view_of[me] = 0;
         if
         :: atomic { link[BOX(me)] ? word, next -> skip }
-        :: atomic { empty(link[BOX(me)]) && (left & 1) -> goto over }
+        :: atomic { empty(link[BOX(me)]) && (left & LEAD) -> goto loss }
         fi;
         if
         :: word == CHANGE || word == GOES_ON -> goto divide
@@ -175,51 +207,76 @@ spare:  /* Pool.hear: a rank that leaves and one that has left wait alike */
 
 loss:   /* Pool.survive: revoke, call the spares, Shrink */
         if
-        :: left & 1 -> goto over
-        :: else -> skip
-        fi;
-        if
         :: MISTAKE == 6 -> skip
         :: else -> revoked[era] = true
         fi;
         if
-        :: me == 0 && MISTAKE != 7 ->
-            to = 1;
+        :: me == lead && MISTAKE != 7 ->
+            to = 0;
             do
-            :: to < N && nfull(link[BOX(to)]) -> link[BOX(to)] ! LOST, 0; to++
-            :: to < N && full(link[BOX(to)]) -> to++
+            :: to < N && to != me && nfull(link[BOX(to)]) -> link[BOX(to)] ! LOST, 0; to++
+            :: to < N && (to == me || full(link[BOX(to)])) -> to++
             :: to >= N -> break
             od
         :: else -> skip
         fi;
         if
-        :: me == 0 && MISTAKE == 8 && cursor < STEPS -> cursor++   /* as if the step under way were done */
+        :: me == lead && MISTAKE == 8 && cursor < STEPS -> cursor++   /* as if the step under way were done */
         :: else -> skip
         fi;
-        shrunk[era] = shrunk[era] | ME;
-        if
-        :: atomic { ((shrunk[era] | (MISTAKE == 9 -> 0 : left)) & job[era]) == job[era] -> skip }
-        :: atomic { (left & 1) -> goto over }
-        fi;
         d_step {
+            shrunk[era] = shrunk[era] | ME;
+            has[era] = has[era] | (holds || me == lead -> ME : 0)
+        };
+        ((shrunk[era] | (MISTAKE == 9 -> 0 : left)) & job[era]) == job[era];
+        d_step { /* the first that has the state leads; the leader before, if it is left */
             if
-            :: job[era + 1] == 0 -> job[era + 1] = shrunk[era]
+            :: job[era + 1] == 0 ->
+                job[era + 1] = shrunk[era];
+                to = 0;
+                do
+                :: to < N && !(job[era + 1] & (MISTAKE == 17 -> ALL : has[era]) & (1 << to)) -> to++
+                :: else -> break
+                od;
+                leader[era + 1] = (job[era + 1] & LEAD -> lead : to)
             :: else -> skip
             fi
         };
         era++;
         view = 4;       /* an era has gates and communicators of its own */
         if
-        :: me == 0 ->
+        :: leader[era] == NOBODY -> assert(!(owed & job[era])); goto over
+        :: else -> skip
+        fi;
+        d_step {
             if
-            :: cursor == STEPS -> goto end
+            :: leader[era] == me && lead != me ->
+                assert(has[era - 1] & ME);
+                assert(cursor - place[me] <= 1);        /* a server has two copies */
+                cursor = (MISTAKE == 16 -> cursor : place[me]);
+                to = place[me];
+                do
+                :: to < STEPS -> used[to] = 0; to++     /* they were in the state of the one that died */
+                :: else -> break
+                od
             :: else -> skip
             fi;
+            lead = (MISTAKE == 21 && holds -> me : leader[era])
+        };
+        if
+        :: me == lead ->
             if /* a spare takes the place of the lost member */
             :: next = job[era]
             :: next = members & job[era]
             fi;
+            next = next | LEAD;
+            if
+            :: cursor == STEPS -> goto conclude
+            :: else -> skip
+            fi;
+            whom = (MISTAKE == 19 -> members : ALL);
             tell_all(GOES_ON, next);
+            whom = ALL;
             goto divide
         :: else ->
             if
@@ -234,21 +291,21 @@ loss:   /* Pool.survive: revoke, call the spares, Shrink */
             fi
         fi;
 
-end:    /* dismiss: the last message, and a barrier of all */
+conclude: /* the leader writes the record, and lets the others know */
         if
-        :: me == 0 ->
+        :: me == lead -> concluded[era] = true
+        :: else -> wait_for(concluded[era], members)
+        fi;
+
+        /* dismiss: the last message, and a barrier of all */
+        if
+        :: me == lead -> whom = (MISTAKE == 11 -> members : ALL); tell_all(ENDED, 0)
+        :: else ->
             if
-            :: MISTAKE == 11 -> /* to members alone */
-                to = 1;
-                do
-                :: to < N && (members & job[era] & (1 << to)) -> link[BOX(to)] ! ENDED, 0; to++
-                :: to < N && !(members & job[era] & (1 << to)) -> to++
-                :: to >= N -> break
-                od
-            :: else -> tell_all(ENDED, 0)
+            :: atomic { link[BOX(me)] ? word, next -> skip }
+            :: atomic { MISTAKE != 20 && empty(link[BOX(me)]) && (left & LEAD) -> revoked[era] = true; goto over }
             fi;
-            goto leave
-        :: else -> goto spare
+            assert(word == ENDED)
         fi;
 
 leave:  parting[era] = parting[era] | ME;
@@ -257,7 +314,7 @@ leave:  parting[era] = parting[era] | ME;
         :: MISTAKE != 12 && gone(era, job[era])
         fi;
         if
-        :: me == 0 -> to = 0;
+        :: me == lead -> to = 0;
             do
             :: to < STEPS -> assert(used[to] == 1); to++
             :: else -> break

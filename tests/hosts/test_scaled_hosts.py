@@ -58,6 +58,30 @@ def test_host_that_joins_and_leaves_changes_no_bit(mpi, two, tmp_path, each, syn
     assert runs.hashes_of(tmp_path) == runs.hashes_of(tmp_path / "still")
 
 
+@pytest.mark.parametrize(
+    ("each", "collective", "schedule"),
+    thinned(
+        [
+            ((2, 2), "hierarchical", "50:kill-0,110:2"),
+            ((1, 3), "hierarchical", "50:kill-0,80:kill-2"),
+            ((2, 2), "buffer", "50:kill-0,110:2,150:3"),
+        ],
+        (1, 2),
+    ),
+)
+def test_ranks_of_several_hosts_go_on_without_rank_0(ulfm, two, tmp_path, each, collective, schedule):
+    """By the next rank of its host, or by one of another host, where each host has the state."""
+    keys = (*BLOCKS, "fault.late_s=0")
+    (tmp_path / "still").mkdir()
+    path = runs.write(tmp_path / "still" / "run.yaml", 2)
+    assert launcher.train(ulfm, 2, path, "--quiet", *keys).status == 0
+    path = runs.write(tmp_path / "run.yaml", 2, "continue")
+    words = ["-m", "tests.helpers.scaling", schedule, path, "--quiet", "elastic.ranks=4", f"collective={collective}"]
+    ended = ended_over(two, two.mpi(ulfm, each).command(4, [*words, *keys]))
+    assert ended.returncode == 0, ended.stderr
+    assert runs.hashes_of(tmp_path) == runs.hashes_of(tmp_path / "still")
+
+
 @pytest.mark.full
 @pytest.mark.parametrize("mode", ["local_sgd", "hybrid"])
 def test_modes_that_cannot_pause_inside_an_epoch_change_at_its_end(mpich, two, tmp_path, mode):

@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 
 from psframe.record.tensorboard import FOLDER, GROUPS, Board
+from tests.helpers import launcher, runs
 from tests.helpers.launcher import go_back, train
 
 event_pb2 = pytest.importorskip("tensorboardX.proto.event_pb2", reason="no tensorboardX: pip install tensorboardX")
@@ -96,6 +97,18 @@ def test_event_files_are_the_records_also_of_a_continued_run(mpi, n, config, tmp
     assert ended.status == 0, ended
     assert len(list((run / FOLDER).glob("events.*"))) == 2
     holds(run, 4, 4 * in_epoch)
+
+
+def test_event_files_are_the_records_under_another_rank_0(ulfm, tmp_path):
+    there(ulfm)
+    keys = ("record.tensorboard=true", "train.reproducible=any_workers", "train.global_batch=24", "sync.mode=sync_ps")
+    path = runs.write(tmp_path / "run.yaml", 12, "continue")
+    words = ["-m", "tests.helpers.scaling", "250:kill-0,420:kill-1", path, "--quiet", "elastic.ranks=4", *keys]
+    ended = launcher.run(ulfm, 4, words)
+    assert ended.status == 0, ended
+    (run,) = (tmp_path / "runs").iterdir()
+    assert len(list((run / FOLDER).glob("events.*"))) == 3
+    holds(run, 12, 12 * 100)
 
 
 def test_epochs_are_there_alone_unless_steps_are_recorded(mpich, config, tmp_path, pool):

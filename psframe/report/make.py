@@ -6,6 +6,7 @@ from psframe.errors import UserError, reason
 from psframe.record.folder import chosen_output
 from psframe.report import (
     backend,
+    balance,
     collectives,
     forward,
     lerat,
@@ -46,6 +47,7 @@ def _sections(found: Found) -> list[Section]:
     sections = [
         *runs.sections(usable, found.notices),
         *training.sections(usable),
+        *balance.sections(usable),
         *quality.sections(usable),
         *scaling.sections(usable),
         *places.sections(usable),

@@ -128,7 +128,10 @@ def _turn(run: Run, timings: EpochTimings, order: np.ndarray, step: int, worker:
         timings.losses[step] = timings.samples[step] = 0  # a dropped step counts nowhere
     timings.record_step(times, exchanged)
     if run.outputs.trace.on:
-        run.outputs.trace.turn(*times, {"bytes moved": _moved_bytes(run), "staleness": run.sync.tally.last})
+        counts = {"bytes moved": _moved_bytes(run), "staleness": run.sync.tally.last}
+        if worker is not None:
+            counts["samples"] = len(samples)
+        run.outputs.trace.turn(*times, counts)
     run.outputs.view.step()
 
 

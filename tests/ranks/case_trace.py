@@ -49,7 +49,7 @@ def check(world, mode, collective, records, events):
     if world.size > 1 and "allreduce" in mode:
         together(spans)
         assert ("buffer" in collective) == any(e["tid"] for own in spans.values() for e in own)
-    assert {e["name"] for e in events if e["ph"] == "C"} == {"bytes moved", "staleness"}
+    assert {e["name"] for e in events if e["ph"] == "C"} == {"bytes moved", "staleness", "samples"}
     if not dedicated:
         assert [e["args"] for e in events if e["ph"] == "C" and "bytes moved" in e["args"]]
 

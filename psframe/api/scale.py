@@ -92,20 +92,21 @@ def _check(run: Path) -> None:
         raise UserError(f"RUN must be the folder of a run, got {str(run)!r} ({reason(error)})") from None
     if not is_live:
         raise UserError(f"RUN must be a run that trains, got {str(run)!r}, in which no process does; start it first")
-    if not _config(run).get("elastic", {}).get("ranks"):
+    if not _of_config(run, "elastic").get("ranks"):
         raise UserError(
             f"RUN must have been begun with elastic.ranks, got {str(run)!r} without: all its ranks train to the end; "
             "start it with elastic.ranks=N, of the more ranks that mpirun starts"
         )
 
 
-def _config(run: Path) -> dict[str, Any]:
-    return content(str(run / "config.yaml"))
+def _of_config(run: Path, name: str) -> dict[str, Any]:
+    section = content(str(run / "config.yaml")).get(name)
+    return section if isinstance(section, dict) else {}
 
 
 def _answer(run: Path, asked: Request, timeout_s: float) -> Answer:
     lived = perf_counter()
-    until, outlives = lived + timeout_s, _config(run).get("fault", {}).get("on_worker_loss") == "continue"
+    until, outlives = lived + timeout_s, _of_config(run, "fault").get("on_worker_loss") == "continue"
     while (now := perf_counter()) < until:
         if (told := scaling.answered(run, asked)) is not None:
             return told

@@ -47,6 +47,10 @@ class Signals:
         return self
 
     def __exit__(self, kind: type | None, error: BaseException | None, trace: TracebackType | None) -> None:
+        self.end()
+
+    def end(self) -> None:
+        """Handle signals as before the context, since training is over."""
         signal.alarm(0)
         self.heed(None)
         for number, handler in self.before.items():

@@ -99,8 +99,9 @@ class Writer:
             durably(lambda path: under_way.result(), self.run_dir)
 
     def close(self) -> None:
-        """Wait until the last checkpoint is durable, and stop the thread; UserError as :meth:`wait`."""
+        """Wait until the last checkpoint is durable, and end the thread; UserError as :meth:`wait`."""
         try:
             self.wait()
         finally:
             self.thread.shutdown()
+            self.thread = ThreadPoolExecutor(1, "checkpoint")  # where the run goes on without a rank

@@ -20,7 +20,7 @@ from psframe.record.checkpoint import Saved
 from psframe.record.run_dir import durably
 from psframe.train.build.again import rebuilt, released
 from psframe.train.elastic.remainder import Remainder
-from psframe.train.elastic.resize import continued, heard, resized, wait
+from psframe.train.elastic.resize import KEEPERS, continued, heard, resized, wait
 from psframe.train.elastic.succession import Succession
 from psframe.train.epoch import Resized, Stopped
 from psframe.train.faults.injection import Rollback
@@ -46,22 +46,25 @@ def shrink_and_continue(run: Run, plan: Plan, lost: BaseException, pool: Pool, s
     while True:
         _leave(run.cluster)
         try:
-            keepers = pool.survive(succession.holds_state(run))[:2]
+            keepers = pool.survive(succession.holds_state(run))[:KEEPERS]
             remainder = run.remainder or Remainder(run, pool.cluster.rank in keepers)
             heard(pool, {"goes_on": True})
             remainder.agree_place(pool.cluster, keepers)
             gone = _gone(team, pool.cluster)
             cluster = pool.divide(pool.chosen(pool.wanted))
-            run.cluster = cluster or wait(pool)
-            if not cluster:  # a spare, which has joined by a change since
+            if not cluster:  # a spare, which joins by a later change
+                remainder.saved = None
+                run.cluster = wait(pool)
                 return continued(run, plan, remainder)
+            run.cluster = cluster
             new_run = continued(run, plan, remainder, partial(_note, gone, began))
             succession.take_over(new_run)
             break
         except LOSSES as next_loss:
             if isinstance(next_loss, StateLost) or not is_loss(next_loss):
                 raise
-    if new_run.cluster.rank == 0:
+    if new_run.outputs.checkpointer:
+        new_run.outputs.checkpointer.asked = False  # for a pause that was broken off
         new_run.outputs.scaling.again()
         _tell(new_run)
     return new_run

@@ -52,7 +52,7 @@ def train(cluster: Cluster, plan: Plan, quiet: bool, callbacks: Sequence[Any] = 
         if run.progress.stop:
             run.cluster.run_on_root(partial(_end, run))
         else:
-            with Signals(None, speaks=False, leaves=lambda: pool.leaves()) as signals:
+            with Signals(None, *_spoken(run), lambda: pool.leaves()) as signals:
                 run, by_stop = recovery.trained(run, plan, partial(_train, signals=signals), pool, succession)
     except Dismissed as told:
         if told.error:
@@ -95,18 +95,29 @@ def _succession(run: Run, plan: Plan, pool: Pool, quiet: bool, is_open: bool) ->
 
 
 def _train(run: Run, signals: Signals) -> None:
-    opened, keys = run.outputs.run_dir, run.config.checkpoint
-    signals.speaks = opened is not None  # on rank 0, which may be another one now
-    signals.where = onward.of_running(opened.path, bool(keys.every_epochs or keys.every_seconds)) if opened else ""
+    signals.speaks, signals.where = _spoken(run)  # rank 0 may be another one now
     signals.heed(run.cluster.halt)
     try:
         loop.train(run)
     except Stopped:
-        run.cluster.run_on_root_in_time(partial(_end, run))
+        _ended(run, signals)
         raise
     finally:
         signals.heed(None)
+    _ended(run, signals)
+
+
+def _ended(run: Run, signals: Signals) -> None:
+    signals.end()  # callbacks may take their time
     run.cluster.run_on_root_in_time(partial(_end, run))
+
+
+def _spoken(run: Run) -> tuple[bool, str]:
+    """Return True on the rank that reports a signal, and what it adds."""
+    opened, keys = run.outputs.run_dir, run.config.checkpoint
+    if opened is None:
+        return False, ""
+    return True, onward.of_running(opened.path, bool(keys.every_epochs or keys.every_seconds))
 
 
 def _end(run: Run) -> None:

@@ -56,9 +56,10 @@ def init_parameters(run: Run, saved: Saved | None, quiet: bool) -> None:
     """Compile, and set every rank's parameters: initial ones, or rank 0's ``saved`` state. All ranks must call."""
     _compile(run, quiet)
     arena, cluster = run.network.arena, run.cluster
-    cluster.allgather(None)  # no deadline runs while a rank compiles
+    continues = any(cluster.allgather(saved is not None))  # no deadline runs while a rank compiles
     leads = run.group.leads
-    if leads or not arena.shared:
+    is_told = continues and run.collective.traits.moves_data  # of what rank 0 has saved, when the mode opens
+    if not is_told and (leads or not arena.shared):
         initialize(run.network, run.config.train.seed)
     if saved:
         run.model_state.params[:] = saved.params
@@ -67,8 +68,8 @@ def init_parameters(run: Run, saved: Saved | None, quiet: bool) -> None:
             row[:] = saved_row
     progress = run.progress
     place = (saved.epoch, saved.step, saved.cursor) if saved else (0, 0, 0)
-    told = cluster.bcast((*place, progress.lr, progress.failed_step))
-    progress.epoch, progress.step, progress.begun_at, progress.lr, progress.failed_step = told
+    told = cluster.bcast((*place, progress.lr, progress.failed_step, progress.stop))
+    progress.epoch, progress.step, progress.begun_at, progress.lr, progress.failed_step, progress.stop = told
     run.sampler.cursor = progress.begun_at
     if run.full_model and progress.step:
         run.full_model.scatter(cluster.bcast(len(saved.state) if saved else 0))

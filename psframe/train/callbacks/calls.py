@@ -40,6 +40,7 @@ class Calls:
         self.callbacks = callbacks
         self.control: Control | None = None
         self.error: UserError | None = None
+        self.ended = False
         self._after_step, self._on_checkpoint = self._methods("on_step_end"), self._methods("on_checkpoint")
 
     def _methods(self, name: str) -> list[Callable[..., None]]:
@@ -99,8 +100,9 @@ class Calls:
             )
 
     def end(self) -> None:
-        """End the run; raise the UserError of a callback that raised."""
-        if self.control:
+        """End the run, once; raise the UserError of a callback that raised."""
+        if self.control and not self.ended:
+            self.ended = True
             self.requests()
             self._call("on_run_end")
 

@@ -21,6 +21,8 @@ from psframe.train.elastic.remainder import Remainder, catch_up, hand_over
 from psframe.train.plan.plan import Plan
 from psframe.train.run import Run
 
+KEEPERS = 4  # members that keep the state while their parts are made anew, until all have it
+
 
 class Dismissed(Exception):
     """The job has ended while this rank was a spare.
@@ -71,9 +73,9 @@ def resized(run: Run, plan: Plan, pool: Pool, change: dict[str, Any]) -> Run:
 
 
 def keepers(run: Run, pool: Pool, change: dict[str, Any]) -> tuple[int, ...]:
-    """Return the members that keep the state in a change: rank 0, and the next that trains on and could be rank 0."""
+    """Return the members that keep the state in a change: rank 0, and the next that train on and could be rank 0."""
     next_ones = [pool.members.index(member) for member in change["members"][1:] if member in pool.members]
-    return (0, next_ones[0]) if pool.survives and next_ones and run.sync.holds_state else (0,)
+    return (0, *next_ones[: KEEPERS - 1]) if pool.survives and run.sync.holds_state else (0,)
 
 
 def continued(run: Run, plan: Plan, remainder: Remainder, note: Callable[[Run], None] | None = None) -> Run:

@@ -56,9 +56,12 @@ class Succession:
 
     def holds_state(self, run: Run) -> bool:
         """Return True if this rank has the state of a run, whose ranks may be anywhere, and may lead it on."""
+        leads = self.pool.cluster.rank == 0
+        if not (leads or self.is_open):
+            return False
         if run.remainder:
             return run.remainder.saved is not None
-        return run.cluster.rank == 0 or (self.is_open and run.sync.holds_state and not run.leaves)
+        return leads or (run.sync.holds_state and not run.leaves)
 
     def take_over(self, run: Run) -> None:
         """Do rank 0's duties from here on, on the rank that is it now. All members must call.
@@ -97,6 +100,8 @@ class Succession:
     def _keep_best(self, run: Run, checkpointer: Checkpointer, step: int) -> None:
         """Keep the checkpoint of the epoch before, if it is the best, and rank 0 has died before it had."""
         progress, calls = run.progress, run.outputs.calls
+        if progress.begun_at or not progress.epoch:
+            return  # the epoch did not begin in this job
         for callback in calls.callbacks:
             if not isinstance(callback, BestCheckpoint) or callback.best.epoch != progress.epoch:
                 continue

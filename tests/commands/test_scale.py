@@ -110,9 +110,10 @@ def test_number_of_ranks_may_be_any(mpich, tmp_path, n):
 
 
 def disturbed(draw, n_steps, n):
-    """Return a schedule of three changes, and of two ranks that are killed."""
-    steps = sorted(draw.sample(range(1, n_steps), 5))
+    """Return a schedule of three changes, of two ranks that are killed, and of one that stops for a while."""
+    steps = sorted(draw.sample(range(1, n_steps), 6))
     whats = [*(str(draw.randint(2, n)) for _ in range(3)), *(f"kill-{rank}" for rank in draw.sample(range(n), 2))]
+    whats.append(f"stop-{draw.randrange(n)}")
     draw.shuffle(whats)
     return ",".join(f"{step}:{what}" for step, what in zip(steps, whats, strict=True))
 

@@ -81,9 +81,11 @@ def test_rank_that_may_not_write_the_folder_says_so(ulfm, tmp_path):
     path = runs.write(tmp_path / "run.yaml", 4000, "continue", steps=False)
     process = launch(ulfm.command(3, ["-m", "psframe.train", path, "--quiet", "sync=allreduce"]))
     trains(process, path)
+    pid = ranks_of(path)[0]
+    os.kill(pid, signal.SIGSTOP)  # lest it misses the folder itself
     (run,) = (tmp_path / "runs").iterdir()
     run.rename(tmp_path / "away")
-    os.kill(ranks_of(path)[0], signal.SIGKILL)
+    os.kill(pid, signal.SIGKILL)
     err = ends(process, path, 60)
     (line,) = (line for line in err.splitlines() if line.startswith("psframe:"))
     assert "the run directory must be writable for the rank that goes on in rank 0's place" in line

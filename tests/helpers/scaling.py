@@ -2,7 +2,7 @@
 
 Steps count from 1 over the job, as rank 0 takes them, and go on where another rank takes its place. A request is
 written after that step, or once the one before is answered, and looked for at once. Answers are printed as JSON, one a
-line. In place of RANKS, ``kill-3`` kills rank 3 of the start.
+line. In place of RANKS, ``kill-3`` kills rank 3 of the start, and ``stop-3`` lets it stop for a while.
 
 In the environment, TERM_AT=2 sends each rank a SIGTERM while it builds its part of the run anew a second time, and
 KILL_AT=2 kills rank 0 there; KILL_RECORD=2 does when it has recorded epoch 2.
@@ -11,6 +11,7 @@ KILL_AT=2 kills rank 0 there; KILL_RECORD=2 does when it has recorded epoch 2.
 import json
 import os
 import signal
+import subprocess
 import sys
 import tempfile
 from pathlib import Path
@@ -52,6 +53,9 @@ def and_ask(job: Scaling) -> bool:
         _, what = left[0]
         if what.startswith("kill-"):
             os.kill(pids[int(what[5:])], signal.SIGKILL)
+        elif what.startswith("stop-"):
+            pid = pids[int(what[5:])]
+            subprocess.Popen(["sh", "-c", f"kill -STOP {pid}; sleep 0.3; kill -CONT {pid}"], stderr=subprocess.DEVNULL)
         else:
             counts[OPEN] = 1
             scaling.ask(job.run, int(what), [])

@@ -112,7 +112,11 @@ def request_is_done_refused_or_answered_at_once(world):
         job.looked = 0.0
         assert job.due()
         job.take()
-        job.done(world.size, 1, 7, 0.5)
+        job.done(1, {"before": world.size, "now": world.size - 1, "step": 7, "pause_s": 0.5})
         job.looked = 0.0
         assert not job.due()
-        assert scaling.answered(run, scaling.asked(run)).pause_s == 0.5
+        told = scaling.answered(run, scaling.asked(run))
+        assert (told.now, told.epoch, told.step, told.pause_s) == (len(pool.members) - 1, 1, 7, 0.5)
+        successor = Scaling(run, pool, check)  # of another rank 0
+        successor.looked = 0.0
+        assert not successor.due()

@@ -7,7 +7,7 @@ import time
 import pytest
 
 from tests.helpers import launcher, runs
-from tests.helpers.live import ends, launch, left_in_shm, ranks_of, records_of, trains
+from tests.helpers.live import ends, launch, left_in_shm, ranks_of, records_of, start
 from tests.helpers.seeds import seeded
 from tests.helpers.thinned import thinned
 
@@ -17,9 +17,8 @@ BLOCKS = ("train.reproducible=any_workers", "train.global_batch=24")
 def after_kill(ulfm, n, tmp_path, *keys, epochs):
     """Start a run, and kill its rank 0 while it trains; return the launcher's process and the config's path."""
     path = runs.write(tmp_path / "run.yaml", epochs, "continue")
-    process = launch(ulfm.command(n, ["-m", "psframe.train", path, "--quiet", *keys]))
-    trains(process, path)
-    os.kill(ranks_of(path)[0], signal.SIGKILL)
+    process, pids = start(ulfm, n, path, *keys)
+    os.kill(pids[0], signal.SIGKILL)
     return process, path
 
 
@@ -79,9 +78,7 @@ def test_signals_reach_the_rank_that_leads_now(ulfm, tmp_path):
 
 def test_rank_that_may_not_write_the_folder_says_so(ulfm, tmp_path):
     path = runs.write(tmp_path / "run.yaml", 4000, "continue", steps=False)
-    process = launch(ulfm.command(3, ["-m", "psframe.train", path, "--quiet", "sync=allreduce"]))
-    trains(process, path)
-    pid = ranks_of(path)[0]
+    process, (pid, *_) = start(ulfm, 3, path, "sync=allreduce")
     os.kill(pid, signal.SIGSTOP)  # lest it misses the folder itself
     (run,) = (tmp_path / "runs").iterdir()
     run.rename(tmp_path / "away")
@@ -94,9 +91,7 @@ def test_rank_that_may_not_write_the_folder_says_so(ulfm, tmp_path):
 def test_rank_that_was_asked_to_leave_and_leads_ends_the_job(ulfm, tmp_path):
     """As a SIGTERM to rank 0 does; not by a job without rank 0."""
     path = runs.write(tmp_path / "run.yaml", 4000, "continue", steps=False)
-    process = launch(ulfm.command(4, ["-m", "psframe.train", path, "--quiet", "elastic.ranks=3"]))
-    trains(process, path)
-    pids = ranks_of(path)
+    process, pids = start(ulfm, 4, path, "elastic.ranks=3")
     os.kill(pids[1], signal.SIGTERM)
     os.kill(pids[0], signal.SIGKILL)
     err = ends(process, path, 60)
@@ -117,9 +112,7 @@ def test_epoch_that_rank_0_alone_has_recorded_is_recorded_once(ulfm, tmp_path):
 def test_rank_that_has_left_does_not_lead(ulfm, tmp_path):
     """Though its number is the lowest that is left: it has no state."""
     path = runs.write(tmp_path / "run.yaml", 4000, "continue", steps=False)
-    process = launch(ulfm.command(4, ["-m", "psframe.train", path, "--quiet", "elastic.ranks=4"]))
-    trains(process, path)
-    pids = ranks_of(path)
+    process, pids = start(ulfm, 4, path, "elastic.ranks=4")
     os.kill(pids[1], signal.SIGTERM)
     for victim, n_ranks in ((0, 3), (None, 2)):
         while records_of(tmp_path)[-1]["n_ranks"] != n_ranks:

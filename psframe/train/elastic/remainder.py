@@ -24,7 +24,7 @@ class Remainder:
         Its ranks have all paused after the same step, or were anywhere when one of them died. It refers to its
         remainder until another run takes its place.
     keeps : bool
-        True on rank 0, and on the one that leads in its place if it dies before the run goes on.
+        True on rank 0, and on those that may lead in its place if it dies before the run goes on.
 
     Attributes
     ----------

@@ -31,8 +31,8 @@ Segments = Iterable[tuple[slice, Any]]
 class Collective(Protocol):
     """Interface of a user's own collective, which moves parameters and gradients between the ranks of a team.
 
-    Constructed as ``make(team, size, allocator, reproducible, **yaml_keys)`` on every rank; ``size`` is an int, the
-    vectors' length, that knows where they may be cut for updates (:class:`psframe.memory.extent.Extent`). Buffers that
+    Constructed as ``make(team, size, allocator, reproducible, **yaml_keys)`` on every rank; ``size`` is the vectors'
+    length: an int with the places where updates may cut them (:class:`psframe.memory.extent.Extent`). Buffers that
     outlive a call are allocated from ``allocator`` under the role ``exchange``, before the first step.
 
     Postcondition of a step (except for ``null``): all workers hold the same parameters, and every worker's gradient was

@@ -21,7 +21,7 @@ NONFINITE_MARK = 0x7FC5AFE1
 
 
 class SyncPS(Mode):
-    """``w <- update(w, sum_k g_k / n)`` on rank 0, then a broadcast of ``w``."""
+    """``w <- update(w, sum_k g_k / n)`` on rank 0, or on a collective's reducers, then a broadcast of ``w``."""
 
     def __init__(self, server: str):
         super().__init__(replace(SYNCHRONOUS, server=server))

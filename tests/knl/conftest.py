@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 
+from tests import SETTINGS
 from tests.helpers import launcher
 from tests.knl import boot
 
@@ -19,7 +20,7 @@ NUMBA = {"NUMBA_CPU_NAME": "generic", "NUMBA_CPU_FEATURES": "+sse2"}
 
 SET_UP = f"""
 cp -r $OUT/numba /tmp/numba
-export NUMBA_CACHE_DIR=/tmp/numba {" ".join(f"{name}={value}" for name, value in NUMBA.items())}
+export NUMBA_CACHE_DIR=/tmp/numba {" ".join(f"{name}={value}" for name, value in (NUMBA | SETTINGS).items())}
 train() {{ n=$1; shift; mpirun -n $n python -m psframe.train $OUT/config.yaml record.dir=$OUT/runs "$@"; }}
 """
 

@@ -1,8 +1,6 @@
 """``python -m psframe.bench kernels``: what it measures, and what it says of mistakes."""
 
 import json
-import subprocess
-import sys
 
 import numpy as np
 import pytest
@@ -12,12 +10,11 @@ from psframe.models import BUILT_IN
 from psframe.nn.base import Pass
 from psframe.nn.blocking import blocking
 from psframe.nn.timed import time_layers
-from tests.helpers.launcher import ROOT
+from tests.helpers.forked import command
 
 
 def bench(*arguments):
-    command = [sys.executable, "-m", "psframe.bench", *arguments]
-    return subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=300)
+    return command("psframe.bench", *arguments, timeout_s=300)
 
 
 def test_models_all_have_an_input():

@@ -12,14 +12,14 @@ import pytest
 from psframe import compare as compare_
 from psframe.record import summary
 from psframe.sync.tally import LONGEST, Tally, described, quantile
+from tests.helpers import forked
 from tests.helpers.launcher import ROOT, installed
 from tests.helpers.live import ends, heed
 
 
 def compare(*arguments, timeout_s=120, **keys):
     mpi = installed("mpich") or pytest.skip("no mpich: bash launch/test.sh installs it")
-    command = [str(mpi.python), "-m", "psframe.compare", *map(str, arguments)]
-    return subprocess.run(command, capture_output=True, text=True, timeout=timeout_s, cwd=ROOT, **keys)
+    return forked.command("psframe.compare", *arguments, timeout_s=timeout_s, python=mpi.python, **keys)
 
 
 def test_grid_is_trained_and_tabled(config, tmp_path):

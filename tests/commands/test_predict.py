@@ -2,8 +2,6 @@
 
 import json
 import os
-import subprocess
-import sys
 
 import msgspec
 import pytest
@@ -11,7 +9,7 @@ import pytest
 from psframe.predict import machine, measure
 from psframe.predict.byte_counts import counted
 from psframe.predict.job import ExchangePlan
-from tests.helpers.launcher import installed
+from tests.helpers.forked import command
 
 CONFIG = """\
 name: small
@@ -30,11 +28,7 @@ def folder(tmp_path_factory):
 
 
 def predict(folder, *arguments, timeout_s=300, **env):
-    mpi = installed("mpich") or pytest.skip("no mpich: bash launch/test.sh installs it")
-    command = [str(mpi.python), "-m", "psframe.predict", *map(str, arguments)]
-    return subprocess.run(
-        command, cwd=folder, env={**os.environ, **env}, capture_output=True, text=True, timeout=timeout_s
-    )
+    return command("psframe.predict", *arguments, cwd=folder, timeout_s=timeout_s, env={**os.environ, **env})
 
 
 def test_clusters_that_are_not_at_hand(folder):
@@ -55,10 +49,7 @@ def test_clusters_that_are_not_at_hand(folder):
         "allreduce over buffer",
         "sync_ps, a server a node over buffer",
     }
-    page = subprocess.run(
-        [sys.executable, "-m", "psframe.report", "knl.json", "--out", "knl.html"],
-        cwd=folder, capture_output=True, text=True, timeout=120,
-    )  # fmt: skip
+    page = command("psframe.report", "knl.json", "--out", "knl.html", cwd=folder)
     assert page.returncode == 0, page.stderr
     assert "Predicted (modelled, not measured)" in (folder / "knl.html").read_text()
 

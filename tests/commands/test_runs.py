@@ -3,7 +3,6 @@
 import csv
 import io
 import json
-import os
 import shutil
 import subprocess
 import sys
@@ -13,7 +12,8 @@ import pytest
 
 import psframe
 from psframe.errors import UserError
-from tests.helpers import launcher
+from psframe.starter import OWN
+from tests.helpers import forked, launcher
 from tests.helpers.launcher import ROOT
 
 
@@ -47,10 +47,7 @@ def test_set():
 
 def command(*words, status=0):
     """Return what a command prints, on stdout, or on stderr where it is to fail."""
-    ended = subprocess.run(
-        [sys.executable, "-m", "psframe", *map(str, words)], cwd=ROOT, capture_output=True, text=True, timeout=120,
-        env={**os.environ, "PYTHONPATH": str(ROOT)},
-    )  # fmt: skip
+    ended = forked.command(OWN.get(words[0], f"psframe.{words[0]}"), *words[1:])
     assert ended.returncode == status, ended
     return ended.stderr if status else ended.stdout
 

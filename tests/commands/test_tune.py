@@ -14,6 +14,7 @@ import yaml
 from psframe.predict import machine, measure
 from psframe.record import tuned as cache
 from psframe.tune.race import LEAST_ROUNDS
+from tests.helpers import forked
 from tests.helpers.launcher import ROOT, train
 from tests.helpers.live import heed
 
@@ -41,9 +42,8 @@ def words(mpi, *arguments):
 
 
 def tune(mpi, *arguments, timeout_s=240, **env):
-    return subprocess.run(
-        words(mpi, *arguments), capture_output=True, text=True, timeout=timeout_s, cwd=ROOT, env={**os.environ, **env}
-    )
+    keys = {"timeout_s": timeout_s, "env": {**os.environ, **env}, "python": mpi.python}
+    return forked.command(*words(mpi, *arguments)[2:], **keys)
 
 
 def runs(folder):

@@ -1,10 +1,9 @@
 """Makes the page as a user does, and looks at what it is made of."""
 
 import re
-import subprocess
-import sys
 from html.parser import HTMLParser
 
+from tests.helpers.forked import command
 from tests.helpers.launcher import ROOT
 
 FIGURES = ("phases", "bytes", "curves", "staleness", "scaling", "pages", "usage-0", "bcast", "gather", "allreduce")
@@ -14,8 +13,7 @@ TABLES += ("traces", "folders", "classes", "torch", "torch_record")
 
 
 def report(*arguments, cwd=ROOT):
-    command = [sys.executable, "-m", "psframe.report", *map(str, arguments)]
-    return subprocess.run(command, capture_output=True, text=True, timeout=60, cwd=cwd)
+    return command("psframe.report", *arguments, cwd=cwd)
 
 
 class Balanced(HTMLParser):

@@ -1,13 +1,12 @@
 """Runs that last long enough to be disturbed, their launchers, and commands that start launchers themselves."""
 
 import os
-import subprocess
 from dataclasses import replace
 
 import pytest
 
 from tests.helpers import launcher
-from tests.helpers.launcher import ROOT
+from tests.helpers.forked import command
 from tests.helpers.live import records_of
 
 CONFIG = """\
@@ -40,6 +39,5 @@ def hashes_of(tmp_path):
 def bench(mpi, *arguments, timeout_s=120, **env):
     """Start a benchmark that starts mpirun itself, as a user does."""
     start = " ".join(str(word) for word in (mpi.prefix / "bin" / "mpirun", *mpi.flags))
-    command = [str(mpi.python), "-m", "psframe.bench", *map(str, arguments), "--mpirun", start]
-    environ = {**os.environ, **env}
-    return subprocess.run(command, capture_output=True, text=True, timeout=timeout_s, cwd=ROOT, env=environ)
+    keys = {"timeout_s": timeout_s, "env": {**os.environ, **env}, "python": mpi.python}
+    return command("psframe.bench", *arguments, "--mpirun", start, **keys)

@@ -8,6 +8,7 @@ from tests.helpers import launcher
 from tests.helpers.configs import TINY
 from tests.helpers.launcher import train
 from tests.helpers.live import lines_of
+from tests.helpers.thinned import thinned
 
 KEYS = (
     "name=run",
@@ -70,7 +71,7 @@ def readable(run):
 POINTS = [(point, 1 + (at % 4 == 0)) for at, point in enumerate(CRASH_POINTS)]
 
 
-@pytest.mark.parametrize(("point", "n"), POINTS)
+@pytest.mark.parametrize(("point", "n"), thinned(POINTS, range(0, len(POINTS), 2)))
 def test_run_killed_in_second_checkpoint_ends_in_the_same_bits(point, n, mpich, config, tmp_path, undisturbed, pool):
     hashes = undisturbed(mpich, n)
     run = killed(mpich, n, config, tmp_path, f"{point}:2")
@@ -92,7 +93,7 @@ def test_run_killed_under_open_mpi_ends_in_the_same_bits(point, config, tmp_path
     assert continued(pool(3, openmpi), config, tmp_path, hashes)[0] == run
 
 
-@pytest.mark.parametrize("point", ["write", "rename", "sync-folder", "latest-rename"])
+@pytest.mark.parametrize("point", thinned(["write", "rename", "sync-folder", "latest-rename"], (1, 3)))
 def test_run_killed_in_first_checkpoint_ends_in_the_same_bits(point, mpich, config, tmp_path, undisturbed, pool):
     """In a directory of its own where there is no checkpoint yet."""
     hashes = undisturbed(mpich, 2)

@@ -1,6 +1,7 @@
 """Few combinations in which every two values of different factors meet."""
 
 from itertools import combinations, product
+from operator import getitem
 from typing import Any
 
 
@@ -10,7 +11,11 @@ def pairwise(*factors: tuple[Any, ...]) -> list[tuple[Any, ...]]:
     The first with the most pairs that are not yet covered is taken, again and again (Cohen et al. 1997), so the result
     is the same every time.
     """
-    every = list(product(*factors))
+    return [tuple(map(getitem, factors, places)) for places in _places([len(factor) for factor in factors])]
+
+
+def _places(sizes: list[int]) -> list[tuple[int, ...]]:
+    every = list(product(*map(range, sizes)))
     left = {pair for combination in every for pair in _pairs(combination)}
     chosen = []
     while left:

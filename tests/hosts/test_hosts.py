@@ -175,17 +175,17 @@ def test_command_that_starts_mpirun_itself_is_spread_too(mpich, two, tmp_path):
     assert records_of(tmp_path)[0]["n_nodes"] == 2
 
 
-@pytest.mark.parametrize(
-    ("hostfile", "said"),
-    [
-        ("10.77.0.1:1\n10.77.0.9:1\n", "every host must be reached"),
-        ("10.77.0.1:0\n", "a line of"),
-        ("10.77.0.1 1\n", "a line of"),
-        ("-oProxyCommand=true:1\n", "a line of"),
-        ("10.77.0.1:1\n10.77.0.1:2\n", "10.77.0.1 twice"),
-        ("# nobody\n", "must name a host"),
-    ],
-)
+WRONG = [
+    ("10.77.0.1:1\n10.77.0.9:1\n", "every host must be reached"),
+    ("10.77.0.1:0\n", "a line of"),
+    ("10.77.0.1 1\n", "a line of"),
+    ("-oProxyCommand=true:1\n", "a line of"),
+    ("10.77.0.1:1\n10.77.0.1:2\n", "10.77.0.1 twice"),
+    ("# nobody\n", "must name a host"),
+]
+
+
+@pytest.mark.parametrize(("hostfile", "said"), thinned(WRONG, (0, 3, 4)))
 def test_hostfile_that_cannot_be_is_one_sentence(mpich, two, tmp_path, hostfile, said):
     ended = launched(mpich, two, tmp_path, hostfile, "mpirun", "-n", "2", "true", options=("--timeout", "15"))
     assert ended.returncode == 2

@@ -9,33 +9,29 @@ from psframe.optim import SGD, Updater
 from tests.helpers.bfloat16_model import rounded
 from tests.ranks.contract import CODECS, LAYOUTS, MODES, STEPS, expected, start, train
 from tests.ranks.every_collective import FORMS
-from tests.ranks.harness import ranks
+from tests.ranks.harness import combined, ranks
 from tests.ranks.lateness import count_from
 
 
 @ranks(2, 3, 4, 7, 16, 64)
 def canonical_bits_in_every_mode_over_every_collective(world):
     cluster = join(world)
-    for shapes in LAYOUTS:
-        for mode, arguments in MODES:
-            for form in FORMS:
-                arena, _, team, update = train(cluster, mode, arguments, form, "fixed_workers", shapes)
-                wanted = expected(team.n_workers, arena.layout, STEPS)
-                where = f"{mode} {arguments} over {form}, {shapes}"
-                np.testing.assert_array_equal(arena.params, wanted, err_msg=where)
-                assert update.first_nonfinite_step == 0
+    for shapes, (mode, arguments), form in combined(LAYOUTS, MODES, FORMS):
+        arena, _, team, update = train(cluster, mode, arguments, form, "fixed_workers", shapes)
+        wanted = expected(team.n_workers, arena.layout, STEPS)
+        where = f"{mode} {arguments} over {form}, {shapes}"
+        np.testing.assert_array_equal(arena.params, wanted, err_msg=where)
+        assert update.first_nonfinite_step == 0
 
 
 @ranks(2, 3, 4, 7)
 def layers_read_the_parameters_in_bfloat16(world):
     cluster = join(world)
-    for mode, arguments in MODES:
-        for form in FORMS:
-            for own_optimizer in (False, True):
-                how = {"own_optimizer": own_optimizer, "keeping": Keeping(bfloat16=True)}
-                arena, _, team, _ = train(cluster, mode, arguments, form, "fixed_workers", LAYOUTS[2], **how)
-                wanted = rounded(expected(team.n_workers, arena.layout, STEPS))
-                np.testing.assert_array_equal(arena.params_bf16, wanted, err_msg=f"{mode} {arguments} over {form}")
+    for (mode, arguments), form, own_optimizer in combined(MODES, FORMS, (False, True)):
+        how = {"own_optimizer": own_optimizer, "keeping": Keeping(bfloat16=True)}
+        arena, _, team, _ = train(cluster, mode, arguments, form, "fixed_workers", LAYOUTS[2], **how)
+        wanted = rounded(expected(team.n_workers, arena.layout, STEPS))
+        np.testing.assert_array_equal(arena.params_bf16, wanted, err_msg=f"{mode} {arguments} over {form}")
 
 
 @ranks(2, 3, 4, 7)

@@ -12,7 +12,7 @@ from psframe.cluster.roles import Team
 from psframe.collectives.bucket_exchanges import Share
 from psframe.record import sealed
 from tests.ranks.contract import LAYOUTS, STEPS, expected, train
-from tests.ranks.harness import IS_FULL, ranks
+from tests.ranks.harness import IS_FULL, combined, ranks
 from tests.ranks.nodes import UNEVEN, apart, own_network
 from tests.ranks.training import folder, hashes
 from tests.ranks.training import train as train_config
@@ -36,7 +36,7 @@ def numbers_of(world, server):
 @ranks(2, 3, 4, 7)
 def bits_are_those_of_one_server(world):
     cluster = join(world)
-    for shapes, server, keys in product((*LAYOUTS, UNEVEN), ("dedicated", "colocated"), KEYS):
+    for shapes, server, keys in combined((*LAYOUTS, UNEVEN), ("dedicated", "colocated"), KEYS):
         for servers in numbers_of(world, server):
             spec, form = {"server": server, "servers": servers}, ("buffer", keys)
             arena, _, team, _ = train(cluster, "sync_ps", spec, form, "fixed_workers", shapes)

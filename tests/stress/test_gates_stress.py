@@ -8,6 +8,7 @@ from functools import cache
 import pytest
 
 from tests.helpers.launcher import ROOT
+from tests.helpers.thinned import thinned
 
 WRAPS = 2**32 - 100  # the counters pass zero during a run
 
@@ -98,7 +99,7 @@ def test_front_that_is_closed_ends_all_with_one_step(build, arguments, sanitized
     assert (ended.returncode, ended.stdout, ended.stderr) == (0, f"{rounds * times} rounds\n", "")
 
 
-@pytest.mark.parametrize("mistake", ["SPLIT_MAY", "SPLIT_CLOSE"])
+@pytest.mark.parametrize("mistake", thinned(["SPLIT_MAY", "SPLIT_CLOSE"], (1,)))
 def test_front_notices_mistakes(build, mistake):
     ended = stress(build(False, mistake, "MOST_STEPS=10000000", source="front_stress"), 4, 3_000, 2_000, 0)
     assert ended.returncode == 1, ended

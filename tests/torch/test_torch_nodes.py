@@ -13,9 +13,9 @@ from tests.torch.test_torch_cases import LONGEST_S, read
 
 pytest.importorskip("torch", reason="PyTorch, whose backend this is, is not installed: pip install -e .[torch]")
 
-#: node of each rank; ranks are numbered node by node, or dealt to the nodes
-FEW = ("0,0,1", "0,1,0,1")
-LAYOUTS = (*FEW, "0,1", "0,1,2", "0,0,1,1,2", "0,1,1,0,2")
+#: node of each rank; ranks are dealt to the nodes, or numbered node by node
+FEW = "0,1,0,1"
+LAYOUTS = (FEW, "0,0,1", "0,1", "0,1,2", "0,0,1,1,2", "0,1,1,0,2")
 NAMES = [name for name, case in cases().items() if not case.is_alone and not case.is_full]
 #: what matters between nodes, of a few layouts
 SHORT = ("collectives.", "messages.", "works.", "coalesced.", "mismatch.every_rank", "mismatch.calls")
@@ -25,7 +25,7 @@ PARAMETERS = [
     for layout in LAYOUTS
     for name in NAMES
     if len(layout.split(",")) in cases()[name].ranks
-    for few in [layout in FEW and name.startswith(SHORT)]
+    for few in [layout == FEW and name.startswith(SHORT)]
 ]
 
 

@@ -59,10 +59,9 @@ def compare(n, ours, gloo):
     [
         *((2, script) for script in ("ddp", "fsdp2")),
         *(pytest.param(2, script, marks=pytest.mark.full) for script in ("resnet", "transformer", "zero", "pipeline")),
-        (4, "mesh"),
         *(pytest.param(n, script, marks=pytest.mark.full) for n in (3, 4) for script in ("ddp", "fsdp2", "zero")),
         *(pytest.param(n, script, marks=pytest.mark.full) for n in (3, 5) for script in ("resnet", "pipeline")),
-        *(pytest.param(n, "mesh", marks=pytest.mark.full) for n in (2, 6)),
+        *(pytest.param(n, "mesh", marks=pytest.mark.full) for n in (2, 4, 6)),
     ],
 )
 def test_script_trains_as_with_gloo(n, script):

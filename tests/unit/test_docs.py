@@ -83,6 +83,7 @@ def _parser(module):
     return None
 
 
+@pytest.mark.full
 def test_site_builds_without_a_warning(tmp_path):
     pytest.importorskip("sphinx", reason="Sphinx is not installed: pip install -e .[docs]")
     pytest.importorskip("furo", reason="the theme furo is not installed: pip install -e .[docs]")

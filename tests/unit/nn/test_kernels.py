@@ -253,7 +253,8 @@ def test_step_allocates_nothing(name):
     assert peak < 20_000, (now, peak)
 
 
-@pytest.mark.parametrize("precision", ["float32", pytest.param("bf16", marks=pytest.mark.full)])
+@pytest.mark.full
+@pytest.mark.parametrize("precision", ["float32", "bf16"])
 def test_jitted_code_allocates_nothing(precision, monkeypatch):
     """What Numba calls to allocate an array stands in the machine code of none of the kernels."""
     seen = []

@@ -27,7 +27,7 @@ def drawn(case):
     return (np.round(logits) if ties else logits), labels
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=60, deadline=None)
 @given(DRAWN)
 @example((1, 1, 0, 1.0, False))
 def test_metrics_are_those_of_their_definitions(case):

@@ -5,7 +5,7 @@ from dataclasses import replace
 
 import msgspec
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from psframe.errors import UserError
@@ -113,6 +113,7 @@ def test_line_meets_the_batch_and_never_falls(a, b):
 
 
 @pytest.mark.parametrize("name", NAMES)
+@settings(max_examples=20)
 @given(
     st.sampled_from(["shared", "buffer", "object", "null"]),
     st.sampled_from(["none", "fixed_workers"]),

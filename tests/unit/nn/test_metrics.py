@@ -9,6 +9,7 @@ from psframe.errors import UserError
 from psframe.nn import metrics
 from psframe.nn.metrics import TABLE, compute
 from tests.helpers import metric_references as references
+from tests.ranks.harness import IS_FULL
 
 NAMES = [name for name in TABLE if name != "top_k"]
 CLOSE = {"rtol": 1e-12, "atol": 1e-12}
@@ -27,7 +28,7 @@ def drawn(case):
     return (np.round(logits) if ties else logits), labels
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=150 if IS_FULL else 60, deadline=None)
 @given(DRAWN)
 @example((1, 1, 0, 1.0, False))
 def test_metrics_are_those_of_their_definitions(case):

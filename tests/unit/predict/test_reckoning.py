@@ -15,6 +15,7 @@ from psframe.predict.machine import Check, Exchange
 from psframe.predict.paces import predicted
 from psframe.predict.search import resized
 from tests.helpers.predictions import job, way, work
+from tests.ranks.harness import IS_FULL
 
 NAMES = machine.names()
 CORE = Core(100.0, 10.0, 1.0)
@@ -113,7 +114,7 @@ def test_line_meets_the_batch_and_never_falls(a, b):
 
 
 @pytest.mark.parametrize("name", NAMES)
-@settings(max_examples=20)
+@settings(max_examples=100 if IS_FULL else 20)
 @given(
     st.sampled_from(["shared", "buffer", "object", "null"]),
     st.sampled_from(["none", "fixed_workers"]),

@@ -112,7 +112,7 @@ def test_pytorch_network_of_a_users_own(tmp_path):
     (tmp_path / "my_net.py").write_text(block("tutorials/pytorch.md", "python", "# my_net.py"))
     (model,) = re.findall(r'^ +model="(.*my_net.*)"$', (DOCS / "tutorials/pytorch.md").read_text(), re.MULTILINE)
     keys = [f"model={model}", f"record.dir={tmp_path / 'runs'}"]
-    command = ["-m", "psframe.train", "configs/quickstart.yaml", "train.epochs=2", *keys]
+    command = ["-m", "psframe.train", "configs/quickstart.yaml", "train.epochs=2", "dataset.limit=2000", *keys]
     ended = launcher.run(mpi, 4, command, PYTHONPATH=str(tmp_path))
     assert ended.status == 0, ended
     first, last = re.findall(r"loss ([0-9.]+)", ended.out)

@@ -10,6 +10,7 @@ import pytest
 
 from psframe.bench.torch import reserved_port
 from tests import hosts
+from tests.helpers import torchrun
 from tests.helpers.launcher import ROOT
 from tests.helpers.thinned import thinned
 
@@ -41,15 +42,14 @@ dist.destroy_process_group()
 
 
 def started(several, places, script, steps, port):
-    """Start a rank on each of the hosts named by number, or on this machine where ``several`` is None."""
-    address = several.addresses[places[0]] if several else "127.0.0.1"
+    """Start a rank on each of the hosts named by number."""
+    address = several.addresses[places[0]]
     ranks = []
     for rank, place in enumerate(places):
         env = {"RANK": str(rank), "WORLD_SIZE": str(len(places)), "MASTER_ADDR": address, "MASTER_PORT": str(port)}
         words = ["env", *(f"{k}={v}" for k, v in env.items()), "OMP_NUM_THREADS=1", f"PYTHONPATH={ROOT}"]
         words += [sys.executable, str(script), str(steps)]
-        command = several.on(place, words) if several else words
-        pipe = subprocess.PIPE
+        command, pipe = several.on(place, words), subprocess.PIPE
         ranks.append(subprocess.Popen(command, stdout=pipe, stderr=pipe, text=True, start_new_session=True))
     return ranks
 
@@ -70,12 +70,12 @@ def test_hosts_end_in_the_bits_of_one(tmp_path, places):
         pytest.skip(hosts.missing())
     script = tmp_path / "train.py"
     script.write_text(SCRIPT)
-    with reserved_port() as port:
-        with hosts.Hosts(2) as two:
-            over = ended(started(two, places, script, 5, port))
-        one = ended(started(None, places, script, 5, port))
-    hashes = {re.search("[0-9a-f]{64}", out)[0] for out, err in [*over, *one]}
-    assert len(hashes) == 1, (over, one)
+    with hosts.Hosts(2) as two, reserved_port() as port:
+        over = ended(started(two, places, script, 5, port))
+    one = torchrun.forked(len(places), [script, 5])
+    hashes = [re.search("[0-9a-f]{64}", out)[0] for out, err in over] + re.findall("[0-9a-f]{64}", one.out)
+    assert len(hashes) == 2 * len(places), (over, one)
+    assert len(set(hashes)) == 1, (over, one)
 
 
 def test_host_that_is_lost_is_told_by_the_other(tmp_path):

@@ -2,8 +2,8 @@
 
 import pytest
 
+from tests.helpers.suite import IS_FULL
 from tests.knl.boot import Memory
-from tests.ranks.harness import IS_FULL
 
 BRIEF = """
 for node in /sys/devices/system/node/node[0-9]*; do echo 24 > $node/hugepages/hugepages-2048kB/nr_hugepages; done

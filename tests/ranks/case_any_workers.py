@@ -9,10 +9,11 @@ import numpy as np
 
 from psframe.cluster.cluster import join
 from psframe.collectives.order import widths
+from tests.helpers.suite import IS_FULL
 from tests.ranks.contract import LAYOUTS, MODES, STEPS, expected
 from tests.ranks.contract import train as take_steps
 from tests.ranks.every_collective import COLLECTIVES, FORMS
-from tests.ranks.harness import IS_FULL, ranks
+from tests.ranks.harness import ranks
 from tests.ranks.nodes import own_network
 from tests.ranks.training import folder, hashes, train
 

@@ -6,8 +6,9 @@ import json
 
 import numpy as np
 
+from tests.helpers.suite import IS_FULL
 from tests.ranks.every_collective import COLLECTIVES
-from tests.ranks.harness import IS_FULL, ranks
+from tests.ranks.harness import ranks
 from tests.ranks.torch_models import ROW, SHORT, need_torch
 from tests.ranks.training import folder, hashes, train
 

@@ -13,8 +13,9 @@ from psframe.tensors import newest
 from psframe.train import command
 from psframe.train.callbacks.base import Callback
 from psframe.train.callbacks.learning_rate_finder import LearningRateFinder
+from tests.helpers.suite import IS_FULL
 from tests.ranks.every_mode import MODES, key
-from tests.ranks.harness import IS_FULL, ranks
+from tests.ranks.harness import ranks
 from tests.ranks.training import TINY, folder, hashes
 
 MOMENTS = ("on_run_begin", "on_step_end", "on_epoch_end", "on_checkpoint", "on_run_end")

@@ -7,9 +7,10 @@ from psframe.cluster.gates import PeerLost
 from psframe.memory.arena import Keeping
 from psframe.optim import SGD, Updater
 from tests.helpers.bfloat16_model import rounded
+from tests.helpers.suite import combined
 from tests.ranks.contract import CODECS, LAYOUTS, MODES, STEPS, expected, start, train
 from tests.ranks.every_collective import FORMS
-from tests.ranks.harness import combined, ranks
+from tests.ranks.harness import ranks
 from tests.ranks.lateness import count_from
 
 

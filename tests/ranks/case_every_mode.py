@@ -8,8 +8,9 @@ import numpy as np
 
 from psframe.cluster.cluster import join
 from psframe.train.faults import injection
+from tests.helpers.suite import IS_FULL
 from tests.ranks.every_mode import MODES, SYNCHRONOUS, key, n_workers, uses_store, with_store
-from tests.ranks.harness import IS_FULL, ranks
+from tests.ranks.harness import ranks
 from tests.ranks.nodes import own_network
 from tests.ranks.training import begun, folder, hashes, one_epoch, train
 

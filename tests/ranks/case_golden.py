@@ -1,7 +1,8 @@
 """Short runs of everything end as it is written down in ``golden.json``: bits, bytes moved, keys of the record."""
 
+from tests.helpers.suite import IS_FULL
 from tests.ranks import golden
-from tests.ranks.harness import IS_FULL, ranks
+from tests.ranks.harness import ranks
 from tests.ranks.torch_models import is_missing
 from tests.ranks.training import folder, hashes
 

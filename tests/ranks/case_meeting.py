@@ -2,7 +2,8 @@
 
 import numpy as np
 
-from tests.ranks.harness import IS_FULL, ranks
+from tests.helpers.suite import IS_FULL
+from tests.ranks.harness import ranks
 from tests.ranks.nodes import own_network
 from tests.ranks.training import continued, folder, hashes, train
 

@@ -9,8 +9,9 @@ from psframe.api.runs import Run
 from psframe.nn import metrics
 from psframe.nn.metrics.meter import Meter
 from tests.helpers import metric_references as references
+from tests.helpers.suite import IS_FULL
 from tests.ranks.every_mode import MODES, key, n_workers
-from tests.ranks.harness import IS_FULL, ranks
+from tests.ranks.harness import ranks
 from tests.ranks.training import folder, train
 
 OWN = "tests.helpers.own_metrics"
@@ -71,8 +72,9 @@ def check(world, n_ranks, *keys):
             values = record["metrics"]
             assert list(values) == [*SPECS[:-1], "margin"]
             assert sorted(labels) == sorted(np.arange(n_test) % 5), f"each sample counts once: {keys}"
-            for expected in (references.everything(logits, labels), references.of_scikit_learn(logits, labels)):
-                assert not (wrong := differing(values, expected)), (keys, size, wrong, values, expected)
+            if world.rank == 0:  # all have the same values, and these take long
+                for expected in (references.everything(logits, labels), references.of_scikit_learn(logits, labels)):
+                    assert not (wrong := differing(values, expected)), (keys, size, wrong, values, expected)
             assert not differing(values, metrics.compute(SPECS, logits, labels))
             accuracy = np.trace(values["confusion"]) / n_test
             assert np.isclose(accuracy, record["accuracy"], rtol=1e-12)

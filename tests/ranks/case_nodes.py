@@ -7,8 +7,9 @@ import numpy as np
 
 from psframe.cluster.gates import PeerLost
 from psframe.errors import UserError
+from tests.helpers.suite import IS_FULL
 from tests.ranks.contract import CODECS, LAYOUTS, MODES, STEPS, expected, start, train
-from tests.ranks.harness import IS_FULL, ranks
+from tests.ranks.harness import ranks
 from tests.ranks.nodes import UNEVEN, apart, own_network
 from tests.ranks.training import folder, hashes
 from tests.ranks.training import train as train_config

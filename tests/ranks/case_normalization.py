@@ -2,8 +2,9 @@
 
 from itertools import product
 
+from tests.helpers.suite import IS_FULL
 from tests.ranks.every_collective import COLLECTIVES
-from tests.ranks.harness import IS_FULL, ranks
+from tests.ranks.harness import ranks
 from tests.ranks.torch_models import ROW, SHORT, need_torch
 from tests.ranks.training import continued, folder, hashes, train
 

@@ -7,7 +7,8 @@ import numpy as np
 
 from psframe.cluster.cluster import join
 from psframe.optim import LAMB, LARS, SGD
-from tests.ranks.harness import IS_FULL, ranks
+from tests.helpers.suite import IS_FULL
+from tests.ranks.harness import ranks
 from tests.ranks.nodes import own_network
 from tests.ranks.rig import Rig
 from tests.ranks.training import folder, hashes, train

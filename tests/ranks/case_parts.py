@@ -7,8 +7,9 @@ import numpy as np
 from psframe.memory.budget import PROCESS
 from psframe.train import placement_report
 from psframe.train.plan import optimizer_trial
+from tests.helpers.suite import IS_FULL
 from tests.ranks.every_mode import MODES, SYNCHRONOUS, key, n_workers
-from tests.ranks.harness import IS_FULL, ranks
+from tests.ranks.harness import ranks
 from tests.ranks.training import folder, hashes, train
 
 GENTLE = "optimizer={name: sgd, lr: 0.01, momentum: 0.5}"

@@ -8,7 +8,8 @@ from psframe.cluster.pool import Pool
 from psframe.errors import UserError
 from psframe.record import scaling
 from psframe.train.elastic.scaling import Scaling
-from tests.ranks.harness import IS_FULL, ranks
+from tests.helpers.suite import IS_FULL
+from tests.ranks.harness import ranks
 from tests.ranks.nodes import apart
 from tests.ranks.training import folder
 

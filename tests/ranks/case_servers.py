@@ -11,8 +11,9 @@ from psframe.cluster.cluster import join
 from psframe.cluster.roles import Team
 from psframe.collectives.bucket_exchanges import Share
 from psframe.record import sealed
+from tests.helpers.suite import IS_FULL, combined
 from tests.ranks.contract import LAYOUTS, STEPS, expected, train
-from tests.ranks.harness import IS_FULL, combined, ranks
+from tests.ranks.harness import ranks
 from tests.ranks.nodes import UNEVEN, apart, own_network
 from tests.ranks.training import folder, hashes
 from tests.ranks.training import train as train_config

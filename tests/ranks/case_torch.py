@@ -4,7 +4,8 @@ from itertools import product
 
 import numpy as np
 
-from tests.ranks.harness import IS_FULL, ranks
+from tests.helpers.suite import IS_FULL
+from tests.ranks.harness import ranks
 from tests.ranks.torch_models import ATTENTION, NET, ROW, SHORT, need_torch
 from tests.ranks.training import continued, folder, hashes, train
 

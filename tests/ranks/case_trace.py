@@ -2,7 +2,8 @@
 
 import json
 
-from tests.ranks.harness import IS_FULL, ranks
+from tests.helpers.suite import IS_FULL
+from tests.ranks.harness import ranks
 from tests.ranks.training import folder, train
 
 #: the model's gradients make two buckets of this

@@ -8,24 +8,16 @@ that rank's traceback in the report.
 
 import gc
 import json
-import os
 import sys
 import time
 import traceback
 import unittest
 from collections.abc import Callable
-from itertools import product
 from pathlib import Path
 from typing import Any
 from zlib import crc32
 
 from tests.helpers.cases import Case, found
-from tests.helpers.pairs import pairwise
-
-#: whether cases have all of their combinations, as in the long suites, in place of some that have each pair
-IS_FULL = os.environ.get("PSFRAME_TESTS") == "full"
-
-combined = product if IS_FULL else pairwise
 
 LARGEST = 7  # ranks of the default suite
 #: seconds that a rank waits for the others at the end of a case: one that failed, and one that did not

@@ -13,7 +13,8 @@ from typing import Any
 import pytest
 
 from tests.helpers import launcher
-from tests.ranks.harness import IS_FULL, LARGEST, cases, counts
+from tests.helpers.suite import IS_FULL
+from tests.ranks.harness import LARGEST, cases, counts
 
 CASES = cases()
 COUNTS = {mpi: counts(mpi) for mpi in ("mpich", "openmpi")}

@@ -24,9 +24,8 @@ from pathlib import Path
 from typing import Any
 
 from tests.helpers.cases import Case, found
+from tests.helpers.suite import IS_FULL
 
-#: whether random cases have many examples, as in the long suites
-IS_FULL = os.environ.get("PSFRAME_TESTS") == "full"
 LARGEST = 5  # ranks of the default suite
 #: seconds that a rank waits for the others at the end of a case: one that failed, and one that did not
 FAILED_S, STUCK_S = 10, 600 if IS_FULL else 120

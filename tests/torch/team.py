@@ -8,8 +8,8 @@ from typing import Any
 import torch
 import torch.distributed as dist
 
+from tests.helpers.suite import IS_FULL
 from tests.torch import tensors
-from tests.torch.harness import IS_FULL
 
 MORE_IF_FULL = 8
 MOST_BYTES = 1 << 23  # of all ranks' parts of a call together, but for those that are reduced

@@ -10,7 +10,8 @@ from typing import Any
 import pytest
 
 from tests.helpers import seeds, torchrun
-from tests.torch.harness import IS_FULL, LARGEST, cases
+from tests.helpers.suite import IS_FULL
+from tests.torch.harness import LARGEST, cases
 
 pytest.importorskip("torch", reason="PyTorch, whose backend this is, is not installed: pip install -e .[torch]")
 

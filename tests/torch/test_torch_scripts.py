@@ -109,7 +109,7 @@ def test_training_starts_again_after_a_rank_is_killed(tmp_path):
 
 
 def test_sparse_gradients_are_refused_in_a_sentence():
-    ended = torchrun.run(2, [SCRIPTS / "sparse.py", "psframe"], 120)
+    ended = torchrun.forked(2, [SCRIPTS / "sparse.py", "psframe"], 120)
     assert ended.status != 0
     assert not ended.timed_out
     assert "psframe exchanges dense tensors" in ended.err

@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 
 from psframe.collectives.segments import ITEM_BYTES, chosen, divide
 from psframe.memory.extent import Extent
-from tests.ranks.harness import IS_FULL
+from tests.helpers.suite import IS_FULL
 
 divisions = st.builds(
     divide,

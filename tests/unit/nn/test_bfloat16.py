@@ -100,7 +100,7 @@ def test_convolutions_have_the_bits_of_their_definition(make, shape, special):
     assert same(y, convolved(layer, x, *bench.params)).all()
 
 
-@pytest.mark.parametrize(("features", "out"), [(70, 50), (33, 7), (600, 20)])
+@pytest.mark.parametrize(("features", "out"), [(71, 50), (33, 7), (600, 20)])
 def test_dense_layers_have_the_bits_of_their_definition(features, out):
     bench = Bench([Dense(out)], (features,), 6, "uint16")
     x = random((5, features))

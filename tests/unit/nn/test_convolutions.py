@@ -37,7 +37,7 @@ def gathered(draw):
 
 @st.composite
 def depthwise(draw):
-    channels = draw(st.sampled_from([2, 5, 16, 20, 33]))
+    channels = draw(st.sampled_from([2, 5, 21, 33]))
     return drawn(draw, channels, channels, channels)
 
 
@@ -98,9 +98,9 @@ def test_sequences_have_groups_and_dilation():
         Twins([layer], x.shape[1:], 2, flat=True, kernels="blas").check(x, 1e-5)
 
 
-@pytest.mark.parametrize("layer", [lambda: Conv2d(18, 3, padding=1, groups=18), lambda: Conv2d(36, 3, groups=18)])
+@pytest.mark.parametrize("layer", [lambda: Conv2d(21, 3, padding=1, groups=21), lambda: Conv2d(42, 3, groups=21)])
 def test_threads_change_no_bit_of_a_grouped_convolution(layer):
-    x = np.random.default_rng(0).standard_normal((5, 6, 5, 18), dtype=np.float32)
+    x = np.random.default_rng(0).standard_normal((5, 6, 5, 21), dtype=np.float32)
     results = []
     for n_threads in (1, 3):
         bench = Bench([layer()], x.shape[1:], 6, "float32", n_threads=n_threads)

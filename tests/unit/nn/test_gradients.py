@@ -61,7 +61,7 @@ CASES = {
     "conv-stride-beyond-kernel": (lambda: Conv2d(2, 2, stride=3), (7, 6, 1)),
     "conv-oblong": (lambda: Conv2d(2, (1, 3), stride=(2, 1), padding=(0, 1)), (4, 3, 2)),
     "conv-covers-all": (lambda: Conv2d(2, (3, 4)), (3, 4, 2)),
-    "conv1d": (lambda: Conv1d(3, 3, stride=2, padding=1), (1, 7, 2)),
+    "conv1d": (lambda: Conv1d(2, 3, stride=2, padding=1), (1, 7, 2)),
     "dense": (lambda: Dense(4), (5,)),
     "dense-one": (lambda: Dense(1), (1,)),
     "max": (lambda: MaxPool2d(2), (4, 6, 3)),

@@ -105,19 +105,19 @@ LAYERS = {
     "conv": (lambda: Conv2d(20, 5, padding=2), (9, 8, 3)),
     "conv-strided": (lambda: Conv2d(7, 3, stride=2), (9, 8, 5)),
     "conv1d": (lambda: Conv1d(33, 3), (1, 30, 9)),
-    "dense": (lambda: Dense(50), (70,)),
+    "dense": (lambda: Dense(50), (71,)),
     "max": (lambda: MaxPool2d(3, 2, ceil_mode=True), (9, 8, 20)),
     "avg": (lambda: AvgPool2d(2), (9, 8, 20)),
     "flatten": (Flatten, (4, 3, 5)),
-    "depthwise": (lambda: Conv2d(20, 3, padding=1, groups=20), (9, 8, 20)),
+    "depthwise": (lambda: Conv2d(21, 3, padding=1, groups=21), (9, 8, 21)),
     "groups": (lambda: Conv2d(6, 3, dilation=2, groups=3), (9, 8, 6)),
-    "group norm": (lambda: GroupNorm(2), (9, 8, 20)),
+    "group norm": (lambda: GroupNorm(3), (9, 8, 21)),
     "residual": (lambda: Residual([Conv2d(20, 1)]), (9, 8, 20)),
 }
 
 
 @pytest.mark.parametrize("dtype", ["float32", "uint16"])
-@pytest.mark.parametrize("case", thinned(LAYERS, (0, 2, 3, 4, 5, 6, 7, 9)))
+@pytest.mark.parametrize("case", thinned(LAYERS, (0, 3, 4, 5, 6, 7, 9)))
 def test_threads_change_no_bit(case, dtype):
     make, shape = LAYERS[case]
     alone = results(make(), shape, 5, "direct", dtype=dtype)

@@ -147,8 +147,8 @@ def test_runs_agree_to_the_bit():
 
 
 def test_short_batch_leaves_nothing_of_the_one_before():
-    x = np.random.default_rng(0).standard_normal((5, 9, 8, 2))
-    used, fresh = (Bench(small_network(), (9, 8, 2), 5) for _ in range(2))
+    x = np.random.default_rng(0).standard_normal((5, 9, 8, 2), dtype=np.float32)
+    used, fresh = (Bench(small_network(), (9, 8, 2), 5, "float32") for _ in range(2))
     used.backward(used.forward(x, Pass(train=True, samples=np.arange(5))))
     results = []
     for bench in (used, fresh):
@@ -159,9 +159,9 @@ def test_short_batch_leaves_nothing_of_the_one_before():
 
 
 def test_batch_of_none_gives_gradients_of_zero():
-    bench = Bench(small_network(), (9, 8, 2), 5)
-    assert bench.forward(np.empty((0, 9, 8, 2)), Pass(train=True)).shape == (0, 3)
-    assert bench.backward(np.empty((0, 3))).shape == (0, 9, 8, 2)
+    bench = Bench(small_network(), (9, 8, 2), 5, "float32")
+    assert bench.forward(np.empty((0, 9, 8, 2), np.float32), Pass(train=True)).shape == (0, 3)
+    assert bench.backward(np.empty((0, 3), np.float32)).shape == (0, 9, 8, 2)
     assert all((grad == 0).all() for grad in bench.grads)
 
 
@@ -195,10 +195,11 @@ def test_cut_of_a_batch_changes_no_bit(make):
         np.testing.assert_array_equal(one, np.concatenate(cut))
 
 
-@pytest.mark.parametrize("layer", [Conv2d(2, 2), Dense(2), MaxPool2d(2), ReLU(), Flatten()])
+@pytest.mark.parametrize("layer", [Conv2d(4, 3, padding=1), Dense(8), MaxPool2d(2), ReLU(), Flatten()])
 def test_layers_do_not_write_to_their_input(layer):
-    x = np.random.default_rng(0).standard_normal((3, 6) if isinstance(layer, Dense) else (3, 4, 4, 2))
-    bench, before = Bench([layer], x.shape[1:], 3), x.copy()
+    shape = (5, 16) if isinstance(layer, Dense) else (5, 9, 8, 2)
+    x = np.random.default_rng(0).standard_normal(shape, dtype=np.float32)
+    bench, before = Bench([layer], x.shape[1:], 5, "float32"), x.copy()
     x.flags.writeable = False
     bench.backward(np.ones_like(bench.forward(x)))
     np.testing.assert_array_equal(x, before)

@@ -15,7 +15,7 @@ from psframe.predict.machine import Check, Exchange
 from psframe.predict.paces import predicted
 from psframe.predict.search import resized
 from tests.helpers.predictions import job, way, work
-from tests.ranks.harness import IS_FULL
+from tests.helpers.suite import IS_FULL
 
 NAMES = machine.names()
 CORE = Core(100.0, 10.0, 1.0)

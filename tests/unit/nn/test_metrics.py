@@ -9,7 +9,7 @@ from psframe.errors import UserError
 from psframe.nn import metrics
 from psframe.nn.metrics import TABLE, compute
 from tests.helpers import metric_references as references
-from tests.ranks.harness import IS_FULL
+from tests.helpers.suite import IS_FULL
 
 NAMES = [name for name in TABLE if name != "top_k"]
 CLOSE = {"rtol": 1e-12, "atol": 1e-12}

@@ -12,11 +12,13 @@ from pathlib import Path
 
 import psutil
 
+from tests.helpers.suite import DEFAULT
+
 ROOT = Path(__file__).resolve().parents[2]
 SAYS = "What is wrong: "
 COMPILED = (".pyx", ".pxd", ".h")
 LOOK_S = 2.0
-PYTEST = (".venv/bin/python", "-m", "pytest", "-x", "-q", "-m", "not full", "-p", "tests.mutants.order")
+PYTEST = (".venv/bin/python", "-m", "pytest", "-x", "-q", "-m", DEFAULT, "-p", "tests.mutants.order")
 #: exit statuses of pytest; BROKEN: a test cannot be imported, GONE: there is none of this name (any more)
 PASSED, FAILED, BROKEN, GONE, NONE = 0, 1, 2, 4, 5
 

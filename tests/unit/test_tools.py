@@ -11,7 +11,7 @@ import psutil
 import pytest
 
 from tests import changed
-from tests.helpers import failures, live
+from tests.helpers import failures, live, suite
 from tests.helpers.launcher import ROOT
 from tests.ranks import harness
 
@@ -85,6 +85,11 @@ def test_cases_of_a_file_are_chosen_by_their_whole_names(tmp_path):
     assert [*harness.chosen((f"@{tmp_path / 'chosen'}",))] == [name]
     assert {*harness.chosen((name,))} == longer
     assert harness.chosen(()) == harness.cases()
+
+
+def test_tools_that_run_the_default_suite_select_as_its_command_does():
+    """What soaks was once marked as the long suites are, and mutants would have been tried with hours of it."""
+    assert f'select=(-m "{suite.DEFAULT}")\n' in (ROOT / "launch/test.sh").read_text()
 
 
 def test_interrupted_installation_leaves_nothing_behind(tmp_path):

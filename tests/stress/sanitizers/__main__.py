@@ -7,6 +7,7 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
+from tests.helpers.suite import DEFAULT
 from tests.stress.sanitizers import runs
 from tests.stress.sanitizers.instrumented import NoSanitizerError, build
 from tests.stress.sanitizers.runs import FULL, QUICK, Outcome
@@ -38,7 +39,7 @@ def _instrumented(names: tuple[str, ...]) -> Outcome:
 
 
 def _threads(quick: bool) -> Outcome:
-    return runs.watched("tests/stress/test_gates_stress.py", "", "not full" if quick else "", LONGEST_S)
+    return runs.watched("tests/stress/test_gates_stress.py", "", DEFAULT if quick else "", LONGEST_S)
 
 
 def _row(tool: str, over: str, run: Callable[[], Outcome]) -> bool:

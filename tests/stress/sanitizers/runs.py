@@ -7,6 +7,7 @@ import sys
 from dataclasses import dataclass
 
 from tests.helpers.launcher import ROOT
+from tests.helpers.suite import DEFAULT
 from tests.stress.sanitizers.instrumented import Instrumented
 
 #: tests of the compiled parts that need neither Numba nor other processes
@@ -78,7 +79,7 @@ def instrumented(copy: Instrumented, names: tuple[str, ...], timeout_s: float) -
     """Run tests in the copy; a report in any process, also of ranks whose words nobody reads, is a finding."""
     tests = [f"tests/{file}.py{colons}{test}" for file, colons, test in (name.partition("::") for name in names)]
     copy.forget()
-    ended = copy.run(*PYTEST, "-m", "not full", "-k", EXCEPT, *tests, timeout_s=timeout_s)
+    ended = copy.run(*PYTEST, "-m", DEFAULT, "-k", EXCEPT, *tests, timeout_s=timeout_s)
     return _outcome(ended, copy.found())
 
 

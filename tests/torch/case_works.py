@@ -1,6 +1,7 @@
 """Works and futures: orders of waiting, callbacks, what they are asked, collectives begun in callbacks, threads."""
 
 import threading
+from itertools import product
 
 import torch
 import torch.distributed as dist
@@ -197,8 +198,8 @@ def threads_have_a_group_each(team):
 def average_of_own_type_is_a_division(team):
     """Not a product with one over n, nor a sum of quotients: other bits, for three ranks in every third number."""
     for draw in team.examples(3, team.groups[:1]):
-        for dtype in FLOATS:
-            rows = [torch.linspace(0.1, 9.7, 999).to(dtype) * (r + 1) for r in range(team.size)]
+        for dtype, length in product(FLOATS, (999, 50_000)):  # each rank sums all, and a part
+            rows = [torch.linspace(0.1, 9.7, length).to(dtype) * (r + 1) for r in range(team.size)]
             mine = rows[team.rank].clone()
             dist.all_reduce(mine, Op.AVG)
             want = rows[0]

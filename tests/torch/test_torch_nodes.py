@@ -13,19 +13,22 @@ from tests.torch.test_torch_cases import LONGEST_S, read
 
 pytest.importorskip("torch", reason="PyTorch, whose backend this is, is not installed: pip install -e .[torch]")
 
-#: node of each rank; ranks are dealt to the nodes, or numbered node by node
-FEW = "0,1,0,1"
-LAYOUTS = (FEW, "0,0,1", "0,1", "0,1,2", "0,0,1,1,2", "0,1,1,0,2")
+#: node of each rank; ranks are dealt to the nodes, or numbered node by node, where a sum goes on from node to node
+DEALT, BY_NODE = "0,1,0,1", "0,0,1"
+LAYOUTS = (DEALT, BY_NODE, "0,1", "0,1,2", "0,0,1,1,2", "0,1,1,0,2")
 NAMES = [name for name, case in cases().items() if not case.is_alone and not case.is_full]
-#: what matters between nodes, of a few layouts
-SHORT = ("collectives.", "messages.", "works.", "coalesced.", "mismatch.every_rank", "mismatch.calls")
+#: what matters between nodes, by the layouts of the default suite
+SHORT = {
+    DEALT: ("collectives.", "messages.", "works.", "coalesced.", "mismatch.every_rank", "mismatch.calls"),
+    BY_NODE: ("collectives.reductions", "works.average"),
+}
 
 PARAMETERS = [
     pytest.param(layout, name, id=f"{layout}-{name}", marks=[] if few else [pytest.mark.full])
     for layout in LAYOUTS
     for name in NAMES
     if len(layout.split(",")) in cases()[name].ranks
-    for few in [layout == FEW and name.startswith(SHORT)]
+    for few in [name.startswith(SHORT.get(layout, ()))]
 ]
 
 

@@ -37,7 +37,7 @@ def gathered(draw):
 
 @st.composite
 def depthwise(draw):
-    channels = draw(st.sampled_from([2, 5, 21, 33]))
+    channels = draw(st.sampled_from([2, 5, 16, 21, 33]))
     return drawn(draw, channels, channels, channels)
 
 

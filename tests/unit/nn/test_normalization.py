@@ -10,13 +10,15 @@ from psframe.nn.activations import ReLU
 from psframe.nn.base import Pass
 from psframe.nn.normalization import BatchNorm, GroupNorm, LayerNorm
 from tests.helpers.layers import Bench
+from tests.helpers.suite import IS_FULL
 
 pytest.importorskip("torch", reason="PyTorch, which the layers are compared with, is not installed")
 from tests.helpers.torch_twin import Twins, close
 
 side = st.integers(1, 9)
-#: groups, and channels of each; few, since kernels are compiled for each number of channels, in a second
-SIZES = [(1, 2), (3, 2), (2, 5), (1, 16), (3, 7), (3, 23)]
+#: groups, and channels of each; few by default, since kernels are compiled for each number of channels, in a second
+FEW_SIZES = st.sampled_from([(1, 2), (3, 2), (2, 5), (1, 16), (3, 7), (3, 23)])
+SIZES = st.tuples(st.integers(1, 3), st.integers(2, 23)) if IS_FULL else FEW_SIZES
 MAKE = {
     "batch": lambda groups: BatchNorm(momentum=0.3, eps=1e-3),
     "group": GroupNorm,
@@ -28,7 +30,7 @@ MAKE = {
 @given(
     kind=st.sampled_from(sorted(MAKE)),
     sides=st.one_of(st.tuples(), st.tuples(side, side)),
-    size=st.sampled_from(SIZES),
+    size=SIZES,
     n=st.integers(2, 5),
     relu=st.booleans(),
     offset=st.sampled_from([0.0, 5.0, -40.0]),

@@ -81,7 +81,7 @@ def _hybrid(
     """Return the computation with convolutions split by samples and dense layers by channels."""
     n_micro, kernels = plan.n_micro, plan.config.nn.kernels
     max_samples, n_shards = micro(sampler, n_micro), plan.grid.n_shards
-    begin, network.arena = place(network), arena
+    begin, network.arena, network.max_batch, network.n_kept = place(network), arena, max_samples, 1
     front, rest = (plan.network(layers, plan.grid.shard) for layers in (slice(0, begin), slice(begin, None)))
     crew = _join(rest, plan, max_samples, allocator, begin_of(network, rest))
     assert crew

@@ -82,7 +82,8 @@ class Dropout(Base):
 
     def bind(self, params: Arrays, grads: Arrays, workspace: Workspace) -> None:
         super().bind(params, grads, workspace)
-        self.y, self.mask = workspace.kept(self.shape), workspace.kept((prod(self.shape),), "float32")
+        if self.p_drop:
+            self.y, self.mask = workspace.kept(self.shape), workspace.kept((prod(self.shape),), "float32")
 
     def forward(self, x: np.ndarray, state: Pass) -> np.ndarray:
         if not self._drops(state):

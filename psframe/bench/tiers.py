@@ -21,12 +21,14 @@ from psframe.memory.arena import Arena
 from psframe.memory.auto import PUBLISHED
 from psframe.memory.by_tensor import ROLES
 from psframe.memory.tensor_names import role_of
-from psframe.memory.tier_plan import Item, Tier, best, greedy, options
+from psframe.memory.tier_options import Item, Tier, options
+from psframe.memory.tier_plan import best, greedy
 from psframe.models import BUILT_IN
 from psframe.nn.network import Network
 from psframe.record.view import aligned, say
 from psframe.train.build.moves import of_step
 from psframe.train.build.sizes import Sizes
+from psframe.train.build.windows import windows
 
 USAGE = "python -m psframe.bench tiers [--models M,M] [--shares P,P] [--batch B] [--gbps F,S] [--json FILE]"
 EXAMPLE = "python -m psframe.bench tiers --models lenet,resnet20"
@@ -100,7 +102,8 @@ def items_of(model: str, batch: int) -> list[Item]:
     network.bind(Arena(network.layout, 1, allocator), batch, allocator)
     sizes = Sizes.of(allocator, 0).by_place
     moves = of_step(network, batch, True, True, sizes).own
-    return [Item(place, n_bytes, *moves[place]) for place, n_bytes in sizes.items() if n_bytes]
+    used = windows(network, batch, sizes)
+    return [Item(place, n_bytes, *moves[place], used.get(place)) for place, n_bytes in sizes.items() if n_bytes]
 
 
 def compared(items: Sequence[Item], share: float, gbps: Sequence[float]) -> dict[str, Any]:
@@ -121,7 +124,10 @@ def compared(items: Sequence[Item], share: float, gbps: Sequence[float]) -> dict
         "slow": _filled([], items, tiers),
     }
     split = best(items, tiers, splits=True)
+    moving = best(items, tiers, move_gbps=gbps[1] / 4)
     assert split
+    assert moving
+    seconds["moving"] = moving.seconds
     for factor in WRONG:
         misled = best(items, [Tier("fast", gbps[0] * factor, room), tiers[1]], splits=True)
         assert misled

@@ -37,6 +37,7 @@ PAGE_BYTES = os.sysconf("SC_PAGE_SIZE")
 cdef enum:
     MASK_WORDS = 64  # 4096 nodes, more than any kernel supports
     CHUNK = 1024
+    MOVE_OWN = 2  # MPOL_MF_MOVE: pages that no other process maps
     MAP_HUGE_SHIFT = 26
 
 
@@ -151,3 +152,60 @@ def where(const unsigned char[::1] memory):
                 raise OSError(-status[i], os.strerror(-status[i]))
             counts[node] = counts.get(node, 0) + 1
     return counts
+
+
+def move(unsigned char[::1] memory, nodes):
+    """Move the pages that hold ``memory``, uint8 (n,), to NUMA nodes, with what is in them (move_pages(2)).
+
+    Others may read and write them meanwhile. A page goes to the first of the nodes that has one to spare, and stays
+    where it is if none has, or if it lies on one of them already.
+
+    Parameters
+    ----------
+    memory : uint8, shape (n,)
+    nodes : sequence of int
+
+    Returns
+    -------
+    int
+        Number of pages, of ``PAGE_BYTES``, that lie on one of the nodes now.
+    """
+    cdef void* address[CHUNK]
+    cdef void* left[CHUNK]
+    cdef int status[CHUNK]
+    cdef int target[CHUNK]
+    cdef uintptr_t page = PAGE_BYTES, at, end
+    cdef unsigned long n, n_left, i, n_there = 0
+    cdef long failed
+    if memory.shape[0] == 0:
+        return 0
+    known = set(nodes)
+    at = <uintptr_t>&memory[0] // page * page
+    end = <uintptr_t>&memory[0] + memory.shape[0]
+    while at < end:
+        n = 0
+        while n < CHUNK and at < end:
+            address[n] = <void*>at
+            n, at = n + 1, at + page
+        for node in (*nodes, None):
+            # asked anew each time: where a page stays, the call tells nothing of those behind it
+            with nogil:
+                failed = syscall(SYS_move_pages, 0, n, address, NULL, status, 0)
+            if failed:
+                raise OSError(errno, os.strerror(errno))
+            n_left = 0
+            for i in range(n):
+                if status[i] >= 0 and status[i] not in known:
+                    left[n_left] = address[i]
+                    n_left += 1
+            if n_left == 0 or node is None:
+                break
+            for i in range(n_left):
+                target[i] = node
+            with nogil:
+                failed = syscall(SYS_move_pages, 0, n_left, left, target, status, MOVE_OWN)
+            if failed < 0 and errno != ENOMEM:  # the node is full
+                raise OSError(errno, os.strerror(errno))
+        for i in range(n):
+            n_there += status[i] >= 0 and status[i] in known
+    return n_there

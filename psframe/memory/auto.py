@@ -11,7 +11,7 @@ from psframe.memory.hbw import HBW
 from psframe.memory.pages import Policy
 from psframe.memory.placement import DDR, Base, Numa, Placement, Weighted
 from psframe.memory.process_site import Site
-from psframe.memory.tier_plan import Option
+from psframe.memory.tier_options import Option
 
 NAMES = ("hbw", "ddr", "other")  #: tiers, the fastest first
 #: GB/s of all memory of a tier, by platform: STREAM triad
@@ -34,6 +34,9 @@ class Auto(Base):
     most_mb : float, optional
         Most MB (10^6 bytes) of the fastest tier that the ranks which share a part of it may take; by default all
         that is free.
+    move_gbps : float, optional
+        GB/s at which a thread of a rank moves pages between tiers while others compute; with it, activations may leave
+        fast memory between forward and backward, or come to it for these. By default nothing moves in a step.
     gbps : mapping of str to float, optional
         Bandwidths in GB/s of all memory of the tiers ``hbw``, ``ddr`` and ``other``, where they are known better than
         by the firmware.
@@ -44,11 +47,12 @@ class Auto(Base):
         *,
         split: bool = False,
         most_mb: Positive | None = None,
+        move_gbps: Positive | None = None,
         gbps: Mapping[str, Positive] | None = None,
         huge_pages: Literal["none", "transparent"] = "none",
     ):
         super().__init__(huge_pages=huge_pages)
-        self.split, self.most_mb, self.gbps = split, most_mb, dict(gbps or {})
+        self.split, self.most_mb, self.move_gbps, self.gbps = split, most_mb, move_gbps, dict(gbps or {})
         if wrong := [tier for tier in self.gbps if tier not in NAMES]:
             raise UserError(f"gbps must be of tiers, got {wrong[0]!r}; {nearest(wrong[0], NAMES)}")
 

@@ -130,6 +130,11 @@ class Places:
     def _add_auto(self, role: str, placement: Auto) -> None:
         """Note a role that a plan will place, if there is anything to choose from."""
         self.asks_by_tensor = self.asks_for_plan = True
+        if placement.move_gbps and role != "activations":
+            raise UserError(
+                f"placement.{role}.move_gbps must be of activations, which alone move in a step, got it for {role}; "
+                "give placement.activations.move_gbps"
+            )
         for tier, rate in placement.gbps.items():
             if self.gbps.setdefault(tier, rate) != rate:
                 raise UserError(

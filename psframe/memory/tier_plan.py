@@ -1,9 +1,8 @@
 """Plan of the tier that each tensor belongs in (:func:`best`): exact by an integer program, or greedy.
 
-A step takes, for each tensor, the bytes that it moves there over the tier's bandwidth; the plan has the least sum of
-these times whose tensors fit. A written byte counts twice, since a cache reads a line before it is written (write
-allocation). Written data thus go first (as in Chandrasekar et al. 2017 on Knights Landing), and what is large and
-seldom read goes last.
+The plan has the least sum of the times of :mod:`psframe.memory.tier_options` whose tensors fit in each phase of a step.
+Written data thus go first (as in Chandrasekar et al. 2017 on Knights Landing), and what is large and seldom read goes
+last.
 """
 
 import ctypes
@@ -12,90 +11,13 @@ import sys
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
-from fractions import Fraction
-from itertools import pairwise
 
 import numpy as np
 
+from psframe.memory.tier_options import Item, Option, Tier, options
+
 PAGE_BYTES = 4096  # the program's unit: of bytes the numbers would be too large for its tolerance
-WRITE_COST = 2  # a line is read and written
 MOST_NODES, MOST_S = 100_000, 10.0  # of the integer program's search, in which ranks wait
-MOST_WEIGHT = 4  # of the slower tier's share of a split tensor: pages take turns in short rounds
-#: parts of a tensor in the fastest tier, into which it does not fit as a whole, and in the next one
-PARTS = ((7, 1), (3, 1), (1, 1), (1, 3), (1, 7), (1, 15))
-PART_BYTES = 1 << 20  # smaller tensors have one tier: pages are too coarse for their parts
-
-
-@dataclass(frozen=True)
-class Item:
-    """Tensor of all ranks that share memory.
-
-    Attributes
-    ----------
-    place : str
-        See :mod:`psframe.memory.tensor_names`.
-    n_bytes : int
-        Size in whole pages, on all of these ranks.
-    read, written : int
-        Bytes of a step.
-    """
-
-    place: str
-    n_bytes: int
-    read: int = 0
-    written: int = 0
-
-    @property
-    def moved(self) -> int:
-        """Bytes to and from memory."""
-        return self.read + WRITE_COST * self.written
-
-
-@dataclass(frozen=True)
-class Tier:
-    """Memory of one kind.
-
-    Attributes
-    ----------
-    name : str
-    gbps : float
-        Bandwidth in GB/s.
-    n_bytes : int
-        Room.
-    """
-
-    name: str
-    gbps: float
-    n_bytes: int
-
-
-@dataclass(frozen=True)
-class Option:
-    """Use of the tiers by one tensor: of all its bytes, a share in each, by weights.
-
-    ``adds`` is True if the parts are taken to be moved at the same time.
-    """
-
-    weights: tuple[int, ...]
-    adds: bool = False
-
-    @property
-    def tiers(self) -> list[int]:
-        """The tiers that it has bytes in."""
-        return [tier for tier, weight in enumerate(self.weights) if weight]
-
-    def is_for(self, item: Item) -> bool:
-        """Return True if the item is large enough for it."""
-        return len(self.tiers) == 1 or item.n_bytes >= PART_BYTES
-
-    def n_bytes(self, item: Item, tier: int) -> int:
-        """Return an item's bytes in a tier, rounded up."""
-        return -(-item.n_bytes * self.weights[tier] // sum(self.weights))
-
-    def seconds(self, item: Item, tiers: Sequence[Tier]) -> float:
-        """Return the time that an item's bytes take."""
-        shares = [(self.weights[tier] / sum(self.weights), tiers[tier].gbps) for tier in self.tiers]
-        return (max if self.adds else sum)(item.moved * share / (gbps * 1e9) for share, gbps in shares)
 
 
 @dataclass(frozen=True)
@@ -125,71 +47,72 @@ class Plan:
         return max(0.0, 1 - self.bound / self.seconds) if self.seconds else 0.0
 
 
-def options(tiers: Sequence[Tier], splits: bool) -> list[Option]:
-    """Return the options: each tier alone, the fastest first; parts in the first two; with ``splits``, neighbours.
-
-    These are in proportion to their bandwidths.
-    """
-    n = len(tiers)
-
-    def of(weights: Mapping[int, int], adds: bool = False) -> Option:
-        return Option(tuple(weights.get(k, 0) for k in range(n)), adds)
-
-    found = [of({tier: 1}) for tier in range(n)]
-    found += [of({0: a, 1: b}) for a, b in PARTS if n > 1]
-    for fast, slow in pairwise(range(n)) if splits else ():
-        ratio = Fraction(tiers[fast].gbps / tiers[slow].gbps).limit_denominator(MOST_WEIGHT)
-        found.append(of({fast: ratio.numerator, slow: ratio.denominator}, adds=True))
-    return found
-
-
-def best(items: Sequence[Item], tiers: Sequence[Tier], splits: bool = False) -> Plan | None:
+def best(items: Sequence[Item], tiers: Sequence[Tier], splits: bool = False, move_gbps: float = 0.0) -> Plan | None:
     """Return the plan with the least time, None if the items do not fit. The fastest tier comes first.
 
-    Deterministic. With scipy it is optimal; without it, greedy.
+    Deterministic. With scipy it is optimal; without it, greedy, and nothing moves in a step.
+
+    Parameters
+    ----------
+    splits : bool
+        True if a tensor may lie in two tiers, in proportion to their bandwidths.
+    move_gbps : float
+        GB/s at which pages go from tier to tier while others compute: what moves in a step must not take longer than
+        the plan's step. 0 if nothing may move.
     """
     idle = [item for item in items if not item.moved]
     slowest, size = tiers[-1], sum(item.n_bytes for item in idle)
     if idle and size <= slowest.n_bytes:  # these gain nothing anywhere, and leave fast memory to others
         left = [*tiers[:-1], Tier(slowest.name, slowest.gbps, slowest.n_bytes - size)]
-        if (plan := _best([item for item in items if item.moved], left, splits)) is not None:
+        if (plan := _best([item for item in items if item.moved], left, splits, move_gbps)) is not None:
             last = options(tiers, False)[len(tiers) - 1]
             return replace(plan, chosen={**plan.chosen, **{item.place: last for item in idle}})
-    return _best(items, tiers, splits)
+    return _best(items, tiers, splits, move_gbps)
 
 
-def _best(items: Sequence[Item], tiers: Sequence[Tier], splits: bool) -> Plan | None:
+def _best(items: Sequence[Item], tiers: Sequence[Tier], splits: bool, move_gbps: float) -> Plan | None:
     """Return the plan with the least time as far as scipy is installed."""
-    choices = options(tiers, splits)
     try:
         from scipy.optimize import milp
     except ImportError:
-        return greedy(items, tiers, choices)
-    return _program(milp, items, tiers, choices) or greedy(items, tiers, choices)
+        return greedy(items, tiers, options(tiers, splits))
+    still = _program(milp, items, tiers, options(tiers, splits), 0.0) or greedy(items, tiers, options(tiers, splits))
+    if not move_gbps or not any(item.window for item in items):
+        return still
+    moving = _program(milp, items, tiers, options(tiers, splits, True), move_gbps)
+    if moving and (still is None or moving.seconds <= still.seconds):
+        return moving
+    # the search has ended early: no plan beats all tensors in the fastest tier
+    return still and replace(still, bound=sum(item.moved for item in items) / tiers[0].gbps / 1e9)
 
 
-def _program(milp: object, items: Sequence[Item], tiers: Sequence[Tier], choices: Sequence[Option]) -> Plan | None:
+def _program(
+    milp: object, items: Sequence[Item], tiers: Sequence[Tier], choices: Sequence[Option], move_gbps: float
+) -> Plan | None:
     """Return the optimal plan, by HiGHS (Huangfu and Hall 2018); None if it finds none."""
     from scipy.optimize import Bounds, LinearConstraint
-    from scipy.sparse import lil_array
+    from scipy.sparse import csr_array
 
     n, k = len(items), len(choices)
     if not n:
         return Plan({}, 0.0, 0.0, "integer program")
     seconds = np.array([[option.seconds(item, tiers) for option in choices] for item in items])
-    one, room = lil_array((n, n * k)), lil_array((len(tiers), n * k))
-    for row, item in enumerate(items):
-        for column, option in enumerate(choices, row * k):
-            one[row, column] = 1
-            for tier in option.tiers:
-                room[tier, column] = option.n_bytes(item, tier) / PAGE_BYTES
-    limits = [tier.n_bytes / PAGE_BYTES for tier in tiers]
+    unit = float(seconds.max() or 1)
+    room, limits = _room(items, tiers, choices)
+    constraints = [
+        LinearConstraint(csr_array(np.kron(np.eye(n), np.ones(k))), 1, 1),
+        LinearConstraint(csr_array(room / PAGE_BYTES), -np.inf, limits / PAGE_BYTES),
+    ]
+    if move_gbps:
+        on_the_way = [[option.bytes_on_the_way(item) for option in choices] for item in items]
+        spare = (seconds - np.array(on_the_way) / (move_gbps * 1e9)) / unit
+        constraints.append(LinearConstraint(spare.reshape(1, -1), 0, np.inf))
     with _unheard():
         found = milp(  # type: ignore[operator]
-            seconds.ravel() / (seconds.max() or 1),
+            seconds.ravel() / unit,
             integrality=np.ones(n * k),
             bounds=Bounds(0, [option.is_for(item) for item in items for option in choices]),
-            constraints=[LinearConstraint(one.tocsr(), 1, 1), LinearConstraint(room.tocsr(), -np.inf, limits)],
+            constraints=constraints,
             options={"mip_rel_gap": 0, "node_limit": MOST_NODES, "time_limit": MOST_S},
         )
     if found.x is None:
@@ -199,8 +122,37 @@ def _program(milp: object, items: Sequence[Item], tiers: Sequence[Tier], choices
     if not fits(items, tiers, chosen):  # by the program's tolerance
         return None
     total = float(sum(row[number] for row, number in zip(seconds, numbers, strict=True)))
-    bound = total if found.status == 0 else min(total, float(found.mip_dual_bound) * float(seconds.max() or 1))
+    bound = total if found.status == 0 else min(total, float(found.mip_dual_bound) * unit)
     return Plan(chosen, total, bound, "integer program")
+
+
+def _room(items: Sequence[Item], tiers: Sequence[Tier], choices: Sequence[Option]) -> tuple[np.ndarray, np.ndarray]:
+    """Return the bytes of items and options in each tier, (n_rows, n_items * n_options), and the limits.
+
+    Phases of a step that differ have rows of their own.
+    """
+    columns = [(item, option) for item in items for option in choices]
+    moving = [(at, item, option) for at, (item, option) in enumerate(columns) if option.moves and option.is_for(item)]
+    every, limits = list[np.ndarray](), list[int]()
+    for number, tier in enumerate(tiers):
+        row = np.array([option.n_bytes(item, number) for item, option in columns], float)
+        rows: list[np.ndarray] = []
+        for phase in changes(items) if moving else (0,):
+            of_phase = row.copy()
+            for column, item, option in moving:
+                of_phase[column] = option.n_bytes(item, number, phase)
+            if not any(np.array_equal(of_phase, other) for other in rows):
+                rows.append(of_phase)
+        every += rows
+        limits += [tier.n_bytes] * len(rows)
+    return np.array(every), np.array(limits, float)
+
+
+def changes(items: Sequence[Item]) -> list[int]:
+    """Return the phases of a step in which a tensor may come or go, and the first one."""
+    windows = [item.window for item in items if item.window]
+    edges = {edge for w in windows for used in (w.between, w.within) for edge in (used.start, used.stop)}
+    return sorted({0} | {edge for edge in edges if 0 < edge < max(w.n_phases for w in windows)})
 
 
 @contextmanager
@@ -254,11 +206,12 @@ def _packed(items: Sequence[Item], tiers: Sequence[Tier], choices: Sequence[Opti
     return chosen if min(left) >= 0 else None
 
 
-def fits(items: Sequence[Item], tiers: Sequence[Tier], chosen: dict[str, Option]) -> bool:
-    """Return True if no tier has more bytes than room."""
+def fits(items: Sequence[Item], tiers: Sequence[Tier], chosen: Mapping[str, Option]) -> bool:
+    """Return True if no tier has more bytes than room in any phase."""
     return all(
-        sum(chosen[item.place].n_bytes(item, number) for item in items) <= tier.n_bytes
+        sum(chosen[item.place].n_bytes(item, number, phase) for item in items) <= tier.n_bytes
         for number, tier in enumerate(tiers)
+        for phase in changes(items)
     )
 
 

@@ -2,7 +2,6 @@
 
 from collections.abc import Callable
 from functools import partial
-from itertools import islice
 from time import perf_counter
 from typing import Any
 
@@ -11,20 +10,19 @@ import numpy as np
 from psframe.nn.base import Layer, Pass
 from psframe.nn.network import Network
 from psframe.nn.steps import Meeting, Steps
+from psframe.nn.wrapped import Wrapper, wrap
 
 #: called at the end of a pass with ``forward`` or ``backward`` and the time of its beginning
 Told = Callable[[str, float], None]
 Clock = Callable[[], float]  #: returns seconds
 
 
-class Timed:
-    """Wrapper that replaces a layer in a network and reports each of its passes."""
+class Timed(Wrapper):
+    """Layer that reports each of its passes."""
 
     def __init__(self, layer: Any, told: Told, clock: Clock = perf_counter):
-        self.layer, self.told, self.clock = layer, told, clock
-
-    def __getattr__(self, name: str) -> Any:
-        return getattr(self.layer, name)
+        super().__init__(layer)
+        self.told, self.clock = told, clock
 
     def forward(self, x: np.ndarray, state: Pass) -> np.ndarray:
         began = self.clock()
@@ -64,8 +62,4 @@ class Timed:
 
 def time_layers(network: Network, listener: Callable[[int, Layer], Told], clock: Clock = perf_counter) -> None:
     """Replace every own layer that runs by a :class:`Timed`, which reports to ``listener(index, layer)``."""
-    layers = iter(network.active[network.own])
-    for section in network.sections:
-        section.layers = [
-            Timed(layer, listener(index, layer), clock) for index, layer in islice(layers, len(section.layers))
-        ]
+    wrap(network, lambda place, index, layer: Timed(layer, listener(index, layer), clock))

@@ -1,7 +1,8 @@
 """Timeline of every rank (:class:`Trace`): spans in Chrome's trace format, for Perfetto and chrome://tracing.
 
 The format is Google's "Trace Event Format": a JSON object with a list of events. A process is a rank; its thread 0 is
-the rank's own work, threads 1 and up are the exchanges of single buckets.
+the rank's own work, threads 1 and up are the exchanges of single buckets, and :data:`MOVES` is that of pages between
+tiers of memory.
 """
 
 import json
@@ -17,6 +18,7 @@ from psframe.record.folder import Folder
 FILE = "trace.json"
 MAX_HEAD = 1 << 16  # most bytes of the file's first line
 END = b"\n]}\n"
+MOVES = 1 << 16  #: thread that moves pages
 
 #: name, thread, begin and end in seconds on the rank's clock
 Span = tuple[str, int, float, float]
@@ -131,7 +133,8 @@ def _events(ranks: Sequence[tuple[Sequence[Span], Sequence[Count]]], zero: float
     for rank, (spans, counts) in enumerate(ranks):
         yield _named("process_name", rank, 0, f"rank {rank}")
         for thread in sorted({span[1] for span in spans}):
-            yield _named("thread_name", rank, thread, f"bucket {thread - 1}" if thread else "rank")
+            known = {0: "rank", MOVES: "moves"}
+            yield _named("thread_name", rank, thread, known.get(thread, f"bucket {thread - 1}"))
         # viewers require that an enclosing span precedes those that begin with it
         for name, thread, began, ended in sorted(spans, key=lambda span: (span[1], span[2], -span[3])):
             # rounds both ends, not the length, or a span might overlap the next one

@@ -66,6 +66,7 @@ def train_epoch(run: Run) -> EpochTimings:
     run.outputs.trace.begin()
     while not run.progress.parts or run.sampler.n_left:
         _part(run)
+    run.mover.rest()
     return EpochTimings.joined(run.progress.parts)
 
 

@@ -127,6 +127,8 @@ class Report:
         Seconds of the evaluation, metrics included.
     pages : dict of str to Pages
         Pages by role.
+    page_moves : tuple of int, or None
+        Pages that moved between tiers in steps, and those of them that came late; None if none were to.
     traced : tuple of lists
         Spans and counts from ``Trace.take``.
     used : list of Sample
@@ -147,6 +149,7 @@ class Report:
     sums: Sums
     eval_s: float
     pages: dict[str, Pages]
+    page_moves: tuple[int, int] | None
     traced: tuple[list[Span], list[Count]]
     used: list[Sample]
 
@@ -200,7 +203,14 @@ def summed(every: Sequence[Report], n_train: int, n_test: int, *, together: bool
         "accuracy": correct,
         "eval_s": max(report.eval_s for report in every),
         **placement_report.record([report.pages for report in every]),
+        **_page_moves(every),
     }
+
+
+def _page_moves(every: Sequence[Report]) -> dict[str, int]:
+    """Return the pages of all ranks that moved between tiers; nothing where none were to."""
+    counts = [report.page_moves for report in every if report.page_moves]
+    return dict(zip(("pages_moved", "pages_late"), map(sum, zip(*counts, strict=True)), strict=False))
 
 
 def _bubble(every: Sequence[Report]) -> float | None:

@@ -32,7 +32,7 @@ def train(run: Run) -> None:
     """
     run.cluster.barrier()
     run.labels.setdefault("startup_s", since_launch_s())
-    with run.outputs.usage, run.guard:
+    with run.outputs.usage, run.guard, run.mover:
         _train_epochs(run)
     if run.config.record.usage:  # samples since the last epoch's report
         used = run.cluster.gather_in_time(run.outputs.usage.take(run.cluster.clock_offset_s))
@@ -169,6 +169,7 @@ def _report(run: Run, timings: EpochTimings) -> Report:
         sums,
         eval_s,
         audit.count(run.blocks, run.places.policies),
+        run.mover.take(),
         run.outputs.trace.take(run.cluster.clock_offset_s),
         run.outputs.usage.take(run.cluster.clock_offset_s),
     )

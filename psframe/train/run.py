@@ -13,6 +13,7 @@ from psframe.cluster.roles import Team
 from psframe.collectives.base import Base
 from psframe.config.schema import Config
 from psframe.memory.arena import Arena
+from psframe.memory.mover import NO_MOVER, Mover, NoMover
 from psframe.memory.role_placement import Places
 from psframe.nn.base import LayerHook
 from psframe.nn.metrics.meter import Metrics
@@ -105,6 +106,7 @@ class Run:
     balance: Balance | NoBalance = NO_BALANCE
     hook: LayerHook | None = None
     blocks: list[tuple[str, np.ndarray]] = field(default_factory=list)  # (role, memory), for the page audit
+    mover: Mover | NoMover = NO_MOVER
     evaluated: Current = field(default_factory=Current)  # parameters that the test set is evaluated with
     full_model: FullModel | None = None  # with stages or shards: the full network's parameters
     inner: list[Cluster] = field(default_factory=list)  # clusters of some of the ranks, made for this run alone

@@ -2,7 +2,7 @@
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 from psframe import compiled
@@ -14,13 +14,17 @@ from psframe.memory.auto import tiers as tiers_of
 from psframe.memory.budget import Demand, Pool
 from psframe.memory.role_placement import SHARED, Places
 from psframe.memory.tensor_names import role_of, tensor_of
-from psframe.memory.tier_plan import Item, Option, Plan, Tier
+from psframe.memory.tier_options import UNHIDDEN, Item, Option, Tier, Window
+from psframe.memory.tier_plan import Plan
 from psframe.record.view import aligned
 from psframe.train.build.sizes import Moves, Sizes
 
 #: share of the free memory that stays free: the kernel and others take some between the plan and the first touch
 RESERVE = 1 / 32
 MB = 10**6
+MOVE_RATE = "what moves does so at {:.4g} GB/s on all ranks together, of which {:.1%} is taken to be hidden by compute"
+#: account of a tensor that moves in a step, given the next faster and the next slower tier
+MOVING = {"out": ", in {1} between passes", "in": ", in {0} for its passes"}
 
 
 def arrange(cluster: Cluster, places: Places, sizes: Sizes, free: Mapping[Pool, int]) -> None:
@@ -65,6 +69,10 @@ class Wish:
     most_mb : float or None
         Most MB of the fastest tier.
     splits : bool
+    windows : dict of str to Window
+        Phases of a step in which tensors are used, by place; none if nothing may move.
+    move_gbps : float
+        GB/s at which this rank may move pages in a step.
     """
 
     reaches: list[Reach]
@@ -73,6 +81,8 @@ class Wish:
     fixed: list[Demand]
     most_mb: float | None
     splits: bool
+    windows: Mapping[str, Window] = field(default_factory=dict)
+    move_gbps: float = 0.0
 
     @property
     def group(self) -> str:
@@ -91,6 +101,8 @@ def _wish(places: Places, sizes: Sizes) -> Wish:
     n_bytes = {place: -(-n // page) * page for place, n in sizes.by_place.items() if role_of(place) in places.auto}
     fixed = {place: n for place, n in sizes.by_place.items() if place not in n_bytes}
     settings = places.auto.values()
+    of_activations = places.auto.get("activations")
+    move_gbps = (of_activations.move_gbps if of_activations and sizes.windows else None) or 0.0
     return Wish(
         tiers_of(places.site, places.gbps) if places.auto else [],
         n_bytes,
@@ -98,6 +110,8 @@ def _wish(places: Places, sizes: Sizes) -> Wish:
         budget.demands(fixed, places.policies),
         min((placement.most_mb for placement in settings if placement.most_mb), default=None),
         all(placement.split for placement in settings),
+        sizes.windows if move_gbps else {},
+        move_gbps,
     )
 
 
@@ -144,25 +158,34 @@ def _items(group: Sequence[Wish], wishes: Sequence[Wish]) -> list[Item]:
     for place, total in shared.items():
         if sizes[place]:
             moves[place] = [a + b * sizes[place] // of_node[place] for a, b in zip(moves[place], total, strict=True)]
-    return [Item(place, sizes[place], *pair) for place, pair in moves.items()]
+    windows = _windows(group)
+    return [Item(place, sizes[place], read, written, windows.get(place)) for place, (read, written) in moves.items()]
+
+
+def _windows(group: Sequence[Wish]) -> Mapping[str, Window]:
+    """Return the windows of the ranks of a group that have any; none if these differ."""
+    first, *others = [wish.windows for wish in group if wish.windows] or [{}]
+    return first if all(other == first for other in others) else {}
 
 
 def _plan(group: Sequence[Wish], tiers: Sequence[Tier], items: Sequence[Item]) -> dict[str, Any]:
     """Return the plan of ranks that share the tiers, with its account, as plain values."""
-    splits = group[0].splits
-    plan = tier_plan.best(items, tiers, splits)
+    rates = group[0].splits, sum(wish.move_gbps for wish in group)
+    plan = tier_plan.best(items, tiers, *rates)
     if plan is None:
         raise UserError(
             f"tensors must fit into the memory of all tiers, got {sum(item.n_bytes for item in items):,} bytes for "
             f"{', '.join(f'{tier.name} {tier.n_bytes:,}' for tier in tiers)}; start fewer ranks, or lower "
             "train.batch_size"
         )
-    more = tier_plan.best(items, [Tier(tiers[0].name, tiers[0].gbps, tiers[0].n_bytes + MB), *tiers[1:]], splits)
+    more = tier_plan.best(items, [Tier(tiers[0].name, tiers[0].gbps, tiers[0].n_bytes + MB), *tiers[1:]], *rates)
     return {
         "chosen": {place: list(option.weights) for place, option in plan.chosen.items()},
+        "moves": {place: option.moves for place, option in plan.chosen.items() if option.moves},
         "tiers": [[tier.name, tier.gbps, tier.n_bytes] for tier in tiers],
         "sources": sorted({reach.source for reach in group[0].reaches}),
         "nodes": {reach.name: list(reach.nodes) for reach in group[0].reaches},
+        "move_gbps": rates[1],
         "items": [[item.place, item.n_bytes, item.read, item.written] for item in items],
         "seconds": plan.seconds,
         "by": plan.by,
@@ -189,6 +212,13 @@ def _others(items: Sequence[Item], tiers: Sequence[Tier], plan: Plan) -> dict[st
     }
 
 
+def _neighbours(names: Sequence[str], tier: str) -> tuple[str, str]:
+    """Return the next faster and the next slower tier, "" for none."""
+    around = ["", *names, ""]
+    number = around.index(tier) if tier in around else 0
+    return around[number - 1], around[(number + 1) % len(around)]
+
+
 def account(plan: Mapping[str, Any]) -> str:
     """Return the account of a plan: every tensor, and what the plan gains by the model."""
     names = [name for name, *_ in plan["tiers"]]
@@ -197,6 +227,7 @@ def account(plan: Mapping[str, Any]) -> str:
         weights = plan["chosen"][place]
         used = [(name, weight) for name, weight in zip(names, weights, strict=True) if weight]
         tier = " : ".join(f"{name} {weight}" for name, weight in used) if len(used) > 1 else used[0][0]
+        tier += MOVING.get(plan["moves"].get(place, ""), "").format(*_neighbours(names, tier))
         lines.append([role_of(place), tensor_of(place), f"{n_bytes:,}", f"{read:,}", f"{written:,}", tier])
     room = ", ".join(f"{name} {n:,} bytes at {gbps:.4g} GB/s" for name, gbps, n in plan["tiers"])
     optimal = "optimal" if not plan["distance"] else f"a better plan would save at most {plan['distance']:.1%}"
@@ -207,6 +238,7 @@ def account(plan: Mapping[str, Any]) -> str:
             aligned(lines),
             f"room: {room} (bandwidths: {', '.join(plan['sources'])})",
             f"memory time of a step, in ms: {1e3 * plan['seconds']:.3f} ({plan['by']}, {optimal}); {gains}",
+            *([MOVE_RATE.format(plan["move_gbps"], 1 - UNHIDDEN)] if plan["moves"] else []),
             f"one more MB of {names[0]} would save {1e6 * plan['mb_more_s']:.3f} us a step",
             *(f"{role} was spilled to ordinary memory, otherwise than planned" for role in plan.get("spilled", ())),
         ]

@@ -44,6 +44,7 @@ class Candidate:
         assemble.limit_blas(plan)
         self.run: Run = assemble.with_fallback(cluster, plan, lambda: assemble.build_run(cluster, plan, held))
         setup.init_parameters(self.run, None, quiet=True)
+        setup.attach(self.run)
 
     def resume(self, cluster: Cluster) -> None:
         """Bind this rank, and set how ranks wait, as the candidate asks. All ranks must call."""
@@ -70,7 +71,8 @@ def train(run: Run, n_steps: int) -> dict[str, Any]:
     run.progress.begun_at = sampler.cursor
     run.progress.epoch += 1  # other samples than before, which no cache holds
     cluster.barrier()
-    timings = epoch.train_epoch(run)
+    with run.mover:
+        timings = epoch.train_epoch(run)
     cluster.barrier()
     timings.times += cluster.clock_offset_s if loop.together(run) else 0.0
     every = cluster.gather_in_time(Seen(timings, run.team.worker, run.sync.tally.wait_s))

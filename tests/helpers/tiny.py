@@ -20,6 +20,10 @@ def build(input_shape, n_classes, *, dropout: float = 0.0, width: int = 4):
     ]
 
 
+def deep(input_shape, n_classes, *, layers: int = 8, width: int = 4):
+    return [*(Conv2d(width, 3, padding=1) for _ in range(layers)), Flatten(), Dense(n_classes)]
+
+
 def residual(input_shape, n_classes, *, norm: Norm = "batch"):
     return [
         *(Conv2d(4, 3, padding=1, bias=False), normalization(norm, 4), ReLU()),

@@ -1,8 +1,9 @@
-"""Tensors of emulated machines, by patterns and by a plan: each page where it should be, and the same bits."""
+"""Tensors of emulated machines, by patterns, a plan and in turns: each page where it should be, and the same bits."""
 
 import pytest
 
 from psframe.memory.tensor_names import role_of, tensor_of
+from psframe.record.trace import MOVES
 
 #: most MB of the fast memory: of what a worker's quarter would take, or all ranks together, 100, 60, 30 and 10 %
 A_QUARTER, ALL = (100, 1.2, 0.6, 0.2), (100, 5.0, 2.5, 0.8)
@@ -16,9 +17,18 @@ BY_TENSOR = (
     "placement.optimizer='{default: {numa: [1]}, dense1.weight: {weighted: {hbw: 3, ddr: 1}}}'"
 )
 ROLES = ("parameters", "gradients", "optimizer", "activations", "exchange", "data")
+#: most MB of the fast memory where tensors move: of a rank's quarter, or of all ranks
+TURNS = {"SNC-4": 3, "quadrant": 12, "CXL": 12}
+SLOW = {"SNC-4": "ddr", "quadrant": "ddr", "CXL": "other"}
+#: layers of a megabyte each, and little to compute
+DEEP = (
+    "train 4 name={name} sync.mode=allreduce train.epochs=2 model=tests.helpers.tiny:deep model.width=8 "
+    "optimizer.lr=0.001 dataset.shape='[1, 21, 21]' dataset.samples=128 placement.verify=error {more} "
+    "> $OUT/{name}.txt 2>&1\n"
+)
 PAGE = 4096
 
-pytestmark = pytest.mark.full  # each boot has six runs over ranks, of an emulated minute each
+pytestmark = pytest.mark.full  # each boot has two to six runs over ranks, of an emulated minute each
 
 
 def script(mode):
@@ -125,3 +135,58 @@ def test_machine_of_fast_memory_alone_has_nothing_to_plan(knl):
     said = left.text("missing.txt").splitlines()
     assert next(line for line in said if line.startswith("psframe: ")).startswith("psframe: placement.parameters")
     assert "Traceback" not in left.text("missing.txt")
+
+
+@pytest.fixture(params=TURNS)
+def moved(request, knl):
+    mode = request.param
+    rates = f"{{{FAST[mode]}: 400, {SLOW[mode]}: 40}}"
+    auto = f"{{name: auto, most_mb: {TURNS[mode]}, move_gbps: 100, gbps: {rates}}}"
+    runs = {"plain": "", "moving": f"record.trace=true placement.activations='{auto}'"}
+    found = knl(mode, "".join(DEEP.format(name=name, more=more) for name, more in runs.items()))
+    return mode, found
+
+
+def test_tensors_move_in_each_step_and_rest_where_the_plan_says(moved):
+    mode, found = moved
+    plain, _ = found.run("plain")
+    metrics, placement = found.run("moving")
+    assert metrics[-1]["params_sha256"] == plain[-1]["params_sha256"]
+    plan = placement["plan"]
+    assert set(plan["moves"].values()) == {"in", "out"}, plan
+    of_plan = placement["ranks"][:1] if mode == "SNC-4" else placement["ranks"]
+    sizes = {place: n_bytes // PAGE for place, n_bytes, *_ in plan["items"]}
+    for place, kind in plan["moves"].items():
+        rests = FAST[mode] if kind == "out" else SLOW[mode]
+        for rank in of_plan:
+            told = rank["roles"][place]
+            assert told["got"] == rests
+            assert {int(node) for node in told["pages"]} <= set(told["nodes"]), (place, told)
+        for record in metrics:  # at the end of each epoch, when they have moved
+            assert record["placed"][place] == 1.0, (place, record["placed"])
+        assert sum(sum(rank["roles"][place]["pages"].values()) for rank in of_plan) == sizes[place]
+    n_a_step = 2 * sum(sizes[place] for place in plan["moves"]) * (4 if mode == "SNC-4" else 1)
+    for record in metrics:
+        print(mode, n_a_step, record["pages_moved"], record["pages_late"], record["epoch_s"])
+        assert 0 < record["pages_moved"] <= 4 * n_a_step
+        assert record["pages_late"] <= record["pages_moved"]
+
+
+def test_moves_are_in_the_trace_behind_and_before_the_passes_that_use_them(moved):
+    mode, found = moved
+    _, placement = found.run("moving")
+    (path,) = (found.folder / "runs").glob("moving-2*/trace.json")
+    spans = [s for s in found.json(path.relative_to(found.folder))["traceEvents"] if s["ph"] == "X" and not s["pid"]]
+    moves = {tensor_of(place): kind for place, kind in placement["plan"]["moves"].items()}
+    seen = set()
+    for span in spans:
+        if span["tid"] == MOVES:
+            tensor, _, said = span["name"].partition(": ")
+            way = said.partition(" to ")[2]
+            seen.add((moves[tensor], way))
+            if (moves[tensor], way) == ("out", "slow memory"):
+                index = tensor.partition(".")[0]
+                ends = [s["ts"] + s["dur"] for s in spans if s["name"] == f"{index} Conv2d forward"]
+                assert any(end <= span["ts"] for end in ends), span
+    print(mode, sorted(seen))
+    assert {("out", "slow memory"), ("in", "fast memory")} <= seen

@@ -3,19 +3,23 @@
 import json
 import os
 import unittest
-from contextlib import suppress
+from contextlib import contextmanager, suppress
 from unittest.mock import patch
 
+from psframe.cluster.cluster import join
 from psframe.config.placement_spec import ROLES
-from psframe.memory import role_placement
+from psframe.memory import role_placement, tier_options
 from psframe.memory.auto import Auto, Reach
 from psframe.memory.placement import Numa
 from psframe.memory.tensor_names import role_of, tensor_of
 from psframe.memory.topology import read
-from psframe.train import tier_places
+from psframe.record.trace import MOVES
+from psframe.train import moving, tier_places
+from psframe.train.plan import plan
+from psframe.tune import stretch
 from tests.ranks.harness import ranks
 from tests.ranks.nodes import own_network
-from tests.ranks.training import folder, hashes, train
+from tests.ranks.training import TINY, folder, hashes, train
 
 NODE = read("/").memory[0]
 FAST = f"placement.hbw_nodes=[{NODE}]"  # this machine's own memory, declared to be high-bandwidth memory
@@ -29,6 +33,13 @@ SPECS = (
     "interleave",
     f"{{weighted: {{hbw: 3, {NODE}: 1}}}}",
     "tests.helpers.own:Upwards",
+)
+
+
+SEVERAL = (
+    ["parallel.micro_batches=2"],
+    ["parallel={model: 2, convolutions: data}"],
+    ["train.reproducible=any_workers", "train.global_batch=24", "train.blocks=8"],
 )
 
 
@@ -109,6 +120,75 @@ def nodes_of_one_tier_and_of_several_plan_each_their_own(world):
         tensors = [{tensor_of(place) for place in of_rank["roles"]} - {""} for of_rank in everyone]
         assert [bool(names) for names in tensors] == [False, False, True, True]
         assert [of_rank["node"] for of_rank in everyone] == [0, 0, 1, 1]
+
+
+DEEP = (
+    "train.epochs=1",
+    "optimizer.lr=0.001",
+    "model=tests.helpers.tiny:deep",
+    "nn.kernels=blas",
+    "sync.mode=allreduce",
+)
+
+
+@contextmanager
+def two_tiers():
+    """Let this machine's memory be two tiers of one node, between which the kernel finds all pages moved already."""
+    reaches = [Reach("hbw", (NODE,), 400.0, "given"), Reach("ddr", (NODE,), 20.0, "given")]
+    with (
+        patch.object(role_placement, "has_tiers", lambda site: True),
+        patch.object(tier_options, "PART_BYTES", 1),
+        patch.object(tier_places, "tiers_of", lambda site, gbps: reaches),
+        patch.object(moving, "tiers", lambda site, gbps: reaches),
+        patch.object(Auto, "chosen", lambda *_: Numa(nodes=[NODE])),
+    ):
+        yield
+
+
+def moves_of(world):
+    return f"placement.activations={{name: auto, most_mb: {0.5 * world.size}, move_gbps: 100}}"
+
+
+@ranks(1, 2, 3)
+def tensors_that_move_in_steps_change_no_bit(world):
+    with folder(world) as where:
+        (plain,), *_ = train(world, world.size, where, *DEEP)
+        with two_tiers():
+            trace = ["record.trace=true", moves_of(world), "placement.verify=error"]
+            (record,), _, run = train(world, world.size, where, *DEEP, *trace)
+            for several in SEVERAL[world.size - 1 :: 3]:  # passes a step
+                *_, still = train(world, world.size, where, *DEEP, *trace, *several)
+                everyone = json.loads((still / "placement.json").read_text())
+                assert not everyone["plan"]["moves"], several
+                assert all("move_gbps has no effect" in str(of_rank["notes"]) for of_rank in everyone["ranks"])
+        assert record["params_sha256"] == plain["params_sha256"]
+        assert "pages_moved" not in plain
+        told = json.loads((run / "placement.json").read_text())["plan"]
+        moves = told["moves"]
+        assert set(moves.values()) == {"in", "out"}, moves
+        n_pages = sum(n_bytes // 4096 for place, n_bytes, *_ in told["items"] if place in moves)
+        n_steps = -(-203 // (8 * world.size))
+        assert 0 <= record["pages_late"] <= record["pages_moved"] <= 2 * n_steps * n_pages
+        spans = json.loads((run / "trace.json").read_text())["traceEvents"]
+        named = {span["name"].partition(":")[0] for span in spans if span.get("tid") == MOVES and span["ph"] == "X"}
+        assert named <= {tensor_of(place) for place in moves}
+        assert named, spans
+
+
+@ranks(2)
+def candidates_of_tuning_move_as_training_does(world):
+    with folder(world) as where, two_tiers():
+        if world.rank == 0:
+            (where / "config.yaml").write_text(TINY)
+        cluster = join(world)
+        made = plan.make(cluster, str(where / "config.yaml"), [*stretch.BESIDE, *DEEP[1:], moves_of(world)])
+        candidate = stretch.Candidate(cluster, made, None)
+        assert candidate.run.mover.travellers
+        moved = candidate.run.mover.n_moved
+        for _ in range(2):
+            stretch.train(candidate.run, 3)
+        assert candidate.run.mover.n_moved > moved
+        candidate.close()
 
 
 @ranks(1, 3)

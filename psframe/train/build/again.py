@@ -9,6 +9,7 @@ from dataclasses import replace
 from psframe import collectives
 from psframe.cluster.cluster import Cluster
 from psframe.config import registry
+from psframe.memory.mover import NO_MOVER
 from psframe.record.checkpoint import Saved
 from psframe.train import placement_report
 from psframe.train.build import assemble, setup
@@ -21,7 +22,7 @@ def released(run: Run) -> LoadedData:
     """Free the memory of a run that ends here, but for its data; return the data."""
     for part in ("network", "batches", "work", "collective", "updater", "guard", "sync", "hook", "evaluated"):
         setattr(run, part, None)
-    run.blocks = []
+    run.blocks, run.mover = [], NO_MOVER
     gc.collect()
     return run.held
 
@@ -46,5 +47,5 @@ def rebuilt(plan: Plan, cluster: Cluster, old: Run, held: LoadedData, saved: Sav
         new_run.labels["startup_s"] = old.labels["startup_s"]
     new_run.outputs, new_run.progress = old.outputs, replace(old.progress, concluded=False)
     setup.init_parameters(new_run, saved, quiet=True)
-    setup.attach_trace(new_run)
+    setup.attach(new_run)
     return new_run

@@ -33,6 +33,7 @@ from psframe.train.build import setup, stages
 from psframe.train.build.allocate import adopt, homes, take
 from psframe.train.build.moves import of_step
 from psframe.train.build.sizes import Sizes
+from psframe.train.build.windows import windows
 from psframe.train.callbacks.calls import Calls
 from psframe.train.compute import any_workers
 from psframe.train.compute.evaluated import Averaged, Current
@@ -46,6 +47,9 @@ from psframe.train.run import Run, headline
 
 T = TypeVar("T")
 
+NOTHING_MOVES = (
+    "placement.activations.move_gbps has no effect: what moves is of layers that a batch passes as one, once a step"
+)
 THREAD_FLOPS = 4e8  # of a step, per thread: below this, waking a thread costs more than it saves
 
 
@@ -78,7 +82,7 @@ def run(cluster: Cluster, plan: Plan, quiet: bool, calls: Calls) -> Run:
         if run_dir and not quiet:
             say(headline(new_run, plan.unused))
         setup.init_parameters(new_run, run_dir.saved if run_dir else None, quiet)
-        setup.attach_trace(new_run)
+        setup.attach(new_run)
         setup.audit_placement(new_run, quiet)
     except BaseException:
         if run_dir and run_dir.new:
@@ -137,12 +141,19 @@ def measure_memory(cluster: Cluster, plan: Plan, has_data: bool = False) -> tupl
     first = cluster.run_on_all(lambda: build(cluster, plan, _untouched(plan.facts), allocator))
     sizes = Sizes.of(allocator, plan.facts.n_bytes if cluster.link.leads and not has_data else 0)
     if plan.places.auto:
-        works, applies = first.team.worker is not None, first.team.applies_updates
-        samples, sample_bytes = first.sampler.max_batch, plan.facts.sample_bytes
-        reads = sample_bytes if plan.grid.stage == 0 else 0
-        moves = of_step(first.network, samples, works, applies, sizes.by_place, reads)
-        sizes = replace(sizes, moves=moves)
+        sizes = _with_moves(plan, first, sizes)
     return sizes, plan.asked.of(first.network)
+
+
+def _with_moves(plan: Plan, first: Run, sizes: Sizes) -> Sizes:
+    """Return the sizes with what a step moves, and the phases in which activations are used."""
+    works, samples, asked = first.team.worker is not None, first.sampler.max_batch, plan.places.auto.get("activations")
+    reads = plan.facts.sample_bytes if plan.grid.stage == 0 else 0
+    moves = of_step(first.network, samples, works, first.team.applies_updates, sizes.by_place, reads)
+    used = windows(first.network, samples, sizes.by_place) if works and not first.work.several else {}
+    if works and not used and asked and asked.move_gbps:
+        plan.places.site.note(NOTHING_MOVES)
+    return replace(sizes, moves=moves, windows=used)
 
 
 def with_fallback(cluster: Cluster, plan: Plan, body: Callable[[], T]) -> T:

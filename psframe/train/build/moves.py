@@ -14,7 +14,7 @@ optimizer state        read and written where updates are applied
 ``exchange``, others   written and read
 =====================  =========================================================================================
 
-Caches are left out, but for the write allocation that :mod:`psframe.memory.tier_plan` adds.
+Caches are left out, but for the write allocation that :mod:`psframe.memory.tier_options` adds.
 """
 
 from collections.abc import Mapping

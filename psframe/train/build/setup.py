@@ -16,7 +16,7 @@ from psframe.record.tensorboard import Board
 from psframe.record.trace import Trace
 from psframe.record.usage import Usage, sampled_s
 from psframe.record.view import View, say
-from psframe.train import placement_report
+from psframe.train import moving, placement_report
 from psframe.train.callbacks.calls import Calls
 from psframe.train.checkpointer import Checkpointer
 from psframe.train.faults.injection import Crash
@@ -104,8 +104,9 @@ def outputs(run: Run, run_dir: RunDir | None, trace: Trace, data: int, quiet: bo
     )
 
 
-def attach_trace(run: Run) -> None:
-    """Trace the layers' passes if the run is traced."""
+def attach(run: Run) -> None:
+    """Let the layers' passes move pages if a plan has some move, and be traced if the run is."""
+    moving.attach(run)
     if run.outputs.trace.turns:
         for network in run.work.parts:
             time_layers(network, run.outputs.trace.passes)

@@ -5,6 +5,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from psframe.memory.allocator import Allocator
+from psframe.memory.tier_options import Window
 
 
 @dataclass(frozen=True)
@@ -19,7 +20,7 @@ class Moves:
 class Sizes:
     """Bytes of this rank by place, all and the private ones; by role, those its node and each of ``SCOPES`` share.
 
-    ``moves`` are known where a role is placed by a plan.
+    ``moves`` are known where a role is placed by a plan, and ``windows``, by place, where activations are.
     """
 
     by_place: dict[str, int]
@@ -27,6 +28,7 @@ class Sizes:
     shared: dict[str, int]
     within: dict[str, dict[str, int]]
     moves: Moves = field(default_factory=Moves)
+    windows: Mapping[str, Window] = field(default_factory=dict)
 
     @classmethod
     def of(cls, allocator: Allocator, data_bytes: int) -> "Sizes":

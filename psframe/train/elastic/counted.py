@@ -14,10 +14,13 @@ class Counted:
     counts: np.ndarray
     guarded: dict[str, Any]
     first_nonfinite_step: int
+    page_moves: tuple[int, int] | None = None
 
     def add(self, other: "Counted | Any") -> None:
         """Add the counts of other ranks."""
         self.moved, self.counts = self.moved + other.moved, self.counts + other.counts
+        known = [counts for counts in (self.page_moves, other.page_moves) if counts]
+        self.page_moves = (sum(n for n, _ in known), sum(n for _, n in known)) if known else None
         late = self.guarded["late"]
         for rank, seconds in other.guarded["late"].items():
             late[rank] = late.get(rank, 0.0) + seconds
@@ -34,4 +37,4 @@ class Counted:
         """Add these counts to rank 0's report."""
         self.note(report)
         report.moved, report.counts, report.guarded = self.moved, self.counts, self.guarded
-        report.first_nonfinite_step = self.first_nonfinite_step
+        report.first_nonfinite_step, report.page_moves = self.first_nonfinite_step, self.page_moves

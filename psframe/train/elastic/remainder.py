@@ -92,7 +92,8 @@ def _state(run: Run) -> tuple[Saved, int]:
 def hand_over(run: Run, leaves: bool) -> None:
     """Add to rank 0's measurements of the epoch those of ranks that leave, and what all have counted. All must call."""
     parts, progress = run.progress.parts, run.progress
-    mine = Counted(moved(run), run.sync.tally.counts(), run.guard.take(), run.updater.first_nonfinite_step)
+    counts, first_step = run.sync.tally.counts(), run.updater.first_nonfinite_step
+    mine = Counted(moved(run), counts, run.guard.take(), first_step, run.mover.take())
     losses = [(part.losses, part.samples) for part in parts] if leaves else []
     for rank, (of_rank, counted) in enumerate(run.cluster.gather_in_time((losses, mine)) or []):
         for part, (of_part, samples) in zip(parts, of_rank, strict=False):

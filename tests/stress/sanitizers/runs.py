@@ -32,6 +32,7 @@ FULL = (
     "unit/memory/test_placement",
     "unit/memory/test_weighted",
     "unit/memory/test_by_tensor",
+    "unit/memory/test_mover",
     "stress/test_leaks",
     "unit/collectives/test_codecs",
     "unit/datasets/test_datasets",

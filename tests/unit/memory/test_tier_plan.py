@@ -14,7 +14,8 @@ from psframe.memory import auto
 from psframe.memory.placement import TABLE
 from psframe.memory.process_site import Site
 from psframe.memory.role_placement import Places
-from psframe.memory.tier_plan import Item, Option, Tier, best, fits, greedy, options
+from psframe.memory.tier_options import LEAD, Item, Option, Tier, Window, options
+from psframe.memory.tier_plan import best, fits, greedy
 from psframe.memory.topology import read
 from tests.helpers.machine_trees import hmat, knl, machine, xeon_max
 
@@ -56,6 +57,73 @@ def test_plan_is_the_best_of_all_there_are(items, tiers, splits):
         assert rough.seconds * (1 - rough.distance) <= least * (1 + 1e-6)
 
 
+N_LAYERS = 8
+windows = st.integers(0, N_LAYERS - 1).flatmap(
+    lambda first: st.integers(first, N_LAYERS - 1).map(lambda last: Window(first, last, N_LAYERS))
+)
+used_of = st.lists(st.tuples(pages, moved, moved, st.none() | windows), max_size=3).map(
+    lambda rows: [Item(str(k), *row) for k, row in enumerate(rows)]
+)
+
+
+def is_within(items, tiers, chosen, move_gbps):
+    """Return True if all tensors fit, phase by phase, and those that move take no longer than the others' step."""
+    on_the_way = sum(2 * item.n_bytes for item in items if chosen[item.place].moves)
+    if on_the_way / 1e9 > move_gbps * seconds(items, tiers, chosen) * (1 + 1e-9):
+        return False
+    for phase in range(2 * N_LAYERS):
+        taken = [0] * len(tiers)
+        for item in items:
+            option = chosen[item.place]
+            if not option.moves:
+                for tier in option.tiers:
+                    taken[tier] += option.n_bytes(item, tier)
+                continue
+            faster, slower = option.pair
+            taken[slower] += item.n_bytes
+            w = item.window
+            leaves, comes = w.last + 1, 2 * N_LAYERS - 1 - w.last - LEAD
+            is_away = leaves <= phase < comes
+            if option.moves == "in":
+                is_away = not w.first - LEAD <= phase < 2 * N_LAYERS - w.first
+            taken[faster] += 0 if is_away else item.n_bytes
+        if any(n > tier.n_bytes for n, tier in zip(taken, tiers, strict=True)):
+            return False
+    return True
+
+
+@settings(max_examples=60)
+@given(items=used_of, tiers=tiers_of, move_gbps=st.sampled_from([1e-3, 10.0, 1e6]))
+def test_plan_with_moves_is_the_best_of_all_there_are(items, tiers, move_gbps):
+    choices = options(tiers, False, moves=True)
+    able = [[option for option in choices if option.is_for(item)] for item in items]
+    every = ({i.place: o for i, o in zip(items, way, strict=True)} for way in itertools.product(*able))
+    right = (chosen for chosen in every if is_within(items, tiers, chosen, move_gbps))
+    least = min((seconds(items, tiers, chosen) for chosen in right), default=None)
+    plan, still = best(items, tiers, move_gbps=move_gbps), best(items, tiers)
+    assert (plan is None) == (least is None)
+    if plan:
+        assert plan.seconds == pytest.approx(least, rel=1e-6)
+        assert is_within(items, tiers, plan.chosen, move_gbps)
+    if plan and still:
+        assert plan.seconds <= still.seconds * (1 + 1e-9)
+
+
+def test_early_and_late_tensor_take_turns_in_room_for_one():
+    early = Item("early", 512 * PAGE, 10**9, 10**9, Window(0, 1, N_LAYERS))
+    late = Item("late", 512 * PAGE, 10**9, 10**9, Window(5, 6, N_LAYERS))
+    tiers = [Tier("hbw", 400, 512 * PAGE), Tier("ddr", 40, 1 << 30)]
+    plan = best([early, late], tiers, move_gbps=1.0)
+    assert {place: (option.moves, option.tiers) for place, option in plan.chosen.items()} == {
+        "early": ("out", [0]),
+        "late": ("in", [1]),
+    }
+    assert plan.seconds == pytest.approx(6e9 / 400e9, rel=0.01)
+    slowly = best([early, late], tiers, move_gbps=0.1)  # in 8 MB a step of 0.1 s and less
+    assert not any(option.moves for option in slowly.chosen.values())
+    assert {option.moves for option in best([early, late], tiers).chosen.values()} == {""}
+
+
 def test_without_scipy_the_plan_is_greedy_and_tells_its_distance(monkeypatch):
     monkeypatch.setitem(sys.modules, "scipy.optimize", None)
     items = [Item("a", 6 * PAGE, 600), Item("b", 5 * PAGE, 490), Item("c", 5 * PAGE, 490)]
@@ -77,6 +145,13 @@ def test_rates_of_roles_must_agree():
     chosen = {role: bind("placement", TABLE, auto_of.get(role, {"name": "default"})) for role in ROLES}
     with pytest.raises(UserError, match=r"placement.exchange.gbps must be the same for all roles, got 300 and 400"):
         Places(site, chosen)
+
+
+def test_activations_alone_move():
+    chosen = {role: bind("placement", TABLE, {"name": "default"}) for role in ROLES}
+    chosen["exchange"] = bind("placement", TABLE, {"name": "auto", "move_gbps": 2})
+    with pytest.raises(UserError, match=r"placement.exchange.move_gbps must be of activations"):
+        Places(Site(read("/"), (0,)), chosen)
 
 
 def test_nothing_of_the_program_is_heard(capfd):
@@ -159,6 +234,7 @@ def test_what_no_step_moves_leaves_fast_memory_to_others():
         ({"gbps": {"mcdram": 400}}, "gbps must be of tiers, got 'mcdram'"),
         ({"gbps": {"hbw": 0}}, "gbps must be a number > 0"),
         ({"most_mb": 0}, "most_mb must be"),
+        ({"move_gbps": -1}, "move_gbps must be"),
         ({"huge_pages": "2M"}, "huge_pages must be one of none, transparent"),
     ],
 )

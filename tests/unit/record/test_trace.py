@@ -102,7 +102,7 @@ def report(exchanging, spans):
     spans = [*spans, *(("exchange", 0, at, at + 1) for at in exchanging)]
     no = np.zeros(3, int)
     tested = (nothing, Sums(), 0.0)
-    return Report(seen, 0, 0.0, no, 0.0, (0.0, 0.0), 0.0, 0, {}, no, *tested, {"data": Pages()}, (spans, []), [])
+    return Report(seen, 0, 0.0, no, 0.0, (0.0, 0.0), 0.0, 0, {}, no, *tested, {"data": Pages()}, None, (spans, []), [])
 
 
 def test_wait_for_the_last_rank_is_where_nothing_else_is_done():

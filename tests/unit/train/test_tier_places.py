@@ -10,6 +10,7 @@ from psframe.memory.auto import Reach
 from psframe.memory.budget import Demand
 from psframe.memory.by_tensor import ROLES
 from psframe.memory.pages import Policy
+from psframe.memory.tier_options import Window
 from psframe.models import BUILT_IN
 from psframe.nn.network import Network
 from psframe.train import tier_places
@@ -60,6 +61,27 @@ def test_most_is_of_a_fast_node_also_for_several_groups(most_mb):
     plans = tier_places._plans(wishes, {(n, 0): 1 << 30 for n in (0, 1, 4)})
     assert len(plans) == 2
     assert sum(plan["tiers"][0][2] for plan in plans.values()) == pytest.approx(most_mb * 1e6, abs=2)
+
+
+@pytest.mark.parametrize("n_ranks", [1, 3])
+def test_tensors_move_where_all_ranks_use_them_alike(n_ranks):
+    early, late = "activations/0.Conv2d.kept", "activations/7.Conv2d.kept"
+    n_bytes = {early: 512 * PAGE, late: 512 * PAGE}
+    used = {early: Window(0, 1, 10), late: Window(5, 6, 10)}
+    own = dict.fromkeys(n_bytes, (10**9, 10**9))
+    worker = Wish(QUARTERS[0], n_bytes, Moves(own), [], 2.2 * n_ranks, False, used, 2.0)
+    server = Wish(QUARTERS[0], {}, Moves(), [], 2.2 * n_ranks, False)
+    free = {(n, 0): 1 << 30 for n in (0, 3, 4)}
+    plan = tier_places._plans([worker] * n_ranks + [server], free)[worker.group]
+    assert plan["moves"] == {early: "out", late: "in"}
+    assert plan["chosen"] == {early: [1, 0], late: [0, 1]}
+    told = [line.split("  ")[-1].strip() for line in tier_places.account(plan).splitlines() if "Conv2d" in line]
+    assert told == ["hbw, in ddr between passes", "ddr, in hbw for its passes"]
+    assert f"what moves does so at {2 * n_ranks} GB/s on all ranks together" in tier_places.account(plan)
+    other = Wish(QUARTERS[0], n_bytes, Moves(own), [], 2.2, False, {**used, late: Window(6, 7, 10)}, 2.0)
+    plan = tier_places._plans([worker] * n_ranks + [other], free)[worker.group]
+    assert plan["moves"] == {}
+    assert "what moves" not in tier_places.account(plan)
 
 
 def lenet(shared, **more):

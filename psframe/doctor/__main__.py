@@ -46,6 +46,8 @@ def main(argv: Sequence[str]) -> int:
         else:
             topology = cluster.run_on_all(lambda: read("/"))
             report = live(topology, cluster, "", arguments.config, arguments.overrides)
+        if arguments.measure and not arguments.text:
+            report["measured"] = cluster.run_on_root(lambda: _measured(cluster.n_ranks))
         if cluster.rank == 0:
             _print(report, arguments)
         return _status(report)
@@ -53,7 +55,9 @@ def main(argv: Sequence[str]) -> int:
     return command.guarded(lambda _: command.run(body), argv)
 
 
-USAGE = "[mpirun -n N] python -m psframe.doctor [CONFIG [key.path=value ...]] [--json] [--torch] [--root DIR]"
+USAGE = (
+    "[mpirun -n N] python -m psframe.doctor [CONFIG [key.path=value ...]] [--json] [--torch] [--measure] [--root DIR]"
+)
 DESCRIPTION = "Report what a machine has, and judge a config on it."
 EXAMPLE = "mpirun -n 64 python -m psframe.doctor config.yaml"
 
@@ -63,12 +67,14 @@ def _arguments(parser: ArgumentParser, argv: Sequence[str]) -> Namespace:
     parser.add_argument("overrides", nargs="*", help="key.path=value")
     parser.add_argument("--json", action="store_true", help="print JSON")
     parser.add_argument("--torch", action="store_true", help="report on psframe as a backend of torch.distributed")
+    parser.add_argument("--measure", action="store_true", help="measure the bandwidths of tiers of memory")
     parser.add_argument("--root", help="read /sys and /proc below this folder: a machine that was captured")
     arguments = parser.parse_intermixed_args(list(argv))
     if arguments.root and arguments.config:
         parser.error("a config is judged on the machine it will run on: leave out --root or the config")
-    if arguments.root and arguments.torch:
-        parser.error("PyTorch is looked at on this machine: leave out --root or --torch")
+    for name in ("torch", "measure"):
+        if arguments.root and getattr(arguments, name):
+            parser.error(f"--{name} is for this machine: leave out --root or --{name}")
     if arguments.root and not Path(arguments.root).is_dir():
         parser.error(f"--root must be a folder that holds sys and proc, got {arguments.root!r}")
     arguments.text = parser.format_help() if getattr(arguments, "help", False) else ""
@@ -82,6 +88,7 @@ def _without_mpi(argv: Sequence[str], why: str) -> int:
             report = captured(Path(arguments.root))
         else:
             report = live(read("/"), None, why, arguments.config, arguments.overrides)
+            report |= {"measured": _measured()} if arguments.measure else {}
     except UserError as error:
         print(f"psframe: {error}", file=sys.stderr)
         return 2
@@ -97,6 +104,14 @@ def _print(report: dict[str, Any], arguments: Namespace) -> None:
 
         report["torch"] = facts(len(os.sched_getaffinity(0)))
     say(arguments.text or (json.dumps(report, indent=1) if arguments.json else machine.text(report)))
+
+
+def _measured(n_ranks: int = 1) -> dict[str, Any]:
+    from psframe.doctor.measure import measured
+
+    if n_ranks > 1:
+        raise UserError(f"--measure must have the machine for itself, got {n_ranks} ranks; start it without mpirun")
+    return measured(read("/"))
 
 
 def _status(report: dict[str, Any]) -> int:

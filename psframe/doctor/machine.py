@@ -194,6 +194,10 @@ def text(report: Mapping[str, Any]) -> str:
     lines += ["", "placements   what each would do here"]
     for name, effect in report["placements"].items():
         lines.append(f"  {name:<11}{effect['error'] or _would(effect)}")
+    if "measured" in report:
+        from psframe.doctor.measure import lines as of_measured
+
+        lines += of_measured(report["measured"])
     if "torch" in report:
         from psframe.torch.facts import lines as of_torch
 

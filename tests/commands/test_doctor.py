@@ -7,7 +7,9 @@ import sys
 
 import pytest
 
+from psframe.doctor import measure
 from psframe.doctor.machine import placements
+from psframe.errors import UserError
 from psframe.memory.process_site import Site
 from psframe.memory.topology import read
 from tests.helpers import forked, launcher
@@ -48,6 +50,34 @@ def test_doctor_of_this_machine():
     for name, found in report["placements"].items():
         assert found["error"] or sum(found["tried"].values()) > 0, name
     assert report["placements"]["default"]["error"] is None
+
+
+def test_bandwidths_of_all_tiers_are_measured(mpich):
+    ended = doctor("--measure", "--json")
+    assert ended.returncode == 0, ended.stderr
+    found = json.loads(ended.stdout)["measured"]
+    tiers = {node.tier for node in read("/").nodes if node.total_bytes}
+    assert set(found["gbps"]) == tiers
+    assert len(found["move_gbps"]) == 2 * (len(tiers) - 1)
+    for rate in (*found["gbps"].values(), *found["move_gbps"].values()):
+        assert 0 < rate["low"] <= rate["median"] <= rate["high"]
+    ended = launcher.run(mpich, 2, ["-m", "psframe.doctor", "--measure"])
+    assert ended.status == 2
+    assert ended.err.count("must have the machine for itself, got 2 ranks") == 1
+
+
+def test_measured_rates_are_told_as_keys_of_a_plan():
+    rates = {name: {"median": median, "low": 1.0, "high": 9.0} for name, median in (("hbw", 391.26), ("ddr", 84.0))}
+    moves = {"hbw to ddr": {"median": 1.234, "low": 1.0, "high": 2.0}, "ddr to hbw": {**rates["ddr"], "median": 2.0}}
+    told = measure.lines({"n_threads": 64, "gbps": rates, "move_gbps": moves})
+    assert told[-1].strip() == "for a plan of auto: gbps: {hbw: 391.3, ddr: 84}; move_gbps: at most 1.23"
+    assert any("hbw to ddr" in line and "moves pages at 1.234 GB/s" in line for line in told)
+
+
+def test_node_without_room_is_not_measured(tmp_path):
+    topology = read(machine(tmp_path, {0: hmat(100_000, 0, cpus="0-3")}))
+    with pytest.raises(UserError, match="must have free memory to be measured"):
+        measure._room(topology, 0, 1 << 40, 1 << 20)
 
 
 def test_doctor_fits_one_screen():

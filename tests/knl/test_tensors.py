@@ -22,7 +22,7 @@ TURNS = {"SNC-4": 3, "quadrant": 12, "CXL": 12}
 SLOW = {"SNC-4": "ddr", "quadrant": "ddr", "CXL": "other"}
 #: layers of a megabyte each, and little to compute
 DEEP = (
-    "train 4 name={name} sync.mode=allreduce train.epochs=2 model=tests.helpers.tiny:deep model.width=8 "
+    "train {n} name={name} sync.mode=allreduce train.epochs=2 model=tests.helpers.tiny:deep model.width=8 "
     "optimizer.lr=0.001 dataset.shape='[1, 21, 21]' dataset.samples=128 placement.verify=error {more} "
     "> $OUT/{name}.txt 2>&1\n"
 )
@@ -141,10 +141,12 @@ def test_machine_of_fast_memory_alone_has_nothing_to_plan(knl):
 def moved(request, knl):
     mode = request.param
     rates = f"{{{FAST[mode]}: 400, {SLOW[mode]}: 40}}"
-    auto = f"{{name: auto, most_mb: {TURNS[mode]}, move_gbps: 100, gbps: {rates}}}"
-    runs = {"plain": "", "moving": f"record.trace=true placement.activations='{auto}'"}
-    found = knl(mode, "".join(DEEP.format(name=name, more=more) for name, more in runs.items()))
-    return mode, found
+    auto = f"record.trace=true placement.activations='{{name: auto, most_mb: %d, move_gbps: 100, gbps: {rates}}}'"
+    # a rank alone has a core of the host for its thread that moves pages, and its larger layers take time
+    alone = f"{auto % 3} model.width=16 dataset.shape='[1, 15, 15]'"
+    runs = [(4, "plain", ""), (4, "moving", auto % TURNS[mode]), (1, "alone", alone)]
+    script = "".join(DEEP.format(n=n, name=name, more=more) for n, name, more in runs)
+    return mode, knl(mode, f"{script}python -m psframe.doctor --measure --json > $OUT/measured.json\n")
 
 
 def test_tensors_move_in_each_step_and_rest_where_the_plan_says(moved):
@@ -170,6 +172,23 @@ def test_tensors_move_in_each_step_and_rest_where_the_plan_says(moved):
         print(mode, n_a_step, record["pages_moved"], record["pages_late"], record["epoch_s"])
         assert 0 < record["pages_moved"] <= 4 * n_a_step
         assert record["pages_late"] <= record["pages_moved"]
+
+
+def test_tensors_come_in_time_where_a_core_moves_them(moved):
+    _, found = moved
+    metrics, placement = found.run("alone")
+    assert set(placement["plan"]["moves"].values()) == {"in", "out"}
+    for record in metrics:
+        assert 0 <= record["pages_late"] < record["pages_moved"] / 8, record  # half of what moves comes
+
+
+def test_bandwidths_of_tiers_and_of_moves_between_them_are_measured(moved):
+    mode, found = moved
+    measured = found.json("measured.json")["measured"]
+    fast, slow = FAST[mode], SLOW[mode]
+    assert set(measured["gbps"]) == {fast, slow}
+    assert set(measured["move_gbps"]) == {f"{fast} to {slow}", f"{slow} to {fast}"}
+    assert all(rate["median"] > 0 for kind in ("gbps", "move_gbps") for rate in measured[kind].values())
 
 
 def test_moves_are_in_the_trace_behind_and_before_the_passes_that_use_them(moved):

@@ -33,6 +33,7 @@ MODES = {"default": 0, "preferred": 1, "bind": 2, "interleave": 3, "weighted": 6
 HUGEPAGE, POPULATE_WRITE = 14, 23
 
 PAGE_BYTES = os.sysconf("SC_PAGE_SIZE")
+cdef uintptr_t page_bytes = PAGE_BYTES
 
 cdef enum:
     MASK_WORDS = 64  # 4096 nodes, more than any kernel supports
@@ -118,6 +119,25 @@ def madvise(unsigned char[::1] memory, int advice):
         raise OSError(errno, os.strerror(errno))
 
 
+cdef unsigned long next_pages(void** address, uintptr_t* at, uintptr_t end) noexcept nogil:
+    """List the pages from ``at`` on, at most CHUNK; put ``at`` behind them, and return their number."""
+    cdef unsigned long n = 0
+    while n < CHUNK and at[0] < end:
+        address[n] = <void*>at[0]
+        n, at[0] = n + 1, at[0] + page_bytes
+    return n
+
+
+cdef int ask(void** address, unsigned long n, int* status) except -1:
+    """Fill ``status`` with the node of each page, or a negative errno."""
+    cdef long failed
+    with nogil:
+        failed = syscall(SYS_move_pages, 0, n, address, NULL, status, 0)
+    if failed:
+        raise OSError(errno, os.strerror(errno))
+    return 0
+
+
 def where(const unsigned char[::1] memory):
     """Count the pages that hold ``memory``, uint8 (n,), by NUMA node, as the kernel reports them (move_pages(2)).
 
@@ -128,23 +148,16 @@ def where(const unsigned char[::1] memory):
     """
     cdef void* address[CHUNK]
     cdef int status[CHUNK]
-    cdef uintptr_t page = PAGE_BYTES, at, end
+    cdef uintptr_t at, end
     cdef unsigned long n, i
-    cdef long failed
     counts = {}
     if memory.shape[0] == 0:
         return counts
-    at = <uintptr_t>&memory[0] // page * page
+    at = <uintptr_t>&memory[0] // page_bytes * page_bytes
     end = <uintptr_t>&memory[0] + memory.shape[0]
     while at < end:
-        n = 0
-        while n < CHUNK and at < end:
-            address[n] = <void*>at
-            n, at = n + 1, at + page
-        with nogil:
-            failed = syscall(SYS_move_pages, 0, n, address, NULL, status, 0)
-        if failed:
-            raise OSError(errno, os.strerror(errno))
+        n = next_pages(address, &at, end)
+        ask(address, n, status)
         for i in range(n):
             # EFAULT: a page that was only read is the kernel's one page of zeros
             node = status[i] if status[i] >= 0 else -1 if status[i] in (-ENOENT, -EFAULT) else None
@@ -174,25 +187,19 @@ def move(unsigned char[::1] memory, nodes):
     cdef void* left[CHUNK]
     cdef int status[CHUNK]
     cdef int target[CHUNK]
-    cdef uintptr_t page = PAGE_BYTES, at, end
+    cdef uintptr_t at, end
     cdef unsigned long n, n_left, i, n_there = 0
     cdef long failed
     if memory.shape[0] == 0:
         return 0
     known = set(nodes)
-    at = <uintptr_t>&memory[0] // page * page
+    at = <uintptr_t>&memory[0] // page_bytes * page_bytes
     end = <uintptr_t>&memory[0] + memory.shape[0]
     while at < end:
-        n = 0
-        while n < CHUNK and at < end:
-            address[n] = <void*>at
-            n, at = n + 1, at + page
+        n = next_pages(address, &at, end)
         for node in (*nodes, None):
             # asked anew each time: where a page stays, the call tells nothing of those behind it
-            with nogil:
-                failed = syscall(SYS_move_pages, 0, n, address, NULL, status, 0)
-            if failed:
-                raise OSError(errno, os.strerror(errno))
+            ask(address, n, status)
             n_left = 0
             for i in range(n):
                 if status[i] >= 0 and status[i] not in known:

@@ -23,7 +23,7 @@ from psframe.train.build.sizes import Moves, Sizes
 RESERVE = 1 / 32
 MB = 10**6
 MOVE_RATE = "what moves does so at {:.4g} GB/s on all ranks together, of which {:.1%} is taken to be hidden by compute"
-#: account of a tensor that moves in a step, given the next faster and the next slower tier
+#: account of a tensor that moves in a step, given the faster and the slower tier
 MOVING = {"out": ", in {1} between passes", "in": ", in {0} for its passes"}
 
 
@@ -212,13 +212,6 @@ def _others(items: Sequence[Item], tiers: Sequence[Tier], plan: Plan) -> dict[st
     }
 
 
-def _neighbours(names: Sequence[str], tier: str) -> tuple[str, str]:
-    """Return the next faster and the next slower tier, "" for none."""
-    around = ["", *names, ""]
-    number = around.index(tier) if tier in around else 0
-    return around[number - 1], around[(number + 1) % len(around)]
-
-
 def account(plan: Mapping[str, Any]) -> str:
     """Return the account of a plan: every tensor, and what the plan gains by the model."""
     names = [name for name, *_ in plan["tiers"]]
@@ -227,7 +220,8 @@ def account(plan: Mapping[str, Any]) -> str:
         weights = plan["chosen"][place]
         used = [(name, weight) for name, weight in zip(names, weights, strict=True) if weight]
         tier = " : ".join(f"{name} {weight}" for name, weight in used) if len(used) > 1 else used[0][0]
-        tier += MOVING.get(plan["moves"].get(place, ""), "").format(*_neighbours(names, tier))
+        if kind := plan["moves"].get(place):
+            tier += MOVING[kind].format(*(names[number] for number in Option(tuple(weights), moves=kind).pair))
         lines.append([role_of(place), tensor_of(place), f"{n_bytes:,}", f"{read:,}", f"{written:,}", tier])
     room = ", ".join(f"{name} {n:,} bytes at {gbps:.4g} GB/s" for name, gbps, n in plan["tiers"])
     optimal = "optimal" if not plan["distance"] else f"a better plan would save at most {plan['distance']:.1%}"

@@ -5,10 +5,10 @@ import time
 from functools import partial
 from typing import Any
 
-import torch
 import torch.distributed as dist
 
 from psframe.cluster.gates import LOOK_S
+from psframe.torch.telling import Telling
 
 #: seconds of a wait for one group while exchanges of others are in progress
 TURN_S = 0.0005
@@ -27,13 +27,14 @@ class Progress:
     ----------
     lock : RLock
         Held while works are ended, and by nobody who waits.
+    telling : Telling
+        Decides when what follows on a work is called.
     """
 
     def __init__(self) -> None:
         self.lock = threading.RLock()
         self.groups: list[Any] = []
-        self._task = -1
-        self._of_backward: list[Any] = []  # works that the backward pass has begun
+        self.telling = Telling(self.lock)
         self._has_begun = threading.Event()
         self._turns = 0
         self._watch: threading.Thread | None = None
@@ -43,36 +44,28 @@ class Progress:
             self.groups = [*self.groups, group]
 
     def remove(self, group: Any) -> None:
+        self.telling.forget_failed()
         with self.lock:
             self.groups = [other for other in self.groups if other is not group]
 
     def began(self, work: Any) -> None:
         """Take note of a new work that nobody waits for yet."""
         self._turns += 1
-        if torch._C._current_autograd_node() is not None:
-            self._end_with_backward(work)
+        self.telling.begun(work)
+        self._watch_over()
+
+    def tell_later(self, work: Any) -> None:
+        """Take note of a work that has ended, and whose future is to be told."""
+        self.telling.later(work)
+        self._watch_over()
+
+    def _watch_over(self) -> None:
+        """Let a thread look after works that nobody waits for."""
         if not self._has_begun.is_set():
             if self._watch is None:
                 self._watch = threading.Thread(target=self._go_on, name="psframe", daemon=True)
                 self._watch.start()
             self._has_begun.set()
-
-    def _end_with_backward(self, work: Any) -> None:
-        """End works in a callback behind a backward pass: DDP's, which comes after it, waits for them in C++."""
-        task = torch._C._current_graph_task_id()
-        if task != self._task:
-            self._task, self._of_backward = task, []
-            torch.autograd.Variable._execution_engine.queue_callback(self._end_backward)
-        self._of_backward.append(work)
-
-    def _end_backward(self) -> None:
-        """End what the backward pass has begun, also in what followed on it."""
-        while self._of_backward:
-            works, self._of_backward = self._of_backward, []
-            for work in works:
-                work.finish()
-                if work.error is not None:
-                    raise work.error  # C++ would take the error of a future of Python for its value
 
     def poll(self) -> None:
         """Let everything go on that can without a wait."""
@@ -90,6 +83,7 @@ class Progress:
         """
         group = work.group
         self._turns += 1
+        self.telling.forget_failed()
         if len(self.groups) == 1 and not group.messages and work.step(LOOK_S):  # as nearly always, and quick
             group.reap()
         while not work.is_done:
@@ -129,9 +123,15 @@ class Progress:
             time.sleep(IDLE_S)
             if self._turns == before:
                 self._let_go_on()  # not here, where the last group would be kept for as long as this thread waits
+                self._tell()
+
+    def _tell(self) -> None:
+        for work in self.telling.left():
+            work.tell()
 
     def _pending(self) -> bool:
-        return any(group.pending or group.messages for group in self.groups)
+        with self.lock:  # or a work that ends now would be on neither list
+            return self.telling.has_left or any(group.pending or group.messages for group in self.groups)
 
 
 PROGRESS = Progress()

@@ -1,5 +1,6 @@
 """Exchanges in progress (:class:`Work`), and what they end in (:class:`Future`), as PyTorch waits for them."""
 
+import threading
 from collections.abc import Callable, Sequence
 from datetime import timedelta
 from time import monotonic, perf_counter
@@ -28,11 +29,11 @@ class Future(torch.futures.Future):
         return super().wait()
 
     def done(self) -> bool:
-        PROGRESS.poll()
+        self.work.is_completed()
         return bool(super().done())
 
     def then(self, callback: Callable[[Any], Any]) -> "Future":
-        """Return the future of ``callback(self)``, called when this one has its value."""
+        """Return the future of ``callback(self)``, called when this one is told its value."""
         after = Future()
         after.work = self.work
 
@@ -61,9 +62,11 @@ class Work(dist.Work):
     def __init__(self, group: Any, tensors: Sequence[Any], last: Callable[[], Any] | None):
         super().__init__()
         self.group, self.tensors, self.last = group, list(tensors), last
+        self.thread = threading.get_ident()
         self.is_done = False
         self.error: Exception | None = None
         self.future: Future | None = None
+        self._is_known = self._is_told = False  # to the program that it has ended; to the future
         self.whole: Several | None = None  # that it was begun as a part of
 
     def what(self) -> str:
@@ -95,20 +98,28 @@ class Work(dist.Work):
                 error = failed
         self.last, self.error, self.is_done = None, error, True
         if self.future is not None:
-            self._tell(self.future)
+            PROGRESS.tell_later(self)
         if self.whole is not None:
             self.whole.end_if_all_have()
 
-    def _tell(self, future: Future) -> None:
+    def tell(self) -> None:
+        """Give the future of a work that has ended its value, and call what follows on it; once."""
+        with PROGRESS.lock:
+            future = None if self._is_told else self.future
+            self._is_known, self._is_told = True, self._is_told or future is not None
+            PROGRESS.telling.has_told(self)
+        if future is None:
+            return
         if self.error is None:
             future.set_result(self.tensors)
         else:
             future.set_exception(self.error)
 
     def finish(self, timeout_s: float | None = None) -> None:
-        """Wait until it has ended, well or not."""
+        """Wait until it has ended, well or not, and call what follows on it."""
         if not self.is_done:
             PROGRESS.until(self, self.group.timeout_s if timeout_s is None else timeout_s)
+        self.tell()
 
     def wait(self, timeout: timedelta | None = None) -> bool:
         """Wait until it has ended; raises DistBackendError if it ended badly."""
@@ -128,13 +139,21 @@ class Work(dist.Work):
                 self.wait()
             self.future = Future()
             self.future.work = self
-            if self.is_done:
-                self._tell(self.future)
+            self._tell_when_due()
         return self.future
+
+    def _tell_when_due(self) -> None:
+        PROGRESS.telling.begun(self)
+        if self._is_known:
+            self.tell()
+        elif self.is_done:
+            PROGRESS.tell_later(self)
 
     def is_completed(self) -> bool:
         if not self.is_done:
             PROGRESS.poll()
+        if self.is_done:
+            self.tell()
         return self.is_done
 
     def is_success(self) -> bool:
@@ -251,3 +270,6 @@ class Several(Work):
     def finish(self, timeout_s: float | None = None) -> None:
         for work in self.works:
             work.finish(timeout_s)
+        with PROGRESS.lock:
+            self.end_if_all_have()
+        self.tell()

@@ -1,4 +1,4 @@
-"""Works and futures: orders of waiting, callbacks, what they are asked, collectives begun in callbacks, threads."""
+"""Works and futures: orders of waiting, what they are asked, threads with a group each, averages."""
 
 import threading
 from itertools import product
@@ -74,24 +74,6 @@ def _flat(tensor):
 
 
 @ranks(1, 2, 3, 5)
-def callbacks_follow_each_other(team):
-    """What ``then`` returns has the last callback's value, also where it was asked for before the collective's end."""
-    for draw in team.examples(8, team.groups[:1]):
-        calls = [_of(draw, team.groups[0]) for _ in range(4)]
-        works = [call.begin(async_op=True) for call in calls]
-        said = []
-        futures = [
-            work.get_future().then(lambda f, at=at, said=said: said.append(at) or at).then(lambda f: 10 * f.value())
-            for at, work in enumerate(works)
-        ]
-        for at in reversed(range(4)):
-            team.expect(futures[at].wait() == 10 * at, f"callback {at} gave {futures[at].value()}")
-        team.expect(sorted(said) == [0, 1, 2, 3], f"callbacks ran: {said}")
-        for call in calls:
-            check(team, call)
-
-
-@ranks(1, 2, 3, 5)
 def futures_may_be_collected(team):
     for draw in team.examples(8, team.groups[:2]):
         calls = [_of(draw, draw.rng.choice(team.groups[:2])) for _ in range(5)]
@@ -139,34 +121,6 @@ def small_one_behind_a_large_one_is_done_when_waited_for(team):
             want = fold(Op.SUM, [row[at] for row in rows])
             wrong = differs(mine[at].view, want) if team.is_own else None
             team.expect(wrong is None, f"{sizes}: number {at}: {wrong}")
-
-
-@ranks(1, 2, 3, 5, own=True)
-def callback_may_begin_another(team):
-    """As a communication hook does: a collective in the callback of another, whose future is waited for there."""
-    for draw in team.examples(8):
-        first, second = _of(draw, team.groups[0]), _of(draw, team.groups[0])
-
-        def again(future, call=second):
-            call.begin(async_op=True).get_future().wait()
-            return len(future.value())
-
-        team.expect(first.begin(async_op=True).get_future().then(again).wait() >= 1, f"{first.text}: no value")
-        check(team, first)
-        check(team, second)
-
-
-@ranks(1, 2, 3, 5, own=True)
-def callbacks_of_many_may_begin_others(team):
-    """As of buckets one behind the other, waited for in their order."""
-    for draw in team.examples(5):
-        first = [_of(draw, team.groups[0]) for _ in range(4)]
-        second = [_of(draw, team.groups[0]) for _ in range(4)]
-        works = [call.begin(async_op=True) for call in first]
-        for work, call in zip(works, second, strict=True):
-            work.get_future().then(lambda _, call=call: call.begin(async_op=True).get_future().wait()).wait()
-        for call in (*first, *second):
-            check(team, call)
 
 
 @ranks(2, 3, 5)

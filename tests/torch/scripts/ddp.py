@@ -146,6 +146,10 @@ def batch_norm():
     return train(nets.Normed(), last=lambda model: model.eval()(torch.zeros(1, 1, 28, 28)))
 
 
+def checkpointed():
+    return train(nets.Checkpointed())
+
+
 def two_optimizers():
     net = nets.LeNet()
     features = torch.optim.SGD(net.features.parameters(), lr=0.05)
@@ -195,7 +199,7 @@ def autocast():
 if __name__ == "__main__":
     together.run(
         *(plain, bucket_view, static_graph, static_bucket_view, find_unused, no_sync, join),
-        *(allreduce_hook, fp16_hook, fp16_wrapped_hook, batch_norm, two_optimizers, two_models),
+        *(allreduce_hook, fp16_hook, fp16_wrapped_hook, batch_norm, checkpointed, two_optimizers, two_models),
         *(bf16, float64, autocast, powersgd_hook, builtin_hook, builtin_fp16_hook),
         # gloo hangs with the one, and C++ has the other for backends of its own
         but={"gloo": [powersgd_hook], "psframe": [builtin_fp16_hook]},

@@ -1,6 +1,7 @@
 """Sections of a failure's report: the command to run it alone, what it started, its configs, its ranks' last lines."""
 
 import os
+import re
 import shlex
 import sys
 from collections import deque
@@ -14,6 +15,8 @@ if TYPE_CHECKING:  # ranks of Open MPI have no pytest, and their cases import wh
 COMMANDS: deque[str] = deque(maxlen=12)
 SAID: deque[str] = deque(maxlen=2)
 LAST_LINES, LONGEST_CONFIG = 30, 2000
+#: first line of an error behind its traceback, after the rank that PyTorch puts before it
+ERROR = re.compile(r"(\[rank\d+\]: )?[\w.]*(Error|Exception|Interrupt)\b")
 
 
 def watch() -> None:
@@ -28,10 +31,12 @@ def watch() -> None:
 
 
 def said(status: int, out: str, err: str) -> None:
-    """Keep the last lines of a job over ranks."""
+    """Keep the last lines of a job over ranks, and before them its errors: a launcher's own words may come behind."""
     lines = [f"status {status}"]
     for name, text in (("stdout", out), ("stderr", err)):
-        lines += [f"{name}: {line}" for line in text.splitlines()[-LAST_LINES:]]
+        every = text.splitlines()
+        lines += [f"{name}: {line}" for line in every[:-LAST_LINES] if ERROR.match(line)][:LAST_LINES]
+        lines += [f"{name}: {line}" for line in every[-LAST_LINES:]]
     SAID.append("\n".join(lines))
 
 

@@ -65,6 +65,8 @@ def chosen(only: tuple[str, ...]) -> dict[str, Case]:
 
 def main(report: str, *only: str) -> None:
     """Run the chosen cases for so many ranks, and write a line of each."""
+    if Path(report).is_dir():  # which one rank alone would find out, while the others wait
+        sys.exit(f"REPORT must be a file, got the folder {report}")
     from mpi4py import MPI
 
     world = MPI.COMM_WORLD

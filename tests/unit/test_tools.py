@@ -77,6 +77,16 @@ def test_failure_tells_what_runs_the_case_alone(marks, options):
     assert ("to run this case alone", f"bash launch/test.sh {options}'tests/a.py::test_b[c d]'") in report.sections
 
 
+def test_failure_shows_errors_that_a_launcher_has_talked_over():
+    failures.forget()
+    said = ["[rank1]: Traceback (most recent call last):", "[rank1]: a.DistBackendError: got 1", *["talk"] * 99, "end"]
+    failures.said(1, "", "\n".join(said))
+    lines = failures.SAID.pop().splitlines()
+    assert lines[:2] == ["status 1", "stderr: [rank1]: a.DistBackendError: got 1"]
+    assert lines[-1] == "stderr: end"
+    assert len(lines) == 2 + failures.LAST_LINES
+
+
 def test_cases_of_a_file_are_chosen_by_their_whole_names(tmp_path):
     name = "servers.bits_are_those_of_one_server"
     longer = {other for other in harness.cases() if other.startswith(name)}
@@ -85,6 +95,11 @@ def test_cases_of_a_file_are_chosen_by_their_whole_names(tmp_path):
     assert [*harness.chosen((f"@{tmp_path / 'chosen'}",))] == [name]
     assert {*harness.chosen((name,))} == longer
     assert harness.chosen(()) == harness.cases()
+
+
+def test_report_of_cases_over_ranks_is_a_file(tmp_path):
+    with pytest.raises(SystemExit, match="must be a file"):
+        harness.main(str(tmp_path))
 
 
 def test_tools_that_run_the_default_suite_select_as_its_command_does():

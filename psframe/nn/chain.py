@@ -46,8 +46,9 @@ class Chain:
         return shape
 
     def give_last(self, kind: type) -> Any:
-        """Return the last layer, if it is of that kind, and let the caller run it; else None."""
-        return self.running.pop() if self.running and isinstance(self.running[-1], kind) else None
+        """Return the last layer, if it is of that kind and has absorbed none, and let the caller run it; else None."""
+        is_last = bool(self.running) and self.running[-1] is self.layers[-1]
+        return self.running.pop() if is_last and isinstance(self.running[-1], kind) else None
 
     @property
     def params(self) -> dict[str, Param]:

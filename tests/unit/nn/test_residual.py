@@ -27,6 +27,8 @@ CASES = {
     "identity": lambda: [Residual([Conv2d(2, 3, padding=1), ReLU(), Conv2d(2, 3, padding=1)])],
     # the body's last layer overwrites the gradient that it is given
     "body-ends-in-relu": lambda: [Residual([Conv2d(2, 1), ReLU()])],
+    "body-ends-in-norm-and-relu": lambda: [Residual([Conv2d(2, 1, bias=False), BatchNorm(), ReLU()]), ReLU()],
+    "norm-and-relu": lambda: [Residual([LayerNorm(), ReLU()])],
     "relu-behind": lambda: [Residual([Conv2d(2, 3, padding=1, bias=False), BatchNorm()]), ReLU()],
     "projection": lambda: [
         Residual([Conv2d(5, 3, stride=2, padding=1)], [Conv2d(5, 1, stride=2, bias=False), BatchNorm()])
@@ -45,7 +47,7 @@ CASES = {
 @pytest.mark.parametrize("n", [1, 3])
 @pytest.mark.parametrize("case", CASES)
 def test_residual_is_that_of_pytorch(case, n):
-    if n == 1 and case in ("relu-behind", "two"):
+    if n == 1 and case in ("body-ends-in-norm-and-relu", "relu-behind", "two"):
         n = 2
     x = np.random.default_rng(n).standard_normal((n, 5, 4, 2))
     Twins(CASES[case](), x.shape[1:], n, dtype="float64", kernels="blas").check(x, 1e-8)

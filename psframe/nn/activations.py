@@ -13,6 +13,7 @@ from psframe.nn.jit import jit
 from psframe.nn.lanes import pointer
 from psframe.nn.pairs import times, zero_where_negative, zero_where_off
 from psframe.nn.parts import share
+from psframe.nn.reads import Reads
 from psframe.nn.transpose import tile, transpose
 from psframe.nn.workspace import Workspace
 
@@ -21,6 +22,7 @@ class ReLU(Base):
     """y = max(x, 0), of any shape; NaN stays NaN. A preceding :class:`BeforeReLU` absorbs it."""
 
     bfloat16 = "arrays"
+    reads = Reads(1, 0, 1)
 
     def setup(self, input_shape: Shape, index: int) -> Shape:
         self.shape = input_shape
@@ -52,6 +54,10 @@ class BeforeReLU(Base):
     relu = False
     bfloat16 = "arrays"
 
+    @property
+    def reads(self) -> Reads:  # type: ignore[override]
+        return Reads(1, 1, int(self.relu))
+
     def absorb(self, following: Layer) -> bool:
         absorbs = isinstance(following, ReLU) and not self.relu
         self.relu = self.relu or absorbs
@@ -69,6 +75,11 @@ class Dropout(Base):
     """
 
     bfloat16 = "arrays"
+    reads = Reads(1, 0, 0)
+
+    @property
+    def is_view(self) -> bool:
+        return not self.p_drop
 
     def __init__(self, p: float):
         if not 0 <= p < 1:
@@ -109,6 +120,7 @@ class Flatten(Base):
     """(n, H, W, C) to (n, C * H * W), channels outermost, so that a following Dense has PyTorch's weight order."""
 
     bfloat16 = "arrays"
+    reads = Reads(1, 0, 0)
 
     def setup(self, input_shape: Shape, index: int) -> Shape:
         h, w, c = image(self, index, input_shape)

@@ -18,6 +18,7 @@ from typing import Any, Protocol
 import numpy as np
 
 from psframe.nn.description import description
+from psframe.nn.reads import Reads
 from psframe.nn.workspace import Shape, Workspace
 
 Arrays = dict[str, np.ndarray]
@@ -174,6 +175,10 @@ class Layer(Protocol):
         """
 
     @property
+    def reads(self) -> Reads:
+        """Passes over its input and its output in a training step; known once it is bound."""
+
+    @property
     def kind(self) -> str:
         """Name of the layer's type in the names of tensors."""
 
@@ -213,6 +218,7 @@ class Base:
     whole = together = False
     meets = bfloat16 = ""
     flops: float | None = None
+    reads = Reads()
 
     @property
     def kind(self) -> str:

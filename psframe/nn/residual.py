@@ -13,6 +13,7 @@ from psframe.nn.jit import jit
 from psframe.nn.normalization import Normalization
 from psframe.nn.pairs import as_number, number_as
 from psframe.nn.parts import share
+from psframe.nn.reads import Reads, of
 from psframe.nn.steps import Stepping, Steps
 from psframe.nn.workspace import Workspace
 
@@ -36,6 +37,12 @@ class Residual(Stepping, BeforeReLU):
         self.chains = self.body, self.shortcut
 
     @property
+    def reads(self) -> Reads:  # type: ignore[override]
+        ways = [of(layer for _, layer in chain.active) for chain in self.chains]
+        of_output = self.relu or self.last is not None  # which tells where its ReLU is off
+        return Reads(sum(way.forward for way in ways), sum(way.backward for way in ways), int(of_output))
+
+    @property
     def bfloat16(self) -> str:  # type: ignore[override]
         layers = [*self.body.layers, *self.shortcut.layers]
         return "arrays" if all(one.bfloat16 == "arrays" for one in layers) else ""
@@ -51,6 +58,8 @@ class Residual(Stepping, BeforeReLU):
         self.input_shape, self.shape = input_shape, shape
         #: the body's last layer if it sums up, while its numbers are in registers
         self.last: Normalization | None = self.body.give_last(Normalization)
+        if self.last:
+            self.last.has_output = False
         self.params = {**self.body.params, **self.shortcut.params}
         layers = [*self.body.layers, *self.shortcut.layers]
         self.whole, self.together = any(one.whole for one in layers), any(one.together for one in layers)
@@ -135,6 +144,7 @@ class Subsample(Base):
     """
 
     bfloat16 = "arrays"
+    reads = Reads(1, 0, 0)
 
     def __init__(self, channels: int, stride: int = 1):
         self.channels, self.stride = whole("channels", channels, 1), whole("stride", stride, 1)

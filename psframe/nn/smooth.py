@@ -10,12 +10,14 @@ from psframe.nn.base import Arrays, Base, Pass, Shape
 from psframe.nn.jit import inline, jit
 from psframe.nn.pairs import as_number, number_as
 from psframe.nn.parts import share
+from psframe.nn.reads import Reads
 from psframe.nn.workspace import Workspace
 
 
 class _Activation(Base):
     """y = f(x), number by number, of any shape."""
 
+    reads = Reads(1, 1, 0)
     kernels_of: ClassVar[tuple[Any, Any]]
     bfloat16, slope = "arrays", 0.0
 

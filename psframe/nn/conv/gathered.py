@@ -72,7 +72,7 @@ class Gathered:
         pairs = zip((h, w), (out_h, out_w), kernel, stride, padding, dilation, strict=True)
         self.rows, self.columns = rows, columns = [_Axis(*sizes) for sizes in pairs]
         self.phases = [(i, j) for i in range(rows.n_phases) for j in range(columns.n_phases)]
-        self.groups, self.g, self.shape = groups, g, (*kernel, c // groups, out)
+        self.groups, self.g, self.relu, self.shape = groups, g, relu, (*kernel, c // groups, out)
         inside, outside = (rows.n_in, columns.n_in, c // groups), (rows.n_out, columns.n_out, out // groups)
         dense = Geometry(inside, outside, kernel, (rows.stride, columns.stride), (0, 0))
         workspace = workspace.branch("windows")
@@ -142,7 +142,7 @@ class Gathered:
             dx[...] = 0
         for group, (kernels, gradients) in enumerate(zip(self.kernels, self.own_gradients, strict=True)):
             of_input, of_output = self.dx[: n * len(self.phases)], self._gather(dy, self.dy, group, "outputs")
-            result = self._gather(y, self.y, group, "outputs")
+            result = self._gather(y, self.y, group, "outputs") if self.relu else self.y[: len(of_input)]
             given = self._gather(x, self.x, group, "inputs")
             kernels.backward(given, result, of_output, of_input, need_dx, self._pass(state))
             channels = self._channels(group, dy)

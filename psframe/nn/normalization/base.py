@@ -11,6 +11,7 @@ from psframe.nn.activations import BeforeReLU
 from psframe.nn.base import Arrays, Param, Pass, Shape
 from psframe.nn.blocking import side_by_side
 from psframe.nn.normalization import loops
+from psframe.nn.reads import Reads
 from psframe.nn.steps import Meeting, Stepping, Steps
 from psframe.nn.workspace import Workspace
 
@@ -24,11 +25,17 @@ class Normalization(Stepping, BeforeReLU):
     flops = 0.0
     #: True if all samples share mean and variance
     shared: bool
+    #: False if it writes to an array that it is given: the output of a sum
+    has_output = True
 
     def __init__(self, *, eps: float = 1e-5):
         if not eps > 0:
             raise UserError(f"eps of {type(self).__name__} must be greater than 0, got {eps!r}; mend the model")
         self.eps = eps
+
+    @property
+    def reads(self) -> Reads:  # type: ignore[override]
+        return Reads(2, 2, int(self.held is not None))  # once for the sums, and once for what follows from them
 
     def setup(self, input_shape: Shape, index: int) -> Shape:
         self.shape, self.channels = input_shape, input_shape[-1]
@@ -44,7 +51,7 @@ class Normalization(Stepping, BeforeReLU):
         self.own_grads = grads
         n, self.max_batch = workspace.max_batch, workspace.max_batch
         n_kept, kept = workspace.n_kept, workspace.n_kept * n
-        self.y = workspace.output(self.shape)
+        self.y: Any = workspace.output(self.shape) if self.has_output else None
         self.types = side_by_side(self.channels, np.dtype(workspace.sums).itemsize).types
         self.floor = 0.0 if self.relu else -np.inf
         self.moments, self.sums = (

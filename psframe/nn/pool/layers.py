@@ -11,6 +11,7 @@ from psframe.nn.blocking import side_by_side
 from psframe.nn.checks import image, pair
 from psframe.nn.pool import plain
 from psframe.nn.pool.loops import avg_backward, avg_forward, max_backward, max_backward_apart, max_forward
+from psframe.nn.reads import Reads
 from psframe.nn.workspace import Workspace
 
 
@@ -29,6 +30,7 @@ class _Pool(Base):
 
     axes: ClassVar[int] = 2
     bfloat16 = "arrays"
+    reads = Reads(1, 0, 0)
 
     def __init__(
         self,

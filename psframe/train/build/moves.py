@@ -3,7 +3,7 @@
 =====================  =========================================================================================
 memory                 of a step, times its size
 =====================  =========================================================================================
-``kept``               written forward, read by the next layer; read twice backward: as an input and as an output
+``kept``               written forward; read as often as :mod:`psframe.nn.reads` has it, by its layer and the next
 ``scratch``            written and read, forward and backward
 input gradients        each layer's written and read once
 parameters             of a worker: read forward and backward; received, where each rank has its own; where updates
@@ -23,6 +23,7 @@ from math import prod
 import numpy as np
 
 from psframe.memory.tensor_names import place_of, role_of, tensor_of
+from psframe.nn import reads
 from psframe.nn.network import Network
 from psframe.nn.workspace import GRADIENTS, KEPT
 from psframe.train.build.sizes import Moves
@@ -82,8 +83,24 @@ def _of_activation(network: Network, n_samples: int, tensor: str, size: int) -> 
     passes = _passes(network, n_samples)
     if tensor.endswith(KEPT):
         size = size * passes // network.n_kept
-        return 3 * size, size
+        return _reads_of_kept(network, n_samples, tensor, size), size
     return 2 * size * passes, 2 * size * passes
+
+
+def _reads_of_kept(network: Network, n_samples: int, tensor: str, size: int) -> int:
+    """Return the bytes read of what a layer keeps: its output, outputs within it, and others, read once each."""
+    names = (f"{index}.{layer.kind}.{KEPT}" for index, layer in network.active)
+    number = next((k for k, name in enumerate(names) if name == tensor), None)
+    if number is None:  # what parts of a batch have written, for layers that take it as one
+        return (reads.Reads().forward + reads.Reads().backward) * size
+    layer, following = network.active[number][1], network.active[number + 1 :]
+    times = reads.of_output(layer, (other for _, other in following))
+    outputs = [(prod(network.shape_before(number + 1)), times), *reads.within(layer)]
+    total, left = 0, size
+    for numbers, times in outputs:
+        own = min(left, numbers * n_samples * np.dtype(network.dtype).itemsize)
+        total, left = total + times * own, left - own
+    return total + left
 
 
 def _of_vectors(network: Network, n_samples: int, applies: bool) -> dict[str, tuple[int, int]]:

@@ -115,6 +115,23 @@ def test_step_moves_parameters_gradients_and_state_as_often_as_they_are_used():
         assert thrice[place] == tuple(3 * number for number in moves[place])
 
 
+@pytest.mark.parametrize(
+    ("layer", "reads"),
+    [
+        ("0.Conv2d", 1.0),  # by the pooling, which goes back by the places of the largest numbers
+        ("1.MaxPool2d", (2 * 4 + 1) / 5),  # by the convolution, forward and backward; these places, a byte each, once
+        ("4.Flatten", 2.0),
+        ("5.Dense", 3.0),  # by its own backward pass, too: it has a ReLU
+        ("7.Dense", 1.0),
+    ],
+)
+def test_step_reads_activations_as_often_as_layers_say(layer, reads):
+    network, sizes = lenet(shared=False)
+    place = f"activations/{layer}.kept"
+    moves = of_step(network, 8, True, True, sizes).own
+    assert moves[place] == (pytest.approx(reads * sizes[place]), sizes[place])
+
+
 def test_workers_read_the_samples_of_a_step_in_memory_that_one_rank_has():
     network, sizes = lenet(shared=False)
     sizes = {**sizes, "data": 100 * PAGE}

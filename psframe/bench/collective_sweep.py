@@ -14,7 +14,7 @@ from typing import Any
 
 from psframe.bench import collective_table, collectives, sweep
 from psframe.bench.collective_table import Measured
-from psframe.bench.stats import claim, write
+from psframe.bench.files import claim, write
 from psframe.cluster import mpirun
 from psframe.errors import UserError, reason
 from psframe.memory.topology import Topology, read

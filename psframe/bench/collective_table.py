@@ -16,12 +16,12 @@ import numpy as np
 
 from psframe.bench.collective_methods import OPERATIONS
 from psframe.bench.collectives import ALL_METHODS, MEMORIES, slowest_s
-from psframe.bench.stats import spread
 from psframe.cluster.parser import no_folder
 from psframe.doctor.machine import machine
 from psframe.errors import UserError, reason
 from psframe.memory.topology import Topology
 from psframe.record.folder import Folder, chosen_file
+from psframe.record.spread import spread
 
 CSV, HDF5 = "collectives.csv", "collectives.h5"
 COLUMNS = (

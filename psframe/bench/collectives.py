@@ -15,8 +15,8 @@ import numpy as np
 from mpi4py import MPI
 
 from psframe.bench.collective_methods import METHODS, OPERATIONS, Method, needed_bytes
+from psframe.bench.files import write
 from psframe.bench.ranks import settle
-from psframe.bench.stats import spread, write
 from psframe.cluster.cluster import AgreedError, Cluster
 from psframe.cluster.command import helped
 from psframe.cluster.communicators import mpi_name
@@ -28,6 +28,7 @@ from psframe.memory.free_memory import available_bytes
 from psframe.memory.placement import TABLE
 from psframe.memory.process_site import Site
 from psframe.memory.topology import Topology, read
+from psframe.record.spread import spread
 from psframe.record.view import aligned, say
 
 USAGE = (

@@ -15,9 +15,9 @@ import numpy as np
 from mpi4py import MPI
 
 from psframe import compiled
+from psframe.bench.files import write
 from psframe.bench.kernels import INPUTS
 from psframe.bench.ranks import settle
-from psframe.bench.stats import spread, write
 from psframe.cluster.cluster import Cluster
 from psframe.cluster.command import helped
 from psframe.cluster.parser import Parser
@@ -32,6 +32,7 @@ from psframe.nn.base import Pass
 from psframe.nn.initial import initialize
 from psframe.nn.network import Network
 from psframe.nn.threads import Threads
+from psframe.record.spread import spread
 from psframe.record.view import aligned, say
 
 USAGE = (

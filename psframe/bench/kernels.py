@@ -10,8 +10,8 @@ import numpy as np
 from threadpoolctl import threadpool_limits
 
 from psframe.bench import peak, torch_network
+from psframe.bench.files import write
 from psframe.bench.layers import DIRECTIONS, Spent, work
-from psframe.bench.stats import spread, write
 from psframe.cluster.parser import Parser, counts
 from psframe.config.registry import load
 from psframe.errors import UserError
@@ -26,6 +26,7 @@ from psframe.nn.threads import Threads
 from psframe.nn.timed import time_layers
 from psframe.nn.workspace import Shape
 from psframe.optim import SGD, Updater
+from psframe.record.spread import spread
 from psframe.record.view import aligned
 
 #: by model: the shape of a sample, and the number of classes

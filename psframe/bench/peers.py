@@ -17,8 +17,8 @@ from typing import Any, Protocol
 import numpy as np
 from mpi4py import MPI
 
+from psframe.bench.files import write
 from psframe.bench.rivals import RIVALS
-from psframe.bench.stats import spread, write
 from psframe.bench.torch_network import FORMATS
 from psframe.cluster.cluster import AgreedError, Cluster
 from psframe.cluster.command import helped
@@ -26,6 +26,7 @@ from psframe.cluster.communicators import mpi_name
 from psframe.cluster.parser import Parser
 from psframe.errors import UserError
 from psframe.optim import SGD
+from psframe.record.spread import spread
 from psframe.record.view import aligned, say
 from psframe.train import epoch
 from psframe.train.build import assemble, setup

@@ -13,11 +13,12 @@ from typing import Any
 import numpy as np
 from mpi4py import MPI
 
-from psframe.bench.stats import claim, spread, write
+from psframe.bench.files import claim, write
 from psframe.cluster.cluster import Cluster, join
 from psframe.cluster.command import helped
 from psframe.cluster.parser import Parser
 from psframe.errors import UserError
+from psframe.record.spread import spread
 from psframe.record.view import aligned, say
 from psframe.train.build import assemble, setup
 from psframe.train.compute.parallel.schedule import bubble

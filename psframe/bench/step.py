@@ -11,8 +11,8 @@ from mpi4py import MPI
 
 from psframe import collectives, optim, sync
 from psframe.bench.baselines import BASELINES, TUNED, Vectors
+from psframe.bench.files import write
 from psframe.bench.ranks import settle
-from psframe.bench.stats import spread, write
 from psframe.cluster.cluster import Cluster
 from psframe.cluster.command import helped
 from psframe.cluster.communicators import mpi_name
@@ -23,6 +23,7 @@ from psframe.memory.arena import Layout
 from psframe.memory.topology import read
 from psframe.nn.base import Param
 from psframe.optim import Updater
+from psframe.record.spread import spread
 from psframe.record.view import aligned, say
 from psframe.sync.binding import bind, roles
 from psframe.sync.sampler import Sampler

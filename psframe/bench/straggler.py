@@ -15,12 +15,13 @@ from typing import Any
 import numpy as np
 from mpi4py import MPI
 
-from psframe.bench.stats import spread, write
+from psframe.bench.files import write
 from psframe.cluster.cluster import Cluster
 from psframe.cluster.command import helped
 from psframe.cluster.parser import Parser
 from psframe.config.schema import Fault
 from psframe.errors import UserError
+from psframe.record.spread import spread
 from psframe.record.view import aligned, say
 from psframe.train import epoch
 from psframe.train.build import assemble, setup

@@ -8,7 +8,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
-from psframe.bench.stats import claim, write
+from psframe.bench.files import claim, write
 from psframe.cluster import mpirun, parser
 from psframe.cluster.parser import Parser
 from psframe.errors import UserError

@@ -16,12 +16,12 @@ from typing import Any
 import yaml
 
 from psframe.bench import sweep
-from psframe.bench.stats import spread
 from psframe.cluster import mpirun
 from psframe.cluster.parser import Parser, counts, no_folder
 from psframe.errors import UserError
 from psframe.memory.topology import read
 from psframe.record.folder import chosen_file
+from psframe.record.spread import spread
 from psframe.record.view import aligned, say
 
 USAGE = (

@@ -11,8 +11,8 @@ from itertools import combinations
 from statistics import median
 from typing import Any
 
+from psframe.bench.files import claim, write
 from psframe.bench.kernels import INPUTS
-from psframe.bench.stats import claim, write
 from psframe.cluster.parser import Parser
 from psframe.config.registry import load
 from psframe.errors import UserError, nearest

@@ -15,11 +15,12 @@ from collections.abc import Iterator, Sequence
 from typing import Any
 
 from psframe.bench import sweep
-from psframe.bench.stats import claim, spread, write
+from psframe.bench.files import claim, write
 from psframe.bench.torch_models import MODELS
 from psframe.cluster.parser import Parser
 from psframe.cluster.parser import counts as counts_of
 from psframe.errors import UserError
+from psframe.record.spread import spread
 
 USAGE = (
     "python -m psframe.bench torch [--ranks N,N] [--against gloo] [--sizes BYTES,BYTES] [--models NAME,NAME] "

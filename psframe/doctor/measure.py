@@ -8,7 +8,6 @@ import os
 import threading
 from collections.abc import Sequence
 from itertools import pairwise
-from statistics import quantiles
 from time import perf_counter
 from typing import Any
 
@@ -21,6 +20,7 @@ from psframe.memory.pages import populate
 from psframe.memory.process_site import Site
 from psframe.memory.tier_options import WRITE_COST
 from psframe.memory.topology import Topology
+from psframe.record.spread import spread
 
 ROUNDS = 9
 VECTOR_BYTES, LEAST_BYTES = 32 << 20, 1 << 20  # of each of a thread's three vectors, beyond its share of caches
@@ -38,17 +38,12 @@ def measured(topology: Topology) -> dict[str, Any]:
     cpus = cores or sorted(allowed)
     present = [name for name in NAMES if topology.of_tier(name)]
     near = {name: [Site(topology, (cpu,)).nearest(topology.of_tier(name))[0] for cpu in cpus] for name in present}
-    rates = {name: _spread(_bandwidths(topology, cpus, nodes)) for name, nodes in near.items()}
+    rates = {name: spread(_bandwidths(topology, cpus, nodes)) for name, nodes in near.items()}
     moves: dict[str, dict[str, float]] = {}
     for fast, slow in pairwise(present):
         there, back = _moves(topology, near[fast][0], near[slow][0])
-        moves |= {f"{fast} to {slow}": _spread(there), f"{slow} to {fast}": _spread(back)}
+        moves |= {f"{fast} to {slow}": spread(there), f"{slow} to {fast}": spread(back)}
     return {"n_threads": len(cpus), "gbps": rates, "move_gbps": moves}
-
-
-def _spread(rates: Sequence[float]) -> dict[str, float]:
-    low, median, high = quantiles(rates, n=4)
-    return {"median": median, "low": low, "high": high}
 
 
 def _memory(node: int, n_bytes: int) -> np.ndarray:

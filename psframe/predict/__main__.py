@@ -8,7 +8,7 @@ import sys
 from argparse import Namespace
 from collections.abc import Sequence
 
-from psframe.bench.stats import claim, write
+from psframe.bench.files import claim, write
 from psframe.cluster import mpirun
 from psframe.cluster.parser import Parser
 from psframe.cluster.process import guarded

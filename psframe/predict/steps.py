@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from psframe.bench.layers import DIRECTIONS
-from psframe.bench.stats import spread
+from psframe.record.spread import spread
 
 SEVERAL = 1.2  # CPU time of a process over its first thread's, beyond which other threads compute, too
 QUARTILE = 0.6745  # standard deviations between the median and a quartile of normal numbers

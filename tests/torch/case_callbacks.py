@@ -92,7 +92,7 @@ def callbacks_of_a_backward_pass_begin_others_in_one_order(team):
 @ranks(2, 5, own=True)
 def pass_may_wait_in_ways_of_pytorch(team):
     """For futures that PyTorch has collected, in the middle of a backward pass: nobody waits for ever."""
-    for draw in team.examples(3, team.groups[:1]):
+    for draw in team.examples(2, team.groups[:1]):
         calls = [_of(draw, team.groups[0]) for _ in range(3)]
 
         def hook(_, calls=calls):

@@ -91,11 +91,11 @@ def _reads_of_kept(network: Network, n_samples: int, tensor: str, size: int) -> 
     """Return the bytes read of what a layer keeps: its output, outputs within it, and others, read once each."""
     names = (f"{index}.{layer.kind}.{KEPT}" for index, layer in network.active)
     number = next((k for k, name in enumerate(names) if name == tensor), None)
-    if number is None:  # what parts of a batch have written, for layers that take it as one
-        return (reads.Reads().forward + reads.Reads().backward) * size
+    if number is None:  # what parts of a batch have written, for a layer that takes it as one, forward and backward
+        return 2 * size
     layer, following = network.active[number][1], network.active[number + 1 :]
-    times = reads.of_output(layer, (other for _, other in following))
-    outputs = [(prod(network.shape_before(number + 1)), times), *reads.within(layer)]
+    own_reads = reads.of_output(layer, (other for _, other in following))
+    outputs = [(prod(network.shape_before(number + 1)), own_reads), *reads.within(layer)]
     total, left = 0, size
     for numbers, times in outputs:
         own = min(left, numbers * n_samples * np.dtype(network.dtype).itemsize)

@@ -8,7 +8,7 @@ import subprocess
 
 import pytest
 
-from psframe.bench import stats
+from psframe.bench import files
 from psframe.errors import UserError
 from psframe.record import checkpoint, metrics, sealed, trace
 from psframe.record.folder import Folder, chosen_file
@@ -160,9 +160,9 @@ def test_what_is_planted_for_a_chosen_file_is_not_written_to(what, tmp_path, vic
         pass
     if what != "a pipe":
         with pytest.raises(UserError, match="--json must name"):
-            stats.claim(str(tmp_path / "out"))
+            files.claim(str(tmp_path / "out"))
         with pytest.raises(UserError, match="--json must name"):
-            stats.write(str(tmp_path / "out"), {})
+            files.write(str(tmp_path / "out"), {})
     assert victim.read_bytes() == SECRET
 
 
@@ -171,32 +171,32 @@ def test_pipe_of_another_user_is_not_waited_for(tmp_path):
     os.mkfifo(tmp_path / "out")
     os.chown(tmp_path / "out", 65534, 65534)
     with pytest.raises(UserError, match="it is no regular file"):
-        stats.claim(str(tmp_path / "out"))
+        files.claim(str(tmp_path / "out"))
 
 
 def test_link_to_a_device_is_not_followed(tmp_path):
     (tmp_path / "out").symlink_to("/dev/null")
     with pytest.raises(UserError, match="it is a link"):
-        stats.write(str(tmp_path / "out"), {})
+        files.write(str(tmp_path / "out"), {})
 
 
 def test_pipe_that_the_user_names_is_written_to(tmp_path):
     """Its reader hears of no end before the report."""
     os.mkfifo(tmp_path / "out")
     reader = subprocess.Popen(["cat", tmp_path / "out"], stdout=subprocess.PIPE, text=True)
-    stats.claim(str(tmp_path / "out"))
-    stats.write(str(tmp_path / "out"), {"é": 1})
+    files.claim(str(tmp_path / "out"))
+    files.write(str(tmp_path / "out"), {"é": 1})
     assert json.loads(reader.communicate(timeout=60)[0]) == {"é": 1}
 
 
-@pytest.mark.parametrize("write", [lambda path: stats.write(path, {}), lambda path: make.write(path, "{}\n")])
+@pytest.mark.parametrize("write", [lambda path: files.write(path, {}), lambda path: make.write(path, "{}\n")])
 @pytest.mark.parametrize("name", ["/dev/stdout", "/dev/stderr", "/dev/fd/{}", "/dev/null"])
 def test_devices_and_descriptors_are_written_to(name, write, tmp_path, capfd):
     with open(tmp_path / "given", "a+") as given:
         given.write("before\n")
         given.flush()
         path = name.format(given.fileno())
-        stats.claim(path)
+        files.claim(path)
         write(path)
         said = capfd.readouterr()
         given.seek(0)
@@ -206,7 +206,7 @@ def test_devices_and_descriptors_are_written_to(name, write, tmp_path, capfd):
 
 def test_descriptor_that_is_not_there_is_told_before_anything_is_measured():
     with pytest.raises(UserError, match="--json must name a file to write, got '/dev/fd/999999'"):
-        stats.claim("/dev/fd/999999")
+        files.claim("/dev/fd/999999")
 
 
 def test_pipe_in_a_run_ends_the_command_with_a_sentence(tmp_path, config, pool):

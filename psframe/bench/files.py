@@ -1,20 +1,12 @@
-"""Statistics of measurements (:func:`spread`), and the files of reports (:func:`write`)."""
+"""Files of measurements' reports (:func:`write`)."""
 
 import json
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
 from psframe.errors import UserError, reason
 from psframe.record.folder import chosen_file, chosen_output, is_stream
-
-
-def spread(numbers: Sequence[float]) -> dict[str, float]:
-    """Return the median, and the quartiles ``low`` and ``high``."""
-    import numpy as np  # imported late: a rank's threads must be limited first
-
-    low, middle, high = np.percentile(numbers, (25, 50, 75))
-    return {"median": float(middle), "low": float(low), "high": float(high)}
 
 
 def claim(path: str | None) -> None:

@@ -15,7 +15,7 @@ from psframe.config import registry, schema
 from psframe.datasets import TABLE as DATASETS
 from psframe.datasets.base import Dataset
 from psframe.errors import UserError
-from psframe.train.data import own_dataset
+from psframe.train.data import dataset_checks
 
 USAGE = "psframe evaluate RUN [DATASET] [--split test|train] [--metrics NAME,...] [--json]"
 EXAMPLE = "psframe evaluate runs/fashion-20261121-204643 '{name: hdf5, path: new.h5}' --metrics top_5,f1_macro"
@@ -79,14 +79,14 @@ def read(spec: Any, split_name: str, shape: Sequence[int]) -> tuple[np.ndarray, 
     if not isinstance(plain, dict) or "name" not in plain:
         raise UserError(f"a dataset must be a name, or {{name: ..., its keys}}, got {spec!r}; name one")
     dataset: Dataset = registry.bind("dataset", DATASETS, plain).taking(0)()
-    own_dataset.check(dataset)
+    dataset_checks.check(dataset)
     if list(dataset.shape) != list(shape):
         raise UserError(
             f"the dataset must have samples of shape {tuple(shape)}, as the run was trained on, got "
             f"{tuple(dataset.shape)}; give another dataset"
         )
     split = getattr(dataset, split_name)
-    images, labels = own_dataset.read(split, 0, split.n, tuple(dataset.shape), np.dtype(dataset.dtype), split_name)
+    images, labels = dataset_checks.read(split, 0, split.n, tuple(dataset.shape), np.dtype(dataset.dtype), split_name)
     return images, labels
 
 

@@ -140,7 +140,7 @@ def _speed(run: Run) -> float:
     begun = comm.allreduce(timings.begun + offset_s, MPI.MIN)
     horizon = comm.allreduce(timings.left + offset_s if is_worker else np.inf, MPI.MIN)
     done = comm.allreduce(float(timings.samples.sum() * (step_ends <= horizon).mean()) if len(step_ends) else 0.0)
-    used = comm.allreduce(run.sync.tally.used)
+    used = comm.allreduce(run.tally.used)
     return float((used or done) / (horizon - begun))
 
 

@@ -26,7 +26,7 @@ from psframe.memory.tier_plan import best, greedy
 from psframe.models import BUILT_IN
 from psframe.nn.network import Network
 from psframe.record.view import aligned, say
-from psframe.train.build.moves import of_step
+from psframe.train.build.accesses import of_step
 from psframe.train.build.sizes import Sizes
 from psframe.train.build.windows import windows
 
@@ -101,9 +101,9 @@ def items_of(model: str, batch: int) -> list[Item]:
     allocator = Allocator(homes={role: Home(by_tensor=True) for role in ROLES})
     network.bind(Arena(network.layout, 1, allocator), batch, allocator)
     sizes = Sizes.of(allocator, 0).by_place
-    moves = of_step(network, batch, True, True, sizes).own
+    accesses = of_step(network, batch, True, True, sizes).own
     used = windows(network, batch, sizes)
-    return [Item(place, n_bytes, *moves[place], used.get(place)) for place, n_bytes in sizes.items() if n_bytes]
+    return [Item(place, n_bytes, *accesses[place], used.get(place)) for place, n_bytes in sizes.items() if n_bytes]
 
 
 def compared(items: Sequence[Item], share: float, gbps: Sequence[float]) -> dict[str, Any]:

@@ -31,11 +31,11 @@ TABLE: Table = {
 
 
 def make(choice: Any, team: Any, size: int, allocator: Any, reproducible: str) -> Any:
-    """Return the collective that ``choice`` makes of the other arguments, as a :class:`psframe.collectives.base.Base`.
+    """Call ``choice`` with the others; return the :class:`psframe.collectives.base.BaseCollective` that it makes.
 
     With ``compression``, that is :class:`psframe.collectives.compression.Compressed` around it.
     """
-    from psframe.collectives.base import Base, UserCollective
+    from psframe.collectives.base import BaseCollective, UserCollective
 
     if len(team.servers) > 1:
         from psframe.collectives.buffer import Buffer
@@ -43,6 +43,6 @@ def make(choice: Any, team: Any, size: int, allocator: Any, reproducible: str) -
 
         choice = replace(choice, make=Sharded) if choice.make is Buffer else choice
     collective = choice(team, size, allocator, reproducible)
-    if not isinstance(collective, Base):
+    if not isinstance(collective, BaseCollective):
         return UserCollective(collective, team, size, allocator, reproducible)
     return collective.encoded()

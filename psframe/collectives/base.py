@@ -1,4 +1,4 @@
-"""Contract of a collective: :class:`Collective` for a user's own, :class:`Base` for the built-in ones.
+"""Contract of a collective: :class:`Collective` for a user's own, :class:`BaseCollective` for the built-in ones.
 
 Gradients are **sums** over a worker's samples. The mean is over the samples of all workers, so that a short or empty
 batch has the weight of its samples. Vectors are float32, of the arena's size S. Workers are numbered in rank order. The
@@ -38,7 +38,7 @@ class Collective(Protocol):
     Postcondition of a step (except for ``null``): all workers hold the same parameters, and every worker's gradient was
     applied once. With ``reproducible`` other than ``none`` the mean is the canonical one.
 
-    A collective that places its vectors itself, or sends gradients during backward, derives from :class:`Base`.
+    One that places its vectors itself, or sends gradients during backward, derives from :class:`BaseCollective`.
 
     Attributes
     ----------
@@ -109,7 +109,7 @@ class NoOverlap:
 NO_OVERLAP = NoOverlap()
 
 
-class Base:
+class BaseCollective:
     """Base class of the collectives; by default, the exchange follows backward.
 
     Members of the family have the arguments as ``_team``, ``_size`` and ``_allocator``, the size as an ``Extent``,
@@ -131,7 +131,7 @@ class Base:
         self._merges = merges(widths(team.n_workers)) if reproducible == "any_workers" else None
         self.traffic = Traffic()
 
-    def encoded(self) -> "Base":
+    def encoded(self) -> "BaseCollective":
         """Return the collective to use in place of this one: itself, or one that sends gradients through a codec."""
         return self
 
@@ -193,7 +193,7 @@ class Base:
         """Compile the Numba functions of this collective."""
 
 
-class UserCollective(Base):
+class UserCollective(BaseCollective):
     """Adapter of a user's own collective, which has only the three methods of :class:`Collective`."""
 
     def __init__(self, inner: Any, team: Team, size: int, allocator: Allocator, reproducible: str):

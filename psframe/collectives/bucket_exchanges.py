@@ -23,7 +23,7 @@ from psframe.cluster.deadline import Request
 from psframe.cluster.roles import Team
 from psframe.collectives.base import Segments
 from psframe.collectives.buckets import MAX_BUCKETS
-from psframe.collectives.shares import ANYWHERE, Share
+from psframe.collectives.shares import ANYWHERE, Division
 from psframe.memory.allocator import Allocator
 from psframe.memory.extent import Extent
 from psframe.record.traffic import Traffic
@@ -163,11 +163,11 @@ class ByOwner(BucketExchange):
         self._memory = context.allocator.zeros(n_rows * longest, np.float32, "exchange")
 
     def plan(self, buckets: Sequence[slice]) -> None:
-        self.shares: list[Share] = []
+        self.shares: list[Division] = []
         n_used = 0
         for bucket in buckets:
             memory = self._memory[n_used:]
-            self.shares.append(Share(bucket, self._owners, self._team, memory, self._n_rows, self._extent))
+            self.shares.append(Division(bucket, self._owners, self._team, memory, self._n_rows, self._extent))
             n_used += self.shares[-1].rows.size
         super().plan(buckets)
 

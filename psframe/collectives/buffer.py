@@ -11,7 +11,7 @@ import numpy as np
 from mpi4py import MPI
 
 from psframe.cluster.roles import Team
-from psframe.collectives.base import Base, Overlap, Segments
+from psframe.collectives.base import BaseCollective, Overlap, Segments
 from psframe.collectives.bucket_exchanges import Allreduced, BucketExchange, Context, Gathered, Reduced, ReduceScattered
 from psframe.collectives.buckets import BUCKET_BYTES, BucketSends, cut_at_layers, least_of
 from psframe.collectives.carriers import Buffers
@@ -23,7 +23,7 @@ from psframe.memory.arena import ONE_COPY, Arena, Keeping, Layout
 from psframe.record.trace import UNTRACED, Trace
 
 
-class Buffer(Base):
+class Buffer(BaseCollective):
     """Bcast and Igatherv or Ireduce around rank 0; or Iallreduce, or Ialltoallv and Allgatherv.
 
     Parameters
@@ -60,7 +60,7 @@ class Buffer(Base):
             return Reduced(context) if self._reduces else Gathered(context)
         return ReduceScattered(context) if self._canonical else Allreduced(context)
 
-    def encoded(self) -> Base:
+    def encoded(self) -> BaseCollective:
         return self if self._compression == "none" else Compressed(self, self._compression, Buffers(self._comm))
 
     def arena(self, layout: Layout, n_state: int, keeping: Keeping = ONE_COPY, trace: Trace = UNTRACED) -> Arena:

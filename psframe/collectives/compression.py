@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 
 from psframe import compiled
-from psframe.collectives.base import Base, Segments, cut
+from psframe.collectives.base import BaseCollective, Segments, cut
 from psframe.collectives.carriers import Carrier
 from psframe.collectives.codecs import TABLE, Codec
 from psframe.config import registry
@@ -127,12 +127,12 @@ def sum_between_nodes(
     return kind(carrier, size, codec_maker(spec, allocator), allocator, traffic)
 
 
-class Compressed(Base):
+class Compressed(BaseCollective):
     """Collective with encoded gradients.
 
     Parameters
     ----------
-    inner : Base
+    inner : BaseCollective
         The wrapped collective, which broadcasts the parameters.
     spec : str or mapping
         The codec's name, or its name and keys.
@@ -140,7 +140,7 @@ class Compressed(Base):
         Moves the encoded gradients.
     """
 
-    def __init__(self, inner: Base, spec: str | Mapping[str, Any], carrier: Carrier):
+    def __init__(self, inner: BaseCollective, spec: str | Mapping[str, Any], carrier: Carrier):
         super().__init__(inner._team, inner._size, inner._allocator, "fixed_workers" if inner._canonical else "none")
         self.inner, self.traffic, self._spec, self.carrier = inner, inner.traffic, spec, carrier
         self.traits, self.gaps = replace(inner.traits, exact=False), list[slice]()

@@ -14,7 +14,7 @@ import numpy as np
 from psframe import compiled
 from psframe.cluster.gates import SUMMED
 from psframe.cluster.roles import Team
-from psframe.collectives.base import NO_OVERLAP, Base, Overlap, Segments
+from psframe.collectives.base import NO_OVERLAP, BaseCollective, Overlap, Segments
 from psframe.collectives.between_nodes import Encoded, Streamed
 from psframe.collectives.buckets import MAX_BUCKETS
 from psframe.collectives.carriers import Buffers
@@ -32,7 +32,7 @@ BUCKET_BYTES = 1 << 17  # a millisecond at 1 Gb/s, a few times a message's laten
 RANKS_PER_LEADER = 8  # of a node, under ``leaders: auto``
 
 
-class Hierarchical(Base):
+class Hierarchical(BaseCollective):
     """On one node the same as ``shared``; on several, leaders exchange sums.
 
     Parameters

@@ -3,11 +3,11 @@
 import numpy as np
 
 from psframe import compiled
-from psframe.collectives.base import Base, Segments
+from psframe.collectives.base import BaseCollective, Segments
 from psframe.collectives.traits import Traits
 
 
-class Null(Base):
+class Null(BaseCollective):
     """Collective without communication: each rank that applies updates applies its own gradient."""
 
     traits = Traits(moves_data=False, broadcasts_any_size=True, keeps_tensors=True)

@@ -7,14 +7,14 @@ from mpi4py import MPI
 
 from psframe import compiled
 from psframe.cluster.roles import Team
-from psframe.collectives.base import Base, Segments, cut
+from psframe.collectives.base import BaseCollective, Segments, cut
 from psframe.collectives.carriers import Pickles
 from psframe.collectives.compression import Compressed
 from psframe.collectives.traits import Traits
 from psframe.memory.allocator import Allocator
 
 
-class Object(Base):
+class Object(BaseCollective):
     """bcast and gather around rank 0, or allreduce, of complete pickled arrays.
 
     Parameters
@@ -39,7 +39,7 @@ class Object(Base):
         self.pieces: list[np.ndarray] = []  # this rank's segment, from all workers
         self.overhead_bytes = len(MPI.pickle.dumps(np.zeros(0, np.float32)))  # of a pickle, besides the numbers
 
-    def encoded(self) -> Base:
+    def encoded(self) -> BaseCollective:
         return self if self.compression == "none" else Compressed(self, self.compression, Pickles(self._comm))
 
     def broadcast(self, params: np.ndarray) -> None:

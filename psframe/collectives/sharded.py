@@ -1,7 +1,8 @@
 """``buffer`` with several servers (:class:`Sharded`), each of which updates a share of the vector (Li et al. 2014).
 
 A single server's link carries every worker's gradients; with k servers on k nodes, each link carries 1 / k of them.
-Every bucket is cut into k equal shares, so that all links are busy while backward computes the next bucket.
+Every bucket is cut into k shares (equal ones, if the optimizer allows a cut anywhere), so that all links are busy while
+backward computes the next bucket.
 """
 
 from typing import Any, cast
@@ -9,7 +10,7 @@ from typing import Any, cast
 import numpy as np
 
 from psframe.cluster.roles import Team
-from psframe.collectives.bucket_exchanges import BucketExchange, Context, Reduced, Scattered, Share
+from psframe.collectives.bucket_exchanges import BucketExchange, Context, Division, Reduced, Scattered
 from psframe.collectives.buffer import Buffer
 from psframe.memory.allocator import Allocator
 
@@ -33,7 +34,7 @@ class Sharded(Buffer):
         return Reduced(context) if self._reduces else Scattered(context)
 
     @property
-    def _shares(self) -> list[Share]:
+    def _shares(self) -> list[Division]:
         return cast(Scattered, self._exchange).shares
 
     def publish(self, params: np.ndarray) -> None:

@@ -10,7 +10,7 @@ import numpy as np
 
 from psframe.cluster.gates import SUMMED
 from psframe.cluster.roles import Team
-from psframe.collectives.base import Base, Segments
+from psframe.collectives.base import BaseCollective, Segments
 from psframe.collectives.domains import Domains, need_plain
 from psframe.collectives.node_vectors import NodeVectors, Reducers
 from psframe.collectives.traits import Traits
@@ -23,7 +23,7 @@ from psframe.record.trace import UNTRACED, Trace
 CHUNK_BYTES = 1 << 20  # of a slot, for gradients that are computed elsewhere
 
 
-class Shared(Base):
+class Shared(BaseCollective):
     """Collective over one node's shared memory; all ranks must be on that node.
 
     Parameters

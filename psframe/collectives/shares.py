@@ -1,4 +1,4 @@
-"""Division of a bucket of gradients among the ranks that sum or update it (:class:`Share`)."""
+"""Division of a bucket of gradients among the ranks that sum or update it (:class:`Division`)."""
 
 from collections.abc import Sequence
 
@@ -11,7 +11,7 @@ from psframe.memory.extent import Extent
 ANYWHERE = Extent(0)  # of no matter what length
 
 
-class Share:
+class Division:
     """Division of a bucket among its owners, the ranks that sum it.
 
     Attributes

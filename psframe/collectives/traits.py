@@ -12,7 +12,7 @@ class Traits:
     Attributes
     ----------
     supports_tree_sum : bool
-        True if every mean over all workers is computed by ``Base.mean_of``, and so can follow the order of a tree.
+        True if ``BaseCollective.mean_of`` computes every mean over all workers, and so can follow the order of a tree.
     exact : bool
         True if means are of the gradients themselves, not of their lossy encodings.
     moves_data : bool

@@ -1,5 +1,5 @@
 # cython: language_level=3, boundscheck=False, wraparound=False, cdivision=True, initializedcheck=False
-"""Sums and updates of flat float32 vectors (:class:`Mean`): the only code that adds gradients or changes parameters.
+"""Sums and updates of flat float32 vectors (:class:`Mean`): it adds gradients and applies optimizers' rules.
 
 Every collective and every optimizer uses it. It works element by element in one fixed order of operations
 (``_update.h``, ``_rules.h``), or tensor by tensor where norms are needed (``_layerwise.h``), so that the bits are the

@@ -182,7 +182,7 @@ class Arena:
     version : int
         Number of committed steps.
     stays : bool
-        False, since a step changes the arena.
+        False: a step changes the arena. An unchanging holder of parameters says True.
     shared : bool
         True if other ranks have the same parameters and state in the same memory.
     dropped : int

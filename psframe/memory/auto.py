@@ -9,7 +9,7 @@ from psframe.config.registry import Positive
 from psframe.errors import UserError, nearest
 from psframe.memory.hbw import HBW
 from psframe.memory.pages import Policy
-from psframe.memory.placement import DDR, Base, Numa, Placement, Weighted
+from psframe.memory.placement import DDR, BasePlacement, Numa, Placement, Weighted
 from psframe.memory.process_site import Site
 from psframe.memory.tier_options import Option
 
@@ -22,7 +22,7 @@ PUBLISHED = {
 ASSUMED = {"hbw": 400.0, "ddr": 100.0, "other": 25.0}
 
 
-class Auto(Base):
+class Auto(BasePlacement):
     """Placement by a plan: each tensor in the tier where the step gains most (:mod:`psframe.memory.tier_plan`).
 
     On a machine with one tier there is nothing to plan, and the role lies as by ``default``.

@@ -6,14 +6,14 @@ from typing import Any
 from psframe.errors import UserError
 from psframe.memory.auto import Auto
 from psframe.memory.pages import RESERVED_BYTES, Policy
-from psframe.memory.placement import Base, Placement, bound, placement_of
+from psframe.memory.placement import BasePlacement, Placement, bound, placement_of
 from psframe.memory.process_site import Site
 
 #: roles whose memory has tensors; of the others, all lies together
 ROLES = ("parameters", "gradients", "optimizer", "activations")
 
 
-class ByTensor(Base):
+class ByTensor(BasePlacement):
     """Placement of each tensor by the first pattern that matches its name (:mod:`psframe.memory.tensor_names`).
 
     Parameters

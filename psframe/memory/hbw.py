@@ -6,11 +6,11 @@ from typing import Any, Literal
 from psframe import compiled
 from psframe.memory import pages
 from psframe.memory.pages import HugePages, Policy
-from psframe.memory.placement import Base, MissingMemoryError
+from psframe.memory.placement import BasePlacement, MissingMemoryError
 from psframe.memory.process_site import Site
 
 
-class HBW(Base):
+class HBW(BasePlacement):
     """Placement in MCDRAM or HBM.
 
     Parameters

@@ -53,7 +53,7 @@ class MissingMemoryError(UserError):
 
 
 class Placement(Protocol):
-    """Protocol of a placement, made as ``make(**yaml_keys)``; a subclass of :class:`Base` needs only ``policy``."""
+    """Protocol of a placement, made as ``make(**yaml_keys)``; a :class:`BasePlacement` needs only ``policy``."""
 
     def policy(self, site: Site, shared: bool) -> Policy:
         """Return the kernel's policy for this process; MissingMemoryError if no such memory exists.
@@ -71,7 +71,7 @@ class Placement(Protocol):
         """Set the policy of a shared mapping, uint8 (n,), before its first touch. One rank of the node calls."""
 
 
-class Base:
+class BasePlacement:
     """Placement defined by its policy alone."""
 
     def __init__(self, *, huge_pages: HugePages = "none"):
@@ -87,14 +87,14 @@ class Base:
         pages.bind(memory, self.policy(site, True), site.note)
 
 
-class Default(Base):
+class Default(BasePlacement):
     """First-touch placement."""
 
     def policy(self, site: Site, shared: bool) -> Policy:
         return Policy(huge_pages=self.huge_pages)
 
 
-class DDR(Base):
+class DDR(BasePlacement):
     """Placement on ordinary memory, the nearest first."""
 
     def policy(self, site: Site, shared: bool) -> Policy:
@@ -109,7 +109,7 @@ class DDR(Base):
         return Policy(mode, nodes, self.huge_pages)
 
 
-class Numa(Base):
+class Numa(BasePlacement):
     """Placement on NUMA nodes by number, the nearest first."""
 
     def __init__(self, *, nodes: Sequence[Count], huge_pages: HugePages = "none"):
@@ -120,7 +120,7 @@ class Numa(Base):
         return Policy("bind", site.by_distance(existing(self.nodes, site)), self.huge_pages)
 
 
-class Interleave(Base):
+class Interleave(BasePlacement):
     """Placement page by page over NUMA nodes by number, or over all with memory."""
 
     def __init__(self, *, nodes: Sequence[Count] | None = None, huge_pages: HugePages = "none"):
@@ -132,7 +132,7 @@ class Interleave(Base):
         return Policy("interleave", tuple(sorted(nodes)), self.huge_pages)
 
 
-class Weighted(Base):
+class Weighted(BasePlacement):
     """Placement over memory in a proportion, so that the bandwidths of all of it add up.
 
     Parameters

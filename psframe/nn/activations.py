@@ -6,7 +6,7 @@ import numpy as np
 
 from psframe import compiled
 from psframe.errors import UserError
-from psframe.nn.base import Arrays, Base, Layer, Pass, Shape
+from psframe.nn.base import Arrays, BaseLayer, Layer, Pass, Shape
 from psframe.nn.blocking import blocking
 from psframe.nn.checks import image
 from psframe.nn.jit import jit
@@ -18,7 +18,7 @@ from psframe.nn.transpose import tile, transpose
 from psframe.nn.workspace import Workspace
 
 
-class ReLU(Base):
+class ReLU(BaseLayer):
     """y = max(x, 0), of any shape; NaN stays NaN. A preceding :class:`BeforeReLU` absorbs it."""
 
     bfloat16 = "arrays"
@@ -42,7 +42,7 @@ class ReLU(Base):
         return dy
 
 
-class BeforeReLU(Base):
+class BeforeReLU(BaseLayer):
     """Base class of layers that apply a following ReLU to their output while it is in registers.
 
     Attributes
@@ -64,7 +64,7 @@ class BeforeReLU(Base):
         return absorbs
 
 
-class Dropout(Base):
+class Dropout(BaseLayer):
     """Zero each number with probability ``p`` in training and scale the others by 1 / (1 - p) (inverted dropout;
     Srivastava et al. 2014). The dropped numbers depend only on the seed, the epoch, the sample and the layer.
 
@@ -116,7 +116,7 @@ class Dropout(Base):
         return state.train and self.p_drop > 0
 
 
-class Flatten(Base):
+class Flatten(BaseLayer):
     """(n, H, W, C) to (n, C * H * W), channels outermost, so that a following Dense has PyTorch's weight order."""
 
     bfloat16 = "arrays"

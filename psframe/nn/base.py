@@ -204,7 +204,7 @@ class Layer(Protocol):
         """
 
 
-class Base:
+class BaseLayer:
     """Base class of layers: default implementations.
 
     Attributes

@@ -13,7 +13,7 @@ from psframe.nn import checks, steps
 from psframe.nn.base import Arrays, Layer, LayerHook, Param, Pass, Shape, keeping_statistics, running, widest
 from psframe.nn.losses import Labels, softmax_cross_entropy
 from psframe.nn.precision import chosen
-from psframe.nn.progress import Batch, Progress
+from psframe.nn.progress import BackwardProgress, Batch
 from psframe.nn.reader import Reader
 from psframe.nn.section import Section, front, part_of
 from psframe.nn.steps import Steps
@@ -230,7 +230,7 @@ class Network:
         return steps.finish(steps.in_step([self._gradients(batch, None) for batch in batches]))
 
     def _gradients(self, batch: Batch, hook: LayerHook | None) -> Steps[tuple[float, int]]:
-        n, state, told = len(batch.x), batch.state, Progress(self.active, self.begins, self.layout.size, hook)
+        n, state, told = len(batch.x), batch.state, BackwardProgress(self.active, self.begins, self.layout.size, hook)
         if n:
             dy = self.dlogits[:n]
             logits = yield from self._forward(batch.x, state)

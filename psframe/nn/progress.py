@@ -1,4 +1,4 @@
-"""Batch on its way through a network (:class:`Batch`), and the gradients that are complete (:class:`Progress`)."""
+"""Batch on its way through a network (:class:`Batch`), and gradients that are complete (:class:`BackwardProgress`)."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -26,7 +26,7 @@ class Batch:
     state: Pass
 
 
-class Progress:
+class BackwardProgress:
     """Progress of a backward pass, of which a hook is told.
 
     Parameters

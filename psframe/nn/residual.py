@@ -6,7 +6,7 @@ import numpy as np
 
 from psframe.errors import UserError
 from psframe.nn.activations import BeforeReLU, relu_backward
-from psframe.nn.base import Arrays, Base, Layer, Pass, Shape, widest
+from psframe.nn.base import Arrays, BaseLayer, Layer, Pass, Shape, widest
 from psframe.nn.chain import Chain
 from psframe.nn.checks import image, whole
 from psframe.nn.jit import jit
@@ -133,7 +133,7 @@ class Residual(Stepping, BeforeReLU):
         return dx
 
 
-class Subsample(Base):
+class Subsample(BaseLayer):
     """Every ``stride``-th place, and further channels of zeros: a shortcut without weights (He et al. 2016, option A).
 
     Parameters

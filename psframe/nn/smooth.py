@@ -6,7 +6,7 @@ from typing import Any, ClassVar
 import numpy as np
 
 from psframe.errors import UserError
-from psframe.nn.base import Arrays, Base, Pass, Shape
+from psframe.nn.base import Arrays, BaseLayer, Pass, Shape
 from psframe.nn.jit import inline, jit
 from psframe.nn.pairs import as_number, number_as
 from psframe.nn.parts import share
@@ -14,7 +14,7 @@ from psframe.nn.reads import Reads
 from psframe.nn.workspace import Workspace
 
 
-class _Activation(Base):
+class _Activation(BaseLayer):
     """y = f(x), number by number, of any shape."""
 
     reads = Reads(1, 1, 0)

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import torch
 
-from psframe.nn.base import Arrays, Base, Param, Pass, Shape
+from psframe.nn.base import Arrays, BaseLayer, Param, Pass, Shape
 from psframe.nn.torch_trial import Found
 from psframe.nn.workspace import Workspace
 
@@ -17,7 +17,7 @@ from psframe.nn.workspace import Workspace
 MIX = (0x9E3779B97F4A7C15, 0xC2B2AE3D27D4EB4F, 0x165667B19E3779F9, 0x27D4EB2F165667C5)
 
 
-class Torch(Base):
+class Torch(BaseLayer):
     """Module that maps a batch of samples to a tensor (n, ...), both float32.
 
     Its statistics are buffers that a forward pass in training changes (batch normalization's running mean and

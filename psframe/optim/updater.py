@@ -34,7 +34,7 @@ class Updater:
         Bytes that these moved.
     first_nonfinite_step : int
         The first step whose mean gradient was not finite here, or 0.
-    sums : Checksums or None
+    checksums : Checksums or None
         Checksums of written segments, verified on the next read; None without such checks.
     """
 
@@ -42,14 +42,20 @@ class Updater:
         self,
         optimizer: Optimizer,
         arena: Arena,
-        sums: Checksums | None = None,
+        checksums: Checksums | None = None,
         trace: Trace = UNTRACED,
         allocator: Allocator | None = None,
         average: Average | None = None,
     ):
-        self.optimizer, self.arena, self.sums, self.trace, self.average = optimizer, arena, sums, trace, average
+        self.optimizer, self.arena, self.checksums, self.trace, self.average = (
+            optimizer,
+            arena,
+            checksums,
+            trace,
+            average,
+        )
         self.damaged = False
-        self.parts = optimizer.parts(arena.layout) if isinstance(optimizer, Compiled) else None
+        self.ranges = optimizer.parts(arena.layout) if isinstance(optimizer, Compiled) else None
         self.cuts = getattr(optimizer, "cuts", "anywhere")
         n = self._n_scratch()
         self.scratch = allocator.zeros(n, np.float32, "optimizer") if allocator and n else np.empty(n, np.float32)
@@ -72,11 +78,11 @@ class Updater:
         mean = compiled.elementwise.Mean([gradient]) if isinstance(gradient, np.ndarray) else gradient
         if self.cuts != "anywhere":
             self._check(segment)
-        apply = self._in_one_pass if self.parts is not None else self._in_pieces
+        apply = self._in_one_pass if self.ranges is not None else self._in_pieces
         if not apply(segment, mean, lr, step):
             self.first_nonfinite_step = self.first_nonfinite_step or step
             self.arena.nonfinite = self.arena.drops_unsound
-        if self.sums and not self.sums.note(segment):
+        if self.checksums and not self.checksums.note(segment):
             self.damaged = self.arena.nonfinite = True
         n_bytes = (1 + self.arena.state.shape[0]) * 4 * mean.size  # bytes of parameters and state, read and written
         self.traffic.read += mean.n_rows * 4 * mean.size + n_bytes
@@ -94,8 +100,8 @@ class Updater:
             arena.new_params[segment],
             arena.state[:, segment],
             arena.new_state[:, segment],
-            self.sums.scratch if self.sums else None,
-            self.parts,
+            self.checksums.scratch if self.checksums else None,
+            self.ranges,
             segment.start or 0,
             None if arena.new_params_bf16 is None else arena.new_params_bf16[segment],
             self.scratch,
@@ -106,8 +112,8 @@ class Updater:
         """Update a segment by a user's own optimizer, which works in place; return True if the gradient is finite."""
         arena, finite = self.arena, True
         start, stop, _ = segment.indices(arena.layout.size)
-        if self.sums:
-            self.sums.read(segment, True)
+        if self.checksums:
+            self.checksums.read(segment, True)
         for piece in self._pieces(start, stop):
             gradient = self.scratch[: piece.stop - piece.start]
             finite &= mean.into(gradient, piece.start - start)
@@ -122,8 +128,8 @@ class Updater:
                 _move(state[-1], params, np.float32(rate(self.average, step)), gradient)
         if arena.new_params_bf16 is not None:
             compiled.elementwise.narrow(arena.new_params[segment], arena.new_params_bf16[segment])
-        if self.sums:
-            self.sums.read(segment, False)
+        if self.checksums:
+            self.checksums.read(segment, False)
         return finite
 
     def _pieces(self, start: int, stop: int) -> Iterator[slice]:
@@ -139,11 +145,11 @@ class Updater:
     def _n_scratch(self) -> int:
         """Return how many numbers an update needs beside the arena, on a rank that updates."""
         layout = self.arena.layout
-        if self.parts is None:
+        if self.ranges is None:
             longest = max((slot.stop - slot.start for slot in layout.slots.values()), default=0)
             return {"anywhere": BLOCK, "nowhere": layout.size, "tensors": longest}[self.cuts]
         applies = len(self.arena.state) >= self.optimizer.n_state
-        return self.parts.longest if self.optimizer.by_tensor and applies else 0  # type: ignore[attr-defined]
+        return self.ranges.longest if self.optimizer.by_tensor and applies else 0  # type: ignore[attr-defined]
 
     def _check(self, segment: slice) -> None:
         """Raise UserError if a segment cuts what the optimizer needs whole: a collective of a user's own may do so."""

@@ -73,23 +73,23 @@ class AsyncPS(ServerMode):
     def _source(self, parts: Parts) -> WorkSource:
         if not self.bounded:
             return SampleQueue(self._store.tickets, parts.sampler)
-        return OwnPace(parts.sampler, parts.cluster.halt, self._arena, in_step=False)
+        return OwnPace(parts.sampler, parts.cluster.halt, self._arena, same_each_step=False)
 
     def worker_turns(self, n_steps: int) -> Iterator[tuple[int, int | None]]:
         worker = self._parts.team.worker
         assert worker is not None
         sampler = self._parts.sampler
         own_turns = ((step, worker, sampler.size_of(step, worker)) for step in range(n_steps))
-        queue = self.work
+        queue = self.source
         for step, share, n_own in queue.turns(n_steps) if isinstance(queue, SampleQueue) else own_turns:
             self.n_own = n_own
             if self.bounded:
                 # rank 0 replies with the number of steps that the slowest worker has done in this epoch
-                self.tally.saw(step - self._settled() if step else 0)
+                self._tally.saw(step - self._settled() if step else 0)
             if self.turn % self.pull_every == 0:
                 self.pulled = self._pull()
             self.turn += 1
-            if not self.work.may_begin(step):
+            if not self.source.may_begin(step):
                 return
             yield step, share
 
@@ -111,7 +111,7 @@ class AsyncPS(ServerMode):
         self.last = lr, step
 
     def _push(self, gradient: np.ndarray, over: int, lr: float, step: int, pulled: int) -> None:
-        self.tally.pushed()
+        self._tally.pushed()
         self.post((gradient, self._arena.params)[: self.rows], over, lr, step, pulled, 0)
         if self.n_kept:
             self.kept[:], self.n_kept = 0, 0
@@ -120,7 +120,7 @@ class AsyncPS(ServerMode):
         note = self.mailbox.headers[worker]
         n_samples, step = int(note[SAMPLES]), int(note[STEP])
         if not self.bounded:
-            self.tally.saw(self.age(worker))
+            self._tally.saw(self.age(worker))
         if n_samples and not self.is_dropped(
             worker, step
         ):  # under a bound a worker's share of the last step may be empty

@@ -47,7 +47,7 @@ class Averaging(Mode):
         Its learning rate, which no schedule scales.
     """
 
-    work: AveragedShards
+    source: AveragedShards
     every: int
     outer: SGD
     outer_lr: float
@@ -59,7 +59,7 @@ class Averaging(Mode):
 
     def _allocate(self, parts: Parts) -> Arena:
         self.n_workers = parts.team.n_workers
-        self.global_arena = parts.collective.arena(parts.layout, self.n_outer, parts.keeping, parts.trace)
+        self.global_arena = parts.collective.arena(parts.layout, self.n_outer, parts.keeping, parts.tally.trace)
         self.kept = parts.allocator.zeros((self.n_outer, parts.layout.size), np.float32, "exchange")
         self.since = self.at = 0
         self.drains = False
@@ -70,7 +70,7 @@ class Averaging(Mode):
         self.mean = compiled.elementwise.Mean([self._arena.grads])
         self.whole = slice(0, self._parts.layout.size)
         self.update_global = Updater(self.outer, self.global_arena)
-        self.tally.moved_by(self.update_global.traffic)
+        self._tally.moved_by(self.update_global.traffic)
         group, comm = self._parts.group, self._parts.team.comm
         comm.Bcast(self._arena.params)
         among = group.leaders if self.global_arena.shared else comm
@@ -100,11 +100,11 @@ class Averaging(Mode):
         """Use this worker's ``w_k_0 - w_k`` (S,) before the collective overwrites it."""
 
     def _source(self, parts: Parts) -> StaticShards:
-        return AveragedShards(parts.sampler, parts.cluster.halt, self._arena, in_step=False)
+        return AveragedShards(parts.sampler, parts.cluster.halt, self._arena, same_each_step=False)
 
     def turns(self, n_steps: int) -> Iterator[tuple[int, int | None]]:
         self.begin_local_steps()
-        for step in steps(self.work, n_steps):
+        for step in steps(self.source, n_steps):
             self.at = step
             yield step, self._parts.team.worker
 
@@ -126,16 +126,16 @@ class Averaging(Mode):
     def _average_params(self, step: int) -> None:
         """``w <- outer(w, mean_k(w_k_0 - w_k))``."""
         for lag in range(self.since):
-            self.tally.saw(lag)
-        self.tally.pulled()
-        self.tally.pushed()
+            self._tally.saw(lag)
+        self._tally.pulled()
+        self._tally.pushed()
         self.since = 0
         np.subtract(self.local_start(), self._arena.params, out=self.global_arena.grads)
         self.before_exchange(self.global_arena.grads)
         for segment, mean in self._parts.collective.allreduce_mean(self.global_arena.grads, self.n_workers):
             self.update_global(segment, mean, self.outer_lr, step)
         self._take()
-        self.work.averaged_at = self.at + 1
+        self.source.averaged_at = self.at + 1
 
     def _take(self) -> None:
         """Make the new global parameters current, unless the collective has done so."""

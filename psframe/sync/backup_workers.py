@@ -58,18 +58,18 @@ class BackupWorkers(ServerMode):
                 return
             assert worker is not None
             self.n_own = self._parts.sampler.size_of(step, worker)
-            if not self.work.may_begin(step):
+            if not self.source.may_begin(step):
                 return
             yield step, worker
 
     def report(self, n_samples: int, lr: float, step: int) -> None:
-        self.tally.pushed()
+        self._tally.pushed()
         self.post((self._arena.grads,), self.n_own, lr, step, self.pulled, 0)
 
     def take(self, worker: int) -> None:
         note = self.mailbox.headers[worker]
         if self.age(worker):
-            self.tally.dropped += 1
+            self._tally.dropped += 1
             self.mailbox.ack(worker)
             return
         self.arrived.append(worker)
@@ -85,8 +85,8 @@ class BackupWorkers(ServerMode):
             self.apply(mean.over(max(1, n_samples)), lr, step, step)
         else:
             self.keep()
-        self.tally.used += n_samples
+        self._tally.used += n_samples
         for worker in first:
-            self.tally.saw(0)
+            self._tally.saw(0)
             self.mailbox.ack(worker)
         self.arrived.clear()

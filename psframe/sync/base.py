@@ -1,7 +1,7 @@
 """Contract of a sync mode: :class:`SyncMode` for a user's own, :class:`Mode` for the built-in ones."""
 
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from time import perf_counter
 from typing import Protocol
 
@@ -11,12 +11,11 @@ from psframe import compiled
 from psframe.cluster.cluster import AgreedError, Cluster
 from psframe.cluster.groups import Group
 from psframe.cluster.roles import Roles, Team
-from psframe.collectives.base import Base, Collective
+from psframe.collectives.base import BaseCollective, Collective
 from psframe.errors import UserError
 from psframe.memory.allocator import Allocator
 from psframe.memory.arena import ONE_COPY, Arena, Keeping, Layout
 from psframe.optim import Updater
-from psframe.record.trace import UNTRACED, Trace
 from psframe.record.traffic import Traffic
 from psframe.sync.sampler import Sampler
 from psframe.sync.stores.base import Store, make
@@ -68,29 +67,29 @@ class Parts:
         The ranks that act together in a mode with groups; without groups, those of a node.
     n_state : int
         Numbers that an update keeps for each parameter.
-    collective : Base
+    collective : BaseCollective
         Over the ranks of the group if the mode has groups, else over all ranks.
     cluster : Cluster
         All ranks and their nodes.
+    tally : Tally
+        To count pulls, pushes, staleness and waits; its trace is for exchanges, too.
     keeping : Keeping
         Copies kept of the parameters that a step replaces.
-    drops : bool
+    drops_nonfinite : bool
         True if non-finite gradients are to be dropped.
-    trace : Trace
-        Traces waits and exchanges.
     """
 
     team: Team
     group: Group
     layout: Layout
     n_state: int
-    collective: Base
+    collective: BaseCollective
     allocator: Allocator
     sampler: Sampler
     cluster: Cluster
+    tally: Tally = field(default_factory=Tally)
     keeping: Keeping = ONE_COPY
-    drops: bool = False
-    trace: Trace = UNTRACED
+    drops_nonfinite: bool = False
 
 
 @dataclass(frozen=True)
@@ -112,44 +111,43 @@ class Mode:
     """Base class of the sync modes, with the defaults of a synchronous one.
 
     ``traits`` is set on construction, the other attributes by :meth:`build`. Members of the family have ``_parts`` from
-    then on and ``_arena``, the vectors that this rank computes on; ``_store``, if they keep one; and ``_update`` once
-    :meth:`open` was called.
+    then on and ``_arena``, the vectors that this rank computes on; ``_tally``; ``_store``, if they keep one; and
+    ``_update`` once :meth:`open` was called.
 
     Attributes
     ----------
     traits : Traits
-    work : WorkSource
+    source : WorkSource
         Assigns the steps.
-    tally : Tally
-        Counts of pulls, pushes, staleness and waits.
     """
 
-    work: WorkSource
+    source: WorkSource
+    _tally: Tally
     _arena: Arena
     _store: Store | None = None
     _parts: Parts
     _update: Updater
 
     def __init__(self, traits: Traits):
-        self.traits, self.tally = traits, Tally()
+        self.traits = traits
 
     def check(self, roles: Roles) -> None:
         """Raise UserError if ranks in these roles cannot run the mode. Rank 0 calls, and ``psframe check``."""
 
     def build(self, parts: Parts) -> Arena:
         """Allocate memory, and return the arena that this rank computes on. No rank waits for another here."""
-        self._parts, self.tally = parts, Tally(parts.trace)
+        self._parts, self._tally = parts, parts.tally
         self._arena = self._allocate(parts)
-        self.work = self._source(parts)
+        self.source = self._source(parts)
         return self._arena
 
     def _allocate(self, parts: Parts) -> Arena:
         """Return the arena of this rank, and allocate the other memory of the mode; by default the collective's."""
-        return parts.collective.arena(parts.layout, parts.n_state, parts.keeping, parts.trace)
+        return parts.collective.arena(parts.layout, parts.n_state, parts.keeping, parts.tally.trace)
 
     def _make_store(self, parts: Parts, copies: int = 1) -> Store:
         """Return the store that the traits name, for :attr:`_store`; UserError for unsupported nodes."""
-        traffic = self.tally.moved_by(Traffic())
+        traffic = self._tally.moved_by(Traffic())
         return make(self.traits.store or "auto", parts.team, parts.layout.size, parts.allocator, copies, traffic)
 
     def _source(self, parts: Parts) -> WorkSource:
@@ -167,10 +165,10 @@ class Mode:
         Before requesting the next turn, the caller writes this turn's gradients to the arena and calls :meth:`step`.
         """
         worker = self._parts.team.worker
-        for step in steps(self.work, n_steps):
+        for step in steps(self.source, n_steps):
             yield step, worker
             if worker is not None and self.traits.same_each_step:
-                self.tally.exchanged(0)
+                self._tally.exchanged(0)
 
     def step(self, n_samples: int, lr: float, step: int) -> bool:
         """Finish a turn; return True if an exchange was part of it. All ranks call.
@@ -215,10 +213,10 @@ class Mode:
     def _meet_at(self, store: Store) -> None:
         """Wait until all ranks of a store have arrived, and count that as waiting."""
         began = perf_counter()
-        if isinstance(self.work, SampleQueue) and self._parts.team.comm.rank == 0:
-            self.work.stop()  # before rest() resets the count of drawn numbers
+        if isinstance(self.source, SampleQueue) and self._parts.team.comm.rank == 0:
+            self.source.stop()  # before rest() resets the count of drawn numbers
         store.rest()
-        self.tally.waited_since(began)
+        self._tally.waited_since(began)
 
 
 class UserMode(Mode):

@@ -6,7 +6,7 @@ from psframe import collectives
 from psframe.cluster.cluster import Cluster
 from psframe.cluster.groups import Group, divide, undivided
 from psframe.cluster.roles import Roles, Team
-from psframe.collectives.base import Base
+from psframe.collectives.base import BaseCollective
 from psframe.collectives.null import Null
 from psframe.memory.allocator import Allocator
 from psframe.memory.arena import Arena, Layout
@@ -46,18 +46,18 @@ def bind(
     optimizer: Optimizer,
     sampler: Sampler,
     allocator: Allocator,
-    averages: bool = False,
+    keeps_average: bool = False,
     **more: Any,
-) -> tuple[Base, Arena]:
+) -> tuple[BaseCollective, Arena]:
     """Build the mode over the collective of ``choice``, or none if it exchanges nothing; return that and the arena.
 
-    No rank waits for another here. ``averages``: an average of the parameters is kept beside the optimizer's state;
-    ``more`` are further fields of :class:`Parts`.
+    No rank waits for another here. ``keeps_average``: an average of the parameters is kept with the optimizer's
+    state; ``more`` are further fields of :class:`Parts`.
     """
     choice = choice if mode.traits.exchanges else Null
     # elsewhere each rank updates parameters of its own, all of them
     cuts: Places = getattr(optimizer, "cuts", "anywhere") if mode.traits.updates_shared else "anywhere"
     collective = collectives.make(choice, group.team, layout.extent(cuts), group.apart(allocator), reproducible)
-    n_state = optimizer.n_state + averages
+    n_state = optimizer.n_state + keeps_average
     parts = Parts(team, group, layout, n_state, collective, allocator, sampler, cluster, **more)
     return collective, mode.build(parts)

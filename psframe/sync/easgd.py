@@ -24,7 +24,7 @@ class EASGD(Mode):
     record: number of other workers' exchanges between two of one worker.
     """
 
-    work: SampleQueue
+    source: SampleQueue
 
     def __init__(self, period: int, beta: float, store: str):
         super().__init__(
@@ -42,7 +42,7 @@ class EASGD(Mode):
     def _allocate(self, parts: Parts) -> Arena:
         team, allocator = parts.team, parts.allocator
         self._store: Store = self._make_store(parts)
-        self.exchange = Elastic(self._store, parts.layout.size, allocator, self.beta / team.n_workers, self.tally)
+        self.exchange = Elastic(self._store, parts.layout.size, allocator, self.beta / team.n_workers, self._tally)
         return Arena(parts.layout, parts.n_state, allocator)
 
     def _source(self, parts: Parts) -> SampleQueue:
@@ -61,7 +61,7 @@ class EASGD(Mode):
         self.made = 0
 
     def turns(self, n_steps: int) -> Iterator[tuple[int, int | None]]:
-        for step, share, n_own in self.work.turns(n_steps):
+        for step, share, n_own in self.source.turns(n_steps):
             self.n_own = n_own
             yield step, share
 

@@ -25,7 +25,7 @@ class Hogwild(Mode):
     ranks' updates between the start of a gradient's computation and its use.
     """
 
-    work: SampleQueue
+    source: SampleQueue
 
     def __init__(self):
         super().__init__(Traits("none", exchanges=False, survives=True))
@@ -37,7 +37,7 @@ class Hogwild(Mode):
             )
 
     def _allocate(self, parts: Parts) -> Arena:
-        traffic = self.tally.moved_by(Traffic())
+        traffic = self._tally.moved_by(Traffic())
         self.common = SharedStore(self._team(parts), parts.layout.size, self._memory(parts), 1, traffic)
         vectors = Vectors(
             self.common.params,
@@ -66,14 +66,14 @@ class Hogwild(Mode):
         self.made = 0
 
     def turns(self, n_steps: int) -> Iterator[tuple[int, int | None]]:
-        for step, share, n_own in self.work.turns(n_steps):
+        for step, share, n_own in self.source.turns(n_steps):
             self.n_own = n_own
             self.seen = self.common.clock
             yield step, share
 
     def step(self, n_samples: int, lr: float, step: int) -> bool:
         self._update(self.whole, self.mean.over(self.n_own), lr, step)
-        self.tally.exchanged((self.common.tick() - self.seen) % (1 << 32))
+        self._tally.exchanged((self.common.tick() - self.seen) % (1 << 32))
         return True
 
     def drain(self) -> None:

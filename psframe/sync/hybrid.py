@@ -48,7 +48,7 @@ class Hybrid(Mode):
         self._store: Store = self._make_store(parts)
         if parts.group.leads:
             self.exchange = Elastic(
-                self._store, parts.layout.size, parts.allocator, self.beta / parts.group.n_groups, self.tally
+                self._store, parts.layout.size, parts.allocator, self.beta / parts.group.n_groups, self._tally
             )
         return arena
 
@@ -71,7 +71,7 @@ class Hybrid(Mode):
             self._parts.collective.broadcast(self._arena.params)
 
     def turns(self, n_steps: int) -> Iterator[tuple[int, int | None]]:
-        for step in steps(self.work, n_steps):
+        for step in steps(self.source, n_steps):
             self.at = step
             yield step, self._parts.team.worker
 

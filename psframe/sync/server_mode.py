@@ -146,17 +146,17 @@ class ServerMode(Mode):
 
     def is_dropped(self, worker: int, step: int) -> bool:
         """Return True if a worker's post is to be dropped, and record it. Rank 0."""
-        if not self._parts.drops or compiled.elementwise.is_finite(self.mailbox.inbox[worker, 0]):
+        if not self._parts.drops_nonfinite or compiled.elementwise.is_finite(self.mailbox.inbox[worker, 0]):
             return False
         self._update.first_nonfinite_step = self._update.first_nonfinite_step or step
-        self.tally.skipped.append({"step": step, "ranks": [worker + 1]})
+        self._tally.skipped.append({"step": step, "ranks": [worker + 1]})
         return True
 
     def _pull(self) -> int:
         """Pull the current parameters on a worker; return their clock."""
         if self._parts.team.worker is None:
             return self.clock
-        self.tally.pulled()
+        self._tally.pulled()
         return self._store.pull(self._arena.params)
 
     def post(self, vectors: Sequence[np.ndarray], *note: float) -> None:
@@ -168,5 +168,5 @@ class ServerMode(Mode):
         """Wait for rank 0's grant, count that as waiting, and return its word."""
         began = perf_counter()
         word = self.mailbox.wait_ack()
-        self.tally.waited_since(began)
+        self._tally.waited_since(began)
         return word

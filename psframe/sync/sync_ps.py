@@ -68,23 +68,23 @@ class ShardedPS(Mode):
             )
 
     @property
-    def _servers(self) -> "Sharded":
+    def _sharded(self) -> "Sharded":
         return cast("Sharded", self._parts.collective)
 
     def open(self, update: Updater) -> None:
         super().open(update)
-        self._servers.scatter_state(self._arena.state)
+        self._sharded.scatter_state(self._arena.state)
 
     def step(self, n_samples: int, lr: float, step: int) -> bool:
-        for segment, gradient in self._servers.gather_mean(self._arena.grads, n_samples):
+        for segment, gradient in self._sharded.gather_mean(self._arena.grads, n_samples):
             self._update(segment, gradient, lr, step)
         if self._parts.team.applies_updates:
             self._arena.end_step()
-        self._servers.publish(self._arena.params)
+        self._sharded.publish(self._arena.params)
         return True
 
     def drain(self) -> None:
-        self._servers.gather_state(self._arena.state)
+        self._sharded.gather_state(self._arena.state)
 
 
 def sync_ps(
@@ -99,10 +99,10 @@ def sync_ps(
     Parameters
     ----------
     server : str
-        ``dedicated``: rank 0 computes no gradient (Woo et al. 2020). ``colocated``: it is a worker too.
+        ``dedicated``: servers compute no gradients (Woo et al. 2020). ``colocated``: they are workers too.
     servers : int
         Number of servers, each with a share of the parameters: rank 0 and others, on different nodes if there are
-        enough (Li et al. 2014; Jiang et al. 2020). Only with ``collective: buffer``, then the default.
+        enough (Li et al. 2014; Jiang et al. 2020). Several need ``collective: buffer``, which is then the default.
     backup_workers : int
         Number of a step's gradients that are not waited for, and dropped on arrival (Chen et al. 2016). Gradients then
         go through ``store`` (``auto``, ``shared`` or ``window``), not through a collective.

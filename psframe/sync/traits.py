@@ -14,7 +14,7 @@ class Traits:
         ``step``: all ranks have the same parameters after every step; ``period``: all ranks do the same steps, and have
         the same parameters after every few of them; ``none``: ranks do steps independently.
     server : str or None
-        ``dedicated``: rank 0 computes no gradient; ``colocated``: it is a worker too; None: no server.
+        ``dedicated``: servers compute no gradients; ``colocated``: they are workers too; None: no server.
     n_servers : int
         Number of servers, each with a share of the parameters.
     exchanges : bool

@@ -41,19 +41,19 @@ class StaticShards:
 
     Parameters
     ----------
-    in_step : bool
+    same_each_step : bool
         True if no rank begins a step before all have ended the previous one.
     """
 
-    def __init__(self, sampler: Sampler, halt: StopFlag, arena: Arena, in_step: bool):
-        self.sampler, self.halt, self.arena, self.in_step = sampler, halt, arena, in_step
+    def __init__(self, sampler: Sampler, halt: StopFlag, arena: Arena, same_each_step: bool):
+        self.sampler, self.halt, self.arena, self.same_each_step = sampler, halt, arena, same_each_step
         self.version = 0  # steps committed or dropped before the epoch
 
     def begin(self) -> None:
         self.version = self.arena.steps_ended
 
     def may_begin(self, step: int) -> bool:
-        return self.halt.may(step, self.in_step)
+        return self.halt.may(step, self.same_each_step)
 
     def stop(self) -> None:
         self.halt.stop()

@@ -1,4 +1,4 @@
-"""Progress of all groups of a process (:class:`Progress`): whoever waits for one exchange lets all go on."""
+"""Progress of all groups of a process (:class:`ProgressEngine`): whoever waits for one exchange lets all go on."""
 
 import threading
 import time
@@ -16,7 +16,7 @@ TURN_S = 0.0005
 IDLE_S = 0.02
 
 
-class Progress:
+class ProgressEngine:
     """The exchanges that this process has begun and not ended.
 
     Each goes on where a thread waits for any of them, asks for its state, or begins another one. Only where none of
@@ -134,4 +134,4 @@ class Progress:
             return self.telling.has_left or any(group.pending or group.messages for group in self.groups)
 
 
-PROGRESS = Progress()
+PROGRESS = ProgressEngine()

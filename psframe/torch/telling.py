@@ -5,8 +5,8 @@ soon as the exchange has come, it would begin before the program's next collecti
 So it is called at a place in the program: where the work or the future is waited for, or asked for, or where the
 backward pass ends that has begun the work, in the order of their beginnings.
 
-What is left, a thread calls (:class:`~psframe.torch.progress.Progress`): outside of backward passes soon, so there it
-should begin no collective that is not waited for; within one, where its thread waits in a way that is unknown here.
+The thread of :class:`~psframe.torch.progress.ProgressEngine` calls the rest: outside of backward passes soon, so there
+it should begin no collective that is not waited for; within one, where its thread waits in a way that is unknown here.
 """
 
 import sys

@@ -60,7 +60,7 @@ def train_epoch(run: Run) -> EpochTimings:
     run.collective.traffic.clear()
     run.collective.overlap.clear()
     run.updater.clear()
-    run.sync.tally.clear()
+    run.tally.clear()
     run.work.begin()
     run.balance.begin()
     run.outputs.trace.begin()
@@ -81,7 +81,7 @@ def _part(run: Run) -> None:
     n_steps, order = run.sampler.n_steps, run.sampler.permutation(run.progress.epoch)
     timings = EpochTimings.of(n_steps, run.work.n_losses)
     run.progress.parts.append(timings)
-    run.sync.work.begin()
+    run.sync.source.begin()
     if run.cluster.node_rank == 0:
         run.cluster.halt.reopen()
     run.cluster.barrier()
@@ -118,7 +118,7 @@ def _turn(run: Run, timings: EpochTimings, order: np.ndarray, step: int, worker:
         compute = partial(run.work.gradients, samples, run.sampler.samples_in(step), run.progress.epoch, timings.row)
         timings.samples[step] += len(samples) * run.work.reports_loss  # once per sample: on the rank with its loss
     timings.row[:] = 0
-    computing += run.guard.compute(run_step, timings.row, compute, run.hook)
+    computing += run.guard.compute_guarded(run_step, timings.row, compute, run.hook)
     timings.losses[step] += timings.row
     timings.rates[step] = rate
     times = loading, computing, run.guard.mark_arrival(run_step)
@@ -129,7 +129,7 @@ def _turn(run: Run, timings: EpochTimings, order: np.ndarray, step: int, worker:
         timings.losses[step] = timings.samples[step] = 0  # a dropped step counts nowhere
     timings.record_step(times, exchanged)
     if run.outputs.trace.on:
-        counts = {"bytes moved": _moved_bytes(run), "staleness": run.sync.tally.last}
+        counts = {"bytes moved": _moved_bytes(run), "staleness": run.tally.last}
         if worker is not None:
             counts["samples"] = len(samples)
         run.outputs.trace.turn(*times, counts)
@@ -150,7 +150,7 @@ def _after_step(run: Run, checkpointer: Checkpointer, step: int) -> None:
         pauses = not is_complete
     if pauses and not checkpointer.asked:
         checkpointer.asked = True
-        run.sync.work.stop()
+        run.sync.source.stop()
 
 
 def _save(run: Run, checkpointer: Checkpointer, cursor: int, step: int, always: bool = False) -> None:
@@ -196,7 +196,7 @@ def _settled(run: Run, n_steps: int) -> tuple[int, int, int, dict[str, Any] | No
     if not checkpointer or not checkpointer.asked:
         return sampler.n_samples, n_steps, 0, None, None
     checkpointer.asked = False
-    done, calls, number = run.sync.work.done(), run.outputs.calls, run.cluster.halt.signal
+    done, calls, number = run.sync.source.done(), run.outputs.calls, run.cluster.halt.signal
     steps = sampler.steps_to(done)
     # what is asked in the last step waits for the end of the epoch
     inside = done < sampler.n_samples
@@ -218,7 +218,7 @@ def apply_requests(run: Run, requests: dict[str, Any]) -> None:
 
 
 def learning_rate_at(run: Run, epoch: int, step: int) -> float:
-    """Return the scheduled learning rate of a step of an epoch, both counted from 0."""
+    """Return the scheduled learning rate of a step, counted from 0 since the last pause, in an epoch, from 0."""
     sampler, base_lr, epochs = run.sampler, run.progress.lr or run.updater.optimizer.lr, run.config.train.epochs
     begun, ended = (epoch + sampler.done_after(steps) / sampler.n_samples for steps in (step, step + 1))
     return learning_rate(run.config.schedule, base_lr, epochs, sampler.global_batch, begun, ended)
@@ -250,4 +250,4 @@ def _moved_bytes(run: Run) -> int:
 def _traffics(run: Run) -> list[Traffic]:
     stage_alone = run.full_model and run.team.n_workers == 1  # its updates stay on this rank
     updates = [run.updater.traffic] if run.sync.traits.updates_shared and not stage_alone else []
-    return [run.collective.traffic, *updates, *run.sync.tally.traffics, *run.work.traffics()]
+    return [run.collective.traffic, *updates, *run.tally.traffics, *run.work.traffics()]

@@ -10,7 +10,7 @@ from psframe import __version__
 from psframe.cluster.cluster import Cluster
 from psframe.cluster.groups import Group
 from psframe.cluster.roles import Team
-from psframe.collectives.base import Base
+from psframe.collectives.base import BaseCollective
 from psframe.config.schema import Config
 from psframe.memory.arena import Arena
 from psframe.memory.mover import NO_MOVER, Mover, NoMover
@@ -22,6 +22,7 @@ from psframe.optim import Updater
 from psframe.sync.balance import NO_BALANCE, Balance, NoBalance
 from psframe.sync.base import Mode
 from psframe.sync.sampler import Sampler
+from psframe.sync.tally import Tally
 from psframe.train.compute.evaluated import Current
 from psframe.train.compute.local import Work
 from psframe.train.compute.parallel.full_model import FullModel
@@ -95,10 +96,11 @@ class Run:
     sampler: Sampler
     batches: Batches
     places: Places
-    collective: Base
+    collective: BaseCollective
     updater: Updater
     guard: Guard
     sync: Mode
+    tally: Tally
     group: Group
     work: Work
     labels: dict[str, Any]  # fields of every record: modes, counts

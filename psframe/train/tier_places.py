@@ -17,7 +17,7 @@ from psframe.memory.tensor_names import role_of, tensor_of
 from psframe.memory.tier_options import UNHIDDEN, Item, Option, Tier, Window
 from psframe.memory.tier_plan import Plan
 from psframe.record.view import aligned
-from psframe.train.build.sizes import Moves, Sizes
+from psframe.train.build.sizes import Accesses, Sizes
 
 #: share of the free memory that stays free: the kernel and others take some between the plan and the first touch
 RESERVE = 1 / 32
@@ -63,7 +63,7 @@ class Wish:
         The tiers it can come from, the fastest first; none on a machine of one tier.
     n_bytes : dict of str to int
         Bytes by place, in whole pages.
-    moves : Moves
+    accesses : Accesses
     fixed : list of Demand
         Memory that is placed otherwise.
     most_mb : float or None
@@ -77,7 +77,7 @@ class Wish:
 
     reaches: list[Reach]
     n_bytes: dict[str, int]
-    moves: Moves
+    accesses: Accesses
     fixed: list[Demand]
     most_mb: float | None
     splits: bool
@@ -106,7 +106,7 @@ def _wish(places: Places, sizes: Sizes) -> Wish:
     return Wish(
         tiers_of(places.site, places.gbps) if places.auto else [],
         n_bytes,
-        sizes.moves,
+        sizes.accesses,
         budget.demands(fixed, places.policies),
         min((placement.most_mb for placement in settings if placement.most_mb), default=None),
         all(placement.split for placement in settings),
@@ -143,23 +143,25 @@ def _plans(wishes: Sequence[Wish], free: Mapping[Pool, int]) -> dict[str, Any]:
 def _items(group: Sequence[Wish], wishes: Sequence[Wish]) -> list[Item]:
     """Return the tensors of a group's ranks.
 
-    All ranks of the node move what they share: a group has the part of these moves that it has of the pages.
+    All ranks of the node access what they share: a group has the part of these bytes that it has of the pages.
     """
     sizes, of_node, shared = Counter[str](), Counter[str](), dict[str, list[int]]()
-    moves = {place: [0, 0] for wish in group for place in wish.n_bytes}
+    accesses = {place: [0, 0] for wish in group for place in wish.n_bytes}
     for wish in wishes:
         of_node.update(wish.n_bytes)
-        for place, pair in wish.moves.shared.items():
+        for place, pair in wish.accesses.shared.items():
             shared[place] = [a + b for a, b in zip(shared.get(place, [0, 0]), pair, strict=True)]
     for wish in group:
         sizes.update(wish.n_bytes)
         for place in wish.n_bytes:
-            moves[place] = [a + b for a, b in zip(moves[place], wish.moves.own.get(place, (0, 0)), strict=True)]
+            own = wish.accesses.own.get(place, (0, 0))
+            accesses[place] = [a + b for a, b in zip(accesses[place], own, strict=True)]
     for place, total in shared.items():
         if sizes[place]:
-            moves[place] = [a + b * sizes[place] // of_node[place] for a, b in zip(moves[place], total, strict=True)]
+            part = sizes[place], of_node[place]
+            accesses[place] = [a + b * part[0] // part[1] for a, b in zip(accesses[place], total, strict=True)]
     windows = _windows(group)
-    return [Item(place, sizes[place], read, written, windows.get(place)) for place, (read, written) in moves.items()]
+    return [Item(place, sizes[place], read, written, windows.get(place)) for place, (read, written) in accesses.items()]
 
 
 def _windows(group: Sequence[Wish]) -> Mapping[str, Window]:

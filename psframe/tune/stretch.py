@@ -75,7 +75,7 @@ def train(run: Run, n_steps: int) -> dict[str, Any]:
         timings = epoch.train_epoch(run)
     cluster.barrier()
     timings.times += cluster.clock_offset_s if loop.together(run) else 0.0
-    every = cluster.gather_in_time(Seen(timings, run.team.worker, run.sync.tally.wait_s))
+    every = cluster.gather_in_time(Seen(timings, run.team.worker, run.tally.wait_s))
     epoch.forget(run)
     if not every:
         return {}

@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from psframe.collectives.base import Base
+from psframe.collectives.base import BaseCollective
 from psframe.collectives.buffer import Buffer
 from psframe.collectives.traits import Traits
 from psframe.config.registry import Positive, PositiveInt
@@ -72,28 +72,28 @@ class ByNorm(SignSGD):
         params -= np.float32(lr) * grads / np.linalg.norm(grads)
 
 
-class Upwards(placement.Base):
+class Upwards(placement.BasePlacement):
     """A placement: on the NUMA node with the highest number."""
 
     def policy(self, site, shared):
         return Policy("bind", (max(site.topology.memory),), self.huge_pages)
 
 
-class Unweighted(placement.Base):
+class Unweighted(placement.BasePlacement):
     """A placement in a proportion that it does not give."""
 
     def policy(self, site, shared):
         return Policy("weighted", site.topology.memory, self.huge_pages)
 
 
-class Nowhere(placement.Base):
+class Nowhere(placement.BasePlacement):
     """A placement that asks for a NUMA node and does nothing to get there."""
 
     def policy(self, site, shared):
         return Policy("default", (4000,), self.huge_pages)
 
 
-class Offline(placement.Base):
+class Offline(placement.BasePlacement):
     """A placement on a NUMA node that is not there."""
 
     def policy(self, site, shared):
@@ -108,7 +108,7 @@ class Scratch(Buffer):
         allocator.zeros(size, "float32", "scratch")
 
 
-class Rows(Base):
+class Rows(BaseCollective):
     """A collective with the bits of psframe's own: all workers' gradients as rows, and their canonical mean."""
 
     traits = Traits(supports_tree_sum=True, broadcasts_any_size=True)
@@ -135,7 +135,7 @@ class Rows(Base):
         return slice(0, self._size), self.mean_of(rows).over(n_samples)
 
 
-class Words(placement.Base):
+class Words(placement.BasePlacement):
     """A placement that answers with words."""
 
     def policy(self, site, shared):

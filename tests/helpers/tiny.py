@@ -1,7 +1,7 @@
 """A network that trains in milliseconds, as a user's own model would be written."""
 
 from psframe.nn.activations import Dropout, Flatten, ReLU
-from psframe.nn.base import Base
+from psframe.nn.base import BaseLayer
 from psframe.nn.conv import Conv2d
 from psframe.nn.dense import Dense
 from psframe.nn.normalization import Norm, normalization
@@ -50,7 +50,7 @@ def meeting(input_shape, n_classes, *, norm: Norm = "batch_over_workers"):
     ]
 
 
-class Doubled(Base):
+class Doubled(BaseLayer):
     """y = 2 x, in numbers that NumPy has."""
 
     def setup(self, input_shape, index):

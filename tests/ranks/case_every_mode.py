@@ -194,11 +194,11 @@ def lost_rank_takes_no_step_of_an_unbegun_epoch_along(world):
             run = begun(world, where, key(mode), GENTLE)
             if run.sync.traits.survives:
                 one_epoch(run)
-                run.sync.work.begin()
+                run.sync.source.begin()
                 if world.rank == 0:
                     run.cluster.halt.reopen()
                 run.cluster.barrier()
-                done = world.bcast(run.sync.work.salvaged() if world.rank == 0 else None)
+                done = world.bcast(run.sync.source.salvaged() if world.rank == 0 else None)
                 assert done == 0, (mode, done)
             run.cluster.barrier()
             run.sync.close()

@@ -86,7 +86,7 @@ def delayed_gradients_and_their_compensation(world):
                 g = gradient(k, step, stale)
                 w = w - LR * (g + np.float32(compensation) * g * g * (w - stale))
         if worker is None:
-            counts = {i: int(n) for i, n in enumerate(rig.mode.tally.stale) if n}
+            counts = {i: int(n) for i, n in enumerate(rig.tally.stale) if n}
             assert counts == dict.fromkeys(range(n_workers), n_steps), "the staleness of worker k is k"
         assert worker is None or next(turns, None) is None
         while worker is None and rig.mode.at_work:
@@ -172,7 +172,7 @@ def backup_workers_close_a_step_with_the_first(world):
         w = START
         for step in range(n_steps):
             w = w - LR * sum(gradient(worker, step, w) for worker in range(last)) / np.float32(last)
-        assert world.bcast(rig.mode.tally.dropped) == n_steps
+        assert world.bcast(rig.tally.dropped) == n_steps
         same(world, rig.arena.params, w, spec)
         rig.close()
 
@@ -197,7 +197,7 @@ def bound_lets_nobody_further_ahead(world):
             return summed(worker, step, params)
 
         rig.epoch(watched)
-        stale = world.allreduce(rig.mode.tally.stale)
+        stale = world.allreduce(rig.tally.stale)
         assert stale.sum() == n_steps * (world.size - 1)
         assert stale[bound + 1 :].sum() == 0
         assert stale[1:].sum() > 0, "nobody was ever ahead"

@@ -9,7 +9,7 @@ import numpy as np
 from psframe import compiled
 from psframe.cluster.cluster import join
 from psframe.cluster.roles import Team
-from psframe.collectives.bucket_exchanges import Share
+from psframe.collectives.bucket_exchanges import Division
 from psframe.record import sealed
 from tests.helpers.suite import IS_FULL, combined
 from tests.ranks.contract import LAYOUTS, STEPS, expected, train
@@ -66,7 +66,7 @@ def share_may_be_empty(world):
     """Of a bucket of fewer numbers than there are servers."""
     team = SimpleNamespace(comm=world, servers=tuple(range(20)), worker_of_rank={0: 0, 1: 1}, worker=world.rank)
     team.comm = SimpleNamespace(rank=world.rank, size=20)
-    share = Share(slice(16, 32), team.servers, team, np.zeros(64, np.float32), 2)
+    share = Division(slice(16, 32), team.servers, team, np.zeros(64, np.float32), 2)
     assert sum(share.counts) == 16
     assert min(share.counts) == 0
     assert share.rows.shape == (2, share.own.stop - share.own.start)

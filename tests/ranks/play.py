@@ -41,7 +41,7 @@ def played(world, rig, order):
         next(turns)  # which makes it ready
     for rank in order:
         found = turn(rig, turns, world.rank == rank)
-        pushed = world.bcast(found and rig.mode.tally.pushes, rank)
+        pushed = world.bcast(found and rig.tally.pushes, rank)
         if serves and pushed != rig.__dict__.setdefault("heard", {}).get(rank, 0):
             rig.heard[rank] = pushed
             rig.mode.serve()

@@ -9,6 +9,7 @@ from psframe.nn.base import Param
 from psframe.optim import SGD, Updater
 from psframe.sync.binding import bind, roles
 from psframe.sync.sampler import Sampler
+from psframe.sync.tally import Tally
 from psframe.train.build.allocate import build_measured
 
 
@@ -57,8 +58,11 @@ class Rig:
 
     def _make(self, allocator):
         self.allocator = allocator
+        self.tally = Tally()
         on = (self.cluster, self.team, self.group, self.layout, self.optimizer, self.sampler, allocator)
-        self.collective, self.arena = bind(self.mode, self.choice, self.reproducible, *on, keeping=self.keeping)
+        self.collective, self.arena = bind(
+            self.mode, self.choice, self.reproducible, *on, tally=self.tally, keeping=self.keeping
+        )
 
     def epoch(self, gradient, lr=0.1, first=0):
         """Take an epoch; ``gradient(worker, step, params)`` gives a sum over samples, and this rank writes it."""

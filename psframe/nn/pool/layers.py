@@ -6,7 +6,7 @@ import numpy as np
 
 from psframe.errors import UserError
 from psframe.nn.activations import BeforeReLU
-from psframe.nn.base import Arrays, Base, Pass, Shape
+from psframe.nn.base import Arrays, BaseLayer, Pass, Shape
 from psframe.nn.blocking import side_by_side
 from psframe.nn.checks import image, pair
 from psframe.nn.pool import plain
@@ -15,7 +15,7 @@ from psframe.nn.reads import Reads
 from psframe.nn.workspace import Workspace
 
 
-class _Pool(Base):
+class _Pool(BaseLayer):
     """Pooling windows; input (n, H, W, C), output (n, H', W', C).
 
     Parameters

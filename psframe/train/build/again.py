@@ -20,7 +20,7 @@ from psframe.train.run import Run
 
 def released(run: Run) -> LoadedData:
     """Free the memory of a run that ends here, but for its data; return the data."""
-    for part in ("network", "batches", "work", "collective", "updater", "guard", "sync", "hook", "evaluated"):
+    for part in ("network", "batches", "work", "collective", "updater", "guard", "sync", "tally", "hook", "evaluated"):
         setattr(run, part, None)
     run.blocks, run.mover = [], NO_MOVER
     gc.collect()

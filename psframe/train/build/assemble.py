@@ -14,9 +14,12 @@ from psframe.cluster import affinity, consistency
 from psframe.cluster.cluster import AgreedError, Cluster
 from psframe.collectives.null import Null
 from psframe.config import registry
+from psframe.config.schema import Fault
 from psframe.errors import UserError
 from psframe.memory.allocator import Allocator
+from psframe.memory.arena import Keeping
 from psframe.nn import operations
+from psframe.nn.network import Network
 from psframe.nn.threads import Threads
 from psframe.optim import Updater
 from psframe.record.run_dir import RunDir, durably, open_run
@@ -28,10 +31,12 @@ from psframe.sync.base import Mode
 from psframe.sync.binding import bind
 from psframe.sync.sampler import BalancedSampler, Sampler
 from psframe.sync.stores.base import resolved
+from psframe.sync.tally import Tally
+from psframe.sync.traits import Traits
 from psframe.train import placement_report
 from psframe.train.build import setup, stages
+from psframe.train.build.accesses import of_step
 from psframe.train.build.allocate import adopt, homes, take
-from psframe.train.build.moves import of_step
 from psframe.train.build.sizes import Sizes
 from psframe.train.build.windows import windows
 from psframe.train.callbacks.calls import Calls
@@ -141,19 +146,19 @@ def measure_memory(cluster: Cluster, plan: Plan, has_data: bool = False) -> tupl
     first = cluster.run_on_all(lambda: build(cluster, plan, _untouched(plan.facts), allocator))
     sizes = Sizes.of(allocator, plan.facts.n_bytes if cluster.link.leads and not has_data else 0)
     if plan.places.auto:
-        sizes = _with_moves(plan, first, sizes)
+        sizes = _with_accesses(plan, first, sizes)
     return sizes, plan.asked.of(first.network)
 
 
-def _with_moves(plan: Plan, first: Run, sizes: Sizes) -> Sizes:
-    """Return the sizes with what a step moves, and the phases in which activations are used."""
+def _with_accesses(plan: Plan, first: Run, sizes: Sizes) -> Sizes:
+    """Return the sizes with what a step reads and writes, and the phases in which activations are used."""
     works, samples, asked = first.team.worker is not None, first.sampler.max_batch, plan.places.auto.get("activations")
     reads = plan.facts.sample_bytes if plan.grid.stage == 0 else 0
-    moves = of_step(first.network, samples, works, first.team.applies_updates, sizes.by_place, reads)
+    accesses = of_step(first.network, samples, works, first.team.applies_updates, sizes.by_place, reads)
     used = windows(first.network, samples, sizes.by_place) if works and not first.work.several else {}
     if works and not used and asked and asked.move_gbps:
         plan.places.site.note(NOTHING_MOVES)
-    return replace(sizes, moves=moves, windows=used)
+    return replace(sizes, accesses=accesses, windows=used)
 
 
 def with_fallback(cluster: Cluster, plan: Plan, body: Callable[[], T]) -> T:
@@ -200,11 +205,9 @@ def build(cluster: Cluster, plan: Plan, held: LoadedData, allocator: Allocator, 
     choice = Null if alone else plan.choices["collective"]
     sampler = any_workers.sampler(plan.facts.n_train, team.n_workers, train, plan.choices["sync"].common["balance"])
     fault, group = plan.config.fault, plan.group
-    bind_args = (cluster, team, group, net.layout, optimizer, sampler, allocator)
-    # parameters that nothing but updates change are kept in what layers read, too
-    bfloat16 = net.dtype == "uint16" and mode.traits.same_each_step
-    keeping, drops = replace(guard.keeping(fault, mode.traits), bfloat16=bfloat16), fault.on_nan == "skip"
-    more: dict[str, Any] = {"keeping": keeping, "drops": drops, "trace": trace, "averages": average is not None}
+    bind_args = (cluster, team, group, net.layout, optimizer, sampler, allocator, average is not None)
+    keeping, tally = _keeping(fault, mode.traits, net), Tally(trace)
+    more: dict[str, Any] = {"tally": tally, "keeping": keeping, "drops_nonfinite": fault.on_nan == "skip"}
     collective, arena = bind(mode, choice, train.reproducible, *bind_args, **more)
     threads = Threads(_threads(train.threads, operations.of_step(net) * sampler.max_batch))
     work = stages.work(cluster, plan, held.arrays, sampler, net, arena, threads, allocator, trace)
@@ -222,9 +225,10 @@ def build(cluster: Cluster, plan: Plan, held: LoadedData, allocator: Allocator, 
         places=plan.places,
         collective=collective,
         updater=updater,
-        guard=guard.Guard(plan.config, cluster, team, mode, collective, updater, net.meets == "workers"),
+        guard=guard.Guard(plan.config, cluster, team, mode.traits, tally, collective, updater, net.meets == "workers"),
         hook=layer_hook(mode, collective, work),
         sync=mode,
+        tally=tally,
         group=group,
         work=work,
         balance=Balance(sampler, cluster, team.worker) if isinstance(sampler, BalancedSampler) else NO_BALANCE,
@@ -232,6 +236,11 @@ def build(cluster: Cluster, plan: Plan, held: LoadedData, allocator: Allocator, 
         labels=_labels(cluster, plan, mode if not alone else None, sampler) | {"threads": threads.n},
         metrics=plan.metrics,
     )
+
+
+def _keeping(fault: Fault, traits: Traits, network: Network) -> Keeping:
+    """Return what is kept of parameters: those that nothing but updates change, in what layers read, too."""
+    return replace(guard.keeping(fault, traits), bfloat16=network.dtype == "uint16" and traits.same_each_step)
 
 
 def _threads(asked: int | str, flops: float) -> int:

@@ -108,7 +108,7 @@ def attach(run: Run) -> None:
     """Let the layers' passes move pages if a plan has some move, and be traced if the run is."""
     moving.attach(run)
     if run.outputs.trace.turns:
-        for network in run.work.parts:
+        for network in run.work.networks:
             time_layers(network, run.outputs.trace.passes)
 
 

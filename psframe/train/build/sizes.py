@@ -1,4 +1,4 @@
-"""Memory that a rank will take, and what a step moves there (:class:`Sizes`): counted by a first build."""
+"""Memory that a rank will take, and what a step reads and writes there (:class:`Sizes`): counted by a first build."""
 
 from collections import Counter
 from collections.abc import Mapping
@@ -9,7 +9,7 @@ from psframe.memory.tier_options import Window
 
 
 @dataclass(frozen=True)
-class Moves:
+class Accesses:
     """Bytes that a rank reads and writes in a step, by place: in memory of its own, and in what its node shares."""
 
     own: Mapping[str, tuple[int, int]] = field(default_factory=dict)
@@ -20,14 +20,14 @@ class Moves:
 class Sizes:
     """Bytes of this rank by place, all and the private ones; by role, those its node and each of ``SCOPES`` share.
 
-    ``moves`` are known where a role is placed by a plan, and ``windows``, by place, where activations are.
+    ``accesses`` are known where a role is placed by a plan, and ``windows``, by place, where activations are.
     """
 
     by_place: dict[str, int]
     private: dict[str, int]
     shared: dict[str, int]
     within: dict[str, dict[str, int]]
-    moves: Moves = field(default_factory=Moves)
+    accesses: Accesses = field(default_factory=Accesses)
     windows: Mapping[str, Window] = field(default_factory=dict)
 
     @classmethod

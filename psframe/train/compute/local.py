@@ -5,7 +5,7 @@ from time import perf_counter
 
 import numpy as np
 
-from psframe.collectives.base import Base, cut
+from psframe.collectives.base import BaseCollective, cut
 from psframe.nn.base import LayerHook, Pass
 from psframe.nn.network import Network, Observer
 from psframe.record.traffic import Traffic
@@ -79,7 +79,7 @@ class Work:
         self.network.evaluate(x, self.batches.labels_of("test", sample))
 
     @property
-    def parts(self) -> list[Network]:
+    def networks(self) -> list[Network]:
         """Networks that samples pass through, in order."""
         return [self.network]
 
@@ -104,7 +104,7 @@ class Work:
         return cut(n_test, n_ranks, rank), 1
 
 
-def layer_hook(mode: Mode, collective: Base, work: Work) -> LayerHook | None:
+def layer_hook(mode: Mode, collective: BaseCollective, work: Work) -> LayerHook | None:
     """Return what backward calls on its way: the collective, to send gradients, or the mode, to serve other ranks."""
     net, overlap = work.network, collective.overlap
     if mode.traits.overlaps and not work.several and (layers := overlap.hook_layers(net.begins)):

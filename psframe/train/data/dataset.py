@@ -17,7 +17,7 @@ from psframe.memory.free_memory import available
 from psframe.memory.pages import RESERVED_BYTES, no_huge_pages
 from psframe.memory.role_placement import Places
 from psframe.record.inputs import Inputs
-from psframe.train.data import own_dataset
+from psframe.train.data import dataset_checks
 
 if TYPE_CHECKING:
     from psframe.datasets.base import Dataset, Split
@@ -45,7 +45,7 @@ class Facts:
     @classmethod
     def of(cls, dataset: "Dataset") -> "Facts":
         """Return the facts of a dataset, as plain values to send to other ranks; UserError if it is invalid."""
-        own_dataset.check(dataset)
+        dataset_checks.check(dataset)
         return cls(
             shape=[int(n) for n in dataset.shape],
             dtype=str(dataset.dtype),
@@ -210,7 +210,7 @@ def _slices(split: "Split", facts: Facts, name: str) -> Iterator[tuple[int, int,
     rows = max(1, SLICE_BYTES // facts.sample_bytes)
     for lo in range(0, split.n, rows):
         hi = min(lo + rows, split.n)
-        yield lo, hi, *own_dataset.read(split, lo, hi, tuple(facts.shape), np.dtype(facts.dtype), name)
+        yield lo, hi, *dataset_checks.read(split, lo, hi, tuple(facts.shape), np.dtype(facts.dtype), name)
 
 
 def moments(images: np.ndarray) -> np.ndarray:

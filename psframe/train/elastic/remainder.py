@@ -80,7 +80,7 @@ def _state(run: Run) -> tuple[Saved, int]:
     done = 0 if progress.concluded else run.sampler.cursor
     n_steps, step = len(progress.parts[-1].losses) if progress.parts else 0, progress.step
     if progress.parts and not progress.parts[-1].is_agreed:  # ranks were inside it
-        done = run.sync.work.salvaged()
+        done = run.sync.source.salvaged()
         n_steps = run.sampler.steps_to(done)
         step += n_steps
     snapshot = run.sync.state()
@@ -92,7 +92,7 @@ def _state(run: Run) -> tuple[Saved, int]:
 def hand_over(run: Run, leaves: bool) -> None:
     """Add to rank 0's measurements of the epoch those of ranks that leave, and what all have counted. All must call."""
     parts, progress = run.progress.parts, run.progress
-    counts, first_step = run.sync.tally.counts(), run.updater.first_nonfinite_step
+    counts, first_step = run.tally.counts(), run.updater.first_nonfinite_step
     mine = Counted(moved(run), counts, run.guard.take(), first_step, run.mover.take())
     losses = [(part.losses, part.samples) for part in parts] if leaves else []
     for rank, (of_rank, counted) in enumerate(run.cluster.gather_in_time((losses, mine)) or []):

@@ -13,14 +13,14 @@ from psframe.cluster.cluster import Cluster
 from psframe.cluster.heartbeat import ARRIVED, COMPUTING, IDLE
 from psframe.cluster.roles import Team
 from psframe.cluster.stragglers import StragglerMonitor
-from psframe.collectives.base import Base
+from psframe.collectives.base import BaseCollective
 from psframe.config.schema import Config, Fault
 from psframe.errors import UserError
 from psframe.memory.arena import Arena, Keeping
 from psframe.memory.checksums import Checksums
 from psframe.nn.base import LayerHook
 from psframe.optim import Updater
-from psframe.sync.base import Mode
+from psframe.sync.tally import Tally
 from psframe.sync.traits import Traits
 from psframe.train.faults.injection import Flip, Rollback, Slow
 from psframe.train.faults.replicas import Replicas
@@ -69,19 +69,20 @@ class Guard:
         config: Config,
         cluster: Cluster,
         team: Team,
-        mode: Mode,
-        collective: Base,
+        traits: Traits,
+        tally: Tally,
+        collective: BaseCollective,
         updater: Updater,
         meets: bool = False,
     ):
         self.meets, fault = meets, config.fault
         self.slow = Slow(fault, cluster.rank, config.train.seed)
-        self.fault, self.cluster, self.team, self.mode = fault, cluster, team, mode
+        self.fault, self.cluster, self.team, self.tally = fault, cluster, team, tally
         self.collective, self.updater, self.arena = collective, updater, updater.arena
         self.flip = Flip(fault, cluster.rank, cluster.n_ranks, self.arena)
         self.replicas = Replicas(cluster, team, self.arena)
-        rendezvous, meets = cluster.rendezvous, mode.traits.in_step and not config.parallel.is_cut
-        late_s = fault.late_s if meets else 0.0
+        rendezvous, waits = cluster.rendezvous, traits.in_step and not config.parallel.is_cut
+        late_s = fault.late_s if waits else 0.0
         self.watch = StragglerMonitor(cluster.pulse, rendezvous.members, late_s, rendezvous.late)
         self.skipped: list[dict[str, Any]] = []
         self.repaired: list[dict[str, Any]] = []
@@ -96,8 +97,8 @@ class Guard:
     def reset(self) -> None:
         """Reset checksums and counts after parameters were written outside of a step. All ranks must call."""
         self.arena.nonfinite, self.in_a_row = False, 0
-        if self.updater.sums:
-            self.updater.sums.forget()
+        if self.updater.checksums:
+            self.updater.checksums.forget()
         self.collective.forget()
 
     def begin(self, epoch: int, step: int) -> None:
@@ -105,7 +106,7 @@ class Guard:
         self.watch.epoch = epoch
         self.cluster.pulse.tell(COMPUTING, step)
 
-    def compute(
+    def compute_guarded(
         self,
         step: int,
         losses: np.ndarray,
@@ -162,7 +163,7 @@ class Guard:
         self.cluster.pulse.tell(IDLE)
         if self.fault.check_every:
             self._check(step)
-            sound_by_rank = self.cluster.gather_in_time(self.updater.sums is None or self.updater.sums.hold())
+            sound_by_rank = self.cluster.gather_in_time(self.updater.checksums is None or self.updater.checksums.hold())
             damaged = [rank for rank, sound in enumerate(sound_by_rank or []) if not sound]
             if damaged := self.cluster.run_on_root_in_time(lambda: damaged):
                 raise Rollback(tuple(damaged), step, self._changed(damaged, f"after step {step}"))
@@ -170,7 +171,7 @@ class Guard:
     def take(self) -> dict[str, Any]:
         """Return the noted faults, and clear them."""
         faults = {
-            "skipped": [*self.skipped, *self.mode.tally.skipped],
+            "skipped": [*self.skipped, *self.tally.skipped],
             "repaired": list(self.repaired),
             "late": self.watch.take(),
         }

@@ -10,7 +10,7 @@ from psframe.memory.allocator import Allocator
 from psframe.memory.arena import Arena
 from psframe.nn import precision, subnormal
 from psframe.nn.activations import Dropout, Flatten, ReLU
-from psframe.nn.base import Base, Pass
+from psframe.nn.base import BaseLayer, Pass
 from psframe.nn.conv import Conv1d, Conv2d
 from psframe.nn.conv.window import panel_rows
 from psframe.nn.dense import Dense
@@ -207,7 +207,7 @@ def test_layers_that_do_not_compute_in_it_are_told():
     Network(tiny.mixed((1, 4, 4), 3), (1, 4, 4), 3)
 
 
-class Probe(Base):
+class Probe(BaseLayer):
     """Notes how its thread treats subnormal numbers."""
 
     bfloat16 = "arrays"

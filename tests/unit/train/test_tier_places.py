@@ -14,8 +14,8 @@ from psframe.memory.tier_options import Window
 from psframe.models import BUILT_IN
 from psframe.nn.network import Network
 from psframe.train import tier_places
-from psframe.train.build.moves import of_step
-from psframe.train.build.sizes import Moves, Sizes
+from psframe.train.build.accesses import of_step
+from psframe.train.build.sizes import Accesses, Sizes
 from psframe.train.tier_places import RESERVE, Wish
 
 PAGE = 4096
@@ -23,10 +23,10 @@ QUARTERS = {n: [Reach("hbw", (4 + n,), 100.0, "given"), Reach("ddr", (n, 3 - n),
 
 
 def wish(quarter, n_bytes, own=None, shared=None, fixed=(), most_mb=None):
-    return Wish(QUARTERS[quarter], n_bytes, Moves(own or {}, shared or {}), list(fixed), most_mb, False)
+    return Wish(QUARTERS[quarter], n_bytes, Accesses(own or {}, shared or {}), list(fixed), most_mb, False)
 
 
-def test_all_ranks_moves_of_shared_memory_count_where_its_pages_are():
+def test_all_ranks_accesses_to_shared_memory_count_where_its_pages_are():
     """Three workers read parameters that two of them place, a third and two thirds."""
     place, shared = "parameters/0.Dense.weight", {"parameters/0.Dense.weight": (900, 30)}
     wishes = [wish(0, {place: 1 * PAGE}, {place: (7, 7)}, shared), wish(3, {place: 2 * PAGE}, {}, shared)]
@@ -55,7 +55,7 @@ def test_room_is_what_others_leave_and_groups_share():
 def test_most_is_of_a_fast_node_also_for_several_groups(most_mb):
     reaches = [Reach("hbw", (4,), 100.0, "given")]
     wishes = [
-        Wish([*reaches, Reach("ddr", nodes, 25.0, "given")], {"exchange": n}, Moves(), [], most_mb, False)
+        Wish([*reaches, Reach("ddr", nodes, 25.0, "given")], {"exchange": n}, Accesses(), [], most_mb, False)
         for nodes, n in (((0,), PAGE), ((1,), 3 * PAGE))
     ]
     plans = tier_places._plans(wishes, {(n, 0): 1 << 30 for n in (0, 1, 4)})
@@ -69,8 +69,8 @@ def test_tensors_move_where_all_ranks_use_them_alike(n_ranks):
     n_bytes = {early: 512 * PAGE, late: 512 * PAGE}
     used = {early: Window(0, 1, 10), late: Window(5, 6, 10)}
     own = dict.fromkeys(n_bytes, (10**9, 10**9))
-    worker = Wish(QUARTERS[0], n_bytes, Moves(own), [], 2.2 * n_ranks, False, used, 2.0)
-    server = Wish(QUARTERS[0], {}, Moves(), [], 2.2 * n_ranks, False)
+    worker = Wish(QUARTERS[0], n_bytes, Accesses(own), [], 2.2 * n_ranks, False, used, 2.0)
+    server = Wish(QUARTERS[0], {}, Accesses(), [], 2.2 * n_ranks, False)
     free = {(n, 0): 1 << 30 for n in (0, 3, 4)}
     plan = tier_places._plans([worker] * n_ranks + [server], free)[worker.group]
     assert plan["moves"] == {early: "out", late: "in"}
@@ -78,7 +78,7 @@ def test_tensors_move_where_all_ranks_use_them_alike(n_ranks):
     told = [line.split("  ")[-1].strip() for line in tier_places.account(plan).splitlines() if "Conv2d" in line]
     assert told == ["hbw, in ddr between passes", "ddr, in hbw for its passes"]
     assert f"what moves does so at {2 * n_ranks} GB/s on all ranks together" in tier_places.account(plan)
-    other = Wish(QUARTERS[0], n_bytes, Moves(own), [], 2.2, False, {**used, late: Window(6, 7, 10)}, 2.0)
+    other = Wish(QUARTERS[0], n_bytes, Accesses(own), [], 2.2, False, {**used, late: Window(6, 7, 10)}, 2.0)
     plan = tier_places._plans([worker] * n_ranks + [other], free)[worker.group]
     assert plan["moves"] == {}
     assert "what moves" not in tier_places.account(plan)
@@ -95,24 +95,24 @@ def lenet(shared, **more):
     return network, Sizes.of(allocator, 0).by_place
 
 
-def test_step_moves_parameters_gradients_and_state_as_often_as_they_are_used():
+def test_step_accesses_parameters_gradients_and_state_as_often_as_they_are_used():
     network, sizes = lenet(shared=False)
     weight = "5.Dense.weight"
     n, size = 4 * int(np.prod(network.params[weight].shape)), sizes[f"parameters/{weight}"]
-    moves = of_step(network, 8, True, True, sizes).own
-    assert moves[f"parameters/{weight}"] == (2 * n + size, size)
-    assert moves[f"gradients/{weight}"] == (n, 2 * n)
-    assert moves[f"optimizer/{weight}"] == (size, size)
+    accesses = of_step(network, 8, True, True, sizes).own
+    assert accesses[f"parameters/{weight}"] == (2 * n + size, size)
+    assert accesses[f"gradients/{weight}"] == (n, 2 * n)
+    assert accesses[f"optimizer/{weight}"] == (size, size)
     worker = of_step(network, 8, True, False, sizes).own
     assert worker[f"parameters/{weight}"] == (2 * n, n)
     assert worker[f"optimizer/{weight}"] == (0, 0)
     server = of_step(network, 8, False, True, sizes).own
     assert server[f"gradients/{weight}"] == (0, 0)
-    assert {moves for place, moves in server.items() if place.startswith("activations")} == {(0, 0)}
+    assert {accesses for place, accesses in server.items() if place.startswith("activations")} == {(0, 0)}
     thrice = of_step(network, 24, True, True, sizes).own
     assert thrice[f"gradients/{weight}"] == (3 * n, 4 * n)
     for place in ("activations/0.Conv2d.kept", "activations/input_gradients"):
-        assert thrice[place] == tuple(3 * number for number in moves[place])
+        assert thrice[place] == tuple(3 * number for number in accesses[place])
 
 
 @pytest.mark.parametrize(
@@ -128,15 +128,15 @@ def test_step_moves_parameters_gradients_and_state_as_often_as_they_are_used():
 def test_step_reads_activations_as_often_as_layers_say(layer, reads):
     network, sizes = lenet(shared=False)
     place = f"activations/{layer}.kept"
-    moves = of_step(network, 8, True, True, sizes).own
-    assert moves[place] == (pytest.approx(reads * sizes[place]), sizes[place])
+    accesses = of_step(network, 8, True, True, sizes).own
+    assert accesses[place] == (pytest.approx(reads * sizes[place]), sizes[place])
 
 
 def test_workers_read_the_samples_of_a_step_in_memory_that_one_rank_has():
     network, sizes = lenet(shared=False)
     sizes = {**sizes, "data": 100 * PAGE}
-    moves = of_step(network, 8, True, True, sizes, 784)
-    assert (moves.own["data"], moves.shared["data"]) == ((0, 0), (8 * 784, 0))
+    accesses = of_step(network, 8, True, True, sizes, 784)
+    assert (accesses.own["data"], accesses.shared["data"]) == ((0, 0), (8 * 784, 0))
     assert "data" not in of_step(network, 8, False, True, sizes, 784).shared
     read = {"data": (6272, 0)}
     wishes = [wish(0, {"data": 100 * PAGE}, shared=read), wish(0, {"exchange": PAGE}, shared=read)]
@@ -157,10 +157,10 @@ def test_workers_of_a_node_move_what_it_shares_and_its_owners_update_it():
     weight = "5.Dense.weight"
     n, size = 4 * int(np.prod(network.params[weight].shape)), sizes[f"parameters/{weight}"]
     for applies in (True, False):
-        moves = of_step(network, 8, True, applies, sizes)
-        assert moves.shared[f"parameters/{weight}"] == (2 * n, 0)
-        assert moves.shared[f"gradients/{weight}"] == (n, n)
-        assert moves.own[f"parameters/{weight}"] == (size // 2, size // 2)
+        accesses = of_step(network, 8, True, applies, sizes)
+        assert accesses.shared[f"parameters/{weight}"] == (2 * n, 0)
+        assert accesses.shared[f"gradients/{weight}"] == (n, n)
+        assert accesses.own[f"parameters/{weight}"] == (size // 2, size // 2)
 
 
 def test_account_tells_each_tensor_and_that_nothing_was_measured():

@@ -52,7 +52,7 @@ class Hybrid(Pipeline):
         self.of_front = self.network.arena.grads[: begin_of(self.network, rest)]
 
     @property
-    def parts(self) -> list[Network]:
+    def networks(self) -> list[Network]:
         return [self.front, self.rest]
 
     def warm(self) -> None:

@@ -16,7 +16,7 @@ from psframe.cluster.cluster import Cluster
 from psframe.collectives.base import cut
 from psframe.errors import UserError
 from psframe.memory.allocator import Allocator, shared_block
-from psframe.nn.base import Arrays, Base, Layer, Param, Pass, Shape
+from psframe.nn.base import Arrays, BaseLayer, Layer, Param, Pass, Shape
 from psframe.nn.conv import Conv2d
 from psframe.nn.dense import Dense
 from psframe.nn.network import Network
@@ -81,7 +81,7 @@ class ShardGroup:
         self.traffic.sum(own.nbytes, 1 + len(slots))
 
 
-class Split(Base):
+class Split(BaseLayer):
     """Layer of which this rank has one shard.
 
     Parameters

@@ -26,13 +26,13 @@ from psframe.memory.tensor_names import place_of, role_of, tensor_of
 from psframe.nn import reads
 from psframe.nn.network import Network
 from psframe.nn.workspace import GRADIENTS, KEPT
-from psframe.train.build.sizes import Moves
+from psframe.train.build.sizes import Accesses
 
 
 def of_step(
     network: Network, n_samples: int, works: bool, applies: bool, sizes: Mapping[str, int], sample_bytes: int = 0
-) -> Moves:
-    """Return what a rank moves in a step.
+) -> Accesses:
+    """Return what a rank reads and writes in a step.
 
     Parameters
     ----------
@@ -63,11 +63,11 @@ def of_step(
     vectors = _of_vectors(network, n_samples, applies) if works else {}
     data = {"data": (n_samples * sample_bytes, 0)} if works else {}
     if arena.shared:
-        return Moves(own, vectors | data)
+        return Accesses(own, vectors | data)
     for place, (read, written) in vectors.items():
         before = own.get(place, (0, 0))
         own[place] = before[0] + read, before[1] + written
-    return Moves(own, data)
+    return Accesses(own, data)
 
 
 def _passes(network: Network, n_samples: int) -> int:
@@ -107,11 +107,11 @@ def _of_vectors(network: Network, n_samples: int, applies: bool) -> dict[str, tu
     """Return a worker's passes over parameters and gradients, tensor by tensor."""
     itemsize, passes = np.dtype(network.dtype).itemsize, _passes(network, n_samples)
     receives = not network.arena.shared and not applies
-    moves: dict[str, tuple[int, int]] = {}
+    accesses: dict[str, tuple[int, int]] = {}
     for tensor, slot in network.layout.slots.items():
         n = slot.stop - slot.start
-        moves[place_of("parameters", tensor)] = 2 * n * itemsize * passes, n * itemsize if receives else 0
+        accesses[place_of("parameters", tensor)] = 2 * n * itemsize * passes, n * itemsize if receives else 0
         # added to in each pass but the first; read by the exchange, which writes its sum into private ones
         read = 4 * n * passes
-        moves[place_of("gradients", tensor)] = read, 4 * n * passes + (0 if network.arena.shared else 4 * n)
-    return moves
+        accesses[place_of("gradients", tensor)] = read, 4 * n * passes + (0 if network.arena.shared else 4 * n)
+    return accesses

@@ -39,6 +39,12 @@ class Call:
     is_same: bool = False
 
 
+def drawn(draw: Draw, group: Any, *kinds: Callable[[Draw], Call]) -> Call:
+    """Return a call of one of these kinds in a group."""
+    draw.group, draw.n, draw.me = group, group.size, group.me
+    return draw.rng.choice(kinds)(draw)
+
+
 def describe(draw: Draw, name: str, **words: Any) -> str:
     said = " ".join(f"{key}={value}" for key, value in words.items())
     return f"{name} in {draw.group.name} {draw.group.ranks} {said}"

@@ -7,21 +7,16 @@ import torch
 import torch.distributed as dist
 
 from psframe.torch.progress import IDLE_S
-from tests.torch.call import check
+from tests.torch.call import check, drawn
 from tests.torch.harness import ranks
 from tests.torch.reductions import all_reduce
-
-
-def _of(draw, group):
-    draw.group, draw.n, draw.me = group, group.size, group.me
-    return all_reduce(draw)
 
 
 @ranks(1, 2, 3, 5)
 def callbacks_follow_each_other(team):
     """What ``then`` returns has the last callback's value, also where it was asked for before the collective's end."""
     for draw in team.examples(8, team.groups[:1]):
-        calls = [_of(draw, team.groups[0]) for _ in range(4)]
+        calls = [drawn(draw, team.groups[0], all_reduce) for _ in range(4)]
         works = [call.begin(async_op=True) for call in calls]
         said = []
         futures = [
@@ -39,7 +34,7 @@ def callbacks_follow_each_other(team):
 def callback_may_begin_another(team):
     """As a communication hook does: a collective in the callback of another, whose future is waited for there."""
     for draw in team.examples(8):
-        first, second = _of(draw, team.groups[0]), _of(draw, team.groups[0])
+        first, second = drawn(draw, team.groups[0], all_reduce), drawn(draw, team.groups[0], all_reduce)
 
         def again(future, call=second):
             call.begin(async_op=True).get_future().wait()
@@ -54,8 +49,8 @@ def callback_may_begin_another(team):
 def callbacks_of_many_may_begin_others(team):
     """As of buckets one behind the other, waited for in their order."""
     for draw in team.examples(5):
-        first = [_of(draw, team.groups[0]) for _ in range(4)]
-        second = [_of(draw, team.groups[0]) for _ in range(4)]
+        first = [drawn(draw, team.groups[0], all_reduce) for _ in range(4)]
+        second = [drawn(draw, team.groups[0], all_reduce) for _ in range(4)]
         works = [call.begin(async_op=True) for call in first]
         for work, call in zip(works, second, strict=True):
             work.get_future().then(lambda _, call=call: call.begin(async_op=True).get_future().wait()).wait()
@@ -67,8 +62,8 @@ def callbacks_of_many_may_begin_others(team):
 def callbacks_of_a_backward_pass_begin_others_in_one_order(team):
     """Behind all that the pass itself begins, also where a rank needs long from one layer to the next."""
     for slow, draw in enumerate(team.examples(4, team.groups[:1])):
-        first = [_of(draw, team.groups[0]) for _ in range(3)]
-        second = [_of(draw, team.groups[0]) for _ in range(3)]
+        first = [drawn(draw, team.groups[0], all_reduce) for _ in range(3)]
+        second = [drawn(draw, team.groups[0], all_reduce) for _ in range(3)]
         futures = []
 
         def again(call):
@@ -93,7 +88,7 @@ def callbacks_of_a_backward_pass_begin_others_in_one_order(team):
 def pass_may_wait_in_ways_of_pytorch(team):
     """For futures that PyTorch has collected, in the middle of a backward pass: nobody waits for ever."""
     for draw in team.examples(2, team.groups[:1]):
-        calls = [_of(draw, team.groups[0]) for _ in range(3)]
+        calls = [drawn(draw, team.groups[0], all_reduce) for _ in range(3)]
 
         def hook(_, calls=calls):
             works = [call.begin(async_op=True) for call in calls]
@@ -113,8 +108,8 @@ def pass_may_wait_in_ways_of_pytorch(team):
 def pass_of_a_thread_lets_others_go_on(team):
     """A thread in a backward pass waits for one that is in none, and that waits in C++."""
     for draw in team.examples(2, team.groups[:1]):
-        call = _of(draw, team.groups[0])
-        mine, found = _of(draw, team.groups[0]), []
+        call = drawn(draw, team.groups[0], all_reduce)
+        mine, found = drawn(draw, team.groups[0], all_reduce), []
 
         def wait(call=call, found=found):
             work = call.begin(async_op=True)
@@ -140,7 +135,7 @@ def pass_of_a_thread_lets_others_go_on(team):
 def pass_that_fails_keeps_nobody_waiting(team):
     """The callbacks of what it had begun are called later on."""
     for draw in team.examples(3, team.groups[:1]):
-        call, called = _of(draw, team.groups[0]), []
+        call, called = drawn(draw, team.groups[0], all_reduce), []
 
         def hook(_, call=call, called=called):
             call.begin(async_op=True).get_future().then(lambda _: called.append(1))

@@ -6,7 +6,7 @@ from itertools import product
 import torch
 import torch.distributed as dist
 
-from tests.torch.call import by_polling, check, run
+from tests.torch.call import by_polling, check, drawn, run
 from tests.torch.expected import Op, differs, fold
 from tests.torch.harness import ranks
 from tests.torch.moves import MOVES
@@ -14,16 +14,11 @@ from tests.torch.reductions import REDUCTIONS, all_reduce
 from tests.torch.tensors import FLOATS, numbers, place
 
 
-def _of(draw, group, kinds=(all_reduce,)):
-    draw.group, draw.n, draw.me = group, group.size, group.me
-    return draw.rng.choice(kinds)(draw)
-
-
 @ranks(2, 3, 5, 4)
 def waits_for_two_groups_may_cross(team):
     """Even ranks wait for the first group and then for the second one, odd ranks the other way round."""
     for draw in team.examples(12):
-        calls = [_of(draw, group) for group in team.groups[:2]]
+        calls = [drawn(draw, group, all_reduce) for group in team.groups[:2]]
         works = [call.begin(async_op=True) for call in calls]
         for work in works if team.rank % 2 else reversed(works):
             work.wait()
@@ -35,7 +30,7 @@ def waits_for_two_groups_may_cross(team):
 def begins_in_two_groups_may_cross(team):
     """Even ranks begin with the first group, odd ones with the second, and wait in either order."""
     for draw in team.examples(12):
-        calls = [_of(draw, group, (*REDUCTIONS, *MOVES)) for group in team.groups[:2]]
+        calls = [drawn(draw, group, *REDUCTIONS, *MOVES) for group in team.groups[:2]]
         begins, waits = list(range(2)), list(range(2))
         if team.rank % 2:
             begins.reverse()
@@ -52,14 +47,14 @@ def begins_in_two_groups_may_cross(team):
 def waits_for_overlapping_groups_may_cross(team):
     """Of several groups and calls each rank waits in an order of its own."""
     for draw in team.examples(10):
-        calls = [_of(draw, draw.rng.choice(team.groups), (*REDUCTIONS, *MOVES)) for _ in range(10)]
+        calls = [drawn(draw, draw.rng.choice(team.groups), *REDUCTIONS, *MOVES) for _ in range(10)]
         run(team, draw, calls)
 
 
 @ranks(1, 2, 3, 5)
 def future_has_the_tensors(team):
     for draw in team.examples(8, team.groups[:1]):
-        call = _of(draw, team.groups[0])
+        call = drawn(draw, team.groups[0], all_reduce)
         work = call.begin(async_op=True)
         value = work.get_future().wait()
         wrong = differs(value[0] if isinstance(value, list) else value, _flat(call.results[0].placed.view))
@@ -76,7 +71,7 @@ def _flat(tensor):
 @ranks(1, 2, 3, 5)
 def futures_may_be_collected(team):
     for draw in team.examples(8, team.groups[:2]):
-        calls = [_of(draw, draw.rng.choice(team.groups[:2])) for _ in range(5)]
+        calls = [drawn(draw, draw.rng.choice(team.groups[:2]), all_reduce) for _ in range(5)]
         works = [call.begin(async_op=True) for call in calls]
         futures = [work.get_future().then(lambda f, at=at: at) for at, work in enumerate(works)]
         found = torch.futures.collect_all(futures).wait()
@@ -90,7 +85,7 @@ def futures_may_be_collected(team):
 def work_may_be_asked_again(team):
     """Waiting twice is the same as once, and a work that nobody waits for is done all the same."""
     for draw in team.examples(8, team.groups[:1]):
-        first, second = _of(draw, team.groups[0]), _of(draw, team.groups[0])
+        first, second = drawn(draw, team.groups[0], all_reduce), drawn(draw, team.groups[0], all_reduce)
         work = first.begin(async_op=True)
         second.begin(async_op=True)  # its work is dropped
         for _ in range(2):
@@ -126,7 +121,7 @@ def small_one_behind_a_large_one_is_done_when_waited_for(team):
 @ranks(2, 3, 5)
 def threads_have_a_group_each(team):
     for draw in team.examples(4):
-        calls = {group.name: [_of(draw, group) for _ in range(10)] for group in team.groups[:2]}
+        calls = {group.name: [drawn(draw, group, all_reduce) for _ in range(10)] for group in team.groups[:2]}
         raised = []
 
         def go(mine, raised=raised):

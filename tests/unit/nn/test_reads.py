@@ -5,24 +5,21 @@ from functools import partial
 import numpy as np
 import pytest
 
-from psframe.memory.allocator import Allocator, Home
+from psframe.memory.allocator import Allocator
 from psframe.memory.arena import Arena
-from psframe.memory.by_tensor import ROLES
 from psframe.nn import reads
 from psframe.nn.activations import Dropout, Flatten, ReLU
-from psframe.nn.base import Pass
 from psframe.nn.conv import Conv2d
 from psframe.nn.dense import Dense
-from psframe.nn.initial import initialize
 from psframe.nn.network import Network
 from psframe.nn.normalization import BatchNorm, GroupNorm
 from psframe.nn.pool import AvgPool2d, GlobalAvgPool, MaxPool2d
 from psframe.nn.residual import Residual, Subsample
 from psframe.nn.smooth import LeakyReLU, SiLU
-from psframe.nn.wrapped import Announced, wrap
 from tests.helpers.accessed import PAGE, Watch, works
+from tests.helpers.phases import N_CLASSES, announce, by_tensor, step_of
 
-SHAPE, N_CLASSES, BATCH = (2, 16, 16), 5, 48
+SHAPE, BATCH = (2, 16, 16), 48
 CONV = partial(Conv2d, 8, 3, padding=1)
 MODELS = {
     "with ReLUs": lambda: [
@@ -47,10 +44,7 @@ MODELS = {
 
 
 def network_of(model):
-    network = Network(MODELS[model](), SHAPE, N_CLASSES)
-    allocator = Allocator(homes={role: Home(by_tensor=True) for role in ROLES})
-    network.bind(Arena(network.layout, 0, allocator), BATCH, allocator)
-    initialize(network, 1)
+    network, allocator = by_tensor(MODELS[model](), SHAPE, BATCH)
     assert all(section.part >= BATCH for section in network.sections)  # or phases take turns
     return network, allocator
 
@@ -58,7 +52,7 @@ def network_of(model):
 def phases(network, arrays):
     """Return the phases of a step in which each array is touched."""
     watch, found = Watch(arrays), {name: set() for name in arrays}
-    n, now = 2 * len(network.active), []
+    now = []
 
     def passing(phase):
         for name in watch.touched() if now else ():
@@ -66,16 +60,11 @@ def phases(network, arrays):
         now.append(phase)
         watch.forget()
 
-    generator = np.random.default_rng(0)
-    x = generator.standard_normal((BATCH, *network.input_shape), np.float32)
-    step = partial(network.gradients, x, np.arange(BATCH) % N_CLASSES, Pass(True, 1, 0, np.arange(BATCH)))
+    step = step_of(network, BATCH)
     step()  # compiles, and touches what is new
-    wrap(
-        network,
-        lambda place, index, layer: Announced(layer, partial(passing, place), partial(passing, n - 1 - place)),
-    )
+    announce(network, passing)
     step()
-    passing(n)
+    passing(2 * len(network.active))
     return found
 
 

@@ -5,27 +5,18 @@ from functools import partial
 import numpy as np
 import pytest
 
-from psframe.memory.allocator import Allocator, Home
-from psframe.memory.arena import Arena
-from psframe.memory.by_tensor import ROLES
 from psframe.memory.tensor_names import tensor_of
 from psframe.memory.tier_options import Window
-from psframe.nn.base import Pass
-from psframe.nn.initial import initialize
-from psframe.nn.network import Network
-from psframe.nn.wrapped import Announced, wrap
 from psframe.train.build.windows import windows
 from tests.helpers import tiny
+from tests.helpers.phases import N_CLASSES, announce, by_tensor, step_of
 
-SHAPE, N_CLASSES, BATCH = (2, 8, 8), 5, 4
+SHAPE, BATCH = (2, 8, 8), 4
 MODELS = {"deep": tiny.deep, "residual": tiny.residual, "meeting": partial(tiny.meeting, norm="batch")}
 
 
 def network_of(model, n_samples=BATCH, **more):
-    network = Network(MODELS[model](SHAPE, N_CLASSES), SHAPE, N_CLASSES)
-    allocator = Allocator(homes={role: Home(by_tensor=True) for role in ROLES})
-    network.bind(Arena(network.layout, 0, allocator), n_samples, allocator, "blas", **more)
-    initialize(network, 1)
+    network, allocator = by_tensor(MODELS[model](SHAPE, N_CLASSES), SHAPE, n_samples, "blas", **more)
     memory = {}
     for place, block in allocator.blocks:
         memory.setdefault(place, []).append(block)
@@ -33,14 +24,8 @@ def network_of(model, n_samples=BATCH, **more):
 
 
 def gradients(network, passing=lambda phase: None):
-    n_phases = 2 * len(network.active)
-    wrap(
-        network,
-        lambda place, index, layer: Announced(layer, partial(passing, place), partial(passing, n_phases - 1 - place)),
-    )
-    generator = np.random.default_rng(0)
-    x = generator.standard_normal((BATCH, *network.input_shape), np.float32)
-    network.gradients(x, generator.integers(0, N_CLASSES, BATCH), Pass(True, 1, 0, np.arange(BATCH)))
+    announce(network, passing)
+    step_of(network, BATCH)()
     return network.arena.grads.copy()
 
 

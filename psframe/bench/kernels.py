@@ -46,8 +46,8 @@ INPUTS: dict[str, tuple[Shape, int]] = {
     "mobilenet_small": ((3, 32, 32), 10),
 }
 USAGE = (
-    "python -m psframe.bench kernels [--model M,...] [--batch B,...] [--precision bf16] [--against float32|torch] "
-    "[--warm] [--json FILE]"
+    "python -m psframe.bench kernels [--model M,...] [--batch B,...] [--precision bf16] [--kernels winograd] "
+    "[--against float32|direct|torch] [--warm] [--json FILE]"
 )
 EXAMPLE = "python -m psframe.bench kernels --model lenet --batch 64 --against torch"
 
@@ -58,13 +58,14 @@ def _arguments(argv: Sequence[str]) -> tuple[Namespace, str]:
     parser.add_argument("--batch", default="64", help="samples a step (default: 64)")
     parser.add_argument("--input", help="C,H,W or C,T of a sample (default: what the model was made for)")
     parser.add_argument("--threads", type=int, default=1)
-    parser.add_argument("--kernels", choices=("direct", "blas"), default="direct")
+    parser.add_argument("--kernels", choices=("direct", "winograd", "blas"), default="direct")
     parser.add_argument("--seconds", type=float, default=2.0, help="to spend on each measurement (default: 2)")
     parser.add_argument("--precision", choices=tuple(TABLE), default="float32", help="as train.precision")
     parser.add_argument(
         "--against",
-        choices=("torch", "float32"),
-        help="measure in turn with PyTorch (with bf16, under its autocast), or with psframe in float32",
+        choices=("torch", "float32", "direct"),
+        help="measure in turn with PyTorch (with bf16, under its autocast), or with psframe in float32, or its direct "
+        "kernels",
     )
     parser.add_argument("--warm", action="store_true", help="only compile, and keep what was compiled")
     parser.add_argument("--json", help="write the figures to this file")
@@ -77,6 +78,10 @@ def main(argv: Sequence[str]) -> int:
     if arguments.help:
         print(text)
         return 0
+    if arguments.precision != "float32" and arguments.kernels != "direct":
+        raise UserError(
+            f"--kernels must be direct for --precision {arguments.precision}, got {arguments.kernels}; give one of both"
+        )
     if arguments.threads < 1:
         raise UserError(f"--threads must be at least 1, got {arguments.threads}; give a number of cores")
     threadpool_limits(arguments.threads, user_api="blas")
@@ -138,13 +143,13 @@ class Bench:
         shape, self.n_classes = INPUTS.get(model, ((3, 32, 32), 10))
         self.shape = tuple(_whole("--input", arguments.input)) if arguments.input else shape
 
-        def step(precision: str) -> Step:
+        def step(**changes: str) -> Step:
             layers = build(self.shape, self.n_classes)
-            keys = Namespace(**vars(arguments) | {"precision": precision})
-            return Step(layers, self.shape, self.n_classes, batch, keys)
+            return Step(layers, self.shape, self.n_classes, batch, Namespace(**vars(arguments) | changes))
 
-        self.step = step(arguments.precision)
-        self.plain = step("float32") if arguments.against == "float32" else None
+        self.step = step()
+        key = {"float32": "precision", "direct": "kernels"}.get(arguments.against)
+        self.plain = step(**{key: arguments.against}) if key else None
         began = perf_counter()
         self.step()
         self.step.network.evaluate(self.step.x, self.step.labels)
@@ -155,7 +160,7 @@ class Bench:
         steps: dict[str, Callable[[], None]] = {"psframe": self.step}
         against, precision = self.arguments.against, self.arguments.precision
         if self.plain:
-            steps["psframe float32"] = self.plain
+            steps[f"psframe {against}"] = self.plain
         for form in torch_network.FORMATS if against == "torch" else ():
             layers, x, labels = self.step.network.layers, self.step.x, self.step.labels
             steps[f"torch {form}"] = torch_network.torch_step(
@@ -255,7 +260,7 @@ def describe(report: dict[str, Any]) -> str:
         ratio = f"{ratio['median']:.2f} ({ratio['low']:.2f} to {ratio['high']:.2f})"
         lines.append(f"  psframe / {report['against']['best']}: {ratio}")
     lines.append(f"  this core multiplies and adds {report['peak_gflops']['median']:.1f} GFLOP/s in registers")
-    table = [["layer", "", "ms", "GFLOP/s", "of peak", "MB", "x float32" * ("ratio" in report["layers"][0]["forward"])]]
+    table = [["layer", "", "ms", "GFLOP/s", "of peak", "MB", "ratio" * ("ratio" in report["layers"][0]["forward"])]]
     for row in report["layers"]:
         for direction in DIRECTIONS:
             figures = row[direction]

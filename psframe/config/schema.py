@@ -68,9 +68,9 @@ class Train(msgspec.Struct, forbid_unknown_fields=True, kw_only=True, frozen=Tru
 
 
 class NN(msgspec.Struct, forbid_unknown_fields=True, kw_only=True, frozen=True):
-    """Network. ``kernels``: implementation of convolutions and dense layers; ``blas``: the plain one, over NumPy's."""
+    """Network. ``kernels`` of convolutions and dense layers; ``winograd``: fewer products; ``blas``: NumPy's, plain."""
 
-    kernels: Literal["direct", "blas"] = "direct"
+    kernels: Literal["direct", "winograd", "blas"] = "direct"
 
 
 class Parallel(msgspec.Struct, forbid_unknown_fields=True, kw_only=True, frozen=True):

@@ -66,8 +66,8 @@ def multiply_add(typing, block, a, b, c, counts, start, floor, old, add):
         Of a's type; in bfloat16 to float32, or to uint16.
     counts : (n_i, n_k)
         In elements of A: pairs if it points to uint32, else numbers.
-    start : (pointer or None, at)
-        Initial value of every row; None: 0.
+    start : (pointer or None, at) or (pointer, at, start_row)
+        Initial values of every row, or of rows that are so far apart; None: 0.
     floor : float
         max(sum, floor) is stored: with 0 a ReLU, with -inf the sum. NaN stays NaN.
     old : (pointer, at, old_row)
@@ -127,8 +127,10 @@ class _Block:
         b, b_k, b_i = row.operand(b)
         n_i, n_k = cgutils.unpack_tuple(builder, counts)
         has_start = self.kinds[5][0] != types.none
-        first = row.load(row.operand(start)[0]) if has_start else row.spread(row.number(0))
-        sums = [[cgutils.alloca_once_value(builder, vector) for vector in first] for _ in range(n_rows)]
+        begin, *apart = row.operand(start) if has_start else (None,)
+        first = row.load(begin) if has_start else row.spread(row.number(0))
+        starts = [row.load(row.move(begin, apart[0], number)) if apart else first for number in range(n_rows)]
+        sums = [[cgutils.alloca_once_value(builder, vector) for vector in vectors] for vectors in starts]
         pointers = [*(row.move(a, a_row, number) for number in range(0, n_rows, _GROUP)), b]
         outer = [cgutils.alloca_once_value(builder, pointer) for pointer in pointers]
         inner = [cgutils.alloca_once(builder, pointer.type) for pointer in pointers]

@@ -29,8 +29,9 @@ class Workspace:
         float32 in training, or uint16 for bfloat16; gradient checks use float64.
     allocate : callable
         ``allocate(shape, dtype, tensor)`` returns an array with arbitrary contents, for an activation of that name.
-    kernels : {'direct', 'blas'}
-        Implementation of convolutions, dense layers and pooling: compiled loops, or NumPy and its BLAS.
+    kernels : {'direct', 'winograd', 'blas'}
+        Implementation of convolutions, dense layers and pooling: compiled loops, with fewer products where these
+        take less time, or NumPy and its BLAS.
     threads : Threads
     beside : callable
         ``beside(n_bytes)`` counts memory that a layer allocates elsewhere.

@@ -43,6 +43,14 @@ def test_table_and_json(tmp_path):
     assert [row["layer"] for row in found["layers"]] == ["Conv2d", "MaxPool2d"] * 2 + ["Flatten", "Dense", "Dense"]
 
 
+def test_fewer_products_are_measured_in_turn_with_the_direct_form():
+    how = ("--model", "resnet8", "--kernels", "winograd", "--against", "direct", "--input", "1,8,8", "--seconds", "0.1")
+    done = bench("kernels", "--batch", "8", *how)
+    assert done.returncode == 0, done.stderr
+    assert "resnet8 (1x8x8), batch 8, 1 thread(s), winograd" in done.stdout
+    assert "psframe / psframe direct: " in done.stdout
+
+
 def test_warm_compiles_and_measures_nothing():
     done = bench("kernels", "--model", "lenet", "--batch", "8", "--warm")
     assert done.returncode == 0, done.stderr
@@ -58,6 +66,7 @@ def test_warm_compiles_and_measures_nothing():
         (("kernels", "--model", "lenett"), "there is no 'lenett'; did you mean 'lenet'"),
         (("kernels", "--batch", "0"), "--batch must be whole numbers of at least 1, got '0'"),
         (("kernels", "--batch", "8,x"), "got '8,x'"),
+        (("kernels", "--precision", "bf16", "--kernels", "winograd"), "--kernels must be direct for --precision bf16"),
         (("kernels", "--threads", "0"), "--threads must be at least 1, got 0"),
         (("kernels", "--input", "3,x"), "--input must be whole numbers"),
         (("kernels", "--input", "9,128"), "model lenet takes images"),

@@ -1,8 +1,8 @@
 """Hold one pass through every kind of layer against BLAS: ``python -m tests.helpers.layer_digest [forward | conv]``.
 
 ``forward`` leaves out the way back, whose code is compiled by itself; ``conv`` is a convolution alone, there and back;
-``bf16`` passes bfloat16 through every kind, there and back, and holds it against BLAS roughly; ``normalized`` does so
-for normalization, shortcuts, and what else has bfloat16 by loops of its own.
+``winograd`` does so by transformed tiles; ``bf16`` passes bfloat16 through every kind, there and back, and holds it
+against BLAS roughly; ``normalized`` does so for normalization, shortcuts, and what else has loops of its own.
 Prints the width of a vector and a hash of all results. Numba's variables say for which CPU it is compiled.
 """
 
@@ -35,6 +35,11 @@ def conv():
     return [Conv2d(34, 3, padding=1)], (9, 11, 21)
 
 
+def by_tiles():
+    """So many channels that blocks of tiles have other sizes on other CPUs."""
+    return [Conv2d(64, 3, padding=1), ReLU()], (9, 11, 64)
+
+
 def normalized():
     around = Residual([Conv2d(21, 3, padding=1, groups=21, bias=False), BatchNorm()], [Subsample(21)])
     layers = [Conv2d(21, 3, groups=3), GroupNorm(3), SiLU(), around, ReLU(), GlobalAvgPool(), LayerNorm(), Dense(9)]
@@ -43,8 +48,8 @@ def normalized():
 
 def main(part=""):
     results = []
-    for kernels in ("direct", "blas"):
-        layers, shape = {"conv": conv, "normalized": normalized}.get(part, of_every_kind)()
+    for kernels in ("winograd" if part == "winograd" else "direct", "blas"):
+        layers, shape = {"conv": conv, "winograd": by_tiles, "normalized": normalized}.get(part, of_every_kind)()
         is_half = part in ("bf16", "normalized") and kernels == "direct"
         given = half if is_half else np.asarray
         bench = Bench(layers, shape, 5, "uint16" if is_half else "float32", kernels)

@@ -39,6 +39,11 @@ def mixed():
     ]
 
 
+def by_tiles():
+    """Return layers for such images, of which one is computed by tiles where fewer products are asked for."""
+    return [*(Conv2d(33, 3, padding=1), ReLU(), Conv2d(35, 3), ReLU(), MaxPool2d(2)), Flatten(), Dense(4)]
+
+
 def grouped():
     """Return layers of other kinds for such images: dilated, grouped and depthwise, a normalization, a shortcut."""
     return [

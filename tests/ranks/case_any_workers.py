@@ -101,6 +101,19 @@ def workers_of_any_number_on_two_nodes_are_one_run(world):
 
 
 @ranks(4)
+def workers_and_threads_are_one_run_with_fewer_products(world):
+    """Tiles of several samples are multiplied together; whose they are, and who does so, changes nothing."""
+    model = "model={name: 'tests.helpers.tiny:deep', layers: 2, width: 33}"
+    keys = [*KEYS[:2], model, "train.blocks=4", "dataset.limit=50", "train.epochs=1"]
+    with folder(world) as where:
+        alone = seen(world, 1, where, *keys, "nn.kernels=winograd")
+        for n_ranks, mode, threads in ((2, "allreduce", 2), (4, "sync_ps", 1)):
+            how = [f"sync.mode={mode}", f"train.threads={threads}", "nn.kernels=winograd"]
+            assert seen(world, n_ranks, where, *keys, *how) == alone, (n_ranks, *how)
+        assert seen(world, 1, where, *keys) != alone, "there was nothing to compute otherwise"
+
+
+@ranks(4)
 def block_a_worker_lets_gradients_leave_early(world):
     keys = [*KEYS, "train.blocks=4", "sync.mode=allreduce", "collective={name: buffer, bucket_bytes: 64}"]
     with folder(world) as where:

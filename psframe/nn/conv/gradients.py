@@ -127,17 +127,18 @@ def _band_weight(part, n_parts, types, x, y, dy, dw, db, one, relu, add, at, win
             from_ = (read, begin + r, 1, window.column_step * c, window.row_step * pitch)
             to = (pointer(dw), (a * run + r) * out)
             if r + len(rows) <= run:
-                _rows_weight(weight_types, rows, from_, of_row, to, (n_elements, of_image, of_output), add)
+                rows_gradient(weight_types, rows, from_, of_row, to, (n_elements, of_image, of_output), add)
             else:
-                _rows_weight(weight_types, last_rows, from_, of_row, to, (n_elements, of_image, of_output), add)
+                rows_gradient(weight_types, last_rows, from_, of_row, to, (n_elements, of_image, of_output), add)
     if part == 0:
         from_, to = (pointer(one), 0, 0, 0, 0), (pointer(db), 0)
         of_band = (given, first, (n_band, n_columns, out))
-        _rows_weight(bias_types, bias_types[1], from_, of_band, to, (n_elements, 0, of_output), add)
+        rows_gradient(bias_types, bias_types[1], from_, of_band, to, (n_elements, 0, of_output), add)
 
 
 @inline
-def _rows_weight(types, rows, read, given, to, samples, add):
+def rows_gradient(types, rows, read, given, to, samples, add):
+    """Write, or add, what some samples give to some rows of the weights: the sum over their pixels, in order."""
     lanes, _, _, vectors, last_vectors, tail = types
     (x, begin, row, k, i), (dy, dy_at, (n_i, n_columns, out)), (weights, place) = read, given, to
     n, of_image, of_output = samples

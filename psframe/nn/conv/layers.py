@@ -9,15 +9,17 @@ from psframe.errors import UserError
 from psframe.nn.activations import BeforeReLU
 from psframe.nn.base import Arrays, Param, Pass, Shape
 from psframe.nn.checks import bound, image, pair, whole
+from psframe.nn.conv import unfolded, winograd
 from psframe.nn.conv.blas import Im2col
 from psframe.nn.conv.depthwise import Depthwise
 from psframe.nn.conv.direct import Direct
 from psframe.nn.conv.gathered import Gathered
 from psframe.nn.conv.geometry import Geometry
-from psframe.nn.conv.unfolded import Unfolded, pays
+from psframe.nn.conv.unfolded import Unfolded
+from psframe.nn.conv.winograd import Winograd
 from psframe.nn.workspace import Workspace
 
-KERNELS: dict[str, type[Direct] | type[Im2col]] = {"direct": Direct, "blas": Im2col}
+KERNELS: dict[str, type[Direct] | type[Im2col]] = {"direct": Direct, "winograd": Direct, "blas": Im2col}
 
 
 class Conv2d(BeforeReLU):
@@ -111,8 +113,10 @@ class Conv2d(BeforeReLU):
             self.kernels = Depthwise(*arguments)
         elif not self.is_dense:
             self.kernels = Gathered(dense, *arguments, self.groups)
-        elif workspace.kernels == "direct" and workspace.in_one == 1 and pays(geometry, self.p["weight"].size):
+        elif dense is Direct and workspace.in_one == 1 and unfolded.pays(geometry, self.p["weight"].size):
             self.kernels = Unfolded(*arguments)
+        elif workspace.kernels == "winograd" and workspace.in_one == 1 and winograd.pays(geometry):
+            self.kernels = Winograd(*arguments)
         else:
             self.kernels = dense(*arguments)
 

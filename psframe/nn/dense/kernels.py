@@ -39,7 +39,8 @@ class Direct:
         self.pairs = tuple(workspace.array((n_pairs, size), workspace.elements) for size in (depth, out))
         self.turned = workspace.array(-(-out // in_one) * width, workspace.elements)
         self.room = workspace.array((n_threads, data.rows, width))
-        self.one = workspace.one()
+        self.one, self.zeros = workspace.one(), workspace.array(out, workspace.sums)
+        self.zeros[:] = 0
 
     def use(self, p: Arrays) -> None:
         self.weight, self.bias = p["weight"].reshape(-1), p["bias"]
@@ -52,7 +53,8 @@ class Direct:
     def backward(self, x: np.ndarray, y: np.ndarray, dy: np.ndarray, dx: np.ndarray, need_dx: bool, adds: bool) -> None:
         self.threads.run_phases(
             2, loops.backward, self.gradient_types, x, y, dy, self.weight, self.weight_gradient,
-            self.bias_gradient, self.one, dx, *self.pairs, self.turned, self.room, self.relu, need_dx, adds,
+            self.bias_gradient, self.one, dx, *self.pairs, self.turned, self.room, self.zeros, self.relu,
+            need_dx, adds,
         )  # fmt: skip
 
 

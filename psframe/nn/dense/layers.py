@@ -9,7 +9,7 @@ from psframe.nn.checks import bound, whole
 from psframe.nn.dense.kernels import Direct, Matmul
 from psframe.nn.workspace import Workspace
 
-KERNELS: dict[str, type[Direct] | type[Matmul]] = {"direct": Direct, "blas": Matmul}
+KERNELS: dict[str, type[Direct] | type[Matmul]] = {"direct": Direct, "winograd": Direct, "blas": Matmul}
 
 
 class Dense(BeforeReLU):

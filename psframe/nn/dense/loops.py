@@ -100,6 +100,7 @@ def backward(
     pairs_dy,
     turned,
     room,
+    zeros,
     relu,
     need_dx,
     adds,
@@ -117,6 +118,8 @@ def backward(
     turned : buffer for ``dy`` with the samples innermost, (out * width,), or half of that in pairs; ``width`` is the
         largest batch, and some columns that are not used
     room : buffers for a block of the input's gradient, (n_parts, rows of a block, width)
+    zeros : as many as there are outputs: sums begin with them, or with those of the passes before, so that parts of a
+        batch change no bit
     """
     (data_types, weight_types), width = types, room.shape[2]
     if phase != 1:
@@ -131,7 +134,8 @@ def backward(
             pair(dy, element, pairs_dy)
     if phase != 0:
         given_x, given_dy = paired(x, pairs_x), paired(dy, pairs_dy)
-        _weight_gradient(part, n_parts, weight_types, given_x, given_dy, -(-len(dy) // per(one)), dw, db, one, adds)
+        n = -(-len(dy) // per(one))
+        _weight_gradient(part, n_parts, weight_types, given_x, given_dy, n, dw, db, one, zeros, adds)
         if need_dx:
             _data_gradient(part, n_parts, data_types, dy, weights, turned, width, room[part], dx)
 
@@ -150,10 +154,10 @@ def _turn(types, s, numbers, turned, width):
 
 
 @inline
-def _weight_gradient(part, n_parts, types, x, dy, n, dw, db, one, adds):
+def _weight_gradient(part, n_parts, types, x, dy, n, dw, db, one, zeros, adds):
     """Compute dW and db. Rows of a block are features, the sum runs over samples; rows of dW are written in order."""
     _, rows, _, _, _, _ = types
-    (depth, out), given = (x.shape[1], dy.shape[1]), (pointer(x), pointer(dy), pointer(dw))
+    (depth, out), given = (x.shape[1], dy.shape[1]), (pointer(x), pointer(dy), pointer(dw), pointer(zeros))
     for number in share(-(-depth // len(rows)), part, n_parts):
         feature = number * len(rows)
         if feature + len(rows) <= depth:
@@ -166,7 +170,7 @@ def _weight_gradient(part, n_parts, types, x, dy, n, dw, db, one, adds):
             _features(types, rows[:1], feature, given, n, depth, out, adds)
             feature += 1
     if part == 0:
-        _features(types, rows[:1], 0, (pointer(one), pointer(dy), pointer(db)), n, 0, out, adds)
+        _features(types, rows[:1], 0, (pointer(one), pointer(dy), pointer(db), pointer(zeros)), n, 0, out, adds)
 
 
 @inline
@@ -174,15 +178,16 @@ def _features(types, rows, feature, given, n, depth, out, adds):
     """Compute the gradients of the weights of some features from ``feature`` on; ``depth`` 0: of one that is 1."""
     lanes, _, _, vectors, last_vectors, tail = types
     block, _, n_blocks = columns_of(types, out)
-    x, dy, weights = given
+    x, dy, weights, zeros = given
     read = (x, feature, 1, depth, 0)
     for number in range(n_blocks + 1):
         column = number * block
         b, c = (dy, column, out, 0), (weights, feature * out + column, out)
+        start = c if adds else (zeros, 0, 0)
         if number < n_blocks:
-            multiply_add((lanes, rows, vectors, ()), read, b, c, (1, n), (None, 0), -np.inf, c, adds)
+            multiply_add((lanes, rows, vectors, ()), read, b, c, (1, n), start, -np.inf, c, False)
         else:
-            multiply_add((lanes, rows, last_vectors, tail), read, b, c, (1, n), (None, 0), -np.inf, c, adds)
+            multiply_add((lanes, rows, last_vectors, tail), read, b, c, (1, n), start, -np.inf, c, False)
 
 
 @inline

@@ -42,8 +42,18 @@ def bfloat16_needs_compiled_kernels(asked: Combination) -> str:
     if asked.config.train.precision == "float32" or asked.config.nn.kernels == "direct":
         return ""
     return (
-        f"train.precision: {asked.config.train.precision} must have psframe's own kernels, got "
+        f"train.precision: {asked.config.train.precision} must have kernels that compute in it, got "
         f"nn.kernels={asked.config.nn.kernels}; give nn.kernels=direct, or train.precision=float32"
+    )
+
+
+def fewer_products_need_whole_layers(asked: Combination) -> str:
+    parallel = asked.config.parallel
+    if asked.config.nn.kernels != "winograd" or parallel.model == 1 or parallel.convolutions == "data":
+        return ""
+    return (
+        f"nn.kernels: winograd chooses by a layer's channels, got parallel.model={parallel.model} shards of "
+        "them, whose bits would be others; give nn.kernels=direct, or parallel.convolutions=data"
     )
 
 
@@ -244,6 +254,7 @@ def norms_need_whole_tensors(asked: Combination) -> str:
 #: in the order of checking; each returns an error message, or "" if it holds
 RULES: tuple[Callable[[Combination], str], ...] = (
     bfloat16_needs_compiled_kernels,
+    fewer_products_need_whole_layers,
     blocks_are_no_micro_batches,
     shares_by_speed_need_one_mean_a_step,
     convolutions_by_samples_need_shards_alone,

@@ -92,6 +92,22 @@ def test_small_images_with_large_weights(layer, shape, n):
         np.testing.assert_array_equal(one, two)
 
 
+def test_parts_of_a_batch_change_no_bit_of_large_weights():
+    x, dy = (
+        np.random.default_rng(0).standard_normal((5, *shape), dtype=np.float32) for shape in ((3, 3, 130), (1, 1, 257))
+    )
+    results = []
+    for parts in ((slice(0, 5),), (slice(0, 2), slice(2, 5))):
+        bench = Bench([Conv2d(257, 3)], (3, 3, 130), 5, "float32")
+        for part in parts:
+            bench.forward(x[part], Pass(first=part.start, adds=part.start > 0))
+            bench.backward(dy[part])
+        assert isinstance(bench.layers[0].kernels, Unfolded)
+        results.append(bench.grads)
+    for whole, parted in zip(*results, strict=True):
+        np.testing.assert_array_equal(whole, parted)
+
+
 def test_sequences_have_groups_and_dilation():
     x = np.random.default_rng(0).standard_normal((2, 1, 17, 6)).astype(np.float32)
     for layer in (Conv1d(6, 3, padding=2, dilation=2, groups=6), Conv1d(4, 3, dilation=3, groups=2)):

@@ -27,7 +27,7 @@ from psframe.nn.residual import Residual
 from psframe.nn.smooth import GELU
 from psframe.nn.threads import Threads
 from tests.helpers.layers import Bench, half
-from tests.helpers.nets import grouped, mixed
+from tests.helpers.nets import by_tiles, grouped, mixed
 from tests.helpers.thinned import thinned
 
 
@@ -178,12 +178,13 @@ def step(net, n=11, **how):
 
 
 @pytest.mark.parametrize("precision", ["float32", "bf16"])
-@pytest.mark.parametrize(("layers", "n"), [(mixed, 1), (mixed, 4), (mixed, 11), (grouped, 11)])
+@pytest.mark.parametrize(("layers", "n"), [(mixed, 1), (mixed, 4), (mixed, 11), (grouped, 11), (by_tiles, 11)])
 def test_bits_depend_on_no_parts_of_a_batch_nor_threads(layers, n, precision, monkeypatch):
-    whole = step(bound(layers(), precision=precision), n)
+    how = {"precision": precision, "kernels": "winograd" if layers is by_tiles else "direct"}
+    whole = step(bound(layers(), **how), n)
     for part_bytes, n_threads in ((1, 1), (20_000, 1), (1, 2), (1 << 30, 3)):
         monkeypatch.setattr(section, "PART_BYTES", part_bytes)
-        net = bound(layers(), n_threads=n_threads, precision=precision)
+        net = bound(layers(), n_threads=n_threads, **how)
         assert net.sections[0].part == (11 if n_threads > 1 else {1: 2, 20_000: net.sections[0].part}[part_bytes])
         found = step(net, n)
         assert found[0] == whole[0]

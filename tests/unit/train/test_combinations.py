@@ -40,6 +40,18 @@ BY_SPEED = {"sync": {"balance": "speed"}}
             "got buffer with compression fp16",
         ),
         ("allreduce", "shared", {"train": {"precision": "bf16"}, "nn": {"kernels": "blas"}}, "got nn.kernels=blas"),
+        (
+            "allreduce",
+            "shared",
+            {"parallel": {"model": 2}, "nn": {"kernels": "winograd"}},
+            "got parallel.model=2 shards",
+        ),
+        (
+            "allreduce",
+            "shared",
+            {"train": {"precision": "bf16"}, "nn": {"kernels": "winograd"}},
+            "must have kernels that",
+        ),
         ("sync_ps", "{name: buffer, gather: reduce}", {}, "lets MPI choose the order of a sum, got .*=fixed_workers"),
         ("{mode: sync_ps, servers: 2}", "tests.helpers.own:Scratch", {}, "knows one server alone"),
         ("easgd", "shared", BY_SPEED, "is for sync_ps without backup_workers and for allreduce, got easgd"),

@@ -87,7 +87,7 @@ MISTAKES = {
     "package": (["dataset=tests.helpers.wrong:nothing"], None, "has no 'nothing'"),
     "base": (["base=x"], None, "base must stand in a config's file"),
     "cut network": (["parallel.pipeline=2", "sync=easgd"], None, "all replicas step together"),
-    "precision": (["train.precision=bf16", "nn.kernels=blas"], None, "train.precision: bf16 must have psframe's own"),
+    "precision": (["train.precision=bf16", "nn.kernels=blas"], None, "train.precision: bf16 must have kernels that"),
     "layers": (["train.precision=bf16", "model=tests.helpers.tiny:mixed"], None, "layer 1, Doubled, which does not"),
     "stages": (["parallel.pipeline=64"], None, "parallel.pipeline must leave a layer for every stage"),
     "shards": (["parallel.model=64"], None, "parallel.model"),

@@ -8,25 +8,31 @@ from pathlib import Path
 
 import numpy as np
 
-MADV_RANDOM, MADV_SEQUENTIAL, MADV_NOHUGEPAGE = 1, 2, 15  # the first two change nothing of such memory
+MADV_NORMAL, MADV_RANDOM, MADV_SEQUENTIAL, MADV_NOHUGEPAGE = 0, 1, 2, 15  # all but the last change nothing here
 LIBC = ctypes.CDLL(None, use_errno=True)
 PAGE = mmap.PAGESIZE
 
 
 class Watch:
-    """Watch of arrays, each over the whole pages within it, of which it must have three.
+    """Watch of arrays, each over the whole pages within it, of which it must have three; to be entered as a context.
 
-    The kernel tells of accesses by range of equal memory, so neighbours are given different traits.
+    The kernel tells of accesses by range of equal memory, so neighbours are given different traits. They lose these at
+    the end: memory that is used again would make one range with an array beside it.
     """
 
     def __init__(self, arrays: Mapping[str, np.ndarray]):
         ordered = sorted((array.ctypes.data, array.nbytes, name) for name, array in arrays.items())
         self.spans = {name: (-(-at // PAGE) * PAGE, (at + size) // PAGE * PAGE) for at, size, name in ordered}
+
+    def __enter__(self) -> "Watch":
         for k, (begin, end) in enumerate(self.spans.values()):
             assert end - begin >= 3 * PAGE, "an array must have three pages"
-            for advice in (MADV_NOHUGEPAGE, (MADV_RANDOM, MADV_SEQUENTIAL)[k % 2]):
-                if LIBC.madvise(ctypes.c_void_p(begin), ctypes.c_size_t(end - begin), advice):
-                    raise OSError(ctypes.get_errno(), "madvise")
+            _advise(begin, end, MADV_NOHUGEPAGE, (MADV_RANDOM, MADV_SEQUENTIAL)[k % 2])
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        for begin, end in self.spans.values():
+            _advise(begin, end, MADV_NORMAL)
 
     def forget(self) -> None:
         """Begin anew; OSError where the kernel has no such thing."""
@@ -47,14 +53,20 @@ class Watch:
         return found
 
 
+def _advise(begin: int, end: int, *advices: int) -> None:
+    for advice in advices:
+        if LIBC.madvise(ctypes.c_void_p(begin), ctypes.c_size_t(end - begin), advice):
+            raise OSError(ctypes.get_errno(), "madvise")
+
+
 def works() -> bool:
     """Return True if this kernel tells what has been touched."""
     array = np.ones(64 * PAGE, np.uint8)
     try:
-        watch = Watch({"": array})
-        watch.forget()
-        before = watch.touched()
-        array[:] = 2
-        return (before, watch.touched()) == (set(), {""})
+        with Watch({"": array}) as watch:
+            watch.forget()
+            before = watch.touched()
+            array[:] = 2
+            return (before, watch.touched()) == (set(), {""})
     except OSError:
         return False

@@ -51,8 +51,7 @@ def network_of(model):
 
 def phases(network, arrays):
     """Return the phases of a step in which each array is touched."""
-    watch, found = Watch(arrays), {name: set() for name in arrays}
-    now = []
+    found, now = {name: set() for name in arrays}, []
 
     def passing(phase):
         for name in watch.touched() if now else ():
@@ -63,8 +62,9 @@ def phases(network, arrays):
     step = step_of(network, BATCH)
     step()  # compiles, and touches what is new
     announce(network, passing)
-    step()
-    passing(2 * len(network.active))
+    with Watch(arrays) as watch:
+        step()
+        passing(2 * len(network.active))
     return found
 
 

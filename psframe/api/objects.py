@@ -61,7 +61,7 @@ def _spelled(section: str, value: Any) -> Any:
         and all(hasattr(layer, "forward") for layer in value)
     ):
         return {key: Copies(value)}
-    if isinstance(value, optim.Compiled) and type(value).__module__.startswith(f"{optim.__name__}."):
+    if isinstance(value, optim.CompiledOptimizer) and type(value).__module__.startswith(f"{optim.__name__}."):
         names = inspect.signature(type(value)).parameters
         return {key: type(value).__name__.lower(), **{name: getattr(value, name) for name in names}}
     if section == "optimizer" and not callable(value) and hasattr(value, "update") and hasattr(value, "lr"):

@@ -53,15 +53,16 @@ class Collective(Protocol):
     def broadcast(self, params: np.ndarray) -> None:
         """Copy rank 0's ``params`` (S,) to every rank's, in place. All ranks must call."""
 
-    def gather_mean(self, grads: np.ndarray, n_samples: int) -> Segments:
+    def gather_mean(self, grads: np.ndarray, divisor: int) -> Segments:
         """Yield each segment that this rank must update, with its mean gradient. All ranks must call.
 
         Ranks that apply no updates get no segments, but must iterate too: every caller must exhaust the iterator, since
         communication may follow the last segment. ``grads`` (S,) is this rank's sum; a dedicated server's is not read,
-        and any rank's may be overwritten. ``n_samples`` is the number of samples of this step over all workers.
+        and any rank's may be overwritten. A mean is the sum over ``divisor``: the
+        samples of this step over all workers, or the workers where a mode averages their parameters.
         """
 
-    def allreduce_mean(self, grads: np.ndarray, n_samples: int) -> Segments:
+    def allreduce_mean(self, grads: np.ndarray, divisor: int) -> Segments:
         """Yield the segments that this worker must update, with their mean gradients; otherwise as :meth:`gather_mean`.
 
         With private parameters every worker gets all segments; with shared ones, only its own. All workers must call.
@@ -172,10 +173,10 @@ class BaseCollective:
     def broadcast(self, params: np.ndarray) -> None:
         raise NotImplementedError
 
-    def gather_mean(self, grads: np.ndarray, n_samples: int) -> Segments:
+    def gather_mean(self, grads: np.ndarray, divisor: int) -> Segments:
         raise NotImplementedError
 
-    def allreduce_mean(self, grads: np.ndarray, n_samples: int) -> Segments:
+    def allreduce_mean(self, grads: np.ndarray, divisor: int) -> Segments:
         raise NotImplementedError
 
     def nonfinite_workers(self, grads: np.ndarray) -> list[int]:
@@ -204,11 +205,11 @@ class UserCollective(BaseCollective):
     def broadcast(self, params: np.ndarray) -> None:
         self.inner.broadcast(params)
 
-    def gather_mean(self, grads: np.ndarray, n_samples: int) -> Segments:
-        return self.inner.gather_mean(grads, n_samples)
+    def gather_mean(self, grads: np.ndarray, divisor: int) -> Segments:
+        return self.inner.gather_mean(grads, divisor)
 
-    def allreduce_mean(self, grads: np.ndarray, n_samples: int) -> Segments:
-        return self.inner.allreduce_mean(grads, n_samples)
+    def allreduce_mean(self, grads: np.ndarray, divisor: int) -> Segments:
+        return self.inner.allreduce_mean(grads, divisor)
 
 
 def cut(size: int, parts: int, part: int) -> slice:

@@ -71,10 +71,10 @@ class BucketExchange:
         """Start the exchange of a bucket. All ranks must call, in the same order."""
         raise NotImplementedError
 
-    def segments(self, number: int, n_samples: int) -> Segments:
+    def segments(self, number: int, divisor: int) -> Segments:
         """Yield the segments of an arrived bucket that this rank must update, with their mean gradients."""
         if self._means[number] is not None:
-            yield self._segment(number), self._means[number].over(n_samples)
+            yield self._segment(number), self._means[number].over(divisor)
 
     def _segment(self, number: int) -> slice:
         """Return the part of a bucket that this rank updates."""
@@ -153,7 +153,7 @@ class ByOwner(BucketExchange):
     def __init__(self, context: Context, n_rows: int):
         super().__init__(context)
         self._owners, self._n_rows = self._team.servers or range(self._comm.size), n_rows
-        # without servers, all update what some have summed
+        # without servers every worker updates all, of which each has summed a part
         self._extent, n = context.extent if self._team.servers else ANYWHERE, len(self._owners)
         if self._extent.places is None:
             # an owner's slices of all buckets may have one number a bucket more than its slice of the vector would
@@ -200,10 +200,10 @@ class Scattered(ByOwner):
 class ReduceScattered(Scattered):
     """Exchange in which every worker sums its slice, and then receives the sums of the others."""
 
-    def segments(self, number: int, n_samples: int) -> Segments:
+    def segments(self, number: int, divisor: int) -> Segments:
         share = self.shares[number]
         part, own = self._source[share.bucket], self._source[share.own]
-        self._means[number].over(n_samples).into(own)
+        self._means[number].over(divisor).into(own)
         self._traffic.sum(own.nbytes, self._team.n_workers)
         self._context.allgather(part, share.counts, share.starts)
         yield share.bucket, part

@@ -122,14 +122,14 @@ class Buffer(BaseCollective):
         self.traffic.send((self._comm.size - 1) * n_own)
         self.traffic.receive(part.nbytes - n_own)
 
-    def gather_mean(self, grads: np.ndarray, n_samples: int) -> Segments:
+    def gather_mean(self, grads: np.ndarray, divisor: int) -> Segments:
         computed_at = perf_counter()
         if grads is not self._source:  # a sync mode that exchanges a vector other than the gradients
             self._source[:] = grads
         self._sends.start_ready(0)
         for number in range(len(self._sends.buckets)):
             self._sends.wait_for(number)
-            yield from self._exchange.segments(number, n_samples)
+            yield from self._exchange.segments(number, divisor)
         self._sends.end(computed_at, self._trace)
 
     allreduce_mean = gather_mean

@@ -167,7 +167,7 @@ class Compressed(BaseCollective):
     def broadcast(self, params: np.ndarray) -> None:
         self.inner.broadcast(params)
 
-    def gather_mean(self, grads: np.ndarray, n_samples: int) -> Segments:
+    def gather_mean(self, grads: np.ndarray, divisor: int) -> Segments:
         if self._team.worker is not None:
             self.codec.encode(grads, self.payload)
         self.carrier.gather(self.payload, self.rows)
@@ -178,7 +178,7 @@ class Compressed(BaseCollective):
         self.total[:] = 0
         for row in ([self.payload] if self._team.worker is not None else []) + list(self.rows):
             self.codec.add(row, self.total)
-        yield slice(0, self._size), self.mean.over(n_samples)
+        yield slice(0, self._size), self.mean.over(divisor)
 
     def nonfinite_workers(self, grads: np.ndarray) -> list[int]:
         if self._team.server:
@@ -189,9 +189,9 @@ class Compressed(BaseCollective):
         for codec in [self.codec] if self._team.server else self.sum.every_codec:
             forget(codec)
 
-    def allreduce_mean(self, grads: np.ndarray, n_samples: int) -> Segments:
+    def allreduce_mean(self, grads: np.ndarray, divisor: int) -> Segments:
         self.finite = compiled.elementwise.is_finite(grads)  # the sum overwrites them
         self.sum(grads)
         for gap in self.gaps:  # a codec may decode zeros to other values, which would enter the next sum, and grow
             grads[gap] = 0
-        yield slice(0, self._size), compiled.elementwise.Mean([grads]).over(n_samples)
+        yield slice(0, self._size), compiled.elementwise.Mean([grads]).over(divisor)

@@ -133,7 +133,7 @@ class Hierarchical(BaseCollective):
             self.traffic.broadcast(params.nbytes, self._cluster.n_nodes, self._cluster.node == 0)
         self._node.publish()
 
-    def gather_mean(self, grads: np.ndarray, n_samples: int) -> Segments:
+    def gather_mean(self, grads: np.ndarray, divisor: int) -> Segments:
         computed_at, node = perf_counter(), self._node
         node.put(grads)
         node.sum()
@@ -145,7 +145,7 @@ class Hierarchical(BaseCollective):
             node.wait()
         for segment, mean in self._means:
             if segment.start < segment.stop:
-                yield segment, mean.over(n_samples)
+                yield segment, mean.over(divisor)
         node.commit()
         if self._between:
             self._between.end(computed_at)

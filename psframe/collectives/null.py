@@ -15,8 +15,8 @@ class Null(BaseCollective):
     def broadcast(self, params: np.ndarray) -> None:
         pass
 
-    def gather_mean(self, grads: np.ndarray, n_samples: int) -> Segments:
+    def gather_mean(self, grads: np.ndarray, divisor: int) -> Segments:
         if self._team.applies_updates:
-            yield slice(0, len(grads)), compiled.elementwise.Mean([grads]).over(n_samples)
+            yield slice(0, len(grads)), compiled.elementwise.Mean([grads]).over(divisor)
 
     allreduce_mean = gather_mean

@@ -48,7 +48,7 @@ class Object(BaseCollective):
             params[:] = arrived
         self.traffic.broadcast(params.nbytes + self.overhead_bytes, self._comm.size, self._comm.rank == 0)
 
-    def gather_mean(self, grads: np.ndarray, n_samples: int) -> Segments:
+    def gather_mean(self, grads: np.ndarray, divisor: int) -> Segments:
         rows = self._comm.gather(grads if self._team.worker is not None else None)
         n_bytes = grads.nbytes + self.overhead_bytes
         if rows is None:
@@ -56,25 +56,25 @@ class Object(BaseCollective):
             return
         self.traffic.receive((self._comm.size - 1) * n_bytes)
         mean = self.mean_of([row for row in rows if row is not None])
-        yield slice(0, self._size), mean.over(n_samples)
+        yield slice(0, self._size), mean.over(divisor)
 
     def nonfinite_workers(self, grads: np.ndarray) -> list[int]:
         if self._team.server or not self._canonical:
             return super().nonfinite_workers(grads)
         return [worker for worker, piece in enumerate(self.pieces) if not compiled.elementwise.is_finite(piece)]
 
-    def allreduce_mean(self, grads: np.ndarray, n_samples: int) -> Segments:
+    def allreduce_mean(self, grads: np.ndarray, divisor: int) -> Segments:
         n, rank = self._comm.size, self._comm.rank
         if self._canonical:
             segment = cut(self._size, n, rank)
             self.pieces = self._comm.alltoall([grads[cut(self._size, n, worker)] for worker in range(n)])
-            self.mean_of(self.pieces).over(n_samples).into(grads[segment])
+            self.mean_of(self.pieces).over(divisor).into(grads[segment])
             self.traffic.sum(grads[segment].nbytes, n)
             for worker, mean in enumerate(self._comm.allgather(grads[segment])):
                 grads[cut(self._size, n, worker)] = mean
             mean = grads
         else:
-            mean = compiled.elementwise.Mean([self._comm.allreduce(grads)]).over(n_samples)
+            mean = compiled.elementwise.Mean([self._comm.allreduce(grads)]).over(divisor)
         n_bytes = 2 * (grads.nbytes * (n - 1) // n + (n - 1) * self.overhead_bytes)
         self.traffic.send(n_bytes)
         self.traffic.receive(n_bytes)

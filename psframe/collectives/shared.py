@@ -78,7 +78,7 @@ class Shared(BaseCollective):
     def broadcast(self, params: np.ndarray) -> None:
         self._node.publish()
 
-    def gather_mean(self, grads: np.ndarray, n_samples: int) -> Segments:
+    def gather_mean(self, grads: np.ndarray, divisor: int) -> Segments:
         node, last = self._node, self._node.division.n_chunks - 1
         node.put(grads)
         node.sum()
@@ -89,7 +89,7 @@ class Shared(BaseCollective):
                 node.wait(chunk)
                 segment, mean = self._means[chunk]
                 if segment.start < segment.stop:
-                    yield segment, mean.over(n_samples)
+                    yield segment, mean.over(divisor)
             if chunk < last:
                 node.meeting.meet(SUMMED[chunk % 2], node.reducing, waits=False)
         node.commit()

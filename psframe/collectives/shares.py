@@ -55,7 +55,8 @@ class Division:
 def owned(bucket: slice, extent: Extent, n_owners: int, number: int) -> slice:
     """Return an owner's part of a bucket, counted from its beginning: an equal part, as far as it may be cut anywhere.
 
-    Else it is what the bucket has of an equal part of the whole vector: few buckets have places to cut in the middle.
+    Where it may not, an owner has an equal part of the whole vector, and here what lies in this bucket: few buckets
+    have places to cut in the middle.
     """
     if extent.places is None:
         return cut(bucket.stop - bucket.start, n_owners, number)

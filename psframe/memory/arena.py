@@ -269,7 +269,7 @@ class Arena:
     def complete(self) -> tuple[np.ndarray, np.ndarray]:
         """Parameters (S,) and optimizer state (n_state, S) after the last step that this rank knows to be committed.
 
-        A server does not write them again before this rank's gradients of the step after next.
+        A server writes the next step's elsewhere, and these only when this rank has sent gradients once more.
         """
         if self.of_server is None:
             return self.params, self.state

@@ -230,19 +230,23 @@ class Network:
         return steps.finish(steps.in_step([self._gradients(batch, None) for batch in batches]))
 
     def _gradients(self, batch: Batch, hook: LayerHook | None) -> Steps[tuple[float, int]]:
-        n, state, told = len(batch.x), batch.state, BackwardProgress(self.active, self.begins, self.layout.size, hook)
+        n, state, progress = (
+            len(batch.x),
+            batch.state,
+            BackwardProgress(self.active, self.begins, self.layout.size, hook),
+        )
         if n:
             dy = self.dlogits[:n]
             logits = yield from self._forward(batch.x, state)
             loss, n_correct = softmax_cross_entropy(logits, batch.labels(), dy)
-            yield from self._backward(dy, state, told.layer)
+            yield from self._backward(dy, state, progress.layer)
         else:
             loss, n_correct = 0.0, 0
             if self.meets == "workers":
                 yield from self._keep_company(state)
             if not state.done:
                 self.arena.grads[:] = 0
-        told.finish()
+        progress.finish()
         return loss, n_correct
 
     def _keep_company(self, state: Pass) -> Steps[None]:

@@ -1,16 +1,16 @@
-"""Optimizers: rules on flat vectors (:class:`psframe.optim.base.Compiled`), and what applies them (:class:`Updater`).
+"""Optimizers: rules on flat vectors (:class:`CompiledOptimizer`), and what applies them (:class:`Updater`).
 
 An optimizer is one compiled rule (``psframe.compiled.elementwise``) with its hyper-parameters. It has no memory of its
 own: its state is rows of the arena, so that any rank that sums a slice can update it, to the same bits.
 """
 
 from psframe.config.registry import Table
-from psframe.optim.base import Compiled, Optimizer
+from psframe.optim.base import CompiledOptimizer, Optimizer
 from psframe.optim.layerwise import LAMB, LARS
 from psframe.optim.rules import SGD, AdaGrad, Adam, AdamW, Lion
 from psframe.optim.updater import Updater
 
-__all__ = ["LAMB", "LARS", "SGD", "AdaGrad", "Adam", "AdamW", "Compiled", "Lion", "Optimizer", "Updater"]
+__all__ = ["LAMB", "LARS", "SGD", "AdaGrad", "Adam", "AdamW", "CompiledOptimizer", "Lion", "Optimizer", "Updater"]
 
 TABLE: Table = {
     "sgd": "psframe.optim:SGD",

@@ -1,4 +1,4 @@
-"""Contract of an optimizer: :class:`Optimizer` for a user's own, :class:`Compiled` for those with a compiled rule."""
+"""Contract of an optimizer: :class:`Optimizer` for a user's own, :class:`CompiledOptimizer` for compiled rules."""
 
 from functools import partial
 from typing import Any, ClassVar, Protocol
@@ -16,7 +16,7 @@ from psframe.optim import groups as grouping
 class Optimizer(Protocol):
     """Interface of a user's own optimizer: two attributes and one method.
 
-    One that derives from :class:`Compiled` runs in one pass with the sum of the gradients.
+    One that derives from :class:`CompiledOptimizer` runs in one pass with the sum of the gradients.
 
     Attributes
     ----------
@@ -41,7 +41,7 @@ class Optimizer(Protocol):
         """
 
 
-class Compiled:
+class CompiledOptimizer:
     """Base class of the optimizers with a compiled rule.
 
     Attributes

@@ -7,11 +7,11 @@ Tensors of one dimension do not decay unless a group says so.
 from typing import Any
 
 from psframe.config.registry import Fraction, NonNegative, Positive
-from psframe.optim.base import Compiled, Corrections
+from psframe.optim.base import CompiledOptimizer, Corrections
 from psframe.optim.groups import Groups
 
 
-class LARS(Compiled):
+class LARS(CompiledOptimizer):
     """You, Gitman and Ginsburg 2017, algorithm 1.
 
     ``v <- momentum v + lr r (g + weight_decay w); w <- w - v`` with ``r = trust |w| / (|g| + weight_decay |w| + eps)``.
@@ -42,7 +42,7 @@ class LARS(Compiled):
         return self._rule.at(lr)
 
 
-class LAMB(Compiled):
+class LAMB(CompiledOptimizer):
     """You et al. 2020, algorithm 2, with both moments corrected for their bias.
 
     ``u = m^ / (sqrt(v^) + eps) + weight_decay w; w <- w - lr r u`` with ``r = min(|w|, clamp) / |u|``: the paper's phi

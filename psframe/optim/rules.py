@@ -3,11 +3,11 @@
 from typing import Any
 
 from psframe.config.registry import Fraction, NonNegative, Positive
-from psframe.optim.base import Compiled, Corrections
+from psframe.optim.base import CompiledOptimizer, Corrections
 from psframe.optim.groups import Groups
 
 
-class SGD(Compiled):
+class SGD(CompiledOptimizer):
     """Stochastic gradient descent, with momentum (Polyak 1964) or Nesterov's (Sutskever et al. 2013), and L2 decay.
 
     The velocity is not scaled by the learning rate, as in PyTorch. ``decoupled``: the decay does not enter the
@@ -38,7 +38,7 @@ class SGD(Compiled):
         return self._rule.at(lr)
 
 
-class Adam(Compiled):
+class Adam(CompiledOptimizer):
     """Kingma and Ba 2015, algorithm 1, with L2 decay."""
 
     kind = "adam"
@@ -89,7 +89,7 @@ class AdamW(Adam):
         super().__init__(lr=lr, beta1=beta1, beta2=beta2, eps=eps, weight_decay=weight_decay, groups=groups, **limits)
 
 
-class AdaGrad(Compiled):
+class AdaGrad(CompiledOptimizer):
     """Duchi, Hazan and Singer 2011, with L2 decay; Dean et al. 2012 found it robust with asynchronous updates."""
 
     n_state = 1
@@ -112,7 +112,7 @@ class AdaGrad(Compiled):
         return self._rule.at(lr)
 
 
-class Lion(Compiled):
+class Lion(CompiledOptimizer):
     """Chen et al. 2023, algorithm 2: the sign of an average of gradients, and decoupled decay.
 
     Tensors of one dimension do not decay unless a group says so.

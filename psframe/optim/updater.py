@@ -13,7 +13,7 @@ from psframe.memory.allocator import Allocator
 from psframe.memory.arena import Arena
 from psframe.memory.checksums import Checksums
 from psframe.optim.average import rate
-from psframe.optim.base import Compiled, Optimizer
+from psframe.optim.base import CompiledOptimizer, Optimizer
 from psframe.record.trace import UNTRACED, Trace
 from psframe.record.traffic import Traffic
 
@@ -55,7 +55,7 @@ class Updater:
             average,
         )
         self.damaged = False
-        self.ranges = optimizer.parts(arena.layout) if isinstance(optimizer, Compiled) else None
+        self.ranges = optimizer.parts(arena.layout) if isinstance(optimizer, CompiledOptimizer) else None
         self.cuts = getattr(optimizer, "cuts", "anywhere")
         n = self._n_scratch()
         self.scratch = allocator.zeros(n, np.float32, "optimizer") if allocator and n else np.empty(n, np.float32)
@@ -78,7 +78,7 @@ class Updater:
         mean = compiled.elementwise.Mean([gradient]) if isinstance(gradient, np.ndarray) else gradient
         if self.cuts != "anywhere":
             self._check(segment)
-        apply = self._in_one_pass if self.ranges is not None else self._in_pieces
+        apply = self._apply_compiled if self.ranges is not None else self._apply_own
         if not apply(segment, mean, lr, step):
             self.first_nonfinite_step = self.first_nonfinite_step or step
             self.arena.nonfinite = self.arena.drops_unsound
@@ -91,7 +91,7 @@ class Updater:
         if self.trace.on:
             self.trace.add("update", began)
 
-    def _in_one_pass(self, segment: slice, mean: Any, lr: float, step: int) -> bool:
+    def _apply_compiled(self, segment: slice, mean: Any, lr: float, step: int) -> bool:
         arena = self.arena
         rule = self.optimizer.rule(lr, step)  # type: ignore[attr-defined]
         return mean.update(
@@ -108,7 +108,7 @@ class Updater:
             rate(self.average, step) if self.average else None,
         )
 
-    def _in_pieces(self, segment: slice, mean: Any, lr: float, step: int) -> bool:
+    def _apply_own(self, segment: slice, mean: Any, lr: float, step: int) -> bool:
         """Update a segment by a user's own optimizer, which works in place; return True if the gradient is finite."""
         arena, finite = self.arena, True
         start, stop, _ = segment.indices(arena.layout.size)

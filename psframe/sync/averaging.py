@@ -54,7 +54,7 @@ class Averaging(Mode):
     n_outer = 0  # rows of state of ``outer``
 
     def __init__(self, every: int):
-        super().__init__(Traits("period", updates_shared=False, averages=True, survives=True))
+        super().__init__(Traits("period", updates_shared=False, averages_statistics=True, survives=True))
         self.every = every
 
     def _allocate(self, parts: Parts) -> Arena:

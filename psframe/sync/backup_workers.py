@@ -31,7 +31,7 @@ class BackupWorkers(ServerMode):
     waits = True
 
     def __init__(self, backup_workers: int, store: str):
-        super().__init__(store, averages=True)
+        super().__init__(store, averages_statistics=True)
         self.backup_workers = backup_workers
 
     def check(self, roles: Roles) -> None:

@@ -227,7 +227,9 @@ class UserMode(Mode):
             raise UserError(
                 f"a sync mode must have server, open and step, got {inner!r}; see psframe.sync.base.SyncMode"
             )
-        super().__init__(Traits("step", inner.server, averages=True, overlaps=getattr(inner, "overlaps", False)))
+        super().__init__(
+            Traits("step", inner.server, averages_statistics=True, overlaps=getattr(inner, "overlaps", False))
+        )
         self.inner = inner
 
     def _allocate(self, parts: Parts) -> Arena:

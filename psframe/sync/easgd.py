@@ -33,7 +33,7 @@ class EASGD(Mode):
                 exchanges=False,
                 store=store,
                 updates_shared=False,
-                averages=True,
+                averages_statistics=True,
                 survives=True,
             )
         )

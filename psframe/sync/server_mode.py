@@ -25,14 +25,14 @@ class ServerMode(Mode):
     rows = 1  # vectors of a post
     waits = False  # True if a worker waits for rank 0 between steps, so that it may compute in its mail slot
 
-    def __init__(self, store: str, averages: bool = False):
+    def __init__(self, store: str, averages_statistics: bool = False):
         super().__init__(
             Traits(
                 "none",
                 "dedicated",
                 exchanges=False,
                 store=store,
-                averages=averages,
+                averages_statistics=averages_statistics,
                 survives=True,
                 drops="gradients",
             )

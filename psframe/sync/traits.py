@@ -27,7 +27,7 @@ class Traits:
         True if a step exchanges the gradients as backward leaves them, so that they may be sent during backward.
     updates_shared : bool
         True if an update changes parameters that other ranks have too, so that its bytes count as moved.
-    averages : bool
+    averages_statistics : bool
         True if gradients or parameters are averaged over workers. Statistics that each worker computes of its own
         batches are then averaged too; applied one by one they would change too fast.
     survives : bool
@@ -47,7 +47,7 @@ class Traits:
     one_mean: bool = False
     overlaps: bool = False
     updates_shared: bool = True
-    averages: bool = False
+    averages_statistics: bool = False
     survives: bool = False
     drops: Literal["steps", "gradients", "nothing"] = "nothing"
     group_size: int | Literal["auto"] | None = None
@@ -70,7 +70,7 @@ class Traits:
     @property
     def updates_once_a_step(self) -> bool:
         """True if the optimizer updates the run's one model once in each step, by a mean over workers."""
-        return self.same_each_step or (self.server == "dedicated" and self.averages)
+        return self.same_each_step or (self.server == "dedicated" and self.averages_statistics)
 
     @property
     def on_nan(self) -> tuple[str, ...]:
@@ -79,4 +79,4 @@ class Traits:
 
 
 #: of modes in which a step applies one mean over all gradients, on all ranks or on none
-SYNCHRONOUS = Traits("step", one_mean=True, overlaps=True, averages=True, survives=True, drops="steps")
+SYNCHRONOUS = Traits("step", one_mean=True, overlaps=True, averages_statistics=True, survives=True, drops="steps")

@@ -15,7 +15,7 @@ DOCS = (ROOT / "docs" / "how-to" / "extend.md").read_text()
 COMMANDS = re.findall(r"^ *mpirun -n \d python -m psframe\.train (configs/\S+ .*my_(?:parts|rows).*)$", DOCS, re.M)
 SAYS = {
     "EveryThird": ("EveryThird", "my_parts:EveryThird over shared"),
-    "Logged": ("collective=my_parts:Logged", "exchange of "),
+    "Logged": ("collective=my_parts:Logged", "mean of "),
     "Logged into a file": ("file: exchanges.log", "allreduce over my_parts:Logged"),
     "Counted": ("Counted", "rank 2: "),
 }
@@ -50,8 +50,8 @@ def test_part_trains(name, tmp_path):
     first, last = re.findall(r"loss ([0-9.]+)", ended.out)
     assert float(last) < float(first)
     if part.endswith(log.name):
-        assert re.fullmatch(r"(exchange of \d+ samples: [\d.]+ ms\n)+", log.read_text())
-        assert "exchange of" not in ended.err
+        assert re.fullmatch(r"(mean of \d+: [\d.]+ ms\n)+", log.read_text())
+        assert "mean of" not in ended.err
 
 
 def hashes(tmp_path):

@@ -121,18 +121,18 @@ class Rows(BaseCollective):
     def broadcast(self, params):
         self._comm.Bcast(params)
 
-    def gather_mean(self, grads, n_samples):
+    def gather_mean(self, grads, divisor):
         self._comm.Gather(grads, self._rows)
         if self._team.applies_updates:
-            yield self._mean(n_samples)
+            yield self._mean(divisor)
 
-    def allreduce_mean(self, grads, n_samples):
+    def allreduce_mean(self, grads, divisor):
         self._comm.Allgather(grads, self._rows)
-        yield self._mean(n_samples)
+        yield self._mean(divisor)
 
-    def _mean(self, n_samples):
+    def _mean(self, divisor):
         rows = [self._rows[rank] for rank in self._team.workers]  # a dedicated server's is no gradient
-        return slice(0, self._size), self.mean_of(rows).over(n_samples)
+        return slice(0, self._size), self.mean_of(rows).over(divisor)
 
 
 class Words(placement.BasePlacement):

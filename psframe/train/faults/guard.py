@@ -73,9 +73,9 @@ class Guard:
         tally: Tally,
         collective: BaseCollective,
         updater: Updater,
-        meets: bool = False,
+        ranks_meet: bool = False,
     ):
-        self.meets, fault = meets, config.fault
+        self.ranks_meet, fault = ranks_meet, config.fault
         self.slow = Slow(fault, cluster.rank, config.train.seed)
         self.fault, self.cluster, self.team, self.tally = fault, cluster, team, tally
         self.collective, self.updater, self.arena = collective, updater, updater.arena
@@ -189,7 +189,7 @@ class Guard:
                        f"{step}, and were repaired")  # fmt: skip
         self.cluster.pulse.tell(COMPUTING, step)
         # samples that met those of a damaged rank were computed with its damage
-        return bool(damaged) if self.meets else self.replicas.is_mine(damaged)
+        return bool(damaged) if self.ranks_meet else self.replicas.is_mine(damaged)
 
     def _blame(self, step: int) -> None:
         """Find the ranks at fault for a non-finite step; skip, stop or roll back as configured. All ranks must call."""

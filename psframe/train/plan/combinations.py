@@ -176,7 +176,7 @@ def statistics_must_be_averaged(asked: Combination) -> str:
         return ""
     clause, name = "where the model keeps statistics of its batches", asked.statistic
     instead = "or let the model keep none, as by GroupNorm, or BatchNorm with track_running_stats=False"
-    if not asked.traits.averages:
+    if not asked.traits.averages_statistics:
         return (
             f"sync.mode must take means over workers {clause}, got {asked.mode} and {name}; give sync_ps, allreduce, "
             f"local_sgd, block_momentum or easgd, {instead}"

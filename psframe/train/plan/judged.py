@@ -19,7 +19,7 @@ from psframe.nn.conv import Conv2d
 from psframe.nn.dense import Dense
 from psframe.nn.metrics.meter import Metrics
 from psframe.nn.network import Network
-from psframe.optim import Compiled
+from psframe.optim import CompiledOptimizer
 from psframe.sync.base import Mode
 from psframe.sync.binding import by_number
 from psframe.sync.traits import Traits
@@ -106,7 +106,7 @@ class Judged:
     def check_tensors(self, layout: Layout) -> None:
         """Raise UserError if the optimizer names tensors that a network of this layout does not have."""
         optimizer = self.choices["optimizer"]()
-        if isinstance(optimizer, Compiled):
+        if isinstance(optimizer, CompiledOptimizer):
             optimizer.check(layout)
 
     def check_cut(self) -> None:

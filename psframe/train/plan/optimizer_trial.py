@@ -14,7 +14,7 @@ import numpy as np
 from psframe.config.registry import Choice
 from psframe.errors import UserError, raised
 from psframe.memory.extent import Places
-from psframe.optim import Compiled
+from psframe.optim import CompiledOptimizer
 
 N = 193  # elements of the trial's vector
 ZEROS = slice(5, N, 17)  # elements without a gradient, as between two tensors and behind a dead ReLU
@@ -47,7 +47,7 @@ def check(choice: Choice, reproducible: str) -> Places:
     """
     made = choice()
     cuts: Places = getattr(made, "cuts", "anywhere")
-    if isinstance(made, Compiled):
+    if isinstance(made, CompiledOptimizer):
         return cuts
     _check_attributes(choice)
     uncut, repeat, *parts = (_tried(choice, cut) for cut in (CUTS[0], *(CUTS if cuts == "anywhere" else CUTS[:1])))

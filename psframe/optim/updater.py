@@ -47,13 +47,8 @@ class Updater:
         allocator: Allocator | None = None,
         average: Average | None = None,
     ):
-        self.optimizer, self.arena, self.checksums, self.trace, self.average = (
-            optimizer,
-            arena,
-            checksums,
-            trace,
-            average,
-        )
+        self.optimizer, self.arena, self.trace = optimizer, arena, trace
+        self.checksums, self.average = checksums, average
         self.damaged = False
         self.ranges = optimizer.parts(arena.layout) if isinstance(optimizer, CompiledOptimizer) else None
         self.cuts = getattr(optimizer, "cuts", "anywhere")

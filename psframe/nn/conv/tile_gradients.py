@@ -8,8 +8,8 @@ batch change a bit. The transform of these sums is the gradient.
 import numpy as np
 
 from psframe.nn.conv.gradients import rows_gradient
-from psframe.nn.conv.tiles import transform_input
-from psframe.nn.conv.transforms import OUTPUT_GRADIENT, WEIGHTS_GRADIENT, transform
+from psframe.nn.conv.tiles import pixel_of, transform_channels, transform_tile
+from psframe.nn.conv.transforms import INPUT, OUTPUT_GRADIENT, WEIGHTS_GRADIENT
 from psframe.nn.jit import inline, inner, jit
 from psframe.nn.lanes import pointer
 from psframe.nn.microkernel import multiply_add
@@ -69,33 +69,10 @@ def n_of(m, shape):
 def _transform_tiles(part, n_parts, m, types, x, dy, first, n, padding, given, gradients, tile):
     down, across = -(-dy.shape[1] // len(m)), -(-dy.shape[2] // len(m))
     for t in share(n, part, n_parts):
-        s, i, j = (first + t) // (down * across), (first + t) // across % down, (first + t) % across
-        transform_input(m, types[2], x, (s, i * len(m) - padding[0], j * len(m) - padding[1]), tile, given, t)
-        _transform_gradient(m, types, dy, (s, i * len(m), j * len(m)), tile, gradients, t)
-
-
-@inline
-def _transform_gradient(m, types, dy, at, tile, gradients, t):
-    """Transform the tile of ``dy`` whose first pixel is ``at`` (s, row, column); zeros are behind the image."""
-    (_, n_rows, n_columns, out), (s, top, left), plane = dy.shape, at, gradients.shape[1]
-    (lanes, _), tail, side = types[2], types[3], len(m) + 2
-    if top + len(m) <= n_rows and left + len(m) <= n_columns:
-        source, begin, pitch = pointer(dy), ((s * n_rows + top) * n_columns + left) * out, n_columns * out
-    else:
-        source, begin, pitch = pointer(tile), 0, len(m) * out
-        for i in range(len(m)):
-            for j in range(len(m)):
-                to = tile[(i * len(m) + j) * out : (i * len(m) + j + 1) * out]
-                if top + i < n_rows and left + j < n_columns:
-                    to[:] = dy[s, top + i, left + j]
-                else:
-                    to[:] = 0
-    for k in range(0, out, len(lanes)):
-        read, write = (source, begin + k, pitch, out), (pointer(gradients), t * out + k, side * plane, plane)
-        if k + len(lanes) <= out:
-            transform((m, OUTPUT_GRADIENT, lanes, ()), read, write, (None, 0), -np.inf, (0, 0))
-        else:
-            transform((m, OUTPUT_GRADIENT, lanes, tail), read, write, (None, 0), -np.inf, (0, 0))
+        s, row, column = pixel_of(m, first + t, down, across)
+        of_x = (s, row - padding[0], column - padding[1])
+        transform_tile(m, INPUT, len(m) + 2, types[2], x, of_x, tile, given, t)
+        transform_tile(m, OUTPUT_GRADIENT, len(m), (types[2][0], types[3]), dy, (s, row, column), tile, gradients, t)
 
 
 @inner
@@ -131,13 +108,8 @@ def _rows(types, rows, read, b, to, zeros, n, out, adds):
 def _transform_sums(part, n_parts, m, types, sizes, sums, dw):
     (c, out), (lanes, _), tail, side, plane = sizes, types[2], types[3], len(m) + 2, sums.shape[1]
     for k in share(c, part, n_parts):
-        for j in range(0, out, len(lanes)):
-            read = (pointer(sums), k * out + j, side * plane, plane)
-            write = (pointer(dw), k * out + j, 3 * c * out, c * out)
-            if j + len(lanes) <= out:
-                transform((m, WEIGHTS_GRADIENT, lanes, ()), read, write, (None, 0), -np.inf, (0, 0))
-            else:
-                transform((m, WEIGHTS_GRADIENT, lanes, tail), read, write, (None, 0), -np.inf, (0, 0))
+        read, write = (pointer(sums), k * out, side * plane, plane), (pointer(dw), k * out, 3 * c * out, c * out)
+        transform_channels(m, WEIGHTS_GRADIENT, (lanes, tail), out, read, write, None, -np.inf, (0, 0))
 
 
 @inner

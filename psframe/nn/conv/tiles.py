@@ -88,22 +88,25 @@ def _convolve(part, n_parts, m, types, most, x, packed, bias, y, floor, padding,
     for block in share(-(-n_tiles // most), part, n_parts):
         first, n = block * most, min(most, n_tiles - block * most)
         for t in range(n):
-            s, i, j = (first + t) // (down * across), (first + t) // across % down, (first + t) % across
-            at = (s, i * len(m) - padding[0], j * len(m) - padding[1])
-            transform_input(m, types[1], x, at, tile, given, t)
+            s, row, column = pixel_of(m, first + t, down, across)
+            transform_tile(m, INPUT, side, types[1], x, (s, row - padding[0], column - padding[1]), tile, given, t)
         for place in range(side * side):
             a, b = (pointer(given), place * given.shape[1]), (pointer(packed), place * packed.shape[1])
             _multiply(types[0], a, b, (pointer(products), place * products.shape[1]), (n, c, out))
         for t in range(n):
-            s, i, j = (first + t) // (down * across), (first + t) // across % down, (first + t) % across
-            _transform_output(m, types, products, t, bias, y, (s, i * len(m), j * len(m)), floor)
+            _transform_output(m, types, products, t, bias, y, pixel_of(m, first + t, down, across), floor)
 
 
 @inline
-def transform_input(m, vector, x, at, tile, given, t):
-    """Transform the tile of ``x`` whose first pixel is ``at`` (s, row, column); zeros are around the image."""
-    (_, height, width, c), (s, top, left), side = x.shape, at, len(m) + 2
-    (lanes, tail), plane = vector, given.shape[1]
+def pixel_of(m, number, down, across):
+    """Return sample, row and column of a tile's first output, of ``down`` x ``across`` tiles a sample."""
+    return number // (down * across), number // across % down * len(m), number % across * len(m)
+
+
+@inline
+def transform_tile(m, matrix, side, vector, x, at, tile, given, t):
+    """Transform ``side`` x ``side`` pixels of ``x`` from the one at (s, row, column) on; zeros are around the image."""
+    (_, height, width, c), (s, top, left), plane = x.shape, at, given.shape[1]
     if top >= 0 and left >= 0 and top + side <= height and left + side <= width:
         source, begin, pitch = pointer(x), ((s * height + top) * width + left) * c, width * c
     else:
@@ -115,12 +118,20 @@ def transform_input(m, vector, x, at, tile, given, t):
                     to[:] = x[s, top + i, left + j]
                 else:
                     to[:] = 0
-    for k in range(0, c, len(lanes)):
-        read, write = (source, begin + k, pitch, c), (pointer(given), t * c + k, side * plane, plane)
-        if k + len(lanes) <= c:
-            transform((m, INPUT, lanes, ()), read, write, (None, 0), -np.inf, (0, 0))
+    read, write = (source, begin, pitch, c), (pointer(given), t * c, (len(m) + 2) * plane, plane)
+    transform_channels(m, matrix, vector, c, read, write, None, -np.inf, (0, 0))
+
+
+@inline
+def transform_channels(m, matrix, vector, n, read, write, start, floor, limits):
+    """Transform ``n`` channels that lie side by side; arguments as of :func:`transform`, for the first of them."""
+    (lanes, tail), (x, begin, x_row, x_column), (y, place, y_row, y_column) = vector, read, write
+    for k in range(0, n, len(lanes)):
+        from_, to = (x, begin + k, x_row, x_column), (y, place + k, y_row, y_column)
+        if k + len(lanes) <= n:
+            transform((m, matrix, lanes, ()), from_, to, (start, k), floor, limits)
         else:
-            transform((m, INPUT, lanes, tail), read, write, (None, 0), -np.inf, (0, 0))
+            transform((m, matrix, lanes, tail), from_, to, (start, k), floor, limits)
 
 
 @inline
@@ -147,12 +158,5 @@ def _transform_output(m, types, products, t, bias, y, at, floor):
     (_, n_rows, n_columns, out), (s, top, left), plane = y.shape, at, products.shape[1]
     (_, (lanes, _), tail, _), side = types, len(m) + 2
     begin, limits = ((s * n_rows + top) * n_columns + left) * out, (n_rows - top, n_columns - left)
-    for k in range(0, out, len(lanes)):
-        read, write = (
-            (pointer(products), t * out + k, side * plane, plane),
-            (pointer(y), begin + k, n_columns * out, out),
-        )
-        if k + len(lanes) <= out:
-            transform((m, OUTPUT, lanes, ()), read, write, (pointer(bias), k), floor, limits)
-        else:
-            transform((m, OUTPUT, lanes, tail), read, write, (pointer(bias), k), floor, limits)
+    read, write = (pointer(products), t * out, side * plane, plane), (pointer(y), begin, n_columns * out, out)
+    transform_channels(m, OUTPUT, (lanes, tail), out, read, write, pointer(bias), floor, limits)

@@ -10,11 +10,11 @@ import numpy as np
 from psframe.nn.conv.gradients import rows_gradient
 from psframe.nn.conv.tiles import pixel_of, transform_channels, transform_tile
 from psframe.nn.conv.transforms import INPUT, OUTPUT_GRADIENT, WEIGHTS_GRADIENT
+from psframe.nn.folds import fold_rows
 from psframe.nn.jit import inline, inner, jit
 from psframe.nn.lanes import pointer
-from psframe.nn.microkernel import multiply_add
 from psframe.nn.pairs import zero_where_off
-from psframe.nn.parts import columns_of, share
+from psframe.nn.parts import share
 
 
 @jit
@@ -85,23 +85,9 @@ def _multiply(part, n_parts, types, given, gradients, sums, zeros, n, sizes, add
         read = (pointer(given), place * given.shape[1] + r, 1, c, 0)
         b, to = (pointer(gradients), place * gradients.shape[1]), (pointer(sums), place * sums.shape[1] + r * out)
         if r + len(rows) <= c:
-            _rows(types, rows, read, b, to, zeros, n, out, adds)
+            fold_rows(types, rows, read, b, to, pointer(zeros), n, out, adds)
         else:
-            _rows(types, last_rows, read, b, to, zeros, n, out, adds)
-
-
-@inline
-def _rows(types, rows, read, b, to, zeros, n, out, adds):
-    lanes, _, _, vectors, last_vectors, tail = types
-    block, _, n_blocks = columns_of(types, out)
-    for number in range(n_blocks + 1):
-        column = number * block
-        given, c = (b[0], b[1] + column, out, 0), (to[0], to[1] + column, out)
-        start = c if adds else (pointer(zeros), 0, 0)
-        if number < n_blocks:
-            multiply_add((lanes, rows, vectors, ()), read, given, c, (1, n), start, -np.inf, c, False)
-        else:
-            multiply_add((lanes, rows, last_vectors, tail), read, given, c, (1, n), start, -np.inf, c, False)
+            fold_rows(types, last_rows, read, b, to, pointer(zeros), n, out, adds)
 
 
 @inner

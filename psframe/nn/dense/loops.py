@@ -9,6 +9,7 @@ would cost as much as the product with the few samples of a batch; it is read on
 
 import numpy as np
 
+from psframe.nn.folds import fold_rows
 from psframe.nn.jit import inline, jit
 from psframe.nn.lanes import pointer
 from psframe.nn.microkernel import multiply_add
@@ -176,18 +177,8 @@ def _weight_gradient(part, n_parts, types, x, dy, n, dw, db, one, zeros, adds):
 @inline
 def _features(types, rows, feature, given, n, depth, out, adds):
     """Compute the gradients of the weights of some features from ``feature`` on; ``depth`` 0: of one that is 1."""
-    lanes, _, _, vectors, last_vectors, tail = types
-    block, _, n_blocks = columns_of(types, out)
     x, dy, weights, zeros = given
-    read = (x, feature, 1, depth, 0)
-    for number in range(n_blocks + 1):
-        column = number * block
-        b, c = (dy, column, out, 0), (weights, feature * out + column, out)
-        start = c if adds else (zeros, 0, 0)
-        if number < n_blocks:
-            multiply_add((lanes, rows, vectors, ()), read, b, c, (1, n), start, -np.inf, c, False)
-        else:
-            multiply_add((lanes, rows, last_vectors, tail), read, b, c, (1, n), start, -np.inf, c, False)
+    fold_rows(types, rows, (x, feature, 1, depth, 0), (dy, 0), (weights, feature * out), zeros, n, out, adds)
 
 
 @inline

@@ -71,7 +71,7 @@ def test_nothing_stays_whatever_ends_first(mpi, tmp_path, number, at_rank):
         # one of a job that starts or ends meanwhile is in use by none for a moment: what is left stays
         kept = set(os.listdir("/dev/shm")) - before
         for _ in range(20):
-            kept = {name for name in kept & set(os.listdir("/dev/shm")) if _is_of(name, ranks)}
+            kept = {name for name in kept & set(os.listdir("/dev/shm")) if _is_left(name)}
             time.sleep(0.1 if kept else 0)
         assert not kept, kept
     if number == signal.SIGINT:
@@ -81,8 +81,8 @@ def test_nothing_stays_whatever_ends_first(mpi, tmp_path, number, at_rank):
         assert "died" in said[-1]["lost"] or "killed" in said[-1]["lost"], said
 
 
-def _is_of(name, ranks):
-    """Return whether a file of /dev/shm is in use by none, as one that these ranks have left."""
+def _is_left(name):
+    """Return whether a file of /dev/shm is of MPICH and in use by none."""
     path = os.path.join("/dev/shm", name)
     return "mpich_shm" in name and not any(path in maps for maps in _maps())
 

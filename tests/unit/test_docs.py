@@ -2,6 +2,7 @@
 
 import importlib
 import os
+import pkgutil
 import re
 import subprocess
 import sys
@@ -20,6 +21,7 @@ from tests.helpers.shown import PAGES, commands, configs, prose, sentences
 
 MAX_WORDS = 35
 SHOWN = sorted({command for page in PAGES for command in commands(page)}, key=lambda c: (c.page, c.words))
+DOCUMENTED = sorted({name for page in PAGES for name in re.findall(r"^\.\. auto\w+:: (\S+)", page.read_text(), re.M)})
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
@@ -37,6 +39,13 @@ def test_members_that_are_named_exist():
             assert owner not in known or name in known[owner], f"{page.name}: {owner} has no {name}"
         for path in re.findall(r"`(psframe/[\w/]+\.(?:py|pyx|h))`", text):
             assert (ROOT / path).is_file(), f"{page.name}: there is no {path}"
+
+
+@pytest.mark.parametrize("name", DOCUMENTED)
+def test_object_that_the_reference_describes_exists(name):
+    if name.startswith("psframe.sklearn"):
+        pytest.importorskip("sklearn")
+    assert pkgutil.resolve_name(name).__doc__
 
 
 def test_front_page_is_one_page():

@@ -29,7 +29,7 @@ from psframe.optim import SGD
 from psframe.record.spread import spread
 from psframe.record.view import aligned, say
 from psframe.train import epoch
-from psframe.train.build import assemble, setup
+from psframe.train.assembly import assemble, setup
 from psframe.train.plan import plan
 from psframe.train.run import Run
 

@@ -20,7 +20,7 @@ from psframe.cluster.parser import Parser
 from psframe.errors import UserError
 from psframe.record.spread import spread
 from psframe.record.view import aligned, say
-from psframe.train.build import assemble, setup
+from psframe.train.assembly import assemble, setup
 from psframe.train.compute.parallel.schedule import bubble
 from psframe.train.plan import plan
 from psframe.train.plan.plan import Plan

@@ -27,7 +27,7 @@ from psframe.record.spread import spread
 from psframe.record.view import aligned, say
 from psframe.sync.binding import bind, roles
 from psframe.sync.sampler import Sampler
-from psframe.train.build.allocate import build_measured
+from psframe.train.assembly.allocate import build_measured
 
 USAGE = "mpirun -n N python -m psframe.bench step [--size MB,...] [--collective C,...] [--optimizer O] [--json FILE]"
 EXAMPLE = "mpirun -n 16 python -m psframe.bench step --size 1.72 --collective shared"

@@ -24,7 +24,7 @@ from psframe.errors import UserError
 from psframe.record.spread import spread
 from psframe.record.view import aligned, say
 from psframe.train import epoch
-from psframe.train.build import assemble, setup
+from psframe.train.assembly import assemble, setup
 from psframe.train.faults.injection import Slow
 from psframe.train.plan import plan
 from psframe.train.run import Run

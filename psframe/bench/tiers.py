@@ -26,9 +26,9 @@ from psframe.memory.tier_plan import best, greedy
 from psframe.models import BUILT_IN
 from psframe.nn.network import Network
 from psframe.record.view import aligned, say
-from psframe.train.build.accesses import of_step
-from psframe.train.build.sizes import Sizes
-from psframe.train.build.windows import windows
+from psframe.train.assembly.accesses import of_step
+from psframe.train.assembly.sizes import Sizes
+from psframe.train.assembly.windows import windows
 
 USAGE = "python -m psframe.bench tiers [--models M,M] [--shares P,P] [--batch B] [--gbps F,S] [--json FILE]"
 EXAMPLE = "python -m psframe.bench tiers --models lenet,resnet20"

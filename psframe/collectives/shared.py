@@ -40,7 +40,7 @@ class Shared(BaseCollective):
         NUMA nodes near the ranks, where that saves more than it moves; 1: all is summed at once; a number: so many
         groups of neighbouring ranks, as of those with a cache in common.
     fallback : {'none', 'buffer'}
-        Collective to use without shared memory; ``psframe.train.build.assemble`` reads it.
+        Collective to use without shared memory; ``psframe.train.assembly.assemble`` reads it.
     """
 
     traits = Traits(supports_tree_sum=True, keeps_tensors=True)

@@ -191,7 +191,7 @@ def _check(
     call.
     """
     from psframe.train import placement_report
-    from psframe.train.build import assemble
+    from psframe.train.assembly import assemble
     from psframe.train.plan import plan
 
     try:

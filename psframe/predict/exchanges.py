@@ -21,7 +21,7 @@ from psframe.nn.dense import Dense
 from psframe.nn.pool import MaxPool2d
 from psframe.predict.job import method
 from psframe.train import epoch
-from psframe.train.build import assemble, setup
+from psframe.train.assembly import assemble, setup
 from psframe.train.plan import plan
 from psframe.train.run import Run
 

@@ -32,7 +32,7 @@ from psframe.memory.topology import read  # noqa: E402
 from psframe.nn.network import Network  # noqa: E402
 from psframe.nn.timed import time_layers  # noqa: E402
 from psframe.predict import codecs, config_way, exchanges, load, steps  # noqa: E402
-from psframe.train.build import assemble, setup  # noqa: E402
+from psframe.train.assembly import assemble, setup  # noqa: E402
 from psframe.train.plan import plan  # noqa: E402
 from psframe.train.run import Run  # noqa: E402
 

@@ -9,7 +9,7 @@ from psframe.memory.sysfs import spell
 from psframe.memory.tensor_names import role_of, tensor_of
 from psframe.record.view import aligned
 from psframe.train import placement_report, tier_places
-from psframe.train.build.assemble import planned
+from psframe.train.assembly.assemble import planned
 from psframe.train.plan.plan import Plan
 
 

@@ -10,7 +10,7 @@ from psframe.memory.tensor_names import tensor_of
 from psframe.memory.tier_options import Option
 from psframe.nn.wrapped import Announced, wrap
 from psframe.record.trace import MOVES
-from psframe.train.build.windows import windows
+from psframe.train.assembly.windows import windows
 from psframe.train.run import Run
 
 

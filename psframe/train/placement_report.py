@@ -15,7 +15,7 @@ from psframe.memory.tensor_names import role_of, tensor_of
 from psframe.memory.topology import read
 from psframe.record.view import aligned
 from psframe.train import tier_places
-from psframe.train.build.sizes import Sizes
+from psframe.train.assembly.sizes import Sizes
 
 ByRank = list[dict[str, Pages]]  #: each rank's pages by place
 

@@ -18,7 +18,7 @@ from psframe.cluster.pool import LOSSES, Pool, StateLost, is_loss
 from psframe.record import metrics
 from psframe.record.checkpoint import Saved
 from psframe.record.run_dir import durably
-from psframe.train.build.again import rebuilt, released
+from psframe.train.assembly.again import rebuilt, released
 from psframe.train.elastic.remainder import Remainder
 from psframe.train.elastic.resize import KEEPERS, continued, heard, resized, wait
 from psframe.train.elastic.succession import Succession

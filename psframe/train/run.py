@@ -85,7 +85,7 @@ class Progress:
 
 @dataclass
 class Run:
-    """Parts of a run on one rank, made by :func:`psframe.train.build.assemble.build`."""
+    """Parts of a run on one rank, made by :func:`psframe.train.assembly.assemble.build`."""
 
     config: Config
     cluster: Cluster

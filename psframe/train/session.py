@@ -16,7 +16,7 @@ from psframe.cluster.signals import Signals
 from psframe.record import onward, scaling, stopped
 from psframe.record.run_dir import durably
 from psframe.train import loop, recovery
-from psframe.train.build import assemble
+from psframe.train.assembly import assemble
 from psframe.train.callbacks import configured
 from psframe.train.callbacks.calls import Calls
 from psframe.train.elastic.resize import Dismissed, dismiss

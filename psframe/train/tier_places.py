@@ -17,7 +17,7 @@ from psframe.memory.tensor_names import role_of, tensor_of
 from psframe.memory.tier_options import UNHIDDEN, Item, Option, Tier, Window
 from psframe.memory.tier_plan import Plan
 from psframe.record.view import aligned
-from psframe.train.build.sizes import Accesses, Sizes
+from psframe.train.assembly.sizes import Accesses, Sizes
 
 #: share of the free memory that stays free: the kernel and others take some between the plan and the first touch
 RESERVE = 1 / 32

@@ -7,7 +7,7 @@ from typing import Any
 from psframe.cluster import affinity
 from psframe.cluster.cluster import Cluster
 from psframe.train import epoch, epoch_metrics, loop
-from psframe.train.build import assemble, setup
+from psframe.train.assembly import assemble, setup
 from psframe.train.data.dataset import LoadedData
 from psframe.train.epoch_metrics import EpochTimings
 from psframe.train.plan import plan as plans

@@ -15,7 +15,7 @@ from psframe.cluster.cluster import _verdict
 from psframe.errors import UserError, limits
 from psframe.memory import free_memory
 from psframe.memory.pages import Policy
-from psframe.train.build import allocate
+from psframe.train.assembly import allocate
 from psframe.train.data import dataset
 from tests.helpers import launcher
 

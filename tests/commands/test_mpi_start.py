@@ -29,7 +29,7 @@ mpi_start.start = dies
 if point == "compiles":
     import psframe.cluster.startup
     psframe.cluster.startup.begin_mpi()
-    from psframe.train.build import assemble
+    from psframe.train.assembly import assemble
     run = assemble.run
     assemble.run = lambda *arguments: (die("compiles"), run(*arguments))[1]
 sys.argv = [command, *words]

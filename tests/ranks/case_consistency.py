@@ -14,7 +14,7 @@ from psframe.nn.activations import Flatten, ReLU
 from psframe.nn.conv import Conv2d
 from psframe.nn.dense import Dense
 from psframe.nn.pool import MaxPool2d
-from psframe.train.build import assemble
+from psframe.train.assembly import assemble
 from psframe.train.data.dataset import Facts
 from tests.helpers import tiny
 from tests.ranks.harness import ranks

@@ -9,7 +9,7 @@ from psframe.cluster.cluster import join
 from psframe.cluster.gates import PeerLost
 from psframe.collectives import domains
 from psframe.memory.topology import read
-from psframe.train.build import allocate
+from psframe.train.assembly import allocate
 from tests.ranks import contract
 from tests.ranks.harness import ranks
 from tests.ranks.lateness import count_from

@@ -10,7 +10,7 @@ from psframe.record.traffic import Traffic
 from psframe.sync.stores import TABLE
 from psframe.sync.stores.base import make
 from psframe.sync.stores.shared import LOCKS, SharedStore
-from psframe.train.build.allocate import build_measured
+from psframe.train.assembly.allocate import build_measured
 from tests.ranks.harness import ranks
 
 SIZES = (1, 1000, 1 << 17)  # of one stripe, and of several

@@ -10,11 +10,11 @@ from psframe.optim import SGD, Updater
 from psframe.sync.binding import bind, roles
 from psframe.sync.sampler import Sampler
 from psframe.sync.tally import Tally
-from psframe.train.build.allocate import build_measured
+from psframe.train.assembly.allocate import build_measured
 
 
 class Rig:
-    """The parts of a mode on this rank, as ``psframe.train.build.assemble`` puts them together.
+    """The parts of a mode on this rank, as ``psframe.train.assembly.assemble`` puts them together.
 
     Parameters
     ----------

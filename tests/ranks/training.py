@@ -12,7 +12,7 @@ from mpi4py import MPI
 from psframe.cluster import communicators
 from psframe.cluster.cluster import join
 from psframe.train import command, epoch
-from psframe.train.build import assemble
+from psframe.train.assembly import assemble
 from psframe.train.callbacks.calls import Calls
 from psframe.train.plan import plan
 from tests.helpers.launcher import go_back

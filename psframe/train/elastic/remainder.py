@@ -7,7 +7,7 @@ import numpy as np
 
 from psframe.cluster.cluster import Cluster
 from psframe.record.checkpoint import Saved
-from psframe.train.build.again import released
+from psframe.train.assembly.again import released
 from psframe.train.elastic.counted import Counted
 from psframe.train.epoch import moved
 from psframe.train.epoch_metrics import EpochTimings

@@ -16,7 +16,7 @@ from psframe.cluster.cluster import Cluster
 from psframe.cluster.pool import Pool
 from psframe.cluster.signals import NUMBERS
 from psframe.record.view import say
-from psframe.train.build.again import rebuilt
+from psframe.train.assembly.again import rebuilt
 from psframe.train.elastic.remainder import Remainder, catch_up, hand_over
 from psframe.train.plan.plan import Plan
 from psframe.train.run import Run

@@ -14,7 +14,7 @@ from psframe.record import checkpoint, metrics, scaling
 from psframe.record.run_dir import taken_over
 from psframe.record.sealed import anywhere
 from psframe.record.tensorboard import Board
-from psframe.train.build import setup
+from psframe.train.assembly import setup
 from psframe.train.callbacks import configured
 from psframe.train.callbacks.base import Control
 from psframe.train.callbacks.best_checkpoint import BestCheckpoint

@@ -22,7 +22,7 @@ from psframe.memory.role_placement import Places
 from psframe.memory.tensor_names import Names, key_of, place_of, role_of, tensor_of
 from psframe.memory.topology import read
 from psframe.nn.base import Param
-from psframe.train.build.sizes import Sizes
+from psframe.train.assembly.sizes import Sizes
 from tests.helpers.machine_trees import knl
 
 PAGE = compiled.numa.PAGE_BYTES

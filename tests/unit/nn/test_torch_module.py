@@ -11,7 +11,7 @@ from psframe.nn.base import LayerHook, Pass
 from psframe.optim import SGD, Adam, Updater
 from psframe.record import checkpoint
 from psframe.tensors import tensors
-from psframe.train.build.allocate import Sizes
+from psframe.train.assembly.allocate import Sizes
 from tests.helpers.thinned import thinned
 from tests.helpers.untrusted import refuse
 

@@ -14,8 +14,8 @@ from psframe.memory.tier_options import Window
 from psframe.models import BUILT_IN
 from psframe.nn.network import Network
 from psframe.train import tier_places
-from psframe.train.build.accesses import of_step
-from psframe.train.build.sizes import Accesses, Sizes
+from psframe.train.assembly.accesses import of_step
+from psframe.train.assembly.sizes import Accesses, Sizes
 from psframe.train.tier_places import RESERVE, Wish
 
 PAGE = 4096

@@ -7,7 +7,7 @@ import pytest
 
 from psframe.memory.tensor_names import tensor_of
 from psframe.memory.tier_options import Window
-from psframe.train.build.windows import windows
+from psframe.train.assembly.windows import windows
 from tests.helpers import tiny
 from tests.helpers.phases import N_CLASSES, announce, by_tensor, step_of
 

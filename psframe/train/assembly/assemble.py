@@ -34,11 +34,11 @@ from psframe.sync.stores.base import resolved
 from psframe.sync.tally import Tally
 from psframe.sync.traits import Traits
 from psframe.train import placement_report
-from psframe.train.build import setup, stages
-from psframe.train.build.accesses import of_step
-from psframe.train.build.allocate import adopt, homes, take
-from psframe.train.build.sizes import Sizes
-from psframe.train.build.windows import windows
+from psframe.train.assembly import setup, stages
+from psframe.train.assembly.accesses import of_step
+from psframe.train.assembly.allocate import adopt, homes, take
+from psframe.train.assembly.sizes import Sizes
+from psframe.train.assembly.windows import windows
 from psframe.train.callbacks.calls import Calls
 from psframe.train.compute import any_workers
 from psframe.train.compute.evaluated import Averaged, Current

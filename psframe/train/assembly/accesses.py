@@ -26,7 +26,7 @@ from psframe.memory.tensor_names import place_of, role_of, tensor_of
 from psframe.nn import reads
 from psframe.nn.network import Network
 from psframe.nn.workspace import GRADIENTS, KEPT
-from psframe.train.build.sizes import Accesses
+from psframe.train.assembly.sizes import Accesses
 
 
 def of_step(

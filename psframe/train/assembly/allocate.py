@@ -17,7 +17,7 @@ from psframe.memory.pages import RESERVED_BYTES, no_huge_pages, populate
 from psframe.memory.process_site import Site
 from psframe.memory.role_placement import Places
 from psframe.train import placement_report
-from psframe.train.build.sizes import Sizes
+from psframe.train.assembly.sizes import Sizes
 from psframe.train.data.dataset import LoadedData, hold
 from psframe.train.plan.plan import Plan
 

@@ -12,7 +12,7 @@ from psframe.config import registry
 from psframe.memory.mover import NO_MOVER
 from psframe.record.checkpoint import Saved
 from psframe.train import placement_report
-from psframe.train.build import assemble, setup
+from psframe.train.assembly import assemble, setup
 from psframe.train.data.dataset import LoadedData
 from psframe.train.plan.plan import Plan, regrouped
 from psframe.train.run import Run

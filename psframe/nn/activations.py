@@ -5,10 +5,9 @@ from math import prod
 import numpy as np
 
 from psframe import compiled
-from psframe.errors import UserError
 from psframe.nn.base import Arrays, BaseLayer, Layer, Pass, Shape
 from psframe.nn.blocking import blocking
-from psframe.nn.checks import image
+from psframe.nn.checks import image, number
 from psframe.nn.jit import jit
 from psframe.nn.lanes import pointer
 from psframe.nn.pairs import times, zero_where_negative, zero_where_off
@@ -82,9 +81,7 @@ class Dropout(BaseLayer):
         return not self.p_drop
 
     def __init__(self, p: float):
-        if not 0 <= p < 1:
-            raise UserError(f"p of Dropout must lie in [0, 1), got {p!r}; mend the model")
-        self.p_drop = p
+        self.p_drop = number("p of Dropout", p, "lie in [0, 1)", lambda value: 0 <= value < 1)
 
     def setup(self, input_shape: Shape, index: int) -> Shape:
         self.stream = compiled.random.LAYER + index

@@ -23,10 +23,12 @@ class Chain:
     ----------
     layers : sequence of Layer
         None at all returns its input.
+    name : str
+        What messages call them.
     """
 
-    def __init__(self, layers: Sequence[Layer]):
-        self.layers: list[Layer] = checked(layers) if len(layers) else []
+    def __init__(self, layers: Sequence[Layer], name: str, least: int = 0):
+        self.layers: list[Layer] = checked(layers, name, least)
         self.active: list[tuple[int, Layer]] = []
         self._inputs: dict[int, list[np.ndarray]] = {}
 

@@ -1,7 +1,8 @@
 """Checks of layers' hyper-parameters (:func:`whole`, :func:`pair`) and input shapes (:func:`image`)."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from math import sqrt
+from numbers import Real
 from typing import Any
 
 from psframe.errors import UserError, nearest
@@ -13,6 +14,13 @@ def whole(name: str, value: object, low: int) -> int:
     if not isinstance(value, int) or isinstance(value, bool) or value < low:
         raise UserError(f"{name} must be a whole number of at least {low}, got {value!r}; mend the model")
     return value
+
+
+def number(name: str, value: object, rule: str, holds: Callable[[Any], bool]) -> float:
+    """Return ``value``; raises UserError, with the ``rule``, if it is not a number for which that ``holds``."""
+    if not isinstance(value, Real) or isinstance(value, bool) or not holds(value):
+        raise UserError(f"{name} must {rule}, got {value!r}; mend the model")
+    return value if isinstance(value, (int, float)) else float(value)
 
 
 def pair(name: str, value: int | tuple[int, int], low: int, axes: int = 2) -> tuple[int, int]:
@@ -51,17 +59,22 @@ def bound(init: str, fan_in: int) -> float:
     ``xavier``: variance 1 / fan_in, as in Caffe (after Glorot and Bengio 2010). ``he``: variance 2 / fan_in (He et al.
     2015, eq. 10), for layers before a ReLU. Raises UserError for another name.
     """
-    if init not in _GAIN:
+    if not isinstance(init, str) or init not in _GAIN:
         raise UserError(f"init must name a distribution, got {init!r}; {nearest(init, _GAIN)}")
     return sqrt(_GAIN[init] / fan_in)
 
 
-def layers(given: object) -> list[Any]:
-    """Return the layers of a model; raises UserError if it is not a list of layers, or has one of them twice."""
-    model = list(given) if isinstance(given, Sequence) else []
-    if not model or not all(hasattr(layer, "setup") for layer in model):
-        fix = "give model={name: torch, build: ...}" if hasattr(given, "state_dict") else "return one"
-        raise UserError(f"a model must be a list of layers, got {type(given).__name__}; {fix}")
+def layers(given: object, name: str = "a model", least: int = 1) -> list[Any]:
+    """Return the layers of a model, or of a part of it.
+
+    Raises UserError if ``given`` is not a list of at least ``least`` layers, or has one of them twice.
+    """
+    model = list(given) if isinstance(given, Sequence) else None
+    if model is None or len(model) < least or not all(hasattr(layer, "setup") for layer in model):
+        is_module = hasattr(given, "state_dict")
+        fix = "give model={name: torch, build: ...}" if is_module else "give one, as [Flatten(), Dense(10)]"
+        got = "one without any" if model == [] else type(given).__name__
+        raise UserError(f"{name} must be a list of layers, got {got}; {fix}")
     for number, layer in enumerate(model):
         if (first := next(n for n, other in enumerate(model) if other is layer)) < number:
             raise UserError(

@@ -31,9 +31,7 @@ class Residual(Stepping, BeforeReLU):
     """
 
     def __init__(self, body: Sequence[Layer], shortcut: Sequence[Layer] = ()):
-        if not len(body):
-            raise UserError("body of Residual must have a layer, got none; mend the model")
-        self.body, self.shortcut = Chain(body), Chain(shortcut)
+        self.body, self.shortcut = Chain(body, "body of Residual", 1), Chain(shortcut, "shortcut of Residual")
         self.chains = self.body, self.shortcut
 
     @property

@@ -5,8 +5,8 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from psframe.errors import UserError
 from psframe.nn.base import Arrays, BaseLayer, Pass, Shape
+from psframe.nn.checks import number
 from psframe.nn.jit import inline, jit
 from psframe.nn.pairs import as_number, number_as
 from psframe.nn.parts import share
@@ -113,9 +113,7 @@ class LeakyReLU(_Activation):
     kernels_of = (leaky_forward, leaky_backward)
 
     def __init__(self, slope: float = 0.01):
-        if not 0 <= slope < 1:
-            raise UserError(f"slope of LeakyReLU must lie in [0, 1), got {slope!r}; mend the model")
-        self.slope = slope
+        self.slope = number("slope of LeakyReLU", slope, "lie in [0, 1)", lambda value: 0 <= value < 1)
 
 
 class SiLU(_Activation):

@@ -1,15 +1,15 @@
 """Base class of the normalization layers (:class:`Normalization`)."""
 
 from collections.abc import Callable
-from math import prod
+from math import inf, prod
 from typing import Any
 
 import numpy as np
 
-from psframe.errors import UserError
 from psframe.nn.activations import BeforeReLU
 from psframe.nn.base import Arrays, Param, Pass, Shape
 from psframe.nn.blocking import side_by_side
+from psframe.nn.checks import number
 from psframe.nn.normalization import loops
 from psframe.nn.reads import Reads
 from psframe.nn.steps import Meeting, Stepping, Steps
@@ -29,9 +29,8 @@ class Normalization(Stepping, BeforeReLU):
     has_output = True
 
     def __init__(self, *, eps: float = 1e-5):
-        if not eps > 0:
-            raise UserError(f"eps of {type(self).__name__} must be greater than 0, got {eps!r}; mend the model")
-        self.eps = eps
+        name = f"eps of {type(self).__name__}"
+        self.eps = number(name, eps, "be a finite number greater than 0", lambda value: 0 < value < inf)
 
     @property
     def reads(self) -> Reads:  # type: ignore[override]

@@ -6,6 +6,7 @@ import numpy as np
 
 from psframe.errors import UserError, nearest
 from psframe.nn.base import Arrays, Param, Pass, Shape
+from psframe.nn.checks import number
 from psframe.nn.normalization import loops
 from psframe.nn.normalization.base import Normalization
 from psframe.nn.steps import Meeting
@@ -39,9 +40,8 @@ class BatchNorm(Normalization):
         super().__init__(eps=eps)
         if over not in (known := ("batch", "workers")):
             raise UserError(f"over of BatchNorm must name samples, got {over!r}; {nearest(over, known)}")
-        if not 0 < momentum <= 1:
-            raise UserError(f"momentum of BatchNorm must lie in (0, 1], got {momentum!r}; mend the model")
-        self.meets, self.momentum = over, momentum
+        self.meets = over
+        self.momentum = number("momentum of BatchNorm", momentum, "lie in (0, 1]", lambda value: 0 < value <= 1)
 
     def setup(self, input_shape: Shape, index: int) -> Shape:
         shape = super().setup(input_shape, index)

@@ -1,6 +1,9 @@
 """What layers refuse, dropout's randomness, the loss's corner cases, and agreement to the bit."""
 
+import contextlib
 import importlib
+import inspect
+import itertools
 import tracemalloc
 
 import numba
@@ -15,7 +18,10 @@ from psframe.nn.conv import Conv1d, Conv2d
 from psframe.nn.dense import Dense, loops
 from psframe.nn.jit import jit
 from psframe.nn.losses import softmax_cross_entropy
+from psframe.nn.normalization import BatchNorm, GroupNorm, LayerNorm
 from psframe.nn.pool import AvgPool2d, MaxPool1d, MaxPool2d
+from psframe.nn.residual import Residual, Subsample
+from psframe.nn.smooth import LeakyReLU
 from tests.helpers.layers import Bench
 
 
@@ -46,6 +52,24 @@ from tests.helpers.layers import Bench
 def test_layers_refuse_what_does_not_fit(make, input_shape, says):
     with pytest.raises(UserError, match=says):
         make().setup(input_shape, 3)
+
+
+#: layers, each with what it must be given
+LAYERS = {
+    **{Conv2d: (4, 3), Conv1d: (4, 3), Dense: (4,), MaxPool2d: (2,), AvgPool2d: (2,), MaxPool1d: (2,)},
+    **{BatchNorm: (), GroupNorm: (2,), LayerNorm: (), Dropout: (0.5,), LeakyReLU: (), Subsample: (4,)},
+    Residual: ([ReLU()],),
+}
+ODD = ("x", None, [1], (1, 2, 3), object(), True, -1, 0, 1.5, 1e300, float("nan"), float("inf"), 10**400)
+
+
+@pytest.mark.parametrize("kind", LAYERS)
+def test_layers_take_what_is_odd_or_refuse_it_in_a_sentence(kind):
+    names, shape = list(inspect.signature(kind).parameters), (1 if kind.__name__.endswith("1d") else 4, 4, 4)
+    assert kind(*LAYERS[kind]).setup((64,) if kind is Dense else shape, 0)
+    for name, value in itertools.product(names, ODD):
+        with contextlib.suppress(UserError):
+            kind(**{**dict(zip(names, LAYERS[kind], strict=False)), name: value}).setup(shape, 0)
 
 
 @pytest.mark.parametrize("name", models.BUILT_IN)

@@ -100,7 +100,9 @@ def test_networks_that_differ_within_a_residual_differ():
 @pytest.mark.parametrize(
     ("make", "says"),
     [
-        (lambda: Residual([]), "body of Residual.*got none"),
+        (lambda: Residual([]), "body of Residual.*got one without any"),
+        (lambda: Residual(Dense(2)), "body of Residual.*list of layers, got Dense; give one"),
+        (lambda: Residual([Dense(2)], 3), "shortcut of Residual.*list of layers, got int"),
         (lambda: Residual([Conv2d(3, 1)]), r"layer 1, Residual.*one shape.*got \(4, 4, 3\) and \(4, 4, 2\); give"),
         (lambda: Residual([Conv2d(2, 9)]), "layer 0 of layer 1's body, Conv2d"),
         (lambda: Residual([Conv2d(2, 1)], [SiLU(), Dense(2)]), "layer 1 of layer 1's shortcut, Dense"),

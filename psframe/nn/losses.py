@@ -90,8 +90,9 @@ def _softmax_cross_entropy(logits, labels, others, shares, smoothing, dlogits):
             below += z[k] - top
             if len(dlogits):
                 dlogits[i, k] = power
-        expected = own * (z[labels[i]] - top)
-        if mixes:  # not by a share of 0, which an infinite logit would make NaN
+        # not by a share of 0, which an infinite logit would make NaN
+        expected = own * (z[labels[i]] - top) if own > 0 else 0.0
+        if other > 0:
             expected += other * (z[others[i]] - top)
         if smoothing:
             expected += least * below

@@ -71,6 +71,9 @@ def test_loss_of_hard_labels_ignores_how_far_others_are():
     labels = np.array([2, 0])
     assert np.isfinite(softmax_cross_entropy(logits, labels, logits[:0])[0])
     assert np.isinf(softmax_cross_entropy(logits, Targets(labels, smoothing=0.1), logits[:0])[0])
+    of_pair, all_of_one = (labels, np.array([1, 2])), np.ones(2, np.float32)
+    for targets in (Targets(*of_pair, all_of_one), Targets(*of_pair[::-1], 1 - all_of_one)):
+        assert np.isfinite(softmax_cross_entropy(logits, targets, logits[:0])[0])
 
 
 def test_loss_without_gradients_is_the_same():

@@ -103,6 +103,8 @@ def restored(config: Any, objects: Mapping[str, Any]) -> Any:
     prefix = f"{script.__name__}:"
     if isinstance(config, Mapping):
         return {key: restored(value, objects) for key, value in config.items()}
+    if isinstance(config, list):
+        return [restored(value, objects) for value in config]
     if isinstance(config, str) and config.startswith(prefix):
         return objects.get(config.removeprefix(prefix), config)
     return config

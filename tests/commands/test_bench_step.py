@@ -1,5 +1,6 @@
 """The commands that time a step and stragglers: they run, and tell what they were asked."""
 
+import contextlib
 import json
 import os
 import signal
@@ -129,7 +130,11 @@ def test_ranks_stopped_and_continued_neither_hang_nor_sum_wrong(mpi, seconds, co
                     continue  # it has done
             time.sleep(draw.random() * 0.3)
         stops += 1
-    out, err = process.communicate(timeout=60)
+    try:
+        out, err = process.communicate(timeout=60)
+    finally:
+        with contextlib.suppress(ProcessLookupError):
+            os.killpg(process.pid, signal.SIGKILL)
     assert process.returncode == 0, err
     assert "0.25 MB, 4 ranks" in out
     assert stops, "nobody was stopped while it ran"

@@ -4,7 +4,6 @@ import json
 import os
 import signal
 import subprocess
-import time
 
 import psutil
 import pytest
@@ -35,45 +34,42 @@ except psframe.RankError as error:
 
 def started(script):
     """Return what runs on behalf of a script, its ranks of Python last; some of it may end at any moment."""
-    return sorted(psutil.Process(script.pid).children(recursive=True), key=_is_rank)
+    return sorted(psutil.Process(script.pid).children(recursive=True), key=live.is_rank)
 
 
-def _is_rank(process):
+def _shared_by(process):
+    """Return the files of /dev/shm that a process has mapped."""
     try:
-        return live.is_rank(process)
+        return [region.path for region in process.memory_maps() if region.path.startswith("/dev/shm/")]
     except psutil.Error:
-        return False
+        return []
 
 
 def disturbed(mpi, folder, number, at_rank=False):
-    """Run a long script, send it or one of its ranks a signal; return what it told, its status, and its ranks."""
+    """Run a long script, and send it or a rank a signal; return what it told, its process, its ranks, their memory."""
     script = subprocess.Popen(
         [str(mpi.python), str(scripts.write(folder, LONG))], cwd=folder, env=scripts.environment(mpi), text=True,
         stdout=subprocess.PIPE, stderr=subprocess.PIPE, start_new_session=True,
     )  # fmt: skip
     told_first = json.loads(script.stdout.readline())  # it trains
     ranks = started(script)
+    mapped = {path for rank in ranks for path in _shared_by(rank)}
     (ranks[-1] if at_rank else script).send_signal(number)
-    out, _ = script.communicate(timeout=60)
-    return [told_first, *map(json.loads, filter(lambda line: line.startswith("{"), out.splitlines()))], script, ranks
+    out, _ = script.communicate(timeout=300)
+    said = [told_first, *map(json.loads, filter(lambda line: line.startswith("{"), out.splitlines()))]
+    return said, script, ranks, mapped
 
 
 @pytest.mark.parametrize(
     ("number", "at_rank"), [(signal.SIGINT, False), (signal.SIGKILL, False), (signal.SIGKILL, True)]
 )
 def test_nothing_stays_whatever_ends_first(mpi, tmp_path, number, at_rank):
-    before = set(os.listdir("/dev/shm"))
-    said, script, ranks = disturbed(mpi, tmp_path, number, at_rank)
-    gone, left = psutil.wait_procs(ranks, timeout=30)
+    said, script, ranks, mapped = disturbed(mpi, tmp_path, number, at_rank)
+    gone, left = psutil.wait_procs(ranks, timeout=120)
     assert not left, left
     assert gone
     if mpi.name == "mpich" or number != signal.SIGKILL:
-        # one of a job that starts or ends meanwhile is in use by none for a moment: what is left stays
-        kept = set(os.listdir("/dev/shm")) - before
-        for _ in range(20):
-            kept = {name for name in kept & set(os.listdir("/dev/shm")) if _is_left(name)}
-            time.sleep(0.1 if kept else 0)
-        assert not kept, kept
+        assert not (kept := [path for path in mapped if os.path.exists(path)]), kept
     if number == signal.SIGINT:
         assert f"the run is {said[0]['path']}; continue with checkpoint.resume=auto" in said[-1]["interrupted"]
         assert script.returncode == 0
@@ -81,44 +77,34 @@ def test_nothing_stays_whatever_ends_first(mpi, tmp_path, number, at_rank):
         assert "died" in said[-1]["lost"] or "killed" in said[-1]["lost"], said
 
 
-def _is_left(name):
-    """Return whether a file of /dev/shm is of MPICH and in use by none."""
-    path = os.path.join("/dev/shm", name)
-    return "mpich_shm" in name and not any(path in maps for maps in _maps())
-
-
-def _maps():
-    for process in psutil.process_iter():
-        try:
-            yield {region.path for region in process.memory_maps()}
-        except psutil.Error:
-            continue
-
-
 MEMORY = """
 import psutil
+from pathlib import Path
 
 class Holds(psframe.Callback):
-    held = False
+    def __init__(self, counted):
+        self.counted = counted
     def on_step_end(self, control):
-        if control.epoch == 1 and not self.held:
-            self.held = True
-            time.sleep(3)  # the ranks are counted meanwhile
+        while control.epoch == 1 and not self.counted.exists():
+            time.sleep(0.05)
 
 class Counts(psframe.Callback):
     in_script = True
+    def __init__(self, counted):
+        self.counted = counted
     def on_epoch_end(self, control, record):
         if control.epoch > 1:
             return
         ranks = [p for p in psutil.Process().children(recursive=True) if p.name().startswith("python")]
         tell(n=len(ranks), pss=sum(rank.memory_full_info().pss for rank in ranks))
+        self.counted.touch()
 
 for n in (100, 40_000):
     images, labels = np.zeros((n, 1, 40, 40), np.uint8), np.arange(n) % 2
     tell(size=images.nbytes)
     GIVEN["train"] = {"epochs": 2, "batch_size": 100}
     psframe.fit(**{**GIVEN, "data": (images, labels), "test_data": (images[:50], labels[:50]), "ranks": 4},
-                callbacks=[Holds(), Counts()])
+                callbacks=[of(Path(f"counted-{n}").resolve()) for of in (Holds, Counts)])
 """
 
 

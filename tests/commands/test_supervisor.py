@@ -25,7 +25,7 @@ def supervised(mpi, tmp_path, *flags, fault="stop"):
 
 
 def went_on(process, path, tmp_path):
-    err = ends(process, path, 120)
+    err = ends(process, path)
     assert process.returncode == 0, err
     assert "start 2 of 2, from its last checkpoint" in err
     assert [record["epoch"] for record in records_of(tmp_path)] == list(range(1, EPOCHS + 1))

@@ -1,10 +1,11 @@
-"""Configs and collectives that tests of commands begin with."""
+"""Configs and collectives that tests of commands begin with; on a busy machine any rank may be late for seconds."""
 
 TINY = """\
 model: tests.helpers.tiny:build
 dataset: {name: synthetic, shape: [1, 6, 6], classes: 3, samples: 60}
 train: {epochs: 2, batch_size: 8}
 optimizer: {lr: 0.05}
+fault: {late_s: 0}
 """
 
 #: a collective of a user's own, that fails in a way

@@ -81,7 +81,8 @@ def run(mpi: Mpi, n: int, args: Sequence[str], timeout_s: float = 120, cwd: Path
     return Ended(process.returncode, out, err, False)
 
 
-def train(mpi, n, *args, timeout_s=60, **env):
+def train(mpi, n, *args, timeout_s=300, **env):
+    """Run ``psframe.train``; it takes a minute and more where layers are compiled on a busy machine."""
     return run(mpi, n, ["-m", "psframe.train", *args], timeout_s, **env)
 
 

@@ -74,9 +74,12 @@ def processes_of(path):
 
 def is_rank(process):
     """Return whether a process is a rank; a child of one looks like it from fork to exec, and soon ends."""
-    words, parent = process.cmdline(), process.parent()
-    by_python = bool(words) and os.path.basename(words[0]).startswith("python")
-    return by_python and not (parent and parent.cmdline() == words)
+    try:
+        words, parent = process.cmdline(), process.parent()
+        by_python = bool(words) and os.path.basename(words[0]).startswith("python")
+        return by_python and not (parent and parent.cmdline() == words)
+    except psutil.Error:
+        return False
 
 
 def says(process, words, seconds=120):
@@ -90,8 +93,8 @@ def says(process, words, seconds=120):
 
 
 def lines_of(run, file="metrics.jsonl"):
-    """Return what the lines of a run's file hold."""
-    return [json.loads(line) for line in (run / file).read_text().splitlines()]
+    """Return what the lines of a run's file hold; the last one may just be written."""
+    return [json.loads(line) for line in (run / file).read_text().splitlines(keepends=True) if line.endswith("\n")]
 
 
 def records_of(tmp_path, file="metrics.jsonl"):
@@ -106,7 +109,7 @@ def placed_of(tmp_path):
     return lines_of(run), json.loads((run / "placement.json").read_text())
 
 
-def ends(process, path, seconds=120):
+def ends(process, path, seconds=300):
     """Wait until a launcher and its ranks have ended; return what they said on stderr."""
     try:
         _, err = process.communicate(timeout=seconds)

@@ -33,11 +33,11 @@ class Pool:
         self.mpi, self.n, self.folder = mpi, n, folder
         self.job: subprocess.Popen[bytes] | None = None
 
-    def train(self, *argv: object, timeout_s: float = 60) -> Ended:
+    def train(self, *argv: object, timeout_s: float = 300) -> Ended:
         """Run ``psframe.train`` on all ranks; the status is -1 where ranks ended with different ones."""
         return self._run("train", argv, timeout_s)
 
-    def bench(self, name: str, *argv: object, timeout_s: float = 120) -> Ended:
+    def bench(self, name: str, *argv: object, timeout_s: float = 300) -> Ended:
         """Run ``psframe.bench NAME`` on all ranks in the same way."""
         return self._run(name, argv, timeout_s)
 
@@ -59,9 +59,12 @@ class Pool:
                 with suppress(OSError):
                     ask.close()
             os.close(self.done)
-            with suppress(ProcessLookupError):
-                os.killpg(self.job.pid, signal.SIGTERM)
-            self.job.wait(timeout=30)
+            for number in (signal.SIGTERM, signal.SIGKILL):
+                with suppress(ProcessLookupError):
+                    os.killpg(self.job.pid, number)
+                with suppress(subprocess.TimeoutExpired):
+                    self.job.wait(timeout=30)
+                    break
             self.job = None
 
     def _start(self) -> None:

@@ -14,7 +14,7 @@ model: tests.helpers.tiny:build
 dataset: {{name: synthetic, shape: [2, 8, 9], classes: 5, samples: 2400}}
 train: {{epochs: {epochs}, batch_size: 8, seed: 3}}
 optimizer: {{name: sgd, lr: 0.01, momentum: 0.5}}
-fault: {{on_worker_loss: {on_loss}}}
+fault: {{on_worker_loss: {on_loss}, late_s: 0}}
 record: {{dir: {runs}, steps: {steps}}}
 """
 

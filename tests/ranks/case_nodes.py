@@ -10,6 +10,7 @@ from psframe.errors import UserError
 from tests.helpers.suite import IS_FULL
 from tests.ranks.contract import CODECS, LAYOUTS, MODES, STEPS, expected, start, train
 from tests.ranks.harness import ranks
+from tests.ranks.lateness import count_from
 from tests.ranks.nodes import UNEVEN, apart, own_network
 from tests.ranks.training import folder, hashes
 from tests.ranks.training import train as train_config
@@ -144,8 +145,8 @@ def node_lost_behind_the_barrier_of_an_exchange_is_noticed(world):
     """Its first rank has come, and then sends nothing: MPI itself would wait for ever."""
     for exchange, waits in (("gather", 0), ("run_on_root_in_time", 1)):
         cluster = apart(world, 2)
-        cluster.rendezvous.deadline_s = 0.5
-        lost = None
+        come, lost = world.Ibarrier(), None
+        count_from(cluster.rendezvous, 0.5, come.Test)
         if cluster.node == waits:
             try:
                 cluster.gather_in_time(1) if exchange == "gather" else cluster.run_on_root_in_time(lambda: 1)
@@ -153,7 +154,7 @@ def node_lost_behind_the_barrier_of_an_exchange_is_noticed(world):
                 lost = str(error)
         elif cluster.node_rank == 0:
             cluster._come()
-        world.Barrier()
+        come.Wait()
         if cluster.node == waits and cluster.node_rank == 0:
             assert lost is not None, f"{exchange} was not given up"
             assert f"node {1 - waits} " in lost, lost

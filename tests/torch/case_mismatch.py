@@ -195,11 +195,12 @@ def rank_that_does_not_come_is_named(team):
     """Past the group's time-out those that wait are told for whom, and of what; also where nodes hand on their sums."""
     for draw, numel in product(team.examples(1, team.groups[:1]), (11, 300_000)):
         missing = draw.rng.randrange(team.size)
-        group = dist.new_group(timeout=timedelta(seconds=1))
+        group = dist.new_group(timeout=timedelta(seconds=2))
         if team.rank != missing:
             began = time.monotonic()
             error = _raised(_reduced(numel), group, "sync")
-            _look(team, f"without rank {missing}", error, ((f"rank {missing}",), ("allreduce",)))
+            # on a busy machine another one may be named, too, that was as late
+            _look(team, f"without rank {missing}", error, ((f"rank {missing}", f" {missing} "), ("allreduce",)))
             team.expect(time.monotonic() - began > 0.5, "the time-out was not awaited")
         dist.barrier()
 

@@ -1,5 +1,7 @@
 """Layers, loss and whole models against PyTorch, in float32."""
 
+import re
+
 import numpy as np
 import pytest
 
@@ -7,7 +9,7 @@ from psframe.models.alexnet import alexnet, alexnet_small
 from psframe.models.cifar_quick import cifar_quick
 from psframe.models.har_cnn import har_cnn
 from psframe.models.lenet import lenet
-from psframe.models.vgg16 import vgg16_small
+from psframe.models.vgg16 import vgg16, vgg16_bn_small, vgg16_small
 from psframe.nn.activations import Flatten, ReLU
 from psframe.nn.conv import Conv1d, Conv2d
 from psframe.nn.dense import Dense
@@ -16,6 +18,8 @@ from psframe.nn.pool import AvgPool1d, AvgPool2d, MaxPool1d, MaxPool2d
 from tests.helpers.layers import Bench
 
 torch = pytest.importorskip("torch", reason="PyTorch, which the layers are compared with, is not installed")
+from psframe.bench.torch_layers import sequence_of  # noqa: E402
+
 tnn = torch.nn
 torch.set_num_threads(1)
 
@@ -135,11 +139,15 @@ def test_loss_is_that_of_pytorch():
     close(dlogits, logits_torch.grad)
 
 
-def vgg_block(c_in, c_out, n):
-    layers = []
-    for c in [c_in, *[c_out] * (n - 1)]:
-        layers += [tnn.Conv2d(c, c_out, 3, padding=1), tnn.ReLU()]
-    return [*layers, tnn.MaxPool2d(2)]
+def vgg_like(width, n_classes, norm=False):
+    layers, c_in = [], 3
+    for c_out, n in ((64, 2), (128, 2), (256, 3), (512, 3), (512, 3)):
+        for c in [c_in, *[c_out] * (n - 1)]:
+            normed = [tnn.BatchNorm2d(c_out)] if norm else []
+            layers += [tnn.Conv2d(c, c_out, 3, padding=1, bias=not norm), *normed, tnn.ReLU()]
+        layers, c_in = [*layers, tnn.MaxPool2d(2)], c_out
+    layers += [tnn.Flatten(), tnn.Linear(512, width), tnn.ReLU(), tnn.Dropout()]
+    return [*layers, tnn.Linear(width, width), tnn.ReLU(), tnn.Dropout(), tnn.Linear(width, n_classes)]
 
 
 def alexnet_like(first, features, width, n_classes):
@@ -148,7 +156,8 @@ def alexnet_like(first, features, width, n_classes):
         *(tnn.Conv2d(64, 192, 5, padding=2), tnn.ReLU(), tnn.MaxPool2d(3, 2)),
         *(tnn.Conv2d(192, 384, 3, padding=1), tnn.ReLU(), tnn.Conv2d(384, 256, 3, padding=1), tnn.ReLU()),
         *(tnn.Conv2d(256, 256, 3, padding=1), tnn.ReLU(), tnn.MaxPool2d(3, 2), tnn.Flatten()),
-        *(tnn.Linear(features, width), tnn.ReLU(), tnn.Linear(width, width), tnn.ReLU(), tnn.Linear(width, n_classes)),
+        *(tnn.Dropout(), tnn.Linear(features, width), tnn.ReLU()),
+        *(tnn.Dropout(), tnn.Linear(width, width), tnn.ReLU(), tnn.Linear(width, n_classes)),
     ]
 
 
@@ -172,37 +181,60 @@ MODELS = {
         (32, 32, 3),
     ),
     "alexnet_small": (
-        lambda: alexnet_small((3, 32, 32), 10, dropout=0),
+        lambda: alexnet_small((3, 32, 32), 10),
         lambda: tnn.Sequential(*alexnet_like(tnn.Conv2d(3, 64, 3, padding=1), 2304, 512, 10)),
         (32, 32, 3),
     ),
     "alexnet": (
-        lambda: alexnet((3, 64, 64), 3, dropout=0),
+        lambda: alexnet((3, 64, 64), 3),
         lambda: tnn.Sequential(*alexnet_like(tnn.Conv2d(3, 64, 11, stride=4, padding=2), 256, 4096, 3)),
         (64, 64, 3),
     ),
     "vgg16_small": (
-        lambda: vgg16_small((3, 32, 32), 10, dropout=0),
-        lambda: tnn.Sequential(
-            *vgg_block(3, 64, 2),
-            *vgg_block(64, 128, 2),
-            *vgg_block(128, 256, 3),
-            *vgg_block(256, 512, 3),
-            *vgg_block(512, 512, 3),
-            *(tnn.Flatten(), tnn.Linear(512, 512), tnn.ReLU(), tnn.Linear(512, 512), tnn.ReLU(), tnn.Linear(512, 10)),
-        ),
+        lambda: vgg16_small((3, 32, 32), 10),
+        lambda: tnn.Sequential(*vgg_like(512, 10)),
         (32, 32, 3),
     ),
     "har_cnn": (
-        lambda: har_cnn((9, 128), 6, dropout=0),
+        lambda: har_cnn((9, 128), 6),
         lambda: tnn.Sequential(
             *(tnn.Conv1d(9, 64, 3), tnn.ReLU(), tnn.Conv1d(64, 64, 3), tnn.ReLU()),
             *(tnn.Conv1d(64, 64, 3), tnn.ReLU(), tnn.Conv1d(64, 64, 3), tnn.ReLU()),
-            *(tnn.Dropout(0), tnn.MaxPool1d(2), tnn.Flatten(), tnn.Linear(3840, 100), tnn.ReLU(), tnn.Linear(100, 6)),
+            *(tnn.Dropout(), tnn.MaxPool1d(2), tnn.Flatten(), tnn.Linear(3840, 100), tnn.ReLU(), tnn.Linear(100, 6)),
         ),
         (1, 128, 9),
     ),
 }
+
+
+#: compared by their layers alone, which takes no time
+ALIKE = {
+    "vgg16": (
+        lambda: vgg16((3, 32, 32), 1000),
+        lambda: tnn.Sequential(*vgg_like(4096, 1000)),
+        (32, 32, 3),
+    ),
+    "vgg16_bn_small": (
+        lambda: vgg16_bn_small((3, 32, 32), 10),
+        lambda: tnn.Sequential(*vgg_like(512, 10, norm=True)),
+        (32, 32, 3),
+    ),
+}
+
+
+def in_words(module):
+    """Return the kinds of a module's layers and their keys; a pair of equal numbers as one number."""
+    return re.sub(r"\((\d+),(?: \1)?\)", r"\1", repr(module))
+
+
+@pytest.mark.parametrize("name", [*MODELS, *ALIKE])
+def test_model_has_the_layers_of_pytorch_in_their_order(name):
+    make, make_torch, shape = {**MODELS, **ALIKE}[name]
+    layers = make()
+    for index, layer in enumerate(layers):
+        shape = layer.setup(shape, index)
+    with torch.device("meta"):
+        assert in_words(sequence_of(layers, name == "har_cnn")) == in_words(make_torch())
 
 
 #: their kernels are compiled first, which takes most of the time: the larger models are left to the long suites
@@ -212,7 +244,7 @@ QUICK = ("lenet",)
 @pytest.mark.parametrize("name", [pytest.param(m, marks=[] if m in QUICK else pytest.mark.full) for m in MODELS])
 def test_model_is_that_of_pytorch(name):
     make, make_torch, input_shape = MODELS[name]
-    module, n = make_torch(), 5
+    module, n = make_torch().eval(), 5  # nothing is dropped
     # behind many layers a rounding tips a ReLU or a maximum now and then, and with it a few gradients; not in float64
     dtype = "float64" if name.startswith(("alexnet", "vgg")) else "float32"
     bench, x = pair_up(make(), module.to(getattr(torch, dtype)), input_shape, n, dtype)

@@ -184,6 +184,22 @@ def test_cifar10_versions_hold_the_values_written(tmp_path):
         np.testing.assert_array_equal(labels, rows[:, 0])
 
 
+@pytest.mark.parametrize("order", ["Up Down Flat", "Flat Down Up"])
+def test_ts_labels_are_numbered_in_the_order_of_the_training_file(tmp_path, order):
+    """Not in the order of its sequences, nor in that of the test file's names."""
+    names = ["Down", "Flat", "Up", "Flat"]
+    for split, declared in (("TRAIN", order), ("TEST", "Down Flat Up")):
+        lines = [f"{order.split().index(name)},7:8,9:{name}" for name in names]
+        text = "\n".join(["@problemName Small", f"@classLabel true {declared}", "@data", *lines])
+        (tmp_path / f"Small_{split}.ts").write_text(text)
+    dataset = write.load("har", path=str(tmp_path))
+    assert (dataset.n_classes, dataset.shape) == (3, (2, 2))
+    for samples, labels in (whole(dataset.train), whole(dataset.test)):
+        np.testing.assert_array_equal(samples[:, 0, 0], labels)
+        np.testing.assert_array_equal(samples[:, :, 1], [[7, 9]] * 4)
+        np.testing.assert_array_equal(samples[:, 1, 0], 8)
+
+
 def test_image_folder_scales_crops_and_turns_upright(tmp_path):
     for name in ("a", "b"):
         for split in ("train", "test"):
@@ -196,6 +212,7 @@ def test_image_folder_scales_crops_and_turns_upright(tmp_path):
     dataset = write.load("image_folder", path=str(tmp_path), size=[28, 28])
     assert (dataset.shape, dataset.crop, dataset.flip) == ((3, 32, 32), (28, 28), True)
     assert dataset.mean == pytest.approx((123.675, 116.28, 103.53))
+    assert dataset.std == pytest.approx((58.395, 57.12, 57.375))
     image = dataset.train.read(0, 1)[0][0]
     assert image[:, :14].max() == 0
     assert image[:, 18:].min() == 255

@@ -6,12 +6,10 @@ import signal
 import subprocess
 import time
 
-import numpy as np
 import pytest
 
 from psframe import compare as compare_
 from psframe.record import summary
-from psframe.sync.tally import LONGEST, Tally, described, quantile
 from tests.helpers import forked
 from tests.helpers.launcher import ROOT, installed
 from tests.helpers.live import ends, heed
@@ -238,25 +236,6 @@ def test_run_that_failed_once_is_no_row_that_failed():
     (line,) = compare_._failures({point: ["first", "a dead rank"]}, 3)
     assert line == "failed: tiny sync.mode=easgd, 1 rank (2 of 3 runs): a dead rank"
     assert list(compare_._failures({point: ["why"]}, 1)) == ["failed: tiny sync.mode=easgd, 1 rank: why"]
-
-
-def test_tally_counts_and_forgets():
-    tally = Tally()
-    for clocks in (0, 0, 0, 2, LONGEST + 5):
-        tally.saw(clocks)
-    tally.pulls, tally.pushes, tally.dropped = 5, 4, 1
-    found = described(tally.counts() + tally.counts(), 9)
-    assert found["staleness"] == {"0": 6, "2": 2, str(LONGEST): 2}
-    assert (found["pulls"], found["pushes"], found["dropped"]) == (10, 8, 2)
-    assert found["samples_used"] == 9
-    assert (found["staleness_p50"], found["staleness_p99"]) == (0, LONGEST)
-    tally.clear()
-    assert described(tally.counts(), 9)["staleness_p50"] is None
-
-
-@pytest.mark.parametrize(("counts", "share", "value"), [([1, 1], 0.5, 0), ([1, 1], 0.51, 1), ([0, 0, 7], 0.01, 2)])
-def test_quantile_is_the_least_value_that_covers_the_share(counts, share, value):
-    assert quantile(np.array(counts), share) == value
 
 
 def test_link_in_folder_of_comparison_ends_it_with_a_sentence(tmp_path, config):

@@ -165,6 +165,21 @@ def test_numbers_that_json_cannot_hold_become_null(tmp_path):
     assert json.loads((tmp_path / "metrics.jsonl").read_text()) == {"epoch": 1, "loss": None, "x": None, "y": 1.5}
 
 
+def test_records_are_on_the_disk_when_they_are_appended(tmp_path, monkeypatch):
+    synced, fsync = [], os.fsync
+
+    def noted(fd):
+        fsync(fd)
+        synced.append(Path(os.readlink(f"/proc/self/fd/{fd}")).read_text())
+
+    monkeypatch.setattr(os, "fsync", noted)
+    for file in metrics.FILES:
+        for written in (["1"], ["1", "2", "3"]):
+            metrics.append(tmp_path, file, [{"epoch": int(n)} for n in written[-2:]])
+            assert synced[-1:] == ["".join(f'{{"epoch": {n}}}\n' for n in written)], file
+            synced.clear()
+
+
 def test_records_are_cut_back_and_half_lines_dropped(tmp_path):
     metrics.append(tmp_path, "metrics.jsonl", [{"epoch": e} for e in (1, 2, 3)])
     with open(tmp_path / "metrics.jsonl", "a") as out:

@@ -86,6 +86,21 @@ def test_roof_is_the_larger_of_computing_and_moving():
     assert compute.roof_s(6e9, 40e9, core, 2) == 5.0
 
 
+#: ranks on so many nodes, threads of each rank, and the cores of a node of 68 that they keep busy
+BUSY = [(1, 1, 1, 1), (1, 1, 17, 17), (68, 1, 1, 68), (17, 1, 4, 68), (4, 1, 17, 68), (68, 1, 4, 68), (272, 1, 1, 68)]
+BUSY += [(68, 2, 1, 34), (68, 2, 2, 68), (9, 2, 10, 50)]
+
+
+@pytest.mark.parametrize(("ranks", "nodes", "threads", "busy"), BUSY)
+def test_busy_cores_of_a_node_share_its_bandwidth_be_they_of_ranks_or_threads(ranks, nodes, threads, busy):
+    known, plan = job(), way(ranks=ranks, nodes=nodes, threads=threads)
+    core, tier = known.core(plan), known.machine.tier(None)
+    assert core.gbps == pytest.approx(min(tier.core_gbps.value, tier.gbps.value / busy))
+    assert (core.gflops, core.scalar) == (known.machine.gflops.value, known.machine.scalar.value)
+    measured_core = replace(known, here=True).core(plan)
+    assert measured_core == Core(work().gflops, work().gbps, work().scalar), "it was measured beside other ranks"
+
+
 FACTORS = st.floats(0.05, 20)
 
 

@@ -43,3 +43,10 @@ def test_compressed_hook_learns_and_all_ranks_have_the_same(told, codec):
     losses = told[codec]["losses"]
     assert losses[-1] < losses[0]
     assert len(set(told[codec]["parameters"])) == 1
+
+
+@pytest.mark.parametrize(("codec", "n_sent"), [("fp16", 64), ("bf16", 64), ("onebit", 64), ("topk", 13)])
+def test_compressed_hook_gives_the_mean_of_the_ranks_gradients(told, codec, n_sent):
+    """Of 1, 2 and 3, and of their negatives; of equal magnitudes topk sends the first fifth."""
+    mean = ([2.0, -2.0] * 32)[:n_sent] + [0.0] * (64 - n_sent)
+    assert told[codec]["mean"] == [mean] * 3

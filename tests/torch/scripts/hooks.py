@@ -79,6 +79,15 @@ def refused(make):
     return "nothing"
 
 
+def exchanged(codec):
+    """Return what becomes of gradients of rank + 1, with both signs by turns: a number or its negative on each rank."""
+    model = DistributedDataParallel(torch.nn.Linear(1, 64, bias=False))
+    model.register_comm_hook(None, psframe.torch.compressed_hook(codec))
+    signs = torch.tensor([1.0, -1.0]).repeat(32)
+    (model(torch.full((1, 1), dist.get_rank() + 1.0)) * signs).sum().backward()
+    return everywhere(model.module.weight.grad.flatten().tolist())
+
+
 def main():
     dist.init_process_group("psframe")
     told = {f"{name} {kind}": trained(name, kind == "fused") for name in OPTIMIZERS for kind in ("plain", "fused")}
@@ -87,7 +96,7 @@ def main():
         model.register_comm_hook(None, psframe.torch.compressed_hook(codec))
         losses = train(model, torch.optim.SGD(model.parameters(), lr=0.05), 12)
         name = codec if isinstance(codec, str) else codec["name"]
-        told[name] = {"losses": losses, "parameters": everywhere(digest(model.parameters()))}
+        told[name] = {"losses": losses, "parameters": everywhere(digest(model.parameters())), "mean": exchanged(codec)}
     used = OPTIMIZERS["sgd"](network().parameters())
     used.state[used.param_groups[0]["params"][0]] = {"momentum_buffer": None}
     told["stateful"] = refused(lambda: psframe.torch.fused_hook(used))

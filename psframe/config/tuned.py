@@ -86,10 +86,16 @@ def set_keys(source: schema.Source, overrides: Sequence[str]) -> list[str]:
         value = schema.parse_value(text)
         keys |= {*flat(value, f"{path}.")} if isinstance(value, Mapping) else {path}
     bare = {section for section in short.SHORT if section in keys}  # the name of a strategy alone
-    places = {f"placement.{role}.name" for role in ROLES for key in keys if f"{key}.".startswith(f"placement.{role}.")}
-    if "placement" in keys:  # all of it by one word
-        places = {f"placement.{role}.name" for role in ROLES}
-    return sorted(keys | {f"{section}.{short.SHORT[section]}" for section in bare} | places)
+    # a role's short forms are resolved to other keys, so that only all of its place tells what was set
+    all_roles = "placement" in keys  # all of it by one word
+    roles = {f"placement.{role}" for role in ROLES}
+    places = {role for role in roles if all_roles or any(f"{key}.".startswith(f"{role}.") for key in keys)}
+    return sorted(
+        keys
+        | {f"{section}.{short.SHORT[section]}" for section in bare}
+        | places
+        | {f"{place}.name" for place in places}
+    )
 
 
 def _remove(at: Any, path: Sequence[str]) -> None:

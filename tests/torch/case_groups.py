@@ -1,6 +1,10 @@
 """Groups: subsets, many at once, in any order, made and closed again, and what is refused of them."""
 
+import json
+import os
 from datetime import timedelta
+from pathlib import Path
+from tempfile import TemporaryDirectory
 
 import torch
 import torch.distributed as dist
@@ -101,3 +105,25 @@ def groups_number_their_members(team):
             wrong = differs(one, torch.full((4,), float(members[root]))) or differs(two, one)
             team.expect(wrong is None, f"broadcast of {root} in {members}: {wrong}")
         dist.destroy_process_group(group)
+
+
+@ranks(2, 3, 5, own=True)
+def group_records_its_collectives(team):
+    """By kind and type, in a file of each rank, which is there once the group is destroyed."""
+    with TemporaryDirectory(prefix="psframe-test-") as folder:
+        os.environ["PSFRAME_TORCH_RECORD"] = folder
+        group = dist.new_group()
+        del os.environ["PSFRAME_TORCH_RECORD"]
+        for dtype in (torch.float32, torch.int64, torch.float32):
+            dist.all_reduce(torch.ones(6, dtype=dtype), group=group)
+        dist.barrier(group)
+        dist.destroy_process_group(group)
+        (path,) = Path(folder).iterdir()
+        found = json.loads(path.read_text())
+    rows = [[row[key] for key in ("collective", "dtype", "calls", "bytes")] for row in found["collectives"]]
+    want = [["all_reduce", "float32", 2, 48], ["all_reduce", "int64", 1, 48], ["barrier", "", 1, 0]]
+    team.expect(rows == want, f"rows {rows} in place of {want}")
+    waits = [(row["longest_wait_s"], row["waited_s"]) for row in found["collectives"]]
+    team.expect(all(0 <= longest <= waited for longest, waited in waits), f"waits {waits}")
+    team.expect((found["rank"], found["ranks"]) == (team.rank, [*range(team.size)]), f"of {found}")
+    team.expect(sum(found["pages"].values()) > 0, f"pages {found['pages']}")

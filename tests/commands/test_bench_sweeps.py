@@ -120,6 +120,23 @@ def test_mpirun_option_comes_before_the_variable(mpich):
     assert ended.returncode == 0, ended
 
 
-def test_numbers_of_ranks():
-    assert sweep.counts("4,2,4") == [4, 2]
-    assert sweep.counts(None)[0] == 1
+@pytest.mark.parametrize(("text", "numbers"), [("4,2,4", [4, 2]), ("3", [3]), ("1,1", [1])])
+def test_numbers_of_ranks_are_those_that_are_given_once_each(text, numbers):
+    assert sweep.counts(text) == numbers
+
+
+@pytest.mark.parametrize(
+    ("n_cores", "numbers"),
+    [
+        (1, [1]),
+        (2, [1, 2]),
+        (3, [1, 2, 3]),
+        (6, [1, 2, 4, 6]),
+        (8, [1, 2, 4, 8]),
+        (9, [1, 2, 4, 8, 9]),
+        (68, [1, 2, 4, 8, 16, 32, 64, 68]),
+    ],
+)
+def test_numbers_of_ranks_are_powers_of_two_up_to_the_cores_by_default(monkeypatch, n_cores, numbers):
+    monkeypatch.setattr(sweep.os, "sched_getaffinity", lambda pid: {*range(5, 5 + n_cores)})
+    assert sweep.counts(None) == numbers

@@ -1,6 +1,7 @@
 """``psframe.sklearn.Classifier`` as an estimator among others."""
 
 import pickle
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -16,6 +17,7 @@ from sklearn.pipeline import make_pipeline  # noqa: E402
 from sklearn.preprocessing import FunctionTransformer  # noqa: E402
 from sklearn.utils.estimator_checks import estimator_checks_generator  # noqa: E402
 
+from psframe import sklearn as estimators  # noqa: E402
 from psframe.nn.activations import Flatten  # noqa: E402
 from psframe.nn.conv import Conv1d  # noqa: E402
 from psframe.nn.dense import Dense  # noqa: E402
@@ -81,6 +83,8 @@ def test_images_and_classes_of_any_kind_are_learnt_and_kept(tmp_path):
     fitted = clone(network).fit(images[:300].reshape(300, 1, 8, 8), labels[:300])
     assert list(fitted.classes_) == ["even", "odd"]
     assert fitted.run_.path.parent == tmp_path
+    train = fitted.run_.config.train
+    assert (train.seed, train.epochs, train.batch_size) == (1, 3, 32)
     again = pickle.loads(pickle.dumps(fitted))
     np.testing.assert_array_equal(
         again.predict_proba(images.reshape(-1, 1, 8, 8)), fitted.predict_proba(images.reshape(-1, 1, 8, 8))
@@ -103,3 +107,57 @@ def test_wrong_shape_is_told():
     samples, labels = make_blobs(20, random_state=0)
     with pytest.raises(ValueError, match=r"as many numbers as X has features, got \(1, 3, 3\) for 2"):
         Classifier(input_shape=(1, 3, 3)).fit(samples, labels)
+
+
+@pytest.fixture
+def asked(monkeypatch):
+    """What fits ask of ``psframe.fit``, which does not train here."""
+    every = []
+
+    def fit(config, **keys):
+        every.append({"config": config, **keys})
+        return SimpleNamespace(training=None)
+
+    monkeypatch.setattr(estimators, "fit", fit)
+    monkeypatch.setattr(estimators, "TrainedNetwork", lambda training: training)
+    return every
+
+
+@pytest.mark.parametrize("state", [0, 1, 77, np.int64(5), np.random.RandomState(3), None])
+def test_seed_is_that_of_the_random_state(state, asked):
+    """A number is the seed itself; a state is drawn from anew by every fit, as the estimators of scikit-learn do."""
+    samples, labels = make_blobs(20, random_state=0)
+    classifier = Classifier(random_state=state)
+    classifier.fit(samples, labels).fit(samples, labels)
+    seeds = [each["train"]["seed"] for each in asked]
+    if state is None:
+        assert seeds[0] != seeds[1]
+    elif isinstance(state, np.random.RandomState):
+        again = np.random.RandomState(3)
+        assert seeds == [again.randint(estimators.MAX_SEED) for _ in range(2)]
+    else:
+        assert seeds == [state, state]
+    assert all(isinstance(seed, int) for seed in seeds)
+
+
+@pytest.mark.parametrize(
+    ("keys", "found"),
+    [
+        ({}, {"epochs": 30, "batch_size": 32, "optimizer": "adam", "ranks": 2, "sync": "allreduce", "config": None}),
+        ({"epochs": 4, "batch_size": 5, "ranks": 9}, {"epochs": 4, "batch_size": 5, "ranks": 9}),
+        ({"ranks": 99, "optimizer": "lamb"}, {"ranks": 20, "optimizer": "lamb"}),
+        ({"config": {"sync": "easgd"}}, {"config": {"sync": "easgd"}, "sync": None}),
+        ({"callbacks": ["one"], "model": "lenet"}, {"callbacks": ["one"], "model": "lenet"}),
+        ({"input_shape": (1, 1, 2)}, {"shape": (20, 1, 1, 2), "sequences": False}),
+        ({"input_shape": (1, 2)}, {"shape": (20, 1, 2), "sequences": True}),
+        ({}, {"shape": (20, 2, 1, 1), "sequences": False, "n_classes": 3, "labels": [0, 1, 2], "quiet": True}),
+    ],
+)
+def test_fit_asks_for_what_the_classifier_was_made_with(keys, found, asked):
+    samples, labels = make_blobs(20, centers=3, random_state=0)
+    Classifier(**keys).fit(samples, np.array(["a", "b", "c"])[labels])
+    (each,) = asked
+    images, numbers = each["data"]
+    seen = {**each, **each["train"], **each["dataset"], "shape": images.shape, "labels": [*np.unique(numbers)]}
+    assert {key: seen[key] for key in found} == found
+    np.testing.assert_array_equal(images.reshape(20, 2), samples)

@@ -1,8 +1,11 @@
 """Gradients that are not finite, and bits that turn over in memory: dropped, named, repaired; on every rank alike."""
 
+from unittest.mock import patch
+
 import numpy as np
 
 from psframe.cluster.cluster import AgreedError
+from psframe.train.faults import guard
 from psframe.train.faults.injection import Rollback
 from tests.ranks.every_collective import COLLECTIVES
 from tests.ranks.harness import ranks
@@ -102,6 +105,28 @@ def run_that_never_comes_right_ends_after_a_hundred_steps(world):
         keys = ["dataset.samples=2000", "train.batch_size=4", "fault.on_nan=skip", "fault.flip=params:1:5:nan"]
         error = ended(world, where, *keys)
         assert "those of ranks 1, 2 were not in step 105 (epoch 1), nor in 99 steps before it" in str(error), error
+
+
+@ranks(3)
+def steps_dropped_with_good_ones_between_are_no_row(world):
+    """As many as are too many in a row: one an epoch, of 9 steps or of 1."""
+    for batch, n_steps in ((8, 9), (203, 1)):
+        with folder(world) as where, patch.object(guard, "MAX_SKIPPED", 3):
+            keys = [*keys_of("allreduce", "colocated"), f"train.batch_size={batch}", "fault.on_nan=skip"]
+            run, error = begun(world, where, *keys, "fault.flip=gradients:1:1:nan"), None
+            try:
+                for epoch in range(4):
+                    run.guard.flip.step = epoch * n_steps + 1
+                    one_epoch(run)
+            except AgreedError as agreed:
+                error = agreed
+            told = world.allgather((run.progress.step, str(error)))
+            assert len(set(told)) == 1, told
+            if n_steps == 9:
+                assert told[0] == (36, "None"), told
+                assert [skipped["step"] for skipped in run.guard.skipped] == [1, 10, 19, 28]
+            else:
+                assert "in step 3 (epoch 3), nor in 2 steps before it, all dropped" in told[0][1], told
 
 
 @ranks(4)

@@ -15,7 +15,7 @@ from psframe import compiled
 from psframe.config.placement_spec import spelled_out
 from psframe.config.registry import bind
 from psframe.errors import UserError
-from psframe.memory import empty, pages
+from psframe.memory import empty, hbw, pages
 from psframe.memory.placement import TABLE, MissingMemoryError
 from psframe.memory.process_site import Site
 from psframe.memory.topology import read
@@ -91,6 +91,24 @@ def test_shared_memory_lies_where_it_was_asked_for(spec, huge_pages):
     placement.bind(memory, where)
     memory[:] = 3
     assert counted(memory, spec, placement, where) == (3 << 20) // compiled.numa.PAGE_BYTES
+
+
+@pytest.mark.parametrize("serves", [True, False])
+@pytest.mark.parametrize("setting", [None, "", "0"])
+def test_memkind_is_told_its_nodes_once_and_settings_stay_the_users(monkeypatch, setting, serves):
+    heard, users = [], {"MEMKIND_HBW_NODES": setting, "MEMKIND_ARENA_NUM_PER_KIND": "3"}
+    for name, value in users.items():
+        monkeypatch.setenv(name, value or "")
+        if value is None:
+            monkeypatch.delenv(name)
+    monkeypatch.setattr(hbw, "_told", [])
+    monkeypatch.setattr(compiled.memkind, "load", lambda: None)
+    monkeypatch.setattr(compiled.memkind, "available", lambda: heard.append(dict(os.environ)) or serves)
+    for nodes, served in [((4, 5), serves), ((4, 5), serves), ((6,), False)]:
+        why = hbw.open_memkind(nodes)
+        assert why == ("" if served else f"memkind serves node(s) {'4,5' if serves else 'none'} in this process")
+        assert {name: os.environ.get(name) for name in users} == users
+    assert [{name: environ[name] for name in users} for environ in heard] == [{**users, "MEMKIND_HBW_NODES": "4,5"}]
 
 
 def test_notes_are_none_where_all_went_as_asked():

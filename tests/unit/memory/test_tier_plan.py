@@ -2,6 +2,7 @@
 
 import itertools
 import sys
+from collections import defaultdict
 
 import pytest
 from hypothesis import given, settings
@@ -207,6 +208,40 @@ def test_tiers_have_the_nearest_memory_and_the_best_known_rates(tmp_path):
     with_hmat = knl(tmp_path / "knl", hmat=True)
     assert {source for *_, source in reaches(with_hmat).values()} == {"firmware (HMAT)"}
     assert list(reaches(with_hmat)) == ["hbw", "ddr"]
+
+
+def weights_by_tier(site, reaches, option, shared):
+    """Return the weights of the nodes that a tensor lies on, by tier."""
+    policy = auto.Auto().chosen(site, reaches, option, shared).policy(site, shared)
+    found = defaultdict(dict)
+    for node, weight in zip(policy.nodes, policy.weights or [1] * len(policy.nodes), strict=True):
+        found[site.topology.node(node).tier][node] = weight
+    return found
+
+
+@pytest.mark.parametrize("shared", [False, True])
+@pytest.mark.parametrize("cpus", [(0,), (0, 5), (0, 5, 9), (0, 5, 9, 13)], ids=len)
+def test_split_tensor_has_its_weight_in_each_tier_however_many_nodes_that_has(tmp_path, cpus, shared):
+    site = Site(read(xeon_max(tmp_path, homes=4)), cpus)  # a CPU of each node, of which 0 to 3 have DDR
+    near = auto.tiers(site, {})
+    assert [reach.name for reach in near] == ["hbw", "ddr"]
+    homes = set(range(len(cpus)))
+    for fast, slow in [(1, 0), (0, 1), (3, 1), (1, 1), (1, 15), (7, 3)]:
+        found = weights_by_tier(site, near, Option((fast, slow)), shared)
+        assert sum(found["hbw"].values()) * slow == sum(found["ddr"].values()) * fast, (fast, slow, found)
+        assert all(len(set(of_tier.values())) == 1 for of_tier in found.values() if of_tier)
+        if fast and slow:
+            assert set(found["hbw"]) == {4 + home for home in homes}, "also what is shared has its plan's nodes alone"
+            assert set(found["ddr"]) == ({0, 1, 2, 3} if shared else homes)
+
+
+@pytest.mark.parametrize("shared", [False, True])
+def test_split_tensor_has_one_node_of_the_slowest_tier(tmp_path, shared):
+    slow = {number: hmat(30_000, 0, gib=64.0) for number in (1, 2)}
+    site = Site(read(machine(tmp_path, {0: hmat(100_000, 0, cpus="0-3"), **slow})), (0,))
+    found = weights_by_tier(site, auto.tiers(site, {}), Option((3, 2)), shared)
+    assert found == {"ddr": {0: 3}, "other": {1: 2}}
+    assert set(weights_by_tier(site, auto.tiers(site, {}), Option((0, 1)), shared)["other"]) == {1, 2}
 
 
 def test_memory_without_cpus_that_is_slow_is_a_tier_behind(tmp_path):

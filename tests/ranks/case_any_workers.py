@@ -118,7 +118,7 @@ def block_a_worker_lets_gradients_leave_early(world):
     keys = [*KEYS, "train.blocks=4", "sync.mode=allreduce", "collective={name: buffer, bucket_bytes: 64}"]
     with folder(world) as where:
         records, _, _ = train(world, 4, where, *keys)
-        assert records[-1]["overlap"] is not None
+        assert all(0 <= record["overlap"] <= 1 for record in records)
         assert [r["params_sha256"] for r in records] == hashes(world, 1, where, *keys)
         # a worker's first block is not all that it has to give
         records, _, _ = train(world, 3, where, *keys)

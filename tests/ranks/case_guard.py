@@ -42,6 +42,7 @@ def step_is_dropped_whole_over_every_collective(world):
                 records, steps, _ = train(world, world.size, where, *keys_of(mode, server, collective), *fault)
                 assert records[0]["skipped"] == [{"step": 5, "ranks": [blamed]}], (mode, collective, records[0])
                 assert not records[1]["skipped"]
+                assert [record["wild_step"] for record in records] == [5, None], (mode, collective, records)
                 assert 5 not in [step["step"] for step in steps]
                 found[collective] = [record["params_sha256"] for record in records]
         assert len({tuple(h) for h in found.values()}) == 1, found

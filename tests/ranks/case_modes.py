@@ -1,6 +1,7 @@
 """Modes with a server against their equations: ranks take turns, and NumPy does the same in one process."""
 
 import time
+from itertools import islice, product
 
 import numpy as np
 
@@ -101,31 +102,68 @@ def left_over(order, push):
     return [rank for rank in set(order) if order.count(rank) % push]
 
 
-@ranks(2, 3, 4)
-def downpour(world):
-    cluster, n_steps, n_workers = join(world), 9, world.size - 1
-    pull, push = 3, 2
-    # were there several workers with something left at the end, nobody could say in which order they push it
-    scripts = (script(n_steps * n_workers, range(1, world.size), seed) for seed in range(1000))
-    order = next(order for order in scripts if len(left_over(order, push)) <= 1)
-    for store in STORES:
-        spec = {"mode": "async_ps", "pull_every": pull, "push_every": push, "store": store}
-        rig = Rig(cluster, spec, optimizer=SGD(lr=0.1, momentum=0.5), n_steps=n_steps, **PLAIN)
-        found = played(world, rig, order)
-        w, rule = START, Momentum(0.5)
-        own = {rank: [START, np.zeros(SIZE, np.float32), 0] for rank in range(1, world.size)}
+class Noting:
+    """SGD with momentum, as a user's own optimizer, which keeps the number of each of its steps."""
+
+    n_state, lr = 1, 0.1
+
+    def __init__(self, momentum):
+        self.momentum, self.steps = np.float32(momentum), []
+
+    def update(self, params, grads, state, lr, step):
+        state[0] = self.momentum * state[0] + grads
+        params -= np.float32(lr) * state[0]
+        self.steps.append(step)
+
+
+class Downpour:
+    """The mode in NumPy, epoch by epoch, and the ages of the gradients in it, in updates."""
+
+    def __init__(self, pull, push):
+        self.pull, self.push, self.w, self.rule, self.n_updates, self.ages = pull, push, START, Momentum(0.5), 0, []
+
+    def epoch(self, order, n_workers):
+        """Take the turns in ``order``; at the end each rank that has something left pushes it."""
+        own = {rank: [self.w, np.zeros(SIZE, np.float32), 0, 0, 0] for rank in order}
         for number, rank in enumerate(order):
             step, share = divmod(number, n_workers)
-            params, kept, made = own[rank]
-            params = w if made % pull == 0 else params
+            params, kept, made, pulled, oldest = own[rank]
+            params, pulled = (self.w, self.n_updates) if made % self.pull == 0 else (params, pulled)
+            oldest = pulled if made % self.push == 0 else oldest
             g = gradient(share, step, params)
-            params, kept = params - LR * g, kept + g
-            if (made + 1) % push == 0:
-                w, kept = rule(w, kept), np.zeros(SIZE, np.float32)
-            own[rank] = [params, kept, made + 1]
-        for last in left_over(order, push):
-            w = rule(w, own[last][1])
-        same(world, found, w, spec)
+            own[rank] = [params - LR * g, kept + g, made + 1, pulled, oldest]
+            if (made + 1) % self.push == 0:
+                self._pushed(own[rank])
+        for last in left_over(order, self.push):
+            self._pushed(own[last])
+
+    def _pushed(self, worker):
+        self.ages.append(self.n_updates - worker[4])
+        self.w, worker[1] = self.rule(self.w, worker[1]), np.zeros(SIZE, np.float32)
+        self.n_updates += 1
+
+
+@ranks(2, 3, 4)
+def downpour(world):
+    """Two epochs, of which all begin the second with a pull of what the first ended in."""
+    cluster, n_steps, n_workers = join(world), 11, world.size - 1
+    for store, (pull, push) in product(STORES, ((3, 2), (2, 3), (3, 1))):
+        # were there several workers with something left at the end, nobody could say in which order they push it
+        scripts = (script(n_steps * n_workers, range(1, world.size), seed) for seed in range(1000))
+        orders = [*islice((order for order in scripts if len(left_over(order, push)) <= 1), 2)]
+        spec = {"mode": "async_ps", "pull_every": pull, "push_every": push, "store": store}
+        rig = Rig(cluster, spec, optimizer=Noting(0.5), n_steps=n_steps, **PLAIN)
+        wanted = Downpour(pull, push)
+        for order in orders:
+            found = played(world, rig, order)
+            wanted.epoch(order, n_workers)
+            same(world, found, wanted.w, spec)
+            ages, steps = world.bcast((rig.tally.stale.tolist(), rig.optimizer.steps))
+            assert ages == np.bincount(wanted.ages, minlength=len(ages)).tolist(), spec
+            wrong = [step - number for number, step in enumerate(steps, 1)]
+            assert len(steps) >= n_steps * n_workers // push
+            assert max(map(abs, wrong)) < n_workers, f"{spec}: steps of the optimizer are its updates, got {steps}"
+            rig.optimizer.steps.clear()
         rig.close()
 
 

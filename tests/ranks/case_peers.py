@@ -1,11 +1,14 @@
 """Modes without a server against their equations: ranks take turns, and NumPy does the same in one process."""
 
+from itertools import product
+
 import numpy as np
 
 from psframe.cluster.cluster import join
 from psframe.cluster.gates import PeerLost
 from psframe.cluster.groups import divide
 from psframe.optim import SGD
+from tests.ranks.contract import CODECS
 from tests.ranks.harness import ranks
 from tests.ranks.lateness import count_from
 from tests.ranks.play import (
@@ -113,6 +116,30 @@ def block_momentum(world):
 
         spec = {"mode": "block_momentum", "every": 3, "momentum": 0.6, "block_lr": 0.9, "nesterov": nesterov}
         averaged(world, spec, 8, outer)
+
+
+@ranks(2, 3, 4)
+def states_are_averaged_whole_beside_averages_that_are_encoded(world):
+    """By gradients that do not depend on the parameters, so that only a state which went through a codec is another."""
+    cluster, n_steps = join(world), 5
+    for codec, mode in product(CODECS, ("local_sgd", "block_momentum")):
+        rig = Rig(
+            cluster,
+            {"mode": mode, "every": 2},
+            ("buffer", {"compression": codec}),
+            optimizer=SGD(lr=0.1, momentum=0.9),
+            n_steps=n_steps,
+            **PLAIN,
+        )
+        mean = np.zeros(SIZE, np.float32)
+        for epoch in range(2):
+            rig.epoch(lambda worker, step, params: summed(worker, step, START), first=epoch * n_steps)
+            every = [Momentum(0.9, mean) for _ in range(world.size)]
+            for step, (k, rule) in product(range(n_steps), enumerate(every)):
+                rule(START, gradient(k, step, START))
+            mean = np.mean([rule.velocity for rule in every], axis=0)
+            same(world, rig.arena.state[0], mean, (codec, mode, epoch))
+        rig.close()
 
 
 @ranks(2, 3, 4)

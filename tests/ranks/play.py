@@ -39,11 +39,12 @@ def played(world, rig, order):
     serves = rig.team.server == "dedicated" and world.rank == 0
     if serves:
         next(turns)  # which makes it ready
+    heard = world.allgather(rig.tally.pushes)
     for rank in order:
         found = turn(rig, turns, world.rank == rank)
         pushed = world.bcast(found and rig.tally.pushes, rank)
-        if serves and pushed != rig.__dict__.setdefault("heard", {}).get(rank, 0):
-            rig.heard[rank] = pushed
+        if serves and pushed != heard[rank]:
+            heard[rank] = pushed
             rig.mode.serve()
         world.Barrier()
     # nobody finds anything: only now may all end
@@ -61,8 +62,8 @@ def same(world, params, wanted, where):
 class Momentum:
     """SGD with momentum, in NumPy."""
 
-    def __init__(self, momentum=0.0):
-        self.momentum, self.velocity = np.float32(momentum), np.zeros(SIZE, np.float32)
+    def __init__(self, momentum=0.0, velocity=0.0):
+        self.momentum, self.velocity = np.float32(momentum), np.zeros(SIZE, np.float32) + np.float32(velocity)
 
     def __call__(self, params, gradient, lr=LR):
         self.velocity = self.momentum * self.velocity + gradient

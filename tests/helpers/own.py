@@ -8,6 +8,7 @@ from psframe.collectives.traits import Traits
 from psframe.config.registry import Positive, PositiveInt
 from psframe.memory import placement
 from psframe.memory.pages import Policy
+from psframe.record.traffic import Traffic
 from tests.helpers.bfloat16_model import rounded, widened
 
 
@@ -133,6 +134,31 @@ class Rows(BaseCollective):
     def _mean(self, divisor):
         rows = [self._rows[rank] for rank in self._team.workers]  # a dedicated server's is no gradient
         return slice(0, self._size), self.mean_of(rows).over(divisor)
+
+
+class Told:
+    """A collective of three methods, which counts 1000 bytes that it sends in each step, or nothing at all."""
+
+    def __init__(self, team, size, allocator, reproducible, *, counts: bool = True):
+        self.team, self.total = team, allocator.zeros(size, "float32", "exchange")
+        if counts:
+            self.traffic = Traffic()
+
+    def broadcast(self, params):
+        self.team.comm.Bcast(params)
+
+    def gather_mean(self, grads, divisor):
+        means = [*self.allreduce_mean(grads, divisor)]
+        yield from means if self.team.applies_updates else ()
+
+    def allreduce_mean(self, grads, divisor):
+        if self.team.worker is None:
+            grads[:] = 0
+        self.team.comm.Allreduce(grads, self.total)
+        if hasattr(self, "traffic"):
+            self.traffic.send(1000)
+        self.total /= divisor
+        yield slice(0, len(grads)), self.total
 
 
 class Words(placement.BasePlacement):

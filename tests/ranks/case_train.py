@@ -187,3 +187,16 @@ def config_of_a_run_runs_again(world):
         again, _, _ = train(world, 2, where, config=(run / "config.yaml").read_text())
         assert [r["params_sha256"] for r in again] == [r["params_sha256"] for r in records]
         assert "psframe" in (run / "config.yaml").read_text()
+
+
+@ranks(2, 3)
+def bytes_of_an_epoch_are_those_that_an_own_collective_counts(world):
+    """Epoch by epoch; one that counts none is told to have sent none."""
+    for (mode, server), counts in [*((way, True) for way in SERVERS), (SERVERS[-1], False)]:
+        own = f"collective={{name: 'tests.helpers.own:Told', counts: {str(counts).lower()}}}"
+        with folder(world) as where:
+            keys = [f"sync.mode={mode}", f"sync.server={server}", own, "train.reproducible=none"]
+            records, steps, _ = train(world, world.size, where, *keys)
+        sent = 1000 * world.size * len(steps) / len(records) if counts else 0
+        assert [record["bytes_sent"] for record in records] == [sent] * len(records), (mode, server, sent)
+        assert all(record["bytes_read"] >= sent for record in records)

@@ -8,6 +8,7 @@ import time
 import pytest
 
 from psframe.cluster.affinity import allowed_threads
+from psframe.nn import subnormal
 from psframe.nn.threads import Threads
 from tests.helpers import launcher
 
@@ -44,6 +45,30 @@ def test_error_in_a_part_is_raised_and_the_threads_live_on(failing):
         threads.run(kernel)
     threads.run(lambda part, n: done.append(part))
     assert len(done) == 2 + 3
+
+
+@pytest.mark.skipif(not subnormal.AVAILABLE, reason="a thread of this CPU has no mode that takes subnormals for zeros")
+@pytest.mark.parametrize("n", [1, 3])
+def test_parts_compute_in_the_arithmetic_of_the_caller_whichever_was_before(n):
+    threads, least = Threads(n), 2.0**-1074  # the least number above zero, which is subnormal
+
+    def found():
+        modes, halves = [None] * n, [None] * n
+
+        def kernel(part, n, number):
+            modes[part], halves[part] = subnormal.mode(), number * 1.0
+
+        threads.run(kernel, least)
+        return modes, halves
+
+    ours, flushing = subnormal.mode(), None
+    for _ in range(2):
+        assert found() == ([ours] * n, [least] * n)
+        with subnormal.flushed():
+            flushing = subnormal.mode()
+            assert found() == ([flushing] * n, [0.0] * n)
+        assert subnormal.mode() == ours
+    assert flushing != ours
 
 
 def test_forked_process_starts_its_own():

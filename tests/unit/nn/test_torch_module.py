@@ -171,6 +171,22 @@ def test_statistics_are_those_that_a_pass_changes():
     assert not any("with constants" in layer.describe() for layer in Worker("ResNet", IMAGES).network.layers)
 
 
+def test_description_is_of_the_numbers_that_no_worker_trains():
+    """Workers that differ in them would train other networks; those in the arena are rank 0's everywhere."""
+    layer = Worker("Pointed", IMAGES).network.layers[0]
+    as_made, fixed = layer.describe(), {"frozen.weight", "frozen.bias", "scale"}
+    every = {**dict(layer.module.named_parameters()), **dict(layer.module.named_buffers())}
+    assert fixed < set(every)
+    for name, tensor in every.items():
+        for place in {0, tensor.numel() - 1}:
+            number = tensor.data.view(-1)[place]
+            before = number.clone()
+            number += 1
+            assert (layer.describe() != as_made) == (name in fixed), (name, place)
+            number.copy_(before)
+            assert layer.describe() == as_made
+
+
 def test_sequential_is_cut_before_every_layer_with_parameters():
     names = [list(layer.params) for layer in Worker("row", IMAGES).network.layers]
     assert [len(Worker(name, IMAGES).network.layers) for name in ("ResNet", "twice", "plain")] == [1, 1, 2]

@@ -1,5 +1,7 @@
 """Arena and network: views without copies, the same initial values everywhere, plans that hold what they promise."""
 
+from math import prod
+
 import numpy as np
 import pytest
 
@@ -102,6 +104,20 @@ def test_zoo_of_models(name):
         assert np.abs(view).max() <= bound
         if bound and view.size > 100:
             assert np.isclose(view.std(), bound / 3**0.5, rtol=0.2), index
+
+
+#: number of the last weights with Xavier's variance: all of Caffe's LeNet, and of others those that no ReLU follows
+XAVIER = {"lenet": 4, "cifar_quick": 2}
+
+
+@pytest.mark.parametrize("name", BUILT_IN)
+def test_weights_before_a_relu_begin_with_twice_the_variance(name):
+    """He's: 2 over the inputs of an output; other weights have 1 over these, and nothing else is drawn."""
+    params = Network(load("model", BUILT_IN, name)(INPUTS[name], 10), INPUTS[name], 10).params
+    variances = [p.bound**2 / 3 * prod(p.shape[1:]) for p in params.values() if len(p.shape) > 1]
+    n = XAVIER.get(name, 1)
+    assert variances == pytest.approx([2] * (len(variances) - n) + [1] * n)
+    assert not any(p.bound for p in params.values() if len(p.shape) == 1)
 
 
 @pytest.mark.parametrize("name", SMALL)

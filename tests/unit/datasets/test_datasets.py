@@ -224,3 +224,23 @@ def test_synthetic_can_be_learned():
     means = np.stack([x[y == label].mean(axis=0) for label in range(4)])
     distances = ((test_x[:, None] - means) ** 2).sum(axis=(2, 3, 4))
     assert np.mean(distances.argmin(axis=1) == test_y) > 0.95
+
+
+@pytest.mark.parametrize(
+    ("keys", "n_train", "n_test"),
+    [
+        ({}, 4096, 819),
+        ({"classes": 7, "samples": 1}, 1, 7),
+        ({"classes": 7, "samples": 34}, 34, 7),
+        ({"classes": 7, "samples": 40}, 40, 8),
+        ({"classes": 7, "samples": 200, "limit": 39}, 39, 39),
+        ({"classes": 7, "samples": 20, "limit": 9}, 9, 7),
+        ({"classes": 1, "samples": 4}, 4, 1),
+    ],
+)
+def test_synthetic_tests_a_fifth_as_many_and_every_class(keys, n_train, n_test):
+    """But for a limit, which holds for either split."""
+    dataset = write.load("synthetic", **keys, shape=[1, 2])
+    assert (dataset.train.n, dataset.test.n) == (n_train, n_test)
+    for split in (dataset.train, dataset.test):
+        np.testing.assert_array_equal(whole(split)[1], np.arange(split.n) % keys.get("classes", 10))

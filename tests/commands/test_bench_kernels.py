@@ -1,6 +1,7 @@
 """``python -m psframe.bench kernels``: what it measures, and what it says of mistakes."""
 
 import json
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -105,6 +106,60 @@ def test_timed_layers_add_up_to_the_passes():
     taken = [layer.take() for layer in timed]
     assert all(seconds > 0 for of_layer in taken for seconds in of_layer.values())
     assert all(seconds == 0 for layer in timed for seconds in layer.take().values())
+
+
+class Timed:
+    """A step of a network whose layers take known seconds: twice as many backward, and more from layer to layer."""
+
+    def __init__(self, step, scale):
+        self.__dict__ |= vars(step)
+        self.taken = [
+            {direction: scale * (1 + n) * (1 + k) for k, direction in enumerate(layers.DIRECTIONS)}
+            for n in range(len(self.network.active))
+        ]
+
+    def __call__(self):
+        pass
+
+    def time_layers(self):
+        return [SimpleNamespace(take=taken.copy) for taken in self.taken]
+
+
+@pytest.mark.parametrize("n_threads", [1, 2, 5])
+def test_layers_rate_is_a_share_of_what_all_threads_can_do(monkeypatch, n_threads):
+    made = kernels.Bench("lenet", 8, arguments())
+    made.arguments = arguments(threads=n_threads, seconds=0)
+    made.step, made.plain = Timed(made.step, 1e-3), Timed(made.step, 3e-3)
+    rates = iter([9.0, 2.0, 4.0, 3.0, 8.0])
+    monkeypatch.setattr(peak, "gflops", lambda: next(rates))
+    found = made._layers()
+    assert found["peak_gflops"] == {"median": 4.0, "low": 3.0, "high": 8.0}
+    assert len(found["layers"]) == len(made.step.taken)
+    for number, (row, taken) in enumerate(zip(found["layers"], made.step.taken, strict=True)):
+        costs = layers.work(made.step.network, number, 8)
+        for direction in layers.DIRECTIONS:
+            gflops = costs[direction]["flops"] / taken[direction] / 1e9
+            assert row[direction]["ms"] == pytest.approx(
+                dict.fromkeys(("median", "low", "high"), 1e3 * taken[direction])
+            )
+            assert row[direction]["gflops"] == pytest.approx(gflops)
+            assert row[direction]["share_of_peak"] == pytest.approx(gflops / (4 * n_threads))
+            assert row[direction]["ratio"]["median"] == pytest.approx(3), "as many times as long in the other form"
+
+
+def test_rate_is_compared_with_the_faster_of_two_rivals(monkeypatch):
+    monkeypatch.setattr(torch_network, "torch_step", lambda *given: None)
+    forms = [f"torch {form}" for form in torch_network.FORMATS]
+    times = {"psframe": [0.5, 0.25, 1.0], forms[0]: [1.0, 1.0, 9.0], forms[1]: [4.0, 1.5, 3.0]}
+    monkeypatch.setattr(kernels, "in_turn", lambda steps, seconds: {name: times[name] for name in steps})
+    made = kernels.Bench("lenet", 8, arguments(against="torch"))
+    monkeypatch.setattr(made, "_layers", dict)
+    report = made.report()
+    assert {name: rate["median"] for name, rate in report["images_per_s"].items()} == pytest.approx(
+        {"psframe": 16, forms[0]: 8, forms[1]: 8 / 3}
+    )
+    assert report["against"]["best"] == forms[0]
+    assert report["against"]["ratio"] == pytest.approx({"median": 4, "low": 3, "high": 6.5})  # of 2, 4 and 9
 
 
 @pytest.mark.parametrize("seconds", [1e-5, 0.005, 0.05, 0.7])

@@ -1,16 +1,19 @@
 """Networks that are cut across ranks: the bits of one process, whatever the cut."""
 
 import json
+from unittest import mock
 
 import numpy as np
 
+from psframe.bench import pipeline
+from psframe.cluster.cluster import join
 from psframe.tensors import tensors
 from tests.helpers.suite import IS_FULL
 from tests.ranks.every_collective import COLLECTIVES
 from tests.ranks.harness import ranks
 from tests.ranks.nodes import own_network
 from tests.ranks.torch_models import ROW, need_torch
-from tests.ranks.training import folder, hashes, train
+from tests.ranks.training import TINY, folder, hashes, train
 
 MODES = ("allreduce", "{mode: sync_ps, server: colocated}")
 OPTIMIZERS = ("{name: sgd, lr: 0.02, momentum: 0.5, weight_decay: 0.001}", "{name: adam, lr: 0.001}")
@@ -216,3 +219,66 @@ def hybrid_exchanges_a_tenth_of_the_bytes(world):
         cut = key({"model": 2, "convolutions": "data"})
         hybrid, _, _ = train(world, 2, where, *keys, "train.batch_size=16", cut, "name=hybrid")
         assert hybrid[0]["bytes_moved"] <= data[0]["bytes_moved"] / 10
+
+
+def paced(world, now, n_steps):
+    """Return how a bench builds runs: they take seconds of the clock ``now`` by rank, and more from turn to turn."""
+    built = pipeline._built
+
+    def build(cluster, judged):
+        run, done = built(cluster, judged), []
+        gradients, step = run.work.gradients, run.sync.step
+
+        def slow_gradients(*given):
+            if len(done) % n_steps == 0:
+                assert run.work.waited_s == 0, "a turn begins with the seconds waited in another"
+            done.append(gradients(*given))
+            turn = 1 + (len(done) - 1) // n_steps
+            run.pace_s = (1 + world.rank) * turn if cluster.n_ranks > 1 else 24 * world.size
+            now[0] += 4 * run.pace_s
+            for number, channel in enumerate(getattr(run.work, "waits", ())):
+                channel.waited_s = 0 if number else n_steps * run.pace_s * turn
+
+        def slow_step(*given):
+            step(*given)
+            now[0] += run.pace_s
+
+        run.work.gradients, run.sync.step = slow_gradients, slow_step
+        return run
+
+    return build
+
+
+@ranks(2, 4)
+def bench_compares_a_pipeline_with_one_process(world):
+    """A turn takes as long as on the slowest rank, and of four turns the first is not counted."""
+    now = [0.0]
+    with folder(world) as where:
+        path, found = where / "config.yaml", where / "found.json"
+        if world.rank == 0:
+            path.write_text(TINY)
+        world.Barrier()
+        asked = {"pipeline": 2, "micro_batches": 3, "schedule": "gpipe"}
+        words = [str(path), key(asked), "sync=allreduce", "nn.kernels=blas", "--repetitions=3", "--steps=2"]
+        with mock.patch.multiple(pipeline, perf_counter=lambda: now[0], _built=paced(world, now, 2)):
+            status = pipeline.main(join(world), [*words, f"--json={found}"])
+        assert world.allgather(status) == [0] * world.size
+        report = json.loads(found.read_text())
+    step_s = {
+        "pipeline": {"median": 15 * world.size, "low": 12.5 * world.size, "high": 17.5 * world.size},
+        "one process": dict.fromkeys(("median", "low", "high"), 120 * world.size),
+    }
+    assert report == {
+        **{"stages": 2, "replicas": world.size // 2, "micro_batches": 3, "schedule": "gpipe", "batch_size": 8},
+        "cuts": report["cuts"],
+        "step_s": step_s,
+        "speedup": {"median": 8, "low": 7, "high": 10},  # 120 by 10, by 15 and by 20
+        "limit": 1.5,  # 3 micro-batches take a stage 4 turns
+        "bubble": {"median": 0.75, "low": 0.625, "high": 0.875},
+        "bubble_formula": 0.25,
+    }
+    shown = " ".join(pipeline.table(report).split())
+    assert "faster by 8.00 (7.00 to 10.00); by the formula at most 1.50" in shown
+    assert "idle 75.0 (62.5 to 87.5) %; by the formula 25.0 %" in shown
+    for name, middle in (("pipeline", 15 * world.size), ("one process", 120 * world.size)):
+        assert f"a step, {name} {middle:.3f} (" in shown

@@ -111,6 +111,12 @@ def plain(input_shape, n_classes):
     return nn.Sequential(nn.Flatten(), nn.LazyLinear(16), nn.Tanh(), nn.Linear(16, n_classes))
 
 
+def dropping(n_classes):
+    """A Sequential whose parts each drop half of what they give."""
+    parts = [layer for _ in range(3) for layer in (nn.Linear(144, 144), nn.Dropout(0.5))]
+    return nn.Sequential(nn.Flatten(), *parts, nn.Linear(144, n_classes))
+
+
 def sparse(input_shape, n_classes):
     class Table(nn.Module):
         def __init__(self):

@@ -214,6 +214,20 @@ def test_dropout_depends_on_the_sample_and_nothing_before():
     assert len({loss(1, 0), loss(2, 0), loss(1, 6)}) == 3
 
 
+def test_dropout_is_another_in_every_layer_of_each_seed_epoch_and_sample():
+    worker = Worker("dropping", IMAGES)
+    images, rows = np.ones((BATCH, 8, 9, 2), np.float32), np.ones((BATCH, 144), np.float32)
+    worker.arena.params[:] = 1  # so that zeros are what is dropped
+    passes = [Pass(True, s, e, np.arange(f, f + BATCH)) for s, e, f in ((3, 1, 0), (4, 1, 0), (3, 2, 0), (3, 1, 6))]
+    dropped = []
+    for state in passes:
+        first, *others = worker.network.layers[:3]
+        given = [first.forward(images, state), *(layer.forward(rows, state) for layer in others)]
+        dropped += [outputs == 0 for outputs in given]
+    assert all(0.4 < mask.mean() < 0.6 for mask in dropped)
+    assert len({mask.tobytes() for mask in dropped}) == len(dropped) == 12
+
+
 def test_memory_that_pytorch_takes_is_reckoned_and_not_reserved():
     small, large = Worker("ResNet", IMAGES), Worker("ResNet", IMAGES, width=8)
     beside = [worker.allocator.beside["activations"] for worker in (small, large)]

@@ -1,6 +1,7 @@
 """What ranks may take together: of memory and of the CPUs' time, where some or all of them are under a limit."""
 
 import os
+import resource
 import subprocess
 import sys
 from pathlib import Path
@@ -68,6 +69,28 @@ def test_limit_is_held_against_the_ranks_under_it():
     assert overdrawn([5, 7], [of(99, task=6, number=n) for n in (0, 1)]) == (Room((2, 102), 6, "task 1"), [1])
     assert overdrawn([0, 0], [of(0), of(0)]) is None
     assert overdrawn([], []) is None
+
+
+PAGE = resource.getpagesize()
+
+
+@pytest.mark.parametrize(
+    ("limit", "sizes", "left"),
+    [
+        (5000 * PAGE, "1000 10 5 1 0 900 0", 4000 * PAGE),
+        (5000 * PAGE + 7, "0 10 5 1 0 900 0", 5000 * PAGE + 7),
+        (5000 * PAGE, "5001 10 5 1 0 900 0", 0),
+        (resource.RLIM_INFINITY, "1000 10 5 1 0 900 0", None),
+        (5000 * PAGE, "-1 10", None),
+        (5000 * PAGE, "", None),
+    ],
+)
+def test_address_space_left_is_the_limit_less_the_pages_taken(tmp_path, monkeypatch, limit, sizes, left):
+    monkeypatch.setattr(free_memory.resource, "getrlimit", lambda _: (limit, resource.RLIM_INFINITY))
+    if sizes:
+        put(tmp_path, "proc/self/statm", sizes)
+    found = free_memory._of_process(Tree(tmp_path))
+    assert [room.left for room in found] == ([] if left is None else [left])
 
 
 def test_table_tells_what_each_role_takes():

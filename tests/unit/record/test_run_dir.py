@@ -11,7 +11,7 @@ from psframe.errors import UserError
 from psframe.memory.arena import Layout
 from psframe.nn.base import Param
 from psframe.record import metrics, view
-from psframe.record.run_dir import open_run
+from psframe.record.run_dir import open_run, taken_over
 from tests.helpers.checkpoints import LAYOUT, close, keep, resolved
 
 
@@ -142,15 +142,38 @@ def _second_run(config, answers):
         answers.put(str(error))
 
 
+def _owner():
+    return f"{os.uname().nodename}:{os.getpid()}"
+
+
+@pytest.mark.parametrize("how", ["continued", "taken over"])
+def test_lock_names_the_process_that_has_the_run_and_none_before_it(tmp_path, how):
+    run = close(open_run(resolved(tmp_path), LAYOUT))
+    keep(run.path, 1)
+    lock = run.path / "lock"
+    assert lock.read_text() == f"{_owner()}\n"
+    for before in ("a-host-of-a-long-name.example.org:1234567\n", "another:1\nthird:2\n", ""):
+        lock.write_text(before)
+        if how == "continued":
+            close(open_run(resolved(tmp_path, checkpoint__resume=str(run.path)), LAYOUT))
+        else:
+            close(taken_over(run.path, 1, 0))
+        assert lock.read_text() == f"{_owner()}\n"
+
+
 def test_second_live_run_in_a_directory_is_refused(tmp_path):
-    run = open_run(resolved(tmp_path), LAYOUT)
+    first = close(open_run(resolved(tmp_path), LAYOUT))
+    keep(first.path, 1)
+    (first.path / "lock").write_text("gone:1\n")
+    run = open_run(resolved(tmp_path, checkpoint__resume=str(first.path)), LAYOUT)
     context = multiprocessing.get_context("spawn")
     answers = context.Queue()
     process = context.Process(target=_second_run, args=(resolved(tmp_path, checkpoint__resume=str(run.path)), answers))
     process.start()
     answer = answers.get(timeout=60)
     process.join(60)
-    assert f"process {os.uname().nodename}:{os.getpid()} runs" in answer
+    assert f"in which process {_owner()} runs; wait for it" in answer
+    assert (first.path / "lock").read_text() == f"{_owner()}\n", "who is refused has written"
 
 
 @pytest.mark.parametrize("where", ["/dev/null/runs", "{file}", "/proc/psframe-runs"])

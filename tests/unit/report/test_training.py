@@ -1,4 +1,4 @@
-"""Curves of learning: points against epochs and against the seconds since the start, of each run and key."""
+"""Curves of learning against epochs and seconds, and histograms of staleness, as a report draws them."""
 
 from pathlib import Path
 
@@ -59,3 +59,30 @@ def test_curves_against_seconds_end_where_seconds_are_unknown(drawn):
 def test_curves_of_more_than_two_runs_have_no_test_loss(drawn):
     training.sections([run(EPOCHS, f"{n} ranks") for n in (2, 4, 8)])
     assert drawn["training loss against epochs"].keys() == {"2 ranks", "4 ranks", "8 ranks"}
+
+
+@pytest.fixture
+def bins(monkeypatch):
+    """Bins of each histogram by the run's label, as they are drawn."""
+    charts = {}
+
+    def histogram(title, bins, x, y, label):
+        charts[label] = bins
+        return f"<svg>{title}</svg>"
+
+    monkeypatch.setattr(training, "histogram", histogram)
+    return charts
+
+
+def test_staleness_is_summed_over_the_epochs(bins):
+    epochs = [{"0": 3, "2": 1}, {"0": 4}, None, {"2": 5, "3": 2, "x": 7, "1": -1}]
+    training.sections(
+        [run([{"epoch": n, "staleness": counts} for n, counts in enumerate(epochs, 1)]), run([{"epoch": 1}], "none")]
+    )
+    assert bins == {"shared, 4 ranks": [("0", 7), ("1", 0), ("2", 6), ("3", 2)]}
+
+
+def test_staleness_of_many_clocks_is_binned(bins):
+    training.sections([run([{"staleness": {"0": 1, "1": 2}}, {"staleness": {"1": 1, "2": 4, "12": 5}}])])
+    (found,) = bins.values()
+    assert found == [("0–1", 4), ("2–3", 4), ("4–5", 0), ("6–7", 0), ("8–9", 0), ("10–11", 0), ("12–13", 5)]

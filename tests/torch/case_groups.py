@@ -92,6 +92,41 @@ def group_says_what_it_is(team):
     dist.destroy_process_group(group)
 
 
+@ranks(1, 2, 3, 5, own=True)
+def timeout_of_a_group_is_taken_whole(team):
+    """With its days and its fraction of a second, as it is made and as it is set later."""
+    given, seconds = timedelta(days=1, seconds=2, milliseconds=250), 24 * 3600 + 2.25
+    group = dist.new_group(timeout=given)
+    team.expect(group.timeout_s == seconds, f"made with a time-out of {group.timeout_s} s in place of {seconds}")
+    for set_to in (group.set_timeout, group._set_default_timeout):
+        for timeout, want in ((timedelta(milliseconds=500), 0.5), (given, seconds)):
+            set_to(timeout)
+            team.expect(group.timeout_s == want, f"{set_to.__name__}: {group.timeout_s} s in place of {want}")
+    dist.barrier(group)
+    dist.destroy_process_group(group)
+
+
+@ranks(2, 3, 5, own=True)
+def timeout_is_that_of_the_call_or_of_the_group(team):
+    """A wait alone ends after it, however it was given, and says how long it was."""
+    short = timedelta(milliseconds=125)
+    waits = {
+        "set": lambda group: (group.set_timeout(short), dist.all_reduce(torch.ones(3), group=group)),
+        "of the wait": lambda group: dist.all_reduce(torch.ones(3), group=group, async_op=True).wait(short),
+        "of the barrier": lambda group: group.monitored_barrier(short),
+    }
+    for name, wait in waits.items():
+        group = dist.new_group(timeout=timedelta(days=1))
+        if team.rank == 0:
+            try:
+                wait(group)
+            except dist.DistBackendError as error:
+                team.expect("within the timeout of 0.125 s" in str(error), f"{name}: {error}")
+            else:
+                team.tell(f"{name}: ended without the others")
+        dist.barrier()
+
+
 @ranks(2, 3, 5)
 def groups_number_their_members(team):
     """``src`` and ``dst`` are ranks of the world, ``group_src`` and ``group_dst`` those of the group."""

@@ -11,6 +11,8 @@ import numpy as np
 import pytest
 
 import psframe
+from psframe.api.trained import MAX_BATCH
+from psframe.datasets.digits import digits
 from psframe.errors import UserError
 from psframe.starter import OWN
 from tests.helpers import forked, launcher
@@ -39,8 +41,6 @@ def run(path):
 
 @pytest.fixture(scope="module")
 def test_set():
-    from psframe.datasets.digits import digits
-
     split = digits().test
     return split.read(0, split.n)
 
@@ -118,6 +118,16 @@ def test_samples_that_do_not_fit_are_told(run, images, said):
         run.predict(images)
 
 
+@pytest.mark.parametrize("value", [np.nan, np.inf, -np.inf])
+def test_sample_that_is_not_finite_is_named_by_its_number_among_all(run, value):
+    for wrong in (0, 1, MAX_BATCH - 1, MAX_BATCH, 2 * MAX_BATCH + 43):
+        images = np.zeros((2 * MAX_BATCH + 44, 1, 8, 8), np.float32)
+        images[wrong, 0, 7, 7] = images[-1, 0, 0, 0] = value
+        for refused in (run.predict, run.predict_proba, run.normalize):
+            with pytest.raises(UserError, match=rf"got others in sample {wrong}; leave it out"):
+                refused(images)
+
+
 def test_labels_that_do_not_fit_are_told(run, test_set):
     images, labels = test_set
     for wrong in (labels[1:], labels.astype(float)):
@@ -174,6 +184,12 @@ def test_commands_evaluate_label_and_export(path, run, test_set, tmp_path):
     assert scores.pop("n_samples") == len(labels)
     assert scores == {"run": str(path), **run.evaluate(*test_set)}
     assert "accuracy" in command("evaluate", path, "digits", "--split", "train")
+    training = digits().train
+    of_training = run.evaluate(*training.read(0, training.n))
+    for words in (("--split", "train"), ("digits", "--split", "train")):
+        scores = json.loads(command("evaluate", path, *words, "--json"))
+        assert scores.pop("n_samples") == training.n != len(labels)
+        assert scores == {"run": str(path), **of_training}
     asked = "f1_macro,{name: top_k, k: 3},confusion"
     values = run.evaluate(images, labels, metrics=["f1_macro", "top_3", "confusion"])["metrics"]
     assert json.loads(command("evaluate", path, "--metrics", asked, "--json"))["metrics"] == values

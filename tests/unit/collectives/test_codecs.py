@@ -13,6 +13,7 @@ from numba.core.registry import CPUDispatcher
 
 from psframe.collectives import codec_loops
 from psframe.collectives.codecs import BF16, FP16, TABLE, OneBit, TopK
+from psframe.collectives.compression import forget
 from psframe.config.registry import bind
 from psframe.errors import UserError
 from tests.helpers.codec_digest import MAKE, F, digest, encode, numbers
@@ -194,6 +195,20 @@ def test_divergence_is_seen(name, value, size):
         assert not np.isfinite(passed(codec, x)[at])
         if name == "onebit":
             assert not np.isfinite(passed(codec, numbers(1, size))[at])
+
+
+@every
+@pytest.mark.parametrize("size", [1, 7, 2049])
+def test_codec_that_forgets_goes_on_from_the_finite_numbers_it_had(name, size):
+    codec, other = MAKE[name](size, np.zeros), MAKE[name](size, np.zeros)
+    for one in (codec, other):
+        if hasattr(one, "residual"):
+            one.residual[:] = np.resize(np.array([np.nan, 1.5, np.inf, 3e38, -np.inf, -2, -np.nan], F), size)
+    forget(codec)
+    if hasattr(codec, "residual"):
+        other.residual[~np.isfinite(other.residual)] = 0
+        np.testing.assert_array_equal(codec.residual, other.residual)
+    np.testing.assert_array_equal(encode(codec, numbers(0, size)), encode(other, numbers(0, size)))
 
 
 @every

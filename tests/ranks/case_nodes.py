@@ -2,12 +2,14 @@
 
 import json
 from itertools import product
+from unittest import mock
 
 import numpy as np
 
 from psframe.cluster.gates import PeerLost
 from psframe.errors import UserError
-from tests.helpers.suite import IS_FULL
+from psframe.record.traffic import Traffic
+from tests.helpers.suite import IS_FULL, combined
 from tests.ranks.contract import CODECS, LAYOUTS, MODES, STEPS, expected, start, train
 from tests.ranks.harness import ranks
 from tests.ranks.lateness import count_from
@@ -47,6 +49,29 @@ def hierarchical_has_the_canonical_bits_on_unequal_nodes(world):
         arena, _, team, _ = train(cluster, mode, arguments, ("hierarchical", {}), "fixed_workers", [(300_000,)])
         wanted = expected(team.n_workers, arena.layout, STEPS)  # three chunks pass from node to node
         np.testing.assert_array_equal(arena.params, wanted)
+
+
+@ranks(3, 4)
+def bytes_that_are_sent_between_nodes_are_written_there(world):
+    """Whatever way they take: up and down a chain of nodes, to a server and back, in MPI's own sums, or encoded."""
+    every = [*combined(MODES, ({}, {"leaders": 2, "bucket_bytes": 680}), ("fixed_workers", "any_workers", "none"))]
+    every += [(MODES[number], {"compression": CODECS[number]}, "fixed_workers") for number in range(len(MODES))]
+    sent, written = [], []
+
+    def noting(count, into):
+        return lambda traffic, n_bytes: into.append(n_bytes) or count(traffic, n_bytes)
+
+    for n_nodes in (2, 3):
+        cluster = apart(world, n_nodes)
+        for (mode, arguments), keys, reproducible in every:
+            del sent[:], written[:]
+            with (
+                mock.patch.object(Traffic, "send", noting(Traffic.send, sent)),
+                mock.patch.object(Traffic, "receive", noting(Traffic.receive, written)),
+            ):
+                train(cluster, mode, arguments, ("hierarchical", keys), reproducible, LAYOUTS[2])
+            n_sent, n_written = world.allreduce(sum(sent)), world.allreduce(sum(written))
+            assert n_sent == n_written > 0, f"{mode} {arguments} {keys} {reproducible} on {n_nodes} nodes"
 
 
 @ranks(7)

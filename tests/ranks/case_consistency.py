@@ -6,8 +6,10 @@ import socket
 import weakref
 from unittest import mock
 
+import numpy as np
+
 from psframe.cluster import consistency
-from psframe.cluster.cluster import AgreedError
+from psframe.cluster.cluster import AgreedError, join
 from psframe.datasets import synthetic
 from psframe.errors import UserError
 from psframe.nn.activations import Flatten, ReLU
@@ -58,6 +60,17 @@ def data_with_one_other_sample_are_refused(world):
         said = told(world, where, mock.patch.object(synthetic, "_numbers", other))
         assert "all nodes must have the same data" in said
         assert said.count("psframe:") == 1
+
+
+@ranks(2, 4)
+def data_are_normalized_on_every_node_by_what_node_0_has_computed(world):
+    """The last bits of mean and deviation may differ from CPU to CPU; a node that is alone keeps its own."""
+    computed = np.linspace(0.1, 0.6, 6).reshape(2, 3)
+    for cluster in (apart(world, 2), join(world)):
+        moments = np.nextafter(computed, 1) if cluster.node else computed.copy()
+        consistency.check_data(cluster, 7, moments)
+        every = world.allgather(moments.tobytes() if cluster.node_rank == 0 else computed.tobytes())
+        assert set(every) == {computed.tobytes()}, every
 
 
 @ranks(2, 4)

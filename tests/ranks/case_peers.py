@@ -61,7 +61,7 @@ def elastic_averaging(world):
 
 def averaged(world, spec, n_steps, outer):
     """Compare a synchronous mode of local steps with ``outer(w, starts, own)`` -> (w, starts)."""
-    cluster = join(world)
+    cluster, period = join(world), spec.get("every", spec.get("period"))
     for form in (("shared", {}), ("buffer", {}), ("hierarchical", {})):
         rig = Rig(cluster, spec, form, optimizer=SGD(lr=0.1, momentum=0.9), n_steps=n_steps, **PLAIN)
         rig.epoch(summed)
@@ -69,9 +69,12 @@ def averaged(world, spec, n_steps, outer):
         rules = [Momentum(0.9) for _ in own]
         for step in range(n_steps):
             own = [rule(x, gradient(k, step, x)) for k, (rule, x) in enumerate(zip(rules, own, strict=True))]
-            if (step + 1) % spec.get("every", spec.get("period")) == 0 or step == n_steps - 1:
+            if (step + 1) % period == 0 or step == n_steps - 1:
                 w, own = outer(w, own)
         same(world, rig.arena.params, w, (spec, form))
+        averages, lags = -(-n_steps // period), np.bincount(np.arange(n_steps) % period)
+        assert (rig.tally.pulls, rig.tally.pushes) == (averages, averages), (spec, form)
+        assert rig.tally.stale[: period + 1].tolist() == [*lags, 0], (spec, form)
         velocity = np.mean([rule.velocity for rule in rules], axis=0)
         same(world, rig.arena.state[0], velocity, (spec, form, "momentum"))
         rig.epoch(summed, first=n_steps)  # goes on from there
@@ -144,15 +147,32 @@ def states_are_averaged_whole_beside_averages_that_are_encoded(world):
 
 @ranks(2, 3, 4)
 def post_local_sgd_is_synchronous_at_first(world):
-    cluster, n_steps = join(world), 4
-    rig = Rig(cluster, {"mode": "local_sgd", "every": 100, "post_local": 1}, n_steps=n_steps, **PLAIN)
-    rig.epoch(summed)
-    plain = Rig(cluster, {"mode": "allreduce"}, n_steps=n_steps, **PLAIN)
-    plain.epoch(summed)
-    same(world, rig.arena.params, plain.arena.params, "average of every step")
-    rig.epoch(summed, first=n_steps)
-    plain.epoch(summed, first=n_steps)
-    assert not np.allclose(rig.arena.params, plain.arena.params, rtol=1e-6)
+    """Also where a run goes on in the midst of an epoch: what is left of it is no whole one."""
+    cluster, n_steps, first = join(world), 4, 2
+
+    def steeper(worker, step, params):
+        return (1 + worker) * summed(worker, step, params)  # alike, they would average to the same, however late
+
+    for begun in (0, 2, n_steps, n_steps + 1):
+        rigs = []
+        for spec in ({"mode": "local_sgd", "every": 100, "post_local": first}, {"mode": "allreduce"}):
+            rig = Rig(cluster, spec, n_steps=n_steps, **PLAIN)
+            rig.sampler.cursor = begun % n_steps * rig.sampler.samples_per_step
+            rig.epoch(steeper, first=begun)
+            rig.sampler.cursor = 0
+            done = begun - begun % n_steps + n_steps
+            for at in range(done, first * n_steps, n_steps):
+                rig.epoch(steeper, first=at)
+            rigs.append(rig)
+        one, plain = rigs
+        same(world, one.arena.params, plain.arena.params, f"average of every step from {begun} on")
+        assert one.tally.pushes == one.tally.stale[0] == first * n_steps - begun
+        for rig in rigs:
+            rig.epoch(steeper, first=first * n_steps)
+        assert one.tally.stale[:n_steps].tolist() == [first * n_steps - begun + 1] + [1] * (n_steps - 1)
+        assert not np.allclose(one.arena.params, plain.arena.params, rtol=1e-3)
+        for rig in rigs:
+            rig.close()
 
 
 @ranks(2, 3, 4)

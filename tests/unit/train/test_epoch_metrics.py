@@ -1,11 +1,13 @@
-"""Seconds of an epoch by phase, of workers that wait, join late or only serve; and measurements that are joined."""
+"""Seconds of an epoch by phase, measurements that are joined or cut, and the record that all ranks' reports make."""
 
 from types import SimpleNamespace
 
 import numpy as np
 import pytest
 
-from psframe.train.epoch_metrics import EpochTimings, phases
+from psframe.nn.metrics.meter import Sums
+from psframe.sync.tally import Tally
+from psframe.train.epoch_metrics import EpochTimings, Report, phases, summed
 
 #: before data, compute and exchange of two turns: 1 s and 2 s of data, 2 s and 3 s of computing
 TURNS = ((10.0, 11.0, 13.0), (15.0, 17.0, 20.0))
@@ -97,3 +99,68 @@ def test_turns_are_cut_or_filled_with_some_of_no_duration():
         assert cut.times[:3] == part(3, 10.0).times[:n_turns]
         assert cut.times[3:] == [(99.0,) * 3] * max(0, n_turns - 3)
         assert cut.met == [True, False, True, True, True][:n_turns]
+
+
+def counted(used, *staleness):
+    tally = Tally()
+    tally.used = used
+    for lag in staleness:
+        tally.saw(lag)
+    return tally.counts()
+
+
+def whole(rates, **changed):
+    """Return the report of a rank with steps at these rates, of which a sample each has a loss of 0.5."""
+    n = len(rates)
+    steps = {"losses": np.full((n, 1), 0.5), "samples": np.full(n, 1), "rates": np.array(rates)}
+    timings = EpochTimings(10.0, 25.0, np.array(TURNS), np.array([True, True]), **steps)
+    own = {
+        "timings": timings, "worker": 0, "wait_s": 0.5, "moved": np.array([1, 2, 3, 0]), "stalled_s": 0.0,
+        "flight": (0.0, 0.0), "update_s": 0.25, "first_nonfinite_step": 0, "counts": counted(2, 0, 1),
+        "guarded": {"skipped": [], "repaired": [], "late": {}}, "tested": np.array([[1.0, 2], [3.0, 4]]),
+        "sums": Sums(), "eval_s": 0.5, "pages": {}, "page_moves": None, "traced": ([], []), "used": [],
+    }  # fmt: skip
+    return Report(**{**own, **changed})
+
+
+@pytest.mark.parametrize(
+    ("rates", "last"),
+    [
+        ([[0.1, 0.3, 0.2]], 0.2),
+        ([[0.3, 0.1], [0.3, 0.1]], 0.1),
+        ([[0.5, 0.0], [0.5, 0.4]], 0.4),  # the first rank had no part in the last step
+        ([[0.5, 0.4], [0.5, 0.0]], 0.4),
+        ([[], []], None),
+    ],
+)
+def test_rate_of_an_epoch_is_that_of_its_last_step(rates, last):
+    assert summed([whole(own) for own in rates], 9, 8, together=False, beside=False)["lr"] == last
+
+
+def test_record_of_one_rank_without_events_has_none():
+    record = summed([whole([])], 9, 8, together=False, beside=False)
+    for name in ("loss", "lr", "bubble", "overlap", "wild_step"):
+        assert record[name] is None, name
+    assert not {"bytes_remote", "pages_moved", "pages_late"} & set(record)
+
+
+def test_record_is_of_all_ranks():
+    first = whole([0.1, 0.1], update_s=1.5, flight=(4.0, 1.0), first_nonfinite_step=7, page_moves=(5, 1))
+    first.guarded = {"skipped": [{"step": 3, "ranks": [1]}], "repaired": [], "late": {2: 1.0, 1: 0.5}}
+    other = whole([0.1, 0.1], update_s=9.0, flight=(4.0, 2.0), first_nonfinite_step=4, eval_s=0.75, stalled_s=2.0)
+    other.guarded, other.moved = {"skipped": [], "repaired": [], "late": {2: 0.25}}, np.array([10, 20, 30, 7])
+    other.counts, other.timings.ended, other.worker = counted(4, 1, 3), 27.0, 1
+    other.timings.losses[:] = 1.5
+    record = summed([first, other], 9, 8, together=False, beside=False)
+    assert record["epoch_s"] == 17
+    assert (record["data_s"], record["compute_s"], record["wait_s"]) == (3.0, 5.0, 0.5)
+    assert (record["update_s"], record["exchange_s"]) == (1.5, 7.5 - 1.5)
+    assert (record["samples_used"], record["samples_per_s"]) == (6, 6 / 17)
+    assert [record[f"bytes_{kind}"] for kind in ("read", "written", "sent", "moved", "remote")] == [11, 22, 33, 66, 7]
+    assert (record["bubble"], record["overlap"], record["wild_step"]) == (2.0 / 10.0, 3.0 / 8.0, 4)
+    assert (record["skipped"], record["late"]) == ([{"step": 3, "ranks": [1]}], {"1": 0.5, "2": 1.25})
+    assert record["staleness"] == {"0": 1, "1": 2, "3": 1}
+    assert (record["loss"], record["test_loss"], record["accuracy"]) == ((2 * 0.5 + 2 * 1.5) / 4, 8 / 8, 12 / 8)
+    assert (record["eval_s"], record["pages_moved"], record["pages_late"]) == (0.75, 5, 1)
+    beside = summed([first, other], 9, 8, together=False, beside=True)
+    assert beside["exchange_s"] == 7.5, "rank 0 updates while the workers exchange"

@@ -28,4 +28,4 @@ class LocalSGD(Averaging):
         self.post_local, self.outer = post_local, SGD(lr=1.0)
 
     def period(self, step: int) -> int:
-        return 1 if step <= self.post_local * self._parts.sampler.steps_an_epoch else self.every
+        return 1 if self._parts.sampler.epoch < self.post_local else self.every

@@ -22,6 +22,8 @@ class Sampler:
     n_samples, n_workers, batch_size, seed : int
     cursor : int
         Samples of the epoch already done; steps begin behind them.
+    epoch : int
+        Epochs already done, by any number of workers.
     """
 
     n_samples: int
@@ -29,6 +31,7 @@ class Sampler:
     batch_size: int
     seed: int
     cursor: int = 0
+    epoch: int = 0
 
     @property
     def n_left(self) -> int:

@@ -78,6 +78,7 @@ def forget(run: Run) -> None:
 
 def _part(run: Run) -> None:
     """Train until the epoch ends or rank 0 asks for a pause, then drain exchanges in flight."""
+    run.sampler.epoch = run.progress.epoch
     n_steps, order = run.sampler.n_steps, run.sampler.permutation(run.progress.epoch)
     timings = EpochTimings.of(n_steps, run.work.n_losses)
     run.progress.parts.append(timings)

@@ -77,6 +77,20 @@ def continued_run_may_have_other_ranks_in_every_mode(world):
 
 
 @ranks(4)
+def post_local_epochs_are_counted_whatever_ranks_take_them(world):
+    """Two ranks take about as many steps in one epoch as four in two."""
+    counts = {2: {"0": 10, "1": 8, "2": 8}, 4: {"0": 12, "1": 8, "2": 8}}  # of steps that are not synchronous
+    for first, then in ((4, 2), (2, 4)):
+        with folder(world) as where:
+            keys = ["sync={mode: local_sgd, every: 3, post_local: 2}", "name=cut"]
+            train(world, first, where, *keys, "train.epochs=1")
+            records, _, _ = train(world, then, where, *keys, "train.epochs=3", "checkpoint.resume=auto")
+            assert [record["n_ranks"] for record in records] == [first, then, then]
+            synchronous = [{"0": sum(counts[n].values())} for n in (first, then)]
+            assert [record["staleness"] for record in records] == [*synchronous, counts[then]], (first, then)
+
+
+@ranks(4)
 def averages_may_be_compressed(world):
     """But not the optimizer's state, which would not stand it."""
     for codec in ("fp16", "topk"):

@@ -157,7 +157,7 @@ def post_local_sgd_is_synchronous_at_first(world):
         rigs = []
         for spec in ({"mode": "local_sgd", "every": 100, "post_local": first}, {"mode": "allreduce"}):
             rig = Rig(cluster, spec, n_steps=n_steps, **PLAIN)
-            rig.sampler.cursor = begun % n_steps * rig.sampler.samples_per_step
+            rig.sampler.epoch, rig.sampler.cursor = begun // n_steps, begun % n_steps * rig.sampler.samples_per_step
             rig.epoch(steeper, first=begun)
             rig.sampler.cursor = 0
             done = begun - begun % n_steps + n_steps

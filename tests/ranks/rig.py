@@ -65,12 +65,16 @@ class Rig:
         )
 
     def epoch(self, gradient, lr=0.1, first=0):
-        """Take an epoch; ``gradient(worker, step, params)`` gives a sum over samples, and this rank writes it."""
+        """Take what is left of an epoch.
+
+        ``gradient(worker, step, params)`` gives a sum over samples, and this rank writes it.
+        """
         for step, worker in self.mode.turns(self.sampler.n_steps):
             if worker is not None:
                 self.arena.grads[:] = gradient(worker, step, self.arena.params)
             self.mode.step(self.sampler.samples_in(step), lr, first + step + 1)
         self.mode.drain()
+        self.sampler.epoch += 1
         assert dict(self.allocator.bytes_by_place) == self.promised, "a step allocated memory"
 
     def close(self):

@@ -17,19 +17,6 @@ def bench(seconds, model="har_cnn"):
     return {"bench": "forward", "model": model, "batch": 800, "machine": "A CPU", "cores": 16, "rows": rows}
 
 
-@pytest.fixture
-def drawn(monkeypatch):
-    """Points by the chart's title and their label, as they are drawn."""
-    charts = {}
-
-    def lines(title, series, x, y):
-        charts[title] = {one.label: list(one.points) for one in series}
-        return f"<svg>{title}</svg>"
-
-    monkeypatch.setattr(forward, "lines", lines)
-    return charts
-
-
 @pytest.mark.parametrize("fewest", [1, 4])
 def test_efficiency_is_against_the_fewest_ranks(drawn, fewest):
     seconds = {4 * fewest: 1.0, fewest: 2.0, 2 * fewest: 1.0}

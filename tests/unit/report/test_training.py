@@ -18,19 +18,6 @@ def run(records, group="shared, 4 ranks"):
     return Run(Path("a"), {}, records, [], 0, label=group, group=group)
 
 
-@pytest.fixture
-def drawn(monkeypatch):
-    """Curves by the chart's title and their label, as they are drawn."""
-    charts = {}
-
-    def lines(title, series, x, y):
-        charts[title] = {one.label: list(one.points) for one in series}
-        return f"<svg>{title}</svg>"
-
-    monkeypatch.setattr(training, "lines", lines)
-    return charts
-
-
 def test_curves_are_drawn_against_epochs_and_the_seconds_since_the_start(drawn):
     training.sections([run(EPOCHS)])
     losses = {"shared, 4 ranks": [0.9, 0.6, 0.3], "shared, 4 ranks, test loss": [1.0, 0.8, 0.7]}

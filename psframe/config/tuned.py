@@ -88,14 +88,9 @@ def set_keys(source: schema.Source, overrides: Sequence[str]) -> list[str]:
     bare = {section for section in short.SHORT if section in keys}  # the name of a strategy alone
     # a role's short forms are resolved to other keys, so that only all of its place tells what was set
     all_roles = "placement" in keys  # all of it by one word
-    roles = {f"placement.{role}" for role in ROLES}
-    places = {role for role in roles if all_roles or any(f"{key}.".startswith(f"{role}.") for key in keys)}
-    return sorted(
-        keys
-        | {f"{section}.{short.SHORT[section]}" for section in bare}
-        | places
-        | {f"{place}.name" for place in places}
-    )
+    roles = [r for r in ROLES if all_roles or any(f"{key}.".startswith(f"placement.{r}.") for key in keys)]
+    places = {f"placement.{role}{part}" for role in roles for part in ("", ".name")}
+    return sorted(keys | {f"{section}.{short.SHORT[section]}" for section in bare} | places)
 
 
 def _remove(at: Any, path: Sequence[str]) -> None:

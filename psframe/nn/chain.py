@@ -9,7 +9,6 @@ import numpy as np
 from psframe.errors import UserError
 from psframe.nn import steps
 from psframe.nn.base import Arrays, Layer, Param, Pass, Shape, keeping_statistics, running
-from psframe.nn.checks import layers as checked
 from psframe.nn.operations import of_layer
 from psframe.nn.workspace import Workspace
 
@@ -23,12 +22,10 @@ class Chain:
     ----------
     layers : sequence of Layer
         None at all returns its input.
-    name : str
-        What messages call them.
     """
 
-    def __init__(self, layers: Sequence[Layer], name: str, least: int = 0):
-        self.layers: list[Layer] = checked(layers, name, least)
+    def __init__(self, layers: Sequence[Layer]):
+        self.layers = list(layers)
         self.active: list[tuple[int, Layer]] = []
         self._inputs: dict[int, list[np.ndarray]] = {}
 

@@ -9,6 +9,7 @@ from psframe.nn.activations import BeforeReLU, relu_backward
 from psframe.nn.base import Arrays, BaseLayer, Layer, Pass, Shape, widest
 from psframe.nn.chain import Chain
 from psframe.nn.checks import image, whole
+from psframe.nn.checks import layers as checked
 from psframe.nn.jit import jit
 from psframe.nn.normalization import Normalization
 from psframe.nn.pairs import as_number, number_as
@@ -31,7 +32,8 @@ class Residual(Stepping, BeforeReLU):
     """
 
     def __init__(self, body: Sequence[Layer], shortcut: Sequence[Layer] = ()):
-        self.body, self.shortcut = Chain(body, "body of Residual", 1), Chain(shortcut, "shortcut of Residual")
+        self.body = Chain(checked(body, "body of Residual"))
+        self.shortcut = Chain(checked(shortcut, "shortcut of Residual", least=0))
         self.chains = self.body, self.shortcut
 
     @property

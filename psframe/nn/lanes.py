@@ -58,6 +58,9 @@ class Row:
             if mask is None:
                 vectors.append(self.builder.load(place))
                 vectors[-1].align = self.align
+            elif self.columns[-1][1] == 1:
+                number = self.builder.load(self._first(place))
+                vectors.append(self.builder.insert_element(ir.Constant(kind, None), number, _LANE(0)))
             else:
                 load = self.intrinsic("masked.load", kind, [place.type, _LANE, mask.type, kind], [kind, place.type])
                 vectors.append(self.builder.call(load, [place, _LANE(self.align), mask, ir.Constant(kind, None)]))
@@ -67,6 +70,9 @@ class Row:
         for vector, (place, kind, mask) in zip(vectors, self._places(pointer), strict=True):
             if mask is None:
                 self.builder.store(vector, place).align = self.align
+            elif self.columns[-1][1] == 1:
+                # LLVM makes a masked store of one rounded number a store of 32 bits, on CPUs with AVX-512 without BF16
+                self.builder.store(self.builder.extract_element(vector, _LANE(0)), self._first(place))
             else:
                 takes = [kind, place.type, _LANE, mask.type]
                 store = self.intrinsic("masked.store", ir.VoidType(), takes, [kind, place.type])
@@ -101,6 +107,10 @@ class Row:
         parts = [f"v{k.count}{self.suffix}" if isinstance(k, ir.VectorType) else "p0" for k in named]
         kind = ir.FunctionType(returns, takes)
         return cgutils.get_or_insert_function(self.builder.module, kind, ".".join(["llvm", name, *parts]))
+
+    def _first(self, place: ir.Value) -> ir.Value:
+        """Return the address of a vector as that of its first number."""
+        return self.builder.bitcast(place, self.number.as_pointer())
 
     def _places(self, pointer: ir.Value) -> Iterator[tuple[ir.Value, ir.Type, ir.Value | None]]:
         """Yield each vector's address, its type, and the mask of its used lanes (None: all)."""

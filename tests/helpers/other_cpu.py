@@ -11,15 +11,18 @@ from numba.core.registry import cpu_target
 from psframe.nn.vectors import TABLE, host
 from tests.helpers.launcher import ROOT
 
-#: what a CPU with AVX2 can stand for; and one with this one's features, whose instructions for bfloat16 are fast
+#: what a CPU with AVX2, or with AVX-512, can stand for; and one with this one's features, whose instructions for
+#: bfloat16 are fast
 CPUS = {
     "haswell": "+sse2,+avx,+avx2,+fma",
     "nehalem": "+sse2,+sse4.2,+popcnt",
+    "skylake-avx512": "+sse2,+avx,+avx2,+fma,+avx512f,+avx512bw,+avx512cd,+avx512dq,+avx512vl",
     "znver4": cpu_target.target_context.codegen().magic_tuple()[2],
 }
 
 _PLAIN = replace(host(), bf16=False, fast_bf16=False)
 has_avx2 = pytest.mark.skipif(_PLAIN not in TABLE["x86"].values() or not host().fma, reason="this CPU has no AVX2")
+has_avx512 = pytest.mark.skipif(TABLE["x86"]["avx512f"] != _PLAIN, reason="this CPU has no AVX-512")
 
 
 def said_on(cpu, program, *arguments):

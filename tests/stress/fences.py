@@ -1,13 +1,15 @@
-"""Layers whose arrays lie between pages that nobody may touch: ``python -m tests.stress.fences above|below``.
+"""Layers whose arrays lie between pages that nobody may touch: ``python -m tests.stress.fences above|below DTYPE``.
 
 A sanitizer does not see what Numba has compiled. Here every array of a layer, its input and its gradients, ends with
-its last cache line, or begins with its first, at a page without access: who goes beyond it ends by a signal.
+its last cache line, or begins with its first, at a page without access: who goes beyond it ends by a signal. In
+bfloat16 (uint16) arrays end with their last number: layers are cut for threads between any two.
 """
 
 import ctypes
 import mmap
 import sys
 from collections.abc import Sequence
+from contextlib import nullcontext
 
 import numpy as np
 
@@ -20,7 +22,9 @@ from psframe.nn.normalization import BatchNorm, GroupNorm
 from psframe.nn.pool import AvgPool2d, GlobalAvgPool, MaxPool2d
 from psframe.nn.residual import Residual, Subsample
 from psframe.nn.smooth import GELU, SiLU
-from tests.helpers.layers import Bench
+from psframe.nn.subnormal import flushed
+from tests.helpers.bfloat16_model import widened
+from tests.helpers.layers import JUNK, Bench, half
 
 PAGE = mmap.PAGESIZE
 LIBC = ctypes.CDLL(None, use_errno=True)
@@ -41,20 +45,24 @@ CASES: list[tuple[Sequence[Layer], tuple[int, ...], int]] = [
 
 
 class Fenced(Bench):
-    """See :class:`tests.helpers.layers.Bench`; ``above`` says on which side of its arrays the fence is."""
+    """See :class:`tests.helpers.layers.Bench`; ``above`` says on which side of its arrays the fence is.
 
-    above = True
+    ``to_the_number`` is True if arrays end with their last number, not its cache line.
+    """
+
+    above, to_the_number = True, False
 
     def _tensor(self, param, values) -> np.ndarray:
-        in_memory = fenced([param.shape[axis] for axis in param.order], self.dtype)
+        dtype = "float32" if self.dtype == "uint16" else self.dtype
+        in_memory = fenced([param.shape[axis] for axis in param.order], dtype)
         logical = in_memory.transpose(np.argsort(param.order))
         logical[...] = values
         return logical
 
     @staticmethod
-    def _junk(shape, dtype: str) -> np.ndarray:
+    def _junk(shape, dtype: str, tensor: str) -> np.ndarray:
         junk = fenced(shape, dtype)
-        junk.fill(np.nan if junk.dtype.kind == "f" else 113)
+        junk.fill(JUNK.get(junk.dtype.name, 113))
         return junk
 
 
@@ -66,39 +74,45 @@ def fenced(shape: Sequence[int], dtype: str) -> np.ndarray:
     for at in (0, PAGE + inside):
         if LIBC.mprotect(ctypes.c_void_p(memory.ctypes.data + at), ctypes.c_size_t(PAGE), 0):
             raise OSError(ctypes.get_errno(), "mprotect")
-    begin = PAGE + inside - padded(n_bytes) if Fenced.above else PAGE
+    used = n_bytes if Fenced.to_the_number else padded(n_bytes)
+    begin = PAGE + inside - used if Fenced.above else PAGE
     return memory[begin : begin + n_bytes].view(dtype).reshape(shape)
 
 
-def kept(array: np.ndarray) -> np.ndarray:
-    copy = fenced(array.shape, str(array.dtype))
-    copy[...] = array
+def numbers(rng, shape: Sequence[int]) -> np.ndarray:
+    """Return random numbers of the type of activations, between fences."""
+    drawn = rng.standard_normal(shape, dtype=np.float32)
+    drawn = half(drawn) if Fenced.to_the_number else drawn
+    copy = fenced(shape, drawn.dtype.name)
+    copy[...] = drawn
     return copy
 
 
 def step(bench: Bench, input_shape: Sequence[int], n: int) -> list[np.ndarray]:
     """Return output and all gradients of a step."""
     rng = np.random.default_rng(0)
-    y = bench.forward(
-        kept(rng.standard_normal((n, *input_shape), dtype=np.float32)), Pass(train=True, samples=np.arange(n))
-    )
-    dy = kept(rng.standard_normal(y.shape, dtype=np.float32))
+    y = bench.forward(numbers(rng, (n, *input_shape)), Pass(train=True, samples=np.arange(n)))
+    dy = numbers(rng, y.shape)
     for layer in bench.layers:
         layer.note_statistics(n, bench.state)
     for layer, x in zip(reversed(bench.layers), reversed(bench.inputs), strict=True):
         dy = layer.backward(x, dy, bench.state, True)
-    return [y.copy(), dy.copy(), *(grad.copy() for grad in bench.grads)]
+    return [array.copy() for array in (y, dy, *bench.grads)]
 
 
-def main(side: str) -> None:
-    Fenced.above = side == "above"
-    for layers, input_shape, n in CASES:
-        for kernels in ("direct", "blas"):
-            for n_threads in (1, 3):
-                outcome = step(Fenced(layers, input_shape, n, "float32", kernels, n_threads), input_shape, n)
-                assert all(np.isfinite(array).all() for array in outcome), (layers, kernels)
+def main(side: str, dtype: str, *chosen: str) -> None:
+    """Do a step with each of ``CASES``, or with those whose numbers are ``chosen``."""
+    Fenced.above, Fenced.to_the_number = side == "above", dtype == "uint16"
+    cases = [CASES[int(number)] for number in chosen] or CASES
+    with flushed() if Fenced.to_the_number else nullcontext():
+        for layers, input_shape, n in cases:
+            for kernels in ("direct",) if Fenced.to_the_number else ("direct", "blas"):
+                for n_threads in (1, 3):
+                    outcome = step(Fenced(layers, input_shape, n, dtype, kernels, n_threads), input_shape, n)
+                    found = [widened(array) if array.dtype == np.uint16 else array for array in outcome]
+                    assert all(np.isfinite(array).all() for array in found), (layers, kernels)
     print("nobody went too far")
 
 
 if __name__ == "__main__":
-    main(sys.argv[1])
+    main(*sys.argv[1:])

@@ -6,7 +6,9 @@ import sys
 
 import pytest
 
+from psframe.nn.vectors import host
 from tests.helpers.launcher import ROOT
+from tests.helpers.other_cpu import has_avx512, said_on
 
 #: a kernel that is told of a number just beyond its array's cache lines
 BEYOND = """
@@ -34,10 +36,18 @@ def python(*arguments, timeout_s=900):
 
 
 @pytest.mark.full
+@pytest.mark.parametrize("dtype", ["float32", "uint16"])
 @pytest.mark.parametrize("side", ["above", "below"])
-def test_layers_stay_within_their_arrays(side):
-    ended = python("-m", "tests.stress.fences", side)
+def test_layers_stay_within_their_arrays(side, dtype):
+    ended = python("-m", "tests.stress.fences", side, dtype)
     assert (ended.returncode, ended.stdout) == (0, "nobody went too far\n"), ended.stderr
+
+
+@pytest.mark.skipif(not host().fma, reason="bf16 needs an x86 CPU with AVX2")
+@pytest.mark.parametrize("cpu", [None, pytest.param("skylake-avx512", marks=has_avx512)])
+def test_number_behind_a_row_of_vectors_is_stored_alone(cpu):
+    """Of 33 channels, on this CPU and on one with AVX-512 that cannot round to bfloat16."""
+    assert " ".join(said_on(cpu, "tests.stress.fences", "above", "uint16", "2")) == "nobody went too far"
 
 
 @pytest.mark.parametrize("side", ["above", "below"])

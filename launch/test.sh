@@ -12,7 +12,7 @@ case "${1:-}" in
     --soak) select=(-m soak) && export PSFRAME_TESTS=full && shift ;;
     --changed) since=HEAD && shift ;;
 esac
-environment .venv mpich,test mlxtend aeon
+environment .venv mpich,test mlxtend aeon optuna colorlog
 # beside PyTorch and the linters; in a process group of its own, which ends with this script
 trap 'exit 130' INT
 set -m

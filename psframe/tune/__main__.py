@@ -4,7 +4,7 @@ import re
 import sys
 import time
 from argparse import Namespace
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from math import isfinite
 from pathlib import Path
 from typing import Any
@@ -18,12 +18,13 @@ from psframe.config.schema import parse_value
 from psframe.errors import UserError, nearest
 from psframe.predict import measure, view
 from psframe.record.view import say
-from psframe.tune import space, written
+from psframe.tune import sampled, space, written
 from psframe.tune.goal import GoalSearch
 from psframe.tune.goal import text as to_text
 from psframe.tune.jobs import Jobs
 from psframe.tune.journal import Journal
 from psframe.tune.learn import Model
+from psframe.tune.proposals import Combinations, Proposals
 from psframe.tune.search import Request, Search, unknown
 from psframe.tune.trials import Trials
 from psframe.tune.way import Way
@@ -31,6 +32,8 @@ from psframe.tune.way import Way
 USAGE = "psframe tune CONFIG [key.path=value ...] [--ranks N,N] [--budget 10m] [--vary KEY[=V,V]] [--out DIR]"
 EXAMPLE = "psframe tune config.yaml --ranks 4,8 --budget 5m"
 FIGURES = ("epoch_s", "samples_per_s")
+COMBINED = "combinations"
+SAMPLERS: dict[str, type[Proposals]] = {COMBINED: Combinations, "tpe": sampled.Sampled}
 FIRST = 0.5  # share of the budget for the fastest way, if a target is to be reached by it
 
 
@@ -46,6 +49,7 @@ def parser() -> Parser:
                      help=f"figure to print, {' or '.join(FIGURES)}, or a target, as accuracy=0.88")  # fmt: skip
     cli.add_argument("--vary", action="append", default=[], metavar="KEY[=V,V]",
                      help=f"open a key that the config sets, or narrow one: {', '.join(space.KNOBS)}, all")  # fmt: skip
+    cli.add_argument("--sampler", metavar="NAME", help=f"with a target: {', '.join(SAMPLERS)} (default: {COMBINED})")
     cli.add_argument("--machine", metavar="FILE", help="this machine's profile (psframe predict --measure): it learns")
     cli.add_argument("--mpirun", help=mpirun.HELP)
     cli.add_argument("--out", help="a folder for tuned.yaml, or one to go on in (default: tune-TIME)")
@@ -74,6 +78,19 @@ def goal(text: str) -> tuple[str, float | None]:
     return name, None if target is None else float(target)
 
 
+def sampler(name: str | None, target: float | None) -> str:
+    """Return the name of ``--sampler``; raise UserError for an unknown one, one without a target, or without Optuna."""
+    if name not in (None, *SAMPLERS):
+        raise UserError(f"--sampler must be {' or '.join(SAMPLERS)}, got {name!r}; {nearest(name, SAMPLERS)}")
+    if name and target is None:
+        raise UserError(
+            f"--sampler {name} proposes settings that reach a target, got none; add --for, as accuracy=0.88"
+        )
+    if SAMPLERS[name or COMBINED] is sampled.Sampled:
+        sampled.load()
+    return name or COMBINED
+
+
 def main(argv: Sequence[str]) -> int:
     """Run the command; return the exit status."""
     cli = parser()
@@ -94,6 +111,7 @@ def main(argv: Sequence[str]) -> int:
         "machine": arguments.machine,
         "mpirun": mpirun.launcher(arguments.mpirun),
     }
+    asked["sampler"] = sampler(arguments.sampler, asked["for"][1])
     budget_s = seconds(arguments.budget)
     journal = Journal(out, asked)
     try:
@@ -144,11 +162,16 @@ def _tune(asked: dict[str, Any], arguments: Namespace, out: Path, journal: Journ
         say(f"\n{view.checks(checks)}\n{view.error_line(profile)}")
     if target is not None:
         others = {key: values for key, values in vary.items() if key not in of_system}
+        proposals = SAMPLERS[asked["sampler"]](search.origin, concluded.best.way, others)
         trials = Trials(asked["mpirun"], arguments.config, arguments.overrides, out, figure, target, journal)
-        found = GoalSearch(search.origin, concluded.best.way, others, trials.sign * target, trials.train,
-                           lambda: budget_s - journal.elapsed_s, _tell).run()  # fmt: skip
-        results.write(found.best, found)
-        say(f"\n{to_text(found, f'{figure} {target:g}')}\n{results.command(found.best)}")
+        _reach(proposals, trials, results, lambda: budget_s - journal.elapsed_s)
+
+
+def _reach(proposals: Proposals, trials: Trials, results: written.Results, left_s: Callable[[], float]) -> None:
+    """Find the settings that reach the target first; write and tell them."""
+    found = GoalSearch(proposals, trials.sign * trials.target, trials.train, left_s, _tell).run()
+    results.write(found.best, found)
+    say(f"\n{to_text(found, f'{trials.metric} {trials.target:g}')}\n{results.command(found.best)}")
 
 
 def _text(path: str) -> str:

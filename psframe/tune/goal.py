@@ -1,28 +1,22 @@
 """Search for the settings that reach a target first (:class:`GoalSearch`): real runs, of which the worse half leaves.
 
-Trials train for equal seconds, a rung at a time, and go on from their checkpoints. The half with the better metric
-stays (successive halving, Jamieson and Talwalkar 2016). No trial trains longer than the fastest one took to the target.
-The last ones are repeated with other seeds.
+Trials of proposed settings (``psframe.tune.proposals``) train for equal seconds, a rung at a time, and go on from their
+checkpoints. The half with the better metric stays (successive halving, Jamieson and Talwalkar 2016). No trial trains
+longer than the fastest one took to the target. The last ones are repeated with other seeds.
 """
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from itertools import product
 from math import ceil
-from random import Random
 from statistics import median
-from typing import Any
 
 from psframe.config.tuned import BATCH
 from psframe.errors import UserError
-from psframe.tune import space
-from psframe.tune.space import Origin
+from psframe.tune.proposals import Proposals
 from psframe.tune.way import Way
 
 RUNGS = (0.25, 0.5, 1.0)  # shares of the seconds of the config as it is
-MAX_TRIALS = 24
 FINALISTS, SEEDS = 3, (1, 2)  # beside the config's own seed
-FACTORS = {"optimizer.lr": (1.0, 0.5, 2.0, 4.0), BATCH: (1.0, 0.5, 2.0)}  # of the config's values
 
 OUT_OF_TIME = "the budget has ended the search"
 
@@ -63,8 +57,10 @@ class Trial:
         return next((seconds for seconds, value in self.curve if value >= target), None)
 
     def best(self, seconds: float) -> float:
-        """Return the best value of the first ``seconds``."""
-        return max((value for at, value in self.curve if at <= seconds * 1.001), default=float("-inf"))
+        """Return the best value of the epochs begun in the first ``seconds``: a trial ends its last one."""
+        begun = [0.0, *(at for at, _ in self.curve)]
+        ended = zip(begun, self.curve, strict=False)
+        return max((value for begin, (_, value) in ended if begin < seconds), default=float("-inf"))
 
 
 #: trains a trial on until its target or to so many seconds; returns its curve, UserError if it fails
@@ -96,11 +92,8 @@ class GoalSearch:
 
     Parameters
     ----------
-    origin : Origin
-    plain : Way
-        The config's own settings, on the fastest way.
-    vary : mapping
-        Keys with their values; those of :data:`FACTORS` are open without.
+    proposals : Proposals
+        Settings to try beside the config's own.
     target : float
         Value to reach of what a curve has; larger is better.
     train : callable
@@ -111,63 +104,50 @@ class GoalSearch:
 
     def __init__(
         self,
-        origin: Origin,
-        plain: Way,
-        vary: Mapping[str, Sequence[Any] | None],
+        proposals: Proposals,
         target: float,
         train: TrainTrial,
         left_s: Callable[[], float],
         tell: Callable[[str], None],
     ):
-        self.origin, self.plain, self.vary, self.target = origin, plain, vary, target
+        self.proposals, self.target = proposals, target
         self.train, self.left_s, self.tell = train, left_s, tell
         self.trials: list[Trial] = []
 
     def run(self) -> Found:
         """Search; return the outcome. UserError if the config itself fails."""
-        first = self._begin(self.plain)
-        self.tell(f"trial 1: {self.plain.label}, until it reaches {self.target:g}")
+        plain = self.proposals.plain
+        first = self._begin(plain)
+        self.tell(f"trial 1: {plain.label}, until it reaches {self.target:g}")
         self._go_on(first, float("inf"))
         if first.failed:
             raise UserError(first.failed)
-        others = [self._begin(way) for way in self._ways() if way != self.plain]
-        racing, whole_s = others, first.reached_s(self.target) or first.seconds
-        for share in RUNGS:
-            self.tell(f"{len(racing)} trials, to {share * whole_s:.3g} s of training each")
-            limit_s = share * whole_s
-            for trial in racing:
-                self._go_on(trial, min(limit_s, self._least_s() or limit_s))
-            racing = sorted((t for t in racing if not t.failed), key=lambda t: self._rank(t, limit_s))
-            racing = racing[: ceil(len(racing) / 2)] if share < 1 else racing
+        whole_s = first.reached_s(self.target) or first.seconds
+        racing = self._proposed(RUNGS[0] * whole_s)
+        for share in RUNGS[1:]:
+            racing = racing[: ceil(len(racing) / 2)]
+            racing = self._rung(racing, share * whole_s)
         return self._repeated(first)
 
-    def _ways(self) -> Iterator[Way]:
-        """Yield the combinations of all values, or a random choice of them if they are many."""
-        keys: dict[str, list[Any]] = {}
-        any_workers = self.origin.config["train"]["reproducible"] == "any_workers"  # has no batch of a worker
-        for key in dict.fromkeys([*(k for k in FACTORS if not (any_workers and k == BATCH)), *self.vary]):
-            own = self._own(key)
-            values = self.vary.get(key)
-            if not values and isinstance(own, int | float):
-                values = [*dict.fromkeys(type(own)(own * factor) for factor in FACTORS[key])]
-            if values:
-                keys[key] = list(values)
-        combined = [dict(zip(keys, values, strict=True)) for values in product(*keys.values())]
-        if len(combined) > MAX_TRIALS:  # Bergstra and Bengio (2012): better than a coarser grid
-            combined = Random(0).sample(combined, MAX_TRIALS)
-        for settings in combined:
-            way = self.plain
-            for key, value in settings.items():
-                if key == BATCH:
-                    way = way.but(batch_size=max(1, value))
-                elif value != self._own(key):
-                    way = way.having(key, value)
-            yield way.but(batch_size=None) if way.batch_size == self.origin.batch_size else way
+    def _proposed(self, limit_s: float) -> list[Trial]:
+        """Train what is proposed for so many seconds each; return the trials, the best first."""
+        trials = {self.trials[0].way: self.trials[0]}
+        self.tell(f"other settings, to {limit_s:.3g} s of training each")
+        while (way := self.proposals.ask()) is not None:
+            if way not in trials:
+                trials[way] = self._begin(way)
+            self._go_on(trials[way], self._limit_s(limit_s))
+            if trials[way].failed == OUT_OF_TIME:
+                break
+            self.proposals.tell(self._worth(trials[way], limit_s))
+        return self._ranked([*trials.values()][1:], limit_s)
 
-    def _own(self, key: str) -> Any:
-        if key == BATCH:
-            return self.plain.batch_size or self.origin.batch_size
-        return space.own(self.origin, key, {})
+    def _rung(self, trials: Sequence[Trial], limit_s: float) -> list[Trial]:
+        """Train trials on to so many seconds each; return them, the best first."""
+        self.tell(f"{len(trials)} trials, to {limit_s:.3g} s of training each")
+        for trial in trials:
+            self._go_on(trial, self._limit_s(limit_s))
+        return self._ranked(trials, limit_s)
 
     def _begin(self, way: Way, seed: int | None = None) -> Trial:
         self.trials.append(Trial(len(self.trials) + 1, way, seed))
@@ -187,8 +167,19 @@ class GoalSearch:
         except UserError as error:
             trial.failed = str(error).splitlines()[0]
 
-    def _least_s(self) -> float | None:
-        return min((s for t in self.trials if (s := t.reached_s(self.target)) is not None), default=None)
+    def _limit_s(self, limit_s: float) -> float:
+        """Return ``limit_s``, or less where a trial has reached the target sooner."""
+        return min([limit_s, *(s for t in self.trials if (s := t.reached_s(self.target)) is not None)])
+
+    def _ranked(self, trials: Sequence[Trial], seconds: float) -> list[Trial]:
+        return sorted((t for t in trials if not t.failed), key=lambda t: self._rank(t, seconds))
+
+    def _worth(self, trial: Trial, limit_s: float) -> float:
+        """Return a number that orders trials as :meth:`_rank` does."""
+        if trial.failed:
+            return float("-inf")
+        best, reached = trial.best(limit_s), trial.reached_s(self.target)
+        return self.target + limit_s / reached if reached and best >= self.target else best
 
     def _rank(self, trial: Trial, seconds: float) -> tuple[float, float]:
         """Return a key that sorts by the seconds to the target, and behind those that reach it by the metric."""

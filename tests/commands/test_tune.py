@@ -17,6 +17,7 @@ from psframe.tune.race import LEAST_ROUNDS
 from tests.helpers import forked
 from tests.helpers.launcher import ROOT, train
 from tests.helpers.live import heed, is_rank
+from tests.helpers.thinned import thinned
 
 SMALL = """\
 name: small
@@ -180,6 +181,8 @@ def test_killed_search_leaves_no_ranks(mpich, small, tmp_path):
         (["configs/quickstart.yaml", "--for", "accuracy"], "--for must be epoch_s, samples_per_s or METRIC=VALUE"),
         (["configs/quickstart.yaml", "--for", "epoch_s=3"], "--for must be"),
         (["configs/quickstart.yaml", "--for", "accuracy=high"], "--for must be"),
+        (["configs/quickstart.yaml", "--sampler", "tpee", "--for", "accuracy=0.9"], "did you mean 'tpe'?"),
+        (["configs/quickstart.yaml", "--sampler", "tpe"], "proposes settings that reach a target, got none"),
         (["configs/quickstart.yaml", "--out", "configs"], "--out must be a new or empty folder, got 'configs'"),
         (
             ["configs/quickstart.yaml", "sync.mode=nix", "--out", "{tmp}/out", "--ranks", "2"],
@@ -211,10 +214,14 @@ def test_tune_refuses_under_mpirun(mpich, small):
     assert "starts mpirun itself" in ended.stderr
 
 
-def test_search_for_a_target_ends_with_settings_that_reach_it(mpich, small, tmp_path):
+@pytest.mark.parametrize("sampler", thinned(["combinations", "tpe"], (0,)))
+def test_search_for_a_target_ends_with_settings_that_reach_it(mpich, small, tmp_path, sampler):
+    if sampler == "tpe":
+        pytest.importorskip("optuna", reason="no Optuna: pip install optuna")
     out, env = tmp_path / "out", {cache.VARIABLE: str(tmp_path)}
     narrow = ["--vary", "affinity=numa", "--vary", "optimizer.lr=0.05,0.1", "--vary", "train.batch_size=8"]
-    goal = ["--for", "accuracy=0.9", "--ranks", "2", "collective.name=shared", "collective.reducers=cores"]
+    goal = ["--for", "accuracy=0.9", "--sampler", sampler]
+    narrow += ["--ranks", "2", "collective.name=shared", "collective.reducers=cores"]
     ended = tune(mpich, small, "train.epochs=30", *goal, *narrow, "--out", out, **env)
     assert ended.returncode == 0, ended
     found = json.loads((out / "tune.json").read_text())["goal"]

@@ -1,11 +1,13 @@
 """Searches for a target, over trials whose curves are known."""
 
-from math import exp
+from math import exp, log
 
 import pytest
 
 from psframe.errors import UserError
-from psframe.tune.goal import MAX_TRIALS, RUNGS, SEEDS, GoalSearch, text
+from psframe.tune.goal import RUNGS, SEEDS, GoalSearch, text
+from psframe.tune.proposals import MAX_TRIALS, Combinations
+from psframe.tune.sampled import Sampled
 from psframe.tune.way import BATCH, Way
 from tests.helpers.simulated import Simulated
 from tests.unit.tune.test_space import origin
@@ -25,13 +27,13 @@ def speed(way):
 class Trained:
     """Trials that train in no time, with the seconds that each has trained."""
 
-    def __init__(self):
-        self.asked = []
+    def __init__(self, speed=speed):
+        self.speed, self.asked = speed, []
 
     def __call__(self, trial, seconds):
         self.asked.append((trial.number, trial.way, trial.seed, seconds))
         noise = 1 + 0.02 * (trial.seed or 0)
-        rate, curve = speed(trial.way) * noise, []
+        rate, curve = self.speed(trial.way) * noise, []
         for epoch in range(1, EPOCHS + 1):
             curve.append((EPOCH_S * epoch, 1 - exp(-0.1 * rate * epoch)))
             if curve[-1][1] >= 0.5 or curve[-1][0] >= seconds:
@@ -39,11 +41,11 @@ class Trained:
         return curve
 
 
-def search(vary=None, target=0.5, left_s=lambda: 1e9, train=None, **changes):
+def search(vary=None, target=0.5, left_s=lambda: 1e9, train=None, proposals=Combinations, **changes):
     config = {**Simulated(None).look(PLAIN)["config"], "optimizer": {"name": "sgd", "lr": 0.01}, **changes}
     trained = train or Trained()
-    made = GoalSearch(origin(config=config), PLAIN, vary or {}, target, trained, left_s, lambda line: None)
-    return made.run(), trained
+    proposed = proposals(origin(config=config), PLAIN, vary or {})
+    return GoalSearch(proposed, target, trained, left_s, lambda line: None).run(), trained
 
 
 def test_settings_that_reach_the_target_first_win():
@@ -111,6 +113,29 @@ def test_budget_ends_the_search_with_what_it_has():
     assert "the budget has ended the search" in text(found, "accuracy 0.5")
 
 
+@pytest.mark.parametrize("proposals", [Combinations, Sampled])
+def test_epoch_longer_than_a_rung_counts_as_it_ends(proposals):
+    """The config takes three epochs to its target; a trial of a quarter of that ends one, in which it may be there."""
+    if proposals is Sampled:
+        pytest.importorskip("optuna", reason="no Optuna: pip install optuna")
+    told, wanted = [], {0.005: 0.1, 0.01: 0.2, 0.02: 0.6, 0.04: 0.3}
+
+    class Watched(proposals):
+        def tell(self, worth):
+            told.append(worth)
+            super().tell(worth)
+
+    def train(trial, seconds):
+        gain = wanted[float(dict(trial.way.settings).get("optimizer.lr", 0.01))]
+        n_epochs = next(n for n in range(1, 9) if EPOCH_S * n >= seconds or gain * n >= 0.5)
+        return [(EPOCH_S * n, gain * n) for n in range(1, n_epochs + 1)]
+
+    found, _ = search(vary={BATCH: [32], "optimizer.lr": [*wanted]}, train=train, proposals=Watched)
+    assert dict(found.best.settings)["optimizer.lr"] == "0.02"
+    assert min(told) >= 0.1
+    assert sorted({*told})[-1] > 0.5 > sorted({*told})[-2], "the one that was there is the best"
+
+
 def test_seeds_that_overlap_are_told():
     def noisy(trial, seconds):
         hurry = 2 if trial.seed == 1 and trial.way == PLAIN else 1
@@ -136,5 +161,18 @@ def test_setting_whose_seeds_diverge_does_not_win_by_a_lucky_one():
 def test_batch_of_a_worker_is_left_alone_where_there_is_none():
     section = {"threads": "auto", "reproducible": "any_workers", "global_batch": 256}
     config = {**Simulated(None).look(PLAIN)["config"], "optimizer": {"name": "sgd", "lr": 0.01}, "train": section}
-    found = GoalSearch(origin(config=config), PLAIN, {}, 0.5, Trained(), lambda: 1e9, lambda line: None).run()
+    proposed = Combinations(origin(config=config), PLAIN, {})
+    found = GoalSearch(proposed, 0.5, Trained(), lambda: 1e9, lambda line: None).run()
     assert {trial.way.batch_size for trial in found.trials} == {None}
+
+
+def test_sampler_finds_a_rate_that_no_combination_has():
+    pytest.importorskip("optuna", reason="no Optuna: pip install optuna")
+
+    def smooth(way):
+        """How fast a way learns: the best rate is eight times the config's."""
+        return exp(-(log(float(dict(way.settings).get("optimizer.lr", 0.01)) / 0.08) ** 2) / 4)
+
+    found, _ = search(vary={BATCH: [32]}, train=Trained(smooth), proposals=Sampled)
+    assert 0.045 <= float(dict(found.best.settings)["optimizer.lr"]) <= 0.1
+    assert len(found.trials) <= MAX_TRIALS + len(SEEDS) * 4

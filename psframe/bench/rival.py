@@ -69,7 +69,7 @@ class Rival:
         assert worker is not None
         self.module.train()
         for step in range(run.sampler.n_steps):
-            samples = order[run.sampler.share(step, worker)]
+            samples = run.sampler.samples(order, step, worker)
             x = run.batches.load("train", samples, run.progress.epoch)
             loss = self.loss(x, run.batches.targets_of(samples, run.progress.epoch), run)
             self.step(loss, run.sampler.samples_in(step), epoch.learning_rate_at(run, run.progress.epoch, step))

@@ -79,7 +79,7 @@ def main(cluster: Cluster, argv: Sequence[str]) -> int:
                 run.guard.slow = Slow(fault, cluster.rank, number)
                 run.balance.divide(divided.get((name, how), ()))
                 speed = _speed(run)
-                divided[name, how] = run.balance.shares
+                divided[name, how] = run.balance.sizes
                 if number:  # the first round is a warm-up
                     speeds[name][how].append(speed)
     for run in runs.values():

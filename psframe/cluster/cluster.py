@@ -93,6 +93,11 @@ class Cluster:
     def n_ranks(self) -> int:
         return self.comm.size
 
+    @property
+    def node_of_rank(self) -> list[int]:
+        """Node of each rank."""
+        return [node for node, n in enumerate(self.sizes) for _ in range(n)]
+
     def run_on_root(self, body: Callable[[], T]) -> T:
         """Run ``body`` on rank 0; all return its result (plain values) or raise its UserError. All must call."""
         verdict = _verdict(body) if self.rank == 0 else None
@@ -119,8 +124,7 @@ class Cluster:
                 raise
         errors = self.allgather(error)
         if any(errors):
-            nodes = [node for node, n in enumerate(self.sizes) for _ in range(n)]
-            raise AgreedError(self._located(errors, nodes))
+            raise AgreedError(self._located(errors, self.node_of_rank))
         return result  # type: ignore[return-value]
 
     def _located(self, errors: Sequence[str | None], nodes: Sequence[int]) -> str:

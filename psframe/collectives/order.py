@@ -24,6 +24,18 @@ def owned(n_workers: int, worker: int, n_blocks: int) -> slice:
     return slice(begin * n_blocks // total, (begin + spans[worker]) * n_blocks // total)
 
 
+def nodes(blocks: slice) -> list[slice]:
+    """Return the largest nodes of the tree that make up consecutive blocks, in their order."""
+    found, begin = [], blocks.start
+    while begin < blocks.stop:
+        width = begin & -begin or 1 << blocks.stop.bit_length()  # of the largest node that begins here
+        while begin + width > blocks.stop:
+            width //= 2
+        found.append(slice(begin, begin + width))
+        begin += width
+    return found
+
+
 def stacked(spans: Sequence[int]) -> list[tuple[slice, int]]:
     """Return the rows and width of each node left after adding adjacent nodes of equal width, while there are any.
 

@@ -96,7 +96,7 @@ def _alone(cluster: Cluster, path: str, size: float) -> float:
         cluster.barrier()
         began = perf_counter()
         for step in range(STEPS):
-            run.work.gradients(order[run.sampler.share(step, cluster.rank)], BATCH, 0, row)
+            run.work.gradients(run.sampler.samples(order, step, cluster.rank), BATCH, 0, row)
         seconds.append(cluster.comm.allreduce(perf_counter() - began) / cluster.n_ranks / STEPS)
     _end(run)
     return float(np.median(seconds[1:]))

@@ -4,9 +4,9 @@ import struct
 from collections.abc import Sequence
 from heapq import heapify, heappop, heappush
 from statistics import median
+from typing import Protocol
 
 from psframe.cluster.cluster import Cluster
-from psframe.sync.sampler import BalancedSampler
 
 WINDOW = 16  # steps that a measurement is the median of
 LONGEST = 128  # steps between two measurements, where shares have long been right
@@ -14,12 +14,45 @@ GAIN = 0.05  # least part of a step's time that other shares must save; noise al
 MESSAGE = struct.Struct("=qd")  # a worker, -1 for a rank that is none, and its seconds a sample
 
 
+class Divisible(Protocol):
+    """Sampler whose shares of a step may differ from worker to worker.
+
+    Attributes
+    ----------
+    n_workers : int
+    sizes, even : list of int
+        Samples, or blocks of samples, of each worker in a full step: now, and to begin with.
+    most : int
+        Largest of them that a worker has memory for.
+    shares : list of int
+        Samples of each worker in a full step.
+    """
+
+    n_workers: int
+
+    @property
+    def sizes(self) -> list[int]: ...
+
+    @property
+    def even(self) -> list[int]: ...
+
+    @property
+    def most(self) -> int: ...
+
+    @property
+    def shares(self) -> list[int]: ...
+
+    def divide(self, sizes: list[int]) -> bool:
+        """Give the workers shares of other sizes from the next step on; return True if any has changed."""
+
+
 class NoBalance:
     """Shares that stay as they are (a :class:`Balance`)."""
 
     shares: Sequence[int] = ()
+    sizes: Sequence[int] = ()
 
-    def divide(self, shares: Sequence[int]) -> None:
+    def divide(self, sizes: Sequence[int]) -> None:
         """Divide nothing."""
 
     def begin(self) -> None:
@@ -39,17 +72,17 @@ class Balance:
     """Controller of the shares: measures the seconds a sample of each worker, and divides a step in proportion.
 
     A step lasts as long as its slowest worker. The samples of a step over all workers stay the same, so does their
-    order; only the cuts between workers move. All ranks compute the same shares from the same measurements.
+    order; only who computes them changes. All ranks compute the same shares from the same measurements.
 
     Parameters
     ----------
-    sampler : BalancedSampler
+    sampler : Divisible
         Its shares are changed in place, on all ranks before the same step.
     worker : int or None
         This rank's number among the workers; None on a server.
     """
 
-    def __init__(self, sampler: BalancedSampler, cluster: Cluster, worker: int | None):
+    def __init__(self, sampler: Divisible, cluster: Cluster, worker: int | None):
         self.sampler, self.cluster, self.worker = sampler, cluster, worker
         self.seconds: list[float] = []  # a sample, of the last steps
         self.begin()
@@ -57,11 +90,16 @@ class Balance:
     @property
     def shares(self) -> list[int]:
         """Samples of each worker in a full step."""
+        return self.sampler.shares
+
+    @property
+    def sizes(self) -> list[int]:
+        """Samples, or blocks, of each worker in a full step."""
         return self.sampler.sizes
 
-    def divide(self, shares: Sequence[int]) -> None:
-        """Go on from these shares; of an even division if there are none."""
-        self.sampler.divide(list(shares) or self.sampler.even)
+    def divide(self, sizes: Sequence[int]) -> None:
+        """Go on from these sizes; of an even division if there are none."""
+        self.sampler.divide(list(sizes) or self.sampler.even)
 
     def begin(self) -> None:
         """Begin an epoch, in which the first measurement is not long in coming. All ranks must call."""
@@ -69,7 +107,7 @@ class Balance:
         self.seconds.clear()
 
     def note(self, n_samples: int, seconds: float) -> None:
-        """Note the time of this worker's share of a step, from its first sample to its arrival at the exchange."""
+        """Note the time of this worker's share of a step, from its first sample to the exchange, but for its waits."""
         if n_samples:
             self.seconds.append(seconds / n_samples)
 
@@ -84,7 +122,7 @@ class Balance:
         for worker, seconds in map(MESSAGE.unpack, self.cluster.allgather_in_time(message)):
             if worker >= 0:
                 speeds[worker] = 1 / seconds if seconds > 0 else 0.0
-        changed = all(speeds) and sampler.divide(better(sampler.sizes, speeds, sampler.max_batch))
+        changed = all(speeds) and sampler.divide(better(sampler.sizes, speeds, sampler.most))
         self.due = WINDOW if changed else min(2 * self.due, LONGEST)
         self.n_steps = 0
         self.seconds.clear()
@@ -96,11 +134,11 @@ def better(sizes: Sequence[int], speeds: Sequence[float], most: int) -> list[int
     Parameters
     ----------
     sizes : sequence of int
-        Samples of each worker now.
+        Samples, or blocks, of each worker now.
     speeds : sequence of float
-        Samples a second of each, above 0.
+        Speeds of the workers, above 0.
     most : int
-        Most samples of a worker; at least the mean of ``sizes``.
+        Largest size of a worker; at least the mean of ``sizes``.
     """
     proposed = proportional(sum(sizes), speeds, most)
     before, after = (max(n / speed for n, speed in zip(of, speeds, strict=True)) for of in (sizes, proposed))

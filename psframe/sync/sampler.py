@@ -86,6 +86,10 @@ class Sampler:
         """Return a worker's slice of a step's ``n`` samples."""
         return cut(n, self.n_workers, worker)
 
+    def samples(self, order: np.ndarray, step: int, worker: int) -> np.ndarray:
+        """Return those of a permutation that a worker computes in a step."""
+        return order[self.share(step, worker)]
+
     def done_after(self, n_steps: int) -> int:
         """Return the number of samples of the epoch done after ``n_steps`` more steps."""
         return min(self.cursor + n_steps * self.samples_per_step, self.n_samples)
@@ -119,6 +123,16 @@ class BalancedSampler(Sampler):
     @property
     def max_batch(self) -> int:
         return min(MOST * self.batch_size, self.n_samples)
+
+    @property
+    def most(self) -> int:
+        """Largest size of a share."""
+        return self.max_batch
+
+    @property
+    def shares(self) -> list[int]:
+        """Samples of each worker in a full step."""
+        return self.sizes
 
     def divide(self, sizes: list[int]) -> bool:
         """Give the workers shares of other sizes from the next step on; return True if any has changed."""

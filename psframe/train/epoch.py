@@ -115,16 +115,17 @@ def _turn(run: Run, timings: EpochTimings, order: np.ndarray, step: int, worker:
     compute, run_step = None, run.progress.step + step + 1
     rate = learning_rate_at(run, run.progress.epoch, step)
     if worker is not None:
-        samples = order[run.sampler.share(step, worker)]
+        samples = run.sampler.samples(order, step, worker)
         compute = partial(run.work.gradients, samples, run.sampler.samples_in(step), run.progress.epoch, timings.row)
         timings.samples[step] += len(samples) * run.work.reports_loss  # once per sample: on the rank with its loss
     timings.row[:] = 0
+    waited_s = run.work.waited_s
     computing += run.guard.compute_guarded(run_step, timings.row, compute, run.hook)
     timings.losses[step] += timings.row
     timings.rates[step] = rate
     times = loading, computing, run.guard.mark_arrival(run_step)
     if worker is not None:
-        run.balance.note(len(samples), times[2] - loading)
+        run.balance.note(len(samples), times[2] - loading - (run.work.waited_s - waited_s))
     exchanged = run.sync.step(run.sampler.samples_in(step), rate, run_step)
     if run.guard.finish_step(run_step):
         timings.losses[step] = timings.samples[step] = 0  # a dropped step counts nowhere

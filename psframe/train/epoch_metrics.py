@@ -107,7 +107,7 @@ class Report:
     moved : ndarray of int64, shape (4,)
         Bytes read, written and sent, and those of them in other domains of memory.
     stalled_s : float
-        Seconds that a stage or shard waited for the others.
+        Seconds that a stage, a shard, or a worker before the exchange waited for the others.
     flight : tuple of float
         Seconds of exchanges that overlap backward, and the share of these, in seconds, hidden behind compute.
     update_s : float

@@ -54,7 +54,7 @@ class Ended:
     timed_out: bool
 
 
-def run(mpi: Mpi, n: int, args: Sequence[str], timeout_s: float = 120, cwd: Path = ROOT, **env: str) -> Ended:
+def run(mpi: Mpi, n: int, args: Sequence[str], timeout_s: float = 300, cwd: Path = ROOT, **env: str) -> Ended:
     """Run ``python args`` on ``n`` ranks and wait; past the time-out the launcher and all ranks are killed."""
     process = subprocess.Popen(
         mpi.command(n, args),

@@ -29,7 +29,7 @@ from psframe.sync.allreduce import AllReduce
 from psframe.sync.balance import NO_BALANCE, Balance
 from psframe.sync.base import Mode
 from psframe.sync.binding import bind
-from psframe.sync.sampler import BalancedSampler, Sampler
+from psframe.sync.sampler import Sampler
 from psframe.sync.stores.base import resolved
 from psframe.sync.tally import Tally
 from psframe.sync.traits import Traits
@@ -203,7 +203,8 @@ def build(cluster: Cluster, plan: Plan, held: LoadedData, allocator: Allocator, 
     alone = team.comm.size == 1  # no rank to exchange with: all modes are then equal
     mode = AllReduce() if alone else sync.make(plan.choices["sync"])
     choice = Null if alone else plan.choices["collective"]
-    sampler = any_workers.sampler(plan.facts.n_train, team.n_workers, train, plan.choices["sync"].common["balance"])
+    balance, nodes = plan.choices["sync"].common["balance"], [cluster.node_of_rank[rank] for rank in team.workers]
+    sampler = any_workers.sampler(plan.facts.n_train, team.n_workers, train, balance, nodes)
     fault, group = plan.config.fault, plan.group
     bind_args = (cluster, team, group, net.layout, optimizer, sampler, allocator, average is not None)
     keeping, tally = _keeping(fault, mode.traits, net), Tally(trace)
@@ -225,13 +226,13 @@ def build(cluster: Cluster, plan: Plan, held: LoadedData, allocator: Allocator, 
         places=plan.places,
         collective=collective,
         updater=updater,
-        guard=guard.Guard(plan.config, cluster, team, mode.traits, tally, collective, updater, net.meets == "workers"),
+        guard=guard.Guard(plan.config, cluster, team, mode.traits, tally, collective, updater, work),
         hook=layer_hook(mode, collective, work),
         sync=mode,
         tally=tally,
         group=group,
         work=work,
-        balance=Balance(sampler, cluster, team.worker) if isinstance(sampler, BalancedSampler) else NO_BALANCE,
+        balance=Balance(sampler, cluster, team.worker) if any_workers.divides(sampler) else NO_BALANCE,
         evaluated=Averaged(cluster, net, arena, allocator) if average else Current(),
         labels=_labels(cluster, plan, mode if not alone else None, sampler) | {"threads": threads.n},
         metrics=plan.metrics,

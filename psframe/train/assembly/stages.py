@@ -50,7 +50,7 @@ def work(
         n_kept = any_workers.n_in_step(sampler, worker, network)
         network.bind(arena, max_batch, allocator, config.nn.kernels, threads, n_kept, others=others)
         batches = Batches(plan.facts, arrays, max_batch, plan.recipe, allocator, n_kept)
-        return any_workers.work(sampler, worker, network, batches, allocator, others)
+        return any_workers.work(sampler, cluster, plan.team, network, batches, allocator, others)
     parallel, max_samples = config.parallel, micro(sampler, n_micro)
     n_inputs = most_kept(parallel.schedule, n_micro, grid.n_stages, grid.stage)
     if parallel.convolutions == "data":
@@ -105,7 +105,7 @@ def _channels(
 
     All ranks of a node request all channels inside it, as shared memory is collective.
     """
-    nodes = [node for node, n in enumerate(cluster.sizes) for _ in range(n)]
+    nodes = cluster.node_of_rank
     channels: dict[int, Pair] = {}
     for sender in range(cluster.n_ranks - grid.n_shards):
         receiver, stage = sender + grid.n_shards, sender // grid.n_shards % grid.n_stages

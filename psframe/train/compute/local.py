@@ -79,6 +79,11 @@ class Work:
         self.network.evaluate(x, self.batches.labels_of("test", sample))
 
     @property
+    def ranks_meet(self) -> bool:
+        """True if what a rank computes enters what others compute in the same step, before the exchange."""
+        return self.network.meets == "workers"
+
+    @property
     def networks(self) -> list[Network]:
         """Networks that samples pass through, in order."""
         return [self.network]

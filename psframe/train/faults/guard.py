@@ -22,6 +22,7 @@ from psframe.nn.base import LayerHook
 from psframe.optim import Updater
 from psframe.sync.tally import Tally
 from psframe.sync.traits import Traits
+from psframe.train.compute.local import Work
 from psframe.train.faults.injection import Flip, Rollback, Slow
 from psframe.train.faults.replicas import Replicas
 
@@ -73,9 +74,9 @@ class Guard:
         tally: Tally,
         collective: BaseCollective,
         updater: Updater,
-        ranks_meet: bool = False,
+        work: Work,
     ):
-        self.ranks_meet, fault = ranks_meet, config.fault
+        self.work, fault = work, config.fault
         self.slow = Slow(fault, cluster.rank, config.train.seed)
         self.fault, self.cluster, self.team, self.tally = fault, cluster, team, tally
         self.collective, self.updater, self.arena = collective, updater, updater.arena
@@ -121,10 +122,10 @@ class Guard:
         check_every, flips = self.fault.check_every, self.flip.at("gradients", step=step)
         checks = bool(check_every) and step % check_every == 0
         is_held = checks or flips
-        began = perf_counter()
+        began, waited_s = perf_counter(), self.work.waited_s
         loading_s = gradients(hook=None if is_held else hook) if gradients else 0.0
         if gradients:
-            self.slow.pause(perf_counter() - began - loading_s)
+            self.slow.pause(perf_counter() - began - loading_s - (self.work.waited_s - waited_s))
         if checks and self._check(step) and gradients:
             losses[:] = 0
             gradients()
@@ -189,7 +190,7 @@ class Guard:
                        f"{step}, and were repaired")  # fmt: skip
         self.cluster.pulse.tell(COMPUTING, step)
         # samples that met those of a damaged rank were computed with its damage
-        return bool(damaged) if self.ranks_meet else self.replicas.is_mine(damaged)
+        return bool(damaged) if self.work.ranks_meet else self.replicas.is_mine(damaged)
 
     def _blame(self, step: int) -> None:
         """Find the ranks at fault for a non-finite step; skip, stop or roll back as configured. All ranks must call."""

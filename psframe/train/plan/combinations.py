@@ -60,16 +60,11 @@ def fewer_products_need_whole_layers(asked: Combination) -> str:
 def shares_by_speed_need_one_mean_a_step(asked: Combination) -> str:
     if asked.config.sync.get("balance", "none") == "none" or asked.alone:
         return ""
-    parallel, reproducible = asked.config.parallel, asked.config.train.reproducible
+    parallel = asked.config.parallel
     if not (asked.traits.same_each_step and asked.traits.one_mean):
         return (
             f"sync.balance: speed is for sync_ps without backup_workers and for allreduce, got {asked.mode}; give one "
             "of these, or sync.balance=none: async_ps, easgd, hogwild and dogwild deal shares to whom is free"
-        )
-    if reproducible == "any_workers":
-        return (
-            f"sync.balance: speed moves samples between workers, got train.reproducible={reproducible}, whose blocks "
-            "have fixed workers; give train.reproducible=fixed_workers, or sync.balance=none"
         )
     if parallel.is_cut or parallel.micro_batches not in ("auto", 1):
         return (

@@ -6,12 +6,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from psframe import compiled
-from psframe.collectives.order import merges, owned, stacked, widths
+from psframe.collectives.order import merges, nodes, owned, stacked, widths
 from psframe.memory.allocator import Allocator
 from psframe.memory.arena import Arena, Layout, Vectors
 from psframe.nn.base import Param
 from psframe.optim import SGD, Updater
-from psframe.train.compute.any_workers import BlockSampler
+from psframe.train.compute.blocks import BlockSampler
 
 F = np.float32
 BLOCKS = 64
@@ -61,6 +61,18 @@ def test_workers_of_any_number_end_in_the_same_bits(n_workers, seed):
     assert max(sizes) <= 2 * min(sizes)
     rows = [added(blocks[share], merges([1] * size)) for share, size in zip(shares, sizes, strict=True)]
     np.testing.assert_array_equal(added(rows, merges(widths(n_workers))), tree(blocks))
+
+
+@given(st.integers(0, 200), st.integers(1, 200))
+def test_nodes_of_blocks_are_whole_and_as_large_as_can_be(begin, n):
+    found = nodes(slice(begin, begin + n))
+    assert [block for node in found for block in range(node.start, node.stop)] == list(range(begin, begin + n))
+    for node in found:
+        width = node.stop - node.start
+        assert width & (width - 1) == 0, "no power of two"
+        assert node.start % width == 0, "no node begins here"
+        larger = slice(node.start // (2 * width) * 2 * width, node.start // (2 * width) * 2 * width + 2 * width)
+        assert larger.start < begin or larger.stop > begin + n, "a larger node has it"
 
 
 @given(st.integers(1, BLOCKS), st.data())

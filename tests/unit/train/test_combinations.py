@@ -56,12 +56,6 @@ BY_SPEED = {"sync": {"balance": "speed"}}
         ("{mode: sync_ps, servers: 2}", "tests.helpers.own:Scratch", {}, "knows one server alone"),
         ("easgd", "shared", BY_SPEED, "is for sync_ps without backup_workers and for allreduce, got easgd"),
         ("allreduce", "shared", {"parallel": {"micro_batches": 2}, **BY_SPEED}, "got .*micro_batches=2"),
-        (
-            "allreduce",
-            "shared",
-            {"train": {"reproducible": "any_workers", "global_batch": 8}, **BY_SPEED},
-            "whose blocks have fixed workers",
-        ),
     ],
 )
 def test_options_that_do_not_go_together_are_told(mode, collective, sections, said):

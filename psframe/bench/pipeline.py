@@ -124,7 +124,7 @@ def _steps(run: Run, n_steps: int) -> float:
     """Run ``n_steps`` steps; return the seconds of computing gradients, or waiting for them."""
     losses, seconds = np.zeros(1), 0.0
     n_samples = run.sampler.samples_in(0)
-    samples = run.sampler.permutation(0)[run.sampler.share(0, run.team.worker or 0)]
+    samples = run.sampler.samples(run.sampler.permutation(0), 0, run.team.worker or 0)
     for step in range(1, 1 + n_steps):
         began = perf_counter()
         run.work.gradients(samples, n_samples, 0, losses)

@@ -98,6 +98,11 @@ class Cluster:
         """Node of each rank."""
         return [node for node, n in enumerate(self.sizes) for _ in range(n)]
 
+    def nodes_of(self, ranks: Sequence[int]) -> list[int]:
+        """Return the node of each of ``ranks``."""
+        of_all = self.node_of_rank
+        return [of_all[rank] for rank in ranks]
+
     def run_on_root(self, body: Callable[[], T]) -> T:
         """Run ``body`` on rank 0; all return its result (plain values) or raise its UserError. All must call."""
         verdict = _verdict(body) if self.rank == 0 else None

@@ -172,24 +172,21 @@ class GoalSearch:
         return min([limit_s, *(s for t in self.trials if (s := t.reached_s(self.target)) is not None)])
 
     def _ranked(self, trials: Sequence[Trial], seconds: float) -> list[Trial]:
-        return sorted((t for t in trials if not t.failed), key=lambda t: self._rank(t, seconds))
+        """Return those that have not failed, the best first."""
+        return sorted((t for t in trials if not t.failed), key=lambda t: -self._worth(t, seconds))
 
     def _worth(self, trial: Trial, limit_s: float) -> float:
-        """Return a number that orders trials as :meth:`_rank` does."""
+        """Return a number that is more for who reaches the target sooner, and less for others, by their metric."""
         if trial.failed:
             return float("-inf")
         best, reached = trial.best(limit_s), trial.reached_s(self.target)
         return self.target + limit_s / reached if reached and best >= self.target else best
 
-    def _rank(self, trial: Trial, seconds: float) -> tuple[float, float]:
-        """Return a key that sorts by the seconds to the target, and behind those that reach it by the metric."""
-        reached = trial.reached_s(self.target)
-        return (float("inf") if reached is None else reached), -trial.best(seconds)
-
     def _repeated(self, first: Trial) -> Found:
         """Repeat the best trials with other seeds; return the outcome."""
-        reached = sorted((t for t in self.trials if t.reached_s(self.target)), key=lambda t: self._rank(t, 0.0))
-        finalists = [t for t in reached[:FINALISTS] if t is not first] + [first]
+        reached = sorted((s, t.number) for t in self.trials if (s := t.reached_s(self.target)))
+        fastest = [self.trials[number - 1] for _, number in reached[:FINALISTS]]
+        finalists = [t for t in fastest if t is not first] + [first]
         self.tell(f"{len(finalists)} settings, with {len(SEEDS)} more seeds")
         seconds: dict[Way, list[float | None]] = {t.way: [t.reached_s(self.target)] for t in finalists}
         longest_s = 2 * max(first.seconds, *(t.seconds for t in finalists))

@@ -37,9 +37,9 @@ class Sampled(Proposals):
         optuna.logging.set_verbosity(optuna.logging.WARNING)
         sampler = optuna.samplers.TPESampler(seed=0, n_startup_trials=FIRST)
         self._study = optuna.create_study(sampler=sampler, direction="maximize")
-        free = {key: self._own(key) for key in self.values if key in FACTORS and not vary.get(key)}
-        self._ranges = {key: value for key, value in free.items() if isinstance(value, float)}
         own = {key: self._own(key) for key in self.values}
+        free = [key for key in own if key in FACTORS and not vary.get(key)]
+        self._ranges = {key: own[key] for key in free if isinstance(own[key], float)}
         if all(key in self._ranges or own[key] in self.values[key] for key in own):
             self._study.enqueue_trial({key: self._ranges.get(key) or self.values[key].index(own[key]) for key in own})
         self._worths: dict[Way, float] = {}

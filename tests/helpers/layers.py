@@ -54,14 +54,18 @@ class Bench:
 
     def _tensor(self, param, values) -> np.ndarray:
         dtype = "float32" if self.dtype == "uint16" else self.dtype
-        in_memory = np.empty([param.shape[axis] for axis in param.order], dtype)
+        in_memory = self.empty([param.shape[axis] for axis in param.order], dtype)
         logical = in_memory.transpose(np.argsort(param.order))
         logical[...] = values
         return logical
 
     @staticmethod
-    def _junk(shape: Shape, dtype: str, tensor: str) -> np.ndarray:
-        junk = np.empty(shape, dtype)
+    def empty(shape: Sequence[int], dtype: str) -> np.ndarray:
+        """Return memory for a tensor or a layer's array."""
+        return np.empty(shape, dtype)
+
+    def _junk(self, shape: Shape, dtype: str, tensor: str) -> np.ndarray:
+        junk = self.empty(shape, dtype)
         junk.fill(JUNK.get(junk.dtype.name, 113))
         return junk
 

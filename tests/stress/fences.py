@@ -24,7 +24,7 @@ from psframe.nn.residual import Residual, Subsample
 from psframe.nn.smooth import GELU, SiLU
 from psframe.nn.subnormal import flushed
 from tests.helpers.bfloat16_model import widened
-from tests.helpers.layers import JUNK, Bench, half
+from tests.helpers.layers import Bench, half
 
 PAGE = mmap.PAGESIZE
 LIBC = ctypes.CDLL(None, use_errno=True)
@@ -52,18 +52,9 @@ class Fenced(Bench):
 
     above, to_the_number = True, False
 
-    def _tensor(self, param, values) -> np.ndarray:
-        dtype = "float32" if self.dtype == "uint16" else self.dtype
-        in_memory = fenced([param.shape[axis] for axis in param.order], dtype)
-        logical = in_memory.transpose(np.argsort(param.order))
-        logical[...] = values
-        return logical
-
     @staticmethod
-    def _junk(shape, dtype: str, tensor: str) -> np.ndarray:
-        junk = fenced(shape, dtype)
-        junk.fill(JUNK.get(junk.dtype.name, 113))
-        return junk
+    def empty(shape: Sequence[int], dtype: str) -> np.ndarray:
+        return fenced(shape, dtype)
 
 
 def fenced(shape: Sequence[int], dtype: str) -> np.ndarray:

@@ -203,7 +203,7 @@ def build(cluster: Cluster, plan: Plan, held: LoadedData, allocator: Allocator, 
     alone = team.comm.size == 1  # no rank to exchange with: all modes are then equal
     mode = AllReduce() if alone else sync.make(plan.choices["sync"])
     choice = Null if alone else plan.choices["collective"]
-    balance, nodes = plan.choices["sync"].common["balance"], [cluster.node_of_rank[rank] for rank in team.workers]
+    balance, nodes = plan.choices["sync"].common["balance"], cluster.nodes_of(team.workers)
     sampler = any_workers.sampler(plan.facts.n_train, team.n_workers, train, balance, nodes)
     fault, group = plan.config.fault, plan.group
     bind_args = (cluster, team, group, net.layout, optimizer, sampler, allocator, average is not None)

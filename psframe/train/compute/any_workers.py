@@ -9,6 +9,7 @@ from typing import TypeGuard
 
 from psframe.cluster.cluster import Cluster
 from psframe.cluster.roles import Team
+from psframe.collectives.order import owned
 from psframe.config.schema import Train
 from psframe.errors import UserError
 from psframe.memory.allocator import Allocator
@@ -65,19 +66,17 @@ def sampler(n_samples: int, n_workers: int, train: Train, balance: str = "none",
 
     ``nodes`` are those of the workers.
     """
-    balances = balance == "speed" and n_workers > 1
+    divided = balance == "speed" and n_workers > 1
     if train.reproducible != "any_workers" or train.global_batch is None:
-        make = BalancedSampler if balances else Sampler
+        make = BalancedSampler if divided else Sampler
         return make(n_samples, n_workers, train.batch_size, train.seed)
     n_blocks, n_global = train.blocks, min(train.global_batch, n_samples)
-    lends = balances and n_blocks > n_workers  # nobody has a block to lend otherwise
+    widest = owned(n_workers, n_workers - 1, n_blocks)
+    batch_size = -(-n_global * (widest.stop - widest.start) // n_blocks)
     of_step = {"n_global": n_global, "n_blocks": n_blocks}
-    made: BlockSampler = BlockSampler(n_samples, n_workers, n_global, train.seed, **of_step)
-    if lends:
-        made = LendingSampler(n_samples, n_workers, n_global, train.seed, **of_step, nodes=nodes)
-    widest = made.owned(n_workers - 1)
-    made.batch_size = -(-n_global * (widest.stop - widest.start) // n_blocks)
-    return made
+    if divided and n_blocks > n_workers:  # nobody has a block to lend otherwise
+        return LendingSampler(n_samples, n_workers, batch_size, train.seed, **of_step, nodes=nodes)
+    return BlockSampler(n_samples, n_workers, batch_size, train.seed, **of_step)
 
 
 def divides(sampler: Sampler) -> TypeGuard[Divisible]:
@@ -104,8 +103,7 @@ def work(
 ) -> Work:
     """Return the computation of the steps of ``sampler``, on a network bound to its arena."""
     if isinstance(sampler, LendingSampler):
-        size = len(network.arena.grads)
-        outboxes = Outboxes(cluster, team.workers, team.worker, size, sampler.n_rows, allocator)
+        outboxes = Outboxes(cluster, team, sampler.nodes, len(network.arena.grads), sampler.n_rows, allocator)
         return Lending(sampler, team.worker, network, batches, allocator, outboxes)
     if isinstance(sampler, BlockSampler):
         return Tree(sampler, team.worker, network, batches, allocator, others)

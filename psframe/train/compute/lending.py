@@ -13,6 +13,7 @@ import numpy as np
 
 from psframe.cluster.cluster import Cluster
 from psframe.cluster.counters import NodeCounters
+from psframe.cluster.roles import Team
 from psframe.collectives.order import nodes
 from psframe.memory.allocator import Allocator, shared_block
 from psframe.nn.base import LayerHook
@@ -43,10 +44,9 @@ class Outboxes:
     Parameters
     ----------
     cluster : Cluster
-    workers : sequence of int
-        Ranks of the workers.
-    worker : int or None
-        This rank's number among them; None on a server.
+    team : Team
+    nodes : sequence of int
+        Node of each worker.
     size, n_rows : int
         Numbers of a row, and rows of a worker.
 
@@ -60,26 +60,26 @@ class Outboxes:
     def __init__(
         self,
         cluster: Cluster,
-        workers: Sequence[int],
-        worker: int | None,
+        team: Team,
+        nodes: Sequence[int],
         size: int,
         n_rows: int,
         allocator: Allocator,
     ):
-        self.cluster, self.workers, self.traffic, self.waited_s = cluster, workers, Traffic(), 0.0
-        self._nodes = [cluster.node_of_rank[rank] for rank in workers]
+        self.cluster, self.workers, self._nodes = cluster, team.workers, nodes
+        self.traffic, self.waited_s = Traffic(), 0.0
         self._rows: dict[int, np.ndarray] = {}
         self._counters: dict[int, NodeCounters] = {}
         head = NodeCounters.n_bytes(1)
-        for number, node in enumerate(self._nodes):
+        for number, node in enumerate(nodes):
             if node == cluster.node:
-                memory = shared_block(allocator, head + 4 * n_rows * size, "exchange", number == worker)
+                memory = shared_block(allocator, head + 4 * n_rows * size, "exchange", number == team.worker)
                 self._counters[number] = NodeCounters(memory, 1, cluster.rendezvous)
                 self._rows[number] = memory[head : head + 4 * n_rows * size].view(np.float32).reshape(n_rows, size)
-        reaches_others = worker is not None and cluster.n_nodes > 1
+        reaches_others = team.worker is not None and cluster.n_nodes > 1
         self._inbox = allocator.zeros(size if reaches_others else 0, np.float32, "exchange")
         self._leaving: list[tuple[Any, int]] = []
-        self._taken = [0] * len(workers)  # rows that each worker has left, up to the last step
+        self._taken = [0] * len(nodes)  # rows that each worker has left, up to the last step
 
     def row(self, worker: int, number: int) -> np.ndarray:
         """Return the memory in which a row of ``worker`` is, for it to write, or for others once they have it."""
@@ -96,15 +96,15 @@ class Outboxes:
 
     def flush(self) -> None:
         """Wait until rows for other nodes have gone: this rank may not be in MPI's calls before they are needed."""
-        with self._waiting():
-            while self._leaving:
+        while self._leaving:
+            with self._waiting():
                 self._until(*self._leaving.pop())
 
     def wait(self, worker: int, number: int) -> None:
         """Wait for row ``number`` of another worker; raises PeerLost if it has died, or has missed the deadline."""
         with self._waiting():
             if worker in self._counters:
-                late = self.workers[worker] - sum(self.cluster.sizes[: self.cluster.node])  # its number on the node
+                late = self.workers[worker] - self.cluster.rank + self.cluster.node_rank  # its number on the node
                 self._counters[worker].until(0, self._taken[worker] + number + 1, lambda: [late])
                 self.traffic.read += self._rows[worker][number].nbytes
             else:
@@ -172,12 +172,10 @@ class Lending(Tree):
     ) -> float:
         if self._loans is not self.sampler.loans:
             self._divide(self.sampler.loans)
-        loading_s, first = 0.0, 0
-        for block, fold, row in self._computed:
-            span = self.sampler.span(n_samples, slice(block, block + 1))
-            end = first + span.stop - span.start
-            loading_s += Work.gradients(self, mine[first:end], n_samples, epoch, losses[block:], hook)
-            first = end
+        loading_s = 0.0
+        blocks = self.blocks((block for block, _, _ in self._computed), mine, n_samples)
+        for (block, samples), (_, fold, row) in zip(blocks, self._computed, strict=True):
+            loading_s += Work.gradients(self, samples, n_samples, epoch, losses[block:], hook)
             _add(fold)
             if row:
                 self.outboxes.leave(row)

@@ -4,7 +4,7 @@ Where samples meet those of all workers, a worker's blocks pass the layers in st
 gradients are summed as soon as a block has them.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from functools import cached_property, partial
 from time import perf_counter
 from typing import Any
@@ -36,6 +36,8 @@ class Tree(Work):
     allocator : Allocator
         Allocates the stack of partial sums.
     """
+
+    sampler: BlockSampler
 
     def __init__(
         self,
@@ -90,24 +92,28 @@ class Tree(Work):
         if self.network.meets == "workers" and self.sums:
             return self._in_step(mine, n_samples, epoch, losses)
         loading_s = 0.0
-        for number, samples in self._blocks(mine, n_samples):
-            loading_s += super().gradients(samples, n_samples, epoch, losses[self.own.start + number :], hook)
+        own = range(self.own.start, self.own.stop)
+        for block, samples in self.blocks(own, mine, n_samples):
+            loading_s += super().gradients(samples, n_samples, epoch, losses[block:], hook)
             if self.sums:
-                mean, target = self.sums[number]
+                mean, target = self.sums[block - self.own.start]
                 mean.into(target)
         return loading_s
 
-    def _blocks(self, mine: np.ndarray, n_samples: int) -> Iterator[tuple[int, np.ndarray]]:
-        """Yield the numbers of the worker's blocks, from 0 on, and their samples."""
-        first = n_samples * self.own.start // self.n_blocks
-        for number in range(self.n_own):
-            block = cut(n_samples, self.n_blocks, self.own.start + number)
-            yield number, mine[block.start - first : block.stop - first]
+    def blocks(self, numbers: Iterable[int], mine: np.ndarray, n_samples: int) -> Iterator[tuple[int, np.ndarray]]:
+        """Yield blocks and their samples, which follow each other in ``mine``."""
+        first = 0
+        for block in numbers:
+            span = self.sampler.span(n_samples, slice(block, block + 1))
+            end = first + span.stop - span.start
+            yield block, mine[first:end]
+            first = end
 
     def _in_step(self, mine: np.ndarray, n_samples: int, epoch: int, losses: np.ndarray) -> float:
         """Do the same with all blocks in step, summing gradients layer by layer."""
         began, batches, seed = perf_counter(), [], self.sampler.seed
-        for number, samples in self._blocks(mine, n_samples):
+        own = range(self.own.start, self.own.stop)
+        for number, (_, samples) in enumerate(self.blocks(own, mine, n_samples)):
             first = number * self.sampler.max_batch
             x, done = self.batches.load("train", samples, epoch, first), partial(self._add, number, not len(samples))
             state = Pass(True, seed, epoch, samples, first, done=done)

@@ -133,7 +133,7 @@ tell(before=before, after=after)
 
 def test_many_fits_leave_nothing_behind(mpich, tmp_path):
     n = 99 if os.environ.get("PSFRAME_TESTS") == "full" else 2
-    (counts,) = scripts.told(scripts.run(mpich, tmp_path, f"N = {n}\n{MANY}", timeout_s=600))
+    (counts,) = scripts.told(scripts.run(mpich, tmp_path, f"N = {n}\n{MANY}", timeout_s=1800))
     before, after = counts["before"], counts["after"]
     grown = after.pop("bytes") - before.pop("bytes")
     assert before == after

@@ -16,7 +16,7 @@ from tests.helpers.launcher import ROOT
 
 
 def run(*command, **kwargs):
-    ended = subprocess.run([str(c) for c in command], capture_output=True, text=True, timeout=600, **kwargs)
+    ended = subprocess.run([str(c) for c in command], capture_output=True, text=True, timeout=1800, **kwargs)
     assert ended.returncode == 0, f"{command}\n{ended.stdout}\n{ended.stderr}"
     return ended.stdout
 

@@ -109,15 +109,6 @@ def test_number_of_ranks_may_be_any(mpich, tmp_path, n):
     assert records[-1]["n_ranks"] == 3
 
 
-def disturbed(draw, n_steps, n):
-    """Return a schedule of three changes, of two ranks that are killed, and of one that stops for a while."""
-    steps = sorted(draw.sample(range(1, n_steps), 6))
-    whats = [*(str(draw.randint(2, n)) for _ in range(3)), *(f"kill-{rank}" for rank in draw.sample(range(n), 2))]
-    whats.append(f"stop-{draw.randrange(n)}")
-    draw.shuffle(whats)
-    return ",".join(f"{step}:{what}" for step, what in zip(steps, whats, strict=True))
-
-
 #: a spare that died is noticed when all are to train, with another one, and at the end alone; one that has survived
 #: joins later
 FOUND = (
@@ -128,7 +119,7 @@ FOUND = (
 )
 
 
-@pytest.mark.parametrize("schedule", thinned([*FOUND, *map(str, range(12))], (0, 1)))
+@pytest.mark.parametrize("schedule", thinned(FOUND, (0, 1)))
 def test_ranks_that_come_go_and_die_change_no_bit(ulfm, tmp_path, schedule):
     """Where others go on without a rank that died, a spare takes its place, and another member that of rank 0."""
     draw, n = seeded("schedule"), 5
@@ -139,12 +130,10 @@ def test_ranks_that_come_go_and_die_change_no_bit(ulfm, tmp_path, schedule):
     path = runs.write(tmp_path / "still" / "run.yaml", 2)
     assert launcher.train(ulfm, 2, path, "--quiet", *keys).status == 0
     path = runs.write(tmp_path / "scaled" / "run.yaml", 2, "continue")
-    words = schedule if ":" in schedule else disturbed(draw, 190, n)
-    ended = launcher.run(
-        ulfm, n, ["-m", "tests.helpers.scaling", words, path, "--quiet", f"elastic.ranks={draw.randint(2, n)}", *keys]
-    )
-    assert ended.status == 0, (words, keys, ended)
-    assert runs.hashes_of(tmp_path / "scaled") == runs.hashes_of(tmp_path / "still"), (words, keys)
+    keys = (f"elastic.ranks={draw.randint(2, n)}", *keys)
+    ended = launcher.run(ulfm, n, ["-m", "tests.helpers.scaling", schedule, path, "--quiet", *keys])
+    assert ended.status == 0, (keys, ended)
+    assert runs.hashes_of(tmp_path / "scaled") == runs.hashes_of(tmp_path / "still"), keys
     assert not left_in_shm()
 
 

@@ -9,9 +9,10 @@ from tests.helpers import launcher
 from tests.helpers.forked import command
 from tests.helpers.live import records_of
 
+SAMPLES = 2400
 CONFIG = """\
 model: tests.helpers.tiny:build
-dataset: {{name: synthetic, shape: [2, 8, 9], classes: 5, samples: 2400}}
+dataset: {{name: synthetic, shape: [2, 8, 9], classes: 5, samples: {samples}}}
 train: {{epochs: {epochs}, batch_size: 8, seed: 3}}
 optimizer: {{name: sgd, lr: 0.01, momentum: 0.5}}
 fault: {{on_worker_loss: {on_loss}, late_s: 0}}
@@ -21,14 +22,20 @@ record: {{dir: {runs}, steps: {steps}}}
 
 def write(path, epochs, on_loss="stop", steps=True):
     """Write the config of a run whose records lie beside it in ``runs``; return its path as a string."""
-    path.write_text(CONFIG.format(epochs=epochs, on_loss=on_loss, steps=str(steps).lower(), runs=path.parent / "runs"))
+    keys = {"on_loss": on_loss, "steps": str(steps).lower(), "runs": path.parent / "runs"}
+    path.write_text(CONFIG.format(samples=SAMPLES, epochs=epochs, **keys))
     return str(path)
 
 
+def tolerant():
+    """Return Open MPI such that it outlives a rank, or None if it is not installed."""
+    mpi = launcher.installed("openmpi")
+    return mpi and replace(mpi, flags=(*mpi.flags, "--with-ft", "ulfm"))
+
+
 def ulfm():
-    """Return Open MPI such that it outlives a rank, or skip the test."""
-    mpi = launcher.installed("openmpi") or pytest.skip("no openmpi: bash launch/test.sh installs it")
-    return replace(mpi, flags=(*mpi.flags, "--with-ft", "ulfm"))
+    """Return the same, or skip the test."""
+    return tolerant() or pytest.skip("no openmpi: bash launch/test.sh installs it")
 
 
 def hashes_of(tmp_path):

@@ -2,10 +2,12 @@
 
 Steps count from 1 over the job, as rank 0 takes them, and go on where another rank takes its place. A request is
 written after that step, or once the one before is answered, and looked for at once. Answers are printed as JSON, one a
-line. In place of RANKS, ``kill-3`` kills rank 3 of the start, and ``stop-3`` lets it stop for a while.
+line. In place of RANKS, ``kill-3`` kills rank 3 of the start, ``kill-3-0.1`` a tenth of a second later, and ``stop-3``
+lets it stop for a while.
 
 In the environment, TERM_AT=2 sends each rank a SIGTERM while it builds its part of the run anew a second time, and
-KILL_AT=2 kills rank 0 there; KILL_RECORD=2 does when it has recorded epoch 2.
+KILL_AT=2 kills rank 0 there; KILL_RECORD=2 does when it has recorded epoch 2. TRACE=FOLDER writes there what each rank
+does, in a file of its number, in the words of tests/models/membership.pml.
 """
 
 import json
@@ -21,8 +23,9 @@ from mpi4py import MPI
 from msgspec import to_builtins
 
 from psframe.cluster.command import guarded
+from psframe.cluster.pool import Pool
 from psframe.record import metrics, scaling
-from psframe.train import command
+from psframe.train import command, epoch
 from psframe.train.elastic import resize
 from psframe.train.elastic.scaling import Scaling
 
@@ -45,17 +48,25 @@ MPI.COMM_WORLD.Barrier()
 Path(shared).unlink(missing_ok=True)
 
 
+def beside(commands: str) -> None:
+    """Run commands that outlive this rank."""
+    subprocess.Popen(["sh", "-c", commands], stderr=subprocess.DEVNULL, start_new_session=True)
+
+
 def and_ask(job: Scaling) -> bool:
     counts[STEPS] += 1
     left = schedule[counts[DONE] :]
     if left and counts[STEPS] >= int(left[0][0]) and not counts[OPEN]:
         counts[DONE] += 1
         _, what = left[0]
-        if what.startswith("kill-"):
-            os.kill(pids[int(what[5:])], signal.SIGKILL)
-        elif what.startswith("stop-"):
-            pid = pids[int(what[5:])]
-            subprocess.Popen(["sh", "-c", f"kill -STOP {pid}; sleep 0.3; kill -CONT {pid}"], stderr=subprocess.DEVNULL)
+        how, _, of = what.partition("-")
+        rank, _, later_s = of.partition("-")
+        if later_s:
+            beside(f"sleep {later_s}; kill -KILL {pids[int(rank)]}")
+        elif how == "kill":
+            os.kill(pids[int(rank)], signal.SIGKILL)
+        elif how == "stop":
+            beside(f"kill -STOP {pids[int(rank)]}; sleep 0.3; kill -CONT {pids[int(rank)]}")
         else:
             counts[OPEN] = 1
             scaling.ask(job.run, int(what), [])
@@ -90,7 +101,44 @@ def and_kill(run: Path, file: str, records: list) -> None:
         os.kill(os.getpid(), signal.SIGKILL)
 
 
+def traced(folder: str) -> None:
+    """Write this rank's events from here on: its views, steps, messages that it hears, and losses."""
+    file = os.open(Path(folder) / str(MPI.COMM_WORLD.rank), os.O_WRONLY | os.O_CREAT | os.O_APPEND)
+    divide, hear, survive, turn = Pool.divide, Pool.hear, Pool.survive, epoch._turn
+
+    def note(event: str) -> None:
+        os.write(file, f"{event}\n".encode())  # at once: a kill loses nothing
+
+    def numbers(pool: Pool, members: list[int]) -> list[int]:
+        group = pool.cluster.comm.Get_group()
+        return list(MPI.Group.Translate_ranks(group, members, MPI.COMM_WORLD.Get_group()))
+
+    def and_note_view(pool, members):
+        note(f"VIEW {sum(1 << number for number in numbers(pool, members))}")
+        return divide(pool, members)
+
+    def and_note_message(pool, message=None, last=False):
+        heard = hear(pool, message, last)
+        if pool.cluster.rank:
+            note("HEARD_" + ("ENDED" if "ended" in heard else "GOES_ON" if "goes_on" in heard else "CHANGE"))
+        return heard
+
+    def and_note_loss(pool, holds):
+        note("LOSS")
+        keepers = survive(pool, holds)
+        note(f"LEADS {numbers(pool, [0])[0]}")
+        return keepers
+
+    def and_note_step(run, *given):
+        turn(run, *given)
+        note("COMMIT" if run.cluster.rank == 0 else "STEP")
+
+    Pool.divide, Pool.hear, Pool.survive, epoch._turn = and_note_view, and_note_message, and_note_loss, and_note_step
+
+
 if __name__ == "__main__":
+    if "TRACE" in os.environ:
+        traced(os.environ["TRACE"])
     resize.rebuilt, metrics.append = and_term, and_kill
     Scaling.due, scaling.answer = and_ask, and_tell
     sys.exit(guarded(command.main, sys.argv[2:]))

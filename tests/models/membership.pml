@@ -4,6 +4,9 @@ Rank 0 leads, and another member in its place when it has died; one fault may st
 sample; a view is a set of members; an era ends with a loss. Names are those of psframe/cluster/pool.py and psframe/train/recovery.py. With MISTAKE=n, the model has a defect.
 
     spin -DN=4 -DSTEPS=2 -a membership.pml && gcc -O2 -DSAFETY -DCOLLAPSE -o pan pan.c && ./pan
+
+With TRACED, ranks do what those of a job did, whose events trace.h has by rank; an error tells that all of them can be done
+(tests/models/test_traces.py).
 */
 #ifndef N
 #define N 3
@@ -24,6 +27,26 @@ sample; a view is a set of members; an era ends with a loss. Names are those of 
 
 mtype = { CHANGE, ENDED, GOES_ON, LOST }
 
+/* Events of a rank, in the order in which they are noted; a view and who leads follow in the lower bits. */
+#define COMMIT 1
+#define STEP 2
+#define LOSS 3
+#define HEARD_CHANGE 4
+#define HEARD_GOES_ON 5
+#define HEARD_ENDED 6
+#define LEADS 8
+#define VIEW 16
+#ifdef TRACED
+#include "trace.h"          /* VICTIM, LONGEST, TOTAL, and by rank: length, and events */
+byte at[N], total;          /* events that a rank, and all of them, have done */
+/* One that is killed may have done more than it had noted. */
+#define note(event) atomic { \
+    (at[me] < length[me] -> events[me * LONGEST + at[me]] == (event) : me == VICTIM) -> \
+        total = total + (at[me] < length[me]); at[me] = at[me] + (at[me] < length[me]) };
+#else
+#define note(event)
+#endif
+
 chan link[ERAS * N] = [3] of { mtype, byte };   /* the leader's messages, by era (Pool.hear) */
 byte dead, ended;                               /* ranks that have died, and that are done: their locks drop alike */
 bool revoked[ERAS];                             /* communicators of an era */
@@ -36,6 +59,7 @@ byte split[VIEWS];                              /* ranks that have called Split,
 byte parting[ERAS];                             /* ranks at the last barrier (Pool.leave) */
 byte arrived[VIEWS], released[VIEWS];           /* the gate of a step */
 byte pause[VIEWS];                              /* members after the pause that the leader asks for (StopFlag) */
+byte evaluated[VIEWS];                          /* members that have evaluated their share */
 bool concluded[ERAS];                           /* the epoch has its record */
 byte cursor;                                    /* steps that the leader has committed */
 byte used[STEPS];                               /* how often each sample was applied, in the leader's state */
@@ -86,6 +110,7 @@ proctype Rank(byte me) {
         next = (1 << (N - 1)) - 1;
         d_step { holds = (me <= 1); owed = owed | (me <= 1 -> ME : 0) };
 divide: /* Pool.divide: all ranks of the job meet */
+        note(VIEW + next)
         view++;
         split[view] = split[view] | ME;
         wait_in_mpi((split[view] & job[era]) == job[era], job[era]);
@@ -125,6 +150,7 @@ step:   if
             :: MISTAKE == 13 -> wait_for(((arrived[view] | dead) & members) == members, members)
             :: else -> wait_for((arrived[view] & members) == members, members)
             fi;
+            note(COMMIT)
             d_step { /* commit */
                 assert((arrived[view] & ~members) == 0);
                 to = 0;
@@ -168,6 +194,7 @@ step:   if
         :: else ->
             wait_for(released[view] > mine, members);
             mine++;
+            note(STEP)
             place[me]++;
             if
             :: pause[view] ->
@@ -200,12 +227,14 @@ spare:  /* Pool.hear: a rank that leaves and one that has left wait alike */
         :: atomic { empty(link[BOX(me)]) && (left & LEAD) -> goto loss }
         fi;
         if
-        :: word == CHANGE || word == GOES_ON -> goto divide
-        :: word == ENDED -> goto leave
+        :: word == CHANGE -> note(HEARD_CHANGE) goto divide
+        :: word == GOES_ON -> note(HEARD_GOES_ON) goto divide
+        :: word == ENDED -> note(HEARD_ENDED) goto leave
         :: word == LOST -> goto loss
         fi;
 
 loss:   /* Pool.survive: revoke, call the spares, Shrink */
+        note(LOSS)
         if
         :: MISTAKE == 6 -> skip
         :: else -> revoked[era] = true
@@ -263,17 +292,20 @@ loss:   /* Pool.survive: revoke, call the spares, Shrink */
             fi;
             lead = (MISTAKE == 21 && holds -> me : leader[era])
         };
+        note(LEADS + lead)
         if
         :: me == lead ->
             if /* a spare takes the place of the lost member */
             :: next = job[era]
             :: next = members & job[era]
+#ifdef TRACED
+            :: next = 3 & job[era]      /* one of several spares */
+            :: next = 5 & job[era]
+            :: next = 6 & job[era]
+            :: next = 7 & job[era]
+#endif
             fi;
             next = next | LEAD;
-            if
-            :: cursor == STEPS -> goto conclude
-            :: else -> skip
-            fi;
             whom = (MISTAKE == 19 -> members : ALL);
             tell_all(GOES_ON, next);
             whom = ALL;
@@ -291,9 +323,10 @@ loss:   /* Pool.survive: revoke, call the spares, Shrink */
             fi
         fi;
 
-conclude: /* the leader writes the record, and lets the others know */
+conclude: /* all evaluate; the leader writes the record, and lets the others know */
+        evaluated[view] = evaluated[view] | ME;
         if
-        :: me == lead -> concluded[era] = true
+        :: me == lead -> wait_for((evaluated[view] & members) == members, members); concluded[era] = true
         :: else -> wait_for(concluded[era], members)
         fi;
 
@@ -305,7 +338,8 @@ conclude: /* the leader writes the record, and lets the others know */
             :: atomic { link[BOX(me)] ? word, next -> skip }
             :: atomic { MISTAKE != 20 && empty(link[BOX(me)]) && (left & LEAD) -> revoked[era] = true; goto over }
             fi;
-            assert(word == ENDED)
+            assert(word == ENDED);
+            note(HEARD_ENDED)
         fi;
 
 leave:  parting[era] = parting[era] | ME;
@@ -326,15 +360,27 @@ over:   ended = ended | ME
 }
 
 proctype Fault() {
+#ifdef TRACED
+    if
+    :: VICTIM < N -> at[VICTIM] == length[VICTIM]; dead = 1 << VICTIM
+    :: else -> skip
+    fi;
+    (left == ALL && total == TOTAL);
+    assert(total < TOTAL)
+#else
     byte victim;
     if
     :: true -> skip
     :: true -> select(victim : 0 .. (N - 1)); dead = 1 << victim
     fi
+#endif
 }
 
 init {
     byte rank = 0;
+#ifdef TRACED
+    load_trace();
+#endif
     atomic {
         job[0] = ALL;
         do

@@ -1,15 +1,17 @@
-"""Runs that are disturbed at random, or have bits flipped, come to the end that was promised."""
+"""Runs that are disturbed at random, lose ranks, or have bits flipped, come to the end that was promised."""
 
 import re
 import subprocess
 import sys
 from collections import Counter
+from itertools import product
 
 import pytest
 
 from tests.helpers import launcher
 from tests.helpers.launcher import ROOT
-from tests.stress import flips
+from tests.helpers.seeds import seeded
+from tests.stress import flips, kills
 from tests.stress.chaos import trials
 from tests.stress.chaos.disturbances import KINDS
 from tests.stress.chaos.trials import Outcome
@@ -77,3 +79,25 @@ def test_flips_by_hundreds_are_caught_or_harmless(tmp_path):
     (tmp_path / "files").mkdir()
     found, files = flips.campaign(3, 600, tmp_path), flips.in_files(3, 6000, tmp_path / "files")
     assert not flips.missed(found, files), "\n".join(flips.table(found, files))
+
+
+@pytest.mark.parametrize(
+    "n",
+    [1, pytest.param(20, marks=pytest.mark.full), pytest.param(400, marks=pytest.mark.soak)],
+)
+def test_killed_ranks_are_done_without(ulfm, tmp_path, n):
+    """While others join, leave and stop: the bits are those of a run that nobody disturbed."""
+    outcomes = kills.campaign(ulfm, seeded("trials").randrange(2**32), n, tmp_path)
+    assert sum(trial.kills for trial in outcomes) >= n
+    assert not any(outcomes.values()), {trial: why for trial, why in outcomes.items() if why}
+
+
+def test_trial_with_kills_keeps_more_ranks_than_it_kills():
+    trials = [kills.drawn(5, number) for number in range(300)]
+    assert trials == [kills.drawn(5, number) for number in range(300)]
+    for trial in trials:
+        whats = [part.partition(":")[2] for part in trial.schedule.split(",")]
+        assert len({what.split("-")[1] for what in whats if what.startswith("kill-")}) == trial.kills
+        assert all(trial.kills < int(n) <= trial.n for n in [*filter(str.isdigit, whats), str(trial.first)])
+    assert {trial.kills for trial in trials} == {1, 2, 3}
+    assert {(trial.mode, trial.collective) for trial in trials} == {*product(kills.MODES, kills.COLLECTIVES)}

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from tests.helpers import launcher, runs
-from tests.helpers.live import ends, launch, left_in_shm, ranks_of, records_of, trains
+from tests.helpers.live import ends, launch, left_in_shm, ranks_of, records_of, samples_of, trains
 from tests.helpers.seeds import seeded
 from tests.helpers.thinned import thinned
 
@@ -105,9 +105,7 @@ def test_survivors_go_on_and_see_every_sample_once_an_epoch(ulfm, tmp_path, sync
     assert [len(loss["ranks"]) for loss in lost] == [1]
     assert lost[0]["pause_s"] > 0
     assert [record["n_ranks"] for record in records][-1] == 3
-    seen = {}
-    for step in records_of(tmp_path, "steps.jsonl"):
-        seen[step["epoch"]] = seen.get(step["epoch"], 0) + step["n_samples"]
+    seen = samples_of(tmp_path)
     unharmed = [record["epoch"] for record in records if not record["lost"]]
     assert len(unharmed) == epochs - 1
     if "backup" not in sync:

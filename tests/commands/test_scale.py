@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from tests.helpers import launcher, runs
-from tests.helpers.live import left_in_shm, records_of
+from tests.helpers.live import left_in_shm, records_of, samples_of
 from tests.helpers.seeds import seeded
 from tests.helpers.thinned import thinned
 
@@ -52,14 +52,6 @@ def drawn(draw, n_steps, n, n_changes=4):
     return [(step, draw.randint(1, n)) for step in sorted(draw.sample(range(1, n_steps), n_changes))]
 
 
-def seen(tmp_path):
-    """Return how many samples were trained in each epoch."""
-    found = {}
-    for step in records_of(tmp_path, "steps.jsonl"):
-        found[step["epoch"]] = found.get(step["epoch"], 0) + step["n_samples"]
-    return list(found.values())
-
-
 @pytest.mark.each_mpi
 @pytest.mark.parametrize(
     ("model", "mode"),
@@ -78,7 +70,7 @@ def test_ranks_that_come_and_go_change_no_bit(mpi, tmp_path, model, mode):
     records, answers = scaled(mpi, N, drawn(draw, 190, N), path, *keys)
     for key in ("params_sha256", "loss", "test_loss", "accuracy", "samples_used"):
         assert [record[key] for record in records] == [record[key] for record in still], key
-    assert seen(tmp_path / "scaled") == [2400, 2400]
+    assert [*samples_of(tmp_path / "scaled").values()] == [2400, 2400]
     changes = [change for record in records for change in record.get("resized", ())]
     assert [(change["before"], change["now"]) for change in changes] == [
         (answer["before"], answer["now"]) for answer in answers if answer["before"] != answer["now"]
@@ -96,7 +88,7 @@ def test_every_mode_goes_on_with_other_ranks(mpich, tmp_path, sync, keys):
     records, _ = scaled(mpich, N, schedule, path, f"sync={sync}", *keys, first=max(needs, 2))
     assert [record["epoch"] for record in records] == list(range(1, 7))
     if "backup" not in sync:
-        assert seen(tmp_path) == [2400] * 6
+        assert [*samples_of(tmp_path).values()] == [2400] * 6
     assert records[-1]["loss"] < records[0]["loss"]
     assert not left_in_shm()
 

@@ -7,6 +7,7 @@ import signal
 import subprocess
 import threading
 import time
+from collections import Counter
 from pathlib import Path
 
 import psutil
@@ -101,6 +102,14 @@ def records_of(tmp_path, file="metrics.jsonl"):
     """Return the lines of the one run in ``tmp_path / "runs"``."""
     (run,) = (tmp_path / "runs").iterdir()
     return lines_of(run, file)
+
+
+def samples_of(tmp_path):
+    """Return how many samples were trained in each epoch of the one run in ``tmp_path / "runs"``, by its steps."""
+    found = Counter()
+    for step in records_of(tmp_path, "steps.jsonl"):
+        found[step["epoch"]] += step["n_samples"]
+    return found
 
 
 def placed_of(tmp_path):

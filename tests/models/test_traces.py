@@ -31,10 +31,8 @@ def drawn(draw):
 def test_real_run_is_one_of_the_model(ulfm, tmp_path, number):
     draw = seeded("schedule")
     n, first, schedule, victim = (3, 2, "1:3,2:kill-0", 0) if number == 0 else drawn(draw)
-    sync, collective = (
-        draw.choice(("allreduce", "{mode: sync_ps, server: colocated}")),
-        draw.choice(("shared", "buffer")),
-    )
+    sync = draw.choice(("allreduce", "{mode: sync_ps, server: colocated}"))
+    collective = draw.choice(("shared", "buffer"))
     path = runs.write(tmp_path / "run.yaml", 1, "continue")
     (tmp_path / "events").mkdir()
     keys = (*KEYS, f"elastic.ranks={first}", f"sync={sync}", f"collective={collective}")

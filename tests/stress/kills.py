@@ -10,12 +10,11 @@ import argparse
 import random
 import sys
 import tempfile
-from collections import Counter
 from dataclasses import dataclass
 from pathlib import Path
 
 from tests.helpers import launcher, runs
-from tests.helpers.live import left_in_shm, lines_of, ranks_of
+from tests.helpers.live import left_in_shm, ranks_of, samples_of
 from tests.helpers.runs import SAMPLES
 
 EPOCHS, LARGEST = 2, 8
@@ -80,10 +79,7 @@ def tried(mpi: launcher.Mpi, trial: Trial, folder: Path, hashes: list[str]) -> s
         return "has other bits"
     if left := [*left_in_shm(), *ranks_of(path)]:
         return f"left behind: {left}"
-    (run,) = (folder / "runs").iterdir()
-    seen = Counter[int]()
-    for step in lines_of(run, "steps.jsonl"):
-        seen[step["epoch"]] += step["n_samples"]
+    seen = samples_of(folder)
     # rank 0 may die with the lines of steps that it had not written; the bits tell that none was lost
     return f"samples by epoch: {dict(seen)}" if max(seen.values()) > SAMPLES else ""
 

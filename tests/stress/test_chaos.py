@@ -83,7 +83,7 @@ def test_flips_by_hundreds_are_caught_or_harmless(tmp_path):
 
 @pytest.mark.parametrize(
     "n",
-    [1, pytest.param(20, marks=pytest.mark.full), pytest.param(400, marks=pytest.mark.soak)],
+    [1, pytest.param(26, marks=pytest.mark.full), pytest.param(400, marks=pytest.mark.soak)],
 )
 def test_killed_ranks_are_done_without(ulfm, tmp_path, n):
     """While others join, leave and stop: the bits are those of a run that nobody disturbed."""

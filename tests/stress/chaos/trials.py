@@ -10,6 +10,7 @@ from psframe.errors import UserError
 from psframe.record import checkpoint
 from tests.helpers import launcher
 from tests.helpers.live import left_in_shm
+from tests.helpers.runs import tolerant
 from tests.stress.chaos.disturbances import KINDS, Disturbance
 from tests.stress.chaos.jobs import Job
 
@@ -93,8 +94,7 @@ def draw(seed: int, number: int, mpis: tuple[str, ...], kinds: tuple[str, ...]) 
 
 def mpi_of(name: str) -> launcher.Mpi | None:
     """Return an MPI: mpich, openmpi, or ulfm, which is Open MPI that outlives a rank."""
-    found = launcher.installed("openmpi" if name == "ulfm" else name)
-    return replace(found, flags=(*found.flags, "--with-ft", "ulfm")) if found and name == "ulfm" else found
+    return tolerant() if name == "ulfm" else launcher.installed(name)
 
 
 def start(trial: Trial, folder: Path, mark: str, *more: str, **env: str) -> Job:

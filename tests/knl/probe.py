@@ -8,6 +8,7 @@ import mmap
 import multiprocessing
 import os
 import sys
+import time
 
 import numpy as np
 
@@ -19,6 +20,7 @@ from psframe.memory.process_site import Site
 from psframe.memory.topology import read
 
 N_BYTES = (4 << 20) + 4097  # no whole huge pages
+DEADLINE_S = 20
 SPECS = [
     {"name": "default"},
     {"name": "ddr"},
@@ -49,6 +51,17 @@ def shared(placement, site):
     return mapping
 
 
+def pages_of(memory):
+    """Return the pages of memory, all of it written, by node.
+
+    The kernel moves pages to make room for huge ones; until a page has arrived, it is on no node (-1).
+    """
+    deadline = time.monotonic() + DEADLINE_S
+    while -1 in (pages := located(memory)) and time.monotonic() < deadline:
+        time.sleep(0.01)
+    return pages
+
+
 def probe(number):
     """Return what becomes of every request by a process that runs on the CPUs of a NUMA node."""
     topology = read("/")
@@ -69,7 +82,7 @@ def probe(number):
                     "shared": take is shared,
                     "memkind": isinstance(block, _memkind.HbwBlock),
                     "asked": placement.policy(site, take is shared).nodes,
-                    "pages": located(memory),
+                    "pages": pages_of(memory),
                     "notes": list(site.notes),
                 }
             )

@@ -72,7 +72,8 @@ def _fresh(layer: Layer) -> Layer:
 
 def _merged(eps: float, norm: Arrays, linear: Arrays) -> Arrays:
     """Return weight and bias of a layer with those, and the statistics, of the normalization behind it."""
-    scale = norm["weight"] / np.sqrt(norm["running_var"].astype(float) + eps)
+    variance = np.maximum(norm["running_var"].astype(float), 0)  # as loops.of_running reads it
+    scale = norm["weight"] / np.sqrt(variance + eps)
     shift = norm["bias"] + scale * (linear.get("bias", 0) - norm["running_mean"].astype(float))
     weight = linear["weight"] * scale.reshape(-1, *[1] * (linear["weight"].ndim - 1))
     return {"weight": weight.astype(np.float32), "bias": shift.astype(np.float32)}

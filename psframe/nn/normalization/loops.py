@@ -174,9 +174,14 @@ def of_blocks(blocks, places, eps, weight, bias, found, by_channel):
 
 @jit
 def of_running(running_mean, running_var, eps, weight, bias, found, by_channel):
-    """Do the same with given mean and variance, both (channels,)."""
+    """Do the same with given mean and variance, both (channels,).
+
+    A variance that steps from numbers rounded to bfloat16 left below 0, with a momentum near 1, counts as 0.
+    """
     for channel in range(len(running_mean)):
-        found[0, channel], found[1, channel] = as_number(running_mean[channel]), as_number(running_var[channel])
+        variance = as_number(running_var[channel])
+        found[0, channel] = as_number(running_mean[channel])
+        found[1, channel] = 0 if variance < 0 else variance
     prepare(eps, weight, bias, found, by_channel)
 
 

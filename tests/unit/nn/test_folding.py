@@ -117,6 +117,23 @@ def test_folded_network_infers_the_same(case):
         np.testing.assert_array_equal(tensor, before[name])
 
 
+def test_variance_below_zero_counts_as_zero():
+    network = bound(sequences(), (3, 9))
+    tensors = network.arena.views(network.arena.params)
+    variance = next(view for name, view in tensors.items() if name.endswith("running_var"))
+    x = np.random.default_rng(1).standard_normal((4, *network.input_shape), dtype=np.float32)
+
+    def found(value):
+        variance[0] = value
+        return network.forward(x, Pass()).copy(), folded(network.layers, tensors)[1]
+
+    (of_zero, folded_zero), (below, folded_below) = found(0), found(-0.001)
+    np.testing.assert_array_equal(below, of_zero)
+    for name, tensor in folded_zero.items():
+        np.testing.assert_array_equal(folded_below[name], tensor)
+    assert np.isnan(found(np.nan)[0]).any()
+
+
 def norms(network):
     return sum(name.endswith("running_mean") for name in network.params)
 

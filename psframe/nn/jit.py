@@ -22,6 +22,8 @@ from numba.core import event  # noqa: E402
 from numba.core.errors import NumbaError  # noqa: E402
 from numba.core.registry import cpu_target  # noqa: E402
 
+from psframe.nn.code_files import shared  # noqa: E402
+
 
 def _options_of_inner() -> dict[str, Any]:
     """Return how to compile what only jitted code calls; as everything else where Numba's parts are elsewhere."""
@@ -86,7 +88,7 @@ def jit(function: Callable[..., Any]) -> Any:
     """
     before, numba.config.CACHE_DIR = numba.config.CACHE_DIR, _FOLDER
     try:
-        return numba.njit(cache=True, **_OPTIONS)(function)
+        return shared(numba.njit(cache=True, **_OPTIONS)(function))
     except RuntimeError:  # "cannot cache function: no locator available"
         return numba.njit(**_OPTIONS)(function)
     finally:

@@ -1,7 +1,10 @@
 """Compilation puts garbage collection off, and leaves it as it was: also where it fails, or calls for another. Inner
-functions become code within their callers alone."""
+functions become code within their callers alone. Processes that compile at once do each other no harm."""
 
 import gc
+import os
+import subprocess
+import sys
 
 import numba
 import numpy as np
@@ -10,6 +13,7 @@ from numba.core import event
 from numba.core.errors import NumbaError
 
 from psframe.nn.jit import _INNER, inline, inner, jit
+from tests.helpers.launcher import ROOT
 
 
 class States(event.Listener):
@@ -83,3 +87,69 @@ def test_inner_functions_are_code_of_their_callers_alone(kind, monkeypatch, tmp_
     assert again(1.5, numbers) == 6
     assert numbers.tolist() == [6, 6, 6]
     assert sum(again.stats.cache_hits.values()) == 1
+
+
+FIRST = """
+import os, subprocess, sys
+import numpy as np
+from psframe.nn import code_files
+from psframe.nn.jit import jit
+
+@jit
+def first(x):
+    return x[0]
+
+def beside(name, how, wait_s):
+    \"\"\"Let another process compile ``first`` for other types within a method's next call.\"\"\"
+    plain = getattr(code_files.CodeFiles, name)
+
+    def call(files, *given):
+        setattr(code_files.CodeFiles, name, plain)
+        other = subprocess.Popen([sys.executable, __file__, how])
+        try:
+            other.wait(wait_s)
+        except subprocess.TimeoutExpired:
+            pass
+        return plain(files, *given), others.append(other)
+
+    setattr(code_files.CodeFiles, name, call)
+
+def no_lock(*given):
+    raise OSError("no locks here")
+
+others, how = [], sys.argv[1]
+if "no lock" in how:
+    code_files.fcntl.flock = no_lock
+if how == "early, no lock":  # as if this process had read the index before the other one began
+    code_files.CodeFiles._load_index = lambda files: {}
+if how == "no lock":
+    beside("_save_data", "early, no lock", 60)
+if how == "lock":
+    beside("_save_index", "int", 3)
+if how in ("lock", "no lock", "both"):
+    sys.stdout.write(f"{first(np.array([1.5]))}\\n")  # in one piece, as another process writes there, too
+    sys.stdout.flush()
+for other in others:
+    assert other.wait(60) == 0
+if how not in ("lock", "no lock"):
+    sys.stdout.write(f"{first(np.array([7]))} {sum(first.stats.cache_misses.values())}\\n")
+"""
+
+
+def first(folder, how):
+    (folder / "first.py").write_text(FIRST)
+    env = {**os.environ, "NUMBA_CACHE_DIR": str(folder / "cache"), "PYTHONPATH": str(ROOT)}
+    ended = subprocess.run([sys.executable, folder / "first.py", how], env=env, capture_output=True, text=True)
+    assert ended.returncode == 0, ended.stderr
+    return ended.stdout.split()
+
+
+def test_processes_that_compile_at_once_do_not_load_each_others_code(tmp_path):
+    """Numba's own files would now have 7 read as if it were a float."""
+    assert sorted(first(tmp_path, "no lock")) == ["1", "1.5", "7"]
+    assert first(tmp_path, "both")[:2] == ["1.5", "7"]
+
+
+def test_processes_that_compile_at_once_keep_each_others_code(tmp_path):
+    assert sorted(first(tmp_path, "lock")) == ["1", "1.5", "7"]
+    assert first(tmp_path, "both") == ["1.5", "7", "0"], "something was compiled once more"

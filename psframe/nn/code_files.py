@@ -1,0 +1,49 @@
+"""Files of compiled code that several processes may write at once (:class:`CodeFiles`).
+
+Numba numbers the files of a function's code in an index. Two processes that compile at once may take the same number
+for different types, and from then on one's code is loaded for the other's arguments: results are wrong, and nothing
+says so. Ranks of a pipeline compile at once, as do jobs that share a folder.
+"""
+
+import fcntl
+import hashlib
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from typing import Any
+
+from numba.core.caching import IndexDataCacheFile
+
+
+class CodeFiles(IndexDataCacheFile):
+    """The files of one function's code, each named after the types and the CPU that it is for."""
+
+    def save(self, key: Any, data: Any) -> None:
+        """Write the code for ``key``, and then its name into the index."""
+        name = self._data_name(int(hashlib.sha256(repr(key).encode()).hexdigest()[:16], 16))
+        self._save_data(name, data)
+        with self._alone():
+            self._save_index({**self._load_index(), key: name})
+
+    @contextmanager
+    def _alone(self) -> Iterator[None]:
+        """Keep other processes from changing the index; where no lock is to be had, an entry may be lost.
+
+        Code whose entry is lost is compiled again.
+        """
+        folder = os.open(self._cache_path, os.O_RDONLY)
+        try:
+            with suppress(OSError):
+                fcntl.flock(folder, fcntl.LOCK_EX)
+            yield
+        finally:
+            os.close(folder)
+
+
+def shared(function: Any) -> Any:
+    """Return a jitted ``function`` that is cached, with files of this kind in place of Numba's."""
+    cache = function._cache
+    numbered: Any = getattr(cache, "_cache_file", None)
+    if type(numbered) is IndexDataCacheFile:
+        cache._cache_file = CodeFiles(cache._cache_path, cache._impl.filename_base, numbered._source_stamp)
+    return function

@@ -19,6 +19,7 @@ from tests.helpers import launcher, torchrun
 from tests.helpers.families import FAMILIES
 from tests.helpers.launcher import ROOT
 from tests.helpers.said import told
+from tests.helpers.thinned import thinned
 
 DOCS = ROOT / "docs"
 
@@ -29,7 +30,9 @@ def block(page, language, begins=""):
     return found
 
 
-@pytest.mark.parametrize("mode", ["sync.server=dedicated", "sync.server=colocated", "sync.mode=allreduce"])
+@pytest.mark.parametrize(
+    "mode", thinned(["sync.server=dedicated", "sync.server=colocated", "sync.mode=allreduce"], (0,))
+)
 def test_strategies_of_a_users_own(mode, tmp_path):
     mpi = launcher.installed("mpich") or pytest.skip("no mpich: bash launch/test.sh installs it")
     (tmp_path / "my_module.py").write_text(block("how-to/extend.md", "python", "# my_module.py"))
@@ -106,6 +109,7 @@ def test_script_of_pytorch_that_is_shown_runs(tmp_path):
     assert sorted(re.findall(r"rank (\d)", ended.out)) == ["0", "1", "2"]
 
 
+@pytest.mark.full
 def test_pytorch_network_of_a_users_own(tmp_path):
     pytest.importorskip("torch", reason="PyTorch is not installed")
     mpi = launcher.installed("mpich") or pytest.skip("no mpich: bash launch/test.sh installs it")

@@ -10,6 +10,7 @@ import pytest
 from tests.helpers import launcher
 from tests.helpers.launcher import ROOT
 from tests.helpers.own import Rows
+from tests.helpers.thinned import thinned
 
 DOCS = (ROOT / "docs" / "how-to" / "extend.md").read_text()
 COMMANDS = re.findall(r"^ *mpirun -n \d python -m psframe\.train (configs/\S+ .*my_(?:parts|rows).*)$", DOCS, re.M)
@@ -59,7 +60,7 @@ def hashes(tmp_path):
     return [json.loads(line)["params_sha256"] for line in metrics.read_text().splitlines()]
 
 
-@pytest.mark.parametrize("keys", [(), ("sync.mode=allreduce",)], ids=" ".join)
+@pytest.mark.parametrize("keys", thinned([((),), (("sync.mode=allreduce",),)], (1,)), ids=" ".join)
 def test_canonical_collective_has_the_bits_of_buffer(keys, tmp_path):
     """On four ranks, so that there are three workers: two addends are the same in either order."""
     (found,) = re.findall(r"```python\n(# my_rows\.py.*?)```", DOCS, re.DOTALL)

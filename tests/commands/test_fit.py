@@ -99,6 +99,7 @@ def test_objects_of_a_script_train_to_one_result_started_by_it_or_by_mpirun(mpi,
     assert alone["path"] != over["path"]
 
 
+@pytest.mark.full
 def test_torch_module_of_a_script_is_trained_and_comes_back(mpich, tmp_path):
     torch = pytest.importorskip("torch", reason="PyTorch is not installed")
 

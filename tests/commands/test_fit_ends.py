@@ -108,6 +108,7 @@ for n in (100, 40_000):
 """
 
 
+@pytest.mark.full
 def test_arrays_are_in_memory_once_for_all_ranks(mpich, tmp_path):
     small, of_small, large, of_large = scripts.told(scripts.run(mpich, tmp_path, MEMORY))
     assert of_small["n"] == of_large["n"] == 4

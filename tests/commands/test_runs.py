@@ -156,6 +156,7 @@ def test_figures_are_a_page_and_tensors_a_file(run, tmp_path):
         run.save(tmp_path / "m.pt")
 
 
+@pytest.mark.full
 def test_module_of_a_torch_run_predicts_the_same(tmp_path, test_set):
     torch = pytest.importorskip("torch", reason="PyTorch is not installed")
     net = "model={name: torch, build: 'tests.helpers.torch_nets:row'}"

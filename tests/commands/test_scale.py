@@ -93,7 +93,8 @@ def test_every_mode_goes_on_with_other_ranks(mpich, tmp_path, sync, keys):
     assert not left_in_shm()
 
 
-@pytest.mark.parametrize("n", thinned([7, 16], (0,)))
+@pytest.mark.full
+@pytest.mark.parametrize("n", [7, 16])
 def test_number_of_ranks_may_be_any(mpich, tmp_path, n):
     path = runs.write(tmp_path / "run.yaml", 2)
     schedule = [(10, n), (40, 1), (80, n - 1), (120, 3)]
@@ -111,7 +112,7 @@ FOUND = (
 )
 
 
-@pytest.mark.parametrize("schedule", thinned(FOUND, (0, 1)))
+@pytest.mark.parametrize("schedule", thinned(FOUND, (1,)))
 def test_ranks_that_come_go_and_die_change_no_bit(ulfm, tmp_path, schedule):
     """Where others go on without a rank that died, a spare takes its place, and another member that of rank 0."""
     draw, n = seeded("schedule"), 5

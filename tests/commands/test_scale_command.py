@@ -158,6 +158,7 @@ def test_member_that_is_asked_alone_leaves_and_does_not_come_back(mpich, tmp_pat
     assert not [name for name in os.listdir(run) if name.startswith("leave-")]
 
 
+@pytest.mark.full
 def test_changes_leave_nothing_open(mpich, tmp_path):
     """Nor those of a network whose workers meet, and have gates of their own."""
     keys = ("elastic.ranks=2", *BLOCKS, "model=tests.helpers.tiny:meeting", "sync.mode=allreduce")

@@ -27,11 +27,8 @@ from psframe.sklearn import Classifier  # noqa: E402
 #: of scikit-learn's checks, those of the default suite; the long suites have all
 QUICK = (
     "check_classifiers_one_label",
-    "check_dict_unchanged",
-    "check_estimators_pickle",
     "check_estimators_unfitted",
     "check_fit2d_1sample",
-    "check_methods_subset_invariance",
     "check_n_features_in_after_fitting",
     "check_no_attributes_set_in_init",
 )
@@ -92,6 +89,7 @@ def test_images_and_classes_of_any_kind_are_learnt_and_kept(tmp_path):
     np.testing.assert_allclose(fitted.predict_proba(images.reshape(-1, 1, 8, 8)).sum(axis=1), 1)
 
 
+@pytest.mark.full
 def test_sequences_are_learnt_and_an_optimizer_is_copied():
     sequences = np.random.default_rng(0).random((60, 2, 12)) + (np.arange(60) % 2)[:, None, None]
     network = Classifier(one_dimensional, input_shape=(2, 12), epochs=4, optimizer=Adam(lr=0.02), random_state=0)

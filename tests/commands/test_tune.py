@@ -85,6 +85,7 @@ def test_search_ends_with_a_config_that_runs_and_is_found_again(mpi, small, tmp_
     assert (damaged.status, "nothing was tuned" in damaged.out) == (0, True), damaged
 
 
+@pytest.mark.full
 def test_profile_of_the_machine_learns_from_a_search(mpich, small, tmp_path):
     path = str(tmp_path / "here.yaml")
     machine.write(path, msgspec.structs.replace(machine.read("a64fx"), title=measure.this(), memory="hbw"))
@@ -104,6 +105,7 @@ def test_profile_of_the_machine_learns_from_a_search(mpich, small, tmp_path):
     assert (other.returncode, "must have the profile of this machine" in other.stderr) == (2, True), other
 
 
+@pytest.mark.full
 def test_search_that_was_broken_off_goes_on(mpich, small, tmp_path):
     out = tmp_path / "out"
     command = words(mpich, small, "--ranks", "2,3", "--out", out)

@@ -12,7 +12,6 @@ from psframe.bench.torch import reserved_port
 from tests import hosts
 from tests.helpers import torchrun
 from tests.helpers.launcher import ROOT
-from tests.helpers.thinned import thinned
 
 pytest.importorskip("torch", reason="PyTorch, whose backend this is, is not installed: pip install -e .[torch]")
 
@@ -64,7 +63,8 @@ def ended(ranks, timeout_s=120):
                 os.killpg(rank.pid, signal.SIGKILL)
 
 
-@pytest.mark.parametrize("places", thinned([((0, 0, 1),), ((0, 1, 0, 1),), ((0, 1, 0),)], (2,)))
+@pytest.mark.full
+@pytest.mark.parametrize("places", [((0, 0, 1),), ((0, 1, 0, 1),), ((0, 1, 0),)])
 def test_hosts_end_in_the_bits_of_one(tmp_path, places):
     if hosts.missing():
         pytest.skip(hosts.missing())

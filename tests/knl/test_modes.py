@@ -7,14 +7,14 @@ from tests.knl.boot import Memory
 
 BRIEF = """
 for node in /sys/devices/system/node/node[0-9]*; do echo 24 > $node/hugepages/hugepages-2048kB/nr_hugepages; done
-python -m psframe.doctor --json > $OUT/doctor.json
 python -m tests.knl.probe $OUT/probe.json
-python -m psframe.memory.quadrants 4 > $OUT/quadrants.txt
 train 2 name=main collective=buffer placement.parameters=hbw placement.verify=error > $OUT/main.txt 2>&1
 """
 
 SCRIPT = f"""
 {BRIEF.replace("train 2", "train 4")}
+python -m psframe.doctor --json > $OUT/doctor.json
+python -m psframe.memory.quadrants 4 > $OUT/quadrants.txt
 wide="train.epochs=1 model.width=400"
 train 4 name=roles collective=buffer train.epochs=1 placement.gradients='{{name: hbw, policy: interleave}}' placement.optimizer='{{name: hbw, policy: preferred}}' \
     placement.data='{{name: hbw, huge_pages: 2M}}' placement.exchange=ddr placement.activations='{{numa: [1]}}' placement.verify=error \
@@ -63,6 +63,7 @@ def flat(flat_mode, knl):
     return knl(flat_mode, SCRIPT)
 
 
+@pytest.mark.full
 def test_doctor_names_tiers_and_modes(mode, brief):
     report = brief.json("doctor.json")
     ddr, hbw = FLAT[mode]
@@ -85,6 +86,7 @@ def test_modes_and_tiers_are_told_without_bandwidths(mode, knl):
     assert [node["node"] for node in report["nodes"] if node["tier"] == "hbw"] == FLAT[mode][1]
 
 
+@pytest.mark.full
 def test_containers_would_have_a_quadrant_each_with_its_mcdram(mode, brief):
     quadrants = brief.text("quadrants.txt").splitlines()
     assert quadrants == (["0-1 0,4", "2-3 1,5", "4-5 2,6", "6-7 3,7"] if mode == "SNC-4" else [])

@@ -2,7 +2,7 @@
 nor a ReLU that is absorbed change a bit; that a step allocates nothing."""
 
 import tracemalloc
-from itertools import pairwise
+from itertools import pairwise, product
 
 import numba
 import numpy as np
@@ -177,8 +177,15 @@ def step(net, n=11, **how):
     return found, net.arena.grads.copy(), net.evaluate(x, np.arange(n) % net.n_classes)
 
 
-@pytest.mark.parametrize("precision", ["float32", "bf16"])
-@pytest.mark.parametrize(("layers", "n"), [(mixed, 1), (mixed, 4), (mixed, 11), (grouped, 11), (by_tiles, 11)])
+PRECISIONS = ("bf16", "float32")
+
+
+@pytest.mark.parametrize(
+    ("layers", "n", "precision"),
+    thinned(
+        [*product((mixed,), (1, 4, 11), PRECISIONS), *product((grouped, by_tiles), (11,), PRECISIONS)], (*range(7), 9)
+    ),
+)
 def test_bits_depend_on_no_parts_of_a_batch_nor_threads(layers, n, precision, monkeypatch):
     how = {"precision": precision, "kernels": "winograd" if layers is by_tiles else "direct"}
     whole = step(bound(layers(), **how), n)

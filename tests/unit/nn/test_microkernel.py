@@ -14,6 +14,7 @@ from psframe.nn.transpose import tile, transpose
 from psframe.nn.vectors import Vectors, choose, host
 from tests.helpers.layers import half
 from tests.helpers.other_cpu import has_avx2, said_on
+from tests.helpers.suite import IS_FULL
 
 
 @numba.njit
@@ -199,7 +200,7 @@ def test_pairs_of_bfloat16_have_the_bits_of_their_definition_by_instruction_and_
 @has_avx2
 def test_microkernel_on_other_cpus():
     """Their outputs are those of BLAS, and have the same bits at any width."""
-    for part in ("conv", "forward"):
+    for part in ("conv", "forward") if IS_FULL else ("conv",):
         (width, digest), (_, mine) = (said_on(cpu, "tests.helpers.layer_digest", part) for cpu in ("haswell", None))
         assert (width, digest) == ("32", mine)
 

@@ -99,6 +99,7 @@ def test_event_files_are_the_records_also_of_a_continued_run(mpi, n, config, tmp
     holds(run, 4, 4 * in_epoch)
 
 
+@pytest.mark.full
 def test_event_files_are_the_records_under_another_rank_0(ulfm, tmp_path):
     there(ulfm)
     keys = ("record.tensorboard=true", "train.reproducible=any_workers", "train.global_batch=24", "sync.mode=sync_ps")

@@ -1,5 +1,6 @@
 """What chooses tests, and what a failure says: parts of the suite that no other test would miss."""
 
+import ast
 import os
 import shutil
 import signal
@@ -13,6 +14,7 @@ import pytest
 from tests import changed
 from tests.helpers import failures, live, suite
 from tests.helpers.launcher import ROOT
+from tests.mutants.__main__ import TABLE, killers
 from tests.ranks import harness
 
 #: a launch/env.sh whose first environment is there, and whose second takes for ever
@@ -154,3 +156,19 @@ def test_mutant_applies_to_the_checkout(patch):
         pytest.skip("no checkout of git, which applies patches")
     assert ended.returncode == 0, ended.stderr
     assert patch.read_text().startswith("What is wrong: ")
+
+
+@pytest.mark.parametrize("mutant", [path.stem for path in MUTANTS])
+def test_mutant_is_killed_by_a_test_of_the_default_suite(mutant):
+    """Cases over ranks may be at another number of them once others have come."""
+    file, _, case = killers(TABLE)[mutant].partition("::")
+    function, _, values = case.rstrip("]").partition("[")
+    (found,) = (
+        node
+        for node in ast.parse((ROOT / file).read_text()).body
+        if isinstance(node, ast.FunctionDef) and node.name == function
+    )
+    assert not any(ast.unparse(mark) == "pytest.mark.full" for mark in found.decorator_list)
+    if file == changed.RANKS:
+        mpi, n, name = values.split("-", 2)
+        assert harness.counts(mpi)[name] == int(n)

@@ -8,11 +8,14 @@ says so. Ranks of a pipeline compile at once, as do jobs that share a folder.
 import fcntl
 import hashlib
 import os
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from typing import Any
 
 from numba.core.caching import IndexDataCacheFile
+
+PATIENCE_S, PAUSE_S = 10.0, 0.02  # an index is written in a millisecond
 
 
 class CodeFiles(IndexDataCacheFile):
@@ -27,17 +30,26 @@ class CodeFiles(IndexDataCacheFile):
 
     @contextmanager
     def _alone(self) -> Iterator[None]:
-        """Keep other processes from changing the index; where no lock is to be had, an entry may be lost.
+        """Keep other processes from changing the index, where a lock is to be had in time.
 
-        Code whose entry is lost is compiled again.
+        Otherwise an entry may be lost, and its code is compiled again; a process that was stopped keeps its lock.
         """
         folder = os.open(self._cache_path, os.O_RDONLY)
         try:
             with suppress(OSError):
-                fcntl.flock(folder, fcntl.LOCK_EX)
+                _lock(folder)
             yield
         finally:
             os.close(folder)
+
+
+def _lock(folder: int) -> None:
+    """Wait for the lock of an open folder, for so long; raise OSError where it cannot be locked."""
+    until = time.monotonic() + PATIENCE_S
+    while time.monotonic() < until:
+        with suppress(BlockingIOError):
+            return fcntl.flock(folder, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        time.sleep(PAUSE_S)
 
 
 def shared(function: Any) -> Any:

@@ -1,6 +1,7 @@
 """Compilation puts garbage collection off, and leaves it as it was: also where it fails, or calls for another. Inner
 functions become code within their callers alone. Processes that compile at once do each other no harm."""
 
+import fcntl
 import gc
 import os
 import subprocess
@@ -12,6 +13,7 @@ import pytest
 from numba.core import event
 from numba.core.errors import NumbaError
 
+from psframe.nn import code_files
 from psframe.nn.jit import _INNER, inline, inner, jit
 from tests.helpers.launcher import ROOT
 
@@ -153,3 +155,14 @@ def test_processes_that_compile_at_once_do_not_load_each_others_code(tmp_path):
 def test_processes_that_compile_at_once_keep_each_others_code(tmp_path):
     assert sorted(first(tmp_path, "lock")) == ["1", "1.5", "7"]
     assert first(tmp_path, "both") == ["1.5", "7", "0"], "something was compiled once more"
+
+
+def test_lock_of_a_process_that_was_stopped_is_not_waited_for_for_ever(tmp_path, monkeypatch):
+    monkeypatch.setattr(code_files, "PATIENCE_S", 0.1)
+    holder = os.open(tmp_path, os.O_RDONLY)
+    fcntl.flock(holder, fcntl.LOCK_EX)
+    files = code_files.CodeFiles(str(tmp_path), "name", "stamp")
+    files.save("key", "code")
+    os.close(holder)
+    files.save("other", "more")
+    assert (files.load("key"), files.load("other"), files.load("none")) == ("code", "more", None)

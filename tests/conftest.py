@@ -48,6 +48,15 @@ class JobsApart(LoadScopeScheduling):
     def _split_scope(self, nodeid):
         return ("commands", "beside", nodeid.partition("::")[0])[_order(nodeid)]
 
+    def remove_node(self, node):
+        """Give what is left of a worker that has ended to others, but for the test that ended it: it would end them."""
+        for unit in self.assigned_work[node].values():
+            if ended := next((test for test, is_done in unit.items() if not is_done), None):
+                unit[ended] = True
+                super().remove_node(node)
+                return ended
+        return super().remove_node(node)
+
 
 def _order(nodeid):
     """Return when a test begins: commands over ranks, the jobs beside them, what is light."""

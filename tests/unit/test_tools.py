@@ -172,3 +172,22 @@ def test_mutant_is_killed_by_a_test_of_the_default_suite(mutant):
     if file == changed.RANKS:
         mpi, n, name = values.split("-", 2)
         assert harness.counts(mpi)[name] == int(n)
+
+
+#: two files of tests, of which one ends the process that runs it
+ENDING = {
+    "conftest.py": "from tests.conftest import pytest_xdist_make_scheduler\n",
+    "test_one.py": "import os\ndef test_before(): pass\ndef test_ends(): os._exit(3)\ndef test_behind(): pass\n",
+    "test_two.py": "def test_beside(): pass\n",
+}
+
+
+def test_test_that_ends_its_worker_fails_once_and_all_others_run(tmp_path):
+    for name, text in ENDING.items():
+        (tmp_path / name).write_text(text)
+    command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "-n", "2", "--dist", "loadscope"]
+    env = {**os.environ, "PYTHONPATH": str(ROOT)}
+    ended = subprocess.run(
+        [*command, "--no-loadscope-reorder"], cwd=tmp_path, env=env, capture_output=True, text=True, timeout=300
+    )
+    assert "1 failed, 3 passed" in ended.stdout, ended.stdout

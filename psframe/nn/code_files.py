@@ -22,11 +22,22 @@ class CodeFiles(IndexDataCacheFile):
     """The files of one function's code, each named after the types and the CPU that it is for."""
 
     def save(self, key: Any, data: Any) -> None:
-        """Write the code for ``key``, and then its name into the index."""
+        """Write the code for ``key``, and then its name into the index; on a full disk, it stays in memory alone."""
         name = self._data_name(int(hashlib.sha256(repr(key).encode()).hexdigest()[:16], 16))
-        self._save_data(name, data)
-        with self._alone():
-            self._save_index({**self._load_index(), key: name})
+        with suppress(OSError):
+            self._save_data(name, data)
+            with self._alone():
+                self._save_index({**self._load_index(), key: name})
+
+    def load(self, key: Any) -> Any:
+        """Return the code for ``key``; None if there is none, or it is damaged, and must be compiled."""
+        with suppress(Exception):  # which one a damaged pickle raises depends on the damage
+            return super().load(key)
+
+    def _load_index(self) -> dict[Any, str]:
+        with suppress(Exception):
+            return super()._load_index()
+        return {}
 
     @contextmanager
     def _alone(self) -> Iterator[None]:

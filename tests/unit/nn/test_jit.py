@@ -15,6 +15,7 @@ from numba.core.errors import NumbaError
 
 from psframe.nn import code_files
 from psframe.nn.jit import _INNER, inline, inner, jit
+from tests.helpers.checkpoints import mounted
 from tests.helpers.launcher import ROOT
 
 
@@ -166,3 +167,23 @@ def test_lock_of_a_process_that_was_stopped_is_not_waited_for_for_ever(tmp_path,
     os.close(holder)
     files.save("other", "more")
     assert (files.load("key"), files.load("other"), files.load("none")) == ("code", "more", None)
+
+
+@pytest.mark.parametrize("suffix", [".nbi", ".nbc"])
+@pytest.mark.parametrize("left", [0, 1, 12, 30])
+def test_damaged_code_is_compiled_again(tmp_path, suffix, left):
+    files = code_files.CodeFiles(str(tmp_path), "name", "stamp")
+    files.save("key", "code" * 20)
+    (path,) = tmp_path.glob(f"*{suffix}")
+    path.write_bytes(path.read_bytes()[:left])
+    assert files.load("key") is None
+    files.save("key", "again")
+    assert files.load("key") == "again"
+
+
+def test_code_that_cannot_be_written_stays_in_memory(tmp_path):
+    files = code_files.CodeFiles(str(tmp_path), "name", "stamp")
+    with mounted(tmp_path, "-t", "tmpfs", "-o", "size=4k", "none"):
+        files.save("key", "code" * 5000)
+        assert files.load("key") is None
+        assert not list(tmp_path.iterdir())

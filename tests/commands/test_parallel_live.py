@@ -16,6 +16,7 @@ dataset: {{name: synthetic, shape: [2, 8, 9], classes: 5, samples: 2400}}
 train: {{epochs: {epochs}, batch_size: 16, seed: 3}}
 optimizer: {{name: sgd, lr: 0.01, momentum: 0.5}}
 parallel: {{pipeline: 2, micro_batches: 4}}
+nn: {{kernels: blas}}  # compiles less, for each stage
 checkpoint: {{every_seconds: 0.2}}
 record: {{dir: {runs}}}
 """

@@ -24,7 +24,7 @@ def command(
     module: str,
     *words: object,
     cwd: Path | str = ROOT,
-    timeout_s: float = 120,
+    timeout_s: float = 300,
     env: Mapping[str, str] = os.environ,
     python: Path | None = None,
 ) -> subprocess.CompletedProcess[str]:

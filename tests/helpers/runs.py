@@ -43,7 +43,7 @@ def hashes_of(tmp_path):
     return [record["params_sha256"] for record in records_of(tmp_path)]
 
 
-def bench(mpi, *arguments, timeout_s=120, **env):
+def bench(mpi, *arguments, timeout_s=600, **env):
     """Start a benchmark that starts mpirun itself, as a user does."""
     start = " ".join(str(word) for word in (mpi.prefix / "bin" / "mpirun", *mpi.flags))
     keys = {"timeout_s": timeout_s, "env": {**os.environ, **env}, "python": mpi.python}

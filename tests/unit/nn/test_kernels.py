@@ -177,15 +177,13 @@ def step(net, n=11, **how):
     return found, net.arena.grads.copy(), net.evaluate(x, np.arange(n) % net.n_classes)
 
 
-PRECISIONS = ("bf16", "float32")
+PASSES = [
+    *product((mixed,), (1, 4, 11), ("bf16", "float32")),
+    *product((grouped, by_tiles), (11,), ("bf16", "float32")),
+]
 
 
-@pytest.mark.parametrize(
-    ("layers", "n", "precision"),
-    thinned(
-        [*product((mixed,), (1, 4, 11), PRECISIONS), *product((grouped, by_tiles), (11,), PRECISIONS)], (*range(7), 9)
-    ),
-)
+@pytest.mark.parametrize(("layers", "n", "precision"), thinned(PASSES, (*range(7), 9)))
 def test_bits_depend_on_no_parts_of_a_batch_nor_threads(layers, n, precision, monkeypatch):
     how = {"precision": precision, "kernels": "winograd" if layers is by_tiles else "direct"}
     whole = step(bound(layers(), **how), n)

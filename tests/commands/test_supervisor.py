@@ -12,7 +12,7 @@ from tests.helpers import launcher, runs
 from tests.helpers.live import ends, launch, left_in_shm, ranks_of, records_of, trains
 from tests.helpers.thinned import thinned
 
-EPOCHS = 30
+EPOCHS = 60
 
 
 def supervised(mpi, tmp_path, *flags, fault="stop"):

@@ -25,7 +25,7 @@ def ended_well(told):
     "jobs",
     [
         pytest.param([job(3, "lasting.renewed", 50)], marks=pytest.mark.full),
-        [job(2, "lasting.groups_renewed", 10)],
+        [job(3, "lasting.groups_renewed", 20)],
         pytest.param([job(2, "lasting.renewed", 1000, late_s=1000)], marks=pytest.mark.full),
         pytest.param([job(2, "lasting.groups_renewed", 1000, late_s=1000)], marks=pytest.mark.full),
     ],

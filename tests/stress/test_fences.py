@@ -8,7 +8,8 @@ import pytest
 
 from psframe.nn.vectors import host
 from tests.helpers.launcher import ROOT
-from tests.helpers.other_cpu import has_avx512, said_on
+from tests.helpers.other_cpu import said_on
+from tests.helpers.thinned import thinned
 
 #: a kernel that is told of a number just beyond its array's cache lines
 BEYOND = """
@@ -44,9 +45,7 @@ def test_layers_stay_within_their_arrays(side, dtype):
 
 
 @pytest.mark.skipif(not host().fma, reason="bf16 needs an x86 CPU with AVX2")
-@pytest.mark.parametrize(
-    "cpu", [pytest.param(None, marks=pytest.mark.full), pytest.param("skylake-avx512", marks=has_avx512)]
-)
+@pytest.mark.parametrize("cpu", thinned([None, "skylake-avx512"], (1,)))
 def test_number_behind_a_row_of_vectors_is_stored_alone(cpu):
     """Of 33 channels, on this CPU and on one with AVX-512 that cannot round to bfloat16."""
     assert " ".join(said_on(cpu, "tests.stress.fences", "above", "uint16", "2")) == "nobody went too far"

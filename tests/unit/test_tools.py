@@ -24,7 +24,9 @@ environment() { [ "$1" = .venv ] || { echo $BASHPID; while :; do sleep 60; done;
 """
 
 MUTANTS = sorted((ROOT / "tests/mutants").glob("*.patch"))
-COUNTED = harness.counts("mpich")["contract.bytes_are_counted"]
+KILLERS = killers(TABLE)
+COUNTS = {mpi: harness.counts(mpi) for mpi in ("mpich", "openmpi")}
+COUNTED = COUNTS["mpich"]["contract.bytes_are_counted"]
 #: a changed file: tests that must be chosen
 CHOSEN = {
     "README.md": "tests/unit/test_docs.py",
@@ -161,7 +163,7 @@ def test_mutant_applies_to_the_checkout(patch):
 @pytest.mark.parametrize("mutant", [path.stem for path in MUTANTS])
 def test_mutant_is_killed_by_a_test_of_the_default_suite(mutant):
     """Cases over ranks may be at another number of them once others have come."""
-    file, _, case = killers(TABLE)[mutant].partition("::")
+    file, _, case = KILLERS[mutant].partition("::")
     function, _, values = case.rstrip("]").partition("[")
     (found,) = (
         node
@@ -171,7 +173,7 @@ def test_mutant_is_killed_by_a_test_of_the_default_suite(mutant):
     assert not any(ast.unparse(mark) == "pytest.mark.full" for mark in found.decorator_list)
     if file == changed.RANKS:
         mpi, n, name = values.split("-", 2)
-        assert harness.counts(mpi)[name] == int(n)
+        assert COUNTS[mpi][name] == int(n)
 
 
 #: two files of tests, of which one ends the process that runs it

@@ -1,6 +1,6 @@
 """Run in the guest, ``python -m tests.knl.probe FILE``: take memory in every way from every NUMA node; count its pages.
 
-Writes JSON: ``[{"home", "spec", "shared", "memkind", "asked", "pages", "notes"}, ...]``.
+Writes JSON: ``{"probes": [{"home", "spec", "shared", "memkind", "asked", "pages", "notes"}, ...], "watched"}``.
 """
 
 import json
@@ -12,6 +12,7 @@ import time
 
 import numpy as np
 
+from psframe import compiled
 from psframe.compiled import _memkind
 from psframe.config.registry import bind
 from psframe.memory.audit import located
@@ -51,15 +52,16 @@ def shared(placement, site):
     return mapping
 
 
-def pages_of(memory):
-    """Return the pages of memory, all of it written, by node.
+def watched():
+    """Return pages that NUMA balancing watches: as the kernel tells of them, and then as psframe does.
 
-    The kernel moves pages to make room for huge ones; until a page has arrived, it is on no node (-1).
+    It watches what has no policy of its own, about once a second of a process's work; after the deadline, take it so.
     """
+    memory = np.ones(N_BYTES, np.uint8)
     deadline = time.monotonic() + DEADLINE_S
-    while -1 in (pages := located(memory)) and time.monotonic() < deadline:
-        time.sleep(0.01)
-    return pages
+    while -1 not in (told := compiled.numa.where(memory)) and time.monotonic() < deadline:
+        pass
+    return {"told": told, "located": located(memory)}
 
 
 def probe(number):
@@ -82,7 +84,7 @@ def probe(number):
                     "shared": take is shared,
                     "memkind": isinstance(block, _memkind.HbwBlock),
                     "asked": placement.policy(site, take is shared).nodes,
-                    "pages": pages_of(memory),
+                    "pages": located(memory),
                     "notes": list(site.notes),
                 }
             )
@@ -95,4 +97,4 @@ if __name__ == "__main__":
     with multiprocessing.get_context("fork").Pool(1, maxtasksperchild=1) as pool:
         every = pool.map(probe, homes, chunksize=1)
     with open(sys.argv[1], "w") as out:
-        json.dump([one for of_home in every for one in of_home], out)
+        json.dump({"probes": [one for of_home in every for one in of_home], "watched": watched()}, out)

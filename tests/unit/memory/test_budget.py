@@ -1,6 +1,7 @@
 """What is wanted of each NUMA node against what is free there, and what became of it."""
 
 import errno
+import mmap
 import os
 import subprocess
 import sys
@@ -125,6 +126,19 @@ def test_pages_elsewhere_are_a_complaint():
     half = Pages((4,), Counter({4: 99, 0: 1}))
     assert complaint("data", "hbw", half, 0.99) is None
     assert "1 on node 0, 99 on node 4" in complaint("data", "hbw", half, 0.991)
+
+
+def test_audit_touches_no_page():
+    """Neither private ones nor those of a file that another has written, though it looks for them a second time."""
+    with os.fdopen(os.memfd_create("test"), "r+b") as file:
+        file.truncate(8 * PAGE)
+        maps = [mmap.mmap(file.fileno(), 8 * PAGE) for _ in range(2)]
+    maps[0][:] = bytes([1]) * 8 * PAGE
+    for memory in (block(8 * PAGE), np.frombuffer(maps[1], np.uint8)):
+        for n_touched in (0, 3):
+            memory[: n_touched * PAGE].fill(1)
+            for _ in range(2):
+                assert audit.located(memory[100:])[-1] == 8 - n_touched
 
 
 def test_pages_add_up():

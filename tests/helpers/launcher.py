@@ -5,6 +5,7 @@ import re
 import signal
 import subprocess
 import sys
+import time
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cache
@@ -54,8 +55,19 @@ class Ended:
     timed_out: bool
 
 
-def run(mpi: Mpi, n: int, args: Sequence[str], timeout_s: float = 300, cwd: Path = ROOT, **env: str) -> Ended:
-    """Run ``python args`` on ``n`` ranks and wait; past the time-out the launcher and all ranks are killed."""
+def run(
+    mpi: Mpi,
+    n: int,
+    args: Sequence[str],
+    timeout_s: float = 300,
+    cwd: Path = ROOT,
+    report: Path | None = None,
+    **env: str,
+) -> Ended:
+    """Run ``python args`` on ``n`` ranks and wait; past the time-out the launcher and all ranks are killed.
+
+    It counts from the start, or from the last time that the ranks wrote to ``report``.
+    """
     process = subprocess.Popen(
         mpi.command(n, args),
         stdin=subprocess.DEVNULL,
@@ -67,7 +79,7 @@ def run(mpi: Mpi, n: int, args: Sequence[str], timeout_s: float = 300, cwd: Path
         start_new_session=True,
     )
     try:
-        out, err = process.communicate(timeout=timeout_s)
+        out, err = _waited(process, timeout_s, report)
     except subprocess.TimeoutExpired:
         os.killpg(process.pid, signal.SIGTERM)  # mpirun ends its ranks, which are in sessions of their own
         try:
@@ -75,10 +87,22 @@ def run(mpi: Mpi, n: int, args: Sequence[str], timeout_s: float = 300, cwd: Path
         except subprocess.TimeoutExpired:
             os.killpg(process.pid, signal.SIGKILL)
             out, err = process.communicate()
-        failures.said(process.returncode, out, f"{err}\nended after {timeout_s} s by the test")
+        failures.said(process.returncode, out, f"{err}\nended by the test after {timeout_s} s without news")
         return Ended(process.returncode, out, err, True)
     failures.said(process.returncode, out, err)
     return Ended(process.returncode, out, err, False)
+
+
+def _waited(process: subprocess.Popen[str], timeout_s: float, report: Path | None) -> tuple[str, str]:
+    left = timeout_s
+    while True:
+        try:
+            return process.communicate(timeout=left)
+        except subprocess.TimeoutExpired:
+            written = report.stat().st_mtime if report and report.exists() else 0
+            left = timeout_s - (time.time() - written)
+            if left <= 0:
+                raise
 
 
 def train(mpi, n, *args, timeout_s=300, **env):

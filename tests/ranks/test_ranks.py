@@ -18,7 +18,7 @@ from tests.ranks.harness import LARGEST, cases, counts
 
 CASES = cases()
 COUNTS = {mpi: counts(mpi) for mpi in ("mpich", "openmpi")}
-LONGEST_S, LONGEST_FULL_S = 600, 1800
+LONGEST_S, LONGEST_FULL_S = 600, 1800  # of a case, the compiling that a job begins with included
 MAX_JOBS = 4  # of an MPI and a number of ranks, where cases fail
 
 
@@ -55,7 +55,8 @@ def outcomes(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFa
         for _ in range(MAX_JOBS):  # a job ends with a case that fails while ranks wait for each other
             chosen.write_text("\n".join(left))
             words = ["-m", "tests.ranks.harness", str(report), f"@{chosen}"]
-            ended = launcher.run(mpi, n, words, timeout_s, **({"PSFRAME_TESTS": ""} if name == "openmpi" else {}))
+            env = {"PSFRAME_TESTS": ""} if name == "openmpi" else {}
+            ended = launcher.run(mpi, n, words, timeout_s, report=report, **env)
             lines = report.read_text().splitlines() if report.exists() else []
             results = {r["case"]: r for r in map(json.loads, lines)}
             state = "timed out" if ended.timed_out else f"ended with {ended.status}"
@@ -86,6 +87,26 @@ def test_cases_need_no_pytest():
     ended = subprocess.run([sys.executable, "-c", text], cwd=launcher.ROOT, capture_output=True, text=True, timeout=120)
     assert ended.returncode == 0, ended.stderr
     assert int(ended.stdout) == len(CASES)
+
+
+SLOW = """
+import sys
+import time
+
+for _ in range(int(sys.argv[2])):
+    time.sleep(1)
+    with open(sys.argv[1], "a") as report:
+        report.write("a case ended")
+time.sleep(float(sys.argv[3]))
+"""
+
+
+@pytest.mark.parametrize(("n_reports", "silence", "timed_out"), [(8, 0, False), (1, 60, True)])
+def test_job_may_last_while_it_reports(n_reports, silence, timed_out, tmp_path):
+    here = launcher.installed("mpich") or pytest.skip("no mpich here: bash launch/test.sh makes an environment with it")
+    report = tmp_path / "report"
+    ended = launcher.run(here, 1, ["-c", SLOW, report, n_reports, silence], timeout_s=5, report=report)
+    assert ended.timed_out == timed_out, ended
 
 
 FAILING = """

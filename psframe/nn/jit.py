@@ -6,7 +6,6 @@ called only from jitted code, ``inline`` for those to be inlined there.
 
 import gc
 import hashlib
-import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -20,9 +19,9 @@ numba_settings.load()
 import numba  # noqa: E402
 from numba.core import event  # noqa: E402
 from numba.core.errors import NumbaError  # noqa: E402
-from numba.core.registry import cpu_target  # noqa: E402
 
-from psframe.nn.code_files import shared  # noqa: E402
+from psframe.nn import compiler_data  # noqa: E402
+from psframe.nn.code_files import Code  # noqa: E402
 
 
 def _options_of_inner() -> dict[str, Any]:
@@ -86,36 +85,15 @@ def jit(function: Callable[..., Any]) -> Any:
     If psframe's folder is not writable, Numba chooses one in the user's home; without that, every process compiles for
     itself.
     """
+    compiled = numba.njit(**_OPTIONS)(function)
     before, numba.config.CACHE_DIR = numba.config.CACHE_DIR, _FOLDER
     try:
-        return shared(numba.njit(cache=True, **_OPTIONS)(function))
+        compiled._cache = Code(function)
     except RuntimeError:  # "cannot cache function: no locator available"
-        return numba.njit(**_OPTIONS)(function)
+        compiler_data.load()
     finally:
         numba.config.CACHE_DIR = before
-
-
-def load() -> None:
-    """Load Numba's compiler data now; by default, Numba loads it before its first compilation."""
-    _load_array_functions()
-    cpu_target.typing_context.refresh()
-    cpu_target.target_context.refresh()
-
-
-def _load_array_functions() -> None:
-    """Import Numba's functions of arrays without SciPy's linear algebra, unless either has been imported.
-
-    Numba imports the latter to see if it is there, which takes a fifth of a rank's CPU time at start, and does so again
-    where jitted code needs it, as ``np.dot`` does.
-    """
-    if {"scipy.linalg", "numba.np.arraymath"} & sys.modules.keys():
-        return
-    sys.modules["scipy.linalg"] = None  # type: ignore[assignment]  # its import fails
-    try:
-        from numba.np import arraymath
-    finally:
-        del sys.modules["scipy.linalg"]
-    arraymath._HAVE_BLAS = "scipy" in sys.modules  # as it would have found
+    return compiled
 
 
 @contextmanager

@@ -81,7 +81,7 @@ def train(
     """
     planned = plan(cluster, source, overrides)
     with begin.importing():
-        session = cluster.run_on_all(_session)
+        session = cluster.run_on_all(lambda: import_module("psframe.train.session"))
     run, stopped = session.train(cluster, planned, quiet, callbacks)
     return run, stopped
 
@@ -94,12 +94,6 @@ def plan(cluster: Cluster, source: Source, overrides: Sequence[str]) -> "Plan":
             overrides = import_module("psframe.train.plan.tuned").applied(cluster, source, overrides)
     made: Plan = planning.make(cluster, source, overrides)
     return made
-
-
-def _session() -> Any:
-    module, jit = import_module("psframe.train.session"), import_module("psframe.nn.jit")
-    jit.load()
-    return module
 
 
 def tell(run: "Run", stopped: "Stopped | None", quiet: bool) -> None:

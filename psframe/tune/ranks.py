@@ -27,7 +27,6 @@ from psframe.cluster.command import guarded, run  # noqa: E402
 from psframe.cluster.communicators import mpi_name  # noqa: E402
 from psframe.config import registry, tuned  # noqa: E402
 from psframe.errors import UserError  # noqa: E402
-from psframe.nn import jit  # noqa: E402
 from psframe.train.data.dataset import LoadedData  # noqa: E402
 from psframe.train.plan import plan, without_ranks  # noqa: E402
 from psframe.tune.stretch import BESIDE, Candidate, train  # noqa: E402
@@ -129,7 +128,6 @@ def serve(cluster: Cluster, argv: Sequence[str]) -> int:
     _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))  # each candidate holds some files
     candidates = Candidates(cluster, argv[0], argv[1:])
-    jit.load()
     while True:
         line = _told(cluster, sys.stdin.readline().encode() if cluster.rank == 0 else b"")
         if not line:

@@ -76,6 +76,7 @@ def test_processes_that_compile_at_once_do_not_load_each_others_code(tmp_path):
 def test_processes_that_compile_at_once_keep_each_others_code(tmp_path):
     assert sorted(first(tmp_path, "lock")) == ["1", "1.5", "7"]
     assert first(tmp_path, "both") == ["1.5", "7", "0"], "something was compiled once more"
+    assert first(tmp_path, "loads") == ["7", "0"]
 
 
 def test_lock_of_a_process_that_was_stopped_is_not_waited_for_for_ever(tmp_path, monkeypatch):

@@ -19,6 +19,7 @@ from numba.core.runtime import rtsys
 from psframe.nn import compiler_data
 
 PATIENCE_S, PAUSE_S = 10.0, 0.02  # an index is written in a millisecond
+COMPILING_S = 120.0  # longest wait for another process that compiles the same
 
 
 class CodeFiles(IndexDataCacheFile):
@@ -26,7 +27,7 @@ class CodeFiles(IndexDataCacheFile):
 
     def save(self, key: Any, data: Any) -> None:
         """Write the code for ``key``, and then its name into the index; on a full disk, it stays in memory alone."""
-        name = self._data_name(int(hashlib.sha256(repr(key).encode()).hexdigest()[:16], 16))
+        name = self._name(key)
         with suppress(OSError):
             self._save_data(name, data)
             with self._alone():
@@ -42,6 +43,40 @@ class CodeFiles(IndexDataCacheFile):
             return super()._load_index()
         return {}
 
+    def has(self, key: Any) -> bool:
+        """Return True if there is code for ``key``."""
+        name = self._load_index().get(key)
+        return bool(name) and os.path.exists(self._data_path(name))
+
+    def claim(self, key: Any, patience_s: float) -> int | None:
+        """Return the open file whose lock says that this process compiles for ``key``; None if another does.
+
+        It is waited for as long as that; for ever by nobody, since a process that was stopped keeps its lock. OSError
+        where there can be no lock.
+        """
+        os.makedirs(self._cache_path, exist_ok=True)
+        claimed = os.open(self._claim_path(key), os.O_CREAT | os.O_RDWR, 0o666)
+        try:
+            if _lock(claimed, patience_s):
+                return claimed
+        except OSError:
+            os.close(claimed)
+            raise
+        os.close(claimed)
+        return None
+
+    def release(self, key: Any, claimed: int) -> None:
+        """Let others compile for ``key``, or load what is there now."""
+        with suppress(OSError):  # who has opened it before gets its lock, and finds the code
+            os.unlink(self._claim_path(key))
+        os.close(claimed)
+
+    def _claim_path(self, key: Any) -> str:
+        return f"{self._data_path(self._name(key))}.claim"
+
+    def _name(self, key: Any) -> str:
+        return str(self._data_name(int(hashlib.sha256(repr(key).encode()).hexdigest()[:16], 16)))
+
     @contextmanager
     def _alone(self) -> Iterator[None]:
         """Keep other processes from changing the index, where a lock is to be had in time.
@@ -51,18 +86,24 @@ class CodeFiles(IndexDataCacheFile):
         folder = os.open(self._cache_path, os.O_RDONLY)
         try:
             with suppress(OSError):
-                _lock(folder)
+                _lock(folder, PATIENCE_S)
             yield
         finally:
             os.close(folder)
 
 
-def _lock(folder: int) -> None:
-    """Wait for the lock of an open folder, for so long; raise OSError where it cannot be locked."""
-    until = time.monotonic() + PATIENCE_S
-    while time.monotonic() < until:
+def _lock(file: int, patience_s: float) -> bool:
+    """Wait for the lock of an open file or folder, for so long; return False if another has it still.
+
+    Raises OSError where there are no locks.
+    """
+    until = time.monotonic() + patience_s
+    while True:
         with suppress(BlockingIOError):
-            return fcntl.flock(folder, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            return True
+        if time.monotonic() > until:
+            return False
         time.sleep(PAUSE_S)
 
 
@@ -77,16 +118,58 @@ class Code(FunctionCache):
 
     def __init__(self, function: Callable[..., Any]):
         super().__init__(function)
-        stamp = self._impl.locator.get_source_stamp()
-        self._cache_file = CodeFiles(self._cache_path, self._impl.filename_base, stamp)
+        self._files = CodeFiles(self._cache_path, self._impl.filename_base, self._impl.locator.get_source_stamp())
+        self._cache_file = self._files
+        self._claims: dict[Any, int] = {}  # open files, of what this process compiles
 
     def load_overload(self, signature: Any, target: Any) -> Any:
-        """Return the code for a signature; None if it must be compiled, for which Numba's data are loaded then.
+        """Return the code for a signature; None if this process must compile it.
 
-        Numba loads them first in any case, which is an eighth of the CPU time of a rank's start.
+        Who compiles alone needs Numba's data, which Numba loads in any case: an eighth of the CPU time of a rank's
+        start.
         """
         rtsys.initialize(target)
         found = self._load_overload(signature, target)
+        if found is None and self._claimed(signature, target, COMPILING_S) is not None:
+            found = self._load_overload(signature, target)  # which another process may have compiled meanwhile
+            if found is not None:
+                self._release(self._index_key(signature, target.codegen()))
         if found is None:
             compiler_data.load()
         return found
+
+    def save_overload(self, signature: Any, data: Any) -> None:
+        """Write the code for a signature, and let others know."""
+        try:
+            super().save_overload(signature, data)
+        finally:
+            self._release(self._index_key(signature, data.codegen))
+
+    def is_to_be_compiled(self, signature: Any, target: Any) -> bool:
+        """Return True if there is no code for a signature, and this process is to compile it, since no other does."""
+        rtsys.initialize(target)
+        key = self._index_key(signature, target.codegen())
+        if self._files.has(key) or not self._claimed(signature, target, 0):
+            return False
+        if self._files.has(key):
+            self._release(key)
+            return False
+        return True
+
+    def _claimed(self, signature: Any, target: Any, patience_s: float) -> bool | None:
+        """Return True if this process has claimed a signature, or False if another still has; None without locks."""
+        key = self._index_key(signature, target.codegen())
+        if key not in self._claims:
+            try:
+                claimed = self._files.claim(key, patience_s)
+            except OSError:
+                return None
+            if claimed is None:
+                return False
+            self._claims[key] = claimed
+        return True
+
+    def _release(self, key: Any) -> None:
+        claimed = self._claims.pop(key, None)
+        if claimed is not None:
+            self._files.release(key, claimed)

@@ -3,7 +3,7 @@
 import os
 import threading
 from collections.abc import Callable
-from typing import Any
+from typing import Any, ClassVar
 
 from psframe.nn import subnormal
 
@@ -18,7 +18,14 @@ class Threads:
     ----------
     n : int
         Number of threads, including the caller's.
+
+    Attributes
+    ----------
+    instead : callable, optional
+        Called with a kernel and the arguments of one part, in place of running it; of all threads of this process.
     """
+
+    instead: ClassVar[Callable[..., None] | None] = None
 
     def __init__(self, n: int = 1):
         self.n = n
@@ -28,6 +35,9 @@ class Threads:
 
     def run(self, kernel: Callable[..., Any], *args: Any) -> None:
         """Call ``kernel(part, n, *args)`` for every part in range(n); return after the last one."""
+        if self.instead:
+            self.instead(kernel, 0, self.n, *args)
+            return
         if self.n == 1:
             kernel(0, 1, *args)
             return
@@ -46,7 +56,7 @@ class Threads:
     def run_phases(self, n_phases: int, kernel: Callable[..., Any], *args: Any) -> None:
         """Call ``kernel(part, n, phase, *args)`` for all parts of each phase in turn; with one thread, only once, with
         phase -1, which means all phases."""
-        if self.n == 1:
+        if self.n == 1 and not self.instead:
             kernel(0, 1, -1, *args)
             return
         for phase in range(n_phases):

@@ -1,10 +1,14 @@
 """Setup of a run before training: compile, initialize (:func:`init_parameters`), open outputs, verify the placement."""
 
 import json
+import os
+import pickle
 import sys
 from threading import Timer
 
 from psframe.cluster import consistency
+from psframe.cluster.cluster import Cluster
+from psframe.nn.compiling_together import sharing
 from psframe.nn.initial import initialize
 from psframe.nn.jit import compiling
 from psframe.nn.timed import time_layers
@@ -28,13 +32,12 @@ NOTICE_S = 3.0  # compiling for longer than this prints a notice
 
 
 def _compile(run: Run, quiet: bool) -> None:
-    """Let Numba compile on each node's first rank; the others then load the result from the cache on disk.
+    """Let Numba compile on the ranks of each node, as many as there are cores; then each loads it all from disk.
 
-    With stages, the first rank of each stage compiles, as their layers differ.
+    The node's first rank does so before the others, and compiles what is left. With stages, the ranks of each stage
+    compile, as their layers differ.
     """
-    link = run.group.cluster.link if run.group.is_stage else run.cluster.link
-    if not link.leads:
-        link.tell()
+    cluster = run.group.cluster if run.group.is_stage else run.cluster
     notice = Timer(
         NOTICE_S,
         say,
@@ -43,13 +46,24 @@ def _compile(run: Run, quiet: bool) -> None:
     if run.outputs.run_dir and not quiet:
         notice.start()
     try:
+        if cluster.node_rank < _n_cores(cluster):
+            sharing(run.work.warm)
+        cluster.link.gather(b"")
+        if not cluster.link.leads:
+            cluster.link.tell()
         with compiling(run.config.nn.kernels):
             run.work.warm()
             run.collective.warm()
     finally:
         notice.cancel()
-    if link.leads:
-        link.tell()
+    if cluster.link.leads:
+        cluster.link.tell()
+
+
+def _n_cores(cluster: Cluster) -> int:
+    """Return the number of cores that the ranks of this node may run on. All of them must call."""
+    of_ranks = cluster.link.gather(pickle.dumps(os.sched_getaffinity(0)))
+    return int(cluster.link.tell(len(set().union(*map(pickle.loads, of_ranks)))))
 
 
 def init_parameters(run: Run, saved: Saved | None, quiet: bool) -> None:

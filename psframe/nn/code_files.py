@@ -11,7 +11,7 @@ import os
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
-from typing import Any
+from typing import Any, ClassVar
 
 from numba.core.caching import FunctionCache, IndexDataCacheFile
 from numba.core.runtime import rtsys
@@ -19,7 +19,6 @@ from numba.core.runtime import rtsys
 from psframe.nn import compiler_data
 
 PATIENCE_S, PAUSE_S = 10.0, 0.02  # an index is written in a millisecond
-COMPILING_S = 120.0  # longest wait for another process that compiles the same
 
 
 class CodeFiles(IndexDataCacheFile):
@@ -38,11 +37,6 @@ class CodeFiles(IndexDataCacheFile):
         with suppress(Exception):  # which one a damaged pickle raises depends on the damage
             return super().load(key)
 
-    def _load_index(self) -> dict[Any, str]:
-        with suppress(Exception):
-            return super()._load_index()
-        return {}
-
     def has(self, key: Any) -> bool:
         """Return True if there is code for ``key``."""
         name = self._load_index().get(key)
@@ -51,8 +45,8 @@ class CodeFiles(IndexDataCacheFile):
     def claim(self, key: Any, patience_s: float) -> int | None:
         """Return the open file whose lock says that this process compiles for ``key``; None if another does.
 
-        It is waited for as long as that; for ever by nobody, since a process that was stopped keeps its lock. OSError
-        where there can be no lock.
+        The other one is waited for as long as that: a process that was stopped keeps its lock. OSError where there can
+        be no lock.
         """
         os.makedirs(self._cache_path, exist_ok=True)
         claimed = os.open(self._claim_path(key), os.O_CREAT | os.O_RDWR, 0o666)
@@ -70,6 +64,11 @@ class CodeFiles(IndexDataCacheFile):
         with suppress(OSError):  # who has opened it before gets its lock, and finds the code
             os.unlink(self._claim_path(key))
         os.close(claimed)
+
+    def _load_index(self) -> dict[Any, str]:
+        with suppress(Exception):
+            return super()._load_index()
+        return {}
 
     def _claim_path(self, key: Any) -> str:
         return f"{self._data_path(self._name(key))}.claim"
@@ -114,7 +113,14 @@ class Code(FunctionCache):
     ------
     RuntimeError
         There is no folder that this process may write to.
+
+    Attributes
+    ----------
+    patience_s : float
+        Longest wait for another process that compiles the same; of all functions.
     """
+
+    patience_s: ClassVar[float] = 120.0
 
     def __init__(self, function: Callable[..., Any]):
         super().__init__(function)
@@ -125,15 +131,11 @@ class Code(FunctionCache):
     def load_overload(self, signature: Any, target: Any) -> Any:
         """Return the code for a signature; None if this process must compile it.
 
-        Who compiles alone needs Numba's data, which Numba loads in any case: an eighth of the CPU time of a rank's
+        Only a process that compiles needs Numba's data. Numba loads them in any case, an eighth of a rank's CPU time at
         start.
         """
         rtsys.initialize(target)
-        found = self._load_overload(signature, target)
-        if found is None and self._claimed(signature, target, COMPILING_S) is not None:
-            found = self._load_overload(signature, target)  # which another process may have compiled meanwhile
-            if found is not None:
-                self._release(self._index_key(signature, target.codegen()))
+        found = self._load_overload(signature, target) or self._awaited(signature, target)
         if found is None:
             compiler_data.load()
         return found
@@ -155,6 +157,18 @@ class Code(FunctionCache):
             self._release(key)
             return False
         return True
+
+    def _awaited(self, signature: Any, target: Any) -> Any:
+        """Return what another process has compiled in the meantime; None if this one must, and has claimed it."""
+        claimed = self._claimed(signature, target, self.patience_s)
+        if claimed is None:
+            return None
+        if not claimed:  # that process was stopped: what else it may have claimed is not waited for, too
+            Code.patience_s = 0.0
+        found = self._load_overload(signature, target)
+        if found is not None:
+            self._release(self._index_key(signature, target.codegen()))
+        return found
 
     def _claimed(self, signature: Any, target: Any, patience_s: float) -> bool | None:
         """Return True if this process has claimed a signature, or False if another still has; None without locks."""

@@ -112,11 +112,12 @@ def test_kernel_that_another_process_compiles_is_passed_over(kernel, claim):
 
 
 def test_process_that_was_stopped_while_it_compiled_is_not_waited_for_for_ever(kernel, claim, monkeypatch):
-    monkeypatch.setattr(code_files, "COMPILING_S", 0.1)
+    monkeypatch.setattr(code_files.Code, "patience_s", 0.1)
     x = np.zeros(3)
     kernel(0, 1, x)
     assert x.all()
     assert kernel._cache._files.has(claim[0])
+    assert code_files.Code.patience_s == 0, "what else that process was to compile would be waited for as long"
 
 
 def test_where_there_are_no_locks_nothing_is_shared(kernel, monkeypatch):

@@ -13,6 +13,7 @@ from psframe.memory.tensor_names import key_of
 
 Blocks = Iterable[tuple[str, np.ndarray]]
 ENTRY = np.dtype(np.uint64)  #: of a page in /proc/self/pagemap
+CHUNK_BYTES = 256 << 20  # looked at together, so that the arrays of their pages stay small
 
 
 @dataclass
@@ -94,12 +95,16 @@ def located(memory: np.ndarray) -> Counter[int]:
     found = Counter[int](compiled.numa.where(memory))
     if not found[-1]:
         return found
-    _read_pages(memory)
-    return Counter(compiled.numa.where(memory))
+    for begin in range(0, len(memory), CHUNK_BYTES):
+        _read_pages(memory[begin : begin + CHUNK_BYTES])
+    return min(found, Counter(compiled.numa.where(memory)), key=lambda pages: pages[-1])
 
 
 def _read_pages(memory: np.ndarray) -> None:
-    """Read a byte of each page that this process has, by /proc/self/pagemap (in memory: bit 63; on its way: bit 62)."""
+    """Read a byte of each page that this process has, by /proc/self/pagemap.
+
+    Bit 63 is set of a page in memory, bit 62 of one that is swapped out or on its way.
+    """
     size, first = compiled.numa.PAGE_BYTES, memory.ctypes.data
     begin, end = first // size, -(-(first + len(memory)) // size)
     with suppress(OSError), open("/proc/self/pagemap", "rb") as entries:

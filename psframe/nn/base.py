@@ -193,7 +193,8 @@ class Layer(Protocol):
     def forward(self, x: np.ndarray, state: Pass) -> np.ndarray:
         """Return the output (n, ...) for ``x`` (n, ...), which the caller keeps until the backward pass.
 
-        Both are C-contiguous. No layer writes to ``x``. The output may be ``x`` or a view of it.
+        Both are C-contiguous. No layer writes to ``x``. The output may be ``x`` or a view of it. Before training, while
+        kernels are compiled and not run, ``x`` may hold any numbers; none is an index that may be taken unchecked.
         """
 
     def backward(self, x: np.ndarray, dy: np.ndarray, state: Pass, need_dx: bool) -> Any:

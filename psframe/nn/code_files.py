@@ -13,6 +13,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from typing import Any, ClassVar
 
+from numba.core import event
 from numba.core.caching import FunctionCache, IndexDataCacheFile
 from numba.core.runtime import rtsys
 
@@ -49,20 +50,27 @@ class CodeFiles(IndexDataCacheFile):
         be no lock.
         """
         os.makedirs(self._cache_path, exist_ok=True)
-        claimed = os.open(self._claim_path(key), os.O_CREAT | os.O_RDWR, 0o666)
-        try:
-            if _lock(claimed, patience_s):
-                return claimed
-        except OSError:
-            os.close(claimed)
-            raise
-        os.close(claimed)
-        return None
+        while True:
+            claimed = os.open(self._claim_path(key), os.O_CREAT | os.O_RDWR, 0o666)
+            has_lock = False
+            try:
+                has_lock = _lock(claimed, patience_s)
+                if not has_lock:
+                    return None
+                with suppress(FileNotFoundError):  # whoever had it before has released it: a new file is made
+                    if os.path.samestat(os.fstat(claimed), os.stat(self._claim_path(key))):
+                        return claimed
+                has_lock = False
+            finally:
+                if not has_lock:
+                    os.close(claimed)
 
     def release(self, key: Any, claimed: int) -> None:
         """Let others compile for ``key``, or load what is there now."""
-        with suppress(OSError):  # who has opened it before gets its lock, and finds the code
+        with suppress(OSError):
             os.unlink(self._claim_path(key))
+        with suppress(OSError):
+            fcntl.flock(claimed, fcntl.LOCK_UN)  # also of what was forked in the meantime
         os.close(claimed)
 
     def _load_index(self) -> dict[Any, str]:
@@ -117,7 +125,7 @@ class Code(FunctionCache):
     Attributes
     ----------
     patience_s : float
-        Longest wait for another process that compiles the same; of all functions.
+        Longest wait for another process that compiles the same; 0 in a process that has waited in vain.
     """
 
     patience_s: ClassVar[float] = 120.0
@@ -148,31 +156,39 @@ class Code(FunctionCache):
             self._release(self._index_key(signature, data.codegen))
 
     def is_to_be_compiled(self, signature: Any, target: Any) -> bool:
-        """Return True if there is no code for a signature, and this process is to compile it, since no other does."""
+        """Return True if there is no code for a signature, and claim it, unless another process has.
+
+        The caller compiles then, and releases it if that fails.
+        """
         rtsys.initialize(target)
         key = self._index_key(signature, target.codegen())
-        if self._files.has(key) or not self._claimed(signature, target, 0):
+        if self._files.has(key) or not self._claimed(key, 0):
             return False
         if self._files.has(key):
             self._release(key)
             return False
         return True
 
+    def release(self, signature: Any, target: Any) -> None:
+        """Let other processes compile for a signature, if this one has claimed it."""
+        self._release(self._index_key(signature, target.codegen()))
+
     def _awaited(self, signature: Any, target: Any) -> Any:
-        """Return what another process has compiled in the meantime; None if this one must, and has claimed it."""
-        claimed = self._claimed(signature, target, self.patience_s)
-        if claimed is None:
-            return None
-        if not claimed:  # that process was stopped: what else it may have claimed is not waited for, too
-            Code.patience_s = 0.0
+        """Return what another process has compiled in the meantime; None if this one must."""
+        key = self._index_key(signature, target.codegen())
+        waits = self._claimed(key, 0) is False
+        if waits:
+            self._claimed(key, self.patience_s)
         found = self._load_overload(signature, target)
         if found is not None:
-            self._release(self._index_key(signature, target.codegen()))
+            self._release(key)
+        elif waits:  # that process was stopped, or cannot write: others are not waited for, and need not wait
+            Code.patience_s = 0.0
+            self._release(key)
         return found
 
-    def _claimed(self, signature: Any, target: Any, patience_s: float) -> bool | None:
+    def _claimed(self, key: Any, patience_s: float) -> bool | None:
         """Return True if this process has claimed a signature, or False if another still has; None without locks."""
-        key = self._index_key(signature, target.codegen())
         if key not in self._claims:
             try:
                 claimed = self._files.claim(key, patience_s)
@@ -187,3 +203,20 @@ class Code(FunctionCache):
         claimed = self._claims.pop(key, None)
         if claimed is not None:
             self._files.release(key, claimed)
+
+
+class _Failures(event.Listener):
+    """Releases what could not be compiled; Numba tells its cache of what could be."""
+
+    def on_start(self, event: event.Event) -> None:
+        """Do nothing."""
+
+    def on_end(self, event: event.Event) -> None:
+        """Release a signature that has no code now."""
+        dispatcher = event.data["dispatcher"]
+        code, signature = dispatcher._cache, event.data["args"]
+        if isinstance(code, Code) and signature not in dispatcher.overloads:
+            code.release(signature, dispatcher.targetctx)
+
+
+event.register("numba:compile", _Failures())

@@ -9,6 +9,7 @@ from contextlib import contextmanager, suppress
 from typing import Any
 
 import numpy as np
+from numba.core.errors import NumbaError
 
 from psframe.nn.code_files import Code
 from psframe.nn.threads import Threads
@@ -17,7 +18,8 @@ from psframe.nn.threads import Threads
 def sharing(warm: Callable[[], None]) -> None:
     """Call ``warm``, in which layers compute, and compile the kernels that it calls in place of running them.
 
-    Other processes may do the same at the same moment. What cannot be compiled is left to who calls it in earnest.
+    Other processes may do the same at the same moment, but must not be waited for in ``warm``. What cannot be compiled
+    is left to who calls it in earnest.
     """
     with suppress(Exception), np.errstate(all="ignore"), _kernels(_compile):
         warm()  # computes with what no kernel has written
@@ -39,4 +41,5 @@ def _compile(kernel: Any, *args: Any) -> None:
         return
     signature = tuple(kernel.typeof_pyval(arg) for arg in args)
     if signature not in kernel.overloads and code.is_to_be_compiled(signature, kernel.targetctx):
-        kernel.compile(signature)
+        with suppress(NumbaError):
+            kernel.compile(signature)

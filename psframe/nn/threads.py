@@ -56,7 +56,10 @@ class Threads:
     def run_phases(self, n_phases: int, kernel: Callable[..., Any], *args: Any) -> None:
         """Call ``kernel(part, n, phase, *args)`` for all parts of each phase in turn; with one thread, only once, with
         phase -1, which means all phases."""
-        if self.n == 1 and not self.instead:
+        if self.instead:
+            self.instead(kernel, 0, self.n, 0, *args)
+            return
+        if self.n == 1:
             kernel(0, 1, -1, *args)
             return
         for phase in range(n_phases):

@@ -94,18 +94,18 @@ import sys
 import time
 
 for _ in range(int(sys.argv[2])):
-    time.sleep(1)
     with open(sys.argv[1], "a") as report:
         report.write("a case ended")
+    time.sleep(1)
 time.sleep(float(sys.argv[3]))
 """
 
 
-@pytest.mark.parametrize(("n_reports", "silence", "timed_out"), [(8, 0, False), (1, 60, True)])
+@pytest.mark.parametrize(("n_reports", "silence", "timed_out"), [(13, 0, False), (1, 60, True)])
 def test_job_may_last_while_it_reports(n_reports, silence, timed_out, tmp_path):
     here = launcher.installed("mpich") or pytest.skip("no mpich here: bash launch/test.sh makes an environment with it")
     report = tmp_path / "report"
-    ended = launcher.run(here, 1, ["-c", SLOW, report, n_reports, silence], timeout_s=5, report=report)
+    ended = launcher.run(here, 1, ["-c", SLOW, report, n_reports, silence], timeout_s=10, report=report)
     assert ended.timed_out == timed_out, ended
 
 

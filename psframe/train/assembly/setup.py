@@ -1,13 +1,10 @@
 """Setup of a run before training: compile, initialize (:func:`init_parameters`), open outputs, verify the placement."""
 
 import json
-import os
-import pickle
 import sys
 from threading import Timer
 
 from psframe.cluster import consistency
-from psframe.cluster.cluster import Cluster
 from psframe.nn.compiling_together import sharing
 from psframe.nn.initial import initialize
 from psframe.nn.jit import compiling
@@ -32,12 +29,14 @@ NOTICE_S = 3.0  # compiling for longer than this prints a notice
 
 
 def _compile(run: Run, quiet: bool) -> None:
-    """Let Numba compile on the ranks of each node, as many as there are cores; then each loads it all from disk.
+    """Let Numba compile on the ranks of each node, as many as there are cores.
 
-    The node's first rank does so before the others, and compiles what is left. With stages, the ranks of each stage
-    compile, as their layers differ.
+    Then the node's first rank computes a sample, and compiles what is left; then the others load it all from disk. With
+    stages, the ranks of each stage do so, as their layers differ. Shards, which wait for each other in the layers, all
+    compile.
     """
     cluster = run.group.cluster if run.group.is_stage else run.cluster
+    waits = any(layer.together for _, layer in run.network.active)
     notice = Timer(
         NOTICE_S,
         say,
@@ -46,7 +45,7 @@ def _compile(run: Run, quiet: bool) -> None:
     if run.outputs.run_dir and not quiet:
         notice.start()
     try:
-        if cluster.node_rank < _n_cores(cluster):
+        if cluster.node_rank < cluster.rendezvous.n_cores and not waits:
             sharing(run.work.warm)
         cluster.link.gather(b"")
         if not cluster.link.leads:
@@ -58,12 +57,6 @@ def _compile(run: Run, quiet: bool) -> None:
         notice.cancel()
     if cluster.link.leads:
         cluster.link.tell()
-
-
-def _n_cores(cluster: Cluster) -> int:
-    """Return the number of cores that the ranks of this node may run on. All of them must call."""
-    of_ranks = cluster.link.gather(pickle.dumps(os.sched_getaffinity(0)))
-    return int(cluster.link.tell(len(set().union(*map(pickle.loads, of_ranks)))))
 
 
 def init_parameters(run: Run, saved: Saved | None, quiet: bool) -> None:

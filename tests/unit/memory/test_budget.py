@@ -141,6 +141,20 @@ def test_audit_touches_no_page():
                 assert audit.located(memory[100:])[-1] == 8 - n_touched
 
 
+def test_pages_that_the_kernel_does_not_tell_of_are_read_and_looked_for_again(monkeypatch):
+    """Those that this process has; also where the memory begins and ends within a page."""
+    memory, told, where = block(8 * PAGE), [Counter({-1: 8})], compiled.numa.where
+    memory[: 5 * PAGE] = 1
+    monkeypatch.setattr(audit, "CHUNK_BYTES", 3 * PAGE)
+    read = []
+    plain = audit._read_pages
+    monkeypatch.setattr(audit, "_read_pages", lambda part: (read.append(len(part)), plain(part)))
+    monkeypatch.setattr(audit.compiled.numa, "where", lambda part: told.pop() if told else where(part))
+    pages = audit.located(memory[100:-100])
+    assert (pages[-1], pages.total()) == (3, 8)
+    assert sum(read) == 8 * PAGE - 200
+
+
 def test_pages_add_up():
     total = Pages((4,), Counter({4: 2}), 1, 0) + Pages((5,), Counter({5: 3}), 0, 7)
     assert total.to_plain() == {"4": 2, "5": 3, "untouched": 1, "denied": 7}

@@ -4,6 +4,7 @@ import fcntl
 import os
 import subprocess
 import sys
+import threading
 
 import numpy as np
 import pytest
@@ -134,7 +135,32 @@ def test_where_there_are_no_locks_nothing_is_shared(kernel, monkeypatch):
     assert x.all()
 
 
-def test_what_fails_is_left_to_who_calls_it_in_earnest(kernel):
+def test_what_fails_is_left_to_who_calls_it_in_earnest(kernel, tmp_path):
+    """Others need not wait for it, whether it failed there or in earnest."""
     sharing(lambda: Threads().run(kernel, "no array"))
-    with pytest.raises(Exception, match=r"Cannot|No implementation|setitem"):
-        Threads().run(kernel, "no array")
+    for _ in range(2):
+        assert not kernel._cache._claims
+        assert not [*tmp_path.rglob("*.claim")]
+        with pytest.raises(Exception, match=r"Cannot|No implementation|setitem"):
+            Threads().run(kernel, "no array")
+
+
+def test_code_that_another_process_cannot_write_is_not_waited_for_again(kernel, claim, monkeypatch):
+    """On a full disk each would wait for all before it."""
+    files, (key, held) = kernel._cache._files, claim
+    monkeypatch.setattr(code_files.Code, "patience_s", 60.0)
+    threading.Timer(0.3, files.release, (key, held)).start()
+    x = np.zeros(3)
+    kernel(0, 1, x)
+    assert x.all()
+    assert code_files.Code.patience_s == 0
+    assert not kernel._cache._claims
+
+
+def test_claim_is_on_the_file_that_is_there(kernel, claim):
+    """Who waited for a file that was removed takes a new one, which others see, too."""
+    files, (key, held) = kernel._cache._files, claim
+    threading.Timer(0.3, files.release, (key, held)).start()
+    mine = files.claim(key, 60)
+    assert files.claim(key, 0) is None
+    files.release(key, mine)

@@ -249,6 +249,7 @@ WRITERS = {
     "psframe.cluster.mpi_start",  # an empty file, made anew, in the launcher's own folder
     "psframe.cluster.nodes",  # a socket
     "psframe.record.view",  # /dev/null
+    "psframe.nn.code_files",  # empty files beside code that Numba has written there, and runs
 }
 
 

@@ -105,12 +105,18 @@ def _read_pages(memory: np.ndarray) -> None:
 
     Bit 63 is set of a page in memory, bit 62 of one that is swapped out or on its way.
     """
-    size, first = compiled.numa.PAGE_BYTES, memory.ctypes.data
-    begin, end = first // size, -(-(first + len(memory)) // size)
+    pages, size = _pages_of(memory), compiled.numa.PAGE_BYTES
     with suppress(OSError), open("/proc/self/pagemap", "rb") as entries:
-        entries.seek(begin * ENTRY.itemsize)
-        flags = np.frombuffer(entries.read((end - begin) * ENTRY.itemsize), ENTRY) >> 62
-        memory[np.maximum(np.flatnonzero(flags) * size + begin * size - first, 0)].max(initial=0)
+        entries.seek(pages.start * ENTRY.itemsize)
+        flags = np.frombuffer(entries.read(len(pages) * ENTRY.itemsize), ENTRY) >> 62
+        starts = (pages.start + np.flatnonzero(flags)) * size - memory.ctypes.data
+        memory[np.maximum(starts, 0)].max(initial=0)
+
+
+def _pages_of(memory: np.ndarray) -> range:
+    """Return the numbers of the pages that hold ``memory``."""
+    size, first = compiled.numa.PAGE_BYTES, memory.ctypes.data
+    return range(first // size, -(-(first + len(memory)) // size))
 
 
 def _count(memory: np.ndarray, policy: Policy) -> Pages:
@@ -120,8 +126,7 @@ def _count(memory: np.ndarray, policy: Policy) -> Pages:
     except OSError as error:
         if error.errno not in DENIED:
             raise
-        page, first = compiled.numa.PAGE_BYTES, memory.ctypes.data
-        return Pages(asked, denied=-(-(first + len(memory)) // page) - first // page)
+        return Pages(asked, denied=len(_pages_of(memory)))
     untouched, n_pages = by_node.pop(-1, 0), by_node.total()
     return Pages(asked, by_node, untouched, wanted=_wanted(policy, n_pages, len(memory)))
 

@@ -10,7 +10,7 @@ import hashlib
 import os
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
+from contextlib import ExitStack, contextmanager, suppress
 from typing import Any, ClassVar
 
 from numba.core import event
@@ -51,19 +51,15 @@ class CodeFiles(IndexDataCacheFile):
         """
         os.makedirs(self._cache_path, exist_ok=True)
         while True:
-            claimed = os.open(self._claim_path(key), os.O_CREAT | os.O_RDWR, 0o666)
-            has_lock = False
-            try:
-                has_lock = _lock(claimed, patience_s)
-                if not has_lock:
+            with ExitStack() as closing:
+                claimed = os.open(self._claim_path(key), os.O_CREAT | os.O_RDWR, 0o666)
+                closing.callback(os.close, claimed)
+                if not _lock(claimed, patience_s):
                     return None
                 with suppress(FileNotFoundError):  # whoever had it before has released it: a new file is made
                     if os.path.samestat(os.fstat(claimed), os.stat(self._claim_path(key))):
+                        closing.pop_all()
                         return claimed
-                has_lock = False
-            finally:
-                if not has_lock:
-                    os.close(claimed)
 
     def release(self, key: Any, claimed: int) -> None:
         """Let others compile for ``key``, or load what is there now."""
@@ -132,8 +128,7 @@ class Code(FunctionCache):
 
     def __init__(self, function: Callable[..., Any]):
         super().__init__(function)
-        self._files = CodeFiles(self._cache_path, self._impl.filename_base, self._impl.locator.get_source_stamp())
-        self._cache_file = self._files
+        self._cache_file = CodeFiles(self._cache_path, self._impl.filename_base, self._impl.locator.get_source_stamp())
         self._claims: dict[Any, int] = {}  # open files, of what this process compiles
 
     def load_overload(self, signature: Any, target: Any) -> Any:
@@ -146,6 +141,8 @@ class Code(FunctionCache):
         found = self._load_overload(signature, target) or self._awaited(signature, target)
         if found is None:
             compiler_data.load()
+        else:
+            self.release(signature, target)
         return found
 
     def save_overload(self, signature: Any, data: Any) -> None:
@@ -158,16 +155,10 @@ class Code(FunctionCache):
     def is_to_be_compiled(self, signature: Any, target: Any) -> bool:
         """Return True if there is no code for a signature, and claim it, unless another process has.
 
-        The caller compiles then, and releases it if that fails.
+        The caller compiles then; it is released when that ends.
         """
-        rtsys.initialize(target)
         key = self._index_key(signature, target.codegen())
-        if self._files.has(key) or not self._claimed(key, 0):
-            return False
-        if self._files.has(key):
-            self._release(key)
-            return False
-        return True
+        return not self._cache_file.has(key) and self._claimed(key, 0) is True
 
     def release(self, signature: Any, target: Any) -> None:
         """Let other processes compile for a signature, if this one has claimed it."""
@@ -180,9 +171,7 @@ class Code(FunctionCache):
         if waits:
             self._claimed(key, self.patience_s)
         found = self._load_overload(signature, target)
-        if found is not None:
-            self._release(key)
-        elif waits:  # that process was stopped, or cannot write: others are not waited for, and need not wait
+        if found is None and waits:  # it was stopped, or cannot write: others are not waited for, and need not wait
             Code.patience_s = 0.0
             self._release(key)
         return found
@@ -191,7 +180,7 @@ class Code(FunctionCache):
         """Return True if this process has claimed a signature, or False if another still has; None without locks."""
         if key not in self._claims:
             try:
-                claimed = self._files.claim(key, patience_s)
+                claimed = self._cache_file.claim(key, patience_s)
             except OSError:
                 return None
             if claimed is None:
@@ -202,7 +191,7 @@ class Code(FunctionCache):
     def _release(self, key: Any) -> None:
         claimed = self._claims.pop(key, None)
         if claimed is not None:
-            self._files.release(key, claimed)
+            self._cache_file.release(key, claimed)
 
 
 class _Failures(event.Listener):

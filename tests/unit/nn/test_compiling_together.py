@@ -95,7 +95,7 @@ def test_kernel_is_compiled_and_not_run(kernel, n_threads):
 @pytest.fixture
 def claim(kernel):
     """Return what holds the claim on the kernel's code for one array of floats, as another process would."""
-    files = kernel._cache._files
+    files = kernel._cache._cache_file
     signature = tuple(kernel.typeof_pyval(arg) for arg in (0, 1, np.zeros(3)))
     key = kernel._cache._index_key(signature, kernel.targetctx.codegen())
     held = files.claim(key, 0)
@@ -107,7 +107,7 @@ def test_kernel_that_another_process_compiles_is_passed_over(kernel, claim):
     x = np.zeros(3)
     sharing(lambda: Threads().run(kernel, x))
     assert not kernel.overloads
-    kernel._cache._files.release(*claim)
+    kernel._cache._cache_file.release(*claim)
     sharing(lambda: Threads().run(kernel, x))
     assert kernel.overloads
 
@@ -117,7 +117,7 @@ def test_process_that_was_stopped_while_it_compiled_is_not_waited_for_for_ever(k
     x = np.zeros(3)
     kernel(0, 1, x)
     assert x.all()
-    assert kernel._cache._files.has(claim[0])
+    assert kernel._cache._cache_file.has(claim[0])
     assert code_files.Code.patience_s == 0, "what else that process was to compile would be waited for as long"
 
 
@@ -147,7 +147,7 @@ def test_what_fails_is_left_to_who_calls_it_in_earnest(kernel, tmp_path):
 
 def test_code_that_another_process_cannot_write_is_not_waited_for_again(kernel, claim, monkeypatch):
     """On a full disk each would wait for all before it."""
-    files, (key, held) = kernel._cache._files, claim
+    files, (key, held) = kernel._cache._cache_file, claim
     monkeypatch.setattr(code_files.Code, "patience_s", 60.0)
     threading.Timer(0.3, files.release, (key, held)).start()
     x = np.zeros(3)
@@ -159,7 +159,7 @@ def test_code_that_another_process_cannot_write_is_not_waited_for_again(kernel, 
 
 def test_claim_is_on_the_file_that_is_there(kernel, claim):
     """Who waited for a file that was removed takes a new one, which others see, too."""
-    files, (key, held) = kernel._cache._files, claim
+    files, (key, held) = kernel._cache._cache_file, claim
     threading.Timer(0.3, files.release, (key, held)).start()
     mine = files.claim(key, 60)
     assert files.claim(key, 0) is None

@@ -28,6 +28,7 @@ EXTENSIONS = [
         "psframe.compiled._memkind",
         "psframe.compiled._sync",
         "psframe.compiled._rooms",
+        "psframe.compiled._flight",
     )
 ]
 

@@ -12,6 +12,7 @@ from mpi4py import MPI
 from psframe.cluster import communicators, startup
 from psframe.cluster.cluster import AgreedError, Cluster, join
 from psframe.cluster.deadline import NodeLost
+from psframe.cluster.flight.recorder import RECORDER
 from psframe.cluster.gates import PeerLost
 from psframe.cluster.mpi_start import tells
 from psframe.cluster.node_channel import LeaderEnded
@@ -64,6 +65,8 @@ def give_up(error: BaseException, tell: Callable[[str], None] = lambda message: 
     """
     message, status = _last_words(error, MPI.COMM_WORLD.rank)
     if message:
+        if not getattr(error, "dead", False):  # the keeper has seen a death itself
+            RECORDER.incident("deadline" if isinstance(error, PeerLost) else "exception", message)
         tell(message)
     sys.stdout.flush()
     sys.stderr.write(message)

@@ -10,6 +10,7 @@ from typing import Any, TypeVar
 from mpi4py import MPI
 
 from psframe.cluster import startup
+from psframe.cluster.watched import Watched
 
 #: error classes of an MPI call that a rank has left, as it died or learned of a death (MPI Forum, User-Level Failure
 #: Mitigation; its own chapter in MPI-5)
@@ -25,7 +26,7 @@ _leads: bool | None = None  # after a loss, True on the rank that is rank 0 then
 _forsaken = False
 
 
-class Checked(MPI.Intracomm):
+class Checked(Watched):
     """Communicator whose calls report every loss.
 
     Open MPI 5.0 divides a short allgatherv into a gatherv and a broadcast, and drops the error of the latter: the call
@@ -50,14 +51,14 @@ class Checked(MPI.Intracomm):
 
 
 def keep(comm: Comm) -> Comm:
-    """Register a communicator, and return it, :class:`Checked` where MPI outlives a rank.
+    """Register a communicator, and return it, :class:`Watched`, or :class:`Checked` where MPI outlives a rank.
 
     A user of it that frees it frees the returned object, and tells by it.
     """
     kept: Any = comm
     if comm != MPI.COMM_NULL:
-        if startup.tolerant() and isinstance(comm, MPI.Intracomm):
-            kept = Checked(comm)
+        if isinstance(comm, MPI.Intracomm):
+            kept = Checked(comm) if startup.tolerant() else Watched(comm)
         _made.append(kept)
     return kept
 

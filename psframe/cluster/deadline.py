@@ -10,6 +10,7 @@ from mpi4py import MPI
 
 from psframe.cluster.gates import PeerLost, Rendezvous
 from psframe.cluster.heartbeat import Pulse
+from psframe.record.flight import NODES, phase
 
 ROLL = 0x5F01  # MPI tag of the roll call to the other nodes
 #: most seconds that count between two polls: a job that was suspended is not late
@@ -78,8 +79,9 @@ class DeadlineWaiter:
     def wait(self, request: Request, nodes: Sequence[int] = ()) -> None:
         """Wait for a request that ``nodes`` take part in, by default all others; raises NodeLost like :meth:`look`."""
         self.begin()
-        while not request.Test():
-            self.look(nodes or self.others)
+        with phase(NODES):
+            while not request.Test():
+                self.look(nodes or self.others)
         self.begin()
 
     def gather(self, comm: MPI.Comm, data: bytes) -> list[bytes] | None:

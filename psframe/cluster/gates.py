@@ -10,6 +10,7 @@ from typing import Literal
 import numpy as np
 
 from psframe import compiled
+from psframe.record.flight import GATE, phase
 
 Wait = Literal["auto", "spin", "block"]
 Lost = Callable[[list[int]], list[int]]  #: of dead ranks, those that a wait is in vain without
@@ -148,6 +149,10 @@ class Rendezvous:
 
     def _watch(self, wait: Callable[[float], bool], who_is_late: Callable[[], list[int]], lost: Lost = list) -> None:
         """Wait on, and check the other ranks meanwhile."""
+        with phase(GATE):
+            self._wait_on(wait, who_is_late, lost)
+
+    def _wait_on(self, wait: Callable[[float], bool], who_is_late: Callable[[], list[int]], lost: Lost) -> None:
         if self._comes(wait, self.deadline_s, lost):
             return
         late = who_is_late()

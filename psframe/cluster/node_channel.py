@@ -22,6 +22,7 @@ import numpy as np
 from psframe.cluster.gates import PeerLost
 from psframe.errors import UserError
 from psframe.memory.free_memory import available_bytes, machine_bytes
+from psframe.record.flight import SOCKET, phase
 
 Place = Callable[[np.ndarray], None]
 
@@ -104,7 +105,8 @@ class Link:
     @contextmanager
     def _noticing(self) -> Iterator[None]:
         try:
-            yield
+            with phase(SOCKET):
+                yield
         except ConnectionError:
             raise (PeerLost("a rank of this node has died", (), True) if self.leads else LeaderEnded) from None
 
@@ -142,15 +144,25 @@ class Link:
                 number, why = error
                 raise OSError(number, why) if number else UserError(why)
             if self.leads:
-                for peer in self.peers:
-                    socket.send_fds(peer, [b"F"], [fd])
+                self.hand_out([fd] * len(self.peers))
             else:
-                fd = receive_fd(self.peers[0])
+                fd = self.hand_out()
             return np.frombuffer(mmap.mmap(fd, size), np.uint8)[:n_bytes], fd
         except BaseException:
             if fd >= 0:
                 os.close(fd)
             raise
+
+    def hand_out(self, fds: Sequence[int] = ()) -> int:
+        """Send each other rank of the node one of the first rank's ``fds``, and return it there; all must call.
+
+        Raises OSError if none arrives.
+        """
+        if not self.leads:
+            return receive_fd(self.peers[0])
+        for peer, fd in zip(self.peers, fds, strict=True):
+            socket.send_fds(peer, [b"F"], [fd])
+        return -1
 
     def close(self) -> None:
         for peer in self.peers:

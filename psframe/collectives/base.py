@@ -21,6 +21,7 @@ from psframe.collectives.traits import Traits
 from psframe.memory.allocator import Allocator
 from psframe.memory.arena import ONE_COPY, Arena, Keeping, Layout
 from psframe.memory.extent import Extent
+from psframe.record.flight import WAIT, phase
 from psframe.record.trace import UNTRACED, Trace
 from psframe.record.traffic import Traffic
 
@@ -154,7 +155,8 @@ class BaseCollective:
         if self._team.cluster and self._far:
             self._team.cluster.patience.wait(request)
         else:
-            request.Wait()
+            with phase(WAIT):
+                request.Wait()
 
     @property
     def _far(self) -> bool:

@@ -5,7 +5,7 @@ from typing import Any
 
 from psframe.errors import UserError, limits
 
-_NAMES = ("random", "elementwise", "batch", "numa", "memkind", "sync", "rooms")
+_NAMES = ("random", "elementwise", "batch", "numa", "memkind", "sync", "rooms", "flight")
 _MODULES = {name: f"psframe.compiled._{name}" for name in _NAMES}
 
 

@@ -89,12 +89,12 @@ class Section:
         n, parts = len(x), self._parts(len(x))
         inputs = self.inputs[state.first] = [[] for _ in parts]
         if len(parts) == 1:
-            return (yield from steps.forward(self.layers, x, state, inputs[0], self.arithmetic))
+            return (yield from steps.forward(self.layers, x, state, inputs[0], self.arithmetic, self.begin))
         assert self.joined is not None
         joined = self.joined[state.first : state.first + n]
         for (begin, end), of_part in zip(parts, inputs, strict=True):
             own = state.part(begin, end, n)
-            through = steps.forward(self.layers, x[begin:end], own, of_part, self.arithmetic)
+            through = steps.forward(self.layers, x[begin:end], own, of_part, self.arithmetic, self.begin)
             joined[begin:end] = steps.finish(through)
         return joined
 
@@ -107,7 +107,9 @@ class Section:
 
         def back(of_part: np.ndarray, own: Pass, inputs: list[np.ndarray], is_last: bool) -> Steps[Any]:
             tell = (lambda number: done(self.begin + number)) if is_last else None
-            return steps.backward(self.layers, self.grads, inputs, of_part, own, needs_dx, tell, self.arithmetic)
+            return steps.backward(
+                self.layers, self.grads, inputs, of_part, own, needs_dx, tell, self.arithmetic, self.begin
+            )
 
         inputs = self.inputs[state.first]
         if len(parts) == 1:

@@ -14,6 +14,7 @@ import numpy as np
 
 from psframe.nn.base import Arrays, Layer, Pass
 from psframe.nn.workspace import Arithmetic
+from psframe.record.flight import BACKWARD, FORWARD, RING
 
 Meeting = Callable[[], None]  #: concludes from what all passes have brought; called once for all of them
 T = TypeVar("T")
@@ -53,16 +54,22 @@ def forward(
     state: Pass,
     inputs: list[np.ndarray],
     arithmetic: Arithmetic = nullcontext,
+    first: int = 0,
 ) -> Steps[np.ndarray]:
-    """Pass ``x`` (n, ...) through layers; put their inputs in ``inputs``, and return the last output."""
+    """Pass ``x`` (n, ...) through layers; put their inputs in ``inputs``, and return the last output.
+
+    ``first`` is the number of the first layer, for the flight recorder.
+    """
     inputs.clear()
-    for layer in layers:
+    for number, layer in enumerate(layers, first):
         inputs.append(x)
         if layer.meets:
             x = yield from layer.forward_steps(x, state)  # type: ignore[attr-defined]
         else:
+            depth = RING.enter(FORWARD, number)
             with arithmetic():
                 x = layer.forward(x, state)
+            RING.leave(depth)
     return x
 
 
@@ -75,19 +82,22 @@ def backward(
     need_dx: bool,
     done: Callable[[int], None] | None = None,
     arithmetic: Arithmetic = nullcontext,
+    first: int = 0,
 ) -> Steps[Any]:
     """Go back through layers; return the gradient of the first one's input, or anything without ``need_dx``.
 
     ``grads`` are their gradients, which ``state.done`` is told of; a layer that meets tells of its own. ``done`` is
-    called with the number of each layer after it.
+    called with the number of each layer after it. ``first`` is as in :func:`forward`.
     """
     for number in reversed(range(len(layers))):
         layer, needed = layers[number], need_dx or number > 0
         if layer.meets:
             dy = yield from layer.backward_steps(inputs[number], dy, state, needed)  # type: ignore[attr-defined]
         else:
+            depth = RING.enter(BACKWARD, first + number)
             with arithmetic():
                 dy = layer.backward(inputs[number], dy, state, needed)
+            RING.leave(depth)
             if state.done:
                 state.done(grads[number])
         if done:

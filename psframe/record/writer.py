@@ -7,6 +7,7 @@ from pathlib import Path
 import numpy as np
 
 from psframe.record import checkpoint
+from psframe.record.flight import STORE, phase
 from psframe.record.run_dir import RunDir, durably
 from psframe.record.sealed import At, anywhere
 
@@ -90,13 +91,15 @@ class Writer:
     def rest(self) -> None:
         """Wait for the write under way, without raising its error."""
         if self.under_way:
-            self.under_way.exception()
+            with phase(STORE):
+                self.under_way.exception()
 
     def wait(self) -> None:
         """Wait until the checkpoint under way is durable; UserError, once, if writing failed."""
         under_way, self.under_way = self.under_way, None
         if under_way:
-            durably(lambda path: under_way.result(), self.run_dir)
+            with phase(STORE):
+                durably(lambda path: under_way.result(), self.run_dir)
 
     def close(self) -> None:
         """Wait until the last checkpoint is durable, and end the thread; UserError as :meth:`wait`."""

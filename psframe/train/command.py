@@ -11,10 +11,12 @@ from psframe.cluster import begin
 from psframe.cluster.cluster import Cluster
 from psframe.cluster.command import helped
 from psframe.cluster.command import run as over_cluster
+from psframe.cluster.flight.recorder import recording
 from psframe.cluster.parser import Parser
 from psframe.config import tuned
 from psframe.config.schema import Source
 from psframe.record import metrics, onward
+from psframe.record.flight import PLAN, phase
 from psframe.record.view import pages_table, say, table
 
 if TYPE_CHECKING:
@@ -79,10 +81,11 @@ def train(
 
     Slow imports come after the config's errors. All ranks must call.
     """
-    planned = plan(cluster, source, overrides)
-    with begin.importing():
-        session = cluster.run_on_all(lambda: import_module("psframe.train.session"))
-    run, stopped = session.train(cluster, planned, quiet, callbacks)
+    with recording(cluster):
+        planned = plan(cluster, source, overrides)
+        with begin.importing():
+            session = cluster.run_on_all(lambda: import_module("psframe.train.session"))
+        run, stopped = session.train(cluster, planned, quiet, callbacks)
     return run, stopped
 
 
@@ -92,7 +95,8 @@ def plan(cluster: Cluster, source: Source, overrides: Sequence[str]) -> "Plan":
         planning = cluster.run_on_all(lambda: import_module("psframe.train.plan.plan"))
         if any(override.startswith(tuned.WORD) for override in overrides):
             overrides = import_module("psframe.train.plan.tuned").applied(cluster, source, overrides)
-    made: Plan = planning.make(cluster, source, overrides)
+    with phase(PLAN):
+        made: Plan = planning.make(cluster, source, overrides)
     return made
 
 

@@ -13,6 +13,7 @@ import numpy as np
 
 from psframe.cluster.startup import launcher_ended
 from psframe.nn.metrics.meter import Meter, Sums
+from psframe.record.flight import CHECKPOINT, EVALUATE, EXCHANGE, PAUSE, RING, STEP, in_phase
 from psframe.record.traffic import Traffic
 from psframe.train.callbacks.base import Requests
 from psframe.train.checkpointer import Checkpointer
@@ -88,6 +89,7 @@ def _part(run: Run) -> None:
     run.cluster.barrier()
     checkpointer = run.outputs.checkpointer
     timings.begun = perf_counter()
+    RING.leave(0)  # what an error has left open
     run.guard.begin(run.progress.epoch + 1, run.progress.step + 1)
     for step, worker in run.sync.turns(n_steps):
         _turn(run, timings, order, step, worker)
@@ -113,6 +115,7 @@ def _turn(run: Run, timings: EpochTimings, order: np.ndarray, step: int, worker:
     """Compute ``worker``'s share of a step, unless None, and take part in the step's exchange."""
     loading = computing = perf_counter()
     compute, run_step = None, run.progress.step + step + 1
+    depth = RING.enter(STEP, run_step)
     rate = learning_rate_at(run, run.progress.epoch, step)
     if worker is not None:
         samples = run.sampler.samples(order, step, worker)
@@ -126,7 +129,9 @@ def _turn(run: Run, timings: EpochTimings, order: np.ndarray, step: int, worker:
     times = loading, computing, run.guard.mark_arrival(run_step)
     if worker is not None:
         run.balance.note(len(samples), times[2] - loading - (run.work.waited_s - waited_s))
+    RING.enter(EXCHANGE, run_step)
     exchanged = run.sync.step(run.sampler.samples_in(step), rate, run_step)
+    RING.leave(depth + 1)
     if run.guard.finish_step(run_step):
         timings.losses[step] = timings.samples[step] = 0  # a dropped step counts nowhere
     timings.record_step(times, exchanged)
@@ -136,6 +141,7 @@ def _turn(run: Run, timings: EpochTimings, order: np.ndarray, step: int, worker:
             counts["samples"] = len(samples)
         run.outputs.trace.turn(*times, counts)
     run.outputs.view.step()
+    RING.leave(depth)
 
 
 def _after_step(run: Run, checkpointer: Checkpointer, step: int) -> None:
@@ -155,12 +161,14 @@ def _after_step(run: Run, checkpointer: Checkpointer, step: int) -> None:
         run.sync.source.stop()
 
 
+@in_phase(CHECKPOINT)
 def _save(run: Run, checkpointer: Checkpointer, cursor: int, step: int, always: bool = False) -> None:
     began = perf_counter()
     checkpointer.save(run.model_state, run.rows(), run.progress.epoch, step, cursor, always)
     run.outputs.trace.add("checkpoint", began)
 
 
+@in_phase(PAUSE)
 def _pause(run: Run, timings: EpochTimings) -> dict[str, Any] | None:
     """Agree on the samples done, and, after a requested pause, on what was asked for; return a change of the ranks.
 
@@ -226,6 +234,7 @@ def learning_rate_at(run: Run, epoch: int, step: int) -> float:
     return learning_rate(run.config.schedule, base_lr, epochs, sampler.global_batch, begun, ended)
 
 
+@in_phase(EVALUATE)
 def evaluate(run: Run) -> tuple[np.ndarray, Sums, float]:
     """Return losses and hits (n, 2) of this rank's share of the test set, its sums of the metrics, and the seconds.
 

@@ -14,6 +14,7 @@ from psframe.errors import UserError
 from psframe.memory import audit
 from psframe.nn.metrics.meter import conclude
 from psframe.record import checkpoint, metrics, trace, usage
+from psframe.record.flight import CHECKPOINT, RECORD, in_phase, phase
 from psframe.record.run_dir import RunDir, durably
 from psframe.record.usage import Sample
 from psframe.train import epoch
@@ -60,6 +61,7 @@ def _train_epochs(run: Run) -> None:
     run.sync.close()
 
 
+@in_phase(RECORD)
 def _settle(run: Run, every: list[Report]) -> dict[str, Any]:
     """Conclude an epoch; return the callbacks' requests, and a change of the ranks (None for none), as a dict. Rank 0.
 
@@ -206,7 +208,8 @@ def _record(run: Run, run_dir: RunDir, measured: dict[str, Any]) -> tuple[dict[s
     # a diverged one would displace valid checkpoints
     checkpointer = outputs.checkpointer if (due or asked) and not _diverged(measured) else None
     if checkpointer:
-        checkpointer.take(run.model_state, run.rows(), progress.epoch, progress.step, always=asked)
+        with phase(CHECKPOINT):
+            checkpointer.take(run.model_state, run.rows(), progress.epoch, progress.step, always=asked)
         outputs.trace.add("checkpoint", began)
         record["checkpoint_s"] = perf_counter() - began
     durably(lambda path: metrics.append(path, "metrics.jsonl", [record]), run_dir)

@@ -11,9 +11,11 @@ from mpi4py import MPI
 
 from psframe.cluster.cluster import AgreedError, Cluster
 from psframe.cluster.command import training_begins
+from psframe.cluster.flight.recorder import RECORDER
 from psframe.cluster.pool import Pool
 from psframe.cluster.signals import Signals
 from psframe.record import onward, scaling, stopped
+from psframe.record.flight import END, RING, STATE, TRAINS, in_phase
 from psframe.record.run_dir import durably
 from psframe.train import loop, recovery
 from psframe.train.assembly import assemble
@@ -43,6 +45,8 @@ def train(cluster: Cluster, plan: Plan, quiet: bool, callbacks: Sequence[Any] = 
     pool = Pool(cluster, survives=plan.config.fault.on_worker_loss == "continue")
     cluster.run_on_root(lambda: judged.check_first(plan, cluster.sizes))
     calls = Calls([*callbacks, *configured.callbacks(plan.config)] if cluster.rank == 0 else ())
+    if cluster.link.leads:
+        RECORDER.tell(dir=plan.config.record.dir, deadline_s=plan.choices["sync"].common["deadline_s"])
     run = assemble.run(cluster, plan, quiet, calls)
     training_begins()
     apply_requests(run, cluster.run_on_root(lambda: begin(run, run.progress.epoch, run.sampler.n_steps)))
@@ -79,6 +83,10 @@ def _succession(run: Run, plan: Plan, pool: Pool, quiet: bool, is_open: bool) ->
         duties = [str(opened.path.absolute()), data, opened.begun, outputs.usage.before_s, is_open]
     path, data, begun, sampled_s, is_open = run.cluster.bcast(duties)
     folder, outputs.usage.zero = Path(path), perf_counter() - sampled_s
+    RING.put(STATE, TRAINS)
+    if run.cluster.link.leads:
+        layers = [f"{index} {layer.kind}" for index, layer in run.network.active]
+        RECORDER.tell(run=path, layers=layers, **run.labels)
 
     def leaves() -> bool:
         with suppress(OSError):  # the folder may lie on a disk of rank 0's host
@@ -120,6 +128,7 @@ def _spoken(run: Run) -> tuple[bool, str]:
     return True, onward.of_running(opened.path, bool(keys.every_epochs or keys.every_seconds))
 
 
+@in_phase(END)
 def _end(run: Run) -> None:
     """End the callbacks on rank 0, and mark a run that they have stopped."""
     outputs, progress = run.outputs, run.progress

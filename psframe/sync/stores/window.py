@@ -12,6 +12,7 @@ from mpi4py import MPI
 
 from psframe.cluster import communicators
 from psframe.cluster.roles import Team
+from psframe.cluster.watched import Window
 from psframe.memory.allocator import Allocator
 from psframe.record.traffic import Traffic
 from psframe.sync.stores.base import Store, Tickets
@@ -34,7 +35,7 @@ class WindowStore(Store):
         self._old, self._summand, self._zero = np.zeros(1, np.int64), np.zeros(1, np.int64), np.zeros(1, np.int64)
         self.tickets, self.progress = Tickets(partial(self._add, TICKETS)), self._progress
         self._mailbox: WindowMailbox | None = None
-        self._windows: list[MPI.Win] = []
+        self._windows: list[Window] = []
 
     def mailbox(self, rows: int) -> WindowMailbox:
         self._mailbox = WindowMailbox(self._team, self._size, self._allocator, rows, self._traffic)
@@ -45,7 +46,7 @@ class WindowStore(Store):
         self._comm = communicators.keep(MPI.Intracomm(self._team.comm.Dup()))
         mail = [self._mailbox.inbox] if self._mailbox else []
         for memory in (self._vectors, self._words, *mail):
-            window = MPI.Win.Create(memory if memory.size else None, memory.itemsize, comm=self._comm)
+            window = Window(MPI.Win.Create(memory if memory.size else None, memory.itemsize, comm=self._comm))
             window.Lock_all()
             self._windows.append(window)
         self._of_params, self._of_words = self._windows[:2]

@@ -22,6 +22,7 @@ from psframe.nn import operations
 from psframe.nn.network import Network
 from psframe.nn.threads import Threads
 from psframe.optim import Updater
+from psframe.record.flight import ALLOCATE, in_phase
 from psframe.record.run_dir import RunDir, durably, open_run
 from psframe.record.trace import UNTRACED, Trace
 from psframe.record.view import say
@@ -120,6 +121,7 @@ def _note_data(facts: Facts, run: Run, run_dir: RunDir | None) -> int:
     return checksum
 
 
+@in_phase(ALLOCATE)
 def build_run(cluster: Cluster, plan: Plan, held: LoadedData | None = None, trace: Trace = UNTRACED) -> Run:
     """Allocate a run's memory, read the data unless ``held`` has them, and build the run. All ranks must call."""
     sizes, asked = measure_memory(cluster, plan, held is not None)

@@ -12,6 +12,7 @@ from psframe.nn.timed import time_layers
 from psframe.nn.vectors import host
 from psframe.record import metrics, sealed
 from psframe.record.checkpoint import Saved
+from psframe.record.flight import COMPILE, in_phase
 from psframe.record.run_dir import RunDir, durably
 from psframe.record.tensorboard import Board
 from psframe.record.trace import Trace
@@ -28,6 +29,7 @@ from psframe.train.schedule import falls_to_the_end, learning_rate
 NOTICE_S = 3.0  # compiling for longer than this prints a notice
 
 
+@in_phase(COMPILE)
 def _compile(run: Run, quiet: bool) -> None:
     """Let Numba compile on the ranks of each node, as many as there are cores.
 

@@ -6,6 +6,7 @@ from types import MappingProxyType
 from typing import Any
 
 from psframe.errors import UserError, reason
+from psframe.record.flight import CALLBACK, phase
 from psframe.train.callbacks.base import Callback, Control, Requests
 
 #: methods of a callback
@@ -122,7 +123,8 @@ class Calls:
 def _guarded(method: Callable[..., None], *given: Any) -> None:
     """Call a callback's method; UserError if it raises."""
     try:
-        method(*given)
+        with phase(CALLBACK):
+            method(*given)
     except (UserError, KeyboardInterrupt):
         raise
     except BaseException as error:  # a user's code may raise anything, and the other ranks wait

@@ -7,6 +7,7 @@ import numpy as np
 from psframe import compiled
 from psframe.memory.allocator import Allocator
 from psframe.nn.losses import Labels, Targets
+from psframe.record.flight import DATA, in_phase
 from psframe.train.data import augment
 from psframe.train.data.augment import N_DRAWN, Recipe
 from psframe.train.data.mixup import Mixup
@@ -60,6 +61,7 @@ class Batches:
         mean, std = arrays["moments"]
         self.scale, self.shift = (1 / std).astype(np.float32), (-mean / std).astype(np.float32)
 
+    @in_phase(DATA)
     def load(self, split: str, samples: np.ndarray, epoch: int = 0, first: int = 0) -> np.ndarray:
         """Return the input (n, H, W, C) float32; a call that needs its rows overwrites them.
 

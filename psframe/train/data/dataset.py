@@ -16,6 +16,7 @@ from psframe.memory.allocator import padded
 from psframe.memory.free_memory import available
 from psframe.memory.pages import RESERVED_BYTES, no_huge_pages
 from psframe.memory.role_placement import Places
+from psframe.record.flight import READ, in_phase
 from psframe.record.inputs import Inputs
 from psframe.train.data import dataset_checks
 
@@ -175,6 +176,7 @@ def no_memory_for_data(n_bytes: int, why: str) -> UserError:
     )
 
 
+@in_phase(READ)
 def _fill(facts: Facts, dataset: "Dataset", arrays: dict[str, np.ndarray]) -> None:
     for name, split in (("train", dataset.train), ("test", dataset.test)):
         images, labels = arrays[f"{name}_images"], arrays[f"{name}_labels"]

@@ -1,0 +1,247 @@
+"""Keeper of a node's rings (:class:`Keeper`): a process that outlives the ranks, and writes what they did.
+
+The node's first rank starts it, in a session of its own, so that a launcher which kills its ranks does not reach it.
+It has a socket to each rank: messages come by it, and its end tells of the rank's. It ends with the last rank.
+"""
+
+import json
+import mmap
+import os
+import selectors
+import signal
+import socket
+import sys
+import time
+from collections.abc import Sequence
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+from psframe.cluster.flight import machine
+from psframe.record import flight
+
+#: first byte of a rank's message; one below it is the number of a signal that the rank has received
+STACKS, FACTS, ASK, BYE = 128, 129, 130, 131
+SAMPLE_S = 10.0  # between two samples of the machine and the processes
+STACK_S = 0.5  # until a rank that was asked for its stack counts as stopped
+STACK_BYTES = 1 << 16  # most that is kept of a rank's stacks
+MESSAGE_BYTES = 1 << 16  # largest message of a rank
+MOST = 8  # incidents of a job
+QUIET_S = 10.0  # from an incident until another rank's end is one
+RATE_S = 0.25  # between two samples that tell what a process does now
+LEAVING = (signal.SIGINT, signal.SIGTERM, signal.SIGUSR1)  #: signals after which a rank's end is no incident
+
+
+class Rank:
+    """A rank as its keeper sees it.
+
+    Attributes
+    ----------
+    pid : int
+        0 where it cannot be seen: containers may have PID namespaces.
+    ended_at : float or None
+        When it ended, by ``time.monotonic``.
+    """
+
+    def __init__(self, number: int, memory: memoryview):
+        self.number, self.memory = number, memory
+        self.sock: socket.socket | None = None  # once it has told which is its own
+        self.pid, self.stacks, self.ended_at, self.is_gone = 0, -1, None, False
+        self.signals: list[int] = []
+        self.answered = False
+
+    def read(self, n_events: int) -> flight.Read:
+        return flight.read(self.memory, n_events)
+
+
+class Keeper:
+    """Listens to the ranks of a node until they have ended.
+
+    Parameters
+    ----------
+    fd : int
+        Memory of their rings.
+    sockets : sequence of int
+        Descriptors of the keeper's ends of the ranks' sockets, in any order.
+    members : sequence of int
+        Numbers in the job of the node's ranks.
+    facts : dict
+        What is known of the job; ranks add to it.
+    """
+
+    def __init__(self, fd: int, sockets: Sequence[int], members: Sequence[int], facts: dict[str, Any]):
+        size = flight.N_BYTES
+        whole = memoryview(mmap.mmap(fd, size * len(members), prot=mmap.PROT_READ))
+        self.ranks = [Rank(number, whole[i * size : (i + 1) * size]) for i, number in enumerate(members)]
+        self.facts, self.n_written, self._writing, self.written_at = facts, 0, False, -QUIET_S
+        self.space = _space("self")
+        self.samples: list[dict[str, Any]] = []
+        self.waiting = selectors.DefaultSelector()
+        for descriptor in sockets:
+            sock = socket.socket(fileno=descriptor)
+            sock.setblocking(False)
+            self.waiting.register(sock, selectors.EVENT_READ, None)
+
+    def run(self) -> None:
+        """Listen until every rank has ended."""
+        due = time.monotonic()
+        while self.waiting.get_map():
+            self._listen(max(0.0, due - time.monotonic()))
+            if time.monotonic() >= due:
+                self._sample()
+                due = time.monotonic() + SAMPLE_S
+
+    def _listen(self, seconds: float) -> None:
+        """Wait for messages, and act on them."""
+        for key, _ in self.waiting.select(seconds):
+            sock: Any = key.fileobj
+            with suppress(BlockingIOError):
+                while self._hear(sock):
+                    pass
+
+    def _sample(self) -> None:
+        """Sample the machine and the ranks' processes; keep the first sample and the last two."""
+        self.samples = [*self.samples[:1], *self.samples[-2:]][-3:] + [self._now()]
+
+    def _now(self) -> dict[str, Any]:
+        processes = {str(rank.number): machine.process(rank.pid) for rank in self.ranks if rank.pid}
+        return {"at": time.monotonic(), "machine": machine.machine(self.folder), "processes": processes}
+
+    @property
+    def folder(self) -> str:
+        """The run's folder, or what is nearest to it."""
+        for folder in (self.facts.get("run"), self.facts.get("dir")):
+            if folder and os.path.isdir(folder):
+                return str(folder)
+        return "."
+
+    def _hear(self, sock: socket.socket) -> bool:
+        """Act on one message of a socket, or on its end; return False at its end."""
+        rank: Rank | None = self.waiting.get_key(sock).data
+        try:
+            data, fds, _, _ = socket.recv_fds(sock, MESSAGE_BYTES, 1)
+        except ConnectionError:
+            data, fds = b"", []
+        if data and data[0] == STACKS:
+            number, pid, space = json.loads(data[1:])
+            rank = self.ranks[number]
+            rank.sock, rank.stacks, rank.pid = sock, fds[0], pid if space == self.space else 0
+            self.waiting.modify(sock, selectors.EVENT_READ, rank)
+        elif data and rank:
+            self._act(rank, data)
+        elif not data:
+            self.waiting.unregister(sock)
+            if rank:
+                self._ended(rank)
+        return bool(data)
+
+    def _act(self, rank: Rank, data: bytes) -> None:
+        kind, content = data[0], data[1:]
+        if kind == FACTS:
+            self.facts |= json.loads(content)
+        elif kind == BYE:
+            rank.is_gone = True
+        elif kind == ASK:
+            asked = json.loads(content)
+            path = self.write(asked["reason"], rank.number, asked["message"])
+            assert rank.sock
+            with suppress(OSError):
+                rank.sock.send(path.encode() or b"\0")
+        elif kind == signal.SIGUSR2:
+            asked_for, rank.answered = not self._writing and not rank.answered, True
+            if asked_for:
+                self.write("asked", rank.number, "a signal, SIGUSR2, has asked for it")
+        else:
+            rank.signals.append(kind)
+
+    def _ended(self, rank: Rank) -> None:
+        """Note that a rank has ended; write an incident if it had not said goodbye."""
+        rank.ended_at = time.monotonic()
+        asked = rank.is_gone or any(number in LEAVING for number in rank.signals)
+        is_quiet = time.monotonic() - self.written_at < QUIET_S  # others end by what was written
+        if is_quiet or asked or "run" not in self.facts or any(other.is_gone for other in self.ranks):
+            return
+        self.write("death", rank.number, f"rank {rank.number} has ended without a word")
+
+    def write(self, reason: str, rank: int, message: str) -> str:
+        """Write an incident, once; return its path, "" if there was none, or no disk takes it."""
+        if self.n_written >= MOST:
+            return ""
+        self.n_written += 1
+        self._writing, first, began = True, self._now(), time.monotonic()
+        self.written_at = began
+        if reason != "error":  # all ranks agree on an error, and where they are tells nothing
+            self._ask_for_stacks()
+            time.sleep(max(0.0, RATE_S - (time.monotonic() - began)))
+        last = self._now()
+        from psframe.record import incident  # what few jobs need
+
+        head = {"reason": reason, "rank": rank, "message": message, "time": time.time()}
+        samples = [*self.samples, first, last]
+        ranks = [self._told(each, incident.events_of(len(self.ranks))) for each in self.ranks]
+        path = incident.write(self._folders(), head | {"facts": self.facts, "samples": samples, "ranks": ranks})
+        self._writing = False
+        for each in self.ranks:
+            each.answered = False
+        return path
+
+    def _folders(self) -> list[Path]:
+        """Return where an incident may be written: a disk that is full is a reason to write one."""
+        known = [self.facts.get("run"), self.facts.get("dir"), ".", os.environ.get("TMPDIR"), "/tmp", "/dev/shm"]
+        return [Path(folder) for folder in dict.fromkeys(known) if folder and os.path.isdir(folder)]
+
+    def _ask_for_stacks(self) -> None:
+        """Let the ranks that run write the Python stacks of their threads, and wait for them."""
+        asked = [rank for rank in self.ranks if rank.ended_at is None and rank.pid and rank.stacks >= 0]
+        for rank in asked:
+            if not rank.answered:
+                with suppress(OSError):
+                    os.ftruncate(rank.stacks, 0)
+                    os.kill(rank.pid, signal.SIGUSR2)
+        until = time.monotonic() + STACK_S
+        while any(not rank.answered and rank.ended_at is None for rank in asked):
+            left = until - time.monotonic()
+            if left <= 0:
+                break
+            self._listen(left)
+
+    def _told(self, rank: Rank, n_events: int) -> dict[str, Any]:
+        """Return what is known of a rank, as plain values; times in seconds before now."""
+        read, now = rank.read(n_events), time.monotonic_ns()
+        stacks = b""
+        with suppress(OSError):
+            stacks = os.pread(rank.stacks, STACK_BYTES, 0) if rank.stacks >= 0 else b""
+        return {
+            "rank": rank.number,
+            "pid": read.header["pid"],
+            **{name: read.header[name] for name in ("state", "step", "epoch", "events", "samples")},
+            "ended_s": None if rank.ended_at is None else round(time.monotonic() - rank.ended_at, 3),
+            "said_goodbye": rank.is_gone,
+            "answered": rank.answered,
+            "signals": rank.signals[-20:],
+            "phases": [[kind, a, b, _ago(began, now)] for kind, a, b, began in read.phases],
+            "events": [
+                [kind, nested, a, b, _ago(began, now), round((ended - began) / 1e9, 7)]
+                for kind, nested, a, b, began, ended in read.events
+            ],
+            "stacks": stacks.decode(errors="replace"),
+        }
+
+
+def _ago(then_ns: int, now_ns: int) -> float:
+    return round((now_ns - then_ns) / 1e9, 6)
+
+
+def _space(pid: str) -> int:
+    """Return the number of a process's PID namespace; 0 if it is hidden."""
+    try:
+        return os.stat(f"/proc/{pid}/ns/pid").st_ino
+    except OSError:
+        return 0
+
+
+def main(fd: int, sockets: Sequence[int], members: Sequence[int], facts: dict[str, Any]) -> None:
+    """Keep a node's rings until its ranks have ended."""
+    for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGUSR1, signal.SIGUSR2):
+        signal.signal(number, signal.SIG_IGN)  # it ends with the ranks
+    Keeper(fd, sockets, members, facts).run()

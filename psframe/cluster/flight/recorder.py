@@ -1,0 +1,163 @@
+"""Flight recorder of this rank (:func:`begin`): its ring in the node's memory, and a socket to the node's keeper."""
+
+import faulthandler
+import json
+import os
+import select
+import signal
+import socket
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from threading import Lock
+from typing import Any
+
+import numpy as np
+
+import psframe
+from psframe.cluster.cluster import AgreedError, Cluster
+from psframe.cluster.flight.keeper import ASK, BYE, FACTS, STACKS
+from psframe.record import flight
+from psframe.record.flight import RING
+
+ANSWER_S = 5.0  # until an incident counts as not written
+START = (
+    "import sys; sys.path[:] = {path!r}; from psframe.cluster.flight.keeper import main; main{given!r}"
+)
+
+
+class Recorder:
+    """What a rank tells its keeper; does nothing before :func:`begin`, or where no keeper could be started."""
+
+    def __init__(self) -> None:
+        self._sock: socket.socket | None = None
+        self.trains = False  # True once the run has a folder
+        self._asking = Lock()
+
+    def tell(self, **facts: Any) -> None:
+        """Add facts of the job (plain values, at most 60 kB) to what an incident says."""
+        self.trains = self.trains or "run" in facts
+        self._send(FACTS, json.dumps(facts).encode())
+
+    def incident(self, reason: str, message: str) -> str:
+        """Let the keeper write an incident, with all ranks of this node; return its path, "" if there is none.
+
+        Any thread of any rank may call, and waits until it is written, at most ANSWER_S.
+        """
+        with self._asking:
+            if not self._send(ASK, json.dumps({"reason": reason, "message": message[:4000]}).encode()):
+                return ""
+            assert self._sock
+            poll = select.poll()
+            poll.register(self._sock, select.POLLIN)
+            with suppress(OSError):
+                if poll.poll(ANSWER_S * 1e3):
+                    return self._sock.recv(1 << 16).strip(b"\0").decode()
+        return ""
+
+    def close(self) -> None:
+        """Tell the keeper that this rank ends in good order, and tell nothing from here on."""
+        RING.put(flight.STATE, flight.ENDED)
+        self._send(BYE)
+
+    def _send(self, kind: int, content: bytes = b"", fds: tuple[int, ...] = ()) -> bool:
+        if not self._sock:
+            return False
+        try:
+            socket.send_fds(self._sock, [bytes([kind]) + content], fds)
+            return True
+        except OSError:  # the keeper was killed, or is far behind
+            return False
+
+    def open(self, end: socket.socket, number: int) -> None:
+        """Use ``end``, a socket to the keeper, from here on, as rank ``number`` of the node. The main thread calls."""
+        end.setblocking(False)
+        if self._sock:
+            self._sock.close()
+        self._sock, self.trains = end, False
+        stacks = os.memfd_create("psframe-stacks", os.MFD_CLOEXEC)
+        try:
+            own = os.open(f"/proc/self/fd/{stacks}", os.O_WRONLY | os.O_APPEND | os.O_CLOEXEC)
+        except OSError:
+            own = os.dup(stacks)
+        space = os.stat("/proc/self/ns/pid").st_ino if os.path.exists("/proc/self/ns/pid") else 0
+        self._send(STACKS, json.dumps([number, os.getpid(), space]).encode(), (stacks,))
+        os.close(stacks)
+        # first Python's own handler, which tells the keeper by the wake-up descriptor, also while a call does not
+        # return; and before it, all stacks
+        signal.signal(signal.SIGUSR2, lambda number, frame: None)
+        faulthandler.register(signal.SIGUSR2, file=own, all_threads=True, chain=True)
+        signal.set_wakeup_fd(end.fileno(), warn_on_full_buffer=False)
+
+
+#: of this process
+RECORDER = Recorder()
+
+
+@contextmanager
+def recording(cluster: Cluster) -> Iterator[None]:
+    """Record within a context, of which all ranks of ``cluster`` must enter.
+
+    An error that all ranks raise together ends in an incident, once training has begun; of another one, which ends the
+    job, :func:`psframe.cluster.command.give_up` tells.
+    """
+    begin(cluster)
+    try:
+        yield
+    except AgreedError as error:
+        if cluster.link.leads and RECORDER.trains:
+            RECORDER.incident("error", str(error))
+        RECORDER.close()
+        raise
+    RECORDER.close()
+
+
+def begin(cluster: Cluster) -> None:
+    """Move every rank's ring into memory of its node, which a keeper has, too. All ranks of ``cluster`` must call."""
+    link, n = cluster.link, cluster.sizes[cluster.node]
+    size = flight.N_BYTES
+    memory, fd = link.share_open(n * size, take=False)
+    mine, ends = None, list[socket.socket]()
+    try:
+        if link.leads:
+            pairs = [socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET) for _ in range(n)]
+            ends, (mine, *others) = [pair[0] for pair in pairs], [pair[1] for pair in pairs]
+            _start(cluster, fd, ends)
+            link.hand_out([other.fileno() for other in others])
+            for end in (*ends, *others):
+                end.close()
+        else:
+            mine = socket.socket(fileno=link.hand_out())
+    finally:
+        os.close(fd)
+    RING.put(flight.PID, os.getpid())
+    RING.put(flight.RANK, cluster.rank)
+    RING.put(flight.STATE, flight.STARTS)
+    at = cluster.node_rank * size
+    memory[at : at + size] = 0
+    RING.move(memory[at : at + size])
+    RECORDER.open(mine, cluster.node_rank)
+
+
+def _start(cluster: Cluster, fd: int, ends: list[socket.socket]) -> None:
+    """Start the keeper of this node; where no process can be started, there is none."""
+    sockets = [end.fileno() for end in ends]
+    facts = {
+        "node": cluster.node,
+        "host": cluster.hosts[cluster.node],
+        "hosts": list(cluster.hosts),
+        "sizes": list(cluster.sizes),
+        "psframe": psframe.__version__,
+    }
+    path = [str(Path(psframe.__file__).parents[1]), *(folder for folder in sys.path if folder)]
+    given = fd, sockets, list(cluster.rendezvous.members), facts
+    quiet: Any = dict.fromkeys(("stdin", "stdout", "stderr"), subprocess.DEVNULL)
+    with suppress(OSError):
+        subprocess.Popen(
+            [sys.executable, "-E", "-S", "-c", START.format(path=path, given=given)],
+            pass_fds=(fd, *sockets),
+            start_new_session=True,
+            **quiet,
+        )

@@ -1,0 +1,41 @@
+"""Communicators and windows whose calls the flight recorder notes (:class:`Watched`, :class:`Window`).
+
+So a rank that waits in a call of MPI is known, with the call, since when, its peer and its bytes.
+"""
+
+from collections.abc import Callable
+from typing import Any
+
+from mpi4py import MPI
+
+from psframe.record.flight import CALLS, MPI as FIRST, RING
+
+
+def _noted(name: str, call: Callable[..., Any]) -> Callable[..., Any]:
+    """Return a method that notes a call of MPI: with its root or peer, -1 for none, and the bytes that it is given."""
+    kind = FIRST + CALLS.index(name)
+
+    def noted(self: Any, *given: Any, **named: Any) -> Any:
+        peer = next((number for number in (*given[1:3], *named.values()) if isinstance(number, int)), -1)
+        depth = RING.enter(kind, peer, getattr(given[0], "nbytes", 0) if given else 0)
+        try:
+            return call(self, *given, **named)
+        finally:
+            RING.leave(depth)
+
+    return noted
+
+
+class Watched(MPI.Intracomm):
+    """Communicator that notes its calls."""
+
+
+class Window(MPI.Win):
+    """Memory for one-sided operations that notes its calls."""
+
+
+for _name in CALLS:
+    _owner, _, _method = _name.rpartition(".")
+    _of: Any = {"": Watched, "Win": Window}.get(_owner)
+    if _of is not None and hasattr(_of, _method) and _method not in ("Create", "Init", "Finalize"):
+        setattr(_of, _method, _noted(_name, getattr(_of, _method)))

@@ -1,0 +1,69 @@
+# cython: language_level=3, boundscheck=False, wraparound=False
+"""Flight recorder of a rank (:class:`Ring`): its open phases and its last events, in memory; see ``_flight.h``."""
+
+from libc.stdint cimport int64_t, uintptr_t
+from libc.string cimport memcpy
+
+cdef extern from "_flight.h" nogil:
+    enum: PSF_PID, PSF_RANK, PSF_STATE, PSF_EVENTS, PSF_DEPTH, PSF_STEP, PSF_EPOCH, PSF_SPACE, PSF_SAMPLES
+    enum: PSF_STALENESS, PSF_FRAMES, PSF_DEEPEST, PSF_FRAME, PSF_RING, PSF_KEPT, PSF_EVENT, PSF_WORDS
+    int64_t psf_now()
+    void psf_put(int64_t* words, int word, int64_t value)
+    void psf_event(int64_t* words, int64_t kind, int64_t nested, int64_t a, int64_t b, int64_t began, int64_t ended)
+    int64_t psf_enter(int64_t* words, int64_t kind, int64_t a, int64_t b)
+    void psf_leave(int64_t* words, int64_t depth)
+
+PID, RANK, STATE, EVENTS, DEPTH, STEP, EPOCH = PSF_PID, PSF_RANK, PSF_STATE, PSF_EVENTS, PSF_DEPTH, PSF_STEP, PSF_EPOCH
+SPACE, SAMPLES, STALENESS = PSF_SPACE, PSF_SAMPLES, PSF_STALENESS
+FRAMES, DEEPEST, FRAME, RING, KEPT, EVENT = PSF_FRAMES, PSF_DEEPEST, PSF_FRAME, PSF_RING, PSF_KEPT, PSF_EVENT
+N_BYTES = PSF_WORDS * 8
+
+
+cdef class Ring:
+    """Phases and events of this process, in memory of its own until :meth:`move`.
+
+    Each call takes less than 0.1 microseconds, and allocates nothing. Those of several threads must hold the GIL.
+    """
+    cdef int64_t own[PSF_WORDS]
+    cdef int64_t* words
+    cdef unsigned char[::1] memory
+
+    def __cinit__(self):
+        self.words = self.own  # zeroed by Cython
+
+    def move(self, unsigned char[::1] memory not None):
+        """Go on in ``memory``, uint8 (N_BYTES,), 8-byte aligned, with what has been noted so far."""
+        if memory.shape[0] < PSF_WORDS * 8 or <uintptr_t>&memory[0] % 8:
+            raise ValueError(f"a ring needs {PSF_WORDS * 8} aligned bytes, got {memory.shape[0]}")
+        memcpy(&memory[0], self.words, PSF_WORDS * 8)
+        self.memory, self.words = memory, <int64_t*>&memory[0]
+
+    def enter(self, int64_t kind, int64_t a=0, int64_t b=0):
+        """Open a phase; return the number of those open before, for :meth:`leave`."""
+        return psf_enter(self.words, kind, a, b)
+
+    def leave(self, int64_t depth):
+        """Close every phase but the first ``depth``; each becomes an event."""
+        psf_leave(self.words, depth)
+
+    def note(self, int64_t kind, int64_t a=0, int64_t b=0):
+        """Add an event without duration."""
+        cdef int64_t now = psf_now()
+        psf_event(self.words, kind, self.words[PSF_DEPTH], a, b, now, now)
+
+    def step(self, int64_t epoch, int64_t step, int64_t samples):
+        """Note the step of the run, and its epoch, that begin, and the samples done by this rank before it."""
+        psf_put(self.words, PSF_EPOCH, epoch)
+        psf_put(self.words, PSF_SAMPLES, samples)
+        psf_put(self.words, PSF_STEP, step)
+
+    def put(self, int word, int64_t value):
+        """Write a word of the header."""
+        if not 0 <= word < PSF_FRAMES:
+            raise IndexError(word)
+        psf_put(self.words, word, value)
+
+    @property
+    def depth(self):
+        """Number of open phases."""
+        return self.words[PSF_DEPTH]

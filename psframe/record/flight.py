@@ -1,0 +1,141 @@
+"""Phases and events of a rank (:data:`RING`): their kinds, and what a reader finds in the memory of a ring.
+
+The ring is in this process's own memory until :mod:`psframe.cluster.recorder` moves it to the node's.
+"""
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from functools import wraps
+from typing import Any, TypeVar
+
+from psframe import compiled
+
+#: kinds of phases: the first number of each, its name, and what its two numbers mean ("" for none)
+PLAN, READ, ALLOCATE, COMPILE, OPEN, STEP, DATA, FORWARD, BACKWARD, EXCHANGE = range(1, 11)
+UPDATE, EVALUATE, CHECKPOINT, RECORD, CALLBACK, PAUSE, END, METRIC = range(11, 19)
+GATE, SOCKET, NODES, STORE = range(32, 36)  # waits for ranks of the node, at its start and end, for nodes, for a disk
+SIGNAL, LATE, COMMIT = range(40, 43)  # events without duration
+MPI = 64  # and above: calls of MPI, by their place in CALLS
+
+NAMES = {
+    PLAN: "plan",
+    READ: "read data",
+    ALLOCATE: "allocate",
+    COMPILE: "compile",
+    OPEN: "open the mode",
+    STEP: "step",
+    DATA: "load a batch",
+    FORWARD: "forward",
+    BACKWARD: "backward",
+    EXCHANGE: "exchange",
+    UPDATE: "update",
+    EVALUATE: "evaluate",
+    CHECKPOINT: "checkpoint",
+    RECORD: "record",
+    CALLBACK: "callback",
+    PAUSE: "pause",
+    END: "end",
+    METRIC: "metric",
+    GATE: "wait at a gate",
+    SOCKET: "wait for the node's first rank",
+    NODES: "wait for other nodes",
+    STORE: "wait for the disk",
+    SIGNAL: "signal",
+    LATE: "late rank",
+    COMMIT: "commit",
+}
+
+#: MPI's calls in which a rank can wait for others
+CALLS = (
+    *("Init", "Finalize", "Barrier", "Bcast", "Reduce", "Allreduce", "Gather", "Gatherv", "Scatter", "Scatterv"),
+    *("Allgather", "Allgatherv", "Alltoall", "Alltoallv", "Alltoallw", "Reduce_scatter", "Reduce_scatter_block"),
+    *("Scan", "Exscan", "Send", "Ssend", "Rsend", "Recv", "Sendrecv", "Sendrecv_replace", "Probe", "Mprobe"),
+    *("barrier", "bcast", "reduce", "allreduce", "gather", "scatter", "allgather", "alltoall", "scan", "exscan"),
+    *("send", "ssend", "recv", "sendrecv", "probe", "mprobe"),
+    *("Split", "Split_type", "Dup", "Create", "Create_group", "Free", "Shrink", "Agree"),
+    *("Win.Create", "Win.Free", "Win.Flush", "Win.Flush_all", "Win.Lock", "Win.Lock_all", "Win.Unlock"),
+    *("Win.Unlock_all", "Win.Fence", "Win.Fetch_and_op", "Win.Get", "Win.Get_accumulate", "Win.Accumulate", "Win.Sync"),
+    *("Request.Wait", "Request.Waitall"),
+)
+NAMES |= {MPI + number: f"MPI {name}" for number, name in enumerate(CALLS)}
+WAIT = MPI + CALLS.index("Request.Wait")
+#: phases in which a rank waits for other ranks
+WAITS = frozenset({GATE, SOCKET, NODES, *range(MPI, MPI + len(CALLS))})
+#: phases of which another rank must take part in the same one, with as many bytes
+COLLECTIVES = frozenset(
+    MPI + number for number, name in enumerate(CALLS) if name.lower().rstrip("vw") not in ("send", "recv", "probe")
+)
+
+RING = compiled.flight.Ring()  #: of this process
+
+#: bytes of a ring, and words of its header
+N_BYTES = compiled.flight.N_BYTES
+PID, RANK, STATE = compiled.flight.PID, compiled.flight.RANK, compiled.flight.STATE
+
+#: states of a rank, in its header
+STARTS, TRAINS, ENDED = 1, 2, 3
+
+T = TypeVar("T")
+
+
+@contextmanager
+def phase(kind: int, a: int = 0, b: int = 0) -> Iterator[None]:
+    """Note a phase of this rank around a context, which may raise."""
+    depth = RING.enter(kind, a, b)
+    try:
+        yield
+    finally:
+        RING.leave(depth)
+
+
+def in_phase(kind: int) -> Callable[[Callable[..., T]], Callable[..., T]]:
+    """Return a decorator of functions that are one phase."""
+
+    def decorate(function: Callable[..., T]) -> Callable[..., T]:
+        @wraps(function)
+        def phased(*given: Any, **named: Any) -> T:
+            depth = RING.enter(kind)
+            try:
+                return function(*given, **named)
+            finally:
+                RING.leave(depth)
+
+        return phased
+
+    return decorate
+
+
+@dataclass(frozen=True)
+class Read:
+    """What the memory of a ring says.
+
+    Attributes
+    ----------
+    header : dict of str to int
+    phases : list of (kind, a, b, began)
+        Open ones, the outermost first; times in nanoseconds of CLOCK_MONOTONIC.
+    events : list of (kind, nested, a, b, began, ended)
+        The last ones, the oldest first.
+    """
+
+    header: dict[str, int]
+    phases: list[tuple[int, ...]]
+    events: list[tuple[int, ...]]
+
+
+def read(memory: memoryview, n_events: int) -> Read:
+    """Return the phases and the last ``n_events`` events in a ring's memory (N_BYTES,), of which a rank may write."""
+    flight = compiled.flight
+    words = memory[: flight.N_BYTES].cast("q")
+    names = ("PID", "RANK", "STATE", "EVENTS", "DEPTH", "STEP", "EPOCH", "SPACE", "SAMPLES", "STALENESS")
+    header = {name.lower(): words[getattr(flight, name)] for name in names}
+    depth = min(max(header["depth"], 0), flight.DEEPEST)
+    frames = (words[flight.FRAMES + flight.FRAME * i :][: flight.FRAME] for i in range(depth))
+    phases = [tuple(frame) for frame in frames]
+    n, events = header["events"], []
+    for number in range(max(0, n - min(n_events, flight.KEPT)), n):
+        at = flight.RING + number % flight.KEPT * flight.EVENT
+        word, a, b, began, ended = words[at : at + flight.EVENT]
+        events.append((word & 0xFFFF, word >> 16, a, b, began, ended))
+    return Read(header, phases, events)

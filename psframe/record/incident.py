@@ -1,0 +1,76 @@
+"""Incident file of a run (:func:`write`, :func:`read`): what all ranks of a node did when something went wrong.
+
+``incident-1.json`` is the first one of node 0, ``incident-1.node-2.json`` that of node 2. It is written once, and is
+bounded in size.
+"""
+
+import json
+import os
+import re
+from collections.abc import Iterator, Sequence
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+from psframe.config import untrusted
+from psframe.record.folder import Folder
+
+FILE = re.compile(r"incident-([1-9][0-9]{0,3})(?:\.node-([1-9][0-9]{0,5}))?\.json", re.ASCII)
+FORMAT = 1  #: of the file
+MOST_BYTES = 64 << 20  # of a file that is read
+EVENTS = 200_000  # of all ranks of a node together
+MOST = 1000  # files in a folder
+
+
+def events_of(n_ranks: int) -> int:
+    """Return the number of events that are kept of each of a node's ranks."""
+    return max(16, min(4096, EVENTS // n_ranks))
+
+
+def write(folders: Sequence[Path], content: dict[str, Any]) -> str:
+    """Write an incident to the first of ``folders`` that takes it; return its path, "" if none does."""
+    text = json.dumps({"format": FORMAT, **content}, allow_nan=False)
+    node = content["facts"].get("node", 0)
+    for path in folders:
+        with suppress(OSError), Folder.chosen(path) as folder:
+            name = _free(folder.names(), node)
+            with folder.replaced(name) as file:
+                file.write(text)
+                file.flush()
+                os.fsync(file.fileno())
+            return str(path / name)
+    return ""
+
+
+def _free(names: Sequence[str], node: int) -> str:
+    taken = {match[0] for name in names if (match := FILE.fullmatch(name))}
+    for number in range(1, MOST):
+        name = f"incident-{number}.node-{node}.json" if node else f"incident-{number}.json"
+        if name not in taken:
+            return name
+    raise FileExistsError
+
+
+def found(folder: Path) -> list[list[Path]]:
+    """Return the incidents of a run, the oldest first, each as the files of its nodes. Raises OSError."""
+    with Folder.chosen(folder) as opened:
+        matches = [match for name in opened.names() if (match := FILE.fullmatch(name))][:MOST]
+    numbers = sorted({int(match[1]) for match in matches})
+    return [
+        sorted((folder / match[0] for match in matches if int(match[1]) == number), key=_node) for number in numbers
+    ]
+
+
+def _node(path: Path) -> int:
+    match = FILE.fullmatch(path.name)
+    return int(match[2] or 0) if match else 0
+
+
+def read(path: Path) -> Any:
+    """Return the content of an incident's file, of which nothing may be trusted. Raises OSError or ValueError."""
+    return untrusted.of_json(untrusted.content(path, MOST_BYTES))
+
+
+def plain(value: Any) -> Iterator[dict[str, Any]]:
+    """Return the mappings of a list that is expected there; nothing of anything else."""
+    return (each for each in value if isinstance(each, dict)) if isinstance(value, list) else iter(())

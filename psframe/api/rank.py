@@ -24,7 +24,8 @@ from psframe.api.channel import Channel  # noqa: E402
 from psframe.api.stream import Stream  # noqa: E402
 from psframe.cluster import communicators  # noqa: E402
 from psframe.cluster.cluster import AgreedError, Cluster  # noqa: E402
-from psframe.cluster.command import give_up, run  # noqa: E402
+from psframe.cluster.command import give_up, report_to, run  # noqa: E402
+from psframe.cluster.flight.recorder import recording  # noqa: E402
 from psframe.errors import UserError  # noqa: E402
 from psframe.train import command  # noqa: E402
 
@@ -39,11 +40,12 @@ def main(argv: Sequence[str]) -> int:
     except BaseException as error:
         return give_up(error)
     rank = Rank(to_script)
+    report_to(rank.fail)
     Thread(target=_watch, args=(to_script,), daemon=True).start()
     try:
         return communicators.end(run(rank.train))
     except BaseException as error:
-        return give_up(error, rank.fail)
+        return give_up(error)
 
 
 class Rank:
@@ -58,7 +60,8 @@ class Rank:
             config, overrides = cluster.run_on_all(self._take)
             callbacks = cluster.run_on_all(lambda: self._callbacks() if cluster.rank == 0 else [])
             called = [*callbacks, Stream(self.to_script.send)] if cluster.rank == 0 else []
-            of_run, stopped = command.train(cluster, config, overrides, quiet=True, callbacks=called)
+            with recording(cluster, give_up):
+                of_run, stopped = command.train(cluster, config, overrides, quiet=True, callbacks=called)
         except AgreedError as error:
             if cluster.rank == 0:
                 self._tell("refuse", str(error))

@@ -21,6 +21,7 @@ from psframe.errors import sentence
 from psframe.record.view import say
 
 TELL_S = 4  # seconds from a rank's report until the job is aborted and its launcher has ended
+_report: Callable[[str], None] | None = None  # takes what ends this rank, besides stderr
 _again = ", before anything was trained; start again"  # advice in the message about a lost rank
 
 
@@ -58,16 +59,23 @@ def guarded(main: Callable[[Sequence[str]], int], argv: Sequence[str]) -> int:
         return give_up(error)
 
 
-def give_up(error: BaseException, tell: Callable[[str], None] = lambda message: None) -> int:
+def report_to(tell: Callable[[str], None]) -> None:
+    """Let ``tell`` take what :func:`give_up` reports, too."""
+    global _report
+    _report = tell
+
+
+def give_up(error: BaseException) -> int:
     """Report the error that ends this rank, unless another rank does, and abort the job; return the exit status.
 
-    ``tell`` takes the report, too.
+    Any thread may call.
     """
     message, status = _last_words(error, MPI.COMM_WORLD.rank)
     if message:
         if not getattr(error, "dead", False):  # the keeper has seen a death itself
             RECORDER.incident("deadline" if isinstance(error, PeerLost) else "exception", message)
-        tell(message)
+        if _report:
+            _report(message)
     sys.stdout.flush()
     sys.stderr.write(message)
     sys.stderr.flush()

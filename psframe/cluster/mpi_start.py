@@ -8,18 +8,22 @@ import ctypes
 import os
 import select
 import sys
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
+from threading import Event as ThreadEvent
 from threading import Thread
-from time import monotonic, sleep
+from time import monotonic, sleep, time
 from types import TracebackType
 from typing import Any
+
+from psframe.record import incident
 
 #: names of the processes that a launcher puts above its ranks, or their beginnings
 LAUNCHERS = ("mpirun", "mpiexec", "hydra", "prterun", "prted", "orterun", "orted", "srun", "slurmstepd")
 
-START_S = 120.0  # seconds allowed for MPI's start
+START_S = 120.0  # seconds allowed for the start of an MPI in which a rank may have died without a word
+LIMIT, LIMIT_S = "PSFRAME_START_S", 600.0  # where the launcher tells: environment variable, and its default; imports may take long
 NEW_S = 3.0  # seconds without a new rank of this node until those never seen count as dead
 LOOK_S = 0.25  # seconds between two checks, while ranks are unseen or the kernel cannot report a death (before 5.3)
 GRACE_S = 0.5  # seconds for a start that is just ending
@@ -71,8 +75,10 @@ class Siblings:
     """
 
     def __init__(self, proc: Path = Path("/proc"), environ: Mapping[str, str] = os.environ, me: int | None = None):
-        self.proc, self.rank = proc, int(environ.get("OMPI_COMM_WORLD_RANK", 0))
-        self.job = f"PMIX_NAMESPACE={environ.get('PMIX_NAMESPACE')}".encode()
+        self.variable = "OMPI_COMM_WORLD_RANK" if "OMPI_COMM_WORLD_RANK" in environ else "PMI_RANK"
+        self.proc, self.rank = proc, int(environ.get(self.variable, 0))
+        #: in the environment of each rank of the job; each job of MPICH has a launcher of its own
+        self.job = f"PMIX_NAMESPACE={environ['PMIX_NAMESPACE']}".encode() if "PMIX_NAMESPACE" in environ else b""
         self.n, self.n_missing = int(environ.get("OMPI_COMM_WORLD_LOCAL_SIZE", 1)), 0
         self.known: dict[int, int] = {}
         self.lost: set[int] = set()
@@ -106,8 +112,18 @@ class Siblings:
         with suppress(OSError, ValueError):
             variables = (self.proc / str(pid) / "environ").read_bytes().split(b"\0")
             if self.job in variables:
-                return next((int(word[21:]) for word in variables if word.startswith(b"OMPI_COMM_WORLD_RANK=")), None)
+                name = f"{self.variable}=".encode()
+                return next((int(word[len(name) :]) for word in variables if word.startswith(name)), None)
         return None
+
+    def stopped(self) -> set[int]:
+        """Return the ranks of ``known`` that a signal has stopped."""
+        found = set()
+        for rank, pid in self.known.items():
+            with suppress(OSError, IndexError):
+                if _stat(self.proc, pid)[1] in "Tt":
+                    found.add(rank)
+        return found
 
 
 def tells(environ: Mapping[str, str] = os.environ) -> bool:
@@ -207,8 +223,79 @@ class Watch:
         os._exit(1)  # the launcher would return 0 for a rank that ends by a signal
 
 
+def _limit_s() -> float:
+    """Return the seconds that an MPI may take to start; a value that is no number counts as none."""
+    try:
+        return float(os.environ.get(LIMIT, LIMIT_S))
+    except ValueError:
+        return LIMIT_S
+
+
+class Limit:
+    """Context in which LIMIT_S ends this rank, for an MPI whose launcher ends all ranks when one dies.
+
+    Parameters
+    ----------
+    siblings : Siblings
+    end : callable
+        Ends the job.
+    """
+
+    def __init__(self, siblings: Siblings, end: Callable[[], object]):
+        self.siblings, self.end, self.begun = siblings, end, ThreadEvent()
+        self.thread = Thread(target=self._run, daemon=True)
+
+    def __enter__(self) -> None:
+        with suppress(RuntimeError):  # no thread can be started
+            self.thread.start()
+
+    def __exit__(self, *raised: object) -> None:
+        self.begun.set()
+
+    def _run(self) -> None:
+        if self.begun.wait(_limit_s()):
+            return
+        self.siblings.look()
+        stopped = self.siblings.stopped()
+        if self.siblings.rank == min(set(self.siblings.known) - stopped, default=self.siblings.rank):
+            message = self._message(sorted(stopped))
+            path = incident.write([Path()], _told(self.siblings, message))
+            more = f"; psframe why {path} has more" if path else ""
+            print(f"psframe: {message}{more}", file=sys.stderr, flush=True)
+            self.end()
+        sleep(LEAVE_S)
+        os._exit(1)
+
+    def _message(self, stopped: Sequence[int]) -> str:
+        seconds = _limit_s()
+        named = f"rank{'s' * (len(stopped) > 1)} {', '.join(map(str, stopped))}"
+        why = f"{named} was stopped by a signal" if stopped else "a rank is stuck, or cannot be reached"
+        return f"MPI must start within {seconds:g} s ({LIMIT}), and did not on {os.uname().nodename}: {why}"
+
+
+def _told(siblings: Siblings, message: str) -> dict[str, Any]:
+    """Return what is known of the ranks of this node, as an incident."""
+    ranks = []
+    for rank, pid in sorted(siblings.known.items()):
+        state = "gone"
+        with suppress(OSError, IndexError):
+            state = _stat(siblings.proc, pid)[1]
+        ranks.append({"rank": rank, "pid": pid, "process_state": state})
+    facts = {"host": os.uname().nodename, "node": 0}
+    return {"reason": "start", "rank": siblings.rank, "message": message, "time": time(), "facts": facts, "ranks": ranks}
+
+
+def begin(mpi: Any, end: Callable[[], object]) -> None:
+    """Start an MPI that ends with its first dead rank; ``end`` ends the job if it does not start. All ranks must call.
+
+    Raises RuntimeError if MPI does not start.
+    """
+    with Limit(Siblings(), end):
+        _init(mpi)
+
+
 def start(mpi: Any, end_job: Callable[[float], None]) -> None:
-    """Start MPI while watching the ranks of this node. All ranks must call.
+    """Start MPI while watching the ranks of this node, which goes on when one dies. All ranks must call.
 
     Parameters
     ----------
@@ -222,13 +309,18 @@ def start(mpi: Any, end_job: Callable[[float], None]) -> None:
     RuntimeError
         If MPI does not start.
     """
+    with Watch(Siblings(), end_job):
+        _init(mpi)
+
+
+def _init(mpi: Any) -> None:
+    """Start MPI so that other threads run meanwhile, which mpi4py's own start would not allow."""
     try:
-        begin = ctypes.CDLL(mpi.__file__).MPI_Init_thread  # mpi4py's own would not let the watching thread run
+        begin = ctypes.CDLL(mpi.__file__).MPI_Init_thread
     except (OSError, AttributeError):  # MPI is hidden inside mpi4py
         mpi.Init_thread()
         return
-    with Watch(Siblings(), end_job):
-        failed = begin(None, None, mpi.THREAD_MULTIPLE, ctypes.byref(ctypes.c_int()))
+    failed = begin(None, None, mpi.THREAD_MULTIPLE, ctypes.byref(ctypes.c_int()))
     if failed:
         raise RuntimeError(f"MPI_Init_thread ended with error {failed}")
     for comm in (mpi.COMM_SELF, mpi.COMM_WORLD):

@@ -11,6 +11,7 @@ from psframe.cluster import communicators
 from psframe.cluster.cluster import Cluster, join
 from psframe.cluster.gates import PeerLost
 from psframe.cluster.node_channel import LeaderEnded
+from psframe.record.flight import SPARE, phase
 
 CALL = 0x5F02  # MPI tag of rank 0's messages to the other nodes
 LOOK_S = 0.02  # seconds between two looks of a node without ranks that train: MPI has no wait that does not spin
@@ -89,6 +90,10 @@ class Pool:
 
         ``last``: one that died need not have it. Raises LeaderEnded, PeerLost or MPI.Exception if a rank has ended.
         """
+        with phase(SPARE):
+            return self._hear(message, last)
+
+    def _hear(self, message: Any, last: bool) -> Any:
         cluster = self.cluster
         if cluster.leaders != MPI.COMM_NULL and cluster.rank == 0:
             for node in range(1, cluster.n_nodes):

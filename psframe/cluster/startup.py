@@ -184,7 +184,7 @@ def begin_mpi() -> None:
         if tolerant():
             mpi_start.start(MPI, end_launcher)
         else:
-            MPI.Init_thread()
+            mpi_start.begin(MPI, _abort_job)
         forget_shared_memory()
         message = foreign_launcher(MPI.COMM_WORLD.size, library)
     if message:
@@ -231,6 +231,12 @@ def without_mpi(error: Exception) -> NoReturn:
         print(f"psframe: {message}", file=sys.stderr, flush=True)
         _abort()
     sys.exit(2)
+
+
+def _abort_job() -> None:
+    """End the job, before MPI has started, as far as this process can."""
+    end_launcher(after_s=2)
+    _abort()
 
 
 def _abort() -> None:

@@ -5,8 +5,8 @@ from libc.stdint cimport int64_t, uintptr_t
 from libc.string cimport memcpy
 
 cdef extern from "_flight.h" nogil:
-    enum: PSF_PID, PSF_RANK, PSF_STATE, PSF_EVENTS, PSF_DEPTH, PSF_STEP, PSF_EPOCH, PSF_SPACE, PSF_SAMPLES
-    enum: PSF_STALENESS, PSF_FRAMES, PSF_DEEPEST, PSF_FRAME, PSF_RING, PSF_KEPT, PSF_EVENT, PSF_WORDS
+    enum: PSF_PID, PSF_RANK, PSF_STATE, PSF_EVENTS, PSF_DEPTH, PSF_STEP, PSF_EPOCH
+    enum: PSF_FRAMES, PSF_DEEPEST, PSF_FRAME, PSF_RING, PSF_KEPT, PSF_EVENT, PSF_WORDS
     int64_t psf_now()
     void psf_put(int64_t* words, int word, int64_t value)
     void psf_event(int64_t* words, int64_t kind, int64_t nested, int64_t a, int64_t b, int64_t began, int64_t ended)
@@ -14,7 +14,6 @@ cdef extern from "_flight.h" nogil:
     void psf_leave(int64_t* words, int64_t depth)
 
 PID, RANK, STATE, EVENTS, DEPTH, STEP, EPOCH = PSF_PID, PSF_RANK, PSF_STATE, PSF_EVENTS, PSF_DEPTH, PSF_STEP, PSF_EPOCH
-SPACE, SAMPLES, STALENESS = PSF_SPACE, PSF_SAMPLES, PSF_STALENESS
 FRAMES, DEEPEST, FRAME, RING, KEPT, EVENT = PSF_FRAMES, PSF_DEEPEST, PSF_FRAME, PSF_RING, PSF_KEPT, PSF_EVENT
 N_BYTES = PSF_WORDS * 8
 
@@ -51,10 +50,9 @@ cdef class Ring:
         cdef int64_t now = psf_now()
         psf_event(self.words, kind, self.words[PSF_DEPTH], a, b, now, now)
 
-    def step(self, int64_t epoch, int64_t step, int64_t samples):
-        """Note the step of the run, and its epoch, that begin, and the samples done by this rank before it."""
+    def step(self, int64_t epoch, int64_t step):
+        """Note the step of the run, and its epoch, that begin."""
         psf_put(self.words, PSF_EPOCH, epoch)
-        psf_put(self.words, PSF_SAMPLES, samples)
         psf_put(self.words, PSF_STEP, step)
 
     def put(self, int word, int64_t value):

@@ -11,9 +11,9 @@ from typing import Any, TypeVar
 
 from psframe import compiled
 
-#: kinds of phases: the first number of each, its name, and what its two numbers mean ("" for none)
+#: kinds of phases; the first number of a step is its own, that of a pass its layer's place, of MPI a root or peer
 PLAN, READ, ALLOCATE, COMPILE, OPEN, STEP, DATA, FORWARD, BACKWARD, EXCHANGE = range(1, 11)
-UPDATE, EVALUATE, CHECKPOINT, RECORD, CALLBACK, PAUSE, END, METRIC = range(11, 19)
+UPDATE, EVALUATE, CHECKPOINT, RECORD, CALLBACK, PAUSE, END, SPARE = range(11, 19)
 GATE, SOCKET, NODES, STORE = range(32, 36)  # waits for ranks of the node, at its start and end, for nodes, for a disk
 SIGNAL, LATE, COMMIT = range(40, 43)  # events without duration
 MPI = 64  # and above: calls of MPI, by their place in CALLS
@@ -36,7 +36,7 @@ NAMES = {
     CALLBACK: "callback",
     PAUSE: "pause",
     END: "end",
-    METRIC: "metric",
+    SPARE: "wait as a spare",
     GATE: "wait at a gate",
     SOCKET: "wait for the node's first rank",
     NODES: "wait for other nodes",
@@ -128,7 +128,7 @@ def read(memory: memoryview, n_events: int) -> Read:
     """Return the phases and the last ``n_events`` events in a ring's memory (N_BYTES,), of which a rank may write."""
     flight = compiled.flight
     words = memory[: flight.N_BYTES].cast("q")
-    names = ("PID", "RANK", "STATE", "EVENTS", "DEPTH", "STEP", "EPOCH", "SPACE", "SAMPLES", "STALENESS")
+    names = ("PID", "RANK", "STATE", "EVENTS", "DEPTH", "STEP", "EPOCH")
     header = {name.lower(): words[getattr(flight, name)] for name in names}
     depth = min(max(header["depth"], 0), flight.DEEPEST)
     frames = (words[flight.FRAMES + flight.FRAME * i :][: flight.FRAME] for i in range(depth))

@@ -9,7 +9,7 @@ from mpi4py import MPI
 
 from psframe.cluster import begin
 from psframe.cluster.cluster import Cluster
-from psframe.cluster.command import helped
+from psframe.cluster.command import give_up, helped
 from psframe.cluster.command import run as over_cluster
 from psframe.cluster.flight.recorder import recording
 from psframe.cluster.parser import Parser
@@ -61,7 +61,8 @@ def _command(cluster: Cluster, argv: Sequence[str]) -> int:
         if cluster.rank == 0:
             say(report)
         return 0
-    run, stopped = train(cluster, config, overrides, quiet)
+    with recording(cluster, give_up):
+        run, stopped = train(cluster, config, overrides, quiet)
     tell(run, stopped, quiet)
     if stopped and stopped.number:
         return 128 + int(stopped.number)
@@ -81,11 +82,10 @@ def train(
 
     Slow imports come after the config's errors. All ranks must call.
     """
-    with recording(cluster):
-        planned = plan(cluster, source, overrides)
-        with begin.importing():
-            session = cluster.run_on_all(lambda: import_module("psframe.train.session"))
-        run, stopped = session.train(cluster, planned, quiet, callbacks)
+    planned = plan(cluster, source, overrides)
+    with begin.importing():
+        session = cluster.run_on_all(lambda: import_module("psframe.train.session"))
+    run, stopped = session.train(cluster, planned, quiet, callbacks)
     return run, stopped
 
 

@@ -116,6 +116,7 @@ def _turn(run: Run, timings: EpochTimings, order: np.ndarray, step: int, worker:
     loading = computing = perf_counter()
     compute, run_step = None, run.progress.step + step + 1
     depth = RING.enter(STEP, run_step)
+    RING.step(run.progress.epoch + 1, run_step)
     rate = learning_rate_at(run, run.progress.epoch, step)
     if worker is not None:
         samples = run.sampler.samples(order, step, worker)

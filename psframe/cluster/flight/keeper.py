@@ -28,6 +28,7 @@ STACK_BYTES = 1 << 16  # most that is kept of a rank's stacks
 MESSAGE_BYTES = 1 << 16  # largest message of a rank
 MOST = 8  # incidents of a job
 QUIET_S = 10.0  # from an incident until another rank's end is one
+END_S = 15.0  # least seconds from the last goodbye until ranks that do not end are killed
 RATE_S = 0.25  # between two samples that tell what a process does now
 LEAVING = (signal.SIGINT, signal.SIGTERM, signal.SIGUSR1)  #: signals after which a rank's end is no incident
 
@@ -39,16 +40,18 @@ class Rank:
     ----------
     pid : int
         0 where it cannot be seen: containers may have PID namespaces.
-    ended_at : float or None
-        When it ended, by ``time.monotonic``.
+    gone_at, ended_at : float or None
+        When it said goodbye, and when it ended, by ``time.monotonic``.
     """
 
     def __init__(self, number: int, memory: memoryview):
         self.number, self.memory = number, memory
         self.sock: socket.socket | None = None  # once it has told which is its own
-        self.pid, self.stacks, self.ended_at, self.is_gone = 0, -1, None, False
+        self.pid, self.stacks = 0, -1
+        self.gone_at: float | None = None
+        self.ended_at: float | None = None
         self.signals: list[int] = []
-        self.answered = False
+        self.owes = self.answered = False  # an answer to SIGUSR2; has given it, for the incident that is written
 
     def read(self, n_events: int) -> flight.Read:
         return flight.read(self.memory, n_events)
@@ -73,7 +76,8 @@ class Keeper:
         size = flight.N_BYTES
         whole = memoryview(mmap.mmap(fd, size * len(members), prot=mmap.PROT_READ))
         self.ranks = [Rank(number, whole[i * size : (i + 1) * size]) for i, number in enumerate(members)]
-        self.facts, self.n_written, self._writing, self.written_at = facts, 0, False, -QUIET_S
+        self.facts, self.n_written, self.written_at = facts, 0, -QUIET_S
+        self.asking: list[Rank] = []
         self.space = _space("self")
         self.samples: list[dict[str, Any]] = []
         self.waiting = selectors.DefaultSelector()
@@ -86,10 +90,36 @@ class Keeper:
         """Listen until every rank has ended."""
         due = time.monotonic()
         while self.waiting.get_map():
-            self._listen(max(0.0, due - time.monotonic()))
+            self._listen(max(0.0, min(due, self._end_by()) - time.monotonic()))
             if time.monotonic() >= due:
                 self._sample()
                 due = time.monotonic() + SAMPLE_S
+            if time.monotonic() >= self._end_by():
+                self._end()
+
+    def _end_by(self) -> float:
+        """Return when the ranks must have ended, by ``time.monotonic``: once all have said goodbye."""
+        gone = [rank.gone_at for rank in self.ranks]
+        if not all(gone):
+            return float("inf")
+        return max(filter(None, gone)) + max(END_S, float(self.facts.get("deadline_s", 0.0)))
+
+    def _end(self) -> None:
+        """End ranks that do not end: MPI's own end waits for all, for ever."""
+        left = [rank for rank in self.ranks if rank.ended_at is None and rank.pid]
+        stopped = [rank for rank in left if machine.process(rank.pid).get("state") in ("T", "t")] or left
+        named = f"rank{'s' * (len(stopped) > 1)} {', '.join(str(rank.number) for rank in stopped)}"
+        message = f"{named} did not end after the work was done; the job is ended"
+        self.write("end", stopped[0].number if stopped else -1, message)
+        for rank in left:  # the output of this job is theirs
+            with suppress(OSError), open(f"/proc/{rank.pid}/fd/2", "w") as stderr:
+                stderr.write(f"psframe: {message}\n")
+                break
+        for rank in left:
+            with suppress(OSError):
+                os.kill(rank.pid, signal.SIGKILL)
+        for rank in self.ranks:
+            rank.gone_at = None
 
     def _listen(self, seconds: float) -> None:
         """Wait for messages, and act on them."""
@@ -100,8 +130,8 @@ class Keeper:
                     pass
 
     def _sample(self) -> None:
-        """Sample the machine and the ranks' processes; keep the first sample and the last two."""
-        self.samples = [*self.samples[:1], *self.samples[-2:]][-3:] + [self._now()]
+        """Sample the machine and the ranks' processes; keep the first sample and the last three."""
+        self.samples = [*self.samples[:1], *self.samples[1:][-2:], self._now()]
 
     def _now(self) -> dict[str, Any]:
         processes = {str(rank.number): machine.process(rank.pid) for rank in self.ranks if rank.pid}
@@ -117,6 +147,8 @@ class Keeper:
 
     def _hear(self, sock: socket.socket) -> bool:
         """Act on one message of a socket, or on its end; return False at its end."""
+        if sock not in self.waiting.get_map():  # its end was heard while an incident was written
+            return False
         rank: Rank | None = self.waiting.get_key(sock).data
         try:
             data, fds, _, _ = socket.recv_fds(sock, MESSAGE_BYTES, 1)
@@ -140,26 +172,34 @@ class Keeper:
         if kind == FACTS:
             self.facts |= json.loads(content)
         elif kind == BYE:
-            rank.is_gone = True
+            rank.gone_at = time.monotonic()
         elif kind == ASK:
-            asked = json.loads(content)
-            path = self.write(asked["reason"], rank.number, asked["message"])
-            assert rank.sock
-            with suppress(OSError):
-                rank.sock.send(path.encode() or b"\0")
+            self._asked(rank, **json.loads(content))
         elif kind == signal.SIGUSR2:
-            asked_for, rank.answered = not self._writing and not rank.answered, True
-            if asked_for:
+            owed, rank.owes, rank.answered = rank.owes, False, True
+            if not owed:
                 self.write("asked", rank.number, "a signal, SIGUSR2, has asked for it")
         else:
             rank.signals.append(kind)
 
+    def _asked(self, rank: Rank, reason: str, message: str) -> None:
+        """Write an incident for a rank, and tell it the path; several that ask at once get one."""
+        self.asking.append(rank)
+        if len(self.asking) > 1:
+            return
+        path = self.write(reason, rank.number, message)
+        for each in self.asking:
+            assert each.sock
+            with suppress(OSError):
+                each.sock.send(path.encode() or b"\0")
+        self.asking.clear()
+
     def _ended(self, rank: Rank) -> None:
         """Note that a rank has ended; write an incident if it had not said goodbye."""
         rank.ended_at = time.monotonic()
-        asked = rank.is_gone or any(number in LEAVING for number in rank.signals)
+        asked = rank.gone_at or any(number in LEAVING for number in rank.signals)
         is_quiet = time.monotonic() - self.written_at < QUIET_S  # others end by what was written
-        if is_quiet or asked or "run" not in self.facts or any(other.is_gone for other in self.ranks):
+        if is_quiet or asked or "run" not in self.facts or any(other.gone_at for other in self.ranks):
             return
         self.write("death", rank.number, f"rank {rank.number} has ended without a word")
 
@@ -168,19 +208,20 @@ class Keeper:
         if self.n_written >= MOST:
             return ""
         self.n_written += 1
-        self._writing, first, began = True, self._now(), time.monotonic()
+        from psframe.record import incident  # what few jobs need
+
+        first, began = self._now(), time.monotonic()
         self.written_at = began
+        ranks = [self._told(each, incident.events_of(len(self.ranks))) for each in self.ranks]
         if reason != "error":  # all ranks agree on an error, and where they are tells nothing
             self._ask_for_stacks()
             time.sleep(max(0.0, RATE_S - (time.monotonic() - began)))
         last = self._now()
-        from psframe.record import incident  # what few jobs need
-
+        for each, told in zip(self.ranks, ranks, strict=True):
+            told |= self._later(each)
         head = {"reason": reason, "rank": rank, "message": message, "time": time.time()}
         samples = [*self.samples, first, last]
-        ranks = [self._told(each, incident.events_of(len(self.ranks))) for each in self.ranks]
         path = incident.write(self._folders(), head | {"facts": self.facts, "samples": samples, "ranks": ranks})
-        self._writing = False
         for each in self.ranks:
             each.answered = False
         return path
@@ -198,6 +239,7 @@ class Keeper:
                 with suppress(OSError):
                     os.ftruncate(rank.stacks, 0)
                     os.kill(rank.pid, signal.SIGUSR2)
+                    rank.owes = True
         until = time.monotonic() + STACK_S
         while any(not rank.answered and rank.ended_at is None for rank in asked):
             left = until - time.monotonic()
@@ -208,22 +250,28 @@ class Keeper:
     def _told(self, rank: Rank, n_events: int) -> dict[str, Any]:
         """Return what is known of a rank, as plain values; times in seconds before now."""
         read, now = rank.read(n_events), time.monotonic_ns()
-        stacks = b""
-        with suppress(OSError):
-            stacks = os.pread(rank.stacks, STACK_BYTES, 0) if rank.stacks >= 0 else b""
         return {
             "rank": rank.number,
             "pid": read.header["pid"],
-            **{name: read.header[name] for name in ("state", "step", "epoch", "events", "samples")},
-            "ended_s": None if rank.ended_at is None else round(time.monotonic() - rank.ended_at, 3),
-            "said_goodbye": rank.is_gone,
-            "answered": rank.answered,
-            "signals": rank.signals[-20:],
+            **{name: read.header[name] for name in ("state", "step", "epoch", "events")},
             "phases": [[kind, a, b, _ago(began, now)] for kind, a, b, began in read.phases],
             "events": [
                 [kind, nested, a, b, _ago(began, now), round((ended - began) / 1e9, 7)]
                 for kind, nested, a, b, began, ended in read.events
             ],
+        }
+
+    def _later(self, rank: Rank) -> dict[str, Any]:
+        """Return what has become of a rank since then."""
+        stacks = b""
+        with suppress(OSError):
+            stacks = os.pread(rank.stacks, STACK_BYTES, 0) if rank.stacks >= 0 else b""
+        return {
+            "ended_s": None if rank.ended_at is None else round(time.monotonic() - rank.ended_at, 3),
+            "said_goodbye": rank.gone_at is not None,
+            "answered": rank.answered,
+            "events_later": rank.read(0).header["events"],
+            "signals": rank.signals[-20:],
             "stacks": stacks.decode(errors="replace"),
         }
 

@@ -8,7 +8,8 @@ import signal
 import socket
 import subprocess
 import sys
-from collections.abc import Iterator
+import sysconfig
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from threading import Lock
@@ -19,6 +20,8 @@ import numpy as np
 import psframe
 from psframe.cluster.cluster import AgreedError, Cluster
 from psframe.cluster.flight.keeper import ASK, BYE, FACTS, STACKS
+from psframe.cluster.flight.watchdog import Watchdog
+from psframe.cluster.gates import PeerLost
 from psframe.record import flight
 from psframe.record.flight import RING
 
@@ -97,13 +100,14 @@ RECORDER = Recorder()
 
 
 @contextmanager
-def recording(cluster: Cluster) -> Iterator[None]:
-    """Record within a context, of which all ranks of ``cluster`` must enter.
+def recording(cluster: Cluster, end: Callable[[PeerLost], object]) -> Iterator[None]:
+    """Record within a context, and watch over waits without a deadline; all ranks of ``cluster`` must enter it.
 
     An error that all ranks raise together ends in an incident, once training has begun; of another one, which ends the
-    job, :func:`psframe.cluster.command.give_up` tells.
+    job, :func:`psframe.cluster.command.give_up` tells, which is ``end``, too.
     """
-    begin(cluster)
+    memory = begin(cluster)
+    Watchdog(memoryview(memory), cluster.rendezvous, cluster.n_nodes == 1, end).start()
     try:
         yield
     except AgreedError as error:
@@ -114,8 +118,8 @@ def recording(cluster: Cluster) -> Iterator[None]:
     RECORDER.close()
 
 
-def begin(cluster: Cluster) -> None:
-    """Move every rank's ring into memory of its node, which a keeper has, too. All ranks of ``cluster`` must call."""
+def begin(cluster: Cluster) -> np.ndarray:
+    """Move every rank's ring into memory of its node, uint8, and return that. All ranks of ``cluster`` must call."""
     link, n = cluster.link, cluster.sizes[cluster.node]
     size = flight.N_BYTES
     memory, fd = link.share_open(n * size, take=False)
@@ -139,6 +143,14 @@ def begin(cluster: Cluster) -> None:
     memory[at : at + size] = 0
     RING.move(memory[at : at + size])
     RECORDER.open(mine, cluster.node_rank)
+    return memory
+
+
+def _library() -> list[str]:
+    """Return the folders of code that is not the user's own."""
+    root = Path(psframe.__file__).parents[1]
+    named = {*(sysconfig.get_path(name) for name in ("stdlib", "purelib", "platlib")), os.path.dirname(os.__file__)}
+    return [*(f"{root / name}/" for name in ("psframe", "models", "datasets")), *(f"{path}/" for path in sorted(named))]
 
 
 def _start(cluster: Cluster, fd: int, ends: list[socket.socket]) -> None:
@@ -150,6 +162,7 @@ def _start(cluster: Cluster, fd: int, ends: list[socket.socket]) -> None:
         "hosts": list(cluster.hosts),
         "sizes": list(cluster.sizes),
         "psframe": psframe.__version__,
+        "library": _library(),
     }
     path = [str(Path(psframe.__file__).parents[1]), *(folder for folder in sys.path if folder)]
     given = fd, sockets, list(cluster.rendezvous.members), facts

@@ -1,0 +1,176 @@
+"""Deadline inside MPI's own calls, at the start and at the end (:class:`Watchdog`): MPI itself waits for ever.
+
+A thread of the node's first rank, and one of its second in case that the first is stuck, look at what all ranks of the
+node note. MPI lets Python's threads run while it waits.
+"""
+
+from collections.abc import Callable, Sequence
+from threading import Event, Thread
+
+from psframe.cluster.flight import machine
+from psframe.cluster.gates import PeerLost, Rendezvous
+from psframe.record import flight
+
+#: waits that have no deadline of their own
+ENDLESS = flight.WAITS - {flight.GATE, flight.NODES}
+#: phases of psframe's own that end by themselves, and may take long
+LONG = frozenset({flight.COMPILE})
+START_S = 60.0  # least deadline for a rank that computes before training begins: it may import, or read data
+#: seconds between two looks
+LEAST_S, MOST_S = 0.05, 1.0
+GRACE = 3  # looks that a rank leaves to one that knows more, or comes first
+
+
+class Watched:
+    """A rank of the node, from look to look.
+
+    Attributes
+    ----------
+    looks : int
+        How often it was found as it was: a job that was suspended is not late.
+    """
+
+    def __init__(self, memory: memoryview):
+        self.memory, self.looks, self.last, self.cpu_s = memory, 0, (0, 0), 0.0
+        self.read = flight.read(memory, 0)
+
+    def look(self) -> None:
+        """Read its phases; count the look if it has gone on with nothing since the last one."""
+        self.read = flight.read(self.memory, 0)
+        now = self.read.header["events"], self.read.phases[-1][3] if self.read.phases else 0
+        self.looks = self.looks + 1 if now == self.last else 0
+        self.last = now
+
+    @property
+    def kinds(self) -> list[int]:
+        """Kinds of its open phases, the outermost first."""
+        return [phase[0] for phase in self.read.phases]
+
+    @property
+    def waits(self) -> bool:
+        return bool(self.kinds) and self.kinds[-1] in flight.WAITS
+
+    @property
+    def is_absent(self) -> bool:
+        """True if it has ended, or waits to be needed."""
+        return self.read.header["state"] in (0, flight.ENDED) or flight.SPARE in self.kinds
+
+    @property
+    def is_stopped(self) -> bool:
+        """True if a signal has stopped its process, or it has ended."""
+        return machine.process(self.read.header["pid"]).get("state", "gone") in ("T", "t", "Z", "X", "gone")
+
+    def computes(self) -> bool:
+        """Return True if its process has used a core, or waited for a disk, since the last call."""
+        process = machine.process(self.read.header["pid"])
+        before, self.cpu_s = self.cpu_s, process.get("cpu_s", 0.0)
+        return self.cpu_s > before or process.get("state") == "D"
+
+
+class Watchdog:
+    """Watch over a node's ranks, which ends the job when one has not come to others for ``sync.deadline_s``.
+
+    Parameters
+    ----------
+    memory : memoryview
+        Rings of the node's ranks, one after the other.
+    meeting : Rendezvous
+        Of the node; its deadline may change.
+    is_whole : bool
+        True if the job has no other nodes.
+    end : callable
+        Ends the job with an error, on this rank.
+    """
+
+    def __init__(self, memory: memoryview, meeting: Rendezvous, is_whole: bool, end: Callable[[PeerLost], object]):
+        size, n = flight.N_BYTES, len(meeting.members)
+        self.ranks = [Watched(memory[number * size : (number + 1) * size]) for number in range(n)]
+        self.meeting, self.is_whole, self.end, self.stopped = meeting, is_whole, end, Event()
+        self.late_looks = 0
+        self.thread = Thread(target=self._run, name="psframe-watchdog", daemon=True)
+
+    def start(self) -> None:
+        """Start the thread, on a rank that has others to watch, and is to."""
+        if self.meeting.me < 2 and (len(self.ranks) > 1 or not self.is_whole):
+            self.thread.start()
+
+    def stop(self) -> None:
+        """End the thread."""
+        self.stopped.set()
+
+    @property
+    def every_s(self) -> float:
+        return min(MOST_S, max(LEAST_S, self.meeting.deadline_s / 20))
+
+    def _run(self) -> None:
+        while not self.stopped.wait(self.every_s):
+            lost = self.look()
+            if lost and self.meeting.told_at.tell():
+                self.end(lost)
+
+    def look(self) -> PeerLost | None:
+        """Look at all ranks once; return an error once the deadline has passed, and others have had time to tell."""
+        for rank in self.ranks:
+            rank.look()
+        waiting, late = self._late()
+        if not waiting:
+            self.late_looks = 0
+            return None
+        self.late_looks += 1
+        knows_more = self.meeting.me == 0 and (late or self.is_whole)
+        return self._lost(waiting, late) if self.late_looks > (0 if knows_more else GRACE) else None
+
+    def _late(self) -> tuple[list[int], list[int]]:
+        """Return the ranks that wait in vain, and those that they wait for, as far as they are on this node."""
+        looks = self.meeting.deadline_s / self.every_s
+        present = [number for number, rank in enumerate(self.ranks) if not rank.is_absent]
+        waiting = [n for n in present if self.ranks[n].kinds and self.ranks[n].kinds[-1] in ENDLESS]
+        waiting = [number for number in waiting if self.ranks[number].looks >= looks]
+        late = [number for number in present if not self.ranks[number].waits]
+        if not waiting or any(self._goes_on(self.ranks[number], looks) for number in late):
+            return [], []
+        if not late:  # all wait; it may be for each other
+            stuck = [self.ranks[number].looks >= looks for number in present]
+            return (waiting, self._others(waiting)) if all(stuck) else ([], [])
+        return waiting, late
+
+    def _goes_on(self, rank: Watched, looks: float) -> bool:
+        """Return True if a rank that others wait for has not been still for as long as it may be."""
+        if rank.looks < looks or not LONG.isdisjoint(rank.kinds):
+            return True
+        starts = rank.read.header["state"] == flight.STARTS
+        return starts and rank.looks * self.every_s < START_S and rank.computes()
+
+    def _others(self, waiting: Sequence[int]) -> list[int]:
+        """Return the ranks at fault where all are in calls: stopped, or in an earlier step, or in a call of their own.
+
+        In another call than most: their calls do not fit together.
+        """
+        stopped = [number for number in waiting if self.ranks[number].is_stopped]
+        if stopped:
+            return stopped
+        steps = [self.ranks[number].read.header["step"] for number in waiting]
+        if len(set(steps)) > 1:
+            return [number for number, step in zip(waiting, steps, strict=True) if step == min(steps)]
+        calls = [self.ranks[number].kinds[-1] for number in waiting]
+        most = max(calls, key=calls.count)
+        return [number for number, call in zip(waiting, calls, strict=True) if call != most]
+
+    def _lost(self, waiting: Sequence[int], late: Sequence[int]) -> PeerLost:
+        seconds, members = self.meeting.deadline_s, self.meeting.members
+        first = next((number for number in waiting if number not in late), waiting[0])
+        call = flight.NAMES.get(self.ranks[first].kinds[-1], "a wait")
+        ranks = tuple(members[number] for number in late)
+        if not ranks and self.is_whole:
+            who = "some rank"
+        elif not ranks:
+            who = "a rank of another node"
+        else:
+            who = f"rank {', '.join(map(str, ranks))}"
+        return PeerLost(
+            f"{who} did not come to {call} for {seconds:g} s (sync.deadline_s), in which rank "
+            f"{members[first]} waits, and the others cannot go on without it",
+            ranks,
+            True,
+            False,
+        )

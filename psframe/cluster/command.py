@@ -73,7 +73,10 @@ def give_up(error: BaseException) -> int:
     message, status = _last_words(error, MPI.COMM_WORLD.rank)
     if message:
         if not getattr(error, "dead", False):  # the keeper has seen a death itself
-            RECORDER.incident("deadline" if isinstance(error, PeerLost) else "exception", message)
+            is_late = isinstance(error, PeerLost)
+            words = message.strip() if is_late or sentence(error) else f"{type(error).__name__}: {error}"
+            trace = "".join(traceback.format_tb(error.__traceback__))
+            RECORDER.incident("deadline" if is_late else "exception", words, trace)
         if _report:
             _report(message)
     sys.stdout.flush()

@@ -39,6 +39,8 @@ class PeerLost(Exception):
         True if the rank has ended, as far as this one knows; else it may be stuck.
     """
 
+    stays = True  # the phases that it leaves
+
     def __init__(self, message: str, ranks: tuple[int, ...], speaks: bool, dead: bool = True):
         super().__init__(message)
         self.ranks, self.speaks, self.dead = ranks, speaks, dead

@@ -12,38 +12,33 @@ from typing import Any, TypeVar
 from psframe import compiled
 
 #: kinds of phases; the first number of a step is its own, that of a pass its layer's place, of MPI a root or peer
-PLAN, READ, ALLOCATE, COMPILE, OPEN, STEP, DATA, FORWARD, BACKWARD, EXCHANGE = range(1, 11)
-UPDATE, EVALUATE, CHECKPOINT, RECORD, CALLBACK, PAUSE, END, SPARE = range(11, 19)
+PLAN, READ, ALLOCATE, COMPILE, EPOCH, STEP, DATA, FORWARD, BACKWARD, EXCHANGE = range(1, 11)
+EVALUATE, CHECKPOINT, RECORD, CALLBACK, PAUSE, END, SPARE = range(11, 18)
 GATE, SOCKET, NODES, STORE = range(32, 36)  # waits for ranks of the node, at its start and end, for nodes, for a disk
-SIGNAL, LATE, COMMIT = range(40, 43)  # events without duration
 MPI = 64  # and above: calls of MPI, by their place in CALLS
 
 NAMES = {
-    PLAN: "plan",
-    READ: "read data",
-    ALLOCATE: "allocate",
-    COMPILE: "compile",
-    OPEN: "open the mode",
-    STEP: "step",
-    DATA: "load a batch",
+    PLAN: "the plan of the run",
+    READ: "reading the data",
+    ALLOCATE: "allocating memory",
+    COMPILE: "compiling",
+    EPOCH: "an epoch",
+    STEP: "a step",
+    DATA: "loading a batch",
     FORWARD: "forward",
     BACKWARD: "backward",
-    EXCHANGE: "exchange",
-    UPDATE: "update",
-    EVALUATE: "evaluate",
-    CHECKPOINT: "checkpoint",
-    RECORD: "record",
-    CALLBACK: "callback",
-    PAUSE: "pause",
-    END: "end",
-    SPARE: "wait as a spare",
-    GATE: "wait at a gate",
-    SOCKET: "wait for the node's first rank",
-    NODES: "wait for other nodes",
-    STORE: "wait for the disk",
-    SIGNAL: "signal",
-    LATE: "late rank",
-    COMMIT: "commit",
+    EXCHANGE: "the exchange",
+    EVALUATE: "the evaluation",
+    CHECKPOINT: "a checkpoint",
+    RECORD: "the record of an epoch",
+    CALLBACK: "a callback",
+    PAUSE: "a pause of the ranks",
+    END: "the end of the run",
+    SPARE: "waiting as a spare",
+    GATE: "a wait at a gate",
+    SOCKET: "a wait for the node's ranks",
+    NODES: "a wait for other nodes",
+    STORE: "a wait for the disk",
 }
 
 #: MPI's calls in which a rank can wait for others
@@ -81,25 +76,28 @@ T = TypeVar("T")
 
 @contextmanager
 def phase(kind: int, a: int = 0, b: int = 0) -> Iterator[None]:
-    """Note a phase of this rank around a context, which may raise."""
+    """Note a phase of this rank around a context.
+
+    It stays open where an exception leaves it whose attribute ``stays`` is True, so that an incident tells of it.
+    """
     depth = RING.enter(kind, a, b)
     try:
         yield
-    finally:
-        RING.leave(depth)
+    except BaseException as error:
+        if not getattr(error, "stays", False):
+            RING.leave(depth)
+        raise
+    RING.leave(depth)
 
 
 def in_phase(kind: int) -> Callable[[Callable[..., T]], Callable[..., T]]:
-    """Return a decorator of functions that are one phase."""
+    """Return a decorator of functions that are one phase, as :func:`phase`."""
 
     def decorate(function: Callable[..., T]) -> Callable[..., T]:
         @wraps(function)
         def phased(*given: Any, **named: Any) -> T:
-            depth = RING.enter(kind)
-            try:
+            with phase(kind):
                 return function(*given, **named)
-            finally:
-                RING.leave(depth)
 
         return phased
 

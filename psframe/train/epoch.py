@@ -13,7 +13,7 @@ import numpy as np
 
 from psframe.cluster.startup import launcher_ended
 from psframe.nn.metrics.meter import Meter, Sums
-from psframe.record.flight import CHECKPOINT, EVALUATE, EXCHANGE, PAUSE, RING, STEP, in_phase
+from psframe.record.flight import CHECKPOINT, EPOCH, EVALUATE, EXCHANGE, PAUSE, RING, STEP, in_phase
 from psframe.record.traffic import Traffic
 from psframe.train.callbacks.base import Requests
 from psframe.train.checkpointer import Checkpointer
@@ -65,9 +65,12 @@ def train_epoch(run: Run) -> EpochTimings:
     run.work.begin()
     run.balance.begin()
     run.outputs.trace.begin()
+    RING.leave(0)  # what an error has left open
+    depth = RING.enter(EPOCH, run.progress.epoch + 1)
     while not run.progress.parts or run.sampler.n_left:
         _part(run)
     run.mover.rest()
+    RING.leave(depth)
     return EpochTimings.joined(run.progress.parts)
 
 
@@ -89,7 +92,6 @@ def _part(run: Run) -> None:
     run.cluster.barrier()
     checkpointer = run.outputs.checkpointer
     timings.begun = perf_counter()
-    RING.leave(0)  # what an error has left open
     run.guard.begin(run.progress.epoch + 1, run.progress.step + 1)
     for step, worker in run.sync.turns(n_steps):
         _turn(run, timings, order, step, worker)

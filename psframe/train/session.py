@@ -45,8 +45,6 @@ def train(cluster: Cluster, plan: Plan, quiet: bool, callbacks: Sequence[Any] = 
     pool = Pool(cluster, survives=plan.config.fault.on_worker_loss == "continue")
     cluster.run_on_root(lambda: judged.check_first(plan, cluster.sizes))
     calls = Calls([*callbacks, *configured.callbacks(plan.config)] if cluster.rank == 0 else ())
-    if cluster.link.leads:
-        RECORDER.tell(dir=plan.config.record.dir, deadline_s=plan.choices["sync"].common["deadline_s"])
     run = assemble.run(cluster, plan, quiet, calls)
     training_begins()
     apply_requests(run, cluster.run_on_root(lambda: begin(run, run.progress.epoch, run.sampler.n_steps)))

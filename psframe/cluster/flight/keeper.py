@@ -182,12 +182,12 @@ class Keeper:
         else:
             rank.signals.append(kind)
 
-    def _asked(self, rank: Rank, reason: str, message: str) -> None:
+    def _asked(self, rank: Rank, reason: str, message: str, details: str) -> None:
         """Write an incident for a rank, and tell it the path; several that ask at once get one."""
         self.asking.append(rank)
         if len(self.asking) > 1:
             return
-        path = self.write(reason, rank.number, message)
+        path = self.write(reason, rank.number, message, details)
         for each in self.asking:
             assert each.sock
             with suppress(OSError):
@@ -203,7 +203,7 @@ class Keeper:
             return
         self.write("death", rank.number, f"rank {rank.number} has ended without a word")
 
-    def write(self, reason: str, rank: int, message: str) -> str:
+    def write(self, reason: str, rank: int, message: str, details: str = "") -> str:
         """Write an incident, once; return its path, "" if there was none, or no disk takes it."""
         if self.n_written >= MOST:
             return ""
@@ -219,7 +219,7 @@ class Keeper:
         last = self._now()
         for each, told in zip(self.ranks, ranks, strict=True):
             told |= self._later(each)
-        head = {"reason": reason, "rank": rank, "message": message, "time": time.time()}
+        head = {"reason": reason, "rank": rank, "message": message, "details": details, "time": time.time()}
         samples = [*self.samples, first, last]
         path = incident.write(self._folders(), head | {"facts": self.facts, "samples": samples, "ranks": ranks})
         for each in self.ranks:
@@ -253,7 +253,8 @@ class Keeper:
         return {
             "rank": rank.number,
             "pid": read.header["pid"],
-            **{name: read.header[name] for name in ("state", "step", "epoch", "events")},
+            **{name: read.header[name] for name in ("state", "step", "epoch")},
+            "n_events": read.header["events"],
             "phases": [[kind, a, b, _ago(began, now)] for kind, a, b, began in read.phases],
             "events": [
                 [kind, nested, a, b, _ago(began, now), round((ended - began) / 1e9, 7)]
@@ -270,7 +271,7 @@ class Keeper:
             "ended_s": None if rank.ended_at is None else round(time.monotonic() - rank.ended_at, 3),
             "said_goodbye": rank.gone_at is not None,
             "answered": rank.answered,
-            "events_later": rank.read(0).header["events"],
+            "n_events_later": rank.read(0).header["events"],
             "signals": rank.signals[-20:],
             "stacks": stacks.decode(errors="replace"),
         }

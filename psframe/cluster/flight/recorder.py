@@ -44,13 +44,16 @@ class Recorder:
         self.trains = self.trains or "run" in facts
         self._send(FACTS, json.dumps(facts).encode())
 
-    def incident(self, reason: str, message: str) -> str:
+    def incident(self, reason: str, message: str, details: str = "") -> str:
         """Let the keeper write an incident, with all ranks of this node; return its path, "" if there is none.
+
+        Of ``details``, a traceback, the end is kept.
 
         Any thread of any rank may call, and waits until it is written, at most ANSWER_S.
         """
+        asked = {"reason": reason, "message": message[:4000], "details": details[-8000:]}
         with self._asking:
-            if not self._send(ASK, json.dumps({"reason": reason, "message": message[:4000]}).encode()):
+            if not self._send(ASK, json.dumps(asked).encode()):
                 return ""
             assert self._sock
             poll = select.poll()

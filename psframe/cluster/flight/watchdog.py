@@ -159,7 +159,8 @@ class Watchdog:
     def _lost(self, waiting: Sequence[int], late: Sequence[int]) -> PeerLost:
         seconds, members = self.meeting.deadline_s, self.meeting.members
         first = next((number for number in waiting if number not in late), waiting[0])
-        call = flight.NAMES.get(self.ranks[first].kinds[-1], "a wait")
+        kind = self.ranks[first].kinds[-1]
+        call = "the other ranks of its node" if kind == flight.SOCKET else flight.NAMES.get(kind, "a wait")
         ranks = tuple(members[number] for number in late)
         if not ranks and self.is_whole:
             who = "some rank"
@@ -168,8 +169,8 @@ class Watchdog:
         else:
             who = f"rank {', '.join(map(str, ranks))}"
         return PeerLost(
-            f"{who} did not come to {call} for {seconds:g} s (sync.deadline_s), in which rank "
-            f"{members[first]} waits, and the others cannot go on without it",
+            f"{who} did not come to {call} for {seconds:g} s (sync.deadline_s), where rank {members[first]} waits, and "
+            "the others cannot go on without it",
             ranks,
             True,
             False,

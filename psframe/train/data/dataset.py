@@ -16,7 +16,7 @@ from psframe.memory.allocator import padded
 from psframe.memory.free_memory import available
 from psframe.memory.pages import RESERVED_BYTES, no_huge_pages
 from psframe.memory.role_placement import Places
-from psframe.record.flight import READ, in_phase
+from psframe.record.flight import READ, RING, in_phase
 from psframe.record.inputs import Inputs
 from psframe.train.data import dataset_checks
 
@@ -211,6 +211,7 @@ def _check_finite(images: np.ndarray, lo: int, split: str) -> None:
 def _slices(split: "Split", facts: Facts, name: str) -> Iterator[tuple[int, int, np.ndarray, np.ndarray]]:
     rows = max(1, SLICE_BYTES // facts.sample_bytes)
     for lo in range(0, split.n, rows):
+        RING.note(READ, lo)  # reading goes on, however long it takes in all
         hi = min(lo + rows, split.n)
         yield lo, hi, *dataset_checks.read(split, lo, hi, tuple(facts.shape), np.dtype(facts.dtype), name)
 

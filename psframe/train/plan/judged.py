@@ -121,8 +121,12 @@ class Judged:
             cut.check(self.network(), parallel.pipeline)
 
 
-def judge(ranks: Ranks, source: Source, overrides: Sequence[str]) -> Judged:
+def judge(
+    ranks: Ranks, source: Source, overrides: Sequence[str], heed: Callable[[Config], None] = lambda config: None
+) -> Judged:
     """Read a config, look at its dataset, and check what goes together, on as few ranks as possible. All must call.
+
+    ``heed`` is called with the config before any code of the user.
 
     Raises
     ------
@@ -132,6 +136,7 @@ def judge(ranks: Ranks, source: Source, overrides: Sequence[str]) -> Judged:
     default = "hierarchical" if len(ranks.sizes) > 1 else "shared"
     resolved, unused = ranks.run_on_root(lambda: sections.resolve(source, overrides, default))
     config = msgspec.convert(resolved, Config)
+    heed(config)
     ranks.run_on_all(lambda: checks.check_record(config.record, ranks.rank))
     # a rank that cannot import a user's own module raises here
     choices = ranks.run_on_all(lambda: {section: sections.choice(resolved, section) for section in sections.TABLES})

@@ -2,10 +2,12 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
+from functools import partial
 
 from psframe import sync
 from psframe.cluster import affinity, consistency
 from psframe.cluster.cluster import Cluster
+from psframe.cluster.flight.recorder import RECORDER
 from psframe.cluster.groups import Group, subcluster
 from psframe.cluster.roles import Team
 from psframe.config.average import Average
@@ -16,6 +18,7 @@ from psframe.memory.process_site import Site
 from psframe.memory.role_placement import Places
 from psframe.nn.jit import compiling
 from psframe.nn.network import Network
+from psframe.record.flight import COMPILE, phase
 from psframe.sync.binding import roles
 from psframe.train.compute import any_workers
 from psframe.train.compute.meeting import Workers
@@ -79,7 +82,7 @@ def make(cluster: Cluster, source: Source, overrides: Sequence[str]) -> Plan:
         On every rank, if these ranks cannot run the config.
     """
     consistency.check_code(cluster)
-    judged = judge(cluster, source, overrides)
+    judged = judge(cluster, source, overrides, partial(_heed, cluster))
     judged.resolved["versions"] = cluster.run_on_root(checks.versions)
     settings, facts, choices = judged.config, judged.facts, judged.choices
     cluster.run_on_all(lambda: checks.check_nodes(cluster, facts))
@@ -95,6 +98,15 @@ def make(cluster: Cluster, source: Source, overrides: Sequence[str]) -> Plan:
     if settings.parallel.is_cut:
         plan.cuts = cluster.run_on_root(lambda: _cuts(plan, micro(sampler, plan.n_micro)))
     return plan
+
+
+def _heed(cluster: Cluster, config: Config) -> None:
+    """Let the deadline hold, and an incident find its folder, while code of the user runs."""
+    seconds = config.sync.get("deadline_s")
+    if isinstance(seconds, int | float) and seconds > 0:
+        cluster.rendezvous.deadline_s = float(seconds)
+    if cluster.link.leads:
+        RECORDER.tell(dir=config.record.dir, deadline_s=cluster.rendezvous.deadline_s)
 
 
 def regrouped(plan: Plan, cluster: Cluster) -> Plan:
@@ -128,7 +140,7 @@ def _cuts(plan: Plan, n_samples: int) -> list[int]:
     if plan.grid.n_stages == 1:
         return []
     kernels = plan.config.nn.kernels
-    with compiling(kernels):
+    with compiling(kernels), phase(COMPILE):
         return cut.found(plan.network, plan.grid.n_stages, n_samples, kernels)
 
 

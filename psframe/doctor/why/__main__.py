@@ -1,0 +1,81 @@
+"""Command ``psframe why RUN`` (:func:`main`): what went wrong in a run, or makes it slow, and what to do."""
+
+import sys
+import time
+from collections.abc import Sequence
+from pathlib import Path
+
+from psframe.cluster.parser import Parser
+from psframe.cluster.process import guarded
+from psframe.doctor.why.cause import Cause
+from psframe.doctor.why.causes import causes
+from psframe.doctor.why.evidence import Evidence, shown
+from psframe.doctor.why.healthy import of_run
+from psframe.errors import UserError, reason
+from psframe.record import incident
+from psframe.record.view import say
+
+USAGE = "psframe why RUN|FILE [--all] [--stacks]"
+EXAMPLE = "psframe why runs/fashion-20261121-204643"
+SHOWN = 3  # causes, without --all
+
+
+def parser() -> Parser:
+    cli = Parser(USAGE, "Tell what went wrong in a run, or makes it slow, and what to do.", EXAMPLE)
+    cli.add_argument("run", nargs="?", help="the folder of a run, or the file of an incident")
+    cli.add_argument("--all", action="store_true", help="all incidents, and all causes; without, the last incident")
+    cli.add_argument("--stacks", action="store_true", help="the lines of Python that each rank was in")
+    return cli
+
+
+def main(argv: Sequence[str]) -> int:
+    """Run the command; return the exit status: 0, also where no cause is found. UserError for a mistake in it."""
+    cli = parser()
+    arguments = cli.parse_args(list(argv))
+    if arguments.help:
+        say(cli.format_help())
+        return 0
+    if arguments.run is None:
+        cli.error("it names no run")
+    path = Path(arguments.run)
+    incidents = [[path]] if path.is_file() else _incidents(path)
+    for files in incidents if arguments.all else incidents[-1:]:
+        _tell(files, arguments.all, arguments.stacks)
+    if not incidents:
+        found = of_run(path)
+        say("\n".join([f"{shown(str(path))}: no incident", *_lines(found, arguments.all)]))
+    return 0
+
+
+def _incidents(path: Path) -> list[list[Path]]:
+    try:
+        return incident.found(path)
+    except OSError as error:
+        raise UserError(f"why must be given the folder of a run, got {str(path)!r} ({reason(error)})") from None
+
+
+def _tell(files: list[Path], all_causes: bool, stacks: bool) -> None:
+    evidence = Evidence(files)
+    at = time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(min(max(evidence.first.time, 0.0), 2e10)))
+    head = f"{shown(str(files[0]))}, {at}, {shown(evidence.first.reason, 20)}: {evidence.message}"
+    lines = [head, *_lines(causes(evidence), all_causes)]
+    if stacks:
+        for rank in evidence.ranks:
+            lines += ["", f"{rank}: {rank.doing()}", *(f"    {frame}" for frame in rank.frames[:40])]
+    say("\n".join(lines))
+
+
+def _lines(found: Sequence[Cause], all_causes: bool) -> list[str]:
+    """Return causes as text; those that weigh far less than the first one are left out."""
+    kept = [cause for cause in found if all_causes or cause.weight > 0.6 * found[0].weight]
+    if not kept:
+        return ["", "no cause found"]
+    lines = []
+    for number, cause in enumerate(kept if all_causes else kept[:SHOWN], 1):
+        lines += ["", f"{number}. {cause.sentence}", *(f"   - {line}" for line in cause.evidence)]
+        lines += [f"   To do: {cause.advice}"] if cause.advice else []
+    return lines
+
+
+if __name__ == "__main__":
+    sys.exit(guarded(lambda: main(sys.argv[1:])))

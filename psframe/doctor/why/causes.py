@@ -1,0 +1,213 @@
+"""Causes of an incident (:func:`causes`): each rule looks for one, and tells what it is sure of."""
+
+from collections.abc import Iterator
+
+from psframe.doctor.why import slowness
+from psframe.doctor.why.cause import Cause
+from psframe.doctor.why.evidence import FRAME, Evidence, Frame, Rank, nested, shown
+from psframe.record import flight
+
+DISK = (flight.STORE, flight.CHECKPOINT, flight.RECORD)
+
+
+def causes(evidence: Evidence) -> list[Cause]:
+    """Return the causes of an incident, the most likely first."""
+    found = [cause for rule in (*RULES, *slowness.RULES) for cause in rule(evidence)]
+    return sorted(found, key=lambda cause: -cause.weight)
+
+
+def stopped(evidence: Evidence) -> Iterator[Cause]:
+    """A signal has stopped processes: they hold the others up."""
+    found = [rank for rank in evidence.alive if rank.is_stopped]
+    for host in dict.fromkeys(rank.host for rank in found):
+        here = [rank for rank in found if rank.host == host]
+        whole = len(here) == sum(rank.host == host for rank in evidence.ranks)
+        who = f"all ranks of host {shown(host, 60)}" if whole and len(here) > 1 else named(here)
+        yield Cause(
+            100,
+            f"{capital(who)} {'were' if len(here) > 1 else 'was'} stopped by a signal, in {here[0].doing()}.",
+            [f"{each} is in state {each.process.state} (stopped)" for each in here[:4]] + waiting(evidence, here),
+            f"`kill -CONT {' '.join(str(rank.told.pid) for rank in here[:8])}` lets it go on, if the job still runs; a "
+            "debugger, a shell's Ctrl-Z or a scheduler that suspends jobs stops processes so.",
+        )
+
+
+def died(evidence: Evidence) -> Iterator[Cause]:
+    """A rank has ended without a word."""
+    if evidence.first.reason != "death":
+        return
+    gone = [rank for rank in evidence.ranks if rank.has_ended and not rank.told.said_goodbye]
+    first = [rank for rank in gone if rank.number == evidence.first.rank] or gone[:1]
+    for rank in first:
+        host, before, after, _ = next(
+            (machine for machine in evidence.machines() if machine[0] == shown(rank.host, 60)), ("", {}, {}, 0.0)
+        )
+        killed = nested(after, "cgroup", "killed") - nested(before, "cgroup", "killed")
+        left, size = nested(after, "memory", "MemAvailable"), nested(after, "memory", "MemTotal")
+        is_short = killed > 0 or (size and left < 0.03 * size)
+        why = ": the kernel killed it, as its memory was used up" if killed > 0 else ""
+        advice = (
+            "Give the job more memory, or fewer ranks: `--dry-run` shows what a config needs."
+            if is_short
+            else "Its end was not its own: look for SIGKILL (a person, a scheduler, the kernel's log) or SIGSEGV and "
+            "SIGBUS (a compiled extension of yours); mpirun's own message names the signal."
+        )
+        evidence_lines = [f"the last that it noted was {rank.doing()}, {duration(rank.since_s)} before"]
+        evidence_lines += [f"memory left on {host}: {left / 2**20:,.0f} MiB"] if is_short else []
+        yield Cause(95, f"{capital(str(rank))} died in {rank.doing()}{why}.", evidence_lines, advice)
+
+
+def told(evidence: Evidence) -> Iterator[Cause]:
+    """The job ended with an error, which names its own cause."""
+    if evidence.first.reason not in ("error", "exception", "start"):
+        return
+    message = evidence.message.removeprefix("psframe: ")
+    free = min((nested(after, "disk", "free") for _, _, after, _ in evidence.machines()), default=1e18)
+    full = "No space left" in message or "disk is full" in message or free < 1 << 20
+    lines = [f"the disk of the run has {free / 2**20:,.1f} MiB left"] if full else []
+    place = _raised(evidence)
+    raised = f" It was raised in {place}." if place else ""
+    advice = "Free space on the disk of the run, and continue with checkpoint.resume=auto." if full else ""
+    who = f"Rank {evidence.first.rank} ended with " if evidence.first.reason == "exception" and ": " in message else ""
+    if evidence.first.reason == "start" and any(rank.is_stopped for rank in evidence.ranks):
+        return
+    yield Cause(92, f"{who}{message}{'' if message.endswith('.') else '.'}{raised}", lines, advice)
+
+
+def _raised(evidence: Evidence) -> str:
+    """Return the user's line that an exception's traceback names last, "" if there is none."""
+    library = next((rank.library for rank in evidence.ranks), [])
+    frames = [Frame(file, int(line), name) for file, line, name in FRAME.findall(evidence.first.details)]
+    own = [frame for frame in frames if not frame.file.startswith(("<", *library))]
+    return str(own[-1]) if own else ""
+
+
+def does_not_return(evidence: Evidence) -> Iterator[Cause]:
+    """A rank is in code that does not come back, while others wait."""
+    others_wait = [rank for rank in evidence.alive if rank.waits]
+    for rank in evidence.alive:
+        is_still = not (rank.is_stopped or rank.waits or rank.goes_on) and rank.phases and rank.process.state != "gone"
+        if not is_still or evidence.first.reason in ("error", "exception") or rank.since_s < 0.5:
+            continue
+        if not others_wait and evidence.first.reason not in ("deadline", "late", "asked"):
+            continue
+        yield _stuck(evidence, rank)
+
+
+def _stuck(evidence: Evidence, rank: Rank) -> Cause:
+    frame = rank.user_frame or next(iter(rank.frames), None)
+    where = f" at {frame}" if frame else ""
+    lines = [f"it is in {rank.doing()} for {duration(rank.since_s)}", *waiting(evidence, [rank])]
+    if rank.kinds[-1] in DISK or (rank.process.state == "D" and not rank.user_frame):
+        lines.append(f"its process is in state {rank.process.state}{_call(rank)}")
+        return Cause(
+            88,
+            f"{capital(str(rank))} waits for a disk, in {rank.doing()}{where}.",
+            lines,
+            "Look at the disk of the run (record.dir): full, slow, or a network disk that does not answer; put the run "
+            "elsewhere, or write fewer checkpoints (checkpoint.every_epochs, keep).",
+        )
+    if rank.process.state in ("R", "?") or rank.cpu_share > 0.5:
+        lines.append(f"it uses {rank.cpu_share:.0%} of a core")
+        whose = "your code" if rank.user_frame else "a computation"
+        return Cause(
+            86,
+            f"{capital(str(rank))} does not return from {whose}{where}, in {rank.doing()}.",
+            lines,
+            "Look for a loop without an end there." if rank.user_frame else "Look at its stack, below.",
+        )
+    lines.append(f"it uses {rank.cpu_share:.0%} of a core{_call(rank)}")
+    whose = "your code" if rank.user_frame else "a call"
+    return Cause(
+        86,
+        f"{capital(str(rank))} waits in {whose}{where}, in {rank.doing()}, for something that does not come.",
+        lines,
+        "Look for a lock that is not released, or a connection that does not answer, there.",
+    )
+
+
+def _call(rank: Rank) -> str:
+    return f", in the kernel's {shown(rank.process.call, 40)}" if rank.process.call else ""
+
+
+def mismatch(evidence: Evidence) -> Iterator[Cause]:
+    """Ranks are in calls of MPI that do not fit together."""
+    ranks = [rank for rank in evidence.alive if rank.phases and rank.kinds[-1] in flight.COLLECTIVES]
+    if len(ranks) < 2 or any(rank.is_stopped or rank.goes_on for rank in evidence.alive):
+        return
+    if any(not rank.waits for rank in evidence.alive):  # who has not come to a call is the cause
+        return
+    if len({rank.told.step for rank in ranks}) > 1:
+        return
+    calls = {rank.number: rank.phases[-1][:1] for rank in ranks}
+    if len(set(calls.values())) < 2:
+        return
+    most = max(calls.values(), key=[*calls.values()].count)
+    odd = [rank for rank in ranks if calls[rank.number] != most] or ranks[:1]
+    others = [rank for rank in ranks if rank not in odd]
+    places = [f"{rank} is in {rank.doing()}{f', at {rank.user_frame}' if rank.user_frame else ''}" for rank in ranks[:6]]
+    yield Cause(
+        90,
+        f"The ranks call MPI in ways that do not fit: {odd[0]} is in {odd[0].doing()}, and {others[0]} in "
+        f"{others[0].doing()}.",
+        places,
+        "Every rank must make the same calls in the same order; look at the condition around that call.",
+    )
+
+
+def node_lost(evidence: Evidence) -> Iterator[Cause]:
+    """Ranks wait for another node."""
+    away = [rank for rank in evidence.alive if flight.NODES in rank.kinds]
+    says = "cannot be reached" in evidence.message or "another node" in evidence.message
+    if not (away or says) or evidence.first.reason not in ("deadline", "late"):
+        return
+    hosts = ", ".join(shown(host, 60) for host in evidence.missing[:8])
+    lost = f" Nothing was written by {hosts}." if hosts else ""
+    yield Cause(
+        70,
+        f"{evidence.message.removeprefix('psframe: ')}.{lost}",
+        waiting(evidence, []),
+        "Look whether that host is up, and its link; `psframe why` there tells more if its disk is another.",
+    )
+
+
+def behind(evidence: Evidence) -> Iterator[Cause]:
+    """All wait, and one is in an earlier step than the others: it is the one that others wait for."""
+    if evidence.first.reason not in ("deadline", "end"):
+        return
+    lost = [rank for rank in evidence.alive if f"rank {rank.number} " in evidence.message]
+    for rank in lost[:1]:
+        yield Cause(
+            40,
+            f"{capital(str(rank))} did not come to the others, in {rank.doing()}.",
+            waiting(evidence, [rank]),
+            "Its stack is below.",
+        )
+
+
+def waiting(evidence: Evidence, but: list[Rank]) -> list[str]:
+    """Return lines on the ranks that wait meanwhile."""
+    found = [rank for rank in evidence.alive if rank.waits and rank not in but and not rank.is_stopped]
+    if not found:
+        return []
+    longest = max(found, key=lambda rank: rank.since_s)
+    return [f"{named(found)} {'wait' if len(found) > 1 else 'waits'}, {longest} for {duration(longest.since_s)}"]
+
+
+def named(ranks: list[Rank]) -> str:
+    """Return ranks in words, some of many."""
+    if len(ranks) == 1:
+        return str(ranks[0])
+    numbers = ", ".join(str(rank.number) for rank in ranks[:8])
+    return f"ranks {numbers}{f' and {len(ranks) - 8} others' if len(ranks) > 8 else ''}"
+
+
+def capital(text: str) -> str:
+    return text[:1].upper() + text[1:]
+
+
+def duration(seconds: float) -> str:
+    return f"{seconds:,.1f} s" if seconds >= 1 else f"{seconds * 1e3:,.1f} ms"
+
+
+RULES = (stopped, died, told, does_not_return, mismatch, node_lost, behind)

@@ -1,0 +1,155 @@
+"""Causes that make ranks slow, in an incident (:data:`RULES`): cores, memory and disks that others use, too."""
+
+from collections.abc import Iterator
+from statistics import median
+
+from psframe.doctor.why.cause import Cause
+from psframe.doctor.why.evidence import Evidence, Rank, nested, shown
+from psframe.record import flight
+
+THROTTLED = 0.2  # share of the time in which a cgroup had no CPU time left
+DELAYED, MORE = 0.25, 4.0  # a second in which a rank could run and had no core; and times the median rank's
+SLOW = 1.4  # times the median rank's time in a step
+LEAST_STEPS = 8  # that must be known of a rank
+PRESSURE = 0.2  # share of the time in which tasks waited for memory, or a disk
+
+
+def throttled(evidence: Evidence) -> Iterator[Cause]:
+    """The job's cgroup has used up its CPU time."""
+    for host, before, after, seconds in evidence.machines():
+        spent = (nested(after, "cgroup", "throttled_us") - nested(before, "cgroup", "throttled_us")) / 1e6
+        times = nested(after, "cgroup", "throttled") - nested(before, "cgroup", "throttled")
+        # counted for each core: a group with several may wait for longer than time passes
+        if times > 0 and spent > THROTTLED * seconds:
+            yield Cause(
+                80,
+                f"The cgroup of the job on {host} had no CPU time left for {spent:.1f} s of {seconds:.1f} s.",
+                [f"the kernel held its processes up {times:,.0f} times"],
+                "Give the job more CPUs (cpu.max, a container's --cpus, Slurm's --cpus-per-task), or fewer ranks.",
+            )
+
+
+def shared_cores(evidence: Evidence) -> Iterator[Cause]:
+    """A rank shares its core, or all do."""
+    known = [rank for rank in evidence.alive if rank.process.state != "gone" and not rank.is_stopped]
+    if len(known) < 2:
+        return
+    usual = median(rank.delayed for rank in known)
+    for rank in known:
+        others = [other.delayed for other in known if other is not rank]
+        if rank.delayed > DELAYED and rank.delayed > MORE * max(median(others), 0.02):
+            mates = [other for other in known if other is not rank and _core(other) == _core(rank) and _core(rank)]
+            whom = f"rank {mates[0].number}" if mates else "another process"
+            yield Cause(
+                75,
+                f"Rank {rank.number} ({shown(rank.host, 60)}) shares core {rank.process.core} with {whom}: it could "
+                f"run and had no core for {rank.delayed:.0%} of the time.",
+                [f"the median rank had none for {usual:.0%} of it"],
+                "Find what else runs there (`top`), bind the ranks elsewhere, or leave that core out.",
+            )
+    cores = max((nested(after, "cores") for _, _, after, _ in evidence.machines()), default=0.0)
+    here = sum(rank.process.state != "gone" for rank in known if rank.host == known[0].host)
+    if usual > DELAYED and cores and here > cores:
+        yield Cause(
+            35,
+            f"{here} ranks share {cores:.0f} cores: the median rank could run and had no core for {usual:.0%} of the "
+            "time.",
+            [],
+            "Start as many ranks as cores.",
+        )
+
+
+def _core(rank: Rank) -> str:
+    """Return the only core that a rank may run on, "" if there are several."""
+    allowed = rank.process.status.get("Cpus_allowed_list", "")
+    return allowed if allowed.isdigit() else ""
+
+
+def short_memory(evidence: Evidence) -> Iterator[Cause]:
+    """The machine, or the job, is short of memory."""
+    for host, before, after, seconds in evidence.machines():
+        stalled = (nested(after, "pressure", "memory", "full") - nested(before, "pressure", "memory", "full")) / 1e6
+        swapped = nested(after, "swapped", "pswpin") - nested(before, "swapped", "pswpin")
+        if stalled > PRESSURE * seconds or swapped > 256 * seconds:
+            yield Cause(
+                78,
+                f"Host {host} is short of memory: its tasks waited for it for {stalled:.1f} s of {seconds:.1f} s, and "
+                f"{swapped:,.0f} pages came back from swap.",
+                [f"{nested(after, 'memory', 'MemAvailable') / 2**20:,.0f} MiB are left"],
+                "Start fewer ranks, or lower train.batch_size; `--dry-run` shows what a config needs.",
+            )
+
+
+def slow_disk(evidence: Evidence) -> Iterator[Cause]:
+    """Tasks wait for a disk, and a rank among them writes."""
+    writers = [rank for rank in evidence.alive if {flight.STORE, flight.CHECKPOINT} & set(rank.kinds)]
+    for host, before, after, seconds in evidence.machines():
+        stalled = (nested(after, "pressure", "io", "some") - nested(before, "pressure", "io", "some")) / 1e6
+        here = [rank for rank in writers if shown(rank.host, 60) == host]
+        if here and stalled > PRESSURE * seconds:
+            yield Cause(
+                72,
+                f"The disk of host {host} is slow: tasks waited for it for {stalled:.1f} s of {seconds:.1f} s, and "
+                f"{here[0]} writes there.",
+                [f"{nested(after, 'memory', 'Writeback') / 2**20:,.0f} MiB are on their way to it"],
+                "Put the run on another disk (record.dir), or write fewer checkpoints.",
+            )
+
+
+def chronic(evidence: Evidence) -> Iterator[Cause]:
+    """A rank takes longer for its steps than the others, again and again."""
+    spent = {rank.number: _computing(rank) for rank in evidence.ranks}
+    known = {number: median(times) for number, times in spent.items() if len(times) >= LEAST_STEPS}
+    if len(known) < 2:
+        return
+    for rank in evidence.ranks:
+        others = [value for number, value in known.items() if number != rank.number]
+        own = known.get(rank.number)
+        if own and own > SLOW * max(others) and sorted(spent[rank.number])[LEAST_STEPS // 2] > SLOW * median(others):
+            layer = _slowest_layer(evidence, rank)
+            yield Cause(
+                60,
+                f"Rank {rank.number} ({shown(rank.host, 60)}) is slower than the others: {own * 1e3:,.1f} ms for the "
+                f"median step, where the others take {median(others) * 1e3:,.1f} ms{layer}.",
+                [f"over its last {len(spent[rank.number])} steps"],
+                "Look at its core's clock, and at what else runs there; `sync.balance: speed` gives it fewer samples.",
+            )
+
+
+def _computing(rank: Rank) -> list[float]:
+    """Return the seconds of a rank's last steps, up to its exchange."""
+    steps = {a: (began, took) for kind, _, a, _, began, took in rank.told.events if kind == flight.STEP}
+    exchanges = {a: began for kind, _, a, _, began, _ in rank.told.events if kind == flight.EXCHANGE}
+    passes = {kind for kind, *_ in rank.told.events}
+    if flight.FORWARD not in passes:
+        return []  # a server
+    return [began - exchanges[step] for step, (began, _) in steps.items() if step in exchanges]
+
+
+def _slowest_layer(evidence: Evidence, rank: Rank) -> str:
+    """Return the layer in which a rank loses most, "" where it loses in all."""
+
+    def by_layer(of: Rank) -> dict[int, float]:
+        passes = [event for event in of.told.events if event[0] in (flight.FORWARD, flight.BACKWARD)]
+        outer = min((event[1] for event in passes), default=0)
+        times: dict[int, list[float]] = {}
+        for _, nested_in, layer, _, _, took in passes:
+            if nested_in == outer:
+                times.setdefault(layer, []).append(took)
+        return {layer: median(each) for layer, each in times.items()}
+
+    own, others = by_layer(rank), [by_layer(other) for other in evidence.ranks if other is not rank]
+    lost = {}
+    for layer, seconds in own.items():
+        usual = [other[layer] for other in others if layer in other]
+        if usual:
+            lost[layer] = seconds - median(usual)
+    total = sum(value for value in lost.values() if value > 0)
+    if not total:
+        return ""
+    worst = max(lost, key=lambda layer: lost[layer])
+    name = shown(str(rank.layers[worst]), 60) if 0 <= worst < len(rank.layers) else f"number {worst}"
+    return f", most of it in layer {name}" if lost[worst] > 0.6 * total and len(lost) > 1 else ""
+
+
+RULES = (throttled, shared_cores, short_memory, slow_disk, chronic)

@@ -180,7 +180,7 @@ def reserve(n_bytes: int, page_bytes: int, place: Place | None, take: bool) -> t
         # (several ranks, which may have limits of their own, allocate later pages)
         if not page_bytes and n_bytes > (available_bytes() if take else machine_bytes()):
             raise OSError(errno.ENOMEM, os.strerror(errno.ENOMEM))
-        fd = _nameless(page_bytes)
+        fd = nameless(page_bytes)
         os.ftruncate(fd, n_bytes)
         if place:
             place(np.frombuffer(mmap.mmap(fd, n_bytes), np.uint8))
@@ -193,7 +193,7 @@ def reserve(n_bytes: int, page_bytes: int, place: Place | None, take: bool) -> t
     return fd, None
 
 
-def _nameless(page_bytes: int) -> int:
+def nameless(page_bytes: int = 0) -> int:
     """Return a new memfd; or, if that is denied and ordinary pages suffice, an unnamed file in memory."""
     huge = os.MFD_HUGETLB | (page_bytes.bit_length() - 1) << os.MFD_HUGE_SHIFT if page_bytes else 0
     try:

@@ -16,8 +16,8 @@ from time import sleep
 from typing import Any, NoReturn
 
 from psframe.cluster import mpi_start
-from psframe.cluster.mpi_start import LAUNCHERS, launcher_of, process
 from psframe.cluster.mpirun import LAUNCHED, speaks
+from psframe.cluster.siblings import LAUNCHERS, launcher_of, process
 from psframe.errors import limits, sentence
 
 #: Open MPI leaves without a node that does not answer, once asked three times; at the first it kills its ranks

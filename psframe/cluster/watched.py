@@ -8,7 +8,8 @@ from typing import Any
 
 from mpi4py import MPI
 
-from psframe.record.flight import CALLS, MPI as FIRST, RING
+from psframe.record.flight import CALLS, RING
+from psframe.record.flight import MPI as FIRST
 
 
 def _noted(name: str, call: Callable[..., Any]) -> Callable[..., Any]:

@@ -32,7 +32,7 @@ NAMES = {
     CHECKPOINT: "a checkpoint",
     RECORD: "the record of an epoch",
     CALLBACK: "a callback",
-    PAUSE: "a pause of the ranks",
+    PAUSE: "an agreement of the ranks",
     END: "the end of the run",
     SPARE: "waiting as a spare",
     GATE: "a wait at a gate",
@@ -130,8 +130,8 @@ def read(memory: memoryview, n_events: int) -> Read:
     header = {name.lower(): words[getattr(flight, name)] for name in names}
     depth = min(max(header["depth"], 0), flight.DEEPEST)
     frames = (words[flight.FRAMES + flight.FRAME * i :][: flight.FRAME] for i in range(depth))
-    phases = [tuple(frame) for frame in frames]
-    n, events = header["events"], []
+    phases: list[tuple[int, ...]] = [tuple(frame) for frame in frames]
+    n, events = header["events"], list[tuple[int, ...]]()
     for number in range(max(0, n - min(n_events, flight.KEPT)), n):
         at = flight.RING + number % flight.KEPT * flight.EVENT
         word, a, b, began, ended = words[at : at + flight.EVENT]

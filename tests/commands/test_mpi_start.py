@@ -7,8 +7,9 @@ import threading
 
 import pytest
 
-from psframe.cluster import mpi_start
-from psframe.cluster.mpi_start import Siblings, Watch
+from psframe.cluster import mpi_start, siblings
+from psframe.cluster.mpi_start import Watch
+from psframe.cluster.siblings import Siblings
 from tests.helpers import launcher, runs
 
 #: is a command, of which one rank dies at a point
@@ -97,10 +98,10 @@ def test_container_that_shows_no_launcher_misses_nobody(proc):
 
 @pytest.mark.parametrize("damage", ["", "8 (prterun)", "8 (prterun) S prterun"])
 def test_launcher_that_proc_does_not_tell_is_none(proc, damage):
-    assert mpi_start.launcher_of(proc, 32) == 8
+    assert siblings.launcher_of(proc, 32) == 8
     (proc / "22" / "stat").write_text(damage)
-    assert mpi_start.launcher_of(proc, 32) == 0
-    assert mpi_start.launcher_of(proc, 99) == 0
+    assert siblings.launcher_of(proc, 32) == 0
+    assert siblings.launcher_of(proc, 99) == 0
 
 
 def test_rank_that_tells_first_is_the_only_one(tmp_path):
@@ -129,11 +130,11 @@ def test_watch_ends_with_start_and_lives_through_nothing_else(proc, monkeypatch,
     process(proc, os.getpid(), "python", 8, PMIX_NAMESPACE="job@1", OMPI_COMM_WORLD_RANK=2)
     monkeypatch.setattr(Watch, "_end", lambda watch, text: (told.append(text), ended.set()))
     monkeypatch.setattr(mpi_start, "GRACE_S", 0.0)
-    siblings = Siblings(proc, {**JOB, "OMPI_COMM_WORLD_LOCAL_SIZE": "2"}, os.getpid())
-    with Watch(siblings, lambda after_s: None):
+    ranks = Siblings(proc, {**JOB, "OMPI_COMM_WORLD_LOCAL_SIZE": "2"}, os.getpid())
+    with Watch(ranks, lambda after_s: None):
         pass
     assert not told
-    with Watch(siblings, lambda after_s: None):
+    with Watch(ranks, lambda after_s: None):
         (proc / str(rank.pid) / "stat").unlink()
         rank.communicate(b"\n")
         assert ended.wait(30)

@@ -10,7 +10,6 @@ import os
 import selectors
 import signal
 import socket
-import sys
 import time
 from collections.abc import Sequence
 from contextlib import suppress
@@ -18,43 +17,19 @@ from pathlib import Path
 from typing import Any
 
 from psframe.cluster.flight import machine
+from psframe.cluster.flight.seen import Rank
 from psframe.record import flight
 
 #: first byte of a rank's message; one below it is the number of a signal that the rank has received
 STACKS, FACTS, ASK, BYE = 128, 129, 130, 131
 SAMPLE_S = 10.0  # between two samples of the machine and the processes
 STACK_S = 0.5  # until a rank that was asked for its stack counts as stopped
-STACK_BYTES = 1 << 16  # most that is kept of a rank's stacks
 MESSAGE_BYTES = 1 << 16  # largest message of a rank
 MOST = 8  # incidents of a job
 QUIET_S = 10.0  # from an incident until another rank's end is one
 END_S = 15.0  # least seconds from the last goodbye until ranks that do not end are killed
 RATE_S = 0.25  # between two samples that tell what a process does now
 LEAVING = (signal.SIGINT, signal.SIGTERM, signal.SIGUSR1)  #: signals after which a rank's end is no incident
-
-
-class Rank:
-    """A rank as its keeper sees it.
-
-    Attributes
-    ----------
-    pid : int
-        0 where it cannot be seen: containers may have PID namespaces.
-    gone_at, ended_at : float or None
-        When it said goodbye, and when it ended, by ``time.monotonic``.
-    """
-
-    def __init__(self, number: int, memory: memoryview):
-        self.number, self.memory = number, memory
-        self.sock: socket.socket | None = None  # once it has told which is its own
-        self.pid, self.stacks = 0, -1
-        self.gone_at: float | None = None
-        self.ended_at: float | None = None
-        self.signals: list[int] = []
-        self.owes = self.answered = False  # an answer to SIGUSR2; has given it, for the incident that is written
-
-    def read(self, n_events: int) -> flight.Read:
-        return flight.read(self.memory, n_events)
 
 
 class Keeper:
@@ -77,7 +52,7 @@ class Keeper:
         whole = memoryview(mmap.mmap(fd, size * len(members), prot=mmap.PROT_READ))
         self.ranks = [Rank(number, whole[i * size : (i + 1) * size]) for i, number in enumerate(members)]
         self.facts, self.n_written, self.written_at = facts, 0, -QUIET_S
-        self.asking: list[Rank] = []
+        self.held, self.asking = -1, list[Rank]()
         self.space = _space("self")
         self.samples: list[dict[str, Any]] = []
         self.waiting = selectors.DefaultSelector()
@@ -157,7 +132,7 @@ class Keeper:
         if data and data[0] == STACKS:
             number, pid, space = json.loads(data[1:])
             rank = self.ranks[number]
-            rank.sock, rank.stacks, rank.pid = sock, fds[0], pid if space == self.space else 0
+            rank.sock, rank.stacks, rank.pid = sock, fds[0] if fds else -1, pid if space == self.space else 0
             self.waiting.modify(sock, selectors.EVENT_READ, rank)
         elif data and rank:
             self._act(rank, data)
@@ -171,6 +146,7 @@ class Keeper:
         kind, content = data[0], data[1:]
         if kind == FACTS:
             self.facts |= json.loads(content)
+            self._hold()
         elif kind == BYE:
             rank.gone_at = time.monotonic()
         elif kind == ASK:
@@ -181,6 +157,12 @@ class Keeper:
                 self.write("asked", rank.number, "a signal, SIGUSR2, has asked for it")
         else:
             rank.signals.append(kind)
+
+    def _hold(self) -> None:
+        """Hold the folder of the run open, by which :mod:`psframe.cluster.flight.presence` finds the job."""
+        if "run" in self.facts and self.held < 0:
+            with suppress(OSError):
+                self.held = os.open(self.facts["run"], os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
 
     def _asked(self, rank: Rank, reason: str, message: str, details: str) -> None:
         """Write an incident for a rank, and tell it the path; several that ask at once get one."""
@@ -212,13 +194,13 @@ class Keeper:
 
         first, began = self._now(), time.monotonic()
         self.written_at = began
-        ranks = [self._told(each, incident.events_of(len(self.ranks))) for each in self.ranks]
+        ranks = [each.told(incident.events_of(len(self.ranks))) for each in self.ranks]
         if reason != "error":  # all ranks agree on an error, and where they are tells nothing
             self._ask_for_stacks()
             time.sleep(max(0.0, RATE_S - (time.monotonic() - began)))
         last = self._now()
         for each, told in zip(self.ranks, ranks, strict=True):
-            told |= self._later(each)
+            told |= each.later()
         head = {"reason": reason, "rank": rank, "message": message, "details": details, "time": time.time()}
         samples = [*self.samples, first, last]
         path = incident.write(self._folders(), head | {"facts": self.facts, "samples": samples, "ranks": ranks})
@@ -246,39 +228,6 @@ class Keeper:
             if left <= 0:
                 break
             self._listen(left)
-
-    def _told(self, rank: Rank, n_events: int) -> dict[str, Any]:
-        """Return what is known of a rank, as plain values; times in seconds before now."""
-        read, now = rank.read(n_events), time.monotonic_ns()
-        return {
-            "rank": rank.number,
-            "pid": read.header["pid"],
-            **{name: read.header[name] for name in ("state", "step", "epoch")},
-            "n_events": read.header["events"],
-            "phases": [[kind, a, b, _ago(began, now)] for kind, a, b, began in read.phases],
-            "events": [
-                [kind, nested, a, b, _ago(began, now), round((ended - began) / 1e9, 7)]
-                for kind, nested, a, b, began, ended in read.events
-            ],
-        }
-
-    def _later(self, rank: Rank) -> dict[str, Any]:
-        """Return what has become of a rank since then."""
-        stacks = b""
-        with suppress(OSError):
-            stacks = os.pread(rank.stacks, STACK_BYTES, 0) if rank.stacks >= 0 else b""
-        return {
-            "ended_s": None if rank.ended_at is None else round(time.monotonic() - rank.ended_at, 3),
-            "said_goodbye": rank.gone_at is not None,
-            "answered": rank.answered,
-            "n_events_later": rank.read(0).header["events"],
-            "signals": rank.signals[-20:],
-            "stacks": stacks.decode(errors="replace"),
-        }
-
-
-def _ago(then_ns: int, now_ns: int) -> float:
-    return round((now_ns - then_ns) / 1e9, 6)
 
 
 def _space(pid: str) -> int:

@@ -83,7 +83,7 @@ def _status(folder: Path) -> dict[str, str]:
 
 def _pressure(path: Path) -> dict[str, float]:
     """Return the microseconds in which some, or all, of the machine's tasks waited, and the share of the last 10 s."""
-    found = {}
+    found: dict[str, float] = {}
     for line in path.read_text().splitlines():
         kind, *words = line.split()
         values = dict(word.split("=") for word in words)

@@ -1,6 +1,7 @@
 """Flight recorder of this rank (:func:`begin`): its ring in the node's memory, and a socket to the node's keeper."""
 
 import faulthandler
+import fcntl
 import json
 import os
 import select
@@ -22,13 +23,12 @@ from psframe.cluster.cluster import AgreedError, Cluster
 from psframe.cluster.flight.keeper import ASK, BYE, FACTS, STACKS
 from psframe.cluster.flight.watchdog import Watchdog
 from psframe.cluster.gates import PeerLost
+from psframe.cluster.node_channel import nameless
 from psframe.record import flight
 from psframe.record.flight import RING
 
 ANSWER_S = 5.0  # until an incident counts as not written
-START = (
-    "import sys; sys.path[:] = {path!r}; from psframe.cluster.flight.keeper import main; main{given!r}"
-)
+START = "import sys; sys.path[:] = {path!r}; from psframe.cluster.flight.keeper import main; main{given!r}"
 
 
 class Recorder:
@@ -83,19 +83,24 @@ class Recorder:
         if self._sock:
             self._sock.close()
         self._sock, self.trains = end, False
-        stacks = os.memfd_create("psframe-stacks", os.MFD_CLOEXEC)
-        try:
-            own = os.open(f"/proc/self/fd/{stacks}", os.O_WRONLY | os.O_APPEND | os.O_CLOEXEC)
-        except OSError:
-            own = os.dup(stacks)
+        stacks = _stacks()
         space = os.stat("/proc/self/ns/pid").st_ino if os.path.exists("/proc/self/ns/pid") else 0
-        self._send(STACKS, json.dumps([number, os.getpid(), space]).encode(), (stacks,))
-        os.close(stacks)
+        self._send(STACKS, json.dumps([number, os.getpid(), space]).encode(), (stacks,) if stacks >= 0 else ())
         # first Python's own handler, which tells the keeper by the wake-up descriptor, also while a call does not
         # return; and before it, all stacks
         signal.signal(signal.SIGUSR2, lambda number, frame: None)
-        faulthandler.register(signal.SIGUSR2, file=own, all_threads=True, chain=True)
+        if stacks >= 0:
+            faulthandler.register(signal.SIGUSR2, file=stacks, all_threads=True, chain=True)
         signal.set_wakeup_fd(end.fileno(), warn_on_full_buffer=False)
+
+
+def _stacks() -> int:
+    """Return a descriptor of a new file in memory that is written at its end; -1 if that is denied."""
+    with suppress(OSError):
+        fd = nameless()
+        fcntl.fcntl(fd, fcntl.F_SETFL, os.O_APPEND)
+        return fd
+    return -1
 
 
 #: of this process
@@ -110,7 +115,8 @@ def recording(cluster: Cluster, end: Callable[[PeerLost], object]) -> Iterator[N
     job, :func:`psframe.cluster.command.give_up` tells, which is ``end``, too.
     """
     memory = begin(cluster)
-    Watchdog(memoryview(memory), cluster.rendezvous, cluster.n_nodes == 1, end).start()
+    if memory is not None:
+        Watchdog(memory.data, cluster.rendezvous, cluster.n_nodes == 1, end).start()
     try:
         yield
     except AgreedError as error:
@@ -121,32 +127,47 @@ def recording(cluster: Cluster, end: Callable[[PeerLost], object]) -> Iterator[N
     RECORDER.close()
 
 
-def begin(cluster: Cluster) -> np.ndarray:
-    """Move every rank's ring into memory of its node, uint8, and return that. All ranks of ``cluster`` must call."""
-    link, n = cluster.link, cluster.sizes[cluster.node]
-    size = flight.N_BYTES
-    memory, fd = link.share_open(n * size, take=False)
-    mine, ends = None, list[socket.socket]()
+def begin(cluster: Cluster) -> np.ndarray | None:
+    """Move every rank's ring into memory of its node, and start its keeper. All ranks of ``cluster`` must call.
+
+    Return that memory, uint8; None where there is no room for it. What else is denied is done without: no keeper, or no
+    stacks.
+    """
+    link, size, at = cluster.link, flight.N_BYTES, cluster.node_rank * flight.N_BYTES
     try:
-        if link.leads:
-            pairs = [socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET) for _ in range(n)]
-            ends, (mine, *others) = [pair[0] for pair in pairs], [pair[1] for pair in pairs]
-            _start(cluster, fd, ends)
-            link.hand_out([other.fileno() for other in others])
-            for end in (*ends, *others):
-                end.close()
-        else:
-            mine = socket.socket(fileno=link.hand_out())
-    finally:
-        os.close(fd)
+        memory, fd = link.share_open(cluster.sizes[cluster.node] * size, take=False)
+    except OSError:  # on every rank of the node
+        return None
     RING.put(flight.PID, os.getpid())
     RING.put(flight.RANK, cluster.rank)
     RING.put(flight.STATE, flight.STARTS)
-    at = cluster.node_rank * size
-    memory[at : at + size] = 0
     RING.move(memory[at : at + size])
-    RECORDER.open(mine, cluster.node_rank)
+    end = _keep(cluster, fd)
+    os.close(fd)
+    if end:
+        RECORDER.open(end, cluster.node_rank)
     return memory
+
+
+def _keep(cluster: Cluster, fd: int) -> socket.socket | None:
+    """Start the keeper of this node; return this rank's socket to it, None where there is none. All must call."""
+    link, pairs = cluster.link, list[tuple[socket.socket, socket.socket]]()
+    if link.leads:
+        with suppress(OSError):  # no more descriptors, or processes
+            for _ in range(cluster.sizes[cluster.node]):
+                pairs.append(socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET))
+            _start(cluster, fd, [pair[0] for pair in pairs])
+    has_keeper = link.tell(len(pairs) == cluster.sizes[cluster.node])
+    if not has_keeper:
+        return None
+    if not link.leads:
+        return socket.socket(fileno=link.hand_out())
+    link.hand_out([pair[1].fileno() for pair in pairs[1:]])
+    for keepers, _ in pairs:
+        keepers.close()
+    for _, others in pairs[1:]:
+        others.close()
+    return pairs[0][1]
 
 
 def _library() -> list[str]:
@@ -157,7 +178,7 @@ def _library() -> list[str]:
 
 
 def _start(cluster: Cluster, fd: int, ends: list[socket.socket]) -> None:
-    """Start the keeper of this node; where no process can be started, there is none."""
+    """Start the keeper's process. Raises OSError where none can be started."""
     sockets = [end.fileno() for end in ends]
     facts = {
         "node": cluster.node,
@@ -170,10 +191,5 @@ def _start(cluster: Cluster, fd: int, ends: list[socket.socket]) -> None:
     path = [str(Path(psframe.__file__).parents[1]), *(folder for folder in sys.path if folder)]
     given = fd, sockets, list(cluster.rendezvous.members), facts
     quiet: Any = dict.fromkeys(("stdin", "stdout", "stderr"), subprocess.DEVNULL)
-    with suppress(OSError):
-        subprocess.Popen(
-            [sys.executable, "-E", "-S", "-c", START.format(path=path, given=given)],
-            pass_fds=(fd, *sockets),
-            start_new_session=True,
-            **quiet,
-        )
+    words = [sys.executable, "-E", "-S", "-c", START.format(path=path, given=given)]
+    subprocess.Popen(words, pass_fds=(fd, *sockets), start_new_session=True, **quiet)

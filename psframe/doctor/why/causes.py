@@ -145,7 +145,9 @@ def mismatch(evidence: Evidence) -> Iterator[Cause]:
     most = max(calls.values(), key=[*calls.values()].count)
     odd = [rank for rank in ranks if calls[rank.number] != most] or ranks[:1]
     others = [rank for rank in ranks if rank not in odd]
-    places = [f"{rank} is in {rank.doing()}{f', at {rank.user_frame}' if rank.user_frame else ''}" for rank in ranks[:6]]
+    places = [
+        f"{rank} is in {rank.doing()}{f', at {rank.user_frame}' if rank.user_frame else ''}" for rank in ranks[:6]
+    ]
     yield Cause(
         90,
         f"The ranks call MPI in ways that do not fit: {odd[0]} is in {odd[0].doing()}, and {others[0]} in "

@@ -227,7 +227,7 @@ class Evidence:
         return shown(self.first.message)
 
     def machines(self) -> list[tuple[str, dict[str, Any], dict[str, Any], float]]:
-        """Return for each node: its host, the machine's state some seconds before the end, and then, and the seconds."""
+        """Return for each node: its host, the machine's state some seconds before, and at the end, and the seconds."""
         found = []
         for file in self.files:
             samples = file.samples[-3:]

@@ -127,8 +127,8 @@ def far(ranks: Sequence[Mapping[str, Any]]) -> Iterator[Cause]:
             found = roles.get(role)
             if not isinstance(found, dict) or found.get("asked") != "default":
                 continue
-            pages = found.get("pages")
-            counts = {node: number(n) for node, n in pages.items() if node.isdigit()} if isinstance(pages, dict) else {}
+            pages: dict[str, Any] = given if isinstance(given := found.get("pages"), dict) else {}
+            counts = {node: number(n) for node, n in pages.items() if node.isdigit()}
             away = sum(n for node, n in counts.items() if node != near)
             if away > FAR_PAGES and away > FAR * sum(counts.values()):
                 yield Cause(
@@ -178,4 +178,6 @@ def _placement(path: Path) -> list[Mapping[str, Any]]:
             content = json.loads(untrusted.all_of(file, MOST_BYTES, path))
     except (OSError, ValueError, RecursionError):
         return []
-    return [rank for rank in _list(content.get("ranks") if isinstance(content, dict) else None) if isinstance(rank, dict)]
+    return [
+        rank for rank in _list(content.get("ranks") if isinstance(content, dict) else None) if isinstance(rank, dict)
+    ]

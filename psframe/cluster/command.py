@@ -71,14 +71,13 @@ def give_up(error: BaseException) -> int:
     Any thread may call.
     """
     message, status = _last_words(error, MPI.COMM_WORLD.rank)
-    if message:
-        if not getattr(error, "dead", False):  # the keeper has seen a death itself
-            is_late = isinstance(error, PeerLost)
-            words = message.strip() if is_late or sentence(error) else f"{type(error).__name__}: {error}"
-            trace = "".join(traceback.format_tb(error.__traceback__))
-            RECORDER.incident("deadline" if is_late else "exception", words, trace)
-        if _report:
-            _report(message)
+    path = _noted(error, message) if message else ""
+    if message and _report:
+        _report(message)
+    if path:
+        how = f"`psframe why {path}` tells more"
+        is_sentence = message.startswith("psframe: ")
+        message = f"{message.rstrip()}; {how}\n" if is_sentence else f"{message}rank {MPI.COMM_WORLD.rank}: {how}\n"
     sys.stdout.flush()
     sys.stderr.write(message)
     sys.stderr.flush()
@@ -87,6 +86,16 @@ def give_up(error: BaseException) -> int:
         startup.end_launcher(after_s=2)  # Open MPI's waits for a lost daemon, or for ranks that look for this one
     MPI.COMM_WORLD.Abort(status)
     return status
+
+
+def _noted(error: BaseException, message: str) -> str:
+    """Let the keeper write an incident of an error; return its path, "" where there is none."""
+    if getattr(error, "dead", False):  # the keeper has seen a death itself
+        return ""
+    is_late = isinstance(error, PeerLost)
+    words = message.strip() if is_late or sentence(error) else f"{type(error).__name__}: {error}"
+    trace = "".join(traceback.format_tb(error.__traceback__))
+    return RECORDER.incident("deadline" if is_late else "exception", words, trace)
 
 
 def training_begins() -> None:

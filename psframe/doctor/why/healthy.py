@@ -1,6 +1,5 @@
 """Causes that make a run slow, from its records (:func:`of_run`): only what stands out is told."""
 
-import json
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from statistics import median
@@ -127,7 +126,8 @@ def far(ranks: Sequence[Mapping[str, Any]]) -> Iterator[Cause]:
             found = roles.get(role)
             if not isinstance(found, dict) or found.get("asked") != "default":
                 continue
-            pages: dict[str, Any] = given if isinstance(given := found.get("pages"), dict) else {}
+            given = found.get("pages")
+            pages: dict[str, Any] = given if isinstance(given, dict) else {}
             counts = {node: number(n) for node, n in pages.items() if node.isdigit()}
             away = sum(n for node, n in counts.items() if node != near)
             if away > FAR_PAGES and away > FAR * sum(counts.values()):
@@ -175,8 +175,8 @@ def _placement(path: Path) -> list[Mapping[str, Any]]:
     """Return the ranks of placement.json; none if it is missing or damaged."""
     try:
         with Folder.chosen(path) as folder, folder.open("placement.json") as file:
-            content = json.loads(untrusted.all_of(file, MOST_BYTES, path))
-    except (OSError, ValueError, RecursionError):
+            content = untrusted.of_json(untrusted.all_of(file, MOST_BYTES, path))
+    except (OSError, ValueError):
         return []
     return [
         rank for rank in _list(content.get("ranks") if isinstance(content, dict) else None) if isinstance(rank, dict)

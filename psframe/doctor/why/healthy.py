@@ -122,7 +122,9 @@ def far(ranks: Sequence[Mapping[str, Any]]) -> Iterator[Cause]:
     """Pages of a rank's own memory that nobody placed, and that lie on another node than the rank's."""
     for rank in ranks:
         near, roles = str(rank.get("numa_node")), rank.get("roles")
-        for role in ("activations", "gradients") if isinstance(roles, dict) and near.isdigit() else ():
+        if not isinstance(roles, dict) or not near.isdigit():
+            continue
+        for role in ("activations", "gradients"):
             found = roles.get(role)
             if not isinstance(found, dict) or found.get("asked") != "default":
                 continue

@@ -12,7 +12,7 @@ from psframe.record.flight import CALLS, RING
 from psframe.record.flight import MPI as FIRST
 
 
-def _noted(name: str, call: Callable[..., Any]) -> Callable[..., Any]:
+def _noted(owner: type, name: str, method: str) -> Callable[..., Any]:
     """Return a method that notes a call of MPI: with its root or peer, -1 for none, and the bytes that it is given."""
     kind = FIRST + CALLS.index(name)
 
@@ -20,7 +20,7 @@ def _noted(name: str, call: Callable[..., Any]) -> Callable[..., Any]:
         peer = next((number for number in (*given[1:3], *named.values()) if isinstance(number, int)), -1)
         depth = RING.enter(kind, peer, getattr(given[0], "nbytes", 0) if given else 0)
         try:
-            return call(self, *given, **named)
+            return getattr(owner, method)(self, *given, **named)  # looked up here: without MPI there is none
         finally:
             RING.leave(depth)
 
@@ -37,6 +37,7 @@ class Window(MPI.Win):
 
 for _name in CALLS:
     _owner, _, _method = _name.rpartition(".")
-    _of: Any = {"": Watched, "Win": Window}.get(_owner)
-    if _of is not None and hasattr(_of, _method) and _method not in ("Create", "Init", "Finalize"):
-        setattr(_of, _method, _noted(_name, getattr(_of, _method)))
+    if _owner == "" and _method not in ("Init", "Finalize"):
+        setattr(Watched, _method, _noted(MPI.Intracomm, _name, _method))
+    elif _owner == "Win" and _method != "Create":
+        setattr(Window, _method, _noted(MPI.Win, _name, _method))

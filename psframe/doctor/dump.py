@@ -9,6 +9,7 @@ import sys
 import time
 from argparse import Namespace
 from collections.abc import Sequence
+from contextlib import suppress
 from pathlib import Path
 
 from psframe.cluster.flight.presence import Present, present
@@ -50,7 +51,7 @@ def main(argv: Sequence[str]) -> int:
     keepers = here(run)
     before = _files(run)
     for keeper in keepers:
-        os.kill(keeper.ranks[0], signal.SIGUSR2)
+        _ask(keeper, run)
     until = time.monotonic() + arguments.timeout
     while len(new := _files(run) - before) < len(keepers):
         if time.monotonic() > until:
@@ -66,7 +67,7 @@ def main(argv: Sequence[str]) -> int:
 
 def here(run: Path) -> list[Present]:
     """Return the keepers of a run on this host. Raises UserError if there is none."""
-    if not run.is_dir():
+    if not os.path.isdir(run):
         raise UserError(f"dump must be given the folder of a run, got {str(run)!r}; check the path")
     found = present(run)
     if not found:
@@ -75,6 +76,15 @@ def here(run: Path) -> list[Present]:
             "or log in to a host of that job"
         )
     return found
+
+
+def _ask(keeper: Present, run: Path) -> None:
+    """Ask a keeper, by its first rank that has not ended. Raises UserError if all have, meanwhile."""
+    for rank in keeper.ranks:
+        with suppress(ProcessLookupError):
+            os.kill(rank, signal.SIGUSR2)
+            return
+    raise UserError(f"a run must train on this host, got {str(run)!r}, the ranks of which end; give another")
 
 
 def _files(run: Path) -> set[Path]:

@@ -3,7 +3,7 @@
 The ring is in this process's own memory until :mod:`psframe.cluster.recorder` moves it to the node's.
 """
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import wraps
@@ -59,7 +59,9 @@ WAIT = MPI + CALLS.index("Request.Wait")
 WAITS = frozenset({GATE, SOCKET, NODES, *range(MPI, MPI + len(CALLS))})
 #: phases of which another rank must take part in the same one, with as many bytes
 COLLECTIVES = frozenset(
-    MPI + number for number, name in enumerate(CALLS) if name.lower().rstrip("vw") not in ("send", "recv", "probe")
+    MPI + number
+    for number, name in enumerate(CALLS)
+    if not name.startswith(("Win.", "Request.")) and not any(of in name.lower() for of in ("send", "recv", "probe"))
 )
 
 RING = compiled.flight.Ring()  #: of this process
@@ -137,3 +139,12 @@ def read(memory: memoryview, n_events: int) -> Read:
         word, a, b, began, ended = words[at : at + flight.EVENT]
         events.append((word & 0xFFFF, word >> 16, a, b, began, ended))
     return Read(header, phases, events)
+
+
+def named(phases: Sequence[tuple[int, ...]]) -> str:
+    """Return the innermost of open phases in words, of a pass with its layer's place; "between phases" without any."""
+    if not phases:
+        return "between phases"
+    kind, a, *_ = phases[-1]
+    name = NAMES.get(kind, "?")
+    return f"{name}, layer {a}" if kind in (FORWARD, BACKWARD) else name

@@ -56,12 +56,11 @@ def found(folder: Path) -> list[list[Path]]:
     with Folder.chosen(folder) as opened:
         matches = [match for name in opened.names() if (match := FILE.fullmatch(name))][:MOST]
     numbers = sorted({int(match[1]) for match in matches})
-    return [
-        sorted((folder / match[0] for match in matches if int(match[1]) == number), key=_node) for number in numbers
-    ]
+    return [sorted((folder / match[0] for match in matches if int(match[1]) == number), key=node) for number in numbers]
 
 
-def _node(path: Path) -> int:
+def node(path: Path) -> int:
+    """Return the number of the node that an incident's file is of."""
     match = FILE.fullmatch(path.name)
     return int(match[2] or 0) if match else 0
 

@@ -173,7 +173,10 @@ def test_healthy_job_that_is_asked_is_accused_of_nothing(mpich, endless, tmp_pat
     lines = why(tmp_path)
     os.kill(process.pid, signal.SIGTERM)
     ends(process, endless)
-    assert lines[-1] == "no cause found"
+    told = [
+        words for words in ("return", "waits", "stopped", "died", "do not fit") if any(words in line for line in lines)
+    ]
+    assert not told, lines  # other tests may take its cores
 
 
 def wait_for_file(tmp_path):

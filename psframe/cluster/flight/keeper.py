@@ -24,8 +24,8 @@ from psframe.record import flight
 STACKS, FACTS, ASK, BYE = 128, 129, 130, 131
 SAMPLE_S = 10.0  # between two samples of the machine and the processes
 STACK_S = 0.5  # until a rank that was asked for its stack counts as stopped
-MESSAGE_BYTES = 1 << 16  # largest message of a rank
-MOST = 8  # incidents of a job
+MESSAGE_BYTES = 1 << 18  # largest message of a rank
+MOST, MOST_ASKED = 8, 200  # incidents of a job, and files that were asked for
 QUIET_S = 10.0  # from an incident until another rank's end is one
 END_S = 15.0  # least seconds from the last goodbye until ranks that do not end are killed
 RATE_S = 0.25  # between two samples that tell what a process does now
@@ -51,8 +51,8 @@ class Keeper:
         size = flight.N_BYTES
         whole = memoryview(mmap.mmap(fd, size * len(members), prot=mmap.PROT_READ))
         self.ranks = [Rank(number, whole[i * size : (i + 1) * size]) for i, number in enumerate(members)]
-        self.facts, self.n_written, self.written_at = facts, 0, -QUIET_S
-        self.held, self.asking = -1, list[Rank]()
+        self.facts, self.n_written, self.written_at = facts, [0, 0], -QUIET_S
+        self.held, self.asking, self.has_ended_them = -1, list[Rank](), False
         self.space = _space("self")
         self.samples: list[dict[str, Any]] = []
         self.waiting = selectors.DefaultSelector()
@@ -75,26 +75,29 @@ class Keeper:
     def _end_by(self) -> float:
         """Return when the ranks must have ended, by ``time.monotonic``: once all have said goodbye."""
         gone = [rank.gone_at for rank in self.ranks]
-        if not all(gone):
+        if not all(gone) or self.has_ended_them:
             return float("inf")
-        return max(filter(None, gone)) + max(END_S, float(self.facts.get("deadline_s", 0.0)))
+        deadline_s = self.facts.get("deadline_s")
+        return max(filter(None, gone)) + max(END_S, deadline_s if isinstance(deadline_s, int | float) else 0.0)
 
     def _end(self) -> None:
         """End ranks that do not end: MPI's own end waits for all, for ever."""
-        left = [rank for rank in self.ranks if rank.ended_at is None and rank.pid]
+        self.has_ended_them, left = True, [rank for rank in self.ranks if rank.ended_at is None and rank.pid]
+        if not left:  # their processes cannot be seen from here
+            return
         stopped = [rank for rank in left if machine.process(rank.pid).get("state") in ("T", "t")] or left
         named = f"rank{'s' * (len(stopped) > 1)} {', '.join(str(rank.number) for rank in stopped)}"
         message = f"{named} did not end after the work was done; the job is ended"
-        self.write("end", stopped[0].number if stopped else -1, message)
+        self.write("end", stopped[0].number, message)
         for rank in left:  # the output of this job is theirs
-            with suppress(OSError), open(f"/proc/{rank.pid}/fd/2", "w") as stderr:
-                stderr.write(f"psframe: {message}\n")
+            with suppress(OSError):
+                stderr = os.open(f"/proc/{rank.pid}/fd/2", os.O_WRONLY | os.O_APPEND | os.O_NONBLOCK)
+                os.write(stderr, f"psframe: {message}\n".encode())
                 break
         for rank in left:
             with suppress(OSError):
-                os.kill(rank.pid, signal.SIGKILL)
-        for rank in self.ranks:
-            rank.gone_at = None
+                if rank.ended_at is None:
+                    os.kill(rank.pid, signal.SIGKILL)
 
     def _listen(self, seconds: float) -> None:
         """Wait for messages, and act on them."""
@@ -129,23 +132,29 @@ class Keeper:
             data, fds, _, _ = socket.recv_fds(sock, MESSAGE_BYTES, 1)
         except ConnectionError:
             data, fds = b"", []
-        if data and data[0] == STACKS:
-            number, pid, space = json.loads(data[1:])
-            rank = self.ranks[number]
-            rank.sock, rank.stacks, rank.pid = sock, fds[0] if fds else -1, pid if space == self.space else 0
-            self.waiting.modify(sock, selectors.EVENT_READ, rank)
-        elif data and rank:
-            self._act(rank, data)
-        elif not data:
+        if not data:
             self.waiting.unregister(sock)
             if rank:
                 self._ended(rank)
-        return bool(data)
+            return False
+        with suppress(ValueError, TypeError, LookupError):  # a message that is none, or was cut short
+            if data[0] == STACKS:
+                self._know(sock, fds, *json.loads(data[1:]))
+            elif rank:
+                self._act(rank, data[0], data[1:])
+        return True
 
-    def _act(self, rank: Rank, data: bytes) -> None:
-        kind, content = data[0], data[1:]
+    def _know(self, sock: socket.socket, fds: Sequence[int], number: int, pid: int, space: int) -> None:
+        """Know from now on which rank a socket is of."""
+        rank = self.ranks[number]
+        rank.sock, rank.stacks, rank.pid = sock, fds[0] if fds else -1, pid if space == self.space else 0
+        self.waiting.modify(sock, selectors.EVENT_READ, rank)
+
+    def _act(self, rank: Rank, kind: int, content: bytes) -> None:
         if kind == FACTS:
-            self.facts |= json.loads(content)
+            given = json.loads(content)
+            os.fsencode(given.get("run", "")), os.fsencode(given.get("dir", ""))  # else it is no folder
+            self.facts = json.loads(json.dumps(self.facts | given, allow_nan=False))
             self._hold()
         elif kind == BYE:
             rank.gone_at = time.monotonic()
@@ -161,7 +170,7 @@ class Keeper:
     def _hold(self) -> None:
         """Hold the folder of the run open, by which :mod:`psframe.cluster.flight.presence` finds the job."""
         if "run" in self.facts and self.held < 0:
-            with suppress(OSError):
+            with suppress(OSError, ValueError):
                 self.held = os.open(self.facts["run"], os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
 
     def _asked(self, rank: Rank, reason: str, message: str, details: str) -> None:
@@ -173,7 +182,7 @@ class Keeper:
         for each in self.asking:
             assert each.sock
             with suppress(OSError):
-                each.sock.send(path.encode() or b"\0")
+                each.sock.send(os.fsencode(path) or b"\0")
         self.asking.clear()
 
     def _ended(self, rank: Rank) -> None:
@@ -187,17 +196,19 @@ class Keeper:
 
     def write(self, reason: str, rank: int, message: str, details: str = "") -> str:
         """Write an incident, once; return its path, "" if there was none, or no disk takes it."""
-        if self.n_written >= MOST:
+        is_fault = reason != "asked"  # what a user asks for must not hide what happens then
+        self.n_written[is_fault] += 1
+        if self.n_written[is_fault] > (MOST if is_fault else MOST_ASKED):
             return ""
-        self.n_written += 1
         from psframe.record import incident  # what few jobs need
 
         first, began = self._now(), time.monotonic()
-        self.written_at = began
+        self.written_at = began if is_fault else self.written_at
         ranks = [each.told(incident.events_of(len(self.ranks))) for each in self.ranks]
         if reason != "error":  # all ranks agree on an error, and where they are tells nothing
             self._ask_for_stacks()
-            time.sleep(max(0.0, RATE_S - (time.monotonic() - began)))
+            while (left := began + RATE_S - time.monotonic()) > 0:
+                self._listen(left)
         last = self._now()
         for each, told in zip(self.ranks, ranks, strict=True):
             told |= each.later()
@@ -205,7 +216,7 @@ class Keeper:
         samples = [*self.samples, first, last]
         path = incident.write(self._folders(), head | {"facts": self.facts, "samples": samples, "ranks": ranks})
         for each in self.ranks:
-            each.answered = False
+            each.forget()
         return path
 
     def _folders(self) -> list[Path]:
@@ -219,7 +230,6 @@ class Keeper:
         for rank in asked:
             if not rank.answered:
                 with suppress(OSError):
-                    os.ftruncate(rank.stacks, 0)
                     os.kill(rank.pid, signal.SIGUSR2)
                     rank.owes = True
         until = time.monotonic() + STACK_S

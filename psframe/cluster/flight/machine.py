@@ -51,7 +51,7 @@ def _known(**asked: Callable[[], Any]) -> dict[str, Any]:
     for name, ask in asked.items():
         try:
             value = ask()
-        except (OSError, ValueError, IndexError):
+        except (OSError, ValueError, LookupError):
             continue
         if value is not None:
             found[name] = value
@@ -119,7 +119,8 @@ def _cgroup(tree: Tree) -> dict[str, int]:
     for group in cgroups.groups(tree, "cpu"):
         counts = _counts(tree.text(f"{group.place}/cpu.stat"))
         microseconds = counts.get("throttled_usec", counts.get("throttled_time", 0) // 1000)
-        for name, value in (("throttled", counts.get("nr_throttled", 0)), ("throttled_us", microseconds)):
+        told = {"periods": counts.get("nr_periods", 0), "throttled": counts.get("nr_throttled", 0)}
+        for name, value in {**told, "throttled_us": microseconds}.items():
             found[name] = max(found.get(name, 0), value)
     for group in cgroups.groups(tree, "memory"):
         counts = _counts(tree.text(f"{group.place}/memory.events"))

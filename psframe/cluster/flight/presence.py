@@ -5,6 +5,7 @@ Nothing is left behind for it on a disk, and another user's jobs are out of reac
 
 import mmap
 import os
+from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -22,11 +23,14 @@ class Present:
     ----------
     pid : int
         Of its keeper.
+    run : Path
+        The folder of its run.
     memory : memoryview
         Rings of its ranks, one after the other, for reading.
     """
 
     pid: int
+    run: Path
     memory: memoryview
 
     def read(self, n_events: int = 0) -> list[flight.Read]:
@@ -41,31 +45,33 @@ class Present:
         return [header["pid"] for header in headers if header["state"] in (flight.STARTS, flight.TRAINS)]
 
 
-def present(run: Path, proc: Path = Path("/proc")) -> list[Present]:
-    """Return the nodes of a run's job on this host, of this user. Raises OSError if ``run`` is no folder."""
-    wanted, found = run.stat(), []
+def present(run: Path | None, proc: Path = Path("/proc")) -> list[Present]:
+    """Return the nodes of a run's job on this host, of this user; of all runs, the newest last, for None.
+
+    Raises OSError if ``run`` is no folder.
+    """
+    wanted, found = run.stat() if run else None, list[Present]()
     for entry in proc.iterdir():
         if not entry.name.isdigit():
             continue
         with suppress(OSError, ValueError):  # another user's process, or one that has just ended
-            if WORD in (entry / "cmdline").read_bytes() and (memory := _memory(entry, wanted)):
-                found.append(Present(int(entry.name), memory))
-    return found
+            if WORD in (entry / "cmdline").read_bytes():
+                descriptors = [entry / "fd" / name for name in os.listdir(entry / "fd")]
+                folder = next((Path(os.readlink(path)) for path in descriptors if path.is_dir()), None)
+                is_wanted = folder and (wanted is None or os.path.samestat(folder.stat(), wanted))
+                memory = _memory(descriptors) if is_wanted else None
+                if folder and memory:
+                    found.append(Present(int(entry.name), folder, memory))
+    return sorted(found, key=lambda node: node.pid)
 
 
-def _memory(entry: Path, wanted: os.stat_result) -> memoryview | None:
-    """Return the memory of a keeper's rings, if it has the folder ``wanted`` open."""
-    descriptors = [entry / "fd" / name for name in os.listdir(entry / "fd")]
-    if not any(os.path.samestat(os.stat(path), wanted) for path in descriptors if _leads(path)):
-        return None
+def _memory(descriptors: Sequence[Path]) -> memoryview | None:
+    """Return the memory of the rings that a keeper has open; stacks of ranks are shorter files of that name."""
     for path in descriptors:
-        if os.readlink(path).startswith(("/memfd:psframe ", "/dev/shm/#")):
-            with open(path, "rb") as file:
-                size = os.fstat(file.fileno()).st_size // flight.N_BYTES * flight.N_BYTES
-                return memoryview(mmap.mmap(file.fileno(), size, prot=mmap.PROT_READ))
+        with suppress(FileNotFoundError):  # it has closed that one meanwhile
+            if os.readlink(path).startswith(("/memfd:psframe ", "/dev/shm/#")):
+                with open(path, "rb") as file:
+                    size = os.fstat(file.fileno()).st_size // flight.N_BYTES * flight.N_BYTES
+                    if size:
+                        return memoryview(mmap.mmap(file.fileno(), size, prot=mmap.PROT_READ))
     return None
-
-
-def _leads(path: Path) -> bool:
-    """Return True if a descriptor is of a file or folder with a path."""
-    return os.readlink(path).startswith("/")

@@ -60,7 +60,7 @@ class Recorder:
             poll.register(self._sock, select.POLLIN)
             with suppress(OSError):
                 if poll.poll(ANSWER_S * 1e3):
-                    return self._sock.recv(1 << 16).strip(b"\0").decode()
+                    return os.fsdecode(self._sock.recv(1 << 16).strip(b"\0"))
         return ""
 
     def close(self) -> None:
@@ -84,14 +84,14 @@ class Recorder:
             self._sock.close()
         self._sock, self.trains = end, False
         stacks = _stacks()
-        space = os.stat("/proc/self/ns/pid").st_ino if os.path.exists("/proc/self/ns/pid") else 0
-        self._send(STACKS, json.dumps([number, os.getpid(), space]).encode(), (stacks,) if stacks >= 0 else ())
         # first Python's own handler, which tells the keeper by the wake-up descriptor, also while a call does not
         # return; and before it, all stacks
         signal.signal(signal.SIGUSR2, lambda number, frame: None)
         if stacks >= 0:
             faulthandler.register(signal.SIGUSR2, file=stacks, all_threads=True, chain=True)
         signal.set_wakeup_fd(end.fileno(), warn_on_full_buffer=False)
+        space = os.stat("/proc/self/ns/pid").st_ino if os.path.exists("/proc/self/ns/pid") else 0
+        self._send(STACKS, json.dumps([number, os.getpid(), space]).encode(), (stacks,) if stacks >= 0 else ())
 
 
 def _stacks() -> int:
@@ -153,12 +153,13 @@ def _keep(cluster: Cluster, fd: int) -> socket.socket | None:
     """Start the keeper of this node; return this rank's socket to it, None where there is none. All must call."""
     link, pairs = cluster.link, list[tuple[socket.socket, socket.socket]]()
     if link.leads:
-        with suppress(OSError):  # no more descriptors, or processes
+        try:
             for _ in range(cluster.sizes[cluster.node]):
                 pairs.append(socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET))
             _start(cluster, fd, [pair[0] for pair in pairs])
-    has_keeper = link.tell(len(pairs) == cluster.sizes[cluster.node])
-    if not has_keeper:
+        except OSError:  # no more descriptors, or processes
+            pairs.clear()
+    if not link.tell(bool(pairs)):
         return None
     if not link.leads:
         return socket.socket(fileno=link.hand_out())

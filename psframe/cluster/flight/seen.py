@@ -63,6 +63,12 @@ class Rank:
             "stacks": stacks.decode(errors="replace"),
         }
 
+    def forget(self) -> None:
+        """Be ready for the next incident."""
+        self.answered = False
+        with suppress(OSError):
+            os.ftruncate(self.stacks, 0)
+
 
 def _ago(then_ns: int, now_ns: int) -> float:
     return round((now_ns - then_ns) / 1e9, 6)

@@ -129,14 +129,16 @@ class Watchdog:
         late = [number for number in present if not self.ranks[number].waits]
         if not waiting or any(self._goes_on(self.ranks[number], looks) for number in late):
             return [], []
-        if not late:  # all wait; it may be for each other
+        if not late:  # all wait; it may be for each other, unless one will tell of it itself
+            if any(self.ranks[number].kinds[-1] not in ENDLESS for number in present):
+                return [], []
             stuck = [self.ranks[number].looks >= looks for number in present]
             return (waiting, self._others(waiting)) if all(stuck) else ([], [])
         return waiting, late
 
     def _goes_on(self, rank: Watched, looks: float) -> bool:
         """Return True if a rank that others wait for has not been still for as long as it may be."""
-        if rank.looks < looks or not LONG.isdisjoint(rank.kinds):
+        if rank.looks < looks or not (LONG.isdisjoint(rank.kinds) or rank.is_stopped):
             return True
         starts = rank.read.header["state"] == flight.STARTS
         return starts and rank.looks * self.every_s < START_S and rank.computes()

@@ -1,5 +1,6 @@
 """Command ``psframe why RUN`` (:func:`main`): what went wrong in a run, or makes it slow, and what to do."""
 
+import os
 import sys
 import time
 from collections.abc import Sequence
@@ -9,7 +10,7 @@ from psframe.cluster.parser import Parser
 from psframe.cluster.process import guarded
 from psframe.doctor.why.cause import Cause
 from psframe.doctor.why.causes import causes
-from psframe.doctor.why.evidence import Evidence, shown
+from psframe.doctor.why.evidence import Evidence, shown, written
 from psframe.doctor.why.healthy import of_run
 from psframe.errors import UserError, reason
 from psframe.record import incident
@@ -17,6 +18,7 @@ from psframe.record.view import say
 
 USAGE = "psframe why RUN|FILE [--all] [--stacks]"
 EXAMPLE = "psframe why runs/fashion-20261121-204643"
+TOGETHER_S = 30.0  # between the files of one incident, at most
 SHOWN = 3  # causes, without --all
 
 
@@ -38,7 +40,7 @@ def main(argv: Sequence[str]) -> int:
     if arguments.run is None:
         cli.error("it names no run")
     path = Path(arguments.run)
-    incidents = [[path]] if path.is_file() else _incidents(path)
+    incidents = [[path]] if os.path.isfile(path) else _incidents(path)
     for files in incidents if arguments.all else incidents[-1:]:
         _tell(files, arguments.all, arguments.stacks)
     if not incidents:
@@ -48,10 +50,21 @@ def main(argv: Sequence[str]) -> int:
 
 
 def _incidents(path: Path) -> list[list[Path]]:
+    """Return a run's incidents, the oldest first, each as files of about one time: nodes count their own."""
     try:
-        return incident.found(path)
+        at = {file: (written(file), n) for n, files in enumerate(incident.found(path)) for file in files}
     except OSError as error:
-        raise UserError(f"why must be given the folder of a run, got {str(path)!r} ({reason(error)})") from None
+        raise UserError(
+            f"why must be given the folder of a run, got {str(path)!r} ({reason(error)}); check the path"
+        ) from None
+    groups: list[list[Path]] = []
+    for file in sorted(at, key=lambda file: at[file]):
+        node = incident.node(file)
+        is_other = not groups or node in map(incident.node, groups[-1])
+        if is_other or at[file][0] - at[groups[-1][0]][0] > TOGETHER_S:
+            groups.append([])
+        groups[-1].append(file)
+    return [sorted(group, key=incident.node) for group in groups]
 
 
 def _tell(files: list[Path], all_causes: bool, stacks: bool) -> None:

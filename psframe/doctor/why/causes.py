@@ -1,5 +1,6 @@
 """Causes of an incident (:func:`causes`): each rule looks for one, and tells what it is sure of."""
 
+import re
 from collections.abc import Iterator
 
 from psframe.doctor.why import slowness
@@ -7,6 +8,8 @@ from psframe.doctor.why.cause import Cause
 from psframe.doctor.why.evidence import FRAME, Evidence, Frame, Rank, nested, shown
 from psframe.record import flight
 
+LEAST_S = 0.5  # in which a rank has noted nothing, below which it is not accused
+MOST = 8  # ranks that one rule accuses
 DISK = (flight.STORE, flight.CHECKPOINT, flight.RECORD)
 
 
@@ -62,7 +65,8 @@ def told(evidence: Evidence) -> Iterator[Cause]:
     if evidence.first.reason not in ("error", "exception", "start"):
         return
     message = evidence.message.removeprefix("psframe: ")
-    free = min((nested(after, "disk", "free") for _, _, after, _ in evidence.machines()), default=1e18)
+    disks = [after for _, _, after, _ in evidence.machines() if nested(after, "disk", "size") > 0]
+    free = min((nested(after, "disk", "free") for after in disks), default=1e18)
     full = "No space left" in message or "disk is full" in message or free < 1 << 20
     lines = [f"the disk of the run has {free / 2**20:,.1f} MiB left"] if full else []
     place = _raised(evidence)
@@ -84,14 +88,24 @@ def _raised(evidence: Evidence) -> str:
 
 def does_not_return(evidence: Evidence) -> Iterator[Cause]:
     """A rank is in code that does not come back, while others wait."""
-    others_wait = [rank for rank in evidence.alive if rank.waits]
-    for rank in evidence.alive:
-        is_still = not (rank.is_stopped or rank.waits or rank.goes_on) and rank.phases and rank.process.state != "gone"
-        if not is_still or evidence.first.reason in ("error", "exception") or rank.since_s < 0.5:
-            continue
-        if not others_wait and evidence.first.reason not in ("deadline", "late", "asked"):
-            continue
-        yield _stuck(evidence, rank)
+    reason = evidence.first.reason
+    others_wait = any(rank.waits for rank in evidence.alive)
+    if reason in ("error", "exception") or not (others_wait or reason in ("deadline", "late", "asked")):
+        return
+    found = [rank for rank in evidence.alive if _is_still(rank, reason)]
+    found.sort(key=lambda rank: -rank.since_s)
+    for rank in found[:MOST]:
+        if rank.since_s > 0.5 * found[0].since_s:
+            yield _stuck(evidence, rank)
+
+
+def _is_still(rank: Rank, reason: str) -> bool:
+    """Return True if a rank is in something that should have ended; what takes long by its nature does not count."""
+    if rank.is_stopped or rank.waits or rank.goes_on or not rank.phases or rank.process.state == "gone":
+        return False
+    if flight.COMPILE in rank.kinds or rank.kinds[-1] == flight.SPARE:
+        return False
+    return rank.since_s > (max(LEAST_S, 2 * rank.usual_s) if reason == "asked" else LEAST_S)
 
 
 def _stuck(evidence: Evidence, rank: Rank) -> Cause:
@@ -99,7 +113,7 @@ def _stuck(evidence: Evidence, rank: Rank) -> Cause:
     where = f" at {frame}" if frame else ""
     lines = [f"it is in {rank.doing()} for {duration(rank.since_s)}", *waiting(evidence, [rank])]
     if rank.kinds[-1] in DISK or (rank.process.state == "D" and not rank.user_frame):
-        lines.append(f"its process is in state {rank.process.state}{_call(rank)}")
+        lines.append(f"its process is in state {shown(rank.process.state, 9)}{_call(rank)}")
         return Cause(
             88,
             f"{capital(str(rank))} waits for a disk, in {rank.doing()}{where}.",
@@ -136,6 +150,8 @@ def mismatch(evidence: Evidence) -> Iterator[Cause]:
     if len(ranks) < 2 or any(rank.is_stopped or rank.goes_on for rank in evidence.alive):
         return
     if any(not rank.waits for rank in evidence.alive):  # who has not come to a call is the cause
+        return
+    if min(rank.since_s for rank in ranks) < LEAST_S:  # those of groups may be in calls of their own for a moment
         return
     if len({rank.told.step for rank in ranks}) > 1:
         return
@@ -177,7 +193,9 @@ def behind(evidence: Evidence) -> Iterator[Cause]:
     """All wait, and one is in an earlier step than the others: it is the one that others wait for."""
     if evidence.first.reason not in ("deadline", "end"):
         return
-    lost = [rank for rank in evidence.alive if f"rank {rank.number} " in evidence.message]
+    match = re.search(r"\branks? ([0-9]{1,9}(?:, [0-9]{1,9})*) did not ", evidence.message)
+    numbers = {int(number) for number in match[1].split(", ")} if match else set()
+    lost = [rank for rank in evidence.alive if rank.number in numbers]
     for rank in lost[:1]:
         yield Cause(
             40,

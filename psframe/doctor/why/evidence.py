@@ -15,7 +15,9 @@ from psframe.record import flight, incident
 
 FRAME = re.compile(r'^ *File "([^"\n]{1,500})", line (\d{1,9})(?:,)? in (.{1,200})$', re.MULTILINE)
 STOPPED = ("T", "t")
+MOST_RANKS = 2048  # of a node, that are looked at
 LONGEST = 400  # characters of a text that are shown
+MOST = 1e18  # largest number that is believed
 
 
 class Process(msgspec.Struct):
@@ -91,8 +93,9 @@ def shown(text: str, most: int = LONGEST) -> str:
 
 
 def number(value: Any) -> float:
-    """Return a number of a file; 0 for anything else."""
-    return float(value) if isinstance(value, int | float) and not isinstance(value, bool) else 0.0
+    """Return a number of a file; 0 for anything else, and for one that no machine counts: JSON's may be infinite."""
+    is_number = isinstance(value, int | float) and not isinstance(value, bool)
+    return float(value) if is_number and abs(value) < MOST else 0.0
 
 
 class Rank:
@@ -150,6 +153,13 @@ class Rank:
     def goes_on(self) -> bool:
         """True if it has noted anything while the incident was written."""
         return self.told.n_events_later > self.told.n_events
+
+    @property
+    def usual_s(self) -> float:
+        """Longest time that it has taken before for what it does; 0 if it is not known."""
+        kind, a, *_ = self.phases[-1]
+        is_pass = kind in (flight.FORWARD, flight.BACKWARD)
+        return max((e[5] for e in self.told.events if e[0] == kind and (e[2] == a or not is_pass)), default=0.0)
 
     @property
     def since_s(self) -> float:
@@ -213,7 +223,7 @@ class Evidence:
             facts = file.facts
             layers, library = _texts(facts.get("layers")), _texts(facts.get("library"))
             host = str(facts.get("host", "?"))
-            self.ranks += [Rank(told, file, host, layers, library) for told in file.ranks[:100_000]]
+            self.ranks += [Rank(told, file, host, layers, library) for told in file.ranks[:MOST_RANKS]]
         hosts = _texts(self.first.facts.get("hosts"))
         nodes = {int(number(file.facts.get("node"))) for file in self.files}
         self.missing = [host for node, host in enumerate(hosts) if node not in nodes]
@@ -253,6 +263,23 @@ def _file(path: Path) -> File:
     if file.format != incident.FORMAT:
         raise UserError(f"{rule} in format {incident.FORMAT}, got format {file.format} in {str(path)!r}; give another")
     return file
+
+
+class Head(msgspec.Struct):
+    """When an incident's file was written."""
+
+    time: float = 0.0
+
+
+def written(path: Path) -> float:
+    """Return when a file was written, in seconds since 1970, by the clock of its node; by the disk's if it is damaged.
+
+    Raises OSError.
+    """
+    try:
+        return msgspec.json.decode(untrusted.content(path, incident.MOST_BYTES), type=Head).time
+    except (OSError, ValueError, RecursionError):
+        return path.lstat().st_mtime
 
 
 def nested(mapping: Any, *keys: str) -> float:

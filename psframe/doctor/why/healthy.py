@@ -149,7 +149,7 @@ def memory(usage: Sequence[Record]) -> Iterator[Cause]:
     for sample in usage:
         by_rank.setdefault(int(number(sample.get("rank"))), []).append(number(sample.get("rss_bytes")))
     for rank, sizes in by_rank.items():
-        middle, last = sizes[len(sizes) // 2], sizes[-1]
+        middle, last = max(sizes[: len(sizes) // 2 + 1]), sizes[-1]
         if len(sizes) >= 60 and last > GROWS * middle > 0 and last - middle > 256 << 20:
             yield Cause(
                 66,

@@ -11,6 +11,7 @@ THROTTLED = 0.2  # share of the time in which a cgroup had no CPU time left
 DELAYED, MORE = 0.25, 4.0  # a second in which a rank could run and had no core; and times the median rank's
 SLOW = 1.4  # times the median rank's time in a step
 LEAST_STEPS = 8  # that must be known of a rank
+LEAST_S = 2e-3  # that a step must be longer than the others': a scheduler's turn, and less, tells nothing
 PRESSURE = 0.2  # share of the time in which tasks waited for memory, or a disk
 
 
@@ -19,8 +20,9 @@ def throttled(evidence: Evidence) -> Iterator[Cause]:
     for host, before, after, seconds in evidence.machines():
         spent = (nested(after, "cgroup", "throttled_us") - nested(before, "cgroup", "throttled_us")) / 1e6
         times = nested(after, "cgroup", "throttled") - nested(before, "cgroup", "throttled")
-        # counted for each core: a group with several may wait for longer than time passes
-        if times > 0 and spent > THROTTLED * seconds:
+        periods = nested(after, "cgroup", "periods") - nested(before, "cgroup", "periods")
+        # seconds are those of all cores together, so the share of periods has to be large, too
+        if times > THROTTLED * periods and times > 0 and spent > THROTTLED * seconds:
             yield Cause(
                 80,
                 f"The cgroup of the job on {host} had no CPU time left for {spent:.1f} s of {seconds:.1f} s.",
@@ -30,7 +32,7 @@ def throttled(evidence: Evidence) -> Iterator[Cause]:
 
 
 def shared_cores(evidence: Evidence) -> Iterator[Cause]:
-    """A rank shares its core, or all do."""
+    """A rank shares its core; or all do, where something went wrong."""
     known = [rank for rank in evidence.alive if rank.process.state != "gone" and not rank.is_stopped]
     if len(known) < 2:
         return
@@ -38,7 +40,8 @@ def shared_cores(evidence: Evidence) -> Iterator[Cause]:
     for rank in known:
         others = [other.delayed for other in known if other is not rank]
         if rank.delayed > DELAYED and rank.delayed > MORE * max(median(others), 0.02):
-            mates = [other for other in known if other is not rank and _core(other) == _core(rank) and _core(rank)]
+            near = [other for other in known if other is not rank and other.host == rank.host]
+            mates = [other for other in near if _core(rank) and _core(other) == _core(rank)]
             whom = f"rank {mates[0].number}" if mates else "another process"
             yield Cause(
                 75,
@@ -47,9 +50,13 @@ def shared_cores(evidence: Evidence) -> Iterator[Cause]:
                 [f"the median rank had none for {usual:.0%} of it"],
                 "Find what else runs there (`top`), bind the ranks elsewhere, or leave that core out.",
             )
-    cores = max((nested(after, "cores") for _, _, after, _ in evidence.machines()), default=0.0)
-    here = sum(rank.process.state != "gone" for rank in known if rank.host == known[0].host)
-    if usual > DELAYED and cores and here > cores:
+    if evidence.first.reason == "asked":  # more ranks than cores is a choice, and nothing went wrong
+        return
+    for host, _, after, _ in evidence.machines():
+        cores, delays = nested(after, "cores"), [rank.delayed for rank in known if shown(rank.host, 60) == host]
+        here = len(delays)
+        if not cores or here <= cores or (usual := median(delays)) <= DELAYED:
+            continue
         yield Cause(
             35,
             f"{here} ranks share {cores:.0f} cores: the median rank could run and had no core for {usual:.0%} of the "
@@ -98,6 +105,8 @@ def slow_disk(evidence: Evidence) -> Iterator[Cause]:
 
 def chronic(evidence: Evidence) -> Iterator[Cause]:
     """A rank takes longer for its steps than the others, again and again."""
+    if evidence.first.reason in ("error", "exception", "death"):
+        return
     spent = {rank.number: _computing(rank) for rank in evidence.ranks}
     known = {number: median(times) for number, times in spent.items() if len(times) >= LEAST_STEPS}
     if len(known) < 2:
@@ -105,10 +114,15 @@ def chronic(evidence: Evidence) -> Iterator[Cause]:
     for rank in evidence.ranks:
         others = [value for number, value in known.items() if number != rank.number]
         own = known.get(rank.number)
-        if own and own > SLOW * max(others) and sorted(spent[rank.number])[LEAST_STEPS // 2] > SLOW * median(others):
+        if (
+            own
+            and own > SLOW * max(others)
+            and own - max(others) > LEAST_S
+            and sorted(spent[rank.number])[LEAST_STEPS // 2] > SLOW * median(others)
+        ):
             layer = _slowest_layer(evidence, rank)
             yield Cause(
-                60,
+                50,
                 f"Rank {rank.number} ({shown(rank.host, 60)}) is slower than the others: {own * 1e3:,.1f} ms for the "
                 f"median step, where the others take {median(others) * 1e3:,.1f} ms{layer}.",
                 [f"over its last {len(spent[rank.number])} steps"],

@@ -39,6 +39,7 @@ JSON = (
     "psframe.report.read",
     "psframe.report.tables",
     "psframe.cluster.node_channel",
+    "psframe.cluster.flight.keeper",  # of its own ranks
     "psframe.cluster.cluster",
 )
 JSON += (

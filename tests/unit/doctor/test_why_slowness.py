@@ -1,0 +1,134 @@
+"""Causes that make ranks slow, in incidents: the right rank, host and layer, and nobody without need."""
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from psframe.doctor.why.causes import causes
+from psframe.doctor.why.evidence import Evidence
+from psframe.record import flight
+from tests.helpers import incidents
+from tests.helpers.incidents import MACHINE, asked, at_gate, changed, node, rank, steps
+
+RANDOM = settings(max_examples=40, suppress_health_check=[HealthCheck.function_scoped_fixture])
+HOSTS = ["a", "b"]
+
+
+def found(folder, *nodes):
+    return causes(Evidence(incidents.write(folder, *nodes)))
+
+
+def going(number, **more):
+    """A rank that makes progress."""
+    return at_gate(number, 0.01, n_events_later=410, **more)
+
+
+def test_a_cgroup_without_time_is_told_with_its_host(tmp_path):
+    used = changed(MACHINE, cgroup__throttled=40, cgroup__throttled_us=9_000_000)
+    cause = found(tmp_path, asked([going(0)], hosts=HOSTS), asked([going(1)], hosts=HOSTS, number=1, after=used))[0]
+    assert cause.sentence == "The cgroup of the job on b had no CPU time left for 5.0 s of 10.5 s."
+    assert "36 times" in cause.evidence[0]
+
+
+def test_a_rank_that_shares_its_core_is_named_with_the_other_one(tmp_path):
+    ranks = [going(0, cpus="0"), going(1, cpus="1"), going(2, cpus="2", delayed=0.5, core=2), going(3, cpus="2")]
+    cause, *others = found(tmp_path, asked(ranks))
+    assert cause.sentence.startswith("Rank 2 (a) shares core 2 with rank 3: it could run and had no core for 50% of")
+    assert not others
+
+
+def test_a_core_of_the_same_number_on_another_host_is_not_shared(tmp_path):
+    here = asked([going(0, cpus="0", delayed=0.5, core=0), going(1, cpus="1")], hosts=HOSTS)
+    there = asked([going(2, cpus="0"), going(3, cpus="1")], hosts=HOSTS, number=1)
+    cause = found(tmp_path, here, there)[0]
+    assert cause.sentence.startswith("Rank 0 (a) shares core 0 with another process")
+
+
+@RANDOM
+@given(st.lists(st.floats(0.2, 0.75), min_size=2, max_size=9))
+def test_ranks_that_all_lack_cores_are_not_accused_one_by_one(tmp_path_factory, shares):
+    ranks = [going(number, delayed=share) for number, share in enumerate(shares)]
+    told = found(tmp_path_factory.mktemp("run"), asked(ranks))
+    assert not any(cause.sentence.startswith("Rank ") for cause in told)
+
+
+def test_ranks_are_counted_against_the_cores_of_their_own_host(tmp_path):
+    """Not against those of the largest host."""
+    few, many = changed(MACHINE, cores=2), changed(MACHINE, cores=64)
+    here = asked([going(n, delayed=0.6) for n in range(2)], hosts=HOSTS, before=many)
+    there = asked([going(n, delayed=0.6) for n in range(2, 8)], hosts=HOSTS, number=1, before=few)
+    sentences = [cause.sentence for cause in found(tmp_path, here, there)]
+    assert [sentence[:21] for sentence in sentences] == ["6 ranks share 2 cores"]
+
+
+@pytest.mark.parametrize("short", [{"pressure__memory__full": 4e9 + 5e6}, {"swapped__pswpin": 9000}])
+def test_a_host_short_of_memory_is_told(tmp_path, short):
+    cause = found(tmp_path, asked([going(0)], after=changed(MACHINE, **short)))[0]
+    assert cause.sentence.startswith("Host a is short of memory")
+
+
+def test_a_slow_disk_is_told_of_the_host_that_writes(tmp_path):
+    slow = changed(MACHINE, pressure__io__some=5e9 + 5e6)
+    writes = rank(0, (flight.STORE, 0, 0, 0.1), n_events_later=401)
+    cause = found(tmp_path, asked([writes, going(1)], after=slow))[0]
+    assert cause.sentence.startswith("The disk of host a is slow")
+    assert "rank 0 (a) writes there" in cause.sentence
+    silent = asked([writes], hosts=HOSTS), asked([going(1)], hosts=HOSTS, number=1, after=slow)
+    (tmp_path / "2").mkdir()
+    assert not found(tmp_path / "2", *silent)
+
+
+@RANDOM
+@given(st.integers(2, 6), st.data(), st.booleans())
+def test_a_slow_rank_is_named_with_its_layer(tmp_path_factory, n, data, in_one):
+    slow = data.draw(st.integers(0, n - 1))
+    layers = (0.01, 0.05, 0.01) if in_one else (0.02, 0.02, 0.02)
+    ranks = [going(number, events=steps(20, 0.03, (0.01, 0.01, 0.01))) for number in range(n)]
+    ranks[slow] = going(slow, events=steps(20, 0.07, layers))
+    (cause,) = found(tmp_path_factory.mktemp("run"), asked(ranks))
+    assert cause.sentence == (
+        f"Rank {slow} (a) is slower than the others: 70.0 ms for the median step, where the others take 30.0 ms"
+        f"{', most of it in layer 1 Mine' if in_one else ''}."
+    )
+
+
+ALIKE = {  # events of two ranks, neither of which is slow
+    "a little slower": (steps(20, 0.030), steps(20, 0.036)),
+    "too few steps": (steps(20, 0.03), steps(5, 0.09)),
+    "a few slow steps": (steps(20, 0.03), steps(16, 0.03) + steps(4, 0.9, first=17)),
+    "short steps": (steps(20, 0.0001), steps(20, 0.0003)),
+    "a server": ([event for event in steps(20, 0.9) if event[0] != flight.FORWARD], steps(20, 0.03)),
+    "no steps": ([], []),
+}
+
+
+@pytest.mark.parametrize("name", ALIKE)
+def test_ranks_that_are_alike_are_not_slow(tmp_path, name):
+    ranks = [going(number, events=events) for number, events in enumerate(ALIKE[name])]
+    assert not found(tmp_path, asked(ranks))
+
+
+def test_a_slow_rank_is_not_told_beside_one_that_hangs(tmp_path, capsys):
+    from psframe.doctor.why.__main__ import main
+
+    hung = incidents.locked(1, stacks=incidents.MINE, events=steps(20, 0.03))
+    incidents.write(tmp_path, node([at_gate(0, events=steps(20, 0.05)), hung], of=0))
+    assert main([str(tmp_path)]) == 0
+    said = capsys.readouterr().out
+    assert "1. Rank 1 (a) waits in your code at mine.py, line 33 (spin)" in said
+    assert "Rank 0 (a) is slower" not in said
+
+
+@RANDOM
+@given(st.floats(0, 0.19), st.floats(0, 0.19), st.integers(0, 2000), st.floats(0, 0.2))
+def test_little_of_everything_accuses_nobody(tmp_path_factory, memory, disk, swapped, delayed):
+    end = changed(
+        MACHINE,
+        pressure__memory__full=4e9 + memory * 10.5e6,
+        pressure__io__some=5e9 + disk * 10.5e6,
+        swapped__pswpin=7 + swapped,
+        cgroup__throttled=5,
+        cgroup__throttled_us=4_000_000 + disk * 10.5e6,
+    )
+    ranks = [going(0, delayed=delayed), rank(1, (flight.STORE, 0, 0, 0.1), n_events_later=401)]
+    assert not found(tmp_path_factory.mktemp("run"), asked(ranks, after=end))

@@ -91,8 +91,7 @@ class Keeper:
         self.write("end", stopped[0].number, message)
         for rank in left:  # the output of this job is theirs
             with suppress(OSError):
-                stderr = os.open(f"/proc/{rank.pid}/fd/2", os.O_WRONLY | os.O_APPEND | os.O_NONBLOCK)
-                os.write(stderr, f"psframe: {message}\n".encode())
+                say_by(f"/proc/{rank.pid}/fd/2", f"psframe: {message}\n")
                 break
         for rank in left:
             with suppress(OSError):
@@ -152,7 +151,7 @@ class Keeper:
 
     def _act(self, rank: Rank, kind: int, content: bytes) -> None:
         if kind == FACTS:
-            given = json.loads(content)
+            given = dict(json.loads(content))
             os.fsencode(given.get("run", "")), os.fsencode(given.get("dir", ""))  # else it is no folder
             self.facts = json.loads(json.dumps(self.facts | given, allow_nan=False))
             self._hold()
@@ -238,6 +237,15 @@ class Keeper:
             if left <= 0:
                 break
             self._listen(left)
+
+
+def say_by(path: str, text: str) -> None:
+    """Write to another process's output: at its end, without waiting for who reads it, and without keeping it open."""
+    fd = os.open(path, os.O_WRONLY | os.O_APPEND | os.O_NONBLOCK | os.O_NOCTTY)
+    try:
+        os.write(fd, text.encode())
+    finally:
+        os.close(fd)
 
 
 def _space(pid: str) -> int:

@@ -28,6 +28,10 @@ FULL = (
     "unit/train/test_augment",
     "unit/cluster/test_gates",  # whose protocol the stress programs have under ThreadSanitizer in the default suite
     "unit/cluster/test_node_gather",
+    "unit/cluster/test_keeper",
+    "unit/cluster/test_watchdog",
+    "unit/doctor/test_live",
+    "unit/record/test_flight",
     "unit/memory/test_budget",
     "unit/memory/test_placement",
     "unit/memory/test_weighted",

@@ -87,7 +87,7 @@ def test_machine_tells_of_its_cgroups(tmp_path):
         text = f"usage_usec 1\nnr_periods 7\nnr_throttled {throttled}\nthrottled_usec {throttled * 1000}\n"
         put(tmp_path, f"{cgroup_trees.GROUPS}{path}/cpu.stat", text)
     found = machine.machine(".", tmp_path, Tree(tmp_path))["cgroup"]
-    assert found == {"throttled": 5, "throttled_us": 5000, "killed": 3, "memory_left": 600}
+    assert found == {"periods": 7, "throttled": 5, "throttled_us": 5000, "killed": 3, "memory_left": 600}
 
 
 def test_machine_tells_of_cgroups_of_version_1(tmp_path):
@@ -96,7 +96,7 @@ def test_machine_tells_of_cgroups_of_version_1(tmp_path):
     cgroup_trees.one(tmp_path, "/job", 900, 300)
     put(tmp_path, f"{cgroup_trees.GROUPS}/cpu,cpuacct/job/cpu.stat", "nr_throttled 4\nthrottled_time 7000999")
     found = machine.machine(".", tmp_path, Tree(tmp_path))["cgroup"]
-    assert found == {"throttled": 4, "throttled_us": 7000, "killed": 0, "memory_left": 600}
+    assert found == {"periods": 0, "throttled": 4, "throttled_us": 7000, "killed": 0, "memory_left": 600}
 
 
 @pytest.mark.parametrize(
@@ -108,7 +108,7 @@ def test_machine_with_damaged_cgroups_tells_of_none(tmp_path, damage):
     for name in ("cpu.stat", "memory.events"):
         (tmp_path / cgroup_trees.GROUPS / "job" / name).write_bytes(damage)
     found = machine.machine(".", tmp_path, Tree(tmp_path))["cgroup"]
-    assert found == {"throttled": 0, "throttled_us": 0, "killed": 0}
+    assert found == {"periods": 0, "throttled": 0, "throttled_us": 0, "killed": 0}
 
 
 KEYS = {"loadavg": "load", "meminfo": "memory", "stat": "stolen_s", "vmstat": "swapped"}

@@ -221,6 +221,7 @@ def test_watchdog_gives_a_rank_that_starts_time_to_compute(monkeypatch):
         monkeypatch.setattr(watchdog, "START_S", DEADLINE_S + 20)
         node = Node(2, state=flight.STARTS).enter(BCAST, 0).enter(flight.READ, 1)
         node.rings[1].put(flight.PID, busy.pid)
+        wait(lambda: machine.process(busy.pid).get("cpu_s", 0.0) > 0)
         node.silent(LOOKS)
         for _ in range(20):
             before = machine.process(busy.pid)["cpu_s"]
@@ -237,7 +238,9 @@ def test_watchdog_gives_a_rank_that_does_not_compute_no_such_time(monkeypatch, s
         os.waitid(os.P_PID, child.pid, os.WSTOPPED)
         node = Node(2, state=state).enter(BCAST, 0)
         node.rings[1].put(flight.PID, child.pid)
-        node.silent(LOOKS + (state == flight.STARTS))  # what it had used before is found once
+        node.watchdog.ranks[1].look()
+        node.watchdog.ranks[1].computes()  # what it had used before does not count
+        node.silent(LOOKS)
         node.names([11])
 
 
@@ -284,15 +287,13 @@ def test_watchdog_runs_on_two_ranks_that_have_others(n, me, is_whole, starts):
 @pytest.mark.parametrize("told", [False, True])
 def test_watchdog_ends_the_job_unless_another_rank_has_told(told):
     node = Node(2, deadline_s=0.05).enter(BCAST, 0)
-    if told:
-        node.told.append(True)
-    looks, look = [], node.watchdog.look
+    node.told += [True] * told
+    look = node.watchdog.look
 
     def looked():
-        looks.append(look())
-        if looks[-1]:
+        if lost := look():
             node.watchdog.stop()
-        return looks[-1]
+        return lost
 
     node.watchdog.look = looked
     node.watchdog.start()

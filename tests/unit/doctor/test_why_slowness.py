@@ -57,7 +57,8 @@ def test_ranks_are_counted_against_the_cores_of_their_own_host(tmp_path):
     few, many = changed(MACHINE, cores=2), changed(MACHINE, cores=64)
     here = asked([going(n, delayed=0.6) for n in range(2)], hosts=HOSTS, before=many)
     there = asked([going(n, delayed=0.6) for n in range(2, 8)], hosts=HOSTS, number=1, before=few)
-    sentences = [cause.sentence for cause in found(tmp_path, here, there)]
+    late = [content | {"reason": "late"} for content in (here, there)]
+    sentences = [cause.sentence for cause in found(tmp_path, *late)]
     assert [sentence[:21] for sentence in sentences] == ["6 ranks share 2 cores"]
 
 

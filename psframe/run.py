@@ -22,6 +22,7 @@ signal.signal(signal.SIGINT, signal.SIG_DFL)  # until a job runs, Ctrl-C ends th
 import psutil  # noqa: E402
 
 from psframe.cluster import mpirun  # noqa: E402
+from psframe.cluster.flight import KEEPER  # noqa: E402
 from psframe.cluster.parser import Parser, counts  # noqa: E402
 from psframe.cluster.process import guarded  # noqa: E402
 from psframe.config import schema, tuned  # noqa: E402
@@ -32,6 +33,7 @@ from psframe.record.view import say  # noqa: E402
 USAGE = "python -m psframe.run -n N[,N ...] [--restarts K] CONFIG [key.path=value ...]"
 EXAMPLE = "python -m psframe.run -n 4 --restarts 3 config.yaml checkpoint.every_seconds=60"
 PR_SET_PDEATHSIG, PR_SET_CHILD_SUBREAPER = 1, 36  # from linux/prctl.h
+KEEPER_S = 5.0  # for a node's keeper to write down what its ranks did
 LEAVE_S = 12.0  # from a signal until the remaining ranks are killed
 AGAIN_S = 1.0  # from one signal to the next: a launcher drops signals sent before its ranks run
 ASKED = (signal.SIGINT, signal.SIGTERM)
@@ -105,11 +107,19 @@ class Job:
         self.libc.prctl(PR_SET_PDEATHSIG, signal.SIGUSR1, 0, 0, 0)
 
     def _clear(self) -> None:
-        """Kill processes that a killed launcher has left: they would train on beside those started next."""
+        """Kill processes that a killed launcher has left: they would train on beside those started next.
+
+        Keepers end by themselves, once they have written what the ranks did.
+        """
+        until = time.monotonic() + KEEPER_S
         while True:
-            for left in psutil.Process().children(recursive=True):
+            children = psutil.Process().children(recursive=True)
+            spared = [child for child in children if time.monotonic() < until and _is_keeper(child)]
+            for left in children:
                 with suppress(psutil.NoSuchProcess):
-                    left.kill()
+                    if left not in spared:
+                        left.kill()
+            psutil.wait_procs(spared, timeout=max(0.0, until - time.monotonic()))
             try:
                 os.waitpid(-1, 0)
             except ChildProcessError:
@@ -142,6 +152,14 @@ class Job:
                 os.killpg(self.process.pid, signal.SIGKILL)
         except ProcessLookupError:
             pass
+
+
+def _is_keeper(process: psutil.Process) -> bool:
+    """Return True for the process that keeps what ranks note."""
+    try:
+        return any(KEEPER in word for word in process.cmdline())
+    except psutil.Error:
+        return False
 
 
 def _finished(path: Path | None, settings: schema.Config) -> bool:

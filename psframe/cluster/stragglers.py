@@ -8,6 +8,7 @@ from time import perf_counter
 from psframe.cluster.heartbeat import ARRIVED, COMPUTING, IDLE, WAITING_REMOTE, Pulse
 
 LOOK_S = 0.5  # seconds between two checks
+MUCH, MUCH_S = 10, 10.0  # times the seconds after which a rank is late, and at least, until all that is known is kept
 
 
 class StragglerMonitor:
@@ -20,6 +21,8 @@ class StragglerMonitor:
         Numbers in the job of the node's ranks.
     late_s : float
         Seconds that another rank waits until the late one is named.
+    tell : callable
+        Called, once a stall, with what is told of a rank for which another has waited MUCH times as long.
     late_at_gate : callable
         Returns the ranks of the node that keep a gate closed that this one waits at (``Rendezvous.late``).
 
@@ -30,12 +33,18 @@ class StragglerMonitor:
     """
 
     def __init__(
-        self, pulse: Pulse, members: Sequence[int], late_s: float, late_at_gate: Callable[[], Sequence[int]] = tuple
+        self,
+        pulse: Pulse,
+        members: Sequence[int],
+        late_s: float,
+        late_at_gate: Callable[[], Sequence[int]] = tuple,
+        tell: Callable[[str], object] = str,
     ):
         self.pulse, self.members, self.late_s, self.late_at_gate = pulse, members, late_s, late_at_gate
+        self.tell, self._told = tell, set[int]()
         n = len(members)
         self.watched = range(1, n) if pulse.me == 0 else range(1) if pulse.me == 1 else range(0)
-        self.every_s = min(LOOK_S, late_s / 4)
+        self.every_s, self.much_s = min(LOOK_S, late_s / 4), max(MUCH * late_s, MUCH_S)
         self.late: dict[int, float] = {}
         self.epoch = 0
         self._behind: dict[int, tuple[int, int]] = {}  # by rank: its step, and the number of checks that found it there
@@ -85,9 +94,13 @@ class StragglerMonitor:
             self._behind[rank] = steps[rank], looks + 1 if step == steps[rank] else 1
             waited_s = perf_counter() - min(waiting)
             # checks are counted, too: a job that was suspended is not late
-            if min(waited_s, self._behind[rank][1] * self.every_s) >= self.late_s and rank not in self._named:
+            surely_s = min(waited_s, self._behind[rank][1] * self.every_s)
+            if surely_s >= self.late_s and rank not in self._named:
                 self._named[rank] = activities[rank], steps[rank], min(waiting)
-                self._say(self.members[rank], waited_s, steps[rank])
+                self._say(self._words(rank, waited_s, steps[rank]))
+            if surely_s >= self.much_s and rank not in self._told:
+                self._told.add(rank)
+                self.tell(self._words(rank, waited_s, steps[rank]))
 
     def _stuck(self, does: Sequence[int], steps: Sequence[int], since: Sequence[float]) -> Sequence[int]:
         """Return the ranks that make no progress in an exchange at which all have arrived."""
@@ -102,8 +115,11 @@ class StragglerMonitor:
             member = self.members[rank]
             self.late[member] = self.late.get(member, 0.0) + max(self.late_s, since - began)
             self._behind.pop(rank, None)
+            self._told.discard(rank)
 
-    def _say(self, rank: int, waited_s: float, step: int) -> None:
-        line = f"psframe: rank {rank} is {waited_s:.1f} s late in exchange (step {step}, epoch {self.epoch})\n"
-        sys.stderr.write(line)  # in one piece, as other ranks write here, too
+    def _words(self, rank: int, waited_s: float, step: int) -> str:
+        return f"rank {self.members[rank]} is {waited_s:.1f} s late in exchange (step {step}, epoch {self.epoch})"
+
+    def _say(self, words: str) -> None:
+        sys.stderr.write(f"psframe: {words}\n")  # in one piece, as other ranks write here, too
         sys.stderr.flush()

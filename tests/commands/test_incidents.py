@@ -10,7 +10,7 @@ import time
 import pytest
 
 from tests.helpers import launcher
-from tests.helpers.live import ends, left_in_shm, ranks_of, start
+from tests.helpers.live import ends, left_in_shm, ranks_of, start, trains
 from tests.helpers.thinned import thinned
 
 FAULTY = """\
@@ -185,3 +185,16 @@ def wait_for_file(tmp_path):
     while not list((tmp_path / "runs").glob("*/incident-1.json")):
         assert time.monotonic() < until, "no incident was written"
         time.sleep(0.05)
+
+
+def test_supervisor_lets_a_keeper_write_before_it_starts_again(mpich, endless, tmp_path):
+    """It kills what a launcher has left, and would kill the keeper, too."""
+    start_words = " ".join(map(str, (mpich.prefix / "bin" / "mpirun", *mpich.flags)))
+    words = [sys.executable, "-m", "psframe.run", "-n", "2", "--restarts", "0", "--mpirun", start_words, endless]
+    process = subprocess.Popen(words, cwd=launcher.ROOT, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True)
+    trains(process, endless)
+    os.kill(ranks_of(endless)[1], signal.SIGKILL)
+    _, err = process.communicate(timeout=120)
+    assert process.returncode != 0, err
+    assert list((tmp_path / "runs").glob("*/incident-1.json")), err
+    assert not ranks_of(endless)

@@ -211,12 +211,10 @@ class Keeper:
         last = self._now()
         for each, told in zip(self.ranks, ranks, strict=True):
             told |= each.later()
+            each.forget()
         head = {"reason": reason, "rank": rank, "message": message, "details": details, "time": time.time()}
         samples = [*self.samples, first, last]
-        path = incident.write(self._folders(), head | {"facts": self.facts, "samples": samples, "ranks": ranks})
-        for each in self.ranks:
-            each.forget()
-        return path
+        return incident.write(self._folders(), head | {"facts": self.facts, "samples": samples, "ranks": ranks})
 
     def _folders(self) -> list[Path]:
         """Return where an incident may be written: a disk that is full is a reason to write one."""

@@ -10,9 +10,8 @@ from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
+from psframe.cluster.flight import KEEPER
 from psframe.record import flight
-
-WORD = b"psframe.cluster.flight.keeper"  # of a keeper's command line
 
 
 @dataclass(frozen=True)
@@ -55,7 +54,7 @@ def present(run: Path | None, proc: Path = Path("/proc")) -> list[Present]:
         if not entry.name.isdigit():
             continue
         with suppress(OSError, ValueError):  # another user's process, or one that has just ended
-            if WORD in (entry / "cmdline").read_bytes():
+            if KEEPER.encode() in (entry / "cmdline").read_bytes():
                 descriptors = [entry / "fd" / name for name in os.listdir(entry / "fd")]
                 folder = next((Path(os.readlink(path)) for path in descriptors if path.is_dir()), None)
                 is_wanted = folder and (wanted is None or os.path.samestat(folder.stat(), wanted))

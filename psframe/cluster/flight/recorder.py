@@ -36,6 +36,7 @@ class Recorder:
 
     def __init__(self) -> None:
         self._sock: socket.socket | None = None
+        self._held: list[int] = []  # descriptors of the last recording
         self.trains = False  # True once the run has a folder
         self._asking = Lock()
 
@@ -66,7 +67,10 @@ class Recorder:
     def close(self) -> None:
         """Tell the keeper that this rank ends in good order, and tell nothing from here on."""
         RING.put(flight.STATE, flight.ENDED)
-        self._send(BYE)
+        if self._send(BYE) and self._sock:
+            self._held.append(
+                os.dup(self._sock.fileno())
+            )  # until this process ends; Python closes sockets before MPI does
 
     def _send(self, kind: int, content: bytes = b"", fds: tuple[int, ...] = ()) -> bool:
         if not self._sock:
@@ -83,13 +87,16 @@ class Recorder:
         if self._sock:
             self._sock.close()
         self._sock, self.trains = end, False
-        stacks = _stacks()
+        stacks, before = _stacks(), self._held
         # first Python's own handler, which tells the keeper by the wake-up descriptor, also while a call does not
         # return; and before it, all stacks
         signal.signal(signal.SIGUSR2, lambda number, frame: None)
         if stacks >= 0:
             faulthandler.register(signal.SIGUSR2, file=stacks, all_threads=True, chain=True)
         signal.set_wakeup_fd(end.fileno(), warn_on_full_buffer=False)
+        self._held = [stacks] if stacks >= 0 else []
+        for fd in before:
+            os.close(fd)
         space = os.stat("/proc/self/ns/pid").st_ino if os.path.exists("/proc/self/ns/pid") else 0
         self._send(STACKS, json.dumps([number, os.getpid(), space]).encode(), (stacks,) if stacks >= 0 else ())
 
@@ -115,16 +122,29 @@ def recording(cluster: Cluster, end: Callable[[PeerLost], object]) -> Iterator[N
     job, :func:`psframe.cluster.command.give_up` tells, which is ``end``, too.
     """
     memory = begin(cluster)
-    if memory is not None:
-        Watchdog(memory.data, cluster.rendezvous, cluster.n_nodes == 1, end).start()
+    with _watched(cluster, memory, end):
+        try:
+            yield
+        except AgreedError as error:
+            if cluster.link.leads and RECORDER.trains:
+                RECORDER.incident("error", str(error))
+            RECORDER.close()
+            raise
+        RECORDER.close()
+
+
+@contextmanager
+def _watched(cluster: Cluster, memory: np.ndarray | None, end: Callable[[PeerLost], object]) -> Iterator[None]:
+    """Watch over waits within a context."""
+    if memory is None:
+        yield
+        return
+    watchdog = Watchdog(memory.data, cluster.rendezvous, cluster.n_nodes == 1, end)
+    watchdog.start()
     try:
         yield
-    except AgreedError as error:
-        if cluster.link.leads and RECORDER.trains:
-            RECORDER.incident("error", str(error))
-        RECORDER.close()
-        raise
-    RECORDER.close()
+    finally:
+        watchdog.stop()
 
 
 def begin(cluster: Cluster) -> np.ndarray | None:

@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 
 from psframe.cluster.cluster import Cluster
+from psframe.cluster.flight.recorder import RECORDER
 from psframe.cluster.heartbeat import ARRIVED, COMPUTING, IDLE
 from psframe.cluster.roles import Team
 from psframe.cluster.stragglers import StragglerMonitor
@@ -84,7 +85,8 @@ class Guard:
         self.replicas = Replicas(cluster, team, self.arena)
         rendezvous, waits = cluster.rendezvous, traits.in_step and not config.parallel.is_cut
         late_s = fault.late_s if waits else 0.0
-        self.watch = StragglerMonitor(cluster.pulse, rendezvous.members, late_s, rendezvous.late)
+        keep = partial(RECORDER.incident, "late")
+        self.watch = StragglerMonitor(cluster.pulse, rendezvous.members, late_s, rendezvous.late, keep)
         self.skipped: list[dict[str, Any]] = []
         self.repaired: list[dict[str, Any]] = []
         self.in_a_row, self.loss = 0, 0.0

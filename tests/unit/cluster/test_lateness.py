@@ -14,7 +14,7 @@ from psframe.cluster import deadline, gates, heartbeat, stragglers
 from psframe.cluster.deadline import LONGEST_S, DeadlineWaiter, NodeLost
 from psframe.cluster.gates import Rendezvous
 from psframe.cluster.heartbeat import ARRIVED, COMPUTING, Pulse
-from psframe.cluster.stragglers import StragglerMonitor
+from psframe.cluster.stragglers import MUCH_S, StragglerMonitor
 
 DEADLINE_S, LATE_S, LOOK_S = 5.0, 1.0, 0.25
 MEMBERS = (10, 11, 12)  # numbers in the job
@@ -86,7 +86,8 @@ class Late:
     def __init__(self, clock):
         memory = np.zeros(heartbeat.size(3), np.uint8)
         self.clock, self.pulses = clock, [Pulse(memory, 3, rank) for rank in range(3)]
-        self.watch = StragglerMonitor(self.pulses[0], MEMBERS, LATE_S)
+        self.much: list[str] = []
+        self.watch = StragglerMonitor(self.pulses[0], MEMBERS, LATE_S, tell=self.much.append)
         assert self.watch.every_s == LOOK_S
 
     def step(self, number, late_s):
@@ -136,3 +137,14 @@ def test_ranks_of_a_job_that_was_suspended_are_not_late(clock, capfd):
     late.watch.look()
     assert late.watch.take() == {}
     assert capfd.readouterr().err == ""
+
+
+def test_stall_that_lasts_is_told_of_once_with_its_rank(clock):
+    late = Late(clock)
+    late.step(5, {1: MUCH_S - 1})
+    assert late.much == []
+    late.step(6, {1: MUCH_S + 5})
+    late.step(7, {2: MUCH_S + 1})
+    late.step(8, {1: MUCH_S + 1})
+    assert [words[: words.index(" is ")] for words in late.much] == ["rank 11", "rank 12", "rank 11"]
+    assert [words[-16:] for words in late.much] == [f"(step {step}, epoch 0)"[-16:] for step in (6, 7, 8)]

@@ -77,7 +77,7 @@ def test_presence_is_of_processes_that_can_be_looked_at(job, tmp_path):
     for name in ("self", "77", "78/fd", "79"):
         (fake / name).mkdir(parents=True)
     for name in ("78", "79"):
-        (fake / name / "cmdline").write_bytes(presence.WORD)
+        (fake / name / "cmdline").write_bytes(presence.KEEPER.encode())
     assert presence.present(one.run, fake) == []
 
 

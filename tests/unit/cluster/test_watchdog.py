@@ -46,7 +46,7 @@ class Node:
     """Ranks 10 and above of a node, which train, and the watchdog of one of them."""
 
     def __init__(self, n, me=0, is_whole=True, deadline_s=DEADLINE_S, state=flight.TRAINS):
-        self.memory, size = np.zeros((n, flight.N_BYTES), np.uint8), flight.N_BYTES
+        self.memory = np.zeros((n, flight.N_BYTES), np.uint8)
         self.rings = [compiled.flight.Ring() for _ in range(n)]
         for ring, memory in zip(self.rings, self.memory, strict=True):
             ring.move(memory)
@@ -55,7 +55,6 @@ class Node:
         self.told, self.ended = [], []
         tell = SimpleNamespace(tell=lambda: not self.told and not self.told.append(True))
         self.meeting = SimpleNamespace(members=[*range(10, 10 + n)], me=me, deadline_s=deadline_s, told_at=tell)
-        assert self.memory.size == n * size
         self.watchdog = Watchdog(self.memory.reshape(-1).data, self.meeting, is_whole, self.ended.append)
 
     def enter(self, kind, *numbers):

@@ -128,7 +128,7 @@ def _stuck(evidence: Evidence, rank: Rank) -> Cause:
             86,
             f"{capital(str(rank))} does not return from {whose}{where}, in {rank.doing()}.",
             lines,
-            "Look for a loop without an end there." if rank.user_frame else "Look at its stack, below.",
+            "Look for a loop without an end there." if rank.user_frame else "`--stacks` shows the lines that it is in.",
         )
     lines.append(f"it uses {rank.cpu_share:.0%} of a core{_call(rank)}")
     whose = "your code" if rank.user_frame else "a call"
@@ -179,11 +179,14 @@ def node_lost(evidence: Evidence) -> Iterator[Cause]:
     says = "cannot be reached" in evidence.message or "another node" in evidence.message
     if not (away or says) or evidence.first.reason not in ("deadline", "late"):
         return
+    if any(rank.is_stopped for rank in evidence.alive):  # which says why the node does not come
+        return
     hosts = ", ".join(shown(host, 60) for host in evidence.missing[:8])
     lost = f" Nothing was written by {hosts}." if hosts else ""
+    words = capital(evidence.message.removeprefix("psframe: ").partition("; continue with")[0])
     yield Cause(
-        70,
-        f"{evidence.message.removeprefix('psframe: ')}.{lost}",
+        84,
+        f"{words}.{lost}",
         waiting(evidence, []),
         "Look whether that host is up, and its link; `psframe why` there tells more if its disk is another.",
     )
@@ -201,7 +204,7 @@ def behind(evidence: Evidence) -> Iterator[Cause]:
             40,
             f"{capital(str(rank))} did not come to the others, in {rank.doing()}.",
             waiting(evidence, [rank]),
-            "Its stack is below.",
+            "`--stacks` shows the lines that it is in.",
         )
 
 

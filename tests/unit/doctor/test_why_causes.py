@@ -196,7 +196,7 @@ def test_a_node_whose_file_is_missing_is_named(tmp_path):
         ranks = [incidents.for_nodes(2 * number), incidents.at_gate(2 * number + 1)]
         return node(ranks, message=message, hosts=HOSTS, number=number)
 
-    assert first(tmp_path, of(0), of(2)) == "node 1 (b) cannot be reached. Nothing was written by b."
+    assert first(tmp_path, of(0), of(2)) == "Node 1 (b) cannot be reached. Nothing was written by b."
 
 
 def test_the_files_of_one_incident_are_those_of_one_time(tmp_path, capsys):

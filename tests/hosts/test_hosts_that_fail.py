@@ -1,0 +1,61 @@
+"""A host that is cut off, or stopped as a whole: each node writes what it did, and ``psframe why`` names the host."""
+
+import os
+import signal
+import subprocess
+import sys
+
+import pytest
+
+from tests import hosts
+from tests.helpers import live, runs
+from tests.helpers.launcher import ROOT
+
+
+@pytest.fixture
+def two():
+    if reason := hosts.missing("1gbit"):
+        pytest.skip(reason)
+    with hosts.Hosts(2, "1gbit") as made:
+        yield made
+
+
+def begin(mpi, two, tmp_path):
+    path = runs.write(tmp_path / "hosts.yaml", 1000)
+    keys = ("fault.late_s=0", "sync={mode: allreduce, deadline_s: 4}")
+    words = ["-m", "psframe.train", path, "--quiet", *keys]
+    process = live.launch(two.on_first(two.mpi(mpi, (2, 2)).command(4, words)), **two.environment)
+    live.trains(process, path)
+    return process, path
+
+
+def first_cause(tmp_path):
+    (run,) = (tmp_path / "runs").glob("hosts-*")
+    words = [sys.executable, "-m", "psframe.doctor.why", str(run)]
+    ended = subprocess.run(words, capture_output=True, text=True, timeout=120, cwd=ROOT)
+    assert ended.returncode == 0, ended.stderr
+    return next(line for line in ended.stdout.splitlines() if line.startswith("1. "))
+
+
+def test_host_that_is_cut_off_is_the_first_cause(mpich, two, tmp_path):
+    process, path = begin(mpich, two, tmp_path)
+    two.link(1, "down")
+    assert "did not come to an exchange" in live.says(process, "psframe:")
+    assert process.wait(30) != 0
+    two.link(1, "up")
+    live.ends(process, path)
+    assert f"Node 1 ({two.names[1]}) did not come" in first_cause(tmp_path)
+
+
+def test_host_whose_ranks_are_all_stopped_is_the_first_cause(mpich, two, tmp_path):
+    process, path = begin(mpich, two, tmp_path)
+    stopped = live.ranks_of(path)[2:]
+    for pid in stopped:
+        os.kill(pid, signal.SIGSTOP)
+    told = live.says(process, "psframe:")
+    process.wait(30)
+    for pid in set(live.ranks_of(path)).intersection(stopped):
+        os.kill(pid, signal.SIGKILL)
+    live.ends(process, path)
+    assert f"node 1 ({two.names[1]}) did not come" in told
+    assert f"Node 1 ({two.names[1]}) did not come" in first_cause(tmp_path)

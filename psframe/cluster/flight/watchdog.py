@@ -16,6 +16,7 @@ ENDLESS = flight.WAITS - {flight.GATE, flight.NODES}
 #: phases of psframe's own that end by themselves, and may take long
 LONG = frozenset({flight.COMPILE})
 START_S = 60.0  # least deadline for a rank that computes before training begins: it may import, or read data
+ELSEWHERE_S = 600.0  # the same where the others are on other nodes, whose own watchdogs see more
 #: seconds between two looks
 LEAST_S, MOST_S = 0.05, 1.0
 GRACE = 3  # looks that a rank leaves to one that knows more, or comes first
@@ -132,9 +133,15 @@ class Watchdog:
         if not late:  # all wait; it may be for each other, unless one will tell of it itself
             if any(self.ranks[number].kinds[-1] not in ENDLESS for number in present):
                 return [], []
+            looks = max(looks, self._elsewhere_s(present) / self.every_s)
             stuck = [self.ranks[number].looks >= looks for number in present]
             return (waiting, self._others(waiting)) if all(stuck) else ([], [])
         return waiting, late
+
+    def _elsewhere_s(self, present: Sequence[int]) -> float:
+        """Return the least seconds to wait where all ranks of this node do, and others may compile on another."""
+        starts = any(self.ranks[number].read.header["state"] == flight.STARTS for number in present)
+        return 0.0 if self.is_whole or not starts else ELSEWHERE_S
 
     def _goes_on(self, rank: Watched, looks: float) -> bool:
         """Return True if a rank that others wait for has not been still for as long as it may be."""

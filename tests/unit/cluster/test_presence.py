@@ -11,9 +11,7 @@ import pytest
 from psframe.cluster.flight import presence
 from psframe.cluster.flight.keeper import BYE
 from psframe.record import flight
-from tests.unit.cluster.test_keeper import job, wait
-
-__all__ = ["job"]  # a fixture
+from tests.helpers.keepers import wait
 
 
 def test_presence_finds_the_keeper_of_a_run(job):

@@ -1,83 +1,16 @@
 """Looks of a watchdog at rings that are filled by hand, of ranks that are not there."""
 
 import os
-import subprocess
-import sys
-import time
-from contextlib import contextmanager
 from signal import SIGSTOP
-from types import SimpleNamespace
 
-import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from psframe import compiled
 from psframe.cluster.flight import machine, watchdog
-from psframe.cluster.flight.watchdog import GRACE, Watchdog
+from psframe.cluster.flight.watchdog import GRACE
 from psframe.record import flight
-
-DEADLINE_S = 100.0  # of which a look is one second, the most
-LOOKS = 100
-BCAST, ALLREDUCE = (flight.MPI + flight.CALLS.index(name) for name in ("bcast", "Allreduce"))
-
-
-@contextmanager
-def process(code):
-    """Start a process that runs ``code``; it ends with the context."""
-    pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE}
-    with subprocess.Popen([sys.executable, "-S", "-c", f"print(flush=True)\n{code}"], **pipes) as child:
-        try:
-            child.stdout.readline()
-            yield child
-        finally:
-            child.kill()
-
-
-def wait(until):
-    end = time.monotonic() + 60
-    while not until():
-        assert time.monotonic() < end, "it does not compute"
-        time.sleep(0.005)
-
-
-class Node:
-    """Ranks 10 and above of a node, which train, and the watchdog of one of them."""
-
-    def __init__(self, n, me=0, is_whole=True, deadline_s=DEADLINE_S, state=flight.TRAINS):
-        self.memory = np.zeros((n, flight.N_BYTES), np.uint8)
-        self.rings = [compiled.flight.Ring() for _ in range(n)]
-        for ring, memory in zip(self.rings, self.memory, strict=True):
-            ring.move(memory)
-            ring.put(flight.PID, os.getpid())
-            ring.put(flight.STATE, state)
-        self.told, self.ended = [], []
-        tell = SimpleNamespace(tell=lambda: not self.told and not self.told.append(True))
-        self.meeting = SimpleNamespace(members=[*range(10, 10 + n)], me=me, deadline_s=deadline_s, told_at=tell)
-        self.watchdog = Watchdog(self.memory.reshape(-1).data, self.meeting, is_whole, self.ended.append)
-
-    def enter(self, kind, *numbers):
-        for number in numbers:
-            self.rings[number].enter(kind)
-        return self
-
-    def silent(self, looks):
-        """Check that so many looks tell nothing."""
-        for look in range(looks):
-            assert self.watchdog.look() is None, look
-        return self
-
-    def late(self, ranks, *words):
-        """Check that a rank is told of as late, once a rank has waited for the deadline and no sooner."""
-        self.silent(LOOKS)
-        self.names(ranks, *words)
-
-    def names(self, ranks, *words):
-        lost = self.watchdog.look()
-        assert lost is not None
-        assert (lost.ranks, lost.dead, lost.speaks) == (tuple(ranks), False, True)
-        assert all(word in str(lost) for word in ["for 100 s (sync.deadline_s)", *words]), str(lost)
+from tests.helpers.watched import ALLREDUCE, BCAST, DEADLINE_S, LOOKS, Node, process, wait
 
 
 @pytest.mark.parametrize("kind", [BCAST, flight.MPI, flight.WAIT, flight.SOCKET])
@@ -298,3 +231,10 @@ def test_watchdog_ends_the_job_unless_another_rank_has_told(told):
     node.watchdog.start()
     node.watchdog.thread.join(60)
     assert [lost.ranks for lost in node.ended] == [(11,)] * (not told)
+
+
+def test_watchdog_waits_for_a_node_that_may_compile():
+    """Its own watchdog would tell of a rank that is stuck there."""
+    node = Node(2, is_whole=False, state=flight.STARTS).enter(BCAST, 0, 1)
+    node.silent(round(watchdog.ELSEWHERE_S) + GRACE)
+    node.names([], "a rank of another node did not come to MPI bcast")

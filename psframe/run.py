@@ -119,7 +119,10 @@ class Job:
                 with suppress(psutil.NoSuchProcess):
                     if left not in spared:
                         left.kill()
-            psutil.wait_procs(spared, timeout=max(0.0, until - time.monotonic()))
+            _, late = psutil.wait_procs(spared, timeout=max(0.0, until - time.monotonic()))
+            for left in late:
+                with suppress(psutil.NoSuchProcess):
+                    left.kill()
             try:
                 os.waitpid(-1, 0)
             except ChildProcessError:

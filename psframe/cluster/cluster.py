@@ -140,7 +140,7 @@ class Cluster:
     def gather(self, mine: Any) -> list[Any] | None:
         """Return every rank's object, by rank, on rank 0; None elsewhere. All must call.
 
-        This and the next two are for what precedes and follows training: there is no deadline, and a node's ranks wait
+        This and the next two are for what precedes and follows training: the watchdog's deadline holds, and ranks wait
         without MPI, which would spin.
         """
         of_node = self.link.gather(pickle.dumps((self.rank, mine)))

@@ -131,11 +131,12 @@ class Watch:
 
 
 def _limit_s() -> float:
-    """Return the seconds that an MPI may take to start; a value that is no number counts as none."""
+    """Return the seconds that an MPI may take to start; a value that cannot be one counts as none."""
     try:
-        return float(os.environ.get(LIMIT, LIMIT_S))
+        seconds = float(os.environ.get(LIMIT, LIMIT_S))
     except ValueError:
         return LIMIT_S
+    return seconds if 1 <= seconds < 1e9 else LIMIT_S
 
 
 class Limit:
@@ -160,8 +161,9 @@ class Limit:
         self.begun.set()
 
     def _run(self) -> None:
-        if self.begun.wait(_limit_s()):
-            return
+        for _ in range(round(_limit_s())):  # counts, and not time, in which the job may have been suspended
+            if self.begun.wait(1.0):
+                return
         self.siblings.look()
         stopped = self.siblings.stopped()
         if self.siblings.rank == min(set(self.siblings.known) - stopped, default=self.siblings.rank):

@@ -85,7 +85,7 @@ class Link:
     def gather(self, frame: bytes) -> list[bytes]:
         """Return the bytes of every rank, in any order, on the first rank, [] elsewhere. All of the node must call.
 
-        There is no deadline: a rank may read data, or compile, for as long as it needs. Raises LeaderEnded if the first
+        A rank may compile for as long as it needs; else the watchdog's deadline holds. Raises LeaderEnded if the first
         rank has died, and PeerLost on the first rank if another one has.
         """
         with self._noticing():
@@ -236,6 +236,7 @@ def receive_fd(peer: socket.socket) -> int:
     data, fds, _, _ = socket.recv_fds(peer, 1, 1)
     if not data or not fds:
         raise OSError(errno.EACCES, "no file descriptor arrived from the first rank of this node")
+    os.set_inheritable(fds[0], False)
     return fds[0]
 
 

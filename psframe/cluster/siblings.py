@@ -88,7 +88,7 @@ class Siblings:
         """Return a process's rank in this job; None if it has none, or not yet."""
         with suppress(OSError, ValueError):
             variables = (self.proc / str(pid) / "environ").read_bytes().split(b"\0")
-            if self.job in variables:
+            if not self.job or self.job in variables:
                 name = f"{self.variable}=".encode()
                 return next((int(word[len(name) :]) for word in variables if word.startswith(name)), None)
         return None

@@ -11,13 +11,17 @@ from mpi4py import MPI
 from psframe.record.flight import CALLS, RING
 from psframe.record.flight import MPI as FIRST
 
+#: calls with a root, or a peer, as their second or third argument
+PEERS = ("bcast", "reduce", "gather", "scatter", "send", "ssend", "rsend", "recv", "sendrecv")
+
 
 def _noted(owner: type, name: str, method: str) -> Callable[..., Any]:
     """Return a method that notes a call of MPI: with its root or peer, -1 for none, and the bytes that it is given."""
-    kind = FIRST + CALLS.index(name)
+    kind, has_peer = FIRST + CALLS.index(name), method.lower().rstrip("v") in PEERS
 
     def noted(self: Any, *given: Any, **named: Any) -> Any:
-        peer = next((number for number in (*given[1:3], *named.values()) if isinstance(number, int)), -1)
+        numbers = (number for number in (*given[1:3], *named.values()) if isinstance(number, int))
+        peer = next(numbers, -1) if has_peer else -1
         depth = RING.enter(kind, peer, getattr(given[0], "nbytes", 0) if given else 0)
         try:
             return getattr(owner, method)(self, *given, **named)  # looked up here: without MPI there is none

@@ -1,8 +1,8 @@
 /* Events of a rank in shared memory: what another process reads of it, also when the rank has ended.
 
-   Words of 64 bits: a header, the phases that are open, a message, and a ring of the last events. A word that tells how
-   many of the others are valid is written after them (release), so a reader on another core finds none half written,
-   but for events that the ring overwrites meanwhile. */
+   Words of 64 bits: a header, the phases that are open, and a ring of the last events. A word that tells how many of the
+   others are valid is written after them (release), so a reader on another core finds none half written, but for events
+   and phases that are replaced while it reads. */
 #ifndef PSF_FLIGHT_H
 #define PSF_FLIGHT_H
 
@@ -11,7 +11,7 @@
 #include <time.h>
 
 enum {
-    PSF_PID, PSF_RANK, PSF_STATE, PSF_EVENTS, PSF_DEPTH, PSF_STEP, PSF_EPOCH,
+    PSF_PID, PSF_RANK, PSF_STATE, PSF_EVENTS, PSF_DEPTH, PSF_STEP, PSF_EPOCH, PSF_SPACE,
     PSF_FRAMES = 16, PSF_DEEPEST = 8, PSF_FRAME = 4,
     PSF_RING = 64, PSF_KEPT = 4096, PSF_EVENT = 5,
     PSF_WORDS = PSF_RING + PSF_KEPT * PSF_EVENT

@@ -5,7 +5,7 @@ from libc.stdint cimport int64_t, uintptr_t
 from libc.string cimport memcpy
 
 cdef extern from "_flight.h" nogil:
-    enum: PSF_PID, PSF_RANK, PSF_STATE, PSF_EVENTS, PSF_DEPTH, PSF_STEP, PSF_EPOCH
+    enum: PSF_PID, PSF_RANK, PSF_STATE, PSF_EVENTS, PSF_DEPTH, PSF_STEP, PSF_EPOCH, PSF_SPACE
     enum: PSF_FRAMES, PSF_DEEPEST, PSF_FRAME, PSF_RING, PSF_KEPT, PSF_EVENT, PSF_WORDS
     int64_t psf_now()
     void psf_put(int64_t* words, int word, int64_t value)
@@ -14,6 +14,7 @@ cdef extern from "_flight.h" nogil:
     void psf_leave(int64_t* words, int64_t depth)
 
 PID, RANK, STATE, EVENTS, DEPTH, STEP, EPOCH = PSF_PID, PSF_RANK, PSF_STATE, PSF_EVENTS, PSF_DEPTH, PSF_STEP, PSF_EPOCH
+SPACE = PSF_SPACE
 FRAMES, DEEPEST, FRAME, RING, KEPT, EVENT = PSF_FRAMES, PSF_DEEPEST, PSF_FRAME, PSF_RING, PSF_KEPT, PSF_EVENT
 N_BYTES = PSF_WORDS * 8
 

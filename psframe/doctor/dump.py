@@ -1,6 +1,6 @@
 """Command ``psframe dump RUN`` (:func:`main`): let a running job write down what all of its ranks do.
 
-It asks the keepers of this host, by a signal to one rank of each node; the job goes on.
+It asks the keepers of this host, by a signal; the job goes on.
 """
 
 import os
@@ -9,7 +9,6 @@ import sys
 import time
 from argparse import Namespace
 from collections.abc import Sequence
-from contextlib import suppress
 from pathlib import Path
 
 from psframe.cluster.flight.presence import Present, present
@@ -79,12 +78,13 @@ def here(run: Path) -> list[Present]:
 
 
 def _ask(keeper: Present, run: Path) -> None:
-    """Ask a keeper, by its first rank that has not ended. Raises UserError if all have, meanwhile."""
-    for rank in keeper.ranks:
-        with suppress(ProcessLookupError):
-            os.kill(rank, signal.SIGUSR2)
-            return
-    raise UserError(f"a run must train on this host, got {str(run)!r}, the ranks of which end; give another")
+    """Ask a keeper. Raises UserError if it has ended meanwhile, with its ranks."""
+    try:
+        os.kill(keeper.pid, signal.SIGUSR2)
+    except OSError as error:
+        raise UserError(
+            f"a run must train on this host, got {str(run)!r}, the ranks of which end ({reason(error)}); give another"
+        ) from None
 
 
 def _files(run: Path) -> set[Path]:

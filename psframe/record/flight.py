@@ -1,8 +1,9 @@
 """Phases and events of a rank (:data:`RING`): their kinds, and what a reader finds in the memory of a ring.
 
-The ring is in this process's own memory until :mod:`psframe.cluster.recorder` moves it to the node's.
+The ring is in this process's own memory until :mod:`psframe.cluster.flight.recorder` moves it to the node's.
 """
 
+import os
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -68,7 +69,7 @@ RING = compiled.flight.Ring()  #: of this process
 
 #: bytes of a ring, and words of its header
 N_BYTES = compiled.flight.N_BYTES
-PID, RANK, STATE = compiled.flight.PID, compiled.flight.RANK, compiled.flight.STATE
+PID, RANK, STATE, SPACE = compiled.flight.PID, compiled.flight.RANK, compiled.flight.STATE, compiled.flight.SPACE
 
 #: states of a rank, in its header
 STARTS, TRAINS, ENDED = 1, 2, 3
@@ -106,6 +107,14 @@ def in_phase(kind: int) -> Callable[[Callable[..., T]], Callable[..., T]]:
     return decorate
 
 
+def space() -> int:
+    """Return the number of this process's PID namespace: process numbers mean nothing in another. 0 if it is hidden."""
+    try:
+        return os.stat("/proc/self/ns/pid").st_ino
+    except OSError:
+        return 0
+
+
 @dataclass(frozen=True)
 class Read:
     """What the memory of a ring says.
@@ -128,7 +137,7 @@ def read(memory: memoryview, n_events: int) -> Read:
     """Return the phases and the last ``n_events`` events in a ring's memory (N_BYTES,), of which a rank may write."""
     flight = compiled.flight
     words = memory[: flight.N_BYTES].cast("q")
-    names = ("PID", "RANK", "STATE", "EVENTS", "DEPTH", "STEP", "EPOCH")
+    names = ("PID", "RANK", "STATE", "EVENTS", "DEPTH", "STEP", "EPOCH", "SPACE")
     header = {name.lower(): words[getattr(flight, name)] for name in names}
     depth = min(max(header["depth"], 0), flight.DEEPEST)
     frames = (words[flight.FRAMES + flight.FRAME * i :][: flight.FRAME] for i in range(depth))

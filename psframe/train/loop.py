@@ -14,7 +14,7 @@ from psframe.errors import UserError
 from psframe.memory import audit
 from psframe.nn.metrics.meter import conclude
 from psframe.record import checkpoint, metrics, trace, usage
-from psframe.record.flight import CHECKPOINT, RECORD, in_phase, phase
+from psframe.record.flight import CHECKPOINT, RECORD, RING, STATE, TRAINS, in_phase, phase
 from psframe.record.run_dir import RunDir, durably
 from psframe.record.usage import Sample
 from psframe.train import epoch
@@ -32,6 +32,7 @@ def train(run: Run) -> None:
         On every rank, after a signal has asked the job to stop.
     """
     run.cluster.barrier()
+    RING.put(STATE, TRAINS)
     run.labels.setdefault("startup_s", since_launch_s())
     with run.outputs.usage, run.guard, run.mover:
         _train_epochs(run)

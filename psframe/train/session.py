@@ -15,7 +15,7 @@ from psframe.cluster.flight.recorder import RECORDER
 from psframe.cluster.pool import Pool
 from psframe.cluster.signals import Signals
 from psframe.record import onward, scaling, stopped
-from psframe.record.flight import END, RING, STATE, TRAINS, in_phase
+from psframe.record.flight import END, in_phase
 from psframe.record.run_dir import durably
 from psframe.train import loop, recovery
 from psframe.train.assembly import assemble
@@ -81,7 +81,6 @@ def _succession(run: Run, plan: Plan, pool: Pool, quiet: bool, is_open: bool) ->
         duties = [str(opened.path.absolute()), data, opened.begun, outputs.usage.before_s, is_open]
     path, data, begun, sampled_s, is_open = run.cluster.bcast(duties)
     folder, outputs.usage.zero = Path(path), perf_counter() - sampled_s
-    RING.put(STATE, TRAINS)
     if run.cluster.link.leads:
         layers = [f"{index} {layer.kind}" for index, layer in run.network.active]
         RECORDER.tell(run=path, layers=layers, **run.labels)

@@ -12,6 +12,7 @@ from pathlib import Path
 
 import psutil
 
+from psframe.cluster.flight import KEEPER
 from tests.helpers.launcher import ROOT
 
 
@@ -74,11 +75,14 @@ def processes_of(path):
 
 
 def is_rank(process):
-    """Return whether a process is a rank; a child of one looks like it from fork to exec, and soon ends."""
+    """Return whether a process is a rank; a child of one looks like it from fork to exec, and soon ends.
+
+    The keeper of a node is a child of its first rank, and none itself.
+    """
     try:
         words, parent = process.cmdline(), process.parent()
         by_python = bool(words) and os.path.basename(words[0]).startswith("python")
-        return by_python and not (parent and parent.cmdline() == words)
+        return by_python and not (parent and parent.cmdline() == words) and not any(KEEPER in word for word in words)
     except psutil.Error:
         return False
 

@@ -46,6 +46,7 @@ class Node:
         for ring, memory in zip(self.rings, self.memory, strict=True):
             ring.move(memory)
             ring.put(flight.PID, os.getpid())
+            ring.put(flight.SPACE, flight.space())
             ring.put(flight.STATE, state)
         self.told, self.ended = [], []
         tell = SimpleNamespace(tell=lambda: not self.told and not self.told.append(True))

@@ -11,8 +11,10 @@ import selectors
 import signal
 import socket
 import time
+from collections import Counter
 from collections.abc import Sequence
 from contextlib import suppress
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -25,11 +27,23 @@ STACKS, FACTS, ASK, BYE = 128, 129, 130, 131
 SAMPLE_S = 10.0  # between two samples of the machine and the processes
 STACK_S = 0.5  # until a rank that was asked for its stack counts as stopped
 MESSAGE_BYTES = 1 << 18  # largest message of a rank
-MOST, MOST_ASKED = 8, 200  # incidents of a job, and files that were asked for
+MOST = {"asked": 200, "late": 4}  # files of a job, by reason; of all others together:
+MOST_FAULTS = 8
 QUIET_S = 10.0  # from an incident until another rank's end is one
 END_S = 15.0  # least seconds from the last goodbye until ranks that do not end are killed
 RATE_S = 0.25  # between two samples that tell what a process does now
 LEAVING = (signal.SIGINT, signal.SIGTERM, signal.SIGUSR1)  #: signals after which a rank's end is no incident
+
+
+@dataclass
+class Order:
+    """An incident that is to be written, and the ranks that are told where."""
+
+    reason: str
+    rank: int
+    message: str
+    details: str = ""
+    askers: list[Rank] = field(default_factory=list)
 
 
 class Keeper:
@@ -51,21 +65,26 @@ class Keeper:
         size = flight.N_BYTES
         whole = memoryview(mmap.mmap(fd, size * len(members), prot=mmap.PROT_READ))
         self.ranks = [Rank(number, whole[i * size : (i + 1) * size]) for i, number in enumerate(members)]
-        self.facts, self.n_written, self.written_at = facts, [0, 0], -QUIET_S
-        self.held, self.asking, self.has_ended_them = -1, list[Rank](), False
-        self.space = _space("self")
+        self.facts, self.n_written, self.written_at = facts, Counter[str](), -QUIET_S
+        self.held, self.has_ended_them = -1, False
+        self.queue: list[Order] = []
+        self.order: Order | None = None  # that is being written
+        self.space = flight.space()
         self.samples: list[dict[str, Any]] = []
         self.waiting = selectors.DefaultSelector()
-        for descriptor in sockets:
-            sock = socket.socket(fileno=descriptor)
+        self.woken, self.waker = socket.socketpair()
+        self.waker.setblocking(False)
+        signal.set_wakeup_fd(self.waker.fileno(), warn_on_full_buffer=False)
+        for sock in (self.woken, *(socket.socket(fileno=descriptor) for descriptor in sockets)):
             sock.setblocking(False)
             self.waiting.register(sock, selectors.EVENT_READ, None)
 
     def run(self) -> None:
         """Listen until every rank has ended."""
         due = time.monotonic()
-        while self.waiting.get_map():
+        while len(self.waiting.get_map()) > 1:  # there is a rank, besides what wakes it
             self._listen(max(0.0, min(due, self._end_by()) - time.monotonic()))
+            self._write_queued()
             if time.monotonic() >= due:
                 self._sample()
                 due = time.monotonic() + SAMPLE_S
@@ -74,8 +93,8 @@ class Keeper:
 
     def _end_by(self) -> float:
         """Return when the ranks must have ended, by ``time.monotonic``: once all have said goodbye."""
-        gone = [rank.gone_at for rank in self.ranks]
-        if not all(gone) or self.has_ended_them:
+        gone = [rank.gone_at or rank.ended_at for rank in self.ranks]
+        if not all(gone) or self.has_ended_them or not any(rank.gone_at for rank in self.ranks):
             return float("inf")
         deadline_s = self.facts.get("deadline_s")
         return max(filter(None, gone)) + max(END_S, deadline_s if isinstance(deadline_s, int | float) else 0.0)
@@ -88,11 +107,11 @@ class Keeper:
         stopped = [rank for rank in left if machine.process(rank.pid).get("state") in ("T", "t")] or left
         named = f"rank{'s' * (len(stopped) > 1)} {', '.join(str(rank.number) for rank in stopped)}"
         message = f"{named} did not end after the work was done; the job is ended"
-        self.write("end", stopped[0].number, message)
         for rank in left:  # the output of this job is theirs
             with suppress(OSError):
                 say_by(f"/proc/{rank.pid}/fd/2", f"psframe: {message}\n")
                 break
+        self.write(Order("end", stopped[0].number, message))
         for rank in left:
             with suppress(OSError):
                 if rank.ended_at is None:
@@ -131,6 +150,9 @@ class Keeper:
             data, fds, _, _ = socket.recv_fds(sock, MESSAGE_BYTES, 1)
         except ConnectionError:
             data, fds = b"", []
+        if sock is self.woken:
+            self.queue.append(Order("asked", self.ranks[0].number, "psframe dump has asked for it"))
+            return False
         if not data:
             self.waiting.unregister(sock)
             if rank:
@@ -162,9 +184,10 @@ class Keeper:
         elif kind == signal.SIGUSR2:
             owed, rank.owes, rank.answered = rank.owes, False, True
             if not owed:
-                self.write("asked", rank.number, "a signal, SIGUSR2, has asked for it")
+                self.queue.append(Order("asked", rank.number, "a signal, SIGUSR2, has asked for it"))
         else:
             rank.signals.append(kind)
+            rank.leaves = rank.leaves or kind in LEAVING
 
     def _hold(self) -> None:
         """Hold the folder of the run open, by which :mod:`psframe.cluster.flight.presence` finds the job."""
@@ -173,36 +196,45 @@ class Keeper:
                 self.held = os.open(self.facts["run"], os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
 
     def _asked(self, rank: Rank, reason: str, message: str, details: str) -> None:
-        """Write an incident for a rank, and tell it the path; several that ask at once get one."""
-        self.asking.append(rank)
-        if len(self.asking) > 1:
-            return
-        path = self.write(reason, rank.number, message, details)
-        for each in self.asking:
-            assert each.sock
-            with suppress(OSError):
-                each.sock.send(os.fsencode(path) or b"\0")
-        self.asking.clear()
+        """Let an incident be written for a rank, which is told the path; those that ask at once get one."""
+        faults = [order for order in (self.order, *self.queue) if order and order.reason not in MOST]
+        if faults and reason not in MOST:
+            faults[-1].askers.append(rank)
+        else:
+            self.queue.append(Order(reason, rank.number, message, details, [rank]))
+
+    def _write_queued(self) -> None:
+        """Write what has been asked for, one after the other."""
+        while self.queue:
+            self.order = self.queue.pop(0)
+            path = self.write(self.order)
+            for each in self.order.askers:
+                assert each.sock
+                with suppress(OSError):
+                    each.sock.send(os.fsencode(path) or b"\0")
+            self.order = None
 
     def _ended(self, rank: Rank) -> None:
         """Note that a rank has ended; write an incident if it had not said goodbye."""
         rank.ended_at = time.monotonic()
-        asked = rank.gone_at or any(number in LEAVING for number in rank.signals)
+        asked = rank.gone_at or rank.leaves
         is_quiet = time.monotonic() - self.written_at < QUIET_S  # others end by what was written
         if is_quiet or asked or "run" not in self.facts or any(other.gone_at for other in self.ranks):
             return
-        self.write("death", rank.number, f"rank {rank.number} has ended without a word")
+        self.written_at = time.monotonic()
+        self.queue.append(Order("death", rank.number, f"rank {rank.number} has ended without a word"))
 
-    def write(self, reason: str, rank: int, message: str, details: str = "") -> str:
+    def write(self, order: "Order") -> str:
         """Write an incident, once; return its path, "" if there was none, or no disk takes it."""
-        is_fault = reason != "asked"  # what a user asks for must not hide what happens then
-        self.n_written[is_fault] += 1
-        if self.n_written[is_fault] > (MOST if is_fault else MOST_ASKED):
+        reason = order.reason
+        kind = reason if reason in MOST else "fault"  # what a job survives must not hide how it ends
+        self.n_written[kind] += 1
+        if self.n_written[kind] > MOST.get(kind, MOST_FAULTS):
             return ""
         from psframe.record import incident  # what few jobs need
 
         first, began = self._now(), time.monotonic()
-        self.written_at = began if is_fault else self.written_at
+        self.written_at = began if kind == "fault" else self.written_at
         ranks = [each.told(incident.events_of(len(self.ranks))) for each in self.ranks]
         if reason != "error":  # all ranks agree on an error, and where they are tells nothing
             self._ask_for_stacks()
@@ -212,7 +244,8 @@ class Keeper:
         for each, told in zip(self.ranks, ranks, strict=True):
             told |= each.later()
             each.forget()
-        head = {"reason": reason, "rank": rank, "message": message, "details": details, "time": time.time()}
+        head = {"reason": reason, "rank": order.rank, "message": order.message, "details": order.details}
+        head |= {"time": time.time()}
         samples = [*self.samples, first, last]
         return incident.write(self._folders(), head | {"facts": self.facts, "samples": samples, "ranks": ranks})
 
@@ -223,7 +256,8 @@ class Keeper:
 
     def _ask_for_stacks(self) -> None:
         """Let the ranks that run write the Python stacks of their threads, and wait for them."""
-        asked = [rank for rank in self.ranks if rank.ended_at is None and rank.pid and rank.stacks >= 0]
+        # one that has said goodbye handles no signals any more
+        asked = [each for each in self.ranks if not (each.ended_at or each.gone_at) and each.pid and each.stacks >= 0]
         for rank in asked:
             if not rank.answered:
                 with suppress(OSError):
@@ -246,16 +280,12 @@ def say_by(path: str, text: str) -> None:
         os.close(fd)
 
 
-def _space(pid: str) -> int:
-    """Return the number of a process's PID namespace; 0 if it is hidden."""
-    try:
-        return os.stat(f"/proc/{pid}/ns/pid").st_ino
-    except OSError:
-        return 0
-
-
 def main(fd: int, sockets: Sequence[int], members: Sequence[int], facts: dict[str, Any]) -> None:
     """Keep a node's rings until its ranks have ended."""
-    for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGUSR1, signal.SIGUSR2):
+    for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGUSR1):
         signal.signal(number, signal.SIG_IGN)  # it ends with the ranks
+    signal.signal(signal.SIGUSR2, lambda number, frame: None)  # it is heard of by what wakes it
+    with suppress(OSError):
+        os.nice(10)  # and takes no core from them
+        os.sched_setaffinity(0, range(os.cpu_count() or 1))
     Keeper(fd, sockets, members, facts).run()

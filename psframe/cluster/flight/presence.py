@@ -37,12 +37,6 @@ class Present:
         size = flight.N_BYTES
         return [flight.read(self.memory[at : at + size], n_events) for at in range(0, len(self.memory), size)]
 
-    @property
-    def ranks(self) -> list[int]:
-        """PIDs of the ranks that have not ended."""
-        headers = [read.header for read in self.read()]
-        return [header["pid"] for header in headers if header["state"] in (flight.STARTS, flight.TRAINS)]
-
 
 def present(run: Path | None, proc: Path = Path("/proc")) -> list[Present]:
     """Return the nodes of a run's job on this host, of this user; of all runs, the newest last, for None.
@@ -54,7 +48,8 @@ def present(run: Path | None, proc: Path = Path("/proc")) -> list[Present]:
         if not entry.name.isdigit():
             continue
         with suppress(OSError, ValueError):  # another user's process, or one that has just ended
-            if KEEPER.encode() in (entry / "cmdline").read_bytes():
+            is_own = entry.stat().st_uid == os.geteuid()
+            if is_own and KEEPER.encode() in (entry / "cmdline").read_bytes():
                 descriptors = [entry / "fd" / name for name in os.listdir(entry / "fd")]
                 folder = next((Path(os.readlink(path)) for path in descriptors if path.is_dir()), None)
                 is_wanted = folder and (wanted is None or os.path.samestat(folder.stat(), wanted))

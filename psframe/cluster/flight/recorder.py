@@ -54,18 +54,24 @@ class Recorder:
         """
         asked = {"reason": reason, "message": message[:4000], "details": details[-8000:]}
         with self._asking:
+            self._answer(0)  # one that came too late
             if not self._send(ASK, json.dumps(asked).encode()):
                 return ""
-            assert self._sock
-            poll = select.poll()
-            poll.register(self._sock, select.POLLIN)
-            with suppress(OSError):
-                if poll.poll(ANSWER_S * 1e3):
-                    return os.fsdecode(self._sock.recv(1 << 16).strip(b"\0"))
+            return self._answer(ANSWER_S)
+
+    def _answer(self, seconds: float) -> str:
+        """Return what the keeper sends within a time, "" for nothing."""
+        if not self._sock:
+            return ""
+        poll = select.poll()
+        poll.register(self._sock, select.POLLIN)
+        with suppress(OSError):
+            if poll.poll(seconds * 1e3):
+                return os.fsdecode(self._sock.recv(1 << 16).strip(b"\0"))
         return ""
 
     def close(self) -> None:
-        """Tell the keeper that this rank ends in good order, and tell nothing from here on."""
+        """Tell the keeper that this rank ends in good order; its socket stays open until the process ends."""
         RING.put(flight.STATE, flight.ENDED)
         if self._send(BYE) and self._sock:
             self._held.append(
@@ -84,9 +90,7 @@ class Recorder:
     def open(self, end: socket.socket, number: int) -> None:
         """Use ``end``, a socket to the keeper, from here on, as rank ``number`` of the node. The main thread calls."""
         end.setblocking(False)
-        if self._sock:
-            self._sock.close()
-        self._sock, self.trains = end, False
+        last, self._sock, self.trains = self._sock, end, False
         stacks, before = _stacks(), self._held
         # first Python's own handler, which tells the keeper by the wake-up descriptor, also while a call does not
         # return; and before it, all stacks
@@ -95,10 +99,23 @@ class Recorder:
             faulthandler.register(signal.SIGUSR2, file=stacks, all_threads=True, chain=True)
         signal.set_wakeup_fd(end.fileno(), warn_on_full_buffer=False)
         self._held = [stacks] if stacks >= 0 else []
+        if last:
+            last.close()
+        else:
+            os.register_at_fork(after_in_child=self._leave)
         for fd in before:
             os.close(fd)
-        space = os.stat("/proc/self/ns/pid").st_ino if os.path.exists("/proc/self/ns/pid") else 0
-        self._send(STACKS, json.dumps([number, os.getpid(), space]).encode(), (stacks,) if stacks >= 0 else ())
+        self._send(STACKS, json.dumps([number, os.getpid(), flight.space()]).encode(), (stacks,) if stacks >= 0 else ())
+
+    def _leave(self) -> None:
+        """Be no rank, in a process that a rank has forked: its signals and its end are its own."""
+        signal.set_wakeup_fd(-1)
+        if self._sock:
+            self._sock.close()
+            self._sock = None
+        for fd in self._held:
+            os.close(fd)
+        self._held = []
 
 
 def _stacks() -> int:
@@ -161,6 +178,7 @@ def begin(cluster: Cluster) -> np.ndarray | None:
     RING.put(flight.PID, os.getpid())
     RING.put(flight.RANK, cluster.rank)
     RING.put(flight.STATE, flight.STARTS)
+    RING.put(flight.SPACE, flight.space())
     RING.move(memory[at : at + size])
     end = _keep(cluster, fd)
     os.close(fd)

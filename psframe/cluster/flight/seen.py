@@ -3,6 +3,7 @@
 import os
 import socket
 import time
+from collections import deque
 from contextlib import suppress
 from typing import Any
 
@@ -28,7 +29,7 @@ class Rank:
         self.pid, self.stacks = 0, -1
         self.gone_at: float | None = None
         self.ended_at: float | None = None
-        self.signals: list[int] = []
+        self.signals, self.leaves = deque[int](maxlen=20), False  # the last ones; True after one that asks to leave
         self.owes = self.answered = False  # an answer to SIGUSR2; has given it, for the incident that is written
 
     def read(self, n_events: int) -> flight.Read:
@@ -59,7 +60,7 @@ class Rank:
             "said_goodbye": self.gone_at is not None,
             "answered": self.answered,
             "n_events_later": self.read(0).header["events"],
-            "signals": self.signals[-20:],
+            "signals": list(self.signals),
             "stacks": stacks.decode(errors="replace"),
         }
 

@@ -15,14 +15,15 @@ from psframe.record import flight
 ENDLESS = flight.WAITS - {flight.GATE, flight.NODES}
 #: phases of psframe's own that end by themselves, and may take long
 LONG = frozenset({flight.COMPILE})
+SPACE = flight.space()
 START_S = 60.0  # least deadline for a rank that computes before training begins: it may import, or read data
-ELSEWHERE_S = 600.0  # the same where the others are on other nodes, whose own watchdogs see more
+ELSEWHERE_S = 1800.0  # the same outside of steps, for ranks of other nodes, whose own watchdogs see more
 #: seconds between two looks
 LEAST_S, MOST_S = 0.05, 1.0
 GRACE = 3  # looks that a rank leaves to one that knows more, or comes first
 
 
-class Watched:
+class Observed:
     """A rank of the node, from look to look.
 
     Attributes
@@ -58,11 +59,24 @@ class Watched:
 
     @property
     def is_stopped(self) -> bool:
-        """True if a signal has stopped its process, or it has ended."""
-        return machine.process(self.read.header["pid"]).get("state", "gone") in ("T", "t", "Z", "X", "gone")
+        """True if a signal has stopped its process, or it has ended, as far as that is visible."""
+        return self.is_visible and machine.process(self.read.header["pid"]).get("state", "gone") in (
+            "T",
+            "t",
+            "Z",
+            "X",
+            "gone",
+        )
+
+    @property
+    def is_visible(self) -> bool:
+        """True if its process can be seen: containers may have PID namespaces."""
+        return self.read.header["space"] == SPACE
 
     def computes(self) -> bool:
-        """Return True if its process has used a core, or waited for a disk, since the last call."""
+        """Return True if its process has used a core, or waited for a disk, since the last call, or cannot be seen."""
+        if not self.is_visible:
+            return True
         process = machine.process(self.read.header["pid"])
         before, self.cpu_s = self.cpu_s, process.get("cpu_s", 0.0)
         return self.cpu_s > before or process.get("state") == "D"
@@ -85,7 +99,7 @@ class Watchdog:
 
     def __init__(self, memory: memoryview, meeting: Rendezvous, is_whole: bool, end: Callable[[PeerLost], object]):
         size, n = flight.N_BYTES, len(meeting.members)
-        self.ranks = [Watched(memory[number * size : (number + 1) * size]) for number in range(n)]
+        self.ranks = [Observed(memory[number * size : (number + 1) * size]) for number in range(n)]
         self.meeting, self.is_whole, self.end, self.stopped = meeting, is_whole, end, Event()
         self.late_looks = 0
         self.thread = Thread(target=self._run, name="psframe-watchdog", daemon=True)
@@ -133,17 +147,20 @@ class Watchdog:
         if not late:  # all wait; it may be for each other, unless one will tell of it itself
             if any(self.ranks[number].kinds[-1] not in ENDLESS for number in present):
                 return [], []
-            looks = max(looks, self._elsewhere_s(present) / self.every_s)
+            looks = max(looks, self._elsewhere_s(waiting) / self.every_s)
             stuck = [self.ranks[number].looks >= looks for number in present]
             return (waiting, self._others(waiting)) if all(stuck) else ([], [])
         return waiting, late
 
-    def _elsewhere_s(self, present: Sequence[int]) -> float:
-        """Return the least seconds to wait where all ranks of this node do, and others may compile on another."""
-        starts = any(self.ranks[number].read.header["state"] == flight.STARTS for number in present)
-        return 0.0 if self.is_whole or not starts else ELSEWHERE_S
+    def _elsewhere_s(self, waiting: Sequence[int]) -> float:
+        """Return the least seconds to wait where all ranks of this node do, and none is in the exchange of a step.
 
-    def _goes_on(self, rank: Watched, looks: float) -> bool:
+        Those of another node may compile, or have more to compute before an epoch ends.
+        """
+        in_step = all(flight.EXCHANGE in self.ranks[number].kinds for number in waiting)
+        return 0.0 if self.is_whole or in_step else ELSEWHERE_S
+
+    def _goes_on(self, rank: Observed, looks: float) -> bool:
         """Return True if a rank that others wait for has not been still for as long as it may be."""
         if rank.looks < looks or not (LONG.isdisjoint(rank.kinds) or rank.is_stopped):
             return True

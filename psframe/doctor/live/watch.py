@@ -1,10 +1,11 @@
 """Command ``psframe watch RUN`` (:func:`main`): the ranks of a running job on a page of this host, for a browser.
 
-It is read-only. Without a token it answers this host alone.
+It is read-only, and wants the token of the address that it prints: other users of the host could ask it, too.
 """
 
 import json
 import secrets
+import socket
 import sys
 from argparse import Namespace
 from collections.abc import Sequence
@@ -24,7 +25,6 @@ from psframe.record.view import say
 
 USAGE = "psframe watch [RUN] [--port N] [--host ADDRESS]"
 EXAMPLE = "psframe watch runs/fashion-20261121-204643 --port 8808"
-LOOPBACK = ("127.0.0.1", "localhost", "::1")
 POLICY = "; ".join(
     [*(f"{of}-src 'self'" for of in ("script", "style", "connect")), "img-src data:", "default-src 'none'"]
 )
@@ -69,21 +69,21 @@ class Server(ThreadingHTTPServer):
     Attributes
     ----------
     token : str
-        What a request must bring; "" for none.
+        What a request must bring.
     """
 
     daemon_threads = True
     timeout = 1.0  # until it looks whether the job has ended
 
     def __init__(self, live: Live, host: str, port: int):
-        self.live, self.lock, self.host = live, Lock(), host
-        self.token = "" if host in LOOPBACK else secrets.token_urlsafe(16)
+        self.live, self.lock, self.host, self.token = live, Lock(), host, secrets.token_urlsafe(16)
+        self.address_family = socket.AF_INET6 if ":" in host else socket.AF_INET
         super().__init__((host, port), Handler)
 
     @property
     def address(self) -> str:
-        query = f"?token={self.token}" if self.token else ""
-        return f"http://{self.host}:{self.server_address[1]}/{query}"
+        host = f"[{self.host}]" if ":" in self.host else self.host
+        return f"http://{host}:{self.server_address[1]}/?token={self.token}"
 
     def data(self) -> dict[str, Any]:
         """Return a look at the job, as plain values."""
@@ -115,8 +115,9 @@ class Handler(BaseHTTPRequestHandler):
     def do_GET(self) -> None:
         url = urlsplit(self.path)
         is_page = url.path in PAGES and url.path != "/"  # of psframe's own, the same for everyone
-        if not is_page and not self._is_allowed(parse_qs(url.query).get("token", [""])[0]):
-            self._answer(403, "text/plain", b"a token is missing, or the host has another name\n")
+        token = parse_qs(url.query).get("token", [""])[0]
+        if not is_page and not secrets.compare_digest(token.encode(), self.server.token.encode()):
+            self._answer(403, "text/plain", b"a token is missing: see the address that psframe watch has printed\n")
         elif url.path == "/data":
             self._answer(200, "application/json", json.dumps(self.server.data()).encode())
         elif url.path in PAGES:
@@ -125,13 +126,6 @@ class Handler(BaseHTTPRequestHandler):
             self._answer(200, KINDS[name.partition(".")[2]], body)
         else:
             self._answer(404, "text/plain", b"there is no such page\n")
-
-    def _is_allowed(self, token: str) -> bool:
-        """Return True for a request with the token; without one, for this host, by its own name and no other's."""
-        if self.server.token:
-            return secrets.compare_digest(token.encode(), self.server.token.encode())
-        name = self.headers.get("Host", "").rpartition(":")[0].strip("[]")  # a name that leads here is another site's
-        return name in LOOPBACK
 
     def _answer(self, status: int, kind: str, body: bytes) -> None:
         self.send_response(status)

@@ -9,6 +9,7 @@ from psframe.doctor.why.evidence import FRAME, Evidence, Frame, Rank, nested, sh
 from psframe.record import flight
 
 LEAST_S = 0.5  # in which a rank has noted nothing, below which it is not accused
+UNUSUAL_S = 30.0  # the same of what a rank has not done before, where somebody has asked
 MOST = 8  # ranks that one rule accuses
 DISK = (flight.STORE, flight.CHECKPOINT, flight.RECORD)
 
@@ -105,7 +106,9 @@ def _is_still(rank: Rank, reason: str) -> bool:
         return False
     if flight.COMPILE in rank.kinds or rank.kinds[-1] == flight.SPARE:
         return False
-    return rank.since_s > (max(LEAST_S, 2 * rank.usual_s) if reason == "asked" else LEAST_S)
+    if reason == "asked":  # nothing is known to be wrong, and what it does may take long by its nature
+        return rank.since_s > (max(LEAST_S, 2 * rank.usual_s) if rank.usual_s else UNUSUAL_S)
+    return rank.since_s > LEAST_S
 
 
 def _stuck(evidence: Evidence, rank: Rank) -> Cause:

@@ -217,7 +217,8 @@ class Evidence:
 
     def __init__(self, files: Sequence[Path]):
         self.files = [_file(path) for path in files]
-        self.first = self.files[0]
+        # where one node's rank raises, those of the others are killed by the launcher, a moment later
+        self.first = min(self.files, key=lambda file: (file.reason == "death", file.time))
         self.ranks = []
         for file in self.files:
             facts = file.facts

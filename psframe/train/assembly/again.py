@@ -11,6 +11,7 @@ from psframe.cluster.cluster import Cluster
 from psframe.config import registry
 from psframe.memory.mover import NO_MOVER
 from psframe.record.checkpoint import Saved
+from psframe.record.flight import RING, STARTS, STATE
 from psframe.train import placement_report
 from psframe.train.assembly import assemble, setup
 from psframe.train.data.dataset import LoadedData
@@ -35,6 +36,7 @@ def rebuilt(plan: Plan, cluster: Cluster, old: Run, held: LoadedData, saved: Sav
     AgreedError
         On every rank, if this is impossible.
     """
+    RING.put(STATE, STARTS)  # ranks may compile again
     for inner in old.inner:
         inner.close()
     plan = regrouped(plan, cluster)

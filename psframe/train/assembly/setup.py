@@ -65,7 +65,7 @@ def init_parameters(run: Run, saved: Saved | None, quiet: bool) -> None:
     """Compile, and set every rank's parameters: initial ones, or rank 0's ``saved`` state. All ranks must call."""
     _compile(run, quiet)
     arena, cluster = run.network.arena, run.cluster
-    continues = any(cluster.allgather(saved is not None))  # no deadline runs while a rank compiles
+    continues = any(cluster.allgather(saved is not None))  # none is late while it compiles
     leads = run.group.leads
     is_told = continues and run.collective.traits.moves_data  # of what rank 0 has saved, when the mode opens
     if not is_told and (leads or not arena.shared):

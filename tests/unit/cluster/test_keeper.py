@@ -6,7 +6,7 @@ import signal
 
 import pytest
 
-from psframe.cluster.flight.keeper import ASK, BYE, FACTS, MOST, STACKS
+from psframe.cluster.flight.keeper import ASK, BYE, FACTS, MOST_FAULTS, STACKS
 from psframe.record import flight
 from tests.helpers.keepers import message, wait
 
@@ -97,21 +97,31 @@ def test_keeper_is_silent_about_a_rank_that_it_has_not_heard_of(job):
 def test_keeper_writes_a_few_incidents_at_most(job):
     one = job(1).start(0)
     one.trains()
-    paths = [one.ask(0, reason="error")[0] for _ in range(MOST + 2)]
-    assert paths == [*(str(one.run / f"incident-{number}.json") for number in range(1, MOST + 1)), "", ""]
-    assert len(one.over()) == MOST
+    paths = [one.ask(0, reason="error")[0] for _ in range(MOST_FAULTS + 2)]
+    assert paths == [*(str(one.run / f"incident-{number}.json") for number in range(1, MOST_FAULTS + 1)), "", ""]
+    assert len(one.over()) == MOST_FAULTS
 
 
 def test_keeper_ends_with_the_last_rank_and_by_no_signal(job):
     one = job(2).start(0, 1)
     one.trains()
-    for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGUSR1, signal.SIGUSR2):
+    for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGUSR1):
         one.keeper.send_signal(number)
     assert one.ask(0) == [str(one.run / "incident-1.json")]
     one.tell(0, BYE)
     one.end(0)
     assert one.ask(1, reason="error") == [str(one.run / "incident-2.json")]
     assert len(one.over()) == 2
+
+
+def test_keeper_writes_what_it_is_asked_for_and_hides_no_end_by_it(job):
+    one = job(2).start(0, 1)
+    one.trains()
+    one.keeper.send_signal(signal.SIGUSR2)
+    wait(one.found)
+    one.end(1)
+    wait(lambda: len(one.found()) == 2)
+    assert [each["reason"] for each in one.over()] == ["asked", "death"]
 
 
 @pytest.mark.parametrize("has_dir", [True, False])

@@ -133,7 +133,7 @@ def test_watchdog_of_the_second_rank_leaves_the_first_some_looks():
 
 @pytest.mark.parametrize("me", [0, 1])
 def test_watchdog_of_a_node_leaves_others_some_looks(me):
-    node = Node(2, me=me, is_whole=False).enter(BCAST, 0, 1).silent(LOOKS + GRACE)
+    node = Node(2, me=me, is_whole=False).enter(flight.EXCHANGE, 0, 1).enter(BCAST, 0, 1).silent(LOOKS + GRACE)
     node.names([], "a rank of another node did not come to MPI bcast")
 
 
@@ -233,8 +233,9 @@ def test_watchdog_ends_the_job_unless_another_rank_has_told(told):
     assert [lost.ranks for lost in node.ended] == [(11,)] * (not told)
 
 
-def test_watchdog_waits_for_a_node_that_may_compile():
+@pytest.mark.parametrize("state", [flight.STARTS, flight.TRAINS])
+def test_watchdog_waits_outside_of_steps_for_a_node_that_may_compute(state):
     """Its own watchdog would tell of a rank that is stuck there."""
-    node = Node(2, is_whole=False, state=flight.STARTS).enter(BCAST, 0, 1)
+    node = Node(2, is_whole=False, state=state).enter(BCAST, 0, 1)
     node.silent(round(watchdog.ELSEWHERE_S) + GRACE)
     node.names([], "a rank of another node did not come to MPI bcast")

@@ -69,15 +69,15 @@ def test_help_is_printed(capsys):
 
 
 class Silent:
-    """A keeper that does not answer: its rank is this process, which ignores the signal."""
+    """A keeper that does not answer."""
 
     def __init__(self, pid):
-        self.ranks = [pid]
+        self.pid = pid
 
 
 @pytest.fixture
 def signals(monkeypatch):
-    """What is sent to the ranks; nothing is."""
+    """What is sent to keepers; nothing is."""
     sent = []
     monkeypatch.setattr(dump.os, "kill", lambda *given: sent.append(given))
     return sent
@@ -97,13 +97,7 @@ def test_files_of_before_are_no_answer(tmp_path, monkeypatch, signals):
     assert "got 0 of 1 files" in refused(str(tmp_path), "--timeout=0.01")
 
 
-def test_a_job_whose_ranks_have_all_ended_is_told(tmp_path, monkeypatch, signals):
-    monkeypatch.setattr(dump, "present", lambda run: [Silent(1)])
-    monkeypatch.setattr(Silent, "ranks", property(lambda self: [], lambda self, value: None), raising=False)
-    assert "must" in refused(str(tmp_path), "--timeout=0.01")
-
-
-def test_a_rank_that_ends_meanwhile_is_told(tmp_path, monkeypatch):
+def test_a_keeper_that_ends_meanwhile_is_told(tmp_path, monkeypatch):
     def kill(pid, number):
         raise ProcessLookupError(3, "No such process")
 

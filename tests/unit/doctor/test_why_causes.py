@@ -61,7 +61,7 @@ def test_a_stopped_rank_is_the_cause(tmp_path_factory, crowd):
 
 @pytest.mark.parametrize(("make", "words"), HUNG)
 @RANDOM
-@given(crowd=crowds(), stays=st.sampled_from(["deadline", "asked", "start"]))
+@given(crowd=crowds(), stays=st.sampled_from(["deadline", "late", "start"]))
 def test_a_rank_that_does_not_come_back_is_the_cause(tmp_path_factory, crowd, stays, make, words):
     number, others = crowd
     hung = make(number, stacks=MINE)

@@ -20,7 +20,8 @@ KNOWN_S, LOOK_S = 2.0, 0.02  # seconds until MPI knows of a lost rank, and betwe
 
 Comm = TypeVar("Comm", bound=MPI.Comm)
 
-_made: list[MPI.Comm] = []
+#: registered communicators, each as it was returned, and as it was given
+_made: list[tuple[MPI.Comm, MPI.Comm]] = []
 _revoked = False
 _leads: bool | None = None  # after a loss, True on the rank that is rank 0 then
 _forsaken = False
@@ -59,7 +60,7 @@ def keep(comm: Comm) -> Comm:
     if comm != MPI.COMM_NULL:
         if isinstance(comm, MPI.Intracomm):
             kept = Checked(comm) if startup.tolerant() else Watched(comm)
-        _made.append(kept)
+        _made.append((kept, comm))
     return kept
 
 
@@ -87,9 +88,9 @@ def n_kept() -> int:
 
 def free_after(before: int) -> None:
     """Free the communicators registered since there were ``before``. All ranks that have them must call."""
-    for comm in reversed(_made[before:]) if not _revoked else ():
-        if comm not in (MPI.COMM_WORLD, MPI.COMM_SELF, MPI.COMM_NULL):  # null: freed by its owner
-            comm.Free()
+    for kept, comm in reversed(_made[before:]) if not _revoked else ():
+        if kept not in (MPI.COMM_WORLD, MPI.COMM_SELF, MPI.COMM_NULL):  # null: freed by its owner
+            comm.Free()  # by whom it was given sees that it is freed
     del _made[before:]
 
 
@@ -97,7 +98,7 @@ def revoke() -> None:
     """Make every call on a registered communicator return with an error, on all ranks."""
     global _revoked
     _revoked = True
-    for comm in _made:
+    for comm, _ in _made:
         with suppress(MPI.Exception):
             comm.Revoke()
     _made.clear()
@@ -168,7 +169,8 @@ def is_loss(error: BaseException) -> bool:
     if error.Get_error_class() in LOST:
         return True
     for _ in range(round(KNOWN_S / LOOK_S) if startup.tolerant() else 0):
-        if any(map(_is_harmed, _made or [MPI.COMM_WORLD])):  # early in the start none is registered
+        # early in the start none is registered
+        if any(map(_is_harmed, [kept for kept, _ in _made] or [MPI.COMM_WORLD])):
             return True
         MPI.COMM_SELF.Iprobe()  # MPI learns of a loss only inside an MPI call
         sleep(LOOK_S)

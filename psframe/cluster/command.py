@@ -71,16 +71,16 @@ def give_up(error: BaseException) -> int:
     Any thread may call.
     """
     message, status = _last_words(error, MPI.COMM_WORLD.rank)
-    path = _noted(error, message) if message else ""
     if message and _report:
         _report(message)
-    if path:
-        how = f"`psframe why {path}` tells more"
-        is_sentence = message.startswith("psframe: ")
-        message = f"{message.rstrip()}; {how}\n" if is_sentence else f"{message}rank {MPI.COMM_WORLD.rank}: {how}\n"
+    notes = bool(message) and not getattr(error, "dead", False)  # the keeper has seen a death itself
+    # the message first, as the launcher may end this rank soon; without a run, the file may lie anywhere
+    path = RECORDER.run or _noted(error, message) if notes else ""
     sys.stdout.flush()
-    sys.stderr.write(message)
+    sys.stderr.write(_with_path(message, path) if path else message)
     sys.stderr.flush()
+    if notes and RECORDER.run:
+        _noted(error, message)
     sleep(0.5)  # a launcher that aborts drops the output it has not read by then
     if isinstance(error, NodeLost) or startup.tolerant():
         startup.end_launcher(after_s=2)  # Open MPI's waits for a lost daemon, or for ranks that look for this one
@@ -88,10 +88,16 @@ def give_up(error: BaseException) -> int:
     return status
 
 
+def _with_path(message: str, path: str) -> str:
+    """Return a message with what tells more, in the same line if it is a sentence."""
+    how = f"`psframe why {path}` tells more"
+    if message.startswith("psframe: "):
+        return f"{message.rstrip()}; {how}\n"
+    return f"{message}rank {MPI.COMM_WORLD.rank}: {how}\n"
+
+
 def _noted(error: BaseException, message: str) -> str:
     """Let the keeper write an incident of an error; return its path, "" where there is none."""
-    if getattr(error, "dead", False):  # the keeper has seen a death itself
-        return ""
     is_late = isinstance(error, PeerLost)
     words = message.strip() if is_late or sentence(error) else f"{type(error).__name__}: {error}"
     trace = "".join(traceback.format_tb(error.__traceback__))

@@ -81,6 +81,7 @@ def _succession(run: Run, plan: Plan, pool: Pool, quiet: bool, is_open: bool) ->
         duties = [str(opened.path.absolute()), data, opened.begun, outputs.usage.before_s, is_open]
     path, data, begun, sampled_s, is_open = run.cluster.bcast(duties)
     folder, outputs.usage.zero = Path(path), perf_counter() - sampled_s
+    RECORDER.run = path
     if run.cluster.link.leads:
         layers = [f"{index} {layer.kind}" for index, layer in run.network.active]
         RECORDER.tell(run=path, layers=layers, **run.labels)

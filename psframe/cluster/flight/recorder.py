@@ -37,12 +37,11 @@ class Recorder:
     def __init__(self) -> None:
         self._sock: socket.socket | None = None
         self._held: list[int] = []  # descriptors of the last recording
-        self.trains = False  # True once the run has a folder
+        self.run = ""  # its folder, once it has one
         self._asking = Lock()
 
     def tell(self, **facts: Any) -> None:
         """Add facts of the job (plain values, at most 60 kB) to what an incident says."""
-        self.trains = self.trains or "run" in facts
         self._send(FACTS, json.dumps(facts).encode())
 
     def incident(self, reason: str, message: str, details: str = "") -> str:
@@ -90,7 +89,7 @@ class Recorder:
     def open(self, end: socket.socket, number: int) -> None:
         """Use ``end``, a socket to the keeper, from here on, as rank ``number`` of the node. The main thread calls."""
         end.setblocking(False)
-        last, self._sock, self.trains = self._sock, end, False
+        last, self._sock, self.run = self._sock, end, ""
         stacks, before = _stacks(), self._held
         # first Python's own handler, which tells the keeper by the wake-up descriptor, also while a call does not
         # return; and before it, all stacks
@@ -143,7 +142,7 @@ def recording(cluster: Cluster, end: Callable[[PeerLost], object]) -> Iterator[N
         try:
             yield
         except AgreedError as error:
-            if cluster.link.leads and RECORDER.trains:
+            if cluster.link.leads and RECORDER.run:
                 RECORDER.incident("error", str(error))
             RECORDER.close()
             raise

@@ -218,7 +218,7 @@ class Evidence:
     def __init__(self, files: Sequence[Path]):
         self.files = [_file(path) for path in files]
         # where one node's rank raises, those of the others are killed by the launcher, a moment later
-        self.first = min(self.files, key=lambda file: (file.reason == "death", file.time))
+        self.first = min(self.files, key=lambda file: file.time if file.reason == "death" else 0.0)
         self.ranks = []
         for file in self.files:
             facts = file.facts

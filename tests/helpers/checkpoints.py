@@ -2,6 +2,7 @@
 
 import os
 import subprocess
+import time
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -71,7 +72,12 @@ def mounted(path, *options):
     try:
         yield Path(path)
     finally:
-        subprocess.run(["umount", str(path)], check=True)
+        for _ in range(200):  # the keeper of a job ends a moment after it
+            if subprocess.run(["umount", str(path)], capture_output=True).returncode == 0:
+                break
+            time.sleep(0.1)
+        else:
+            raise AssertionError(f"{path} is in use")
 
 
 def resolved(base, **changes):

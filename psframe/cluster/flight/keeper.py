@@ -66,7 +66,7 @@ class Keeper:
         whole = memoryview(mmap.mmap(fd, size * len(members), prot=mmap.PROT_READ))
         self.ranks = [Rank(number, whole[i * size : (i + 1) * size]) for i, number in enumerate(members)]
         self.facts, self.n_written, self.written_at = facts, Counter[str](), -QUIET_S
-        self.held, self.has_ended_them = -1, False
+        self.held, self.has_ended_them, self.home = -1, False, os.getcwd()
         self.queue: list[Order] = []
         self.order: Order | None = None  # that is being written
         self.space = flight.space()
@@ -139,7 +139,7 @@ class Keeper:
         for folder in (self.facts.get("run"), self.facts.get("dir")):
             if folder and os.path.isdir(folder):
                 return str(folder)
-        return "."
+        return self.home
 
     def _hear(self, sock: socket.socket) -> bool:
         """Act on one message of a socket, or on its end; return False at its end."""
@@ -174,11 +174,15 @@ class Keeper:
     def _act(self, rank: Rank, kind: int, content: bytes) -> None:
         if kind == FACTS:
             given = dict(json.loads(content))
-            os.fsencode(given.get("run", "")), os.fsencode(given.get("dir", ""))  # else it is no folder
+            for name in {"run", "dir"}.intersection(given):
+                given[name] = os.path.join(self.home, given[name])  # raises TypeError for what is no path
             self.facts = json.loads(json.dumps(self.facts | given, allow_nan=False))
             self._hold()
         elif kind == BYE:
             rank.gone_at = time.monotonic()
+            if self.held >= 0 and all(each.gone_at or each.ended_at for each in self.ranks):
+                os.close(self.held)  # the disk may be unmounted, once the job has ended
+                self.held = -1
         elif kind == ASK:
             self._asked(rank, **json.loads(content))
         elif kind == signal.SIGUSR2:
@@ -191,7 +195,7 @@ class Keeper:
 
     def _hold(self) -> None:
         """Hold the folder of the run open, by which :mod:`psframe.cluster.flight.presence` finds the job."""
-        if "run" in self.facts and self.held < 0:
+        if "run" in self.facts and self.held < 0 and not any(rank.gone_at for rank in self.ranks):
             with suppress(OSError, ValueError):
                 self.held = os.open(self.facts["run"], os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
 
@@ -251,7 +255,7 @@ class Keeper:
 
     def _folders(self) -> list[Path]:
         """Return where an incident may be written: a disk that is full is a reason to write one."""
-        known = [self.facts.get("run"), self.facts.get("dir"), ".", os.environ.get("TMPDIR"), "/tmp", "/dev/shm"]
+        known = [self.facts.get("run"), self.facts.get("dir"), self.home, os.environ.get("TMPDIR"), "/tmp", "/dev/shm"]
         return [Path(folder) for folder in dict.fromkeys(known) if folder and os.path.isdir(folder)]
 
     def _ask_for_stacks(self) -> None:
@@ -286,6 +290,8 @@ def main(fd: int, sockets: Sequence[int], members: Sequence[int], facts: dict[st
         signal.signal(number, signal.SIG_IGN)  # it ends with the ranks
     signal.signal(signal.SIGUSR2, lambda number, frame: None)  # it is heard of by what wakes it
     with suppress(OSError):
-        os.nice(10)  # and takes no core from them
+        os.nice(10)  # and takes no core from them, and no disk
         os.sched_setaffinity(0, range(os.cpu_count() or 1))
-    Keeper(fd, sockets, members, facts).run()
+    keeper = Keeper(fd, sockets, members, facts)
+    os.chdir("/")
+    keeper.run()

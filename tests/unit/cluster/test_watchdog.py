@@ -156,8 +156,8 @@ def test_watchdog_gives_a_rank_that_starts_time_to_compute(monkeypatch):
         wait(lambda: machine.process(busy.pid).get("cpu_s", 0.0) > 0)
         node.silent(LOOKS)
         for _ in range(20):
-            before = machine.process(busy.pid)["cpu_s"]
             node.silent(1)
+            before = machine.process(busy.pid)["cpu_s"]
             wait(lambda before=before: machine.process(busy.pid)["cpu_s"] > before)
         node.names([11])
 

@@ -34,10 +34,7 @@ def parser() -> Parser:
 
 def _arguments(argv: Sequence[str]) -> Namespace:
     cli = parser()
-    arguments = cli.parse_args(list(argv))
-    if arguments.help:
-        print(cli.format_help())
-        sys.exit(0)
+    arguments = cli.asked(argv)
     arguments.drain = [host for host in arguments.drain.split(",") if host]
     if arguments.run is None or (arguments.to is None and not arguments.drain):
         cli.error("it must name a run, and --to N or --drain HOST")

@@ -21,10 +21,8 @@ from psframe.cluster.siblings import Siblings, stat
 from psframe.record import incident
 
 START_S = 120.0  # seconds allowed for the start of an MPI in which a rank may have died without a word
-LIMIT, LIMIT_S = (
-    "PSFRAME_START_S",
-    600.0,
-)  # where the launcher tells: environment variable, and its default; imports may take long
+#: the same where the launcher tells of deaths: environment variable, and its default; imports may take long
+LIMIT, LIMIT_S = "PSFRAME_START_S", 600.0
 NEW_S = 3.0  # seconds without a new rank of this node until those never seen count as dead
 LOOK_S = 0.25  # seconds between two checks, while ranks are unseen or the kernel cannot report a death (before 5.3)
 GRACE_S = 0.5  # seconds for a start that is just ending

@@ -3,9 +3,12 @@
 import argparse
 import math
 import re
+import sys
+from collections.abc import Sequence
 from typing import Any
 
 from psframe.errors import UserError, reason
+from psframe.record.view import say
 
 MAX_COUNT = 1 << 31  # of an integer option
 MAX_NUMBER = 1e9  # of a float option
@@ -58,6 +61,14 @@ class Parser(argparse.ArgumentParser):
     def format_help(self) -> str:
         example = f"\nexample:\n  {self.example}\n" if self.example else ""
         return super().format_help() + example
+
+    def asked(self, argv: Sequence[str]) -> argparse.Namespace:
+        """Return the arguments of a command of one process; print the help, and end it, if that is asked for."""
+        arguments = self.parse_args(list(argv))
+        if arguments.help:
+            say(self.format_help())
+            sys.exit(0)
+        return arguments
 
     def error(self, message: str) -> Any:
         raise UserError(f"the command must be `{self.usage}`, got an error ({message}); see --help")

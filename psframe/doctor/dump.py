@@ -32,10 +32,7 @@ def parser() -> Parser:
 
 def _arguments(argv: Sequence[str]) -> Namespace:
     cli = parser()
-    arguments = cli.parse_args(list(argv))
-    if arguments.help:
-        say(cli.format_help())
-        sys.exit(0)
+    arguments = cli.asked(argv)
     if arguments.run is None:
         cli.error("it names no run")
     if not arguments.timeout > 0:

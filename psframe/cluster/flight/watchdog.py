@@ -16,6 +16,7 @@ ENDLESS = flight.WAITS - {flight.GATE, flight.NODES}
 #: phases of psframe's own that end by themselves, and may take long
 LONG = frozenset({flight.COMPILE})
 SPACE = flight.space()
+STILL = ("T", "t", "Z", "X", "gone")  # states of a process that a signal has stopped, or that has ended
 START_S = 60.0  # least deadline for a rank that computes before training begins: it may import, or read data
 ELSEWHERE_S = 1800.0  # the same outside of steps, for ranks of other nodes, whose own watchdogs see more
 #: seconds between two looks
@@ -60,13 +61,7 @@ class Observed:
     @property
     def is_stopped(self) -> bool:
         """True if a signal has stopped its process, or it has ended, as far as that is visible."""
-        return self.is_visible and machine.process(self.read.header["pid"]).get("state", "gone") in (
-            "T",
-            "t",
-            "Z",
-            "X",
-            "gone",
-        )
+        return self.is_visible and machine.process(self.read.header["pid"]).get("state", "gone") in STILL
 
     @property
     def is_visible(self) -> bool:

@@ -9,13 +9,14 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from psframe import compiled
 from psframe.cluster.flight import machine
 from psframe.cluster.flight.presence import present
+from psframe.doctor.why.evidence import number
 from psframe.errors import UserError, reason
 from psframe.record import flight, metrics
 
 NEWEST = 256  # events of each rank that are read at a look: some steps, whatever their number
-PAGE_BYTES = 4096
 DRAWN = 400  # epochs of a curve
 
 
@@ -104,9 +105,9 @@ class Live:
         self._read_records()
         last = self.records[-1] if self.records else {}
         reads = [read for node in self.nodes for read in node.read(NEWEST)]
-        rows = [self._row(read, seconds, int(_number(last.get("batch_size")))) for read in reads if read.header["pid"]]
-        per_step = _number(last.get("global_batch"))
-        steps = [row.samples_per_s / max(1.0, _number(last.get("batch_size"))) for row in rows if row.samples_per_s]
+        rows = [self._row(read, seconds, int(number(last.get("batch_size")))) for read in reads if read.header["pid"]]
+        per_step = number(last.get("global_batch"))
+        steps = [row.samples_per_s / max(1.0, number(last.get("batch_size"))) for row in rows if row.samples_per_s]
         return Snapshot(
             self.run.name,
             sorted(rows, key=lambda row: row.rank),
@@ -158,13 +159,9 @@ def _exchanging(events: Sequence[tuple[int, ...]]) -> float | None:
     return spent[flight.EXCHANGE] / spent[flight.STEP] if spent[flight.STEP] else None
 
 
-def _number(value: Any) -> float:
-    return float(value) if isinstance(value, int | float) else 0.0
-
-
 def _kilobytes(text: str) -> int:
-    number = text.partition(" ")[0]
-    return int(number) if number.isdigit() else 0
+    kilobytes = text.partition(" ")[0]
+    return int(kilobytes) if kilobytes.isdigit() else 0
 
 
 def _placed(record: dict[str, Any]) -> dict[str, int]:
@@ -173,7 +170,7 @@ def _placed(record: dict[str, Any]) -> dict[str, int]:
     for counts in pages.values() if isinstance(pages, dict) else ():
         for node, n in counts.items() if isinstance(counts, dict) else ():
             if node.isdigit():
-                found[node] = found.get(node, 0) + int(_number(n)) * PAGE_BYTES
+                found[node] = found.get(node, 0) + int(number(n)) * compiled.numa.PAGE_BYTES
     return found
 
 
@@ -183,5 +180,5 @@ def _faults(records: Sequence[dict[str, Any]]) -> dict[str, float]:
         name: float(sum(len(each) for record in records if isinstance(each := record.get(name), list)))
         for name in ("skipped", "repaired", "lost")
     }
-    found["seconds late"] = sum(_number(seconds) for by_rank in late for seconds in by_rank.values())
+    found["seconds late"] = sum(number(seconds) for by_rank in late for seconds in by_rank.values())
     return {name: value for name, value in found.items() if value}

@@ -31,10 +31,7 @@ def parser() -> Parser:
 
 def _arguments(argv: Sequence[str]) -> Namespace:
     cli = parser()
-    arguments = cli.parse_args(list(argv))
-    if arguments.help:
-        say(cli.format_help())
-        sys.exit(0)
+    arguments = cli.asked(argv)
     if not 0.1 <= arguments.every <= 3600:
         cli.error(f"--every must be 0.1 to 3600, got {arguments.every:g}")
     return arguments

@@ -43,10 +43,7 @@ def parser() -> Parser:
 
 def _arguments(argv: Sequence[str]) -> Namespace:
     cli = parser()
-    arguments = cli.parse_args(list(argv))
-    if arguments.help:
-        say(cli.format_help())
-        sys.exit(0)
+    arguments = cli.asked(argv)
     if not 0 <= arguments.port < 1 << 16:
         cli.error(f"--port must be 0 to 65535, got {arguments.port}")
     return arguments

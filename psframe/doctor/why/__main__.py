@@ -33,10 +33,7 @@ def parser() -> Parser:
 def main(argv: Sequence[str]) -> int:
     """Run the command; return the exit status: 0, also where no cause is found. UserError for a mistake in it."""
     cli = parser()
-    arguments = cli.parse_args(list(argv))
-    if arguments.help:
-        say(cli.format_help())
-        return 0
+    arguments = cli.asked(argv)
     if arguments.run is None:
         cli.error("it names no run")
     path = Path(arguments.run)

@@ -17,7 +17,7 @@ ALWAYS = ("tests/unit/test_promises.py", "tests/unit/test_structure.py", "tests/
 #: what every change of psframe is tried with: all modes over all collectives, and whole runs in every mode
 SMOKE = ("contract.", "every_mode.")
 RANKS, MPI = "tests/ranks/test_ranks.py", "mpich"
-MAX_USERS = 6  # of a file whose change runs them all
+MAX_USERS = 6  # of a file whose change runs them all, without slow ones
 SLOW = ("knl", "hosts", "stress", "fuzz")  # minutes long each: they run where no other test can tell
 NO_USERS = ("mutants", "corpus", "__pycache__", "test_tools.py")  # which name others without using them
 
@@ -86,6 +86,10 @@ def is_test(path: Path) -> bool:
     return path.suffix == ".py" and path.name.startswith(("test_", "case_"))
 
 
+def is_slow(test: Path) -> bool:
+    return test.relative_to(ROOT).parts[1] in SLOW
+
+
 def named_after(test: Path, path: str) -> bool:
     """Whether a test is called after a file, or after its package and it, or its folder after its package."""
     if path.startswith("docs/"):  # it is named after what it tells of
@@ -127,7 +131,8 @@ def users(path: str) -> set[Path]:
         helpers = {each for each in more if not is_test(each)} if not of else ()  # those reach all modules
         more = {user for helper in helpers for user in using(str(helper.relative_to(ROOT)))} - every
     anyway = importing if of else set()
-    few = [found for found in (every & tests(), direct & tests(), importing) if len(found - anyway) <= MAX_USERS]
+    wholes = (every & tests(), direct & tests(), importing)
+    few = [found for found in wholes if sum(not is_slow(test) for test in found - anyway) <= MAX_USERS]
     if not few or few[0] < every & tests():
         print(f"{path} is behind many tests: run the whole suite, too", file=sys.stderr)
     return anyway.union(*few[:1])
@@ -138,7 +143,7 @@ def concerned(path: str) -> set[Path]:
     sources = [path, *compiled_users(path)]
     found = {test for test in tests() if any(named_after(test, source) for source in sources)} | users(path)
     folder = path.removeprefix("tests/").partition("/")[0]
-    fast = {test for test in found if test.relative_to(ROOT).parts[1] not in {*SLOW} - {folder}}
+    fast = {test for test in found if not is_slow(test) or test.relative_to(ROOT).parts[1] == folder}
     return fast if fast or module(path) else found
 
 

@@ -27,7 +27,7 @@ from psframe.cluster.parser import Parser, counts  # noqa: E402
 from psframe.cluster.process import guarded  # noqa: E402
 from psframe.config import schema, tuned  # noqa: E402
 from psframe.errors import UserError, reason  # noqa: E402
-from psframe.record import checkpoint, metrics, onward, run_dir, stopped  # noqa: E402
+from psframe.record import checkpoint, log, metrics, onward, run_dir, stopped  # noqa: E402
 from psframe.record.view import say  # noqa: E402
 
 USAGE = "python -m psframe.run -n N[,N ...] [--restarts K] CONFIG [key.path=value ...]"
@@ -47,7 +47,8 @@ def parser() -> Parser:
     cli.add_argument("-n", dest="ranks", help="ranks; several numbers are for one start after the other")
     cli.add_argument("--restarts", type=int, default=3, help="how often to start again (default: 3)")
     cli.add_argument("--finish", action="store_true", help="do nothing where the newest run of this name is finished")
-    cli.add_argument("--quiet", action="store_true", help="print errors only")
+    cli.add_argument("--quiet", action="store_true", help="print nothing but what goes wrong")
+    cli.add_argument("--log-level", choices=log.LEVELS, default="warning", help=log.HELP)
     cli.add_argument("--mpirun", help=mpirun.HELP)
     return cli
 
@@ -187,7 +188,8 @@ def supervise(arguments: Namespace) -> int:
     for number in range(arguments.restarts + 1):
         n_ranks = arguments.ranks[min(number, len(arguments.ranks) - 1)]
         words = [*start, "-n", str(n_ranks), sys.executable, "-m", "psframe.train", arguments.config]
-        status = job.run([*words, *arguments.overrides, *resume, *(["--quiet"] if arguments.quiet else [])])
+        words += ["--log-level", arguments.log_level, *(["--quiet"] if arguments.quiet else [])]
+        status = job.run([*words, *arguments.overrides, *resume])
         path = run_dir.newest(Path(settings.record.dir), settings.name, began)
         if job.asked:
             if job.killed:

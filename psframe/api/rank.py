@@ -27,6 +27,7 @@ from psframe.cluster.cluster import AgreedError, Cluster  # noqa: E402
 from psframe.cluster.command import give_up, report_to, run  # noqa: E402
 from psframe.cluster.flight.recorder import recording  # noqa: E402
 from psframe.errors import UserError  # noqa: E402
+from psframe.record.library_warnings import LIBRARIES  # noqa: E402
 from psframe.train import command  # noqa: E402
 
 LEAVE_S = 12.0  # from the end of the script until a rank that has not left is killed
@@ -60,7 +61,7 @@ class Rank:
             config, overrides = cluster.run_on_all(self._take)
             callbacks = cluster.run_on_all(lambda: self._callbacks() if cluster.rank == 0 else [])
             called = [*callbacks, Stream(self.to_script.send)] if cluster.rank == 0 else []
-            with recording(cluster, give_up):
+            with recording(cluster, give_up), LIBRARIES:
                 of_run, stopped = command.train(cluster, config, overrides, quiet=True, callbacks=called)
         except AgreedError as error:
             if cluster.rank == 0:

@@ -18,6 +18,8 @@ from psframe.cluster.mpi_start import tells
 from psframe.cluster.node_channel import LeaderEnded
 from psframe.cluster.parser import Parser
 from psframe.errors import sentence
+from psframe.record.library_warnings import LIBRARIES
+from psframe.record.log import LOG
 from psframe.record.view import say
 
 TELL_S = 4  # seconds from a rank's report until the job is aborted and its launcher has ended
@@ -43,7 +45,7 @@ def run(body: Callable[[Cluster], int], world: MPI.Comm | None = None) -> int:
         return body(cluster)
     except AgreedError as error:
         if communicators.reports(cluster.rank):
-            print(f"psframe: {error}", file=sys.stderr, flush=True)
+            LOG.error(str(error))
         with suppress(MPI.Exception):  # some ranks may be gone
             cluster.comm.Barrier()  # else a launcher may end ranks before they exit with 2
         return 2
@@ -71,14 +73,18 @@ def give_up(error: BaseException) -> int:
     Any thread may call.
     """
     message, status = _last_words(error, MPI.COMM_WORLD.rank)
-    if message and _report:
-        _report(message)
+    if message:
+        LIBRARIES.flush()
+        if _report:
+            _report(message)
     notes = bool(message) and not getattr(error, "dead", False)  # the keeper has seen a death itself
     # the message first, as the launcher may end this rank soon; without a run, the file may lie anywhere
     path = RECORDER.run or _noted(error, message) if notes else ""
     sys.stdout.flush()
     sys.stderr.write(_with_path(message, path) if path else message)
     sys.stderr.flush()
+    if message:
+        LOG.error(message.strip().removeprefix("psframe: "), extra={"told": True})
     if notes and RECORDER.run:
         _noted(error, message)
     sleep(0.5)  # a launcher that aborts drops the output it has not read by then

@@ -1,11 +1,11 @@
 """Reports of late ranks while others wait for them (:class:`StragglerMonitor`), even inside calls of MPI."""
 
-import sys
 from collections.abc import Callable, Sequence
 from threading import Event, Thread
 from time import perf_counter
 
 from psframe.cluster.heartbeat import ARRIVED, COMPUTING, IDLE, WAITING_REMOTE, Pulse
+from psframe.record.log import LOG
 
 LOOK_S = 0.5  # seconds between two checks
 MUCH, MUCH_S = 10, 10.0  # times the seconds after which a rank is late, and at least, until all that is known is kept
@@ -97,7 +97,7 @@ class StragglerMonitor:
             surely_s = min(waited_s, self._behind[rank][1] * self.every_s)
             if surely_s >= self.late_s and rank not in self._named:
                 self._named[rank] = activities[rank], steps[rank], min(waiting)
-                self._say(self._words(rank, waited_s, steps[rank]))
+                LOG.warning(self._words(rank, waited_s, steps[rank]))
             if surely_s >= self.much_s and rank not in self._told:
                 self._told.add(rank)
                 self.tell(self._words(rank, waited_s, steps[rank]))
@@ -119,7 +119,3 @@ class StragglerMonitor:
 
     def _words(self, rank: int, waited_s: float, step: int) -> str:
         return f"rank {self.members[rank]} is {waited_s:.1f} s late in exchange (step {step}, epoch {self.epoch})"
-
-    def _say(self, words: str) -> None:
-        sys.stderr.write(f"psframe: {words}\n")  # in one piece, as other ranks write here, too
-        sys.stderr.flush()

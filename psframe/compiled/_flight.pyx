@@ -63,6 +63,11 @@ cdef class Ring:
         psf_put(self.words, word, value)
 
     @property
+    def place(self):
+        """Rank, epoch and step of this process, as they were put here; 0 for what was not."""
+        return self.words[PSF_RANK], self.words[PSF_EPOCH], self.words[PSF_STEP]
+
+    @property
     def depth(self):
         """Number of open phases."""
         return self.words[PSF_DEPTH]

@@ -14,6 +14,7 @@ from psframe.predict.job import ExchangePlan
 from psframe.predict.load import Load
 from psframe.predict.machine import Machine
 from psframe.predict.model import Job
+from psframe.record.log import LOG
 
 #: fields of a way that the ranks report as the config gives them
 OF_CONFIG = (
@@ -139,8 +140,7 @@ def warn(seen: Load, profile: Machine) -> None:
     loads = {"this machine": seen.told, f"the machine of the profile ({profile.title})": profile.load}
     for what, load_told in loads.items():
         if load_told:
-            print(
-                f"psframe: warning: {what} must be idle while it is measured, got other work on it ({load_told}); stop "
-                "that and measure again, or take the figures for too slow",
-                file=sys.stderr, flush=True,
-            )  # fmt: skip
+            LOG.warning(
+                f"{what} must be idle while it is measured, got other work on it ({load_told}); stop that and measure "
+                "again, or take the figures for too slow"
+            )

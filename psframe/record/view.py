@@ -6,6 +6,8 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from psframe.record.log import LOG
+
 COLUMNS = (  # heading, key, format
     ("epoch", "epoch", "d"),
     ("seconds", "epoch_s", ".2f"),
@@ -27,6 +29,13 @@ def say(text: str) -> None:
         nowhere = os.open(os.devnull, os.O_WRONLY)
         os.dup2(nowhere, sys.stdout.fileno())  # for Python's buffered and later output
         os.close(nowhere)
+
+
+def tell(text: str, quiet: bool) -> None:
+    """Print a fact to stdout unless ``quiet``, and log it."""
+    LOG.info(text, extra={"told": not quiet}, stacklevel=2)
+    if not quiet:
+        say(text)
 
 
 class View:
@@ -56,14 +65,13 @@ class View:
 
     def end(self, record: Mapping[str, Any]) -> None:
         self.close()
-        if not self.quiet:
-            values = record.get("metrics", {}).items()
-            more = "".join(f", {label} {_cell(v, '.4f')}" for label, v in values if not isinstance(v, list))
-            line = (
-                f"epoch {record['epoch']}/{self.epochs}: {record['epoch_s']:.2f} s, {record['samples_per_s']:,.0f} "
-                f"samples/s, loss {_cell(record['loss'], '.4f')}, accuracy {record['accuracy']:.2%}{more}"
-            )
-            say(line)
+        values = record.get("metrics", {}).items()
+        more = "".join(f", {label} {_cell(v, '.4f')}" for label, v in values if not isinstance(v, list))
+        line = (
+            f"epoch {record['epoch']}/{self.epochs}: {record['epoch_s']:.2f} s, {record['samples_per_s']:,.0f} "
+            f"samples/s, loss {_cell(record['loss'], '.4f')}, accuracy {record['accuracy']:.2%}{more}"
+        )
+        tell(line, self.quiet)
 
 
 def in_terminal() -> bool:

@@ -8,6 +8,7 @@ import numpy as np
 
 from psframe.record import checkpoint
 from psframe.record.flight import STORE, phase
+from psframe.record.log import LOG
 from psframe.record.run_dir import RunDir, durably
 from psframe.record.sealed import At, anywhere
 
@@ -82,6 +83,7 @@ class Writer:
         path = checkpoint.write(self.run_dir.path / "checkpoints", saved, self.at)
         checkpoint.advance(path, self.keep, self.at)
         self.written.append(path)
+        LOG.info(f"{path.name} is durable")
 
     def check(self) -> None:
         """Raise UserError as :meth:`wait`, without waiting."""

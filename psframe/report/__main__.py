@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from psframe.cluster.parser import Parser
 from psframe.cluster.process import guarded
 from psframe.record.folder import refuse_inputs
+from psframe.record.log import LOG
 from psframe.record.view import say
 from psframe.report.make import printable, report, write
 
@@ -31,7 +32,7 @@ def main(argv: Sequence[str]) -> int:
     page, notices = report(arguments.paths)
     write(arguments.out, page)
     for notice in notices:
-        print(f"psframe: warning: {notice}", file=sys.stderr)
+        LOG.warning(notice, extra={"of": notice})
     say(printable(arguments.out))
     return 0
 

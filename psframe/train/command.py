@@ -1,6 +1,5 @@
 """The command ``psframe.train``: plan and build a run, train it, and print its results (:func:`main`)."""
 
-import sys
 from collections.abc import Sequence
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
@@ -15,8 +14,10 @@ from psframe.cluster.flight.recorder import recording
 from psframe.cluster.parser import Parser
 from psframe.config import tuned
 from psframe.config.schema import Source
-from psframe.record import metrics, onward
+from psframe.record import log, metrics, onward
 from psframe.record.flight import PLAN, phase
+from psframe.record.library_warnings import LIBRARIES
+from psframe.record.log import LOG
 from psframe.record.view import pages_table, say, table
 
 if TYPE_CHECKING:
@@ -32,7 +33,8 @@ def _parser() -> Parser:
     parser.add_argument("config", nargs="?", help="a YAML file")
     parser.add_argument("overrides", nargs="*", help="key.path=value, as train.epochs=3")
     parser.add_argument("--dry-run", action="store_true", help="print the resolved config and its memory, and exit")
-    parser.add_argument("--quiet", action="store_true", help="print errors only")
+    parser.add_argument("--quiet", action="store_true", help="print nothing but what goes wrong")
+    parser.add_argument("--log-level", choices=log.LEVELS, default="warning", help=log.HELP)
     return parser
 
 
@@ -61,7 +63,8 @@ def _command(cluster: Cluster, argv: Sequence[str]) -> int:
         if cluster.rank == 0:
             say(report)
         return 0
-    with recording(cluster, give_up):
+    log.level(arguments["log_level"])
+    with recording(cluster, give_up), LIBRARIES:
         run, stopped = train(cluster, config, overrides, quiet)
     tell(run, stopped, quiet)
     if stopped and stopped.number:
@@ -82,6 +85,7 @@ def train(
 
     Slow imports come after the config's errors. All ranks must call.
     """
+    log.begin()
     planned = plan(cluster, source, overrides)
     with begin.importing():
         session = cluster.run_on_all(lambda: import_module("psframe.train.session"))
@@ -106,7 +110,7 @@ def tell(run: "Run", stopped: "Stopped | None", quiet: bool) -> None:
     if not run_dir:
         return
     if stopped and stopped.number:
-        print(f"psframe: {stopped}; {onward.of_left(run_dir.path)}", file=sys.stderr, flush=True)
+        LOG.error(f"{stopped}; {onward.of_left(run_dir.path)}")
         return
     if last_record and not quiet:
         epochs = [record for record in metrics.read(run_dir.path) if record["epoch"] > run_dir.begun]

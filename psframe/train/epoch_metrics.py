@@ -133,6 +133,8 @@ class Report:
         Spans and counts from ``Trace.take``.
     used : list of Sample
         Result of ``Usage.take``.
+    warned : dict of str to int
+        Result of ``LibraryWarnings.take``.
     """
 
     timings: EpochTimings
@@ -152,6 +154,7 @@ class Report:
     page_moves: tuple[int, int] | None
     traced: tuple[list[Span], list[Count]]
     used: list[Sample]
+    warned: dict[str, int] = field(default_factory=dict)
 
 
 def summed(every: Sequence[Report], n_train: int, n_test: int, *, together: bool, beside: bool) -> dict[str, Any]:

@@ -15,6 +15,8 @@ from psframe.memory import audit
 from psframe.nn.metrics.meter import conclude
 from psframe.record import checkpoint, metrics, trace, usage
 from psframe.record.flight import CHECKPOINT, RECORD, RING, STATE, TRAINS, in_phase, phase
+from psframe.record.library_warnings import LIBRARIES
+from psframe.record.log import LOG
 from psframe.record.run_dir import RunDir, durably
 from psframe.record.usage import Sample
 from psframe.train import epoch
@@ -90,6 +92,7 @@ def _conclude(run: Run, every: list[Report]) -> Requests:
     measured |= {"begun_at": progress.begun_at, "lost": progress.lost, "went_back": progress.went_back}
     if progress.resized:
         measured["resized"] = progress.resized
+    LIBRARIES.tell([report.warned for report in every])
     requests = Requests()
     values, complaint = conclude(run.metrics, [report.sums for report in every])
     if run.metrics:
@@ -154,6 +157,9 @@ def _check_loss(run: Run, record: dict[str, Any]) -> None:
 def _report(run: Run, timings: EpochTimings) -> Report:
     """Evaluate this rank's share of the test set, and return its report of the epoch."""
     timings.times += run.cluster.clock_offset_s if together(run) else 0.0
+    data_s, compute_s = np.diff(timings.times, axis=1).sum(axis=0)
+    n_samples, took_s = timings.samples.sum(), timings.ended - timings.begun
+    LOG.debug(f"{n_samples:,} samples in {took_s:.3f} s, of these data {data_s:.3f} s, compute {compute_s:.3f} s")
     stalled_s = run.work.waited_s  # read before the evaluation, during which stages wait too
     tested, sums, eval_s = epoch.evaluate(run)
     run.outputs.trace.add("evaluate", perf_counter() - eval_s)
@@ -175,6 +181,7 @@ def _report(run: Run, timings: EpochTimings) -> Report:
         run.mover.take(),
         run.outputs.trace.take(run.cluster.clock_offset_s),
         run.outputs.usage.take(run.cluster.clock_offset_s),
+        LIBRARIES.take(),
     )
     if run.progress.counted:
         run.progress.counted.add_to(report)

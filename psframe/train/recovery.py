@@ -5,7 +5,6 @@ rebuild every part of the run from rank 0's state after the last complete step, 
 its place. They share the rest of the epoch; the data stay in memory.
 """
 
-import sys
 from collections.abc import Callable
 from functools import partial
 from time import perf_counter
@@ -17,6 +16,7 @@ from psframe.cluster.cluster import AgreedError, Cluster
 from psframe.cluster.pool import LOSSES, Pool, StateLost, is_loss
 from psframe.record import metrics
 from psframe.record.checkpoint import Saved
+from psframe.record.log import LOG
 from psframe.record.run_dir import durably
 from psframe.train.assembly.again import rebuilt, released
 from psframe.train.elastic.remainder import Remainder
@@ -121,7 +121,7 @@ def roll_back(run: Run, plan: Plan, failed: Rollback) -> Run:
     if new_run.cluster.rank == 0:
         new_run.outputs.scaling.again()
         place = f"epoch {new_run.progress.epoch + 1}, {new_run.sampler.cursor:,} samples" if saved else "the beginning"
-        print(f"psframe: warning: {failed.reason}; all go back to {place}", file=sys.stderr, flush=True)
+        LOG.warning(f"{failed.reason}; all go back to {place}")
     return new_run
 
 
@@ -154,7 +154,7 @@ def _tell(run: Run) -> None:
     )
     if progress.epoch == run.config.train.epochs:
         details = "after the last epoch, and is missed in none"
-    print(f"psframe: {who} died {details}", file=sys.stderr, flush=True)
+    LOG.warning(f"{who} died {details}")
 
 
 def trained(

@@ -14,8 +14,9 @@ from psframe.cluster.command import training_begins
 from psframe.cluster.flight.recorder import RECORDER
 from psframe.cluster.pool import Pool
 from psframe.cluster.signals import Signals
-from psframe.record import onward, scaling, stopped
+from psframe.record import log, onward, scaling, stopped
 from psframe.record.flight import END, in_phase
+from psframe.record.library_warnings import LIBRARIES
 from psframe.record.run_dir import durably
 from psframe.train import loop, recovery
 from psframe.train.assembly import assemble
@@ -46,6 +47,7 @@ def train(cluster: Cluster, plan: Plan, quiet: bool, callbacks: Sequence[Any] = 
     cluster.run_on_root(lambda: judged.check_first(plan, cluster.sizes))
     calls = Calls([*callbacks, *configured.callbacks(plan.config)] if cluster.rank == 0 else ())
     run = assemble.run(cluster, plan, quiet, calls)
+    LIBRARIES.tell(cluster.gather(LIBRARIES.take()) or [])
     training_begins()
     apply_requests(run, cluster.run_on_root(lambda: begin(run, run.progress.epoch, run.sampler.n_steps)))
     by_stop: Stopped | None = None
@@ -82,6 +84,7 @@ def _succession(run: Run, plan: Plan, pool: Pool, quiet: bool, is_open: bool) ->
     path, data, begun, sampled_s, is_open = run.cluster.bcast(duties)
     folder, outputs.usage.zero = Path(path), perf_counter() - sampled_s
     RECORDER.run = path
+    log.write_to(folder, run.cluster.node)
     if run.cluster.link.leads:
         layers = [f"{index} {layer.kind}" for index, layer in run.network.active]
         RECORDER.tell(run=path, layers=layers, **run.labels)

@@ -2,7 +2,6 @@
 
 import json
 import shlex
-import sys
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -15,6 +14,7 @@ from psframe.config.tuned import KEYS, Tuned
 from psframe.errors import reason
 from psframe.record import tuned as cache
 from psframe.record.folder import chosen_file
+from psframe.record.log import LOG
 from psframe.record.view import aligned
 from psframe.tune.goal import Found
 from psframe.tune.outcome import Outcome, lost_by
@@ -108,8 +108,7 @@ class Results:
             try:
                 cache.keep(origin.key, Tuned(*place, way.overrides, _rate(entry), n_workers))
             except OSError as error:
-                told = f"psframe: warning: tuned=auto will not find this: {error.filename}: {reason(error)}"
-                print(told, file=sys.stderr, flush=True)
+                LOG.warning(f"tuned=auto will not find this: {error.filename}: {reason(error)}")
                 return
 
     def plain(self) -> dict[str, Any]:

@@ -62,7 +62,7 @@ def test_rank_is_late_only_where_it_keeps_others_waiting(capfd):
     pulses[1].tell(ARRIVED, 5)
     watch.look()
     (line,) = capfd.readouterr().err.splitlines()
-    assert line.startswith("psframe: rank 11 is ")
+    assert line.startswith("psframe: warning: rank 11 is ")
     assert line.endswith(" s late in exchange (step 5, epoch 0)")
     assert set(watch.take()) == {11}
     assert not watch.take()

@@ -25,7 +25,7 @@ from psframe.optim import Updater
 from psframe.record.flight import ALLOCATE, in_phase
 from psframe.record.run_dir import RunDir, durably, open_run
 from psframe.record.trace import UNTRACED, Trace
-from psframe.record.view import say
+from psframe.record.view import tell
 from psframe.sync.allreduce import AllReduce
 from psframe.sync.balance import NO_BALANCE, Balance
 from psframe.sync.base import Mode
@@ -85,8 +85,8 @@ def run(cluster: Cluster, plan: Plan, quiet: bool, calls: Calls) -> Run:
         if new_run.labels["collective"] not in (None, collective):
             new_run.labels["collective"] = f"{collective} -> {new_run.labels['collective']}"
         new_run.outputs = setup.outputs(new_run, run_dir, trace, data, quiet, calls)
-        if run_dir and not quiet:
-            say(headline(new_run, plan.unused))
+        if run_dir:
+            tell(headline(new_run, plan.unused), quiet)
         setup.init_parameters(new_run, run_dir.saved if run_dir else None, quiet)
         setup.attach(new_run)
         setup.audit_placement(new_run, quiet)

@@ -1,7 +1,7 @@
 """Setup of a run before training: compile, initialize (:func:`init_parameters`), open outputs, verify the placement."""
 
 import json
-import sys
+from logging import INFO, WARNING
 from threading import Timer
 
 from psframe.cluster import consistency
@@ -13,6 +13,7 @@ from psframe.nn.vectors import host
 from psframe.record import metrics, sealed
 from psframe.record.checkpoint import Saved
 from psframe.record.flight import COMPILE, in_phase
+from psframe.record.log import LOG
 from psframe.record.run_dir import RunDir, durably
 from psframe.record.tensorboard import Board
 from psframe.record.trace import Trace
@@ -138,8 +139,8 @@ def audit_placement(run: Run, quiet: bool) -> None:
     text = f'{{"hbw_nodes": {list(places.site.topology.hbw)}, {plan_line}"ranks": [\n{lines}\n]}}\n'
     durably(lambda path: sealed.put(path / "placement.json", text), run_dir)
     notes = dict.fromkeys(note for details in ranks for note in details["notes"])
-    for warning in () if quiet else (*run_dir.notices, *_changed(run, run_dir), *_slower(run), *notes, *complaints):
-        print(f"psframe: warning: {warning}", file=sys.stderr, flush=True)
+    for warning in (*run_dir.notices, *_changed(run, run_dir), *_slower(run), *notes, *complaints):
+        LOG.log(INFO if quiet else WARNING, warning, extra={"of": warning})
 
 
 def _changed(run: Run, run_dir: RunDir) -> list[str]:

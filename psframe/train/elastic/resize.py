@@ -15,7 +15,7 @@ from typing import Any
 from psframe.cluster.cluster import Cluster
 from psframe.cluster.pool import Pool
 from psframe.cluster.signals import NUMBERS
-from psframe.record.view import say
+from psframe.record.view import tell
 from psframe.train.assembly.again import rebuilt
 from psframe.train.elastic.remainder import Remainder, catch_up, hand_over
 from psframe.train.plan.plan import Plan
@@ -66,9 +66,10 @@ def resized(run: Run, plan: Plan, pool: Pool, change: dict[str, Any]) -> Run:
     new_run = continued(run, plan, remainder, partial(_note, before, pool, began) if "first" not in change else None)
     if "first" not in change:
         new_run.outputs.scaling.done(new_run.progress.epoch + 1, new_run.progress.resized[-1])
-    elif cluster.rank == 0 and not new_run.outputs.view.quiet:
+    elif cluster.rank == 0:
         now, n_spares = len(pool.members), pool.cluster.n_ranks - len(pool.members)
-        say(f"{now} of {pool.cluster.n_ranks} ranks train, {n_spares} wait (psframe scale RUN --to N)")
+        words = f"{now} of {pool.cluster.n_ranks} ranks train, {n_spares} wait (psframe scale RUN --to N)"
+        tell(words, new_run.outputs.view.quiet)
     return new_run
 
 

@@ -1,6 +1,5 @@
 """Scaling for other ranks, as rank 0 sees them between two steps (:class:`Scaling`)."""
 
-import sys
 from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
@@ -12,6 +11,7 @@ from mpi4py import MPI
 from psframe.cluster.pool import Pool
 from psframe.errors import UserError, nearest
 from psframe.record import scaling
+from psframe.record.log import LOG
 from psframe.record.scaling import Answer, Request
 
 LOOK_S = 0.1  # seconds between two looks for a request, which may cost a millisecond each on a network disk
@@ -116,9 +116,7 @@ class Scaling:
             self.check(self.pool.sizes(members))
         except UserError as error:
             self.kept.update(alone)
-            print(
-                f"psframe: warning: rank {alone[0]} was asked to leave, and stays: {error}", file=sys.stderr, flush=True
-            )
+            LOG.warning(f"rank {alone[0]} was asked to leave, and stays: {error}")
             return
         self.change = {"members": list(members), "drained": alone}
 

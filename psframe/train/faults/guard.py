@@ -1,6 +1,5 @@
 """Protection of the parameters against faults (:class:`Guard`): drops non-finite steps, finds and repairs damage."""
 
-import sys
 from collections.abc import Callable, Sequence
 from functools import partial
 from math import isfinite, nan
@@ -21,6 +20,7 @@ from psframe.memory.arena import Arena, Keeping
 from psframe.memory.checksums import Checksums
 from psframe.nn.base import LayerHook
 from psframe.optim import Updater
+from psframe.record.log import LOG
 from psframe.sync.tally import Tally
 from psframe.sync.traits import Traits
 from psframe.train.compute.local import Work
@@ -188,7 +188,7 @@ class Guard:
         damaged = self.replicas.check()
         self.repaired += [{"rank": rank, "step": step} for rank in damaged]
         if damaged and self.cluster.rank == 0:
-            self._warn(f"the parameters or optimizer state of {_named(damaged)} were not those of the others in step "
+            LOG.warning(f"the parameters or optimizer state of {_named(damaged)} were not those of the others in step "
                        f"{step}, and were repaired")  # fmt: skip
         self.cluster.pulse.tell(COMPUTING, step)
         # samples that met those of a damaged rank were computed with its damage
@@ -236,9 +236,6 @@ class Guard:
         what = "shared parameters or optimizer state" if self.arena.shared else "parameters or optimizer state"
         where = f"in the segment of {_named(damaged)}" if self.arena.shared else f"of {_named(damaged)}"
         return f"the {what} {where} must stay as they were written, but changed {when}"
-
-    def _warn(self, text: str) -> None:
-        print(f"psframe: warning: {text}", file=sys.stderr, flush=True)
 
 
 def _named(ranks: Sequence[int]) -> str:

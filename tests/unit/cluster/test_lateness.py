@@ -121,7 +121,10 @@ def test_stalls_of_a_rank_add_up_until_they_are_taken(clock, capfd):
     assert late.watch.take() == {}
     late.step(9, {2: 1.25})
     assert late.watch.take() == {12: 1.25}
-    steps = [line.split("psframe: rank ")[1].split(" in exchange ")[1] for line in capfd.readouterr().err.splitlines()]
+    steps = [
+        line.split("psframe: warning: rank ")[1].split(" in exchange ")[1]
+        for line in capfd.readouterr().err.splitlines()
+    ]
     assert steps == [f"(step {step}, epoch 0)" for step in (5, 7, 8, 8, 9)]
 
 

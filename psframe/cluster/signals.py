@@ -10,6 +10,7 @@ from types import FrameType, TracebackType
 from typing import Any
 
 from psframe.cluster.stop_flag import StopFlag
+from psframe.record.flight import RING, SIGNAL
 
 #: SIGUSR1 is for launchers that kill ranks at once on one of the others, but pass this one on
 NUMBERS = (signal.SIGINT, signal.SIGTERM, signal.SIGUSR1)
@@ -65,6 +66,7 @@ class Signals:
             halt.signal = self.number
 
     def _ask(self, number: int, frame: FrameType | None) -> None:
+        RING.note(SIGNAL, number)
         if number == signal.SIGTERM and not self.number and self.leaves():
             self.left = True
             return

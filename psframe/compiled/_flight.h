@@ -8,10 +8,18 @@
 
 #include <stdatomic.h>
 #include <stdint.h>
+#include <sys/resource.h>
 #include <time.h>
 
+#ifdef RUSAGE_THREAD
+#define PSF_WHO RUSAGE_THREAD /* quicker, and of this rank's own accesses */
+#else
+#define PSF_WHO RUSAGE_SELF
+#endif
+
 enum {
-    PSF_PID, PSF_RANK, PSF_STATE, PSF_EVENTS, PSF_DEPTH, PSF_STEP, PSF_EPOCH, PSF_SPACE,
+    PSF_PID, PSF_RANK, PSF_STATE, PSF_EVENTS, PSF_DEPTH, PSF_STEP, PSF_EPOCH, PSF_SPACE, PSF_MINOR, PSF_MAJOR,
+    PSF_FAULTS = 24, PSF_MANY = 64,
     PSF_FRAMES = 16, PSF_DEEPEST = 8, PSF_FRAME = 4,
     PSF_RING = 64, PSF_KEPT = 4096, PSF_EVENT = 5,
     PSF_WORDS = PSF_RING + PSF_KEPT * PSF_EVENT
@@ -65,6 +73,20 @@ static inline void psf_leave(int64_t *words, int64_t depth) {
             psf_event(words, frame[0], open, frame[1], frame[2], frame[3], now);
         }
     }
+}
+
+/* Note the page faults of this thread since the last call, if any needed a disk, or they were many. */
+static inline void psf_faults(int64_t *words) {
+    struct rusage used;
+    if (getrusage(PSF_WHO, &used))
+        return;
+    int64_t minor = used.ru_minflt - words[PSF_MINOR], major = used.ru_majflt - words[PSF_MAJOR];
+    if (major > 0 || minor >= PSF_MANY) {
+        int64_t now = psf_now();
+        psf_event(words, PSF_FAULTS, words[PSF_DEPTH], minor, major, now, now);
+    }
+    psf_put(words, PSF_MINOR, used.ru_minflt);
+    psf_put(words, PSF_MAJOR, used.ru_majflt);
 }
 
 #endif

@@ -6,15 +6,17 @@ from libc.string cimport memcpy
 
 cdef extern from "_flight.h" nogil:
     enum: PSF_PID, PSF_RANK, PSF_STATE, PSF_EVENTS, PSF_DEPTH, PSF_STEP, PSF_EPOCH, PSF_SPACE
+    enum: PSF_FAULTS
     enum: PSF_FRAMES, PSF_DEEPEST, PSF_FRAME, PSF_RING, PSF_KEPT, PSF_EVENT, PSF_WORDS
     int64_t psf_now()
     void psf_put(int64_t* words, int word, int64_t value)
     void psf_event(int64_t* words, int64_t kind, int64_t nested, int64_t a, int64_t b, int64_t began, int64_t ended)
     int64_t psf_enter(int64_t* words, int64_t kind, int64_t a, int64_t b)
     void psf_leave(int64_t* words, int64_t depth)
+    void psf_faults(int64_t* words)
 
 PID, RANK, STATE, EVENTS, DEPTH, STEP, EPOCH = PSF_PID, PSF_RANK, PSF_STATE, PSF_EVENTS, PSF_DEPTH, PSF_STEP, PSF_EPOCH
-SPACE = PSF_SPACE
+SPACE, FAULTS = PSF_SPACE, PSF_FAULTS
 FRAMES, DEEPEST, FRAME, RING, KEPT, EVENT = PSF_FRAMES, PSF_DEEPEST, PSF_FRAME, PSF_RING, PSF_KEPT, PSF_EVENT
 N_BYTES = PSF_WORDS * 8
 
@@ -52,7 +54,8 @@ cdef class Ring:
         psf_event(self.words, kind, self.words[PSF_DEPTH], a, b, now, now)
 
     def step(self, int64_t epoch, int64_t step):
-        """Note the step of the run, and its epoch, that begin."""
+        """Note the step of the run, and its epoch, that begin, and many page faults since the last one."""
+        psf_faults(self.words)
         psf_put(self.words, PSF_EPOCH, epoch)
         psf_put(self.words, PSF_STEP, step)
 

@@ -15,6 +15,8 @@ from psframe import compiled
 #: kinds of phases; the first number of a step is its own, that of a pass its layer's place, of MPI a root or peer
 PLAN, READ, ALLOCATE, COMPILE, EPOCH, STEP, DATA, FORWARD, BACKWARD, EXCHANGE = range(1, 11)
 EVALUATE, CHECKPOINT, RECORD, CALLBACK, PAUSE, END, SPARE = range(11, 18)
+#: events that are no phases: page faults in a step, and those of them that needed a disk; and a signal's number
+FAULTS, SIGNAL = compiled.flight.FAULTS, 25
 GATE, SOCKET, NODES, STORE = range(32, 36)  # waits for ranks of the node, at its start and end, for nodes, for a disk
 MPI = 64  # and above: calls of MPI, by their place in CALLS
 
@@ -36,6 +38,8 @@ NAMES = {
     PAUSE: "an agreement of the ranks",
     END: "the end of the run",
     SPARE: "waiting as a spare",
+    FAULTS: "page faults",
+    SIGNAL: "a signal",
     GATE: "a wait at a gate",
     SOCKET: "a wait for the node's ranks",
     NODES: "a wait for other nodes",

@@ -57,7 +57,7 @@ def test_page_draws_in_a_browser_without_a_complaint(page, tmp_path):
     ended = subprocess.run([browser, *flags, page], capture_output=True, text=True, timeout=120)
     assert ended.returncode == 0, ended.stderr
     assert not [line for line in ended.stderr.splitlines() if "CONSOLE" in line]
-    assert ended.stdout.count("<td") >= 27
+    assert ended.stdout.count("<td") >= 30
     assert "<polyline" in ended.stdout
     assert "3 of 3 ranks on this host" in ended.stdout
 

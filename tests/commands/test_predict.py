@@ -2,6 +2,7 @@
 
 import json
 import os
+import re
 
 import msgspec
 import pytest
@@ -164,3 +165,15 @@ def test_machine_is_measured(folder):
     assert found.title == measure.this()
     assert {each.ranks for each in found.exchanges} >= {2, 4}
     assert len({each.method for each in found.exchanges}) == 10
+
+
+def test_run_is_compared_with_what_is_expected_of_it(folder, pool):
+    ended = pool(2).train(str(folder / "small.yaml"), "train.epochs=2", f"record.dir={folder / 'runs'}")
+    assert ended.status == 0, ended.err
+    (run,) = (folder / "runs").iterdir()
+    found = command("psframe.doctor.why", str(run), "--machine", "knl-7250-mcdram", cwd=folder, timeout_s=300)
+    assert found.returncode == 0, found.stderr
+    assert re.search(r": an epoch takes [\d.e-]+ s, and the model of .*7250.* expects [\d.e-]+ s$", found.stdout, re.M)
+    wrong = command("psframe.doctor.why", str(run), "--machine", "pdp-11", cwd=folder)
+    assert wrong.returncode == 2
+    assert "pdp-11" in wrong.stderr

@@ -66,6 +66,7 @@ def _stat(folder: Path) -> dict[str, Callable[[], Any]]:
     return {
         "state": lambda: fields[0],  # R runs, S sleeps, D waits for a disk, T is stopped, Z has ended
         "cpu_s": lambda: (int(fields[11]) + int(fields[12])) / TICK,
+        "faults": lambda: int(fields[7]),
         "major_faults": lambda: int(fields[9]),
         "core": lambda: int(fields[36]),
     }

@@ -26,13 +26,13 @@ function row(rank) {
   const share = rank.exchanging === null ? "-" : `${Math.round(rank.exchanging * 100)} %`;
   const memory = `${Math.round(rank.resident / 2 ** 20)} MiB`;
   const cells = [rank.rank, rank.doing, rank.epoch, rank.step, Math.round(rank.samples_per_s), share,
-    rank.cores.toFixed(2), memory, rank.state];
+    rank.cores.toFixed(2), memory, Math.round(rank.faults_per_s), rank.state];
   const line = document.createElement("tr");
   line.className = "Tt".includes(rank.state) ? "stopped" : /wait|MPI/.test(rank.doing) ? "waits" : "";
   for (const [at, cell] of cells.entries()) {
     const place = document.createElement("td");
     place.textContent = cell;
-    place.className = at === 1 || at === 8 ? "text" : "";
+    place.className = at === 1 || at === 9 ? "text" : "";
     line.append(place);
   }
   return line;

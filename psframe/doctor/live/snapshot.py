@@ -30,6 +30,8 @@ class Row:
         Share of its last steps in the exchange, with waiting; None if it has taken no step since the last look.
     cores : float
         Cores that it used since the last look.
+    faults_per_s : float
+        Page faults since then, a second.
     """
 
     rank: int
@@ -40,6 +42,7 @@ class Row:
     exchanging: float | None
     cores: float
     resident: int
+    faults_per_s: float
     state: str
 
 
@@ -94,7 +97,7 @@ class Live:
             raise UserError(f"a job of yours must train on this host, {whose}; start it, or log in to a host of it")
         self.run = nodes[-1].run
         self.nodes = [node for node in nodes if node.run == self.run]
-        self.at, self.before = time.monotonic(), dict[int, tuple[int, int, float]]()
+        self.at, self.before = time.monotonic(), dict[int, tuple[int, int, float, int]]()
         self.size, self.records = -1, list[dict[str, Any]]()
         self.look()
 
@@ -133,8 +136,9 @@ class Live:
     def _row(self, read: flight.Read, seconds: float, batch: int) -> Row:
         header, process = read.header, machine.process(read.header["pid"])
         step, cpu_s = header["step"], process.get("cpu_s", 0.0)
-        first = header["events"], step, cpu_s
-        events_before, step_before, cpu_before = self.before.get(header["rank"], first)
+        faults = process.get("faults", 0) + process.get("major_faults", 0)
+        first = header["events"], step, cpu_s, faults
+        events_before, step_before, cpu_before, faults_before = self.before.get(header["rank"], first)
         self.before[header["rank"]] = first
         fresh = read.events[-max(0, header["events"] - events_before) :] if header["events"] > events_before else []
         return Row(
@@ -146,6 +150,7 @@ class Live:
             _exchanging(fresh),
             (cpu_s - cpu_before) / seconds,
             _kilobytes(process.get("status", {}).get("VmRSS", "")) << 10,
+            max(0, faults - faults_before) / seconds,
             process.get("state", "gone"),
         )
 

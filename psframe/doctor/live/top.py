@@ -16,7 +16,7 @@ from psframe.record.view import aligned, say
 
 USAGE = "psframe top [RUN] [--every SECONDS] [--once]"
 EXAMPLE = "psframe top runs/fashion-20261121-204643"
-COLUMNS = ("rank", "does", "epoch", "step", "samples/s", "exchange", "cores", "memory", "state")
+COLUMNS = ("rank", "does", "epoch", "step", "samples/s", "exchange", "cores", "memory", "faults/s", "state")
 BARS = "▁▂▃▄▅▆▇█"
 WIDTH = 60  # of a curve
 
@@ -97,6 +97,7 @@ def rows(snapshot: Snapshot) -> list[list[str]]:
             "-" if row.exchanging is None else f"{row.exchanging:.0%}",
             f"{row.cores:.2f}",
             f"{row.resident / 2**20:,.0f} MiB",
+            f"{row.faults_per_s:,.0f}",
             row.state,
         ]
         for row in snapshot.rows

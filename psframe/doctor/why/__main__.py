@@ -11,12 +11,13 @@ from psframe.cluster.process import guarded
 from psframe.doctor.why.cause import Cause
 from psframe.doctor.why.causes import causes
 from psframe.doctor.why.evidence import Evidence, shown, written
+from psframe.doctor.why.expected import expected
 from psframe.doctor.why.healthy import of_run
 from psframe.errors import UserError, reason
 from psframe.record import incident
 from psframe.record.view import say
 
-USAGE = "psframe why RUN|FILE [--all] [--stacks]"
+USAGE = "psframe why RUN|FILE [--all] [--stacks] [--machine PROFILE]"
 EXAMPLE = "psframe why runs/fashion-20261121-204643"
 TOGETHER_S = 30.0  # between the files of one incident, at most
 SHOWN = 3  # causes, without --all
@@ -26,6 +27,7 @@ def parser() -> Parser:
     cli = Parser(USAGE, "Tell what went wrong in a run, or makes it slow, and what to do.", EXAMPLE)
     cli.add_argument("run", nargs="?", help="the folder of a run, or the file of an incident")
     cli.add_argument("--all", action="store_true", help="all incidents, and all causes; without, the last incident")
+    cli.add_argument("--machine", help="compare an epoch with what the model of this profile of a machine expects, too")
     cli.add_argument("--stacks", action="store_true", help="the lines of Python that each rank was in")
     return cli
 
@@ -43,6 +45,10 @@ def main(argv: Sequence[str]) -> int:
     if not incidents:
         found = of_run(path)
         say("\n".join([f"{shown(str(path))}: no incident", *_lines(found, arguments.all)]))
+    if arguments.machine:
+        compared = expected(path, arguments.machine)
+        lines = _lines([compared.cause], all_causes=True) if compared.cause else []
+        say("\n".join(["", f"{shown(str(path))}: {compared}", *lines]))
     return 0
 
 

@@ -23,15 +23,19 @@ MOST_BYTES = 64 << 20
 Record = Mapping[str, Any]
 
 
-def of_run(path: Path) -> list[Cause]:
-    """Return what makes a run slow, the most weighty first. Raises UserError if it has no records."""
+def records_of(path: Path, file: str = "metrics.jsonl") -> list[dict[str, Any]]:
+    """Return a run's records; raises UserError if they cannot be read."""
     try:
-        records = metrics.read(path)
-        usage = metrics.read(path, "usage.jsonl")
+        return metrics.read(path, file)
     except OSError as error:
         raise UserError(
             f"why must be given the folder of a run, got {str(path)!r} ({reason(error)}); check the path"
         ) from None
+
+
+def of_run(path: Path) -> list[Cause]:
+    """Return what makes a run slow, the most weighty first. Raises UserError if it has no records."""
+    records, usage = records_of(path), records_of(path, "usage.jsonl")
     if not records:
         raise UserError(f"why must be given a run with an epoch or an incident, got none in {str(path)!r}; train on")
     found = [*faults(records), *times(records), *misplaced(records), *far(_placement(path)), *memory(usage)]

@@ -1,7 +1,7 @@
 """Command ``[mpirun -n N] python -m psframe.bench NAME`` (:func:`main`): runs one benchmark.
 
-Start ``kernels``, ``threads``, ``tiers`` and ``torch`` alone, ``step``, ``straggler`` and ``pipeline`` under mpirun,
-the others either way: alone, they start mpirun for one number of ranks after another.
+Start ``kernels``, ``threads``, ``tiers`` and ``torch`` alone, ``step``, ``straggler``, ``pipeline`` and ``recorder``
+under mpirun, the others either way: alone, they start mpirun for one number of ranks after another.
 """
 
 import os
@@ -16,7 +16,7 @@ from psframe.cluster.process import guarded
 from psframe.errors import UserError
 
 ALONE = ("kernels", "threads", "tiers", "torch")
-OVER_RANKS = ("step", "straggler", "pipeline")
+OVER_RANKS = ("step", "straggler", "pipeline", "recorder")
 EITHER = ("collectives", "forward", "peers")
 BENCHES = (*ALONE, *OVER_RANKS, *EITHER)
 

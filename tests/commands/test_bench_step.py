@@ -67,6 +67,17 @@ def test_stragglers_are_measured(mpi, pool, config, tmp_path):
     assert not (tmp_path / "runs").exists()
 
 
+@pytest.mark.full
+def test_recorder_and_those_who_look_are_measured(pool, config, tmp_path):
+    path = tmp_path / "out.json"
+    ended = pool(2).bench("recorder", config, "--rounds", "1", "--seconds", "0.1", "--json", str(path))
+    assert ended.status == 0, ended
+    report = json.loads(path.read_text())
+    assert list(report["rows"]) == ["recorder", "psframe top", "psframe watch"]
+    assert all(row["ratio"]["median"] > 0 for row in report["rows"].values())
+    assert not (tmp_path / "runs").exists()
+
+
 @pytest.mark.parametrize(
     ("arguments", "words"),
     [
@@ -76,6 +87,7 @@ def test_stragglers_are_measured(mpi, pool, config, tmp_path):
         (["step", "--baselines", "clasic"], ["--baselines", "'clasic'"]),
         (["step", "--json", "/no/such/file"], ["--json", "/no/such/file"]),
         (["straggler", "configs/quickstart.yaml"], ["3 or more"]),
+        (["recorder", "configs/quickstart.yaml", "--rounds", "0"], ["--rounds", "got 0"]),
         (["straggler", "configs/quickstart.yaml", "--modes", "easgt"], ["--modes", "'easgt'"]),
     ],
     ids=lambda value: " ".join(value) if value[0] == "step" else "",

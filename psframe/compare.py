@@ -78,10 +78,7 @@ def parser() -> Parser:
 def main(argv: Sequence[str]) -> int:
     """Run the command; return the exit status: 1 if a run failed."""
     cli = parser()
-    if "-h" in argv or "--help" in argv:
-        say(cli.format_help())
-        return 0
-    arguments = cli.parse_intermixed_args(list(argv))
+    arguments = cli.parse_intermixed_args(argv)
     points = list(grid(arguments))
     out = Path(arguments.out or time.strftime("compare-%Y%m%d-%H%M%S"))
     with _begun(out, arguments, points):

@@ -28,7 +28,6 @@ from psframe.cluster.process import guarded  # noqa: E402
 from psframe.config import schema, tuned  # noqa: E402
 from psframe.errors import UserError, reason  # noqa: E402
 from psframe.record import checkpoint, log, metrics, onward, run_dir, stopped  # noqa: E402
-from psframe.record.view import say  # noqa: E402
 
 USAGE = "python -m psframe.run -n N[,N ...] [--restarts K] CONFIG [key.path=value ...]"
 EXAMPLE = "python -m psframe.run -n 4 --restarts 3 config.yaml checkpoint.every_seconds=60"
@@ -55,10 +54,7 @@ def parser() -> Parser:
 
 def _arguments(argv: Sequence[str]) -> Namespace:
     cli = parser()
-    arguments = cli.parse_intermixed_args(list(argv))
-    if arguments.help:
-        say(cli.format_help())
-        sys.exit(0)
+    arguments = cli.parse_intermixed_args(argv)
     if arguments.config is None:
         cli.error("it names no config")
     if arguments.ranks is None:

@@ -21,7 +21,7 @@ USAGE = "psframe evaluate RUN [DATASET] [--split test|train] [--metrics NAME,...
 EXAMPLE = "psframe evaluate runs/fashion-20261121-204643 '{name: hdf5, path: new.h5}' --metrics top_5,f1_macro"
 
 
-def _arguments(argv: Sequence[str]) -> tuple[Namespace, Parser]:
+def _arguments(argv: Sequence[str]) -> Namespace:
     parser = Parser(USAGE, "Compute loss, accuracy and metrics of a run's network on a dataset.", EXAMPLE)
     parser.add_argument("run", nargs="?", help="the folder of a run")
     parser.add_argument("dataset", nargs="?", help="a name, or {name: ..., its keys} (default: the run's)")
@@ -30,17 +30,15 @@ def _arguments(argv: Sequence[str]) -> tuple[Namespace, Parser]:
         "--metrics", default="", help="metrics as record.metrics has them: top_5,'{name: ece, bins: 9}'"
     )
     parser.add_argument("--json", action="store_true", help="print JSON")
-    return parser.parse_args(list(argv)), parser
+    arguments = parser.parse_args(argv)
+    if arguments.run is None:
+        parser.error("it names no run")
+    return arguments
 
 
 def main(argv: Sequence[str]) -> int:
     """Run the command; return the exit status. Raise UserError for a mistake in it."""
-    arguments, parser = _arguments(argv)
-    if arguments.help:
-        print(parser.format_help())
-        return 0
-    if arguments.run is None:
-        parser.error("it names no run")
+    arguments = _arguments(argv)
     run, names = Run(arguments.run), arguments.metrics
     asked = schema.parse_value(names if names.startswith("[") else f"[{names}]")
     spec = run.config.dataset if arguments.dataset is None else schema.parse_value(arguments.dataset)

@@ -62,10 +62,7 @@ def main(argv: Sequence[str]) -> int:
     parser = Parser(USAGE, "Write the tensors of a run's newest checkpoint to a file, by name.", EXAMPLE)
     parser.add_argument("run", nargs="?", help="the folder of a run")
     parser.add_argument("--to", help=f"the file; its suffix is the format: {', '.join(FORMATS)}")
-    arguments = parser.parse_args(list(argv))
-    if arguments.help:
-        print(parser.format_help())
-        return 0
+    arguments = parser.parse_args(argv)
     if arguments.run is None or arguments.to is None:
         parser.error("it names no run, or no file: --to FILE")
     of_run = tensors_of(arguments.run)

@@ -30,10 +30,7 @@ def main(argv: Sequence[str]) -> int:
     parser.add_argument("run", nargs="?", help="the folder of a run")
     parser.add_argument("files", nargs="*", metavar="FILE", help="a picture, or an array of samples (.npy, HDF5)")
     parser.add_argument("--out", default="-", help="the CSV file (default: standard output)")
-    arguments = parser.parse_args(list(argv))
-    if arguments.help:
-        print(parser.format_help())
-        return 0
+    arguments = parser.parse_args(argv)
     if not arguments.files:
         parser.error("it names no run, or no files")
     run = Run(arguments.run)

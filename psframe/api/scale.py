@@ -34,7 +34,7 @@ def parser() -> Parser:
 
 def _arguments(argv: Sequence[str]) -> Namespace:
     cli = parser()
-    arguments = cli.asked(argv)
+    arguments = cli.parse_args(argv)
     arguments.drain = [host for host in arguments.drain.split(",") if host]
     if arguments.run is None or (arguments.to is None and not arguments.drain):
         cli.error("it must name a run, and --to N or --drain HOST")

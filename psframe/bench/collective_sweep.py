@@ -30,10 +30,7 @@ def main(argv: Sequence[str]) -> int:
     sweep.add_options(cli)
     cli.add_argument("--rounds", type=int, default=1, help="starts of each program, in turn (default: 1)")
     cli.add_argument("--out", help="a folder for the figures, or one to add to (default: collectives-TIME)")
-    if "-h" in argv or "--help" in argv:
-        say(cli.format_help())
-        return 0
-    arguments = Namespace(**collectives.checked(vars(cli.parse_args(list(argv)))))
+    arguments = Namespace(**collectives.checked(vars(cli.parse_args(argv))))
     if arguments.rounds < 1:
         raise UserError(f"--rounds must be 1 or more, got {arguments.rounds}; give 1")
     claim(arguments.json)

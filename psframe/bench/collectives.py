@@ -18,7 +18,7 @@ from psframe.bench.collective_methods import METHODS, OPERATIONS, Method, needed
 from psframe.bench.files import write
 from psframe.bench.ranks import settle
 from psframe.cluster.cluster import AgreedError, Cluster
-from psframe.cluster.command import helped
+from psframe.cluster.command import asked
 from psframe.cluster.communicators import mpi_name
 from psframe.cluster.parser import Parser
 from psframe.config.registry import bind
@@ -107,10 +107,9 @@ def fitted(n_bytes: dict[str, int], methods: list[str], n_ranks: int, room: int)
 
 def main(cluster: Cluster, argv: Sequence[str]) -> int:
     """Run the command on all ranks; return the exit status."""
-    cli = parser()
-    if helped(cluster, cli, argv):
+    arguments = asked(cluster, lambda: checked(vars(parser().parse_args(argv))))
+    if arguments is None:
         return 0
-    arguments = Namespace(**cluster.run_on_root(lambda: checked(vars(cli.parse_args(list(argv))))))
     topology = cluster.run_on_all(lambda: read("/"))
     cpus = settle(cluster, topology)
     report: dict[str, Any] = {"bench": "collectives", "n_ranks": cluster.n_ranks, "n_nodes": cluster.n_nodes}

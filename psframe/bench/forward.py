@@ -19,7 +19,7 @@ from psframe.bench.files import write
 from psframe.bench.kernels import INPUTS
 from psframe.bench.ranks import settle
 from psframe.cluster.cluster import Cluster
-from psframe.cluster.command import helped
+from psframe.cluster.command import asked
 from psframe.cluster.parser import Parser
 from psframe.collectives.base import cut
 from psframe.config.registry import load
@@ -56,10 +56,9 @@ def parser() -> Parser:
 
 def main(cluster: Cluster, argv: Sequence[str]) -> int:
     """Run the command on all ranks; return the exit status."""
-    cli = parser()
-    if helped(cluster, cli, argv):
+    arguments = asked(cluster, lambda: _checked(vars(parser().parse_args(argv)), cluster.n_ranks))
+    if arguments is None:
         return 0
-    arguments = Namespace(**cluster.run_on_root(lambda: _checked(vars(cli.parse_args(list(argv))), cluster.n_ranks)))
     topology = cluster.run_on_all(lambda: read("/"))
     settle(cluster, topology)
     network, x = cluster.run_on_all(lambda: _made(arguments, cut(arguments.batch, cluster.n_ranks, cluster.rank)))

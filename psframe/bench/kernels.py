@@ -52,7 +52,7 @@ USAGE = (
 EXAMPLE = "python -m psframe.bench kernels --model lenet --batch 64 --against torch"
 
 
-def _arguments(argv: Sequence[str]) -> tuple[Namespace, str]:
+def _arguments(argv: Sequence[str]) -> Namespace:
     parser = Parser(USAGE, "Measure the layers of a network on one rank.", EXAMPLE)
     parser.add_argument("--model", default="lenet", help="names of the zoo, or all (default: lenet)")
     parser.add_argument("--batch", default="64", help="samples a step (default: 64)")
@@ -69,15 +69,12 @@ def _arguments(argv: Sequence[str]) -> tuple[Namespace, str]:
     )
     parser.add_argument("--warm", action="store_true", help="only compile, and keep what was compiled")
     parser.add_argument("--json", help="write the figures to this file")
-    return parser.parse_args(list(argv)), parser.format_help()
+    return parser.parse_args(argv)
 
 
 def main(argv: Sequence[str]) -> int:
     """Run the command; return the exit status. Raise UserError for a mistake in it."""
-    arguments, text = _arguments(argv)
-    if arguments.help:
-        print(text)
-        return 0
+    arguments = _arguments(argv)
     if arguments.precision != "float32" and arguments.kernels != "direct":
         raise UserError(
             f"--kernels must be direct for --precision {arguments.precision}, got {arguments.kernels}; give one of both"

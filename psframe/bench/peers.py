@@ -21,7 +21,7 @@ from psframe.bench.files import write
 from psframe.bench.rivals import RIVALS
 from psframe.bench.torch_network import FORMATS
 from psframe.cluster.cluster import AgreedError, Cluster
-from psframe.cluster.command import helped
+from psframe.cluster.command import asked
 from psframe.cluster.communicators import mpi_name
 from psframe.cluster.parser import Parser
 from psframe.errors import UserError
@@ -66,10 +66,9 @@ def parser() -> Parser:
 
 def main(cluster: Cluster, argv: Sequence[str]) -> int:
     """Run the command on all ranks; return the exit status."""
-    cli = parser()
-    if helped(cluster, cli, argv):
+    arguments = asked(cluster, lambda: _arguments(parser(), argv, cluster.n_ranks))
+    if arguments is None:
         return 0
-    arguments = Namespace(**cluster.run_on_root(lambda: _arguments(cli, argv, cluster.n_ranks)))
     run_plan = plan.make(cluster, arguments.config, arguments.overrides)
     run = assemble.build_run(cluster, run_plan)
     cluster.run_on_root(lambda: _check(run))
@@ -89,7 +88,7 @@ def main(cluster: Cluster, argv: Sequence[str]) -> int:
 
 
 def _arguments(made: Parser, argv: Sequence[str], n_ranks: int) -> dict[str, Any]:
-    arguments = vars(made.parse_intermixed_args(list(argv)))
+    arguments = vars(made.parse_intermixed_args(argv))
     if (global_batch := arguments["global_batch"]) is not None:
         if global_batch < n_ranks or global_batch % n_ranks:
             raise UserError(

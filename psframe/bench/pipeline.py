@@ -15,7 +15,7 @@ from mpi4py import MPI
 
 from psframe.bench.files import claim, write
 from psframe.cluster.cluster import Cluster, join
-from psframe.cluster.command import helped
+from psframe.cluster.command import asked
 from psframe.cluster.parser import Parser
 from psframe.errors import UserError
 from psframe.record.spread import spread
@@ -44,10 +44,9 @@ def parser() -> Parser:
 
 def main(cluster: Cluster, argv: Sequence[str]) -> int:
     """Run the command on all ranks; return the exit status."""
-    cli = parser()
-    if helped(cluster, cli, argv):
+    arguments = asked(cluster, lambda: _arguments(parser(), argv))
+    if arguments is None:
         return 0
-    arguments = Namespace(**cluster.run_on_root(lambda: _arguments(cli, argv)))
     run_plan = plan.make(cluster, arguments.config, [*arguments.overrides, *SAME])
     cluster.run_on_root(lambda: _check(run_plan))
     contenders = {"pipeline": _built(cluster, run_plan)}
@@ -66,7 +65,7 @@ def main(cluster: Cluster, argv: Sequence[str]) -> int:
 
 
 def _arguments(made: Parser, argv: Sequence[str]) -> dict[str, Any]:
-    arguments = vars(made.parse_intermixed_args(list(argv)))
+    arguments = vars(made.parse_intermixed_args(argv))
     for name in ("steps", "repetitions"):
         if arguments[name] < 1:
             raise UserError(f"--{name} must be at least 1, got {arguments[name]}; give another")

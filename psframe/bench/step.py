@@ -14,7 +14,7 @@ from psframe.bench.baselines import BASELINES, TUNED, Vectors
 from psframe.bench.files import write
 from psframe.bench.ranks import settle
 from psframe.cluster.cluster import Cluster
-from psframe.cluster.command import helped
+from psframe.cluster.command import asked
 from psframe.cluster.communicators import mpi_name
 from psframe.cluster.parser import Parser, number
 from psframe.config import registry, schema
@@ -71,10 +71,9 @@ class Method:
 
 def main(cluster: Cluster, argv: Sequence[str]) -> int:
     """Run the command on all ranks; return the exit status."""
-    cli = parser()
-    if helped(cluster, cli, argv):
+    arguments = asked(cluster, lambda: _arguments(parser(), argv))
+    if arguments is None:
         return 0
-    arguments = Namespace(**cluster.run_on_root(lambda: _arguments(cli, argv)))
     topology = read("/", environ={})
     settle(cluster, topology, arguments.wait)
     report: dict[str, Any] = {"n_ranks": cluster.n_ranks, "n_nodes": cluster.n_nodes, **vars(arguments)}
@@ -90,7 +89,7 @@ def main(cluster: Cluster, argv: Sequence[str]) -> int:
 
 
 def _arguments(made: Parser, argv: Sequence[str]) -> dict[str, Any]:
-    arguments = vars(made.parse_args(list(argv)))
+    arguments = vars(made.parse_args(argv))
     try:
         arguments["sizes"] = [number(text) for text in arguments["size"].split(",")]
     except ArgumentTypeError:

@@ -17,7 +17,7 @@ from mpi4py import MPI
 
 from psframe.bench.files import write
 from psframe.cluster.cluster import Cluster
-from psframe.cluster.command import helped
+from psframe.cluster.command import asked
 from psframe.cluster.parser import Parser
 from psframe.config.schema import Fault
 from psframe.errors import UserError
@@ -60,10 +60,9 @@ def parser() -> Parser:
 
 def main(cluster: Cluster, argv: Sequence[str]) -> int:
     """Run the command on all ranks; return the exit status."""
-    cli = parser()
-    if helped(cluster, cli, argv):
+    arguments = asked(cluster, lambda: _arguments(parser(), argv, cluster))
+    if arguments is None:
         return 0
-    arguments = Namespace(**cluster.run_on_root(lambda: _arguments(cli, argv, cluster)))
     runs = {name: _begun(cluster, arguments, name) for name in arguments.modes}
     last = cluster.n_ranks - 1
     faults = {
@@ -92,7 +91,7 @@ def main(cluster: Cluster, argv: Sequence[str]) -> int:
 
 
 def _arguments(made: Parser, argv: Sequence[str], cluster: Cluster) -> dict[str, Any]:
-    arguments = vars(made.parse_intermixed_args(list(argv)))
+    arguments = vars(made.parse_intermixed_args(argv))
     names = [name.strip() for name in arguments["modes"].split(",")]
     for name in names:
         if name not in MODES:

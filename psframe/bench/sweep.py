@@ -3,7 +3,6 @@
 import json
 import os
 import sys
-from argparse import Namespace
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
@@ -94,16 +93,13 @@ def main(name: str, bench: Any, argv: Sequence[str]) -> int:
 
     Options that are not this command's are the benchmark's.
     """
-    if "-h" in argv or "--help" in argv:
-        bench_cli = bench.parser()
-        add_options(bench_cli)
-        say(bench_cli.format_help())
-        return 0
-    cli = Parser(bench.USAGE, "")
-    add_options(cli)
-    cli.add_argument("--json", help="write the figures to this file; - for stdout, instead of the table")
-    known, rest = cli.parse_known_args(list(argv))
-    arguments = Namespace(**vars(known))
+    whole = bench.parser()
+    add_options(whole)
+    arguments = whole.parse_intermixed_args(argv)  # tells of mistakes before any ranks are started
+    own = Parser(bench.USAGE, "")
+    add_options(own)
+    own.add_argument("--json")
+    _, rest = own.parse_known_args(argv)
     claim(arguments.json)
     start = mpirun.launcher(arguments.mpirun)
     reports, failed = over(counts(arguments.ranks), lambda n_ranks: on_ranks(start, n_ranks, name, rest))

@@ -52,10 +52,7 @@ def parser() -> Parser:
 def main(argv: Sequence[str]) -> int:
     """Run the command; return the exit status: 1 if a run failed."""
     cli = parser()
-    arguments = cli.parse_args(list(argv))
-    if arguments.help:
-        say(cli.format_help())
-        return 0
+    arguments = cli.parse_args(argv)
     mpirun.refuse_ranks("psframe.bench threads")
     _check(arguments)
     start, topology = mpirun.launcher(arguments.mpirun), read("/")

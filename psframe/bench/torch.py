@@ -47,10 +47,7 @@ def parser() -> Parser:
 def main(argv: Sequence[str]) -> int:
     """Run the command; return the exit status."""
     cli = parser()
-    arguments = cli.parse_args(list(argv))
-    if arguments.help:
-        print(cli.format_help())
-        return 0
+    arguments = cli.parse_args(argv)
     claim(arguments.json)
     asked = {
         "against": arguments.against,

@@ -3,9 +3,11 @@
 import signal
 import sys
 import traceback
+from argparse import Namespace
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from time import sleep
+from typing import Any
 
 from mpi4py import MPI
 
@@ -16,23 +18,26 @@ from psframe.cluster.flight.recorder import RECORDER
 from psframe.cluster.gates import PeerLost
 from psframe.cluster.mpi_start import tells
 from psframe.cluster.node_channel import LeaderEnded
-from psframe.cluster.parser import Parser
 from psframe.errors import sentence
 from psframe.record.library_warnings import LIBRARIES
 from psframe.record.log import LOG
-from psframe.record.view import say
 
 TELL_S = 4  # seconds from a rank's report until the job is aborted and its launcher has ended
 _report: Callable[[str], None] | None = None  # takes what ends this rank, besides stderr
 _again = ", before anything was trained; start again"  # advice in the message about a lost rank
 
 
-def helped(cluster: Cluster, parser: Parser, argv: Sequence[str]) -> bool:
-    """Return True if rank 0 was asked for help, which it prints. All ranks must call."""
-    wants_help = cluster.run_on_root(lambda: "-h" in argv or "--help" in argv)
-    if wants_help and cluster.rank == 0:
-        say(parser.format_help())
-    return bool(wants_help)
+def asked(cluster: Cluster, arguments: Callable[[], dict[str, Any]]) -> Namespace | None:
+    """Return what ``arguments()`` parses on rank 0; None if that has printed the help. All ranks must call."""
+
+    def parsed() -> dict[str, Any] | None:
+        try:
+            return arguments()
+        except SystemExit:  # argparse's way to end after the help
+            return None
+
+    found = cluster.run_on_root(parsed)
+    return None if found is None else Namespace(**found)
 
 
 def run(body: Callable[[Cluster], int], world: MPI.Comm | None = None) -> int:

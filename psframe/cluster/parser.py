@@ -3,8 +3,6 @@
 import argparse
 import math
 import re
-import sys
-from collections.abc import Sequence
 from typing import Any
 
 from psframe.errors import UserError, reason
@@ -41,7 +39,9 @@ def counts(text: str, most: int = MAX_COUNT) -> list[int]:
 
 
 class Parser(argparse.ArgumentParser):
-    """Argument parser that raises UserError for a mistake, and leaves ``-h`` to the caller.
+    """Argument parser that raises UserError for a mistake, and for ``-h`` prints the help and raises SystemExit.
+
+    Over ranks, :func:`psframe.cluster.command.asked` parses.
 
     Parameters
     ----------
@@ -56,19 +56,14 @@ class Parser(argparse.ArgumentParser):
         # options reject nan, with which a command may never end, and numbers that overflow later
         self.register("type", float, number)
         self.register("type", int, whole)
-        self.add_argument("-h", "--help", action="store_true", help="print this, and exit")
+        self.add_argument("-h", "--help", action="help", help="print this, and exit")
 
     def format_help(self) -> str:
         example = f"\nexample:\n  {self.example}\n" if self.example else ""
         return super().format_help() + example
 
-    def asked(self, argv: Sequence[str]) -> argparse.Namespace:
-        """Return the arguments of a command of one process; print the help, and end it, if that is asked for."""
-        arguments = self.parse_args(list(argv))
-        if arguments.help:
-            say(self.format_help())
-            sys.exit(0)
-        return arguments
+    def print_help(self, file: Any = None) -> None:
+        say(self.format_help())  # stdout may be closed
 
     def error(self, message: str) -> Any:
         raise UserError(f"the command must be `{self.usage}`, got an error ({message}); see --help")

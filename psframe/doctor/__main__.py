@@ -7,7 +7,7 @@ requested, 2 for a mistake in the command.
 import json
 import os
 import sys
-from argparse import ArgumentParser, Namespace
+from argparse import Namespace
 from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -36,17 +36,15 @@ def main(argv: Sequence[str]) -> int:
         return _without_mpi(argv, f"an MPI must be installed, got none ({why}); pip install mpich, or load one")
 
     def body(cluster: "Cluster") -> int:
-        arguments = Namespace(
-            **cluster.run_on_root(lambda: vars(_arguments(Parser(USAGE, DESCRIPTION, EXAMPLE), argv)))
-        )
-        if arguments.text:
-            report: dict[str, Any] = {}
-        elif arguments.root:
+        arguments = command.asked(cluster, lambda: vars(_arguments(argv)))
+        if arguments is None:
+            return 0
+        if arguments.root:
             report = cluster.run_on_root(lambda: captured(Path(arguments.root)))
         else:
             topology = cluster.run_on_all(lambda: read("/"))
             report = live(topology, cluster, "", arguments.config, arguments.overrides)
-        if arguments.measure and not arguments.text:
+        if arguments.measure:
             report["measured"] = cluster.run_on_root(lambda: _measured(cluster.n_ranks))
         if cluster.rank == 0:
             _print(report, arguments)
@@ -62,14 +60,15 @@ DESCRIPTION = "Report what a machine has, and judge a config on it."
 EXAMPLE = "mpirun -n 64 python -m psframe.doctor config.yaml"
 
 
-def _arguments(parser: ArgumentParser, argv: Sequence[str]) -> Namespace:
+def _arguments(argv: Sequence[str]) -> Namespace:
+    parser = Parser(USAGE, DESCRIPTION, EXAMPLE)
     parser.add_argument("config", nargs="?", help="a YAML file to judge, for the ranks that the command runs on")
     parser.add_argument("overrides", nargs="*", help="key.path=value")
     parser.add_argument("--json", action="store_true", help="print JSON")
     parser.add_argument("--torch", action="store_true", help="report on psframe as a backend of torch.distributed")
     parser.add_argument("--measure", action="store_true", help="measure the bandwidths of tiers of memory")
     parser.add_argument("--root", help="read /sys and /proc below this folder: a machine that was captured")
-    arguments = parser.parse_intermixed_args(list(argv))
+    arguments = parser.parse_intermixed_args(argv)
     if arguments.root and arguments.config:
         parser.error("a config is judged on the machine it will run on: leave out --root or the config")
     for name in ("torch", "measure"):
@@ -77,13 +76,12 @@ def _arguments(parser: ArgumentParser, argv: Sequence[str]) -> Namespace:
             parser.error(f"--{name} is for this machine: leave out --root or --{name}")
     if arguments.root and not Path(arguments.root).is_dir():
         parser.error(f"--root must be a folder that holds sys and proc, got {arguments.root!r}")
-    arguments.text = parser.format_help() if getattr(arguments, "help", False) else ""
     return arguments
 
 
 def _without_mpi(argv: Sequence[str], why: str) -> int:
     try:
-        arguments = _arguments(ArgumentParser(usage=USAGE, description=DESCRIPTION), argv)
+        arguments = _arguments(argv)
         if arguments.root:
             report = captured(Path(arguments.root))
         else:
@@ -99,11 +97,11 @@ def _without_mpi(argv: Sequence[str], why: str) -> int:
 def _print(report: dict[str, Any], arguments: Namespace) -> None:
     from psframe.record.view import say
 
-    if arguments.torch and report:
+    if arguments.torch:
         from psframe.torch.facts import facts
 
         report["torch"] = facts(len(os.sched_getaffinity(0)))
-    say(arguments.text or (json.dumps(report, indent=1) if arguments.json else machine.text(report)))
+    say(json.dumps(report, indent=1) if arguments.json else machine.text(report))
 
 
 def _measured(n_ranks: int = 1) -> dict[str, Any]:

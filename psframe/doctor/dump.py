@@ -32,7 +32,7 @@ def parser() -> Parser:
 
 def _arguments(argv: Sequence[str]) -> Namespace:
     cli = parser()
-    arguments = cli.asked(argv)
+    arguments = cli.parse_args(argv)
     if arguments.run is None:
         cli.error("it names no run")
     if not arguments.timeout > 0:

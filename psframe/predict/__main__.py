@@ -47,10 +47,7 @@ def parser() -> Parser:
 def main(argv: Sequence[str]) -> int:
     """Run the command; return the exit status."""
     cli = parser()
-    if "-h" in argv or "--help" in argv:
-        say(cli.format_help())
-        return 0
-    arguments = cli.parse_intermixed_args(list(argv))
+    arguments = cli.parse_intermixed_args(argv)
     mpirun.refuse_ranks("psframe.predict")
     start = mpirun.launcher(arguments.mpirun)
     if arguments.measure:

@@ -24,10 +24,7 @@ def main(argv: Sequence[str]) -> int:
         help="run directories, folders of them or of bench collectives, JSON of benches",
     )
     parser.add_argument("--out", default="report.html", help="the page to write (default: report.html)")
-    if "-h" in argv or "--help" in argv:
-        say(parser.format_help())
-        return 0
-    arguments = parser.parse_args(list(argv))
+    arguments = parser.parse_args(argv)
     refuse_inputs(arguments.out, arguments.paths)
     page, notices = report(arguments.paths)
     write(arguments.out, page)

@@ -31,10 +31,8 @@ def parser() -> Parser:
 def main(argv: Sequence[str]) -> int:
     """Run the command; return the exit status. Under a launcher a node's first rank alone prints."""
     cli = parser()
-    arguments = cli.parse_intermixed_args(list(argv))
-    if arguments.help:
-        text = cli.format_help()
-    elif arguments.schema:
+    arguments = cli.parse_intermixed_args(argv)
+    if arguments.schema:
         no_mpi.stand_in()
         from psframe.starter import json_schema
 

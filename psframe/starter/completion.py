@@ -43,10 +43,7 @@ def main(argv: Sequence[str]) -> int:
     """Print the script; return the exit status."""
     parser = Parser(USAGE, "Print a script that completes commands, benchmarks and keys of a config.", EXAMPLE)
     parser.add_argument("shell", nargs="?", help=" or ".join(SHELLS))
-    arguments = parser.parse_args(list(argv))
-    if arguments.help:
-        print(parser.format_help())
-        return 0
+    arguments = parser.parse_args(argv)
     if arguments.shell not in SHELLS:
         raise UserError(f"a shell must be named, got {arguments.shell!r}; {nearest(arguments.shell, SHELLS)}")
     print(script(arguments.shell), end="")

@@ -18,10 +18,7 @@ def main(argv: Sequence[str]) -> int:
     """Write the folder; return the exit status."""
     parser = Parser(USAGE, "Write a config, a model, a dataset and a collective of your own, ready to train.", EXAMPLE)
     parser.add_argument("folder", nargs="?", help="a folder that is not there, or is empty")
-    arguments = parser.parse_args(list(argv))
-    if arguments.help:
-        print(parser.format_help())
-        return 0
+    arguments = parser.parse_args(argv)
     if arguments.folder is None:
         parser.error("it names no folder")
     folder = Path(arguments.folder)

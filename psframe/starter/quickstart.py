@@ -17,10 +17,7 @@ def main(argv: Sequence[str]) -> int:
     """Start the training command over ranks, in place of this process."""
     parser = Parser(USAGE, "Train a small network on 1,797 digits, with the options of psframe train.", EXAMPLE)
     parser.add_argument("-n", dest="ranks", default="4", help="ranks (default: 4)")
-    arguments, rest = parser.parse_known_args(list(argv))
-    if arguments.help:
-        print(parser.format_help())
-        return 0
+    arguments, rest = parser.parse_known_args(argv)
     words = mpirun.over_ranks("psframe quickstart", arguments.ranks, ["-m", "psframe.train", str(CONFIG), *rest])
     print("+ " + " ".join(words), file=sys.stderr, flush=True)
     mpirun.become(words)

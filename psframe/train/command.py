@@ -8,7 +8,7 @@ from mpi4py import MPI
 
 from psframe.cluster import begin
 from psframe.cluster.cluster import Cluster
-from psframe.cluster.command import give_up, helped
+from psframe.cluster.command import asked, give_up
 from psframe.cluster.command import run as over_cluster
 from psframe.cluster.flight.recorder import recording
 from psframe.cluster.parser import Parser
@@ -39,7 +39,7 @@ def _parser() -> Parser:
 
 
 def _arguments(parser: Parser, argv: Sequence[str]) -> dict[str, Any]:
-    arguments = vars(parser.parse_intermixed_args(list(argv)))
+    arguments = vars(parser.parse_intermixed_args(argv))
     if arguments["config"] is None:
         parser.error("it names no config")
     return arguments
@@ -51,12 +51,11 @@ def main(argv: Sequence[str], world: MPI.Comm | None = None) -> int:
 
 
 def _command(cluster: Cluster, argv: Sequence[str]) -> int:
-    parser = _parser()
-    if helped(cluster, parser, argv):
+    arguments = asked(cluster, lambda: _arguments(_parser(), argv))
+    if arguments is None:
         return 0
-    arguments = cluster.run_on_root(lambda: _arguments(parser, argv))
-    config, overrides, quiet = arguments["config"], arguments["overrides"], arguments["quiet"]
-    if arguments["dry_run"]:
+    config, overrides, quiet = arguments.config, arguments.overrides, arguments.quiet
+    if arguments.dry_run:
         from psframe.train import dry_run
 
         report = dry_run.report(cluster, plan(cluster, config, overrides))

@@ -94,10 +94,7 @@ def sampler(name: str | None, target: float | None) -> str:
 def main(argv: Sequence[str]) -> int:
     """Run the command; return the exit status."""
     cli = parser()
-    arguments = cli.parse_intermixed_args(list(argv))
-    if arguments.help:
-        say(cli.format_help())
-        return 0
+    arguments = cli.parse_intermixed_args(argv)
     if arguments.config is None:
         cli.error("it names no config")
     mpirun.refuse_ranks("psframe tune")

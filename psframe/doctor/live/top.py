@@ -31,7 +31,7 @@ def parser() -> Parser:
 
 def _arguments(argv: Sequence[str]) -> Namespace:
     cli = parser()
-    arguments = cli.asked(argv)
+    arguments = cli.parse_args(argv)
     if not 0.1 <= arguments.every <= 3600:
         cli.error(f"--every must be 0.1 to 3600, got {arguments.every:g}")
     return arguments

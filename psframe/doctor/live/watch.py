@@ -43,7 +43,7 @@ def parser() -> Parser:
 
 def _arguments(argv: Sequence[str]) -> Namespace:
     cli = parser()
-    arguments = cli.asked(argv)
+    arguments = cli.parse_args(argv)
     if not 0 <= arguments.port < 1 << 16:
         cli.error(f"--port must be 0 to 65535, got {arguments.port}")
     return arguments

@@ -35,7 +35,7 @@ def parser() -> Parser:
 def main(argv: Sequence[str]) -> int:
     """Run the command; return the exit status: 0, also where no cause is found. UserError for a mistake in it."""
     cli = parser()
-    arguments = cli.asked(argv)
+    arguments = cli.parse_args(argv)
     if arguments.run is None:
         cli.error("it names no run")
     path = Path(arguments.run)

@@ -70,15 +70,20 @@ def layers(given: object, name: str = "a model", least: int = 1) -> list[Any]:
     Raises UserError if ``given`` is not a list of at least ``least`` layers, or has one of them twice.
     """
     model = list(given) if isinstance(given, Sequence) else None
-    if model is None or len(model) < least or not all(hasattr(layer, "setup") for layer in model):
-        is_module = hasattr(given, "state_dict")
-        fix = "give model={name: torch, build: ...}" if is_module else "give one, as [Flatten(), Dense(10)]"
-        got = "one without any" if model == [] else type(given).__name__
-        raise UserError(f"{name} must be a list of layers, got {got}; {fix}")
+    if model is None or len(model) < least:
+        raise _no_layers(name, given, "one without any" if model == [] else type(given).__name__)
     for number, layer in enumerate(model):
+        if not hasattr(layer, "setup"):
+            raise _no_layers(name, layer, f"{type(layer).__name__} as layer {number}, which has no setup")
         if (first := next(n for n, other in enumerate(model) if other is layer)) < number:
             raise UserError(
                 "every layer of a model must be an object of its own, got the same "
                 f"{type(layer).__name__} as layers {first} and {number}; make one for each place"
             )
     return model
+
+
+def _no_layers(name: str, given: object, got: str) -> UserError:
+    is_module = hasattr(given, "state_dict")
+    fix = "give model={name: torch, build: ...}" if is_module else "give one, as [Flatten(), Dense(10)]"
+    return UserError(f"{name} must be a list of layers, got {got}; {fix}")

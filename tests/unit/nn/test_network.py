@@ -161,7 +161,11 @@ def test_allocation_is_what_was_counted():
 
 @pytest.mark.parametrize(
     ("layers", "word"),
-    [([], "list of layers"), ([3], "list of layers"), ([Flatten(), Dense(9)], r"\(10,\), got \(9,\)")],
+    [
+        ([], "list of layers"),
+        ([Flatten(), 3], "list of layers, got int as layer 1, which has no setup; give"),
+        ([Flatten(), Dense(9)], r"\(10,\), got \(9,\)"),
+    ],
 )
 def test_model_that_is_none_is_told(layers, word):
     with pytest.raises(UserError, match=word):

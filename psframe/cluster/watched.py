@@ -41,7 +41,7 @@ class Window(MPI.Win):
 
 for _name in CALLS:
     _owner, _, _method = _name.rpartition(".")
-    if _owner == "" and _method not in ("Init", "Finalize"):
+    if _owner == "":
         setattr(Watched, _method, _noted(MPI.Intracomm, _name, _method))
-    elif _owner == "Win" and _method != "Create":
+    elif _owner == "Win":
         setattr(Window, _method, _noted(MPI.Win, _name, _method))

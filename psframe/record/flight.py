@@ -48,15 +48,15 @@ NAMES = {
 
 #: MPI's calls in which a rank can wait for others
 CALLS = (
-    *("Init", "Finalize", "Barrier", "Bcast", "Reduce", "Allreduce", "Gather", "Gatherv", "Scatter", "Scatterv"),
+    *("Barrier", "Bcast", "Reduce", "Allreduce", "Gather", "Gatherv", "Scatter", "Scatterv"),
     *("Allgather", "Allgatherv", "Alltoall", "Alltoallv", "Alltoallw", "Reduce_scatter", "Reduce_scatter_block"),
     *("Scan", "Exscan", "Send", "Ssend", "Rsend", "Recv", "Sendrecv", "Sendrecv_replace", "Probe", "Mprobe"),
     *("barrier", "bcast", "reduce", "allreduce", "gather", "scatter", "allgather", "alltoall", "scan", "exscan"),
     *("send", "ssend", "recv", "sendrecv", "probe", "mprobe"),
     *("Split", "Split_type", "Dup", "Create", "Create_group", "Free", "Shrink", "Agree"),
-    *("Win.Create", "Win.Free", "Win.Flush", "Win.Flush_all", "Win.Lock", "Win.Lock_all", "Win.Unlock"),
+    *("Win.Free", "Win.Flush", "Win.Flush_all", "Win.Lock", "Win.Lock_all", "Win.Unlock"),
     *("Win.Unlock_all", "Win.Fence", "Win.Fetch_and_op", "Win.Get", "Win.Get_accumulate", "Win.Accumulate", "Win.Sync"),
-    *("Request.Wait", "Request.Waitall"),
+    "Request.Wait",
 )
 NAMES |= {MPI + number: f"MPI {name}" for number, name in enumerate(CALLS)}
 WAIT = MPI + CALLS.index("Request.Wait")

@@ -1,4 +1,4 @@
-"""Incident file of a run (:func:`write`, :func:`read`): what all ranks of a node did when something went wrong.
+"""Incident file of a run (:func:`write`): what all ranks of a node did when something went wrong.
 
 ``incident-1.json`` is the first one of node 0, ``incident-1.node-2.json`` that of node 2. It is written once, and is
 bounded in size.
@@ -7,12 +7,11 @@ bounded in size.
 import json
 import os
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
-from psframe.config import untrusted
 from psframe.record.folder import Folder
 
 FILE = re.compile(r"incident-([1-9][0-9]{0,3})(?:\.node-([1-9][0-9]{0,5}))?\.json", re.ASCII)
@@ -63,13 +62,3 @@ def node(path: Path) -> int:
     """Return the number of the node that an incident's file is of."""
     match = FILE.fullmatch(path.name)
     return int(match[2] or 0) if match else 0
-
-
-def read(path: Path) -> Any:
-    """Return the content of an incident's file, of which nothing may be trusted. Raises OSError or ValueError."""
-    return untrusted.of_json(untrusted.content(path, MOST_BYTES))
-
-
-def plain(value: Any) -> Iterator[dict[str, Any]]:
-    """Return the mappings of a list that is expected there; nothing of anything else."""
-    return (each for each in value if isinstance(each, dict)) if isinstance(value, list) else iter(())

@@ -123,7 +123,7 @@ class Job:
         return self.found()
 
     def found(self):
-        return [incident.read(path) for paths in incident.found(self.run) for path in paths]
+        return [json.loads(path.read_bytes()) for paths in incident.found(self.run) for path in paths]
 
 
 def message(kind, content=None):

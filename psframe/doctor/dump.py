@@ -11,7 +11,7 @@ from argparse import Namespace
 from collections.abc import Sequence
 from pathlib import Path
 
-from psframe.cluster.flight.presence import Present, present
+from psframe.cluster.flight.presence import Present, here
 from psframe.cluster.parser import Parser
 from psframe.cluster.process import guarded
 from psframe.errors import UserError, reason
@@ -59,19 +59,6 @@ def main(argv: Sequence[str]) -> int:
     for path in sorted(new):
         say(str(path))
     return 0
-
-
-def here(run: Path) -> list[Present]:
-    """Return the keepers of a run on this host. Raises UserError if there is none."""
-    if not os.path.isdir(run):
-        raise UserError(f"dump must be given the folder of a run, got {str(run)!r}; check the path")
-    found = present(run)
-    if not found:
-        raise UserError(
-            f"a run must train on this host, got {str(run)!r}, of which no rank of this user runs here; give another, "
-            "or log in to a host of that job"
-        )
-    return found
 
 
 def _ask(keeper: Present, run: Path) -> None:

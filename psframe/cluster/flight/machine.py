@@ -8,6 +8,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+from psframe.cluster.siblings import stat
 from psframe.memory import cgroups
 from psframe.memory.sysfs import Tree
 
@@ -38,7 +39,7 @@ def process(pid: int, proc: Path = PROC) -> dict[str, Any]:
     """Return what a process has used, and what it does: {} if it has ended and is gone."""
     folder = proc / str(pid)
     return _known(
-        **_stat(folder),
+        **_stat(pid, proc),
         waited=lambda: _waited_s(folder),
         status=lambda: _status(folder),
         call=lambda: (folder / "wchan").read_text().strip("0\n")[:60],
@@ -58,10 +59,10 @@ def _known(**asked: Callable[[], Any]) -> dict[str, Any]:
     return found
 
 
-def _stat(folder: Path) -> dict[str, Callable[[], Any]]:
+def _stat(pid: int, proc: Path) -> dict[str, Callable[[], Any]]:
     try:
-        fields = (folder / "stat").read_text(errors="replace").rpartition(")")[2].split()
-    except OSError:
+        _, _, fields = stat(proc, pid)
+    except (OSError, IndexError):
         return {}
     return {
         "state": lambda: fields[0],  # R runs, S sleeps, D waits for a disk, T is stopped, Z has ended

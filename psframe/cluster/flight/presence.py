@@ -1,4 +1,4 @@
-"""Running jobs on this host (:func:`present`): found by their keepers, each of which holds the folder of its run open.
+"""Running jobs on this host (:func:`here`): found by their keepers, each of which holds the folder of its run open.
 
 Nothing is left behind for it on a disk, and another user's jobs are out of reach.
 """
@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from psframe.cluster.flight import KEEPER
+from psframe.errors import UserError, reason
 from psframe.record import flight
 
 
@@ -38,12 +39,24 @@ class Present:
         return [flight.read(self.memory[at : at + size], n_events) for at in range(0, len(self.memory), size)]
 
 
+def here(run: Path | None) -> list[Present]:
+    """Return the nodes of a run's job, as :func:`present` does. Raises UserError if there are none."""
+    try:
+        found = present(run)
+    except OSError as error:
+        raise UserError(f"a run must be a folder, got {str(run)!r} ({reason(error)}); check the path") from None
+    if not found:
+        whose = f"{str(run)!r}, of which none runs here" if run else "none"
+        raise UserError(f"a job of yours must train on this host, got {whose}; start it, or log in to a host of it")
+    return found
+
+
 def present(run: Path | None, proc: Path = Path("/proc")) -> list[Present]:
     """Return the nodes of a run's job on this host, of this user; of all runs, the newest last, for None.
 
     Raises OSError if ``run`` is no folder.
     """
-    wanted, found = run.stat() if run else None, list[Present]()
+    wanted, found = os.stat(os.path.join(run, "")) if run else None, list[Present]()
     for entry in proc.iterdir():
         if not entry.name.isdigit():
             continue

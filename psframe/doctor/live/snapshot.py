@@ -11,9 +11,8 @@ from typing import Any
 
 from psframe import compiled
 from psframe.cluster.flight import machine
-from psframe.cluster.flight.presence import present
+from psframe.cluster.flight.presence import here
 from psframe.doctor.why.evidence import number
-from psframe.errors import UserError, reason
 from psframe.record import flight, metrics
 
 NEWEST = 256  # events of each rank that are read at a look: some steps, whatever their number
@@ -88,13 +87,7 @@ class Live:
     """
 
     def __init__(self, run: Path | None):
-        try:
-            nodes = present(run)
-        except OSError as error:
-            raise UserError(f"a run must be a folder, got {str(run)!r} ({reason(error)}); check the path") from None
-        if not nodes:
-            whose = f"got {str(run)!r}, of which none runs here" if run else "got none"
-            raise UserError(f"a job of yours must train on this host, {whose}; start it, or log in to a host of it")
+        nodes = here(run)
         self.run = nodes[-1].run
         self.nodes = [node for node in nodes if node.run == self.run]
         self.at, self.before = time.monotonic(), dict[int, tuple[int, int, float, int]]()

@@ -5,7 +5,7 @@ from collections.abc import Iterator
 
 from psframe.doctor.why import slowness
 from psframe.doctor.why.cause import Cause
-from psframe.doctor.why.evidence import FRAME, Evidence, Frame, Rank, nested, shown
+from psframe.doctor.why.evidence import FRAME, Evidence, Frame, Rank, grown, nested, shown
 from psframe.record import flight
 
 LEAST_S = 0.5  # in which a rank has noted nothing, below which it is not accused
@@ -46,7 +46,7 @@ def died(evidence: Evidence) -> Iterator[Cause]:
         host, before, after, _ = next(
             (machine for machine in evidence.machines() if machine[0] == shown(rank.host, 60)), ("", {}, {}, 0.0)
         )
-        killed = nested(after, "cgroup", "killed") - nested(before, "cgroup", "killed")
+        killed = grown(before, after, "cgroup", "killed")
         left, size = nested(after, "memory", "MemAvailable"), nested(after, "memory", "MemTotal")
         is_short = killed > 0 or (size and left < 0.03 * size)
         why = ": the kernel killed it, as its memory was used up" if killed > 0 else ""

@@ -26,7 +26,6 @@ class Process(msgspec.Struct):
     state: str = "?"
     cpu_s: float = 0.0
     waited: float = 0.0
-    major_faults: int = 0
     core: int = -1
     status: dict[str, str] = {}
     call: str = ""
@@ -45,15 +44,12 @@ class Told(msgspec.Struct):
 
     rank: int
     pid: int = 0
-    state: int = 0
     step: int = 0
     epoch: int = 0
     n_events: int = 0
     n_events_later: int = 0
     ended_s: float | None = None
     said_goodbye: bool = False
-    answered: bool = False
-    signals: list[int] = []
     phases: list[tuple[int, int, int, float]] = []
     events: list[tuple[int, int, int, int, float, float]] = []
     stacks: str = ""
@@ -178,11 +174,14 @@ class Rank:
         name = flight.NAMES[kind]
         if kind in (flight.FORWARD, flight.BACKWARD):
             outer = next(phase for phase in self.phases if phase[0] in (flight.FORWARD, flight.BACKWARD))
-            layer = shown(str(self.layers[outer[1]]), 60) if 0 <= outer[1] < len(self.layers) else f"number {outer[1]}"
-            return f"{name} through layer {layer}"
+            return f"{name} through {self.layer(outer[1])}"
         if kind >= flight.MPI:
             return f"{name}{f' of {b:,} bytes' if b else ''}"
         return name
+
+    def layer(self, place: int) -> str:
+        """Return a layer of its network in words."""
+        return f"layer {shown(str(self.layers[place]), 60) if 0 <= place < len(self.layers) else f'number {place}'}"
 
     @cached_property
     def frames(self) -> list[Frame]:
@@ -288,3 +287,8 @@ def nested(mapping: Any, *keys: str) -> float:
     for key in keys:
         mapping = mapping.get(key) if isinstance(mapping, dict) else None
     return number(mapping)
+
+
+def grown(before: Any, after: Any, *keys: str) -> float:
+    """Return how much :func:`nested` is larger after than before."""
+    return nested(after, *keys) - nested(before, *keys)

@@ -4,7 +4,7 @@ from collections.abc import Iterator
 from statistics import median
 
 from psframe.doctor.why.cause import Cause
-from psframe.doctor.why.evidence import Evidence, Rank, nested, shown
+from psframe.doctor.why.evidence import Evidence, Rank, grown, nested, shown
 from psframe.record import flight
 
 THROTTLED = 0.2  # share of the time in which a cgroup had no CPU time left
@@ -18,9 +18,9 @@ PRESSURE = 0.2  # share of the time in which tasks waited for memory, or a disk
 def throttled(evidence: Evidence) -> Iterator[Cause]:
     """The job's cgroup has used up its CPU time."""
     for host, before, after, seconds in evidence.machines():
-        spent = (nested(after, "cgroup", "throttled_us") - nested(before, "cgroup", "throttled_us")) / 1e6
-        times = nested(after, "cgroup", "throttled") - nested(before, "cgroup", "throttled")
-        periods = nested(after, "cgroup", "periods") - nested(before, "cgroup", "periods")
+        spent = grown(before, after, "cgroup", "throttled_us") / 1e6
+        times = grown(before, after, "cgroup", "throttled")
+        periods = grown(before, after, "cgroup", "periods")
         # seconds are those of all cores together, so the share of periods has to be large, too
         if times > THROTTLED * periods and times > 0 and spent > THROTTLED * seconds:
             yield Cause(
@@ -75,8 +75,8 @@ def _core(rank: Rank) -> str:
 def short_memory(evidence: Evidence) -> Iterator[Cause]:
     """The machine, or the job, is short of memory."""
     for host, before, after, seconds in evidence.machines():
-        stalled = (nested(after, "pressure", "memory", "full") - nested(before, "pressure", "memory", "full")) / 1e6
-        swapped = nested(after, "swapped", "pswpin") - nested(before, "swapped", "pswpin")
+        stalled = grown(before, after, "pressure", "memory", "full") / 1e6
+        swapped = grown(before, after, "swapped", "pswpin")
         if stalled > PRESSURE * seconds or swapped > 256 * seconds:
             yield Cause(
                 78,
@@ -91,7 +91,7 @@ def slow_disk(evidence: Evidence) -> Iterator[Cause]:
     """Tasks wait for a disk, and a rank among them writes."""
     writers = [rank for rank in evidence.alive if {flight.STORE, flight.CHECKPOINT} & set(rank.kinds)]
     for host, before, after, seconds in evidence.machines():
-        stalled = (nested(after, "pressure", "io", "some") - nested(before, "pressure", "io", "some")) / 1e6
+        stalled = grown(before, after, "pressure", "io", "some") / 1e6
         here = [rank for rank in writers if shown(rank.host, 60) == host]
         if here and stalled > PRESSURE * seconds:
             yield Cause(
@@ -162,8 +162,7 @@ def _slowest_layer(evidence: Evidence, rank: Rank) -> str:
     if not total:
         return ""
     worst = max(lost, key=lambda layer: lost[layer])
-    name = shown(str(rank.layers[worst]), 60) if 0 <= worst < len(rank.layers) else f"number {worst}"
-    return f", most of it in layer {name}" if lost[worst] > 0.6 * total and len(lost) > 1 else ""
+    return f", most of it in {rank.layer(worst)}" if lost[worst] > 0.6 * total and len(lost) > 1 else ""
 
 
 RULES = (throttled, shared_cores, short_memory, slow_disk, chronic)

@@ -18,9 +18,9 @@ def refused(*argv):
 
 def test_a_run_that_does_not_train_is_told(tmp_path):
     sentence = refused(str(tmp_path))
-    assert "a run must train on this host" in sentence
+    assert "a job of yours must train on this host" in sentence
     assert repr(str(tmp_path)) in sentence
-    assert "give another" in sentence
+    assert "log in to a host of it" in sentence
     assert not list(tmp_path.iterdir())
 
 
@@ -31,7 +31,7 @@ def test_what_is_no_folder_is_told(tmp_path, make):
     path = tmp_path / "run"
     make(path)
     sentence = refused(str(path))
-    assert "dump must be given the folder of a run" in sentence
+    assert "a run must be a folder" in sentence
     assert repr(str(path)) in sentence
     assert "check the path" in sentence
 

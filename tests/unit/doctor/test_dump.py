@@ -84,7 +84,7 @@ def signals(monkeypatch):
 
 
 def test_a_job_that_does_not_answer_is_told(tmp_path, monkeypatch, signals):
-    monkeypatch.setattr(dump, "present", lambda run: [Silent(1), Silent(2)])
+    monkeypatch.setattr(dump, "here", lambda run: [Silent(1), Silent(2)])
     sentence = refused(str(tmp_path), "--timeout=0.01")
     assert "a job must answer within 0.01 s, got 0 of 2 files" in sentence
     assert "give --timeout" in sentence
@@ -93,7 +93,7 @@ def test_a_job_that_does_not_answer_is_told(tmp_path, monkeypatch, signals):
 
 def test_files_of_before_are_no_answer(tmp_path, monkeypatch, signals):
     (tmp_path / "incident-1.json").touch()
-    monkeypatch.setattr(dump, "present", lambda run: [Silent(1)])
+    monkeypatch.setattr(dump, "here", lambda run: [Silent(1)])
     assert "got 0 of 1 files" in refused(str(tmp_path), "--timeout=0.01")
 
 
@@ -102,12 +102,12 @@ def test_a_keeper_that_ends_meanwhile_is_told(tmp_path, monkeypatch):
         raise ProcessLookupError(3, "No such process")
 
     monkeypatch.setattr(dump.os, "kill", kill)
-    monkeypatch.setattr(dump, "present", lambda run: [Silent(1)])
+    monkeypatch.setattr(dump, "here", lambda run: [Silent(1)])
     assert "must" in refused(str(tmp_path), "--timeout=0.01")
 
 
 def test_new_files_are_printed_in_order(tmp_path, monkeypatch, capsys):
     monkeypatch.setattr(dump.os, "kill", lambda pid, number: (tmp_path / f"incident-{pid}.json").touch())
-    monkeypatch.setattr(dump, "present", lambda run: [Silent(2), Silent(1)])
+    monkeypatch.setattr(dump, "here", lambda run: [Silent(2), Silent(1)])
     assert dump.main([str(tmp_path)]) == 0
     assert capsys.readouterr().out == f"{tmp_path}/incident-1.json\n{tmp_path}/incident-2.json\n"

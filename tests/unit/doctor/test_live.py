@@ -39,7 +39,7 @@ def node(tmp_path, monkeypatch):
     run = tmp_path / "run"
     run.mkdir()
     made = Node(run)
-    monkeypatch.setattr(snapshot, "present", lambda asked: [made])
+    monkeypatch.setattr(snapshot, "here", lambda asked: [made])
     return made
 
 

@@ -19,7 +19,7 @@ from typing import Any
 
 from psframe.bench.files import write
 from psframe.cluster.cluster import Cluster
-from psframe.cluster.command import give_up, helped
+from psframe.cluster.command import asked, give_up
 from psframe.cluster.flight.recorder import RECORDER, recording
 from psframe.cluster.parser import Parser
 from psframe.errors import UserError
@@ -59,10 +59,9 @@ def parser() -> Parser:
 
 def main(cluster: Cluster, argv: Sequence[str]) -> int:
     """Run the command on all ranks; return the exit status."""
-    cli = parser()
-    if helped(cluster, cli, argv):
+    arguments = asked(cluster, lambda: _arguments(parser(), argv))
+    if arguments is None:
         return 0
-    arguments = Namespace(**cluster.run_on_root(lambda: _arguments(cli, argv)))
     run = assemble.build_run(cluster, plan.make(cluster, arguments.config, arguments.overrides))
     setup.init_parameters(run, None, quiet=True)
     with tempfile.TemporaryDirectory() as folder, recording(cluster, give_up):

@@ -75,13 +75,14 @@ static inline void psf_leave(int64_t *words, int64_t depth) {
     }
 }
 
-/* Note the page faults of this thread since the last call, if any needed a disk, or they were many. */
+/* Note the page faults of this thread since the last call, if any needed a disk, or they were many; the first call notes
+   none. */
 static inline void psf_faults(int64_t *words) {
     struct rusage used;
     if (getrusage(PSF_WHO, &used))
         return;
     int64_t minor = used.ru_minflt - words[PSF_MINOR], major = used.ru_majflt - words[PSF_MAJOR];
-    if (major > 0 || minor >= PSF_MANY) {
+    if (words[PSF_MINOR] && (major > 0 || minor >= PSF_MANY)) {
         int64_t now = psf_now();
         psf_event(words, PSF_FAULTS, words[PSF_DEPTH], minor, major, now, now);
     }

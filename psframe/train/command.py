@@ -62,7 +62,7 @@ def _command(cluster: Cluster, argv: Sequence[str]) -> int:
         if cluster.rank == 0:
             say(report)
         return 0
-    log.level(arguments["log_level"])
+    log.level(arguments.log_level)
     with recording(cluster, give_up), LIBRARIES:
         run, stopped = train(cluster, config, overrides, quiet)
     tell(run, stopped, quiet)

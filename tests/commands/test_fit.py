@@ -16,7 +16,7 @@ from psframe.api.objects import named
 from psframe.nn.activations import Flatten
 from psframe.nn.dense import Dense
 from psframe.record import metrics
-from tests.helpers import launcher, scripts
+from tests.helpers import launcher, live, scripts
 from tests.helpers.launcher import ROOT
 
 QUICKSTART = str(ROOT / "psframe/starter/quickstart.yaml")
@@ -224,7 +224,7 @@ def test_callback_of_the_script_watches_and_asks_for_nothing(mpich, tmp_path):
     assert watch.seen == [(1, os.getpid()), (2, os.getpid())]
     with pytest.raises(psframe.UserError, match="asks for nothing"):
         psframe.fit(**given(tmp_path, callbacks=[Watch(True)]))
-    assert not [child for child in psutil.Process().children(recursive=True) if "psframe.api.rank" in child.cmdline()]
+    assert not [child for child in psutil.Process().children(recursive=True) if live.runs(child, "psframe.api.rank")]
 
 
 class Tracker:

@@ -87,6 +87,14 @@ def is_rank(process):
         return False
 
 
+def runs(process, module):
+    """Return whether a process runs a module; one that has just ended does not."""
+    try:
+        return module in process.cmdline()
+    except psutil.Error:
+        return False
+
+
 def says(process, words, seconds=120):
     """Return the next line of a job's stderr that begins with ``words``; where none comes in time, kill the job."""
     alarm = threading.Timer(seconds, process.kill)

@@ -9,7 +9,7 @@ PART = dict(zip(("compute", "wait", "exchange"), PARTS, strict=True))
 
 def compared(measured, expected):
     """Return a comparison of seconds of compute, wait and exchange."""
-    parts = {name: pair for name, pair in zip(PARTS, zip(measured, expected, strict=True), strict=True)}
+    parts = dict(zip(PARTS, zip(measured, expected, strict=True), strict=True))
     return Comparison("a machine", sum(measured), sum(expected), parts)
 
 

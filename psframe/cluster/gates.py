@@ -82,6 +82,8 @@ class Rendezvous:
     ----------
     n_cores : int
         Cores of the node's ranks together.
+    renamed : dict of int to int
+        Of a job that has gone on without a rank: the numbers that ``members`` had when it began.
     is_away : callable
         Returns True if a rank of this node waits for other nodes. That rank has the same deadline, and then ``roll_s``
         to find the missing node.
@@ -90,6 +92,7 @@ class Rendezvous:
     def __init__(self, memory: np.ndarray, fd: int, me: int, members: Sequence[int]):
         self.fd, self.me, self.members = fd, me, tuple(members)
         self.gates = compiled.sync.Gates(memory, len(members), me)
+        self.renamed: dict[int, int] = {}
         self.told_at = self.gates  # keeps which rank is the first to notice a loss
         self.everyone = self.among(tuple(range(len(members))))
         self._parties: dict[int, Parties] = {}  # of each gate's last passage
@@ -109,6 +112,11 @@ class Rendezvous:
         """Set the kind of wait, its deadline, and the node's cores; with fewer cores than ranks, ``auto`` blocks."""
         self.gates.spins = SPINS[wait] if n_cores >= self.everyone.n or wait != "auto" else 0
         self.deadline_s, self.n_cores = deadline_s, n_cores
+
+    @property
+    def names(self) -> tuple[int, ...]:
+        """Numbers by which the user knows the ranks of the node: those that they had when the job began."""
+        return tuple(self.renamed.get(member, member) for member in self.members)
 
     @property
     def roll_s(self) -> float:
@@ -194,7 +202,7 @@ class Rendezvous:
         return [rank for rank in others if not compiled.sync.is_locked(self.fd, rank)]
 
     def _lost(self, missing: list[int], how: str, dead: bool) -> None:
-        ranks = tuple(self.members[rank] for rank in missing)
+        ranks = tuple(self.names[rank] for rank in missing)
         named = f"rank {', '.join(map(str, ranks))}" if ranks else "some rank"
         # a rank that leaves now drops its lock, too: only the first to notice knows the lost rank
         raise PeerLost(f"{named} {how}, and the others cannot go on without it", ranks, self.told_at.tell(), dead)

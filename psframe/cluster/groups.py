@@ -62,6 +62,7 @@ def subcluster(cluster: Cluster, color: int) -> Cluster:
     # a lost rank is named by its number in the job, and reported once per node
     numbers = inner.comm.allgather(cluster.rank)
     inner.rendezvous.members = tuple(numbers[member] for member in inner.rendezvous.members)
+    inner.rendezvous.renamed = cluster.rendezvous.renamed
     inner.rendezvous.told_at = cluster.rendezvous.gates
     return inner
 

@@ -128,8 +128,8 @@ class Watch:
         os._exit(1)  # the launcher would return 0 for a rank that ends by a signal
 
 
-def _limit_s() -> float:
-    """Return the seconds that an MPI may take to start; a value that cannot be one counts as none."""
+def limit_s() -> float:
+    """Return the seconds that a job may take to start; a value that cannot be one counts as none."""
     try:
         seconds = float(os.environ.get(LIMIT, LIMIT_S))
     except ValueError:
@@ -159,7 +159,7 @@ class Limit:
         self.begun.set()
 
     def _run(self) -> None:
-        for _ in range(round(_limit_s())):  # counts, and not time, in which the job may have been suspended
+        for _ in range(round(limit_s())):  # counts, and not time, in which the job may have been suspended
             if self.begun.wait(1.0):
                 return
         self.siblings.look()
@@ -174,7 +174,7 @@ class Limit:
         os._exit(1)
 
     def _message(self, stopped: Sequence[int]) -> str:
-        seconds = _limit_s()
+        seconds = limit_s()
         named = f"rank{'s' * (len(stopped) > 1)} {', '.join(map(str, stopped))}"
         why = f"{named} was stopped by a signal" if stopped else "a rank is stuck, or cannot be reached"
         return f"MPI must start within {seconds:g} s ({LIMIT}), and did not on {os.uname().nodename}: {why}"

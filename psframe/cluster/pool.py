@@ -9,6 +9,7 @@ from mpi4py import MPI
 
 from psframe.cluster import communicators
 from psframe.cluster.cluster import Cluster, join
+from psframe.cluster.flight.recorder import follow
 from psframe.cluster.gates import PeerLost
 from psframe.cluster.node_channel import LeaderEnded
 from psframe.record.flight import SPARE, phase
@@ -56,7 +57,7 @@ class Pool:
         self.cluster, self.survives, self.members = cluster, survives, tuple(range(cluster.n_ranks))
         self.wanted, self.drained = cluster.n_ranks, set[str | int]()
         self.leaves: Callable[[], bool] = lambda: False
-        self.n_kept = communicators.n_kept()
+        self.n_kept, self.first = communicators.n_kept(), cluster.comm.Get_group()
 
     @property
     def has_spares(self) -> bool:
@@ -152,6 +153,11 @@ class Pool:
         members, self.wanted, drained = new.bcast((members, self.wanted, self.drained))
         self.members, self.drained = tuple(members), set(drained)
         self.cluster, self.n_kept = new, communicators.n_kept()
+        # the deadline holds for those that are left, who are told of by the numbers that the user has seen
+        new.rendezvous.deadline_s = old.rendezvous.deadline_s
+        group = new.comm.Get_group()
+        new.rendezvous.renamed = dict(enumerate(MPI.Group.Translate_ranks(group, None, self.first)))
+        follow(new)
         return [rank for rank, has in enumerate(new.allgather(holds)) if has]
 
     def leave(self, message: Any, heard: bool = False) -> None:
@@ -195,4 +201,5 @@ class Pool:
         active = join(comm)
         # a lost rank is named by its number in the job
         active.rendezvous.members = tuple(self.members[member] for member in active.rendezvous.members)
+        active.rendezvous.renamed = self.cluster.rendezvous.renamed
         return active

@@ -174,6 +174,8 @@ class Keeper:
     def _act(self, rank: Rank, kind: int, content: bytes) -> None:
         if kind == FACTS:
             given = dict(json.loads(content))
+            if "left" in given:  # the job has gone on without a rank, so the next end is one of its own
+                self.written_at = -QUIET_S
             for name in {"run", "dir"}.intersection(given):
                 given[name] = os.path.join(self.home, given[name])  # raises TypeError for what is no path
             self.facts = json.loads(json.dumps(self.facts | given, allow_nan=False))

@@ -116,21 +116,43 @@ def _throttled(cores: Path) -> int | None:
 
 
 def _cgroup(tree: Tree) -> dict[str, int]:
-    """Return how often, and how long, this process's cgroups were out of CPU time, and what is left of their memory."""
+    """Return what this process's cgroups are short of, of several the most: CPU time, and memory, and what is left.
+
+    Times are in microseconds: those in which all of a group's tasks waited for memory, and some for a disk, too.
+    """
     found: dict[str, int] = {}
     for group in cgroups.groups(tree, "cpu"):
         counts = _counts(tree.text(f"{group.place}/cpu.stat"))
         microseconds = counts.get("throttled_usec", counts.get("throttled_time", 0) // 1000)
         told = {"periods": counts.get("nr_periods", 0), "throttled": counts.get("nr_throttled", 0)}
-        for name, value in {**told, "throttled_us": microseconds}.items():
-            found[name] = max(found.get(name, 0), value)
+        _most(found, {**told, "throttled_us": microseconds})
     for group in cgroups.groups(tree, "memory"):
-        counts = _counts(tree.text(f"{group.place}/memory.events"))
-        found["killed"] = max(found.get("killed", 0), counts.get("oom_kill", 0))
+        events = "memory.events" if group.version == 2 else "memory.oom_control"
+        counts = _counts(tree.text(f"{group.place}/{events}"))
+        failed = _counts(f"high {(tree.text(f'{group.place}/memory.failcnt') or '').strip()}")  # of version 1
+        reached = counts.get("high", 0) + counts.get("max", 0) + failed.get("high", 0)
+        _most(found, {"killed": counts.get("oom_kill", 0), "reached": reached})
+        if group.is_own:  # what its tasks wait for, whichever group above it has the limit
+            _most(found, {f"{of}_us": _stalled(tree, f"{group.place}/{of}.pressure", of) for of in ("memory", "io")})
     limits = cgroups.memory(tree)
     if limits:
         found["memory_left"] = min(limit.limit - limit.taken for limit in limits)
     return found
+
+
+def _most(found: dict[str, int], told: dict[str, int]) -> None:
+    for name, value in told.items():
+        found[name] = max(found.get(name, 0), value)
+
+
+def _stalled(tree: Tree, place: str, of: str) -> int:
+    """Return the microseconds in which all tasks of a cgroup waited for memory, or some for a disk; 0 if unknown."""
+    kind = "full" if of == "memory" else "some"
+    for line in (tree.text(place) or "").splitlines():
+        total = line.rpartition("total=")[2]
+        if line.startswith(f"{kind} ") and total.isdigit():
+            return int(total)
+    return 0
 
 
 def _counts(text: str | None) -> dict[str, int]:

@@ -38,6 +38,8 @@ class Recorder:
         self._sock: socket.socket | None = None
         self._held: list[int] = []  # descriptors of the last recording
         self.run = ""  # its folder, once it has one
+        self.place = 0  # of its ring in the node's memory
+        self.watchdog: Watchdog | None = None
         self._asking = Lock()
 
     def tell(self, **facts: Any) -> None:
@@ -156,11 +158,22 @@ def _watched(cluster: Cluster, memory: np.ndarray | None, end: Callable[[PeerLos
         yield
         return
     watchdog = Watchdog(memory.data, cluster.rendezvous, cluster.n_nodes == 1, end)
+    RECORDER.watchdog = watchdog
     watchdog.start()
     try:
         yield
     finally:
+        RECORDER.watchdog = None
         watchdog.stop()
+
+
+def follow(cluster: Cluster) -> None:
+    """Watch over ``cluster``, which is left of a job that goes on without a rank. All of its ranks must call."""
+    RECORDER.tell(left=cluster.n_ranks)
+    places = cluster.allgather((cluster.node, RECORDER.place))
+    if RECORDER.watchdog:
+        of_node = [place for node, place in places if node == cluster.node]
+        RECORDER.watchdog.follow(cluster.rendezvous, of_node, cluster.n_nodes == 1)
 
 
 def begin(cluster: Cluster) -> np.ndarray | None:
@@ -179,6 +192,7 @@ def begin(cluster: Cluster) -> np.ndarray | None:
     RING.put(flight.STATE, flight.STARTS)
     RING.put(flight.SPACE, flight.space())
     RING.move(memory[at : at + size])
+    RECORDER.place = cluster.node_rank
     end = _keep(cluster, fd)
     os.close(fd)
     if end:

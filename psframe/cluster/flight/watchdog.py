@@ -5,10 +5,11 @@ node note. MPI lets Python's threads run while it waits.
 """
 
 from collections.abc import Callable, Sequence
-from threading import Event, Thread
+from threading import Event, Lock, Thread
 
 from psframe.cluster.flight import machine
 from psframe.cluster.gates import PeerLost, Rendezvous
+from psframe.cluster.mpi_start import LIMIT, limit_s
 from psframe.record import flight
 
 #: waits that have no deadline of their own
@@ -18,7 +19,6 @@ LONG = frozenset({flight.COMPILE})
 SPACE = flight.space()
 STILL = ("T", "t", "Z", "X", "gone")  # states of a process that a signal has stopped, or that has ended
 START_S = 60.0  # least deadline for a rank that computes before training begins: it may import, or read data
-ELSEWHERE_S = 1800.0  # the same outside of steps, for ranks of other nodes, whose own watchdogs see more
 #: seconds between two looks
 LEAST_S, MOST_S = 0.05, 1.0
 GRACE = 3  # looks that a rank leaves to one that knows more, or comes first
@@ -93,15 +93,26 @@ class Watchdog:
     """
 
     def __init__(self, memory: memoryview, meeting: Rendezvous, is_whole: bool, end: Callable[[PeerLost], object]):
-        size, n = flight.N_BYTES, len(meeting.members)
-        self.ranks = [Observed(memory[number * size : (number + 1) * size]) for number in range(n)]
-        self.meeting, self.is_whole, self.end, self.stopped = meeting, is_whole, end, Event()
-        self.late_looks = 0
+        self.memory, self.end, self.stopped, self.looking = memory, end, Event(), Lock()
+        self._watch(meeting, range(len(meeting.members)), is_whole)
         self.thread = Thread(target=self._run, name="psframe-watchdog", daemon=True)
+
+    def _watch(self, meeting: Rendezvous, places: Sequence[int], is_whole: bool) -> None:
+        """Watch from now on over the ranks of ``meeting``, whose rings have these places in the memory."""
+        size = flight.N_BYTES
+        self.ranks = [Observed(self.memory[place * size : (place + 1) * size]) for place in places]
+        self.meeting, self.is_whole, self.late_looks = meeting, is_whole, 0
+
+    def follow(self, meeting: Rendezvous, places: Sequence[int], is_whole: bool) -> None:
+        """Watch over the ranks that are left after a death, as in the constructor, in these places of the memory."""
+        with self.looking:
+            self._watch(meeting, places, is_whole)
+        self.start()
 
     def start(self) -> None:
         """Start the thread, on a rank that has others to watch, and is to."""
-        if self.meeting.me < 2 and (len(self.ranks) > 1 or not self.is_whole):
+        is_one = self.meeting.me < 2 and (len(self.ranks) > 1 or not self.is_whole)
+        if is_one and self.thread.ident is None:
             self.thread.start()
 
     def stop(self) -> None:
@@ -114,8 +125,9 @@ class Watchdog:
 
     def _run(self) -> None:
         while not self.stopped.wait(self.every_s):
-            lost = self.look()
-            if lost and self.meeting.told_at.tell():
+            with self.looking:
+                lost, told_at = self.look(), self.meeting.told_at
+            if lost and told_at.tell():
                 self.end(lost)
 
     def look(self) -> PeerLost | None:
@@ -148,12 +160,14 @@ class Watchdog:
         return waiting, late
 
     def _elsewhere_s(self, waiting: Sequence[int]) -> float:
-        """Return the least seconds to wait where all ranks of this node do, and none is in the exchange of a step.
+        """Return the least seconds to wait where all ranks of this node do: those of other nodes cannot be seen.
 
-        Those of another node may compile, or have more to compute before an epoch ends.
+        They may compile or read data before training begins, and have more to compute before an epoch ends.
         """
-        in_step = all(flight.EXCHANGE in self.ranks[number].kinds for number in waiting)
-        return 0.0 if self.is_whole or in_step else ELSEWHERE_S
+        ranks = [self.ranks[number] for number in waiting]
+        starts = any(rank.read.header["state"] == flight.STARTS for rank in ranks)
+        ends_epoch = any(flight.EPOCH in rank.kinds and flight.EXCHANGE not in rank.kinds for rank in ranks)
+        return limit_s() if not self.is_whole and (starts or ends_epoch) else 0.0
 
     def _goes_on(self, rank: Observed, looks: float) -> bool:
         """Return True if a rank that others wait for has not been still for as long as it may be."""
@@ -173,12 +187,16 @@ class Watchdog:
         steps = [self.ranks[number].read.header["step"] for number in waiting]
         if len(set(steps)) > 1:
             return [number for number, step in zip(waiting, steps, strict=True) if step == min(steps)]
-        calls = [self.ranks[number].kinds[-1] for number in waiting]
-        most = max(calls, key=calls.count)
-        return [number for number, call in zip(waiting, calls, strict=True) if call != most]
+        calls = {number: self.ranks[number].kinds[-1] for number in waiting}
+        if not self.is_whole:  # the others wait for the one of them that waits for other nodes
+            calls = {number: call for number, call in calls.items() if call != flight.SOCKET} or calls
+        most = max(calls.values(), key=[*calls.values()].count)
+        return [number for number, call in calls.items() if call != most]
 
     def _lost(self, waiting: Sequence[int], late: Sequence[int]) -> PeerLost:
-        seconds, members = self.meeting.deadline_s, self.meeting.members
+        seconds, members, key = self.meeting.deadline_s, self.meeting.names, "sync.deadline_s"
+        if not late and self._elsewhere_s(waiting) > seconds:
+            seconds, key = self._elsewhere_s(waiting), LIMIT
         first = next((number for number in waiting if number not in late), waiting[0])
         kind = self.ranks[first].kinds[-1]
         call = "the other ranks of its node" if kind == flight.SOCKET else flight.NAMES.get(kind, "a wait")
@@ -190,7 +208,7 @@ class Watchdog:
         else:
             who = f"rank {', '.join(map(str, ranks))}"
         return PeerLost(
-            f"{who} did not come to {call} for {seconds:g} s (sync.deadline_s), where rank {members[first]} waits, and "
+            f"{who} did not come to {call} for {seconds:g} s ({key}), where rank {members[first]} waits, and "
             "the others cannot go on without it",
             ranks,
             True,

@@ -86,7 +86,7 @@ class Guard:
         rendezvous, waits = cluster.rendezvous, traits.in_step and not config.parallel.is_cut
         late_s = fault.late_s if waits else 0.0
         keep = partial(RECORDER.incident, "late")
-        self.watch = StragglerMonitor(cluster.pulse, rendezvous.members, late_s, rendezvous.late, keep)
+        self.watch = StragglerMonitor(cluster.pulse, rendezvous.names, late_s, rendezvous.late, keep)
         self.skipped: list[dict[str, Any]] = []
         self.repaired: list[dict[str, Any]] = []
         self.in_a_row, self.loss = 0, 0.0

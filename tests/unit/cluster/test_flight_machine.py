@@ -83,11 +83,25 @@ def test_machine_tells_what_the_kernel_does(proc):
 def test_machine_tells_of_its_cgroups(tmp_path):
     cgroup_trees.process(tmp_path, "0::/job/task", cgroup_trees.V2)
     for path, throttled, killed, limit in (("/job", 5, 3, 900), ("/job/task", 2, 1, "max")):
-        cgroup_trees.two(tmp_path, path, 300, max=limit, events=f"low 0\noom 9\noom_kill {killed}")
+        cgroup_trees.two(tmp_path, path, 300, max=limit, events=f"low 0\nhigh {killed}\nmax 6\noom 9\noom_kill {killed}")
+        for of in ("memory", "io"):
+            put(tmp_path, f"{cgroup_trees.GROUPS}{path}/{of}.pressure", PRESSURE)
         text = f"usage_usec 1\nnr_periods 7\nnr_throttled {throttled}\nthrottled_usec {throttled * 1000}\n"
         put(tmp_path, f"{cgroup_trees.GROUPS}{path}/cpu.stat", text)
     found = machine.machine(".", tmp_path, Tree(tmp_path))["cgroup"]
-    assert found == {"periods": 7, "throttled": 5, "throttled_us": 5000, "killed": 3, "memory_left": 600}
+    assert found.pop("memory_left") == 600
+    assert (found.pop("memory_us"), found.pop("io_us")) == (456, 123456)
+    assert found == {"periods": 7, "throttled": 5, "throttled_us": 5000, "killed": 3, "reached": 9}
+
+
+def test_machine_counts_what_its_own_cgroup_waits_for(tmp_path):
+    """Those above it have other tasks, too."""
+    cgroup_trees.process(tmp_path, "0::/job/task", cgroup_trees.V2)
+    for path in ("/job", "/job/task"):
+        cgroup_trees.two(tmp_path, path, 300, max="max")
+    put(tmp_path, f"{cgroup_trees.GROUPS}/job/memory.pressure", PRESSURE)
+    found = machine.machine(".", tmp_path, Tree(tmp_path))["cgroup"]
+    assert (found["memory_us"], found["io_us"]) == (0, 0)
 
 
 def test_machine_tells_of_cgroups_of_version_1(tmp_path):
@@ -95,8 +109,11 @@ def test_machine_tells_of_cgroups_of_version_1(tmp_path):
     cgroup_trees.process(tmp_path, own, *cgroup_trees.V1)
     cgroup_trees.one(tmp_path, "/job", 900, 300)
     put(tmp_path, f"{cgroup_trees.GROUPS}/cpu,cpuacct/job/cpu.stat", "nr_throttled 4\nthrottled_time 7000999")
+    put(tmp_path, f"{cgroup_trees.GROUPS}/memory/job/memory.oom_control", "under_oom 0\noom_kill 2")
+    put(tmp_path, f"{cgroup_trees.GROUPS}/memory/job/memory.failcnt", "8")
     found = machine.machine(".", tmp_path, Tree(tmp_path))["cgroup"]
-    assert found == {"periods": 0, "throttled": 4, "throttled_us": 7000, "killed": 0, "memory_left": 600}
+    assert (found.pop("memory_us"), found.pop("io_us")) == (0, 0)
+    assert found == {"periods": 0, "throttled": 4, "throttled_us": 7000, "killed": 2, "reached": 8, "memory_left": 600}
 
 
 @pytest.mark.parametrize(
@@ -105,10 +122,11 @@ def test_machine_tells_of_cgroups_of_version_1(tmp_path):
 def test_machine_with_damaged_cgroups_tells_of_none(tmp_path, damage):
     cgroup_trees.process(tmp_path, "0::/job", cgroup_trees.V2)
     cgroup_trees.two(tmp_path, "/job", 300, max="max")
-    for name in ("cpu.stat", "memory.events"):
+    for name in ("cpu.stat", "memory.events", "memory.pressure", "io.pressure"):
         (tmp_path / cgroup_trees.GROUPS / "job" / name).write_bytes(damage)
     found = machine.machine(".", tmp_path, Tree(tmp_path))["cgroup"]
-    assert found == {"periods": 0, "throttled": 0, "throttled_us": 0, "killed": 0}
+    assert set(found.values()) == {0}
+    assert {"periods", "throttled", "throttled_us", "killed", "reached", "memory_us", "io_us"} == found.keys()
 
 
 KEYS = {"loadavg": "load", "meminfo": "memory", "stat": "stolen_s", "vmstat": "swapped"}

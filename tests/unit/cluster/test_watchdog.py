@@ -233,9 +233,39 @@ def test_watchdog_ends_the_job_unless_another_rank_has_told(told):
     assert [lost.ranks for lost in node.ended] == [(11,)] * (not told)
 
 
-@pytest.mark.parametrize("state", [flight.STARTS, flight.TRAINS])
-def test_watchdog_waits_outside_of_steps_for_a_node_that_may_compute(state):
+@pytest.mark.parametrize("kinds", [(), (flight.EPOCH,)])
+def test_watchdog_gives_a_node_that_may_compute_the_limit_of_a_start(kinds, monkeypatch):
     """Its own watchdog would tell of a rank that is stuck there."""
-    node = Node(2, is_whole=False, state=state).enter(BCAST, 0, 1)
-    node.silent(round(watchdog.ELSEWHERE_S) + GRACE)
+    monkeypatch.setenv("PSFRAME_START_S", "300")
+    node = Node(2, is_whole=False, state=flight.TRAINS if kinds else flight.STARTS)
+    for kind in (*kinds, BCAST):
+        node.enter(kind, 0, 1)
+    node.silent(300 + GRACE)
+    node.names([], "a rank of another node did not come to MPI bcast for 300 s (PSFRAME_START_S)")
+
+
+def test_watchdog_of_a_node_does_not_blame_who_waits_for_its_first_rank():
+    node = Node(3, is_whole=False).enter(BCAST, 0).enter(flight.SOCKET, 1, 2)
+    node.silent(LOOKS + GRACE)
+    node.names([], "a rank of another node did not come to MPI bcast", "where rank 10 waits")
+
+
+@pytest.mark.parametrize("kinds", [(), (flight.EVALUATE,), (flight.EPOCH, flight.STEP, flight.EXCHANGE)])
+def test_watchdog_gives_a_node_no_such_time_while_all_train(kinds):
+    node = Node(2, is_whole=False)
+    for kind in (*kinds, BCAST):
+        node.enter(kind, 0, 1)
+    node.silent(LOOKS + GRACE)
     node.names([], "a rank of another node did not come to MPI bcast")
+
+
+def test_watchdog_follows_a_job_that_goes_on_without_a_rank():
+    node = Node(4).enter(BCAST, 0, 2, 3).enter(flight.FORWARD, 1)  # which has died
+    node.told.append(True)
+    left = Node(3).meeting
+    left.names = [10, 12, 13]
+    node.watchdog.follow(left, [0, 2, 3], True)
+    node.watchdog.stop()
+    assert node.watchdog.thread.ident is not None, "it was not started"
+    node.rings[2].leave(0)
+    node.late([12], "where rank 10 waits")

@@ -3,7 +3,7 @@
 import re
 from collections.abc import Iterator
 
-from psframe.doctor.why import slowness
+from psframe.doctor.why import links, slowness
 from psframe.doctor.why.cause import Cause
 from psframe.doctor.why.evidence import FRAME, Evidence, Frame, Rank, grown, nested, shown
 from psframe.record import flight
@@ -16,7 +16,7 @@ DISK = (flight.STORE, flight.CHECKPOINT, flight.RECORD)
 
 def causes(evidence: Evidence) -> list[Cause]:
     """Return the causes of an incident, the most likely first."""
-    found = [cause for rule in (*RULES, *slowness.RULES) for cause in rule(evidence)]
+    found = [cause for rule in (*RULES, *links.RULES, *slowness.RULES) for cause in rule(evidence)]
     return sorted(found, key=lambda cause: -cause.weight)
 
 
@@ -186,11 +186,14 @@ def node_lost(evidence: Evidence) -> Iterator[Cause]:
         return
     hosts = ", ".join(shown(host, 60) for host in evidence.missing[:8])
     lost = f" Nothing was written by {hosts}." if hosts else ""
+    nodes = {rank.host for rank in evidence.ranks}
+    waits = "ranks of all nodes wait for the others: look at what lies between them, before the hosts"
+    lines = [waits] if len(nodes) > 1 and nodes == {rank.host for rank in away} else []
     words = capital(evidence.message.removeprefix("psframe: ").partition("; continue with")[0])
     yield Cause(
         84,
         f"{words}.{lost}",
-        waiting(evidence, []),
+        [*lines, *waiting(evidence, [])],
         "Look whether that host is up, and its link; `psframe why` there tells more if its disk is another.",
     )
 

@@ -101,6 +101,8 @@ class Rank:
     ----------
     process : Process
         At the end; with a state "gone" where there is none.
+    began : dict of str to str
+        The status of its process when the job began.
     cpu_share, delayed : float
         Seconds of a core that it used, and in which it could run and had none, a second; over the last seconds.
     """
@@ -110,6 +112,7 @@ class Rank:
         self.number, self.phases = told.rank, [phase for phase in told.phases if phase[0] in flight.NAMES]
         processes = [(sample.at, sample.processes.get(str(told.rank))) for sample in node.samples]
         known = [(at, process) for at, process in processes if process and process.state != "?"]
+        self.began = known[0][1].status if known else {}
         self.process = known[-1][1] if known else Process(state=told.process_state or "gone")
         self.cpu_share = self._rate(known[-2:], "cpu_s")
         self.delayed = self._rate(known[-3:], "waited")

@@ -5,6 +5,7 @@ from statistics import median
 
 from psframe.doctor.why.cause import Cause
 from psframe.doctor.why.evidence import Evidence, Rank, grown, nested, shown
+from psframe.doctor.why.links import polls
 from psframe.record import flight
 
 THROTTLED = 0.2  # share of the time in which a cgroup had no CPU time left
@@ -39,7 +40,8 @@ def shared_cores(evidence: Evidence) -> Iterator[Cause]:
     usual = median(rank.delayed for rank in known)
     for rank in known:
         others = [other.delayed for other in known if other is not rank]
-        if rank.delayed > DELAYED and rank.delayed > MORE * max(median(others), 0.02):
+        needed = rank.delayed - polls(rank)  # who polls for others runs only to give its core away again
+        if needed > DELAYED and rank.delayed > MORE * max(median(others), 0.02):
             near = [other for other in known if other is not rank and other.host == rank.host]
             mates = [other for other in near if _core(rank) and _core(other) == _core(rank)]
             whom = f"rank {mates[0].number}" if mates else "another process"
@@ -66,6 +68,39 @@ def shared_cores(evidence: Evidence) -> Iterator[Cause]:
         )
 
 
+def few_cores(evidence: Evidence) -> Iterator[Cause]:
+    """Ranks may run on fewer cores than they are, where the machine has more."""
+    for host, _, after, _ in evidence.machines():
+        here = [rank for rank in evidence.alive if shown(rank.host, 60) == host and not rank.is_stopped]
+        by_cores: dict[str, list[Rank]] = {}
+        for rank in here:
+            by_cores.setdefault(rank.process.status.get("Cpus_allowed_list", ""), []).append(rank)
+        each = -(-len(here) // max(int(nested(after, "cores")), 1))  # that a core has where all may run everywhere
+        for cores, ranks in by_cores.items():
+            usual, n_cores = median(rank.delayed for rank in ranks), cores_in(cores)
+            if not n_cores or len(ranks) <= n_cores * each or usual <= DELAYED:
+                continue
+            before = sorted({rank.began.get("Cpus_allowed_list", cores) for rank in ranks} - {cores})
+            words = f"core{'s' * (n_cores > 1)} {shown(cores, 60)}"
+            numbers = f"{', '.join(str(rank.number) for rank in ranks[:8])}{', ...' * (len(ranks) > 8)}"
+            yield Cause(
+                77,
+                f"Ranks {numbers} ({host}) may run on {words} alone, of {nested(after, 'cores'):.0f}: the median one "
+                f"could run and had no core for {usual:.0%} of the time.",
+                [f"when the job began, they might run on {shown(', '.join(before), 60)}"] if before else [],
+                "Give each rank a core of its own: look at mpirun's binding, `affinity`, `taskset`, and the cores of "
+                "the job (Slurm, a container's --cpuset-cpus).",
+            )
+
+
+def cores_in(text: str) -> int:
+    """Return how many cores the kernel's list of them has, as ``0-3,8``; 0 for what is none."""
+    spans = [span.partition("-")[::2] for span in text.split(",")]
+    if not all(first.isdigit() and (last or first).isdigit() and len(first + last) < 13 for first, last in spans):
+        return 0
+    return sum(max(int(last or first) - int(first) + 1, 0) for first, last in spans)
+
+
 def _core(rank: Rank) -> str:
     """Return the only core that a rank may run on, "" if there are several."""
     allowed = rank.process.status.get("Cpus_allowed_list", "")
@@ -76,14 +111,22 @@ def short_memory(evidence: Evidence) -> Iterator[Cause]:
     """The machine, or the job, is short of memory."""
     for host, before, after, seconds in evidence.machines():
         stalled = grown(before, after, "pressure", "memory", "full") / 1e6
-        swapped = grown(before, after, "swapped", "pswpin")
-        if stalled > PRESSURE * seconds or swapped > 256 * seconds:
+        of_job = grown(before, after, "cgroup", "memory_us") / 1e6
+        swapped, reached = grown(before, after, "swapped", "pswpin"), grown(before, after, "cgroup", "reached")
+        if max(stalled, of_job) > PRESSURE * seconds or swapped > 256 * seconds:
+            # the kernel takes pages from a cgroup at its limit, where the machine has enough
+            is_job = of_job > PRESSURE * seconds and reached > 0
+            where = f"The cgroup of the job on {host}" if is_job else f"Host {host}"
+            lines = [f"{nested(after, 'memory', 'MemAvailable') / 2**20:,.0f} MiB are left on the host"]
+            lines += [f"the cgroup reached its limit of memory {reached:,.0f} times"] if reached > 0 else []
+            more = "Give the job more memory (memory.high and memory.max, a container's --memory, Slurm's --mem). "
             yield Cause(
                 78,
-                f"Host {host} is short of memory: its tasks waited for it for {stalled:.1f} s of {seconds:.1f} s, and "
-                f"{swapped:,.0f} pages came back from swap.",
-                [f"{nested(after, 'memory', 'MemAvailable') / 2**20:,.0f} MiB are left"],
-                "Start fewer ranks, or lower train.batch_size; `--dry-run` shows what a config needs.",
+                f"{where} is short of memory: its tasks waited for it for {max(stalled, of_job):.1f} s of "
+                f"{seconds:.1f} s, and {swapped:,.0f} pages came back from swap.",
+                lines,
+                f"{more if reached > 0 else ''}Start fewer ranks, or lower train.batch_size; `--dry-run` shows what a "
+                "config needs.",
             )
 
 
@@ -91,7 +134,7 @@ def slow_disk(evidence: Evidence) -> Iterator[Cause]:
     """Tasks wait for a disk, and a rank among them writes."""
     writers = [rank for rank in evidence.alive if {flight.STORE, flight.CHECKPOINT} & set(rank.kinds)]
     for host, before, after, seconds in evidence.machines():
-        stalled = grown(before, after, "pressure", "io", "some") / 1e6
+        stalled = max(grown(before, after, *keys) for keys in (("pressure", "io", "some"), ("cgroup", "io_us"))) / 1e6
         here = [rank for rank in writers if shown(rank.host, 60) == host]
         if here and stalled > PRESSURE * seconds:
             yield Cause(
@@ -165,4 +208,4 @@ def _slowest_layer(evidence: Evidence, rank: Rank) -> str:
     return f", most of it in {rank.layer(worst)}" if lost[worst] > 0.6 * total and len(lost) > 1 else ""
 
 
-RULES = (throttled, shared_cores, short_memory, slow_disk, chronic)
+RULES = (throttled, few_cores, shared_cores, short_memory, slow_disk, chronic)

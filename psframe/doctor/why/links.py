@@ -1,0 +1,73 @@
+"""Causes that lie between nodes, in an incident (:data:`RULES`): where all of them wait, no rank is to blame."""
+
+from collections.abc import Collection, Iterator
+
+from psframe.doctor.why.cause import Cause
+from psframe.doctor.why.evidence import Evidence, Rank, shown
+from psframe.record import flight
+
+LONG_S = 0.03  # of a wait for other nodes: shorter ones are those of a network in order, and of a scheduler's turn
+MUCH = 0.5  # share of the time in such waits
+LEAST_S = 2.0  # of a rank's events, that must be known
+
+
+def slow_link(evidence: Evidence) -> Iterator[Cause]:
+    """The exchange between nodes takes the time: each node waits for the others, and none is behind."""
+    hosts = list(dict.fromkeys(rank.host for rank in evidence.alive))
+    if evidence.first.reason in ("error", "exception", "death", "start") or len(hosts) < 2:
+        return
+    if evidence.missing or len(hosts) < len({rank.host for rank in evidence.ranks}):  # nothing is known of some
+        return
+    if any(rank.is_stopped or not rank.told.events for rank in evidence.alive):
+        return
+    workers = [rank for rank in evidence.alive if flight.FORWARD in (event[0] for event in rank.told.events)]
+    known = {rank.number: _long(rank) for rank in evidence.alive}
+    if not workers or min(seconds for seconds, *_ in known.values()) < LEAST_S:
+        return
+    # who comes last to an exchange waits least; outside of it, one rank of a node waits for all of that node
+    within = min(known[rank.number][1] for rank in workers)
+    beside = {host: max(known[rank.number][2] for rank in evidence.alive if rank.host == host) for host in hosts}
+    share = within + min(beside.values())
+    if share > MUCH:
+        yield Cause(
+            82,
+            f"The exchange between {len(hosts)} nodes takes {min(share, 1.0):.0%} of the time: all of them wait for "
+            "what comes over the network, and no rank is behind.",
+            [f"waits longer than {LONG_S * 1e3:.0f} ms count, of hosts {', '.join(shown(host, 60) for host in hosts[:8])}"],
+            "Look at the link between them (`ping`, `iperf3`) and at what else uses it; raise train.batch_size, or let "
+            "less cross it, by one of the codecs.",
+        )
+
+
+def polls(rank: Rank) -> float:
+    """Return the share of its last events' time in which a rank polled, where it gives its core away, and needs none."""
+    waits = flight.WAITS - {flight.GATE, flight.SOCKET}
+    return _covered(rank, waits, 0.0) / max(_known_s(rank), 1e-9)
+
+
+def _long(rank: Rank) -> tuple[float, float, float]:
+    """Return the seconds that are known of a rank, and the shares of long exchanges, and of long waits beside them."""
+    seconds = max(_known_s(rank), 1e-9)
+    within = _covered(rank, [flight.EXCHANGE], LONG_S)
+    both = _covered(rank, [flight.EXCHANGE, flight.NODES], LONG_S)
+    return seconds, within / seconds, (both - within) / seconds
+
+
+def _known_s(rank: Rank) -> float:
+    return max((event[4] for event in rank.told.events), default=0.0)
+
+
+def _covered(rank: Rank, kinds: Collection[int], least_s: float) -> float:
+    """Return the seconds in which a rank was in phases of ``kinds`` that last longer than ``least_s``."""
+    open_ = [(since, since) for kind, _, _, since in rank.phases if kind in kinds]
+    ended = [(began, took) for kind, _, _, _, began, took in rank.told.events if kind in kinds]
+    total, until = 0.0, float("inf")  # seconds before the end, up to which the time is counted
+    for began, took in sorted([*open_, *ended], reverse=True):
+        if took > least_s:
+            first, last = min(began, until), max(began - took, 0.0)
+            total += max(0.0, first - last)
+            until = min(until, last)
+    return total
+
+
+RULES = (slow_link,)

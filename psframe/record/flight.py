@@ -74,6 +74,7 @@ RING = compiled.flight.Ring()  #: of this process
 #: bytes of a ring, and words of its header
 N_BYTES = compiled.flight.N_BYTES
 PID, RANK, STATE, SPACE = compiled.flight.PID, compiled.flight.RANK, compiled.flight.STATE, compiled.flight.SPACE
+WRITES = compiled.flight.WRITES  #: since when a thread beside the phases writes a checkpoint, 0 for none
 
 #: states of a rank, in its header
 STARTS, TRAINS, ENDED = 1, 2, 3
@@ -141,7 +142,7 @@ def read(memory: memoryview, n_events: int) -> Read:
     """Return the phases and the last ``n_events`` events in a ring's memory (N_BYTES,), of which a rank may write."""
     flight = compiled.flight
     words = memory[: flight.N_BYTES].cast("q")
-    names = ("PID", "RANK", "STATE", "EVENTS", "DEPTH", "STEP", "EPOCH", "SPACE")
+    names = ("PID", "RANK", "STATE", "EVENTS", "DEPTH", "STEP", "EPOCH", "SPACE", "WRITES")
     header = {name.lower(): words[getattr(flight, name)] for name in names}
     depth = min(max(header["depth"], 0), flight.DEEPEST)
     frames = (words[flight.FRAMES + flight.FRAME * i :][: flight.FRAME] for i in range(depth))

@@ -7,6 +7,7 @@ bounded in size.
 import json
 import os
 import re
+import tempfile
 from collections.abc import Sequence
 from contextlib import suppress
 from pathlib import Path
@@ -19,6 +20,7 @@ FORMAT = 1  #: of the file
 MOST_BYTES = 64 << 20  # of a file that is read
 EVENTS = 200_000  # of all ranks of a node together
 MOST = 1000  # files in a folder
+SPARE = ("/tmp", "/dev/shm")  #: folders for what no disk of the run takes, after the working directory
 
 
 def events_of(n_ranks: int) -> int:
@@ -56,6 +58,25 @@ def found(folder: Path) -> list[list[Path]]:
         matches = [match for name in opened.names() if (match := FILE.fullmatch(name))][:MOST]
     numbers = sorted({int(match[1]) for match in matches})
     return [sorted((folder / match[0] for match in matches if int(match[1]) == number), key=node) for number in numbers]
+
+
+def aside(run: Path) -> list[Path]:
+    """Return the incidents of a run that lie where a keeper writes if the run's own disk is full; only this user's."""
+    places = [Path(folder) for folder in dict.fromkeys([os.getcwd(), *SPARE, tempfile.gettempdir()])]
+    kept = []
+    for path in (path for folder in places for path in _of_folder(folder)):
+        with suppress(OSError, ValueError, RecursionError, LookupError, TypeError):
+            of = read(path)["facts"]["run"] if path.lstat().st_uid == os.geteuid() else ""
+            if of and os.path.samefile(of, run):
+                kept.append(path)
+    return kept
+
+
+def _of_folder(folder: Path) -> list[Path]:
+    try:
+        return [path for files in found(folder) for path in files]
+    except OSError:
+        return []
 
 
 def node(path: Path) -> int:

@@ -3,11 +3,12 @@
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import replace
 from pathlib import Path
+from time import monotonic_ns
 
 import numpy as np
 
 from psframe.record import checkpoint
-from psframe.record.flight import STORE, phase
+from psframe.record.flight import RING, STORE, WRITES, phase
 from psframe.record.log import LOG
 from psframe.record.run_dir import RunDir, durably
 from psframe.record.sealed import At, anywhere
@@ -80,8 +81,12 @@ class Writer:
             self.under_way = self.thread.submit(self._write, taken)
 
     def _write(self, saved: checkpoint.Saved) -> None:
-        path = checkpoint.write(self.run_dir.path / "checkpoints", saved, self.at)
-        checkpoint.advance(path, self.keep, self.at)
+        RING.put(WRITES, monotonic_ns())
+        try:
+            path = checkpoint.write(self.run_dir.path / "checkpoints", saved, self.at)
+            checkpoint.advance(path, self.keep, self.at)
+        finally:
+            RING.put(WRITES, 0)
         self.written.append(path)
         LOG.info(f"{path.name} is durable")
 

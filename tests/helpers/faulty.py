@@ -1,9 +1,12 @@
 """Models, datasets and collectives of a user that misbehave on one rank, at one step: for tests of what tells of it.
 
-``PSFRAME_FAULT`` is ``KIND:RANK``: loop, lock, raise, or a call of MPI that the others do not make.
+``PSFRAME_FAULT`` is ``KIND:RANK``: loop, lock, raise, a call of MPI that the others do not make, or make with another
+size, memory that is eaten up, or SIGKILL in a place.
 """
 
 import os
+import signal
+import sys
 import threading
 import time
 
@@ -40,6 +43,24 @@ def wait_for_a_lock():
     lock.acquire()
 
 
+def die():
+    os.kill(os.getpid(), signal.SIGKILL)
+
+
+def eat():
+    """Take memory, page by page, until the kernel has none left for this process's cgroup."""
+    kept = []
+    while True:
+        kept.append(np.ones(1 << 20, np.float64))
+
+
+def _evaluates():
+    frame = sys._getframe()
+    while frame and frame.f_code.co_name != "evaluate":
+        frame = frame.f_back
+    return frame is not None
+
+
 class Faulty(BaseLayer):
     """A layer that passes its input on, or misbehaves."""
 
@@ -53,6 +74,14 @@ class Faulty(BaseLayer):
             wait_for_a_lock()
         if _is_due("raise"):
             raise ValueError("a layer of mine has raised")
+        if _is_due("eat"):
+            eat()
+        if (
+            os.environ.get("PSFRAME_FAULT", "").startswith("die-evaluating")
+            and _evaluates()
+            and _is_due("die-evaluating")
+        ):
+            die()
         if _is_due("exit"):
             os._exit(3)
         return x
@@ -98,6 +127,10 @@ class Collective:
     def allreduce_mean(self, grads, n_samples):
         if _is_due("other-call"):
             self.team.comm.Bcast(grads, 1)
+        if _is_due("other-size"):
+            self.team.comm.Allreduce(grads[: len(grads) // 2], self.total[: len(grads) // 2])
+        if _is_due("die-summing"):
+            die()
         if _is_due("collective-lock"):
             wait_for_a_lock()
         self.team.comm.Allreduce(grads, self.total)

@@ -79,9 +79,8 @@ class Hosts:
             _ip("-n", name, "addr", "add", f"{address}/24", "dev", "eth0")
             _ip("-n", name, "link", "set", "eth0", "up")
             _ip("-n", name, "link", "set", "lo", "up")
-            for inside, device in ((name, "eth0"), (self.switch, name)) if self.rate else ():
-                bucket = ("tbf", "rate", self.rate, "burst", "256kb", "latency", "100ms")
-                _run("tc", "-n", inside, "qdisc", "add", "dev", device, "root", *bucket)
+            if self.rate:
+                self._limit(name, self.rate, "256kb")
 
     def __exit__(self, *_):
         for name in [*self.names, self.switch]:
@@ -144,6 +143,15 @@ class Hosts:
         """Cut the power of a host: nobody is told, neither by it nor by the switch."""
         self.link(number, "down")
         self.stop(self.names[number])
+
+    def slow(self, number, rate):
+        """Let a host's link carry no more than this from now on, each way."""
+        self._limit(self.names[number], rate, "16kb")
+
+    def _limit(self, name, rate, burst):
+        bucket = ("tbf", "rate", rate, "burst", burst, "latency", "100ms")
+        for inside, device in ((name, "eth0"), (self.switch, name)):
+            _run("tc", "-n", inside, "qdisc", "replace", "dev", device, "root", *bucket)
 
     def link(self, number, how):
         """Cut a host off (``down``), or plug it in again (``up``)."""

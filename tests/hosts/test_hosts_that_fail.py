@@ -4,6 +4,7 @@ import os
 import signal
 import subprocess
 import sys
+import time
 
 import pytest
 
@@ -20,9 +21,9 @@ def two():
         yield made
 
 
-def begin(mpi, two, tmp_path):
+def begin(mpi, two, tmp_path, deadline_s=4):
     path = runs.write(tmp_path / "hosts.yaml", 1000)
-    keys = ("fault.late_s=0", "sync={mode: allreduce, deadline_s: 4}")
+    keys = ("fault.late_s=0", f"sync={{mode: allreduce, deadline_s: {deadline_s}}}")
     words = ["-m", "psframe.train", path, "--quiet", *keys]
     process = live.launch(two.on_first(two.mpi(mpi, (2, 2)).command(4, words)), **two.environment)
     live.trains(process, path)
@@ -59,3 +60,48 @@ def test_host_whose_ranks_are_all_stopped_is_the_first_cause(mpich, two, tmp_pat
     live.ends(process, path)
     assert f"node 1 ({two.names[1]}) did not come" in told
     assert f"Node 1 ({two.names[1]}) did not come" in first_cause(tmp_path)
+
+
+@pytest.mark.full
+def test_slow_link_is_the_first_cause(mpich, two, tmp_path):
+    process, path = begin(mpich, two, tmp_path, deadline_s=60)
+    two.slow(1, "1mbit")
+    (run,) = (tmp_path / "runs").glob("hosts-*")
+    words = [sys.executable, "-m", "psframe.doctor.dump", str(run)]
+    time.sleep(12)  # until the events before are forgotten
+    assert subprocess.run(words, timeout=120, cwd=ROOT).returncode == 0
+    cause = first_cause(tmp_path)
+    os.kill(process.pid, signal.SIGTERM)
+    live.ends(process, path)
+    assert "The exchange between 2 nodes takes " in cause
+
+
+STARTS = """\
+import os, runpy, signal, sys
+from psframe.train.assembly import assemble
+before = assemble.run
+def stop(cluster, *given):
+    if cluster.node:
+        os.kill(os.getpid(), signal.SIGSTOP)
+    return before(cluster, *given)
+assemble.run = stop
+sys.argv[1:] = sys.argv[2:]
+sys.argv[0] = "psframe.train"
+runpy.run_module("psframe.train", run_name="__main__")
+"""
+
+
+@pytest.mark.full
+def test_host_that_is_lost_before_training_begins_ends_the_job(mpich, two, tmp_path):
+    path, script = runs.write(tmp_path / "hosts.yaml", 1000), tmp_path / "stops.py"
+    script.write_text(STARTS)
+    words = [script, "-", path, "--quiet", "sync={mode: allreduce, deadline_s: 2}"]
+    env = {**two.environment, "PSFRAME_START_S": "8"}
+    process = live.launch(two.on_first(two.mpi(mpich, (2, 2)).command(4, words)), **env)
+    told = live.says(process, "psframe:")
+    process.wait(60)
+    for pid in live.ranks_of(path):
+        os.kill(pid, signal.SIGKILL)
+    live.ends(process, path)
+    assert "a rank of another node did not come to MPI " in told
+    assert "for 8 s (PSFRAME_START_S)" in told

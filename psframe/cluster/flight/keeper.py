@@ -257,7 +257,9 @@ class Keeper:
 
     def _folders(self) -> list[Path]:
         """Return where an incident may be written: a disk that is full is a reason to write one."""
-        known = [self.facts.get("run"), self.facts.get("dir"), self.home, os.environ.get("TMPDIR"), "/tmp", "/dev/shm"]
+        from psframe.record.incident import SPARE
+
+        known = [self.facts.get("run"), self.facts.get("dir"), self.home, os.environ.get("TMPDIR"), *SPARE]
         return [Path(folder) for folder in dict.fromkeys(known) if folder and os.path.isdir(folder)]
 
     def _ask_for_stacks(self) -> None:

@@ -43,6 +43,7 @@ class Rank:
             "pid": read.header["pid"],
             **{name: read.header[name] for name in ("state", "step", "epoch")},
             "n_events": read.header["events"],
+            "writes_s": _ago(read.header["writes"], now) if read.header["writes"] else None,
             "phases": [[kind, a, b, _ago(began, now)] for kind, a, b, began in read.phases],
             "events": [
                 [kind, nested, a, b, _ago(began, now), round((ended - began) / 1e9, 7)]

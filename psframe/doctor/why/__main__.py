@@ -53,9 +53,14 @@ def main(argv: Sequence[str]) -> int:
 
 
 def _incidents(path: Path) -> list[list[Path]]:
-    """Return a run's incidents, the oldest first, each as files of about one time: nodes count their own."""
+    """Return a run's incidents, the oldest first, each as files of about one time: nodes count their own.
+
+    Of a run whose disk was full, they lie elsewhere.
+    """
     try:
-        at = {file: (written(file), n) for n, files in enumerate(incident.found(path)) for file in files}
+        numbered = incident.found(path)
+        at = {file: (written(file), n) for n, files in enumerate(numbered) for file in files}
+        at |= {file: (written(file), len(numbered)) for file in incident.aside(path)}
     except OSError as error:
         raise UserError(
             f"why must be given the folder of a run, got {str(path)!r} ({reason(error)}); check the path"

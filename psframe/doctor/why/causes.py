@@ -3,9 +3,10 @@
 import re
 from collections.abc import Iterator
 
-from psframe.doctor.why import links, slowness
+from psframe.doctor.why import calls, links, slowness
+from psframe.doctor.why.calls import other_sizes, raised
 from psframe.doctor.why.cause import Cause
-from psframe.doctor.why.evidence import FRAME, Evidence, Frame, Rank, grown, nested, shown
+from psframe.doctor.why.evidence import Evidence, Rank, grown, nested, shown
 from psframe.record import flight
 
 LEAST_S = 0.5  # in which a rank has noted nothing, below which it is not accused
@@ -16,7 +17,7 @@ DISK = (flight.STORE, flight.CHECKPOINT, flight.RECORD)
 
 def causes(evidence: Evidence) -> list[Cause]:
     """Return the causes of an incident, the most likely first."""
-    found = [cause for rule in (*RULES, *links.RULES, *slowness.RULES) for cause in rule(evidence)]
+    found = [cause for rule in (*RULES, *calls.RULES, *links.RULES, *slowness.RULES) for cause in rule(evidence)]
     return sorted(found, key=lambda cause: -cause.weight)
 
 
@@ -57,8 +58,14 @@ def died(evidence: Evidence) -> Iterator[Cause]:
             "SIGBUS (a compiled extension of yours); mpirun's own message names the signal."
         )
         evidence_lines = [f"the last that it noted was {rank.doing()}, {duration(rank.since_s)} before"]
+        beside = ""
+        if rank.told.writes_s is not None:  # by a thread, whatever else the rank does
+            beside = ", while it wrote a checkpoint"
+            evidence_lines.append(
+                f"it wrote the checkpoint for {duration(rank.told.writes_s)}; the one before is whole"
+            )
         evidence_lines += [f"memory left on {host}: {left / 2**20:,.0f} MiB"] if is_short else []
-        yield Cause(95, f"{capital(str(rank))} died in {rank.doing()}{why}.", evidence_lines, advice)
+        yield Cause(95, f"{capital(str(rank))} died in {rank.doing()}{beside}{why}.", evidence_lines, advice)
 
 
 def told(evidence: Evidence) -> Iterator[Cause]:
@@ -70,21 +77,17 @@ def told(evidence: Evidence) -> Iterator[Cause]:
     free = min((nested(after, "disk", "free") for after in disks), default=1e18)
     full = "No space left" in message or "disk is full" in message or free < 1 << 20
     lines = [f"the disk of the run has {free / 2**20:,.1f} MiB left"] if full else []
-    place = _raised(evidence)
-    raised = f" It was raised in {place}." if place else ""
+    place = raised(evidence)
+    where = f" It was raised in {place}." if place else ""
     advice = "Free space on the disk of the run, and continue with checkpoint.resume=auto." if full else ""
     who = f"Rank {evidence.first.rank} ended with " if evidence.first.reason == "exception" and ": " in message else ""
+    if other_sizes(evidence):  # what MPI says of it names neither
+        return
     if evidence.first.reason == "start" and any(rank.is_stopped for rank in evidence.ranks):
         return
-    yield Cause(92, f"{who}{message}{'' if message.endswith('.') else '.'}{raised}", lines, advice)
-
-
-def _raised(evidence: Evidence) -> str:
-    """Return the user's line that an exception's traceback names last, "" if there is none."""
-    library = next((rank.library for rank in evidence.ranks), [])
-    frames = [Frame(file, int(line), name) for file, line, name in FRAME.findall(evidence.first.details)]
-    own = [frame for frame in frames if not frame.file.startswith(("<", *library))]
-    return str(own[-1]) if own else ""
+    yield Cause(
+        92, f"{who}{message if who else capital(message)}{'' if message.endswith('.') else '.'}{where}", lines, advice
+    )
 
 
 def does_not_return(evidence: Evidence) -> Iterator[Cause]:
@@ -145,35 +148,6 @@ def _stuck(evidence: Evidence, rank: Rank) -> Cause:
 
 def _call(rank: Rank) -> str:
     return f", in the kernel's {shown(rank.process.call, 40)}" if rank.process.call else ""
-
-
-def mismatch(evidence: Evidence) -> Iterator[Cause]:
-    """Ranks are in calls of MPI that do not fit together."""
-    ranks = [rank for rank in evidence.alive if rank.phases and rank.kinds[-1] in flight.COLLECTIVES]
-    if len(ranks) < 2 or any(rank.is_stopped or rank.goes_on for rank in evidence.alive):
-        return
-    if any(not rank.waits for rank in evidence.alive):  # who has not come to a call is the cause
-        return
-    if min(rank.since_s for rank in ranks) < LEAST_S:  # those of groups may be in calls of their own for a moment
-        return
-    if len({rank.told.step for rank in ranks}) > 1:
-        return
-    calls = {rank.number: rank.phases[-1][:1] for rank in ranks}
-    if len(set(calls.values())) < 2:
-        return
-    most = max(calls.values(), key=[*calls.values()].count)
-    odd = [rank for rank in ranks if calls[rank.number] != most] or ranks[:1]
-    others = [rank for rank in ranks if rank not in odd]
-    places = [
-        f"{rank} is in {rank.doing()}{f', at {rank.user_frame}' if rank.user_frame else ''}" for rank in ranks[:6]
-    ]
-    yield Cause(
-        90,
-        f"The ranks call MPI in ways that do not fit: {odd[0]} is in {odd[0].doing()}, and {others[0]} in "
-        f"{others[0].doing()}.",
-        places,
-        "Every rank must make the same calls in the same order; look at the condition around that call.",
-    )
 
 
 def node_lost(evidence: Evidence) -> Iterator[Cause]:
@@ -239,4 +213,4 @@ def duration(seconds: float) -> str:
     return f"{seconds:,.1f} s" if seconds >= 1 else f"{seconds * 1e3:,.1f} ms"
 
 
-RULES = (stopped, died, told, does_not_return, mismatch, node_lost, behind)
+RULES = (stopped, died, told, does_not_return, node_lost, behind)

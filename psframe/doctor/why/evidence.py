@@ -48,6 +48,7 @@ class Told(msgspec.Struct):
     epoch: int = 0
     n_events: int = 0
     n_events_later: int = 0
+    writes_s: float | None = None
     ended_s: float | None = None
     said_goodbye: bool = False
     phases: list[tuple[int, int, int, float]] = []
@@ -171,7 +172,8 @@ class Rank:
             return "outside of any phase"
         kind, a, b, _ = self.phases[-1]
         where = f" (step {self.told.step}, epoch {self.told.epoch})" if self.told.step else ""
-        return f"{self._named(kind, a, b)}{where}"
+        during = f", during {flight.NAMES[flight.EVALUATE]}" if flight.EVALUATE in self.kinds[:-1] else ""
+        return f"{self._named(kind, a, b)}{during}{where}"
 
     def _named(self, kind: int, a: int, b: int) -> str:
         name = flight.NAMES[kind]

@@ -15,6 +15,7 @@ from psframe.record.folder import Folder
 LEAST_S = 2.0  # of training, below which nothing is said of its time
 LATE = 0.1  # share of the time in which others waited for a rank that was late (fault.late_s)
 CHECKPOINTS, DATA, EXCHANGE = 0.2, 0.4, 0.5  # share of an epoch
+SHORT, MOVES = 0.25, 0.4  # the same of computing, below which a step is too short where so much moves
 MISPLACED = 0.95  # share of pages, below which they are not where they were asked to be
 FAR, FAR_PAGES = 0.5, 2560  # share of a role's pages on another node than its rank's, and how many at least
 GROWS = 1.5  # times the memory of a rank in the middle of the run, at its end
@@ -98,7 +99,9 @@ def times(records: Sequence[Record]) -> Iterator[Cause]:
             "Leave out augmentation, or give each rank more threads.",
         )
     exchange = share("exchange_s") + share("update_s")
-    if exchange > EXCHANGE and share("wait_s") < 0.2:
+    # ranks that have little to compute wait for each other's turn on a core, too: all of them, and no longer than that
+    is_short = share("compute_s") < SHORT and exchange > max(MOVES, share("wait_s"))
+    if is_short or (exchange > EXCHANGE and share("wait_s") < 0.2):
         batch = int(number(later[-1].get("batch_size")))
         yield Cause(
             50,

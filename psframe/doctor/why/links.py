@@ -33,14 +33,14 @@ def slow_link(evidence: Evidence) -> Iterator[Cause]:
             82,
             f"The exchange between {len(hosts)} nodes takes {min(share, 1.0):.0%} of the time: all of them wait for "
             "what comes over the network, and no rank is behind.",
-            [f"waits longer than {LONG_S * 1e3:.0f} ms count, of hosts {', '.join(shown(host, 60) for host in hosts[:8])}"],
+            [f"waits of {LONG_S * 1e3:.0f} ms and more count, of {', '.join(shown(host, 60) for host in hosts[:8])}"],
             "Look at the link between them (`ping`, `iperf3`) and at what else uses it; raise train.batch_size, or let "
             "less cross it, by one of the codecs.",
         )
 
 
 def polls(rank: Rank) -> float:
-    """Return the share of its last events' time in which a rank polled, where it gives its core away, and needs none."""
+    """Return the share of its last events' time in which a rank polled: it gives its core away there."""
     waits = flight.WAITS - {flight.GATE, flight.SOCKET}
     return _covered(rank, waits, 0.0) / max(_known_s(rank), 1e-9)
 

@@ -132,7 +132,8 @@ def short_memory(evidence: Evidence) -> Iterator[Cause]:
 
 def slow_disk(evidence: Evidence) -> Iterator[Cause]:
     """Tasks wait for a disk, and a rank among them writes."""
-    writers = [rank for rank in evidence.alive if {flight.STORE, flight.CHECKPOINT} & set(rank.kinds)]
+    kinds = {flight.STORE, flight.CHECKPOINT}
+    writers = [rank for rank in evidence.alive if rank.told.writes_s is not None or kinds & set(rank.kinds)]
     for host, before, after, seconds in evidence.machines():
         stalled = max(grown(before, after, *keys) for keys in (("pressure", "io", "some"), ("cgroup", "io_us"))) / 1e6
         here = [rank for rank in writers if shown(rank.host, 60) == host]

@@ -83,7 +83,8 @@ def test_machine_tells_what_the_kernel_does(proc):
 def test_machine_tells_of_its_cgroups(tmp_path):
     cgroup_trees.process(tmp_path, "0::/job/task", cgroup_trees.V2)
     for path, throttled, killed, limit in (("/job", 5, 3, 900), ("/job/task", 2, 1, "max")):
-        cgroup_trees.two(tmp_path, path, 300, max=limit, events=f"low 0\nhigh {killed}\nmax 6\noom 9\noom_kill {killed}")
+        events = f"low 0\nhigh {killed}\nmax 6\noom 9\noom_kill {killed}"
+        cgroup_trees.two(tmp_path, path, 300, max=limit, events=events)
         for of in ("memory", "io"):
             put(tmp_path, f"{cgroup_trees.GROUPS}{path}/{of}.pressure", PRESSURE)
         text = f"usage_usec 1\nnr_periods 7\nnr_throttled {throttled}\nthrottled_usec {throttled * 1000}\n"

@@ -68,12 +68,52 @@ def test_a_host_short_of_memory_is_told(tmp_path, short):
     assert cause.sentence.startswith("Host a is short of memory")
 
 
+def test_a_job_short_of_memory_is_told_apart_from_its_host(tmp_path):
+    before = changed(MACHINE, cgroup__reached=1, cgroup__memory_us=0)
+    after = changed(MACHINE, cgroup__reached=9, cgroup__memory_us=5_000_000)
+    cause = found(tmp_path, asked([going(0)], before=before, after=after))[0]
+    assert cause.sentence.startswith("The cgroup of the job on a is short of memory: its tasks waited for it for 5.0 s")
+    assert "reached its limit of memory 8 times" in cause.evidence[1]
+    assert cause.advice.startswith("Give the job more memory")
+
+
+@pytest.mark.parametrize(
+    ("cores", "n", "told"), [("3", 2, True), ("3,5-6", 4, True), ("3-4", 2, False), ("x", 2, False)]
+)
+def test_ranks_on_fewer_cores_than_they_are_are_named(tmp_path, cores, n, told):
+    ranks = [going(number, cpus=cores, delayed=0.5) for number in range(n)]
+    ranks += [going(n + number, cpus="0-63", delayed=0.5) for number in range(2)]
+    sentences = [cause.sentence for cause in found(tmp_path, asked(ranks))]
+    numbers = ", ".join(map(str, range(n)))
+    words = f"core{'s' * (cores != '3')} {cores} alone, of 64"
+    assert [sentence for sentence in sentences if "alone" in sentence] == [
+        f"Ranks {numbers} (a) may run on {words}: the median one could run and had no core for 50% of the time."
+    ] * told
+
+
+def test_ranks_on_all_cores_of_a_small_host_are_not_named(tmp_path):
+    two = changed(MACHINE, cores=2)
+    ranks = [going(number, cpus=str(number % 2), delayed=0.5) for number in range(4)]
+    assert not found(tmp_path, asked(ranks, before=two))
+
+
+def test_cores_that_ranks_had_before_are_told(tmp_path):
+    content = asked([going(number, cpus="0", delayed=0.5) for number in range(2)])
+    for process in content["samples"][0]["processes"].values():
+        process["status"] = {"Cpus_allowed_list": "0-7"}
+    (cause,) = found(tmp_path, content)
+    assert cause.evidence == ["when the job began, they might run on 0-7"]
+
+
 def test_a_slow_disk_is_told_of_the_host_that_writes(tmp_path):
     slow = changed(MACHINE, pressure__io__some=5e9 + 5e6)
     writes = rank(0, (flight.STORE, 0, 0, 0.1), n_events_later=401)
     cause = found(tmp_path, asked([writes, going(1)], after=slow))[0]
     assert cause.sentence.startswith("The disk of host a is slow")
     assert "rank 0 (a) writes there" in cause.sentence
+    beside = asked([going(0, writes_s=0.1)], after=slow)
+    (tmp_path / "3").mkdir()
+    assert "rank 0 (a) writes there" in found(tmp_path / "3", beside)[0].sentence
     silent = asked([writes], hosts=HOSTS), asked([going(1)], hosts=HOSTS, number=1, after=slow)
     (tmp_path / "2").mkdir()
     assert not found(tmp_path / "2", *silent)

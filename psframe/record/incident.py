@@ -13,6 +13,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
+from psframe.config import untrusted
 from psframe.record.folder import Folder
 
 FILE = re.compile(r"incident-([1-9][0-9]{0,3})(?:\.node-([1-9][0-9]{0,5}))?\.json", re.ASCII)
@@ -66,8 +67,9 @@ def aside(run: Path) -> list[Path]:
     kept = []
     for path in (path for folder in places for path in _of_folder(folder)):
         with suppress(OSError, ValueError, RecursionError, LookupError, TypeError):
-            of = read(path)["facts"]["run"] if path.lstat().st_uid == os.geteuid() else ""
-            if of and os.path.samefile(of, run):
+            is_own = path.lstat().st_uid == os.geteuid()
+            content = untrusted.of_json(untrusted.content(path, MOST_BYTES)) if is_own else {"facts": {"run": ""}}
+            if os.path.samefile(content["facts"]["run"], run):
                 kept.append(path)
     return kept
 

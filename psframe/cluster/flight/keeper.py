@@ -174,8 +174,7 @@ class Keeper:
     def _act(self, rank: Rank, kind: int, content: bytes) -> None:
         if kind == FACTS:
             given = dict(json.loads(content))
-            if "left" in given:  # the job has gone on without a rank, so the next end is one of its own
-                self.written_at = -QUIET_S
+            self.written_at = -QUIET_S if "left" in given else self.written_at  # that job goes on without a rank
             for name in {"run", "dir"}.intersection(given):
                 given[name] = os.path.join(self.home, given[name])  # raises TypeError for what is no path
             self.facts = json.loads(json.dumps(self.facts | given, allow_nan=False))
@@ -253,13 +252,13 @@ class Keeper:
         head = {"reason": reason, "rank": order.rank, "message": order.message, "details": order.details}
         head |= {"time": time.time()}
         samples = [*self.samples, first, last]
-        return incident.write(self._folders(), head | {"facts": self.facts, "samples": samples, "ranks": ranks})
+        return incident.write(
+            self._folders(incident.SPARE), head | {"facts": self.facts, "samples": samples, "ranks": ranks}
+        )
 
-    def _folders(self) -> list[Path]:
+    def _folders(self, spare: Sequence[str]) -> list[Path]:
         """Return where an incident may be written: a disk that is full is a reason to write one."""
-        from psframe.record.incident import SPARE
-
-        known = [self.facts.get("run"), self.facts.get("dir"), self.home, os.environ.get("TMPDIR"), *SPARE]
+        known = [self.facts.get("run"), self.facts.get("dir"), self.home, os.environ.get("TMPDIR"), *spare]
         return [Path(folder) for folder in dict.fromkeys(known) if folder and os.path.isdir(folder)]
 
     def _ask_for_stacks(self) -> None:

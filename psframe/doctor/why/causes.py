@@ -85,9 +85,7 @@ def told(evidence: Evidence) -> Iterator[Cause]:
         return
     if evidence.first.reason == "start" and any(rank.is_stopped for rank in evidence.ranks):
         return
-    yield Cause(
-        92, f"{who}{message if who else capital(message)}{'' if message.endswith('.') else '.'}{where}", lines, advice
-    )
+    yield Cause(92, f"{who}{message}{'' if message.endswith('.') else '.'}{where}", lines, advice)
 
 
 def does_not_return(evidence: Evidence) -> Iterator[Cause]:

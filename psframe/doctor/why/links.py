@@ -6,8 +6,9 @@ from psframe.doctor.why.cause import Cause
 from psframe.doctor.why.evidence import Evidence, Rank, shown
 from psframe.record import flight
 
-LONG_S = 0.03  # of a wait for other nodes: shorter ones are those of a network in order, and of a scheduler's turn
-MUCH = 0.5  # share of the time in such waits
+WAITS = (flight.EXCHANGE, flight.NODES, flight.GATE)  # phases in which a rank waits for what other nodes send
+LONG_S = 0.01  # of such a phase: a shorter one is that of a network in order, or a scheduler's turn
+MUCH = 0.4  # share of the time in such phases, of the rank that comes last: it waits least
 LEAST_S = 2.0  # of a rank's events, that must be known
 
 
@@ -21,18 +22,14 @@ def slow_link(evidence: Evidence) -> Iterator[Cause]:
     if any(rank.is_stopped or not rank.told.events for rank in evidence.alive):
         return
     workers = [rank for rank in evidence.alive if flight.FORWARD in (event[0] for event in rank.told.events)]
-    known = {rank.number: _long(rank) for rank in evidence.alive}
-    if not workers or min(seconds for seconds, *_ in known.values()) < LEAST_S:
+    if not workers or min(map(_known_s, workers)) < LEAST_S:
         return
-    # who comes last to an exchange waits least; outside of it, one rank of a node waits for all of that node
-    within = min(known[rank.number][1] for rank in workers)
-    beside = {host: max(known[rank.number][2] for rank in evidence.alive if rank.host == host) for host in hosts}
-    share = within + min(beside.values())
+    share = min(_covered(rank, WAITS, LONG_S) / _known_s(rank) for rank in workers)
     if share > MUCH:
         yield Cause(
             82,
-            f"The exchange between {len(hosts)} nodes takes {min(share, 1.0):.0%} of the time: all of them wait for "
-            "what comes over the network, and no rank is behind.",
+            f"The exchange between {len(hosts)} nodes takes {min(share, 1.0):.0%} of the time of every rank: they "
+            "wait for what comes over the network, and none is behind.",
             [f"waits of {LONG_S * 1e3:.0f} ms and more count, of {', '.join(shown(host, 60) for host in hosts[:8])}"],
             "Look at the link between them (`ping`, `iperf3`) and at what else uses it; raise train.batch_size, or let "
             "less cross it, by one of the codecs.",
@@ -43,14 +40,6 @@ def polls(rank: Rank) -> float:
     """Return the share of its last events' time in which a rank polled: it gives its core away there."""
     waits = flight.WAITS - {flight.GATE, flight.SOCKET}
     return _covered(rank, waits, 0.0) / max(_known_s(rank), 1e-9)
-
-
-def _long(rank: Rank) -> tuple[float, float, float]:
-    """Return the seconds that are known of a rank, and the shares of long exchanges, and of long waits beside them."""
-    seconds = max(_known_s(rank), 1e-9)
-    within = _covered(rank, [flight.EXCHANGE], LONG_S)
-    both = _covered(rank, [flight.EXCHANGE, flight.NODES], LONG_S)
-    return seconds, within / seconds, (both - within) / seconds
 
 
 def _known_s(rank: Rank) -> float:

@@ -110,6 +110,25 @@ def test_incident_of_a_run_whose_disk_is_full_is_found(mpich, faulty, tmp_path):
     assert list(tmp_path.glob("incident-1.json"))
 
 
+@pytest.mark.full
+def test_slow_disk_is_named(mpich, endless, tmp_path):
+    image, keys = tmp_path / "disk.img", ("checkpoint.every_epochs=1", "sync.deadline_s=60")
+    image.touch()
+    os.truncate(image, 200 << 20)
+    if subprocess.run(["mkfs.ext4", "-q", "-F", str(image)], capture_output=True).returncode:
+        pytest.skip("no mkfs.ext4: apt-get install e2fsprogs")
+    with mounted(tmp_path / "runs", "-o", "loop", str(image)) as runs, cgroup("disk", 200_000, runs) as folder:
+        words = ["-m", "psframe.train", endless, "--quiet", "model.width=4000", *keys]
+        process = live.launch(within(folder, mpich.command(2, words)))
+        live.trains(process, endless)
+        time.sleep(12)
+        cause = dumped(tmp_path)
+        os.kill(process.pid, signal.SIGTERM)
+        live.ends(process, endless)
+    assert "The disk of host " in cause
+    assert "rank 0 (" in cause
+
+
 def dumped(tmp_path):
     """Ask the run for what it does; return the first cause of that."""
     run = next((tmp_path / "runs").glob("*-*"))

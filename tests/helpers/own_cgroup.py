@@ -9,19 +9,34 @@ from pathlib import Path
 import pytest
 
 ROOT = Path("/sys/fs/cgroup")
-#: files by controller and version, and what is written to them
-CPU = {1: {"cpu.cfs_period_us": "100000", "cpu.cfs_quota_us": "{}"}, 2: {"cpu.max": "{} 100000"}}
-MEMORY = {1: {"memory.limit_in_bytes": "{}"}, 2: {"memory.swap.max": "0", "memory.max": "{}"}}
+#: by what is limited, and version: the controller, its files, and what is written to them
+LIMITS = {
+    "cpu": {
+        1: ("cpu", {"cpu.cfs_period_us": "100000", "cpu.cfs_quota_us": "{}"}),
+        2: ("cpu", {"cpu.max": "{} 100000"}),
+    },
+    "memory": {
+        1: ("memory", {"memory.limit_in_bytes": "{}"}),
+        2: ("memory", {"memory.swap.max": "0", "memory.max": "{}"}),
+    },
+    "disk": {
+        1: ("blkio", {"blkio.throttle.write_bps_device": "{device} {}"}),
+        2: ("io", {"io.max": "{device} wbps={}"}),
+    },
+}
 MADE = count()
 
 
 @contextmanager
-def cgroup(controller, limit):
-    """Make a cgroup with a limit: microseconds of a core in 100 ms (``cpu``), or bytes (``memory``); yield its folder.
+def cgroup(of, limit, disk="/"):
+    """Make a cgroup with a limit; yield its folder. Skip the test where that is not allowed.
 
-    Skip the test where that is not allowed. What is in it goes back to the group above at the end.
+    It is of microseconds of a core in 100 ms (``cpu``), of bytes (``memory``), or of bytes a second that are written to
+    what ``disk`` lies on (``disk``). What is in it goes back to the group above at the end.
     """
-    version = 1 if (ROOT / controller / "cgroup.procs").exists() else 2
+    version = 1 if (ROOT / LIMITS[of][1][0] / "cgroup.procs").exists() else 2
+    controller, files = LIMITS[of][version]
+    device = os.stat(disk).st_dev
     above = ROOT / controller if version == 1 else ROOT
     folder = above / f"psframe-tests-{os.getpid()}-{next(MADE)}"
     try:
@@ -31,9 +46,9 @@ def cgroup(controller, limit):
     except OSError as error:
         pytest.skip(f"no cgroup of {controller} can be made here: {error}")
     try:
-        for name, text in {"cpu": CPU, "memory": MEMORY}[controller][version].items():
+        for name, text in files.items():
             with suppress(FileNotFoundError):  # a kernel without swap
-                (folder / name).write_text(text.format(limit))
+                (folder / name).write_text(text.format(limit, device=f"{os.major(device)}:{os.minor(device)}"))
         yield folder
     finally:
         _remove(folder)

@@ -17,6 +17,7 @@ try spilled train 2 collective=buffer name=spilled train.epochs=1 $big \
     'placement.spill=[activations]' placement.verify=error
 try preferred train 2 collective=buffer name=preferred train.epochs=1 \
     placement.activations='{name: hbw, policy: preferred}' train.batch_size=60 model.width=2000 placement.minimum=0
+python -m psframe.doctor.why $OUT/runs/preferred-2* > $OUT/why.txt
 try mixed train 2 collective=buffer name=mixed \
     placement.activations='{name: hbw, policy: preferred}' placement.parameters=hbw \
     placement.gradients=hbw train.batch_size=60 model.width=2000 train.epochs=1 placement.verify=none
@@ -61,6 +62,11 @@ def test_preferred_memory_overflows_and_says_by_how_much(faults):
     (record,) = faults.run("preferred")[0]
     assert set(record["pages"]["activations"]) >= {"0", "1"}
     assert 0 < record["placed"]["activations"] < 1
+
+
+def test_pages_that_are_not_where_they_were_asked_to_be_are_the_first_cause(faults):
+    first = next(line for line in faults.text("why.txt").splitlines() if line.startswith("1. "))
+    assert "of the pages of activations are where the config asks for them" in first
 
 
 def test_mcdram_goes_to_what_must_lie_there_before_what_should(faults):

@@ -109,6 +109,15 @@ def test_rank_that_arrives_and_ends_leaves_nobody_waiting(memory, monkeypatch):
         meeting.together()
 
 
+def test_rank_is_named_by_the_number_that_it_had_when_the_job_began(memory, monkeypatch):
+    meeting = Rendezvous(memory[0], memory[1], 0, [10, 11])
+    meeting.renamed = {10: 3, 11: 4}
+    monkeypatch.setattr(meeting, "dead", lambda: [1])
+    with pytest.raises(PeerLost, match="rank 4 has died") as lost:
+        meeting.together()
+    assert (meeting.members, lost.value.ranks) == ((10, 11), (4,))
+
+
 def test_gate_tells_who_has_not_come(memory):
     gates = [compiled.sync.Gates(memory[0], 3, me) for me in range(3)]
     for me in (0, 2, 1) * 3:

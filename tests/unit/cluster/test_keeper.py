@@ -57,6 +57,17 @@ def test_keeper_names_a_rank_that_ends_without_a_word(job, dead):
     assert [rank["ended_s"] is None for rank in told["ranks"]] == [number != dead for number in range(3)]
 
 
+def test_keeper_of_a_job_that_goes_on_names_the_next_death_too(job):
+    one = job(3).start(0, 1, 2)
+    one.trains()
+    one.end(1)
+    wait(one.found)
+    one.tell(0, FACTS, {"left": 2})
+    one.end(2)
+    wait(lambda: len(one.found()) == 2)
+    assert [told["rank"] for told in one.over()] == [11, 12]
+
+
 def test_keeper_tells_the_signals_of_a_rank_that_has_ended(job):
     one = job(2).start(0, 1)
     one.trains()

@@ -177,6 +177,7 @@ def test_process_tells_what_the_kernel_does(proc):
     assert machine.process(77, proc) == {
         "state": "S",
         "cpu_s": (14 + 15) / TICK,  # fields 14 and 15 of proc(5), counted from 1
+        "faults": 10,
         "major_faults": 12,
         "core": 39,
         "waited": 2.5,
@@ -196,7 +197,7 @@ def test_process_that_runs_is_in_no_call(proc):
 @pytest.mark.parametrize("name", PROCESS)
 def test_process_leaves_out_what_is_missing(proc, name):
     (proc / "77" / name).unlink()
-    keys = {"stat": {"state", "cpu_s", "major_faults", "core"}, "schedstat": {"waited"}, "wchan": {"call"}}
+    keys = {"stat": {"state", "cpu_s", "faults", "major_faults", "core"}, "schedstat": {"waited"}, "wchan": {"call"}}
     keys["status"] = {"status"}
     assert machine.process(77, proc).keys() == set().union(*keys.values()) - keys[name]
 

@@ -44,6 +44,7 @@ LOOKERS = {
         "while True: web.urlopen(address.replace('/?', '/data?')).read(); time.sleep(1)"
     ),
 }
+MEASURED = (RECORDED, *LOOKERS)
 STARTS_S = 3.0  # that a command has to attach, before a turn is timed
 
 
@@ -51,6 +52,7 @@ def parser() -> Parser:
     cli = Parser(USAGE, "Measure what the flight recorder, top and watch cost.", EXAMPLE)
     cli.add_argument("config", help="a YAML file; nothing is written")
     cli.add_argument("overrides", nargs="*", help="key.path=value")
+    cli.add_argument("--of", default=",".join(MEASURED), help=f"some of {', '.join(MEASURED)} (default: all)")
     cli.add_argument("--rounds", type=int, default=7, help="turns of each (default: 7)")
     cli.add_argument("--seconds", type=float, default=3, help="seconds of a turn, at least (default: 3)")
     cli.add_argument("--json", help="write the figures to this file")
@@ -78,16 +80,20 @@ def main(cluster: Cluster, argv: Sequence[str]) -> int:
 
 def _arguments(made: Parser, argv: Sequence[str]) -> dict[str, Any]:
     arguments = vars(made.parse_intermixed_args(list(argv)))
+    names = [name.strip() for name in arguments["of"].split(",")]
+    for name in names:
+        if name not in MEASURED:
+            raise UserError(f"--of must name some of {', '.join(MEASURED)}, got {name!r}")
     if arguments["rounds"] < 1:
         raise UserError(f"--rounds must be 1 or more, got {arguments['rounds']}; mend the command")
-    return arguments
+    return {**arguments, "of": names}
 
 
 def _turns(run: Run, arguments: Namespace, folder: str) -> dict[str, list[tuple[float, float]]]:
     """Return, by what was measured, the seconds of its turns, and those of what each is compared with."""
     _epochs(run, 1)  # the first one allocates
     n_epochs = run.cluster.bcast(ceil(arguments.seconds / _epochs(run, 1)))
-    taken: dict[str, list[tuple[float, float]]] = {name: [] for name in (RECORDED, *LOOKERS)}
+    taken: dict[str, list[tuple[float, float]]] = {name: [] for name in arguments.of}
     for number in range(arguments.rounds):
         for name, pairs in taken.items():
             order = (True, False) if number % 2 else (False, True)  # who comes first differs

@@ -121,10 +121,12 @@ def test_slow_disk_is_named(mpich, endless, tmp_path):
         words = ["-m", "psframe.train", endless, "--quiet", "model.width=4000", *keys]
         process = live.launch(within(folder, mpich.command(2, words)))
         live.trains(process, endless)
-        time.sleep(12)
-        cause = dumped(tmp_path)
-        os.kill(process.pid, signal.SIGTERM)
-        live.ends(process, endless)
+        try:
+            time.sleep(12)
+            cause = dumped(tmp_path)
+        finally:
+            os.kill(process.pid, signal.SIGTERM)
+            live.ends(process, endless)
     assert "The disk of host " in cause
     assert "rank 0 (" in cause
 
@@ -136,6 +138,28 @@ def dumped(tmp_path):
     asked = subprocess.run(words, capture_output=True, text=True, timeout=120, cwd=launcher.ROOT)
     assert asked.returncode == 0, asked.stderr
     return first_cause(why(tmp_path))
+
+
+@pytest.mark.full
+@pytest.mark.wide
+def test_rank_with_a_busy_neighbour_is_named(mpich, endless, tmp_path):
+    cores = sorted(os.sched_getaffinity(0))
+    if len(cores) < 2:
+        pytest.skip("one core")
+    process, pids = live.start(mpich, 2, endless, WORK, "affinity=none")
+    for pid, core in zip(pids, cores, strict=False):
+        os.sched_setaffinity(pid, {core})
+    neighbour = subprocess.Popen([sys.executable, "-c", "while True: pass"])
+    try:
+        os.sched_setaffinity(neighbour.pid, {cores[1]})
+        time.sleep(15)
+        cause = dumped(tmp_path)
+    finally:
+        neighbour.kill()
+        neighbour.wait()
+        os.kill(process.pid, signal.SIGTERM)
+        live.ends(process, endless)
+    assert cause.startswith(f"1. Rank 1 ({os.uname().nodename}) shares core {cores[1]} with another process")
 
 
 @pytest.mark.full

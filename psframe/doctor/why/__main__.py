@@ -4,6 +4,7 @@ import os
 import sys
 import time
 from collections.abc import Sequence
+from contextlib import suppress
 from pathlib import Path
 
 from psframe.cluster.parser import Parser
@@ -41,7 +42,7 @@ def main(argv: Sequence[str]) -> int:
     path = Path(arguments.run)
     incidents = [[path]] if os.path.isfile(path) else _incidents(path)
     for files in incidents if arguments.all else incidents[-1:]:
-        _tell(files, arguments.all, arguments.stacks)
+        _tell(files, path, arguments.all, arguments.stacks)
     if not incidents:
         found = of_run(path)
         say("\n".join([f"{shown(str(path))}: no incident", *_lines(found, arguments.all)]))
@@ -75,11 +76,15 @@ def _incidents(path: Path) -> list[list[Path]]:
     return [sorted(group, key=incident.node) for group in groups]
 
 
-def _tell(files: list[Path], all_causes: bool, stacks: bool) -> None:
+def _tell(files: list[Path], path: Path, all_causes: bool, stacks: bool) -> None:
     evidence = Evidence(files)
+    found = causes(evidence)
+    if not found and evidence.first.reason == "asked" and path not in files:
+        with suppress(UserError):  # a run without records
+            found = of_run(path)
     at = time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(min(max(evidence.first.time, 0.0), 2e10)))
     head = f"{shown(str(files[0]))}, {at}, {shown(evidence.first.reason, 20)}: {evidence.message}"
-    lines = [head, *_lines(causes(evidence), all_causes)]
+    lines = [head, *_lines(found, all_causes)]
     if stacks:
         for rank in evidence.ranks:
             lines += ["", f"{rank}: {rank.doing()}", *(f"    {frame}" for frame in rank.frames[:40])]

@@ -11,6 +11,7 @@ from psframe.doctor.why.__main__ import main
 from psframe.doctor.why.healthy import of_run
 from psframe.errors import UserError
 from psframe.record import metrics
+from tests.helpers import incidents
 from tests.helpers.configs import TINY
 from tests.helpers.launcher import train
 
@@ -48,6 +49,24 @@ def told(folder: Path, *changes, usage=(), ranks=()):
 
 def sentences(*given, **named):
     return [cause.sentence for cause in told(*given, **named)]
+
+
+def test_records_are_asked_where_a_dump_shows_nothing(tmp_path, capsys):
+    told(tmp_path, {}, {"placed": {"parameters": 0.25}})
+    (file,) = incidents.write(tmp_path, incidents.asked([incidents.at_gate(0, 0.01, n_events_later=410)]))
+    assert main([str(tmp_path)]) == 0
+    assert "1. Only 25% of the pages of parameters" in capsys.readouterr().out
+    assert main([str(file)]) == 0
+    assert capsys.readouterr().out.endswith("\n\nno cause found\n")
+
+
+@pytest.mark.parametrize(
+    ("compute", "exchange", "wait", "told_of"),
+    [(0.6, 2.0, 1.3, True), (0.6, 1.2, 2.0, False), (0.6, 1.3, 1.4, False), (1.4, 1.6, 0.9, False)],
+)
+def test_short_steps_are_told_unless_ranks_wait_longer_for_one_another(tmp_path, compute, exchange, wait, told_of):
+    record = {"compute_s": compute, "exchange_s": exchange, "update_s": 0.0, "wait_s": wait}
+    assert [sentence[:12] for sentence in sentences(tmp_path, record, record)] == ["Exchange and"] * told_of
 
 
 def test_ordinary_records_accuse_nobody(tmp_path, capsys):

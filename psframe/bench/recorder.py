@@ -1,8 +1,8 @@
 """Benchmark ``recorder`` (:func:`main`): the time that the flight recorder takes, and those who look at a job.
 
 In ``mpirun -n N python -m psframe.bench recorder CONFIG`` epochs of the same job take turns: with nothing noted, with
-the recorder, and with ``psframe top`` and ``psframe watch`` attached as well. Each turn's ratio is to the one before it
-with the recorder alone, or with nothing noted. The keeper's process runs in all of them.
+the recorder, and with ``psframe top`` and ``psframe watch`` attached as well. Turns come in
+pairs, with and without. The keeper's process runs in all of them.
 """
 
 import os
@@ -79,13 +79,16 @@ def main(cluster: Cluster, argv: Sequence[str]) -> int:
 
 
 def _arguments(made: Parser, argv: Sequence[str]) -> dict[str, Any]:
-    arguments = vars(made.parse_intermixed_args(list(argv)))
+    arguments = vars(made.parse_intermixed_args(argv))
     names = [name.strip() for name in arguments["of"].split(",")]
     for name in names:
         if name not in MEASURED:
             raise UserError(f"--of must name some of {', '.join(MEASURED)}, got {name!r}")
-    if arguments["rounds"] < 1:
-        raise UserError(f"--rounds must be 1 or more, got {arguments['rounds']}; mend the command")
+    if arguments["rounds"] < 1 or not arguments["seconds"] > 0:
+        raise UserError(
+            f"--rounds must be 1 or more, and --seconds above 0, got {arguments['rounds']} and "
+            f"{arguments['seconds']:g}; mend the command"
+        )
     return {**arguments, "of": names}
 
 
@@ -102,8 +105,8 @@ def _turns(run: Run, arguments: Namespace, folder: str) -> dict[str, list[tuple[
                 RING.silent = name == RECORDED and not with_it
                 with _attached(run.cluster, name if with_it else "", folder):
                     seconds[with_it] = _epochs(run, n_epochs)
+                RING.silent = False
             pairs.append((seconds[True], seconds[False]))
-    RING.silent = False
     return taken
 
 
@@ -115,10 +118,12 @@ def _attached(cluster: Cluster, name: str, folder: str) -> Iterator[None]:
         quiet: Any = dict.fromkeys(("stdin", "stdout", "stderr"), subprocess.DEVNULL)
         process = subprocess.Popen([sys.executable, "-c", LOOKERS[name], folder], start_new_session=True, **quiet)
         sleep(STARTS_S)
-    yield
-    if process:
-        os.killpg(process.pid, signal.SIGKILL)  # top ends with its terminal
-        process.wait()
+    try:
+        yield
+    finally:
+        if process:
+            os.killpg(process.pid, signal.SIGKILL)  # top ends with its terminal
+            process.wait()
 
 
 def _epochs(run: Run, n: int) -> float:

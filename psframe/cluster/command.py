@@ -19,6 +19,7 @@ from psframe.cluster.gates import PeerLost
 from psframe.cluster.mpi_start import tells
 from psframe.cluster.node_channel import LeaderEnded
 from psframe.errors import sentence
+from psframe.record import log
 from psframe.record.library_warnings import LIBRARIES
 from psframe.record.log import LOG
 
@@ -78,10 +79,8 @@ def give_up(error: BaseException) -> int:
     Any thread may call.
     """
     message, status = _last_words(error, MPI.COMM_WORLD.rank)
-    if message:
-        LIBRARIES.flush()
-        if _report:
-            _report(message)
+    if message and _report:
+        _report(message)
     notes = bool(message) and not getattr(error, "dead", False)  # the keeper has seen a death itself
     # the message first, as the launcher may end this rank soon; without a run, the file may lie anywhere
     path = RECORDER.run or _noted(error, message) if notes else ""
@@ -90,8 +89,10 @@ def give_up(error: BaseException) -> int:
     sys.stderr.flush()
     if message:
         LOG.error(message.strip().removeprefix("psframe: "), extra={"told": True})
+        LIBRARIES.log_rest(shown=True)
     if notes and RECORDER.run:
         _noted(error, message)
+    log.flush()
     sleep(0.5)  # a launcher that aborts drops the output it has not read by then
     if isinstance(error, NodeLost) or startup.tolerant():
         startup.end_launcher(after_s=2)  # Open MPI's waits for a lost daemon, or for ranks that look for this one

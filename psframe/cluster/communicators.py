@@ -11,6 +11,7 @@ from mpi4py import MPI
 
 from psframe.cluster import startup
 from psframe.cluster.watched import Watched
+from psframe.record import log
 
 #: error classes of an MPI call that a rank has left, as it died or learned of a death (MPI Forum, User-Level Failure
 #: Mitigation; its own chapter in MPI-5)
@@ -123,6 +124,7 @@ def end(status: int) -> int:
 
     MPI_Finalize may wait for them forever (Open MPI 5.0, issue 11404), and is skipped.
     """
+    log.flush()
     if not _revoked and not startup.launcher_ended():
         return status
     if _forsaken and _leads:

@@ -97,7 +97,8 @@ class StragglerMonitor:
             surely_s = min(waited_s, self._behind[rank][1] * self.every_s)
             if surely_s >= self.late_s and rank not in self._named:
                 self._named[rank] = activities[rank], steps[rank], min(waiting)
-                LOG.warning(self._words(rank, waited_s, steps[rank]))
+                words = self._words(rank, waited_s, steps[rank])
+                LOG.warning(words, extra={"of": words})
             if surely_s >= self.much_s and rank not in self._told:
                 self._told.add(rank)
                 self.tell(self._words(rank, waited_s, steps[rank]))

@@ -63,7 +63,8 @@ def found(folder: Path) -> list[list[Path]]:
 
 def aside(run: Path) -> list[Path]:
     """Return the incidents of a run that lie where a keeper writes if the run's own disk is full; only this user's."""
-    places = [Path(folder) for folder in dict.fromkeys([os.getcwd(), *SPARE, tempfile.gettempdir()])]
+    folders = dict.fromkeys([os.path.dirname(os.path.abspath(run)), os.getcwd(), *SPARE, tempfile.gettempdir()])
+    places = [Path(folder) for folder in folders if not _is_same(folder, run)]
     kept = []
     for path in (path for folder in places for path in _of_folder(folder)):
         with suppress(OSError, ValueError, RecursionError, LookupError, TypeError):
@@ -72,6 +73,13 @@ def aside(run: Path) -> list[Path]:
             if os.path.samefile(content["facts"]["run"], run):
                 kept.append(path)
     return kept
+
+
+def _is_same(one: str, other: Path) -> bool:
+    try:
+        return os.path.samefile(one, other)
+    except OSError:
+        return False
 
 
 def _of_folder(folder: Path) -> list[Path]:

@@ -4,14 +4,12 @@ import logging
 import warnings
 from collections.abc import Mapping, Sequence
 from pathlib import PurePath
-from threading import Lock
 from typing import Any
 
-from psframe.record.flight import RING
 from psframe.record.log import LOG
 
 MOST = 100  # different ones that a rank counts between two reports
-SHOWN = 20  # of one report
+SHOWN = 20  # of one report, on stderr
 KEPT = 2000  # that are remembered, so that they are not shown again
 LONGEST = 500  # characters of one
 
@@ -19,12 +17,13 @@ LONGEST = 500  # characters of one
 class LibraryWarnings(logging.Handler):
     """Context in which this rank counts what libraries warn of, by ``warnings`` or by loggers nobody has set up.
 
-    Python shows neither meanwhile. Outside of the context nothing is counted.
+    Python shows neither meanwhile; what a library says of an error is logged at once. Outside of the context nothing is
+    counted.
     """
 
     def __init__(self) -> None:
         super().__init__(logging.WARNING)
-        self._lock, self._counts, self._told = Lock(), dict[str, int](), set[str]()
+        self._counts, self._told, self._leads = dict[str, int](), set[str](), False
         self._before: tuple[Any, Any] = warnings.showwarning, logging.lastResort
 
     def __enter__(self) -> "LibraryWarnings":
@@ -34,39 +33,47 @@ class LibraryWarnings(logging.Handler):
 
     def __exit__(self, *_: object) -> None:
         warnings.showwarning, logging.lastResort = self._before
-        self.flush()
+        self.log_rest(shown=self._leads)
 
-    def flush(self) -> None:
-        """Log what this rank has counted since its last report; only rank 0 shows it, as others may have the same."""
-        number, *_ = RING.place
-        if number == 0:
-            self.tell([self.take()])
-        else:
-            for text, times in self.take().items():
-                LOG.info("%s%s", text, _where([0], times, 1), extra={"of": text})
+    def log_rest(self, shown: bool) -> None:
+        """Log what this rank has counted since its last report."""
+        for text, times in self.take().items():
+            if text not in self._told:
+                LOG.warning("%s%s", text, _where([0], times, 1), extra={"of": text, "told": not shown})
 
     def take(self) -> dict[str, int]:
         """Return how often this rank was warned of what since the last call."""
-        with self._lock:
-            taken, self._counts = self._counts, {}
+        taken, self._counts = self._counts, {}
         return taken
 
     def tell(self, every: Sequence[Mapping[str, int]]) -> None:
-        """Log what was not yet, once, with the number of ranks and of times; by what each rank has taken, by rank."""
+        """Log what was not yet, once, with the number of ranks and of times; by what each rank has taken, by rank.
+
+        Only SHOWN of them go to stderr. The rank that leads calls.
+        """
+        self._leads = True
         ranks: dict[str, list[int]] = {}
         for rank, counts in enumerate(every):
             for text in counts:
                 ranks.setdefault(text, []).append(rank)
         new = [text for text in ranks if text not in self._told]
-        for text in new[:SHOWN]:
+        for number, text in enumerate(new):
             times = sum(counts.get(text, 0) for counts in every)
-            LOG.warning("%s%s", text, _where(ranks[text], times, len(every)), extra={"of": text})
+            more = {"of": text, "told": number >= SHOWN}
+            LOG.warning("%s%s", text, _where(ranks[text], times, len(every)), extra=more)
         if len(new) > SHOWN:
-            LOG.warning(f"libraries warned of {len(new) - SHOWN} other things")
+            LOG.warning(f"libraries warned of {len(new) - SHOWN} other things: see log.jsonl")
         self._told.update(new[: KEPT - len(self._told)])
 
     def emit(self, record: logging.LogRecord) -> None:
-        self._note(f"{record.name}: {record.getMessage()}")
+        try:
+            text = f"{record.name}: {record.getMessage()}"
+            if record.levelno >= logging.ERROR:
+                LOG.warning("%s", text, exc_info=record.exc_info, extra={"of": text})
+            else:
+                self._note(text)
+        except Exception:  # a format that does not fit
+            self.handleError(record)
 
     def _show(
         self, message: Warning | str, category: type[Warning], filename: str, lineno: int, *_: object, **__: object
@@ -77,9 +84,9 @@ class LibraryWarnings(logging.Handler):
     def _note(self, text: str) -> None:
         line = " ".join(text.split())
         line = line if len(line) <= LONGEST else f"{line[: LONGEST // 2]} ... {line[-LONGEST // 2 :]}"
-        with self._lock:
-            if line in self._counts or len(self._counts) < MOST:
-                self._counts[line] = self._counts.get(line, 0) + 1
+        counts = self._counts
+        if line in counts or len(counts) < MOST:
+            counts[line] = counts.get(line, 0) + 1
 
 
 def _where(ranks: Sequence[int], times: int, n_ranks: int) -> str:

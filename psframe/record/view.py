@@ -33,7 +33,7 @@ def say(text: str) -> None:
 
 def tell(text: str, quiet: bool) -> None:
     """Print a fact to stdout unless ``quiet``, and log it."""
-    LOG.info(text, extra={"told": not quiet}, stacklevel=2)
+    LOG.info(text, extra={"told": not quiet, "of": text})
     if not quiet:
         say(text)
 

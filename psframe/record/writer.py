@@ -88,7 +88,7 @@ class Writer:
         finally:
             RING.put(WRITES, 0)
         self.written.append(path)
-        LOG.info(f"{path.name} is durable")
+        LOG.info("%s is durable", path.name, extra={"of": path})
 
     def check(self) -> None:
         """Raise UserError as :meth:`wait`, without waiting."""

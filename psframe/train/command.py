@@ -84,7 +84,7 @@ def train(
 
     Slow imports come after the config's errors. All ranks must call.
     """
-    log.begin()
+    log.begin(cluster.rank)
     planned = plan(cluster, source, overrides)
     with begin.importing():
         session = cluster.run_on_all(lambda: import_module("psframe.train.session"))

@@ -87,7 +87,7 @@ def test_recorder_and_those_who_look_are_measured(pool, config, tmp_path):
         (["step", "--baselines", "clasic"], ["--baselines", "'clasic'"]),
         (["step", "--json", "/no/such/file"], ["--json", "/no/such/file"]),
         (["straggler", "configs/quickstart.yaml"], ["3 or more"]),
-        (["recorder", "configs/quickstart.yaml", "--rounds", "0"], ["--rounds", "got 0"]),
+        (["recorder", "configs/quickstart.yaml", "--rounds", "0"], ["--rounds", "got 0 and 3"]),
         (["recorder", "configs/quickstart.yaml", "--of", "htop"], ["--of", "'htop'"]),
         (["straggler", "configs/quickstart.yaml", "--modes", "easgt"], ["--modes", "'easgt'"]),
     ],

@@ -13,6 +13,7 @@ model: tests.helpers.warning_model:model
 dataset: {{name: synthetic, shape: [1, 4, 4], classes: 3, samples: 60}}
 train: {{epochs: 2, batch_size: 10}}
 checkpoint: {{every_epochs: 1}}
+fault: {{late_s: 0}}
 record: {{dir: {folder}/runs}}
 """
 

@@ -62,7 +62,7 @@ def died(evidence: Evidence) -> Iterator[Cause]:
         if rank.told.writes_s is not None:  # by a thread, whatever else the rank does
             beside = ", while it wrote a checkpoint"
             evidence_lines.append(
-                f"it wrote the checkpoint for {duration(rank.told.writes_s)}; the one before is whole"
+                f"it wrote the checkpoint for {duration(rank.told.writes_s)}; the one before, if there is one, is whole"
             )
         evidence_lines += [f"memory left on {host}: {left / 2**20:,.0f} MiB"] if is_short else []
         yield Cause(95, f"{capital(str(rank))} died in {rank.doing()}{beside}{why}.", evidence_lines, advice)

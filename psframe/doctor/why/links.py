@@ -6,7 +6,8 @@ from psframe.doctor.why.cause import Cause
 from psframe.doctor.why.evidence import Evidence, Rank, shown
 from psframe.record import flight
 
-WAITS = (flight.EXCHANGE, flight.NODES, flight.GATE)  # phases in which a rank waits for what other nodes send
+NETWORK = flight.WAITS - {flight.GATE, flight.SOCKET}  # phases in which a rank itself waits for other nodes
+WAITS = {flight.EXCHANGE, flight.GATE, *NETWORK}  # and those in which it waits for one that does
 LONG_S = 0.01  # of such a phase: a shorter one is that of a network in order, or a scheduler's turn
 MUCH = 0.4  # share of the time in such phases, of the rank that comes last: it waits least
 LEAST_S = 2.0  # of a rank's events, that must be known
@@ -25,9 +26,12 @@ def slow_link(evidence: Evidence) -> Iterator[Cause]:
     if not workers or min(map(_known_s, workers)) < LEAST_S:
         return
     share = min(_covered(rank, WAITS, LONG_S) / _known_s(rank) for rank in workers)
-    if share > MUCH:
+    # a server has no time for the network if it is the one that the others wait for
+    by_network = [_covered(rank, NETWORK, LONG_S) / max(_known_s(rank), 1e-9) for rank in evidence.alive]
+    servers = [part for rank, part in zip(evidence.alive, by_network, strict=True) if rank not in workers]
+    if share > MUCH and min(servers, default=max(by_network)) > MUCH:
         yield Cause(
-            82,
+            72,
             f"The exchange between {len(hosts)} nodes takes {min(share, 1.0):.0%} of the time of every rank: they "
             "wait for what comes over the network, and none is behind.",
             [f"waits of {LONG_S * 1e3:.0f} ms and more count, of {', '.join(shown(host, 60) for host in hosts[:8])}"],
@@ -38,12 +42,11 @@ def slow_link(evidence: Evidence) -> Iterator[Cause]:
 
 def polls(rank: Rank) -> float:
     """Return the share of its last events' time in which a rank polled: it gives its core away there."""
-    waits = flight.WAITS - {flight.GATE, flight.SOCKET}
-    return _covered(rank, waits, 0.0) / max(_known_s(rank), 1e-9)
+    return _covered(rank, NETWORK, 0.0) / max(_known_s(rank), 1e-9)
 
 
 def _known_s(rank: Rank) -> float:
-    return max((event[4] for event in rank.told.events), default=0.0)
+    return max((*(event[4] for event in rank.told.events), *(phase[3] for phase in rank.phases)), default=0.0)
 
 
 def _covered(rank: Rank, kinds: Collection[int], least_s: float) -> float:

@@ -96,7 +96,7 @@ def few_cores(evidence: Evidence) -> Iterator[Cause]:
 def cores_in(text: str) -> int:
     """Return how many cores the kernel's list of them has, as ``0-3,8``; 0 for what is none."""
     spans = [span.partition("-")[::2] for span in text.split(",")]
-    if not all(first.isdigit() and (last or first).isdigit() and len(first + last) < 13 for first, last in spans):
+    if not all(first.isdecimal() and (last or first).isdecimal() and len(first + last) < 13 for first, last in spans):
         return 0
     return sum(max(int(last or first) - int(first) + 1, 0) for first, last in spans)
 
@@ -104,7 +104,7 @@ def cores_in(text: str) -> int:
 def _core(rank: Rank) -> str:
     """Return the only core that a rank may run on, "" if there are several."""
     allowed = rank.process.status.get("Cpus_allowed_list", "")
-    return allowed if allowed.isdigit() else ""
+    return allowed if allowed.isdecimal() else ""
 
 
 def short_memory(evidence: Evidence) -> Iterator[Cause]:

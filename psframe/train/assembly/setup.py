@@ -1,7 +1,6 @@
 """Setup of a run before training: compile, initialize (:func:`init_parameters`), open outputs, verify the placement."""
 
 import json
-from logging import INFO, WARNING
 from threading import Timer
 
 from psframe.cluster import consistency
@@ -140,7 +139,7 @@ def audit_placement(run: Run, quiet: bool) -> None:
     durably(lambda path: sealed.put(path / "placement.json", text), run_dir)
     notes = dict.fromkeys(note for details in ranks for note in details["notes"])
     for warning in (*run_dir.notices, *_changed(run, run_dir), *_slower(run), *notes, *complaints):
-        LOG.log(INFO if quiet else WARNING, warning, extra={"of": warning})
+        LOG.warning(warning, extra={"of": warning, "told": quiet})
 
 
 def _changed(run: Run, run_dir: RunDir) -> list[str]:

@@ -32,6 +32,7 @@ FULL = (
     "unit/cluster/test_watchdog",
     "unit/doctor/test_live",
     "unit/record/test_flight",
+    "unit/record/test_flight_steps",
     "unit/record/test_library_warnings",
     "unit/record/test_log",
     "unit/memory/test_budget",

@@ -25,7 +25,7 @@ def both(here, there):
     return asked(here, hosts=HOSTS), asked(there, hosts=HOSTS, number=1)
 
 
-@pytest.mark.parametrize("kind", [flight.NODES, flight.EXCHANGE])
+@pytest.mark.parametrize("kind", [flight.NODES, flight.MPI + flight.CALLS.index("Allreduce")])
 def test_a_slow_link_is_told_where_all_nodes_wait(tmp_path, kind):
     told = found(tmp_path, *both([waits(0, 0.8, kind), waits(1, 0.9, flight.GATE)], [waits(2, 0.7, kind)]))
     assert told[0].startswith("The exchange between 2 nodes takes 71% of the time")
@@ -41,8 +41,11 @@ def test_a_slow_link_is_told_where_all_nodes_wait(tmp_path, kind):
         (asked([waits(0, 0.8), waits(1, 0.8)]),),  # there is no other
         both([waits(0, 0.8)], [waits(1, 0.8), incidents.stopped(2)]),
         both([waits(0, 0.8)], [incidents.ended(1)]),
+        both(
+            [waits(0, 0.8, flight.EXCHANGE)], [waits(1, 0.8, flight.EXCHANGE)]
+        ),  # within nodes
     ],
-    ids=range(7),
+    ids=range(8),
 )
 def test_a_link_is_not_blamed_without_need(tmp_path, nodes):
     assert not any("exchange between" in sentence for sentence in found(tmp_path, *nodes))

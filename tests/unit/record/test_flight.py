@@ -1,6 +1,5 @@
 """Ring of a rank's phases and events against a list in Python, and what is read of memory that anybody wrote."""
 
-import mmap
 import random
 import time
 
@@ -166,31 +165,6 @@ def test_ring_moves_with_what_was_noted():
         **{"epoch": 3, "step": 41},
     }
     assert bytes(first) == kept, "it goes on in memory that it has left"
-
-
-def test_step_notes_page_faults_if_they_are_many():
-    ring, size = Ring(), 512 * mmap.PAGESIZE
-    ring.step(1, 1)
-    memory = mmap.mmap(-1, size)
-    memory.madvise(mmap.MADV_NOHUGEPAGE)
-    for at in range(0, size, mmap.PAGESIZE):
-        memory[at] = 1
-    for step in (2, 3):
-        ring.step(1, step)
-    (event,) = flight.read(moved(ring), KEPT).events
-    assert event[0] == flight.FAULTS
-    assert 512 <= event[2] < 1024
-
-
-def test_silent_ring_notes_nothing_but_its_place():
-    ring = Ring()
-    ring.silent = True
-    assert ring.enter(flight.STEP, 1) == 0
-    ring.note(flight.STORE)
-    ring.leave(0)
-    ring.step(2, 7)
-    assert (ring.place, ring.depth) == ((0, 2, 7), 0)
-    assert not flight.read(moved(ring), KEPT).events
 
 
 @pytest.mark.parametrize(

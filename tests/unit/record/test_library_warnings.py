@@ -1,19 +1,20 @@
 """What libraries warn of is counted on each rank, and logged once for all."""
 
 import logging
+import sys
 import warnings
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from psframe.record import library_warnings
-from psframe.record.flight import RANK, RING
+from psframe.record import library_warnings, log
 from psframe.record.library_warnings import LibraryWarnings
 
 
 @pytest.fixture
 def shown(capsys):
+    log._SHOWN.passed.clear()  # other tests' lines are of the same texts
     return lambda: [line.removeprefix("psframe: warning: ") for line in capsys.readouterr().err.splitlines()]
 
 
@@ -32,7 +33,7 @@ def test_warnings_and_lines_of_loggers_are_counted_by_text(counted, shown):
     for number in range(3):
         warnings.warn("a small  number\nof something", RuntimeWarning, stacklevel=1)
         counted.handle(logging.LogRecord("some.library", logging.WARNING, "", 1, "%s", ("slow",), None))
-        counted.handle(logging.LogRecord("some.library", logging.ERROR, "", 1, f"number {number}", None, None))
+        counted.handle(logging.LogRecord("some.library", logging.WARNING, "", 1, f"number {number}", None, None))
     taken = counted.take()
     (text,) = [text for text in taken if text.startswith("RuntimeWarning: a small number of something (record/test_")]
     assert taken == {text: 3, "some.library: slow": 3, **{f"some.library: number {n}": 1 for n in range(3)}}
@@ -79,21 +80,37 @@ def test_many_different_warnings_are_limited(counted, shown):
     counted.tell([taken])
     lines = shown()
     assert len(lines) == library_warnings.SHOWN + 1
-    assert lines[-1] == f"libraries warned of {library_warnings.MOST - library_warnings.SHOWN} other things"
+    others = library_warnings.MOST - library_warnings.SHOWN
+    assert lines[-1] == f"libraries warned of {others} other things: see log.jsonl"
 
 
-@pytest.mark.parametrize(("rank", "lines"), [(0, ["UserWarning: late"]), (1, [])])
-def test_what_is_left_at_the_end_is_shown_by_rank_0_alone(shown, rank, lines):
-    before, show = RING.place[0], warnings.showwarning
-    RING.put(RANK, rank)
-    try:
-        with pytest.raises(OSError, match="ends"), LibraryWarnings() as warned:
-            warned._note("UserWarning: late")
-            raise OSError("it ends")
-    finally:
-        RING.put(RANK, before)
-    assert shown() == lines
+@pytest.mark.parametrize("leads", [True, False])
+def test_what_is_left_at_the_end_is_shown_by_the_rank_that_leads_alone(shown, leads):
+    show = warnings.showwarning
+    with pytest.raises(OSError, match="ends"), LibraryWarnings() as warned:
+        if leads:
+            warned.tell([{}])
+        warned._note("UserWarning: late")
+        raise OSError("it ends")
+    assert shown() == ["UserWarning: late"] * leads
     assert warnings.showwarning is show
+
+
+def test_error_of_a_library_is_shown_at_once_with_its_traceback(counted, shown):
+    try:
+        raise ValueError("a defect")
+    except ValueError:
+        exception = sys.exc_info()
+    counted.handle(logging.LogRecord("some.library", logging.ERROR, "", 1, "lost", None, exception))
+    told = shown()
+    assert told[0] == "some.library: lost"
+    assert told[-1] == "ValueError: a defect"
+    assert not counted.take()
+
+
+def test_line_of_a_library_that_cannot_be_made_ends_nothing(counted):
+    counted.handle(logging.LogRecord("some.library", logging.WARNING, "", 1, "%d", ("many",), None))
+    assert not counted.take()
 
 
 @given(st.lists(st.dictionaries(st.sampled_from("abcd"), st.integers(1, 50)), min_size=1, max_size=5))

@@ -41,9 +41,7 @@ def test_a_slow_link_is_told_where_all_nodes_wait(tmp_path, kind):
         (asked([waits(0, 0.8), waits(1, 0.8)]),),  # there is no other
         both([waits(0, 0.8)], [waits(1, 0.8), incidents.stopped(2)]),
         both([waits(0, 0.8)], [incidents.ended(1)]),
-        both(
-            [waits(0, 0.8, flight.EXCHANGE)], [waits(1, 0.8, flight.EXCHANGE)]
-        ),  # within nodes
+        both([waits(0, 0.8, flight.EXCHANGE)], [waits(1, 0.8, flight.EXCHANGE)]),  # within nodes
     ],
     ids=range(8),
 )

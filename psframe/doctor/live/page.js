@@ -66,7 +66,7 @@ async function look() {
     say("faults", "The job, or psframe watch, has ended.");
     return;
   }
-  setTimeout(look, 1000);
+  setTimeout(look, 2000);
 }
 
 look();

@@ -24,7 +24,7 @@ WIDTH = 60  # of a curve
 def parser() -> Parser:
     cli = Parser(USAGE, "Show what the ranks of a running job do, on this host; Ctrl-C leaves.", EXAMPLE)
     cli.add_argument("run", nargs="?", help="the folder of a run that trains (default: your newest one on this host)")
-    cli.add_argument("--every", type=float, default=1.0, help="seconds between two looks (default: 1)")
+    cli.add_argument("--every", type=float, default=2.0, help="seconds between two looks (default: 2)")
     cli.add_argument("--once", action="store_true", help="print one look as text, and end")
     return cli
 

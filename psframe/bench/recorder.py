@@ -1,8 +1,8 @@
 """Benchmark ``recorder`` (:func:`main`): the time that the flight recorder takes, and those who look at a job.
 
 In ``mpirun -n N python -m psframe.bench recorder CONFIG`` epochs of the same job take turns: with nothing noted, with
-the recorder, and with ``psframe top`` and ``psframe watch`` attached as well. Turns come in
-pairs, with and without. The keeper's process runs in all of them.
+the recorder, and with ``psframe top`` and ``psframe watch`` attached as well. Turns come
+in pairs, with and without. The keeper's process runs in all of them.
 """
 
 import os
@@ -41,7 +41,7 @@ LOOKERS = {
         "import subprocess, sys, time, urllib.request as web\n"
         "words = [sys.executable, '-m', 'psframe.doctor.live.watch', sys.argv[1]]\n"
         "address = subprocess.Popen(words, stdout=subprocess.PIPE, text=True).stdout.readline().strip()\n"
-        "while True: web.urlopen(address.replace('/?', '/data?')).read(); time.sleep(1)"
+        "while True: web.urlopen(address.replace('/?', '/data?')).read(); time.sleep(2)"
     ),
 }
 MEASURED = (RECORDED, *LOOKERS)
@@ -71,10 +71,10 @@ def main(cluster: Cluster, argv: Sequence[str]) -> int:
             RECORDER.tell(run=folder)  # by which those who look find it
         turns = _turns(run, arguments, folder)
     run.sync.close()
+    report = _report(run, arguments, turns)
     if cluster.rank == 0:
-        report = _report(run, arguments, turns)
         say(describe(report))
-        write(arguments.json, report)
+    cluster.run_on_root(lambda: write(arguments.json, report))
     return 0
 
 

@@ -95,13 +95,13 @@ class StragglerMonitor:
             waited_s = perf_counter() - min(waiting)
             # checks are counted, too: a job that was suspended is not late
             surely_s = min(waited_s, self._behind[rank][1] * self.every_s)
+            words = self._words(rank, waited_s, steps[rank])
             if surely_s >= self.late_s and rank not in self._named:
                 self._named[rank] = activities[rank], steps[rank], min(waiting)
-                words = self._words(rank, waited_s, steps[rank])
                 LOG.warning(words, extra={"of": words})
             if surely_s >= self.much_s and rank not in self._told:
                 self._told.add(rank)
-                self.tell(self._words(rank, waited_s, steps[rank]))
+                self.tell(words)
 
     def _stuck(self, does: Sequence[int], steps: Sequence[int], since: Sequence[float]) -> Sequence[int]:
         """Return the ranks that make no progress in an exchange at which all have arrived."""

@@ -5,51 +5,25 @@ import re
 import signal
 import subprocess
 import sys
-import time
 
 import pytest
 
 from tests.helpers import launcher
+from tests.helpers.asked_why import config, first_cause, wait_for_file, why
 from tests.helpers.live import ends, left_in_shm, ranks_of, start, trains
 from tests.helpers.thinned import thinned
 
-FAULTY = """\
-model: tests.helpers.faulty:model
-dataset: tests.helpers.faulty:dataset
-train: {{epochs: 4000, batch_size: 8, threads: 1, reproducible: none}}
-optimizer: {{lr: 0.01}}
-sync: {{mode: allreduce, deadline_s: 2}}
-fault: {{late_s: 0}}
-checkpoint: {{every_epochs: 0}}
-record: {{dir: {runs}}}
-"""
+DEADLINE_S = 2  # which the messages have
 
 
 @pytest.fixture
 def faulty(tmp_path):
-    path = tmp_path / "faulty.yaml"
-    path.write_text(FAULTY.format(runs=tmp_path / "runs"))
-    return str(path)
+    return config(tmp_path, "faulty", DEADLINE_S)
 
 
 @pytest.fixture
 def endless(tmp_path):
-    path = tmp_path / "endless.yaml"
-    path.write_text(FAULTY.format(runs=tmp_path / "runs").replace("faulty:model", "tiny:build"))
-    return str(path)
-
-
-def why(tmp_path, *flags, folder=None):
-    """Return what ``psframe why`` says of the run, or of the folder, as a list of lines."""
-    path = folder or next((tmp_path / "runs").glob("*-*"))
-    words = [sys.executable, "-m", "psframe.doctor.why", str(path), *flags]
-    ended = subprocess.run(words, capture_output=True, text=True, timeout=120, cwd=launcher.ROOT)
-    assert ended.returncode == 0, ended.stderr
-    return ended.stdout.splitlines()
-
-
-def first_cause(lines):
-    return next(line for line in lines if line.startswith("1. "))
+    return config(tmp_path, "endless", DEADLINE_S)
 
 
 def stopped(mpi, config, victim, *keys):
@@ -177,14 +151,6 @@ def test_healthy_job_that_is_asked_is_accused_of_nothing(mpich, endless, tmp_pat
         words for words in ("return", "waits", "stopped", "died", "do not fit") if any(words in line for line in lines)
     ]
     assert not told, lines  # other tests may take its cores
-
-
-def wait_for_file(tmp_path):
-    """Wait until the keeper, which outlives the job, has written."""
-    until = time.monotonic() + 60
-    while not list((tmp_path / "runs").glob("*/incident-1.json")):
-        assert time.monotonic() < until, "no incident was written"
-        time.sleep(0.05)
 
 
 def test_supervisor_lets_a_keeper_write_before_it_starts_again(mpich, endless, tmp_path):

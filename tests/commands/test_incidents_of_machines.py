@@ -10,14 +10,14 @@ from pathlib import Path
 import pytest
 
 from psframe.cluster.flight import presence
-from tests.commands.test_incidents import FAULTY, first_cause, wait_for_file, why
 from tests.helpers import launcher, live
+from tests.helpers.asked_why import config, first_cause, wait_for_file, why
 from tests.helpers.checkpoints import mounted
 from tests.helpers.own_cgroup import cgroup, enter, within
 from tests.helpers.thinned import thinned
 
 COLLECTIVE = "collective=tests.helpers.faulty:Collective"
-CONFIG = FAULTY.replace("deadline_s: 2", "deadline_s: 8")  # what a busy machine takes is not late yet
+DEADLINE_S = 8  # what a busy machine takes is not late yet
 WORK = "dataset={name: synthetic, shape: [1, 16, 16], classes: 5, samples: 6000}"
 #: where a rank is killed: the environment's fault, keys of the config, the rank, and what is said of the place
 PLACES = [
@@ -30,16 +30,12 @@ PLACES = [
 
 @pytest.fixture
 def faulty(tmp_path):
-    path = tmp_path / "faulty.yaml"
-    path.write_text(CONFIG.format(runs=tmp_path / "runs"))
-    return str(path)
+    return config(tmp_path, "faulty", DEADLINE_S)
 
 
 @pytest.fixture
 def endless(tmp_path):
-    path = tmp_path / "endless.yaml"
-    path.write_text(CONFIG.format(runs=tmp_path / "runs").replace("faulty:model", "tiny:build"))
-    return str(path)
+    return config(tmp_path, "endless", DEADLINE_S)
 
 
 @pytest.mark.parametrize(("fault", "keys", "rank", "place"), thinned(PLACES, (0, 1)))

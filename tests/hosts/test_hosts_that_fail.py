@@ -10,6 +10,7 @@ import pytest
 
 from tests import hosts
 from tests.helpers import live, runs
+from tests.helpers.asked_why import first_cause, why
 from tests.helpers.launcher import ROOT
 
 
@@ -30,14 +31,6 @@ def begin(mpi, two, tmp_path, deadline_s=4):
     return process, path
 
 
-def first_cause(tmp_path):
-    (run,) = (tmp_path / "runs").glob("hosts-*")
-    words = [sys.executable, "-m", "psframe.doctor.why", str(run)]
-    ended = subprocess.run(words, capture_output=True, text=True, timeout=120, cwd=ROOT)
-    assert ended.returncode == 0, ended.stderr
-    return next(line for line in ended.stdout.splitlines() if line.startswith("1. "))
-
-
 def test_host_that_is_cut_off_is_the_first_cause(mpich, two, tmp_path):
     process, path = begin(mpich, two, tmp_path)
     two.link(1, "down")
@@ -45,7 +38,7 @@ def test_host_that_is_cut_off_is_the_first_cause(mpich, two, tmp_path):
     assert process.wait(30) != 0
     two.link(1, "up")
     live.ends(process, path)
-    assert f"Node 1 ({two.names[1]}) did not come" in first_cause(tmp_path)
+    assert f"Node 1 ({two.names[1]}) did not come" in first_cause(why(tmp_path))
 
 
 def test_host_whose_ranks_are_all_stopped_is_the_first_cause(mpich, two, tmp_path):
@@ -59,7 +52,7 @@ def test_host_whose_ranks_are_all_stopped_is_the_first_cause(mpich, two, tmp_pat
         os.kill(pid, signal.SIGKILL)
     live.ends(process, path)
     assert f"node 1 ({two.names[1]}) did not come" in told
-    assert f"Node 1 ({two.names[1]}) did not come" in first_cause(tmp_path)
+    assert f"Node 1 ({two.names[1]}) did not come" in first_cause(why(tmp_path))
 
 
 @pytest.mark.full
@@ -70,7 +63,7 @@ def test_slow_link_is_the_first_cause(mpich, two, tmp_path):
     words = [sys.executable, "-m", "psframe.doctor.dump", str(run)]
     time.sleep(12)  # until the events before are forgotten
     assert subprocess.run(words, timeout=120, cwd=ROOT).returncode == 0
-    cause = first_cause(tmp_path)
+    cause = first_cause(why(tmp_path))
     os.kill(process.pid, signal.SIGTERM)
     live.ends(process, path)
     assert "The exchange between 2 nodes takes " in cause

@@ -25,7 +25,7 @@ def machine(folder: str, proc: Path = PROC, tree: Tree | None = None) -> dict[st
     return _known(
         cores=lambda: os.cpu_count(),
         load=lambda: [float(word) for word in (proc / "loadavg").read_text().split()[:3]],
-        pressure=lambda: {name: _pressure(proc / "pressure" / name) for name in ("cpu", "memory", "io")},
+        pressure=lambda: {name: _pressure((proc / "pressure" / name).read_text()) for name in ("cpu", "memory", "io")},
         memory=lambda: _memory(proc),
         stolen_s=lambda: int((proc / "stat").read_text().split()[8]) / TICK,
         swapped=lambda: _swapped(proc),
@@ -83,10 +83,10 @@ def _status(folder: Path) -> dict[str, str]:
     return {name: value.strip()[:200] for name, value in pairs if name in STATUS}
 
 
-def _pressure(path: Path) -> dict[str, float]:
-    """Return the microseconds in which some, or all, of the machine's tasks waited, and the share of the last 10 s."""
+def _pressure(text: str) -> dict[str, float]:
+    """Return the microseconds in which some, or all, of the tasks waited, and the share of the last 10 s."""
     found: dict[str, float] = {}
-    for line in path.read_text().splitlines():
+    for line in text.splitlines():
         kind, *words = line.split()
         values = dict(word.split("=") for word in words)
         found |= {kind: float(values["total"]), f"{kind}_10s": float(values["avg10"])}
@@ -129,11 +129,13 @@ def _cgroup(tree: Tree) -> dict[str, int]:
     for group in cgroups.groups(tree, "memory"):
         events = "memory.events" if group.version == 2 else "memory.oom_control"
         counts = _counts(tree.text(f"{group.place}/{events}"))
-        failed = _counts(f"high {(tree.text(f'{group.place}/memory.failcnt') or '').strip()}")  # of version 1
-        reached = counts.get("high", 0) + counts.get("max", 0) + failed.get("high", 0)
+        failed = (tree.text(f"{group.place}/memory.failcnt") or "").strip()  # of version 1
+        reached = counts.get("high", 0) + counts.get("max", 0) + (int(failed) if failed.isdecimal() else 0)
         _most(found, {"killed": counts.get("oom_kill", 0), "reached": reached})
         if group.is_own:  # what its tasks wait for, whichever group above it has the limit
-            _most(found, {f"{of}_us": _stalled(tree, f"{group.place}/{of}.pressure", of) for of in ("memory", "io")})
+            kinds = {"memory": "full", "io": "some"}
+            texts = {of: tree.text(f"{group.place}/{of}.pressure") or "" for of in kinds}
+            _most(found, {f"{of}_us": _stalled(text, kinds[of]) for of, text in texts.items()})
     limits = cgroups.memory(tree)
     if limits:
         found["memory_left"] = min(limit.limit - limit.taken for limit in limits)
@@ -145,14 +147,12 @@ def _most(found: dict[str, int], told: dict[str, int]) -> None:
         found[name] = max(found.get(name, 0), value)
 
 
-def _stalled(tree: Tree, place: str, of: str) -> int:
-    """Return the microseconds in which all tasks of a cgroup waited for memory, or some for a disk; 0 if unknown."""
-    kind = "full" if of == "memory" else "some"
-    for line in (tree.text(place) or "").splitlines():
-        total = line.rpartition("total=")[2]
-        if line.startswith(f"{kind} ") and total.isdigit():
-            return int(total)
-    return 0
+def _stalled(text: str, kind: str) -> int:
+    """Return the microseconds of a kind in the text of a cgroup's pressure; 0 if unknown."""
+    try:
+        return int(_pressure(text.strip())[kind])
+    except (ValueError, LookupError):
+        return 0
 
 
 def _counts(text: str | None) -> dict[str, int]:

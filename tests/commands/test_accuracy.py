@@ -62,6 +62,7 @@ def test_bfloat16_learns_as_float32_does_and_not_without_masters(tmp_path):
     assert loss_without > 1.01 * loss
 
 
+@pytest.mark.full
 def test_quickstart_learns_in_three_epochs(tmp_path):
     assert train(4, tmp_path, "configs/quickstart.yaml", "train.epochs=3")[-1]["accuracy"] >= 0.93
 

@@ -45,6 +45,7 @@ def test_methods_are_measured_at_every_number_of_ranks(mpi, tmp_path):
     assert not list((tmp_path / "out").glob("program-*"))
 
 
+@pytest.mark.full
 def test_rows_are_added_to_a_folder_of_before(mpich, tmp_path):
     for containers in ("", "2"):
         ended = bench(
@@ -56,6 +57,7 @@ def test_rows_are_added_to_a_folder_of_before(mpich, tmp_path):
     assert [row["environment"] for row in rows] == ["host", "2 containers"]
 
 
+@pytest.mark.full
 def test_memory_that_is_not_there_is_left_out_with_a_word(mpich, tmp_path):
     keys = ["--ranks", 2, "--memory", "ddr,hbw", *SMALL, "--out", tmp_path / "out"]
     with_none = bench(mpich, "collectives", *keys, MEMKIND_HBW_NODES="")
@@ -110,6 +112,7 @@ def test_mistakes_are_told_in_one_sentence(mpich, tmp_path, arguments, words):
     assert all(word in line for word in words), line
 
 
+@pytest.mark.full
 def test_methods_but_c_are_measured_without_mpicc(mpich, tmp_path):
     """A launcher and a PATH with no compiler beside them."""
     shim = tmp_path / "bin"
@@ -187,6 +190,7 @@ def test_sizes_are_halved_until_they_fit():
     assert fitted(asked, ["shared"], 2, 24_000_000_000) == (asked, [])
 
 
+@pytest.mark.full
 def test_row_that_was_cut_short_spoils_no_other(mpich, tmp_path):
     out = tmp_path / "out"
     keys = ["collectives", "--ranks", 2, "--operation", "bcast", *SMALL, "--out", out]

@@ -44,6 +44,7 @@ def test_table_and_json(tmp_path):
     assert [row["layer"] for row in found["layers"]] == ["Conv2d", "MaxPool2d"] * 2 + ["Flatten", "Dense", "Dense"]
 
 
+@pytest.mark.full
 def test_fewer_products_are_measured_in_turn_with_the_direct_form():
     how = ("--model", "tests.helpers.tiny:deep", "--kernels", "winograd", "--against", "direct", "--input", "1,8,8")
     done = bench("kernels", "--batch", "8", *how, "--seconds", "0.1")

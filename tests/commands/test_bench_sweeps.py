@@ -11,6 +11,7 @@ from psframe.errors import UserError
 from tests.helpers.runs import bench
 
 
+@pytest.mark.full
 def test_forward_pass_is_timed_at_every_number_of_ranks(mpi, tmp_path):
     path = tmp_path / "out.json"
     ended = bench(mpi, "forward", "--ranks", "1,3", "--batch", 6, "--repetitions", 2, "--json", path)
@@ -42,6 +43,7 @@ def test_outputs_that_differ_between_numbers_of_ranks_fail():
             forward.joined([report(1, 2.0), report(2, wrong)])
 
 
+@pytest.mark.full
 def test_number_of_ranks_that_fails_is_named_and_others_shown(mpich, tmp_path):
     path = tmp_path / "out.json"
     ended = bench(mpich, "forward", "--ranks", "1,2,3", "--batch", 2, "--repetitions", 1, "--json", path)

@@ -37,6 +37,7 @@ def check(tmp_path, config):
     return run
 
 
+@pytest.mark.full
 def test_ranks_at_first_are_some_of_the_job(check, config):
     assert check(config, "elastic.ranks=3", "-n", "4").returncode == 0
     ended = check(config, "elastic.ranks=3", "-n", "2")
@@ -91,6 +92,7 @@ def test_command_line_is_checked(check, words, said):
     assert said in ended.stderr
 
 
+@pytest.mark.full
 def test_own_strategy_may_import_mpi_but_not_use_it_yet(check, config, tmp_path):
     (tmp_path / "uses_mpi.py").write_text(USES_MPI)
     keys = ["collective=uses_mpi:Mine", "train.reproducible=none"]

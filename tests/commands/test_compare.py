@@ -13,6 +13,7 @@ from psframe.record import summary
 from tests.helpers import forked
 from tests.helpers.launcher import ROOT, installed
 from tests.helpers.live import ends, heed
+from tests.helpers.thinned import thinned
 
 
 def compare(*arguments, timeout_s=120, **keys):
@@ -20,6 +21,7 @@ def compare(*arguments, timeout_s=120, **keys):
     return forked.command("psframe.compare", *arguments, timeout_s=timeout_s, python=mpi.python, **keys)
 
 
+@pytest.mark.full
 def test_grid_is_trained_and_tabled(config, tmp_path):
     out = tmp_path / "out"
     grid = ["--grid", "sync.mode=sync_ps,easgd", "--grid", "optimizer={lr: 0.05}", "--repeat", 2]
@@ -43,6 +45,7 @@ def test_grid_is_trained_and_tabled(config, tmp_path):
     assert "at 3 ranks runs differ in workers (2, 3)" in (out / "compare.md").read_text()
 
 
+@pytest.mark.full
 def test_page_shows_every_run(config, tmp_path):
     out = tmp_path / "out"
     ended = compare(config, "--ranks", "1,2", "--out", out, "--set", "train.epochs=1")
@@ -95,6 +98,7 @@ def test_compare_refuses_under_mpirun(config):
     assert "starts mpirun itself" in ended.stderr
 
 
+@pytest.mark.full
 def test_comparison_that_was_broken_off_goes_on(config, tmp_path):
     out = tmp_path / "out"
     grid = [config, "--ranks", "2", "--grid", "train.batch_size=4,8", "--set", "train.epochs=2", "--out", out]
@@ -115,13 +119,14 @@ def test_comparison_that_was_broken_off_goes_on(config, tmp_path):
     assert (other.returncode, "begun with another" in other.stderr) == (2, True), other
 
 
+@pytest.mark.full
 def test_time_left_is_told(config, tmp_path):
     grid = ["--grid", "train.batch_size=4,8,16", "--ranks", 1, "--set", "train.epochs=1", "--out", tmp_path / "out"]
     told = [line for line in compare(config, *grid).stdout.splitlines() if line.startswith("[")]
     assert [" left" in line for line in told] == [False, True, True]
 
 
-@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+@pytest.mark.parametrize("number", thinned([signal.SIGINT, signal.SIGTERM], (0,)))
 def test_ctrl_c_ends_the_runs_too(config, tmp_path, number):
     mpi = installed("mpich") or pytest.skip("no mpich: bash launch/test.sh installs it")
     command = [str(mpi.python), "-m", "psframe.compare", config, "--ranks", "2", "--set", "train.epochs=100000"]
@@ -238,6 +243,7 @@ def test_run_that_failed_once_is_no_row_that_failed():
     assert list(compare_._failures({point: ["why"]}, 1)) == ["failed: tiny sync.mode=easgd, 1 rank: why"]
 
 
+@pytest.mark.full
 def test_link_in_folder_of_comparison_ends_it_with_a_sentence(tmp_path, config):
     arguments = ["--ranks", "1", "--set", "train.epochs=1", "--out", tmp_path / "out"]
     (tmp_path / "victim").write_text("kept")

@@ -71,7 +71,7 @@ def readable(run):
 POINTS = [(point, 1 + (at % 4 == 0)) for at, point in enumerate(CRASH_POINTS)]
 
 
-@pytest.mark.parametrize(("point", "n"), thinned(POINTS, range(0, len(POINTS), 2)))
+@pytest.mark.parametrize(("point", "n"), thinned(POINTS, range(1, len(POINTS), 4)))
 def test_run_killed_in_second_checkpoint_ends_in_the_same_bits(point, n, mpich, config, tmp_path, undisturbed, pool):
     hashes = undisturbed(mpich, n)
     run = killed(mpich, n, config, tmp_path, f"{point}:2")
@@ -103,6 +103,7 @@ def test_run_killed_in_first_checkpoint_ends_in_the_same_bits(point, mpich, conf
     assert (again == run) == (point in ("sync-folder", "latest-rename"))
 
 
+@pytest.mark.full
 def test_run_killed_in_last_checkpoint_is_not_taken_for_finished(mpich, config, tmp_path, undisturbed, pool):
     hashes = undisturbed(mpich, 2)
     run = killed(mpich, 2, config, tmp_path, "seal:3")
@@ -110,6 +111,7 @@ def test_run_killed_in_last_checkpoint_is_not_taken_for_finished(mpich, config, 
     assert continued(pool(2), config, tmp_path, hashes)[0] == run
 
 
+@pytest.mark.full
 def test_run_may_be_killed_again_and_again(mpich, config, tmp_path, undisturbed, pool):
     """Also while it goes on, and with one checkpoint alone that stays."""
     hashes = undisturbed(mpich, 2)

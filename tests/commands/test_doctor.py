@@ -15,6 +15,7 @@ from psframe.memory.topology import read
 from tests.helpers import forked, launcher
 from tests.helpers.launcher import ROOT
 from tests.helpers.machine_trees import Memory, hmat, knl, machine, xeon_max
+from tests.helpers.thinned import thinned
 
 NODE = read("/").memory[0]
 PLAIN = {k: v for k, v in os.environ.items() if k != "MEMKIND_HBW_NODES"}
@@ -52,6 +53,7 @@ def test_doctor_of_this_machine():
     assert report["placements"]["default"]["error"] is None
 
 
+@pytest.mark.full
 def test_bandwidths_of_all_tiers_are_measured(mpich):
     ended = doctor("--measure", "--json")
     assert ended.returncode == 0, ended.stderr
@@ -177,13 +179,16 @@ def test_mistakes_in_the_command(arguments, words):
 
 @pytest.mark.parametrize(
     ("overrides", "status", "words"),
-    [
-        ([], 0, "can run as asked"),
-        (["placement.parameters=hbw", f"placement.hbw_nodes=[{NODE}]"], 0, "can run as asked"),
-        (["placement.parameters={numa: [4000]}"], 1, "got [4000]"),
-        (["placement.parameters={numa: [4000]}", "placement.fallback=ddr"], 1, "fell back to ddr"),
-        (["train.epoch=1"], 1, "did you mean 'epochs'"),
-    ],
+    thinned(
+        [
+            ([], 0, "can run as asked"),
+            (["placement.parameters=hbw", f"placement.hbw_nodes=[{NODE}]"], 0, "can run as asked"),
+            (["placement.parameters={numa: [4000]}"], 1, "got [4000]"),
+            (["placement.parameters={numa: [4000]}", "placement.fallback=ddr"], 1, "fell back to ddr"),
+            (["train.epoch=1"], 1, "did you mean 'epochs'"),
+        ],
+        (1, 3),
+    ),
 )
 def test_config_is_judged_for_the_ranks_it_would_run_on(mpich, config, overrides, status, words):
     ended = launcher.run(mpich, 3, ["-m", "psframe.doctor", config, *overrides])
@@ -209,6 +214,7 @@ def test_sandbox_denials_are_said():
     assert report["placements"]["interleave"]["tried"] == {"denied": (1 << 16) // os.sysconf("SC_PAGE_SIZE")}
 
 
+@pytest.mark.full
 def test_config_that_a_sandbox_keeps_from_running_as_asked(mpich, config):
     asked = [config, f"placement.parameters={{numa: [{NODE}]}}"]
     for calls, more, words in (
@@ -226,6 +232,7 @@ def test_config_that_a_sandbox_keeps_from_running_as_asked(mpich, config):
         assert (words or "can run as asked") in ended.out
 
 
+@pytest.mark.full
 def test_ranks_are_shown_as_the_config_binds_them(mpich, config):
     for kind in ("compact", "none"):
         ended = launcher.run(
@@ -240,6 +247,7 @@ NO_MPI = (
 )
 
 
+@pytest.mark.full
 def test_mpi_may_be_missing(config):
     def run(*arguments):
         command = [sys.executable, "-c", NO_MPI, *arguments]

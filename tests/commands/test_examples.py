@@ -30,6 +30,7 @@ def block(page, language, begins=""):
     return found
 
 
+@pytest.mark.full
 @pytest.mark.parametrize(
     "mode", thinned(["sync.server=dedicated", "sync.server=colocated", "sync.mode=allreduce"], (0,))
 )
@@ -52,6 +53,7 @@ def test_strategies_of_a_users_own(mode, tmp_path):
     assert float(last) < float(first)
 
 
+@pytest.mark.full
 def test_metric_of_a_users_own(tmp_path):
     mpi = launcher.installed("mpich") or pytest.skip("no mpich: bash launch/test.sh installs it")
     (tmp_path / "my_metric.py").write_text(block("how-to/metrics.md", "python", "# my_metric.py"))
@@ -71,7 +73,7 @@ def test_metric_of_a_users_own(tmp_path):
 
 @pytest.mark.parametrize(
     ("page", "name"),
-    [("fit", "my_script"), ("callbacks", "my_run"), pytest.param("sklearn", "my_search", marks=pytest.mark.full)],
+    thinned([("fit", "my_script"), ("callbacks", "my_run"), ("sklearn", "my_search")], (0,)),
 )
 def test_script_that_is_shown_runs(page, name, tmp_path):
     pytest.importorskip("cloudpickle", reason="cloudpickle is not installed: pip install -e .[script]")
@@ -86,6 +88,7 @@ def test_script_that_is_shown_runs(page, name, tmp_path):
     assert ended.stdout, ended
 
 
+@pytest.mark.full
 def test_network_that_is_shown_trains(tmp_path):
     mpi = launcher.installed("mpich") or pytest.skip("no mpich: bash launch/test.sh installs it")
     (tmp_path / "my_network.py").write_text(block("how-to/layers.md", "python", "# my_network.py"))
@@ -100,6 +103,7 @@ def test_network_that_is_shown_trains(tmp_path):
         assert ended.status == 0, ended
 
 
+@pytest.mark.full
 def test_script_of_pytorch_that_is_shown_runs(tmp_path):
     pytest.importorskip("torch", reason="PyTorch is not installed")
     script = tmp_path / "train_ddp.py"
@@ -172,6 +176,7 @@ def test_sync_mode_whose_ranks_drift_apart_is_refused_in_a_sentence(tmp_path):
     assert "Alone.step must leave all ranks with the same parameters, got 3 different ones of 3 ranks" in line
 
 
+@pytest.mark.full
 def test_collective_of_a_users_own_refuses_what_it_cannot_do(tmp_path):
     mpi = launcher.installed("mpich") or pytest.skip("no mpich: bash launch/test.sh installs it")
     (tmp_path / "my_module.py").write_text(block("how-to/extend.md", "python", "# my_module.py"))

@@ -40,7 +40,7 @@ def test_every_part_has_a_command():
     assert len(COMMANDS) == len(SAYS) + 1  # that of my_rows
 
 
-@pytest.mark.parametrize("name", SAYS)
+@pytest.mark.parametrize("name", thinned(SAYS, (2, 3)))
 def test_part_trains(name, tmp_path):
     (found,) = re.findall(r"```python\n(# my_parts\.py.*?)```", DOCS, re.DOTALL)
     (tmp_path / "my_parts.py").write_text(found)
@@ -60,6 +60,7 @@ def hashes(tmp_path):
     return [json.loads(line)["params_sha256"] for line in metrics.read_text().splitlines()]
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("keys", thinned([((),), (("sync.mode=allreduce",),)], (1,)), ids=" ".join)
 def test_canonical_collective_has_the_bits_of_buffer(keys, tmp_path):
     """On four ranks, so that there are three workers: two addends are the same in either order."""

@@ -52,6 +52,7 @@ def given(tmp_path, **changes):
     return {key: value for key, value in {**usual, **changes}.items() if value is not None}
 
 
+@pytest.mark.full
 def test_config_trains_to_the_bits_of_the_command(mpich, tmp_path):
     keys = ("train.epochs=1", "dataset.limit=300", f"record.dir={tmp_path}")
     run = psframe.fit(Path(QUICKSTART), *keys, ranks=np.int64(3), quiet=True, train={"seed": np.int32(0)})
@@ -133,6 +134,7 @@ def test_prediction_is_the_networks_own_by_hand(mpich, tmp_path):
     assert run.evaluate(images, labels)["accuracy"] == (logits.argmax(axis=1) == labels).mean()
 
 
+@pytest.mark.full
 def test_run_goes_on_and_has_its_best_epoch(mpich, tmp_path):
     run = psframe.fit(**given(tmp_path, checkpoint={"best": "accuracy"}, callbacks=[psframe.EarlyStopping("loss", 9)]))
     longer = run.resume(4)

@@ -9,6 +9,7 @@ import psutil
 import pytest
 
 from tests.helpers import launcher, live, scripts
+from tests.helpers.thinned import thinned
 
 
 @pytest.fixture
@@ -61,7 +62,7 @@ def disturbed(mpi, folder, number, at_rank=False):
 
 
 @pytest.mark.parametrize(
-    ("number", "at_rank"), [(signal.SIGINT, False), (signal.SIGKILL, False), (signal.SIGKILL, True)]
+    ("number", "at_rank"), thinned([(signal.SIGINT, False), (signal.SIGKILL, False), (signal.SIGKILL, True)], (1,))
 )
 def test_nothing_stays_whatever_ends_first(mpi, tmp_path, number, at_rank):
     said, script, ranks, mapped = disturbed(mpi, tmp_path, number, at_rank)
@@ -132,6 +133,7 @@ tell(before=before, after=after)
 """
 
 
+@pytest.mark.full
 def test_many_fits_leave_nothing_behind(mpich, tmp_path):
     n = 99 if os.environ.get("PSFRAME_TESTS") == "full" else 2
     (counts,) = scripts.told(scripts.run(mpich, tmp_path, f"N = {n}\n{MANY}", timeout_s=1800))

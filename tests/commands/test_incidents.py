@@ -51,7 +51,6 @@ def test_stopped_rank_is_named_inside_calls_of_mpi(mpich, endless, tmp_path, col
     assert not left_in_shm()
 
 
-@pytest.mark.each_mpi
 def test_killed_rank_leaves_what_it_did(mpi, endless, tmp_path):
     process, pids = start(mpi, 3, endless)
     os.kill(pids[1], signal.SIGKILL)
@@ -64,11 +63,14 @@ def test_killed_rank_leaves_what_it_did(mpi, endless, tmp_path):
 
 @pytest.mark.parametrize(
     ("fault", "said"),
-    [
-        ("loop:1", "does not return from your code at faulty.py, line"),
-        ("lock:0", "waits in your code at faulty.py, line"),
-        ("raise:2", "ValueError: a layer of mine has raised. It was raised in faulty.py, line"),
-    ],
+    thinned(
+        [
+            ("loop:1", "does not return from your code at faulty.py, line"),
+            ("lock:0", "waits in your code at faulty.py, line"),
+            ("raise:2", "ValueError: a layer of mine has raised. It was raised in faulty.py, line"),
+        ],
+        (1,),
+    ),
 )
 def test_code_of_a_user_that_does_not_return_is_named_with_its_line(mpich, faulty, tmp_path, fault, said):
     ended = launcher.run(mpich, 3, ["-m", "psframe.train", faulty, "--quiet"], PSFRAME_FAULT=fault)
@@ -90,6 +92,7 @@ def test_calls_of_mpi_that_do_not_fit_are_named(mpich, faulty, tmp_path, odd):
     assert f"rank {odd} (" in cause.partition(" is in ")[0]
 
 
+@pytest.mark.full
 def test_dataset_that_waits_for_ever_ends_the_job(mpich, faulty, tmp_path):
     words = ["-m", "psframe.train", faulty, "--quiet"]
     (tmp_path / "runs").mkdir()
@@ -119,7 +122,6 @@ def stops(tmp_path):
     return str(path)
 
 
-@pytest.mark.each_mpi
 def test_rank_stopped_before_mpi_starts_is_named(mpi, config, stops, tmp_path):
     env = {"PSFRAME_START_S": "5", "PYTHONPATH": f"{launcher.ROOT}:{os.environ.get('PYTHONPATH', '')}"}
     ended = launcher.run(mpi, 3, [stops, "start", config], cwd=tmp_path, **env)
@@ -130,6 +132,7 @@ def test_rank_stopped_before_mpi_starts_is_named(mpi, config, stops, tmp_path):
     assert "rank 1 was stopped" in first_cause(why(tmp_path, folder=tmp_path)).lower().replace(" (vm)", "")
 
 
+@pytest.mark.full
 def test_rank_that_does_not_end_is_ended(mpich, config, stops, tmp_path):
     env = {"PYTHONPATH": f"{launcher.ROOT}:{os.environ.get('PYTHONPATH', '')}"}
     ended = launcher.run(mpich, 3, [stops, "end", config, "sync.deadline_s=2"], cwd=tmp_path, **env)
@@ -153,6 +156,7 @@ def test_healthy_job_that_is_asked_is_accused_of_nothing(mpich, endless, tmp_pat
     assert not told, lines  # other tests may take its cores
 
 
+@pytest.mark.full
 def test_supervisor_lets_a_keeper_write_before_it_starts_again(mpich, endless, tmp_path):
     """It kills what a launcher has left, and would kill the keeper, too."""
     start_words = " ".join(map(str, (mpich.prefix / "bin" / "mpirun", *mpich.flags)))

@@ -50,6 +50,7 @@ def test_rank_that_is_killed_is_named_with_the_place(mpi, faulty, tmp_path, faul
     assert place in cause
 
 
+@pytest.mark.full
 def test_call_of_another_size_is_named(mpi, faulty, tmp_path):
     ended = launcher.run(mpi, 3, ["-m", "psframe.train", faulty, "--quiet", COLLECTIVE], PSFRAME_FAULT="other-size:1")
     assert ended.status != 0, ended
@@ -59,6 +60,7 @@ def test_call_of_another_size_is_named(mpi, faulty, tmp_path):
     assert "at faulty.py, line" in cause
 
 
+@pytest.mark.full
 def test_rank_that_stops_after_another_one_has_died_is_named(ulfm, endless, tmp_path):
     """The deadline holds in calls of MPI, too, and ranks keep the numbers that they had."""
     process, pids = live.start(ulfm, 4, endless, "fault.on_worker_loss=continue", "collective=buffer", WORK)
@@ -93,6 +95,7 @@ def test_rank_that_the_kernel_kills_for_its_memory_is_named(mpich, faulty, tmp_p
     assert "the kernel killed it, as its memory was used up" in cause
 
 
+@pytest.mark.full
 def test_incident_of_a_run_whose_disk_is_full_is_found(mpich, faulty, tmp_path):
     keys = ("record.steps=true", "checkpoint.every_epochs=1", "checkpoint.keep=100")
     env = {"PYTHONPATH": f"{launcher.ROOT}:{os.environ.get('PYTHONPATH', '')}"}

@@ -62,6 +62,7 @@ def test_page_draws_in_a_browser_without_a_complaint(page, tmp_path):
     assert "3 of 3 ranks on this host" in ended.stdout
 
 
+@pytest.mark.full
 def test_page_tells_of_ranks_that_go_on(page):
     def steps():
         with urlopen(page.replace("/?", "/data?"), timeout=60) as answer:

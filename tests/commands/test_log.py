@@ -52,6 +52,7 @@ def test_library_that_warns_on_every_rank_is_shown_once(mpi, config, tmp_path):
         assert sum(words in message for message in said) == 1, said
 
 
+@pytest.mark.full
 def test_level_reaches_the_ranks_by_way_of_the_supervisor(mpich, config, tmp_path):
     words = [mpich.python, "-m", "psframe.run", "-n", "2", "--quiet", "--log-level", "debug", config]
     process = launch(words)

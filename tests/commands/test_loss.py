@@ -74,10 +74,7 @@ def begin(mpi, n, tmp_path, *overrides, epochs=80):
 #: of modes in which rank 0 alone has the state
 NEEDS_RANK_0 = ("async_ps", "period: 4}", "hogwild", "backup")
 #: a store, and a step without all; random kills of tests/stress disturb the synchronous modes
-FEW = (
-    ("{mode: async_ps, staleness: 2}", ()),
-    ("{mode: sync_ps, backup_workers: 1}", ()),
-)
+FEW = (("{mode: sync_ps, backup_workers: 1}", ()),)
 KEPT = [MODES.index(each) for each in FEW]
 
 
@@ -113,18 +110,22 @@ def test_survivors_go_on_and_see_every_sample_once_an_epoch(ulfm, tmp_path, sync
     assert not left_in_shm()
 
 
+@pytest.mark.full
 def test_ranks_may_die_in_turn_until_one_is_alone(ulfm, tmp_path):
+    """Each when those that are left train again: Open MPI 5.0.11 may crash where one dies while others make a job."""
     draw = seeded("order and pauses")
-    process, path = begin(ulfm, 5, tmp_path, "sync.mode=" + draw.choice(("allreduce", "sync_ps")))
-    for pid in draw.sample(ranks_of(path), 4):
-        assert process.poll() is None, ends(process, path)
+    mode = "sync.mode=" + draw.choice(("allreduce", "sync_ps"))
+    process, path = begin(ulfm, 5, tmp_path, mode, epochs=100_000)
+    *victims, last = draw.sample(ranks_of(path), 5)
+    for left, pid in zip((4, 3, 2, 1), victims, strict=True):
         os.kill(pid, signal.SIGKILL)
+        while records_of(tmp_path)[-1]["n_ranks"] != left:
+            assert process.poll() is None, ends(process, path)
+            time.sleep(0.05)
         time.sleep(draw.random() / 2)
-    err = ends(process, path)
-    assert process.returncode == 0, err
-    records = records_of(tmp_path)
-    assert records[-1]["n_ranks"] == 1
-    assert sorted(len(loss["ranks"]) for record in records for loss in record["lost"])
+    os.kill(last, signal.SIGTERM)
+    assert "left on SIGTERM" in ends(process, path)
+    assert [loss["ranks"] for record in records_of(tmp_path) for loss in record["lost"]]
 
 
 @pytest.mark.parametrize("objects", [True, False])
@@ -135,6 +136,7 @@ def test_allgather_without_a_rank_that_died_is_an_error_on_all_ranks(ulfm, tmp_p
     assert sorted(line for line in ended.out.splitlines() if line) == ["lost True"] * 2, ended
 
 
+@pytest.mark.full
 def test_server_of_ranks_at_their_own_pace_ends_the_job_in_one_sentence(ulfm, tmp_path):
     process, path = begin(ulfm, 4, tmp_path, "sync.mode=async_ps")
     os.kill(ranks_of(path)[0], signal.SIGKILL)
@@ -146,6 +148,7 @@ def test_server_of_ranks_at_their_own_pace_ends_the_job_in_one_sentence(ulfm, tm
     assert not left_in_shm()
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("rank", thinned([0, 2], (1,)))
 def test_exception_ends_the_job_where_survivors_could_go_on(ulfm, tmp_path, rank):
     (tmp_path / "faulty.py").write_text(FAULTY.format(rank=rank))
@@ -158,7 +161,7 @@ def test_exception_ends_the_job_where_survivors_could_go_on(ulfm, tmp_path, rank
     assert not left_in_shm()
 
 
-@pytest.mark.parametrize("mode", ["dogwild", "hybrid"])
+@pytest.mark.parametrize("mode", thinned(["dogwild", "hybrid"], (0,)))
 def test_modes_that_need_every_rank_are_refused_at_the_start(ulfm, tmp_path, config, mode):
     ended = launcher.train(ulfm, 4, config, f"sync.mode={mode}", "fault.on_worker_loss=continue")
     assert ended.status == 2
@@ -173,6 +176,7 @@ def test_mpi_that_cannot_outlive_a_rank_is_refused_at_the_start(mpi, config):
     assert "--with-ft ulfm" in ended.err
 
 
+@pytest.mark.full
 def test_supervisor_starts_the_job_again_with_other_ranks(mpi, tmp_path):
     path = runs.write(tmp_path / "loss.yaml", 60)
     command = [mpi.python, "-m", "psframe.run", "-n", "4,3", "--restarts", "2", "--quiet", path]
@@ -192,7 +196,6 @@ def test_supervisor_starts_the_job_again_with_other_ranks(mpi, tmp_path):
     assert {record["n_ranks"] for record in records} == {4, 3}
 
 
-@pytest.mark.each_mpi
 def test_supervisor_asks_of_a_launcher_what_it_can(mpi, tmp_path):
     path = runs.write(tmp_path / "loss.yaml", 1, "continue")
     mpirun = [str(mpi.prefix / "bin" / "mpirun"), *mpi.flags]
@@ -202,7 +205,7 @@ def test_supervisor_asks_of_a_launcher_what_it_can(mpi, tmp_path):
     assert err.count("psframe:") == (mpi.name == "mpich")
 
 
-@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+@pytest.mark.parametrize("number", thinned([signal.SIGINT, signal.SIGTERM], (1,)))
 def test_supervisor_lets_the_ranks_leave_on_a_signal(mpi, tmp_path, number):
     path = runs.write(tmp_path / "loss.yaml", 1000)
     mpirun = [str(mpi.prefix / "bin" / "mpirun"), *mpi.flags]

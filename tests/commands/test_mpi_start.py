@@ -11,6 +11,7 @@ from psframe.cluster import mpi_start, siblings
 from psframe.cluster.mpi_start import Watch
 from psframe.cluster.siblings import Siblings
 from tests.helpers import launcher, runs
+from tests.helpers.thinned import thinned
 
 #: is a command, of which one rank dies at a point
 DYING = """\
@@ -143,12 +144,15 @@ def test_watch_ends_with_start_and_lives_through_nothing_else(proc, monkeypatch,
 
 @pytest.mark.parametrize(
     ("point", "rank", "said"),
-    [
-        ("imports", 1, "while MPI started, before anything was trained; start again"),
-        ("start", 0, "while MPI started, before anything was trained; start again"),
-        ("started", 1, "before anything was trained; start again"),
-        ("compiles", 2, "before anything was trained; start again"),
-    ],
+    thinned(
+        [
+            ("imports", 1, "while MPI started, before anything was trained; start again"),
+            ("start", 0, "while MPI started, before anything was trained; start again"),
+            ("started", 1, "before anything was trained; start again"),
+            ("compiles", 2, "before anything was trained; start again"),
+        ],
+        (0, 2),
+    ),
 )
 def test_rank_dying_before_training_ends_job_in_one_sentence(ulfm, tmp_path, point, rank, said):
     path = runs.write(tmp_path / "loss.yaml", 1, "continue")
@@ -159,6 +163,7 @@ def test_rank_dying_before_training_ends_job_in_one_sentence(ulfm, tmp_path, poi
     assert not (tmp_path / "runs").exists() or not list((tmp_path / "runs").glob("*/metrics.jsonl"))
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("words", [["psframe.bench", "step"], ["psframe.doctor"], ["psframe.predict.ranks", "node"]])
 def test_rank_dying_once_mpi_started_ends_every_command_in_one_sentence(ulfm, tmp_path, words):
     ended = dying(ulfm, tmp_path, "started", 1, *words)

@@ -32,6 +32,7 @@ def path(tmp_path):
     return str(path)
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("mode", thinned(["allreduce", "{mode: sync_ps, server: colocated}"], (1,)))
 def test_run_asked_to_leave_goes_on_to_the_same_bits(mpi, tmp_path, path, mode, pool):
     assert pool(4, mpi).train(path, f"sync={mode}", f"record.dir={tmp_path / 'whole' / 'runs'}").status == 0
@@ -52,7 +53,7 @@ def test_run_asked_to_leave_goes_on_to_the_same_bits(mpi, tmp_path, path, mode, 
 GRIDS = ("{pipeline: 2, micro_batches: 4}", "{model: 2}", "{pipeline: 2, model: 2}")
 
 
-@pytest.mark.parametrize(("grid", "victim"), thinned([(grid, victim) for grid in GRIDS for victim in (0, 3)], (0, 5)))
+@pytest.mark.parametrize(("grid", "victim"), thinned([(grid, victim) for grid in GRIDS for victim in (0, 3)], (5,)))
 def test_rank_that_dies_ends_the_job(mpi, path, grid, victim):
     process, ranks = start(mpi, 4, path, "train.epochs=400", f"parallel={grid}")
     os.kill(ranks[victim], signal.SIGKILL)
@@ -61,7 +62,6 @@ def test_rank_that_dies_ends_the_job(mpi, path, grid, victim):
     assert not left_in_shm()
 
 
-@pytest.mark.each_mpi
 def test_ctrl_c_leaves_a_checkpoint(mpi, tmp_path, path):
     process, _ = start(mpi, 4, path, "train.epochs=400")
     os.killpg(process.pid, signal.SIGINT)

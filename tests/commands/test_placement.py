@@ -9,6 +9,7 @@ from psframe.memory.topology import read
 from tests.helpers import launcher
 from tests.helpers.launcher import train
 from tests.helpers.live import placed_of
+from tests.helpers.thinned import thinned
 
 TOPOLOGY = read("/", environ={})
 NODE = TOPOLOGY.memory[0]
@@ -42,6 +43,7 @@ def test_fallback_is_said_and_recorded(pool, config, tmp_path):
     assert placed["ranks"][2]["roles"]["parameters"]["got"] == "ddr"
 
 
+@pytest.mark.full
 def test_hbw_route_on_declared_memory(mpi, config, tmp_path):
     try:
         compiled.memkind.load()
@@ -73,6 +75,7 @@ sys.exit(guarded(main, sys.argv[1:]))
 """
 
 
+@pytest.mark.full
 def test_hbw_without_memkind_is_mapped_and_bound(mpich, config, tmp_path):
     keys = ["placement.parameters=hbw", "placement.data=hbw", FAST, "placement.verify=error", "collective=buffer"]
     ended = launcher.run(mpich, 3, ["-c", WITHOUT_MEMKIND, config, *keys])
@@ -82,7 +85,7 @@ def test_hbw_without_memkind_is_mapped_and_bound(mpich, config, tmp_path):
     assert placed_of(tmp_path)[0][-1]["placed"] == {"parameters": 1.0, "data": 1.0}
 
 
-@pytest.mark.parametrize("spec", ["hbw", f"{{numa: [{NODE}]}}", "interleave"])
+@pytest.mark.parametrize("spec", thinned(["hbw", f"{{numa: [{NODE}]}}", "interleave"], (0,)))
 def test_mbind_denied_is_said_and_pages_are_still_counted(mpich, config, tmp_path, spec):
     ended = sandboxed(mpich, "mbind", config, f"placement.parameters={spec}", f"placement.data={spec}", FAST)
     assert ended.status == 0, ended
@@ -92,6 +95,7 @@ def test_mbind_denied_is_said_and_pages_are_still_counted(mpich, config, tmp_pat
     assert any("mbind is denied" in note for note in placed["ranks"][0]["notes"])
 
 
+@pytest.mark.full
 def test_placement_that_cannot_be_proven_is_said(mpich, config, tmp_path):
     spec = f"placement.parameters={{numa: [{NODE}]}}"
     ended = sandboxed(mpich, "mbind,move_pages", config, spec)
@@ -103,6 +107,7 @@ def test_placement_that_cannot_be_proven_is_said(mpich, config, tmp_path):
     assert ended.err.count("move_pages is denied here") == 1
 
 
+@pytest.mark.full
 def test_ranks_that_may_not_be_bound_run_where_they_are(mpich, config):
     ended = sandboxed(mpich, "sched_setaffinity", config, "affinity=compact", "name=three")
     assert ended.status == 0, ended
@@ -157,8 +162,7 @@ def test_mistakes_are_told_in_a_sentence(pool, config, override, words):
     assert "Traceback" not in ended.err
 
 
-@pytest.mark.each_mpi
-@pytest.mark.parametrize("module", ["train", "doctor"])
+@pytest.mark.parametrize("module", thinned(["train", "doctor"], (0,)))
 def test_mistaken_variable_is_told_once_and_nobody_waits(mpi, config, module):
     ended = launcher.run(mpi, 3, ["-m", f"psframe.{module}", config], MEMKIND_HBW_NODES="fast")
     assert ended.status == 2, ended

@@ -32,6 +32,7 @@ def predict(folder, *arguments, timeout_s=300, **env):
     return command("psframe.predict", *arguments, cwd=folder, timeout_s=timeout_s, env={**os.environ, **env})
 
 
+@pytest.mark.full
 def test_clusters_that_are_not_at_hand(folder):
     ended = predict(folder, "small.yaml", "--machine", "knl-7250-mcdram", "--ranks", "16,64,4096", "--json", "knl.json")
     assert ended.returncode == 0, ended.stderr
@@ -73,6 +74,7 @@ def test_bytes_are_those_that_the_collectives_count(folder, pool, n):
                 assert row["sent"] == pytest.approx(sent, abs=slack + 64)
 
 
+@pytest.mark.full
 def test_best_ways_and_another_link_are_predicted(folder):
     keys = ("sync={mode: local_sgd, every: 4}", "--machine", "xeon-max-9480-flat", "--ranks", "112", "--best")
     ended = predict(folder, "small.yaml", *keys)
@@ -167,6 +169,7 @@ def test_machine_is_measured(folder):
     assert len({each.method for each in found.exchanges}) == 10
 
 
+@pytest.mark.full
 def test_run_is_compared_with_what_is_expected_of_it(folder, pool):
     ended = pool(2).train(str(folder / "small.yaml"), "train.epochs=2", f"record.dir={folder / 'runs'}")
     assert ended.status == 0, ended.err

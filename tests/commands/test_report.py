@@ -223,6 +223,7 @@ def real(tmp_path_factory):
     return root
 
 
+@pytest.mark.full
 def test_real_runs_are_shown(real):
     ended = report(real, "--out", real / "report.html")
     assert (ended.returncode, ended.stderr) == (0, "")

@@ -52,6 +52,7 @@ def command(*words, status=0):
     return ended.stderr if status else ended.stdout
 
 
+@pytest.mark.full
 def test_normalized_samples_are_what_the_network_takes(run, test_set):
     images, _ = test_set
     mean, std = (np.array(row)[:, None, None] for row in (run.training.inputs.mean, run.training.inputs.std))
@@ -70,6 +71,7 @@ def test_evaluation_on_the_test_set_is_that_of_the_record(run, test_set):
     assert scores["loss"] == pytest.approx(run.epochs["test_loss"][1], rel=1e-12)
 
 
+@pytest.mark.full
 def test_run_in_bfloat16_is_evaluated_as_it_was_trained(tmp_path, test_set):
     run = psframe.open_run(train(tmp_path, 2, "train.precision=bf16", "model=tests.helpers.tiny:build"))
     assert run.evaluate(*test_set)["accuracy"] == run.epochs["accuracy"][-1]

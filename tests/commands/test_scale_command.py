@@ -70,6 +70,7 @@ def test_mistakes_are_told_in_one_line(words, expected):
     assert "Traceback" not in err
 
 
+@pytest.mark.full
 def test_job_without_spares_and_a_mode_that_needs_more_are_told(mpich, tmp_path):
     process, path, ranks, run = begin(mpich, tmp_path)
     status, _, err = scale(run, "--to", 2)
@@ -79,6 +80,7 @@ def test_job_without_spares_and_a_mode_that_needs_more_are_told(mpich, tmp_path)
     ends(process, path)
 
 
+@pytest.mark.full
 def test_request_that_the_job_does_not_answer_is_withdrawn(mpich, tmp_path):
     process, path, ranks, run = begin(mpich, tmp_path, "elastic.ranks=2")
     with alone(run):
@@ -98,6 +100,7 @@ def test_request_that_the_job_does_not_answer_is_withdrawn(mpich, tmp_path):
     ends(process, path)
 
 
+@pytest.mark.full
 def test_roles_that_fewer_ranks_cannot_fill_are_refused(mpich, tmp_path):
     process, path, ranks, run = begin(
         mpich, tmp_path, "elastic.ranks=3", "sync={mode: sync_ps, servers: 2}", "collective=buffer"
@@ -132,6 +135,7 @@ def test_signal_within_a_change_is_heeded_after_it(mpich, tmp_path, term_at):
     assert list((tmp_path / "runs").glob("*/checkpoints/*.h5"))
 
 
+@pytest.mark.full
 def test_spare_that_is_asked_alone_is_not_called(mpich, tmp_path):
     process, path, ranks, run = begin(mpich, tmp_path, "elastic.ranks=2")
     os.kill(ranks[2], signal.SIGTERM)
@@ -142,6 +146,7 @@ def test_spare_that_is_asked_alone_is_not_called(mpich, tmp_path):
     ends(process, path)
 
 
+@pytest.mark.full
 def test_member_that_is_asked_alone_leaves_and_does_not_come_back(mpich, tmp_path):
     process, path, ranks, run = begin(mpich, tmp_path, "elastic.ranks=3", "sync.mode=allreduce")
     os.kill(ranks[1], signal.SIGTERM)
@@ -190,7 +195,6 @@ def test_rank_that_others_cannot_do_without_stays(mpich, tmp_path):
     assert live.lines_of(run)[-1]["n_ranks"] == 3
 
 
-@pytest.mark.each_mpi
 @pytest.mark.parametrize("victim", thinned([0, 1, 2], (2,)))
 def test_killed_rank_ends_the_job_with_its_spares(mpi, tmp_path, victim):
     process, path, ranks, _ = begin(mpi, tmp_path, "elastic.ranks=2")
@@ -200,6 +204,7 @@ def test_killed_rank_ends_the_job_with_its_spares(mpi, tmp_path, victim):
     assert not left_in_shm()
 
 
+@pytest.mark.full
 def test_error_of_the_members_ends_the_spares_with_one_message(mpich, tmp_path):
     path = runs.write(tmp_path / "run.yaml", 5)
     ended = launcher.train(mpich, 4, path, "--quiet", "elastic.ranks=2", "optimizer.lr=1e30")

@@ -50,6 +50,7 @@ def test_huge_pages_that_are_too_few_are_told(mpich, config, tmp_path):
     assert "huge_pages: 1G" in line or "memory must fit" in line
 
 
+@pytest.mark.full
 def test_file_without_a_name_serves_where_memfds_are_denied(mpich, config):
     command = ["-m", "tests.helpers.denied", "memfd_create", str(mpich.python), "-m", "psframe.train", config]
     ended = launcher.run(mpich, 3, command)
@@ -69,7 +70,6 @@ def long_run(tmp_path):
     return str(path)
 
 
-@pytest.mark.each_mpi
 @pytest.mark.parametrize("victim", thinned([0, 2], (1,)))
 def test_rank_that_is_killed_ends_the_job_and_leaves_no_file(mpi, long_run, victim):
     process, pids = start(mpi, 3, long_run)
@@ -79,6 +79,7 @@ def test_rank_that_is_killed_ends_the_job_and_leaves_no_file(mpi, long_run, vict
     assert not left_in_shm()
 
 
+@pytest.mark.full
 def test_rank_that_is_stuck_is_named_after_the_deadline(mpi, long_run):
     process, pids = start(mpi, 3, long_run, "sync.deadline_s=5", "fault.late_s=0")
     os.kill(pids[1], signal.SIGSTOP)
@@ -93,7 +94,6 @@ def test_rank_that_is_stuck_is_named_after_the_deadline(mpi, long_run):
     assert not left_in_shm()
 
 
-@pytest.mark.each_mpi
 def test_ctrl_c_ends_the_job_and_leaves_no_file(mpi, long_run):
     process, _ = start(mpi, 3, long_run)
     os.kill(process.pid, signal.SIGINT)

@@ -145,6 +145,7 @@ def test_run_that_left_after_last_step_of_an_epoch_goes_on(mpich, tmp_path, sync
     assert records[done]["begun_at"] == 8
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("collective", thinned(["shared", "buffer"], kept=(0,)))
 def test_run_that_left_and_came_back_ends_in_the_same_bits(mpich, tmp_path, collective, pool):
     (tmp_path / "whole").mkdir()

@@ -69,6 +69,7 @@ def test_search_within_a_pipeline_finds_the_better_rate():
     assert search.score(images[400:600], labels[400:600]) > 0.6
 
 
+@pytest.mark.full
 def test_images_and_classes_of_any_kind_are_learnt_and_kept(tmp_path):
     images, numbers = load_digits(return_X_y=True)
     labels = np.array(["even", "odd"])[numbers % 2]

@@ -90,6 +90,7 @@ def test_rank_that_may_not_write_the_folder_says_so(ulfm, tmp_path):
     assert "the run directory must be writable for the rank that goes on in rank 0's place" in line
 
 
+@pytest.mark.full
 def test_rank_that_was_asked_to_leave_and_leads_ends_the_job(ulfm, tmp_path):
     """As a SIGTERM to rank 0 does; not by a job without rank 0."""
     path = runs.write(tmp_path / "run.yaml", 4000, "continue", steps=False)
@@ -130,6 +131,7 @@ def test_rank_that_has_left_does_not_lead(ulfm, tmp_path):
     assert "left on SIGTERM after" in err
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("point", thinned(["rename", "sync-folder", "prune:2"], (0,)))
 def test_best_checkpoint_that_rank_0_was_writing_is_there(ulfm, tmp_path, point):
     """It is killed while it writes the checkpoint of the first epoch, the best one."""

@@ -74,6 +74,7 @@ def test_signal_before_ranks_train_ends_them(mpi, tmp_path, number, after_s):
     assert "were killed" not in err
 
 
+@pytest.mark.full
 def test_job_that_recorded_more_than_it_saved_begins_anew(mpi, tmp_path):
     process, path = begun(mpi, tmp_path, "fault.crash_at=write", epochs=3)
     err = ends(process, path)
@@ -82,6 +83,7 @@ def test_job_that_recorded_more_than_it_saved_begins_anew(mpi, tmp_path):
     assert len(list((tmp_path / "runs").iterdir())) == 2
 
 
+@pytest.mark.full
 def test_job_that_dies_when_all_is_saved_is_done(mpi, tmp_path):
     process, path = begun(mpi, tmp_path, "fault.crash_at=latest-write", epochs=1)
     err = ends(process, path)
@@ -89,7 +91,6 @@ def test_job_that_dies_when_all_is_saved_is_done(mpi, tmp_path):
     assert "training was done, and saved, when the job ended with status" in err
 
 
-@pytest.mark.each_mpi
 def test_ranks_leave_when_supervisor_is_killed(mpi, tmp_path):
     process, path = supervised(mpi, tmp_path)
     process.kill()

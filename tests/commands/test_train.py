@@ -64,7 +64,6 @@ def test_dry_run_does_not_take_the_memory_it_tells_of(mpich, config):
     assert max(int(cell.replace(",", "")) for cell in ended.out.split() if cell.replace(",", "").isdigit()) > 5 * 10**9
 
 
-@pytest.mark.each_mpi
 def test_uncaught_exception_names_the_rank_and_ends_the_job(mpi, config, tmp_path):
     ended = train(mpi, 4, config, "collective=broken:Raises", PYTHONPATH=str(tmp_path))
     assert not ended.timed_out
@@ -74,6 +73,7 @@ def test_uncaught_exception_names_the_rank_and_ends_the_job(mpi, config, tmp_pat
     assert "rank 0: Traceback" not in ended.err
 
 
+@pytest.mark.full
 def test_traceback_of_first_rank_is_never_lost(mpich, config, tmp_path):
     """While others, who wait for it, notice its end and abort too."""
     (tmp_path / "breaks.py").write_text("def build(input_shape, n_classes):\n    raise ZeroDivisionError('a defect')\n")
@@ -112,7 +112,6 @@ def test_killed_rank_ends_the_job(mpi, config, tmp_path):
     assert ended.status != 0
 
 
-@pytest.mark.each_mpi
 def test_ctrl_c_ends_the_job_without_a_traceback(mpi, config, tmp_path):
     process = subprocess.Popen(
         mpi.command(3, ["-m", "psframe.train", config, "collective=broken:Slow", "train.epochs=1000"]),

@@ -127,6 +127,7 @@ def test_search_that_was_broken_off_goes_on(mpich, small, tmp_path):
     assert journal.read_text().splitlines()[: len(before) - 1] == before[:-1]
 
 
+@pytest.mark.full
 def test_rank_that_dies_takes_its_way_out_of_the_race(mpich, small, tmp_path):
     """The others are built again in new ranks, and the search ends; what users' code prints does not disturb it."""
     (tmp_path / "own.py").write_text(
@@ -145,6 +146,7 @@ def test_rank_that_dies_takes_its_way_out_of_the_race(mpich, small, tmp_path):
     assert "collective.name" not in found["ways"][0]["settings"]
 
 
+@pytest.mark.full
 def test_batch_that_is_varied_is_not_found_by_who_did_not_ask(mpich, small, tmp_path):
     env = {cache.VARIABLE: str(tmp_path)}
     fast = ["--vary", "affinity=numa", "collective.name=shared", "collective.reducers=cores"]
@@ -216,6 +218,7 @@ def test_tune_refuses_under_mpirun(mpich, small):
     assert "starts mpirun itself" in ended.stderr
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("sampler", thinned(["combinations", "tpe"], (0,)))
 def test_search_for_a_target_ends_with_settings_that_reach_it(mpich, small, tmp_path, sampler):
     if sampler == "tpe":

@@ -16,9 +16,13 @@ from psframe.record import flight
 from tests.fuzz.test_report import VALUES, changed
 from tests.helpers import incidents
 from tests.helpers.incidents import MINE, node, rank
+from tests.helpers.suite import examples
 
 FUZZ = settings(
-    max_examples=60, deadline=None, derandomize=True, suppress_health_check=[HealthCheck.function_scoped_fixture]
+    max_examples=examples(60),
+    deadline=None,
+    derandomize=True,
+    suppress_health_check=[HealthCheck.function_scoped_fixture],
 )
 ESCAPES = [
     "\x1b[31mred",

@@ -10,9 +10,13 @@ from psframe.errors import UserError
 from psframe.report.__main__ import report
 from tests.helpers import report_files
 from tests.helpers.report_page import sound
+from tests.helpers.suite import examples
 
 FUZZ = settings(
-    max_examples=40, deadline=None, derandomize=True, suppress_health_check=[HealthCheck.function_scoped_fixture]
+    max_examples=examples(40),
+    deadline=None,
+    derandomize=True,
+    suppress_health_check=[HealthCheck.function_scoped_fixture],
 )
 EVIL = st.sampled_from(["<script>", "</title><script>", '"><script>', "\ud800", "\0", "é" * 500, "nan", "-1", "1e999"])
 LEAVES = st.one_of(

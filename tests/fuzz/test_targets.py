@@ -17,8 +17,9 @@ from hypothesis import strategies as st
 
 from tests.fuzz.targets import TARGETS
 from tests.helpers.launcher import ROOT
+from tests.helpers.suite import examples
 
-FUZZ = settings(max_examples=40, deadline=None, derandomize=True, suppress_health_check=list(HealthCheck))
+FUZZ = settings(max_examples=examples(40), deadline=None, derandomize=True, suppress_health_check=list(HealthCheck))
 MAX_S = 60  # of one input, which takes milliseconds: whether it ends at all
 MAX_KB = 1 << 20  # by which one target's inputs, of kilobytes, may raise this process's peak
 CORPUS = Path(__file__).parent / "corpus"

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 from psframe.memory.topology import Topology, read
 from tests.helpers import machine_trees as trees
-from tests.helpers.suite import IS_FULL
+from tests.helpers.suite import examples
 
 
 def well_typed(value, hint):
@@ -89,7 +89,7 @@ MACHINES = {
 }
 
 
-@settings(max_examples=300 if IS_FULL else 100, print_blob=True)  # a failure shows how to repeat it
+@settings(max_examples=examples(300), print_blob=True)  # a failure shows how to repeat it
 @given(
     st.sampled_from(sorted(MACHINES)), st.lists(st.tuples(st.integers(0, 10_000), HOW, CONTENT), min_size=1, max_size=6)
 )

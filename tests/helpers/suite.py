@@ -13,3 +13,8 @@ IS_FULL = os.environ.get("PSFRAME_TESTS") == "full"
 
 #: all combinations of factors' values there; elsewhere some that have each pair
 combined = product if IS_FULL else pairwise
+
+
+def examples(n: int) -> int:
+    """Return how many of ``n`` random examples a test tries: all in the long suites, a third in the default one."""
+    return n if IS_FULL else max(1, n // 3)

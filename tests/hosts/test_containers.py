@@ -12,6 +12,7 @@ import pytest
 from tests.helpers import launcher
 from tests.helpers.configs import TINY
 from tests.helpers.live import records_of
+from tests.helpers.thinned import thinned
 from tests.hosts.containers import end, environment, left_behind, start
 
 TRAIN = "mpirun -n 4 python -m psframe.train tiny.yaml --quiet"
@@ -99,6 +100,7 @@ def runs(able, mpi, tmp_path_factory):
     return where
 
 
+@pytest.mark.full
 @pytest.mark.parametrize(("name", "nodes", "collective"), [("apart", 2, "hierarchical"), ("shared", 1, "shared")])
 def test_containers_train_to_the_bits_of_none(name, nodes, collective, runs):
     plain, found = records_of(runs / "host"), records_of(runs / name)
@@ -152,7 +154,10 @@ def test_collectives_are_measured_on_host_and_over_containers(able, mpi, tmp_pat
 
 @pytest.mark.parametrize(
     ("sent", "status", "count"),
-    [(sent, status, count) for count in ("2", "2,1") for sent, status in ((signal.SIGINT, 130), (signal.SIGTERM, 143))],
+    thinned(
+        [(sent, how, count) for count in ("2", "2,1") for sent, how in ((signal.SIGINT, 130), (signal.SIGTERM, 143))],
+        (2,),
+    ),
 )
 def test_containers_leave_nothing_when_broken_off(sent, status, count, able, mpi, tmp_path):
     (tmp_path / "tmp").mkdir()
@@ -183,6 +188,7 @@ mpirun -n 2 sh -c 'exit 7'
 """
 
 
+@pytest.mark.full
 def test_ranks_are_spread_in_blocks_and_their_status_is_told(able, mpi, tmp_path):
     (tmp_path / "blocks.py").write_text(BLOCKS)
     status, out, err = end(start(["-c", "4", "sh", "-c", COMMANDS], cwd=tmp_path, env=environment(mpi)))

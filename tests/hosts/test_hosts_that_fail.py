@@ -31,6 +31,7 @@ def begin(mpi, two, tmp_path, deadline_s=4):
     return process, path
 
 
+@pytest.mark.full
 def test_host_that_is_cut_off_is_the_first_cause(mpich, two, tmp_path):
     process, path = begin(mpich, two, tmp_path)
     two.link(1, "down")
@@ -41,6 +42,7 @@ def test_host_that_is_cut_off_is_the_first_cause(mpich, two, tmp_path):
     assert f"Node 1 ({two.names[1]}) did not come" in first_cause(why(tmp_path))
 
 
+@pytest.mark.full
 def test_host_whose_ranks_are_all_stopped_is_the_first_cause(mpich, two, tmp_path):
     process, path = begin(mpich, two, tmp_path)
     stopped = live.ranks_of(path)[2:]

@@ -10,7 +10,8 @@ from tests.helpers.live import records_of
 HEARTBEATS = {"detector": "true", "detector_thread": "true", "detector_period": "2", "detector_timeout": "10"}
 
 
-@pytest.mark.parametrize("mode", ["sync_ps", pytest.param("allreduce", marks=pytest.mark.full)])
+@pytest.mark.full
+@pytest.mark.parametrize("mode", ["sync_ps", "allreduce"])
 def test_survivors_go_on_and_the_launcher_ends(ulfm, tmp_path, mode):
     if hosts.missing():
         pytest.skip(hosts.missing())

@@ -32,6 +32,7 @@ def ended_over(two, command):
     )
 
 
+@pytest.mark.full
 @pytest.mark.parametrize(
     ("each", "sync", "schedule"),
     thinned(
@@ -66,7 +67,7 @@ def test_host_that_joins_and_leaves_changes_no_bit(mpi, two, tmp_path, each, syn
             ((1, 3), "hierarchical", "50:kill-0,80:kill-2"),
             ((2, 2), "buffer", "50:kill-0,110:2,150:3"),
         ],
-        (1, 2),
+        (1,),
     ),
 )
 def test_ranks_of_several_hosts_go_on_without_rank_0(ulfm, two, tmp_path, each, collective, schedule):

@@ -78,6 +78,7 @@ def test_job_trains_on_its_nodes_each_rank_on_its_core(mpich, cluster, tmp_path)
     assert hashes_of(tmp_path) == bits(mpich, tmp_path, 3, 2)
 
 
+@pytest.mark.full
 def test_job_goes_on_after_a_preemption_and_after_its_time(mpich, cluster, tmp_path):
     epochs = 40
     path = written(tmp_path, epochs)
@@ -100,6 +101,7 @@ def test_job_goes_on_after_a_preemption_and_after_its_time(mpich, cluster, tmp_p
     assert hashes_of(tmp_path) == bits(mpich, tmp_path, 4, epochs)
 
 
+@pytest.mark.full
 def test_mpirun_of_open_mpi_asks_slurm_for_the_nodes(cluster, tmp_path):
     openmpi = launcher.installed("openmpi") or pytest.skip("no openmpi: bash launch/test.sh installs it")
     path = written(tmp_path, 2)

@@ -78,6 +78,7 @@ def test_hosts_end_in_the_bits_of_one(tmp_path, places):
     assert len(set(hashes)) == 1, (over, one)
 
 
+@pytest.mark.full
 def test_host_that_is_lost_is_told_by_the_other(tmp_path):
     if hosts.missing():
         pytest.skip(hosts.missing())

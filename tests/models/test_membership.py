@@ -34,14 +34,15 @@ MISTAKES = {
 }
 
 
-@pytest.mark.parametrize(("n", "steps"), [(3, 3), pytest.param(4, 2, marks=pytest.mark.full)])
+@pytest.mark.full
+@pytest.mark.parametrize(("n", "steps"), [(3, 3), (4, 2)])
 def test_every_order_of_events_ends_well(tmp_path, n, steps):
     told = checked(MODEL, tmp_path, N=n, STEPS=steps)
     assert "errors: 0" in told, told
     assert int(re.search(r"(\d+) states, stored", told)[1]) > 1_000_000
 
 
-@pytest.mark.parametrize("mistake", thinned(list(MISTAKES), (9, 16)), ids=str)
+@pytest.mark.parametrize("mistake", thinned(list(MISTAKES), (9,)), ids=str)
 def test_mistake_is_found(tmp_path, mistake):
     text = (MODELS / MODEL).read_text()
     assert f"MISTAKE == {mistake} " in text or f"MISTAKE != {mistake}" in text

@@ -34,14 +34,14 @@ EACH = [(model, mistake) for model, of_model in MISTAKES.items() for mistake in 
 
 
 @pytest.mark.parametrize("defined", [SMALL, pytest.param(LARGE, marks=pytest.mark.full)], ids=("small", "large"))
-@pytest.mark.parametrize("model", MISTAKES)
+@pytest.mark.parametrize("model", thinned(MISTAKES, (0,)))
 def test_every_order_of_events_ends_well(tmp_path, model, defined):
     told = checked(model, tmp_path, **defined[model])
     assert "errors: 0" in told, told
     assert int(re.search(r"(\d+) states, stored", told)[1]) > 10_000
 
 
-@pytest.mark.parametrize(("model", "mistake"), thinned(EACH, (1, 9)))
+@pytest.mark.parametrize(("model", "mistake"), thinned(EACH, (1,)))
 def test_mistake_is_found(tmp_path, model, mistake):
     assert re.search(rf"MISTAKE [!=]= {mistake}\b", (MODELS / model).read_text())
     assert "errors: 1" in checked(model, tmp_path, MISTAKE=mistake), MISTAKES[model][mistake]

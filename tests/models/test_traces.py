@@ -27,6 +27,7 @@ def drawn(draw):
     return n, n - 1, ",".join(f"{step}:{what}" for step, what in zip(steps, whats, strict=True)), victim
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("number", thinned(range(20), (0,)))
 def test_real_run_is_one_of_the_model(ulfm, tmp_path, number):
     draw = seeded("schedule")
@@ -43,6 +44,7 @@ def test_real_run_is_one_of_the_model(ulfm, tmp_path, number):
     assert can_be_done(traces, victim, STEPS, tmp_path / "spin"), (schedule, traces)
 
 
+@pytest.mark.full
 @pytest.mark.parametrize(
     ("rank", "at", "event"),
     thinned(

@@ -100,7 +100,7 @@ def workers_of_any_number_on_two_nodes_are_one_run(world):
                     assert seen(world, n_ranks, where, *KEYS, *how) == alone, (n_ranks, *how)
 
 
-@ranks(4)
+@ranks(4, full=True)
 def workers_and_threads_are_one_run_with_fewer_products(world):
     """Tiles of several samples are multiplied together; whose they are, and who does so, changes nothing."""
     model = "model={name: 'tests.helpers.tiny:deep', layers: 2, width: 33}"
@@ -132,7 +132,7 @@ def blocks_and_global_batch_are_what_a_run_depends_on(world):
         assert len({tuple(h) for h in found}) == 3, "a cut that makes no difference tests nothing"
 
 
-@ranks(4, 7)
+@ranks(4, 7, full=True)
 def run_goes_on_with_other_workers(world):
     for mode, optimizer in (
         ("allreduce", "{name: sgd, lr: 0.05, momentum: 0.9}"),

@@ -28,7 +28,7 @@ def key(parallel):
     return "parallel=" + json.dumps(parallel)
 
 
-@ranks(6)
+@ranks(6, full=True)
 def workers_of_any_number_augment_alike(world):
     """One to five workers, under a dedicated server and without one, over each collective."""
     with folder(world) as where:
@@ -66,7 +66,7 @@ def sequences_and_bfloat16_are_augmented_alike(world):
             assert hashes(world, 1, where, *keys, *more, "augment.mixup=0") != alone
 
 
-@ranks(3)
+@ranks(3, full=True)
 def stages_draw_the_same_samples_and_labels(world):
     """The first stage mixes samples, the last one their labels; micro-batches cut a batch, and shards a micro-batch."""
     keys = [*ALL, "sync=allreduce"]
@@ -117,7 +117,7 @@ def continued_run_augments_as_if_it_had_never_stopped(world):
             assert f"got other values of {other.partition('=')[0]} than" in world.bcast(said.getvalue())
 
 
-@ranks(4)  # as other cases of PyTorch, which each job imports once
+@ranks(4, full=True)  # as other cases of PyTorch, which each job imports once
 def module_of_pytorch_is_trained_on_soft_targets(world):
     need_torch()
     with folder(world) as where:

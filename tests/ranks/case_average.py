@@ -57,7 +57,7 @@ def follows(run, average):
     return every[-1][1]
 
 
-@ranks(3)
+@ranks(3, full=True)
 def averages_follow_from_the_parameters_in_every_mode(world):
     with folder(world) as where:
         for number, way in enumerate(WAYS):

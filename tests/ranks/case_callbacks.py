@@ -110,7 +110,7 @@ def random_callbacks_end_all_ranks_alike_in_every_mode(world):
             _try(world, mode, 1000 * number + turn)
 
 
-@ranks(4)
+@ranks(4, full=True)
 def random_callbacks_end_stages_and_shards_alike(world):
     for turn in range(N_TRIED):
         for cut in ("pipeline: 2", "model: 2"):

@@ -29,7 +29,7 @@ def collective(**keys):
     return f"collective={json.dumps({'name': 'shared', **keys})}"
 
 
-@ranks(3, 4, 7)
+@ranks(3, 4, 7, full=True)
 def sums_from_domain_to_domain_have_the_same_bits(world):
     """By every kind of reducers and server, and where an optimizer needs whole tensors."""
     ways = [
@@ -76,7 +76,7 @@ def bytes_that_cross_are_those_computed(world):
                 assert abs(by_domain - expected) <= 8192 * n_runs * len(steps), (by_domain, expected)
 
 
-@ranks(4)
+@ranks(4, full=True)
 def order_is_chosen_by_the_bytes_that_cross(world):
     """Two domains of two ranks: 1.5 vectors cross in place of 2; of one rank each, 3.75 in place of 3.
 

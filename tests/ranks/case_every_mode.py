@@ -201,7 +201,7 @@ def asleep(how):
     return mock.patch.object(injection, "time", SimpleNamespace(sleep=how))
 
 
-@ranks(3)
+@ranks(3, full=True)
 def lost_rank_takes_no_step_of_an_unbegun_epoch_along(world):
     for mode in ("sync: {mode: sync_ps}", "sync: {mode: allreduce}", *MODES):
         with folder(world) as where:

@@ -31,7 +31,7 @@ def ended(world, where, *keys):
     return None
 
 
-@ranks(1, 3)
+@ranks(1, 3, full=True)
 def step_is_dropped_whole_over_every_collective(world):
     for mode, server in SERVERS:
         blamed = world.size - 1
@@ -77,7 +77,7 @@ def codecs_forget_what_was_not_finite(world):
                 assert np.isfinite([record["loss"] for record in records]).all()
 
 
-@ranks(3)
+@ranks(3, full=True)
 def mpi_may_sum_on_the_way(world):
     for mode, server in SERVERS:
         for collective, blamed in (("buffer", 1), ("object", 1), ("hierarchical", 2)):
@@ -183,7 +183,7 @@ def last_step_of_an_epoch_is_checked(world):
             assert [record["params_sha256"] for record in records] == whole, (mode, server)
 
 
-@ranks(4)
+@ranks(4, full=True)
 def nodes_are_repaired_from_each_other(world):
     for mode, server in SERVERS:
         with folder(world) as where, own_network(world, world.rank % 2):

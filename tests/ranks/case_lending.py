@@ -34,7 +34,7 @@ def lent_blocks_change_no_bit(world):
                 assert shares[0] > 32 / n_workers > shares[-1], "who is slower had as many as others"
 
 
-@ranks(3, 4, 7)
+@ranks(3, 4, 7, full=True)
 def blocks_are_lent_to_other_nodes(world):
     with folder(world) as where, mock.patch.object(Balance, "note", noted):
         alone = seen(world, 1, where, *KEYS, *MORE)
@@ -44,7 +44,7 @@ def blocks_are_lent_to_other_nodes(world):
                 assert seen(world, world.size, where, *keys) == alone, keys
 
 
-@ranks(3, 4)
+@ranks(3, 4, full=True)
 def large_rows_reach_other_nodes(world):
     """Too large for MPI to send them before they are asked for, from ranks that the exchange keeps out of MPI."""
     deep = "model={name: 'tests.helpers.tiny:deep', layers: 2, width: 64}"

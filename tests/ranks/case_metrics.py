@@ -88,14 +88,14 @@ def metrics_are_those_of_all_logits_together(world):
     check(world, world.size, *ANY)
 
 
-@ranks(3, 5, 7, 16)
+@ranks(3, 5, 7, 16, full=True)
 def metrics_are_those_of_all_logits_together_in_every_mode(world):
     for mode in [*MODES][:: 1 if IS_FULL else 3]:
         if n_workers(world, mode) >= MODES[mode]:
             check(world, world.size, key(mode))
 
 
-@ranks(2, 4, 6, 16)
+@ranks(2, 4, 6, 16, full=True)
 def metrics_are_those_of_all_logits_together_on_a_network_that_is_cut(world):
     for cut in CUTS:
         check(world, world.size, "sync.mode=allreduce", f"parallel={cut}")
@@ -132,7 +132,7 @@ def metrics_change_no_bit_and_may_be_others_when_a_run_is_continued(world):
         assert [list(r["metrics"]) for r in measured] == [["ece"], ["top_2", "confusion"]]
 
 
-@ranks(2, 4, 7)
+@ranks(2, 4, 7, full=True)
 def metric_that_fails_ends_the_job_on_all_ranks(world):
     for keys in (("sync.mode=allreduce",), ("sync.mode=hogwild",), ("sync.mode=allreduce", "parallel={pipeline: 2}")):
         for name in ("Late", "LateFinish"):

@@ -35,7 +35,7 @@ def batch_statistics_have_the_same_bits_in_every_way(world):
         assert len(set(found["two servers"])) == 2, "training changed nothing"
 
 
-@ranks(5)
+@ranks(5, full=True)
 def batch_statistics_of_blocks_are_those_of_any_number_of_workers(world):
     with folder(world) as where:
         keys = (NET, "sync.mode=allreduce", "train.reproducible=any_workers", "train.global_batch=24")
@@ -44,7 +44,7 @@ def batch_statistics_of_blocks_are_those_of_any_number_of_workers(world):
         assert len(set(alone)) == 2, "training changed nothing"
 
 
-@ranks(4)
+@ranks(4, full=True)
 def batch_statistics_in_bfloat16_have_the_same_bits_in_every_way(world):
     with folder(world) as where:
         keys = (NET, "train.precision=bf16", "dataset.limit=75")
@@ -57,7 +57,7 @@ def batch_statistics_in_bfloat16_have_the_same_bits_in_every_way(world):
         assert len({tuple(hashes(world, workers, where, *keys)) for workers in (1, 3)}) == 1
 
 
-@ranks(1, 3)
+@ranks(1, 3, full=True)
 def batch_statistics_go_on_to_the_same_bits(world):
     with folder(world) as where:
         keys = (NET, "train.epochs=4", "sync.mode=allreduce")
@@ -65,7 +65,7 @@ def batch_statistics_go_on_to_the_same_bits(world):
         assert whole == again
 
 
-@ranks(4)
+@ranks(4, full=True)
 def stages_and_shards_have_batch_statistics(world):
     """A pipeline in either order of its passes, that repeats them or not, has one run's bits; shards train."""
     with folder(world) as where:
@@ -86,7 +86,7 @@ def modes_that_cannot_carry_statistics_say_so(world):
         assert len(set(hashes(world, 3, where, NET, "sync.mode=local_sgd"))) == 2
 
 
-@ranks(4)  # as other cases of PyTorch, which each job imports once
+@ranks(4, full=True)  # as other cases of PyTorch, which each job imports once
 def parts_of_a_torch_module_send_no_statistic_before_it_is_there(world):
     need_torch()
     with folder(world) as where:

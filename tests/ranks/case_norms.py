@@ -38,7 +38,7 @@ WAYS = (
 )
 
 
-@ranks(3, 5, 7)
+@ranks(3, 5, 7, full=True)
 def norms_are_the_same_for_any_number_of_workers_and_every_way(world):
     with folder(world) as where:
         for at, optimizer in enumerate(OPTIMIZERS):
@@ -55,7 +55,7 @@ def norms_are_the_same_for_any_number_of_workers_and_every_way(world):
                     assert got == alone, (optimizer, n_workers, way)
 
 
-@ranks(4)
+@ranks(4, full=True)
 def norms_are_the_same_on_two_nodes(world):
     with folder(world) as where:
         for optimizer in OPTIMIZERS[:3]:
@@ -66,7 +66,7 @@ def norms_are_the_same_on_two_nodes(world):
                     assert hashes(world, 4, where, f"optimizer={optimizer}", *ANY, *how) == alone, (optimizer, mode)
 
 
-@ranks(3, 4)
+@ranks(3, 4, full=True)
 def mpi_may_choose_the_order_of_sums_before_a_norm(world):
     ways = (WAYS[3], WAYS[6], (0, (SEVERAL[0], "collective={name: buffer, bucket_bytes: 64, gather: reduce}")))
     with folder(world) as where:
@@ -89,7 +89,7 @@ def run_with_norms_goes_on_to_the_same_bits(world):
             assert [record["params_sha256"] for record in records] == whole
 
 
-@ranks(3)
+@ranks(3, full=True)
 def every_mode_takes_norms(world):
     """To a finite loss: each worker, or the server, has whole vectors."""
     modes = (
@@ -108,7 +108,7 @@ def every_mode_takes_norms(world):
             assert np.isfinite(records[-1]["loss"]), (mode, optimizer)
 
 
-@ranks(2)
+@ranks(2, full=True)
 def checks_and_bfloat16_go_with_norms(world):
     with folder(world) as where:
         for optimizer in OPTIMIZERS[:3]:

@@ -68,7 +68,7 @@ def micro_batches_change_no_more_than_the_order_of_sums(world):
             assert np.allclose(losses, losses[0], rtol=1e-5)
 
 
-@ranks(4)
+@ranks(4, full=True)
 def run_is_continued_on_any_other_cut(world):
     for optimizer in OPTIMIZERS:
         with folder(world) as where:
@@ -158,7 +158,7 @@ def shards_learn_what_one_process_does(world):
                     assert [r["params_sha256"] for r in grid] == [r["params_sha256"] for r in shards]
 
 
-@ranks(4)
+@ranks(4, full=True)
 def replicas_of_shards_exchange_gradients_over_every_collective(world):
     with folder(world) as where:
         found = set()
@@ -173,7 +173,7 @@ def replicas_of_shards_exchange_gradients_over_every_collective(world):
             assert np.allclose(tensor, tensors(run)[name], rtol=1e-4, atol=1e-5), name
 
 
-@ranks(4)
+@ranks(4, full=True)
 def run_of_shards_is_continued_on_other_grids(world):
     with folder(world) as where:
         kernels = f"nn.kernels={'direct' if IS_FULL else 'blas'}"  # the direct ones are compiled, for each cut
@@ -192,7 +192,7 @@ def shards_on_two_nodes_are_refused(world):
         train(world, 4, where, key({"model": 4}), expect=2)
 
 
-@ranks(2, 3, 4)
+@ranks(2, 3, 4, full=True)
 def hybrid_of_shards_learns_what_one_process_does(world):
     # of 4 micro-batches of the 5 samples of the last step but one has a sample for the first shard: it is the last
     for n_micro, kernels, n_samples in ((1, "direct", 203), (4, "direct", 205), (3, "blas", 203)):

@@ -40,7 +40,7 @@ def modes_pause_for_checkpoints_and_see_every_sample_once(world):
         assert len(files) > 3, (mode, files)
 
 
-@ranks(3)
+@ranks(3, full=True)
 def checkpoints_inside_an_epoch_change_no_bit(world):
     for mode in STEPPED:
         for collective in ("shared", "buffer"):
@@ -98,7 +98,7 @@ def fault_that_comes_again_ends_the_run(world):
         train(world, 3, where, "fault.on_nan=rollback", "optimizer.lr=1e30", expect=2)
 
 
-@ranks(4)
+@ranks(4, full=True)
 def pause_of_modes_that_average_is_one_of_their_averages(world):
     """So what is trained stays near what is trained without."""
     for mode in SYNCHRONOUS:

@@ -67,7 +67,7 @@ def roles_lie_where_they_were_asked_for_and_the_bits_stay(world):
             world.Barrier()
 
 
-@ranks(1, 2, 3, 4, 7)
+@ranks(1, 2, 3, 4, 7, full=True)
 def tensors_are_placed_and_counted_one_by_one_and_the_bits_stay(world):
     """Of several modes, collectives and cuts of the network, each with vectors and slots in other memory."""
     fast = f"{{default: {{numa: [{NODE}]}}, '*.bias': ddr, 'dense*': {{weighted: {{{NODE}: 2}}}}, conv1: interleave}}"

@@ -46,7 +46,7 @@ def bits_are_those_of_one_server(world):
             np.testing.assert_array_equal(arena.params, wanted, err_msg=f"{spec} {keys} {shapes}")
 
 
-@ranks(4, 7)
+@ranks(4, 7, full=True)
 def bits_are_those_of_one_server_on_nodes_and_of_any_workers(world):
     cluster = apart(world, 3)
     for server, keys in product(("dedicated", "colocated"), KEYS):

@@ -123,7 +123,7 @@ def pull_is_of_one_clock(world):
             store.close()
 
 
-@ranks(2, 3, 4)
+@ranks(2, 3, 4, full=True)
 def pull_that_is_overtaken_is_still_whole(world):
     """Rank 0 commits all the time, unasked, while the others pull."""
     cluster, size = join(world), 1 << 19

@@ -44,7 +44,7 @@ def torch_module_is_trained_by_modes_that_keep_statistics(world):
         train(world, 4, where, ATTENTION, *SHORT, "collective={name: buffer, compression: onebit}")
 
 
-@ranks(1, 3)
+@ranks(1, 3, full=True)
 def torch_module_goes_on_to_the_same_bits(world):
     """Statistics, dropout and optimizer state are all in the checkpoint, or follow from the seed."""
     need_torch()

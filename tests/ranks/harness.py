@@ -24,7 +24,7 @@ LARGEST = 7  # ranks of the default suite
 FAILED_S, STUCK_S = 10, 200
 LOOK_S = 0.005
 #: files whose cases reach MPI calls in ways of their own; the others train with what these have shown
-BOTH = ("cluster", "contract", "modes", "nodes", "peers", "servers", "stores")
+BOTH = ("cluster", "contract", "modes", "peers", "stores")
 
 
 def ranks(*counts: int, full: bool = False) -> Callable[[Case], Case]:

@@ -31,6 +31,7 @@ def disturb(kills, seed, timeout_s, *more):
     return [int(number) for number in re.findall(r"\d+", ended.stdout.splitlines()[-1])]
 
 
+@pytest.mark.full
 def test_disturbed_runs_end_as_they_should():
     tried, went_on, resumed, lost, hung, compared, equal = disturb(1, 1, 1200)
     assert (tried, went_on + resumed, lost, hung) == (1, 1, 0, 0)
@@ -65,6 +66,7 @@ def test_lost_run_is_no_success(tmp_path):
     assert held.how == "lost"
 
 
+@pytest.mark.full
 def test_flips_are_caught_or_harmless(tmp_path):
     an_mpi()
     (tmp_path / "files").mkdir()
@@ -81,10 +83,8 @@ def test_flips_by_hundreds_are_caught_or_harmless(tmp_path):
     assert not flips.missed(found, files), "\n".join(flips.table(found, files))
 
 
-@pytest.mark.parametrize(
-    "n",
-    [1, pytest.param(26, marks=pytest.mark.full), pytest.param(400, marks=pytest.mark.soak)],
-)
+@pytest.mark.full
+@pytest.mark.parametrize("n", [1, 26, pytest.param(400, marks=pytest.mark.soak)])
 def test_killed_ranks_are_done_without(ulfm, tmp_path, n):
     """While others join, leave and stop: the bits are those of a run that nobody disturbed."""
     outcomes = kills.campaign(ulfm, seeded("trials").randrange(2**32), n, tmp_path)

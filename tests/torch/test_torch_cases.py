@@ -118,7 +118,8 @@ if __name__ == "__main__":
 """
 
 
-@pytest.mark.parametrize("how", ["changes", pytest.param("raises", marks=pytest.mark.full)])
+@pytest.mark.full
+@pytest.mark.parametrize("how", ["changes", "raises"])
 def test_wrong_backend_is_found_and_its_example_repeated(how, tmp_path):
     """On one rank of two, of which the others must not wait for ever."""
     script = tmp_path / "wrong.py"

@@ -144,6 +144,7 @@ def test_killed_rank_is_noticed_though_a_process_of_its_own_lives_on(told):
     assert len(told["processes"]) == 1
 
 
+@pytest.mark.full
 def test_ranks_of_their_own_processes_end_when_one_is_killed(tmp_path):
     """As above, but each an interpreter of its own, started as any launcher would."""
     words = "from tests.torch.faults import backend, lost; backend('psframe'); lost('all_reduce', 0, 'SIGKILL', 600)"

@@ -21,13 +21,14 @@ def ended_well(told):
     return [json.loads(out) for out in told["out"] if out]
 
 
+@pytest.mark.full
 @pytest.mark.parametrize(
     "jobs",
     [
-        pytest.param([job(3, "lasting.renewed", 50)], marks=pytest.mark.full),
+        [job(3, "lasting.renewed", 50)],
         [job(3, "lasting.groups_renewed", 20)],
-        pytest.param([job(2, "lasting.renewed", 1000, late_s=1000)], marks=pytest.mark.full),
-        pytest.param([job(2, "lasting.groups_renewed", 1000, late_s=1000)], marks=pytest.mark.full),
+        [job(2, "lasting.renewed", 1000, late_s=1000)],
+        [job(2, "lasting.groups_renewed", 1000, late_s=1000)],
     ],
     ids=["worlds", "groups", "worlds-1000", "groups-1000"],
 )

@@ -112,6 +112,7 @@ def test_training_starts_again_after_a_rank_is_killed(tmp_path):
     assert ends["killed"]["parameters"] == ends["whole"]["parameters"]
 
 
+@pytest.mark.full
 def test_sparse_gradients_are_refused_in_a_sentence():
     ended = torchrun.forked(2, [SCRIPTS / "sparse.py", "psframe"], 120)
     assert ended.status != 0
@@ -133,6 +134,7 @@ dist.destroy_process_group()
 """
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("name", thinned(["psframe", "cpu:psframe"], (1,)))
 def test_backend_is_known_without_an_import(name, tmp_path):
     if not entry_points(group="torch.backends", name="psframe"):

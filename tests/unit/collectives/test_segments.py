@@ -15,7 +15,7 @@ divisions = st.builds(
     st.sampled_from([4, 16, 4096, 2 << 20]),
     st.just(0) | st.integers(1, 1 << 14) | st.integers(1 << 20, 1 << 30),
     st.integers(1, 70),
-).filter(lambda division: division.n_chunks * division.n_reducers < (5000 if IS_FULL else 500))
+).filter(lambda division: division.n_chunks * division.n_reducers < (5000 if IS_FULL else 200))
 
 lengths = st.lists(st.integers(0, 3000), max_size=20).filter(any)
 extents = lengths.map(lambda found: Extent(sum(found), accumulate(found)))

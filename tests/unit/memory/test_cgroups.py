@@ -11,6 +11,7 @@ from psframe.memory.free_memory import MACHINE, available, available_bytes, mach
 from psframe.memory.sysfs import Tree
 from tests.helpers.cgroup_trees import GROUPS, MB, NONE_1, PID, V1, V2, mount, one, process, two
 from tests.helpers.machine_trees import put
+from tests.helpers.suite import examples
 
 JOB = "/system.slice/slurmstepd.scope/job_7"
 TASK = f"{JOB}/step_0/user/task_0"
@@ -169,7 +170,7 @@ DAMAGED = st.one_of(st.lists(WORDS, max_size=14).map("".join), st.text(max_size=
 )
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=examples(200), deadline=None)
 @given(st.data())
 def test_damaged_files_never_raise(tmp_path_factory, data):
     root = process(tmp_path_factory.mktemp("damaged"), "4:memory:/a/b\n3:cpu:/a\n0::/a/b", V2, *V1)

@@ -138,6 +138,7 @@ def _own_memory_group():
     return None
 
 
+@pytest.mark.full
 @pytest.mark.skipif(_own_memory_group() is None, reason="no memory cgroup can be made here")
 def test_job_that_does_not_fit_its_cgroup_ends_with_the_table(tmp_path):
     config = tmp_path / "big.yaml"

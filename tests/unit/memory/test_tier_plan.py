@@ -178,6 +178,7 @@ def test_split_tensor_takes_the_time_of_both_bandwidths():
     assert [plan.chosen["a"].n_bytes(item, tier) for tier in (0, 1)] == [600 * PAGE, 200 * PAGE]
 
 
+@pytest.mark.full
 @given(items=items_of, factor=st.sampled_from([2 / 3, 4 / 3]), room=st.integers(0, 200))
 def test_bandwidths_wrong_by_a_third_leave_a_plan_of_two_tiers_as_it_is(items, factor, room):
     """Of two tiers, what gains most by page does so whatever their bandwidths are."""

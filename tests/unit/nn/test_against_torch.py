@@ -16,6 +16,7 @@ from psframe.nn.dense import Dense
 from psframe.nn.losses import softmax_cross_entropy
 from psframe.nn.pool import AvgPool1d, AvgPool2d, MaxPool1d, MaxPool2d
 from tests.helpers.layers import Bench
+from tests.helpers.thinned import thinned
 
 torch = pytest.importorskip("torch", reason="PyTorch, which the layers are compared with, is not installed")
 from psframe.bench.torch_layers import sequence_of  # noqa: E402
@@ -96,8 +97,12 @@ for ceil in (False, True):
         )
 
 
+#: kernels that other tests of the default suite compile, too, are quick to have here
+COMPILED = [at for at, name in enumerate(CASES) if name not in ("conv-one-channel", "conv-oblong", "flatten-dense")]
+
+
 @pytest.mark.parametrize("n", [1, 4])
-@pytest.mark.parametrize("case", CASES)
+@pytest.mark.parametrize("case", thinned(CASES, COMPILED))
 def test_layer_is_that_of_pytorch(case, n):
     make, make_torch, input_shape = CASES[case]
     layers, module = make(), make_torch()

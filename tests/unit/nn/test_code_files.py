@@ -73,6 +73,7 @@ def test_processes_that_compile_at_once_do_not_load_each_others_code(tmp_path):
     assert first(tmp_path, "both")[:2] == ["1.5", "7"]
 
 
+@pytest.mark.full
 def test_processes_that_compile_at_once_keep_each_others_code(tmp_path):
     assert sorted(first(tmp_path, "lock")) == ["1", "1.5", "7"]
     assert first(tmp_path, "both") == ["1.5", "7", "0"], "something was compiled once more"

@@ -48,6 +48,7 @@ print(n_compiled() - shared, loss, net.arena.grads.tobytes().hex(), flush=True)
 """
 
 
+@pytest.mark.full
 def test_each_kernel_is_compiled_by_one_process(tmp_path):
     """All go on in the same bits afterwards, and compile nothing more."""
     env = {**os.environ, "NUMBA_CACHE_DIR": str(tmp_path), "PYTHONPATH": str(ROOT)}

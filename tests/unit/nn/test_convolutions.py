@@ -13,6 +13,8 @@ from psframe.nn.conv.unfolded import Unfolded
 from tests.helpers.layers import Bench
 
 pytest.importorskip("torch", reason="PyTorch, which the layers are compared with, is not installed")
+from tests.helpers.suite import examples
+from tests.helpers.thinned import thinned
 from tests.helpers.torch_twin import Twins
 
 small = st.integers(1, 3)
@@ -47,13 +49,14 @@ def check(layer, shape, n, relu, kernels, dtype, rtol, n_threads=1):
     Twins(layers, shape, n, dtype=dtype, kernels=kernels, n_threads=n_threads).check(x, rtol)
 
 
+@pytest.mark.full
 @settings(max_examples=24, deadline=None, derandomize=True)
 @given(gathered(), st.integers(1, 4), st.booleans())
 def test_grouped_and_dilated_are_those_of_pytorch(made, n, relu):
     check(*made, n, relu, "blas", "float64", 1e-9)
 
 
-@settings(max_examples=10, deadline=None, derandomize=True)
+@settings(max_examples=examples(10), deadline=None, derandomize=True)
 @given(depthwise(), st.integers(1, 4), st.booleans(), st.integers(1, 2))
 def test_depthwise_is_that_of_pytorch(made, n, relu, n_threads):
     check(*made, n, relu, "direct", "float32", 1e-5, n_threads)
@@ -92,6 +95,7 @@ def test_small_images_with_large_weights(layer, shape, n):
         np.testing.assert_array_equal(one, two)
 
 
+@pytest.mark.full
 def test_parts_of_a_batch_change_no_bit_of_large_weights():
     x, dy = (
         np.random.default_rng(0).standard_normal((5, *shape), dtype=np.float32) for shape in ((3, 3, 130), (1, 1, 257))
@@ -114,7 +118,9 @@ def test_sequences_have_groups_and_dilation():
         Twins([layer], x.shape[1:], 2, flat=True, kernels="blas").check(x, 1e-5)
 
 
-@pytest.mark.parametrize("layer", [lambda: Conv2d(21, 3, padding=1, groups=21), lambda: Conv2d(42, 3, groups=21)])
+@pytest.mark.parametrize(
+    "layer", thinned([lambda: Conv2d(21, 3, padding=1, groups=21), lambda: Conv2d(42, 3, groups=21)], (0,))
+)
 def test_threads_change_no_bit_of_a_grouped_convolution(layer):
     x = np.random.default_rng(0).standard_normal((5, 6, 5, 21), dtype=np.float32)
     results = []

@@ -18,6 +18,7 @@ from psframe.nn.normalization import BatchNorm, GroupNorm
 from psframe.nn.pool import GlobalAvgPool
 from psframe.nn.residual import Residual, Subsample
 from tests.helpers import tiny
+from tests.helpers.thinned import thinned
 
 SHAPE = (4, 6, 5)
 
@@ -91,7 +92,7 @@ CASES = {
 }
 
 
-@pytest.mark.parametrize("case", CASES)
+@pytest.mark.parametrize("case", thinned(CASES, range(len(CASES) - 1)))
 def test_folded_network_infers_the_same(case):
     make, shape, n_folded = CASES[case]
     network = bound(make(), shape)
@@ -138,6 +139,7 @@ def norms(network):
     return sum(name.endswith("running_mean") for name in network.params)
 
 
+@pytest.mark.full
 def test_inference_without_parts_has_the_same_bits(monkeypatch):
     monkeypatch.setattr(section, "PART_BYTES", 1)
     networks = [bound(tiny.build(SHAPE, 3), SHAPE, kernels="direct", infers=infers) for infers in (False, True)]

@@ -83,7 +83,7 @@ CASES = {
 
 
 #: of convolutions those whose fast kernels the default suite compiles, in seconds a shape; plain ones need none
-COMPILED = ("conv-padding", "conv-oblong", "conv1d")
+COMPILED = ("conv-padding", "conv1d")
 
 
 @pytest.mark.parametrize("n", [1, 3])
@@ -92,7 +92,9 @@ COMPILED = ("conv-padding", "conv-oblong", "conv1d")
     ("kernels", "case"),
     [("blas", case) for case in CASES if case != "max-wide"]  # whose differences take seconds
     + [
-        pytest.param("direct", case, marks=[pytest.mark.full] * (case.startswith("conv") and case not in COMPILED))
+        pytest.param(
+            "direct", case, marks=[pytest.mark.full] * (case.startswith(("conv", "dense-")) and case not in COMPILED)
+        )
         for case in CASES
     ],
 )
@@ -124,10 +126,10 @@ def convolutions(max_examples):
     return test
 
 
-test_conv_of_odd_sizes = convolutions(1)
-test_conv_of_many_odd_sizes = pytest.mark.full(convolutions(40))
+test_conv_of_odd_sizes = pytest.mark.full(convolutions(40))
 
 
+@pytest.mark.full
 @settings(max_examples=60, deadline=None, derandomize=True)
 @given(st.sampled_from([MaxPool2d, AvgPool2d]), st.booleans(), st.tuples(small, small), st.tuples(small, small), small)
 def test_pools_of_odd_sizes(pool, ceil_mode, kernel, stride, n):

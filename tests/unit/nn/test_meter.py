@@ -56,6 +56,7 @@ def test_values_do_not_depend_on_the_parts(n, n_classes, seed, batch_size):
             np.testing.assert_allclose(flat(value), flat(whole[label]), rtol=1e-12, atol=1e-12)
 
 
+@pytest.mark.full
 def test_values_do_not_depend_on_the_parts_of_many_samples():
     random = np.random.default_rng(5)
     logits, labels = random.standard_normal((100_003, 10)).astype(np.float32), random.integers(0, 10, 100_003)

@@ -62,6 +62,7 @@ def test_calibration_error_of_certain_and_of_undecided_networks():
     assert compute([{"name": "ece", "bins": 2}], np.zeros((4, 2)), np.array([0, 1, 0, 1])) == {"ece": 0.0}
 
 
+@pytest.mark.full
 @pytest.mark.filterwarnings("ignore::UserWarning")
 @settings(max_examples=60, deadline=None)
 @given(DRAWN)

@@ -15,6 +15,7 @@ from psframe.nn.vectors import Vectors, choose, host
 from tests.helpers.layers import half
 from tests.helpers.other_cpu import has_avx2, said_on
 from tests.helpers.suite import IS_FULL
+from tests.helpers.thinned import thinned
 
 
 @numba.njit
@@ -61,6 +62,7 @@ def check(block, dtype, counts, with_bias, floor, add, strides=(17, 2, 90, 70, 4
     np.testing.assert_allclose(c, want, rtol=1e-4, atol=1e-5)
 
 
+@pytest.mark.full
 @settings(max_examples=16, deadline=None, derandomize=True)
 @given(
     st.sampled_from([1, 2, 4, 8, 16]), st.integers(0, 9), st.integers(0, 3), st.integers(0, 15),
@@ -136,7 +138,9 @@ def transposed(tile, x, y):
 
 
 @pytest.mark.parametrize("dtype", ["float32", "uint16", "float64"])
-@pytest.mark.parametrize(("lanes", "n_rows", "n_columns"), [(16, 19, 37), (4, 16, 8), (16, 3, 5), (8, 1, 9), (2, 7, 1)])
+@pytest.mark.parametrize(
+    ("lanes", "n_rows", "n_columns"), thinned([(16, 19, 37), (4, 16, 8), (16, 3, 5), (8, 1, 9), (2, 7, 1)], (0, 3))
+)
 def test_transposes_of_any_shape(lanes, n_rows, n_columns, dtype):
     x = np.random.default_rng(0).integers(0, 1 << 16, (n_rows, n_columns + 2)).astype(dtype)
     y = np.full((n_columns, n_rows + 2), 7, dtype)
@@ -197,6 +201,7 @@ def test_pairs_of_bfloat16_have_the_bits_of_their_definition_by_instruction_and_
     assert said_on(None, "tests.helpers.bfloat16_digest") == ["instruction" if host().fast_bf16 else "emulated", "0"]
 
 
+@pytest.mark.full
 @has_avx2
 def test_microkernel_on_other_cpus():
     """Their outputs are those of BLAS, and have the same bits at any width."""

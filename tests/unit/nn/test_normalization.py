@@ -10,7 +10,7 @@ from psframe.nn.activations import ReLU
 from psframe.nn.base import Pass
 from psframe.nn.normalization import BatchNorm, GroupNorm, LayerNorm
 from tests.helpers.layers import Bench
-from tests.helpers.suite import IS_FULL
+from tests.helpers.suite import IS_FULL, examples
 
 pytest.importorskip("torch", reason="PyTorch, which the layers are compared with, is not installed")
 from tests.helpers.torch_twin import Twins, close
@@ -26,7 +26,7 @@ MAKE = {
 }
 
 
-@settings(max_examples=40, deadline=None, derandomize=True)
+@settings(max_examples=examples(40), deadline=None, derandomize=True)
 @given(
     kind=st.sampled_from(sorted(MAKE)),
     sides=st.one_of(st.tuples(), st.tuples(side, side)),

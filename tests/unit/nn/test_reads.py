@@ -18,6 +18,7 @@ from psframe.nn.residual import Residual, Subsample
 from psframe.nn.smooth import LeakyReLU, SiLU
 from tests.helpers.accessed import PAGE, Watch, works
 from tests.helpers.phases import N_CLASSES, announce, by_tensor, step_of
+from tests.helpers.thinned import thinned
 
 SHAPE, BATCH = (2, 16, 16), 48
 CONV = partial(Conv2d, 8, 3, padding=1)
@@ -68,7 +69,7 @@ def phases(network, arrays):
     return found
 
 
-@pytest.mark.parametrize("model", MODELS)
+@pytest.mark.parametrize("model", thinned(MODELS, (0, 3)))
 def test_outputs_are_touched_in_the_phases_in_which_layers_say_they_read_them(model):
     if not works():
         pytest.skip("this kernel does not tell what a process has touched (/proc/self/clear_refs)")
@@ -85,7 +86,7 @@ def test_outputs_are_touched_in_the_phases_in_which_layers_say_they_read_them(mo
     assert phases(network, outputs) == expected
 
 
-@pytest.mark.parametrize("model", MODELS)
+@pytest.mark.parametrize("model", thinned(MODELS, (0, 3)))
 def test_all_that_is_kept_is_used(model):
     if not works():
         pytest.skip("this kernel does not tell what a process has touched (/proc/self/clear_refs)")

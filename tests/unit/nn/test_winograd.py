@@ -65,8 +65,7 @@ def sweep(max_examples):
     return test
 
 
-test_tiles_are_the_convolution_of_pytorch = sweep(3)
-test_many_tiles_are_the_convolution_of_pytorch = pytest.mark.full(sweep(40))
+test_tiles_are_the_convolution_of_pytorch = pytest.mark.full(sweep(40))
 
 
 def made(n_threads=1, kernels="winograd"):
@@ -104,6 +103,7 @@ def test_parts_of_a_batch_change_no_bit():
         np.testing.assert_array_equal(got, want)
 
 
+@pytest.mark.full
 def test_blocks_of_tiles_change_no_bit(monkeypatch):
     """They have other sizes on other CPUs."""
     whole = passed(made(), X, DY)
@@ -137,6 +137,7 @@ def test_no_samples_have_gradients_of_zero(n_threads):
     assert not any(gradient.any() for gradient in gradients)
 
 
+@pytest.mark.full
 def test_error_is_a_few_times_that_of_the_direct_form():
     errors = []
     for kernels in ("winograd", "direct"):

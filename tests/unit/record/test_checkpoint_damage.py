@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 
 from psframe.errors import UserError
 from tests.helpers.checkpoints import is_saved, keep, newest, reseal
+from tests.helpers.suite import examples
 from tests.helpers.untrusted import HDF5, refuse
 
 LATEST = {  # what `latest` holds: what is said of it
@@ -53,7 +54,7 @@ def test_path_that_is_no_file_is_never_waited_for(tmp_path, name, make):
 
 
 @given(st.data())
-@settings(max_examples=300)
+@settings(max_examples=examples(300))
 def test_damaged_file_is_read_as_it_was_or_refused(tmp_path_factory, data):
     folder = tmp_path_factory.mktemp("damage")
     keep(folder, 1)

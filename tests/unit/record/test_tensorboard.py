@@ -112,6 +112,7 @@ def test_event_files_are_the_records_under_another_rank_0(ulfm, tmp_path):
     holds(run, 12, 12 * 100)
 
 
+@pytest.mark.full
 def test_epochs_are_there_alone_unless_steps_are_recorded(mpich, config, tmp_path, pool):
     there(mpich)
     assert pool(2).train(config, "record.tensorboard=true").status == 0
@@ -120,6 +121,7 @@ def test_epochs_are_there_alone_unless_steps_are_recorded(mpich, config, tmp_pat
     assert not (run / FOLDER / "steps").exists()
 
 
+@pytest.mark.full
 def test_folder_that_cannot_be_written_is_told(mpich, config, tmp_path, pool):
     there(mpich)
     assert pool(2).train(config, "train.epochs=1").status == 0

@@ -167,7 +167,8 @@ def test_lines_are_in_order_of_time_also_of_a_continued_run(tmp_path):
     assert sampled_s(tmp_path / "none") == 0.0
 
 
-@pytest.mark.parametrize("n", [pytest.param(1, marks=pytest.mark.full), 3])
+@pytest.mark.full
+@pytest.mark.parametrize("n", [1, 3])
 def test_ranks_are_all_sampled_also_of_a_continued_run(mpi, n, waiting, tmp_path):
     runs = tmp_path / "runs"
     ended = train(mpi, n, *waiting(n, 2), PYTHONPATH=str(tmp_path))
@@ -205,6 +206,7 @@ def test_samples_are_not_taken_unasked(mpich, config, tmp_path):
     assert not (run / "usage.jsonl").exists()
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("key", thinned(["usage", "tensorboard"], (1,)))
 def test_missing_package_is_told_before_anything_is_made(mpi, key, config, tmp_path):
     package = {"usage": "psutil", "tensorboard": "tensorboardX"}[key]

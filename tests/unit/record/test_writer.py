@@ -170,6 +170,7 @@ def test_full_disk_ends_every_rank_with_one_sentence(mpi, config, tmp_path, ever
         assert len(os.listdir(run / "checkpoints")) == left
 
 
+@pytest.mark.full
 def test_full_disk_inside_an_epoch_ends_every_rank(mpi, config, tmp_path):
     runs = tmp_path / "runs"
     with mounted(runs, "-t", "tmpfs", "-o", "size=200k", "none"):
@@ -213,6 +214,7 @@ def test_damaged_checkpoint_is_told_and_the_one_before_taken(mpi, config, tmp_pa
     assert "continued after epoch 1" in ended.out
 
 
+@pytest.mark.full
 def test_names_of_points_are_checked_before_anything_starts(mpich, config):
     for value in ("renam", "rename:0", "rename:x", "write:2:3"):
         ended = train(mpich, 2, config, f"fault.crash_at={value}")

@@ -42,7 +42,7 @@ def shrink_and_continue(run: Run, plan: Plan, lost: BaseException, pool: Pool, s
     """
     if not _can(run, plan, lost):
         raise lost
-    began, team = perf_counter(), pool.cluster.comm.Get_group()
+    began, before = perf_counter(), pool.cluster
     while True:
         _leave(run.cluster)
         try:
@@ -50,7 +50,7 @@ def shrink_and_continue(run: Run, plan: Plan, lost: BaseException, pool: Pool, s
             remainder = run.remainder or Remainder(run, pool.cluster.rank in keepers)
             heard(pool, {"goes_on": True})
             remainder.agree_place(pool.cluster, keepers)
-            gone = _gone(team, pool.cluster)
+            gone = _gone(before, pool.cluster)
             cluster = pool.divide(pool.chosen(pool.wanted))
             if not cluster:  # a spare, which joins by a later change
                 remainder.saved = None
@@ -88,10 +88,11 @@ def _can(run: Run, plan: Plan, lost: BaseException) -> bool:
     return is_loss(lost)
 
 
-def _gone(team: MPI.Group, cluster: Cluster) -> list[int]:
-    """Return the numbers in ``team`` of its ranks that are not in ``cluster``."""
-    new_ranks = MPI.Group.Translate_ranks(team, range(team.size), cluster.comm.Get_group())
-    return [rank for rank, new_rank in enumerate(new_ranks) if new_rank == MPI.UNDEFINED]
+def _gone(before: Cluster, after: Cluster) -> list[int]:
+    """Return the ranks of ``before`` that are not in ``after``, by their numbers at the start of the job."""
+    new_ranks = MPI.Group.Translate_ranks(before.comm.Get_group(), None, after.comm.Get_group())
+    gone = [rank for rank, new_rank in enumerate(new_ranks) if new_rank == MPI.UNDEFINED]
+    return [before.rendezvous.renamed.get(rank, rank) for rank in gone]
 
 
 def roll_back(run: Run, plan: Plan, failed: Rollback) -> Run:

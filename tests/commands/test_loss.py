@@ -116,16 +116,20 @@ def test_ranks_may_die_in_turn_until_one_is_alone(ulfm, tmp_path):
     draw = seeded("order and pauses")
     mode = "sync.mode=" + draw.choice(("allreduce", "sync_ps"))
     process, path = begin(ulfm, 5, tmp_path, mode, epochs=100_000)
-    *victims, last = draw.sample(ranks_of(path), 5)
-    for left, pid in zip((4, 3, 2, 1), victims, strict=True):
-        os.kill(pid, signal.SIGKILL)
+    pids = ranks_of(path)
+    *victims, last = draw.sample(range(5), 5)
+    for left, rank in zip((4, 3, 2, 1), victims, strict=True):
+        os.kill(pids[rank], signal.SIGKILL)
         while records_of(tmp_path)[-1]["n_ranks"] != left:
             assert process.poll() is None, ends(process, path)
             time.sleep(0.05)
         time.sleep(draw.random() / 2)
-    os.kill(last, signal.SIGTERM)
-    assert "left on SIGTERM" in ends(process, path)
-    assert [loss["ranks"] for record in records_of(tmp_path) for loss in record["lost"]]
+    os.kill(pids[last], signal.SIGTERM)
+    err = ends(process, path)
+    assert "left on SIGTERM" in err
+    lost = [rank for record in records_of(tmp_path) for loss in record["lost"] for rank in loss["ranks"]]
+    assert lost == victims  # by their numbers at the start
+    assert all(f"rank {rank} has died" in err for rank in victims)
 
 
 @pytest.mark.parametrize("objects", [True, False])

@@ -137,7 +137,9 @@ def _last_words(error: BaseException, rank: int) -> tuple[str, int]:
         else:
             message, is_named = "a rank has died, as MPI tells", True
             speaks = communicators.speaker() or _must_speak()
-        if not (speaks and is_named):  # another rank reports the loss, or the lost one may report its own error now
+        if not speaks:  # another one does, perhaps on a node that is busy
+            sleep(2 * TELL_S)
+        elif not is_named:  # the lost one may report its own error now
             sleep(2)
         return f"psframe: {message}{_again}\n" if speaks else "", 1
     if message := sentence(error):

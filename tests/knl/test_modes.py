@@ -9,11 +9,11 @@ BRIEF = """
 for node in /sys/devices/system/node/node[0-9]*; do echo 24 > $node/hugepages/hugepages-2048kB/nr_hugepages; done
 uname -r > $OUT/release.txt
 python -m tests.knl.probe $OUT/probe.json
-train 2 name=main collective=buffer placement.parameters=hbw placement.verify=error > $OUT/main.txt 2>&1
 """
 
 SCRIPT = f"""
-{BRIEF.replace("train 2", "train 4")}
+{BRIEF}
+train 4 name=main collective=buffer placement.parameters=hbw placement.verify=error > $OUT/main.txt 2>&1
 python -m psframe.doctor --json > $OUT/doctor.json
 python -m psframe.memory.quadrants 4 > $OUT/quadrants.txt
 wide="train.epochs=1 model.width=400"
@@ -41,7 +41,7 @@ DOCTOR = "python -m psframe.doctor --json > $OUT/doctor.json\n"
 FLAT = {"SNC-4": ([0, 1, 2, 3], [4, 5, 6, 7]), "quadrant": ([0], [1])}
 
 
-#: emulated, so a boot with a run over ranks takes a minute and more: the default suite has one of them
+#: emulated, so a boot takes a minute, and with runs over ranks several: the default suite has one without
 @pytest.fixture(params=["SNC-4", pytest.param("quadrant", marks=pytest.mark.full)])
 def mode(request):
     return request.param
@@ -138,10 +138,11 @@ def test_private_hbw_memory_comes_from_memkind_in_every_policy(brief):
         assert one["memkind"] == (huge_pages == "none" or (huge_pages == "2M" and policy != "interleave")), one
 
 
-def lie_in_mcdram(found, mode, n_ranks):
+@pytest.mark.full
+def test_parameter_pages_are_on_mcdram_next_to_their_rank(flat_mode, flat):
     """Each rank's parameters are in MCDRAM of a quadrant that it runs in."""
-    ddr, hbw = FLAT[mode]
-    metrics, placed = found.run("main")
+    ddr, hbw = FLAT[flat_mode]
+    metrics, placed = flat.run("main")
     assert len(metrics) == 2
     for record in metrics:
         assert record["placed"] == {"parameters": 1.0}
@@ -149,24 +150,14 @@ def lie_in_mcdram(found, mode, n_ranks):
         # a dedicated server never touches its own
         assert set(record["pages"]["gradients"]) - {"untouched"} <= set(map(str, ddr))
     assert placed["hbw_nodes"] == hbw
-    assert len(placed["ranks"]) == n_ranks
-    share = max(1, len(ddr) // n_ranks)
+    assert len(placed["ranks"]) == 4
     for rank in placed["ranks"]:
-        homes = {ddr[share * rank["rank"] + number] if mode == "SNC-4" else 0 for number in range(share)}
-        assert rank["numa_node"] in homes
+        home = ddr[rank["rank"]] if flat_mode == "SNC-4" else 0
+        assert rank["numa_node"] == home
         (node,) = rank["roles"]["parameters"]["pages"]
-        assert int(node) in {home + len(ddr) for home in homes}
+        assert int(node) == home + len(ddr)
         assert rank["notes"] == []
-    assert "parameters   hbw" in found.text("main.txt")
-
-
-def test_parameter_pages_are_on_mcdram_next_to_their_rank(mode, brief):
-    lie_in_mcdram(brief, mode, 4 if IS_FULL else 2)
-
-
-@pytest.mark.full
-def test_parameter_pages_are_on_mcdram_of_a_quadrant_a_rank(flat_mode, flat):
-    lie_in_mcdram(flat, flat_mode, 4)
+    assert "parameters   hbw" in flat.text("main.txt")
 
 
 @pytest.mark.full

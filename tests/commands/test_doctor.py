@@ -53,7 +53,6 @@ def test_doctor_of_this_machine():
     assert report["placements"]["default"]["error"] is None
 
 
-@pytest.mark.full
 def test_bandwidths_of_all_tiers_are_measured(mpich):
     ended = doctor("--measure", "--json")
     assert ended.returncode == 0, ended.stderr

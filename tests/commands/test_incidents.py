@@ -122,6 +122,7 @@ def stops(tmp_path):
     return str(path)
 
 
+@pytest.mark.each_mpi
 def test_rank_stopped_before_mpi_starts_is_named(mpi, config, stops, tmp_path):
     env = {"PSFRAME_START_S": "5", "PYTHONPATH": f"{launcher.ROOT}:{os.environ.get('PYTHONPATH', '')}"}
     ended = launcher.run(mpi, 3, [stops, "start", config], cwd=tmp_path, **env)

@@ -74,7 +74,6 @@ def test_bytes_are_those_that_the_collectives_count(folder, pool, n):
                 assert row["sent"] == pytest.approx(sent, abs=slack + 64)
 
 
-@pytest.mark.full
 def test_best_ways_and_another_link_are_predicted(folder):
     keys = ("sync={mode: local_sgd, every: 4}", "--machine", "xeon-max-9480-flat", "--ranks", "112", "--best")
     ended = predict(folder, "small.yaml", *keys)
@@ -169,7 +168,6 @@ def test_machine_is_measured(folder):
     assert len({each.method for each in found.exchanges}) == 10
 
 
-@pytest.mark.full
 def test_run_is_compared_with_what_is_expected_of_it(folder, pool):
     ended = pool(2).train(str(folder / "small.yaml"), "train.epochs=2", f"record.dir={folder / 'runs'}")
     assert ended.status == 0, ended.err

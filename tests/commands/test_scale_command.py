@@ -80,7 +80,6 @@ def test_job_without_spares_and_a_mode_that_needs_more_are_told(mpich, tmp_path)
     ends(process, path)
 
 
-@pytest.mark.full
 def test_request_that_the_job_does_not_answer_is_withdrawn(mpich, tmp_path):
     process, path, ranks, run = begin(mpich, tmp_path, "elastic.ranks=2")
     with alone(run):

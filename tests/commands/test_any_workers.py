@@ -22,6 +22,7 @@ def trained(mpi, where, *command):
     return records_of(where), ended.err
 
 
+@pytest.mark.full
 @pytest.mark.parametrize(
     ("model", "mode", "n_workers"),
     thinned([("build", "allreduce", 4), ("meeting", "sync_ps", 3), ("meeting", "allreduce", 4)], (0,)),

@@ -22,6 +22,7 @@ def test_models_all_have_an_input():
     assert set(kernels.INPUTS) == set(BUILT_IN)
 
 
+@pytest.mark.full
 def test_table_and_json(tmp_path):
     path = tmp_path / "found.json"
     done = bench("kernels", "--model", "lenet", "--batch", "8", "--seconds", "0.2", "--json", str(path))

@@ -73,7 +73,7 @@ def test_metric_of_a_users_own(tmp_path):
 
 @pytest.mark.parametrize(
     ("page", "name"),
-    thinned([("fit", "my_script"), ("callbacks", "my_run"), ("sklearn", "my_search")], (0,)),
+    thinned([("fit", "my_script"), ("callbacks", "my_run"), ("sklearn", "my_search")], ()),
 )
 def test_script_that_is_shown_runs(page, name, tmp_path):
     pytest.importorskip("cloudpickle", reason="cloudpickle is not installed: pip install -e .[script]")

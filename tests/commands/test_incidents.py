@@ -69,7 +69,7 @@ def test_killed_rank_leaves_what_it_did(mpi, endless, tmp_path):
             ("lock:0", "waits in your code at faulty.py, line"),
             ("raise:2", "ValueError: a layer of mine has raised. It was raised in faulty.py, line"),
         ],
-        (1,),
+        (2,),
     ),
 )
 def test_code_of_a_user_that_does_not_return_is_named_with_its_line(mpich, faulty, tmp_path, fault, said):

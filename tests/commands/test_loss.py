@@ -172,7 +172,6 @@ def test_modes_that_need_every_rank_are_refused_at_the_start(ulfm, tmp_path, con
     assert "must have a sync.mode that can do without a rank" in ended.err
 
 
-@pytest.mark.each_mpi
 def test_mpi_that_cannot_outlive_a_rank_is_refused_at_the_start(mpi, config):
     ended = launcher.train(mpi, 3, config, "fault.on_worker_loss=continue")
     assert ended.status == 2

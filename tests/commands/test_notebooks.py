@@ -7,7 +7,7 @@ import pytest
 
 from tests.helpers import launcher
 
-LONG = ("compare-modes", "from-python")
+LONG = ("compare-modes", "first-run", "from-python")
 NOTEBOOKS = [
     pytest.param(path, id=path.stem, marks=[pytest.mark.full] * (path.stem in LONG))
     for path in sorted(notebooks.FOLDER.glob("*.ipynb"))

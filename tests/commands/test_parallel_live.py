@@ -62,6 +62,7 @@ def test_rank_that_dies_ends_the_job(mpi, path, grid, victim):
     assert not left_in_shm()
 
 
+@pytest.mark.full
 def test_ctrl_c_leaves_a_checkpoint(mpi, tmp_path, path):
     process, _ = start(mpi, 4, path, "train.epochs=400")
     os.killpg(process.pid, signal.SIGINT)

@@ -11,6 +11,7 @@ from psframe.predict import machine, measure
 from psframe.predict.byte_counts import counted
 from psframe.predict.job import ExchangePlan
 from tests.helpers.forked import command
+from tests.helpers.thinned import thinned
 
 CONFIG = """\
 name: small
@@ -56,7 +57,7 @@ def test_clusters_that_are_not_at_hand(folder):
     assert "Predicted (modelled, not measured)" in (folder / "knl.html").read_text()
 
 
-@pytest.mark.parametrize("n", [3, 5])
+@pytest.mark.parametrize("n", thinned([3, 5], (1,)))
 def test_bytes_are_those_that_the_collectives_count(folder, pool, n):
     """Of every way, in real exchanges of a megabyte."""
     for mode in ("sync_ps", "allreduce"):

@@ -140,6 +140,7 @@ def test_host_without_an_mpi_is_named_and_nobody_waits_for_it(mpi, two, command)
     assert f"an MPI must be installed, got none on {two.names[1]} (" in told
 
 
+@pytest.mark.full
 def test_hostfile_says_where_ranks_go(mpi, two, tmp_path):
     path = runs.write(tmp_path / "hosts.yaml", 1)
     first, second = two.addresses

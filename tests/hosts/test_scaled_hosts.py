@@ -59,6 +59,7 @@ def test_host_that_joins_and_leaves_changes_no_bit(mpi, two, tmp_path, each, syn
     assert runs.hashes_of(tmp_path) == runs.hashes_of(tmp_path / "still")
 
 
+@pytest.mark.full
 @pytest.mark.parametrize(
     ("each", "collective", "schedule"),
     thinned(

@@ -113,7 +113,7 @@ def workers_and_threads_are_one_run_with_fewer_products(world):
         assert seen(world, 1, where, *keys) != alone, "there was nothing to compute otherwise"
 
 
-@ranks(4)
+@ranks(4, full=True)
 def block_a_worker_lets_gradients_leave_early(world):
     keys = [*KEYS, "train.blocks=4", "sync.mode=allreduce", "collective={name: buffer, bucket_bytes: 64}"]
     with folder(world) as where:

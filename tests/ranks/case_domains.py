@@ -92,7 +92,7 @@ def order_is_chosen_by_the_bytes_that_cross(world):
             assert abs(crossed - n_vectors) < 0.02, (near, crossed, n_vectors)
 
 
-@ranks(4)
+@ranks(4, full=True)
 def groups_that_are_no_domains_cross_nothing_and_other_nodes_count_by_node(world):
     with folder(world) as where:
         keys = (*WIDE, "sync.mode=allreduce")

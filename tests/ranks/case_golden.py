@@ -6,13 +6,14 @@ from tests.ranks.harness import ranks
 from tests.ranks.torch_models import is_missing
 from tests.ranks.training import folder, hashes
 
-STRIDE = 5  # of the default suite, which leaves PyTorch to other cases
+STRIDE = 5  # of the default suite, which leaves PyTorch and bfloat16 to other cases
 
 
 @ranks(5)
 def runs_end_as_written_down(world):
     names = [name for name in golden.runs() if "torch" not in name or (IS_FULL and not is_missing())]
-    found = {name: golden.run(world, name) for name in (names if IS_FULL else names[::STRIDE])}
+    few = [name for name in names[::STRIDE] if golden.kind(name) != "bf16"]
+    found = {name: golden.run(world, name) for name in (names if IS_FULL else few)}
     written = golden.read()
     for name, ended in found.items():
         here, there = ended.pop(golden.BITS, None), written[name].pop(golden.BITS, None)

@@ -10,7 +10,7 @@ from tests.ranks.torch_models import ATTENTION, NET, ROW, SHORT, need_torch
 from tests.ranks.training import continued, folder, hashes, train
 
 
-@ranks(4)
+@ranks(4, full=True)
 def torch_module_has_the_same_bits_in_every_way(world):
     need_torch()
     with folder(world) as where:

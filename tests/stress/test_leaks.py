@@ -78,6 +78,7 @@ def test_allocations_leave_nothing_behind():
     assert ended.stdout == "no leak\n"
 
 
+@pytest.mark.full
 def test_owners_may_go_in_odd_orders():
     memkind_or_skip()
     ended = python("-m", "tests.stress.sanitizers.odd_orders", 1000)

@@ -184,6 +184,7 @@ ENDING = {
 }
 
 
+@pytest.mark.full
 def test_test_that_ends_its_worker_fails_once_and_all_others_run(tmp_path):
     for name, text in ENDING.items():
         (tmp_path / name).write_text(text)

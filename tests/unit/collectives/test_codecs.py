@@ -235,6 +235,7 @@ def test_step_allocates_nothing(name):
     assert len(arrays) == n_arrays
 
 
+@pytest.mark.full
 def test_jitted_code_allocates_nothing():
     """What Numba calls to allocate an array stands in the machine code of no function of the module."""
     for make in MAKE.values():
@@ -265,6 +266,7 @@ def test_keys_of_codecs():
     assert bind("codec", TABLE, {"name": "onebit", "block": 8})(50, np.zeros).n_bytes == 7 * 8 + 8
 
 
+@pytest.mark.full
 @has_avx2
 @pytest.mark.parametrize("cpu", thinned(CPUS, (1,)))
 def test_codecs_on_other_cpus(cpu):

@@ -93,6 +93,7 @@ def is_within(items, tiers, chosen, move_gbps):
     return True
 
 
+@pytest.mark.full
 @settings(max_examples=60)
 @given(items=used_of, tiers=tiers_of, move_gbps=st.sampled_from([1e-3, 10.0, 1e6]))
 def test_plan_with_moves_is_the_best_of_all_there_are(items, tiers, move_gbps):

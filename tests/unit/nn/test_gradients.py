@@ -83,7 +83,7 @@ CASES = {
 
 
 #: of convolutions those whose fast kernels the default suite compiles, in seconds a shape; plain ones need none
-COMPILED = ("conv-padding", "conv1d")
+COMPILED = ("conv1d",)
 
 
 @pytest.mark.parametrize("n", [1, 3])
@@ -93,7 +93,7 @@ COMPILED = ("conv-padding", "conv1d")
     [("blas", case) for case in CASES if case != "max-wide"]  # whose differences take seconds
     + [
         pytest.param(
-            "direct", case, marks=[pytest.mark.full] * (case.startswith(("conv", "dense-")) and case not in COMPILED)
+            "direct", case, marks=[pytest.mark.full] * (case.startswith(("conv", "dense")) and case not in COMPILED)
         )
         for case in CASES
     ],

@@ -268,6 +268,6 @@ def test_keys_of_codecs():
 
 @pytest.mark.full
 @has_avx2
-@pytest.mark.parametrize("cpu", thinned(CPUS, (1,)))
+@pytest.mark.parametrize("cpu", CPUS)
 def test_codecs_on_other_cpus(cpu):
     assert said_on(cpu, "tests.helpers.codec_digest") == [digest()]

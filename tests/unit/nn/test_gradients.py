@@ -106,27 +106,20 @@ def test_gradients(kernels, case, n, spare):
 small = st.integers(1, 4)
 
 
-def convolutions(max_examples):
-    """Return the sweep as a test of so many shapes; each is compiled, which takes seconds."""
-
-    @settings(max_examples=max_examples, deadline=None, derandomize=True)
-    @given(
-        st.tuples(small, small),
-        st.tuples(small, small),
-        st.tuples(small, small),
-        st.integers(0, 2),
-        small,
-        small,
-        small,
-    )
-    def test(kernel, extra, stride, padding, c_in, c_out, n):
-        h, w = (max(1, k + e - 2 * padding) for k, e in zip(kernel, extra, strict=True))
-        check(Conv2d(c_out, kernel, stride=stride, padding=padding), (h, w, c_in), n)
-
-    return test
-
-
-test_conv_of_odd_sizes = pytest.mark.full(convolutions(40))
+@pytest.mark.full  # each shape is compiled, which takes seconds
+@settings(max_examples=40, deadline=None, derandomize=True)
+@given(
+    st.tuples(small, small),
+    st.tuples(small, small),
+    st.tuples(small, small),
+    st.integers(0, 2),
+    small,
+    small,
+    small,
+)
+def test_conv_of_odd_sizes(kernel, extra, stride, padding, c_in, c_out, n):
+    h, w = (max(1, k + e - 2 * padding) for k, e in zip(kernel, extra, strict=True))
+    check(Conv2d(c_out, kernel, stride=stride, padding=padding), (h, w, c_in), n)
 
 
 @pytest.mark.full

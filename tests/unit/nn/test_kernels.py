@@ -51,23 +51,16 @@ def compare(make, input_shape, n):
 CHANNELS = st.sampled_from([1, 2, 3, 6, 10, 16, 17, 20, 33, 50, 64])
 
 
-def sweep(max_examples):
-    """Return the sweep over convolutions as a test of so many shapes: each is compiled, which takes seconds."""
-
-    @settings(max_examples=max_examples, deadline=None, derandomize=True)
-    @given(
-        st.tuples(st.integers(1, 7), st.integers(1, 7)), st.tuples(st.integers(0, 20), st.integers(0, 20)),
-        st.tuples(st.integers(1, 4), st.integers(1, 4)), st.tuples(st.integers(0, 4), st.integers(0, 4)),
-        CHANNELS, CHANNELS, st.integers(1, 3),
-    )  # fmt: skip
-    def test(kernel, extra, stride, padding, c_in, c_out, n):
-        h, w = (max(1, k + e - 2 * p) for k, e, p in zip(kernel, extra, padding, strict=True))
-        compare(lambda: Conv2d(c_out, kernel, stride=stride, padding=padding), (h, w, c_in), n)
-
-    return test
-
-
-test_convolutions = pytest.mark.full(sweep(60))
+@pytest.mark.full  # each shape is compiled, which takes seconds
+@settings(max_examples=60, deadline=None, derandomize=True)
+@given(
+    st.tuples(st.integers(1, 7), st.integers(1, 7)), st.tuples(st.integers(0, 20), st.integers(0, 20)),
+    st.tuples(st.integers(1, 4), st.integers(1, 4)), st.tuples(st.integers(0, 4), st.integers(0, 4)),
+    CHANNELS, CHANNELS, st.integers(1, 3),
+)  # fmt: skip
+def test_convolutions(kernel, extra, stride, padding, c_in, c_out, n):
+    h, w = (max(1, k + e - 2 * p) for k, e, p in zip(kernel, extra, padding, strict=True))
+    compare(lambda: Conv2d(c_out, kernel, stride=stride, padding=padding), (h, w, c_in), n)
 
 
 @settings(max_examples=3, deadline=None, derandomize=True)
@@ -187,7 +180,7 @@ PASSES = [
 
 
 @pytest.mark.full
-@pytest.mark.parametrize(("layers", "n", "precision"), thinned(PASSES, (1, 3, 5)))
+@pytest.mark.parametrize(("layers", "n", "precision"), PASSES)
 def test_bits_depend_on_no_parts_of_a_batch_nor_threads(layers, n, precision, monkeypatch):
     how = {"precision": precision, "kernels": "winograd" if layers is by_tiles else "direct"}
     whole = step(bound(layers(), **how), n)

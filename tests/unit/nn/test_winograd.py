@@ -43,29 +43,22 @@ def test_matrices_give_the_convolution_and_its_gradient_without_error(m):
 channels = st.sampled_from([1, 5, 16, 17, 35])
 
 
-def sweep(max_examples):
-    """Return the comparison with PyTorch as a test of so many shapes: each is compiled, which takes seconds."""
-
-    @settings(max_examples=max_examples, deadline=None, derandomize=True)
-    @given(
-        st.tuples(st.integers(1, 11), st.integers(1, 9)), st.tuples(st.integers(0, 3), st.integers(0, 3)),
-        channels, channels, st.integers(1, 4), st.booleans(), st.integers(1, 3), st.sampled_from(["float64", "float32"])
-    )  # fmt: skip
-    def test(extra, padding, c_in, c_out, n, relu, n_threads, dtype):
-        with pytest.MonkeyPatch.context() as patch:
-            for least in ("CHANNELS", "PIXELS", "SIDE"):
-                patch.setattr(winograd, least, 1)
-            height, width = (max(1, 3 - 2 * p) + e - 1 for e, p in zip(extra, padding, strict=True))
-            layers = [Conv2d(c_out, 3, padding=padding), *[ReLU()] * relu]
-            x = np.random.default_rng(n).standard_normal((n, height, width, c_in)).astype(dtype)
-            twins = Twins(layers, x.shape[1:], n, dtype=dtype, kernels="winograd", n_threads=n_threads)
-            assert isinstance(layers[0].kernels, Winograd)
-            twins.check(x, 1e-9 if dtype == "float64" else 1e-4)
-
-    return test
-
-
-test_tiles_are_the_convolution_of_pytorch = pytest.mark.full(sweep(40))
+@pytest.mark.full  # each shape is compiled, which takes seconds
+@settings(max_examples=40, deadline=None, derandomize=True)
+@given(
+    st.tuples(st.integers(1, 11), st.integers(1, 9)), st.tuples(st.integers(0, 3), st.integers(0, 3)),
+    channels, channels, st.integers(1, 4), st.booleans(), st.integers(1, 3), st.sampled_from(["float64", "float32"])
+)  # fmt: skip
+def test_tiles_are_the_convolution_of_pytorch(extra, padding, c_in, c_out, n, relu, n_threads, dtype):
+    with pytest.MonkeyPatch.context() as patch:
+        for least in ("CHANNELS", "PIXELS", "SIDE"):
+            patch.setattr(winograd, least, 1)
+        height, width = (max(1, 3 - 2 * p) + e - 1 for e, p in zip(extra, padding, strict=True))
+        layers = [Conv2d(c_out, 3, padding=padding), *[ReLU()] * relu]
+        x = np.random.default_rng(n).standard_normal((n, height, width, c_in)).astype(dtype)
+        twins = Twins(layers, x.shape[1:], n, dtype=dtype, kernels="winograd", n_threads=n_threads)
+        assert isinstance(layers[0].kernels, Winograd)
+        twins.check(x, 1e-9 if dtype == "float64" else 1e-4)
 
 
 def made(n_threads=1, kernels="winograd"):

@@ -4,7 +4,6 @@ import pytest
 
 from tests.helpers import launcher
 from tests.helpers.live import records_of
-from tests.helpers.thinned import thinned
 
 KEYS = [
     "train.reproducible=any_workers",
@@ -25,7 +24,7 @@ def trained(mpi, where, *command):
 @pytest.mark.full
 @pytest.mark.parametrize(
     ("model", "mode", "n_workers"),
-    thinned([("build", "allreduce", 4), ("meeting", "sync_ps", 3), ("meeting", "allreduce", 4)], (0,)),
+    [("build", "allreduce", 4), ("meeting", "sync_ps", 3), ("meeting", "allreduce", 4)],
 )
 def test_lost_worker_changes_no_bit(ulfm, config, tmp_path, model, mode, n_workers):
     """Also one that others wait for within a layer."""

@@ -19,7 +19,6 @@ from tests.helpers import launcher, torchrun
 from tests.helpers.families import FAMILIES
 from tests.helpers.launcher import ROOT
 from tests.helpers.said import told
-from tests.helpers.thinned import thinned
 
 DOCS = ROOT / "docs"
 
@@ -31,9 +30,7 @@ def block(page, language, begins=""):
 
 
 @pytest.mark.full
-@pytest.mark.parametrize(
-    "mode", thinned(["sync.server=dedicated", "sync.server=colocated", "sync.mode=allreduce"], (0,))
-)
+@pytest.mark.parametrize("mode", ["sync.server=dedicated", "sync.server=colocated", "sync.mode=allreduce"])
 def test_strategies_of_a_users_own(mode, tmp_path):
     mpi = launcher.installed("mpich") or pytest.skip("no mpich: bash launch/test.sh installs it")
     (tmp_path / "my_module.py").write_text(block("how-to/extend.md", "python", "# my_module.py"))
@@ -71,10 +68,8 @@ def test_metric_of_a_users_own(tmp_path):
     assert values["distance"] == [pytest.approx(mean, rel=1e-12), max(apart for apart, n in counts.items() if n)]
 
 
-@pytest.mark.parametrize(
-    ("page", "name"),
-    thinned([("fit", "my_script"), ("callbacks", "my_run"), ("sklearn", "my_search")], ()),
-)
+@pytest.mark.full
+@pytest.mark.parametrize(("page", "name"), [("fit", "my_script"), ("callbacks", "my_run"), ("sklearn", "my_search")])
 def test_script_that_is_shown_runs(page, name, tmp_path):
     pytest.importorskip("cloudpickle", reason="cloudpickle is not installed: pip install -e .[script]")
     if page == "sklearn":

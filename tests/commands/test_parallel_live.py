@@ -33,7 +33,7 @@ def path(tmp_path):
 
 
 @pytest.mark.full
-@pytest.mark.parametrize("mode", thinned(["allreduce", "{mode: sync_ps, server: colocated}"], (1,)))
+@pytest.mark.parametrize("mode", ["allreduce", "{mode: sync_ps, server: colocated}"])
 def test_run_asked_to_leave_goes_on_to_the_same_bits(mpi, tmp_path, path, mode, pool):
     assert pool(4, mpi).train(path, f"sync={mode}", f"record.dir={tmp_path / 'whole' / 'runs'}").status == 0
     draw = seeded("victim")

@@ -146,7 +146,7 @@ def test_run_that_left_after_last_step_of_an_epoch_goes_on(mpich, tmp_path, sync
 
 
 @pytest.mark.full
-@pytest.mark.parametrize("collective", thinned(["shared", "buffer"], kept=(0,)))
+@pytest.mark.parametrize("collective", ["shared", "buffer"])
 def test_run_that_left_and_came_back_ends_in_the_same_bits(mpich, tmp_path, collective, pool):
     (tmp_path / "whole").mkdir()
     path, whole = written(tmp_path, 12), written(tmp_path / "whole", 12)

@@ -132,7 +132,7 @@ def test_rank_that_has_left_does_not_lead(ulfm, tmp_path):
 
 
 @pytest.mark.full
-@pytest.mark.parametrize("point", thinned(["rename", "sync-folder", "prune:2"], (0,)))
+@pytest.mark.parametrize("point", ["rename", "sync-folder", "prune:2"])
 def test_best_checkpoint_that_rank_0_was_writing_is_there(ulfm, tmp_path, point):
     """It is killed while it writes the checkpoint of the first epoch, the best one."""
     path = runs.write(tmp_path / "run.yaml", 3, "continue")

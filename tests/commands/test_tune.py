@@ -17,7 +17,6 @@ from psframe.tune.race import LEAST_ROUNDS
 from tests.helpers import forked
 from tests.helpers.launcher import ROOT, train
 from tests.helpers.live import heed, is_rank
-from tests.helpers.thinned import thinned
 
 SMALL = """\
 name: small
@@ -219,7 +218,7 @@ def test_tune_refuses_under_mpirun(mpich, small):
 
 
 @pytest.mark.full
-@pytest.mark.parametrize("sampler", thinned(["combinations", "tpe"], (0,)))
+@pytest.mark.parametrize("sampler", ["combinations", "tpe"])
 def test_search_for_a_target_ends_with_settings_that_reach_it(mpich, small, tmp_path, sampler):
     if sampler == "tpe":
         pytest.importorskip("optuna", reason="no Optuna: pip install optuna")

@@ -82,7 +82,7 @@ def test_host_that_is_cut_off_is_named_after_the_deadline(mpi, two, tmp_path, ke
 
 
 @pytest.mark.full
-@pytest.mark.parametrize("server", thinned(["dedicated, servers: 3", "colocated"], (0,)))
+@pytest.mark.parametrize("server", ["dedicated, servers: 3", "colocated"])
 def test_host_that_is_cut_off_from_several_is_named_alone(mpi, tmp_path, server):
     """Of those that wait one tells, and nobody calls another that waits late."""
     if reason := hosts.missing("1gbit"):

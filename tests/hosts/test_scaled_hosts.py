@@ -11,7 +11,6 @@ import pytest
 from tests import hosts
 from tests.helpers import launcher, live, runs
 from tests.helpers.live import records_of
-from tests.helpers.thinned import thinned
 
 BLOCKS = ("train.reproducible=any_workers", "train.global_batch=24")
 
@@ -35,13 +34,10 @@ def ended_over(two, command):
 @pytest.mark.full
 @pytest.mark.parametrize(
     ("each", "sync", "schedule"),
-    thinned(
-        [
-            ((2, 2), "{mode: sync_ps}", "10:4,40:2,70:3,110:4"),
-            ((1, 3), "{mode: allreduce}", "10:3,40:1,70:4"),
-        ],
-        (0,),
-    ),
+    [
+        ((2, 2), "{mode: sync_ps}", "10:4,40:2,70:3,110:4"),
+        ((1, 3), "{mode: allreduce}", "10:3,40:1,70:4"),
+    ],
 )
 def test_host_that_joins_and_leaves_changes_no_bit(mpi, two, tmp_path, each, sync, schedule):
     keys = (*BLOCKS, f"sync={sync}", "fault.late_s=0")
@@ -62,14 +58,11 @@ def test_host_that_joins_and_leaves_changes_no_bit(mpi, two, tmp_path, each, syn
 @pytest.mark.full
 @pytest.mark.parametrize(
     ("each", "collective", "schedule"),
-    thinned(
-        [
-            ((2, 2), "hierarchical", "50:kill-0,110:2"),
-            ((1, 3), "hierarchical", "50:kill-0,80:kill-2"),
-            ((2, 2), "buffer", "50:kill-0,110:2,150:3"),
-        ],
-        (1,),
-    ),
+    [
+        ((2, 2), "hierarchical", "50:kill-0,110:2"),
+        ((1, 3), "hierarchical", "50:kill-0,80:kill-2"),
+        ((2, 2), "buffer", "50:kill-0,110:2,150:3"),
+    ],
 )
 def test_ranks_of_several_hosts_go_on_without_rank_0(ulfm, two, tmp_path, each, collective, schedule):
     """By the next rank of its host, or by one of another host, where each host has the state."""

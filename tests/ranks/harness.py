@@ -23,7 +23,8 @@ LARGEST = 7  # ranks of the default suite
 #: seconds that a rank waits for the others at the end of a case: one that failed, and one that did not
 FAILED_S, STUCK_S = 10, 200
 LOOK_S = 0.005
-#: files whose cases reach MPI calls in ways of their own; the others train with what these have shown
+#: files whose cases the default suite has with Open MPI, too; nodes and servers, with MPI calls of their own, are not
+#: among them, and have it with the long suites
 BOTH = ("cluster", "contract", "modes", "peers", "stores")
 
 

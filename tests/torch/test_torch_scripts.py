@@ -11,7 +11,6 @@ import pytest
 
 from tests.helpers import torchrun
 from tests.helpers.launcher import ROOT
-from tests.helpers.thinned import thinned
 
 pytest.importorskip("torch", reason="PyTorch, whose backend this is, is not installed: pip install -e .[torch]")
 
@@ -135,7 +134,7 @@ dist.destroy_process_group()
 
 
 @pytest.mark.full
-@pytest.mark.parametrize("name", thinned(["psframe", "cpu:psframe"], (1,)))
+@pytest.mark.parametrize("name", ["psframe", "cpu:psframe"])
 def test_backend_is_known_without_an_import(name, tmp_path):
     if not entry_points(group="torch.backends", name="psframe"):
         pytest.skip("psframe is not installed with its entry point: pip install -e .")

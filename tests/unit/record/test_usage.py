@@ -12,7 +12,6 @@ import pytest
 from psframe.record import metrics, usage
 from psframe.record.usage import Usage, append, sampled_s
 from tests.helpers.launcher import go_back, train
-from tests.helpers.thinned import thinned
 
 #: a model of a user's own: in every epoch it waits until its rank has been sampled, on a machine of any speed
 WAITING = """\
@@ -207,7 +206,7 @@ def test_samples_are_not_taken_unasked(mpich, config, tmp_path):
 
 
 @pytest.mark.full
-@pytest.mark.parametrize("key", thinned(["usage", "tensorboard"], (1,)))
+@pytest.mark.parametrize("key", ["usage", "tensorboard"])
 def test_missing_package_is_told_before_anything_is_made(mpi, key, config, tmp_path):
     package = {"usage": "psutil", "tensorboard": "tensorboardX"}[key]
     (tmp_path / "absent").mkdir()

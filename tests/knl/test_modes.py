@@ -14,6 +14,7 @@ python -m tests.knl.probe $OUT/probe.json
 SCRIPT = f"""
 {BRIEF}
 train 4 name=main collective=buffer placement.parameters=hbw placement.verify=error > $OUT/main.txt 2>&1
+train 2 name=halves collective=buffer placement.parameters=hbw placement.verify=error > $OUT/halves.txt 2>&1
 python -m psframe.doctor --json > $OUT/doctor.json
 python -m psframe.memory.quadrants 4 > $OUT/quadrants.txt
 wide="train.epochs=1 model.width=400"
@@ -139,10 +140,11 @@ def test_private_hbw_memory_comes_from_memkind_in_every_policy(brief):
 
 
 @pytest.mark.full
-def test_parameter_pages_are_on_mcdram_next_to_their_rank(flat_mode, flat):
+@pytest.mark.parametrize(("name", "n_ranks"), [("main", 4), ("halves", 2)])
+def test_parameter_pages_are_on_mcdram_next_to_their_rank(flat_mode, flat, name, n_ranks):
     """Each rank's parameters are in MCDRAM of a quadrant that it runs in."""
     ddr, hbw = FLAT[flat_mode]
-    metrics, placed = flat.run("main")
+    metrics, placed = flat.run(name)
     assert len(metrics) == 2
     for record in metrics:
         assert record["placed"] == {"parameters": 1.0}
@@ -150,14 +152,15 @@ def test_parameter_pages_are_on_mcdram_next_to_their_rank(flat_mode, flat):
         # a dedicated server never touches its own
         assert set(record["pages"]["gradients"]) - {"untouched"} <= set(map(str, ddr))
     assert placed["hbw_nodes"] == hbw
-    assert len(placed["ranks"]) == 4
+    assert len(placed["ranks"]) == n_ranks
+    share = max(1, len(ddr) // n_ranks)
     for rank in placed["ranks"]:
-        home = ddr[rank["rank"]] if flat_mode == "SNC-4" else 0
-        assert rank["numa_node"] == home
+        homes = {ddr[share * rank["rank"] + number] if flat_mode == "SNC-4" else 0 for number in range(share)}
+        assert rank["numa_node"] in homes
         (node,) = rank["roles"]["parameters"]["pages"]
-        assert int(node) == home + len(ddr)
+        assert int(node) in {home + len(ddr) for home in homes}
         assert rank["notes"] == []
-    assert "parameters   hbw" in flat.text("main.txt")
+    assert "parameters   hbw" in flat.text(f"{name}.txt")
 
 
 @pytest.mark.full

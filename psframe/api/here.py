@@ -10,8 +10,9 @@ from psframe.cluster import begin
 begin.over_ranks()
 
 from psframe.cluster import communicators  # noqa: E402
-from psframe.cluster.cluster import AgreedError, join  # noqa: E402
+from psframe.cluster.cluster import AgreedError  # noqa: E402
 from psframe.cluster.command import give_up  # noqa: E402
+from psframe.cluster.joining import join  # noqa: E402
 from psframe.train import command  # noqa: E402
 
 

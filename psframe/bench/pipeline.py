@@ -14,8 +14,9 @@ import numpy as np
 from mpi4py import MPI
 
 from psframe.bench.files import claim, write
-from psframe.cluster.cluster import Cluster, join
+from psframe.cluster.cluster import Cluster
 from psframe.cluster.command import asked
+from psframe.cluster.joining import join
 from psframe.cluster.parser import Parser
 from psframe.errors import UserError
 from psframe.record.spread import spread

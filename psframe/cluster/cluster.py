@@ -2,7 +2,6 @@
 
 import json
 import pickle
-import socket
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
@@ -12,13 +11,11 @@ from typing import Any, TypeVar
 
 from mpi4py import MPI
 
-from psframe.cluster import communicators, gates, node_gather, stop_flag
 from psframe.cluster.deadline import DeadlineWaiter
 from psframe.cluster.gates import Rendezvous
 from psframe.cluster.heartbeat import Pulse
 from psframe.cluster.node_channel import Link
 from psframe.cluster.node_gather import Board
-from psframe.cluster.nodes import prove, split_by_kernel
 from psframe.cluster.stop_flag import StopFlag
 from psframe.errors import UserError, sentence
 
@@ -258,42 +255,3 @@ def _offset_s(comm: MPI.Comm, rounds: int = 16) -> float:
                 comm.recv(source=peer)
                 comm.send(perf_counter(), peer)
     return offset_s
-
-
-def join(world: MPI.Comm | None = None) -> Cluster:
-    """Find the nodes by proof of shared memory, and number the ranks node by node. All ranks must call."""
-    world = communicators.keep(MPI.COMM_WORLD if world is None else world)
-    near, link, control, fd = prove(split_by_kernel(world))
-    first = near.bcast(world.rank)
-    by_rank = world.allgather((first, socket.gethostname()))
-    first_of_rank, names = [of_rank for of_rank, _ in by_rank], dict(by_rank)
-    firsts = sorted(names)
-    node, hosts = firsts.index(first), tuple(names[rank] for rank in firsts)
-    comm = communicators.keep(world.Split(0, key=node * world.size + near.rank))
-    lane = communicators.keep(comm.Split(near.rank, key=node))
-    rendezvous = Rendezvous(control, fd, near.rank, near.allgather(comm.rank))
-    after_gates = control[gates.size(near.size) :]
-    after_halt = after_gates[stop_flag.N_BYTES :]
-    sizes, pulse = (
-        tuple(map(first_of_rank.count, firsts)),
-        Pulse(after_halt[node_gather.size(near.size) :], near.size, near.rank),
-    )
-    of_lane = [number for number, n in enumerate(sizes) if n > near.rank]
-    patience = DeadlineWaiter(rendezvous, pulse, lane, of_lane, hosts)
-    near.Barrier()  # every rank holds its lock before another checks it
-    return Cluster(
-        world=world,
-        comm=comm,
-        link=link,
-        node=node,
-        node_rank=near.rank,
-        n_nodes=len(firsts),
-        lane=lane,
-        hosts=hosts,
-        rendezvous=rendezvous,
-        board=Board(after_halt, rendezvous),
-        halt=StopFlag(after_gates[: stop_flag.N_BYTES], lane if near.rank == 0 else MPI.COMM_NULL, patience),
-        sizes=sizes,
-        pulse=pulse,
-        patience=patience,
-    )

@@ -12,10 +12,11 @@ from typing import Any
 from mpi4py import MPI
 
 from psframe.cluster import communicators, startup
-from psframe.cluster.cluster import AgreedError, Cluster, join
+from psframe.cluster.cluster import AgreedError, Cluster
 from psframe.cluster.deadline import NodeLost
 from psframe.cluster.flight.recorder import RECORDER
 from psframe.cluster.gates import PeerLost
+from psframe.cluster.joining import join
 from psframe.cluster.mpi_start import tells
 from psframe.cluster.node_channel import LeaderEnded
 from psframe.errors import sentence

@@ -24,7 +24,7 @@ class NodeCounters:
     """
 
     def __init__(self, memory: np.ndarray, n: int, meeting: Rendezvous):
-        self._counters, self._meeting = compiled.sync.Counters(memory, n), meeting
+        self._counters, self._meeting = meeting.Counters(memory, n), meeting
         self.load, self.add, self.unlock = self._counters.load, self._counters.add, self._counters.unlock
 
     def lacks(self, number: int, value: int) -> bool:

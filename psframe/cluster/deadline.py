@@ -25,6 +25,11 @@ class Request(Protocol):
     def Wait(self) -> Any: ...
 
 
+def all_done(requests: Sequence[Request]) -> bool:
+    """Return True if all requests are complete; a test of one lets MPI progress all."""
+    return all(request.Test() for request in requests)
+
+
 class NodeLost(PeerLost):
     """A node that others wait for does not arrive; MPI and the launcher may be unable to reach it, too."""
 
@@ -130,7 +135,7 @@ class DeadlineWaiter:
                     del receives[rank]
                     reachable.add(self.nodes[rank])
                 os.sched_yield()
-            while not MPI.Request.Testall(sent) and perf_counter() - began < timeout_s:
+            while not all_done(sent) and perf_counter() - began < timeout_s:
                 os.sched_yield()
         except MPI.Exception:  # some ranks are gone
             pass

@@ -5,7 +5,7 @@ import os
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
-from typing import Literal
+from typing import Any, Literal
 
 import numpy as np
 
@@ -89,9 +89,12 @@ class Rendezvous:
         to find the missing node.
     """
 
+    Gates: Callable[..., Any] = compiled.sync.Gates  #: makes the gates of a node, in memory
+    Counters: Callable[..., Any] = compiled.sync.Counters  #: makes counters
+
     def __init__(self, memory: np.ndarray, fd: int, me: int, members: Sequence[int]):
         self.fd, self.me, self.members = fd, me, tuple(members)
-        self.gates = compiled.sync.Gates(memory, len(members), me)
+        self.gates = self.Gates(memory, len(members), me)
         self.renamed: dict[int, int] = {}
         self.told_at = self.gates  # keeps which rank is the first to notice a loss
         self.everyone = self.among(tuple(range(len(members))))
@@ -99,8 +102,12 @@ class Rendezvous:
         self.deadline_s = DEADLINE_S
         self.is_away: Callable[[int], bool] = lambda rank: False
         self.n_cores = len(os.sched_getaffinity(0))
+        self._live()
+
+    def _live(self) -> None:
+        """Take the lock that shows the others that this rank lives."""
         if self.everyone.n > 1:
-            fcntl.lockf(fd, fcntl.LOCK_EX | fcntl.LOCK_NB, 1, me)
+            fcntl.lockf(self.fd, fcntl.LOCK_EX | fcntl.LOCK_NB, 1, self.me)
 
     def close(self) -> None:
         """Drop this rank's lock. No rank may wait here afterwards."""
@@ -113,10 +120,14 @@ class Rendezvous:
         self.gates.spins = SPINS[wait] if n_cores >= self.everyone.n or wait != "auto" else 0
         self.deadline_s, self.n_cores = deadline_s, n_cores
 
+    def name(self, rank: int) -> int:
+        """Return the number by which the user knows a rank of the job: the one that it had when the job began."""
+        return self.renamed.get(rank, rank)
+
     @property
     def names(self) -> tuple[int, ...]:
-        """Numbers by which the user knows the ranks of the node: those that they had when the job began."""
-        return tuple(self.renamed.get(member, member) for member in self.members)
+        """Numbers by which the user knows the ranks of the node."""
+        return tuple(map(self.name, self.members))
 
     @property
     def roll_s(self) -> float:

@@ -6,7 +6,8 @@ from typing import Any
 from mpi4py import MPI
 
 from psframe.cluster import communicators
-from psframe.cluster.cluster import Cluster, join
+from psframe.cluster.cluster import Cluster
+from psframe.cluster.joining import join
 from psframe.cluster.roles import Team
 from psframe.memory.allocator import Apart, Within
 

@@ -8,9 +8,10 @@ from typing import Any
 from mpi4py import MPI
 
 from psframe.cluster import communicators
-from psframe.cluster.cluster import Cluster, join
+from psframe.cluster.cluster import Cluster
 from psframe.cluster.flight.recorder import follow
 from psframe.cluster.gates import PeerLost
+from psframe.cluster.joining import join
 from psframe.cluster.node_channel import LeaderEnded
 from psframe.record.flight import SPARE, phase
 

@@ -31,12 +31,20 @@ def _noted(owner: type, name: str, method: str) -> Callable[..., Any]:
     return noted
 
 
+class Window(MPI.Win):
+    """Memory for one-sided operations that notes its calls."""
+
+
 class Watched(MPI.Intracomm):
     """Communicator that notes its calls."""
 
+    def Dup(self, info: Any = MPI.INFO_NULL) -> Any:
+        """Return a plain communicator of the same ranks, to be registered. All ranks must call."""
+        return MPI.Intracomm(super().Dup(info))
 
-class Window(MPI.Win):
-    """Memory for one-sided operations that notes its calls."""
+    def window(self, memory: Any) -> Window:
+        """Return a window of this rank's memory, an array that may be empty. All ranks must call."""
+        return Window(MPI.Win.Create(memory if memory.size else None, memory.itemsize, comm=self))
 
 
 for _name in CALLS:

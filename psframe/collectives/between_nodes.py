@@ -42,7 +42,7 @@ class Streamed:
         self._bucket_bytes, self._size, self._trace = bucket_bytes, node.division.size, trace
         self._lane: Lane | None = None
         #: by bucket: number of complete gradients of this node's workers, over all steps
-        self._departed = compiled.sync.Counters(memory, MAX_BUCKETS)
+        self._departed = cluster.rendezvous.Counters(memory, MAX_BUCKETS)
         self._buckets, self._times = [slice(0, self._size)], SendTimes(1)
         self._begun, self._n_left, self._n_steps = False, 0, 0
 

@@ -19,7 +19,7 @@ import numpy as np
 from mpi4py import MPI
 
 from psframe import compiled
-from psframe.cluster.deadline import Request
+from psframe.cluster.deadline import Request, all_done
 from psframe.cluster.roles import Team
 from psframe.collectives.base import Segments
 from psframe.collectives.buckets import MAX_BUCKETS
@@ -254,7 +254,8 @@ class RequestGroup:
         self.requests = requests
 
     def Test(self) -> bool:
-        return bool(MPI.Request.Testall(self.requests))
+        return all_done(self.requests)
 
     def Wait(self) -> None:
-        MPI.Request.Waitall(self.requests)
+        for request in self.requests:
+            request.Wait()

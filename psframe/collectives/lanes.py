@@ -12,6 +12,7 @@ import numpy as np
 from mpi4py import MPI
 
 from psframe import compiled
+from psframe.cluster.deadline import all_done
 from psframe.collectives.base import cut
 from psframe.collectives.order import merges, stacked, widths
 from psframe.record.traffic import Traffic
@@ -198,7 +199,7 @@ class Chain(Lane):
 
     def advance(self) -> bool:
         while self.summed < len(self.passing) and self.ready(self.parts[self.summed][0]):
-            if not MPI.Request.Testall(self.arriving[self.summed]):
+            if not all_done(self.arriving[self.summed]):
                 break
             self._add(self.passing[self.summed])
             self.summed += 1
@@ -238,7 +239,7 @@ class Chain(Lane):
         return self.n_running > 0 or self.summed > self.n_complete or not self.passing
 
     def end(self) -> bool:
-        return bool(MPI.Request.Testall(self.leaving))
+        return all_done(self.leaving)
 
 
 def _fold(before: int, n_own: int) -> tuple[int, list[tuple[slice, Sequence[int] | None]]]:

@@ -91,8 +91,7 @@ def _can(run: Run, plan: Plan, lost: BaseException) -> bool:
 def _gone(before: Cluster, after: Cluster) -> list[int]:
     """Return the ranks of ``before`` that are not in ``after``, by their numbers at the start of the job."""
     new_ranks = MPI.Group.Translate_ranks(before.comm.Get_group(), None, after.comm.Get_group())
-    gone = [rank for rank, new_rank in enumerate(new_ranks) if new_rank == MPI.UNDEFINED]
-    return [before.rendezvous.renamed.get(rank, rank) for rank in gone]
+    return [before.rendezvous.name(rank) for rank, number in enumerate(new_ranks) if number == MPI.UNDEFINED]
 
 
 def roll_back(run: Run, plan: Plan, failed: Rollback) -> Run:

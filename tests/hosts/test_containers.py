@@ -21,7 +21,7 @@ TRAIN = "mpirun -n 4 python -m psframe.train tiny.yaml --quiet"
 PROBE = """
 import json, os, sys, time
 from mpi4py import MPI
-from psframe.cluster.cluster import join
+from psframe.cluster.joining import join
 from psframe.cluster.gates import PeerLost
 spaces = {name: os.readlink(f"/proc/self/ns/{name}") for name in ("net", "ipc", "pid", "mnt")}
 cluster = join()

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import numpy as np
 
-from psframe.cluster.cluster import join
+from psframe.cluster.joining import join
 from psframe.collectives.order import widths
 from tests.helpers.suite import IS_FULL
 from tests.ranks.contract import LAYOUTS, MODES, STEPS, expected

@@ -7,7 +7,8 @@ import numpy as np
 import yaml
 
 from psframe.cluster import communicators
-from psframe.cluster.cluster import AgreedError, join
+from psframe.cluster.cluster import AgreedError
+from psframe.cluster.joining import join
 from psframe.record import checkpoint, metrics, stopped
 from psframe.tensors import newest
 from psframe.train import command

@@ -6,7 +6,8 @@ from time import perf_counter
 from unittest import mock
 
 from psframe.cluster import nodes
-from psframe.cluster.cluster import AgreedError, join
+from psframe.cluster.cluster import AgreedError
+from psframe.cluster.joining import join
 from psframe.cluster.roles import Team
 from psframe.errors import UserError
 from tests.ranks.harness import ranks

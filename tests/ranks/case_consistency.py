@@ -9,7 +9,8 @@ from unittest import mock
 import numpy as np
 
 from psframe.cluster import consistency
-from psframe.cluster.cluster import AgreedError, join
+from psframe.cluster.cluster import AgreedError
+from psframe.cluster.joining import join
 from psframe.datasets import synthetic
 from psframe.errors import UserError
 from psframe.nn.activations import Flatten, ReLU

@@ -2,8 +2,8 @@
 
 import numpy as np
 
-from psframe.cluster.cluster import join
 from psframe.cluster.gates import PeerLost
+from psframe.cluster.joining import join
 from psframe.memory.arena import Keeping
 from psframe.optim import SGD, Updater
 from tests.helpers.bfloat16_model import rounded

@@ -5,8 +5,8 @@ from unittest.mock import patch
 
 import numpy as np
 
-from psframe.cluster.cluster import join
 from psframe.cluster.gates import PeerLost
+from psframe.cluster.joining import join
 from psframe.collectives import domains
 from psframe.memory.topology import read
 from psframe.train.assembly import allocate

@@ -6,7 +6,7 @@ from unittest import mock
 
 import numpy as np
 
-from psframe.cluster.cluster import join
+from psframe.cluster.joining import join
 from psframe.train.faults import injection
 from tests.helpers.suite import IS_FULL
 from tests.ranks.every_mode import MODES, SYNCHRONOUS, key, n_workers, uses_store, with_store

@@ -5,7 +5,7 @@ from itertools import islice, product
 
 import numpy as np
 
-from psframe.cluster.cluster import join
+from psframe.cluster.joining import join
 from psframe.optim import SGD
 from tests.ranks.harness import ranks
 from tests.ranks.play import (

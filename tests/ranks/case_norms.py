@@ -5,7 +5,7 @@ from itertools import product
 import h5py
 import numpy as np
 
-from psframe.cluster.cluster import join
+from psframe.cluster.joining import join
 from psframe.optim import LAMB, LARS, SGD
 from tests.helpers.suite import IS_FULL
 from tests.ranks.harness import ranks

@@ -6,7 +6,7 @@ from unittest import mock
 import numpy as np
 
 from psframe.bench import pipeline
-from psframe.cluster.cluster import join
+from psframe.cluster.joining import join
 from psframe.tensors import tensors
 from tests.helpers.suite import IS_FULL
 from tests.ranks.every_collective import COLLECTIVES

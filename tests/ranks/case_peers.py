@@ -4,9 +4,9 @@ from itertools import product
 
 import numpy as np
 
-from psframe.cluster.cluster import join
 from psframe.cluster.gates import PeerLost
 from psframe.cluster.groups import divide
+from psframe.cluster.joining import join
 from psframe.optim import SGD
 from tests.ranks.contract import CODECS
 from tests.ranks.harness import ranks

@@ -6,7 +6,7 @@ import unittest
 from contextlib import contextmanager, suppress
 from unittest.mock import patch
 
-from psframe.cluster.cluster import join
+from psframe.cluster.joining import join
 from psframe.config.placement_spec import ROLES
 from psframe.memory import role_placement, tier_options
 from psframe.memory.auto import Auto, Reach

@@ -3,7 +3,7 @@
 from itertools import accumulate
 
 from psframe.cluster import communicators
-from psframe.cluster.cluster import join
+from psframe.cluster.joining import join
 from psframe.cluster.pool import Pool
 from psframe.errors import UserError
 from psframe.record import scaling

@@ -7,7 +7,7 @@ import h5py
 import numpy as np
 
 from psframe import compiled
-from psframe.cluster.cluster import join
+from psframe.cluster.joining import join
 from psframe.cluster.roles import Team
 from psframe.collectives.bucket_exchanges import Division
 from psframe.record import sealed

@@ -2,9 +2,9 @@
 
 import numpy as np
 
-from psframe.cluster.cluster import join
 from psframe.cluster.gates import PeerLost
 from psframe.cluster.groups import divide
+from psframe.cluster.joining import join
 from psframe.cluster.roles import Team
 from psframe.record.traffic import Traffic
 from psframe.sync.stores import TABLE

@@ -4,7 +4,7 @@ from unittest.mock import patch
 
 import numpy as np
 
-from psframe.cluster.cluster import join
+from psframe.cluster.joining import join
 from psframe.train import epoch
 from psframe.train.plan import plan
 from psframe.tune import stretch

@@ -6,7 +6,7 @@ import unittest
 from contextlib import contextmanager
 
 from psframe.cluster import nodes
-from psframe.cluster.cluster import join
+from psframe.cluster.joining import join
 
 CLONE_NEWNET = 0x40000000
 #: shapes of tensors: with buckets of 680 bytes, the last tensor is none

@@ -10,7 +10,7 @@ from pathlib import Path
 from mpi4py import MPI
 
 from psframe.cluster import communicators
-from psframe.cluster.cluster import join
+from psframe.cluster.joining import join
 from psframe.train import command, epoch
 from psframe.train.assembly import assemble
 from psframe.train.callbacks.calls import Calls

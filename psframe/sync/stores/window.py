@@ -6,6 +6,7 @@ for the ranks of its own group, the exchanges of other groups wait too.
 """
 
 from functools import partial
+from typing import Any
 
 import numpy as np
 from mpi4py import MPI
@@ -43,10 +44,11 @@ class WindowStore(Store):
 
     def open(self) -> None:
         # a communicator of its own, so that no other message matches the store's
-        self._comm = communicators.keep(MPI.Intracomm(self._team.comm.Dup()))
+        comm: Any = communicators.keep(self._team.comm.Dup())
+        self._comm = comm
         mail = [self._mailbox.inbox] if self._mailbox else []
         for memory in (self._vectors, self._words, *mail):
-            window = Window(MPI.Win.Create(memory if memory.size else None, memory.itemsize, comm=self._comm))
+            window = self._comm.window(memory)
             window.Lock_all()
             self._windows.append(window)
         self._of_params, self._of_words = self._windows[:2]

@@ -1,0 +1,87 @@
+"""Nodes of virtual ranks: their memory (:class:`VirtualLink`), and their waits (:class:`VirtualWaiter`)."""
+
+import json
+from collections.abc import Sequence
+from functools import partial
+from typing import Any
+
+import numpy as np
+
+from psframe import compiled
+from psframe.cluster.deadline import DeadlineWaiter, Request
+from psframe.cluster.joining import Site
+from psframe.cluster.nodes import control_bytes
+from psframe.virtual.comm import VirtualComm
+from psframe.virtual.gates import VirtualRendezvous
+from psframe.virtual.mail import Job, Space
+from psframe.virtual.request import require
+from psframe.virtual.scheduler import Scheduler
+
+
+class VirtualLink:
+    """:class:`psframe.cluster.node_channel.Link` over a communicator of the node's ranks."""
+
+    def __init__(self, near: VirtualComm):
+        self.near, self.leads, self.peers = near, near.rank == 0, list[Any]()
+
+    def tell(self, message: Any = None) -> Any:
+        return json.loads(self.spread(json.dumps(message).encode()))
+
+    def spread(self, frame: bytes) -> bytes:
+        return self.near.bcast(frame)
+
+    def gather(self, frame: bytes) -> list[bytes]:
+        return self.near.gather(frame) or []
+
+    def share(self, n_bytes: int, page_bytes: int = 0, place: Any = None, take: bool = True) -> np.ndarray:
+        return self.near.shared(partial(memory, n_bytes))
+
+    def call(self, message: Any) -> None:
+        """Do nothing: no rank waits for work between jobs."""
+
+    def call_off(self) -> None:
+        """Do nothing."""
+
+    def close(self) -> None:
+        """Do nothing."""
+
+
+class VirtualWaiter(DeadlineWaiter):
+    """Waits for other nodes in the scheduler; no deadline passes."""
+
+    lane: Any
+    _seen = -1  # events before the last look
+
+    def look(self, nodes: Sequence[int]) -> None:
+        ranks = self.lane.ranks
+        if ranks.n_events == self._seen:  # nothing has happened since before the caller looked
+            require(ranks, self.lane.numbers)
+            ranks.block()
+        self._seen = ranks.n_events
+
+    def wait(self, request: Request, nodes: Sequence[int] = ()) -> None:
+        request.Wait()
+
+
+def memory(n_bytes: int) -> np.ndarray:
+    """Return zeroed, page-aligned memory, uint8 (n_bytes,), of which no page is touched."""
+    return np.frombuffer(compiled.numa.Block(max(1, n_bytes)), np.uint8)[:n_bytes]
+
+
+def site(world: VirtualComm) -> Site:
+    """Return the node of a virtual rank. All ranks of the communicator must call."""
+    node = world.job.node_of[world.numbers[world.rank]]
+    near = world.Split(node, world.rank)
+    control = near.shared(partial(memory, control_bytes(near.size)))
+    meet = partial(_meet, near, control)
+    return Site(near, VirtualLink(near), control, meet, VirtualWaiter, f"node{node}")
+
+
+def world(ranks: Scheduler, job: Job) -> list[VirtualComm]:
+    """Return the communicator of all ranks of a scheduler, as seen from each."""
+    space = Space(range(len(ranks.ranks)))
+    return [VirtualComm(ranks, space, rank, job) for rank in space.numbers]
+
+
+def _meet(near: VirtualComm, control: np.ndarray, me: int, members: Sequence[int]) -> VirtualRendezvous:
+    return VirtualRendezvous(near.ranks, control, me, members, near.numbers)

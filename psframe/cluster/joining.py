@@ -35,6 +35,8 @@ class Site:
     waiter : callable
         Makes the DeadlineWaiter.
     host : str
+    has_one_clock : bool
+        True if the clocks of all nodes are one.
     """
 
     near: Any
@@ -43,6 +45,7 @@ class Site:
     meet: Callable[[int, Sequence[int]], Rendezvous]
     waiter: Callable[..., DeadlineWaiter]
     host: str
+    has_one_clock: bool = False
 
 
 def join(world: Any = None) -> Cluster:
@@ -83,6 +86,7 @@ def join(world: Any = None) -> Cluster:
         sizes=sizes,
         pulse=pulse,
         patience=patience,
+        has_one_clock=site.has_one_clock,
     )
 
 

@@ -1,9 +1,9 @@
 """Buckets of gradients, sent while backward computes those of earlier layers (:class:`BucketSends`)."""
 
 from collections.abc import Callable, Sequence
-from time import perf_counter
 
 from psframe.cluster.deadline import Request
+from psframe.record.clock import CLOCK
 from psframe.record.trace import Trace
 
 BUCKET_BYTES = 1 << 20
@@ -44,12 +44,12 @@ class SendTimes:
 
     def sent(self, number: int) -> None:
         """Record that a bucket is sent now."""
-        self.sent_at[number] = perf_counter()
+        self.sent_at[number] = CLOCK.now()
 
     def completed(self, n: int) -> None:
         """Record that the first ``n`` buckets are complete, those of them that are not recorded yet."""
         while self.n_done < n:
-            self.done_at[self.n_done] = perf_counter()
+            self.done_at[self.n_done] = CLOCK.now()
             self.n_done += 1
 
     def end(self, computed_at: float, trace: Trace) -> None:

@@ -4,7 +4,6 @@ Gradients leave bucket by bucket during backward; :mod:`psframe.collectives.buck
 """
 
 from collections.abc import Collection, Sequence
-from time import perf_counter
 from typing import Any, Literal
 
 import numpy as np
@@ -20,6 +19,7 @@ from psframe.collectives.traits import Traits
 from psframe.config.registry import Count
 from psframe.memory.allocator import Allocator
 from psframe.memory.arena import ONE_COPY, Arena, Keeping, Layout
+from psframe.record.clock import CLOCK
 from psframe.record.trace import UNTRACED, Trace
 
 
@@ -123,7 +123,7 @@ class Buffer(BaseCollective):
         self.traffic.receive(part.nbytes - n_own)
 
     def gather_mean(self, grads: np.ndarray, divisor: int) -> Segments:
-        computed_at = perf_counter()
+        computed_at = CLOCK.now()
         if grads is not self._source:  # a sync mode that exchanges a vector other than the gradients
             self._source[:] = grads
         self._sends.start_ready(0)

@@ -6,7 +6,6 @@ update is elementwise.
 """
 
 from dataclasses import replace
-from time import perf_counter
 from typing import Any, Literal
 
 import numpy as np
@@ -26,6 +25,7 @@ from psframe.collectives.traits import Traits
 from psframe.config.registry import Count
 from psframe.memory.allocator import Allocator, shared_block
 from psframe.memory.arena import ONE_COPY, Arena, Keeping, Layout
+from psframe.record.clock import CLOCK
 from psframe.record.trace import UNTRACED, Trace
 
 BUCKET_BYTES = 1 << 17  # a millisecond at 1 Gb/s, a few times a message's latency on faster links
@@ -134,7 +134,7 @@ class Hierarchical(BaseCollective):
         self._node.publish()
 
     def gather_mean(self, grads: np.ndarray, divisor: int) -> Segments:
-        computed_at, node = perf_counter(), self._node
+        computed_at, node = CLOCK.now(), self._node
         node.put(grads)
         node.sum()
         if self._between:

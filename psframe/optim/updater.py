@@ -1,7 +1,6 @@
 """Application of an optimizer to the segments of an arena that a rank updates (:class:`Updater`)."""
 
 from collections.abc import Iterator
-from time import perf_counter
 from typing import Any
 
 import numpy as np
@@ -14,6 +13,7 @@ from psframe.memory.arena import Arena
 from psframe.memory.checksums import Checksums
 from psframe.optim.average import rate
 from psframe.optim.base import CompiledOptimizer, Optimizer
+from psframe.record.clock import CLOCK
 from psframe.record.trace import UNTRACED, Trace
 from psframe.record.traffic import Traffic
 
@@ -69,7 +69,7 @@ class Updater:
 
     def __call__(self, segment: slice, gradient: Any, lr: float, step: int) -> None:
         """Update ``segment`` by its mean gradient: an array, or a ``compiled.elementwise.Mean`` not yet computed."""
-        began = perf_counter()
+        began = CLOCK.now()
         mean = compiled.elementwise.Mean([gradient]) if isinstance(gradient, np.ndarray) else gradient
         if self.cuts != "anywhere":
             self._check(segment)
@@ -82,7 +82,7 @@ class Updater:
         n_bytes = (1 + self.arena.state.shape[0]) * 4 * mean.size  # bytes of parameters and state, read and written
         self.traffic.read += mean.n_rows * 4 * mean.size + n_bytes
         self.traffic.written += n_bytes + (2 * mean.size if self.arena.new_params_bf16 is not None else 0)
-        self.update_s += perf_counter() - began
+        self.update_s += CLOCK.now() - began
         if self.trace.on:
             self.trace.add("update", began)
 

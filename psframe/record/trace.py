@@ -9,10 +9,10 @@ import json
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
-from time import perf_counter
 from typing import Any
 
 from psframe.config import untrusted
+from psframe.record.clock import CLOCK
 from psframe.record.folder import Folder
 
 FILE = "trace.json"
@@ -56,7 +56,7 @@ class Trace:
     def add(self, name: str, began: float, ended: float | None = None, thread: int = 0) -> None:
         """Keep a span, in seconds of ``time.perf_counter``; it ends now by default."""
         if self.turns:
-            self.spans.append((name, thread, began, perf_counter() if ended is None else ended))
+            self.spans.append((name, thread, began, CLOCK.now() if ended is None else ended))
 
     def passes(self, index: int, layer: Any) -> Callable[[str, float], None]:
         """Return a function that keeps a span of each pass through the network's layer ``index``."""
@@ -70,7 +70,7 @@ class Trace:
 
     def turn(self, loading: float, computing: float, exchanging: float, counts: Mapping[str, int]) -> None:
         """End a turn, given the start times of data, gradients and exchange, and the counts so far."""
-        ended = perf_counter()
+        ended = CLOCK.now()
         self.spans += [("data", 0, loading, computing), ("gradients", 0, computing, exchanging)]
         self.spans.append(("exchange", 0, exchanging, ended))
         self.counts.append((ended, dict(counts)))
@@ -97,8 +97,8 @@ def append(run: Path, ranks: Sequence[tuple[Sequence[Span], Sequence[Count]]]) -
     """
     # spans use a clock that restarts with the machine, the file one that begins with the run; an interrupt between the
     # two readings makes the difference too small, hence the maximum
-    now = max(time.time() - perf_counter() for _ in range(5))
-    first = min((span[2] for spans, _ in ranks for span in spans), default=perf_counter())
+    now = max(time.time() - CLOCK.now() for _ in range(5))
+    first = min((span[2] for spans, _ in ranks for span in spans), default=CLOCK.now())
     zero, end = _begun(run)
     if zero is None:
         zero = now + first

@@ -16,6 +16,7 @@ COMMANDS = {
     "export": "write a run's tensors to a file for other software",
     "compare": "train a grid of settings, and put them in one table",
     "tune": "find the fastest way to train a config on this machine",
+    "simulate": "train on virtual ranks, in the time of a machine that is not at hand",
     "predict": "predict epoch times on machines that are not at hand",
     "report": "make one page of runs and benchmarks",
     "doctor": "look at a machine, and at what a config would do on it",
@@ -36,4 +37,5 @@ OWN = {
     "evaluate": "psframe.api.evaluate",
     "label": "psframe.api.label",
     "export": "psframe.api.export",
+    "simulate": "psframe.virtual",
 }

@@ -2,7 +2,6 @@
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field, replace
-from time import perf_counter
 from typing import Protocol
 
 import numpy as np
@@ -16,6 +15,7 @@ from psframe.errors import UserError
 from psframe.memory.allocator import Allocator
 from psframe.memory.arena import ONE_COPY, Arena, Keeping, Layout
 from psframe.optim import Updater
+from psframe.record.clock import CLOCK
 from psframe.record.traffic import Traffic
 from psframe.sync.sampler import Sampler
 from psframe.sync.stores.base import Store, make
@@ -212,7 +212,7 @@ class Mode:
 
     def _meet_at(self, store: Store) -> None:
         """Wait until all ranks of a store have arrived, and count that as waiting."""
-        began = perf_counter()
+        began = CLOCK.now()
         if isinstance(self.source, SampleQueue) and self._parts.team.comm.rank == 0:
             self.source.stop()  # before rest() resets the count of drawn numbers
         store.rest()

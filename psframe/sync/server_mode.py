@@ -1,7 +1,6 @@
 """Base of the modes with a server (:class:`ServerMode`): rank 0 applies posted gradients, workers pull parameters."""
 
 from collections.abc import Iterator, Sequence
-from time import perf_counter
 from typing import Any
 
 import numpy as np
@@ -9,6 +8,7 @@ import numpy as np
 from psframe import compiled
 from psframe.memory.arena import Arena, Vectors
 from psframe.optim import Updater
+from psframe.record.clock import CLOCK
 from psframe.sync.base import Mode, Parts
 from psframe.sync.stores.base import Store
 from psframe.sync.stores.mailbox import LAST, PULLED
@@ -166,7 +166,7 @@ class ServerMode(Mode):
 
     def _settled(self) -> int:
         """Wait for rank 0's grant, count that as waiting, and return its word."""
-        began = perf_counter()
+        began = CLOCK.now()
         word = self.mailbox.wait_ack()
         self._tally.waited_since(began)
         return word

@@ -1,10 +1,10 @@
 """Counts of a sync mode's operations in an epoch, on each rank (:class:`Tally`)."""
 
-from time import perf_counter
 from typing import Any
 
 import numpy as np
 
+from psframe.record.clock import CLOCK
 from psframe.record.trace import UNTRACED, Trace
 from psframe.record.traffic import Traffic
 
@@ -78,7 +78,7 @@ class Tally:
 
     def waited_since(self, began: float) -> None:
         """Count the seconds since ``began``, of ``time.perf_counter``, as waiting."""
-        self.wait_s += perf_counter() - began
+        self.wait_s += CLOCK.now() - began
         if self.trace.on:
             self.trace.add("wait", began)
 

@@ -6,13 +6,13 @@ A turn loads one share of a step's batch, computes its gradients and exchanges t
 import signal
 from dataclasses import asdict
 from functools import partial
-from time import perf_counter
 from typing import Any
 
 import numpy as np
 
 from psframe.cluster.startup import launcher_ended
 from psframe.nn.metrics.meter import Meter, Sums
+from psframe.record.clock import CLOCK
 from psframe.record.flight import CHECKPOINT, EPOCH, EVALUATE, EXCHANGE, PAUSE, RING, STEP, in_phase
 from psframe.record.traffic import Traffic
 from psframe.train.callbacks.base import Requests
@@ -91,14 +91,14 @@ def _part(run: Run) -> None:
         run.cluster.halt.reopen()
     run.cluster.barrier()
     checkpointer = run.outputs.checkpointer
-    timings.begun = perf_counter()
+    timings.begun = CLOCK.now()
     run.guard.begin(run.progress.epoch + 1, run.progress.step + 1)
     for step, worker in run.sync.turns(n_steps):
         _turn(run, timings, order, step, worker)
         run.balance.after_step()
         if checkpointer:
             _after_step(run, checkpointer, step)
-    timings.left = perf_counter()
+    timings.left = CLOCK.now()
     run.sync.drain()
     if run.full_model:
         if checkpointer:
@@ -106,7 +106,7 @@ def _part(run: Run) -> None:
         run.full_model.refresh()
     run.outputs.trace.end()
     run.outputs.trace.add("drain", timings.left)
-    timings.ended = perf_counter()
+    timings.ended = CLOCK.now()
     change = _pause(run, timings)
     run.guard.end(run.progress.step)
     if change is not None:
@@ -115,7 +115,7 @@ def _part(run: Run) -> None:
 
 def _turn(run: Run, timings: EpochTimings, order: np.ndarray, step: int, worker: int | None) -> None:
     """Compute ``worker``'s share of a step, unless None, and take part in the step's exchange."""
-    loading = computing = perf_counter()
+    loading = computing = CLOCK.now()
     compute, run_step = None, run.progress.step + step + 1
     depth = RING.enter(STEP, run_step)
     RING.step(run.progress.epoch + 1, run_step)
@@ -166,7 +166,7 @@ def _after_step(run: Run, checkpointer: Checkpointer, step: int) -> None:
 
 @in_phase(CHECKPOINT)
 def _save(run: Run, checkpointer: Checkpointer, cursor: int, step: int, always: bool = False) -> None:
-    began = perf_counter()
+    began = CLOCK.now()
     checkpointer.save(run.model_state, run.rows(), run.progress.epoch, step, cursor, always)
     run.outputs.trace.add("checkpoint", began)
 
@@ -243,25 +243,26 @@ def evaluate(run: Run) -> tuple[np.ndarray, Sums, float]:
 
     Servers have a share, too. All ranks must call.
     """
-    began = perf_counter()
+    began = CLOCK.now()
     meter = Meter(run.metrics)
     also = meter.add if run.metrics else None
     with run.evaluated.reading():
         tested = run.work.evaluate(run.facts.n_test, run.cluster.n_ranks, run.cluster.rank, also)
-    return tested, meter.take(), perf_counter() - began
+    return tested, meter.take(), CLOCK.now() - began
 
 
 def moved(run: Run) -> np.ndarray:
     """Return this rank's bytes of the epoch, int64 (4,): read, written, sent, and those of other domains of memory."""
-    return np.sum([(t.read, t.written, t.sent, t.remote) for t in _traffics(run)], axis=0)
+    return np.sum([(t.read, t.written, t.sent, t.remote) for t in traffics(run)], axis=0)
 
 
 def _moved_bytes(run: Run) -> int:
     """Return the sum of :func:`moved`; runs after each traced turn, where NumPy would cost 0.1 ms."""
-    return int(sum(t.read + t.written + t.sent for t in _traffics(run)))
+    return int(sum(t.read + t.written + t.sent for t in traffics(run)))
 
 
-def _traffics(run: Run) -> list[Traffic]:
+def traffics(run: Run) -> list[Traffic]:
+    """Return the counts of the bytes that a rank of a run moves."""
     stage_alone = run.full_model and run.team.n_workers == 1  # its updates stay on this rank
     updates = [run.updater.traffic] if run.sync.traits.updates_shared and not stage_alone else []
     return [run.collective.traffic, *updates, *run.tally.traffics, *run.work.traffics()]

@@ -3,7 +3,6 @@
 from dataclasses import asdict
 from functools import partial
 from math import isfinite
-from time import perf_counter
 from typing import Any
 
 import numpy as np
@@ -14,6 +13,7 @@ from psframe.errors import UserError
 from psframe.memory import audit
 from psframe.nn.metrics.meter import conclude
 from psframe.record import checkpoint, metrics, trace, usage
+from psframe.record.clock import CLOCK
 from psframe.record.flight import CHECKPOINT, RECORD, RING, STATE, TRAINS, in_phase, phase
 from psframe.record.library_warnings import LIBRARIES
 from psframe.record.log import LOG
@@ -162,7 +162,7 @@ def _report(run: Run, timings: EpochTimings) -> Report:
     LOG.debug(f"{n_samples:,} samples in {took_s:.3f} s, of these data {data_s:.3f} s, compute {compute_s:.3f} s")
     stalled_s = run.work.waited_s  # read before the evaluation, during which stages wait too
     tested, sums, eval_s = epoch.evaluate(run)
-    run.outputs.trace.add("evaluate", perf_counter() - eval_s)
+    run.outputs.trace.add("evaluate", CLOCK.now() - eval_s)
     report = Report(
         timings,
         run.team.worker,
@@ -210,7 +210,7 @@ def _record(run: Run, run_dir: RunDir, measured: dict[str, Any]) -> tuple[dict[s
     if outputs.checkpointer:
         outputs.checkpointer.deliver()
     outputs.calls.epoch(progress.epoch, progress.step, record)
-    requests, every_epochs, began = outputs.calls.requests(), run.config.checkpoint.every_epochs, perf_counter()
+    requests, every_epochs, began = outputs.calls.requests(), run.config.checkpoint.every_epochs, CLOCK.now()
     due = every_epochs and (progress.epoch % every_epochs == 0 or progress.epoch == run.config.train.epochs)
     asked = requests.save or bool(requests.stop)
     # a diverged one would displace valid checkpoints
@@ -219,7 +219,7 @@ def _record(run: Run, run_dir: RunDir, measured: dict[str, Any]) -> tuple[dict[s
         with phase(CHECKPOINT):
             checkpointer.take(run.model_state, run.rows(), progress.epoch, progress.step, always=asked)
         outputs.trace.add("checkpoint", began)
-        record["checkpoint_s"] = perf_counter() - began
+        record["checkpoint_s"] = CLOCK.now() - began
     durably(lambda path: metrics.append(path, "metrics.jsonl", [record]), run_dir)
     durably(lambda path: outputs.board.epoch(record), run_dir)
     if checkpointer:

@@ -82,6 +82,10 @@ class Scheduler:
         Calls of :meth:`wake`.
     is_revoked : bool
         True after :meth:`revoke`.
+    latency_s : float
+        Virtual seconds until a rank that waits learns of what another one has done.
+    charge : callable
+        Called at a rank's points, returns the virtual seconds of what it has done since the last one.
     """
 
     def __init__(self, n: int, order: Order, kills: dict[int, int] | None = None):
@@ -92,6 +96,8 @@ class Scheduler:
         self._lines_of: tuple[str, ...] = ()
         self._error: BaseException | None = None
         self.n_events = 0
+        self.latency_s = 0.0
+        self.charge: Callable[[Rank], float] = lambda rank: 0.0
         self.is_revoked = False
 
     @property
@@ -132,6 +138,7 @@ class Scheduler:
         """Let other ranks go first if the order says so. The current rank calls, as the next ones."""
         me = self.current
         me.n_points += 1
+        me.at_s += self.charge(me)
         if self._ends:
             raise _Ended
         if self.kills.get(me.number) == me.n_points:
@@ -184,7 +191,7 @@ class Scheduler:
         for key in (*keys, None):
             for rank in self._waiting.pop(key, ()):
                 if rank.lives:
-                    rank.at_s = max(rank.at_s, self.current.at_s)
+                    rank.at_s = max(rank.at_s, self.current.at_s + self.latency_s)
                     self.order.add(rank)
 
     def revoke(self) -> None:

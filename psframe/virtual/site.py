@@ -74,7 +74,7 @@ def site(world: VirtualComm) -> Site:
     near = world.Split(node, world.rank)
     control = near.shared(partial(memory, control_bytes(near.size)))
     meet = partial(_meet, near, control)
-    return Site(near, VirtualLink(near), control, meet, VirtualWaiter, f"node{node}")
+    return Site(near, VirtualLink(near), control, meet, VirtualWaiter, f"node{node}", has_one_clock=True)
 
 
 def world(ranks: Scheduler, job: Job) -> list[VirtualComm]:

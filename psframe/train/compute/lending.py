@@ -6,7 +6,6 @@ them (:class:`Outboxes`), and the owners add them in the order of the tree. So n
 
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from time import perf_counter
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -18,6 +17,7 @@ from psframe.collectives.order import nodes
 from psframe.memory.allocator import Allocator, shared_block
 from psframe.nn.base import LayerHook
 from psframe.nn.network import Network
+from psframe.record.clock import CLOCK
 from psframe.record.traffic import Traffic
 from psframe.train.compute.blocks import LendingSampler, Loan
 from psframe.train.compute.local import Work
@@ -117,10 +117,10 @@ class Outboxes:
 
     @contextmanager
     def _waiting(self) -> Iterator[None]:
-        began = perf_counter()
+        began = CLOCK.now()
         with self.cluster.pulse.arrived():
             yield
-        self.waited_s += perf_counter() - began
+        self.waited_s += CLOCK.now() - began
 
     def _until(self, request: Any, node: int) -> None:
         if not request.Test():

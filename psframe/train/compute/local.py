@@ -1,13 +1,13 @@
 """Computation of a rank (:class:`Work`): a worker's gradients of a step, and a share of the test set."""
 
 from collections.abc import Sequence
-from time import perf_counter
 
 import numpy as np
 
 from psframe.collectives.base import BaseCollective, cut
 from psframe.nn.base import LayerHook, Pass
 from psframe.nn.network import Network, Observer
+from psframe.record.clock import CLOCK
 from psframe.record.traffic import Traffic
 from psframe.sync.base import Mode
 from psframe.sync.sampler import Sampler
@@ -51,9 +51,9 @@ class Work:
             Sums of losses, to which this call adds.
         hook : LayerHook, optional
         """
-        began = perf_counter()
+        began = CLOCK.now()
         x, targets = self.batches.load("train", mine, epoch), self.batches.targets_of(mine, epoch)
-        loading_s = perf_counter() - began
+        loading_s = CLOCK.now() - began
         loss, _ = self.network.gradients(x, targets, Pass(True, self.sampler.seed, epoch, mine), hook)
         losses[0] += loss
         return loading_s

@@ -1,11 +1,10 @@
 """Exchange between workers within layers in which samples meet those of all workers (:class:`Workers`)."""
 
-from time import perf_counter
-
 import numpy as np
 
 from psframe.cluster.cluster import Cluster
 from psframe.cluster.heartbeat import Pulse
+from psframe.record.clock import CLOCK
 from psframe.record.traffic import Traffic
 
 
@@ -36,11 +35,11 @@ class Workers:
         """
         if not self.are_in_step:
             return rows
-        began = perf_counter()
+        began = CLOCK.now()
         with self.pulse.arrived():
             # in writable memory, for which layers are compiled
             everyones = bytearray().join(self.cluster.allgather_in_time(rows.tobytes()))
-        self.waited_s += perf_counter() - began
+        self.waited_s += CLOCK.now() - began
         self.traffic.read += len(everyones)
         self.traffic.written += rows.nbytes
         if self.cluster.n_nodes > 1 and self.cluster.node_rank == 0:

@@ -6,7 +6,6 @@ gradients are summed as soon as a block has them.
 
 from collections.abc import Iterable, Iterator, Sequence
 from functools import cached_property, partial
-from time import perf_counter
 from typing import Any
 
 import numpy as np
@@ -18,6 +17,7 @@ from psframe.memory.allocator import Allocator
 from psframe.nn.base import Arrays, LayerHook, Pass
 from psframe.nn.network import Network
 from psframe.nn.progress import Batch
+from psframe.record.clock import CLOCK
 from psframe.train.compute.blocks import BlockSampler
 from psframe.train.compute.local import Work
 from psframe.train.compute.meeting import Workers
@@ -111,14 +111,14 @@ class Tree(Work):
 
     def _in_step(self, mine: np.ndarray, n_samples: int, epoch: int, losses: np.ndarray) -> float:
         """Do the same with all blocks in step, summing gradients layer by layer."""
-        began, batches, seed = perf_counter(), [], self.sampler.seed
+        began, batches, seed = CLOCK.now(), [], self.sampler.seed
         own = range(self.own.start, self.own.stop)
         for number, (_, samples) in enumerate(self.blocks(own, mine, n_samples)):
             first = number * self.sampler.max_batch
             x, done = self.batches.load("train", samples, epoch, first), partial(self._add, number, not len(samples))
             state = Pass(True, seed, epoch, samples, first, done=done)
             batches.append(Batch(x, partial(self.batches.targets_of, samples, epoch), state))
-        loading_s = perf_counter() - began
+        loading_s = CLOCK.now() - began
         for number, (loss, _) in enumerate(self.network.gradients_in_step(batches)):
             losses[self.own.start + number] += loss
         return loading_s

@@ -3,7 +3,6 @@
 from collections.abc import Callable, Sequence
 from functools import partial
 from math import isfinite, nan
-from time import perf_counter
 from typing import Any
 
 import numpy as np
@@ -20,6 +19,7 @@ from psframe.memory.arena import Arena, Keeping
 from psframe.memory.checksums import Checksums
 from psframe.nn.base import LayerHook
 from psframe.optim import Updater
+from psframe.record.clock import CLOCK
 from psframe.record.log import LOG
 from psframe.sync.tally import Tally
 from psframe.sync.traits import Traits
@@ -124,10 +124,10 @@ class Guard:
         check_every, flips = self.fault.check_every, self.flip.at("gradients", step=step)
         checks = bool(check_every) and step % check_every == 0
         is_held = checks or flips
-        began, waited_s = perf_counter(), self.work.waited_s
+        began, waited_s = CLOCK.now(), self.work.waited_s
         loading_s = gradients(hook=None if is_held else hook) if gradients else 0.0
         if gradients:
-            self.slow.pause(perf_counter() - began - loading_s - (self.work.waited_s - waited_s))
+            self.slow.pause(CLOCK.now() - began - loading_s - (self.work.waited_s - waited_s))
         if checks and self._check(step) and gradients:
             losses[:] = 0
             gradients()
@@ -141,7 +141,7 @@ class Guard:
     def mark_arrival(self, step: int) -> float:
         """Note this rank's arrival at the exchange of a step; return the time, by ``time.perf_counter``."""
         self.cluster.pulse.tell(ARRIVED, step)
-        return perf_counter()
+        return CLOCK.now()
 
     def finish_step(self, step: int) -> bool:
         """Return True if a step was dropped, once its exchange is over. All ranks must call.

@@ -3,7 +3,6 @@
 import os
 import re
 import signal
-import time
 from collections.abc import Callable
 
 import numpy as np
@@ -13,6 +12,7 @@ from psframe.config.schema import Fault
 from psframe.errors import UserError, nearest
 from psframe.memory.arena import Arena
 from psframe.record.checkpoint import CRASH_POINTS
+from psframe.record.clock import CLOCK
 
 FLIP = re.compile(r"(params|state|gradients):(\d{1,9}):(\d{1,15}):(\d{1,13}|nan)")
 
@@ -53,7 +53,7 @@ class Slow:
     def pause(self, step_s: float) -> None:
         """Sleep ``slow_steps`` times ``step_s`` seconds, in the share ``slow_share`` of the steps."""
         if self.applies_updates and self.random.random() < self.fault.slow_share:
-            time.sleep(self.fault.slow_steps * step_s)
+            CLOCK.sleep(self.fault.slow_steps * step_s)
 
 
 class Crash:

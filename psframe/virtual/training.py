@@ -1,0 +1,103 @@
+"""Training on virtual ranks (:func:`simulated`): the code of real ranks, in the time of another machine."""
+
+import gc
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from psframe.cluster import communicators
+from psframe.cluster.joining import join
+from psframe.predict.exchange import Node
+from psframe.predict.machine import Link
+from psframe.record.clock import CLOCK
+from psframe.train import loop
+from psframe.train.assembly import assemble
+from psframe.train.callbacks.calls import Calls
+from psframe.train.epoch import traffics
+from psframe.train.plan import judged
+from psframe.train.plan import plan as planning
+from psframe.train.run import Run
+from psframe.virtual.costs import Costs
+from psframe.virtual.mail import Job
+from psframe.virtual.orders import ByTime
+from psframe.virtual.scheduler import Scheduler
+from psframe.virtual.site import site, world
+
+#: keys of a config that hold for real ranks only: threads that watch them, samples of their resources
+REAL_ONLY = ("fault.late_s=0", "record.usage=false", "train.threads=1")
+
+
+@dataclass(frozen=True)
+class Simulation:
+    """A job to simulate.
+
+    Attributes
+    ----------
+    config : str
+        Path of a YAML file.
+    overrides : sequence of str
+    node_of : sequence of int
+        Node of each rank.
+    compute_s, deviation, node, link, seed
+        As of :class:`psframe.virtual.costs.Costs`.
+    machine : str
+        Name of the machine, for the record.
+    """
+
+    config: str
+    overrides: Sequence[str]
+    node_of: Sequence[int]
+    compute_s: Callable[[int, int], float]
+    deviation: float
+    node: Node
+    link: Link
+    machine: str
+    seed: int = 0
+
+
+def simulated(asked: Simulation, quiet: bool = False) -> Run:
+    """Train a config on virtual ranks; return rank 0's run.
+
+    Raises
+    ------
+    UserError
+        If these ranks cannot run the config.
+    """
+    ranks = Scheduler(len(asked.node_of), ByTime(asked.seed))
+    costs = Costs(ranks, asked.node_of, asked.compute_s, asked.deviation, asked.node, asked.link, asked.seed)
+    ranks.latency_s, ranks.charge = asked.node.machine.latency_us.value * 1e-6, costs.charge
+    every = world(ranks, Job(asked.node_of, site, costs.sends, costs.collects))
+    with communicators.freed(), CLOCK.virtual(lambda: ranks.now_s, ranks.sleep):
+        runs: list[Run] = ranks.run(lambda rank: _on_rank(asked, costs, every[rank], quiet))
+    return runs[0]
+
+
+def _on_rank(asked: Simulation, costs: Costs, comm: Any, quiet: bool) -> Run:
+    cluster = join(comm)
+    number = costs.ranks.current.number
+    plan = planning.make(cluster, asked.config, [*asked.overrides, *REAL_ONLY])
+    cluster.run_on_root(lambda: judged.check_first(plan, cluster.sizes))
+    gc.freeze()  # what ranks before this one have made, which each collection of this one would look through
+    run = assemble.run(cluster, plan, quiet or cluster.rank > 0, Calls())
+    run.labels["simulated"] = asked.machine
+    run.work.gradients = _TakingTime(costs, number, run)  # type: ignore
+    in_step, works = run.sync.traits.in_step, run.team.worker is not None
+    cores = int(asked.node.machine.cores.value)
+    costs.meter(number, traffics(run), asked.node.ranks if in_step else min(asked.node.ranks, cores) if works else 1)
+    costs.ranks.current.at_s = 0.0
+    loop.train(run)
+    return run
+
+
+class _TakingTime:
+    """Computes a rank's gradients for real, and lets the seconds go by that this takes on the machine."""
+
+    def __init__(self, costs: Costs, rank: int, run: Run):
+        self.costs, self.rank, self.batch, self.gradients = costs, rank, run.sampler.batch_size, run.work.gradients
+
+    def __call__(self, samples: np.ndarray, *given: Any, **named: Any) -> float:
+        loading_s = self.gradients(samples, *given, **named)
+        self.costs.ranks.sleep(self.costs.step_s(self.rank, len(samples), self.batch))
+        return loading_s

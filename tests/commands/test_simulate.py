@@ -1,0 +1,102 @@
+"""`psframe simulate` trains on virtual ranks: with the bits of real ones, in a time of its own, and says so."""
+
+import json
+
+import pytest
+
+from tests.helpers import launcher
+from tests.helpers.forked import command
+from tests.ranks.every_mode import MODES, SYNCHRONOUS, key
+
+FAST = ("--machine", "knl-7250-mcdram", "--step-s", "0.01")
+GENTLE = "optimizer={name: sgd, lr: 0.02, momentum: 0.5}"
+
+
+def simulated(config, *arguments):
+    """Return the records of the one run of a simulation, and what the command has said."""
+    ended = command("psframe.virtual", config, *FAST, *arguments)
+    assert ended.returncode == 0, ended
+    paths = [line.rpartition(": ")[2] for line in ended.stdout.splitlines() if line.startswith("simulated on")]
+    return [records(path) for path in paths], ended.stdout
+
+
+def records(path):
+    return [json.loads(line) for line in open(f"{path}/metrics.jsonl")]
+
+
+@pytest.mark.parametrize("mode", ["sync={mode: allreduce}", "sync={mode: sync_ps}", *map(key, SYNCHRONOUS)])
+def test_synchronous_run_has_the_bits_of_real_ranks(config, tmp_path, mpich, mode):
+    (found,), _ = simulated(config, "--ranks", 4, mode, GENTLE)
+    ended = launcher.train(mpich, 4, config, "--quiet", mode, GENTLE, f"record.dir={tmp_path / 'real'}")
+    assert ended.status == 0, ended
+    (real,) = (tmp_path / "real").iterdir()
+    assert [r["params_sha256"] for r in found] == [r["params_sha256"] for r in records(real)]
+
+
+@pytest.mark.parametrize("n_nodes", [1, 2])
+@pytest.mark.parametrize("mode", MODES)
+def test_every_mode_trains_and_counts(config, mode, n_nodes):
+    if "hogwild" in mode and "dogwild" not in mode and n_nodes > 1:
+        pytest.skip("hogwild is for one node")
+    (found,), said = simulated(config, "--ranks", 5, "--nodes", n_nodes, key(mode), GENTLE)
+    assert [record["epoch"] for record in found] == [1, 2]
+    for record in found:
+        assert record["simulated"] == "knl-7250-mcdram"
+        assert (record["n_ranks"], record["n_nodes"]) == (5, n_nodes)
+        assert record["epoch_s"] > 0.01
+        assert sum(record["staleness"].values()) > 0
+    assert "accuracy" in said
+
+
+def test_same_seed_gives_the_same_run(config):
+    keys = ("--ranks", 6, "sync.mode=async_ps", GENTLE)
+    (first,), _ = simulated(config, *keys, "--seed", 3)
+    (again,), _ = simulated(config, *keys, "--seed", 3)
+    (other,), _ = simulated(config, *keys, "--seed", 4)
+    told = [[(r["params_sha256"], r["epoch_s"], r["wait_s"], r["staleness"]) for r in run] for run in (first, again)]
+    assert told[0] == told[1]
+    assert [r["epoch_s"] for r in other] != [r["epoch_s"] for r in first]
+
+
+def test_slow_rank_delays_those_who_wait_for_it(config):
+    keys = ("--ranks", 4, GENTLE, "dataset.samples=240")
+    seconds = {
+        (mode, slow): sum(r["epoch_s"] for r in simulated(config, *keys, f"sync.mode={mode}", *slow)[0][0])
+        for mode in ("sync_ps", "async_ps")
+        for slow in ((), ("--slow", "1:4"))
+    }
+    late = {mode: seconds[mode, ("--slow", "1:4")] / seconds[mode, ()] for mode in ("sync_ps", "async_ps")}
+    assert late["sync_ps"] == pytest.approx(5, rel=0.15)  # each step takes its own time and four more
+    assert late["async_ps"] < 2
+
+
+def test_numbers_of_ranks_are_runs_of_their_own(config):
+    found, said = simulated(config, "--ranks", "2,3", GENTLE)
+    assert [run[0]["n_ranks"] for run in found] == [2, 3]
+    assert len([line for line in said.splitlines() if line.strip().startswith(("2 ", "3 "))]) == 2
+
+
+@pytest.mark.parametrize(
+    ("words", "told"),
+    [
+        (("--ranks", "0"), "--ranks must be whole numbers"),
+        (("--nodes", "9", "--ranks", "4"), "--nodes must have a rank each, got 9 for 4"),
+        (("--slow", "7:2", "--ranks", "4"), "--slow must name one of 4 rank(s)"),
+        (("--slow", "x", "--ranks", "4"), "--slow must name one of 4 rank(s)"),
+        (("--link", "string"), "link"),
+        (("sync.mode=nonsense",), "sync.mode"),
+        (("sync.mode=hogwild", "--ranks", "4", "--nodes", "2"), "hogwild must have all ranks on one node"),
+    ],
+)
+def test_mistake_is_told_once(config, words, told):
+    ended = command("psframe.virtual", config, *FAST, *words)
+    assert ended.returncode == 2, ended
+    assert told in ended.stderr
+    assert "Traceback" not in ended.stderr
+    assert len(ended.stderr.strip().splitlines()) == 1, ended.stderr
+
+
+def test_machine_must_be_named(config):
+    ended = command("psframe.virtual", config)
+    assert ended.returncode == 2
+    assert "--machine must name a profile" in ended.stderr

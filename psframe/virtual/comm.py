@@ -80,15 +80,18 @@ class VirtualComm(Meetings):
         self._together(None, lambda every: 0)
 
     def bcast(self, obj: Any = None, root: int = 0) -> Any:
-        return self._collect(obj if self.rank == root else None, [root]).wait()[root]
+        return self._objects(obj if self.rank == root else None, [root])[root]
 
     def gather(self, obj: Any = None, root: int = 0) -> list[Any] | None:
-        every = self._collect(obj, range(self.size) if self.rank == root else ()).wait()
+        every = self._objects(obj, range(self.size) if self.rank == root else ())
         return [every[rank] for rank in range(self.size)] if self.rank == root else None
 
     def allgather(self, obj: Any = None) -> list[Any]:
-        every = self._collect(obj, range(self.size)).wait()
+        every = self._objects(obj, range(self.size))
         return [every[rank] for rank in range(self.size)]
+
+    def alltoall(self, objs: Any) -> list[Any]:
+        return [each[self.rank] for each in self.allgather(objs)]
 
     def allreduce(self, obj: Any) -> Any:
         first, *others = self.allgather(obj)
@@ -129,6 +132,9 @@ class VirtualComm(Meetings):
         return self._collect(own, needed).request(
             lambda every: buffers.add(every, numbers) if self.rank == root else None
         )
+
+    def Gather(self, send: Any, receive: Any, root: int = 0) -> None:
+        self.Igather(send, receive, root).Wait()
 
     def Gatherv(self, send: Any, receive: Any, root: int = 0) -> None:
         self.Igatherv(send, receive, root).Wait()

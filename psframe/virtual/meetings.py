@@ -1,6 +1,6 @@
 """Collectives of virtual ranks (:class:`Meetings`): each rank brings a part, and reads those that it needs."""
 
-import copy
+import pickle
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -37,13 +37,16 @@ class Part:
             require(ranks, self._numbers)
             ranks.block(self._key)
         if not keeps:
-            every = {rank: copy.deepcopy(every[rank]) for rank in self.needed}
             self.leave()
         return every
 
     def leave(self) -> None:
         own = self.meeting.parts[self.comm.rank]
-        self.comm.job.collects(self.comm.numbers, len(self.needed), getattr(own, "nbytes", 0))
+        self.comm.job.collects(
+            self.comm.numbers,
+            len(self.needed),
+            own.nbytes if hasattr(own, "nbytes") else len(own) if isinstance(own, bytes) else 0,
+        )
         self.meeting.n_left += 1
         if self.meeting.n_left == self.comm.size:
             self.comm.forget(self.number)
@@ -73,6 +76,11 @@ class Meetings(Mail):
         if len(meeting.parts) == self.size:
             self.ranks.wake((id(self._space), number))
         return part
+
+    def _objects(self, own: Any, needed: Sequence[int]) -> dict[int, Any]:
+        """Bring an object as it is now; return those of the ranks in ``needed``, as copies."""
+        every = self._collect(pickle.dumps(own), needed).wait()
+        return {rank: pickle.loads(every[rank]) for rank in needed}
 
     def _together(self, own: Any, make: Callable[[list[Any]], Any]) -> Any:
         """Wait for all ranks; return what ``make`` makes of their parts, once for all of them."""

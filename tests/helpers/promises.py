@@ -13,7 +13,7 @@ from tests.helpers.virtual import N_EPOCHS, N_STEPS, Marked, play
 
 COLLECTIVES = {
     1: [("shared", {}), ("shared", {"chunk_bytes": 8192}), ("shared", {"reducers": "server"}), ("buffer", {})],
-    2: [("buffer", {}), ("hierarchical", {})],
+    2: [("buffer", {}), ("object", {}), ("hierarchical", {})],
 }
 MOMENTUM = SGD(lr=0.5, momentum=0.5)
 N_SEEDS = 20  #: orders in which a mistake is looked for

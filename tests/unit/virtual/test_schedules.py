@@ -4,11 +4,19 @@ from itertools import zip_longest
 
 import pytest
 
+from psframe import collectives, sync
+from psframe.sync import stores
 from psframe.virtual.orders import AtRandom
 from tests.helpers.promises import PROMISES
 from tests.helpers.store_promises import STORE_PROMISES
-from tests.helpers.suite import examples
+from tests.helpers.suite import IS_FULL, examples
 from tests.unit.virtual.mistakes import MISTAKES
+
+
+def test_every_mode_collective_and_store_is_held_to_a_promise():
+    assert {promise.spec["mode"] for promise in PROMISES} == set(sync.TABLE)
+    assert {promise.form[0] for promise in PROMISES} == set(collectives.TABLE) - {"null"}
+    assert {promise.store for promise in STORE_PROMISES} == set(stores.TABLE)
 
 
 @pytest.mark.parametrize("seed", range(examples(6)))
@@ -17,7 +25,7 @@ def test_mode_keeps_its_promise_in_any_order(promise, seed):
     promise.hold(AtRandom(seed))
 
 
-@pytest.mark.parametrize("seed", range(examples(6)))
+@pytest.mark.parametrize("seed", range(examples(3)))
 @pytest.mark.parametrize("promise", PROMISES, ids=str)
 def test_death_at_any_point_leaves_nobody_waiting_and_no_half_step(promise, seed):
     promise.hold_after_death(AtRandom(seed), seed)
@@ -25,8 +33,9 @@ def test_death_at_any_point_leaves_nobody_waiting_and_no_half_step(promise, seed
 
 @pytest.mark.parametrize("promise", STORE_PROMISES, ids=str)
 def test_store_keeps_its_promise_wherever_a_rank_is_interrupted(promise):
-    for check in promise.tries():
-        check()
+    for number, check in enumerate(promise.tries()):
+        if IS_FULL or number % 4 == 0:
+            check()
 
 
 @pytest.mark.parametrize("mistake", MISTAKES, ids=str)

@@ -42,11 +42,8 @@ class Part:
 
     def leave(self) -> None:
         own = self.meeting.parts[self.comm.rank]
-        self.comm.job.collects(
-            self.comm.numbers,
-            len(self.needed),
-            own.nbytes if hasattr(own, "nbytes") else len(own) if isinstance(own, bytes) else 0,
-        )
+        n_bytes = len(own) if isinstance(own, bytes) else getattr(own, "nbytes", 0)
+        self.comm.job.collects(self.comm.numbers, len(self.needed), n_bytes)
         self.meeting.n_left += 1
         if self.meeting.n_left == self.comm.size:
             self.comm.forget(self.number)

@@ -189,15 +189,19 @@ class Rendezvous:
         for _ in range(max(1, round(seconds / LOOK_S))):
             if wait(0):
                 return True
-            if self.told_at.is_told():
-                raise PeerLost("a rank is lost, as another one tells", (), False)
-            # ranks are checked before the gate: one that arrived and then ended leaves nobody waiting
-            dead = lost(self.dead())
-            if dead and not wait(0):
-                self._lost(dead, "has died" if len(dead) == 1 else "have died", True)
+            self._look(wait, lost)
             if wait(LOOK_S):
                 return True
         return False
+
+    def _look(self, wait: Callable[[float], bool], lost: Lost) -> None:
+        """Raise PeerLost if a rank that a wait needs has died, or one reports a loss."""
+        if self.told_at.is_told():
+            raise PeerLost("a rank is lost, as another one tells", (), False)
+        # ranks are checked before the gate: one that arrived and then ended leaves nobody waiting
+        dead = lost(self.dead())
+        if dead and not wait(0):
+            self._lost(dead, "has died" if len(dead) == 1 else "have died", True)
 
     def late(self) -> list[int]:
         """Return the ranks that keep the first closed gate closed: others may be late because they wait there."""

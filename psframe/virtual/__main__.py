@@ -146,7 +146,7 @@ def _apart(bodies: Sequence[Callable[[], dict[str, Any]]]) -> list[dict[str, Any
     for first in range(0, len(bodies), n_cores):
         pipes = [_begun(body) for body in bodies[first : first + n_cores]]
         for pid, pipe in pipes:
-            with open(pipe, "rb") as told:
+            with os.fdopen(pipe, "rb") as told:
                 answer = json.loads(told.read() or b'{"error": "a simulation has ended early"}')
             os.waitpid(pid, 0)
             if "error" in answer:
@@ -171,7 +171,7 @@ def _begun(body: Callable[[], dict[str, Any]]) -> tuple[int, int]:
             if not message:
                 raise
             answer = {"error": message}
-        with open(writes, "wb") as told:
+        with os.fdopen(writes, "wb") as told:
             told.write(json.dumps(answer).encode())
         status = 0
     except KeyboardInterrupt:

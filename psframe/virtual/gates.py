@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 
 from psframe import compiled
-from psframe.cluster.gates import Lost, PeerLost, Rendezvous
+from psframe.cluster.gates import Lost, Rendezvous
 from psframe.virtual.scheduler import Scheduler
 
 
@@ -108,9 +108,5 @@ class VirtualRendezvous(Rendezvous):
     def _has_come(self, wait: Callable[[float], bool], lost: Lost) -> bool:
         if wait(0):
             return True
-        if self.told_at.is_told():
-            raise PeerLost("a rank is lost, as another one tells", (), False)
-        dead = lost(self.dead())
-        if dead and not wait(0):
-            self._lost(dead, "has died" if len(dead) == 1 else "have died", True)
+        self._look(wait, lost)
         return False

@@ -50,12 +50,15 @@ JSON += (
     "psframe.record.writer",
     "psframe.tune.jobs",
     "psframe.tune.ranks",
+    "psframe.virtual.site",
+    "psframe.virtual.__main__",  # of its own child
 )
 NEVER = ("eval", "exec", "np.load", "np.fromfile", "np.genfromtxt", "torch.load", "yaml.safe_load")
 
 
 def test_files_are_neither_unpickled_nor_evaluated():
-    """Ranks unpickle what each other say (``cluster``, mpi4py), and what their user's own script sends them (``api``).
+    """Ranks unpickle what each other say (``cluster``, mpi4py), and what their user's own script sends them (``api``);
+    so do virtual ranks.
 
     No file is read by what can run code.
     """
@@ -66,6 +69,7 @@ def test_files_are_neither_unpickled_nor_evaluated():
         "psframe.cluster.cluster",
         "psframe.api.channel",
         "psframe.api.objects",
+        "psframe.virtual.meetings",
     }
     assert {module for module, name, _ in found if name == "yaml.load"} == {"psframe.config.strict_yaml"}
     assert {module for module, name, _ in found if name == "json.loads"} <= set(JSON)

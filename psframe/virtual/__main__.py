@@ -2,10 +2,12 @@
 
 import json
 import os
+import signal
 import sys
 import traceback
 from argparse import Namespace
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from functools import partial
 from typing import Any
 
@@ -144,15 +146,24 @@ def _apart(bodies: Sequence[Callable[[], dict[str, Any]]]) -> list[dict[str, Any
     """
     n_cores, results = len(os.sched_getaffinity(0)), list[dict[str, Any]]()
     for first in range(0, len(bodies), n_cores):
-        pipes = [_begun(body) for body in bodies[first : first + n_cores]]
-        for pid, pipe in pipes:
-            with os.fdopen(pipe, "rb") as told:
-                answer = json.loads(told.read() or b'{"error": "a simulation has ended early"}')
-            os.waitpid(pid, 0)
-            if "error" in answer:
-                raise UserError(answer["error"])
-            results.append(answer)
+        begun = [_begun(body) for body in bodies[first : first + n_cores]]
+        try:
+            results += [_answered(pipe) for _, pipe in begun]
+        finally:
+            for pid, _ in begun:
+                with suppress(ProcessLookupError):
+                    os.kill(pid, signal.SIGKILL)  # those that are not done: of one that failed, or on Ctrl-C
+                os.waitpid(pid, 0)
     return results
+
+
+def _answered(pipe: int) -> dict[str, Any]:
+    """Return what a child has written to a pipe; raise UserError for its mistake, or where it has ended before."""
+    with os.fdopen(pipe, "rb") as told:
+        answer: dict[str, Any] = json.loads(told.read() or b'{"error": "a simulation has ended early"}')
+    if "error" in answer:
+        raise UserError(answer["error"])
+    return answer
 
 
 def _begun(body: Callable[[], dict[str, Any]]) -> tuple[int, int]:

@@ -1,7 +1,13 @@
 """`psframe simulate` trains on virtual ranks: with the bits of real ones, in a time of its own, and says so."""
 
 import json
+import os
+import signal
+import subprocess
+import sys
+import time
 from itertools import product
+from pathlib import Path
 
 import pytest
 
@@ -103,3 +109,19 @@ def test_machine_must_be_named(config):
     ended = command("psframe.virtual", config)
     assert ended.returncode == 2
     assert "--machine must name a profile" in ended.stderr
+
+
+def test_simulations_end_with_the_command(config, tmp_path):
+    words = [sys.executable, "-m", "psframe.virtual", config, *FAST, "--ranks", "4,6", "train.epochs=100000", GENTLE]
+    process = subprocess.Popen(words, cwd=launcher.ROOT, stderr=subprocess.PIPE, text=True)
+    children = Path(f"/proc/{process.pid}/task/{process.pid}/children")
+    until = time.monotonic() + 120
+    while not [*(tmp_path / "runs").glob("*/metrics.jsonl")] and time.monotonic() < until:
+        time.sleep(0.1)
+    begun = children.read_text().split()
+    assert len(begun) == min(2, len(os.sched_getaffinity(0)))
+    process.send_signal(signal.SIGTERM)
+    _, err = process.communicate(timeout=60)
+    assert process.returncode == 128 + signal.SIGTERM, err
+    assert "Traceback" not in err
+    assert not [pid for pid in begun if Path(f"/proc/{pid}").exists()]

@@ -1,12 +1,12 @@
 """Whole runs in every sync mode: they train, end in one set of parameters, count what they did, and continue."""
 
 import time
-from types import SimpleNamespace
 from unittest import mock
 
 import numpy as np
 
 from psframe.cluster.joining import join
+from psframe.record.clock import CLOCK
 from psframe.train.faults import injection
 from tests.helpers.suite import IS_FULL
 from tests.ranks.every_mode import MODES, SYNCHRONOUS, key, n_workers, uses_store, with_store
@@ -198,7 +198,7 @@ def slow_rank_comes_too_late_beside_a_backup_worker(world):
 
 def asleep(how):
     """Let slow ranks sleep by ``how(seconds)``."""
-    return mock.patch.object(injection, "time", SimpleNamespace(sleep=how))
+    return mock.patch.object(CLOCK, "sleep", how)
 
 
 @ranks(3, full=True)

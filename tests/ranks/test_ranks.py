@@ -12,9 +12,14 @@ from typing import Any
 
 import pytest
 
+from psframe.cluster import communicators
+from psframe.virtual.mail import Job
+from psframe.virtual.orders import AtRandom
+from psframe.virtual.scheduler import Scheduler
+from psframe.virtual.site import site, world
 from tests.helpers import launcher
 from tests.helpers.suite import IS_FULL
-from tests.ranks.harness import LARGEST, cases, counts
+from tests.ranks.harness import LARGEST, REAL, VIRTUAL, cases, counts
 
 CASES = cases()
 COUNTS = {mpi: counts(mpi) for mpi in ("mpich", "openmpi")}
@@ -79,6 +84,23 @@ def test_over_ranks(mpi, n, name, outcomes):
     assert not errors, "\n".join(errors)
     if skipped:
         pytest.skip(skipped)
+
+
+@pytest.mark.parametrize(
+    ("n", "name"),
+    [
+        pytest.param(n, name, marks=[pytest.mark.full] * case.is_full)
+        for name, case in CASES.items()
+        if name.partition(".")[0] in VIRTUAL and name.partition(".")[2] not in REAL
+        for n in case.ranks
+        if n <= LARGEST
+    ],
+)
+def test_over_virtual_ranks(n, name):
+    ranks = Scheduler(n, AtRandom(n))
+    every = world(ranks, Job([0] * n, site))
+    with communicators.freed():
+        ranks.run(lambda number: CASES[name](every[number]))
 
 
 def test_cases_need_no_pytest():

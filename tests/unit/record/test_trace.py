@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 from psframe.memory.audit import Pages
 from psframe.nn.metrics.meter import Sums
 from psframe.record import trace
+from psframe.record.clock import CLOCK
 from psframe.record.trace import FILE, Trace, append
 from psframe.train.epoch_metrics import EpochTimings, Report, trace_waiting
 
@@ -35,7 +36,7 @@ def test_events_are_what_was_kept_in_microseconds(tmp_path):
 
 
 def test_later_epoch_stands_on_the_same_clock(tmp_path, monkeypatch):
-    monkeypatch.setattr(trace, "perf_counter", lambda: 30.0)
+    monkeypatch.setattr(CLOCK, "now", lambda: 30.0)
     monkeypatch.setattr(trace.time, "time", lambda: 1e9)
     append(tmp_path, RANKS)
     append(tmp_path, [([("later", 0, 20.0, 21.0)], [])])

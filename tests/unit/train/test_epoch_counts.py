@@ -8,12 +8,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from psframe.collectives import buckets
 from psframe.collectives.buckets import BucketSends, SendTimes
 from psframe.memory.allocator import Allocator
 from psframe.memory.arena import Arena, Layout
 from psframe.nn.base import Param
 from psframe.optim import SGD, Updater
+from psframe.record.clock import CLOCK
 from psframe.record.trace import UNTRACED
 
 F = np.float32
@@ -55,7 +55,7 @@ def sends(times):
         times.sent(number)
     times.completed(1)
     times.completed(2)
-    times.end(buckets.perf_counter(), UNTRACED)
+    times.end(CLOCK.now(), UNTRACED)
 
 
 def bucket_sends():
@@ -66,7 +66,7 @@ def overlaps(sending):
     sending.start_ready(8)
     sending.start_ready(0)
     sending.wait_for(1)
-    sending.end(buckets.perf_counter(), UNTRACED)
+    sending.end(CLOCK.now(), UNTRACED)
 
 
 #: by name: how it is made, how it is used in an epoch, and what it counts there
@@ -82,8 +82,7 @@ COUNTS = {
 def clock(monkeypatch):
     """Let each look at the clock find it a second later."""
     seconds = count(1)
-    for module in ("psframe.collectives.buckets", "psframe.optim.updater"):
-        monkeypatch.setattr(f"{module}.perf_counter", lambda: float(next(seconds)))
+    monkeypatch.setattr(CLOCK, "now", lambda: float(next(seconds)))
 
 
 def seen(counter, names):

@@ -1,17 +1,16 @@
 """Ranks that are slow on purpose: who sleeps, how often and for how long; no test waits for it."""
 
-from types import SimpleNamespace
-
 import pytest
 
 from psframe.config.schema import Fault
+from psframe.record.clock import CLOCK
 from psframe.train.faults import injection
 
 
 @pytest.fixture
 def slept(monkeypatch):
     seconds = []
-    monkeypatch.setattr(injection, "time", SimpleNamespace(sleep=seconds.append))
+    monkeypatch.setattr(CLOCK, "sleep", seconds.append)
     return seconds
 
 

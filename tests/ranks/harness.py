@@ -25,9 +25,9 @@ FAILED_S, STUCK_S = 10, 200
 LOOK_S = 0.005
 #: files whose cases the default suite has with Open MPI, too; nodes and servers, with MPI calls of their own, are not
 #: among them, and have it with the long suites
-BOTH = ("cluster", "peers", "stores")
+BOTH = ("cluster", "modes", "peers", "stores")
 #: files whose cases run on virtual ranks, too, at all of their numbers up to LARGEST, but for those of dead ranks
-VIRTUAL = ("contract", "modes", "stores")
+VIRTUAL = ("contract", "stores")
 REAL = ("step_that_a_rank_does_not_finish_never_was", "lock_whose_holder_is_lost_is_not_waited_for_for_ever")
 
 

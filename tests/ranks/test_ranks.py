@@ -14,7 +14,7 @@ import pytest
 
 from psframe.cluster import communicators
 from psframe.virtual.mail import Job
-from psframe.virtual.orders import AtRandom
+from psframe.virtual.orders import ByTime
 from psframe.virtual.scheduler import Scheduler
 from psframe.virtual.site import site, world
 from tests.helpers import launcher
@@ -97,7 +97,7 @@ def test_over_ranks(mpi, n, name, outcomes):
     ],
 )
 def test_over_virtual_ranks(n, name):
-    ranks = Scheduler(n, AtRandom(n))
+    ranks = Scheduler(n, ByTime(n))
     every = world(ranks, Job([0] * n, site))
     with communicators.freed():
         ranks.run(lambda number: CASES[name](every[number]))

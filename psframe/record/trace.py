@@ -54,7 +54,7 @@ class Trace:
         self.on = False
 
     def add(self, name: str, began: float, ended: float | None = None, thread: int = 0) -> None:
-        """Keep a span, in seconds of ``time.perf_counter``; it ends now by default."""
+        """Keep a span, in seconds of ``CLOCK``; it ends now by default."""
         if self.turns:
             self.spans.append((name, thread, began, CLOCK.now() if ended is None else ended))
 

@@ -77,7 +77,7 @@ class Tally:
         self.pushed()
 
     def waited_since(self, began: float) -> None:
-        """Count the seconds since ``began``, of ``time.perf_counter``, as waiting."""
+        """Count the seconds since ``began``, of ``CLOCK``, as waiting."""
         self.wait_s += CLOCK.now() - began
         if self.trace.on:
             self.trace.add("wait", began)

@@ -22,7 +22,7 @@ class EpochTimings:
     Attributes
     ----------
     begun, left, ended : float
-        Begin, end of the turns, and end after the exchanges in flight were drained, by ``time.perf_counter``, in
+        Begin, end of the turns, and end after the exchanges in flight were drained, by ``CLOCK``, in
         seconds.
     times : list of tuple
         Of each turn, the times before data, compute and exchange; a float64 array (n_turns, 3) once joined.

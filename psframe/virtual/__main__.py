@@ -57,6 +57,7 @@ def parser() -> Parser:
     cli.add_argument("--seed", type=int, default=0, help="of the steps' random part, and of ties (default: 0)")
     cli.add_argument("--step-s", type=float, help="seconds of a worker's step there, in place of measuring one here")
     cli.add_argument("--mpirun", help=mpirun.HELP)
+    cli.set_defaults(what_if=None, best=False, check=False, hosts=None, per_node=None)  # what predict is asked beside
     return cli
 
 
@@ -74,9 +75,7 @@ def main(argv: Sequence[str]) -> int:
 
 
 def _jobs(arguments: Namespace) -> list[tuple[Machine, int, Any]]:
-    """Return each number of ranks, with the profile, and a function of samples and turns: the seconds of a step."""
-    for name in ("what_if", "best", "check", "hosts", "per_node", "json"):
-        setattr(arguments, name, None)
+    """Return each number of ranks, with the profile, and what was measured here: None if a step's seconds are given."""
     counts = sweep.counts(arguments.ranks)
     if arguments.nodes is not None and not 1 <= arguments.nodes <= min(counts):
         raise UserError(f"--nodes must have a rank each, got {arguments.nodes} for {min(counts)} rank(s); give fewer")
@@ -132,7 +131,7 @@ def _slow(text: str | None, n: int) -> list[str]:
 
 
 def _record(asked: Simulation) -> dict[str, Any]:
-    run = simulated(asked, quiet=True)
+    run = simulated(asked)
     assert run.outputs.run_dir
     path = run.outputs.run_dir.path
     records = metrics.read(path)

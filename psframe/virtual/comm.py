@@ -31,6 +31,8 @@ class VirtualComm(Meetings):
     Attributes
     ----------
     rank, size : int
+    n_nodes : int
+        Nodes that its ranks are on.
     numbers : tuple of int
         Numbers of its ranks in the scheduler.
     """
@@ -38,12 +40,6 @@ class VirtualComm(Meetings):
     def site(self) -> Any:
         """Return the ranks that share memory with this one; see :func:`psframe.cluster.joining.join`."""
         return self.job.site(self)
-
-    def Get_rank(self) -> int:
-        return self.rank
-
-    def Get_size(self) -> int:
-        return self.size
 
     def Free(self) -> None:
         """Do nothing: no resource of MPI is held."""

@@ -82,13 +82,12 @@ class Costs:
             arrives += self.link.latency_us.value * 1e-6
         self.ranks.current.at_s = arrives
 
-    def collects(self, numbers: Sequence[int], n_read: int, n_bytes: int) -> None:
+    def collects(self, n_ranks: int, n_nodes: int, n_read: int, n_bytes: int) -> None:
         """Charge the current rank for its part in a collective."""
         self.ranks.current.at_s += self.node.call_s
-        n_nodes = len({self.node_of[number] for number in numbers})
         node = self.node
         inside = node.bcast_s(n_bytes) if n_read == 1 else node.allreduce_s(n_bytes) if n_read else 0.0
-        self.ranks.current.at_s += inside if len(numbers) > n_nodes else 0.0
+        self.ranks.current.at_s += inside if n_ranks > n_nodes else 0.0
         if n_nodes > 1 and n_read:
             over = 2 * (n_nodes - 1) / n_nodes if n_read > 1 else 1.0
             self.ranks.current.at_s += over * n_bytes / self._bytes_per_s

@@ -17,35 +17,24 @@ class VirtualGates:
     def __init__(self, ranks: Scheduler, memory: np.ndarray, n_ranks: int, me: int):
         self._ranks, self._at = ranks, memory.ctypes.data
         self._gates: Any = compiled.sync.Gates(memory, n_ranks, me)
-        for name in ("begin", "tell", "is_told", "object", "is_objected", "missing"):
+        for name in ("tell", "is_told", "object", "is_objected", "missing"):
             setattr(self, name, getattr(self._gates, name))
         self.spins = 0
 
     def meet(self, gate: int, parties: int, arrives: bool, waits: bool, timeout_s: float) -> bool:
         self._ranks.point()
         self._gates.meet(gate, parties, arrives, False, 0)
-        is_open = self._opened(gate)
+        is_open = bool(self._gates.wait(gate, 0))
+        if is_open:
+            self._ranks.wake((self._at, gate))
         return is_open or not waits or self._ranks.misses((self._at, gate))
-
-    def arrive(self, gate: int, parties: int) -> None:
-        self._ranks.point()
-        self._gates.arrive(gate, parties)
-        self._opened(gate)
 
     def wait(self, gate: int, timeout_s: float) -> bool:
         return bool(self._gates.wait(gate, 0)) or self._ranks.misses((self._at, gate))
 
-    def _opened(self, gate: int) -> bool:
-        is_open = bool(self._gates.wait(gate, 0))
-        if is_open:
-            self._ranks.wake((self._at, gate))
-        return is_open
-
 
 class VirtualCounters:
     """:class:`psframe.compiled.sync.Counters` in the same way, with a point before each access."""
-
-    EACH = compiled.sync.Counters.EACH
 
     def __init__(self, ranks: Scheduler, memory: np.ndarray, n_counters: int):
         self._ranks, self._at = ranks, memory.ctypes.data

@@ -59,14 +59,14 @@ class Job:
     sends : callable
         ``sends(source, target, n_bytes)`` is called by the source of a message, with numbers in the scheduler.
     collects : callable
-        ``collects(numbers, n_read, n_bytes)`` is called by each rank at the end of a collective of ranks ``numbers``,
-        with the number of ranks that it has read from, and the bytes that it has brought.
+        ``collects(n_ranks, n_nodes, n_read, n_bytes)`` is called by each rank at the end of a collective of so many
+        ranks on so many nodes, with the number of ranks that it has read from, and the bytes that it has brought.
     """
 
     node_of: Sequence[int]
     site: Callable[[Any], Any]
     sends: Callable[[int, int, int], None] = lambda source, target, n_bytes: None
-    collects: Callable[[Sequence[int], int, int], None] = lambda numbers, n_read, n_bytes: None
+    collects: Callable[[int, int, int, int], None] = lambda n_ranks, n_nodes, n_read, n_bytes: None
 
 
 class Mail:
@@ -75,6 +75,11 @@ class Mail:
     def __init__(self, ranks: Scheduler, space: Space, rank: int, job: Job):
         self.ranks, self._space, self.rank, self.job = ranks, space, rank, job
         self.numbers, self.size = space.numbers, len(space.numbers)
+        self.n_nodes = len({job.node_of[number] for number in self.numbers})
+
+    def charge(self, other: int, n_bytes: int) -> None:
+        """Charge this rank for a message to another one, or an access to its memory."""
+        self.job.sends(self.numbers[self.rank], self.numbers[other], n_bytes)
 
     def send(self, obj: Any, dest: int, tag: int = 0) -> None:
         self._post(copy.deepcopy(obj), dest, tag, TOLD)
@@ -104,7 +109,7 @@ class Mail:
 
     def Iprobe(self, source: int = MPI.ANY_SOURCE, tag: int = MPI.ANY_TAG) -> bool:
         """Let other ranks go on: who probes has nothing to do but to let MPI make progress."""
-        self.job.sends(self.numbers[self.rank], self.numbers[self.rank], 0)
+        self.charge(self.rank, 0)
         self.ranks.point()
         return False
 
@@ -120,7 +125,7 @@ class Mail:
 
     def _post(self, data: Any, dest: int, tag: int, n_bytes: int) -> None:
         self.ranks.point()
-        self.job.sends(self.numbers[self.rank], self.numbers[dest], n_bytes)
+        self.charge(dest, n_bytes)
         self._space.mail[dest].append((self.rank, tag, data))
         self.ranks.wake((id(self._space), "mail", dest))
 

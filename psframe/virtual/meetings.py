@@ -31,19 +31,18 @@ class Part:
 
         return VirtualRequest(self.comm.ranks, self._key, self.arrived, taken, self._numbers)
 
-    def wait(self, keeps: bool = False) -> dict[int, Any]:
+    def wait(self) -> dict[int, Any]:
         ranks = self.comm.ranks
         while (every := self.arrived()) is None:
             require(ranks, self._numbers)
             ranks.block(self._key)
-        if not keeps:
-            self.leave()
+        self.leave()
         return every
 
     def leave(self) -> None:
         own = self.meeting.parts[self.comm.rank]
         n_bytes = len(own) if isinstance(own, bytes) else getattr(own, "nbytes", 0)
-        self.comm.job.collects(self.comm.numbers, len(self.needed), n_bytes)
+        self.comm.job.collects(self.comm.size, self.comm.n_nodes, len(self.needed), n_bytes)
         self.meeting.n_left += 1
         if self.meeting.n_left == self.comm.size:
             self.comm.forget(self.number)
@@ -82,10 +81,9 @@ class Meetings(Mail):
     def _together(self, own: Any, make: Callable[[list[Any]], Any]) -> Any:
         """Wait for all ranks; return what ``make`` makes of their parts, once for all of them."""
         part = self._collect(own, range(self.size))
-        every, made = part.wait(keeps=True), part.meeting.made
+        every, made = part.wait(), part.meeting.made
         if not made:
             made.append(make([every[rank] for rank in range(self.size)]))
-        part.leave()
         return made[0]
 
     def forget(self, number: int) -> None:

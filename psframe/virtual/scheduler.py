@@ -39,6 +39,8 @@ class Rank:
         Key of :meth:`Scheduler.block`, while it waits.
     n_points : int
         Points that it has passed.
+    missed : set of hashable
+        Keys of what it has looked for in vain since :meth:`Scheduler.until` began to look.
     """
 
     number: int
@@ -48,7 +50,6 @@ class Rank:
     n_points: int = 0
     has_ended: bool = False
     result: Any = None
-    error: BaseException | None = None
     missed: set[Hashable] = field(default_factory=set)
     turn: threading.Lock = field(default_factory=threading.Lock)
 
@@ -123,7 +124,7 @@ class Scheduler:
                 self.order.add(rank)
         finally:
             threading.stack_size(before)
-        self._pass_on()
+        self._hand_over(self._next())
         self._over.acquire()
         self._ends = True
         for rank, thread in zip(self.ranks, threads, strict=True):
@@ -139,8 +140,6 @@ class Scheduler:
         me = self.current
         me.n_points += 1
         me.at_s += self.charge(me)
-        if self._ends:
-            raise _Ended
         if self.kills.get(me.number) == me.n_points:
             self._die(me)
         self.order.add(me)
@@ -178,8 +177,6 @@ class Scheduler:
     def block(self, key: Hashable = None) -> None:
         """Wait until :meth:`wake` is called with this key, or with any if it is None."""
         me = self.current
-        if self._ends:
-            raise _Ended
         me.waits_for = key
         self._waiting[key].append(me)
         self._switch(me)
@@ -220,12 +217,11 @@ class Scheduler:
         except _Ended:
             pass
         except BaseException as error:
-            rank.error = error
             self._error = self._error or error
         rank.has_ended = True
         if not self._ends:
             self.wake_all()
-            self._pass_on()
+            self._hand_over(self._next())
 
     def _called(self, frame: FrameType, event: str, _: Any) -> Callable[..., Any] | None:
         code = frame.f_code
@@ -240,20 +236,17 @@ class Scheduler:
 
     def _switch(self, me: Rank) -> None:
         """Let the next rank run, and return when it is this one's turn."""
-        following = self._next()
-        if following is me:
-            return
-        if following is None:
-            self._over.release()
-        else:
-            self.current = following
-            following.turn.release()
-        me.turn.acquire()
+        if not self._ends:
+            following = self._next()
+            if following is me:
+                return
+            self._hand_over(following)
+            me.turn.acquire()
         if self._ends:
             raise _Ended
 
-    def _pass_on(self) -> None:
-        following = self._next()
+    def _hand_over(self, following: Rank | None) -> None:
+        """Let a rank run; None ends the run."""
         if following is None:
             self._over.release()
         else:

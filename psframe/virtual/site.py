@@ -1,6 +1,5 @@
 """Nodes of virtual ranks: their memory (:class:`VirtualLink`), and their waits (:class:`VirtualWaiter`)."""
 
-import json
 from collections.abc import Sequence
 from functools import partial
 from typing import Any
@@ -10,6 +9,7 @@ import numpy as np
 from psframe import compiled
 from psframe.cluster.deadline import DeadlineWaiter, Request
 from psframe.cluster.joining import Site
+from psframe.cluster.node_channel import Link, Place
 from psframe.cluster.nodes import control_bytes
 from psframe.virtual.comm import VirtualComm
 from psframe.virtual.gates import VirtualRendezvous
@@ -18,32 +18,23 @@ from psframe.virtual.request import require
 from psframe.virtual.scheduler import Scheduler
 
 
-class VirtualLink:
-    """:class:`psframe.cluster.node_channel.Link` over a communicator of the node's ranks."""
+class VirtualLink(Link):
+    """Link over a communicator of the node's ranks, without sockets."""
 
     def __init__(self, near: VirtualComm):
-        self.near, self.leads, self.peers = near, near.rank == 0, list[Any]()
-
-    def tell(self, message: Any = None) -> Any:
-        return json.loads(self.spread(json.dumps(message).encode()))
+        super().__init__([], near.rank == 0)
+        self.near = near
 
     def spread(self, frame: bytes) -> bytes:
-        return self.near.bcast(frame)
+        heard: bytes = self.near.bcast(frame)
+        return heard
 
     def gather(self, frame: bytes) -> list[bytes]:
         return self.near.gather(frame) or []
 
-    def share(self, n_bytes: int, page_bytes: int = 0, place: Any = None, take: bool = True) -> np.ndarray:
-        return self.near.shared(partial(memory, n_bytes))
-
-    def call(self, message: Any) -> None:
-        """Do nothing: no rank waits for work between jobs."""
-
-    def call_off(self) -> None:
-        """Do nothing."""
-
-    def close(self) -> None:
-        """Do nothing."""
+    def share(self, n_bytes: int, page_bytes: int = 0, place: Place | None = None, take: bool = True) -> np.ndarray:
+        shared: np.ndarray = self.near.shared(partial(memory, n_bytes))
+        return shared
 
 
 class VirtualWaiter(DeadlineWaiter):

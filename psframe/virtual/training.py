@@ -57,8 +57,8 @@ class Simulation:
     seed: int = 0
 
 
-def simulated(asked: Simulation, quiet: bool = False) -> Run:
-    """Train a config on virtual ranks; return rank 0's run.
+def simulated(asked: Simulation) -> Run:
+    """Train a config on virtual ranks, which print nothing; return rank 0's run.
 
     Raises
     ------
@@ -70,17 +70,17 @@ def simulated(asked: Simulation, quiet: bool = False) -> Run:
     ranks.latency_s, ranks.charge = asked.node.machine.latency_us.value * 1e-6, costs.charge
     every = world(ranks, Job(asked.node_of, site, costs.sends, costs.collects))
     with communicators.freed(), CLOCK.virtual(lambda: ranks.now_s, ranks.sleep):
-        runs: list[Run] = ranks.run(lambda rank: _on_rank(asked, costs, every[rank], quiet))
+        runs: list[Run] = ranks.run(lambda rank: _on_rank(asked, costs, every[rank]))
     return runs[0]
 
 
-def _on_rank(asked: Simulation, costs: Costs, comm: Any, quiet: bool) -> Run:
+def _on_rank(asked: Simulation, costs: Costs, comm: Any) -> Run:
     cluster = join(comm)
     number = costs.ranks.current.number
     plan = planning.make(cluster, asked.config, [*asked.overrides, *REAL_ONLY])
     cluster.run_on_root(lambda: judged.check_first(plan, cluster.sizes))
     gc.freeze()  # what ranks before this one have made, which each collection of this one would look through
-    run = assemble.run(cluster, plan, quiet or cluster.rank > 0, Calls())
+    run = assemble.run(cluster, plan, True, Calls())
     run.labels["simulated"] = asked.machine
     run.work.gradients = _TakingTime(costs, number, run)  # type: ignore
     in_step, works = run.sync.traits.in_step, run.team.worker is not None

@@ -56,5 +56,5 @@ class VirtualWindow:
 
     def _accessed(self, target: int, n_bytes: int) -> np.ndarray:
         self._ranks.point()
-        self._comm.job.sends(self._comm.numbers[self._comm.rank], self._comm.numbers[target], n_bytes)
+        self._comm.charge(target, n_bytes)
         return self._memories[target]

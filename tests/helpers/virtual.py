@@ -28,15 +28,20 @@ LINES_OF = tuple(
 )
 
 
-def play(n, body, order, n_nodes=1):
-    """Return what ``body(cluster)`` returns on each of ``n`` virtual ranks of so many nodes, and their scheduler."""
-    ranks = Scheduler(n, order)
+def on_ranks(n, body, order, n_nodes=1, kills=None):
+    """Return what ``body(world)`` returns on each of ``n`` virtual ranks of so many nodes, and their scheduler."""
+    ranks = Scheduler(n, order, kills)
     every = world(ranks, Job([rank * n_nodes // n for rank in range(n)], site))
     before = communicators.n_kept()
     try:
-        return ranks.run(lambda number: body(join(every[number]))), ranks
+        return ranks.run(lambda number: body(every[number])), ranks
     finally:
         communicators.free_after(before)
+
+
+def play(n, body, order, n_nodes=1):
+    """Return the same of ``body(cluster)``."""
+    return on_ranks(n, lambda comm: body(join(comm)), order, n_nodes)
 
 
 @dataclass

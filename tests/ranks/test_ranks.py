@@ -12,13 +12,10 @@ from typing import Any
 
 import pytest
 
-from psframe.cluster import communicators
-from psframe.virtual.mail import Job
 from psframe.virtual.orders import ByTime
-from psframe.virtual.scheduler import Scheduler
-from psframe.virtual.site import site, world
 from tests.helpers import launcher
 from tests.helpers.suite import IS_FULL
+from tests.helpers.virtual import on_ranks
 from tests.ranks.harness import LARGEST, REAL, VIRTUAL, cases, counts
 
 CASES = cases()
@@ -97,10 +94,7 @@ def test_over_ranks(mpi, n, name, outcomes):
     ],
 )
 def test_over_virtual_ranks(n, name):
-    ranks = Scheduler(n, ByTime(n))
-    every = world(ranks, Job([0] * n, site))
-    with communicators.freed():
-        ranks.run(lambda number: CASES[name](every[number]))
+    on_ranks(n, CASES[name], ByTime(n))
 
 
 def test_cases_need_no_pytest():

@@ -139,7 +139,7 @@ class Guard:
         return loading_s
 
     def mark_arrival(self, step: int) -> float:
-        """Note this rank's arrival at the exchange of a step; return the time, by ``time.perf_counter``."""
+        """Note this rank's arrival at the exchange of a step; return the time, by ``CLOCK``."""
         self.cluster.pulse.tell(ARRIVED, step)
         return CLOCK.now()
 

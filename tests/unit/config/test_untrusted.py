@@ -50,7 +50,6 @@ JSON += (
     "psframe.record.writer",
     "psframe.tune.jobs",
     "psframe.tune.ranks",
-    "psframe.virtual.site",
     "psframe.virtual.__main__",  # of its own child
 )
 NEVER = ("eval", "exec", "np.load", "np.fromfile", "np.genfromtxt", "torch.load", "yaml.safe_load")

@@ -5,16 +5,13 @@ import pytest
 from mpi4py import MPI
 
 from psframe.cluster.gates import PeerLost
-from psframe.virtual.mail import Job
 from psframe.virtual.orders import AtRandom, ByTime, schedules
 from psframe.virtual.scheduler import Deadlock, Scheduler
-from psframe.virtual.site import site, world
+from tests.helpers.virtual import on_ranks
 
 
-def run(n, body, order=None, n_nodes=1):
-    ranks = Scheduler(n, order or ByTime())
-    every = world(ranks, Job([rank * n_nodes // n for rank in range(n)], site))
-    return ranks.run(lambda number: body(every[number]))
+def run(n, body, order=None):
+    return on_ranks(n, body, order or ByTime())[0]
 
 
 def test_ranks_go_on_by_their_time():
@@ -72,17 +69,15 @@ def test_error_of_a_rank_ends_all():
 
 
 def test_rank_that_was_killed_is_missed_by_those_who_need_it():
-    ranks = Scheduler(3, ByTime(), kills={2: 4})
-    every = world(ranks, Job([0, 0, 0], site))
-
-    def body(number):
+    def body(comm):
         try:
             for _ in range(10):
-                every[number].allgather(number)
+                comm.allgather(comm.rank)
         except PeerLost as lost:
             return lost.ranks
 
-    assert ranks.run(body) == [(2,), (2,), None]
+    found, ranks = on_ranks(3, body, ByTime(), kills={2: 4})
+    assert found == [(2,), (2,), None]
     assert not ranks.ranks[2].lives
 
 

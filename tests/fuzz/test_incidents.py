@@ -60,7 +60,9 @@ def bases():
     waits = incidents.at_gate(0, events=incidents.steps(9, 0.1))
     busy = incidents.in_layer(1, stacks=MINE, delayed=0.9, cpus="0", events=incidents.steps(9, 0.3, (0.1, 0.2)))
     stores = rank(1, (flight.STORE, 0, 0, 4.0), state="D", call="io_schedule")
-    short = incidents.changed(incidents.MACHINE, cgroup__killed=3, pressure__memory__full=9e9, pressure__io__some=9e9)
+    short = incidents.changed(
+        incidents.MACHINE, cgroup__groups__job__killed=3, pressure__memory__full=9e9, pressure__io__some=9e9
+    )
     lost = "psframe: node 1 (b) cannot be reached"
     return [
         node([waits, busy], after=short),

@@ -1,6 +1,7 @@
 """Incidents of ranks that are made up, with the content that a keeper writes."""
 
 from collections.abc import Sequence
+from copy import deepcopy
 from pathlib import Path
 from typing import Any
 
@@ -18,7 +19,7 @@ MACHINE = {
     "pressure": {of: {"some": 5e9, "some_10s": 1.0, "full": 4e9, "full_10s": 1.0} for of in ("cpu", "memory", "io")},
     "memory": {"MemTotal": 64 << 30, "MemAvailable": 40 << 30, "SwapTotal": 0, "SwapFree": 0, "Dirty": 0},
     "swapped": {"pswpin": 7, "pswpout": 7},
-    "cgroup": {"throttled": 4, "throttled_us": 4_000_000, "killed": 2},
+    "cgroup": {"groups": {"job": {"throttled": 4, "throttled_us": 4_000_000, "killed": 2}, "above": {"killed": 7}}},
     "disk": {"free": 9 << 30, "size": 90 << 30, "files": 1000},
 }
 
@@ -126,9 +127,7 @@ def ended(number: int, *phases: Sequence[Any], **more: Any) -> dict[str, Any]:
 
 def changed(machine: dict[str, Any], **by_path: Any) -> dict[str, Any]:
     """Return a machine's state with some values changed, e.g. ``cgroup__killed=3``."""
-    machine = {key: dict(value) if isinstance(value, dict) else value for key, value in machine.items()}
-    if isinstance(machine.get("pressure"), dict):
-        machine["pressure"] = {key: dict(value) for key, value in machine["pressure"].items()}
+    machine = deepcopy(machine)
     for path, value in by_path.items():
         at, (*above, last) = machine, path.split("__")
         for key in above:

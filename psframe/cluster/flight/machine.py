@@ -115,36 +115,35 @@ def _throttled(cores: Path) -> int | None:
     return sum(counts) if counts else None
 
 
-def _cgroup(tree: Tree) -> dict[str, int]:
-    """Return what this process's cgroups are short of, of several the most: CPU time, and memory, and what is left.
+def _cgroup(tree: Tree) -> dict[str, Any]:
+    """Return what this process's cgroups are short of: CPU time and memory, for each group, and the memory left.
 
-    Times are in microseconds: those in which all of a group's tasks waited for memory, and some for a disk, too.
+    Times are in microseconds: those in which all of a group's tasks waited for memory, and some for a disk, too. Each
+    group's counts are its own: what happened above it long ago must not hide what happens in it.
     """
-    found: dict[str, int] = {}
+    of_groups: dict[str, dict[str, int]] = {}
+    found: dict[str, Any] = {"groups": of_groups}
     for group in cgroups.groups(tree, "cpu"):
         counts = _counts(tree.text(f"{group.place}/cpu.stat"))
         microseconds = counts.get("throttled_usec", counts.get("throttled_time", 0) // 1000)
         told = {"periods": counts.get("nr_periods", 0), "throttled": counts.get("nr_throttled", 0)}
-        _most(found, {**told, "throttled_us": microseconds})
+        of_groups[group.place] = {**told, "throttled_us": microseconds}
     for group in cgroups.groups(tree, "memory"):
         events = "memory.events" if group.version == 2 else "memory.oom_control"
         counts = _counts(tree.text(f"{group.place}/{events}"))
         failed = (tree.text(f"{group.place}/memory.failcnt") or "").strip()  # of version 1
         reached = counts.get("high", 0) + counts.get("max", 0) + (int(failed) if failed.isdecimal() else 0)
-        _most(found, {"killed": counts.get("oom_kill", 0), "reached": reached})
+        killed = {"killed": counts.get("oom_kill", 0), "reached": reached}
+        of_groups[group.place] = {**of_groups.get(group.place, {}), **killed}
         if group.is_own:  # what its tasks wait for, whichever group above it has the limit
             kinds = {"memory": "full", "io": "some"}
             texts = {of: tree.text(f"{group.place}/{of}.pressure") or "" for of in kinds}
-            _most(found, {f"{of}_us": _stalled(text, kinds[of]) for of, text in texts.items()})
+            for of, text in texts.items():
+                found[f"{of}_us"] = max(found.get(f"{of}_us", 0), _stalled(text, kinds[of]))
     limits = cgroups.memory(tree)
     if limits:
         found["memory_left"] = min(limit.limit - limit.taken for limit in limits)
     return found
-
-
-def _most(found: dict[str, int], told: dict[str, int]) -> None:
-    for name, value in told.items():
-        found[name] = max(found.get(name, 0), value)
 
 
 def _stalled(text: str, kind: str) -> int:

@@ -6,7 +6,8 @@ from collections.abc import Iterator
 from psframe.doctor.why import calls, links, slowness
 from psframe.doctor.why.calls import other_sizes, raised
 from psframe.doctor.why.cause import Cause
-from psframe.doctor.why.evidence import Evidence, Rank, grown, nested, shown
+from psframe.doctor.why.counts import most_in_a_group, nested
+from psframe.doctor.why.evidence import Evidence, Rank, shown
 from psframe.record import flight
 
 LEAST_S = 0.5  # in which a rank has noted nothing, below which it is not accused
@@ -45,9 +46,9 @@ def died(evidence: Evidence) -> Iterator[Cause]:
     first = [rank for rank in gone if rank.number == evidence.first.rank] or gone[:1]
     for rank in first:
         host, before, after, _ = next(
-            (machine for machine in evidence.machines() if machine[0] == shown(rank.host, 60)), ("", {}, {}, 0.0)
+            (machine for machine in evidence.machines(4) if machine[0] == shown(rank.host, 60)), ("", {}, {}, 0.0)
         )
-        killed = grown(before, after, "cgroup", "killed")
+        killed = most_in_a_group(before, after, "killed")
         left, size = nested(after, "memory", "MemAvailable"), nested(after, "memory", "MemTotal")
         is_short = killed > 0 or (size and left < 0.03 * size)
         why = ": the kernel killed it, as its memory was used up" if killed > 0 else ""

@@ -10,6 +10,7 @@ from typing import Any
 import msgspec
 
 from psframe.config import untrusted
+from psframe.doctor.why.counts import number
 from psframe.errors import UserError, reason
 from psframe.record import flight, incident
 
@@ -17,7 +18,6 @@ FRAME = re.compile(r'^ *File "([^"\n]{1,500})", line (\d{1,9})(?:,)? in (.{1,200
 STOPPED = ("T", "t")
 MOST_RANKS = 2048  # of a node, that are looked at
 LONGEST = 400  # characters of a text that are shown
-MOST = 1e18  # largest number that is believed
 
 
 class Process(msgspec.Struct):
@@ -87,12 +87,6 @@ def shown(text: str, most: int = LONGEST) -> str:
     """Return a text from a file as one line that is safe to print."""
     words = " ".join(text.split())
     return "".join(c if c.isprintable() else "?" for c in words[:most]) + ("..." if len(words) > most else "")
-
-
-def number(value: Any) -> float:
-    """Return a number of a file; 0 for anything else, and for one that no machine counts: JSON's may be infinite."""
-    is_number = isinstance(value, int | float) and not isinstance(value, bool)
-    return float(value) if is_number and abs(value) < MOST else 0.0
 
 
 class Rank:
@@ -241,11 +235,15 @@ class Evidence:
     def message(self) -> str:
         return shown(self.first.message)
 
-    def machines(self) -> list[tuple[str, dict[str, Any], dict[str, Any], float]]:
-        """Return for each node: its host, the machine's state some seconds before, and at the end, and the seconds."""
+    def machines(self, n_samples: int = 3) -> list[tuple[str, dict[str, Any], dict[str, Any], float]]:
+        """Return for each node: its host, the machine's state some seconds before, and at the end, and the seconds.
+
+        The last two samples are of the incident. One from before may have been taken while a process was ending, so
+        that a count which its end has raised needs the sample before that, too: 4 of them.
+        """
         found = []
         for file in self.files:
-            samples = file.samples[-3:]
+            samples = file.samples[-n_samples:]
             if len(samples) > 1 and (seconds := samples[-1].at - samples[0].at) > 0:
                 host = shown(str(file.facts.get("host", "?")), 60)
                 found.append((host, samples[0].machine, samples[-1].machine, seconds))
@@ -285,15 +283,3 @@ def written(path: Path) -> float:
         return msgspec.json.decode(untrusted.content(path, incident.MOST_BYTES), type=Head).time
     except (OSError, ValueError, RecursionError):
         return path.lstat().st_mtime
-
-
-def nested(mapping: Any, *keys: str) -> float:
-    """Return a number within nested mappings of a file; 0 if it is not there."""
-    for key in keys:
-        mapping = mapping.get(key) if isinstance(mapping, dict) else None
-    return number(mapping)
-
-
-def grown(before: Any, after: Any, *keys: str) -> float:
-    """Return how much :func:`nested` is larger after than before."""
-    return nested(after, *keys) - nested(before, *keys)

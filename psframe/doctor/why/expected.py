@@ -11,7 +11,8 @@ import msgspec
 from psframe.cluster import mpirun
 from psframe.config import untrusted
 from psframe.doctor.why.cause import Cause
-from psframe.doctor.why.evidence import number, shown
+from psframe.doctor.why.counts import number
+from psframe.doctor.why.evidence import shown
 from psframe.doctor.why.healthy import records_of
 from psframe.errors import UserError
 

@@ -7,7 +7,8 @@ from typing import Any
 
 from psframe.config import untrusted
 from psframe.doctor.why.cause import Cause
-from psframe.doctor.why.evidence import number, shown
+from psframe.doctor.why.counts import number
+from psframe.doctor.why.evidence import shown
 from psframe.errors import UserError, reason
 from psframe.record import metrics
 from psframe.record.folder import Folder

@@ -4,7 +4,8 @@ from collections.abc import Iterator
 from statistics import median
 
 from psframe.doctor.why.cause import Cause
-from psframe.doctor.why.evidence import Evidence, Rank, grown, nested, shown
+from psframe.doctor.why.counts import grown, grown_in_groups, most_in_a_group, nested
+from psframe.doctor.why.evidence import Evidence, Rank, shown
 from psframe.doctor.why.links import polls
 from psframe.record import flight
 
@@ -19,11 +20,11 @@ PRESSURE = 0.2  # share of the time in which tasks waited for memory, or a disk
 def throttled(evidence: Evidence) -> Iterator[Cause]:
     """The job's cgroup has used up its CPU time."""
     for host, before, after, seconds in evidence.machines():
-        spent = grown(before, after, "cgroup", "throttled_us") / 1e6
-        times = grown(before, after, "cgroup", "throttled")
-        periods = grown(before, after, "cgroup", "periods")
+        groups = grown_in_groups(before, after)
+        group = max(groups, key=lambda group: group.get("throttled_us", 0.0), default={})
+        spent, times = group.get("throttled_us", 0.0) / 1e6, group.get("throttled", 0.0)
         # seconds are those of all cores together, so the share of periods has to be large, too
-        if times > THROTTLED * periods and times > 0 and spent > THROTTLED * seconds:
+        if times > THROTTLED * group.get("periods", 0.0) and times > 0 and spent > THROTTLED * seconds:
             yield Cause(
                 80,
                 f"The cgroup of the job on {host} had no CPU time left for {spent:.1f} s of {seconds:.1f} s.",
@@ -112,7 +113,7 @@ def short_memory(evidence: Evidence) -> Iterator[Cause]:
     for host, before, after, seconds in evidence.machines():
         stalled = grown(before, after, "pressure", "memory", "full") / 1e6
         of_job = grown(before, after, "cgroup", "memory_us") / 1e6
-        swapped, reached = grown(before, after, "swapped", "pswpin"), grown(before, after, "cgroup", "reached")
+        swapped, reached = grown(before, after, "swapped", "pswpin"), most_in_a_group(before, after, "reached")
         if max(stalled, of_job) > PRESSURE * seconds or swapped > 256 * seconds:
             # the kernel takes pages from a cgroup at its limit, where the machine has enough
             is_job = of_job > PRESSURE * seconds and reached > 0

@@ -95,7 +95,7 @@ def test_a_death_names_the_rank_whose_end_was_seen(tmp_path):
 
 
 def test_a_death_by_the_kernel_is_told(tmp_path):
-    killed = changed(MACHINE, cgroup__killed=3, memory__MemAvailable=1 << 30)
+    killed = changed(MACHINE, cgroup__groups__job__killed=3, memory__MemAvailable=1 << 30)
     ranks = [incidents.at_gate(0), incidents.ended(1)]
     cause = found(tmp_path, node(ranks, "death", 1, "rank 1 has ended without a word", after=killed))[0]
     assert cause.sentence.startswith("Rank 1 (a) died in backward")
@@ -104,8 +104,20 @@ def test_a_death_by_the_kernel_is_told(tmp_path):
     assert "more memory" in cause.advice
 
 
+@pytest.mark.parametrize(("ago", "is_by_kernel"), [((10,), True), ((10, 20), False)])
+def test_a_death_is_by_the_kernel_if_a_sample_was_taken_while_the_rank_ended(tmp_path, ago, is_by_kernel):
+    """The kernel counts what it kills before the process is gone; what it killed long before is another matter."""
+    killed = changed(MACHINE, cgroup__groups__job__killed=3)
+    content = node([incidents.at_gate(0), incidents.ended(1)], "death", 1, before=killed)
+    for seconds in ago:
+        machine = MACHINE if seconds == ago[-1] else killed
+        content["samples"].insert(0, {"at": incidents.AT[0] - seconds, "machine": machine, "processes": {}})
+    assert ("the kernel killed it" in first(tmp_path, content)) == is_by_kernel
+
+
 def test_a_death_on_another_host_is_not_by_this_ones_kernel(tmp_path):
-    here = node([incidents.at_gate(0)], "death", 1, hosts=HOSTS[:2], after=changed(MACHINE, cgroup__killed=3))
+    killed = changed(MACHINE, cgroup__groups__job__killed=3)
+    here = node([incidents.at_gate(0)], "death", 1, hosts=HOSTS[:2], after=killed)
     there = node([incidents.ended(1)], "death", 1, hosts=HOSTS[:2], number=1)
     sentence = first(tmp_path, here, there)
     assert sentence.startswith("Rank 1 (b) died")

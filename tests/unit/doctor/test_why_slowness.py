@@ -24,7 +24,7 @@ def going(number, **more):
 
 
 def test_a_cgroup_without_time_is_told_with_its_host(tmp_path):
-    used = changed(MACHINE, cgroup__throttled=40, cgroup__throttled_us=9_000_000)
+    used = changed(MACHINE, cgroup__groups__job__throttled=40, cgroup__groups__job__throttled_us=9_000_000)
     cause = found(tmp_path, asked([going(0)], hosts=HOSTS), asked([going(1)], hosts=HOSTS, number=1, after=used))[0]
     assert cause.sentence == "The cgroup of the job on b had no CPU time left for 5.0 s of 10.5 s."
     assert "36 times" in cause.evidence[0]
@@ -69,8 +69,8 @@ def test_a_host_short_of_memory_is_told(tmp_path, short):
 
 
 def test_a_job_short_of_memory_is_told_apart_from_its_host(tmp_path):
-    before = changed(MACHINE, cgroup__reached=1, cgroup__memory_us=0)
-    after = changed(MACHINE, cgroup__reached=9, cgroup__memory_us=5_000_000)
+    before = changed(MACHINE, cgroup__groups__job__reached=1, cgroup__memory_us=0)
+    after = changed(MACHINE, cgroup__groups__job__reached=9, cgroup__memory_us=5_000_000)
     cause = found(tmp_path, asked([going(0)], before=before, after=after))[0]
     assert cause.sentence.startswith("The cgroup of the job on a is short of memory: its tasks waited for it for 5.0 s")
     assert "reached its limit of memory 8 times" in cause.evidence[1]
@@ -168,8 +168,8 @@ def test_little_of_everything_accuses_nobody(tmp_path_factory, memory, disk, swa
         pressure__memory__full=4e9 + memory * 10.5e6,
         pressure__io__some=5e9 + disk * 10.5e6,
         swapped__pswpin=7 + swapped,
-        cgroup__throttled=5,
-        cgroup__throttled_us=4_000_000 + disk * 10.5e6,
+        cgroup__groups__job__throttled=5,
+        cgroup__groups__job__throttled_us=4_000_000 + disk * 10.5e6,
     )
     ranks = [going(0, delayed=delayed), rank(1, (flight.STORE, 0, 0, 0.1), n_events_later=401)]
     assert not found(tmp_path_factory.mktemp("run"), asked(ranks, after=end))

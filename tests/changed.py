@@ -16,7 +16,7 @@ ROOT = Path(__file__).resolve().parents[1]
 ALWAYS = ("tests/unit/test_promises.py", "tests/unit/test_structure.py", "tests/unit/test_tools.py")
 #: what every change of psframe is tried with: all modes over all collectives, and whole runs in every mode
 SMOKE = ("contract.", "every_mode.")
-RANKS, MPI = "tests/ranks/test_ranks.py", "mpich"
+RANKS, MPI, VIRTUAL_RANKS = "tests/ranks/test_ranks.py", "mpich", "tests/ranks/test_virtual_ranks.py"
 MAX_USERS = 6  # of a file whose change runs them all, without slow ones
 SLOW = ("knl", "hosts", "stress", "fuzz")  # minutes long each: they run where no other test can tell
 NO_USERS = ("mutants", "corpus", "__pycache__", "test_tools.py")  # which name others without using them
@@ -156,16 +156,21 @@ def chosen(paths: list[str]) -> list[str]:
             found.add("tests/torch/test_torch_cases.py")
         elif test.name.startswith("case_"):
             cases.add(f"{test.stem.removeprefix('case_')}.")
-        elif (name := str(test.relative_to(ROOT))) != RANKS:
+        elif (name := str(test.relative_to(ROOT))) not in (RANKS, VIRTUAL_RANKS):
             found.add(name)
     return sorted(found) + _over_ranks(cases)
 
 
 def _over_ranks(prefixes: set[str]) -> list[str]:
-    from tests.ranks.harness import counts
+    from tests.ranks.harness import counts, virtual_counts
 
     some = tuple(prefixes)
-    return [f"{RANKS}::test_over_ranks[{MPI}-{n}-{name}]" for name, n in counts(MPI).items() if name.startswith(some)]
+    real = [f"{RANKS}::test_over_ranks[{MPI}-{n}-{name}]" for name, n in counts(MPI).items() if name.startswith(some)]
+    return real + [
+        f"{VIRTUAL_RANKS}::test_over_virtual_ranks[{n}-{name}]"
+        for name, n, is_default in virtual_counts()
+        if is_default and name.startswith(some)
+    ]
 
 
 if __name__ == "__main__":

@@ -35,6 +35,7 @@ FEW = (
 #: folders and files whose tests are like that: their files go to whichever worker is free
 LIGHT = (
     *("tests/unit/", "tests/fuzz/", "tests/knl/", "tests/stress/", "tests/torch/"),
+    "tests/ranks/test_virtual_ranks.py",
     *(f"tests/commands/test_{name}" for name in FEW),
 )
 
@@ -46,7 +47,9 @@ class JobsApart(LoadScopeScheduling):
     """
 
     def _split_scope(self, nodeid):
-        return ("commands", "beside", nodeid.partition("::")[0])[_order(nodeid)]
+        file, _, test = nodeid.partition("::")
+        light = f"{file} {_case_file(test)}" if file.endswith("test_virtual_ranks.py") else file
+        return ("commands", "beside", light)[_order(nodeid)]
 
     def remove_node(self, node):
         """Give what is left of a worker that has ended to others, but for the test that ended it: it would end them."""
@@ -56,6 +59,11 @@ class JobsApart(LoadScopeScheduling):
                 super().remove_node(node)
                 return ended
         return super().remove_node(node)
+
+
+def _case_file(test):
+    """Return what follows the number of ranks in ``test_over_virtual_ranks[4-guard.checks_change_no_bit]``: guard."""
+    return test.partition("-")[2].partition(".")[0]
 
 
 def _order(nodeid):

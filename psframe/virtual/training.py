@@ -3,20 +3,20 @@
 import gc
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import numpy as np
 
 from psframe.cluster import communicators
+from psframe.cluster.cluster import Cluster
 from psframe.cluster.joining import join
 from psframe.predict.exchange import Node
 from psframe.predict.machine import Link
 from psframe.record.clock import CLOCK
-from psframe.train import loop
-from psframe.train.assembly import assemble
-from psframe.train.callbacks.calls import Calls
+from psframe.train import loop, recovery, session
 from psframe.train.epoch import traffics
-from psframe.train.plan import judged
+from psframe.train.faults.injection import Rollback
 from psframe.train.plan import plan as planning
 from psframe.train.run import Run
 from psframe.virtual.costs import Costs
@@ -77,17 +77,43 @@ def simulated(asked: Simulation) -> Run:
 def _on_rank(asked: Simulation, costs: Costs, comm: Any) -> Run:
     cluster = join(comm)
     number = costs.ranks.current.number
-    plan = planning.make(cluster, asked.config, [*asked.overrides, *REAL_ONLY])
-    cluster.run_on_root(lambda: judged.check_first(plan, cluster.sizes))
-    gc.freeze()  # what ranks before this one have made, which each collection of this one would look through
-    run = assemble.run(cluster, plan, True, Calls())
-    run.labels["simulated"] = asked.machine
-    run.work.gradients = _TakingTime(costs, number, run)  # type: ignore
-    in_step, works = run.sync.traits.in_step, run.team.worker is not None
-    cores = int(asked.node.machine.cores.value)
-    costs.meter(number, traffics(run), asked.node.ranks if in_step else min(asked.node.ranks, cores) if works else 1)
-    costs.ranks.current.at_s = 0.0
-    loop.train(run)
+
+    def prepared(run: Run) -> None:
+        gc.freeze()  # what this rank has made, which each collection of later ones would look through
+        run.labels["simulated"] = asked.machine
+        run.work.gradients = _TakingTime(costs, number, run)  # type: ignore
+        in_step, works = run.sync.traits.in_step, run.team.worker is not None
+        busy = min(asked.node.ranks, int(asked.node.machine.cores.value))
+        costs.meter(number, traffics(run), asked.node.ranks if in_step else busy if works else 1)
+
+    return trained(cluster, asked.config, asked.overrides, prepared)
+
+
+def trained(
+    cluster: Cluster, config: str, overrides: Sequence[str], prepare: Callable[[Run], None] = lambda run: None
+) -> Run:
+    """Train a config to its end, also by way of checkpoints that it goes back to; return the run. All ranks must call.
+
+    Parameters
+    ----------
+    prepare : callable
+        Is given the run before it trains, and each time it has gone back.
+
+    Raises
+    ------
+    AgreedError
+        On every rank, if the run is impossible.
+    """
+    plan = planning.make(cluster, config, [*overrides, *REAL_ONLY])
+    run = session.begun(cluster, plan, quiet=True)
+    while not run.progress.stop:
+        prepare(run)
+        try:
+            loop.train(run)
+            break
+        except Rollback as failed:
+            run = recovery.roll_back(run, plan, failed)
+    cluster.run_on_root(partial(session.end, run))
     return run
 
 

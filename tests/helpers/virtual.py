@@ -9,6 +9,7 @@ from psframe.cluster import communicators
 from psframe.cluster.gates import PeerLost
 from psframe.cluster.joining import join
 from psframe.optim import SGD
+from psframe.record.clock import CLOCK
 from psframe.sync.elastic import Elastic
 from psframe.virtual.mail import Job
 from psframe.virtual.scheduler import Scheduler
@@ -34,7 +35,8 @@ def on_ranks(n, body, order, n_nodes=1, kills=None):
     every = world(ranks, Job([rank * n_nodes // n for rank in range(n)], site))
     before = communicators.n_kept()
     try:
-        return ranks.run(lambda number: body(every[number])), ranks
+        with CLOCK.virtual(CLOCK.now, ranks.sleep):
+            return ranks.run(lambda number: body(every[number])), ranks
     finally:
         communicators.free_after(before)
 

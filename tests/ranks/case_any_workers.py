@@ -46,7 +46,7 @@ def seen(world, n_ranks, where, *keys, **kwargs):
     return of_epochs, [(s["loss"], s["n_samples"], s["lr"]) for s in steps]
 
 
-@ranks(2, 3, 4, 7, 16)
+@ranks(2, 3, 4, 7, 16, virtual=True)
 def collectives_add_in_the_order_of_the_tree(world):
     cluster = join(world)
     for shapes in LAYOUTS:
@@ -58,7 +58,7 @@ def collectives_add_in_the_order_of_the_tree(world):
                 assert update.first_nonfinite_step == 0
 
 
-@ranks(2, 3, 4, 7, 16)
+@ranks(2, 3, 4, 7, 16, virtual=True)
 def tree_passes_through_the_nodes(world):
     """Of two and of three nodes, whose workers often are no node of the tree together: several sums pass on."""
     for n_nodes in (2, 3):
@@ -71,7 +71,7 @@ def tree_passes_through_the_nodes(world):
             np.testing.assert_array_equal(arena.params, wanted, err_msg=f"{mode} {arguments} on {n_nodes} nodes")
 
 
-@ranks(7, 9)
+@ranks(7, 9, virtual=True)
 def workers_of_any_number_over_every_collective_are_one_run(world):
     """Also where the last step has fewer samples than blocks, layers draw at random and the rate has a schedule."""
     most = min(8, world.size)
@@ -89,7 +89,7 @@ def workers_of_any_number_over_every_collective_are_one_run(world):
                 assert seen(world, workers + first, where, *keys, *how) == alone, (workers, *how)
 
 
-@ranks(7, 9)
+@ranks(7, 9, virtual=True)
 def workers_of_any_number_on_two_nodes_are_one_run(world):
     with folder(world) as where:
         alone = seen(world, 1, where, *KEYS)
@@ -113,7 +113,7 @@ def workers_and_threads_are_one_run_with_fewer_products(world):
         assert seen(world, 1, where, *keys) != alone, "there was nothing to compute otherwise"
 
 
-@ranks(4, full=True)
+@ranks(4, virtual=True)
 def block_a_worker_lets_gradients_leave_early(world):
     keys = [*KEYS, "train.blocks=4", "sync.mode=allreduce", "collective={name: buffer, bucket_bytes: 64}"]
     with folder(world) as where:
@@ -125,14 +125,14 @@ def block_a_worker_lets_gradients_leave_early(world):
         assert [r["params_sha256"] for r in records] == hashes(world, 1, where, *keys)
 
 
-@ranks(4)
+@ranks(4, virtual=True)
 def blocks_and_global_batch_are_what_a_run_depends_on(world):
     with folder(world) as where:
         found = [hashes(world, 2, where, *KEYS, *more) for more in ([], ["train.blocks=4"], ["train.global_batch=25"])]
         assert len({tuple(h) for h in found}) == 3, "a cut that makes no difference tests nothing"
 
 
-@ranks(4, 7, full=True)
+@ranks(4, 7, virtual=True)
 def run_goes_on_with_other_workers(world):
     for mode, optimizer in (
         ("allreduce", "{name: sgd, lr: 0.05, momentum: 0.9}"),
@@ -148,7 +148,7 @@ def run_goes_on_with_other_workers(world):
             assert got == whole
 
 
-@ranks(4)
+@ranks(4, virtual=True)
 def run_goes_on_with_other_workers_inside_an_epoch(world):
     """As if it had been killed after some steps: a checkpoint is left whenever the one before is durable."""
     keys = [*KEYS, "sync.mode=allreduce", "checkpoint.every_seconds=1e-9", "checkpoint.keep=1000"]

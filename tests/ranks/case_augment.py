@@ -28,7 +28,7 @@ def key(parallel):
     return "parallel=" + json.dumps(parallel)
 
 
-@ranks(6, full=True)
+@ranks(6, virtual=True)
 def workers_of_any_number_augment_alike(world):
     """One to five workers, under a dedicated server and without one, over each collective."""
     with folder(world) as where:
@@ -44,7 +44,7 @@ def workers_of_any_number_augment_alike(world):
                     assert found == alone, (workers, *how)
 
 
-@ranks(2, 3)
+@ranks(2, 3, virtual=True)
 def each_augmentation_and_smoothing_change_the_run_and_not_with_the_workers(world):
     with folder(world) as where:
         keys = [*ANY, "train.epochs=1"]
@@ -55,7 +55,7 @@ def each_augmentation_and_smoothing_change_the_run_and_not_with_the_workers(worl
             assert hashes(world, world.size, where, *keys, one, "sync=allreduce") == wanted, one
 
 
-@ranks(3)
+@ranks(3, virtual=True)
 def sequences_and_bfloat16_are_augmented_alike(world):
     keys = [*ANY, "train.label_smoothing=0.1", "sync=allreduce"]
     sequences = ["dataset.shape=[2, 60]", "model=tests.helpers.tiny:mixed", "augment={crop: 5, cutout: 9, mixup: 0.4}"]
@@ -83,7 +83,7 @@ def stages_draw_the_same_samples_and_labels(world):
             assert np.allclose([r["loss"] for r in records], [r["loss"] for r in whole], rtol=1e-4)
 
 
-@ranks(4)
+@ranks(4, virtual=True)
 def every_mode_trains_on_augmented_samples(world):
     with folder(world) as where:
         for mode in OTHERS:
@@ -91,7 +91,7 @@ def every_mode_trains_on_augmented_samples(world):
             assert all(np.isfinite(record["loss"]) and record["loss"] > 0 for record in records), mode
 
 
-@ranks(1, 2)
+@ranks(1, 2, virtual=True)
 def samples_that_test_are_not_augmented_and_their_loss_is_plain(world):
     """At a learning rate that moves nothing the test set is told the same, and the training loss another one."""
     keys = ["sync=allreduce", "optimizer={name: sgd, lr: 1.0e-30}", "train.epochs=1"]

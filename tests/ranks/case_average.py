@@ -57,7 +57,7 @@ def follows(run, average):
     return every[-1][1]
 
 
-@ranks(3, full=True)
+@ranks(3, virtual=True)
 def averages_follow_from_the_parameters_in_every_mode(world):
     with folder(world) as where:
         for number, way in enumerate(WAYS):
@@ -67,7 +67,7 @@ def averages_follow_from_the_parameters_in_every_mode(world):
             follows(run, average)
 
 
-@ranks(2, 4)
+@ranks(2, 4, virtual=True)
 def averages_change_nothing_else_and_go_on_to_the_same_bits(world):
     ways = (WAYS[0], WAYS[5], WAYS[7]) if world.size > 2 else WAYS[:1]
     for way in ways:
@@ -82,7 +82,7 @@ def averages_change_nothing_else_and_go_on_to_the_same_bits(world):
             assert [record["test_loss"] for record in again] == [record["test_loss"] for record in whole], way
 
 
-@ranks(3)
+@ranks(3, virtual=True)
 def average_goes_back_with_the_parameters(world):
     """To the checkpoint of an epoch; the run's second arena, which it then has, is evaluated."""
     found = []
@@ -95,7 +95,7 @@ def average_goes_back_with_the_parameters(world):
     assert found[0][1] == found[1][1]
 
 
-@ranks(3)
+@ranks(3, virtual=True)
 def test_set_is_evaluated_with_the_average(world):
     """On all ranks; and a network that is loaded, and its tensors, are the average."""
     with folder(world) as where:
@@ -114,7 +114,7 @@ def test_set_is_evaluated_with_the_average(world):
                     assert records[-1]["accuracy"] == scores["accuracy"]
 
 
-@ranks(4)
+@ranks(4, virtual=True)
 def averages_reach_every_node(world):
     keys = ("train.reproducible=any_workers", "train.global_batch=24", "train.blocks=8", EMA)
     with folder(world) as where:
@@ -127,7 +127,7 @@ def averages_reach_every_node(world):
             np.testing.assert_allclose(*losses, rtol=1e-6)
 
 
-@ranks(4)
+@ranks(4, virtual=True)
 def averages_are_refused_where_no_step_has_one_update(world):
     with folder(world) as where:
         for mode in ("async_ps", "local_sgd", "easgd", "hogwild", "hybrid"):

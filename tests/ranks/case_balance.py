@@ -7,7 +7,7 @@ import numpy as np
 from psframe.sync.balance import WINDOW, Balance, proportional
 from psframe.sync.sampler import MOST
 from tests.ranks.harness import ranks
-from tests.ranks.training import begun, folder, one_epoch, train
+from tests.ranks.training import begun, folder, in_each_process, one_epoch, train
 
 STEPS = 2 * WINDOW + 2
 MODES = (
@@ -36,12 +36,13 @@ def shapes(mode, n_workers):
     return [f"dataset.samples={n_samples}", f"sync={spec[:-1]}, balance: speed}}", "optimizer={name: sgd, lr: 0.01}"]
 
 
-@ranks(2, 3, 4, 7)
+@ranks(2, 3, 4, 7, virtual=True)
 def shares_follow_the_speed_and_leave_the_mean_as_it_is(world):
     for mode in MODES:
         ends = []
         for balanced in (True, False):
-            with folder(world) as where, mock.patch.object(Balance, "note", noted if balanced else lambda *_: None):
+            note = mock.patch.object(Balance, "note", noted if balanced else lambda *_: None)
+            with folder(world) as where, in_each_process(world, note):
                 n_workers = world.size - ("dedicated" in mode)
                 run = begun(world, where, *shapes(mode, n_workers))
                 n_batch = 8 * n_workers
@@ -56,11 +57,11 @@ def shares_follow_the_speed_and_leave_the_mean_as_it_is(world):
         np.testing.assert_allclose(ends[0], ends[1], rtol=1e-4, atol=1e-6, err_msg=mode)
 
 
-@ranks(3, 4)
+@ranks(3, 4, virtual=True)
 def every_sample_is_used_once_and_the_record_shows_the_shares(world):
     for mode in MODES:
         n_workers = world.size - ("dedicated" in mode)
-        with folder(world) as where, mock.patch.object(Balance, "note", noted):
+        with folder(world) as where, in_each_process(world, mock.patch.object(Balance, "note", noted)):
             keys = shapes(mode, n_workers)
             records, steps, _ = train(world, world.size, where, *keys, "train.epochs=2")
             n_samples = int(keys[0].rpartition("=")[2])
@@ -71,9 +72,9 @@ def every_sample_is_used_once_and_the_record_shows_the_shares(world):
             assert records[-1]["loss"] < records[0]["loss"]
 
 
-@ranks(4)
+@ranks(4, virtual=True)
 def shares_begin_anew_where_a_run_goes_on(world):
-    with folder(world) as where, mock.patch.object(Balance, "note", noted):
+    with folder(world) as where, in_each_process(world, mock.patch.object(Balance, "note", noted)):
         keys = [*shapes("allreduce", world.size), "name=cut"]
         train(world, world.size, where, *keys, "train.epochs=1")
         records, _, _ = train(world, world.size, where, *keys, "train.epochs=2", "checkpoint.resume=auto")

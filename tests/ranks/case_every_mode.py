@@ -17,7 +17,7 @@ from tests.ranks.training import begun, folder, hashes, one_epoch, train
 GENTLE = "optimizer={name: sgd, lr: 0.02, momentum: 0.5}"
 
 
-@ranks(2, 4, 7, 16, 64)
+@ranks(2, 4, 7, 16, 64, virtual=True)
 def modes_train_and_count(world):
     # some steps for each rank; and what takes every gradient by itself takes as many as there are ranks, or twice that
     n_samples, lr = max(203, 19 * world.size), min(0.02, 0.04 / world.size)
@@ -50,7 +50,7 @@ def check(mode, records, steps, run, n_samples):
     assert sorted(p.name for p in (run / "checkpoints").iterdir())[-1] == "latest"
 
 
-@ranks(4)
+@ranks(4, virtual=True)
 def modes_continue(world):
     for mode in MODES:
         with folder(world) as where:
@@ -64,7 +64,7 @@ def modes_continue(world):
                 assert [r["params_sha256"] for r in records] == whole, mode
 
 
-@ranks(4)
+@ranks(4, virtual=True)
 def continued_run_may_have_other_ranks_in_every_mode(world):
     """Also one rank alone, which keeps no more than the optimizer's state."""
     for mode in ("sync: {mode: block_momentum, every: 3}", "sync: {mode: easgd, period: 2}", "sync: {mode: async_ps}"):
@@ -76,7 +76,7 @@ def continued_run_may_have_other_ranks_in_every_mode(world):
                 assert [r["n_ranks"] for r in records] == [first, then]
 
 
-@ranks(4)
+@ranks(4, virtual=True)
 def post_local_epochs_are_counted_whatever_ranks_take_them(world):
     """Two ranks take about as many steps in one epoch as four in two."""
     counts = {2: {"0": 10, "1": 8, "2": 8}, 4: {"0": 12, "1": 8, "2": 8}}  # of steps that are not synchronous
@@ -90,7 +90,7 @@ def post_local_epochs_are_counted_whatever_ranks_take_them(world):
             assert [record["staleness"] for record in records] == [*synchronous, counts[then]], (first, then)
 
 
-@ranks(4)
+@ranks(4, virtual=True)
 def averages_may_be_compressed(world):
     """But not the optimizer's state, which would not stand it."""
     for codec in ("fp16", "topk"):
@@ -102,7 +102,7 @@ def averages_may_be_compressed(world):
                 assert records[-1]["loss"] < records[0]["loss"], (codec, optimizer)
 
 
-@ranks(4)
+@ranks(4, virtual=True)
 def synchronous_modes_have_the_same_bits_over_collectives(world):
     for mode in SYNCHRONOUS:
         with folder(world) as where:
@@ -116,7 +116,7 @@ def synchronous_modes_have_the_same_bits_over_collectives(world):
         assert bounded == hashes(world, 4, where, "sync.mode=sync_ps")
 
 
-@ranks(4)
+@ranks(4, virtual=True)
 def modes_over_two_nodes(world):
     """Network namespaces; a store that only one node could reach is refused by name."""
     for mode in MODES if IS_FULL else [*MODES][::2]:
@@ -132,7 +132,7 @@ def modes_over_two_nodes(world):
                 train(world, 4, where, with_store(mode, "shared"), expect=2)
 
 
-@ranks(2, 4)
+@ranks(2, 4, virtual=True)
 def elastic_averaging_moves_an_eighth_of_the_bytes(world):
     """At a period of 16, of what sync_ps moves over ``buffer``, with the same data."""
     with folder(world) as where:
@@ -142,7 +142,7 @@ def elastic_averaging_moves_an_eighth_of_the_bytes(world):
         assert elastic[-1]["bytes_moved"] <= plain[-1]["bytes_moved"] / 8
 
 
-@ranks(3)
+@ranks(3, virtual=True)
 def modes_refuse_once_what_they_cannot_do(world):
     with folder(world) as where:
         for wrong in (

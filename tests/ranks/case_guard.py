@@ -10,7 +10,7 @@ from psframe.train.faults.injection import Rollback
 from tests.ranks.every_collective import COLLECTIVES
 from tests.ranks.harness import ranks
 from tests.ranks.nodes import own_network
-from tests.ranks.training import begun, folder, hashes, one_epoch, train
+from tests.ranks.training import begun, folder, hashes, in_each_process, one_epoch, train
 
 SERVERS = (("sync_ps", "dedicated"), ("sync_ps", "colocated"), ("allreduce", "colocated"))
 INEXACT = ("{name: buffer, compression: onebit}", "{name: buffer, compression: {name: topk, density: 0.1}}")
@@ -31,7 +31,7 @@ def ended(world, where, *keys):
     return None
 
 
-@ranks(1, 3, full=True)
+@ranks(1, 3, virtual=True)
 def step_is_dropped_whole_over_every_collective(world):
     for mode, server in SERVERS:
         blamed = world.size - 1
@@ -50,7 +50,7 @@ def step_is_dropped_whole_over_every_collective(world):
             assert hashes(world, world.size, where, *keys_of(mode, server)) not in found.values(), "nothing was dropped"
 
 
-@ranks(3)
+@ranks(3, virtual=True)
 def dropped_step_changes_neither_parameters_nor_state(world):
     for mode, server in SERVERS:
         for collective in ("shared", "buffer"):
@@ -66,7 +66,7 @@ def dropped_step_changes_neither_parameters_nor_state(world):
                 assert run.progress.step == 3
 
 
-@ranks(3)
+@ranks(3, virtual=True)
 def codecs_forget_what_was_not_finite(world):
     for mode, server in SERVERS:
         for collective in INEXACT:
@@ -77,7 +77,7 @@ def codecs_forget_what_was_not_finite(world):
                 assert np.isfinite([record["loss"] for record in records]).all()
 
 
-@ranks(3, full=True)
+@ranks(3, virtual=True)
 def mpi_may_sum_on_the_way(world):
     for mode, server in SERVERS:
         for collective, blamed in (("buffer", 1), ("object", 1), ("hierarchical", 2)):
@@ -87,7 +87,7 @@ def mpi_may_sum_on_the_way(world):
                 assert records[0]["skipped"] == [{"step": 5, "ranks": [blamed]}], (mode, server, collective)
 
 
-@ranks(3)
+@ranks(3, virtual=True)
 def ranks_stop_or_go_back_after_the_same_step(world):
     for mode, server in SERVERS:
         for number, collective in enumerate(COLLECTIVES):
@@ -100,7 +100,7 @@ def ranks_stop_or_go_back_after_the_same_step(world):
                 assert policy == "stop" or (error.ranks, error.step) == ((1,), 5)
 
 
-@ranks(3)
+@ranks(3, virtual=True)
 def run_that_never_comes_right_ends_after_a_hundred_steps(world):
     with folder(world) as where:
         keys = ["dataset.samples=2000", "train.batch_size=4", "fault.on_nan=skip", "fault.flip=params:1:5:nan"]
@@ -108,11 +108,11 @@ def run_that_never_comes_right_ends_after_a_hundred_steps(world):
         assert "those of ranks 1, 2 were not in step 105 (epoch 1), nor in 99 steps before it" in str(error), error
 
 
-@ranks(3)
+@ranks(3, virtual=True)
 def steps_dropped_with_good_ones_between_are_no_row(world):
     """As many as are too many in a row: one an epoch, of 9 steps or of 1."""
     for batch, n_steps in ((8, 9), (203, 1)):
-        with folder(world) as where, patch.object(guard, "MAX_SKIPPED", 3):
+        with folder(world) as where, in_each_process(world, patch.object(guard, "MAX_SKIPPED", 3)):
             keys = [*keys_of("allreduce", "colocated"), f"train.batch_size={batch}", "fault.on_nan=skip"]
             run, error = begun(world, where, *keys, "fault.flip=gradients:1:1:nan"), None
             try:
@@ -130,7 +130,7 @@ def steps_dropped_with_good_ones_between_are_no_row(world):
                 assert "in step 3 (epoch 3), nor in 2 steps before it, all dropped" in told[0][1], told
 
 
-@ranks(4)
+@ranks(4, virtual=True)
 def post_of_a_worker_is_dropped_alone(world):
     fault = ["fault.on_nan=skip", "fault.flip=gradients:1:5:nan"]
     for store in ("shared", "window"):
@@ -153,7 +153,7 @@ FLIPS = (
 )  # fmt: skip
 
 
-@ranks(3)
+@ranks(3, virtual=True)
 def replicas_are_repaired_to_the_bits_of_an_undisturbed_run(world):
     for mode, server in SERVERS:
         with folder(world) as where:
@@ -170,7 +170,7 @@ def replicas_are_repaired_to_the_bits_of_an_undisturbed_run(world):
                 assert [record["params_sha256"] for record in records] == whole, (mode, server, collective, fault)
 
 
-@ranks(3)
+@ranks(3, virtual=True)
 def last_step_of_an_epoch_is_checked(world):
     for mode, server in SERVERS:
         last = -(-203 // (8 * (world.size - (server == "dedicated"))))
@@ -183,7 +183,7 @@ def last_step_of_an_epoch_is_checked(world):
             assert [record["params_sha256"] for record in records] == whole, (mode, server)
 
 
-@ranks(4, full=True)
+@ranks(4, virtual=True)
 def nodes_are_repaired_from_each_other(world):
     for mode, server in SERVERS:
         with folder(world) as where, own_network(world, world.rank % 2):
@@ -197,7 +197,7 @@ def nodes_are_repaired_from_each_other(world):
                 assert [record["params_sha256"] for record in records] == whole
 
 
-@ranks(4)
+@ranks(4, virtual=True)
 def nodes_drop_a_step_together(world):
     for mode, server in SERVERS:
         for reproducible, policy in (("fixed_workers", "skip"), ("none", "rollback")):
@@ -208,7 +208,7 @@ def nodes_drop_a_step_together(world):
                 assert error is None or (error.ranks, error.step) == ((3,), 5)
 
 
-@ranks(1, 3)
+@ranks(1, 3, virtual=True)
 def shared_memory_is_held_against_what_was_written(world):
     last = -(-203 // (8 * world.size))
     flips = (("params", 0, 3), ("params", 31, 4), ("state", 77, 3), ("params", 3000, last))
@@ -224,7 +224,7 @@ def shared_memory_is_held_against_what_was_written(world):
                 assert error.ranks == (0,), "there is but one page, which rank 0 sums"
 
 
-@ranks(3)
+@ranks(3, virtual=True)
 def checks_change_no_bit(world):
     for mode, server in SERVERS:
         for collective in ("{name: shared, chunk_bytes: 4096}", "buffer"):

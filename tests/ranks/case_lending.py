@@ -8,7 +8,7 @@ from tests.ranks.case_balance import noted
 from tests.ranks.every_collective import COLLECTIVES
 from tests.ranks.harness import ranks
 from tests.ranks.nodes import own_network
-from tests.ranks.training import begun, folder, one_epoch, train
+from tests.ranks.training import begun, folder, in_each_process, one_epoch, train
 
 MORE = ("train.blocks=16", "train.global_batch=32", "dataset.samples=1003")
 
@@ -17,10 +17,10 @@ def balanced(mode, server):
     return f"sync={{mode: {mode}, server: {server}, balance: speed}}"
 
 
-@ranks(2, 3, 4, 7)
+@ranks(2, 3, 4, 7, virtual=True)
 def lent_blocks_change_no_bit(world):
     """Neither of parameters nor of losses, also in a last step with fewer samples than blocks."""
-    with folder(world) as where, mock.patch.object(Balance, "note", noted):
+    with folder(world) as where, in_each_process(world, mock.patch.object(Balance, "note", noted)):
         alone = seen(world, 1, where, *KEYS, *MORE)
         for at, (mode, server) in enumerate(SERVERS):
             how = [balanced(mode, server), f"collective={COLLECTIVES[at % len(COLLECTIVES)]}"]
@@ -34,9 +34,9 @@ def lent_blocks_change_no_bit(world):
                 assert shares[0] > 32 / n_workers > shares[-1], "who is slower had as many as others"
 
 
-@ranks(3, 4, 7, full=True)
+@ranks(3, 4, 7, virtual=True)
 def blocks_are_lent_to_other_nodes(world):
-    with folder(world) as where, mock.patch.object(Balance, "note", noted):
+    with folder(world) as where, in_each_process(world, mock.patch.object(Balance, "note", noted)):
         alone = seen(world, 1, where, *KEYS, *MORE)
         for mode, server in SERVERS:
             with own_network(world, world.rank % 2):
@@ -49,7 +49,7 @@ def large_rows_reach_other_nodes(world):
     """Too large for MPI to send them before they are asked for, from ranks that the exchange keeps out of MPI."""
     deep = "model={name: 'tests.helpers.tiny:deep', layers: 2, width: 64}"
     keys = [KEYS[0], deep, *MORE[:2], "dataset.samples=600", "sync={mode: allreduce, balance: speed}"]
-    with folder(world) as where, mock.patch.object(Balance, "note", noted):
+    with folder(world) as where, in_each_process(world, mock.patch.object(Balance, "note", noted)):
         with own_network(world, world.rank % 2):
             run = begun(world, where, *keys, "collective=hierarchical")
             one_epoch(run)
@@ -61,14 +61,14 @@ def large_rows_reach_other_nodes(world):
         assert (run.network.arena.params == lent).all()
 
 
-@ranks(3)
+@ranks(3, virtual=True)
 def uneven_nodes_are_made_even(world):
     """Three workers of four blocks each have one, one and two of them at first, and so go at the pace of two."""
 
     def alike(balance, n_samples, _):
         balance.seconds.append(1.0)
 
-    with folder(world) as where, mock.patch.object(Balance, "note", alike):
+    with folder(world) as where, in_each_process(world, mock.patch.object(Balance, "note", alike)):
         run = begun(world, where, *KEYS[:1], "train.blocks=16", "train.global_batch=48", "dataset.samples=2003",
                     "sync={mode: allreduce, balance: speed}")  # fmt: skip
         assert run.sampler.even == [4, 4, 8]
@@ -77,11 +77,11 @@ def uneven_nodes_are_made_even(world):
         assert sum(run.balance.shares) == 48
 
 
-@ranks(4)
+@ranks(4, virtual=True)
 def repaired_parameters_are_used_in_all_blocks(world):
     """Of a rank with a flipped bit others have had sums: all compute anew."""
     keys = [*KEYS, *MORE, "fault.check_every=1"]
-    with folder(world) as where, mock.patch.object(Balance, "note", noted):
+    with folder(world) as where, in_each_process(world, mock.patch.object(Balance, "note", noted)):
         alone = seen(world, 1, where, *KEYS, *MORE)
         how = ["sync={mode: allreduce, balance: speed}", "collective=buffer"]
         flip = "fault.flip=params:0:40:27"

@@ -15,7 +15,7 @@ ALLREDUCE = ("sync.mode=allreduce",)
 DEDICATED, COLOCATED = ("sync.mode=sync_ps", "sync.server=dedicated"), ("sync.mode=sync_ps", "sync.server=colocated")
 
 
-@ranks(6)
+@ranks(6, virtual=True)
 def statistics_over_workers_are_those_of_any_number_of_workers(world):
     """Also in a last step of fewer samples than blocks; of few steps, in each of which six ranks meet many times."""
     with folder(world) as where:
@@ -29,7 +29,7 @@ def statistics_over_workers_are_those_of_any_number_of_workers(world):
                 assert hashes(world, workers + 1, where, *keys, *DEDICATED) == alone, (net, workers)
 
 
-@ranks(3, full=True)
+@ranks(3, virtual=True)
 def statistics_over_workers_are_the_same_in_every_way(world):
     ways = (
         (*ALLREDUCE, "collective={name: buffer, bucket_bytes: 256}"),
@@ -44,7 +44,7 @@ def statistics_over_workers_are_the_same_in_every_way(world):
             assert len(set(first)) == 2, "training changed nothing"
 
 
-@ranks(4, full=True)
+@ranks(4, virtual=True)
 def statistics_over_workers_cross_nodes(world):
     with folder(world) as where:
         for mode in (ALLREDUCE, DEDICATED):
@@ -54,7 +54,7 @@ def statistics_over_workers_cross_nodes(world):
             assert apart == alone
 
 
-@ranks(4, full=True)
+@ranks(4, virtual=True)
 def workers_meet_while_gradients_are_on_their_way_between_nodes(world):
     """MPI sums buckets as they come, at another time on each node, and a worker without samples gives its own last."""
     with folder(world) as where:
@@ -65,7 +65,7 @@ def workers_meet_while_gradients_are_on_their_way_between_nodes(world):
         np.testing.assert_allclose([r["loss"] for r in records], [r["loss"] for r in one], rtol=1e-3)
 
 
-@ranks(3)
+@ranks(3, virtual=True)
 def workers_compute_together_again_behind_a_repair(world):
     """Samples that met those of a rank with a wrong parameter were wrong, too."""
     with folder(world) as where:
@@ -76,14 +76,14 @@ def workers_compute_together_again_behind_a_repair(world):
         assert [record["params_sha256"] for record in records] == whole
 
 
-@ranks(2, 3, full=True)
+@ranks(2, 3, virtual=True)
 def run_with_statistics_over_workers_goes_on_to_the_same_bits(world):
     with folder(world) as where:
         whole, again = continued(world, where, NET, "train.epochs=4", *ALLREDUCE, *ANY)
         assert whole == again
 
 
-@ranks(3)
+@ranks(3, virtual=True)
 def worker_without_samples_meets_the_others(world):
     """The last step of an epoch has 2 samples, or 3 in 8 blocks, so that some workers, and blocks, have none."""
     with folder(world) as where:

@@ -101,7 +101,7 @@ def metrics_are_those_of_all_logits_together_on_a_network_that_is_cut(world):
         check(world, world.size, "sync.mode=allreduce", f"parallel={cut}")
 
 
-@ranks(2, 3, 5, 7, 16)
+@ranks(2, 3, 5, 7, 16, virtual=True)
 def metrics_do_not_depend_on_the_number_of_ranks(world):
     with folder(world) as where:
         one, many = (trained(world, where, n, *ANY, f"name=on-{n}")[0] for n in (1, world.size))
@@ -109,7 +109,7 @@ def metrics_do_not_depend_on_the_number_of_ranks(world):
         assert not differing(one["metrics"], many["metrics"]), (one["metrics"], many["metrics"])
 
 
-@ranks(3)
+@ranks(3, virtual=True)
 def metrics_of_a_trained_run_are_those_of_its_record(world):
     with folder(world) as where:
         record, path, _, _ = trained(world, where, world.size)
@@ -120,7 +120,7 @@ def metrics_of_a_trained_run_are_those_of_its_record(world):
         assert not differing(record["metrics"], scores["metrics"], 1e-5), (record["metrics"], scores)
 
 
-@ranks(3)
+@ranks(3, virtual=True)
 def metrics_change_no_bit_and_may_be_others_when_a_run_is_continued(world):
     with folder(world) as where:
         plain, _, _ = train(world, 3, where, "nn.kernels=blas", "name=plain")

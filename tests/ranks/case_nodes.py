@@ -41,7 +41,7 @@ def hierarchical_has_the_canonical_bits_on_two_nodes(world):
                 np.testing.assert_array_equal(arena.params, wanted, err_msg=f"{mode} {arguments} {keys} {shapes}")
 
 
-@ranks(3, 4, 7)
+@ranks(3, 4, 7, virtual=True)
 def hierarchical_has_the_canonical_bits_on_unequal_nodes(world):
     cluster = apart(world, 3)
     assert sum(cluster.sizes) == world.size
@@ -74,7 +74,7 @@ def bytes_that_are_sent_between_nodes_are_written_there(world):
             assert n_sent == n_written > 0, f"{mode} {arguments} {keys} {reproducible} on {n_nodes} nodes"
 
 
-@ranks(7)
+@ranks(7, virtual=True)
 def leaders_have_their_share_of_what_goes_between_nodes(world):
     cluster = apart(world, 3)
     sent = {}
@@ -87,7 +87,7 @@ def leaders_have_their_share_of_what_goes_between_nodes(world):
     assert max(sent[2]) <= 0.51 * max(sent[1])
 
 
-@ranks(3, 4, 7)
+@ranks(3, 4, 7, virtual=True)
 def gradients_that_leave_early_make_the_same_bits(world):
     with folder(world) as where:
         for mode in ("allreduce", "sync_ps", "{mode: sync_ps, server: colocated}"):
@@ -103,7 +103,7 @@ def gradients_that_leave_early_make_the_same_bits(world):
                     assert all(0 <= record["overlap"] <= 1 for record in records)
 
 
-@ranks(2, 4, 7)
+@ranks(2, 4, 7, virtual=True)
 def hierarchical_lets_mpi_choose_the_order(world):
     cluster = apart(world, 2)
     for (mode, arguments), leaders in product(MODES, (1, 2)):
@@ -114,7 +114,7 @@ def hierarchical_lets_mpi_choose_the_order(world):
         assert len(set(world.allgather(arena.params.tobytes()))) == 1
 
 
-@ranks(2, 4)
+@ranks(2, 4, virtual=True)
 def hierarchical_encodes_what_goes_between_nodes(world):
     cluster = apart(world, 2)
     for mode, arguments in MODES:

@@ -14,7 +14,7 @@ BUCKETS = "{name: buffer, bucket_bytes: 256}"
 MODES = (("allreduce", "dedicated"), ("sync_ps", "dedicated"), ("sync_ps", "colocated"))
 
 
-@ranks(4)
+@ranks(4, virtual=True)
 def batch_statistics_have_the_same_bits_in_every_way(world):
     with folder(world) as where:
         every = [BUCKETS if collective == "buffer" else collective for collective in COLLECTIVES]
@@ -35,7 +35,7 @@ def batch_statistics_have_the_same_bits_in_every_way(world):
         assert len(set(found["two servers"])) == 2, "training changed nothing"
 
 
-@ranks(5, full=True)
+@ranks(5, virtual=True)
 def batch_statistics_of_blocks_are_those_of_any_number_of_workers(world):
     with folder(world) as where:
         keys = (NET, "sync.mode=allreduce", "train.reproducible=any_workers", "train.global_batch=24")
@@ -57,7 +57,7 @@ def batch_statistics_in_bfloat16_have_the_same_bits_in_every_way(world):
         assert len({tuple(hashes(world, workers, where, *keys)) for workers in (1, 3)}) == 1
 
 
-@ranks(1, 3, full=True)
+@ranks(1, 3, virtual=True)
 def batch_statistics_go_on_to_the_same_bits(world):
     with folder(world) as where:
         keys = (NET, "train.epochs=4", "sync.mode=allreduce")
@@ -77,7 +77,7 @@ def stages_and_shards_have_batch_statistics(world):
         assert len(set(hashes(world, 4, where, NET, "parallel={model: 2}"))) == 2
 
 
-@ranks(3)
+@ranks(3, virtual=True)
 def modes_that_cannot_carry_statistics_say_so(world):
     with folder(world) as where:
         assert train(world, 3, where, NET, "sync.mode=async_ps", expect=2) is None

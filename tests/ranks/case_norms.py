@@ -55,7 +55,7 @@ def norms_are_the_same_for_any_number_of_workers_and_every_way(world):
                     assert got == alone, (optimizer, n_workers, way)
 
 
-@ranks(4, full=True)
+@ranks(4, virtual=True)
 def norms_are_the_same_on_two_nodes(world):
     with folder(world) as where:
         for optimizer in OPTIMIZERS[:3]:
@@ -66,7 +66,7 @@ def norms_are_the_same_on_two_nodes(world):
                     assert hashes(world, 4, where, f"optimizer={optimizer}", *ANY, *how) == alone, (optimizer, mode)
 
 
-@ranks(3, 4, full=True)
+@ranks(3, 4, virtual=True)
 def mpi_may_choose_the_order_of_sums_before_a_norm(world):
     ways = (WAYS[3], WAYS[6], (0, (SEVERAL[0], "collective={name: buffer, bucket_bytes: 64, gather: reduce}")))
     with folder(world) as where:
@@ -77,7 +77,7 @@ def mpi_may_choose_the_order_of_sums_before_a_norm(world):
             np.testing.assert_allclose(summed["loss"], exact["loss"], rtol=1e-3, err_msg=f"{optimizer} {way}")
 
 
-@ranks(2, 3)
+@ranks(2, 3, virtual=True)
 def run_with_norms_goes_on_to_the_same_bits(world):
     every = [*zip(OPTIMIZERS, (WAYS[0], WAYS[3], WAYS[7], WAYS[9]), strict=True)]
     for optimizer, way in every if IS_FULL else every[::2]:
@@ -89,7 +89,7 @@ def run_with_norms_goes_on_to_the_same_bits(world):
             assert [record["params_sha256"] for record in records] == whole
 
 
-@ranks(3, full=True)
+@ranks(3, virtual=True)
 def every_mode_takes_norms(world):
     """To a finite loss: each worker, or the server, has whole vectors."""
     modes = (
@@ -108,7 +108,7 @@ def every_mode_takes_norms(world):
             assert np.isfinite(records[-1]["loss"]), (mode, optimizer)
 
 
-@ranks(2, full=True)
+@ranks(2, virtual=True)
 def checks_and_bfloat16_go_with_norms(world):
     with folder(world) as where:
         for optimizer in OPTIMIZERS[:3]:
@@ -119,7 +119,7 @@ def checks_and_bfloat16_go_with_norms(world):
             assert hashes(world, 2, where, *bf16) == hashes(world, 2, where, *bf16, "collective=buffer")
 
 
-@ranks(4)
+@ranks(4, virtual=True)
 def stages_have_whole_tensors_and_shards_have_not(world):
     with folder(world) as where:
         lars = f"optimizer={OPTIMIZERS[1]}"
@@ -131,7 +131,7 @@ def stages_have_whole_tensors_and_shards_have_not(world):
         train(world, 4, where, lars, "sync.mode=allreduce", "collective=tests.helpers.own:Rows", expect=2)
 
 
-@ranks(2, 4)
+@ranks(2, 4, virtual=True)
 def each_tensor_is_updated_by_one_rank(world):
     """And all that a norm of the whole gradient limits by the first."""
     cluster, shapes = join(world), [(700, 30), (30,), (900, 20), (20,), (800, 20)]
@@ -151,7 +151,7 @@ def each_tensor_is_updated_by_one_rank(world):
             rig.close()
 
 
-@ranks(2)
+@ranks(2, virtual=True)
 def state_in_a_checkpoint_is_that_of_one_rank(world):
     found = []
     with folder(world) as where:

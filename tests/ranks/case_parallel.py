@@ -56,7 +56,7 @@ def cuts_have_the_bits_of_one_process(world):
                 assert 0 < mine["bubble"] < 1
 
 
-@ranks(1, 2)
+@ranks(1, 2, virtual=True)
 def micro_batches_change_no_more_than_the_order_of_sums(world):
     for kernels in ("direct", "blas"):
         with folder(world) as where:
@@ -68,7 +68,7 @@ def micro_batches_change_no_more_than_the_order_of_sums(world):
             assert np.allclose(losses, losses[0], rtol=1e-5)
 
 
-@ranks(4, full=True)
+@ranks(4, virtual=True)
 def run_is_continued_on_any_other_cut(world):
     for optimizer in OPTIMIZERS:
         with folder(world) as where:
@@ -82,7 +82,7 @@ def run_is_continued_on_any_other_cut(world):
             assert [r["params_sha256"] for r in records] == whole
 
 
-@ranks(4)
+@ranks(4, virtual=True)
 def stages_on_other_nodes_are_reached_over_mpi(world):
     """Network namespaces: a cut between the nodes, and one inside each; and replicas with a node each."""
     with folder(world) as where:
@@ -113,7 +113,7 @@ def torch_sequential_is_cut_between_its_parts(world):
             assert hashes(world, 3, where, *keys, key({"micro_batches": 3, "pipeline": 3, **more})) == one, more
 
 
-@ranks(3)
+@ranks(3, virtual=True)
 def trace_shows_the_schedule(world):
     with folder(world) as where:
         _, _, run = train(world, 3, where, "sync=allreduce", "record.trace=2", key({"pipeline": 3, "micro_batches": 5}))
@@ -133,7 +133,7 @@ def trace_shows_the_schedule(world):
         assert any(event["name"] == "stall" for event in events)
 
 
-@ranks(2, 3, 4)
+@ranks(2, 3, 4, virtual=True)
 def shards_learn_what_one_process_does(world):
     """With every stage, replica and kernel; but for the order of sums over shards, and to the bit among grids."""
     for trial, n_shards in enumerate(n for n in (2, 3, 4) if world.size % n == 0):
@@ -173,7 +173,7 @@ def replicas_of_shards_exchange_gradients_over_every_collective(world):
             assert np.allclose(tensor, tensors(run)[name], rtol=1e-4, atol=1e-5), name
 
 
-@ranks(4, full=True)
+@ranks(4, virtual=True)
 def run_of_shards_is_continued_on_other_grids(world):
     with folder(world) as where:
         kernels = f"nn.kernels={'direct' if IS_FULL else 'blas'}"  # the direct ones are compiled, for each cut
@@ -209,7 +209,7 @@ def hybrid_of_shards_learns_what_one_process_does(world):
                 assert [r["accuracy"] for r in one] == [r["accuracy"] for r in hybrid]
 
 
-@ranks(2)
+@ranks(2, virtual=True)
 def hybrid_exchanges_a_tenth_of_the_bytes(world):
     """Of what replicas do, where dense layers have most of the parameters."""
     with folder(world) as where:

@@ -18,7 +18,7 @@ MORE = (1800, 7200, 28800)  # so that rank 0 has a turn while there is something
 STEPPED = ("sync={mode: sync_ps}", "sync={mode: sync_ps, server: colocated}", "sync={mode: allreduce}")
 
 
-@ranks(1, 4, 7)
+@ranks(1, 4, 7, virtual=True)
 def modes_pause_for_checkpoints_and_see_every_sample_once(world):
     for mode, needed in MODES.items():
         if "backup" in mode and n_workers(world, mode) <= needed:
@@ -40,7 +40,7 @@ def modes_pause_for_checkpoints_and_see_every_sample_once(world):
         assert len(files) > 3, (mode, files)
 
 
-@ranks(3, full=True)
+@ranks(3, virtual=True)
 def checkpoints_inside_an_epoch_change_no_bit(world):
     for mode in STEPPED:
         for collective in ("shared", "buffer"):
@@ -49,7 +49,7 @@ def checkpoints_inside_an_epoch_change_no_bit(world):
                 assert hashes(world, 3, where, *keys, OFTEN) == hashes(world, 3, where, *keys)
 
 
-@ranks(3)
+@ranks(3, virtual=True)
 def fault_by_chance_leaves_no_trace_in_the_bits(world):
     collectives = ("shared", "buffer", "hierarchical")
     for at, mode in enumerate(STEPPED):
@@ -66,7 +66,7 @@ def fault_by_chance_leaves_no_trace_in_the_bits(world):
                     assert sum(len(record["went_back"]) for record in records) == 1, (mode, collective, fault)
 
 
-@ranks(3)
+@ranks(3, virtual=True)
 def ranks_without_a_checkpoint_go_back_to_the_beginning(world):
     with folder(world) as where:
         whole = hashes(world, 3, where, "train.epochs=3")
@@ -92,13 +92,13 @@ def ranks_that_go_back_are_not_judged_as_if_they_began(world):
         assert [PROCESS in sizes for (_, sizes), _ in asked.call_args_list] == [True, False]
 
 
-@ranks(3)
+@ranks(3, virtual=True)
 def fault_that_comes_again_ends_the_run(world):
     with folder(world) as where:
         train(world, 3, where, "fault.on_nan=rollback", "optimizer.lr=1e30", expect=2)
 
 
-@ranks(4, full=True)
+@ranks(4, virtual=True)
 def pause_of_modes_that_average_is_one_of_their_averages(world):
     """So what is trained stays near what is trained without."""
     for mode in SYNCHRONOUS:

@@ -46,7 +46,7 @@ def bits_are_those_of_one_server(world):
             np.testing.assert_array_equal(arena.params, wanted, err_msg=f"{spec} {keys} {shapes}")
 
 
-@ranks(4, 7, full=True)
+@ranks(4, 7, virtual=True)
 def bits_are_those_of_one_server_on_nodes_and_of_any_workers(world):
     cluster = apart(world, 3)
     for server, keys in product(("dedicated", "colocated"), KEYS):
@@ -61,7 +61,7 @@ def bits_are_those_of_one_server_on_nodes_and_of_any_workers(world):
             assert hashes(world, world.size, where, f"sync={{mode: sync_ps, servers: {servers}}}", *any_workers) == one
 
 
-@ranks(2)
+@ranks(2, virtual=True)
 def share_may_be_empty(world):
     """Of a bucket of fewer numbers than there are servers."""
     team = SimpleNamespace(comm=world, servers=tuple(range(20)), worker_of_rank={0: 0, 1: 1}, worker=world.rank)
@@ -73,7 +73,7 @@ def share_may_be_empty(world):
     assert compiled.elementwise.Mean(list(share.rows)).over(1) is not None
 
 
-@ranks(2, 4, 7)
+@ranks(2, 4, 7, virtual=True)
 def mpi_may_choose_the_order(world):
     cluster = join(world)
     for server, keys in product(("dedicated", "colocated"), KEYS):
@@ -101,7 +101,7 @@ def servers_are_on_different_nodes_as_far_as_there_are(world):
         assert (colocated.servers, colocated.worker) == (wanted[:k], cluster.rank)
 
 
-@ranks(7)
+@ranks(7, virtual=True)
 def servers_receive_their_shares(world):
     cluster, received = apart(world, 3), {}
     for servers in (1, 3):
@@ -112,7 +112,7 @@ def servers_receive_their_shares(world):
     assert sum(n > min(received[3]) for n in received[3]) == 3
 
 
-@ranks(3, 4, 7)
+@ranks(3, 4, 7, virtual=True)
 def runs_and_continued_runs_have_the_bits_of_one_server(world):
     every = (("adam", "colocated"), ("sgd", "dedicated"), ("adam", "dedicated"))
     for optimizer, server in every if IS_FULL else every[:2]:
@@ -133,7 +133,7 @@ def runs_and_continued_runs_have_the_bits_of_one_server(world):
             assert [record["params_sha256"] for record in rest] == wanted
 
 
-@ranks(4)
+@ranks(4, virtual=True)
 def checkpoints_inside_an_epoch_have_all_of_the_state(world):
     keys = ["optimizer={name: adam, lr: 0.01}", "dataset.samples=1800", "train.epochs=2"]
     often = ["checkpoint={every_seconds: 0.001, keep: 1000}", "sync={mode: sync_ps, servers: 2}"]

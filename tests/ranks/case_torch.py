@@ -10,7 +10,7 @@ from tests.ranks.torch_models import ATTENTION, NET, ROW, SHORT, need_torch
 from tests.ranks.training import continued, folder, hashes, train
 
 
-@ranks(4, full=True)
+@ranks(4, virtual=True)
 def torch_module_has_the_same_bits_in_every_way(world):
     need_torch()
     with folder(world) as where:
@@ -44,7 +44,7 @@ def torch_module_is_trained_by_modes_that_keep_statistics(world):
         train(world, 4, where, ATTENTION, *SHORT, "collective={name: buffer, compression: onebit}")
 
 
-@ranks(1, 3, full=True)
+@ranks(1, 3, virtual=True)
 def torch_module_goes_on_to_the_same_bits(world):
     """Statistics, dropout and optimizer state are all in the checkpoint, or follow from the seed."""
     need_torch()

@@ -94,7 +94,7 @@ def together(spans):
         assert max(e["ts"] for e in of_turn) < min(e["ts"] + e["dur"] for e in of_turn)
 
 
-@ranks(3)
+@ranks(3, virtual=True)
 def tracing_changes_no_bit(world):
     with folder(world) as where:
         plain, _, _ = train(world, 3, where)

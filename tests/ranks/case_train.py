@@ -18,7 +18,7 @@ def _ranks_for(workers, mode, server):
     return workers + (mode == "sync_ps" and server == "dedicated")
 
 
-@ranks(4)
+@ranks(4, virtual=True)
 def workers_that_are_the_same_have_the_same_bits(world):
     """Also where a step's last batches are uneven or empty, and layers draw random numbers."""
     for workers in (2, 3):
@@ -33,7 +33,7 @@ def workers_that_are_the_same_have_the_same_bits(world):
             assert len(set(next(iter(found.values())))) == 2, "training changed nothing"
 
 
-@ranks(4)
+@ranks(4, virtual=True)
 def worker_alone_has_the_bits_of_no_exchange(world):
     with folder(world) as where:
         alone = hashes(world, 1, where)
@@ -41,7 +41,7 @@ def worker_alone_has_the_bits_of_no_exchange(world):
         assert alone == hashes(world, 1, where, "sync.mode=allreduce", "collective=object")
 
 
-@ranks(4)
+@ranks(4, virtual=True)
 def loss_curve_is_that_of_one_process(world):
     """The same global batch at 1, 2 and 4 workers, in every mode: 20 steps within 1e-4."""
     with folder(world) as where:
@@ -90,7 +90,7 @@ def continued_runs_end_in_the_same_bits(world):
             assert [s["step"] for s in steps] == list(range(1, len(steps) + 1))
 
 
-@ranks(3)
+@ranks(3, virtual=True)
 def lines_after_the_checkpoint_are_cut(world):
     with folder(world) as where:
         keys = ["train.epochs=3", "checkpoint.every_epochs=2", "name=cut"]
@@ -104,7 +104,7 @@ def lines_after_the_checkpoint_are_cut(world):
         assert [r["params_sha256"] for r in again] == [r["params_sha256"] for r in records]
 
 
-@ranks(3)
+@ranks(3, virtual=True)
 def continued_run_may_have_other_ranks(world):
     with folder(world) as where:
         _, _, run = train(world, 3, where, "train.epochs=1")
@@ -137,7 +137,7 @@ def records_are_whole_and_consistent(world):
             ]  # fmt: skip
 
 
-@ranks(4)
+@ranks(4, virtual=True)
 def workers_more_than_batches(world):
     """Three workers, four samples: shares of one or two, and a global batch larger than the data."""
     with folder(world) as where:
@@ -146,7 +146,7 @@ def workers_more_than_batches(world):
         assert records[-1]["loss"] < records[0]["loss"]
 
 
-@ranks(4)
+@ranks(4, virtual=True)
 def nodes_train_like_one(world):
     """Two network namespaces are two nodes to psframe: data are read on each, workers are numbered node by node."""
     with folder(world) as where:
@@ -160,7 +160,7 @@ def nodes_train_like_one(world):
             assert all(r["wait_s"] >= 0 for r in records)
 
 
-@ranks(2, 3)
+@ranks(2, 3, virtual=True)
 def own_mode_and_optimizer(world):
     with folder(world) as where:
         keys = [
@@ -172,7 +172,7 @@ def own_mode_and_optimizer(world):
         assert steps[-1]["loss"] < steps[0]["loss"]
 
 
-@ranks(2)
+@ranks(2, virtual=True)
 def dropout_and_shuffle_follow_the_seed(world):
     with folder(world) as where:
         first = hashes(world, 2, where, DROPOUT)
@@ -180,7 +180,7 @@ def dropout_and_shuffle_follow_the_seed(world):
         assert hashes(world, 2, where, DROPOUT, "train.seed=4")[0] != first[0]
 
 
-@ranks(2)
+@ranks(2, virtual=True)
 def config_of_a_run_runs_again(world):
     with folder(world) as where:
         records, _, run = train(world, 2, where)
@@ -189,7 +189,7 @@ def config_of_a_run_runs_again(world):
         assert "psframe" in (run / "config.yaml").read_text()
 
 
-@ranks(2, 3)
+@ranks(2, 3, virtual=True)
 def bytes_of_an_epoch_are_those_that_an_own_collective_counts(world):
     """Epoch by epoch; one that counts none is told to have sent none."""
     for (mode, server), counts in [*((way, True) for way in SERVERS), (SERVERS[-1], False)]:

@@ -31,11 +31,15 @@ VIRTUAL = ("contract", "stores")
 REAL = ("step_that_a_rank_does_not_finish_never_was", "lock_whose_holder_is_lost_is_not_waited_for_for_ever")
 
 
-def ranks(*counts: int, full: bool = False) -> Callable[[Case], Case]:
-    """Mark a case with the numbers of ranks it runs at; ``full`` leaves it to the long suites."""
+def ranks(*counts: int, full: bool = False, virtual: bool = False) -> Callable[[Case], Case]:
+    """Mark a case with the numbers of ranks it runs at.
+
+    ``full`` leaves it to the long suites; ``virtual`` lets the default suite run it on virtual ranks, where processes
+    and their memory are not the matter, and the long ones on real ranks, too.
+    """
 
     def mark(case: Case) -> Case:
-        case.ranks, case.is_full = counts, full
+        case.ranks, case.is_full, case.is_virtual = counts, full, virtual
         return case
 
     return mark
@@ -49,14 +53,39 @@ def cases() -> dict[str, Case]:
 def counts(mpi: str) -> dict[str, int]:
     """Return the number of ranks at which the default suite has each case with an MPI.
 
-    All with MPICH, at one of their numbers that their name draws; those of ``BOTH`` with Open MPI, too, at the next.
+    All but the virtual ones with MPICH, at one of their numbers that their name draws; those of ``BOTH`` with Open MPI,
+    too, at the next.
     """
     found = {}
     for name, case in cases().items():
-        few = sorted(count for count in case.ranks if count <= LARGEST)
-        if few and not case.is_full and (mpi == "mpich" or name.partition(".")[0] in BOTH):
-            found[name] = few[(crc32(name.encode()) + (mpi != "mpich")) % len(few)]
+        is_real = not (case.is_full or case.is_virtual)
+        if is_real and few(case) and (mpi == "mpich" or name.partition(".")[0] in BOTH):
+            found[name] = drawn(name, case, mpi != "mpich")
     return found
+
+
+def virtual_counts() -> list[tuple[str, int, bool]]:
+    """Return the virtual cases, their numbers of ranks, and whether the default suite has them at these.
+
+    It has those of ``VIRTUAL``, which run on real ranks, too, at all of their numbers, and others at one.
+    """
+    found = []
+    for name, case in cases().items():
+        file, _, function = name.partition(".")
+        is_both = file in VIRTUAL and function not in REAL
+        if case.is_virtual or is_both:
+            found += [(name, n, not case.is_full and (is_both or n == drawn(name, case))) for n in few(case)]
+    return found
+
+
+def few(case: Case) -> list[int]:
+    """Return a case's numbers of ranks, of those that a default suite may have."""
+    return sorted(count for count in case.ranks if count <= LARGEST)
+
+
+def drawn(name: str, case: Case, after: int = 0) -> int:
+    """Return one of a case's few numbers, which its name draws; ``after``: so many places behind it."""
+    return few(case)[(crc32(name.encode()) + after) % len(few(case))]
 
 
 def chosen(only: tuple[str, ...]) -> dict[str, Case]:
@@ -95,8 +124,16 @@ def main(report: str, *only: str) -> None:
             _write(report, {**line, "errors": [e for e in errors if e]})
 
 
+def is_virtual(world: Any) -> bool:
+    """Return True for ranks that are threads of this process, of which one runs at a time (:mod:`psframe.virtual`)."""
+    return hasattr(world, "site")
+
+
 def all_come(world: Any, seconds: float = STUCK_S) -> bool:
     """Wait for all ranks without a core's time; return False if some have not come in time."""
+    if is_virtual(world):  # whose wait takes no core, and whose scheduler sees that one does not come
+        world.Barrier()
+        return True
     request, until = world.Ibarrier(), time.monotonic() + seconds
     while not request.Test():
         if time.monotonic() > until:

@@ -1,7 +1,8 @@
 """Every case of tests/ranks over real ranks: one mpirun for each MPI and number of ranks.
 
-The default suite has each case at those of ``counts``. The long suites have all of both; with Open MPI in the default
-suite's combinations, since all of them add nothing about MPI, and its ranks wait beside each other at length.
+The default suite has each case at those of ``counts``; those that need no processes are in test_virtual_ranks.py. The
+long suites have all of both; with Open MPI in the default suite's combinations, since all of them add nothing about
+MPI, and its ranks wait beside each other at length.
 """
 
 import json
@@ -12,11 +13,9 @@ from typing import Any
 
 import pytest
 
-from psframe.virtual.orders import ByTime
 from tests.helpers import launcher
 from tests.helpers.suite import IS_FULL
-from tests.helpers.virtual import on_ranks
-from tests.ranks.harness import LARGEST, REAL, VIRTUAL, cases, counts
+from tests.ranks.harness import LARGEST, cases, counts
 
 CASES = cases()
 COUNTS = {mpi: counts(mpi) for mpi in ("mpich", "openmpi")}
@@ -81,20 +80,6 @@ def test_over_ranks(mpi, n, name, outcomes):
     assert not errors, "\n".join(errors)
     if skipped:
         pytest.skip(skipped)
-
-
-@pytest.mark.parametrize(
-    ("n", "name"),
-    [
-        pytest.param(n, name, marks=[pytest.mark.full] * case.is_full)
-        for name, case in CASES.items()
-        if name.partition(".")[0] in VIRTUAL and name.partition(".")[2] not in REAL
-        for n in case.ranks
-        if n <= LARGEST
-    ],
-)
-def test_over_virtual_ranks(n, name):
-    on_ranks(n, CASES[name], ByTime(n))
 
 
 def test_cases_need_no_pytest():

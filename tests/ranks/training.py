@@ -4,19 +4,21 @@ import json
 import shutil
 import sys
 import tempfile
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from pathlib import Path
 
 from mpi4py import MPI
 
 from psframe.cluster import communicators
+from psframe.cluster.cluster import AgreedError
 from psframe.cluster.joining import join
 from psframe.train import command, epoch
 from psframe.train.assembly import assemble
 from psframe.train.callbacks.calls import Calls
 from psframe.train.plan import plan
+from psframe.virtual.training import trained
 from tests.helpers.launcher import go_back
-from tests.ranks.harness import all_come
+from tests.ranks.harness import all_come, is_virtual
 
 TINY = """\
 name: tiny
@@ -43,6 +45,19 @@ def folder(world):
             shutil.rmtree(path, ignore_errors=sys.exc_info()[0] is not None)  # others may still write there
 
 
+@contextmanager
+def in_each_process(world, context):
+    """Enter a context in the process of each rank; virtual ranks have one together."""
+    if not is_virtual(world):
+        with context:
+            yield
+        return
+    with context if world.rank == 0 else nullcontext():
+        world.Barrier()
+        yield
+        world.Barrier()
+
+
 def train(world, n_ranks, where, *overrides, config=TINY, expect=0, quiet=True):
     """Train on the first ``n_ranks`` ranks; return (metrics, steps, run directory) of the newest run on every rank."""
     path = where / "config.yaml"
@@ -52,11 +67,8 @@ def train(world, n_ranks, where, *overrides, config=TINY, expect=0, quiet=True):
     group = world.Split(0 if world.rank < n_ranks else MPI.UNDEFINED, key=world.rank)
     status = None
     if group != MPI.COMM_NULL:
-        words = [str(path), *(["--quiet"] if quiet else []), f"record.dir={where / 'runs'}", *overrides]
-        with communicators.freed():  # of which MPICH has 2,048
-            status = command.main(words, group)
-        if group != MPI.COMM_NULL:  # it was refused before it joined
-            group.Free()
+        keys = [f"record.dir={where / 'runs'}", *overrides]
+        status = (_on_virtual if is_virtual(world) else _by_command)(group, path, keys, quiet)
     all_come(world)  # those that train have the cores for themselves: ranks that wait in MPI's calls spin
     statuses = [s for s in world.allgather(status) if s is not None]
     assert set(statuses) == {expect}, statuses  # on every rank, or those that trained not would wait for ever
@@ -66,6 +78,26 @@ def train(world, n_ranks, where, *overrides, config=TINY, expect=0, quiet=True):
     read = [[json.loads(line) for line in (run / f).read_text().splitlines()] for f in ("metrics.jsonl", "steps.jsonl")]
     world.Barrier()
     return (*read, run)
+
+
+def _by_command(group, path, keys, quiet):
+    """Train as the command does; return its status."""
+    with communicators.freed():  # of which MPICH has 2,048
+        status = command.main([str(path), *(["--quiet"] if quiet else []), *keys], group)
+    if group != MPI.COMM_NULL:  # it was refused before it joined
+        group.Free()
+    return status
+
+
+def _on_virtual(group, path, keys, quiet):
+    """Train by the code of the command, without what watches processes; return the same status."""
+    try:
+        trained(join(group), str(path), keys)
+    except AgreedError as error:
+        if group.rank == 0:
+            print(error, file=sys.stderr)
+        return 2
+    return 0
 
 
 def hashes(world, n_ranks, where, *overrides, **kwargs):

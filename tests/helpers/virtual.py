@@ -10,6 +10,7 @@ from psframe.cluster.gates import PeerLost
 from psframe.cluster.joining import join
 from psframe.optim import SGD
 from psframe.record.clock import CLOCK
+from psframe.record.flight import RANK, RING
 from psframe.sync.elastic import Elastic
 from psframe.virtual.mail import Job
 from psframe.virtual.scheduler import Scheduler
@@ -39,6 +40,8 @@ def on_ranks(n, body, order, n_nodes=1, kills=None):
             return ranks.run(lambda number: body(every[number])), ranks
     finally:
         communicators.free_after(before)
+        RING.put(RANK, 0)  # which they have shared, and what is logged later tells
+        RING.step(0, 0)
 
 
 def play(n, body, order, n_nodes=1):

@@ -7,7 +7,7 @@ MODES = ("sync.mode=allreduce", "sync={mode: sync_ps, server: dedicated}", "sync
 COLLECTIVES = ("collective=buffer", "collective=tests.helpers.own:Rows")
 
 
-@ranks(4, virtual=True)
+@ranks(4)
 def rows_end_in_the_bits_of_buffer(world):
     for mode in MODES:
         with folder(world) as where:

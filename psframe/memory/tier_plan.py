@@ -18,6 +18,7 @@ from psframe.memory.tier_options import Item, Option, Tier, options
 
 PAGE_BYTES = 4096  # the program's unit: of bytes the numbers would be too large for its tolerance
 MOST_NODES, MOST_S = 100_000, 10.0  # of the integer program's search, in which ranks wait
+LARGEST = 1e4  # number for the longest time in the program, whose search ends at an absolute gap of 1e-6
 
 
 @dataclass(frozen=True)
@@ -98,6 +99,7 @@ def _program(
         return Plan({}, 0.0, 0.0, "integer program")
     seconds = np.array([[option.seconds(item, tiers) for option in choices] for item in items])
     unit = float(seconds.max() or 1)
+    cost = unit / LARGEST
     room, limits = _room(items, tiers, choices)
     constraints = [
         LinearConstraint(csr_array(np.kron(np.eye(n), np.ones(k))), 1, 1),
@@ -109,7 +111,7 @@ def _program(
         constraints.append(LinearConstraint(spare.reshape(1, -1), 0, np.inf))
     with _unheard():
         found = milp(  # type: ignore[operator]
-            seconds.ravel() / unit,
+            seconds.ravel() / cost,
             integrality=np.ones(n * k),
             bounds=Bounds(0, [option.is_for(item) for item in items for option in choices]),
             constraints=constraints,
@@ -122,7 +124,7 @@ def _program(
     if not fits(items, tiers, chosen):  # by the program's tolerance
         return None
     total = float(sum(row[number] for row, number in zip(seconds, numbers, strict=True)))
-    bound = total if found.status == 0 else min(total, float(found.mip_dual_bound) * unit)
+    bound = total if found.status == 0 else min(total, float(found.mip_dual_bound) * cost)
     return Plan(chosen, total, bound, "integer program")
 
 

@@ -83,10 +83,11 @@ class Workspace:
         return self._allocate((n_numbers,), self.dtype, tensor)
 
     def one(self) -> np.ndarray:
-        """Return an element of a product that is 1, or a pair of these, in an array (1,)."""
-        one = self.array(1, self.elements)
-        one[0] = 0x3F803F80 if self.in_one == 2 else 1
-        return one
+        """Return an element of a product that is 1, or a pair of these, in an array (1,).
+
+        It is no memory of the workspace, of which nothing needs to stay from one step to the next.
+        """
+        return np.full(1, 0x3F803F80 if self.in_one == 2 else 1, self.elements)
 
     def batch(self, shape: Shape, dtype: str | None = None) -> np.ndarray:
         """Return a layer's private array, (max_batch, *shape)."""

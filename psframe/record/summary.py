@@ -150,3 +150,23 @@ def unequal(rows: Iterable[Mapping[str, Any]]) -> str:
         idle |= len(distinct["n_workers"]) > 1 and distinct["n_workers"][0] < n_ranks
     why = "; a rank that only serves, or holds a part of a network, is no worker of its own" if idle else ""
     return "; ".join(clauses) + why
+
+
+def paying(rows: Iterable[tuple[str, Mapping[str, Any]]]) -> list[str]:
+    """Return a line for each label with rows of several numbers of ranks: up to how many more of them pay."""
+    by_label: dict[str, dict[int, Mapping[str, Any]]] = {}
+    for label, figures in rows:
+        by_label.setdefault(label, {})[int(figures["n_ranks"])] = figures
+    return [_paying(label, sorted(of.items())) for label, of in by_label.items() if len(of) > 1]
+
+
+def _paying(label: str, rows: Sequence[tuple[int, Mapping[str, Any]]]) -> str:
+    reached = [(figures["target_s"], n_ranks) for n_ranks, figures in rows if figures["target_s"] is not None]
+    if not reached:
+        return f"{label} does not reach the target on {', '.join(f'{n:,}' for n, _ in rows)} ranks"
+    _, best = min(reached)
+    told = [f"{cell({'epoch_s': s}, 'epoch_s')} s on {n:,}" for s, n in reached]
+    missed = [f"{n:,}" for n, figures in rows if figures["target_s"] is None]
+    also = f", and does not on {', '.join(missed)}" if missed else ""
+    until = "more ranks pay up to" if best < rows[-1][0] else "more ranks still pay at"
+    return f"{label} reaches the target after {', '.join(told)} ranks{also}: {until} {best:,}"

@@ -62,8 +62,8 @@ def _short(key: str) -> str:
 
 
 def _ranks(run: Run) -> str:
-    count = number(run.last.get("n_ranks"), 1)
-    return "" if not count else f"{count:.0f} ranks" if count > 1 else "1 rank"
+    count, virtual = number(run.last.get("n_ranks"), 1), "virtual " if run.last.get("simulated") else ""
+    return "" if not count else f"{count:.0f} {virtual}ranks" if count > 1 else f"1 {virtual}rank"
 
 
 def differences(runs: Sequence[Run]) -> dict[str, list[str]]:
@@ -110,6 +110,12 @@ def sections(runs: Sequence[Run], notices: list[str]) -> list[Section]:
         notices.append(
             f"runs of different models ({', '.join(sorted(models))}): their curves of loss and accuracy, and their "
             "seconds, stand side by side but cannot be compared"
+        )
+    machines = sorted({text(run.last["simulated"], 60) for run in runs if run.last.get("simulated")})
+    if machines:
+        notices.append(
+            f"runs on virtual ranks are simulated: their seconds are those of a profile ({', '.join(machines)}), and "
+            "were not measured"
         )
     return [Section("summary", "Runs", _summary(runs) + _folders(runs) + _differences(runs))]
 

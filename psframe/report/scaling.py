@@ -2,6 +2,7 @@
 
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
+from math import floor
 from statistics import median
 
 from psframe.report.charts import Series, lines, styled
@@ -12,6 +13,7 @@ from psframe.report.scale import Axis, ranks_axis
 from psframe.report.values import number, said, text
 
 Points = list[tuple[float, float]]
+Groups = Mapping[str, Mapping[int, Sequence[Run]]]  # runs by group, and by their number of ranks
 
 
 def sections(runs: Sequence[Run]) -> list[Section]:
@@ -19,7 +21,8 @@ def sections(runs: Sequence[Run]) -> list[Section]:
     if not groups:
         return []
     rates, shares, spreads, rows = [], [], [], []
-    for place, (name, by_ranks) in enumerate(groups.items()):
+    for place, (name, of_ranks) in enumerate(groups.items()):
+        by_ranks = {n: [rate for run in found if (rate := samples_per_s(run))] for n, found in of_ranks.items()}
         points = [(float(n), median(values)) for n, values in by_ranks.items()]
         style = styled(place)
         spreads = [(float(n), min(values), max(values)) for n, values in by_ranks.items() if len(values) > 1]
@@ -32,12 +35,14 @@ def sections(runs: Sequence[Run]) -> list[Section]:
     x = ranks_axis([n for series in shares for n, _ in series.points])
     caption = (
         "Runs that differ only in their number of ranks: samples per second, medians over runs, and "
-        "efficiency, that is samples per second and rank, against the fewest ranks measured. A dedicated server is a "
-        "rank that computes nothing."
+        "efficiency, that is samples per second and rank, against the fewest ranks measured; and the training seconds "
+        "up to the highest accuracy, in whole percents, that each of them reaches at some number of ranks. A dedicated "
+        "server is a rank that computes nothing."
     )
     drawings = [
         lines("Samples per second against ranks", rates, x, Axis("samples/s")),
         lines("Efficiency against ranks", [*shares, whole(shares)], x, Axis("efficiency (%)")),
+        *_to_accuracy(groups, x),
     ]
     body = figure("figure-scaling", caption, drawings, legend(shares))
     body += table("table-scaling", "The same in numbers.", ["<runs", "ranks", "samples/s", "runs", "efficiency"], rows)
@@ -55,21 +60,44 @@ def whole(shares: Sequence[Series]) -> Series:
     return Series("ideal", [(n, 100.0) for n in sorted({n for curve in shares for n, _ in curve.points})], ideal=True)
 
 
-def _groups(runs: Sequence[Run]) -> Mapping[str, dict[int, list[float]]]:
-    """Return samples per second by number of ranks, of each group with several numbers of ranks."""
+def _to_accuracy(groups: Groups, x: Axis) -> list[str]:
+    """Return a chart of the seconds until the accuracy that every group reaches somewhere; none without records."""
+    best = [
+        max(number(record.get("accuracy"), 0) or 0.0 for of in runs.values() for run in of for record in run.records)
+        for runs in groups.values()
+    ]
+    target = floor(100 * min(best)) / 100
+    series = []
+    for place, (name, runs) in enumerate(groups.items()):
+        seconds = {n: [s for run in of if (s := _reached_s(run, target))] for n, of in runs.items()}
+        series.append(Series(name, [(float(n), median(of)) for n, of in seconds.items() if of], styled(place)))
+    heading = f"Seconds to an accuracy of {target:.0%} against ranks"
+    return [lines(heading, series, x, Axis("seconds"))] if target > 0 else []
+
+
+def _reached_s(run: Run, target: float) -> float | None:
+    """Return the training seconds up to the first epoch with this accuracy; None without one."""
+    spent_s = 0.0
+    for record in run.records:
+        spent_s += number(record.get("epoch_s"), 0) or 0.0
+        if (number(record.get("accuracy"), 0) or 0.0) >= target:
+            return spent_s
+    return None
+
+
+def _groups(runs: Sequence[Run]) -> Groups:
+    """Return runs by number of ranks, of each group with several numbers of ranks."""
     by_key: dict[object, list[Run]] = defaultdict(list)
     for run in runs:
-        if run.config and number(run.last.get("n_ranks"), 1):
+        if run.config and number(run.last.get("n_ranks"), 1) and samples_per_s(run):
             by_key[key_of(run)].append(run)
-    groups: dict[str, dict[int, list[float]]] = {}
+    groups: dict[str, dict[int, list[Run]]] = {}
     for group in by_key.values():
-        rates: dict[int, list[float]] = defaultdict(list)
+        by_ranks: dict[int, list[Run]] = defaultdict(list)
         for run in group:
-            rate = samples_per_s(run)
-            if rate:
-                rates[int(run.last["n_ranks"])].append(rate)
-        if len(rates) > 1:
+            by_ranks[int(run.last["n_ranks"])].append(run)
+        if len(by_ranks) > 1:
             name = text(group[0].what, 60)
             name = name if name not in groups else f"{name} ({len(groups) + 1})"
-            groups[name] = dict(sorted(rates.items()))
+            groups[name] = dict(sorted(by_ranks.items()))
     return groups

@@ -53,7 +53,13 @@ class Costs:
         self._bytes_per_s = self.link.gbit.value * 1e9 / 8
 
     def meter(self, rank: int, traffics: list[Traffic], busy: int) -> None:
-        """Charge a rank, from now on, for the bytes that these count, while ``busy`` ranks of its node move theirs."""
+        """Charge the current rank, from now on, for the bytes that these count, while ``busy`` of its node move theirs.
+
+        The first time, its time begins: what its start took depends on the lengths of paths.
+        """
+        if rank not in self._traffics:
+            self.ranks.current.at_s = 0.0
+            self._free_s = [0.0] * len(self._free_s)
         self._traffics[rank], self._charged[rank] = traffics, self._moved(traffics)
         self._byte_s[rank] = self.node.add_s(1.0, busy) / CROSSINGS
 

@@ -1,6 +1,7 @@
 """Training on virtual ranks (:func:`simulated`): the code of real ranks, in the time of another machine."""
 
 import gc
+import mmap
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
@@ -8,9 +9,11 @@ from typing import Any
 
 import numpy as np
 
+from psframe import compiled
 from psframe.cluster import communicators
 from psframe.cluster.cluster import Cluster
 from psframe.cluster.joining import join
+from psframe.memory.tensor_names import role_of
 from psframe.predict.exchange import Node
 from psframe.predict.machine import Link
 from psframe.record.clock import CLOCK
@@ -118,12 +121,32 @@ def trained(
 
 
 class _TakingTime:
-    """Computes a rank's gradients for real, and lets the seconds go by that this takes on the machine."""
+    """Computes a rank's gradients for real, and lets the seconds go by that this takes on the machine.
+
+    A worker of a server has parameters of its own, which nobody changes, so it computes when the seconds are over: of a
+    thousand such workers, those that compute or wait to be served have gradients. Other ranks compute first. Behind a
+    computation no rank keeps activations.
+    """
 
     def __init__(self, costs: Costs, rank: int, run: Run):
         self.costs, self.rank, self.batch, self.gradients = costs, rank, run.sampler.batch_size, run.work.gradients
+        traits = run.sync.traits
+        self.is_last = traits.server is not None and traits.store is not None
+        self.blocks = [(role_of(place), memory) for place, memory in run.blocks if len(memory)]
 
     def __call__(self, samples: np.ndarray, *given: Any, **named: Any) -> float:
+        seconds = self.costs.step_s(self.rank, len(samples), self.batch)
+        if self.is_last:
+            self._forget("gradients")
+            self.costs.ranks.sleep(seconds)
         loading_s = self.gradients(samples, *given, **named)
-        self.costs.ranks.sleep(self.costs.step_s(self.rank, len(samples), self.batch))
+        self._forget("activations")
+        if not self.is_last:
+            self.costs.ranks.sleep(seconds)
         return loading_s
+
+    def _forget(self, role: str) -> None:
+        """Give back the pages of a role of which the next step reads nothing before it writes it."""
+        for of, memory in self.blocks:
+            if of == role:
+                compiled.numa.madvise(memory, mmap.MADV_DONTNEED)

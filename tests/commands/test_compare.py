@@ -8,7 +8,8 @@ import time
 
 import pytest
 
-from psframe import compare as compare_
+from psframe.compare import tables
+from psframe.compare.grid import Point
 from psframe.record import summary
 from tests.helpers import forked
 from tests.helpers.launcher import ROOT, installed
@@ -78,6 +79,12 @@ def test_run_that_fails_is_a_row_that_says_why(config, tmp_path):
         (
             ["configs/quickstart.yaml", "--mpirun", "no-such-launcher", "--out", "{tmp}"],
             ["--mpirun must be a launcher"],
+        ),
+        (["configs/quickstart.yaml", "--machine", "knl-7250-ddr"], ["--machine must go with --simulate"]),
+        (["configs/quickstart.yaml", "--simulate", "--out", "{tmp}"], ["--machine must name a profile"]),
+        (
+            ["configs/quickstart.yaml", "--simulate", "--machine", "knl-7250-ddr", "--slow", "9:1", "--out", "{tmp}"],
+            ["--slow must name one of 4 rank(s)"],
         ),
         ([], ["the command must be"]),
     ],
@@ -237,10 +244,10 @@ def test_note_says_where_equal_ranks_are_not_equal_workers(rows, said):
 
 
 def test_run_that_failed_once_is_no_row_that_failed():
-    point = compare_.Point("configs/tiny.yaml", ("sync.mode=easgd",), 1)
-    (line,) = compare_._failures({point: ["first", "a dead rank"]}, 3)
+    point = Point("configs/tiny.yaml", ("sync.mode=easgd",), 1)
+    (line,) = tables.failures({point: ["first", "a dead rank"]}, 3)
     assert line == "failed: tiny sync.mode=easgd, 1 rank (2 of 3 runs): a dead rank"
-    assert list(compare_._failures({point: ["why"]}, 1)) == ["failed: tiny sync.mode=easgd, 1 rank: why"]
+    assert list(tables.failures({point: ["why"]}, 1)) == ["failed: tiny sync.mode=easgd, 1 rank: why"]
 
 
 @pytest.mark.full

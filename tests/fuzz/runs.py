@@ -3,7 +3,7 @@
 import json
 from pathlib import Path
 
-from psframe import compare
+from psframe.compare import folder as compared
 from psframe.memory import topology
 from psframe.record import inputs as of_run
 from psframe.record import metrics, run_dir, trace
@@ -75,15 +75,15 @@ def grid(folder: Path) -> Prepared:
 
     def read(data: bytes) -> None:
         (folder / "grid.json").write_bytes(data)
-        compare._grid_of(folder)
+        compared._grid_of(folder)
         run.mkdir(parents=True, exist_ok=True)
         (run / "config.yaml").write_bytes(data)
         (run / "metrics.jsonl").write_bytes(data)
-        compare._finished(run.parent)
+        compared.finished(run.parent)
         run.mkdir(parents=True, exist_ok=True)
         (run / "config.yaml").write_bytes(config)
         (run / "metrics.jsonl").write_bytes(data)
-        compare._finished(run.parent)
+        compared.finished(run.parent)
 
     return Prepared([b'{"runs": [], "repeat": 1, "set": []}', config, (run / "metrics.jsonl").read_bytes()], read)
 

@@ -20,8 +20,9 @@ FLOORS = (
     ("train",),
     ("doctor", "api"),
     ("bench",),
-    ("compare", "predict", "sklearn", "starter"),
+    ("predict", "sklearn", "starter"),
     ("tune", "virtual"),
+    ("compare",),
     ("__main__",),
 )
 

@@ -4,15 +4,15 @@ from types import SimpleNamespace
 
 import pytest
 
-from psframe import compare
+from psframe.record import left as left_
 
 
 @pytest.fixture
 def clock(monkeypatch):
     """Seconds that go on as a test says."""
     now = SimpleNamespace(s=1000.0)
-    monkeypatch.setattr(compare, "time", SimpleNamespace(monotonic=lambda: now.s))
-    monkeypatch.setattr(compare, "in_terminal", lambda: False)
+    monkeypatch.setattr(left_, "time", SimpleNamespace(monotonic=lambda: now.s))
+    monkeypatch.setattr(left_, "in_terminal", lambda: False)
     return now
 
 
@@ -30,7 +30,7 @@ def clock(monkeypatch):
 )
 def test_time_left_is_that_of_the_runs_to_come(clock, runs, told):
     """One of four runs; those ``before`` are of an earlier command, and were only looked for, in 5 s."""
-    left = compare.Left(4)
+    left = left_.Left(4)
     assert left.described() == told[0]
     for run, said in zip(runs, told[1:], strict=True):
         clock.s += 5 if run == "before" else run
@@ -42,8 +42,8 @@ def test_time_left_is_that_of_the_runs_to_come(clock, runs, told):
 @pytest.mark.parametrize("n_before", [0, 1, 3])
 def test_bar_counts_every_run_of_those_there_are(clock, monkeypatch, n_before):
     bar = pytest.importorskip("tqdm", reason="tqdm, which draws bars, is not installed").tqdm
-    monkeypatch.setattr(compare, "in_terminal", lambda: True)
-    left = compare.Left(3)
+    monkeypatch.setattr(left_, "in_terminal", lambda: True)
+    left = left_.Left(3)
     assert isinstance(left.bar, bar)
     for number in range(3):
         assert (left.bar.n, left.bar.total) == (number, 3)

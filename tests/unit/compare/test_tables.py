@@ -5,8 +5,8 @@ from argparse import Namespace
 
 import pytest
 
-from psframe import compare
-from psframe.compare import Point
+from psframe.compare import tables as tables_
+from psframe.compare.grid import Point
 
 FIRST, SECOND = Point("a/one.yaml", ("sync=easgd",), 2), Point("a/two.yaml", (), 3)
 
@@ -22,7 +22,7 @@ def tables(tmp_path):
     """Return the rows and the page of what is written after a run."""
 
     def written(curves, failed=None, target=None, repeat=1):
-        compare._report(Namespace(target=target, repeat=repeat), curves, failed or {}, tmp_path, last=False)
+        tables_.write(Namespace(target=target, repeat=repeat), curves, failed or {}, tmp_path, last=False)
         with (tmp_path / "compare.csv").open() as file:
             return list(csv.DictReader(file)), (tmp_path / "compare.md").read_text()
 
@@ -61,5 +61,5 @@ def test_tables_have_every_point_that_ran_and_all_that_failed(tables):
 
 
 def test_tables_are_not_written_before_a_run_has_ended_well(tmp_path):
-    compare._report(Namespace(target=None, repeat=1), {FIRST: []}, {FIRST: ["why"]}, tmp_path, last=False)
+    tables_.write(Namespace(target=None, repeat=1), {FIRST: []}, {FIRST: ["why"]}, tmp_path, last=False)
     assert not list(tmp_path.iterdir())

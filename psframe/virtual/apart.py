@@ -1,0 +1,78 @@
+"""Calls in processes of their own (:func:`apart`), as many at a time as there are cores."""
+
+import json
+import os
+import signal
+import sys
+import traceback
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+from typing import Any
+
+from psframe.errors import UserError, sentence
+
+
+def n_at_once() -> int:
+    """Return the number of calls that run beside each other."""
+    return len(os.sched_getaffinity(0))
+
+
+def apart(bodies: Sequence[Callable[[], dict[str, Any]]]) -> list[dict[str, Any]]:
+    """Return the results of functions, plain values, each of a process of its own; ``{"error": ...}`` of a mistake.
+
+    The sentence of a UserError is the mistake; other errors print their traceback. Ctrl-C ends all of them.
+    """
+    results = list[dict[str, Any]]()
+    for first in range(0, len(bodies), n_at_once()):
+        begun = [_begun(body) for body in bodies[first : first + n_at_once()]]
+        try:
+            results += [_answered(pipe) for _, pipe in begun]
+        finally:
+            for pid, _ in begun:
+                with suppress(ProcessLookupError):
+                    os.kill(pid, signal.SIGKILL)  # those that are not done, on Ctrl-C
+                os.waitpid(pid, 0)
+    return results
+
+
+def first_error(results: Sequence[dict[str, Any]]) -> Sequence[dict[str, Any]]:
+    """Return the results; raise UserError with the first mistake among them."""
+    for result in results:
+        if "error" in result:
+            raise UserError(result["error"])
+    return results
+
+
+def _answered(pipe: int) -> dict[str, Any]:
+    """Return what a child has written to a pipe."""
+    with os.fdopen(pipe, "rb") as told:
+        answer: dict[str, Any] = json.loads(told.read() or b'{"error": "a simulation has ended early"}')
+    return answer
+
+
+def _begun(body: Callable[[], dict[str, Any]]) -> tuple[int, int]:
+    """Call a function in a child; return its number, and a pipe that will have the result."""
+    reads, writes = os.pipe()
+    pid = os.fork()
+    if pid:
+        os.close(writes)
+        return pid, reads
+    status = 1
+    try:
+        try:
+            answer = body()
+        except Exception as error:
+            message = sentence(error)
+            if not message:
+                raise
+            answer = {"error": message}
+        with os.fdopen(writes, "wb") as told:
+            told.write(json.dumps(answer).encode())
+        status = 0
+    except KeyboardInterrupt:
+        pass  # which the parent has had, too
+    except BaseException:
+        traceback.print_exc()
+    finally:
+        sys.stderr.flush()
+        os._exit(status)

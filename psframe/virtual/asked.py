@@ -1,0 +1,112 @@
+"""Simulations that a command line asks for (:class:`Asked`): a machine, its nodes and link, and a config's step."""
+
+from argparse import Namespace
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from psframe.cluster import mpirun
+from psframe.errors import UserError
+from psframe.predict import command, machine
+from psframe.predict.exchange import Node
+from psframe.predict.job import ExchangePlan
+from psframe.predict.model import Job
+from psframe.record import metrics
+from psframe.virtual.training import Simulation, simulated
+
+STEP_DEVIATION = 0.05  # of steps whose seconds are given: as on a machine without other load
+#: sections of a config on which the seconds of a step's computation do not depend
+NOT_OF_STEP = ("sync", "collective", "schedule", "fault", "checkpoint", "record")
+
+
+class Asked:
+    """The request of a command.
+
+    Parameters
+    ----------
+    arguments : Namespace
+        With those of :func:`psframe.virtual.options.add`, and ``mpirun``.
+    counts : sequence of int
+        Numbers of ranks.
+
+    Raises
+    ------
+    UserError
+        If an option is wrong.
+    """
+
+    def __init__(self, arguments: Namespace, counts: Sequence[int]):
+        self.arguments, self.counts = arguments, counts
+        if not arguments.machine:
+            raise UserError(f"--machine must name a profile, got none; give one of {', '.join(machine.names())}")
+        self.machine = machine.read(arguments.machine)
+        self.link = machine.link(arguments.link or self.machine.link)
+        if arguments.nodes is not None and not 1 <= arguments.nodes <= min(counts):
+            raise UserError(
+                f"--nodes must have a rank each, got {arguments.nodes} for {min(counts)} rank(s); give fewer"
+            )
+        if arguments.step_s is not None and arguments.step_s <= 0:
+            raise UserError(f"--step-s must be above 0 seconds, got {arguments.step_s:g}; give a worker's step")
+        for n in counts:
+            _slow(arguments.slow, n)
+        self._measured: dict[tuple[str, ...], command.Asked] = {}
+
+    def simulation(self, config: str, overrides: Sequence[str], n: int) -> Simulation:
+        """Return the simulation of a config on ``n`` ranks; its step is timed here, unless its seconds are given."""
+        arguments = self.arguments
+        found = None if arguments.step_s and config else self._found(config, overrides)
+        profile = self.machine
+        nodes = arguments.nodes or -(-n // int(profile.cores.value))
+        here = -(-n // nodes)
+        if found:
+            compute_s, deviation = _modelled(found.job, found.at(n, per_node=here)), found.job.work.deviation
+        else:
+            compute_s, deviation = _given(arguments.step_s * max(1.0, here / profile.cores.value)), STEP_DEVIATION
+        return Simulation(
+            config, [*overrides, *_slow(arguments.slow, n)], [rank * nodes // n for rank in range(n)],
+            compute_s, deviation, Node(profile, here), self.link,
+            arguments.machine, arguments.seed,
+        )  # fmt: skip
+
+    def _found(self, config: str, overrides: Sequence[str]) -> command.Asked:
+        """Return what :mod:`psframe.predict` measures of a config, once for all configs that have the same step."""
+        of_step = [key for key in overrides if not key.startswith(NOT_OF_STEP)]
+        key = (config, *of_step)
+        if key not in self._measured:
+            unasked = {"what_if": None, "check": False, "hosts": None, "per_node": None}
+            asked = {**vars(self.arguments), **unasked, "config": config, "overrides": list(overrides)}
+            asked["ranks"] = ",".join(map(str, self.counts))
+            self._measured[key] = command.judged(Namespace(**asked), mpirun.launcher(self.arguments.mpirun))
+        return self._measured[key]
+
+
+def records(asked: Simulation) -> dict[str, Any]:
+    """Return the path of a simulation's folder, and the records of its epochs."""
+    run = simulated(asked)
+    assert run.outputs.run_dir
+    path = run.outputs.run_dir.path
+    return {"run": str(path), "records": metrics.read(path)}
+
+
+def _modelled(job: Job, way: ExchangePlan) -> Callable[[int, int], float]:
+    return lambda samples, batch: job.compute_s(way, samples)
+
+
+def _given(step_s: float) -> Callable[[int, int], float]:
+    """Return the seconds of so many samples, of a step that takes ``step_s`` with a full batch."""
+    return lambda samples, batch: step_s * samples / batch
+
+
+def _slow(text: str | None, n: int) -> list[str]:
+    """Return the config's keys of a slow rank."""
+    if text is None:
+        return []
+    rank, _, steps = text.partition(":")
+    try:
+        number, factor = int(rank), float(steps)
+    except ValueError:
+        number, factor = -1, 0.0
+    if not 0 <= number < n or factor <= 0:
+        raise UserError(
+            f"--slow must name one of {n} rank(s) and the step times that it loses, got {text!r}; write, say, 1:4.0"
+        )
+    return [f"fault.slow_rank={number}", f"fault.slow_steps={factor}"]

@@ -44,12 +44,12 @@ def train(cluster: Cluster, plan: Plan, quiet: bool, callbacks: Sequence[Any] = 
         On every rank, if the run is impossible, or a callback has raised.
     """
     pool = Pool(cluster, survives=plan.config.fault.on_worker_loss == "continue")
-    run = begun(cluster, plan, quiet, callbacks)
+    run = ready(cluster, plan, quiet, callbacks)
     by_stop: Stopped | None = None
     succession = _succession(run, plan, pool, quiet, not callbacks)
     try:
         if run.progress.stop:
-            run.cluster.run_on_root(partial(end, run))
+            run.cluster.run_on_root(partial(finish, run))
         else:
             with Signals(None, *_spoken(run), lambda: pool.leaves()) as signals:
                 run, by_stop = recovery.trained(run, plan, partial(_train, signals=signals), pool, succession)
@@ -69,7 +69,7 @@ def train(cluster: Cluster, plan: Plan, quiet: bool, callbacks: Sequence[Any] = 
     return run, by_stop
 
 
-def begun(cluster: Cluster, plan: Plan, quiet: bool, callbacks: Sequence[Any] = ()) -> Run:
+def ready(cluster: Cluster, plan: Plan, quiet: bool, callbacks: Sequence[Any] = ()) -> Run:
     """Return a plan's run, ready to train, whose callbacks have begun. All ranks must call; see :func:`train`."""
     cluster.run_on_root(lambda: judged.check_first(plan, cluster.sizes))
     calls = Calls([*callbacks, *configured.callbacks(plan.config)] if cluster.rank == 0 else ())
@@ -124,7 +124,7 @@ def _train(run: Run, signals: Signals) -> None:
 
 def _ended(run: Run, signals: Signals) -> None:
     signals.end()  # callbacks may take their time
-    run.cluster.run_on_root_in_time(partial(end, run))
+    run.cluster.run_on_root_in_time(partial(finish, run))
 
 
 def _spoken(run: Run) -> tuple[bool, str]:
@@ -136,7 +136,7 @@ def _spoken(run: Run) -> tuple[bool, str]:
 
 
 @in_phase(END)
-def end(run: Run) -> None:
+def finish(run: Run) -> None:
     """End the callbacks on rank 0, and mark a run that they have stopped."""
     outputs, progress = run.outputs, run.progress
     assert outputs.run_dir

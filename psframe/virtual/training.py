@@ -3,6 +3,7 @@
 import gc
 import mmap
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
 from typing import Any
@@ -108,7 +109,7 @@ def trained(
         On every rank, if the run is impossible.
     """
     plan = planning.make(cluster, config, [*overrides, *REAL_ONLY])
-    run = session.begun(cluster, plan, quiet=True)
+    run = session.ready(cluster, plan, quiet=True)
     while not run.progress.stop:
         prepare(run)
         try:
@@ -116,7 +117,7 @@ def trained(
             break
         except Rollback as failed:
             run = recovery.roll_back(run, plan, failed)
-    cluster.run_on_root(partial(session.end, run))
+    cluster.run_on_root(partial(session.finish, run))
     return run
 
 
@@ -149,4 +150,5 @@ class _TakingTime:
         """Give back the pages of a role of which the next step reads nothing before it writes it."""
         for of, memory in self.blocks:
             if of == role:
-                compiled.numa.madvise(memory, mmap.MADV_DONTNEED)
+                with suppress(OSError):  # of huge pages that are reserved, which older kernels keep
+                    compiled.numa.madvise(memory, mmap.MADV_DONTNEED)

@@ -18,6 +18,7 @@ from psframe.cluster.process import guarded
 from psframe.compare import folder as folders
 from psframe.compare import grid, tables, ways
 from psframe.compare.grid import Point
+from psframe.compare.ways import Train
 from psframe.record import summary
 from psframe.record.left import Left
 from psframe.record.view import say
@@ -53,10 +54,11 @@ def main(argv: Sequence[str]) -> int:
     arguments = cli.parse_intermixed_args(argv)
     points = list(grid.points(arguments))
     options.check(arguments, arguments.simulate)
+    train = ways.virtually(arguments, points) if arguments.simulate else ways.really(arguments)
     out = Path(arguments.out or time.strftime("compare-%Y%m%d-%H%M%S"))
     with folders.begun(out, arguments, points):
         try:
-            return _compare(arguments, points, out)
+            return _compare(arguments, points, train, out)
         except KeyboardInterrupt:
             print(f"psframe: broken off; the same command with --out {out} goes on", file=sys.stderr)
             raise
@@ -64,8 +66,7 @@ def main(argv: Sequence[str]) -> int:
             raise no_folder(error.filename or out, error) from None
 
 
-def _compare(arguments: Namespace, points: Sequence[Point], out: Path) -> int:
-    train = ways.virtually(arguments, points) if arguments.simulate else ways.really(arguments)
+def _compare(arguments: Namespace, points: Sequence[Point], train: Train, out: Path) -> int:
     curves: dict[Point, list[list[dict[str, Any]]]] = {point: [] for point in points}
     failed: dict[Point, list[str]] = {}
     runs = [(number, point) for number, point in enumerate([*points] * arguments.repeat, start=1)]

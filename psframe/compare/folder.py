@@ -12,7 +12,7 @@ from psframe.cluster.parser import no_folder
 from psframe.compare.grid import Point
 from psframe.config import strict_yaml, untrusted
 from psframe.errors import UserError
-from psframe.record import metrics, summary
+from psframe.record import metrics, stopped, summary
 from psframe.record.folder import Folder
 from psframe.virtual import options
 
@@ -63,7 +63,7 @@ def finished(where: Path) -> list[dict[str, Any]]:
         try:
             records = metrics.read(config.parent)
             epochs = strict_yaml.load(untrusted.text(config, untrusted.CONFIG_BYTES), "config.yaml")["train"]["epochs"]
-            if records and records[-1]["epoch"] == epochs:
+            if records and (records[-1]["epoch"] == epochs or stopped.is_marked(config.parent)):
                 summary.row(records, 1.0)  # raises if a value of the tables is missing
                 return records
         except (OSError, ValueError, LookupError, TypeError, ArithmeticError, UserError):

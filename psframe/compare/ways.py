@@ -31,7 +31,7 @@ def virtually(arguments: Namespace, points: Sequence[Point]) -> Train:
     mpi4py.rc.initialize = False  # virtual ranks need no MPI, only its names
     from psframe.virtual import apart, asked
 
-    request = asked.Asked(arguments, list(dict.fromkeys(point.n_ranks for point in points)))
+    request = asked.Simulations(arguments, list(dict.fromkeys(point.n_ranks for point in points)))
 
     def train(point: Point, repeat: int, folder: Path) -> tuple[list[dict[str, Any]], str]:
         overrides = [*arguments.set, *point.overrides, f"record.dir={folder}"]

@@ -12,9 +12,10 @@ from psframe.bench import sweep  # noqa: E402
 from psframe.cluster import mpirun  # noqa: E402
 from psframe.cluster.parser import Parser  # noqa: E402
 from psframe.cluster.process import guarded  # noqa: E402
+from psframe.errors import UserError  # noqa: E402
 from psframe.record.view import aligned, say  # noqa: E402
 from psframe.virtual import asked, options  # noqa: E402
-from psframe.virtual.apart import apart, first_error  # noqa: E402
+from psframe.virtual.apart import apart  # noqa: E402
 
 USAGE = (
     "python -m psframe.virtual CONFIG [key.path=value ...] --ranks N,N --machine NAME|FILE "
@@ -46,15 +47,23 @@ def main(argv: Sequence[str]) -> int:
     arguments = parser().parse_intermixed_args(argv)
     mpirun.refuse_ranks("psframe.virtual")
     counts = sweep.counts(arguments.ranks)
-    request = asked.Asked(arguments, counts)
+    if not arguments.config:
+        raise UserError("psframe simulate must be given a config, got none; give a YAML file")
+    request = asked.Simulations(arguments, counts)
     simulations = [request.simulation(arguments.config, arguments.overrides, n) for n in counts]
-    rows = [[heading for heading, _, _ in COLUMNS]]
-    for answer in first_error(apart([partial(asked.records, one) for one in simulations])):
+    rows, failed = [[heading for heading, _, _ in COLUMNS]], list[str]()
+    for n, answer in zip(counts, apart([partial(asked.records, one) for one in simulations]), strict=True):
+        if "error" in answer:
+            failed.append(answer["error"] if len(counts) == 1 else f"{n} ranks: {answer['error']}")
+            continue
         records = answer["records"]
         last = {**records[-1], "seconds": sum(record["epoch_s"] for record in records)}
         rows.append([format(last[key], form) if last[key] is not None else "-" for _, key, form in COLUMNS])
         say(f"simulated on {last['simulated']}: {answer['run']}")
-    say(f"\n{aligned(rows)}")
+    if len(rows) > 1:
+        say(f"\n{aligned(rows)}")
+    if failed:
+        raise UserError("; ".join(failed))
     return 0
 
 

@@ -9,7 +9,9 @@ from collections.abc import Callable, Sequence
 from contextlib import suppress
 from typing import Any
 
-from psframe.errors import UserError, sentence
+from psframe.errors import sentence
+
+KILLED = "a simulation must come to its end, but its process has ended; if its memory was used up, give fewer ranks"
 
 
 def n_at_once() -> int:
@@ -35,18 +37,10 @@ def apart(bodies: Sequence[Callable[[], dict[str, Any]]]) -> list[dict[str, Any]
     return results
 
 
-def first_error(results: Sequence[dict[str, Any]]) -> Sequence[dict[str, Any]]:
-    """Return the results; raise UserError with the first mistake among them."""
-    for result in results:
-        if "error" in result:
-            raise UserError(result["error"])
-    return results
-
-
 def _answered(pipe: int) -> dict[str, Any]:
     """Return what a child has written to a pipe."""
     with os.fdopen(pipe, "rb") as told:
-        answer: dict[str, Any] = json.loads(told.read() or b'{"error": "a simulation has ended early"}')
+        answer: dict[str, Any] = json.loads(told.read() or json.dumps({"error": KILLED}))
     return answer
 
 

@@ -1,12 +1,14 @@
-"""Simulations that a command line asks for (:class:`Asked`): a machine, its nodes and link, and a config's step."""
+"""Request to simulate (:class:`Simulations`): a machine, its nodes and link, a config's step."""
 
+import re
 from argparse import Namespace
 from collections.abc import Callable, Sequence
+from math import inf
 from typing import Any
 
 from psframe.cluster import mpirun
 from psframe.errors import UserError
-from psframe.predict import command, machine
+from psframe.predict import command, config_way, machine
 from psframe.predict.exchange import Node
 from psframe.predict.job import ExchangePlan
 from psframe.predict.model import Job
@@ -16,10 +18,12 @@ from psframe.virtual.training import Simulation, simulated
 STEP_DEVIATION = 0.05  # of steps whose seconds are given: as on a machine without other load
 #: sections of a config on which the seconds of a step's computation do not depend
 NOT_OF_STEP = ("sync", "collective", "schedule", "fault", "checkpoint", "record")
+#: fields of a way that decide how often a core changes between ranks
+OF_MODE = ("mode", "server", "n_servers", "every", "pull_every")
 
 
-class Asked:
-    """The request of a command.
+class Simulations:
+    """What a command asks for.
 
     Parameters
     ----------
@@ -41,8 +45,9 @@ class Asked:
         self.machine = machine.read(arguments.machine)
         self.link = machine.link(arguments.link or self.machine.link)
         if arguments.nodes is not None and not 1 <= arguments.nodes <= min(counts):
+            least = min(counts)
             raise UserError(
-                f"--nodes must have a rank each, got {arguments.nodes} for {min(counts)} rank(s); give fewer"
+                f"--nodes must have a rank each, got {arguments.nodes} for {least} rank(s); give 1 to {least}"
             )
         if arguments.step_s is not None and arguments.step_s <= 0:
             raise UserError(f"--step-s must be above 0 seconds, got {arguments.step_s:g}; give a worker's step")
@@ -58,7 +63,10 @@ class Asked:
         nodes = arguments.nodes or -(-n // int(profile.cores.value))
         here = -(-n // nodes)
         if found:
-            compute_s, deviation = _modelled(found.job, found.at(n, per_node=here)), found.job.work.deviation
+            compute_s, deviation = (
+                _modelled(found.job, found.at(n, per_node=here, **_mode(config, overrides))),
+                found.job.work.deviation,
+            )
         else:
             compute_s, deviation = _given(arguments.step_s * max(1.0, here / profile.cores.value)), STEP_DEVIATION
         return Simulation(
@@ -69,11 +77,12 @@ class Asked:
 
     def _found(self, config: str, overrides: Sequence[str]) -> command.Asked:
         """Return what :mod:`psframe.predict` measures of a config, once for all configs that have the same step."""
-        of_step = [key for key in overrides if not key.startswith(NOT_OF_STEP)]
+        of_step = [key for key in overrides if re.split(r"[.=]", key, maxsplit=1)[0] not in NOT_OF_STEP]
         key = (config, *of_step)
         if key not in self._measured:
             unasked = {"what_if": None, "check": False, "hosts": None, "per_node": None}
-            asked = {**vars(self.arguments), **unasked, "config": config, "overrides": list(overrides)}
+            asked = {**vars(self.arguments), **unasked, "config": config}
+            asked["overrides"] = [*of_step, "sync={mode: allreduce}", "collective=auto"]  # a step is the same in all
             asked["ranks"] = ",".join(map(str, self.counts))
             self._measured[key] = command.judged(Namespace(**asked), mpirun.launcher(self.arguments.mpirun))
         return self._measured[key]
@@ -85,6 +94,15 @@ def records(asked: Simulation) -> dict[str, Any]:
     assert run.outputs.run_dir
     path = run.outputs.run_dir.path
     return {"run": str(path), "records": metrics.read(path)}
+
+
+def _mode(config: str, overrides: Sequence[str]) -> dict[str, Any]:
+    """Return the fields ``OF_MODE`` of a config's way; {} for a mode that :mod:`psframe.predict` does not know."""
+    try:
+        asked = config_way.asked(config, overrides)
+    except UserError:  # its own mistakes are told where it is trained
+        return {}
+    return {name: asked[name] for name in OF_MODE}
 
 
 def _modelled(job: Job, way: ExchangePlan) -> Callable[[int, int], float]:
@@ -105,8 +123,8 @@ def _slow(text: str | None, n: int) -> list[str]:
         number, factor = int(rank), float(steps)
     except ValueError:
         number, factor = -1, 0.0
-    if not 0 <= number < n or factor <= 0:
+    if not 0 <= number < n or not 0 < factor < inf:
         raise UserError(
-            f"--slow must name one of {n} rank(s) and the step times that it loses, got {text!r}; write, say, 1:4.0"
+            f"--slow must name one of {n} rank(s) and the step times that it loses, got {text!r}; give {n - 1}:4.0, say"
         )
     return [f"fault.slow_rank={number}", f"fault.slow_steps={factor}"]

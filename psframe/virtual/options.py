@@ -22,7 +22,7 @@ def add(cli: Parser) -> None:
 
 def check(arguments: Namespace, simulates: bool) -> None:
     """Raise UserError for options that have no effect, in a command that may simulate or train."""
-    asked = [name for name, value in given(arguments).items() if value]
+    asked = [name for name, value in given(arguments).items() if value is not None and (name, value) != ("seed", 0)]
     if asked and not simulates:
         option = f"--{asked[0].replace('_', '-')}"
         raise UserError(f"{option} must go with --simulate, got it without; add that, or leave {option} out")

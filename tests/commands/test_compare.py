@@ -81,6 +81,7 @@ def test_run_that_fails_is_a_row_that_says_why(config, tmp_path):
             ["--mpirun must be a launcher"],
         ),
         (["configs/quickstart.yaml", "--machine", "knl-7250-ddr"], ["--machine must go with --simulate"]),
+        (["configs/quickstart.yaml", "--nodes", "0"], ["--nodes must go with --simulate"]),
         (["configs/quickstart.yaml", "--simulate", "--out", "{tmp}"], ["--machine must name a profile"]),
         (
             ["configs/quickstart.yaml", "--simulate", "--machine", "knl-7250-ddr", "--slow", "9:1", "--out", "{tmp}"],

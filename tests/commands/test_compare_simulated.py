@@ -1,6 +1,7 @@
 """Modes compared on virtual ranks: one table and one figure, which say so, and up to how many ranks pay."""
 
 import csv
+import re
 import shutil
 
 import pytest
@@ -42,6 +43,27 @@ def test_modes_are_compared_on_virtual_ranks(config, tmp_path):
     assert list(csv.DictReader((out / "compare.csv").open())) == rows
     refused = compare(config, *grid, "--seed", 1, "--out", out)
     assert "begun with another" in refused.stderr
+
+
+def test_run_that_a_callback_has_ended_is_not_trained_again(config, tmp_path):
+    stop = "train.stop={metric: test_loss, reach: 1000.0, patience: 9}"
+    grid = [config, *VIRTUALLY, "--ranks", 2, "--set", "train.epochs=5", "--set", stop, "--out", tmp_path / "out"]
+    assert "[1/1] tiny, 2 ranks\n" in compare(*grid).stdout
+    again = compare(*grid)
+    assert "[1/1] tiny, 2 ranks (done before)\n" in again.stdout
+    (run,) = (tmp_path / "out" / "runs" / "001").iterdir()
+    assert len((run / "metrics.jsonl").read_text().splitlines()) == 1
+
+
+def test_mode_that_diverges_does_not_set_what_others_reach(config, tmp_path):
+    grid = [*VIRTUALLY, "--grid", "optimizer.lr=0.05,1.0e-30", "--ranks", "2,4", "--set", "train.epochs=6"]
+    assert compare(config, *grid, "--out", tmp_path / "out").returncode == 0
+    rows = list(csv.DictReader((tmp_path / "out" / "compare.csv").open()))
+    best = max(float(row["accuracy"]) for row in rows)
+    page = (tmp_path / "out" / "report.html").read_text()
+    (shown,) = set(re.findall(r"Seconds to an accuracy of (\d+)% against ranks", page))
+    assert int(shown) >= int(100 * best) - 2
+    assert f"seconds to {shown}% accuracy" in page
 
 
 def test_point_that_cannot_be_simulated_is_a_row_that_failed(config, tmp_path):

@@ -92,6 +92,7 @@ def test_numbers_of_ranks_are_runs_of_their_own(config):
         (("--nodes", "9", "--ranks", "4"), "--nodes must have a rank each, got 9 for 4"),
         (("--slow", "7:2", "--ranks", "4"), "--slow must name one of 4 rank(s)"),
         (("--slow", "x", "--ranks", "4"), "--slow must name one of 4 rank(s)"),
+        (("--slow", "0:nan", "--ranks", "1"), "got '0:nan'; give 0:4.0, say"),
         (("--link", "string"), "link"),
         (("sync.mode=nonsense",), "sync.mode"),
         (("sync.mode=hogwild", "--ranks", "4", "--nodes", "2"), "hogwild must have all ranks on one node"),
@@ -109,6 +110,14 @@ def test_machine_must_be_named(config):
     ended = command("psframe.virtual", config)
     assert ended.returncode == 2
     assert "--machine must name a profile" in ended.stderr
+
+
+def test_numbers_of_ranks_that_fail_hide_no_other(config):
+    ended = command("psframe.virtual", config, *FAST, "--ranks", "4,2", "sync={mode: sync_ps, backup_workers: 2}")
+    assert ended.returncode == 2
+    assert "simulated on knl-7250-mcdram" in ended.stdout
+    assert ended.stderr.startswith("psframe: 2 ranks: sync.backup_workers must be fewer than the workers, got 2 of 1")
+    assert len(ended.stderr.strip().splitlines()) == 1
 
 
 def test_simulations_end_with_the_command(config, tmp_path):

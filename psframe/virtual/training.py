@@ -85,7 +85,7 @@ def _on_rank(asked: Simulation, costs: Costs, comm: Any) -> Run:
     def prepared(run: Run) -> None:
         gc.freeze()  # what this rank has made, which each collection of later ones would look through
         run.labels["simulated"] = asked.machine
-        run.work.gradients = _TakingTime(costs, number, run)  # type: ignore
+        _TakingTime(costs, number, run)
         in_step, works = run.sync.traits.in_step, run.team.worker is not None
         busy = min(asked.node.ranks, int(asked.node.machine.cores.value))
         costs.meter(number, traffics(run), asked.node.ranks if in_step else busy if works else 1)
@@ -122,29 +122,38 @@ def trained(
 
 
 class _TakingTime:
-    """Computes a rank's gradients for real, and lets the seconds go by that this takes on the machine.
+    """Computes a run's gradients for real, and lets the seconds go by that this takes on the machine.
 
     A worker of a server has parameters of its own, which nobody changes, so it computes when the seconds are over: of a
     thousand such workers, those that compute or wait to be served have gradients. Other ranks compute first. Behind a
-    computation no rank keeps activations.
+    computation no rank keeps activations. An evaluation takes no time.
     """
 
     def __init__(self, costs: Costs, rank: int, run: Run):
-        self.costs, self.rank, self.batch, self.gradients = costs, rank, run.sampler.batch_size, run.work.gradients
+        self.costs, self.rank, self.batch = costs, rank, run.sampler.batch_size
+        self._gradients, self._evaluate = run.work.gradients, run.work.evaluate
+        run.work.gradients, run.work.evaluate = self.gradients, self.evaluate  # type: ignore
         traits = run.sync.traits
         self.is_last = traits.server is not None and traits.store is not None
         self.blocks = [(role_of(place), memory) for place, memory in run.blocks if len(memory)]
 
-    def __call__(self, samples: np.ndarray, *given: Any, **named: Any) -> float:
+    def gradients(self, samples: np.ndarray, *given: Any, **named: Any) -> float:
         seconds = self.costs.step_s(self.rank, len(samples), self.batch)
         if self.is_last:
             self._forget("gradients")
             self.costs.ranks.sleep(seconds)
-        loading_s = self.gradients(samples, *given, **named)
+        loading_s = self._gradients(samples, *given, **named)
         self._forget("activations")
         if not self.is_last:
             self.costs.ranks.sleep(seconds)
         return loading_s
+
+    def evaluate(self, *given: Any, **named: Any) -> np.ndarray:
+        if self.is_last:
+            self._forget("gradients")
+        tested = self._evaluate(*given, **named)
+        self._forget("activations")
+        return tested
 
     def _forget(self, role: str) -> None:
         """Give back the pages of a role of which the next step reads nothing before it writes it."""

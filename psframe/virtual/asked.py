@@ -82,7 +82,7 @@ class Simulations:
         if key not in self._measured:
             unasked = {"what_if": None, "check": False, "hosts": None, "per_node": None}
             asked = {**vars(self.arguments), **unasked, "config": config}
-            asked["overrides"] = [*of_step, "sync={mode: allreduce}", "collective=auto"]  # a step is the same in all
+            asked["overrides"] = [*of_step, "sync={mode: allreduce}"]  # a step is the same in all modes
             asked["ranks"] = ",".join(map(str, self.counts))
             self._measured[key] = command.judged(Namespace(**asked), mpirun.launcher(self.arguments.mpirun))
         return self._measured[key]

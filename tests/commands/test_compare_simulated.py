@@ -66,6 +66,15 @@ def test_mode_that_diverges_does_not_set_what_others_reach(config, tmp_path):
     assert f"seconds to {shown}% accuracy" in page
 
 
+def test_step_is_timed_once_for_all_modes(config, tmp_path):
+    """Also for one that psframe.predict does not know."""
+    grid = ["--simulate", "--machine", "knl-7250-mcdram", "--grid", "sync.mode=hybrid,allreduce", "--ranks", "2,4"]
+    ended = compare(config, *grid, "--set", "train.epochs=1", "--out", tmp_path / "out")
+    assert ended.returncode == 0, ended
+    assert ended.stderr.count("measuring a step of ") == 1
+    assert len(list(csv.DictReader((tmp_path / "out" / "compare.csv").open()))) == 4
+
+
 def test_point_that_cannot_be_simulated_is_a_row_that_failed(config, tmp_path):
     grid = [*VIRTUALLY, "--grid", "sync.mode=hogwild,allreduce"]
     ended = compare(config, *grid, "--ranks", 4, "--nodes", 2, "--set", "train.epochs=1", "--out", tmp_path / "out")

@@ -50,7 +50,7 @@ JSON += (
     "psframe.record.writer",
     "psframe.tune.jobs",
     "psframe.tune.ranks",
-    "psframe.virtual.__main__",  # of its own child
+    "psframe.virtual.apart",  # of its own child
 )
 NEVER = ("eval", "exec", "np.load", "np.fromfile", "np.genfromtxt", "torch.load", "yaml.safe_load")
 

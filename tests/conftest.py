@@ -29,18 +29,7 @@ BESIDE = (
 )
 #: commands whose tests start few ranks, or none; and those of a few long runs
 FEW = (
-    *(
-        "accuracy",
-        "bench_kernels",
-        "bench_peers",
-        "check",
-        "compare",
-        "compare_simulated",
-        "doctor",
-        "examples",
-        "extend",
-        "fit",
-    ),
+    *("accuracy", "bench_kernels", "bench_peers", "check", "compare", "doctor", "examples", "extend", "fit"),
     *("front_door", "notebooks", "packaging", "predict", "report", "runs", "sklearn", "tune"),
 )
 #: folders and files whose tests are like that: their files go to whichever worker is free

@@ -5,6 +5,7 @@ from collections.abc import Mapping, Sequence
 from math import floor
 from statistics import median
 
+from psframe.record.summary import reached_s
 from psframe.report.charts import Series, lines, styled
 from psframe.report.html import Section, figure, legend, table
 from psframe.report.read import Run
@@ -78,13 +79,9 @@ def _to_accuracy(groups: Groups, x: Axis) -> list[str]:
 
 
 def _reached_s(run: Run, target: float) -> float | None:
-    """Return the training seconds up to the first epoch with this accuracy; None without one."""
-    spent_s = 0.0
-    for record in run.records:
-        spent_s += number(record.get("epoch_s"), 0) or 0.0
-        if (number(record.get("accuracy"), 0) or 0.0) >= target:
-            return spent_s
-    return None
+    """Return what :func:`psframe.record.summary.reached_s` does, of records that may be damaged."""
+    keys = ("epoch_s", "accuracy")
+    return reached_s([{key: number(record.get(key), 0) or 0.0 for key in keys} for record in run.records], target)
 
 
 def _groups(runs: Sequence[Run]) -> Groups:

@@ -57,21 +57,18 @@ class Simulations:
 
     def simulation(self, config: str, overrides: Sequence[str], n: int) -> Simulation:
         """Return the simulation of a config on ``n`` ranks; its step is timed here, unless its seconds are given."""
-        arguments = self.arguments
-        found = None if arguments.step_s and config else self._found(config, overrides)
-        profile = self.machine
-        nodes = arguments.nodes or -(-n // int(profile.cores.value))
+        arguments, cores = self.arguments, self.machine.cores.value
+        nodes = arguments.nodes or -(-n // int(cores))
         here = -(-n // nodes)
-        if found:
-            compute_s, deviation = (
-                _modelled(found.job, found.at(n, per_node=here, **_mode(config, overrides))),
-                found.job.work.deviation,
-            )
+        if arguments.step_s:
+            compute_s, deviation = _given(arguments.step_s * max(1.0, here / cores)), STEP_DEVIATION
         else:
-            compute_s, deviation = _given(arguments.step_s * max(1.0, here / profile.cores.value)), STEP_DEVIATION
+            found = self._found(config, overrides)
+            compute_s = _modelled(found.job, found.at(n, per_node=here, **_mode(config, overrides)))
+            deviation = found.job.work.deviation
         return Simulation(
             config, [*overrides, *_slow(arguments.slow, n)], [rank * nodes // n for rank in range(n)],
-            compute_s, deviation, Node(profile, here), self.link,
+            compute_s, deviation, Node(self.machine, here), self.link,
             arguments.machine, arguments.seed,
         )  # fmt: skip
 

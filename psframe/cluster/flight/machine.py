@@ -134,7 +134,7 @@ def _cgroup(tree: Tree) -> dict[str, Any]:
         failed = (tree.text(f"{group.place}/memory.failcnt") or "").strip()  # of version 1
         reached = counts.get("high", 0) + counts.get("max", 0) + (int(failed) if failed.isdecimal() else 0)
         killed = {"killed": counts.get("oom_kill", 0), "reached": reached}
-        of_groups[group.place] = {**of_groups.get(group.place, {}), **killed}
+        of_groups.setdefault(group.place, {}).update(killed)
         if group.is_own:  # what its tasks wait for, whichever group above it has the limit
             kinds = {"memory": "full", "io": "some"}
             texts = {of: tree.text(f"{group.place}/{of}.pressure") or "" for of in kinds}
